@@ -1,0 +1,75 @@
+// Package dogstatsd reads the DogStatsD protocol, versions 1.0 to 1.6, and plain
+// StatsD: bytes of a datagram in, metrics, events and service checks out, in
+// place and without allocating. What a name or a tag becomes is mapping's
+// business; which fields are supported, and how, is in docs/dogstatsd.md.
+package dogstatsd
+
+// Type is the type that a metric line declares.
+type Type uint8
+
+const (
+	Count        Type = iota + 1 // c
+	Gauge                        // g
+	Timing                       // ms
+	Histogram                    // h
+	Distribution                 // d
+	Set                          // s
+)
+
+// Line says what Parser.Next found.
+type Line uint8
+
+const (
+	End         Line = iota // no more lines in the datagram
+	MetricLine              // Parser.Metric is filled
+	EventLine               // Parser.Event is filled
+	CheckLine               // Parser.Check is filled
+)
+
+// Origin is what a client says of where it runs. The fields are raw bytes of the
+// datagram, nil where the line has none.
+type Origin struct {
+	Container   []byte // c: the container id, without its "ci-" or "cid-" (also the v1.2 form)
+	Inode       []byte // c:in-, the inode of the cgroup
+	External    []byte // e: the raw external data, "it-false,cn-web,pu-1234"
+	Cardinality []byte // card: none, low, orchestrator or high
+}
+
+// Metric is one line of values. All slices but Values point into the datagram;
+// Values belongs to the parser and is used again by the next line.
+type Metric struct {
+	Type     Type
+	Name     []byte
+	Tags     []byte    // raw, between '#' and the next field; nil or empty if there are none
+	Values   []float64 // finite; at least one, except for sets
+	Set      []byte    // a set's raw value, may contain ':'
+	Rate     float64   // (0, 1]; 1 where the line has none or it does not apply
+	Time     int64     // Unix seconds of |T, 0 where the line has none
+	Relative bool      // a gauge whose value began with + or -
+	Origin   Origin
+}
+
+// Event is one event. Slices point into the datagram; Text may still hold the
+// two bytes `\n` for a line break (Unescape).
+type Event struct {
+	Title, Text []byte
+	Time        int64  // Unix seconds, 0 where the line has none
+	Host        []byte // h:
+	Key         []byte // k:, the aggregation key
+	Priority    []byte // p:, normal or low; nil means normal
+	Source      []byte // s:, the source type
+	Alert       []byte // t:, error, warning, info or success; nil means info
+	Tags        []byte
+	Origin      Origin
+}
+
+// Check is one service check. Slices point into the datagram.
+type Check struct {
+	Name    []byte
+	Status  uint8  // 0 OK, 1 warning, 2 critical, 3 unknown
+	Time    int64  // Unix seconds, 0 where the line has none
+	Host    []byte // h:
+	Message []byte // m:, still escaped
+	Tags    []byte
+	Origin  Origin
+}

@@ -1,0 +1,130 @@
+// Package series holds what identifies a series and how its increments combine:
+// its kind, the bytes of its key, the shard it belongs to, and the policy that
+// rules gave it. How a DogStatsD line becomes a series is mapping's business,
+// and what becomes of its samples is tile's.
+package series
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/prometheus/prometheus/model/labels"
+)
+
+// Kind says how the values of a series combine.
+type Kind uint8
+
+const (
+	Counter Kind = iota + 1 // increments add up
+	Gauge                   // the last value holds
+	Timer                   // values are distributed: DogStatsD ms, h and d
+	Set                     // distinct values are counted
+	Check                   // a service check's last status, 0 to 3
+)
+
+var kindNames = [...]string{Counter: "counter", Gauge: "gauge", Timer: "timer", Set: "set", Check: "check"}
+
+// String returns the kind as the documentation spells it.
+func (k Kind) String() string {
+	if k.Valid() {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// Valid reports whether k is one of the kinds above.
+func (k Kind) Valid() bool { return k >= Counter && k <= Check }
+
+// MetricType is the word Prometheus' metadata has for the kind.
+func (k Kind) MetricType() string {
+	switch k {
+	case Counter:
+		return "counter"
+	case Timer:
+		return "histogram"
+	default: // sets are stored as the gauge of their distinct values, checks as their status
+		return "gauge"
+	}
+}
+
+// Shards is the number of virtual shards; it is fixed for ever, since it is part
+// of where data lies.
+const Shards = 1024
+
+// Shard returns the shard of a tenant's series. It is the same in every process
+// and every version: it decides which instance owns a series.
+func Shard(tenant string, key []byte) uint16 {
+	var d xxhash.Digest
+	d.Reset()
+	_, _ = d.WriteString(tenant)
+	_, _ = d.Write([]byte{0})
+	_, _ = d.Write(key)
+	return uint16(d.Sum64() >> 54)
+}
+
+// AppendKey appends the key of a series to dst: its kind in one byte, then each
+// label in the order of ls, name and value, each after its length as a uvarint.
+// ls must be sorted, as labels.Labels are, and hold __name__. Layout:
+// docs/format/batch.md.
+func AppendKey(dst []byte, kind Kind, ls labels.Labels) []byte {
+	dst = append(dst, byte(kind))
+	ls.Range(func(l labels.Label) {
+		dst = binary.AppendUvarint(dst, uint64(len(l.Name)))
+		dst = append(dst, l.Name...)
+		dst = binary.AppendUvarint(dst, uint64(len(l.Value)))
+		dst = append(dst, l.Value...)
+	})
+	return dst
+}
+
+var errKey = errors.New("series key is malformed")
+
+// ParseKey is the inverse of AppendKey. The labels hold copies, never key's
+// memory. Labels that are not sorted, repeat or are empty are refused: a key
+// that AppendKey did not write must not name a second spelling of a series.
+func ParseKey(key []byte) (Kind, labels.Labels, error) {
+	if len(key) == 0 || !Kind(key[0]).Valid() {
+		return 0, labels.EmptyLabels(), errKey
+	}
+	kind, rest := Kind(key[0]), string(key[1:])
+	var b labels.ScratchBuilder
+	last := ""
+	for rest != "" {
+		var name, value string
+		var ok bool
+		if name, rest, ok = cutString(rest); !ok || name <= last {
+			return 0, labels.EmptyLabels(), errKey
+		}
+		if value, rest, ok = cutString(rest); !ok || value == "" {
+			return 0, labels.EmptyLabels(), errKey
+		}
+		b.Add(name, value)
+		last = name
+	}
+	ls := b.Labels()
+	if ls.Get(labels.MetricName) == "" {
+		return 0, labels.EmptyLabels(), errKey
+	}
+	return kind, ls, nil
+}
+
+// cutString takes one length-prefixed string off the front of s.
+func cutString(s string) (head, rest string, ok bool) {
+	var n uint64
+	for i := 0; i < len(s) && i < 5; i++ { // five bytes hold any length below 32 GiB
+		n |= uint64(s[i]&0x7f) << (7 * i)
+		if s[i] < 0x80 {
+			if i > 0 && s[i] == 0 { // a longer spelling of the same number
+				return "", "", false
+			}
+			s = s[i+1:]
+			if n > uint64(len(s)) {
+				return "", "", false
+			}
+			return s[:n], s[n:], true
+		}
+	}
+	return "", "", false
+}

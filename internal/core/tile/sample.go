@@ -1,0 +1,73 @@
+package tile
+
+import (
+	"time"
+
+	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/model/labels"
+)
+
+// Width is the length of a tile, an index into Widths. Each width has a store of
+// its own.
+type Width uint8
+
+const (
+	Width10s Width = iota
+	Width1m
+	NumWidths = 2
+)
+
+var widths = [NumWidths]struct {
+	ms   int64
+	name string
+}{{10_000, "10s"}, {60_000, "1m"}}
+
+// Millis is the width in milliseconds.
+func (w Width) Millis() int64 { return widths[w].ms }
+
+// Duration is the width as a time.Duration.
+func (w Width) Duration() time.Duration { return time.Duration(widths[w].ms) * time.Millisecond }
+
+// String is the name of the width and of its store: "10s" or "1m".
+func (w Width) String() string { return widths[w].name }
+
+// Series is a series as the stores know it. It belongs to the tile table for as
+// long as the series is open.
+type Series struct {
+	Labels labels.Labels
+	refs   [NumWidths]StoreRef
+}
+
+// StoreRef is what a store remembers of a series between two writes, so that it
+// need not look the labels up again. The zero value remembers nothing. Only the
+// goroutine that writes a series' samples touches it.
+type StoreRef struct {
+	Generation uint64 // of the store that gave Ref: a reference dies with its open store
+	Ref        uint64
+}
+
+// Ref is the place where the store of width w keeps its reference.
+func (s *Series) Ref(w Width) *StoreRef { return &s.refs[w] }
+
+// Sample is one value of one series on its way to the store of one width.
+type Sample struct {
+	Series *Series
+	T      int64                     // Unix milliseconds
+	V      float64                   // value.StaleNaN marks the end of a series
+	H      *histogram.FloatHistogram // in place of V; never changed once handed out
+}
+
+// Point is one value at one time.
+type Point struct {
+	T int64                     // Unix milliseconds
+	V float64                   // if H is nil
+	H *histogram.FloatHistogram // never changed once handed out
+}
+
+// Live is what the open tiles know of one series and the store does not: a point
+// or a few, in the order of time, the last at the end of the last complete
+// window.
+type Live struct {
+	Labels labels.Labels
+	Points []Point
+}
