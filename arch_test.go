@@ -1,0 +1,251 @@
+// Package freshet_test holds the rules of the house that no compiler checks:
+// who may import whom, what core may not ask for, and that every dependency
+// says why it is here. CONTRIBUTING.md gives the reasons.
+package freshet_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/freshet-io/freshet"
+
+// layers from the top: a package imports from its own layer or from below. The
+// isolated ones hold parts that never import each other.
+var layers = []struct {
+	dir      string
+	isolated bool
+}{
+	{dir: "e2e"},
+	{dir: "cmd"},
+	{dir: "internal/role", isolated: true},
+	{dir: "internal/adapter", isolated: true},
+	{dir: "internal/core"},
+	{dir: "internal/lib"},
+}
+
+const core = "internal/core"
+
+// outside are packages that reach files, sockets or the kernel; so do all below
+// them, except for those in harmless.
+var (
+	outside  = []string{"os", "net", "syscall", "golang.org/x/sys"}
+	harmless = []string{"net/netip", "net/url"} // values only
+)
+
+// clock are the functions of package time that ask what time it is or wait.
+var clock = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer"}
+
+func TestImports(t *testing.T) {
+	for _, v := range violations(t, ".") {
+		t.Error(v)
+	}
+}
+
+// The tree under testdata breaks each rule once or more; what stands in it and
+// not in this list is allowed.
+func TestImportRulesCatch(t *testing.T) {
+	want := []string{
+		"internal/adapter/sideways/sideways.go: imports internal/adapter/files: parts of internal/adapter do not import each other",
+		"internal/adapter/sideways/sideways.go: imports internal/role/second: imports point down, never up",
+		"internal/core/clock/clock.go: uses time.After: core is handed the time",
+		"internal/core/clock/clock.go: uses time.AfterFunc: core is handed the time",
+		"internal/core/clock/clock.go: uses time.NewTicker: core is handed the time",
+		"internal/core/clock/clock.go: uses time.NewTimer: core is handed the time",
+		"internal/core/clock/clock.go: uses time.Now: core is handed the time",
+		"internal/core/clock/clock.go: uses time.Since: core is handed the time",
+		"internal/core/clock/clock.go: uses time.Sleep: core is handed the time",
+		"internal/core/clock/clock.go: uses time.Tick: core is handed the time",
+		"internal/core/clock/clock.go: uses time.Until: core is handed the time",
+		"internal/core/clock/hidden.go: imports time by a dot: the rules cannot see what it uses",
+		"internal/core/outside/outside.go: imports golang.org/x/sys/unix: core opens no files and no sockets",
+		"internal/core/outside/outside.go: imports internal/adapter/files: imports point down, never up",
+		"internal/core/outside/outside.go: imports net/http: core opens no files and no sockets",
+		"internal/core/outside/outside.go: imports net: core opens no files and no sockets",
+		"internal/core/outside/outside.go: imports os/exec: core opens no files and no sockets",
+		"internal/core/outside/outside.go: imports os: core opens no files and no sockets",
+		"internal/core/outside/outside.go: imports syscall: core opens no files and no sockets",
+		"internal/elsewhere/elsewhere.go: lies in no layer: move it, or add its layer to arch_test.go",
+		"internal/lib/knowing/knowing.go: imports internal/core/pure: imports point down, never up",
+		"internal/role/first/first.go: imports cmd/freshet: imports point down, never up",
+		"internal/role/first/first.go: imports internal/role/second: parts of internal/role do not import each other",
+	}
+	got := violations(t, "testdata/arch")
+	for _, v := range got {
+		if !slices.Contains(want, v) {
+			t.Errorf("not a violation: %s", v)
+		}
+	}
+	for _, v := range want {
+		if !slices.Contains(got, v) {
+			t.Errorf("not caught: %s", v)
+		}
+	}
+}
+
+// violations parses every Go file under root, whatever its build constraints,
+// and returns what breaks the rules, sorted. Test files may do as they like:
+// they want real neighbours.
+func violations(t *testing.T, root string) []string {
+	t.Helper()
+	var found []string
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "node_modules") {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		for _, v := range check(path.Dir(rel), file) {
+			found = append(found, rel+": "+v)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// check returns the rules that one file of the package in dir breaks.
+func check(dir string, file *ast.File) (broken []string) {
+	from := layerOf(dir)
+	if from < 0 {
+		return []string{"lies in no layer: move it, or add its layer to arch_test.go"}
+	}
+	for _, spec := range file.Imports {
+		name, _ := strconv.Unquote(spec.Path.Value)
+		if own, ok := strings.CutPrefix(name, module+"/"); ok {
+			switch to := layerOf(own); {
+			case to < 0: // reported where it lies
+			case to < from:
+				broken = append(broken, "imports "+own+": imports point down, never up")
+			case to == from && layers[from].isolated && part(own, to) != part(dir, from):
+				broken = append(broken, fmt.Sprintf("imports %s: parts of %s do not import each other", own, layers[to].dir))
+			}
+		} else if within(dir, core) && slices.ContainsFunc(outside, func(o string) bool { return within(name, o) }) &&
+			!slices.Contains(harmless, name) {
+			broken = append(broken, "imports "+name+": core opens no files and no sockets")
+		}
+	}
+	if within(dir, core) {
+		broken = append(broken, clockUses(file)...)
+	}
+	return broken
+}
+
+// clockUses finds the functions of package time that file calls or hands on, by
+// whatever name it imports the package.
+func clockUses(file *ast.File) (broken []string) {
+	names := map[string]bool{}
+	for _, spec := range file.Imports {
+		if spec.Path.Value != `"time"` {
+			continue
+		}
+		switch {
+		case spec.Name == nil:
+			names["time"] = true
+		case spec.Name.Name == ".":
+			broken = append(broken, "imports time by a dot: the rules cannot see what it uses")
+		default:
+			names[spec.Name.Name] = true
+		}
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		sel, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		if x, ok := sel.X.(*ast.Ident); ok && names[x.Name] && slices.Contains(clock, sel.Sel.Name) {
+			broken = append(broken, "uses time."+sel.Sel.Name+": core is handed the time")
+		}
+		return true
+	})
+	return broken
+}
+
+func layerOf(dir string) int {
+	for i, l := range layers {
+		if within(dir, l.dir) {
+			return i
+		}
+	}
+	return -1
+}
+
+// part is the directory right below the layer's: internal/role/collector of
+// internal/role/collector/x.
+func part(dir string, layer int) string {
+	rest := strings.TrimPrefix(dir, layers[layer].dir+"/")
+	first, _, _ := strings.Cut(rest, "/")
+	return first
+}
+
+func within(dir, of string) bool { return dir == of || strings.HasPrefix(dir, of+"/") }
+
+// A dependency that nobody can give a reason for should go; one that came
+// without a reason should get one.
+func TestDependenciesHaveReasons(t *testing.T) {
+	out, err := exec.Command("go", "mod", "edit", "-json").Output()
+	if err != nil {
+		t.Fatalf("read go.mod: %v", err)
+	}
+	var mod struct {
+		Require []struct {
+			Path     string
+			Indirect bool
+		}
+	}
+	if err := json.Unmarshal(out, &mod); err != nil {
+		t.Fatalf("read go.mod: %v", err)
+	}
+	doc, err := os.ReadFile("docs/dependencies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reasons := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^- `([^`]+)`: \\S").FindAllSubmatch(doc, -1) {
+		reasons[string(m[1])] = true
+	}
+	for _, r := range mod.Require {
+		if r.Indirect {
+			continue
+		}
+		if !reasons[r.Path] {
+			t.Errorf("docs/dependencies.md gives no reason for %s, which go.mod requires directly", r.Path)
+		}
+		delete(reasons, r.Path)
+	}
+	for p := range reasons {
+		t.Errorf("docs/dependencies.md gives a reason for %s, which go.mod does not require directly", p)
+	}
+}

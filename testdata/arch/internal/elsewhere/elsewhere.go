@@ -1,0 +1,2 @@
+// Package elsewhere lies in no layer.
+package elsewhere

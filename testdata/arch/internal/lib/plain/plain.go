@@ -1,0 +1,4 @@
+// Package plain is a library that keeps the rules.
+package plain
+
+import _ "os"
