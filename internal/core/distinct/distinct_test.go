@@ -1,0 +1,83 @@
+package distinct
+
+import (
+	"encoding/binary"
+	"math"
+	"testing"
+)
+
+func numbered(from, to int) *Set {
+	s := new(Set)
+	for i := from; i < to; i++ {
+		s.Add(Hash(binary.LittleEndian.AppendUint64(nil, uint64(i))))
+	}
+	return s
+}
+
+func TestSmallSetsAreExact(t *testing.T) {
+	for _, n := range []int{0, 1, 2, 1000, exact} {
+		s := numbered(0, n)
+		s.Merge(numbered(0, n)) // repeats count once
+		if got := s.Len(); got != uint64(n) {
+			t.Errorf("%d distinct values counted as %d", n, got)
+		}
+	}
+}
+
+func TestLargeSetsAreWithinTheSketchesError(t *testing.T) {
+	for _, n := range []int{exact + 1, 5000, 100_000} {
+		got := float64(numbered(0, n).Len())
+		if math.Abs(got-float64(n)) > 3*0.0082*float64(n) {
+			t.Errorf("%d distinct values counted as %g", n, got)
+		}
+	}
+}
+
+// The number of listeners and the order of batches must not change an answer.
+func TestUnionDoesNotDependOnOrder(t *testing.T) {
+	for _, cut := range []int{1, 500, 1500, 2900} {
+		whole := numbered(0, 3000)
+		a := numbered(0, cut)
+		a.Merge(numbered(cut, 3000))
+		b := numbered(cut, 3000)
+		b.Merge(numbered(0, cut))
+		if a.Len() != whole.Len() || b.Len() != whole.Len() {
+			t.Errorf("cut at %d: %d and %d, in one go %d", cut, a.Len(), b.Len(), whole.Len())
+		}
+	}
+}
+
+func TestReadBack(t *testing.T) {
+	for _, n := range []int{0, 1, exact, exact + 1, 10_000} {
+		s := numbered(0, n)
+		var again Set
+		rest, err := again.Parse(append(s.Append(nil), "rest"...))
+		if err != nil || string(rest) != "rest" {
+			t.Fatalf("%d values: %v, rest %q", n, err, rest)
+		}
+		if again.Len() != s.Len() {
+			t.Errorf("%d values read back as %d", s.Len(), again.Len())
+		}
+		again.Merge(numbered(0, n))
+		if again.Len() != s.Len() {
+			t.Errorf("%d values, then the same again: %d", s.Len(), again.Len())
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(numbered(0, 3).Append(nil))
+	f.Add(new(Set).Append(nil))
+	f.Add(numbered(0, 2000).Append(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var s Set
+		if _, err := s.Parse(b); err != nil {
+			return
+		}
+		var again Set
+		if _, err := again.Parse(s.Append(nil)); err != nil || again.Len() != s.Len() {
+			t.Fatalf("read back: %v, %d of %d", err, again.Len(), s.Len())
+		}
+		s.Merge(numbered(0, 2000))
+	})
+}
