@@ -26,7 +26,7 @@ type Header struct {
 	Shard       uint16
 	Sender      uint64 // the collector; the same after its restart
 	Incarnation uint64 // the collector's process
-	Sequence    uint64 // counts the windows of an incarnation for this shard and tenant
+	Sequence    uint64 // grows from batch to batch of an incarnation; a repeat has the same
 	Second      int64  // Unix seconds, start of the window
 	Birth       int64  // Unix nanoseconds at which the window's first packet was read
 }

@@ -1,0 +1,65 @@
+package batch
+
+import (
+	"iter"
+
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// Writer sorts the increments of one tenant's window into a batch a shard. It
+// keeps its memory from window to window.
+type Writer struct {
+	header  Header
+	shards  [series.Shards]pending
+	touched []uint16
+}
+
+type pending struct {
+	bytes      []byte
+	increments uint32
+}
+
+// keepBytes is the most memory that a shard's batch may keep for the next
+// window: a flood of one second should not be held for ever.
+const keepBytes = 256 << 10
+
+// Begin starts the batches of a window. All fields of the header are used but
+// Shard.
+func (w *Writer) Begin(h Header) {
+	for _, shard := range w.touched {
+		p := &w.shards[shard]
+		if cap(p.bytes) > keepBytes {
+			p.bytes = nil
+		}
+		p.bytes, p.increments = p.bytes[:0], 0
+	}
+	w.touched = w.touched[:0]
+	w.header = h
+}
+
+// Add appends an increment to its shard's batch.
+func (w *Writer) Add(shard uint16, inc *Increment) {
+	p := &w.shards[shard]
+	if p.increments == 0 {
+		h := w.header
+		h.Shard = shard
+		p.bytes = Begin(p.bytes, &h)
+		w.touched = append(w.touched, shard)
+	}
+	p.bytes = inc.Append(p.bytes, w.header.Second)
+	p.increments++
+}
+
+// Batches yields the batch of each shard that has one. They are valid until the
+// next Begin.
+func (w *Writer) Batches() iter.Seq2[uint16, []byte] {
+	return func(yield func(uint16, []byte) bool) {
+		for _, shard := range w.touched {
+			p := &w.shards[shard]
+			End(p.bytes, p.increments)
+			if !yield(shard, p.bytes) {
+				return
+			}
+		}
+	}
+}

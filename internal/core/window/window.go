@@ -1,0 +1,206 @@
+// Package window is the collector's table: what each context of one listener
+// counted in the window that is open, and in the one that is being flushed. It
+// belongs to the goroutine that reads the socket and is shared with nobody until
+// a window is closed. What a context becomes is the resolver's decision; where
+// increments go is the flusher's.
+package window
+
+import (
+	"hash/maphash"
+	"sync/atomic"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// Resolver decides what a context becomes. It is asked only about contexts that
+// the table does not hold, so it may take its time: microseconds, not more.
+type Resolver interface {
+	ResolveMetric(m *dogstatsd.Metric) Resolution
+	ResolveCheck(c *dogstatsd.Check) Resolution
+}
+
+// Resolution is the series that a context belongs to.
+type Resolution struct {
+	Key    []byte         // series.AppendKey; owned by the table from now on
+	Shard  uint16         // series.Shard of Key
+	Policy *series.Policy // never nil unless Drop
+	Source uint64         // tells merged gauges apart, 0 if there is nothing to merge
+	Scale  float64        // factor of every value, 1 for none
+	Drop   bool           // a rule drops the context
+}
+
+// Options are the choices that change what a line means.
+type Options struct {
+	OriginLabels   bool   // origin fields become labels, so they are part of a context
+	RelativeGauges bool   // StatsD: "+5|g" changes a gauge; DogStatsD sets it to 5
+	IdleWindows    uint32 // a context leaves after so many windows without a sample
+}
+
+// maxSpellings is the number of contexts that may share one series in the table.
+// Tags written in a random order would otherwise fill it with their permutations.
+const maxSpellings = 8
+
+// Stats counts what the table did since it was made.
+type Stats struct {
+	Samples     uint64 // values that entered a window
+	Dropped     uint64 // values that a rule dropped
+	Contexts    uint64 // contexts held now
+	Series      uint64 // series held now
+	Resolved    uint64 // contexts that were new
+	Respellings uint64 // samples of a series that had maxSpellings contexts already
+}
+
+// Table is the contexts and series of one listener.
+type Table struct {
+	resolver Resolver
+	options  Options
+	seed     maphash.Seed
+
+	slots   []slot // open addressing, a power of two, at most half full
+	entries []entry
+	free    []uint32 // entries that left
+	series  map[string]*record
+	scratch []byte
+
+	open    uint8     // which of the two windows is being filled
+	windows [2]Window // the other one may be with the flusher
+	ordinal uint32    // windows closed so far
+	sweep   uint32    // next entry to look at for idleness
+
+	stats Stats
+}
+
+// slot leads from a hash to an entry; 0 is free, so entries count from 1.
+type slot struct {
+	hash  uint32
+	entry uint32
+}
+
+// entry is one context: a spelling of a series.
+type entry struct {
+	key    []byte // see (*Table).contextKey
+	series *record
+	hash   uint32
+	used   uint32 // ordinal of the last window with a sample
+}
+
+// record is one series, with an accumulator for each of the two windows.
+type record struct {
+	Resolution
+	policy    []byte // series.AppendPolicy of Resolution.Policy
+	spellings uint8
+	windows   [2]accumulator
+}
+
+// New returns an empty table.
+func New(resolver Resolver, options Options) *Table {
+	t := &Table{
+		resolver: resolver,
+		options:  options,
+		seed:     maphash.MakeSeed(),
+		slots:    make([]slot, 1024),
+		entries:  make([]entry, 1, 256),
+		series:   map[string]*record{},
+	}
+	for i := range t.windows {
+		t.windows[i].index = uint8(i)
+	}
+	return t
+}
+
+// Start says when the first window begins. now is Unix nanoseconds.
+func (t *Table) Start(now int64) { t.windows[t.open].begin(now) }
+
+// Stats returns the counts so far.
+func (t *Table) Stats() Stats {
+	s := t.stats
+	s.Contexts, s.Series = uint64(t.held()), uint64(len(t.series))
+	return s
+}
+
+// Metric counts the values of a metric that was read at now, Unix nanoseconds.
+func (t *Table) Metric(m *dogstatsd.Metric, now int64) {
+	key := t.contextKey(byte(m.Type), m.Name, m.Tags, nil, &m.Origin)
+	r := t.lookup(key)
+	if r == nil {
+		r = t.add(key, t.resolver.ResolveMetric(m))
+	}
+	samples := uint32(max(1, len(m.Values)))
+	if r.Drop {
+		t.stats.Dropped += uint64(samples)
+		return
+	}
+	t.stats.Samples += uint64(samples)
+	t.touch(r, now).metric(r, m, samples, now, t.options.RelativeGauges)
+}
+
+// Check notes the status of a service check that was read at now.
+func (t *Table) Check(c *dogstatsd.Check, now int64) {
+	key := t.contextKey(0, c.Name, c.Tags, c.Host, &c.Origin)
+	r := t.lookup(key)
+	if r == nil {
+		r = t.add(key, t.resolver.ResolveCheck(c))
+	}
+	if r.Drop {
+		t.stats.Dropped++
+		return
+	}
+	t.stats.Samples++
+	t.touch(r, now).check(c, now)
+}
+
+// touch returns the series' accumulator in the open window.
+func (t *Table) touch(r *record, now int64) *accumulator {
+	w := &t.windows[t.open]
+	a := &r.windows[t.open]
+	if a.samples == 0 {
+		w.touched = append(w.touched, r)
+		if len(w.touched) == 1 {
+			w.Birth = now
+		}
+	}
+	return a
+}
+
+// Close ends the open window and begins the next one. It returns the window to
+// flush, nil if nothing happened in it. While the last window is still with the
+// flusher it closes nothing and reports false: the open window goes on, so that
+// a slow disk stretches windows and loses nothing. now is Unix nanoseconds.
+func (t *Table) Close(now int64) (w *Window, ok bool) {
+	w = &t.windows[t.open]
+	next := &t.windows[1-t.open]
+	if next.flushing.Load() {
+		return nil, false
+	}
+	t.ordinal++
+	t.leaveIdle()
+	if len(w.touched) == 0 {
+		w.begin(now)
+		return nil, true
+	}
+	// A stretched window is stamped by its end, since its increments are not
+	// late. A clock that went back leaves the stamp where the window began.
+	w.Second = max(w.Second, now/1e9-1)
+	w.flushing.Store(true)
+	t.open = 1 - t.open
+	next.begin(now)
+	return w, true
+}
+
+// Second is the Unix second in which the open window began.
+func (t *Table) Second() int64 { return t.windows[t.open].Second }
+
+// Window is what a table counted in one window, handed to the flusher.
+type Window struct {
+	Second int64 // Unix seconds
+	Birth  int64 // Unix nanoseconds, when the first sample was read
+
+	index    uint8
+	touched  []*record
+	scratch  batch.Increment
+	flushing atomic.Bool // set by the table, cleared by the flusher
+}
+
+func (w *Window) begin(now int64) { w.Second = now / 1e9 }
