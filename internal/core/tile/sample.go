@@ -44,6 +44,7 @@ type Series struct {
 type StoreRef struct {
 	Generation uint64 // of the store that gave Ref: a reference dies with its open store
 	Ref        uint64
+	LastT      int64 // Unix milliseconds; the store holds nothing newer of this series
 }
 
 // Ref is the place where the store of width w keeps its reference.
