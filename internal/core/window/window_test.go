@@ -330,7 +330,7 @@ func TestAKnownContextDoesNotAllocate(t *testing.T) {
 	raw := []byte(strings.Join(packet(100), "\n"))
 	var p dogstatsd.Parser
 	var out batch.Writer
-	now := at(0)
+	now, tenant := at(0), []byte("default")
 	round := func() {
 		now += 1e9
 		for range 3 {
@@ -340,7 +340,7 @@ func TestAKnownContextDoesNotAllocate(t *testing.T) {
 			}
 		}
 		w, _ := table.Close(now)
-		out.Begin(batch.Header{Tenant: []byte("default"), Second: w.Second})
+		out.Begin(batch.Header{Tenant: tenant, Second: w.Second})
 		w.Flush(&out)
 	}
 	round()
