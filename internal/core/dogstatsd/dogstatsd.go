@@ -20,10 +20,10 @@ const (
 type Line uint8
 
 const (
-	End         Line = iota // no more lines in the datagram
-	MetricLine              // Parser.Metric is filled
-	EventLine               // Parser.Event is filled
-	CheckLine               // Parser.Check is filled
+	End        Line = iota // no more lines in the datagram
+	MetricLine             // Parser.Metric is filled
+	EventLine              // Parser.Event is filled
+	CheckLine              // Parser.Check is filled
 )
 
 // Origin is what a client says of where it runs. The fields are raw bytes of the

@@ -1,0 +1,385 @@
+package dogstatsd
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"unsafe"
+)
+
+// seeds holds lines that cover the grammar; the fuzzers mutate and join them.
+var seeds = []string{
+	"a.b:1|c", "a:1:2::3|d|@0.5|#k:v,x|T7", "a:-5|g|#", "a:+.5e-3|g|c:abc", "u:x:y|s|@0", "t:12.345678|ms|c:ci-1,in-2|e:it-true,cn-w,pu-1|card:low",
+	"a:nan|c", "a:1e999|h", "a:0x1p0|c", "a:1_0|c", ":1|c", "a|c", "a:|c", "a:1|", "a:1|c|@0", "a:1|c|T0", "a:1|h|T5", "a:1|c|zz||c",
+	"_e{5,4}:title|text|d:1|h:w|k:k|p:low|s:s|t:error|#a|c:x", "_e{1,0}:a|", "_e{0,1}:|b", "_e{1,9}:a|b", "_e{1,1:a|b", "_e{1,1}:a|b|p:x|t:|d:0",
+	"_sc|db|2|d:1|h:w|#a|c:in-4|m:no\\nm\\:", "_sc||0", "_sc|db|9", "_sc|db", "_scratch:1|c", "\r", "a:1|c\r",
+}
+
+func addSeeds(f *testing.F) {
+	for _, s := range seeds {
+		f.Add([]byte(s))
+	}
+	f.Add([]byte(strings.Join(seeds, "\n")))
+	f.Add([]byte(strings.Join(seeds, "\r\n") + "\n\n"))
+}
+
+// FuzzParser holds the laws: every line is exactly one of metric, event, check,
+// malformed or empty; what is read lies inside the datagram; the datagram is not
+// written to; and what Metric promises is true.
+func FuzzParser(f *testing.F) {
+	addSeeds(f)
+	f.Fuzz(func(t *testing.T, packet []byte) {
+		before := bytes.Clone(packet)
+		lines, empty := 0, 0
+		for l := range strings.SplitSeq(string(packet), "\n") {
+			lines++
+			if l == "" || l == "\r" {
+				empty++
+			}
+		}
+		var p Parser
+		p.Reset(packet)
+		taken := 0
+		for line := p.Next(); line != End; line = p.Next() {
+			taken++
+			switch line {
+			case MetricLine:
+				m := &p.Metric
+				checkMetric(t, m)
+				checkInside(t, packet, m.Name, m.Tags, m.Set)
+				checkOrigin(t, packet, &m.Origin)
+			case EventLine:
+				e := &p.Event
+				checkInside(t, packet, e.Title, e.Text, e.Host, e.Key, e.Priority, e.Source, e.Alert, e.Tags)
+				checkOrigin(t, packet, &e.Origin)
+			case CheckLine:
+				c := &p.Check
+				checkInside(t, packet, c.Name, c.Host, c.Message, c.Tags)
+				checkOrigin(t, packet, &c.Origin)
+			default:
+				t.Fatalf("Next returned %d", line)
+			}
+		}
+		for _, n := range p.Malformed {
+			taken += int(n)
+		}
+		if taken+empty != lines {
+			t.Errorf("%d lines, of them %d empty, but %d taken or malformed", lines, empty, taken)
+		}
+		if !bytes.Equal(packet, before) {
+			t.Error("the datagram was written to")
+		}
+	})
+}
+
+func checkMetric(t *testing.T, m *Metric) {
+	switch {
+	case m.Type < Count || m.Type > Set:
+		t.Errorf("type %d", m.Type)
+	case len(m.Name) == 0:
+		t.Error("empty name")
+	case (m.Type == Set) != (len(m.Values) == 0) || (m.Type == Set) != (len(m.Set) > 0):
+		t.Errorf("type %d with %d values and set value %q", m.Type, len(m.Values), m.Set)
+	case !(m.Rate > 0 && m.Rate <= 1) || math.IsInf(1/m.Rate, 0):
+		t.Errorf("rate %v", m.Rate)
+	case m.Time < 0 || m.Time*1000/1000 != m.Time:
+		t.Errorf("time %d", m.Time)
+	}
+	for _, v := range m.Values {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			t.Errorf("value %v", v)
+		}
+	}
+}
+
+func checkOrigin(t *testing.T, packet []byte, o *Origin) {
+	e := ParseExternal(o.External)
+	checkInside(t, packet, o.Container, o.Inode, o.External, o.Cardinality, e.Container, e.Pod)
+}
+
+func checkInside(t *testing.T, packet []byte, spans ...[]byte) {
+	low := uintptr(unsafe.Pointer(unsafe.SliceData(packet)))
+	for _, s := range spans {
+		at := uintptr(unsafe.Pointer(unsafe.SliceData(s)))
+		if len(s) > 0 && (at < low || at+uintptr(len(s)) > low+uintptr(len(packet))) {
+			t.Errorf("%q lies outside the datagram", s)
+		}
+		if bytes.IndexByte(s, '\n') >= 0 {
+			t.Errorf("%q reaches over its line", s)
+		}
+	}
+}
+
+// FuzzParserAgainstReference compares with a parser that is slow and plain.
+func FuzzParserAgainstReference(f *testing.F) {
+	addSeeds(f)
+	f.Fuzz(func(t *testing.T, packet []byte) {
+		if got, want := read(string(packet)), reference(string(packet)); got != want {
+			t.Errorf("%q\ngot  %s\nwant %s", packet, got, want)
+		}
+	})
+}
+
+// FuzzParseNumber: what is taken is a decimal number and has strconv's value to
+// the bit; what is not taken strconv does not take either, or it is one of the
+// forms that are refused on purpose.
+func FuzzParseNumber(f *testing.F) {
+	for _, s := range []string{"0", "-0", "1", "+1.5", ".5", "5.", "9007199254740993", "0.30000000000000004", "123.456789", "1e22", "1e-7", "1e999", "1e-999",
+		"1234567890123456789", "-9999999999999999999", "0.000000000000000001", "nan", "-Infinity", "0x1p-2", "1_0", "", "-", ".", "1e", "1.2.3"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got, reason := parseNumber(b)
+		want, wantReason := referenceNumber(string(b))
+		if reason != wantReason || math.Float64bits(got) != math.Float64bits(want) {
+			t.Errorf("%q: got %v %v, want %v %v", b, got, reason, want, wantReason)
+		}
+	})
+}
+
+var (
+	decimal   = regexp.MustCompile(`^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$`)
+	notFinite = regexp.MustCompile(`^[+-]?(?i:nan|inf|infinity)$`)
+	header    = regexp.MustCompile(`^_e\{([0-9]+),([0-9]+)\}:`)
+	digits    = regexp.MustCompile(`^[0-9]+$`)
+)
+
+func referenceNumber(s string) (float64, Reason) {
+	switch {
+	case notFinite.MatchString(s):
+		return 0, NotFinite
+	case !decimal.MatchString(s):
+		return 0, BadValue
+	}
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		return 0, NotFinite
+	}
+	return v, wellFormed
+}
+
+func referenceUnix(s string) (int64, bool) {
+	t, err := strconv.ParseInt(s, 10, 64)
+	return t, err == nil && digits.MatchString(s) && t > 0 && t <= math.MaxInt64/1000
+}
+
+// outcome gathers what the reference parser counts.
+type outcome struct {
+	malformed    [NumReasons]int
+	unknown, bad int
+}
+
+// reference is read written for the eye: the grammar with strings.Split, in the
+// order in which the parser looks for faults.
+func reference(packet string) string {
+	var o outcome
+	var out []string
+	for line := range strings.SplitSeq(packet, "\n") {
+		line = strings.TrimSuffix(line, "\r")
+		if line == "" {
+			continue
+		}
+		text, reason := "", wellFormed
+		switch {
+		case strings.HasPrefix(line, "_e{"):
+			text, reason = o.event(line)
+		case strings.HasPrefix(line, "_sc|"):
+			text, reason = o.check(line)
+		default:
+			text, reason = o.metric(line)
+		}
+		if reason != wellFormed {
+			o.malformed[reason]++
+		} else {
+			out = append(out, text)
+		}
+	}
+	for r, n := range o.malformed {
+		if n > 0 {
+			out = append(out, fmt.Sprintf("%d malformed %s", n, Reason(r)))
+		}
+	}
+	if o.unknown > 0 {
+		out = append(out, fmt.Sprintf("%d unknown", o.unknown))
+	}
+	if o.bad > 0 {
+		out = append(out, fmt.Sprintf("%d bad", o.bad))
+	}
+	return strings.Join(out, "; ")
+}
+
+func (o *outcome) metric(line string) (string, Reason) {
+	parts := strings.Split(line, "|")
+	name, raw, hasColon := strings.Cut(parts[0], ":")
+	switch {
+	case len(parts) < 2:
+		return "", NoType
+	case !hasColon:
+		return "", NoValue
+	case name == "":
+		return "", EmptyName
+	case raw == "":
+		return "", NoValue
+	}
+	types := map[string]Type{"c": Count, "g": Gauge, "ms": Timing, "h": Histogram, "d": Distribution, "s": Set}
+	m := Metric{Type: types[parts[1]], Name: []byte(name), Rate: 1}
+	if m.Type == 0 {
+		return "", UnknownType
+	}
+	if m.Type == Set {
+		m.Set = []byte(raw)
+	} else {
+		var values []string
+		for _, v := range strings.Split(raw, ":") {
+			if v != "" {
+				values = append(values, v)
+			}
+		}
+		if len(values) == 0 {
+			return "", NoValue
+		}
+		for _, s := range values {
+			v, reason := referenceNumber(s)
+			if reason != wellFormed {
+				return "", reason
+			}
+			m.Values = append(m.Values, v)
+		}
+		m.Relative = m.Type == Gauge && strings.ContainsAny(values[0][:1], "+-")
+	}
+	for _, field := range parts[2:] {
+		switch {
+		case strings.HasPrefix(field, "#"):
+			m.Tags = []byte(field[1:])
+		case strings.HasPrefix(field, "@"):
+			if m.Type == Gauge || m.Type == Set {
+				continue
+			}
+			rate, reason := referenceNumber(field[1:])
+			if reason != wellFormed || !(rate > 0) || rate > 1 || rate < 2.2250738585072014e-308 {
+				return "", BadRate
+			}
+			m.Rate = rate
+		case strings.HasPrefix(field, "T"):
+			if m.Type != Count && m.Type != Gauge {
+				return "", TimestampType
+			}
+			unix, ok := referenceUnix(field[1:])
+			if !ok {
+				return "", BadTimestamp
+			}
+			m.Time = unix
+		default:
+			o.origin(&m.Origin, field)
+		}
+	}
+	return metricText(&m), wellFormed
+}
+
+func (o *outcome) event(line string) (string, Reason) {
+	lengths := header.FindStringSubmatch(line)
+	if lengths == nil {
+		return "", EventHeader
+	}
+	if strings.Trim(lengths[1], "0") == "" {
+		return "", EventTitle
+	}
+	titleLen, err1 := strconv.Atoi(lengths[1])
+	textLen, err2 := strconv.Atoi(lengths[2])
+	body := line[len(lengths[0]):]
+	if err1 != nil || err2 != nil || titleLen > len(body) || textLen > len(body) || titleLen+1+textLen > len(body) || body[titleLen] != '|' {
+		return "", EventLength
+	}
+	e := Event{Title: []byte(body[:titleLen]), Text: []byte(body[titleLen+1:][:textLen])}
+	rest := body[titleLen+1+textLen:]
+	if rest != "" && rest[0] != '|' {
+		return "", EventLength
+	}
+	for _, field := range strings.Split(rest, "|")[1:] {
+		switch {
+		case strings.HasPrefix(field, "#"):
+			e.Tags = []byte(field[1:])
+		case strings.HasPrefix(field, "h:"):
+			e.Host = []byte(field[2:])
+		case strings.HasPrefix(field, "k:"):
+			e.Key = []byte(field[2:])
+		case strings.HasPrefix(field, "s:"):
+			e.Source = []byte(field[2:])
+		case field == "p:normal" || field == "p:low":
+			e.Priority = []byte(field[2:])
+		case field == "t:error" || field == "t:warning" || field == "t:info" || field == "t:success":
+			e.Alert = []byte(field[2:])
+		case strings.HasPrefix(field, "p:") || strings.HasPrefix(field, "t:"):
+			o.bad++
+		case strings.HasPrefix(field, "d:"):
+			o.time(&e.Time, field[2:])
+		default:
+			o.origin(&e.Origin, field)
+		}
+	}
+	return eventText(&e), wellFormed
+}
+
+func (o *outcome) check(line string) (string, Reason) {
+	parts := strings.Split(line, "|")
+	if parts[1] == "" {
+		return "", EmptyName
+	}
+	if len(parts) < 3 || len(parts[2]) != 1 || !strings.Contains("0123", parts[2]) {
+		return "", CheckStatus
+	}
+	c := Check{Name: []byte(parts[1]), Status: parts[2][0] - '0'}
+	for _, field := range parts[3:] {
+		switch {
+		case strings.HasPrefix(field, "#"):
+			c.Tags = []byte(field[1:])
+		case strings.HasPrefix(field, "h:"):
+			c.Host = []byte(field[2:])
+		case strings.HasPrefix(field, "m:"):
+			c.Message = []byte(field[2:])
+		case strings.HasPrefix(field, "d:"):
+			o.time(&c.Time, field[2:])
+		default:
+			o.origin(&c.Origin, field)
+		}
+	}
+	return checkText(&c), wellFormed
+}
+
+func (o *outcome) time(dst *int64, s string) {
+	if t, ok := referenceUnix(s); ok {
+		*dst = t
+	} else {
+		o.bad++
+	}
+}
+
+func (o *outcome) origin(dst *Origin, field string) {
+	key, value, found := strings.Cut(field, ":")
+	switch {
+	case found && key == "c":
+		dst.Container, dst.Inode = nil, nil
+		items := strings.Split(value, ",")
+		for _, item := range items {
+			_, id, _ := strings.Cut(item, "-")
+			switch {
+			case strings.HasPrefix(item, "ci-") || strings.HasPrefix(item, "cid-"):
+				dst.Container = []byte(id)
+			case strings.HasPrefix(item, "in-"):
+				dst.Inode = []byte(id)
+			case len(items) == 1:
+				dst.Container = []byte(item)
+			}
+		}
+	case found && key == "e":
+		dst.External = []byte(value)
+	case found && key == "card":
+		dst.Cardinality = []byte(value)
+	default:
+		o.unknown++
+	}
+}

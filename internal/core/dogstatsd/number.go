@@ -1,0 +1,143 @@
+package dogstatsd
+
+import (
+	"bytes"
+	"math"
+	"strconv"
+	"unsafe"
+)
+
+// pow10 holds the powers of ten that a float64 holds exactly and that the fast
+// path can meet: 19 bytes have at most 18 digits behind the point.
+var pow10 = [...]float64{1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18}
+
+// parseNumber reads a decimal number, with a point and an exponent where wanted,
+// and gives the float64 nearest to it, bit for bit what strconv.ParseFloat gives.
+// The hexadecimal numbers and underscores that Go knows are refused: no client
+// writes them, and other servers of the protocol read something else.
+func parseNumber(b []byte) (float64, Reason) {
+	if v, ok := parseShort(b); ok {
+		return v, wellFormed
+	}
+	if !isDecimal(b) {
+		if isNotFinite(b) {
+			return 0, NotFinite
+		}
+		return 0, BadValue
+	}
+	// ParseFloat keeps nothing of the string (its errors hold a copy), so the
+	// bytes need not be copied.
+	v, err := strconv.ParseFloat(unsafe.String(unsafe.SliceData(b), len(b)), 64)
+	if err != nil { // the syntax is right, so the number is out of range
+		return 0, NotFinite
+	}
+	return v, wellFormed
+}
+
+// parseShort reads numbers of up to 19 bytes without an exponent, which are
+// nearly all that clients send. It reports false for everything else, right or
+// wrong. A mantissa of up to 2^53 and a power of ten of up to 10^22 are exact, so
+// that the one division rounds correctly.
+func parseShort(b []byte) (float64, bool) {
+	if len(b) == 0 || len(b) > 19 { // 19 digits do not overflow a uint64
+		return 0, false
+	}
+	digits := b
+	if b[0] == '-' || b[0] == '+' {
+		digits = b[1:]
+	}
+	var mantissa uint64
+	point := -1
+	for i, c := range digits {
+		if d := c - '0'; d <= 9 {
+			mantissa = mantissa*10 + uint64(d)
+		} else if c == '.' && point < 0 {
+			point = i
+		} else {
+			return 0, false
+		}
+	}
+	decimals, count := 0, len(digits)
+	if point >= 0 {
+		decimals, count = len(digits)-1-point, len(digits)-1
+	}
+	if count == 0 || mantissa > 1<<53 {
+		return 0, false
+	}
+	v := float64(mantissa)
+	if decimals > 0 {
+		v /= pow10[decimals]
+	}
+	if b[0] == '-' {
+		v = -v
+	}
+	return v, true
+}
+
+// isDecimal reports whether b is [+-] digits [. digits] [e [+-] digits] with a
+// digit before or behind the point.
+func isDecimal(b []byte) bool {
+	b = skipSign(b)
+	whole := countDigits(b)
+	b = b[whole:]
+	fraction := 0
+	if len(b) > 0 && b[0] == '.' {
+		fraction = countDigits(b[1:])
+		b = b[1+fraction:]
+	}
+	if whole+fraction == 0 {
+		return false
+	}
+	if len(b) == 0 {
+		return true
+	}
+	if b[0] != 'e' && b[0] != 'E' {
+		return false
+	}
+	b = skipSign(b[1:])
+	return len(b) > 0 && countDigits(b) == len(b)
+}
+
+// isNotFinite reports whether b spells an infinity or NaN, in any case.
+func isNotFinite(b []byte) bool {
+	b = skipSign(b)
+	return bytes.EqualFold(b, []byte("nan")) || bytes.EqualFold(b, []byte("inf")) || bytes.EqualFold(b, []byte("infinity"))
+}
+
+func skipSign(b []byte) []byte {
+	if len(b) > 0 && (b[0] == '+' || b[0] == '-') {
+		return b[1:]
+	}
+	return b
+}
+
+func countDigits(b []byte) int {
+	for i, c := range b {
+		if c < '0' || c > '9' {
+			return i
+		}
+	}
+	return len(b)
+}
+
+// parseUint reads digits, and only digits. Numbers too large for any datagram or
+// clock come back as math.MaxInt64.
+func parseUint(b []byte) (int64, bool) {
+	if len(b) == 0 || countDigits(b) != len(b) {
+		return 0, false
+	}
+	var n int64
+	for _, c := range b {
+		if n > (math.MaxInt64-9)/10 {
+			return math.MaxInt64, true
+		}
+		n = n*10 + int64(c-'0')
+	}
+	return n, true
+}
+
+// parseUnix reads Unix seconds from 1 up to what an int64 of milliseconds holds.
+func parseUnix(b []byte) (int64, bool) {
+	t, ok := parseUint(b)
+	return t, ok && t >= 1 && t <= math.MaxInt64/1000
+}

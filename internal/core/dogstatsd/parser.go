@@ -1,0 +1,242 @@
+package dogstatsd
+
+import "bytes"
+
+// Parser reads the lines of one datagram after another. The zero value is ready
+// for Reset. It copies nothing and allocates nothing, except that Metric.Values
+// grows to the longest packed line seen: two bytes of a datagram make at most one
+// value of eight, so it stays within a small multiple of the largest datagram.
+//
+// A Parser belongs to one goroutine. What Next filled is good until the next call
+// of Next or Reset, or until the datagram's memory is used again.
+type Parser struct {
+	Metric Metric // filled when Next returned MetricLine
+	Event  Event  // filled when Next returned EventLine
+	Check  Check  // filled when Next returned CheckLine
+
+	// These only grow; Reset leaves them alone.
+	Malformed     [NumReasons]uint64 // lines that gave nothing, by the first fault found
+	UnknownFields uint64             // fields that are not in the protocol, skipped
+	BadFields     uint64             // fields of events and checks with content that makes no sense, skipped
+
+	packet []byte // what is left of the datagram
+}
+
+// Reset begins a datagram. The parser reads it in place and never writes to it.
+func (p *Parser) Reset(packet []byte) { p.packet = packet }
+
+// Next reads up to the next well-formed line and says what it was. A malformed
+// line is counted and skipped, so that it does not cost its neighbours. Empty
+// lines are skipped; a carriage return before the line break is dropped.
+func (p *Parser) Next() Line {
+	for len(p.packet) > 0 {
+		line := p.packet
+		if i := bytes.IndexByte(line, '\n'); i >= 0 {
+			line, p.packet = line[:i], line[i+1:]
+		} else {
+			p.packet = nil
+		}
+		if n := len(line); n > 0 && line[n-1] == '\r' {
+			line = line[:n-1]
+		}
+		if len(line) == 0 {
+			continue
+		}
+		kind, reason := p.parseLine(line)
+		if reason == wellFormed {
+			return kind
+		}
+		p.Malformed[reason]++
+	}
+	return End
+}
+
+// parseLine decides by the prefix: whatever is neither an event nor a check is
+// a metric. "_sc" counts only with its '|', since "_scratch" is a metric's name.
+func (p *Parser) parseLine(line []byte) (Line, Reason) {
+	if line[0] == '_' {
+		if rest, ok := bytes.CutPrefix(line, []byte("_e{")); ok {
+			return EventLine, p.parseEvent(rest)
+		}
+		if rest, ok := bytes.CutPrefix(line, []byte("_sc|")); ok {
+			return CheckLine, p.parseCheck(rest)
+		}
+	}
+	return MetricLine, p.parseMetric(line)
+}
+
+// parseMetric reads name:value[:value]|type[|field].
+func (p *Parser) parseMetric(line []byte) Reason {
+	bar := bytes.IndexByte(line, '|')
+	if bar < 0 {
+		return NoType
+	}
+	colon := bytes.IndexByte(line[:bar], ':')
+	switch {
+	case colon < 0:
+		return NoValue
+	case colon == 0:
+		return EmptyName
+	case colon+1 == bar:
+		return NoValue
+	}
+	m := &p.Metric
+	*m = Metric{Name: line[:colon], Values: m.Values[:0], Rate: 1}
+	raw := line[colon+1 : bar]
+
+	field, rest, more := cut(line[bar+1:], '|')
+	if m.Type = parseType(field); m.Type == 0 {
+		return UnknownType
+	}
+	if m.Type == Set {
+		m.Set = raw
+	} else if reason := m.parseValues(raw); reason != wellFormed {
+		return reason
+	}
+	for more {
+		field, rest, more = cut(rest, '|')
+		if reason := p.parseMetricField(field); reason != wellFormed {
+			return reason
+		}
+	}
+	return wellFormed
+}
+
+func parseType(b []byte) Type {
+	switch string(b) {
+	case "c":
+		return Count
+	case "g":
+		return Gauge
+	case "ms":
+		return Timing
+	case "h":
+		return Histogram
+	case "d":
+		return Distribution
+	case "s":
+		return Set
+	}
+	return 0
+}
+
+// parseValues reads value[:value]. Empty parts are skipped, as the Agent does;
+// if there is nothing else the line has no value. One value that is no number
+// costs the line: which of the others are meant cannot be known.
+func (m *Metric) parseValues(raw []byte) Reason {
+	for more := true; more; {
+		var part []byte
+		if part, raw, more = cut(raw, ':'); len(part) == 0 {
+			continue
+		}
+		v, reason := parseNumber(part)
+		if reason != wellFormed {
+			return reason
+		}
+		if len(m.Values) == 0 && m.Type == Gauge {
+			m.Relative = part[0] == '+' || part[0] == '-'
+		}
+		m.Values = append(m.Values, v)
+	}
+	if len(m.Values) == 0 {
+		return NoValue
+	}
+	return wellFormed
+}
+
+// parseMetricField reads one optional field. Fields come in any order and the
+// last of a kind wins. One that is not known must never cost the sample: newer
+// clients speak to older servers.
+func (p *Parser) parseMetricField(field []byte) Reason {
+	m := &p.Metric
+	if len(field) > 0 {
+		switch field[0] {
+		case '#':
+			m.Tags = field[1:]
+			return wellFormed
+		case '@':
+			return m.parseRate(field[1:])
+		case 'T':
+			return m.parseTimestamp(field[1:])
+		}
+	}
+	if !m.Origin.parseField(field) {
+		p.UnknownFields++
+	}
+	return wellFormed
+}
+
+// minRate is the smallest normal float64: below it 1/rate may be infinite.
+const minRate = 0x1p-1022
+
+// parseRate reads |@. Gauges and sets are not sampled, so a rate there says
+// nothing and is not even looked at.
+func (m *Metric) parseRate(b []byte) Reason {
+	if m.Type == Gauge || m.Type == Set {
+		return wellFormed
+	}
+	rate, reason := parseNumber(b)
+	if reason != wellFormed || rate < minRate || rate > 1 {
+		return BadRate
+	}
+	m.Rate = rate
+	return wellFormed
+}
+
+// parseTimestamp reads |T. Only counts and gauges have one: the values of a
+// timer or a set cannot be put into a distribution that is already written.
+func (m *Metric) parseTimestamp(b []byte) Reason {
+	if m.Type != Count && m.Type != Gauge {
+		return TimestampType
+	}
+	t, ok := parseUnix(b)
+	if !ok {
+		return BadTimestamp
+	}
+	m.Time = t
+	return wellFormed
+}
+
+// parseField takes the fields that every kind of line has in common and reports
+// whether field was one of them.
+func (o *Origin) parseField(field []byte) bool {
+	if b, ok := bytes.CutPrefix(field, []byte("c:")); ok {
+		o.parseLocal(b)
+	} else if b, ok := bytes.CutPrefix(field, []byte("e:")); ok {
+		o.External = b
+	} else if b, ok := bytes.CutPrefix(field, []byte("card:")); ok {
+		o.Cardinality = b
+	} else {
+		return false
+	}
+	return true
+}
+
+// parseLocal reads what follows c: a container id alone (v1.2), or one or more
+// of ci-, cid- and in- (v1.4). In a list, items without a prefix say nothing.
+func (o *Origin) parseLocal(list []byte) {
+	o.Container, o.Inode = nil, nil
+	alone := bytes.IndexByte(list, ',') < 0
+	for more := true; more; {
+		var item []byte
+		item, list, more = cut(list, ',')
+		if id, ok := bytes.CutPrefix(item, []byte("ci-")); ok {
+			o.Container = id
+		} else if id, ok := bytes.CutPrefix(item, []byte("cid-")); ok {
+			o.Container = id
+		} else if id, ok := bytes.CutPrefix(item, []byte("in-")); ok {
+			o.Inode = id
+		} else if alone {
+			o.Container = item
+		}
+	}
+}
+
+// cut splits b at the first sep, which belongs to neither part; more reports
+// whether there was one.
+func cut(b []byte, sep byte) (head, rest []byte, more bool) {
+	if i := bytes.IndexByte(b, sep); i >= 0 {
+		return b[:i], b[i+1:], true
+	}
+	return b, nil, false
+}

@@ -1,0 +1,48 @@
+package dogstatsd
+
+// Reason says why a line is malformed. Its String is the value of the label
+// "reason" of the counter of malformed samples, so a name, once released, stays.
+type Reason uint8
+
+const (
+	EmptyName     Reason = iota // nothing before the first ':', or a check without a name
+	NoType                      // no '|': not a line of this protocol at all
+	NoValue                     // no ':' after the name, or nothing but ':' behind it
+	UnknownType                 // none of c, g, ms, h, d, s
+	BadValue                    // not a decimal number
+	NotFinite                   // NaN, an infinity, or a number beyond the range of a float64
+	BadRate                     // |@ without a number in (0, 1]
+	BadTimestamp                // |T without a positive number of seconds
+	TimestampType               // |T on a type other than c and g
+	EventHeader                 // "_e{" without two lengths and "}:"
+	EventTitle                  // an event whose title has no bytes
+	EventLength                 // the lengths of an event do not fit its line
+	CheckStatus                 // a check's status is missing or none of 0, 1, 2, 3
+	NumReasons
+
+	wellFormed = NumReasons // what a parsing step returns when it has nothing to complain of
+)
+
+var reasonNames = [NumReasons]string{
+	EmptyName:     "empty_name",
+	NoType:        "no_type",
+	NoValue:       "no_value",
+	UnknownType:   "unknown_type",
+	BadValue:      "bad_value",
+	NotFinite:     "not_finite",
+	BadRate:       "bad_rate",
+	BadTimestamp:  "bad_timestamp",
+	TimestampType: "timestamp_type",
+	EventHeader:   "event_header",
+	EventTitle:    "event_title",
+	EventLength:   "event_length",
+	CheckStatus:   "check_status",
+}
+
+// String is the reason as metrics and documentation spell it.
+func (r Reason) String() string {
+	if r < NumReasons {
+		return reasonNames[r]
+	}
+	return "unknown"
+}
