@@ -2,6 +2,7 @@ package dogstatsd
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -325,13 +326,21 @@ func TestMemoryKeptIsBounded(t *testing.T) {
 	}
 }
 
-func TestReasonsHaveDistinctNames(t *testing.T) {
+// Whoever sees a reason on /metrics looks it up in the manual.
+func TestReasonsAreDocumented(t *testing.T) {
+	manual, err := os.ReadFile("../../../docs/dogstatsd.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	seen := map[string]bool{}
 	for r := range NumReasons {
 		if r.String() == "" || seen[r.String()] {
 			t.Errorf("reason %d is called %q", r, r)
 		}
 		seen[r.String()] = true
+		if !strings.Contains(string(manual), "\n| `"+r.String()+"` |") {
+			t.Errorf("docs/dogstatsd.md has no row for %s", r)
+		}
 	}
 }
 
