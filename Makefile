@@ -1,0 +1,57 @@
+# Everything that a person or CI does here. Needs Go 1.26, make and git; `make
+# test` installs the rest, or says how.
+
+ARGS        ?=
+FUZZTIME    ?= 10s
+TEST_FLAGS  ?=
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.1
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+
+# What the race detector watches: all that has goroutines, and all that they
+# share. The Prometheus API is left out, since compiling its 950 packages once
+# more takes longer than everything else here together.
+RACE := ./internal/core/... ./internal/lib/... ./internal/role/... \
+	./internal/adapter/sockets/... ./internal/adapter/eventlog/... ./internal/adapter/catalogue/...
+
+.PHONY: help run build test race fuzz bench lint check soak clean clients
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+run: build ## build freshet and start it; ARGS='--http-listen 127.0.0.1:8000' passes arguments
+	./bin/freshet serve $(ARGS)
+
+build: ## build ./bin/freshet
+	CGO_ENABLED=0 go build -trimpath -o bin/freshet ./cmd/freshet
+
+test: clients ## install what the tests need, then run all of them
+	go test -timeout 15m $(TEST_FLAGS) ./...
+
+race: ## run the tests of core, lib, roles and light adapters under the race detector
+	go test -race -timeout 15m $(TEST_FLAGS) $(RACE)
+
+fuzz: ## run every fuzz test for FUZZTIME (10s)
+	@FUZZTIME=$(FUZZTIME) bash .ci/fuzz
+
+bench: ## run every benchmark; each states its bound in its comment
+	go test -run '^$$' -bench . -benchmem ./internal/...
+
+lint: ## gofmt, vet, staticcheck, govulncheck
+	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); \
+	if [ -n "$$unformatted" ]; then echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
+	go vet ./...
+	go run $(STATICCHECK) ./...
+	@GOVULNCHECK=$(GOVULNCHECK) bash .ci/vulncheck
+
+check: ## what CI runs: test, lint, race, fuzz, with a table of the times
+	@bash .ci/run
+
+soak: clients ## the same tests with large numbers, then a minute of each fuzz test; about an hour
+	FRESHET_SOAK=1 go test -timeout 3h -count=1 -v ./...
+	@FUZZTIME=1m bash .ci/fuzz
+
+clean: ## remove what was built and installed; ./data stays
+	rm -rf bin .cache e2e/clients/node/node_modules
+
+clients: # the clients that e2e/ sends with
+	@bash e2e/clients/install
