@@ -1,0 +1,177 @@
+package conf
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// readFile sets what the file says in root. It walks the parsed file itself,
+// since the YAML library would stop at the first duplicate key and tell no
+// lines of values.
+func (l *loader) readFile(text []byte, root reflect.Value) {
+	documents := yaml.NewDecoder(bytes.NewReader(text))
+	var document yaml.Node
+	if err := documents.Decode(&document); err != nil {
+		if !errors.Is(err, io.EOF) { // an empty file says nothing, which is fine
+			l.syntax(err)
+		}
+		return
+	}
+	l.read(document.Content[0], root, "")
+	var second yaml.Node
+	if err := documents.Decode(&second); err == nil {
+		l.addLine(second.Line, "a second document begins here; keep one and remove the line with ---")
+	} else if !errors.Is(err, io.EOF) {
+		l.syntax(err)
+	}
+}
+
+var syntaxLine = regexp.MustCompile(`^yaml: line (\d+): `)
+
+// syntax reports what the YAML library could not read.
+func (l *loader) syntax(err error) {
+	text := err.Error()
+	if found := syntaxLine.FindStringSubmatch(text); found != nil {
+		line, _ := strconv.Atoi(found[1])
+		l.addLine(line, "is not YAML: "+text[len(found[0]):])
+		return
+	}
+	l.problems = append(l.problems, Problem{where: l.file, Text: "is not YAML: " + strings.TrimPrefix(text, "yaml: ")})
+}
+
+func (l *loader) addLine(line int, text string) {
+	l.problems = append(l.problems, Problem{where: fmt.Sprintf("%s:%d", l.file, line), line: line, Text: text})
+}
+
+// read sets v, the value at path, from node. A key without a value keeps the
+// default, so that all keys of a section may be commented out. Aliases cost no
+// more than the struct is deep, since each is read for one field.
+func (l *loader) read(node *yaml.Node, v reflect.Value, path string) {
+	line := node.Line
+	for node.Kind == yaml.AliasNode {
+		node = node.Alias
+	}
+	if node.Kind == yaml.ScalarNode && node.Tag == "!!null" {
+		return
+	}
+	l.origins[path] = origin{line: line}
+	switch shapeOf(v.Type()) {
+	case scalar:
+		if node.Kind != yaml.ScalarNode {
+			l.fail(path, "is "+describe(node)+"; write one value")
+			return
+		}
+		l.origins[path] = origin{line: line, value: shorten(node.Value)}
+		if err := setScalar(v, node.Value); err != nil {
+			l.fail(path, err.Error())
+		}
+	case section:
+		l.eachPair(node, path, func(name string, key, value *yaml.Node) {
+			for _, f := range fieldsOf(v.Type()) {
+				if f.name == name {
+					l.read(value, v.Field(f.index), join(path, name))
+					return
+				}
+			}
+			l.unknown(key, value, path, v.Type())
+		})
+	case list, tree:
+		if v.Kind() == reflect.Map {
+			read := reflect.MakeMap(v.Type())
+			l.eachPair(node, path, func(name string, _, value *yaml.Node) {
+				element := reflect.New(v.Type().Elem()).Elem()
+				l.read(value, element, join(path, name))
+				read.SetMapIndex(reflect.ValueOf(name).Convert(v.Type().Key()), element)
+			})
+			v.Set(read)
+			return
+		}
+		if node.Kind != yaml.SequenceNode {
+			l.fail(path, "is "+describe(node)+"; write a list: [a, b]")
+			return
+		}
+		read := reflect.MakeSlice(v.Type(), len(node.Content), len(node.Content))
+		for i, element := range node.Content {
+			l.read(element, read.Index(i), fmt.Sprintf("%s[%d]", path, i))
+		}
+		v.Set(read)
+	}
+}
+
+// eachPair calls do for each key of node, which should be a mapping, once.
+func (l *loader) eachPair(node *yaml.Node, path string, do func(name string, key, value *yaml.Node)) {
+	if node.Kind != yaml.MappingNode {
+		if path == "" {
+			l.addLine(node.Line, "is "+describe(node)+"; write keys and values, one a line: data_dir: ./data")
+			return
+		}
+		l.fail(path, "is "+describe(node)+"; write its keys below it, indented")
+		return
+	}
+	lines := map[string]int{}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		key, value := node.Content[i], node.Content[i+1]
+		if first, given := lines[key.Value]; given {
+			l.addLine(key.Line, fmt.Sprintf("%s: is given a second time; keep this one or that of line %d", join(path, key.Value), first))
+			continue
+		}
+		lines[key.Value] = key.Line
+		do(key.Value, key, value)
+	}
+}
+
+// unknown reports a key that the section t at path does not have, and the one
+// that was likely meant: of this section, or of the same name in another.
+func (l *loader) unknown(key, value *yaml.Node, path string, t reflect.Type) {
+	full := join(path, shorten(key.Value))
+	text := full
+	if value.Kind == yaml.ScalarNode && value.Value != "" {
+		text += " = " + shorten(value.Value)
+	}
+	var names []string
+	for _, f := range fieldsOf(t) {
+		names = append(names, f.name)
+	}
+	text += ": is not a key; "
+	if near := Nearest(key.Value, names); near != "" {
+		l.addLine(key.Line, text+"did you mean "+join(path, near)+"?")
+		return
+	}
+	for _, known := range l.keys {
+		if strings.HasSuffix(known, "."+key.Value) {
+			l.addLine(key.Line, text+"did you mean "+known+"?")
+			return
+		}
+	}
+	l.addLine(key.Line, text+"there are "+strings.Join(names, ", "))
+}
+
+func describe(node *yaml.Node) string {
+	switch node.Kind {
+	case yaml.MappingNode:
+		return "a section with keys"
+	case yaml.SequenceNode:
+		return "a list"
+	default:
+		return "one value"
+	}
+}
+
+// shorten keeps a problem on one readable line.
+func shorten(text string) string {
+	if len(text) > 80 {
+		text = text[:77] + "..."
+	}
+	if strings.ContainsAny(text, "\n\r\t") || strings.ToValidUTF8(text, "") != text {
+		return strconv.Quote(text)
+	}
+	return text
+}

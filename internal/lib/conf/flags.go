@@ -1,0 +1,60 @@
+package conf
+
+import (
+	"reflect"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// AddFlags adds a flag for each key that is a value or a list of values. What
+// the flags say is read by Load, so that their mistakes are reported together
+// with those of the file.
+func (s *Schema[T]) AddFlags(flags *pflag.FlagSet) {
+	for _, k := range s.keys {
+		added := flags.VarPF(k, k.flagName(), "", k.help)
+		if k.preset.Kind() == reflect.Bool {
+			added.NoOptDefVal = "true" // --flag means --flag=true
+		}
+	}
+}
+
+// Set keeps what the command line says: of a value the last, of a list all.
+func (k *key) Set(text string) error {
+	if shapeOf(k.preset.Type()) == list {
+		k.flag = append(k.flag, splitList(text)...)
+		return nil
+	}
+	k.flag = []string{text}
+	return nil
+}
+
+// String is the default: the help shows it.
+func (k *key) String() string {
+	if k.flag != nil {
+		return strings.Join(k.flag, ",")
+	}
+	return format(k.preset)
+}
+
+// Type is the placeholder that the help shows after the flag.
+func (k *key) Type() string { return typeName(k.preset.Type()) }
+
+func typeName(t reflect.Type) string {
+	switch {
+	case shapeOf(t) == list:
+		return typeName(t.Elem()) + ",..."
+	case t.String() == "time.Duration":
+		return "duration"
+	case t == reflect.TypeFor[Bytes]():
+		return "size"
+	case reflect.PointerTo(t).Implements(textType), t.Kind() == reflect.String:
+		return "string"
+	case t.Kind() == reflect.Bool:
+		return "bool"
+	case t.Kind() == reflect.Float32, t.Kind() == reflect.Float64:
+		return "number"
+	default:
+		return "int"
+	}
+}

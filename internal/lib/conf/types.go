@@ -1,0 +1,272 @@
+package conf
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// shape is what a Go type looks like in a configuration.
+type shape int
+
+const (
+	scalar  shape = iota // one text
+	list                 // scalars
+	section              // keys that have names of their own
+	tree                 // a list or map of sections, or a map of scalars or lists: the file only
+)
+
+var textType = reflect.TypeFor[encoding.TextUnmarshaler]()
+
+func shapeOf(t reflect.Type) shape {
+	if reflect.PointerTo(t).Implements(textType) {
+		return scalar
+	}
+	switch t.Kind() {
+	case reflect.String, reflect.Bool, reflect.Float32, reflect.Float64,
+		reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return scalar
+	case reflect.Struct:
+		return section
+	case reflect.Slice:
+		if shapeOf(t.Elem()) == scalar {
+			return list
+		}
+		return tree
+	case reflect.Map:
+		if t.Key().Kind() == reflect.String {
+			shapeOf(t.Elem())
+			return tree
+		}
+	}
+	panic(fmt.Sprintf("BUG: conf: a %s cannot be configured", t))
+}
+
+// field is one key of a section.
+type field struct {
+	name, help string
+	index      int
+}
+
+// fieldsOf lists the keys of the struct t. A field tagged "-" is not one.
+func fieldsOf(t reflect.Type) []field {
+	fields := make([]field, 0, t.NumField())
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name := f.Tag.Get("yaml")
+		if !f.IsExported() || name == "-" {
+			continue
+		}
+		if name == "" || strings.ContainsAny(name, ",. ") {
+			panic(fmt.Sprintf("BUG: conf: %s.%s needs a tag yaml:\"name\", got %q", t, f.Name, name))
+		}
+		fields = append(fields, field{name: name, help: f.Tag.Get("help"), index: i})
+	}
+	return fields
+}
+
+// pathsOf appends the paths of all keys and sections of the struct t.
+func pathsOf(paths []string, t reflect.Type, path string) []string {
+	for _, f := range fieldsOf(t) {
+		inner := join(path, f.name)
+		paths = append(paths, inner)
+		if ft := t.Field(f.index).Type; shapeOf(ft) == section {
+			paths = pathsOf(paths, ft, inner)
+		}
+	}
+	return paths
+}
+
+// setScalar reads text into v, or says what text should look like.
+func setScalar(v reflect.Value, text string) error {
+	if reader, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		return reader.UnmarshalText([]byte(text))
+	}
+	if d, ok := v.Addr().Interface().(*time.Duration); ok {
+		read, err := parseDuration(text)
+		if err == nil {
+			*d = read
+		}
+		return err
+	}
+	switch {
+	case v.Kind() == reflect.String:
+		v.SetString(text)
+	case v.Kind() == reflect.Bool:
+		read, err := strconv.ParseBool(text)
+		if err != nil {
+			return errors.New("is neither true nor false")
+		}
+		v.SetBool(read)
+	case v.CanInt():
+		read, err := strconv.ParseInt(text, 0, v.Type().Bits())
+		if err != nil {
+			return wrongNumber("is not a whole number", err, -1<<(v.Type().Bits()-1), uint64(1)<<(v.Type().Bits()-1)-1)
+		}
+		v.SetInt(read)
+	case v.CanUint():
+		read, err := strconv.ParseUint(text, 0, v.Type().Bits())
+		if err != nil {
+			return wrongNumber("is not a whole number of 0 or more", err, 0, math.MaxUint64>>(64-v.Type().Bits()))
+		}
+		v.SetUint(read)
+	default:
+		read, err := strconv.ParseFloat(text, v.Type().Bits())
+		if err != nil || math.IsNaN(read) || math.IsInf(read, 0) {
+			return errors.New("is not a finite number")
+		}
+		v.SetFloat(read)
+	}
+	return nil
+}
+
+func wrongNumber(text string, err error, low int64, high uint64) error {
+	if errors.Is(err, strconv.ErrRange) {
+		return fmt.Errorf("is out of range; set it from %d to %d", low, high)
+	}
+	return errors.New(text)
+}
+
+// format is the text that setScalar, or splitList and setScalar, read as v.
+func format(v reflect.Value) string {
+	if shapeOf(v.Type()) == list {
+		parts := make([]string, v.Len())
+		for i := range parts {
+			parts[i] = format(v.Index(i))
+		}
+		return strings.Join(parts, ",")
+	}
+	if d, ok := v.Interface().(time.Duration); ok {
+		return formatDuration(d)
+	}
+	return fmt.Sprint(v.Interface())
+}
+
+// splitList reads the list of a flag or environment variable. Elements with a
+// comma can be given in the file.
+func splitList(text string) []string {
+	if strings.TrimSpace(text) == "" {
+		return []string{}
+	}
+	parts := strings.Split(text, ",")
+	for i := range parts {
+		parts[i] = strings.TrimSpace(parts[i])
+	}
+	return parts
+}
+
+// longUnits are those that Prometheus has and Go has not, the longest first.
+var longUnits = [...]struct {
+	letter string
+	days   int64
+}{{"y", 365}, {"w", 7}, {"d", 1}}
+
+const day = 24 * time.Hour
+
+var errDuration = errors.New("is not a duration; write it like 500ms, 10s, 1h30m or 2d")
+
+// parseDuration reads what Go and what Prometheus write: 1h30m, 1.5s, 2d12h.
+// Nothing that is configured lasts less than no time.
+func parseDuration(text string) (time.Duration, error) {
+	var days int64
+	rest := text
+	for _, unit := range longUnits {
+		count, after, found := strings.Cut(rest, unit.letter)
+		if !found {
+			continue
+		}
+		n, err := strconv.ParseUint(count, 10, 31) // times 365 this does not overflow
+		if err != nil {
+			return 0, errDuration
+		}
+		days += int64(n) * unit.days
+		rest = after
+	}
+	if days > int64(math.MaxInt64/day) {
+		return 0, errors.New("is longer than the 292 years that can be expressed; set it to 200y or less")
+	}
+	var d time.Duration
+	if rest != "" || rest == text {
+		var err error
+		if d, err = time.ParseDuration(rest); err != nil {
+			return 0, errDuration
+		}
+	}
+	if d < 0 {
+		return 0, errors.New("is negative; set it to 0s or more")
+	}
+	sum := time.Duration(days)*day + d
+	if sum < 0 {
+		return 0, errors.New("is longer than the 292 years that can be expressed; set it to 200y or less")
+	}
+	return sum, nil
+}
+
+// formatDuration writes d with its days and without units that are zero: 40d,
+// not 960h0m0s.
+func formatDuration(d time.Duration) string {
+	if d < day {
+		text := d.String()
+		if strings.HasSuffix(text, "m0s") {
+			text = strings.TrimSuffix(text, "0s")
+		}
+		if strings.HasSuffix(text, "h0m") {
+			text = strings.TrimSuffix(text, "0m")
+		}
+		return text
+	}
+	text := strconv.FormatInt(int64(d/day), 10) + "d"
+	if rest := d % day; rest != 0 {
+		text += formatDuration(rest)
+	}
+	return text
+}
+
+// Bytes is a size, written like 4MiB.
+type Bytes int64
+
+// byteUnits are the binary ones first, since String uses those only.
+var byteUnits = [...]struct {
+	name string
+	size Bytes
+}{
+	{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10},
+	{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"KB", 1e3}, {"B", 1},
+}
+
+const binaryUnits = 4
+
+// UnmarshalText reads a number of bytes with or without a unit.
+func (b *Bytes) UnmarshalText(text []byte) error {
+	digits, unit := string(text), Bytes(1)
+	for _, u := range byteUnits {
+		if count, found := strings.CutSuffix(digits, u.name); found {
+			digits, unit = strings.TrimSpace(count), u.size
+			break
+		}
+	}
+	n, err := strconv.ParseUint(digits, 10, 63)
+	if errors.Is(err, strconv.ErrRange) || Bytes(n) > math.MaxInt64/unit {
+		return errors.New("is more than can be expressed; set it to 8388607TiB or less")
+	}
+	if err != nil {
+		return errors.New("is not a size; write a whole number of B, KiB, MiB or GiB, like 4MiB")
+	}
+	*b = Bytes(n) * unit
+	return nil
+}
+
+func (b Bytes) String() string {
+	for _, u := range byteUnits[:binaryUnits] {
+		if b != 0 && b%u.size == 0 {
+			return strconv.FormatInt(int64(b/u.size), 10) + u.name
+		}
+	}
+	return strconv.FormatInt(int64(b), 10) + "B"
+}
