@@ -42,10 +42,7 @@ func parseShort(b []byte) (float64, bool) {
 	if len(b) == 0 || len(b) > 19 { // 19 digits do not overflow a uint64
 		return 0, false
 	}
-	digits := b
-	if b[0] == '-' || b[0] == '+' {
-		digits = b[1:]
-	}
+	digits := skipSign(b)
 	var mantissa uint64
 	point := -1
 	for i, c := range digits {
@@ -104,8 +101,10 @@ func isNotFinite(b []byte) bool {
 	return bytes.EqualFold(b, []byte("nan")) || bytes.EqualFold(b, []byte("inf")) || bytes.EqualFold(b, []byte("infinity"))
 }
 
+func isSigned(b []byte) bool { return len(b) > 0 && (b[0] == '+' || b[0] == '-') }
+
 func skipSign(b []byte) []byte {
-	if len(b) > 0 && (b[0] == '+' || b[0] == '-') {
+	if isSigned(b) {
 		return b[1:]
 	}
 	return b

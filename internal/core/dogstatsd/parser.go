@@ -84,7 +84,7 @@ func (p *Parser) parseMetric(line []byte) Reason {
 	*m = Metric{Name: line[:colon], Values: m.Values[:0], Rate: 1}
 	raw := line[colon+1 : bar]
 
-	field, rest, more := cut(line[bar+1:], '|')
+	field, rest, more := cutShort(line[bar+1:], '|')
 	if m.Type = parseType(field); m.Type == 0 {
 		return UnknownType
 	}
@@ -124,6 +124,11 @@ func parseType(b []byte) Type {
 // if there is nothing else the line has no value. One value that is no number
 // costs the line: which of the others are meant cannot be known.
 func (m *Metric) parseValues(raw []byte) Reason {
+	if v, ok := parseShort(raw); ok { // one short value, as nearly always: no search for ':'
+		m.Values = append(m.Values, v)
+		m.Relative = m.Type == Gauge && isSigned(raw)
+		return wellFormed
+	}
 	for more := true; more; {
 		var part []byte
 		if part, raw, more = cut(raw, ':'); len(part) == 0 {
@@ -133,8 +138,8 @@ func (m *Metric) parseValues(raw []byte) Reason {
 		if reason != wellFormed {
 			return reason
 		}
-		if len(m.Values) == 0 && m.Type == Gauge {
-			m.Relative = part[0] == '+' || part[0] == '-'
+		if len(m.Values) == 0 {
+			m.Relative = m.Type == Gauge && isSigned(part)
 		}
 		m.Values = append(m.Values, v)
 	}
@@ -237,6 +242,17 @@ func (o *Origin) parseLocal(list []byte) {
 func cut(b []byte, sep byte) (head, rest []byte, more bool) {
 	if i := bytes.IndexByte(b, sep); i >= 0 {
 		return b[:i], b[i+1:], true
+	}
+	return b, nil, false
+}
+
+// cutShort is cut where the head is a byte or two: a loop is done before
+// IndexByte is called.
+func cutShort(b []byte, sep byte) (head, rest []byte, more bool) {
+	for i, c := range b {
+		if c == sep {
+			return b[:i], b[i+1:], true
+		}
 	}
 	return b, nil, false
 }
