@@ -1,0 +1,143 @@
+// Package run starts the parts of a process in order, and stops them in the
+// reverse of the order in which they started, each one only after all that feed
+// it have ended. It knows nothing of what the parts do.
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Part is one of the things that a process runs.
+type Part struct {
+	Name string
+
+	// Run works until ctx ends, hands on what it still holds to the parts before
+	// it, which run until it has returned, and returns when nothing that it
+	// started is still running. An end before that, error or not, stops all.
+	Run func(ctx context.Context) error
+
+	// Ready is closed by Run when the next part may start; nil means at once.
+	Ready <-chan struct{}
+}
+
+var errEndedEarly = errors.New("ended although nobody had asked it to")
+
+// Run starts parts in order, until all run, or ctx ends, or one of them ends.
+// From then on it stops them in the reverse order, for at most the time drain.
+// The error joins those of the parts, each with the part's name; being stopped
+// is not one. After drain, parts that still run are told to stop all at once and
+// named in the error, and Run returns without them: the process should exit.
+func Run(ctx context.Context, drain time.Duration, parts ...Part) error {
+	ended := make(chan struct{}, len(parts)) // one for each part that has returned
+	var started []*running
+	for _, p := range parts {
+		r := start(ctx, p, ended)
+		started = append(started, r)
+		if !r.waitReady(ctx, ended) {
+			return stop(started, drain)
+		}
+	}
+	select {
+	case <-ctx.Done():
+	case <-ended:
+	}
+	return stop(started, drain)
+}
+
+// running is a part that was started.
+type running struct {
+	Part
+	cancel  context.CancelFunc
+	stopped bool          // whether it was told to stop
+	done    chan struct{} // closed when Run has returned
+	err     error         // what it returned; read after done
+}
+
+// start runs p in a context of its own: the end of ctx reaches the parts one by
+// one, so that none stops before those that feed it.
+func start(ctx context.Context, p Part, ended chan<- struct{}) *running {
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	r := &running{Part: p, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		r.err = p.Run(own)
+		close(r.done)
+		ended <- struct{}{}
+	}()
+	return r
+}
+
+// waitReady reports whether the next part may start. If any part has ended, or
+// ctx has, it may not.
+func (r *running) waitReady(ctx context.Context, ended <-chan struct{}) bool {
+	if r.Ready == nil {
+		return ctx.Err() == nil
+	}
+	select {
+	case <-r.Ready:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+	case <-ended:
+	}
+	return false
+}
+
+// stop stops the parts that were started, the last one first.
+func stop(started []*running, drain time.Duration) error {
+	late := time.NewTimer(drain)
+	defer late.Stop()
+	var errs []error
+	for i := len(started) - 1; i >= 0; i-- {
+		r := started[i]
+		r.tell()
+		select {
+		case <-r.done:
+			errs = append(errs, r.outcome())
+		case <-late.C:
+			return errors.Join(append(errs, abandon(started[:i+1], drain)...)...)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// tell asks the part to stop, unless it has ended by itself.
+func (r *running) tell() {
+	select {
+	case <-r.done:
+	default:
+		r.stopped = true
+	}
+	r.cancel()
+}
+
+// outcome is the error of a part that has returned.
+func (r *running) outcome() error {
+	switch {
+	case r.stopped && errors.Is(r.err, context.Canceled):
+		return nil
+	case r.err != nil:
+		return fmt.Errorf("%s: %w", r.Name, r.err)
+	case !r.stopped:
+		return fmt.Errorf("%s: %w", r.Name, errEndedEarly)
+	}
+	return nil
+}
+
+// abandon tells the rest to stop now that the time is up, and names those that
+// have not ended. What they hold in memory is lost, as in a crash.
+func abandon(rest []*running, drain time.Duration) []error {
+	var errs []error
+	for i := len(rest) - 1; i >= 0; i-- {
+		r := rest[i]
+		r.tell()
+		select {
+		case <-r.done:
+			errs = append(errs, r.outcome())
+		default:
+			errs = append(errs, fmt.Errorf("%s: still running when the %s for draining were over", r.Name, drain))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,213 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// journal notes what parts do, in order, with the seconds since its start.
+type journal struct {
+	start time.Time
+	mu    sync.Mutex
+	lines []string
+}
+
+func (j *journal) note(line string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, time.Since(j.start).String()+" "+line)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Join(j.lines, "\n")
+}
+
+// part starts up for a while, works until it is told to stop or for life, then
+// drains for a while.
+type part struct {
+	name        string
+	starts      time.Duration
+	life        time.Duration // 0: until told
+	err         error         // of a life that ends
+	drains      time.Duration
+	drainErr    error
+	neverStops  bool
+	passesOnCtx bool // returns ctx.Err(), as many do
+}
+
+func (p part) in(j *journal) Part {
+	ready := make(chan struct{})
+	return Part{Name: p.name, Ready: ready, Run: func(ctx context.Context) error {
+		j.note("start " + p.name)
+		time.Sleep(p.starts) // on synctest's clock
+		close(ready)
+		var over <-chan time.Time
+		if p.life > 0 {
+			over = time.After(p.life)
+		}
+		if p.neverStops {
+			ctx = context.WithoutCancel(ctx)
+			over = time.After(time.Hour) // so that the test's bubble ends
+		}
+		select {
+		case <-over:
+			j.note("end " + p.name)
+			return p.err
+		case <-ctx.Done():
+		}
+		time.Sleep(p.drains)
+		j.note("stop " + p.name)
+		if p.passesOnCtx {
+			return ctx.Err()
+		}
+		return p.drainErr
+	}}
+}
+
+func TestRun(t *testing.T) {
+	disk := errors.New("disk full")
+	for _, tt := range []struct {
+		name  string
+		stop  time.Duration // when the context ends; 0: never
+		parts []part
+		want  string
+		err   string
+	}{
+		{
+			"stops in the reverse order, each when those that feed it have ended",
+			10 * time.Second,
+			[]part{{name: "store"}, {name: "aggregator", drains: 3 * time.Second}, {name: "collector", drains: time.Second}},
+			"0s start store\n0s start aggregator\n0s start collector\n11s stop collector\n14s stop aggregator\n14s stop store",
+			"",
+		},
+		{
+			"a part that says when it is ready holds up the next",
+			10 * time.Second,
+			[]part{{name: "store", starts: 4 * time.Second}, {name: "collector"}},
+			"0s start store\n4s start collector\n10s stop collector\n10s stop store",
+			"",
+		},
+		{
+			"a part that fails stops all, and is named",
+			0,
+			[]part{{name: "store"}, {name: "aggregator", life: 5 * time.Second, err: disk}, {name: "collector", drains: time.Second}},
+			"0s start store\n0s start aggregator\n0s start collector\n5s end aggregator\n6s stop collector\n6s stop store",
+			"aggregator: disk full",
+		},
+		{
+			"a part that ends without an error has broken its promise all the same",
+			0,
+			[]part{{name: "store"}, {name: "collector", life: 5 * time.Second}},
+			"0s start store\n0s start collector\n5s end collector\n5s stop store",
+			"collector: ended although nobody had asked it to",
+		},
+		{
+			"errors of the drain are joined",
+			time.Second,
+			[]part{{name: "store", drainErr: disk}, {name: "aggregator", drainErr: errors.New("no room for the checkpoint")}},
+			"0s start store\n0s start aggregator\n1s stop aggregator\n1s stop store",
+			"aggregator: no room for the checkpoint\nstore: disk full",
+		},
+		{
+			"the end of the context is not an error of the part that returns it",
+			time.Second,
+			[]part{{name: "store", passesOnCtx: true}},
+			"0s start store\n1s stop store",
+			"",
+		},
+		{
+			"parts after one that never becomes ready do not start",
+			3 * time.Second,
+			[]part{{name: "store", starts: time.Hour}, {name: "collector"}},
+			"0s start store",
+			"store: still running when the 30s for draining were over",
+		},
+		{
+			"a part that fails before it is ready does not start the next",
+			0,
+			[]part{{name: "store", life: time.Second, err: disk}, {name: "aggregator", starts: 5 * time.Second}, {name: "collector"}},
+			"0s start store\n0s start aggregator\n1s end store\n5s stop aggregator",
+			"store: disk full",
+		},
+		{
+			"the drain is bounded as a whole; those not reached are told at once",
+			10 * time.Second,
+			[]part{{name: "store"}, {name: "aggregator", neverStops: true}, {name: "collector", drains: 20 * time.Second}},
+			"0s start store\n0s start aggregator\n0s start collector\n30s stop collector",
+			"aggregator: still running when the 30s for draining were over\nstore: still running when the 30s for draining were over",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				j := &journal{start: time.Now()}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if tt.stop > 0 {
+					time.AfterFunc(tt.stop, cancel)
+				}
+				var parts []Part
+				for _, p := range tt.parts {
+					parts = append(parts, p.in(j))
+				}
+				err := Run(ctx, 30*time.Second, parts...)
+				got := ""
+				if err != nil {
+					got = err.Error()
+				}
+				if got != tt.err {
+					t.Errorf("error\n%s\nwant\n%s", got, tt.err)
+				}
+				if order := j.String(); order != tt.want {
+					t.Errorf("order\n%s\nwant\n%s", order, tt.want)
+				}
+				time.Sleep(2 * time.Hour) // parts that were left running end, as the bubble requires
+			})
+		})
+	}
+}
+
+// Parts that say nothing of being ready start without waiting.
+func TestRunWithoutReady(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	met := make(chan struct{})
+	err := Run(ctx, time.Second,
+		Part{Name: "first", Run: func(ctx context.Context) error { <-met; <-ctx.Done(); return nil }},
+		Part{Name: "second", Run: func(ctx context.Context) error { close(met); cancel(); <-ctx.Done(); return nil }},
+	)
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// A part's own mistake must stay visible to errors.Is.
+func TestRunWrapsErrors(t *testing.T) {
+	own := errors.New("own")
+	err := Run(t.Context(), time.Second, Part{Name: "a", Run: func(context.Context) error { return own }})
+	if !errors.Is(err, own) {
+		t.Errorf("%v hides its cause", err)
+	}
+}
+
+// What a caller put in the context is for the parts too.
+func TestRunKeepsValues(t *testing.T) {
+	type key struct{}
+	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "x"))
+	err := Run(ctx, time.Second, Part{Name: "a", Run: func(ctx context.Context) error {
+		if ctx.Value(key{}) != "x" {
+			t.Error("the value is gone")
+		}
+		cancel()
+		<-ctx.Done()
+		return nil
+	}})
+	if err != nil {
+		t.Error(err)
+	}
+}
