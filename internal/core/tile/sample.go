@@ -56,6 +56,7 @@ type Sample struct {
 	T      int64                     // Unix milliseconds
 	V      float64                   // value.StaleNaN marks the end of a series
 	H      *histogram.FloatHistogram // in place of V; never changed once handed out
+	Timed  bool                      // T was chosen by the sender (|T), so two of them may disagree
 }
 
 // Point is one value at one time.

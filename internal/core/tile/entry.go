@@ -1,0 +1,280 @@
+package tile
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	prom "github.com/prometheus/prometheus/model/histogram"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/distinct"
+	"github.com/freshet-io/freshet/internal/core/histogram"
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// entry is the state of one series.
+type entry struct {
+	series      *Series
+	key         string // series.AppendKey
+	kind        series.Kind
+	policy      *series.Policy
+	policyBytes string
+	classic     []*Series // in place of series: a timer's classic buckets, see classicSeries
+
+	lastSeen   int64            // Unix ms, end of the last window with a sample
+	live       [NumWidths]bool  // the store's newest sample of the series is a value, no stale marker
+	lastStored [NumWidths]int64 // Unix ms of the newest sample handed out, 0 for none
+
+	started bool                   // total holds something
+	total   amount                 // up to the boundary: what tiles add up to
+	float   *prom.FloatHistogram   // of total, nil if it must be made anew
+	sources map[uint64]sourceValue // of a gauge that is merged from several
+	minute  distinct.Set           // of a set: what the open one-minute tile has so far
+	open    []openTile             // by end, none before the boundary
+	timed   []Point                // stamped by the sender, by time, not handed out yet
+	pending [NumWidths][]Sample    // handed out, not committed yet
+}
+
+// openTile is what a series has counted in one tile of the finest width.
+type openTile struct {
+	end     int64  // Unix ms
+	samples uint64 // values on the wire
+	amount
+	sources map[uint64]sourceValue
+}
+
+// amount is a quantity of any kind: of a tile, or of all tiles so far.
+type amount struct {
+	value    float64 // counter: sum; gauge, check: the last
+	at       int64   // gauge, check: Unix ns at which value was read
+	relative bool    // gauge: value is a change
+	timer    *histogram.Exponential
+	classic  []float64 // timer in classic buckets: counts by bound, not cumulative
+	sum      float64   // of classic
+	set      *distinct.Set
+}
+
+// sourceValue is the last value of one of the senders that a gauge is merged
+// from.
+type sourceValue struct {
+	value float64
+	at    int64 // Unix ns
+}
+
+func (e *entry) setPolicy(b []byte) error {
+	p, err := series.ParsePolicy(b)
+	if err != nil {
+		return err
+	}
+	if e.policy != nil && !slices.Equal(e.policy.Bounds, p.Bounds) {
+		// Other buckets are other series: they begin at zero. What open tiles
+		// hold in the old ones cannot be told in the new ones, and is dropped.
+		e.forget()
+		e.classic, e.live, e.open = nil, [NumWidths]bool{}, nil
+	}
+	e.policy, e.policyBytes = p, string(b)
+	if e.kind == series.Timer && p.Bounds != nil && e.classic == nil {
+		e.classic = classicSeries(e.series.Labels, p.Bounds)
+	}
+	return nil
+}
+
+// forget drops all that the series counted: what comes next begins at zero.
+func (e *entry) forget() {
+	e.started, e.total, e.float, e.sources = false, amount{}, nil, nil
+}
+
+// openTile returns the tile that ends at end.
+func (e *entry) openTile(end int64) *openTile {
+	i, found := slices.BinarySearchFunc(e.open, end, func(t openTile, end int64) int { return cmp.Compare(t.end, end) })
+	if !found {
+		e.open = slices.Insert(e.open, i, openTile{end: end})
+	}
+	return &e.open[i]
+}
+
+// add folds an increment into a tile. It reports false, and leaves the tile as it
+// was, if the increment does not fit the series or the sum would overflow.
+func (e *entry) add(t *openTile, inc *batch.Increment) bool {
+	switch e.kind {
+	case series.Counter:
+		// The total must not overflow either, or no checkpoint could be read.
+		if inc.Value < 0 || !finite(t.value+inc.Value) || !finite(e.total.value+e.openSum()+inc.Value) {
+			return false
+		}
+		t.value += inc.Value
+	case series.Gauge, series.Check:
+		e.addGauge(t, inc)
+	case series.Timer:
+		if !e.addTimer(t, inc) {
+			return false
+		}
+	case series.Set:
+		if t.set == nil {
+			t.set = new(distinct.Set)
+		}
+		t.set.Merge(inc.Set)
+	}
+	t.samples += uint64(inc.Samples)
+	return true
+}
+
+func (e *entry) openSum() (sum float64) {
+	for i := range e.open {
+		sum += e.open[i].value
+	}
+	return sum
+}
+
+// addGauge keeps the value that was read last, whoever's batch came first.
+func (e *entry) addGauge(t *openTile, inc *batch.Increment) {
+	if e.policy.Merge != series.MergeLast {
+		if t.sources == nil {
+			t.sources = map[uint64]sourceValue{}
+		}
+		if last, known := t.sources[inc.Source]; !known || inc.At >= last.at {
+			t.sources[inc.Source] = sourceValue{inc.Value, inc.At}
+		}
+		return
+	}
+	switch {
+	case inc.Relative:
+		if t.at == 0 {
+			t.relative = true
+		}
+		t.value += inc.Value
+		t.at = max(t.at, inc.At)
+	case t.at == 0 || t.relative || inc.At >= t.at:
+		t.value, t.at, t.relative = inc.Value, inc.At, false
+	}
+}
+
+func (e *entry) addTimer(t *openTile, inc *batch.Increment) bool {
+	if inc.Classic != nil {
+		if len(inc.Classic) != len(e.policy.Bounds)+1 || !finite(t.sum+inc.Sum) || !finite(e.total.sum+t.sum+inc.Sum) {
+			return false
+		}
+		t.addClassic(inc.Classic, inc.Sum)
+		return true
+	}
+	if e.policy.Bounds != nil || inc.Timer == nil {
+		return false
+	}
+	total := e.total.timer
+	if t.timer == nil {
+		t.timer = new(histogram.Exponential)
+		t.timer.Reset(inc.Timer.Schema)
+	}
+	if !finite(t.timer.Sum+inc.Timer.Sum) || !finite(t.timer.Count+inc.Timer.Count) ||
+		(total != nil && (!finite(total.Sum+t.timer.Sum+inc.Timer.Sum) || !finite(total.Count+t.timer.Count+inc.Timer.Count))) {
+		return false
+	}
+	t.timer.Merge(inc.Timer, int(e.policy.MaxBuckets))
+	return true
+}
+
+func (a *amount) addClassic(counts []float64, sum float64) {
+	if a.classic == nil {
+		a.classic = make([]float64, len(counts))
+	}
+	for i, c := range counts {
+		a.classic[i] += c
+	}
+	a.sum += sum
+}
+
+// addTimed keeps a stamped point in the order of time; the last one of a time
+// wins.
+func (e *entry) addTimed(p Point) {
+	i, found := slices.BinarySearchFunc(e.timed, p.T, func(q Point, t int64) int { return cmp.Compare(q.T, t) })
+	if found {
+		e.timed[i] = p
+		return
+	}
+	e.timed = slices.Insert(e.timed, i, p)
+}
+
+// absorb adds a tile to the total.
+func (e *entry) absorb(t *openTile) {
+	e.started, e.float = true, nil
+	switch e.kind {
+	case series.Counter:
+		e.total.value += t.value
+	case series.Gauge, series.Check:
+		e.absorbGauge(t)
+	case series.Timer:
+		if t.classic != nil {
+			e.total.addClassic(t.classic, t.sum)
+		}
+		if t.timer != nil {
+			if e.total.timer == nil {
+				e.total.timer = new(histogram.Exponential)
+				e.total.timer.Reset(t.timer.Schema)
+			}
+			e.total.timer.Merge(t.timer, int(e.policy.MaxBuckets))
+		}
+	case series.Set:
+		e.total.set = t.set
+		if t.set != nil {
+			e.minute.Merge(t.set)
+		}
+	}
+}
+
+func (e *entry) absorbGauge(t *openTile) {
+	if e.policy.Merge != series.MergeLast {
+		if e.sources == nil {
+			e.sources = map[uint64]sourceValue{}
+		}
+		maps.Copy(e.sources, t.sources)
+		e.total.value = e.merged(e.sources)
+		return
+	}
+	if t.at == 0 {
+		return
+	}
+	if t.relative {
+		e.total.value += t.value
+	} else {
+		e.total.value = t.value
+	}
+	e.total.at = t.at
+}
+
+// merged is the value of a gauge that several senders report. Sources are added
+// in a fixed order: a sum must have the same bits each time it is computed.
+func (e *entry) merged(sources map[uint64]sourceValue) float64 {
+	var v float64
+	for i, id := range slices.Sorted(maps.Keys(sources)) {
+		value := sources[id].value
+		switch {
+		case i == 0:
+			v = value
+		case e.policy.Merge == series.MergeSum:
+			v += value
+		case e.policy.Merge == series.MergeMin:
+			v = min(v, value)
+		case e.policy.Merge == series.MergeMax:
+			v = max(v, value)
+		}
+	}
+	return v
+}
+
+// clone copies what absorbing a tile would change.
+func (e *entry) clone() *entry {
+	c := &entry{
+		series: e.series, classic: e.classic, kind: e.kind, policy: e.policy,
+		live: e.live, lastStored: e.lastStored,
+		started: e.started, total: e.total, float: e.float, sources: maps.Clone(e.sources),
+	}
+	if e.total.timer != nil {
+		c.total.timer = e.total.timer.Clone()
+	}
+	c.total.classic = slices.Clone(e.total.classic)
+	if e.kind == series.Set {
+		c.minute.Merge(&e.minute)
+	}
+	return c
+}

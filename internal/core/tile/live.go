@@ -1,0 +1,121 @@
+package tile
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/prometheus/prometheus/model/labels"
+)
+
+// Live returns what the open tiles of a tenant know of the series that match:
+// samples that were handed out and are not committed yet, the tiles that ended
+// and wait for late data, and one sample at stamp, the end of the last complete
+// window, Unix milliseconds. w is the width of the store that the answer is
+// merged with.
+func (s *Shard) Live(tenantName string, w Width, stamp int64, matchers []*labels.Matcher) []Live {
+	t := s.tenants[tenantName]
+	if t == nil {
+		return nil
+	}
+	var out []Live
+	look := func(e *entry) {
+		var matching []*Series
+		for _, s := range e.stored() {
+			if matches(s.Labels, matchers) {
+				matching = append(matching, s)
+			}
+		}
+		if len(matching) > 0 {
+			out = appendPoints(out, matching, e.liveSamples(w, s.closed, stamp, s.config.ttl(e.kind)))
+		}
+	}
+	for _, m := range matchers {
+		if m.Name == labels.MetricName && m.Type == labels.MatchEqual {
+			for e := range t.byName[m.Value] {
+				look(e)
+			}
+			return out
+		}
+	}
+	for _, e := range t.entries {
+		look(e)
+	}
+	return out
+}
+
+func matches(ls labels.Labels, matchers []*labels.Matcher) bool {
+	for _, m := range matchers {
+		if !m.Matches(ls.Get(m.Name)) {
+			return false
+		}
+	}
+	return true
+}
+
+// appendPoints sorts an entry's samples by those of its series that match.
+func appendPoints(out []Live, matching []*Series, samples []Sample) []Live {
+	for _, s := range matching {
+		var points []Point
+		for _, sample := range samples {
+			if sample.Series == s {
+				points = append(points, Point{T: sample.T, V: sample.V, H: sample.H})
+			}
+		}
+		if len(points) == 0 {
+			continue
+		}
+		slices.SortStableFunc(points, func(a, b Point) int { return cmp.Compare(a.T, b.T) })
+		points = slices.CompactFunc(points, func(a, b Point) bool { return a.T == b.T })
+		out = append(out, Live{Labels: s.Labels, Points: points})
+	}
+	return out
+}
+
+// liveSamples plays the open tiles forward on a copy, as if they closed one after
+// the other without anything late, and the last one at stamp.
+func (e *entry) liveSamples(w Width, closed, stamp, ttl int64) []Sample {
+	samples := slices.Clone(e.pending[w])
+	for _, p := range e.timed {
+		samples = append(samples, Sample{Series: e.series, T: p.T, V: p.V})
+	}
+	if !e.started && len(e.open) == 0 || stamp-e.lastSeen >= ttl || stamp <= e.lastStored[w] {
+		return samples
+	}
+	c := e.clone()
+	// What has counted without being stored in this width began in the tile that
+	// is open there.
+	start := closed
+	if !e.started {
+		start = e.open[0].end - finest.Millis()
+	}
+	start -= start % w.Millis()
+	emit := func(t int64) {
+		if !c.live[w] {
+			c.live[w] = true
+			samples = c.zero(samples, w, start, t)
+		}
+		samples = c.samples(samples, w, t, form{})
+	}
+	c.total.set = nil // of the last tile; the open ones have their own
+	last := int64(0)
+	for i := range e.open {
+		t := &e.open[i]
+		if t.end-finest.Millis() >= stamp {
+			break // ahead of the clock
+		}
+		c.absorb(t)
+		if t.end > stamp {
+			break
+		}
+		if t.end%w.Millis() == 0 {
+			emit(t.end)
+			last = t.end
+			c.minute.Reset()
+		}
+		c.total.set = nil
+	}
+	if c.started && last < stamp {
+		emit(stamp)
+	}
+	return samples
+}

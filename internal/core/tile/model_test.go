@@ -1,0 +1,239 @@
+package tile
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+)
+
+// history is a random run of an aggregator: the batches of each second, and when
+// each tile closes.
+type history struct {
+	windows []string // one script block each
+	seconds []int
+}
+
+func randomHistory(seed uint64) history {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	var h history
+	for second := range 400 {
+		if second > 60 && second < 60+int(seed%300) && rng.IntN(20) > 0 {
+			continue // a silence that outlasts some times to live
+		}
+		start := second - rng.IntN(3)*rng.IntN(8) // some windows come late
+		var lines []string
+		for range rng.IntN(6) {
+			n := rng.IntN(8)
+			lines = append(lines, []string{
+				fmt.Sprintf("counter c%d %d", n, rng.IntN(100)),
+				fmt.Sprintf("counter c%d %d T=%ds", n, rng.IntN(100), start-rng.IntN(30)),
+				fmt.Sprintf("gauge g%d %d at=%d.%03ds", n, rng.IntN(100), start, rng.IntN(1000)),
+				fmt.Sprintf("gauge m%d %d source=%d merge=sum", n, rng.IntN(100), rng.IntN(3)+1),
+				fmt.Sprintf("timer t%d %d,%d", n, rng.IntN(100), rng.IntN(100)),
+				fmt.Sprintf("timer b%d %d bounds=10,50", n, rng.IntN(100)),
+				fmt.Sprintf("set s%d v%d,v%d", n, rng.IntN(50), rng.IntN(50)),
+				fmt.Sprintf("check k%d %d", n, rng.IntN(4)),
+			}[rng.IntN(8)])
+		}
+		h.windows = append(h.windows, fmt.Sprintf("window start=%ds\n%s", start, strings.Join(lines, "\n")))
+		h.seconds = append(h.seconds, second)
+	}
+	return h
+}
+
+// run plays a history; between lets the caller interfere after each window. It
+// returns all samples.
+func (h history) run(t *testing.T, between func(p *player)) string {
+	p := &player{t: t, config: testConfig()}
+	p.shard = New(p.config, base)
+	var out strings.Builder
+	closeUntil := func(second int) {
+		for p.shard.Closed()+finest.Millis()+2000 <= base+int64(second)*1000 {
+			out.WriteString(p.close(nil))
+		}
+	}
+	for i, w := range h.windows {
+		closeUntil(h.seconds[i])
+		p.run(w)
+		between(p)
+	}
+	closeUntil(1200)
+	return out.String()
+}
+
+// A restart at any time, as often as one likes, changes no sample.
+func TestRestartsChangeNothing(t *testing.T) {
+	for seed := range uint64(6) {
+		h := randomHistory(seed)
+		want := h.run(t, func(*player) {})
+		rng := rand.New(rand.NewPCG(seed, 2))
+		got := h.run(t, func(p *player) {
+			if rng.IntN(3) == 0 {
+				p.run("restart")
+			}
+		})
+		if got != want {
+			t.Fatalf("seed %d: samples differ after restarts", seed)
+		}
+	}
+}
+
+// Looking at open tiles changes nothing, and the last live sample of a counter
+// says what the next tile will, if nothing more comes.
+func TestLookingChangesNothing(t *testing.T) {
+	for seed := range uint64(3) {
+		h := randomHistory(seed)
+		want := h.run(t, func(*player) {})
+		got := h.run(t, func(p *player) {
+			p.run("live stamp=57s")
+			p.run(fmt.Sprintf("live stamp=%ds width=1m", (p.shard.Closed()-base)/1000+5))
+		})
+		if got != want {
+			t.Fatalf("seed %d: samples differ after looking", seed)
+		}
+	}
+}
+
+// What a tile stands for in total is what was folded, late or not.
+func TestTotalsAreExact(t *testing.T) {
+	for seed := range uint64(6) {
+		h := randomHistory(seed)
+		p := &player{t: t, config: testConfig()}
+		p.shard = New(p.config, base)
+		var folded, closed uint64
+		step := func() {
+			closed += p.shard.Close(p.shard.Closed()+finest.Millis(), Flush{})
+			p.shard.Committed()
+		}
+		for i, w := range h.windows {
+			for p.shard.Closed()+12_000 <= base+int64(h.seconds[i])*1000 {
+				step()
+			}
+			var n uint64
+			if _, err := fmt.Sscanf(p.run(w), "samples=%d", &n); err != nil {
+				t.Fatal(err)
+			}
+			folded += n
+		}
+		for range maxAhead + 1 {
+			step()
+		}
+		if folded != closed {
+			t.Fatalf("seed %d: %d samples folded, %d in closed tiles", seed, folded, closed)
+		}
+	}
+}
+
+// Timestamps of a series only grow, in each store: nothing is written twice and
+// nothing out of order.
+func TestTimesOfASeriesGrow(t *testing.T) {
+	for seed := range uint64(6) {
+		p := &player{t: t, config: testConfig()}
+		p.shard = New(p.config, base)
+		newest := map[string]int64{}
+		h := randomHistory(seed)
+		for i, w := range h.windows {
+			for p.shard.Closed()+12_000 <= base+int64(h.seconds[i])*1000 {
+				flush := Flush{}
+				p.shard.Close(p.shard.Closed()+finest.Millis(), flush)
+				p.shard.Committed()
+				for _, f := range flush {
+					for w, samples := range f {
+						for _, s := range samples {
+							key := fmt.Sprint(w, s.Series.Labels)
+							if s.T <= newest[key] {
+								t.Fatalf("seed %d: %s at %d after %d", seed, key, s.T, newest[key])
+							}
+							newest[key] = s.T
+						}
+					}
+				}
+			}
+			p.run(w)
+		}
+	}
+}
+
+func TestStateThatWasCutShortIsRefused(t *testing.T) {
+	p := &player{t: t, config: testConfig()}
+	p.shard = New(p.config, base)
+	for _, w := range randomHistory(3).windows[:40] {
+		p.run(w)
+	}
+	state := p.shard.AppendState(nil)
+	for n := range state {
+		if _, err := ParseState(p.config, state[:n]); err == nil {
+			t.Fatalf("%d of %d bytes were taken for a state", n, len(state))
+		}
+	}
+}
+
+func TestFoldOfKnownSeriesDoesNotAllocate(t *testing.T) {
+	p := &player{t: t, config: testConfig()}
+	p.shard = New(p.config, base)
+	lines := []string{"counter c 1", "gauge g 1", "timer t 1,2", "set s a,b", "check k 0"}
+	p.window(map[string]string{"start": "3s"}, lines)
+	sequence := uint64(100)
+	h := batch.Header{Tenant: []byte("default"), Sender: 1, Incarnation: 1, Second: base/1000 + 3}
+	b := batch.Begin(nil, &h)
+	for _, line := range lines {
+		b = p.increment(line, h.Second).Append(b, h.Second)
+	}
+	batch.End(b, uint32(len(lines)))
+	if n := testing.AllocsPerRun(100, func() {
+		sequence++
+		b[19], b[20] = byte(sequence), byte(sequence>>8) // the header's sequence
+		if f, err := p.shard.Fold(b); err != nil || f.Samples != 7 {
+			t.Fatal(f, err)
+		}
+	}); n > 1 { // the tenant's name
+		t.Errorf("%v allocations a batch", n)
+	}
+}
+
+func FuzzParseState(f *testing.F) {
+	p := &player{config: testConfig()}
+	p.shard = New(p.config, base)
+	for _, w := range randomHistory(3).windows[:20] {
+		p.run(w)
+	}
+	f.Add(p.shard.AppendState(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := ParseState(testConfig(), b)
+		if err != nil {
+			return
+		}
+		again, err := ParseState(testConfig(), s.AppendState(nil))
+		if err != nil || again.Len() != s.Len() {
+			t.Fatalf("read back: %v", err)
+		}
+	})
+}
+
+// Bound: 400 ns an increment on one core of the CI machine, so a second of 10,000
+// series costs 4 ms.
+func BenchmarkFold(b *testing.B) {
+	p := &player{config: testConfig()}
+	p.shard = New(p.config, base)
+	h := batch.Header{Tenant: []byte("default"), Sender: 1, Incarnation: 1, Second: base/1000 + 3}
+	raw := batch.Begin(nil, &h)
+	var lines []string
+	for i := range 1000 {
+		lines = append(lines, []string{"counter", "gauge", "timer"}[i%3]+fmt.Sprintf(" service_request_duration_of_route_%d 12", i))
+	}
+	for _, line := range lines {
+		raw = p.increment(line, h.Second).Append(raw, h.Second)
+	}
+	batch.End(raw, uint32(len(lines)))
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		clear(p.shard.senders)
+		if _, err := p.shard.Fold(raw); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(lines)), "ns/increment")
+}

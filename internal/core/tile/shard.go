@@ -1,0 +1,252 @@
+// Package tile is the aggregator's state: what each series of a shard has
+// counted since it began, and the tiles that are still open. It is a state
+// machine without a clock: the same batches and boundaries in the same order
+// give the same samples, bit for bit, which is what makes the journal a way to
+// come back. When a boundary is due, and what becomes of the samples, is the
+// aggregator's business.
+package tile
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// Config says how long series live. All shards share one.
+type Config struct {
+	CounterTTL time.Duration // of counters, timers and sets, after their last sample
+	GaugeTTL   time.Duration
+	CheckTTL   time.Duration
+	OutOfOrder time.Duration // how far before the last boundary a |T gauge may lie
+}
+
+// ttl is in milliseconds.
+func (c *Config) ttl(kind series.Kind) int64 {
+	switch kind {
+	case series.Gauge:
+		return c.GaugeTTL.Milliseconds()
+	case series.Check:
+		return c.CheckTTL.Milliseconds()
+	default:
+		return c.CounterTTL.Milliseconds()
+	}
+}
+
+// finest is the width by which tiles close; every other width is a multiple.
+const finest = Width10s
+
+// maxAhead is how many tiles may be open at once. A window from further ahead
+// joins the last of them: one sender with a fast clock must not open tiles that
+// nobody will close for hours.
+const maxAhead = 6
+
+// Shard is the state of one shard. It belongs to one goroutine at a time.
+type Shard struct {
+	config  *Config
+	closed  int64 // boundary: end of the last closed tile, Unix milliseconds
+	tenants map[string]*tenant
+	senders map[Sender]Received
+	pending bool // Close handed out samples that Committed has not seen yet
+	reader  batch.Reader
+}
+
+// tenant holds a tenant's series by key and by name.
+type tenant struct {
+	name    string
+	entries map[string]*entry
+	byName  map[string]map[*entry]struct{}
+}
+
+// Sender is one process of one collector.
+type Sender struct{ ID, Incarnation uint64 }
+
+// Received is the last batch that came from a sender.
+type Received struct {
+	Sequence uint64
+	Second   int64 // Unix seconds, of its window
+}
+
+// New returns an empty shard whose first tile begins at boundary, Unix
+// milliseconds, a multiple of ten seconds.
+func New(config *Config, boundary int64) *Shard {
+	return &Shard{
+		config:  config,
+		closed:  boundary,
+		tenants: map[string]*tenant{},
+		senders: map[Sender]Received{},
+	}
+}
+
+// Closed is the boundary: the end of the last closed tile, Unix milliseconds.
+func (s *Shard) Closed() int64 { return s.closed }
+
+// Pending reports whether samples of the last boundary wait to be committed.
+func (s *Shard) Pending() bool { return s.pending }
+
+// Folded counts what became of the samples of one batch.
+type Folded struct {
+	Samples   uint64 // in a tile, the late ones included
+	Late      uint64 // of which: their tile was closed, the oldest open one took them
+	LateGauge uint64 // dropped: a gauge of a closed tile has nothing to say
+	Refused   uint64 // the sum would be beyond what a float holds, or the increment makes no sense
+	Ahead     uint64 // of which: their window lay too far ahead, the last open tile took them
+}
+
+// Repeat reports whether a batch is one that was folded already.
+func (s *Shard) Repeat(h *batch.Header) bool {
+	last, known := s.senders[Sender{h.Sender, h.Incarnation}]
+	return known && h.Sequence <= last.Sequence
+}
+
+// Fold adds a batch to the open tiles. An error means that the batch is damaged;
+// what could be read of it is folded, since a batch is never half sent.
+func (s *Shard) Fold(b []byte) (Folded, error) {
+	var f Folded
+	r := &s.reader
+	if err := r.Reset(b); err != nil {
+		return f, err
+	}
+	h := &r.Header
+	if s.Repeat(h) {
+		return f, nil
+	}
+	s.senders[Sender{h.Sender, h.Incarnation}] = Received{h.Sequence, h.Second}
+	t := s.tenant(string(h.Tenant))
+	for inc := r.Next(); inc != nil; inc = r.Next() {
+		e, err := t.entry(inc)
+		if err != nil {
+			f.Refused += uint64(inc.Samples)
+			continue
+		}
+		s.fold(e, inc, &f)
+	}
+	return f, r.Err()
+}
+
+func (s *Shard) tenant(name string) *tenant {
+	t := s.tenants[name]
+	if t == nil {
+		t = &tenant{name: name, entries: map[string]*entry{}, byName: map[string]map[*entry]struct{}{}}
+		s.tenants[name] = t
+	}
+	return t
+}
+
+// fold adds one increment to the tile of its time.
+func (s *Shard) fold(e *entry, inc *batch.Increment, f *Folded) {
+	width := finest.Millis()
+	t := s.reader.Header.Second * 1000 // the start of the window
+	if inc.Time != 0 {
+		if inc.Kind() == series.Gauge || inc.Kind() == series.Check {
+			s.foldTimed(e, inc, f)
+			return
+		}
+		t = inc.Time * 1000
+	}
+	end := t - t%width + width
+	late, ahead := end <= s.closed, end > s.closed+maxAhead*width
+	switch {
+	case late && (inc.Kind() == series.Gauge || inc.Kind() == series.Check):
+		f.LateGauge += uint64(inc.Samples)
+		return
+	case late:
+		// The oldest open tile takes it, so that totals stay exact.
+		end = s.closed + width
+	case ahead:
+		end = s.closed + maxAhead*width
+	}
+	if !e.add(e.openTile(end), inc) {
+		f.Refused += uint64(inc.Samples)
+		return
+	}
+	e.lastSeen = max(e.lastSeen, end-width, min(t+1000, end))
+	f.Samples += uint64(inc.Samples)
+	if late {
+		f.Late += uint64(inc.Samples)
+	}
+	if ahead {
+		f.Ahead += uint64(inc.Samples)
+	}
+}
+
+// foldTimed notes a gauge that its sender stamped: it is written at its own time
+// and not aggregated.
+func (s *Shard) foldTimed(e *entry, inc *batch.Increment, f *Folded) {
+	t := inc.Time * 1000
+	if t < s.closed-s.config.OutOfOrder.Milliseconds() {
+		f.LateGauge += uint64(inc.Samples)
+		return
+	}
+	if limit := s.closed + maxAhead*finest.Millis(); t > limit {
+		t = limit
+		f.Ahead += uint64(inc.Samples)
+	}
+	e.addTimed(Point{T: t, V: inc.Value})
+	e.lastSeen = max(e.lastSeen, min(t, s.closed+finest.Millis()))
+	f.Samples += uint64(inc.Samples)
+}
+
+// entry returns the series of an increment, new if need be, and keeps its policy
+// up to date.
+func (t *tenant) entry(inc *batch.Increment) (*entry, error) {
+	if e := t.entries[string(inc.Key)]; e != nil {
+		if e.policyBytes == string(inc.Policy) {
+			return e, nil
+		}
+		t.remove(e) // other buckets have other names
+		defer t.insert(e)
+		return e, e.setPolicy(inc.Policy)
+	}
+	e, err := newEntry(inc.Key, inc.Policy)
+	if err != nil {
+		return nil, err
+	}
+	t.insert(e)
+	return e, nil
+}
+
+func newEntry(key, policy []byte) (*entry, error) {
+	kind, ls, err := series.ParseKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("series: %w", err)
+	}
+	e := &entry{kind: kind, key: string(key), series: &Series{Labels: ls}}
+	return e, e.setPolicy(policy)
+}
+
+func (t *tenant) insert(e *entry) {
+	t.entries[e.key] = e
+	for _, s := range e.stored() {
+		name := s.Labels.Get(labels.MetricName)
+		if t.byName[name] == nil {
+			t.byName[name] = map[*entry]struct{}{}
+		}
+		t.byName[name][e] = struct{}{}
+	}
+}
+
+func (t *tenant) remove(e *entry) {
+	delete(t.entries, e.key)
+	for _, s := range e.stored() {
+		name := s.Labels.Get(labels.MetricName)
+		if delete(t.byName[name], e); len(t.byName[name]) == 0 {
+			delete(t.byName, name)
+		}
+	}
+}
+
+// Len is the number of series held.
+func (s *Shard) Len() int {
+	n := 0
+	for _, t := range s.tenants {
+		n += len(t.entries)
+	}
+	return n
+}
+
+func finite(v float64) bool { return !math.IsInf(v, 0) && !math.IsNaN(v) }
