@@ -1,0 +1,128 @@
+package tsdb
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/prometheus/tsdb"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"github.com/prometheus/prometheus/tsdb/chunks"
+	"github.com/prometheus/prometheus/util/compression"
+
+	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+// Config is the "store" section of the configuration file.
+type Config struct {
+	Retention      Retention     `yaml:"retention"`
+	OutOfOrder     time.Duration `yaml:"out_of_order" help:"how much older than a store's newest sample a sample may be"`
+	Exemplars      int           `yaml:"exemplars" help:"exemplars kept in memory for each tenant; 0 keeps none"`
+	MaxTenants     int           `yaml:"max_tenants" help:"tenants that can have stores; samples of further ones are refused"`
+	WALCompression string        `yaml:"wal_compression" help:"none, snappy or zstd"`
+}
+
+// Retention is how long each of a tenant's stores keeps its samples.
+type Retention struct {
+	Raw     time.Duration `yaml:"raw" help:"how long samples of remote write and OTLP are kept"`
+	Tile10s time.Duration `yaml:"10s" help:"how long tiles of 10 s are kept"`
+	Tile1m  time.Duration `yaml:"1m" help:"how long tiles of 1 min are kept"`
+}
+
+// DefaultConfig keeps a month and a bit of everything, so that a dashboard of
+// "this month" is whole, and two days of the finest tiles, so that today can be
+// held against yesterday. A series of 10 s tiles then costs 17,280 samples, at
+// 1.5 bytes each 26 kB, and one of 1 min tiles 57,600 samples or 86 kB.
+//
+// 100 tenants are 300 databases, of 0.5 MB each when nearly empty: see
+// BenchmarkSmallDatabase.
+func DefaultConfig() Config {
+	return Config{
+		Retention:      Retention{Raw: 40 * day, Tile10s: 2 * day, Tile1m: 40 * day},
+		OutOfOrder:     30 * time.Minute,
+		Exemplars:      10_000,
+		MaxTenants:     100,
+		WALCompression: compression.Snappy,
+	}
+}
+
+const (
+	day = 24 * time.Hour
+
+	// blockDuration is the length of the smallest block on disk. The newest
+	// samples, up to 1.5 times as long, are in memory.
+	blockDuration = 2 * time.Hour
+
+	// maxBlockDuration bounds the largest block. Retention deletes whole blocks, so
+	// that one may take no more than a tenth of what is kept.
+	maxBlockDuration = 31 * day
+)
+
+// Validate returns all that is wrong with the section.
+func (c Config) Validate() []conf.Problem {
+	var problems []conf.Problem
+	shortest := c.Retention.Raw
+	for _, r := range []struct {
+		key  string
+		kept time.Duration
+	}{{"retention.raw", c.Retention.Raw}, {"retention.10s", c.Retention.Tile10s}, {"retention.1m", c.Retention.Tile1m}} {
+		shortest = min(shortest, r.kept)
+		if r.kept < 2*blockDuration {
+			problems = append(problems, conf.Problem{Key: r.key,
+				Text: fmt.Sprintf("is too short, since blocks of %v are deleted as a whole; set it to %v or more", blockDuration, 2*blockDuration)})
+		}
+	}
+	if c.OutOfOrder < 0 || c.OutOfOrder > shortest {
+		problems = append(problems, conf.Problem{Key: "out_of_order",
+			Text: fmt.Sprintf("is not between 0s and the shortest retention; set it to %v or less", shortest)})
+	}
+	if c.Exemplars < 0 {
+		problems = append(problems, conf.Problem{Key: "exemplars", Text: "is negative; set it to 0 or more"})
+	}
+	if c.MaxTenants < 1 {
+		problems = append(problems, conf.Problem{Key: "max_tenants", Text: "leaves no room for any tenant; set it to 1 or more"})
+	}
+	if types := compression.Types(); !slices.Contains(types, c.WALCompression) {
+		problems = append(problems, conf.Problem{Key: "wal_compression",
+			Text: "is unknown; set it to one of " + strings.Join(types, ", ")})
+	}
+	return problems
+}
+
+// of returns how long a store keeps its samples; 0 for no store of ours.
+func (r Retention) of(store string) time.Duration {
+	switch store {
+	case Raw:
+		return r.Raw
+	case tile.Width10s.String():
+		return r.Tile10s
+	case tile.Width1m.String():
+		return r.Tile1m
+	default:
+		return 0
+	}
+}
+
+// options are tsdb's for one store. There can be hundreds of small ones, so what
+// tsdb allocates in advance is kept small: at its own defaults a database with a
+// single sample takes 4 MB.
+func (c Config) options(store string) *tsdb.Options {
+	retention := c.Retention.of(store)
+	o := tsdb.DefaultOptions()
+	o.RetentionDuration = retention.Milliseconds()
+	o.MinBlockDuration = blockDuration.Milliseconds()
+	o.MaxBlockDuration = max(blockDuration, min(maxBlockDuration, retention/10)).Milliseconds()
+	o.OutOfOrderTimeWindow = c.OutOfOrder.Milliseconds()
+	o.WALCompression = c.WALCompression
+	o.FloatChunkEncoding = chunkenc.EncXOR
+	// Stripes only spread the locks of the series table, each is a map that grows:
+	// BenchmarkWrite gives the same figure with 512 and with tsdb's 16,384.
+	o.StripeSize = 512
+	o.HeadChunksWriteBufferSize = chunks.MinWriteBufferSize
+	// Tiles carry no exemplars.
+	o.EnableExemplarStorage = store == Raw && c.Exemplars > 0
+	o.MaxExemplars = int64(c.Exemplars)
+	return o
+}

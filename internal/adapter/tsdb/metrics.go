@@ -1,0 +1,102 @@
+package tsdb
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are ours; tsdb has its own for each database, under prometheus_tsdb_.
+type metrics struct {
+	open      prometheus.Gauge
+	stored    *prometheus.CounterVec
+	repeated  *prometheus.CounterVec
+	conflicts *prometheus.CounterVec
+	refused   *prometheus.CounterVec
+	failed    *prometheus.CounterVec
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "store", Name: name, Help: help}, labels)
+	}
+	m := &metrics{
+		open: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "freshet", Subsystem: "store", Name: "open_databases",
+			Help: "Databases that are open, up to three for each tenant. Each takes half a megabyte and three goroutines, and the memory of its series."}),
+		stored: vec("samples_stored_total",
+			"Samples that were written and were not there before.", "store"),
+		repeated: vec("samples_repeated_total",
+			"Samples that were there already with the same value, which is success. Rising: somebody repeats writes, as after a restart or an answer that was lost.", "store"),
+		conflicts: vec("tile_conflicts_total",
+			"Samples that met another value at their time; the first value stays. Always a bug, since a tile is final once written: the log has the series.", "store"),
+		refused: vec("samples_refused_total",
+			"Samples that the store cannot take, by reason. Rising: too_old, they wait too long on their way, see store.out_of_order; too_far_ahead, a clock is wrong; invalid, a bug of the writer.", "store", "reason"),
+		failed: vec("writes_failed_total",
+			"Writes of which nothing was stored. Rising: the disk is full or broken; the log has the cause.", "store"),
+	}
+	reg.MustRegister(m.open, m.stored, m.repeated, m.conflicts, m.refused, m.failed)
+	return m
+}
+
+func (m *metrics) count(store string, st *WriteStats) {
+	m.stored.WithLabelValues(store).Add(float64(st.Stored))
+	m.repeated.WithLabelValues(store).Add(float64(st.Repeated))
+	m.conflicts.WithLabelValues(store).Add(float64(st.Conflicts))
+	for reason, r := range st.Refused {
+		m.refused.WithLabelValues(store, Reason(reason).String()).Add(float64(r.Count))
+	}
+}
+
+// registrations remembers what one open database registered, for tsdb does not
+// take its metrics back when it closes, and they would collide when it opens
+// again.
+type registrations struct {
+	prometheus.Registerer
+	collectors []prometheus.Collector
+}
+
+func (r *registrations) Register(c prometheus.Collector) error {
+	if err := r.Registerer.Register(c); err != nil {
+		return err
+	}
+	r.collectors = append(r.collectors, c)
+	return nil
+}
+
+func (r *registrations) MustRegister(cs ...prometheus.Collector) {
+	for _, c := range cs {
+		if err := r.Register(c); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func (r *registrations) unregister() {
+	for _, c := range r.collectors {
+		r.Unregister(c)
+	}
+}
+
+// quiet turns tsdb's "info" into "debug": it tells of each step of opening and
+// compacting, for each database.
+type quiet struct{ slog.Handler }
+
+func (q quiet) Enabled(ctx context.Context, level slog.Level) bool {
+	return q.Handler.Enabled(ctx, quieter(level))
+}
+
+func (q quiet) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = quieter(r.Level)
+	return q.Handler.Handle(ctx, r)
+}
+
+func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(attrs)} }
+func (q quiet) WithGroup(name string) slog.Handler       { return quiet{q.Handler.WithGroup(name)} }
+
+func quieter(level slog.Level) slog.Level {
+	if level == slog.LevelInfo {
+		return slog.LevelDebug
+	}
+	return level
+}

@@ -1,0 +1,157 @@
+package tsdb
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/prometheus/prometheus/model/exemplar"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// at returns what is stored of one series at exactly t, or nil.
+func (d *database) at(ctx context.Context, series labels.Labels, t int64) (*tile.Point, error) {
+	q, err := d.DB.Querier(t, t)
+	if err != nil {
+		return nil, err
+	}
+	defer q.Close()
+	matchers := make([]*labels.Matcher, 0, series.Len())
+	series.Range(func(l labels.Label) {
+		matchers = append(matchers, &labels.Matcher{Type: labels.MatchEqual, Name: l.Name, Value: l.Value})
+	})
+	set := q.Select(ctx, false, nil, matchers...)
+	for set.Next() {
+		if !labels.Equal(set.At().Labels(), series) { // it has further labels
+			continue
+		}
+		it := set.At().Iterator(nil)
+		switch it.Seek(t) {
+		case chunkenc.ValNone:
+			return nil, it.Err()
+		case chunkenc.ValFloat:
+			if at, v := it.At(); at == t {
+				return &tile.Point{T: t, V: v}, nil
+			}
+		case chunkenc.ValHistogram, chunkenc.ValFloatHistogram:
+			if at, h := it.AtFloatHistogram(nil); at == t {
+				return &tile.Point{T: t, H: h}, nil
+			}
+		}
+	}
+	return nil, set.Err()
+}
+
+// Querier reads the samples of a store from mint to maxt, in Unix milliseconds
+// and both included. A tenant or store that does not exist is empty.
+func (s *Stores) Querier(tenant, store string, mint, maxt int64) (storage.Querier, error) {
+	db, release, err := s.read(tenant, store)
+	if db == nil {
+		return storage.NoopQuerier(), err
+	}
+	q, err := db.Querier(mint, maxt)
+	if err != nil {
+		release()
+		return nil, readError(tenant, store, err)
+	}
+	return querier{q, release}, nil
+}
+
+// ChunkQuerier is Querier for samples in chunks.
+func (s *Stores) ChunkQuerier(tenant, store string, mint, maxt int64) (storage.ChunkQuerier, error) {
+	db, release, err := s.read(tenant, store)
+	if db == nil {
+		return storage.NoopChunkedQuerier(), err
+	}
+	q, err := db.ChunkQuerier(mint, maxt)
+	if err != nil {
+		release()
+		return nil, readError(tenant, store, err)
+	}
+	return chunkQuerier{q, release}, nil
+}
+
+// ExemplarQuerier reads a tenant's exemplars, which only raw samples have.
+func (s *Stores) ExemplarQuerier(ctx context.Context, tenant string) (storage.ExemplarQuerier, error) {
+	db, release, err := s.read(tenant, Raw)
+	if db == nil {
+		return noExemplars{}, err
+	}
+	defer release() // exemplars are in memory, and stay readable
+	q, err := db.ExemplarQuerier(ctx)
+	if err != nil {
+		return nil, readError(tenant, Raw, err)
+	}
+	return q, nil
+}
+
+// Stats are tsdb's figures about the newest samples of a store, with the limit
+// largest counts of each table; label is the one whose values are counted. They
+// are nil if there is no such store.
+func (s *Stores) Stats(tenant, store, label string, limit int) (*tsdb.Stats, error) {
+	db, release, err := s.read(tenant, store)
+	if db == nil {
+		return nil, err
+	}
+	defer release()
+	return db.Head().Stats(label, limit), nil
+}
+
+// Blocks describes the blocks on disk of a store.
+func (s *Stores) Blocks(tenant, store string) ([]tsdb.BlockMeta, error) {
+	db, release, err := s.read(tenant, store)
+	if db == nil {
+		return nil, err
+	}
+	defer release()
+	return db.BlockMetas(), nil
+}
+
+// read returns a database that stays open until release is called, or nil if
+// there is none. To call release twice is to call it once.
+func (s *Stores) read(tenant, kind string) (db *database, release func(), err error) {
+	st, err := s.forRead(tenant, kind)
+	if st == nil {
+		return nil, nil, err
+	}
+	if db, err = st.read(); err != nil {
+		return nil, nil, readError(tenant, kind, err)
+	}
+	return db, sync.OnceFunc(st.release), nil
+}
+
+func readError(tenant, store string, err error) error {
+	return fmt.Errorf("read store %s of tenant %s: %w", store, tenant, err)
+}
+
+// querier keeps its database open until it is closed.
+type querier struct {
+	storage.Querier
+	release func()
+}
+
+func (q querier) Close() error {
+	defer q.release()
+	return q.Querier.Close()
+}
+
+type chunkQuerier struct {
+	storage.ChunkQuerier
+	release func()
+}
+
+func (q chunkQuerier) Close() error {
+	defer q.release()
+	return q.ChunkQuerier.Close()
+}
+
+type noExemplars struct{}
+
+func (noExemplars) Select(int64, int64, ...[]*labels.Matcher) ([]exemplar.QueryResult, error) {
+	return nil, nil
+}

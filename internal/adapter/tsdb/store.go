@@ -1,0 +1,249 @@
+package tsdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb"
+)
+
+// generations gives each database that this process opens a number of its own.
+var generations atomic.Uint64
+
+// database is one open TSDB.
+type database struct {
+	*tsdb.DB
+	reg        *registrations
+	generation uint64
+	openMaxT   int64 // Unix milliseconds; nothing that was there at the opening is newer
+
+	mu      sync.Mutex
+	touched map[storage.SeriesRef]uint64 // by reference/64, a bit for each series written to since the opening
+}
+
+func openDatabase(dir string, options *tsdb.Options, reg prometheus.Registerer, logger *slog.Logger) (*database, error) {
+	d := &database{
+		reg:        &registrations{Registerer: reg},
+		generation: generations.Add(1),
+		touched:    map[storage.SeriesRef]uint64{},
+	}
+	var err error
+	if d.DB, err = tsdb.Open(dir, slog.New(quiet{logger.Handler()}), d.reg, options, nil); err != nil {
+		d.reg.unregister()
+		return nil, fmt.Errorf("open %s: %w", dir, err)
+	}
+	d.openMaxT = max(d.Head().MaxTime(), d.Head().MaxOOOTime(), d.blocksMaxT())
+	return d, nil
+}
+
+func (d *database) close() error {
+	err := d.DB.Close()
+	d.reg.unregister()
+	return err
+}
+
+// blocksMaxT is the time of the newest sample that the blocks on disk can hold.
+func (d *database) blocksMaxT() int64 {
+	newest := int64(math.MinInt64)
+	for _, b := range d.Blocks() {
+		newest = max(newest, b.MaxTime()-1) // a block ends before its MaxTime
+	}
+	return newest
+}
+
+func (d *database) touch(ref storage.SeriesRef) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.touched[ref/64] |= 1 << (ref % 64)
+}
+
+func (d *database) isTouched(ref storage.SeriesRef) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.touched[ref/64]&(1<<(ref%64)) != 0
+}
+
+// store is the place of one database, open or not.
+type store struct {
+	dir     string
+	options *tsdb.Options
+	reg     prometheus.Registerer
+	logger  *slog.Logger
+	opened  prometheus.Gauge
+
+	mu      sync.Mutex
+	db      *database     // nil until it is needed
+	users   int           // writes and queriers that hold db
+	idle    chan struct{} // closed when users falls to 0; nil if nobody waits for it
+	closing bool          // nobody may become a user
+
+	committing sync.Mutex
+	damaged    atomic.Bool // a commit failed: see repair
+}
+
+// read returns the database for a reader, who must release the store when done,
+// or nil if there is none on disk: a query makes no store.
+func (s *store) read() (*database, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return nil, ErrClosed
+	}
+	if s.db == nil {
+		if _, err := os.Stat(s.dir); errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+	}
+	return s.use()
+}
+
+// write returns the database for a writer, who must release the store when done.
+func (s *store) write(ctx context.Context) (*database, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return nil, ErrClosed
+	}
+	if s.damaged.Load() {
+		if err := s.repair(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return s.use()
+}
+
+// use needs s.mu.
+func (s *store) use() (*database, error) {
+	if s.db == nil {
+		db, err := openDatabase(s.dir, s.options, s.reg, s.logger)
+		if err != nil {
+			return nil, err
+		}
+		s.db = db
+		s.opened.Inc()
+	}
+	s.users++
+	return s.db, nil
+}
+
+func (s *store) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users--
+	if s.users == 0 && s.idle != nil {
+		close(s.idle)
+		s.idle = nil
+	}
+}
+
+var errDamaged = errors.New("a write at the same time failed")
+
+// commit writes what app gathered, or nothing. Commits stand in a row, so that
+// none succeeds behind one that failed: a replay might not reach it.
+func (s *store) commit(app storage.Appender) error {
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	if s.damaged.Load() {
+		return errors.Join(errDamaged, app.Rollback())
+	}
+	err := app.Commit()
+	if err != nil {
+		s.damaged.Store(true)
+	}
+	return err
+}
+
+// repairWait is how long a repair waits for queries that are under way. They are
+// refused meanwhile, and writes too.
+const repairWait = 5 * time.Second
+
+// repair closes the database after a failed commit, so that it opens again from
+// what is on disk. Going on would lose acknowledged samples: series that the
+// failed write made stay in memory without a record in the WAL, so that a replay
+// does not know their later samples, and a record of which only the first page
+// was written makes the replay drop all that follows it.
+//
+// A database that cannot be opened could not be read either. So the old one
+// stays, which still answers queries, until the disk takes a file again.
+//
+// repair needs s.mu and lets go of it while it waits.
+func (s *store) repair(ctx context.Context) error {
+	if err := probe(s.dir); err != nil {
+		return fmt.Errorf("the disk is still not writable after a failed write: %w", err)
+	}
+	s.closing = true
+	defer func() { s.closing = false }()
+	ctx, cancel := context.WithTimeout(ctx, repairWait)
+	defer cancel()
+	if err := s.drain(ctx); err != nil {
+		return fmt.Errorf("open again after a failed write: %w", err)
+	}
+	if err := s.shut(); err != nil {
+		s.logger.Warn("database closed with an error; it opens again from its WAL", "err", err)
+	}
+	s.damaged.Store(false)
+	return nil
+}
+
+// drain waits until the database has no user. It needs s.mu and s.closing, and
+// lets go of s.mu while it waits.
+func (s *store) drain(ctx context.Context) error {
+	for s.users > 0 {
+		if s.idle == nil {
+			s.idle = make(chan struct{})
+		}
+		idle := s.idle
+		s.mu.Unlock()
+		select {
+		case <-idle:
+			s.mu.Lock()
+		case <-ctx.Done():
+			s.mu.Lock()
+			return fmt.Errorf("wait for %d readers and writers: %w", s.users, ctx.Err())
+		}
+	}
+	return nil
+}
+
+// shut closes a database without users. It needs s.mu.
+func (s *store) shut() error {
+	if s.db == nil {
+		return nil
+	}
+	err := s.db.close()
+	s.db = nil
+	s.opened.Dec()
+	return err
+}
+
+// close closes the store for good.
+func (s *store) close(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closing = true
+	if err := s.drain(ctx); err != nil {
+		return err
+	}
+	return s.shut()
+}
+
+// probe writes as much as the opening of a database needs, and removes it.
+func probe(dir string) error {
+	f, err := os.CreateTemp(dir, "probe-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(make([]byte, 256<<10))
+	return errors.Join(err, f.Close())
+}

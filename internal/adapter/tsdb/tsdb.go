@@ -1,0 +1,150 @@
+// Package tsdb keeps samples on disk: for each tenant one Prometheus TSDB for
+// what came as samples (raw) and one for each width of tiles, under
+// tsdb/<tenant>/<store> in the data directory.
+//
+// It makes writes idempotent, which a TSDB alone is not: a sample that is there
+// already is success, another value at its time is refused and counted, and
+// every sample of a write has exactly one fate. Which store answers which query,
+// and what open tiles add, is the querier's business; which tenants exist is
+// decided where requests come in.
+package tsdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// Raw is the store of samples that are not tiles. Those of tiles have the names
+// of their widths.
+const Raw = "raw"
+
+var (
+	// ErrClosed means that the store takes no reads or writes any more, or, after a
+	// failed write, not in the next moments. Nothing was written.
+	ErrClosed = errors.New("store is closed")
+
+	// ErrTooManyTenants means that a write would need stores for one tenant more
+	// than the configuration allows. Nothing was written.
+	ErrTooManyTenants = errors.New("too many tenants; raise store.max_tenants or remove a tenant's directory")
+)
+
+// Stores is all stores of one data directory. A database is opened by the first
+// write to it, or by the first query if it is on disk, and stays open until
+// Close. All methods can be called from any goroutine.
+type Stores struct {
+	cfg     Config
+	dir     string // <data directory>/tsdb
+	now     func() time.Time
+	reg     prometheus.Registerer
+	logger  *slog.Logger
+	metrics *metrics
+
+	mu      sync.Mutex
+	closed  bool
+	tenants map[string]map[string]*store // by tenant and store; a tenant's are made together
+}
+
+// Open makes the directory tsdb in dataDir and finds the tenants that have
+// stores there. It opens no database. The clock decides which samples lie too
+// far ahead.
+func Open(cfg Config, dataDir string, now func() time.Time, reg prometheus.Registerer, logger *slog.Logger) (*Stores, error) {
+	s := &Stores{
+		cfg:     cfg,
+		dir:     filepath.Join(dataDir, "tsdb"),
+		now:     now,
+		reg:     reg,
+		logger:  logger,
+		metrics: newMetrics(reg),
+		tenants: map[string]map[string]*store{},
+	}
+	if err := os.MkdirAll(s.dir, 0o777); err != nil {
+		return nil, fmt.Errorf("open stores: %w", err)
+	}
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("open stores: %w", err)
+	}
+	for _, e := range entries {
+		if e.IsDir() && tenant.Check(e.Name()) == nil {
+			s.tenants[e.Name()] = s.newTenant(e.Name())
+		}
+	}
+	return s, nil
+}
+
+func (s *Stores) newTenant(name string) map[string]*store {
+	stores := map[string]*store{}
+	for _, kind := range []string{Raw, tile.Width10s.String(), tile.Width1m.String()} {
+		stores[kind] = &store{
+			dir:     filepath.Join(s.dir, name, kind),
+			options: s.cfg.options(kind),
+			reg:     prometheus.WrapRegistererWith(prometheus.Labels{"tenant": name, "store": kind}, s.reg),
+			logger:  s.logger.With("tenant", name, "store", kind),
+			opened:  s.metrics.open,
+		}
+	}
+	return stores
+}
+
+// forWrite returns a store, making it and its tenant if need be.
+func (s *Stores) forWrite(name, kind string) (*store, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, ErrClosed
+	}
+	if stores, ok := s.tenants[name]; ok {
+		return stores[kind], nil
+	}
+	if err := tenant.Check(name); err != nil {
+		return nil, err
+	}
+	if len(s.tenants) >= s.cfg.MaxTenants {
+		return nil, ErrTooManyTenants
+	}
+	s.tenants[name] = s.newTenant(name)
+	return s.tenants[name][kind], nil
+}
+
+// forRead returns a store, or nil if there is none of these names.
+func (s *Stores) forRead(name, kind string) (*store, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, ErrClosed
+	}
+	return s.tenants[name][kind], nil
+}
+
+// Retention is how long a store keeps samples; 0 if there is no such store.
+func (s *Stores) Retention(store string) time.Duration { return s.cfg.Retention.of(store) }
+
+// Close closes all databases after the queries that read them, for which it
+// waits until ctx is done. A database that is still being read by then stays
+// open, since its memory must not go away under a reader; nothing is lost, for
+// what was written is in its WAL.
+func (s *Stores) Close(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	var errs []error
+	for name, stores := range s.tenants { // not written to once closed is set
+		for kind, st := range stores {
+			if err := st.close(ctx); err != nil {
+				errs = append(errs, fmt.Errorf("close store %s of tenant %s: %w", kind, name, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

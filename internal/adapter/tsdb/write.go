@@ -1,0 +1,288 @@
+package tsdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/prometheus/prometheus/model/value"
+	"github.com/prometheus/prometheus/storage"
+
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// maxAhead is how far a sample may lie in the future. One that is a year ahead
+// would make a whole TSDB refuse the present as too old.
+const maxAhead = 10 * time.Minute
+
+// Reason says why the store could not take a sample.
+type Reason uint8
+
+const (
+	TooOld      Reason = iota // before the out-of-order window
+	TooFarAhead               // more than 10 minutes in the future
+	Invalid                   // not a sample: no labels, a histogram that contradicts itself
+	numReasons
+)
+
+var reasonNames = [numReasons]string{"too_old", "too_far_ahead", "invalid"}
+
+func (r Reason) String() string { return reasonNames[r] }
+
+// Refusal is what was refused for one reason.
+type Refusal struct {
+	Count   int
+	Example error // names the first such sample and the cause; nil if Count is 0
+}
+
+// WriteStats is the fate of each sample of a write: they add up to its length.
+type WriteStats struct {
+	Stored    int                 // new
+	Repeated  int                 // there already, or twice in this write, with the same value
+	Conflicts int                 // another value is at that time: it stays
+	Refused   [numReasons]Refusal // by Reason
+}
+
+// Write stores the samples of tiles of one width, all in one commit. Samples of
+// one series come in the order of time, by one tile.Series: one that returns may
+// have another, and then the first writes no more. The goroutine that calls owns
+// the samples' series: Write uses and fills their store references. It keeps the
+// labels and the histograms' buckets.
+//
+// A sample that cannot be stored harms no other: the stats say what became of
+// each. After an error, though, nothing counts as written, and the same samples
+// should be written again: those that are there by then are repeats.
+func (s *Stores) Write(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (WriteStats, error) {
+	kind := width.String()
+	stats, err := s.write(ctx, tenant, width, samples)
+	if err != nil {
+		s.metrics.failed.WithLabelValues(kind).Inc()
+		return WriteStats{}, fmt.Errorf("write %d samples to store %s of tenant %.80q: %w", len(samples), kind, tenant, err)
+	}
+	s.metrics.count(kind, &stats)
+	return stats, nil
+}
+
+func (s *Stores) write(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (WriteStats, error) {
+	st, err := s.forWrite(tenant, width.String())
+	if err != nil {
+		return WriteStats{}, err
+	}
+	db, err := st.write(ctx)
+	if err != nil {
+		return WriteStats{}, err
+	}
+	defer st.release()
+	w := write{
+		store:    st,
+		db:       db,
+		app:      db.Appender(ctx),
+		width:    width,
+		latest:   s.now().Add(maxAhead).UnixMilli(),
+		samples:  samples,
+		appended: make([]int32, 0, len(samples)),
+		newest:   math.MinInt64,
+	}
+	for i := range samples {
+		if err := w.add(ctx, i); err != nil {
+			return WriteStats{}, errors.Join(err, w.app.Rollback())
+		}
+	}
+	if err := st.commit(w.app); err != nil {
+		return WriteStats{}, err
+	}
+	w.stats.Stored = len(w.appended)
+	return w.stats, nil
+}
+
+// write is the state of one Write.
+type write struct {
+	store    *store
+	db       *database
+	app      storage.Appender
+	width    tile.Width
+	latest   int64 // Unix milliseconds; what is newer is refused
+	samples  []tile.Sample
+	appended []int32 // indexes of the samples that wait for the commit
+	newest   int64   // time of the newest of them
+	stats    WriteStats
+
+	// pending has the indexes in appended by the series' reference in tsdb. It is
+	// nil until a sample asks for it, which those of a usual write never do.
+	pending map[uint64][]int32
+}
+
+// add decides about sample i. Its error is one of the disk, not of the sample.
+func (w *write) add(ctx context.Context, i int) error {
+	sample := &w.samples[i]
+	if sample.T > w.latest {
+		w.refuse(sample, TooFarAhead, fmt.Errorf("is more than %v ahead of the clock", maxAhead))
+		return nil
+	}
+	ref := sample.Series.Ref(w.width)
+	if ref.Generation != w.db.generation {
+		*ref = w.resolve(sample.Series)
+	}
+	if sample.T <= ref.LastT {
+		settled, err := w.settle(ctx, sample, ref.Ref)
+		if settled || err != nil {
+			return err
+		}
+	}
+	got, err := w.append(ref.Ref, sample)
+	switch {
+	case err == nil:
+	case errors.Is(err, storage.ErrDuplicateSampleForTimestamp): // two goroutines write one series
+		w.conflict(sample, err)
+		return nil
+	case errors.Is(err, storage.ErrTooOldSample), errors.Is(err, storage.ErrOutOfBounds), errors.Is(err, storage.ErrOutOfOrderSample):
+		w.refuse(sample, TooOld, err)
+		return nil
+	default:
+		w.refuse(sample, Invalid, err)
+		return nil
+	}
+	if got != ref.Ref { // a series new to the head
+		w.db.touch(storage.SeriesRef(got))
+		ref.Ref = got
+	}
+	ref.LastT = max(ref.LastT, sample.T)
+	w.newest = max(w.newest, sample.T)
+	w.appended = append(w.appended, int32(i))
+	if w.pending != nil {
+		w.pending[got] = append(w.pending[got], int32(i))
+	}
+	return nil
+}
+
+// resolve looks a series up and finds a time after which the database cannot
+// hold a sample of it. The usual case of each is exact enough that the next tile
+// of the series lies after it.
+func (w *write) resolve(series *tile.Series) tile.StoreRef {
+	ref := tile.StoreRef{Generation: w.db.generation}
+	if g, ok := w.app.(storage.GetRef); ok {
+		got, _ := g.GetRef(series.Labels, series.Labels.Hash())
+		ref.Ref = uint64(got)
+	}
+	switch {
+	case ref.Ref == 0:
+		// Not in the head, so on disk at most. A compaction that took the series
+		// from the head made its block before: the order of the two looks matters.
+		ref.LastT = w.db.blocksMaxT()
+	case !w.db.isTouched(storage.SeriesRef(ref.Ref)):
+		// In the head since the opening, as all series are after a restart.
+		ref.LastT = w.db.openMaxT
+		w.db.touch(storage.SeriesRef(ref.Ref))
+	default:
+		// Written to by another tile.Series before this one: it ended and returned.
+		ref.LastT = max(w.db.Head().MaxTime(), w.db.Head().MaxOOOTime(), w.newest)
+	}
+	return ref
+}
+
+func (w *write) append(ref uint64, sample *tile.Sample) (uint64, error) {
+	if sample.H == nil {
+		got, err := w.app.Append(storage.SeriesRef(ref), sample.Series.Labels, sample.T, sample.V)
+		return uint64(got), err
+	}
+	// tsdb keeps the histogram and gives it other spans and buckets when its chunk
+	// has more of them. It never writes into those it got, so a copy of the outside
+	// is enough to keep the promise that H does not change.
+	h := *sample.H
+	got, err := w.app.AppendHistogram(storage.SeriesRef(ref), sample.Series.Labels, sample.T, nil, &h)
+	return uint64(got), err
+}
+
+// settle handles a sample that might not be new: it reports whether the sample
+// met its fate here. Otherwise it is to be appended.
+func (w *write) settle(ctx context.Context, sample *tile.Sample, ref uint64) (settled bool, err error) {
+	earlier, newer := w.pendingAt(ref, sample.T)
+	if earlier == nil {
+		if earlier, err = w.db.at(ctx, sample.Series.Labels, sample.T); err != nil {
+			return false, fmt.Errorf("look for %s at %d: %w", sample.Series.Labels, sample.T, err)
+		}
+	}
+	switch {
+	case earlier != nil && same(*earlier, point(sample)):
+		w.stats.Repeated++
+	case earlier != nil:
+		w.conflict(sample, fmt.Errorf("another value is stored: %v, not %v", format(*earlier), format(point(sample))))
+	case newer && sample.T < w.db.Head().MaxTime()-w.store.options.OutOfOrderTimeWindow:
+		// Against the order of time, within one write. The newer sample is not in
+		// tsdb yet, so that Append would take this one and Commit lose it.
+		w.refuse(sample, TooOld, storage.ErrTooOldSample)
+	default:
+		return false, nil
+	}
+	return true, nil
+}
+
+// pendingAt looks among the samples of a series that wait for the commit, which
+// no query can see: for one at t and for any that is newer.
+func (w *write) pendingAt(ref uint64, t int64) (at *tile.Point, newer bool) {
+	if w.pending == nil {
+		w.pending = map[uint64][]int32{}
+		for _, i := range w.appended {
+			r := w.samples[i].Series.Ref(w.width).Ref
+			w.pending[r] = append(w.pending[r], i)
+		}
+	}
+	for _, i := range w.pending[ref] {
+		switch s := &w.samples[i]; {
+		case s.T == t:
+			p := point(s)
+			at = &p
+		case s.T > t:
+			newer = true
+		}
+	}
+	return at, newer
+}
+
+func (w *write) conflict(sample *tile.Sample, cause error) {
+	w.stats.Conflicts++
+	w.store.logger.Error("BUG: a tile that is final was written again with another value; the first stays",
+		"series", sample.Series.Labels.String(), "t", sample.T, "err", cause)
+}
+
+func (w *write) refuse(sample *tile.Sample, reason Reason, cause error) {
+	r := &w.stats.Refused[reason]
+	r.Count++
+	if r.Example == nil {
+		r.Example = fmt.Errorf("%s at %d: %w", sample.Series.Labels, sample.T, cause)
+	}
+}
+
+func point(s *tile.Sample) tile.Point { return tile.Point{T: s.T, V: s.V, H: s.H} }
+
+// same reports whether two samples at one time are the same. Stale markers are,
+// as a float or in a histogram, for tsdb turns one into the other. Buckets that
+// are empty do not count: tsdb adds those that other samples of a chunk have.
+func same(a, b tile.Point) bool {
+	switch {
+	case isStale(a) || isStale(b):
+		return isStale(a) && isStale(b)
+	case a.H == nil && b.H == nil:
+		return math.Float64bits(a.V) == math.Float64bits(b.V)
+	case a.H == nil || b.H == nil:
+		return false
+	default:
+		return a.H.Copy().Compact(0).Equals(b.H.Copy().Compact(0))
+	}
+}
+
+func isStale(p tile.Point) bool {
+	if p.H != nil {
+		return value.IsStaleNaN(p.H.Sum)
+	}
+	return value.IsStaleNaN(p.V)
+}
+
+func format(p tile.Point) string {
+	if p.H != nil {
+		return p.H.String()
+	}
+	return fmt.Sprint(p.V)
+}

@@ -1,0 +1,406 @@
+package tsdb
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// A write is followed by the fates of its samples. Between writes, "restart"
+// opens the database again, and "return" forgets the series, as a tile table
+// does with those that end.
+func TestWrite(t *testing.T) {
+	for _, c := range []struct {
+		why   string
+		steps []string
+		want  string
+	}{
+		{"what is new is stored",
+			[]string{"a@10=1 b@10=2", "stored 2", "a@20=3", "stored 1"},
+			"a@10=1 a@20=3 b@10=2"},
+		{"a series begins and ends within one write",
+			[]string{"a@10=0 a@20=5 a@30=stale", "stored 3"},
+			"a@10=0 a@20=5 a@30=stale"},
+		{"a repeat is success and not stored twice",
+			[]string{"a@10=1 a@20=2", "stored 2", "a@10=1 a@20=2 a@30=3", "stored 1, repeated 2"},
+			"a@10=1 a@20=2 a@30=3"},
+		{"NaN equals itself here",
+			[]string{"a@10=NaN", "stored 1", "a@10=NaN", "repeated 1"},
+			"a@10=NaN"},
+		{"a stale marker equals itself",
+			[]string{"a@10=stale", "stored 1", "a@10=stale", "repeated 1", "a@10=1", "conflicts 1"},
+			"a@10=stale"},
+		{"another value for the newest tile",
+			[]string{"a@10=1", "stored 1", "a@10=2 b@10=1", "stored 1, conflicts 1"},
+			"a@10=1 b@10=1"},
+		{"another value for an older tile, which tsdb alone would take",
+			[]string{"a@10=1 a@20=2", "stored 2", "a@10=9 b@10=1", "stored 1, conflicts 1"},
+			"a@10=1 a@20=2 b@10=1"},
+		{"twice in one write",
+			[]string{"a@10=1 a@10=1 b@10=1", "stored 2, repeated 1"},
+			"a@10=1 b@10=1"},
+		{"two values in one write, of which tsdb alone would lose one in silence",
+			[]string{"a@10=1 a@10=2 b@10=1", "stored 2, conflicts 1"},
+			"a@10=1 b@10=1"},
+		{"two values in one write, out of order",
+			[]string{"a@100=1", "stored 1", "a@10=1 a@10=2 a@10=1", "stored 1, repeated 1, conflicts 1"},
+			"a@10=1 a@100=1"},
+		{"a series ends and returns within one write",
+			[]string{"a@10=1 a@20=stale a'@20=1 a'@20=stale a'@30=0", "stored 3, repeated 1, conflicts 1"},
+			"a@10=1 a@20=stale a@30=0"},
+		{"out of order, in the window",
+			[]string{"a@1800=1", "stored 1", "a@0=2", "stored 1", "a@0=2", "repeated 1", "a@0=3", "conflicts 1"},
+			"a@0=2 a@1800=1"},
+		{"out of order, before the window",
+			[]string{"a@1800=1", "stored 1", "a@-1=2 b@1800=1", "stored 1, too_old 1"},
+			"a@1800=1 b@1800=1"},
+		{"a repeat is a repeat at any age",
+			[]string{"a@0=1", "stored 1", "a@7000=2", "stored 1", "a@0=1 a@0=2", "repeated 1, conflicts 1"},
+			"a@0=1 a@7000=2"},
+		{"against the order of time in one write, which tsdb alone would lose in silence",
+			[]string{"a@1900=1 a@0=2 a@200=3", "stored 2, too_old 1"},
+			"a@200=3 a@1900=1"},
+		{"ahead of the clock, which would make the present too old",
+			[]string{"a@86400=1 b@87000=2 c@87001=3", "stored 2, too_far_ahead 1", "c@86400=1", "stored 1"},
+			"a@86400=1 b@87000=2 c@86400=1"},
+
+		{"histograms",
+			[]string{"a@10=h0 a@20=h1,2 a@30=hstale", "stored 3", "a@10=h0 a@20=h1,2 a@30=hstale", "repeated 3"},
+			"a@10=h0 a@20=h1,2 a@30=hstale"},
+		{"the buckets of later histograms of the chunk are none of an earlier one's",
+			[]string{"a@10=h1", "stored 1", "a@20=h1,0,0,4", "stored 1", "a@10=h1", "repeated 1", "a@10=h1,1", "conflicts 1"},
+			"a@10=h1 a@20=h1,0,0,4"},
+		{"another histogram for the newest tile",
+			[]string{"a@10=h1", "stored 1", "a@10=h2", "conflicts 1"},
+			"a@10=h1"},
+		{"another histogram within one write",
+			[]string{"a@10=h1 a@10=h2 a@10=h1", "stored 1, repeated 1, conflicts 1"},
+			"a@10=h1"},
+		{"a histogram out of order",
+			[]string{"a@30=h1,1", "stored 1", "a@10=h1", "stored 1", "a@10=h1", "repeated 1", "a@10=h2", "conflicts 1"},
+			"a@10=h1 a@30=h1,1"},
+		{"a number is not a histogram",
+			[]string{"a@10=h1 b@10=1", "stored 2", "a@10=1 b@10=h1", "conflicts 2"},
+			"a@10=h1 b@10=1"},
+		{"the stale marker of a histogram, written as a number",
+			[]string{"a@10=h1", "stored 1", "a@20=stale", "stored 1", "a@20=stale", "repeated 1", "a@20=hstale", "repeated 1"},
+			"a@10=h1 a@20=hstale"},
+		{"a histogram that contradicts itself harms no other",
+			[]string{"a@10=h-1 b@10=h1 c@10=1", "stored 2, invalid 1", "a@10=h1", "stored 1"},
+			"a@10=h1 b@10=h1 c@10=1"},
+
+		{"after a restart the last write comes again",
+			[]string{"a@10=1 a@20=2 b@20=h1", "stored 3", "restart", "a@10=1 a@20=2 b@20=h1 a@30=3", "stored 1, repeated 3"},
+			"a@10=1 a@20=2 a@30=3 b@20=h1"},
+		{"after a restart other values come",
+			[]string{"a@10=1 a@20=2", "stored 2", "restart", "a@10=3 a@20=3", "conflicts 2"},
+			"a@10=1 a@20=2"},
+		{"after a restart what was out of order comes again",
+			[]string{"a@100=1", "stored 1", "a@10=2 b@10=h1", "stored 2", "restart", "a@10=2 b@10=h1", "repeated 2", "a@10=3", "conflicts 1"},
+			"a@10=2 a@100=1 b@10=h1"},
+		{"a series that returns repeats itself",
+			[]string{"a@10=1", "stored 1", "b@100=1", "stored 1", "return", "a@10=1 a@20=2", "stored 1, repeated 1"},
+			"a@10=1 a@20=2 b@100=1"},
+		{"a series that returns contradicts itself",
+			[]string{"a@10=1", "stored 1", "return", "a@10=2", "conflicts 1", "return", "a@10=1", "repeated 1"},
+			"a@10=1"},
+		{"a series with all the labels of another and one more is another",
+			[]string{"a+@10=1 a@20=1", "stored 2", "a@10=2 a+@20=2", "stored 2", "a@10=2 a+@10=2", "repeated 1, conflicts 1"},
+			"a@10=2 a@20=1 a+@10=1 a+@20=2"},
+		{"a series that returns after a restart contradicts itself",
+			[]string{"a@10=1", "stored 1", "restart", "a@20=2", "stored 1", "return", "a@20=1 a@10=1", "repeated 1, conflicts 1"},
+			"a@10=1 a@20=2"},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			w := newWorld(t)
+			for i := 0; i < len(c.steps); i++ {
+				switch step := c.steps[i]; step {
+				case "restart":
+					w.close()
+					w.open()
+				case "return":
+					clear(w.series)
+				default:
+					i++
+					if got := w.write(step); got != c.steps[i] {
+						t.Errorf("write %q: %s; want %s", step, got, c.steps[i])
+					}
+				}
+			}
+			if got := w.stored(tenant.Default, "10s"); got != c.want {
+				t.Errorf("stored %s\nwant   %s", got, c.want)
+			}
+		})
+	}
+}
+
+// A block takes a series out of memory; its samples are still there.
+func TestWriteAfterCompaction(t *testing.T) {
+	w := newWorld(t)
+	w.write("a@0=1 b@0=1")
+	for hour := 1; hour <= 5; hour++ {
+		w.write(fmt.Sprintf("b@%d=1", hour*3600))
+	}
+	db := w.stores.tenants[tenant.Default]["10s"].db
+	if err := db.Compact(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if db.Head().NumSeries() != 1 || len(db.Blocks()) == 0 {
+		t.Fatalf("%d series in memory, %d blocks: the test tests nothing", db.Head().NumSeries(), len(db.Blocks()))
+	}
+	for _, step := range []struct{ write, want string }{
+		{"a@0=1", "repeated 1"},
+		{"a@0=2", "conflicts 1"},
+		{"a'@0=1", "repeated 1"},
+		{"a@18000=2", "stored 1"}, // by a reference that has died
+		{"a@18010=3", "stored 1"},
+		{"a@18000=2", "repeated 1"},
+	} {
+		if got := w.write(step.write); got != step.want {
+			t.Errorf("write %s: %s; want %s", step.write, got, step.want)
+		}
+	}
+	if got, want := w.stored(tenant.Default, "10s"), "a@0=1 a@18000=2 a@18010=3 "; !strings.HasPrefix(got, want) {
+		t.Errorf("stored %s; want %s...", got, want)
+	}
+}
+
+// The promise of tile.Sample: tsdb adds the empty buckets of its chunk to the
+// histograms that it keeps.
+func TestWriteLeavesHistogramsAlone(t *testing.T) {
+	w := newWorld(t)
+	samples := w.samples("a@10=h1,0,4 a@20=h1,0,4")
+	samples[0].H.PositiveSpans = []histogram.Span{{Length: 3}}
+	samples[0].H.PositiveBuckets = []float64{1, 0, 4}
+	want := samples[1].H.Copy()
+	if _, err := w.stores.Write(context.Background(), tenant.Default, ten, samples); err != nil {
+		t.Fatal(err)
+	}
+	if got := samples[1].H; !slices.Equal(got.PositiveSpans, want.PositiveSpans) || !slices.Equal(got.PositiveBuckets, want.PositiveBuckets) {
+		t.Errorf("the histogram became %v %v; it was %v %v", got.PositiveSpans, got.PositiveBuckets, want.PositiveSpans, want.PositiveBuckets)
+	}
+}
+
+func TestWriteIsCounted(t *testing.T) {
+	w := newWorld(t)
+	w.write("a@10=1 a@20=1 b@10=1 b@90000=1")
+	w.write("a@10=1 a@20=2 b@10=1")
+	m := w.stores.metrics
+	for name, got := range map[string]struct {
+		c    prometheus.Collector
+		want float64
+	}{
+		"stored":        {m.stored.WithLabelValues("10s"), 3},
+		"repeated":      {m.repeated.WithLabelValues("10s"), 2},
+		"conflicts":     {m.conflicts.WithLabelValues("10s"), 1},
+		"too_far_ahead": {m.refused.WithLabelValues("10s", "too_far_ahead"), 1},
+	} {
+		if n := testutil.ToFloat64(got.c); n != got.want {
+			t.Errorf("%s: %v; want %v", name, n, got.want)
+		}
+	}
+	if log := w.log.String(); !strings.Contains(log, `__name__=\"a\"`) || !strings.Contains(log, "1, not 2") {
+		t.Errorf("the log does not name the conflict: %s", log)
+	}
+}
+
+// A write that fails, as on a full disk, stores nothing; the store goes on when
+// the disk does. Two things must not happen then: that series which only the
+// failed write had made live on in memory without a record on disk, and that a
+// record of which half was written ends the replay. Both would lose samples that
+// were acknowledged later.
+func TestWriteFails(t *testing.T) {
+	signal.Ignore(syscall.SIGXFSZ)
+	t.Cleanup(func() { signal.Reset(syscall.SIGXFSZ) })
+	w := newWorld(t)
+	w.write("a@10=1")
+	many := "a@20=2"
+	for i := range 5000 {
+		many += fmt.Sprintf(" series_with_a_long_name_%d@20=%d", i, i)
+	}
+	samples := w.samples(many)
+	write := func() error {
+		_, err := w.stores.Write(context.Background(), tenant.Default, ten, samples)
+		return err
+	}
+
+	var unlimited syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &unlimited); err != nil {
+		t.Fatal(err)
+	}
+	limit := func(l syscall.Rlimit) {
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit(syscall.Rlimit{Cur: 48 << 10, Max: unlimited.Max}) // one and a half pages of the WAL
+	first, second := write(), write()
+	limit(unlimited)
+	if first == nil || !strings.Contains(first.Error(), "file too large") {
+		t.Fatalf("the write did not meet the limit: %v", first)
+	}
+	if second == nil || !strings.Contains(second.Error(), "still not writable") {
+		t.Errorf("the second write: %v", second)
+	}
+	if got := w.stored(tenant.Default, "10s"); got != "a@10=1" {
+		t.Errorf("stored %.200s; want only what was before", got)
+	}
+	if n := testutil.ToFloat64(w.stores.metrics.failed.WithLabelValues("10s")); n != 2 {
+		t.Errorf("%v failed writes counted; want 2", n)
+	}
+
+	// A reader holds the old database while the disk takes files again: the repair
+	// waits for it.
+	q, err := w.stores.Querier(tenant.Default, "10s", 0, base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expired, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := w.stores.Write(expired, tenant.Default, ten, samples); err == nil {
+		t.Error("a database was closed under its reader")
+	}
+	if err := q.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := write(); err != nil {
+		t.Fatalf("the disk has space again: %v", err)
+	}
+	w.write("series_with_a_long_name_7@30=8")
+
+	// What a process finds that follows one killed now.
+	later := t.TempDir()
+	if err := os.CopyFS(later, os.DirFS(w.dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(later, "tsdb", tenant.Default, "10s", "lock")); err != nil {
+		t.Fatal(err)
+	}
+	before := w.stored(tenant.Default, "10s")
+	w.close()
+	w.dir = later
+	w.open()
+	if after := w.stored(tenant.Default, "10s"); after != before || len(strings.Fields(after)) != len(samples)+2 {
+		t.Errorf("after the restart %d samples; %d were acknowledged", len(strings.Fields(after)), len(strings.Fields(before)))
+	}
+}
+
+// Bound: 500 ns a sample on one core, so that 100,000 series with tiles of 10 s
+// cost a two-hundredth of a core. Each pass writes the next tile of 10,000 series
+// whose references are known.
+func BenchmarkWrite(b *testing.B) {
+	const series = 10_000
+	stores, samples := benchmarkStores(b, series)
+	b.ReportAllocs()
+	for b.Loop() {
+		nextTile(samples)
+		mustStore(b, stores, samples)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/series, "ns/sample")
+}
+
+// What each sample of a usual write costs of its own is memory of tsdb's; ours
+// is a constant for each write and four bytes a sample.
+func TestWriteAllocates(t *testing.T) {
+	const series = 1000
+	stores, samples := benchmarkStores(t, series)
+	allocs := testing.AllocsPerRun(20, func() {
+		nextTile(samples)
+		mustStore(t, stores, samples)
+	})
+	if allocs > series/10 {
+		t.Errorf("%v allocations for %d samples", allocs, series)
+	}
+}
+
+// Bound: 20 µs a sample, so that the 50,000 series of a flush that comes again
+// after a restart cost a second. Each is looked up in the database.
+func BenchmarkWriteRepeat(b *testing.B) {
+	const series = 10_000
+	stores, samples := benchmarkStores(b, series)
+	b.ReportAllocs()
+	for b.Loop() {
+		st, err := stores.Write(context.Background(), tenant.Default, ten, samples)
+		if err != nil || st.Repeated != series {
+			b.Fatalf("%+v, %v", st, err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/series, "ns/sample")
+}
+
+// Bound: 0.6 MB and 3 goroutines for a database with one sample, so that the
+// three of each of 100 tenants take 180 MB.
+func BenchmarkSmallDatabase(b *testing.B) {
+	measure := func() (heap uint64, goroutines int) {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc, runtime.NumGoroutine()
+	}
+	const tenants = 10
+	for b.Loop() {
+		stores, samples := benchmarkStores(b, 1)
+		heap, goroutines := measure()
+		for i := range tenants {
+			if _, err := stores.Write(context.Background(), fmt.Sprint(i), ten, samples); err != nil {
+				b.Fatal(err)
+			}
+		}
+		moreHeap, moreGoroutines := measure()
+		b.ReportMetric((float64(moreHeap)-float64(heap))/tenants, "heap-B/db")
+		b.ReportMetric(float64(moreGoroutines-goroutines)/tenants, "goroutines/db")
+	}
+}
+
+func benchmarkStores(tb testing.TB, series int) (*Stores, []tile.Sample) {
+	now := func() time.Time { return time.UnixMilli(base).AddDate(10, 0, 0) }
+	stores, err := Open(DefaultConfig(), tb.TempDir(), now, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(io.Discard, nil)))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := stores.Close(context.Background()); err != nil {
+			tb.Error(err)
+		}
+	})
+	samples := make([]tile.Sample, series)
+	for i := range samples {
+		samples[i] = tile.Sample{T: base, Series: &tile.Series{Labels: labels.FromStrings(
+			labels.MetricName, fmt.Sprintf("requests_%d", i%50), "host", "web-1", "path", fmt.Sprintf("/p/%d", i))}}
+	}
+	mustStore(tb, stores, samples)
+	return stores, samples
+}
+
+func nextTile(samples []tile.Sample) {
+	for i := range samples {
+		samples[i].T += ten.Millis()
+		samples[i].V += float64(i)
+	}
+}
+
+func mustStore(tb testing.TB, stores *Stores, samples []tile.Sample) {
+	st, err := stores.Write(context.Background(), tenant.Default, ten, samples)
+	if err != nil || st.Stored != len(samples) {
+		tb.Fatalf("%+v, %v", st, err)
+	}
+}
