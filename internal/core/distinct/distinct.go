@@ -140,6 +140,9 @@ func (s *Set) Parse(b []byte) (rest []byte, err error) {
 	if n == 0 {
 		return b, nil
 	}
+	if n != 8+1<<precision { // a header and the registers: never the library's sparse form
+		return nil, errEncoding
+	}
 	sketch := new(hyperloglog.Sketch)
 	if err := sketch.UnmarshalBinary(b[:n]); err != nil {
 		return nil, errEncoding
