@@ -1,0 +1,91 @@
+// Package event holds what an event is: a dated text with a few facts about it,
+// cleaned and bounded, so that whoever keeps or shows it need not be careful.
+// Where events are kept is the event log's business.
+package event
+
+import (
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+)
+
+// Limits in bytes; what is longer is cut. Text may be as long as the largest
+// datagram of a client in its usual settings, 8 KiB, so that nothing is cut there.
+const (
+	MaxTitle = 1 << 10
+	MaxText  = 8 << 10
+	MaxField = 256 // of a tag and of every other field
+	MaxTags  = 100 // further ones are left out
+)
+
+// maxAhead is how far in the future an event may say it is; beyond, a clock is
+// wrong, and the event would outlive all others. Samples have the same limit.
+const maxAhead = 10 * time.Minute
+
+// Event is one event. All strings are valid UTF-8.
+type Event struct {
+	Tenant   string
+	Time     int64 // Unix milliseconds
+	Title    string
+	Text     string
+	Tags     []string // as sent, "key:value" or "bare"; sorted, each once
+	Host     string
+	Key      string // events with the same key belong together
+	Priority string // normal or low
+	Source   string
+	Alert    string // error, warning, info or success
+}
+
+// FromDogStatsD returns an event of its own memory. now, in Unix milliseconds,
+// is when it arrived, and its time unless the client said another one.
+func FromDogStatsD(tenant string, now int64, e *dogstatsd.Event) Event {
+	out := Event{
+		Tenant:   tenant,
+		Time:     now,
+		Title:    clean(dogstatsd.Unescape(e.Title), MaxTitle),
+		Text:     clean(dogstatsd.Unescape(e.Text), MaxText),
+		Tags:     tags(e.Tags),
+		Host:     clean(string(e.Host), MaxField),
+		Key:      clean(string(e.Key), MaxField),
+		Priority: "normal",
+		Source:   clean(string(e.Source), MaxField),
+		Alert:    "info",
+	}
+	if e.Time > 0 && e.Time <= (now+maxAhead.Milliseconds())/1000 {
+		out.Time = e.Time * 1000
+	}
+	if len(e.Priority) > 0 {
+		out.Priority = clean(string(e.Priority), MaxField)
+	}
+	if len(e.Alert) > 0 {
+		out.Alert = clean(string(e.Alert), MaxField)
+	}
+	return out
+}
+
+func tags(raw []byte) []string {
+	var out []string
+	for tag := range dogstatsd.Tags(raw) {
+		if len(out) == MaxTags {
+			break
+		}
+		out = append(out, clean(string(tag), MaxField))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// clean returns s as valid UTF-8 of at most limit bytes, cut between characters.
+func clean(s string, limit int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= limit {
+		return s
+	}
+	for limit > 0 && !utf8.RuneStart(s[limit]) {
+		limit--
+	}
+	return s[:limit]
+}
