@@ -1,0 +1,133 @@
+package mapping
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+)
+
+// pair is a label on its way into a set. An empty value is a label that the
+// sender named in order to have none: it keeps others from being added under
+// the name, and is left out at the end.
+type pair struct{ name, value string }
+
+// labelSet holds the labels of a series, without its name. Names are unique
+// once it was merged. It is short, so a walk finds a name soonest.
+type labelSet []pair
+
+// senderLabels appends what the sender itself said to dst.
+func (m *Mapper) senderLabels(dst labelSet, in *Input) labelSet {
+	for tag := range dogstatsd.Tags(in.Tags) {
+		tag := string(tag)
+		key, value, ok := strings.Cut(tag, ":")
+		if !ok || key == "" {
+			key, value = tag, "true"
+		}
+		dst = append(dst, pair{m.labelName(key), validUTF8(value)})
+	}
+	if len(in.Host) > 0 {
+		dst = append(dst, pair{"host", validUTF8(string(in.Host))})
+	}
+	return dst.merge()
+}
+
+// addOrigin adds the configured origin labels, unless the client asked for none.
+func (m *Mapper) addOrigin(set labelSet, o *dogstatsd.Origin) labelSet {
+	if !m.OriginLabels() || string(o.Cardinality) == "none" {
+		return set
+	}
+	external := dogstatsd.ParseExternal(o.External)
+	if m.container && len(o.Container) > 0 {
+		set = set.add("container_id", validUTF8(string(o.Container)))
+	}
+	if m.podUID && len(external.Pod) > 0 {
+		set = set.add("pod_uid", validUTF8(string(external.Pod)))
+	}
+	if m.containerName && len(external.Container) > 0 {
+		set = set.add("container_name", validUTF8(string(external.Container)))
+	}
+	return set
+}
+
+// merge joins the values of each name with commas, sorted and each once, so that
+// the order in which a client writes its tags makes no second series.
+func (set labelSet) merge() labelSet {
+	slices.SortFunc(set, func(a, b pair) int {
+		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.value, b.value))
+	})
+	set = slices.Compact(set)
+	out := set[:0]
+	for len(set) > 0 {
+		n := 1
+		for n < len(set) && set[n].name == set[0].name {
+			n++
+		}
+		out = append(out, pair{set[0].name, set[:n].join()})
+		set = set[n:]
+	}
+	return out
+}
+
+// join returns the values of pairs of one name. An empty value sorts first and
+// adds nothing to the others.
+func (set labelSet) join() string {
+	if len(set) > 1 && set[0].value == "" {
+		set = set[1:]
+	}
+	if len(set) == 1 {
+		return set[0].value
+	}
+	var b strings.Builder
+	for i, p := range set {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(p.value)
+	}
+	return b.String()
+}
+
+func (set labelSet) index(name string) int {
+	return slices.IndexFunc(set, func(p pair) bool { return p.name == name })
+}
+
+// add appends a label unless the set has the name.
+func (set labelSet) add(name, value string) labelSet {
+	if set.index(name) >= 0 {
+		return set
+	}
+	return append(set, pair{name, value})
+}
+
+// put gives a label its value, whether or not the set has the name.
+func (set labelSet) put(name, value string) labelSet {
+	if i := set.index(name); i >= 0 {
+		set[i].value = value
+		return set
+	}
+	return append(set, pair{name, value})
+}
+
+func (set labelSet) drop(name string) labelSet {
+	if i := set.index(name); i >= 0 {
+		return slices.Delete(set, i, i+1)
+	}
+	return set
+}
+
+// labels returns the series' labels under its name.
+func (set labelSet) labels(name string) labels.Labels {
+	b := labels.NewScratchBuilder(len(set) + 1)
+	b.Add(labels.MetricName, name)
+	for _, p := range set {
+		if p.value != "" {
+			b.Add(p.name, p.value)
+		}
+	}
+	b.Sort()
+	return b.Labels()
+}
