@@ -1,0 +1,177 @@
+// Package files is the directory on disk that core/journal writes to, and the lock
+// that keeps a data directory to one process. What lies in the files is the
+// journal's business.
+package files
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/freshet-io/freshet/internal/core/journal"
+)
+
+// Others have no business in the data; the group may read it.
+const (
+	dirMode  = 0o750
+	fileMode = 0o640
+)
+
+// Dir is a directory as core/journal sees it.
+type Dir struct {
+	path string
+}
+
+var _ journal.FS = Dir{}
+
+// Open makes the directory if it is not there, and checks that files can be
+// written to it.
+func Open(path string) (Dir, error) {
+	if err := os.MkdirAll(path, dirMode); err != nil {
+		return Dir{}, fmt.Errorf("make directory %s: %w", path, cause(err))
+	}
+	if err := checkWritable(path); err != nil {
+		return Dir{}, fmt.Errorf("write to directory %s as user %d: %w; change its owner or its mode, or choose another one",
+			path, os.Getuid(), cause(err))
+	}
+	return Dir{path}, nil
+}
+
+// checkWritable writes a byte to a file and removes it: modes alone do not know
+// of read-only mounts, quotas and full disks.
+func checkWritable(path string) error {
+	f, err := os.CreateTemp(path, "write-test-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write([]byte{0})
+	return errors.Join(err, f.Close(), os.Remove(f.Name()))
+}
+
+// cause is what the kernel said, without the path, which the caller names.
+func cause(err error) error {
+	var path *os.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}
+
+// List returns the names of the files in the directory.
+func (d Dir) List() ([]string, error) {
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if e.Type().IsRegular() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// Create opens an empty file for writing at its end.
+func (d Dir) Create(name string) (journal.Writer, error) {
+	f, err := os.OpenFile(d.file(name), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, fileMode)
+	if err != nil {
+		return nil, err // not f: a nil *os.File is no nil interface
+	}
+	return f, nil
+}
+
+// Open opens a file for reading and returns its size.
+func (d Dir) Open(name string) (journal.Reader, int64, error) {
+	f, err := os.Open(d.file(name))
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, 0, errors.Join(err, f.Close())
+	}
+	return f, info.Size(), nil
+}
+
+// Truncate cuts a file to size bytes.
+func (d Dir) Truncate(name string, size int64) error { return os.Truncate(d.file(name), size) }
+
+// Rename gives a file another name, at once and in place of any file that has it.
+func (d Dir) Rename(from, to string) error { return os.Rename(d.file(from), d.file(to)) }
+
+// Remove removes a file.
+func (d Dir) Remove(name string) error { return os.Remove(d.file(name)) }
+
+// SyncDir makes the names in the directory survive a power loss.
+func (d Dir) SyncDir() error {
+	f, err := os.Open(d.path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+func (d Dir) file(name string) string { return filepath.Join(d.path, name) }
+
+// lockName is the file that a process holds locked while the directory is its own.
+const lockName = "lock"
+
+// Lock keeps a data directory to this process until Unlock or the process' death,
+// whatever its kind: the kernel holds the lock, and the file may stay.
+type Lock struct {
+	f *os.File
+}
+
+// LockDir makes the data directory if it is not there and locks it. If another
+// process has it, the error says which.
+func LockDir(path string) (*Lock, error) {
+	if _, err := Open(path); err != nil {
+		return nil, err
+	}
+	name := filepath.Join(path, lockName)
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, fileMode)
+	if err != nil {
+		return nil, fmt.Errorf("lock data directory %s: open %s: %w", path, name, cause(err))
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		holder := readHolder(f)
+		_ = f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("data directory %s is in use by %s: stop it, or choose another directory", path, holder)
+		}
+		return nil, fmt.Errorf("lock data directory %s: flock %s: %w", path, name, err)
+	}
+	if err := writeHolder(f); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("lock data directory %s: write %s: %w", path, name, cause(err))
+	}
+	return &Lock{f}, nil
+}
+
+// Unlock gives the directory free. It empties the file, so that nobody is told
+// the pid of a process that is gone.
+func (l *Lock) Unlock() error { return errors.Join(l.f.Truncate(0), l.f.Close()) }
+
+func writeHolder(f *os.File) error {
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	_, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	return err
+}
+
+// readHolder names the process that wrote the lock file.
+func readHolder(f *os.File) string {
+	b, err := io.ReadAll(io.LimitReader(f, 32))
+	pid, notNumber := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil || notNumber != nil {
+		return "another process"
+	}
+	return fmt.Sprintf("process %d", pid)
+}

@@ -1,0 +1,197 @@
+package journal
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// Instance is the section number of state that belongs to no shard.
+const Instance = series.Shards
+
+const sections = series.Shards + 1
+
+// Types of a checkpoint's frames.
+const (
+	sectionFrame = 1
+	endFrame     = 2
+)
+
+const checkpointTemp = "checkpoint.tmp"
+
+var errBusy = errors.New("begin checkpoint: another one is being written")
+
+// Checkpoint is the state of all shards while it is being written. Its methods
+// are not for concurrent use, but Appends may go on between and during them.
+type Checkpoint struct {
+	log        *Log
+	base       Position // the last record before it was begun
+	sinceBytes int64    // log's, then
+	file       Writer
+	w          *bufio.Writer
+	head       [frameBytes]byte
+	written    [sections]bool
+	count      uint32
+}
+
+// BeginCheckpoint starts a new checkpoint and a new segment. One can be written
+// at a time.
+func (l *Log) BeginCheckpoint() (*Checkpoint, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.checkpoint != nil {
+		return nil, errBusy
+	}
+	f, err := l.fs.Create(checkpointTemp)
+	if err != nil {
+		return nil, fmt.Errorf("begin checkpoint: create %s: %w", checkpointTemp, err)
+	}
+	if l.active != nil {
+		l.seal()
+	}
+	c := &Checkpoint{log: l, base: l.last, sinceBytes: l.sinceBytes, file: f, w: bufio.NewWriterSize(f, 256<<10)}
+	// An error stays with the buffered writer and comes back from Section or Commit.
+	_, _ = c.w.Write(appendHeader(nil, checkpointMagic, l.opts.Mark, l.last))
+	l.checkpoint = c
+	return c, nil
+}
+
+// Section writes the state of a shard as of pos: every record of the shard up to
+// pos is in it and none behind. pos is at least the last position that was
+// appended before BeginCheckpoint, also for a shard without records for long. The
+// order of the sections is free. A shard that had no state at BeginCheckpoint
+// needs no section. The payload can be used again when Section returns.
+func (c *Checkpoint) Section(shard uint16, pos Position, payload []byte) error {
+	c.log.mu.Lock()
+	last := c.log.last
+	c.log.mu.Unlock()
+	if shard > Instance || c.written[shard] || pos < c.base || pos > last {
+		panic(fmt.Sprintf("BUG: checkpoint section of shard %d at position %d; repeated, or not a shard, or outside of %d to %d",
+			shard, pos, c.base, last))
+	}
+	if len(payload) > MaxSection {
+		return fmt.Errorf("write checkpoint section of shard %d: %d bytes exceed %d", shard, len(payload), MaxSection)
+	}
+	if err := c.put(shard, sectionFrame, pos, payload); err != nil {
+		return fmt.Errorf("write checkpoint section of shard %d: %w", shard, err)
+	}
+	c.written[shard] = true
+	c.count++
+	return nil
+}
+
+// put writes one frame.
+func (c *Checkpoint) put(shard uint16, typ uint8, pos Position, payload []byte) error {
+	putFrame(c.head[:], c.log.opts.Mark, shard, typ, pos, len(payload))
+	sum := crc32.Update(crc32.Checksum(c.head[8:], castagnoli), castagnoli, payload)
+	order.PutUint32(c.head[4:], sum)
+	_, _ = c.w.Write(c.head[:]) // the next write returns its error
+	_, err := c.w.Write(payload)
+	return err
+}
+
+// Commit puts the checkpoint in place of the one before, which is kept together
+// with the segments that it needs in case this one is ever damaged; what is older
+// is removed. Until it returns nil, or an error that says that the checkpoint is
+// in place, the one before counts.
+func (c *Checkpoint) Commit() error {
+	defer c.Abort()
+	if err := c.finish(); err != nil {
+		return fmt.Errorf("write checkpoint at position %d: %w", c.base, err)
+	}
+	keep := c.log.committed(c)
+	if err := removeBelow(c.log.fs, keep, c.base); err != nil {
+		return fmt.Errorf("checkpoint at position %d is in place, but what it replaces is not removed: %w", c.base, err)
+	}
+	return nil
+}
+
+// finish writes the end and gives the file its name, each step safe on disk
+// before the next.
+func (c *Checkpoint) finish() error {
+	if err := c.put(0, endFrame, c.base, order.AppendUint32(nil, c.count)); err != nil {
+		return err
+	}
+	if err := c.w.Flush(); err != nil {
+		return err
+	}
+	if err := c.file.Sync(); err != nil {
+		return fmt.Errorf("sync: %w", err)
+	}
+	name := checkpointName(c.base)
+	if err := c.log.fs.Rename(checkpointTemp, name); err != nil {
+		return fmt.Errorf("rename %s to %s: %w", checkpointTemp, name, err)
+	}
+	if err := c.log.fs.SyncDir(); err != nil {
+		return fmt.Errorf("sync journal directory: %w", err)
+	}
+	return nil
+}
+
+// Abort ends a checkpoint that will not be committed. After Commit it does
+// nothing.
+func (c *Checkpoint) Abort() {
+	l := c.log
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.checkpoint != c {
+		return
+	}
+	l.checkpoint = nil
+	_ = c.file.Close()
+	_ = l.fs.Remove(checkpointTemp) // gone already if it was renamed; replaced by the next one if it stays
+}
+
+// committed makes c the newest checkpoint and returns the base of the one to
+// keep besides it.
+func (l *Log) committed(c *Checkpoint) (keep Position) {
+	l.syncing.Lock()
+	defer l.syncing.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.checkpoint = nil
+	_ = c.file.Close()
+	l.sinceBytes -= c.sinceBytes
+	keep, l.base = l.base, c.base
+
+	// The checkpoint is synced, so the segments before it need not be.
+	l.found = nil
+	rest := l.sealed[:0]
+	for _, s := range l.sealed {
+		if s.first <= c.base {
+			_ = s.Close()
+		} else {
+			rest = append(rest, s)
+		}
+	}
+	clear(l.sealed[len(rest):])
+	l.sealed = rest
+	return keep
+}
+
+// removeBelow removes the checkpoints and segments that neither the checkpoint at
+// newest nor the one at keep needs. Nothing was appended between two at the same
+// position; then the older one has been replaced, and what lies behind it stays.
+func removeBelow(fs FS, keep, newest Position) error {
+	if keep == newest {
+		return nil
+	}
+	names, err := fs.List()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range names {
+		base, isCheckpoint := parseName(name, checkpointSuffix)
+		first, isSegment := parseName(name, segmentSuffix)
+		if (isCheckpoint && base != keep && base != newest) || (isSegment && first <= keep) {
+			if err := fs.Remove(name); err != nil {
+				errs = append(errs, fmt.Errorf("remove %s: %w", name, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,301 @@
+package journal
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The shards of tests: both ends, neighbours, and one in the middle.
+var testShards = []uint16{0, 1, 517, 1023}
+
+// entry is the record with number id: its shard, type and payload follow from the
+// number, so that a record that was invented or garbled is known at once.
+func entry(id uint64) Record {
+	rng := rand.New(rand.NewPCG(id, 7))
+	payload := binary.BigEndian.AppendUint64(nil, id)
+	for range rng.IntN(60) {
+		payload = append(payload, byte(rng.IntN(4))) // few values: many false beginnings
+	}
+	return Record{Shard: testShards[rng.IntN(len(testShards))], Type: uint8(rng.IntN(256)), Payload: payload}
+}
+
+// state is what the aggregator keeps of its shards: here the numbers of all
+// records that it folded.
+type state map[uint16][]uint64
+
+func (s state) fold(t testing.TB, r Record) {
+	t.Helper()
+	if len(r.Payload) < 8 {
+		t.Fatalf("record of %d bytes was never appended", len(r.Payload))
+	}
+	id := binary.BigEndian.Uint64(r.Payload)
+	if want := entry(id); want.Shard != r.Shard || want.Type != r.Type || string(want.Payload) != string(r.Payload) {
+		t.Fatalf("record %d came back changed: %+v", id, r)
+	}
+	s[r.Shard] = append(s[r.Shard], id)
+}
+
+func (s state) section(shard uint16) []byte {
+	var b []byte
+	for _, id := range s[shard] {
+		b = binary.BigEndian.AppendUint64(b, id)
+	}
+	return b
+}
+
+// recovered is the state that Load and Replay give.
+func recovered(t testing.TB, l *Log) state {
+	t.Helper()
+	s := state{}
+	err := l.Load(func(shard uint16, pos Position, payload []byte) error {
+		for b := payload; len(b) >= 8; b = b[8:] {
+			s[shard] = append(s[shard], binary.BigEndian.Uint64(b))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("load: %v", err)
+	}
+	var last Position
+	err = l.Replay(func(pos Position, r Record) error {
+		if pos <= last {
+			t.Fatalf("position %d after %d", pos, last)
+		}
+		last = pos
+		s.fold(t, r)
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("replay: %v", err)
+	}
+	return s
+}
+
+func checkpointAll(t testing.TB, l *Log, s state) {
+	t.Helper()
+	c, err := l.BeginCheckpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, shard := range testShards {
+		if err := c.Section(shard, l.last, s.section(shard)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Commit(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// model runs a journal through one random story and knows, naively, what must
+// come out of it.
+type model struct {
+	t   *testing.T
+	rng *rand.Rand
+	fs  *memFS
+	log *Log
+	cp  *Checkpoint
+	due []uint16 // shards whose section cp has not
+	in  state    // what cp holds
+
+	state  state           // acknowledged
+	maybe  []uint64        // of failed Appends since the last one that worked: may come back after a crash
+	maybe2 []uint64        // the same since the last Sync that worked: may come back after a power loss
+	safe   map[uint64]bool // must survive a power loss
+	doubt  map[uint64]bool // a Sync that should have saved them failed
+	lossy  bool            // there was a power loss: reported gaps are true
+	nextID uint64
+}
+
+// Whatever the order of appends, checkpoints, faults, crashes and power losses:
+// what was acknowledged is there, in order, and nothing was invented.
+func TestModel(t *testing.T) {
+	for seed := range uint64(400) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			m := &model{t: t, rng: rand.New(rand.NewPCG(seed, 1)), fs: newMemFS(), state: state{},
+				safe: map[uint64]bool{}, doubt: map[uint64]bool{}, nextID: 1}
+			m.open()
+			for range 150 {
+				m.step()
+			}
+			m.restart(m.fs.crash(), false)
+		})
+	}
+}
+
+func (m *model) open() {
+	m.log, _ = mustOpen(m.t, m.fs, 400)
+}
+
+func (m *model) step() {
+	m.fs.fail, m.fs.space, m.fs.short = nil, plenty, false
+	switch m.rng.IntN(8) { // most steps work
+	case 0:
+		m.fs.space = int64(m.rng.IntN(200))
+	case 1:
+		m.fs.short = true
+	case 2:
+		m.fs.fail = func(op, name string) error {
+			if m.rng.IntN(2) == 0 {
+				return fmt.Errorf("%s %s: %w", op, name, errInjected)
+			}
+			return nil
+		}
+	}
+	switch m.rng.IntN(16) {
+	case 0:
+		m.restart(m.fs.crash(), false)
+	case 1:
+		if m.rng.IntN(4) == 0 {
+			m.restart(m.fs.powerLoss(m.rng), true)
+		}
+	case 2, 3:
+		m.sync()
+	case 4, 5, 6:
+		m.checkpoint()
+	default:
+		m.append()
+	}
+}
+
+func (m *model) append() {
+	var records []Record
+	var ids []uint64
+	for range m.rng.IntN(6) {
+		records, ids = append(records, entry(m.nextID)), append(ids, m.nextID)
+		m.nextID++
+	}
+	before := m.log.last
+	pos, err := m.log.Append(records)
+	if err != nil {
+		if m.log.last != before {
+			m.t.Fatalf("a failed Append moved the position from %d to %d", before, m.log.last)
+		}
+		m.maybe = append(m.maybe, ids...)
+		m.maybe2 = append(m.maybe2, ids...)
+		return
+	}
+	if pos != before+Position(len(records)) {
+		m.t.Fatalf("position %d after %d and %d records", pos, before, len(records))
+	}
+	for _, r := range records {
+		m.state.fold(m.t, r)
+	}
+	if len(records) > 0 {
+		m.maybe = nil
+	}
+}
+
+func (m *model) sync() {
+	promise := m.safe
+	if m.log.Sync() != nil {
+		promise = m.doubt
+		for _, id := range m.maybe2 { // one that comes back comes from the same file
+			m.doubt[id] = true
+		}
+	} else {
+		m.maybe2 = slices.Clone(m.maybe)
+	}
+	for _, ids := range m.state {
+		for _, id := range ids {
+			if !m.safe[id] && !m.doubt[id] {
+				promise[id] = true
+			}
+		}
+	}
+}
+
+// checkpoint does the next step of one: its sections are spread over time.
+func (m *model) checkpoint() {
+	if m.cp == nil {
+		cp, err := m.log.BeginCheckpoint()
+		if err != nil {
+			return
+		}
+		m.cp, m.in, m.due = cp, state{}, slices.Clone(testShards)
+		m.rng.Shuffle(len(m.due), func(i, j int) { m.due[i], m.due[j] = m.due[j], m.due[i] })
+		return
+	}
+	for n := 1 + m.rng.IntN(3); n > 0 && len(m.due) > 0; n-- {
+		shard := m.due[0]
+		m.due = m.due[1:]
+		if m.cp.Section(shard, m.log.last, m.state.section(shard)) != nil {
+			m.cp.Abort()
+			m.cp = nil
+			return
+		}
+		m.in[shard] = slices.Clone(m.state[shard])
+	}
+	if len(m.due) > 0 {
+		return
+	}
+	err := m.cp.Commit()
+	m.cp = nil
+	if err == nil || strings.Contains(err.Error(), "is in place") {
+		for _, ids := range m.in {
+			for _, id := range ids {
+				m.safe[id] = true
+			}
+		}
+	}
+}
+
+// restart goes on with what a crash left, and checks it.
+func (m *model) restart(fs *memFS, power bool) {
+	m.fs, m.cp = fs, nil
+	m.lossy = m.lossy || power
+	var report Report
+	m.log, report = mustOpen(m.t, m.fs, 400)
+	got := recovered(m.t, m.log)
+	maybe := m.maybe
+	if power {
+		maybe = m.maybe2
+	}
+	for _, shard := range testShards {
+		want, extra := m.state[shard], got[shard]
+		if power {
+			// Unsynced records may be missing anywhere.
+			for _, id := range want {
+				if i := slices.Index(extra, id); i >= 0 {
+					extra = slices.Delete(slices.Clone(extra), i, i+1)
+				} else if m.safe[id] {
+					m.t.Fatalf("shard %d: synced record %d is lost: %v", shard, id, got[shard])
+				}
+			}
+		} else {
+			if len(extra) < len(want) || !slices.Equal(extra[:len(want)], want) {
+				m.t.Fatalf("shard %d: acknowledged %v, recovered %v\n%+v", shard, want, extra, report)
+			}
+			extra = extra[len(want):]
+		}
+		for _, id := range extra {
+			if !slices.Contains(maybe, id) {
+				m.t.Fatalf("shard %d: record %d did not count and came back", shard, id)
+			}
+		}
+		if !slices.IsSorted(got[shard]) {
+			m.t.Fatalf("shard %d: out of order: %v", shard, got[shard])
+		}
+	}
+	if !m.lossy {
+		for _, d := range report.Damage {
+			if !strings.Contains(d.Reason, "torn tail") {
+				m.t.Fatalf("nothing was lost, and the report says: %v", d)
+			}
+		}
+	}
+	m.state = got
+	// Recovered records were on disk, but nobody synced them again; those that a
+	// power loss left are there.
+	for _, ids := range got {
+		for _, id := range ids {
+			if power {
+				m.safe[id] = true
+			}
+		}
+	}
+}
