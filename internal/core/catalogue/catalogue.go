@@ -1,0 +1,346 @@
+// Package catalogue holds who owns which Prometheus name: for each tenant, the
+// kind that came first under a name, and what is known of it as metadata. It
+// keeps kinds apart that claim one name. How a name comes about is mapping's
+// business; where the catalogue is kept between two starts is the adapter's.
+//
+// A name is claimed on one machine: two that see the claims in another order
+// give another kind the plain name. Which series a sample belongs to is
+// therefore decided once, where it comes in.
+package catalogue
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// DefaultMaxNames is the number of names that a tenant may have by default. An
+// entry takes about 400 bytes with its names, so this is 40 MB at worst.
+const DefaultMaxNames = 100_000
+
+// seenStep is how far LastSeen lags behind, in milliseconds, so that names in
+// use are not all saved all the time.
+const seenStep = 3_600_000
+
+// Entry is one name and its owner: the claim of one kind on one base.
+type Entry struct {
+	Tenant   string
+	Name     string // what the series are called
+	Base     string // what mapping called them; differs from Name if another kind was first
+	Raw      string // the first DogStatsD name that came to it
+	Kind     series.Kind
+	Classic  bool // a timer with classic buckets, which is stored as Name_bucket, _sum and _count
+	Unit     string
+	Help     string
+	LastSeen int64 // Unix milliseconds, up to an hour behind
+}
+
+// Claim is what a new context says it is.
+type Claim struct {
+	Tenant  string
+	Name    string // by mapping
+	Raw     []byte // as the client wrote it; not kept
+	Named   bool   // a rule chose Name, so that it is meant for several raw names
+	Kind    series.Kind
+	Classic bool // a timer with classic buckets
+	Unit    string
+	Help    string
+}
+
+// Event is what is worth telling about a claim.
+type Event uint8
+
+const (
+	Nothing       Event = iota
+	KindConflict        // another kind owns the name; the claim got another. Once a name and kind
+	NameCollision       // another raw name became this name; both are one series. Once a raw name
+	Full                // the tenant has all the names it may; this one is not remembered. Every time
+)
+
+// String returns the event as logs and metrics spell it.
+func (e Event) String() string {
+	return [...]string{"nothing", "kind_conflict", "name_collision", "full"}[e]
+}
+
+// Report is what there is to tell about a claim; the zero value is nothing.
+type Report struct {
+	Event Event
+	Owner Entry // of a conflict, who has the name; of a collision, what both became
+}
+
+// Catalogue is safe for concurrent use. It is asked about new contexts only.
+type Catalogue struct {
+	maxNames int // a tenant
+
+	mu      sync.Mutex
+	tenants map[string]*tenant
+	dirty   map[*entry]struct{} // changed since the last Dirty
+}
+
+type tenant struct {
+	entries map[string]*entry    // by Name
+	owners  map[owner]*entry     // by who claims: a name once given stays, whatever becomes of the others
+	stored  map[string]*entry    // by each metric name that an entry is stored as
+	raws    map[rawName]struct{} // collisions told
+}
+
+type entry struct {
+	Entry
+	told bool // its conflict was, in this process
+}
+
+// owner is who can have a name: one kind under the name that mapping gave.
+type owner struct {
+	base string
+	kind series.Kind
+}
+
+// rawName is one of the raw names that became one name.
+type rawName struct{ name, raw string }
+
+// New returns an empty catalogue that remembers maxNames names for each tenant.
+func New(maxNames int) *Catalogue {
+	return &Catalogue{maxNames: maxNames, tenants: map[string]*tenant{}, dirty: map[*entry]struct{}{}}
+}
+
+// Resolve returns the name under which the series of a claim are stored, and
+// what there is to tell about it. The first kind that claims a name owns it;
+// another kind gets the name with its own appended, as often as it takes to
+// find one that is free. now is in Unix milliseconds.
+func (c *Catalogue) Resolve(now int64, claim *Claim) (string, Report) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.tenant(claim.Tenant)
+	e := t.owners[owner{claim.Name, claim.Kind}]
+	if e == nil || claim.Classic && !e.Classic {
+		name := t.free(claim)
+		if e = t.entries[name]; e == nil {
+			if len(t.entries) >= c.maxNames {
+				return name, Report{Event: Full}
+			}
+			e = &entry{Entry: Entry{
+				Tenant: claim.Tenant, Name: name, Base: claim.Name, Raw: string(claim.Raw), Kind: claim.Kind, LastSeen: now,
+			}}
+		}
+		e.Classic = claim.Classic
+		t.put(e)
+		c.dirty[e] = struct{}{}
+	}
+	c.refresh(e, now, claim)
+	return e.Name, c.report(t, e, claim)
+}
+
+// report returns what there is to tell about a claim that was given e.
+func (c *Catalogue) report(t *tenant, e *entry, claim *Claim) Report {
+	if e.Name != e.Base && !e.told {
+		if first := t.blocked(e.Base, claim); first != nil {
+			e.told = true
+			return Report{Event: KindConflict, Owner: first.Entry}
+		}
+	}
+	if !claim.Named && e.Raw != string(claim.Raw) && c.firstCollision(t, e.Name, claim.Raw) {
+		return Report{Event: NameCollision, Owner: e.Entry}
+	}
+	return Report{}
+}
+
+// free returns the first name that a claim may have.
+func (t *tenant) free(claim *Claim) string {
+	name := claim.Name
+	for t.blocked(name, claim) != nil {
+		name = beside(name, claim.Kind)
+	}
+	return name
+}
+
+// beside is the next name to try for a kind that may not have name.
+func beside(name string, kind series.Kind) string { return name + "_" + kind.String() }
+
+// blocked returns an entry that keeps a claim from having name, nil if there is
+// none. A name is shared only by claims of one kind on one base: a gauge that
+// was put aside as x_gauge is not what somebody else's x_gauge measures.
+func (t *tenant) blocked(name string, claim *Claim) *entry {
+	for _, stored := range storedNames(name, claim.Classic) {
+		if e := t.stored[stored]; e != nil && (e.Kind != claim.Kind || e.Base != claim.Name) {
+			return e
+		}
+	}
+	return nil
+}
+
+// storedNames are the metric names that an entry takes: a timer with classic
+// buckets is three metrics, and Prometheus' readers know the family by its own.
+func storedNames(name string, classic bool) []string {
+	if !classic {
+		return []string{name}
+	}
+	return []string{name, name + "_bucket", name + "_sum", name + "_count"}
+}
+
+// refresh brings an entry up to what the newest claim says, as after a reload.
+func (c *Catalogue) refresh(e *entry, now int64, claim *Claim) {
+	changed := seen(e, now)
+	if claim.Unit != "" && claim.Unit != e.Unit {
+		e.Unit, changed = claim.Unit, true
+	}
+	if claim.Help != "" && claim.Help != e.Help {
+		e.Help, changed = claim.Help, true
+	}
+	if changed {
+		c.dirty[e] = struct{}{}
+	}
+}
+
+func seen(e *entry, now int64) (changed bool) {
+	if now-e.LastSeen < seenStep {
+		return false
+	}
+	e.LastSeen = now
+	return true
+}
+
+// firstCollision reports whether raw comes to name for the first time. Raw
+// names have the same bound as names; beyond it they are not told.
+func (c *Catalogue) firstCollision(t *tenant, name string, raw []byte) bool {
+	key := rawName{name, string(raw)}
+	if _, told := t.raws[key]; told || len(t.raws) >= c.maxNames {
+		return false
+	}
+	t.raws[key] = struct{}{}
+	return true
+}
+
+func (c *Catalogue) tenant(name string) *tenant {
+	t := c.tenants[name]
+	if t == nil {
+		t = &tenant{entries: map[string]*entry{}, owners: map[owner]*entry{}, stored: map[string]*entry{}, raws: map[rawName]struct{}{}}
+		c.tenants[name] = t
+	}
+	return t
+}
+
+func (t *tenant) put(e *entry) {
+	t.entries[e.Name] = e
+	// A timer that could not become classic under its own name has two entries:
+	// new series go to the later one.
+	by := owner{e.Base, e.Kind}
+	if old := t.owners[by]; old == nil || !old.Classic {
+		t.owners[by] = e
+	}
+	for _, stored := range storedNames(e.Name, e.Classic) {
+		t.stored[stored] = e
+	}
+}
+
+// Touch says that a series of this stored name is still measured. A context that
+// never pauses is resolved once only, so whoever holds it must say so from time
+// to time, or Forget takes its name away.
+func (c *Catalogue) Touch(now int64, tenantName, name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.tenant(tenantName).entries[name]; e != nil && seen(e, now) {
+		c.dirty[e] = struct{}{}
+	}
+}
+
+// Metadata returns the entries of a tenant in the order of their names.
+func (c *Catalogue) Metadata(tenantName string) []Entry {
+	c.mu.Lock()
+	var out []Entry
+	if t := c.tenants[tenantName]; t != nil {
+		for _, e := range t.entries {
+			out = append(out, e.Entry)
+		}
+	}
+	c.mu.Unlock()
+	sortEntries(out)
+	return out
+}
+
+// Dirty returns the entries that changed since it was last called. Whoever
+// cannot save them hands them back by MarkDirty.
+func (c *Catalogue) Dirty() []Entry {
+	c.mu.Lock()
+	var out []Entry
+	for e := range c.dirty {
+		out = append(out, e.Entry)
+	}
+	clear(c.dirty)
+	c.mu.Unlock()
+	sortEntries(out)
+	return out
+}
+
+// MarkDirty makes the next Dirty return these entries again, as they are then.
+func (c *Catalogue) MarkDirty(entries []Entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range entries {
+		if e := c.tenant(entries[i].Tenant).entries[entries[i].Name]; e != nil {
+			c.dirty[e] = struct{}{}
+		}
+	}
+}
+
+// Load puts saved entries into a new catalogue, so that owners stay what they
+// were. It returns how many it left out: what no catalogue can have saved.
+func (c *Catalogue) Load(entries []Entry) (refused int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, saved := range entries {
+		t := c.tenant(saved.Tenant)
+		claim := Claim{Name: saved.Base, Kind: saved.Kind, Classic: saved.Classic}
+		if !saved.Kind.Valid() || saved.Base == "" || t.entries[saved.Name] != nil || t.blocked(saved.Name, &claim) != nil {
+			refused++
+			continue
+		}
+		t.put(&entry{Entry: saved})
+	}
+	return refused
+}
+
+// Forget removes the names that were last seen before a time, in Unix
+// milliseconds, and returns them. Whoever stood aside for one keeps the name
+// that it was given.
+func (c *Catalogue) Forget(before int64) []Entry {
+	c.mu.Lock()
+	var gone []Entry
+	for _, t := range c.tenants {
+		for _, e := range t.entries {
+			if e.LastSeen < before {
+				t.remove(e)
+				delete(c.dirty, e)
+				gone = append(gone, e.Entry)
+			}
+		}
+		for key := range t.raws {
+			if t.entries[key.name] == nil {
+				delete(t.raws, key)
+			}
+		}
+	}
+	c.mu.Unlock()
+	sortEntries(gone)
+	return gone
+}
+
+func (t *tenant) remove(e *entry) {
+	delete(t.entries, e.Name)
+	if by := (owner{e.Base, e.Kind}); t.owners[by] == e {
+		delete(t.owners, by)
+	}
+	for _, stored := range storedNames(e.Name, e.Classic) {
+		delete(t.stored, stored)
+	}
+}
+
+func sortEntries(entries []Entry) {
+	slices.SortFunc(entries, func(a, b Entry) int {
+		if c := strings.Compare(a.Tenant, b.Tenant); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+}
