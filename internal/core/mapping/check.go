@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/prometheus/common/model"
-	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/relabel"
 
 	"github.com/freshet-io/freshet/internal/core/series"
@@ -95,7 +94,7 @@ func (m *Mapper) labelProblem(name string) string {
 	switch {
 	case name == "":
 		return "a label has no name; give it one"
-	case name == labels.MetricName:
+	case name == model.MetricNameLabel:
 		return "is the name of the metric, and no label; change it by name or relabel"
 	case m.labelName(name) != name:
 		return fmt.Sprintf("no label has this name; write %s, which is what a tag of this name becomes", m.labelName(name))
@@ -234,7 +233,7 @@ func (k *checker) relabel(key string, c *Relabel) *relabel.Config {
 		return &r
 	}
 	// A target such as __scratch is fine, it ends with the rule; le is not.
-	if t := r.TargetLabel; t != labels.MetricName && !strings.HasPrefix(t, "__") && !strings.Contains(t, "$") && t != "" {
+	if t := r.TargetLabel; t != model.MetricNameLabel && !strings.HasPrefix(t, "__") && !strings.Contains(t, "$") && t != "" {
 		k.label(key+".target_label", t)
 	}
 	return &r

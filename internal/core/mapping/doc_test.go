@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
@@ -96,5 +97,5 @@ func show(out Output) string {
 	if out.Drop {
 		return "dropped"
 	}
-	return strings.TrimSuffix(out.Labels.Get(labels.MetricName)+out.Labels.DropMetricName().String(), "{}")
+	return strings.TrimSuffix(out.Labels.Get(model.MetricNameLabel)+labels.NewBuilder(out.Labels).Del(model.MetricNameLabel).Labels().String(), "{}")
 }

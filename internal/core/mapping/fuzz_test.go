@@ -62,13 +62,13 @@ func valid(t *testing.T, scheme model.ValidationScheme, out Output) {
 	if !scheme.IsValidMetricName(out.Name) || scheme == model.LegacyValidation && strings.Contains(out.Name, ":") {
 		t.Fatalf("name %q", out.Name)
 	}
-	if out.Labels.Get(labels.MetricName) != out.Name {
+	if out.Labels.Get(model.MetricNameLabel) != out.Name {
 		t.Fatalf("name %q in %s", out.Name, out.Labels)
 	}
 	var names []string
 	out.Labels.Range(func(l labels.Label) {
 		names = append(names, l.Name)
-		if l.Name == labels.MetricName {
+		if l.Name == model.MetricNameLabel {
 			return
 		}
 		if l.Name == "le" || l.Name == "quantile" || strings.HasPrefix(l.Name, "__") || !scheme.IsValidLabelName(l.Name) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
@@ -122,7 +123,7 @@ func (set labelSet) drop(name string) labelSet {
 // labels returns the series' labels under its name.
 func (set labelSet) labels(name string) labels.Labels {
 	b := labels.NewScratchBuilder(len(set) + 1)
-	b.Add(labels.MetricName, name)
+	b.Add(model.MetricNameLabel, name)
 	for _, p := range set {
 		if p.value != "" {
 			b.Add(p.name, p.value)

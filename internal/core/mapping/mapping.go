@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/relabel"
 
@@ -81,7 +82,7 @@ type Output struct {
 // SetName gives the series another name, which must be a valid one.
 func (o *Output) SetName(name string) {
 	o.Name = name
-	o.Labels = labels.NewBuilder(o.Labels).Set(labels.MetricName, name).Labels()
+	o.Labels = labels.NewBuilder(o.Labels).Set(model.MetricNameLabel, name).Labels()
 }
 
 var kinds = [...]series.Kind{
@@ -174,7 +175,7 @@ func (m *Mapper) relabel(steps []*relabel.Config, out *Output) {
 	name := out.Name // stays if a step removed it: a series has a name
 	b.Range(func(l labels.Label) {
 		switch {
-		case l.Name == labels.MetricName:
+		case l.Name == model.MetricNameLabel:
 			name = m.metricName(l.Value)
 		case l.Name == "" || strings.HasPrefix(l.Name, "__"): // scratch labels end here, as in Prometheus
 		default:

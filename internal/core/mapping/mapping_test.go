@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
@@ -174,7 +175,7 @@ func TestRules(t *testing.T) {
 		if got := show(out); got != c.want || out.Rule != c.rule {
 			t.Errorf("%s: got %s by rule %d, want %s by rule %d", c.why, got, out.Rule, c.want, c.rule)
 		}
-		if !out.Drop && out.Name != out.Labels.Get(labels.MetricName) {
+		if !out.Drop && out.Name != out.Labels.Get(model.MetricNameLabel) {
 			t.Errorf("%s: Name is %q", c.why, out.Name)
 		}
 	}
