@@ -1,0 +1,144 @@
+// Package catalogue keeps the catalogue of names in one bbolt file, so that a
+// name belongs to the same kind after a restart as before. What the catalogue
+// means is core/catalogue's; how it lies on disk: docs/format/databases.md.
+package catalogue
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/freshet-io/freshet/internal/core/catalogue"
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/lib/boltfile"
+)
+
+// File is safe for concurrent use.
+type File struct {
+	db *bbolt.DB
+}
+
+// stored is the value of an entry on disk; its key is the name, in the bucket of
+// its tenant. The keys below never change their meaning.
+type stored struct {
+	Base     string      `json:"base"`
+	Raw      []byte      `json:"raw"` // need not be text: a client may write any bytes
+	Kind     series.Kind `json:"kind"`
+	Classic  bool        `json:"classic,omitempty"`
+	Unit     string      `json:"unit,omitempty"`
+	Help     string      `json:"help,omitempty"`
+	LastSeen int64       `json:"last_seen"` // Unix milliseconds
+}
+
+// Open opens the file at path or begins one. A damaged file is moved aside and
+// reported, since names come again with the first samples: only where two kinds
+// claim one name may they now be told apart the other way round.
+func Open(path string, logger *slog.Logger) (*File, error) {
+	db, damaged, err := boltfile.Open(path, func(tx *bbolt.Tx) error {
+		return walk(tx, func(catalogue.Entry) {})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open the catalogue of names: %w", err)
+	}
+	if damaged != nil {
+		logger.Error("the catalogue of names was damaged; a new one begins", "file", path, "damaged_file", damaged.MovedTo, "cause", damaged.Cause)
+	}
+	return &File{db}, nil
+}
+
+// Close waits for the transactions that run and closes the file.
+func (f *File) Close() error {
+	if err := f.db.Close(); err != nil {
+		return fmt.Errorf("close the catalogue of names: %w", err)
+	}
+	return nil
+}
+
+// Load returns all entries, by tenant and name.
+func (f *File) Load() (entries []catalogue.Entry, err error) {
+	err = f.db.View(func(tx *bbolt.Tx) error {
+		return walk(tx, func(e catalogue.Entry) { entries = append(entries, e) })
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load %s: %w", f.db.Path(), err)
+	}
+	return entries, nil
+}
+
+// Save puts entries in place of those with the same tenant and name, all or
+// none, and returns when they are on the disk.
+func (f *File) Save(entries []catalogue.Entry) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	err := f.db.Update(func(tx *bbolt.Tx) error {
+		for i := range entries {
+			e := &entries[i]
+			b, err := tx.CreateBucketIfNotExists([]byte(e.Tenant))
+			if err != nil {
+				return err
+			}
+			v, err := json.Marshal(stored{e.Base, []byte(e.Raw), e.Kind, e.Classic, e.Unit, e.Help, e.LastSeen})
+			if err != nil {
+				return err
+			}
+			if err := b.Put([]byte(e.Name), v); err != nil {
+				return fmt.Errorf("name %.80q of tenant %s: %w", e.Name, e.Tenant, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("save %d names to %s: %w", len(entries), f.db.Path(), err)
+	}
+	return nil
+}
+
+// Forget removes entries, all or none. Names that are not there are passed over.
+func (f *File) Forget(entries []catalogue.Entry) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	err := f.db.Update(func(tx *bbolt.Tx) error {
+		for i := range entries {
+			b := tx.Bucket([]byte(entries[i].Tenant))
+			if b == nil {
+				continue
+			}
+			if err := b.Delete([]byte(entries[i].Name)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("forget %d names in %s: %w", len(entries), f.db.Path(), err)
+	}
+	return nil
+}
+
+// walk hands every entry to visit, with memory of its own.
+func walk(tx *bbolt.Tx, visit func(catalogue.Entry)) error {
+	return tx.ForEach(func(tenant []byte, b *bbolt.Bucket) error {
+		return b.ForEach(func(name, v []byte) error {
+			e, err := decode(string(tenant), string(name), v)
+			if err == nil {
+				visit(e)
+			}
+			return err
+		})
+	})
+}
+
+func decode(tenant, name string, v []byte) (e catalogue.Entry, err error) {
+	var s stored
+	if err := json.Unmarshal(v, &s); err != nil {
+		return e, fmt.Errorf("name %.80q of tenant %s: %w", name, tenant, err)
+	}
+	return catalogue.Entry{
+		Tenant: tenant, Name: name, Base: s.Base, Raw: string(s.Raw), Kind: s.Kind, Classic: s.Classic,
+		Unit: s.Unit, Help: s.Help, LastSeen: s.LastSeen,
+	}, nil
+}

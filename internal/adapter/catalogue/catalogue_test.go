@@ -1,0 +1,142 @@
+package catalogue
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/freshet-io/freshet/internal/core/catalogue"
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+func open(t *testing.T, path string) *File {
+	t.Helper()
+	f, err := Open(path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func entries(t *testing.T, f *File, want ...catalogue.Entry) {
+	t.Helper()
+	got, err := f.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("\n got %+v\nwant %+v", got, want)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+var (
+	hits  = catalogue.Entry{Tenant: "a", Name: "hits", Base: "hits", Raw: "hits", Kind: series.Counter, LastSeen: 1}
+	timer = catalogue.Entry{Tenant: "a", Name: "t_timer", Base: "t", Raw: "t.\xff", Kind: series.Timer, Classic: true, Unit: "seconds", Help: "ü", LastSeen: 1_700_000_000_000}
+	other = catalogue.Entry{Tenant: "b", Name: "hits", Base: "hits", Raw: "hits", Kind: series.Gauge, LastSeen: 2}
+)
+
+func TestEntriesOutliveARestart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "catalogue.db")
+	f := open(t, path)
+	entries(t, f)
+	must(t, f.Save([]catalogue.Entry{other, timer, hits}))
+	must(t, f.Close())
+
+	f = open(t, path)
+	entries(t, f, hits, timer, other)
+	newer := hits
+	newer.LastSeen, newer.Help = 5, "now with help"
+	must(t, f.Save([]catalogue.Entry{newer}))
+	entries(t, f, newer, timer, other)
+	must(t, f.Save(nil))
+}
+
+func TestForget(t *testing.T) {
+	f := open(t, filepath.Join(t.TempDir(), "catalogue.db"))
+	must(t, f.Save([]catalogue.Entry{hits, timer, other}))
+	unknown := catalogue.Entry{Tenant: "c", Name: "x"}
+	must(t, f.Forget([]catalogue.Entry{hits, unknown}))
+	entries(t, f, timer, other)
+	must(t, f.Forget(nil))
+}
+
+// A name that no database takes must not cost the others: all are saved or none,
+// and the error names the one.
+func TestSaveIsAllOrNone(t *testing.T) {
+	f := open(t, filepath.Join(t.TempDir(), "catalogue.db"))
+	long := hits
+	long.Name = strings.Repeat("x", bbolt.MaxKeySize+1)
+	err := f.Save([]catalogue.Entry{hits, long})
+	if err == nil || !strings.Contains(err.Error(), "xxx") {
+		t.Errorf("got %v", err)
+	}
+	entries(t, f)
+}
+
+func TestDamagedFileDoesNotKeepFromStarting(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "catalogue.db")
+	f := open(t, path)
+	must(t, f.Save([]catalogue.Entry{hits}))
+	must(t, f.Close())
+	file, err := os.ReadFile(path)
+	must(t, err)
+	must(t, os.WriteFile(path, bytes.ReplaceAll(file, []byte(`{"base":`), []byte(`{"base" `)), 0o666))
+
+	var log bytes.Buffer
+	f, err = Open(path, slog.New(slog.NewTextHandler(&log, nil)))
+	must(t, err)
+	defer f.Close()
+	if !strings.Contains(log.String(), path+".damaged") {
+		t.Errorf("the log does not say where the file is: %s", &log)
+	}
+	entries(t, f)
+	must(t, f.Save([]catalogue.Entry{hits}))
+	entries(t, f, hits)
+}
+
+// What is saved is what the catalogue in memory loads again, owners and all.
+func TestWithTheCatalogueInMemory(t *testing.T) {
+	f := open(t, filepath.Join(t.TempDir(), "catalogue.db"))
+	before := catalogue.New(10)
+	claim := func(c *catalogue.Catalogue, k series.Kind) string {
+		name, _ := c.Resolve(1, &catalogue.Claim{Tenant: "a", Name: "x", Raw: []byte("x"), Kind: k})
+		return name
+	}
+	gauge, counter := claim(before, series.Gauge), claim(before, series.Counter)
+	must(t, f.Save(before.Dirty()))
+
+	after := catalogue.New(10)
+	loaded, err := f.Load()
+	must(t, err)
+	if refused := after.Load(loaded); refused != 0 {
+		t.Errorf("%d entries refused", refused)
+	}
+	// The other way round: without the file the counter would now come first.
+	if c, g := claim(after, series.Counter), claim(after, series.Gauge); c != counter || g != gauge {
+		t.Errorf("counter %s, was %s; gauge %s, was %s", c, counter, g, gauge)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"base":"x","raw":"eA==","kind":1,"last_seen":5}`))
+	f.Add([]byte(`{"kind":300}`))
+	f.Fuzz(func(t *testing.T, v []byte) {
+		if e, err := decode("a", "x", v); err == nil && (e.Tenant != "a" || e.Name != "x") {
+			t.Fatalf("became %+v", e)
+		}
+	})
+}

@@ -1,0 +1,82 @@
+package eventlog
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/freshet-io/freshet/internal/core/event"
+)
+
+// version is the first byte of every value.
+const version = 1
+
+const keySize = 16
+
+// key orders events by time and then by arrival. The sign bit is turned, so that
+// times before 1970 come before the others.
+func key(t int64, id uint64) []byte {
+	k := make([]byte, 0, keySize)
+	k = binary.BigEndian.AppendUint64(k, uint64(t)^(1<<63))
+	return binary.BigEndian.AppendUint64(k, id)
+}
+
+// parseKey is the inverse of key, for one that decode has accepted.
+func parseKey(k []byte) (t int64, id uint64) {
+	return int64(binary.BigEndian.Uint64(k) ^ (1 << 63)), binary.BigEndian.Uint64(k[8:])
+}
+
+// lastKey is behind every event of time t.
+func lastKey(t int64) []byte { return key(t, math.MaxUint64) }
+
+// encode returns the value of an event: the version, then the strings below in
+// their order and the tags, each behind its length as a uvarint.
+func encode(e *event.Event) []byte {
+	v := []byte{version}
+	for _, s := range []string{e.Title, e.Text, e.Host, e.Key, e.Priority, e.Source, e.Alert} {
+		v = appendString(v, s)
+	}
+	for _, tag := range e.Tags {
+		v = appendString(v, tag)
+	}
+	return v
+}
+
+func appendString(dst []byte, s string) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
+}
+
+// decode is the inverse of key and encode. The record has its own memory.
+func decode(tenant string, k, v []byte) (r Record, err error) {
+	if len(k) != keySize {
+		return r, fmt.Errorf("event of tenant %s: a key of %d bytes, not %d", tenant, len(k), keySize)
+	}
+	if len(v) == 0 || v[0] != version {
+		return r, fmt.Errorf("event %x of tenant %s: not of version %d", k, tenant, version)
+	}
+	r.Tenant = tenant
+	r.Time, r.ID = parseKey(k)
+	rest, ok := string(v[1:]), true
+	for _, s := range []*string{&r.Title, &r.Text, &r.Host, &r.Key, &r.Priority, &r.Source, &r.Alert} {
+		if *s, rest, ok = cutString(rest); !ok {
+			return r, fmt.Errorf("event %x of tenant %s: cut short", k, tenant)
+		}
+	}
+	for rest != "" {
+		var tag string
+		if tag, rest, ok = cutString(rest); !ok {
+			return r, fmt.Errorf("event %x of tenant %s: cut short in its tags", k, tenant)
+		}
+		r.Tags = append(r.Tags, tag)
+	}
+	return r, nil
+}
+
+// cutString takes one string behind its length off the front of s.
+func cutString(s string) (head, rest string, ok bool) {
+	n, size := binary.Uvarint([]byte(s[:min(len(s), binary.MaxVarintLen64)]))
+	if size <= 0 || n > uint64(len(s)-size) {
+		return "", "", false
+	}
+	return s[size : size+int(n)], s[size+int(n):], true
+}

@@ -1,0 +1,141 @@
+package eventlog
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/tenant"
+)
+
+const (
+	// maxLimit bounds the memory of an answer: 10,000 events of 1 kB are 10 MB.
+	maxLimit = 10_000
+
+	// maxForm bounds the body of a POST, in bytes.
+	maxForm = 1 << 20
+)
+
+// answer is the envelope of Prometheus' HTTP API.
+type answer struct {
+	Status    string      `json:"status"`
+	Data      []eventJSON `json:"data,omitzero"`
+	ErrorType string      `json:"errorType,omitempty"`
+	Error     string      `json:"error,omitempty"`
+	Warnings  []string    `json:"warnings,omitempty"`
+}
+
+type eventJSON struct {
+	ID       string   `json:"id"`
+	Time     float64  `json:"time"` // Unix seconds, as everywhere in this API
+	Title    string   `json:"title"`
+	Text     string   `json:"text"`
+	Tags     []string `json:"tags"`
+	Host     string   `json:"host"`
+	Alert    string   `json:"alert_type"`
+	Priority string   `json:"priority"`
+	Source   string   `json:"source"`
+	Key      string   `json:"aggregation_key"`
+}
+
+// Handler answers GET and POST with the events that the parameters start, end,
+// tag, text and limit let through. The tenant is that of the request's context.
+func (l *Log) Handler() http.Handler { return http.HandlerFunc(l.serve) }
+
+func (l *Log) serve(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodPost {
+		w.Header().Set("Allow", "GET, POST")
+		respond(w, http.StatusMethodNotAllowed, answer{ErrorType: "bad_data", Error: "method " + r.Method + " is not allowed; use GET or POST"})
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	f, err := parseFilter(r)
+	if err != nil {
+		respond(w, http.StatusBadRequest, answer{ErrorType: "bad_data", Error: err.Error()})
+		return
+	}
+	name, ok := tenant.FromContext(r.Context())
+	if !ok {
+		respond(w, http.StatusInternalServerError, answer{ErrorType: "internal", Error: "BUG: the request has no tenant"})
+		return
+	}
+	f.Tenant = name
+	limit := f.Limit
+	f.Limit++ // to see whether there are more
+	found, err := l.Query(r.Context(), f)
+	if err != nil {
+		respond(w, http.StatusInternalServerError, answer{ErrorType: "internal", Error: err.Error()})
+		return
+	}
+	a := answer{Data: []eventJSON{}}
+	if len(found) > limit {
+		found = found[:limit]
+		a.Warnings = []string{"results truncated due to limit"}
+	}
+	for i := range found {
+		a.Data = append(a.Data, toJSON(&found[i]))
+	}
+	respond(w, http.StatusOK, a)
+}
+
+func toJSON(r *Record) eventJSON {
+	return eventJSON{
+		ID: strconv.FormatUint(r.ID, 10), Time: float64(r.Time) / 1000, Title: r.Title, Text: r.Text,
+		Tags: append([]string{}, r.Tags...), Host: r.Host, Alert: r.Alert, Priority: r.Priority,
+		Source: r.Source, Key: r.Key,
+	}
+}
+
+func respond(w http.ResponseWriter, code int, a answer) {
+	a.Status = "success"
+	if code != http.StatusOK {
+		a.Status = "error"
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(a) // the client has gone; there is nobody to tell
+}
+
+func parseFilter(r *http.Request) (f Filter, err error) {
+	if err := r.ParseForm(); err != nil {
+		return f, fmt.Errorf("parse the form: %w", err)
+	}
+	if f.Start, err = parseTime(r, "start", math.MinInt64); err != nil {
+		return f, err
+	}
+	if f.End, err = parseTime(r, "end", math.MaxInt64); err != nil {
+		return f, err
+	}
+	if f.End < f.Start {
+		return f, errors.New(`invalid parameter "end": it is before start`)
+	}
+	f.Tags, f.Text, f.Limit = r.Form["tag"], r.Form.Get("text"), DefaultLimit
+	if s := r.Form.Get("limit"); s != "" {
+		if f.Limit, err = strconv.Atoi(s); err != nil || f.Limit < 1 || f.Limit > maxLimit {
+			return f, fmt.Errorf(`invalid parameter "limit": %.80q is not a number from 1 to %d`, s, maxLimit)
+		}
+	}
+	return f, nil
+}
+
+// maxSeconds is the largest time that fits Unix milliseconds, with room to spare.
+const maxSeconds = 1e15
+
+// parseTime reads a time as Prometheus writes them, to Unix milliseconds.
+func parseTime(r *http.Request, name string, missing int64) (int64, error) {
+	s := r.Form.Get(name)
+	if s == "" {
+		return missing, nil
+	}
+	if seconds, err := strconv.ParseFloat(s, 64); err == nil && math.Abs(seconds) <= maxSeconds {
+		return int64(math.Round(seconds * 1000)), nil
+	}
+	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
+		return t.UnixMilli(), nil
+	}
+	return 0, fmt.Errorf(`invalid parameter %q: cannot parse %.80q to a valid timestamp; give Unix seconds or RFC 3339`, name, s)
+}

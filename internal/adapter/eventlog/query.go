@@ -1,0 +1,98 @@
+package eventlog
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/freshet-io/freshet/internal/core/event"
+)
+
+// DefaultLimit is how many events an answer has unless it is asked for more.
+const DefaultLimit = 1000
+
+// Filter says which events are meant. Start and End, both included, are Unix
+// milliseconds.
+type Filter struct {
+	Tenant     string
+	Start, End int64
+	Tags       []string // all must be there, as they were sent
+	Text       string   // in title or text; upper and lower case are the same
+	Limit      int      // 0 means DefaultLimit
+}
+
+// Record is an event that is kept. ID is its own among the tenant's.
+type Record struct {
+	ID uint64
+	event.Event
+}
+
+// checkEvery is how many events Query reads before it looks whether it is still
+// wanted: about a millisecond.
+const checkEvery = 256
+
+// Query returns the newest events that f lets through, newest first. It reads
+// the tenant's events between Start and End until it has enough.
+func (l *Log) Query(ctx context.Context, f Filter) ([]Record, error) {
+	limit := f.Limit
+	if limit == 0 {
+		limit = DefaultLimit
+	}
+	first := key(max(f.Start, l.horizon()), 0) // what is too old may still be there
+	text := strings.ToLower(f.Text)
+	var found []Record
+	err := l.db.View(func(tx *bbolt.Tx) error {
+		b := tx.Bucket([]byte(f.Tenant))
+		if b == nil {
+			return nil
+		}
+		read := 0
+		for k, v := range backward(b.Cursor(), lastKey(f.End)) {
+			if len(found) == limit || bytes.Compare(k, first) < 0 {
+				break
+			}
+			if read++; read%checkEvery == 0 && ctx.Err() != nil {
+				return ctx.Err()
+			}
+			r, err := decode(f.Tenant, k, v)
+			if err != nil {
+				return err
+			}
+			if f.passes(&r, text) {
+				found = append(found, r)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read events from %s: %w", l.db.Path(), err)
+	}
+	return found, nil
+}
+
+func (f *Filter) passes(r *Record, text string) bool {
+	for _, tag := range f.Tags {
+		if !slices.Contains(r.Tags, tag) {
+			return false
+		}
+	}
+	return text == "" || strings.Contains(strings.ToLower(r.Title), text) || strings.Contains(strings.ToLower(r.Text), text)
+}
+
+// backward yields the pairs from last, or the one before it, to the first.
+func backward(c *bbolt.Cursor, last []byte) func(yield func(k, v []byte) bool) {
+	return func(yield func(k, v []byte) bool) {
+		k, v := c.Seek(last)
+		if k == nil {
+			k, v = c.Last()
+		} else if !bytes.Equal(k, last) {
+			k, v = c.Prev()
+		}
+		for ; k != nil && yield(k, v); k, v = c.Prev() {
+		}
+	}
+}
