@@ -22,8 +22,7 @@ type config struct {
 	Limits     limits           `yaml:"limits"`
 	Rules      []rule           `yaml:"rules"`
 	Tenants    map[string]quota `yaml:"tenants"`
-	unexported int
-	Skipped    chan int `yaml:"-"`
+	Skipped    chan int         `yaml:"-"`
 }
 
 type aggregator struct {
@@ -439,7 +438,7 @@ func TestDuration(t *testing.T) {
 		{"1y2w3d4h5m6s7ms", 382*day + 4*time.Hour + 5*time.Minute + 6*time.Second + 7*time.Millisecond, "382d4h5m6.007s"},
 		{"106751d23h", 106751*day + 23*time.Hour, "106751d23h"},
 	} {
-		got, err := parseDuration(tt.text)
+		got, err := ParseDuration(tt.text)
 		if err != nil || got != tt.want {
 			t.Errorf("%s: got %v, %v; want %v", tt.text, got, err, tt.want)
 		}
@@ -448,7 +447,7 @@ func TestDuration(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "5", "d", "-2d", "-5s", "2d-1h", "1h2d", "2d 1h", "1.5d", "106752d", "106751d24h", "4294967296y", "day"} {
-		if got, err := parseDuration(text); err == nil {
+		if got, err := ParseDuration(text); err == nil {
 			t.Errorf("%q was read as %v", text, got)
 		}
 	}

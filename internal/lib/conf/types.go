@@ -89,7 +89,7 @@ func setScalar(v reflect.Value, text string) error {
 		return reader.UnmarshalText([]byte(text))
 	}
 	if d, ok := v.Addr().Interface().(*time.Duration); ok {
-		read, err := parseDuration(text)
+		read, err := ParseDuration(text)
 		if err == nil {
 			*d = read
 		}
@@ -171,9 +171,9 @@ const day = 24 * time.Hour
 
 var errDuration = errors.New("is not a duration; write it like 500ms, 10s, 1h30m or 2d")
 
-// parseDuration reads what Go and what Prometheus write: 1h30m, 1.5s, 2d12h.
-// Nothing that is configured lasts less than no time.
-func parseDuration(text string) (time.Duration, error) {
+// ParseDuration reads what Go and what Prometheus write: 1h30m, 1.5s, 2d12h.
+// It refuses negative ones: nothing that is configured lasts less than no time.
+func ParseDuration(text string) (time.Duration, error) {
 	var days int64
 	rest := text
 	for _, unit := range longUnits {

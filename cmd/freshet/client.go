@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+const (
+	defaultServer = "http://127.0.0.1:7125"
+
+	// askTimeout is longer than what a server gives to a query (2 min), so that
+	// its own error arrives.
+	askTimeout = 150 * time.Second
+)
+
+// serverFlag adds --server to a command that asks a server.
+func serverFlag(cmd *cobra.Command) *string {
+	preset := os.Getenv("FRESHET_SERVER")
+	if preset == "" {
+		preset = defaultServer
+	}
+	return cmd.Flags().String("server", preset, "`address` of the server to ask; also FRESHET_SERVER")
+}
+
+// answer is what a Prometheus API wraps around its data.
+type answer struct {
+	Status    string          `json:"status"`
+	Data      json.RawMessage `json:"data"`
+	ErrorType string          `json:"errorType"`
+	Error     string          `json:"error"`
+	Warnings  []string        `json:"warnings"`
+	Infos     []string        `json:"infos"`
+}
+
+// ask gets path from the server and returns the body as it came, and its parts.
+func ask(ctx context.Context, server, path string, params url.Values) ([]byte, answer, error) {
+	if !strings.Contains(server, "://") {
+		server = "http://" + server
+	}
+	server = strings.TrimSuffix(server, "/")
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server+path+"?"+params.Encode(), nil)
+	if err != nil {
+		return nil, answer{}, fmt.Errorf("--server = %s: is not an address; write it like %s", server, defaultServer)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		cause := err
+		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+			cause = wrapped.Err // the whole URL is no help
+		}
+		return nil, answer{}, fmt.Errorf("ask %s: %w; is `freshet serve` running there? Start it, or name another server by --server or FRESHET_SERVER", server, cause)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, answer{}, fmt.Errorf("read the answer of %s: %w", server, err)
+	}
+	var a answer
+	if err := json.Unmarshal(body, &a); err != nil || a.Status == "" {
+		return nil, answer{}, fmt.Errorf("ask %s: answered %s, and not as a Prometheus API does; is it the address of a freshet server?", server, resp.Status)
+	}
+	if a.Status != "success" {
+		return nil, answer{}, fmt.Errorf("%s: %s", a.ErrorType, a.Error)
+	}
+	return body, a, nil
+}
+
+// printNotes prints what the server had to say about its answer.
+func (a answer) printNotes(w io.Writer) {
+	for _, text := range a.Warnings {
+		fmt.Fprintf(w, "warning: %s\n", text)
+	}
+	for _, text := range a.Infos {
+		fmt.Fprintf(w, "note: %s\n", text)
+	}
+}
+
+// durationFlag adds a flag that is read as durations in the configuration are.
+func durationFlag(flags *pflag.FlagSet, name string, preset time.Duration, help string) *time.Duration {
+	d := preset
+	flags.Func(name, help, func(text string) error {
+		read, err := conf.ParseDuration(text)
+		if err == nil && read < time.Millisecond {
+			err = errors.New("is too short; write at least 1ms")
+		}
+		d = read
+		return err
+	})
+	return &d
+}
+
+// timeFlag adds a flag for an instant; the zero time stands for now.
+func timeFlag(flags *pflag.FlagSet, name, help string) *time.Time {
+	var t time.Time
+	flags.Func(name, help, func(text string) error {
+		if seconds, err := strconv.ParseFloat(text, 64); err == nil && seconds >= 0 && seconds < 1<<33 {
+			t = time.UnixMilli(int64(seconds * 1000))
+			return nil
+		}
+		read, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			return errors.New("is not a time; write Unix seconds or 2006-01-02T15:04:05Z")
+		}
+		t = read
+		return nil
+	})
+	return &t
+}
+
+// unixSeconds writes t as the API takes it.
+func unixSeconds(t time.Time) string {
+	return strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64)
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// event is an entry of the server's event log, as its API writes it.
+type event struct {
+	Time      int64    `json:"time"` // Unix milliseconds
+	Title     string   `json:"title"`
+	Text      string   `json:"text"`
+	Tags      []string `json:"tags"` // key:value
+	Host      string   `json:"host"`
+	AlertType string   `json:"alert_type"`
+}
+
+func newEventsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "events",
+		Short: "Print the events that applications have sent, oldest first",
+		Example: `  freshet events --since 15m
+  freshet events --since 2d --text deploy --tag env:prod --tag team:web`,
+		Args: cobra.NoArgs,
+	}
+	server := serverFlag(cmd)
+	since := durationFlag(cmd.Flags(), "since", time.Hour, "print those of the last `duration`, like 15m or 2d (default 1h)")
+	text := cmd.Flags().String("text", "", "only those with this in their title or text")
+	tags := cmd.Flags().StringArray("tag", nil, "only those with this `key:value`; given again, with both")
+	raw := cmd.Flags().Bool("json", false, "print the server's answer as it came")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		now := time.Now()
+		params := url.Values{"start": {unixSeconds(now.Add(-*since))}, "end": {unixSeconds(now)}, "tag": *tags}
+		if *text != "" {
+			params.Set("text", *text)
+		}
+		body, a, err := ask(cmd.Context(), *server, "/api/v1/events", params)
+		if err != nil {
+			return fmt.Errorf("events: %w", err)
+		}
+		a.printNotes(cmd.ErrOrStderr())
+		if *raw {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", body)
+			return err
+		}
+		var events []event
+		if err := json.Unmarshal(a.Data, &events); err != nil {
+			return fmt.Errorf("events: read the answer of %s: %w", *server, err)
+		}
+		if len(events) == 0 {
+			_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no events since %s\n", now.Add(-*since).Format(time.RFC3339))
+			return err
+		}
+		return writeTable(cmd.OutOrStdout(), eventRows(events), 0)
+	}
+	return cmd
+}
+
+// eventRows has a line for each event. The text comes last, since it may be long.
+func eventRows(events []event) [][]string {
+	slices.SortStableFunc(events, func(a, b event) int { return cmp.Compare(a.Time, b.Time) })
+	rows := [][]string{{"time", "type", "host", "title", "tags", "text"}}
+	for _, e := range events {
+		rows = append(rows, []string{
+			time.UnixMilli(e.Time).Format(time.DateTime), printable(e.AlertType), printable(e.Host), printable(e.Title),
+			printable(strings.Join(e.Tags, ",")), printable(e.Text),
+		})
+	}
+	return rows
+}

@@ -1,0 +1,106 @@
+// Command freshet takes measurements from applications to queryable series. It
+// is both the server (freshet serve) and the tools to ask it. This is the only
+// package that knows every role; what the roles do is theirs.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+// Exit codes. The systemd unit relies on usage: starting again does not help.
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2 // a mistake on the command line or in the configuration
+)
+
+func main() {
+	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// execute runs the command that args name and returns the exit code.
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) == 0 {
+		args = []string{"serve"} // with defaults, it does something useful at once
+	}
+	root := newRootCommand()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	parsed := false // what fails before is a mistake on the command line
+	root.PersistentPreRun = func(*cobra.Command, []string) { parsed = true }
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	for line := range strings.Lines(strings.TrimSuffix(err.Error(), "\n")) {
+		fmt.Fprintf(stderr, "freshet: %s\n", strings.TrimSuffix(line, "\n"))
+	}
+	if problems := (conf.Problems)(nil); !parsed || errors.As(err, &problems) {
+		return exitUsage
+	}
+	return exitFailure
+}
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "freshet",
+		Short: "A metrics pipeline in one binary: DogStatsD in, PromQL out",
+		Long: `Freshet takes measurements from any DogStatsD client, aggregates and stores them,
+and answers PromQL about a second later. Without a command it runs the server on
+this machine's loopback, with its data in ./data.`,
+		Example: `  freshet                                       run everything with defaults
+  freshet serve --config /etc/freshet.yaml      run as configured
+  freshet query 'page_views'                    what is it now
+  freshet query 'rate(page_views[1m])' --range 1h
+                                                what was it in the last hour, drawn
+  freshet events --since 1d --tag env:prod      what happened since yesterday`,
+		Args:                  unknownCommand,
+		RunE:                  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		DisableFlagsInUseLine: true,
+		SilenceErrors:         true, // printed once, by execute
+		SilenceUsage:          true, // an error is not an occasion to print 100 flags
+	}
+	root.SetFlagErrorFunc(unknownFlag)
+	root.AddCommand(newServeCommand(), newQueryCommand(), newEventsCommand(), newVersionCommand())
+	return root
+}
+
+// unknownCommand refuses what is no command, and names the one that was likely meant.
+func unknownCommand(root *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, c := range root.Commands() {
+		names = append(names, c.Name())
+	}
+	if near := conf.Nearest(args[0], names); near != "" {
+		return fmt.Errorf("unknown command: %s; did you mean freshet %s?", args[0], near)
+	}
+	return fmt.Errorf("unknown command: %s; see freshet help", args[0])
+}
+
+// unknownFlag adds to the error of an unknown flag the one that was likely meant.
+func unknownFlag(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	if near := conf.Nearest(unknown.GetSpecifiedName(), names); near != "" {
+		return fmt.Errorf("%w; did you mean --%s?", err, near)
+	}
+	return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+func TestCommandLine(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		args   []string
+		code   int
+		stderr string
+	}{
+		{"a command that is nearly one", []string{"qurey"}, exitUsage, "freshet: unknown command: qurey; did you mean freshet query?\n"},
+		{"one that is none", []string{"frobnicate"}, exitUsage, "freshet: unknown command: frobnicate; see freshet help\n"},
+		{"a flag that is nearly one", []string{"query", "--rnage", "1h", "up"}, exitUsage, "freshet: unknown flag: --rnage; did you mean --range?\n"},
+		{"one that is none", []string{"version", "--frobnicate"}, exitUsage, "freshet: unknown flag: --frobnicate; see freshet version --help\n"},
+		{"a word too many", []string{"version", "now"}, exitUsage, "freshet: unknown command \"now\" for \"freshet version\"\n"},
+		{"help", []string{"help"}, exitOK, ""},
+		{"help of a command", []string{"help", "query"}, exitOK, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			code, stdout, stderr := freshet(t, tt.args...)
+			if code != tt.code || stderr != tt.stderr {
+				t.Errorf("exit code %d, %q\nwant      %d, %q", code, stderr, tt.code, tt.stderr)
+			}
+			if help := tt.args[0] == "help"; help != strings.Contains(stdout, "Examples:") {
+				t.Errorf("printed %q", stdout)
+			}
+		})
+	}
+}
+
+func TestVersion(t *testing.T) {
+	version = "v1.2.3" // as the linker sets it
+	defer func() { version = "" }()
+	if code, stdout, _ := freshet(t, "version"); code != exitOK || !strings.HasPrefix(stdout, "freshet v1.2.3 ") || !strings.Contains(stdout, " go1.") {
+		t.Errorf("exit code %d, %q", code, stdout)
+	}
+	code, stdout, _ := freshet(t, "version", "--json")
+	var b build
+	if err := json.Unmarshal([]byte(stdout), &b); code != exitOK || err != nil || b != thisBuild() {
+		t.Errorf("exit code %d, %q, %v", code, stdout, err)
+	}
+}
+
+func TestEvents(t *testing.T) {
+	const answer = `{"status":"success","data":[
+		{"id":2,"time":1795167065500,"title":"deploy","text":"version 7\nby ann","tags":["env:prod","team:web"],"host":"web-1","alert_type":"success","priority":"normal","source":"","aggregation_key":"","tenant":"default"},
+		{"id":1,"time":1795167000000,"title":"disk \u001b[31mfull","text":"/var","tags":[],"host":"","alert_type":"error","priority":"normal","source":"","aggregation_key":"","tenant":"default"}]}`
+	server, asked := answering(t, http.StatusOK, answer)
+	code, stdout, stderr := freshet(t, "events", "--server", server, "--since", "1d", "--text", "deploy", "--tag", "env:prod", "--tag", "a,b")
+	if code != exitOK {
+		t.Fatal(stderr)
+	}
+	golden(t, "events.txt", stdout)
+	got := asked().Query()
+	if start, end := got["start"], got["end"]; len(start) != 1 || len(end) != 1 {
+		t.Errorf("asked for the time from %q to %q", start, end)
+	}
+	got.Del("start")
+	got.Del("end")
+	if want := (url.Values{"text": {"deploy"}, "tag": {"env:prod", "a,b"}}); got.Encode() != want.Encode() {
+		t.Errorf("asked %v, want %v", got, want)
+	}
+}
+
+func TestEventsOfNone(t *testing.T) {
+	server, _ := answering(t, http.StatusOK, `{"status":"success","data":[]}`)
+	if code, stdout, stderr := freshet(t, "events", "--server", server); code != exitOK || stdout != "" || !strings.HasPrefix(stderr, "no events since ") {
+		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+	}
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/guptarohit/asciigraph"
+	"github.com/prometheus/common/model"
+)
+
+const (
+	plotRows   = 12
+	plotSeries = 8 // more could not be told apart
+)
+
+// plotColumns is what is left of a terminal beside the y axis.
+func plotColumns(terminal int) int { return max(terminal-14, 20) }
+
+// Colours tell series apart on a terminal, letters elsewhere.
+var (
+	plotColours = [plotSeries]asciigraph.AnsiColor{
+		asciigraph.Blue, asciigraph.Green, asciigraph.Red, asciigraph.Yellow,
+		asciigraph.Magenta, asciigraph.Cyan, asciigraph.Orange, asciigraph.Gray,
+	}
+	plotLetters = [plotSeries]string{"a", "b", "c", "d", "e", "f", "g", "h"}
+)
+
+// curve is a series on the columns of the plot. Where points are closer than
+// columns the highest is drawn, so that no peak is lost.
+type curve struct {
+	name           string
+	points         []float64 // NaN where there is no finite value
+	min, max, last float64   // of all values
+}
+
+// draw plots the numbers of m, and shows the last of each native histogram.
+func (q query) draw(m model.Matrix) error {
+	start := q.at.Add(-q.length)
+	var curves []curve
+	for _, s := range m {
+		if c := q.curveOf(s, start); !math.IsNaN(c.last) {
+			curves = append(curves, c)
+		}
+	}
+	if len(curves) > plotSeries {
+		fmt.Fprintf(q.notes, "note: drawn are the %d of %d series with the highest values; topk, or a sum by fewer labels, would choose\n", plotSeries, len(curves))
+		slices.SortStableFunc(curves, func(a, b curve) int { return cmp.Compare(b.max, a.max) })
+		curves = curves[:plotSeries]
+	}
+	if len(curves) > 0 {
+		if err := q.plot(curves, start); err != nil {
+			return err
+		}
+	}
+	histograms := 0
+	for _, s := range m {
+		if n := len(s.Histograms); n > 0 {
+			histograms++
+			if err := writeHistogram(q.out, s.Metric, s.Histograms[n-1].Histogram); err != nil {
+				return err
+			}
+		}
+	}
+	if histograms > 0 {
+		fmt.Fprintf(q.notes, "note: of a native histogram the last is shown; to draw one, ask for a number: histogram_quantile(0.99, ...)\n")
+	} else if len(curves) == 0 {
+		return q.nothing()
+	}
+	return nil
+}
+
+// curveOf lays the samples of s on the columns.
+func (q query) curveOf(s *model.SampleStream, start time.Time) curve {
+	c := curve{name: s.Metric.String(), min: math.Inf(1), max: math.Inf(-1), last: math.NaN()}
+	columns := min(plotColumns(q.columns), int(q.length/q.step)+1)
+	c.points = slices.Repeat([]float64{math.NaN()}, columns)
+	for _, v := range s.Values {
+		y := float64(v.Value)
+		i := int(math.Round(v.Timestamp.Time().Sub(start).Seconds() / q.length.Seconds() * float64(columns-1)))
+		if i < 0 || i >= columns || math.IsNaN(y) || math.IsInf(y, 0) {
+			continue
+		}
+		if !(c.points[i] > y) { // NaN is not
+			c.points[i] = y
+		}
+		c.min, c.max, c.last = min(c.min, y), max(c.max, y), y
+	}
+	return c
+}
+
+// plot draws the curves over one pair of axes, and a legend.
+func (q query) plot(curves []curve, start time.Time) error {
+	low, high := math.Inf(1), math.Inf(-1)
+	for _, c := range curves {
+		low, high = min(low, c.min), max(high, c.max)
+	}
+	// The library computes with the values as they are, and fails for very large
+	// ones: it gets the share of the axis, 0 to 1, and its labels are ours.
+	span := high/2 - low/2 // halved, since the difference may be more than a float can hold
+	points := make([][]float64, len(curves))
+	for i, c := range curves {
+		points[i] = make([]float64, len(c.points))
+		for j, y := range c.points {
+			points[i][j] = (y/2 - low/2) / span
+			if span == 0 && !math.IsNaN(y) {
+				points[i][j] = 0
+			}
+		}
+	}
+	options := []asciigraph.Option{
+		asciigraph.Height(plotRows),
+		asciigraph.YAxisValueFormatter(func(share float64) string {
+			return axisLabel(low*(1-share)+high*share, max(math.Abs(low), math.Abs(high)), 2*(span/plotRows))
+		}),
+		asciigraph.XAxisRange(float64(start.UnixMilli()), float64(q.at.UnixMilli())),
+		asciigraph.XAxisTickCount(max(len(points[0])/14, 2)),
+		asciigraph.XAxisValueFormatter(q.timeLabel),
+	}
+	switch {
+	case q.colour:
+		options = append(options, asciigraph.SeriesColors(plotColours[:]...))
+	case len(curves) > 1:
+		var letters []asciigraph.CharSet
+		for _, letter := range plotLetters {
+			letters = append(letters, asciigraph.CreateCharSet(letter))
+		}
+		options = append(options, asciigraph.SeriesChars(letters...))
+	}
+	if _, err := fmt.Fprintf(q.out, "%s\n\n", asciigraph.PlotMany(points, options...)); err != nil {
+		return err
+	}
+	return q.legend(curves)
+}
+
+// axisLabel writes v for an axis whose labels are gap apart and at most largest.
+func axisLabel(v, largest, gap float64) string {
+	if math.Abs(v) < gap/1e6 {
+		v = 0 // what rounding has left of it
+	}
+	if gap == 0 || largest >= 1e15 || largest < 1e-3 {
+		return strconv.FormatFloat(v, 'g', 4, 64)
+	}
+	unit, suffix := 1.0, ""
+	for _, u := range []struct {
+		size   float64
+		suffix string
+	}{{1e3, "k"}, {1e6, "M"}, {1e9, "G"}, {1e12, "T"}} {
+		if largest >= 10*u.size {
+			unit, suffix = u.size, u.suffix
+		}
+	}
+	decimals := min(max(math.Ceil(-math.Log10(gap/unit)), 0), 9)
+	return strconv.FormatFloat(v/unit, 'f', int(decimals), 64) + suffix
+}
+
+// timeLabel writes a time of the x axis, as exactly as the range needs.
+func (q query) timeLabel(ms float64) string {
+	layout := "01-02 15:04"
+	switch {
+	case q.length <= 10*time.Minute:
+		layout = "15:04:05"
+	case q.length <= 24*time.Hour:
+		layout = "15:04"
+	}
+	return time.UnixMilli(int64(ms)).Format(layout)
+}
+
+// legend names the curves below the plot.
+func (q query) legend(curves []curve) error {
+	rows := [][]string{{"series", "min", "max", "last"}}
+	for _, c := range curves {
+		rows = append(rows, []string{c.name, brief(c.min), brief(c.max), brief(c.last)})
+	}
+	var table strings.Builder
+	if err := writeTable(&table, rows, 3); err != nil {
+		return err
+	}
+	marks := []string{" "} // of the header
+	for i := range curves {
+		switch {
+		case q.colour:
+			marks = append(marks, plotColours[i].String()+"■"+asciigraph.Default.String())
+		case len(curves) > 1:
+			marks = append(marks, plotLetters[i])
+		default:
+			marks = append(marks, "─")
+		}
+	}
+	i := 0
+	for line := range strings.Lines(table.String()) {
+		if _, err := fmt.Fprintf(q.out, "%s %s", marks[i], line); err != nil {
+			return err
+		}
+		i++
+	}
+	return nil
+}

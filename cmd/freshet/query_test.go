@@ -1,0 +1,355 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/model"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files in testdata")
+
+// TestMain fixes the reader's time zone, which the output is for.
+func TestMain(m *testing.M) {
+	time.Local = time.UTC
+	os.Exit(m.Run())
+}
+
+// golden compares got with testdata/golden/name.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", "golden", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s\ngot\n%s\nwant\n%s", file, got, want)
+	}
+}
+
+// freshet runs a command line and returns its exit code and what it printed.
+func freshet(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, notes bytes.Buffer
+	code = execute(t.Context(), args, &out, &notes)
+	return code, out.String(), notes.String()
+}
+
+// answering starts a server that gives body to every request, and keeps those.
+func answering(t *testing.T, status int, body string) (server string, asked func() *url.URL) {
+	t.Helper()
+	requests := make(chan *url.URL, 1)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests <- r.URL
+		w.WriteHeader(status)
+		io.WriteString(w, body)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL, func() *url.URL {
+		select {
+		case u := <-requests:
+			return u
+		default:
+			t.Fatal("the server was not asked")
+			return nil
+		}
+	}
+}
+
+func recorded(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", "answers", name+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// Each golden file holds what a person sees: the output, then the notes.
+func TestQuery(t *testing.T) {
+	for _, tt := range []struct{ name, why string }{
+		{"columns", "series with the same labels have a column for each"},
+		{"sum", "a series without labels is its value"},
+		{"mixed", "series with different labels are one cell each"},
+		{"odd", "a label can neither break the table nor steer the terminal"},
+		{"none", "nothing is said beside the output, which stays empty"},
+		{"scalar", "a number alone"},
+		{"string", "a text alone"},
+		{"selector", "the stored samples, with their times"},
+		{"histogram", "bars, with bounds that are open or closed as they were sent"},
+		{"negative", "buckets on both sides of zero"},
+		{"fine", "many buckets share rows"},
+		{"histograms", "a line for each histogram of a range selector"},
+		{"info", "what the server remarks comes beside the output"},
+		{"warning", "and what it warns of"},
+		{"range-one", "one series is a line"},
+		{"range-many", "several are told apart by letters where there is no colour"},
+		{"range-gap", "a gap stays a gap"},
+		{"range-flat", "a constant has an axis of one label"},
+		{"range-tiny", "values below the axis' usual digits, of both signs"},
+		{"range-vast", "values whose difference no float can hold"},
+		{"range-parts", "more series than can be told apart: the highest are drawn"},
+		{"range-histograms", "the last native histogram, and how to draw one"},
+		{"range-none", "no series in the range"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			server, _ := answering(t, http.StatusOK, recorded(t, tt.name))
+			args := []string{"query", "EXPR", "--server", server, "--time", "3600"}
+			if strings.HasPrefix(tt.name, "range-") {
+				args = append(args, "--range", "1h", "--step", "1m")
+			}
+			code, stdout, stderr := freshet(t, args...)
+			if code != exitOK {
+				t.Errorf("exit code %d", code)
+			}
+			golden(t, tt.name+".txt", "# "+tt.why+"\n"+stdout+"---- notes\n"+stderr)
+		})
+	}
+}
+
+// On a terminal colours tell the series apart, and the plot fills its width.
+func TestQueryOnATerminal(t *testing.T) {
+	server, _ := answering(t, http.StatusOK, recorded(t, "range-many"))
+	var out bytes.Buffer
+	q := query{
+		server: server, expr: "EXPR", at: time.Unix(3600, 0), length: time.Hour, step: time.Minute,
+		out: &out, notes: io.Discard, columns: 60, colour: true,
+	}
+	if err := q.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "terminal.txt", strings.ReplaceAll(out.String(), "\x1b", "ESC"))
+}
+
+func TestQueryAsks(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		args []string
+		path string
+		want url.Values
+	}{
+		{
+			"an instant", []string{"--time", "2026-11-20T09:30:00Z"},
+			"/api/v1/query", url.Values{"query": {"a + b"}, "time": {"1795167000.000"}},
+		},
+		{
+			"a range has as many points as the page has columns", []string{"--time", "3600.5", "--range", "1h"},
+			"/api/v1/query_range", url.Values{"query": {"a + b"}, "start": {"0.500"}, "end": {"3600.500"}, "step": {"56"}},
+		},
+		{
+			"but none closer than a second", []string{"--time", "3600", "--range", "10s"},
+			"/api/v1/query_range", url.Values{"query": {"a + b"}, "start": {"3590.000"}, "end": {"3600.000"}, "step": {"1"}},
+		},
+		{
+			"a step of one's own", []string{"--time", "864000", "--range", "10d", "--step", "500ms"},
+			"/api/v1/query_range", url.Values{"query": {"a + b"}, "start": {"0.000"}, "end": {"864000.000"}, "step": {"0.5"}},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			server, asked := answering(t, http.StatusOK, recorded(t, "range-none"))
+			t.Setenv("FRESHET_SERVER", strings.TrimPrefix(server, "http://")+"/") // as people write it
+			code, _, stderr := freshet(t, append([]string{"query", "a + b"}, tt.args...)...)
+			if code != exitOK {
+				t.Fatal(stderr)
+			}
+			if u := asked(); u.Path != tt.path || u.RawQuery != tt.want.Encode() {
+				t.Errorf("asked %s?%s\nwant  %s?%s", u.Path, u.RawQuery, tt.path, tt.want.Encode())
+			}
+		})
+	}
+}
+
+func TestQueryJSON(t *testing.T) {
+	body := strings.TrimSpace(recorded(t, "columns"))
+	server, _ := answering(t, http.StatusOK, body)
+	if code, stdout, stderr := freshet(t, "query", "EXPR", "--json", "--server", server); code != exitOK || stdout != body+"\n" {
+		t.Errorf("exit code %d, %s\n%s", code, stdout, stderr)
+	}
+}
+
+func TestQueryErrors(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	nobody := closed.Addr().String()
+	const parse = `{"status":"error","errorType":"bad_data","error":"invalid parameter \"query\": 1:5: parse error: unclosed left parenthesis"}`
+	for _, tt := range []struct {
+		name   string
+		status int // 0: no server
+		body   string
+		args   []string
+		code   int
+		want   string // SERVER stands for the server's address
+	}{
+		{
+			"the server's own words", http.StatusBadRequest, parse, []string{"query", "sum("}, exitFailure,
+			`freshet: query sum(: bad_data: invalid parameter "query": 1:5: parse error: unclosed left parenthesis`,
+		},
+		{
+			"something else listens there", http.StatusNotFound, "404 page not found", []string{"query", "up"}, exitFailure,
+			"freshet: query up: ask SERVER: answered 404 Not Found, and not as a Prometheus API does; is it the address of a freshet server?",
+		},
+		{
+			"JSON of another kind", http.StatusOK, `{"hello":"world"}`, []string{"query", "up"}, exitFailure,
+			"freshet: query up: ask SERVER: answered 200 OK, and not as a Prometheus API does; is it the address of a freshet server?",
+		},
+		{
+			"a result that is no result", http.StatusOK, `{"status":"success","data":{"resultType":"vector","result":[1]}}`, []string{"query", "up"}, exitFailure,
+			"freshet: query up: show the answer: json: cannot unmarshal number into Go value of type struct { Metric model.Metric \"json:\\\"metric\\\"\"; Value model.SamplePair \"json:\\\"value\\\"\"; Histogram model.SampleHistogramPair \"json:\\\"histogram\\\"\" }",
+		},
+		{
+			"a type of the future", http.StatusOK, `{"status":"success","data":{"resultType":"none","result":[]}}`, []string{"query", "up"}, exitFailure,
+			"freshet: query up: show the answer: this version does not know the type \"none\"; use --json",
+		},
+		{
+			"nobody listens", 0, "", []string{"query", "up", "--server", nobody}, exitFailure,
+			"freshet: query up: ask http://" + nobody + ": dial tcp " + nobody + ": connect: connection refused; is `freshet serve` running there? Start it, or name another server by --server or FRESHET_SERVER",
+		},
+		{
+			"an address that is none", 0, "", []string{"query", "up", "--server", "a b"}, exitFailure,
+			"freshet: query up: --server = http://a b: is not an address; write it like http://127.0.0.1:7125",
+		},
+		{
+			"an expression without quotes", 0, "", []string{"query", "sum", "by", "x"}, exitUsage,
+			"freshet: query takes one expression, got 3 words; write it in quotes: freshet query 'sum by (host) (page_views)'",
+		},
+		{
+			"a range without a unit", 0, "", []string{"query", "up", "--range", "5"}, exitUsage,
+			`freshet: invalid argument "5" for "--range" flag: is not a duration; write it like 500ms, 10s, 1h30m or 2d`,
+		},
+		{
+			"a step that would never end", 0, "", []string{"query", "up", "--step", "0s"}, exitUsage,
+			`freshet: invalid argument "0s" for "--step" flag: is too short; write at least 1ms`,
+		},
+		{
+			"a time that is none", 0, "", []string{"query", "up", "--time", "yesterday"}, exitUsage,
+			`freshet: invalid argument "yesterday" for "--time" flag: is not a time; write Unix seconds or 2006-01-02T15:04:05Z`,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.status != 0 {
+				server, _ := answering(t, tt.status, tt.body)
+				tt.args = append(tt.args, "--server", server)
+				tt.want = strings.ReplaceAll(tt.want, "SERVER", server)
+			}
+			code, stdout, stderr := freshet(t, tt.args...)
+			if code != tt.code || stdout != "" || stderr != tt.want+"\n" {
+				t.Errorf("exit code %d, output %q\n%s\nwant %d\n%s", code, stdout, stderr, tt.code, tt.want)
+			}
+		})
+	}
+}
+
+// The quantiles beside the bars are those that PromQL computes.
+func TestQuantile(t *testing.T) {
+	for _, tt := range []struct {
+		answer string
+		q      float64
+		promql string // the recorded answer of histogram_quantile
+	}{{"fine", 0.5, "p50"}, {"fine", 0.99, "p99"}, {"negative", 0.5, "balance50"}} {
+		histogram, number := vectorOf(t, tt.answer)[0].Histogram, float64(vectorOf(t, tt.promql)[0].Value)
+		if got := quantile(tt.q, histogram); math.Abs(got-number) > 1e-9*math.Abs(number) {
+			t.Errorf("%g of %s: got %g, PromQL says %g", tt.q, tt.answer, got, number)
+		}
+	}
+}
+
+func vectorOf(t *testing.T, answer string) model.Vector {
+	t.Helper()
+	var a struct{ Data struct{ Result model.Vector } }
+	if err := json.Unmarshal([]byte(recorded(t, answer)), &a); err != nil {
+		t.Fatal(err)
+	}
+	return a.Data.Result
+}
+
+// Buckets of a classic kind have infinite bounds, which no estimate may return
+// when a finite one is next to it.
+func TestQuantileOfInfiniteBuckets(t *testing.T) {
+	inf := model.FloatString(math.Inf(1))
+	h := &model.SampleHistogram{Count: 30, Buckets: model.HistogramBuckets{
+		{Lower: -inf, Upper: 1, Count: 10}, {Lower: 1, Upper: 4, Count: 10}, {Lower: 4, Upper: inf, Count: 10},
+	}}
+	for _, tt := range []struct{ q, want float64 }{{0, 0}, {1. / 6, 0.5}, {0.5, 2}, {0.99, 4}} {
+		if got := quantile(tt.q, h); math.Abs(got-tt.want) > 1e-9 {
+			t.Errorf("%g: got %g, want %g", tt.q, got, tt.want)
+		}
+	}
+	if got := quantile(0.5, &model.SampleHistogram{Count: 3}); !math.IsNaN(got) {
+		t.Errorf("without buckets: got %g, want NaN", got)
+	}
+}
+
+func TestAxisLabel(t *testing.T) {
+	for _, tt := range []struct {
+		v, largest, gap float64
+		want            string
+	}{
+		{0, 0, 0, "0"},
+		{42, 42, 0, "42"},
+		{0.25, 1, 0.1, "0.2"},
+		{5, 100, 8, "5"},
+		{9999, 9999, 700, "9999"},
+		{12000, 50000, 4000, "12k"},
+		{1000001, 1000012, 1, "1000.001k"},
+		{25e6, 250e6, 20e6, "25M"},
+		{-3e12, 3e13, 2e12, "-3T"},
+		{1.7e308, 1.7e308, 1e307, "1.7e+308"},
+		{-1e-5, 1e-5, 1e-6, "-1e-05"},
+	} {
+		if got := axisLabel(tt.v, tt.largest, tt.gap); got != tt.want {
+			t.Errorf("%g of %g by %g: got %s, want %s", tt.v, tt.largest, tt.gap, got, tt.want)
+		}
+	}
+}
+
+// Whatever a server answers, query prints something or an error, and ends.
+func FuzzShow(f *testing.F) {
+	files, err := filepath.Glob(filepath.Join("testdata", "answers", "*.json"))
+	if err != nil || len(files) == 0 {
+		f.Fatal("no recorded answers: ", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		var a struct {
+			Data struct {
+				ResultType string
+				Result     json.RawMessage
+			}
+		}
+		if err := json.Unmarshal(text, &a); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(a.Data.ResultType, []byte(a.Data.Result), strings.Contains(file, "range-"))
+	}
+	f.Fuzz(func(t *testing.T, kind string, result []byte, plot bool) {
+		q := query{at: time.Unix(3600, 0), step: time.Minute, out: io.Discard, notes: io.Discard, columns: 80}
+		if plot {
+			q.length = time.Hour
+		}
+		_ = q.show(kind, result)
+	})
+}
