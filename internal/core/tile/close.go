@@ -62,9 +62,10 @@ func (s *Shard) Committed() {
 
 // Skip moves the boundary of an empty shard, which has nothing to close.
 func (s *Shard) Skip(boundary int64) bool {
-	if len(s.tenants) > 0 || s.pending {
+	if s.Len() > 0 || s.pending {
 		return false
 	}
+	clear(s.tenants)
 	s.closed = boundary
 	s.forgetSenders()
 	return true
@@ -281,4 +282,17 @@ func (e *entry) stored() []*Series {
 		return e.classic
 	}
 	return []*Series{e.series}
+}
+
+// Resume adds to out the samples that were handed out and not committed, after a
+// restart of the process that was about to store them.
+func (s *Shard) Resume(out Flush) {
+	for _, t := range s.tenants {
+		to := out.of(t.name)
+		for _, e := range t.entries {
+			for w, pending := range e.pending {
+				to[w] = append(to[w], pending...)
+			}
+		}
+	}
 }

@@ -1,0 +1,197 @@
+// Package aggregator is the role that turns window batches into tiles: it
+// journals each batch before it counts, closes tiles when they are due, hands
+// their samples to the stores, and checkpoints. What a tile is, is core/tile's
+// business; what a journal is, core/journal's.
+package aggregator
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// Writer stores the samples of closed tiles.
+type Writer interface {
+	// Write stores samples of one width, all or none. The same samples may be
+	// written again and are then the same.
+	Write(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) error
+}
+
+// Batch is one window batch for one shard, see core/batch.
+type Batch struct {
+	Shard uint16
+	Bytes []byte
+}
+
+// tick is how often the aggregator looks for tiles that are due.
+const tick = 100 * time.Millisecond
+
+// spread is the time over which the shards close the same tile, one after the
+// other, so that a flush of many series is no burst.
+const spread = 4 * time.Second
+
+// Aggregator is the role's state. The shards belong to Run, but for short looks
+// at open tiles.
+type Aggregator struct {
+	config  Config
+	tiles   tile.Config
+	log     *journal.Log
+	writer  Writer
+	now     func() time.Time
+	logger  *slog.Logger
+	metrics *metrics
+
+	shards [series.Shards]shard
+	stamp  atomic.Int64 // Unix ms, end of the last complete window
+	pushes chan push
+	stored chan *flush // came back from the flusher
+
+	records    []journal.Record // scratch of one Append
+	boundaries []byte           // scratch, payloads of records
+	checkpoint *checkpoint      // being written, or nil
+	lastSaved  time.Time        // when the last checkpoint was begun
+}
+
+// shard is a shard of tiles and the last journal record that is in it.
+type shard struct {
+	mu       sync.Mutex // held by Run while it changes the tiles, and by those who look
+	tiles    *tile.Shard
+	position journal.Position
+}
+
+// push is a window on its way to Run.
+type push struct {
+	batches []Batch
+	done    chan error
+}
+
+// New restores the shards from the journal. It starts nothing.
+func New(config Config, log *journal.Log, writer Writer, now func() time.Time, reg prometheus.Registerer, logger *slog.Logger) (*Aggregator, error) {
+	a := &Aggregator{
+		config: config,
+		tiles: tile.Config{
+			CounterTTL: config.CounterTTL, GaugeTTL: config.GaugeTTL, CheckTTL: config.CheckTTL, OutOfOrder: config.TimedWindow,
+		},
+		log:    log,
+		writer: writer,
+		now:    now,
+		logger: logger,
+		pushes: make(chan push),
+		stored: make(chan *flush),
+	}
+	a.metrics = newMetrics(reg, a)
+	if err := a.restore(); err != nil {
+		return nil, fmt.Errorf("restore from the journal: %w", err)
+	}
+	return a, nil
+}
+
+// Push journals the batches of one window and counts them. When it returns nil
+// they survive the death of the process. After an error none of them counts, and
+// they should be pushed again. The batches may be used again afterwards.
+func (a *Aggregator) Push(ctx context.Context, batches []Batch) error {
+	p := push{batches, make(chan error, 1)}
+	select {
+	case a.pushes <- p:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	// Run answers what it took: giving up here could count a window twice.
+	return <-p.done
+}
+
+// Run counts what is pushed and closes what is due until ctx is done, then
+// checkpoints the tiles still open: a tile is written once, whole, by whoever
+// runs next. Those who push must have stopped before.
+func (a *Aggregator) Run(ctx context.Context) error {
+	flusherCtx, stopFlusher := context.WithCancel(context.WithoutCancel(ctx))
+	jobs := make(chan *flush)
+	var wg sync.WaitGroup
+	wg.Go(func() { a.flushLoop(flusherCtx, jobs) })
+	wg.Go(func() { a.syncLoop(ctx) })
+	defer wg.Wait()
+	defer stopFlusher()
+	defer close(jobs)
+
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	busy := a.resume(jobs)
+	var held *push // waits until the tiles before it are closed
+	for {
+		pushes := a.pushes
+		if held != nil {
+			pushes = nil
+		}
+		select {
+		case p := <-pushes:
+			held = &p
+		case done := <-a.stored:
+			a.committed(done)
+			busy = a.flushDue(jobs, a.now())
+		case <-ticker.C:
+			now := a.now()
+			a.advance(now)
+			if !busy {
+				busy = a.flushDue(jobs, now)
+			}
+			a.saveSome(now)
+		case <-ctx.Done():
+			return a.stop(busy)
+		}
+		if now := a.now(); held != nil && !a.behind(now) {
+			held.done <- a.fold(held.batches, now)
+			held = nil
+		}
+	}
+}
+
+// advance moves the stamp of open tiles with the clock, so that gauges nobody
+// touches are answered up to the present.
+func (a *Aggregator) advance(now time.Time) {
+	a.raiseStamp(now.Truncate(time.Second).Add(-time.Second).UnixMilli())
+}
+
+func (a *Aggregator) raiseStamp(ms int64) {
+	if ms > a.stamp.Load() {
+		a.stamp.Store(ms)
+	}
+}
+
+// Live returns what the open tiles know of a tenant's series that match, between
+// mint and maxt, Unix milliseconds, inclusive.
+func (a *Aggregator) Live(tenant string, w tile.Width, mint, maxt int64, matchers []*labels.Matcher) ([]tile.Live, error) {
+	var out []tile.Live
+	stamp := a.stamp.Load()
+	for i := range a.shards {
+		s := &a.shards[i]
+		s.mu.Lock()
+		found := s.tiles.Live(tenant, w, stamp, matchers)
+		s.mu.Unlock()
+		for _, l := range found {
+			if l.Points = between(l.Points, mint, maxt); len(l.Points) > 0 {
+				out = append(out, l)
+			}
+		}
+	}
+	return out, nil
+}
+
+func between(points []tile.Point, mint, maxt int64) []tile.Point {
+	for len(points) > 0 && points[0].T < mint {
+		points = points[1:]
+	}
+	for len(points) > 0 && points[len(points)-1].T > maxt {
+		points = points[:len(points)-1]
+	}
+	return points
+}

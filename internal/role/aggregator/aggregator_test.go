@@ -1,0 +1,395 @@
+package aggregator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
+
+	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// store remembers what was written, as a TSDB would, and refuses what would
+// change it.
+type store struct {
+	t      *testing.T
+	mu     sync.Mutex
+	byKey  map[string]map[int64]float64 // by width and labels
+	broken bool
+	writes int
+}
+
+func newStore(t *testing.T) *store {
+	return &store{t: t, byKey: map[string]map[int64]float64{}}
+}
+
+func (s *store) Write(_ context.Context, tenant string, w tile.Width, samples []tile.Sample) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.broken {
+		return errors.New("no space left on device")
+	}
+	s.writes++
+	for _, sample := range samples {
+		key := fmt.Sprintf("%s %s %s", tenant, w, sample.Series.Labels)
+		if s.byKey[key] == nil {
+			s.byKey[key] = map[int64]float64{}
+		}
+		v := sample.V
+		if sample.H != nil {
+			v = sample.H.Count
+		}
+		if old, there := s.byKey[key][sample.T]; there && old != v && !value.IsStaleNaN(v) {
+			s.t.Errorf("%s at %d was %g and is %g now", key, sample.T, old, v)
+		}
+		s.byKey[key][sample.T] = v
+	}
+	return nil
+}
+
+func (s *store) setBroken(broken bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broken = broken
+}
+
+// values are the samples of a counter in the 10s store, in the order of time.
+func (s *store) values(name string) (times []int64, values []float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	samples := s.byKey["default 10s "+labels.FromStrings("__name__", name).String()]
+	times = slices.Sorted(maps.Keys(samples))
+	for _, t := range times {
+		values = append(values, samples[t])
+	}
+	return times, values
+}
+
+var discard = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+// process is one life of an aggregator on a directory.
+type process struct {
+	*Aggregator
+	t    *testing.T
+	stop context.CancelFunc
+	done chan error
+}
+
+func start(t *testing.T, dir string, w Writer, now func() time.Time) *process {
+	t.Helper()
+	fs, err := files.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, _, err := journal.Open(fs, journal.Options{Mark: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := New(DefaultConfig(), log, &mortal{Writer: w}, now, prometheus.NewRegistry(), discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	p := &process{Aggregator: a, t: t, stop: stop, done: make(chan error, 1)}
+	go func() { p.done <- a.Run(ctx) }()
+	return p
+}
+
+// terminate ends the process in order.
+func (p *process) terminate() {
+	p.t.Helper()
+	p.stop()
+	if err := <-p.done; err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+var sequence uint64
+
+// count pushes n to a counter, in the window of this second.
+func (p *process) count(name string, n float64) error {
+	key := series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", name))
+	shard := series.Shard("default", key)
+	sequence++
+	now := p.now()
+	h := batch.Header{Tenant: []byte("default"), Shard: shard, Sender: 1, Incarnation: 1, Sequence: sequence, Second: now.Unix(), Birth: now.UnixNano()}
+	b := batch.Begin(nil, &h)
+	inc := batch.Increment{Key: key, Samples: 1, Value: n}
+	b = inc.Append(b, h.Second)
+	batch.End(b, 1)
+	return p.Push(p.t.Context(), []Batch{{shard, b}})
+}
+
+func (p *process) mustCount(name string, n float64) {
+	p.t.Helper()
+	if err := p.count(name, n); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// checkCounter asserts that a stored counter never falls, has a sample in each
+// tile, and ends at total.
+func checkCounter(t *testing.T, s *store, name string, total float64) {
+	t.Helper()
+	times, values := s.values(name)
+	if len(values) == 0 || values[0] != 0 {
+		t.Fatalf("%s: no zero at the beginning: %v", name, values)
+	}
+	for i := 1; i < len(values); i++ {
+		if values[i] < values[i-1] || times[i]-times[i-1] != 10_000 {
+			t.Fatalf("%s: after %g at %d comes %g at %d", name, values[i-1], times[i-1], values[i], times[i])
+		}
+	}
+	if got := values[len(values)-1]; got != total {
+		t.Errorf("%s: %g is stored, %g was counted", name, got, total)
+	}
+}
+
+func TestTilesReachTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		p := start(t, t.TempDir(), s, time.Now)
+		for range 35 {
+			p.mustCount("a", 2)
+			time.Sleep(time.Second)
+		}
+		time.Sleep(20 * time.Second)
+		checkCounter(t, s, "a", 70)
+		p.terminate()
+	})
+}
+
+// SIGTERM and start again, every few seconds: no tile is short, none is written
+// with two values, and the total is exact.
+func TestRestartsKeepTotals(t *testing.T) {
+	for _, kill := range []bool{false, true} {
+		t.Run(fmt.Sprintf("kill=%t", kill), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, dir := newStore(t), t.TempDir()
+				p := start(t, dir, s, time.Now)
+				for i := range 60 {
+					p.mustCount("a", 1)
+					p.mustCount(fmt.Sprintf("b%d", i%7), 1)
+					time.Sleep(time.Duration(300+i*37) * time.Millisecond)
+					if i%5 != 4 {
+						continue
+					}
+					if kill {
+						dir = p.kill(dir)
+					} else {
+						p.terminate()
+					}
+					p = start(t, dir, s, time.Now)
+				}
+				time.Sleep(20 * time.Second)
+				checkCounter(t, s, "a", 60)
+				p.terminate()
+			})
+		})
+	}
+}
+
+// kill ends the process as kill -9 would and returns a directory with what it had
+// written by then. What its goroutines still do reaches neither that directory
+// nor the store.
+func (p *process) kill(dir string) (image string) {
+	p.t.Helper()
+	synctest.Wait()
+	image = p.t.TempDir()
+	if err := os.CopyFS(image, os.DirFS(dir)); err != nil {
+		p.t.Fatal(err)
+	}
+	p.writer.(*mortal).dead.Store(true)
+	p.terminate()
+	return image
+}
+
+// mortal is a process' way to the store, closed when it is killed.
+type mortal struct {
+	Writer
+	dead atomic.Bool
+}
+
+func (m *mortal) Write(ctx context.Context, tenant string, w tile.Width, samples []tile.Sample) error {
+	if m.dead.Load() {
+		return errors.New("killed")
+	}
+	return m.Writer.Write(ctx, tenant, w, samples)
+}
+
+func TestAStoreThatIsDownLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		p := start(t, t.TempDir(), s, time.Now)
+		for i := range 50 {
+			s.setBroken(i >= 15 && i < 45)
+			p.mustCount("a", 1)
+			time.Sleep(time.Second)
+		}
+		time.Sleep(30 * time.Second)
+		checkCounter(t, s, "a", 50)
+		p.terminate()
+	})
+}
+
+// A clock that jumps forward and back emits no tile twice and skips none.
+func TestClockJumps(t *testing.T) {
+	for _, jump := range []time.Duration{45 * time.Second, 20 * time.Minute, -45 * time.Second, -20 * time.Minute} {
+		t.Run(jump.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				var offset time.Duration
+				now := func() time.Time {
+					mu.Lock()
+					defer mu.Unlock()
+					return time.Now().Add(offset)
+				}
+				set := func(d time.Duration) {
+					mu.Lock()
+					defer mu.Unlock()
+					offset = d
+				}
+				s := newStore(t)
+				p := start(t, t.TempDir(), s, now)
+				for i := range 90 {
+					if i == 30 {
+						set(jump)
+					}
+					if i == 60 {
+						set(0)
+					}
+					p.mustCount("a", 1)
+					time.Sleep(time.Second)
+				}
+				set(0)
+				time.Sleep(25 * time.Minute)
+				total, resets := 0.0, 0
+				times, values := s.values("a")
+				last := 0.0
+				for i, v := range values {
+					switch {
+					case value.IsStaleNaN(v):
+						continue
+					case v < last: // it came back after its time to live
+						resets++
+						total += v
+					default:
+						total += v - last
+					}
+					last = v
+					if i > 0 && times[i] <= times[i-1] {
+						t.Fatalf("%d after %d", times[i], times[i-1])
+					}
+				}
+				if total != 90 || resets > 1 {
+					t.Errorf("%g of 90 are stored, with %d resets: %v", total, resets, values)
+				}
+				p.terminate()
+			})
+		})
+	}
+}
+
+func TestOpenTilesAnswerWithinASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, t.TempDir(), newStore(t), time.Now)
+		p.mustCount("a", 3)
+		m := labels.MustNewMatcher(labels.MatchEqual, "__name__", "a")
+		live, err := p.Live("default", tile.Width10s, 0, time.Now().Add(time.Hour).UnixMilli(), []*labels.Matcher{m})
+		if err != nil || len(live) != 1 || len(live[0].Points) == 0 {
+			t.Fatalf("%v, %v", live, err)
+		}
+		if last := live[0].Points[len(live[0].Points)-1]; last.V != 3 {
+			t.Errorf("%+v", live[0].Points)
+		}
+		if other, _ := p.Live("other", tile.Width10s, 0, 1<<60, []*labels.Matcher{m}); other != nil {
+			t.Error("another tenant sees it")
+		}
+		p.terminate()
+	})
+}
+
+// A full disk under the journal refuses the window; the collector pushes it again
+// when there is space, and nothing is counted twice.
+func TestAJournalThatCannotBeWrittenRefusesTheWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, dir := newStore(t), t.TempDir()
+		fs, err := files.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		faulty := &fullDisk{FS: fs}
+		log, _, err := journal.Open(faulty, journal.Options{Mark: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := New(DefaultConfig(), log, s, time.Now, prometheus.NewRegistry(), discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		p := &process{Aggregator: a, t: t, stop: stop, done: make(chan error, 1)}
+		go func() { p.done <- a.Run(ctx) }()
+
+		p.mustCount("a", 1)
+		faulty.set(true)
+		if err := p.count("a", 1); err == nil {
+			t.Error("a window was acknowledged that could not be journalled")
+		}
+		time.Sleep(15 * time.Second)
+		faulty.set(false)
+		p.mustCount("a", 1)
+		time.Sleep(20 * time.Second)
+		checkCounter(t, s, "a", 2)
+		p.terminate()
+	})
+}
+
+// fullDisk refuses writes while it is full.
+type fullDisk struct {
+	journal.FS
+	mu   sync.Mutex
+	full bool
+}
+
+func (f *fullDisk) set(full bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.full = full
+}
+
+func (f *fullDisk) Create(name string) (journal.Writer, error) {
+	w, err := f.FS.Create(name)
+	return &fullFile{w, f}, err
+}
+
+type fullFile struct {
+	journal.Writer
+	disk *fullDisk
+}
+
+func (f *fullFile) Write(b []byte) (int, error) {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	if f.disk.full {
+		return 0, errors.New("no space left on device")
+	}
+	return f.Writer.Write(b)
+}

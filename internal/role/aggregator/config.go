@@ -1,0 +1,66 @@
+package aggregator
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+// Config is the "aggregator" section of the configuration file.
+type Config struct {
+	Lateness    time.Duration `yaml:"lateness" help:"how long a tile stays open after its end, for windows that come late"`
+	CounterTTL  time.Duration `yaml:"counter_ttl" help:"how long counters, timers and sets repeat their value after the last sample"`
+	GaugeTTL    time.Duration `yaml:"gauge_ttl" help:"how long gauges repeat their value after the last sample"`
+	CheckTTL    time.Duration `yaml:"check_ttl" help:"how long service checks repeat their status after the last sample"`
+	TimedWindow time.Duration `yaml:"timed_window" help:"how old the timestamp of a gauge or check may be (|T, d:)"`
+	Fsync       string        `yaml:"fsync" help:"when the journal is forced to the disk, for power loss: interval (each second) or commit (before every acknowledgement)"`
+	Checkpoint  conf.Bytes    `yaml:"checkpoint" help:"journal bytes after which the state is checkpointed; a restart reads at most about twice as much"`
+}
+
+// Values of Config.Fsync.
+const (
+	FsyncInterval = "interval"
+	FsyncCommit   = "commit"
+)
+
+// DefaultConfig works on a laptop: a collector's window arrives some milliseconds
+// after its end, so 2 s are a hundred times what is needed. 64 MiB of journal are
+// six minutes of 2,000 series that change every second, and are read in a second.
+func DefaultConfig() Config {
+	return Config{
+		Lateness:    2 * time.Second,
+		CounterTTL:  5 * time.Minute,
+		GaugeTTL:    5 * time.Minute,
+		CheckTTL:    time.Hour,
+		TimedWindow: 10 * time.Minute,
+		Fsync:       FsyncInterval,
+		Checkpoint:  64 << 20,
+	}
+}
+
+// Validate returns what is wrong with c, keys relative to the section.
+func (c Config) Validate() []conf.Problem {
+	var problems []conf.Problem
+	add := func(key, text string, args ...any) {
+		problems = append(problems, conf.Problem{Key: key, Text: fmt.Sprintf(text, args...)})
+	}
+	if c.Lateness < 0 || c.Lateness > 30*time.Second {
+		add("lateness", "must be 0s to 30s: at most six tiles of 10s are open at once; set it to 2s")
+	}
+	for key, ttl := range map[string]time.Duration{"counter_ttl": c.CounterTTL, "gauge_ttl": c.GaugeTTL, "check_ttl": c.CheckTTL} {
+		if ttl < 10*time.Second {
+			add(key, "must be at least 10s, the width of a tile")
+		}
+	}
+	if c.TimedWindow < 0 {
+		add("timed_window", "must not be negative; set it to 0s to refuse timestamps that lie in closed tiles")
+	}
+	if c.Fsync != FsyncInterval && c.Fsync != FsyncCommit {
+		add("fsync", "must be %s or %s", FsyncInterval, FsyncCommit)
+	}
+	if c.Checkpoint < 1<<20 {
+		add("checkpoint", "must be at least 1MiB")
+	}
+	return problems
+}

@@ -1,0 +1,173 @@
+package aggregator
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// Types of journal records. Layout: docs/format/journal.md.
+const (
+	recordBatch    = 1 // a window batch
+	recordBoundary = 2 // the tile up to this boundary was closed; payload: its end, Unix ms, as a varint
+	recordStored   = 3 // the samples of that boundary are in the stores
+)
+
+const tileMillis = 10_000
+
+// dueBoundary is the end of the last tile that a shard must have closed at a time.
+func (a *Aggregator) dueBoundary(shardNumber int, now time.Time) int64 {
+	offset := spread * time.Duration(shardNumber) / time.Duration(len(a.shards))
+	t := now.Add(-a.config.Lateness - offset).UnixMilli()
+	return t - t%tileMillis
+}
+
+// fold journals the batches of a window, then counts them. An empty shard closed
+// no tiles while it had nothing to close: its boundary comes first. The first
+// record of a shard is one too, since a replay begins there.
+func (a *Aggregator) fold(batches []Batch, now time.Time) error {
+	a.records, a.boundaries = a.records[:0], a.boundaries[:0]
+	for _, b := range batches {
+		s := &a.shards[b.Shard]
+		if s.tiles.Len() == 0 && !s.tiles.Pending() {
+			due := max(a.dueBoundary(int(b.Shard), now), s.tiles.Closed())
+			if due > s.tiles.Closed() || s.position == 0 {
+				a.records = append(a.records, a.boundaryRecord(b.Shard, recordBoundary, due))
+			}
+		}
+		a.records = append(a.records, journal.Record{Shard: b.Shard, Type: recordBatch, Payload: b.Bytes})
+	}
+	if err := a.append(a.records); err != nil {
+		return err
+	}
+	for _, r := range a.records {
+		s := &a.shards[r.Shard]
+		s.mu.Lock()
+		if r.Type == recordBoundary {
+			boundary, _ := binary.Varint(r.Payload)
+			s.tiles.Skip(boundary)
+		} else {
+			a.foldOne(s, r.Payload)
+		}
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+// foldOne counts one batch. Errors are bugs or damage, since the collector wrote
+// it: they are counted, and cost only what could not be read.
+func (a *Aggregator) foldOne(s *shard, b []byte) {
+	f, err := s.tiles.Fold(b)
+	if err != nil {
+		a.metrics.damaged.Inc()
+		a.logger.Error("a batch is damaged; what could be read of it is counted", "error", err)
+	}
+	a.metrics.folded.Add(float64(f.Samples))
+	a.metrics.late.Add(float64(f.Late))
+	a.metrics.ahead.Add(float64(f.Ahead))
+	a.metrics.lateGauges.Add(float64(f.LateGauge))
+	a.metrics.refused.Add(float64(f.Refused))
+	var h batch.Reader
+	if h.Reset(b) == nil {
+		a.raiseStamp(h.Header.Second*1000 + 1000)
+	}
+}
+
+// boundaryRecord makes a record whose payload lies in a.boundaries: no other use
+// of it may come before the record is appended.
+func (a *Aggregator) boundaryRecord(shardNumber uint16, kind uint8, boundary int64) journal.Record {
+	from := len(a.boundaries)
+	a.boundaries = binary.AppendVarint(a.boundaries, boundary)
+	return journal.Record{Shard: shardNumber, Type: kind, Payload: a.boundaries[from:len(a.boundaries):len(a.boundaries)]}
+}
+
+// append journals records and notes their positions.
+func (a *Aggregator) append(records []journal.Record) error {
+	last, err := a.log.Append(records)
+	if err == nil && a.config.Fsync == FsyncCommit {
+		err = a.log.Sync()
+	}
+	if err != nil {
+		a.metrics.journalErrors.Inc()
+		return fmt.Errorf("journal %d records: %w", len(records), err)
+	}
+	first := last - journal.Position(len(records)) + 1
+	for i, r := range records {
+		a.shards[r.Shard].position = first + journal.Position(i)
+	}
+	return nil
+}
+
+// restore brings the shards to where the journal ends.
+func (a *Aggregator) restore() error {
+	err := a.log.Load(func(number uint16, pos journal.Position, payload []byte) error {
+		if int(number) >= len(a.shards) {
+			return nil // the instance's own section, which this role does not use
+		}
+		s, err := tile.ParseState(&a.tiles, payload)
+		if err != nil {
+			return err
+		}
+		a.shards[number].tiles, a.shards[number].position = s, pos
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := a.log.Replay(a.replay); err != nil {
+		return err
+	}
+	for i := range a.shards {
+		if a.shards[i].tiles == nil {
+			a.shards[i].tiles = tile.New(&a.tiles, a.dueBoundary(i, a.now()))
+		}
+	}
+	return nil
+}
+
+// replay does again what Run did with a record. Samples of the last boundary stay
+// pending if nothing says that they were stored; Run then writes them again.
+func (a *Aggregator) replay(pos journal.Position, r journal.Record) error {
+	s := &a.shards[r.Shard]
+	s.position = pos
+	switch r.Type {
+	case recordBatch:
+		if s.tiles == nil {
+			// The records before it are lost: begin at its window.
+			var h batch.Reader
+			if err := h.Reset(r.Payload); err != nil {
+				return err
+			}
+			t := h.Header.Second * 1000
+			s.tiles = tile.New(&a.tiles, t-t%tileMillis)
+		}
+		a.foldOne(s, r.Payload)
+		a.metrics.replayed.Inc()
+	case recordBoundary:
+		boundary, n := binary.Varint(r.Payload)
+		if n <= 0 || boundary%tileMillis != 0 {
+			return fmt.Errorf("boundary record of %d bytes is malformed", len(r.Payload))
+		}
+		if s.tiles == nil {
+			s.tiles = tile.New(&a.tiles, boundary-tileMillis)
+		}
+		s.tiles.Committed() // the next boundary is journalled only after that
+		if !s.tiles.Skip(boundary) {
+			if boundary != s.tiles.Closed()+tileMillis {
+				return fmt.Errorf("boundary %d follows %d", boundary, s.tiles.Closed())
+			}
+			s.tiles.Close(boundary, tile.Flush{})
+		}
+	case recordStored:
+		if s.tiles != nil {
+			s.tiles.Committed()
+		}
+	default:
+		return fmt.Errorf("record of unknown type %d", r.Type)
+	}
+	return nil
+}

@@ -1,0 +1,68 @@
+package aggregator
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+type metrics struct {
+	folded, late, ahead, lateGauges, refused prometheus.Counter
+	tiled, replayed, damaged                 prometheus.Counter
+	journalErrors, writeErrors               prometheus.Counter
+	checkpoints, checkpointErrors            prometheus.Counter
+	checkpointSeconds                        prometheus.Gauge
+	flushSeconds                             prometheus.Histogram
+}
+
+func newMetrics(reg prometheus.Registerer, a *Aggregator) *metrics {
+	f := promauto.With(reg)
+	counter := func(name, help string) prometheus.Counter {
+		return f.NewCounter(prometheus.CounterOpts{Name: "freshet_aggregator_" + name, Help: help})
+	}
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "freshet_aggregator_series", Help: "Series held, with their open tiles. Memory grows with it.",
+	}, func() float64 {
+		n := 0
+		for i := range a.shards {
+			s := &a.shards[i]
+			s.mu.Lock()
+			n += s.tiles.Len()
+			s.mu.Unlock()
+		}
+		return float64(n)
+	})
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "freshet_aggregator_journal_bytes", Help: "Journal since the last checkpoint was begun. A restart reads about as much. Rising without end: checkpoints fail.",
+	}, func() float64 { return float64(a.log.Size()) })
+	return &metrics{
+		folded: counter("journalled_samples_total",
+			"Samples that were journalled and joined a tile. From here on they survive the death of the process."),
+		late: counter("late_samples_total",
+			"Of the journalled samples: their tile was closed, so the oldest open one took them. Rising: a sender's clock is off, or lateness is too short."),
+		ahead: counter("ahead_samples_total",
+			"Of the journalled samples: their time lay over a minute ahead, so the last open tile took them. Rising: a sender's clock is fast."),
+		lateGauges: counter("late_dropped_samples_total",
+			"Gauges and checks of a closed tile, which have nothing to say any more. Rising: as for late samples."),
+		refused: counter("refused_samples_total",
+			"Samples whose sum would be beyond what a float holds, or that do not fit their series. Rising: a client sends absurd values."),
+		tiled: counter("tiled_samples_total",
+			"Samples in closed tiles."),
+		replayed: counter("replayed_batches_total",
+			"Batches that were read from the journal at the start."),
+		damaged: counter("damaged_batches_total",
+			"Batches that could not be read to the end. Any: a bug, or a damaged disk."),
+		journalErrors: counter("journal_errors_total",
+			"Writes to the journal that failed. Rising: the disk is full or broken; collectors hold their windows."),
+		writeErrors: counter("store_errors_total",
+			"Writes of tiles that the store did not take. Rising: the disk is full or broken; tiles wait."),
+		checkpoints: counter("checkpoints_total",
+			"Checkpoints written."),
+		checkpointErrors: counter("checkpoint_errors_total",
+			"Checkpoints that failed. Rising: the disk is full or broken; the journal grows."),
+		checkpointSeconds: f.NewGauge(prometheus.GaugeOpts{Name: "freshet_aggregator_checkpoint_seconds",
+			Help: "Time that the last checkpoint took, spread on purpose."}),
+		flushSeconds: f.NewHistogram(prometheus.HistogramOpts{Name: "freshet_aggregator_flush_seconds",
+			Help:                        "Time to store the tiles of the shards that were due together.",
+			NativeHistogramBucketFactor: 1.1, Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)}),
+	}
+}
