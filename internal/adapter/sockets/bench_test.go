@@ -1,0 +1,71 @@
+//go:build linux
+
+package sockets
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+)
+
+// BenchmarkUDP measures the reader alone: packets are queued first, the clock
+// runs while they are read and handed over. ns/packet is what to look at, ns/op
+// includes the sender.
+//
+// Bound: 0 allocs/op; with 64 packets queued 500 ns a packet, about half of what
+// net.UDPConn.Read takes, so that reading 500k packets/s costs a quarter of a
+// core; with one queued, a third more than net.UDPConn.Read.
+func BenchmarkUDP(b *testing.B) {
+	for _, size := range []int{64, 1432} {
+		for _, queued := range []int{1, batchSize} {
+			b.Run(fmt.Sprintf("listener/bytes=%d/queued=%d", size, queued), func(b *testing.B) {
+				l := listen(b, Config{Network: "udp", Address: "127.0.0.1:0"})
+				d := l.socket.(*datagrams)
+				benchmarkRead(b, dial(b, l), size, queued, func() int {
+					if err := d.raw.Read(d.receive); err != nil {
+						b.Fatal(err)
+					}
+					d.hand(discard{}, time.Now().UnixNano())
+					return d.n
+				})
+			})
+			b.Run(fmt.Sprintf("UDPConn.Read/bytes=%d/queued=%d", size, queued), func(b *testing.B) {
+				l := listen(b, Config{Network: "udp", Address: "127.0.0.1:0"})
+				conn := l.socket.(*datagrams).conn.(*net.UDPConn)
+				p := make([]byte, DefaultMaxPacket)
+				benchmarkRead(b, dial(b, l), size, queued, func() int {
+					n, err := conn.Read(p)
+					if err != nil {
+						b.Fatal(err)
+					}
+					discard{}.Packet(p[:n], time.Now().UnixNano())
+					return 1
+				})
+			})
+		}
+	}
+}
+
+// benchmarkRead queues packets and has read take them, which returns how many
+// it took.
+func benchmarkRead(b *testing.B, c net.Conn, size, queued int, read func() int) {
+	payload := bytes.Repeat([]byte("x"), size)
+	b.ReportAllocs()
+	var reading time.Duration
+	packets := 0
+	for b.Loop() {
+		for range queued {
+			write(b, c, payload)
+		}
+		start := time.Now()
+		for left := queued; left > 0; {
+			left -= read()
+		}
+		reading += time.Since(start)
+		packets += queued
+	}
+	b.ReportMetric(float64(reading.Nanoseconds())/float64(packets), "ns/packet")
+	b.ReportMetric(float64(packets)/reading.Seconds(), "packets/s")
+}

@@ -1,0 +1,90 @@
+//go:build linux
+
+package sockets
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// setReceiveBuffer asks for a receive buffer of size bytes. SO_RCVBUFFORCE may
+// exceed net.core.rmem_max and takes CAP_NET_ADMIN; SO_RCVBUF is cut down to it
+// without an error, which is why the result is read back by receiveBuffer.
+func setReceiveBuffer(fd, size int) error {
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size) == nil {
+		return nil
+	}
+	return os.NewSyscallError("setsockopt SO_RCVBUF", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, size))
+}
+
+// receiveBuffer returns what the kernel granted, in the measure in which it was
+// asked: the kernel doubles the number, for its own overhead, and reports that.
+func receiveBuffer(fd int) (int, error) {
+	n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
+	return n / 2, os.NewSyscallError("getsockopt SO_RCVBUF", err)
+}
+
+// receiveBufferWarning returns nothing where the kernel granted what was wanted.
+func receiveBufferWarning(addr string, wanted, granted int) []string {
+	if granted >= wanted {
+		return nil
+	}
+	return []string{fmt.Sprintf("udp %s: the kernel granted %d of the %d bytes wanted as receive buffer, so shorter bursts are lost; "+
+		"run `sysctl -w net.core.rmem_max=%d` and restart, or give the process CAP_NET_ADMIN", addr, granted, wanted, wanted)}
+}
+
+const (
+	queueLengthFile = "/proc/sys/net/unix/max_dgram_qlen"
+	queueWanted     = 512 // datagrams; what the authors of DogStatsD clients advise
+	queueSmall      = 100 // below it we warn; the kernel's default is 10
+)
+
+// queueWarning warns of a Unix datagram socket's short queue. The kernel has no
+// other bound to give: SO_RCVBUF does not apply to these sockets.
+func queueWarning(path, setting string) []string {
+	n, err := strconv.Atoi(strings.TrimSpace(setting))
+	if err != nil || n >= queueSmall {
+		return nil
+	}
+	return []string{fmt.Sprintf("unixgram %s: the kernel queues only %d datagrams, further ones fail on the sender's side; "+
+		"run `sysctl -w net.unix.max_dgram_qlen=%d` and restart", path, n, queueWanted)}
+}
+
+// dropCounter turns the 32 bits in which the kernel counts a socket's drops
+// into a total.
+type dropCounter struct {
+	mu    sync.Mutex
+	last  uint32 // as the kernel said last
+	total uint64
+}
+
+// read adds what the kernel counted since the last call and returns the total.
+// SO_MEMINFO is asked and not SO_RXQ_OVFL: that one rides on received packets
+// and so never tells of drops that no packet followed.
+func (d *dropCounter) read(raw syscall.RawConn) uint64 {
+	var info [unix.SK_MEMINFO_VARS]uint32
+	var errno syscall.Errno
+	size := uint32(unsafe.Sizeof(info))
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	err := raw.Control(func(fd uintptr) {
+		_, _, errno = unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_MEMINFO,
+			uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	})
+	if err == nil && errno == 0 {
+		d.add(info[unix.SK_MEMINFO_DROPS])
+	}
+	return d.total
+}
+
+func (d *dropCounter) add(kernel uint32) {
+	d.total += uint64(kernel - d.last) // wraps with the kernel's count
+	d.last = kernel
+}

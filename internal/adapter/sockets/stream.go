@@ -1,0 +1,197 @@
+//go:build linux
+
+package sockets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stream reads the connections of a Unix stream socket, each on a goroutine of
+// its own, all into one handler.
+type stream struct {
+	ln             *net.UnixListener
+	file           socketFile
+	maxPacket      int
+	maxConnections int
+	counters       *counters
+
+	readers sync.WaitGroup
+
+	mu    sync.Mutex // taken once for each chunk read, never for each frame
+	h     Handler
+	alarm *alarm
+	conns map[*net.UnixConn]struct{} // open
+}
+
+func newStream(ln *net.UnixListener, c Config, file socketFile) *stream {
+	return &stream{
+		ln: ln, file: file, maxPacket: c.MaxPacket, maxConnections: c.Connections,
+		counters: new(counters), conns: make(map[*net.UnixConn]struct{}),
+	}
+}
+
+// run accepts connections. Its deadline is also the clock that ticks while all
+// connections are silent.
+func (s *stream) run(ctx context.Context, h Handler) error {
+	alarm, stop := newAlarm(ctx, s.ln.SetDeadline)
+	defer stop()
+	s.h, s.alarm = h, alarm
+	s.tick(false)
+	var err error
+	for ctx.Err() == nil && err == nil {
+		var c *net.UnixConn
+		c, err = s.ln.AcceptUnix()
+		switch {
+		case err == nil:
+			s.open(c)
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			s.tick(true)
+			err = nil
+		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE),
+			errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ENOBUFS):
+			s.counters.readErrors.Add(1)
+			pause(ctx)
+			err = nil
+		}
+	}
+	return errors.Join(err, s.drain())
+}
+
+// tick calls the handler without a packet; passed says that the alarm went off.
+func (s *stream) tick(passed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if passed {
+		s.alarm.passed()
+	}
+	now := time.Now().UnixNano()
+	s.alarm.arm(now, s.h.Tick(now))
+}
+
+// open starts a reader for c, unless too many are open.
+func (s *stream) open(c *net.UnixConn) {
+	s.mu.Lock()
+	full := len(s.conns) >= s.maxConnections
+	if !full {
+		s.conns[c] = struct{}{}
+	}
+	s.mu.Unlock()
+	if full {
+		s.counters.refused.Add(1)
+		_ = c.Close()
+		return
+	}
+	s.counters.connections.Add(1)
+	s.readers.Go(func() { s.serve(c) })
+}
+
+// serve reads c until its end, an error or a frame that is too long.
+func (s *stream) serve(c *net.UnixConn) {
+	d := newDeframer(s.maxPacket)
+	var err error
+	for err == nil {
+		var n int
+		n, err = c.Read(d.room())
+		if n > 0 {
+			d.wrote(n)
+			if handErr := s.hand(d); handErr != nil {
+				err = handErr
+			}
+		}
+	}
+	switch {
+	case errors.Is(err, errLongFrame):
+		s.counters.longFrames.Add(1)
+	case d.pending():
+		s.counters.cutFrames.Add(1)
+	}
+	if !errors.Is(err, io.EOF) && !errors.Is(err, errLongFrame) {
+		s.counters.readErrors.Add(1)
+	}
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+	_ = c.Close()
+}
+
+// hand gives the complete frames of one chunk to the handler. The time is read
+// under the lock, so that the handler sees it in the order of its calls.
+func (s *stream) hand(d *deframer) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now().UnixNano()
+	var packets, bytes uint64
+	p, err := d.next()
+	for ; p != nil; p, err = d.next() {
+		s.h.Packet(p, now)
+		packets++
+		bytes += uint64(len(p))
+	}
+	s.counters.packets.Add(packets)
+	s.counters.bytes.Add(bytes)
+	s.alarm.arm(now, s.h.Tick(now))
+	return err
+}
+
+// drain takes no more connections and bytes, and hands over all that clients
+// had written by then. Shutting a socket down, other than closing it, leaves
+// what it holds readable and tells writers with EPIPE, so the readers end when
+// they have read it all.
+func (s *stream) drain() error {
+	s.file.remove()
+	raw, err := s.ln.SyscallConn()
+	if err == nil {
+		err = control(raw, s.acceptQueued)
+	}
+	s.mu.Lock()
+	for c := range s.conns {
+		_ = c.CloseRead() // fails only if the client was faster
+	}
+	s.mu.Unlock()
+	s.readers.Wait()
+	return err
+}
+
+// acceptQueued opens the connections that wait in the backlog. It does not go
+// through Accept, which the deadline would end before it looks.
+func (s *stream) acceptQueued(fd int) error {
+	if err := unix.Shutdown(fd, unix.SHUT_RD); err != nil {
+		return os.NewSyscallError("shutdown", err)
+	}
+	for {
+		nfd, _, err := unix.Accept4(fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINVAL) { // EINVAL: shut down and empty
+			return nil
+		}
+		if err != nil {
+			return os.NewSyscallError("accept", err)
+		}
+		f := os.NewFile(uintptr(nfd), s.file.path)
+		c, err := net.FileConn(f) // a duplicate
+		_ = f.Close()
+		if err != nil {
+			return fmt.Errorf("accept: %w", err)
+		}
+		s.open(c.(*net.UnixConn))
+	}
+}
+
+// drops is 0: a stream's writer waits where a datagram's would drop.
+func (s *stream) drops() uint64 { return 0 }
+
+func (s *stream) close() error {
+	s.file.remove()
+	if err := s.ln.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}

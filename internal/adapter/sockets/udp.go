@@ -1,0 +1,115 @@
+//go:build linux
+
+package sockets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// listenUDP binds c.Listeners sockets to one address.
+//
+// The first is bound without SO_REUSEPORT, so that a port that belongs to
+// another process is an error even if that process shares it, and gets the
+// option afterwards, which lets the others join it. Its bind is the check: no
+// moment lies between the two, and port 0 is chosen once.
+func listenUDP(c Config) ([]*Listener, error) {
+	var ls []*Listener
+	address := c.Address
+	for i := range c.Listeners {
+		l, err := bindUDP(c, address, i > 0)
+		if err != nil {
+			for _, l := range ls {
+				_ = l.Close()
+			}
+			return nil, udpError(c.Address, err)
+		}
+		ls = append(ls, l)
+		address = l.addr.String()
+	}
+	return ls, nil
+}
+
+// bindUDP binds one socket; join says that it shares a port that is bound.
+func bindUDP(c Config, address string, join bool) (*Listener, error) {
+	lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		return control(raw, func(fd int) error {
+			if err := setReceiveBuffer(fd, c.ReceiveBuffer); err != nil || !join {
+				return err
+			}
+			return sharePort(fd)
+		})
+	}}
+	pc, err := lc.ListenPacket(context.Background(), "udp", address)
+	if err != nil {
+		return nil, err
+	}
+	d, err := newDatagrams(pc.(*net.UDPConn), c.MaxPacket, nil)
+	if err != nil {
+		_ = pc.Close()
+		return nil, err
+	}
+	l := &Listener{socket: d, addr: pc.LocalAddr(), counters: d.counters, wanted: c.ReceiveBuffer}
+	err = control(d.raw, func(fd int) (err error) {
+		if c.Listeners > 1 && !join {
+			if err := sharePort(fd); err != nil {
+				return err
+			}
+		}
+		l.granted, err = receiveBuffer(fd)
+		return err
+	})
+	if err != nil {
+		_ = pc.Close()
+		return nil, err
+	}
+	l.warnings = receiveBufferWarning(l.addr.String(), l.wanted, l.granted)
+	return l, nil
+}
+
+func sharePort(fd int) error {
+	return os.NewSyscallError("setsockopt SO_REUSEPORT", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
+}
+
+// control runs f with the socket's descriptor.
+func control(raw syscall.RawConn, f func(fd int) error) error {
+	var err error
+	if controlErr := raw.Control(func(fd uintptr) { err = f(int(fd)) }); controlErr != nil {
+		return controlErr
+	}
+	return err
+}
+
+// udpError adds the way out to what commonly goes wrong.
+func udpError(address string, err error) error {
+	_, port, _ := net.SplitHostPort(address)
+	var hint string
+	var malformed *net.AddrError
+	var unknown *net.DNSError
+	switch {
+	case errors.Is(err, unix.EADDRINUSE):
+		hint = fmt.Sprintf("; `ss -ulpn 'sport = :%s'` shows which process has the port: stop that, or choose another port", port)
+	case errors.Is(err, unix.EADDRNOTAVAIL):
+		hint = "; this machine does not have that address, `ip address` lists those it has"
+	case errors.Is(err, unix.EACCES):
+		hint = "; ports below 1024 take CAP_NET_BIND_SERVICE: grant it, or choose another port"
+	case errors.As(err, &malformed), errors.As(err, &unknown):
+		hint = "; give HOST:PORT, as in 127.0.0.1:8125"
+	}
+	return fmt.Errorf("listen on udp %s: %w%s", address, cause(err), hint)
+}
+
+// cause takes off net's own account of what was done to which address, which
+// our errors begin with.
+func cause(err error) error {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Err
+	}
+	return err
+}

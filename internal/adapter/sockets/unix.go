@@ -1,0 +1,143 @@
+//go:build linux
+
+package sockets
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxPath is the longest path of a socket in bytes: the kernel's field has 108,
+// one of them for the final zero.
+const maxPath = 107
+
+func listenUnixgram(c Config) ([]*Listener, error) {
+	if err := claim(c.Network, c.Address); err != nil {
+		return nil, err
+	}
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: c.Address, Net: "unixgram"})
+	if err != nil {
+		return nil, pathError(c.Network, c.Address, err)
+	}
+	file, err := own(c.Address, c.Mode)
+	if err != nil {
+		_ = conn.Close()
+		return nil, pathError(c.Network, c.Address, err)
+	}
+	d, err := newDatagrams(conn, c.MaxPacket, func() {
+		file.remove()
+		// From here on senders get EPIPE in place of a silent loss, and what is
+		// queued stays readable.
+		_ = conn.CloseRead()
+	})
+	if err != nil {
+		file.remove()
+		_ = conn.Close()
+		return nil, pathError(c.Network, c.Address, err)
+	}
+	setting, _ := os.ReadFile(queueLengthFile) // without it there is nothing to compare
+	return []*Listener{{socket: d, addr: conn.LocalAddr(), counters: d.counters,
+		warnings: queueWarning(c.Address, string(setting))}}, nil
+}
+
+func listenUnix(c Config) ([]*Listener, error) {
+	if err := claim(c.Network, c.Address); err != nil {
+		return nil, err
+	}
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: c.Address, Net: "unix"})
+	if err != nil {
+		return nil, pathError(c.Network, c.Address, err)
+	}
+	ln.SetUnlinkOnClose(false) // it would remove a successor's file as well
+	file, err := own(c.Address, c.Mode)
+	if err != nil {
+		_ = ln.Close()
+		return nil, pathError(c.Network, c.Address, err)
+	}
+	s := newStream(ln, c, file)
+	return []*Listener{{socket: s, addr: ln.Addr(), counters: s.counters}}, nil
+}
+
+// claim makes sure that nothing is in the way at path. The file of a process
+// that died is removed: it is one if nobody listens behind it.
+func claim(network, path string) error {
+	refuse := func(why string) error { return fmt.Errorf("listen on %s %s: %s", network, path, why) }
+	if path == "" || strings.HasPrefix(path, "@") {
+		return refuse("not a file; give the path of a socket file")
+	}
+	if len(path) > maxPath {
+		return refuse(fmt.Sprintf("the path has %d bytes and the kernel allows %d; choose a shorter one", len(path), maxPath))
+	}
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return pathError(network, path, err)
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return refuse("a file that is not a socket is in the way; move it, or choose another path")
+	}
+	c, err := net.DialTimeout(network, path, time.Second)
+	if err == nil {
+		_ = c.Close()
+	}
+	switch {
+	case errors.Is(err, unix.ECONNREFUSED): // nobody listens
+		if err := os.Remove(path); err != nil {
+			return pathError(network, path, fmt.Errorf("remove what a dead process left: %w", err))
+		}
+		return nil
+	case errors.Is(err, fs.ErrPermission):
+		return pathError(network, path, err)
+	default: // a listener of the other type and one with a full queue answer with errors too
+		return refuse(fmt.Sprintf("the path is in use by another process; `ss -xap src %s` shows which: stop that, or choose another path", path))
+	}
+}
+
+// socketFile is the file of a bound Unix socket.
+type socketFile struct {
+	path string
+	info fs.FileInfo
+}
+
+// own gives the socket at path its mode and remembers which file it is.
+func own(path string, mode fs.FileMode) (socketFile, error) {
+	f := socketFile{path: path}
+	err := os.Chmod(path, mode)
+	if err == nil {
+		f.info, err = os.Lstat(path)
+	}
+	if err != nil {
+		_ = os.Remove(path)
+	}
+	return f, err
+}
+
+// remove removes the file unless a successor has put its own there. The time is
+// compared too, since file systems give a freed inode to the next file.
+func (f socketFile) remove() {
+	info, err := os.Lstat(f.path)
+	if err == nil && os.SameFile(info, f.info) && info.ModTime().Equal(f.info.ModTime()) {
+		_ = os.Remove(f.path)
+	}
+}
+
+// pathError adds the way out to what commonly goes wrong.
+func pathError(network, path string, err error) error {
+	hint := "choose another path"
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		hint = "create its directory, or choose another path"
+	case errors.Is(err, fs.ErrPermission):
+		hint = "make its directory writable for this user, or choose another path"
+	}
+	return fmt.Errorf("listen on %s %s: %w; %s", network, path, cause(err), hint)
+}
