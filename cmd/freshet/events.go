@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// event is an entry of the server's event log, as its API writes it.
-type event struct {
-	Time      int64    `json:"time"` // Unix milliseconds
+// entry is one event of the server's event log, as its API writes it.
+type entry struct {
+	Time      float64  `json:"time"` // Unix seconds
 	Title     string   `json:"title"`
 	Text      string   `json:"text"`
 	Tags      []string `json:"tags"` // key:value
@@ -50,7 +50,7 @@ func newEventsCommand() *cobra.Command {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", body)
 			return err
 		}
-		var events []event
+		var events []entry
 		if err := json.Unmarshal(a.Data, &events); err != nil {
 			return fmt.Errorf("events: read the answer of %s: %w", *server, err)
 		}
@@ -64,12 +64,12 @@ func newEventsCommand() *cobra.Command {
 }
 
 // eventRows has a line for each event. The text comes last, since it may be long.
-func eventRows(events []event) [][]string {
-	slices.SortStableFunc(events, func(a, b event) int { return cmp.Compare(a.Time, b.Time) })
+func eventRows(events []entry) [][]string {
+	slices.SortStableFunc(events, func(a, b entry) int { return cmp.Compare(a.Time, b.Time) })
 	rows := [][]string{{"time", "type", "host", "title", "tags", "text"}}
 	for _, e := range events {
 		rows = append(rows, []string{
-			time.UnixMilli(e.Time).Format(time.DateTime), printable(e.AlertType), printable(e.Host), printable(e.Title),
+			time.UnixMilli(int64(e.Time * 1000)).Format(time.DateTime), printable(e.AlertType), printable(e.Host), printable(e.Title),
 			printable(strings.Join(e.Tags, ",")), printable(e.Text),
 		})
 	}
