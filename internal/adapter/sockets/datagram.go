@@ -15,7 +15,7 @@ import (
 )
 
 // batchSize is how many datagrams one system call reads at most. At 64 the cost
-// of a datagram is about half of that of a call for each (BenchmarkUDP); what is
+// of a datagram is two thirds of that of a call for each (BenchmarkUDP); what is
 // left is the kernel's work for each, which a larger batch would not save.
 const batchSize = 64
 
