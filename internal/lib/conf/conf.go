@@ -18,6 +18,7 @@ package conf
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -95,14 +96,18 @@ func (k *key) envName(prefix string) string {
 }
 
 // Load reads the file, unless its name is empty, then the environment by
-// lookup (os.LookupEnv), then the flags. Whatever is wrong with the values is
-// in one error, of the type Problems. Each call starts from the defaults.
+// lookup (os.LookupEnv), then the flags. Whatever is wrong is in one error, of
+// the type Problems. Each call starts from the defaults.
 func (s *Schema[T]) Load(file string, lookup func(string) (string, bool)) (T, error) {
 	var text []byte
 	if file != "" {
 		var err error
 		if text, err = os.ReadFile(file); err != nil {
-			return s.defaults, fmt.Errorf("read the configuration: %w; correct --config, or leave it out to run on defaults", err)
+			cause := err
+			if inner := errors.Unwrap(err); inner != nil {
+				cause = inner // without the path, which stands before it
+			}
+			return s.defaults, Problems{{where: file, Text: fmt.Sprintf("read the configuration: %v; name another file, or none to run on defaults", cause)}}
 		}
 	}
 	return s.load(file, text, lookup)

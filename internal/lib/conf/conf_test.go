@@ -356,8 +356,9 @@ func TestLoadAgain(t *testing.T) {
 	if _, err := s.Load("", none); err != nil {
 		t.Errorf("without a file: %v", err)
 	}
-	if _, err := s.Load(file+".missing", none); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), file+".missing") {
-		t.Errorf("a file that was named and does not exist: %v", err)
+	_, err := s.Load("missing.yaml", none)
+	if want := "missing.yaml: read the configuration: no such file or directory; name another file, or none to run on defaults"; err == nil || err.Error() != want {
+		t.Errorf("a file that was named and does not exist: %v, want %s", err, want)
 	}
 }
 

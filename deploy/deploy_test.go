@@ -1,0 +1,263 @@
+// Package deploy_test holds the files that install Freshet to what the binary
+// understands, since nobody notices a variable that is ignored.
+package deploy_test
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// build makes the binary and returns its path.
+func build(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "freshet")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../cmd/freshet").CombinedOutput(); err != nil {
+		t.Fatalf("build freshet: %v\n%s", err, out)
+	}
+	return binary
+}
+
+// serveHelp is the help of freshet serve, with all of its flags.
+func serveHelp(t *testing.T, binary string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), binary, "serve", "--help").CombinedOutput()
+	if err != nil {
+		t.Fatalf("freshet serve --help: %v\n%s", err, out)
+	}
+	return string(out)
+}
+
+// checkVariable fails unless the variable stands for a flag of freshet serve.
+func checkVariable(t *testing.T, help, name string) {
+	t.Helper()
+	key, ours := strings.CutPrefix(name, "FRESHET_")
+	flag := "--" + strings.ToLower(strings.ReplaceAll(key, "_", "-"))
+	if !ours || !slices.Contains(strings.Fields(help), flag) {
+		t.Errorf("the variable %s stands for %s, which freshet serve does not have", name, flag)
+	}
+}
+
+// instruction is one of a Dockerfile, with its continued lines joined.
+type instruction struct{ name, args string }
+
+func readDockerfile(t *testing.T) []instruction {
+	t.Helper()
+	text, err := os.ReadFile("Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	joined := regexp.MustCompile(`\\\n\s*`).ReplaceAllString(string(text), "")
+	var found []instruction
+	for line := range strings.Lines(joined) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			name, args, _ := strings.Cut(line, " ")
+			found = append(found, instruction{name, args})
+		}
+	}
+	return found
+}
+
+func TestDockerfile(t *testing.T) {
+	help := serveHelp(t, build(t))
+	instructions := readDockerfile(t)
+	last := map[string]string{} // the final stage's word on each
+	var copied []string         // into the final stage
+	for _, in := range instructions {
+		switch in.name {
+		case "FROM":
+			clear(last)
+			copied = nil
+		case "COPY":
+			words := strings.Fields(in.args)
+			copied = append(copied, words[len(words)-1])
+		}
+		last[in.name] = in.args
+	}
+
+	t.Run("builds what go.mod asks for, statically", func(t *testing.T) {
+		mod, err := os.ReadFile("../go.mod")
+		if err != nil {
+			t.Fatal(err)
+		}
+		version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(mod)[1]
+		if want := "golang:" + string(version) + " AS build"; instructions[0] != (instruction{"FROM", want}) {
+			t.Errorf("begins with %v, want FROM %s", instructions[0], want)
+		}
+		if !slices.ContainsFunc(instructions, func(in instruction) bool {
+			return in.name == "RUN" && strings.HasPrefix(in.args, "CGO_ENABLED=0 go build ") && strings.Contains(in.args, " ./cmd/freshet ")
+		}) {
+			t.Error("does not build ./cmd/freshet with CGO_ENABLED=0, which an empty image needs")
+		}
+	})
+
+	variables := map[string]string{}
+	for _, word := range strings.Fields(last["ENV"]) {
+		name, value, _ := strings.Cut(word, "=")
+		checkVariable(t, help, name)
+		variables[name] = value
+	}
+
+	t.Run("listens where publishing ports reaches it", func(t *testing.T) {
+		for _, tt := range []struct{ variable, exposed string }{
+			{"FRESHET_DOGSTATSD_UDP", "8125/udp"}, {"FRESHET_HTTP_LISTEN", "7125"},
+		} {
+			port, _, _ := strings.Cut(tt.exposed, "/")
+			if at, err := netip.ParseAddrPort(variables[tt.variable]); err != nil || !at.Addr().IsUnspecified() || at.String() != "0.0.0.0:"+port {
+				t.Errorf("%s = %q, want 0.0.0.0:%s", tt.variable, variables[tt.variable], port)
+			}
+			if !slices.Contains(strings.Fields(last["EXPOSE"]), tt.exposed) {
+				t.Errorf("EXPOSE %s lacks %s", last["EXPOSE"], tt.exposed)
+			}
+		}
+	})
+
+	t.Run("keeps its data in a volume that its user can write", func(t *testing.T) {
+		data := variables["FRESHET_DATA_DIR"]
+		if last["VOLUME"] != data {
+			t.Errorf("VOLUME %s, want %s", last["VOLUME"], data)
+		}
+		uid, _, _ := strings.Cut(last["USER"], ":")
+		if !regexp.MustCompile(`^[1-9]\d*$`).MatchString(uid) {
+			t.Errorf("USER %s is not a number other than root's, which Kubernetes wants to see", last["USER"])
+		}
+		if want := (instruction{"COPY", "--from=build --chown=" + last["USER"] + " /out/data " + data}); !slices.Contains(instructions, want) {
+			t.Errorf("%s is not made with the owner %s", data, last["USER"])
+		}
+	})
+
+	t.Run("runs the binary that it holds", func(t *testing.T) {
+		binary := strings.Trim(last["ENTRYPOINT"], `[]"`)
+		if !slices.Contains(copied, binary) || last["CMD"] != `["serve"]` {
+			t.Errorf("ENTRYPOINT %s CMD %s, of %v", last["ENTRYPOINT"], last["CMD"], copied)
+		}
+	})
+}
+
+// readUnit returns the values of each directive of each section, in order.
+func readUnit(t *testing.T, file string) map[string]map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unit := map[string]map[string][]string{}
+	var section string
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if name, found := strings.CutPrefix(line, "["); found {
+			section = strings.TrimSuffix(name, "]")
+			unit[section] = map[string][]string{}
+			continue
+		}
+		name, value, found := strings.Cut(line, "=")
+		if !found || section == "" {
+			t.Fatalf("%s: %q is not a directive of a section", file, line)
+		}
+		unit[section][name] = append(unit[section][name], value)
+	}
+	return unit
+}
+
+func TestUnit(t *testing.T) {
+	binary := build(t)
+	help := serveHelp(t, binary)
+	file := filepath.Join("systemd", "freshet.service")
+	unit := readUnit(t, file)
+	service := unit["Service"]
+	one := func(name string) string {
+		if len(service[name]) != 1 {
+			t.Errorf("%s is given %d times, want once", name, len(service[name]))
+			return ""
+		}
+		return service[name][0]
+	}
+
+	t.Run("every directive is spelt as systemd knows it", func(t *testing.T) {
+		known := map[string]string{ // systemd only warns of others, in a log
+			"Unit":    "Description Documentation Wants After StartLimitIntervalSec",
+			"Install": "WantedBy",
+			"Service": `Type ExecStart Environment EnvironmentFile Restart RestartSec RestartPreventExitStatus TimeoutStopSec
+				DynamicUser User StateDirectory StateDirectoryMode RuntimeDirectory RuntimeDirectoryMode LimitNOFILE
+				CapabilityBoundingSet LockPersonality MemoryDenyWriteExecute NoNewPrivileges PrivateDevices PrivateTmp
+				ProtectClock ProtectControlGroups ProtectHome ProtectHostname ProtectKernelLogs ProtectKernelModules
+				ProtectKernelTunables ProtectSystem RemoveIPC RestrictAddressFamilies RestrictNamespaces RestrictRealtime
+				RestrictSUIDSGID SystemCallArchitectures SystemCallFilter UMask`,
+		}
+		for section, directives := range unit {
+			for name := range directives {
+				if !slices.Contains(strings.Fields(known[section]), name) {
+					t.Errorf("[%s] %s is not among the known ones", section, name)
+				}
+			}
+		}
+	})
+
+	t.Run("starts a command that exists, with flags that exist", func(t *testing.T) {
+		words := strings.Fields(one("ExecStart"))
+		if len(words) < 2 || words[0] != "/usr/bin/freshet" || words[1] != "serve" {
+			t.Fatalf("ExecStart = %q, want /usr/bin/freshet serve", words)
+		}
+		for _, word := range words[2:] {
+			if flag, _, _ := strings.Cut(word, "="); strings.HasPrefix(flag, "--") && !slices.Contains(strings.Fields(help), flag) {
+				t.Errorf("freshet serve has no flag %s", flag)
+			}
+		}
+	})
+
+	t.Run("writes only where systemd makes room", func(t *testing.T) {
+		rooms := []string{path.Join("/var/lib", one("StateDirectory")), path.Join("/run", one("RuntimeDirectory"))}
+		if one("ProtectSystem") != "strict" {
+			t.Error("the rest of the system is not protected")
+		}
+		for _, assignment := range service["Environment"] {
+			name, value, _ := strings.Cut(assignment, "=")
+			checkVariable(t, help, name)
+			if !slices.ContainsFunc(rooms, func(room string) bool { return value == room || path.Dir(value) == room }) {
+				t.Errorf("%s = %s is in none of %v", name, value, rooms)
+			}
+		}
+	})
+
+	t.Run("names only variables that exist in its comments", func(t *testing.T) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range regexp.MustCompile(`FRESHET_[A-Z_]+`).FindAllString(string(text), -1) {
+			checkVariable(t, help, name)
+		}
+		if !strings.Contains(help, "FRESHET_CONFIG") {
+			t.Error("freshet serve does not say that it reads FRESHET_CONFIG")
+		}
+	})
+
+	t.Run("starts again unless the configuration is wrong", func(t *testing.T) {
+		if one("Restart") != "always" {
+			t.Errorf("Restart = %s", one("Restart"))
+		}
+		file := filepath.Join(t.TempDir(), "freshet.yaml")
+		if err := os.WriteFile(file, []byte("frobnicate: 1\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // if it should start all the same
+		defer cancel()
+		serve := exec.CommandContext(ctx, binary, "serve", "--config", file)
+		out, _ := serve.CombinedOutput() // the error is the exit code
+		if code := strconv.Itoa(serve.ProcessState.ExitCode()); code != one("RestartPreventExitStatus") || !strings.Contains(string(out), "frobnicate") {
+			t.Errorf("exit code %s, want %s, which systemd does not restart after\n%s", code, one("RestartPreventExitStatus"), out)
+		}
+	})
+}
