@@ -1,0 +1,177 @@
+// Package promqlguard bounds what one PromQL query can cost before it is
+// evaluated. Prometheus' parser and engine take any query: parsing 100,000 nested
+// parentheses takes them a quarter of a minute and printing the result far
+// longer, count_over_time(vector(1)[1000d:1ms]) asks for 691 GB at once, and an
+// evaluation looks at its deadline only once a series.
+//
+// Parser bounds the text, its nesting and its selectors, Limits.CheckStatement the
+// steps of a parsed query. How many samples a query loads, how long it runs and how many
+// run at once is for the engine and whoever calls it.
+package promqlguard
+
+import (
+	"fmt"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+// Limits of one query. The names that errors give them are their keys in the
+// configuration.
+type Limits struct {
+	Bytes         int   // max_query_bytes: length of the text; of all match[] together
+	Depth         int   // max_query_depth: levels of the syntax tree
+	SubquerySteps int64 // max_subquery_steps: of all subqueries together
+	WindowSamples int64 // max_window_samples: see CheckStatement
+}
+
+// Parser is Prometheus' parser behind limits on text and depth. Given to the
+// API and to the engine as their parser, it sees all text that is to become a
+// query or a selector.
+type Parser struct {
+	parser.Parser
+	limits  Limits
+	refused func()
+}
+
+// NewParser returns a parser of the given options behind l. It calls refused for
+// each text that it does not let pass.
+func NewParser(o parser.Options, l Limits, refused func()) Parser {
+	return Parser{parser.NewParser(o), l, refused}
+}
+
+// ParseExpr parses a query.
+func (p Parser) ParseExpr(query string) (parser.Expr, error) {
+	if err := p.limits.CheckText(query); err != nil {
+		p.refused()
+		return nil, err
+	}
+	expr, err := p.Parser.ParseExpr(query)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(parser.ExtractSelectors(expr)); n > maxSelectors {
+		p.refused()
+		return nil, fmt.Errorf("the query has %d selectors; at most %d are allowed: have recording rules compute its parts", n, maxSelectors)
+	}
+	return expr, nil
+}
+
+// ParseMetricSelector parses a selector of series.
+func (p Parser) ParseMetricSelector(selector string) ([]*labels.Matcher, error) {
+	if err := p.limits.CheckText(selector); err != nil {
+		p.refused()
+		return nil, err
+	}
+	return p.Parser.ParseMetricSelector(selector)
+}
+
+// maxSelectors is how many selectors a query, or match[] a request, may have.
+// Each is a search of its own in every store and in all open tiles; dashboards
+// have a handful.
+const maxSelectors = 1000
+
+// ParseMetricSelectors parses the match[] parameters of one request.
+func (p Parser) ParseMetricSelectors(selectors []string) ([][]*labels.Matcher, error) {
+	if err := p.limits.checkSelectors(selectors); err != nil {
+		p.refused()
+		return nil, err
+	}
+	return p.Parser.ParseMetricSelectors(selectors)
+}
+
+func (l Limits) checkSelectors(selectors []string) error {
+	if len(selectors) > maxSelectors {
+		return fmt.Errorf("%d match[] parameters in one request; at most %d are allowed: send several requests", len(selectors), maxSelectors)
+	}
+	length := 0
+	for _, s := range selectors {
+		length += len(s)
+	}
+	if err := l.checkLength(length); err != nil {
+		return err
+	}
+	for _, s := range selectors {
+		if err := l.checkDepth(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CheckText says whether a query is short and flat enough to be parsed, in a time
+// that is linear in its length.
+func (l Limits) CheckText(query string) error {
+	if err := l.checkLength(len(query)); err != nil {
+		return err
+	}
+	return l.checkDepth(query)
+}
+
+func (l Limits) checkLength(length int) error {
+	if length > l.Bytes {
+		return fmt.Errorf("the query is %d bytes long; the limit is %d (max_query_bytes): shorten it, or have recording rules compute its parts", length, l.Bytes)
+	}
+	return nil
+}
+
+func (l Limits) checkDepth(query string) error {
+	if d := depth(query); d > l.Depth {
+		return fmt.Errorf("the query is %d levels deep; the limit is %d (max_query_depth), where each bracket and each operator of a chain is a level: nest less, or have recording rules compute its parts", d, l.Depth)
+	}
+	return nil
+}
+
+// level is what one open bracket, or the query itself, holds so far. Commas part
+// it into branches.
+type level struct {
+	links   int // of this branch: operators and subqueries, each of which may deepen the tree by one
+	below   int // depth of the deepest bracket of this branch
+	deepest int // depth of the branches before this one
+}
+
+func (v level) depth() int { return max(v.deepest, v.links+v.below) }
+
+// depth is an upper bound of the depth of the syntax tree of query, for which it
+// need not be well-formed. It reads the tokens that the parser will, by the same
+// lexer, so strings, escapes and comments cannot hide a bracket from it. The
+// parser stops at the first token that is an error, and so does depth.
+func depth(query string) int {
+	var item parser.Item
+	lexer := parser.Lex(query)
+	open := make([]level, 1, 16)
+	for {
+		lexer.NextItem(&item)
+		top := &open[len(open)-1]
+		switch item.Typ {
+		case parser.EOF, parser.ERROR:
+			for len(open) > 1 { // the depth of what was opened counts without being closed
+				open = closeBracket(open)
+			}
+			return 1 + open[0].depth()
+		case parser.LEFT_BRACKET:
+			top.links++ // x[5m:1m] is one deeper than x
+			open = append(open, level{})
+		case parser.LEFT_PAREN, parser.LEFT_BRACE:
+			open = append(open, level{})
+		case parser.RIGHT_PAREN, parser.RIGHT_BRACE, parser.RIGHT_BRACKET:
+			if len(open) > 1 {
+				open = closeBracket(open)
+			}
+		case parser.COMMA:
+			*top = level{deepest: top.depth()}
+		default:
+			if item.Typ.IsOperator() {
+				top.links++
+			}
+		}
+	}
+}
+
+func closeBracket(open []level) []level {
+	top := open[len(open)-1]
+	open = open[:len(open)-1]
+	outer := &open[len(open)-1]
+	outer.below = max(outer.below, 1+top.depth())
+	return open
+}

@@ -1,0 +1,106 @@
+package promqlguard
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+// DefaultStep is the step of a subquery that gives none, as in x[1h:].
+const DefaultStep = time.Minute
+
+// sampleSpacing is how far the samples of a range selector are taken to be
+// apart: that of the finest tiles.
+const sampleSpacing = 10 * time.Second
+
+// CheckStatement refuses a query whose steps would take more memory or time than
+// the limits allow. s is as the engine prepared it, with step-invariant parts
+// wrapped.
+//
+// The steps of a subquery are those of its own range and of all ranges around
+// it, since the engine evaluates it once for all of them; it takes 16 bytes for
+// each before it looks at any sample.
+//
+// Window samples are the samples that functions of ranges look at, at all steps
+// together, in one series: at 1000 steps over 30 days of one sample each 10 s,
+// 259 million. The engine looks at the deadline and at cancellation only between
+// two series, so this is what bounds the time that it cannot be stopped for:
+// about a second for a billion in max_over_time, minutes in quantile_over_time.
+func (l Limits) CheckStatement(s *parser.EvalStmt) error {
+	if s.Interval > 0 && s.Interval < time.Millisecond {
+		return fmt.Errorf("the query's step is %v; make it 1ms or more", s.Interval)
+	}
+	outer := window{steps: 1}
+	if s.Interval > 0 {
+		outer = newWindow(milliseconds(s.End.Sub(s.Start)), s.Interval)
+	}
+	c := counter{limits: l}
+	return c.walk(s.Expr, outer)
+}
+
+// window is the time over which an expression is evaluated. Floating point holds
+// milliseconds exactly for 285,000 years, and its products do not overflow.
+type window struct {
+	span  float64 // milliseconds from the first step to the last
+	steps float64
+}
+
+func newWindow(span float64, step time.Duration) window {
+	return window{span, float64(int64(span/milliseconds(step))) + 1}
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Milliseconds()) }
+
+type counter struct {
+	limits         Limits
+	steps, samples float64
+}
+
+// walk counts n, which is evaluated over w, and what is below. Its recursion is
+// bounded, since the query passed a Parser.
+func (c *counter) walk(n parser.Node, w window) error {
+	switch n := n.(type) {
+	case *parser.StepInvariantExpr:
+		w = window{steps: 1}
+	case *parser.MatrixSelector:
+		if err := c.addSamples(n.Range, sampleSpacing, w); err != nil {
+			return err
+		}
+	case *parser.SubqueryExpr:
+		step := n.Step
+		if step == 0 {
+			step = DefaultStep
+		}
+		if step < time.Millisecond {
+			return errors.New("a subquery's step is below 1ms; make it 1ms or more")
+		}
+		inner := newWindow(w.span+milliseconds(n.Range), step)
+		if c.steps += inner.steps; c.steps > float64(c.limits.SubquerySteps) {
+			return fmt.Errorf("with [%s:%s] the query's subqueries take %.0f steps; the limit is %d (max_subquery_steps): lengthen the step or shorten the range",
+				model.Duration(n.Range), model.Duration(step), c.steps, c.limits.SubquerySteps)
+		}
+		if err := c.addSamples(n.Range, step, w); err != nil {
+			return err
+		}
+		w = inner
+	}
+	for child := range parser.ChildrenIter(n) {
+		if err := c.walk(child, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addSamples counts what a function of a range looks at, at each step of w.
+func (c *counter) addSamples(length, spacing time.Duration, w window) error {
+	c.samples += w.steps * newWindow(milliseconds(length), spacing).steps
+	if c.samples > float64(c.limits.WindowSamples) {
+		return fmt.Errorf("with [%s] at %.0f steps the query looks at about %.0f samples a series; the limit is %d (max_window_samples): lengthen the query's or the subquery's step or shorten the range",
+			model.Duration(length), w.steps, c.samples, c.limits.WindowSamples)
+	}
+	return nil
+}
