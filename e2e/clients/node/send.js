@@ -1,0 +1,57 @@
+// Sends the operations read from standard input by hot-shots, and prints what was
+// sent. Input and output are described in clients_test.go.
+'use strict';
+
+const fs = require('fs');
+const StatsD = require('hot-shots');
+
+// Buffered, so that a burst fits the socket.
+function client(network, address) {
+  const errorHandler = (err) => {
+    console.error(err);
+    process.exit(1);
+  };
+  if (network === 'unixgram') {
+    return new StatsD({ protocol: 'uds', path: address, maxBufferSize: 8192, errorHandler });
+  }
+  const [host, port] = address.split(':');
+  return new StatsD({ host, port: Number(port), maxBufferSize: 1432, errorHandler });
+}
+
+const methods = {
+  count: 'increment', gauge: 'gauge', timing: 'timing', histogram: 'histogram', distribution: 'distribution', set: 'set',
+};
+
+function send(statsd, op) {
+  switch (op.method) {
+    case 'event':
+      statsd.event(op.title, op.text, {
+        alert_type: op.alert, aggregation_key: op.key, source_type_name: op.source, priority: op.priority, hostname: op.host,
+      }, op.tags);
+      return;
+    case 'check':
+      statsd.check(op.name, op.status, { message: op.message }, op.tags);
+      return;
+    default:
+      for (const value of op.method === 'set' ? op.members : op.values) {
+        statsd[methods[op.method]](op.name, value, op.rate, op.tags);
+      }
+  }
+}
+
+const order = JSON.parse(fs.readFileSync(0, 'utf8'));
+const direct = client(order.network, order.address);
+const tapped = client(order.network, order.tap);
+for (const op of order.operations) {
+  send(op.rate === 1 ? direct : tapped, op);
+}
+direct.close((err1) => {
+  tapped.close((err2) => {
+    if (err1 || err2) {
+      console.error(err1 || err2);
+      process.exit(1);
+    }
+    const version = require('hot-shots/package.json').version;
+    console.log(JSON.stringify({ client: `hot-shots ${version}`, sent: order.operations }));
+  });
+});

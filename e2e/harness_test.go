@@ -1,0 +1,304 @@
+// Package e2e drives the real binary from outside: clients that we did not write
+// send to its sockets, and what arrived is asked in PromQL.
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// freshet is the path of the binary that TestMain built.
+var freshet string
+
+// soak asks for the long versions: `make soak`.
+var soak = os.Getenv("FRESHET_SOAK") != ""
+
+func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "freshet-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	freshet = filepath.Join(dir, "freshet")
+	if out, err := exec.Command("go", "build", "-o", freshet, "../cmd/freshet").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build freshet: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+const (
+	startLimit = time.Minute      // a start replays the journal, on a machine that does other things
+	stopLimit  = 30 * time.Second // as long as init systems wait, about
+)
+
+// listening is what the process writes to <data-dir>/listening.json.
+type listening struct {
+	HTTP     string `json:"http"`
+	UDP      string `json:"dogstatsd_udp"`
+	Unixgram string `json:"dogstatsd_unixgram"`
+	Unix     string `json:"dogstatsd_unix"`
+}
+
+// process is one running freshet.
+type process struct {
+	listening
+	dataDir string
+	cmd     *exec.Cmd
+	output  *output
+	exited  chan struct{} // closed when the process has ended; then err is set
+	err     error
+}
+
+// output collects what a process prints.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// dataDir returns a directory with a path short enough for a Unix socket in it,
+// which t.TempDir, with the test's name in it, need not be.
+func dataDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "fe2e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// start runs freshet on a data directory and on ports that the kernel chooses,
+// and waits until it is ready. It is killed when the test ends, and what it
+// printed is shown if the test failed.
+func start(t *testing.T, dir string, args ...string) *process {
+	t.Helper()
+	chosen := filepath.Join(dir, "listening.json")
+	if err := os.Remove(chosen); err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	p := &process{dataDir: dir, output: &output{}, exited: make(chan struct{})}
+	p.cmd = exec.Command(freshet, append([]string{"serve", "--data-dir", dir,
+		"--http-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0",
+		"--dogstatsd-unixgram", filepath.Join(dir, "dgram.sock"),
+		"--dogstatsd-unix", filepath.Join(dir, "stream.sock")}, args...)...)
+	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test that times out leaves none behind
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.exited)
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.exited
+		if t.Failed() {
+			t.Logf("process %d printed:\n%s", p.cmd.Process.Pid, p.output)
+		}
+	})
+	eventually(t, startLimit, "freshet is ready", func() error {
+		select {
+		case <-p.exited:
+			t.Fatalf("freshet ended while it started: %v\n%s", p.err, p.output)
+		default:
+		}
+		b, err := os.ReadFile(chosen)
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal(b, &p.listening); err != nil {
+			return err
+		}
+		_, err = p.get("/-/ready", nil)
+		return err
+	})
+	return p
+}
+
+// terminate asks the process to stop and waits until it has, which must be in
+// order.
+func (p *process) terminate(t *testing.T) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-p.exited:
+	case <-time.After(stopLimit):
+		t.Fatalf("freshet still runs %v after SIGTERM", stopLimit)
+	}
+	if p.err != nil {
+		t.Fatalf("after SIGTERM: %v", p.err)
+	}
+}
+
+// kill ends the process as a crash would.
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	if err := p.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-p.exited
+}
+
+// get returns the body of an answer, which must be 200.
+func (p *process) get(path string, params url.Values) ([]byte, error) {
+	u := url.URL{Scheme: "http", Host: p.HTTP, Path: path, RawQuery: params.Encode()}
+	client := http.Client{Timeout: 10 * time.Second}
+	r, err := client.Get(u.String())
+	if err != nil {
+		return nil, err
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	if r.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("GET %s: %s: %s", &u, r.Status, body)
+	}
+	return body, nil
+}
+
+// ask unpacks the data of an answer in Prometheus' envelope.
+func (p *process) ask(path string, params url.Values, data any) error {
+	body, err := p.get(path, params)
+	if err != nil {
+		return err
+	}
+	envelope := struct {
+		Status string          `json:"status"`
+		Data   json.RawMessage `json:"data"`
+	}{}
+	if err := json.Unmarshal(body, &envelope); err != nil {
+		return fmt.Errorf("%s: %w in %s", path, err, body)
+	}
+	if envelope.Status != "success" {
+		return fmt.Errorf("%s: %s", path, body)
+	}
+	return json.Unmarshal(envelope.Data, data)
+}
+
+// point is a time in Unix seconds and a value.
+type point struct {
+	T, V float64
+}
+
+func (p *point) UnmarshalJSON(b []byte) error {
+	var v string
+	if err := json.Unmarshal(b, &[]any{&p.T, &v}); err != nil {
+		return err
+	}
+	var err error
+	p.V, err = strconv.ParseFloat(v, 64)
+	return err
+}
+
+// result is one series of an answer: Value of an instant vector, Values of a
+// matrix.
+type result struct {
+	Metric map[string]string `json:"metric"`
+	Value  point             `json:"value"`
+	Values []point           `json:"values"`
+}
+
+// query evaluates expr now.
+func (p *process) query(expr string) ([]result, error) {
+	var data struct {
+		Result []result `json:"result"`
+	}
+	if err := p.ask("/api/v1/query", url.Values{"query": {expr}}, &data); err != nil {
+		return nil, err
+	}
+	return data.Result, nil
+}
+
+// value evaluates expr, which must have one series.
+func (p *process) value(expr string) (float64, error) {
+	results, err := p.query(expr)
+	if err != nil {
+		return 0, err
+	}
+	if len(results) != 1 {
+		return 0, fmt.Errorf("%s: %d series, not one: %v", expr, len(results), results)
+	}
+	return results[0].Value.V, nil
+}
+
+// ownMetric returns the sum of one of the process's own metrics over its labels.
+func (p *process) ownMetric(name string) (sum float64, err error) {
+	body, err := p.get("/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	found := false
+	for line := range strings.Lines(string(body)) {
+		rest, ok := strings.CutPrefix(strings.TrimSpace(line), name)
+		if !ok || rest == "" || (rest[0] != ' ' && rest[0] != '{') {
+			continue
+		}
+		v, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
+		if err != nil {
+			return 0, fmt.Errorf("%q: %w", line, err)
+		}
+		sum, found = sum+v, true
+	}
+	if !found {
+		return 0, fmt.Errorf("/metrics has no %s", name)
+	}
+	return sum, nil
+}
+
+// eventually tries cond until it returns nil, and fails the test with its last
+// error when the limit has passed.
+func eventually(t *testing.T, limit time.Duration, what string, cond func() error) {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(limit)
+	for {
+		err := cond()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%s: not after %v: %v", what, limit, err)
+		}
+	}
+}
+
+// reach waits until the clock does.
+func reach(at time.Time) { <-time.After(time.Until(at)) }
