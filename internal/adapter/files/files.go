@@ -6,7 +6,6 @@ package files
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -123,54 +122,62 @@ func (d Dir) file(name string) string { return filepath.Join(d.path, name) }
 const lockName = "lock"
 
 // Lock keeps a data directory to this process until Unlock or the process' death,
-// whatever its kind: the kernel holds the lock, and the file may stay.
+// whatever its kind: the kernel holds the lock, and the file may stay. It is a bare
+// descriptor, since an os.File that nobody refers to is closed by the garbage
+// collector, and the lock with it.
 type Lock struct {
-	f *os.File
+	fd int
 }
 
 // LockDir makes the data directory if it is not there and locks it. If another
 // process has it, the error says which.
-func LockDir(path string) (*Lock, error) {
+func LockDir(path string) (Lock, error) {
 	if _, err := Open(path); err != nil {
-		return nil, err
+		return Lock{}, err
 	}
 	name := filepath.Join(path, lockName)
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, fileMode)
+	fd, err := syscall.Open(name, syscall.O_RDWR|syscall.O_CREAT|syscall.O_CLOEXEC, fileMode)
 	if err != nil {
-		return nil, fmt.Errorf("lock data directory %s: open %s: %w", path, name, cause(err))
+		return Lock{}, fmt.Errorf("lock data directory %s: open %s: %w", path, name, err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		holder := readHolder(f)
-		_ = f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("data directory %s is in use by %s: stop it, or choose another directory", path, holder)
-		}
-		return nil, fmt.Errorf("lock data directory %s: flock %s: %w", path, name, err)
+	err = syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = fmt.Errorf("data directory %s is in use by %s: stop it, or choose another directory", path, readHolder(fd))
+	} else if err != nil {
+		err = fmt.Errorf("lock data directory %s: flock %s: %w", path, name, err)
+	} else if err = writeHolder(fd); err != nil {
+		err = fmt.Errorf("lock data directory %s: write %s: %w", path, name, err)
 	}
-	if err := writeHolder(f); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("lock data directory %s: write %s: %w", path, name, cause(err))
+	if err != nil {
+		_ = syscall.Close(fd)
+		return Lock{}, err
 	}
-	return &Lock{f}, nil
+	return Lock{fd}, nil
 }
 
 // Unlock gives the directory free. It empties the file, so that nobody is told
 // the pid of a process that is gone.
-func (l *Lock) Unlock() error { return errors.Join(l.f.Truncate(0), l.f.Close()) }
+func (l Lock) Unlock() error {
+	return errors.Join(syscall.Ftruncate(l.fd, 0), syscall.Close(l.fd))
+}
 
-func writeHolder(f *os.File) error {
-	if err := f.Truncate(0); err != nil {
+func writeHolder(fd int) error {
+	if err := syscall.Ftruncate(fd, 0); err != nil {
 		return err
 	}
-	_, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	_, err := syscall.Pwrite(fd, fmt.Appendln(nil, os.Getpid()), 0)
 	return err
 }
 
 // readHolder names the process that wrote the lock file.
-func readHolder(f *os.File) string {
-	b, err := io.ReadAll(io.LimitReader(f, 32))
-	pid, notNumber := strconv.Atoi(strings.TrimSpace(string(b)))
-	if err != nil || notNumber != nil {
+func readHolder(fd int) string {
+	b := make([]byte, 32)
+	n, err := syscall.Pread(fd, b, 0)
+	if err != nil {
+		return "another process"
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b[:n])))
+	if err != nil {
 		return "another process"
 	}
 	return fmt.Sprintf("process %d", pid)

@@ -37,6 +37,10 @@ type Checkpoint struct {
 	count      uint32
 }
 
+// Base is the last position that was appended before BeginCheckpoint: the least
+// that a section can have.
+func (c *Checkpoint) Base() Position { return c.base }
+
 // BeginCheckpoint starts a new checkpoint and a new segment. One can be written
 // at a time.
 func (l *Log) BeginCheckpoint() (*Checkpoint, error) {

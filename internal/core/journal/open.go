@@ -51,7 +51,6 @@ func filesOf(names []string, suffix string) []file {
 
 // plan is what a start reads: where each section lies, and which segments follow.
 type plan struct {
-	base     Position // of the whole checkpoint, 0 without one
 	sections [sections]section
 	segments []segment
 }
@@ -123,7 +122,7 @@ func (l *Log) findSections(checkpoints []file, report *Report) (known Position, 
 			return 0, err
 		}
 		if whole {
-			l.base, l.plan.base = c.pos, c.pos
+			l.base = c.pos
 			report.Checkpoint = c.name
 			break
 		}
@@ -186,8 +185,8 @@ func readCheckpoint(fs FS, c file, report *Report, fn func(*frame)) (whole bool,
 // findRecords reads the segments behind the whole checkpoint, cuts the last one's
 // torn tail off and sets l.last.
 func (l *Log) findRecords(files []file, report *Report) error {
-	files = slices.DeleteFunc(files, func(f file) bool { return f.pos <= l.plan.base })
-	l.last = l.plan.base
+	files = slices.DeleteFunc(files, func(f file) bool { return f.pos <= l.base })
+	l.last = l.base
 	if len(files) > 0 && files[0].pos > l.last+1 {
 		report.add(Damage{File: files[0].name, Records: uint64(files[0].pos - l.last - 1),
 			Reason: fmt.Sprintf("records %d to %d should come before this segment and are missing", l.last+1, files[0].pos-1)})
@@ -347,7 +346,7 @@ func (l *Log) Replay(fn func(pos Position, r Record) error) error {
 		want := s.records
 		s.records = 0
 		_, err := readSegment(l.fs, &s, &known, func(pos Position, r Record) error {
-			if pos <= max(l.plan.base, l.plan.sections[r.Shard].pos) {
+			if pos <= l.plan.sections[r.Shard].pos {
 				return nil
 			}
 			if err := fn(pos, r); err != nil {

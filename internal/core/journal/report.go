@@ -15,7 +15,7 @@ type Report struct {
 
 	Damage      []Damage // the first maxDamage, checkpoints before segments
 	MoreDamage  int      // places beyond those
-	LostRecords uint64   // the sum over all places
+	LostRecords uint64   // at most; the sum over all places
 	LostBytes   int64    // of segments: passed over or cut off
 }
 
@@ -40,7 +40,7 @@ func (d Damage) String() string {
 	}
 	fmt.Fprintf(&b, "%s (%d bytes", d.Reason, d.Bytes)
 	if d.Records > 0 {
-		fmt.Fprintf(&b, ", %d records lost", d.Records)
+		fmt.Fprintf(&b, ", at most %d records lost", d.Records)
 	}
 	b.WriteString(")")
 	return b.String()

@@ -1,0 +1,157 @@
+package files
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/journal"
+)
+
+const (
+	shards     = 1024
+	frameBytes = 24 // around a record: docs/format/journal.md
+)
+
+func window(payloadBytes int) []journal.Record {
+	records := make([]journal.Record, shards)
+	for i := range records {
+		records[i] = journal.Record{Shard: uint16(i), Payload: make([]byte, payloadBytes)}
+	}
+	return records
+}
+
+// cpu returns the processor time that the process has used, in nanoseconds.
+func cpu(b *testing.B) int64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return u.Utime.Nano() + u.Stime.Nano()
+}
+
+// measure reports what a window of all shards costs. A journal on disk is cut
+// from time to time, or the benchmark would measure a full page cache.
+func measure(b *testing.B, payloadBytes int, append func(), cut func()) {
+	b.SetBytes(int64(shards * payloadBytes))
+	before := cpu(b)
+	n := 0
+	for b.Loop() {
+		append()
+		if n++; n%200 == 0 {
+			b.StopTimer()
+			cut()
+			b.StartTimer()
+		}
+	}
+	b.ReportMetric(float64(cpu(b)-before)/float64(b.N), "cpu-ns/window")
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*shards), "ns/record")
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(len(open)), "descriptors")
+}
+
+// What a machine that must survive a power loss pays for each window: a sync of
+// one file, or of 1,024. No bound: it is the disk's.
+func BenchmarkSyncedWindow(b *testing.B) {
+	b.Run("one file", func(b *testing.B) {
+		l := open(b)
+		records := window(100)
+		for b.Loop() {
+			if _, err := l.Append(records); err != nil {
+				b.Fatal(err)
+			}
+			if err := l.Sync(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("file for each shard", func(b *testing.B) {
+		logs := openEach(b)
+		record := make([]byte, 100+frameBytes)
+		for b.Loop() {
+			for _, f := range logs {
+				if _, err := f.Write(record); err != nil {
+					b.Fatal(err)
+				}
+				if err := f.Sync(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+	})
+}
+
+func open(b *testing.B) *journal.Log {
+	d, err := Open(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	l, _, err := journal.Open(d, journal.Options{Mark: 0x51f0a7d3})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// openEach is the design that was decided against (docs/decisions/journal.md):
+// the shards' own files, all open.
+func openEach(b *testing.B) []*os.File {
+	dir := b.TempDir()
+	logs := make([]*os.File, shards)
+	for i := range logs {
+		f, err := os.OpenFile(filepath.Join(dir, fmt.Sprint(i)), os.O_CREATE|os.O_WRONLY|os.O_APPEND, fileMode)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = f.Close() })
+		logs[i] = f
+	}
+	return logs
+}
+
+// One window of all shards: one record each, in one write. Bound: 1 us a record
+// of 1,000 bytes, so that a window is journalled within a millisecond.
+func BenchmarkWindow(b *testing.B) {
+	for _, size := range []int{100, 1000} {
+		b.Run(fmt.Sprint("one file/", size), func(b *testing.B) {
+			l := open(b)
+			records := window(size)
+			measure(b, size, func() {
+				if _, err := l.Append(records); err != nil {
+					b.Fatal(err)
+				}
+			}, func() {
+				c, err := l.BeginCheckpoint()
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := c.Commit(); err != nil {
+					b.Fatal(err)
+				}
+			})
+		})
+		b.Run(fmt.Sprint("file for each shard/", size), func(b *testing.B) {
+			logs := openEach(b)
+			record := make([]byte, size+frameBytes)
+			measure(b, size, func() {
+				for _, f := range logs {
+					if _, err := f.Write(record); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}, func() {
+				for _, f := range logs {
+					if err := f.Truncate(0); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		})
+	}
+}

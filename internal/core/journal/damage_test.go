@@ -1,0 +1,471 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// sample is a small journal with everything in it: two checkpoints, segments that
+// only the older one needs, and segments that both need.
+func sample(t testing.TB) (*memFS, state) {
+	t.Helper()
+	fs, s, id := newMemFS(), state{}, uint64(1)
+	l, _ := mustOpen(t, fs, 250)
+	appendSome := func(batches int) {
+		for range batches {
+			var records []Record
+			for range 3 {
+				records = append(records, entry(id))
+				s.fold(t, entry(id))
+				id++
+			}
+			if _, err := l.Append(records); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	appendSome(2)
+	checkpointAll(t, l, s)
+	appendSome(3)
+	checkpointAll(t, l, s)
+	appendSome(4)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return fs, s
+}
+
+func count(s state) (n int) {
+	for _, ids := range s {
+		n += len(ids)
+	}
+	return n
+}
+
+// subsequence reports whether got is want with some left out.
+func subsequence(got, want []uint64) bool {
+	for _, id := range got {
+		i := slices.Index(want, id)
+		if i < 0 {
+			return false
+		}
+		want = want[i+1:]
+	}
+	return true
+}
+
+// A write that was cut at any byte, by the death of the process: what had been
+// acknowledged is there, and of the torn batch only whole records, from the front.
+func TestTornWriteAtEveryByte(t *testing.T) {
+	fs, acknowledged, id := newMemFS(), state{}, uint64(1)
+	l, _ := mustOpen(t, fs, 300)
+	cuts := 0
+	for batch := range 8 {
+		if batch == 3 {
+			checkpointAll(t, l, acknowledged)
+		}
+		before := fs.crash()
+		var records []Record
+		var all []uint64
+		after := state{}
+		for shard, ids := range acknowledged {
+			after[shard] = slices.Clone(ids)
+		}
+		for range 4 {
+			records, all = append(records, entry(id)), append(all, id)
+			after.fold(t, entry(id))
+			id++
+		}
+		if _, err := l.Append(records); err != nil {
+			t.Fatal(err)
+		}
+		for name, f := range fs.files {
+			start := 0
+			if old := before.files[name]; old != nil {
+				start = len(old.data)
+			}
+			for cut := start; cut <= len(f.data) && start < len(f.data); cut++ {
+				cuts++
+				torn := before.crash()
+				torn.files[name] = &memFile{data: slices.Clone(f.data[:cut])}
+				l, report := mustOpen(t, torn, 300)
+				got := recovered(t, l)
+				var extra []uint64
+				for _, shard := range testShards {
+					want := acknowledged[shard]
+					if len(got[shard]) < len(want) || !slices.Equal(got[shard][:len(want)], want) {
+						t.Fatalf("%s cut at %d: shard %d: acknowledged %v, recovered %v", name, cut, shard, want, got[shard])
+					}
+					extra = append(extra, got[shard][len(want):]...)
+				}
+				slices.Sort(extra)
+				if !slices.Equal(extra, all[:len(extra)]) {
+					t.Fatalf("%s cut at %d: of the torn batch %v came back %v", name, cut, all, extra)
+				}
+				if report.LostRecords != 0 {
+					t.Fatalf("%s cut at %d: nothing acknowledged is lost, and the report says %+v", name, cut, report)
+				}
+				// The tail is gone, and the journal goes on.
+				if _, report := mustOpen(t, torn, 300); len(report.Damage) > 0 {
+					t.Fatalf("%s cut at %d: the second start says %+v", name, cut, report)
+				}
+				if _, err := l.Append([]Record{entry(1000)}); err != nil {
+					t.Fatal(err)
+				}
+				again, report := mustOpen(t, torn, 300)
+				if len(report.Damage) > 0 || count(recovered(t, again)) != count(got)+1 {
+					t.Fatalf("%s cut at %d: after an append %+v", name, cut, report)
+				}
+			}
+		}
+		acknowledged = after
+	}
+	if cuts < 1000 {
+		t.Fatalf("only %d cuts were tried", cuts)
+	}
+}
+
+// A bit that flipped anywhere on disk: the journal opens and says so, never
+// returns a wrong record (fold knows), and loses no more than it must.
+func TestFlippedBitAtEveryByte(t *testing.T) {
+	whole, want := sample(t)
+	l, _ := mustOpen(t, whole.crash(), 250)
+	base := l.base
+	for name, f := range whole.files {
+		first, isSegment := parseName(name, segmentSuffix)
+		for at := range f.data {
+			for bit := range 8 {
+				flipped := whole.crash()
+				flipped.files[name].data[at] ^= 1 << bit
+				l, report := mustOpen(t, flipped, 250)
+				got := recovered(t, l)
+				for _, shard := range testShards {
+					if !subsequence(got[shard], want[shard]) {
+						t.Fatalf("%s byte %d: shard %d: %v is not in %v", name, at, shard, got[shard], want[shard])
+					}
+				}
+				lost := count(want) - count(got)
+				most := 0
+				switch {
+				case isSegment && first > base && at < headerBytes:
+					most = 3 // all records of the segment
+				case isSegment && first > base:
+					most = 1
+				}
+				if lost > most {
+					t.Fatalf("%s byte %d: %d records are lost, at most %d need be\n%+v", name, at, lost, most, report)
+				}
+				isOld := isSegment && first <= base || name == checkpointName(6)
+				if (len(report.Damage) == 0) != isOld {
+					t.Fatalf("%s byte %d: the report says %+v", name, at, report)
+				}
+				tail := len(report.Damage) == 1 && strings.Contains(report.Damage[0].Reason, "torn tail")
+				if uint64(lost) > report.LostRecords && !tail {
+					t.Fatalf("%s byte %d: %d records are lost, and the report says %+v", name, at, lost, report)
+				}
+				// Going on from here must not lose more.
+				if _, err := l.Append([]Record{entry(1000)}); err != nil {
+					t.Fatal(err)
+				}
+				again, _ := mustOpen(t, flipped, 250)
+				if n := count(recovered(t, again)); n != count(got)+1 {
+					t.Fatalf("%s byte %d: %d records, and after one more %d", name, at, count(got), n)
+				}
+			}
+		}
+	}
+}
+
+// A checkpoint that ends at any byte, between two sections too, is not taken for
+// a whole one in which the other shards were empty.
+func TestShortCheckpointAtEveryByte(t *testing.T) {
+	whole, want := sample(t)
+	size := len(whole.files[checkpointName(15)].data)
+	for cut := range size {
+		fs := whole.crash()
+		f := fs.files[checkpointName(15)]
+		f.data = f.data[:cut]
+		l, report := mustOpen(t, fs, 250)
+		if n := count(want) - count(recovered(t, l)); n != 0 || len(report.Damage) != 1 {
+			t.Fatalf("%d of %d bytes: %d records are lost: %+v", cut, size, n, report)
+		}
+	}
+}
+
+// Each case damages the sample and says what a start tells the operator. The
+// sample's records are 1 to 27, its checkpoints at 6 and 15.
+func TestReport(t *testing.T) {
+	segments := func(fs *memFS) []string {
+		var after []string
+		for _, f := range filesOf(slices.Collect(maps.Keys(fs.files)), segmentSuffix) {
+			if f.pos > 15 {
+				after = append(after, f.name)
+			}
+		}
+		return after
+	}
+	cases := []struct {
+		name   string
+		damage func(fs *memFS)
+		lost   uint64
+		want   []string // of each damage, in order
+	}{
+		{"a whole journal has nothing to say", func(*memFS) {}, 0, nil},
+		{"a missing segment is a gap of known size", func(fs *memFS) { delete(fs.files, segments(fs)[1]) }, 3,
+			[]string{"00000000000000000016.segment, byte 163: records 19 to 21 are not there (0 bytes, at most 3 records lost)"}},
+		{"the first segment is missing", func(fs *memFS) { delete(fs.files, segments(fs)[0]) }, 3,
+			[]string{"00000000000000000019.segment, byte 0: records 16 to 18 should come before this segment and are missing (0 bytes, at most 3 records lost)"}},
+		{"the newest checkpoint is missing: the one before has all", func(fs *memFS) { delete(fs.files, checkpointName(15)) }, 0, nil},
+		{"both checkpoints are missing: what they covered is lost", func(fs *memFS) {
+			delete(fs.files, checkpointName(15))
+			delete(fs.files, checkpointName(6))
+		}, 6, []string{"00000000000000000007.segment, byte 0: records 1 to 6 should come before this segment and are missing (0 bytes, at most 6 records lost)"}},
+		{"a header that is gone costs its segment", func(fs *memFS) { clear(fs.files[segments(fs)[0]].data[:8]) }, 3,
+			[]string{"00000000000000000016.segment, byte 0: records 16 to 18 are not there: header is damaged (163 bytes, at most 3 records lost)"}},
+		{"a renamed segment is not believed", func(fs *memFS) {
+			fs.files[segmentName(100)] = fs.files[segments(fs)[3]]
+			delete(fs.files, segments(fs)[3])
+		}, 84, []string{
+			"00000000000000000022.segment, byte 239: records 25 to 99 are not there (0 bytes, at most 75 records lost)",
+			"00000000000000000100.segment, byte 0: the last segment cannot be read to its end: header is damaged: it says position 25 (225 bytes, at most 9 records lost)"}},
+		{"zeros at the end, as after a power loss", func(fs *memFS) {
+			f := fs.files[segments(fs)[3]]
+			f.data = append(f.data, make([]byte, 4096)...)
+		}, 0, []string{"00000000000000000025.segment, byte 225: torn tail, cut off; it was never acknowledged, unless power was lost (4096 bytes)"}},
+		{"a checkpoint without its end", func(fs *memFS) {
+			f := fs.files[checkpointName(15)]
+			f.data = f.data[:len(f.data)-10]
+		}, 0, []string{"00000000000000000015.checkpoint, byte 244: checkpoint is damaged or incomplete; 4 sections of it are good (18 bytes)"}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			fs, want := sample(t)
+			c.damage(fs)
+			l, report := mustOpen(t, fs, 250)
+			var got []string
+			for _, d := range report.Damage {
+				got = append(got, d.String())
+			}
+			if !slices.Equal(got, c.want) || report.LostRecords != c.lost {
+				t.Errorf("lost %d, report:\n%s\nwant %d:\n%s", report.LostRecords, strings.Join(got, "\n"), c.lost, strings.Join(c.want, "\n"))
+			}
+			if n := count(want) - count(recovered(t, l)); uint64(n) > c.lost {
+				t.Errorf("%d records are lost", n)
+			}
+		})
+	}
+}
+
+// A good section is used even if its neighbour is damaged, and although what the
+// older checkpoint needs is not there: a shard's state does not depend on another's.
+func TestDamagedSection(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		lose func(file) bool
+	}{
+		{"the older checkpoint is missing", func(f file) bool { return f.name == checkpointName(6) }},
+		{"the older checkpoint's segments are missing", func(f file) bool { return f.pos > 6 && f.pos < 15 }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			fs, want := sample(t)
+			for name := range fs.files {
+				base, _ := parseName(name, checkpointSuffix)
+				first, _ := parseName(name, segmentSuffix)
+				if c.lose(file{name, max(base, first)}) {
+					delete(fs.files, name)
+				}
+			}
+			// The first section is shard 0's; this is its payload.
+			fs.files[checkpointName(15)].data[headerBytes+frameBytes] ^= 1
+			l, _ := mustOpen(t, fs, 250)
+			got := recovered(t, l)
+			for _, shard := range testShards[1:] {
+				if !slices.Equal(got[shard], want[shard]) {
+					t.Errorf("shard %d: %v, want %v", shard, got[shard], want[shard])
+				}
+			}
+			if len(got[0]) == 0 || !subsequence(got[0], want[0]) {
+				t.Errorf("shard 0: %v of %v", got[0], want[0])
+			}
+		})
+	}
+}
+
+// A second checkpoint at the same position replaces the first, and must not take
+// the one before with it.
+func TestCheckpointTwiceInARow(t *testing.T) {
+	fs, want := sample(t)
+	l, _ := mustOpen(t, fs, 250)
+	checkpointAll(t, l, want)
+	checkpointAll(t, l, want)
+	clear(fs.files[checkpointName(27)].data)
+	l, report := mustOpen(t, fs, 250)
+	if n := count(want) - count(recovered(t, l)); n != 0 {
+		t.Errorf("%d records are lost: %+v", n, report)
+	}
+}
+
+// A disk that writes a block to the wrong place can put good records of this very
+// process where they do not belong: their position gives them away.
+func TestMisplacedRecords(t *testing.T) {
+	fs := newMemFS()
+	l, _ := mustOpen(t, fs, 0)
+	for range 10 {
+		if _, err := l.Append([]Record{{Shard: 1, Payload: []byte("payload")}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	frames := fs.files[segmentName(1)].data[headerBytes:]
+	one := len(frames) / 10
+	copy(frames[5*one:6*one], frames[2*one:3*one]) // record 3 in place of record 6
+	copy(frames[8*one:9*one], frames[9*one:])      // record 10 in place of record 9, and again behind it
+	copy(frames[0:one], appendFrame(nil, testMark, 1, 0, 1e6, []byte("payload")))
+	l, report := mustOpen(t, fs, 0)
+	var got []Position
+	if err := l.Replay(func(pos Position, _ Record) error { got = append(got, pos); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if want := []Position{2, 3, 4, 5, 7, 8, 10}; !slices.Equal(got, want) || report.Last != 10 {
+		t.Errorf("positions %v, want %v\n%+v", got, want, report)
+	}
+}
+
+// A sender that wraps a record in its payload, with every field as the journal
+// would write it but the mark, gets it neither read nor replayed when the record
+// around it is damaged. With the mark it would be: that is why the mark is secret.
+func TestForgedRecord(t *testing.T) {
+	for _, c := range []struct {
+		mark uint32
+		want int
+	}{{testMark + 1, 0}, {testMark, 1}} {
+		forged := appendFrame(nil, c.mark, 5, 9, 2, []byte("forged"))
+		fs := newMemFS()
+		l, _ := mustOpen(t, fs, 0)
+		payload := append(make([]byte, 2*frameBytes), forged...) // room for two records, so that position 2 is plausible
+		if _, err := l.Append([]Record{{Shard: 1, Payload: payload}}); err != nil {
+			t.Fatal(err)
+		}
+		fs.files[segmentName(1)].data[headerBytes+frameBytes] ^= 1
+		l, _ = mustOpen(t, fs, 0)
+		n := 0
+		if err := l.Replay(func(Position, Record) error { n++; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if n != c.want {
+			t.Errorf("mark %x: %d records", c.mark, n)
+		}
+	}
+}
+
+// A sector that cannot be read costs what lies behind it in its segment; it is
+// not taken for a torn tail and not cut off, since it may come back.
+func TestUnreadableSector(t *testing.T) {
+	fs := newMemFS()
+	l, _ := mustOpen(t, fs, 8<<20)
+	for i := range 4 {
+		if _, err := l.Append([]Record{{Shard: uint16(i), Payload: make([]byte, readAhead)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	name := segmentName(1)
+	size := len(fs.files[name].data)
+	broken := fs.crash()
+	read := 0
+	broken.fail = func(op, _ string) error {
+		if read++; op == "read" && read > 4 {
+			return errors.New("input/output error")
+		}
+		return nil
+	}
+	l, report := mustOpen(t, broken, 8<<20)
+	if len(report.Damage) != 1 || !strings.HasSuffix(report.Damage[0].Reason, "input/output error") {
+		t.Fatalf("report %+v", report)
+	}
+	broken.fail = nil
+	if len(broken.files[name].data) != size {
+		t.Fatal("the unreadable end was cut off")
+	}
+	if _, err := l.Append([]Record{{Shard: 9}}); err != nil {
+		t.Fatal(err)
+	}
+	// The disk is well again: all that was appended is there, before and after.
+	l, report = mustOpen(t, broken, 8<<20)
+	var shards []uint16
+	if err := l.Replay(func(_ Position, r Record) error { shards = append(shards, r.Shard); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(shards, []uint16{0, 1, 2, 3, 9}) {
+		t.Fatalf("replayed %v\n%+v", shards, report)
+	}
+}
+
+// What an operator can mend, or a newer program wrote, is not overwritten.
+func TestOpenRefuses(t *testing.T) {
+	newer := appendHeader(nil, segmentMagic, testMark, 28)
+	order.PutUint32(newer[8:], 2)
+	order.PutUint32(newer[24:], crc32.Checksum(newer[:24], castagnoli))
+	newerCheckpoint := appendHeader(nil, checkpointMagic, testMark, 27)
+	order.PutUint32(newerCheckpoint[8:], 2)
+	order.PutUint32(newerCheckpoint[24:], crc32.Checksum(newerCheckpoint[:24], castagnoli))
+	cases := []struct {
+		name   string
+		change func(fs *memFS)
+		want   string
+	}{
+		{"a segment of a newer version", func(fs *memFS) { fs.files[segmentName(28)] = &memFile{data: newer} },
+			"read journal segment 00000000000000000028.segment: unknown format version 2, this program knows 1: start the program that wrote it"},
+		{"a checkpoint of a newer version", func(fs *memFS) { fs.files[checkpointName(27)] = &memFile{data: newerCheckpoint} },
+			"read checkpoint 00000000000000000027.checkpoint: unknown format version 2, this program knows 1: start the program that wrote it"},
+		{"a directory that cannot be listed", failing("list"), "list the journal: injected fault"},
+		{"a file that cannot be opened", failing("open"), "open checkpoint 00000000000000000015.checkpoint: injected fault"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			fs, _ := sample(t)
+			c.change(fs)
+			_, _, err := Open(fs, Options{Mark: testMark})
+			if err == nil || err.Error() != c.want {
+				t.Errorf("got %v\nwant %s", err, c.want)
+			}
+		})
+	}
+}
+
+func failing(op string) func(*memFS) {
+	return func(fs *memFS) {
+		fs.fail = func(o, _ string) error {
+			if o == op {
+				return errInjected
+			}
+			return nil
+		}
+	}
+}
+
+// A file that is damaged all over does not make a report of its size.
+func TestReportIsBounded(t *testing.T) {
+	fs := newMemFS()
+	l, _ := mustOpen(t, fs, 0)
+	for id := range uint64(1000) {
+		if _, err := l.Append([]Record{entry(id)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data := fs.files[segmentName(1)].data
+	at := headerBytes
+	for i := range 1000 {
+		if i%2 == 0 {
+			data[at] ^= 1
+		}
+		at += frameBytes + int(order.Uint32(data[at+8:]))
+	}
+	_, report := mustOpen(t, fs, 0)
+	if got := fmt.Sprint(len(report.Damage), report.MoreDamage, report.LostRecords, report.Records); got != "100 400 500 500" {
+		t.Errorf("damage, more, lost, records: %s", got)
+	}
+}

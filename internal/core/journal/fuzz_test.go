@@ -1,0 +1,91 @@
+package journal
+
+import (
+	"bytes"
+	"testing"
+)
+
+// Whatever lies in a segment: a start works, each record that it returns stands
+// in the file byte for byte, in order, and the journal goes on behind it.
+func FuzzSegment(f *testing.F) {
+	fs, _ := sample(f)
+	for name, file := range fs.files {
+		if first, ok := parseName(name, segmentSuffix); ok {
+			f.Add(file.data, uint16(first))
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte, firstPos uint16) {
+		first := Position(firstPos) + 1
+		// Half of the inputs get a good header, or few would reach the frames.
+		if len(data)%2 == 0 {
+			data = append(appendHeader(nil, segmentMagic, testMark, first), data...)
+		}
+		fs := newMemFS()
+		fs.files[segmentName(first)] = &memFile{data: bytes.Clone(data)}
+		l, _, err := Open(fs, Options{Mark: testMark})
+		if err != nil {
+			return // of another version; nothing else is an error
+		}
+		records := replayed(t, l, data)
+		if _, err := l.Append([]Record{{Shard: 3, Payload: []byte("more")}}); err != nil {
+			t.Fatal(err)
+		}
+		l, _ = mustOpen(t, fs, 0)
+		if n := replayed(t, l, append(data, fs.files[segmentName(l.last)].data...)); n != records+1 {
+			t.Fatalf("%d records, and after one more %d", records, n)
+		}
+	})
+}
+
+// replayed counts the records and checks that each stands in data.
+func replayed(t *testing.T, l *Log, data []byte) (n int) {
+	t.Helper()
+	var last Position
+	err := l.Replay(func(pos Position, r Record) error {
+		if pos <= last {
+			t.Fatalf("position %d after %d", pos, last)
+		}
+		last = pos
+		n++
+		// The mark is the file's own.
+		if whole := appendFrame(nil, 0, r.Shard, r.Type, pos, r.Payload); !bytes.Contains(data, whole[markBytes:]) {
+			t.Fatalf("record %d of %d bytes was invented", pos, len(r.Payload))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// Whatever lies in a checkpoint: a start works, and each section that it loads
+// stands in the file byte for byte.
+func FuzzCheckpoint(f *testing.F) {
+	fs, _ := sample(f)
+	for name, file := range fs.files {
+		if base, ok := parseName(name, checkpointSuffix); ok {
+			f.Add(file.data, uint16(base))
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte, base uint16) {
+		if len(data)%2 == 0 {
+			data = append(appendHeader(nil, checkpointMagic, testMark, Position(base)), data...)
+		}
+		fs := newMemFS()
+		fs.files[checkpointName(Position(base))] = &memFile{data: data}
+		l, _, err := Open(fs, Options{Mark: testMark})
+		if err != nil {
+			return
+		}
+		err = l.Load(func(shard uint16, pos Position, payload []byte) error {
+			if whole := appendFrame(nil, 0, shard, sectionFrame, pos, payload); !bytes.Contains(data, whole[markBytes:]) {
+				t.Fatalf("section of shard %d was invented", shard)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -1,0 +1,471 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func TestRestart(t *testing.T) {
+	fs, want := sample(t)
+	l, report := mustOpen(t, fs.crash(), 250)
+	got := recovered(t, l)
+	for _, shard := range testShards {
+		if !slices.Equal(got[shard], want[shard]) {
+			t.Errorf("shard %d: %v, want %v", shard, got[shard], want[shard])
+		}
+	}
+	if report.Checkpoint != checkpointName(15) || report.Sections != 4 || report.Records != 12 || report.Last != 27 {
+		t.Errorf("report %+v", report)
+	}
+}
+
+// The bytes on disk are for ever: docs/format/journal.md draws them.
+func TestFormat(t *testing.T) {
+	fs := newMemFS()
+	l, _ := mustOpen(t, fs, 0)
+	if _, err := l.Append([]Record{{Shard: 517, Type: 3, Payload: []byte("abc")}}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := l.BeginCheckpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Section(517, 1, []byte("state")); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		segmentName(1): "465253484a524e4c 01000000 c1a83f9d 0100000000000000 fea7405e " +
+			"c1a83f9d 5e3a4dbf 03000000 0502 03 00 0100000000000000 616263 ",
+		checkpointName(1): "46525348434b5054 01000000 c1a83f9d 0100000000000000 96a7efb0 " +
+			"c1a83f9d 9987e347 05000000 0502 01 00 0100000000000000 7374617465 " +
+			"c1a83f9d ce5cf025 04000000 0000 02 00 0100000000000000 01000000 ",
+	}
+	for name, bytes := range want {
+		if got := fmt.Sprintf("%x", fs.files[name].data); got != strings.ReplaceAll(bytes, " ", "") {
+			t.Errorf("%s:\n got %s\nwant %s", name, got, bytes)
+		}
+	}
+}
+
+// Positions go on where the last process ended, and nothing of it is appended to:
+// its last segment may have been given up.
+func TestPositionsGoOn(t *testing.T) {
+	fs := newMemFS()
+	for process := range 3 {
+		l, report := mustOpen(t, fs, 0)
+		if report.Last != Position(2*process) {
+			t.Fatalf("last %d after %d processes", report.Last, process)
+		}
+		pos, err := l.Append([]Record{{Shard: 1}, {Shard: 2}})
+		if err != nil || pos != Position(2*process+2) {
+			t.Fatalf("position %d, %v", pos, err)
+		}
+	}
+	if len(fs.files) != 3 {
+		t.Errorf("%d segments", len(fs.files))
+	}
+}
+
+// All records of an Append are one write, the header of a new segment included.
+func TestOneWrite(t *testing.T) {
+	fs := newMemFS()
+	writes := 0
+	fs.fail = func(op, _ string) error {
+		if op == "write" {
+			writes++
+		}
+		return nil
+	}
+	l, _ := mustOpen(t, fs, 1000)
+	for range 5 {
+		var records []Record
+		for shard := range uint16(100) {
+			records = append(records, Record{Shard: shard, Payload: make([]byte, 100)})
+		}
+		if _, err := l.Append(records); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if writes != 5 || len(fs.files) != 5 {
+		t.Errorf("%d writes to %d segments", writes, len(fs.files))
+	}
+}
+
+// The disk is full for a while: nothing that was refused counts, and no restart
+// is needed when there is space again.
+func TestNoSpaceAndSpaceAgain(t *testing.T) {
+	for _, truncateFails := range []bool{false, true} {
+		t.Run(fmt.Sprint("truncate fails: ", truncateFails), func(t *testing.T) {
+			fs := newMemFS()
+			l, _ := mustOpen(t, fs, 0)
+			appendOne := func(id uint64) error { _, err := l.Append([]Record{entry(id), entry(id + 1)}); return err }
+			if err := appendOne(1); err != nil {
+				t.Fatal(err)
+			}
+			if truncateFails {
+				failing("truncate")(fs)
+			}
+			for _, space := range []int64{frameBytes + 70, 1, 0} { // the first lets a whole record through
+				fs.space = space
+				if err := appendOne(100); !errors.Is(err, errNoSpace) {
+					t.Fatalf("with %d bytes left: %v", space, err)
+				}
+			}
+			fs.space = plenty
+			if err := appendOne(3); err != nil {
+				t.Fatal(err)
+			}
+			l, report := mustOpen(t, fs.crash(), 0)
+			if len(report.Damage) > 0 || report.Last != 4 {
+				t.Errorf("report %+v", report)
+			}
+			got := recovered(t, l)
+			want := state{}
+			for id := range uint64(4) {
+				want.fold(t, entry(id+1))
+			}
+			for _, shard := range testShards {
+				if !slices.Equal(got[shard], want[shard]) {
+					t.Errorf("shard %d: %v, want %v", shard, got[shard], want[shard])
+				}
+			}
+		})
+	}
+}
+
+// A failed checkpoint changes nothing, gives its space back, and does not stand
+// in the way of the next.
+func TestCheckpointFails(t *testing.T) {
+	for _, op := range []string{"write", "sync", "rename", "syncdir"} {
+		t.Run(op, func(t *testing.T) {
+			fs, want := sample(t)
+			l, _ := mustOpen(t, fs, 250)
+			size := l.Size()
+			c, err := l.BeginCheckpoint()
+			if err != nil {
+				t.Fatal(err)
+			}
+			failing(op)(fs)
+			for _, shard := range testShards {
+				_ = c.Section(shard, l.last, want.section(shard)) // Commit has its error
+			}
+			if err := c.Commit(); !errors.Is(err, errInjected) {
+				t.Fatalf("commit: %v", err)
+			}
+			fs.fail = nil
+			if fs.files[checkpointTemp] != nil || l.Size() != size {
+				t.Errorf("size %d, before %d; files %v", l.Size(), size, fs.files)
+			}
+			again, report := mustOpen(t, fs.crash(), 250)
+			if len(report.Damage) > 0 || count(recovered(t, again)) != count(want) {
+				t.Errorf("report %+v", report)
+			}
+			checkpointAll(t, l, want)
+			if l.Size() != 0 {
+				t.Errorf("size %d after a checkpoint", l.Size())
+			}
+		})
+	}
+}
+
+// A checkpoint is not lost because the files that it replaces cannot be removed;
+// the next one removes them.
+func TestRemoveFails(t *testing.T) {
+	fs, want := sample(t)
+	l, _ := mustOpen(t, fs, 250)
+	c, err := l.BeginCheckpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, shard := range testShards {
+		if err := c.Section(shard, l.last, want.section(shard)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := len(fs.files)
+	failing("remove")(fs)
+	if err := c.Commit(); err == nil || !strings.HasPrefix(err.Error(), "checkpoint at position 27 is in place, but what it replaces is not removed: remove ") {
+		t.Fatalf("commit: %v", err)
+	}
+	fs.fail = nil
+	if l.Size() != 0 || len(fs.files) != before {
+		t.Errorf("size %d, %d files of %d", l.Size(), len(fs.files), before)
+	}
+	if _, err := l.Append([]Record{entry(28)}); err != nil {
+		t.Fatal(err)
+	}
+	want.fold(t, entry(28))
+	checkpointAll(t, l, want)
+	if len(fs.files) != 3 { // two checkpoints and the segment of record 28
+		t.Errorf("%d files are left", len(fs.files))
+	}
+}
+
+// A Sync that failed is not made good by a later one, but what comes after it is
+// safe as if nothing had been.
+func TestSyncFails(t *testing.T) {
+	for _, op := range []string{"sync", "syncdir"} {
+		t.Run(op, func(t *testing.T) {
+			fs := newMemFS()
+			l, _ := mustOpen(t, fs, 0)
+			if _, err := l.Append([]Record{{Shard: 1}}); err != nil {
+				t.Fatal(err)
+			}
+			failing(op)(fs)
+			if err := l.Sync(); !errors.Is(err, errInjected) {
+				t.Fatalf("sync: %v", err)
+			}
+			fs.fail = nil
+			if _, err := l.Append([]Record{{Shard: 2}}); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Sync(); err != nil {
+				t.Fatal(err)
+			}
+			l, _ = mustOpen(t, fs.powerLoss(rand.New(rand.NewPCG(1, 1))), 0)
+			var last uint16
+			if err := l.Replay(func(_ Position, r Record) error { last = r.Shard; return nil }); err != nil {
+				t.Fatal(err)
+			}
+			if last != 2 {
+				t.Errorf("the last record is of shard %d", last)
+			}
+		})
+	}
+}
+
+// Two checkpoints and what they need, however long the journal runs.
+func TestDiskIsBounded(t *testing.T) {
+	fs, s := newMemFS(), state{}
+	l, _ := mustOpen(t, fs, 250)
+	for id := range uint64(200) {
+		if _, err := l.Append([]Record{entry(id)}); err != nil {
+			t.Fatal(err)
+		}
+		s.fold(t, entry(id))
+		if id%10 == 0 {
+			checkpointAll(t, l, s)
+			checkpointAll(t, l, s) // nothing in between: the older one must not go
+		}
+		if len(fs.files) > 16 {
+			t.Fatalf("%d files after %d records", len(fs.files), id)
+		}
+	}
+	if len(l.sealed) > 8 {
+		t.Errorf("%d descriptors are open", len(l.sealed))
+	}
+}
+
+// Only one checkpoint at a time, and an abandoned one makes room.
+func TestCheckpointBusy(t *testing.T) {
+	l, _ := mustOpen(t, newMemFS(), 0)
+	c, err := l.BeginCheckpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.BeginCheckpoint(); !errors.Is(err, errBusy) {
+		t.Errorf("second: %v", err)
+	}
+	c.Abort()
+	checkpointAll(t, l, state{})
+	c.Abort() // of no effect by now
+}
+
+// A promise that the aggregator broke is not written down as if it held.
+func TestBrokenPromises(t *testing.T) {
+	fs, want := sample(t)
+	l, _ := mustOpen(t, fs, 0)
+	c, err := l.BeginCheckpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Section(1, 27, want.section(1)); err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]func(){
+		"a section twice":                      func() { _ = c.Section(1, 27, nil) },
+		"a state older than removed records":   func() { _ = c.Section(2, 26, nil) },
+		"a state with records not yet written": func() { _ = c.Section(2, 28, nil) },
+		"a section of no shard":                func() { _ = c.Section(Instance+1, 27, nil) },
+		"a record of no shard":                 func() { _, _ = l.Append([]Record{{Shard: Instance}}) },
+	}
+	for name, broken := range cases {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if r := recover(); r == nil || !strings.HasPrefix(fmt.Sprint(r), "BUG: ") {
+					t.Errorf("recovered %v", r)
+				}
+			}()
+			broken()
+		})
+	}
+}
+
+// Sizes beyond the limits are refused, since a reader would take them for damage.
+func TestLimits(t *testing.T) {
+	fs := newMemFS()
+	l, _ := mustOpen(t, fs, 0)
+	if _, err := l.Append([]Record{{Shard: 1, Payload: []byte("x")}, {Shard: 7, Payload: make([]byte, MaxRecord+1)}}); err == nil ||
+		err.Error() != "append to the journal of shard 7: record of 16777217 bytes exceeds 16777216" {
+		t.Errorf("append: %v", err)
+	}
+	if len(fs.files) > 0 {
+		t.Error("something was written")
+	}
+	if _, err := l.Append([]Record{{Shard: 7, Payload: make([]byte, MaxRecord)}}); err != nil {
+		t.Error(err)
+	}
+	if l, _ = mustOpen(t, fs, 0); l.last != 1 {
+		t.Errorf("last position %d", l.last)
+	}
+}
+
+// The instance's own state comes first: shards may need what it says.
+func TestInstanceSection(t *testing.T) {
+	fs := newMemFS()
+	l, _ := mustOpen(t, fs, 0)
+	c, err := l.BeginCheckpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, shard := range []uint16{1023, 0, Instance} {
+		if err := c.Section(shard, 0, []byte(fmt.Sprint("state ", shard))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	l, _ = mustOpen(t, fs, 0)
+	var got []string
+	if err := l.Load(func(shard uint16, _ Position, payload []byte) error {
+		got = append(got, string(payload))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got, []string{"state 1024", "state 0", "state 1023"}) {
+		t.Errorf("sections %q", got)
+	}
+}
+
+// What the restoring side says stops the start, with the place.
+func TestCallbackErrors(t *testing.T) {
+	fs, _ := sample(t)
+	l, _ := mustOpen(t, fs, 0)
+	bad := errors.New("kind 9 is unknown")
+	if err := l.Load(func(uint16, Position, []byte) error { return bad }); !errors.Is(err, bad) ||
+		err.Error() != "load section of shard 0 from checkpoint 00000000000000000015.checkpoint: kind 9 is unknown" {
+		t.Errorf("load: %v", err)
+	}
+	if err := l.Replay(func(Position, Record) error { return bad }); !errors.Is(err, bad) ||
+		!strings.HasPrefix(err.Error(), "replay record 16 of shard ") {
+		t.Errorf("replay: %v", err)
+	}
+}
+
+// Append, Sync and a checkpoint from three goroutines; the race detector watches.
+func TestConcurrently(t *testing.T) {
+	fs := newMemFS()
+	l, _ := mustOpen(t, fs, 500)
+	var done sync.WaitGroup
+	stop := make(chan struct{})
+	done.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if err := l.Sync(); err != nil {
+					t.Errorf("sync: %v", err)
+					return
+				}
+			}
+		}
+	})
+	done.Go(func() {
+		for range 50 {
+			c, err := l.BeginCheckpoint()
+			if err == nil {
+				err = c.Commit()
+			}
+			if err != nil {
+				t.Errorf("checkpoint: %v", err)
+				return
+			}
+		}
+	})
+	for range 2000 {
+		if _, err := l.Append([]Record{{Shard: 5, Payload: []byte("payload")}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	done.Wait()
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if l, _ := mustOpen(t, fs, 500); l.last != 2000 {
+		t.Errorf("last position %d", l.last)
+	}
+}
+
+// nullFS takes what is written and keeps nothing.
+type nullFS struct{ FS }
+
+func (nullFS) List() ([]string, error)       { return nil, nil }
+func (nullFS) Create(string) (Writer, error) { return nullFile{}, nil }
+
+type nullFile struct{ io.Writer }
+
+func (nullFile) Write(b []byte) (int, error) { return len(b), nil }
+func (nullFile) Sync() error                 { return nil }
+func (nullFile) Close() error                { return nil }
+
+func window(payloadBytes int) []Record {
+	records := make([]Record, 1024)
+	for i := range records {
+		records[i] = Record{Shard: uint16(i), Type: 1, Payload: make([]byte, payloadBytes)}
+	}
+	return records
+}
+
+func TestAppendDoesNotAllocate(t *testing.T) {
+	l, _ := mustOpen(t, nullFS{}, 1<<40)
+	records := window(100)
+	if n := testing.AllocsPerRun(100, func() {
+		if _, err := l.Append(records); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations for each Append", n)
+	}
+}
+
+// Bound: 0 allocs/op and at most 100 ns a record of 100 bytes, without the disk:
+// one window of all shards is then a tenth of a millisecond.
+func BenchmarkEncode(b *testing.B) {
+	for _, size := range []int{100, 1000} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			l, _ := mustOpen(b, nullFS{}, 1<<40)
+			records := window(size)
+			b.SetBytes(int64(len(records) * (frameBytes + size)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := l.Append(records); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(records)), "ns/record")
+		})
+	}
+}
