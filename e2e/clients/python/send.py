@@ -6,6 +6,7 @@ import sys
 
 import datadog
 from datadog.dogstatsd.base import DogStatsd
+from datadog.util.format import normalize_tags
 
 
 def client(network, address):
@@ -41,6 +42,7 @@ def main():
     tapped = client(order["network"], order["tap"])
     for op in order["operations"]:
         send(direct if op["rate"] == 1 else tapped, op)
+        op["tags"] = normalize_tags(op["tags"] or [])  # as the client does, before it sends
     for c in (direct, tapped):
         c.flush()
         c.close_socket()
