@@ -1,38 +1,142 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"log/slog"
 	"os"
+	"path/filepath"
+	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/lib/run"
+	"github.com/freshet-io/freshet/internal/role/collector"
 )
 
-// config holds the keys that every way to install Freshet sets.
-type config struct {
-	DataDir string   `yaml:"data_dir" help:"directory of all data"`
-	Role    []string `yaml:"role" help:"roles to run"`
-	HTTP    struct {
-		Listen string `yaml:"listen" help:"host:port of the HTTP API; empty for none"`
-	} `yaml:"http"`
-	DogStatsD struct {
-		UDP      string `yaml:"udp" help:"host:port for datagrams; empty for none"`
-		Unixgram string `yaml:"unixgram" help:"path of the Unix datagram socket; empty for none"`
-		Unix     string `yaml:"unix" help:"path of the Unix stream socket; empty for none"`
-	} `yaml:"dogstatsd"`
+func newServeCommand() *cobra.Command {
+	schema := conf.New("FRESHET", defaultConfig())
+	var file string
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the server",
+		Long: `Runs the server: DogStatsD sockets, aggregation, storage and the Prometheus API in
+one process. Every setting is a key of the configuration file, a flag and an
+environment variable: dogstatsd.udp, --dogstatsd-udp, FRESHET_DOGSTATSD_UDP.
+Flags win over the environment, the environment over the file.`,
+		Example: `  freshet serve
+  freshet serve --config /etc/freshet.yaml
+  freshet serve --dogstatsd-udp 0.0.0.0:8125 --http-listen 0.0.0.0:7125
+  freshet serve --dogstatsd-unix ''              turn an input off`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := schema.Load(file, os.LookupEnv)
+			if err != nil {
+				return err
+			}
+			return serve(cmd.Context(), c.withPaths(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	cmd.Flags().StringVar(&file, "config", os.Getenv("FRESHET_CONFIG"), "configuration file (YAML) [$FRESHET_CONFIG]")
+	schema.AddFlags(cmd.Flags())
+	return cmd
 }
 
-func newServeCommand() *cobra.Command {
-	schema := conf.New("FRESHET", config{DataDir: "./data", Role: []string{"all"}})
-	cmd := &cobra.Command{Use: "serve", Short: "Run the server", Args: cobra.NoArgs}
-	file := cmd.Flags().String("config", os.Getenv("FRESHET_CONFIG"), "YAML `file` to read; also FRESHET_CONFIG")
-	schema.AddFlags(cmd.Flags())
-	cmd.RunE = func(*cobra.Command, []string) error {
-		if _, err := schema.Load(*file, os.LookupEnv); err != nil {
-			return err
-		}
-		return errors.New("serve: no role is built in yet")
+func parseLevel(text string) (level slog.Level, err error) {
+	err = level.UnmarshalText([]byte(text))
+	return level, err
+}
+
+// serve runs the server until a signal, or until one of its parts fails.
+func serve(ctx context.Context, c config, stdout, stderr io.Writer) error {
+	level, _ := parseLevel(c.LogLevel) // validated
+	logger := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	ctx, cancel := run.WithSignals(ctx)
+	defer cancel()
+
+	s, err := newServer(c, prometheus.NewRegistry(), logger)
+	if err != nil {
+		return errors.Join(err, s.close())
 	}
-	return cmd
+	if err := s.announce(stdout); err != nil {
+		return errors.Join(err, s.close())
+	}
+	err = run.Run(ctx, c.Drain, s.parts()...)
+	if signal := (run.SignalError{}); errors.As(context.Cause(ctx), &signal) {
+		logger.Info("stopped", "cause", signal)
+	}
+	return errors.Join(err, s.close())
+}
+
+// listening is what a started server tells programs: the file listening.json in
+// the data directory, since ports may have been chosen by the kernel.
+type listening struct {
+	PID               int    `json:"pid"`
+	HTTP              string `json:"http"`
+	DogStatsDUDP      string `json:"dogstatsd_udp,omitempty"`
+	DogStatsDUnixgram string `json:"dogstatsd_unixgram,omitempty"`
+	DogStatsDUnix     string `json:"dogstatsd_unix,omitempty"`
+}
+
+// announce says what listens where, to people and to programs.
+func (s *server) announce(out io.Writer) error {
+	sockets := s.collector.Listening()
+	for _, l := range sockets {
+		for _, w := range l.Warnings {
+			s.logger.Warn(w)
+		}
+	}
+	l := listening{PID: os.Getpid(), HTTP: s.http.addr()}
+	l.DogStatsDUDP = first(sockets, "udp")
+	l.DogStatsDUnixgram = first(sockets, "unixgram")
+	l.DogStatsDUnix = first(sockets, "unix")
+	text, err := json.MarshalIndent(l, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(s.config.DataDir, "listening.json"), append(text, '\n'), 0o640); err != nil {
+		return fmt.Errorf("write what listens where: %w", err)
+	}
+	return s.greet(out, l, sockets)
+}
+
+func first(sockets []collector.Listening, network string) string {
+	for _, l := range sockets {
+		if l.Network == network {
+			return l.Address
+		}
+	}
+	return ""
+}
+
+// greet prints what listens where and what to try next, ready to paste.
+func (s *server) greet(out io.Writer, l listening, sockets []collector.Listening) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n\n", thisBuild())
+	for _, socket := range sockets {
+		fmt.Fprintf(&b, "  DogStatsD  %-9s %s", socket.Network, socket.Address)
+		if socket.Tenant != s.config.DogStatsD.Tenant {
+			fmt.Fprintf(&b, "  (tenant %s)", socket.Tenant)
+		}
+		b.WriteByte('\n')
+	}
+	fmt.Fprintf(&b, "  HTTP       http://%s  (a Prometheus data source for Grafana)\n", l.HTTP)
+	fmt.Fprintf(&b, "  data       %s\n", s.config.DataDir)
+	query := os.Args[0] + " query"
+	if l.HTTP != "127.0.0.1:7125" {
+		query += " --server http://" + l.HTTP
+	}
+	fmt.Fprintf(&b, "\nTry:\n")
+	if host, port, ok := strings.Cut(l.DogStatsDUDP, ":"); ok && !strings.Contains(port, ":") {
+		fmt.Fprintf(&b, "  echo 'page_views:1|c|#page:home' > /dev/udp/%s/%s      # in bash\n", host, port)
+	}
+	fmt.Fprintf(&b, "  %s page_views\n", query)
+	fmt.Fprintf(&b, "  curl 'http://%s/api/v1/query?query=page_views'\n\n", l.HTTP)
+	_, err := io.WriteString(out, b.String())
+	return err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
@@ -25,12 +26,6 @@ type Writer interface {
 	// Write stores samples of one width, all or none. The same samples may be
 	// written again and are then the same.
 	Write(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) error
-}
-
-// Batch is one window batch for one shard, see core/batch.
-type Batch struct {
-	Shard uint16
-	Bytes []byte
 }
 
 // tick is how often the aggregator looks for tiles that are due.
@@ -71,7 +66,7 @@ type shard struct {
 
 // push is a window on its way to Run.
 type push struct {
-	batches []Batch
+	batches []batch.Batch
 	done    chan error
 }
 
@@ -99,7 +94,7 @@ func New(config Config, log *journal.Log, writer Writer, now func() time.Time, r
 // Push journals the batches of one window and counts them. When it returns nil
 // they survive the death of the process. After an error none of them counts, and
 // they should be pushed again. The batches may be used again afterwards.
-func (a *Aggregator) Push(ctx context.Context, batches []Batch) error {
+func (a *Aggregator) Push(ctx context.Context, batches []batch.Batch) error {
 	p := push{batches, make(chan error, 1)}
 	select {
 	case a.pushes <- p:

@@ -134,7 +134,7 @@ func (p *process) count(name string, n float64) error {
 	inc := batch.Increment{Key: key, Samples: 1, Value: n}
 	b = inc.Append(b, h.Second)
 	batch.End(b, 1)
-	return p.Push(p.t.Context(), []Batch{{shard, b}})
+	return p.Push(p.t.Context(), []batch.Batch{{Shard: shard, Bytes: b}})
 }
 
 func (p *process) mustCount(name string, n float64) {

@@ -29,7 +29,7 @@ func (a *Aggregator) dueBoundary(shardNumber int, now time.Time) int64 {
 // fold journals the batches of a window, then counts them. An empty shard closed
 // no tiles while it had nothing to close: its boundary comes first. The first
 // record of a shard is one too, since a replay begins there.
-func (a *Aggregator) fold(batches []Batch, now time.Time) error {
+func (a *Aggregator) fold(batches []batch.Batch, now time.Time) error {
 	a.records, a.boundaries = a.records[:0], a.boundaries[:0]
 	for _, b := range batches {
 		s := &a.shards[b.Shard]

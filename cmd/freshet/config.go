@@ -1,0 +1,90 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/eventlog"
+	"github.com/freshet-io/freshet/internal/adapter/promapi"
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/role/aggregator"
+	"github.com/freshet-io/freshet/internal/role/collector"
+)
+
+// config is the configuration file. Each section is declared next to the code
+// that reads it.
+type config struct {
+	Role       string            `yaml:"role" help:"what this process does: all"`
+	DataDir    string            `yaml:"data_dir" help:"directory of everything that outlives a restart; one process at a time"`
+	LogLevel   string            `yaml:"log_level" help:"debug, info, warn or error; logs go to standard error"`
+	Drain      time.Duration     `yaml:"drain" help:"how long a stop may take to hand on what was accepted"`
+	HTTP       httpConfig        `yaml:"http"`
+	DogStatsD  collector.Config  `yaml:"dogstatsd"`
+	Mapping    mapping.Config    `yaml:"mapping"`
+	Aggregator aggregator.Config `yaml:"aggregator"`
+	Store      tsdb.Config       `yaml:"store"`
+	Events     eventlog.Config   `yaml:"events"`
+	Query      promapi.Config    `yaml:"query"`
+}
+
+// dataDir in the path of a Unix socket stands for the data directory.
+const dataDir = "{data_dir}"
+
+// defaultConfig works on a laptop: everything on loopback, and below ./data.
+func defaultConfig() config {
+	dogstatsd := collector.DefaultConfig()
+	dogstatsd.Unixgram = dataDir + "/dogstatsd.sock"
+	dogstatsd.Unix = dataDir + "/dogstatsd-stream.sock"
+	return config{
+		Role:       "all",
+		DataDir:    "./data",
+		LogLevel:   "info",
+		Drain:      30 * time.Second,
+		HTTP:       httpConfig{Listen: "127.0.0.1:7125"},
+		DogStatsD:  dogstatsd,
+		Aggregator: aggregator.DefaultConfig(),
+		Store:      tsdb.DefaultConfig(),
+		Events:     eventlog.DefaultConfig(),
+		Query:      promapi.DefaultConfig(),
+	}
+}
+
+// Validate is part of conf.Validator.
+func (c config) Validate() []conf.Problem {
+	var problems []conf.Problem
+	if c.Role != "all" {
+		problems = append(problems, conf.Problem{Key: "role", Text: "must be all: this version runs every role in one process"})
+	}
+	if c.DataDir == "" {
+		problems = append(problems, conf.Problem{Key: "data_dir", Text: "must name a directory, such as ./data"})
+	}
+	if _, err := parseLevel(c.LogLevel); err != nil {
+		problems = append(problems, conf.Problem{Key: "log_level", Text: "must be debug, info, warn or error"})
+	}
+	if c.Drain < time.Second {
+		problems = append(problems, conf.Problem{Key: "drain", Text: "must be at least 1s, or what was accepted is lost"})
+	}
+	return problems
+}
+
+// withPaths puts the data directory into the paths that stand below it.
+func (c config) withPaths() config {
+	place := func(path string) string {
+		if rest, below := strings.CutPrefix(path, dataDir); below {
+			return filepath.Join(c.DataDir, rest)
+		}
+		return path
+	}
+	c.DogStatsD.Unixgram = place(c.DogStatsD.Unixgram)
+	c.DogStatsD.Unix = place(c.DogStatsD.Unix)
+	listeners := make([]collector.Listener, len(c.DogStatsD.Listeners))
+	for i, l := range c.DogStatsD.Listeners {
+		l.Address = place(l.Address)
+		listeners[i] = l
+	}
+	c.DogStatsD.Listeners = listeners
+	return c
+}

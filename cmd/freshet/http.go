@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	prom "github.com/prometheus/prometheus/tsdb"
+	v1 "github.com/prometheus/prometheus/web/api/v1"
+
+	"github.com/freshet-io/freshet/internal/adapter/promapi"
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/role/querier"
+)
+
+// httpConfig is the "http" section of the configuration file.
+type httpConfig struct {
+	Listen string `yaml:"listen" help:"HOST:PORT of the API; it has no passwords, so keep it on loopback or behind a proxy"`
+}
+
+// Validate is part of conf.Validator.
+func (c httpConfig) Validate() []conf.Problem {
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		return []conf.Problem{{Key: "listen", Text: "must be HOST:PORT, such as 127.0.0.1:7125"}}
+	}
+	return nil
+}
+
+// httpServer is a bound address and the server that will answer there.
+type httpServer struct {
+	listener net.Listener
+	server   *http.Server
+}
+
+func listenHTTP(c httpConfig) (*httpServer, error) {
+	l, err := net.Listen("tcp", c.Listen)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("listen on http %s: the port is in use; stop the process that has it, or choose another by --http-listen", c.Listen)
+	case errors.Is(err, syscall.EACCES):
+		return nil, fmt.Errorf("listen on http %s: permission denied; choose a port above 1023 by --http-listen", c.Listen)
+	case err != nil:
+		return nil, fmt.Errorf("listen on http %s: %w", c.Listen, err)
+	}
+	return &httpServer{listener: l, server: &http.Server{
+		// A client that never ends its headers must not hold a connection.
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       5 * time.Minute,
+	}}, nil
+}
+
+func (h *httpServer) addr() string { return h.listener.Addr().String() }
+
+// run answers until ctx is done, then lets the running requests end.
+func (h *httpServer) run(ctx context.Context, drain time.Duration) error {
+	stopped := make(chan error, 1)
+	defer context.AfterFunc(ctx, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain/3)
+		defer cancel()
+		stopped <- h.server.Shutdown(ctx)
+	})()
+	if err := h.server.Serve(h.listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	if err := <-stopped; err != nil {
+		return errors.Join(fmt.Errorf("requests were cut off: %w", err), h.server.Close())
+	}
+	return nil
+}
+
+func (h *httpServer) close() error {
+	if err := h.listener.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// serveHTTP puts everything that answers HTTP in its place.
+func (s *server) serveHTTP() {
+	mux := http.NewServeMux()
+	mux.Handle("/api/v1/events", s.withTenant(s.events.Handler()))
+	mux.Handle("/api/v1/", s.promAPI())
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{Registry: s.registry}))
+	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "Freshet is healthy.") })
+	mux.HandleFunc("GET /-/ready", s.serveReady)
+	mux.HandleFunc("/debug/pprof/", onLoopback(pprof.Index))
+	mux.HandleFunc("/debug/pprof/cmdline", onLoopback(pprof.Cmdline))
+	mux.HandleFunc("/debug/pprof/profile", onLoopback(pprof.Profile))
+	mux.HandleFunc("/debug/pprof/symbol", onLoopback(pprof.Symbol))
+	mux.HandleFunc("/debug/pprof/trace", onLoopback(pprof.Trace))
+	mux.HandleFunc("GET /{$}", s.serveIndex)
+	s.http.server.Handler = mux
+}
+
+// tenantOf says on whose behalf a request asks. Without authentication everybody
+// is the default tenant, whatever the request says.
+func tenantOf(*http.Request) string { return tenant.Default }
+
+func (s *server) withTenant(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r.WithContext(tenant.NewContext(r.Context(), tenantOf(r))))
+	})
+}
+
+var errNotReady = errors.New("starting or stopping; ask again in a moment")
+
+func (s *server) readiness() error {
+	if !s.ready.Load() {
+		return errNotReady
+	}
+	return nil
+}
+
+func (s *server) serveReady(w http.ResponseWriter, _ *http.Request) {
+	if err := s.readiness(); err != nil {
+		http.Error(w, "Freshet is not ready: "+err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "Freshet is ready.")
+}
+
+// onLoopback refuses those who ask from elsewhere: profiles show memory.
+func onLoopback(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		host, _, _ := net.SplitHostPort(r.RemoteAddr)
+		if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
+			http.Error(w, "profiles are shown on loopback only", http.StatusForbidden)
+			return
+		}
+		h(w, r)
+	}
+}
+
+func (s *server) serveIndex(w http.ResponseWriter, _ *http.Request) {
+	fmt.Fprintf(w, "%s\n\n", thisBuild())
+	for _, line := range []string{
+		"/api/v1/query?query=...   PromQL; the whole Prometheus API is below /api/v1/",
+		"/api/v1/events            events, newest first",
+		"/metrics                  this process' own metrics",
+		"/-/ready  /-/healthy      for probes",
+		"/debug/pprof/             profiles, on loopback",
+	} {
+		fmt.Fprintln(w, line)
+	}
+}
+
+func (s *server) promAPI() http.Handler {
+	engine := promapi.NewEngine(s.config.Query, s.logger, s.registry)
+	q := querier.New(s.stores, s.aggregator, s.config.Query.LookbackDelta, time.Now)
+	b := thisBuild()
+	return promapi.New(promapi.Options{
+		Engine: engine, Queryable: q, Exemplars: q, Metadata: s.catalogue, Stats: storeStats{s.stores},
+		Tenant: tenantOf, Ready: s.readiness,
+		Build:   v1.PrometheusVersion{Version: b.Version, Revision: b.Revision, GoVersion: b.Go},
+		Runtime: s.runtimeInfo,
+		Config:  func() string { return "" },
+		Flags:   map[string]string{},
+		Logger:  s.logger, Registerer: s.registry,
+	})
+}
+
+func (s *server) runtimeInfo() (v1.RuntimeInfo, error) {
+	return v1.RuntimeInfo{
+		StartTime:        s.started,
+		CWD:              s.config.DataDir,
+		GoroutineCount:   runtime.NumGoroutine(),
+		GOMAXPROCS:       runtime.GOMAXPROCS(0),
+		StorageRetention: s.config.Store.Retention.Tile1m.String(),
+	}, nil
+}
+
+// storeStats describes those stores of a tenant that share no series: samples as
+// they came, and the finest tiles.
+type storeStats struct{ stores *tsdb.Stores }
+
+func (s storeStats) Stats(tenant string, limit int) (all []*prom.Stats, err error) {
+	for _, store := range []string{tsdb.Raw, tile.Width10s.String()} {
+		stats, err := s.stores.Stats(tenant, store, "__name__", limit)
+		if err != nil {
+			return nil, err
+		}
+		if stats != nil {
+			all = append(all, stats)
+		}
+	}
+	return all, nil
+}

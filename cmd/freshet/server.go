@@ -1,0 +1,277 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/prometheus/model/labels"
+
+	names "github.com/freshet-io/freshet/internal/adapter/catalogue"
+	"github.com/freshet-io/freshet/internal/adapter/eventlog"
+	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/catalogue"
+	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/lib/run"
+	"github.com/freshet-io/freshet/internal/role/aggregator"
+	"github.com/freshet-io/freshet/internal/role/collector"
+)
+
+// server is every role of one process. What is nil was not reached by newServer.
+type server struct {
+	config   config
+	registry *prometheus.Registry
+	logger   *slog.Logger
+	started  time.Time
+	ready    atomic.Bool
+
+	lock       *files.Lock
+	stores     *tsdb.Stores
+	events     *eventlog.Log
+	names      *names.File
+	catalogue  *catalogue.Catalogue
+	aggregator *aggregator.Aggregator
+	collector  *collector.Collector
+	http       *httpServer
+}
+
+// newServer opens everything, in the order in which things need each other. What
+// others may hold (ports, the directory) comes first, so that its errors are
+// quick. After an error the server must still be closed.
+func newServer(c config, registry *prometheus.Registry, logger *slog.Logger) (*server, error) {
+	s := &server{config: c, registry: registry, logger: logger, started: time.Now()}
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, open := range []func() error{s.openDirectory, s.openHTTP, s.openStores, s.openNames, s.openAggregator, s.openCollector} {
+		if err := open(); err != nil {
+			return s, err
+		}
+	}
+	s.serveHTTP()
+	return s, nil
+}
+
+func (s *server) openDirectory() error {
+	lock, err := files.LockDir(s.config.DataDir)
+	if err != nil {
+		return err
+	}
+	s.lock = &lock
+	return nil
+}
+
+func (s *server) openHTTP() (err error) {
+	s.http, err = listenHTTP(s.config.HTTP)
+	return err
+}
+
+func (s *server) path(elements ...string) string {
+	return filepath.Join(append([]string{s.config.DataDir}, elements...)...)
+}
+
+func (s *server) openStores() (err error) {
+	if s.stores, err = tsdb.Open(s.config.Store, s.config.DataDir, time.Now, s.registry, s.logger); err != nil {
+		return err
+	}
+	s.events, err = eventlog.Open(s.config.Events, s.path("events.db"), time.Now, s.registry, s.logger)
+	return err
+}
+
+// unusedNames is how long a name keeps its owner after its last sample: as long
+// as samples are kept.
+func (s *server) unusedNames() time.Duration { return s.config.Store.Retention.Tile1m }
+
+func (s *server) openNames() (err error) {
+	if s.names, err = names.Open(s.path("names.db"), s.logger); err != nil {
+		return err
+	}
+	entries, err := s.names.Load()
+	if err != nil {
+		return err
+	}
+	s.catalogue = catalogue.New(catalogue.DefaultMaxNames)
+	if refused := s.catalogue.Load(entries); refused > 0 {
+		s.logger.Warn("names are not remembered: they are more than a tenant may have", "names", refused)
+	}
+	return s.names.Forget(s.catalogue.Forget(time.Now().Add(-s.unusedNames()).UnixMilli()))
+}
+
+func (s *server) openAggregator() error {
+	dir, err := files.Open(s.path("journal"))
+	if err != nil {
+		return err
+	}
+	var mark [4]byte
+	if _, err := rand.Read(mark[:]); err != nil {
+		return err
+	}
+	begun := time.Now()
+	log, report, err := journal.Open(dir, journal.Options{Mark: binary.LittleEndian.Uint32(mark[:])})
+	if err != nil {
+		return err
+	}
+	for _, d := range report.Damage {
+		s.logger.Warn("the journal is damaged; everything else in it is used", "place", d.String())
+	}
+	s.aggregator, err = aggregator.New(s.config.Aggregator, log, tileWriter{s.stores, s.logger}, time.Now, s.registry, s.logger)
+	if err != nil {
+		return err
+	}
+	if report.Records > 0 {
+		s.logger.Info("restored from the journal", "records", report.Records, "lost_records", report.LostRecords, "took", time.Since(begun).Round(time.Millisecond))
+	}
+	return nil
+}
+
+func (s *server) openCollector() error {
+	constant, err := s.constantLabels()
+	if err != nil {
+		return err
+	}
+	mapper, err := mapping.New(s.config.Mapping, constant)
+	if err != nil {
+		return err
+	}
+	sender, err := s.sender()
+	if err != nil {
+		return err
+	}
+	s.collector, err = collector.New(collector.Options{
+		Config: s.config.DogStatsD, Mapper: mapper, Catalogue: s.catalogue, Names: s.names,
+		Aggregator: s.aggregator, Events: s.events, Sender: sender,
+		Now: time.Now, Registry: s.registry, Logger: s.logger,
+	})
+	return err
+}
+
+func (s *server) constantLabels() (labels.Labels, error) {
+	all := map[string]string{}
+	if s.config.DogStatsD.HostLabel {
+		host, err := os.Hostname()
+		if err != nil {
+			return labels.EmptyLabels(), fmt.Errorf("label host: %w; set dogstatsd.host_label to false, or dogstatsd.labels.host to a name", err)
+		}
+		all["host"] = host
+	}
+	for name, value := range s.config.DogStatsD.Labels {
+		all[name] = value
+	}
+	return labels.FromMap(all), nil
+}
+
+// sender returns the number by which aggregators know this collector. It is the
+// same after a restart, so that a gauge merged from several hosts does not count
+// this one twice.
+func (s *server) sender() (uint64, error) {
+	path := s.path("sender")
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		var id [8]byte
+		if _, err := rand.Read(id[:]); err != nil {
+			return 0, err
+		}
+		text = []byte(hex.EncodeToString(id[:]) + "\n")
+		err = os.WriteFile(path, text, 0o640)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("identity of this collector: %w", err)
+	}
+	id, err := hex.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil || len(id) != 8 {
+		return 0, fmt.Errorf("identity of this collector: %s holds %.40q, not 16 hexadecimal digits; remove the file to get a new one", path, text)
+	}
+	return binary.BigEndian.Uint64(id), nil
+}
+
+// parts are what runs, in the order of starting.
+func (s *server) parts() []run.Part {
+	return []run.Part{
+		{Name: "aggregator", Run: s.aggregator.Run},
+		{Name: "names", Run: s.forgetNames},
+		{Name: "collector", Run: s.collector.Run},
+		{Name: "http", Run: func(ctx context.Context) error {
+			s.ready.Store(true)
+			defer s.ready.Store(false)
+			return s.http.run(ctx, s.config.Drain)
+		}},
+	}
+}
+
+// forgetNames frees the names that have long been out of use, once a day.
+func (s *server) forgetNames(ctx context.Context) error {
+	for ticker := time.NewTicker(24 * time.Hour); ; {
+		select {
+		case now := <-ticker.C:
+			if err := s.names.Forget(s.catalogue.Forget(now.Add(-s.unusedNames()).UnixMilli())); err != nil {
+				s.logger.Warn("names out of use are remembered for another day", "error", err)
+			}
+		case <-ctx.Done():
+			ticker.Stop()
+			return nil
+		}
+	}
+}
+
+// closeTime bounds the wait for queries that still read the stores.
+const closeTime = 10 * time.Second
+
+// close gives back what newServer opened, in reverse order.
+func (s *server) close() error {
+	var errs []error
+	if s.collector != nil {
+		errs = append(errs, s.collector.Close())
+	}
+	if s.http != nil {
+		errs = append(errs, s.http.close())
+	}
+	if s.names != nil {
+		errs = append(errs, s.names.Close())
+	}
+	if s.events != nil {
+		errs = append(errs, s.events.Close())
+	}
+	if s.stores != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+		defer cancel()
+		errs = append(errs, s.stores.Close(ctx))
+	}
+	if s.lock != nil {
+		errs = append(errs, os.Remove(s.path("listening.json")), s.lock.Unlock())
+	}
+	for i, err := range errs {
+		if errors.Is(err, os.ErrNotExist) {
+			errs[i] = nil
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// tileWriter is the way from the aggregator to the stores.
+type tileWriter struct {
+	stores *tsdb.Stores
+	logger *slog.Logger
+}
+
+// Write is part of aggregator.Writer. Samples that the store refuses for good are
+// counted by the store, and must not keep the others from being stored.
+func (w tileWriter) Write(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) error {
+	_, err := w.stores.Write(ctx, tenant, width, samples)
+	if errors.Is(err, tsdb.ErrTooManyTenants) {
+		w.logger.Error("a tenant's samples are refused: store.max_tenants is reached", "tenant", tenant, "samples", len(samples))
+		return nil
+	}
+	return err
+}

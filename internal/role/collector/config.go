@@ -1,0 +1,115 @@
+package collector
+
+import (
+	"fmt"
+	"io/fs"
+	"strconv"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/sockets"
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+// Config is the "dogstatsd" section of the configuration file.
+type Config struct {
+	UDP       string     `yaml:"udp" help:"HOST:PORT of the UDP socket; empty turns it off"`
+	Unixgram  string     `yaml:"unixgram" help:"path of the Unix datagram socket; empty turns it off"`
+	Unix      string     `yaml:"unix" help:"path of the Unix stream socket; empty turns it off"`
+	Tenant    string     `yaml:"tenant" help:"tenant of what these sockets receive"`
+	Listeners []Listener `yaml:"listeners"` // further sockets, each with its tenant
+
+	Readers       int        `yaml:"readers" help:"UDP sockets that share each address, each read by a thread of its own; more than 1 helps when many senders keep one core busy"`
+	ReceiveBuffer conf.Bytes `yaml:"receive_buffer" help:"kernel receive buffer of each UDP socket"`
+	MaxPacket     conf.Bytes `yaml:"max_packet" help:"longest datagram or frame; longer ones are counted and dropped"`
+	SocketMode    string     `yaml:"socket_mode" help:"mode of the Unix sockets' files, octal; 0722 lets everybody send"`
+
+	RelativeGauges bool              `yaml:"relative_gauges" help:"StatsD's way: a gauge with a sign (+5|g) changes the value; DogStatsD sets it to 5"`
+	IdleContexts   time.Duration     `yaml:"idle_contexts" help:"how long the collector remembers a context without samples"`
+	Labels         map[string]string `yaml:"labels"` // added to every series, unless its sender gave the label
+	HostLabel      bool              `yaml:"host_label" help:"add the label host, with this machine's name, to every series whose sender gave none"`
+}
+
+// Listener is one further socket.
+type Listener struct {
+	Network string `yaml:"network"` // udp, unixgram or unix
+	Address string `yaml:"address"` // HOST:PORT or path
+	Tenant  string `yaml:"tenant"`
+}
+
+// DefaultConfig listens on loopback. The paths of the Unix sockets are below the
+// data directory, so whoever knows that sets them.
+func DefaultConfig() Config {
+	return Config{
+		UDP:           "127.0.0.1:8125",
+		Tenant:        tenant.Default,
+		Readers:       1,
+		ReceiveBuffer: sockets.DefaultReceiveBuffer,
+		MaxPacket:     sockets.DefaultMaxPacket,
+		SocketMode:    "0722",
+		// As long as series live in the aggregator: what comes back later is a new
+		// series there too.
+		IdleContexts: 5 * time.Minute,
+		HostLabel:    true,
+	}
+}
+
+// Validate returns what is wrong with c, keys relative to the section.
+func (c Config) Validate() []conf.Problem {
+	var problems []conf.Problem
+	add := func(key, text string, args ...any) {
+		problems = append(problems, conf.Problem{Key: key, Text: fmt.Sprintf(text, args...)})
+	}
+	if err := tenant.Check(c.Tenant); err != nil {
+		add("tenant", "%v", err)
+	}
+	for i, l := range c.Listeners {
+		key := fmt.Sprintf("listeners[%d]", i)
+		if l.Network != "udp" && l.Network != "unixgram" && l.Network != "unix" {
+			add(key+".network", "must be udp, unixgram or unix")
+		}
+		if l.Address == "" {
+			add(key+".address", "is missing; give HOST:PORT for udp, a path for unixgram and unix")
+		}
+		if err := tenant.Check(l.Tenant); err != nil {
+			add(key+".tenant", "%v", err)
+		}
+	}
+	if c.Readers < 1 || c.Readers > 256 {
+		add("readers", "must be 1 to 256")
+	}
+	if c.ReceiveBuffer < 4096 || c.ReceiveBuffer > 1<<30 {
+		add("receive_buffer", "must be 4KiB to 1GiB")
+	}
+	if c.MaxPacket < 512 || c.MaxPacket > 1<<20 {
+		add("max_packet", "must be 512 bytes to 1MiB")
+	}
+	if _, err := c.socketMode(); err != nil {
+		add("socket_mode", "must be an octal file mode such as 0722")
+	}
+	if c.IdleContexts < 10*time.Second || c.IdleContexts > 24*time.Hour {
+		add("idle_contexts", "must be 10s to 1d")
+	}
+	return problems
+}
+
+func (c Config) socketMode() (fs.FileMode, error) {
+	mode, err := strconv.ParseUint(c.SocketMode, 8, 32)
+	if err == nil && mode > 0o777 {
+		err = fs.ErrInvalid
+	}
+	return fs.FileMode(mode), err
+}
+
+// addresses are all sockets to listen on.
+func (c Config) addresses() []Listener {
+	var all []Listener
+	for _, l := range append([]Listener{
+		{"udp", c.UDP, c.Tenant}, {"unixgram", c.Unixgram, c.Tenant}, {"unix", c.Unix, c.Tenant},
+	}, c.Listeners...) {
+		if l.Address != "" {
+			all = append(all, l)
+		}
+	}
+	return all
+}

@@ -1,0 +1,153 @@
+package collector
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/sockets"
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+	"github.com/freshet-io/freshet/internal/core/event"
+	"github.com/freshet-io/freshet/internal/core/window"
+)
+
+// maxEvents bounds the events of one window; events are written one by one, and
+// people read them.
+const maxEvents = 10_000
+
+// busyRetry is when a listener asks again for the window that the flusher still
+// holds.
+const busyRetry = int64(10 * time.Millisecond)
+
+// listener counts what one socket receives. All fields but published belong to
+// the goroutine that reads.
+type listener struct {
+	collector       *Collector
+	socket          *sockets.Listener
+	network, tenant string
+	parser          dogstatsd.Parser
+	table           *window.Table
+	started         bool
+	events          []event.Event
+	eventCount      uint64
+	eventsDropped   uint64
+	touched         int64 // Unix hour in which the catalogue was last told of all series
+
+	mu        sync.Mutex
+	published counts // as of the last closed window
+}
+
+// counts is what a listener did since it was made.
+type counts struct {
+	window.Stats
+	malformed                [dogstatsd.NumReasons]uint64
+	unknownFields, badFields uint64
+	events, eventsDropped    uint64
+}
+
+func newListener(c *Collector, socket *sockets.Listener, address Listener) *listener {
+	return &listener{
+		collector: c,
+		socket:    socket,
+		network:   address.Network,
+		tenant:    address.Tenant,
+		table: window.New(&resolver{&c.Options, address.Tenant}, window.Options{
+			OriginLabels:   c.Mapper.OriginLabels(),
+			RelativeGauges: c.Config.RelativeGauges,
+			IdleWindows:    uint32(c.Config.IdleContexts / time.Second),
+		}),
+	}
+}
+
+// name is the address as metrics and logs spell it.
+func (l *listener) name() string { return l.network + "://" + l.socket.Addr().String() }
+
+// run reads until ctx is done and hands over the last window.
+func (l *listener) run(ctx context.Context) error {
+	err := l.socket.Run(ctx, l)
+	if err != nil {
+		err = fmt.Errorf("read %s: %w", l.name(), err)
+	}
+	for !l.close(l.collector.Now().UnixNano()) {
+		// The flusher holds the window before: it is being pushed.
+		time.Sleep(time.Duration(busyRetry))
+	}
+	return err
+}
+
+// Packet counts one datagram.
+func (l *listener) Packet(packet []byte, now int64) {
+	p := &l.parser
+	p.Reset(packet)
+	for {
+		switch p.Next() {
+		case dogstatsd.MetricLine:
+			l.table.Metric(&p.Metric, now)
+		case dogstatsd.CheckLine:
+			l.table.Check(&p.Check, now)
+		case dogstatsd.EventLine:
+			l.event(now)
+		case dogstatsd.End:
+			return
+		}
+	}
+}
+
+func (l *listener) event(now int64) {
+	l.eventCount++
+	if len(l.events) == maxEvents {
+		l.eventsDropped++
+		return
+	}
+	l.events = append(l.events, event.FromDogStatsD(l.tenant, now/1e6, &l.parser.Event))
+}
+
+// Tick closes the window when its second is over, whichever way the clock went.
+func (l *listener) Tick(now int64) (next int64) {
+	if !l.started {
+		l.started = true
+		l.table.Start(now)
+	}
+	if now/1e9 != l.table.Second() && !l.close(now) {
+		return now + busyRetry
+	}
+	return (now/1e9 + 1) * 1e9
+}
+
+// close hands the open window to the flusher. It reports false while the flusher
+// still has the one before.
+func (l *listener) close(now int64) bool {
+	w, ok := l.table.Close(now)
+	if !ok {
+		return false
+	}
+	l.publish()
+	if w == nil && len(l.events) == 0 {
+		return true
+	}
+	hour := now / int64(time.Hour)
+	l.collector.closed <- closedWindow{listener: l, window: w, events: l.events, touch: hour != l.touched}
+	l.events, l.touched = nil, hour
+	return true
+}
+
+// publish copies the counts for those who read metrics.
+func (l *listener) publish() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.published = counts{
+		Stats:         l.table.Stats(),
+		malformed:     l.parser.Malformed,
+		unknownFields: l.parser.UnknownFields,
+		badFields:     l.parser.BadFields,
+		events:        l.eventCount,
+		eventsDropped: l.eventsDropped,
+	}
+}
+
+func (l *listener) counts() counts {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.published
+}

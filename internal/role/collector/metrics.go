@@ -1,0 +1,152 @@
+package collector
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/freshet-io/freshet/internal/adapter/sockets"
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+)
+
+// exporter reads the listeners' counts when somebody asks: counting them costs
+// the reading threads nothing.
+type exporter struct{ *Collector }
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("freshet_dogstatsd_"+name, help, labels, nil)
+}
+
+var (
+	descPackets = describe("packets_total",
+		"Datagrams and frames read.", "listener")
+	descBytes = describe("bytes_total",
+		"Bytes in them.", "listener")
+	descDrops = describe("kernel_dropped_packets_total",
+		"Datagrams that the kernel dropped because the socket's buffer was full. Rising: the reader does not keep up, or dogstatsd.receive_buffer is too small.", "listener")
+	descOversized = describe("oversized_packets_total",
+		"Datagrams and frames longer than dogstatsd.max_packet, which are not read. Rising: a client's packets are larger than the limit.", "listener")
+	descReadErrors = describe("read_errors_total",
+		"Reads that failed. Rising: the machine is short of memory or descriptors, or stream connections break.", "listener")
+	descRefusedConnections = describe("refused_connections_total",
+		"Stream connections closed at once because there were too many.", "listener")
+	descCutFrames = describe("cut_frames_total",
+		"Frames whose stream connection ended before they did.", "listener")
+	descMalformed = describe("malformed_lines_total",
+		"Lines that could not be read, by reason (docs/dogstatsd.md). Rising: a client is broken; its other lines count.", "listener", "reason")
+	descUnknownFields = describe("unknown_fields_total",
+		"Fields that this version does not know. They cost nothing. Rising: clients speak a newer protocol.", "listener")
+	descBadFields = describe("bad_fields_total",
+		"Fields of events and checks that make no sense and were left out.", "listener")
+	descSamples = describe("samples_total",
+		"Values counted in a window.", "listener")
+	descDropped = describe("rule_dropped_samples_total",
+		"Values dropped because a mapping rule says so.", "listener")
+	descNegative = describe("negative_samples_total",
+		"Increments refused because a counter cannot go down. Rising: a client decrements; it should send a gauge.", "listener")
+	descContexts = describe("contexts",
+		"Contexts (spellings of a series) that the listener remembers. Memory grows with it.", "listener")
+	descSeries = describe("series",
+		"Series that the listener remembers.", "listener")
+	descResolved = describe("new_contexts_total",
+		"Contexts that had to be looked up. Rising fast: cardinality explodes, or clients write labels in changing orders.", "listener")
+	descRespellings = describe("respelled_samples_total",
+		"Values of a series of which eight spellings are remembered already: the slow path. Rising: a client writes labels in changing orders.", "listener")
+	descEvents = describe("events_total",
+		"Events read.", "listener")
+	descEventsDropped = describe("dropped_events_total",
+		"Events beyond 10,000 in a second.", "listener")
+
+	descOverflowed = describe("overflowed_samples_total",
+		"Values refused because their sum in one window is beyond what a float holds. Rising: a client sends absurd values.")
+	descUnsent = describe("unsent_samples_total",
+		"Values lost because the aggregator took no window before the process ended.")
+	descPushErrors = describe("push_errors_total",
+		"Windows that the aggregator refused; they are pushed again. Rising: its disk is full or broken.")
+	descEventsUnsent = describe("unsent_events_total",
+		"Events lost because they could not be written.")
+)
+
+// Describe is part of prometheus.Collector: nothing declares them beforehand.
+func (e *exporter) Describe(chan<- *prometheus.Desc) {}
+
+// Collect is part of prometheus.Collector.
+func (e *exporter) Collect(out chan<- prometheus.Metric) {
+	count := func(desc *prometheus.Desc, n uint64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), labels...)
+	}
+	for name, l := range e.byName() {
+		s, c := l.sockets, l.counts
+		count(descPackets, s.Packets, name)
+		count(descBytes, s.Bytes, name)
+		count(descDrops, l.drops, name)
+		count(descOversized, s.Truncated+s.LongFrames, name)
+		count(descReadErrors, s.ReadErrors, name)
+		count(descRefusedConnections, s.Refused, name)
+		count(descCutFrames, s.CutFrames, name)
+		for reason, n := range c.malformed {
+			count(descMalformed, n, name, dogstatsd.Reason(reason).String())
+		}
+		count(descUnknownFields, c.unknownFields, name)
+		count(descBadFields, c.badFields, name)
+		count(descSamples, c.Samples, name)
+		count(descDropped, c.Dropped, name)
+		count(descNegative, c.Negative, name)
+		count(descResolved, c.Resolved, name)
+		count(descRespellings, c.Respellings, name)
+		count(descEvents, c.events, name)
+		count(descEventsDropped, c.eventsDropped, name)
+		out <- prometheus.MustNewConstMetric(descContexts, prometheus.GaugeValue, float64(c.Contexts), name)
+		out <- prometheus.MustNewConstMetric(descSeries, prometheus.GaugeValue, float64(c.Series), name)
+	}
+	count(descOverflowed, e.flusher.overflowed.Load())
+	count(descUnsent, e.flusher.unsent.Load())
+	count(descPushErrors, e.flusher.pushErrors.Load())
+	count(descEventsUnsent, e.flusher.eventsUnsent.Load())
+}
+
+// total is what all readers of one address did.
+type total struct {
+	sockets sockets.Stats
+	drops   uint64
+	counts  counts
+}
+
+// byName sums the readers that share an address.
+func (e *exporter) byName() map[string]*total {
+	all := map[string]*total{}
+	for _, l := range e.listeners {
+		name := l.name()
+		if all[name] == nil {
+			all[name] = new(total)
+		}
+		all[name].add(l)
+	}
+	return all
+}
+
+func (t *total) add(l *listener) {
+	s := l.socket.Stats()
+	t.sockets.Packets += s.Packets
+	t.sockets.Bytes += s.Bytes
+	t.sockets.Truncated += s.Truncated
+	t.sockets.LongFrames += s.LongFrames
+	t.sockets.ReadErrors += s.ReadErrors
+	t.sockets.Refused += s.Refused
+	t.sockets.CutFrames += s.CutFrames
+	t.drops += l.socket.Drops()
+
+	c, sum := l.counts(), &t.counts
+	for reason := range c.malformed {
+		sum.malformed[reason] += c.malformed[reason]
+	}
+	sum.unknownFields += c.unknownFields
+	sum.badFields += c.badFields
+	sum.Samples += c.Samples
+	sum.Dropped += c.Dropped
+	sum.Negative += c.Negative
+	sum.Resolved += c.Resolved
+	sum.Respellings += c.Respellings
+	sum.Contexts += c.Contexts
+	sum.Series += c.Series
+	sum.events += c.events
+	sum.eventsDropped += c.eventsDropped
+}

@@ -1,0 +1,57 @@
+package collector
+
+import (
+	"github.com/freshet-io/freshet/internal/core/catalogue"
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/window"
+)
+
+// resolver decides what a new context of a tenant becomes.
+type resolver struct {
+	*Options
+	tenant string
+}
+
+// ResolveMetric is part of window.Resolver.
+func (r *resolver) ResolveMetric(m *dogstatsd.Metric) window.Resolution {
+	return r.resolve(&mapping.Input{Type: m.Type, Name: m.Name, Tags: m.Tags, Origin: m.Origin})
+}
+
+// ResolveCheck is part of window.Resolver.
+func (r *resolver) ResolveCheck(c *dogstatsd.Check) window.Resolution {
+	return r.resolve(&mapping.Input{Check: true, Name: c.Name, Tags: c.Tags, Host: c.Host, Origin: c.Origin})
+}
+
+func (r *resolver) resolve(in *mapping.Input) window.Resolution {
+	out := r.Mapper.Map(in)
+	if out.Drop {
+		return window.Resolution{Drop: true}
+	}
+	name, report := r.Catalogue.Resolve(r.Now().UnixMilli(), &catalogue.Claim{
+		Tenant: r.tenant, Name: out.Name, Raw: in.Name, Named: out.Named, Kind: out.Kind,
+		Classic: out.Kind == series.Timer && out.Policy.Bounds != nil, Unit: out.Unit, Help: out.Help,
+	})
+	r.tell(in, &out, name, report)
+	if name != out.Name {
+		out.SetName(name)
+	}
+	key := series.AppendKey(nil, out.Kind, out.Labels)
+	return window.Resolution{
+		Key: key, Shard: series.Shard(r.tenant, key), Policy: out.Policy, Source: out.Source, Scale: out.Scale,
+	}
+}
+
+// tell logs what the catalogue found worth telling; each name is told once.
+func (r *resolver) tell(in *mapping.Input, out *mapping.Output, name string, report catalogue.Report) {
+	raw := string(in.Name)
+	switch report.Event {
+	case catalogue.KindConflict:
+		r.Logger.Warn("two kinds under one name are kept apart", "tenant", r.tenant, "metric", raw,
+			"kind", out.Kind, "name", report.Owner.Name, "owner_kind", report.Owner.Kind, "stored_as", name)
+	case catalogue.NameCollision:
+		r.Logger.Warn("two metrics have become one name, and are one series where their labels agree", "tenant", r.tenant,
+			"metric", raw, "other_metric", report.Owner.Raw, "name", name)
+	}
+}
