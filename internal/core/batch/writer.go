@@ -1,10 +1,6 @@
 package batch
 
-import (
-	"iter"
-
-	"github.com/freshet-io/freshet/internal/core/series"
-)
+import "github.com/freshet-io/freshet/internal/core/series"
 
 // Writer sorts the increments of one tenant's window into a batch a shard. It
 // keeps its memory from window to window.
@@ -12,6 +8,7 @@ type Writer struct {
 	header  Header
 	shards  [series.Shards]pending
 	touched []uint16
+	batches []Batch
 }
 
 type pending struct {
@@ -50,16 +47,19 @@ func (w *Writer) Add(shard uint16, inc *Increment) {
 	p.increments++
 }
 
-// Batches yields the batch of each shard that has one. They are valid until the
-// next Begin.
-func (w *Writer) Batches() iter.Seq2[uint16, []byte] {
-	return func(yield func(uint16, []byte) bool) {
-		for _, shard := range w.touched {
-			p := &w.shards[shard]
-			End(p.bytes, p.increments)
-			if !yield(shard, p.bytes) {
-				return
-			}
-		}
+// End returns the batches of the window, valid until the next Begin.
+func (w *Writer) End() []Batch {
+	w.batches = w.batches[:0]
+	for _, shard := range w.touched {
+		p := &w.shards[shard]
+		End(p.bytes, p.increments)
+		w.batches = append(w.batches, Batch{shard, p.bytes})
 	}
+	return w.batches
+}
+
+// Batch is the batch of one shard, whole.
+type Batch struct {
+	Shard uint16
+	Bytes []byte
 }

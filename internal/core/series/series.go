@@ -10,6 +10,7 @@ import (
 	"fmt"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 )
 
@@ -104,7 +105,7 @@ func ParseKey(key []byte) (Kind, labels.Labels, error) {
 		last = name
 	}
 	ls := b.Labels()
-	if ls.Get(labels.MetricName) == "" {
+	if ls.Get(model.MetricNameLabel) == "" {
 		return 0, labels.EmptyLabels(), errKey
 	}
 	return kind, ls, nil

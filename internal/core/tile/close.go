@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
@@ -238,17 +239,17 @@ func (e *entry) distinct(w Width) uint64 {
 // classicSeries are the series of a timer in classic buckets, in the order in
 // which classicSamples fills them: each bound, +Inf, the sum and the count.
 func classicSeries(ls labels.Labels, bounds []float64) []*Series {
-	name := ls.Get(labels.MetricName)
+	name := ls.Get(model.MetricNameLabel)
 	var all []*Series
 	b := labels.NewBuilder(ls)
-	b.Set(labels.MetricName, name+"_bucket")
+	b.Set(model.MetricNameLabel, name+"_bucket")
 	for _, bound := range append(bounds[:len(bounds):len(bounds)], math.Inf(1)) {
-		b.Set(labels.BucketLabel, strconv.FormatFloat(bound, 'g', -1, 64))
+		b.Set(model.BucketLabel, strconv.FormatFloat(bound, 'g', -1, 64))
 		all = append(all, &Series{Labels: b.Labels()})
 	}
-	b.Del(labels.BucketLabel)
+	b.Del(model.BucketLabel)
 	for _, suffix := range []string{"_sum", "_count"} {
-		b.Set(labels.MetricName, name+suffix)
+		b.Set(model.MetricNameLabel, name+suffix)
 		all = append(all, &Series{Labels: b.Labels()})
 	}
 	return all

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 )
 
@@ -30,7 +31,7 @@ func (s *Shard) Live(tenantName string, w Width, stamp int64, matchers []*labels
 		}
 	}
 	for _, m := range matchers {
-		if m.Name == labels.MetricName && m.Type == labels.MatchEqual {
+		if m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual {
 			for e := range t.byName[m.Value] {
 				look(e)
 			}

@@ -11,7 +11,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/common/model"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/series"
@@ -222,7 +222,7 @@ func newEntry(key, policy []byte) (*entry, error) {
 func (t *tenant) insert(e *entry) {
 	t.entries[e.key] = e
 	for _, s := range e.stored() {
-		name := s.Labels.Get(labels.MetricName)
+		name := s.Labels.Get(model.MetricNameLabel)
 		if t.byName[name] == nil {
 			t.byName[name] = map[*entry]struct{}{}
 		}
@@ -233,7 +233,7 @@ func (t *tenant) insert(e *entry) {
 func (t *tenant) remove(e *entry) {
 	delete(t.entries, e.key)
 	for _, s := range e.stored() {
-		name := s.Labels.Get(labels.MetricName)
+		name := s.Labels.Get(model.MetricNameLabel)
 		if delete(t.byName[name], e); len(t.byName[name]) == 0 {
 			delete(t.byName, name)
 		}

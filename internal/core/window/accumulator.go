@@ -49,11 +49,7 @@ func (a *accumulator) metric(r *record, m *dogstatsd.Metric, samples uint32, now
 	a.untimed += samples
 	switch m.Type {
 	case dogstatsd.Count:
-		sum := 0.0
-		for _, v := range m.Values {
-			sum += v
-		}
-		a.value += sum / m.Rate * r.Scale
+		a.value += sum(m.Values) / m.Rate * r.Scale
 	case dogstatsd.Gauge:
 		a.gauge(m.Values, r.Scale, relativeGauges && m.Relative, first)
 		a.at = now
@@ -105,10 +101,7 @@ func (a *accumulator) timedMetric(r *record, m *dogstatsd.Metric, samples uint32
 		a.timed = append(a.timed, v)
 		return
 	}
-	for _, value := range m.Values {
-		v.value += value
-	}
-	v.value *= r.Scale / m.Rate
+	v.value = sum(m.Values) / m.Rate * r.Scale
 	for i := range a.timed {
 		if a.timed[i].time == v.time {
 			a.timed[i].value += v.value
@@ -117,6 +110,13 @@ func (a *accumulator) timedMetric(r *record, m *dogstatsd.Metric, samples uint32
 		}
 	}
 	a.timed = append(a.timed, v)
+}
+
+func sum(values []float64) (total float64) {
+	for _, v := range values {
+		total += v
+	}
+	return total
 }
 
 func (t *timer) reset(p *series.Policy) {

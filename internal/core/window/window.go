@@ -7,6 +7,7 @@ package window
 
 import (
 	"hash/maphash"
+	"iter"
 	"sync/atomic"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
@@ -46,6 +47,7 @@ const maxSpellings = 8
 type Stats struct {
 	Samples     uint64 // values that entered a window
 	Dropped     uint64 // values that a rule dropped
+	Negative    uint64 // refused: a counter cannot go down, in Prometheus that is a restart
 	Contexts    uint64 // contexts held now
 	Series      uint64 // series held now
 	Resolved    uint64 // contexts that were new
@@ -127,6 +129,12 @@ func (t *Table) Metric(m *dogstatsd.Metric, now int64) {
 	if r == nil {
 		r = t.add(key, t.resolver.ResolveMetric(m))
 	}
+	if m.Type == dogstatsd.Count {
+		t.refuseNegative(m)
+		if len(m.Values) == 0 {
+			return
+		}
+	}
 	samples := uint32(max(1, len(m.Values)))
 	if r.Drop {
 		t.stats.Dropped += uint64(samples)
@@ -134,6 +142,19 @@ func (t *Table) Metric(m *dogstatsd.Metric, now int64) {
 	}
 	t.stats.Samples += uint64(samples)
 	t.touch(r, now).metric(r, m, samples, now, t.options.RelativeGauges)
+}
+
+// refuseNegative takes negative increments out of a counter's values.
+func (t *Table) refuseNegative(m *dogstatsd.Metric) {
+	kept := m.Values[:0]
+	for _, v := range m.Values {
+		if v < 0 {
+			t.stats.Negative++
+			continue
+		}
+		kept = append(kept, v)
+	}
+	m.Values = kept
 }
 
 // Check notes the status of a service check that was read at now.
@@ -201,6 +222,18 @@ type Window struct {
 	touched  []*record
 	scratch  batch.Increment
 	flushing atomic.Bool // set by the table, cleared by the flusher
+}
+
+// Keys yields the key of each series that has something in the window. It must be
+// called before Flush.
+func (w *Window) Keys() iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for _, r := range w.touched {
+			if !yield(r.Key) {
+				return
+			}
+		}
+	}
 }
 
 func (w *Window) begin(now int64) { w.Second = now / 1e9 }

@@ -93,9 +93,9 @@ func render(t testing.TB, w *Window) []string {
 	out.Begin(batch.Header{Tenant: []byte("default"), Second: w.Second, Birth: w.Birth})
 	refused := w.Flush(&out)
 	var lines []string
-	for _, b := range out.Batches() {
+	for _, b := range out.End() {
 		var r batch.Reader
-		if err := r.Reset(b); err != nil {
+		if err := r.Reset(b.Bytes); err != nil {
 			t.Fatal(err)
 		}
 		for inc := r.Next(); inc != nil; inc = r.Next() {
@@ -156,6 +156,8 @@ func TestHowValuesCombine(t *testing.T) {
 	}{
 		{why: "counters add up, corrected for their sampling rate",
 			lines: []string{"a:1|c", "a:2:3|c", "a:1|c|@0.1"}, want: []string{"counter a{} n=4 16"}},
+		{why: "a counter cannot go down: negative increments are refused",
+			lines: []string{"a:1:-5:2|c", "b:-1|c"}, want: []string{"counter a{} n=2 3"}},
 		{why: "gauges keep the last value",
 			lines: []string{"a:1|g", "a:7:2|g"}, want: []string{"gauge a{} n=3 2"}},
 		{why: "a sign is part of a DogStatsD gauge's value",
