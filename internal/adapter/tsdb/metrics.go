@@ -5,6 +5,8 @@ import (
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
 // metrics are ours; tsdb has its own for each database, under prometheus_tsdb_.
@@ -34,6 +36,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			"Samples that the store cannot take, by reason. Rising: too_old, they wait too long on their way, see store.out_of_order; too_far_ahead, a clock is wrong; invalid, a bug of the writer.", "store", "reason"),
 		failed: vec("writes_failed_total",
 			"Writes of which nothing was stored. Rising: the disk is full or broken; the log has the cause.", "store"),
+	}
+	for _, store := range []string{Raw, tile.Width10s.String(), tile.Width1m.String()} {
+		m.count(store, &WriteStats{}) // what has not happened yet is 0, not absent
+		m.failed.WithLabelValues(store)
 	}
 	reg.MustRegister(m.open, m.stored, m.repeated, m.conflicts, m.refused, m.failed)
 	return m

@@ -68,7 +68,9 @@ func (w *world) open() {
 
 func (w *world) close() {
 	w.t.Helper()
-	if err := w.stores.Close(context.Background()); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // for readers that were forgotten
+	defer cancel()
+	if err := w.stores.Close(ctx); err != nil {
 		w.t.Error(err)
 	}
 }
@@ -87,7 +89,7 @@ func (w *world) samples(text string) []tile.Sample {
 			w.t.Fatal(err)
 		}
 		if w.series[name] == nil {
-			ls := labels.FromStrings(labels.MetricName, strings.TrimRight(name, "'+"), "host", "h")
+			ls := labels.FromStrings("__name__", strings.TrimRight(name, "'+"), "host", "h")
 			if strings.HasSuffix(name, "+") {
 				ls = labels.NewBuilder(ls).Set("one", "more").Labels()
 			}
@@ -172,9 +174,9 @@ func (w *world) stored(name, store string) string {
 	}
 	defer q.Close()
 	var words []string
-	set := q.Select(context.Background(), true, nil, labels.MustNewMatcher(labels.MatchRegexp, labels.MetricName, ".+"))
+	set := q.Select(context.Background(), true, nil, labels.MustNewMatcher(labels.MatchRegexp, "__name__", ".+"))
 	for set.Next() {
-		name := set.At().Labels().Get(labels.MetricName)
+		name := set.At().Labels().Get("__name__")
 		if set.At().Labels().Has("one") {
 			name += "+"
 		}
@@ -339,12 +341,12 @@ func TestQueryOpens(t *testing.T) {
 func TestStats(t *testing.T) {
 	w := newWorld(t)
 	w.write("a@10=1 b@10=1")
-	stats, err := w.stores.Stats(tenant.Default, "10s", labels.MetricName, 10)
+	stats, err := w.stores.Stats(tenant.Default, "10s", "__name__", 10)
 	if err != nil || stats.NumSeries != 2 {
 		t.Errorf("stats %+v, %v; want 2 series", stats, err)
 	}
 	for _, store := range []string{Raw, "nonsense"} {
-		if stats, err := w.stores.Stats(tenant.Default, store, labels.MetricName, 10); stats != nil || err != nil {
+		if stats, err := w.stores.Stats(tenant.Default, store, "__name__", 10); stats != nil || err != nil {
 			t.Errorf("%s: stats %+v, %v; want none", store, stats, err)
 		}
 	}

@@ -385,7 +385,7 @@ func benchmarkStores(tb testing.TB, series int) (*Stores, []tile.Sample) {
 	samples := make([]tile.Sample, series)
 	for i := range samples {
 		samples[i] = tile.Sample{T: base, Series: &tile.Series{Labels: labels.FromStrings(
-			labels.MetricName, fmt.Sprintf("requests_%d", i%50), "host", "web-1", "path", fmt.Sprintf("/p/%d", i))}}
+			"__name__", fmt.Sprintf("requests_%d", i%50), "host", "web-1", "path", fmt.Sprintf("/p/%d", i))}}
 	}
 	mustStore(tb, stores, samples)
 	return stores, samples
