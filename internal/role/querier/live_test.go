@@ -1,0 +1,148 @@
+package querier
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"github.com/prometheus/prometheus/tsdb/chunks"
+
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// sample is one of a chunks.Sample: what NewListSeries reads.
+type sample struct {
+	t int64
+	v float64
+	h *histogram.FloatHistogram
+}
+
+func (s sample) T() int64                      { return s.t }
+func (s sample) ST() int64                     { return 0 }
+func (s sample) F() float64                    { return s.v }
+func (s sample) H() *histogram.Histogram       { return nil }
+func (s sample) FH() *histogram.FloatHistogram { return s.h }
+func (s sample) Copy() chunks.Sample           { return s }
+func (s sample) Type() chunkenc.ValueType {
+	if s.h != nil {
+		return chunkenc.ValFloatHistogram
+	}
+	return chunkenc.ValFloat
+}
+
+// Any walk over any mixture sees what a few naive lines predict.
+func TestMergeIteratorModel(t *testing.T) {
+	for seed := range uint64(2000) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		var stored []chunks.Sample
+		var points []tile.Point
+		var want []sample // stored are even, points odd
+		for at := range int64(10) {
+			inStored, inPoints := random.IntN(2) == 0, random.IntN(3) == 0
+			if inStored {
+				stored = append(stored, sample{t: at, v: float64(2 * at)})
+				want = append(want, sample{t: at, v: float64(2 * at)})
+			}
+			if inPoints {
+				points = append(points, tile.Point{T: at, V: float64(2*at + 1)})
+			}
+			if inPoints && !inStored {
+				want = append(want, sample{t: at, v: float64(2*at + 1)})
+			}
+		}
+		series := mergeSeries(
+			storage.NewListSeries(labels.EmptyLabels(), stored),
+			liveSeries{live: tile.Live{Points: points}})
+		it := series.Iterator(nil)
+		var trace []string
+		at := -1 // index in want
+		for range 12 {
+			var typ chunkenc.ValueType
+			if random.IntN(3) == 0 {
+				to := random.Int64N(12) - 1
+				trace = append(trace, fmt.Sprintf("Seek(%d)", to))
+				typ = it.Seek(to)
+				at = max(at, 0)
+				for at < len(want) && want[at].t < to {
+					at++
+				}
+			} else {
+				trace = append(trace, "Next")
+				typ = it.Next()
+				at++
+			}
+			if (typ == chunkenc.ValNone) != (at >= len(want)) {
+				t.Fatalf("seed %d: stored %v, points %v: after %v: type %v, want sample %d of %v", seed, stored, points, trace, typ, at, want)
+			}
+			if typ == chunkenc.ValNone {
+				break
+			}
+			if gotT, gotV := it.At(); gotT != want[at].t || gotV != want[at].v || it.AtT() != gotT {
+				t.Fatalf("seed %d: stored %v, points %v: after %v: %d=%v, want %v", seed, stored, points, trace, gotT, gotV, want[at])
+			}
+		}
+		if it.Err() != nil {
+			t.Fatal(it.Err())
+		}
+	}
+}
+
+// An iterator is used again for the next series.
+func TestMergeIteratorReused(t *testing.T) {
+	var it chunkenc.Iterator
+	for n := range 3 {
+		series := mergeSeries(
+			liveSeries{live: tile.Live{Points: []tile.Point{{T: 20, V: float64(n)}}}},
+			storage.NewListSeries(labels.EmptyLabels(), []chunks.Sample{sample{t: 10, v: float64(n)}}))
+		it = series.Iterator(it)
+		var got []float64
+		for it.Next() != chunkenc.ValNone {
+			_, v := it.At()
+			got = append(got, v)
+		}
+		if want := []float64{float64(n), float64(n)}; !slices.Equal(got, want) {
+			t.Errorf("series %d: %v; want %v", n, got, want)
+		}
+	}
+}
+
+// A stored histogram says whether its counter was reset since the stored one
+// before. After an open one in between, that is not known; and nobody may change
+// an open one, since all queries share it.
+func TestMergeIteratorHistograms(t *testing.T) {
+	h := func(n float64) *histogram.FloatHistogram {
+		return &histogram.FloatHistogram{Count: n, Sum: n, ZeroCount: n, CounterResetHint: histogram.NotCounterReset}
+	}
+	open := h(2)
+	series := mergeSeries(
+		storage.NewListSeries(labels.EmptyLabels(), []chunks.Sample{
+			sample{t: 10, h: h(1)}, sample{t: 20, h: h(1)}, sample{t: 30, h: h(3)}, sample{t: 40, h: h(4)}}),
+		liveSeries{live: tile.Live{Points: []tile.Point{{T: 25, H: open}}}})
+	var got []string
+	it := series.Iterator(nil)
+	for typ := it.Next(); typ != chunkenc.ValNone; typ = it.Next() {
+		if it.Seek(it.AtT()) != typ || typ != chunkenc.ValFloatHistogram { // to where it stands, which changes nothing
+			t.Fatalf("type %v", typ)
+		}
+		for _, into := range []*histogram.FloatHistogram{nil, {}} {
+			at, fh := it.AtFloatHistogram(into)
+			got = append(got, fmt.Sprint(at, fh.Count, fh.CounterResetHint == histogram.UnknownCounterReset))
+			if at == 25 {
+				fh.Count = 77
+			}
+		}
+	}
+	got = slices.Compact(got)
+	want := []string{"10 1 false", "20 1 false", "25 2 false", "30 3 true", "40 4 false"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+	if open.Count != 2 {
+		t.Error("a reader changed an open tile")
+	}
+}

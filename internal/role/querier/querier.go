@@ -1,0 +1,259 @@
+// Package querier answers selects: of PromQL, of the series and label endpoints
+// and of remote read. It merges what a tenant's stores hold with the tiles that
+// are still open, and chooses the width of tiles that a query can use.
+//
+// Evaluating expressions, HTTP and who may ask as which tenant are left to
+// adapter/promapi, the keeping of samples to adapter/tsdb.
+package querier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/util/annotations"
+
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// raw is the store of what did not come as tiles. It is always read.
+const raw = "raw"
+
+// Store is what is on disk. A tenant or store that does not exist is empty.
+type Store interface {
+	Querier(tenant, store string, mint, maxt int64) (storage.Querier, error)
+	ChunkQuerier(tenant, store string, mint, maxt int64) (storage.ChunkQuerier, error)
+	ExemplarQuerier(ctx context.Context, tenant string) (storage.ExemplarQuerier, error)
+	Retention(store string) time.Duration
+}
+
+// Open is what is in tiles of width w that no store has yet. Live returns each
+// series that matches once, with its points from mint to maxt, both included. A
+// series stays open until its samples can be read from the store.
+type Open interface {
+	Live(tenant string, w tile.Width, mint, maxt int64, matchers []*labels.Matcher) ([]tile.Live, error)
+}
+
+// Queryable is the storage that Prometheus' engine and HTTP API read. The tenant
+// comes in the context of each call: see core/tenant.
+type Queryable struct {
+	store    Store
+	open     Open
+	lookback time.Duration
+	now      func() time.Time
+}
+
+// New returns a Queryable. The look-back delta is the engine's: how old the
+// sample may be that answers an instant selector.
+func New(store Store, open Open, lookback time.Duration, now func() time.Time) *Queryable {
+	return &Queryable{store: store, open: open, lookback: lookback, now: now}
+}
+
+// Querier reads from mint to maxt, in Unix milliseconds and both included.
+func (q *Queryable) Querier(mint, maxt int64) (storage.Querier, error) {
+	return &querier{source{Queryable: q, mint: mint, maxt: maxt}}, nil
+}
+
+// ChunkQuerier is Querier for samples in chunks.
+func (q *Queryable) ChunkQuerier(mint, maxt int64) (storage.ChunkQuerier, error) {
+	return &chunkQuerier{source{Queryable: q, mint: mint, maxt: maxt}}, nil
+}
+
+// ExemplarQuerier reads the exemplars of the context's tenant.
+func (q *Queryable) ExemplarQuerier(ctx context.Context) (storage.ExemplarQuerier, error) {
+	name, err := tenantOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return q.store.ExemplarQuerier(ctx, name)
+}
+
+var errNoTenant = errors.New("BUG: a query without a tenant")
+
+func tenantOf(ctx context.Context) (string, error) {
+	name, ok := tenant.FromContext(ctx)
+	if !ok {
+		return "", errNoTenant
+	}
+	return name, nil
+}
+
+// source is what one query reads: a range of time, and what it opened. Like the
+// queriers of Prometheus it belongs to one goroutine.
+type source struct {
+	*Queryable
+	mint, maxt int64
+	opened     []storage.LabelQuerier
+}
+
+// selection is one select: what was open, and where the rest is stored.
+type selection struct {
+	tenant string
+	live   []tile.Live
+	stores [2]string
+}
+
+// begin reads the open tiles. It comes before any store is opened: a tile leaves
+// the open set only when it can be read from its store, so that in this order it
+// is seen once or twice, in the other perhaps never.
+func (s *source) begin(ctx context.Context, hints *storage.SelectHints, matchers []*labels.Matcher) (selection, error) {
+	name, err := tenantOf(ctx)
+	if err != nil {
+		return selection{}, err
+	}
+	if hints == nil {
+		hints = &storage.SelectHints{Start: s.mint, End: s.maxt}
+	}
+	w := resolution(hints, s.lookback, s.now(), [tile.NumWidths]time.Duration{
+		tile.Width10s: s.store.Retention(tile.Width10s.String()),
+		tile.Width1m:  s.store.Retention(tile.Width1m.String()),
+	})
+	live, err := s.open.Live(name, w, max(s.mint, hints.Start), min(s.maxt, hints.End), matchers)
+	if err != nil {
+		return selection{}, fmt.Errorf("read open tiles of %v of tenant %s: %w", w, name, err)
+	}
+	return selection{tenant: name, live: live, stores: [2]string{raw, w.String()}}, nil
+}
+
+// samples merges the open tiles with the stores.
+func (s *source) samples(ctx context.Context, sel selection, hints *storage.SelectHints, matchers []*labels.Matcher) storage.SeriesSet {
+	sets := []storage.SeriesSet{newLiveSet(sel.live)}
+	for _, store := range sel.stores {
+		q, err := s.store.Querier(sel.tenant, store, s.mint, s.maxt)
+		if err != nil {
+			return storage.ErrSeriesSet(err)
+		}
+		s.opened = append(s.opened, q)
+		sets = append(sets, q.Select(ctx, true, hints, matchers...))
+	}
+	return storage.NewMergeSeriesSet(sets, limitOf(hints), mergeSeries)
+}
+
+// chunks merges the chunks of the stores.
+func (s *source) chunks(ctx context.Context, sel selection, hints *storage.SelectHints, matchers []*labels.Matcher) storage.ChunkSeriesSet {
+	var sets []storage.ChunkSeriesSet
+	for _, store := range sel.stores {
+		q, err := s.store.ChunkQuerier(sel.tenant, store, s.mint, s.maxt)
+		if err != nil {
+			return storage.ErrChunkSeriesSet(err)
+		}
+		s.opened = append(s.opened, q)
+		sets = append(sets, q.Select(ctx, true, hints, matchers...))
+	}
+	return storage.NewMergeChunkSeriesSet(sets, limitOf(hints), storage.NewCompactingChunkSeriesMerger(storage.ChainedSeriesMerge))
+}
+
+func limitOf(hints *storage.SelectHints) int {
+	if hints == nil {
+		return 0
+	}
+	return hints.Limit
+}
+
+// LabelValues returns the values of a label, sorted.
+func (s *source) LabelValues(ctx context.Context, name string, hints *storage.LabelHints, matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
+	return s.labels(ctx, hints, matchers,
+		func(ls labels.Labels, add func(string)) {
+			if v := ls.Get(name); v != "" {
+				add(v)
+			}
+		},
+		func(q storage.LabelQuerier) ([]string, annotations.Annotations, error) {
+			return q.LabelValues(ctx, name, hints, matchers...)
+		})
+}
+
+// LabelNames returns the names of labels, sorted.
+func (s *source) LabelNames(ctx context.Context, hints *storage.LabelHints, matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
+	return s.labels(ctx, hints, matchers,
+		func(ls labels.Labels, add func(string)) {
+			ls.Range(func(l labels.Label) { add(l.Name) })
+		},
+		func(q storage.LabelQuerier) ([]string, annotations.Annotations, error) {
+			return q.LabelNames(ctx, hints, matchers...)
+		})
+}
+
+// labels merges what live finds in the open tiles with what stored finds in the
+// stores.
+func (s *source) labels(ctx context.Context, hints *storage.LabelHints, matchers []*labels.Matcher,
+	live func(labels.Labels, func(string)),
+	stored func(storage.LabelQuerier) ([]string, annotations.Annotations, error),
+) ([]string, annotations.Annotations, error) {
+	sel, err := s.begin(ctx, nil, matchers)
+	if err != nil {
+		return nil, nil, err
+	}
+	found := map[string]struct{}{}
+	add := func(text string) { found[text] = struct{}{} }
+	for _, l := range sel.live {
+		live(l.Labels, add)
+	}
+	var warnings annotations.Annotations
+	for _, store := range sel.stores {
+		q, err := s.store.Querier(sel.tenant, store, s.mint, s.maxt)
+		if err != nil {
+			return nil, warnings, err
+		}
+		s.opened = append(s.opened, q)
+		texts, more, err := stored(q)
+		warnings.Merge(more)
+		if err != nil {
+			return nil, warnings, fmt.Errorf("read labels of store %s of tenant %s: %w", store, sel.tenant, err)
+		}
+		for _, text := range texts {
+			add(text)
+		}
+	}
+	return limited(slices.Sorted(maps.Keys(found)), hints), warnings, nil
+}
+
+func limited(texts []string, hints *storage.LabelHints) []string {
+	if hints != nil && hints.Limit > 0 && len(texts) > hints.Limit {
+		return texts[:hints.Limit]
+	}
+	return texts
+}
+
+// Close closes what the query opened. What it returned must not be used after.
+func (s *source) Close() error {
+	var errs []error
+	for _, q := range s.opened {
+		errs = append(errs, q.Close())
+	}
+	s.opened = nil
+	return errors.Join(errs...)
+}
+
+type querier struct{ source }
+
+// Select returns the series that match, sorted by their labels.
+func (q *querier) Select(ctx context.Context, _ bool, hints *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+	sel, err := q.begin(ctx, hints, matchers)
+	if err != nil {
+		return storage.ErrSeriesSet(err)
+	}
+	return q.samples(ctx, sel, hints, matchers)
+}
+
+type chunkQuerier struct{ source }
+
+// Select returns the series that match, sorted by their labels. Chunks of the
+// stores pass as they are, unless open tiles have to be merged into them.
+func (q *chunkQuerier) Select(ctx context.Context, _ bool, hints *storage.SelectHints, matchers ...*labels.Matcher) storage.ChunkSeriesSet {
+	sel, err := q.begin(ctx, hints, matchers)
+	switch {
+	case err != nil:
+		return storage.ErrChunkSeriesSet(err)
+	case len(sel.live) == 0:
+		return q.chunks(ctx, sel, hints, matchers)
+	default:
+		return storage.NewSeriesSetToChunkSet(q.samples(ctx, sel, hints, matchers))
+	}
+}

@@ -1,0 +1,54 @@
+package querier
+
+import (
+	"time"
+
+	"github.com/prometheus/prometheus/storage"
+
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// pointsPerRange is how many tiles a range selector must have at least: with
+// four, rate() has three intervals to work with, and one that is missing at
+// either end does not halve the answer.
+const pointsPerRange = 4
+
+// resolution chooses the width of the tiles that answer a select. A range query
+// reads the coarsest that has a tile for each step and four for each range (the
+// look-back delta for an instant selector); any other query the finest. If tiles
+// of that width are not kept back to the start, it is the finest width that is,
+// and if none is, the one kept for longest. docs/decisions/resolution.md says
+// why.
+func resolution(hints *storage.SelectHints, lookback time.Duration, now time.Time, retention [tile.NumWidths]time.Duration) tile.Width {
+	const finest, coarsest = tile.Width(0), tile.Width(tile.NumWidths - 1)
+	reaches := func(w tile.Width) bool {
+		return hints.Start >= now.Add(-retention[w]).UnixMilli()
+	}
+
+	chosen := finest
+	if hints.Step > 0 {
+		covered := hints.Range
+		if covered == 0 {
+			covered = lookback.Milliseconds()
+		}
+		for w := coarsest; w > finest; w-- {
+			if w.Millis() <= min(hints.Step, covered/pointsPerRange) {
+				chosen = w
+				break
+			}
+		}
+	}
+	if reaches(chosen) {
+		return chosen
+	}
+	longest := finest
+	for w := finest; w <= coarsest; w++ {
+		if reaches(w) {
+			return w
+		}
+		if retention[w] > retention[longest] {
+			longest = w
+		}
+	}
+	return longest
+}

@@ -1,0 +1,66 @@
+package querier
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/storage"
+
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+func TestResolution(t *testing.T) {
+	const (
+		day   = 24 * time.Hour
+		never = time.Duration(math.MaxInt64)
+	)
+	usual := [tile.NumWidths]time.Duration{tile.Width10s: 2 * day, tile.Width1m: 40 * day}
+	now := time.UnixMilli(1_700_000_000_000)
+	for _, c := range []struct {
+		why       string
+		step, rng time.Duration // of the hints; 0 for an instant query, an instant selector
+		age       time.Duration // of the start
+		lookback  time.Duration
+		retention [tile.NumWidths]time.Duration
+		want      tile.Width
+	}{
+		{why: "an instant query wants the newest there is", age: time.Hour, want: tile.Width10s},
+		{why: "also over a long range", rng: day, age: day, want: tile.Width10s},
+		{why: "a range query whose steps are shorter than the coarse tiles", step: 15 * time.Second, age: time.Hour, want: tile.Width10s},
+		{why: "shorter than any", step: time.Second, age: time.Hour, want: tile.Width10s},
+		{why: "a tile for each step", step: time.Minute, age: time.Hour, want: tile.Width1m},
+		{why: "one millisecond less", step: time.Minute - time.Millisecond, age: time.Hour, want: tile.Width10s},
+		{why: "four tiles for each range", step: time.Minute, rng: 4 * time.Minute, age: time.Hour, want: tile.Width1m},
+		{why: "not quite four", step: time.Minute, rng: 4*time.Minute - time.Millisecond, age: time.Hour, want: tile.Width10s},
+		{why: "long steps do not make a short range coarse", step: time.Hour, rng: time.Minute, age: day, want: tile.Width10s},
+		{why: "an instant selector has the look-back delta for a range", step: time.Minute, lookback: 3 * time.Minute, age: time.Hour, want: tile.Width10s},
+
+		{why: "at the very end of what is kept", age: 2 * day, want: tile.Width10s},
+		{why: "an instant query beyond it", age: 2*day + time.Millisecond, want: tile.Width1m},
+		{why: "a range query beyond it, though its steps are short", step: time.Second, age: 3 * day, want: tile.Width1m},
+		{why: "beyond all, the one kept for longest", age: 41 * day, want: tile.Width1m},
+		{why: "from the beginning of time, as endpoints without a start ask", age: never, want: tile.Width1m},
+		{why: "the future is within all", age: -time.Hour, want: tile.Width10s},
+		{why: "a configuration that keeps the finer tiles for longer", step: time.Hour, age: 3 * day,
+			retention: [tile.NumWidths]time.Duration{tile.Width10s: 40 * day, tile.Width1m: 2 * day}, want: tile.Width10s},
+		{why: "and beyond both", step: time.Hour, age: 41 * day,
+			retention: [tile.NumWidths]time.Duration{tile.Width10s: 40 * day, tile.Width1m: 2 * day}, want: tile.Width10s},
+		{why: "of those kept equally long, the finest", age: 41 * day,
+			retention: [tile.NumWidths]time.Duration{tile.Width10s: 40 * day, tile.Width1m: 40 * day}, want: tile.Width10s},
+	} {
+		if c.retention == [tile.NumWidths]time.Duration{} {
+			c.retention = usual
+		}
+		if c.lookback == 0 {
+			c.lookback = 5 * time.Minute
+		}
+		hints := &storage.SelectHints{Step: c.step.Milliseconds(), Range: c.rng.Milliseconds(), Start: now.Add(-c.age).UnixMilli()}
+		if c.age == never {
+			hints.Start = math.MinInt64
+		}
+		if got := resolution(hints, c.lookback, now, c.retention); got != c.want {
+			t.Errorf("%s: %v; want %v", c.why, got, c.want)
+		}
+	}
+}
