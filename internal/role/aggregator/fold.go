@@ -55,6 +55,13 @@ func (a *Aggregator) fold(batches []batch.Batch, now time.Time) error {
 		}
 		s.mu.Unlock()
 	}
+	if a.config.Fsync == FsyncCommit {
+		if err := a.log.Sync(); err != nil {
+			// It counts, but is not acknowledged: pushed again, it is a repeat.
+			a.metrics.journalErrors.Inc()
+			return fmt.Errorf("sync the journal: %w", err)
+		}
+	}
 	return nil
 }
 
@@ -88,9 +95,6 @@ func (a *Aggregator) boundaryRecord(shardNumber uint16, kind uint8, boundary int
 // append journals records and notes their positions.
 func (a *Aggregator) append(records []journal.Record) error {
 	last, err := a.log.Append(records)
-	if err == nil && a.config.Fsync == FsyncCommit {
-		err = a.log.Sync()
-	}
 	if err != nil {
 		a.metrics.journalErrors.Inc()
 		return fmt.Errorf("journal %d records: %w", len(records), err)
@@ -131,43 +135,55 @@ func (a *Aggregator) restore() error {
 
 // replay does again what Run did with a record. Samples of the last boundary stay
 // pending if nothing says that they were stored; Run then writes them again.
+// Where records are missing, since the disk was damaged, it makes the best of
+// what is left: a start must never fail for it.
 func (a *Aggregator) replay(pos journal.Position, r journal.Record) error {
 	s := &a.shards[r.Shard]
 	s.position = pos
 	switch r.Type {
 	case recordBatch:
-		if s.tiles == nil {
-			// The records before it are lost: begin at its window.
-			var h batch.Reader
-			if err := h.Reset(r.Payload); err != nil {
-				return err
-			}
-			t := h.Header.Second * 1000
-			s.tiles = tile.New(&a.tiles, t-t%tileMillis)
-		}
-		a.foldOne(s, r.Payload)
-		a.metrics.replayed.Inc()
+		a.replayBatch(s, r.Payload)
 	case recordBoundary:
-		boundary, n := binary.Varint(r.Payload)
-		if n <= 0 || boundary%tileMillis != 0 {
-			return fmt.Errorf("boundary record of %d bytes is malformed", len(r.Payload))
-		}
-		if s.tiles == nil {
-			s.tiles = tile.New(&a.tiles, boundary-tileMillis)
-		}
-		s.tiles.Committed() // the next boundary is journalled only after that
-		if !s.tiles.Skip(boundary) {
-			if boundary != s.tiles.Closed()+tileMillis {
-				return fmt.Errorf("boundary %d follows %d", boundary, s.tiles.Closed())
-			}
-			s.tiles.Close(boundary, tile.Flush{})
-		}
+		a.replayBoundary(s, r.Payload)
 	case recordStored:
 		if s.tiles != nil {
 			s.tiles.Committed()
 		}
 	default:
-		return fmt.Errorf("record of unknown type %d", r.Type)
+		return fmt.Errorf("record of unknown type %d: it was written by a newer version", r.Type)
 	}
 	return nil
+}
+
+func (a *Aggregator) replayBatch(s *shard, b []byte) {
+	if s.tiles == nil {
+		// The shard's first boundary is lost: begin at the window.
+		var h batch.Reader
+		if err := h.Reset(b); err != nil {
+			a.logger.Error("a batch of the journal is damaged", "error", err)
+			return
+		}
+		t := h.Header.Second * 1000
+		s.tiles = tile.New(&a.tiles, t-t%tileMillis)
+	}
+	a.foldOne(s, b)
+	a.metrics.replayed.Inc()
+}
+
+func (a *Aggregator) replayBoundary(s *shard, payload []byte) {
+	boundary, n := binary.Varint(payload)
+	if n <= 0 || boundary%tileMillis != 0 {
+		a.logger.Error("a boundary of the journal is damaged", "payload", payload)
+		return
+	}
+	if s.tiles == nil {
+		s.tiles = tile.New(&a.tiles, boundary)
+		return
+	}
+	for s.tiles.Closed() < boundary {
+		s.tiles.Committed() // the next boundary is journalled only after that
+		if !s.tiles.Skip(boundary) {
+			s.tiles.Close(s.tiles.Closed()+tileMillis, tile.Flush{})
+		}
+	}
 }
