@@ -33,7 +33,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		conflicts: vec("tile_conflicts_total",
 			"Samples that met another value at their time; the first value stays. Always a bug, since a tile is final once written: the log has the series.", "store"),
 		refused: vec("samples_refused_total",
-			"Samples that the store cannot take, by reason. Rising: too_old, they wait too long on their way, see store.out_of_order; too_far_ahead, a clock is wrong; invalid, a bug of the writer.", "store", "reason"),
+			"Samples that the store cannot take, by reason. Rising: too_old, they wait too long on their way, see store.out_of_order; too_far_ahead, a clock is wrong; invalid, a bug of the writer; duplicate, a client sends two values with one timestamp (|T), and the first stays.", "store", "reason"),
 		failed: vec("writes_failed_total",
 			"Writes of which nothing was stored. Rising: the disk is full or broken; the log has the cause.", "store"),
 	}

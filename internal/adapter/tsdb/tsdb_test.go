@@ -95,7 +95,8 @@ func (w *world) samples(text string) []tile.Sample {
 			}
 			w.series[name] = &tile.Series{Labels: ls}
 		}
-		s := tile.Sample{Series: w.series[name], T: base + 1000*second}
+		val, timed := strings.CutSuffix(val, "T")
+		s := tile.Sample{Series: w.series[name], T: base + 1000*second, Timed: timed}
 		switch {
 		case val == "stale":
 			s.V = math.Float64frombits(value.StaleNaN)

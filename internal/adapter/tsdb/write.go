@@ -24,10 +24,11 @@ const (
 	TooOld      Reason = iota // before the out-of-order window
 	TooFarAhead               // more than 10 minutes in the future
 	Invalid                   // not a sample: no labels, a histogram that contradicts itself
+	Duplicate                 // its sender chose a time at which there is another value
 	numReasons
 )
 
-var reasonNames = [numReasons]string{"too_old", "too_far_ahead", "invalid"}
+var reasonNames = [numReasons]string{"too_old", "too_far_ahead", "invalid", "duplicate"}
 
 func (r Reason) String() string { return reasonNames[r] }
 
@@ -241,7 +242,13 @@ func (w *write) pendingAt(ref uint64, t int64) (at *tile.Point, newer bool) {
 	return at, newer
 }
 
+// conflict keeps the first value. Tiles are computed so that this cannot happen;
+// times that senders choose are theirs to choose twice.
 func (w *write) conflict(sample *tile.Sample, cause error) {
+	if sample.Timed {
+		w.refuse(sample, Duplicate, cause)
+		return
+	}
 	w.stats.Conflicts++
 	w.store.logger.Error("BUG: a tile that is final was written again with another value; the first stays",
 		"series", sample.Series.Labels.String(), "t", sample.T, "err", cause)

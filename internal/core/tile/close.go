@@ -42,6 +42,7 @@ func (s *Shard) Close(boundary int64, out Flush) (samples uint64) {
 			samples += e.close(boundary, s.config.ttl(e.kind), to)
 			if e.idle(boundary) {
 				t.remove(e)
+				s.series--
 			}
 		}
 	}

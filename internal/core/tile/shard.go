@@ -51,6 +51,7 @@ type Shard struct {
 	closed  int64 // boundary: end of the last closed tile, Unix milliseconds
 	tenants map[string]*tenant
 	senders map[Sender]Received
+	series  int  // of all tenants
 	pending bool // Close handed out samples that Committed has not seen yet
 	reader  batch.Reader
 }
@@ -118,7 +119,7 @@ func (s *Shard) Fold(b []byte) (Folded, error) {
 	s.senders[Sender{h.Sender, h.Incarnation}] = Received{h.Sequence, h.Second}
 	t := s.tenant(string(h.Tenant))
 	for inc := r.Next(); inc != nil; inc = r.Next() {
-		e, err := t.entry(inc)
+		e, err := s.entry(t, inc)
 		if err != nil {
 			f.Refused += uint64(inc.Samples)
 			continue
@@ -193,7 +194,7 @@ func (s *Shard) foldTimed(e *entry, inc *batch.Increment, f *Folded) {
 
 // entry returns the series of an increment, new if need be, and keeps its policy
 // up to date.
-func (t *tenant) entry(inc *batch.Increment) (*entry, error) {
+func (s *Shard) entry(t *tenant, inc *batch.Increment) (*entry, error) {
 	if e := t.entries[string(inc.Key)]; e != nil {
 		if e.policyBytes == string(inc.Policy) {
 			return e, nil
@@ -207,6 +208,7 @@ func (t *tenant) entry(inc *batch.Increment) (*entry, error) {
 		return nil, err
 	}
 	t.insert(e)
+	s.series++
 	return e, nil
 }
 
@@ -241,12 +243,6 @@ func (t *tenant) remove(e *entry) {
 }
 
 // Len is the number of series held.
-func (s *Shard) Len() int {
-	n := 0
-	for _, t := range s.tenants {
-		n += len(t.entries)
-	}
-	return n
-}
+func (s *Shard) Len() int { return s.series }
 
 func finite(v float64) bool { return !math.IsInf(v, 0) && !math.IsNaN(v) }

@@ -169,7 +169,11 @@ func ParseState(config *Config, b []byte) (*Shard, error) {
 			if d.err != nil {
 				return nil, d.err
 			}
+			if t.entries[e.key] != nil {
+				return nil, errState
+			}
 			t.insert(e)
+			s.series++
 		}
 	}
 	if d.err == nil && len(d.b) > 0 {
