@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/promapi"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
@@ -28,6 +30,8 @@ type config struct {
 	Store      tsdb.Config       `yaml:"store"`
 	Events     eventlog.Config   `yaml:"events"`
 	Query      promapi.Config    `yaml:"query"`
+
+	flags map[string]string // the command line's, by name, for status/flags
 }
 
 // dataDir in the path of a Unix socket stands for the data directory.
@@ -50,6 +54,15 @@ func defaultConfig() config {
 		Events:     eventlog.DefaultConfig(),
 		Query:      promapi.DefaultConfig(),
 	}
+}
+
+// yaml is the configuration in force, as a file would say it.
+func (c config) yaml() string {
+	text, err := yaml.Marshal(c)
+	if err != nil {
+		return "# " + err.Error()
+	}
+	return string(text)
 }
 
 // Validate is part of conf.Validator.

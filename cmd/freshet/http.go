@@ -163,8 +163,8 @@ func (s *server) promAPI() http.Handler {
 		Tenant: tenantOf, Ready: s.readiness,
 		Build:   v1.PrometheusVersion{Version: b.Version, Revision: b.Revision, GoVersion: b.Go},
 		Runtime: s.runtimeInfo,
-		Config:  func() string { return "" },
-		Flags:   map[string]string{},
+		Config:  s.config.yaml,
+		Flags:   s.config.flags,
 		Logger:  s.logger, Registerer: s.registry,
 	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/lib/run"
@@ -39,6 +40,8 @@ Flags win over the environment, the environment over the file.`,
 			if err != nil {
 				return err
 			}
+			c.flags = map[string]string{}
+			cmd.Flags().VisitAll(func(f *pflag.Flag) { c.flags[f.Name] = f.Value.String() })
 			return serve(cmd.Context(), c.withPaths(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
