@@ -11,6 +11,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/promapi"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/role/aggregator"
 	"github.com/freshet-io/freshet/internal/role/collector"
@@ -47,7 +48,7 @@ func defaultConfig() config {
 		DataDir:    "./data",
 		LogLevel:   "info",
 		Drain:      30 * time.Second,
-		HTTP:       httpConfig{Listen: "127.0.0.1:7125"},
+		HTTP:       httpConfig{Listen: "127.0.0.1:7125", Tenant: tenant.Default},
 		DogStatsD:  dogstatsd,
 		Aggregator: aggregator.DefaultConfig(),
 		Store:      tsdb.DefaultConfig(),

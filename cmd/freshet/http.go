@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	prom "github.com/prometheus/prometheus/tsdb"
 	v1 "github.com/prometheus/prometheus/web/api/v1"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/freshet-io/freshet/internal/adapter/promapi"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
@@ -25,43 +26,85 @@ import (
 
 // httpConfig is the "http" section of the configuration file.
 type httpConfig struct {
-	Listen string `yaml:"listen" help:"HOST:PORT of the API; it has no passwords, so keep it on loopback or behind a proxy"`
+	Listen    string         `yaml:"listen" help:"HOST:PORT of the API; it has no passwords, so keep it on loopback or behind a proxy"`
+	Tenant    string         `yaml:"tenant" help:"tenant whose series are seen there"`
+	Listeners []httpListener `yaml:"listeners"` // further addresses, each with its tenant
+}
+
+// httpListener is one further address.
+type httpListener struct {
+	Listen string `yaml:"listen"`
+	Tenant string `yaml:"tenant"`
 }
 
 // Validate is part of conf.Validator.
 func (c httpConfig) Validate() []conf.Problem {
-	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
-		return []conf.Problem{{Key: "listen", Text: "must be HOST:PORT, such as 127.0.0.1:7125"}}
+	var problems []conf.Problem
+	check := func(prefix string, l httpListener) {
+		if _, _, err := net.SplitHostPort(l.Listen); err != nil {
+			problems = append(problems, conf.Problem{Key: prefix + "listen", Text: "must be HOST:PORT, such as 127.0.0.1:7125"})
+		}
+		if err := tenant.Check(l.Tenant); err != nil {
+			problems = append(problems, conf.Problem{Key: prefix + "tenant", Text: err.Error()})
+		}
 	}
-	return nil
+	check("", httpListener{c.Listen, c.Tenant})
+	for i, l := range c.Listeners {
+		check(fmt.Sprintf("listeners[%d].", i), l)
+	}
+	return problems
 }
 
-// httpServer is a bound address and the server that will answer there.
+// httpServers are bound addresses, each with the server that will answer there.
+// The first is that of http.listen.
+type httpServers []*httpServer
+
 type httpServer struct {
 	listener net.Listener
+	tenant   string
 	server   *http.Server
 }
 
-func listenHTTP(c httpConfig) (*httpServer, error) {
-	l, err := net.Listen("tcp", c.Listen)
+// listenHTTP binds all addresses. After an error the ones it returns must be
+// closed.
+func listenHTTP(c httpConfig) (all httpServers, err error) {
+	for _, l := range append([]httpListener{{c.Listen, c.Tenant}}, c.Listeners...) {
+		listener, err := net.Listen("tcp", l.Listen)
+		if err != nil {
+			return all, httpError(l.Listen, err)
+		}
+		all = append(all, &httpServer{listener, l.Tenant, &http.Server{
+			// A client that never ends its headers must not hold a connection.
+			ReadHeaderTimeout: 10 * time.Second,
+			IdleTimeout:       5 * time.Minute,
+			// Without authentication, the address says on whose behalf a request asks.
+			BaseContext: func(net.Listener) context.Context { return tenant.NewContext(context.Background(), l.Tenant) },
+		}})
+	}
+	return all, nil
+}
+
+func httpError(address string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("listen on http %s: the port is in use; stop the process that has it, or choose another by --http-listen", c.Listen)
+		return fmt.Errorf("listen on http %s: the port is in use; stop the process that has it, or choose another by --http-listen", address)
 	case errors.Is(err, syscall.EACCES):
-		return nil, fmt.Errorf("listen on http %s: permission denied; choose a port above 1023 by --http-listen", c.Listen)
-	case err != nil:
-		return nil, fmt.Errorf("listen on http %s: %w", c.Listen, err)
+		return fmt.Errorf("listen on http %s: permission denied; choose a port above 1023 by --http-listen", address)
 	}
-	return &httpServer{listener: l, server: &http.Server{
-		// A client that never ends its headers must not hold a connection.
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       5 * time.Minute,
-	}}, nil
+	return fmt.Errorf("listen on http %s: %w", address, err)
 }
 
 func (h *httpServer) addr() string { return h.listener.Addr().String() }
 
 // run answers until ctx is done, then lets the running requests end.
+func (all httpServers) run(ctx context.Context, drain time.Duration) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, h := range all {
+		group.Go(func() error { return h.run(ctx, drain) })
+	}
+	return group.Wait()
+}
+
 func (h *httpServer) run(ctx context.Context, drain time.Duration) error {
 	stopped := make(chan error, 1)
 	defer context.AfterFunc(ctx, func() {
@@ -78,17 +121,20 @@ func (h *httpServer) run(ctx context.Context, drain time.Duration) error {
 	return nil
 }
 
-func (h *httpServer) close() error {
-	if err := h.listener.Close(); !errors.Is(err, net.ErrClosed) {
-		return err
+func (all httpServers) close() error {
+	var errs []error
+	for _, h := range all {
+		if err := h.listener.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // serveHTTP puts everything that answers HTTP in its place.
 func (s *server) serveHTTP() {
 	mux := http.NewServeMux()
-	mux.Handle("/api/v1/events", s.withTenant(s.events.Handler()))
+	mux.Handle("/api/v1/events", s.events.Handler())
 	mux.Handle("/api/v1/", s.promAPI())
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{Registry: s.registry}))
 	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "Freshet is healthy.") })
@@ -99,17 +145,18 @@ func (s *server) serveHTTP() {
 	mux.HandleFunc("/debug/pprof/symbol", onLoopback(pprof.Symbol))
 	mux.HandleFunc("/debug/pprof/trace", onLoopback(pprof.Trace))
 	mux.HandleFunc("GET /{$}", s.serveIndex)
-	s.http.server.Handler = mux
+	for _, h := range s.http {
+		h.server.Handler = mux
+	}
 }
 
-// tenantOf says on whose behalf a request asks. Without authentication everybody
-// is the default tenant, whatever the request says.
-func tenantOf(*http.Request) string { return tenant.Default }
-
-func (s *server) withTenant(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h.ServeHTTP(w, r.WithContext(tenant.NewContext(r.Context(), tenantOf(r))))
-	})
+// tenantOf says on whose behalf a request asks: a tenant header is ignored.
+func tenantOf(r *http.Request) string {
+	name, ok := tenant.FromContext(r.Context())
+	if !ok {
+		panic("BUG: a request came by no listener")
+	}
+	return name
 }
 
 var errNotReady = errors.New("starting or stopping; ask again in a moment")

@@ -94,7 +94,7 @@ func (s *server) announce(out io.Writer) error {
 			s.logger.Warn(w)
 		}
 	}
-	l := listening{PID: os.Getpid(), HTTP: s.http.addr()}
+	l := listening{PID: os.Getpid(), HTTP: s.http[0].addr()}
 	l.DogStatsDUDP = first(sockets, "udp")
 	l.DogStatsDUnixgram = first(sockets, "unixgram")
 	l.DogStatsDUnix = first(sockets, "unix")
@@ -128,7 +128,14 @@ func (s *server) greet(out io.Writer, l listening, sockets []collector.Listening
 		}
 		b.WriteByte('\n')
 	}
-	fmt.Fprintf(&b, "  HTTP       http://%s  (a Prometheus data source for Grafana)\n", l.HTTP)
+	for i, h := range s.http {
+		fmt.Fprintf(&b, "  HTTP       http://%s", h.addr())
+		if i == 0 {
+			fmt.Fprintf(&b, "  (a Prometheus data source for Grafana)\n")
+		} else {
+			fmt.Fprintf(&b, "  (tenant %s)\n", h.tenant)
+		}
+	}
 	fmt.Fprintf(&b, "  data       %s\n", s.config.DataDir)
 	query := os.Args[0] + " query"
 	if l.HTTP != "127.0.0.1:7125" {

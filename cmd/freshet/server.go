@@ -46,7 +46,7 @@ type server struct {
 	catalogue  *catalogue.Catalogue
 	aggregator *aggregator.Aggregator
 	collector  *collector.Collector
-	http       *httpServer
+	http       httpServers
 }
 
 // newServer opens everything, in the order in which things need each other. What
@@ -234,9 +234,7 @@ func (s *server) close() error {
 	if s.collector != nil {
 		errs = append(errs, s.collector.Close())
 	}
-	if s.http != nil {
-		errs = append(errs, s.http.close())
-	}
+	errs = append(errs, s.http.close())
 	if s.names != nil {
 		errs = append(errs, s.names.Close())
 	}
