@@ -1,0 +1,89 @@
+package series
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/prometheus/prometheus/model/labels"
+)
+
+// The shard decides where data lies: these values may never change.
+func TestShardsAreFixedForEver(t *testing.T) {
+	for _, test := range []struct {
+		tenant string
+		key    []byte
+		want   uint16
+	}{
+		{"default", AppendKey(nil, Counter, labels.FromStrings("__name__", "a")), 248},
+		{"default", AppendKey(nil, Counter, labels.FromStrings("__name__", "a", "host", "web-1")), 273},
+		{"team-a", AppendKey(nil, Timer, labels.FromStrings("__name__", "a")), 470},
+	} {
+		if got := Shard(test.tenant, test.key); got != test.want {
+			t.Errorf("%s %q: shard %d, want %d", test.tenant, test.key, got, test.want)
+		}
+	}
+}
+
+func TestShardsAreEven(t *testing.T) {
+	var n [Shards]int
+	for i := range 100 * Shards {
+		n[Shard("default", AppendKey(nil, Gauge, labels.FromStrings("__name__", fmt.Sprint("m", i))))]++
+	}
+	// Poisson with mean 100: five standard deviations are 50.
+	if lo, hi := slices.Min(n[:]), slices.Max(n[:]); lo < 50 || hi > 150 {
+		t.Errorf("shards hold %d to %d of 100 series each", lo, hi)
+	}
+}
+
+func TestKeyReadBack(t *testing.T) {
+	ls := labels.FromStrings("__name__", "a", "b", "x\x00\xffy", "c", string(make([]byte, 300)))
+	kind, got, err := ParseKey(AppendKey(nil, Set, ls))
+	if err != nil || kind != Set || !labels.Equal(got, ls) {
+		t.Errorf("%v %v %v", kind, got, err)
+	}
+}
+
+// A key names one series and a series has one key, so whatever ParseKey takes is
+// what AppendKey writes.
+func FuzzParseKey(f *testing.F) {
+	f.Add(AppendKey(nil, Counter, labels.FromStrings("__name__", "a", "host", "b")))
+	f.Add([]byte{1, 0x80, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		kind, ls, err := ParseKey(b)
+		if err != nil {
+			return
+		}
+		if again := AppendKey(nil, kind, ls); string(again) != string(b) {
+			t.Fatalf("%q is also %q", b, again)
+		}
+	})
+}
+
+func TestPolicyReadBack(t *testing.T) {
+	for _, p := range []Policy{DefaultPolicy, {Merge: MergeMax, Schema: -4, MaxBuckets: 1}, {Schema: 8, MaxBuckets: 500, Bounds: []float64{-1, 0, 2.5}}} {
+		got, err := ParsePolicy(AppendPolicy(nil, &p))
+		if err != nil || got.Merge != p.Merge || got.Schema != p.Schema || got.MaxBuckets != p.MaxBuckets || !slices.Equal(got.Bounds, p.Bounds) {
+			t.Errorf("%+v read back as %+v, %v", p, got, err)
+		}
+	}
+}
+
+func FuzzParsePolicy(f *testing.F) {
+	f.Add(AppendPolicy(nil, &Policy{Schema: 3, MaxBuckets: 10, Bounds: []float64{1, 2}}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := ParsePolicy(b)
+		if err != nil {
+			return
+		}
+		for i, bound := range p.Bounds {
+			if math.IsNaN(bound) || math.IsInf(bound, 0) || (i > 0 && bound <= p.Bounds[i-1]) {
+				t.Fatalf("bounds %v", p.Bounds)
+			}
+		}
+		if again, err := ParsePolicy(AppendPolicy(nil, p)); err != nil || again.Schema != p.Schema {
+			t.Fatalf("read back: %+v, %v", again, err)
+		}
+	})
+}
