@@ -121,6 +121,11 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	busy := a.resume(jobs)
+	begun, clock := time.Now(), newClock(a.now(), a.logger)
+	believed := func() (now time.Time, ok bool) {
+		now = a.now()
+		return now, clock.believe(now, time.Since(begun))
+	}
 	var held *push // waits until the tiles before it are closed
 	for {
 		pushes := a.pushes
@@ -132,18 +137,23 @@ func (a *Aggregator) Run(ctx context.Context) error {
 			held = &p
 		case done := <-a.stored:
 			a.committed(done)
-			busy = a.flushDue(jobs, a.now())
+			busy = false
+			if now, ok := believed(); ok {
+				busy = a.flushDue(jobs, now)
+			}
 		case <-ticker.C:
-			now := a.now()
-			a.advance(now)
-			if !busy {
+			now, ok := believed()
+			if ok {
+				a.advance(now)
+			}
+			if ok && !busy {
 				busy = a.flushDue(jobs, now)
 			}
 			a.saveSome(now)
 		case <-ctx.Done():
 			return a.stop(busy)
 		}
-		if now := a.now(); held != nil && !a.behind(now) {
+		if now, ok := believed(); ok && held != nil && !a.behind(now) {
 			held.done <- a.fold(held.batches, now)
 			held = nil
 		}

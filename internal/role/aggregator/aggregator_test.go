@@ -124,12 +124,14 @@ func (p *process) terminate() {
 var sequence uint64
 
 // count pushes n to a counter, in the window of this second.
-func (p *process) count(name string, n float64) error {
+func (p *process) count(name string, n float64) error { return p.countIn(p.now(), name, n) }
+
+// countIn pushes n to a counter, in the window of a second.
+func (p *process) countIn(second time.Time, name string, n float64) error {
 	key := series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", name))
 	shard := series.Shard("default", key)
 	sequence++
-	now := p.now()
-	h := batch.Header{Tenant: []byte("default"), Shard: shard, Sender: 1, Incarnation: 1, Sequence: sequence, Second: now.Unix(), Birth: now.UnixNano()}
+	h := batch.Header{Tenant: []byte("default"), Shard: shard, Sender: 1, Incarnation: 1, Sequence: sequence, Second: second.Unix(), Birth: second.UnixNano()}
 	b := batch.Begin(nil, &h)
 	inc := batch.Increment{Key: key, Samples: 1, Value: n}
 	b = inc.Append(b, h.Second)
@@ -307,10 +309,42 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
+// A clock that is a year fast for some seconds must not fill the stores with
+// tiles that lie ahead of everything to come.
+func TestAShortLeapOfTheClockIsNotBelieved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var leap atomic.Int64
+		now := func() time.Time { return time.Now().Add(time.Duration(leap.Load())) }
+		s := newStore(t)
+		p := start(t, t.TempDir(), s, now)
+		p.mustCount("a", 1)
+		time.Sleep(15 * time.Second)
+		leap.Store(int64(365 * 24 * time.Hour))
+		counted := make(chan error)
+		go func() { counted <- p.count("a", 1) }()
+		time.Sleep(20 * time.Second)
+		leap.Store(0)
+		if err := <-counted; err != nil {
+			t.Fatal(err)
+		}
+		p.mustCount("a", 1)
+		time.Sleep(80 * time.Second)
+		checkCounter(t, s, "a", 3)
+		if times, _ := s.values("a"); times[len(times)-1] > time.Now().UnixMilli() {
+			t.Errorf("a tile lies %d ms ahead", times[len(times)-1]-time.Now().UnixMilli())
+		}
+		p.terminate()
+	})
+}
+
 func TestOpenTilesAnswerWithinASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := start(t, t.TempDir(), newStore(t), time.Now)
-		p.mustCount("a", 3)
+		window := time.Now()
+		time.Sleep(1005 * time.Millisecond) // the window ends, and is flushed
+		if err := p.countIn(window, "a", 3); err != nil {
+			t.Fatal(err)
+		}
 		m := labels.MustNewMatcher(labels.MatchEqual, "__name__", "a")
 		live, err := p.Live("default", tile.Width10s, 0, time.Now().Add(time.Hour).UnixMilli(), []*labels.Matcher{m})
 		if err != nil || len(live) != 1 || len(live[0].Points) == 0 {

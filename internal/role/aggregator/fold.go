@@ -80,7 +80,7 @@ func (a *Aggregator) foldOne(s *shard, b []byte) {
 	a.metrics.refused.Add(float64(f.Refused))
 	var h batch.Reader
 	if h.Reset(b) == nil {
-		a.raiseStamp(h.Header.Second*1000 + 1000)
+		a.raiseStamp(min(h.Header.Second*1000+1000, a.now().UnixMilli()))
 	}
 }
 

@@ -1,0 +1,51 @@
+package aggregator
+
+import (
+	"log/slog"
+	"time"
+)
+
+// A wall clock that leaps ahead by more than maxLeap is not believed until it has
+// stayed there for patience. Tiles of a time that is not yet would make the
+// stores refuse the present, for as long as the leap was wide; meanwhile nothing
+// is lost, since windows wait and grow.
+const (
+	maxLeap  = time.Minute
+	patience = 30 * time.Second
+)
+
+// clock tells a wall clock that was set from one that leapt by mistake, by the
+// time that passed on a clock that nobody sets. A machine that was asleep looks
+// the same, and has to wait, too.
+type clock struct {
+	logger  *slog.Logger
+	offset  time.Duration // wall clock minus passed time, when last believed
+	suspect time.Duration // passed time at which it leapt, 0 if it did not
+}
+
+func newClock(wall time.Time, logger *slog.Logger) *clock {
+	return &clock{logger: logger, offset: time.Duration(wall.UnixNano())}
+}
+
+// believe reports whether the wall clock can be believed after so much time has
+// passed.
+func (c *clock) believe(wall time.Time, passed time.Duration) bool {
+	offset := time.Duration(wall.UnixNano()) - passed
+	leap := offset - c.offset
+	switch {
+	case leap <= maxLeap:
+		if c.suspect != 0 {
+			c.logger.Info("the clock is back; windows that waited are counted")
+		}
+	case c.suspect == 0:
+		c.suspect = passed
+		c.logger.Warn("the clock leapt ahead; windows wait until it is back or has stayed there", "leap", leap, "wait", patience)
+		return false
+	case passed-c.suspect < patience:
+		return false
+	default:
+		c.logger.Warn("the clock stayed where it leapt to, and is believed", "leap", leap)
+	}
+	c.offset, c.suspect = offset, 0
+	return true
+}
