@@ -42,7 +42,7 @@ func NewParser(o parser.Options, l Limits, refused func()) Parser {
 
 // ParseExpr parses a query.
 func (p Parser) ParseExpr(query string) (parser.Expr, error) {
-	if err := p.limits.CheckText(query); err != nil {
+	if err := p.limits.checkText(query); err != nil {
 		p.refused()
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func (p Parser) ParseExpr(query string) (parser.Expr, error) {
 
 // ParseMetricSelector parses a selector of series.
 func (p Parser) ParseMetricSelector(selector string) ([]*labels.Matcher, error) {
-	if err := p.limits.CheckText(selector); err != nil {
+	if err := p.limits.checkText(selector); err != nil {
 		p.refused()
 		return nil, err
 	}
@@ -99,9 +99,9 @@ func (l Limits) checkSelectors(selectors []string) error {
 	return nil
 }
 
-// CheckText says whether a query is short and flat enough to be parsed, in a time
+// checkText says whether a query is short and flat enough to be parsed, in a time
 // that is linear in its length.
-func (l Limits) CheckText(query string) error {
+func (l Limits) checkText(query string) error {
 	if err := l.checkLength(len(query)); err != nil {
 		return err
 	}
@@ -110,14 +110,14 @@ func (l Limits) CheckText(query string) error {
 
 func (l Limits) checkLength(length int) error {
 	if length > l.Bytes {
-		return fmt.Errorf("the query is %d bytes long; the limit is %d (max_query_bytes): shorten it, or have recording rules compute its parts", length, l.Bytes)
+		return fmt.Errorf("the query is %d bytes long; the limit is %d (query.max_query_bytes): shorten it, or have recording rules compute its parts", length, l.Bytes)
 	}
 	return nil
 }
 
 func (l Limits) checkDepth(query string) error {
-	if d := depth(query); d > l.Depth {
-		return fmt.Errorf("the query is %d levels deep; the limit is %d (max_query_depth), where each bracket and each operator of a chain is a level: nest less, or have recording rules compute its parts", d, l.Depth)
+	if d := Depth(query); d > l.Depth {
+		return fmt.Errorf("the query is %d levels deep; the limit is %d (query.max_query_depth), where each bracket and each operator of a chain is a level: nest less, or have recording rules compute its parts", d, l.Depth)
 	}
 	return nil
 }
@@ -132,11 +132,11 @@ type level struct {
 
 func (v level) depth() int { return max(v.deepest, v.links+v.below) }
 
-// depth is an upper bound of the depth of the syntax tree of query, for which it
+// Depth is an upper bound of the depth of the syntax tree of query, for which it
 // need not be well-formed. It reads the tokens that the parser will, by the same
 // lexer, so strings, escapes and comments cannot hide a bracket from it. The
-// parser stops at the first token that is an error, and so does depth.
-func depth(query string) int {
+// parser stops at the first token that is an error, and so does Depth.
+func Depth(query string) int {
 	var item parser.Item
 	lexer := parser.Lex(query)
 	open := make([]level, 1, 16)

@@ -40,8 +40,8 @@ func TestDepth(t *testing.T) {
 		{"more closed than opened ends the parser", "x)))", 1},
 		{"brackets after what the parser stops at do not count", "$((((((", 1},
 	} {
-		if got := depth(c.query); got != c.want {
-			t.Errorf("%s: depth(%s) = %d, want %d", c.why, c.query, got, c.want)
+		if got := Depth(c.query); got != c.want {
+			t.Errorf("%s: Depth(%s) = %d, want %d", c.why, c.query, got, c.want)
 		}
 	}
 }
@@ -54,9 +54,9 @@ func TestParser(t *testing.T) {
 		{"a selection of 3000 instances in a dashboard", `x{i=~"` + strings.Repeat("10.0.0.123:8080|", 3000) + `"}`, ""},
 		{"a flat query of many branches", `{` + strings.Repeat(`a="b",`, n/10) + `}`, ""},
 		{"as deep as may be", strings.Repeat("(", 499) + "1" + strings.Repeat(")", 499), ""},
-		{"the next", strings.Repeat("(", 500) + "1" + strings.Repeat(")", 500), "501 levels deep; the limit is 500 (max_query_depth)"},
+		{"the next", strings.Repeat("(", 500) + "1" + strings.Repeat(")", 500), "501 levels deep; the limit is 500 (query.max_query_depth)"},
 		{"parsed in 16 s, printed in far more than a minute by Prometheus",
-			strings.Repeat("(", n) + "1" + strings.Repeat(")", n), "100001 levels deep; the limit is 500 (max_query_depth)"},
+			strings.Repeat("(", n) + "1" + strings.Repeat(")", n), "100001 levels deep; the limit is 500 (query.max_query_depth)"},
 		{"never closed", strings.Repeat("(", n), "100001 levels deep"},
 		{"signs", strings.Repeat("-", n) + "1", "100001 levels deep"},
 		{"a chain: parsed in 30 s by Prometheus", strings.Repeat("1+", n) + "1", "100001 levels deep"},
@@ -64,7 +64,7 @@ func TestParser(t *testing.T) {
 		{"subqueries of subqueries", "x" + strings.Repeat("[1m:1m]", n/3), "levels deep"},
 		{"flat and short, but a thousand searches", strings.Repeat("(x"+strings.Repeat("+x", 99)+")+", 10) + "x", "1001 selectors; at most 1000"},
 		{"not a query", "sum(", "unclosed left parenthesis"},
-		{"long, if flat", `"` + strings.Repeat("x", 256<<10) + `"`, "262146 bytes long; the limit is 262144 (max_query_bytes)"},
+		{"long, if flat", `"` + strings.Repeat("x", 256<<10) + `"`, "262146 bytes long; the limit is 262144 (query.max_query_bytes)"},
 	} {
 		_, err := p.ParseExpr(c.query)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -111,7 +111,7 @@ func TestCheckStatement(t *testing.T) {
 		{"a month of minutes, as service levels need", "max_over_time(rate(x[5m])[30d:1m])", instant, 0, ""},
 		{"the same in a month's panel", "max_over_time(rate(x[5m])[30d:1m])", 720 * time.Hour, time.Hour, ""},
 		{"asks Prometheus for 691 GB", "count_over_time(vector(1)[1000d:1ms])", instant, 0,
-			"with [1000d:1ms] the query's subqueries take 86400000001 steps; the limit is 1000000 (max_subquery_steps)"},
+			"with [1000d:1ms] the query's subqueries take 86400000001 steps; the limit is 1000000 (query.max_subquery_steps)"},
 		{"without a step it is a minute", "count_over_time(vector(1)[1000d:])", instant, 0, "1440001 steps"},
 		{"the query's own range counts, since all is evaluated at once", "max_over_time(x[1h:1s])", 300 * time.Hour, time.Hour, "1083601 steps"},
 		{"a subquery's range adds to those within it", "max_over_time(max_over_time(x[1d:1s])[11d:1h])", instant, 0, "1037066 steps"},
@@ -147,7 +147,7 @@ func TestCheckStatement(t *testing.T) {
 }
 
 // FuzzDepth checks the law that the parser is protected by: whatever it makes of
-// a text, its tree is no deeper than depth says.
+// a text, its tree is no deeper than Depth says.
 func FuzzDepth(f *testing.F) {
 	for _, seed := range []string{
 		`sum by (a) (rate(x{a="b",c!~"d"}[5m:1m] offset -1m)) / -2 ^ 3 @ 4`,
@@ -159,7 +159,7 @@ func FuzzDepth(f *testing.F) {
 	p := parser.NewParser(parser.Options{EnableExperimentalFunctions: true, ExperimentalDurationExpr: true,
 		EnableExtendedRangeSelectors: true, EnableBinopFillModifiers: true})
 	f.Fuzz(func(t *testing.T, query string) {
-		bound := depth(query)
+		bound := Depth(query)
 		if len(query) > 10_000 || bound > 1000 {
 			return
 		}
@@ -168,7 +168,7 @@ func FuzzDepth(f *testing.F) {
 			return
 		}
 		if d := treeDepth(expr); d > bound {
-			t.Errorf("depth(%q) = %d, but the tree has %d levels", query, bound, d)
+			t.Errorf("Depth(%q) = %d, but the tree has %d levels", query, bound, d)
 		}
 	})
 }
@@ -186,6 +186,6 @@ func treeDepth(n parser.Node) int {
 func BenchmarkCheckText(b *testing.B) {
 	query := strings.Repeat("(", limits.Bytes)
 	for b.Loop() {
-		_ = limits.CheckText(query)
+		_ = limits.checkText(query)
 	}
 }
