@@ -1,0 +1,161 @@
+// Package promapi is the Prometheus HTTP API under /api/v1/: Prometheus' own
+// handlers and engine, with our guards around them and our handlers in place of
+// those that would tell of scrape targets and of a single database.
+//
+// Where samples come from is the querier's, and which endpoints there are besides
+// these, such as writing, is for whoever puts the roles together.
+package promapi
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/route"
+	prom "github.com/prometheus/prometheus/config"
+	"github.com/prometheus/prometheus/model/exemplar"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb"
+	v1 "github.com/prometheus/prometheus/web/api/v1"
+
+	"github.com/freshet-io/freshet/internal/core/catalogue"
+	"github.com/freshet-io/freshet/internal/core/tenant"
+)
+
+// Options is what the API is made of. All fields are needed.
+type Options struct {
+	Engine    *Engine
+	Queryable storage.SampleAndChunkQueryable // finds the tenant in the context of Select
+	Exemplars storage.ExemplarQueryable       // finds it in the context, too
+	Metadata  MetadataSource
+	Stats     StatsSource
+
+	// Tenant says on whose behalf a request asks.
+	Tenant func(*http.Request) string
+	// Ready says why queries cannot be answered yet; nil if they can.
+	Ready func() error
+
+	Build   v1.PrometheusVersion
+	Runtime func() (v1.RuntimeInfo, error)
+	Config  func() string     // the configuration in force, as YAML
+	Flags   map[string]string // the command line's, by name
+
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// MetadataSource knows what kind of metric each name of a tenant is. The entries
+// are in the order of their names.
+type MetadataSource interface {
+	Metadata(tenant string) []catalogue.Entry
+}
+
+// StatsSource describes the newest samples of a tenant: one element for each
+// store, none of which has series of another. The limit is that of each table.
+type StatsSource interface {
+	Stats(tenant string, limit int) ([]*tsdb.Stats, error)
+}
+
+const prefix = "/api/v1"
+
+// api is all handlers, and what they share.
+type api struct {
+	Options
+	prometheus http.Handler // Prometheus' own router, with more routes than we offer
+	routes     *http.ServeMux
+}
+
+// New returns the handler of /api/v1/.
+func New(o Options) http.Handler {
+	router := route.New().WithPrefix(prefix)
+	newPrometheusAPI(&o).Register(router)
+	a := &api{Options: o, prometheus: router, routes: http.NewServeMux()}
+	a.register()
+	return http.HandlerFunc(a.serve)
+}
+
+// serve is what all requests have in common.
+func (a *api) serve(w http.ResponseWriter, r *http.Request) {
+	answer := &answer{ResponseWriter: w}
+	defer a.handlePanic(answer, r)
+	if r.Method == http.MethodOptions { // the browser asks which origins may ask
+		a.prometheus.ServeHTTP(answer, r)
+		return
+	}
+	if err := a.Ready(); err != nil {
+		refuse(answer, r, http.StatusServiceUnavailable, "unavailable", err)
+		return
+	}
+	// The engine has the same deadline; this one is for what does not pass it.
+	ctx, cancel := context.WithTimeout(r.Context(), a.Engine.timeout)
+	defer cancel()
+	r = r.WithContext(tenant.NewContext(ctx, a.Tenant(r)))
+	a.routes.ServeHTTP(answer, r)
+}
+
+// Limits of remote read, as Prometheus has them by default.
+const (
+	readConcurrency = 10
+	readFrameBytes  = 1 << 20
+	readSamples     = 50_000_000 // of an answer that is not streamed
+)
+
+// newPrometheusAPI makes Prometheus' handlers. What they are denied here, such as
+// a database to administer, is behind routes that register leaves out.
+func newPrometheusAPI(o *Options) *v1.API {
+	none := noScraping{}
+	return v1.NewAPI(
+		o.Engine, o.Queryable,
+		nil, nil, // appenders
+		exemplars{o.Exemplars},
+		func(context.Context) v1.ScrapePoolsRetriever { return none },
+		func(context.Context) v1.TargetRetriever { return none },
+		func(context.Context) v1.AlertmanagerRetriever { return none },
+		func() prom.Config { return prom.Config{} }, // remote read asks it for external labels
+		o.Flags,
+		v1.GlobalURLOptions{},
+		func(f http.HandlerFunc) http.HandlerFunc { return f }, // see serve
+		nil, "", false, // database, its directory, its administration
+		false, 0, // search
+		o.Logger,
+		func(context.Context) v1.RulesRetriever { return none },
+		readSamples, readConcurrency, readFrameBytes,
+		false, // agent
+		anyOrigin,
+		o.Runtime,
+		&o.Build,
+		nil, nil, // notifications
+		nil, // gatherer
+		o.Registerer,
+		nil,        // renderer of query statistics
+		false, nil, // remote write
+		false, false, false, // OTLP
+		false, // zero samples at start timestamps
+		o.Engine.lookback,
+		false, false, // type and unit labels, metadata
+		nil, nil, // status codes, features: Grafana takes a server that tells features for Mimir
+		v1.OpenAPIOptions{},
+		o.Engine.parser,
+	)
+}
+
+// exemplars makes no exemplars an empty list: Prometheus' handler would answer
+// null, which is not a list to who asked.
+type exemplars struct{ storage.ExemplarQueryable }
+
+func (e exemplars) ExemplarQuerier(ctx context.Context) (storage.ExemplarQuerier, error) {
+	q, err := e.ExemplarQueryable.ExemplarQuerier(ctx)
+	return exemplarQuerier{q}, err
+}
+
+type exemplarQuerier struct{ storage.ExemplarQuerier }
+
+func (q exemplarQuerier) Select(start, end int64, matchers ...[]*labels.Matcher) ([]exemplar.QueryResult, error) {
+	found, err := q.ExemplarQuerier.Select(start, end, matchers...)
+	if found == nil {
+		found = []exemplar.QueryResult{}
+	}
+	return found, err
+}

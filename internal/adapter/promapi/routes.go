@@ -1,0 +1,139 @@
+package promapi
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/config"
+	"github.com/prometheus/prometheus/rules"
+	"github.com/prometheus/prometheus/scrape"
+
+	"github.com/freshet-io/freshet/internal/core/promqlguard"
+)
+
+// register lists what we offer. Of Prometheus' routes it leaves out those that
+// write or administer, and those that make no sense without scraping.
+func (a *api) register() {
+	form := []string{http.MethodGet, http.MethodPost}
+	get := []string{http.MethodGet}
+	post := []string{http.MethodPost}
+	for _, route := range []struct {
+		methods []string
+		path    string
+		handler http.Handler
+	}{
+		{form, "/query", a.form(a.prometheus)},
+		{form, "/query_range", a.form(a.prometheus)},
+		{form, "/query_exemplars", a.form(a.prometheus)},
+		{form, "/format_query", a.form(printable(a.prometheus))},
+		{form, "/parse_query", a.form(a.prometheus)},
+		{form, "/labels", a.form(a.prometheus)},
+		{form, "/series", a.form(a.prometheus)},
+		{get, "/label/{name}/values", a.form(labelPath(a.prometheus))},
+		{get, "/metadata", a.own(a.metadata)},
+
+		{get, "/rules", a.form(a.prometheus)},
+		{get, "/alerts", a.form(a.prometheus)},
+		{get, "/alertmanagers", a.form(a.prometheus)},
+		{get, "/targets", a.form(a.prometheus)},
+		{get, "/targets/metadata", a.form(a.prometheus)},
+		{get, "/scrape_pools", a.form(a.prometheus)},
+
+		{get, "/status/buildinfo", a.form(a.prometheus)},
+		{get, "/status/runtimeinfo", a.form(a.prometheus)},
+		{get, "/status/flags", a.form(a.prometheus)},
+		{get, "/status/config", a.own(a.configuration)},
+		{get, "/status/tsdb", a.own(a.stats)},
+		{get, "/status/walreplay", a.own(walReplay)},
+
+		{post, "/read", a.prometheus},
+	} {
+		for _, method := range route.methods {
+			a.routes.Handle(method+" "+prefix+route.path, route.handler)
+		}
+		a.routes.HandleFunc(prefix+route.path, func(w http.ResponseWriter, r *http.Request) {
+			allowed := strings.Join(route.methods, ", ")
+			w.Header().Set("Allow", allowed)
+			refuse(w, r, http.StatusMethodNotAllowed, "bad_data", fmt.Errorf("%s takes %s, not %s", r.URL.Path, allowed, r.Method))
+		})
+	}
+	a.routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, r, http.StatusNotFound, "not_found", fmt.Errorf("there is no %s here", r.URL.Path))
+	})
+}
+
+// form reads the parameters of a request, which handlers then find in r.Form, so
+// that a body is bounded and one that cannot be read is an error: Prometheus'
+// handlers would go on with the part that they understood.
+func (a *api) form(next http.Handler) http.Handler {
+	// Each byte of a query can be three in a form; the rest is for other parameters.
+	limit := int64(3*a.Engine.limits.Bytes + 64<<10)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, limit)
+		err := r.ParseForm()
+		if err == nil { // ParseMultipartForm alone would hide that error
+			err = r.ParseMultipartForm(limit)
+		}
+		switch tooLarge, ok := errors.AsType[*http.MaxBytesError](err); {
+		case ok:
+			refuse(w, r, http.StatusRequestEntityTooLarge, "bad_data", fmt.Errorf("the body is longer than %d bytes", tooLarge.Limit))
+		case err != nil && !errors.Is(err, http.ErrNotMultipart):
+			refuse(w, r, http.StatusBadRequest, "bad_data", fmt.Errorf("read the parameters: %w", err))
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// What can be formatted. To find out where lines break, the printer prints the
+// rest of the tree again at each level: 1000 levels take it seconds, these a
+// tenth of one.
+const (
+	maxPrintBytes = 16 << 10
+	maxPrintDepth = 100
+)
+
+func printable(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		query := r.FormValue("query")
+		if len(query) > maxPrintBytes || promqlguard.Depth(query) > maxPrintDepth {
+			refuse(w, r, http.StatusBadRequest, "bad_data", fmt.Errorf(
+				"the query is %d bytes long and %d levels deep; at most %d and %d can be formatted",
+				len(query), promqlguard.Depth(query), maxPrintBytes, maxPrintDepth))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// labelPath writes a label's name in the path in the way that Prometheus' router
+// can take it, since that sees a slash in the name as one of the path.
+func labelPath(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if name := r.PathValue("name"); strings.Contains(name, "/") {
+			r = r.Clone(r.Context())
+			r.URL.Path = prefix + "/label/" + model.EscapeName(name, model.ValueEncodingEscaping) + "/values"
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// noScraping is what Prometheus' handlers are told of targets, Alertmanagers and
+// rules: there are none.
+type noScraping struct{}
+
+func (noScraping) ScrapePools() []string                       { return []string{} }
+func (noScraping) TargetsActive() map[string][]*scrape.Target  { return nil }
+func (noScraping) TargetsDropped() map[string][]*scrape.Target { return nil }
+func (noScraping) TargetsDroppedCounts() map[string]int        { return map[string]int{} }
+func (noScraping) Alertmanagers() []*url.URL                   { return nil }
+func (noScraping) DroppedAlertmanagers() []*url.URL            { return nil }
+func (noScraping) RuleGroups() []*rules.Group                  { return nil }
+func (noScraping) AlertingRules() []*rules.AlertingRule        { return nil }
+func (noScraping) ScrapePoolConfig(pool string) (*config.ScrapeConfig, error) {
+	return nil, fmt.Errorf("there is no scrape pool %q", pool)
+}

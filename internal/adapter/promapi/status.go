@@ -1,0 +1,153 @@
+package promapi
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/metadata"
+	"github.com/prometheus/prometheus/tsdb"
+	"github.com/prometheus/prometheus/tsdb/index"
+	v1 "github.com/prometheus/prometheus/web/api/v1"
+
+	"github.com/freshet-io/freshet/internal/core/tenant"
+)
+
+// metadata answers with the type, unit and help of each metric name. Prometheus
+// would read those off its scrape targets; ours are known from the kind of each
+// series. As there, limit 0 is none at all, and limit_per_metric 0 no limit.
+func (a *api) metadata(r *http.Request) (any, error) {
+	limit, err := number(r, "limit", -1)
+	if err != nil {
+		return nil, err
+	}
+	perMetric, err := number(r, "limit_per_metric", -1)
+	if err != nil {
+		return nil, err
+	}
+	metric := r.FormValue("metric")
+	name, _ := tenant.FromContext(r.Context())
+	found := map[string][]metadata.Metadata{}
+	for _, e := range a.Metadata.Metadata(name) {
+		if metric != "" && e.Name != metric {
+			continue
+		}
+		known, ok := found[e.Name]
+		if !ok && limit >= 0 && len(found) >= limit {
+			break
+		}
+		m := metadata.Metadata{Type: model.MetricType(e.Kind.MetricType()), Unit: e.Unit, Help: e.Help}
+		if !slices.Contains(known, m) && (perMetric <= 0 || len(known) < perMetric) {
+			found[e.Name] = append(known, m)
+		}
+	}
+	return found, nil
+}
+
+// number reads a whole number from the parameters.
+func number(r *http.Request, name string, preset int) (int, error) {
+	text := r.FormValue(name)
+	if text == "" {
+		return preset, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, parameterError(name + " must be a number")
+	}
+	return n, nil
+}
+
+func (a *api) configuration(*http.Request) (any, error) {
+	return map[string]string{"yaml": a.Config()}, nil
+}
+
+// walReplay says that nothing is being replayed: the stores are open before the
+// API answers.
+func walReplay(*http.Request) (any, error) {
+	return map[string]int{"min": 0, "max": 0, "current": 0}, nil
+}
+
+// maxStats is the largest limit of status/tsdb, as in Prometheus.
+const maxStats = 10_000
+
+// headStats is Prometheus' without the number of chunks, which is not known of
+// one tenant.
+type headStats struct {
+	NumSeries     uint64 `json:"numSeries"`
+	NumLabelPairs int    `json:"numLabelPairs"`
+	MinTime       int64  `json:"minTime"`
+	MaxTime       int64  `json:"maxTime"`
+}
+
+// tsdbStatus is the answer of status/tsdb: figures of all of a tenant's stores
+// together.
+type tsdbStatus struct {
+	HeadStats                   headStats     `json:"headStats"`
+	SeriesCountByMetricName     []v1.TSDBStat `json:"seriesCountByMetricName"`
+	LabelValueCountByLabelName  []v1.TSDBStat `json:"labelValueCountByLabelName"`
+	MemoryInBytesByLabelName    []v1.TSDBStat `json:"memoryInBytesByLabelName"`
+	SeriesCountByLabelValuePair []v1.TSDBStat `json:"seriesCountByLabelValuePair"`
+}
+
+func (a *api) stats(r *http.Request) (any, error) {
+	limit, err := number(r, "limit", 10)
+	if err != nil {
+		return nil, err
+	}
+	if limit < 1 || limit > maxStats {
+		return nil, parameterError(fmt.Sprintf("limit must be between 1 and %d", maxStats))
+	}
+	name, _ := tenant.FromContext(r.Context())
+	// What is largest in all stores together can be small in each.
+	stores, err := a.Stats.Stats(name, maxStats)
+	if err != nil {
+		return nil, err
+	}
+	return merge(stores, limit), nil
+}
+
+// merge adds up figures of stores that share no series. A label value that two
+// stores have is counted twice.
+func merge(stores []*tsdb.Stats, limit int) *tsdbStatus {
+	head := headStats{MinTime: math.MaxInt64, MaxTime: math.MinInt64} // what an empty store says
+	var postings []*index.PostingsStats
+	for _, s := range stores {
+		head.NumSeries += s.NumSeries
+		head.NumLabelPairs += s.IndexPostingStats.NumLabelPairs
+		head.MinTime = min(head.MinTime, s.MinTime)
+		head.MaxTime = max(head.MaxTime, s.MaxTime)
+		postings = append(postings, s.IndexPostingStats)
+	}
+	table := func(of func(*index.PostingsStats) []index.Stat) []v1.TSDBStat {
+		return largest(postings, of, limit)
+	}
+	return &tsdbStatus{
+		HeadStats:                   head,
+		SeriesCountByMetricName:     table(func(p *index.PostingsStats) []index.Stat { return p.CardinalityMetricsStats }),
+		LabelValueCountByLabelName:  table(func(p *index.PostingsStats) []index.Stat { return p.CardinalityLabelStats }),
+		MemoryInBytesByLabelName:    table(func(p *index.PostingsStats) []index.Stat { return p.LabelValueStats }),
+		SeriesCountByLabelValuePair: table(func(p *index.PostingsStats) []index.Stat { return p.LabelValuePairsStats }),
+	}
+}
+
+// largest adds up the same table of several stores and keeps its largest counts.
+func largest(stores []*index.PostingsStats, of func(*index.PostingsStats) []index.Stat, limit int) []v1.TSDBStat {
+	counts := map[string]uint64{}
+	for _, s := range stores {
+		for _, stat := range of(s) {
+			counts[stat.Name] += stat.Count
+		}
+	}
+	table := make([]v1.TSDBStat, 0, len(counts))
+	for name, count := range counts {
+		table = append(table, v1.TSDBStat{Name: name, Value: count})
+	}
+	slices.SortFunc(table, func(a, b v1.TSDBStat) int {
+		return cmp.Or(cmp.Compare(b.Value, a.Value), cmp.Compare(a.Name, b.Name))
+	})
+	return table[:min(limit, len(table))]
+}
