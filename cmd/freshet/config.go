@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"time"
@@ -77,6 +78,10 @@ func (c config) Validate() []conf.Problem {
 	}
 	if _, err := parseLevel(c.LogLevel); err != nil {
 		problems = append(problems, conf.Problem{Key: "log_level", Text: "must be debug, info, warn or error"})
+	}
+	if c.Aggregator.TimedWindow > c.Store.OutOfOrder {
+		problems = append(problems, conf.Problem{Key: "aggregator.timed_window",
+			Text: fmt.Sprintf("exceeds store.out_of_order (%v), so the store would refuse what passed here; set it to that or less", c.Store.OutOfOrder)})
 	}
 	if c.Drain < time.Second {
 		problems = append(problems, conf.Problem{Key: "drain", Text: "must be at least 1s, or what was accepted is lost"})

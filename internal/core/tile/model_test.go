@@ -118,7 +118,7 @@ func TestTotalsAreExact(t *testing.T) {
 			}
 			folded += n
 		}
-		for range maxAhead + 1 {
+		for range MaxAhead + 1 {
 			step()
 		}
 		if folded != closed {

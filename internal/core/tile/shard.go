@@ -40,10 +40,10 @@ func (c *Config) ttl(kind series.Kind) int64 {
 // finest is the width by which tiles close; every other width is a multiple.
 const finest = Width10s
 
-// maxAhead is how many tiles may be open at once. A window from further ahead
+// MaxAhead is how many tiles may be open at once. A window from further ahead
 // joins the last of them: one sender with a fast clock must not open tiles that
 // nobody will close for hours.
-const maxAhead = 6
+const MaxAhead = 6
 
 // Shard is the state of one shard. It belongs to one goroutine at a time.
 type Shard struct {
@@ -150,7 +150,7 @@ func (s *Shard) fold(e *entry, inc *batch.Increment, f *Folded) {
 		t = inc.Time * 1000
 	}
 	end := t - t%width + width
-	late, ahead := end <= s.closed, end > s.closed+maxAhead*width
+	late, ahead := end <= s.closed, end > s.closed+MaxAhead*width
 	switch {
 	case late && (inc.Kind() == series.Gauge || inc.Kind() == series.Check):
 		f.LateGauge += uint64(inc.Samples)
@@ -159,7 +159,7 @@ func (s *Shard) fold(e *entry, inc *batch.Increment, f *Folded) {
 		// The oldest open tile takes it, so that totals stay exact.
 		end = s.closed + width
 	case ahead:
-		end = s.closed + maxAhead*width
+		end = s.closed + MaxAhead*width
 	}
 	if !e.add(e.openTile(end), inc) {
 		f.Refused += uint64(inc.Samples)
@@ -183,7 +183,7 @@ func (s *Shard) foldTimed(e *entry, inc *batch.Increment, f *Folded) {
 		f.LateGauge += uint64(inc.Samples)
 		return
 	}
-	if limit := s.closed + maxAhead*finest.Millis(); t > limit {
+	if limit := s.closed + MaxAhead*finest.Millis(); t > limit {
 		t = limit
 		f.Ahead += uint64(inc.Samples)
 	}

@@ -66,6 +66,7 @@ type shard struct {
 
 // push is a window on its way to Run.
 type push struct {
+	ctx     context.Context // of the caller, who waits for done
 	batches []batch.Batch
 	done    chan error
 }
@@ -95,13 +96,13 @@ func New(config Config, log *journal.Log, writer Writer, now func() time.Time, r
 // they survive the death of the process. After an error none of them counts, and
 // they should be pushed again. The batches may be used again afterwards.
 func (a *Aggregator) Push(ctx context.Context, batches []batch.Batch) error {
-	p := push{batches, make(chan error, 1)}
+	p := push{ctx, batches, make(chan error, 1)}
 	select {
 	case a.pushes <- p:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	// Run answers what it took: giving up here could count a window twice.
+	// Only Run knows whether it counts: to give up here could count it twice.
 	return <-p.done
 }
 
@@ -128,13 +129,16 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	}
 	var held *push // waits until the tiles before it are closed
 	for {
-		pushes := a.pushes
+		pushes, givenUp := a.pushes, (<-chan struct{})(nil)
 		if held != nil {
-			pushes = nil
+			pushes, givenUp = nil, held.ctx.Done()
 		}
 		select {
 		case p := <-pushes:
 			held = &p
+		case <-givenUp:
+			held.done <- fmt.Errorf("tiles of the time before are not closed yet: %w", context.Cause(held.ctx))
+			held = nil
 		case done := <-a.stored:
 			a.committed(done)
 			busy = false

@@ -128,6 +128,11 @@ func (p *process) count(name string, n float64) error { return p.countIn(p.now()
 
 // countIn pushes n to a counter, in the window of a second.
 func (p *process) countIn(second time.Time, name string, n float64) error {
+	return p.Push(p.t.Context(), []batch.Batch{p.batch(second, name, n)})
+}
+
+// batch is n of a counter in the window of a second.
+func (p *process) batch(second time.Time, name string, n float64) batch.Batch {
 	key := series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", name))
 	shard := series.Shard("default", key)
 	sequence++
@@ -136,7 +141,7 @@ func (p *process) countIn(second time.Time, name string, n float64) error {
 	inc := batch.Increment{Key: key, Samples: 1, Value: n}
 	b = inc.Append(b, h.Second)
 	batch.End(b, 1)
-	return p.Push(p.t.Context(), []batch.Batch{{Shard: shard, Bytes: b}})
+	return batch.Batch{Shard: shard, Bytes: b}
 }
 
 func (p *process) mustCount(name string, n float64) {
@@ -247,6 +252,29 @@ func TestAStoreThatIsDownLosesNothing(t *testing.T) {
 		}
 		time.Sleep(30 * time.Second)
 		checkCounter(t, s, "a", 50)
+		p.terminate()
+	})
+}
+
+// While tiles cannot be stored, a window that would lie ahead of them waits, and
+// whoever pushes it may give up: then it does not count.
+func TestAWindowThatWaitsCanBeGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		p := start(t, t.TempDir(), s, time.Now)
+		p.mustCount("a", 1)
+		s.setBroken(true)
+		time.Sleep(2 * time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if err := p.Push(ctx, []batch.Batch{p.batch(time.Now(), "a", 1)}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a window two minutes ahead of the open tiles: %v", err)
+		}
+		s.setBroken(false)
+		time.Sleep(20 * time.Second)
+		p.mustCount("a", 1)
+		time.Sleep(20 * time.Second)
+		checkCounter(t, s, "a", 2)
 		p.terminate()
 	})
 }

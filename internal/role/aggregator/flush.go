@@ -82,12 +82,12 @@ func (a *Aggregator) resume(jobs chan<- *flush) (busy bool) {
 	return true
 }
 
-// behind reports whether a shard has so many tiles to close that a batch of now
-// would lie ahead of what it keeps open.
+// behind reports whether a shard has so many tiles to close that a window of now
+// might lie ahead of those that can be open.
 func (a *Aggregator) behind(now time.Time) bool {
+	oldest := now.UnixMilli() - (tile.MaxAhead-1)*tileMillis
 	for i := range a.shards {
-		t := a.shards[i].tiles
-		if (t.Len() > 0 || t.Pending()) && a.dueBoundary(i, now)-t.Closed() > 2*tileMillis {
+		if t := a.shards[i].tiles; t.Closed() < oldest && (t.Len() > 0 || t.Pending()) {
 			return true
 		}
 	}
