@@ -71,9 +71,13 @@ func New(o Options) (*Collector, error) {
 		return nil, fmt.Errorf("dogstatsd.socket_mode: %w", err)
 	}
 	for _, address := range o.Config.addresses() {
+		readers := 1
+		if address.Network == "udp" {
+			readers = o.Config.Readers
+		}
 		bound, err := sockets.Listen(sockets.Config{
 			Network: address.Network, Address: address.Address, Mode: mode,
-			Listeners: o.Config.Readers, MaxPacket: int(o.Config.MaxPacket), ReceiveBuffer: int(o.Config.ReceiveBuffer),
+			Listeners: readers, MaxPacket: int(o.Config.MaxPacket), ReceiveBuffer: int(o.Config.ReceiveBuffer),
 		})
 		if err != nil {
 			return nil, errors.Join(err, c.Close())
@@ -82,7 +86,7 @@ func New(o Options) (*Collector, error) {
 			c.listeners = append(c.listeners, newListener(c, socket, address))
 		}
 	}
-	// Each listener has at most one window with the flusher, so none ever waits.
+	// Each listener has at most one window in the channel, so none ever waits.
 	c.closed = make(chan closedWindow, len(c.listeners))
 	c.flusher = newFlusher(&c.Options, rand.Uint64())
 	o.Registry.MustRegister(&exporter{c})

@@ -38,6 +38,7 @@ func (f *flusher) run(ctx context.Context, windows <-chan closedWindow) {
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(drainTime, stop) })()
 	for w := range windows {
+		w.listener.handed.Store(false)
 		if w.window != nil {
 			f.flush(drain, w)
 		}

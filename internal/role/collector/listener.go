@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/sockets"
@@ -20,8 +21,8 @@ const maxEvents = 10_000
 // holds.
 const busyRetry = int64(10 * time.Millisecond)
 
-// listener counts what one socket receives. All fields but published belong to
-// the goroutine that reads.
+// listener counts what one socket receives. All fields but handed and published
+// belong to the goroutine that reads.
 type listener struct {
 	collector       *Collector
 	socket          *sockets.Listener
@@ -32,7 +33,8 @@ type listener struct {
 	events          []event.Event
 	eventCount      uint64
 	eventsDropped   uint64
-	touched         int64 // Unix hour in which the catalogue was last told of all series
+	touched         int64       // Unix hour in which the catalogue was last told of all series
+	handed          atomic.Bool // the flusher has not taken yet what it was handed last
 
 	mu        sync.Mutex
 	published counts // as of the last closed window
@@ -116,8 +118,11 @@ func (l *listener) Tick(now int64) (next int64) {
 }
 
 // close hands the open window to the flusher. It reports false while the flusher
-// still has the one before.
+// still has the one before: a reader that waited for it would lose packets.
 func (l *listener) close(now int64) bool {
+	if l.handed.Load() {
+		return false
+	}
 	w, ok := l.table.Close(now)
 	if !ok {
 		return false
@@ -127,6 +132,7 @@ func (l *listener) close(now int64) bool {
 		return true
 	}
 	hour := now / int64(time.Hour)
+	l.handed.Store(true)
 	l.collector.closed <- closedWindow{listener: l, window: w, events: l.events, touch: hour != l.touched}
 	l.events, l.touched = nil, hour
 	return true

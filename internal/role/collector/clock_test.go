@@ -1,0 +1,241 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const second = 1_763_680_000
+
+// flush closes a listener's window and lets the flusher have it.
+func (f *fixture) flush(t *testing.T, l *listener, now int64) {
+	t.Helper()
+	if !l.close(now) {
+		t.Fatal("the flusher has the window before")
+	}
+	f.flushAll(t.Context())
+}
+
+// flushAll lets the flusher have what was closed so far.
+func (f *fixture) flushAll(ctx context.Context) {
+	closed := make(chan closedWindow, cap(f.closed))
+	for len(f.closed) > 0 {
+		closed <- <-f.closed
+	}
+	close(closed)
+	f.flusher.run(ctx, closed)
+}
+
+// Ten seconds with a packet each quarter are ten windows of four, whatever the
+// phase of the packets.
+func TestAWindowIsASecond(t *testing.T) {
+	for _, phase := range []int64{0, 1, 125e6, 249_999_999} {
+		f := newFixture(t, nil)
+		l := f.listeners[0]
+		l.Tick(second * 1e9)
+		for now := second*int64(1e9) + phase; now < (second+10)*1e9; now += 250e6 {
+			l.Tick(now)
+			f.flushAll(t.Context())
+			l.Packet([]byte("a:1|c"), now)
+		}
+		f.flush(t, l, (second+10)*1e9)
+		windows := f.aggregator.taken()
+		if len(windows) != 10 {
+			t.Errorf("phase %d: %d windows, want 10", phase, len(windows))
+		}
+		for i, w := range windows {
+			if w.second != second+int64(i) || w.series[`counter {__name__="a"}`] != 4 {
+				t.Errorf("phase %d: window %d is %+v", phase, i, w)
+			}
+		}
+	}
+}
+
+// Tick asks to be called when the second is over, and soon again while the
+// flusher has no time.
+func TestTickSaysWhenItIsDue(t *testing.T) {
+	f := newFixture(t, nil)
+	l := f.listeners[0]
+	for _, c := range []struct {
+		why       string
+		now, want int64
+		packet    string
+	}{
+		{"the first call begins a window", second*1e9 + 1, (second + 1) * 1e9, "a:1|c"},
+		{"the second is not over", second*1e9 + 999, (second + 1) * 1e9, ""},
+		{"over, and handed to the flusher, which does not run", (second+1)*1e9 + 5, (second + 2) * 1e9, "a:1|c"},
+		{"the flusher still has the window before", (second+2)*1e9 + 5, (second+2)*1e9 + 5 + busyRetry, ""},
+	} {
+		if got := l.Tick(c.now); got != c.want {
+			t.Errorf("%s: at %d due %d, want %d", c.why, c.now, got, c.want)
+		}
+		if c.packet != "" {
+			l.Packet([]byte(c.packet), c.now)
+		}
+	}
+}
+
+// A clock that is set back an hour, or ahead, ends the window as the end of its
+// second does: windows must not stop for an hour, and what was counted counts.
+func TestAClockThatJumpsKeepsWindowsComing(t *testing.T) {
+	f := newFixture(t, nil)
+	l := f.listeners[0]
+	now := second * int64(1e9)
+	l.Tick(now)
+	sent := 0
+	for step, jump := range []int64{0, -3600, 0, 0, 3600, 0, -86400, 0, 1e6, 0} {
+		now += jump*1e9 + 1e9
+		l.Packet([]byte("a:1|c"), now)
+		sent++
+		if next := l.Tick(now); next <= now || next > now+1e9 {
+			t.Errorf("step %d: at %d the next call is asked for at %d", step, now, next)
+		}
+		f.flushAll(t.Context())
+		if got := len(f.aggregator.taken()); got != step+1 {
+			t.Fatalf("step %d, jump %d s: %d windows, want one more", step, jump, got)
+		}
+	}
+	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != float64(sent) {
+		t.Errorf("counted %v, sent %d", got, sent)
+	}
+}
+
+// What is given up at the end is counted: all samples of the window that the
+// aggregator refused for the whole time of the drain, and of those behind it.
+func TestWhatIsGivenUpIsCounted(t *testing.T) {
+	f := newFixture(t, nil) // sockets cannot live in the bubble
+	synctest.Test(t, func(t *testing.T) {
+		f.aggregator.refuse(errors.New("disk full"))
+		closed := make(chan closedWindow, 2)
+		for i, l := range f.listeners[:2] {
+			for range 5 {
+				l.Packet([]byte("a:1|c\nb:1:2|ms"), (second+int64(i))*1e9)
+			}
+			if !l.close((second + 10) * 1e9) {
+				t.Fatal("not closed")
+			}
+			closed <- <-f.closed
+		}
+		close(closed)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		begun := time.Now()
+		f.flusher.run(ctx, closed)
+		if took := time.Since(begun); took < drainTime || took > drainTime+time.Second {
+			t.Errorf("gave up after %v, not after %v", took, drainTime)
+		}
+		if got := f.flusher.unsent.Load(); got != 2*5*3 {
+			t.Errorf("%d samples are counted as unsent, want 30", got)
+		}
+		if got := f.flusher.pushErrors.Load(); got < 5 || got != uint64(len(f.aggregator.refusals())) {
+			t.Errorf("%d push errors, and %d windows refused", got, len(f.aggregator.refusals()))
+		}
+		if got := f.logs.count("level=ERROR msg=\"samples are lost"); got != 2 {
+			t.Errorf("the loss was told %d times, want once for each window", got)
+		}
+	})
+}
+
+// The reader must never wait for the flusher, or the kernel's buffer overflows
+// behind it. It did, once it had only events to hand over for the second time
+// while the flusher was busy with the aggregator.
+func TestAReaderNeverWaitsForTheFlusher(t *testing.T) {
+	f := newFixture(t, nil)
+	l := f.listeners[0]
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range int64(5) { // nothing takes from the channel
+			now := (second + i) * 1e9
+			l.Tick(now)
+			l.Packet([]byte("_e{1,1}:t|x"), now)
+			if i == 3 {
+				l.Packet([]byte("a:1|c"), now)
+			}
+		}
+	}()
+	select {
+	case <-done:
+	case <-time.After(limit):
+		t.Fatal("the reader waits for the flusher")
+	}
+	for range 2 { // what the flusher was handed already, and the open window
+		f.flushAll(t.Context())
+		l.close((second + 5) * 1e9)
+	}
+	f.flushAll(t.Context())
+	if got := len(f.events.all()); got != 5 {
+		t.Errorf("%d events, want 5", got)
+	}
+	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != 1 {
+		t.Errorf("counted %v, sent 1", got)
+	}
+}
+
+// A window holds 10,000 events; more are counted and dropped, and the next
+// window has room again.
+func TestEventsOfAWindowAreBounded(t *testing.T) {
+	f := newFixture(t, nil)
+	l := f.listeners[0]
+	for i := range maxEvents + 5 {
+		l.Packet(fmt.Appendf(nil, "_e{5,1}:%05d|x", i), second*1e9)
+	}
+	f.flush(t, l, (second+1)*1e9)
+	l.Packet([]byte("_e{4,1}:next|x|t:error"), (second+1)*1e9)
+	f.flush(t, l, (second+2)*1e9)
+	events := f.events.all()
+	if len(events) != maxEvents+1 {
+		t.Fatalf("%d events, want %d", len(events), maxEvents+1)
+	}
+	if first, last := events[0], events[maxEvents]; first.Title != "00000" || first.Time != second*1000 || last.Title != "next" || last.Alert != "error" {
+		t.Errorf("the first is %+v, the last %+v", first, last)
+	}
+	for name, want := range map[string]float64{"events_total": maxEvents + 6, "dropped_events_total": 5} {
+		if got := f.metric(t, name); got != want {
+			t.Errorf("%s = %v, want %v", name, got, want)
+		}
+	}
+}
+
+// Events that cannot be written are lost and counted; they hold up no samples.
+func TestEventsThatCannotBeWrittenAreCounted(t *testing.T) {
+	f := newFixture(t, nil)
+	f.events.err = errors.New("disk full")
+	l := f.listeners[0]
+	l.Packet([]byte("_e{1,1}:t|x\n_e{1,1}:u|x\na:1|c"), second*1e9)
+	f.flush(t, l, (second+1)*1e9)
+	if got := f.metric(t, "unsent_events_total"); got != 2 {
+		t.Errorf("unsent_events_total = %v, want 2", got)
+	}
+	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != 1 {
+		t.Errorf("counted %v, sent 1", got)
+	}
+	if f.logs.count("disk full") != 1 {
+		t.Error("the cause is not told")
+	}
+}
+
+// A name that is always in use stays: the catalogue hears of it once an hour,
+// though its context was resolved once only.
+func TestNamesInUseAreTouched(t *testing.T) {
+	clock := time.Unix(second, 0)
+	f := newFixture(t, func(o *Options) { o.Now = func() time.Time { return clock } })
+	l := f.listeners[0]
+	for range 48 {
+		l.Packet([]byte("a:1|c"), clock.UnixNano())
+		clock = clock.Add(time.Hour)
+		f.flush(t, l, clock.UnixNano())
+	}
+	l.Packet([]byte("b:1|c"), clock.UnixNano())
+	forgotten := f.Catalogue.Forget(clock.Add(-2 * time.Hour).UnixMilli())
+	if len(forgotten) > 0 {
+		t.Errorf("forgot %v, which is in use", forgotten)
+	}
+	if names := f.Catalogue.Metadata("default"); len(names) != 2 {
+		t.Errorf("the catalogue has %v, want a and b", names)
+	}
+}

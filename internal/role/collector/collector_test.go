@@ -1,0 +1,317 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/core/mapping"
+)
+
+var networks = []string{"udp", "unixgram", "unix"}
+
+// Every kind comes through every kind of socket, and nothing is counted twice.
+func TestCountsAreExact(t *testing.T) {
+	for _, network := range networks {
+		t.Run(network, func(t *testing.T) {
+			f := newFixture(t, nil).start(t)
+			conn := dial(t, network, f.address(network))
+			for i := range 300 {
+				send(t, conn, fmt.Sprintf("hits:%d|c|#route:%d\nbroken\nqueue.depth:%[1]d|g\nquery:%[1]d:%[1]d|ms\nuser:u%[1]d|s\n_sc|db|%[3]d", i, i%3, i%4))
+			}
+			want := map[string]float64{
+				`counter {__name__="hits", route="0"}`: 14_850, // each third of 0 to 299
+				`counter {__name__="hits", route="1"}`: 14_950,
+				`counter {__name__="hits", route="2"}`: 15_050,
+				`gauge {__name__="queue_depth"}`:       299,
+				`timer {__name__="query"}`:             600,
+				`check {__name__="db"}`:                3,
+			}
+			await(t, "all packets", func() bool { return f.aggregator.totals()[`timer {__name__="query"}`] == 600 })
+			f.stop()
+			got := f.aggregator.totals()
+			// 300 members in one or a few windows: the sketch is exact to 1 %.
+			if users := got[`set {__name__="user"}`]; users < 295 || users > 305 {
+				t.Errorf("%v distinct users, want 300", users)
+			}
+			delete(got, `set {__name__="user"}`)
+			if !maps.Equal(got, want) {
+				t.Errorf("got  %v\nwant %v", got, want)
+			}
+			for name, want := range map[string]float64{"malformed_lines_total": 300, "packets_total": 300, "samples_total": 6 * 300} {
+				if got := f.metric(t, name); got != want {
+					t.Errorf("%s = %v, want %v", name, got, want)
+				}
+			}
+		})
+	}
+}
+
+// One window a second and listener, none twice, none out of order, each stamped
+// with its second and pushed when that is over.
+func TestWindowsArriveOnceASecond(t *testing.T) {
+	f := newFixture(t, nil).start(t)
+	conn := dial(t, "udp", f.address("udp"))
+	begun := time.Now()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for len(f.aggregator.taken()) < 4 {
+		if <-tick.C; time.Since(begun) > limit {
+			t.Fatalf("%d windows in %v", len(f.aggregator.taken()), limit)
+		}
+		send(t, conn, "a:1|c")
+	}
+	windows := f.aggregator.taken()
+	for i, w := range windows {
+		if w.sender != 7 || w.tenant != "default" || w.incarnation != windows[0].incarnation || w.sequence != uint64(i+1) {
+			t.Errorf("window %d is %+v", i, w)
+		}
+		if i > 0 && w.second <= windows[i-1].second {
+			t.Errorf("window %d is of second %d, the one before of %d", i, w.second, windows[i-1].second)
+		}
+		if end := time.Unix(w.second+1, 0); w.at.Before(end) || w.birth < begun.UnixNano() || w.birth > end.UnixNano() {
+			t.Errorf("window of second %d, first packet %d, was pushed at %v", w.second, w.birth, w.at)
+		}
+	}
+}
+
+// A listener that nobody sends to costs the aggregator nothing.
+func TestEmptyWindowsAreNotPushed(t *testing.T) {
+	f := newFixture(t, nil).start(t)
+	conn := dial(t, "unixgram", f.address("unixgram"))
+	send(t, conn, "a:1|c")
+	await(t, "the window", func() bool { return len(f.aggregator.taken()) == 1 })
+	f.stop()
+	if got := f.aggregator.taken(); len(got) != 1 {
+		t.Errorf("%d windows, of one packet: %v", len(got), got)
+	}
+}
+
+// Several readers share a port; the kernel deals senders out to them, and their
+// counts are one listener's in the answers and in the metrics.
+func TestReadersShareAnAddress(t *testing.T) {
+	f := newFixture(t, func(o *Options) { o.Config.Readers = 4 }).start(t)
+	const senders, packets = 64, 20
+	for range senders {
+		conn := dial(t, "udp", f.address("udp"))
+		for range packets {
+			send(t, conn, "a:1|c")
+		}
+	}
+	await(t, "all packets", func() bool { return f.aggregator.totals()[`counter {__name__="a"}`] == senders*packets })
+	f.stop()
+	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != senders*packets {
+		t.Errorf("counted %v, sent %d", got, senders*packets)
+	}
+	if got := f.metric(t, "packets_total"); got != senders*packets {
+		t.Errorf("packets_total = %v, sent %d", got, senders*packets)
+	}
+	busy := 0
+	for _, l := range f.listeners {
+		if l.socket.Stats().Packets > 0 {
+			busy++
+		}
+	}
+	if busy < 2 {
+		t.Errorf("%d of 4 readers got packets of %d senders", busy, senders)
+	}
+}
+
+// What the kernel had accepted when the collector was told to stop is counted,
+// and so is the window that was open: here the collector is told to stop before
+// it has read anything.
+func TestShutdownHandsOverEverything(t *testing.T) {
+	for _, network := range networks {
+		t.Run(network, func(t *testing.T) {
+			f := newFixture(t, nil)
+			conn := dial(t, network, f.address(network))
+			// What the kernel holds when nobody reads: of datagrams on Unix sockets
+			// net.unix.max_dgram_qlen, 10 if nobody changed it.
+			n := map[string]int{"udp": 500, "unixgram": 8, "unix": 100}[network]
+			for range n {
+				send(t, conn, "a:1|c\n_e{1,1}:t|x")
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := f.Run(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != float64(n) {
+				t.Errorf("counted %v, sent %d", got, n)
+			}
+			if got := len(f.events.all()); got != n {
+				t.Errorf("%d events, sent %d", got, n)
+			}
+		})
+	}
+}
+
+// What a socket receives belongs to the socket's tenant: the same name is another
+// series, and may be of another kind.
+func TestListenersHaveTheirTenants(t *testing.T) {
+	f := newFixture(t, func(o *Options) {
+		o.Config.Listeners = []Listener{{Network: "udp", Address: "127.0.0.1:0", Tenant: "blue"}}
+	}).start(t)
+	for _, l := range f.Listening() {
+		if l.Network == "udp" {
+			send(t, dial(t, "udp", l.Address), map[string]string{"default": "a:1|c", "blue": "a:2|g\n_e{1,1}:t|x"}[l.Tenant])
+		}
+	}
+	await(t, "a window of each tenant and an event", func() bool {
+		return len(f.aggregator.taken()) == 2 && len(f.events.all()) == 1
+	})
+	want := map[string]string{"default": `map[counter {__name__="a"}:1]`, "blue": `map[gauge {__name__="a"}:2]`}
+	for _, w := range f.aggregator.taken() {
+		if got := fmt.Sprint(w.series); got != want[w.tenant] {
+			t.Errorf("tenant %s has %s, want %s", w.tenant, got, want[w.tenant])
+		}
+	}
+	if got := f.events.all()[0].Tenant; got != "blue" {
+		t.Errorf("the event belongs to %s", got)
+	}
+}
+
+// Constant labels are those of whoever sent none.
+func TestConstantLabels(t *testing.T) {
+	f := newFixture(t, func(o *Options) {
+		mapper, err := mapping.New(mapping.Config{}, labels.FromStrings("host", "web-1", "zone", "a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Mapper = mapper
+	}).start(t)
+	send(t, dial(t, "udp", f.address("udp")), "a:1|c\nb:1|c|#host:mine")
+	await(t, "the window", func() bool { return len(f.aggregator.totals()) == 2 })
+	want := map[string]float64{`counter {__name__="a", host="web-1", zone="a"}`: 1, `counter {__name__="b", host="mine", zone="a"}`: 1}
+	if got := f.aggregator.totals(); !maps.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+}
+
+// An address that is taken is an error, and gives back the sockets bound so far.
+func TestNewGivesBackWhatItBound(t *testing.T) {
+	taken, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	f := newFixture(t, func(o *Options) { o.Config.UDP = "" })
+	o := f.Options
+	o.Registry = prometheus.NewRegistry()
+	o.Config.Unixgram += "2"
+	o.Config.Unix = ""
+	o.Config.Listeners = []Listener{{Network: "udp", Address: taken.LocalAddr().String(), Tenant: "default"}}
+	if _, err := New(o); err == nil || !strings.Contains(err.Error(), taken.LocalAddr().String()) {
+		t.Fatalf("error %v does not name %v", err, taken.LocalAddr())
+	}
+	o.Config.Listeners = nil
+	c, err := New(o)
+	if err != nil {
+		t.Fatalf("the second try: %v", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A collector is told of its own metrics once each, by names that keep to the
+// rules, and with help for the person who was paged.
+func TestMetrics(t *testing.T) {
+	f := newFixture(t, nil).start(t)
+	conn := dial(t, "udp", f.address("udp"))
+	packet := "a:1|c|#x:1\na:-1|c|#x:1\nbroken\n_e{1,1}:t|x\nb:1|g|zz:1\n_sc|c|0|d:x"
+	send(t, conn, packet)
+	want := map[string]float64{
+		"packets_total": 1, "bytes_total": float64(len(packet)), "samples_total": 3, "negative_samples_total": 1, "malformed_lines_total": 1,
+		"events_total": 1, "unknown_fields_total": 1, "bad_fields_total": 1, "contexts": 3, "series": 3, "new_contexts_total": 3,
+		"kernel_dropped_packets_total": 0, "oversized_packets_total": 0, "read_errors_total": 0,
+		"refused_connections_total": 0, "cut_frames_total": 0, "rule_dropped_samples_total": 0, "respelled_samples_total": 0,
+		"dropped_events_total": 0, "overflowed_samples_total": 0, "unsent_samples_total": 0, "push_errors_total": 0,
+		"unsent_events_total": 0,
+	}
+	await(t, "the window", func() bool { return len(f.aggregator.taken()) > 0 && len(f.events.all()) > 0 })
+	for name, v := range want {
+		if got := f.metric(t, name); got != v {
+			t.Errorf("%s = %v, want %v", name, got, v)
+		}
+	}
+	families, err := f.registry.Gather() // fails if a metric is there twice
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		name, _ := strings.CutPrefix(family.GetName(), "freshet_dogstatsd_")
+		if _, known := want[name]; !known {
+			t.Errorf("%s is not in this test", family.GetName())
+		}
+		if !strings.HasSuffix(family.GetHelp(), ".") {
+			t.Errorf("%s: help %q is no sentence", family.GetName(), family.GetHelp())
+		}
+		if counter := family.GetType().String() == "COUNTER"; counter != strings.HasSuffix(name, "_total") {
+			t.Errorf("%s is a %v", family.GetName(), family.GetType())
+		}
+	}
+}
+
+// Values whose sum is beyond what a float holds are refused where they would
+// have spoilt the series for ever.
+func TestOverflowedWindowsAreCounted(t *testing.T) {
+	f := newFixture(t, nil)
+	l := f.listeners[0]
+	for range 2 {
+		l.Packet(fmt.Appendf(nil, "a:%g|c\nb:1|c", math.MaxFloat64), second*1e9)
+	}
+	f.flush(t, l, second*1e9)
+	if got, want := f.aggregator.totals(), map[string]float64{`counter {__name__="b"}`: 2}; !maps.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+	if got := f.metric(t, "overflowed_samples_total"); got != 2 {
+		t.Errorf("overflowed_samples_total = %v, want 2", got)
+	}
+}
+
+// Run ends with an error when a socket cannot be read any more: a process that
+// looks alive and counts nothing is worse than one that ends.
+func TestAReaderThatFailsEndsTheRun(t *testing.T) {
+	f := newFixture(t, nil)
+	send(t, dial(t, "unixgram", f.address("unixgram")), "a:1|c")
+	if err := f.listeners[0].socket.Close(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- f.Run(t.Context()) }()
+	select {
+	case err := <-done:
+		if !errors.Is(err, net.ErrClosed) || !strings.Contains(err.Error(), f.listeners[0].name()) {
+			t.Errorf("error %v", err)
+		}
+	case <-time.After(limit):
+		t.Fatal("Run goes on without one of its sockets")
+	}
+	// The others hand over what they have.
+	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != 1 {
+		t.Errorf("counted %v, sent 1", got)
+	}
+}
+
+// An address that is empty turns its input off.
+func TestListening(t *testing.T) {
+	f := newFixture(t, func(o *Options) { o.Config.UDP = "" })
+	var got []string
+	for _, l := range f.Listening() {
+		got = append(got, l.Network)
+	}
+	if want := []string{"unixgram", "unix"}; !slices.Equal(got, want) {
+		t.Errorf("listening on %v, want %v", got, want)
+	}
+}

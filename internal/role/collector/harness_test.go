@@ -1,0 +1,349 @@
+package collector
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/catalogue"
+	"github.com/freshet-io/freshet/internal/core/event"
+	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// limit is how long a test waits for what takes a second or two on an idle machine.
+const limit = 30 * time.Second
+
+// pushed is one window of one tenant as the aggregator got it.
+type pushed struct {
+	tenant              string
+	sender, incarnation uint64
+	sequence            uint64
+	second, birth       int64
+	at                  time.Time
+	series              map[string]float64 // by kind and labels; timers by their count, sets by their size
+}
+
+// aggregator stands in for the role of that name: it decodes what it takes.
+type aggregator struct {
+	mu      sync.Mutex
+	refusal error // the answer to every window, nil to take them
+	refused []uint64
+	windows []pushed
+	before  func() // called before a window is taken
+}
+
+func (a *aggregator) Push(_ context.Context, batches []batch.Batch) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.before != nil {
+		a.before()
+	}
+	w, err := decode(batches)
+	if err != nil {
+		panic(fmt.Sprintf("BUG: the collector pushed %x: %v", batches, err))
+	}
+	if a.refusal != nil {
+		a.refused = append(a.refused, w.sequence)
+		return a.refusal
+	}
+	a.windows = append(a.windows, w)
+	return nil
+}
+
+func decode(batches []batch.Batch) (w pushed, err error) {
+	w = pushed{series: map[string]float64{}, at: time.Now()}
+	var r batch.Reader
+	for i, b := range batches {
+		if err := r.Reset(b.Bytes); err != nil {
+			return w, err
+		}
+		h := r.Header
+		if i > 0 && (h.Sequence != w.sequence || string(h.Tenant) != w.tenant || h.Second != w.second) {
+			return w, errors.New("the batches of one push are not of one window")
+		}
+		w.tenant, w.sender, w.incarnation, w.sequence = string(h.Tenant), h.Sender, h.Incarnation, h.Sequence
+		w.second, w.birth = h.Second, h.Birth
+		for inc := r.Next(); inc != nil; inc = r.Next() {
+			kind, ls, err := series.ParseKey(inc.Key)
+			if err != nil {
+				return w, err
+			}
+			if b.Shard != series.Shard(w.tenant, inc.Key) || h.Shard != b.Shard {
+				return w, fmt.Errorf("%v is in shard %d", ls, b.Shard)
+			}
+			name := kind.String() + " " + ls.String()
+			switch kind {
+			case series.Timer:
+				w.series[name] += inc.Timer.Count
+			case series.Set:
+				w.series[name] += float64(inc.Set.Len())
+			default:
+				w.series[name] += inc.Value
+			}
+		}
+		if err := r.Err(); err != nil {
+			return w, err
+		}
+	}
+	return w, nil
+}
+
+func (a *aggregator) taken() []pushed {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.windows)
+}
+
+// refuse sets the answer to all windows from now on.
+func (a *aggregator) refuse(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.refusal = err
+}
+
+func (a *aggregator) refusals() []uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.refused)
+}
+
+// totals adds up what all windows hold: gauges, which do not add, by their last.
+func (a *aggregator) totals() map[string]float64 {
+	all := map[string]float64{}
+	for _, w := range a.taken() {
+		for name, v := range w.series {
+			if strings.HasPrefix(name, "gauge") || strings.HasPrefix(name, "check") {
+				all[name] = v
+			} else {
+				all[name] += v
+			}
+		}
+	}
+	return all
+}
+
+// eventSink stands in for the event log.
+type eventSink struct {
+	mu     sync.Mutex
+	err    error
+	events []event.Event
+}
+
+func (s *eventSink) Append(_ context.Context, events []event.Event) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.events = append(s.events, events...)
+	}
+	return s.err
+}
+
+func (s *eventSink) all() []event.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.events)
+}
+
+// nameStore stands in for the catalogue's file.
+type nameStore struct {
+	mu    sync.Mutex
+	err   error
+	saved map[string]series.Kind
+}
+
+func (n *nameStore) Save(entries []catalogue.Entry) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.err != nil {
+		return n.err
+	}
+	for _, e := range entries {
+		n.saved[e.Name] = e.Kind
+	}
+	return nil
+}
+
+func (n *nameStore) has(name string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.saved[name] != 0
+}
+
+// logs is what was logged.
+type logs struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logs) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.buf.String(), text)
+}
+
+// fixture is a collector among stand-ins, on sockets of every network.
+type fixture struct {
+	*Collector
+	aggregator *aggregator
+	events     *eventSink
+	names      *nameStore
+	logs       *logs
+	registry   *prometheus.Registry
+	stop       func() // ends Run and waits for it
+}
+
+// newFixture makes a collector that does not run yet.
+func newFixture(t *testing.T, change func(*Options)) *fixture {
+	t.Helper()
+	f := &fixture{
+		aggregator: &aggregator{}, events: &eventSink{}, names: &nameStore{saved: map[string]series.Kind{}},
+		logs: &logs{}, registry: prometheus.NewRegistry(),
+	}
+	mapper, err := mapping.New(mapping.Config{}, labels.EmptyLabels())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	config := DefaultConfig()
+	config.UDP, config.Unixgram, config.Unix = "127.0.0.1:0", filepath.Join(dir, "d"), filepath.Join(dir, "s")
+	o := Options{
+		Config: config, Mapper: mapper, Catalogue: catalogue.New(1000), Names: f.names, Aggregator: f.aggregator,
+		Events: f.events, Sender: 7, Now: time.Now, Registry: f.registry, Logger: slog.New(slog.NewTextHandler(f.logs, nil)),
+	}
+	if change != nil {
+		change(&o)
+	}
+	if f.Collector, err = New(o); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+// start runs the collector until stop or the end of the test.
+func (f *fixture) start(t *testing.T) *fixture {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- f.Run(ctx) }()
+	f.stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(limit):
+			t.Errorf("the collector still runs %v after it was stopped", limit)
+		}
+	})
+	t.Cleanup(f.stop)
+	return f
+}
+
+// address is the first one of a network.
+func (f *fixture) address(network string) string {
+	for _, l := range f.Listening() {
+		if l.Network == network {
+			return l.Address
+		}
+	}
+	return ""
+}
+
+// dial connects to an address; streams get a frame for each write.
+func dial(t *testing.T, network, address string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if network == "unix" {
+		return framer{conn}
+	}
+	return conn
+}
+
+type framer struct{ net.Conn }
+
+func (f framer) Write(p []byte) (int, error) {
+	frame := binary.LittleEndian.AppendUint32(nil, uint32(len(p)))
+	if _, err := f.Conn.Write(append(frame, p...)); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func send(t *testing.T, conn net.Conn, packets ...string) {
+	t.Helper()
+	if err := conn.SetWriteDeadline(time.Now().Add(limit)); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range packets {
+		if _, err := conn.Write([]byte(p)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// await waits until cond holds.
+func await(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(limit)
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%s: not within %v", what, limit)
+		}
+	}
+}
+
+// metric returns the sum of one of the collector's own metrics over its labels,
+// NaN if there is none.
+func (f *fixture) metric(t *testing.T, name string) float64 {
+	t.Helper()
+	families, err := f.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == "freshet_dogstatsd_"+name {
+			sum := 0.0
+			for _, m := range family.GetMetric() {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+			return sum
+		}
+	}
+	return math.NaN()
+}

@@ -1,0 +1,189 @@
+package collector
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// An aggregator that refuses for a while loses nothing: the window that it
+// refused comes again, unchanged, and the open one grows meanwhile.
+func TestARefusedWindowComesAgain(t *testing.T) {
+	f := newFixture(t, nil).start(t)
+	f.aggregator.refuse(errors.New("disk full"))
+	conn := dial(t, "udp", f.address("udp"))
+	sent := 0
+	begun := time.Now()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	// Until a window was refused and two more seconds have gone by.
+	for len(f.aggregator.refusals()) == 0 || time.Since(begun) < 3500*time.Millisecond {
+		if <-tick.C; time.Since(begun) > limit {
+			t.Fatal("no window was pushed")
+		}
+		send(t, conn, "a:1|c")
+		sent++
+	}
+	f.aggregator.refuse(nil)
+	await(t, "all that was sent", func() bool { return f.aggregator.totals()[`counter {__name__="a"}`] == float64(sent) })
+	f.stop()
+
+	refused := f.aggregator.refusals()
+	windows := f.aggregator.taken()
+	if slices.Max(refused) != 1 || windows[0].sequence != 1 {
+		t.Errorf("windows %v were refused and %d was taken first: the first must come before any other", refused, windows[0].sequence)
+	}
+	stretched := false
+	for i, w := range windows[1:] {
+		if w.sequence != windows[i].sequence+1 || w.second <= windows[i].second {
+			t.Errorf("window %d of second %d follows window %d of second %d", w.sequence, w.second, windows[i].sequence, windows[i].second)
+		}
+		stretched = stretched || w.birth/1e9 < w.second
+	}
+	if !stretched {
+		t.Error("no window grew while the aggregator refused")
+	}
+	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != float64(sent) {
+		t.Errorf("counted %v, sent %d", got, sent)
+	}
+	if got := f.metric(t, "push_errors_total"); got != float64(len(refused)) {
+		t.Errorf("push_errors_total = %v, want %d", got, len(refused))
+	}
+	if got := f.metric(t, "unsent_samples_total"); got != 0 {
+		t.Errorf("unsent_samples_total = %v, want 0", got)
+	}
+}
+
+// Two kinds under one name are two series with two names. It is told once, and
+// nothing is folded into the other (FACTS, trap 13).
+func TestTrapTwoKindsUnderOneNameAreKeptApart(t *testing.T) {
+	f := newFixture(t, nil).start(t)
+	conn := dial(t, "udp", f.address("udp"))
+	for i := range 20 { // several contexts of each, so that each is resolved
+		send(t, conn, fmt.Sprintf("x:1|c|#n:%d\nx:5|g|#n:%[1]d\nx:7|ms|#n:%[1]d\nother:1|c", i))
+	}
+	await(t, "all packets", func() bool { return f.aggregator.totals()[`counter {__name__="other"}`] == 20 })
+	got := f.aggregator.totals()
+	for i := range 20 {
+		for series, want := range map[string]float64{`counter {__name__="x"`: 1, `gauge {__name__="x_gauge"`: 5, `timer {__name__="x_timer"`: 1} {
+			if name := fmt.Sprintf(`%s, n="%d"}`, series, i); got[name] != want {
+				t.Errorf("%s = %v, want %v", name, got[name], want)
+			}
+		}
+	}
+	if len(got) != 61 {
+		t.Errorf("%d series, want 61", len(got))
+	}
+	for _, told := range []string{
+		`msg="two kinds under one name are kept apart" tenant=default metric=x kind=gauge name=x owner_kind=counter stored_as=x_gauge`,
+		`msg="two kinds under one name are kept apart" tenant=default metric=x kind=timer name=x owner_kind=counter stored_as=x_timer`,
+	} {
+		if n := f.logs.count(told); n != 1 {
+			t.Errorf("told %d times, not once: %s", n, told)
+		}
+	}
+}
+
+// Two DogStatsD names that become one Prometheus name are one series, and it is
+// told once.
+func TestCollisionsAreTold(t *testing.T) {
+	f := newFixture(t, nil).start(t)
+	conn := dial(t, "udp", f.address("udp"))
+	for i := range 20 {
+		send(t, conn, fmt.Sprintf("a.b:1|c|#n:%d\na_b:2|c|#n:%[1]d\na-b:4|c|#n:%[1]d", i))
+	}
+	total := func() (sum float64) {
+		for _, v := range f.aggregator.totals() {
+			sum += v
+		}
+		return sum
+	}
+	await(t, "all packets", func() bool { return total() == 140 })
+	if got := len(f.aggregator.totals()); got != 20 {
+		t.Errorf("%d series, want 20", got)
+	}
+	for _, other := range []string{"a_b", "a-b"} {
+		told := "are one series where their labels agree\" tenant=default metric=" + other + " other_metric=a.b name=a_b"
+		if n := f.logs.count(told); n != 1 {
+			t.Errorf("%s: told %d times, not once", other, n)
+		}
+	}
+}
+
+// The owner of a name is saved before the first batch with it is pushed: else,
+// after a crash, another kind could come first and own the series' name.
+func TestNamesAreSavedBeforeTheirFirstBatch(t *testing.T) {
+	f := newFixture(t, nil)
+	l := f.listeners[0]
+	pushes := 0
+	f.aggregator.before = func() {
+		pushes++
+		if !f.names.has("a") || pushes > 1 && !f.names.has("b_gauge") {
+			t.Errorf("push %d comes before its names are saved: %v", pushes, f.names.saved)
+		}
+	}
+	l.Packet([]byte("a:1|c"), second*1e9)
+	f.flush(t, l, (second+1)*1e9)
+	l.Packet([]byte("a:1|c\nb:1|c\nb:1|g"), (second+1)*1e9)
+	f.flush(t, l, (second+2)*1e9)
+	if pushes != 2 {
+		t.Fatalf("%d pushes, want 2", pushes)
+	}
+}
+
+// Names that could not be saved are saved with the next window. Meanwhile
+// samples are not held up, since only a restart could tell the difference.
+func TestNamesThatWereNotSavedAreSavedLater(t *testing.T) {
+	f := newFixture(t, nil)
+	l := f.listeners[0]
+	f.names.err = errors.New("disk full")
+	for i := range int64(2) {
+		l.Packet([]byte("a:1|c"), (second+i)*1e9)
+		f.flush(t, l, (second+i+1)*1e9)
+	}
+	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != 2 || f.names.has("a") {
+		t.Fatalf("counted %v, sent 2; saved %v", got, f.names.saved)
+	}
+	if f.logs.count("disk full") != 2 {
+		t.Error("the cause is not told")
+	}
+	f.names.err = nil
+	l.Packet([]byte("a:1|c"), (second+2)*1e9)
+	f.flush(t, l, (second+3)*1e9)
+	if !f.names.has("a") {
+		t.Error("a is still not saved")
+	}
+}
+
+// Every setting that makes no sense is named, with what would.
+func TestValidate(t *testing.T) {
+	c := DefaultConfig()
+	if problems := c.Validate(); len(problems) > 0 {
+		t.Fatalf("the default: %v", problems)
+	}
+	c.Tenant, c.Readers, c.ReceiveBuffer, c.MaxPacket, c.SocketMode, c.IdleContexts = "a/b", 0, 1, 1, "999", time.Second
+	c.Listeners = []Listener{{"tcp", "", ".."}}
+	var keys []string
+	for _, p := range c.Validate() {
+		keys = append(keys, p.Key)
+		if !strings.Contains(p.Text, "must ") && !strings.Contains(p.Text, "give ") && !strings.Contains(p.Text, ";") {
+			t.Errorf("%s: %s: names no way out", p.Key, p.Text)
+		}
+	}
+	slices.Sort(keys)
+	want := []string{"idle_contexts", "listeners[0].address", "listeners[0].network", "listeners[0].tenant",
+		"max_packet", "readers", "receive_buffer", "socket_mode", "tenant"}
+	if !slices.Equal(keys, want) {
+		t.Errorf("problems with\n %v, want\n %v", keys, want)
+	}
+	for mode, valid := range map[string]bool{"0722": true, "666": true, "0": true, "1777": false, "rw": false, "-1": false} {
+		c := DefaultConfig()
+		c.SocketMode = mode
+		if got := len(c.Validate()) == 0; got != valid {
+			t.Errorf("socket_mode %s: valid %t, want %t", mode, got, valid)
+		}
+	}
+}
