@@ -5,7 +5,7 @@ ARGS        ?=
 FUZZTIME    ?= 10s
 TEST_FLAGS  ?=
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.1
-GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 
 # What the race detector watches: all that has goroutines, and all that they
 # share. The Prometheus API is left out, since compiling its 950 packages once
