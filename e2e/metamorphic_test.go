@@ -1,0 +1,270 @@
+package e2e
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// variant is one way to send the same lines.
+type variant struct {
+	name        string
+	network     string
+	sockets     int // senders, between which the packets are dealt
+	packetBytes int // lines are joined up to this length
+	readers     int // sockets of the server that share the UDP address
+	restarts    int // of the server, while the lines are being sent
+}
+
+var variants = []variant{
+	{name: "udp", network: "udp", sockets: 1, packetBytes: 1432, readers: 1},
+	{name: "line", network: "udp", sockets: 1, packetBytes: 1, readers: 1},
+	{name: "one", network: "udp", sockets: 1, packetBytes: 60_000, readers: 1},
+	{name: "dgram", network: "unixgram", sockets: 3, packetBytes: 1432, readers: 1},
+	{name: "stream", network: "unix", sockets: 5, packetBytes: 1432, readers: 1},
+	{name: "eight", network: "udp", sockets: 64, packetBytes: 200, readers: 8},
+	{name: "eight-dgram", network: "unixgram", sockets: 1, packetBytes: 8192, readers: 8},
+	{name: "again", network: "udp", sockets: 1, packetBytes: 1432, readers: 1, restarts: 1},
+	{name: "again-line", network: "unixgram", sockets: 1, packetBytes: 1, readers: 1, restarts: 1},
+	{name: "again-eight", network: "udp", sockets: 64, packetBytes: 200, readers: 8, restarts: 1},
+}
+
+// TestTheSameInputGivesTheSameTiles sends the same lines in different ways within
+// one tile, and compares what is stored of it, bit by bit: the number of readers,
+// the kind of socket, how lines are packed and whether the server was restarted
+// in between must not show. All values are such that sums are exact in any
+// order.
+func TestTheSameInputGivesTheSameTiles(t *testing.T) {
+	servers := map[string]*process{}
+	at := func(v variant) string { return fmt.Sprintf("%d readers, %d restarts", v.readers, v.restarts) }
+	for _, v := range variants {
+		if servers[at(v)] == nil {
+			servers[at(v)] = start(t, dataDir(t), "--dogstatsd-readers", strconv.Itoa(v.readers))
+		}
+	}
+	restart := func(v variant) *process {
+		old := servers[at(v)]
+		old.terminate(t)
+		servers[at(v)] = start(t, old.dataDir, "--dogstatsd-readers", strconv.Itoa(v.readers))
+		return servers[at(v)]
+	}
+	for try := range 5 {
+		end := time.Now().Truncate(tileWidth).Add(2 * tileWidth)
+		reach(end.Add(-tileWidth).Add(50 * time.Millisecond))
+		sendAll(t, try, func(v variant) *process { return servers[at(v)] }, restart)
+		if time.Now().Add(1100 * time.Millisecond).Before(end) { // the last windows belong to it too
+			compareTiles(t, try, end, func(v variant) *process { return servers[at(v)] })
+			return
+		}
+	}
+	t.Fatalf("sending took longer than %v, five times", tileWidth)
+}
+
+func prefix(v variant, try int) string { return fmt.Sprintf("same.%s.%d.", v.name, try) }
+
+// sendAll sends the first half of every variant's lines, restarts the servers
+// that are to be, and sends the rest.
+func sendAll(t *testing.T, try int, server, restart func(variant) *process) {
+	t.Helper()
+	all := sameLines()
+	for half, lines := range [][]string{all[:len(all)/2], all[len(all)/2:]} {
+		restarted := map[*process]bool{}
+		for _, v := range variants {
+			p := server(v)
+			if half == 1 && v.restarts > 0 && !restarted[p] {
+				p = restart(v)
+				restarted[p] = true
+			}
+			send(t, p, v, prefix(v, try), lines)
+		}
+	}
+	// The last value of a gauge is that of the line which was read last, so these
+	// are sent when all before are read.
+	for _, v := range variants {
+		send(t, server(v), v, prefix(v, try), lastLines())
+	}
+}
+
+// sameLines are the lines that every variant sends; %s is the variant's prefix.
+func sameLines() (lines []string) {
+	for i := range 300 {
+		lines = append(lines,
+			fmt.Sprintf("%%shits:%d|c|#route:%d,code:200", i%7, i%5),
+			fmt.Sprintf("%%shits:1|c|#code:200,route:%d", i%5), // the same series
+			fmt.Sprintf("%%ssampled:3|c|@%s", []string{"0.5", "0.25", "1"}[i%3]),
+			fmt.Sprintf("%%squery:%d|ms|#table:t%d", 1+i*i%977, i%3),
+			fmt.Sprintf("%%ssize:%d:%d:0|h|@0.5", i, 3*i),
+			fmt.Sprintf("%%sdist:-%d|d", i),
+			fmt.Sprintf("%%susers:u%d|s", i%120),
+			fmt.Sprintf("%%sdepth:%d|g|#queue:q%d", i, i%4),
+			fmt.Sprintf("_sc|%%sdb|%d|#shard:%d", i%4, i%2),
+		)
+	}
+	return lines
+}
+
+func lastLines() (lines []string) {
+	for i := range 4 {
+		lines = append(lines, fmt.Sprintf("%%sdepth:%d.5|g|#queue:q%d", 100+i, i))
+	}
+	return append(lines, "_sc|%sdb|2|#shard:0", "_sc|%sdb|1|#shard:1")
+}
+
+// send sends lines as the variant does and waits until all are read.
+func send(t *testing.T, p *process, v variant, prefix string, lines []string) {
+	t.Helper()
+	read := func() float64 {
+		n, err := p.ownMetric("freshet_dogstatsd_packets_total")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before, sent := read(), 0.0
+	arrived := func() {
+		eventually(t, 20*time.Second, v.name+": all packets are read", func() error {
+			if n := read() - before; n != sent {
+				return fmt.Errorf("%v of %v", n, sent)
+			}
+			return nil
+		})
+	}
+	var conns []net.Conn
+	for range v.sockets {
+		conn, err := net.Dial(v.network, map[string]string{"udp": p.UDP, "unixgram": p.Unixgram, "unix": p.Unix}[v.network])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conns = append(conns, conn)
+	}
+	for packet := range packets(prefix, lines, v.packetBytes) {
+		if v.network == "unix" {
+			packet = append(binary.LittleEndian.AppendUint32(nil, uint32(len(packet))), packet...)
+		}
+		if _, err := conns[int(sent)%len(conns)].Write(packet); err != nil {
+			t.Fatal(err)
+		}
+		if sent++; int(sent)%200 == 0 {
+			arrived() // a small receive buffer holds so many
+		}
+	}
+	arrived()
+}
+
+// packets joins lines up to a length.
+func packets(prefix string, lines []string, length int) func(func([]byte) bool) {
+	return func(yield func([]byte) bool) {
+		var packet []byte
+		for _, line := range lines {
+			line = fmt.Sprintf(line, prefix)
+			if len(packet) > 0 && len(packet)+1+len(line) > length {
+				if !yield(packet) {
+					return
+				}
+				packet = nil
+			}
+			if len(packet) > 0 {
+				packet = append(packet, '\n')
+			}
+			packet = append(packet, line...)
+		}
+		if len(packet) > 0 {
+			yield(packet)
+		}
+	}
+}
+
+// compareTiles holds every variant's tile to that of the first one, and that to
+// what was sent.
+func compareTiles(t *testing.T, try int, end time.Time, server func(variant) *process) {
+	t.Helper()
+	reach(end.Add(8 * time.Second)) // lateness, the flush spread over 4 s, and a busy machine
+	var want map[string]string
+	for i, v := range variants {
+		got := server(v).tilesUpTo(t, end, promName(prefix(v, try)))
+		if i == 0 {
+			want = got
+			if len(want) != 5+1+3+1+1+1+4+2 {
+				t.Errorf("%s: %d series: %v", v.name, len(want), slices.Sorted(maps.Keys(want)))
+			}
+			checkSent(t, server(v), end, promName(prefix(v, try)))
+			continue
+		}
+		for _, series := range slices.Sorted(maps.Keys(want)) {
+			if got[series] != want[series] {
+				t.Errorf("%s: %s\n is %s\nnot %s", v.name, series, got[series], want[series])
+			}
+		}
+		if len(got) != len(want) {
+			t.Errorf("%s: %d series, want %d", v.name, len(got), len(want))
+		}
+		conflicts(t, server(v))
+	}
+}
+
+// tilesUpTo returns the stored samples of the minute before a tile's end, times
+// relative to it, by series. Histograms are compared with all their buckets.
+func (p *process) tilesUpTo(t *testing.T, end time.Time, prefix string) map[string]string {
+	t.Helper()
+	var data struct {
+		Result []struct {
+			Metric     map[string]string
+			Values     [][2]json.RawMessage
+			Histograms [][2]json.RawMessage
+		}
+	}
+	params := url.Values{"query": {fmt.Sprintf("{__name__=~%q}[59s]", prefix+".+")}, "time": {strconv.FormatInt(end.Unix(), 10)}}
+	if err := p.ask("/api/v1/query", params, &data); err != nil {
+		t.Fatal(err)
+	}
+	tiles := map[string]string{}
+	for _, r := range data.Result {
+		r.Metric["__name__"] = strings.TrimPrefix(r.Metric["__name__"], prefix)
+		var b strings.Builder
+		for _, sample := range append(r.Values, r.Histograms...) {
+			at, err := strconv.ParseFloat(string(sample[0]), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(&b, "%+.3f s: %s; ", at-float64(end.Unix()), sample[1])
+		}
+		tiles[selector(r.Metric)] = b.String()
+	}
+	return tiles
+}
+
+// checkSent holds the tile to sums that are worked out here, in another way.
+func checkSent(t *testing.T, p *process, end time.Time, prefix string) {
+	t.Helper()
+	hits, sampled, query, size := 0, 0, 0, 0
+	for i := range 300 {
+		hits += i%7 + 1
+		sampled += 3 * []int{2, 4, 1}[i%3]
+		query += 1 + i*i%977
+		size += 2 * (i + 3*i)
+	}
+	for expr, want := range map[string]int{
+		"sum(%shits%s)": hits, "%ssampled%s": sampled, "sum(histogram_count(%squery%s))": 300, "sum(histogram_sum(%squery%s))": query,
+		"histogram_count(%ssize%s)": 2 * 3 * 300, "histogram_sum(%ssize%s)": size, "histogram_sum(%sdist%s)": -300 * 299 / 2,
+		"sum(%sdepth%s)": 408, "sum(%sdb%s)": 3,
+	} {
+		expr = fmt.Sprintf(expr, prefix, fmt.Sprintf(" @ %d", end.Unix()))
+		if err := p.expect(expr, float64(want), 0); err != nil {
+			t.Error(err)
+		}
+	}
+	// 120 members; three times the standard error of HyperLogLog with 2^14 registers.
+	if users, err := p.value(fmt.Sprintf("%susers @ %d", prefix, end.Unix())); err != nil || math.Abs(users-120) > 3 {
+		t.Errorf("%v distinct users, %v; want 120", users, err)
+	}
+}
