@@ -25,6 +25,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/placement"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/lib/run"
 	"github.com/freshet-io/freshet/internal/role/aggregator"
@@ -136,6 +137,9 @@ func (s *server) openAggregator() error {
 	return nil
 }
 
+// instance is the name of a process that runs every role.
+const instance = "local"
+
 func (s *server) openCollector() error {
 	constant, err := s.constantLabels()
 	if err != nil {
@@ -151,7 +155,7 @@ func (s *server) openCollector() error {
 	}
 	s.collector, err = collector.New(collector.Options{
 		Config: s.config.DogStatsD, Mapper: mapper, Catalogue: s.catalogue, Names: s.names,
-		Aggregator: s.aggregator, Events: s.events, Sender: sender,
+		Placement: placement.Single(instance), Aggregators: map[string]collector.Aggregator{instance: s.aggregator}, Events: s.events, Sender: sender,
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
 	})
 	return err

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/event"
 	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/placement"
 	"github.com/freshet-io/freshet/internal/core/window"
 )
 
@@ -42,16 +44,17 @@ type Names interface {
 
 // Options are what a collector works with.
 type Options struct {
-	Config     Config
-	Mapper     *mapping.Mapper
-	Catalogue  *catalogue.Catalogue
-	Names      Names
-	Aggregator Aggregator
-	Events     Events
-	Sender     uint64 // this collector, the same after a restart
-	Now        func() time.Time
-	Registry   prometheus.Registerer
-	Logger     *slog.Logger
+	Config      Config
+	Mapper      *mapping.Mapper
+	Catalogue   *catalogue.Catalogue
+	Names       Names
+	Placement   *placement.Placement
+	Aggregators map[string]Aggregator // by instance; one for each that owns shards
+	Events      Events
+	Sender      uint64 // this collector, the same after a restart
+	Now         func() time.Time
+	Registry    prometheus.Registerer
+	Logger      *slog.Logger
 }
 
 // Collector is the role's state.
@@ -60,7 +63,11 @@ type Collector struct {
 	listeners []*listener
 	closed    chan closedWindow
 	flusher   *flusher
+	reports   reports
 }
+
+// reports counts what the catalogue found worth telling.
+type reports struct{ conflicts, collisions, full atomic.Uint64 }
 
 // New binds the sockets. It starts nothing; Close gives them back if Run is never
 // called.
@@ -132,6 +139,7 @@ func (c *Collector) Run(ctx context.Context) error {
 		})
 	}
 	flusher.Go(func() { c.flusher.run(ctx, c.closed) })
+	<-ctx.Done() // even with no socket to read, since an end before is a failure
 	readers.Wait()
 	// Every reader has handed over its last window: there will be no other.
 	close(c.closed)

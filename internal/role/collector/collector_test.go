@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -229,15 +230,15 @@ func TestNewGivesBackWhatItBound(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	conn := dial(t, "udp", f.address("udp"))
-	packet := "a:1|c|#x:1\na:-1|c|#x:1\nbroken\n_e{1,1}:t|x\nb:1|g|zz:1\n_sc|c|0|d:x"
+	packet := "a:1|c|#x:1\na:-1|c|#x:1\nbroken\n_e{1,1}:t|x\nb:1|g|zz:1\n_sc|c|0|d:x\na:1|g\nq.r:1|c\nq_r:1|c"
 	send(t, conn, packet)
 	want := map[string]float64{
-		"packets_total": 1, "bytes_total": float64(len(packet)), "samples_total": 3, "negative_samples_total": 1, "malformed_lines_total": 1,
-		"events_total": 1, "unknown_fields_total": 1, "bad_fields_total": 1, "contexts": 3, "series": 3, "new_contexts_total": 3,
+		"packets_total": 1, "bytes_total": float64(len(packet)), "samples_total": 6, "negative_samples_total": 1, "malformed_lines_total": 1,
+		"events_total": 1, "unknown_fields_total": 1, "bad_fields_total": 1, "contexts": 6, "series": 5, "new_contexts_total": 6,
 		"kernel_dropped_packets_total": 0, "oversized_packets_total": 0, "read_errors_total": 0,
 		"refused_connections_total": 0, "cut_frames_total": 0, "rule_dropped_samples_total": 0, "respelled_samples_total": 0,
 		"dropped_events_total": 0, "overflowed_samples_total": 0, "unsent_samples_total": 0, "push_errors_total": 0,
-		"unsent_events_total": 0,
+		"unsent_events_total": 0, "kind_conflicts_total": 1, "name_collisions_total": 1, "unremembered_names_total": 0,
 	}
 	await(t, "the window", func() bool { return len(f.aggregator.taken()) > 0 && len(f.events.all()) > 0 })
 	for name, v := range want {
@@ -302,6 +303,27 @@ func TestAReaderThatFailsEndsTheRun(t *testing.T) {
 	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != 1 {
 		t.Errorf("counted %v, sent 1", got)
 	}
+}
+
+// With every input turned off, as on a machine that only answers queries, the
+// collector waits: an end of Run that nobody asked for stops the process.
+func TestRunWithoutInputsWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, func(o *Options) { o.Config.UDP, o.Config.Unixgram, o.Config.Unix = "", "", "" })
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- f.Run(ctx) }()
+		synctest.Wait()
+		select {
+		case err := <-done:
+			t.Fatalf("Run returned %v", err)
+		default:
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // An address that is empty turns its input off.

@@ -17,6 +17,7 @@ type flusher struct {
 	incarnation uint64
 	sequence    uint64
 	writers     map[string]*batch.Writer // by tenant
+	owned       []batch.Batch            // scratch of ownedBy
 
 	overflowed   atomic.Uint64 // samples refused
 	unsent       atomic.Uint64 // samples given up at the end
@@ -65,14 +66,31 @@ func (f *flusher) flush(ctx context.Context, w closedWindow) {
 	})
 	f.overflowed.Add(w.window.Flush(out))
 	f.saveNames()
-	f.push(ctx, out.End())
+	batches := out.End()
+	for _, instance := range f.Placement.Instances() {
+		f.push(ctx, f.Aggregators[instance], f.ownedBy(instance, batches))
+	}
+}
+
+// ownedBy returns those batches whose shard an instance owns.
+func (f *flusher) ownedBy(instance string, batches []batch.Batch) []batch.Batch {
+	if len(f.Placement.Instances()) == 1 {
+		return batches
+	}
+	f.owned = f.owned[:0]
+	for _, b := range batches {
+		if f.Placement.Owner(b.Shard) == instance {
+			f.owned = append(f.owned, b)
+		}
+	}
+	return f.owned
 }
 
 // push tries until the batches are acknowledged. Meanwhile listeners stretch
 // their open window: what comes adds to what is there, and nothing is lost.
-func (f *flusher) push(ctx context.Context, batches []batch.Batch) {
+func (f *flusher) push(ctx context.Context, to Aggregator, batches []batch.Batch) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
-		err := f.Aggregator.Push(ctx, batches)
+		err := to.Push(ctx, batches)
 		if err == nil {
 			return
 		}

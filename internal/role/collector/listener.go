@@ -54,7 +54,7 @@ func newListener(c *Collector, socket *sockets.Listener, address Listener) *list
 		socket:    socket,
 		network:   address.Network,
 		tenant:    address.Tenant,
-		table: window.New(&resolver{&c.Options, address.Tenant}, window.Options{
+		table: window.New(&resolver{&c.Options, address.Tenant, &c.reports}, window.Options{
 			OriginLabels:   c.Mapper.OriginLabels(),
 			RelativeGauges: c.Config.RelativeGauges,
 			IdleWindows:    uint32(c.Config.IdleContexts / time.Second),

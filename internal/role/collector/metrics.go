@@ -55,6 +55,12 @@ var (
 	descEventsDropped = describe("dropped_events_total",
 		"Events beyond 10,000 in a second.", "listener")
 
+	descConflicts = describe("kind_conflicts_total",
+		"Contexts that came under a name that another kind owns, and are stored as NAME_KIND. The log names them once. Rising: an application reports one name as two kinds.")
+	descCollisions = describe("name_collisions_total",
+		"Metrics whose name became that of another one, such as a.b and a_b. The log names them once.")
+	descForgotten = describe("unremembered_names_total",
+		"Contexts whose name is beyond what the catalogue remembers for a tenant: kinds under it are not kept apart.")
 	descOverflowed = describe("overflowed_samples_total",
 		"Values refused because their sum in one window is beyond what a float holds. Rising: a client sends absurd values.")
 	descUnsent = describe("unsent_samples_total",
@@ -97,6 +103,9 @@ func (e *exporter) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(descContexts, prometheus.GaugeValue, float64(c.Contexts), name)
 		out <- prometheus.MustNewConstMetric(descSeries, prometheus.GaugeValue, float64(c.Series), name)
 	}
+	count(descConflicts, e.reports.conflicts.Load())
+	count(descCollisions, e.reports.collisions.Load())
+	count(descForgotten, e.reports.full.Load())
 	count(descOverflowed, e.flusher.overflowed.Load())
 	count(descUnsent, e.flusher.unsent.Load())
 	count(descPushErrors, e.flusher.pushErrors.Load())

@@ -11,7 +11,8 @@ import (
 // resolver decides what a new context of a tenant becomes.
 type resolver struct {
 	*Options
-	tenant string
+	tenant  string
+	reports *reports
 }
 
 // ResolveMetric is part of window.Resolver.
@@ -43,15 +44,20 @@ func (r *resolver) resolve(in *mapping.Input) window.Resolution {
 	}
 }
 
-// tell logs what the catalogue found worth telling; each name is told once.
+// tell counts what the catalogue found worth telling, and logs what it tells once.
 func (r *resolver) tell(in *mapping.Input, out *mapping.Output, name string, report catalogue.Report) {
 	raw := string(in.Name)
 	switch report.Event {
 	case catalogue.KindConflict:
+		r.reports.conflicts.Add(1)
 		r.Logger.Warn("two kinds under one name are kept apart", "tenant", r.tenant, "metric", raw,
 			"kind", out.Kind, "name", report.Owner.Name, "owner_kind", report.Owner.Kind, "stored_as", name)
 	case catalogue.NameCollision:
+		r.reports.collisions.Add(1)
 		r.Logger.Warn("two metrics have become one name, and are one series where their labels agree", "tenant", r.tenant,
 			"metric", raw, "other_metric", report.Owner.Raw, "name", name)
+	case catalogue.Full:
+		// Every context beyond the limit comes here: counted, not logged.
+		r.reports.full.Add(1)
 	}
 }
