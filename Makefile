@@ -10,8 +10,7 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 # What the race detector watches: all that has goroutines, and all that they
 # share. The Prometheus API is left out, since compiling its 950 packages once
 # more takes longer than everything else here together.
-RACE := ./internal/core/... ./internal/lib/... ./internal/role/... \
-	./internal/adapter/sockets/... ./internal/adapter/eventlog/... ./internal/adapter/catalogue/...
+RACE = $(shell go list ./internal/... | grep -v internal/adapter/promapi)
 
 .PHONY: help run build test race fuzz bench lint check soak clean clients
 
@@ -27,7 +26,7 @@ build: ## build ./bin/freshet
 test: clients ## install what the tests need, then run all of them
 	go test -timeout 15m $(TEST_FLAGS) ./...
 
-race: ## run the tests of core, lib, roles and light adapters under the race detector
+race: ## run the tests below internal/ under the race detector, except the Prometheus API's
 	go test -race -timeout 15m $(TEST_FLAGS) $(RACE)
 
 fuzz: ## run every fuzz test for FUZZTIME (10s)
