@@ -52,6 +52,7 @@ type Options struct {
 	Aggregators map[string]Aggregator // by instance; one for each that owns shards
 	Events      Events
 	Sender      uint64 // this collector, the same after a restart
+	Host        string // of events whose sender named none
 	Now         func() time.Time
 	Registry    prometheus.Registerer
 	Logger      *slog.Logger

@@ -162,6 +162,7 @@ func TestShutdownHandsOverEverything(t *testing.T) {
 func TestListenersHaveTheirTenants(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
 		o.Config.Listeners = []Listener{{Network: "udp", Address: "127.0.0.1:0", Tenant: "blue"}}
+		o.Host = "web-1"
 	}).start(t)
 	for _, l := range f.Listening() {
 		if l.Network == "udp" {
@@ -177,8 +178,8 @@ func TestListenersHaveTheirTenants(t *testing.T) {
 			t.Errorf("tenant %s has %s, want %s", w.tenant, got, want[w.tenant])
 		}
 	}
-	if got := f.events.all()[0].Tenant; got != "blue" {
-		t.Errorf("the event belongs to %s", got)
+	if e := f.events.all()[0]; e.Tenant != "blue" || e.Host != "web-1" {
+		t.Errorf("the event belongs to %s on %s", e.Tenant, e.Host)
 	}
 }
 

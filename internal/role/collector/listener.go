@@ -102,7 +102,11 @@ func (l *listener) event(now int64) {
 		l.eventsDropped++
 		return
 	}
-	l.events = append(l.events, event.FromDogStatsD(l.tenant, now/1e6, &l.parser.Event))
+	e := event.FromDogStatsD(l.tenant, now/1e6, &l.parser.Event)
+	if e.Host == "" {
+		e.Host = l.collector.Host
+	}
+	l.events = append(l.events, e)
 }
 
 // Tick closes the window when its second is over, whichever way the clock went.
