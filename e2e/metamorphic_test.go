@@ -69,7 +69,7 @@ func TestTheSameInputGivesTheSameTiles(t *testing.T) {
 	t.Fatalf("sending took longer than %v, five times", tileWidth)
 }
 
-func prefix(v variant, try int) string { return fmt.Sprintf("same.%s.%d.", v.name, try) }
+func prefixOf(v variant, try int) string { return fmt.Sprintf("same.%s.%d.", v.name, try) }
 
 // sendAll sends the first half of every variant's lines, restarts the servers
 // that are to be, and sends the rest.
@@ -84,13 +84,13 @@ func sendAll(t *testing.T, try int, server, restart func(variant) *process) {
 				p = restart(v)
 				restarted[p] = true
 			}
-			send(t, p, v, prefix(v, try), lines)
+			sendAs(t, p, v, prefixOf(v, try), lines)
 		}
 	}
 	// The last value of a gauge is that of the line which was read last, so these
 	// are sent when all before are read.
 	for _, v := range variants {
-		send(t, server(v), v, prefix(v, try), lastLines())
+		sendAs(t, server(v), v, prefixOf(v, try), lastLines())
 	}
 }
 
@@ -119,8 +119,8 @@ func lastLines() (lines []string) {
 	return append(lines, "_sc|%sdb|2|#shard:0", "_sc|%sdb|1|#shard:1")
 }
 
-// send sends lines as the variant does and waits until all are read.
-func send(t *testing.T, p *process, v variant, prefix string, lines []string) {
+// sendAs sends lines as the variant does and waits until all are read.
+func sendAs(t *testing.T, p *process, v variant, prefix string, lines []string) {
 	t.Helper()
 	read := func() float64 {
 		n, err := p.ownMetric("freshet_dogstatsd_packets_total")
@@ -191,13 +191,13 @@ func compareTiles(t *testing.T, try int, end time.Time, server func(variant) *pr
 	reach(end.Add(8 * time.Second)) // lateness, the flush spread over 4 s, and a busy machine
 	var want map[string]string
 	for i, v := range variants {
-		got := server(v).tilesUpTo(t, end, promName(prefix(v, try)))
+		got := server(v).tilesUpTo(t, end, promName(prefixOf(v, try)))
 		if i == 0 {
 			want = got
 			if len(want) != 5+1+3+1+1+1+4+2 {
 				t.Errorf("%s: %d series: %v", v.name, len(want), slices.Sorted(maps.Keys(want)))
 			}
-			checkSent(t, server(v), end, promName(prefix(v, try)))
+			checkSent(t, server(v), end, promName(prefixOf(v, try)))
 			continue
 		}
 		for _, series := range slices.Sorted(maps.Keys(want)) {

@@ -1,0 +1,392 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Exit codes of the binary.
+const (
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+// refused runs freshet with arguments with which it cannot start, and returns
+// what it said on standard error. It must end by itself, with one line for each
+// problem.
+func refused(t *testing.T, code int, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, freshet, args...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != code {
+		t.Errorf("freshet %s: %v, want exit code %d", strings.Join(args, " "), err, code)
+	}
+	if stdout.Len() > 0 {
+		t.Errorf("printed on standard output: %s", &stdout)
+	}
+	for line := range strings.Lines(stderr.String()) {
+		if !strings.HasPrefix(line, "freshet: ") || strings.Contains(line, "goroutine") || strings.Contains(line, "panic") {
+			t.Errorf("not an error for people: %s", line)
+		}
+	}
+	return stderr.String()
+}
+
+// serveArgs are arguments that work, followed by those that are tried.
+func serveArgs(dir string, args ...string) []string {
+	return append([]string{"serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0"}, args...)
+}
+
+// TestStartsThatCannotBe: each is one clear error that names the thing and the
+// way out, with the exit code by which an init system knows whether to try again.
+func TestStartsThatCannotBe(t *testing.T) {
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer udp.Close()
+	dir := dataDir(t)
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	running := start(t, dataDir(t))
+	_, udpPort, _ := net.SplitHostPort(udp.LocalAddr().String())
+	data := filepath.Join(dir, "data")
+	for _, c := range []struct {
+		why  string
+		code int
+		args []string
+		want string
+	}{
+		{"the HTTP port is in use", exitFailure, serveArgs(data, "--http-listen", tcp.Addr().String()),
+			"listen on http " + tcp.Addr().String() + ": the port is in use; stop the process that has it, or choose another by --http-listen"},
+		{"the UDP port is in use", exitFailure, serveArgs(data, "--dogstatsd-udp", udp.LocalAddr().String()),
+			"listen on udp " + udp.LocalAddr().String() + ": bind: address already in use; `ss -ulpn 'sport = :" + udpPort +
+				"'` shows which process has the port: stop that, or choose another port"},
+		{"the path of a socket is in use", exitFailure, serveArgs(data, "--dogstatsd-unixgram", running.Unixgram),
+			"listen on unixgram " + running.Unixgram + ": the path is in use by another process; `ss -xap src " + running.Unixgram +
+				"` shows which: stop that, or choose another path"},
+		{"a file is in the socket's place", exitFailure, serveArgs(data, "--dogstatsd-unix", file),
+			"listen on unix " + file + ": a file that is not a socket is in the way; move it, or choose another path"},
+		{"another process has the data", exitFailure, serveArgs(running.dataDir),
+			fmt.Sprintf("data directory %s is in use by process %d: stop it, or choose another directory", running.dataDir, running.cmd.Process.Pid)},
+		{"the data directory cannot be made", exitFailure, serveArgs(filepath.Join(file, "data")),
+			"make directory " + filepath.Join(file, "data") + ": not a directory"},
+		{"the data directory cannot be written", exitFailure, serveArgs("/proc/self/task"),
+			fmt.Sprintf("write to directory /proc/self/task as user %d: no such file or directory; change its owner or its mode, or choose another one", os.Getuid())},
+		{"a flag that is nearly one", exitUsage, serveArgs(data, "--dogstatds-udp", "127.0.0.1:0"),
+			"unknown flag: --dogstatds-udp; did you mean --dogstatsd-udp?"},
+		{"a flag with a value that it cannot have", exitUsage, serveArgs(data, "--dogstatsd-readers", "many"),
+			"--dogstatsd-readers = many: is not a whole number"},
+		{"no such configuration", exitUsage, serveArgs(data, "--config", filepath.Join(dir, "none.yaml")),
+			filepath.Join(dir, "none.yaml") + ": read the configuration: no such file or directory; name another file, or none to run on defaults"},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			if got := refused(t, c.code, c.args...); got != "freshet: "+c.want+"\n" {
+				t.Errorf("said\n %swant\n freshet: %s", got, c.want)
+			}
+		})
+	}
+	if _, err := running.value("vector(1)"); err != nil {
+		t.Errorf("the process that was in the way: %v", err)
+	}
+}
+
+// TestABadConfigurationNamesAllProblems: at once, each with its line, its key and
+// the way out, in the order of the file.
+func TestABadConfigurationNamesAllProblems(t *testing.T) {
+	file := filepath.Join(dataDir(t), "freshet.yaml")
+	if err := os.WriteFile(file, []byte(`data_dir: /nowhere/freshet
+drian: 10s
+http:
+  listen: 7125
+dogstatsd:
+  readers: many
+  tenant: a/b
+  listeners:
+    - network: tcp
+      tenant: blue
+aggregator:
+  lateness: 1h
+  fsync: sometimes
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := strings.ReplaceAll(`freshet: FILE:2: drian = 10s: is not a key; did you mean drain?
+freshet: FILE:4: http.listen = 7125: must be HOST:PORT, such as 127.0.0.1:7125
+freshet: FILE:6: dogstatsd.readers = many: is not a whole number
+freshet: FILE:7: dogstatsd.tenant = a/b: tenant "a/b": '/' is not allowed; use 1 to 64 letters, digits, dots, dashes and underscores
+freshet: FILE:9: dogstatsd.listeners[0].network = tcp: must be udp, unixgram or unix
+freshet: FILE:9: dogstatsd.listeners[0].address: is missing; give HOST:PORT for udp, a path for unixgram and unix
+freshet: FILE:12: aggregator.lateness = 1h: must be 0s to 30s: at most six tiles of 10s are open at once; set it to 2s
+freshet: FILE:13: aggregator.fsync = sometimes: must be interval or commit
+`, "FILE", file)
+	if got := refused(t, exitUsage, "serve", "--config", file); got != want {
+		t.Errorf("said\n%swant\n%s", got, want)
+	}
+}
+
+// TestAnEmptyAddressTurnsAnInputOff, each by itself and all of them.
+func TestAnEmptyAddressTurnsAnInputOff(t *testing.T) {
+	off := map[string]string{"udp": "--dogstatsd-udp", "unixgram": "--dogstatsd-unixgram", "unix": "--dogstatsd-unix"}
+	for _, without := range [][]string{{"udp"}, {"unixgram"}, {"unix"}, {"udp", "unixgram", "unix"}} {
+		var args []string
+		for _, network := range without {
+			args = append(args, off[network], "")
+		}
+		p := start(t, dataDir(t), args...)
+		for network, address := range map[string]string{"udp": p.UDP, "unixgram": p.Unixgram, "unix": p.Unix} {
+			if isOff := address == ""; isOff != slices.Contains(without, network) {
+				t.Errorf("without %v, %s listens on %q", without, network, address)
+			}
+		}
+		for _, socket := range []string{"dgram.sock", "stream.sock"} {
+			_, err := os.Stat(filepath.Join(p.dataDir, socket))
+			if exists, want := err == nil, socket == "dgram.sock" && p.Unixgram != "" || socket == "stream.sock" && p.Unix != ""; exists != want {
+				t.Errorf("without %v, the file %s exists: %t", without, socket, exists)
+			}
+		}
+		p.terminate(t)
+	}
+}
+
+// TestStaleSocketFiles: what kill -9 leaves behind is in nobody's way.
+func TestStaleSocketFiles(t *testing.T) {
+	p := start(t, dataDir(t))
+	p.kill(t)
+	for _, path := range []string{p.Unixgram, p.Unix} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Type() != os.ModeSocket {
+			t.Fatalf("kill -9 left no socket at %s, so this test shows nothing: %v", path, err)
+		}
+	}
+	p = start(t, p.dataDir)
+	increment(t, p, "after.kill", 3)
+	expectSoon(t, p, "after_kill", 3)
+}
+
+// increment adds 1 to a counter n times by datagrams on the Unix socket, none of
+// which can be lost.
+func increment(t *testing.T, p *process, name string, n int) {
+	t.Helper()
+	conn, err := net.Dial("unixgram", p.Unixgram)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for range n {
+		if _, err := fmt.Fprintf(conn, "%s:1|c", name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func expectSoon(t *testing.T, p *process, expr string, want float64) {
+	t.Helper()
+	eventually(t, 30*time.Second, expr, func() error { return p.expect(expr, want, 0) })
+}
+
+// TestDamagedJournal damages what the journal has on disk between two starts.
+// The server starts, says what is lost, answers with all the rest, and counts on.
+func TestDamagedJournal(t *testing.T) {
+	for _, c := range []struct {
+		why    string
+		stop   func(*process, *testing.T) // leaves a journal or a checkpoint
+		newest string                     // which of the files is damaged
+		damage func(b []byte) []byte
+		lost   float64 // of three steps of ten, at most: a checkpoint makes up for none, the journal does
+	}{
+		{"the last record is torn, as by a power loss", (*process).kill, "*.segment",
+			func(b []byte) []byte { return b[:len(b)-3] }, 10},
+		{"a bit of the last record is flipped", (*process).kill, "*.segment",
+			func(b []byte) []byte { b[len(b)-3] ^= 4; return b }, 10},
+		{"a bit in the middle is flipped", (*process).kill, "*.segment",
+			func(b []byte) []byte { b[len(b)/2] ^= 4; return b }, 10},
+		{"a bit of the checkpoint is flipped", (*process).terminate, "*.checkpoint",
+			func(b []byte) []byte { b[len(b)/2] ^= 4; return b }, 0},
+		{"the checkpoint is empty", (*process).terminate, "*.checkpoint",
+			func([]byte) []byte { return nil }, 0},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			t.Parallel() // it mostly waits for windows
+			p := start(t, dataDir(t))
+			for step := range 3 { // a window each, so that they are records of their own
+				increment(t, p, fmt.Sprintf("step.%d", step), 10)
+				expectSoon(t, p, fmt.Sprintf("step_%d", step), 10)
+			}
+			c.stop(p, t)
+			files, err := filepath.Glob(filepath.Join(p.dataDir, "journal", c.newest))
+			if err != nil || len(files) == 0 {
+				t.Fatalf("no %s in the journal: %v", c.newest, err)
+			}
+			newest := slices.Max(files)
+			b, err := os.ReadFile(newest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(newest, c.damage(b), 0o640); err != nil {
+				t.Fatal(err)
+			}
+
+			p = start(t, p.dataDir)
+			if !strings.Contains(p.output.String(), "the journal is damaged") || !strings.Contains(p.output.String(), filepath.Base(newest)) {
+				t.Errorf("the damage of %s is not told", filepath.Base(newest))
+			}
+			increment(t, p, "afterwards", 7)
+			expectSoon(t, p, "afterwards", 7)
+			left := 0.0
+			for step := range 3 {
+				results, err := p.query(fmt.Sprintf("step_%d", step))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range results {
+					left += r.Value.V
+				}
+			}
+			if left < 30-c.lost || left > 30 {
+				t.Errorf("%v of 30 are left; at most %v should be lost", left, c.lost)
+			}
+			t.Logf("%v of 30 are left", left)
+		})
+	}
+}
+
+// TestFullDisk: while nothing can be written, the collector holds what it counts,
+// what was acknowledged is answered, and when there is room again all is there:
+// at once, and after a restart.
+func TestFullDisk(t *testing.T) {
+	d := newSmallDisk(t)
+	p := start(t, d.dir)
+	increment(t, p, "before", 10)
+	expectSoon(t, p, "before", 10)
+
+	d.fill(t, p)
+	increment(t, p, "during", 20)
+	eventually(t, 30*time.Second, "the aggregator refuses windows", func() error {
+		n, err := p.ownMetric("freshet_dogstatsd_push_errors_total")
+		if err == nil && n == 0 {
+			err = errors.New("no push failed yet")
+		}
+		return err
+	})
+	increment(t, p, "during", 30)
+	if err := p.expect("before", 10, 0); err != nil {
+		t.Errorf("what was acknowledged: %v", err)
+	}
+	reach(time.Now().Truncate(tileWidth).Add(tileWidth + 8*time.Second)) // a tile that could not be stored
+
+	d.free(t, p)
+	expectSoon(t, p, "during", 50)
+	increment(t, p, "during", 5)
+	expectSoon(t, p, "during", 55)
+	reach(time.Now().Truncate(tileWidth).Add(tileWidth + 8*time.Second))
+	check := func() {
+		t.Helper()
+		for expr, want := range map[string]float64{
+			"before": 10, "during": 55, "increase(before[10m] anchored)": 10, "increase(during[10m] anchored)": 55, "resets(during[10m])": 0,
+		} {
+			expectSoon(t, p, expr, want)
+		}
+		conflicts(t, p)
+	}
+	check()
+	p.terminate(t)
+	p = start(t, p.dataDir)
+	check()
+}
+
+// smallDisk is a data directory whose disk can be filled. It is a file system of
+// its own where this process may mount one; elsewhere the running server is
+// forbidden to write, which it meets at the same places.
+type smallDisk struct {
+	dir     string
+	mounted bool
+	filler  string
+}
+
+const smallDiskBytes = 64 << 20
+
+func newSmallDisk(t *testing.T) *smallDisk {
+	t.Helper()
+	d := &smallDisk{dir: dataDir(t)}
+	d.filler = filepath.Join(d.dir, "filler")
+	err := syscall.Mount("freshet-e2e", d.dir, "tmpfs", 0, fmt.Sprintf("size=%d", smallDiskBytes))
+	if err != nil {
+		t.Logf("no file system of its own: %v", err)
+		return d
+	}
+	d.mounted = true
+	t.Cleanup(func() {
+		if err := syscall.Unmount(d.dir, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// fill takes all space that is left.
+func (d *smallDisk) fill(t *testing.T, p *process) {
+	t.Helper()
+	if !d.mounted {
+		limitFileSize(t, p, 0)
+		return
+	}
+	f, err := os.Create(d.filler)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, size := range []int{1 << 20, 4096, 1} {
+		for block := make([]byte, size); err == nil; {
+			_, err = f.Write(block)
+		}
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Fatal(err)
+		}
+		err = nil
+	}
+}
+
+func (d *smallDisk) free(t *testing.T, p *process) {
+	t.Helper()
+	if !d.mounted {
+		limitFileSize(t, p, unix.RLIM_INFINITY)
+		return
+	}
+	if err := os.Remove(d.filler); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// limitFileSize makes every write beyond a file's first n bytes fail.
+func limitFileSize(t *testing.T, p *process, n uint64) {
+	t.Helper()
+	err := unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: n, Max: unix.RLIM_INFINITY}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+}

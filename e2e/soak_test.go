@@ -1,0 +1,222 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// soakPlan is how long, how fast and how wide the server is soaked.
+type soakPlan struct {
+	time     time.Duration
+	rate     int // samples per second
+	contexts int
+	sample   time.Duration // between two looks at the memory
+}
+
+func planSoak(t *testing.T) soakPlan {
+	t.Helper()
+	plan := soakPlan{15 * time.Second, 5000, 2000, 500 * time.Millisecond}
+	if soak {
+		plan = soakPlan{10 * time.Minute, 20_000, 50_000, 10 * time.Second}
+	}
+	if text := os.Getenv("FRESHET_SOAK_TIME"); text != "" { // the long version, as long as somebody has time
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			t.Fatalf("FRESHET_SOAK_TIME = %s: is not a duration; write 2m", text)
+		}
+		plan = soakPlan{d, 20_000, 50_000, min(d/12, 10*time.Second)}
+	}
+	return plan
+}
+
+// TestSoak sends at a moderate rate to contexts of every kind, all of which stay
+// in use, and watches the process: its memory must not grow with time, and what
+// it answers at the end must be exact.
+//
+// 15 s and 2,000 contexts in CI; 10 min, 50,000 contexts and 20,000 samples/s in
+// `make soak`.
+func TestSoak(t *testing.T) {
+	plan := planSoak(t)
+	p := start(t, dataDir(t))
+	conn, err := net.Dial("unixgram", p.Unixgram)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+
+	looks := watch(t, p, plan)
+	sent := sendSoak(t, conn, plan)
+	rows := <-looks
+	t.Logf("%d samples in %v to %d contexts\n%s", sent.samples, plan.time, plan.contexts, table(rows))
+	checkFlat(t, rows)
+
+	for _, c := range []struct {
+		why, expr string
+		want      int
+	}{
+		{"increments", "sum(soak_count)", sent.counters},
+		{"timed values", "sum(histogram_count(soak_timer))", sent.timers},
+		{"the sum of timed values", "sum(histogram_sum(soak_timer))", sent.timerSum},
+		{"gauges, each with its last value", "count(soak_gauge == " + strconv.Itoa(sent.rounds) + ")", plan.contexts / 5},
+		{"sets", "count(soak_set)", plan.contexts / 10},
+	} {
+		eventually(t, 30*time.Second, c.why, func() error { return p.expect(c.expr, float64(c.want), 0) })
+	}
+	for _, name := range []string{"freshet_dogstatsd_samples_total", "freshet_aggregator_journalled_samples_total"} {
+		if n, err := p.ownMetric(name); err != nil || n != float64(sent.samples) {
+			t.Errorf("%s = %v, %v; %d were sent", name, n, err, sent.samples)
+		}
+	}
+	conflicts(t, p)
+	p.terminate(t)
+}
+
+// soaked is what was sent.
+type soaked struct {
+	rounds                              int // through all contexts
+	samples, counters, timers, timerSum int
+}
+
+// sendSoak sends to one context after the other, in whole rounds. A write to a
+// Unix datagram socket waits while the queue is full, so nothing is lost.
+func sendSoak(t *testing.T, conn net.Conn, plan soakPlan) (s soaked) {
+	t.Helper()
+	var packet []byte
+	begun := time.Now()
+	for time.Since(begun) < plan.time {
+		s.rounds++
+		for id := range plan.contexts {
+			switch id % 10 {
+			case 0, 1, 2, 3, 4:
+				packet = fmt.Appendf(packet, "soak.count:1|c|#id:%d,env:prod,service:checkout\n", id)
+				s.counters++
+			case 5, 6:
+				packet = fmt.Appendf(packet, "soak.gauge:%d|g|#id:%d,env:prod,service:checkout\n", s.rounds, id)
+			case 7, 8:
+				value := 1 + (id*7+s.rounds*13)%500
+				packet = fmt.Appendf(packet, "soak.timer:%d|ms|#id:%d,env:prod,service:checkout\n", value, id)
+				s.timers++
+				s.timerSum += value
+			case 9:
+				packet = fmt.Appendf(packet, "soak.set:u%d|s|#id:%d,env:prod,service:checkout\n", s.rounds%20, id)
+			}
+			s.samples++
+			if len(packet) < 1300 && id < plan.contexts-1 {
+				continue
+			}
+			if _, err := conn.Write(packet); err != nil {
+				t.Fatal(err)
+			}
+			packet = packet[:0]
+			reach(begun.Add(time.Duration(s.samples) * time.Second / time.Duration(plan.rate)))
+		}
+	}
+	return s
+}
+
+// look is the process at one time.
+type look struct {
+	at                  time.Duration
+	residentKiB         int
+	heap, cpu           float64 // bytes, seconds
+	series, contexts    float64
+	journal, goroutines float64
+}
+
+// watch looks at the process until the plan's time is over.
+func watch(t *testing.T, p *process, plan soakPlan) <-chan []look {
+	out, done := make(chan []look, 1), make(chan struct{})
+	t.Cleanup(func() { <-done })
+	begun := time.Now()
+	go func() {
+		defer close(done)
+		var rows []look
+		defer func() { out <- rows }()
+		tick := time.NewTicker(plan.sample)
+		defer tick.Stop()
+		for time.Since(begun) < plan.time {
+			select {
+			case <-tick.C:
+			case <-t.Context().Done(): // the test has failed meanwhile
+				return
+			}
+			l := look{at: time.Since(begun)}
+			var err error
+			if l.residentKiB, err = resident(p.cmd.Process.Pid); err != nil {
+				t.Errorf("memory: %v", err)
+				return
+			}
+			for name, to := range map[string]*float64{
+				"go_memstats_heap_alloc_bytes": &l.heap, "process_cpu_seconds_total": &l.cpu, "go_goroutines": &l.goroutines,
+				"freshet_aggregator_series": &l.series, "freshet_dogstatsd_contexts": &l.contexts, "freshet_aggregator_journal_bytes": &l.journal,
+			} {
+				if *to, err = p.ownMetric(name); err != nil {
+					t.Errorf("%s: %v", name, err)
+					return
+				}
+			}
+			rows = append(rows, l)
+		}
+	}()
+	return out
+}
+
+// resident is VmRSS of a process in KiB.
+func resident(pid int) (int, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(status)) {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "VmRSS:" {
+			return strconv.Atoi(fields[1])
+		}
+	}
+	return 0, fmt.Errorf("no VmRSS in %s", status)
+}
+
+func table(rows []look) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%7s %9s %9s %8s %8s %9s %11s %10s\n", "time", "RSS MiB", "heap MiB", "CPU s", "series", "contexts", "journal MiB", "goroutines")
+	for _, l := range rows {
+		fmt.Fprintf(&b, "%7s %9.1f %9.1f %8.1f %8.0f %9.0f %11.1f %10.0f\n", l.at.Round(100*time.Millisecond), float64(l.residentKiB)/1024,
+			l.heap/(1<<20), l.cpu, l.series, l.contexts, l.journal/(1<<20), l.goroutines)
+	}
+	return b.String()
+}
+
+// checkFlat compares the resident memory of the last third with that of the
+// middle third: the first one fills tables and opens stores. A process this
+// small moves by some megabytes with each collection, which is no growth.
+func checkFlat(t *testing.T, rows []look) {
+	t.Helper()
+	if len(rows) < 6 {
+		t.Fatalf("%d looks at the process are too few", len(rows))
+	}
+	third := len(rows) / 3
+	middle, last := median(rows[third:2*third]), median(rows[2*third:])
+	allowed := max(middle+middle/10, middle+32<<10)
+	t.Logf("resident: %d KiB in the middle third, %d KiB in the last: %+.1f %%", middle, last, 100*(float64(last)/float64(middle)-1))
+	if last > allowed {
+		t.Errorf("memory grows: the median of the last third is %d KiB, that of the middle third %d KiB", last, middle)
+	}
+	if a, b := rows[third].goroutines, rows[len(rows)-1].goroutines; b > a+20 {
+		t.Errorf("%v goroutines became %v", a, b)
+	}
+}
+
+// median is that of the resident memory, in KiB.
+func median(rows []look) int {
+	var all []int
+	for _, l := range rows {
+		all = append(all, l.residentKiB)
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}

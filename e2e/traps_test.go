@@ -1,0 +1,196 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What brought other systems down, or made them lie, each held by a test. Those
+// not here are nearer to their code:
+//
+//   - A flush whose state cannot be saved goes on as if it had been: the
+//     aggregator's TestAJournalThatCannotBeWrittenRefusesTheWindow and
+//     TestAStoreThatIsDownLosesNothing, and TestFullDisk beside this file.
+//   - Two types under one name folded into the first, as the collector decides
+//     it: its TestTrapTwoKindsUnderOneNameAreKeptApart.
+//   - Success although the queue has overflowed: a window is acknowledged when it
+//     is journalled and not before, which TestKillRounds holds by kill -9.
+//   - A scrape that holds up those who count: the collector's readers publish
+//     their counts once a window and share no lock with a scrape but for that
+//     copy; its TestAReaderNeverWaitsForTheFlusher is the same for the flusher.
+//
+// Traps of remote write, replication and limits wait for what they are about.
+
+// sendOne sends one datagram on the Unix socket, where it cannot be lost.
+func sendOne(t *testing.T, p *process, lines ...string) {
+	t.Helper()
+	c := dialTap(t, "unixgram", p.Unixgram)
+	if _, err := io.WriteString(c, strings.Join(lines, "\n")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Trap 1: statsd_exporter and veneur refused a whole sample for one field that
+// they did not know, so that a client's upgrade silenced its metrics.
+func TestTrapUnknownFieldCostsNothing(t *testing.T) {
+	p := start(t, dataDir(t))
+	sendOne(t, p, "trap.unknown:3|c|zz:9|#a:b|@0.5|future", "trap.unknown:1|g|#kind:gauge|q:{}", "trap.unknown.timer:5|ms|x|#a:b")
+	expectSoon(t, p, `trap_unknown{a="b"}`, 6)
+	expectSoon(t, p, `trap_unknown_gauge{kind="gauge"}`, 1)
+	expectSoon(t, p, `histogram_count(trap_unknown_timer{a="b"})`, 1)
+	if n, err := p.ownMetric("freshet_dogstatsd_unknown_fields_total"); err != nil || n != 4 {
+		t.Errorf("%v unknown fields are counted, %v; 4 were sent", n, err)
+	}
+	if n, err := p.ownMetric("freshet_dogstatsd_malformed_lines_total"); err != nil || n != 0 {
+		t.Errorf("%v malformed lines, %v; none was", n, err)
+	}
+}
+
+// Trap 2: Vector lost the tags when another field stood before them.
+func TestTrapTagsStandAnywhere(t *testing.T) {
+	p := start(t, dataDir(t))
+	for i, fields := range []string{"@0.5|#a:b", "#a:b|@0.5", "c:ci-1|@0.5|#a:b", "e:it-false,cn-x|card:low|#a:b|@0.5", "@0.5|c:ci-1|#a:b|card:none", "@0.5|zz|#a:b"} {
+		sendOne(t, p, fmt.Sprintf("trap.tags%d:1|c|%s", i, fields))
+		expectSoon(t, p, fmt.Sprintf(`trap_tags%d{a="b"}`, i), 2)
+	}
+}
+
+// Trap 8: in statsd_exporter a metric whose type changed made /metrics answer 500
+// for all. What clients send is no part of our own metrics, so they cannot
+// touch them, even by name; and other metrics are answered.
+func TestTrapTypeConflictHarmsNobodyElse(t *testing.T) {
+	p := start(t, dataDir(t))
+	names := []string{"x", "freshet_dogstatsd_packets_total", "go_goroutines", "process_open_fds", "up"}
+	var lines []string
+	for _, name := range names {
+		lines = append(lines, name+":1|c", name+":2|g", name+":3|ms", name+":4|s", "_sc|"+name+"|1")
+	}
+	sendOne(t, p, append(lines, "innocent:1|c")...)
+	expectSoon(t, p, "innocent", 1)
+	for _, name := range names {
+		for expr, want := range map[string]float64{
+			name: 1, name + "_gauge": 2, "histogram_sum(" + name + "_timer)": 3, name + "_set": 1, name + "_check": 1,
+		} {
+			expectSoon(t, p, expr, want)
+		}
+	}
+	body, err := p.get("/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(body), "innocent") || strings.Contains(string(body), "go_goroutines_gauge") {
+		t.Error("what clients sent is among our own metrics")
+	}
+	if n, err := p.ownMetric("freshet_dogstatsd_packets_total"); err != nil || n != 1 {
+		t.Errorf("%v packets are counted, %v; 1 was sent", n, err)
+	}
+}
+
+// Trap 9: Prometheus' rate and increase miss the first increment of a series,
+// since there is nothing to subtract from: of ten requests since a deployment,
+// nine. A zero before the first tile shows it, in the open tile and in the stored
+// one.
+func TestTrapFirstIncrementIsSeen(t *testing.T) {
+	p := start(t, dataDir(t))
+	if end := time.Now().Truncate(tileWidth).Add(tileWidth); time.Until(end) < 6*time.Second {
+		reach(end) // leave the tile open long enough to ask
+	}
+	end := time.Now().Truncate(tileWidth).Add(tileWidth)
+	sendOne(t, p, "trap.first:7|c", "trap.timer:5:6|ms")
+	check := func(when string) {
+		t.Helper()
+		for _, expr := range []string{"increase(trap_first[1m] anchored)", "trap_first"} {
+			expectSoon(t, p, expr, 7)
+		}
+		expectSoon(t, p, "histogram_count(increase(trap_timer[1m] anchored))", 2)
+		// rate and plain increase extrapolate, as in Prometheus, but see it.
+		for _, expr := range []string{"rate(trap_first[1m]) > 0", "increase(trap_first[1m]) >= 7", "histogram_count(rate(trap_timer[1m])) > 0"} {
+			eventually(t, 20*time.Second, when+": "+expr, func() error { _, err := p.value(expr); return err })
+		}
+	}
+	check("open")
+	if time.Now().After(end) {
+		t.Log("the tile ended before it was asked for: a slow machine")
+	}
+	reach(end.Add(8 * time.Second))
+	check("stored")
+	// A later increment is that alone.
+	sendOne(t, p, "trap.first:4|c")
+	expectSoon(t, p, "increase(trap_first[1m] anchored)", 11)
+	p.terminate(t)
+	p = start(t, p.dataDir)
+	expectSoon(t, p, "increase(trap_first[1m] anchored)", 11)
+}
+
+// Trap 11: Grafana's health check asks 1+1 at the fourth second of the epoch. It
+// was refused for being older than what is kept, and the data source was "down".
+func TestTrapHealthQueryAtEpoch(t *testing.T) {
+	p := start(t, dataDir(t))
+	params := url.Values{"query": {"1+1"}, "time": {"4"}}
+	for method, ask := range map[string]func(string) (*http.Response, error){
+		"GET":  func(u string) (*http.Response, error) { return http.Get(u + "?" + params.Encode()) },
+		"POST": func(u string) (*http.Response, error) { return http.PostForm(u, params) },
+	} {
+		r, err := ask("http://" + p.HTTP + "/api/v1/query")
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(r.Body)
+		_ = r.Body.Close()
+		if want := `{"status":"success","data":{"resultType":"scalar","result":[4,"2"]}}`; err != nil || strings.TrimSpace(string(body)) != want {
+			t.Errorf("%s: %s: %s", method, r.Status, body)
+		}
+	}
+}
+
+// Trap 13: the Datadog Agent folds a second type of a context into the first
+// without a word, so that a gauge of 1,000,000 became an increment.
+func TestTrapTwoKindsAreNotFolded(t *testing.T) {
+	p := start(t, dataDir(t))
+	sendOne(t, p, "trap.kinds:1|c|#a:b", "trap.kinds:1000000|g|#a:b", "trap.kinds:1|c|#a:b", "trap.kinds:77|ms|#a:b")
+	check := func() {
+		t.Helper()
+		expectSoon(t, p, `trap_kinds{a="b"}`, 2)
+		expectSoon(t, p, `trap_kinds_gauge{a="b"}`, 1e6)
+		expectSoon(t, p, `histogram_sum(trap_kinds_timer{a="b"})`, 77)
+	}
+	check()
+	told := func() int { return strings.Count(p.output.String(), "two kinds under one name are kept apart") }
+	if n := told(); n != 2 {
+		t.Errorf("told %d times, want once for the gauge and once for the timer", n)
+	}
+	// Who owns the name is the same after a restart, whoever comes first then.
+	p.terminate(t)
+	p = start(t, p.dataDir)
+	sendOne(t, p, "trap.kinds:1000001|g|#a:b", "trap.kinds:1|c|#a:b")
+	expectSoon(t, p, `trap_kinds{a="b"}`, 3)
+	expectSoon(t, p, `trap_kinds_gauge{a="b"}`, 1_000_001)
+}
+
+// One sample a year ahead makes a TSDB refuse the present of all other series.
+// No client can bring that about.
+func TestTrapFarFutureSpoilsNothing(t *testing.T) {
+	p := start(t, dataDir(t))
+	future := time.Now().AddDate(1, 0, 0).Unix()
+	sendOne(t, p, fmt.Sprintf("trap.future:1|g|T%d", future), fmt.Sprintf("trap.future.count:1|c|T%d", future),
+		fmt.Sprintf("_sc|trap.check|1|d:%d", future), "trap.present:1|c", "trap.present.gauge:5|g")
+	reach(time.Now().Truncate(tileWidth).Add(tileWidth + 8*time.Second)) // all is stored
+	sendOne(t, p, "trap.present:1|c", "trap.present.gauge:6|g", "trap.new:1|c")
+	for expr, want := range map[string]float64{
+		"trap_present": 2, "increase(trap_present[5m] anchored)": 2, "trap_present_gauge": 6, "trap_new": 1,
+	} {
+		expectSoon(t, p, expr, want)
+	}
+	reach(time.Now().Truncate(tileWidth).Add(tileWidth + 8*time.Second))
+	for expr, want := range map[string]float64{"trap_present": 2, "trap_present_gauge": 6, "increase(trap_new[5m] anchored)": 1} {
+		expectSoon(t, p, expr, want)
+	}
+	if n, err := p.ownMetric("freshet_aggregator_store_errors_total"); err != nil || n != 0 {
+		t.Errorf("the store refused %v writes, %v", n, err)
+	}
+}
