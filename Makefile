@@ -21,7 +21,8 @@ run: build ## build freshet and start it; ARGS='--http-listen 127.0.0.1:8000' pa
 	./bin/freshet serve $(ARGS)
 
 build: ## build ./bin/freshet
-	CGO_ENABLED=0 go build -trimpath -o bin/freshet ./cmd/freshet
+	@test -e bin/freshet || echo "building bin/freshet; the first time takes a few minutes"
+	CGO_ENABLED=0 go build -trimpath -ldflags "-X main.version=$$(git describe --tags --always --dirty 2>/dev/null)" -o bin/freshet ./cmd/freshet
 
 test: clients ## install what the tests need, then run all of them
 	go test -timeout 15m $(TEST_FLAGS) ./...

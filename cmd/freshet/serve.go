@@ -95,9 +95,9 @@ func (s *server) announce(out io.Writer) error {
 		}
 	}
 	l := listening{PID: os.Getpid(), HTTP: s.http[0].addr()}
-	l.DogStatsDUDP = first(sockets, "udp")
-	l.DogStatsDUnixgram = first(sockets, "unixgram")
-	l.DogStatsDUnix = first(sockets, "unix")
+	l.DogStatsDUDP = first(sockets, "udp").Address
+	l.DogStatsDUnixgram = first(sockets, "unixgram").Address
+	l.DogStatsDUnix = first(sockets, "unix").Address
 	text, err := json.MarshalIndent(l, "", "  ")
 	if err != nil {
 		return err
@@ -108,13 +108,14 @@ func (s *server) announce(out io.Writer) error {
 	return s.greet(out, l, sockets)
 }
 
-func first(sockets []collector.Listening, network string) string {
+// first is the first socket of a network, the zero value if there is none.
+func first(sockets []collector.Listening, network string) collector.Listening {
 	for _, l := range sockets {
 		if l.Network == network {
-			return l.Address
+			return l
 		}
 	}
-	return ""
+	return collector.Listening{}
 }
 
 // greet prints what listens where and what to try next, ready to paste.
@@ -142,7 +143,7 @@ func (s *server) greet(out io.Writer, l listening, sockets []collector.Listening
 		query += " --server http://" + l.HTTP
 	}
 	fmt.Fprintf(&b, "\nTry:\n")
-	if host, port, ok := strings.Cut(l.DogStatsDUDP, ":"); ok && !strings.Contains(port, ":") {
+	if host, port, ok := strings.Cut(l.DogStatsDUDP, ":"); ok && !strings.Contains(port, ":") && first(sockets, "udp").Tenant == s.config.HTTP.Tenant {
 		fmt.Fprintf(&b, "  echo 'page_views:1|c|#page:home' > /dev/udp/%s/%s      # in bash\n", host, port)
 	}
 	fmt.Fprintf(&b, "  %s page_views\n", query)

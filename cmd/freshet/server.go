@@ -155,7 +155,7 @@ func (s *server) openCollector() error {
 	}
 	s.collector, err = collector.New(collector.Options{
 		Config: s.config.DogStatsD, Mapper: mapper, Catalogue: s.catalogue, Names: s.names,
-		Placement: placement.Single(instance), Aggregators: map[string]collector.Aggregator{instance: s.aggregator}, Events: s.events, Sender: sender,
+		Placement: placement.Single(instance), Aggregators: map[string]collector.Aggregator{instance: s.aggregator}, Events: s.events, Sender: sender, Host: constant.Get("host"),
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
 	})
 	return err
@@ -188,7 +188,7 @@ func (s *server) sender() (uint64, error) {
 			return 0, err
 		}
 		text = []byte(hex.EncodeToString(id[:]) + "\n")
-		err = os.WriteFile(path, text, 0o640)
+		err = s.writeOnce("sender", text)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("identity of this collector: %w", err)
@@ -198,6 +198,24 @@ func (s *server) sender() (uint64, error) {
 		return 0, fmt.Errorf("identity of this collector: %s holds %.40q, not 16 hexadecimal digits; remove the file to get a new one", path, text)
 	}
 	return binary.BigEndian.Uint64(id), nil
+}
+
+// writeOnce writes a file that is whole or not there, whatever happens meanwhile.
+func (s *server) writeOnce(name string, text []byte) error {
+	dir, err := files.Open(s.config.DataDir)
+	if err != nil {
+		return err
+	}
+	temp := name + ".tmp"
+	f, err := dir.Create(temp)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return errors.Join(dir.Rename(temp, name), dir.SyncDir())
 }
 
 // parts are what runs, in the order of starting.

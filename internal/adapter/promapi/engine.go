@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime"
 	"runtime/debug"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/util/annotations"
 
 	"github.com/freshet-io/freshet/internal/core/promqlguard"
 )
@@ -130,12 +132,20 @@ func (q *query) Exec(ctx context.Context) (result *promql.Result) {
 		}
 	}()
 	result = q.Query.Exec(ctx)
+	dropSuffixHints(result.Warnings)
 	// The engine recovers most panics itself, logs them, and makes them look like a
 	// mistake in the query.
 	if p, ok := errors.AsType[runtime.Error](result.Err); ok {
 		result.Err = e.panicked(p, q.String(), nil)
 	}
 	return result
+}
+
+// dropSuffixHints takes out the remarks that a counter's name should end in
+// _total. Names are those that applications send, so every rate of every counter
+// would carry one.
+func dropSuffixHints(notes annotations.Annotations) {
+	maps.DeleteFunc(notes, func(_ string, note error) bool { return errors.Is(note, annotations.PossibleNonCounterInfo) })
 }
 
 // waitedInVain is the engine's error of a query that never got a slot.

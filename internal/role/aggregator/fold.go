@@ -10,7 +10,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// Types of journal records. Layout: docs/format/journal.md.
+// Types of journal records. Layout: docs/format/checkpoint.md.
 const (
 	recordBatch    = 1 // a window batch
 	recordBoundary = 2 // the tile up to this boundary was closed; payload: its end, Unix ms, as a varint
