@@ -2,7 +2,6 @@ package collector
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,10 +66,7 @@ func (l *listener) name() string { return l.network + "://" + l.socket.Addr().St
 
 // run reads until ctx is done and hands over the last window.
 func (l *listener) run(ctx context.Context) error {
-	err := l.socket.Run(ctx, l)
-	if err != nil {
-		err = fmt.Errorf("read %s: %w", l.name(), err)
-	}
+	err := l.socket.Run(ctx, l) // says which socket
 	for !l.close(l.collector.Now().UnixNano()) {
 		// The flusher holds the window before: it is being pushed.
 		time.Sleep(time.Duration(busyRetry))
