@@ -319,6 +319,35 @@ func TestFullDisk(t *testing.T) {
 	check()
 }
 
+// TestStopOnAFullDisk: a stop must come to an end. What was acknowledged is there
+// when the disk has room again; what never was is counted and told as lost.
+func TestStopOnAFullDisk(t *testing.T) {
+	t.Parallel() // it mostly waits for the drain
+	d := newSmallDisk(t)
+	p := start(t, d.dir)
+	increment(t, p, "before", 10)
+	expectSoon(t, p, "before", 10)
+	d.fill(t, p)
+	increment(t, p, "during", 20)
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-p.exited:
+	case <-time.After(stopLimit):
+		t.Fatalf("still runs %v after SIGTERM", stopLimit)
+	}
+	if said := p.output.String(); !strings.Contains(said, "samples are lost") || !strings.Contains(said, "samples=20") || strings.Contains(said, "goroutine ") {
+		t.Errorf("20 samples were lost, and it was not told:\n%s", said)
+	}
+	d.free(t, p)
+	p = start(t, p.dataDir)
+	expectSoon(t, p, "before", 10)
+	increment(t, p, "before", 1)
+	expectSoon(t, p, "increase(before[10m] anchored)", 11)
+	conflicts(t, p)
+}
+
 // smallDisk is a data directory whose disk can be filled. It is a file system of
 // its own where this process may mount one; elsewhere the running server is
 // forbidden to write, which it meets at the same places.
@@ -374,7 +403,11 @@ func (d *smallDisk) fill(t *testing.T, p *process) {
 func (d *smallDisk) free(t *testing.T, p *process) {
 	t.Helper()
 	if !d.mounted {
-		limitFileSize(t, p, unix.RLIM_INFINITY)
+		select {
+		case <-p.exited: // and the limit with it
+		default:
+			limitFileSize(t, p, unix.RLIM_INFINITY)
+		}
 		return
 	}
 	if err := os.Remove(d.filler); err != nil {

@@ -122,11 +122,11 @@ func sendSoak(t *testing.T, conn net.Conn, plan soakPlan) (s soaked) {
 
 // look is the process at one time.
 type look struct {
-	at                  time.Duration
-	residentKiB         int
-	heap, cpu           float64 // bytes, seconds
-	series, contexts    float64
-	journal, goroutines float64
+	at                   time.Duration
+	residentKiB, fileKiB int     // all, and of which pages of files
+	heap, goal, cpu      float64 // bytes, bytes at which it is collected next, seconds
+	series, contexts     float64
+	journal, goroutines  float64
 }
 
 // watch looks at the process until the plan's time is over.
@@ -148,12 +148,12 @@ func watch(t *testing.T, p *process, plan soakPlan) <-chan []look {
 			}
 			l := look{at: time.Since(begun)}
 			var err error
-			if l.residentKiB, err = resident(p.cmd.Process.Pid); err != nil {
+			if l.residentKiB, l.fileKiB, err = resident(p.cmd.Process.Pid); err != nil {
 				t.Errorf("memory: %v", err)
 				return
 			}
 			for name, to := range map[string]*float64{
-				"go_memstats_heap_alloc_bytes": &l.heap, "process_cpu_seconds_total": &l.cpu, "go_goroutines": &l.goroutines,
+				"go_memstats_heap_alloc_bytes": &l.heap, "go_memstats_next_gc_bytes": &l.goal, "process_cpu_seconds_total": &l.cpu, "go_goroutines": &l.goroutines,
 				"freshet_aggregator_series": &l.series, "freshet_dogstatsd_contexts": &l.contexts, "freshet_aggregator_journal_bytes": &l.journal,
 			} {
 				if *to, err = p.ownMetric(name); err != nil {
@@ -167,26 +167,32 @@ func watch(t *testing.T, p *process, plan soakPlan) <-chan []look {
 	return out
 }
 
-// resident is VmRSS of a process in KiB.
-func resident(pid int) (int, error) {
+// resident returns VmRSS and RssFile of a process in KiB.
+func resident(pid int) (all, files int, err error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	for line := range strings.Lines(string(status)) {
-		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "VmRSS:" {
-			return strconv.Atoi(fields[1])
-		}
+	if _, err := fmt.Sscanf(after(string(status), "VmRSS:"), "%d", &all); err != nil {
+		return 0, 0, fmt.Errorf("VmRSS: %w in %s", err, status)
 	}
-	return 0, fmt.Errorf("no VmRSS in %s", status)
+	if _, err := fmt.Sscanf(after(string(status), "RssFile:"), "%d", &files); err != nil {
+		return 0, 0, fmt.Errorf("RssFile: %w in %s", err, status)
+	}
+	return all, files, nil
+}
+
+func after(text, key string) string {
+	_, rest, _ := strings.Cut(text, key)
+	return rest
 }
 
 func table(rows []look) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%7s %9s %9s %8s %8s %9s %11s %10s\n", "time", "RSS MiB", "heap MiB", "CPU s", "series", "contexts", "journal MiB", "goroutines")
+	fmt.Fprintf(&b, "%7s %9s %9s %9s %9s %8s %8s %9s %11s %10s\n", "time", "RSS MiB", "files MiB", "heap MiB", "goal MiB", "CPU s", "series", "contexts", "journal MiB", "goroutines")
 	for _, l := range rows {
-		fmt.Fprintf(&b, "%7s %9.1f %9.1f %8.1f %8.0f %9.0f %11.1f %10.0f\n", l.at.Round(100*time.Millisecond), float64(l.residentKiB)/1024,
-			l.heap/(1<<20), l.cpu, l.series, l.contexts, l.journal/(1<<20), l.goroutines)
+		fmt.Fprintf(&b, "%7s %9.1f %9.1f %9.1f %9.1f %8.1f %8.0f %9.0f %11.1f %10.0f\n", l.at.Round(100*time.Millisecond), float64(l.residentKiB)/1024,
+			float64(l.fileKiB)/1024, l.heap/(1<<20), l.goal/(1<<20), l.cpu, l.series, l.contexts, l.journal/(1<<20), l.goroutines)
 	}
 	return b.String()
 }
