@@ -25,7 +25,7 @@ func planSoak(t *testing.T) soakPlan {
 	if soak {
 		plan = soakPlan{10 * time.Minute, 20_000, 50_000, 10 * time.Second}
 	}
-	if text := os.Getenv("FRESHET_SOAK_TIME"); text != "" { // the long version, as long as somebody has time
+	if text := os.Getenv("FRESHET_SOAK_TIME"); text != "" { // the wide version for as long as there is time: from 5m, since stores fill for 4
 		d, err := time.ParseDuration(text)
 		if err != nil {
 			t.Fatalf("FRESHET_SOAK_TIME = %s: is not a duration; write 2m", text)
