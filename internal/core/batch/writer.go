@@ -1,6 +1,14 @@
 package batch
 
-import "github.com/freshet-io/freshet/internal/core/series"
+import (
+	"errors"
+
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// ErrRefused means that batches can never be taken, however often they are
+// pushed: their sender counts their samples and goes on with the next window.
+var ErrRefused = errors.New("refused for good")
 
 // Writer sorts the increments of one tenant's window into a batch a shard. It
 // keeps its memory from window to window.
