@@ -4,6 +4,11 @@
 // business; which fields are supported, and how, is in docs/dogstatsd.md.
 package dogstatsd
 
+// MaxTime is the latest second that a line may name, in the year 2255: its
+// nanoseconds still fit an int64. A client that writes milliseconds where seconds
+// belong is beyond it for every date since April 1970.
+const MaxTime = 9_000_000_000
+
 // Type is the type that a metric line declares.
 type Type uint8
 

@@ -164,7 +164,7 @@ func referenceNumber(s string) (float64, Reason) {
 
 func referenceUnix(s string) (int64, bool) {
 	t, err := strconv.ParseInt(s, 10, 64)
-	return t, err == nil && digits.MatchString(s) && t > 0 && t <= math.MaxInt64/1000
+	return t, err == nil && digits.MatchString(s) && t > 0 && t <= MaxTime
 }
 
 // outcome gathers what the reference parser counts.

@@ -135,8 +135,8 @@ func parseUint(b []byte) (int64, bool) {
 	return n, true
 }
 
-// parseUnix reads Unix seconds from 1 up to what an int64 of milliseconds holds.
+// parseUnix reads Unix seconds from 1 to MaxTime.
 func parseUnix(b []byte) (int64, bool) {
 	t, ok := parseUint(b)
-	return t, ok && t >= 1 && t <= math.MaxInt64/1000
+	return t, ok && t >= 1 && t <= MaxTime
 }

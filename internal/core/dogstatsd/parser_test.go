@@ -193,8 +193,9 @@ func TestTimestamp(t *testing.T) {
 		{"counts and gauges may say when (v1.3)", "a:1|c|T1656581400\na:1|g|T1656581400", "count a 1 time=1656581400; gauge a 1 time=1656581400"},
 		{"below 1 is an error", "a:1|c|T0\na:1|c|T-5", "2 malformed bad_timestamp"},
 		{"not whole seconds", "a:1|c|T1.5\na:1|c|T\na:1|c|Tomorrow\na:1|c|T+5", "4 malformed bad_timestamp"},
-		{"milliseconds of it must fit an int64", "a:1|c|T9223372036854775\na:1|c|T9223372036854776\na:1|c|T99999999999999999999",
-			"count a 1 time=9223372036854775; 2 malformed bad_timestamp"},
+		{"the year 2255 is the last", "a:1|c|T9000000000\na:1|c|T9000000001\na:1|c|T99999999999999999999",
+			"count a 1 time=9000000000; 2 malformed bad_timestamp"},
+		{"milliseconds in place of seconds", "a:1|c|T1656581400000", "1 malformed bad_timestamp"},
 		{"other types have no time, as in the Agent", "a:1|ms|T1656581400\na:1|h|T1\na:1|d|T1\na:1|s|T1", "4 malformed timestamp_type"},
 	})
 }
@@ -258,6 +259,7 @@ func TestEvent(t *testing.T) {
 		{"a bad optional field costs only itself", "_e{1,1}:a|b|d:soon|p:high|t:panic|h:web1", `event "a" "b" host=web1; 3 bad`},
 		{"the last valid one wins", "_e{1,1}:a|b|d:1|d:2|d:x|t:error|t:oops", `event "a" "b" alert=error time=2; 2 bad`},
 		{"a time below 1 is bad", "_e{1,1}:a|b|d:0|d:-1", `event "a" "b"; 2 bad`},
+		{"so is one in milliseconds", "_e{1,1}:a|b|d:1656581400000", `event "a" "b"; 1 bad`},
 		{"unknown fields are counted", "_e{1,1}:a|b|m:x|@0.5||zz", `event "a" "b"; 4 unknown`},
 		{"a metric may begin with an underscore", "_e:1|c", "count _e 1"},
 	})
@@ -275,6 +277,7 @@ func TestCheck(t *testing.T) {
 		{"a status missing", "_sc|db\n_sc|db|\n_sc|db||0", "3 malformed check_status"},
 		{"a name missing", "_sc||0\n_sc|", "2 malformed empty_name"},
 		{"a bad optional field costs only itself", "_sc|db|0|d:soon|h:web1", "check db 0 host=web1; 1 bad"},
+		{"a time in milliseconds is one", "_sc|db|0|d:1656581400000", "check db 0; 1 bad"},
 		{"unknown fields are counted", "_sc|db|0|zz:1|T5|", "check db 0; 3 unknown"},
 		{"a metric may begin like a check", "_scratch.bytes:1|c\n_sc:2|g", "count _scratch.bytes 1; gauge _sc 2"},
 	})

@@ -12,7 +12,7 @@ const (
 	BadValue                    // not a decimal number
 	NotFinite                   // NaN, an infinity, or a number beyond the range of a float64
 	BadRate                     // |@ without a number in (0, 1]
-	BadTimestamp                // |T without a positive number of seconds
+	BadTimestamp                // |T without whole seconds from 1 to MaxTime
 	TimestampType               // |T on a type other than c and g
 	EventHeader                 // "_e{" without two lengths and "}:"
 	EventTitle                  // an event whose title has no bytes
