@@ -11,14 +11,16 @@ import (
 	"math"
 
 	"github.com/freshet-io/freshet/internal/core/distinct"
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	"github.com/freshet-io/freshet/internal/core/histogram"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
 const version = 1
 
-// maxSecond is the year 2255: seconds that become nanoseconds must not overflow.
-const maxSecond = 9_000_000_000
+// maxSecond bounds the times in a batch. It is what the parser lets through: a
+// sample that was taken must never make a batch that cannot be read.
+const maxSecond = dogstatsd.MaxTime
 
 // Header is what a batch says of all its increments.
 type Header struct {
@@ -26,7 +28,7 @@ type Header struct {
 	Shard       uint16
 	Sender      uint64 // the collector; the same after its restart
 	Incarnation uint64 // the collector's process
-	Sequence    uint64 // grows from batch to batch of an incarnation; a repeat has the same
+	Sequence    uint64 // grows from batch to batch of a shard and an incarnation; a repeat has the same. See Writer.Begin
 	Second      int64  // Unix seconds, start of the window
 	Birth       int64  // Unix nanoseconds at which the window's first packet was read
 }
@@ -89,8 +91,19 @@ type Increment struct {
 // Kind is the kind of the increment's series.
 func (i *Increment) Kind() series.Kind { return series.Kind(i.Key[0]) }
 
+// lengthSize is the width of an increment's length, which precedes it and is
+// known last.
+const lengthSize = 4
+
 // Append appends the increment to a batch whose window starts at second.
 func (i *Increment) Append(dst []byte, second int64) []byte {
+	start := len(dst) + lengthSize
+	dst = i.appendBody(append(dst, make([]byte, lengthSize)...), second)
+	binary.LittleEndian.PutUint32(dst[start-lengthSize:], uint32(len(dst)-start))
+	return dst
+}
+
+func (i *Increment) appendBody(dst []byte, second int64) []byte {
 	var flags byte
 	if i.Time != 0 {
 		flags |= flagTime
@@ -142,18 +155,22 @@ func (i *Increment) Append(dst []byte, second int64) []byte {
 type Reader struct {
 	Header Header
 
-	rest    []byte
-	left    uint32
+	rest    []byte // increments to come
+	left    uint32 // how many
+	skipped uint32 // malformed ones that were passed over
+	err     error  // what ended the batch before its end
+
+	body    []byte // what is left of the current increment
+	bad     bool   // a field of it could not be read
 	inc     Increment
 	timer   histogram.Exponential
 	set     distinct.Set
 	classic []float64
-	err     error
 }
 
 // Reset begins to read b, which must not change until the reader is done.
 func (r *Reader) Reset(b []byte) error {
-	r.left, r.rest, r.err = 0, nil, nil
+	r.left, r.skipped, r.rest, r.err = 0, 0, nil, nil
 	if len(b) < headerSize || b[0] != version {
 		return errors.New("batch: unknown version or too short")
 	}
@@ -178,141 +195,164 @@ func (r *Reader) Reset(b []byte) error {
 }
 
 // Next returns the next increment, valid until the next call, or nil at the end
-// or after an error.
+// or where the batch is cut short. An increment that is malformed is passed over:
+// it costs only itself.
 func (r *Reader) Next() *Increment {
-	if r.left == 0 || r.err != nil {
-		if r.err == nil && len(r.rest) > 0 {
-			r.err = errors.New("batch: bytes follow the last increment")
+	for r.left > 0 && r.err == nil {
+		if !r.cutBody() {
+			r.err = fmt.Errorf("batch: cut short: %d increments are missing", r.left)
+			return nil
 		}
-		return nil
+		r.left--
+		if r.read() {
+			return &r.inc
+		}
+		r.skipped++
 	}
-	r.left--
-	if err := r.read(); err != nil {
-		r.err = fmt.Errorf("batch: increment %d from the end: %w", r.left, err)
-		return nil
+	if r.err == nil && len(r.rest) > 0 {
+		r.err = errors.New("batch: bytes follow the last increment")
 	}
-	return &r.inc
+	return nil
 }
 
-// Err tells why Next ended before the end, if it did.
-func (r *Reader) Err() error { return r.err }
-
-var errIncrement = errors.New("malformed")
-
-func (r *Reader) read() error {
-	i := &r.inc
-	*i = Increment{}
-	if len(r.rest) == 0 {
-		return errIncrement
-	}
-	flags := r.rest[0]
-	r.rest = r.rest[1:]
-	if i.Key = r.cut(); len(i.Key) == 0 || !i.Kind().Valid() {
-		return errIncrement
-	}
-	i.Policy = r.cut()
-	samples := r.uvarint()
-	if samples > math.MaxUint32 {
-		return errIncrement
-	}
-	i.Samples = uint32(samples)
-	if flags&flagTime != 0 {
-		i.Time = r.Header.Second + r.varint()
-		if i.Time <= 0 || i.Time > maxSecond {
-			return errIncrement
-		}
-	}
-	if flags&flagSource != 0 {
-		if len(r.rest) < 8 {
-			return errIncrement
-		}
-		i.Source = binary.LittleEndian.Uint64(r.rest)
-		r.rest = r.rest[8:]
-	}
-	if r.err != nil {
-		return r.err
-	}
-	i.Relative = flags&flagRelative != 0
-	return r.readValue(i, flags)
-}
-
-func (r *Reader) readValue(i *Increment, flags byte) (err error) {
-	switch i.Kind() {
-	case series.Counter:
-		i.Value, r.rest, err = histogram.CutFloat(r.rest)
-	case series.Gauge, series.Check:
-		if i.Value, r.rest, err = histogram.CutFloat(r.rest); err != nil {
-			return err
-		}
-		delta := r.varint()
-		if delta > 1e18 || delta < -1e18 {
-			return errIncrement
-		}
-		i.At = r.Header.Second*1e9 + delta
-	case series.Timer:
-		if flags&flagBounds != 0 {
-			return r.readClassic(i)
-		}
-		r.rest, err = r.timer.Parse(r.rest)
-		i.Timer = &r.timer
-	case series.Set:
-		r.rest, err = r.set.Parse(r.rest)
-		i.Set = &r.set
-	}
-	if err != nil {
-		return err
+// Err tells, once Next returned nil, what Next did not return: increments that
+// are malformed, or all those behind the place where the batch is damaged.
+func (r *Reader) Err() error {
+	if r.err == nil && r.skipped > 0 {
+		return fmt.Errorf("batch: passed over %d malformed increments", r.skipped)
 	}
 	return r.err
 }
 
-func (r *Reader) readClassic(i *Increment) (err error) {
-	if i.Sum, r.rest, err = histogram.CutFloat(r.rest); err != nil {
-		return err
+// cutBody takes the next increment off the front of the batch.
+func (r *Reader) cutBody() bool {
+	if len(r.rest) < lengthSize {
+		return false
 	}
+	n := uint64(binary.LittleEndian.Uint32(r.rest))
+	if n > uint64(len(r.rest)-lengthSize) {
+		return false
+	}
+	r.body, r.rest = r.rest[lengthSize:lengthSize+n], r.rest[lengthSize+n:]
+	return true
+}
+
+// read reads the increment in body and reports whether it is well-formed, to
+// the last byte.
+func (r *Reader) read() bool {
+	i := &r.inc
+	*i = Increment{}
+	r.bad = false
+	if len(r.body) == 0 {
+		return false
+	}
+	flags := r.body[0]
+	r.body = r.body[1:]
+	if i.Key = r.cut(); len(i.Key) == 0 || !i.Kind().Valid() {
+		return false
+	}
+	i.Policy = r.cut()
+	samples := r.uvarint()
+	if samples > math.MaxUint32 {
+		return false
+	}
+	i.Samples = uint32(samples)
+	if flags&flagTime != 0 {
+		i.Time = r.offset(r.Header.Second, maxSecond)
+		r.bad = r.bad || i.Time == 0
+	}
+	if flags&flagSource != 0 {
+		if len(r.body) < 8 {
+			return false
+		}
+		i.Source = binary.LittleEndian.Uint64(r.body)
+		r.body = r.body[8:]
+	}
+	i.Relative = flags&flagRelative != 0
+	if !r.bad {
+		r.readValue(i, flags)
+	}
+	return !r.bad && len(r.body) == 0
+}
+
+func (r *Reader) readValue(i *Increment, flags byte) {
+	var err error
+	switch i.Kind() {
+	case series.Counter:
+		i.Value = r.float()
+	case series.Gauge, series.Check:
+		i.Value = r.float()
+		i.At = r.offset(r.Header.Second*1e9, maxSecond*1e9)
+	case series.Timer:
+		if flags&flagBounds != 0 {
+			r.readClassic(i)
+			return
+		}
+		r.body, err = r.timer.Parse(r.body)
+		i.Timer = &r.timer
+	case series.Set:
+		r.body, err = r.set.Parse(r.body)
+		i.Set = &r.set
+	}
+	r.bad = r.bad || err != nil
+}
+
+func (r *Reader) readClassic(i *Increment) {
+	i.Sum = r.float()
 	n := r.uvarint()
-	if r.err != nil || n == 0 || n > series.MaxBounds+1 {
-		return errIncrement
+	if n == 0 || n > series.MaxBounds+1 {
+		r.bad = true
+		return
 	}
 	r.classic = r.classic[:0]
 	for range n {
-		var c float64
-		if c, r.rest, err = histogram.CutFloat(r.rest); err != nil || c < 0 {
-			return errIncrement
-		}
+		c := r.float()
+		r.bad = r.bad || c < 0
 		r.classic = append(r.classic, c)
 	}
 	i.Classic = r.classic
-	return nil
 }
 
-// cut takes bytes after their length off the front.
+// cut takes bytes after their length off the front of the increment.
 func (r *Reader) cut() []byte {
 	n := r.uvarint()
-	if n > uint64(len(r.rest)) {
-		r.err = errIncrement
+	if n > uint64(len(r.body)) {
+		r.bad = true
 		return nil
 	}
-	b := r.rest[:n]
-	r.rest = r.rest[n:]
+	b := r.body[:n]
+	r.body = r.body[n:]
 	return b
 }
 
-func (r *Reader) uvarint() uint64 {
-	v, n := binary.Uvarint(r.rest)
-	if n <= 0 {
-		r.err = errIncrement
+// offset takes a time that is written as its distance from base, which lies
+// between 0 and latest, as it must itself.
+func (r *Reader) offset(base, latest int64) int64 {
+	d, n := binary.Varint(r.body)
+	if n <= 0 || d < -base || d > latest-base {
+		r.bad = true
 		return 0
 	}
-	r.rest = r.rest[n:]
+	r.body = r.body[n:]
+	return base + d
+}
+
+func (r *Reader) float() float64 {
+	v, rest, err := histogram.CutFloat(r.body)
+	if err != nil {
+		r.bad = true
+		return 0
+	}
+	r.body = rest
 	return v
 }
 
-func (r *Reader) varint() int64 {
-	v, n := binary.Varint(r.rest)
+func (r *Reader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.body)
 	if n <= 0 {
-		r.err = errIncrement
+		r.bad = true
 		return 0
 	}
-	r.rest = r.rest[n:]
+	r.body = r.body[n:]
 	return v
 }

@@ -1,7 +1,9 @@
 package batch
 
 import (
+	"math"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -107,6 +109,108 @@ func TestTruncation(t *testing.T) {
 		}
 		if r.Err() == nil {
 			t.Fatalf("cut at %d of %d: no error", n, len(whole))
+		}
+	}
+}
+
+// One increment that its writer should never have written used to end the batch:
+// what other clients counted behind it was lost.
+func TestAMalformedIncrementCostsOnlyItself(t *testing.T) {
+	key := func(k series.Kind) []byte { return series.AppendKey(nil, k, labels.FromStrings("__name__", "bad")) }
+	timer := new(histogram.Exponential)
+	timer.Observe(math.MaxFloat64, 2, 160)
+	for _, test := range []struct {
+		why string
+		bad Increment
+	}{
+		{"a kind of a newer version", Increment{Key: []byte{99}}},
+		{"a time in milliseconds", Increment{Key: key(series.Counter), Samples: 1, Value: 1, Time: second * 1000}},
+		{"a time before 1970", Increment{Key: key(series.Counter), Samples: 1, Value: 1, Time: -1}},
+		{"an infinite counter", Increment{Key: key(series.Counter), Samples: 1, Value: math.Inf(1)}},
+		{"a gauge that is no number", Increment{Key: key(series.Gauge), Samples: 1, Value: math.NaN()}},
+		{"a timer whose sum is infinite", Increment{Key: key(series.Timer), Samples: 2, Timer: timer}},
+		{"a classic bucket that is infinite", Increment{Key: key(series.Timer), Samples: 1, Classic: []float64{math.Inf(1), 0}}},
+		{"a timer in no classic buckets", Increment{Key: key(series.Timer), Samples: 1, Classic: []float64{}}},
+	} {
+		t.Run(test.why, func(t *testing.T) {
+			incs := []Increment{increments()[0], test.bad, increments()[7]}
+			var r Reader
+			if err := r.Reset(encode(header(), incs)); err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range []Increment{incs[0], incs[2]} {
+				if got := r.Next(); got == nil || string(got.Key) != string(want.Key) {
+					t.Fatalf("got %+v, want %+v", got, want)
+				}
+			}
+			if r.Next() != nil || r.Err() == nil || r.skipped != 1 {
+				t.Errorf("at the end: %d passed over, %v", r.skipped, r.Err())
+			}
+		})
+	}
+}
+
+// A computer without a battery wakes up in 1970 and is set right while its first
+// window is open: what was read before lies decades before the window's second.
+func TestTheClockMayJumpWithinAWindow(t *testing.T) {
+	inc := increments()[2]
+	inc.At = 5e9
+	var r Reader
+	if err := r.Reset(encode(header(), []Increment{inc})); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Next(); got == nil || got.At != 5e9 {
+		t.Errorf("read back: %+v, %v", got, r.Err())
+	}
+}
+
+// A journal record holds 16 MiB: a batch that grew beyond it could never be
+// written, and was tried again for ever. A large window becomes several batches
+// of a shard, each with a sequence above the one before: otherwise the reader
+// would take it for a repeat. The next window's are above all of them.
+func TestALargeWindowIsSplit(t *testing.T) {
+	const record = 16 << 20
+	inc := increments()[0]
+	inc.Key = series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", strings.Repeat("m", 64<<10)))
+	small := increments()[0]
+	var w Writer
+	last := map[uint16]uint64{}
+	for window := range uint64(2) {
+		h := header()
+		h.Sequence = 7 + window
+		w.Begin(h)
+		want := 0
+		for range 300 { // 19 MiB
+			w.Add(5, &inc)
+			w.Add(6, &small)
+			want += 2
+		}
+		batches := w.End()
+		if len(batches) != 5+1 {
+			t.Errorf("%d batches", len(batches))
+		}
+		got := 0
+		for _, b := range batches {
+			var r Reader
+			if err := r.Reset(b.Bytes); err != nil {
+				t.Fatal(err)
+			}
+			if len(b.Bytes) > record/2 || r.Header.Shard != b.Shard {
+				t.Errorf("a batch of %d bytes for shard %d, by its header for %d", len(b.Bytes), b.Shard, r.Header.Shard)
+			}
+			if s := r.Header.Sequence; s <= last[b.Shard] || s>>partBits != h.Sequence {
+				t.Errorf("shard %d: sequence %#x follows %#x", b.Shard, s, last[b.Shard])
+			}
+			last[b.Shard] = r.Header.Sequence
+			for r.Next() != nil {
+				got++
+			}
+			if r.Err() != nil {
+				t.Error(r.Err())
+			}
+		}
+		if got != want {
+			t.Errorf("%d increments read, %d written", got, want)
 		}
 	}
 }

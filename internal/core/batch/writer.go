@@ -1,72 +1,90 @@
 package batch
 
-import (
-	"errors"
+import "github.com/freshet-io/freshet/internal/core/series"
 
-	"github.com/freshet-io/freshet/internal/core/series"
-)
-
-// ErrRefused means that batches can never be taken, however often they are
-// pushed: their sender counts their samples and goes on with the next window.
-var ErrRefused = errors.New("refused for good")
-
-// Writer sorts the increments of one tenant's window into a batch a shard. It
-// keeps its memory from window to window.
+// Writer sorts the increments of one tenant's window into batches, nearly always
+// one a shard. It keeps its memory from window to window.
 type Writer struct {
 	header  Header
 	shards  [series.Shards]pending
-	touched []uint16
+	touched []uint16 // shards with something pending, in the order of their first increment
 	batches []Batch
 }
 
+// pending is the batch of a shard that is being filled.
 type pending struct {
 	bytes      []byte
 	increments uint32
+	part       uint64 // batches of the window that the shard filled before
 }
 
-// keepBytes is the most memory that a shard's batch may keep for the next
-// window: a flood of one second should not be held for ever.
-const keepBytes = 256 << 10
+const (
+	// splitBytes is the size beyond which a batch takes no more increments. A
+	// journal record holds 16 MiB, and no increment is nearly as large as the rest.
+	splitBytes = 4 << 20
+
+	// keepBytes is the most memory that a shard's batch may keep for the next
+	// window: a flood of one second should not be held for ever.
+	keepBytes = 256 << 10
+
+	// partBits is the room in a sequence for the batches of one shard and window:
+	// 65,536 batches of splitBytes are more than any memory holds.
+	partBits = 16
+)
 
 // Begin starts the batches of a window. All fields of the header are used but
-// Shard.
+// Shard. Its Sequence is the number of the window, below 2^48; that of a batch is
+// the window's times 65,536, plus 1 for each batch of the shard before it in the
+// window. So it grows as the batches of a shard do, in the order of End.
 func (w *Writer) Begin(h Header) {
 	for _, shard := range w.touched {
 		p := &w.shards[shard]
 		if cap(p.bytes) > keepBytes {
 			p.bytes = nil
 		}
-		p.bytes, p.increments = p.bytes[:0], 0
+		*p = pending{bytes: p.bytes[:0]}
 	}
 	w.touched = w.touched[:0]
+	clear(w.batches)
+	w.batches = w.batches[:0]
 	w.header = h
 }
 
 // Add appends an increment to its shard's batch.
 func (w *Writer) Add(shard uint16, inc *Increment) {
 	p := &w.shards[shard]
-	if p.increments == 0 {
-		h := w.header
-		h.Shard = shard
-		p.bytes = Begin(p.bytes, &h)
+	if len(p.bytes) > splitBytes {
+		w.batches = append(w.batches, p.end(shard))
+		*p = pending{part: p.part + 1} // the full batch keeps its memory
+		p.begin(w.header, shard)
+	} else if p.increments == 0 {
+		p.begin(w.header, shard)
 		w.touched = append(w.touched, shard)
 	}
 	p.bytes = inc.Append(p.bytes, w.header.Second)
 	p.increments++
 }
 
-// End returns the batches of the window, valid until the next Begin.
+func (p *pending) begin(h Header, shard uint16) {
+	h.Shard, h.Sequence = shard, h.Sequence<<partBits|p.part
+	p.bytes = Begin(p.bytes, &h)
+}
+
+func (p *pending) end(shard uint16) Batch {
+	End(p.bytes, p.increments)
+	return Batch{shard, p.bytes}
+}
+
+// End returns the batches of the window, valid until the next Begin. Those of one
+// shard come in the order of their sequence.
 func (w *Writer) End() []Batch {
-	w.batches = w.batches[:0]
 	for _, shard := range w.touched {
-		p := &w.shards[shard]
-		End(p.bytes, p.increments)
-		w.batches = append(w.batches, Batch{shard, p.bytes})
+		w.batches = append(w.batches, w.shards[shard].end(shard))
 	}
 	return w.batches
 }
 
-// Batch is the batch of one shard, whole.
+// Batch is one batch of one shard, whole.
 type Batch struct {
 	Shard uint16
 	Bytes []byte
