@@ -31,6 +31,9 @@ const (
 	segmentBytes = 64 << 20
 )
 
+// ErrTooLarge means that a record exceeds MaxRecord: it can never be appended.
+var ErrTooLarge = errors.New("record too large")
+
 // Position is the ordinal of a record in the journal: the first is 1.
 type Position uint64
 
@@ -134,7 +137,7 @@ func (l *Log) Append(records []Record) (Position, error) {
 			panic(fmt.Sprintf("BUG: journal record for shard %d", r.Shard))
 		}
 		if len(r.Payload) > MaxRecord {
-			return 0, fmt.Errorf("append to the journal of shard %d: record of %d bytes exceeds %d", r.Shard, len(r.Payload), MaxRecord)
+			return 0, fmt.Errorf("append to the journal of shard %d: %w: %d bytes exceed %d", r.Shard, ErrTooLarge, len(r.Payload), MaxRecord)
 		}
 		buf = appendFrame(buf, l.opts.Mark, r.Shard, r.Type, l.last+1+Position(i), r.Payload)
 	}

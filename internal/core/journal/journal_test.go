@@ -315,7 +315,7 @@ func TestLimits(t *testing.T) {
 	fs := newMemFS()
 	l, _ := mustOpen(t, fs, 0)
 	if _, err := l.Append([]Record{{Shard: 1, Payload: []byte("x")}, {Shard: 7, Payload: make([]byte, MaxRecord+1)}}); err == nil ||
-		err.Error() != "append to the journal of shard 7: record of 16777217 bytes exceeds 16777216" {
+		err.Error() != "append to the journal of shard 7: record too large: 16777217 bytes exceed 16777216" {
 		t.Errorf("append: %v", err)
 	}
 	if len(fs.files) > 0 {

@@ -3,6 +3,7 @@ package tile
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/prometheus/common/model"
@@ -24,10 +25,17 @@ func (f Flush) of(tenant string) *[NumWidths][]Sample {
 	return f[tenant]
 }
 
+// Closed counts what became of the samples of closed tiles.
+type Closed struct {
+	Samples    uint64 // on the wire, in the tiles
+	Duplicates uint64 // stamped by their sender with the end of a tile, which has a sample already
+}
+
 // Close ends the tile up to boundary, which must be the next one, and adds to out
 // what is to be stored. The samples stay part of the open set until Committed.
-// It returns how many values on the wire the tile stands for.
-func (s *Shard) Close(boundary int64, out Flush) (samples uint64) {
+// Times to live are those of config, so that a replay can close with those of
+// its time.
+func (s *Shard) Close(boundary int64, config *Config, out Flush) (closed Closed) {
 	if boundary != s.closed+finest.Millis() || s.pending {
 		panic(fmt.Sprintf("BUG: tile of shard closed up to %d, asked for %d, pending %t", s.closed, boundary, s.pending))
 	}
@@ -39,7 +47,7 @@ func (s *Shard) Close(boundary int64, out Flush) (samples uint64) {
 		}
 		to := out.of(t.name)
 		for _, e := range t.entries {
-			samples += e.close(boundary, s.config.ttl(e.kind), to)
+			e.close(boundary, config.ttl(e.kind), to, &closed)
 			if e.idle(boundary) {
 				t.remove(e)
 				s.series--
@@ -48,7 +56,7 @@ func (s *Shard) Close(boundary int64, out Flush) (samples uint64) {
 	}
 	s.pending = true
 	s.forgetSenders()
-	return samples
+	return closed
 }
 
 // Committed says that the samples of the last boundary are stored: they leave the
@@ -73,82 +81,107 @@ func (s *Shard) Skip(boundary int64) bool {
 	return true
 }
 
-// senderTTL is how long the sequence of a silent sender is remembered: longer
-// than anyone repeats a batch.
-const senderTTL = 3600 // s
+// senderTTL is how long the sequence of a silent sender is remembered, by our
+// boundaries: longer than anyone repeats a batch.
+const senderTTL = 3_600_000 // ms
 
 func (s *Shard) forgetSenders() {
 	for id, last := range s.senders {
-		if last.Second < s.closed/1000-senderTTL {
+		if last.Boundary < s.closed-senderTTL {
 			delete(s.senders, id)
 		}
 	}
 }
 
 // close absorbs the tile that ends at boundary and hands out its samples.
-func (e *entry) close(boundary, ttl int64, out *[NumWidths][]Sample) (samples uint64) {
+func (e *entry) close(boundary, ttl int64, out *[NumWidths][]Sample, closed *Closed) {
+	var first [NumWidths]int
+	for w := range first {
+		first[w] = len(out[w])
+	}
+	e.handOutTimed(boundary, out, closed)
 	if e.kind == series.Set {
 		e.total.set = nil // a tile without values has none
 	}
 	if len(e.open) > 0 && e.open[0].end == boundary {
-		samples = e.open[0].samples
+		closed.Samples += e.open[0].samples
+		out[finest] = e.begin(out[finest], finest, boundary-finest.Millis(), boundary)
 		e.absorb(&e.open[0])
 		e.open = append(e.open[:0], e.open[1:]...)
 	}
 	e.expireSources(boundary, ttl)
 	expired := boundary-e.lastSeen >= ttl
 	for w := range Width(NumWidths) {
-		first := len(out[w])
-		for _, p := range e.timed {
-			out[w] = append(out[w], Sample{Series: e.series, T: p.T, V: p.V, Timed: true})
-		}
 		if boundary%w.Millis() == 0 {
 			out[w] = e.emit(out[w], w, boundary, expired)
 		}
 		// A sub-slice of what the store reads: samples are never changed.
-		e.pending[w] = out[w][first:len(out[w]):len(out[w])]
+		e.pending[w] = out[w][first[w]:len(out[w]):len(out[w])]
 		for _, sample := range e.pending[w] {
 			e.lastStored[w] = max(e.lastStored[w], sample.T)
 		}
 	}
-	e.timed = nil
 	if boundary%Width1m.Millis() == 0 {
 		e.minute.Reset()
 	}
-	if expired {
+	if expired && !slices.Contains(e.live[:], true) && !slices.Contains(e.owes[:], true) {
 		e.forget()
 	}
-	return samples
 }
 
-// emit appends the samples of width w at boundary t.
+// handOutTimed hands out the points whose time has come. One at the boundary
+// gives way to the tile that ends there.
+func (e *entry) handOutTimed(boundary int64, out *[NumWidths][]Sample, closed *Closed) {
+	for len(e.timed) > 0 && e.timed[0].T <= boundary {
+		p := e.timed[0]
+		e.timed = e.timed[1:]
+		if p.T == boundary && (e.started || len(e.open) > 0 && e.open[0].end == boundary) {
+			closed.Duplicates++
+			continue
+		}
+		for w := range out {
+			out[w] = append(out[w], Sample{Series: e.series, T: p.T, V: p.V, Timed: true})
+		}
+	}
+	if len(e.timed) == 0 {
+		e.timed = nil
+	}
+}
+
+// emit appends the samples of width w at boundary t. What a store has not been
+// given yet it gets even if the series has expired meanwhile; the stale marker
+// then follows at the next boundary.
 func (e *entry) emit(out []Sample, w Width, t int64, expired bool) []Sample {
 	switch {
-	case expired && e.live[w]:
+	case e.owes[w]:
+		if w != finest {
+			out = e.begin(out, w, t-w.Millis(), t)
+		}
+		e.owes[w], e.live[w] = false, true
+		return e.samples(out, w, t, form{})
+	case !e.live[w]:
+		return out
+	case expired:
 		e.live[w] = false
 		return e.samples(out, w, t, form{stale: true})
-	case expired || !e.started:
-		return out
-	}
-	if !e.live[w] {
-		e.live[w] = true
-		out = e.zero(out, w, t-w.Millis(), t)
 	}
 	return e.samples(out, w, t, form{})
 }
 
-// zero appends the sample that precedes a counter or timer that is new or comes
-// back, so that rate and increase see its first increment. It is stamped with
-// the start of the tile, or right behind what is stored already.
-func (e *entry) zero(out []Sample, w Width, start, before int64) []Sample {
-	if e.kind != series.Counter && e.kind != series.Timer {
+// begin appends the sample that precedes a counter or timer that is new or comes
+// back, so that rate and increase see its first increment: zero, or in the finest
+// width what it had counted before, if another width is still being told of that.
+// It is stamped with the start of the tile, or right behind what is stored
+// already. It does nothing for a series that lives.
+func (e *entry) begin(out []Sample, w Width, start, before int64) []Sample {
+	if e.live[w] || e.kind != series.Counter && e.kind != series.Timer {
 		return out
 	}
 	t := max(start, e.lastStored[w]+1)
 	if t >= before {
 		return out
 	}
-	return e.samples(out, w, t, form{zero: true})
+	return e.samples(out, w, t, form{zero: w != finest || !e.started})
 }
 
 // idle reports whether the series has left all stores so long ago that whatever
@@ -158,7 +191,7 @@ func (e *entry) idle(boundary int64) bool {
 		return false
 	}
 	for w := range Width(NumWidths) {
-		if e.live[w] || boundary-boundary%w.Millis() <= e.lastStored[w] || e.started {
+		if e.live[w] || e.started || len(e.pending[w]) > 0 || boundary-boundary%w.Millis() <= e.lastStored[w] {
 			return false
 		}
 	}
@@ -174,7 +207,7 @@ func (e *entry) expireSources(boundary, ttl int64) {
 			changed = true
 		}
 	}
-	if changed {
+	if changed && len(e.sources) > 0 {
 		e.total.value = e.merged(e.sources)
 	}
 }

@@ -3,6 +3,7 @@ package tile
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 
 	prom "github.com/prometheus/prometheus/model/histogram"
@@ -24,6 +25,7 @@ type entry struct {
 
 	lastSeen   int64            // Unix ms, end of the last window with a sample
 	live       [NumWidths]bool  // the store's newest sample of the series is a value, no stale marker
+	owes       [NumWidths]bool  // total has counted what the store has not been given yet
 	lastStored [NumWidths]int64 // Unix ms of the newest sample handed out, 0 for none
 
 	started bool                   // total holds something
@@ -71,7 +73,7 @@ func (e *entry) setPolicy(b []byte) error {
 		// Other buckets are other series: they begin at zero. What open tiles
 		// hold in the old ones cannot be told in the new ones, and is dropped.
 		e.forget()
-		e.classic, e.live, e.open = nil, [NumWidths]bool{}, nil
+		e.classic, e.live, e.owes, e.open = nil, [NumWidths]bool{}, [NumWidths]bool{}, nil
 	}
 	e.policy, e.policyBytes = p, string(b)
 	if e.kind == series.Timer && p.Bounds != nil && e.classic == nil {
@@ -99,12 +101,14 @@ func (e *entry) openTile(end int64) *openTile {
 func (e *entry) add(t *openTile, inc *batch.Increment) bool {
 	switch e.kind {
 	case series.Counter:
-		// The total must not overflow either, or no checkpoint could be read.
-		if inc.Value < 0 || !finite(t.value+inc.Value) || !finite(e.total.value+e.openSum()+inc.Value) {
+		if inc.Value < 0 || !e.bears(inc.Value, func(a *amount) float64 { return a.value }) {
 			return false
 		}
 		t.value += inc.Value
 	case series.Gauge, series.Check:
+		if inc.Relative && !e.bears(inc.Value, func(a *amount) float64 { return a.value }) {
+			return false
+		}
 		e.addGauge(t, inc)
 	case series.Timer:
 		if !e.addTimer(t, inc) {
@@ -120,11 +124,32 @@ func (e *entry) add(t *openTile, inc *batch.Increment) bool {
 	return true
 }
 
-func (e *entry) openSum() (sum float64) {
+// bears reports whether the series can take more of something: its total must
+// stay finite in whichever order the open tiles join it, or PromQL would have
+// nothing to subtract from and no checkpoint could be read.
+func (e *entry) bears(more float64, of func(*amount) float64) bool {
+	sum := math.Abs(more) + math.Abs(of(&e.total))
 	for i := range e.open {
-		sum += e.open[i].value
+		sum += math.Abs(of(&e.open[i].amount))
 	}
-	return sum
+	return !math.IsInf(sum, 0) && !math.IsNaN(sum)
+}
+
+func timerSum(a *amount) float64 {
+	if a.timer == nil {
+		return a.sum
+	}
+	return a.timer.Sum
+}
+
+func timerCount(a *amount) (n float64) {
+	if a.timer != nil {
+		return a.timer.Count
+	}
+	for _, c := range a.classic {
+		n += c
+	}
+	return n
 }
 
 // addGauge keeps the value that was read last, whoever's batch came first.
@@ -151,24 +176,23 @@ func (e *entry) addGauge(t *openTile, inc *batch.Increment) {
 }
 
 func (e *entry) addTimer(t *openTile, inc *batch.Increment) bool {
+	more := amount{timer: inc.Timer, classic: inc.Classic, sum: inc.Sum}
+	if inc.Classic == nil && inc.Timer == nil || !e.bears(timerSum(&more), timerSum) || !e.bears(timerCount(&more), timerCount) {
+		return false
+	}
 	if inc.Classic != nil {
-		if len(inc.Classic) != len(e.policy.Bounds)+1 || !finite(t.sum+inc.Sum) || !finite(e.total.sum+t.sum+inc.Sum) {
+		if len(inc.Classic) != len(e.policy.Bounds)+1 {
 			return false
 		}
 		t.addClassic(inc.Classic, inc.Sum)
 		return true
 	}
-	if e.policy.Bounds != nil || inc.Timer == nil {
+	if e.policy.Bounds != nil {
 		return false
 	}
-	total := e.total.timer
 	if t.timer == nil {
 		t.timer = new(histogram.Exponential)
 		t.timer.Reset(inc.Timer.Schema)
-	}
-	if !finite(t.timer.Sum+inc.Timer.Sum) || !finite(t.timer.Count+inc.Timer.Count) ||
-		(total != nil && (!finite(total.Sum+t.timer.Sum+inc.Timer.Sum) || !finite(total.Count+t.timer.Count+inc.Timer.Count))) {
-		return false
 	}
 	t.timer.Merge(inc.Timer, int(e.policy.MaxBuckets))
 	return true
@@ -198,6 +222,9 @@ func (e *entry) addTimed(p Point) {
 // absorb adds a tile to the total.
 func (e *entry) absorb(t *openTile) {
 	e.started, e.float = true, nil
+	for w := range e.owes {
+		e.owes[w] = true
+	}
 	switch e.kind {
 	case series.Counter:
 		e.total.value += t.value
@@ -223,7 +250,7 @@ func (e *entry) absorb(t *openTile) {
 }
 
 func (e *entry) absorbGauge(t *openTile) {
-	if e.policy.Merge != series.MergeLast {
+	if len(t.sources) > 0 {
 		if e.sources == nil {
 			e.sources = map[uint64]sourceValue{}
 		}
@@ -266,7 +293,7 @@ func (e *entry) merged(sources map[uint64]sourceValue) float64 {
 func (e *entry) clone() *entry {
 	c := &entry{
 		series: e.series, classic: e.classic, kind: e.kind, policy: e.policy,
-		live: e.live, lastStored: e.lastStored,
+		live: e.live, owes: e.owes, lastStored: e.lastStored,
 		started: e.started, total: e.total, float: e.float, sources: maps.Clone(e.sources),
 	}
 	if e.total.timer != nil {

@@ -79,22 +79,24 @@ func (e *entry) liveSamples(w Width, closed, stamp, ttl int64) []Sample {
 	for _, p := range e.timed {
 		samples = append(samples, Sample{Series: e.series, T: p.T, V: p.V})
 	}
-	if !e.started && len(e.open) == 0 || stamp-e.lastSeen >= ttl || stamp <= e.lastStored[w] {
+	if stamp <= e.lastStored[w] || len(e.open) == 0 && !e.owes[w] && (!e.live[w] || stamp-e.lastSeen >= ttl) {
 		return samples
 	}
 	c := e.clone()
-	// What has counted without being stored in this width began in the tile that
-	// is open there.
-	start := closed
-	if !e.started {
-		start = e.open[0].end - finest.Millis()
+	if w == finest && len(e.open) > 0 {
+		samples = c.begin(samples, w, e.open[0].end-finest.Millis(), min(e.open[0].end, stamp))
+		c.live[w] = true
 	}
-	start -= start % w.Millis()
+	// What has counted without being stored in a wider width began in the tile
+	// that is open there.
+	start := closed - closed%w.Millis()
+	if !e.owes[w] && len(e.open) > 0 {
+		start = e.open[0].end - finest.Millis()
+		start -= start % w.Millis()
+	}
 	emit := func(t int64) {
-		if !c.live[w] {
-			c.live[w] = true
-			samples = c.zero(samples, w, start, t)
-		}
+		samples = c.begin(samples, w, start, t)
+		c.live[w] = true
 		samples = c.samples(samples, w, t, form{})
 	}
 	c.total.set = nil // of the last tile; the open ones have their own

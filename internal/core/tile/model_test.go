@@ -105,7 +105,7 @@ func TestTotalsAreExact(t *testing.T) {
 		p.shard = New(p.config, base)
 		var folded, closed uint64
 		step := func() {
-			closed += p.shard.Close(p.shard.Closed()+finest.Millis(), Flush{})
+			closed += p.shard.Close(p.shard.Closed()+finest.Millis(), p.config, Flush{}).Samples
 			p.shard.Committed()
 		}
 		for i, w := range h.windows {
@@ -138,7 +138,7 @@ func TestTimesOfASeriesGrow(t *testing.T) {
 		for i, w := range h.windows {
 			for p.shard.Closed()+12_000 <= base+int64(h.seconds[i])*1000 {
 				flush := Flush{}
-				p.shard.Close(p.shard.Closed()+finest.Millis(), flush)
+				p.shard.Close(p.shard.Closed()+finest.Millis(), p.config, flush)
 				p.shard.Committed()
 				for _, f := range flush {
 					for w, samples := range f {

@@ -240,7 +240,7 @@ func (p *player) close(args map[string]string) string {
 	var out bytes.Buffer
 	for p.shard.Closed() < until {
 		flush := Flush{}
-		p.shard.Close(p.shard.Closed()+finest.Millis(), flush)
+		p.shard.Close(p.shard.Closed()+finest.Millis(), p.config, flush)
 		var lines []string
 		for w := range Width(NumWidths) {
 			if args["width"] != "" && args["width"] != w.String() || flush["default"] == nil {

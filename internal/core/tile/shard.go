@@ -8,7 +8,6 @@ package tile
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/prometheus/common/model"
@@ -69,7 +68,7 @@ type Sender struct{ ID, Incarnation uint64 }
 // Received is the last batch that came from a sender.
 type Received struct {
 	Sequence uint64
-	Second   int64 // Unix seconds, of its window
+	Boundary int64 // Unix ms, of the shard at that time
 }
 
 // New returns an empty shard whose first tile begins at boundary, Unix
@@ -116,7 +115,7 @@ func (s *Shard) Fold(b []byte) (Folded, error) {
 	if s.Repeat(h) {
 		return f, nil
 	}
-	s.senders[Sender{h.Sender, h.Incarnation}] = Received{h.Sequence, h.Second}
+	s.senders[Sender{h.Sender, h.Incarnation}] = Received{h.Sequence, s.closed}
 	t := s.tenant(string(h.Tenant))
 	for inc := r.Next(); inc != nil; inc = r.Next() {
 		e, err := s.entry(t, inc)
@@ -244,5 +243,3 @@ func (t *tenant) remove(e *entry) {
 
 // Len is the number of series held.
 func (s *Shard) Len() int { return s.series }
-
-func finite(v float64) bool { return !math.IsInf(v, 0) && !math.IsNaN(v) }

@@ -29,7 +29,7 @@ func (s *Shard) AppendState(dst []byte) []byte {
 		dst = binary.LittleEndian.AppendUint64(dst, id.ID)
 		dst = binary.LittleEndian.AppendUint64(dst, id.Incarnation)
 		dst = binary.LittleEndian.AppendUint64(dst, last.Sequence)
-		dst = binary.AppendVarint(dst, last.Second)
+		dst = binary.AppendVarint(dst, last.Boundary)
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(s.tenants)))
 	for _, t := range s.tenants {
@@ -45,7 +45,8 @@ func (s *Shard) AppendState(dst []byte) []byte {
 // Flags of an entry.
 const (
 	flagStarted = 1
-	flagLive    = 2 // shifted by the width
+	flagLive    = 2              // shifted by the width
+	flagOwes    = 2 << NumWidths // shifted by the width
 )
 
 // Flags of an amount.
@@ -64,6 +65,9 @@ func (e *entry) append(dst []byte) []byte {
 	for w, live := range e.live {
 		if live {
 			flags |= flagLive << w
+		}
+		if e.owes[w] {
+			flags |= flagOwes << w
 		}
 	}
 	dst = append(dst, flags)
@@ -207,6 +211,7 @@ func (d *decoder) entry() *entry {
 	e.started = flags&flagStarted != 0
 	for w := range e.live {
 		e.live[w] = flags&(flagLive<<w) != 0
+		e.owes[w] = flags&(flagOwes<<w) != 0
 	}
 	e.lastSeen = d.varint()
 	for w := range e.lastStored {

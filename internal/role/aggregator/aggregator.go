@@ -137,7 +137,10 @@ func (a *Aggregator) Run(ctx context.Context) error {
 		case p := <-pushes:
 			held = &p
 		case <-givenUp:
-			held.done <- fmt.Errorf("tiles of the time before are not closed yet: %w", context.Cause(held.ctx))
+			// Whoever pushed cannot wait any longer, as at the end of a process. The
+			// window may lie ahead of the open tiles: its samples then join the last
+			// of them, which is better than to lose them.
+			held.done <- a.fold(held.batches, a.now())
 			held = nil
 		case done := <-a.stored:
 			a.committed(done)
@@ -184,6 +187,10 @@ func (a *Aggregator) Live(tenant string, w tile.Width, mint, maxt int64, matcher
 	for i := range a.shards {
 		s := &a.shards[i]
 		s.mu.Lock()
+		if maxt < s.tiles.Closed()-a.reach() {
+			s.mu.Unlock()
+			continue // a query of the past needs nothing that is open
+		}
 		found := s.tiles.Live(tenant, w, stamp, matchers)
 		s.mu.Unlock()
 		for _, l := range found {
@@ -193,6 +200,12 @@ func (a *Aggregator) Live(tenant string, w tile.Width, mint, maxt int64, matcher
 		}
 	}
 	return out, nil
+}
+
+// reach is how far, in milliseconds, open points may lie before the boundary: the
+// zero of a new series at the start of its minute, and what senders stamped.
+func (a *Aggregator) reach() int64 {
+	return a.config.TimedWindow.Milliseconds() + 2*tile.Width1m.Millis()
 }
 
 func between(points []tile.Point, mint, maxt int64) []tile.Point {

@@ -28,7 +28,7 @@ func (a *Aggregator) flushDue(jobs chan<- *flush, now time.Time) (busy bool) {
 		}
 		f.shards = append(f.shards, uint16(i))
 		f.boundaries = append(f.boundaries, t.Closed()+tileMillis)
-		a.records = append(a.records, a.boundaryRecord(uint16(i), recordBoundary, t.Closed()+tileMillis))
+		a.records = append(a.records, a.boundaryRecord(uint16(i), t.Closed()+tileMillis))
 	}
 	if len(f.shards) == 0 {
 		return false
@@ -40,8 +40,10 @@ func (a *Aggregator) flushDue(jobs chan<- *flush, now time.Time) (busy bool) {
 	for i, number := range f.shards {
 		s := &a.shards[number]
 		s.mu.Lock()
-		a.metrics.tiled.Add(float64(s.tiles.Close(f.boundaries[i], f.samples)))
+		closed := s.tiles.Close(f.boundaries[i], &a.tiles, f.samples)
 		s.mu.Unlock()
+		a.metrics.tiled.Add(float64(closed.Samples))
+		a.metrics.duplicates.Add(float64(closed.Duplicates))
 	}
 	jobs <- f // the flusher is idle: it takes it at once
 	return true
@@ -50,8 +52,8 @@ func (a *Aggregator) flushDue(jobs chan<- *flush, now time.Time) (busy bool) {
 // committed is called with what the flusher stored: it leaves the open set.
 func (a *Aggregator) committed(f *flush) {
 	a.records, a.boundaries = a.records[:0], a.boundaries[:0]
-	for i, number := range f.shards {
-		a.records = append(a.records, a.boundaryRecord(number, recordStored, f.boundaries[i]))
+	for _, number := range f.shards {
+		a.records = append(a.records, journal.Record{Shard: number, Type: recordStored})
 	}
 	if err := a.append(a.records); err != nil {
 		// Nothing is lost: after a restart the same samples are written again.
@@ -98,18 +100,15 @@ func (a *Aggregator) behind(now time.Time) bool {
 const retryPause = time.Second
 
 // flushLoop writes what it is handed, as often as it takes. It ends when jobs is
-// closed or ctx is done.
+// closed or ctx is done; what is not stored then is written after the restart.
 func (a *Aggregator) flushLoop(ctx context.Context, jobs <-chan *flush) {
 	for f := range jobs {
 		start := time.Now()
-		for tenant, byWidth := range f.samples {
-			for w, samples := range byWidth {
-				if len(samples) == 0 {
-					continue
-				}
-				if !a.write(ctx, tenant, tile.Width(w), samples) {
-					return // what is not stored is written again after the restart
-				}
+		for left := a.writeAll(ctx, f.samples); len(left) > 0; left = a.writeAll(ctx, left) {
+			select {
+			case <-time.After(retryPause):
+			case <-ctx.Done():
+				return
 			}
 		}
 		a.metrics.flushSeconds.Observe(time.Since(start).Seconds())
@@ -121,22 +120,28 @@ func (a *Aggregator) flushLoop(ctx context.Context, jobs <-chan *flush) {
 	}
 }
 
-// write stores samples, and tries again until it can. It reports false when ctx
-// is done first.
-func (a *Aggregator) write(ctx context.Context, tenant string, w tile.Width, samples []tile.Sample) bool {
-	for {
-		err := a.writer.Write(ctx, tenant, w, samples)
-		if err == nil {
-			return true
-		}
-		a.metrics.writeErrors.Inc()
-		a.logger.Error("tiles wait until the store takes them", "tenant", tenant, "width", w, "samples", len(samples), "error", err)
-		select {
-		case <-time.After(retryPause):
-		case <-ctx.Done():
-			return false
+// writeAll stores samples, and returns those that a store did not take: one that
+// is broken does not keep the others waiting.
+func (a *Aggregator) writeAll(ctx context.Context, samples tile.Flush) (left tile.Flush) {
+	left = tile.Flush{}
+	for tenant, byWidth := range samples {
+		for w, samples := range byWidth {
+			if len(samples) == 0 {
+				continue
+			}
+			err := a.writer.Write(ctx, tenant, tile.Width(w), samples)
+			if err == nil {
+				continue
+			}
+			a.metrics.writeErrors.Inc()
+			a.logger.Error("tiles wait until the store takes them", "tenant", tenant, "width", tile.Width(w), "samples", len(samples), "error", err)
+			if left[tenant] == nil {
+				left[tenant] = new([tile.NumWidths][]tile.Sample)
+			}
+			left[tenant][w] = samples
 		}
 	}
+	return left
 }
 
 // checkpoint is the state of all shards while it is being written, some at each
@@ -209,7 +214,9 @@ func (a *Aggregator) continueCheckpoint(n int) {
 			continue
 		}
 		n--
+		s.mu.Lock() // sets are sorted for it, and may be looked at
 		c.buf = s.tiles.AppendState(c.buf[:0])
+		s.mu.Unlock()
 		if err := c.Section(number, max(s.position, c.Base()), c.buf); err != nil {
 			c.Abort()
 			a.endCheckpoint(err)
@@ -240,22 +247,14 @@ const stopTime = 10 * time.Second
 // stop lets the flusher finish and checkpoints everything, so that the next start
 // has nothing to replay.
 func (a *Aggregator) stop(busy bool) error {
-	deadline := time.After(stopTime)
+	a.abandonCheckpoint()
 	if busy {
 		select {
 		case f := <-a.stored:
 			a.committed(f)
-		case <-deadline:
+		case <-time.After(stopTime):
 			a.logger.Warn("the store did not take the last tiles in time; the next start writes them", "waited", stopTime)
 			return a.log.Close()
-		}
-	}
-	if c := a.checkpoint; c != nil {
-		if c.commit != nil {
-			a.endCheckpoint(<-c.commit)
-		} else {
-			c.Abort()
-			a.checkpoint = nil
 		}
 	}
 	if a.beginCheckpoint(a.now()); a.checkpoint != nil {
@@ -265,6 +264,18 @@ func (a *Aggregator) stop(busy bool) error {
 		}
 	}
 	return a.log.Close()
+}
+
+// abandonCheckpoint ends the one that is being written.
+func (a *Aggregator) abandonCheckpoint() {
+	switch c := a.checkpoint; {
+	case c == nil:
+	case c.commit != nil:
+		a.endCheckpoint(<-c.commit)
+	default:
+		c.Abort()
+		a.checkpoint = nil
+	}
 }
 
 // syncLoop forces the journal to the disk once a second.

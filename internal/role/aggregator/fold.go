@@ -2,6 +2,7 @@ package aggregator
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,8 +14,8 @@ import (
 // Types of journal records. Layout: docs/format/checkpoint.md.
 const (
 	recordBatch    = 1 // a window batch
-	recordBoundary = 2 // the tile up to this boundary was closed; payload: its end, Unix ms, as a varint
-	recordStored   = 3 // the samples of that boundary are in the stores
+	recordBoundary = 2 // the tile up to a boundary was closed; payload: see boundaryRecord
+	recordStored   = 3 // the samples of that boundary are in the stores; no payload
 )
 
 const tileMillis = 10_000
@@ -36,19 +37,21 @@ func (a *Aggregator) fold(batches []batch.Batch, now time.Time) error {
 		if s.tiles.Len() == 0 && !s.tiles.Pending() {
 			due := max(a.dueBoundary(int(b.Shard), now), s.tiles.Closed())
 			if due > s.tiles.Closed() || s.position == 0 {
-				a.records = append(a.records, a.boundaryRecord(b.Shard, recordBoundary, due))
+				a.records = append(a.records, a.boundaryRecord(b.Shard, due))
 			}
 		}
 		a.records = append(a.records, journal.Record{Shard: b.Shard, Type: recordBatch, Payload: b.Bytes})
 	}
-	if err := a.append(a.records); err != nil {
+	if err := a.append(a.records); errors.Is(err, journal.ErrTooLarge) {
+		return fmt.Errorf("%w: %w", batch.ErrRefused, err)
+	} else if err != nil {
 		return err
 	}
 	for _, r := range a.records {
 		s := &a.shards[r.Shard]
 		s.mu.Lock()
 		if r.Type == recordBoundary {
-			boundary, _ := binary.Varint(r.Payload)
+			boundary, _, _ := parseBoundary(r.Payload)
 			s.tiles.Skip(boundary)
 		} else {
 			a.foldOne(s, r.Payload)
@@ -84,12 +87,30 @@ func (a *Aggregator) foldOne(s *shard, b []byte) {
 	}
 }
 
-// boundaryRecord makes a record whose payload lies in a.boundaries: no other use
-// of it may come before the record is appended.
-func (a *Aggregator) boundaryRecord(shardNumber uint16, kind uint8, boundary int64) journal.Record {
+// boundaryRecord says that the tile up to boundary is closed, and by which times
+// to live: a replay must do the same under another configuration. The payload,
+// varints of Unix ms and ms, lies in a.boundaries until its next use.
+func (a *Aggregator) boundaryRecord(shardNumber uint16, boundary int64) journal.Record {
 	from := len(a.boundaries)
-	a.boundaries = binary.AppendVarint(a.boundaries, boundary)
-	return journal.Record{Shard: shardNumber, Type: kind, Payload: a.boundaries[from:len(a.boundaries):len(a.boundaries)]}
+	for _, v := range []int64{boundary, a.tiles.CounterTTL.Milliseconds(), a.tiles.GaugeTTL.Milliseconds(), a.tiles.CheckTTL.Milliseconds()} {
+		a.boundaries = binary.AppendVarint(a.boundaries, v)
+	}
+	return journal.Record{Shard: shardNumber, Type: recordBoundary, Payload: a.boundaries[from:len(a.boundaries):len(a.boundaries)]}
+}
+
+// parseBoundary reads the payload of a boundary record.
+func parseBoundary(payload []byte) (boundary int64, config tile.Config, ok bool) {
+	var v [4]int64
+	for i := range v {
+		n := 0
+		if v[i], n = binary.Varint(payload); n <= 0 {
+			return 0, config, false
+		}
+		payload = payload[n:]
+	}
+	config.CounterTTL, config.GaugeTTL = time.Duration(v[1])*time.Millisecond, time.Duration(v[2])*time.Millisecond
+	config.CheckTTL = time.Duration(v[3]) * time.Millisecond
+	return v[0], config, v[0]%tileMillis == 0 && len(payload) == 0
 }
 
 // append journals records and notes their positions.
@@ -114,7 +135,11 @@ func (a *Aggregator) restore() error {
 		}
 		s, err := tile.ParseState(&a.tiles, payload)
 		if err != nil {
-			return err
+			// Its checksum is right, so it was written like that: a bug. A server that
+			// does not start would cost the other shards, too.
+			a.metrics.damaged.Inc()
+			a.logger.Error("BUG: the state of a shard cannot be read; it begins anew", "shard", number, "error", err)
+			return nil
 		}
 		a.shards[number].tiles, a.shards[number].position = s, pos
 		return nil
@@ -171,8 +196,8 @@ func (a *Aggregator) replayBatch(s *shard, b []byte) {
 }
 
 func (a *Aggregator) replayBoundary(s *shard, payload []byte) {
-	boundary, n := binary.Varint(payload)
-	if n <= 0 || boundary%tileMillis != 0 {
+	boundary, config, ok := parseBoundary(payload)
+	if !ok {
 		a.logger.Error("a boundary of the journal is damaged", "payload", payload)
 		return
 	}
@@ -183,7 +208,7 @@ func (a *Aggregator) replayBoundary(s *shard, payload []byte) {
 	for s.tiles.Closed() < boundary {
 		s.tiles.Committed() // the next boundary is journalled only after that
 		if !s.tiles.Skip(boundary) {
-			s.tiles.Close(s.tiles.Closed()+tileMillis, tile.Flush{})
+			s.tiles.Close(s.tiles.Closed()+tileMillis, &config, tile.Flush{})
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 type metrics struct {
 	folded, late, ahead, lateGauges, refused prometheus.Counter
-	tiled, replayed, damaged                 prometheus.Counter
+	tiled, duplicates, replayed, damaged     prometheus.Counter
 	journalErrors, writeErrors               prometheus.Counter
 	checkpoints, checkpointErrors            prometheus.Counter
 	checkpointSeconds                        prometheus.Gauge
@@ -47,6 +47,8 @@ func newMetrics(reg prometheus.Registerer, a *Aggregator) *metrics {
 			"Samples whose sum would be beyond what a float holds, or that do not fit their series. Rising: a client sends absurd values."),
 		tiled: counter("tiled_samples_total",
 			"Samples in closed tiles."),
+		duplicates: counter("duplicate_samples_total",
+			"Gauges stamped by their sender (|T) with the end of a tile, which has a sample there already."),
 		replayed: counter("replayed_batches_total",
 			"Batches that were read from the journal at the start."),
 		damaged: counter("damaged_batches_total",
