@@ -14,9 +14,9 @@ import (
 // accumulator is what one series counted in one window. Its memory is used again
 // by the window after the next one.
 type accumulator struct {
-	samples  uint32 // values on the wire; 0 means that the window has nothing of it
-	untimed  uint32 // those of them without a time of their own
+	touched  bool   // the window has it among its series
 	relative bool   // a gauge that has only been changed, never set
+	untimed  uint64 // values on the wire without a time of their own
 	value    float64
 	at       int64 // Unix nanoseconds at which value was read
 	timed    []timedValue
@@ -24,92 +24,83 @@ type accumulator struct {
 	set      *distinct.Set
 }
 
-// timedValue is a value of a line with |T.
-type timedValue struct {
-	time    int64 // Unix seconds
-	value   float64
-	samples uint32
-	at      int64
-}
+// fate is what became of the samples of a line.
+type fate uint8
+
+const (
+	taken        fate = iota
+	overflows         // refused: with them the series would not be finite
+	tooManyTimes      // refused: see maxTimed
+)
 
 // timer is the distribution of a timer in one window.
 type timer struct {
 	buckets histogram.Exponential // unless the series has classic buckets
 	classic []float64             // counts by bound, the last for +Inf
+	count   float64               // of classic
 	sum     float64               // of classic
 }
 
-func (a *accumulator) metric(r *record, m *dogstatsd.Metric, samples uint32, now int64, relativeGauges bool) {
-	a.samples += samples
+// metric folds a line of so many samples. It takes all of them or none: a value
+// that no sum can hold must not cost what others have counted.
+func (a *accumulator) metric(p *series.Policy, m *dogstatsd.Metric, scale float64, samples uint64, now int64, relativeGauges bool) fate {
 	if m.Time != 0 {
-		a.timedMetric(r, m, samples, now)
-		return
+		return a.timedMetric(m, scale, samples, now)
 	}
-	first := a.untimed == 0
-	a.untimed += samples
+	ok := true
 	switch m.Type {
 	case dogstatsd.Count:
-		a.value += sum(m.Values) / m.Rate * r.Scale
+		total := a.value + sum(m.Values)/m.Rate*scale
+		if ok = finite(total); ok {
+			a.value = total
+		}
 	case dogstatsd.Gauge:
-		a.gauge(m.Values, r.Scale, relativeGauges && m.Relative, first)
-		a.at = now
+		ok = a.gauge(m.Values, scale, relativeGauges && m.Relative, now)
 	case dogstatsd.Timing, dogstatsd.Histogram, dogstatsd.Distribution:
 		if a.timer == nil {
 			a.timer = new(timer)
 		}
-		if first {
-			a.timer.reset(r.Policy)
+		if a.untimed == 0 {
+			a.timer.reset(p)
 		}
-		a.timer.observe(r.Policy, m.Values, 1/m.Rate, r.Scale)
+		ok = a.timer.observe(p, m.Values, 1/m.Rate, scale)
 	case dogstatsd.Set:
 		if a.set == nil {
 			a.set = new(distinct.Set)
 		}
 		a.set.Add(distinct.Hash(m.Set))
 	}
+	if !ok {
+		return overflows
+	}
+	a.untimed += samples
+	return taken
 }
 
-func (a *accumulator) gauge(values []float64, scale float64, relative, first bool) {
-	if !relative {
-		a.value, a.relative = values[len(values)-1]*scale, false
-		return
+// gauge sets the gauge to the last of the values, or changes it by all of them.
+func (a *accumulator) gauge(values []float64, scale float64, relative bool, now int64) (ok bool) {
+	value := values[len(values)-1] * scale
+	if relative {
+		value = a.value
+		for _, v := range values {
+			value += v * scale
+		}
 	}
-	if first {
-		a.relative = true
+	if !finite(value) {
+		return false
 	}
-	for _, v := range values {
-		a.value += v * scale
-	}
+	a.relative = relative && (a.relative || a.untimed == 0)
+	a.value, a.at = value, now
+	return true
 }
 
-func (a *accumulator) check(c *dogstatsd.Check, now int64) {
-	a.samples++
+func (a *accumulator) check(c *dogstatsd.Check, now int64) fate {
 	if c.Time != 0 {
-		a.timed = append(a.timed, timedValue{time: c.Time, value: float64(c.Status), samples: 1, at: now})
-		return
+		return a.timedLast(c.Time, float64(c.Status), 1, now)
 	}
 	a.untimed++
 	a.value, a.at = float64(c.Status), now
-}
-
-// timedMetric notes values that are stamped by their sender: only counters and
-// gauges can be.
-func (a *accumulator) timedMetric(r *record, m *dogstatsd.Metric, samples uint32, now int64) {
-	v := timedValue{time: m.Time, samples: samples, at: now}
-	if m.Type == dogstatsd.Gauge {
-		v.value = m.Values[len(m.Values)-1] * r.Scale
-		a.timed = append(a.timed, v)
-		return
-	}
-	v.value = sum(m.Values) / m.Rate * r.Scale
-	for i := range a.timed {
-		if a.timed[i].time == v.time {
-			a.timed[i].value += v.value
-			a.timed[i].samples += samples
-			return
-		}
-	}
-	a.timed = append(a.timed, v)
+	return taken
 }
 
 func sum(values []float64) (total float64) {
@@ -119,77 +110,92 @@ func sum(values []float64) (total float64) {
 	return total
 }
 
+func finite(v float64) bool { return !math.IsInf(v, 0) && !math.IsNaN(v) }
+
 func (t *timer) reset(p *series.Policy) {
 	if p.Bounds == nil {
 		t.buckets.Reset(p.Schema)
 		return
 	}
 	t.classic = append(t.classic[:0], make([]float64, len(p.Bounds)+1)...)
-	t.sum = 0
+	t.count, t.sum = 0, 0
 }
 
-func (t *timer) observe(p *series.Policy, values []float64, weight, scale float64) {
-	for _, v := range values {
-		v *= scale
-		if p.Bounds == nil {
-			t.buckets.Observe(v, weight, int(p.MaxBuckets))
-			continue
-		}
-		bucket, _ := slices.BinarySearch(p.Bounds, v) // bounds are inclusive above
-		t.classic[bucket] += weight
-		t.sum += v * weight
+// observe counts each value as often as weight says, or none of them if the count
+// or the sum would not be finite. No bucket holds more than the count.
+func (t *timer) observe(p *series.Policy, values []float64, weight, scale float64) (ok bool) {
+	count, sum := t.count, t.sum
+	if p.Bounds == nil {
+		count, sum = t.buckets.Count, t.buckets.Sum
 	}
+	for _, v := range values {
+		count += weight
+		sum += v * scale * weight
+	}
+	if !finite(count) || !finite(sum) {
+		return false
+	}
+	if p.Bounds == nil {
+		for _, v := range values {
+			t.buckets.Observe(v*scale, weight, int(p.MaxBuckets))
+		}
+		return true
+	}
+	for _, v := range values {
+		bucket, _ := slices.BinarySearch(p.Bounds, v*scale) // bounds are inclusive above
+		t.classic[bucket] += weight
+	}
+	t.count, t.sum = count, sum
+	return true
 }
 
 // Flush adds the increments of the window to out, which began with the window's
-// second, and gives the window back to its table. Increments that grew beyond
-// what a float holds are refused: it returns how many samples they stood for.
+// second, and gives the window back to its table. It returns how many samples the
+// window refused because their sum is beyond what a float holds.
 func (w *Window) Flush(out *batch.Writer) (overflowed uint64) {
 	for i, r := range w.touched {
 		a := &r.windows[w.index]
-		overflowed += a.flush(out, r, &w.scratch)
+		a.flush(out, r, &w.scratch)
 		a.reset()
 		w.touched[i] = nil
 	}
 	w.touched = w.touched[:0]
+	overflowed, w.overflowed = w.overflowed, 0
 	w.flushing.Store(false)
 	return overflowed
 }
 
-func (a *accumulator) flush(out *batch.Writer, r *record, inc *batch.Increment) (overflowed uint64) {
+func (a *accumulator) flush(out *batch.Writer, r *record, inc *batch.Increment) {
 	for _, v := range a.timed {
-		if !finite(v.value) {
-			overflowed += uint64(v.samples)
-			continue
+		*inc = batch.Increment{
+			Key: r.key, Policy: r.policyBytes, Source: r.source, Samples: saturate(v.samples),
+			Time: v.time, Value: v.value, At: v.at,
 		}
-		*inc = batch.Increment{Key: r.Key, Policy: r.policy, Source: r.Source, Samples: v.samples, Time: v.time, Value: v.value, At: v.at}
-		out.Add(r.Shard, inc)
+		out.Add(r.shard, inc)
 	}
 	if a.untimed == 0 {
-		return overflowed
+		return
 	}
 	*inc = batch.Increment{
-		Key: r.Key, Policy: r.policy, Source: r.Source, Samples: a.untimed,
+		Key: r.key, Policy: r.policyBytes, Source: r.source, Samples: saturate(a.untimed),
 		Value: a.value, At: a.at, Relative: a.relative, Set: a.set,
 	}
 	if a.timer != nil {
 		inc.Timer = &a.timer.buckets
-		if r.Policy.Bounds != nil {
+		if r.policy.Bounds != nil {
 			inc.Classic, inc.Sum = a.timer.classic, a.timer.sum
 		}
 	}
-	if !finite(inc.Value) || !finite(inc.Sum) || (inc.Timer != nil && !(finite(inc.Timer.Sum) && finite(inc.Timer.Count))) {
-		return overflowed + uint64(a.untimed)
-	}
-	out.Add(r.Shard, inc)
-	return overflowed
+	out.Add(r.shard, inc)
 }
 
-func finite(v float64) bool { return !math.IsInf(v, 0) && !math.IsNaN(v) }
+// saturate makes a number of samples fit a batch. Only a window that was open for
+// hours, because nobody took the one before, has more.
+func saturate(samples uint64) uint32 { return uint32(min(samples, math.MaxUint32)) }
 
 func (a *accumulator) reset() {
-	a.samples, a.untimed, a.relative, a.value, a.at = 0, 0, false, 0, 0
-	a.timed = a.timed[:0]
+	a.touched, a.untimed, a.relative, a.value, a.at = false, 0, false, 0, 0
+	a.resetTimed()
 	if a.set != nil {
 		a.set.Reset()
 	}

@@ -31,8 +31,9 @@ func (t *Table) contextKey(kind byte, name, tags, host []byte, o *dogstatsd.Orig
 
 func (t *Table) hash(key []byte) uint32 { return uint32(maphash.Bytes(t.seed, key) >> 32) }
 
-// lookup returns the series of a context, nil if the table does not hold it.
-func (t *Table) lookup(key []byte) *record {
+// lookup returns the series of a context and the factor of its values, nil if the
+// table does not hold it.
+func (t *Table) lookup(key []byte) (*record, float64) {
 	hash := t.hash(key)
 	mask := uint32(len(t.slots) - 1)
 	for i := hash & mask; t.slots[i].entry != 0; i = (i + 1) & mask {
@@ -41,33 +42,47 @@ func (t *Table) lookup(key []byte) *record {
 		}
 		if e := &t.entries[t.slots[i].entry]; string(e.key) == string(key) {
 			e.used = t.ordinal
-			return e.series
+			return e.series, e.scale
 		}
 	}
-	return nil
+	return nil, 0
 }
 
-// add gives a new context its place and returns its series.
-func (t *Table) add(key []byte, resolved Resolution) *record {
+// add gives a new context its place and returns its series and its factor.
+func (t *Table) add(key []byte, resolved Resolution) (*record, float64) {
 	t.stats.Resolved++
-	r := t.series[string(resolved.Key)]
-	switch {
-	case resolved.Drop:
-		r = &record{Resolution: resolved}
-	case r == nil || r.Source != resolved.Source:
-		r = &record{Resolution: resolved, policy: series.AppendPolicy(nil, resolved.Policy)}
-		t.series[string(resolved.Key)] = r
-	case r.spellings == maxSpellings:
-		t.stats.Respellings++
-		return r
+	r := &record{drop: true}
+	if !resolved.Drop {
+		if r = t.seriesOf(&resolved); r.spellings == maxSpellings {
+			t.stats.Respellings++
+			return r, resolved.Scale
+		}
 	}
 	r.spellings++
-	t.insert(key, r)
+	t.insert(key, r, resolved.Scale)
+	return r, resolved.Scale
+}
+
+// seriesOf returns the series that a context was resolved to, new if need be.
+func (t *Table) seriesOf(resolved *Resolution) *record {
+	r := t.series[sourced{string(resolved.Key), resolved.Source}]
+	if r == nil {
+		r = &record{
+			key:         resolved.Key,
+			shard:       resolved.Shard,
+			policy:      resolved.Policy,
+			policyBytes: series.AppendPolicy(nil, resolved.Policy),
+			source:      resolved.Source,
+		}
+		t.series[r.sourced()] = r
+	}
 	return r
 }
 
-func (t *Table) insert(key []byte, r *record) {
-	e := entry{key: append([]byte(nil), key...), series: r, hash: t.hash(key), used: t.ordinal}
+func (r *record) sourced() sourced { return sourced{string(r.key), r.source} }
+
+func (t *Table) insert(key []byte, r *record, scale float64) {
+	e := entry{key: append([]byte(nil), key...), series: r, scale: scale, hash: t.hash(key), used: t.ordinal}
 	var at uint32
 	if n := len(t.free); n > 0 {
 		at = t.free[n-1]
@@ -152,7 +167,7 @@ func (t *Table) remove(at uint32) {
 	r := e.series
 	*e = entry{}
 	t.free = append(t.free, at)
-	if r.spellings--; r.spellings == 0 && t.series[string(r.Key)] == r {
-		delete(t.series, string(r.Key))
+	if r.spellings--; r.spellings == 0 && !r.drop {
+		delete(t.series, r.sourced())
 	}
 }

@@ -45,13 +45,14 @@ const maxSpellings = 8
 
 // Stats counts what the table did since it was made.
 type Stats struct {
-	Samples     uint64 // values that entered a window
-	Dropped     uint64 // values that a rule dropped
-	Negative    uint64 // refused: a counter cannot go down, in Prometheus that is a restart
-	Contexts    uint64 // contexts held now
-	Series      uint64 // series held now
-	Resolved    uint64 // contexts that were new
-	Respellings uint64 // samples of a series that had maxSpellings contexts already
+	Samples      uint64 // values that entered a window
+	Dropped      uint64 // values that a rule dropped
+	Negative     uint64 // refused: a counter cannot go down, in Prometheus that is a restart
+	TimedRefused uint64 // refused: their series has maxTimed other times (|T) in the window
+	Contexts     uint64 // contexts held now
+	Series       uint64 // series held now, sources of merged gauges apart
+	Resolved     uint64 // contexts that were new
+	Respellings  uint64 // samples of a series that had maxSpellings contexts already
 }
 
 // Table is the contexts and series of one listener.
@@ -63,7 +64,7 @@ type Table struct {
 	slots   []slot // open addressing, a power of two, at most half full
 	entries []entry
 	free    []uint32 // entries that left
-	series  map[string]*record
+	series  map[sourced]*record
 	scratch []byte
 
 	open    uint8     // which of the two windows is being filled
@@ -84,16 +85,28 @@ type slot struct {
 type entry struct {
 	key    []byte // see (*Table).contextKey
 	series *record
+	scale  float64 // of the context: a.ms and a.s may be one series
 	hash   uint32
 	used   uint32 // ordinal of the last window with a sample
 }
 
-// record is one series, with an accumulator for each of the two windows.
+// record is one series, with an accumulator for each of the two windows. Of a
+// context that a rule drops it says nothing else.
 type record struct {
-	Resolution
-	policy    []byte // series.AppendPolicy of Resolution.Policy
-	spellings uint8
-	windows   [2]accumulator
+	key         []byte // series.AppendKey
+	shard       uint16
+	policy      *series.Policy
+	policyBytes []byte // series.AppendPolicy of policy
+	source      uint64
+	drop        bool
+	spellings   uint8 // contexts that lead to it, at most maxSpellings
+	windows     [2]accumulator
+}
+
+// sourced is a series key and the source of a merged gauge.
+type sourced struct {
+	key    string
+	source uint64
 }
 
 // New returns an empty table.
@@ -104,7 +117,7 @@ func New(resolver Resolver, options Options) *Table {
 		seed:     maphash.MakeSeed(),
 		slots:    make([]slot, 1024),
 		entries:  make([]entry, 1, 256),
-		series:   map[string]*record{},
+		series:   map[sourced]*record{},
 	}
 	for i := range t.windows {
 		t.windows[i].index = uint8(i)
@@ -125,9 +138,9 @@ func (t *Table) Stats() Stats {
 // Metric counts the values of a metric that was read at now, Unix nanoseconds.
 func (t *Table) Metric(m *dogstatsd.Metric, now int64) {
 	key := t.contextKey(byte(m.Type), m.Name, m.Tags, nil, &m.Origin)
-	r := t.lookup(key)
+	r, scale := t.lookup(key)
 	if r == nil {
-		r = t.add(key, t.resolver.ResolveMetric(m))
+		r, scale = t.add(key, t.resolver.ResolveMetric(m))
 	}
 	if m.Type == dogstatsd.Count {
 		t.refuseNegative(m)
@@ -135,13 +148,25 @@ func (t *Table) Metric(m *dogstatsd.Metric, now int64) {
 			return
 		}
 	}
-	samples := uint32(max(1, len(m.Values)))
-	if r.Drop {
-		t.stats.Dropped += uint64(samples)
+	samples := uint64(max(1, len(m.Values)))
+	if r.drop {
+		t.stats.Dropped += samples
 		return
 	}
-	t.stats.Samples += uint64(samples)
-	t.touch(r, now).metric(r, m, samples, now, t.options.RelativeGauges)
+	fate := t.touch(r, now).metric(r.policy, m, scale, samples, now, t.options.RelativeGauges)
+	t.count(fate, samples)
+}
+
+// count counts what became of samples that reached the open window.
+func (t *Table) count(f fate, samples uint64) {
+	switch f {
+	case taken:
+		t.stats.Samples += samples
+	case tooManyTimes:
+		t.stats.TimedRefused += samples
+	case overflows:
+		t.windows[t.open].overflowed += samples
+	}
 }
 
 // refuseNegative takes negative increments out of a counter's values.
@@ -160,23 +185,23 @@ func (t *Table) refuseNegative(m *dogstatsd.Metric) {
 // Check notes the status of a service check that was read at now.
 func (t *Table) Check(c *dogstatsd.Check, now int64) {
 	key := t.contextKey(0, c.Name, c.Tags, c.Host, &c.Origin)
-	r := t.lookup(key)
+	r, _ := t.lookup(key)
 	if r == nil {
-		r = t.add(key, t.resolver.ResolveCheck(c))
+		r, _ = t.add(key, t.resolver.ResolveCheck(c))
 	}
-	if r.Drop {
+	if r.drop {
 		t.stats.Dropped++
 		return
 	}
-	t.stats.Samples++
-	t.touch(r, now).check(c, now)
+	t.count(t.touch(r, now).check(c, now), 1)
 }
 
 // touch returns the series' accumulator in the open window.
 func (t *Table) touch(r *record, now int64) *accumulator {
 	w := &t.windows[t.open]
 	a := &r.windows[t.open]
-	if a.samples == 0 {
+	if !a.touched {
+		a.touched = true
 		w.touched = append(w.touched, r)
 		if len(w.touched) == 1 {
 			w.Birth = now
@@ -218,10 +243,11 @@ type Window struct {
 	Second int64 // Unix seconds
 	Birth  int64 // Unix nanoseconds, when the first sample was read
 
-	index    uint8
-	touched  []*record
-	scratch  batch.Increment
-	flushing atomic.Bool // set by the table, cleared by the flusher
+	index      uint8
+	touched    []*record
+	overflowed uint64 // samples refused since their sum would not be finite
+	scratch    batch.Increment
+	flushing   atomic.Bool // set by the table, cleared by the flusher
 }
 
 // Keys yields the key of each series that has something in the window. It must be
@@ -229,7 +255,7 @@ type Window struct {
 func (w *Window) Keys() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for _, r := range w.touched {
-			if !yield(r.Key) {
+			if !yield(r.key) {
 				return
 			}
 		}

@@ -1,0 +1,195 @@
+package window
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// rules resolves the contexts of one series as rules would do: names beginning
+// with "ms." have a scale, tags are sources of a merged gauge, and names beginning
+// with "classic" have classic buckets.
+type rules struct{ resolver }
+
+var classicPolicy = series.Policy{Schema: 3, MaxBuckets: 160, Bounds: []float64{1, 10}}
+
+func (r *rules) ResolveMetric(m *dogstatsd.Metric) Resolution {
+	name, scaled := bytes.CutPrefix(m.Name, []byte("ms."))
+	resolved := r.resolve(kinds[m.Type], append([]byte("m_"), name...), nil)
+	resolved.Source = uint64(len(m.Tags))
+	if scaled {
+		resolved.Scale = 0.001
+	}
+	if bytes.HasPrefix(name, []byte("classic")) {
+		resolved.Policy = &classicPolicy
+	}
+	return resolved
+}
+
+// The rules a.ms -> a with a scale and a.s -> a without one: the scale of whichever
+// came first used to apply to both.
+func TestEachContextHasItsScale(t *testing.T) {
+	table := New(&rules{}, Options{IdleWindows: 300})
+	table.Start(at(0))
+	for window := range 2 { // resolved, then remembered
+		now := float64(window)
+		send(t, table, at(now), "ms.a:1000|c", "a:1|c", fmt.Sprintf("ms.a:500|c|T%d", second))
+		expect(t, flush(t, table, at(now+1)), fmt.Sprintf("counter m_a{} n=1 0.5 T=%+d", -window), "counter m_a{} n=2 2")
+	}
+	var spellings []string
+	for i := range maxSpellings + 2 { // two are not remembered
+		spellings = append(spellings, fmt.Sprintf("ms.b:1000|c|c:%d", i))
+	}
+	table = New(&rules{}, Options{IdleWindows: 300, OriginLabels: true})
+	table.Start(at(0))
+	send(t, table, at(0), spellings...)
+	expect(t, flush(t, table, at(1)), fmt.Sprintf("counter m_b{} n=%d %d", len(spellings), len(spellings)))
+}
+
+// Two sources of a merged gauge that take turns used to make a series of each
+// line, and no line of them was ever over the bound.
+func TestSpellingsOfAMergedGaugeAreBounded(t *testing.T) {
+	table := New(&rules{}, Options{IdleWindows: 300, OriginLabels: true})
+	table.Start(at(0))
+	for i := range 100 {
+		send(t, table, at(0.5), fmt.Sprintf("a:%d|g|#x|c:%d", i, i), fmt.Sprintf("a:%d|g|#yy|c:%d", 1000+i, i))
+	}
+	expect(t, flush(t, table, at(1)), "gauge m_a{} n=100 1099", "gauge m_a{} n=100 99")
+	if s := table.Stats(); s.Series != 2 || s.Contexts != 2*maxSpellings || s.Respellings != 2*(100-maxSpellings) {
+		t.Errorf("%+v", s)
+	}
+	for window := 1; window < 2*300+2*sweepShare; window++ {
+		flush(t, table, at(float64(window)+1))
+	}
+	if s := table.Stats(); s.Series != 0 || s.Contexts != 0 {
+		t.Errorf("after all were idle: %+v", s)
+	}
+}
+
+// A window used to keep each line with a time of its own, and to search them one by
+// one: 5,000 lines of one gauge made a batch that no journal takes, 100,000 of one
+// counter held the reader up for seconds.
+func TestTimesOfASeriesAreBounded(t *testing.T) {
+	const lines = 5000
+	for _, test := range []struct{ kind, line string }{
+		{"counter", "a:1|c|T%d"},
+		{"gauge", "a:1|g|T%d"},
+		{"check", "_sc|a|1|d:%d"},
+	} {
+		t.Run(test.kind, func(t *testing.T) {
+			table := New(&resolver{}, Options{IdleWindows: 300})
+			table.Start(at(0))
+			for i := range lines {
+				send(t, table, at(0.5), fmt.Sprintf(test.line, second+i*7919%lines)) // in no order
+			}
+			send(t, table, at(0.6), fmt.Sprintf(test.line, second)) // a time that is there has room
+			if got := flush(t, table, at(1)); len(got) != maxTimed || !strings.Contains(strings.Join(got, "\n"), "n=2") {
+				t.Errorf("%d increments", len(got))
+			}
+			if s := table.Stats(); s.Samples != maxTimed+1 || s.TimedRefused != lines-maxTimed {
+				t.Errorf("%+v", s)
+			}
+			for _, r := range table.series {
+				if cap(r.windows[0].timed) > keepTimed {
+					t.Errorf("memory for %d times is kept", cap(r.windows[0].timed))
+				}
+			}
+		})
+	}
+}
+
+// A window that a dead disk stretches for hours holds more samples than a batch
+// can say; it says as many as it can.
+func TestSamplesSaturate(t *testing.T) {
+	table := New(&resolver{}, Options{IdleWindows: 300})
+	table.Start(at(0))
+	send(t, table, at(0.5), "a:1|c", fmt.Sprintf("a:1|c|T%d", second))
+	a := &table.windows[0].touched[0].windows[0]
+	a.untimed, a.timed[0].samples = math.MaxUint32, math.MaxUint32
+	send(t, table, at(0.5), "a:1|c", fmt.Sprintf("a:1|c|T%d", second))
+	expect(t, flush(t, table, at(1)), "counter a{} n=4294967295 2", "counter a{} n=4294967295 2 T=+0")
+}
+
+// Whatever clients send, the batches of a window are read to their end, and each
+// sample is in one of them or in a counter. Datagrams are separated by a zero byte;
+// the flusher takes a window only at every third of them.
+func FuzzWhatIsTakenIsReadBack(f *testing.F) {
+	f.Add([]byte("a:1:2:-3|c|@0.1\na:1|c|T1763680000\na:+5|g\x00a:1|g|T9000000000\nclassic:1:2|ms\nms.a:1e308|c\x00_sc|up|1|d:9000000000|#x\nu:x:y|s"), true)
+	f.Add([]byte("a:1e308:1e308|c\na:1e308|ms|@1e-300\nclassic:0:0|h|@2.3e-308\x00classic:0:0|h|@2.3e-308\x00a:+1.7e308|g\na:+1.7e308|g"), true)
+	f.Add([]byte("a:1|c|T1763680000000\n_sc|up|0|d:1763680000000\na:1|c|T1\na:0:-1e-320|d|#x\na:1|d|#y"), false)
+	f.Fuzz(func(t *testing.T, data []byte, relative bool) {
+		table := New(&rules{}, Options{IdleWindows: 2, RelativeGauges: relative, OriginLabels: true})
+		table.Start(at(0))
+		var p dogstatsd.Parser
+		var held *Window // by the flusher
+		var in, read, overflowed uint64
+		readHeld := func() {
+			if held != nil {
+				r, o := readBack(t, held)
+				held, read, overflowed = nil, read+r, overflowed+o
+			}
+		}
+		for i, packet := range slices.Collect(bytes.SplitSeq(append(data, 0), []byte{0})) {
+			now := at(float64(i))
+			p.Reset(packet)
+			in += table.packet(&p, now)
+			if i%3 == 2 {
+				readHeld()
+			}
+			if w, ok := table.Close(now); ok {
+				held = w
+			}
+		}
+		readHeld()
+		held, _ = table.Close(at(1e6))
+		readHeld()
+		s := table.Stats()
+		if in != read+overflowed+s.Negative+s.TimedRefused || read != s.Samples {
+			t.Errorf("%d samples in, %d read back, %d overflowed, %+v", in, read, overflowed, s)
+		}
+	})
+}
+
+// packet counts a datagram and returns how many samples are in it.
+func (t *Table) packet(p *dogstatsd.Parser, now int64) (samples uint64) {
+	for {
+		switch p.Next() {
+		case dogstatsd.MetricLine:
+			samples += uint64(max(1, len(p.Metric.Values)))
+			t.Metric(&p.Metric, now)
+		case dogstatsd.CheckLine:
+			samples++
+			t.Check(&p.Check, now)
+		case dogstatsd.End:
+			return samples
+		}
+	}
+}
+
+// readBack flushes a window and returns the samples in its batches, and those that
+// it refused.
+func readBack(t *testing.T, w *Window) (read, overflowed uint64) {
+	var out batch.Writer
+	out.Begin(batch.Header{Tenant: []byte("default"), Second: w.Second, Birth: w.Birth})
+	overflowed = w.Flush(&out)
+	var r batch.Reader
+	for _, b := range out.End() {
+		if err := r.Reset(b.Bytes); err != nil {
+			t.Fatal(err)
+		}
+		for inc := r.Next(); inc != nil; inc = r.Next() {
+			read += uint64(inc.Samples)
+		}
+		if r.Err() != nil {
+			t.Fatal(r.Err())
+		}
+	}
+	return read, overflowed
+}
