@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
 )
 
 // entry is one event of the server's event log, as its API writes it.
@@ -58,7 +60,7 @@ func newEventsCommand() *cobra.Command {
 			_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no events since %s\n", now.Add(-*since).Format(time.RFC3339))
 			return err
 		}
-		return writeTable(cmd.OutOrStdout(), eventRows(events), 0)
+		return terminal.WriteTable(cmd.OutOrStdout(), eventRows(events), 0)
 	}
 	return cmd
 }
@@ -69,8 +71,8 @@ func eventRows(events []entry) [][]string {
 	rows := [][]string{{"time", "type", "host", "title", "tags", "text"}}
 	for _, e := range events {
 		rows = append(rows, []string{
-			time.UnixMilli(int64(e.Time * 1000)).Format(time.DateTime), printable(e.AlertType), printable(e.Host), printable(e.Title),
-			printable(strings.Join(e.Tags, ",")), printable(e.Text),
+			time.UnixMilli(int64(e.Time * 1000)).Format(time.DateTime), terminal.Printable(e.AlertType), terminal.Printable(e.Host), terminal.Printable(e.Title),
+			terminal.Printable(strings.Join(e.Tags, ",")), terminal.Printable(e.Text),
 		})
 	}
 	return rows

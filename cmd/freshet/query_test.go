@@ -2,10 +2,8 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"flag"
 	"io"
-	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -15,8 +13,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/prometheus/common/model"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
@@ -74,41 +70,23 @@ func answering(t *testing.T, status int, body string) (server string, asked func
 	}
 }
 
+// recorded is an answer of Prometheus' own API.
 func recorded(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "answers", name+".json"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "internal", "adapter", "terminal", "testdata", "answers", name+".json"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(text)
 }
 
-// Each golden file holds what a person sees: the output, then the notes.
+// The tests of internal/adapter/terminal show what each answer looks like. Each
+// golden file holds what a person sees: the output, then the notes.
 func TestQuery(t *testing.T) {
 	for _, tt := range []struct{ name, why string }{
-		{"columns", "series with the same labels have a column for each"},
-		{"sum", "a series without labels is its value"},
-		{"mixed", "series with different labels are one cell each"},
-		{"odd", "a label can neither break the table nor steer the terminal"},
-		{"none", "nothing is said beside the output, which stays empty"},
-		{"scalar", "a number alone"},
-		{"string", "a text alone"},
-		{"selector", "the stored samples, with their times"},
-		{"histogram", "bars, with bounds that are open or closed as they were sent"},
-		{"negative", "buckets on both sides of zero"},
-		{"fine", "many buckets share rows"},
-		{"histograms", "a line for each histogram of a range selector"},
 		{"info", "what the server remarks comes beside the output"},
 		{"warning", "and what it warns of"},
-		{"range-one", "one series is a line"},
-		{"range-many", "several are told apart by letters where there is no colour"},
-		{"range-gap", "a gap stays a gap"},
-		{"range-flat", "a constant has an axis of one label"},
-		{"range-tiny", "values below the axis' usual digits, of both signs"},
-		{"range-vast", "values whose difference no float can hold"},
-		{"range-parts", "more series than can be told apart: the highest are drawn"},
-		{"range-histograms", "the last native histogram, and how to draw one"},
-		{"range-none", "no series in the range"},
+		{"range-one", "the range, its end and its step reach the plot"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			server, _ := answering(t, http.StatusOK, recorded(t, tt.name))
@@ -123,20 +101,6 @@ func TestQuery(t *testing.T) {
 			golden(t, tt.name+".txt", "# "+tt.why+"\n"+stdout+"---- notes\n"+stderr)
 		})
 	}
-}
-
-// On a terminal colours tell the series apart, and the plot fills its width.
-func TestQueryOnATerminal(t *testing.T) {
-	server, _ := answering(t, http.StatusOK, recorded(t, "range-many"))
-	var out bytes.Buffer
-	q := query{
-		server: server, expr: "EXPR", at: time.Unix(3600, 0), length: time.Hour, step: time.Minute,
-		out: &out, notes: io.Discard, columns: 60, colour: true,
-	}
-	if err := q.run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "terminal.txt", strings.ReplaceAll(out.String(), "\x1b", "ESC"))
 }
 
 func TestQueryAsks(t *testing.T) {
@@ -258,98 +222,4 @@ func TestQueryErrors(t *testing.T) {
 			}
 		})
 	}
-}
-
-// The quantiles beside the bars are those that PromQL computes.
-func TestQuantile(t *testing.T) {
-	for _, tt := range []struct {
-		answer string
-		q      float64
-		promql string // the recorded answer of histogram_quantile
-	}{{"fine", 0.5, "p50"}, {"fine", 0.99, "p99"}, {"negative", 0.5, "balance50"}} {
-		histogram, number := vectorOf(t, tt.answer)[0].Histogram, float64(vectorOf(t, tt.promql)[0].Value)
-		if got := quantile(tt.q, histogram); math.Abs(got-number) > 1e-9*math.Abs(number) {
-			t.Errorf("%g of %s: got %g, PromQL says %g", tt.q, tt.answer, got, number)
-		}
-	}
-}
-
-func vectorOf(t *testing.T, answer string) model.Vector {
-	t.Helper()
-	var a struct{ Data struct{ Result model.Vector } }
-	if err := json.Unmarshal([]byte(recorded(t, answer)), &a); err != nil {
-		t.Fatal(err)
-	}
-	return a.Data.Result
-}
-
-// Buckets of a classic kind have infinite bounds, which no estimate may return
-// when a finite one is next to it.
-func TestQuantileOfInfiniteBuckets(t *testing.T) {
-	inf := model.FloatString(math.Inf(1))
-	h := &model.SampleHistogram{Count: 30, Buckets: model.HistogramBuckets{
-		{Lower: -inf, Upper: 1, Count: 10}, {Lower: 1, Upper: 4, Count: 10}, {Lower: 4, Upper: inf, Count: 10},
-	}}
-	for _, tt := range []struct{ q, want float64 }{{0, 0}, {1. / 6, 0.5}, {0.5, 2}, {0.99, 4}} {
-		if got := quantile(tt.q, h); math.Abs(got-tt.want) > 1e-9 {
-			t.Errorf("%g: got %g, want %g", tt.q, got, tt.want)
-		}
-	}
-	if got := quantile(0.5, &model.SampleHistogram{Count: 3}); !math.IsNaN(got) {
-		t.Errorf("without buckets: got %g, want NaN", got)
-	}
-}
-
-func TestAxisLabel(t *testing.T) {
-	for _, tt := range []struct {
-		v, largest, gap float64
-		want            string
-	}{
-		{0, 0, 0, "0"},
-		{42, 42, 0, "42"},
-		{0.25, 1, 0.1, "0.2"},
-		{5, 100, 8, "5"},
-		{9999, 9999, 700, "9999"},
-		{12000, 50000, 4000, "12k"},
-		{1000001, 1000012, 1, "1000.001k"},
-		{25e6, 250e6, 20e6, "25M"},
-		{-3e12, 3e13, 2e12, "-3T"},
-		{1.7e308, 1.7e308, 1e307, "1.7e+308"},
-		{-1e-5, 1e-5, 1e-6, "-1e-05"},
-	} {
-		if got := axisLabel(tt.v, tt.largest, tt.gap); got != tt.want {
-			t.Errorf("%g of %g by %g: got %s, want %s", tt.v, tt.largest, tt.gap, got, tt.want)
-		}
-	}
-}
-
-// Whatever a server answers, query prints something or an error, and ends.
-func FuzzShow(f *testing.F) {
-	files, err := filepath.Glob(filepath.Join("testdata", "answers", "*.json"))
-	if err != nil || len(files) == 0 {
-		f.Fatal("no recorded answers: ", err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
-		var a struct {
-			Data struct {
-				ResultType string
-				Result     json.RawMessage
-			}
-		}
-		if err := json.Unmarshal(text, &a); err != nil {
-			f.Fatal(err)
-		}
-		f.Add(a.Data.ResultType, []byte(a.Data.Result), strings.Contains(file, "range-"))
-	}
-	f.Fuzz(func(t *testing.T, kind string, result []byte, plot bool) {
-		q := query{at: time.Unix(3600, 0), step: time.Minute, out: io.Discard, notes: io.Discard, columns: 80}
-		if plot {
-			q.length = time.Hour
-		}
-		_ = q.show(kind, result)
-	})
 }

@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"cmp"
@@ -21,6 +21,12 @@ const (
 // plotColumns is what is left of a terminal beside the y axis.
 func plotColumns(terminal int) int { return max(terminal-14, 20) }
 
+// PlotStep is the step that gives each column of the plot a point: whole
+// seconds, since nothing here is stored more often.
+func (v View) PlotStep() time.Duration {
+	return time.Duration(math.Ceil(v.Length.Seconds()/float64(plotColumns(v.Columns)-1))) * time.Second
+}
+
 // Colours tell series apart on a terminal, letters elsewhere.
 var (
 	plotColours = [plotSeries]asciigraph.AnsiColor{
@@ -39,21 +45,21 @@ type curve struct {
 }
 
 // draw plots the numbers of m, and shows the last of each native histogram.
-func (q query) draw(m model.Matrix) error {
-	start := q.at.Add(-q.length)
+func (v View) draw(m model.Matrix) error {
+	start := v.At.Add(-v.Length)
 	var curves []curve
 	for _, s := range m {
-		if c := q.curveOf(s, start); !math.IsNaN(c.last) {
+		if c := v.curveOf(s, start); !math.IsNaN(c.last) {
 			curves = append(curves, c)
 		}
 	}
 	if len(curves) > plotSeries {
-		fmt.Fprintf(q.notes, "note: drawn are the %d of %d series with the highest values; topk, or a sum by fewer labels, would choose\n", plotSeries, len(curves))
+		fmt.Fprintf(v.Notes, "note: drawn are the %d of %d series with the highest values; topk, or a sum by fewer labels, would choose\n", plotSeries, len(curves))
 		slices.SortStableFunc(curves, func(a, b curve) int { return cmp.Compare(b.max, a.max) })
 		curves = curves[:plotSeries]
 	}
 	if len(curves) > 0 {
-		if err := q.plot(curves, start); err != nil {
+		if err := v.plot(curves, start); err != nil {
 			return err
 		}
 	}
@@ -61,27 +67,27 @@ func (q query) draw(m model.Matrix) error {
 	for _, s := range m {
 		if n := len(s.Histograms); n > 0 {
 			histograms++
-			if err := writeHistogram(q.out, s.Metric, s.Histograms[n-1].Histogram); err != nil {
+			if err := writeHistogram(v.Out, s.Metric, s.Histograms[n-1].Histogram); err != nil {
 				return err
 			}
 		}
 	}
 	if histograms > 0 {
-		fmt.Fprintf(q.notes, "note: of a native histogram the last is shown; to draw one, ask for a number: histogram_quantile(0.99, ...)\n")
+		fmt.Fprintf(v.Notes, "note: of a native histogram the last is shown; to draw one, ask for a number: histogram_quantile(0.99, ...)\n")
 	} else if len(curves) == 0 {
-		return q.nothing()
+		return v.nothing()
 	}
 	return nil
 }
 
 // curveOf lays the samples of s on the columns.
-func (q query) curveOf(s *model.SampleStream, start time.Time) curve {
+func (v View) curveOf(s *model.SampleStream, start time.Time) curve {
 	c := curve{name: s.Metric.String(), min: math.Inf(1), max: math.Inf(-1), last: math.NaN()}
-	columns := min(plotColumns(q.columns), int(q.length/q.step)+1)
+	columns := min(plotColumns(v.Columns), int(v.Length/v.Step)+1)
 	c.points = slices.Repeat([]float64{math.NaN()}, columns)
-	for _, v := range s.Values {
-		y := float64(v.Value)
-		i := int(math.Round(v.Timestamp.Time().Sub(start).Seconds() / q.length.Seconds() * float64(columns-1)))
+	for _, point := range s.Values {
+		y := float64(point.Value)
+		i := int(math.Round(point.Timestamp.Time().Sub(start).Seconds() / v.Length.Seconds() * float64(columns-1)))
 		if i < 0 || i >= columns || math.IsNaN(y) || math.IsInf(y, 0) {
 			continue
 		}
@@ -94,7 +100,7 @@ func (q query) curveOf(s *model.SampleStream, start time.Time) curve {
 }
 
 // plot draws the curves over one pair of axes, and a legend.
-func (q query) plot(curves []curve, start time.Time) error {
+func (v View) plot(curves []curve, start time.Time) error {
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, c := range curves {
 		low, high = min(low, c.min), max(high, c.max)
@@ -117,12 +123,12 @@ func (q query) plot(curves []curve, start time.Time) error {
 		asciigraph.YAxisValueFormatter(func(share float64) string {
 			return axisLabel(low*(1-share)+high*share, max(math.Abs(low), math.Abs(high)), 2*(span/plotRows))
 		}),
-		asciigraph.XAxisRange(float64(start.UnixMilli()), float64(q.at.UnixMilli())),
+		asciigraph.XAxisRange(float64(start.UnixMilli()), float64(v.At.UnixMilli())),
 		asciigraph.XAxisTickCount(max(len(points[0])/14, 2)),
-		asciigraph.XAxisValueFormatter(q.timeLabel),
+		asciigraph.XAxisValueFormatter(v.timeLabel),
 	}
 	switch {
-	case q.colour:
+	case v.Colour:
 		options = append(options, asciigraph.SeriesColors(plotColours[:]...))
 	case len(curves) > 1:
 		var letters []asciigraph.CharSet
@@ -131,10 +137,10 @@ func (q query) plot(curves []curve, start time.Time) error {
 		}
 		options = append(options, asciigraph.SeriesChars(letters...))
 	}
-	if _, err := fmt.Fprintf(q.out, "%s\n\n", asciigraph.PlotMany(points, options...)); err != nil {
+	if _, err := fmt.Fprintf(v.Out, "%s\n\n", asciigraph.PlotMany(points, options...)); err != nil {
 		return err
 	}
-	return q.legend(curves)
+	return v.legend(curves)
 }
 
 // axisLabel writes v for an axis whose labels are gap apart and at most largest.
@@ -159,31 +165,31 @@ func axisLabel(v, largest, gap float64) string {
 }
 
 // timeLabel writes a time of the x axis, as exactly as the range needs.
-func (q query) timeLabel(ms float64) string {
+func (v View) timeLabel(ms float64) string {
 	layout := "01-02 15:04"
 	switch {
-	case q.length <= 10*time.Minute:
+	case v.Length <= 10*time.Minute:
 		layout = "15:04:05"
-	case q.length <= 24*time.Hour:
+	case v.Length <= 24*time.Hour:
 		layout = "15:04"
 	}
 	return time.UnixMilli(int64(ms)).Format(layout)
 }
 
 // legend names the curves below the plot.
-func (q query) legend(curves []curve) error {
+func (v View) legend(curves []curve) error {
 	rows := [][]string{{"series", "min", "max", "last"}}
 	for _, c := range curves {
 		rows = append(rows, []string{c.name, brief(c.min), brief(c.max), brief(c.last)})
 	}
 	var table strings.Builder
-	if err := writeTable(&table, rows, 3); err != nil {
+	if err := WriteTable(&table, rows, 3); err != nil {
 		return err
 	}
 	marks := []string{" "} // of the header
 	for i := range curves {
 		switch {
-		case q.colour:
+		case v.Colour:
 			marks = append(marks, plotColours[i].String()+"■"+asciigraph.Default.String())
 		case len(curves) > 1:
 			marks = append(marks, plotLetters[i])
@@ -193,7 +199,7 @@ func (q query) legend(curves []curve) error {
 	}
 	i := 0
 	for line := range strings.Lines(table.String()) {
-		if _, err := fmt.Fprintf(q.out, "%s %s", marks[i], line); err != nil {
+		if _, err := fmt.Fprintf(v.Out, "%s %s", marks[i], line); err != nil {
 			return err
 		}
 		i++

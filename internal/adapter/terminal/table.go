@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"fmt"
@@ -25,7 +25,7 @@ func writeVector(w io.Writer, v model.Vector) error {
 		}
 	}
 	if len(numbers) > 0 {
-		if err := writeTable(w, vectorRows(numbers), 1); err != nil {
+		if err := WriteTable(w, vectorRows(numbers), 1); err != nil {
 			return err
 		}
 	}
@@ -54,13 +54,13 @@ func vectorRows(v model.Vector) [][]string {
 	}
 	header := make([]string, 0, len(names)+1)
 	for _, n := range names {
-		header = append(header, printable(string(n)))
+		header = append(header, Printable(string(n)))
 	}
 	rows := [][]string{append(header, "value")}
 	for _, s := range v {
 		row := make([]string, 0, len(header)+1)
 		for _, n := range names {
-			row = append(row, printable(string(s.Metric[n])))
+			row = append(row, Printable(string(s.Metric[n])))
 		}
 		rows = append(rows, append(row, s.Value.String()))
 	}
@@ -80,16 +80,16 @@ func writeMatrix(w io.Writer, m model.Matrix) error {
 		for _, h := range s.Histograms {
 			rows = append(rows, []string{h.Timestamp.Time().Format(timeLayout), summary(h.Histogram)})
 		}
-		if err := writeTable(w, rows, 1); err != nil {
+		if err := WriteTable(w, rows, 1); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// writeTable prints rows in columns; the last ones, that many as there are
+// WriteTable prints rows in columns; the last ones, that many as there are
 // numbers in a row, are aligned to the right.
-func writeTable(w io.Writer, rows [][]string, numbers int) error {
+func WriteTable(w io.Writer, rows [][]string, numbers int) error {
 	var widths []int
 	for _, row := range rows {
 		for i, cell := range row {
@@ -120,9 +120,9 @@ func writeTable(w io.Writer, rows [][]string, numbers int) error {
 	return nil
 }
 
-// printable quotes text that would break a table or steer the terminal: labels
+// Printable quotes text that would break a table or steer the terminal: labels
 // are written by whoever can send a metric.
-func printable(text string) string {
+func Printable(text string) string {
 	if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(text)
 	}

@@ -1,5 +1,6 @@
-// Command record writes the answers that the tests of freshet query read, as
-// Prometheus' own engine and encoder give them. Run it from cmd/freshet:
+// Command record writes the answers that the tests of this package and of freshet query
+// read, as Prometheus' own engine and encoder give them. Run it from
+// internal/adapter/terminal:
 //
 //	go run ./testdata/record
 package main
