@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"encoding/binary"
 	"math"
 	"reflect"
 	"strings"
@@ -119,26 +120,36 @@ func TestAMalformedIncrementCostsOnlyItself(t *testing.T) {
 	key := func(k series.Kind) []byte { return series.AppendKey(nil, k, labels.FromStrings("__name__", "bad")) }
 	timer := new(histogram.Exponential)
 	timer.Observe(math.MaxFloat64, 2, 160)
+	good := increments()
 	for _, test := range []struct {
 		why string
 		bad Increment
+		end []byte // what follows it
 	}{
-		{"a kind of a newer version", Increment{Key: []byte{99}}},
-		{"a time in milliseconds", Increment{Key: key(series.Counter), Samples: 1, Value: 1, Time: second * 1000}},
-		{"a time before 1970", Increment{Key: key(series.Counter), Samples: 1, Value: 1, Time: -1}},
-		{"an infinite counter", Increment{Key: key(series.Counter), Samples: 1, Value: math.Inf(1)}},
-		{"a gauge that is no number", Increment{Key: key(series.Gauge), Samples: 1, Value: math.NaN()}},
-		{"a timer whose sum is infinite", Increment{Key: key(series.Timer), Samples: 2, Timer: timer}},
-		{"a classic bucket that is infinite", Increment{Key: key(series.Timer), Samples: 1, Classic: []float64{math.Inf(1), 0}}},
-		{"a timer in no classic buckets", Increment{Key: key(series.Timer), Samples: 1, Classic: []float64{}}},
+		{"a field of a newer version", good[0], []byte{1}},
+		{"a kind of a newer version", Increment{Key: []byte{99}}, nil},
+		{"a time in milliseconds", Increment{Key: key(series.Counter), Samples: 1, Value: 1, Time: second * 1000}, nil},
+		{"a time before 1970", Increment{Key: key(series.Counter), Samples: 1, Value: 1, Time: -1}, nil},
+		{"an infinite counter", Increment{Key: key(series.Counter), Samples: 1, Value: math.Inf(1)}, nil},
+		{"a gauge that is no number", Increment{Key: key(series.Gauge), Samples: 1, Value: math.NaN()}, nil},
+		{"a timer whose sum is infinite", Increment{Key: key(series.Timer), Samples: 2, Timer: timer}, nil},
+		{"a classic bucket that is infinite", Increment{Key: key(series.Timer), Samples: 1, Classic: []float64{math.Inf(1), 0}}, nil},
+		{"a classic bucket below zero", Increment{Key: key(series.Timer), Samples: 1, Classic: []float64{-1, 0}}, nil},
+		{"a timer in no classic buckets", Increment{Key: key(series.Timer), Samples: 1, Classic: []float64{}}, nil},
 	} {
 		t.Run(test.why, func(t *testing.T) {
-			incs := []Increment{increments()[0], test.bad, increments()[7]}
+			h := header()
+			b := good[0].Append(Begin(nil, &h), second)
+			start := len(b)
+			b = append(test.bad.Append(b, second), test.end...)
+			binary.LittleEndian.PutUint32(b[start:], uint32(len(b)-start-lengthSize))
+			b = good[7].Append(b, second)
+			End(b, 3)
 			var r Reader
-			if err := r.Reset(encode(header(), incs)); err != nil {
+			if err := r.Reset(b); err != nil {
 				t.Fatal(err)
 			}
-			for _, want := range []Increment{incs[0], incs[2]} {
+			for _, want := range []Increment{good[0], good[7]} {
 				if got := r.Next(); got == nil || string(got.Key) != string(want.Key) {
 					t.Fatalf("got %+v, want %+v", got, want)
 				}

@@ -205,8 +205,8 @@ func TestHowValuesCombine(t *testing.T) {
 		{why: "a timer refuses what its count cannot hold",
 			lines: []string{"a:0:0:0:0:0|ms|@2.3e-308", "a:5|ms"}, want: []string{"5 refused", "timer a{} n=1 count=1 sum=5"}},
 		{why: "classic buckets refuse what their count cannot hold, together", policy: classic,
-			lines: []string{"a:0:2|ms|@2.5e-308", "a:0:2|ms|@2.5e-308", "a:0:2|ms|@2.5e-308", "a:1|ms"},
-			want:  []string{"2 refused", "timer a{} n=5 classic=[8.000000000000001e+307 8.000000000000001e+307 0] sum=1.6000000000000002e+308"}},
+			lines: []string{"a:0:0:2|ms|@2.5e-308", "a:0:0:2|ms|@2.5e-308", "a:1|ms"},
+			want:  []string{"3 refused", "timer a{} n=4 classic=[8.000000000000001e+307 4.0000000000000004e+307 0] sum=8.000000000000001e+307"}},
 		{why: "a line that is refused leaves nothing behind",
 			lines: []string{"a:1e308:1e308|c"}, want: []string{"2 refused"}},
 	} {
@@ -215,6 +215,10 @@ func TestHowValuesCombine(t *testing.T) {
 			table.Start(at(0))
 			send(t, table, at(0.5), test.lines...)
 			expect(t, flush(t, table, at(1)), test.want...)
+			for next := range 2 { // the second has the memory of the first window
+				send(t, table, at(float64(next)+1.5), "z:1|c")
+				expect(t, flush(t, table, at(float64(next)+2)), "counter z{} n=1 1")
+			}
 		})
 	}
 }
