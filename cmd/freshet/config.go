@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/prometheus/model/labels"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
@@ -82,6 +83,11 @@ func (c config) Validate() []conf.Problem {
 	if c.Aggregator.TimedWindow > c.Store.OutOfOrder {
 		problems = append(problems, conf.Problem{Key: "aggregator.timed_window",
 			Text: fmt.Sprintf("exceeds store.out_of_order (%v), so the store would refuse what passed here; set it to that or less", c.Store.OutOfOrder)})
+	}
+	for name, value := range c.DogStatsD.Labels {
+		if _, err := mapping.New(mapping.Config{UTF8Names: c.Mapping.UTF8Names}, labels.FromStrings(name, value)); err != nil {
+			problems = append(problems, conf.Problem{Key: "dogstatsd.labels." + name, Text: err.Error()})
+		}
 	}
 	if c.Drain < time.Second {
 		problems = append(problems, conf.Problem{Key: "drain", Text: "must be at least 1s, or what was accepted is lost"})

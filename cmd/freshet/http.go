@@ -41,8 +41,8 @@ type httpListener struct {
 func (c httpConfig) Validate() []conf.Problem {
 	var problems []conf.Problem
 	check := func(prefix string, l httpListener) {
-		if _, _, err := net.SplitHostPort(l.Listen); err != nil {
-			problems = append(problems, conf.Problem{Key: prefix + "listen", Text: "must be HOST:PORT, such as 127.0.0.1:7125"})
+		if why := conf.AddressProblem(l.Listen); why != "" {
+			problems = append(problems, conf.Problem{Key: prefix + "listen", Text: why})
 		}
 		if err := tenant.Check(l.Tenant); err != nil {
 			problems = append(problems, conf.Problem{Key: prefix + "tenant", Text: err.Error()})

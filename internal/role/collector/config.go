@@ -63,6 +63,9 @@ func (c Config) Validate() []conf.Problem {
 	if err := tenant.Check(c.Tenant); err != nil {
 		add("tenant", "%v", err)
 	}
+	if why := conf.AddressProblem(c.UDP); c.UDP != "" && why != "" {
+		add("udp", "%s; an empty value turns it off", why)
+	}
 	for i, l := range c.Listeners {
 		key := fmt.Sprintf("listeners[%d]", i)
 		if l.Network != "udp" && l.Network != "unixgram" && l.Network != "unix" {
@@ -70,6 +73,8 @@ func (c Config) Validate() []conf.Problem {
 		}
 		if l.Address == "" {
 			add(key+".address", "is missing; give HOST:PORT for udp, a path for unixgram and unix")
+		} else if why := conf.AddressProblem(l.Address); l.Network == "udp" && why != "" {
+			add(key+".address", "%s", why)
 		}
 		if err := tenant.Check(l.Tenant); err != nil {
 			add(key+".tenant", "%v", err)
