@@ -27,6 +27,7 @@ type stored struct {
 	Raw      []byte      `json:"raw"` // need not be text: a client may write any bytes
 	Kind     series.Kind `json:"kind"`
 	Classic  bool        `json:"classic,omitempty"`
+	Buckets  string      `json:"buckets,omitempty"` // missing in files of before there was this key
 	Unit     string      `json:"unit,omitempty"`
 	Help     string      `json:"help,omitempty"`
 	LastSeen int64       `json:"last_seen"` // Unix milliseconds
@@ -80,7 +81,7 @@ func (f *File) Save(entries []catalogue.Entry) error {
 			if err != nil {
 				return err
 			}
-			v, err := json.Marshal(stored{e.Base, []byte(e.Raw), e.Kind, e.Classic, e.Unit, e.Help, e.LastSeen})
+			v, err := json.Marshal(stored{e.Base, []byte(e.Raw), e.Kind, e.Classic, e.Buckets, e.Unit, e.Help, e.LastSeen})
 			if err != nil {
 				return err
 			}
@@ -139,6 +140,6 @@ func decode(tenant, name string, v []byte) (e catalogue.Entry, err error) {
 	}
 	return catalogue.Entry{
 		Tenant: tenant, Name: name, Base: s.Base, Raw: string(s.Raw), Kind: s.Kind, Classic: s.Classic,
-		Unit: s.Unit, Help: s.Help, LastSeen: s.LastSeen,
+		Buckets: s.Buckets, Unit: s.Unit, Help: s.Help, LastSeen: s.LastSeen,
 	}, nil
 }

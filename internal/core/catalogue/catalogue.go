@@ -1,7 +1,8 @@
 // Package catalogue holds who owns which Prometheus name: for each tenant, the
 // kind that came first under a name, and what is known of it as metadata. It
-// keeps kinds apart that claim one name. How a name comes about is mapping's
-// business; where the catalogue is kept between two starts is the adapter's.
+// keeps kinds apart that claim one name, and timers whose histograms have not
+// the same form. How a name comes about is mapping's business; where the
+// catalogue is kept between two starts is the adapter's.
 //
 // A name is claimed on one machine: two that see the claims in another order
 // give another kind the plain name. Which series a sample belongs to is
@@ -9,9 +10,12 @@
 package catalogue
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/freshet-io/freshet/internal/core/series"
 )
@@ -24,14 +28,16 @@ const DefaultMaxNames = 100_000
 // use are not all saved all the time.
 const seenStep = 3_600_000
 
-// Entry is one name and its owner: the claim of one kind on one base.
+// Entry is one name and its owner: the claim of one kind, and of timers one
+// form, on one base.
 type Entry struct {
 	Tenant   string
 	Name     string // what the series are called
-	Base     string // what mapping called them; differs from Name if another kind was first
+	Base     string // what mapping called them; differs from Name if another was first
 	Raw      string // the first DogStatsD name that came to it
 	Kind     series.Kind
-	Classic  bool // a timer with classic buckets, which is stored as Name_bucket, _sum and _count
+	Classic  bool   // a timer that has or had classic buckets, which is stored as Name_bucket, _sum and _count
+	Buckets  string // see Claim
 	Unit     string
 	Help     string
 	LastSeen int64 // Unix milliseconds, up to an hour behind
@@ -44,7 +50,7 @@ type Claim struct {
 	Raw     []byte // as the client wrote it; not kept
 	Named   bool   // a rule chose Name, so that it is meant for several raw names
 	Kind    series.Kind
-	Classic bool // a timer with classic buckets
+	Buckets string // the upper bounds of a timer with classic buckets, as text; empty for native histograms
 	Unit    string
 	Help    string
 }
@@ -55,13 +61,14 @@ type Event uint8
 const (
 	Nothing       Event = iota
 	KindConflict        // another kind owns the name; the claim got another. Once a name and kind
+	FormConflict        // timers with other buckets own the name; the claim got another. Once a name and form
 	NameCollision       // another raw name became this name; both are one series. Once a raw name
 	Full                // the tenant has all the names it may; this one is not remembered. Every time
 )
 
 // String returns the event as logs and metrics spell it.
 func (e Event) String() string {
-	return [...]string{"nothing", "kind_conflict", "name_collision", "full"}[e]
+	return [...]string{"nothing", "kind_conflict", "form_conflict", "name_collision", "full"}[e]
 }
 
 // Report is what there is to tell about a claim; the zero value is nothing.
@@ -88,14 +95,25 @@ type tenant struct {
 
 type entry struct {
 	Entry
-	told bool // its conflict was, in this process
+	claimed bool // its owner came, in this process
+	told    bool // its conflict was, in this process
 }
 
-// owner is who can have a name: one kind under the name that mapping gave.
+// owner is who can have a name: one kind, of timers one form, under the name that
+// mapping gave. Buckets of two forms cannot be added, and whoever stores them
+// begins again at each change: two forms under one name would erase each other.
 type owner struct {
-	base string
-	kind series.Kind
+	base    string
+	kind    series.Kind
+	buckets string
 }
+
+func (e *Entry) owner() owner { return owner{e.Base, e.Kind, e.Buckets} }
+
+func (c *Claim) owner() owner { return owner{c.Name, c.Kind, c.Buckets} }
+
+// sharesBase reports whether e and the claim differ in their form at most.
+func (e *entry) sharesBase(c *Claim) bool { return e.Base == c.Name && e.Kind == c.Kind }
 
 // rawName is one of the raw names that became one name.
 type rawName struct{ name, raw string }
@@ -107,27 +125,28 @@ func New(maxNames int) *Catalogue {
 
 // Resolve returns the name under which the series of a claim are stored, and
 // what there is to tell about it. The first kind that claims a name owns it;
-// another kind gets the name with its own appended, as often as it takes to
-// find one that is free. now is in Unix milliseconds.
+// another kind gets the name with its own appended, as often as it takes to find
+// one that is free, and so do timers of another form. now is in Unix
+// milliseconds.
 func (c *Catalogue) Resolve(now int64, claim *Claim) (string, Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.tenant(claim.Tenant)
-	e := t.owners[owner{claim.Name, claim.Kind}]
-	if e == nil || claim.Classic && !e.Classic {
+	e := t.owners[claim.owner()]
+	if e == nil {
 		name := t.free(claim)
-		if e = t.entries[name]; e == nil {
-			if len(t.entries) >= c.maxNames {
-				return name, Report{Event: Full}
-			}
+		if e = t.entries[name]; e == nil && len(t.entries) >= c.maxNames {
+			return unremembered(claim), Report{Event: Full}
+		}
+		if e == nil {
 			e = &entry{Entry: Entry{
 				Tenant: claim.Tenant, Name: name, Base: claim.Name, Raw: string(claim.Raw), Kind: claim.Kind, LastSeen: now,
 			}}
 		}
-		e.Classic = claim.Classic
-		t.put(e)
+		t.give(e, claim.Buckets)
 		c.dirty[e] = struct{}{}
 	}
+	e.claimed = true
 	c.refresh(e, now, claim)
 	return e.Name, c.report(t, e, claim)
 }
@@ -137,6 +156,9 @@ func (c *Catalogue) report(t *tenant, e *entry, claim *Claim) Report {
 	if e.Name != e.Base && !e.told {
 		if first := t.blocked(e.Base, claim); first != nil {
 			e.told = true
+			if first.sharesBase(claim) {
+				return Report{Event: FormConflict, Owner: first.Entry}
+			}
 			return Report{Event: KindConflict, Owner: first.Entry}
 		}
 	}
@@ -149,25 +171,46 @@ func (c *Catalogue) report(t *tenant, e *entry, claim *Claim) Report {
 // free returns the first name that a claim may have.
 func (t *tenant) free(claim *Claim) string {
 	name := claim.Name
-	for t.blocked(name, claim) != nil {
-		name = beside(name, claim.Kind)
+	for e := t.blocked(name, claim); e != nil; e = t.blocked(name, claim) {
+		name = beside(name, e, claim)
 	}
 	return name
 }
 
-// beside is the next name to try for a kind that may not have name.
-func beside(name string, kind series.Kind) string { return name + "_" + kind.String() }
+// beside is the next name to try for a claim that may not have name, which is
+// e's: it says in what the two differ.
+func beside(name string, e *entry, claim *Claim) string {
+	switch {
+	case !e.sharesBase(claim):
+		return name + "_" + claim.Kind.String()
+	case claim.Buckets == "":
+		return name + "_native"
+	default:
+		return name + "_classic"
+	}
+}
 
 // blocked returns an entry that keeps a claim from having name, nil if there is
 // none. A name is shared only by claims of one kind on one base: a gauge that
-// was put aside as x_gauge is not what somebody else's x_gauge measures.
+// was put aside as x_gauge is not what somebody else's x_gauge measures. Timers
+// of another form block it once they came in this process: what has not come
+// since the configuration was read may be what it was changed from, and then
+// the new form takes over the name.
 func (t *tenant) blocked(name string, claim *Claim) *entry {
-	for _, stored := range storedNames(name, claim.Classic) {
-		if e := t.stored[stored]; e != nil && (e.Kind != claim.Kind || e.Base != claim.Name) {
+	for _, stored := range storedNames(name, claim.Buckets != "") {
+		if e := t.stored[stored]; e != nil && (!e.sharesBase(claim) || e.claimed && e.Buckets != claim.Buckets) {
 			return e
 		}
 	}
 	return nil
+}
+
+// unremembered is the name of a claim beyond those that can be remembered. It
+// depends on nothing but the claim, and the hash keeps it from being any other's:
+// without memory there is no telling who else writes under a shorter one.
+func unremembered(claim *Claim) string {
+	hash := xxhash.Sum64String(claim.Name + "\x00" + claim.Buckets)
+	return fmt.Sprintf("%s_%s_%08x", claim.Name, claim.Kind, uint32(hash))
 }
 
 // storedNames are the metric names that an entry takes: a timer with classic
@@ -221,26 +264,32 @@ func (c *Catalogue) tenant(name string) *tenant {
 	return t
 }
 
+// give makes timers of one form the owner of an entry, whoever had it before. One
+// that was classic keeps the names of its buckets until it is forgotten, since
+// they are still stored.
+func (t *tenant) give(e *entry, buckets string) {
+	if t.owners[e.owner()] == e {
+		delete(t.owners, e.owner())
+	}
+	e.Buckets, e.Classic = buckets, e.Classic || buckets != ""
+	t.owners[e.owner()] = e
+	t.put(e)
+}
+
 func (t *tenant) put(e *entry) {
 	t.entries[e.Name] = e
-	// A timer that could not become classic under its own name has two entries:
-	// new series go to the later one.
-	by := owner{e.Base, e.Kind}
-	if old := t.owners[by]; old == nil || !old.Classic {
-		t.owners[by] = e
-	}
 	for _, stored := range storedNames(e.Name, e.Classic) {
 		t.stored[stored] = e
 	}
 }
 
 // Touch says that a series of this stored name is still measured. A context that
-// never pauses is resolved once only, so whoever holds it must say so from time
-// to time, or Forget takes its name away.
-func (c *Catalogue) Touch(now int64, tenantName, name string) {
+// never pauses is resolved once only, so whoever holds it must say so with each
+// window, or Forget takes its name away. name is not kept.
+func (c *Catalogue) Touch(now int64, tenantName string, name []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e := c.tenant(tenantName).entries[name]; e != nil && seen(e, now) {
+	if e := c.tenant(tenantName).entries[string(name)]; e != nil && seen(e, now) {
 		c.dirty[e] = struct{}{}
 	}
 }
@@ -291,14 +340,24 @@ func (c *Catalogue) Load(entries []Entry) (refused int) {
 	defer c.mu.Unlock()
 	for _, saved := range entries {
 		t := c.tenant(saved.Tenant)
-		claim := Claim{Name: saved.Base, Kind: saved.Kind, Classic: saved.Classic}
-		if !saved.Kind.Valid() || saved.Base == "" || t.entries[saved.Name] != nil || t.blocked(saved.Name, &claim) != nil {
+		if !saved.Kind.Valid() || saved.Base == "" || t.taken(&saved) {
 			refused++
 			continue
 		}
-		t.put(&entry{Entry: saved})
+		e := &entry{Entry: saved}
+		t.put(e)
+		// Of a timer that was classic once, buckets are not always known: it belongs
+		// to the form that comes first.
+		if !e.Classic || e.Buckets != "" {
+			t.owners[e.owner()] = e
+		}
 	}
 	return refused
+}
+
+// taken reports whether anything is stored under a name that an entry needs.
+func (t *tenant) taken(e *Entry) bool {
+	return slices.ContainsFunc(storedNames(e.Name, e.Classic), func(name string) bool { return t.stored[name] != nil })
 }
 
 // Forget removes the names that were last seen before a time, in Unix
@@ -328,8 +387,8 @@ func (c *Catalogue) Forget(before int64) []Entry {
 
 func (t *tenant) remove(e *entry) {
 	delete(t.entries, e.Name)
-	if by := (owner{e.Base, e.Kind}); t.owners[by] == e {
-		delete(t.owners, by)
+	if t.owners[e.owner()] == e {
+		delete(t.owners, e.owner())
 	}
 	for _, stored := range storedNames(e.Name, e.Classic) {
 		delete(t.stored, stored)

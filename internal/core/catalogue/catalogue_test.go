@@ -10,12 +10,18 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// claim makes a claim of a few words: "counter x", or "classic timer x". The
-// raw name is the name unless given.
+// claim makes a claim of a few words: "counter x", "classic timer x", or "fine
+// timer x" for a classic one with other buckets. The raw name is the name unless
+// given.
 func claim(words string, raw ...string) *Claim {
-	words, classic := strings.CutPrefix(words, "classic ")
+	buckets := ""
+	for form, bounds := range map[string]string{"classic ": "1,2", "fine ": "0.1,0.2"} {
+		if rest, ok := strings.CutPrefix(words, form); ok {
+			words, buckets = rest, bounds
+		}
+	}
 	kind, name, _ := strings.Cut(words, " ")
-	c := &Claim{Tenant: "t", Name: name, Raw: []byte(name), Classic: classic}
+	c := &Claim{Tenant: "t", Name: name, Raw: []byte(name), Buckets: buckets}
 	for k := series.Counter; k.Valid(); k++ {
 		if k.String() == kind {
 			c.Kind = k
@@ -32,7 +38,7 @@ func TestKindsUnderOneName(t *testing.T) {
 	for _, c := range []struct {
 		why    string
 		claims []string
-		want   []string // name, and "<" with the owner's name and kind if a conflict is told
+		want   []string // name, and "<" with the owner's name and kind if a conflict is told, "~" if it is of form
 	}{
 		{"one kind has the name", []string{"counter x", "counter x"}, []string{"x", "x"}},
 		{"another is put beside it, told once", []string{"counter latency", "gauge latency", "gauge latency", "counter latency"},
@@ -50,12 +56,16 @@ func TestKindsUnderOneName(t *testing.T) {
 		{"a timer too", []string{"classic timer x", "timer x_sum"}, []string{"x", "x_sum_timer <x timer"}},
 		{"native ones do not", []string{"timer x", "counter x_count"}, []string{"x", "x_count"}},
 		{"one of the three is taken", []string{"counter x_count", "classic timer x"}, []string{"x_count", "x_timer <x_count counter"}},
-		{"a native timer that becomes classic by a reload", []string{"timer x", "classic timer x", "counter x_count"},
-			[]string{"x", "x", "x_count_counter <x timer"}},
-		{"and cannot, under its own name", []string{"timer x", "counter x_count", "classic timer x", "timer x"},
-			[]string{"x", "x_count", "x_timer <x_count counter", "x_timer"}},
-		{"a classic one that becomes native keeps its names", []string{"classic timer x", "timer x", "counter x_count"},
-			[]string{"x", "x", "x_count_counter <x timer"}},
+		{"classic buckets beside native ones", []string{"timer x", "classic timer x", "classic timer x", "timer x"},
+			[]string{"x", "x_classic ~x", "x_classic", "x"}},
+		{"and the other way round", []string{"classic timer x", "timer x", "timer x", "classic timer x"},
+			[]string{"x", "x_native ~x", "x_native", "x"}},
+		{"other classic buckets too", []string{"classic timer x", "fine timer x", "timer x"},
+			[]string{"x", "x_classic ~x", "x_native ~x"}},
+		{"three forms", []string{"timer x", "classic timer x", "fine timer x"},
+			[]string{"x", "x_classic ~x", "x_classic_classic ~x"}},
+		{"the name beside is another metric's", []string{"timer x_classic", "timer x", "classic timer x"},
+			[]string{"x_classic", "x", "x_classic_timer ~x"}},
 	} {
 		cat := New(100)
 		for i, words := range c.claims {
@@ -63,6 +73,8 @@ func TestKindsUnderOneName(t *testing.T) {
 			got := name
 			if report.Event == KindConflict {
 				got += fmt.Sprintf(" <%s %s", report.Owner.Name, report.Owner.Kind)
+			} else if report.Event == FormConflict {
+				got += " ~" + report.Owner.Name
 			} else if report.Event != Nothing {
 				t.Errorf("%s: %s: %s", c.why, words, report.Event)
 			}
@@ -119,9 +131,9 @@ func TestBound(t *testing.T) {
 	}{
 		{"counter a", "a", Nothing},
 		{"counter b", "b", Nothing},
-		{"counter c", "c", Full},
-		{"counter c", "c", Full}, // every time, since it is not known
-		{"gauge a", "a_gauge", Full},
+		{"counter c", "c_counter_ae2f6b70", Full},
+		{"counter c", "c_counter_ae2f6b70", Full}, // every time, since it is not known
+		{"gauge a", "a_gauge_99167f96", Full},
 		{"counter a", "a", Nothing},
 	} {
 		if name, report := cat.Resolve(0, claim(c.words)); name != c.name || report.Event != c.want {
@@ -146,13 +158,11 @@ func TestBound(t *testing.T) {
 // Owners outlive restarts, whoever comes first afterwards; and each restart
 // tells of a conflict again.
 func TestRestart(t *testing.T) {
-	story := []string{"counter x", "gauge x", "gauge x_gauge", "timer y", "counter y_count", "classic timer y", "classic timer z"}
+	story := []string{"counter x", "gauge x", "gauge x_gauge", "timer y", "classic timer y", "fine timer y", "classic timer z"}
 	before := New(100)
 	want := map[string]string{}
-	for range 2 { // the native y goes with the classic one, once there is that
-		for _, words := range story {
-			want[words], _ = before.Resolve(0, claim(words))
-		}
+	for _, words := range story {
+		want[words], _ = before.Resolve(0, claim(words))
 	}
 	saved := before.Dirty()
 	slices.Reverse(story)
@@ -177,11 +187,71 @@ func TestRestart(t *testing.T) {
 			}
 		}
 		slices.Sort(told)
-		if !slices.Equal(told, []string{"x_gauge", "x_gauge_gauge", "y_timer"}) {
+		if !slices.Equal(told, []string{"x_gauge", "x_gauge_gauge"}) {
 			t.Errorf("conflicts told after the restart: %q", told)
 		}
 		if name, _ := after.Resolve(0, claim("counter z_sum")); name != "z_sum_counter" {
 			t.Errorf("z was classic, but %s is free", name)
+		}
+	}
+}
+
+// A rule whose buckets are changed on purpose must not have its series parted
+// from those of before: the new form takes over the name after the restart,
+// since none of the old one comes any more.
+func TestChangedBucketsTakeOverTheName(t *testing.T) {
+	entries := func(words ...string) []Entry {
+		cat := New(100)
+		for _, w := range words {
+			cat.Resolve(0, claim(w))
+		}
+		return cat.Dirty()
+	}
+	legacy := Entry{Tenant: "t", Name: "x", Base: "x", Kind: series.Timer, Classic: true}
+	for _, c := range []struct {
+		why    string
+		before []Entry
+		claims []string
+		want   []string
+	}{
+		{"other buckets", entries("classic timer x"), []string{"fine timer x", "fine timer x"}, []string{"x", "x"}},
+		{"native becomes classic", entries("timer x"), []string{"classic timer x", "counter x_count"}, []string{"x", "x_count_counter"}},
+		{"classic becomes native, and what is stored keeps its names", entries("classic timer x"), []string{"timer x", "counter x_count"}, []string{"x", "x_count_counter"}},
+		{"if the old form comes after all, it stands aside", entries("classic timer x"), []string{"fine timer x", "classic timer x"}, []string{"x", "x_classic"}},
+		{"a new form beside an old one that came", entries("classic timer x"), []string{"classic timer x", "fine timer x"}, []string{"x", "x_classic"}},
+		{"classic, and may not have its own name", entries("timer x", "counter x_count"), []string{"classic timer x", "timer x"}, []string{"x_timer", "x"}},
+		{"of files without buckets the first form has the name", []Entry{legacy}, []string{"timer x", "classic timer x"}, []string{"x", "x_classic"}},
+		{"whichever it is", []Entry{legacy}, []string{"classic timer x", "timer x"}, []string{"x", "x_native"}},
+	} {
+		cat := New(len(c.before) + len(c.claims))
+		if refused := cat.Load(c.before); refused != 0 {
+			t.Errorf("%s: %d entries refused", c.why, refused)
+		}
+		for i, words := range c.claims {
+			if name, _ := cat.Resolve(0, claim(words)); name != c.want[i] {
+				t.Errorf("%s: %s is stored as %s, want %s", c.why, words, name, c.want[i])
+			}
+		}
+	}
+}
+
+// Beyond the bound nothing is remembered, and still no two metrics may write one
+// series: a counter and a timer did, and so did two forms of a timer.
+func TestUnrememberedNamesHarmNobody(t *testing.T) {
+	cat := New(1)
+	seen := map[string]string{}
+	for _, words := range []string{
+		"counter x_counter", // the one that is remembered
+		"counter x", "gauge x", "timer x", "classic timer x", "fine timer x", "set x", "check x", "timer x_timer", "counter x_counter_counter",
+	} {
+		for range 2 {
+			name, _ := cat.Resolve(0, claim(words))
+			for _, stored := range storedNames(name, claim(words).Buckets != "") {
+				if other := seen[stored]; other != "" && other != words {
+					t.Errorf("%s and %s are both stored as %s", words, other, stored)
+				}
+				seen[stored] = words
+			}
 		}
 	}
 }
@@ -228,10 +298,10 @@ func TestDirty(t *testing.T) {
 	expect("seen again, within the hour")
 	cat.Resolve(hour, claim("counter a"))
 	expect("seen again, after it", "a")
-	cat.Touch(hour, "t", "b")
-	cat.Touch(hour, "t", "unknown")
+	cat.Touch(hour, "t", []byte("b"))
+	cat.Touch(hour, "t", []byte("unknown"))
 	expect("touched", "b")
-	cat.Touch(0, "t", "b")
+	cat.Touch(0, "t", []byte("b"))
 	expect("the clock went back")
 	in := claim("counter a")
 	in.Unit, in.Help = "seconds", "help"
@@ -244,7 +314,7 @@ func TestDirty(t *testing.T) {
 	}
 	cat.Resolve(hour, claim("classic timer c"))
 	cat.Dirty()
-	cat.Resolve(hour, claim("timer c"))
+	cat.Resolve(hour, claim("classic timer c"))
 	expect("nothing new")
 }
 
@@ -280,18 +350,19 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// A timer that was put aside to become classic stays there when what it left
-// behind is forgotten.
-func TestForgetHalfOfATimer(t *testing.T) {
+// A timer that was put aside stays there when what it made room for is forgotten.
+func TestForgetOneFormOfATimer(t *testing.T) {
 	cat := New(100)
 	cat.Resolve(10, claim("timer y"))
-	cat.Resolve(20, claim("counter y_count"))
 	cat.Resolve(20, claim("classic timer y"))
 	if gone := cat.Forget(20); len(gone) != 1 || gone[0].Name != "y" {
 		t.Fatalf("forgot %+v", gone)
 	}
-	if name, _ := cat.Resolve(20, claim("timer y")); name != "y_timer" {
-		t.Errorf("new series are stored as %s", name)
+	if name, _ := cat.Resolve(20, claim("classic timer y")); name != "y_classic" {
+		t.Errorf("the classic one is stored as %s now", name)
+	}
+	if name, _ := cat.Resolve(20, claim("timer y")); name != "y" {
+		t.Errorf("the native one comes again as %s", name)
 	}
 }
 
@@ -333,27 +404,25 @@ func TestConcurrent(t *testing.T) {
 func FuzzResolve(f *testing.F) {
 	f.Add([]byte("\x01a\x02a\x03a\x83a\x04a_count"))
 	f.Add([]byte("\x83a\x01a_gauge\x02a\x02a_gauge"))
-	names := []string{"x", "x_gauge", "x_gauge_gauge", "x_timer", "x_count", "x_timer_count", "x_sum", "x_bucket_gauge"}
+	names := []string{"x", "x_gauge", "x_gauge_gauge", "x_timer", "x_count", "x_timer_count", "x_classic", "x_bucket_gauge"}
 	f.Fuzz(func(t *testing.T, script []byte) {
 		cat := New(1000)
-		type who struct {
-			base string
-			kind series.Kind
-		}
-		stored := map[string]who{}
-		last := map[who]string{}
+		stored := map[string]owner{}
+		last := map[owner]string{}
 		for _, b := range script {
-			in := &Claim{Tenant: "t", Name: names[b&7], Kind: series.Kind(1 + (b>>3&7)%5), Classic: b&0x40 != 0}
-			in.Classic = in.Classic && in.Kind == series.Timer
+			in := &Claim{Tenant: "t", Name: names[b&7], Kind: series.Kind(1 + (b>>3&7)%5)}
+			if in.Kind == series.Timer {
+				in.Buckets = [...]string{"", "1", "1,2", "3"}[b>>6]
+			}
 			name, _ := cat.Resolve(0, in)
-			by := who{in.Name, in.Kind}
-			for _, s := range storedNames(name, in.Classic) {
+			by := in.owner()
+			for _, s := range storedNames(name, in.Buckets != "") {
 				if other, taken := stored[s]; taken && other != by {
 					t.Fatalf("%v and %v both store %s", by, other, s)
 				}
 				stored[s] = by
 			}
-			if before, ok := last[by]; ok && before != name && !in.Classic {
+			if before, ok := last[by]; ok && before != name {
 				t.Fatalf("%v was %s and is %s", by, before, name)
 			}
 			last[by] = name

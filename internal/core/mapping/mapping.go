@@ -44,6 +44,7 @@ type rule struct {
 	labels     []ruleLabel // in the order of their names
 	relabel    []*relabel.Config
 	policy     *series.Policy
+	buckets    string // policy's bounds as text
 	scale      float64
 	unit, help string
 }
@@ -70,13 +71,16 @@ type Output struct {
 	Name   string        // the value of __name__
 	Labels labels.Labels // with __name__; sorted, unique, none empty
 	Policy *series.Policy
-	Source uint64  // of a gauge that a rule merges by sum, min or max: which of its senders; else 0
-	Scale  float64 // each value is multiplied by it; 1 for sets and checks
-	Unit   string  // for metadata only
-	Help   string  // for metadata only
-	Drop   bool    // a rule says to drop it; only Kind and Rule are set besides
-	Rule   int     // index in mapping.rules, -1 if none matched
-	Named  bool    // a rule chose the name: several raw names in one is then what it asked for
+	// Buckets is the upper bounds of a timer with classic buckets as text, empty
+	// for all else. Timers that differ in it cannot be one series.
+	Buckets string
+	Source  uint64  // of a gauge that a rule merges by sum, min or max: which of its senders; else 0
+	Scale   float64 // each value is multiplied by it; 1 for sets and checks
+	Unit    string  // for metadata only
+	Help    string  // for metadata only
+	Drop    bool    // a rule says to drop it; only Kind and Rule are set besides
+	Rule    int     // index in mapping.rules, -1 if none matched
+	Named   bool    // a rule chose the name: several raw names in one is then what it asked for
 }
 
 // SetName gives the series another name, which must be a valid one.
@@ -136,6 +140,9 @@ func (m *Mapper) apply(r *rule, captures []string, set labelSet, out *Output) {
 	out.Policy, out.Unit, out.Help = r.policy, r.unit, r.help
 	if out.Kind == series.Gauge && r.policy.Merge != series.MergeLast {
 		out.Source = source(set.labels(out.Name))
+	}
+	if out.Kind == series.Timer {
+		out.Buckets = r.buckets
 	}
 	if out.Kind != series.Set && out.Kind != series.Check {
 		out.Scale = r.scale

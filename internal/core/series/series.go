@@ -111,6 +111,28 @@ func ParseKey(key []byte) (Kind, labels.Labels, error) {
 	return kind, ls, nil
 }
 
+// Name returns the value of __name__ in a key of AppendKey, nil if there is none.
+// It is key's memory. It costs a fraction of ParseKey.
+func Name(key []byte) []byte {
+	if len(key) == 0 {
+		return nil
+	}
+	for rest := key[1:]; len(rest) > 0; {
+		var pair [2][]byte
+		for i := range pair {
+			n, size := binary.Uvarint(rest)
+			if size <= 0 || n > uint64(len(rest)-size) {
+				return nil
+			}
+			pair[i], rest = rest[size:size+int(n)], rest[size+int(n):]
+		}
+		if string(pair[0]) == model.MetricNameLabel {
+			return pair[1]
+		}
+	}
+	return nil
+}
+
 // cutString takes one length-prefixed string off the front of s.
 func cutString(s string) (head, rest string, ok bool) {
 	var n uint64

@@ -87,3 +87,21 @@ func FuzzParsePolicy(f *testing.F) {
 		}
 	})
 }
+
+func TestNameOfAKey(t *testing.T) {
+	for _, c := range []struct {
+		why  string
+		key  []byte
+		want string
+	}{
+		{"first", AppendKey(nil, Set, labels.FromStrings("__name__", "a", "b", "x")), "a"},
+		{"behind a capital", AppendKey(nil, Set, labels.FromStrings("Zone", "x", "__name__", "a")), "a"},
+		{"no name", AppendKey(nil, Set, labels.FromStrings("b", "x")), ""},
+		{"no key", nil, ""},
+		{"cut short", []byte("\x01\x08__name__\x05a"), ""},
+	} {
+		if got := string(Name(c.key)); got != c.want {
+			t.Errorf("%s: %q, want %q", c.why, got, c.want)
+		}
+	}
+}

@@ -28,7 +28,7 @@ import (
 // Aggregator takes the batches of a window.
 type Aggregator interface {
 	// Push returns nil once they are acknowledged. After an error none of them
-	// counts, and they are pushed again.
+	// counts, and they are pushed again unless it wraps batch.ErrRefused.
 	Push(ctx context.Context, batches []batch.Batch) error
 }
 
@@ -68,7 +68,7 @@ type Collector struct {
 }
 
 // reports counts what the catalogue found worth telling.
-type reports struct{ conflicts, collisions, full atomic.Uint64 }
+type reports struct{ conflicts, forms, collisions, full atomic.Uint64 }
 
 // New binds the sockets. It starts nothing; Close gives them back if Run is never
 // called.
@@ -153,5 +153,4 @@ type closedWindow struct {
 	listener *listener
 	window   *window.Window // nil if there are only events
 	events   []event.Event
-	touch    bool // tell the catalogue that the series are in use
 }

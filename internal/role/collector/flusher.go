@@ -2,12 +2,12 @@ package collector
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/common/model"
-
 	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/event"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
@@ -18,8 +18,10 @@ type flusher struct {
 	sequence    uint64
 	writers     map[string]*batch.Writer // by tenant
 	owned       []batch.Batch            // scratch of ownedBy
+	events      []event.Event            // not yet written, maxEvents at most
 
-	overflowed   atomic.Uint64 // samples refused
+	overflowed   atomic.Uint64 // samples beyond what a float holds
+	refused      atomic.Uint64 // samples that the aggregator refused for good
 	unsent       atomic.Uint64 // samples given up at the end
 	pushErrors   atomic.Uint64
 	eventsUnsent atomic.Uint64
@@ -29,31 +31,49 @@ func newFlusher(o *Options, incarnation uint64) *flusher {
 	return &flusher{Options: o, incarnation: incarnation, writers: map[string]*batch.Writer{}}
 }
 
-// drainTime is how long a push is tried again after ctx is done. An aggregator
-// that cannot write by then will not.
-const drainTime = 10 * time.Second
+const (
+	// drainTime is how long a push is tried again after ctx is done. An aggregator
+	// that cannot write by then will not.
+	drainTime = 10 * time.Second
+
+	// lastTry is how long an aggregator may take to accept each window after that.
+	lastTry = time.Second
+
+	// eventRetry is when events are tried again. Nobody waits for them, so that
+	// there is no hurry, and no need to log more often.
+	eventRetry = 5 * time.Second
+)
 
 // run flushes windows until there are no more.
 func (f *flusher) run(ctx context.Context, windows <-chan closedWindow) {
 	drain, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(drainTime, stop) })()
-	for w := range windows {
-		w.listener.handed.Store(false)
-		if w.window != nil {
-			f.flush(drain, w)
+	var retry <-chan time.Time // nil while no events wait for it
+	for {
+		select {
+		case w, ok := <-windows:
+			if !ok {
+				f.appendLastEvents(ctx)
+				return
+			}
+			w.listener.handed.Store(false)
+			if w.window != nil {
+				f.flush(drain, w)
+			}
+			f.holdEvents(w.events)
+		case <-retry:
+			retry = nil
 		}
-		if len(w.events) > 0 {
-			f.appendEvents(drain, w)
+		if retry == nil && !f.appendEvents(drain) {
+			retry = time.After(eventRetry)
 		}
 	}
 }
 
 func (f *flusher) flush(ctx context.Context, w closedWindow) {
 	tenant := w.listener.tenant
-	if w.touch {
-		f.touch(w)
-	}
+	f.touch(w)
 	out := f.writers[tenant]
 	if out == nil {
 		out = new(batch.Writer)
@@ -86,16 +106,24 @@ func (f *flusher) ownedBy(instance string, batches []batch.Batch) []batch.Batch 
 	return f.owned
 }
 
-// push tries until the batches are acknowledged. Meanwhile listeners stretch
-// their open window: what comes adds to what is there, and nothing is lost.
+// push tries until the batches are acknowledged or refused for good. Meanwhile
+// listeners stretch their open window: what comes adds to what is there, and
+// nothing is lost. Once ctx is done there is one more try.
 func (f *flusher) push(ctx context.Context, to Aggregator, batches []batch.Batch) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
-		err := to.Push(ctx, batches)
+		last := ctx.Err() != nil
+		err := pushOnce(ctx, to, batches)
 		if err == nil {
 			return
 		}
 		f.pushErrors.Add(1)
-		if ctx.Err() != nil {
+		switch {
+		case errors.Is(err, batch.ErrRefused):
+			lost := samples(batches)
+			f.refused.Add(lost)
+			f.Logger.Error("samples are lost: the aggregator can never take their window", "samples", lost, "error", err)
+			return
+		case last:
 			lost := samples(batches)
 			f.unsent.Add(lost)
 			f.Logger.Error("samples are lost: the aggregator took no window before the end", "samples", lost, "error", err)
@@ -107,6 +135,17 @@ func (f *flusher) push(ctx context.Context, to Aggregator, batches []batch.Batch
 		case <-ctx.Done():
 		}
 	}
+}
+
+// pushOnce tries once. Once ctx is done it does so on time of its own: a push
+// that is cancelled before it begins is not a try, and each window gets one.
+func pushOnce(ctx context.Context, to Aggregator, batches []batch.Batch) error {
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), lastTry)
+		defer cancel()
+	}
+	return to.Push(ctx, batches)
 }
 
 func samples(batches []batch.Batch) (n uint64) {
@@ -134,21 +173,57 @@ func (f *flusher) saveNames() {
 	}
 }
 
-// touch tells the catalogue that names are in use, once an hour.
+// touch tells the catalogue that names are in use. It does so with every window:
+// a series that comes once a minute is in none of those that a rarer sample
+// would look at.
 func (f *flusher) touch(w closedWindow) {
 	now := f.Now().UnixMilli()
 	for key := range w.window.Keys() {
-		if _, ls, err := series.ParseKey(key); err == nil {
-			f.Catalogue.Touch(now, w.listener.tenant, ls.Get(model.MetricNameLabel))
-		}
+		f.Catalogue.Touch(now, w.listener.tenant, series.Name(key))
 	}
 }
 
-func (f *flusher) appendEvents(ctx context.Context, w closedWindow) {
-	err := f.Events.Append(ctx, w.events)
-	if err == nil {
+// holdEvents adds to the events that wait. If there are more than may wait, the
+// oldest are lost: should one of them be what cannot be written, it ends there.
+func (f *flusher) holdEvents(events []event.Event) {
+	f.events = append(f.events, events...)
+	if beyond := len(f.events) - maxEvents; beyond > 0 {
+		f.loseEvents(beyond, errors.New("too many wait to be written"))
+	}
+}
+
+// loseEvents gives up the n events that wait longest.
+func (f *flusher) loseEvents(n int, cause error) {
+	f.eventsUnsent.Add(uint64(n))
+	f.Logger.Error("events are lost", "events", n, "error", cause)
+	f.events = append([]event.Event(nil), f.events[n:]...)
+}
+
+// appendEvents tries once to write the events that wait, and reports whether
+// none do any more. It holds up no samples.
+func (f *flusher) appendEvents(ctx context.Context) bool {
+	if len(f.events) == 0 {
+		return true
+	}
+	if err := f.Events.Append(ctx, f.events); err != nil {
+		f.Logger.Error("events wait until they can be written", "events", len(f.events), "error", err, "retry_in", eventRetry)
+		return false
+	}
+	f.events = nil
+	return true
+}
+
+// appendLastEvents writes the events that wait, or loses them. Like the last push
+// of a window it has time of its own.
+func (f *flusher) appendLastEvents(ctx context.Context) {
+	if len(f.events) == 0 {
 		return
 	}
-	f.eventsUnsent.Add(uint64(len(w.events)))
-	f.Logger.Error("events are lost", "events", len(w.events), "error", err)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTry)
+	defer cancel()
+	if err := f.Events.Append(ctx, f.events); err != nil {
+		f.loseEvents(len(f.events), err)
+		return
+	}
+	f.events = nil
 }

@@ -49,7 +49,10 @@ type aggregator struct {
 	before  func() // called before a window is taken
 }
 
-func (a *aggregator) Push(_ context.Context, batches []batch.Batch) error {
+func (a *aggregator) Push(ctx context.Context, batches []batch.Batch) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.before != nil {
@@ -75,6 +78,7 @@ func decode(batches []batch.Batch) (w pushed, err error) {
 			return w, err
 		}
 		h := r.Header
+		h.Sequence >>= 16 // below: which of the shard's batches in this window
 		if i > 0 && (h.Sequence != w.sequence || string(h.Tenant) != w.tenant || h.Second != w.second) {
 			return w, errors.New("the batches of one push are not of one window")
 		}
@@ -153,6 +157,12 @@ func (s *eventSink) Append(_ context.Context, events []event.Event) error {
 		s.events = append(s.events, events...)
 	}
 	return s.err
+}
+
+func (s *eventSink) mend() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = nil
 }
 
 func (s *eventSink) all() []event.Event {

@@ -32,7 +32,6 @@ type listener struct {
 	events          []event.Event
 	eventCount      uint64
 	eventsDropped   uint64
-	touched         int64       // Unix hour in which the catalogue was last told of all series
 	handed          atomic.Bool // the flusher has not taken yet what it was handed last
 
 	mu        sync.Mutex
@@ -131,10 +130,9 @@ func (l *listener) close(now int64) bool {
 	if w == nil && len(l.events) == 0 {
 		return true
 	}
-	hour := now / int64(time.Hour)
 	l.handed.Store(true)
-	l.collector.closed <- closedWindow{listener: l, window: w, events: l.events, touch: hour != l.touched}
-	l.events, l.touched = nil, hour
+	l.collector.closed <- closedWindow{listener: l, window: w, events: l.events}
+	l.events = nil
 	return true
 }
 

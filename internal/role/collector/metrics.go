@@ -57,18 +57,22 @@ var (
 
 	descConflicts = describe("kind_conflicts_total",
 		"Contexts that came under a name that another kind owns, and are stored as NAME_KIND. The log names them once. Rising: an application reports one name as two kinds.")
+	descForms = describe("form_conflicts_total",
+		"Names under which timers came that have other buckets than their owner, and are stored as NAME_native or NAME_classic. The log names them once. Rising: rules disagree about a metric.")
 	descCollisions = describe("name_collisions_total",
 		"Metrics whose name became that of another one, such as a.b and a_b. The log names them once.")
 	descForgotten = describe("unremembered_names_total",
-		"Contexts whose name is beyond what the catalogue remembers for a tenant: kinds under it are not kept apart.")
+		"Contexts whose name is beyond the 100,000 that the catalogue remembers for a tenant, and are stored as NAME_KIND_HASH. Rising: clients write values into names.")
 	descOverflowed = describe("overflowed_samples_total",
 		"Values refused because their sum in one window is beyond what a float holds. Rising: a client sends absurd values.")
+	descRefused = describe("refused_samples_total",
+		"Values lost because the aggregator can never take their window. Rising: a fault of ours; the log says which limit was met.")
 	descUnsent = describe("unsent_samples_total",
 		"Values lost because the aggregator took no window before the process ended.")
 	descPushErrors = describe("push_errors_total",
-		"Windows that the aggregator refused; they are pushed again. Rising: its disk is full or broken.")
+		"Pushes of a window that the aggregator did not take; they are tried again. Rising: its disk is full or broken.")
 	descEventsUnsent = describe("unsent_events_total",
-		"Events lost because they could not be written.")
+		"Events lost because they could not be written before the end, or more than 10,000 waited for it.")
 )
 
 // Describe is part of prometheus.Collector: nothing declares them beforehand.
@@ -104,9 +108,11 @@ func (e *exporter) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(descSeries, prometheus.GaugeValue, float64(c.Series), name)
 	}
 	count(descConflicts, e.reports.conflicts.Load())
+	count(descForms, e.reports.forms.Load())
 	count(descCollisions, e.reports.collisions.Load())
 	count(descForgotten, e.reports.full.Load())
 	count(descOverflowed, e.flusher.overflowed.Load())
+	count(descRefused, e.flusher.refused.Load())
 	count(descUnsent, e.flusher.unsent.Load())
 	count(descPushErrors, e.flusher.pushErrors.Load())
 	count(descEventsUnsent, e.flusher.eventsUnsent.Load())

@@ -32,7 +32,7 @@ func (r *resolver) resolve(in *mapping.Input) window.Resolution {
 	}
 	name, report := r.Catalogue.Resolve(r.Now().UnixMilli(), &catalogue.Claim{
 		Tenant: r.tenant, Name: out.Name, Raw: in.Name, Named: out.Named, Kind: out.Kind,
-		Classic: out.Kind == series.Timer && out.Policy.Bounds != nil, Unit: out.Unit, Help: out.Help,
+		Buckets: out.Buckets, Unit: out.Unit, Help: out.Help,
 	})
 	r.tell(in, &out, name, report)
 	if name != out.Name {
@@ -52,6 +52,11 @@ func (r *resolver) tell(in *mapping.Input, out *mapping.Output, name string, rep
 		r.reports.conflicts.Add(1)
 		r.Logger.Warn("two kinds under one name are kept apart", "tenant", r.tenant, "metric", raw,
 			"kind", out.Kind, "name", report.Owner.Name, "owner_kind", report.Owner.Kind, "stored_as", name)
+	case catalogue.FormConflict:
+		r.reports.forms.Add(1)
+		r.Logger.Warn("timers with other buckets under one name are kept apart; give them one rule, or names of their own", "tenant", r.tenant,
+			"metric", raw, "histogram", form(out.Buckets), "name", report.Owner.Name, "other_metric", report.Owner.Raw,
+			"other_histogram", form(report.Owner.Buckets), "stored_as", name)
 	case catalogue.NameCollision:
 		r.reports.collisions.Add(1)
 		r.Logger.Warn("two metrics have become one name, and are one series where their labels agree", "tenant", r.tenant,
@@ -60,4 +65,12 @@ func (r *resolver) tell(in *mapping.Input, out *mapping.Output, name string, rep
 		// Every context beyond the limit comes here: counted, not logged.
 		r.reports.full.Add(1)
 	}
+}
+
+// form describes the histogram of a timer for people.
+func form(buckets string) string {
+	if buckets == "" {
+		return "native"
+	}
+	return "classic " + buckets
 }
