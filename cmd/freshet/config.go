@@ -89,6 +89,10 @@ func (c config) Validate() []conf.Problem {
 			problems = append(problems, conf.Problem{Key: "dogstatsd.labels." + name, Text: err.Error()})
 		}
 	}
+	if n := len(c.DogStatsD.Tenants()); n > c.Store.MaxTenants {
+		problems = append(problems, conf.Problem{Key: "store.max_tenants",
+			Text: fmt.Sprintf("leaves no stores for some of the %d tenants that the DogStatsD sockets have; set it to %d or more", n, n)})
+	}
 	if c.Drain < time.Second {
 		problems = append(problems, conf.Problem{Key: "drain", Text: "must be at least 1s, or what was accepted is lost"})
 	}

@@ -63,23 +63,29 @@ type httpServer struct {
 	listener net.Listener
 	tenant   string
 	server   *http.Server
+	served   chan error // what Serve returned
 }
 
-// listenHTTP binds all addresses. After an error the ones it returns must be
+// listenHTTP binds all addresses and begins to answer there, for a start may take
+// a while and probes ask meanwhile. After an error the ones it returns must be
 // closed.
-func listenHTTP(c httpConfig) (all httpServers, err error) {
+func listenHTTP(c httpConfig, handler http.Handler) (all httpServers, err error) {
 	for _, l := range append([]httpListener{{c.Listen, c.Tenant}}, c.Listeners...) {
 		listener, err := net.Listen("tcp", l.Listen)
 		if err != nil {
 			return all, httpError(l.Listen, err)
 		}
-		all = append(all, &httpServer{listener, l.Tenant, &http.Server{
-			// A client that never ends its headers must not hold a connection.
-			ReadHeaderTimeout: 10 * time.Second,
-			IdleTimeout:       5 * time.Minute,
+		h := &httpServer{listener: listener, tenant: l.Tenant, served: make(chan error, 1), server: &http.Server{
+			Handler: handler,
+			// A client that never ends its request must not hold a connection; bodies
+			// are small here. How long an answer takes is limited by the query.
+			ReadTimeout: time.Minute,
+			IdleTimeout: 5 * time.Minute,
 			// Without authentication, the address says on whose behalf a request asks.
 			BaseContext: func(net.Listener) context.Context { return tenant.NewContext(context.Background(), l.Tenant) },
-		}})
+		}}
+		go func() { h.served <- h.server.Serve(listener) }()
+		all = append(all, h)
 	}
 	return all, nil
 }
@@ -106,27 +112,24 @@ func (all httpServers) run(ctx context.Context, drain time.Duration) error {
 }
 
 func (h *httpServer) run(ctx context.Context, drain time.Duration) error {
-	stopped := make(chan error, 1)
-	defer context.AfterFunc(ctx, func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain/3)
-		defer cancel()
-		stopped <- h.server.Shutdown(ctx)
-	})()
-	if err := h.server.Serve(h.listener); !errors.Is(err, http.ErrServerClosed) {
-		return err
+	select {
+	case err := <-h.served:
+		return fmt.Errorf("answer on http %s: %w", h.addr(), err)
+	case <-ctx.Done():
 	}
-	if err := <-stopped; err != nil {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain/3)
+	defer cancel()
+	if err := h.server.Shutdown(ctx); err != nil {
 		return errors.Join(fmt.Errorf("requests were cut off: %w", err), h.server.Close())
 	}
 	return nil
 }
 
+// close ends what run has not ended.
 func (all httpServers) close() error {
 	var errs []error
 	for _, h := range all {
-		if err := h.listener.Close(); !errors.Is(err, net.ErrClosed) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, h.server.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -137,7 +140,7 @@ func (s *server) serveHTTP() {
 	mux.Handle("/api/v1/events", s.events.Handler())
 	mux.Handle("/api/v1/", s.promAPI())
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{Registry: s.registry}))
-	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "Freshet is healthy.") })
+	mux.HandleFunc("GET /-/healthy", serveHealthy)
 	mux.HandleFunc("GET /-/ready", s.serveReady)
 	mux.HandleFunc("/debug/pprof/", onLoopback(pprof.Index))
 	mux.HandleFunc("/debug/pprof/cmdline", onLoopback(pprof.Cmdline))
@@ -145,9 +148,7 @@ func (s *server) serveHTTP() {
 	mux.HandleFunc("/debug/pprof/symbol", onLoopback(pprof.Symbol))
 	mux.HandleFunc("/debug/pprof/trace", onLoopback(pprof.Trace))
 	mux.HandleFunc("GET /{$}", s.serveIndex)
-	for _, h := range s.http {
-		h.server.Handler = mux
-	}
+	s.handler.Store(mux)
 }
 
 // tenantOf says on whose behalf a request asks: a tenant header is ignored.
@@ -167,6 +168,21 @@ func (s *server) readiness() error {
 	}
 	return nil
 }
+
+// ServeHTTP answers probes while the server starts, and then with everything.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if mux := s.handler.Load(); mux != nil {
+		mux.ServeHTTP(w, r)
+		return
+	}
+	if r.URL.Path == "/-/healthy" {
+		serveHealthy(w, r)
+		return
+	}
+	http.Error(w, "Freshet is not ready: "+errNotReady.Error(), http.StatusServiceUnavailable)
+}
+
+func serveHealthy(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "Freshet is healthy.") }
 
 func (s *server) serveReady(w http.ResponseWriter, _ *http.Request) {
 	if err := s.readiness(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,6 +40,7 @@ type server struct {
 	logger   *slog.Logger
 	started  time.Time
 	ready    atomic.Bool
+	handler  atomic.Pointer[http.ServeMux] // nil while starting
 
 	lock       *files.Lock
 	stores     *tsdb.Stores
@@ -75,7 +77,7 @@ func (s *server) openDirectory() error {
 }
 
 func (s *server) openHTTP() (err error) {
-	s.http, err = listenHTTP(s.config.HTTP)
+	s.http, err = listenHTTP(s.config.HTTP, s)
 	return err
 }
 

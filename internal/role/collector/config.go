@@ -3,6 +3,7 @@ package collector
 import (
 	"fmt"
 	"io/fs"
+	"slices"
 	"strconv"
 	"time"
 
@@ -117,4 +118,14 @@ func (c Config) addresses() []Listener {
 		}
 	}
 	return all
+}
+
+// Tenants are those of all sockets, each once.
+func (c Config) Tenants() []string {
+	var all []string
+	for _, l := range c.addresses() {
+		all = append(all, l.Tenant)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }

@@ -42,6 +42,8 @@ var (
 		"Values dropped because a mapping rule says so.", "listener")
 	descNegative = describe("negative_samples_total",
 		"Increments refused because a counter cannot go down. Rising: a client decrements; it should send a gauge.", "listener")
+	descTimedRefused = describe("timed_refused_samples_total",
+		"Values with a timestamp of their own (|T, d:) refused because their series had 1,024 other timestamps in one window. Rising: a client sends history in one go; it should spread it.", "listener")
 	descContexts = describe("contexts",
 		"Contexts (spellings of a series) that the listener remembers. Memory grows with it.", "listener")
 	descSeries = describe("series",
@@ -100,6 +102,7 @@ func (e *exporter) Collect(out chan<- prometheus.Metric) {
 		count(descSamples, c.Samples, name)
 		count(descDropped, c.Dropped, name)
 		count(descNegative, c.Negative, name)
+		count(descTimedRefused, c.TimedRefused, name)
 		count(descResolved, c.Resolved, name)
 		count(descRespellings, c.Respellings, name)
 		count(descEvents, c.events, name)
@@ -158,6 +161,7 @@ func (t *total) add(l *listener) {
 	sum.Samples += c.Samples
 	sum.Dropped += c.Dropped
 	sum.Negative += c.Negative
+	sum.TimedRefused += c.TimedRefused
 	sum.Resolved += c.Resolved
 	sum.Respellings += c.Respellings
 	sum.Contexts += c.Contexts
