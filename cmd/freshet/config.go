@@ -50,7 +50,7 @@ func defaultConfig() config {
 		DataDir:    "./data",
 		LogLevel:   "info",
 		Drain:      30 * time.Second,
-		HTTP:       httpConfig{Listen: "127.0.0.1:7125", Tenant: tenant.Default},
+		HTTP:       httpConfig{Listen: defaultHTTP, Tenant: tenant.Default},
 		DogStatsD:  dogstatsd,
 		Aggregator: aggregator.DefaultConfig(),
 		Store:      tsdb.DefaultConfig(),

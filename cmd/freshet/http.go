@@ -37,11 +37,13 @@ type httpListener struct {
 	Tenant string `yaml:"tenant"`
 }
 
+const defaultHTTP = "127.0.0.1:7125"
+
 // Validate is part of conf.Validator.
 func (c httpConfig) Validate() []conf.Problem {
 	var problems []conf.Problem
 	check := func(prefix string, l httpListener) {
-		if why := conf.AddressProblem(l.Listen); why != "" {
+		if why := conf.AddressProblem(l.Listen, defaultHTTP); why != "" {
 			problems = append(problems, conf.Problem{Key: prefix + "listen", Text: why})
 		}
 		if err := tenant.Check(l.Tenant); err != nil {

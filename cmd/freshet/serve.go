@@ -139,7 +139,7 @@ func (s *server) greet(out io.Writer, l listening, sockets []collector.Listening
 	}
 	fmt.Fprintf(&b, "  data       %s\n", s.config.DataDir)
 	query := os.Args[0] + " query"
-	if l.HTTP != "127.0.0.1:7125" {
+	if l.HTTP != defaultHTTP {
 		query += " --server http://" + l.HTTP
 	}
 	fmt.Fprintf(&b, "\nTry:\n")

@@ -11,7 +11,7 @@ func TestAddressProblem(t *testing.T) {
 		{"localhost", false}, {"1.2.3.4", false}, {"::1:80", false}, {"", false},
 		{":65536", false}, {":-1", false}, {":http", false}, {":+80", false}, {":", false},
 	} {
-		if got := AddressProblem(c.address); (got == "") != c.ok {
+		if got := AddressProblem(c.address, "127.0.0.1:80"); (got == "") != c.ok {
 			t.Errorf("%q: %q", c.address, got)
 		}
 	}

@@ -38,11 +38,13 @@ type Listener struct {
 	Tenant  string `yaml:"tenant"`
 }
 
+const defaultUDP = "127.0.0.1:8125"
+
 // DefaultConfig listens on loopback. The paths of the Unix sockets are below the
 // data directory, so whoever knows that sets them.
 func DefaultConfig() Config {
 	return Config{
-		UDP:           "127.0.0.1:8125",
+		UDP:           defaultUDP,
 		Tenant:        tenant.Default,
 		Readers:       1,
 		ReceiveBuffer: sockets.DefaultReceiveBuffer,
@@ -64,7 +66,7 @@ func (c Config) Validate() []conf.Problem {
 	if err := tenant.Check(c.Tenant); err != nil {
 		add("tenant", "%v", err)
 	}
-	if why := conf.AddressProblem(c.UDP); c.UDP != "" && why != "" {
+	if why := conf.AddressProblem(c.UDP, defaultUDP); c.UDP != "" && why != "" {
 		add("udp", "%s; an empty value turns it off", why)
 	}
 	for i, l := range c.Listeners {
@@ -74,7 +76,7 @@ func (c Config) Validate() []conf.Problem {
 		}
 		if l.Address == "" {
 			add(key+".address", "is missing; give HOST:PORT for udp, a path for unixgram and unix")
-		} else if why := conf.AddressProblem(l.Address); l.Network == "udp" && why != "" {
+		} else if why := conf.AddressProblem(l.Address, defaultUDP); l.Network == "udp" && why != "" {
 			add(key+".address", "%s", why)
 		}
 		if err := tenant.Check(l.Tenant); err != nil {
