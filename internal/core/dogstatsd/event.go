@@ -147,11 +147,3 @@ func (p *Parser) setWord(dst *[]byte, value []byte, words ...string) {
 func Unescape(raw []byte) string {
 	return strings.ReplaceAll(string(raw), `\n`, "\n")
 }
-
-var messageEscapes = strings.NewReplacer(`\n`, "\n", `m\:`, "m:")
-
-// UnescapeMessage is Unescape for the message of a check, where clients also
-// write "m:" as `m\:`.
-func UnescapeMessage(raw []byte) string {
-	return messageEscapes.Replace(string(raw))
-}

@@ -396,9 +396,6 @@ func TestUnescape(t *testing.T) {
 	if got := Unescape([]byte(`a\nb\\n m\:`)); got != "a\nb\\\n m\\:" {
 		t.Errorf("event: %q", got)
 	}
-	if got := UnescapeMessage([]byte(`a\nm\:b`)); got != "a\nm:b" {
-		t.Errorf("message: %q", got)
-	}
 }
 
 // One metric, one event, one check of each shape: none may allocate. Values grow

@@ -18,17 +18,11 @@ import (
 // lockTimeout is how long Open waits for a process that is just ending.
 const lockTimeout = 1 * time.Second
 
-// DamagedError tells what was wrong with a file that is no longer in use.
-type DamagedError struct {
+// Damage tells what was wrong with a file that is no longer in use.
+type Damage struct {
 	MovedTo string // where the file is now; an earlier one there is gone
 	Cause   error
 }
-
-func (e *DamagedError) Error() string {
-	return fmt.Sprintf("the database was damaged and is now %s: %v", e.MovedTo, e.Cause)
-}
-
-func (e *DamagedError) Unwrap() error { return e.Cause }
 
 // Open opens the database at path or begins one, and has read walk over it once.
 // bbolt protects only its first two pages by a checksum and panics or faults on
@@ -37,7 +31,7 @@ func (e *DamagedError) Unwrap() error { return e.Cause }
 //
 // A database that was damaged is reported beside the new one. Any other error
 // has its cause outside of the file: its directory, the disk, another process.
-func Open(path string, read func(*bbolt.Tx) error) (db *bbolt.DB, damaged *DamagedError, err error) {
+func Open(path string, read func(*bbolt.Tx) error) (db *bbolt.DB, damaged *Damage, err error) {
 	db, err = open(path, read)
 	if err == nil {
 		return db, nil, nil
@@ -48,7 +42,7 @@ func Open(path string, read func(*bbolt.Tx) error) (db *bbolt.DB, damaged *Damag
 	if errno := syscall.Errno(0); errors.As(err, &errno) {
 		return nil, nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	damaged = &DamagedError{MovedTo: path + ".damaged", Cause: err}
+	damaged = &Damage{MovedTo: path + ".damaged", Cause: err}
 	if err := os.Rename(path, damaged.MovedTo); err != nil {
 		return nil, nil, fmt.Errorf("move damaged %s aside: %w", path, err)
 	}
