@@ -24,8 +24,8 @@ build: ## build ./bin/freshet
 	@test -e bin/freshet || echo "building bin/freshet; the first time takes a few minutes"
 	CGO_ENABLED=0 go build -trimpath -ldflags "-X main.version=$$(git describe --tags --always --dirty 2>/dev/null)" -o bin/freshet ./cmd/freshet
 
+# -count=1: e2e/ runs a binary that the test cache does not know.
 test: clients ## install what the tests need, then run all of them
-	# -count=1: e2e/ runs a binary that the test cache does not know.
 	go test -timeout 15m -count=1 $(TEST_FLAGS) ./...
 
 race: ## run the tests below internal/ under the race detector, except the Prometheus API's
