@@ -72,7 +72,12 @@ this machine's loopback, with its data in ./data.`,
 		SilenceUsage:          true, // an error is not an occasion to print 100 flags
 	}
 	root.SetFlagErrorFunc(unknownFlag)
-	root.AddCommand(newServeCommand(), newQueryCommand(), newEventsCommand(), newVersionCommand())
+	root.AddCommand(
+		newServeCommand(),
+		newQueryCommand(),
+		newEventsCommand(),
+		newVersionCommand(),
+	)
 	return root
 }
 
