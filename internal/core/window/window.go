@@ -55,6 +55,18 @@ type Stats struct {
 	Respellings  uint64 // samples of a series that had maxSpellings contexts already
 }
 
+// Plus adds what a table did that came after: it counts on, and holds what it
+// holds.
+func (s Stats) Plus(later Stats) Stats {
+	later.Samples += s.Samples
+	later.Dropped += s.Dropped
+	later.Negative += s.Negative
+	later.TimedRefused += s.TimedRefused
+	later.Resolved += s.Resolved
+	later.Respellings += s.Respellings
+	return later
+}
+
 // Table is the contexts and series of one listener.
 type Table struct {
 	resolver Resolver

@@ -41,7 +41,7 @@ func (f *fixture) flushAll(ctx context.Context) {
 func TestAWindowIsASecond(t *testing.T) {
 	for _, phase := range []int64{0, 1, 125e6, 249_999_999} {
 		f := newFixture(t, nil)
-		l := f.listeners[0]
+		l := f.listeners()[0]
 		l.Tick(second * 1e9)
 		for now := second*int64(1e9) + phase; now < (second+10)*1e9; now += 250e6 {
 			l.Tick(now)
@@ -65,7 +65,7 @@ func TestAWindowIsASecond(t *testing.T) {
 // flusher has no time.
 func TestTickSaysWhenItIsDue(t *testing.T) {
 	f := newFixture(t, nil)
-	l := f.listeners[0]
+	l := f.listeners()[0]
 	for _, c := range []struct {
 		why       string
 		now, want int64
@@ -89,7 +89,7 @@ func TestTickSaysWhenItIsDue(t *testing.T) {
 // second does: windows must not stop for an hour, and what was counted counts.
 func TestAClockThatJumpsKeepsWindowsComing(t *testing.T) {
 	f := newFixture(t, nil)
-	l := f.listeners[0]
+	l := f.listeners()[0]
 	now := second * int64(1e9)
 	l.Tick(now)
 	sent := 0
@@ -117,7 +117,7 @@ func TestWhatIsGivenUpIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f.aggregator.refuse(errors.New("disk full"))
 		closed := make(chan closedWindow, 2)
-		for i, l := range f.listeners[:2] {
+		for i, l := range f.listeners()[:2] {
 			for range 5 {
 				l.Packet([]byte("a:1|c\nb:1:2|ms"), (second+int64(i))*1e9)
 			}
@@ -151,7 +151,7 @@ func TestWhatIsGivenUpIsCounted(t *testing.T) {
 // while the flusher was busy with the aggregator.
 func TestAReaderNeverWaitsForTheFlusher(t *testing.T) {
 	f := newFixture(t, nil)
-	l := f.listeners[0]
+	l := f.listeners()[0]
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -186,7 +186,7 @@ func TestAReaderNeverWaitsForTheFlusher(t *testing.T) {
 // window has room again.
 func TestEventsOfAWindowAreBounded(t *testing.T) {
 	f := newFixture(t, nil)
-	l := f.listeners[0]
+	l := f.listeners()[0]
 	for i := range maxEvents + 5 {
 		l.Packet(fmt.Appendf(nil, "_e{5,1}:%05d|x", i), second*1e9)
 	}
@@ -231,7 +231,7 @@ func TestEventsThatCannotBeWritten(t *testing.T) {
 				defer close(ended)
 				f.flusher.run(t.Context(), closed)
 			}()
-			l := f.listeners[0]
+			l := f.listeners()[0]
 			for i, n := range []int{c.packets / 2, c.packets - c.packets/2} {
 				now := (second + int64(i)) * int64(1e9)
 				for range n {
@@ -274,7 +274,7 @@ func TestEventsThatCannotBeWritten(t *testing.T) {
 // A window that can never be taken must not hold up those behind it for ever.
 func TestAWindowThatIsRefusedForGoodIsCounted(t *testing.T) {
 	f := newFixture(t, nil)
-	l := f.listeners[0]
+	l := f.listeners()[0]
 	f.aggregator.refuse(fmt.Errorf("append: a record of 17 MiB: %w", batch.ErrRefused))
 	l.Packet([]byte("a:1|c\nb:1:2|ms"), second*1e9)
 	f.flush(t, l, (second+1)*1e9)
@@ -301,15 +301,15 @@ func TestEachWindowGetsATryAtTheEnd(t *testing.T) {
 	f := newFixture(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for i, l := range f.listeners {
+	for i, l := range f.listeners() {
 		l.Packet([]byte("a:1|c"), (second+int64(i))*1e9)
 		if !l.close((second + 10) * 1e9) {
 			t.Fatal("not closed")
 		}
 		f.flusher.flush(ctx, <-f.closed) // as after drainTime
 	}
-	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != float64(len(f.listeners)) {
-		t.Errorf("%v windows were taken, want all %d", got, len(f.listeners))
+	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != float64(len(f.listeners())) {
+		t.Errorf("%v windows were taken, want all %d", got, len(f.listeners()))
 	}
 	if got := f.flusher.unsent.Load(); got != 0 {
 		t.Errorf("%d samples are counted as unsent, and were taken", got)
@@ -322,7 +322,7 @@ func TestEachWindowGetsATryAtTheEnd(t *testing.T) {
 func TestNamesInUseAreTouched(t *testing.T) {
 	clock := time.Unix(second-second%3600, 0)
 	f := newFixture(t, func(o *Options) { o.Now = func() time.Time { return clock } })
-	l := f.listeners[0]
+	l := f.listeners()[0]
 	l.Tick(clock.UnixNano())
 	for s := range 3 * 3600 {
 		if s%60 == 30 {

@@ -7,7 +7,6 @@ package collector
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/freshet-io/freshet/internal/adapter/sockets"
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/event"
@@ -42,7 +40,7 @@ type Names interface {
 	Save([]catalogue.Entry) error
 }
 
-// Options are what a collector works with.
+// Options are what a collector works with. A reload changes Config, Mapper and Host.
 type Options struct {
 	Config      Config
 	Mapper      *mapping.Mapper
@@ -61,11 +59,25 @@ type Options struct {
 // Collector is the role's state.
 type Collector struct {
 	Options
-	listeners []*listener
-	closed    chan closedWindow
-	flusher   *flusher
-	reports   reports
+	closed  chan closedWindow
+	reloads chan *Reload
+	flusher *flusher
+	reports reports
+	readers sync.WaitGroup
+
+	mu      sync.Mutex
+	inputs  []*input // in the order of the configuration; changed by Run
+	failure error    // of readers
 }
+
+// input is the sockets of one address.
+type input struct {
+	address   address
+	listeners []*listener
+}
+
+// maxSockets bounds the listeners: each may have a window on its way.
+const maxSockets = 1024
 
 // reports counts what the catalogue found worth telling.
 type reports struct{ conflicts, forms, collisions, full atomic.Uint64 }
@@ -73,29 +85,18 @@ type reports struct{ conflicts, forms, collisions, full atomic.Uint64 }
 // New binds the sockets. It starts nothing; Close gives them back if Run is never
 // called.
 func New(o Options) (*Collector, error) {
-	c := &Collector{Options: o}
-	mode, err := o.Config.socketMode()
+	c := &Collector{
+		Options: o,
+		// Each listener has at most one window in the channel. Those that a reload
+		// removed add theirs, so that there is room for twice as many.
+		closed:  make(chan closedWindow, 2*maxSockets),
+		reloads: make(chan *Reload),
+	}
+	r, err := c.Prepare(o.Config, o.Mapper, o.Host)
 	if err != nil {
-		return nil, fmt.Errorf("dogstatsd.socket_mode: %w", err)
+		return nil, err
 	}
-	for _, address := range o.Config.addresses() {
-		readers := 1
-		if address.Network == "udp" {
-			readers = o.Config.Readers
-		}
-		bound, err := sockets.Listen(sockets.Config{
-			Network: address.Network, Address: address.Address, Mode: mode,
-			Listeners: readers, MaxPacket: int(o.Config.MaxPacket), ReceiveBuffer: int(o.Config.ReceiveBuffer),
-		})
-		if err != nil {
-			return nil, errors.Join(err, c.Close())
-		}
-		for _, socket := range bound {
-			c.listeners = append(c.listeners, newListener(c, socket, address))
-		}
-	}
-	// Each listener has at most one window in the channel, so none ever waits.
-	c.closed = make(chan closedWindow, len(c.listeners))
+	c.inputs = r.inputs
 	c.flusher = newFlusher(&c.Options, rand.Uint64())
 	o.Registry.MustRegister(&exporter{c})
 	return c, nil
@@ -104,10 +105,20 @@ func New(o Options) (*Collector, error) {
 // Close unbinds the sockets.
 func (c *Collector) Close() error {
 	var errs []error
-	for _, l := range c.listeners {
+	for _, l := range c.listeners() {
 		errs = append(errs, l.socket.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// listeners are those of all inputs.
+func (c *Collector) listeners() (all []*listener) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, in := range c.inputs {
+		all = append(all, in.listeners...)
+	}
+	return all
 }
 
 // Listening is one bound socket, for those who tell where to send.
@@ -119,8 +130,8 @@ type Listening struct {
 // Listening returns the bound sockets in the order of the configuration.
 func (c *Collector) Listening() []Listening {
 	var all []Listening
-	for _, l := range c.listeners {
-		all = append(all, Listening{l.network, l.socket.Addr().String(), l.tenant, l.socket.Warnings()})
+	for _, l := range c.listeners() {
+		all = append(all, Listening{l.address.network, l.socket.Addr().String(), l.next.Load().tenant, l.socket.Warnings()})
 	}
 	return all
 }
@@ -128,29 +139,49 @@ func (c *Collector) Listening() []Listening {
 // Run reads and flushes until ctx is done. Then it reads what the kernel has
 // accepted already, and hands over everything, open windows included.
 func (c *Collector) Run(ctx context.Context) error {
-	var readers, flusher sync.WaitGroup
-	errs := make([]error, len(c.listeners))
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	for i, l := range c.listeners {
-		readers.Go(func() {
-			if errs[i] = l.run(ctx); errs[i] != nil {
-				stop() // one that cannot read must not go unnoticed
-			}
-		})
-	}
+	var flusher sync.WaitGroup
 	flusher.Go(func() { c.flusher.run(ctx, c.closed) })
-	<-ctx.Done() // even with no socket to read, since an end before is a failure
-	readers.Wait()
+	for _, l := range c.listeners() {
+		c.read(ctx, stop, l)
+	}
+	for ctx.Err() == nil { // even with no socket to read, since an end before is a failure
+		select {
+		case r := <-c.reloads:
+			c.change(ctx, stop, r)
+		case <-ctx.Done():
+		}
+	}
+	c.readers.Wait()
 	// Every reader has handed over its last window: there will be no other.
 	close(c.closed)
 	flusher.Wait()
-	return errors.Join(errs...)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failure
+}
+
+// read starts to read a listener, until ctx is done or a reload removes it. One
+// that cannot read stops all, since it must not go unnoticed.
+func (c *Collector) read(ctx context.Context, stopAll func(), l *listener) {
+	ctx, l.stop = context.WithCancel(ctx)
+	c.readers.Go(func() {
+		defer close(l.ended)
+		defer l.stop()
+		if err := l.run(ctx); err != nil {
+			c.mu.Lock()
+			c.failure = errors.Join(c.failure, err)
+			c.mu.Unlock()
+			stopAll()
+		}
+	})
 }
 
 // closedWindow is what a listener hands to the flusher.
 type closedWindow struct {
 	listener *listener
+	tenant   string
 	window   *window.Window // nil if there are only events
 	events   []event.Event
 }

@@ -118,7 +118,7 @@ func TestReadersShareAnAddress(t *testing.T) {
 		t.Errorf("packets_total = %v, sent %d", got, senders*packets)
 	}
 	busy := 0
-	for _, l := range f.listeners {
+	for _, l := range f.listeners() {
 		if l.socket.Stats().Packets > 0 {
 			busy++
 		}
@@ -270,7 +270,7 @@ func TestMetrics(t *testing.T) {
 // would have spoilt the series for ever, and costs no other.
 func TestOverflowedWindowsAreCounted(t *testing.T) {
 	f := newFixture(t, nil)
-	l := f.listeners[0]
+	l := f.listeners()[0]
 	for range 2 {
 		l.Packet(fmt.Appendf(nil, "a:%g|c\nb:1|c", math.MaxFloat64), second*1e9)
 	}
@@ -288,7 +288,7 @@ func TestOverflowedWindowsAreCounted(t *testing.T) {
 func TestAReaderThatFailsEndsTheRun(t *testing.T) {
 	f := newFixture(t, nil)
 	send(t, dial(t, "unixgram", f.address("unixgram")), "a:1|c")
-	if err := f.listeners[0].socket.Close(); err != nil {
+	if err := f.listeners()[0].socket.Close(); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)

@@ -85,6 +85,8 @@ func (c Config) Validate() []conf.Problem {
 	}
 	if c.Readers < 1 || c.Readers > 256 {
 		add("readers", "must be 1 to 256")
+	} else if n := len(c.addresses()) * c.Readers; n > maxSockets {
+		add("listeners", "make up to %d sockets with %d readers; at most %d can be read", n, c.Readers, maxSockets)
 	}
 	if c.ReceiveBuffer < 4096 || c.ReceiveBuffer > 1<<30 {
 		add("receive_buffer", "must be 4KiB to 1GiB")
@@ -109,7 +111,10 @@ func (c Config) socketMode() (fs.FileMode, error) {
 	return fs.FileMode(mode), err
 }
 
-// addresses are all sockets to listen on.
+// address is where a socket listens. Two cannot be the same.
+type address struct{ network, address string }
+
+// addresses are all sockets to listen on, in the order of the configuration.
 func (c Config) addresses() []Listener {
 	var all []Listener
 	for _, l := range append([]Listener{
@@ -121,6 +126,8 @@ func (c Config) addresses() []Listener {
 	}
 	return all
 }
+
+func (l Listener) key() address { return address{l.Network, l.Address} }
 
 // Tenants are those of all sockets, each once.
 func (c Config) Tenants() []string {

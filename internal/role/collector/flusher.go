@@ -72,7 +72,7 @@ func (f *flusher) run(ctx context.Context, windows <-chan closedWindow) {
 }
 
 func (f *flusher) flush(ctx context.Context, w closedWindow) {
-	tenant := w.listener.tenant
+	tenant := w.tenant
 	f.touch(w)
 	out := f.writers[tenant]
 	if out == nil {
@@ -179,7 +179,7 @@ func (f *flusher) saveNames() {
 func (f *flusher) touch(w closedWindow) {
 	now := f.Now().UnixMilli()
 	for key := range w.window.Keys() {
-		f.Catalogue.Touch(now, w.listener.tenant, series.Name(key))
+		f.Catalogue.Touch(now, w.tenant, series.Name(key))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/sockets"
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	"github.com/freshet-io/freshet/internal/core/event"
+	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/window"
 )
 
@@ -20,19 +21,35 @@ const maxEvents = 10_000
 // holds.
 const busyRetry = int64(10 * time.Millisecond)
 
-// listener counts what one socket receives. All fields but handed and published
-// belong to the goroutine that reads.
+// terms are what a listener works by. They never change; a reload gives it
+// others.
+type terms struct {
+	tenant         string
+	mapper         *mapping.Mapper
+	host           string // of events whose sender named none
+	relativeGauges bool
+	idleWindows    uint32 // see window.Options
+}
+
+// listener counts what one socket receives. The fields up to next belong to the
+// goroutine that reads.
 type listener struct {
-	collector       *Collector
-	socket          *sockets.Listener
-	network, tenant string
-	parser          dogstatsd.Parser
-	table           *window.Table
-	started         bool
-	events          []event.Event
-	eventCount      uint64
-	eventsDropped   uint64
-	handed          atomic.Bool // the flusher has not taken yet what it was handed last
+	collector     *Collector
+	socket        *sockets.Listener
+	address       address
+	terms         *terms // table was made for them
+	parser        dogstatsd.Parser
+	table         *window.Table
+	left          window.Stats // of the tables before
+	started       bool
+	events        []event.Event
+	eventCount    uint64
+	eventsDropped uint64
+
+	next   atomic.Pointer[terms] // from the next window on
+	handed atomic.Bool           // the flusher has not taken yet what it was handed last
+	stop   context.CancelFunc    // ends the reading; set by Run
+	ended  chan struct{}         // closed once nothing will come of it any more
 
 	mu        sync.Mutex
 	published counts // as of the last closed window
@@ -46,22 +63,23 @@ type counts struct {
 	events, eventsDropped    uint64
 }
 
-func newListener(c *Collector, socket *sockets.Listener, address Listener) *listener {
-	return &listener{
-		collector: c,
-		socket:    socket,
-		network:   address.Network,
-		tenant:    address.Tenant,
-		table: window.New(&resolver{&c.Options, address.Tenant, &c.reports}, window.Options{
-			OriginLabels:   c.Mapper.OriginLabels(),
-			RelativeGauges: c.Config.RelativeGauges,
-			IdleWindows:    uint32(c.Config.IdleContexts / time.Second),
-		}),
-	}
+func newListener(c *Collector, socket *sockets.Listener, a address, t *terms) *listener {
+	l := &listener{collector: c, socket: socket, address: a, terms: t, ended: make(chan struct{})}
+	l.next.Store(t)
+	l.table = l.newTable()
+	return l
+}
+
+func (l *listener) newTable() *window.Table {
+	return window.New(&resolver{&l.collector.Options, l.terms, &l.collector.reports}, window.Options{
+		OriginLabels:   l.terms.mapper.OriginLabels(),
+		RelativeGauges: l.terms.relativeGauges,
+		IdleWindows:    l.terms.idleWindows,
+	})
 }
 
 // name is the address as metrics and logs spell it.
-func (l *listener) name() string { return l.network + "://" + l.socket.Addr().String() }
+func (l *listener) name() string { return l.address.network + "://" + l.socket.Addr().String() }
 
 // run reads until ctx is done and hands over the last window.
 func (l *listener) run(ctx context.Context) error {
@@ -97,9 +115,9 @@ func (l *listener) event(now int64) {
 		l.eventsDropped++
 		return
 	}
-	e := event.FromDogStatsD(l.tenant, now/1e6, &l.parser.Event)
+	e := event.FromDogStatsD(l.terms.tenant, now/1e6, &l.parser.Event)
 	if e.Host == "" {
-		e.Host = l.collector.Host
+		e.Host = l.terms.host
 	}
 	l.events = append(l.events, e)
 }
@@ -127,13 +145,26 @@ func (l *listener) close(now int64) bool {
 		return false
 	}
 	l.publish()
+	tenant := l.terms.tenant
+	if next := l.next.Load(); next != l.terms {
+		l.change(next, now)
+	}
 	if w == nil && len(l.events) == 0 {
 		return true
 	}
 	l.handed.Store(true)
-	l.collector.closed <- closedWindow{listener: l, window: w, events: l.events}
+	l.collector.closed <- closedWindow{listener: l, tenant: tenant, window: w, events: l.events}
 	l.events = nil
 	return true
+}
+
+// change makes a new table for new terms: each context is looked up again when it
+// comes next. The window that was closed keeps what it needs of the old one.
+func (l *listener) change(t *terms, now int64) {
+	l.left = l.left.Plus(l.table.Stats())
+	l.terms = t
+	l.table = l.newTable()
+	l.table.Start(now)
 }
 
 // publish copies the counts for those who read metrics.
@@ -141,7 +172,7 @@ func (l *listener) publish() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.published = counts{
-		Stats:         l.table.Stats(),
+		Stats:         l.left.Plus(l.table.Stats()),
 		malformed:     l.parser.Malformed,
 		unknownFields: l.parser.UnknownFields,
 		badFields:     l.parser.BadFields,

@@ -131,7 +131,7 @@ type total struct {
 // byName sums the readers that share an address.
 func (e *exporter) byName() map[string]*total {
 	all := map[string]*total{}
-	for _, l := range e.listeners {
+	for _, l := range e.listeners() {
 		name := l.name()
 		if all[name] == nil {
 			all[name] = new(total)

@@ -117,7 +117,7 @@ func TestCollisionsAreTold(t *testing.T) {
 // after a crash, another kind could come first and own the series' name.
 func TestNamesAreSavedBeforeTheirFirstBatch(t *testing.T) {
 	f := newFixture(t, nil)
-	l := f.listeners[0]
+	l := f.listeners()[0]
 	pushes := 0
 	f.aggregator.before = func() {
 		pushes++
@@ -138,7 +138,7 @@ func TestNamesAreSavedBeforeTheirFirstBatch(t *testing.T) {
 // samples are not held up, since only a restart could tell the difference.
 func TestNamesThatWereNotSavedAreSavedLater(t *testing.T) {
 	f := newFixture(t, nil)
-	l := f.listeners[0]
+	l := f.listeners()[0]
 	f.names.err = errors.New("disk full")
 	for i := range int64(2) {
 		l.Packet([]byte("a:1|c"), (second+i)*1e9)

@@ -11,7 +11,7 @@ import (
 // resolver decides what a new context of a tenant becomes.
 type resolver struct {
 	*Options
-	tenant  string
+	*terms
 	reports *reports
 }
 
@@ -26,7 +26,7 @@ func (r *resolver) ResolveCheck(c *dogstatsd.Check) window.Resolution {
 }
 
 func (r *resolver) resolve(in *mapping.Input) window.Resolution {
-	out := r.Mapper.Map(in)
+	out := r.mapper.Map(in)
 	if out.Drop {
 		return window.Resolution{Drop: true}
 	}

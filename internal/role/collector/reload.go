@@ -1,0 +1,129 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/sockets"
+	"github.com/freshet-io/freshet/internal/core/mapping"
+)
+
+// Reload is another configuration, checked and with its sockets bound, that is
+// not in force yet: either Apply or Abandon ends it.
+type Reload struct {
+	collector *Collector
+	inputs    []*input // what is to be read; those that are read already among them
+	bound     []*listener
+	terms     map[*input]*terms
+	done      chan struct{} // closed once Run has taken it over
+}
+
+// Prepare does of a reload what can go wrong, and changes nothing that is in
+// force. One reload must end before the next is prepared.
+func (c *Collector) Prepare(config Config, mapper *mapping.Mapper, host string) (*Reload, error) {
+	mode, err := config.socketMode()
+	if err != nil {
+		return nil, fmt.Errorf("dogstatsd.socket_mode: %w", err)
+	}
+	r := &Reload{collector: c, terms: map[*input]*terms{}, done: make(chan struct{})}
+	c.mu.Lock()
+	left := slices.Clone(c.inputs)
+	c.mu.Unlock()
+	for _, wanted := range config.addresses() {
+		t := &terms{
+			tenant: wanted.Tenant, mapper: mapper, host: host,
+			relativeGauges: config.RelativeGauges, idleWindows: uint32(config.IdleContexts / time.Second),
+		}
+		if at := slices.IndexFunc(left, func(in *input) bool { return in.address == wanted.key() }); at >= 0 {
+			r.inputs = append(r.inputs, left[at])
+			r.terms[left[at]] = t
+			left = slices.Delete(left, at, at+1)
+			continue
+		}
+		readers := 1
+		if wanted.Network == "udp" {
+			readers = config.Readers
+		}
+		in, err := c.bind(wanted.key(), t, sockets.Config{
+			Network: wanted.Network, Address: wanted.Address, Mode: mode,
+			Listeners: readers, MaxPacket: int(config.MaxPacket), ReceiveBuffer: int(config.ReceiveBuffer),
+		})
+		if err != nil {
+			return nil, errors.Join(err, r.Abandon())
+		}
+		r.inputs = append(r.inputs, in)
+		r.bound = append(r.bound, in.listeners...)
+	}
+	return r, nil
+}
+
+func (c *Collector) bind(a address, t *terms, config sockets.Config) (*input, error) {
+	bound, err := sockets.Listen(config)
+	if err != nil {
+		return nil, err
+	}
+	in := &input{address: a}
+	for _, socket := range bound {
+		in.listeners = append(in.listeners, newListener(c, socket, a, t))
+	}
+	return in, nil
+}
+
+// Abandon gives back what Prepare bound.
+func (r *Reload) Abandon() error {
+	var errs []error
+	for _, l := range r.bound {
+		errs = append(errs, l.socket.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Apply puts the configuration in force: listeners that stay work by it from
+// their next window on, new ones are read, and those that are gone have handed
+// over what they held when Apply returns, unless ctx was done before.
+func (r *Reload) Apply(ctx context.Context) error {
+	before := r.collector.listeners()
+	select {
+	case r.collector.reloads <- r:
+	case <-ctx.Done():
+		return errors.Join(fmt.Errorf("reload: %w", context.Cause(ctx)), r.Abandon())
+	}
+	<-r.done
+	after := r.collector.listeners()
+	for _, l := range before {
+		if slices.Contains(after, l) {
+			continue
+		}
+		select {
+		case <-l.ended:
+		case <-ctx.Done():
+			return nil // it ends by itself
+		}
+	}
+	return nil
+}
+
+// change takes a reload over. It is called by Run.
+func (c *Collector) change(ctx context.Context, stopAll func(), r *Reload) {
+	defer close(r.done)
+	c.mu.Lock()
+	before := c.inputs
+	c.inputs = r.inputs
+	c.mu.Unlock()
+	for _, in := range before {
+		t := r.terms[in]
+		for _, l := range in.listeners {
+			if t == nil {
+				l.stop()
+			} else {
+				l.next.Store(t)
+			}
+		}
+	}
+	for _, l := range r.bound {
+		c.read(ctx, stopAll, l)
+	}
+}
