@@ -1,0 +1,203 @@
+package collector
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/core/mapping"
+)
+
+// mapper adds one label to every series.
+func mapper(t *testing.T, name, value string) *mapping.Mapper {
+	t.Helper()
+	m, err := mapping.New(mapping.Config{}, labels.FromStrings(name, value))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// reload puts a configuration in force that differs from the present one by change.
+func (f *fixture) reload(t *testing.T, m *mapping.Mapper, change func(*Config)) {
+	t.Helper()
+	config := f.Config
+	if change != nil {
+		change(&config)
+	}
+	r, err := f.Prepare(config, m, f.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Apply(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Under traffic, every sample counts once, by the rules before a reload or by
+// those after it, and the sockets stay what they were.
+func TestReloadsLoseNothing(t *testing.T) {
+	for _, network := range networks {
+		t.Run(network, func(t *testing.T) {
+			f := newFixture(t, nil).start(t)
+			before := f.Listening()
+			stop, sent := make(chan struct{}), make(chan int)
+			conn := dial(t, network, f.address(network))
+			go func() {
+				n := 0
+				defer func() { sent <- n }()
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+						if _, err := conn.Write([]byte("hits:1|c")); err != nil {
+							t.Error(err)
+							return
+						}
+						// The kernel may not drop any: a few at a time, each few read.
+						if n++; n%500 == 0 {
+							want := n
+							await(t, "what was sent", func() bool { return packets(f, network) >= want })
+						}
+					}
+				}
+			}()
+			for i := range 40 {
+				f.reload(t, mapper(t, "generation", fmt.Sprint(i%4)), nil)
+			}
+			close(stop)
+			n := <-sent
+			f.stop()
+			got := 0.0
+			for name, v := range f.aggregator.totals() {
+				if !strings.HasPrefix(name, `counter {__name__="hits"`) {
+					t.Errorf("a series %s", name)
+				}
+				got += v
+			}
+			if int(got) != n {
+				t.Errorf("%v counted, %d sent", got, n)
+			}
+			if got := f.metric(t, "samples_total"); int(got) != n {
+				t.Errorf("the metric says %v, %d sent", got, n)
+			}
+			if after := f.Listening(); fmt.Sprint(after) != fmt.Sprint(before) {
+				t.Errorf("listening on %v after, %v before", after, before)
+			}
+		})
+	}
+}
+
+// packets is what the sockets of a network have read.
+func packets(f *fixture, network string) int {
+	n := uint64(0)
+	for _, l := range f.listeners() {
+		if l.address.network == network {
+			n += l.socket.Stats().Packets
+		}
+	}
+	return int(n)
+}
+
+// The new rules hold from the next window on, for contexts that are known, too.
+func TestReloadChangesWhatAContextBecomes(t *testing.T) {
+	f := newFixture(t, nil).start(t)
+	conn := dial(t, "udp", f.address("udp"))
+	send(t, conn, "hits:1|c")
+	await(t, "the first window", func() bool { return len(f.aggregator.taken()) == 1 })
+	f.reload(t, mapper(t, "zone", "a"), func(c *Config) { c.Tenant = "blue" })
+	await(t, "the new terms", func() bool {
+		send(t, conn, "hits:1|c")
+		w := f.aggregator.taken()
+		return w[len(w)-1].tenant == "blue"
+	})
+	w := f.aggregator.taken()
+	if got := w[len(w)-1].series; len(got) != 1 || got[`counter {__name__="hits", zone="a"}`] == 0 {
+		t.Errorf("after the reload %v", got)
+	}
+}
+
+// A socket that a reload removes hands over all it was sent; one that it adds is
+// read at once.
+func TestReloadAddsAndRemovesSockets(t *testing.T) {
+	f := newFixture(t, nil).start(t)
+	path := filepath.Join(t.TempDir(), "new")
+	conn := dial(t, "unixgram", f.address("unixgram"))
+	for range 5 {
+		send(t, conn, "old:1|c")
+	}
+	f.reload(t, f.Mapper, func(c *Config) {
+		c.Unixgram = ""
+		c.Listeners = []Listener{{Network: "unixgram", Address: path, Tenant: "blue"}}
+	})
+	if _, err := conn.Write([]byte("old:1|c")); err == nil {
+		t.Error("the removed socket still takes datagrams")
+	}
+	send(t, dial(t, "unixgram", path), "new:1|c")
+	want := map[string]float64{`counter {__name__="old"}`: 5, `counter {__name__="new"}`: 1}
+	await(t, "both counters", func() bool { return maps.Equal(f.aggregator.totals(), want) })
+	// And back again: the path is free.
+	f.reload(t, f.Mapper, nil)
+	send(t, dial(t, "unixgram", f.address("unixgram")), "old:1|c")
+	await(t, "the socket that came back", func() bool { return f.aggregator.totals()[`counter {__name__="old"}`] == 6 })
+}
+
+// A configuration that cannot be, such as a port that is taken, changes nothing
+// and keeps nothing.
+func TestAReloadThatCannotBeChangesNothing(t *testing.T) {
+	f := newFixture(t, nil).start(t)
+	taken, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	free := filepath.Join(t.TempDir(), "free")
+	config := f.Config
+	config.Listeners = []Listener{
+		{Network: "unixgram", Address: free, Tenant: "default"},
+		{Network: "udp", Address: taken.LocalAddr().String(), Tenant: "default"},
+	}
+	before := fmt.Sprint(f.Listening())
+	if _, err := f.Prepare(config, f.Mapper, ""); err == nil || !strings.Contains(err.Error(), taken.LocalAddr().String()) {
+		t.Errorf("error %v", err)
+	}
+	if after := fmt.Sprint(f.Listening()); after != before {
+		t.Errorf("listening on %s, before on %s", after, before)
+	}
+	if c, err := net.Dial("unixgram", free); err == nil {
+		c.Close()
+		t.Error("a socket of the refused configuration is still bound")
+	}
+	send(t, dial(t, "udp", f.address("udp")), "a:1|c")
+	await(t, "a sample", func() bool { return len(f.aggregator.totals()) == 1 })
+}
+
+// A reload of a collector that does not run waits for it, and gives up with its
+// context.
+func TestAReloadCanGiveUp(t *testing.T) {
+	f := newFixture(t, nil)
+	path := filepath.Join(t.TempDir(), "d")
+	config := f.Config
+	config.Listeners = []Listener{{Network: "unixgram", Address: path, Tenant: "default"}}
+	r, err := f.Prepare(config, f.Mapper, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(io.ErrUnexpectedEOF)
+	if err := r.Apply(ctx); err == nil || !strings.Contains(err.Error(), "unexpected EOF") {
+		t.Errorf("error %v", err)
+	}
+	if c, err := net.Dial("unixgram", path); err == nil {
+		c.Close()
+		t.Error("its socket is still bound")
+	}
+}
