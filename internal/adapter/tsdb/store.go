@@ -75,13 +75,15 @@ func (d *database) isTouched(ref storage.SeriesRef) bool {
 
 // store is the place of one database, open or not.
 type store struct {
-	dir     string
-	options *tsdb.Options
-	reg     prometheus.Registerer
-	logger  *slog.Logger
-	opened  prometheus.Gauge
+	tenant string
+	kind   string // Raw or the name of a width
+	dir    string
+	reg    prometheus.Registerer
+	logger *slog.Logger
+	opened prometheus.Gauge
 
 	mu      sync.Mutex
+	options *tsdb.Options // of the next opening
 	db      *database     // nil until it is needed
 	users   int           // writes and queriers that hold db
 	idle    chan struct{} // closed when users falls to 0; nil if nobody waits for it

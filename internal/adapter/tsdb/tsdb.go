@@ -14,8 +14,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -87,6 +89,8 @@ func (s *Stores) newTenant(name string) map[string]*store {
 	stores := map[string]*store{}
 	for _, kind := range []string{Raw, tile.Width10s.String(), tile.Width1m.String()} {
 		stores[kind] = &store{
+			tenant:  name,
+			kind:    kind,
 			dir:     filepath.Join(s.dir, name, kind),
 			options: s.cfg.options(kind),
 			reg:     prometheus.WrapRegistererWith(prometheus.Labels{"tenant": name, "store": kind}, s.reg),
@@ -95,6 +99,17 @@ func (s *Stores) newTenant(name string) map[string]*store {
 		}
 	}
 	return stores
+}
+
+// allStores returns every store of every tenant, in the order of their names. It
+// needs s.mu.
+func (s *Stores) allStores() (all []*store) {
+	for _, name := range slices.Sorted(maps.Keys(s.tenants)) {
+		for _, kind := range slices.Sorted(maps.Keys(s.tenants[name])) {
+			all = append(all, s.tenants[name][kind])
+		}
+	}
+	return all
 }
 
 // forWrite returns a store, making it and its tenant if need be.
@@ -126,9 +141,6 @@ func (s *Stores) forRead(name, kind string) (*store, error) {
 	}
 	return s.tenants[name][kind], nil
 }
-
-// Retention is how long a store keeps samples; 0 if there is no such store.
-func (s *Stores) Retention(store string) time.Duration { return s.cfg.Retention.of(store) }
 
 // Close closes all databases after the queries that read them, for which it
 // waits until ctx is done. A database that is still being read by then stays

@@ -1,0 +1,57 @@
+package tsdb
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/common/model"
+	prom "github.com/prometheus/prometheus/config"
+)
+
+// Retention is how long a store keeps samples; 0 if there is no such store.
+func (s *Stores) Retention(store string) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cfg.Retention.of(store)
+}
+
+// SetRetention changes how long stores keep their samples, in databases that are
+// open and in those that will be. Blocks that have become too old are deleted
+// within a minute; what is gone already does not come back. How long the largest
+// block may be stays what it was when a database was opened.
+//
+// The caller has validated the whole section. After an error some databases have
+// the new retention: to call it again is safe.
+func (s *Stores) SetRetention(r Retention) error {
+	s.mu.Lock()
+	s.cfg.Retention = r
+	cfg := s.cfg
+	all := s.allStores()
+	s.mu.Unlock()
+	var errs []error
+	for _, st := range all { // opening one may take long, and must not hold up the others
+		if err := st.configure(cfg); err != nil {
+			errs = append(errs, fmt.Errorf("set the retention of %s: %w", st.dir, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// configure changes what an open database can change, and all for the next one.
+func (s *store) configure(cfg Config) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.options = cfg.options(s.kind)
+	if s.db == nil {
+		return nil
+	}
+	// tsdb takes what is missing here for off, so all of it is said.
+	return s.db.ApplyConfig(&prom.Config{StorageConfig: prom.StorageConfig{
+		TSDBConfig: &prom.TSDBConfig{
+			OutOfOrderTimeWindow: s.options.OutOfOrderTimeWindow,
+			Retention:            &prom.TSDBRetentionConfig{Time: model.Duration(cfg.Retention.of(s.kind))},
+		},
+		ExemplarsConfig: &prom.ExemplarsConfig{MaxExemplars: s.options.MaxExemplars},
+	}})
+}
