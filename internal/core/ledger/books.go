@@ -1,0 +1,92 @@
+package ledger
+
+import "maps"
+
+// Books are a copy of the ledger at one moment between two postings. The names of
+// the fields in JSON stay.
+type Books struct {
+	Boundary int64             `json:"boundary_ms"` // Unix ms, end of the last window; 0 before the first
+	Tenants  map[string]Tenant `json:"tenants"`
+}
+
+// Tenant is the books of one tenant.
+type Tenant struct {
+	Samples   Samples            `json:"samples"`
+	Datagrams DatagramBook       `json:"datagrams"`
+	Clients   map[string]float64 `json:"clients,omitempty"` // what clients say of themselves, by the count's name
+}
+
+// Samples is the book of samples: Received and Restored are the sum of the states.
+type Samples struct {
+	Received   uint64            `json:"received"`
+	Restored   uint64            `json:"restored"`
+	Malformed  map[string]uint64 `json:"malformed"` // by reason, as are the next three
+	Refused    map[string]uint64 `json:"refused"`
+	Late       map[string]uint64 `json:"late"`
+	Unsent     map[string]uint64 `json:"unsent"`
+	Window     uint64            `json:"window"`
+	Tile       uint64            `json:"tile"`
+	Stored     uint64            `json:"stored"`
+	Difference int64             `json:"difference"` // below zero: more is in the states than came
+	OfWhich    OfWhichBook       `json:"of_which"`
+}
+
+// OfWhichBook counts samples that are in one of the states, too.
+type OfWhichBook struct {
+	Folded    uint64 `json:"folded"`
+	LateKept  uint64 `json:"late_kept"`
+	Ahead     uint64 `json:"ahead"`
+	Respelled uint64 `json:"respelled"`
+}
+
+// DatagramBook is the book of datagrams: Received is the sum of the states.
+type DatagramBook struct {
+	Received uint64 `json:"received"`
+	Datagrams
+}
+
+// Books returns a copy of the books.
+func (l *Ledger) Books() Books {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := Books{Boundary: l.boundary, Tenants: make(map[string]Tenant, len(l.tenants))}
+	for name, t := range l.tenants {
+		b.Tenants[name] = t.copy()
+	}
+	return b
+}
+
+func (t *tenant) copy() Tenant {
+	d := t.datagrams
+	c := Tenant{
+		Samples:   t.sampleBook(),
+		Datagrams: DatagramBook{Received: d.Read + d.KernelDropped + d.Oversized + d.CutFrames, Datagrams: d},
+	}
+	if t.clients != nil {
+		c.Clients = map[string]float64{}
+		for count, n := range t.clients {
+			c.Clients[ClientCount(count).String()] = n
+		}
+	}
+	return c
+}
+
+func (t *tenant) sampleBook() Samples {
+	in := func(a Account) uint64 { return uint64(max(0, t.samples[a])) }
+	reasons := func(a Account) map[string]uint64 {
+		byReason := map[string]uint64{} // never null in JSON
+		maps.Copy(byReason, t.reasons[a])
+		return byReason
+	}
+	s := Samples{
+		Received: in(Received), Restored: in(Restored),
+		Malformed: reasons(Malformed), Refused: reasons(Refused), Late: reasons(Late), Unsent: reasons(Unsent),
+		Window: in(Window), Tile: in(Tile), Stored: in(Stored),
+		OfWhich: OfWhichBook{t.ofWhich[Folded], t.ofWhich[LateKept], t.ofWhich[Ahead], t.ofWhich[Respelled]},
+	}
+	s.Difference = int64(s.Received + s.Restored)
+	for a := Malformed; a < numAccounts; a++ {
+		s.Difference -= int64(in(a))
+	}
+	return s
+}

@@ -1,0 +1,63 @@
+package ledger
+
+import "bytes"
+
+// ClientCount is one of the counts that DogStatsD clients send of themselves.
+// What a client dropped never reached a socket, so it is in no other book.
+type ClientCount uint8
+
+const (
+	MetricsSent ClientCount = iota // handed to the client by the application, before sampling and aggregation
+	EventsSent
+	ServiceChecksSent
+	MetricsDroppedOnReceive // the client's own input was full
+	PacketsSent
+	PacketsDropped       // of which: the next two
+	PacketsDroppedQueue  // the client's queue was full
+	PacketsDroppedWriter // the socket did not take it
+	BytesSent
+	BytesDropped
+	BytesDroppedQueue
+	BytesDroppedWriter
+	numClientCounts
+)
+
+// clientPrefix precedes the name of each count on the wire.
+const clientPrefix = "datadog.dogstatsd.client."
+
+// clientNames are the counts' names after the prefix.
+var clientNames = [numClientCounts]string{
+	"metrics", "events", "service_checks", "metric_dropped_on_receive",
+	"packets_sent", "packets_dropped", "packets_dropped_queue", "packets_dropped_writer",
+	"bytes_sent", "bytes_dropped", "bytes_dropped_queue", "bytes_dropped_writer",
+}
+
+// String is the count as clients name it, without the prefix.
+func (c ClientCount) String() string { return clientNames[c] }
+
+// ClientCountOf returns the count that a raw DogStatsD name stands for. Other
+// telemetry of clients, such as metrics_by_type, splits these and is no count of
+// its own.
+func ClientCountOf(name []byte) (ClientCount, bool) {
+	rest, ok := bytes.CutPrefix(name, []byte(clientPrefix))
+	if !ok {
+		return 0, false
+	}
+	for c, known := range clientNames {
+		if string(rest) == known {
+			return ClientCount(c), true
+		}
+	}
+	return 0, false
+}
+
+// Client adds to what the clients of a tenant say of themselves.
+func (l *Ledger) Client(tenant string, count ClientCount, n float64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.of(tenant)
+	if t.clients == nil {
+		t.clients = new([numClientCounts]float64)
+	}
+	t.clients[count] += n
+}

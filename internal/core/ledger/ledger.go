@@ -1,0 +1,184 @@
+// Package ledger keeps the books of one process lifetime: what became of each
+// sample and of each datagram, by tenant and reason. Those who count post to it a
+// few times a window and a flush, never per sample. It knows no clock: the ends
+// of windows are handed in.
+//
+// A sample is one value on the wire, not weighted by its sampling rate; a line
+// that cannot be read counts as one. What was received is counted where it is
+// read, apart from what became of it, so that the difference of the two shows our
+// own mistakes.
+package ledger
+
+import (
+	"fmt"
+	"sync"
+)
+
+// Account is where samples come from, or the one state that each of them is in.
+type Account uint8
+
+const (
+	// Sources. A transfer from Outside to Received or Restored is the count that
+	// the states are held against; one from there to a state says what became of
+	// the samples.
+	Outside  Account = iota
+	Received         // read from sockets
+	Restored         // in tiles when the process started
+
+	// States for good, each with a reason.
+	Malformed
+	Refused
+	Late
+	Unsent
+
+	// States on the way, and its end.
+	Window // in a window of the collector
+	Tile   // in a tile of the aggregator
+	Stored
+	numAccounts
+)
+
+var accountNames = [numAccounts]string{"outside", "received", "restored", "malformed", "refused", "late", "unsent", "window", "tile", "stored"}
+
+// String is the account as metrics and documentation spell it.
+func (a Account) String() string { return accountNames[a] }
+
+// hasReason reports whether samples end there for one of several reasons.
+func (a Account) hasReason() bool { return Malformed <= a && a <= Unsent }
+
+// Transfer moves samples from one account to another.
+type Transfer struct {
+	From, To Account
+	Reason   string // if To is Malformed, Refused, Late or Unsent; one of a fixed set
+	Samples  uint64
+}
+
+// check panics if there is no such way: postings are written in code, so that a
+// wrong one is a bug of ours.
+func (t Transfer) check() {
+	var ok bool
+	switch t.From {
+	case Outside:
+		ok = t.To == Received || t.To == Restored
+	case Received, Restored, Window, Tile:
+		ok = t.To >= Malformed && t.To != t.From
+	}
+	if !ok || t.To.hasReason() != (t.Reason != "") {
+		panic(fmt.Sprintf("BUG: transfer of %d samples from %v to %v for reason %q", t.Samples, t.From, t.To, t.Reason))
+	}
+}
+
+// OfWhich is a property that samples have beside their state.
+type OfWhich uint8
+
+const (
+	Folded    OfWhich = iota // counted in the overflow series of their metric
+	LateKept                 // their tile was closed, the oldest open one took them
+	Ahead                    // their time lay too far ahead, the last open tile took them
+	Respelled                // of a series of which as many spellings as possible are remembered
+	numOfWhich
+)
+
+// MaxTenants is how many tenants have books of their own. Those beyond share the
+// books of Others, so that neither memory nor metrics grow with what is sent.
+const MaxTenants = 1000
+
+// Others are the tenants beyond MaxTenants; no tenant can have this name.
+const Others = "(others)"
+
+// Ledger is the books of all tenants.
+type Ledger struct {
+	mu       sync.Mutex
+	boundary int64 // Unix ms, end of the last window
+	tenants  map[string]*tenant
+}
+
+// tenant is the books of one.
+type tenant struct {
+	samples   [numAccounts]int64 // below zero: more left the account than came
+	reasons   [numAccounts]map[string]uint64
+	ofWhich   [numOfWhich]uint64
+	datagrams Datagrams
+	clients   *[numClientCounts]float64 // nil until a client speaks of itself
+}
+
+// New returns empty books.
+func New() *Ledger { return &Ledger{tenants: map[string]*tenant{}} }
+
+// of returns the books of a tenant; the caller holds the lock.
+func (l *Ledger) of(name string) *tenant {
+	t := l.tenants[name]
+	switch {
+	case t != nil:
+		return t
+	case len(l.tenants) >= MaxTenants && name != Others:
+		return l.of(Others)
+	}
+	t = new(tenant)
+	l.tenants[name] = t
+	return t
+}
+
+// Post moves samples, all transfers at once: Books shows all of them or none. An
+// account from which more leaves than came is a difference in the books.
+func (l *Ledger) Post(tenant string, transfers ...Transfer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	books := l.of(tenant)
+	for _, t := range transfers {
+		t.check()
+		if t.Samples > 0 {
+			books.post(t)
+		}
+	}
+}
+
+func (t *tenant) post(x Transfer) {
+	if x.From == Window || x.From == Tile {
+		t.samples[x.From] -= int64(x.Samples)
+	}
+	t.samples[x.To] += int64(x.Samples)
+	if x.To.hasReason() {
+		if t.reasons[x.To] == nil {
+			t.reasons[x.To] = map[string]uint64{}
+		}
+		t.reasons[x.To][x.Reason] += x.Samples
+	}
+}
+
+// Note counts samples of a state that have a property beside it.
+func (l *Ledger) Note(tenant string, which OfWhich, samples uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.of(tenant).ofWhich[which] += samples
+}
+
+// Datagrams are what the sockets of a tenant saw, each in one state, but for the
+// connections.
+type Datagrams struct {
+	Read               uint64 `json:"read"`                // datagrams, and frames of streams
+	KernelDropped      uint64 `json:"kernel_dropped"`      // the socket's buffer was full
+	Oversized          uint64 `json:"oversized"`           // refused: longer than max_packet
+	CutFrames          uint64 `json:"cut_frames"`          // their stream ended before they did
+	RefusedConnections uint64 `json:"refused_connections"` // of streams: there were too many
+}
+
+// Datagrams adds what the sockets saw since the last call.
+func (l *Ledger) Datagrams(tenant string, more Datagrams) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d := &l.of(tenant).datagrams
+	d.Read += more.Read
+	d.KernelDropped += more.KernelDropped
+	d.Oversized += more.Oversized
+	d.CutFrames += more.CutFrames
+	d.RefusedConnections += more.RefusedConnections
+}
+
+// Close marks the end of a window, Unix milliseconds: what was posted of it is in
+// the books. Several listeners close the same one.
+func (l *Ledger) Close(boundary int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.boundary = max(l.boundary, boundary)
+}
