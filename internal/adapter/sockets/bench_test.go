@@ -49,6 +49,42 @@ func BenchmarkUDP(b *testing.B) {
 	}
 }
 
+// BenchmarkSender measures what it costs to watch who sends: the same read as in
+// BenchmarkUDP, watched or not, and Sender asked for each packet.
+//
+// Bound: 0 allocs/op; watched, at most 100 ns a packet more than not watched for
+// udp and 150 ns for unixgram, where the kernel counts references to PIDs.
+func BenchmarkSender(b *testing.B) {
+	for _, network := range []string{"udp", "unixgram"} {
+		for _, watched := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%s/watched=%t", network, watched), func(b *testing.B) {
+				l := listen(b, Config{Network: network, Address: testAddress(b, network)})
+				if err := l.Watch(watched); err != nil {
+					b.Fatal(err)
+				}
+				d := l.socket.(*datagrams)
+				var h Handler = asking{l}
+				benchmarkRead(b, dial(b, l), 64, 8, func() int { // 8: unixgram's default queue holds 10
+					if err := d.raw.Read(d.receive); err != nil {
+						b.Fatal(err)
+					}
+					d.hand(h, time.Now().UnixNano())
+					return d.n
+				})
+			})
+		}
+	}
+}
+
+// asking is a Handler that asks who sent each packet.
+type asking struct{ *Listener }
+
+var lastSender Sender
+
+func (a asking) Packet([]byte, int64) { lastSender = a.Sender() }
+
+func (a asking) Tick(now int64) int64 { return now + int64(time.Hour) }
+
 // benchmarkRead queues packets and has read take them, which returns how many
 // it took.
 func benchmarkRead(b *testing.B, c net.Conn, size, queued int, read func() int) {

@@ -33,6 +33,8 @@ type datagrams struct {
 	iovs   [batchSize]unix.Iovec
 	msgs   [batchSize]unix.Mmsghdr
 
+	senders senders
+
 	receive func(fd uintptr) bool // tryReceive as a value, made once: to make it allocates
 	n       int                   // messages that the last receive read
 	errno   syscall.Errno         // or why there are none
@@ -57,6 +59,8 @@ func newDatagrams(c conn, maxPacket int, release func()) (*datagrams, error) {
 		d.msgs[i].Hdr.Iov = &d.iovs[i]
 		d.msgs[i].Hdr.SetIovlen(1)
 	}
+	_, unixgram := c.(*net.UnixConn)
+	d.senders.credentials = unixgram
 	d.receive = d.tryReceive
 	return d, nil
 }
@@ -91,6 +95,7 @@ func (d *datagrams) run(ctx context.Context, h Handler) error {
 // tryReceive reads up to a batch without waiting and reports whether it is done:
 // false sends the caller back to the poller.
 func (d *datagrams) tryReceive(fd uintptr) bool {
+	d.senders.prepare(&d.msgs)
 	for {
 		n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, fd,
 			uintptr(unsafe.Pointer(&d.msgs[0])), batchSize, unix.MSG_DONTWAIT, 0, 0)
@@ -101,6 +106,7 @@ func (d *datagrams) tryReceive(fd uintptr) bool {
 		if errno != 0 {
 			d.n = 0 // the system call returned -1
 		}
+		d.senders.used = d.n
 		return errno != unix.EAGAIN
 	}
 }
@@ -116,6 +122,7 @@ func (d *datagrams) hand(h Handler, now int64) {
 		}
 		at := i * d.slot
 		end := at + int(m.Len)
+		d.senders.message = &m.Hdr
 		h.Packet(d.memory[at:end:end], now)
 		bytes += uint64(m.Len)
 	}
@@ -162,6 +169,10 @@ func (d *datagrams) drain(h Handler) error {
 	}
 	return nil
 }
+
+func (d *datagrams) watch(on bool) error { return d.senders.watch(d.raw, on) }
+
+func (d *datagrams) sender() Sender { return d.senders.sender() }
 
 func (d *datagrams) drops() uint64 {
 	if _, ok := d.conn.(*net.UDPConn); !ok {

@@ -124,6 +124,8 @@ type Listener struct {
 // socket is what differs between datagrams and streams.
 type socket interface {
 	run(ctx context.Context, h Handler) error
+	watch(on bool) error
+	sender() Sender
 	drops() uint64
 	close() error
 }
@@ -208,6 +210,21 @@ func (l *Listener) Stats() Stats {
 		Refused:     c.refused.Load(),
 	}
 }
+
+// Watch makes Sender tell who sent a packet, from one of the next batches on, or
+// ends that. Whoever does not ask does not pay: the kernel is asked for senders
+// only while it is on (BenchmarkSender). The error says that this socket's
+// senders stay unknown.
+func (l *Listener) Watch(on bool) error {
+	if err := l.watch(on); err != nil {
+		return fmt.Errorf("watch the senders of %s %s: %w", l.addr.Network(), l.addr, err)
+	}
+	return nil
+}
+
+// Sender is who sent the packet that Handler.Packet is handling: call it there
+// and nowhere else. It is the zero value where the listener is not watched.
+func (l *Listener) Sender() Sender { return l.sender() }
 
 // Drops is the number of datagrams that the kernel dropped at this UDP socket,
 // right up to the last one, whether or not another packet followed. It is 0 for

@@ -387,7 +387,7 @@ func TestReadingAllocatesNothing(t *testing.T) {
 				}
 				d.wrote(n)
 				left -= n
-				if err := s.hand(d); err != nil {
+				if err := s.hand(d, Sender{}); err != nil {
 					t.Fatal(err)
 				}
 			}

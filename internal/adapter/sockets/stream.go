@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,11 +26,13 @@ type stream struct {
 	counters       *counters
 
 	readers sync.WaitGroup
+	watched atomic.Bool
 
-	mu    sync.Mutex // taken once for each chunk read, never for each frame
-	h     Handler
-	alarm *alarm
-	conns map[*net.UnixConn]struct{} // open
+	mu      sync.Mutex // taken once for each chunk read, never for each frame
+	h       Handler
+	alarm   *alarm
+	conns   map[*net.UnixConn]struct{} // open
+	current Sender                     // whose chunk is being handed over
 }
 
 func newStream(ln *net.UnixListener, c Config, file socketFile) *stream {
@@ -96,14 +99,14 @@ func (s *stream) open(c *net.UnixConn) {
 
 // serve reads c until its end, an error or a frame that is too long.
 func (s *stream) serve(c *net.UnixConn) {
-	d := newDeframer(s.maxPacket)
+	d, peer := newDeframer(s.maxPacket), peerOf(c)
 	var err error
 	for err == nil {
 		var n int
 		n, err = c.Read(d.room())
 		if n > 0 {
 			d.wrote(n)
-			if handErr := s.hand(d); handErr != nil {
+			if handErr := s.hand(d, peer); handErr != nil {
 				err = handErr
 			}
 		}
@@ -125,9 +128,10 @@ func (s *stream) serve(c *net.UnixConn) {
 
 // hand gives the complete frames of one chunk to the handler. The time is read
 // under the lock, so that the handler sees it in the order of its calls.
-func (s *stream) hand(d *deframer) error {
+func (s *stream) hand(d *deframer, peer Sender) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.current = peer
 	now := time.Now().UnixNano()
 	var packets, bytes uint64
 	p, err := d.next()
@@ -183,6 +187,18 @@ func (s *stream) acceptQueued(fd int) error {
 		}
 		s.open(c.(*net.UnixConn))
 	}
+}
+
+func (s *stream) watch(on bool) error {
+	s.watched.Store(on)
+	return nil
+}
+
+func (s *stream) sender() Sender {
+	if !s.watched.Load() {
+		return Sender{}
+	}
+	return s.current
 }
 
 // drops is 0: a stream's writer waits where a datagram's would drop.

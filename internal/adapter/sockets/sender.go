@@ -1,0 +1,150 @@
+//go:build linux
+
+package sockets
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Sender is who sent a packet, as far as the kernel vouches for it.
+//
+// Shape: 40 bytes, comparable, so that it can be a map's key. UDP knows Addr, and
+// anybody can forge it who can send to the socket; Unix sockets know PID and UID.
+// PID is 0 for a process outside our PID namespace, and for a datagram that was
+// queued before the socket was watched.
+type Sender struct {
+	Addr     netip.AddrPort // IPv4 as such, never mapped into IPv6; without a zone
+	PID, UID int32
+}
+
+// senders asks for the sender of each datagram while somebody wants to know. All
+// but wanted belongs to the goroutine that reads.
+type senders struct {
+	credentials bool // by SCM_CREDENTIALS, of a Unix socket; else by address
+	wanted      atomic.Bool
+
+	names   *[batchSize]unix.RawSockaddrInet6 // where the kernel writes; nil until first watched
+	control *[batchSize][credentialSpace]byte
+	asking  bool         // the messages point there
+	used    int          // messages that the last receive filled
+	message *unix.Msghdr // of the packet being handled
+}
+
+// credentialSpace is what one SCM_CREDENTIALS takes: a header of 16 bytes, 12 of
+// credentials, padding to a multiple of 8.
+const credentialSpace = 32
+
+// watch may be called from any goroutine. Credentials come only with datagrams
+// that are sent while the socket asks for them.
+func (s *senders) watch(raw syscall.RawConn, on bool) error {
+	if s.credentials {
+		value := 0
+		if on {
+			value = 1
+		}
+		err := control(raw, func(fd int) error {
+			return os.NewSyscallError("setsockopt SO_PASSCRED", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED, value))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	s.wanted.Store(on)
+	return nil
+}
+
+// prepare makes room for the senders of the next batch: in the messages of the
+// last one the kernel has replaced the lengths of the room by what it used.
+func (s *senders) prepare(msgs *[batchSize]unix.Mmsghdr) {
+	n := s.used
+	if wanted := s.wanted.Load(); wanted != s.asking {
+		s.asking = wanted
+		n = batchSize
+	} else if !wanted {
+		return
+	}
+	for i := range msgs[:n] {
+		s.room(&msgs[i].Hdr, i)
+	}
+}
+
+func (s *senders) room(m *unix.Msghdr, i int) {
+	switch {
+	case !s.asking:
+		m.Name, m.Namelen, m.Control = nil, 0, nil
+		m.SetControllen(0)
+	case s.credentials:
+		if s.control == nil {
+			s.control = new([batchSize][credentialSpace]byte)
+		}
+		m.Control = &s.control[i][0]
+		m.SetControllen(credentialSpace)
+	default:
+		if s.names == nil {
+			s.names = new([batchSize]unix.RawSockaddrInet6)
+		}
+		m.Name = (*byte)(unsafe.Pointer(&s.names[i]))
+		m.Namelen = unix.SizeofSockaddrInet6
+	}
+}
+
+// sender decodes who sent the packet being handled.
+func (s *senders) sender() Sender {
+	switch {
+	case !s.asking:
+		return Sender{}
+	case s.credentials:
+		return credentialsOf(s.message)
+	default:
+		return Sender{Addr: addressOf(s.message)}
+	}
+}
+
+func addressOf(m *unix.Msghdr) netip.AddrPort {
+	in6 := (*unix.RawSockaddrInet6)(unsafe.Pointer(m.Name))
+	port := func(p *uint16) uint16 { return binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(p))[:]) }
+	switch {
+	case m.Namelen >= unix.SizeofSockaddrInet6 && in6.Family == unix.AF_INET6:
+		return netip.AddrPortFrom(netip.AddrFrom16(in6.Addr).Unmap(), port(&in6.Port))
+	case m.Namelen >= unix.SizeofSockaddrInet4 && in6.Family == unix.AF_INET:
+		in4 := (*unix.RawSockaddrInet4)(unsafe.Pointer(m.Name))
+		return netip.AddrPortFrom(netip.AddrFrom4(in4.Addr), port(&in4.Port))
+	}
+	return netip.AddrPort{}
+}
+
+func credentialsOf(m *unix.Msghdr) Sender {
+	if int(m.Controllen) < unix.CmsgLen(unix.SizeofUcred) {
+		return Sender{}
+	}
+	h := (*unix.Cmsghdr)(unsafe.Pointer(m.Control))
+	if h.Level != unix.SOL_SOCKET || h.Type != unix.SCM_CREDENTIALS {
+		return Sender{}
+	}
+	c := (*unix.Ucred)(unsafe.Add(unsafe.Pointer(h), unix.CmsgLen(0)))
+	return Sender{PID: c.Pid, UID: int32(c.Uid)}
+}
+
+// peerOf is who opened a connection. What the kernel does not say stays zero.
+func peerOf(c *net.UnixConn) (s Sender) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return s
+	}
+	_ = control(raw, func(fd int) error {
+		cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err == nil {
+			s.PID, s.UID = cred.Pid, int32(cred.Uid)
+		}
+		return err
+	})
+	return s
+}

@@ -1,0 +1,129 @@
+//go:build linux
+
+package sockets
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// witness is a Handler that tells of each packet who sent it.
+type witness struct {
+	*Listener
+	seen chan Sender
+}
+
+func (w witness) Packet([]byte, int64) { w.seen <- w.Sender() }
+
+func (w witness) Tick(now int64) int64 { return now + int64(time.Hour) }
+
+// testAddress is one that is free.
+func testAddress(t testing.TB, network string) string {
+	t.Helper()
+	if network == "udp" {
+		return "127.0.0.1:0"
+	}
+	return filepath.Join(t.TempDir(), "s")
+}
+
+func TestSenderIsTheOneOfEachPacketWhileWatched(t *testing.T) {
+	tests := []struct {
+		name, network, address string
+	}{
+		{"udp", "udp", "127.0.0.1:0"},
+		{"udp over IPv6", "udp", "[::1]:0"},
+		{"udp to a socket of both IPs, where the kernel writes IPv4 as IPv6", "udp", ":0"},
+		{"unixgram", "unixgram", testAddress(t, "unixgram")},
+		{"unix", "unix", testAddress(t, "unix")},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			l := listen(t, Config{Network: tt.network, Address: tt.address})
+			w := witness{l, make(chan Sender)}
+			run(t, l, w)
+			first, second := dialLocal(t, l), dialLocal(t, l)
+			expect := func(c net.Conn, want Sender) {
+				t.Helper()
+				p := []byte("a:1|c")
+				if tt.network == "unix" {
+					p = frame(string(p))
+				}
+				write(t, c, p)
+				select {
+				case got := <-w.seen:
+					if got != want {
+						t.Errorf("sender %+v, want %+v", got, want)
+					}
+				case <-time.After(patience):
+					t.Fatal("the packet did not come")
+				}
+			}
+			watch := func(on bool) {
+				t.Helper()
+				if err := l.Watch(on); err != nil {
+					t.Fatal(err)
+				}
+			}
+			expect(first, Sender{})
+			watch(true)
+			for range 3 { // the kernel's answer is no room for the next one
+				expect(first, senderOf(first))
+				expect(second, senderOf(second))
+			}
+			watch(false)
+			expect(first, Sender{})
+			watch(true)
+			expect(second, senderOf(second))
+		})
+	}
+}
+
+// dialLocal is dial, to loopback where l is bound to every address.
+func dialLocal(t *testing.T, l *Listener) net.Conn {
+	t.Helper()
+	address := l.Addr().String()
+	if at, err := netip.ParseAddrPort(address); err == nil && at.Addr().IsUnspecified() {
+		address = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), at.Port()).String()
+	}
+	c, err := net.Dial(l.Addr().Network(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// senderOf is what the listener should see of c, which is ours.
+func senderOf(c net.Conn) Sender {
+	if at, ok := c.LocalAddr().(*net.UDPAddr); ok {
+		return Sender{Addr: at.AddrPort()}
+	}
+	return Sender{PID: int32(os.Getpid()), UID: int32(os.Getuid())}
+}
+
+func TestWatchingAllocatesNothing(t *testing.T) {
+	for _, network := range []string{"udp", "unixgram"} {
+		t.Run(network, func(t *testing.T) {
+			l := listen(t, Config{Network: network, Address: testAddress(t, network)})
+			if err := l.Watch(true); err != nil {
+				t.Fatal(err)
+			}
+			c, d, payload := dial(t, l), l.socket.(*datagrams), []byte("a:1|c")
+			var h Handler = asking{l}
+			allocs := testing.AllocsPerRun(200, func() {
+				write(t, c, payload)
+				if err := d.raw.Read(d.receive); err != nil {
+					t.Fatal(err)
+				}
+				d.hand(h, 0)
+			})
+			if allocs != 0 || lastSender == (Sender{}) {
+				t.Errorf("%v allocations a packet from %+v, want none", allocs, lastSender)
+			}
+		})
+	}
+}
