@@ -1,0 +1,201 @@
+package dogstatsd
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// show writes an explanation as a person would point at the line: each field's
+// name below its bytes' text, and a caret where the line goes wrong.
+func (e *Explanation) show(line string) string {
+	var out []string
+	for _, f := range e.Fields {
+		text := fmt.Sprintf("%s %s: %s", f.Name, line[f.From:f.To], f.Meaning)
+		if f.Ignored && !strings.Contains(f.Meaning, "ignored") {
+			text += " (ignored)"
+		}
+		out = append(out, text)
+	}
+	if !e.WellFormed() {
+		out = append(out, fmt.Sprintf("%s at %d: %s", e.Reason, e.Fault, e.Expected))
+	}
+	return strings.Join(out, "\n")
+}
+
+func TestExplain(t *testing.T) {
+	for _, c := range []struct{ why, line, want string }{
+		{"a plain counter", "hits:1|c", "name hits: the metric's name\nvalue 1: adds 1\ntype c: a count"},
+		{"a rate makes a count of more", "hits:3|c|@0.5",
+			"name hits: the metric's name\nvalue 3: adds 6 (3 at a rate of 0.5)\ntype c: a count\nrate @0.5: a sampling rate: each value stands for 2"},
+		{"packed values are told apart, empty ones passed over", "t:1::2|ms|#a:b,canary,x:",
+			"name t: the metric's name\nvalue 1: a measurement of 1\nvalue 2: a measurement of 2\ntype ms: a timing\n" +
+				"tag a:b: a tag: a = b\ntag canary: a bare tag: its value is true\ntag x:: a tag with an empty value: no label x"},
+		{"a rate on a gauge says nothing", "g:-5|g|@0.1",
+			"name g: the metric's name\nvalue -5: has a sign: sets the gauge to -5, or with relative gauges adds -5 to it\ntype g: a gauge\n" +
+				"rate @0.1: a sampling rate, which a gauge does not have: ignored"},
+		{"the last of two wins, and what is not known is passed over", "u:a:b|s|#x|zz|#y|c:ci-1,in-2|card:none|e:cn-web",
+			"name u: the metric's name\nvalue a:b: one distinct value\ntype s: a set of distinct values\n" +
+				"tag x: a bare tag: its value is true; ignored, since one further on takes its place\n" +
+				"unknown zz: not a field of the protocol: ignored\ntag y: a bare tag: its value is true\n" +
+				"origin c:ci-1,in-2: where it comes from: container \"1\", cgroup inode \"2\"\ncardinality card:none: the sender wants no origin labels\n" +
+				"external data e:cn-web: where it comes from, as the cluster said: container \"web\", pod \"\""},
+		{"an event", "_e{2,3}:ab|c\\n|p:low|d:7|t:x",
+			"title length 2: the title has 2 bytes\ntext length 3: the text has 3 bytes\ntitle ab: the event's title\ntext c\\n: the event's text\n" +
+				"priority p:low: the priority\ntimestamp d:7: the event's time, in Unix seconds\n" +
+				"alert t:x: \"x\" is none of [error warning info success]: ignored"},
+		{"a check", "_sc|db|2|h:w|m:slow",
+			"name db: the check's name\nstatus 2: critical\nhost h:w: the host it is about\nmessage m:slow: a message, which is not stored"},
+	} {
+		e := Explain([]byte(c.line))
+		if got := e.show(c.line); got != c.want {
+			t.Errorf("%s: %s\ngot\n%s\nwant\n%s", c.why, c.line, got, c.want)
+		}
+	}
+}
+
+// Each malformed line points at the byte that a person would mend.
+func TestExplainPointsAtTheFault(t *testing.T) {
+	for _, c := range []struct{ line, caret, reason string }{
+		{"page views", "          ^", "no_type"},
+		{"a:1", "   ^", "no_type"},
+		{":1|c", "^", "empty_name"},
+		{"a|c", " ^", "no_value"},
+		{"a:|c", "  ^", "no_value"},
+		{"a:::|c", "    ^", "no_value"},
+		{"a:1|x", "    ^", "unknown_type"},
+		{"a:1|", "    ^", "unknown_type"},
+		{"price:1,5|g", "       ^", "bad_value"},
+		{"a:1:0x10|c", "     ^", "bad_value"},
+		{"a:1e|c", "    ^", "bad_value"},
+		{"a:2:nan|c", "    ^", "not_finite"},
+		{"a:1|c|@10", "       ^", "bad_rate"},
+		{"a:1|c|@0,5", "        ^", "bad_rate"},
+		{"a:1|c|T1700000000.5", "                 ^", "bad_timestamp"},
+		{"a:1|c|T0", "       ^", "bad_timestamp"},
+		{"a:1|ms|T7", "       ^", "timestamp_type"},
+		{"_e{x,1}:a|b", "   ^", "event_header"},
+		{"_e{1;1}:a|b", "    ^", "event_header"},
+		{"_e{1,}:a|b", "     ^", "event_header"},
+		{"_e{1,1}}:a|b", "       ^", "event_header"},
+		{"_e{0,1}:|b", "   ^", "event_title"},
+		{"_e{3,1}:ab|b", "           ^", "event_length"},
+		{"_e{2,9}:ab|b", "            ^", "event_length"},
+		{"_sc||0", "    ^", "empty_name"},
+		{"_sc|db", "      ^", "check_status"},
+		{"_sc|db|OK", "       ^", "check_status"},
+		{"_sc|db|22", "        ^", "check_status"},
+	} {
+		e := Explain([]byte(c.line))
+		if got := strings.Repeat(" ", e.Fault) + "^"; e.Reason.String() != c.reason || got != c.caret || e.Expected == "" {
+			t.Errorf("\n%s\n%s  %s: %s\n%s  is wanted: %s", c.line, got, e.Reason, e.Expected, c.caret, c.reason)
+		}
+	}
+	if e := Explain([]byte("_e{4,1}:größe|b")); !strings.Contains(e.Expected, "has 7") {
+		t.Errorf("the length in bytes is not told: %s", e.Expected)
+	}
+	if e := Explain([]byte("_e{5,1}:größe|b")); !strings.Contains(e.Expected, "counts characters") {
+		t.Errorf("a client that counts characters is not told: %s", e.Expected)
+	}
+}
+
+// FuzzExplain holds that the explanation is the parser's: the same lines, faults,
+// values, tags and fields, and that every offset lies within the line.
+func FuzzExplain(f *testing.F) {
+	addSeeds(f)
+	f.Fuzz(func(t *testing.T, packet []byte) {
+		var p Parser
+		p.Reset(packet)
+		var malformed [NumReasons]uint64
+		for line := range Lines(packet) {
+			e, found := explain(line)
+			if found != e.Reason {
+				t.Fatalf("%q: the walk finds %v, the parser %v", line, found, e.Reason)
+			}
+			checkFields(t, line, &e)
+			if !e.WellFormed() {
+				malformed[e.Reason]++
+				if e.Expected == "" || e.Fault < 0 || e.Fault > len(line) {
+					t.Errorf("%q: fault at %d, expected %q", line, e.Fault, e.Expected)
+				}
+				continue
+			}
+			if next := p.Next(); next != e.Line {
+				t.Fatalf("%q: explained as %d, parsed as %d", line, e.Line, next)
+			}
+			switch e.Line {
+			case MetricLine:
+				if got, want := metricText(&e.Metric), metricText(&p.Metric); got != want {
+					t.Errorf("%q: explained %s, parsed %s", line, got, want)
+				}
+				checkMetricFields(t, line, &e)
+			case EventLine:
+				if got, want := eventText(&e.Event), eventText(&p.Event); got != want {
+					t.Errorf("%q: explained %s, parsed %s", line, got, want)
+				}
+				checkTags(t, line, &e, e.Event.Tags)
+			case CheckLine:
+				if got, want := checkText(&e.Check), checkText(&p.Check); got != want {
+					t.Errorf("%q: explained %s, parsed %s", line, got, want)
+				}
+				checkTags(t, line, &e, e.Check.Tags)
+			}
+		}
+		if p.Next() != End || p.Malformed != malformed {
+			t.Errorf("%q: malformed %v, explained %v", packet, p.Malformed, malformed)
+		}
+	})
+}
+
+// checkFields: fields are in order, do not overlap and lie within the line.
+func checkFields(t *testing.T, line []byte, e *Explanation) {
+	at := 0
+	for _, f := range e.Fields {
+		if f.From < at || f.To < f.From || f.To > len(line) || f.Name == "" || f.Meaning == "" {
+			t.Errorf("%q: field %+v behind %d", line, f, at)
+		}
+		at = f.To
+	}
+}
+
+// spans returns the bytes of the fields of one name that count.
+func (e *Explanation) spans(line []byte, name string) (all [][]byte) {
+	for _, f := range e.Fields {
+		if f.Name == name && !f.Ignored {
+			all = append(all, line[f.From:f.To])
+		}
+	}
+	return all
+}
+
+func checkMetricFields(t *testing.T, line []byte, e *Explanation) {
+	var m Metric
+	m.Rate = 1
+	for _, raw := range e.spans(line, "value") {
+		if e.Metric.Type == Set {
+			m.Set = raw
+		} else if v, reason := parseNumber(raw); reason == wellFormed {
+			m.Values = append(m.Values, v)
+		}
+	}
+	for _, raw := range e.spans(line, "rate") {
+		m.Rate, _ = parseNumber(raw[1:])
+	}
+	for _, raw := range e.spans(line, "timestamp") {
+		m.Time, _ = parseUnix(raw[1:])
+	}
+	name := bytes.Join(e.spans(line, "name"), []byte("+"))
+	if !slices.Equal(m.Values, e.Metric.Values) || !bytes.Equal(m.Set, e.Metric.Set) || m.Rate != e.Metric.Rate ||
+		m.Time != e.Metric.Time || !bytes.Equal(name, e.Metric.Name) {
+		t.Errorf("%q: the fields say %q %+v, the parser %+v", line, name, m, e.Metric)
+	}
+	checkTags(t, line, e, e.Metric.Tags)
+}
+
+func checkTags(t *testing.T, line []byte, e *Explanation, raw []byte) {
+	if got, want := e.spans(line, "tag"), slices.Collect(Tags(raw)); !slices.EqualFunc(got, want, bytes.Equal) {
+		t.Errorf("%q: the fields say tags %q, the parser %q", line, got, want)
+	}
+}
