@@ -25,6 +25,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/placement"
 	"github.com/freshet-io/freshet/internal/core/tile"
@@ -47,6 +48,7 @@ type server struct {
 	events     *eventlog.Log
 	names      *names.File
 	catalogue  *catalogue.Catalogue
+	ledger     *ledger.Ledger
 	aggregator *aggregator.Aggregator
 	collector  *collector.Collector
 	http       httpServers
@@ -56,7 +58,7 @@ type server struct {
 // others may hold (ports, the directory) comes first, so that its errors are
 // quick. After an error the server must still be closed.
 func newServer(c config, registry *prometheus.Registry, logger *slog.Logger) (*server, error) {
-	s := &server{config: c, registry: registry, logger: logger, started: time.Now()}
+	s := &server{config: c, registry: registry, logger: logger, started: time.Now(), ledger: ledger.New()}
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, open := range []func() error{s.openDirectory, s.openHTTP, s.openStores, s.openNames, s.openAggregator, s.openCollector} {
 		if err := open(); err != nil {
@@ -156,7 +158,7 @@ func (s *server) openCollector() error {
 		return err
 	}
 	s.collector, err = collector.New(collector.Options{
-		Config: s.config.DogStatsD, Mapper: mapper, Catalogue: s.catalogue, Names: s.names,
+		Config: s.config.DogStatsD, Mapper: mapper, Catalogue: s.catalogue, Names: s.names, Ledger: s.ledger,
 		Placement: placement.Single(instance), Aggregators: map[string]collector.Aggregator{instance: s.aggregator}, Events: s.events, Sender: sender, Host: constant.Get("host"),
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
 	})

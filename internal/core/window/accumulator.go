@@ -150,9 +150,8 @@ func (t *timer) observe(p *series.Policy, values []float64, weight, scale float6
 }
 
 // Flush adds the increments of the window to out, which began with the window's
-// second, and gives the window back to its table. It returns how many samples the
-// window refused because their sum is beyond what a float holds.
-func (w *Window) Flush(out *batch.Writer) (overflowed uint64) {
+// second, and gives the window back to its table.
+func (w *Window) Flush(out *batch.Writer) {
 	for i, r := range w.touched {
 		a := &r.windows[w.index]
 		a.flush(out, r, &w.scratch)
@@ -160,9 +159,7 @@ func (w *Window) Flush(out *batch.Writer) (overflowed uint64) {
 		w.touched[i] = nil
 	}
 	w.touched = w.touched[:0]
-	overflowed, w.overflowed = w.overflowed, 0
 	w.flushing.Store(false)
-	return overflowed
 }
 
 func (a *accumulator) flush(out *batch.Writer, r *record, inc *batch.Increment) {

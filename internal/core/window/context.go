@@ -73,6 +73,7 @@ func (t *Table) seriesOf(resolved *Resolution) *record {
 			policy:      resolved.Policy,
 			policyBytes: series.AppendPolicy(nil, resolved.Policy),
 			source:      resolved.Source,
+			note:        resolved.Note,
 		}
 		t.series[r.sourced()] = r
 	}

@@ -30,6 +30,7 @@ type Resolution struct {
 	Source uint64         // tells merged gauges apart, 0 if there is nothing to merge
 	Scale  float64        // factor of every value, 1 for none
 	Drop   bool           // a rule drops the context
+	Note   uint8          // of the resolver, for who reads Window.Series
 }
 
 // Options are the choices that change what a line means.
@@ -49,6 +50,7 @@ type Stats struct {
 	Dropped      uint64 // values that a rule dropped
 	Negative     uint64 // refused: a counter cannot go down, in Prometheus that is a restart
 	TimedRefused uint64 // refused: their series has maxTimed other times (|T) in the window
+	Overflowed   uint64 // refused: with them the series would not be finite
 	Contexts     uint64 // contexts held now
 	Series       uint64 // series held now, sources of merged gauges apart
 	Resolved     uint64 // contexts that were new
@@ -62,6 +64,7 @@ func (s Stats) Plus(later Stats) Stats {
 	later.Dropped += s.Dropped
 	later.Negative += s.Negative
 	later.TimedRefused += s.TimedRefused
+	later.Overflowed += s.Overflowed
 	later.Resolved += s.Resolved
 	later.Respellings += s.Respellings
 	return later
@@ -110,6 +113,7 @@ type record struct {
 	policy      *series.Policy
 	policyBytes []byte // series.AppendPolicy of policy
 	source      uint64
+	note        uint8 // Resolution.Note
 	drop        bool
 	spellings   uint8 // contexts that lead to it, at most maxSpellings
 	windows     [2]accumulator
@@ -177,7 +181,7 @@ func (t *Table) count(f fate, samples uint64) {
 	case tooManyTimes:
 		t.stats.TimedRefused += samples
 	case overflows:
-		t.windows[t.open].overflowed += samples
+		t.stats.Overflowed += samples
 	}
 }
 
@@ -255,19 +259,31 @@ type Window struct {
 	Second int64 // Unix seconds
 	Birth  int64 // Unix nanoseconds, when the first sample was read
 
-	index      uint8
-	touched    []*record
-	overflowed uint64 // samples refused since their sum would not be finite
-	scratch    batch.Increment
-	flushing   atomic.Bool // set by the table, cleared by the flusher
+	index    uint8
+	touched  []*record
+	scratch  batch.Increment
+	flushing atomic.Bool // set by the table, cleared by the flusher
 }
 
-// Keys yields the key of each series that has something in the window. It must be
-// called before Flush.
-func (w *Window) Keys() iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
+// Series is what a window holds of one series.
+type Series struct {
+	Key     []byte
+	Note    uint8   // what the resolver noted of it
+	Samples uint64  // values on the wire
+	Value   float64 // of a counter its increment, of a gauge or check its value; without those that have a time of their own
+}
+
+// Series yields each series that has something in the window. It must be read
+// before Flush.
+func (w *Window) Series() iter.Seq[Series] {
+	return func(yield func(Series) bool) {
 		for _, r := range w.touched {
-			if !yield(r.key) {
+			a := &r.windows[w.index]
+			samples := a.untimed
+			for _, v := range a.timed {
+				samples += v.samples
+			}
+			if !yield(Series{r.key, r.note, samples, a.value}) {
 				return
 			}
 		}

@@ -84,14 +84,19 @@ func flush(t testing.TB, table *Table, now int64) []string {
 	if w == nil {
 		return nil
 	}
-	return render(t, w)
+	lines := render(t, w)
+	if refused := table.stats.Overflowed; refused > 0 {
+		table.stats.Overflowed = 0
+		lines = slices.Insert(lines, 0, fmt.Sprintf("%d refused", refused)) // digits sort first
+	}
+	return lines
 }
 
 func render(t testing.TB, w *Window) []string {
 	t.Helper()
 	var out batch.Writer
 	out.Begin(batch.Header{Tenant: []byte("default"), Second: w.Second, Birth: w.Birth})
-	refused := w.Flush(&out)
+	w.Flush(&out)
 	var lines []string
 	for _, b := range out.End() {
 		var r batch.Reader
@@ -104,9 +109,6 @@ func render(t testing.TB, w *Window) []string {
 		if r.Err() != nil {
 			t.Fatal(r.Err())
 		}
-	}
-	if refused > 0 {
-		lines = append(lines, fmt.Sprintf("%d refused", refused))
 	}
 	slices.Sort(lines)
 	return lines

@@ -18,6 +18,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/event"
+	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/placement"
 	"github.com/freshet-io/freshet/internal/core/window"
@@ -46,6 +47,7 @@ type Options struct {
 	Mapper      *mapping.Mapper
 	Catalogue   *catalogue.Catalogue
 	Names       Names
+	Ledger      *ledger.Ledger
 	Placement   *placement.Placement
 	Aggregators map[string]Aggregator // by instance; one for each that owns shards
 	Events      Events

@@ -8,6 +8,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/event"
+	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
@@ -20,7 +21,6 @@ type flusher struct {
 	owned       []batch.Batch            // scratch of ownedBy
 	events      []event.Event            // not yet written, maxEvents at most
 
-	overflowed   atomic.Uint64 // samples beyond what a float holds
 	refused      atomic.Uint64 // samples that the aggregator refused for good
 	unsent       atomic.Uint64 // samples given up at the end
 	pushErrors   atomic.Uint64
@@ -84,11 +84,11 @@ func (f *flusher) flush(ctx context.Context, w closedWindow) {
 		Tenant: []byte(tenant), Sender: f.Sender, Incarnation: f.incarnation, Sequence: f.sequence,
 		Second: w.window.Second, Birth: w.window.Birth,
 	})
-	f.overflowed.Add(w.window.Flush(out))
+	w.window.Flush(out)
 	f.saveNames()
 	batches := out.End()
 	for _, instance := range f.Placement.Instances() {
-		f.push(ctx, f.Aggregators[instance], f.ownedBy(instance, batches))
+		f.push(ctx, tenant, f.Aggregators[instance], f.ownedBy(instance, batches))
 	}
 }
 
@@ -109,7 +109,7 @@ func (f *flusher) ownedBy(instance string, batches []batch.Batch) []batch.Batch 
 // push tries until the batches are acknowledged or refused for good. Meanwhile
 // listeners stretch their open window: what comes adds to what is there, and
 // nothing is lost. Once ctx is done there is one more try.
-func (f *flusher) push(ctx context.Context, to Aggregator, batches []batch.Batch) {
+func (f *flusher) push(ctx context.Context, tenant string, to Aggregator, batches []batch.Batch) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		last := ctx.Err() != nil
 		err := pushOnce(ctx, to, batches)
@@ -121,11 +121,13 @@ func (f *flusher) push(ctx context.Context, to Aggregator, batches []batch.Batch
 		case errors.Is(err, batch.ErrRefused):
 			lost := samples(batches)
 			f.refused.Add(lost)
+			f.Ledger.Post(tenant, ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: reasonNotTaken, Samples: lost})
 			f.Logger.Error("samples are lost: the aggregator can never take their window", "samples", lost, "error", err)
 			return
 		case last:
 			lost := samples(batches)
 			f.unsent.Add(lost)
+			f.Ledger.Post(tenant, ledger.Transfer{From: ledger.Window, To: ledger.Unsent, Reason: reasonUnsent, Samples: lost})
 			f.Logger.Error("samples are lost: the aggregator took no window before the end", "samples", lost, "error", err)
 			return
 		}
@@ -178,8 +180,11 @@ func (f *flusher) saveNames() {
 // would look at.
 func (f *flusher) touch(w closedWindow) {
 	now := f.Now().UnixMilli()
-	for key := range w.window.Keys() {
-		f.Catalogue.Touch(now, w.tenant, series.Name(key))
+	for s := range w.window.Series() {
+		f.Catalogue.Touch(now, w.tenant, series.Name(s.Key))
+		if s.Note != 0 {
+			f.Ledger.Client(w.tenant, ledger.ClientCount(s.Note-1), s.Value)
+		}
 	}
 }
 

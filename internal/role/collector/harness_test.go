@@ -22,6 +22,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/event"
+	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/placement"
 	"github.com/freshet-io/freshet/internal/core/series"
@@ -240,7 +241,7 @@ func newFixture(t *testing.T, change func(*Options)) *fixture {
 	config := DefaultConfig()
 	config.UDP, config.Unixgram, config.Unix = "127.0.0.1:0", filepath.Join(dir, "d"), filepath.Join(dir, "s")
 	o := Options{
-		Config: config, Mapper: mapper, Catalogue: catalogue.New(1000), Names: f.names, Placement: placement.Single("a"), Aggregators: map[string]Aggregator{"a": f.aggregator},
+		Config: config, Mapper: mapper, Catalogue: catalogue.New(1000), Names: f.names, Ledger: ledger.New(), Placement: placement.Single("a"), Aggregators: map[string]Aggregator{"a": f.aggregator},
 		Events: f.events, Sender: 7, Now: time.Now, Registry: f.registry, Logger: slog.New(slog.NewTextHandler(f.logs, nil)),
 	}
 	if change != nil {

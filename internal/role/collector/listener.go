@@ -9,6 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/sockets"
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	"github.com/freshet-io/freshet/internal/core/event"
+	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/window"
 )
@@ -42,6 +43,7 @@ type listener struct {
 	table         *window.Table
 	left          window.Stats // of the tables before
 	started       bool
+	received      uint64 // values on the wire of well-formed lines, whatever became of them
 	events        []event.Event
 	eventCount    uint64
 	eventsDropped uint64
@@ -58,9 +60,11 @@ type listener struct {
 // counts is what a listener did since it was made.
 type counts struct {
 	window.Stats
+	received                 uint64 // in well-formed lines
 	malformed                [dogstatsd.NumReasons]uint64
 	unknownFields, badFields uint64
 	events, eventsDropped    uint64
+	datagrams                ledger.Datagrams
 }
 
 func newListener(c *Collector, socket *sockets.Listener, a address, t *terms) *listener {
@@ -98,8 +102,10 @@ func (l *listener) Packet(packet []byte, now int64) {
 	for {
 		switch p.Next() {
 		case dogstatsd.MetricLine:
+			l.received += uint64(max(1, len(p.Metric.Values)))
 			l.table.Metric(&p.Metric, now)
 		case dogstatsd.CheckLine:
+			l.received++
 			l.table.Check(&p.Check, now)
 		case dogstatsd.EventLine:
 			l.event(now)
@@ -144,7 +150,7 @@ func (l *listener) close(now int64) bool {
 	if !ok {
 		return false
 	}
-	l.publish()
+	l.publish(now)
 	tenant := l.terms.tenant
 	if next := l.next.Load(); next != l.terms {
 		l.change(next, now)
@@ -167,18 +173,29 @@ func (l *listener) change(t *terms, now int64) {
 	l.table.Start(now)
 }
 
-// publish copies the counts for those who read metrics.
-func (l *listener) publish() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.published = counts{
+// publish copies the counts for those who read metrics, and posts what was added
+// since the window before.
+func (l *listener) publish(now int64) {
+	read := l.socket.Stats()
+	next := counts{
 		Stats:         l.left.Plus(l.table.Stats()),
+		received:      l.received,
 		malformed:     l.parser.Malformed,
 		unknownFields: l.parser.UnknownFields,
 		badFields:     l.parser.BadFields,
 		events:        l.eventCount,
 		eventsDropped: l.eventsDropped,
+		datagrams: ledger.Datagrams{
+			Read: read.Packets, KernelDropped: l.socket.Drops(), Oversized: read.Truncated + read.LongFrames,
+			CutFrames: read.CutFrames, RefusedConnections: read.Refused,
+		},
 	}
+	l.mu.Lock()
+	last := l.published
+	l.published = next
+	l.mu.Unlock()
+	l.post(&next, &last)
+	l.collector.Ledger.Close(now / 1e6)
 }
 
 func (l *listener) counts() counts {

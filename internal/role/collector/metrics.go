@@ -44,6 +44,8 @@ var (
 		"Increments refused because a counter cannot go down. Rising: a client decrements; it should send a gauge.", "listener")
 	descTimedRefused = describe("timed_refused_samples_total",
 		"Values with a timestamp of their own (|T, d:) refused because their series had 1,024 other timestamps in one window. Rising: a client sends history in one go; it should spread it.", "listener")
+	descOverflowed = describe("overflowed_samples_total",
+		"Values refused because their sum in one window is beyond what a float holds. Rising: a client sends absurd values.", "listener")
 	descContexts = describe("contexts",
 		"Contexts (spellings of a series) that the listener remembers. Memory grows with it.", "listener")
 	descSeries = describe("series",
@@ -65,8 +67,6 @@ var (
 		"Metrics whose name became that of another one, such as a.b and a_b. The log names them once.")
 	descForgotten = describe("unremembered_names_total",
 		"Contexts whose name is beyond the 100,000 that the catalogue remembers for a tenant, and are stored as NAME_KIND_HASH. Rising: clients write values into names.")
-	descOverflowed = describe("overflowed_samples_total",
-		"Values refused because their sum in one window is beyond what a float holds. Rising: a client sends absurd values.")
 	descRefused = describe("refused_samples_total",
 		"Values lost because the aggregator can never take their window. Rising: a fault of ours; the log says which limit was met.")
 	descUnsent = describe("unsent_samples_total",
@@ -103,6 +103,7 @@ func (e *exporter) Collect(out chan<- prometheus.Metric) {
 		count(descDropped, c.Dropped, name)
 		count(descNegative, c.Negative, name)
 		count(descTimedRefused, c.TimedRefused, name)
+		count(descOverflowed, c.Overflowed, name)
 		count(descResolved, c.Resolved, name)
 		count(descRespellings, c.Respellings, name)
 		count(descEvents, c.events, name)
@@ -114,7 +115,6 @@ func (e *exporter) Collect(out chan<- prometheus.Metric) {
 	count(descForms, e.reports.forms.Load())
 	count(descCollisions, e.reports.collisions.Load())
 	count(descForgotten, e.reports.full.Load())
-	count(descOverflowed, e.flusher.overflowed.Load())
 	count(descRefused, e.flusher.refused.Load())
 	count(descUnsent, e.flusher.unsent.Load())
 	count(descPushErrors, e.flusher.pushErrors.Load())
@@ -158,14 +158,10 @@ func (t *total) add(l *listener) {
 	}
 	sum.unknownFields += c.unknownFields
 	sum.badFields += c.badFields
-	sum.Samples += c.Samples
-	sum.Dropped += c.Dropped
-	sum.Negative += c.Negative
-	sum.TimedRefused += c.TimedRefused
-	sum.Resolved += c.Resolved
-	sum.Respellings += c.Respellings
-	sum.Contexts += c.Contexts
-	sum.Series += c.Series
+	held, series := sum.Contexts, sum.Series
+	sum.Stats = sum.Plus(c.Stats)
+	sum.Contexts += held
+	sum.Series += series
 	sum.events += c.events
 	sum.eventsDropped += c.eventsDropped
 }

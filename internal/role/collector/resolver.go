@@ -3,6 +3,7 @@ package collector
 import (
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/window"
@@ -40,8 +41,17 @@ func (r *resolver) resolve(in *mapping.Input) window.Resolution {
 	}
 	key := series.AppendKey(nil, out.Kind, out.Labels)
 	return window.Resolution{
-		Key: key, Shard: series.Shard(r.tenant, key), Policy: out.Policy, Source: out.Source, Scale: out.Scale,
+		Key: key, Shard: series.Shard(r.tenant, key), Policy: out.Policy, Source: out.Source, Scale: out.Scale, Note: note(in),
 	}
+}
+
+// note marks what clients count of themselves: the flusher enters it into the
+// ledger. It is the ledger's count plus 1, 0 for all else.
+func note(in *mapping.Input) uint8 {
+	if count, ok := ledger.ClientCountOf(in.Name); ok && in.Type == dogstatsd.Count {
+		return uint8(count) + 1
+	}
+	return 0
 }
 
 // tell counts what the catalogue found worth telling, and logs what it tells once.

@@ -1,0 +1,51 @@
+package collector
+
+import (
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+	"github.com/freshet-io/freshet/internal/core/ledger"
+)
+
+// Reasons in the ledger why the collector did not hand a sample on. Those of
+// malformed lines are the parser's. docs/ledger.md explains them.
+const (
+	reasonRule     = "rule"           // a mapping rule drops the metric
+	reasonNegative = "negative"       // a counter cannot go down
+	reasonTimes    = "too_many_times" // more times of their own (|T) than a series may have in one window
+	reasonOverflow = "overflow"       // the sum would be beyond what a float holds
+	reasonNotTaken = "not_taken"      // the aggregator can never take the window
+	reasonUnsent   = "not_acknowledged"
+)
+
+// post enters into the books what became of a listener's samples and datagrams
+// between last and next.
+func (l *listener) post(next, last *counts) {
+	books, tenant := l.collector.Ledger, l.terms.tenant
+	received := next.received - last.received
+	transfers := make([]ledger.Transfer, 0, dogstatsd.NumReasons+8)
+	for reason := range next.malformed {
+		n := next.malformed[reason] - last.malformed[reason]
+		received += n
+		transfers = append(transfers, ledger.Transfer{From: ledger.Received, To: ledger.Malformed, Reason: dogstatsd.Reason(reason).String(), Samples: n})
+	}
+	refused := func(reason string, n uint64) {
+		transfers = append(transfers, ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: reason, Samples: n})
+	}
+	refused(reasonRule, next.Dropped-last.Dropped)
+	refused(reasonNegative, next.Negative-last.Negative)
+	refused(reasonTimes, next.TimedRefused-last.TimedRefused)
+	refused(reasonOverflow, next.Overflowed-last.Overflowed)
+	transfers = append(transfers,
+		ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: received},
+		ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: next.Samples - last.Samples},
+	)
+	books.Post(tenant, transfers...)
+	books.Note(tenant, ledger.Respelled, next.Respellings-last.Respellings)
+	now, before := &next.datagrams, &last.datagrams
+	books.Datagrams(tenant, ledger.Datagrams{
+		Read:               now.Read - before.Read,
+		KernelDropped:      now.KernelDropped - before.KernelDropped,
+		Oversized:          now.Oversized - before.Oversized,
+		CutFrames:          now.CutFrames - before.CutFrames,
+		RefusedConnections: now.RefusedConnections - before.RefusedConnections,
+	})
+}

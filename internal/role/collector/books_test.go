@@ -1,0 +1,93 @@
+package collector
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/mapping"
+
+	"github.com/prometheus/prometheus/model/labels"
+)
+
+// Whatever a line holds, each of its values is in one state once its window is
+// closed, and what the aggregator got is what is in windows.
+func TestEverySampleIsInTheBooks(t *testing.T) {
+	f := newFixture(t, func(o *Options) {
+		m, err := mapping.New(mapping.Config{Rules: []mapping.Rule{{Match: "noise.*", Action: "drop"}}}, labels.EmptyLabels())
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Mapper = m
+	})
+	l := f.listeners()[0]
+	l.Tick(second * 1e9)
+	lines := []string{
+		"a:1:2:3|c", "a:-1:4|c", "a:1e308|c", "a:1e308|c", "noise.x:1:2|c", "noise.y:1|g",
+		"broken", "a:x|c", "_e{9,9}:x|y", "t:1:2|ms", "s:a:b|s", "_sc|up|0", "_sc|up|9", "g:1:2|g",
+	}
+	for i := range 1030 { // of one series, with a time each: 1,024 fit
+		lines = append(lines, fmt.Sprintf("timed:1|c|T%d", second-i))
+	}
+	l.Packet([]byte(strings.Join(lines, "\n")), second*1e9)
+	f.flush(t, l, (second+1)*1e9)
+
+	b := f.Ledger.Books().Tenants["default"].Samples
+	if b.Difference != 0 {
+		t.Errorf("the books do not close by %d: %+v", b.Difference, b)
+	}
+	wantRefused := map[string]uint64{"rule": 3, "negative": 1, "overflow": 1, "too_many_times": 6}
+	wantMalformed := map[string]uint64{"no_type": 1, "bad_value": 1, "event_length": 1, "check_status": 1}
+	if !maps.Equal(b.Refused, wantRefused) || !maps.Equal(b.Malformed, wantMalformed) {
+		t.Errorf("refused %v, malformed %v; want %v, %v", b.Refused, b.Malformed, wantRefused, wantMalformed)
+	}
+	// 3 + 1 + 1 counters, 2 timers, 1 member, 1 check, 2 gauges and 1,024 with times.
+	if b.Window != 1035 || b.Received != 1035+11+4 {
+		t.Errorf("%d in windows of %d received", b.Window, b.Received)
+	}
+	if last := f.Ledger.Books().Boundary; last != (second+1)*1000 {
+		t.Errorf("the books closed at %d", last)
+	}
+}
+
+// A window that is refused for good is in the books, and the datagrams are, too.
+func TestRefusedWindowsAreInTheBooks(t *testing.T) {
+	f := newFixture(t, nil).start(t)
+	f.aggregator.refuse(fmt.Errorf("%w: too long", batch.ErrRefused))
+	send(t, dial(t, "udp", f.address("udp")), "a:1|c\na:1|c", "a:1|c")
+	refused := func() uint64 { return f.Ledger.Books().Tenants["default"].Samples.Refused["not_taken"] }
+	await(t, "the refusal", func() bool { return refused() == 3 })
+	f.aggregator.refuse(errors.New("down"))
+	send(t, dial(t, "unixgram", f.address("unixgram")), "a:1|c")
+	await(t, "the push", func() bool { return len(f.aggregator.refusals()) >= 2 })
+	f.stop()
+	b := f.Ledger.Books().Tenants["default"]
+	if s := b.Samples; s.Window != 0 || s.Unsent["not_acknowledged"] != 1 || s.Difference != 0 {
+		t.Errorf("the books %+v", s)
+	}
+	if d := b.Datagrams; d.Received != 3 || d.Read != 3 {
+		t.Errorf("the datagrams %+v, 3 were sent", d)
+	}
+}
+
+// What clients count of themselves stands in the books, whatever their labels.
+func TestClientTelemetryIsInTheBooks(t *testing.T) {
+	f := newFixture(t, nil)
+	l := f.listeners()[0]
+	for i := range 3 {
+		at := int64(second+i) * 1e9
+		l.Tick(at)
+		l.Packet([]byte("datadog.dogstatsd.client.packets_dropped:2|c|#client:go\ndatadog.dogstatsd.client.packets_dropped:5|c|#client:py\n"+
+			"datadog.dogstatsd.client.bytes_sent:100|c\ndatadog.dogstatsd.client.metrics_by_type:7|c|#metrics_type:gauge\nmetrics:1|c"), at)
+		f.flush(t, l, at+1e9)
+	}
+	want := map[string]float64{"packets_dropped": 21, "bytes_sent": 300}
+	got := f.Ledger.Books().Tenants["default"].Clients
+	maps.DeleteFunc(got, func(_ string, n float64) bool { return n == 0 })
+	if !maps.Equal(got, want) {
+		t.Errorf("clients say %v, want %v", got, want)
+	}
+}
