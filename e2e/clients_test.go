@@ -119,6 +119,7 @@ func script(t *testing.T, o order, interpreter, name string) (r report) {
 // three times: at once, from the open tiles; when the tile is stored; and after
 // a restart.
 func TestClients(t *testing.T) {
+	t.Parallel() // it mostly waits for tiles
 	p := start(t, dataDir(t))
 	var runs []*run
 	for _, c := range clients {

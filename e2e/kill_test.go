@@ -22,6 +22,7 @@ const journalLag = 2500 * time.Millisecond
 //
 // 3 rounds in CI, 24 in `make soak`.
 func TestKillRounds(t *testing.T) {
+	t.Parallel() // it mostly waits for tiles
 	rounds := 3
 	if soak {
 		rounds = 24

@@ -44,6 +44,7 @@ var variants = []variant{
 // in between must not show. All values are such that sums are exact in any
 // order.
 func TestTheSameInputGivesTheSameTiles(t *testing.T) {
+	t.Parallel() // it mostly waits for tiles
 	servers := map[string]*process{}
 	at := func(v variant) string { return fmt.Sprintf("%d readers, %d restarts", v.readers, v.restarts) }
 	for _, v := range variants {

@@ -42,6 +42,7 @@ func planSoak(t *testing.T) soakPlan {
 // 15 s and 2,000 contexts in CI; 10 min, 50,000 contexts and 20,000 samples/s in
 // `make soak`.
 func TestSoak(t *testing.T) {
+	t.Parallel() // it mostly waits for tiles
 	plan := planSoak(t)
 	p := start(t, dataDir(t))
 	conn, err := net.Dial("unixgram", p.Unixgram)

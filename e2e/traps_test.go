@@ -38,6 +38,7 @@ func sendOne(t *testing.T, p *process, lines ...string) {
 // Trap 1: statsd_exporter and veneur refused a whole sample for one field that
 // they did not know, so that a client's upgrade silenced its metrics.
 func TestTrapUnknownFieldCostsNothing(t *testing.T) {
+	t.Parallel() // it mostly waits for tiles
 	p := start(t, dataDir(t))
 	sendOne(t, p, "trap.unknown:3|c|zz:9|#a:b|@0.5|future", "trap.unknown:1|g|#kind:gauge|q:{}", "trap.unknown.timer:5|ms|x|#a:b")
 	expectSoon(t, p, `trap_unknown{a="b"}`, 6)
@@ -53,6 +54,7 @@ func TestTrapUnknownFieldCostsNothing(t *testing.T) {
 
 // Trap 2: Vector lost the tags when another field stood before them.
 func TestTrapTagsStandAnywhere(t *testing.T) {
+	t.Parallel() // it mostly waits for tiles
 	p := start(t, dataDir(t))
 	for i, fields := range []string{"@0.5|#a:b", "#a:b|@0.5", "c:ci-1|@0.5|#a:b", "e:it-false,cn-x|card:low|#a:b|@0.5", "@0.5|c:ci-1|#a:b|card:none", "@0.5|zz|#a:b"} {
 		sendOne(t, p, fmt.Sprintf("trap.tags%d:1|c|%s", i, fields))
@@ -64,6 +66,7 @@ func TestTrapTagsStandAnywhere(t *testing.T) {
 // for all. What clients send is no part of our own metrics, so they cannot
 // touch them, even by name; and other metrics are answered.
 func TestTrapTypeConflictHarmsNobodyElse(t *testing.T) {
+	t.Parallel() // it mostly waits for tiles
 	p := start(t, dataDir(t))
 	names := []string{"x", "freshet_dogstatsd_packets_total", "go_goroutines", "process_open_fds", "up"}
 	var lines []string
@@ -96,6 +99,7 @@ func TestTrapTypeConflictHarmsNobodyElse(t *testing.T) {
 // nine. A zero before the first tile shows it, in the open tile and in the stored
 // one.
 func TestTrapFirstIncrementIsSeen(t *testing.T) {
+	t.Parallel() // it mostly waits for tiles
 	p := start(t, dataDir(t))
 	if end := time.Now().Truncate(tileWidth).Add(tileWidth); time.Until(end) < 6*time.Second {
 		reach(end) // leave the tile open long enough to ask
@@ -129,6 +133,7 @@ func TestTrapFirstIncrementIsSeen(t *testing.T) {
 // Trap 11: Grafana's health check asks 1+1 at the fourth second of the epoch. It
 // was refused for being older than what is kept, and the data source was "down".
 func TestTrapHealthQueryAtEpoch(t *testing.T) {
+	t.Parallel() // it mostly waits for tiles
 	p := start(t, dataDir(t))
 	params := url.Values{"query": {"1+1"}, "time": {"4"}}
 	for method, ask := range map[string]func(string) (*http.Response, error){
@@ -150,6 +155,7 @@ func TestTrapHealthQueryAtEpoch(t *testing.T) {
 // Trap 13: the Datadog Agent folds a second type of a context into the first
 // without a word, so that a gauge of 1,000,000 became an increment.
 func TestTrapTwoKindsAreNotFolded(t *testing.T) {
+	t.Parallel() // it mostly waits for tiles
 	p := start(t, dataDir(t))
 	sendOne(t, p, "trap.kinds:1|c|#a:b", "trap.kinds:1000000|g|#a:b", "trap.kinds:1|c|#a:b", "trap.kinds:77|ms|#a:b")
 	check := func() {
@@ -174,6 +180,7 @@ func TestTrapTwoKindsAreNotFolded(t *testing.T) {
 // One sample a year ahead makes a TSDB refuse the present of all other series.
 // No client can bring that about.
 func TestTrapFarFutureSpoilsNothing(t *testing.T) {
+	t.Parallel() // it mostly waits for tiles
 	p := start(t, dataDir(t))
 	future := time.Now().AddDate(1, 0, 0).Unix()
 	sendOne(t, p, fmt.Sprintf("trap.future:1|g|T%d", future), fmt.Sprintf("trap.future.count:1|c|T%d", future),
