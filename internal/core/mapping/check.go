@@ -113,7 +113,8 @@ func (k *checker) label(key, name string) bool {
 
 func (k *checker) rule(key string, c *Rule) rule {
 	r := rule{
-		kind: choose(k, key+".match_metric_type", c.MetricType, metricTypes),
+		metricType: choose(k, key+".match_metric_type", c.MetricType, metricTypes),
+
 		drop: choose(k, key+".action", c.Action, actions),
 		unit: c.Unit, help: c.Help, scale: 1,
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
@@ -22,7 +23,7 @@ type Config struct {
 type Rule struct {
 	Match      string `yaml:"match"`             // against the raw name
 	MatchType  string `yaml:"match_type"`        // glob (default) or regex, which is anchored
-	MetricType string `yaml:"match_metric_type"` // counter, gauge, timer, set or check; empty for any
+	MetricType string `yaml:"match_metric_type"` // counter, gauge, timer, timing, set or check; empty for any
 
 	Action     string            `yaml:"action"`      // map (default) or drop
 	Name       string            `yaml:"name"`        // $1 is what the first * or group stood for; empty keeps the name
@@ -102,8 +103,10 @@ func New(c Config, constant labels.Labels) (*Mapper, error) {
 var (
 	matchTypes  = []word[bool]{{"", false}, {"glob", false}, {"regex", true}}
 	actions     = []word[bool]{{"", false}, {"map", false}, {"drop", true}}
-	metricTypes = []word[series.Kind]{{"", 0}, {"counter", series.Counter}, {"gauge", series.Gauge},
-		{"timer", series.Timer}, {"set", series.Set}, {"check", series.Check}}
+	metricTypes = []word[metricType]{{"", metricType{}}, {"counter", metricType{kind: series.Counter}},
+		{"gauge", metricType{kind: series.Gauge}}, {"timer", metricType{kind: series.Timer}},
+		{"timing", metricType{kind: series.Timer, wire: dogstatsd.Timing}}, {"set", metricType{kind: series.Set}},
+		{"check", metricType{kind: series.Check}}}
 	merges = []word[series.Merge]{{"", series.MergeLast}, {"last", series.MergeLast},
 		{"sum", series.MergeSum}, {"min", series.MergeMin}, {"max", series.MergeMax}}
 	histograms = []word[string]{{"", ""}, {"native", "native"}, {"classic", "classic"}}

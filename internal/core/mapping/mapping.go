@@ -35,8 +35,8 @@ type Mapper struct {
 
 // rule is a Rule once it was checked.
 type rule struct {
-	kind       series.Kind // 0 for any
-	glob       []string    // dot-separated parts, "*" for any one; nil for exact names and regexes
+	metricType
+	glob       []string // dot-separated parts, "*" for any one; nil for exact names and regexes
 	regex      *regexp.Regexp
 	drop       bool
 	name       template // nil keeps the name
@@ -47,6 +47,17 @@ type rule struct {
 	buckets    string // policy's bounds as text
 	scale      float64
 	unit, help string
+}
+
+// metricType is what a rule takes: a kind, and of timers perhaps those alone that
+// are timings on the wire, whose unit is the millisecond. Zero is any.
+type metricType struct {
+	kind series.Kind
+	wire dogstatsd.Type
+}
+
+func (t metricType) fits(in *Input, kind series.Kind) bool {
+	return (t.kind == 0 || t.kind == kind) && (t.wire == 0 || t.wire == in.Type)
 }
 
 type ruleLabel struct {
@@ -113,7 +124,7 @@ func (m *Mapper) Map(in *Input) Output {
 	raw := string(in.Name)
 	var captureBuf [16]string
 	var captures []string
-	out.Rule, captures = m.match(raw, out.Kind, captureBuf[:0])
+	out.Rule, captures = m.match(raw, in, out.Kind, captureBuf[:0])
 	if out.Rule >= 0 && m.rules[out.Rule].drop {
 		return Output{Kind: out.Kind, Rule: out.Rule, Drop: true}
 	}
@@ -198,10 +209,10 @@ func (m *Mapper) relabel(steps []*relabel.Config, out *Output) {
 // which differ there alone may be of different series.
 func (m *Mapper) OriginLabels() bool { return m.container || m.podUID || m.containerName }
 
-// match returns the first rule for a raw name and kind, or -1, and what its
+// match returns the first rule for a raw name and its type, or -1, and what its
 // wildcards or groups stand for, appended to captures; [0] is the whole name.
-func (m *Mapper) match(raw string, kind series.Kind, captures []string) (int, []string) {
-	fits := func(i int) bool { return m.rules[i].kind == 0 || m.rules[i].kind == kind }
+func (m *Mapper) match(raw string, in *Input, kind series.Kind, captures []string) (int, []string) {
+	fits := func(i int) bool { return m.rules[i].fits(in, kind) }
 	first := len(m.rules)
 	if at := slices.IndexFunc(m.exact[raw], fits); at >= 0 {
 		first = m.exact[raw][at]

@@ -217,6 +217,23 @@ func TestRulesBeyondLabels(t *testing.T) {
 	}
 }
 
+// Clients send ms in milliseconds, and h and d in whatever unit they like: a rule
+// that makes seconds of the ones must be able to leave the others alone.
+func TestTimings(t *testing.T) {
+	m := newMapper(t, Config{Rules: []Rule{
+		{Match: "x", MetricType: "timing", Scale: 0.001},
+		{Match: "x", MetricType: "timer", Scale: 10},
+	}})
+	for typ, want := range map[dogstatsd.Type]float64{
+		dogstatsd.Timing: 0.001, dogstatsd.Histogram: 10, dogstatsd.Distribution: 10, dogstatsd.Count: 1,
+	} {
+		if got := m.Map(&Input{Type: typ, Name: []byte("x")}).Scale; got != want {
+			t.Errorf("type %d: scale %v, want %v", typ, got, want)
+		}
+	}
+}
+
+
 // A tile adds up what its senders say, so it must tell them apart, in every
 // process alike.
 func TestSource(t *testing.T) {
@@ -268,7 +285,7 @@ func TestProblems(t *testing.T) {
 		{"no such way to match", Rule{Match: "a", MatchType: "globb"}, `match_type = "globb": is not known; set it to one of glob, regex`},
 		{"* inside a part", Rule{Match: "a*.b"}, `match = "a*.b": part "a*" mixes * with text, and * stands for one whole part between dots; use match_type: regex`},
 		{"not a regex", Rule{Match: "a(", MatchType: "regex"}, `match = "a(": is no regular expression: `},
-		{"no such kind", Rule{Match: "a", MetricType: "histogram"}, `match_metric_type = "histogram": is not known; set it to one of counter, gauge, timer, set, check`},
+		{"no such kind", Rule{Match: "a", MetricType: "histogram"}, `match_metric_type = "histogram": is not known; set it to one of counter, gauge, timer, timing, set, check`},
 		{"no such action", Rule{Match: "a", Action: "keep"}, `action = "keep": is not known; set it to one of map, drop`},
 		{"no such merge", Rule{Match: "a", GaugeMerge: "avg"}, `gauge_merge = "avg": is not known; set it to one of last, sum, min, max`},
 		{"no such histogram", Rule{Match: "a", Histogram: "summary"}, `histogram = "summary": is not known; set it to one of native, classic`},
