@@ -115,6 +115,14 @@ func (c *Claim) owner() owner { return owner{c.Name, c.Kind, c.Buckets} }
 // sharesBase reports whether e and the claim differ in their form at most.
 func (e *entry) sharesBase(c *Claim) bool { return e.Base == c.Name && e.Kind == c.Kind }
 
+// conflict is the event of a claim that may not have e's name.
+func (e *entry) conflict(claim *Claim) Event {
+	if e.sharesBase(claim) {
+		return FormConflict
+	}
+	return KindConflict
+}
+
 // rawName is one of the raw names that became one name.
 type rawName struct{ name, raw string }
 
@@ -151,15 +159,46 @@ func (c *Catalogue) Resolve(now int64, claim *Claim) (string, Report) {
 	return e.Name, c.report(t, e, claim)
 }
 
+// Peek returns what Resolve would, and whether the name is the claim's already,
+// and changes nothing. It reports every time what Resolve tells once. Without an
+// event the owner is the name's, if it has one.
+func (c *Catalogue) Peek(claim *Claim) (name string, known bool, report Report) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.tenants[claim.Tenant]
+	if t == nil {
+		return claim.Name, false, Report{}
+	}
+	e := t.owners[claim.owner()]
+	known = e != nil
+	if !known {
+		name = t.free(claim)
+		if e = t.entries[name]; e == nil && len(t.entries) >= c.maxNames {
+			return unremembered(claim), false, Report{Event: Full}
+		}
+	} else {
+		name = e.Name
+	}
+	if name != claim.Name {
+		if first := t.blocked(claim.Name, claim); first != nil {
+			return name, known, Report{Event: first.conflict(claim), Owner: first.Entry}
+		}
+	}
+	switch {
+	case e == nil:
+		return name, false, Report{}
+	case !claim.Named && e.Raw != string(claim.Raw):
+		return name, known, Report{Event: NameCollision, Owner: e.Entry}
+	}
+	return name, known, Report{Owner: e.Entry}
+}
+
 // report returns what there is to tell about a claim that was given e.
 func (c *Catalogue) report(t *tenant, e *entry, claim *Claim) Report {
 	if e.Name != e.Base && !e.told {
 		if first := t.blocked(e.Base, claim); first != nil {
 			e.told = true
-			if first.sharesBase(claim) {
-				return Report{Event: FormConflict, Owner: first.Entry}
-			}
-			return Report{Event: KindConflict, Owner: first.Entry}
+			return Report{Event: first.conflict(claim), Owner: first.Entry}
 		}
 	}
 	if !claim.Named && e.Raw != string(claim.Raw) && c.firstCollision(t, e.Name, claim.Raw) {

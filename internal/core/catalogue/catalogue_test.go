@@ -69,7 +69,11 @@ func TestKindsUnderOneName(t *testing.T) {
 	} {
 		cat := New(100)
 		for i, words := range c.claims {
+			peeked, known, foreseen := cat.Peek(claim(words))
 			name, report := cat.Resolve(0, claim(words))
+			if told := report.Event != Nothing; peeked != name || told && (known || foreseen != report) {
+				t.Errorf("%s: %s: foreseen %s %v %+v, became %s %+v", c.why, words, peeked, known, foreseen, name, report)
+			}
 			got := name
 			if report.Event == KindConflict {
 				got += fmt.Sprintf(" <%s %s", report.Owner.Name, report.Owner.Kind)
@@ -84,6 +88,39 @@ func TestKindsUnderOneName(t *testing.T) {
 		}
 	}
 }
+
+// Peek tells every time, also what Resolve told before, and leaves no trace.
+func TestPeek(t *testing.T) {
+	cat := New(2)
+	peek := func(words string, raw ...string) string {
+		name, known, report := cat.Peek(claim(words, raw...))
+		return fmt.Sprintf("%s %v %s %s", name, known, report.Event, report.Owner.Raw)
+	}
+	for _, step := range []struct{ resolve, peek, raw, want string }{
+		{"", "gauge x", "x", "x false nothing "},
+		{"counter x", "counter x", "x", "x true nothing x"},
+		{"", "counter x", "X", "x true name_collision x"},
+		{"", "gauge x", "x", "x_gauge false kind_conflict x"},
+		{"gauge x", "gauge x", "x", "x_gauge true kind_conflict x"},
+		{"", "gauge x", "x", "x_gauge true kind_conflict x"},
+		{"", "counter y", "y", unremembered(claim("counter y")) + " false full "},
+	} {
+		if step.resolve != "" {
+			cat.Resolve(0, claim(step.resolve))
+		}
+		cat.Dirty()
+		if got := peek(step.peek, step.raw); got != step.want {
+			t.Errorf("%s: got %s, want %s", step.peek, got, step.want)
+		}
+		if dirty := cat.Dirty(); len(dirty) > 0 {
+			t.Errorf("%s: left %+v", step.peek, dirty)
+		}
+	}
+	if _, _, report := cat.Peek(&Claim{Tenant: "nobody", Name: "x", Kind: series.Set}); report != (Report{}) || len(cat.tenants) != 1 {
+		t.Errorf("another tenant: %+v, %d tenants", report, len(cat.tenants))
+	}
+}
+
 
 func TestRawNamesThatMeet(t *testing.T) {
 	cat := New(100)
