@@ -57,6 +57,17 @@ func (f *File) Close() error {
 	return nil
 }
 
+// Snapshot writes the file as it is now to path, where there must be none.
+func (f *File) Snapshot(path string) error { return boltfile.Snapshot(f.db, path) }
+
+// Check reads the file at path, which no process may have open, and returns what is
+// wrong with it.
+func Check(path string) error {
+	return boltfile.Check(path, func(tx *bbolt.Tx) error {
+		return walk(tx, func(catalogue.Entry) {})
+	})
+}
+
 // Load returns all entries, by tenant and name.
 func (f *File) Load() (entries []catalogue.Entry, err error) {
 	err = f.db.View(func(tx *bbolt.Tx) error {

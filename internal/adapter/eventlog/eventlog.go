@@ -58,7 +58,10 @@ type Log struct {
 // reported: events are not worth a process that does not start.
 func Open(cfg Config, path string, now func() time.Time, reg prometheus.Registerer, logger *slog.Logger) (*Log, error) {
 	l := &Log{cfg: cfg, now: now}
-	db, damaged, err := boltfile.Open(path, l.count)
+	db, damaged, err := boltfile.Open(path, func(tx *bbolt.Tx) (err error) {
+		l.counts, err = count(tx)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("open the event log: %w", err)
 	}
@@ -77,16 +80,30 @@ func (l *Log) Close() error {
 	return nil
 }
 
-// count reads every event once, to know how many there are and that they can be read.
-func (l *Log) count(tx *bbolt.Tx) error {
-	l.counts = map[string]int{}
-	return tx.ForEach(func(tenant []byte, b *bbolt.Bucket) error {
+// Snapshot writes the log as it is now to path, where there must be none.
+func (l *Log) Snapshot(path string) error { return boltfile.Snapshot(l.db, path) }
+
+// Check reads the log at path, which no process may have open, and returns what is
+// wrong with it.
+func Check(path string) error {
+	return boltfile.Check(path, func(tx *bbolt.Tx) error {
+		_, err := count(tx)
+		return err
+	})
+}
+
+// count reads every event once, to know how many a tenant has and that they can
+// be read.
+func count(tx *bbolt.Tx) (counts map[string]int, err error) {
+	counts = map[string]int{}
+	err = tx.ForEach(func(tenant []byte, b *bbolt.Bucket) error {
 		return b.ForEach(func(k, v []byte) error {
-			l.counts[string(tenant)]++
+			counts[string(tenant)]++
 			_, err := decode(string(tenant), k, v)
 			return err
 		})
 	})
+	return counts, err
 }
 
 // Append keeps events, all or none, and removes those beyond the bounds. It

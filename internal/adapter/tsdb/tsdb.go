@@ -31,6 +31,9 @@ import (
 // of their widths.
 const Raw = "raw"
 
+// kinds are the stores that a tenant has.
+var kinds = []string{Raw, tile.Width10s.String(), tile.Width1m.String()}
+
 var (
 	// ErrClosed means that the store takes no reads or writes any more, or, after a
 	// failed write, not in the next moments. Nothing was written.
@@ -87,7 +90,7 @@ func Open(cfg Config, dataDir string, now func() time.Time, reg prometheus.Regis
 
 func (s *Stores) newTenant(name string) map[string]*store {
 	stores := map[string]*store{}
-	for _, kind := range []string{Raw, tile.Width10s.String(), tile.Width1m.String()} {
+	for _, kind := range kinds {
 		stores[kind] = &store{
 			tenant:  name,
 			kind:    kind,

@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"io"
+	iofs "io/fs"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -80,7 +81,7 @@ func (m *memFS) find(op, name string) (*memFile, error) {
 	}
 	f, ok := m.files[name]
 	if !ok {
-		return nil, errors.New("no such file")
+		return nil, iofs.ErrNotExist
 	}
 	return f, nil
 }

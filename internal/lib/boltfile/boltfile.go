@@ -32,7 +32,8 @@ type Damage struct {
 // A database that was damaged is reported beside the new one. Any other error
 // has its cause outside of the file: its directory, the disk, another process.
 func Open(path string, read func(*bbolt.Tx) error) (db *bbolt.DB, damaged *Damage, err error) {
-	db, err = open(path, read)
+	options := &bbolt.Options{Timeout: lockTimeout, FreelistType: bbolt.FreelistMapType}
+	db, err = open(path, options, read)
 	if err == nil {
 		return db, nil, nil
 	}
@@ -46,7 +47,7 @@ func Open(path string, read func(*bbolt.Tx) error) (db *bbolt.DB, damaged *Damag
 	if err := os.Rename(path, damaged.MovedTo); err != nil {
 		return nil, nil, fmt.Errorf("move damaged %s aside: %w", path, err)
 	}
-	if db, err = open(path, read); err != nil {
+	if db, err = open(path, options, read); err != nil {
 		return nil, nil, fmt.Errorf("begin %s anew: %w", path, err)
 	}
 	return db, damaged, nil
@@ -55,7 +56,7 @@ func Open(path string, read func(*bbolt.Tx) error) (db *bbolt.DB, damaged *Damag
 // open turns bbolt's panics, and the faults of reading past the end of a file
 // that was cut short, into errors. A panic inside bbolt.Open leaks a descriptor;
 // that happens at most once at a start.
-func open(path string, read func(*bbolt.Tx) error) (db *bbolt.DB, err error) {
+func open(path string, options *bbolt.Options, read func(*bbolt.Tx) error) (db *bbolt.DB, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
@@ -66,7 +67,7 @@ func open(path string, read func(*bbolt.Tx) error) (db *bbolt.DB, err error) {
 			db = nil
 		}
 	}()
-	if db, err = bbolt.Open(path, 0o666, &bbolt.Options{Timeout: lockTimeout, FreelistType: bbolt.FreelistMapType}); err != nil {
+	if db, err = bbolt.Open(path, 0o666, options); err != nil {
 		return nil, err
 	}
 	return db, db.View(read)

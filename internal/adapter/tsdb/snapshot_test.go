@@ -1,0 +1,119 @@
+package tsdb
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/tenant"
+)
+
+// snapshot takes one into a data directory of its own and returns what was told.
+func (w *world) snapshot() (dir string, told []string) {
+	w.t.Helper()
+	dir = w.t.TempDir()
+	err := w.stores.Snapshot(context.Background(), filepath.Join(dir, "tsdb"), func(c Content) {
+		told = append(told, fmt.Sprintf("%s/%s blocks=%d", c.Tenant, c.Store, c.Blocks))
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return dir, told
+}
+
+func TestSnapshot(t *testing.T) {
+	w := newWorld(t)
+	aDay(t, w) // in blocks, and the last hours in memory
+	w.write("b@82800=h1,2 c@82700=stale")
+	w.write("a@82000=7") // out of order
+	want := w.stored(tenant.Default, "10s")
+	dir, told := w.snapshot()
+	if len(told) != 1 || !strings.HasPrefix(told[0], "default/10s blocks=") {
+		t.Errorf("told %q", told)
+	}
+	w.write("a@82900=8") // not in it
+
+	var content []Content
+	if err := Verify(context.Background(), dir, func(c Content) { content = append(content, c) }); err != nil {
+		t.Fatal(err)
+	}
+	if len(content) != 1 || content[0].Samples != uint64(len(strings.Fields(want))) || content[0].Series < 3 {
+		t.Errorf("verified %+v, of %d samples", content, len(strings.Fields(want)))
+	}
+	w.close()
+	w.dir = dir
+	w.open()
+	if got := w.stored(tenant.Default, "10s"); got != want {
+		t.Errorf("restored %s\nwant     %s", got, want)
+	}
+	// What was stored is known, and newer samples are taken.
+	if got := w.write("a@82000=7 a@82810=1 d@82810=1"); got != "stored 2, repeated 1" {
+		t.Errorf("write to what was restored: %s", got)
+	}
+}
+
+// Stores that nobody has written to, or that lost all their series, are no errors.
+func TestSnapshotOfNothing(t *testing.T) {
+	w := newWorld(t)
+	if _, told := w.snapshot(); len(told) > 0 {
+		t.Errorf("told %q", told)
+	}
+	if err := os.MkdirAll(filepath.Join(w.dir, "tsdb", tenant.Default, "raw"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	w.close()
+	w.open()
+	if _, told := w.snapshot(); len(told) > 0 {
+		t.Errorf("told %q", told)
+	}
+}
+
+// What is missing from a block or changed in it is found, and the block named.
+func TestVerifyFindsDamage(t *testing.T) {
+	w := newWorld(t)
+	aDay(t, w)
+	dir, _ := w.snapshot()
+	blocks, err := blockDirs(filepath.Join(dir, "tsdb", tenant.Default, "10s"))
+	if err != nil || len(blocks) == 0 {
+		t.Fatal(blocks, err)
+	}
+	block := blocks[0]
+	verify := func() error { return Verify(context.Background(), dir, func(Content) {}) }
+	for name, at := range map[string]string{"chunks/000001": "", "index": "__name__"} { // the latter is padded
+		file := filepath.Join(block, name)
+		whole, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(file); err != nil { // it is a hard link
+			t.Fatal(err)
+		}
+		if err := verify(); err == nil || !strings.Contains(err.Error(), filepath.Base(block)) {
+			t.Errorf("without %s: %v", name, err)
+		}
+		bad := bytes.Clone(whole)
+		if at == "" {
+			bad[len(bad)/2] ^= 1
+		} else {
+			bad[bytes.Index(bad, []byte(at))] ^= 1
+		}
+		for why, content := range map[string][]byte{"a bit flipped in": bad, "cut short": whole[:len(whole)-5]} {
+			if err := os.WriteFile(file, content, 0o666); err != nil {
+				t.Fatal(err)
+			}
+			if err := verify(); err == nil || !strings.Contains(err.Error(), filepath.Base(block)) {
+				t.Errorf("%s %s: %v; must name block %s", why, name, err, filepath.Base(block))
+			}
+		}
+		if err := os.WriteFile(file, whole, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := verify(); err != nil {
+		t.Errorf("mended: %v", err)
+	}
+}

@@ -1,0 +1,74 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+)
+
+// copyAttempts bounds how often Copy begins again. It does when checkpoints have
+// removed what it was about to read: two of them have to end during one Copy.
+const copyAttempts = 3
+
+// Copy writes to an empty directory what a start from this moment would need: the
+// newest checkpoint and the segments behind it. The journal may be in use: a
+// record that was appended before Copy was called is in the copy, and of later
+// ones the first. It returns the bytes written, which survive a power loss.
+func Copy(from, to FS) (sizeBytes int64, err error) {
+	for range copyAttempts {
+		sizeBytes, err = copyOnce(from, to)
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("copy the journal: %w", err)
+	}
+	return sizeBytes, nil
+}
+
+func copyOnce(from, to FS) (sizeBytes int64, err error) {
+	names, err := from.List()
+	if err != nil {
+		return 0, err
+	}
+	var wanted []file
+	base := Position(0)
+	if checkpoints := filesOf(names, checkpointSuffix); len(checkpoints) > 0 {
+		newest := checkpoints[len(checkpoints)-1] // whole, since it has its name
+		wanted, base = append(wanted, newest), newest.pos
+	}
+	for _, s := range filesOf(names, segmentSuffix) {
+		if s.pos > base {
+			wanted = append(wanted, s)
+		}
+	}
+	for _, f := range wanted {
+		n, err := copyFile(from, to, f.name)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", f.name, err)
+		}
+		sizeBytes += n
+	}
+	return sizeBytes, to.SyncDir()
+}
+
+// copyFile copies what a file has now: the last segment may be growing. A record
+// that it cuts in two is a torn tail to the reader.
+func copyFile(from, to FS, name string) (n int64, err error) {
+	r, size, err := from.Open(name)
+	if err != nil {
+		return 0, err
+	}
+	defer r.Close()
+	w, err := to.Create(name)
+	if err != nil {
+		return 0, err
+	}
+	n, err = io.Copy(w, io.NewSectionReader(r, 0, size))
+	if err == nil {
+		err = w.Sync()
+	}
+	return n, errors.Join(err, w.Close())
+}

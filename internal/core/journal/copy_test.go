@@ -1,0 +1,111 @@
+package journal
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A start from the copy is one from the original.
+func TestCopy(t *testing.T) {
+	fs, want := sample(t)
+	to := newMemFS()
+	n, err := Copy(fs, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var size int64
+	for name, f := range to.crash().files {
+		size += int64(len(f.data))
+		if f.synced != len(f.data) || to.durable[name] == nil {
+			t.Errorf("%s would not survive a power loss", name)
+		}
+	}
+	if n != size {
+		t.Errorf("%d bytes copied, %d are there", n, size)
+	}
+	if names, _ := to.List(); slices.Contains(names, checkpointName(6)) || slices.Contains(names, segmentName(7)) {
+		t.Errorf("a start would not need all of %v", names)
+	}
+	l, report := mustOpen(t, to, 250)
+	if len(report.Damage) > 0 || report.Last != 27 {
+		t.Errorf("report %+v", report)
+	}
+	if got := recovered(t, l); !maps.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("recovered %v, want %v", got, want)
+	}
+}
+
+// The last segment grows while it is copied: of the records that come meanwhile
+// the copy has the first.
+func TestCopyWhileAppending(t *testing.T) {
+	fs := newMemFS()
+	l, _ := mustOpen(t, fs, 0)
+	id := uint64(1)
+	more := func() {
+		if _, err := l.Append([]Record{entry(id), entry(id + 1)}); err != nil {
+			t.Fatal(err)
+		}
+		id += 2
+	}
+	more()
+	for range 50 {
+		before := id
+		from := interrupted{fs, more}
+		to := newMemFS()
+		if _, err := Copy(from, to); err != nil {
+			t.Fatal(err)
+		}
+		_, report := mustOpen(t, to, 0)
+		if report.Last < Position(before-1) || report.LostRecords > 0 {
+			t.Fatalf("%d records had been appended; report %+v", before-1, report)
+		}
+	}
+}
+
+// interrupted does something before each file is opened.
+type interrupted struct {
+	FS
+	do func()
+}
+
+func (i interrupted) Open(name string) (Reader, int64, error) {
+	i.do()
+	return i.FS.Open(name)
+}
+
+// Checkpoints remove files between the look at the directory and the copy.
+func TestCopyBeginsAgain(t *testing.T) {
+	fs, s := sample(t)
+	l, _ := mustOpen(t, fs, 250)
+	recovered(t, l)
+	left := 2 // checkpoints that end during the copy
+	from := interrupted{fs, func() {
+		for ; left > 0; left-- {
+			if _, err := l.Append([]Record{entry(uint64(100 + left))}); err != nil {
+				t.Fatal(err)
+			}
+			s.fold(t, entry(uint64(100+left)))
+			checkpointAll(t, l, s)
+		}
+	}}
+	to := newMemFS()
+	if _, err := Copy(from, to); err != nil {
+		t.Fatal(err)
+	}
+	copied, report := mustOpen(t, to, 250)
+	if got := recovered(t, copied); !maps.EqualFunc(got, s, slices.Equal) || report.LostRecords > 0 {
+		t.Errorf("recovered %v, want %v; report %+v", got, s, report)
+	}
+}
+
+func TestCopyFails(t *testing.T) {
+	fs, _ := sample(t)
+	to := newMemFS()
+	to.space = 100
+	if _, err := Copy(fs, to); !errors.Is(err, errNoSpace) || !strings.Contains(err.Error(), checkpointName(15)) {
+		t.Errorf("copy to a full disk: %v; it must name the file and the cause", err)
+	}
+}

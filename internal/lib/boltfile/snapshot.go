@@ -1,0 +1,41 @@
+package boltfile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"go.etcd.io/bbolt"
+)
+
+// Snapshot writes the database as it is now to a new file. It is one transaction:
+// writers go on meanwhile and are not in it. When it returns nil the file's bytes
+// survive a power loss.
+func Snapshot(db *bbolt.DB, path string) error {
+	err := db.View(func(tx *bbolt.Tx) error {
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
+		if err != nil {
+			return err
+		}
+		_, err = tx.WriteTo(f)
+		if err == nil {
+			err = f.Sync()
+		}
+		return errors.Join(err, f.Close())
+	})
+	if err != nil {
+		return fmt.Errorf("snapshot %s: %w", filepath.Base(path), err)
+	}
+	return nil
+}
+
+// Check has read walk over the database at path, as Open does, and returns what is
+// wrong with it. It changes nothing.
+func Check(path string, read func(*bbolt.Tx) error) error {
+	db, err := open(path, &bbolt.Options{Timeout: lockTimeout, ReadOnly: true}, read)
+	if err != nil {
+		return fmt.Errorf("check %s: %w", path, err)
+	}
+	return db.Close()
+}

@@ -1,0 +1,59 @@
+package boltfile
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"go.etcd.io/bbolt"
+)
+
+// A snapshot has what was there when it was begun, and writers go on.
+func TestSnapshot(t *testing.T) {
+	db, _, err := Open(begin(t), walk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	to := filepath.Join(t.TempDir(), "y.db")
+	if err := Snapshot(db, to); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte("b")).Put([]byte("later"), []byte("later")) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := Check(to, walk); err != nil {
+		t.Error(err)
+	}
+	copied, damaged, err := Open(to, walk)
+	if err != nil || damaged != nil {
+		t.Fatal(err, damaged)
+	}
+	defer copied.Close()
+	if n := keys(t, copied); n != 2000 {
+		t.Errorf("%d keys, want 2000", n)
+	}
+	if err := Snapshot(db, to); !errors.Is(err, os.ErrExist) {
+		t.Errorf("a snapshot over a file: %v", err)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	path := begin(t)
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(file[len(file)/2:])
+	if err := os.WriteFile(path, file, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := Check(path, walk); err == nil {
+		t.Error("the damage was not seen")
+	}
+	if after, _ := os.ReadFile(path); !bytes.Equal(after, file) {
+		t.Error("the file was changed")
+	}
+}
