@@ -22,17 +22,17 @@ import (
 // config is the configuration file. Each section is declared next to the code
 // that reads it.
 type config struct {
-	Role       string            `yaml:"role" help:"what this process does: all"`
-	DataDir    string            `yaml:"data_dir" help:"directory of everything that outlives a restart; one process at a time"`
+	Role       string            `yaml:"role" help:"what this process does; this version knows all, which is every role" reload:"restart"`
+	DataDir    string            `yaml:"data_dir" help:"directory of everything that outlives a restart; one process at a time" reload:"restart"`
 	LogLevel   string            `yaml:"log_level" help:"debug, info, warn or error; logs go to standard error"`
-	Drain      time.Duration     `yaml:"drain" help:"how long a stop may take to hand on what was accepted"`
-	HTTP       httpConfig        `yaml:"http"`
+	Drain      time.Duration     `yaml:"drain" help:"how long a stop may take to hand on what was accepted; at least 1s"`
+	HTTP       httpConfig        `yaml:"http" reload:"restart"`
 	DogStatsD  collector.Config  `yaml:"dogstatsd"`
 	Mapping    mapping.Config    `yaml:"mapping"`
-	Aggregator aggregator.Config `yaml:"aggregator"`
+	Aggregator aggregator.Config `yaml:"aggregator" reload:"restart"`
 	Store      tsdb.Config       `yaml:"store"`
-	Events     eventlog.Config   `yaml:"events"`
-	Query      promapi.Config    `yaml:"query"`
+	Events     eventlog.Config   `yaml:"events" reload:"restart"`
+	Query      promapi.Config    `yaml:"query" reload:"restart"`
 
 	flags map[string]string // the command line's, by name, for status/flags
 }

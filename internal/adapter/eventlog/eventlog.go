@@ -23,7 +23,7 @@ import (
 // Config is the "events" section of the configuration file.
 type Config struct {
 	MaxEvents int           `yaml:"max_events" help:"events kept for each tenant; beyond, the oldest go"`
-	Retention time.Duration `yaml:"retention" help:"how long events are kept"`
+	Retention time.Duration `yaml:"retention" help:"how long events are kept; at least 1m"`
 }
 
 // DefaultConfig keeps events as long as tiles of 1 min, so that both end at the

@@ -15,7 +15,7 @@ type Config struct {
 	MaxSamples       int           `yaml:"max_samples" help:"samples that one query may hold in memory"`
 	MaxConcurrency   int           `yaml:"max_concurrency" help:"queries that run at once; further ones wait"`
 	MaxQueryBytes    conf.Bytes    `yaml:"max_query_bytes" help:"longest text of a query, or of all match[] of a request"`
-	MaxQueryDepth    int           `yaml:"max_query_depth" help:"levels of a query; each bracket and each operator of a chain is one"`
+	MaxQueryDepth    int           `yaml:"max_query_depth" help:"levels of a query, at most 2000; each bracket and each operator of a chain is one"`
 	MaxSubquerySteps int64         `yaml:"max_subquery_steps" help:"steps that all subqueries of a query may take together"`
 	MaxWindowSamples int64         `yaml:"max_window_samples" help:"samples that functions of ranges may look at in one series, at all steps together"`
 }

@@ -18,17 +18,17 @@ import (
 // Config is the "store" section of the configuration file.
 type Config struct {
 	Retention      Retention     `yaml:"retention"`
-	OutOfOrder     time.Duration `yaml:"out_of_order" help:"how much older than a store's newest sample a sample may be"`
-	Exemplars      int           `yaml:"exemplars" help:"exemplars kept in memory for each tenant; 0 keeps none"`
-	MaxTenants     int           `yaml:"max_tenants" help:"tenants that can have stores; samples of further ones are refused"`
-	WALCompression string        `yaml:"wal_compression" help:"none, snappy or zstd"`
+	OutOfOrder     time.Duration `yaml:"out_of_order" help:"how much older than a store's newest sample a sample may be; at most the shortest retention" reload:"restart"`
+	Exemplars      int           `yaml:"exemplars" help:"exemplars kept in memory for each tenant; 0 keeps none" reload:"restart"`
+	MaxTenants     int           `yaml:"max_tenants" help:"tenants that can have stores; samples of further ones are refused" reload:"restart"`
+	WALCompression string        `yaml:"wal_compression" help:"how the write-ahead log is compressed: none, snappy or zstd" reload:"restart"`
 }
 
 // Retention is how long each of a tenant's stores keeps its samples.
 type Retention struct {
-	Raw     time.Duration `yaml:"raw" help:"how long samples of remote write and OTLP are kept"`
-	Tile10s time.Duration `yaml:"10s" help:"how long tiles of 10 s are kept"`
-	Tile1m  time.Duration `yaml:"1m" help:"how long tiles of 1 min are kept"`
+	Raw     time.Duration `yaml:"raw" help:"how long samples of remote write and OTLP are kept; at least 4h"`
+	Tile10s time.Duration `yaml:"10s" help:"how long tiles of 10 s are kept; at least 4h"`
+	Tile1m  time.Duration `yaml:"1m" help:"how long tiles of 1 min are kept, and names out of use remembered; at least 4h"`
 }
 
 // DefaultConfig keeps a month and a bit of everything, so that a dashboard of

@@ -15,44 +15,44 @@ import (
 type Config struct {
 	UTF8Names    bool     `yaml:"utf8_names" help:"keep names as they were sent, in place of underscores for what Prometheus did not always allow"`
 	OriginLabels []string `yaml:"origin_labels" help:"labels from origin detection: container_id, pod_uid, container_name; each makes new series with every pod"`
-	Rules        []Rule   `yaml:"rules"` // the first that matches decides alone
+	Rules        []Rule   `yaml:"rules" help:"rules; the first that matches decides alone"`
 }
 
 // Rule is one entry of mapping.rules. Keys are those of statsd_exporter where
 // it has them.
 type Rule struct {
-	Match      string `yaml:"match"`             // against the raw name
-	MatchType  string `yaml:"match_type"`        // glob (default) or regex, which is anchored
-	MetricType string `yaml:"match_metric_type"` // counter, gauge, timer, timing, set or check; empty for any
+	Match      string `yaml:"match" help:"which raw names it is for, such as app.*.time; * is one whole part between dots, and with match_type regex it is an expression for the whole name"`
+	MatchType  string `yaml:"match_type" help:"how match is read: glob (the default) or regex"`
+	MetricType string `yaml:"match_metric_type" help:"kind of metric it is for: counter, gauge, timer, timing (timers sent as ms), set or check; any if it is not given"`
 
-	Action     string            `yaml:"action"`      // map (default) or drop
-	Name       string            `yaml:"name"`        // $1 is what the first * or group stood for; empty keeps the name
-	DropLabels []string          `yaml:"drop_labels"` // first
-	Labels     map[string]string `yaml:"labels"`      // then; an empty value removes the label
-	Relabel    []Relabel         `yaml:"relabel"`     // last
+	Action     string            `yaml:"action" help:"map (the default) or drop, which is counted and not stored"`
+	Name       string            `yaml:"name" help:"the new name; $1 is what the first * or group stood for; kept if it is not given"`
+	DropLabels []string          `yaml:"drop_labels" help:"labels to remove, before anything else below"`
+	Labels     map[string]string `yaml:"labels" help:"then labels to set, name and value, with $1 as in name; an empty value removes the label"`
+	Relabel    []Relabel         `yaml:"relabel" help:"then steps of Prometheus' relabel_config"`
 
-	GaugeMerge   string    `yaml:"gauge_merge"`   // last (default), sum, min or max
-	Histogram    string    `yaml:"histogram"`     // native (default), or classic if there are buckets
-	Buckets      []float64 `yaml:"buckets"`       // upper bounds, ascending, without +Inf
-	NativeSchema Optional  `yaml:"native_schema"` // -4 to 8; default 3, 9 % between bounds
-	MaxBuckets   int       `yaml:"max_buckets"`   // of a native histogram; default 160
+	GaugeMerge   string    `yaml:"gauge_merge" help:"how gauges become one that differed only in what the rule took away: last (the default), sum, min or max"`
+	Histogram    string    `yaml:"histogram" help:"how timers are stored: native (the default), or classic, which is the default if there are buckets"`
+	Buckets      []float64 `yaml:"buckets" help:"upper bounds of a classic histogram, ascending, at most 256, without +Inf"`
+	NativeSchema Optional  `yaml:"native_schema" help:"resolution of a native histogram: -4 (coarsest) to 8; 3 if it is not given, each bound 9 % above the one before"`
+	MaxBuckets   int       `yaml:"max_buckets" help:"buckets of a native histogram, 1 to 65535, beyond which its resolution halves; 160 if it is not given"`
 
-	Unit  string  `yaml:"unit"`  // metadata only
-	Scale float64 `yaml:"scale"` // each value is multiplied by it; default 1
-	Help  string  `yaml:"help"`  // metadata only
+	Unit  string  `yaml:"unit" help:"unit for the metadata; changes no name and no value"`
+	Scale float64 `yaml:"scale" help:"each value is multiplied by it; above 0, such as 0.001 for milliseconds to seconds; 1 if it is not given"`
+	Help  string  `yaml:"help" help:"help text for the metadata"`
 }
 
 // Relabel is one step of Prometheus' relabelling, with Prometheus' defaults. It
 // is plain text, and not Prometheus' own type, so that a bad expression is one
 // of the problems that New finds and not the end of reading the file.
 type Relabel struct {
-	SourceLabels []string `yaml:"source_labels"`
-	Separator    Optional `yaml:"separator"`
-	Regex        Optional `yaml:"regex"`
-	Modulus      uint64   `yaml:"modulus"`
-	TargetLabel  string   `yaml:"target_label"`
-	Replacement  Optional `yaml:"replacement"`
-	Action       string   `yaml:"action"`
+	SourceLabels []string `yaml:"source_labels" help:"labels whose values are joined, __name__ being the name"`
+	Separator    Optional `yaml:"separator" help:"what stands between them; ; if it is not given"`
+	Regex        Optional `yaml:"regex" help:"expression for the whole of the joined values; (.*) if it is not given"`
+	Modulus      uint64   `yaml:"modulus" help:"for the action hashmod, above 0"`
+	TargetLabel  string   `yaml:"target_label" help:"label that is set"`
+	Replacement  Optional `yaml:"replacement" help:"what it is set to; $1 if it is not given"`
+	Action       string   `yaml:"action" help:"replace (the default), keep, drop, keepequal, dropequal, hashmod, labelmap, labeldrop, labelkeep, lowercase or uppercase"`
 }
 
 // Optional is a text that may be missing, where an empty one says something else.
@@ -66,6 +66,9 @@ func (o *Optional) UnmarshalText(text []byte) error {
 	*o = Optional{string(text), true}
 	return nil
 }
+
+// String is what UnmarshalText reads.
+func (o Optional) String() string { return o.Text }
 
 // Validate returns what is wrong with c, keys relative to the section.
 func (c Config) Validate() []conf.Problem {

@@ -9,13 +9,13 @@ import (
 
 // Config is the "aggregator" section of the configuration file.
 type Config struct {
-	Lateness    time.Duration `yaml:"lateness" help:"how long a tile stays open after its end, for windows that come late"`
-	CounterTTL  time.Duration `yaml:"counter_ttl" help:"how long counters, timers and sets repeat their value after the last sample"`
-	GaugeTTL    time.Duration `yaml:"gauge_ttl" help:"how long gauges repeat their value after the last sample"`
-	CheckTTL    time.Duration `yaml:"check_ttl" help:"how long service checks repeat their status after the last sample"`
-	TimedWindow time.Duration `yaml:"timed_window" help:"how old the timestamp of a gauge or check may be (|T, d:)"`
+	Lateness    time.Duration `yaml:"lateness" help:"how long a tile stays open after its end, for windows that come late; 0s to 30s"`
+	CounterTTL  time.Duration `yaml:"counter_ttl" help:"how long counters, timers and sets repeat their value after the last sample; at least 10s"`
+	GaugeTTL    time.Duration `yaml:"gauge_ttl" help:"how long gauges repeat their value after the last sample; at least 10s"`
+	CheckTTL    time.Duration `yaml:"check_ttl" help:"how long service checks repeat their status after the last sample; at least 10s"`
+	TimedWindow time.Duration `yaml:"timed_window" help:"how old the timestamp of a gauge or check may be (|T, d:); at most store.out_of_order"`
 	Fsync       string        `yaml:"fsync" help:"when the journal is forced to the disk, for power loss: interval (each second) or commit (before every acknowledgement)"`
-	Checkpoint  conf.Bytes    `yaml:"checkpoint" help:"journal bytes after which the state is checkpointed; a restart reads at most about twice as much"`
+	Checkpoint  conf.Bytes    `yaml:"checkpoint" help:"journal bytes after which the state is checkpointed, at least 1MiB; a restart reads at most about twice as much"`
 }
 
 // Values of Config.Fsync.

@@ -15,27 +15,27 @@ import (
 // Config is the "dogstatsd" section of the configuration file.
 type Config struct {
 	UDP       string     `yaml:"udp" help:"HOST:PORT of the UDP socket; empty turns it off"`
-	Unixgram  string     `yaml:"unixgram" help:"path of the Unix datagram socket; empty turns it off"`
-	Unix      string     `yaml:"unix" help:"path of the Unix stream socket; empty turns it off"`
+	Unixgram  string     `yaml:"unixgram" help:"path of the Unix datagram socket; empty turns it off. {data_dir} at the front stands for the data directory"`
+	Unix      string     `yaml:"unix" help:"path of the Unix stream socket, whose frames follow their length in 4 bytes, little-endian; empty turns it off"`
 	Tenant    string     `yaml:"tenant" help:"tenant of what these sockets receive"`
-	Listeners []Listener `yaml:"listeners"` // further sockets, each with its tenant
+	Listeners []Listener `yaml:"listeners" help:"further sockets, each with its tenant"`
 
-	Readers       int        `yaml:"readers" help:"UDP sockets that share each address, each read by a thread of its own; more than 1 helps when many senders keep one core busy"`
-	ReceiveBuffer conf.Bytes `yaml:"receive_buffer" help:"kernel receive buffer of each UDP socket"`
-	MaxPacket     conf.Bytes `yaml:"max_packet" help:"longest datagram or frame; longer ones are counted and dropped"`
-	SocketMode    string     `yaml:"socket_mode" help:"mode of the Unix sockets' files, octal; 0722 lets everybody send"`
+	Readers       int        `yaml:"readers" help:"UDP sockets that share each address, 1 to 256, each read by a thread of its own; more than 1 helps when many senders keep one core busy"`
+	ReceiveBuffer conf.Bytes `yaml:"receive_buffer" help:"kernel receive buffer of each UDP socket, 4KiB to 1GiB: what may wait while Freshet does something else"`
+	MaxPacket     conf.Bytes `yaml:"max_packet" help:"longest datagram or frame, 512B to 1MiB; longer ones are counted and dropped"`
+	SocketMode    string     `yaml:"socket_mode" help:"mode of the Unix sockets' files, octal; 0722 lets everybody send, for which a process needs the right to write"`
 
 	RelativeGauges bool              `yaml:"relative_gauges" help:"StatsD's way: a gauge with a sign (+5|g) changes the value; DogStatsD sets it to 5"`
-	IdleContexts   time.Duration     `yaml:"idle_contexts" help:"how long the collector remembers a context without samples"`
-	Labels         map[string]string `yaml:"labels"` // added to every series, unless its sender gave the label
+	IdleContexts   time.Duration     `yaml:"idle_contexts" help:"how long the collector remembers a context without samples, 10s to 1d"`
+	Labels         map[string]string `yaml:"labels" help:"labels, name and value, for every series whose sender did not give them"`
 	HostLabel      bool              `yaml:"host_label" help:"add the label host, with this machine's name, to every series whose sender gave none"`
 }
 
 // Listener is one further socket.
 type Listener struct {
-	Network string `yaml:"network"` // udp, unixgram or unix
-	Address string `yaml:"address"` // HOST:PORT or path
-	Tenant  string `yaml:"tenant"`
+	Network string `yaml:"network" help:"udp, unixgram or unix"`
+	Address string `yaml:"address" help:"HOST:PORT for udp, otherwise a path, which may begin with {data_dir}"`
+	Tenant  string `yaml:"tenant" help:"tenant of what the socket receives"`
 }
 
 const defaultUDP = "127.0.0.1:8125"
