@@ -28,13 +28,13 @@ import (
 type httpConfig struct {
 	Listen    string         `yaml:"listen" help:"HOST:PORT of the API; it has no passwords, so keep it on loopback or behind a proxy"`
 	Tenant    string         `yaml:"tenant" help:"tenant whose series are seen there"`
-	Listeners []httpListener `yaml:"listeners"` // further addresses, each with its tenant
+	Listeners []httpListener `yaml:"listeners" help:"further addresses, each with its tenant"`
 }
 
 // httpListener is one further address.
 type httpListener struct {
-	Listen string `yaml:"listen"`
-	Tenant string `yaml:"tenant"`
+	Listen string `yaml:"listen" help:"HOST:PORT"`
+	Tenant string `yaml:"tenant" help:"tenant whose series are seen there"`
 }
 
 const defaultHTTP = "127.0.0.1:7125"
@@ -140,6 +140,7 @@ func (all httpServers) close() error {
 func (s *server) serveHTTP() {
 	mux := http.NewServeMux()
 	mux.Handle("/api/v1/events", s.events.Handler())
+	s.newSnapshots().register(mux)
 	mux.Handle("/api/v1/", s.promAPI())
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{Registry: s.registry}))
 	mux.HandleFunc("GET /-/healthy", serveHealthy)

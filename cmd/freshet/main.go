@@ -76,6 +76,8 @@ this machine's loopback, with its data in ./data.`,
 		newServeCommand(),
 		newQueryCommand(),
 		newEventsCommand(),
+		newBackupCommand(),
+		newRestoreCommand(),
 		newVersionCommand(),
 	)
 	return root

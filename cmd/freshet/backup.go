@@ -1,0 +1,177 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func newBackupCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "backup [DIR]",
+		Short: "Take a snapshot of the running server",
+		Long: `Asks the server on this machine for a snapshot of all that it has stored, counted
+and been told, while it goes on. The snapshot is a directory below snapshots/ in the
+data directory; its blocks are hard links, which take space only once the server
+deletes its own. With DIR, the snapshot is moved there, or copied if DIR is on
+another disk; DIR must not exist yet. freshet restore makes a data directory of it.`,
+		Example: `  freshet backup                                 into the data directory
+  freshet backup /backup/freshet-$(date +%F)     and to another disk
+  freshet backup --json | jq -r 'select(.path).path'`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	server := serverFlag(cmd)
+	asJSON := cmd.Flags().Bool("json", false, "print each step as a line of JSON; the last one has the path")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		b := backup{server: *server, asJSON: *asJSON, out: cmd.OutOrStdout()}
+		if len(args) == 1 {
+			b.to = filepath.Clean(args[0])
+		}
+		return b.run(cmd.Context())
+	}
+	return cmd
+}
+
+type backup struct {
+	server string
+	to     string // "" leaves the snapshot where the server put it
+	asJSON bool
+	out    io.Writer
+}
+
+func (b *backup) run(ctx context.Context) error {
+	if err := b.checkTarget(); err != nil {
+		return err
+	}
+	whole, err := b.request(ctx)
+	if err != nil {
+		return fmt.Errorf("backup: %w", err)
+	}
+	if b.to != "" {
+		if err := moveTree(whole.Path, b.to); err != nil {
+			return fmt.Errorf("move the snapshot to %s: %w; it is whole, and stays at %s on the server", b.to, err, whole.Path)
+		}
+		whole.Path = b.to
+	}
+	return b.tell(whole)
+}
+
+// checkTarget finds what is wrong with DIR before the server does its work.
+func (b *backup) checkTarget() error {
+	if b.to == "" {
+		return nil
+	}
+	if _, err := os.Lstat(b.to); err == nil {
+		return fmt.Errorf("%s exists already; name a directory that does not, such as %s-2", b.to, b.to)
+	}
+	if parent, err := os.Stat(filepath.Dir(b.to)); err != nil || !parent.IsDir() {
+		return fmt.Errorf("%s is no directory; make it first", filepath.Dir(b.to))
+	}
+	return nil
+}
+
+// request has the server make a snapshot, tells its steps and returns the last.
+func (b *backup) request(ctx context.Context) (whole snapshotStep, err error) {
+	resp, err := post(ctx, b.server, "/api/v1/admin/snapshot")
+	if err != nil {
+		return whole, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
+		return whole, fmt.Errorf("%s answered %s: %s", b.server, resp.Status, strings.TrimSpace(string(text)))
+	}
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		var step snapshotStep
+		if err := json.Unmarshal(lines.Bytes(), &step); err != nil {
+			return whole, fmt.Errorf("%s answered %.80q, which is no step of a snapshot", b.server, lines.Text())
+		}
+		switch {
+		case step.Error != "":
+			return whole, errors.New(step.Error)
+		case step.Path != "":
+			return step, nil
+		}
+		if err := b.tell(step); err != nil {
+			return whole, err
+		}
+	}
+	return whole, fmt.Errorf("%s ended its answer before the snapshot was whole; see its log", b.server)
+}
+
+// post sends an empty request, whose answer may take as long as it needs.
+func post(ctx context.Context, server, path string) (*http.Response, error) {
+	if !strings.Contains(server, "://") {
+		server = "http://" + server
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(server, "/")+path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("--server = %s: is not an address; write it like %s", server, defaultServer)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+		return nil, fmt.Errorf("ask %s: %w; is `freshet serve` running there? Start it, or name another server by --server or FRESHET_SERVER", server, wrapped.Err)
+	}
+	return resp, err
+}
+
+// tell prints a step.
+func (b *backup) tell(step snapshotStep) error {
+	if b.asJSON {
+		return json.NewEncoder(b.out).Encode(step)
+	}
+	text := step.File
+	switch {
+	case step.Path != "":
+		text = fmt.Sprintf("%s: %s in %.1f s\nTo restore it: freshet restore %s --data-dir NEW", step.Path, size(step.Bytes), step.Seconds, step.Path)
+	case step.Store != "":
+		text = fmt.Sprintf("tsdb/%s/%s: %d blocks", step.Tenant, step.Store, step.Blocks)
+	case step.Bytes > 0:
+		text += ": " + size(step.Bytes)
+	}
+	_, err := fmt.Fprintln(b.out, text)
+	return err
+}
+
+// moveTree moves a directory to where there is none, which on another disk means
+// to copy it. It is there whole or not at all.
+func moveTree(from, to string) error {
+	if _, err := os.Stat(from); err != nil {
+		return fmt.Errorf("it cannot be seen from here, as on another machine or in a container: %w", cause(err))
+	}
+	err := os.Rename(from, to)
+	if !errors.Is(err, syscall.EXDEV) {
+		return cause(err)
+	}
+	temp := to + ".unfinished"
+	defer os.RemoveAll(temp) // nothing, once it has its name
+	if err := os.RemoveAll(temp); err != nil {
+		return err
+	}
+	if err := copyTree(from, temp); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, to); err != nil {
+		return err
+	}
+	return errors.Join(syncDir(filepath.Dir(to)), os.RemoveAll(from))
+}
+
+// cause is what the kernel said, without the paths, which the caller names.
+func cause(err error) error {
+	if errno := syscall.Errno(0); errors.As(err, &errno) {
+		return errno
+	}
+	return err
+}

@@ -1,0 +1,334 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	names "github.com/freshet-io/freshet/internal/adapter/catalogue"
+	"github.com/freshet-io/freshet/internal/adapter/eventlog"
+	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/journal"
+)
+
+// A snapshot is a directory with the files of a data directory, laid out in the
+// same way, and manifestName. docs/operations.md says what is in it.
+const (
+	manifestName   = "snapshot.json"
+	snapshotFormat = 1
+)
+
+// manifest says what a snapshot is made of, so that a restore misses nothing.
+type manifest struct {
+	Format  int              `json:"format"`
+	Created time.Time        `json:"created"`
+	Freshet string           `json:"freshet"` // version that made it
+	Files   map[string]int64 `json:"files"`   // bytes of each, by its path
+}
+
+// snapshotStep is one line of the answer to a request for a snapshot. The last
+// one has Path or Error.
+type snapshotStep struct {
+	Tenant  string  `json:"tenant,omitempty"`
+	Store   string  `json:"store,omitempty"`
+	Blocks  int     `json:"blocks,omitempty"`
+	File    string  `json:"file,omitempty"` // journal, events.db, names.db
+	Name    string  `json:"name,omitempty"`
+	Path    string  `json:"path,omitempty"` // of the whole snapshot, where the server runs
+	Bytes   int64   `json:"bytes,omitempty"`
+	Seconds float64 `json:"seconds,omitempty"`
+	Error   string  `json:"error,omitempty"`
+}
+
+// snapshots makes snapshots of a running server, one at a time.
+type snapshots struct {
+	dataDir string
+	stores  *tsdb.Stores
+	events  *eventlog.Log
+	names   *names.File
+	ready   func() error
+
+	mu sync.Mutex // held by the one that is being made
+}
+
+var errSnapshotRunning = errors.New("another snapshot is being made; wait until it is done")
+
+// take makes a snapshot in dataDir/snapshots. It is there whole or not at all.
+//
+// The order matters. A journal that is newer than the stores costs at most points
+// of tiles that were stored in between: it has counted them. An older one would
+// count from an older total, which rate() sees as a reset. Names come last, so
+// that all that have samples are in it.
+func (s *snapshots) take(ctx context.Context, now time.Time, told func(snapshotStep)) (whole snapshotStep, err error) {
+	if !s.mu.TryLock() {
+		return whole, errSnapshotRunning
+	}
+	defer s.mu.Unlock()
+	root, err := filepath.Abs(filepath.Join(s.dataDir, "snapshots")) // who asks has another working directory
+	if err != nil {
+		return whole, err
+	}
+	temp := filepath.Join(root, "unfinished")
+	if err := os.RemoveAll(temp); err != nil { // of a process that died
+		return whole, err
+	}
+	defer os.RemoveAll(temp) // nothing, once it has its name
+	dir, err := files.Open(temp)
+	if err != nil {
+		return whole, err
+	}
+	if err := s.fill(ctx, temp, told); err != nil {
+		return whole, err
+	}
+	m := manifest{Format: snapshotFormat, Created: now.UTC(), Freshet: thisBuild().Version}
+	if m.Files, err = sizes(temp); err != nil {
+		return whole, err
+	}
+	for _, n := range m.Files {
+		whole.Bytes += n
+	}
+	if err := writeManifest(dir, m); err != nil {
+		return whole, err
+	}
+	if err := syncDirs(temp); err != nil {
+		return whole, err
+	}
+	var mark [4]byte // two in one second
+	if _, err := rand.Read(mark[:]); err != nil {
+		return whole, err
+	}
+	whole.Name = now.UTC().Format("20060102T150405Z") + "-" + hex.EncodeToString(mark[:])
+	whole.Path = filepath.Join(root, whole.Name)
+	if err := os.Rename(temp, whole.Path); err != nil {
+		return whole, err
+	}
+	return whole, syncDir(root)
+}
+
+func (s *snapshots) fill(ctx context.Context, dir string, told func(snapshotStep)) error {
+	err := s.stores.Snapshot(ctx, filepath.Join(dir, "tsdb"), func(c tsdb.Content) {
+		told(snapshotStep{Tenant: c.Tenant, Store: c.Store, Blocks: c.Blocks})
+	})
+	if err != nil {
+		return err
+	}
+	from, err := files.Open(filepath.Join(s.dataDir, "journal"))
+	if err != nil {
+		return err
+	}
+	to, err := files.Open(filepath.Join(dir, "journal"))
+	if err != nil {
+		return err
+	}
+	n, err := journal.Copy(from, to)
+	if err != nil {
+		return err
+	}
+	told(snapshotStep{File: "journal", Bytes: n})
+	for _, db := range []struct {
+		name string
+		copy func(path string) error
+	}{{"events.db", s.events.Snapshot}, {"names.db", s.names.Snapshot}, {"sender", s.copySender}} {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := db.copy(filepath.Join(dir, db.name)); err != nil {
+			return err
+		}
+		told(snapshotStep{File: db.name})
+	}
+	return nil
+}
+
+// copySender copies the number by which aggregators know this collector: what is
+// restored goes on in its place.
+func (s *snapshots) copySender(to string) error {
+	return copyFile(filepath.Join(s.dataDir, "sender"), to)
+}
+
+func writeManifest(dir files.Dir, m manifest) error {
+	text, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	f, err := dir.Create(manifestName)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text, '\n'))
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// sizes are the bytes of each file below dir.
+func sizes(dir string) (map[string]int64, error) {
+	all := map[string]int64{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		all[filepath.ToSlash(name)] = info.Size()
+		return err
+	})
+	return all, err
+}
+
+// serve answers with what is done, line by line, while it is being done.
+func (s *snapshots) serve(w http.ResponseWriter, r *http.Request) {
+	if status, err := s.refuse(r); err != nil {
+		http.Error(w, err.Error(), status)
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	lines, begun := json.NewEncoder(w), time.Now()
+	tell := func(step snapshotStep) {
+		_ = lines.Encode(step) // fails if the client went away; then the context is done
+		_ = http.NewResponseController(w).Flush()
+	}
+	whole, err := s.take(r.Context(), begun, tell)
+	if err != nil {
+		tell(snapshotStep{Error: err.Error()})
+		return
+	}
+	whole.Seconds = time.Since(begun).Seconds()
+	tell(whole)
+}
+
+// servePrometheus answers as Prometheus does under /api/v1/admin/tsdb/snapshot,
+// for the scripts that know it.
+func (s *snapshots) servePrometheus(w http.ResponseWriter, r *http.Request) {
+	answer := func(status int, body map[string]any) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(body)
+	}
+	refuse := func(status int, kind string, err error) {
+		answer(status, map[string]any{"status": "error", "errorType": kind, "error": err.Error()})
+	}
+	if status, err := s.refuse(r); err != nil {
+		refuse(status, "unavailable", err)
+		return
+	}
+	if skip := r.FormValue("skip_head"); skip != "" && skip != "false" {
+		refuse(http.StatusBadRequest, "bad_data", errors.New("skip_head is not supported: a snapshot always has the newest samples"))
+		return
+	}
+	whole, err := s.take(r.Context(), time.Now(), func(snapshotStep) {})
+	if err != nil {
+		refuse(http.StatusInternalServerError, "internal", err)
+		return
+	}
+	answer(http.StatusOK, map[string]any{"status": "success", "data": map[string]string{"name": whole.Name}})
+}
+
+// refuse says why a request gets no snapshot: it fills the disk, and has every
+// tenant's series in it.
+func (s *snapshots) refuse(r *http.Request) (status int, err error) {
+	host, _, _ := net.SplitHostPort(r.RemoteAddr)
+	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
+		return http.StatusForbidden, errors.New("snapshots are made for requests on loopback only; run this on the server's own machine")
+	}
+	if err := http.NewCrossOriginProtection().Check(r); err != nil { // a web page, in a browser here
+		return http.StatusForbidden, err
+	}
+	if err := s.ready(); err != nil {
+		return http.StatusServiceUnavailable, err
+	}
+	return 0, nil
+}
+
+// syncDir makes the names in a directory survive a power loss.
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// syncDirs is syncDir for a directory and all below it.
+func syncDirs(root string) error {
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		return syncDir(path)
+	})
+}
+
+// copyFile copies a file to where there is none. Its bytes survive a power loss.
+func copyFile(from, to string) error {
+	r, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	w, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
+	if err != nil {
+		return err
+	}
+	_, err = w.ReadFrom(r)
+	if err == nil {
+		err = w.Sync()
+	}
+	return errors.Join(err, w.Close())
+}
+
+// copyTree copies what is below from into the directory to, which it makes.
+func copyTree(from, to string) error {
+	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, strings.TrimPrefix(path, from))
+		if d.IsDir() {
+			return os.MkdirAll(target, 0o750)
+		}
+		return copyFile(path, target)
+	})
+	if err != nil {
+		return err
+	}
+	return syncDirs(to)
+}
+
+// register adds the routes to mux.
+func (s *snapshots) register(mux *http.ServeMux) {
+	mux.HandleFunc("POST /api/v1/admin/snapshot", s.serve)
+	mux.HandleFunc("POST /api/v1/admin/tsdb/snapshot", s.servePrometheus)
+	mux.HandleFunc("PUT /api/v1/admin/tsdb/snapshot", s.servePrometheus)
+}
+
+// newSnapshots is for a server that has opened everything.
+func (s *server) newSnapshots() *snapshots {
+	return &snapshots{dataDir: s.config.DataDir, stores: s.stores, events: s.events, names: s.names, ready: s.readiness}
+}
+
+// size writes bytes for people.
+func size(n int64) string {
+	for _, unit := range []struct {
+		bytes int64
+		name  string
+	}{{1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}} {
+		if n >= unit.bytes {
+			return fmt.Sprintf("%.1f %s", float64(n)/float64(unit.bytes), unit.name)
+		}
+	}
+	return fmt.Sprintf("%d B", n)
+}
