@@ -1,0 +1,128 @@
+// Package capture holds the format of a capture: raw datagrams as they arrived,
+// each with its time, its listener and its sender (docs/format/capture.md). It
+// reads and writes bytes; who captures, and where a replay goes, is left to
+// others.
+package capture
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"net/netip"
+)
+
+const (
+	magic   = "FRESHCAP"
+	version = 1
+
+	headerSize = len(magic) + 1
+
+	// frameSize is what precedes a record: its length and its checksum.
+	frameSize = 8
+
+	// maxRecord bounds what a reader believes of a length. The longest packet that
+	// a socket may be configured for is 1 MiB.
+	maxRecord = 2 << 20
+)
+
+// Types of records. A reader passes over those that it does not know.
+const (
+	typeListener = 1
+	typeDatagram = 2
+	typeMissed   = 3
+)
+
+// Who sent a datagram, as the byte before it says.
+const (
+	senderUnknown     = 0
+	senderIPv4        = 1
+	senderIPv6        = 2
+	senderCredentials = 3
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// ErrCut means that the capture ends inside a record, as one does whose writer
+// was killed. Everything before it has been read.
+var ErrCut = errors.New("the capture is cut off")
+
+// errShort means that a record ends before its fields do.
+var errShort = errors.New("a field exceeds its record")
+
+// Sender is who sent a datagram, as far as the kernel knew; the zero value is
+// unknown. UDP knows Addr, Unix sockets the others; PID is 0 for a process in
+// another PID namespace.
+type Sender struct {
+	Addr     netip.AddrPort
+	PID, UID int32
+}
+
+// String is the address, or the process and its user, or "-".
+func (s Sender) String() string {
+	switch {
+	case s.Addr.IsValid():
+		return s.Addr.String()
+	case s != Sender{}:
+		return fmt.Sprintf("pid=%d,uid=%d", s.PID, s.UID)
+	}
+	return "-"
+}
+
+// Datagram is one packet as it arrived, and where.
+type Datagram struct {
+	Time    int64  // Unix nanoseconds at which it was read
+	Network string // udp, unixgram or unix
+	Address string // of the socket that got it
+	Sender  Sender
+	Data    []byte
+	Missed  uint64 // how many just before this one arrived and are not in the capture
+}
+
+// cursor takes the fields of a record one by one. After the first that does not
+// fit, all are zero.
+type cursor struct {
+	left  []byte
+	short bool
+}
+
+func (c *cursor) bytes(n uint64) []byte {
+	if n > uint64(len(c.left)) {
+		c.short, c.left = true, nil
+		return nil
+	}
+	taken := c.left[:n]
+	c.left = c.left[n:]
+	return taken
+}
+
+func (c *cursor) byte() byte {
+	if b := c.bytes(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (c *cursor) uint32() uint32 {
+	if b := c.bytes(4); b != nil {
+		return binary.LittleEndian.Uint32(b)
+	}
+	return 0
+}
+
+func (c *cursor) uint64() uint64 {
+	if b := c.bytes(8); b != nil {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
+}
+
+func (c *cursor) uint16() uint16 {
+	if b := c.bytes(2); b != nil {
+		return binary.LittleEndian.Uint16(b)
+	}
+	return 0
+}
+
+// text takes a string after its length, at most 65,535 bytes.
+func (c *cursor) text() string { return string(c.bytes(uint64(c.uint16()))) }
