@@ -27,7 +27,7 @@ data directory; its blocks are hard links, which take space only once the server
 deletes its own. With DIR, the snapshot is moved there, or copied if DIR is on
 another disk; DIR must not exist yet. freshet restore makes a data directory of it.`,
 		Example: `  freshet backup                                 into the data directory
-  freshet backup /backup/freshet-$(date +%F)     and to another disk
+  freshet backup /backup/freshet-monday          and to another disk
   freshet backup --json | jq -r 'select(.path).path'`,
 		Args: cobra.MaximumNArgs(1),
 	}

@@ -28,6 +28,8 @@ func newEventsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Print the events that applications have sent, oldest first",
+		Long: `Asks a server for the events that applications have sent and prints a table, oldest
+first. They are kept as long as events.retention says.`,
 		Example: `  freshet events --since 15m
   freshet events --since 2d --text deploy --tag env:prod --tag team:web`,
 		Args: cobra.NoArgs,

@@ -61,26 +61,49 @@ and answers PromQL about a second later. Without a command it runs the server on
 this machine's loopback, with its data in ./data.`,
 		Example: `  freshet                                       run everything with defaults
   freshet serve --config /etc/freshet.yaml      run as configured
-  freshet query 'page_views'                    what is it now
+  freshet query page_views                      what is it now
   freshet query 'rate(page_views[1m])' --range 1h
                                                 what was it in the last hour, drawn
-  freshet events --since 1d --tag env:prod      what happened since yesterday`,
+  freshet events --since 1d --tag env:prod      what happened since yesterday
+  freshet backup /backup/freshet-monday         keep what there is
+  freshet help query                            more about a command, with examples`,
 		Args:                  unknownCommand,
 		RunE:                  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		DisableFlagsInUseLine: true,
 		SilenceErrors:         true, // printed once, by execute
 		SilenceUsage:          true, // an error is not an occasion to print 100 flags
 	}
+	root.CompletionOptions.DisableDefaultCmd = true // ours says less and leaves PowerShell out
 	root.SetFlagErrorFunc(unknownFlag)
-	root.AddCommand(
-		newServeCommand(),
-		newQueryCommand(),
-		newEventsCommand(),
-		newBackupCommand(),
-		newRestoreCommand(),
-		newVersionCommand(),
-	)
+	addGroup(root, "Run a server:", newServeCommand(), newBackupCommand(), newRestoreCommand())
+	addGroup(root, "Ask it:", newQueryCommand(), newEventsCommand())
+	addGroup(root, "Configure it:", newCompletionCommand(), newVersionCommand())
+	root.SetHelpCommandGroupID(root.Groups()[len(root.Groups())-1].ID)
+	root.AddCommand(newExitCodesTopic())
 	return root
+}
+
+// addGroup adds commands that are listed together, below a title.
+func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: title, Title: title})
+	for _, c := range commands {
+		c.GroupID = title
+		root.AddCommand(c)
+	}
+}
+
+// newExitCodesTopic is a page of help, and no command.
+func newExitCodesTopic() *cobra.Command {
+	return &cobra.Command{
+		Use:   "exit-codes",
+		Short: "What the exit code of a command says",
+		Long: `  0  it is done
+  1  it could not be done; the last lines on standard error say why
+  2  a mistake on the command line or in the configuration: to try again without a
+     change is no use
+
+A server that is asked to stop by SIGINT or SIGTERM, and does so in order, ends with 0.`,
+	}
 }
 
 // unknownCommand refuses what is no command, and names the one that was likely meant.

@@ -39,6 +39,7 @@ values, bars for native histograms, a plot for a range of time.`,
 		},
 	}
 	server := serverFlag(cmd)
+	cmd.ValidArgsFunction = completeMetric(server)
 	at := timeFlag(cmd.Flags(), "time", "`instant` to ask for, or the end of the range, as Unix seconds or 2006-01-02T15:04:05Z (default now)")
 	length := durationFlag(cmd.Flags(), "range", 0, "draw the last `duration`, like 15m, 1h or 2d")
 	step := durationFlag(cmd.Flags(), "step", 0, "`duration` between the points of the range (default one point a column)")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"flag"
 	"io"
 	"net"
@@ -17,8 +18,15 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
+// asCommand in the environment makes the test binary the freshet command, for
+// tests that need one as a file.
+const asCommand = "FRESHET_TEST_AS_COMMAND"
+
 // TestMain fixes the reader's time zone, which the output is for.
 func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	}
 	time.Local = time.UTC
 	os.Exit(m.Run())
 }

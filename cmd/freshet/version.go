@@ -63,7 +63,11 @@ func newVersionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print which build this is",
-		Args:  cobra.NoArgs,
+		Long: `Prints the version, the commit that it was built from, and whether there were changes
+that no commit holds.`,
+		Example: `  freshet version
+  freshet version --json | jq -r .revision`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(thisBuild())

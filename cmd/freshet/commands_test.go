@@ -1,0 +1,150 @@
+package main
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// withoutJSON are the commands that need no --json, each with its reason.
+var withoutJSON = map[string]string{
+	"freshet serve":      "says what programs need in listening.json",
+	"freshet completion": "prints a script",
+	"freshet help":       "prints text for people",
+}
+
+// commands returns every command that can be run, also those below others.
+func commands(t *testing.T) (all []*cobra.Command) {
+	t.Helper()
+	root := newRootCommand()
+	root.InitDefaultHelpCmd()
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		c.InitDefaultHelpFlag()
+		if c != root && c.Runnable() && !c.Hidden {
+			all = append(all, c)
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(root)
+	if len(all) < 5 {
+		t.Fatalf("found only %d commands", len(all))
+	}
+	return all
+}
+
+// What a person may expect of each command. Whoever adds one learns here what it
+// still needs.
+func TestCommandsKeepTheRules(t *testing.T) {
+	for _, c := range commands(t) {
+		name := c.CommandPath()
+		need := func(ok bool, what string) {
+			t.Helper()
+			if !ok {
+				t.Errorf("%s: %s", name, what)
+			}
+		}
+		need(c.Short != "" && !strings.HasSuffix(c.Short, "."), "Short must be a phrase without a full stop")
+		need(len(c.Short) <= 80, "Short must fit a line of 80 columns")
+		if c.Parent() == c.Root() {
+			need(c.GroupID != "" || c.Name() == "help", "needs a group: add it by addGroup in main.go")
+		}
+		if c.Name() != "help" {
+			need(c.Long != "", "needs a Long: what it does, and what a reader cannot guess")
+			need(c.Example != "", "needs an Example")
+		}
+		json := c.Flags().Lookup("json")
+		_, excused := withoutJSON[name]
+		need(json != nil || excused, "needs --json, or a reason in withoutJSON")
+		need(json == nil || json.Value.Type() == "bool", "--json must be a bool")
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			need(f.Usage != "", "--"+f.Name+" needs a help text")
+		})
+		for line := range strings.Lines(c.Long) {
+			need(len(strings.TrimRight(line, "\n")) <= 90, "Long must fit 90 columns: "+line)
+		}
+	}
+	for name := range withoutJSON {
+		need := slices.ContainsFunc(commands(t), func(c *cobra.Command) bool { return c.CommandPath() == name })
+		if !need {
+			t.Errorf("withoutJSON has %s, which is no command", name)
+		}
+	}
+}
+
+// Every line of an Example that begins with freshet is one that freshet takes.
+func TestExamplesAreTaken(t *testing.T) {
+	all := append(commands(t), newRootCommand())
+	for _, c := range all {
+		for line := range strings.Lines(c.Example) {
+			words, ok := example(line)
+			if !ok {
+				continue
+			}
+			root := newRootCommand()
+			root.InitDefaultHelpCmd()
+			found, rest, err := root.Find(words)
+			if err == nil {
+				found.InitDefaultHelpFlag()
+				err = found.ParseFlags(rest)
+			}
+			if err == nil && found.Runnable() {
+				err = found.ValidateArgs(found.Flags().Args())
+			}
+			if err == nil {
+				err = found.ValidateRequiredFlags()
+			}
+			if err != nil {
+				t.Errorf("%s: example %q: %v", c.CommandPath(), strings.TrimSpace(line), err)
+			}
+		}
+	}
+}
+
+var (
+	shellWord = regexp.MustCompile(`(?:'[^']*'|"[^"]*"|[^\s'"])+`)
+	// What follows the command: a remark, a pipe, a redirection.
+	behind = regexp.MustCompile(`( {3,}| \| | > | >> | && |;).*$`)
+	inside = regexp.MustCompile(`<\((freshet [^)]*)\)`)
+)
+
+// example returns the words behind freshet of a line, if it is such a line.
+func example(line string) (words []string, ok bool) {
+	line = strings.TrimSpace(line)
+	if found := inside.FindStringSubmatch(line); found != nil {
+		line = found[1]
+	}
+	line, ok = strings.CutPrefix(behind.ReplaceAllString(line, ""), "freshet")
+	for _, w := range shellWord.FindAllString(line, -1) {
+		words = append(words, strings.NewReplacer("'", "", `"`, "").Replace(w))
+	}
+	return words, ok
+}
+
+// Colours and control sequences are for terminals: what is piped has none.
+func TestNoColoursInPipes(t *testing.T) {
+	for _, c := range commands(t) {
+		_, stdout, stderr := freshet(t, append(strings.Fields(c.CommandPath())[1:], "--help")...)
+		if strings.Contains(stdout+stderr, "\x1b") {
+			t.Errorf("%s --help has control sequences", c.CommandPath())
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	_, help, _ := freshet(t, "help")
+	for _, want := range []string{"Run a server:", "Ask it:", "Examples:", "exit-codes"} {
+		if !strings.Contains(help, want) {
+			t.Errorf("help does not have %q:\n%s", want, help)
+		}
+	}
+	if code, page, _ := freshet(t, "help", "exit-codes"); code != exitOK || !strings.Contains(page, "mistake on the command line") {
+		t.Errorf("exit code %d, %s", code, page)
+	}
+}

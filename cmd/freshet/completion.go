@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"regexp"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func newCompletionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "completion bash|zsh|fish",
+		Short: "Print a script by which a shell completes freshet commands",
+		Long: `Prints a script for a shell, which then completes commands, flags and, if a server
+answers, the names of metrics.`,
+		Example: `  source <(freshet completion bash)                       in this bash
+  freshet completion bash > /etc/bash_completion.d/freshet
+  freshet completion zsh > "${fpath[1]}/_freshet"
+  freshet completion fish > ~/.config/fish/completions/freshet.fish`,
+		Args:                  cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		ValidArgs:             []string{"bash", "zsh", "fish"},
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			root, out := cmd.Root(), cmd.OutOrStdout()
+			switch args[0] {
+			case "bash":
+				return root.GenBashCompletionV2(out, true)
+			case "zsh":
+				return root.GenZshCompletion(out)
+			default:
+				return root.GenFishCompletion(out, true)
+			}
+		},
+	}
+}
+
+const (
+	// completeTimeout is how long a person waits at a key for names.
+	completeTimeout = 300 * time.Millisecond
+	maxCompletions  = 200
+)
+
+// completeMetric completes the name of a metric that the server knows, or nothing
+// if it does not say so at once.
+func completeMetric(server *string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		const noFiles = cobra.ShellCompDirectiveNoFileComp
+		if len(args) > 0 {
+			return nil, noFiles
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
+		defer cancel()
+		params := url.Values{"limit": {fmt.Sprint(maxCompletions)}}
+		if prefix != "" { // everything matches nothing: a selector may not be empty
+			params.Set("match[]", fmt.Sprintf("{__name__=~%q}", regexp.QuoteMeta(prefix)+".*"))
+		}
+		_, a, err := ask(ctx, *server, "/api/v1/label/__name__/values", params)
+		if err != nil {
+			return nil, noFiles
+		}
+		var found []string
+		if err := json.Unmarshal(a.Data, &found); err != nil {
+			return nil, noFiles
+		}
+		return found, noFiles | cobra.ShellCompDirectiveNoSpace // an expression goes on
+	}
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestCompletionScripts(t *testing.T) {
+	for shell, mark := range map[string]string{"bash": "__start_freshet", "zsh": "#compdef freshet", "fish": "complete -c freshet"} {
+		code, script, stderr := freshet(t, "completion", shell)
+		if code != exitOK || !strings.Contains(script, mark) {
+			t.Errorf("%s: exit code %d, %s; a script of %d bytes without %q", shell, code, stderr, len(script), mark)
+		}
+	}
+	if code, _, stderr := freshet(t, "completion", "powershell"); code != exitUsage || !strings.Contains(stderr, "powershell") {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+}
+
+// A real bash loads the script and completes by it.
+func TestCompletionInBash(t *testing.T) {
+	bin := t.TempDir()
+	command := fmt.Sprintf("#!/bin/sh\n%s=1 exec %s \"$@\"\n", asCommand, os.Args[0])
+	if err := os.WriteFile(filepath.Join(bin, "freshet"), []byte(command), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// The first function is one of the package bash-completion, which need not be
+	// here; compopt works at a prompt only.
+	const complete = `
+compopt() { :; }
+_get_comp_words_by_ref() { words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; cur=${words[cword]}; prev=${words[cword-1]}; }
+source <(freshet completion bash) || exit 1
+COMP_WORDS=(freshet "$@") COMP_CWORD=$# COMP_LINE="freshet $*" COMP_POINT=$((8 + ${#*})) COMP_TYPE=9
+__start_freshet
+printf '%s\n' "${COMPREPLY[@]}"`
+	server := metrics(t, `["page_size","page_views"]`)
+	for line, want := range map[string]string{
+		"qu":                                     "query",
+		"completion f":                           "fish",
+		"query --ra":                             "--range",
+		"query --server=" + server + " pa":       "page_size page_views",
+		"query --server=http://127.0.0.1:1 some": "", // nobody there: nothing, at once
+	} {
+		cmd := exec.CommandContext(t.Context(), "bash", append([]string{"--norc", "-c", complete, "bash"}, strings.Fields(line)...)...)
+		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		if got := strings.Join(strings.Fields(string(out)), " "); err != nil || got != want {
+			t.Errorf("freshet %s<TAB>: %v, %q, want %q", line, err, got, want)
+		}
+	}
+}
+
+// metrics answers for the names of metrics that begin with pa.
+func metrics(t *testing.T, names string) (server string) {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/label/__name__/values" || r.FormValue("match[]") != `{__name__=~"pa.*"}` {
+			t.Errorf("asked %s", r.URL)
+		}
+		fmt.Fprintf(w, `{"status":"success","data":%s}`, names)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
