@@ -131,7 +131,7 @@ func (s *server) openAggregator() error {
 	for _, d := range report.Damage {
 		s.logger.Warn("the journal is damaged; everything else in it is used", "place", d.String())
 	}
-	s.aggregator, err = aggregator.New(s.config.Aggregator, log, tileWriter{s.stores, s.logger}, time.Now, s.registry, s.logger)
+	s.aggregator, err = aggregator.New(s.config.Aggregator, log, tileWriter{s.stores, s.logger}, s.ledger, time.Now, s.registry, s.logger)
 	if err != nil {
 		return err
 	}
@@ -291,11 +291,11 @@ type tileWriter struct {
 
 // Write is part of aggregator.Writer. Samples that the store refuses for good are
 // counted by the store, and must not keep the others from being stored.
-func (w tileWriter) Write(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) error {
-	_, err := w.stores.Write(ctx, tenant, width, samples)
+func (w tileWriter) Write(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (aggregator.Written, error) {
+	stats, err := w.stores.Write(ctx, tenant, width, samples)
 	if errors.Is(err, tsdb.ErrTooManyTenants) {
 		w.logger.Error("a tenant's samples are refused: store.max_tenants is reached", "tenant", tenant, "samples", len(samples))
-		return nil
+		return refusedAll(samples), nil
 	}
-	return err
+	return written(&stats), err
 }

@@ -96,7 +96,7 @@ func (w *world) samples(text string) []tile.Sample {
 			w.series[name] = &tile.Series{Labels: ls}
 		}
 		val, timed := strings.CutSuffix(val, "T")
-		s := tile.Sample{Series: w.series[name], T: base + 1000*second, Timed: timed}
+		s := tile.Sample{Series: w.series[name], T: base + 1000*second, Raw: rawOfEach, Timed: timed}
 		switch {
 		case val == "stale":
 			s.V = math.Float64frombits(value.StaleNaN)
@@ -130,6 +130,9 @@ func hist(t testing.TB, text string) *histogram.FloatHistogram {
 	return h.Compact(0)
 }
 
+// rawOfEach is how many values on the wire each sample of the tests stands for.
+const rawOfEach = 7
+
 // write returns the fates that have a count, like "stored 2, too_old 1".
 func (w *world) write(text string) string {
 	w.t.Helper()
@@ -145,17 +148,20 @@ func (w *world) fates(stats WriteStats, of int) string {
 	w.t.Helper()
 	var fates []string
 	sum := 0
-	add := func(name string, n int) {
+	add := func(name string, n int, raw uint64) {
 		sum += n
+		if raw != rawOfEach*uint64(n) {
+			w.t.Errorf("%s: %d samples stand for %d values", name, n, raw)
+		}
 		if n > 0 {
 			fates = append(fates, fmt.Sprintf("%s %d", name, n))
 		}
 	}
-	add("stored", stats.Stored)
-	add("repeated", stats.Repeated)
-	add("conflicts", stats.Conflicts)
+	add("stored", stats.Stored, stats.RawStored-rawOfEach*uint64(stats.Repeated))
+	add("repeated", stats.Repeated, rawOfEach*uint64(stats.Repeated))
+	add("conflicts", stats.Conflicts, stats.RawConflicts)
 	for i, r := range stats.Refused {
-		add(Reason(i).String(), r.Count)
+		add(Reason(i).String(), r.Count, r.Raw)
 		if (r.Count > 0) != (r.Example != nil) {
 			w.t.Errorf("%v: %d refused, example %v", Reason(i), r.Count, r.Example)
 		}

@@ -35,15 +35,20 @@ func (r Reason) String() string { return reasonNames[r] }
 // Refusal is what was refused for one reason.
 type Refusal struct {
 	Count   int
+	Raw     uint64
 	Example error // names the first such sample and the cause; nil if Count is 0
 }
 
-// WriteStats is the fate of each sample of a write: they add up to its length.
+// WriteStats is the fate of each sample of a write: they add up to its length. What
+// is called raw counts the values on the wire that the samples stand for.
 type WriteStats struct {
 	Stored    int                 // new
 	Repeated  int                 // there already, or twice in this write, with the same value
 	Conflicts int                 // another value is at that time: it stays
 	Refused   [numReasons]Refusal // by Reason
+
+	RawStored    uint64 // stored or repeated
+	RawConflicts uint64
 }
 
 // Write stores the samples of tiles of one width, all in one commit. Samples of
@@ -95,6 +100,9 @@ func (s *Stores) write(ctx context.Context, tenant string, width tile.Width, sam
 		return WriteStats{}, err
 	}
 	w.stats.Stored = len(w.appended)
+	for _, i := range w.appended {
+		w.stats.RawStored += samples[i].Raw
+	}
 	return w.stats, nil
 }
 
@@ -208,6 +216,7 @@ func (w *write) settle(ctx context.Context, sample *tile.Sample, ref uint64) (se
 	switch {
 	case earlier != nil && same(*earlier, point(sample)):
 		w.stats.Repeated++
+		w.stats.RawStored += sample.Raw
 	case earlier != nil:
 		w.conflict(sample, fmt.Errorf("another value is stored: %v, not %v", format(*earlier), format(point(sample))))
 	case newer && sample.T < w.db.Head().MaxTime()-w.store.options.OutOfOrderTimeWindow:
@@ -250,6 +259,7 @@ func (w *write) conflict(sample *tile.Sample, cause error) {
 		return
 	}
 	w.stats.Conflicts++
+	w.stats.RawConflicts += sample.Raw
 	w.store.logger.Error("BUG: a tile that is final was written again with another value; the first stays",
 		"series", sample.Series.Labels.String(), "t", sample.T, "err", cause)
 }
@@ -257,6 +267,7 @@ func (w *write) conflict(sample *tile.Sample, cause error) {
 func (w *write) refuse(sample *tile.Sample, reason Reason, cause error) {
 	r := &w.stats.Refused[reason]
 	r.Count++
+	r.Raw += sample.Raw
 	if r.Example == nil {
 		r.Example = fmt.Errorf("%s at %d: %w", sample.Series.Labels, sample.T, cause)
 	}

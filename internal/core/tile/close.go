@@ -27,8 +27,8 @@ func (f Flush) of(tenant string) *[NumWidths][]Sample {
 
 // Closed counts what became of the samples of closed tiles.
 type Closed struct {
-	Samples    uint64 // on the wire, in the tiles
-	Duplicates uint64 // stamped by their sender with the end of a tile, which has a sample already
+	Samples    uint64            // on the wire, in the tiles
+	Duplicates map[string]uint64 // on the wire, by tenant: stamped by their sender with the end of a tile, which has a sample already
 }
 
 // Close ends the tile up to boundary, which must be the next one, and adds to out
@@ -40,6 +40,7 @@ func (s *Shard) Close(boundary int64, config *Config, out Flush) (closed Closed)
 		panic(fmt.Sprintf("BUG: tile of shard closed up to %d, asked for %d, pending %t", s.closed, boundary, s.pending))
 	}
 	s.closed = boundary
+	closed.Duplicates = map[string]uint64{}
 	for _, t := range s.tenants {
 		if len(t.entries) == 0 {
 			delete(s.tenants, t.name)
@@ -47,7 +48,11 @@ func (s *Shard) Close(boundary int64, config *Config, out Flush) (closed Closed)
 		}
 		to := out.of(t.name)
 		for _, e := range t.entries {
-			e.close(boundary, config.ttl(e.kind), to, &closed)
+			samples, duplicates := e.close(boundary, config.ttl(e.kind), to)
+			closed.Samples += samples
+			if duplicates > 0 {
+				closed.Duplicates[t.name] += duplicates
+			}
 			if e.idle(boundary) {
 				t.remove(e)
 				s.series--
@@ -93,18 +98,20 @@ func (s *Shard) forgetSenders() {
 	}
 }
 
-// close absorbs the tile that ends at boundary and hands out its samples.
-func (e *entry) close(boundary, ttl int64, out *[NumWidths][]Sample, closed *Closed) {
+// close absorbs the tile that ends at boundary and hands out its samples. It
+// returns how many values on the wire are in the tile, and how many stamped ones
+// gave way to it.
+func (e *entry) close(boundary, ttl int64, out *[NumWidths][]Sample) (samples, duplicates uint64) {
 	var first [NumWidths]int
 	for w := range first {
 		first[w] = len(out[w])
 	}
-	e.handOutTimed(boundary, out, closed)
+	duplicates = e.handOutTimed(boundary, out)
 	if e.kind == series.Set {
 		e.total.set = nil // a tile without values has none
 	}
 	if len(e.open) > 0 && e.open[0].end == boundary {
-		closed.Samples += e.open[0].samples
+		samples = e.open[0].samples
 		out[finest] = e.begin(out[finest], finest, boundary-finest.Millis(), boundary)
 		e.absorb(&e.open[0])
 		e.open = append(e.open[:0], e.open[1:]...)
@@ -113,7 +120,11 @@ func (e *entry) close(boundary, ttl int64, out *[NumWidths][]Sample, closed *Clo
 	expired := boundary-e.lastSeen >= ttl
 	for w := range Width(NumWidths) {
 		if boundary%w.Millis() == 0 {
+			from := len(out[w])
 			out[w] = e.emit(out[w], w, boundary, expired)
+			if w == finest && samples > 0 {
+				out[w][from].Raw = samples // the tile has counted something, so there is one
+			}
 		}
 		// A sub-slice of what the store reads: samples are never changed.
 		e.pending[w] = out[w][first[w]:len(out[w]):len(out[w])]
@@ -127,25 +138,28 @@ func (e *entry) close(boundary, ttl int64, out *[NumWidths][]Sample, closed *Clo
 	if expired && !slices.Contains(e.live[:], true) && !slices.Contains(e.owes[:], true) {
 		e.forget()
 	}
+	return samples, duplicates
 }
 
 // handOutTimed hands out the points whose time has come. One at the boundary
-// gives way to the tile that ends there.
-func (e *entry) handOutTimed(boundary int64, out *[NumWidths][]Sample, closed *Closed) {
-	for len(e.timed) > 0 && e.timed[0].T <= boundary {
+// gives way to the tile that ends there: it is a duplicate.
+func (e *entry) handOutTimed(boundary int64, out *[NumWidths][]Sample) (duplicates uint64) {
+	for len(e.timed) > 0 && e.timed[0].t <= boundary {
 		p := e.timed[0]
 		e.timed = e.timed[1:]
-		if p.T == boundary && (e.started || len(e.open) > 0 && e.open[0].end == boundary) {
-			closed.Duplicates++
+		if p.t == boundary && (e.started || len(e.open) > 0 && e.open[0].end == boundary) {
+			duplicates += p.samples
 			continue
 		}
 		for w := range out {
-			out[w] = append(out[w], Sample{Series: e.series, T: p.T, V: p.V, Timed: true})
+			out[w] = append(out[w], Sample{Series: e.series, T: p.t, V: p.v, Timed: true})
 		}
+		out[finest][len(out[finest])-1].Raw = p.samples
 	}
 	if len(e.timed) == 0 {
 		e.timed = nil
 	}
+	return duplicates
 }
 
 // emit appends the samples of width w at boundary t. What a store has not been

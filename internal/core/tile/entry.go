@@ -34,8 +34,15 @@ type entry struct {
 	sources map[uint64]sourceValue // of a gauge that is merged from several
 	minute  distinct.Set           // of a set: what the open one-minute tile has so far
 	open    []openTile             // by end, none before the boundary
-	timed   []Point                // stamped by the sender, by time, not handed out yet
+	timed   []timedPoint           // stamped by the sender, by time, not handed out yet
 	pending [NumWidths][]Sample    // handed out, not committed yet
+}
+
+// timedPoint is a value that its sender stamped.
+type timedPoint struct {
+	t       int64 // Unix ms
+	v       float64
+	samples uint64 // values on the wire
 }
 
 // openTile is what a series has counted in one tile of the finest width.
@@ -64,14 +71,19 @@ type sourceValue struct {
 	at    int64 // Unix ns
 }
 
-func (e *entry) setPolicy(b []byte) error {
+// setPolicy follows the policy that came with the last increment. It returns how
+// many values on the wire are lost with open tiles that it had to drop.
+func (e *entry) setPolicy(b []byte) (dropped uint64, err error) {
 	p, err := series.ParsePolicy(b)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if e.policy != nil && !slices.Equal(e.policy.Bounds, p.Bounds) {
 		// Other buckets are other series: they begin at zero. What open tiles
 		// hold in the old ones cannot be told in the new ones, and is dropped.
+		for i := range e.open {
+			dropped += e.open[i].samples
+		}
 		e.forget()
 		e.classic, e.live, e.owes, e.open = nil, [NumWidths]bool{}, [NumWidths]bool{}, nil
 	}
@@ -79,7 +91,21 @@ func (e *entry) setPolicy(b []byte) error {
 	if e.kind == series.Timer && p.Bounds != nil && e.classic == nil {
 		e.classic = classicSeries(e.series.Labels, p.Bounds)
 	}
-	return nil
+	return dropped, nil
+}
+
+// raw counts the values on the wire in the tiles of the series.
+func (e *entry) raw() (n uint64) {
+	for i := range e.open {
+		n += e.open[i].samples
+	}
+	for _, p := range e.timed {
+		n += p.samples
+	}
+	for _, sample := range e.pending[finest] {
+		n += sample.Raw
+	}
+	return n
 }
 
 // forget drops all that the series counted: what comes next begins at zero.
@@ -209,10 +235,11 @@ func (a *amount) addClassic(counts []float64, sum float64) {
 }
 
 // addTimed keeps a stamped point in the order of time; the last one of a time
-// wins.
-func (e *entry) addTimed(p Point) {
-	i, found := slices.BinarySearchFunc(e.timed, p.T, func(q Point, t int64) int { return cmp.Compare(q.T, t) })
+// wins, and stands for the others.
+func (e *entry) addTimed(p timedPoint) {
+	i, found := slices.BinarySearchFunc(e.timed, p.t, func(q timedPoint, t int64) int { return cmp.Compare(q.t, t) })
 	if found {
+		p.samples += e.timed[i].samples
 		e.timed[i] = p
 		return
 	}

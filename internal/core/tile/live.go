@@ -77,7 +77,7 @@ func appendPoints(out []Live, matching []*Series, samples []Sample) []Live {
 func (e *entry) liveSamples(w Width, closed, stamp, ttl int64) []Sample {
 	samples := slices.Clone(e.pending[w])
 	for _, p := range e.timed {
-		samples = append(samples, Sample{Series: e.series, T: p.T, V: p.V})
+		samples = append(samples, Sample{Series: e.series, T: p.t, V: p.v})
 	}
 	if stamp <= e.lastStored[w] || len(e.open) == 0 && !e.owes[w] && (!e.live[w] || stamp-e.lastSeen >= ttl) {
 		return samples

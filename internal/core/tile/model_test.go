@@ -127,6 +127,106 @@ func TestTotalsAreExact(t *testing.T) {
 	}
 }
 
+// messyHistory is a random history with everything by which a sample can leave
+// the tiles without being stored: stamped gauges that meet another or a tile,
+// sums that overflow, timers whose buckets change.
+func messyHistory(seed uint64) history {
+	rng := rand.New(rand.NewPCG(seed, 3))
+	h := randomHistory(seed)
+	for i := range h.windows {
+		second := h.seconds[i] - rng.IntN(4)
+		for range rng.IntN(4) {
+			n := rng.IntN(4)
+			h.windows[i] += "\n" + []string{
+				fmt.Sprintf("gauge g%d %d T=%ds", n, rng.IntN(100), (second+rng.IntN(80)-20)/5*5),
+				fmt.Sprintf("check k%d %d T=%ds", n, rng.IntN(4), second/10*10),
+				fmt.Sprintf("gauge old%d 1 T=%ds", n, second-1200),
+				fmt.Sprintf("counter huge 1e308,%d", n),
+				fmt.Sprintf("timer b%d %d bounds=10,%d", n, rng.IntN(100), 50+rng.IntN(2)),
+				fmt.Sprintf("timer t%d %d,3,4%s", n, rng.IntN(100), []string{"", " bounds=5"}[rng.IntN(2)]),
+			}[rng.IntN(6)]
+		}
+	}
+	return h
+}
+
+// Each value on the wire is in the tiles until it is handed out and committed, or
+// counted as one that is not stored, at every step, through restarts. In the end
+// none is left.
+func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
+	for seed := range uint64(10) {
+		rng := rand.New(rand.NewPCG(seed, 4))
+		p := &player{t: t, config: testConfig()}
+		p.shard = New(p.config, base)
+		var stored, pending, duplicates uint64
+		check := func() {
+			t.Helper()
+			f := &p.folded
+			if p.sent != f.Samples+f.LateGauge+f.Refused {
+				t.Fatalf("seed %d: %d sent, %+v", seed, p.sent, *f)
+			}
+			if held := p.shard.Raw()["default"]; f.Samples != held+stored+duplicates+f.Dropped {
+				t.Fatalf("seed %d: %d in tiles, %d stored, %d duplicates, %+v", seed, held, stored, duplicates, *f)
+			}
+		}
+		commit := func() {
+			p.shard.Committed()
+			stored, pending = stored+pending, 0
+			check()
+		}
+		step := func() {
+			commit()
+			flush := Flush{}
+			duplicates += p.shard.Close(p.shard.Closed()+finest.Millis(), p.config, flush).Duplicates["default"]
+			for w, samples := range flush.of("default") {
+				for _, s := range samples {
+					pending += s.Raw
+					if w != int(finest) && s.Raw > 0 {
+						t.Fatalf("seed %d: width %s carries %d values", seed, Width(w), s.Raw)
+					}
+				}
+			}
+			check()
+		}
+		h := messyHistory(seed)
+		for i, w := range h.windows {
+			for p.shard.Closed()+12_000 <= base+int64(h.seconds[i])*1000 {
+				step()
+			}
+			p.run(w)
+			check()
+			if rng.IntN(3) == 0 {
+				commit()
+			}
+			if rng.IntN(5) == 0 && !p.shard.Pending() {
+				p.run("restart")
+				check()
+			}
+		}
+		for range MaxAhead + 1 {
+			step()
+		}
+		commit()
+		if held := p.shard.Raw()["default"]; held != 0 || duplicates == 0 || p.folded.Dropped == 0 || p.folded.Refused == 0 {
+			t.Fatalf("seed %d: %d are left, %d duplicates, %+v", seed, held, duplicates, p.folded)
+		}
+	}
+}
+
+// A state of version 1 has no counts beside stamped points: they are one each.
+func TestStateOfVersion1(t *testing.T) {
+	p := &player{t: t, config: testConfig()}
+	p.shard = New(p.config, base)
+	p.run("window start=1s\ngauge g 7 T=5s")
+	state := p.shard.AppendState(nil)
+	// The point's count precedes the number of open tiles, which ends the state.
+	old := append([]byte{1}, state[1:len(state)-2]...)
+	shard, err := ParseState(p.config, append(old, state[len(state)-1]))
+	if err != nil || shard.Raw()["default"] != 1 {
+		t.Errorf("%v, %v", shard, err)
+	}
+}
+
 // Timestamps of a series only grow, in each store: nothing is written twice and
 // nothing out of order.
 func TestTimesOfASeriesGrow(t *testing.T) {

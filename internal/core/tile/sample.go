@@ -50,12 +50,14 @@ type StoreRef struct {
 // Ref is the place where the store of width w keeps its reference.
 func (s *Series) Ref(w Width) *StoreRef { return &s.refs[w] }
 
-// Sample is one value of one series on its way to the store of one width.
+// Sample is one value of one series on its way to the store of one width. It is
+// 48 bytes, 8 of them for Raw, while its tile is being stored.
 type Sample struct {
 	Series *Series
 	T      int64                     // Unix milliseconds
 	V      float64                   // value.StaleNaN marks the end of a series
 	H      *histogram.FloatHistogram // in place of V; never changed once handed out
+	Raw    uint64                    // values on the wire that it stands for, each in one sample of the finest width
 	Timed  bool                      // T was chosen by the sender (|T), so two of them may disagree
 }
 

@@ -65,6 +65,8 @@ type player struct {
 	config   *Config
 	shard    *Shard
 	sequence uint64
+	sent     uint64 // values on the wire, in all increments
+	folded   Folded // of all windows
 }
 
 // play runs a script and returns it with what the commands really print.
@@ -134,15 +136,18 @@ func (p *player) window(args map[string]string, lines []string) string {
 	}
 	b := batch.Begin(nil, &h)
 	for _, line := range lines {
-		b = p.increment(line, h.Second).Append(b, h.Second)
+		inc := p.increment(line, h.Second)
+		p.sent += uint64(inc.Samples)
+		b = inc.Append(b, h.Second)
 	}
 	batch.End(b, uint32(len(lines)))
 	f, err := p.shard.Fold(b)
+	p.folded.Add(f)
 	out := fmt.Sprintf("samples=%d", f.Samples)
 	for _, c := range []struct {
 		name string
 		n    uint64
-	}{{"late", f.Late}, {"late gauges dropped", f.LateGauge}, {"ahead", f.Ahead}, {"refused", f.Refused}} {
+	}{{"late", f.Late}, {"late gauges dropped", f.LateGauge}, {"ahead", f.Ahead}, {"refused", f.Refused}, {"dropped", f.Dropped}} {
 		if c.n > 0 {
 			out += fmt.Sprintf(" %s=%d", c.name, c.n)
 		}

@@ -95,6 +95,17 @@ type Folded struct {
 	LateGauge uint64 // dropped: a gauge of a closed tile has nothing to say
 	Refused   uint64 // the sum would be beyond what a float holds, or the increment makes no sense
 	Ahead     uint64 // of which: their window lay too far ahead, the last open tile took them
+	Dropped   uint64 // of earlier batches, from open tiles: their series has other buckets now
+}
+
+// Add sums up the counts of several batches.
+func (f *Folded) Add(g Folded) {
+	f.Samples += g.Samples
+	f.Late += g.Late
+	f.LateGauge += g.LateGauge
+	f.Refused += g.Refused
+	f.Ahead += g.Ahead
+	f.Dropped += g.Dropped
 }
 
 // Repeat reports whether a batch is one that was folded already.
@@ -118,7 +129,7 @@ func (s *Shard) Fold(b []byte) (Folded, error) {
 	s.senders[Sender{h.Sender, h.Incarnation}] = Received{h.Sequence, s.closed}
 	t := s.tenant(string(h.Tenant))
 	for inc := r.Next(); inc != nil; inc = r.Next() {
-		e, err := s.entry(t, inc)
+		e, err := s.entry(t, inc, &f)
 		if err != nil {
 			f.Refused += uint64(inc.Samples)
 			continue
@@ -186,21 +197,23 @@ func (s *Shard) foldTimed(e *entry, inc *batch.Increment, f *Folded) {
 		t = limit
 		f.Ahead += uint64(inc.Samples)
 	}
-	e.addTimed(Point{T: t, V: inc.Value})
+	e.addTimed(timedPoint{t, inc.Value, uint64(inc.Samples)})
 	e.lastSeen = max(e.lastSeen, min(t, s.closed+finest.Millis()))
 	f.Samples += uint64(inc.Samples)
 }
 
 // entry returns the series of an increment, new if need be, and keeps its policy
 // up to date.
-func (s *Shard) entry(t *tenant, inc *batch.Increment) (*entry, error) {
+func (s *Shard) entry(t *tenant, inc *batch.Increment, f *Folded) (*entry, error) {
 	if e := t.entries[string(inc.Key)]; e != nil {
 		if e.policyBytes == string(inc.Policy) {
 			return e, nil
 		}
 		t.remove(e) // other buckets have other names
 		defer t.insert(e)
-		return e, e.setPolicy(inc.Policy)
+		dropped, err := e.setPolicy(inc.Policy)
+		f.Dropped += dropped
+		return e, err
 	}
 	e, err := newEntry(inc.Key, inc.Policy)
 	if err != nil {
@@ -217,7 +230,8 @@ func newEntry(key, policy []byte) (*entry, error) {
 		return nil, fmt.Errorf("series: %w", err)
 	}
 	e := &entry{kind: kind, key: string(key), series: &Series{Labels: ls}}
-	return e, e.setPolicy(policy)
+	_, err = e.setPolicy(policy)
+	return e, err
 }
 
 func (t *tenant) insert(e *entry) {
@@ -243,3 +257,15 @@ func (t *tenant) remove(e *entry) {
 
 // Len is the number of series held.
 func (s *Shard) Len() int { return s.series }
+
+// Raw returns how many values on the wire are in tiles, by tenant: in open ones,
+// and in those that were handed out and are not committed yet.
+func (s *Shard) Raw() map[string]uint64 {
+	held := map[string]uint64{}
+	for _, t := range s.tenants {
+		for _, e := range t.entries {
+			held[t.name] += e.raw()
+		}
+	}
+	return held
+}

@@ -13,7 +13,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-const stateVersion = 1
+// stateVersion 2 says how many values on the wire a stamped point stands for. In
+// version 1 it is taken to be one.
+const stateVersion = 2
 
 // AppendState appends the state of the shard to dst: its section of a checkpoint.
 // Samples that wait to be committed are not part of it, so there must be none.
@@ -84,8 +86,9 @@ func (e *entry) append(dst []byte) []byte {
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(e.timed)))
 	for _, p := range e.timed {
-		dst = binary.AppendVarint(dst, p.T)
-		dst = appendFloat(dst, p.V)
+		dst = binary.AppendVarint(dst, p.t)
+		dst = appendFloat(dst, p.v)
+		dst = binary.AppendUvarint(dst, p.samples)
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(e.open)))
 	for i := range e.open {
@@ -155,7 +158,7 @@ var errState = errors.New("state of a shard is malformed")
 // ParseState returns the shard whose state AppendState wrote.
 func ParseState(config *Config, b []byte) (*Shard, error) {
 	d := decoder{b: b}
-	if d.byte() != stateVersion {
+	if d.version = d.byte(); d.version < 1 || d.version > stateVersion {
 		return nil, errState
 	}
 	s := New(config, d.varint())
@@ -188,8 +191,9 @@ func ParseState(config *Config, b []byte) (*Shard, error) {
 
 // decoder reads what is left in b. After an error it yields zeros.
 type decoder struct {
-	b   []byte
-	err error
+	version byte
+	b       []byte
+	err     error
 }
 
 func (d *decoder) fail() {
@@ -223,7 +227,11 @@ func (d *decoder) entry() *entry {
 		d.set(&e.minute)
 	}
 	for range d.count(9) {
-		e.timed = append(e.timed, Point{T: d.varint(), V: d.float()})
+		p := timedPoint{t: d.varint(), v: d.float(), samples: 1}
+		if d.version > 1 {
+			p.samples = d.uvarint()
+		}
+		e.timed = append(e.timed, p)
 	}
 	for range d.count(4) {
 		t := openTile{end: d.varint(), samples: d.uvarint()}

@@ -17,15 +17,29 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
 // Writer stores the samples of closed tiles.
 type Writer interface {
-	// Write stores samples of one width, all or none. The same samples may be
-	// written again and are then the same.
-	Write(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) error
+	// Write stores samples of one width. After an error none counts as stored, and
+	// they are written again. The same samples may be written again and are then
+	// the same.
+	Write(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (Written, error)
+}
+
+// Written says what became of the values on the wire that samples stand for.
+type Written struct {
+	Stored  uint64
+	Refused map[string]uint64 // for good, by reason
+}
+
+// Ledger keeps the books of samples.
+type Ledger interface {
+	Post(tenant string, transfers ...ledger.Transfer)
+	Note(tenant string, which ledger.OfWhich, samples uint64)
 }
 
 // tick is how often the aggregator looks for tiles that are due.
@@ -42,6 +56,7 @@ type Aggregator struct {
 	tiles   tile.Config
 	log     *journal.Log
 	writer  Writer
+	ledger  Ledger
 	now     func() time.Time
 	logger  *slog.Logger
 	metrics *metrics
@@ -72,7 +87,7 @@ type push struct {
 }
 
 // New restores the shards from the journal. It starts nothing.
-func New(config Config, log *journal.Log, writer Writer, now func() time.Time, reg prometheus.Registerer, logger *slog.Logger) (*Aggregator, error) {
+func New(config Config, log *journal.Log, writer Writer, books Ledger, now func() time.Time, reg prometheus.Registerer, logger *slog.Logger) (*Aggregator, error) {
 	a := &Aggregator{
 		config: config,
 		tiles: tile.Config{
@@ -80,6 +95,7 @@ func New(config Config, log *journal.Log, writer Writer, now func() time.Time, r
 		},
 		log:    log,
 		writer: writer,
+		ledger: books,
 		now:    now,
 		logger: logger,
 		pushes: make(chan push),

@@ -23,6 +23,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/distinct"
 	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
@@ -41,11 +42,11 @@ func newStore(t *testing.T) *store {
 	return &store{t: t, byKey: map[string]map[int64]float64{}}
 }
 
-func (s *store) Write(_ context.Context, tenant string, w tile.Width, samples []tile.Sample) error {
+func (s *store) Write(_ context.Context, tenant string, w tile.Width, samples []tile.Sample) (written Written, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.broken {
-		return errors.New("no space left on device")
+		return Written{}, errors.New("no space left on device")
 	}
 	s.writes++
 	for _, sample := range samples {
@@ -61,8 +62,9 @@ func (s *store) Write(_ context.Context, tenant string, w tile.Width, samples []
 			s.t.Errorf("%s at %d was %g and is %g now", key, sample.T, old, v)
 		}
 		s.byKey[key][sample.T] = v
+		written.Stored += sample.Raw
 	}
-	return nil
+	return written, nil
 }
 
 func (s *store) setBroken(broken bool) {
@@ -110,7 +112,7 @@ func startWith(t *testing.T, dir string, w Writer, now func() time.Time, change 
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := New(config, log, &mortal{Writer: w}, now, prometheus.NewRegistry(), discard)
+	a, err := New(config, log, &mortal{Writer: w}, ledger.New(), now, prometheus.NewRegistry(), discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,9 +248,9 @@ type mortal struct {
 	dead atomic.Bool
 }
 
-func (m *mortal) Write(ctx context.Context, tenant string, w tile.Width, samples []tile.Sample) error {
+func (m *mortal) Write(ctx context.Context, tenant string, w tile.Width, samples []tile.Sample) (Written, error) {
 	if m.dead.Load() {
-		return errors.New("killed")
+		return Written{}, errors.New("killed")
 	}
 	return m.Writer.Write(ctx, tenant, w, samples)
 }
@@ -295,19 +297,20 @@ func TestAWindowThatCannotWaitCounts(t *testing.T) {
 func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 	a := &Aggregator{writer: brokenFor("b"), logger: discard, metrics: newMetrics(prometheus.NewRegistry(), new(Aggregator))}
 	one := func() *[tile.NumWidths][]tile.Sample { return &[tile.NumWidths][]tile.Sample{{{}}} }
-	left := a.writeAll(t.Context(), tile.Flush{"a": one(), "b": one(), "c": one()})
-	if len(left) != 1 || left["b"] == nil {
+	f := newFlush()
+	left := a.writeAll(t.Context(), f, tile.Flush{"a": one(), "b": one(), "c": one()})
+	if len(left) != 1 || left["b"] == nil || len(f.written) != 2 {
 		t.Errorf("left: %v", left)
 	}
 }
 
 type brokenFor string
 
-func (b brokenFor) Write(_ context.Context, tenant string, _ tile.Width, _ []tile.Sample) error {
+func (b brokenFor) Write(_ context.Context, tenant string, _ tile.Width, _ []tile.Sample) (Written, error) {
 	if tenant == string(b) {
-		return errors.New("broken")
+		return Written{}, errors.New("broken")
 	}
-	return nil
+	return Written{}, nil
 }
 
 // Queries look at sets while a checkpoint sorts them: the race detector watches.
@@ -524,7 +527,7 @@ func TestAJournalThatCannotBeWrittenRefusesTheWindow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := New(DefaultConfig(), log, s, time.Now, prometheus.NewRegistry(), discard)
+		a, err := New(DefaultConfig(), log, s, ledger.New(), time.Now, prometheus.NewRegistry(), discard)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,13 +13,16 @@ type flush struct {
 	shards     []uint16
 	boundaries []int64 // of each shard
 	samples    tile.Flush
+	written    map[string]*Written // by tenant, of what the stores took
 }
+
+func newFlush() *flush { return &flush{samples: tile.Flush{}, written: map[string]*Written{}} }
 
 // flushDue closes the tiles that are due and hands their samples to the flusher,
 // which must be idle. It reports whether the flusher has work now. The boundary
 // is journalled first: replaying it gives the same samples again.
 func (a *Aggregator) flushDue(jobs chan<- *flush, now time.Time) (busy bool) {
-	f := &flush{samples: tile.Flush{}}
+	f := newFlush()
 	a.records, a.boundaries = a.records[:0], a.boundaries[:0]
 	for i := range a.shards {
 		t := a.shards[i].tiles
@@ -43,7 +46,7 @@ func (a *Aggregator) flushDue(jobs chan<- *flush, now time.Time) (busy bool) {
 		closed := s.tiles.Close(f.boundaries[i], &a.tiles, f.samples)
 		s.mu.Unlock()
 		a.metrics.tiled.Add(float64(closed.Samples))
-		a.metrics.duplicates.Add(float64(closed.Duplicates))
+		a.postDuplicates(closed.Duplicates)
 	}
 	jobs <- f // the flusher is idle: it takes it at once
 	return true
@@ -65,11 +68,12 @@ func (a *Aggregator) committed(f *flush) {
 		s.tiles.Committed()
 		s.mu.Unlock()
 	}
+	a.postWritten(f.written)
 }
 
 // resume hands samples that the last process may not have stored to the flusher.
 func (a *Aggregator) resume(jobs chan<- *flush) (busy bool) {
-	f := &flush{samples: tile.Flush{}}
+	f := newFlush()
 	for i := range a.shards {
 		if t := a.shards[i].tiles; t.Pending() {
 			t.Resume(f.samples)
@@ -104,7 +108,7 @@ const retryPause = time.Second
 func (a *Aggregator) flushLoop(ctx context.Context, jobs <-chan *flush) {
 	for f := range jobs {
 		start := time.Now()
-		for left := a.writeAll(ctx, f.samples); len(left) > 0; left = a.writeAll(ctx, left) {
+		for left := a.writeAll(ctx, f, f.samples); len(left) > 0; left = a.writeAll(ctx, f, left) {
 			select {
 			case <-time.After(retryPause):
 			case <-ctx.Done():
@@ -120,17 +124,18 @@ func (a *Aggregator) flushLoop(ctx context.Context, jobs <-chan *flush) {
 	}
 }
 
-// writeAll stores samples, and returns those that a store did not take: one that
-// is broken does not keep the others waiting.
-func (a *Aggregator) writeAll(ctx context.Context, samples tile.Flush) (left tile.Flush) {
+// writeAll stores samples of a flush, and returns those that a store did not take:
+// one that is broken does not keep the others waiting.
+func (a *Aggregator) writeAll(ctx context.Context, f *flush, samples tile.Flush) (left tile.Flush) {
 	left = tile.Flush{}
 	for tenant, byWidth := range samples {
 		for w, samples := range byWidth {
 			if len(samples) == 0 {
 				continue
 			}
-			err := a.writer.Write(ctx, tenant, tile.Width(w), samples)
+			written, err := a.writer.Write(ctx, tenant, tile.Width(w), samples)
 			if err == nil {
+				f.count(tenant, written)
 				continue
 			}
 			a.metrics.writeErrors.Inc()

@@ -47,6 +47,7 @@ func (a *Aggregator) fold(batches []batch.Batch, now time.Time) error {
 	} else if err != nil {
 		return err
 	}
+	folded := map[string]*tile.Folded{}
 	for _, r := range a.records {
 		s := &a.shards[r.Shard]
 		s.mu.Lock()
@@ -54,10 +55,15 @@ func (a *Aggregator) fold(batches []batch.Batch, now time.Time) error {
 			boundary, _, _ := parseBoundary(r.Payload)
 			s.tiles.Skip(boundary)
 		} else {
-			a.foldOne(s, r.Payload)
+			tenant, f := a.foldOne(s, r.Payload)
+			if folded[string(tenant)] == nil {
+				folded[string(tenant)] = new(tile.Folded)
+			}
+			folded[string(tenant)].Add(f)
 		}
 		s.mu.Unlock()
 	}
+	a.postFolded(folded)
 	if a.config.Fsync == FsyncCommit {
 		if err := a.log.Sync(); err != nil {
 			// It counts, but is not acknowledged: pushed again, it is a repeat.
@@ -68,9 +74,9 @@ func (a *Aggregator) fold(batches []batch.Batch, now time.Time) error {
 	return nil
 }
 
-// foldOne counts one batch. Errors are bugs or damage, since the collector wrote
-// it: they are counted, and cost only what could not be read.
-func (a *Aggregator) foldOne(s *shard, b []byte) {
+// foldOne counts one batch of a tenant. Errors are bugs or damage, since the
+// collector wrote it: they are counted, and cost only what could not be read.
+func (a *Aggregator) foldOne(s *shard, b []byte) (tenant []byte, f tile.Folded) {
 	f, err := s.tiles.Fold(b)
 	if err != nil {
 		a.metrics.damaged.Inc()
@@ -85,6 +91,7 @@ func (a *Aggregator) foldOne(s *shard, b []byte) {
 	if h.Reset(b) == nil {
 		a.raiseStamp(min(h.Header.Second*1000+1000, a.now().UnixMilli()))
 	}
+	return h.Header.Tenant, f
 }
 
 // boundaryRecord says that the tile up to boundary is closed, and by which times
@@ -155,6 +162,7 @@ func (a *Aggregator) restore() error {
 			a.shards[i].tiles = tile.New(&a.tiles, a.dueBoundary(i, a.now()))
 		}
 	}
+	a.postRestored()
 	return nil
 }
 

@@ -48,7 +48,7 @@ func newMetrics(reg prometheus.Registerer, a *Aggregator) *metrics {
 		tiled: counter("tiled_samples_total",
 			"Samples in closed tiles."),
 		duplicates: counter("duplicate_samples_total",
-			"Gauges stamped by their sender (|T) with the end of a tile, which has a sample there already."),
+			"Samples of gauges stamped by their sender (|T) with the end of a tile, which has a sample there already."),
 		replayed: counter("replayed_batches_total",
 			"Batches that were read from the journal at the start."),
 		damaged: counter("damaged_batches_total",
