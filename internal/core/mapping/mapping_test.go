@@ -233,7 +233,6 @@ func TestTimings(t *testing.T) {
 	}
 }
 
-
 // A tile adds up what its senders say, so it must tell them apart, in every
 // process alike.
 func TestSource(t *testing.T) {

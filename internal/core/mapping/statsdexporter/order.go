@@ -1,0 +1,193 @@
+package statsdexporter
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// kinds are the metric types that statsd_exporter tells apart, as a set.
+type kinds uint8
+
+const (
+	counter kinds = 1 << iota
+	gauge
+	observer
+	allKinds = counter | gauge | observer
+)
+
+// kindsOf is what a mapping's match_metric_type lets in.
+func kindsOf(m *mapping) kinds {
+	switch m.MatchMetricType {
+	case "counter":
+		return counter
+	case "gauge":
+		return gauge
+	case "observer":
+		return observer
+	}
+	return allKinds
+}
+
+// ranked is a mapping and the kinds for which it is in force, at its place.
+type ranked struct {
+	index    int // in the file
+	kinds    kinds
+	priority int // globs only: the lowest wins
+}
+
+// order returns the mappings in an order in which the first that matches is the
+// one that statsd_exporter takes, and the indexes of those that it never takes.
+//
+// It takes globs before regular expressions. Among globs that match, the one that
+// stands first in the file wins, or with glob_disable_ordering the most specific,
+// from left to right. That first place is by a table of states, with two effects
+// that are not in its manual: a pattern that is given twice keeps its first
+// mapping and gets the place of its last, and one that is the beginning of an
+// earlier pattern (a.b after a.b.c) is never found.
+func order(f *file) (all []ranked, dead []int) {
+	for _, kind := range []kinds{counter, gauge, observer} {
+		all = append(all, rankGlobs(f, kind)...)
+	}
+	slices.SortStableFunc(all, func(a, b ranked) int {
+		if f.Defaults.GlobDisableOrdering {
+			if c := bySpecificity(f.Mappings[a.index].Match, f.Mappings[b.index].Match); c != 0 {
+				return c
+			}
+		}
+		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.index, b.index))
+	})
+	all = join(all)
+	for i := range f.Mappings {
+		if f.Mappings[i].MatchType == "regex" {
+			all = append(all, ranked{index: i, kinds: kindsOf(&f.Mappings[i])})
+		} else if !slices.ContainsFunc(all, func(r ranked) bool { return r.index == i }) {
+			dead = append(dead, i)
+		}
+	}
+	return all, dead
+}
+
+// rankGlobs returns the globs in force for one kind.
+func rankGlobs(f *file, kind kinds) (all []ranked) {
+	states := map[string]int{} // by pattern and beginning of a pattern: where its mapping is in all, or -1
+	priority := -1
+	for i := range f.Mappings {
+		m := &f.Mappings[i]
+		if m.MatchType == "regex" {
+			continue
+		}
+		priority++
+		if kindsOf(m)&kind == 0 {
+			continue
+		}
+		for end := range len(m.Match) {
+			if m.Match[end] == '.' {
+				if _, known := states[m.Match[:end]]; !known {
+					states[m.Match[:end]] = -1
+				}
+			}
+		}
+		switch at, known := states[m.Match]; {
+		case !known:
+			states[m.Match] = len(all)
+			all = append(all, ranked{i, kind, priority})
+		case at >= 0:
+			all[at].priority = priority
+		}
+	}
+	return all
+}
+
+// bySpecificity compares two patterns part by part: text comes before *. Those
+// of different lengths never match one name.
+func bySpecificity(a, b string) int {
+	pa, pb := strings.Split(a, "."), strings.Split(b, ".")
+	if c := cmp.Compare(len(pa), len(pb)); c != 0 {
+		return c
+	}
+	for i := range pa {
+		if c := cmp.Compare(wild(pa[i]), wild(pb[i])); c != 0 {
+			return c
+		}
+	}
+	return 0
+}
+
+func wild(part string) int {
+	if part == "*" {
+		return 1
+	}
+	return 0
+}
+
+// join makes one of the entries of one mapping for several kinds that stand side
+// by side.
+func join(all []ranked) (joined []ranked) {
+	for _, r := range all {
+		if n := len(joined); n > 0 && joined[n-1].index == r.index {
+			joined[n-1].kinds |= r.kinds
+			continue
+		}
+		joined = append(joined, r)
+	}
+	return joined
+}
+
+// shadowed finds names that statsd_exporter, having chosen text over *, may leave
+// without a mapping although another pattern matches: with glob_disable_ordering
+// it goes back only if it thinks that it must. It returns an example for each
+// pattern concerned, by the mapping's index.
+func shadowed(f *file) map[int]string {
+	examples := map[int]string{}
+	if !f.Defaults.GlobDisableOrdering {
+		return examples
+	}
+	for _, kind := range []kinds{counter, gauge, observer} {
+		inForce := rankGlobs(f, kind)
+		for _, r := range inForce {
+			for i := range f.Mappings {
+				if other := &f.Mappings[i]; other.regex == nil && kindsOf(other)&kind != 0 {
+					if name := f.deadEnd(inForce, f.Mappings[r.index].Match, other.Match); name != "" {
+						examples[r.index] = name
+					}
+				}
+			}
+		}
+	}
+	return examples
+}
+
+// deadEnd returns a name that pattern matches and that, followed along the text of
+// another pattern, ends at none of those in force.
+func (f *file) deadEnd(inForce []ranked, pattern, other string) string {
+	parts, along := strings.Split(pattern, "."), strings.Split(other, ".")
+	for i := range min(len(parts), len(along)) {
+		if parts[i] == "*" && along[i] != "*" {
+			name := slices.Clone(parts)
+			name[i] = along[i]
+			if !slices.ContainsFunc(inForce, func(r ranked) bool { return begins(f.Mappings[r.index].Match, along[:i+1], name) }) {
+				return strings.ReplaceAll(strings.Join(name, "."), "*", "x")
+			}
+		}
+		if parts[i] != along[i] {
+			break
+		}
+	}
+	return ""
+}
+
+// begins reports whether a pattern begins with these parts and matches a name, in
+// which * is any text.
+func begins(pattern string, with, name []string) bool {
+	parts := strings.Split(pattern, ".")
+	if len(parts) != len(name) || !slices.Equal(parts[:len(with)], with) {
+		return false
+	}
+	for i := range parts {
+		if parts[i] != "*" && parts[i] != name[i] {
+			return false
+		}
+	}
+	return true
+}

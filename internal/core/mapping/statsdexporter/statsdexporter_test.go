@@ -1,0 +1,345 @@
+package statsdexporter
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	theirs "github.com/prometheus/statsd_exporter/pkg/mapper"
+
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+	ours "github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/role/aggregator"
+	"github.com/freshet-io/freshet/internal/role/collector"
+)
+
+var update = flag.Bool("update", false, "rewrite the converted files in testdata")
+
+// pair is statsd_exporter's own mapper beside ours, on one file and its conversion.
+type pair struct {
+	theirs theirs.MetricMapper
+	ours   *ours.Mapper
+	text   Conversion
+}
+
+func newPair(t testing.TB, file string) *pair {
+	t.Helper()
+	p := &pair{}
+	if err := p.theirs.InitFromYAMLString(file); err != nil {
+		t.Fatalf("statsd_exporter does not take the file: %v\n%s", err, file)
+	}
+	var err error
+	if p.text, err = Convert([]byte(file)); err != nil {
+		t.Fatalf("%v\n%s", err, file)
+	}
+	if p.ours, err = ours.New(load(t, p.text.Text), labels.EmptyLabels()); err != nil {
+		t.Fatalf("%v\n%s", err, p.text.Text)
+	}
+	return p
+}
+
+// load reads a converted file with the sections of the program.
+func load(t testing.TB, text string) ours.Config {
+	t.Helper()
+	file := t.TempDir() + "/freshet.yaml"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	type root struct {
+		DogStatsD  collector.Config  `yaml:"dogstatsd"`
+		Mapping    ours.Config       `yaml:"mapping"`
+		Aggregator aggregator.Config `yaml:"aggregator"`
+	}
+	schema := conf.New("X", root{DogStatsD: collector.DefaultConfig(), Aggregator: aggregator.DefaultConfig()})
+	c, err := schema.Load(file, func(string) (string, bool) { return "", false })
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return c.Mapping
+}
+
+// line is one measurement with a tag.
+type line struct {
+	kind       theirs.MetricType
+	typ        dogstatsd.Type
+	name       string
+	key, value string // of the tag
+}
+
+func (l line) String() string { return fmt.Sprintf("%s %s %s:%s", l.kind, l.name, l.key, l.value) }
+
+// theirSeries is what statsd_exporter's exporter does around its mapper: labels,
+// honor_labels, the name's last step.
+func (p *pair) theirSeries(l line) string {
+	m, mapped, present := p.theirs.GetMapping(l.name, l.kind)
+	scale := 1.0
+	if l.typ == dogstatsd.Timing {
+		scale = 1. / 1000
+	}
+	set := map[string]string{l.key: l.value}
+	if !present {
+		return series(theirs.EscapeMetricName(l.name), set, scale)
+	}
+	if m.Action == theirs.ActionTypeDrop || m.Name == "" {
+		return "dropped"
+	}
+	for name, value := range mapped {
+		if _, given := set[name]; !given || !m.HonorLabels {
+			set[name] = value
+		}
+	}
+	if m.Scale.Set {
+		scale *= m.Scale.Val
+	}
+	return series(theirs.EscapeMetricName(m.Name), set, scale)
+}
+
+func (p *pair) ourSeries(l line) string {
+	out := p.ours.Map(&ours.Input{Type: l.typ, Name: []byte(l.name), Tags: []byte(l.key + ":" + l.value)})
+	if out.Drop {
+		return "dropped"
+	}
+	set := out.Labels.Map()
+	delete(set, model.MetricNameLabel)
+	return series(out.Name, set, out.Scale)
+}
+
+func series(name string, set map[string]string, scale float64) string {
+	var b strings.Builder
+	b.WriteString(name)
+	for _, label := range slices.Sorted(maps.Keys(set)) {
+		if set[label] != "" { // to Prometheus, none
+			fmt.Fprintf(&b, " %s=%q", label, set[label])
+		}
+	}
+	fmt.Fprintf(&b, " *%.6g", scale)
+	return b.String()
+}
+
+// foreseen reports whether a line without a mapping may have one of ours, by the
+// notes of the conversion.
+func (p *pair) foreseen(l line) bool {
+	_, _, present := p.theirs.GetMapping(l.name, l.kind)
+	return !present && slices.ContainsFunc(p.text.Notes, func(n Note) bool { return strings.Contains(n.Text, "may leave without a mapping") })
+}
+
+var lineTypes = []line{
+	{kind: theirs.MetricTypeCounter, typ: dogstatsd.Count},
+	{kind: theirs.MetricTypeGauge, typ: dogstatsd.Gauge},
+	{kind: theirs.MetricTypeObserver, typ: dogstatsd.Timing},
+	{kind: theirs.MetricTypeObserver, typ: dogstatsd.Histogram},
+	{kind: theirs.MetricTypeObserver, typ: dogstatsd.Distribution},
+}
+
+// words are the parts of names and labels that a file speaks of, and some others.
+func words(file string) []string {
+	all := regexp.MustCompile(`[A-Za-z][A-Za-z0-9_]*`).FindAllString(file, -1)
+	all = append(all, "x", "7up", "a-b", "é")
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// generate makes lines whose names are about as the patterns of a file.
+func generate(r *rand.Rand, file string, n int) (lines []line) {
+	words := words(file)
+	var patterns []string
+	for _, m := range regexp.MustCompile(`(?m)match: *["']?([^"'\n]+)`).FindAllStringSubmatch(file, -1) {
+		patterns = append(patterns, regexp.MustCompile(`\\.|[()|^$]|\?P?<?\w*>?`).ReplaceAllStringFunc(m[1], func(s string) string {
+			if s == `\.` {
+				return "."
+			}
+			return ""
+		}))
+	}
+	word := func() string { return words[r.IntN(len(words))] }
+	for range n {
+		l := lineTypes[r.IntN(len(lineTypes))]
+		parts := strings.Split(patterns[r.IntN(len(patterns))], ".")
+		for i := range parts {
+			if strings.ContainsAny(parts[i], "*+[") || parts[i] == "" || r.IntN(8) == 0 {
+				parts[i] = word()
+			}
+		}
+		l.name = strings.Join(parts, ".")
+		l.key, l.value = word(), word()
+		if strings.ContainsAny(l.key, "-é7") || l.key == "le" || l.key == "quantile" {
+			l.key = "zone"
+		}
+		lines = append(lines, l)
+	}
+	return lines
+}
+
+// The same line gets the same name, labels and unit from both, for files such as
+// people have; what the conversion says of them is in testdata.
+func TestSameSeries(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.yml")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := newPair(t, string(text))
+		compareText(t, strings.TrimSuffix(name, ".yml")+".freshet.yaml", p.text.Text)
+		mapped := 0
+		for _, l := range generate(rand.New(rand.NewPCG(1, 1)), string(text), 20_000) {
+			want := p.theirSeries(l)
+			if got := p.ourSeries(l); got != want && !p.foreseen(l) {
+				t.Fatalf("%s: %s\nstatsd_exporter: %s\nfreshet:         %s", name, l, want, got)
+			}
+			if _, _, present := p.theirs.GetMapping(l.name, l.kind); present {
+				mapped++
+			}
+		}
+		if mapped < 5000 {
+			t.Errorf("%s: only %d of the lines are mapped at all", name, mapped)
+		}
+	}
+}
+
+func compareText(t *testing.T, name, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s is not what the conversion writes; see it with -update\n%s", name, got)
+	}
+}
+
+// Random files of overlapping globs: which of them statsd_exporter takes depends
+// on order, kinds and repetition in ways that its manual does not tell.
+func TestSameSeriesOfAnyGlobs(t *testing.T) {
+	r := rand.New(rand.NewPCG(2, 2))
+	compared, foreseen := 0, 0
+	for range 400 {
+		var b strings.Builder
+		unordered := r.IntN(2) == 0
+		fmt.Fprintf(&b, "defaults:\n  glob_disable_ordering: %v\nmappings:\n", unordered)
+		for i := range 1 + r.IntN(7) {
+			fmt.Fprintf(&b, "  - match: %q\n    name: r%d_$1\n    labels: {rule: \"%d\", all: \"$0-${2}\", both: \"$1.${2}\"}\n", randomGlob(r, 4), i, i)
+			if kind := r.IntN(6); kind < 3 {
+				fmt.Fprintf(&b, "    match_metric_type: %s\n", []string{"counter", "gauge", "observer"}[kind])
+			}
+			if r.IntN(5) == 0 {
+				b.WriteString("    action: drop\n")
+			}
+		}
+		p := newPair(t, strings.ReplaceAll(b.String(), "r%d_$1", "r"))
+		for range 300 {
+			l := lineTypes[r.IntN(len(lineTypes))]
+			l.name, l.key, l.value = strings.ReplaceAll(randomGlob(r, 4), "*", "z"), "zone", "eu"
+			want, got := p.theirSeries(l), p.ourSeries(l)
+			if compared++; got == want {
+				continue
+			}
+			if !p.foreseen(l) {
+				t.Fatalf("%s\nstatsd_exporter: %s\nfreshet:         %s\n%s\n%s", l, want, got, b.String(), p.text.Text)
+			}
+			foreseen++
+		}
+	}
+	t.Logf("%d lines compared, %d of them differ as the notes say", compared, foreseen)
+}
+
+func randomGlob(r *rand.Rand, longest int) string {
+	parts := make([]string, 1+r.IntN(longest))
+	for i := range parts {
+		parts[i] = []string{"a", "b", "*"}[r.IntN(3)]
+	}
+	return strings.Join(parts, ".")
+}
+
+func TestNotes(t *testing.T) {
+	for _, c := range []struct{ why, file, want string }{
+		{"nothing to say", "mappings:\n- {match: a.*, name: b, labels: {xx: $1}}", ""},
+		{"a ttl of one mapping", "mappings:\n- {match: a, name: b, ttl: 1m}", "2: ttl: 1m0s has no equivalent"},
+		{"summaries", "mappings:\n- {match: a, name: b, observer_type: summary}", "2: a summary becomes a native histogram"},
+		{"summaries by default", "defaults: {observer_type: summary}", "0: defaults.observer_type: summaries become"},
+		{"observers are summaries if nothing is said", "mappings:\n- {match: a, name: b, match_metric_type: observer}", "2: a summary becomes"},
+		{"both histograms", "mappings:\n- {match: a, name: b, observer_type: histogram, histogram_options: {native_histogram_bucket_factor: 1.1}}",
+			"2: native_histogram_bucket_factor"},
+		{"a scale that cannot be", "mappings:\n- {match: a, name: b, scale: -1}", "2: scale: -1 is left out"},
+		{"labels with a meaning", "mappings:\n- {match: a, name: b, labels: {le: x}}", "2: the label le is left out"},
+		{"a percent sign", "mappings:\n- {match: a.*, name: b, labels: {xx: '$1 %'}}", "2: the label xx"},
+		{"buckets that are none", "mappings:\n- {match: a, name: b, match_metric_type: observer, observer_type: histogram, histogram_options: {buckets: [2, 1]}}",
+			"2: is refused until it is mended: buckets[1] is not above"},
+		{"a short ttl", "defaults: {ttl: 3s}", "0: defaults.ttl: 3s is shorter"},
+		{"no way back", "defaults: {glob_disable_ordering: true}\nmappings:\n- {match: a.*.c, name: b}\n- {match: a.b.d, name: c}",
+			"3: takes names such as a.b.c"},
+	} {
+		got, err := Convert([]byte(c.file))
+		if err != nil {
+			t.Errorf("%s: %v", c.why, err)
+			continue
+		}
+		var notes []string
+		for _, n := range got.Notes {
+			notes = append(notes, fmt.Sprintf("%d: %s", n.Line, n.Text))
+		}
+		if joined := strings.Join(notes, "\n"); len(notes) > 1 || !strings.HasPrefix(joined, c.want) || (c.want == "") != (joined == "") {
+			t.Errorf("%s: got %q, want %q", c.why, joined, c.want)
+		}
+		if !strings.Contains(c.want, "refused") {
+			load(t, got.Text)
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for _, c := range []struct{ file, want string }{
+		{"mappings: 7", "cannot unmarshal"},
+		{"mapping: []", "field mapping not found"},
+		{"mappings:\n- {match: a}", `line 2: mapping "a": name = ""`},
+		{"mappings:\n- {match: a.b*, name: b}", "match is no glob"},
+		{"mappings:\n- {match: '(', match_type: regex, name: b}", "missing closing"},
+		{"mappings:\n- {match: a, name: b, action: keep}", `action = "keep"`},
+		{"mappings:\n- {match: a, name: b, labels: {a-b: c}}", "labels.a-b"},
+		{"defaults: {observer_type: gauge}", "defaults.observer_type"},
+	} {
+		if _, err := Convert([]byte(c.file)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s\ngot %v, want %s", c.file, err, c.want)
+		}
+		if err := (&theirs.MetricMapper{}).InitFromYAMLString(c.file); err == nil {
+			t.Errorf("statsd_exporter takes what is refused here:\n%s", c.file)
+		}
+	}
+}
+
+// FuzzConvert: what is converted is a configuration of the program, unless a note
+// says that it is not.
+func FuzzConvert(f *testing.F) {
+	files, _ := filepath.Glob("testdata/*.yml")
+	for _, name := range files {
+		if text, err := os.ReadFile(name); err == nil {
+			f.Add(string(text))
+		}
+	}
+	f.Add("mappings:\n- {match: a.*, name: b, help: \"it's\\n\\u2028:\", labels: {xx: '$1$$#%', null: ~}}")
+	f.Add("mappings:\n- {match: '(a|b.*', match_type: regex, name: b}\n- {match: '(?i)a|b.*', match_type: regex, name: b$0}")
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := Convert([]byte(text))
+		if err == nil && !slices.ContainsFunc(c.Notes, func(n Note) bool { return strings.HasPrefix(n.Text, "is refused until") }) {
+			load(t, c.Text)
+		}
+	})
+}

@@ -1,0 +1,164 @@
+package statsdexporter
+
+import (
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"strconv"
+	"strings"
+)
+
+// template is a name or a label's value on its way from one notation to the other.
+type template struct {
+	parts []templatePart
+	lost  []string // references to nothing, which statsd_exporter replaces by nothing
+	// garbled is set if statsd_exporter's own result is not text and captures.
+	garbled bool
+}
+
+type templatePart struct {
+	text  string
+	group int // -1 for text
+}
+
+func (t *template) text(s string) {
+	if s != "" {
+		t.parts = append(t.parts, templatePart{s, -1})
+	}
+}
+
+// String writes the template in our notation.
+func (t *template) String() string {
+	var b strings.Builder
+	for i, p := range t.parts {
+		switch {
+		case p.group < 0:
+			b.WriteString(strings.ReplaceAll(p.text, "$", "$$"))
+		case i+1 < len(t.parts) && t.parts[i+1].group < 0 && isDigit(t.parts[i+1].text[0]):
+			fmt.Fprintf(&b, "${%d}", p.group)
+		default:
+			fmt.Fprintf(&b, "$%d", p.group)
+		}
+	}
+	return b.String()
+}
+
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+
+// globReference is what statsd_exporter takes for a reference in the templates of
+// a glob: $1_total as a whole, which refers to nothing.
+var globReference = regexp.MustCompile(`\$\{?([a-zA-Z0-9_\$]+)\}?`)
+
+// globTemplate reads a template as statsd_exporter does for a glob: it replaces
+// each reference, wherever its text stands, by a verb of a format.
+func globTemplate(s string, captures int) (t template) {
+	const verb = "\x00"
+	format := s
+	var groups []int
+	for _, ref := range globReference.FindAllStringSubmatch(s, -1) {
+		if group, err := strconv.Atoi(ref[1]); err == nil && group <= captures {
+			format = strings.ReplaceAll(format, ref[0], verb)
+			groups = append(groups, group)
+		} else {
+			format = strings.ReplaceAll(format, ref[0], "")
+			t.lost = append(t.lost, ref[0])
+		}
+	}
+	texts := strings.Split(format, verb)
+	t.garbled = len(texts)-1 != len(groups) || len(groups) > 0 && strings.Contains(format, "%")
+	for i, text := range texts {
+		t.text(text)
+		if i < min(len(groups), len(texts)-1) {
+			t.parts = append(t.parts, templatePart{group: groups[i]})
+		}
+	}
+	return t
+}
+
+// regexReference is a reference in the templates of a regular expression, as
+// package regexp expands it.
+var regexReference = regexp.MustCompile(`\$(?:\$|\w+|\{\w+\})`)
+
+// regexTemplate reads a template as package regexp does. Groups are counted on by
+// shift, as for an expression that is put into a group.
+func regexTemplate(s string, re *regexp.Regexp, shift int) (t template) {
+	at := 0
+	for _, ref := range regexReference.FindAllStringIndex(s, -1) {
+		t.text(s[at:ref[0]])
+		at = ref[1]
+		name := strings.Trim(s[ref[0]+1:ref[1]], "{}")
+		if name == "$" {
+			t.text("$")
+			continue
+		}
+		group, err := strconv.Atoi(name)
+		if err != nil || len(name) > 1 && name[0] == '0' {
+			group = re.SubexpIndex(name)
+		}
+		if group < 0 || group > re.NumSubexp() {
+			t.lost = append(t.lost, s[ref[0]:ref[1]])
+			continue
+		}
+		t.parts = append(t.parts, templatePart{group: group + shift})
+	}
+	t.text(s[at:])
+	return t
+}
+
+// anchored returns an expression that matches a whole name where s matches any
+// part of it, with the same groups; if whole is set, there is one around all that
+// s matches, counted before the others. Names have no line breaks, so that . is
+// any character.
+func anchored(s string, whole bool) (expr string, shift int) {
+	re, err := syntax.Parse(s, syntax.Perl)
+	if err != nil {
+		return s, 0 // it was compiled before
+	}
+	front, back := ".*?", ".*"
+	if reachesFront(re) {
+		front = ""
+	}
+	if reachesBack(re) {
+		back = ""
+	}
+	switch {
+	case front == "" && back == "":
+		return s, 0
+	case whole:
+		return front + "(" + s + ")" + back, 1
+	case strings.Contains(s, "|"):
+		return front + "(?:" + s + ")" + back, 0
+	}
+	return front + s + back, 0
+}
+
+// reachesFront reports whether re matches from the beginning of a name or not at
+// all: it says ^, or begins with .* or .+.
+func reachesFront(re *syntax.Regexp) bool {
+	switch re.Op {
+	case syntax.OpBeginText:
+		return true
+	case syntax.OpConcat, syntax.OpCapture:
+		return reachesFront(re.Sub[0])
+	case syntax.OpStar, syntax.OpPlus:
+		return anyByte(re.Sub[0])
+	}
+	return false
+}
+
+// reachesBack reports whether re always matches to the end of a name.
+func reachesBack(re *syntax.Regexp) bool {
+	switch re.Op {
+	case syntax.OpEndText:
+		return true
+	case syntax.OpConcat, syntax.OpCapture:
+		return reachesBack(re.Sub[len(re.Sub)-1])
+	case syntax.OpStar, syntax.OpPlus:
+		return anyByte(re.Sub[0]) && re.Flags&syntax.NonGreedy == 0
+	}
+	return false
+}
+
+func anyByte(re *syntax.Regexp) bool {
+	return re.Op == syntax.OpAnyChar || re.Op == syntax.OpAnyCharNotNL
+}
