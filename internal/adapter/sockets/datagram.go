@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -24,7 +25,8 @@ const batchSize = 64
 type datagrams struct {
 	conn     conn
 	raw      syscall.RawConn
-	release  func() // gives up the address before the drain; nil for UDP
+	release  func()      // gives up the address before the drain; nil for UDP
+	left     atomic.Bool // a successor reads what is in the kernel
 	kernel   dropCounter
 	counters *counters
 
@@ -74,6 +76,9 @@ func (d *datagrams) run(ctx context.Context, h Handler) error {
 		d.hand(h, now)
 		alarm.arm(now, h.Tick(now))
 		if ctx.Err() != nil {
+			if d.left.Load() {
+				return nil
+			}
 			return d.drain(h)
 		}
 		err := d.raw.Read(d.receive)
@@ -170,6 +175,8 @@ func (d *datagrams) drain(h Handler) error {
 	return nil
 }
 
+func (d *datagrams) leave() { d.left.Store(true) }
+
 func (d *datagrams) watch(on bool) error { return d.senders.watch(d.raw, on) }
 
 func (d *datagrams) sender() Sender { return d.senders.sender() }
@@ -183,7 +190,7 @@ func (d *datagrams) drops() uint64 {
 
 // close leaves the last count of drops behind.
 func (d *datagrams) close() error {
-	if d.release != nil {
+	if d.release != nil && !d.left.Load() {
 		d.release()
 	}
 	d.drops()

@@ -84,6 +84,13 @@ func (d *dropCounter) read(raw syscall.RawConn) uint64 {
 	return d.total
 }
 
+// seen is the kernel's count as it was read last.
+func (d *dropCounter) seen() uint32 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.last
+}
+
 func (d *dropCounter) add(kernel uint32) {
 	d.total += uint64(kernel - d.last) // wraps with the kernel's count
 	d.last = kernel

@@ -15,8 +15,13 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"os"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Handler consumes what one listener reads. Its methods are never called
@@ -55,6 +60,11 @@ type Config struct {
 
 	Mode        fs.FileMode // of a Unix socket's file; 0 means DefaultMode
 	Connections int         // open at once on a Unix stream socket; 0 means DefaultConnections
+
+	// Inherited are sockets that are open already, bound to this very address. If
+	// there are any they are read, all of them, and none is bound. Listen takes
+	// over their files, also when it returns an error.
+	Inherited []Inherited
 }
 
 const (
@@ -114,9 +124,13 @@ type counters struct {
 // Listener is one bound socket. Its methods may be called from any goroutine.
 type Listener struct {
 	socket
+	raw      syscall.RawConn
 	addr     net.Addr
+	cookie   uint64 // the kernel's number of the socket, never given to another until the next boot
 	counters *counters
-	wanted   int // bytes of receive buffer, 0 where it does not apply
+
+	mu       sync.Mutex // of what follows
+	wanted   int        // bytes of receive buffer, 0 where it does not apply
 	granted  int
 	warnings []string
 }
@@ -124,6 +138,7 @@ type Listener struct {
 // socket is what differs between datagrams and streams.
 type socket interface {
 	run(ctx context.Context, h Handler) error
+	leave()
 	watch(on bool) error
 	sender() Sender
 	drops() uint64
@@ -136,7 +151,11 @@ type socket interface {
 func Listen(c Config) ([]*Listener, error) {
 	c, err := c.withDefaults()
 	if err != nil {
+		c.closeInherited()
 		return nil, fmt.Errorf("listen on %s %s: %w", c.Network, c.Address, err)
+	}
+	if len(c.Inherited) > 0 {
+		return adopt(c)
 	}
 	switch c.Network {
 	case "udp":
@@ -146,6 +165,15 @@ func Listen(c Config) ([]*Listener, error) {
 	default:
 		return listenUnix(c)
 	}
+}
+
+func newListener(s socket, raw syscall.RawConn, addr net.Addr, counters *counters) (*Listener, error) {
+	l := &Listener{socket: s, raw: raw, addr: addr, counters: counters}
+	err := control(raw, func(fd int) (err error) {
+		l.cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
+		return os.NewSyscallError("getsockopt SO_COOKIE", err)
+	})
+	return l, err
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -175,8 +203,9 @@ func (c Config) withDefaults() (Config, error) {
 }
 
 // Run reads in the caller's goroutine until ctx is done, then hands over what
-// the kernel had accepted by then, closes the socket and removes its file. When
-// it returns nothing that it started is running. It returns an error only where
+// the kernel had accepted by then, closes the socket and removes its file. Where
+// a successor goes on (Leave) it stops at the end of a batch and leaves the rest
+// to it. When it returns nothing that it started is running. It returns an error only where
 // the socket cannot be read any more. Run is called once.
 func (l *Listener) Run(ctx context.Context, h Handler) error {
 	err := l.run(ctx, h)
@@ -235,8 +264,47 @@ func (l *Listener) Drops() uint64 { return l.drops() }
 
 // ReceiveBuffer returns the bytes of receive buffer that were asked for and
 // that the kernel granted; both are 0 for Unix sockets, which have none.
-func (l *Listener) ReceiveBuffer() (wanted, granted int) { return l.wanted, l.granted }
+func (l *Listener) ReceiveBuffer() (wanted, granted int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.wanted, l.granted
+}
+
+// SetReceiveBuffer changes the receive buffer of a socket that is being read, and
+// with it the warnings. What is queued stays. Unix sockets have none.
+func (l *Listener) SetReceiveBuffer(bytes int) error {
+	if l.addr.Network() != "udp" {
+		return nil
+	}
+	err := control(l.raw, func(fd int) error {
+		if err := setReceiveBuffer(fd, bytes); err != nil {
+			return err
+		}
+		return l.readReceiveBuffer(fd, bytes)
+	})
+	if err != nil {
+		return fmt.Errorf("receive buffer of udp %s: %w", l.addr, err)
+	}
+	return nil
+}
+
+// readReceiveBuffer notes what the kernel granted of what is wanted.
+func (l *Listener) readReceiveBuffer(fd, wanted int) error {
+	granted, err := receiveBuffer(fd)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.wanted, l.granted = wanted, granted
+	l.warnings = receiveBufferWarning(l.addr.String(), wanted, granted)
+	return nil
+}
 
 // Warnings says, in lines for the operator, where the kernel's settings will
 // cost packets.
-func (l *Listener) Warnings() []string { return l.warnings }
+func (l *Listener) Warnings() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.warnings
+}

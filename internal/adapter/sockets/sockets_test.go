@@ -56,6 +56,12 @@ func (r *recorder) got() []string {
 	return slices.Clone(r.packets)
 }
 
+func (r *recorder) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.packets)
+}
+
 func (r *recorder) tickCount() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -27,6 +27,7 @@ type stream struct {
 
 	readers sync.WaitGroup
 	watched atomic.Bool
+	left    atomic.Bool // a successor accepts what is in the backlog
 
 	mu      sync.Mutex // taken once for each chunk read, never for each frame
 	h       Handler
@@ -149,12 +150,14 @@ func (s *stream) hand(d *deframer, peer Sender) error {
 // drain takes no more connections and bytes, and hands over all that clients
 // had written by then. Shutting a socket down, other than closing it, leaves
 // what it holds readable and tells writers with EPIPE, so the readers end when
-// they have read it all.
-func (s *stream) drain() error {
-	s.file.remove()
-	raw, err := s.ln.SyscallConn()
-	if err == nil {
-		err = control(raw, s.acceptQueued)
+// they have read it all. A socket that is left keeps its backlog.
+func (s *stream) drain() (err error) {
+	if !s.left.Load() {
+		s.file.remove()
+		raw, rawErr := s.ln.SyscallConn()
+		if err = rawErr; err == nil {
+			err = control(raw, s.acceptQueued)
+		}
 	}
 	s.mu.Lock()
 	for c := range s.conns {
@@ -189,6 +192,8 @@ func (s *stream) acceptQueued(fd int) error {
 	}
 }
 
+func (s *stream) leave() { s.left.Store(true) }
+
 func (s *stream) watch(on bool) error {
 	s.watched.Store(on)
 	return nil
@@ -205,7 +210,9 @@ func (s *stream) sender() Sender {
 func (s *stream) drops() uint64 { return 0 }
 
 func (s *stream) close() error {
-	s.file.remove()
+	if !s.left.Load() {
+		s.file.remove()
+	}
 	if err := s.ln.Close(); !errors.Is(err, net.ErrClosed) {
 		return err
 	}

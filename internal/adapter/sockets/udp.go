@@ -55,21 +55,21 @@ func bindUDP(c Config, address string, join bool) (*Listener, error) {
 		_ = pc.Close()
 		return nil, err
 	}
-	l := &Listener{socket: d, addr: pc.LocalAddr(), counters: d.counters, wanted: c.ReceiveBuffer}
-	err = control(d.raw, func(fd int) (err error) {
-		if c.Listeners > 1 && !join {
-			if err := sharePort(fd); err != nil {
-				return err
+	l, err := newListener(d, d.raw, pc.LocalAddr(), d.counters)
+	if err == nil {
+		err = control(d.raw, func(fd int) error {
+			if c.Listeners > 1 && !join {
+				if err := sharePort(fd); err != nil {
+					return err
+				}
 			}
-		}
-		l.granted, err = receiveBuffer(fd)
-		return err
-	})
+			return l.readReceiveBuffer(fd, c.ReceiveBuffer)
+		})
+	}
 	if err != nil {
 		_ = pc.Close()
 		return nil, err
 	}
-	l.warnings = receiveBufferWarning(l.addr.String(), l.wanted, l.granted)
 	return l, nil
 }
 

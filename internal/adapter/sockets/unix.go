@@ -31,6 +31,16 @@ func listenUnixgram(c Config) ([]*Listener, error) {
 		_ = conn.Close()
 		return nil, pathError(c.Network, c.Address, err)
 	}
+	l, err := newUnixgram(conn, c, file)
+	if err != nil {
+		file.remove()
+		_ = conn.Close()
+		return nil, pathError(c.Network, c.Address, err)
+	}
+	return []*Listener{l}, nil
+}
+
+func newUnixgram(conn *net.UnixConn, c Config, file socketFile) (*Listener, error) {
 	d, err := newDatagrams(conn, c.MaxPacket, func() {
 		file.remove()
 		// From here on senders get EPIPE in place of a silent loss, and what is
@@ -38,13 +48,15 @@ func listenUnixgram(c Config) ([]*Listener, error) {
 		_ = conn.CloseRead()
 	})
 	if err != nil {
-		file.remove()
-		_ = conn.Close()
-		return nil, pathError(c.Network, c.Address, err)
+		return nil, err
+	}
+	l, err := newListener(d, d.raw, conn.LocalAddr(), d.counters)
+	if err != nil {
+		return nil, err
 	}
 	setting, _ := os.ReadFile(queueLengthFile) // without it there is nothing to compare
-	return []*Listener{{socket: d, addr: conn.LocalAddr(), counters: d.counters,
-		warnings: queueWarning(c.Address, string(setting))}}, nil
+	l.warnings = queueWarning(c.Address, string(setting))
+	return l, nil
 }
 
 func listenUnix(c Config) ([]*Listener, error) {
@@ -61,8 +73,22 @@ func listenUnix(c Config) ([]*Listener, error) {
 		_ = ln.Close()
 		return nil, pathError(c.Network, c.Address, err)
 	}
+	l, err := newUnix(ln, c, file)
+	if err != nil {
+		file.remove()
+		_ = ln.Close()
+		return nil, pathError(c.Network, c.Address, err)
+	}
+	return []*Listener{l}, nil
+}
+
+func newUnix(ln *net.UnixListener, c Config, file socketFile) (*Listener, error) {
+	raw, err := ln.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
 	s := newStream(ln, c, file)
-	return []*Listener{{socket: s, addr: ln.Addr(), counters: s.counters}}, nil
+	return newListener(s, raw, ln.Addr(), s.counters)
 }
 
 // claim makes sure that nothing is in the way at path. The file of a process

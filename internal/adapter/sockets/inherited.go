@@ -1,0 +1,177 @@
+//go:build linux
+
+package sockets
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Inherited is a socket that was open before this image of the process began: it
+// comes from systemd, or from the image before.
+type Inherited struct {
+	File *os.File
+
+	// Shared says that another process holds the socket and will give it to our
+	// successor, as systemd does: it is left as if by Leave.
+	Shared bool
+
+	// Drops is the kernel's count of drops that somebody has booked already. The
+	// kernel counts from the socket's birth.
+	Drops uint32
+}
+
+// adopt makes listeners of sockets that are open.
+func adopt(c Config) ([]*Listener, error) {
+	defer c.closeInherited()
+	var ls []*Listener
+	for _, in := range c.Inherited {
+		l, err := adoptOne(c, in)
+		if err != nil {
+			for _, l := range ls {
+				l.leave() // others may still read it
+				_ = l.Close()
+			}
+			return nil, fmt.Errorf("listen on %s %s: take over the open socket: %w", c.Network, c.Address, cause(err))
+		}
+		ls = append(ls, l)
+	}
+	if c.Network == "udp" && len(ls) != c.Listeners {
+		ls[0].warnings = append(ls[0].warnings, fmt.Sprintf("udp %s: %d sockets are wanted and %d were taken over, which are read; "+
+			"stop and start to have as many as wanted", ls[0].addr, c.Listeners, len(ls)))
+	}
+	return ls, nil
+}
+
+func (c Config) closeInherited() {
+	for _, in := range c.Inherited {
+		_ = in.File.Close() // the listeners have duplicates
+	}
+}
+
+func adoptOne(c Config, in Inherited) (l *Listener, err error) {
+	switch c.Network {
+	case "udp":
+		l, err = adoptUDP(c, in)
+	case "unixgram":
+		l, err = adoptUnixgram(c, in)
+	default:
+		l, err = adoptUnix(c, in)
+	}
+	if err == nil && in.Shared {
+		l.leave()
+	}
+	return l, err
+}
+
+var errOtherSocket = errors.New("it is of another network")
+
+func adoptUDP(c Config, in Inherited) (*Listener, error) {
+	pc, err := net.FilePacketConn(in.File)
+	if err != nil {
+		return nil, err
+	}
+	conn, ok := pc.(*net.UDPConn)
+	if !ok {
+		return nil, errors.Join(errOtherSocket, pc.Close())
+	}
+	d, err := newDatagrams(conn, c.MaxPacket, nil)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	d.kernel.last = in.Drops
+	l, err := newListener(d, d.raw, conn.LocalAddr(), d.counters)
+	if err == nil {
+		err = control(d.raw, func(fd int) error { return l.raiseReceiveBuffer(fd, c.ReceiveBuffer) })
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return l, nil
+}
+
+// raiseReceiveBuffer keeps a larger one: whoever opened the socket may have been
+// allowed more than we are.
+func (l *Listener) raiseReceiveBuffer(fd, wanted int) error {
+	if granted, err := receiveBuffer(fd); err != nil || granted >= wanted {
+		return errors.Join(err, l.readReceiveBuffer(fd, wanted))
+	}
+	if err := setReceiveBuffer(fd, wanted); err != nil {
+		return err
+	}
+	return l.readReceiveBuffer(fd, wanted)
+}
+
+func adoptUnixgram(c Config, in Inherited) (*Listener, error) {
+	pc, err := net.FilePacketConn(in.File)
+	if err != nil {
+		return nil, err
+	}
+	conn, ok := pc.(*net.UnixConn)
+	if !ok {
+		return nil, errors.Join(errOtherSocket, pc.Close())
+	}
+	l, err := newUnixgram(conn, c, boundFile(c.Address))
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return l, nil
+}
+
+func adoptUnix(c Config, in Inherited) (*Listener, error) {
+	other, err := net.FileListener(in.File)
+	if err != nil {
+		return nil, err
+	}
+	ln, ok := other.(*net.UnixListener)
+	if !ok {
+		return nil, errors.Join(errOtherSocket, other.Close())
+	}
+	ln.SetUnlinkOnClose(false)
+	l, err := newUnix(ln, c, boundFile(c.Address))
+	if err != nil {
+		return nil, errors.Join(err, ln.Close())
+	}
+	return l, nil
+}
+
+// boundFile is the file of a socket that is bound already. Where it is gone there
+// is nothing to remove at the end.
+func boundFile(path string) socketFile {
+	f := socketFile{path: path}
+	f.info, _ = os.Lstat(path)
+	return f
+}
+
+// Leave prepares for a successor: it returns the socket as a file that the caller
+// owns and hands over, and from now on the end of Run leaves to whoever reads the
+// file next what the kernel holds, the address, and a Unix socket's file. Of a
+// stream socket this is the backlog; clients that are connected see their
+// connection end when what they have written is read.
+func (l *Listener) Leave() (*os.File, error) {
+	var duplicate int
+	err := control(l.raw, func(fd int) (err error) {
+		duplicate, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		return os.NewSyscallError("fcntl F_DUPFD_CLOEXEC", err)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("hand over %s %s: %w", l.addr.Network(), l.addr, err)
+	}
+	l.leave()
+	return os.NewFile(uintptr(duplicate), l.addr.String()), nil
+}
+
+// Booked returns the kernel's number of the socket and the count of its drops
+// that Drops told last: what a successor needs as Inherited.Drops. ok is false
+// for Unix sockets, where nothing is dropped.
+func (l *Listener) Booked() (cookie uint64, drops uint32, ok bool) {
+	d, ok := l.socket.(*datagrams)
+	if _, udp := l.addr.(*net.UDPAddr); !ok || !udp {
+		return 0, 0, false
+	}
+	return l.cookie, d.kernel.seen(), true
+}
