@@ -19,6 +19,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/event"
 	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/placement"
 	"github.com/freshet-io/freshet/internal/core/window"
@@ -46,6 +47,7 @@ type Options struct {
 	Config      Config
 	Mapper      *mapping.Mapper
 	Catalogue   *catalogue.Catalogue
+	Limiter     *limit.Limiter
 	Names       Names
 	Ledger      *ledger.Ledger
 	Placement   *placement.Placement
@@ -66,10 +68,13 @@ type Collector struct {
 	flusher *flusher
 	reports reports
 	readers sync.WaitGroup
+	taps    taps
+	limits  *limits
 
-	mu      sync.Mutex
-	inputs  []*input // in the order of the configuration; changed by Run
-	failure error    // of readers
+	mu       sync.Mutex
+	inputs   []*input // in the order of the configuration; changed by Run
+	failure  error    // of readers
+	watchers int      // who want to know who sends
 }
 
 // input is the sockets of one address.
@@ -100,7 +105,8 @@ func New(o Options) (*Collector, error) {
 	}
 	c.inputs = r.inputs
 	c.flusher = newFlusher(&c.Options, rand.Uint64())
-	o.Registry.MustRegister(&exporter{c})
+	c.limits = &limits{collector: c, told: map[offence]*telling{}}
+	o.Registry.MustRegister(&exporter{c}, &c.taps, c.limits)
 	return c, nil
 }
 
@@ -143,8 +149,9 @@ func (c *Collector) Listening() []Listening {
 func (c *Collector) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	var flusher sync.WaitGroup
+	var flusher, looking sync.WaitGroup
 	flusher.Go(func() { c.flusher.run(ctx, c.closed) })
+	looking.Go(func() { c.limits.run(ctx) })
 	for _, l := range c.listeners() {
 		c.read(ctx, stop, l)
 	}
@@ -159,6 +166,7 @@ func (c *Collector) Run(ctx context.Context) error {
 	// Every reader has handed over its last window: there will be no other.
 	close(c.closed)
 	flusher.Wait()
+	looking.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.failure
@@ -168,6 +176,7 @@ func (c *Collector) Run(ctx context.Context) error {
 // that cannot read stops all, since it must not go unnoticed.
 func (c *Collector) read(ctx context.Context, stopAll func(), l *listener) {
 	ctx, l.stop = context.WithCancel(ctx)
+	c.watchNew(l)
 	c.readers.Go(func() {
 		defer close(l.ended)
 		defer l.stop()

@@ -227,7 +227,7 @@ type fixture struct {
 }
 
 // newFixture makes a collector that does not run yet.
-func newFixture(t *testing.T, change func(*Options)) *fixture {
+func newFixture(t testing.TB, change func(*Options)) *fixture {
 	t.Helper()
 	f := &fixture{
 		aggregator: &aggregator{}, events: &eventSink{}, names: &nameStore{saved: map[string]series.Kind{}},

@@ -10,6 +10,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	"github.com/freshet-io/freshet/internal/core/event"
 	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/window"
 )
@@ -75,11 +76,21 @@ func newListener(c *Collector, socket *sockets.Listener, a address, t *terms) *l
 }
 
 func (l *listener) newTable() *window.Table {
-	return window.New(&resolver{&l.collector.Options, l.terms, &l.collector.reports}, window.Options{
+	limits := l.collector.Limiter.Tenant(l.terms.tenant)
+	return window.New(&resolver{
+		Options: &l.collector.Options, terms: l.terms, reports: &l.collector.reports, limits: limits, sender: l.sender,
+	}, window.Options{
+		Limits:         limits,
 		OriginLabels:   l.terms.mapper.OriginLabels(),
 		RelativeGauges: l.terms.relativeGauges,
 		IdleWindows:    l.terms.idleWindows,
 	})
+}
+
+// sender is who sent the packet that is being read, zero while nobody asks.
+func (l *listener) sender() limit.Sender {
+	s := l.socket.Sender()
+	return limit.Sender{Addr: s.Addr, PID: s.PID, UID: s.UID}
 }
 
 // name is the address as metrics and logs spell it.
@@ -97,6 +108,9 @@ func (l *listener) run(ctx context.Context) error {
 
 // Packet counts one datagram.
 func (l *listener) Packet(packet []byte, now int64) {
+	if open := l.collector.taps.open.Load(); open != nil {
+		l.tap(*open, packet, now)
+	}
 	p := &l.parser
 	p.Reset(packet)
 	for {
@@ -168,6 +182,7 @@ func (l *listener) close(now int64) bool {
 // comes next. The window that was closed keeps what it needs of the old one.
 func (l *listener) change(t *terms, now int64) {
 	l.left = l.left.Plus(l.table.Stats())
+	l.table.Release(now)
 	l.terms = t
 	l.table = l.newTable()
 	l.table.Start(now)

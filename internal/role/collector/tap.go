@@ -1,0 +1,239 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/freshet-io/freshet/internal/adapter/sockets"
+	"github.com/freshet-io/freshet/internal/core/capture"
+)
+
+const (
+	// maxTaps bounds what looking on costs the readers and the memory.
+	maxTaps = 4
+
+	// What waits in a tap for whoever looks on, while as much again is being looked
+	// at: 80 ms of 400,000 datagrams a second. A tap takes at most 30 MiB.
+	tapBytes   = 8 << 20
+	tapPackets = 1 << 15
+
+	// tapPause is how long a tap collects before it wakes whoever looks on: waking
+	// him for each datagram would cost the reader more than the copy does.
+	tapPause = 10 * time.Millisecond
+)
+
+// ErrTaps means that no further tap can be opened now.
+var ErrTaps = fmt.Errorf("%d taps are open, as many as there may be; end a freshet tail or a freshet capture first", maxTaps)
+
+// taps are those who look at what arrives.
+type taps struct {
+	open   atomic.Pointer[[]*Tap] // nil while nobody looks; never changed in place
+	mu     sync.Mutex             // of those who replace open
+	missed atomic.Uint64
+}
+
+// TapOptions say which datagrams are looked at.
+type TapOptions struct {
+	Tenant   string
+	Listener string  // NETWORK://ADDRESS; empty for all
+	Share    float64 // of the datagrams, chosen at random; 1 for all
+}
+
+// Tap is a copy of what arrives, for one who looks on. Readers never wait for it:
+// what does not fit is missed, and counted.
+type Tap struct {
+	TapOptions
+	collector *Collector
+	arrived   chan struct{} // of 1: there is something
+
+	mu      sync.Mutex // held for a copy or less
+	filling tapBuffer
+	missed  uint64 // since the last Next, after what is in filling
+
+	// Of Next.
+	full      tapBuffer
+	datagrams []capture.Datagram
+	addresses map[net.Addr]string
+}
+
+// tapBuffer is some datagrams, back to back in data.
+type tapBuffer struct {
+	data    []byte
+	packets []tapped
+}
+
+type tapped struct {
+	network string
+	address net.Addr
+	time    int64
+	sender  sockets.Sender
+	end     int // in data
+}
+
+// Tap begins to look at what arrives. The tap must be closed.
+func (c *Collector) Tap(o TapOptions) (*Tap, error) {
+	t := &Tap{TapOptions: o, collector: c, arrived: make(chan struct{}, 1), addresses: map[net.Addr]string{}}
+	c.taps.mu.Lock()
+	defer c.taps.mu.Unlock()
+	open := c.taps.all()
+	if len(open) == maxTaps {
+		return nil, ErrTaps
+	}
+	c.watchSenders(true)
+	open = append(slices.Clone(open), t)
+	c.taps.open.Store(&open)
+	return t, nil
+}
+
+// Close ends the tap. Then Next must not be called.
+func (t *Tap) Close() {
+	all := &t.collector.taps
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	open := slices.DeleteFunc(slices.Clone(all.all()), func(o *Tap) bool { return o == t })
+	if len(open) == 0 {
+		all.open.Store(nil)
+	} else {
+		all.open.Store(&open)
+	}
+	t.collector.watchSenders(false)
+}
+
+func (a *taps) all() []*Tap {
+	if open := a.open.Load(); open != nil {
+		return *open
+	}
+	return nil
+}
+
+// tap shows a packet to those who look. It is called by the reader.
+func (l *listener) tap(open []*Tap, packet []byte, now int64) {
+	for _, t := range open {
+		if t.Tenant == l.terms.tenant && (t.Share >= 1 || rand.Float64() < t.Share) {
+			t.add(l, packet, now)
+		}
+	}
+}
+
+// add copies a packet. It does not wait for whoever looks on.
+func (t *Tap) add(l *listener, packet []byte, now int64) {
+	t.mu.Lock()
+	if b := &t.filling; len(b.packets) == tapPackets || len(b.data)+len(packet) > tapBytes {
+		t.missed++
+		t.collector.taps.missed.Add(1)
+	} else {
+		b.data = append(b.data, packet...)
+		b.packets = append(b.packets, tapped{l.address.network, l.socket.Addr(), now, l.socket.Sender(), len(b.data)})
+	}
+	t.mu.Unlock()
+	select {
+	case t.arrived <- struct{}{}:
+	default: // it is known already
+	}
+}
+
+// Next waits for datagrams and returns them, and how many were missed after them.
+// They are valid until the next call. The error is that of ctx.
+func (t *Tap) Next(ctx context.Context) (all []capture.Datagram, missed uint64, err error) {
+	select {
+	case <-t.arrived:
+	case <-ctx.Done():
+		return nil, 0, ctx.Err()
+	}
+	pause := time.NewTimer(tapPause)
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-ctx.Done(): // what is there may still be had
+	}
+	t.full.data, t.full.packets = t.full.data[:0], t.full.packets[:0]
+	t.mu.Lock()
+	t.filling, t.full = t.full, t.filling
+	missed, t.missed = t.missed, 0
+	t.mu.Unlock()
+	return t.take(), missed, nil
+}
+
+// take puts what is in the full buffer into its final form.
+func (t *Tap) take() []capture.Datagram {
+	t.datagrams = t.datagrams[:0]
+	start := 0
+	for _, p := range t.full.packets {
+		data := t.full.data[start:p.end:p.end]
+		start = p.end
+		address, ok := t.addresses[p.address]
+		if !ok {
+			address = p.address.String()
+			t.addresses[p.address] = address
+		}
+		if t.Listener != "" && t.Listener != p.network+"://"+address {
+			continue
+		}
+		t.datagrams = append(t.datagrams, capture.Datagram{
+			Time: p.time, Network: p.network, Address: address, Data: data,
+			Sender: capture.Sender{Addr: p.sender.Addr, PID: p.sender.PID, UID: p.sender.UID},
+		})
+	}
+	return t.datagrams
+}
+
+// watchSenders counts those who want to know who sends. Sockets tell while there
+// is one.
+func (c *Collector) watchSenders(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.watchers > 0
+	if on {
+		c.watchers++
+	} else {
+		c.watchers--
+	}
+	if before == (c.watchers > 0) {
+		return
+	}
+	for _, in := range c.inputs {
+		for _, l := range in.listeners {
+			c.watch(l, on)
+		}
+	}
+}
+
+// watchNew lets a listener that begins to read tell who sends, if anybody wants it.
+func (c *Collector) watchNew(l *listener) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.watchers > 0 {
+		c.watch(l, true)
+	}
+}
+
+func (c *Collector) watch(l *listener, on bool) {
+	if err := l.socket.Watch(on); err != nil && !errors.Is(err, net.ErrClosed) {
+		c.Logger.Warn("who sends there stays unknown", "error", err)
+	}
+}
+
+var (
+	descTaps = prometheus.NewDesc("freshet_taps",
+		"Those who look at what arrives: freshet tail, freshet capture. Each costs the readers a copy of every datagram.", nil, nil)
+	descTapMissed = prometheus.NewDesc("freshet_tap_missed_packets_total",
+		"Datagrams that they were too slow to see. The datagrams themselves were counted as ever.", nil, nil)
+)
+
+// Describe is part of prometheus.Collector.
+func (a *taps) Describe(out chan<- *prometheus.Desc) { out <- descTaps; out <- descTapMissed }
+
+// Collect is part of prometheus.Collector.
+func (a *taps) Collect(out chan<- prometheus.Metric) {
+	out <- prometheus.MustNewConstMetric(descTaps, prometheus.GaugeValue, float64(len(a.all())))
+	out <- prometheus.MustNewConstMetric(descTapMissed, prometheus.CounterValue, float64(a.missed.Load()))
+}

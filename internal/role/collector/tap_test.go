@@ -1,0 +1,194 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/capture"
+)
+
+func openTap(t testing.TB, c *Collector, o TapOptions) *Tap {
+	t.Helper()
+	tap, err := c.Tap(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tap.Close)
+	return tap
+}
+
+// next returns the datagrams that the tap has or gets, with memory of their own.
+func next(t *testing.T, tap *Tap) []capture.Datagram {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	all, _, err := tap.Next(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append([]capture.Datagram(nil), all...)
+}
+
+// A tap shows what comes to each socket, by whom, and the datagrams count as ever.
+func TestTap(t *testing.T) {
+	f := newFixture(t, nil).start(t)
+	tap := openTap(t, f.Collector, TapOptions{Tenant: "default", Share: 1})
+	for _, network := range []string{"udp", "unixgram", "unix"} {
+		conn := dial(t, network, f.address(network))
+		// Senders are known from one of the next batches on.
+		for named := false; !named; {
+			send(t, conn, network+":1|c")
+			for _, d := range next(t, tap) {
+				if string(d.Data) != network+":1|c" || d.Network != network || d.Address != f.address(network) || time.Since(time.Unix(0, d.Time)) > limit {
+					t.Fatalf("%+v", d)
+				}
+				if network == "udp" {
+					named = d.Sender.Addr.String() == conn.LocalAddr().String()
+				} else {
+					named = d.Sender.PID != 0
+				}
+			}
+		}
+	}
+	if got := f.gauge(t, "freshet_taps"); got != 1 {
+		t.Errorf("%v taps", got)
+	}
+	f.stop()
+	for _, network := range []string{"udp", "unixgram", "unix"} {
+		found := false
+		for name := range f.aggregator.totals() {
+			found = found || name == fmt.Sprintf(`counter {__name__="%s"}`, network)
+		}
+		if !found {
+			t.Errorf("%s did not count: %v", network, f.aggregator.totals())
+		}
+	}
+}
+
+// Each looks at the tenant and the listener that it may and wants.
+func TestTapSelects(t *testing.T) {
+	f := newFixture(t, nil).start(t)
+	other := openTap(t, f.Collector, TapOptions{Tenant: "other", Share: 1})
+	none := openTap(t, f.Collector, TapOptions{Tenant: "default", Share: 0})
+	gram := openTap(t, f.Collector, TapOptions{Tenant: "default", Share: 1, Listener: "unixgram://" + f.address("unixgram")})
+	udp := dial(t, "udp", f.address("udp"))
+	send(t, udp, "a:1|c")
+	send(t, dial(t, "unixgram", f.address("unixgram")), "b:1|c")
+	var seen []capture.Datagram
+	for len(seen) == 0 {
+		seen = next(t, gram)
+	}
+	if len(seen) != 1 || string(seen[0].Data) != "b:1|c" {
+		t.Errorf("%+v", seen)
+	}
+	for _, tap := range []*Tap{other, none} {
+		if len(tap.filling.packets) != 0 {
+			t.Errorf("%+v has %d datagrams", tap.TapOptions, len(tap.filling.packets))
+		}
+	}
+}
+
+// Those who look are few, and what they leave costs nothing any more.
+func TestTapsAreFew(t *testing.T) {
+	f := newFixture(t, nil)
+	var all []*Tap
+	for range maxTaps {
+		tap, err := f.Tap(TapOptions{Tenant: "default", Share: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, tap)
+	}
+	if _, err := f.Tap(TapOptions{}); !errors.Is(err, ErrTaps) {
+		t.Errorf("one too many: %v", err)
+	}
+	for _, tap := range all {
+		tap.Close()
+	}
+	if f.taps.open.Load() != nil || f.watchers != 0 {
+		t.Errorf("%v are open, %d watch senders", f.taps.all(), f.watchers)
+	}
+}
+
+// Nobody waits for one who looks too slowly: what he misses is counted, and told
+// after what he has seen.
+func TestTapMisses(t *testing.T) {
+	f := newFixture(t, nil)
+	tap := openTap(t, f.Collector, TapOptions{Tenant: "default", Share: 1})
+	l := f.listeners()[0]
+	packet := make([]byte, 1000)
+	const sent = 2 * tapBytes / 1000
+	for i := range sent {
+		l.tap(*f.taps.open.Load(), packet, int64(i))
+	}
+	all, missed, err := tap.Next(t.Context())
+	if err != nil || len(all)+int(missed) != sent || len(all) != tapBytes/1000 {
+		t.Errorf("%d seen, %d missed of %d, %v", len(all), missed, sent, err)
+	}
+	if got := f.gauge(t, "freshet_tap_missed_packets_total"); got != float64(missed) {
+		t.Errorf("metric: %v, want %d", got, missed)
+	}
+	l.tap(*f.taps.open.Load(), []byte("a:1|c"), 1)
+	if all, missed, err := tap.Next(t.Context()); len(all) != 1 || missed != 0 || err != nil {
+		t.Errorf("then %d seen, %d missed, %v", len(all), missed, err)
+	}
+}
+
+func TestTapEnds(t *testing.T) {
+	f := newFixture(t, nil)
+	tap := openTap(t, f.Collector, TapOptions{Tenant: "default", Share: 1})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := tap.Next(ctx); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// gauge returns one of the collector's own metrics by its whole name.
+func (f *fixture) gauge(t *testing.T, name string) float64 {
+	t.Helper()
+	families, err := f.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == name {
+			m := family.GetMetric()[0]
+			return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}
+
+// Bound: with nobody looking, the look for a tap is within the noise of counting
+// a datagram; each tap adds at most 150 ns, and what asking the kernel for senders
+// costs (sockets.BenchmarkSender).
+func BenchmarkPacket(b *testing.B) {
+	packet := []byte("page_views:1|c|#env:prod,page:home,host:web-1\nrequest_seconds:0.123|d|#env:prod,page:home")
+	for taps := range 3 {
+		b.Run(fmt.Sprintf("taps=%d", taps), func(b *testing.B) {
+			f := newFixture(b, nil)
+			l := f.listeners()[0]
+			now := time.Now().UnixNano()
+			l.table.Start(now)
+			for range taps {
+				tap := openTap(b, f.Collector, TapOptions{Tenant: "default", Share: 1})
+				go func() {
+					for {
+						if _, _, err := tap.Next(b.Context()); err != nil {
+							return
+						}
+					}
+				}()
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				l.Packet(packet, now)
+			}
+		})
+	}
+}
