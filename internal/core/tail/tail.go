@@ -1,0 +1,173 @@
+// Package tail picks, out of the datagrams that arrive, the lines that somebody
+// wants to see, and says what they are. Where datagrams come from and how lines
+// are shown is left to others.
+package tail
+
+import (
+	"bytes"
+	"iter"
+	"net/netip"
+
+	"github.com/freshet-io/freshet/internal/core/capture"
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+)
+
+// Filter says which lines are wanted: those that all of its fields let pass. The
+// zero value lets everything pass.
+type Filter struct {
+	Name      string       // glob of a metric's or check's name, or an event's title
+	Tags      []string     // globs of whole tags, "env:prod*"; each must match one
+	From      netip.Prefix // of the sender's address
+	PID, UID  *int32       // of the sender
+	Malformed bool         // only lines that cannot be read
+}
+
+// Line is one line as it arrived.
+type Line struct {
+	Time     int64    `json:"time"` // Unix nanoseconds
+	Listener string   `json:"listener"`
+	Sender   string   `json:"sender,omitempty"` // address, or pid and uid
+	Type     string   `json:"type,omitempty"`   // counter, gauge, timing, histogram, distribution, set, event or check
+	Name     string   `json:"name,omitempty"`
+	Tags     []string `json:"tags,omitempty"`
+	Text     string   `json:"line"`
+
+	// Of a malformed line: why, the byte at which it goes wrong, and what should be
+	// there.
+	Malformed string `json:"malformed,omitempty"`
+	At        int    `json:"at,omitempty"`
+	Expected  string `json:"expected,omitempty"`
+}
+
+// Selector finds the lines that a filter lets pass. It belongs to one goroutine.
+type Selector struct {
+	filter Filter
+	parser dogstatsd.Parser
+	line   Line
+}
+
+// New returns a Selector for filter.
+func New(filter Filter) *Selector { return &Selector{filter: filter} }
+
+// Lines walks the lines of d that pass. A line is valid during its turn.
+func (s *Selector) Lines(d *capture.Datagram) iter.Seq[*Line] {
+	return func(yield func(*Line) bool) {
+		if !s.filter.sender(d.Sender) {
+			return
+		}
+		for text := range dogstatsd.Lines(d.Data) {
+			if s.passes(text) && !yield(s.describe(d, text)) {
+				return
+			}
+		}
+	}
+}
+
+func (f *Filter) sender(s capture.Sender) bool {
+	if f.From.IsValid() && !f.From.Contains(s.Addr.Addr()) {
+		return false
+	}
+	known := s.PID != 0 || s.UID != 0
+	return (f.PID == nil || known && *f.PID == s.PID) && (f.UID == nil || known && *f.UID == s.UID)
+}
+
+// passes leaves what it found in s.line: Type is empty if the line is malformed.
+func (s *Selector) passes(text []byte) bool {
+	p := &s.parser
+	p.Reset(text)
+	var name, tags []byte
+	switch s.line = (Line{}); p.Next() {
+	case dogstatsd.MetricLine:
+		s.line.Type, name, tags = typeName(p.Metric.Type), p.Metric.Name, p.Metric.Tags
+	case dogstatsd.CheckLine:
+		s.line.Type, name, tags = "check", p.Check.Name, p.Check.Tags
+	case dogstatsd.EventLine:
+		s.line.Type, name, tags = "event", p.Event.Title, p.Event.Tags
+	default:
+		name, tags = guess(text)
+	}
+	if s.filter.Malformed && s.line.Type != "" || s.filter.Name != "" && !match(s.filter.Name, name) {
+		return false
+	}
+	for _, glob := range s.filter.Tags {
+		found := false
+		for tag := range dogstatsd.Tags(tags) {
+			found = found || match(glob, tag)
+		}
+		if !found {
+			return false
+		}
+	}
+	s.line.Name = string(name)
+	for tag := range dogstatsd.Tags(tags) {
+		s.line.Tags = append(s.line.Tags, string(tag))
+	}
+	return true
+}
+
+// guess is what is probably the name and the tags of a malformed line, so that
+// filters work on it too.
+func guess(text []byte) (name, tags []byte) {
+	name, _, _ = bytes.Cut(text, []byte(":"))
+	name, _, _ = bytes.Cut(name, []byte("|"))
+	if _, rest, ok := bytes.Cut(text, []byte("|#")); ok {
+		tags, _, _ = bytes.Cut(rest, []byte("|"))
+	}
+	return name, tags
+}
+
+func typeName(t dogstatsd.Type) string {
+	switch t {
+	case dogstatsd.Count:
+		return "counter"
+	case dogstatsd.Gauge:
+		return "gauge"
+	case dogstatsd.Timing:
+		return "timing"
+	case dogstatsd.Histogram:
+		return "histogram"
+	case dogstatsd.Distribution:
+		return "distribution"
+	}
+	return "set"
+}
+
+// describe completes the line that passes found.
+func (s *Selector) describe(d *capture.Datagram, text []byte) *Line {
+	l := &s.line
+	l.Time, l.Listener, l.Text = d.Time, d.Network+"://"+d.Address, string(text)
+	if d.Sender != (capture.Sender{}) {
+		l.Sender = d.Sender.String()
+	}
+	if l.Type == "" {
+		e := dogstatsd.Explain(text)
+		l.Malformed, l.At, l.Expected = e.Reason.String(), e.Fault, e.Expected
+	}
+	return l
+}
+
+// match reports whether text is what glob describes: * stands for any bytes, ? for
+// one.
+func match(glob string, text []byte) bool {
+	star, mark := -1, 0 // of the last *: where it is, and where the text goes on after it
+	g, t := 0, 0
+	for t < len(text) {
+		switch {
+		case g < len(glob) && glob[g] == '*':
+			star, mark = g, t
+			g++
+		case g < len(glob) && (glob[g] == '?' || glob[g] == text[t]):
+			g++
+			t++
+		case star >= 0: // let the last * take one byte more
+			mark++
+			g, t = star+1, mark
+		default:
+			return false
+		}
+	}
+	for g < len(glob) && glob[g] == '*' {
+		g++
+	}
+	return g == len(glob)
+}
