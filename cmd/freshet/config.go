@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -97,6 +98,22 @@ func (c config) Validate() []conf.Problem {
 		problems = append(problems, conf.Problem{Key: "drain", Text: "must be at least 1s, or what was accepted is lost"})
 	}
 	return problems
+}
+
+// constantLabels are added to every series, unless its sender gave the label.
+func (c config) constantLabels() (labels.Labels, error) {
+	all := map[string]string{}
+	if c.DogStatsD.HostLabel {
+		host, err := os.Hostname()
+		if err != nil {
+			return labels.EmptyLabels(), fmt.Errorf("label host: %w; set dogstatsd.host_label to false, or dogstatsd.labels.host to a name", err)
+		}
+		all["host"] = host
+	}
+	for name, value := range c.DogStatsD.Labels {
+		all[name] = value
+	}
+	return labels.FromMap(all), nil
 }
 
 // withPaths puts the data directory into the paths that stand below it.

@@ -141,10 +141,12 @@ func (s *server) serveHTTP() {
 	mux := http.NewServeMux()
 	mux.Handle("/api/v1/events", s.events.Handler())
 	s.newSnapshots().register(mux)
+	mux.HandleFunc("GET /api/v1/status/ledger", s.serveLedger)
 	mux.Handle("/api/v1/", s.promAPI())
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{Registry: s.registry}))
 	mux.HandleFunc("GET /-/healthy", serveHealthy)
 	mux.HandleFunc("GET /-/ready", s.serveReady)
+	mux.HandleFunc("POST /-/reload", onLoopback(s.reloader.ServeHTTP))
 	mux.HandleFunc("/debug/pprof/", onLoopback(pprof.Index))
 	mux.HandleFunc("/debug/pprof/cmdline", onLoopback(pprof.Cmdline))
 	mux.HandleFunc("/debug/pprof/profile", onLoopback(pprof.Profile))
@@ -195,12 +197,13 @@ func (s *server) serveReady(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, "Freshet is ready.")
 }
 
-// onLoopback refuses those who ask from elsewhere: profiles show memory.
+// onLoopback refuses those who ask from elsewhere: without passwords, what shows
+// memory or changes anything is for this machine's users.
 func onLoopback(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		host, _, _ := net.SplitHostPort(r.RemoteAddr)
 		if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
-			http.Error(w, "profiles are shown on loopback only", http.StatusForbidden)
+			http.Error(w, "this is answered on loopback only", http.StatusForbidden)
 			return
 		}
 		h(w, r)
@@ -229,7 +232,7 @@ func (s *server) promAPI() http.Handler {
 		Tenant: tenantOf, Ready: s.readiness,
 		Build:   v1.PrometheusVersion{Version: b.Version, Revision: b.Revision, GoVersion: b.Go},
 		Runtime: s.runtimeInfo,
-		Config:  s.config.yaml,
+		Config:  func() string { return s.inForce().yaml() },
 		Flags:   s.config.flags,
 		Logger:  s.logger, Registerer: s.registry,
 	})
@@ -241,7 +244,7 @@ func (s *server) runtimeInfo() (v1.RuntimeInfo, error) {
 		CWD:              s.config.DataDir,
 		GoroutineCount:   runtime.NumGoroutine(),
 		GOMAXPROCS:       runtime.GOMAXPROCS(0),
-		StorageRetention: s.config.Store.Retention.Tile1m.String(),
+		StorageRetention: s.inForce().Store.Retention.Tile1m.String(),
 	}, nil
 }
 

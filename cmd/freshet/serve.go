@@ -36,13 +36,20 @@ Flags win over the environment, the environment over the file.`,
   freshet serve --dogstatsd-unix ''              turn an input off`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := schema.Load(file, os.LookupEnv)
+			load := func() (config, error) {
+				c, err := schema.Load(file, os.LookupEnv)
+				if err != nil {
+					return c, err
+				}
+				c.flags = map[string]string{}
+				cmd.Flags().VisitAll(func(f *pflag.Flag) { c.flags[f.Name] = f.Value.String() })
+				return c.withPaths(), nil
+			}
+			c, err := load()
 			if err != nil {
 				return err
 			}
-			c.flags = map[string]string{}
-			cmd.Flags().VisitAll(func(f *pflag.Flag) { c.flags[f.Name] = f.Value.String() })
-			return serve(cmd.Context(), c.withPaths(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return serve(cmd.Context(), c, load, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", os.Getenv("FRESHET_CONFIG"), "configuration file (YAML) [$FRESHET_CONFIG]")
@@ -55,14 +62,17 @@ func parseLevel(text string) (level slog.Level, err error) {
 	return level, err
 }
 
-// serve runs the server until a signal, or until one of its parts fails.
-func serve(ctx context.Context, c config, stdout, stderr io.Writer) error {
-	level, _ := parseLevel(c.LogLevel) // validated
+// serve runs the server until a signal, or until one of its parts fails. load
+// reads the configuration again.
+func serve(ctx context.Context, c config, load func() (config, error), stdout, stderr io.Writer) error {
+	level := new(slog.LevelVar)
 	logger := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	set, _ := parseLevel(c.LogLevel) // validated
+	level.Set(set)
 	ctx, cancel := run.WithSignals(ctx)
 	defer cancel()
 
-	s, err := newServer(c, prometheus.NewRegistry(), logger)
+	s, err := newServer(c, load, prometheus.NewRegistry(), logger, level)
 	if err != nil {
 		return errors.Join(err, s.close())
 	}
@@ -88,24 +98,43 @@ type listening struct {
 
 // announce says what listens where, to people and to programs.
 func (s *server) announce(out io.Writer) error {
-	sockets := s.collector.Listening()
-	for _, l := range sockets {
-		for _, w := range l.Warnings {
-			s.logger.Warn(w)
-		}
+	for _, w := range s.socketWarnings() {
+		s.logger.Warn(w)
 	}
-	l := listening{PID: os.Getpid(), HTTP: s.http[0].addr()}
-	l.DogStatsDUDP = first(sockets, "udp").Address
-	l.DogStatsDUnixgram = first(sockets, "unixgram").Address
-	l.DogStatsDUnix = first(sockets, "unix").Address
-	text, err := json.MarshalIndent(l, "", "  ")
+	if err := s.writeListening(); err != nil {
+		return err
+	}
+	return s.greet(out)
+}
+
+// socketWarnings say where the kernel's settings will cost packets.
+func (s *server) socketWarnings() (all []string) {
+	for _, l := range s.collector.Listening() {
+		all = append(all, l.Warnings...)
+	}
+	return all
+}
+
+func (s *server) listening() listening {
+	sockets := s.collector.Listening()
+	return listening{
+		PID: os.Getpid(), HTTP: s.http[0].addr(),
+		DogStatsDUDP:      first(sockets, "udp").Address,
+		DogStatsDUnixgram: first(sockets, "unixgram").Address,
+		DogStatsDUnix:     first(sockets, "unix").Address,
+	}
+}
+
+// writeListening writes listening.json.
+func (s *server) writeListening() error {
+	text, err := json.MarshalIndent(s.listening(), "", "  ")
 	if err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(s.config.DataDir, "listening.json"), append(text, '\n'), 0o640); err != nil {
 		return fmt.Errorf("write what listens where: %w", err)
 	}
-	return s.greet(out, l, sockets)
+	return nil
 }
 
 // first is the first socket of a network, the zero value if there is none.
@@ -119,7 +148,8 @@ func first(sockets []collector.Listening, network string) collector.Listening {
 }
 
 // greet prints what listens where and what to try next, ready to paste.
-func (s *server) greet(out io.Writer, l listening, sockets []collector.Listening) error {
+func (s *server) greet(out io.Writer) error {
+	l, sockets := s.listening(), s.collector.Listening()
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", thisBuild())
 	for _, socket := range sockets {

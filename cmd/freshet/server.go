@@ -17,7 +17,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/prometheus/model/labels"
 
 	names "github.com/freshet-io/freshet/internal/adapter/catalogue"
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
@@ -36,9 +35,11 @@ import (
 
 // server is every role of one process. What is nil was not reached by newServer.
 type server struct {
-	config   config
+	config   config                 // that it was started with
+	current  atomic.Pointer[config] // after reloads
 	registry *prometheus.Registry
 	logger   *slog.Logger
+	level    *slog.LevelVar // of logger
 	started  time.Time
 	ready    atomic.Bool
 	handler  atomic.Pointer[http.ServeMux] // nil while starting
@@ -49,18 +50,26 @@ type server struct {
 	names      *names.File
 	catalogue  *catalogue.Catalogue
 	ledger     *ledger.Ledger
+	previous   *savedBooks // of the process before, or nil
 	aggregator *aggregator.Aggregator
 	collector  *collector.Collector
 	http       httpServers
+	reloader   *reloader
 }
+
+// inForce is the configuration of the moment.
+func (s *server) inForce() config { return *s.current.Load() }
 
 // newServer opens everything, in the order in which things need each other. What
 // others may hold (ports, the directory) comes first, so that its errors are
-// quick. After an error the server must still be closed.
-func newServer(c config, registry *prometheus.Registry, logger *slog.Logger) (*server, error) {
-	s := &server{config: c, registry: registry, logger: logger, started: time.Now(), ledger: ledger.New()}
+// quick. load reads the configuration again. After an error the server must still
+// be closed.
+func newServer(c config, load func() (config, error), registry *prometheus.Registry, logger *slog.Logger, level *slog.LevelVar) (*server, error) {
+	s := &server{config: c, registry: registry, logger: logger, level: level, started: time.Now(), ledger: ledger.New()}
+	s.current.Store(&c)
+	s.reloader = newReloader(s, load, registry)
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	for _, open := range []func() error{s.openDirectory, s.openHTTP, s.openStores, s.openNames, s.openAggregator, s.openCollector} {
+	for _, open := range []func() error{s.openDirectory, s.openLedger, s.openHTTP, s.openStores, s.openNames, s.openAggregator, s.openCollector} {
 		if err := open(); err != nil {
 			return s, err
 		}
@@ -97,7 +106,7 @@ func (s *server) openStores() (err error) {
 
 // unusedNames is how long a name keeps its owner after its last sample: as long
 // as samples are kept.
-func (s *server) unusedNames() time.Duration { return s.config.Store.Retention.Tile1m }
+func (s *server) unusedNames() time.Duration { return s.inForce().Store.Retention.Tile1m }
 
 func (s *server) openNames() (err error) {
 	if s.names, err = names.Open(s.path("names.db"), s.logger); err != nil {
@@ -145,7 +154,7 @@ func (s *server) openAggregator() error {
 const instance = "local"
 
 func (s *server) openCollector() error {
-	constant, err := s.constantLabels()
+	constant, err := s.config.constantLabels()
 	if err != nil {
 		return err
 	}
@@ -163,21 +172,6 @@ func (s *server) openCollector() error {
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
 	})
 	return err
-}
-
-func (s *server) constantLabels() (labels.Labels, error) {
-	all := map[string]string{}
-	if s.config.DogStatsD.HostLabel {
-		host, err := os.Hostname()
-		if err != nil {
-			return labels.EmptyLabels(), fmt.Errorf("label host: %w; set dogstatsd.host_label to false, or dogstatsd.labels.host to a name", err)
-		}
-		all["host"] = host
-	}
-	for name, value := range s.config.DogStatsD.Labels {
-		all[name] = value
-	}
-	return labels.FromMap(all), nil
 }
 
 // sender returns the number by which aggregators know this collector. It is the
@@ -225,9 +219,11 @@ func (s *server) writeOnce(name string, text []byte) error {
 // parts are what runs, in the order of starting.
 func (s *server) parts() []run.Part {
 	return []run.Part{
+		{Name: "ledger", Run: s.keepLedger},
 		{Name: "aggregator", Run: s.aggregator.Run},
 		{Name: "names", Run: s.forgetNames},
 		{Name: "collector", Run: s.collector.Run},
+		{Name: "reload", Run: s.reloader.watch},
 		{Name: "http", Run: func(ctx context.Context) error {
 			s.ready.Store(true)
 			defer s.ready.Store(false)

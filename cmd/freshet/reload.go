@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+// reloader puts another configuration in force while the server runs.
+type reloader struct {
+	server *server
+	load   func() (config, error) // reads the sources again
+	mu     sync.Mutex             // one reload at a time
+
+	reloads    *prometheus.CounterVec
+	successful prometheus.Gauge
+	succeeded  prometheus.Gauge
+}
+
+func newReloader(s *server, load func() (config, error), reg prometheus.Registerer) *reloader {
+	f := promauto.With(reg)
+	r := &reloader{
+		server: s,
+		load:   load,
+		reloads: f.NewCounterVec(prometheus.CounterOpts{Name: "freshet_config_reloads_total",
+			Help: "Reloads of the configuration, by result. Those that were refused changed nothing."}, []string{"result"}),
+		successful: f.NewGauge(prometheus.GaugeOpts{Name: "freshet_config_last_reload_successful",
+			Help: "Whether the last reload, or the start, was successful. 0: the configuration on disk is not the one in force; the log says why."}),
+		succeeded: f.NewGauge(prometheus.GaugeOpts{Name: "freshet_config_last_reload_success_timestamp_seconds",
+			Help: "When the configuration in force was read."}),
+	}
+	for _, result := range []string{"applied", "refused"} {
+		r.reloads.WithLabelValues(result)
+	}
+	r.successful.Set(1)
+	r.succeeded.SetToCurrentTime()
+	return r
+}
+
+// reload reads the configuration again and puts in force what does not take a
+// restart. One that cannot be in force changes nothing. The changes that it
+// returns say which of them wait for a restart.
+func (r *reloader) reload(ctx context.Context) ([]conf.Change, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	changes, err := r.apply(ctx)
+	if err != nil {
+		r.reloads.WithLabelValues("refused").Inc()
+		r.successful.Set(0)
+		return nil, err
+	}
+	r.reloads.WithLabelValues("applied").Inc()
+	r.successful.Set(1)
+	r.succeeded.SetToCurrentTime()
+	return changes, nil
+}
+
+// applyTime bounds the wait for a window to end.
+const applyTime = 10 * time.Second
+
+func (r *reloader) apply(ctx context.Context) ([]conf.Change, error) {
+	s := r.server
+	next, err := r.load()
+	if err != nil {
+		return nil, err
+	}
+	old := s.inForce()
+	changes := conf.Diff(old, next)
+	next = conf.Reloaded(old, next)
+	constant, err := next.constantLabels()
+	if err != nil {
+		return nil, err
+	}
+	mapper, err := mapping.New(next.Mapping, constant)
+	if err != nil {
+		return nil, err
+	}
+	prepared, err := s.collector.Prepare(next.DogStatsD, mapper, constant.Get("host"))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, applyTime)
+	defer cancel()
+	if err := prepared.Apply(ctx); err != nil {
+		return nil, err
+	}
+	// What follows cannot be refused any more.
+	level, _ := parseLevel(next.LogLevel) // validated
+	s.level.Set(level)
+	if err := s.stores.SetRetention(next.Store.Retention); err != nil {
+		s.logger.Error("a store keeps its retention until the next reload or restart", "error", err)
+	}
+	s.current.Store(&next)
+	if err := s.writeListening(); err != nil {
+		s.logger.Error("programs do not learn what listens where", "error", err)
+	}
+	for _, w := range s.socketWarnings() {
+		s.logger.Warn(w)
+	}
+	return changes, nil
+}
+
+// watch reloads at each SIGHUP until ctx is done.
+func (r *reloader) watch(ctx context.Context) error {
+	hangups := make(chan os.Signal, 1) // one more while one is handled: it reads what is newest
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	for {
+		select {
+		case <-hangups:
+			changes, err := r.reload(ctx)
+			r.tell(changes, err)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// tell logs what a reload did.
+func (r *reloader) tell(changes []conf.Change, err error) {
+	logger := r.server.logger
+	if err != nil {
+		for _, line := range lines(err) {
+			logger.Error("the configuration is not reloaded, nothing has changed", "problem", line)
+		}
+		return
+	}
+	logger.Info("configuration reloaded", "changes", len(changes))
+	for _, c := range changes {
+		level, takes := slog.LevelInfo, "now"
+		if c.Restart {
+			level, takes = slog.LevelWarn, "a restart"
+		}
+		logger.Log(context.Background(), level, "configuration", "change", c.String(), "takes", takes)
+	}
+}
+
+// lines are the problems of an error, each in a line of its own.
+func lines(err error) (all []string) {
+	problems := conf.Problems(nil)
+	if !errors.As(err, &problems) {
+		return []string{err.Error()}
+	}
+	for _, p := range problems {
+		all = append(all, p.Error())
+	}
+	return all
+}
+
+// ServeHTTP answers POST /-/reload: 200 with what changed, 400 with what is wrong.
+func (r *reloader) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	changes, err := r.reload(request.Context())
+	r.tell(changes, err)
+	if err != nil {
+		http.Error(w, "nothing has changed:", http.StatusBadRequest)
+		for _, line := range lines(err) {
+			fmt.Fprintln(w, line)
+		}
+		return
+	}
+	if len(changes) == 0 {
+		fmt.Fprintln(w, "reloaded, nothing is different")
+	}
+	for _, c := range changes {
+		fmt.Fprint(w, c)
+		if c.Restart {
+			fmt.Fprint(w, "  (takes a restart)")
+		}
+		fmt.Fprintln(w)
+	}
+}
