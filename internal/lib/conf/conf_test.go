@@ -16,12 +16,12 @@ import (
 
 // config has one key of each shape.
 type config struct {
-	DataDir    string           `yaml:"data_dir" help:"directory of all data"`
+	DataDir    string           `yaml:"data_dir" help:"directory of all data" reload:"restart"`
 	Roles      []string         `yaml:"role" help:"roles to run"`
-	Aggregator aggregator       `yaml:"aggregator"`
+	Aggregator aggregator       `yaml:"aggregator" reload:"restart"`
 	Limits     limits           `yaml:"limits"`
-	Rules      []rule           `yaml:"rules"`
-	Tenants    map[string]quota `yaml:"tenants"`
+	Rules      []rule           `yaml:"rules" help:"rules; the first that matches decides"`
+	Tenants    map[string]quota `yaml:"tenants" help:"limits by tenant"`
 	Skipped    chan int         `yaml:"-"`
 }
 
@@ -50,9 +50,9 @@ type limits struct {
 }
 
 type rule struct {
-	Match  string            `yaml:"match"`
-	Labels map[string]string `yaml:"labels"`
-	Drop   []string          `yaml:"drop"`
+	Match  string            `yaml:"match" help:"which names it is for"`
+	Labels map[string]string `yaml:"labels" help:"labels to set"`
+	Drop   []string          `yaml:"drop" help:"labels to remove"`
 }
 
 func (r *rule) Validate() []Problem {
@@ -63,7 +63,7 @@ func (r *rule) Validate() []Problem {
 }
 
 type quota struct {
-	Series int `yaml:"series"`
+	Series int `yaml:"series" help:"most series; 0 is no limit"`
 }
 
 func (q *quota) Validate() []Problem {
@@ -91,7 +91,7 @@ func load(t *testing.T, file string, env, args []string) (config, error) {
 	if err := flags.Parse(args); err != nil {
 		t.Fatal(err)
 	}
-	return s.load("freshet.yaml", []byte(file), func(name string) (string, bool) {
+	got, _, err := s.LoadText("freshet.yaml", []byte(file), func(name string) (string, bool) {
 		for _, e := range env {
 			if n, value, _ := strings.Cut(e, "="); n == name {
 				return value, true
@@ -99,6 +99,7 @@ func load(t *testing.T, file string, env, args []string) (config, error) {
 		}
 		return "", false
 	})
+	return got, err
 }
 
 func TestLoad(t *testing.T) {
@@ -262,6 +263,27 @@ func TestProblems(t *testing.T) {
 			[]string{"freshet.yaml:1: lateness = 5s: is not a key; did you mean aggregator.lateness?"},
 		},
 		{
+			"a key of an element that stands outside of it",
+			"limits: {macth: 1}\naggregator: {match: app.*}\n", nil, nil,
+			[]string{
+				"freshet.yaml:1: limits.macth = 1: is not a key; there are body, series, shards, ratio, strict, nesting",
+				"freshet.yaml:2: aggregator.match = app.*: is not a key; did you mean rules[].match?",
+			},
+		},
+		{
+			"the name of a flag or variable, and nearly that", "aggregator-width: 1m\nFRESHET_LIMITS_BODY: 1\n--limits-seris: 1\nlimits.nesting.depth: 1\n", nil, nil,
+			[]string{
+				"freshet.yaml:1: aggregator-width = 1m: is not a key; did you mean aggregator.width? In a file it stands below its section",
+				"freshet.yaml:2: FRESHET_LIMITS_BODY = 1: is not a key; did you mean limits.body? In a file it stands below its section",
+				"freshet.yaml:3: --limits-seris = 1: is not a key; did you mean limits.series? In a file it stands below its section",
+				"freshet.yaml:4: limits.nesting.depth = 1: is not a key; did you mean limits.nesting.depth? In a file it stands below its section",
+			},
+		},
+		{
+			"bytes that no file could say", "", []string{"FRESHET_DATA_DIR=/\xff"}, nil,
+			[]string{"FRESHET_DATA_DIR = \"/\\xff\": is not UTF-8; write it in UTF-8"},
+		},
+		{
 			"a key like no other gets the list",
 			"aggregator: {frobnicate: 1}\n", nil, nil,
 			[]string{"freshet.yaml:1: aggregator.frobnicate = 1: is not a key; there are width, lateness, widths"},
@@ -392,21 +414,43 @@ func TestMistakesInTheProgram(t *testing.T) {
 	}{
 		{"a channel is no setting", func() {
 			New("X", struct {
-				C chan int `yaml:"c"`
+				C chan int `yaml:"c" help:"h"`
 			}{})
 		}},
 		{"nor is a map of them", func() {
 			New("X", struct {
-				C map[string]chan int `yaml:"c"`
+				C map[string]chan int `yaml:"c" help:"h"`
+			}{})
+		}},
+		{"a key without help", func() {
+			New("X", struct {
+				C string `yaml:"c"`
+			}{})
+		}},
+		{"an element's key without help", func() {
+			New("X", struct {
+				C []struct {
+					D string `yaml:"d"`
+				} `yaml:"c" help:"h"`
+			}{})
+		}},
+		{"a misspelt restart", func() {
+			New("X", struct {
+				C string `yaml:"c" help:"h" reload:"restrat"`
+			}{})
+		}},
+		{"a type that reads and does not write", func() {
+			New("X", struct {
+				C readOnly `yaml:"c" help:"h"`
 			}{})
 		}},
 		{"a field without a name", func() { New("X", struct{ Name string }{}) }},
 		{"two keys with one flag", func() {
 			New("X", struct {
 				A struct {
-					B string `yaml:"b"`
+					B string `yaml:"b" help:"h"`
 				} `yaml:"a"`
-				C string `yaml:"a_b"`
+				C string `yaml:"a_b" help:"h"`
 			}{})
 		}},
 	} {
@@ -420,6 +464,11 @@ func TestMistakesInTheProgram(t *testing.T) {
 		})
 	}
 }
+
+// readOnly cannot be shown to anybody.
+type readOnly struct{}
+
+func (*readOnly) UnmarshalText([]byte) error { return nil }
 
 func TestDuration(t *testing.T) {
 	for _, tt := range []struct {
@@ -491,7 +540,8 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, it loads or its problems are listed, one line each.
+// Whatever a file holds, it loads, and then what Render makes of it loads as the
+// same; or its problems are listed, one line each.
 func FuzzLoad(f *testing.F) {
 	f.Add("data_dir: a\nrole: [x, y]\naggregator: {width: 1m}\nlimits: {body: 4MiB, nesting: {depth: 1}}\n")
 	f.Add("rules:\n  - &a {match: m, labels: {a: b}}\n  - *a\ntenants: {acme: {series: 1}}\n")
@@ -500,8 +550,17 @@ func FuzzLoad(f *testing.F) {
 	f.Add("limits: !!null {series: 1}\nrules: !x [~, {}]\n")
 	s := New("FRESHET", defaults())
 	f.Fuzz(func(t *testing.T, text string) {
-		_, err := s.load("freshet.yaml", []byte(text), func(string) (string, bool) { return "", false })
+		none := func(string) (string, bool) { return "", false }
+		cfg, from, err := s.LoadText("freshet.yaml", []byte(text), none)
 		if err == nil {
+			file := Render(s.Settings(cfg, from))
+			again, _, err := s.LoadText("freshet.yaml", []byte(file), none)
+			if err != nil || !reflect.DeepEqual(again, cfg) {
+				t.Fatalf("written as\n%s\nread as %+v, %v\nwant    %+v", file, again, err, cfg)
+			}
+			if changes := Diff(cfg, again); len(changes) > 0 {
+				t.Fatalf("differs from itself: %v", changes)
+			}
 			return
 		}
 		var problems Problems

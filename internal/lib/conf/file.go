@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -129,7 +131,8 @@ func (l *loader) eachPair(node *yaml.Node, path string, do func(name string, key
 }
 
 // unknown reports a key that the section t at path does not have, and the one
-// that was likely meant: of this section, or of the same name in another.
+// that was likely meant: of this section, of the same name in another, or by the
+// name of its flag or variable.
 func (l *loader) unknown(key, value *yaml.Node, path string, t reflect.Type) {
 	full := join(path, shorten(key.Value))
 	text := full
@@ -151,6 +154,18 @@ func (l *loader) unknown(key, value *yaml.Node, path string, t reflect.Type) {
 			return
 		}
 	}
+	var flags []string
+	paths := map[string]string{}
+	for _, known := range l.keys {
+		flags = append(flags, flagName(known))
+		paths[flagName(known)] = known
+	}
+	as := strings.TrimPrefix(strings.ToLower(flagName(key.Value)), strings.ToLower(l.env)+"-")
+	as = strings.TrimPrefix(as, "--")
+	if meant := paths[Nearest(as, flags)]; path == "" && strings.Contains(meant, ".") {
+		l.addLine(key.Line, text+"did you mean "+meant+"? In a file it stands below its section")
+		return
+	}
 	l.addLine(key.Line, text+"there are "+strings.Join(names, ", "))
 }
 
@@ -170,7 +185,11 @@ func shorten(text string) string {
 	if len(text) > 80 {
 		text = text[:77] + "..."
 	}
-	if strings.ContainsAny(text, "\n\r\t") || strings.ToValidUTF8(text, "") != text {
+	return oneLine(text)
+}
+
+func oneLine(text string) string {
+	if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(text)
 	}
 	return text

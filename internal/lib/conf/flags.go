@@ -12,6 +12,9 @@ import (
 // with those of the file.
 func (s *Schema[T]) AddFlags(flags *pflag.FlagSet) {
 	for _, k := range s.keys {
+		if k.fileOnly() {
+			continue
+		}
 		added := flags.VarPF(k, k.flagName(), "", k.help)
 		if k.preset.Kind() == reflect.Bool {
 			added.NoOptDefVal = "true" // --flag means --flag=true
@@ -44,6 +47,10 @@ func typeName(t reflect.Type) string {
 	switch {
 	case shapeOf(t) == list:
 		return typeName(t.Elem()) + ",..."
+	case shapeOf(t) == tree && t.Kind() == reflect.Slice:
+		return "list"
+	case shapeOf(t) == tree:
+		return "map"
 	case t.String() == "time.Duration":
 		return "duration"
 	case t == reflect.TypeFor[Bytes]():

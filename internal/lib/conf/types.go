@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // shape is what a Go type looks like in a configuration.
@@ -21,10 +22,16 @@ const (
 	tree                 // a list or map of sections, or a map of scalars or lists: the file only
 )
 
-var textType = reflect.TypeFor[encoding.TextUnmarshaler]()
+var (
+	textType  = reflect.TypeFor[encoding.TextUnmarshaler]()
+	printType = reflect.TypeFor[fmt.Stringer]()
+)
 
 func shapeOf(t reflect.Type) shape {
 	if reflect.PointerTo(t).Implements(textType) {
+		if !t.Implements(printType) {
+			panic(fmt.Sprintf("BUG: conf: a %s reads its text and does not write it; give it a method String", t))
+		}
 		return scalar
 	}
 	switch t.Kind() {
@@ -48,9 +55,10 @@ func shapeOf(t reflect.Type) shape {
 	panic(fmt.Sprintf("BUG: conf: a %s cannot be configured", t))
 }
 
-// field is one key of a section.
+// field is one key of a section, or a section in it.
 type field struct {
 	name, help string
+	restart    bool // a change takes a restart
 	index      int
 }
 
@@ -66,25 +74,51 @@ func fieldsOf(t reflect.Type) []field {
 		if name == "" || strings.ContainsAny(name, ",. ") {
 			panic(fmt.Sprintf("BUG: conf: %s.%s needs a tag yaml:\"name\", got %q", t, f.Name, name))
 		}
-		fields = append(fields, field{name: name, help: f.Tag.Get("help"), index: i})
+		help, reload := f.Tag.Get("help"), f.Tag.Get("reload")
+		if help == "" && shapeOf(f.Type) != section {
+			panic(fmt.Sprintf("BUG: conf: %s.%s needs a tag help:\"what it is, and within which bounds\"", t, f.Name))
+		}
+		if reload != "" && reload != "restart" {
+			panic(fmt.Sprintf("BUG: conf: %s.%s has the tag reload:%q; there is reload:\"restart\" alone", t, f.Name, reload))
+		}
+		fields = append(fields, field{name: name, help: help, restart: reload == "restart", index: i})
 	}
 	return fields
 }
 
-// pathsOf appends the paths of all keys and sections of the struct t.
+// pathsOf appends the paths of all keys and sections of the struct t, and of its
+// elements.
 func pathsOf(paths []string, t reflect.Type, path string) []string {
 	for _, f := range fieldsOf(t) {
-		inner := join(path, f.name)
+		inner, ft := join(path, f.name), t.Field(f.index).Type
 		paths = append(paths, inner)
-		if ft := t.Field(f.index).Type; shapeOf(ft) == section {
+		for shapeOf(ft) == tree {
+			if ft.Kind() == reflect.Slice {
+				inner += "[]"
+			} else {
+				inner += ".NAME"
+			}
+			ft = ft.Elem()
+		}
+		if shapeOf(ft) == section {
 			paths = pathsOf(paths, ft, inner)
 		}
 	}
 	return paths
 }
 
+func join(path, name string) string {
+	if path == "" || name == "" {
+		return path + name
+	}
+	return path + "." + name
+}
+
 // setScalar reads text into v, or says what text should look like.
 func setScalar(v reflect.Value, text string) error {
+	if !utf8.ValidString(text) {
+		return errors.New("is not UTF-8; write it in UTF-8")
+	}
 	if reader, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
 		return reader.UnmarshalText([]byte(text))
 	}

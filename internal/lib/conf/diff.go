@@ -1,0 +1,134 @@
+package conf
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+)
+
+// Change is one difference between two configurations. Old and New are what a
+// file would say; one of them is empty if an element, or a key of an element, is
+// in the other only.
+type Change struct {
+	Path    string `json:"key"` // "dogstatsd.udp", "rules[2].name"
+	Old     string `json:"old"`
+	New     string `json:"new"`
+	Restart bool   `json:"restart"` // it takes one
+}
+
+func (c Change) String() string {
+	switch {
+	case c.Old == "":
+		return c.Path + ": added " + c.New
+	case c.New == "":
+		return c.Path + ": removed " + c.Old
+	}
+	return c.Path + ": " + c.Old + " -> " + c.New
+}
+
+// Diff returns what differs between two configurations, in the order of the keys.
+//
+// Elements of lists go by their place, after what is the same at both ends: one
+// that is put in front of all others is one change. The place of a removed
+// element is that in old, of all others that in new.
+func Diff[T any](old, new T) []Change {
+	var d differ
+	d.section("", false, reflect.ValueOf(&old).Elem(), reflect.ValueOf(&new).Elem(), false)
+	return d.changes
+}
+
+type differ struct{ changes []Change }
+
+func (d *differ) add(path string, restart bool, old, new string) {
+	d.changes = append(d.changes, Change{path, old, new, restart})
+}
+
+// section compares two structs. In an element, what is zero was not given.
+func (d *differ) section(path string, restart bool, old, new reflect.Value, element bool) {
+	for _, f := range fieldsOf(old.Type()) {
+		d.value(join(path, f.name), restart || f.restart, old.Field(f.index), new.Field(f.index), element)
+	}
+}
+
+func (d *differ) value(path string, restart bool, old, new reflect.Value, element bool) {
+	switch shapeOf(old.Type()) {
+	case section:
+		d.section(path, restart, old, new, element)
+	case tree:
+		if old.Kind() == reflect.Slice {
+			d.slices(path, restart, old, new)
+		} else {
+			d.maps(path, restart, old, new)
+		}
+	default:
+		a, b := inline(old), inline(new)
+		if element && old.IsZero() {
+			a = ""
+		}
+		if element && new.IsZero() {
+			b = ""
+		}
+		if a != b {
+			d.add(path, restart, a, b)
+		}
+	}
+}
+
+func (d *differ) slices(path string, restart bool, old, new reflect.Value) {
+	same := func(i, j int) bool { return inline(old.Index(i)) == inline(new.Index(j)) }
+	begin, oldEnd, newEnd := 0, old.Len(), new.Len()
+	for begin < min(oldEnd, newEnd) && same(begin, begin) {
+		begin++
+	}
+	for min(oldEnd, newEnd) > begin && same(oldEnd-1, newEnd-1) {
+		oldEnd, newEnd = oldEnd-1, newEnd-1
+	}
+	for i := begin; i < max(oldEnd, newEnd); i++ {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		switch {
+		case i >= oldEnd:
+			d.add(at, restart, "", inline(new.Index(i)))
+		case i >= newEnd:
+			d.add(at, restart, inline(old.Index(i)), "")
+		default:
+			d.value(at, restart, old.Index(i), new.Index(i), true)
+		}
+	}
+}
+
+func (d *differ) maps(path string, restart bool, old, new reflect.Value) {
+	names := append(old.MapKeys(), new.MapKeys()...)
+	slices.SortFunc(names, func(a, b reflect.Value) int { return cmp.Compare(a.String(), b.String()) })
+	names = slices.CompactFunc(names, func(a, b reflect.Value) bool { return a.String() == b.String() })
+	for _, name := range names {
+		at := join(path, name.String())
+		a, b := old.MapIndex(name), new.MapIndex(name)
+		switch {
+		case !a.IsValid():
+			d.add(at, restart, "", inline(b))
+		case !b.IsValid():
+			d.add(at, restart, inline(a), "")
+		default:
+			d.value(at, restart, a, b, shapeOf(a.Type()) == section)
+		}
+	}
+}
+
+// Reloaded is the configuration of a process that ran with old and has read new
+// since: new, but for what takes a restart.
+func Reloaded[T any](old, new T) T {
+	keep(reflect.ValueOf(&old).Elem(), reflect.ValueOf(&new).Elem())
+	return new
+}
+
+func keep(old, new reflect.Value) {
+	for _, f := range fieldsOf(old.Type()) {
+		switch from, to := old.Field(f.index), new.Field(f.index); {
+		case f.restart:
+			to.Set(from)
+		case shapeOf(to.Type()) == section:
+			keep(from, to)
+		}
+	}
+}

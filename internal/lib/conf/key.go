@@ -1,0 +1,119 @@
+package conf
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// key is one setting: a value, a list, or what only the file can give.
+type key struct {
+	path    string // "dogstatsd.udp"
+	help    string
+	restart bool          // a change takes a restart
+	index   []int         // of the field, from the outermost struct
+	preset  reflect.Value // the default
+	flag    []string      // what the command line said; nil if it said nothing
+}
+
+// collect appends the keys of the struct v, which is the section around.
+func collect(keys []*key, v reflect.Value, around key) []*key {
+	for _, f := range fieldsOf(v.Type()) {
+		k := &key{
+			path:    join(around.path, f.name),
+			help:    f.help,
+			restart: around.restart || f.restart,
+			index:   append(slices.Clone(around.index), f.index),
+			preset:  v.Field(f.index),
+		}
+		if shapeOf(k.preset.Type()) == section {
+			keys = collect(keys, k.preset, *k)
+		} else {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+func (k *key) fileOnly() bool { return shapeOf(k.preset.Type()) == tree }
+
+func (k *key) flagName() string { return flagName(k.path) }
+
+func flagName(path string) string { return strings.NewReplacer(".", "-", "_", "-").Replace(path) }
+
+func (k *key) envName(prefix string) string {
+	return prefix + "_" + strings.ToUpper(strings.ReplaceAll(k.path, ".", "_"))
+}
+
+// Key is what a manual says about one key.
+type Key struct {
+	Path    string // "dogstatsd.udp"; an element's begins with "rules[]." or "tenants.NAME."
+	Type    string // "duration"
+	Default string // as a file would say it; empty for keys of elements
+	Flag    string // "dogstatsd-udp"; this and Env are empty if only the file can give it
+	Env     string // "FRESHET_DOGSTATSD_UDP"
+	Help    string
+	Restart bool // a change takes a restart
+}
+
+// Keys returns all keys in the order of the struct, each list or map of structs
+// followed by the keys of its elements.
+func (s *Schema[T]) Keys() []Key {
+	var all []Key
+	for _, k := range s.keys {
+		described := Key{
+			Path: k.path, Type: typeName(k.preset.Type()), Default: inline(k.preset), Help: k.help, Restart: k.restart,
+		}
+		if !k.fileOnly() {
+			described.Flag, described.Env = k.flagName(), k.envName(s.env)
+		}
+		all = append(append(all, described), elements(k.preset.Type(), k.path, k.restart)...)
+	}
+	return all
+}
+
+// elements returns the keys of what t holds, if it is a list or map of structs.
+func elements(t reflect.Type, path string, restart bool) (all []Key) {
+	switch shapeOf(t) {
+	case tree:
+		if t.Kind() == reflect.Slice {
+			return elements(t.Elem(), path+"[]", restart)
+		}
+		return elements(t.Elem(), path+".NAME", restart)
+	case section:
+		for _, f := range fieldsOf(t) {
+			inner, ft := join(path, f.name), t.Field(f.index).Type
+			if shapeOf(ft) != section {
+				all = append(all, Key{Path: inner, Type: typeName(ft), Help: f.help, Restart: restart})
+			}
+			all = append(all, elements(ft, inner, restart)...)
+		}
+	}
+	return all
+}
+
+// EnvTypos returns a sentence for each variable of the environment ("NAME=value")
+// that was likely meant to be one of a key and is not. Others are none of our
+// business.
+func (s *Schema[T]) EnvTypos(environ []string, known ...string) (typos []string) {
+	for _, k := range s.keys {
+		if !k.fileOnly() {
+			known = append(known, k.envName(s.env))
+		}
+	}
+	for _, variable := range environ {
+		name, _, _ := strings.Cut(variable, "=")
+		if !strings.HasPrefix(name, s.env+"_") || slices.Contains(known, name) {
+			continue
+		}
+		if near := Nearest(name, known); near != "" && distance(name, near) <= maxTypo {
+			typos = append(typos, fmt.Sprintf("%s: is not the variable of a key, so it says nothing; did you mean %s?", name, near))
+		}
+	}
+	return typos
+}
+
+// maxTypo is how many letters of a variable may be wrong. More, and it is one of
+// those that others invent with the same prefix.
+const maxTypo = 3

@@ -1,0 +1,176 @@
+package conf
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Load reads the file, unless its name is empty, then the environment by
+// lookup (os.LookupEnv), then the flags. Whatever is wrong is in one error, of
+// the type Problems. Each call starts from the defaults.
+func (s *Schema[T]) Load(file string, lookup func(string) (string, bool)) (T, error) {
+	text, err := ReadFile(file)
+	if err != nil {
+		return s.defaults, err
+	}
+	cfg, _, err := s.LoadText(file, text, lookup)
+	return cfg, err
+}
+
+// ReadFile returns the text of a configuration file, none if its name is empty.
+// Its error is of the type Problems.
+func ReadFile(file string) ([]byte, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		cause := err
+		if inner := errors.Unwrap(err); inner != nil {
+			cause = inner // without the path, which stands before it
+		}
+		return nil, Problems{{where: file, Text: fmt.Sprintf("read the configuration: %v; name another file, or none to run on defaults", cause)}}
+	}
+	return text, nil
+}
+
+// LoadText is Load for the text of a file, and tells by what each key was set.
+func (s *Schema[T]) LoadText(file string, text []byte, lookup func(string) (string, bool)) (T, Origins, error) {
+	cfg := s.defaults
+	root := reflect.ValueOf(&cfg).Elem()
+	l := &loader{file: file, env: s.env, keys: pathsOf(nil, root.Type(), ""), origins: map[string]origin{}, failed: map[string]bool{}}
+	for _, k := range s.keys {
+		if !k.fileOnly() {
+			l.origins[k.path] = origin{name: k.path, value: strings.TrimSpace(format(k.preset) + " (default)")}
+		}
+	}
+	l.readFile(text, root)
+	for _, k := range s.keys {
+		if k.fileOnly() {
+			continue
+		}
+		v := root.FieldByIndex(k.index)
+		if text, ok := lookup(k.envName(s.env)); ok {
+			parts := []string{text}
+			if shapeOf(v.Type()) == list {
+				parts = splitList(text)
+			}
+			l.readTexts(v, k.path, origin{name: k.envName(s.env), value: text}, parts)
+		}
+		if k.flag != nil {
+			l.readTexts(v, k.path, origin{name: "--" + k.flagName(), value: strings.Join(k.flag, ",")}, k.flag)
+		}
+	}
+	l.validate(root, "")
+	if len(l.problems) > 0 {
+		// In the order of the file's lines, as the reader will go through it.
+		slices.SortStableFunc(l.problems, func(a, b Problem) int { return cmp.Compare(a.line, b.line) })
+		return s.defaults, nil, l.problems
+	}
+	from := Origins{}
+	for _, k := range s.keys {
+		if o, known := l.origins[k.path]; known && o.line > 0 {
+			from[k.path] = fmt.Sprintf("%s:%d", file, o.line)
+		} else if known && o.name != k.path {
+			from[k.path] = o.name
+		}
+	}
+	return cfg, from, nil
+}
+
+// loader is one load: where each value came from, and what was wrong.
+type loader struct {
+	file     string
+	env      string            // prefix of variables
+	keys     []string          // the paths of all keys and sections
+	origins  map[string]origin // by path
+	failed   map[string]bool   // paths whose value could not be read: they hold the default
+	problems Problems
+}
+
+// origin is where a value came from: a line of the file, or else the flag or
+// environment variable; the name of a default is its path.
+type origin struct {
+	line  int // 0: not the file
+	name  string
+	value string // as it was written; empty for lists, maps and sections of the file
+}
+
+// add notes that the value at path is wrong.
+func (l *loader) add(path, text string) {
+	if l.failed[path] {
+		return // a default that stands in for a broken value is not the reader's mistake
+	}
+	l.problems = append(l.problems, l.problem(path, text))
+}
+
+// fail notes that the value at path could not be read.
+func (l *loader) fail(path, text string) {
+	l.add(path, text)
+	l.failed[path] = true
+}
+
+// problem says where the value of path came from. What has no place of its own,
+// such as an element's missing key, has that of the element around it.
+func (l *loader) problem(path, text string) Problem {
+	from, known := l.origins[path]
+	for outer := path; !known && outer != ""; from, known = l.origins[outer] {
+		outer = outer[:max(strings.LastIndexAny(outer, ".["), 0)]
+	}
+	p := Problem{Key: path, Text: text, line: from.line, value: oneLine(from.value), where: cmp.Or(from.name, path)}
+	if from.line > 0 {
+		p.where = fmt.Sprintf("%s:%d: %s", l.file, from.line, path)
+	}
+	return p
+}
+
+// readTexts sets v, the value of path, from the environment or a flag.
+func (l *loader) readTexts(v reflect.Value, path string, from origin, parts []string) {
+	l.origins[path] = from
+	delete(l.failed, path)
+	if shapeOf(v.Type()) == scalar {
+		if err := setScalar(v, parts[0]); err != nil {
+			l.fail(path, err.Error())
+		}
+		return
+	}
+	read := reflect.MakeSlice(v.Type(), len(parts), len(parts))
+	for i, part := range parts {
+		if err := setScalar(read.Index(i), part); err != nil {
+			l.fail(path, fmt.Sprintf("%q %v", part, err))
+		}
+	}
+	v.Set(read)
+}
+
+// validate asks v, the value at path, and all that it holds.
+func (l *loader) validate(v reflect.Value, path string) {
+	if asked, ok := v.Addr().Interface().(Validator); ok {
+		for _, p := range asked.Validate() {
+			l.add(join(path, p.Key), p.Text)
+		}
+	}
+	switch shapeOf(v.Type()) {
+	case section:
+		for _, f := range fieldsOf(v.Type()) {
+			l.validate(v.Field(f.index), join(path, f.name))
+		}
+	case tree:
+		if v.Kind() == reflect.Slice {
+			for i := range v.Len() {
+				l.validate(v.Index(i), fmt.Sprintf("%s[%d]", path, i))
+			}
+			return
+		}
+		for _, name := range sortedKeys(v) {
+			element := reflect.New(v.Type().Elem()).Elem() // a map's own elements have no address
+			element.Set(v.MapIndex(name))
+			l.validate(element, join(path, name.String()))
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package conf
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// nodeOf is v as a file says it. Elements leave out what is zero, since that is
+// what a missing key means there.
+func nodeOf(v reflect.Value) *yaml.Node {
+	switch shapeOf(v.Type()) {
+	case scalar:
+		return scalarNode(v)
+	case list:
+		node := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
+		for i := range v.Len() {
+			node.Content = append(node.Content, scalarNode(v.Index(i)))
+		}
+		return node
+	case section:
+		node := &yaml.Node{Kind: yaml.MappingNode}
+		for _, f := range fieldsOf(v.Type()) {
+			if value := v.Field(f.index); !value.IsZero() {
+				node.Content = append(node.Content, textNode(f.name), nodeOf(value))
+			}
+		}
+		return node
+	}
+	if v.Kind() == reflect.Slice {
+		node := &yaml.Node{Kind: yaml.SequenceNode}
+		for i := range v.Len() {
+			node.Content = append(node.Content, nodeOf(v.Index(i)))
+		}
+		return node
+	}
+	node := &yaml.Node{Kind: yaml.MappingNode}
+	for _, name := range sortedKeys(v) {
+		node.Content = append(node.Content, textNode(name.String()), nodeOf(v.MapIndex(name)))
+	}
+	return node
+}
+
+// scalarNode leaves numbers and bools bare; texts get quotes where they need them.
+func scalarNode(v reflect.Value) *yaml.Node {
+	text := format(v)
+	_, prints := v.Interface().(fmt.Stringer)
+	if !prints && v.Kind() != reflect.String {
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: text}
+	}
+	return textNode(text)
+}
+
+func textNode(text string) *yaml.Node {
+	node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
+	if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == '\u0085' || r == '\u2028' || r == '\u2029' || r == '\ufeff' }) {
+		node.Style = yaml.DoubleQuotedStyle // one line, with escapes
+	}
+	return node
+}
+
+func sortedKeys(v reflect.Value) []reflect.Value {
+	names := v.MapKeys()
+	slices.SortFunc(names, func(a, b reflect.Value) int { return cmp.Compare(a.String(), b.String()) })
+	return names
+}
+
+// inline is v on one line.
+func inline(v reflect.Value) string {
+	node := nodeOf(v)
+	if node.Kind != yaml.ScalarNode {
+		node.Style = yaml.FlowStyle // and so is all that it holds
+	}
+	return strings.TrimSuffix(encode(node), "\n")
+}
+
+func encode(node *yaml.Node) string {
+	var b strings.Builder
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	if err := e.Encode(node); err != nil {
+		panic(fmt.Sprintf("BUG: conf: %v", err)) // it holds what was read as UTF-8, and nothing else can fail
+	}
+	return b.String()
+}

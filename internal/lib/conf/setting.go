@@ -1,0 +1,114 @@
+package conf
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Setting is a key and its value in one configuration.
+type Setting struct {
+	Key     string `json:"key"`
+	Value   any    `json:"value"` // as a file would say it: "10s", 5, true, lists and maps
+	Default any    `json:"default"`
+	SetBy   string `json:"set_by"` // "freshet.yaml:3", "FRESHET_DOGSTATSD_UDP", "--dogstatsd-udp" or "default"
+	Restart bool   `json:"restart"`
+	Help    string `json:"help"`
+
+	node, preset *yaml.Node
+}
+
+// Origins says by what a key was set; what is not in it has its default.
+type Origins map[string]string
+
+const byDefault = "default"
+
+// Settings returns every key with its value in cfg.
+func (s *Schema[T]) Settings(cfg T, from Origins) []Setting {
+	all := make([]Setting, 0, len(s.keys))
+	root := reflect.ValueOf(&cfg).Elem()
+	for _, k := range s.keys {
+		one := Setting{
+			Key: k.path, SetBy: cmp.Or(from[k.path], byDefault), Restart: k.restart, Help: k.help,
+			node: nodeOf(root.FieldByIndex(k.index)), preset: nodeOf(k.preset),
+		}
+		one.Value, one.Default = plain(one.node), plain(one.preset)
+		all = append(all, one)
+	}
+	return all
+}
+
+// plain is what JSON can say of a node.
+func plain(node *yaml.Node) (v any) {
+	if err := node.Decode(&v); err != nil {
+		panic(fmt.Sprintf("BUG: conf: %v", err))
+	}
+	return v
+}
+
+// Render writes settings as a file that gives the same configuration, with the
+// help of each key above it. What nobody has set is commented out, so that the
+// rest is seen at once, and so that it follows the defaults of later versions.
+func Render(settings []Setting) string {
+	var b strings.Builder
+	var section []string // what the last key stood in
+	for _, s := range settings {
+		path := strings.Split(s.Key, ".")
+		name, around := path[len(path)-1], path[:len(path)-1]
+		for i := range around {
+			if i < len(section) && section[i] == around[i] {
+				continue
+			}
+			section = section[:i]
+			fmt.Fprintf(&b, "\n%s%s:\n", strings.Repeat("  ", i), around[i])
+			section = append(section, around[i])
+		}
+		section = section[:len(around)]
+		s.render(&b, name, strings.Repeat("  ", len(around)))
+	}
+	return strings.TrimPrefix(b.String(), "\n")
+}
+
+// render writes one key, indented by margin.
+func (s *Setting) render(b *strings.Builder, name, margin string) {
+	help := s.Help
+	if s.Restart {
+		help += ". A change takes a restart"
+	}
+	b.WriteByte('\n')
+	for _, line := range wrap(help, 78-len(margin)) {
+		fmt.Fprintf(b, "%s# %s\n", margin, line)
+	}
+	mark := ""
+	if s.SetBy == byDefault {
+		mark = "#"
+	} else {
+		preset := *s.preset
+		if preset.Kind != yaml.ScalarNode {
+			preset.Style = yaml.FlowStyle
+		}
+		fmt.Fprintf(b, "%s# Set by %s; default %s", margin, oneLine(s.SetBy), encode(&preset))
+	}
+	pair := &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{textNode(name), s.node}}
+	for line := range strings.Lines(encode(pair)) {
+		b.WriteString(margin + mark + line)
+	}
+}
+
+// wrap breaks text into lines of at most width bytes, or of one word.
+func wrap(text string, width int) (lines []string) {
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		if line != "" && len(line)+1+len(word) > width {
+			lines, line = append(lines, line), ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	return append(lines, line)
+}
