@@ -9,6 +9,14 @@ type Books struct {
 	Tenants  map[string]Tenant `json:"tenants"`
 }
 
+// Of returns the books of a tenant, empty ones if nothing was posted for it.
+func (b Books) Of(name string) Tenant {
+	if t, ok := b.Tenants[name]; ok {
+		return t
+	}
+	return new(tenant).copy()
+}
+
 // Tenant is the books of one tenant.
 type Tenant struct {
 	Samples   Samples            `json:"samples"`
@@ -29,6 +37,25 @@ type Samples struct {
 	Stored     uint64            `json:"stored"`
 	Difference int64             `json:"difference"` // below zero: more is in the states than came
 	OfWhich    OfWhichBook       `json:"of_which"`
+}
+
+// Lost is one of the states that samples do not leave for the store, by reason.
+type Lost struct {
+	Account Account
+	Reasons map[string]uint64
+}
+
+// Lost returns those states in the order in which a sample may meet them.
+func (s Samples) Lost() []Lost {
+	return []Lost{{Malformed, s.Malformed}, {Refused, s.Refused}, {Late, s.Late}, {Unsent, s.Unsent}}
+}
+
+// Total is the number of samples in the state.
+func (l Lost) Total() (n uint64) {
+	for _, samples := range l.Reasons {
+		n += samples
+	}
+	return n
 }
 
 // OfWhichBook counts samples that are in one of the states, too.
