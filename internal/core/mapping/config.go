@@ -67,8 +67,8 @@ func (o *Optional) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// String is what UnmarshalText reads.
-func (o Optional) String() string { return o.Text }
+// MarshalText is what UnmarshalText reads.
+func (o Optional) MarshalText() ([]byte, error) { return []byte(o.Text), nil }
 
 // Validate returns what is wrong with c, keys relative to the section.
 func (c Config) Validate() []conf.Problem {

@@ -2,10 +2,12 @@ package conf
 
 import (
 	"cmp"
+	"encoding"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -48,11 +50,14 @@ func nodeOf(v reflect.Value) *yaml.Node {
 // scalarNode leaves numbers and bools bare; texts get quotes where they need them.
 func scalarNode(v reflect.Value) *yaml.Node {
 	text := format(v)
-	_, prints := v.Interface().(fmt.Stringer)
-	if !prints && v.Kind() != reflect.String {
-		return &yaml.Node{Kind: yaml.ScalarNode, Value: text}
+	switch v.Interface().(type) {
+	case time.Duration, encoding.TextMarshaler:
+		return textNode(text)
 	}
-	return textNode(text)
+	if v.Kind() == reflect.String {
+		return textNode(text)
+	}
+	return &yaml.Node{Kind: yaml.ScalarNode, Value: text}
 }
 
 func textNode(text string) *yaml.Node {

@@ -24,13 +24,13 @@ const (
 
 var (
 	textType  = reflect.TypeFor[encoding.TextUnmarshaler]()
-	printType = reflect.TypeFor[fmt.Stringer]()
+	writeType = reflect.TypeFor[encoding.TextMarshaler]()
 )
 
 func shapeOf(t reflect.Type) shape {
 	if reflect.PointerTo(t).Implements(textType) {
-		if !t.Implements(printType) {
-			panic(fmt.Sprintf("BUG: conf: a %s reads its text and does not write it; give it a method String", t))
+		if !t.Implements(writeType) {
+			panic(fmt.Sprintf("BUG: conf: a %s reads its text and does not write it; give it a method MarshalText", t))
 		}
 		return scalar
 	}
@@ -176,8 +176,15 @@ func format(v reflect.Value) string {
 		}
 		return strings.Join(parts, ",")
 	}
-	if d, ok := v.Interface().(time.Duration); ok {
-		return formatDuration(d)
+	switch value := v.Interface().(type) {
+	case time.Duration:
+		return formatDuration(value)
+	case encoding.TextMarshaler:
+		text, err := value.MarshalText()
+		if err != nil {
+			panic(fmt.Sprintf("BUG: conf: write a %s: %v", v.Type(), err)) // it was read
+		}
+		return string(text)
 	}
 	return fmt.Sprint(v.Interface())
 }
@@ -295,6 +302,9 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 	*b = Bytes(n) * unit
 	return nil
 }
+
+// MarshalText is what UnmarshalText reads.
+func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
 
 func (b Bytes) String() string {
 	for _, u := range byteUnits[:binaryUnits] {
