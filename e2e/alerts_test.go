@@ -1,0 +1,84 @@
+package e2e
+
+import (
+	"log/slog"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+// TestAlerts holds deploy/alerts.yaml to the metrics that a server really has: an
+// alert on a metric that is not there never fires. What to do for each alert
+// stands in docs/operations.md, under its name.
+func TestAlerts(t *testing.T) {
+	t.Parallel()
+	p := start(t, dataDir(t))
+	increment(t, p, "before", 1)
+	eventually(t, 2*tileWidth, "a store is open", func() error { // with the first tile, and its metrics with it
+		_, err := p.ownMetric("prometheus_tsdb_head_series")
+		return err
+	})
+	text, err := os.ReadFile("../deploy/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	runbook, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As a Prometheus reads its rules.
+	exprs := parser.NewParser(parser.Options{})
+	groups, errs := rulefmt.Parse(text, false, model.UTF8Validation, exprs, slog.New(slog.DiscardHandler))
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	metrics, err := p.get("/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := groups.Groups[0].Rules
+	if len(rules) < 10 {
+		t.Errorf("only %d rules", len(rules))
+	}
+	for _, rule := range rules {
+		if !strings.Contains(string(runbook), "### "+rule.Alert+"\n") {
+			t.Errorf("docs/operations.md does not say what to do for %s", rule.Alert)
+		}
+		if rule.Labels["severity"] == "" || rule.Annotations["summary"] == "" {
+			t.Errorf("%s has no severity or no summary", rule.Alert)
+		}
+		expr, err := exprs.ParseExpr(rule.Expr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, selector := range parser.ExtractSelectors(expr) {
+			if name := nameOf(selector); name != "up" && !hasMetric(string(metrics), name) {
+				t.Errorf("%s asks for %s, which the server does not have", rule.Alert, name)
+			}
+		}
+		if _, err := p.get("/api/v1/query", url.Values{"query": {rule.Expr}}); err != nil {
+			t.Errorf("%s: %v", rule.Alert, err)
+		}
+	}
+}
+
+func nameOf(selector []*labels.Matcher) string {
+	for _, m := range selector {
+		if m.Name == labels.MetricName {
+			return m.Value
+		}
+	}
+	return ""
+}
+
+// hasMetric looks for its help, since one with labels may have no series yet.
+func hasMetric(metrics, name string) bool {
+	return regexp.MustCompile(`(?m)^# HELP ` + regexp.QuoteMeta(name) + ` `).MatchString(metrics)
+}

@@ -1,0 +1,123 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestSizing measures what docs/operations.md calculates with: the memory of a
+// series, the processor time of a million samples, and the journal of a sample.
+// Bounds hold only what does not depend on the machine; the numbers are in the log:
+//
+//	go test -count=1 -run TestSizing -v ./e2e
+//
+// 20,000 series in CI, 200,000 in `make soak`.
+func TestSizing(t *testing.T) {
+	series := 20_000
+	if soak {
+		series = 200_000
+	}
+	// The journal is not to be checkpointed while it is measured.
+	p := start(t, dataDir(t), "--aggregator-checkpoint", "1GiB")
+	metric := func(name string) float64 {
+		t.Helper()
+		v, err := p.ownMetric(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	empty := metric("process_resident_memory_bytes")
+	sent := 0
+	send := func(series int) {
+		t.Helper()
+		sendEach(t, p, series)
+		sent += series
+	}
+	journalled := func() {
+		t.Helper()
+		eventually(t, time.Minute, "all samples are journalled", func() error {
+			if n, err := p.ownMetric("freshet_aggregator_journalled_samples_total"); err != nil || int(n) != sent {
+				return fmt.Errorf("%v of %d, %v", n, sent, err)
+			}
+			return nil
+		})
+	}
+	// Hundreds of samples a series and window: what reading and counting cost.
+	busy := metric("process_cpu_seconds_total")
+	const fewSeries, bursts = 100, 5000
+	for range bursts {
+		send(fewSeries)
+	}
+	journalled()
+	busy = (metric("process_cpu_seconds_total") - busy) / (fewSeries * bursts) * 1e6
+
+	// One sample a series and window: what windows, journal and tiles cost, too.
+	send(series) // makes the series
+	journalled()
+	cpu, journal := metric("process_cpu_seconds_total"), metric("freshet_aggregator_journal_bytes")
+	const rounds = 5
+	for range rounds {
+		send(series)
+		journalled()
+	}
+	samples := float64(rounds * series)
+	cpu, journal = metric("process_cpu_seconds_total")-cpu, metric("freshet_aggregator_journal_bytes")-journal
+	reach(time.Now().Truncate(tileWidth).Add(tileWidth + 7*time.Second)) // they are in a store, too
+	memory := (metric("process_resident_memory_bytes") - empty) / float64(series)
+	t.Logf("%d series: %.0f bytes of memory each, above the %.0f MB of an empty server", series, memory, empty/1e6)
+	t.Logf("CPU seconds for a million samples: %.2f if each is the only one of its series in a window, %.2f if there are hundreds", cpu/samples*1e6, busy)
+	t.Logf("%.0f bytes of journal a sample, at one sample a series and window", journal/samples)
+	if memory > 12_000 {
+		t.Errorf("a series takes %.0f bytes; docs/operations.md calculates with 6 kB", memory)
+	}
+	if b := journal / samples; b > 250 {
+		t.Errorf("a sample takes %.0f bytes of journal; docs/operations.md calculates with 130", b)
+	}
+	wal := dirBytes(t, filepath.Join(p.dataDir, "tsdb", "default", "10s", "wal"))
+	t.Logf("%.0f bytes of WAL a series in the store of 10 s, with its first tiles", float64(wal)/float64(series))
+	p.terminate(t)
+	checkpoints, err := filepath.Glob(filepath.Join(p.dataDir, "journal", "*.checkpoint"))
+	if err != nil || len(checkpoints) == 0 {
+		t.Fatal(checkpoints, err)
+	}
+	info, err := os.Stat(checkpoints[len(checkpoints)-1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%.0f bytes of checkpoint a series", float64(info.Size())/float64(series))
+}
+
+// sendEach adds 1 to each of n series with labels of the usual length.
+func sendEach(t *testing.T, p *process, n int) {
+	t.Helper()
+	conn := dialTap(t, "unixgram", p.Unixgram)
+	var lines strings.Builder
+	for i := range n {
+		fmt.Fprintf(&lines, "http_requests:1|c|#service:checkout,method:GET,status:200,path:/api/v1/orders/%d,pod:checkout-7d9f8b6c5-%05d\n", i%100, i)
+		if lines.Len() > 4000 || i == n-1 {
+			if _, err := conn.Write([]byte(lines.String())); err != nil {
+				t.Fatal(err)
+			}
+			lines.Reset()
+		}
+	}
+}
+
+func dirBytes(t *testing.T, dir string) (n int64) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && !e.IsDir() {
+			n += info.Size()
+		}
+	}
+	return n
+}
