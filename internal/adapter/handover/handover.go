@@ -1,0 +1,248 @@
+//go:build linux
+
+// Package handover passes open sockets from one program to the next: from
+// systemd to us (socket activation), and from us to the next image of our own
+// process. It knows which socket has which address; what is read from it is
+// others' business.
+package handover
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Socket is an open socket.
+type Socket struct {
+	File    *os.File
+	Network string // udp, unixgram, unix (a stream that listens) or tcp (one that listens)
+	Address string // as the kernel says: IP:PORT or path
+
+	// Name is what whoever passed it calls it: systemd by FileDescriptorName=, we
+	// by the address as the configuration spells it, where port 0 may stand for any.
+	Name string
+
+	// Shared says that systemd holds the socket as well and passes it on, whatever
+	// becomes of us.
+	Shared bool
+
+	Cookie uint64 // the kernel's number of the socket, for its life
+}
+
+// Sockets are those that were passed and that nobody has taken yet.
+type Sockets struct {
+	left []Socket
+}
+
+// imageVariable lists the sockets that an image of this process leaves to the next.
+const imageVariable = "LISTEN_FRESHET"
+
+// passed is one of them.
+type passed struct {
+	FD     int    `json:"fd"`
+	Name   string `json:"name"`
+	Shared bool   `json:"shared,omitempty"`
+}
+
+// firstFD is that of the first socket that systemd passes.
+const firstFD = 3
+
+// Inherit returns the sockets that were passed to this process. It takes them out
+// of the environment, so that no program that this one starts believes them its
+// own. Call it once, before anything else opens files.
+func Inherit() (*Sockets, error) {
+	list, err := parse(os.Getpid(), os.LookupEnv)
+	for _, name := range []string{"LISTEN_PID", "LISTEN_PIDFDID", "LISTEN_FDS", "LISTEN_FDNAMES", imageVariable} {
+		_ = os.Unsetenv(name) // fails only for names that are none
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := new(Sockets)
+	for _, p := range list {
+		unix.CloseOnExec(p.FD)
+		socket, err := inspect(p)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("socket %q that was passed as file %d: %w", p.Name, p.FD, err), s.Close())
+		}
+		s.left = append(s.left, socket)
+	}
+	return s, nil
+}
+
+// parse reads the variables of an image before, or else systemd's. Those that are
+// meant for another process say nothing.
+func parse(pid int, getenv func(string) (string, bool)) ([]passed, error) {
+	if text, ok := getenv(imageVariable); ok {
+		var list []passed
+		if err := json.Unmarshal([]byte(text), &list); err != nil {
+			return nil, fmt.Errorf("%s=%s: %w", imageVariable, text, err)
+		}
+		return list, nil
+	}
+	text, _ := getenv("LISTEN_PID")
+	if text != strconv.Itoa(pid) {
+		return nil, nil
+	}
+	text, _ = getenv("LISTEN_FDS")
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > 1<<16 {
+		return nil, fmt.Errorf("LISTEN_FDS=%s is not a number of sockets", text)
+	}
+	text, _ = getenv("LISTEN_FDNAMES")
+	names := strings.Split(text, ":")
+	list := make([]passed, n)
+	for i := range list {
+		list[i] = passed{FD: firstFD + i, Shared: true}
+		if i < len(names) {
+			list[i].Name = names[i]
+		}
+	}
+	return list, nil
+}
+
+// inspect asks the kernel what a descriptor is.
+func inspect(p passed) (s Socket, err error) {
+	s = Socket{Name: p.Name, Shared: p.Shared}
+	at, err := unix.Getsockname(p.FD)
+	if err != nil {
+		return s, os.NewSyscallError("getsockname", err)
+	}
+	kind, err := unix.GetsockoptInt(p.FD, unix.SOL_SOCKET, unix.SO_TYPE)
+	if err != nil {
+		return s, os.NewSyscallError("getsockopt SO_TYPE", err)
+	}
+	listens, err := unix.GetsockoptInt(p.FD, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	if err != nil {
+		return s, os.NewSyscallError("getsockopt SO_ACCEPTCONN", err)
+	}
+	s.Cookie, err = unix.GetsockoptUint64(p.FD, unix.SOL_SOCKET, unix.SO_COOKIE)
+	if err != nil {
+		return s, os.NewSyscallError("getsockopt SO_COOKIE", err)
+	}
+	_, local := at.(*unix.SockaddrUnix)
+	switch {
+	case kind == unix.SOCK_DGRAM && local:
+		s.Network = "unixgram"
+	case kind == unix.SOCK_DGRAM:
+		s.Network = "udp"
+	case kind == unix.SOCK_STREAM && listens == 1 && local:
+		s.Network = "unix"
+	case kind == unix.SOCK_STREAM && listens == 1:
+		s.Network = "tcp"
+	default:
+		return s, errors.New("neither a datagram socket nor a stream that listens; in the unit use ListenDatagram=, or ListenStream= with Accept=no")
+	}
+	s.Address, err = addressOf(at)
+	s.File = os.NewFile(uintptr(p.FD), s.Network+" "+s.Address)
+	return s, err
+}
+
+func addressOf(at unix.Sockaddr) (string, error) {
+	switch at := at.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(at.Addr), uint16(at.Port)).String(), nil
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(at.Addr).Unmap(), uint16(at.Port)).String(), nil
+	case *unix.SockaddrUnix:
+		return at.Name, nil
+	}
+	return "", fmt.Errorf("the address family %T is none of ours", at)
+}
+
+// Take returns the sockets that are bound to an address of the configuration, if
+// any were passed. They are the caller's then.
+func (s *Sockets) Take(network, address string) (taken []Socket) {
+	s.left = slices.DeleteFunc(s.left, func(l Socket) bool {
+		if !l.is(network, address) {
+			return false
+		}
+		taken = append(taken, l)
+		return true
+	})
+	return taken
+}
+
+// is reports whether the socket is the one for an address.
+func (s *Socket) is(network, address string) bool {
+	switch {
+	case s.Network != network:
+		return false
+	case !s.Shared && s.Name == address:
+		return true
+	case network == "unix" || network == "unixgram":
+		return sameFile(s.Address, address)
+	}
+	return sameAddress(s.Address, address)
+}
+
+func sameFile(a, b string) bool {
+	absA, errA := filepath.Abs(a)
+	absB, errB := filepath.Abs(b)
+	if errA == nil && errB == nil && absA == absB {
+		return true
+	}
+	infoA, errA := os.Lstat(a)
+	infoB, errB := os.Lstat(b)
+	return errA == nil && errB == nil && os.SameFile(infoA, infoB)
+}
+
+// sameAddress reports whether a socket bound to one address serves another. One
+// that is bound to all of IPv6 serves all of IPv4, too.
+func sameAddress(bound, wanted string) bool {
+	has, err := netip.ParseAddrPort(bound)
+	if err != nil {
+		return false
+	}
+	at, err := net.ResolveUDPAddr("udp", wanted) // for tcp it is the same
+	if err != nil || at.Port != int(has.Port()) {
+		return false
+	}
+	ip := at.AddrPort().Addr().Unmap()
+	if !ip.IsValid() || ip.IsUnspecified() { // ":8125"
+		return has.Addr() == netip.IPv6Unspecified() || ip.Is4() && has.Addr() == ip
+	}
+	return ip.WithZone("") == has.Addr()
+}
+
+// Left are the sockets that nobody took.
+func (s *Sockets) Left() []Socket { return s.left }
+
+// Close closes the sockets that nobody took.
+func (s *Sockets) Close() error {
+	var errs []error
+	for _, l := range s.left {
+		errs = append(errs, l.File.Close())
+	}
+	s.left = nil
+	return errors.Join(errs...)
+}
+
+// Exec replaces this program by the one at path, in the same process, and passes
+// the sockets on. It returns only an error, and then this program still runs.
+func Exec(path string, args []string, sockets []Socket) error {
+	var list []passed
+	for _, s := range sockets {
+		fd := int(s.File.Fd())
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil { // not to be closed
+			return fmt.Errorf("hand over %s %s: %w", s.Network, s.Address, os.NewSyscallError("fcntl F_SETFD", err))
+		}
+		list = append(list, passed{fd, s.Name, s.Shared})
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		return err
+	}
+	err = syscall.Exec(path, args, append(os.Environ(), imageVariable+"="+string(text)))
+	return fmt.Errorf("replace this process by %s: %w", path, err)
+}

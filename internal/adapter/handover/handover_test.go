@@ -1,0 +1,237 @@
+//go:build linux
+
+package handover
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// The test binary is also the program that sockets are passed to.
+func TestMain(m *testing.M) {
+	switch os.Getenv("HANDOVER_TEST") {
+	case "tell":
+		tell()
+	case "again": // pass them on to another image, as a restart in place does
+		s, err := Inherit()
+		if err == nil {
+			_ = os.Setenv("HANDOVER_TEST", "tell")
+			err = Exec(os.Args[0], os.Args, s.Left())
+		}
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	default:
+		os.Exit(m.Run())
+	}
+}
+
+// told is what the program says of a socket.
+type told struct {
+	Network, Address, Name string
+	Shared, Known          bool
+}
+
+func tell() {
+	s, err := Inherit()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	all := []told{}
+	for _, l := range s.Left() {
+		all = append(all, told{l.Network, l.Address, l.Name, l.Shared, l.Cookie > 0})
+	}
+	for _, name := range os.Environ() {
+		if strings.HasPrefix(name, "LISTEN_") {
+			fmt.Fprintln(os.Stderr, "left in the environment:", name)
+		}
+	}
+	_ = json.NewEncoder(os.Stdout).Encode(all)
+}
+
+func files(t *testing.T, sockets ...interface{ File() (*os.File, error) }) (all []*os.File) {
+	t.Helper()
+	for _, s := range sockets {
+		f, err := s.File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = f.Close() })
+		all = append(all, f)
+	}
+	return all
+}
+
+// Sockets as systemd passes them, to a program and from there to its next image.
+func TestSocketsReachTheProgramAndItsNextImage(t *testing.T) {
+	dir := t.TempDir()
+	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = udp.Close() }()
+	tcp, err := net.Listen("tcp", "[::1]:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tcp.Close() }()
+	gram, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "gram"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = gram.Close() }()
+	stream, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "stream"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stream.Close() }()
+	want := []told{
+		{"udp", udp.LocalAddr().String(), "a", true, true},
+		{"tcp", tcp.Addr().String(), "b", true, true},
+		{"unixgram", gram.LocalAddr().String(), "", true, true},
+		{"unix", stream.Addr().String(), "", true, true},
+	}
+	for _, what := range []string{"tell", "again"} {
+		cmd := exec.Command("sh", "-c", `export LISTEN_PID=$$; exec "$0"`, os.Args[0])
+		cmd.Env = append(os.Environ(), "HANDOVER_TEST="+what, "LISTEN_FDS=4", "LISTEN_FDNAMES=a:b")
+		cmd.ExtraFiles = files(t, udp.(*net.UDPConn), tcp.(*net.TCPListener), gram, stream)
+		var stderr strings.Builder
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil || stderr.Len() > 0 {
+			t.Fatalf("%s: %v\n%s", what, err, &stderr)
+		}
+		var got []told
+		if err := json.Unmarshal(out, &got); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v\ngot  %+v\nwant %+v", what, err, got, want)
+		}
+	}
+}
+
+func TestVariables(t *testing.T) {
+	for _, tt := range []struct {
+		why, env, want string
+	}{
+		{"nothing was passed", "", "[] <nil>"},
+		{"meant for the parent", "LISTEN_PID=6 LISTEN_FDS=2", "[] <nil>"},
+		{"systemd", "LISTEN_PID=7 LISTEN_FDS=2 LISTEN_FDNAMES=x", "[{3 x true} {4  true}] <nil>"},
+		{"not a number", "LISTEN_PID=7 LISTEN_FDS=many", "[] LISTEN_FDS=many is not a number of sockets"},
+		{"more than descriptors", "LISTEN_PID=7 LISTEN_FDS=2000000000", "[] LISTEN_FDS=2000000000 is not a number of sockets"},
+		{"the image before knows better than systemd", `LISTEN_PID=7 LISTEN_FDS=1 LISTEN_FRESHET=[{"fd":9,"name":"n"}]`, "[{9 n false}] <nil>"},
+		{"not what an image writes", "LISTEN_FRESHET=3", "[] LISTEN_FRESHET=3: json: cannot unmarshal number into Go value of type []handover.passed"},
+	} {
+		t.Run(tt.why, func(t *testing.T) {
+			list, err := parse(7, func(name string) (string, bool) {
+				for _, pair := range strings.Fields(tt.env) {
+					if value, ok := strings.CutPrefix(pair, name+"="); ok {
+						return value, true
+					}
+				}
+				return "", false
+			})
+			if got := fmt.Sprint(list, err); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestWhichSocketServesWhichAddress(t *testing.T) {
+	for _, tt := range []struct {
+		bound, wanted string
+		same          bool
+	}{
+		{"127.0.0.1:8125", "127.0.0.1:8125", true},
+		{"127.0.0.1:8125", "localhost:8125", true},
+		{"127.0.0.1:8125", "127.0.0.1:8126", false},
+		{"127.0.0.1:8125", "0.0.0.0:8125", false},
+		{"0.0.0.0:8125", "0.0.0.0:8125", true},
+		{"[::]:8125", "0.0.0.0:8125", true},
+		{"[::]:8125", ":8125", true},
+		{"[::]:8125", "[::]:8125", true},
+		{"0.0.0.0:8125", "[::]:8125", false},
+		{"0.0.0.0:8125", "127.0.0.1:8125", false},
+		{"[::1]:8125", "[::1]:8125", true},
+	} {
+		if got := sameAddress(tt.bound, tt.wanted); got != tt.same {
+			t.Errorf("bound to %s, wanted %s: %t", tt.bound, tt.wanted, got)
+		}
+	}
+}
+
+func TestTakeLeavesTheOthers(t *testing.T) {
+	dir := t.TempDir()
+	s := &Sockets{left: []Socket{
+		{Network: "udp", Address: "127.0.0.1:40001", Name: "127.0.0.1:0"},
+		{Network: "tcp", Address: "127.0.0.1:8125"},
+		{Network: "udp", Address: "127.0.0.1:8125", Name: "one"},
+		{Network: "udp", Address: "127.0.0.1:8125", Name: "two", Shared: true},
+		{Network: "unixgram", Address: filepath.Join(dir, "s")},
+	}}
+	count := func(network, address string, want int) {
+		t.Helper()
+		if got := s.Take(network, address); len(got) != want {
+			t.Errorf("%s %s: %d sockets, want %d", network, address, len(got), want)
+		}
+	}
+	count("udp", "127.0.0.1:8125", 2)
+	count("udp", "127.0.0.1:8125", 0)
+	count("udp", "two", 0)
+	count("udp", "127.0.0.1:0", 1)
+	count("unix", filepath.Join(dir, "s"), 0)
+	count("unixgram", filepath.Join(dir, ".", "s"), 1)
+	if left := s.Left(); len(left) != 1 || left[0].Network != "tcp" {
+		t.Errorf("left: %+v", left)
+	}
+}
+
+func TestInheritRefusesWhatIsNoSocket(t *testing.T) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = null.Close() }()
+	fd, err := syscall.Dup(int(null.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Close(fd) }()
+	t.Setenv("LISTEN_FRESHET", `[{"fd":`+strconv.Itoa(fd)+`,"name":"x"}]`)
+	if _, err := Inherit(); err == nil || !strings.Contains(err.Error(), `socket "x" that was passed as file`) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestNotify(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	t.Setenv("NOTIFY_SOCKET", path)
+	if err := Notify(Ready); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 100)
+	if n, err := c.Read(b); err != nil || string(b[:n]) != "READY=1" {
+		t.Errorf("systemd got %q, %v", b[:n], err)
+	}
+	t.Setenv("NOTIFY_SOCKET", path+"-gone")
+	if err := Notify(Ready); err == nil || !strings.HasPrefix(err.Error(), "tell systemd READY=1: ") {
+		t.Errorf("got %v", err)
+	}
+	t.Setenv("NOTIFY_SOCKET", "")
+	if err := Notify(Ready); err != nil {
+		t.Errorf("without systemd: %v", err)
+	}
+}
