@@ -13,6 +13,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/promapi"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/lib/conf"
@@ -30,6 +31,7 @@ type config struct {
 	HTTP       httpConfig        `yaml:"http" reload:"restart"`
 	DogStatsD  collector.Config  `yaml:"dogstatsd"`
 	Mapping    mapping.Config    `yaml:"mapping"`
+	Limits     limit.Config      `yaml:"limits"`
 	Aggregator aggregator.Config `yaml:"aggregator" reload:"restart"`
 	Store      tsdb.Config       `yaml:"store"`
 	Events     eventlog.Config   `yaml:"events" reload:"restart"`
@@ -53,6 +55,7 @@ func defaultConfig() config {
 		Drain:      30 * time.Second,
 		HTTP:       httpConfig{Listen: defaultHTTP, Tenant: tenant.Default},
 		DogStatsD:  dogstatsd,
+		Limits:     limit.DefaultConfig(),
 		Aggregator: aggregator.DefaultConfig(),
 		Store:      tsdb.DefaultConfig(),
 		Events:     eventlog.DefaultConfig(),

@@ -100,6 +100,7 @@ func (r *reloader) apply(ctx context.Context) ([]conf.Change, error) {
 	// What follows cannot be refused any more.
 	level, _ := parseLevel(next.LogLevel) // validated
 	s.level.Set(level)
+	s.limiter.Configure(next.Limits)
 	if err := s.stores.SetRetention(next.Store.Retention); err != nil {
 		s.logger.Error("a store keeps its retention until the next reload or restart", "error", err)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/placement"
 	"github.com/freshet-io/freshet/internal/core/tile"
@@ -52,6 +53,7 @@ type server struct {
 	ledger     *ledger.Ledger
 	previous   *savedBooks // of the process before, or nil
 	aggregator *aggregator.Aggregator
+	limiter    *limit.Limiter
 	collector  *collector.Collector
 	http       httpServers
 	reloader   *reloader
@@ -166,8 +168,9 @@ func (s *server) openCollector() error {
 	if err != nil {
 		return err
 	}
+	s.limiter = limit.New(s.config.Limits, s.config.DogStatsD.IdleContexts)
 	s.collector, err = collector.New(collector.Options{
-		Config: s.config.DogStatsD, Mapper: mapper, Catalogue: s.catalogue, Names: s.names, Ledger: s.ledger,
+		Config: s.config.DogStatsD, Mapper: mapper, Catalogue: s.catalogue, Limiter: s.limiter, Names: s.names, Ledger: s.ledger,
 		Placement: placement.Single(instance), Aggregators: map[string]collector.Aggregator{instance: s.aggregator}, Events: s.events, Sender: sender, Host: constant.Get("host"),
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
 	})

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/prometheus/common/model"
@@ -114,23 +115,35 @@ func ParseKey(key []byte) (Kind, labels.Labels, error) {
 // Name returns the value of __name__ in a key of AppendKey, nil if there is none.
 // It is key's memory. It costs a fraction of ParseKey.
 func Name(key []byte) []byte {
-	if len(key) == 0 {
-		return nil
-	}
-	for rest := key[1:]; len(rest) > 0; {
-		var pair [2][]byte
-		for i := range pair {
-			n, size := binary.Uvarint(rest)
-			if size <= 0 || n > uint64(len(rest)-size) {
-				return nil
-			}
-			pair[i], rest = rest[size:size+int(n)], rest[size+int(n):]
-		}
-		if string(pair[0]) == model.MetricNameLabel {
-			return pair[1]
+	for name, value := range KeyLabels(key) {
+		if string(name) == model.MetricNameLabel {
+			return value
 		}
 	}
 	return nil
+}
+
+// KeyLabels yields the labels in a key of AppendKey, up to its end or what is no
+// label. Names and values are key's memory.
+func KeyLabels(key []byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(name, value []byte) bool) {
+		if len(key) == 0 {
+			return
+		}
+		for rest := key[1:]; len(rest) > 0; {
+			var pair [2][]byte
+			for i := range pair {
+				n, size := binary.Uvarint(rest)
+				if size <= 0 || n > uint64(len(rest)-size) {
+					return
+				}
+				pair[i], rest = rest[size:size+int(n)], rest[size+int(n):]
+			}
+			if !yield(pair[0], pair[1]) {
+				return
+			}
+		}
+	}
 }
 
 // cutString takes one length-prefixed string off the front of s.

@@ -190,6 +190,15 @@ func (a *accumulator) flush(out *batch.Writer, r *record, inc *batch.Increment) 
 // hours, because nobody took the one before, has more.
 func saturate(samples uint64) uint32 { return uint32(min(samples, math.MaxUint32)) }
 
+// samples is the number of values on the wire that were taken.
+func (a *accumulator) samples() uint64 {
+	n := a.untimed
+	for _, v := range a.timed {
+		n += v.samples
+	}
+	return n
+}
+
 func (a *accumulator) reset() {
 	a.touched, a.untimed, a.relative, a.value, a.at = false, 0, false, 0, 0
 	a.resetTimed()

@@ -1,9 +1,11 @@
 package window
 
 import (
+	"bytes"
 	"hash/maphash"
 
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
@@ -48,34 +50,59 @@ func (t *Table) lookup(key []byte) (*record, float64) {
 	return nil, 0
 }
 
-// add gives a new context its place and returns its series and its factor.
-func (t *Table) add(key []byte, resolved Resolution) (*record, float64) {
+// add gives a new context its place and returns its series and its factor. A
+// context whose series has no place leaves nothing behind: a flood of them must not
+// grow the table. Its samples go to an overflow series, or, if nil is returned,
+// they are refused and counted.
+func (t *Table) add(key []byte, resolved *Resolution, samples uint64, now int64) (*record, float64) {
 	t.stats.Resolved++
-	r := &record{drop: true}
-	if !resolved.Drop {
-		if r = t.seriesOf(&resolved); r.spellings == maxSpellings {
-			t.stats.Respellings++
-			return r, resolved.Scale
+	if resolved.Drop {
+		r := &record{drop: true, spellings: 1}
+		if t.dropped < maxDropped {
+			t.dropped++
+			t.insert(key, r, 1)
 		}
+		return r, 1
+	}
+	r := t.series[sourced{string(resolved.Key), resolved.Source}]
+	if r == nil {
+		var verdict limit.Verdict
+		if t.options.Limits != nil {
+			verdict = t.options.Limits.Admit(now, &limit.Claim{
+				Key: resolved.Key, Source: resolved.Source, Unnamed: resolved.Unnamed,
+				Samples: samples, Sender: resolved.Sender, Container: resolved.Container,
+			})
+		}
+		if verdict.Fate != limit.Admitted {
+			return t.overLimit(verdict, resolved, samples), resolved.Scale
+		}
+		r = t.newSeries(resolved, verdict.Series)
+		t.series[r.sourced()] = r
+	}
+	if r.spellings == maxSpellings {
+		t.stats.Respellings++
+		return r, resolved.Scale
 	}
 	r.spellings++
 	t.insert(key, r, resolved.Scale)
 	return r, resolved.Scale
 }
 
-// seriesOf returns the series that a context was resolved to, new if need be.
-func (t *Table) seriesOf(resolved *Resolution) *record {
-	r := t.series[sourced{string(resolved.Key), resolved.Source}]
-	if r == nil {
-		r = &record{
-			key:         resolved.Key,
-			shard:       resolved.Shard,
-			policy:      resolved.Policy,
-			policyBytes: series.AppendPolicy(nil, resolved.Policy),
-			source:      resolved.Source,
-			note:        resolved.Note,
-		}
-		t.series[r.sourced()] = r
+// newSeries makes the record of a series that has a place, or needs none.
+func (t *Table) newSeries(resolved *Resolution, place *limit.Series) *record {
+	r := &record{
+		policy:      resolved.Policy,
+		policyBytes: series.AppendPolicy(nil, resolved.Policy),
+		source:      resolved.Source,
+		place:       place,
+		shard:       resolved.Shard,
+		note:        resolved.Note,
+		born:        t.ordinal,
+	}
+	if place != nil {
+		r.key = place.Key()
+	} else {
+		r.key = bytes.Clone(resolved.Key)
 	}
 	return r
 }
@@ -168,7 +195,15 @@ func (t *Table) remove(at uint32) {
 	r := e.series
 	*e = entry{}
 	t.free = append(t.free, at)
-	if r.spellings--; r.spellings == 0 && !r.drop {
-		delete(t.series, r.sourced())
+	if r.spellings--; r.spellings > 0 {
+		return
+	}
+	if r.drop {
+		t.dropped--
+		return
+	}
+	delete(t.series, r.sourced())
+	if r.place != nil {
+		t.options.Limits.Leave(r.place)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
@@ -20,17 +21,26 @@ import (
 type Resolver interface {
 	ResolveMetric(m *dogstatsd.Metric) Resolution
 	ResolveCheck(c *dogstatsd.Check) Resolution
+
+	// ResolveOverflow returns the series that the samples of series without a place
+	// are counted under: that of the metric name, of the given kind and policy. An
+	// empty name stands for the names of the kind that have no series.
+	ResolveOverflow(kind series.Kind, name string, policy *series.Policy) Resolution
 }
 
 // Resolution is the series that a context belongs to.
 type Resolution struct {
-	Key    []byte         // series.AppendKey; owned by the table from now on
+	Key    []byte         // series.AppendKey; the resolver's memory until it is asked again
 	Shard  uint16         // series.Shard of Key
 	Policy *series.Policy // never nil unless Drop
 	Source uint64         // tells merged gauges apart, 0 if there is nothing to merge
 	Scale  float64        // factor of every value, 1 for none
 	Drop   bool           // a rule drops the context
 	Note   uint8          // of the resolver, for who reads Window.Series
+
+	Unnamed   bool         // see limit.Claim
+	Sender    limit.Sender // zero if nobody knows
+	Container []byte       // the resolver's memory, too
 }
 
 // Options are the choices that change what a line means.
@@ -38,23 +48,32 @@ type Options struct {
 	OriginLabels   bool   // origin fields become labels, so they are part of a context
 	RelativeGauges bool   // StatsD: "+5|g" changes a gauge; DogStatsD sets it to 5
 	IdleWindows    uint32 // a context leaves after so many windows without a sample
+
+	Limits *limit.Tenant // asked for a place for each new series; nil for no limits
 }
 
 // maxSpellings is the number of contexts that may share one series in the table.
 // Tags written in a random order would otherwise fill it with their permutations.
 const maxSpellings = 8
 
-// Stats counts what the table did since it was made.
+// maxDropped is the number of dropped contexts that a table remembers. They have
+// no series whose number is limited; what is beyond takes the slow path.
+const maxDropped = 16_384
+
+// Stats counts what the table did since it was made. Each value that it was given
+// is in Samples, Dropped, Negative, TimedRefused, Overflowed or LimitRefused.
 type Stats struct {
-	Samples      uint64 // values that entered a window
-	Dropped      uint64 // values that a rule dropped
-	Negative     uint64 // refused: a counter cannot go down, in Prometheus that is a restart
-	TimedRefused uint64 // refused: their series has maxTimed other times (|T) in the window
-	Overflowed   uint64 // refused: with them the series would not be finite
-	Contexts     uint64 // contexts held now
-	Series       uint64 // series held now, sources of merged gauges apart
-	Resolved     uint64 // contexts that were new
-	Respellings  uint64 // samples of a series that had maxSpellings contexts already
+	Samples      uint64                   // values that entered a window
+	Dropped      uint64                   // values that a rule dropped
+	Negative     uint64                   // refused: a counter cannot go down, in Prometheus that is a restart
+	TimedRefused uint64                   // refused: their series has maxTimed other times (|T) in the window
+	Overflowed   uint64                   // refused: with them the series would not be finite
+	LimitRefused [limit.NumReasons]uint64 // gauges and checks of new series without a place
+	Folded       uint64                   // of Samples: those in overflow series, up to the last closed window
+	Contexts     uint64                   // contexts held now
+	Series       uint64                   // series held now, sources of merged gauges apart
+	Resolved     uint64                   // contexts that were new
+	Respellings  uint64                   // samples of a series that had maxSpellings contexts already
 }
 
 // Plus adds what a table did that came after: it counts on, and holds what it
@@ -65,6 +84,10 @@ func (s Stats) Plus(later Stats) Stats {
 	later.Negative += s.Negative
 	later.TimedRefused += s.TimedRefused
 	later.Overflowed += s.Overflowed
+	for reason := range s.LimitRefused {
+		later.LimitRefused[reason] += s.LimitRefused[reason]
+	}
+	later.Folded += s.Folded
 	later.Resolved += s.Resolved
 	later.Respellings += s.Respellings
 	return later
@@ -81,6 +104,11 @@ type Table struct {
 	free    []uint32 // entries that left
 	series  map[sourced]*record
 	scratch []byte
+	dropped int // contexts that a rule drops
+
+	overflows map[overflowName]*overflow
+	folded    []*record // overflow series of the open window
+	recovered int64     // limit.Tenant.Over when passers-by last had to leave
 
 	open    uint8     // which of the two windows is being filled
 	windows [2]Window // the other one may be with the flusher
@@ -109,13 +137,15 @@ type entry struct {
 // context that a rule drops it says nothing else.
 type record struct {
 	key         []byte // series.AppendKey
-	shard       uint16
 	policy      *series.Policy
 	policyBytes []byte // series.AppendPolicy of policy
 	source      uint64
+	place       *limit.Series // nil without limits, and of overflow series
+	shard       uint16
 	note        uint8 // Resolution.Note
 	drop        bool
-	spellings   uint8 // contexts that lead to it, at most maxSpellings
+	spellings   uint8  // contexts that lead to it, at most maxSpellings
+	born        uint32 // ordinal of the window with its first sample
 	windows     [2]accumulator
 }
 
@@ -134,9 +164,14 @@ func New(resolver Resolver, options Options) *Table {
 		slots:    make([]slot, 1024),
 		entries:  make([]entry, 1, 256),
 		series:   map[sourced]*record{},
+
+		overflows: map[overflowName]*overflow{},
 	}
 	for i := range t.windows {
 		t.windows[i].index = uint8(i)
+	}
+	if options.Limits != nil {
+		t.recovered = options.Limits.Over()
 	}
 	return t
 }
@@ -156,7 +191,10 @@ func (t *Table) Metric(m *dogstatsd.Metric, now int64) {
 	key := t.contextKey(byte(m.Type), m.Name, m.Tags, nil, &m.Origin)
 	r, scale := t.lookup(key)
 	if r == nil {
-		r, scale = t.add(key, t.resolver.ResolveMetric(m))
+		resolved := t.resolver.ResolveMetric(m)
+		if r, scale = t.add(key, &resolved, weight(m), now); r == nil {
+			return
+		}
 	}
 	if m.Type == dogstatsd.Count {
 		t.refuseNegative(m)
@@ -203,7 +241,10 @@ func (t *Table) Check(c *dogstatsd.Check, now int64) {
 	key := t.contextKey(0, c.Name, c.Tags, c.Host, &c.Origin)
 	r, _ := t.lookup(key)
 	if r == nil {
-		r, _ = t.add(key, t.resolver.ResolveCheck(c))
+		resolved := t.resolver.ResolveCheck(c)
+		if r, _ = t.add(key, &resolved, 1, now); r == nil {
+			return
+		}
 	}
 	if r.drop {
 		t.stats.Dropped++
@@ -237,7 +278,10 @@ func (t *Table) Close(now int64) (w *Window, ok bool) {
 		return nil, false
 	}
 	t.ordinal++
+	t.countFolded()
 	t.leaveIdle()
+	t.leaveIdleOverflows()
+	t.recover(now)
 	if len(w.touched) == 0 {
 		w.begin(now)
 		return nil, true
@@ -279,11 +323,7 @@ func (w *Window) Series() iter.Seq[Series] {
 	return func(yield func(Series) bool) {
 		for _, r := range w.touched {
 			a := &r.windows[w.index]
-			samples := a.untimed
-			for _, v := range a.timed {
-				samples += v.samples
-			}
-			if !yield(Series{r.key, r.note, samples, a.value}) {
+			if !yield(Series{r.key, r.note, a.samples(), a.value}) {
 				return
 			}
 		}

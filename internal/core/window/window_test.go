@@ -52,6 +52,15 @@ func (r *resolver) ResolveCheck(c *dogstatsd.Check) Resolution {
 	return r.resolve(series.Check, c.Name, c.Tags)
 }
 
+// ResolveOverflow gives overflow series the tag "overflow".
+func (r *resolver) ResolveOverflow(kind series.Kind, name string, policy *series.Policy) Resolution {
+	if name == "" {
+		name = "freshet_overflow_" + kind.String()
+	}
+	key := series.AppendKey(nil, kind, labels.FromStrings("__name__", name, "tags", "overflow"))
+	return Resolution{Key: key, Shard: series.Shard("default", key), Policy: policy, Scale: 1}
+}
+
 const second = 1_763_680_000
 
 // at is a time so many seconds after second, in Unix nanoseconds.

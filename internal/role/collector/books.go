@@ -3,6 +3,7 @@ package collector
 import (
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/core/limit"
 )
 
 // Reasons in the ledger why the collector did not hand a sample on. Those of
@@ -34,11 +35,15 @@ func (l *listener) post(next, last *counts) {
 	refused(reasonNegative, next.Negative-last.Negative)
 	refused(reasonTimes, next.TimedRefused-last.TimedRefused)
 	refused(reasonOverflow, next.Overflowed-last.Overflowed)
+	for reason := limit.MetricSeries; reason < limit.NumReasons; reason++ {
+		refused(reason.String(), next.LimitRefused[reason]-last.LimitRefused[reason])
+	}
 	transfers = append(transfers,
 		ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: received},
 		ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: next.Samples - last.Samples},
 	)
 	books.Post(tenant, transfers...)
+	books.Note(tenant, ledger.Folded, next.Folded-last.Folded)
 	books.Note(tenant, ledger.Respelled, next.Respellings-last.Respellings)
 	now, before := &next.datagrams, &last.datagrams
 	books.Datagrams(tenant, ledger.Datagrams{

@@ -166,7 +166,7 @@ func TestAReaderNeverWaitsForTheFlusher(t *testing.T) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(limit):
+	case <-time.After(patience):
 		t.Fatal("the reader waits for the flusher")
 	}
 	for range 2 { // what the flusher was handed already, and the open window

@@ -23,13 +23,14 @@ import (
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/event"
 	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/placement"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// limit is how long a test waits for what takes a second or two on an idle machine.
-const limit = 30 * time.Second
+// patience is how long a test waits for what takes a second or two on an idle machine.
+const patience = 30 * time.Second
 
 // pushed is one window of one tenant as the aggregator got it.
 type pushed struct {
@@ -241,7 +242,7 @@ func newFixture(t testing.TB, change func(*Options)) *fixture {
 	config := DefaultConfig()
 	config.UDP, config.Unixgram, config.Unix = "127.0.0.1:0", filepath.Join(dir, "d"), filepath.Join(dir, "s")
 	o := Options{
-		Config: config, Mapper: mapper, Catalogue: catalogue.New(1000), Names: f.names, Ledger: ledger.New(), Placement: placement.Single("a"), Aggregators: map[string]Aggregator{"a": f.aggregator},
+		Config: config, Mapper: mapper, Catalogue: catalogue.New(1000), Limiter: limit.New(limit.Config{}, time.Minute), Names: f.names, Ledger: ledger.New(), Placement: placement.Single("a"), Aggregators: map[string]Aggregator{"a": f.aggregator},
 		Events: f.events, Sender: 7, Now: time.Now, Registry: f.registry, Logger: slog.New(slog.NewTextHandler(f.logs, nil)),
 	}
 	if change != nil {
@@ -271,8 +272,8 @@ func (f *fixture) start(t *testing.T) *fixture {
 			if err != nil {
 				t.Error(err)
 			}
-		case <-time.After(limit):
-			t.Errorf("the collector still runs %v after it was stopped", limit)
+		case <-time.After(patience):
+			t.Errorf("the collector still runs %v after it was stopped", patience)
 		}
 	})
 	t.Cleanup(f.stop)
@@ -315,7 +316,7 @@ func (f framer) Write(p []byte) (int, error) {
 
 func send(t *testing.T, conn net.Conn, packets ...string) {
 	t.Helper()
-	if err := conn.SetWriteDeadline(time.Now().Add(limit)); err != nil {
+	if err := conn.SetWriteDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range packets {
@@ -330,12 +331,12 @@ func await(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(limit)
+	deadline := time.After(patience)
 	for !cond() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("%s: not within %v", what, limit)
+			t.Fatalf("%s: not within %v", what, patience)
 		}
 	}
 }

@@ -103,6 +103,7 @@ func (l *listener) run(ctx context.Context) error {
 		// The flusher holds the window before: it is being pushed.
 		time.Sleep(time.Duration(busyRetry))
 	}
+	l.table.Release(l.collector.Now().UnixNano())
 	return err
 }
 

@@ -21,7 +21,7 @@ func TestARefusedWindowComesAgain(t *testing.T) {
 	defer tick.Stop()
 	// Until a window was refused and two more seconds have gone by.
 	for len(f.aggregator.refusals()) == 0 || time.Since(begun) < 3500*time.Millisecond {
-		if <-tick.C; time.Since(begun) > limit {
+		if <-tick.C; time.Since(begun) > patience {
 			t.Fatal("no window was pushed")
 		}
 		send(t, conn, "a:1|c")

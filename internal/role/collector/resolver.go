@@ -1,19 +1,26 @@
 package collector
 
 import (
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/window"
 )
 
-// resolver decides what a new context of a tenant becomes.
+// resolver decides what a new context of a listener becomes.
 type resolver struct {
 	*Options
 	*terms
 	reports *reports
+	limits  *limit.Tenant
+	sender  func() limit.Sender // of the packet that is being read
+	key     []byte              // of the last resolution: a flood should leave no garbage behind
 }
 
 // ResolveMetric is part of window.Resolver.
@@ -31,18 +38,50 @@ func (r *resolver) resolve(in *mapping.Input) window.Resolution {
 	if out.Drop {
 		return window.Resolution{Drop: true}
 	}
-	name, report := r.Catalogue.Resolve(r.Now().UnixMilli(), &catalogue.Claim{
-		Tenant: r.tenant, Name: out.Name, Raw: in.Name, Named: out.Named, Kind: out.Kind,
-		Buckets: out.Buckets, Unit: out.Unit, Help: out.Help,
-	})
-	r.tell(in, &out, name, report)
+	name, named := r.name(in, &out)
 	if name != out.Name {
 		out.SetName(name)
 	}
-	key := series.AppendKey(nil, out.Kind, out.Labels)
+	r.key = series.AppendKey(r.key[:0], out.Kind, out.Labels)
 	return window.Resolution{
-		Key: key, Shard: series.Shard(r.tenant, key), Policy: out.Policy, Source: out.Source, Scale: out.Scale, Note: note(in),
+		Key: r.key, Shard: series.Shard(r.tenant, r.key), Policy: out.Policy, Source: out.Source, Scale: out.Scale, Note: note(in),
+		Unnamed: !named, Sender: r.sender(), Container: in.Origin.Container,
 	}
+}
+
+// name returns the name under which a context is stored. While there is no room for
+// another series, a name that the catalogue does not know is not added to it, and
+// then named is false: a flood of names must not fill the catalogue either.
+func (r *resolver) name(in *mapping.Input, out *mapping.Output) (name string, named bool) {
+	now := r.Now()
+	claim := catalogue.Claim{
+		Tenant: r.tenant, Name: out.Name, Raw: in.Name, Named: out.Named, Kind: out.Kind,
+		Buckets: out.Buckets, Unit: out.Unit, Help: out.Help,
+	}
+	if !r.limits.Room(now.UnixNano()) {
+		if _, known, _ := r.Catalogue.Peek(&claim); !known {
+			return out.Name, false
+		}
+	}
+	name, report := r.Catalogue.Resolve(now.UnixMilli(), &claim)
+	r.tell(in, out, name, report)
+	return name, true
+}
+
+// overflowLabel marks the series that samples of series without a place are counted
+// under.
+const overflowLabel = "freshet_overflow"
+
+// ResolveOverflow is part of window.Resolver. The constant labels stay, since
+// another collector must not write the same series.
+func (r *resolver) ResolveOverflow(kind series.Kind, name string, policy *series.Policy) window.Resolution {
+	if name == "" {
+		name = overflowLabel + "_" + kind.String()
+	}
+	b := labels.NewBuilder(r.mapper.Constant())
+	b.Set(overflowLabel, "true").Set(model.MetricNameLabel, name)
+	r.key = series.AppendKey(r.key[:0], kind, b.Labels())
+	return window.Resolution{Key: r.key, Shard: series.Shard(r.tenant, r.key), Policy: policy, Scale: 1}
 }
 
 // note marks what clients count of themselves: the flusher enters it into the

@@ -23,7 +23,7 @@ func openTap(t testing.TB, c *Collector, o TapOptions) *Tap {
 // next returns the datagrams that the tap has or gets, with memory of their own.
 func next(t *testing.T, tap *Tap) []capture.Datagram {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	all, _, err := tap.Next(ctx)
 	if err != nil {
@@ -42,7 +42,7 @@ func TestTap(t *testing.T) {
 		for named := false; !named; {
 			send(t, conn, network+":1|c")
 			for _, d := range next(t, tap) {
-				if string(d.Data) != network+":1|c" || d.Network != network || d.Address != f.address(network) || time.Since(time.Unix(0, d.Time)) > limit {
+				if string(d.Data) != network+":1|c" || d.Network != network || d.Address != f.address(network) || time.Since(time.Unix(0, d.Time)) > patience {
 					t.Fatalf("%+v", d)
 				}
 				if network == "udp" {

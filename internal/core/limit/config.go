@@ -1,0 +1,114 @@
+package limit
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+// Config is the "limits" section of the configuration file.
+type Config struct {
+	MaxSeries             int `yaml:"max_series" help:"series that a tenant may have at once; 0 for any number"`
+	MaxSeriesPerMetric    int `yaml:"max_series_per_metric" help:"series that one metric of a tenant may have at once; 0 for any number"`
+	MaxNewSeriesPerMinute int `yaml:"max_new_series_per_minute" help:"series that a tenant may begin in a minute, all of them at once if need be; 0 for any number"`
+
+	Tenants map[string]Override `yaml:"tenants" help:"other limits for some tenants, by name"`
+}
+
+// Override is what one tenant has in place of the limits of all.
+type Override struct {
+	MaxSeries             Bound `yaml:"max_series" help:"in place of limits.max_series"`
+	MaxSeriesPerMetric    Bound `yaml:"max_series_per_metric" help:"in place of limits.max_series_per_metric"`
+	MaxNewSeriesPerMinute Bound `yaml:"max_new_series_per_minute" help:"in place of limits.max_new_series_per_minute"`
+}
+
+// DefaultConfig fits a machine with 2 GB to spare. A series costs about 10 kB
+// resident, all in: the collector's tables, open tiles, and the heads of two
+// stores.
+func DefaultConfig() Config {
+	return Config{
+		// 100,000 x 10 kB = 1 GB for one tenant.
+		MaxSeries: 100_000,
+		// A tenth of them, 100 MB: no metric takes the place of all others.
+		MaxSeriesPerMetric: 10_000,
+		// A deployment of 3,000 containers with 10 series each within a minute. At
+		// this rate a series that is gone stays in the heads of the stores for up to
+		// three hours: 30,000 a minute for the three minutes until the tenant is full.
+		MaxNewSeriesPerMinute: 30_000,
+	}
+}
+
+// Validate is part of conf.Validator.
+func (c Config) Validate() []conf.Problem {
+	var problems []conf.Problem
+	for _, limit := range []struct {
+		key   string
+		value int
+	}{
+		{"max_series", c.MaxSeries},
+		{"max_series_per_metric", c.MaxSeriesPerMetric},
+		{"max_new_series_per_minute", c.MaxNewSeriesPerMinute},
+	} {
+		if limit.value < 0 {
+			problems = append(problems, conf.Problem{Key: limit.key, Text: "must be 0, for no limit, or more"})
+		}
+	}
+	for name := range c.Tenants {
+		if err := tenant.Check(name); err != nil {
+			problems = append(problems, conf.Problem{Key: "tenants." + name, Text: err.Error()})
+		}
+	}
+	return problems
+}
+
+// bounds are the limits of one tenant; 0 is no limit.
+type bounds struct{ series, metricSeries, newSeries int }
+
+func (c Config) of(tenant string) bounds {
+	o := c.Tenants[tenant]
+	return bounds{
+		series:       o.MaxSeries.or(c.MaxSeries),
+		metricSeries: o.MaxSeriesPerMetric.or(c.MaxSeriesPerMetric),
+		newSeries:    o.MaxNewSeriesPerMinute.or(c.MaxNewSeriesPerMinute),
+	}
+}
+
+// Bound is a number from 0 that may be missing, which 0 is not.
+type Bound struct {
+	given bool
+	n     int
+}
+
+// BoundOf returns the bound n.
+func BoundOf(n int) Bound { return Bound{given: true, n: n} }
+
+func (b Bound) or(n int) int {
+	if b.given {
+		return b.n
+	}
+	return n
+}
+
+// UnmarshalText is part of encoding.TextUnmarshaler.
+func (b *Bound) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*b = Bound{}
+		return nil
+	}
+	n, err := strconv.Atoi(string(text))
+	if err != nil || n < 0 {
+		return fmt.Errorf("must be 0, for no limit, or more")
+	}
+	*b = BoundOf(n)
+	return nil
+}
+
+// MarshalText is part of encoding.TextMarshaler.
+func (b Bound) MarshalText() ([]byte, error) {
+	if !b.given {
+		return nil, nil
+	}
+	return strconv.AppendInt(nil, int64(b.n), 10), nil
+}

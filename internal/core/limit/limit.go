@@ -1,0 +1,359 @@
+// Package limit holds how many series a tenant may have: which ones are known, who
+// is over a limit, and what becomes of the samples of a series that there is no
+// room for. It is asked about new contexts only. How an overflow series is stored
+// is the collector's business.
+//
+// Overflow series are not subject to the limits: there is at most one for each
+// metric that has series, and one for each of three kinds in a tenant.
+package limit
+
+import (
+	"bytes"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// Reason is the limit that a series is over.
+type Reason uint8
+
+const (
+	MetricSeries Reason = iota + 1 // Config.MaxSeriesPerMetric
+	TenantSeries                   // Config.MaxSeries
+	NewSeries                      // Config.MaxNewSeriesPerMinute
+	NumReasons
+)
+
+// String returns the reason as metrics, logs and the ledger spell it.
+func (r Reason) String() string {
+	return [...]string{"none", "metric_series", "tenant_series", "new_series"}[r]
+}
+
+// Fate is what becomes of the samples of a new series.
+type Fate uint8
+
+const (
+	Admitted     Fate = iota // they are counted under the series
+	FoldedMetric             // they are counted under the overflow series of the metric
+	FoldedKind               // they are counted under the tenant's overflow series of the kind
+	Refused                  // they are not counted: gauges and checks do not add up
+)
+
+// String returns the fate as metrics and logs spell it.
+func (f Fate) String() string { return [...]string{"admitted", "folded", "folded", "refused"}[f] }
+
+// Claim is a series for which a table wants a place.
+type Claim struct {
+	Key       []byte // of series.AppendKey; copied if it is kept
+	Source    uint64 // each source of a merged gauge takes a place
+	Unnamed   bool   // the catalogue does not know the name, since Room said not to add to it
+	Samples   uint64 // values that came with the claim
+	Sender    Sender // zero if nobody knows
+	Container []byte // id that the sender's line gives; copied if it is kept
+}
+
+// Verdict is the answer to a claim.
+type Verdict struct {
+	Series *Series // the place, to be given back by Leave or Release; nil unless Admitted
+	Fate   Fate
+	Reason Reason // of what is not admitted
+}
+
+// Limiter holds the tenants of a process. It is safe for concurrent use.
+type Limiter struct {
+	claimTime int64 // nanoseconds
+
+	mu      sync.Mutex
+	config  Config
+	tenants map[string]*Tenant
+}
+
+// New returns a limiter that knows no series. A series that is known without a
+// holder has claimTime to find one.
+func New(c Config, claimTime time.Duration) *Limiter {
+	return &Limiter{config: c, claimTime: int64(claimTime), tenants: map[string]*Tenant{}}
+}
+
+// Tenant returns the series of a tenant, which stay the same object for ever.
+func (l *Limiter) Tenant(name string) *Tenant {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.tenants[name]
+	if t == nil {
+		t = &Tenant{
+			seed: maphash.MakeSeed(), claimTime: l.claimTime,
+			series: map[uint64]*Series{}, metrics: map[string]*metric{},
+		}
+		t.configure(l.config.of(name))
+		l.tenants[name] = t
+	}
+	return t
+}
+
+// Configure puts other limits in force. Series that are over them now stay.
+func (l *Limiter) Configure(c Config) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.config = c
+	for name, t := range l.tenants {
+		t.configure(c.of(name))
+	}
+}
+
+// Tenant holds the series of one tenant. It is safe for concurrent use.
+//
+// Shape: about 110 bytes for each series besides its key, which the tables share.
+type Tenant struct {
+	seed      maphash.Seed
+	claimTime int64
+
+	// Unix nanoseconds of the last claim over any limit, and over one of the tenant.
+	// Tables read them when a window closes.
+	over, tenantOver atomic.Int64
+
+	mu        sync.Mutex
+	bounds    bounds
+	series    map[uint64]*Series // by hash; those that share one are chained
+	held      int
+	metrics   map[string]*metric // that have series
+	tokens    float64            // series that may begin now
+	filled    int64              // when tokens were counted, Unix nanoseconds
+	unclaimed []unclaimed        // by time
+	samples   [NumReasons]samples
+	offenders []*offender
+}
+
+// samples of one reason that were over a limit.
+type samples struct{ folded, refused uint64 }
+
+// Series is the place of one series.
+type Series struct {
+	key     []byte
+	source  uint64
+	metric  *metric
+	next    *Series // of the same hash
+	holders int     // tables
+	freed   int64   // when it was last without one, Unix nanoseconds
+}
+
+// metric is one name.
+type metric struct {
+	name   string
+	series int
+	over   atomic.Int64 // Unix nanoseconds of the last claim over the metric's limit
+}
+
+// unclaimed is a series that had no holder at a time.
+type unclaimed struct {
+	series *Series
+	at     int64
+}
+
+// Key is the series' key. It is shared by all who know the series: nobody changes it.
+func (s *Series) Key() []byte { return s.key }
+
+func (t *Tenant) configure(b bounds) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if b.newSeries != t.bounds.newSeries {
+		t.tokens = float64(b.newSeries)
+	}
+	t.bounds = b
+}
+
+// Admit gives a series a place, or another holder if it has one. What is over a
+// limit is counted, with who sent it. now is Unix nanoseconds.
+func (t *Tenant) Admit(now int64, c *Claim) Verdict {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	hash := t.hash(c.Key, c.Source)
+	if !c.Unnamed {
+		if s := t.find(hash, c.Key, c.Source); s != nil {
+			s.holders++
+			return Verdict{Series: s}
+		}
+	}
+	name := series.Name(c.Key)
+	m := t.metrics[string(name)]
+	if c.Unnamed {
+		m = nil // there may be series under the name, of another kind
+	}
+	reason := t.overWhich(now, m)
+	if c.Unnamed && reason == 0 {
+		reason = NewSeries // room came about since Room was asked
+	}
+	if reason == 0 {
+		t.tokens--
+		s := t.insert(hash, c.Key, c.Source)
+		s.holders = 1
+		return Verdict{Series: s}
+	}
+	v := Verdict{Reason: reason, Fate: fateOf(series.Kind(c.Key[0]), m)}
+	t.note(now, m, c, v)
+	return v
+}
+
+// overWhich returns the limit that one more series of a metric would be over, 0 if
+// there is room. m is nil if the metric has none.
+func (t *Tenant) overWhich(now int64, m *metric) Reason {
+	t.expire(now)
+	t.fill(now)
+	switch b := &t.bounds; {
+	case b.metricSeries > 0 && m != nil && m.series >= b.metricSeries:
+		return MetricSeries
+	case b.series > 0 && t.held >= b.series:
+		return TenantSeries
+	case b.newSeries > 0 && t.tokens < 1:
+		return NewSeries
+	}
+	return 0
+}
+
+// fill lets time add to the series that may begin.
+func (t *Tenant) fill(now int64) {
+	full := float64(t.bounds.newSeries)
+	if passed := now - t.filled; passed > 0 {
+		t.tokens = min(full, max(t.tokens, 0)+full*float64(passed)/float64(time.Minute))
+	}
+	t.filled = now
+}
+
+// fateOf is what becomes of the samples of a kind. A metric without series has no
+// overflow series either: a flood of names would be one of overflow series.
+func fateOf(kind series.Kind, m *metric) Fate {
+	switch {
+	case kind == series.Gauge || kind == series.Check:
+		return Refused
+	case m == nil:
+		return FoldedKind
+	default:
+		return FoldedMetric
+	}
+}
+
+// note counts a claim that is over a limit.
+func (t *Tenant) note(now int64, m *metric, c *Claim, v Verdict) {
+	t.over.Store(now)
+	if v.Reason == MetricSeries {
+		m.over.Store(now)
+	} else {
+		t.tenantOver.Store(now)
+	}
+	if v.Fate == Refused {
+		t.samples[v.Reason].refused += c.Samples
+	} else {
+		t.samples[v.Reason].folded += c.Samples
+	}
+	t.blame(now, m, c, v)
+}
+
+// Room reports whether a series of a new name would have a place now. Whoever adds
+// to a catalogue of names asks first.
+func (t *Tenant) Room(now int64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.overWhich(now, nil) == 0
+}
+
+// Leave gives up a table's hold on a series, which leaves with its last.
+func (t *Tenant) Leave(s *Series) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s.holders--; s.holders == 0 {
+		t.remove(s)
+	}
+}
+
+// Release gives up a table's hold on a series whose samples go on: another table
+// will claim it. Until then it stays known for the claim time.
+func (t *Tenant) Release(now int64, s *Series) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s.holders--; s.holders == 0 {
+		t.wait(now, s)
+	}
+}
+
+// Load makes a series known that was live before a restart, over limits or not.
+// It has no holder, and the claim time to find one.
+func (t *Tenant) Load(now int64, key []byte, source uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	hash := t.hash(key, source)
+	if t.find(hash, key, source) == nil {
+		t.wait(now, t.insert(hash, key, source))
+	}
+}
+
+func (t *Tenant) wait(now int64, s *Series) {
+	s.freed = now
+	t.unclaimed = append(t.unclaimed, unclaimed{s, now})
+}
+
+// expire removes the series that nobody claimed in time.
+func (t *Tenant) expire(now int64) {
+	for len(t.unclaimed) > 0 && now-t.unclaimed[0].at > t.claimTime {
+		u := t.unclaimed[0]
+		t.unclaimed = t.unclaimed[1:]
+		if u.series.holders == 0 && u.series.freed == u.at {
+			t.remove(u.series)
+		}
+	}
+	if len(t.unclaimed) == 0 {
+		t.unclaimed = nil
+	}
+}
+
+func (t *Tenant) hash(key []byte, source uint64) uint64 { return maphash.Bytes(t.seed, key) ^ source }
+
+func (t *Tenant) find(hash uint64, key []byte, source uint64) *Series {
+	s := t.series[hash]
+	for s != nil && (s.source != source || !bytes.Equal(s.key, key)) {
+		s = s.next
+	}
+	return s
+}
+
+func (t *Tenant) insert(hash uint64, key []byte, source uint64) *Series {
+	name := series.Name(key)
+	m := t.metrics[string(name)]
+	if m == nil {
+		m = &metric{name: string(name)}
+		t.metrics[m.name] = m
+	}
+	s := &Series{key: bytes.Clone(key), source: source, metric: m, next: t.series[hash]}
+	t.series[hash] = s
+	m.series++
+	t.held++
+	return s
+}
+
+func (t *Tenant) remove(s *Series) {
+	hash := t.hash(s.key, s.source)
+	if first := t.series[hash]; first != s {
+		for first.next != s {
+			first = first.next
+		}
+		first.next = s.next
+	} else if s.next != nil {
+		t.series[hash] = s.next
+	} else {
+		delete(t.series, hash)
+	}
+	t.held--
+	if s.metric.series--; s.metric.series == 0 {
+		delete(t.metrics, s.metric.name)
+	}
+}
+
+// Over is when a claim was last over a limit, in Unix nanoseconds; 0 if none ever was.
+func (t *Tenant) Over() int64 { return t.over.Load() }
+
+// Crowded reports whether the place of s would serve those who were over a limit
+// after a time, in Unix nanoseconds.
+func (t *Tenant) Crowded(s *Series, after int64) bool {
+	return t.tenantOver.Load() > after || s.metric.over.Load() > after
+}

@@ -1,0 +1,249 @@
+package limit
+
+import (
+	"cmp"
+	"math"
+	"math/bits"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// Bounds of what is remembered of those who are over a limit: 16 x (8 x 256 bytes
+// + 2 kB) = 64 kB a tenant.
+const (
+	maxOffenders = 16
+	maxLabels    = 8
+	maxSenders   = 8
+)
+
+// forgetAfter is how long a metric is named after its last sample over a limit.
+const forgetAfter = int64(10 * time.Minute)
+
+// Sender is who sent a line, as far as the socket knows.
+type Sender struct {
+	Addr      netip.AddrPort // of UDP
+	PID, UID  int32          // of Unix sockets
+	Container string         // id that the line gives
+}
+
+// offender is a metric that is over a limit, or those of a kind that have no
+// series. Memory is used again by the next one that takes its place.
+type offender struct {
+	metric  string
+	kind    series.Kind
+	fate    Fate
+	weight  uint64 // samples, and those of the ones whose place it took
+	samples [NumReasons]uint64
+	since   int64 // Unix nanoseconds of the first sample, and of the last
+	last    int64
+	example []byte // key of the first series
+	labels  []labelValues
+	senders []senderSamples
+}
+
+type labelValues struct {
+	name   string
+	values sketch
+}
+
+type senderSamples struct {
+	Sender
+	samples uint64
+}
+
+// unknownNames stands for the metrics of a kind that have no series. It is the
+// name of the overflow series where there is one.
+func unknownNames(kind series.Kind) string { return "freshet_overflow_" + kind.String() }
+
+// blame notes who is over a limit. It keeps those who are so most often.
+func (t *Tenant) blame(now int64, m *metric, c *Claim, v Verdict) {
+	kind := series.Kind(c.Key[0])
+	var o *offender
+	for _, known := range t.offenders {
+		if known.kind == kind && (m != nil && known.metric == m.name || m == nil && known.metric == unknownNames(kind)) {
+			o = known
+		}
+	}
+	if o == nil {
+		name := unknownNames(kind)
+		if m != nil {
+			name = m.name
+		}
+		o = t.newOffender(now)
+		o.metric, o.kind, o.fate, o.since = name, kind, v.Fate, now
+		o.example = append(o.example, c.Key...)
+	}
+	o.last = now
+	o.weight += c.Samples
+	o.samples[v.Reason] += c.Samples
+	for name, value := range series.KeyLabels(c.Key) {
+		o.label(name, value)
+	}
+	o.sender(c)
+}
+
+// newOffender returns an empty place: a new one, or that of the metric that was
+// over a limit least. Its weight stays, so that the newcomer is not the next to go.
+func (t *Tenant) newOffender(now int64) *offender {
+	t.offenders = slices.DeleteFunc(t.offenders, func(o *offender) bool { return now-o.last > forgetAfter })
+	if len(t.offenders) < maxOffenders {
+		o := &offender{}
+		t.offenders = append(t.offenders, o)
+		return o
+	}
+	o := slices.MinFunc(t.offenders, func(a, b *offender) int { return cmp.Compare(a.weight, b.weight) })
+	*o = offender{weight: o.weight, example: o.example[:0], labels: o.labels[:0], senders: o.senders[:0]}
+	return o
+}
+
+func (o *offender) label(name, value []byte) {
+	at := slices.IndexFunc(o.labels, func(l labelValues) bool { return l.name == string(name) })
+	if at < 0 {
+		if len(o.labels) == maxLabels {
+			return
+		}
+		at = len(o.labels)
+		o.labels = append(o.labels, labelValues{name: string(name)})
+	}
+	o.labels[at].values.add(xxhash.Sum64(value))
+}
+
+// sender counts who sent a claim. Beyond maxSenders the rarest gives way.
+func (o *offender) sender(c *Claim) {
+	if c.Sender == (Sender{}) && len(c.Container) == 0 {
+		return
+	}
+	for i := range o.senders {
+		s := &o.senders[i]
+		if s.Addr == c.Sender.Addr && s.PID == c.Sender.PID && s.UID == c.Sender.UID && s.Container == string(c.Container) {
+			s.samples += c.Samples
+			return
+		}
+	}
+	s := senderSamples{c.Sender, c.Samples}
+	s.Container = string(c.Container)
+	if len(o.senders) < maxSenders {
+		o.senders = append(o.senders, s)
+		return
+	}
+	rarest := 0
+	for i := range o.senders {
+		if o.senders[i].samples < o.senders[rarest].samples {
+			rarest = i
+		}
+	}
+	s.samples += o.senders[rarest].samples
+	o.senders[rarest] = s
+}
+
+// Report is the state of a tenant for people.
+type Report struct {
+	Series    int
+	Folded    [NumReasons]uint64 // samples by Reason
+	Refused   [NumReasons]uint64
+	Offenders []Offender // who has most samples over a limit comes first
+}
+
+// Offender is a metric that has been over a limit in the last ten minutes.
+type Offender struct {
+	Metric  string // or freshet_overflow_KIND, for all names of a kind without series
+	Kind    series.Kind
+	Fate    Fate
+	Samples [NumReasons]uint64 // by Reason
+	Since   int64              // Unix nanoseconds of the first sample, and of the last
+	Last    int64
+	Labels  []LabelValues // who has most values comes first: that one is to blame
+	Example []byte        // key of a series that had no place
+	Senders []SenderSamples
+}
+
+// LabelValues is how many values a label had among series without a place; within 7 %.
+type LabelValues struct {
+	Name   string
+	Values uint64
+}
+
+// SenderSamples is how many samples over a limit came from a sender. Those of rare
+// senders are counted with others that they took the place of.
+type SenderSamples struct {
+	Sender  Sender
+	Samples uint64
+}
+
+// Report returns the state of the tenant. now is Unix nanoseconds.
+func (t *Tenant) Report(now int64) Report {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.expire(now)
+	r := Report{Series: t.held}
+	for reason, s := range t.samples {
+		r.Folded[reason], r.Refused[reason] = s.folded, s.refused
+	}
+	t.offenders = slices.DeleteFunc(t.offenders, func(o *offender) bool { return now-o.last > forgetAfter })
+	for _, o := range t.offenders {
+		r.Offenders = append(r.Offenders, o.report())
+	}
+	slices.SortFunc(r.Offenders, func(a, b Offender) int {
+		return cmp.Or(cmp.Compare(sum(b.Samples), sum(a.Samples)), cmp.Compare(a.Metric, b.Metric))
+	})
+	return r
+}
+
+func sum(samples [NumReasons]uint64) (n uint64) {
+	for _, s := range samples {
+		n += s
+	}
+	return n
+}
+
+func (o *offender) report() Offender {
+	r := Offender{
+		Metric: o.metric, Kind: o.kind, Fate: o.fate, Samples: o.samples, Since: o.since, Last: o.last,
+		Example: slices.Clone(o.example),
+	}
+	for i := range o.labels {
+		r.Labels = append(r.Labels, LabelValues{o.labels[i].name, o.labels[i].values.estimate()})
+	}
+	slices.SortFunc(r.Labels, func(a, b LabelValues) int {
+		return cmp.Or(cmp.Compare(b.Values, a.Values), cmp.Compare(a.Name, b.Name))
+	})
+	for _, s := range o.senders {
+		r.Senders = append(r.Senders, SenderSamples{s.Sender, s.samples})
+	}
+	slices.SortStableFunc(r.Senders, func(a, b SenderSamples) int { return cmp.Compare(b.Samples, a.Samples) })
+	return r
+}
+
+// sketch is a small HyperLogLog: 6.5 % standard error in 256 bytes. Names of
+// labels are compared by it, nothing is added up.
+type sketch [256]uint8
+
+func (s *sketch) add(hash uint64) {
+	rank := uint8(bits.LeadingZeros64(hash<<8|1<<7)) + 1
+	if register := &s[hash>>56]; *register < rank {
+		*register = rank
+	}
+}
+
+// estimate is that of Flajolet et al. (2007), with linear counting while registers
+// are empty.
+func (s *sketch) estimate() uint64 {
+	const m = float64(len(s))
+	sum, empty := 0.0, 0
+	for _, rank := range s {
+		sum += math.Ldexp(1, -int(rank))
+		if rank == 0 {
+			empty++
+		}
+	}
+	estimate := 0.7213 / (1 + 1.079/m) * m * m / sum
+	if estimate <= 2.5*m && empty > 0 {
+		estimate = m * math.Log(m/float64(empty))
+	}
+	return uint64(math.Round(estimate))
+}
