@@ -109,8 +109,9 @@ func New(config Config, log *journal.Log, writer Writer, books Ledger, now func(
 }
 
 // Push journals the batches of one window and counts them. When it returns nil
-// they survive the death of the process. After an error none of them counts, and
-// they should be pushed again. The batches may be used again afterwards.
+// they survive the death of the process. After an error other than
+// batch.ErrUnsynced none of them counts; they should be pushed again after any but
+// batch.ErrRefused. The batches may be used again afterwards.
 func (a *Aggregator) Push(ctx context.Context, batches []batch.Batch) error {
 	p := push{ctx, batches, make(chan error, 1)}
 	select {

@@ -102,12 +102,17 @@ func start(t *testing.T, dir string, w Writer, now func() time.Time) *process {
 
 func startWith(t *testing.T, dir string, w Writer, now func() time.Time, change func(*Config)) *process {
 	t.Helper()
-	config := DefaultConfig()
-	change(&config)
 	fs, err := files.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startOn(t, fs, w, now, change)
+}
+
+func startOn(t *testing.T, fs journal.FS, w Writer, now func() time.Time, change func(*Config)) *process {
+	t.Helper()
+	config := DefaultConfig()
+	change(&config)
 	log, _, err := journal.Open(fs, journal.Options{Mark: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -523,18 +528,7 @@ func TestAJournalThatCannotBeWrittenRefusesTheWindow(t *testing.T) {
 			t.Fatal(err)
 		}
 		faulty := &fullDisk{FS: fs}
-		log, _, err := journal.Open(faulty, journal.Options{Mark: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		a, err := New(DefaultConfig(), log, s, ledger.New(), time.Now, prometheus.NewRegistry(), discard)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, stop := context.WithCancel(t.Context())
-		p := &process{Aggregator: a, t: t, stop: stop, done: make(chan error, 1)}
-		go func() { p.done <- a.Run(ctx) }()
-
+		p := startOn(t, faulty, s, time.Now, func(*Config) {})
 		p.mustCount("a", 1)
 		faulty.set(true)
 		if err := p.count("a", 1); err == nil {

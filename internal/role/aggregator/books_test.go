@@ -2,20 +2,77 @@ package aggregator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
+
+// Samples of a window that could not be synced are in tiles, whether or not the
+// collector has the time to push it again: they are posted once.
+func TestAWindowThatCannotBeSyncedIsPostedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs, err := files.Open(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		disk := &unsyncable{FS: fs}
+		p := startOn(t, disk, newStore(t), time.Now, func(c *Config) { c.Fsync = FsyncCommit })
+		b := p.batch(p.now(), "a", 1)
+		p.ledger.Post("default", ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: 1},
+			ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: 1})
+		disk.broken.Store(true)
+		for range 3 {
+			if err := p.Push(t.Context(), []batch.Batch{b}); !errors.Is(err, batch.ErrUnsynced) {
+				t.Errorf("pushed while nothing can be synced: %v", err)
+			}
+		}
+		disk.broken.Store(false)
+		if err := p.Push(t.Context(), []batch.Batch{b}); err != nil {
+			t.Error(err)
+		}
+		if s := p.books("default"); s.Tile != 1 || s.Window != 0 || s.Difference != 0 {
+			t.Errorf("%+v", s)
+		}
+		p.terminate()
+	})
+}
+
+// unsyncable is a disk that cannot sync while it is broken.
+type unsyncable struct {
+	journal.FS
+	broken atomic.Bool
+}
+
+func (u *unsyncable) Create(name string) (journal.Writer, error) {
+	w, err := u.FS.Create(name)
+	return &unsyncableFile{w, u}, err
+}
+
+type unsyncableFile struct {
+	journal.Writer
+	disk *unsyncable
+}
+
+func (f *unsyncableFile) Sync() error {
+	if f.disk.broken.Load() {
+		return errors.New("input/output error")
+	}
+	return f.Writer.Sync()
+}
 
 // choosy is a store that refuses the series named "old".
 type choosy struct{ *store }

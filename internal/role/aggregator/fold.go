@@ -68,7 +68,7 @@ func (a *Aggregator) fold(batches []batch.Batch, now time.Time) error {
 		if err := a.log.Sync(); err != nil {
 			// It counts, but is not acknowledged: pushed again, it is a repeat.
 			a.metrics.journalErrors.Inc()
-			return fmt.Errorf("sync the journal: %w", err)
+			return fmt.Errorf("%w: sync the journal: %w", batch.ErrUnsynced, err)
 		}
 	}
 	return nil
