@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
-	"go.yaml.in/yaml/v3"
+	"github.com/spf13/pflag"
 
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/promapi"
@@ -37,7 +37,8 @@ type config struct {
 	Events     eventlog.Config   `yaml:"events" reload:"restart"`
 	Query      promapi.Config    `yaml:"query" reload:"restart"`
 
-	flags map[string]string // the command line's, by name, for status/flags
+	flags   map[string]string // the command line's, by name, for status/flags
+	origins conf.Origins      // what set each key
 }
 
 // dataDir in the path of a Unix socket stands for the data directory.
@@ -63,14 +64,51 @@ func defaultConfig() config {
 	}
 }
 
-// yaml is the configuration in force, as a file would say it.
-func (c config) yaml() string {
-	text, err := yaml.Marshal(c)
-	if err != nil {
-		return "# " + err.Error()
-	}
-	return string(text)
+// source is where a configuration comes from: a file, the environment and the
+// command line. It can be read again while the process runs.
+type source struct {
+	schema *conf.Schema[config]
+	flags  *pflag.FlagSet
+	file   string // empty for none
 }
+
+// newSource adds --config and a flag for each key to a command's flags.
+func newSource(flags *pflag.FlagSet) *source {
+	s := &source{schema: newSchema(), flags: flags}
+	flags.StringVar(&s.file, "config", os.Getenv(configVariable), "configuration `file` (YAML) [$"+configVariable+"]")
+	s.schema.AddFlags(flags)
+	return s
+}
+
+const configVariable = "FRESHET_CONFIG"
+
+func newSchema() *conf.Schema[config] { return conf.New("FRESHET", defaultConfig()) }
+
+// load reads the file again.
+func (s *source) load() (config, error) {
+	text, err := conf.ReadFile(s.file)
+	if err != nil {
+		return config{}, err
+	}
+	return s.loadText(s.file, text)
+}
+
+// loadText is load with another text for the file, of which problems name it.
+func (s *source) loadText(file string, text []byte) (config, error) {
+	c, from, err := s.schema.LoadText(file, text, os.LookupEnv)
+	if err != nil {
+		return c, err
+	}
+	c.origins, c.flags = from, map[string]string{}
+	s.flags.VisitAll(func(f *pflag.Flag) { c.flags[f.Name] = f.Value.String() })
+	return c.withPaths(), nil
+}
+
+// settings are all keys of c and what set them.
+func (c config) settings() []conf.Setting { return newSchema().Settings(c, c.origins) }
+
+// yaml is c as a commented file.
+func (c config) yaml() string { return conf.Render(c.settings()) }
 
 // Validate is part of conf.Validator.
 func (c config) Validate() []conf.Problem {

@@ -22,19 +22,19 @@ import (
 // reloader puts another configuration in force while the server runs.
 type reloader struct {
 	server *server
-	load   func() (config, error) // reads the sources again
-	mu     sync.Mutex             // one reload at a time
+	source *source
+	mu     sync.Mutex // one reload at a time
 
 	reloads    *prometheus.CounterVec
 	successful prometheus.Gauge
 	succeeded  prometheus.Gauge
 }
 
-func newReloader(s *server, load func() (config, error), reg prometheus.Registerer) *reloader {
+func newReloader(s *server, from *source, reg prometheus.Registerer) *reloader {
 	f := promauto.With(reg)
 	r := &reloader{
 		server: s,
-		load:   load,
+		source: from,
 		reloads: f.NewCounterVec(prometheus.CounterOpts{Name: "freshet_config_reloads_total",
 			Help: "Reloads of the configuration, by result. Those that were refused changed nothing."}, []string{"result"}),
 		successful: f.NewGauge(prometheus.GaugeOpts{Name: "freshet_config_last_reload_successful",
@@ -73,7 +73,7 @@ const applyTime = 10 * time.Second
 
 func (r *reloader) apply(ctx context.Context) ([]conf.Change, error) {
 	s := r.server
-	next, err := r.load()
+	next, err := r.source.load()
 	if err != nil {
 		return nil, err
 	}

@@ -13,16 +13,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
-	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/lib/run"
 	"github.com/freshet-io/freshet/internal/role/collector"
 )
 
 func newServeCommand() *cobra.Command {
-	schema := conf.New("FRESHET", defaultConfig())
-	var file string
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the server",
@@ -35,25 +31,15 @@ Flags win over the environment, the environment over the file.`,
   freshet serve --dogstatsd-udp 0.0.0.0:8125 --http-listen 0.0.0.0:7125
   freshet serve --dogstatsd-unix ''              turn an input off`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			load := func() (config, error) {
-				c, err := schema.Load(file, os.LookupEnv)
-				if err != nil {
-					return c, err
-				}
-				c.flags = map[string]string{}
-				cmd.Flags().VisitAll(func(f *pflag.Flag) { c.flags[f.Name] = f.Value.String() })
-				return c.withPaths(), nil
-			}
-			c, err := load()
-			if err != nil {
-				return err
-			}
-			return serve(cmd.Context(), c, load, cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
 	}
-	cmd.Flags().StringVar(&file, "config", os.Getenv("FRESHET_CONFIG"), "configuration file (YAML) [$FRESHET_CONFIG]")
-	schema.AddFlags(cmd.Flags())
+	from := newSource(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, err := from.load()
+		if err != nil {
+			return err
+		}
+		return serve(cmd.Context(), c, from, cmd.OutOrStdout(), cmd.ErrOrStderr())
+	}
 	return cmd
 }
 
@@ -62,9 +48,9 @@ func parseLevel(text string) (level slog.Level, err error) {
 	return level, err
 }
 
-// serve runs the server until a signal, or until one of its parts fails. load
-// reads the configuration again.
-func serve(ctx context.Context, c config, load func() (config, error), stdout, stderr io.Writer) error {
+// serve runs the server until a signal, or until one of its parts fails. The
+// source of c can be read again.
+func serve(ctx context.Context, c config, from *source, stdout, stderr io.Writer) error {
 	level := new(slog.LevelVar)
 	logger := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
 	set, _ := parseLevel(c.LogLevel) // validated
@@ -72,7 +58,7 @@ func serve(ctx context.Context, c config, load func() (config, error), stdout, s
 	ctx, cancel := run.WithSignals(ctx)
 	defer cancel()
 
-	s, err := newServer(c, load, prometheus.NewRegistry(), logger, level)
+	s, err := newServer(c, from, prometheus.NewRegistry(), logger, level)
 	if err != nil {
 		return errors.Join(err, s.close())
 	}

@@ -64,12 +64,12 @@ func (s *server) inForce() config { return *s.current.Load() }
 
 // newServer opens everything, in the order in which things need each other. What
 // others may hold (ports, the directory) comes first, so that its errors are
-// quick. load reads the configuration again. After an error the server must still
+// quick. The source of c can be read again. After an error the server must still
 // be closed.
-func newServer(c config, load func() (config, error), registry *prometheus.Registry, logger *slog.Logger, level *slog.LevelVar) (*server, error) {
+func newServer(c config, from *source, registry *prometheus.Registry, logger *slog.Logger, level *slog.LevelVar) (*server, error) {
 	s := &server{config: c, registry: registry, logger: logger, level: level, started: time.Now(), ledger: ledger.New()}
 	s.current.Store(&c)
-	s.reloader = newReloader(s, load, registry)
+	s.reloader = newReloader(s, from, registry)
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, open := range []func() error{s.openDirectory, s.openLedger, s.openHTTP, s.openStores, s.openNames, s.openAggregator, s.openCollector} {
 		if err := open(); err != nil {
