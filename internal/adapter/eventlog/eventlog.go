@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,7 +46,7 @@ func (c Config) Validate() (problems []conf.Problem) {
 
 // Log is safe for concurrent use.
 type Log struct {
-	cfg     Config
+	cfg     atomic.Pointer[Config]
 	now     func() time.Time
 	db      *bbolt.DB
 	metrics *metrics
@@ -57,7 +58,8 @@ type Log struct {
 // Open opens the log at path or begins one. A damaged file is moved aside and
 // reported: events are not worth a process that does not start.
 func Open(cfg Config, path string, now func() time.Time, reg prometheus.Registerer, logger *slog.Logger) (*Log, error) {
-	l := &Log{cfg: cfg, now: now}
+	l := &Log{now: now}
+	l.Configure(cfg)
 	db, damaged, err := boltfile.Open(path, func(tx *bbolt.Tx) (err error) {
 		l.counts, err = count(tx)
 		return err
@@ -71,6 +73,10 @@ func Open(cfg Config, path string, now func() time.Time, reg prometheus.Register
 	l.db, l.metrics = db, newMetrics(reg)
 	return l, nil
 }
+
+// Configure changes the bounds. Events beyond them are hidden or removed by the
+// next query or append.
+func (l *Log) Configure(cfg Config) { l.cfg.Store(&cfg) }
 
 // Close waits for the transactions that run and closes the file.
 func (l *Log) Close() error {
@@ -164,7 +170,7 @@ func (l *Log) trim(b *bbolt.Bucket, n int) (full, old int, err error) {
 		t, _ := parseKey(k)
 		if t < horizon {
 			old++
-		} else if n-len(gone) > l.cfg.MaxEvents {
+		} else if n-len(gone) > l.cfg.Load().MaxEvents {
 			full++
 		} else {
 			break
@@ -180,4 +186,4 @@ func (l *Log) trim(b *bbolt.Bucket, n int) (full, old int, err error) {
 }
 
 // horizon is the time of the oldest event that is kept, in Unix milliseconds.
-func (l *Log) horizon() int64 { return l.now().Add(-l.cfg.Retention).UnixMilli() }
+func (l *Log) horizon() int64 { return l.now().Add(-l.cfg.Load().Retention).UnixMilli() }

@@ -125,6 +125,29 @@ func TestEverythingIsKeptOverARestart(t *testing.T) {
 	}
 }
 
+// Bounds change while the log is open, as at a reload: the age at once, the number
+// with the next event.
+func TestConfigure(t *testing.T) {
+	l, c := start(t, DefaultConfig())
+	c.ms = 7_200_000
+	for ms := int64(1_800_000); ms <= 7_200_000; ms += 1_800_000 {
+		add(t, l, event.Event{Tenant: "a", Time: ms, Title: "t"})
+	}
+	cfg := DefaultConfig()
+	cfg.Retention = time.Hour
+	l.Configure(cfg)
+	if got, want := titles(t, l, all("a")), []string{"7200000 t", "5400000 t", "3600000 t"}; !slices.Equal(got, want) {
+		t.Errorf("of the last hour: %q, want %q", got, want)
+	}
+	cfg = DefaultConfig()
+	cfg.MaxEvents = 2
+	l.Configure(cfg)
+	add(t, l, event.Event{Tenant: "a", Time: 7_200_000, Title: "last"})
+	if got, want := titles(t, l, all("a")), []string{"7200000 last", "7200000 t"}; !slices.Equal(got, want) {
+		t.Errorf("two at most: %q, want %q", got, want)
+	}
+}
+
 func TestOldestGoBeyondTheBound(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.MaxEvents = 3
