@@ -76,8 +76,9 @@ this machine's loopback, with its data in ./data.`,
 	root.CompletionOptions.DisableDefaultCmd = true // ours says less and leaves PowerShell out
 	root.SetFlagErrorFunc(unknownFlag)
 	addGroup(root, "Run a server:", newServeCommand(), newBackupCommand(), newRestoreCommand())
-	addGroup(root, "Ask it:", newQueryCommand(), newEventsCommand(), newLedgerCommand())
-	addGroup(root, "Configure it:", newCompletionCommand(), newVersionCommand())
+	addGroup(root, "Ask it:", newQueryCommand(), newEventsCommand(), newLedgerCommand(), newExplainCommand())
+	addGroup(root, "See what arrives:", newTailCommand(), newCaptureCommand(), newReplayCommand())
+	addGroup(root, "Configure it:", newConvertCommand(), newCompletionCommand(), newVersionCommand())
 	root.SetHelpCommandGroupID(root.Groups()[len(root.Groups())-1].ID)
 	root.AddCommand(newExitCodesTopic())
 	return root

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+func newExplainCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "explain 'LINE'",
+		Short: "Say what a datagram would become here, field by field",
+		Long: `Asks a server what a DogStatsD datagram would become there: what each field means,
+the rule that matches, the series, how values combine and where they are stored.
+Of a malformed line it shows the byte at which it goes wrong. Nothing is stored
+or changed. With --config it asks no server but goes by a file, and with
+--offline by the defaults.
+
+LINE may have several lines, as a datagram may; - reads it from standard input.
+It exits with 1 if a line is malformed.`,
+		Example: `  freshet explain 'page_views:1|c|#page:home'
+  freshet explain 'price:1,5|g'
+  freshet explain 'shop.cart.time:320|ms' --config freshet.yaml
+  printf 'a:1|c\nb:2|g' | freshet explain - --json`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("explain takes one line, got %d words; write it in quotes: freshet explain 'page_views:1|c'", len(args))
+			}
+			return nil
+		},
+	}
+	server := serverFlag(cmd)
+	tenant := cmd.Flags().String("tenant", "", "`tenant` for whom it arrives (default that of the server's address)")
+	file := cmd.Flags().String("config", "", "go by this configuration `file`, and ask no server")
+	offline := cmd.Flags().Bool("offline", false, "go by the defaults, and ask no server")
+	asJSON := cmd.Flags().Bool("json", false, "print the answer as JSON")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		packet := []byte(args[0])
+		if args[0] == "-" {
+			var err error
+			if packet, err = io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxExplained)); err != nil {
+				return fmt.Errorf("read the datagram from standard input: %w", err)
+			}
+		}
+		var data []byte
+		var err error
+		if *file != "" || *offline {
+			data, err = explainOffline(*file, *tenant, packet)
+		} else {
+			var a answer
+			_, a, err = ask(cmd.Context(), *server, "/api/v1/status/explain", url.Values{"line": {string(packet)}, "tenant": {*tenant}})
+			data = a.Data
+			if err != nil {
+				err = fmt.Errorf("explain: %w; or go without it by --config FILE or --offline", err)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		var e explained
+		if err := json.Unmarshal(data, &e); err != nil {
+			return fmt.Errorf("explain: read the answer: %w", err)
+		}
+		if *asJSON {
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "{\"status\":\"success\",\"data\":%s}\n", bytes.TrimSpace(data))
+		} else {
+			err = e.print(terminal.New(cmd.OutOrStdout(), cmd.ErrOrStderr()), packet)
+		}
+		return errors.Join(err, e.malformed())
+	}
+	return cmd
+}
+
+// explainOffline goes by a file, or by the defaults if it has no name.
+func explainOffline(file, tenant string, packet []byte) ([]byte, error) {
+	c, err := conf.New("FRESHET", defaultConfig()).Load(file, os.LookupEnv)
+	if err != nil {
+		return nil, err
+	}
+	x, err := newExplainer(c.withPaths(), time.Now())
+	if err != nil {
+		return nil, err
+	}
+	if tenant == "" {
+		tenant = c.DogStatsD.Tenant
+	}
+	return json.Marshal(x.explain(tenant, packet))
+}
+
+// malformed is the error of a datagram in which not everything is well-formed.
+func (e *explained) malformed() error {
+	bad := 0
+	for _, l := range e.Lines {
+		if !l.WellFormed {
+			bad++
+		}
+	}
+	if bad == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d lines malformed", bad, len(e.Lines))
+}
+
+// print shows it to a person. packet is what was explained, since JSON keeps only
+// text of a line.
+func (e *explained) print(v terminal.View, packet []byte) error {
+	var b strings.Builder
+	next := 0
+	for line := range dogstatsd.Lines(packet) {
+		if next == len(e.Lines) {
+			break
+		}
+		if next > 0 {
+			b.WriteByte('\n')
+		}
+		e.Lines[next].print(&b, v.Colour, line)
+		next++
+	}
+	if len(e.Arrives) > 0 {
+		fmt.Fprintf(&b, "\narrives for the tenant %s at %s\n", e.Tenant, strings.Join(e.Arrives, ", "))
+	}
+	printWarnings(&b, v.Colour, e.Warnings)
+	_, err := io.WriteString(v.Out, b.String())
+	return err
+}
+
+const underlined = "\x1b[4m"
+
+func paint(on bool, colour, text string) string {
+	if !on {
+		return text
+	}
+	return colour + text + plain
+}
+
+func printWarnings(b *strings.Builder, colour bool, warnings []string) {
+	for _, w := range warnings {
+		fmt.Fprintf(b, "%s %s\n", paint(colour, yellow, "warning:"), printable(w))
+	}
+}
+
+func (l *explainedLine) print(b *strings.Builder, colour bool, line []byte) {
+	text, columns := visible(line)
+	if colour {
+		at := 0
+		for _, f := range l.Fields {
+			from, to := columns[f.From], columns[f.To]
+			b.WriteString(cutColumns(text, at, from) + paint(true, underlined, cutColumns(text, from, to)))
+			at = to
+		}
+		b.WriteString(cutColumns(text, at, columns[len(line)]) + "\n")
+	} else {
+		marks := bytes.Repeat([]byte(" "), columns[len(line)])
+		for _, f := range l.Fields {
+			for i := columns[f.From]; i < columns[f.To]; i++ {
+				marks[i] = '~'
+			}
+		}
+		fmt.Fprintf(b, "%s\n", text)
+		if l.Fault == nil {
+			fmt.Fprintf(b, "%s\n", bytes.TrimRight(marks, " "))
+		}
+	}
+	if f := l.Fault; f != nil {
+		fmt.Fprintf(b, "%s%s\n", strings.Repeat(" ", columns[f.At]), paint(colour, red, "^"))
+		fmt.Fprintf(b, "%s: %s at byte %d: expected %s\n", paint(colour, red, "malformed"), f.Reason, f.At, printable(f.Expected))
+	}
+	width := 0
+	for _, f := range l.Fields {
+		width = max(width, columns[f.To]-columns[f.From])
+	}
+	width = min(width, 40)
+	for _, f := range l.Fields {
+		shown := cutColumns(text, columns[f.From], columns[f.To])
+		fmt.Fprintf(b, "  %-13s %s%s %s\n", f.Name, shown, strings.Repeat(" ", max(0, width-utf8.RuneCountInString(shown))), printable(f.Meaning))
+	}
+	if l.Becomes != nil {
+		b.WriteString("becomes\n")
+		l.Becomes.print(b)
+	}
+	printWarnings(b, colour, l.Warnings)
+}
+
+func (s *becomes) print(b *strings.Builder) {
+	row := func(name, text string) {
+		if text != "" {
+			fmt.Fprintf(b, "  %-13s %s\n", name, printable(text))
+		}
+	}
+	switch {
+	case s.Rule != nil:
+		row("rule", fmt.Sprintf("mapping.rules[%d], match: %s", *s.Rule, s.Match))
+	case s.Kind != "event":
+		row("rule", "none matches")
+	}
+	row("kind", s.Kind)
+	row("series", s.Query)
+	row("values", s.Combine)
+	if s.Shard != nil {
+		row("shard", strconv.Itoa(int(*s.Shard)))
+	}
+	row("stored in", strings.Join(s.Stores, ", "))
+	row("limits", strings.Join(s.Limits, "; "))
+}
+
+// visible is a line as it can be shown without steering the terminal, and the
+// column at which each of its bytes begins, with one more for its end.
+func visible(line []byte) (text string, columns []int) {
+	var b strings.Builder
+	column := 0
+	for i := 0; i < len(line); {
+		r, size := utf8.DecodeRune(line[i:])
+		if r != utf8.RuneError && unicode.IsPrint(r) {
+			b.WriteRune(r)
+			for range size {
+				columns = append(columns, column)
+			}
+			column++
+		} else {
+			for _, c := range line[i : i+size] {
+				fmt.Fprintf(&b, `\x%02x`, c)
+				columns = append(columns, column)
+				column += len(`\x00`)
+			}
+		}
+		i += size
+	}
+	return b.String(), append(columns, column)
+}
+
+// cutColumns is a part of a visible line, in which each character has one column.
+func cutColumns(text string, from, to int) string { return string([]rune(text)[from:to]) }
+
+// printable is text of a server with what would steer the terminal made visible.
+func printable(text string) string {
+	shown, _ := visible([]byte(text))
+	return shown
+}

@@ -1,0 +1,83 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// what explain says of one line.
+type explanation struct {
+	Tenant  string
+	Arrives []string
+	Lines   []struct {
+		WellFormed bool `json:"well_formed"`
+		Becomes    struct{ Kind, Query string }
+		Warnings   []string
+		Limits     []string
+	}
+}
+
+// The server explains by what it knows: who owns a name, and on which sockets
+// lines arrive. That it was asked changes nothing: what is sent afterwards owns
+// the names that were asked for before.
+func TestExplain(t *testing.T) {
+	p := start(t, dataDir(t), "--dogstatsd-host-label=false")
+	ask := func(line string) explanation {
+		t.Helper()
+		var e explanation
+		if err := p.ask("/api/v1/status/explain", url.Values{"line": {line}}, &e); err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	if e := ask("latency:1|g"); e.Lines[0].Becomes.Query != "latency" || len(e.Lines[0].Warnings) > 0 ||
+		!strings.Contains(strings.Join(e.Arrives, " "), p.UDP) {
+		t.Errorf("before anything was sent: %+v", e)
+	}
+
+	sendOne(t, p, "latency:1|c")
+	eventually(t, 10*time.Second, "the counter owns the name", func() error {
+		e := ask("latency:1|g")
+		if got := e.Lines[0]; got.Becomes.Query != "latency_gauge" || len(got.Warnings) != 1 {
+			return fmt.Errorf("%+v", e)
+		}
+		return nil
+	})
+
+	// What explain says of a line is where it is found.
+	query := ask("latency:7|g|#env:prod").Lines[0].Becomes.Query
+	sendOne(t, p, "latency:7|g|#env:prod")
+	eventually(t, 10*time.Second, query, func() error {
+		if v, err := p.value(query); err != nil || v != 7 {
+			return fmt.Errorf("%v, %v", v, err)
+		}
+		return nil
+	})
+
+	resp, err := http.Post("http://"+p.HTTP+"/api/v1/status/explain?tenant=other", "", strings.NewReader("latency:1|g\nx:y|c"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a struct{ Data explanation }
+	if err := json.Unmarshal(body, &a); err != nil || len(a.Data.Lines) != 2 || a.Data.Tenant != "other" ||
+		a.Data.Lines[0].Becomes.Query != "latency" || a.Data.Lines[1].WellFormed {
+		t.Errorf("another tenant, posted: %v\n%s", err, body)
+	}
+
+	out, err := exec.CommandContext(t.Context(), freshet, "explain", "latency:1|g", "--server", p.HTTP).Output()
+	if err != nil || !strings.Contains(string(out), "latency_gauge") {
+		t.Errorf("freshet explain: %v\n%s", err, out)
+	}
+}
