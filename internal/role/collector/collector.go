@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/freshet-io/freshet/internal/adapter/sockets"
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/event"
@@ -53,8 +54,9 @@ type Options struct {
 	Placement   *placement.Placement
 	Aggregators map[string]Aggregator // by instance; one for each that owns shards
 	Events      Events
-	Sender      uint64 // this collector, the same after a restart
-	Host        string // of events whose sender named none
+	Sender      uint64                                            // this collector, the same after a restart
+	Host        string                                            // of events whose sender named none
+	Inherited   func(network, address string) []sockets.Inherited // that are open already, for an address of Config; nil: none
 	Now         func() time.Time
 	Registry    prometheus.Registerer
 	Logger      *slog.Logger
