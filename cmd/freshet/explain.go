@@ -139,18 +139,24 @@ func (e *explained) print(v terminal.View, packet []byte) error {
 	return err
 }
 
-const underlined = "\x1b[4m"
+// What a terminal shows of an explanation.
+const (
+	explainedField   = "\x1b[4m"
+	explainedFault   = "\x1b[31m"
+	explainedWarning = "\x1b[33m"
+)
 
-func paint(on bool, colour, text string) string {
+// marked is text in a style of the terminal, if it has any.
+func marked(on bool, style, text string) string {
 	if !on {
 		return text
 	}
-	return colour + text + plain
+	return style + text + "\x1b[0m"
 }
 
 func printWarnings(b *strings.Builder, colour bool, warnings []string) {
 	for _, w := range warnings {
-		fmt.Fprintf(b, "%s %s\n", paint(colour, yellow, "warning:"), printable(w))
+		fmt.Fprintf(b, "%s %s\n", marked(colour, explainedWarning, "warning:"), printable(w))
 	}
 }
 
@@ -160,7 +166,7 @@ func (l *explainedLine) print(b *strings.Builder, colour bool, line []byte) {
 		at := 0
 		for _, f := range l.Fields {
 			from, to := columns[f.From], columns[f.To]
-			b.WriteString(cutColumns(text, at, from) + paint(true, underlined, cutColumns(text, from, to)))
+			b.WriteString(cutColumns(text, at, from) + marked(true, explainedField, cutColumns(text, from, to)))
 			at = to
 		}
 		b.WriteString(cutColumns(text, at, columns[len(line)]) + "\n")
@@ -177,8 +183,8 @@ func (l *explainedLine) print(b *strings.Builder, colour bool, line []byte) {
 		}
 	}
 	if f := l.Fault; f != nil {
-		fmt.Fprintf(b, "%s%s\n", strings.Repeat(" ", columns[f.At]), paint(colour, red, "^"))
-		fmt.Fprintf(b, "%s: %s at byte %d: expected %s\n", paint(colour, red, "malformed"), f.Reason, f.At, printable(f.Expected))
+		fmt.Fprintf(b, "%s%s\n", strings.Repeat(" ", columns[f.At]), marked(colour, explainedFault, "^"))
+		fmt.Fprintf(b, "%s: %s at byte %d: expected %s\n", marked(colour, explainedFault, "malformed"), f.Reason, f.At, printable(f.Expected))
 	}
 	width := 0
 	for _, f := range l.Fields {
