@@ -110,14 +110,6 @@ func (l *ledgerView) show(ctx context.Context) error {
 	return err
 }
 
-// Colours of lines, as a terminal is told them.
-const (
-	colourLost   = "\x1b[33m" // yellow
-	colourClosed = "\x1b[32m" // green
-	colourBug    = "\x1b[31m" // red
-	colourEnd    = "\x1b[0m"
-)
-
 // page is the books as a person reads them.
 func (l *ledgerView) page() (string, error) {
 	now := &l.seen[len(l.seen)-1]
@@ -138,7 +130,7 @@ func (l *ledgerView) page() (string, error) {
 	fmt.Fprintf(&out, "tenant %s since %s, %s\n\n", terminal.Printable(now.Name), time.UnixMilli(now.Started).Format(time.DateTime), closed)
 	for i, line := range slices.Collect(strings.Lines(table.String())) {
 		if colour := t.colours[i]; colour != "" && l.Colour {
-			line = colour + strings.TrimSuffix(line, "\n") + colourEnd + "\n"
+			line = colour + strings.TrimSuffix(line, "\n") + plain + "\n"
 		}
 		out.WriteString(line)
 	}
@@ -186,7 +178,7 @@ func (t *ledgerTable) count(colour, name string, n, was uint64) {
 func (t *ledgerTable) lost(name string, n, was uint64) {
 	colour := ""
 	if n > 0 {
-		colour = colourLost
+		colour = yellow
 	}
 	t.count(colour, name, n, was)
 }
@@ -213,9 +205,9 @@ func (t *ledgerTable) samples(now, was *ledger.Samples) {
 	t.add("", "  in windows", thousands(now.Window), share(now.Window, t.total), "")
 	t.add("", "  in tiles", thousands(now.Tile), share(now.Tile, t.total), "")
 	t.count("", "  stored", now.Stored, was.Stored)
-	colour := colourClosed
+	colour := green
 	if now.Difference != 0 {
-		colour = colourBug
+		colour = red
 	}
 	t.add(colour, "difference", strconv.FormatInt(now.Difference, 10), "", "")
 	for _, of := range []struct {

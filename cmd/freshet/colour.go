@@ -1,0 +1,9 @@
+package main
+
+// Colours, as a terminal is told them, and what ends each.
+const (
+	red    = "\x1b[31m"
+	green  = "\x1b[32m"
+	yellow = "\x1b[33m"
+	plain  = "\x1b[0m"
+)
