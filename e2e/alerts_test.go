@@ -71,7 +71,7 @@ func TestAlerts(t *testing.T) {
 
 func nameOf(selector []*labels.Matcher) string {
 	for _, m := range selector {
-		if m.Name == labels.MetricName {
+		if m.Name == model.MetricNameLabel {
 			return m.Value
 		}
 	}
