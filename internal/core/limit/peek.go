@@ -1,0 +1,39 @@
+package limit
+
+import "github.com/freshet-io/freshet/internal/core/series"
+
+// Prospect is what Admit would answer to a series, and how full its tenant is. A
+// limit of 0 is none.
+type Prospect struct {
+	Known  bool // it has a place
+	Fate   Fate
+	Reason Reason // of what would not be admitted
+
+	Series, MaxSeries             int // of the tenant
+	MetricSeries, MaxMetricSeries int // of the metric
+	New, MaxNew                   int // that may begin now, and in a minute
+}
+
+// Peek returns what Admit would answer, and takes and counts nothing. now is Unix
+// nanoseconds.
+func (l *Limiter) Peek(now int64, tenant string, key []byte, source uint64) Prospect {
+	l.mu.Lock()
+	t, b := l.tenants[tenant], l.config.of(tenant)
+	l.mu.Unlock()
+	p := Prospect{MaxSeries: b.series, MaxMetricSeries: b.metricSeries, New: b.newSeries, MaxNew: b.newSeries}
+	if t == nil { // nothing came for it yet
+		return p
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	m := t.metrics[string(series.Name(key))]
+	reason := t.overWhich(now, m)
+	p.Series, p.New = t.held, max(0, int(t.tokens))
+	if m != nil {
+		p.MetricSeries = m.series
+	}
+	if p.Known = t.find(t.hash(key, source), key, source) != nil; !p.Known && reason != 0 {
+		p.Reason, p.Fate = reason, fateOf(series.Kind(key[0]), m)
+	}
+	return p
+}
