@@ -18,9 +18,11 @@ type explanation struct {
 	Arrives []string
 	Lines   []struct {
 		WellFormed bool `json:"well_formed"`
-		Becomes    struct{ Kind, Query string }
-		Warnings   []string
-		Limits     []string
+		Becomes    struct {
+			Kind, Query string
+			Limits      []string
+		}
+		Warnings []string
 	}
 }
 
@@ -50,6 +52,10 @@ func TestExplain(t *testing.T) {
 		}
 		return nil
 	})
+
+	if limits := ask("latency:1|c").Lines[0].Becomes.Limits; len(limits) != 3 || !strings.HasPrefix(limits[0], "series of the metric 1 of ") {
+		t.Errorf("limits: %q", limits)
+	}
 
 	// What explain says of a line is where it is found.
 	query := ask("latency:7|g|#env:prod").Lines[0].Becomes.Query

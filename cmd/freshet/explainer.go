@@ -16,6 +16,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tenant"
@@ -29,6 +30,7 @@ type explainer struct {
 	config    config
 	mapper    *mapping.Mapper
 	peek      func(*catalogue.Claim) (name string, known bool, report catalogue.Report)
+	admit     func(tenant string, key []byte, source uint64) limit.Prospect // nil without a server
 	listening []collector.Listening
 	now       time.Time
 }
@@ -187,6 +189,9 @@ func (x *explainer) series(tenant string, in *mapping.Input, l *explainedLine, m
 	b.Name, b.Shard, b.Labels = name, &shard, out.Labels.Map()
 	b.Query = selector(out.Labels, out.Buckets != "")
 	b.Combine = x.combine(&out, m)
+	if x.admit != nil {
+		b.limits(x.admit(tenant, key, out.Source), l)
+	}
 	for _, s := range []struct {
 		width tile.Width
 		kept  time.Duration
@@ -201,6 +206,26 @@ func (x *explainer) series(tenant string, in *mapping.Input, l *explainedLine, m
 		}
 	}
 	return b
+}
+
+// limits says how much room there is, and what becomes of a series without.
+func (b *becomes) limits(p limit.Prospect, l *explainedLine) {
+	row := func(what string, n, most int) {
+		if most > 0 {
+			b.Limits = append(b.Limits, fmt.Sprintf("%s %d of %d", what, n, most))
+		}
+	}
+	row("series of the metric", p.MetricSeries, p.MaxMetricSeries)
+	row("of the tenant", p.Series, p.MaxSeries)
+	row("may begin now", p.New, p.MaxNew)
+	switch p.Fate {
+	case limit.FoldedMetric:
+		l.warn("there is no room for the series (%s): its values are counted under %s{freshet_overflow=\"true\"}", p.Reason, b.Name)
+	case limit.FoldedKind:
+		l.warn("there is no room for the series (%s): its values are counted under freshet_overflow_%s", p.Reason, b.Kind)
+	case limit.Refused:
+		l.warn("there is no room for the series (%s): its values are refused, since those of a %s do not add up", p.Reason, b.Kind)
+	}
 }
 
 // report warns of what the catalogue says of a claim.
@@ -298,6 +323,9 @@ func (s *server) explainer() (*explainer, error) {
 		return nil, err
 	}
 	x.peek, x.listening = s.catalogue.Peek, s.collector.Listening()
+	x.admit = func(tenant string, key []byte, source uint64) limit.Prospect {
+		return s.limiter.Peek(x.now.UnixNano(), tenant, key, source)
+	}
 	return x, nil
 }
 
