@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
@@ -125,7 +127,8 @@ func FuzzWhatIsTakenIsReadBack(f *testing.F) {
 	f.Add([]byte("a:1e308:1e308|c\na:1e308|ms|@1e-300\nclassic:0:0|h|@2.3e-308\x00classic:0:0|h|@2.3e-308\x00a:+1.7e308|g\na:+1.7e308|g"), true)
 	f.Add([]byte("a:1|c|T1763680000000\n_sc|up|0|d:1763680000000\na:1|c|T1\na:0:-1e-320|d|#x\na:1|d|#y"), false)
 	f.Fuzz(func(t *testing.T, data []byte, relative bool) {
-		table := New(&rules{}, Options{IdleWindows: 2, RelativeGauges: relative, OriginLabels: true})
+		tenant := limit.New(limit.Config{MaxSeries: 3, MaxSeriesPerMetric: 2}, time.Minute).Tenant("default")
+		table := New(&rules{}, Options{IdleWindows: 2, RelativeGauges: relative, OriginLabels: true, Limits: tenant})
 		table.Start(at(0))
 		var p dogstatsd.Parser
 		var held *Window // by the flusher
@@ -151,7 +154,11 @@ func FuzzWhatIsTakenIsReadBack(f *testing.F) {
 		held, _ = table.Close(at(1e6))
 		readHeld()
 		s := table.Stats()
-		if in != s.Samples+s.Overflowed+s.Negative+s.TimedRefused || read != s.Samples {
+		out := s.Samples + s.Overflowed + s.Negative + s.TimedRefused
+		for _, refused := range s.LimitRefused {
+			out += refused
+		}
+		if in != out || read != s.Samples || s.Folded > s.Samples {
 			t.Errorf("%d samples in, %d read back, %+v", in, read, s)
 		}
 	})

@@ -1,0 +1,205 @@
+package window
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+	"github.com/freshet-io/freshet/internal/core/limit"
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// limited returns a table with limits, and the tenant whose limits they are.
+func limited(r Resolver, c limit.Config) (*Table, *limit.Tenant) {
+	tenant := limit.New(c, 5*time.Minute).Tenant("default")
+	table := New(r, Options{IdleWindows: 300, Limits: tenant})
+	table.Start(at(0))
+	return table, tenant
+}
+
+func TestWhatIsOverALimit(t *testing.T) {
+	classic := &series.Policy{Schema: 3, MaxBuckets: 160, Bounds: []float64{1, 10}}
+	fine := &series.Policy{Schema: 8, MaxBuckets: 10}
+	for _, test := range []struct {
+		why     string
+		config  limit.Config
+		policy  *series.Policy
+		lines   []string
+		want    []string
+		folded  uint64
+		refused uint64
+	}{
+		{why: "counters add up in the overflow series of their metric", config: limit.Config{MaxSeriesPerMetric: 1},
+			lines:  []string{"a:1|c|#x:0", "a:2:3|c|#x:1", "a:4|c|#x:2|@0.5", "a:1|c|#x:0"},
+			want:   []string{"counter a{overflow} n=3 13", "counter a{x:0} n=2 2"},
+			folded: 3},
+		{why: "negative increments of what folds are refused as ever", config: limit.Config{MaxSeriesPerMetric: 1},
+			lines:  []string{"a:1|c|#x:0", "a:-2|c|#x:1", "a:-2:3|c|#x:1", "a:-2|c|#x:1"},
+			want:   []string{"counter a{overflow} n=1 3", "counter a{x:0} n=1 1"},
+			folded: 1},
+		{why: "counts with a time of their own keep it", config: limit.Config{MaxSeriesPerMetric: 1},
+			lines:  []string{"a:1|c|#x:0", fmt.Sprintf("a:2|c|#x:1|T%d", second-9), fmt.Sprintf("a:3|c|#x:2|T%d", second-9)},
+			want:   []string{"counter a{overflow} n=2 5 T=-9", "counter a{x:0} n=1 1"},
+			folded: 2},
+		{why: "sets unite", config: limit.Config{MaxSeriesPerMetric: 1},
+			lines:  []string{"a:u|s|#x:0", "a:v|s|#x:1", "a:w|s|#x:2", "a:v|s|#x:3"},
+			want:   []string{"set a{overflow} n=3 distinct=2", "set a{x:0} n=1 distinct=1"},
+			folded: 3},
+		{why: "timers of several resolutions meet in one", config: limit.Config{MaxSeriesPerMetric: 1}, policy: fine,
+			lines:  []string{"a:1|ms|#x:0", "a:2|ms|#x:1", "a:3|ms|#x:2"},
+			want:   []string{"timer a{overflow} n=2 count=2 sum=5", "timer a{x:0} n=1 count=1 sum=1"},
+			folded: 2},
+		{why: "classic buckets stay what they are", config: limit.Config{MaxSeriesPerMetric: 1}, policy: classic,
+			lines:  []string{"a:1|ms|#x:0", "a:2|ms|#x:1", "a:30|ms|#x:2"},
+			want:   []string{"timer a{overflow} n=2 classic=[0 1 1] sum=32", "timer a{x:0} n=1 classic=[1 0 0] sum=1"},
+			folded: 2},
+		{why: "classic buckets of many metrics have nothing in common", config: limit.Config{MaxSeries: 1}, policy: classic,
+			lines:  []string{"a:1|ms|#x:0", "b:2|ms|#x:1", "c:30|ms|#x:2"},
+			want:   []string{"timer a{x:0} n=1 classic=[1 0 0] sum=1", "timer freshet_overflow_timer{overflow} n=2 count=2 sum=32"},
+			folded: 2},
+		{why: "a flood of names folds by kind", config: limit.Config{MaxSeries: 1},
+			lines:  []string{"a:1|c", "b:1|c", "c:2|c", "d:1|s"},
+			want:   []string{"counter a{} n=1 1", "counter freshet_overflow_counter{overflow} n=2 3", "set freshet_overflow_set{overflow} n=1 distinct=1"},
+			folded: 3},
+		{why: "gauges and checks are refused, known ones go on", config: limit.Config{MaxSeries: 2},
+			lines:   []string{"a:1|g", "_sc|up|0", "b:7:8|g", "_sc|down|2", "a:2|g", "_sc|up|1"},
+			want:    []string{"check up{} n=2 1", "gauge a{} n=2 2"},
+			refused: 3},
+	} {
+		t.Run(test.why, func(t *testing.T) {
+			table, _ := limited(&resolver{policy: test.policy}, test.config)
+			for window := range 2 {
+				send(t, table, at(float64(window)+0.5), test.lines...)
+				var want []string
+				for _, line := range test.want {
+					if head, time, ok := strings.Cut(line, "T=-9"); ok {
+						line = fmt.Sprintf("%sT=%+d%s", head, -9-window, time)
+					}
+					want = append(want, line)
+				}
+				expect(t, flush(t, table, at(float64(window)+1)), want...)
+			}
+			s := table.Stats()
+			refused := s.LimitRefused[limit.MetricSeries] + s.LimitRefused[limit.TenantSeries] + s.LimitRefused[limit.NewSeries]
+			if s.Folded != 2*test.folded || refused != 2*test.refused {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
+// Two tables of a tenant share the places; one that gives all up, for a reload, leaves
+// them to its successor.
+func TestTablesShareThePlaces(t *testing.T) {
+	one, tenant := limited(&resolver{}, limit.Config{MaxSeries: 2, MaxNewSeriesPerMinute: 2})
+	two := New(&resolver{}, Options{IdleWindows: 300, Limits: tenant})
+	two.Start(at(0))
+	send(t, one, at(0.1), "a:1|g", "b:1|g")
+	send(t, two, at(0.2), "a:2|g", "c:2|g")
+	expect(t, flush(t, two, at(1)), "gauge a{} n=1 2")
+	last, _ := one.Close(at(1))
+	one.Release(at(1))
+	expect(t, render(t, last), "gauge a{} n=1 1", "gauge b{} n=1 1")
+	next := New(&resolver{}, Options{IdleWindows: 300, Limits: tenant})
+	next.Start(at(1))
+	send(t, next, at(1.5), "b:3|g", "c:3|g")
+	expect(t, flush(t, next, at(2)), "gauge b{} n=1 3")
+}
+
+// Recovery: the flood of window 1 has taken all places. After it one whole window
+// passes without anything over the limit, then newcomers have a place: in the second
+// window. What is measured all the time keeps its own.
+func TestRecoveryWithinTwoWindows(t *testing.T) {
+	table, tenant := limited(&resolver{}, limit.Config{MaxSeriesPerMetric: 100})
+	flood := func(window, from int) {
+		for id := from; id < from+500; id++ {
+			send(t, table, at(float64(window)+0.5), fmt.Sprintf("a:1|c|#id:%d", id))
+		}
+	}
+	closed := func(window int) string { return strings.Join(flush(t, table, at(float64(window)+1)), "\n") }
+	steady := []string{"a:1|c|#steady", "b:1|c|#passing"}
+	send(t, table, at(0.5), steady...)
+	closed(0)
+	for window := 1; window <= 4; window++ { // while it lasts, nothing is given up
+		send(t, table, at(float64(window)+0.1), steady[0])
+		flood(window, window*1000)
+		closed(window)
+		if r := tenant.Report(at(float64(window))); r.Series != 101 {
+			t.Fatalf("%d series during the flood, in window %d", r.Series, window)
+		}
+	}
+	send(t, table, at(5.5), steady[0]) // the first window after it
+	closed(5)
+	if r := tenant.Report(at(6)); r.Series != 2 { // b was over no limit, so it may stay
+		t.Errorf("%d series have a place after the flood", r.Series)
+	}
+	send(t, table, at(6.5), steady[0], "a:7|c|#new")
+	if got := closed(6); got != "counter a{new} n=1 7\ncounter a{steady} n=1 1" {
+		t.Errorf("in the second window after the flood:\n%s", got)
+	}
+}
+
+func TestAFloodLeavesNothingInTheTable(t *testing.T) {
+	table, _ := limited(&resolver{drop: "debug"}, limit.Config{MaxSeries: 10})
+	for i := range 20_000 {
+		send(t, table, at(0.5), fmt.Sprintf("a:1|c|#id:%d", i), fmt.Sprintf("n%d:1|c", i), fmt.Sprintf("g:1|g|#id:%d", i), fmt.Sprintf("debug:1|c|#id:%d", i))
+	}
+	flush(t, table, at(1))
+	if s := table.Stats(); s.Series != 10 || s.Contexts != 10+maxDropped || s.Dropped != 20_000 || len(table.overflows) != 2 {
+		t.Errorf("%+v, %d overflow series", s, len(table.overflows))
+	}
+	for window := 1; window < 300+2*sweepShare; window++ {
+		flush(t, table, at(float64(window)+1))
+	}
+	if s := table.Stats(); s.Contexts != 0 || table.dropped != 0 || len(table.overflows) != 0 {
+		t.Errorf("after all were idle: %+v, %d dropped, %d overflow series", s, table.dropped, len(table.overflows))
+	}
+}
+
+// What a million unique labels cost beyond the series that the limit allows: at most
+// 5 % of what those take. Both tables have seen as many windows.
+func TestAFloodTakesNoMemory(t *testing.T) {
+	const allowed, flood = 10_000, 1_000_000
+	heap := func(lines int) (bytes uint64) {
+		before := heapInUse()
+		table, tenant := limited(&resolver{}, limit.Config{MaxSeriesPerMetric: allowed})
+		var p dogstatsd.Parser
+		var out batch.Writer
+		for i := range lines {
+			p.Reset(fmt.Appendf(nil, "http.requests:1|c|#env:production,region:eu-west-1,request:%08x-1f2e-4d3c-8b7a-0123456789ab", i))
+			for p.Next() == dogstatsd.MetricLine {
+				table.Metric(&p.Metric, at(0.5))
+			}
+			if i%(lines/10) == 0 {
+				if w, _ := table.Close(at(1 + float64(i/(lines/10))/100)); w != nil {
+					out.Begin(batch.Header{Tenant: []byte("default"), Second: w.Second})
+					w.Flush(&out)
+				}
+			}
+		}
+		out = batch.Writer{}
+		bytes = heapInUse() - before
+		if r := tenant.Report(at(1)); r.Series != allowed {
+			t.Fatalf("%d series", r.Series)
+		}
+		runtime.KeepAlive(table)
+		return bytes
+	}
+	full, flooded := heap(allowed), heap(flood)
+	t.Logf("%d series: %d bytes; after a flood of %d: %d bytes, %+.2f %%", allowed, full, flood, flooded, 100*(float64(flooded)/float64(full)-1))
+	if float64(flooded) > 1.05*float64(full) {
+		t.Errorf("%d bytes, and %d after the flood", full, flooded)
+	}
+}
+
+func heapInUse() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
