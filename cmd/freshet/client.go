@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,17 +47,15 @@ type answer struct {
 	Infos     []string        `json:"infos"`
 }
 
-// ask gets path from the server and returns the body as it came, and its parts.
-func ask(ctx context.Context, server, path string, params url.Values) ([]byte, answer, error) {
+// get begins to ask the server for path. The body must be closed.
+func get(ctx context.Context, server, path string, params url.Values) (*http.Response, error) {
 	if !strings.Contains(server, "://") {
 		server = "http://" + server
 	}
 	server = strings.TrimSuffix(server, "/")
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server+path+"?"+params.Encode(), nil)
 	if err != nil {
-		return nil, answer{}, fmt.Errorf("--server = %s: is not an address; write it like %s", server, defaultServer)
+		return nil, fmt.Errorf("--server = %s: is not an address; write it like %s", server, defaultServer)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -64,7 +63,33 @@ func ask(ctx context.Context, server, path string, params url.Values) ([]byte, a
 		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
 			cause = wrapped.Err // the whole URL is no help
 		}
-		return nil, answer{}, fmt.Errorf("ask %s: %w; is `freshet serve` running there? Start it, or name another server by --server or FRESHET_SERVER", server, cause)
+		return nil, fmt.Errorf("ask %s: %w; is `freshet serve` running there? Start it, or name another server by --server or FRESHET_SERVER", server, cause)
+	}
+	return resp, nil
+}
+
+// follow gets path, whose answer goes on until ctx is done or the server stops.
+// The body must be closed.
+func follow(ctx context.Context, server, path string, params url.Values) (io.ReadCloser, error) {
+	resp, err := get(ctx, server, path, params)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	why, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // what came of it is better than nothing
+	return nil, fmt.Errorf("ask %s: answered %s: %s", server, resp.Status, bytes.TrimSpace(why))
+}
+
+// ask gets path from the server and returns the body as it came, and its parts.
+func ask(ctx context.Context, server, path string, params url.Values) ([]byte, answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	resp, err := get(ctx, server, path, params)
+	if err != nil {
+		return nil, answer{}, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/capture"
+	"github.com/freshet-io/freshet/internal/core/tail"
+	"github.com/freshet-io/freshet/internal/role/collector"
+)
+
+// tapAPI streams what arrives, raw or line by line, to this machine's users.
+type tapAPI struct {
+	collector *collector.Collector
+	stopping  context.Context // done when the server stops, which would wait for streams
+}
+
+const (
+	// tapStall is how long one who looks on may take nothing before his tap is
+	// closed: there are only a few.
+	tapStall = 10 * time.Second
+
+	// tapNotice is how often a tail is told what it was not shown.
+	tapNotice = time.Second
+)
+
+func (s *server) newTapAPI() tapAPI {
+	ctx, stop := context.WithCancel(context.Background())
+	s.http[0].server.RegisterOnShutdown(stop) // all stop together
+	return tapAPI{s.collector, ctx}
+}
+
+func (a tapAPI) register(mux *http.ServeMux) {
+	mux.HandleFunc("GET /api/v1/status/capture", onLoopback(a.capture))
+	mux.HandleFunc("GET /api/v1/status/tail", onLoopback(a.tail))
+}
+
+// stream is one answer that goes on until its client leaves.
+type stream struct {
+	ctx     context.Context
+	tap     *collector.Tap
+	out     *bufio.Writer
+	control *http.ResponseController
+}
+
+// follow opens a tap and has each show what it gets, until somebody leaves. show
+// gets nothing at least every tapNotice.
+func (a tapAPI) follow(w http.ResponseWriter, r *http.Request, o collector.TapOptions, kind string, begin func(s *stream) (show func([]capture.Datagram, uint64) error)) {
+	tap, err := a.collector.Tap(o)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	defer tap.Close()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(a.stopping, cancel)()
+	s := &stream{ctx, tap, bufio.NewWriterSize(w, 64<<10), http.NewResponseController(w)}
+	// The server's time for reading a request ends connections that say nothing
+	// more, as this one's client does.
+	if err := s.control.SetReadDeadline(time.Time{}); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", kind)
+	show := begin(s)
+	for err = show(nil, 0); err == nil && s.flush() == nil; {
+		var all []capture.Datagram
+		var missed uint64
+		if all, missed, err = s.next(); err == nil {
+			err = show(all, missed)
+		}
+	}
+}
+
+// next waits for datagrams, at most tapNotice.
+func (s *stream) next() ([]capture.Datagram, uint64, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, tapNotice)
+	defer cancel()
+	all, missed, err := s.tap.Next(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, 0, nil
+	}
+	return all, missed, err
+}
+
+// flush gives to the client what was written, if he takes it.
+func (s *stream) flush() error {
+	if err := s.control.SetWriteDeadline(time.Now().Add(tapStall)); err != nil {
+		return err
+	}
+	if err := s.out.Flush(); err != nil {
+		return err
+	}
+	return s.control.Flush()
+}
+
+// capture answers with what arrives, in the format of docs/format/capture.md.
+func (a tapAPI) capture(w http.ResponseWriter, r *http.Request) {
+	o := collector.TapOptions{Tenant: tenantOf(r), Listener: r.FormValue("listener"), Share: 1}
+	a.follow(w, r, o, "application/octet-stream", func(s *stream) func([]capture.Datagram, uint64) error {
+		writer := capture.NewWriter(s.out)
+		return func(all []capture.Datagram, missed uint64) error {
+			// A stalled client is noticed where the buffer below flushes itself.
+			if err := s.control.SetWriteDeadline(time.Now().Add(tapStall)); err != nil {
+				return err
+			}
+			for i := range all {
+				if err := writer.Write(&all[i]); err != nil {
+					return err
+				}
+			}
+			return writer.Missed(missed)
+		}
+	})
+}
+
+// tailed is one line of a tail's answer: a line that arrived, or what was not shown
+// since the last time that this was said.
+type tailed struct {
+	*tail.Line
+	LeftOut uint64 `json:"left_out,omitempty"` // lines beyond the rate
+	Missed  uint64 `json:"missed,omitempty"`   // datagrams that were not looked at, for want of time
+}
+
+// tail answers with the lines that pass a filter, as JSON, one a line.
+func (a tapAPI) tail(w http.ResponseWriter, r *http.Request) {
+	filter, share, rate, err := parseTail(r.URL.Query())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	o := collector.TapOptions{Tenant: tenantOf(r), Listener: r.FormValue("listener"), Share: share}
+	a.follow(w, r, o, "application/x-ndjson", func(s *stream) func([]capture.Datagram, uint64) error {
+		t := &tailer{selector: tail.New(filter), rate: rate, out: json.NewEncoder(s.out)}
+		t.out.SetEscapeHTML(false)
+		return t.show
+	})
+}
+
+// tailer writes lines, at most rate of them a second.
+type tailer struct {
+	selector *tail.Selector
+	rate     int // 0 for no limit
+	out      *json.Encoder
+	second   time.Time // when the present one began
+	shown    int       // in it
+	unseen   tailed
+}
+
+func (t *tailer) show(all []capture.Datagram, missed uint64) error {
+	if now := time.Now(); now.Sub(t.second) >= tapNotice {
+		t.second, t.shown = now, 0
+		if t.unseen != (tailed{}) {
+			if err := t.out.Encode(t.unseen); err != nil {
+				return err
+			}
+			t.unseen = tailed{}
+		}
+	}
+	t.unseen.Missed += missed
+	for i := range all {
+		for line := range t.selector.Lines(&all[i]) {
+			if t.rate > 0 && t.shown == t.rate {
+				t.unseen.LeftOut++
+				continue
+			}
+			t.shown++
+			if err := t.out.Encode(tailed{Line: line}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// parseTail reads what a tail asks for.
+func parseTail(q url.Values) (f tail.Filter, share float64, rate int, err error) {
+	f.Name, f.Tags, f.Malformed = q.Get("name"), q["tag"], q.Get("malformed") == "true"
+	share = 1
+	if text := q.Get("sample"); text != "" {
+		if share, err = strconv.ParseFloat(text, 64); err != nil || !(share > 0 && share <= 1) {
+			return f, 0, 0, fmt.Errorf("sample = %s: must be above 0 and at most 1, such as 0.01", text)
+		}
+	}
+	if text := q.Get("max_rate"); text != "" {
+		if rate, err = strconv.Atoi(text); err != nil || rate < 0 {
+			return f, 0, 0, fmt.Errorf("max_rate = %s: must be lines a second, 0 for no limit", text)
+		}
+	}
+	if text := q.Get("sender"); text != "" {
+		if f.From, err = parseNetwork(text); err != nil {
+			return f, 0, 0, fmt.Errorf("sender = %s: must be an address or a network, such as 10.1.2.3 or 10.0.0.0/8", text)
+		}
+	}
+	for key, to := range map[string]**int32{"pid": &f.PID, "uid": &f.UID} {
+		if text := q.Get(key); text != "" {
+			n, err := strconv.ParseInt(text, 10, 32)
+			if err != nil {
+				return f, 0, 0, fmt.Errorf("%s = %s: must be a whole number", key, text)
+			}
+			*to = new(int32)
+			**to = int32(n)
+		}
+	}
+	return f, share, rate, nil
+}
+
+func parseNetwork(text string) (netip.Prefix, error) {
+	if ip, err := netip.ParseAddr(text); err == nil {
+		return netip.PrefixFrom(ip, ip.BitLen()), nil
+	}
+	return netip.ParsePrefix(text)
+}
