@@ -34,7 +34,7 @@ type config struct {
 	Limits     limit.Config      `yaml:"limits"`
 	Aggregator aggregator.Config `yaml:"aggregator" reload:"restart"`
 	Store      tsdb.Config       `yaml:"store"`
-	Events     eventlog.Config   `yaml:"events" reload:"restart"`
+	Events     eventlog.Config   `yaml:"events"`
 	Query      promapi.Config    `yaml:"query" reload:"restart"`
 
 	flags   map[string]string // the command line's, by name, for status/flags

@@ -73,6 +73,9 @@ const applyTime = 10 * time.Second
 
 func (r *reloader) apply(ctx context.Context) ([]conf.Change, error) {
 	s := r.server
+	if err := s.opening.wait(ctx); err != nil {
+		return nil, err
+	}
 	next, err := r.source.load()
 	if err != nil {
 		return nil, err
@@ -101,6 +104,7 @@ func (r *reloader) apply(ctx context.Context) ([]conf.Change, error) {
 	level, _ := parseLevel(next.LogLevel) // validated
 	s.level.Set(level)
 	s.limiter.Configure(next.Limits)
+	s.events.Configure(next.Events)
 	if err := s.stores.SetRetention(next.Store.Retention); err != nil {
 		s.logger.Error("a store keeps its retention until the next reload or restart", "error", err)
 	}

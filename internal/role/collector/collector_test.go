@@ -242,6 +242,12 @@ func TestMetrics(t *testing.T) {
 		"unsent_events_total": 0, "timed_refused_samples_total": 0, "kind_conflicts_total": 1, "name_collisions_total": 1, "unremembered_names_total": 0,
 		"form_conflicts_total": 0, "refused_samples_total": 0,
 	}
+	want["setting_too_small"] = 0
+	for _, l := range f.Listening() {
+		if len(l.Warnings) > 0 { // as this machine's kernel is
+			want["setting_too_small"]++
+		}
+	}
 	await(t, "the window", func() bool { return len(f.aggregator.taken()) > 0 && len(f.events.all()) > 0 })
 	for name, v := range want {
 		if got := f.metric(t, name); got != v {

@@ -46,6 +46,8 @@ var (
 		"Values with a timestamp of their own (|T, d:) refused because their series had 1,024 other timestamps in one window. Rising: a client sends history in one go; it should spread it.", "listener")
 	descOverflowed = describe("overflowed_samples_total",
 		"Values refused because their sum in one window is beyond what a float holds. Rising: a client sends absurd values.", "listener")
+	descTooSmall = describe("setting_too_small",
+		"1 while a setting of the kernel will cost packets: net.core.rmem_max or net.unix.max_dgram_qlen. The log of the start says which and how to raise it.", "listener")
 	descContexts = describe("contexts",
 		"Contexts (spellings of a series) that the listener remembers. Memory grows with it.", "listener")
 	descSeries = describe("series",
@@ -108,6 +110,7 @@ func (e *exporter) Collect(out chan<- prometheus.Metric) {
 		count(descRespellings, c.Respellings, name)
 		count(descEvents, c.events, name)
 		count(descEventsDropped, c.eventsDropped, name)
+		out <- prometheus.MustNewConstMetric(descTooSmall, prometheus.GaugeValue, float64(l.warned), name)
 		out <- prometheus.MustNewConstMetric(descContexts, prometheus.GaugeValue, float64(c.Contexts), name)
 		out <- prometheus.MustNewConstMetric(descSeries, prometheus.GaugeValue, float64(c.Series), name)
 	}
@@ -125,6 +128,7 @@ func (e *exporter) Collect(out chan<- prometheus.Metric) {
 type total struct {
 	sockets sockets.Stats
 	drops   uint64
+	warned  int // 1 if any has warnings
 	counts  counts
 }
 
@@ -151,6 +155,9 @@ func (t *total) add(l *listener) {
 	t.sockets.Refused += s.Refused
 	t.sockets.CutFrames += s.CutFrames
 	t.drops += l.socket.Drops()
+	if len(l.socket.Warnings()) > 0 {
+		t.warned = 1
+	}
 
 	c, sum := l.counts(), &t.counts
 	for reason := range c.malformed {

@@ -18,6 +18,7 @@ type Reload struct {
 	inputs    []*input // what is to be read; those that are read already among them
 	bound     []*listener
 	terms     map[*input]*terms
+	buffer    int           // kernel receive buffer of UDP sockets, bytes
 	done      chan struct{} // closed once Run has taken it over
 }
 
@@ -28,7 +29,7 @@ func (c *Collector) Prepare(config Config, mapper *mapping.Mapper, host string) 
 	if err != nil {
 		return nil, fmt.Errorf("dogstatsd.socket_mode: %w", err)
 	}
-	r := &Reload{collector: c, terms: map[*input]*terms{}, done: make(chan struct{})}
+	r := &Reload{collector: c, terms: map[*input]*terms{}, buffer: int(config.ReceiveBuffer), done: make(chan struct{})}
 	c.mu.Lock()
 	left := slices.Clone(c.inputs)
 	c.mu.Unlock()
@@ -119,8 +120,11 @@ func (c *Collector) change(ctx context.Context, stopAll func(), r *Reload) {
 		for _, l := range in.listeners {
 			if t == nil {
 				l.stop()
-			} else {
-				l.next.Store(t)
+				continue
+			}
+			l.next.Store(t)
+			if err := l.socket.SetReceiveBuffer(r.buffer); err != nil {
+				c.Logger.Error("a socket keeps its receive buffer", "error", err)
 			}
 		}
 	}
