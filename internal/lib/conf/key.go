@@ -94,26 +94,28 @@ func elements(t reflect.Type, path string, restart bool) (all []Key) {
 }
 
 // EnvTypos returns a sentence for each variable of the environment ("NAME=value")
-// that was likely meant to be one of a key and is not. Others are none of our
-// business.
+// that was likely meant to be one of a key, or one of those known otherwise, and
+// is not. Others are none of our business.
 func (s *Schema[T]) EnvTypos(environ []string, known ...string) (typos []string) {
+	prefix := s.env + "_"
+	var names []string
 	for _, k := range s.keys {
 		if !k.fileOnly() {
-			known = append(known, k.envName(s.env))
+			names = append(names, strings.TrimPrefix(k.envName(s.env), prefix))
 		}
+	}
+	for _, name := range known {
+		names = append(names, strings.TrimPrefix(name, prefix))
 	}
 	for _, variable := range environ {
 		name, _, _ := strings.Cut(variable, "=")
-		if !strings.HasPrefix(name, s.env+"_") || slices.Contains(known, name) {
+		rest, ours := strings.CutPrefix(name, prefix)
+		if !ours || slices.Contains(names, rest) {
 			continue
 		}
-		if near := Nearest(name, known); near != "" && distance(name, near) <= maxTypo {
-			typos = append(typos, fmt.Sprintf("%s: is not the variable of a key, so it says nothing; did you mean %s?", name, near))
+		if near := Nearest(rest, names); near != "" {
+			typos = append(typos, fmt.Sprintf("%s: is not the variable of a key, so it says nothing; did you mean %s?", name, prefix+near))
 		}
 	}
 	return typos
 }
-
-// maxTypo is how many letters of a variable may be wrong. More, and it is one of
-// those that others invent with the same prefix.
-const maxTypo = 3

@@ -14,23 +14,28 @@ func Nearest(word string, words []string) string {
 	return nearest
 }
 
-// distance counts the letters to insert, delete or replace to make b from a.
+// distance counts the letters to insert, delete, replace or swap with the next to
+// make b from a.
 func distance(a, b string) int {
-	row := make([]int, len(b)+1) // distances from a[:i] to each b[:j]
+	var before []int // distances from a[:i-1] to each b[:j], above those from a[:i]
+	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
 	}
 	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
+		next := make([]int, len(b)+1)
+		next[0] = i + 1
 		for j := range len(b) {
-			replaced := diagonal
+			replaced := row[j]
 			if a[i] != b[j] {
 				replaced++
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, diagonal+1)
+			next[j+1] = min(replaced, row[j+1]+1, next[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				next[j+1] = min(next[j+1], before[j-1]+1)
+			}
 		}
+		before, row = row, next
 	}
 	return row[len(b)]
 }

@@ -55,21 +55,23 @@ func plain(node *yaml.Node) (v any) {
 func Render(settings []Setting) string {
 	var b strings.Builder
 	var section []string // what the last key stood in
-	for _, s := range settings {
+	for i, s := range settings {
 		path := strings.Split(s.Key, ".")
 		name, around := path[len(path)-1], path[:len(path)-1]
-		for i := range around {
-			if i < len(section) && section[i] == around[i] {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		for depth := range around {
+			if depth < len(section) && section[depth] == around[depth] {
 				continue
 			}
-			section = section[:i]
-			fmt.Fprintf(&b, "\n%s%s:\n", strings.Repeat("  ", i), around[i])
-			section = append(section, around[i])
+			fmt.Fprintf(&b, "%s%s:\n", strings.Repeat("  ", depth), around[depth])
+			section = append(section[:depth], around[depth])
 		}
 		section = section[:len(around)]
 		s.render(&b, name, strings.Repeat("  ", len(around)))
 	}
-	return strings.TrimPrefix(b.String(), "\n")
+	return b.String()
 }
 
 // render writes one key, indented by margin.
@@ -78,7 +80,6 @@ func (s *Setting) render(b *strings.Builder, name, margin string) {
 	if s.Restart {
 		help += ". A change takes a restart"
 	}
-	b.WriteByte('\n')
 	for _, line := range wrap(help, 78-len(margin)) {
 		fmt.Fprintf(b, "%s# %s\n", margin, line)
 	}
