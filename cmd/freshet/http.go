@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"os"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -63,21 +65,25 @@ type httpServers []*httpServer
 
 type httpServer struct {
 	listener net.Listener
+	address  string // as the configuration spells it
 	tenant   string
 	server   *http.Server
 	served   chan error // what Serve returned
 }
 
-// listenHTTP binds all addresses and begins to answer there, for a start may take
-// a while and probes ask meanwhile. After an error the ones it returns must be
-// closed.
-func listenHTTP(c httpConfig, handler http.Handler) (all httpServers, err error) {
+// listenHTTP binds all addresses, but for those that are open already, and begins
+// to answer there, for a start may take a while and probes ask meanwhile. After an
+// error the ones it returns must be closed.
+func listenHTTP(c httpConfig, handler http.Handler, inherited *inheritance) (all httpServers, err error) {
 	for _, l := range append([]httpListener{{c.Listen, c.Tenant}}, c.Listeners...) {
-		listener, err := net.Listen("tcp", l.Listen)
+		listener, err := inherited.tcp(l.Listen)
+		if err == nil && listener == nil {
+			listener, err = net.Listen("tcp", l.Listen)
+		}
 		if err != nil {
 			return all, httpError(l.Listen, err)
 		}
-		h := &httpServer{listener: listener, tenant: l.Tenant, served: make(chan error, 1), server: &http.Server{
+		h := &httpServer{listener: listener, address: l.Listen, tenant: l.Tenant, served: make(chan error, 1), server: &http.Server{
 			Handler: handler,
 			// A client that never ends its request must not hold a connection; bodies
 			// are small here. How long an answer takes is limited by the query.
@@ -103,6 +109,19 @@ func httpError(address string, err error) error {
 }
 
 func (h *httpServer) addr() string { return h.listener.Addr().String() }
+
+// file is the socket once more, for a successor.
+func (h *httpServer) file() (*os.File, error) {
+	tcp, ok := h.listener.(*net.TCPListener)
+	if !ok {
+		panic(fmt.Sprintf("BUG: HTTP listens on a %T", h.listener))
+	}
+	file, err := tcp.File()
+	if err != nil {
+		return nil, fmt.Errorf("hand over http %s: %w", h.addr(), err)
+	}
+	return file, nil
+}
 
 // run answers until ctx is done, then lets the running requests end.
 func (all httpServers) run(ctx context.Context, drain time.Duration) error {
@@ -176,8 +195,12 @@ func (s *server) readiness() error {
 	return nil
 }
 
-// ServeHTTP answers probes while the server starts, and then with everything.
+// ServeHTTP answers probes while the server starts, and then with everything. Who
+// asks across a restart waits, since this address has answered before.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.inherited.answered && !strings.HasPrefix(r.URL.Path, "/-/") {
+		_ = s.opening.wait(r.Context()) // what it could say is said below
+	}
 	if mux := s.handler.Load(); mux != nil {
 		mux.ServeHTTP(w, r)
 		return

@@ -46,11 +46,14 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	for line := range strings.Lines(strings.TrimSuffix(err.Error(), "\n")) {
 		fmt.Fprintf(stderr, "freshet: %s\n", strings.TrimSuffix(line, "\n"))
 	}
-	if problems := (conf.Problems)(nil); !parsed || errors.As(err, &problems) {
+	if problems := (conf.Problems)(nil); !parsed || errors.As(err, &problems) || errors.As(err, new(configurationError)) {
 		return exitUsage
 	}
 	return exitFailure
 }
+
+// configurationError is a mistake in the configuration that only a start can see.
+type configurationError struct{ error }
 
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
@@ -75,7 +78,7 @@ this machine's loopback, with its data in ./data.`,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true // ours says less and leaves PowerShell out
 	root.SetFlagErrorFunc(unknownFlag)
-	addGroup(root, "Run a server:", newServeCommand(), newBackupCommand(), newRestoreCommand())
+	addGroup(root, "Run a server:", newServeCommand(), newRestartCommand(), newBackupCommand(), newRestoreCommand())
 	addGroup(root, "Ask it:", newQueryCommand(), newEventsCommand(), newLedgerCommand(), newExplainCommand())
 	addGroup(root, "See what arrives:", newTailCommand(), newCaptureCommand(), newReplayCommand())
 	addGroup(root, "Configure it:", newConvertCommand(), newCompletionCommand(), newVersionCommand())

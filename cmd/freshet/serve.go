@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"github.com/freshet-io/freshet/internal/adapter/handover"
 	"github.com/freshet-io/freshet/internal/lib/run"
 	"github.com/freshet-io/freshet/internal/role/collector"
 )
@@ -33,9 +34,10 @@ Flags win over the environment, the environment over the file.`,
 		Args: cobra.NoArgs,
 	}
 	from := newSource(cmd.Flags())
+	check := cmd.Flags().Bool(checkFlag, false, "load the configuration as this command would, say what is wrong with it, and end")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, err := from.load()
-		if err != nil {
+		if err != nil || *check {
 			return err
 		}
 		return serve(cmd.Context(), c, from, cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -57,15 +59,15 @@ func serve(ctx context.Context, c config, from *source, stdout, stderr io.Writer
 	level.Set(set)
 	ctx, cancel := run.WithSignals(ctx)
 	defer cancel()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 
 	s, err := newServer(c, from, prometheus.NewRegistry(), logger, level)
 	if err != nil {
 		return errors.Join(err, s.close())
 	}
-	if err := s.announce(stdout); err != nil {
-		return errors.Join(err, s.close())
-	}
-	err = run.Run(ctx, c.Drain, s.parts()...)
+	s.restarter.begin(stop)
+	err = run.Run(ctx, c.Drain, s.parts(func() error { return s.announce(stdout) })...)
 	if signal := (run.SignalError{}); errors.As(context.Cause(ctx), &signal) {
 		logger.Info("stopped", "cause", signal)
 	}
@@ -82,7 +84,7 @@ type listening struct {
 	DogStatsDUnix     string `json:"dogstatsd_unix,omitempty"`
 }
 
-// announce says what listens where, to people and to programs.
+// announce says what listens where, to people and to programs, and that all is open.
 func (s *server) announce(out io.Writer) error {
 	for _, w := range s.socketWarnings() {
 		s.logger.Warn(w)
@@ -90,6 +92,10 @@ func (s *server) announce(out io.Writer) error {
 	if err := s.writeListening(); err != nil {
 		return err
 	}
+	if err := handover.Notify(handover.Ready); err != nil {
+		s.logger.Warn("systemd does not know that everything is open", "error", err)
+	}
+	s.restarter.ready()
 	return s.greet(out)
 }
 

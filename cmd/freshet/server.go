@@ -57,27 +57,43 @@ type server struct {
 	collector  *collector.Collector
 	http       httpServers
 	reloader   *reloader
+	inherited  *inheritance
+	opening    opening
+	restarter  *restarter
 }
 
 // inForce is the configuration of the moment.
 func (s *server) inForce() config { return *s.current.Load() }
 
-// newServer opens everything, in the order in which things need each other. What
-// others may hold (ports, the directory) comes first, so that its errors are
-// quick. The source of c can be read again. After an error the server must still
-// be closed.
+// newServer opens what it takes to read the sockets, in the order in which things
+// need each other; open does the rest. What others may hold (ports, the
+// directory) comes first, so that its errors are quick. The source of c can be
+// read again. After an error the server must still be closed.
 func newServer(c config, from *source, registry *prometheus.Registry, logger *slog.Logger, level *slog.LevelVar) (*server, error) {
 	s := &server{config: c, registry: registry, logger: logger, level: level, started: time.Now(), ledger: ledger.New()}
 	s.current.Store(&c)
+	s.opening.done = make(chan struct{})
 	s.reloader = newReloader(s, from, registry)
+	s.restarter = newRestarter(s)
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	for _, open := range []func() error{s.openDirectory, s.openLedger, s.openHTTP, s.openStores, s.openNames, s.openAggregator, s.openCollector} {
+	for _, open := range []func() error{s.openInherited, s.openDirectory, s.openLedger, s.openHTTP, s.openNames, s.openCollector, s.checkLeft} {
 		if err := open(); err != nil {
 			return s, err
 		}
 	}
-	s.serveHTTP()
 	return s, nil
+}
+
+// open opens what may take long: events, stores, and the journal, which is
+// replayed. The sockets are read meanwhile.
+func (s *server) open() error {
+	for _, open := range []func() error{s.openStores, s.openAggregator} {
+		if err := open(); err != nil {
+			return err
+		}
+	}
+	s.serveHTTP()
+	return nil
 }
 
 func (s *server) openDirectory() error {
@@ -90,7 +106,7 @@ func (s *server) openDirectory() error {
 }
 
 func (s *server) openHTTP() (err error) {
-	s.http, err = listenHTTP(s.config.HTTP, s)
+	s.http, err = listenHTTP(s.config.HTTP, s, s.inherited)
 	return err
 }
 
@@ -171,8 +187,9 @@ func (s *server) openCollector() error {
 	s.limiter = limit.New(s.config.Limits, s.config.DogStatsD.IdleContexts)
 	s.collector, err = collector.New(collector.Options{
 		Config: s.config.DogStatsD, Mapper: mapper, Catalogue: s.catalogue, Limiter: s.limiter, Names: s.names, Ledger: s.ledger,
-		Placement: placement.Single(instance), Aggregators: map[string]collector.Aggregator{instance: s.aggregator}, Events: s.events, Sender: sender, Host: constant.Get("host"),
+		Placement: placement.Single(instance), Aggregators: map[string]collector.Aggregator{instance: &s.opening}, Events: lateEvents{s}, Sender: sender, Host: constant.Get("host"),
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
+		Inherited: s.inherited.dogstatsd,
 	})
 	return err
 }
@@ -219,20 +236,42 @@ func (s *server) writeOnce(name string, text []byte) error {
 	return errors.Join(dir.Rename(temp, name), dir.SyncDir())
 }
 
-// parts are what runs, in the order of starting.
-func (s *server) parts() []run.Part {
+// parts are what runs, in the order of starting. None waits for the one before:
+// the collector reads while the aggregator opens. opened is called when all is open.
+func (s *server) parts(opened func() error) []run.Part {
 	return []run.Part{
 		{Name: "ledger", Run: s.keepLedger},
-		{Name: "aggregator", Run: s.aggregator.Run},
+		{Name: "aggregator", Run: func(ctx context.Context) error { return s.runAggregator(ctx, opened) }},
+		{Name: "restart", Run: s.restarter.run},
 		{Name: "names", Run: s.forgetNames},
-		{Name: "collector", Run: s.collector.Run},
+		{Name: "sockets", Run: s.keepBooked},
+		{Name: "collector", Run: s.runCollector},
 		{Name: "reload", Run: s.reloader.watch},
+		{Name: "restart signal", Run: s.restarter.watch},
 		{Name: "http", Run: func(ctx context.Context) error {
-			s.ready.Store(true)
 			defer s.ready.Store(false)
 			return s.http.run(ctx, s.config.Drain)
 		}},
 	}
+}
+
+func (s *server) runCollector(ctx context.Context) error {
+	defer context.AfterFunc(ctx, s.restarter.notReading)()
+	return s.collector.Run(ctx)
+}
+
+func (s *server) runAggregator(ctx context.Context, opened func() error) error {
+	err := s.open()
+	if err == nil {
+		s.ready.Store(true)
+		err = opened()
+	}
+	if err != nil {
+		s.opening.fail()
+		return err
+	}
+	s.opening.open(s.aggregator)
+	return s.aggregator.Run(ctx)
 }
 
 // forgetNames frees the names that have long been out of use, once a day.

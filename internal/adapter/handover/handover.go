@@ -41,7 +41,8 @@ type Socket struct {
 
 // Sockets are those that were passed and that nobody has taken yet.
 type Sockets struct {
-	left []Socket
+	left   []Socket
+	shared map[uint64]bool // cookies of those that systemd holds, taken or not
 }
 
 // imageVariable lists the sockets that an image of this process leaves to the next.
@@ -68,7 +69,7 @@ func Inherit() (*Sockets, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := new(Sockets)
+	s := &Sockets{shared: map[uint64]bool{}}
 	for _, p := range list {
 		unix.CloseOnExec(p.FD)
 		socket, err := inspect(p)
@@ -76,6 +77,7 @@ func Inherit() (*Sockets, error) {
 			return nil, errors.Join(fmt.Errorf("socket %q that was passed as file %d: %w", p.Name, p.FD, err), s.Close())
 		}
 		s.left = append(s.left, socket)
+		s.shared[socket.Cookie] = socket.Shared
 	}
 	return s, nil
 }
@@ -126,9 +128,8 @@ func inspect(p passed) (s Socket, err error) {
 	if err != nil {
 		return s, os.NewSyscallError("getsockopt SO_ACCEPTCONN", err)
 	}
-	s.Cookie, err = unix.GetsockoptUint64(p.FD, unix.SOL_SOCKET, unix.SO_COOKIE)
-	if err != nil {
-		return s, os.NewSyscallError("getsockopt SO_COOKIE", err)
+	if s.Cookie, err = cookie(p.FD); err != nil {
+		return s, err
 	}
 	_, local := at.(*unix.SockaddrUnix)
 	switch {
@@ -146,6 +147,11 @@ func inspect(p passed) (s Socket, err error) {
 	s.Address, err = addressOf(at)
 	s.File = os.NewFile(uintptr(p.FD), s.Network+" "+s.Address)
 	return s, err
+}
+
+func cookie(fd int) (uint64, error) {
+	n, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
+	return n, os.NewSyscallError("getsockopt SO_COOKIE", err)
 }
 
 func addressOf(at unix.Sockaddr) (string, error) {
@@ -213,6 +219,19 @@ func sameAddress(bound, wanted string) bool {
 		return has.Addr() == netip.IPv6Unspecified() || ip.Is4() && has.Addr() == ip
 	}
 	return ip.WithZone("") == has.Addr()
+}
+
+// Shared reports whether a file is a socket that systemd holds as well.
+func (s *Sockets) Shared(file *os.File) (bool, error) {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return false, err
+	}
+	var n uint64
+	if controlErr := raw.Control(func(fd uintptr) { n, err = cookie(int(fd)) }); controlErr != nil {
+		return false, controlErr
+	}
+	return s.shared[n], err
 }
 
 // Left are the sockets that nobody took.

@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 type told struct {
 	Network, Address, Name string
 	Shared, Known          bool
+	SharedLater            bool // as its file tells
 }
 
 func tell() {
@@ -48,7 +49,11 @@ func tell() {
 	}
 	all := []told{}
 	for _, l := range s.Left() {
-		all = append(all, told{l.Network, l.Address, l.Name, l.Shared, l.Cookie > 0})
+		later, err := s.Shared(l.File)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		all = append(all, told{l.Network, l.Address, l.Name, l.Shared, l.Cookie > 0, later})
 	}
 	for _, name := range os.Environ() {
 		if strings.HasPrefix(name, "LISTEN_") {
@@ -95,10 +100,10 @@ func TestSocketsReachTheProgramAndItsNextImage(t *testing.T) {
 	}
 	defer func() { _ = stream.Close() }()
 	want := []told{
-		{"udp", udp.LocalAddr().String(), "a", true, true},
-		{"tcp", tcp.Addr().String(), "b", true, true},
-		{"unixgram", gram.LocalAddr().String(), "", true, true},
-		{"unix", stream.Addr().String(), "", true, true},
+		{"udp", udp.LocalAddr().String(), "a", true, true, true},
+		{"tcp", tcp.Addr().String(), "b", true, true, true},
+		{"unixgram", gram.LocalAddr().String(), "", true, true, true},
+		{"unix", stream.Addr().String(), "", true, true, true},
 	}
 	for _, what := range []string{"tell", "again"} {
 		cmd := exec.Command("sh", "-c", `export LISTEN_PID=$$; exec "$0"`, os.Args[0])

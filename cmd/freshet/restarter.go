@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/handover"
+)
+
+// restarter replaces the running program by the one that lies at its path now,
+// in the same process and with the same sockets.
+type restarter struct {
+	server *server
+	asked  chan os.Signal
+	stop   context.CancelCauseFunc // ends the parts; set by begin
+	plan   *plan                   // set once it is decided
+	last   restartState            // what the image before wrote, if it has made this one
+	begun  time.Time               // when this image began to read
+	ended  atomic.Int64            // Unix ns, when it was told to stop reading
+}
+
+// plan is what the next image is made of.
+type plan struct {
+	path    string
+	sockets []handover.Socket
+}
+
+// restartState is how far a restart has come: the file restart.json in the data
+// directory, which freshet restart watches.
+type restartState struct {
+	PID   int    `json:"pid"`
+	At    int64  `json:"at_ms"` // Unix ms, when this was written
+	State string `json:"state"`
+	Why   string `json:"why,omitempty"` // it is refused
+
+	StoppedReading int64   `json:"stopped_reading_ns,omitempty"` // Unix ns
+	Gap            float64 `json:"gap_seconds,omitempty"`        // for which nobody read the sockets
+	Build          string  `json:"build,omitempty"`              // that is ready
+}
+
+// The states, in their order.
+const (
+	restartChecking = "checking" // whether the program and the configuration are good
+	restartRefused  = "refused"  // they are not: nothing has changed
+	restartStopping = "stopping" // requests end, windows are on their way into the journal
+	restartOpening  = "opening"  // the next image reads, and opens the stores
+	restartReady    = "ready"    // it answers
+)
+
+const (
+	restartFile = "restart.json"
+	checkFlag   = "check" // of freshet serve
+	checkTime   = 30 * time.Second
+)
+
+var errRestart = errors.New("restart in place")
+
+func newRestarter(s *server) *restarter {
+	r := &restarter{server: s, asked: make(chan os.Signal, 1)}
+	signal.Notify(r.asked, syscall.SIGUSR2)
+	if last, err := readRestartState(s.path()); err == nil && last.PID == os.Getpid() && last.State == restartOpening {
+		r.last = last
+	}
+	return r
+}
+
+// begin is called when the parts start, which stop ends.
+func (r *restarter) begin(stop context.CancelCauseFunc) {
+	r.stop, r.begun = stop, time.Now()
+}
+
+func (r *restarter) notReading() { r.ended.Store(time.Now().UnixNano()) }
+
+// watch begins a restart at SIGUSR2, if it would succeed.
+func (r *restarter) watch(ctx context.Context) error {
+	defer signal.Stop(r.asked)
+	for {
+		select {
+		case <-r.asked:
+			r.tell(restartState{State: restartChecking})
+			if err := r.prepare(ctx); err != nil {
+				r.server.logger.Error("not restarted, nothing has changed", "error", err)
+				r.tell(restartState{State: restartRefused, Why: err.Error()})
+				continue
+			}
+			r.tell(restartState{State: restartStopping})
+			r.stop(errRestart)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// prepare does of a restart what can go wrong.
+func (r *restarter) prepare(ctx context.Context) error {
+	if err := r.server.opening.wait(ctx); err != nil {
+		return err
+	}
+	// The path that it was started by and not that of the file which runs: an
+	// upgrade may have replaced the file, or changed where a link leads.
+	path, err := exec.LookPath(os.Args[0])
+	if err != nil {
+		return fmt.Errorf("find the program to restart: %w", err)
+	}
+	if err := checkProgram(ctx, path, os.Args[1:]); err != nil {
+		return err
+	}
+	sockets, err := r.server.leave()
+	if err != nil {
+		return err
+	}
+	r.plan = &plan{path, sockets}
+	return nil
+}
+
+// checkProgram has a program load its configuration and end.
+func checkProgram(ctx context.Context, path string, args []string) error {
+	if len(args) == 0 {
+		args = []string{"serve"}
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	args = append(args[:len(args):len(args)], "--"+checkFlag)
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET=") // it is not what systemd waits for
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", path, strings.Join(args, " "), err, strings.TrimSpace(said.String()))
+	}
+	return nil
+}
+
+// leave returns the sockets as files. From now on a stop leaves them to a successor.
+func (s *server) leave() ([]handover.Socket, error) {
+	left, err := s.collector.Leave()
+	var all []handover.Socket
+	for _, l := range left {
+		all = append(all, handover.Socket{File: l.File, Network: l.Network, Name: l.Address})
+	}
+	for _, h := range s.http {
+		file, fileErr := h.file()
+		if fileErr != nil {
+			err = errors.Join(err, fileErr)
+			continue
+		}
+		all = append(all, handover.Socket{File: file, Network: "tcp", Name: h.address})
+	}
+	for i := range all {
+		var sharedErr error
+		all[i].Shared, sharedErr = s.inherited.Shared(all[i].File)
+		err = errors.Join(err, sharedErr)
+	}
+	return all, err
+}
+
+// run replaces the program when the collector has stopped. It is the part after
+// whose end the others would stop: the windows are journalled, so that they
+// survive, and the sockets' buffers fill. See docs/decisions/restart.md.
+func (r *restarter) run(ctx context.Context) error {
+	<-ctx.Done()
+	if r.plan == nil {
+		return nil
+	}
+	r.server.writeLedger(true)
+	r.tell(restartState{State: restartOpening, StoppedReading: r.ended.Load()})
+	signal.Ignore(syscall.SIGHUP) // until the next image handles it; it reads what is newest anyway
+	return handover.Exec(r.plan.path, os.Args, r.plan.sockets)
+}
+
+// ready says that this image is, to those who asked for it.
+func (r *restarter) ready() {
+	if r.last.State == "" {
+		return
+	}
+	gap := r.begun.Sub(time.Unix(0, r.last.StoppedReading))
+	r.server.logger.Info("restarted in place", "unread_for", gap.Round(time.Millisecond), "ready_after", time.Since(time.Unix(0, r.last.StoppedReading)).Round(time.Millisecond))
+	r.tell(restartState{State: restartReady, Gap: gap.Seconds(), Build: thisBuild().String()})
+}
+
+// tell writes the file. It does not sync: whoever waits reads it now.
+func (r *restarter) tell(state restartState) {
+	state.PID, state.At = os.Getpid(), time.Now().UnixMilli()
+	text, err := json.Marshal(state)
+	if err == nil {
+		temp := r.server.path(restartFile + ".tmp")
+		err = errors.Join(os.WriteFile(temp, append(text, '\n'), 0o640), os.Rename(temp, r.server.path(restartFile)))
+	}
+	if err != nil {
+		r.server.logger.Warn("freshet restart is not told", "state", state.State, "error", err)
+	}
+}
