@@ -261,6 +261,35 @@ func TestSameSeriesOfAnyGlobs(t *testing.T) {
 	t.Logf("%d lines compared, %d of them differ as the notes say", compared, foreseen)
 }
 
+// What statsd_exporter does with repeated and with shortened patterns is in no
+// manual; each of these is one of its effects.
+func TestOrder(t *testing.T) {
+	for _, c := range []struct {
+		why      string
+		patterns []string // rule r0, r1 ...
+		name     string
+		want     string
+	}{
+		{"the first wins", []string{"*", "a"}, "a", "r0"},
+		{"a repeated pattern keeps its rule and moves to its last place", []string{"a", "*", "a"}, "a", "r1"},
+		{"and is taken where nothing stands between", []string{"a", "a", "*"}, "a", "r0"},
+		{"the beginning of an earlier pattern is never found", []string{"a.b.c", "a.b"}, "a.b", "a_b"},
+		{"the beginning of a later one is", []string{"a.b", "a.b.c"}, "a.b", "r0"},
+	} {
+		var b strings.Builder
+		b.WriteString("mappings:\n")
+		for i, pattern := range c.patterns {
+			fmt.Fprintf(&b, "- {match: '%s', name: r%d}\n", pattern, i)
+		}
+		p := newPair(t, b.String())
+		l := line{kind: theirs.MetricTypeCounter, typ: dogstatsd.Count, name: c.name, key: "zone", value: "eu"}
+		want := c.want + ` zone="eu" *1`
+		if theirs, ours := p.theirSeries(l), p.ourSeries(l); theirs != want || ours != want {
+			t.Errorf("%s: want %s, statsd_exporter %s, freshet %s", c.why, want, theirs, ours)
+		}
+	}
+}
+
 func randomGlob(r *rand.Rand, longest int) string {
 	parts := make([]string, 1+r.IntN(longest))
 	for i := range parts {
