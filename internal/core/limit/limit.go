@@ -124,6 +124,7 @@ type Tenant struct {
 	unclaimed []unclaimed        // by time
 	samples   [NumReasons]samples
 	offenders []*offender
+	newest    newest
 }
 
 // samples of one reason that were over a limit.
@@ -189,6 +190,7 @@ func (t *Tenant) Admit(now int64, c *Claim) Verdict {
 		t.tokens--
 		s := t.insert(hash, c.Key, c.Source)
 		s.holders = 1
+		t.newest.add(now, s, c)
 		return Verdict{Series: s}
 	}
 	v := Verdict{Reason: reason, Fate: fateOf(series.Kind(c.Key[0]), m)}
