@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -83,7 +82,7 @@ func (b *backup) checkTarget() error {
 
 // request has the server make a snapshot, tells its steps and returns the last.
 func (b *backup) request(ctx context.Context) (whole snapshotStep, err error) {
-	resp, err := post(ctx, b.server, "/api/v1/admin/snapshot")
+	resp, err := post(ctx, b.server, "/api/v1/admin/snapshot", nil, nil)
 	if err != nil {
 		return whole, err
 	}
@@ -108,22 +107,6 @@ func (b *backup) request(ctx context.Context) (whole snapshotStep, err error) {
 		}
 	}
 	return whole, fmt.Errorf("%s ended its answer before the snapshot was whole; see its log", b.server)
-}
-
-// post sends an empty request, whose answer may take as long as it needs.
-func post(ctx context.Context, server, path string) (*http.Response, error) {
-	if !strings.Contains(server, "://") {
-		server = "http://" + server
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(server, "/")+path, nil)
-	if err != nil {
-		return nil, fmt.Errorf("--server = %s: is not an address; write it like %s", server, defaultServer)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
-		return nil, fmt.Errorf("ask %s: %w; is `freshet serve` running there? Start it, or name another server by --server or FRESHET_SERVER", server, wrapped.Err)
-	}
-	return resp, err
 }
 
 // tell prints a step.

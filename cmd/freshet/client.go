@@ -49,11 +49,21 @@ type answer struct {
 
 // get begins to ask the server for path. The body must be closed.
 func get(ctx context.Context, server, path string, params url.Values) (*http.Response, error) {
+	return request(ctx, http.MethodGet, server, path, params, nil)
+}
+
+// post sends a body, nil for none, to path. The answer may take as long as it
+// needs; its body must be closed.
+func post(ctx context.Context, server, path string, params url.Values, body io.Reader) (*http.Response, error) {
+	return request(ctx, http.MethodPost, server, path, params, body)
+}
+
+func request(ctx context.Context, method, server, path string, params url.Values, body io.Reader) (*http.Response, error) {
 	if !strings.Contains(server, "://") {
 		server = "http://" + server
 	}
 	server = strings.TrimSuffix(server, "/")
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server+path+"?"+params.Encode(), nil)
+	req, err := http.NewRequestWithContext(ctx, method, server+path+"?"+params.Encode(), body)
 	if err != nil {
 		return nil, fmt.Errorf("--server = %s: is not an address; write it like %s", server, defaultServer)
 	}
@@ -91,6 +101,11 @@ func ask(ctx context.Context, server, path string, params url.Values) ([]byte, a
 	if err != nil {
 		return nil, answer{}, err
 	}
+	return readAnswer(server, resp)
+}
+
+// readAnswer reads what a server answered and closes it.
+func readAnswer(server string, resp *http.Response) ([]byte, answer, error) {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {

@@ -43,6 +43,9 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
+	if said := (exitError{}); errors.As(err, &said) {
+		return said.code
+	}
 	for line := range strings.Lines(strings.TrimSuffix(err.Error(), "\n")) {
 		fmt.Fprintf(stderr, "freshet: %s\n", strings.TrimSuffix(line, "\n"))
 	}
@@ -50,6 +53,19 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitUsage
 	}
 	return exitFailure
+}
+
+// exitError is the exit code of a command that has said itself what there is to
+// say.
+type exitError struct{ code int }
+
+func (e exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
+
+func exitWith(code int) error {
+	if code == exitOK {
+		return nil
+	}
+	return exitError{code}
 }
 
 // configurationError is a mistake in the configuration that only a start can see.
@@ -81,7 +97,7 @@ this machine's loopback, with its data in ./data.`,
 	addGroup(root, "Run a server:", newServeCommand(), newRestartCommand(), newBackupCommand(), newRestoreCommand())
 	addGroup(root, "Ask it:", newQueryCommand(), newEventsCommand(), newLedgerCommand(), newExplainCommand())
 	addGroup(root, "See what arrives:", newTailCommand(), newCaptureCommand(), newReplayCommand())
-	addGroup(root, "Configure it:", newConvertCommand(), newCompletionCommand(), newVersionCommand())
+	addGroup(root, "Configure it:", newCheckCommand(), newConfigCommand(), newDiffCommand(), newConvertCommand(), newCompletionCommand(), newVersionCommand())
 	root.SetHelpCommandGroupID(root.Groups()[len(root.Groups())-1].ID)
 	root.AddCommand(newExitCodesTopic())
 	return root
@@ -102,7 +118,8 @@ func newExitCodesTopic() *cobra.Command {
 		Use:   "exit-codes",
 		Short: "What the exit code of a command says",
 		Long: `  0  it is done
-  1  it could not be done; the last lines on standard error say why
+  1  it could not be done; the last lines on standard error say why. Of diff and
+     convert: there is a difference
   2  a mistake on the command line or in the configuration: to try again without a
      change is no use
 

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+func newDiffCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "diff FILE",
+		Short: "Show what a configuration file would change on a running server",
+		Long: `Asks a server on this machine what would be different if it ran with FILE: key, old
+and new value, and whether a reload applies it or a restart is needed. Nothing is
+changed. - is standard input. The server's own flags and environment win over the
+file, as they do when it is loaded; so a key that they set is no difference.
+
+It exits with 0 if nothing would change, with 1 if something would, and with 2 if
+the file is wrong or the server cannot be asked.`,
+		Example: `  freshet diff /etc/freshet.yaml
+  freshet diff new.yaml --json | jq '.changes[] | select(.restart)'
+  freshet diff new.yaml; [ $? = 1 ] && cp new.yaml /etc/freshet.yaml && systemctl reload freshet`,
+		Args: cobra.ExactArgs(1),
+	}
+	server := serverFlag(cmd)
+	raw := cmd.Flags().Bool("json", false, "print the changes and problems as JSON")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		trouble := func(err error) error {
+			for _, line := range lines(err) {
+				fmt.Fprintf(cmd.ErrOrStderr(), "freshet: %s\n", line)
+			}
+			return exitWith(exitUsage)
+		}
+		name, text, err := readConfigFile(args[0], cmd.InOrStdin())
+		if err != nil {
+			return trouble(err)
+		}
+		d, err := askDifference(cmd.Context(), *server, name, text)
+		if err != nil {
+			return trouble(fmt.Errorf("diff: %w", err))
+		}
+		view := terminal.New(cmd.OutOrStdout(), cmd.ErrOrStderr())
+		if *raw {
+			err = json.NewEncoder(view.Out).Encode(d)
+		} else {
+			err = d.print(view)
+		}
+		if err != nil {
+			return trouble(fmt.Errorf("diff: %w", err))
+		}
+		return exitWith(d.exitCode())
+	}
+	return cmd
+}
+
+// difference is the answer of POST /api/v1/status/diff.
+type difference struct {
+	Changes  []conf.Change `json:"changes"`
+	Problems []string      `json:"problems"` // with the file; then there are no changes
+}
+
+func (d difference) exitCode() int {
+	switch {
+	case len(d.Problems) > 0:
+		return exitUsage
+	case len(d.Changes) > 0:
+		return exitFailure
+	}
+	return exitOK
+}
+
+func (d difference) print(v terminal.View) error {
+	for _, p := range d.Problems {
+		if _, err := fmt.Fprintf(v.Notes, "freshet: %s\n", p); err != nil {
+			return err
+		}
+	}
+	for _, c := range d.Changes {
+		text, takes, colour := terminal.Printable(c.String()), "on reload", green
+		if c.Restart {
+			takes, colour = "needs a restart", yellow
+		}
+		if v.Colour {
+			takes = colour + takes + plain
+		}
+		if _, err := fmt.Fprintf(v.Out, "%s  (%s)\n", text, takes); err != nil {
+			return err
+		}
+	}
+	if d.exitCode() == exitOK {
+		_, err := fmt.Fprintln(v.Notes, "nothing would change")
+		return err
+	}
+	return nil
+}
+
+// askDifference asks a server what the text of a file would change.
+func askDifference(ctx context.Context, server, name string, text []byte) (d difference, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	resp, err := post(ctx, server, "/api/v1/status/diff", url.Values{"name": {name}}, bytes.NewReader(text))
+	if err != nil {
+		return d, err
+	}
+	if resp.StatusCode == http.StatusForbidden {
+		return d, errors.Join(fmt.Errorf("ask %s: it answers this on its own machine only; run freshet diff there", server), resp.Body.Close())
+	}
+	_, a, err := readAnswer(server, resp)
+	if err != nil {
+		return d, err
+	}
+	if err := json.Unmarshal(a.Data, &d); err != nil {
+		return d, fmt.Errorf("read the answer of %s: %w", server, err)
+	}
+	return d, nil
+}
+
+// maxConfigFile bounds the file that a server is asked about, in bytes: a rule
+// takes some hundred.
+const maxConfigFile = 1 << 20
+
+// serveDiff says what the file in the request's body would change here. It changes
+// nothing.
+func (s *server) serveDiff(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxConfigFile))
+	if err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		_ = json.NewEncoder(w).Encode(answer{Status: "error", ErrorType: "bad_data", Error: fmt.Sprintf("read the file: %v", err)}) // who asked is gone
+		return
+	}
+	d := difference{Changes: []conf.Change{}, Problems: []string{}}
+	if next, err := s.reloader.source.loadText(r.URL.Query().Get("name"), text); err != nil {
+		d.Problems = lines(err)
+	} else {
+		d.Changes = append(d.Changes, conf.Diff(s.inForce(), next)...)
+	}
+	_ = json.NewEncoder(w).Encode(struct {
+		Status string     `json:"status"`
+		Data   difference `json:"data"`
+	}{"success", d}) // who asked is gone
+}
