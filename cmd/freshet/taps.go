@@ -109,10 +109,6 @@ func (a tapAPI) capture(w http.ResponseWriter, r *http.Request) {
 	a.follow(w, r, o, "application/octet-stream", func(s *stream) func([]capture.Datagram, uint64) error {
 		writer := capture.NewWriter(s.out)
 		return func(all []capture.Datagram, missed uint64) error {
-			// A stalled client is noticed where the buffer below flushes itself.
-			if err := s.control.SetWriteDeadline(time.Now().Add(tapStall)); err != nil {
-				return err
-			}
 			for i := range all {
 				if err := writer.Write(&all[i]); err != nil {
 					return err

@@ -166,7 +166,9 @@ func (f *fixture) gauge(t *testing.T, name string) float64 {
 
 // Bound: with nobody looking, the look for a tap is within the noise of counting
 // a datagram; each tap adds at most 150 ns, and what asking the kernel for senders
-// costs (sockets.BenchmarkSender).
+// costs (sockets.BenchmarkSender). Measured in one run,
+// on two cores that others used too: 133 to 147 ns without a tap, 141 to 181 ns without the look for one; 205
+// to 280 ns with one tap.
 func BenchmarkPacket(b *testing.B) {
 	packet := []byte("page_views:1|c|#env:prod,page:home,host:web-1\nrequest_seconds:0.123|d|#env:prod,page:home")
 	for taps := range 3 {

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/capture"
+	"github.com/freshet-io/freshet/internal/core/tail"
+)
+
+// aCapture has three datagrams, half a second apart.
+func aCapture(t *testing.T) (file string, whole []byte) {
+	t.Helper()
+	var b bytes.Buffer
+	w := capture.NewWriter(&b)
+	for i, data := range []string{"a:1|c|#env:prod", "b:oops|c\nb:1|g", "c:1|c"} {
+		d := capture.Datagram{Time: 1_795_228_020e9 + int64(i)*5e8, Network: "udp", Address: "127.0.0.1:8125", Data: []byte(data), Missed: uint64(i / 2)}
+		if err := w.Write(&d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file = filepath.Join(t.TempDir(), "bug.capture")
+	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file, b.Bytes()
+}
+
+// receiver is a socket to replay to, and what it gets.
+func receiver(t *testing.T) (to string, next func() string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return "unixgram:" + path, func() string {
+		buf := make([]byte, 1<<16)
+		if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		n, err := conn.Read(buf)
+		if err != nil {
+			return "" // nothing came
+		}
+		return string(buf[:n])
+	}
+}
+
+func TestReplay(t *testing.T) {
+	file, _ := aCapture(t)
+	for _, tt := range []struct {
+		name string
+		args []string
+		want string        // datagrams
+		took time.Duration // at least
+	}{
+		{"at ten times the speed", []string{"--speed", "10"}, "a,b,c", 100 * time.Millisecond},
+		{"as fast as it goes", []string{"--speed", "max"}, "a,b,c", 0},
+		{"at a rate, whenever they came", []string{"--rate", "20", "--loop", "2"}, "a,b,c,a,b,c", 200 * time.Millisecond},
+		{"a part, which begins at once", []string{"--from", "400ms", "--until", "900ms"}, "b", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			to, next := receiver(t)
+			begun := time.Now()
+			code, stdout, stderr := freshet(t, append([]string{"replay", file, "--to", to, "--json"}, tt.args...)...)
+			if took := time.Since(begun); took < tt.took {
+				t.Errorf("took %v", took)
+			}
+			var got []string
+			for range strings.Split(tt.want, ",") {
+				got = append(got, next()[:1])
+			}
+			var sum replayed
+			if err := json.Unmarshal([]byte(stdout), &sum); err != nil || code != exitOK || stderr != "" {
+				t.Fatalf("exit code %d, %q, %q", code, stdout, stderr)
+			}
+			if names := strings.Join(got, ","); names != tt.want || sum.Sent != uint64(len(got)) || sum.Errors != 0 {
+				t.Errorf("got %s, want %s; %+v", names, tt.want, sum)
+			}
+		})
+	}
+}
+
+// A capture that is cut off is sent up to the cut.
+func TestReplayOfACutCapture(t *testing.T) {
+	file, whole := aCapture(t)
+	if err := os.WriteFile(file, whole[:len(whole)-1], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	to, next := receiver(t)
+	code, stdout, stderr := freshet(t, "replay", file, "--to", to, "--speed", "max")
+	if code != exitOK || !strings.HasPrefix(stdout, "sent 2 datagrams, 29 bytes ") || !strings.Contains(stderr, "cut off") {
+		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+	}
+	next()
+	if got := next(); got != "b:oops|c\nb:1|g" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestReplayPrints(t *testing.T) {
+	file, _ := aCapture(t)
+	code, stdout, _ := freshet(t, "replay", file, "--print", "--from", "500ms", "--until", "1s")
+	at := time.Unix(1_795_228_020, 5e8).Format("15:04:05.000")
+	indent := strings.Repeat(" ", len(at)+2+21+2)
+	want := at + "  -                      b:oops|c\n" + indent + "  ^ bad_value: expected a decimal number, such as 1, -0.5 or 1e3\n" +
+		at + "  -                      b:1|g\n"
+	if code != exitOK || stdout != want {
+		t.Errorf("exit code %d\n%s\nwant\n%s", code, stdout, want)
+	}
+}
+
+func TestMistakesOfTaps(t *testing.T) {
+	file, _ := aCapture(t)
+	for _, tt := range []struct {
+		args   []string
+		code   int
+		stderr string
+	}{
+		{[]string{"replay", file, "--speed", "0"}, exitUsage, "is not a speed; write a number above 0, or max"},
+		{[]string{"replay", "-", "--loop", "2"}, exitUsage, "--loop = 2: must be 1 or more, and 1 for standard input"},
+		{[]string{"replay", file, "--to", "tcp://x"}, exitFailure, "--to = tcp://x: is no address; write udp://HOST:PORT, unixgram:PATH or unix:PATH"},
+		{[]string{"replay", file, "--to", "unixgram:/nowhere"}, exitFailure, "is a server listening there?"},
+		{[]string{"replay", file + "x"}, exitFailure, "no such file"},
+		{[]string{"tail", "--sample", "0"}, exitUsage, "sample = 0: must be above 0 and at most 1, such as 0.01"},
+		{[]string{"tail", "--sender", "web-1"}, exitUsage, "sender = web-1: must be an address or a network, such as 10.1.2.3 or 10.0.0.0/8"},
+		{[]string{"tail", "--max-rate", "-1"}, exitUsage, "max_rate = -1: must be lines a second, 0 for no limit"},
+	} {
+		if code, _, stderr := freshet(t, tt.args...); code != tt.code || !strings.Contains(stderr, tt.stderr) {
+			t.Errorf("%v: exit code %d, %q", tt.args, code, stderr)
+		}
+	}
+}
+
+// A capture ends when there is enough, never writes over another, and tells what
+// the server missed.
+func TestCapture(t *testing.T) {
+	_, whole := aCapture(t)
+	answering := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(whole) }))
+	defer answering.Close()
+	server := answering.URL
+	file := filepath.Join(t.TempDir(), "new.capture")
+	code, stdout, stderr := freshet(t, "capture", file, "--server", server, "--datagrams", "2")
+	if code != exitOK || !strings.HasPrefix(stdout, file+": 2 datagrams, 29 bytes in ") {
+		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+	}
+	if got, err := os.ReadFile(file); err != nil || !bytes.HasPrefix(whole, got) {
+		t.Errorf("wrote %q, %v", got, err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if code, _, stderr := freshet(t, "capture", file, "--server", server); code != exitFailure || !strings.Contains(stderr, "is there already") {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+	code, stdout, stderr = freshet(t, "capture", "-", "--json", "--server", server)
+	if code != exitFailure || stdout != string(whole) || !strings.Contains(stderr, "the server ended it") {
+		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+	}
+}
+
+// A tail shows so many lines a second, and says what it left out.
+func TestTailer(t *testing.T) {
+	var out bytes.Buffer
+	s := &tailer{selector: tail.New(tail.Filter{}), rate: 2, out: json.NewEncoder(&out)}
+	if err := s.show([]capture.Datagram{{Data: []byte("a:1|c\nb:1|c\nc:1|c\nd:1|c")}}, 7); err != nil {
+		t.Fatal(err)
+	}
+	s.second = s.second.Add(-tapNotice) // it is over
+	if err := s.show(nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Split(strings.TrimSpace(out.String()), "\n"); len(lines) != 3 || lines[2] != `{"left_out":2,"missed":7}` {
+		t.Errorf("%s", &out)
+	}
+}
