@@ -1,0 +1,167 @@
+package top
+
+import (
+	"cmp"
+	"net/netip"
+)
+
+const (
+	// maxSenders bounds the senders of a tenant, and those of a socket in a window.
+	maxSenders = 1024
+
+	// maxPorts is how many senders a host may have to be listed one by one. A shell
+	// that sends by echo has another port for each datagram.
+	maxPorts = 8
+)
+
+// Sender is who sent a datagram, as far as the socket knows.
+type Sender struct {
+	Addr     netip.AddrPort // of UDP; port 0 stands for those of a host
+	PID, UID int32          // of Unix sockets
+}
+
+func (s Sender) host() Sender { return Sender{Addr: netip.AddrPortFrom(s.Addr.Addr(), 0)} }
+
+// Tally is what one socket received in a window, by sender. It belongs to the
+// goroutine that reads; its memory is used again in the next window.
+//
+// A flood of ports must not hide the other hosts: where there is no room for a
+// port, its host is counted, for which there is as much room again.
+type Tally struct {
+	places  map[Sender]int32 // in amounts
+	amounts []tallied
+	others  Amount
+}
+
+type tallied struct {
+	Sender
+	Amount
+}
+
+// Add counts a datagram.
+func (t *Tally) Add(s Sender, bytes int) {
+	if at, ok := t.places[s]; ok {
+		t.amounts[at].add(Amount{1, uint64(bytes)})
+		return
+	}
+	t.first(s, Amount{1, uint64(bytes)})
+}
+
+// first counts a datagram of a sender that is not among the amounts.
+func (t *Tally) first(s Sender, a Amount) {
+	room := len(t.amounts) < maxSenders
+	if !room && s.Addr.IsValid() {
+		s = s.host()
+		if at, ok := t.places[s]; ok {
+			t.amounts[at].add(a)
+			return
+		}
+		room = len(t.amounts) < 2*maxSenders
+	}
+	if !room {
+		t.others.add(a)
+		return
+	}
+	if t.places == nil {
+		t.places = map[Sender]int32{}
+	}
+	t.places[s] = int32(len(t.amounts))
+	t.amounts = append(t.amounts, tallied{s, a})
+}
+
+// Reset empties the tally.
+func (t *Tally) Reset() {
+	clear(t.places)
+	t.amounts, t.others = t.amounts[:0], Amount{}
+}
+
+// Senders is the datagrams of a tenant by sender.
+type Senders struct {
+	rows   rows[Sender]
+	hosts  rows[Sender] // whose ports have no room in rows
+	others recent
+}
+
+// SenderRow is one row: a sender, or a host with many ports.
+type SenderRow struct {
+	Sender
+	Ports int // senders of the host, as far as they are known; 0 if it is one sender
+	Amount
+}
+
+// NewSenders returns an empty table.
+func NewSenders() *Senders {
+	return &Senders{rows: newRows[Sender](maxSenders), hosts: newRows[Sender](maxSenders)}
+}
+
+// Add adds what a socket received in a window, named by its second.
+func (s *Senders) Add(second int64, t *Tally) {
+	for i := range t.amounts {
+		from := &t.amounts[i]
+		s.at(second, from.Sender).add(second, from.Amount)
+	}
+	s.others.add(second, t.others)
+}
+
+func (s *Senders) at(second int64, from Sender) *recent {
+	ofHost := from.Addr.IsValid() && from.Addr.Port() == 0
+	if !ofHost {
+		if row := s.rows.at(second, from); row != nil {
+			return row
+		}
+	}
+	if from.Addr.IsValid() {
+		if row := s.hosts.at(second, from.host()); row != nil {
+			return row
+		}
+	}
+	return &s.others
+}
+
+// Len is the number of senders held.
+func (s *Senders) Len() int { return len(s.rows.byKey) + len(s.hosts.byKey) }
+
+// Busiest returns the senders of most datagrams from one second to another, which
+// is not part of it, and what the others sent.
+func (s *Senders) Busiest(from, to int64, limit int) ([]SenderRow, Rest) {
+	var all []SenderRow
+	hosts := map[netip.Addr]*SenderRow{}
+	for key, row := range s.hosts.byKey {
+		if a := row.sum(from, to); a.Count > 0 {
+			hosts[key.Addr.Addr()] = &SenderRow{Sender: key, Ports: maxPorts + 1, Amount: a}
+		}
+	}
+	for key, row := range s.rows.byKey {
+		a := row.sum(from, to)
+		if a.Count == 0 {
+			continue
+		}
+		if !key.Addr.IsValid() {
+			all = append(all, SenderRow{Sender: key, Amount: a})
+			continue
+		}
+		h := hosts[key.Addr.Addr()]
+		if h == nil {
+			h = &SenderRow{Sender: key.host()}
+			hosts[key.Addr.Addr()] = h
+		}
+		h.Ports++
+		h.add(a)
+	}
+	for key, row := range s.rows.byKey {
+		a := row.sum(from, to)
+		if h := hosts[key.Addr.Addr()]; a.Count > 0 && h != nil && h.Ports <= maxPorts {
+			all = append(all, SenderRow{Sender: key, Amount: a})
+		}
+	}
+	for _, h := range hosts {
+		if h.Ports > maxPorts {
+			all = append(all, *h)
+		}
+	}
+	kept, rest := busiest(all, limit, func(r SenderRow) Amount { return r.Amount }, func(a, b SenderRow) int {
+		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.PID, b.PID), cmp.Compare(a.UID, b.UID))
+	})
+	rest.add(s.others.sum(from, to))
+	return kept, rest
+}
