@@ -96,7 +96,7 @@ func anchors(text string) (all []string) {
 }
 
 // fileOnly are the keys that have no flag, being lists or maps.
-var fileOnly = []string{"dogstatsd.labels", "dogstatsd.listeners", "http.listeners", "mapping.rules"}
+var fileOnly = []string{"dogstatsd.labels", "dogstatsd.listeners", "http.listeners", "limits.tenants", "mapping.rules"}
 
 var (
 	// | `aggregator.lateness` | `2s` | ... ; "none" where there is no default

@@ -1,0 +1,185 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// flood sends lines in datagrams of about 1,300 bytes, so many lines a second, and
+// returns when the last is sent. line appends the i-th line.
+func flood(t *testing.T, network, address string, lines, rate int, line func(packet []byte, i int) []byte) {
+	t.Helper()
+	conn, err := net.Dial(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	begun := time.Now()
+	var packet []byte
+	for i := range lines {
+		packet = line(packet, i)
+		if len(packet) < 1200 && i < lines-1 {
+			continue
+		}
+		if _, err := conn.Write(packet); err != nil {
+			t.Fatal(err)
+		}
+		packet = packet[:0]
+		reach(begun.Add(time.Duration(i) * time.Second / time.Duration(rate)))
+	}
+}
+
+// unique appends a line of a counter whose label is different each time.
+func unique(metric string) func([]byte, int) []byte {
+	return func(packet []byte, i int) []byte {
+		return fmt.Appendf(packet, "%s:1|c|#env:prod,request:%08x-1f2e-4d3c-8b7a-0123456789ab\n", metric, i)
+	}
+}
+
+// TestAFloodOfLabels sends two floods of unique labels, over UDP and a Unix socket. Their
+// totals are exact, everybody else is untouched, who floods is named within ten
+// seconds, and once it stops there is room again.
+func TestAFloodOfLabels(t *testing.T) {
+	const lines, perMetric = 20_000, 50
+	const udpLines = 5000 // in so few datagrams that any receive buffer holds them all
+	p := start(t, dataDir(t), "--limits-max-series-per-metric", strconv.Itoa(perMetric))
+	sent := map[string]int{}
+	say := func(format string, args ...any) {
+		t.Helper()
+		flood(t, "unixgram", p.Unixgram, 1, 1, func(packet []byte, _ int) []byte { return fmt.Appendf(packet, format, args...) })
+	}
+	say("temperature:1|g|#room:known\nother:1|c|#known:yes")
+	begun := time.Now()
+	flood(t, "udp", p.UDP, udpLines, 20_000, unique("flood.udp"))
+	flood(t, "unixgram", p.Unixgram, lines, 20_000, unique("flood.unixgram"))
+	sent["flood_udp"], sent["flood_unixgram"], sent["other"] = udpLines, lines, 2
+	flood(t, "unixgram", p.Unixgram, 2*perMetric, 1000, func(packet []byte, i int) []byte {
+		return fmt.Appendf(packet, "temperature:7|g|#room:new%d\n", i)
+	})
+	say("temperature:42|g|#room:known\nother:1|c|#known:yes")
+
+	for label, sender := range map[string]string{"flood_udp": "127.0.0.1:", "flood_unixgram": fmt.Sprintf("pid %d, uid %d, command e2e.test", os.Getpid(), os.Getuid())} {
+		eventually(t, 10*time.Second-time.Since(begun), label+" is named in a metric and in the log", func() error {
+			body, err := p.get("/metrics", nil)
+			if err != nil {
+				return err
+			}
+			if !hasLine(string(body), "freshet_limit_offender{", `metric="`+label+`"`, `label="request"`, sender) {
+				return fmt.Errorf("no such metric")
+			}
+			if !hasLine(p.output.String(), "over a limit", "metric="+label, "label=request", sender) {
+				return fmt.Errorf("the log does not say so")
+			}
+			return nil
+		})
+	}
+	for metric, n := range sent {
+		eventually(t, 30*time.Second, "the total of "+metric, func() error { return p.expect("sum("+metric+")", float64(n), 0) })
+	}
+	for _, c := range []struct {
+		why, expr string
+		want      float64
+	}{
+		{"the series of a metric and its overflow series", "count(flood_udp)", perMetric + 1},
+		{"what has folded", `flood_udp{freshet_overflow="true"}`, udpLines - perMetric},
+		{"a gauge that was known goes on", `temperature{room="known"}`, 42},
+		{"gauges that were new are refused at the limit", "count(temperature)", perMetric},
+	} {
+		eventually(t, 30*time.Second, c.why, func() error { return p.expect(c.expr, c.want, 0) })
+	}
+	eventually(t, 10*time.Second, "what was refused is counted", func() error {
+		body, err := p.get("/metrics", nil)
+		if err != nil {
+			return err
+		}
+		if want := fmt.Sprintf(`reason="metric_series",tenant="default"} %d`, perMetric+1); !hasLine(string(body), `freshet_limit_samples_total{fate="refused",`, want) {
+			return fmt.Errorf("no %s", want)
+		}
+		return nil
+	})
+
+	// The window that is open now may be the last of the flood, and one must pass: a
+	// try before that would be part of the flood.
+	stopped := time.Now()
+	tries, next := 0, stopped.Add(2*time.Second)
+	eventually(t, 30*time.Second, "a new series has a place again", func() error {
+		if time.Now().After(next) {
+			tries++
+			next = next.Add(3 * time.Second)
+			say("flood.udp:1|c|#request:after%d", tries)
+		}
+		results, err := p.query(`flood_udp{request=~"after.*"}`)
+		if err == nil && len(results) == 0 {
+			err = fmt.Errorf("%d tries folded", tries)
+		}
+		return err
+	})
+	t.Logf("the first new series was there %v after the flood, by try %d", time.Since(stopped).Round(time.Millisecond), tries)
+	p.terminate(t)
+}
+
+// hasLine reports whether a line of text holds all parts.
+func hasLine(text string, parts ...string) bool {
+	for line := range strings.Lines(text) {
+		all := true
+		for _, part := range parts {
+			all = all && strings.Contains(line, part)
+		}
+		if all {
+			return true
+		}
+	}
+	return false
+}
+
+// TestAFloodTakesNoMoreMemory compares two servers that get the same lines at the same
+// time, but for their labels: one gets as many series as the limit allows, again
+// and again, the other one a new series with each line.
+//
+// 20,000 lines a second for 8 s in CI; 100,000 for a minute in `make soak`.
+func TestAFloodTakesNoMoreMemory(t *testing.T) {
+	rate, seconds, allowed := 20_000, 8, 5000
+	if soak {
+		rate, seconds, allowed = 100_000, 60, 50_000
+	}
+	var servers [2]*process
+	for i := range servers {
+		servers[i] = start(t, dataDir(t), "--limits-max-series-per-metric", strconv.Itoa(allowed), "--limits-max-new-series-per-minute", "0")
+	}
+	done := make(chan struct{})
+	lines := rate * seconds
+	go func() {
+		defer close(done)
+		flood(t, "unixgram", servers[0].Unixgram, lines, rate, func(packet []byte, i int) []byte { return unique("requests")(packet, i%allowed) })
+	}()
+	flood(t, "unixgram", servers[1].Unixgram, lines, rate, unique("requests"))
+	<-done
+	ordinary, flooded := peak(t, servers[0]), peak(t, servers[1])
+	t.Logf("%d MiB with %d series, %d MiB after a flood of %d", ordinary>>20, allowed, flooded>>20, lines)
+	if flooded > ordinary+ordinary/20 {
+		t.Errorf("%d MiB resident after a flood, more than 5 %% above %d MiB", flooded>>20, ordinary>>20)
+	}
+	for _, p := range servers {
+		eventually(t, 30*time.Second, "the total", func() error { return p.expect("sum(requests)", float64(lines), 0) })
+		p.terminate(t)
+	}
+}
+
+// peak is the memory of a process at its highest, in bytes.
+func peak(t *testing.T, p *process) int {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kib int
+	if _, err := fmt.Sscanf(after(string(status), "VmHWM:"), "%d", &kib); err != nil {
+		t.Fatalf("VmHWM: %v in %s", err, status)
+	}
+	return kib << 10
+}
