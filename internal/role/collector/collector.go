@@ -54,12 +54,15 @@ type Options struct {
 	Placement   *placement.Placement
 	Aggregators map[string]Aggregator // by instance; one for each that owns shards
 	Events      Events
-	Sender      uint64                                            // this collector, the same after a restart
-	Host        string                                            // of events whose sender named none
-	Inherited   func(network, address string) []sockets.Inherited // that are open already, for an address of Config; nil: none
+	Sender      uint64 // this collector, the same after a restart
+	Host        string // of events whose sender named none
 	Now         func() time.Time
 	Registry    prometheus.Registerer
 	Logger      *slog.Logger
+
+	// Inherited returns the sockets for an address of Config that are open already.
+	// nil: there are none.
+	Inherited func(network, address string) []sockets.Inherited
 }
 
 // Collector is the role's state.
@@ -72,6 +75,7 @@ type Collector struct {
 	readers sync.WaitGroup
 	taps    taps
 	limits  *limits
+	top     *tops
 
 	mu       sync.Mutex
 	inputs   []*input // in the order of the configuration; changed by Run
@@ -106,9 +110,10 @@ func New(o Options) (*Collector, error) {
 		return nil, err
 	}
 	c.inputs = r.inputs
-	c.flusher = newFlusher(&c.Options, rand.Uint64())
+	c.top = newTops(c)
+	c.flusher = newFlusher(&c.Options, &c.top.metrics, rand.Uint64())
 	c.limits = &limits{collector: c, told: map[offence]*telling{}}
-	o.Registry.MustRegister(&exporter{c}, &c.taps, c.limits)
+	o.Registry.MustRegister(&exporter{c}, &c.taps, c.limits, c.top)
 	return c, nil
 }
 
@@ -154,6 +159,7 @@ func (c *Collector) Run(ctx context.Context) error {
 	var flusher, looking sync.WaitGroup
 	flusher.Go(func() { c.flusher.run(ctx, c.closed) })
 	looking.Go(func() { c.limits.run(ctx) })
+	looking.Go(func() { c.top.run(ctx) })
 	for _, l := range c.listeners() {
 		c.read(ctx, stop, l)
 	}

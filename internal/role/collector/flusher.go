@@ -10,11 +10,13 @@ import (
 	"github.com/freshet-io/freshet/internal/core/event"
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/top"
 )
 
 // flusher turns windows into batches and pushes them, one after the other.
 type flusher struct {
 	*Options
+	metrics     *byTenant[top.Metrics] // for those who look at what is busiest
 	incarnation uint64
 	sequence    uint64
 	writers     map[string]*batch.Writer // by tenant
@@ -27,8 +29,8 @@ type flusher struct {
 	eventsUnsent atomic.Uint64
 }
 
-func newFlusher(o *Options, incarnation uint64) *flusher {
-	return &flusher{Options: o, incarnation: incarnation, writers: map[string]*batch.Writer{}}
+func newFlusher(o *Options, metrics *byTenant[top.Metrics], incarnation uint64) *flusher {
+	return &flusher{Options: o, metrics: metrics, incarnation: incarnation, writers: map[string]*batch.Writer{}}
 }
 
 const (
@@ -124,6 +126,9 @@ func (f *flusher) push(ctx context.Context, tenant string, to Aggregator, batche
 			f.Ledger.Post(tenant, ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: reasonNotTaken, Samples: lost})
 			f.Logger.Error("samples are lost: the aggregator can never take their window", "samples", lost, "error", err)
 			return
+		case last && errors.Is(err, batch.ErrUnsynced):
+			f.Logger.Error("the last window counts, but would not survive a power loss", "error", err)
+			return
 		case last:
 			lost := samples(batches)
 			f.unsent.Add(lost)
@@ -177,10 +182,15 @@ func (f *flusher) saveNames() {
 
 // touch tells the catalogue that names are in use. It does so with every window:
 // a series that comes once a minute is in none of those that a rarer sample
-// would look at.
+// would look at. The same walk serves those who look at what is busiest.
 func (f *flusher) touch(w closedWindow) {
 	now := f.Now().UnixMilli()
+	metrics := f.metrics.lock(w.tenant, top.NewMetrics)
+	defer f.metrics.mu.Unlock()
 	for s := range w.window.Series() {
+		if metrics != nil {
+			metrics.Add(w.window.Second, s.Key, s.Samples)
+		}
 		f.Catalogue.Touch(now, w.tenant, series.Name(s.Key))
 		if s.Note != 0 {
 			f.Ledger.Client(w.tenant, ledger.ClientCount(s.Note-1), s.Value)

@@ -12,6 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/top"
 	"github.com/freshet-io/freshet/internal/core/window"
 )
 
@@ -48,6 +49,7 @@ type listener struct {
 	events        []event.Event
 	eventCount    uint64
 	eventsDropped uint64
+	tally         *top.Tally // of the open window; nil while nobody looks at senders
 
 	next   atomic.Pointer[terms] // from the next window on
 	handed atomic.Bool           // the flusher has not taken yet what it was handed last
@@ -112,6 +114,9 @@ func (l *listener) Packet(packet []byte, now int64) {
 	if open := l.collector.taps.open.Load(); open != nil {
 		l.tap(*open, packet, now)
 	}
+	if l.tally != nil {
+		l.tally.Add(top.Sender(l.socket.Sender()), len(packet))
+	}
 	p := &l.parser
 	p.Reset(packet)
 	for {
@@ -166,6 +171,7 @@ func (l *listener) close(now int64) bool {
 		return false
 	}
 	l.publish(now)
+	l.windowed(now)
 	tenant := l.terms.tenant
 	if next := l.next.Load(); next != l.terms {
 		l.change(next, now)

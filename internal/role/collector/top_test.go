@@ -1,0 +1,137 @@
+package collector
+
+import (
+	"context"
+	"math"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// top asks for what is busiest in the default tenant.
+func (f *fixture) mostBusy(t *testing.T, limit int) *Top {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	view, err := f.Top(ctx, "default", limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return view
+}
+
+// in is what a rate stands for.
+func (v *Top) in(rate float64) int { return int(math.Round(rate * float64(v.Seconds))) }
+
+// Whoever looks sees which metrics are busiest, who sends, which series are new
+// and which labels have most values, all in whole windows.
+func TestTop(t *testing.T) {
+	f := newFixture(t, nil).start(t)
+	f.mostBusy(t, 10) // from now on it is counted
+
+	busy, quiet, local := dial(t, "udp", f.address("udp")), dial(t, "udp", f.address("udp")), dial(t, "unixgram", f.address("unixgram"))
+	for range 10 {
+		send(t, busy, "hits:1:2:3|c|#page:home", "hits:1|c|#page:cart\nhits:1|c|#page:pay")
+	}
+	send(t, quiet, "depth:1|g|#queue:a\ndepth:2|g|#queue:b")
+	send(t, local, "took:1|ms", "took:2|ms")
+
+	var v *Top
+	await(t, "all samples and datagrams are in whole windows", func() bool {
+		v = f.mostBusy(t, 10)
+		return v.in(v.Samples) == 54 && v.in(v.Datagrams) == 23
+	})
+	for i, want := range []struct {
+		name, kind      string
+		samples, series int
+	}{{"hits", "counter", 50, 3}, {"depth", "gauge", 2, 2}, {"took", "timer", 2, 1}} {
+		if got := v.Metrics[i]; got.Name != want.name || got.Kind != want.kind || v.in(got.Samples) != want.samples || got.Series != want.series {
+			t.Errorf("metric %d: got %+v, want %+v", i, got, want)
+		}
+	}
+	if share := v.Metrics[0].Share; share != 0.9259 {
+		t.Errorf("hits are %v of all samples", share)
+	}
+	if len(v.Senders) != 3 {
+		t.Fatalf("senders %+v", v.Senders)
+	}
+	if s := v.Senders[0]; s.Address != busy.LocalAddr().String() || v.in(s.Datagrams) != 20 || v.in(s.Bytes) != 10*(23+38) {
+		t.Errorf("busiest sender: %+v", s)
+	}
+	if s := v.Senders[1]; s.Process == nil || s.Process.PID != int32(os.Getpid()) || s.Process.Command == "" || v.in(s.Datagrams) != 2 {
+		t.Errorf("sender by a Unix socket: %+v", s)
+	}
+	if s := v.Senders[2]; s.Address != quiet.LocalAddr().String() || v.in(s.Datagrams) != 1 {
+		t.Errorf("quiet sender: %+v", s)
+	}
+	if v.Series != 6 || len(v.Newest) != 6 || v.Newest[0].At == 0 {
+		t.Errorf("%d series, the newest %+v", v.Series, v.Newest)
+	}
+	f.checkLabels(t)
+
+	v = f.mostBusy(t, 1)
+	if len(v.Metrics) != 2 || v.Metrics[1].Name != "" || v.Metrics[1].Others != 2 || v.in(v.Metrics[1].Samples) != 4 {
+		t.Errorf("the rest is not one row: %+v", v.Metrics)
+	}
+}
+
+func (f *fixture) checkLabels(t *testing.T) {
+	t.Helper()
+	var v *Top
+	await(t, "labels are looked at again", func() bool {
+		v = f.mostBusy(t, 10)
+		return len(v.Labels) == 2
+	})
+	if l := v.Labels[0]; l.Metric != "hits" || l.Label != "page" || l.Values != 3 || len(l.Examples) != 3 || l.Examples[0] != "cart" {
+		t.Errorf("label with most values: %+v", l)
+	}
+}
+
+// Counting ends when nobody has looked for a while, and goes on while somebody
+// does; then nothing is held, and sockets do not tell who sends.
+func TestTopLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); f.top.run(ctx) }()
+		l := f.listeners()[0]
+		tick := func() {
+			<-time.After(time.Second)
+			now := time.Now().UnixNano()
+			l.Tick(now)
+			l.Packet([]byte("x:"), now) // malformed, so that no window waits for a flusher
+		}
+		counting := func(want bool) {
+			t.Helper()
+			synctest.Wait()
+			tick()
+			tick()
+			f.mu.Lock()
+			watchers := f.watchers
+			f.mu.Unlock()
+			if f.top.counting.Load() != want || (l.tally != nil) != want || (f.top.held() > 0) != want || (watchers > 0) != want {
+				t.Errorf("counting %t, tally %v, %d rows, %d watchers; want counting %t", f.top.counting.Load(), l.tally, f.top.held(), watchers, want)
+			}
+		}
+		l.Tick(time.Now().UnixNano())
+		counting(false)
+		for range 3 { // looks, each within the lease of the last one
+			begun := time.Now()
+			f.mostBusy(t, 10)
+			if waited := time.Since(begun); waited > 2*time.Second+topSlack {
+				t.Errorf("waited %v", waited)
+			}
+			counting(true)
+			<-time.After(topLease - 6*time.Second)
+		}
+		counting(true)
+		<-time.After(topLease)
+		counting(false)
+		f.mostBusy(t, 10)
+		cancel()
+		<-done
+		counting(false)
+	})
+}
