@@ -1,12 +1,12 @@
 // Package docs_test holds the manual to what it describes: links lead somewhere,
-// configuration.md lists the keys and defaults that the binary has, and the
-// example of a batch is what the code writes.
+// configuration.md lists the keys that the binary has, its examples are
+// configurations, and the example of a batch is what the code writes.
 package docs_test
 
 import (
 	"encoding/hex"
+	"flag"
 	"io/fs"
-	"maps"
 	"net/url"
 	"os"
 	"os/exec"
@@ -95,56 +95,69 @@ func anchors(text string) (all []string) {
 	return all
 }
 
-// fileOnly are the keys that have no flag, being lists or maps.
-var fileOnly = []string{"dogstatsd.labels", "dogstatsd.listeners", "http.listeners", "limits.tenants", "mapping.rules"}
+//go:generate go test . -run TestConfigurationReference -update
+var update = flag.Bool("update", false, "rewrite the lists of keys in configuration.md")
 
-var (
-	// | `aggregator.lateness` | `2s` | ... ; "none" where there is no default
-	keyRow = regexp.MustCompile("(?m)^\\| `([a-z0-9_.]+)` \\| (?:`([^`]*)`|none) \\|")
-	// --aggregator-lateness duration   ... (default 2s)
-	flagRow    = regexp.MustCompile(`(?m)^ +(?:-\w, |    )--([a-z0-9-]+)(.*)$`)
-	defaultEnd = regexp.MustCompile(`\(default "?(.*?)"?\)$`)
-)
+const updateCommand = "go generate ./docs"
 
-// configuration.md and `freshet serve --help` name the same keys with the same
-// defaults.
-func TestConfigurationKeys(t *testing.T) {
-	help, err := exec.CommandContext(t.Context(), "go", "run", "../cmd/freshet", "serve", "--help").Output()
+// binary builds the program that the manual is about.
+func binary(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "freshet")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "../cmd/freshet").CombinedOutput(); err != nil {
+		t.Fatalf("build freshet: %v\n%s", err, out)
+	}
+	return path
+}
+
+// <!-- keys: dogstatsd --> ... <!-- end -->
+var keyList = regexp.MustCompile(`(?s)<!-- keys: (\w+) -->\n.*?<!-- end -->\n`)
+
+// The lists of keys in configuration.md are those of the binary, and each of its
+// examples is a configuration.
+func TestConfigurationReference(t *testing.T) {
+	freshet := binary(t)
+	out, err := exec.CommandContext(t.Context(), freshet, "config", "--reference").Output()
 	if err != nil {
-		t.Fatalf("run freshet serve --help: %v", err)
+		t.Fatalf("run freshet config --reference: %v", err)
 	}
-	has := map[string]string{} // default by flag
-	for _, row := range flagRow.FindAllStringSubmatch(string(help), -1) {
-		value := ""
-		if d := defaultEnd.FindStringSubmatch(row[2]); d != nil {
-			value = d[1]
+	lists := map[string]string{} // by section
+	for _, found := range keyList.FindAllStringSubmatch(string(out), -1) {
+		lists[found[1]] = found[0]
+	}
+	if len(lists) < 5 {
+		t.Fatalf("found the lists of %d sections only in\n%s", len(lists), out)
+	}
+	has := read(t, "configuration.md")
+	want := keyList.ReplaceAllStringFunc(has, func(list string) string {
+		section := keyList.FindStringSubmatch(list)[1]
+		defer delete(lists, section)
+		return lists[section]
+	})
+	for section := range lists {
+		t.Errorf("configuration.md has no list of %s: add a heading, <!-- keys: %s -->, <!-- end -->, and run: %s", section, section, updateCommand)
+	}
+	if *update {
+		if err := os.WriteFile("configuration.md", []byte(want), 0o644); err != nil {
+			t.Fatal(err)
 		}
-		has[row[1]] = value
+	} else if has != want {
+		t.Errorf("the lists of keys in configuration.md are not those of the code; run: %s", updateCommand)
 	}
-	delete(has, "help")
-	delete(has, "config")
-	if len(has) == 0 {
-		t.Fatalf("no flags in:\n%s", help)
+	examples := yamlExample.FindAllStringSubmatch(want, -1)
+	if len(examples) == 0 {
+		t.Error("configuration.md has no example")
 	}
-	says := map[string]string{}
-	for _, row := range keyRow.FindAllStringSubmatch(read(t, "configuration.md"), -1) {
-		if !slices.Contains(fileOnly, row[1]) {
-			says[strings.NewReplacer(".", "-", "_", "-").Replace(row[1])] = strings.TrimPrefix(row[2], "false") // help is silent about it
-		}
-	}
-	for _, flag := range slices.Sorted(maps.Keys(has)) {
-		if value, ok := says[flag]; !ok {
-			t.Errorf("configuration.md does not have the key of --%s", flag)
-		} else if value != has[flag] {
-			t.Errorf("configuration.md: default of --%s is %q, in fact %q", flag, value, has[flag])
-		}
-	}
-	for _, flag := range slices.Sorted(maps.Keys(says)) {
-		if _, ok := has[flag]; !ok {
-			t.Errorf("configuration.md has a key of --%s, which does not exist", flag)
+	for _, example := range examples {
+		check := exec.CommandContext(t.Context(), freshet, "check", "-")
+		check.Stdin = strings.NewReader(example[1])
+		if out, err := check.CombinedOutput(); err != nil {
+			t.Errorf("%s\n%s", example[1], out)
 		}
 	}
 }
+
+var yamlExample = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
 
 // The batch drawn byte by byte in format/batch.md is the one that the code writes.
 func TestExampleOfABatch(t *testing.T) {

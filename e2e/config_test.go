@@ -1,0 +1,67 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// invoke runs freshet and returns its exit code and what it printed, apart.
+func invoke(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), freshet, args...)
+	var out, notes strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &notes
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), notes.String()
+}
+
+// What an operator does before a reload: check a file, see what is in force, see
+// what would change. What flags say is no change, and the file in force is none.
+func TestConfigurationTools(t *testing.T) {
+	dir := dataDir(t)
+	file := filepath.Join(dir, "freshet.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("mapping:\n  rules:\n  - {match: a.*, name: a}\nquery: {timeout: 1m}\n")
+	p := start(t, dir, "--config", file, "--log-level", "warn")
+
+	if code, stdout, stderr := invoke(t, "check", file); code != 0 || stdout != file+": ok: 3 DogStatsD sockets, 1 rules\n" {
+		t.Errorf("check: exit code %d, %q, %q", code, stdout, stderr)
+	}
+	code, running, stderr := invoke(t, "config", "--server", p.HTTP)
+	for _, line := range []string{"# Set by --log-level; default info\nlog_level: warn\n", "  # Set by " + file + ":4; default 2m\n  timeout: 1m\n"} {
+		if code != 0 || !strings.Contains(running, line) {
+			t.Errorf("config: exit code %d, no %q in\n%s%s", code, line, running, stderr)
+		}
+	}
+	diff := func() (int, string, string) { return invoke(t, "diff", file, "--server", p.HTTP) }
+	if code, stdout, stderr := diff(); code != 0 || stdout != "" || stderr != "nothing would change\n" {
+		t.Errorf("diff with the file in force: exit code %d, %q, %q", code, stdout, stderr)
+	}
+	write(running)
+	if code, stdout, stderr := diff(); code != 0 || stdout != "" {
+		t.Errorf("diff with what config printed: exit code %d, %q, %q", code, stdout, stderr)
+	}
+	write("log_level: debug\nmapping:\n  rules:\n  - {match: a.*, name: b}\n  - {match: c}\n")
+	want := "mapping.rules[0].name: a -> b  (on reload)\nmapping.rules[1]: added {match: c}  (on reload)\nquery.timeout: 1m -> 2m  (needs a restart)\n"
+	if code, stdout, stderr := diff(); code != 1 || stdout != want {
+		t.Errorf("diff with another: exit code %d, %q, %q\nwant %q", code, stdout, stderr, want)
+	}
+	write("maping: {}\n")
+	wrong := file + ":1: maping: is not a key; did you mean mapping?\n"
+	if code, stdout, stderr := diff(); code != 2 || stdout != "" || stderr != "freshet: "+wrong {
+		t.Errorf("diff with a bad one: exit code %d, %q, %q", code, stdout, stderr)
+	}
+	if code, stdout, stderr := invoke(t, "check", file); code != 2 || stdout != "" || !strings.HasSuffix(stderr, "  "+wrong) {
+		t.Errorf("check of a bad one: exit code %d, %q, %q", code, stdout, stderr)
+	}
+}
