@@ -2,7 +2,10 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -12,8 +15,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/freshet-io/freshet/internal/core/capture"
 	"github.com/freshet-io/freshet/internal/core/tail"
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/role/collector"
 )
 
 // aCapture has three datagrams, half a second apart.
@@ -183,4 +190,43 @@ func TestTailer(t *testing.T) {
 	if lines := strings.Split(strings.TrimSpace(out.String()), "\n"); len(lines) != 3 || lines[2] != `{"left_out":2,"missed":7}` {
 		t.Errorf("%s", &out)
 	}
+}
+
+// A stream goes on after the time in which a request must be read, and ends when
+// the server stops.
+func TestStreamOutlivesReadTimeout(t *testing.T) {
+	config := collector.DefaultConfig()
+	config.UDP = "" // nothing has to arrive
+	c, err := collector.New(collector.Options{Config: config, Now: time.Now, Registry: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	mux := http.NewServeMux()
+	web := httptest.NewUnstartedServer(mux)
+	web.Config.ReadTimeout = 50 * time.Millisecond
+	web.Config.BaseContext = func(net.Listener) context.Context { return tenant.NewContext(context.Background(), "default") }
+	(&server{collector: c, http: httpServers{{server: web.Config}}}).newTapAPI().register(mux)
+	web.Start()
+	defer web.Close()
+
+	body, err := follow(t.Context(), web.URL, "/api/v1/status/capture", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer body.Close()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, body)
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		t.Fatalf("the stream ended by itself: %v", err)
+	case <-time.After(10 * web.Config.ReadTimeout):
+	}
+	if err := web.Config.Shutdown(t.Context()); err != nil { // waits for the stream
+		t.Error(err)
+	}
+	<-ended
 }
