@@ -102,15 +102,20 @@ func dataDir(t *testing.T) string {
 // printed is shown if the test failed.
 func start(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
+	return launch(t, dir, exec.Command(freshet, append([]string{"serve", "--data-dir", dir,
+		"--http-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0",
+		"--dogstatsd-unixgram", filepath.Join(dir, "dgram.sock"),
+		"--dogstatsd-unix", filepath.Join(dir, "stream.sock")}, args...)...))
+}
+
+// launch runs a command that is or becomes freshet.
+func launch(t *testing.T, dir string, cmd *exec.Cmd) *process {
+	t.Helper()
 	chosen := filepath.Join(dir, "listening.json")
 	if err := os.Remove(chosen); err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
-	p := &process{dataDir: dir, output: &output{}, exited: make(chan struct{})}
-	p.cmd = exec.Command(freshet, append([]string{"serve", "--data-dir", dir,
-		"--http-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0",
-		"--dogstatsd-unixgram", filepath.Join(dir, "dgram.sock"),
-		"--dogstatsd-unix", filepath.Join(dir, "stream.sock")}, args...)...)
+	p := &process{dataDir: dir, cmd: cmd, output: &output{}, exited: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test that times out leaves none behind
 	if err := p.cmd.Start(); err != nil {
