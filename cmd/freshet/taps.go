@@ -64,12 +64,6 @@ func (a tapAPI) follow(w http.ResponseWriter, r *http.Request, o collector.TapOp
 	defer cancel()
 	defer context.AfterFunc(a.stopping, cancel)()
 	s := &stream{ctx, tap, bufio.NewWriterSize(w, 64<<10), http.NewResponseController(w)}
-	// The server's time for reading a request ends connections that say nothing
-	// more, as this one's client does.
-	if err := s.control.SetReadDeadline(time.Time{}); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
 	w.Header().Set("Content-Type", kind)
 	show := begin(s)
 	for err = show(nil, 0); err == nil && s.flush() == nil; {
