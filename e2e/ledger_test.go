@@ -1,0 +1,342 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/DataDog/datadog-go/v5/statsd"
+)
+
+// books are what the server says of one of its lives, as far as this test goes.
+type books struct {
+	Samples struct {
+		Received, Restored               uint64
+		Malformed, Refused, Late, Unsent map[string]uint64
+		Window, Tile, Stored             uint64
+		Difference                       int64
+		OfWhich                          struct {
+			Folded   uint64
+			LateKept uint64 `json:"late_kept"`
+		} `json:"of_which"`
+	}
+	Datagrams struct {
+		Received, Read, Oversized uint64
+		KernelDropped             uint64 `json:"kernel_dropped"`
+	}
+	Clients map[string]float64
+}
+
+// ledger returns the books of this life and of the one before.
+func (p *process) ledger() (now books, previous *books, err error) {
+	var answer struct {
+		books
+		Previous *struct {
+			books
+			Final bool
+		}
+	}
+	if err = p.ask("/api/v1/status/ledger", nil, &answer); err != nil {
+		return now, nil, err
+	}
+	if answer.Previous != nil && answer.Previous.Final {
+		previous = &answer.Previous.books
+	}
+	return answer.books, previous, nil
+}
+
+// ended are the samples that met their fate for good.
+func (b *books) ended() (n uint64) {
+	for _, reasons := range []map[string]uint64{b.Samples.Malformed, b.Samples.Refused, b.Samples.Late, b.Samples.Unsent} {
+		for _, samples := range reasons {
+			n += samples
+		}
+	}
+	return n + b.Samples.Stored
+}
+
+// TestTheBooksClose sends three times what the server can take, with lines that
+// are malformed, negative, dropped by a rule, too long, too late, and of ever new
+// series among them, and restarts the server in both ways meanwhile. Of every
+// datagram that the kernel took, and of the sample in it, the books of the
+// server's lives together say what became of it: the difference is 0.
+func TestTheBooksClose(t *testing.T) {
+	for _, network := range []string{"udp", "unixgram"} {
+		t.Run(network, func(t *testing.T) {
+			t.Parallel() // it mostly waits for tiles
+			dir := dataDir(t)
+			file := filepath.Join(dir, "freshet.yaml")
+			if err := os.WriteFile(file, []byte(booksConfig), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			sockets := bindSockets(t, dir)
+			p := startWith(t, sockets, dir, "--config", file)
+			s := &bookSender{conn: dialTap(t, network, sockets.address(network))}
+			overload(t, p, s)
+
+			var lives []books
+			for _, restart := range []func(*process) *process{
+				func(p *process) *process { p.terminate(t); return startWith(t, sockets, dir, "--config", file) },
+				func(p *process) *process { p.restartInPlace(t); return p },
+			} {
+				stop := s.keepSending(t, 2000)
+				p = restart(p)
+				stop()
+				_, previous, err := p.ledger()
+				if err != nil || previous == nil {
+					t.Fatalf("the books of the life before are not there: %v", err)
+				}
+				lives = append(lives, *previous)
+			}
+			last := settled(t, p, lives, s.sent)
+			checkBooks(t, append(lives, last), s)
+		})
+	}
+}
+
+const booksConfig = `
+dogstatsd: {max_packet: 4096}
+limits: {max_series_per_metric: 200}
+mapping: {rules: [{match: noise, action: drop}]}
+`
+
+// bookSender sends datagrams of one sample each.
+type bookSender struct {
+	conn    net.Conn
+	sent    uint64 // the kernel took them
+	refused uint64 // the socket was full, as only senders to Unix sockets learn
+}
+
+// next is the line of a datagram: in a hundred there is one of each kind of
+// trouble.
+func (s *bookSender) next() string {
+	i := s.sent
+	switch i % 100 {
+	case 0:
+		return "broken"
+	case 1:
+		return "books.load:-1|c"
+	case 2:
+		return fmt.Sprintf("books.flood:1|c|#id:%d", i)
+	case 3:
+		return fmt.Sprintf("books.depth:1|g|#id:%d", i)
+	case 4:
+		return fmt.Sprintf("books.late:1|g|T%d", time.Now().Add(-time.Hour).Unix())
+	case 5:
+		return fmt.Sprintf("books.load:1|c|T%d", time.Now().Add(-10*time.Minute).Unix())
+	case 6:
+		return "books.long:1|c|#x:" + strings.Repeat("x", 5000)
+	case 7:
+		return "noise:1|c"
+	}
+	return fmt.Sprintf("books.load:1|c|#n:%d", i%50)
+}
+
+// send tries once and does not wait for room.
+func (s *bookSender) send(t *testing.T) {
+	raw, err := s.conn.(syscall.Conn).SyscallConn()
+	if err == nil {
+		line := []byte(s.next())
+		if failed := raw.Write(func(fd uintptr) bool { _, err = syscall.Write(int(fd), line); return true }); failed != nil {
+			err = failed
+		}
+	}
+	switch {
+	case err == nil:
+		s.sent++
+	case errors.Is(err, syscall.EAGAIN):
+		s.refused++
+	default:
+		t.Errorf("after %d datagrams: %v", s.sent, err)
+	}
+}
+
+// keepSending sends so many a second until the function that it returns is called.
+func (s *bookSender) keepSending(t *testing.T, perSecond int) (stop func()) {
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-quit:
+				return
+			case <-tick.C:
+				for range perSecond / 100 {
+					s.send(t)
+				}
+			}
+		}
+	}()
+	return func() { close(quit); <-done }
+}
+
+// overload sends three times what the server reads, which is stopped most of the
+// time: as much as the kernel takes, and more. What is not sent counts where a
+// sender learns of it.
+func overload(t *testing.T, p *process, s *bookSender) {
+	t.Helper()
+	var now books
+	for range 5 { // on some machines it takes more
+		resume := pauseMostly(p)
+		for begun := time.Now(); time.Since(begun) < 2*time.Second; {
+			for range 1000 {
+				s.send(t)
+			}
+		}
+		resume()
+		eventually(t, 30*time.Second, "the socket is empty", func() (err error) {
+			if now, _, err = p.ledger(); err == nil && now.Datagrams.Received != s.sent {
+				err = fmt.Errorf("%d of %d datagrams are in the books", now.Datagrams.Received, s.sent)
+			}
+			return err
+		})
+		offered := s.sent + s.refused
+		t.Logf("%d datagrams offered, of which a Unix socket refused %d; %d read: %.1f times as many offered",
+			offered, s.refused, now.Datagrams.Read, float64(offered)/float64(now.Datagrams.Read))
+		if offered >= 3*now.Datagrams.Read {
+			return
+		}
+	}
+	t.Error("the server read more than a third of what was offered: this test shows nothing")
+}
+
+// pauseMostly lets the server run 5 ms of each 50, until the function that it
+// returns is called.
+func pauseMostly(p *process) (resume func()) {
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			_ = p.cmd.Process.Signal(syscall.SIGSTOP)
+			reach(time.Now().Add(45 * time.Millisecond))
+			_ = p.cmd.Process.Signal(syscall.SIGCONT)
+			select {
+			case <-quit:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}()
+	return func() { close(quit); <-done }
+}
+
+// settled waits until every datagram is in the books of some life and every tile
+// is stored, and returns the books of the last life.
+func settled(t *testing.T, p *process, before []books, sent uint64) (now books) {
+	t.Helper()
+	eventually(t, time.Minute, "the books settle", func() (err error) {
+		if now, _, err = p.ledger(); err != nil {
+			return err
+		}
+		seen := now.Datagrams.Received
+		for _, b := range before {
+			seen += b.Datagrams.Received
+		}
+		if seen < sent || now.Samples.Window+now.Samples.Tile > 0 {
+			return fmt.Errorf("%d of %d datagrams; %d samples in windows, %d in tiles", seen, sent, now.Samples.Window, now.Samples.Tile)
+		}
+		return nil
+	})
+	return now
+}
+
+func checkBooks(t *testing.T, lives []books, s *bookSender) {
+	t.Helper()
+	var datagrams, read, dropped, oversized, received, ended uint64
+	carried := uint64(0) // in tiles when the life before ended
+	for i, b := range lives {
+		if b.Samples.Difference != 0 {
+			t.Errorf("life %d: the difference is %d", i, b.Samples.Difference)
+		}
+		if b.Samples.Restored != carried {
+			t.Errorf("life %d begins with %d samples in tiles, the one before ended with %d", i, b.Samples.Restored, carried)
+		}
+		if b.Samples.Window != 0 {
+			t.Errorf("life %d ended with %d samples in windows", i, b.Samples.Window)
+		}
+		carried = b.Samples.Tile
+		datagrams += b.Datagrams.Received
+		read += b.Datagrams.Read
+		dropped += b.Datagrams.KernelDropped
+		oversized += b.Datagrams.Oversized
+		received += b.Samples.Received
+		ended += b.ended()
+		t.Logf("life %d: %+v", i, b)
+	}
+	t.Logf("%d sent = %d read + %d dropped by the kernel + %d oversized; of %d samples %d are stored, refused, malformed or late: difference %d",
+		s.sent, read, dropped, oversized, received, ended, int64(received)-int64(ended))
+	if datagrams != s.sent || read+dropped+oversized != s.sent {
+		t.Errorf("%d datagrams sent, %d in the books", s.sent, datagrams)
+	}
+	if received != read || ended != received {
+		t.Errorf("%d datagrams of one sample each were read; the books have %d samples, and the fate of %d", read, received, ended)
+	}
+	// Each kind of trouble was there, or this shows nothing.
+	all := map[string]uint64{}
+	for _, b := range lives {
+		for _, reasons := range []map[string]uint64{b.Samples.Malformed, b.Samples.Refused, b.Samples.Late} {
+			for reason, n := range reasons {
+				all[reason] += n
+			}
+		}
+		all["folded"] += b.Samples.OfWhich.Folded
+		all["late_kept"] += b.Samples.OfWhich.LateKept
+		all["oversized"] += b.Datagrams.Oversized
+		if _, udp := s.conn.(*net.UDPConn); udp {
+			all["kernel_dropped"] += b.Datagrams.KernelDropped
+		} else {
+			all["kernel_dropped"] += s.refused
+		}
+	}
+	for _, reason := range []string{"no_type", "negative", "rule", "metric_series", "late_gauge", "late_kept", "folded", "oversized", "kernel_dropped"} {
+		if all[reason] == 0 {
+			t.Errorf("nothing was %s", reason)
+		}
+	}
+}
+
+// TestClientsSayWhatTheyDropped: while the server stands still, a real client's
+// datagrams find no room. The books have them where the client says so itself,
+// exactly.
+func TestClientsSayWhatTheyDropped(t *testing.T) {
+	t.Parallel() // clients tell every ten seconds
+	p := start(t, dataDir(t))
+	c, err := statsd.New("unix://"+p.Unixgram, statsd.WithoutClientSideAggregation(), statsd.WithMaxMessagesPerPayload(1),
+		statsd.WithSenderQueueSize(64), statsd.WithWriteTimeout(time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for range 1000 {
+		_ = c.Incr("books.client", nil, 1) // errors are what this is about
+	}
+	_ = c.Flush()
+	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, time.Minute, "the client's own count", func() error {
+		now, _, err := p.ledger()
+		if err != nil {
+			return err
+		}
+		dropped := float64(c.GetTelemetry().TotalPayloadsDropped)
+		if got := now.Clients["packets_dropped"]; dropped == 0 || got != dropped {
+			return fmt.Errorf("the client dropped %v datagrams, the books say %v", dropped, got)
+		}
+		if sent, got := float64(c.GetTelemetry().TotalPayloadsSent), now.Clients["packets_sent"]; got > sent || got == 0 {
+			return fmt.Errorf("the client sent %v datagrams, the books say %v", sent, got)
+		}
+		return nil
+	})
+}
