@@ -104,6 +104,23 @@ func (s *source) loadText(file string, text []byte) (config, error) {
 	return c.withPaths(), nil
 }
 
+// reloaded is what is in force after next has been read while c was: next, but
+// for what takes a restart.
+func (c config) reloaded(next config) config {
+	now := conf.Reloaded(c, next)
+	now.origins = conf.Origins{}
+	for _, k := range newSchema().Keys() {
+		from := next.origins
+		if k.Restart {
+			from = c.origins
+		}
+		if origin, set := from[k.Path]; set {
+			now.origins[k.Path] = origin
+		}
+	}
+	return now
+}
+
 // settings are all keys of c and what set them.
 func (c config) settings() []conf.Setting { return newSchema().Settings(c, c.origins) }
 

@@ -176,6 +176,31 @@ func TestDiffConsidersFlags(t *testing.T) {
 	}
 }
 
+// What takes a restart stays in force, and is shown so, even if the file does not
+// have it any more.
+func TestReloadedConfigIsShown(t *testing.T) {
+	from := newSource(pflag.NewFlagSet("", pflag.ContinueOnError))
+	old, err := from.loadText("old.yaml", []byte("query: {timeout: 1m}\nlog_level: warn\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := from.loadText("new.yaml", []byte("drain: 5s\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := old.reloaded(next)
+	shown, err := from.loadText("shown.yaml", []byte(now.yaml()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range conf.Diff(now, shown) {
+		t.Errorf("in force, and as it is shown: %s", c)
+	}
+	if !strings.Contains(now.yaml(), "# Set by old.yaml:1; default 2m\n") || !strings.Contains(now.yaml(), "#log_level: info\n") {
+		t.Errorf("shown as\n%s", now.yaml())
+	}
+}
+
 // It is shown in place of what the flags of this shell would give.
 func TestConfigOfAServer(t *testing.T) {
 	server, asked := answering(t, http.StatusOK, `{"status":"success","data":{"yaml":"drain: 1m\n"}}`)

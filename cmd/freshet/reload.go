@@ -82,7 +82,7 @@ func (r *reloader) apply(ctx context.Context) ([]conf.Change, error) {
 	}
 	old := s.inForce()
 	changes := conf.Diff(old, next)
-	next = conf.Reloaded(old, next)
+	next = old.reloaded(next)
 	constant, err := next.constantLabels()
 	if err != nil {
 		return nil, err

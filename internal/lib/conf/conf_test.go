@@ -530,9 +530,9 @@ func TestBytes(t *testing.T) {
 }
 
 func TestNearest(t *testing.T) {
-	words := []string{"width", "lateness", "data_dir", "queue"}
+	words := []string{"udp", "width", "lateness", "data_dir", "queue"}
 	for word, want := range map[string]string{
-		"latenes": "lateness", "datadir": "data_dir", "data-dir": "data_dir", "Width": "width", "queues": "queue", "wdith": "width", "uqeue": "queue", "x": "", "": "", "retention": "",
+		"latenes": "lateness", "datadir": "data_dir", "data-dir": "data_dir", "Width": "width", "queues": "queue", "upd": "udp", "uqeue": "queue", "x": "", "": "", "retention": "",
 	} {
 		if got := Nearest(word, words); got != want {
 			t.Errorf("%q: got %q, want %q", word, got, want)

@@ -29,8 +29,8 @@ func (c Change) String() string {
 
 // Diff returns what differs between two configurations, in the order of the keys.
 //
-// Elements of lists go by their place, after what is the same at both ends: one
-// that is put in front of all others is one change. The place of a removed
+// Elements of lists go by their place, once what is the same at the end is set
+// aside: one that is put in front of all others is one change. The place of a removed
 // element is that in old, of all others that in new.
 func Diff[T any](old, new T) []Change {
 	var d differ
@@ -77,14 +77,11 @@ func (d *differ) value(path string, restart bool, old, new reflect.Value, elemen
 
 func (d *differ) slices(path string, restart bool, old, new reflect.Value) {
 	same := func(i, j int) bool { return inline(old.Index(i)) == inline(new.Index(j)) }
-	begin, oldEnd, newEnd := 0, old.Len(), new.Len()
-	for begin < min(oldEnd, newEnd) && same(begin, begin) {
-		begin++
-	}
-	for min(oldEnd, newEnd) > begin && same(oldEnd-1, newEnd-1) {
+	oldEnd, newEnd := old.Len(), new.Len()
+	for min(oldEnd, newEnd) > 0 && same(oldEnd-1, newEnd-1) {
 		oldEnd, newEnd = oldEnd-1, newEnd-1
 	}
-	for i := begin; i < max(oldEnd, newEnd); i++ {
+	for i := range max(oldEnd, newEnd) {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		switch {
 		case i >= oldEnd:
