@@ -136,6 +136,14 @@ func TestSeriesBeforeARestartOrReloadKeepTheirPlaces(t *testing.T) {
 		t.Errorf("%d series after the claim time; both were claimed", n)
 	}
 
+	tenant = newTenant(Config{MaxSeries: 1}) // each reload gives the claim time anew
+	for _, now := range []int64{begin, begin + 299*second} {
+		tenant.Release(now, tenant.Admit(now, claim(held)).Series)
+	}
+	if tenant.Admit(begin+400*second, claim(loaded)).Fate != Refused {
+		t.Error("the claim time of the first reload ended the one of the second")
+	}
+
 	tenant = newTenant(Config{MaxSeries: 1})
 	tenant.Load(begin, loaded, 0)
 	if tenant.Admit(begin+301*second, claim(held)).Fate != Admitted {

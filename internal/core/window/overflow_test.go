@@ -121,9 +121,10 @@ func TestRecoveryWithinTwoWindows(t *testing.T) {
 		}
 	}
 	closed := func(window int) string { return strings.Join(flush(t, table, at(float64(window)+1)), "\n") }
-	steady := []string{"a:1|c|#steady", "b:1|c|#passing"}
+	steady := []string{"a:1|c|#steady", "b:1|c|#passing", "a:1|c|#twice"}
 	send(t, table, at(0.5), steady...)
 	closed(0)
+	send(t, table, at(1.05), steady[2])
 	for window := 1; window <= 4; window++ { // while it lasts, nothing is given up
 		send(t, table, at(float64(window)+0.1), steady[0])
 		flood(window, window*1000)
@@ -134,12 +135,40 @@ func TestRecoveryWithinTwoWindows(t *testing.T) {
 	}
 	send(t, table, at(5.5), steady[0]) // the first window after it
 	closed(5)
-	if r := tenant.Report(at(6)); r.Series != 2 { // b was over no limit, so it may stay
+	if r := tenant.Report(at(6)); r.Series != 3 { // b was over no limit and the third is no passer-by, so both stay
 		t.Errorf("%d series have a place after the flood", r.Series)
 	}
 	send(t, table, at(6.5), steady[0], "a:7|c|#new")
 	if got := closed(6); got != "counter a{new} n=1 7\ncounter a{steady} n=1 1" {
 		t.Errorf("in the second window after the flood:\n%s", got)
+	}
+}
+
+func TestWhoComesAfterAFloodIsNoPasserBy(t *testing.T) {
+	table, tenant := limited(&resolver{}, limit.Config{MaxNewSeriesPerMinute: 60})
+	for id := range 100 {
+		send(t, table, at(0.5), fmt.Sprintf("a:1|c|#id:%d", id))
+	}
+	flush(t, table, at(1))
+	send(t, table, at(1.6), "a:1|c|#after") // by now one more may begin
+	flush(t, table, at(2))
+	if r := tenant.Report(at(2)); r.Series != 1 || table.Stats().Series != 1 {
+		t.Errorf("%d series have a place; only those of the flood should have left", r.Series)
+	}
+}
+
+// Rules may give timers of one metric native histograms of several resolutions; the
+// overflow series has one that depends on none of them.
+func TestAnOverflowSeriesHasOnePolicy(t *testing.T) {
+	r := &resolver{policy: &series.Policy{Schema: 8, MaxBuckets: 10}}
+	table, _ := limited(r, limit.Config{MaxSeriesPerMetric: 1})
+	send(t, table, at(0.1), "a:1|ms|#x:0", "a:1|ms|#x:1")
+	r.policy = &series.Policy{Schema: -4, MaxBuckets: 160}
+	send(t, table, at(0.2), "a:1|ms|#x:2")
+	for _, o := range table.overflows {
+		if o.policy != &series.DefaultPolicy || o.windows[0].samples() != 2 {
+			t.Errorf("%+v of %d samples", o.policy, o.windows[0].samples())
+		}
 	}
 }
 
