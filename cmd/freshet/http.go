@@ -162,6 +162,7 @@ func (s *server) serveHTTP() {
 	s.newSnapshots().register(mux)
 	s.newTapAPI().register(mux)
 	mux.HandleFunc("GET /api/v1/status/ledger", s.serveLedger)
+	mux.HandleFunc("GET /api/v1/status/top", s.serveTop)
 	mux.HandleFunc("POST /api/v1/status/diff", onLoopback(s.serveDiff))
 	mux.HandleFunc("/api/v1/status/explain", s.serveExplain)
 	mux.Handle("/api/v1/", s.promAPI())

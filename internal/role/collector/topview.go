@@ -17,6 +17,7 @@ import (
 // Top is what is busiest in a tenant, for people. Rates are those of Seconds
 // seconds, each a whole one, before End.
 type Top struct {
+	Tenant    string       `json:"tenant"`
 	End       int64        `json:"end"` // Unix seconds
 	Seconds   int          `json:"seconds"`
 	Series    int          `json:"series"` // that the tenant has now
@@ -109,7 +110,7 @@ func (c *Collector) Top(ctx context.Context, tenant string, limit int) (*Top, er
 	v.end = now.Add(-topSlack).Unix()
 	v.from = max(v.end-top.Span, min(first, v.end-1))
 	t := &Top{
-		End: v.end, Seconds: int(v.end - v.from), Metrics: []TopMetric{}, Senders: []TopTraffic{},
+		Tenant: tenant, End: v.end, Seconds: int(v.end - v.from), Metrics: []TopMetric{}, Senders: []TopTraffic{},
 		Newest: []TopSeries{}, Labels: []TopLabel{}, Over: []TopOver{},
 	}
 	v.metrics(t)
