@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,7 +28,7 @@ type config struct {
 	Role       string            `yaml:"role" help:"what this process does; this version knows all, which is every role" reload:"restart"`
 	DataDir    string            `yaml:"data_dir" help:"directory of everything that outlives a restart; one process at a time" reload:"restart"`
 	LogLevel   string            `yaml:"log_level" help:"debug, info, warn or error; logs go to standard error"`
-	Drain      time.Duration     `yaml:"drain" help:"how long a stop may take to hand on what was accepted; at least 1s"`
+	Drain      time.Duration     `yaml:"drain" help:"how long a stop may take to hand on what was accepted; at least 1s" reload:"restart"`
 	HTTP       httpConfig        `yaml:"http" reload:"restart"`
 	DogStatsD  collector.Config  `yaml:"dogstatsd"`
 	Mapping    mapping.Config    `yaml:"mapping"`
@@ -70,6 +71,7 @@ type source struct {
 	schema *conf.Schema[config]
 	flags  *pflag.FlagSet
 	file   string // empty for none
+	inUse  string // data directory of the process, empty until it has one
 }
 
 // newSource adds --config and a flag for each key to a command's flags.
@@ -101,7 +103,7 @@ func (s *source) loadText(file string, text []byte) (config, error) {
 	}
 	c.origins, c.flags = from, map[string]string{}
 	s.flags.VisitAll(func(f *pflag.Flag) { c.flags[f.Name] = f.Value.String() })
-	return c.withPaths(), nil
+	return c.withPaths(cmp.Or(s.inUse, c.DataDir)), nil
 }
 
 // reloaded is what is in force after next has been read while c was: next, but
@@ -174,11 +176,11 @@ func (c config) constantLabels() (labels.Labels, error) {
 	return labels.FromMap(all), nil
 }
 
-// withPaths puts the data directory into the paths that stand below it.
-func (c config) withPaths() config {
+// withPaths puts a data directory into the paths that stand below it.
+func (c config) withPaths(dir string) config {
 	place := func(path string) string {
 		if rest, below := strings.CutPrefix(path, dataDir); below {
-			return filepath.Join(c.DataDir, rest)
+			return filepath.Join(dir, rest)
 		}
 		return path
 	}

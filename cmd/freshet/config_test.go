@@ -127,6 +127,20 @@ func TestConfigJSON(t *testing.T) {
 	}
 }
 
+// A process keeps its data directory until it is restarted, and so do the sockets
+// in it: a reload with another one must not move them.
+func TestAReloadMovesNoSockets(t *testing.T) {
+	from := newSource(pflag.NewFlagSet("", pflag.ContinueOnError))
+	from.inUse = "/old"
+	c, err := from.loadText("freshet.yaml", []byte("data_dir: /new\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.DataDir != "/new" || c.DogStatsD.Unixgram != "/old/dogstatsd.sock" {
+		t.Errorf("data directory %s, socket %s", c.DataDir, c.DogStatsD.Unixgram)
+	}
+}
+
 // The server's own flags and environment win over a file that it is asked about.
 func TestDiffConsidersFlags(t *testing.T) {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)

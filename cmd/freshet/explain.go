@@ -92,7 +92,7 @@ func explainOffline(file, tenant string, packet []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	x, err := newExplainer(c.withPaths(), time.Now())
+	x, err := newExplainer(c.withPaths(c.DataDir), time.Now())
 	if err != nil {
 		return nil, err
 	}

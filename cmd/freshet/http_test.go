@@ -9,7 +9,7 @@ import (
 // A start may take a while: probes are told that the process lives and is not
 // ready, and nothing else is answered yet.
 func TestProbesWhileStarting(t *testing.T) {
-	s := &server{}
+	s := &server{inherited: new(inheritance)}
 	for path, want := range map[string]int{"/-/healthy": 200, "/-/ready": 503, "/api/v1/query?query=1": 503, "/metrics": 503} {
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -31,6 +32,7 @@ type reloader struct {
 }
 
 func newReloader(s *server, from *source, reg prometheus.Registerer) *reloader {
+	from.inUse = s.config.DataDir // what lies below it stays, whatever a reload says
 	f := promauto.With(reg)
 	r := &reloader{
 		server: s,
@@ -95,6 +97,7 @@ func (r *reloader) apply(ctx context.Context) ([]conf.Change, error) {
 	if err != nil {
 		return nil, err
 	}
+	warned := s.socketWarnings()
 	ctx, cancel := context.WithTimeout(ctx, applyTime)
 	defer cancel()
 	if err := prepared.Apply(ctx); err != nil {
@@ -113,7 +116,9 @@ func (r *reloader) apply(ctx context.Context) ([]conf.Change, error) {
 		s.logger.Error("programs do not learn what listens where", "error", err)
 	}
 	for _, w := range s.socketWarnings() {
-		s.logger.Warn(w)
+		if !slices.Contains(warned, w) {
+			s.logger.Warn(w)
+		}
 	}
 	return changes, nil
 }
