@@ -4,6 +4,7 @@ package deploy_test
 
 import (
 	"context"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -171,6 +172,90 @@ func readUnit(t *testing.T, file string) map[string]map[string][]string {
 	return unit
 }
 
+// notified returns what a server tells systemd first.
+func notified(t *testing.T, binary string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "deploy") // a socket's path is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "notify")
+	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = systemd.Close() }()
+	if err := systemd.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	serve := exec.CommandContext(t.Context(), binary, "serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0")
+	serve.Env = append(os.Environ(), "NOTIFY_SOCKET="+path)
+	if err := serve.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = serve.Process.Kill(), serve.Wait() }()
+	said := make([]byte, 100)
+	n, err := systemd.Read(said)
+	if err != nil {
+		t.Error(err)
+	}
+	return string(said[:n])
+}
+
+// TestSocketUnit compares the two units: the service refuses to start with a
+// socket that its configuration does not name.
+func TestSocketUnit(t *testing.T) {
+	socket := readUnit(t, filepath.Join("systemd", "freshet.socket"))
+	service := readUnit(t, filepath.Join("systemd", "freshet.service"))["Service"]
+	known := map[string]string{
+		"Unit":    "Description Documentation",
+		"Install": "WantedBy",
+		"Socket":  "ListenDatagram ListenStream ReceiveBuffer SocketMode DirectoryMode",
+	}
+	for section, directives := range socket {
+		for name := range directives {
+			if !slices.Contains(strings.Fields(known[section]), name) {
+				t.Errorf("[%s] %s is not among the known ones", section, name)
+			}
+		}
+	}
+
+	t.Run("outlives the service", func(t *testing.T) {
+		if !slices.Equal(service["RuntimeDirectoryPreserve"], []string{"yes"}) {
+			t.Error("the directory of the sockets would go with the service")
+		}
+	})
+
+	t.Run("has the service's addresses", func(t *testing.T) {
+		want := map[string]string{}
+		for _, assignment := range service["Environment"] {
+			name, value, _ := strings.Cut(assignment, "=")
+			want[name] = value
+		}
+		help := serveHelp(t, build(t))
+		listen := socket["Socket"]
+		for _, path := range []struct{ variable, directive string }{
+			{"FRESHET_DOGSTATSD_UNIXGRAM", "ListenDatagram"}, {"FRESHET_DOGSTATSD_UNIX", "ListenStream"},
+		} {
+			if !slices.Contains(listen[path.directive], want[path.variable]) {
+				t.Errorf("%s = %v lacks %s, which is %s", path.directive, listen[path.directive], want[path.variable], path.variable)
+			}
+		}
+		for _, address := range []struct{ flag, directive string }{
+			{"--dogstatsd-udp", "ListenDatagram"}, {"--http-listen", "ListenStream"},
+		} {
+			preset := regexp.MustCompile(address.flag + ` .*\(default "?([^")]+)`).FindStringSubmatch(help)
+			if preset == nil || !slices.Contains(listen[address.directive], preset[1]) {
+				t.Errorf("%s = %v lacks the default of %s, %q", address.directive, listen[address.directive], address.flag, preset)
+			}
+		}
+		if n := len(listen["ListenDatagram"]) + len(listen["ListenStream"]); n != 4 {
+			t.Errorf("%d sockets, want 4: the service refuses one that it does not read", n)
+		}
+	})
+}
+
 func TestUnit(t *testing.T) {
 	binary := build(t)
 	help := serveHelp(t, binary)
@@ -189,8 +274,8 @@ func TestUnit(t *testing.T) {
 		known := map[string]string{ // systemd only warns of others, in a log
 			"Unit":    "Description Documentation Wants After StartLimitIntervalSec",
 			"Install": "WantedBy",
-			"Service": `Type ExecStart Environment EnvironmentFile Restart RestartSec RestartPreventExitStatus TimeoutStopSec
-				DynamicUser User StateDirectory StateDirectoryMode RuntimeDirectory RuntimeDirectoryMode LimitNOFILE
+			"Service": `Type TimeoutStartSec ExecStart ExecReload Environment EnvironmentFile Restart RestartSec RestartPreventExitStatus TimeoutStopSec
+				DynamicUser User StateDirectory StateDirectoryMode RuntimeDirectory RuntimeDirectoryMode RuntimeDirectoryPreserve LimitNOFILE
 				CapabilityBoundingSet LockPersonality MemoryDenyWriteExecute NoNewPrivileges PrivateDevices PrivateTmp
 				ProtectClock ProtectControlGroups ProtectHome ProtectHostname ProtectKernelLogs ProtectKernelModules
 				ProtectKernelTunables ProtectSystem RemoveIPC RestrictAddressFamilies RestrictNamespaces RestrictRealtime
@@ -202,6 +287,15 @@ func TestUnit(t *testing.T) {
 					t.Errorf("[%s] %s is not among the known ones", section, name)
 				}
 			}
+		}
+	})
+
+	t.Run("is started when the binary says so, and reloads", func(t *testing.T) {
+		if one("Type") != "notify" || one("TimeoutStartSec") != "infinity" || one("ExecReload") != "/bin/kill -HUP $MAINPID" {
+			t.Errorf("Type = %s, TimeoutStartSec = %s, ExecReload = %s", one("Type"), one("TimeoutStartSec"), one("ExecReload"))
+		}
+		if said := notified(t, binary); said != "READY=1" {
+			t.Errorf("the binary tells systemd %q, want READY=1", said)
 		}
 	})
 

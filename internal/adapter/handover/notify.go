@@ -8,11 +8,8 @@ import (
 	"os"
 )
 
-// Ready and Stopping are what systemd is told (sd_notify).
-const (
-	Ready    = "READY=1"
-	Stopping = "STOPPING=1"
-)
+// Ready is what systemd waits for at a start (sd_notify).
+const Ready = "READY=1"
 
 // Notify tells systemd the state of the process, if it wants to know. systemd
 // leaves NOTIFY_SOCKET in the environment, so that the next image tells it too.
