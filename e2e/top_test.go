@@ -1,0 +1,240 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// busiest is what a server says of the last seconds, as far as it is asked here.
+type busiest struct {
+	Seconds   int
+	Samples   float64 `json:"samples_per_second"`
+	Datagrams float64 `json:"datagrams_per_second"`
+	Metrics   []struct {
+		Metric, Kind string
+		Series       int
+		Samples      float64 `json:"samples_per_second"`
+	}
+	Senders []struct {
+		Address   string
+		Process   *struct{ PID, UID int }
+		Datagrams float64 `json:"datagrams_per_second"`
+	}
+	Newest []struct {
+		Metric string
+		Labels map[string]string
+	} `json:"newest_series"`
+	Labels []struct {
+		Metric, Label string
+		Values        int
+	}
+}
+
+// in is what a rate stands for.
+func (b *busiest) in(rate float64) int { return int(math.Round(rate * float64(b.Seconds))) }
+
+// TestTop sends a known load from two UDP senders and one on a Unix socket. Whoever
+// looks sees all of it, who sent it and what it is made of; when nobody has looked
+// for a while, nothing is counted any more.
+func TestTop(t *testing.T) {
+	t.Parallel()
+	p := start(t, dataDir(t))
+	look := func() (b busiest) {
+		t.Helper()
+		if err := p.ask("/api/v1/status/top", url.Values{"limit": {"10"}}, &b); err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	if b := look(); len(b.Metrics) != 0 || len(b.Senders) != 0 {
+		t.Errorf("before anything is sent: %+v", b)
+	}
+
+	open := func(network, address string) net.Conn {
+		t.Helper()
+		conn, err := net.Dial(network, address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+	busy, quiet, local := open("udp", p.UDP), open("udp", p.UDP), open("unixgram", p.Unixgram)
+	for i := range 200 {
+		send := func(conn net.Conn, format string, args ...any) {
+			t.Helper()
+			if _, err := fmt.Fprintf(conn, format, args...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		send(busy, "top.hits:1:1:1|c|#page:p%d,env:prod", i%40)
+		if i%2 == 0 {
+			send(local, "top.took:3|ms|#op:o%d", i%4)
+		}
+		if i%10 == 0 {
+			send(quiet, "top.depth:7|g")
+		}
+	}
+	var b busiest
+	eventually(t, 30*time.Second, "top shows what was sent", func() error {
+		b = look()
+		if samples, datagrams := b.in(b.Samples), b.in(b.Datagrams); samples != 720 || datagrams != 320 || len(b.Labels) < 2 {
+			return fmt.Errorf("%d samples in %d datagrams, labels %v", samples, datagrams, b.Labels)
+		}
+		return nil
+	})
+	for i, want := range []struct {
+		metric, kind    string
+		series, samples int
+	}{{"top_hits", "counter", 40, 600}, {"top_took", "timer", 2, 100}, {"top_depth", "gauge", 1, 20}} {
+		if m := b.Metrics[i]; m.Metric != want.metric || m.Kind != want.kind || m.Series != want.series || b.in(m.Samples) != want.samples {
+			t.Errorf("metric %d: got %+v in %d s, want %+v", i, m, b.Seconds, want)
+		}
+	}
+	if len(b.Senders) != 3 || b.Senders[0].Address != busy.LocalAddr().String() || b.Senders[2].Address != quiet.LocalAddr().String() {
+		t.Fatalf("senders %+v", b.Senders)
+	}
+	if s := b.Senders[1]; s.Process == nil || s.Process.PID != os.Getpid() || s.Process.UID != os.Getuid() || b.in(s.Datagrams) != 100 {
+		t.Errorf("sender on the Unix socket: %+v", s)
+	}
+	if l := b.Labels[0]; l.Metric != "top_hits" || l.Label != "page" || l.Values != 40 {
+		t.Errorf("label with most values: %+v", l)
+	}
+	if len(b.Newest) != 10 || b.Newest[0].Labels["page"] != "p39" {
+		t.Errorf("newest series: %+v", b.Newest)
+	}
+
+	page, err := exec.Command(freshet, "top", "--server", p.HTTP).CombinedOutput()
+	for _, want := range []string{"top_hits", busy.LocalAddr().String(), fmt.Sprintf("pid %d", os.Getpid()), "LABELS", `env="prod"`} {
+		if err != nil || !strings.Contains(string(page), want) {
+			t.Fatalf("%v: no %q in\n%s", err, want, page)
+		}
+	}
+	if counting, err := p.ownMetric("freshet_top_counting"); err != nil || counting != 1 {
+		t.Errorf("just looked at: counting %v, %v", counting, err)
+	}
+	eventually(t, 40*time.Second, "nothing is counted once nobody looks", func() error {
+		counting, err := p.ownMetric("freshet_top_counting")
+		rows, err2 := p.ownMetric("freshet_top_rows")
+		if err := errors.Join(err, err2); err != nil || counting != 0 || rows != 0 {
+			return fmt.Errorf("counting %v, %v rows, %w", counting, rows, err)
+		}
+		return nil
+	})
+	p.terminate(t)
+}
+
+// On a terminal the page is drawn again and again, and Ctrl-C brings back what was
+// there before.
+func TestTopOnATerminal(t *testing.T) {
+	t.Parallel()
+	p := start(t, dataDir(t))
+	master, slave := openTerminal(t)
+	cmd := exec.Command(freshet, "top", "--server", p.HTTP, "--interval", "100ms")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	slave.Close()
+
+	shown := &output{}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = io.Copy(shown, master) // ends with an error once nobody has the other side
+	}()
+	const page = "\x1b[H\x1b[1mtenant default at "
+	eventually(t, 30*time.Second, "three pages", func() error {
+		if n := strings.Count(shown.String(), page); n < 3 {
+			return fmt.Errorf("%d pages in %q", n, shown)
+		}
+		return nil
+	})
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("after Ctrl-C: %v", err)
+	}
+	<-ended
+	text := shown.String()
+	if !strings.HasPrefix(text, "\x1b[?1049h\x1b[?25l") || !strings.HasSuffix(text, "\x1b[?25h\x1b[?1049l") {
+		t.Errorf("the terminal is not as it was: %q", text)
+	}
+	p.terminate(t)
+}
+
+// openTerminal returns both sides of a terminal of 100 columns and 30 rows.
+func openTerminal(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { master.Close() })
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 30, Col: 100}); err != nil {
+		t.Fatal(err)
+	}
+	return master, slave
+}
+
+// As JSON each look is a line, until it is interrupted.
+func TestTopAsJSON(t *testing.T) {
+	t.Parallel()
+	p := start(t, dataDir(t))
+	cmd := exec.Command(freshet, "top", "--json", "--server", p.HTTP, "--interval", "50ms")
+	printed := &output{}
+	cmd.Stdout = printed
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	eventually(t, 30*time.Second, "two lines", func() error {
+		if n := strings.Count(printed.String(), "\n"); n < 2 {
+			return fmt.Errorf("%d lines", n)
+		}
+		return nil
+	})
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("after Ctrl-C: %v", err)
+	}
+	for line := range bytes.Lines([]byte(printed.String())) {
+		var a struct {
+			Status string
+			Data   busiest
+		}
+		if err := json.Unmarshal(line, &a); err != nil || a.Status != "success" || a.Data.Seconds < 1 {
+			t.Errorf("%v: %s", err, line)
+		}
+	}
+	p.terminate(t)
+}
