@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // witness is a Handler that tells of each packet who sent it.
@@ -125,5 +127,19 @@ func TestWatchingAllocatesNothing(t *testing.T) {
 				t.Errorf("%v allocations a packet from %+v, want none", allocs, lastSender)
 			}
 		})
+	}
+}
+
+// The kernel replaces the room for a sender's address by what it used of it, and
+// takes that as the room of the next message. It need not be enough.
+func TestEachMessageHasRoomForItsSender(t *testing.T) {
+	var s senders
+	var msgs [batchSize]unix.Mmsghdr
+	s.wanted.Store(true)
+	s.prepare(&msgs)
+	msgs[0].Hdr.Namelen, s.used = unix.SizeofSockaddrInet4, 1
+	s.prepare(&msgs)
+	if got := msgs[0].Hdr.Namelen; got != unix.SizeofSockaddrInet6 {
+		t.Errorf("room of %d bytes, want %d", got, unix.SizeofSockaddrInet6)
 	}
 }
