@@ -135,3 +135,23 @@ func TestTopLease(t *testing.T) {
 		counting(false)
 	})
 }
+
+// A datagram counts in its window alone, whatever comes after.
+func TestTopCountsEachDatagramOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, nil)
+		l := f.listeners()[0]
+		l.Tick(time.Now().UnixNano())
+		f.mostBusy(t, 10)
+		for range 6 {
+			<-time.After(time.Second)
+			now := time.Now().UnixNano()
+			l.Tick(now)
+			l.Packet([]byte("x:"), now) // malformed, so that no window waits for a flusher
+		}
+		// The first tick begins the counting, and the last window is still open.
+		if v := f.mostBusy(t, 10); v.in(v.Datagrams) != 5 || v.in(v.Bytes) != 5*len("x:") {
+			t.Errorf("%v datagrams/s in %d s", v.Datagrams, v.Seconds)
+		}
+	})
+}
