@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -215,4 +216,35 @@ func peak(t *testing.T, p *process) int {
 		t.Fatalf("VmHWM: %v in %s", err, status)
 	}
 	return kib << 10
+}
+
+// TestKnownSeriesStayKnownAfterARestart: a restart forgets whose place is whose,
+// and whoever came first would have it. The series that tiles know keep theirs,
+// those of merged gauges by their sources.
+func TestKnownSeriesStayKnownAfterARestart(t *testing.T) {
+	t.Parallel() // it mostly waits for windows
+	dir := dataDir(t)
+	file := filepath.Join(dir, "freshet.yaml")
+	if err := os.WriteFile(file, []byte("limits: {max_series_per_metric: 2}\n"+
+		"mapping: {rules: [{match: merged, gauge_merge: sum, drop_labels: [id]}]}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, dir, "--config", file)
+	sendOne(t, p, "known:1|g|#id:a", "known:1|g|#id:b", "merged:1|g|#id:a", "merged:1|g|#id:b", "hits:1|c|#id:a", "hits:1|c|#id:b", "hits:1|c|#id:c")
+	expectSoon(t, p, "sum(known)", 2)
+	p.terminate(t)
+	p = start(t, dir, "--config", file)
+	sendOne(t, p, "known:100|g|#id:new", "known:10|g|#id:a", "known:10|g|#id:b", "merged:100|g|#id:new", "merged:10|g|#id:a", "merged:10|g|#id:b",
+		"hits:1|c|#id:new", "hits:1|c|#id:a", "hits:1|c|#id:b")
+	expectSoon(t, p, "sum(known)", 20)
+	expectSoon(t, p, "merged", 20)
+	expectSoon(t, p, `sum(hits{freshet_overflow=""})`, 4)
+	expectSoon(t, p, `sum(hits{freshet_overflow="true"})`, 2)
+	eventually(t, 10*time.Second, "the refusals", func() error {
+		b, _, err := p.ledger()
+		if err == nil && (b.Samples.Refused["metric_series"] != 2 || b.Samples.OfWhich.Folded != 1) {
+			err = fmt.Errorf("%+v", b.Samples)
+		}
+		return err
+	})
 }

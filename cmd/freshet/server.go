@@ -270,6 +270,9 @@ func (s *server) runAggregator(ctx context.Context, opened func() error) error {
 		s.opening.fail()
 		return err
 	}
+	for held := range s.aggregator.Series() {
+		s.collector.Restored(held.Tenant, []byte(held.Key), held.Source)
+	}
 	s.opening.open(s.aggregator)
 	return s.aggregator.Run(ctx)
 }

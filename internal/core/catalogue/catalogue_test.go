@@ -121,7 +121,6 @@ func TestPeek(t *testing.T) {
 	}
 }
 
-
 func TestRawNamesThatMeet(t *testing.T) {
 	cat := New(100)
 	for _, step := range []struct {

@@ -8,6 +8,8 @@ package tile
 
 import (
 	"fmt"
+	"iter"
+	"maps"
 	"time"
 
 	"github.com/prometheus/common/model"
@@ -268,4 +270,44 @@ func (s *Shard) Raw() map[string]uint64 {
 		}
 	}
 	return held
+}
+
+// Series yields each series that is held, by tenant, with each of the sources of
+// a merged gauge; 0 where there is nothing to merge.
+func (s *Shard) Series() iter.Seq[Held] {
+	return func(yield func(Held) bool) {
+		for _, t := range s.tenants {
+			for _, e := range t.entries {
+				if !e.held(t.name, yield) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Held is a series of a shard.
+type Held struct {
+	Tenant string
+	Key    string // series.AppendKey
+	Source uint64
+}
+
+func (e *entry) held(tenant string, yield func(Held) bool) bool {
+	sources := maps.Clone(e.sources)
+	for _, t := range e.open {
+		if sources == nil {
+			sources = map[uint64]sourceValue{}
+		}
+		maps.Copy(sources, t.sources)
+	}
+	if len(sources) == 0 {
+		return yield(Held{tenant, e.key, 0})
+	}
+	for source := range sources {
+		if !yield(Held{tenant, e.key, source}) {
+			return false
+		}
+	}
+	return true
 }

@@ -7,6 +7,7 @@ package aggregator
 import (
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -193,6 +194,20 @@ func (a *Aggregator) advance(now time.Time) {
 func (a *Aggregator) raiseStamp(ms int64) {
 	if ms > a.stamp.Load() {
 		a.stamp.Store(ms)
+	}
+}
+
+// Series yields the series that were restored. It is for those who start, before
+// Run.
+func (a *Aggregator) Series() iter.Seq[tile.Held] {
+	return func(yield func(tile.Held) bool) {
+		for i := range a.shards {
+			for held := range a.shards[i].tiles.Series() {
+				if !yield(held) {
+					return
+				}
+			}
+		}
 	}
 }
 

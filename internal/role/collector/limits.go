@@ -268,3 +268,14 @@ func (l *limits) Collect(out chan<- prometheus.Metric) {
 		}
 	}
 }
+
+// Restored makes a series known that was live before a restart: the limits do not
+// turn it away. Overflow series take no place.
+func (c *Collector) Restored(tenant string, key []byte, source uint64) {
+	for name := range series.KeyLabels(key) {
+		if string(name) == overflowLabel {
+			return
+		}
+	}
+	c.Limiter.Tenant(tenant).Load(c.Now().UnixNano(), key, source)
+}
