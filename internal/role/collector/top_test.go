@@ -2,11 +2,14 @@ package collector
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"os"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/freshet-io/freshet/internal/core/limit"
 )
 
 // top asks for what is busiest in the default tenant.
@@ -85,6 +88,28 @@ func (f *fixture) checkLabels(t *testing.T) {
 	})
 	if l := v.Labels[0]; l.Metric != "hits" || l.Label != "page" || l.Values != 3 || len(l.Examples) != 3 || l.Examples[0] != "cart" {
 		t.Errorf("label with most values: %+v", l)
+	}
+}
+
+// Who looks sees at once what is over a limit, by which label and by whom.
+func TestTopOverALimit(t *testing.T) {
+	f := newFixture(t, func(o *Options) { o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 2}, time.Minute) }).start(t)
+	f.mostBusy(t, 10)
+	conn := dial(t, "udp", f.address("udp"))
+	for i := range 30 {
+		send(t, conn, fmt.Sprintf("logins:1|c|#zone:eu,user:u%d", i))
+	}
+	var v *Top
+	await(t, "the metric is named", func() bool {
+		v = f.mostBusy(t, 10)
+		return len(v.Over) == 1
+	})
+	o := v.Over[0]
+	if o.Metric != "logins" || o.Kind != "counter" || o.Limit != "limits.max_series_per_metric" || o.Fate != "folded" || o.Label != "user" || o.Samples == 0 {
+		t.Errorf("got %+v", o)
+	}
+	if address := conn.LocalAddr().String(); o.Sender != address {
+		t.Errorf("sender %s, want %s", o.Sender, address)
 	}
 }
 
