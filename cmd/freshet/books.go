@@ -91,10 +91,18 @@ func (s *server) keepLedger(ctx context.Context) error {
 	}
 }
 
+// writeLedger writes the books. Those that are final are not replaced by others
+// that are not.
 func (s *server) writeLedger(final bool) {
+	s.books.Lock()
+	defer s.books.Unlock()
+	if s.booksFinal && !final {
+		return
+	}
+	s.booksFinal = final
 	text, err := json.Marshal(savedBooks{Written: time.Now().UnixMilli(), Final: final, Books: s.ledger.Books()})
 	if err == nil {
-		err = s.writeOnce(booksFile, append(text, '\n'))
+		err = s.replace(booksFile, append(text, '\n'))
 	}
 	if err != nil {
 		s.logger.Warn("the next process will not know these books", "file", s.path(booksFile), "error", err)

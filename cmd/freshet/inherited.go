@@ -121,17 +121,12 @@ func (s *server) readBooked() map[uint64]uint32 {
 	return saved.Drops
 }
 
-// writeBooked does not sync: after a power loss no socket is left to count for.
 func (s *server) writeBooked() error {
 	text, err := json.Marshal(savedBooked{boot(), s.collector.Booked()})
 	if err != nil {
 		return err
 	}
-	temp := s.path(bookedFile + ".tmp")
-	if err := os.WriteFile(temp, append(text, '\n'), 0o640); err != nil {
-		return err
-	}
-	return os.Rename(temp, s.path(bookedFile))
+	return s.replace(bookedFile, append(text, '\n'))
 }
 
 // keepBooked writes the file while sockets are shared with systemd, and once

@@ -172,6 +172,7 @@ func (r *restarter) run(ctx context.Context) error {
 	if r.plan == nil {
 		return nil
 	}
+	r.server.aggregator.Halt()
 	r.server.writeLedger(true)
 	r.tell(restartState{State: restartOpening, StoppedReading: r.ended.Load()})
 	signal.Ignore(syscall.SIGHUP) // until the next image handles it; it reads what is newest anyway
@@ -188,13 +189,12 @@ func (r *restarter) ready() {
 	r.tell(restartState{State: restartReady, Gap: gap.Seconds(), Build: thisBuild().String()})
 }
 
-// tell writes the file. It does not sync: whoever waits reads it now.
+// tell writes the file.
 func (r *restarter) tell(state restartState) {
 	state.PID, state.At = os.Getpid(), time.Now().UnixMilli()
 	text, err := json.Marshal(state)
 	if err == nil {
-		temp := r.server.path(restartFile + ".tmp")
-		err = errors.Join(os.WriteFile(temp, append(text, '\n'), 0o640), os.Rename(temp, r.server.path(restartFile)))
+		err = r.server.replace(restartFile, append(text, '\n'))
 	}
 	if err != nil {
 		r.server.logger.Warn("freshet restart is not told", "state", state.State, "error", err)

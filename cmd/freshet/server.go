@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -51,6 +52,8 @@ type server struct {
 	names      *names.File
 	catalogue  *catalogue.Catalogue
 	ledger     *ledger.Ledger
+	books      sync.Mutex  // held while they are written
+	booksFinal bool        // they were written for good
 	previous   *savedBooks // of the process before, or nil
 	aggregator *aggregator.Aggregator
 	limiter    *limit.Limiter
@@ -234,6 +237,17 @@ func (s *server) writeOnce(name string, text []byte) error {
 		return err
 	}
 	return errors.Join(dir.Rename(temp, name), dir.SyncDir())
+}
+
+// replace writes a file that is read by the next process, or by another one. It is
+// whole at any time and not synced, since a restart in place must not wait for a
+// disk: a power loss may cost it.
+func (s *server) replace(name string, text []byte) error {
+	temp := s.path(name + ".tmp")
+	if err := os.WriteFile(temp, text, 0o640); err != nil {
+		return err
+	}
+	return os.Rename(temp, s.path(name))
 }
 
 // parts are what runs, in the order of starting. None waits for the one before:

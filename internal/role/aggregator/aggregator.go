@@ -66,6 +66,8 @@ type Aggregator struct {
 	stamp  atomic.Int64 // Unix ms, end of the last complete window
 	pushes chan push
 	stored chan *flush // came back from the flusher
+	halts  chan struct{}
+	ended  chan struct{} // closed when Run returns
 
 	records    []journal.Record // scratch of one Append
 	boundaries []byte           // scratch, payloads of records
@@ -101,6 +103,8 @@ func New(config Config, log *journal.Log, writer Writer, books Ledger, now func(
 		logger: logger,
 		pushes: make(chan push),
 		stored: make(chan *flush),
+		halts:  make(chan struct{}),
+		ended:  make(chan struct{}),
 	}
 	a.metrics = newMetrics(reg, a)
 	if err := a.restore(); err != nil {
@@ -128,6 +132,7 @@ func (a *Aggregator) Push(ctx context.Context, batches []batch.Batch) error {
 // checkpoints the tiles still open: a tile is written once, whole, by whoever
 // runs next. Those who push must have stopped before.
 func (a *Aggregator) Run(ctx context.Context) error {
+	defer close(a.ended)
 	flusherCtx, stopFlusher := context.WithCancel(context.WithoutCancel(ctx))
 	jobs := make(chan *flush)
 	var wg sync.WaitGroup
@@ -175,6 +180,9 @@ func (a *Aggregator) Run(ctx context.Context) error {
 				busy = a.flushDue(jobs, now)
 			}
 			a.saveSome(now)
+		case <-a.halts:
+			<-ctx.Done()
+			return a.stop(busy)
 		case <-ctx.Done():
 			return a.stop(busy)
 		}
@@ -182,6 +190,15 @@ func (a *Aggregator) Run(ctx context.Context) error {
 			held.done <- a.fold(held.batches, now)
 			held = nil
 		}
+	}
+}
+
+// Halt ends all that Run does, until its context ends: what is journalled by then is
+// what a process that takes over will find, and the ledger agrees with it.
+func (a *Aggregator) Halt() {
+	select {
+	case a.halts <- struct{}{}:
+	case <-a.ended:
 	}
 }
 

@@ -574,3 +574,28 @@ func (f *fullFile) Write(b []byte) (int, error) {
 	}
 	return f.Writer.Write(b)
 }
+
+// Halted, as before another program takes over, the aggregator changes nothing any
+// more, not even in the ledger; if nobody takes over it ends in order.
+func TestHalt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, dir := newStore(t), t.TempDir()
+		p := start(t, dir, s, time.Now)
+		for range 5 {
+			p.mustCount("a", 1)
+			time.Sleep(time.Second)
+		}
+		p.Halt()
+		before := s.writes
+		time.Sleep(time.Minute)
+		if s.writes != before {
+			t.Errorf("%d writes after the halt", s.writes-before)
+		}
+		p.terminate()
+		p.Halt() // of one that has ended
+		p = start(t, dir, s, time.Now)
+		time.Sleep(30 * time.Second)
+		checkCounter(t, s, "a", 5)
+		p.terminate()
+	})
+}
