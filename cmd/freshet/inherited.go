@@ -34,7 +34,9 @@ func (s *server) openInherited() error {
 			s.inherited.shared[l.Network+" "+l.Address] = true
 		}
 	}
-	s.inherited.booked = s.readBooked()
+	if len(passed.Left()) > 0 {
+		s.inherited.booked = s.readBooked()
+	}
 	return nil
 }
 
