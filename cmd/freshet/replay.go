@@ -27,7 +27,8 @@ func newReplayCommand() *cobra.Command {
 		Short: "Send a capture again, at any speed, or print it",
 		Long: `Sends the datagrams of a capture again, each at its time after the first, in the
 order in which they were captured. By UDP what the receiver has no time for is
-lost without a word, as ever; Unix sockets wait. - is standard input.`,
+lost without a word, as ever; Unix sockets wait. - is standard input. It exits with
+1 if a datagram could not be sent, as when nothing listens on this machine.`,
 		Example: `  freshet replay bug.capture
   freshet replay bug.capture --to unixgram:/run/freshet.sock --speed max
   freshet replay bug.capture --rate 10000 --loop 100
@@ -45,13 +46,20 @@ lost without a word, as ever; Unix sockets wait. - is standard input.`,
 	lines := flags.Bool("print", false, "print the lines and send nothing")
 	asJSON := flags.Bool("json", false, "print JSON: the summary, or with --print the lines")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		_, _, badTarget := parseTarget(*to)
 		switch {
 		case len(args) != 1:
-			return fmt.Errorf("replay takes one file, got %d words", len(args))
+			return fmt.Errorf("replay takes one file, got %d words; write freshet replay bug.capture, or - for standard input", len(args))
+		case badTarget != nil:
+			return badTarget
 		case *loops < 1 || *loops > 1 && args[0] == "-":
 			return fmt.Errorf("--loop = %d: must be 1 or more, and 1 for standard input", *loops)
-		case !(r.rate >= 0):
-			return fmt.Errorf("--rate = %g: must be datagrams a second", r.rate)
+		case flags.Changed("rate") && !(r.rate > 0 && r.rate <= 1e9):
+			return fmt.Errorf("--rate = %g: must be datagrams a second, above 0", r.rate)
+		case flags.Changed("rate") && flags.Changed("speed"):
+			return errors.New("--rate and --speed: only one of them can be; --rate sends at that rate whenever the datagrams came")
+		case *until > 0 && *until <= *from:
+			return fmt.Errorf("--until = %v: must be after --from, which is %v", *until, *from)
 		}
 		return nil
 	}
@@ -66,10 +74,15 @@ lost without a word, as ever; Unix sockets wait. - is standard input.`,
 		if err := r.send(ctx, *to, *loops, view); err != nil {
 			return fmt.Errorf("replay %s: %w", r.file, err)
 		}
+		var err error
 		if *asJSON {
-			return json.NewEncoder(view.Out).Encode(r.replayed)
+			err = json.NewEncoder(view.Out).Encode(r.replayed)
+		} else {
+			_, err = fmt.Fprintln(view.Out, r.replayed)
 		}
-		_, err := fmt.Fprintln(view.Out, r.replayed)
+		if r.Errors > 0 {
+			err = errors.Join(err, fmt.Errorf("replay %s: %d datagrams could not be sent; the first: %w", r.file, r.Errors, r.failure))
+		}
 		return err
 	}
 	return cmd
@@ -78,7 +91,7 @@ lost without a word, as ever; Unix sockets wait. - is standard input.`,
 // replayed is what became of a replay.
 type replayed struct {
 	Sent    uint64  `json:"sent"`
-	Bytes   uint64  `json:"bytes"`
+	Bytes   uint64  `json:"bytes"`  // in those
 	Errors  uint64  `json:"errors"` // datagrams that could not be sent
 	Seconds float64 `json:"seconds"`
 	Rate    float64 `json:"rate"`        // datagrams a second
@@ -104,6 +117,8 @@ type replay struct {
 	rate        float64 // in its place, if not 0
 	from, until time.Duration
 	replayed
+	latest  uint64 // bytes in the datagram that was sent last
+	failure error  // the first
 }
 
 func (r *replay) setSpeed(text string) error {
@@ -132,13 +147,16 @@ func (r *replay) walk(ctx context.Context, notes io.Writer, each func(d *capture
 		in = file
 	}
 	reader := capture.NewReader(bufio.NewReaderSize(in, 1<<20))
-	first := int64(0)
+	var first, latest int64
 	var d capture.Datagram
 	for ctx.Err() == nil {
 		err := reader.Next(&d)
 		r.Missed += d.Missed
 		switch {
 		case errors.Is(err, io.EOF):
+			if lasts := time.Duration(latest - first); first != 0 && lasts < r.from {
+				return fmt.Errorf("--from = %v: is after its last datagram; it lasts %v", r.from, lasts)
+			}
 			return nil
 		case errors.Is(err, capture.ErrCut):
 			_, err := fmt.Fprintln(notes, "note: the capture is cut off inside a datagram; what is before it is whole")
@@ -149,6 +167,7 @@ func (r *replay) walk(ctx context.Context, notes io.Writer, each func(d *capture
 		if first == 0 {
 			first = d.Time
 		}
+		latest = max(latest, d.Time)
 		after := time.Duration(d.Time - first)
 		if after < r.from {
 			continue
@@ -187,6 +206,9 @@ func (r *replay) send(ctx context.Context, to string, loops int, view terminal.V
 			return err
 		}
 	}
+	if err := target.pending(); err != nil { // the last datagram was refused
+		r.refused(err)
+	}
 	r.Seconds = time.Since(begun).Seconds()
 	r.Rate = float64(r.Sent) / max(r.Seconds, 0.001)
 	return nil
@@ -218,17 +240,40 @@ func (r *replay) wait(ctx context.Context, round time.Time, sent float64, after 
 // sendOne counts a datagram as sent or not. Only an end of the connection ends the
 // replay.
 func (r *replay) sendOne(ctx context.Context, t *target, data []byte) error {
-	switch err := t.send(data); {
+	err := t.send(data)
+	if t.refused(err) { // the one before; this one was not tried
+		r.refused(err)
+		err = t.send(data)
+	}
+	switch {
 	case err == nil:
 		r.Sent++
-		r.Bytes += uint64(len(data))
+		r.latest = uint64(len(data))
+		r.Bytes += r.latest
 	case ctx.Err() != nil: // interrupted; walk ends
 	case t.broken(err):
 		return err
 	default:
-		r.Errors++
+		r.failed(err)
 	}
 	return nil
+}
+
+// refused takes the datagram that was sent last for one that was not sent.
+func (r *replay) refused(err error) {
+	if r.latest > 0 {
+		r.Sent--
+		r.Bytes -= r.latest
+		r.latest = 0
+	}
+	r.failed(fmt.Errorf("%w; is a server listening there?", err))
+}
+
+func (r *replay) failed(err error) {
+	r.Errors++
+	if r.failure == nil {
+		r.failure = err
+	}
 }
 
 // print shows what is in the capture.

@@ -98,6 +98,29 @@ func TestReplay(t *testing.T) {
 	}
 }
 
+// By UDP the kernel says only at the next datagram that nobody had the one before,
+// and of the last one when it is asked. None of them was sent.
+func TestReplayToNobody(t *testing.T) {
+	file, _ := aCapture(t)
+	gone, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := "udp://" + gone.LocalAddr().String()
+	gone.Close()
+	code, stdout, stderr := freshet(t, "replay", file, "--to", to, "--speed", "max", "--json")
+	var sum replayed
+	if err := json.Unmarshal([]byte(stdout), &sum); err != nil {
+		t.Fatalf("%q: %v", stdout, err)
+	}
+	if sum.Sent != 0 || sum.Bytes != 0 || sum.Errors != 3 {
+		t.Errorf("%+v", sum)
+	}
+	if code != exitFailure || !strings.Contains(stderr, "3 datagrams could not be sent; the first: send to "+to) || !strings.Contains(stderr, "is a server listening there?") {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+}
+
 // A capture that is cut off is sent up to the cut.
 func TestReplayOfACutCapture(t *testing.T) {
 	file, whole := aCapture(t)
@@ -136,7 +159,13 @@ func TestMistakesOfTaps(t *testing.T) {
 	}{
 		{[]string{"replay", file, "--speed", "0"}, exitUsage, "is not a speed; write a number above 0, or max"},
 		{[]string{"replay", "-", "--loop", "2"}, exitUsage, "--loop = 2: must be 1 or more, and 1 for standard input"},
-		{[]string{"replay", file, "--to", "tcp://x"}, exitFailure, "--to = tcp://x: is no address; write udp://HOST:PORT, unixgram:PATH or unix:PATH"},
+		{[]string{"replay", file, "--rate", "0"}, exitUsage, "--rate = 0: must be datagrams a second, above 0"},
+		{[]string{"replay", file, "--rate", "10", "--speed", "2"}, exitUsage, "--rate and --speed: only one of them can be"},
+		{[]string{"replay", file, "--from", "2s", "--until", "1s"}, exitUsage, "--until = 1s: must be after --from, which is 2s"},
+		{[]string{"replay", file, "--from", "2s", "--print"}, exitFailure, "--from = 2s: is after its last datagram; it lasts 1s"},
+		{[]string{"replay", file, "--to", "udp://127.0.0.1"}, exitUsage, "--to = udp://127.0.0.1: has no port from 1 to 65535; write udp://HOST:PORT"},
+		{[]string{"replay", file, "--to", "udp://[::1]:x"}, exitUsage, "has no port"},
+		{[]string{"replay", file, "--to", "tcp://x"}, exitUsage, "--to = tcp://x: is no address; write udp://HOST:PORT, unixgram:PATH or unix:PATH"},
 		{[]string{"replay", file, "--to", "unixgram:/nowhere"}, exitFailure, "is a server listening there?"},
 		{[]string{"replay", file + "x"}, exitFailure, "no such file"},
 		{[]string{"tail", "--sample", "0"}, exitUsage, "sample = 0: must be above 0 and at most 1, such as 0.01"},

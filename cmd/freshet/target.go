@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -18,13 +19,28 @@ type target struct {
 	frame []byte // of a stream, used again; nil for datagrams
 }
 
-// dialTarget connects to udp://HOST:PORT, unixgram:PATH or unix:PATH. A path may
-// follow two slashes.
-func dialTarget(ctx context.Context, name string) (*target, error) {
-	network, address, _ := strings.Cut(name, ":")
+// parseTarget reads udp://HOST:PORT, unixgram:PATH or unix:PATH. A path may follow
+// two slashes.
+func parseTarget(name string) (network, address string, err error) {
+	network, address, _ = strings.Cut(name, ":")
 	address = strings.TrimPrefix(address, "//")
 	if address == "" || network != "udp" && network != "unixgram" && network != "unix" {
-		return nil, fmt.Errorf("--to = %s: is no address; write udp://HOST:PORT, unixgram:PATH or unix:PATH", name)
+		return "", "", fmt.Errorf("--to = %s: is no address; write udp://HOST:PORT, unixgram:PATH or unix:PATH", name)
+	}
+	if network == "udp" {
+		_, port, err := net.SplitHostPort(address)
+		if n, noPort := strconv.ParseUint(port, 10, 16); err != nil || noPort != nil || n == 0 {
+			return "", "", fmt.Errorf("--to = %s: has no port from 1 to 65535; write udp://HOST:PORT, such as %s", name, defaultTarget)
+		}
+	}
+	return network, address, nil
+}
+
+// dialTarget connects to an address that parseTarget reads.
+func dialTarget(ctx context.Context, name string) (*target, error) {
+	network, address, err := parseTarget(name)
+	if err != nil {
+		return nil, err
 	}
 	conn, err := new(net.Dialer).DialContext(ctx, network, address)
 	if err != nil {
@@ -54,6 +70,32 @@ func (t *target) send(data []byte) error {
 // stands for itself, and so does one that is too long.
 func (t *target) broken(err error) bool {
 	return t.RemoteAddr().Network() != "udp" && !errors.Is(err, syscall.EMSGSIZE) && !errors.Is(err, syscall.ENOBUFS)
+}
+
+// refused reports whether err says, by UDP, that nobody listens. The kernel learns
+// it of a datagram that was sent and says it at the next one, which it does not send.
+func (t *target) refused(err error) bool {
+	return t.RemoteAddr().Network() == "udp" && errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// pending is what the kernel has yet to say of the last datagram.
+func (t *target) pending() error {
+	conn, ok := t.Conn.(*net.UDPConn)
+	if !ok {
+		return nil
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	code := 0
+	if controlled := raw.Control(func(fd uintptr) { code, err = syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_ERROR) }); controlled != nil {
+		return controlled
+	}
+	if err == nil && code != 0 {
+		err = fmt.Errorf("send to %s: %w", t.name, syscall.Errno(code))
+	}
+	return err
 }
 
 // interrupt ends a send that waits.
