@@ -132,12 +132,13 @@ type samples struct{ folded, refused uint64 }
 
 // Series is the place of one series.
 type Series struct {
-	key     []byte
-	source  uint64
-	metric  *metric
-	next    *Series // of the same hash
-	holders int     // tables
-	freed   int64   // when it was last without one, Unix nanoseconds
+	key      []byte
+	source   uint64
+	metric   *metric
+	next     *Series // of the same hash
+	holders  int     // tables
+	passerBy bool    // without a holder: it came in one window only, as far as is known
+	freed    int64   // when it was last without one, Unix nanoseconds
 }
 
 // metric is one name.
@@ -270,23 +271,48 @@ func (t *Tenant) Leave(s *Series) {
 }
 
 // Release gives up a table's hold on a series whose samples go on: another table
-// will claim it. Until then it stays known for the claim time.
-func (t *Tenant) Release(now int64, s *Series) {
+// will claim it. Until then it stays known for the claim time. A passer-by, which
+// was in one window only, may have to leave before: see LeaveUnclaimed.
+func (t *Tenant) Release(now int64, s *Series, passerBy bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if s.holders--; s.holders == 0 {
+		s.passerBy = passerBy
 		t.wait(now, s)
 	}
 }
 
+// LeaveUnclaimed removes the passers-by that nobody holds, where places were wanted
+// since after, Unix nanoseconds. Tables call it when a flood is over, as they let
+// their own go.
+func (t *Tenant) LeaveUnclaimed(after int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	kept := t.unclaimed[:0]
+	for _, u := range t.unclaimed {
+		switch {
+		case u.series.holders > 0 || u.series.freed != u.at: // claimed meanwhile
+		case u.series.passerBy && t.Crowded(u.series, after):
+			t.remove(u.series)
+		default:
+			kept = append(kept, u)
+		}
+	}
+	clear(t.unclaimed[len(kept):])
+	t.unclaimed = kept
+}
+
 // Load makes a series known that was live before a restart, over limits or not.
-// It has no holder, and the claim time to find one.
+// It has no holder, and the claim time to find one. How often it came is not
+// known, so that it counts as a passer-by until it comes again.
 func (t *Tenant) Load(now int64, key []byte, source uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	hash := t.hash(key, source)
 	if t.find(hash, key, source) == nil {
-		t.wait(now, t.insert(hash, key, source))
+		s := t.insert(hash, key, source)
+		s.passerBy = true
+		t.wait(now, s)
 	}
 }
 

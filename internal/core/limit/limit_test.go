@@ -123,7 +123,7 @@ func TestSeriesBeforeARestartOrReloadKeepTheirPlaces(t *testing.T) {
 	loaded, held := key(series.Gauge, "a", 0), key(series.Gauge, "b", 0)
 	tenant.Load(begin, loaded, 0)
 	s := tenant.Admit(begin, claim(held)).Series
-	tenant.Release(begin, s)
+	tenant.Release(begin, s, false)
 	if tenant.Admit(begin+60*second, claim(key(series.Gauge, "c", 0))).Fate != Refused {
 		t.Error("a place that waits for its series was given away")
 	}
@@ -138,7 +138,7 @@ func TestSeriesBeforeARestartOrReloadKeepTheirPlaces(t *testing.T) {
 
 	tenant = newTenant(Config{MaxSeries: 1}) // each reload gives the claim time anew
 	for _, now := range []int64{begin, begin + 299*second} {
-		tenant.Release(now, tenant.Admit(now, claim(held)).Series)
+		tenant.Release(now, tenant.Admit(now, claim(held)).Series, false)
 	}
 	if tenant.Admit(begin+400*second, claim(loaded)).Fate != Refused {
 		t.Error("the claim time of the first reload ended the one of the second")

@@ -98,6 +98,7 @@ func (t *Table) newSeries(resolved *Resolution, place *limit.Series) *record {
 		shard:       resolved.Shard,
 		note:        resolved.Note,
 		born:        t.ordinal,
+		used:        t.ordinal,
 	}
 	if place != nil {
 		r.key = place.Key()
@@ -152,7 +153,8 @@ func (t *Table) grow() {
 // window closes: a full round takes so many windows, and no window pays for all.
 const sweepShare = 64
 
-// leaveIdle removes contexts that have had no sample for long.
+// leaveIdle removes contexts that have had no sample for long. The last one of a
+// series stays while others come, of which there are too many to be remembered.
 func (t *Table) leaveIdle() {
 	n := len(t.entries)/sweepShare + 1
 	for range n {
@@ -163,7 +165,11 @@ func (t *Table) leaveIdle() {
 				return
 			}
 		}
-		if e := &t.entries[t.sweep]; e.series != nil && t.ordinal-e.used > t.options.IdleWindows {
+		e := &t.entries[t.sweep]
+		if e.series == nil || t.ordinal-e.used <= t.options.IdleWindows {
+			continue
+		}
+		if r := e.series; r.drop || r.spellings > 1 || t.ordinal-r.used > t.options.IdleWindows {
 			t.remove(t.sweep)
 		}
 	}

@@ -105,11 +105,12 @@ func (t *Table) recover(now int64) {
 	}
 	for at := 1; at < len(t.entries); at++ {
 		e := &t.entries[at]
-		if r := e.series; r != nil && r.place != nil && e.used == r.born && t.ordinal-e.used >= 2 &&
+		if r := e.series; r != nil && r.place != nil && r.used == r.born && t.ordinal-r.used >= 2 &&
 			t.options.Limits.Crowded(r.place, t.recovered) {
 			t.remove(uint32(at))
 		}
 	}
+	t.options.Limits.LeaveUnclaimed(t.recovered)
 	t.recovered = over
 }
 
@@ -118,7 +119,7 @@ func (t *Table) recover(now int64) {
 func (t *Table) Release(now int64) {
 	for _, r := range t.series {
 		if r.place != nil {
-			t.options.Limits.Release(now, r.place)
+			t.options.Limits.Release(now, r.place, r.used == r.born)
 		}
 	}
 	clear(t.series)

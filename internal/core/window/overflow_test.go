@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/prometheus/model/labels"
+
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	"github.com/freshet-io/freshet/internal/core/limit"
@@ -144,6 +146,48 @@ func TestRecoveryWithinTwoWindows(t *testing.T) {
 	}
 }
 
+// A reload, or a restart, in the middle of a flood, as who reads of it in the log
+// would do, does not put off the recovery: the passers-by of the table before have
+// no holder and leave too. What is measured all the time keeps its place.
+func TestRecoveryWithinTwoWindowsOfAReload(t *testing.T) {
+	for _, way := range []string{"reload", "restart"} {
+		t.Run(way, func(t *testing.T) {
+			table, tenant := limited(&resolver{}, limit.Config{MaxSeriesPerMetric: 100})
+			steady := "a:1|c|#steady"
+			flood := func(window int) {
+				send(t, table, at(float64(window)+0.1), steady)
+				for id := range 500 {
+					send(t, table, at(float64(window)+0.5), fmt.Sprintf("a:1|c|#id:%d", 500*window+id))
+				}
+				flush(t, table, at(float64(window)+1))
+			}
+			flood(0)
+			flood(1)
+			if way == "reload" {
+				table.Release(at(2))
+			} else {
+				before := tenant
+				tenant = limit.New(limit.Config{MaxSeriesPerMetric: 100}, 5*time.Minute).Tenant("default")
+				for _, key := range before.Keys() {
+					tenant.Load(at(2), key, 0)
+				}
+			}
+			table = New(&resolver{}, Options{IdleWindows: 300, Limits: tenant})
+			table.Start(at(2))
+			flood(2)
+			if r := tenant.Report(at(3)); r.Series != 100 {
+				t.Fatalf("%d series during the flood", r.Series)
+			}
+			send(t, table, at(3.5), steady)
+			flush(t, table, at(4))
+			send(t, table, at(4.5), steady, "a:7|c|#new")
+			if got := strings.Join(flush(t, table, at(5)), "\n"); got != "counter a{new} n=1 7\ncounter a{steady} n=1 1" {
+				t.Errorf("in the second window after the flood:\n%s", got)
+			}
+		})
+	}
+}
+
 func TestWhoComesAfterAFloodIsNoPasserBy(t *testing.T) {
 	table, tenant := limited(&resolver{}, limit.Config{MaxNewSeriesPerMinute: 60})
 	for id := range 100 {
@@ -231,4 +275,34 @@ func heapInUse() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
+}
+
+// A client that writes its tags in ever other orders comes by spellings that are not
+// remembered: the series is measured all the same and keeps its place.
+func TestARespelledSeriesKeepsItsPlace(t *testing.T) {
+	const others = 999 // so many that one look for idle contexts takes all spellings of the series
+	table, tenant := limited(&resolver{}, limit.Config{MaxSeries: others + 1})
+	table.resolver = &sorting{}
+	table.options.IdleWindows = 10
+	for window := range 200 {
+		for i := range others {
+			send(t, table, at(float64(window)+0.4), fmt.Sprintf("other%d:1|c", i))
+		}
+		for i := range 10 { // the eight that are remembered come in the first window only
+			send(t, table, at(float64(window)+0.5), fmt.Sprintf("g:%d|g|#a,%s", window, strings.Repeat("b,", 1+i+10*window)))
+		}
+		flush(t, table, at(float64(window)+1))
+		if v := tenant.Admit(at(float64(window)+1.1), &limit.Claim{Key: series.AppendKey(nil, series.Gauge, labels.FromStrings("__name__", "h"))}); v.Fate != limit.Refused {
+			t.Fatalf("after window %d the place of a series that is measured is given to another", window)
+		}
+	}
+}
+
+// sorting resolves every context of a name to one series.
+type sorting struct{ resolver }
+
+func (s *sorting) ResolveMetric(m *dogstatsd.Metric) Resolution {
+	other := *m
+	other.Tags = nil
+	return s.resolver.ResolveMetric(&other)
 }

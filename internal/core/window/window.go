@@ -146,6 +146,7 @@ type record struct {
 	drop        bool
 	spellings   uint8  // contexts that lead to it, at most maxSpellings
 	born        uint32 // ordinal of the window with its first sample
+	used        uint32 // ordinal of the last window with a sample, by whichever spelling
 	windows     [2]accumulator
 }
 
@@ -170,14 +171,18 @@ func New(resolver Resolver, options Options) *Table {
 	for i := range t.windows {
 		t.windows[i].index = uint8(i)
 	}
-	if options.Limits != nil {
-		t.recovered = options.Limits.Over()
-	}
 	return t
 }
 
 // Start says when the first window begins. now is Unix nanoseconds.
-func (t *Table) Start(now int64) { t.windows[t.open].begin(now) }
+func (t *Table) Start(now int64) {
+	t.windows[t.open].begin(now)
+	// A flood that goes on, as while the rules are changed that let it in, is to be
+	// recovered from; others were, by the table before this one.
+	if limits := t.options.Limits; limits != nil && now-limits.Over() >= calm {
+		t.recovered = limits.Over()
+	}
+}
 
 // Stats returns the counts so far.
 func (t *Table) Stats() Stats {
@@ -259,6 +264,7 @@ func (t *Table) touch(r *record, now int64) *accumulator {
 	a := &r.windows[t.open]
 	if !a.touched {
 		a.touched = true
+		r.used = t.ordinal
 		w.touched = append(w.touched, r)
 		if len(w.touched) == 1 {
 			w.Birth = now

@@ -142,7 +142,7 @@ func (l *limits) tell(now int64, tenant string, o *limit.Offender) {
 		t.at, t.samples, t.over = now, total, true
 	case t.over && !recent:
 		logger.Info("no new series are over a limit any more", o.Fate.String()+"_samples", total)
-		t.over = false
+		t.samples, t.over = total, false // all of it is told: only what comes again is news
 	}
 }
 
@@ -236,8 +236,17 @@ func DescribeSender(s limit.Sender) string {
 	if container != "" {
 		parts = append(parts, "container "+container)
 	}
-	return strings.Join(parts, ", ")
+	// What a client or a process says of itself may be anything, and becomes the
+	// value of a label.
+	text := strings.ToValidUTF8(strings.Join(parts, ", "), "_")
+	if len(text) > maxSender {
+		text = strings.ToValidUTF8(text[:maxSender], "") + "..."
+	}
+	return text
 }
+
+// maxSender bounds a description: container ids have 64 digits.
+const maxSender = 200
 
 var (
 	descLimitSamples = prometheus.NewDesc("freshet_limit_samples_total",

@@ -73,6 +73,54 @@ func TestWhoIsOverALimitIsNamed(t *testing.T) {
 	}
 }
 
+// What a client says of itself may be anything: it must not cost the metrics of the
+// whole server.
+func TestASenderMayCallItselfAnything(t *testing.T) {
+	f := newFixture(t, func(o *Options) {
+		o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 1}, time.Minute)
+	}).start(t)
+	conn := dial(t, "udp", f.address("udp"))
+	send(t, conn, "a:1|c|#id:0")
+	await(t, "an offender in the metrics", func() bool {
+		send(t, conn, "a:1|c|#id:1,\xff:\xff|c:\xff\xfe"+strings.Repeat("x", 1000))
+		families, err := f.registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, family := range families {
+			for _, m := range family.GetMetric() {
+				for _, l := range m.GetLabel() {
+					if family.GetName() == "freshet_limit_offender" && l.GetName() == "sender" && l.GetValue() != "unknown" {
+						if len(l.GetValue()) > maxSender+3 {
+							t.Errorf("the sender is described by %d bytes", len(l.GetValue()))
+						}
+						return true
+					}
+				}
+			}
+		}
+		return false
+	})
+}
+
+// The log says when a metric goes over a limit, and once that it is over: not again
+// without a sample.
+func TestTheEndOfAFloodIsToldOnce(t *testing.T) {
+	f := newFixture(t, nil)
+	l := f.limits
+	o := limit.Offender{Metric: "a", Kind: series.Counter, Senders: []limit.SenderSamples{{}}}
+	for second := range int64(180) {
+		if second < 10 {
+			o.Samples[limit.MetricSeries] += 100
+			o.Last = second * 1e9
+		}
+		l.tell(second*1e9, "default", &o)
+	}
+	if begun, ended := f.logs.count("have no place"), f.logs.count("any more"); begun != 1 || ended != 1 {
+		t.Errorf("told %d times that it began, %d times that it ended", begun, ended)
+	}
+}
+
 // While there is no room, a flood of names must not fill the catalogue, and a name
 // that it knows keeps its series.
 func TestAFloodOfNamesDoesNotFillTheCatalogue(t *testing.T) {

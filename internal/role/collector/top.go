@@ -112,13 +112,12 @@ func (t *tops) run(ctx context.Context) {
 		case <-t.begun:
 		case <-ctx.Done():
 		}
-		for left := topLease; left > 0 && ctx.Err() == nil; left = t.left() {
+		for ended := false; !ended; ended = t.end(ctx.Err() != nil) {
 			select {
-			case <-time.After(left):
+			case <-time.After(t.left()):
 			case <-ctx.Done():
 			}
 		}
-		t.end(ctx.Err() != nil)
 	}
 }
 
@@ -130,13 +129,16 @@ func (t *tops) left() time.Duration {
 	return min(t.until.Sub(t.collector.Now()), topLease)
 }
 
-// end stops the counting and frees what was counted, unless somebody has just
-// looked again.
-func (t *tops) end(stopping bool) {
+// end stops the counting and frees what was counted. It reports false, and does
+// nothing, if somebody has looked again.
+func (t *tops) end(stopping bool) (ended bool) {
 	t.lease.Lock()
 	defer t.lease.Unlock()
-	if !t.counting.Load() || !stopping && t.until.After(t.collector.Now()) {
-		return
+	if !t.counting.Load() {
+		return true
+	}
+	if !stopping && t.until.After(t.collector.Now()) {
+		return false
 	}
 	t.counting.Store(false)
 	t.collector.watchSenders(false)
@@ -145,6 +147,7 @@ func (t *tops) end(stopping bool) {
 	t.labels.mu.Lock()
 	defer t.labels.mu.Unlock()
 	t.labels.scans = nil
+	return true
 }
 
 // windowed counts the senders of the window that ended at now, and begins or ends
