@@ -112,7 +112,7 @@ func (b *backup) request(ctx context.Context) (whole snapshotStep, err error) {
 // tell prints a step.
 func (b *backup) tell(step snapshotStep) error {
 	if b.asJSON {
-		return json.NewEncoder(b.out).Encode(step)
+		return printJSON(b.out, step)
 	}
 	text := step.File
 	switch {

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -62,7 +61,7 @@ output. It holds whatever applications put into names and tags.`,
 			out = cmd.ErrOrStderr()
 		}
 		if *asJSON {
-			return json.NewEncoder(out).Encode(c.summary())
+			return printJSON(out, c.summary())
 		}
 		_, err := fmt.Fprintf(out, "%s: %s\n", c.File, c.summary())
 		return err

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -46,7 +45,7 @@ It exits with 0 if all files are fine, and else with 2.`,
 			fmt.Fprintf(cmd.ErrOrStderr(), "note: %s\n", typo)
 		}
 		if *asJSON {
-			if err := json.NewEncoder(cmd.OutOrStdout()).Encode(all); err != nil {
+			if err := printJSON(cmd.OutOrStdout(), all); err != nil {
 				return err
 			}
 		}

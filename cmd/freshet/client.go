@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
@@ -129,6 +130,15 @@ func (a answer) printNotes(w io.Writer) {
 	for _, text := range a.Infos {
 		fmt.Fprintf(w, "note: %s\n", text)
 	}
+}
+
+// printJSON prints v as a line of JSON that cannot steer a terminal.
+func printJSON(w io.Writer, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return terminal.WriteJSON(w, text)
 }
 
 // durationFlag adds a flag that is read as durations in the configuration are.

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -8,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/freshet-io/freshet/internal/core/capture"
 )
 
 // withoutJSON are the commands that need no --json, each with its reason.
@@ -146,5 +152,39 @@ func TestHelp(t *testing.T) {
 	}
 	if code, page, _ := freshet(t, "help", "exit-codes"); code != exitOK || !strings.Contains(page, "mistake on the command line") {
 		t.Errorf("exit code %d, %s", code, page)
+	}
+}
+
+// JSON steers no terminal either, whatever somebody wrote into a label.
+func TestJSONSteersNoTerminal(t *testing.T) {
+	const hostile = "x\u009b2Jy\x7f\u202ez"
+	var b bytes.Buffer
+	if err := capture.NewWriter(&b).Write(&capture.Datagram{Data: []byte("a:1|c|#" + hostile)}); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "c.capture")
+	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"query", "up"}, {"events"}, {"ledger"}, {"top", "--once"}, {"config"}, {"diff", os.DevNull}, {"tail"}, {"backup"},
+		{"explain", "a:1|c|#" + hostile}, {"explain", "a:1|c|#" + hostile, "--offline"}, {"replay", file, "--print"},
+	} {
+		answer := `{"status":"success","data":{"problems":["` + hostile + `"]}}`
+		switch args[0] {
+		case "tail":
+			answer = `{"line":"` + hostile + `"}`
+		case "backup":
+			answer = `{"path":"` + hostile + `"}`
+		}
+		server, _ := answering(t, http.StatusOK, answer)
+		args = append(args, "--json")
+		if command, _, err := newRootCommand().Find(args); err == nil && command.Flags().Lookup("server") != nil {
+			args = append(args, "--server", server)
+		}
+		_, stdout, stderr := freshet(t, args...)
+		if strings.ContainsAny(stdout, "\u009b\x7f\u202e") || !strings.Contains(stdout, `x\u009b2Jy\u007f\u202ez`) {
+			t.Errorf("%v: %q, %q", args, stdout, stderr)
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -44,7 +43,7 @@ configuration is written in both cases.`,
 			return fmt.Errorf("convert %s: %w", file, err)
 		}
 		if *asJSON {
-			err = json.NewEncoder(cmd.OutOrStdout()).Encode(struct {
+			err = printJSON(cmd.OutOrStdout(), struct {
 				Configuration string                `json:"configuration"`
 				Notes         []statsdexporter.Note `json:"notes"`
 			}{c.Text, append([]statsdexporter.Note{}, c.Notes...)})

@@ -51,7 +51,7 @@ the file is wrong or the server cannot be asked.`,
 		}
 		view := terminal.New(cmd.OutOrStdout(), cmd.ErrOrStderr())
 		if *raw {
-			err = json.NewEncoder(view.Out).Encode(d)
+			err = printJSON(view.Out, d)
 		} else {
 			err = d.print(view)
 		}

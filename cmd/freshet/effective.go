@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
@@ -52,7 +53,7 @@ its reloads. Then other flags and the environment of this shell count for nothin
 		}
 		settings := from.schema.Settings(c, origins)
 		if *asJSON {
-			return json.NewEncoder(out).Encode(settings)
+			return printJSON(out, settings)
 		}
 		_, err = io.WriteString(out, conf.Render(settings))
 		return err
@@ -67,8 +68,7 @@ func writeServerConfig(cmd *cobra.Command, server string, asJSON bool) error {
 		return fmt.Errorf("config: %w", err)
 	}
 	if asJSON {
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", body)
-		return err
+		return terminal.WriteJSON(cmd.OutOrStdout(), body)
 	}
 	var data struct {
 		YAML string `json:"yaml"`

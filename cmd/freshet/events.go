@@ -51,8 +51,7 @@ first. They are kept as long as events.retention says.`,
 		}
 		a.printNotes(cmd.ErrOrStderr())
 		if *raw {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", body)
-			return err
+			return terminal.WriteJSON(cmd.OutOrStdout(), body)
 		}
 		var events []entry
 		if err := json.Unmarshal(a.Data, &events); err != nil {

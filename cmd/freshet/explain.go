@@ -77,7 +77,7 @@ It exits with 1 if a line is malformed.`,
 			return fmt.Errorf("explain: read the answer: %w", err)
 		}
 		if *asJSON {
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "{\"status\":\"success\",\"data\":%s}\n", bytes.TrimSpace(data))
+			err = terminal.WriteJSON(cmd.OutOrStdout(), fmt.Appendf(nil, `{"status":"success","data":%s}`, bytes.TrimSpace(data)))
 		} else {
 			err = e.print(terminal.New(cmd.OutOrStdout(), cmd.ErrOrStderr()), packet)
 		}

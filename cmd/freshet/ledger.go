@@ -82,8 +82,7 @@ func (l *ledgerView) show(ctx context.Context) error {
 		return fmt.Errorf("ledger: %w", err)
 	}
 	if l.raw {
-		_, err := fmt.Fprintf(l.Out, "%s\n", bytes.TrimSpace(body))
-		return err
+		return terminal.WriteJSON(l.Out, body)
 	}
 	var books booksAnswer
 	if err := json.Unmarshal(a.Data, &books); err != nil {

@@ -75,8 +75,7 @@ func (q query) run(ctx context.Context) error {
 	}
 	a.printNotes(q.view.Notes)
 	if q.raw {
-		_, err := fmt.Fprintf(q.view.Out, "%s\n", body)
-		return err
+		return terminal.WriteJSON(q.view.Out, body)
 	}
 	var result struct {
 		Type   string          `json:"resultType"`

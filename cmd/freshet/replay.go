@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -76,7 +75,7 @@ lost without a word, as ever; Unix sockets wait. - is standard input. It exits w
 		}
 		var err error
 		if *asJSON {
-			err = json.NewEncoder(view.Out).Encode(r.replayed)
+			err = printJSON(view.Out, r.replayed)
 		} else {
 			_, err = fmt.Fprintln(view.Out, r.replayed)
 		}
@@ -278,12 +277,12 @@ func (r *replay) failed(err error) {
 
 // print shows what is in the capture.
 func (r *replay) print(ctx context.Context, view terminal.View, asJSON bool) error {
-	selector, out := tail.New(tail.Filter{}), json.NewEncoder(view.Out)
+	selector := tail.New(tail.Filter{})
 	err := r.walk(ctx, view.Notes, func(d *capture.Datagram, _ time.Duration) error {
 		for line := range selector.Lines(d) {
 			err := error(nil)
 			if asJSON {
-				err = out.Encode(line)
+				err = printJSON(view.Out, line)
 			} else {
 				err = writeLine(view, line)
 			}

@@ -43,7 +43,7 @@ It sends SIGUSR2 to the process that the data directory names.`,
 			}
 		})
 		if *raw && end.State != "" {
-			if err := json.NewEncoder(v.Out).Encode(end); err != nil {
+			if err := printJSON(v.Out, end); err != nil {
 				return err
 			}
 		}

@@ -42,7 +42,7 @@ once, and leaves it ready for freshet serve --data-dir. The snapshot stays as it
 			return fmt.Errorf("restore %s: %w", args[0], err)
 		}
 		if *asJSON {
-			return json.NewEncoder(cmd.OutOrStdout()).Encode(done)
+			return printJSON(cmd.OutOrStdout(), done)
 		}
 		return done.print(cmd.OutOrStdout())
 	}

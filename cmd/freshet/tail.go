@@ -107,7 +107,7 @@ func (t *tailView) run(ctx context.Context, server string, params url.Values) er
 
 func (t *tailView) show(got tailed) error {
 	if t.raw {
-		return json.NewEncoder(t.Out).Encode(got)
+		return printJSON(t.Out, got)
 	}
 	if got.Line != nil {
 		return writeLine(t.View, got.Line)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -105,8 +104,7 @@ func (t topQuery) print(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "%s\n", bytes.TrimSpace(body))
-	return err
+	return terminal.WriteJSON(out, body)
 }
 
 // show prints one page with all there is, on as many lines as it takes.
