@@ -30,7 +30,7 @@ type explainer struct {
 	config    config
 	mapper    *mapping.Mapper
 	peek      func(*catalogue.Claim) (name string, known bool, report catalogue.Report)
-	admit     func(tenant string, key []byte, source uint64) limit.Prospect // nil without a server
+	admit     func(tenant string, key []byte, source uint64, length int) limit.Prospect // nil without a server
 	listening []collector.Listening
 	now       time.Time
 }
@@ -190,7 +190,7 @@ func (x *explainer) series(tenant string, in *mapping.Input, l *explainedLine, m
 	b.Query = selector(out.Labels, out.Buckets != "")
 	b.Combine = x.combine(&out, m)
 	if x.admit != nil {
-		b.limits(x.admit(tenant, key, out.Source), l)
+		b.limits(x.admit(tenant, key, out.Source, len(in.Name)+len(in.Tags)), l)
 	}
 	for _, s := range []struct {
 		width tile.Width
@@ -323,8 +323,8 @@ func (s *server) explainer() (*explainer, error) {
 		return nil, err
 	}
 	x.peek, x.listening = s.catalogue.Peek, s.collector.Listening()
-	x.admit = func(tenant string, key []byte, source uint64) limit.Prospect {
-		return s.limiter.Peek(x.now.UnixNano(), tenant, key, source)
+	x.admit = func(tenant string, key []byte, source uint64, length int) limit.Prospect {
+		return s.limiter.Peek(x.now.UnixNano(), tenant, key, source, length)
 	}
 	return x, nil
 }

@@ -14,6 +14,8 @@ type Config struct {
 	MaxSeriesPerMetric    int `yaml:"max_series_per_metric" help:"series that one metric of a tenant may have at once; 0 for any number"`
 	MaxNewSeriesPerMinute int `yaml:"max_new_series_per_minute" help:"series that a tenant may begin in a minute, all of them at once if need be; 0 for any number"`
 
+	MaxSeriesBytes conf.Bytes `yaml:"max_series_bytes" help:"longest name and tags of a series, as they are sent; 0 for any length. Longer ones have no place, as if they were too many"`
+
 	Tenants map[string]Override `yaml:"tenants" help:"other limits for some tenants, by name"`
 }
 
@@ -37,6 +39,10 @@ func DefaultConfig() Config {
 		// this rate a series that is gone stays in the heads of the stores for up to
 		// three hours: 30,000 a minute for the three minutes until the tenant is full.
 		MaxNewSeriesPerMinute: 30_000,
+		// Three of what clients send in one UDP datagram, and half of what they send
+		// to a Unix socket. The limits above count on series of some hundred bytes:
+		// with 60 kB each they would be worth fifty times as much.
+		MaxSeriesBytes: 4 << 10,
 	}
 }
 
@@ -55,6 +61,9 @@ func (c Config) Validate() []conf.Problem {
 			problems = append(problems, conf.Problem{Key: limit.key, Text: "must be 0, for no limit, or more"})
 		}
 	}
+	if c.MaxSeriesBytes < 0 {
+		problems = append(problems, conf.Problem{Key: "max_series_bytes", Text: "must be 0, for any length, or more"})
+	}
 	for name := range c.Tenants {
 		if err := tenant.Check(name); err != nil {
 			problems = append(problems, conf.Problem{Key: "tenants." + name, Text: err.Error()})
@@ -64,7 +73,9 @@ func (c Config) Validate() []conf.Problem {
 }
 
 // bounds are the limits of one tenant; 0 is no limit.
-type bounds struct{ series, metricSeries, newSeries int }
+type bounds struct{ series, metricSeries, newSeries, bytes int }
+
+func (b *bounds) long(length int) bool { return b.bytes > 0 && length > b.bytes }
 
 func (c Config) of(tenant string) bounds {
 	o := c.Tenants[tenant]
@@ -72,6 +83,7 @@ func (c Config) of(tenant string) bounds {
 		series:       o.MaxSeries.or(c.MaxSeries),
 		metricSeries: o.MaxSeriesPerMetric.or(c.MaxSeriesPerMetric),
 		newSeries:    o.MaxNewSeriesPerMinute.or(c.MaxNewSeriesPerMinute),
+		bytes:        int(c.MaxSeriesBytes),
 	}
 }
 

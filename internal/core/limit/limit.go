@@ -24,12 +24,13 @@ const (
 	MetricSeries Reason = iota + 1 // Config.MaxSeriesPerMetric
 	TenantSeries                   // Config.MaxSeries
 	NewSeries                      // Config.MaxNewSeriesPerMinute
+	SeriesBytes                    // Config.MaxSeriesBytes
 	NumReasons
 )
 
 // String returns the reason as metrics, logs and the ledger spell it.
 func (r Reason) String() string {
-	return [...]string{"none", "metric_series", "tenant_series", "new_series"}[r]
+	return [...]string{"none", "metric_series", "tenant_series", "new_series", "series_bytes"}[r]
 }
 
 // Fate is what becomes of the samples of a new series.
@@ -50,6 +51,7 @@ type Claim struct {
 	Key       []byte // of series.AppendKey; copied if it is kept
 	Source    uint64 // each source of a merged gauge takes a place
 	Unnamed   bool   // the catalogue does not know the name, since Room said not to add to it
+	Length    int    // bytes of the name and the tags as they were sent
 	Samples   uint64 // values that came with the claim
 	Sender    Sender // zero if nobody knows
 	Container []byte // id that the sender's line gives; copied if it is kept
@@ -184,6 +186,9 @@ func (t *Tenant) Admit(now int64, c *Claim) Verdict {
 		m = nil // there may be series under the name, of another kind
 	}
 	reason := t.overWhich(now, m)
+	if t.bounds.long(c.Length) {
+		reason = SeriesBytes
+	}
 	if c.Unnamed && reason == 0 {
 		reason = NewSeries // room came about since Room was asked
 	}
@@ -259,6 +264,14 @@ func (t *Tenant) Room(now int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.overWhich(now, nil) == 0
+}
+
+// TooLong reports whether a name and tags of so many bytes are longer than those of a
+// series may be.
+func (t *Tenant) TooLong(length int) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.bounds.long(length)
 }
 
 // Leave gives up a table's hold on a series, which leaves with its last.

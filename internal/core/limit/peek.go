@@ -16,18 +16,25 @@ type Prospect struct {
 
 // Peek returns what Admit would answer, and takes and counts nothing. now is Unix
 // nanoseconds.
-func (l *Limiter) Peek(now int64, tenant string, key []byte, source uint64) Prospect {
+// length is that of the name and tags, as in a Claim.
+func (l *Limiter) Peek(now int64, tenant string, key []byte, source uint64, length int) Prospect {
 	l.mu.Lock()
 	t, b := l.tenants[tenant], l.config.of(tenant)
 	l.mu.Unlock()
 	p := Prospect{MaxSeries: b.series, MaxMetricSeries: b.metricSeries, New: b.newSeries, MaxNew: b.newSeries}
 	if t == nil { // nothing came for it yet
+		if b.long(length) {
+			p.Reason, p.Fate = SeriesBytes, fateOf(series.Kind(key[0]), nil)
+		}
 		return p
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m := t.metrics[string(series.Name(key))]
 	reason := t.overWhich(now, m)
+	if b.long(length) {
+		reason = SeriesBytes
+	}
 	p.Series, p.New = t.held, max(0, int(t.tokens))
 	if m != nil {
 		p.MetricSeries = m.series

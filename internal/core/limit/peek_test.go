@@ -16,7 +16,7 @@ func TestPeek(t *testing.T) {
 	key := func(kind series.Kind, name, value string) []byte {
 		return series.AppendKey(nil, kind, labels.FromStrings("__name__", name, "x", value))
 	}
-	if p := l.Peek(now, "t", key(series.Counter, "a", "1"), 0); p != (Prospect{MaxSeries: 3, MaxMetricSeries: 2, New: 100, MaxNew: 100}) || len(l.tenants) > 0 {
+	if p := l.Peek(now, "t", key(series.Counter, "a", "1"), 0, 0); p != (Prospect{MaxSeries: 3, MaxMetricSeries: 2, New: 100, MaxNew: 100}) || len(l.tenants) > 0 {
 		t.Errorf("a tenant that nothing came for: %+v, %d tenants", p, len(l.tenants))
 	}
 	for _, step := range []struct {
@@ -35,7 +35,7 @@ func TestPeek(t *testing.T) {
 		{"one more of the tenant", key(series.Counter, "c", "1"), FoldedKind, TenantSeries},
 	} {
 		for range 3 {
-			if p := l.Peek(now, "t", step.key, 0); p.Fate != step.fate || p.Reason != step.reason {
+			if p := l.Peek(now, "t", step.key, 0, 0); p.Fate != step.fate || p.Reason != step.reason {
 				t.Errorf("%s: foreseen %+v", step.why, p)
 			}
 		}
@@ -43,7 +43,7 @@ func TestPeek(t *testing.T) {
 			t.Errorf("%s: became %+v", step.why, v)
 		}
 	}
-	p := l.Peek(now, "t", key(series.Counter, "a", "1"), 0)
+	p := l.Peek(now, "t", key(series.Counter, "a", "1"), 0, 0)
 	if !p.Known || p.Series != 3 || p.MetricSeries != 2 || p.New != 97 {
 		t.Errorf("how full it is: %+v", p)
 	}

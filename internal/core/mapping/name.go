@@ -13,12 +13,16 @@ func (m *Mapper) metricName(s string) string {
 	return underscore(s)
 }
 
+// OverflowLabel marks the series under which samples are counted whose own series
+// have no place: see core/limit. No sender can give it.
+const OverflowLabel = "freshet_overflow"
+
 // labelName makes a label name of any bytes: a valid one, and one that neither
-// Prometheus nor our own histograms give a meaning. The check comes last, since
+// Prometheus nor our own series give a meaning. The check comes last, since
 // "..name.." becomes reserved only by losing its dots.
 func (m *Mapper) labelName(s string) string {
 	s = m.metricName(s) // the alphabets differ by the colon alone, which both lose
-	if s == "le" || s == "quantile" || strings.HasPrefix(s, "__") {
+	if s == "le" || s == "quantile" || s == OverflowLabel || strings.HasPrefix(s, "__") {
 		return "tag_" + s
 	}
 	return s

@@ -56,9 +56,10 @@ func (t *Table) lookup(key []byte) (*record, float64) {
 // they are refused and counted.
 func (t *Table) add(key []byte, resolved *Resolution, samples uint64, now int64) (*record, float64) {
 	t.stats.Resolved++
+	long := t.options.Limits != nil && t.options.Limits.TooLong(len(key)) // too long to be remembered
 	if resolved.Drop {
 		r := &record{drop: true, spellings: 1}
-		if t.dropped < maxDropped {
+		if t.dropped < maxDropped && !long {
 			t.dropped++
 			t.insert(key, r, 1)
 		}
@@ -70,7 +71,7 @@ func (t *Table) add(key []byte, resolved *Resolution, samples uint64, now int64)
 		if t.options.Limits != nil {
 			verdict = t.options.Limits.Admit(now, &limit.Claim{
 				Key: resolved.Key, Source: resolved.Source, Unnamed: resolved.Unnamed,
-				Samples: samples, Sender: resolved.Sender, Container: resolved.Container,
+				Length: len(key), Samples: samples, Sender: resolved.Sender, Container: resolved.Container,
 			})
 		}
 		if verdict.Fate != limit.Admitted {
@@ -79,7 +80,7 @@ func (t *Table) add(key []byte, resolved *Resolution, samples uint64, now int64)
 		r = t.newSeries(resolved, verdict.Series)
 		t.series[r.sourced()] = r
 	}
-	if r.spellings == maxSpellings {
+	if r.spellings == maxSpellings || long {
 		t.stats.Respellings++
 		return r, resolved.Scale
 	}

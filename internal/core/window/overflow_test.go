@@ -306,3 +306,20 @@ func (s *sorting) ResolveMetric(m *dogstatsd.Metric) Resolution {
 	other.Tags = nil
 	return s.resolver.ResolveMetric(&other)
 }
+
+// The limits count series, so a series must not be of any size: what is longer than
+// it may be has no place, and leaves nothing behind, not even as another spelling
+// of a series that has.
+func TestALongSeriesHasNoPlace(t *testing.T) {
+	table, tenant := limited(&sorting{}, limit.Config{MaxSeriesBytes: 100})
+	long := strings.Repeat("x", 200)
+	send(t, table, at(0.5), "a:1|c|#"+long, "b:1|c", "b:2|c|#"+long, "c:1|g|#"+long)
+	expect(t, flush(t, table, at(1)), "counter b{} n=2 3", "counter freshet_overflow_counter{overflow} n=1 1")
+	s := table.Stats()
+	if s.Contexts != 1 || s.Series != 1 || s.Folded != 1 || s.LimitRefused[limit.SeriesBytes] != 1 || s.Respellings != 1 {
+		t.Errorf("%+v", s)
+	}
+	if r := tenant.Report(at(1)); r.Series != 1 || r.Folded[limit.SeriesBytes] != 1 {
+		t.Errorf("%+v", r)
+	}
+}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/process"
 	"github.com/freshet-io/freshet/internal/core/limit"
+	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
@@ -183,6 +184,7 @@ func reason(o *limit.Offender) limit.Reason {
 func setting(o *limit.Offender) string {
 	return "limits." + map[limit.Reason]string{
 		limit.MetricSeries: "max_series_per_metric", limit.TenantSeries: "max_series", limit.NewSeries: "max_new_series_per_minute",
+		limit.SeriesBytes: "max_series_bytes",
 	}[reason(o)]
 }
 
@@ -206,7 +208,7 @@ func example(o *limit.Offender) string {
 	if err != nil {
 		return ""
 	}
-	return ls.String()
+	return cut(ls.String())
 }
 
 // sender describes who sent most samples.
@@ -238,15 +240,18 @@ func DescribeSender(s limit.Sender) string {
 	}
 	// What a client or a process says of itself may be anything, and becomes the
 	// value of a label.
-	text := strings.ToValidUTF8(strings.Join(parts, ", "), "_")
-	if len(text) > maxSender {
-		text = strings.ToValidUTF8(text[:maxSender], "") + "..."
+	return cut(strings.ToValidUTF8(strings.Join(parts, ", "), "_"))
+}
+
+// maxText bounds what others say of themselves: container ids have 64 digits.
+const maxText = 200
+
+func cut(text string) string {
+	if len(text) > maxText {
+		return strings.ToValidUTF8(text[:maxText], "") + "..."
 	}
 	return text
 }
-
-// maxSender bounds a description: container ids have 64 digits.
-const maxSender = 200
 
 var (
 	descLimitSamples = prometheus.NewDesc("freshet_limit_samples_total",
@@ -282,7 +287,7 @@ func (l *limits) Collect(out chan<- prometheus.Metric) {
 // turn it away. Overflow series take no place.
 func (c *Collector) Restored(tenant string, key []byte, source uint64) {
 	for name := range series.KeyLabels(key) {
-		if string(name) == overflowLabel {
+		if string(name) == mapping.OverflowLabel {
 			return
 		}
 	}

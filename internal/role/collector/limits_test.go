@@ -91,7 +91,7 @@ func TestASenderMayCallItselfAnything(t *testing.T) {
 			for _, m := range family.GetMetric() {
 				for _, l := range m.GetLabel() {
 					if family.GetName() == "freshet_limit_offender" && l.GetName() == "sender" && l.GetValue() != "unknown" {
-						if len(l.GetValue()) > maxSender+3 {
+						if len(l.GetValue()) > maxText+3 {
 							t.Errorf("the sender is described by %d bytes", len(l.GetValue()))
 						}
 						return true
@@ -146,7 +146,7 @@ func TestAFloodOfNamesDoesNotFillTheCatalogue(t *testing.T) {
 	var keys []string
 	for s := range w.Series() {
 		_, ls, _ := series.ParseKey(s.Key)
-		if ls.Get(overflowLabel) != "" {
+		if ls.Get(mapping.OverflowLabel) != "" {
 			keys = append(keys, fmt.Sprintf("%v %d", ls, s.Samples))
 		}
 	}

@@ -50,15 +50,16 @@ func (r *resolver) resolve(in *mapping.Input) window.Resolution {
 }
 
 // name returns the name under which a context is stored. While there is no room for
-// another series, a name that the catalogue does not know is not added to it, and
-// then named is false: a flood of names must not fill the catalogue either.
+// another series, or none for one as long, a name that the catalogue does not know
+// is not added to it, and then named is false: a flood of names must not fill the
+// catalogue either.
 func (r *resolver) name(in *mapping.Input, out *mapping.Output) (name string, named bool) {
 	now := r.Now()
 	claim := catalogue.Claim{
 		Tenant: r.tenant, Name: out.Name, Raw: in.Name, Named: out.Named, Kind: out.Kind,
 		Buckets: out.Buckets, Unit: out.Unit, Help: out.Help,
 	}
-	if !r.limits.Room(now.UnixNano()) {
+	if !r.limits.Room(now.UnixNano()) || r.limits.TooLong(len(in.Name)+len(in.Tags)) {
 		if _, known, _ := r.Catalogue.Peek(&claim); !known {
 			return out.Name, false
 		}
@@ -68,18 +69,14 @@ func (r *resolver) name(in *mapping.Input, out *mapping.Output) (name string, na
 	return name, true
 }
 
-// overflowLabel marks the series that samples of series without a place are counted
-// under.
-const overflowLabel = "freshet_overflow"
-
 // ResolveOverflow is part of window.Resolver. The constant labels stay, since
 // another collector must not write the same series.
 func (r *resolver) ResolveOverflow(kind series.Kind, name string, policy *series.Policy) window.Resolution {
 	if name == "" {
-		name = overflowLabel + "_" + kind.String()
+		name = mapping.OverflowLabel + "_" + kind.String()
 	}
 	b := labels.NewBuilder(r.mapper.Constant())
-	b.Set(overflowLabel, "true").Set(model.MetricNameLabel, name)
+	b.Set(mapping.OverflowLabel, "true").Set(model.MetricNameLabel, name)
 	r.key = series.AppendKey(r.key[:0], kind, b.Labels())
 	return window.Resolution{Key: r.key, Shard: series.Shard(r.tenant, r.key), Policy: policy, Scale: 1}
 }
