@@ -28,7 +28,7 @@ another disk; DIR must not exist yet. freshet restore makes a data directory of 
 		Example: `  freshet backup                                 into the data directory
   freshet backup /backup/freshet-monday          and to another disk
   freshet backup --json | jq -r 'select(.path).path'`,
-		Args: cobra.MaximumNArgs(1),
+		Args: words(0, 1, "freshet backup, or freshet backup /backup/freshet-monday"),
 	}
 	server := serverFlag(cmd)
 	asJSON := cmd.Flags().Bool("json", false, "print each step as a line of JSON; the last one has the path")

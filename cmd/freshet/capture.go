@@ -30,7 +30,7 @@ output. It holds whatever applications put into names and tags.`,
   freshet capture bug.capture --duration 30s
   freshet capture - --datagrams 1000 | zstd > bug.capture.zst
   freshet capture --listener unixgram:///run/freshet.sock`,
-		Args: cobra.MaximumNArgs(1),
+		Args: words(0, 1, "freshet capture, or freshet capture bug.capture"),
 	}
 	server := serverFlag(cmd)
 	duration := durationFlag(cmd.Flags(), "duration", 0, "end after this `duration` (default not before it is interrupted)")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -23,7 +24,7 @@ It exits with 0 if all files are fine, and else with 2.`,
 		Example: `  freshet check /etc/freshet.yaml
   freshet check --json environments/*.yaml
   freshet config --server prod:7125 | freshet check -`,
-		Args: cobra.MinimumNArgs(1),
+		Args: words(1, math.MaxInt, "freshet check freshet.yaml, or - for standard input"),
 	}
 	asJSON := cmd.Flags().Bool("json", false, "print a list with an object for each file")
 	cmd.RunE = func(cmd *cobra.Command, files []string) error {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,7 +23,12 @@ answers, the names of metrics.`,
   freshet completion bash > /etc/bash_completion.d/freshet
   freshet completion zsh > "${fpath[1]}/_freshet"
   freshet completion fish > ~/.config/fish/completions/freshet.fish`,
-		Args:                  cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && slices.Contains(cmd.ValidArgs, args[0]) {
+				return nil
+			}
+			return fmt.Errorf("completion takes the name of one shell, bash, zsh or fish; got %q", strings.Join(args, " "))
+		},
 		ValidArgs:             []string{"bash", "zsh", "fish"},
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {

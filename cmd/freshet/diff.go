@@ -30,7 +30,7 @@ the file is wrong or the server cannot be asked.`,
 		Example: `  freshet diff /etc/freshet.yaml
   freshet diff new.yaml --json | jq '.changes[] | select(.restart)'
   freshet diff new.yaml; [ $? = 1 ] && cp new.yaml /etc/freshet.yaml && systemctl reload freshet`,
-		Args: cobra.ExactArgs(1),
+		Args: words(1, 1, "freshet diff freshet.yaml, or - for standard input"),
 	}
 	server := serverFlag(cmd)
 	raw := cmd.Flags().Bool("json", false, "print the changes and problems as JSON")

@@ -28,7 +28,7 @@ its reloads. Then other flags and the environment of this shell count for nothin
   freshet config --config /etc/freshet.yaml
   freshet config --config /etc/freshet.yaml --json | jq '.[] | select(.set_by != "default")'
   freshet config --server 127.0.0.1:7125              what runs there`,
-		Args: cobra.NoArgs,
+		Args: noWords,
 	}
 	from := newSource(cmd.Flags())
 	server := serverFlag(cmd)

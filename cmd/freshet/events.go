@@ -32,12 +32,12 @@ func newEventsCommand() *cobra.Command {
 first. They are kept as long as events.retention says.`,
 		Example: `  freshet events --since 15m
   freshet events --since 2d --text deploy --tag env:prod --tag team:web`,
-		Args: cobra.NoArgs,
+		Args: noWords,
 	}
 	server := serverFlag(cmd)
 	since := durationFlag(cmd.Flags(), "since", time.Hour, "print those of the last `duration`, like 15m or 2d (default 1h)")
 	text := cmd.Flags().String("text", "", "only those with this in their title or text")
-	tags := cmd.Flags().StringArray("tag", nil, "only those with this `key:value`; given again, with both")
+	tags := cmd.Flags().StringArray("tag", nil, "only those with this `tag`, such as env:prod; given again, with both")
 	raw := cmd.Flags().Bool("json", false, "print the server's answer as it came")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		now := time.Now()

@@ -29,7 +29,7 @@ docs/ledger.md says what each state and reason means, and what to do about it.`,
 		Example: `  freshet ledger
   freshet ledger --watch
   freshet ledger --json | jq .data.samples`,
-		Args: cobra.NoArgs,
+		Args: noWords,
 	}
 	server := serverFlag(cmd)
 	watch := cmd.Flags().Bool("watch", false, "show them again each second, with rates, until interrupted")

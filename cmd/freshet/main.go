@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -24,7 +26,16 @@ const (
 	exitUsage   = 2 // a mistake on the command line or in the configuration
 )
 
+// By these signals a server is asked to reload and to restart. Whatever it is
+// doing, from its first line to its last, it must not die of them.
+const (
+	reloadSignal  = syscall.SIGHUP
+	restartSignal = syscall.SIGUSR2
+)
+
 func main() {
+	// Nobody listens yet: a server that starts reads what is newest anyway.
+	signal.Notify(make(chan os.Signal, 1), reloadSignal, restartSignal)
 	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -38,7 +49,12 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	parsed := false // what fails before is a mistake on the command line
-	root.PersistentPreRun = func(*cobra.Command, []string) { parsed = true }
+	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
+		parsed = true
+		if cmd.Name() != serveName {
+			signal.Reset(reloadSignal, restartSignal) // others end with their terminal
+		}
+	}
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return exitOK
@@ -100,6 +116,7 @@ this machine's loopback, with its data in ./data.`,
 	addGroup(root, "Configure it:", newCheckCommand(), newConfigCommand(), newDiffCommand(), newConvertCommand(), newCompletionCommand(), newVersionCommand())
 	root.SetHelpCommandGroupID(root.Groups()[len(root.Groups())-1].ID)
 	root.AddCommand(newExitCodesTopic())
+	addHelp(root)
 	return root
 }
 
@@ -146,7 +163,7 @@ func unknownCommand(root *cobra.Command, args []string) error {
 func unknownFlag(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
-		return err
+		return wrongValue(err)
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })

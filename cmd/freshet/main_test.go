@@ -29,7 +29,16 @@ func TestCommandLine(t *testing.T) {
 		{"one that is none", []string{"frobnicate"}, exitUsage, "freshet: unknown command: frobnicate; see freshet help\n"},
 		{"a flag that is nearly one", []string{"query", "--rnage", "1h", "up"}, exitUsage, "freshet: unknown flag: --rnage; did you mean --range?\n"},
 		{"one that is none", []string{"version", "--frobnicate"}, exitUsage, "freshet: unknown flag: --frobnicate; see freshet version --help\n"},
-		{"a word too many", []string{"version", "now"}, exitUsage, "freshet: unknown command \"now\" for \"freshet version\"\n"},
+		{"a word too many", []string{"version", "now"}, exitUsage, "freshet: freshet version takes flags alone, got \"now\"; see freshet version --help\n"},
+		{"no file", []string{"check"}, exitUsage, "freshet: freshet check got 0 words; write freshet check freshet.yaml, or - for standard input\n"},
+		{"no snapshot", []string{"restore", "--data-dir", "new"}, exitUsage, "freshet: freshet restore got 0 words; write freshet restore SNAPSHOT --data-dir NEW\n"},
+		{"nowhere to restore to", []string{"restore", "old"}, exitUsage, "freshet: restore needs an empty directory, or the name of a new one; write freshet restore SNAPSHOT --data-dir NEW\n"},
+		{"a shell that is not known", []string{"completion", "tcsh"}, exitUsage, "freshet: completion takes the name of one shell, bash, zsh or fish; got \"tcsh\"\n"},
+		{"a flag that is no whole number", []string{"top", "--limit", "x"}, exitUsage, "freshet: --limit = x: must be a whole number\n"},
+		{"one that is negative", []string{"capture", "--datagrams", "-1"}, exitUsage, "freshet: --datagrams = -1: must be a whole number of 0 or more\n"},
+		{"one that is no number", []string{"tail", "--sample", "x"}, exitUsage, "freshet: --sample = x: must be a number\n"},
+		{"one that is too large", []string{"tail", "--pid", "4294967296"}, exitUsage, "freshet: --pid = 4294967296: must be a whole number that is not as large\n"},
+		{"help of no command", []string{"help", "qurey"}, exitUsage, "freshet: unknown command: qurey; did you mean freshet query?\n"},
 		{"help", []string{"help"}, exitOK, ""},
 		{"help of a command", []string{"help", "query"}, exitOK, ""},
 	} {
@@ -38,7 +47,7 @@ func TestCommandLine(t *testing.T) {
 			if code != tt.code || stderr != tt.stderr {
 				t.Errorf("exit code %d, %q\nwant      %d, %q", code, stderr, tt.code, tt.stderr)
 			}
-			if help := tt.args[0] == "help"; help != strings.Contains(stdout, "Examples:") {
+			if help := tt.args[0] == "help" && tt.code == exitOK; help != strings.Contains(stdout, "Examples:") {
 				t.Errorf("printed %q", stdout)
 			}
 		})

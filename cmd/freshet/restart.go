@@ -27,7 +27,7 @@ It sends SIGUSR2 to the process that the data directory names.`,
 		Example: `  freshet restart
   freshet restart --data-dir /var/lib/freshet
   freshet restart --json`,
-		Args: cobra.NoArgs,
+		Args: noWords,
 	}
 	preset := os.Getenv("FRESHET_DATA_DIR")
 	if preset == "" {

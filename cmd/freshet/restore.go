@@ -29,12 +29,15 @@ func newRestoreCommand() *cobra.Command {
 once, and leaves it ready for freshet serve --data-dir. The snapshot stays as it is.`,
 		Example: `  freshet restore /backup/freshet-2026-11-21 --data-dir /var/lib/freshet
   freshet serve --data-dir /var/lib/freshet`,
-		Args: cobra.ExactArgs(1),
 	}
 	dataDir := cmd.Flags().String("data-dir", "", "`directory` to restore to: empty, or not there yet (required)")
 	asJSON := cmd.Flags().Bool("json", false, "print what was restored as JSON")
-	if err := cmd.MarkFlagRequired("data-dir"); err != nil {
-		panic("BUG: " + err.Error())
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		const right = "freshet restore SNAPSHOT --data-dir NEW"
+		if *dataDir == "" {
+			return errors.New("restore needs an empty directory, or the name of a new one; write " + right)
+		}
+		return words(1, 1, right)(cmd, args)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		done, err := restore(cmd.Context(), filepath.Clean(args[0]), filepath.Clean(*dataDir))

@@ -19,9 +19,11 @@ import (
 	"github.com/freshet-io/freshet/internal/role/collector"
 )
 
+const serveName = "serve"
+
 func newServeCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "serve",
+		Use:   serveName,
 		Short: "Run the server",
 		Long: `Runs the server: DogStatsD sockets, aggregation, storage and the Prometheus API in
 one process. Every setting is a key of the configuration file, a flag and an
@@ -31,7 +33,7 @@ Flags win over the environment, the environment over the file.`,
   freshet serve --config /etc/freshet.yaml
   freshet serve --dogstatsd-udp 0.0.0.0:8125 --http-listen 0.0.0.0:7125
   freshet serve --dogstatsd-unix ''              turn an input off`,
-		Args: cobra.NoArgs,
+		Args: noWords,
 	}
 	from := newSource(cmd.Flags())
 	check := cmd.Flags().Bool(checkFlag, false, "load the configuration as this command would, say what is wrong with it, and end")
@@ -57,16 +59,16 @@ func serve(ctx context.Context, c config, from *source, stdout, stderr io.Writer
 	logger := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
 	set, _ := parseLevel(c.LogLevel) // validated
 	level.Set(set)
-	ctx, cancel := run.WithSignals(ctx)
+	signaled, cancel := run.WithSignals(ctx)
 	defer cancel()
-	ctx, stop := context.WithCancelCause(ctx)
+	ctx, stop := context.WithCancelCause(signaled)
 	defer stop(nil)
 
 	s, err := newServer(c, from, prometheus.NewRegistry(), logger, level)
 	if err != nil {
 		return errors.Join(err, s.close())
 	}
-	s.restarter.begin(stop)
+	s.restarter.begin(signaled, stop)
 	err = run.Run(ctx, c.Drain, s.parts(func() error { return s.announce(stdout) })...)
 	if signal := (run.SignalError{}); errors.As(context.Cause(ctx), &signal) {
 		logger.Info("stopped", "cause", signal)

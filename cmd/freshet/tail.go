@@ -64,7 +64,7 @@ What is not shown, because it is too much or the server had no time, is said.`,
 		if _, _, _, err := parseTail(params); err != nil {
 			return err
 		}
-		return cobra.NoArgs(cmd, args)
+		return noWords(cmd, args)
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx, cancel := run.WithSignals(cmd.Context())

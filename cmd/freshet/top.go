@@ -39,7 +39,7 @@ ten seconds, as far as they were looked at. Metrics over a limit are red.`,
 		if _, err := parseTop(strconv.Itoa(*limit)); err != nil {
 			return fmt.Errorf("--%w", err)
 		}
-		return cobra.NoArgs(cmd, args)
+		return noWords(cmd, args)
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx, cancel := run.WithSignals(cmd.Context())

@@ -66,7 +66,7 @@ func newVersionCommand() *cobra.Command {
 that no commit holds.`,
 		Example: `  freshet version
   freshet version --json | jq -r .revision`,
-		Args: cobra.NoArgs,
+		Args: noWords,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), thisBuild())
