@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/url"
 	"regexp"
 	"slices"
@@ -35,7 +36,11 @@ answers, the names of metrics.`,
 			root, out := cmd.Root(), cmd.OutOrStdout()
 			switch args[0] {
 			case "bash":
-				return root.GenBashCompletionV2(out, true)
+				if err := root.GenBashCompletionV2(out, true); err != nil {
+					return err
+				}
+				_, err := io.WriteString(out, bashWords)
+				return err
 			case "zsh":
 				return root.GenZshCompletion(out)
 			default:
@@ -44,6 +49,24 @@ answers, the names of metrics.`,
 		},
 	}
 }
+
+// bashWords splits the line for a bash without the package bash-completion, which the
+// generated script would call here. A space ends a word; : and = do not, as they do
+// in COMP_WORDS.
+const bashWords = `
+__freshet_init_completion()
+{
+    COMPREPLY=()
+    local line=${COMP_LINE:0:COMP_POINT}
+    read -ra words <<<"$line"
+    if [[ $line == *[[:space:]] ]]; then
+        words+=("")
+    fi
+    cword=$((${#words[@]} - 1))
+    cur=${words[cword]}
+    prev=${words[cword - 1]}
+}
+`
 
 const (
 	// completeTimeout is how long a person waits at a key for names.

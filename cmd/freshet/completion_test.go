@@ -30,24 +30,25 @@ func TestCompletionInBash(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(bin, "freshet"), []byte(command), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// The first function is one of the package bash-completion, which need not be
-	// here; compopt works at a prompt only.
+	// The package bash-completion is not loaded. compopt works at a prompt only, and :
+	// and = separate words there.
 	const complete = `
 compopt() { :; }
-_get_comp_words_by_ref() { words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; cur=${words[cword]}; prev=${words[cword-1]}; }
 source <(freshet completion bash) || exit 1
-COMP_WORDS=(freshet "$@") COMP_CWORD=$# COMP_LINE="freshet $*" COMP_POINT=$((8 + ${#*})) COMP_TYPE=9
+COMP_LINE="freshet $1" COMP_POINT=${#COMP_LINE} COMP_TYPE=9
+IFS=$' :=' COMP_WORDS=($COMP_LINE) COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) IFS=$' \t\n'
 __start_freshet
 printf '%s\n' "${COMPREPLY[@]}"`
 	server := metrics(t, `["page_size","page_views"]`)
 	for line, want := range map[string]string{
 		"qu":                                     "query",
+		"completion ":                            "bash zsh fish",
 		"completion f":                           "fish",
 		"query --ra":                             "--range",
 		"query --server=" + server + " pa":       "page_size page_views",
 		"query --server=http://127.0.0.1:1 some": "", // nobody there: nothing, at once
 	} {
-		cmd := exec.CommandContext(t.Context(), "bash", append([]string{"--norc", "-c", complete, "bash"}, strings.Fields(line)...)...)
+		cmd := exec.CommandContext(t.Context(), "bash", "--norc", "-c", complete, "bash", line)
 		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 		out, err := cmd.CombinedOutput()
 		if got := strings.Join(strings.Fields(string(out)), " "); err != nil || got != want {
