@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -292,6 +293,156 @@ func TestABadUpgradeChangesNothing(t *testing.T) {
 		t.Errorf("mended: %v: %+v\n%s", err, r, said)
 	}
 	p.expectPID(t, p.cmd.Process.Pid)
+}
+
+// pelt sends signals to whoever has the data directory, each millisecond from the
+// moment that he has it, until stop is called.
+func pelt(t *testing.T, dir string, signals ...syscall.Signal) (stop func()) {
+	t.Helper()
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for tick := time.NewTicker(time.Millisecond); ; {
+			select {
+			case <-quit:
+				tick.Stop()
+				return
+			case <-tick.C:
+			}
+			text, _ := os.ReadFile(filepath.Join(dir, "lock"))
+			pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+			if err != nil {
+				continue // nobody has it
+			}
+			for _, s := range signals {
+				_ = syscall.Kill(pid, s) // he may have ended
+			}
+		}
+	}()
+	return func() {
+		close(quit)
+		<-done
+	}
+}
+
+// TestSignalsNeverKill: the kernel ends a process by SIGHUP and SIGUSR2 if it does
+// not handle them. Between two images, while a server starts, and while it stops,
+// there was nobody who did.
+func TestSignalsNeverKill(t *testing.T) {
+	dir := dataDir(t)
+	t.Run("between two images", func(t *testing.T) {
+		p := start(t, dir)
+		stop := pelt(t, dir, syscall.SIGUSR2, syscall.SIGHUP)
+		reach(time.Now().Add(2 * time.Second))
+		stop()
+		if r, said, err := p.restart(t); err != nil || r.State != "ready" {
+			t.Fatalf("%v: %+v\n%s", err, r, said)
+		}
+		p.expectPID(t, p.cmd.Process.Pid)
+		p.kill(t)
+	})
+	for range 3 {
+		t.Run("from start to stop", func(t *testing.T) {
+			if err := os.Remove(filepath.Join(dir, "lock")); err != nil { // it names who was killed
+				t.Fatal(err)
+			}
+			stop := pelt(t, dir, syscall.SIGHUP)
+			defer stop()
+			start(t, dir).terminate(t)
+		})
+	}
+}
+
+// TestTwoRestartsAtOnce: both of those who ask see the one that is made.
+func TestTwoRestartsAtOnce(t *testing.T) {
+	p := start(t, dataDir(t))
+	for range 3 {
+		var all [2]*exec.Cmd
+		var said [2]strings.Builder
+		for i := range all {
+			all[i] = exec.Command(freshet, "restart", "--data-dir", p.dataDir)
+			all[i].Stderr = &said[i]
+			if err := all[i].Start(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range all {
+			if err := all[i].Wait(); err != nil {
+				t.Errorf("%v: %s", err, &said[i])
+			}
+		}
+	}
+	if log := p.output.String(); strings.Contains(log, "not restarted") {
+		t.Error("a restart was refused")
+	}
+}
+
+// expectState waits until a restart has come so far.
+func (p *process) expectState(t *testing.T, want string) {
+	t.Helper()
+	eventually(t, 10*time.Second, "the restart is "+want, func() error {
+		var r restarted
+		text, err := os.ReadFile(filepath.Join(p.dataDir, "restart.json"))
+		if err == nil {
+			err = json.Unmarshal(text, &r)
+		}
+		if err == nil && r.State != want {
+			err = fmt.Errorf("it is %s", r.State)
+		}
+		return err
+	})
+}
+
+// TestAStopIsNotKeptWaitingByARestart: neither by a new program that hangs, and
+// has another hold its output, nor by a restart that is decided.
+func TestAStopIsNotKeptWaitingByARestart(t *testing.T) {
+	t.Run("by the check", func(t *testing.T) {
+		dir := dataDir(t)
+		program := filepath.Join(dir, "freshet")
+		if err := os.Symlink(freshet, program); err != nil {
+			t.Fatal(err)
+		}
+		p := launch(t, dir, exec.Command(program, "serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0"))
+		if err := os.Remove(program); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(program, []byte("#!/bin/sh\nsleep 200 &\necho $! > "+dir+"/child.new\nmv "+dir+"/child.new "+dir+"/child\nwait\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.cmd.Process.Signal(syscall.SIGUSR2); err != nil {
+			t.Fatal(err)
+		}
+		var child []byte
+		eventually(t, 10*time.Second, "the program has a child", func() (err error) {
+			child, err = os.ReadFile(filepath.Join(dir, "child"))
+			return err
+		})
+		p.terminate(t)
+		eventually(t, 10*time.Second, "the child has ended", func() error {
+			text, err := os.ReadFile("/proc/" + strings.TrimSpace(string(child)) + "/cmdline")
+			if err == nil && len(text) > 0 {
+				return fmt.Errorf("it runs: %q", text)
+			}
+			return nil
+		})
+	})
+	t.Run("by the restart", func(t *testing.T) {
+		p := start(t, dataDir(t))
+		asked := make(chan error, 1)
+		go func() { // for a third of the drain, requests may end
+			_, err := p.get("/debug/pprof/profile", map[string][]string{"seconds": {"3"}})
+			asked <- err
+		}()
+		reach(time.Now().Add(200 * time.Millisecond))
+		if err := p.cmd.Process.Signal(syscall.SIGUSR2); err != nil {
+			t.Fatal(err)
+		}
+		p.expectState(t, "stopping")
+		p.terminate(t)
+		if err := <-asked; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // activated are sockets as systemd opens them, and keeps them open.

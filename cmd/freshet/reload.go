@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,7 +23,8 @@ import (
 type reloader struct {
 	server *server
 	source *source
-	mu     sync.Mutex // one reload at a time
+	asked  chan os.Signal // one more while one is handled: it reads what is newest
+	mu     sync.Mutex     // one reload at a time
 
 	reloads    *prometheus.CounterVec
 	successful prometheus.Gauge
@@ -37,6 +37,7 @@ func newReloader(s *server, from *source, reg prometheus.Registerer) *reloader {
 	r := &reloader{
 		server: s,
 		source: from,
+		asked:  make(chan os.Signal, 1),
 		reloads: f.NewCounterVec(prometheus.CounterOpts{Name: "freshet_config_reloads_total",
 			Help: "Reloads of the configuration, by result. Those that were refused changed nothing."}, []string{"result"}),
 		successful: f.NewGauge(prometheus.GaugeOpts{Name: "freshet_config_last_reload_successful",
@@ -44,6 +45,7 @@ func newReloader(s *server, from *source, reg prometheus.Registerer) *reloader {
 		succeeded: f.NewGauge(prometheus.GaugeOpts{Name: "freshet_config_last_reload_success_timestamp_seconds",
 			Help: "When the configuration in force was read."}),
 	}
+	signal.Notify(r.asked, reloadSignal) // for as long as the process lives
 	for _, result := range []string{"applied", "refused"} {
 		r.reloads.WithLabelValues(result)
 	}
@@ -123,14 +125,11 @@ func (r *reloader) apply(ctx context.Context) ([]conf.Change, error) {
 	return changes, nil
 }
 
-// watch reloads at each SIGHUP until ctx is done.
+// watch reloads at each SIGHUP until ctx is done. Later ones change nothing.
 func (r *reloader) watch(ctx context.Context) error {
-	hangups := make(chan os.Signal, 1) // one more while one is handled: it reads what is newest
-	signal.Notify(hangups, syscall.SIGHUP)
-	defer signal.Stop(hangups)
 	for {
 		select {
-		case <-hangups:
+		case <-r.asked:
 			changes, err := r.reload(ctx)
 			r.tell(changes, err)
 		case <-ctx.Done():

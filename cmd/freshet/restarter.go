@@ -20,13 +20,14 @@ import (
 // restarter replaces the running program by the one that lies at its path now,
 // in the same process and with the same sockets.
 type restarter struct {
-	server *server
-	asked  chan os.Signal
-	stop   context.CancelCauseFunc // ends the parts; set by begin
-	plan   *plan                   // set once it is decided
-	last   restartState            // what the image before wrote, if it has made this one
-	begun  time.Time               // when this image began to read
-	ended  atomic.Int64            // Unix ns, when it was told to stop reading
+	server   *server
+	asked    chan os.Signal
+	signaled context.Context         // ends when somebody wants the process to stop; set by begin
+	stop     context.CancelCauseFunc // ends the parts; set by begin
+	plan     *plan                   // set once it is decided
+	last     restartState            // what the image before wrote, if it has made this one
+	begun    time.Time               // when this image began to read
+	ended    atomic.Int64            // Unix ns, when it was told to stop reading
 }
 
 // plan is what the next image is made of.
@@ -61,13 +62,14 @@ const (
 	restartFile = "restart.json"
 	checkFlag   = "check" // of freshet serve
 	checkTime   = 30 * time.Second
+	checkDelay  = time.Second // for its output, once it has ended
 )
 
 var errRestart = errors.New("restart in place")
 
 func newRestarter(s *server) *restarter {
 	r := &restarter{server: s, asked: make(chan os.Signal, 1)}
-	signal.Notify(r.asked, syscall.SIGUSR2)
+	signal.Notify(r.asked, restartSignal) // for as long as the process lives
 	if last, err := readRestartState(s.path()); err == nil && last.PID == os.Getpid() && last.State == restartOpening {
 		r.last = last
 	}
@@ -75,15 +77,15 @@ func newRestarter(s *server) *restarter {
 }
 
 // begin is called when the parts start, which stop ends.
-func (r *restarter) begin(stop context.CancelCauseFunc) {
-	r.stop, r.begun = stop, time.Now()
+func (r *restarter) begin(signaled context.Context, stop context.CancelCauseFunc) {
+	r.signaled, r.stop, r.begun = signaled, stop, time.Now()
 }
 
 func (r *restarter) notReading() { r.ended.Store(time.Now().UnixNano()) }
 
-// watch begins a restart at SIGUSR2, if it would succeed.
+// watch begins a restart at SIGUSR2, if it would succeed. It is the last thing that
+// this image does: who asks once more sees that one.
 func (r *restarter) watch(ctx context.Context) error {
-	defer signal.Stop(r.asked)
 	for {
 		select {
 		case <-r.asked:
@@ -95,6 +97,8 @@ func (r *restarter) watch(ctx context.Context) error {
 			}
 			r.tell(restartState{State: restartStopping})
 			r.stop(errRestart)
+			<-ctx.Done()
+			return nil
 		case <-ctx.Done():
 			return nil
 		}
@@ -135,6 +139,10 @@ func checkProgram(ctx context.Context, path string, args []string) error {
 	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET=") // it is not what systemd waits for
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
+	// What it started ends with it, and cannot keep this one waiting.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = checkDelay
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s %s: %w: %s", path, strings.Join(args, " "), err, strings.TrimSpace(said.String()))
 	}
@@ -169,13 +177,15 @@ func (s *server) leave() ([]handover.Socket, error) {
 // survive, and the sockets' buffers fill. See docs/decisions/restart.md.
 func (r *restarter) run(ctx context.Context) error {
 	<-ctx.Done()
-	if r.plan == nil {
+	if r.plan == nil || r.signaled.Err() != nil { // to stop is wanted more
 		return nil
 	}
 	r.server.aggregator.Halt()
 	r.server.writeLedger(true)
 	r.tell(restartState{State: restartOpening, StoppedReading: r.ended.Load()})
-	signal.Ignore(syscall.SIGHUP) // until the next image handles it; it reads what is newest anyway
+	// The kernel returns what is handled to its default action, which is to die, but
+	// leaves alone what is ignored. The next image is and reads what is newest anyway.
+	signal.Ignore(reloadSignal, restartSignal)
 	return handover.Exec(r.plan.path, os.Args, r.plan.sockets)
 }
 
