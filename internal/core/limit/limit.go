@@ -140,6 +140,7 @@ type Series struct {
 	next     *Series // of the same hash
 	holders  int     // tables
 	passerBy bool    // without a holder: it came in one window only, as far as is known
+	waiting  bool    // it is among the unclaimed, once
 	freed    int64   // when it was last without one, Unix nanoseconds
 }
 
@@ -150,7 +151,8 @@ type metric struct {
 	over   atomic.Int64 // Unix nanoseconds of the last claim over the metric's limit
 }
 
-// unclaimed is a series that had no holder at a time.
+// unclaimed is a series that had no holder at a time. It may have one again, or have
+// left.
 type unclaimed struct {
 	series *Series
 	at     int64
@@ -303,10 +305,11 @@ func (t *Tenant) LeaveUnclaimed(after int64) {
 	defer t.mu.Unlock()
 	kept := t.unclaimed[:0]
 	for _, u := range t.unclaimed {
-		switch {
-		case u.series.holders > 0 || u.series.freed != u.at: // claimed meanwhile
-		case u.series.passerBy && t.Crowded(u.series, after):
-			t.remove(u.series)
+		switch s := u.series; {
+		case s.holders > 0 || s.metric == nil:
+			s.waiting = false
+		case s.passerBy && t.Crowded(s, after):
+			t.remove(s)
 		default:
 			kept = append(kept, u)
 		}
@@ -331,16 +334,25 @@ func (t *Tenant) Load(now int64, key []byte, source uint64) {
 
 func (t *Tenant) wait(now int64, s *Series) {
 	s.freed = now
-	t.unclaimed = append(t.unclaimed, unclaimed{s, now})
+	if !s.waiting {
+		s.waiting = true
+		t.unclaimed = append(t.unclaimed, unclaimed{s, now})
+	}
 }
 
 // expire removes the series that nobody claimed in time.
 func (t *Tenant) expire(now int64) {
 	for len(t.unclaimed) > 0 && now-t.unclaimed[0].at > t.claimTime {
-		u := t.unclaimed[0]
+		s := t.unclaimed[0].series
 		t.unclaimed = t.unclaimed[1:]
-		if u.series.holders == 0 && u.series.freed == u.at {
-			t.remove(u.series)
+		s.waiting = false
+		switch {
+		case s.holders > 0 || s.metric == nil:
+		case now-s.freed > t.claimTime:
+			t.remove(s)
+		default: // claimed and freed again meanwhile
+			s.waiting = true
+			t.unclaimed = append(t.unclaimed, unclaimed{s, s.freed})
 		}
 	}
 	if len(t.unclaimed) == 0 {
@@ -388,6 +400,7 @@ func (t *Tenant) remove(s *Series) {
 	if s.metric.series--; s.metric.series == 0 {
 		delete(t.metrics, s.metric.name)
 	}
+	s.metric = nil // it may still be among the unclaimed
 }
 
 // Over is when a claim was last over a limit, in Unix nanoseconds; 0 if none ever was.

@@ -308,3 +308,36 @@ func BenchmarkOverLimit(b *testing.B) {
 		}
 	}
 }
+
+// After a reload a series is claimed again, and may then leave before the claim time
+// is over: it leaves once.
+func TestASeriesThatWaitedLeavesOnce(t *testing.T) {
+	tenant := newTenant(Config{MaxSeries: 2})
+	c := claim(key(series.Gauge, "a", 0))
+	tenant.Release(begin, tenant.Admit(begin, c).Series, false)
+	tenant.Leave(tenant.Admit(begin+second, c).Series)
+	if n := tenant.Report(begin + 1000*second).Series; n != 0 {
+		t.Errorf("%d series", n)
+	}
+}
+
+// Reloads that follow one another make the list of those who wait no longer than
+// there are series.
+func TestReloadsDoNotAddUp(t *testing.T) {
+	tenant := newTenant(Config{})
+	for reload := range int64(100) {
+		for i := range 10 {
+			s := tenant.Admit(begin+reload*second, claim(key(series.Gauge, "a", i))).Series
+			tenant.Release(begin+reload*second, s, false)
+		}
+	}
+	if n := len(tenant.unclaimed); n != 10 {
+		t.Errorf("%d wait, of 10 series", n)
+	}
+	if n := tenant.Report(begin + 399*second).Series; n != 10 {
+		t.Errorf("%d series before the claim time of the last reload is over", n)
+	}
+	if n := tenant.Report(begin + 401*second).Series; n != 0 {
+		t.Errorf("%d series after it", n)
+	}
+}

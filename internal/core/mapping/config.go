@@ -84,6 +84,7 @@ func (c Config) Validate() []conf.Problem {
 // sender did not give the label itself. The error joins all that is wrong.
 func New(c Config, constant labels.Labels) (*Mapper, error) {
 	m, problems := compile(c)
+	m.config = c
 	var errs []error
 	for _, p := range problems {
 		errs = append(errs, fmt.Errorf("mapping.%s%s: %s", p.key, p.value, p.why))

@@ -7,6 +7,7 @@
 package mapping
 
 import (
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,6 +24,7 @@ import (
 // Mapper applies one configuration. It never changes once made, so any number
 // of goroutines may share it; a reload makes a new one.
 type Mapper struct {
+	config        Config // it was made of, with constant
 	utf8          bool
 	container     bool // origin_labels has container_id
 	podUID        bool // origin_labels has pod_uid
@@ -31,6 +33,11 @@ type Mapper struct {
 	rules         []rule
 	exact         map[string][]int // rules without a wildcard, ascending, by the one name they match
 	scan          []int            // the other rules, ascending
+}
+
+// Same reports whether both map everything alike, since they were made alike.
+func (m *Mapper) Same(other *Mapper) bool {
+	return slices.Equal(m.constant, other.constant) && reflect.DeepEqual(m.config, other.config)
 }
 
 // rule is a Rule once it was checked.

@@ -34,6 +34,12 @@ type terms struct {
 	idleWindows    uint32 // see window.Options
 }
 
+// same reports whether a listener would do the same by both.
+func (t *terms) same(other *terms) bool {
+	return t.tenant == other.tenant && t.host == other.host && t.relativeGauges == other.relativeGauges &&
+		t.idleWindows == other.idleWindows && t.mapper.Same(other.mapper)
+}
+
 // listener counts what one socket receives. The fields up to next belong to the
 // goroutine that reads.
 type listener struct {

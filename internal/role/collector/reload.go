@@ -39,6 +39,9 @@ func (c *Collector) Prepare(config Config, mapper *mapping.Mapper, host string) 
 			relativeGauges: config.RelativeGauges, idleWindows: uint32(config.IdleContexts / time.Second),
 		}
 		if at := slices.IndexFunc(left, func(in *input) bool { return in.address == wanted.key() }); at >= 0 {
+			if now := left[at].listeners[0].next.Load(); now.same(t) {
+				t = now // and its table stays, with all that it knows
+			}
 			r.inputs = append(r.inputs, left[at])
 			r.terms[left[at]] = t
 			left = slices.Delete(left, at, at+1)

@@ -207,3 +207,24 @@ func TestAReloadCanGiveUp(t *testing.T) {
 		t.Error("its socket is still bound")
 	}
 }
+
+// A reload that changes nothing for a listener leaves its table alone: what is known
+// stays known.
+func TestAReloadWithoutChangesKeepsTheTables(t *testing.T) {
+	f := newFixture(t, nil).start(t)
+	conn := dial(t, "udp", f.address("udp"))
+	send(t, conn, "hits:1|c")
+	await(t, "the first window", func() bool { return len(f.aggregator.taken()) == 1 })
+	same, err := mapping.New(mapping.Config{}, labels.EmptyLabels())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.reload(t, same, func(c *Config) { c.ReceiveBuffer *= 2 })
+	await(t, "a second window", func() bool {
+		send(t, conn, "hits:1|c")
+		return len(f.aggregator.taken()) >= 3
+	})
+	if n := f.metric(t, "new_contexts_total"); n != 1 {
+		t.Errorf("%v contexts were looked up", n)
+	}
+}
