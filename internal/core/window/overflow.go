@@ -3,7 +3,6 @@ package window
 import (
 	"time"
 
-	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
@@ -71,19 +70,6 @@ func (t *Table) leaveIdleOverflows() {
 			delete(t.overflows, name)
 		}
 	}
-}
-
-// weight is the number of samples of a line that a series would take.
-func weight(m *dogstatsd.Metric) (samples uint64) {
-	if m.Type != dogstatsd.Count {
-		return uint64(max(1, len(m.Values)))
-	}
-	for _, v := range m.Values {
-		if v >= 0 {
-			samples++
-		}
-	}
-	return samples
 }
 
 // calm is how long nothing may have been over a limit before passers-by leave: a

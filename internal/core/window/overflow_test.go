@@ -323,3 +323,14 @@ func TestALongSeriesHasNoPlace(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// A counter of refused increments alone holds nothing: it must not take the place of
+// one that does.
+func TestWhatIsRefusedTakesNoPlace(t *testing.T) {
+	table, tenant := limited(&resolver{}, limit.Config{MaxSeries: 1})
+	send(t, table, at(0.5), "a:-1|c|#x", "b:1|g")
+	expect(t, flush(t, table, at(1)), "gauge b{} n=1 1")
+	if s, r := table.Stats(), tenant.Report(at(1)); s.Negative != 1 || s.Series != 1 || r.Series != 1 {
+		t.Errorf("%+v, %d series", s, r.Series)
+	}
+}

@@ -193,21 +193,21 @@ func (t *Table) Stats() Stats {
 
 // Metric counts the values of a metric that was read at now, Unix nanoseconds.
 func (t *Table) Metric(m *dogstatsd.Metric, now int64) {
-	key := t.contextKey(byte(m.Type), m.Name, m.Tags, nil, &m.Origin)
-	r, scale := t.lookup(key)
-	if r == nil {
-		resolved := t.resolver.ResolveMetric(m)
-		if r, scale = t.add(key, &resolved, weight(m), now); r == nil {
-			return
-		}
-	}
 	if m.Type == dogstatsd.Count {
 		t.refuseNegative(m)
-		if len(m.Values) == 0 {
+		if len(m.Values) == 0 { // what is refused takes no place either
 			return
 		}
 	}
 	samples := uint64(max(1, len(m.Values)))
+	key := t.contextKey(byte(m.Type), m.Name, m.Tags, nil, &m.Origin)
+	r, scale := t.lookup(key)
+	if r == nil {
+		resolved := t.resolver.ResolveMetric(m)
+		if r, scale = t.add(key, &resolved, samples, now); r == nil {
+			return
+		}
+	}
 	if r.drop {
 		t.stats.Dropped += samples
 		return
