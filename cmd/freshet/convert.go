@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -17,12 +18,13 @@ func newConvertCommand() *cobra.Command {
 		Long: `Reads a mapping file of Prometheus' statsd_exporter and writes a configuration
 file under which the same line gets the same name and labels. What has no
 equivalent, or changes its meaning, is said on standard error, and in the file
-where it stands, behind the word ATTENTION.
+where it stands, behind the word ATTENTION. - is standard input.
 
 It exits with 0 if there is nothing of that kind, and else with 1; the
-configuration is written in both cases.`,
+configuration is written in both cases. With 2 nothing was written, since the file
+cannot be read.`,
 		Example: `  freshet convert statsd_exporter statsd_mapping.yml > freshet.yaml
-  freshet explain 'shop.cart.requests.200:1|c' --config freshet.yaml`,
+  freshet explain 'shop.cart.200.requests:1|c' --config freshet.yaml`,
 		ValidArgs: []string{"statsd_exporter"},
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 || args[0] != "statsd_exporter" {
@@ -34,13 +36,20 @@ configuration is written in both cases.`,
 	asJSON := cmd.Flags().Bool("json", false, "print the configuration and what is to be looked at as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		file := args[1]
-		text, err := os.ReadFile(file)
+		var text []byte
+		var err error
+		if file == "-" {
+			file = "stdin"
+			text, err = io.ReadAll(cmd.InOrStdin())
+		} else {
+			text, err = os.ReadFile(file)
+		}
 		if err != nil {
-			return err
+			return configurationError{fmt.Errorf("convert: %w", err)}
 		}
 		c, err := statsdexporter.Convert(text)
 		if err != nil {
-			return fmt.Errorf("convert %s: %w", file, err)
+			return configurationError{fmt.Errorf("convert %s: %w", file, err)}
 		}
 		if *asJSON {
 			err = printJSON(cmd.OutOrStdout(), struct {
@@ -61,7 +70,7 @@ configuration is written in both cases.`,
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", where, n.Text)
 		}
 		if len(c.Notes) > 0 {
-			return fmt.Errorf("convert %s: %d things are not as before; look at them, the configuration is written", file, len(c.Notes))
+			return fmt.Errorf("convert %s: not all is as before, see above: %d to look at; the configuration is written", file, len(c.Notes))
 		}
 		return nil
 	}

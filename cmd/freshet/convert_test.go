@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,12 +27,15 @@ func TestConvert(t *testing.T) {
 		file string
 		code int
 		says string
-	}{{"same.yml", exitOK, ""}, {"other.yml", exitFailure, "other.yml:2: ttl"}, {"bad.yml", exitFailure, "line 2"}} {
+	}{{"same.yml", exitOK, ""}, {"other.yml", exitFailure, "other.yml:2: ttl"}, {"bad.yml", exitUsage, "line 2"}, {"none.yml", exitUsage, "no such file"}} {
 		out, errs, code := shell(t, "convert", "statsd_exporter", filepath.Join(dir, c.file))
 		if code != c.code || !strings.Contains(errs, c.says) || (c.says == "") != (errs == "") {
 			t.Errorf("%s: exit %d\n%s", c.file, code, errs)
 		}
-		if c.file == "bad.yml" {
+		if c.code == exitUsage {
+			if out != "" {
+				t.Errorf("%s: wrote %q", c.file, out)
+			}
 			continue
 		}
 		converted := filepath.Join(dir, "freshet.yaml")
@@ -45,6 +49,14 @@ func TestConvert(t *testing.T) {
 		if code != exitOK || !strings.Contains(shown, " b") {
 			t.Errorf("%s: exit %d, %s\n%s", c.file, code, errs, shown)
 		}
+	}
+	var out bytes.Buffer
+	root := newRootCommand()
+	root.SetArgs([]string{"convert", "statsd_exporter", "-"})
+	root.SetIn(strings.NewReader("mappings:\n- {match: a.*, name: b}\n"))
+	root.SetOut(&out)
+	if err := root.ExecuteContext(t.Context()); err != nil || !strings.Contains(out.String(), "name: 'b'") {
+		t.Errorf("of standard input: %v\n%s", err, &out)
 	}
 	if _, errs, code := shell(t, "convert", "graphite", "x"); code != exitUsage || !strings.Contains(errs, "statsd_exporter") {
 		t.Errorf("exit %d, %s", code, errs)

@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
 // file is a mapping file of statsd_exporter 0.31, with the keys that older ones
@@ -94,13 +98,13 @@ func read(text []byte) (*file, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(f); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
+		return nil, plainly(err)
 	}
 	var lines struct {
 		Mappings []yaml.Node `yaml:"mappings"`
 	}
 	if err := yaml.Unmarshal(text, &lines); err != nil {
-		return nil, err
+		return nil, plainly(err)
 	}
 	d := &f.Defaults
 	if d.ObserverType == "" {
@@ -184,4 +188,47 @@ func (m *mapping) buckets(d *defaults) []float64 {
 		return m.HistogramOptions.Buckets
 	}
 	return d.HistogramOptions.Buckets
+}
+
+var (
+	unknownKey = regexp.MustCompile(`field (.*) not found in type .*`)
+	wrongType  = regexp.MustCompile("cannot unmarshal \\S+ (.*) ?into .*")
+)
+
+// plainly says what the decoder says, without the names of our types, which mean
+// nothing to whoever wrote the file.
+func plainly(err error) error {
+	var wrong *yaml.TypeError
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	var all []error
+	for _, text := range wrong.Errors {
+		if found := unknownKey.FindStringSubmatchIndex(text); found != nil {
+			key := text[found[2]:found[3]]
+			text = text[:found[0]] + "unknown key " + key
+			if near := conf.Nearest(key, keysOf(nil, reflect.TypeFor[file]())); near != "" {
+				text += "; did you mean " + near + "?"
+			}
+		} else if found := wrongType.FindStringSubmatchIndex(text); found != nil {
+			text = text[:found[0]] + strings.TrimSpace(text[found[2]:found[3]]) + " cannot stand here"
+		}
+		all = append(all, errors.New(text))
+	}
+	return errors.Join(all...)
+}
+
+// keysOf appends the keys of t and of all that it holds.
+func keysOf(keys []string, t reflect.Type) []string {
+	switch t.Kind() {
+	case reflect.Slice, reflect.Pointer:
+		return keysOf(keys, t.Elem())
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if name := t.Field(i).Tag.Get("yaml"); name != "" {
+				keys = keysOf(append(keys, name), t.Field(i).Type)
+			}
+		}
+	}
+	return keys
 }

@@ -336,8 +336,9 @@ func TestNotes(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	for _, c := range []struct{ file, want string }{
-		{"mappings: 7", "cannot unmarshal"},
-		{"mapping: []", "field mapping not found"},
+		{"mappings: 7", "line 1: `7` cannot stand here"},
+		{"mappings:\n- {match: a, nmae: b}", "line 2: unknown key nmae; did you mean name?"},
+		{"mapping: []", "line 1: unknown key mapping; did you mean mappings?"},
 		{"mappings:\n- {match: a}", `line 2: mapping "a": name = ""`},
 		{"mappings:\n- {match: a.b*, name: b}", "match is no glob"},
 		{"mappings:\n- {match: '(', match_type: regex, name: b}", "missing closing"},
