@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/capture"
@@ -54,6 +56,10 @@ type stream struct {
 // follow opens a tap and has each show what it gets, until somebody leaves. show
 // gets nothing at least every tapNotice.
 func (a tapAPI) follow(w http.ResponseWriter, r *http.Request, o collector.TapOptions, kind string, begin func(s *stream) (show func([]capture.Datagram, uint64) error)) {
+	if err := knownListener(o, a.collector.Listening()); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
 	tap, err := a.collector.Tap(o)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -73,6 +79,25 @@ func (a tapAPI) follow(w http.ResponseWriter, r *http.Request, o collector.TapOp
 			err = show(all, missed)
 		}
 	}
+}
+
+// knownListener refuses a socket that there is not: nothing would ever come of it.
+func knownListener(o collector.TapOptions, all []collector.Listening) error {
+	var names []string
+	for _, l := range all {
+		if l.Tenant != o.Tenant {
+			continue
+		}
+		name := l.Network + "://" + l.Address
+		if o.Listener == "" || o.Listener == name {
+			return nil
+		}
+		names = append(names, name)
+	}
+	if o.Listener == "" {
+		return nil
+	}
+	return fmt.Errorf("listener = %s: the tenant %s has no such socket; it has %s", o.Listener, o.Tenant, cmp.Or(strings.Join(names, ", "), "none"))
 }
 
 // next waits for datagrams, at most tapNotice.

@@ -2,13 +2,17 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -221,6 +225,29 @@ func TestTailer(t *testing.T) {
 	}
 }
 
+// A socket that there is not would leave one waiting for ever.
+func TestTapOfNoListener(t *testing.T) {
+	all := []collector.Listening{
+		{Network: "udp", Address: "127.0.0.1:8125", Tenant: "default"},
+		{Network: "unixgram", Address: "/run/freshet.sock", Tenant: "default"},
+		{Network: "udp", Address: "127.0.0.1:8126", Tenant: "other"},
+	}
+	for _, tt := range []struct{ listener, want string }{
+		{"", ""},
+		{"unixgram:///run/freshet.sock", ""},
+		{"udp:127.0.0.1:8125", "listener = udp:127.0.0.1:8125: the tenant default has no such socket; it has udp://127.0.0.1:8125, unixgram:///run/freshet.sock"},
+		{"udp://127.0.0.1:8126", "listener = udp://127.0.0.1:8126: the tenant default has no such socket; it has udp://127.0.0.1:8125, unixgram:///run/freshet.sock"},
+	} {
+		err := knownListener(collector.TapOptions{Tenant: "default", Listener: tt.listener}, all)
+		if got := fmt.Sprint(cmp.Or(err, errors.New(""))); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.listener, got, tt.want)
+		}
+	}
+	if err := knownListener(collector.TapOptions{Tenant: "new"}, all); err != nil {
+		t.Errorf("a tenant without sockets of its own: %v", err)
+	}
+}
+
 // A stream goes on after the time in which a request must be read, and ends when
 // the server stops.
 func TestStreamOutlivesReadTimeout(t *testing.T) {
@@ -239,6 +266,9 @@ func TestStreamOutlivesReadTimeout(t *testing.T) {
 	web.Start()
 	defer web.Close()
 
+	if _, err := follow(t.Context(), web.URL, "/api/v1/status/capture", url.Values{"listener": {"nope"}}); err == nil || !strings.Contains(err.Error(), "no such socket; it has none") {
+		t.Errorf("a socket that there is not: %v", err)
+	}
 	body, err := follow(t.Context(), web.URL, "/api/v1/status/capture", nil)
 	if err != nil {
 		t.Fatal(err)
