@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -53,8 +54,11 @@ It exits with 1 if a line is malformed.`,
 		packet := []byte(args[0])
 		if args[0] == "-" {
 			var err error
-			if packet, err = io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxExplained)); err != nil {
+			if packet, err = io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxExplained+1)); err != nil {
 				return fmt.Errorf("read the datagram from standard input: %w", err)
+			}
+			if len(packet) > maxExplained {
+				return fmt.Errorf("explain: standard input is longer than the %d bytes that can be explained at once; give it a part, as by head -n 1000", maxExplained)
 			}
 		}
 		var data []byte
@@ -63,7 +67,7 @@ It exits with 1 if a line is malformed.`,
 			data, err = explainOffline(*file, *tenant, packet)
 		} else {
 			var a answer
-			_, a, err = ask(cmd.Context(), *server, "/api/v1/status/explain", url.Values{"line": {string(packet)}, "tenant": {*tenant}})
+			a, err = askExplanation(cmd.Context(), *server, *tenant, packet)
 			data = a.Data
 			if err != nil {
 				err = fmt.Errorf("explain: %w; or go without it by --config FILE or --offline", err)
@@ -84,6 +88,18 @@ It exits with 1 if a line is malformed.`,
 		return errors.Join(err, e.malformed())
 	}
 	return cmd
+}
+
+// askExplanation asks a server. The packet is the body: it may be longer than a URL.
+func askExplanation(ctx context.Context, server, tenant string, packet []byte) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	resp, err := post(ctx, server, "/api/v1/status/explain", url.Values{"tenant": {tenant}}, bytes.NewReader(packet))
+	if err != nil {
+		return answer{}, err
+	}
+	_, a, err := readAnswer(server, resp)
+	return a, err
 }
 
 // explainOffline goes by a file, or by the defaults if it has no name.

@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -135,6 +138,38 @@ func TestExplainWithoutAServer(t *testing.T) {
 	}
 	_, errs, code = shell(t, "explain", "hits:1|c", "--config", noHost(t, "mapping: {rules: 7}\n"))
 	if code != exitUsage || !strings.Contains(errs, "mapping.rules") {
+		t.Errorf("exit %d, %s", code, errs)
+	}
+}
+
+// What is cut off would be reported as malformed.
+func TestExplainOfTooMuch(t *testing.T) {
+	for _, c := range []struct {
+		bytes int
+		want  string
+	}{{maxExplained, ""}, {maxExplained + 2, "standard input is longer than the 1048576 bytes"}} {
+		root := newRootCommand()
+		root.SetArgs([]string{"explain", "-", "--config", noHost(t, "")})
+		root.SetIn(strings.NewReader(strings.Repeat("\n", c.bytes-5) + "a:1|c"))
+		root.SetOut(io.Discard)
+		root.SetErr(io.Discard)
+		if err := root.ExecuteContext(t.Context()); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%d bytes: %v", c.bytes, err)
+		}
+	}
+}
+
+// A server is asked about the bytes as they are, however many there are.
+func TestExplainAsksAServer(t *testing.T) {
+	line := strings.Repeat("a", 60_000) + "\x80:1|c"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if got, err := io.ReadAll(r.Body); err != nil || string(got) != line || r.Method != http.MethodPost || r.URL.Query().Get("tenant") != "shop" {
+			t.Errorf("%s %s with %d bytes, %v", r.Method, r.URL, len(got), err)
+		}
+		_, _ = io.WriteString(w, `{"status":"success","data":{"tenant":"shop","lines":[]}}`)
+	}))
+	defer server.Close()
+	if _, errs, code := shell(t, "explain", line, "--tenant", "shop", "--server", server.URL); code != exitOK {
 		t.Errorf("exit %d, %s", code, errs)
 	}
 }
