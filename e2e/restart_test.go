@@ -377,6 +377,54 @@ func TestTwoRestartsAtOnce(t *testing.T) {
 	}
 }
 
+// TestRestartSignalsTheServerAlone: what a server that was killed left behind names
+// a process, and the number may be another's by now, which would die of the signal.
+func TestRestartSignalsTheServerAlone(t *testing.T) {
+	p := start(t, dataDir(t))
+	p.kill(t)
+	other := exec.Command("sleep", "100")
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"lock", "listening.json"} {
+		if err := os.WriteFile(filepath.Join(p.dataDir, name), fmt.Appendf(nil, map[string]string{"lock": "%d\n", "listening.json": `{"pid": %d}`}[name], other.Process.Pid), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := exec.Command(freshet, "restart", "--data-dir", p.dataDir).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "no process has it; is it running") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if err := other.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = other.Wait() // its error is the signal
+	if s := other.ProcessState.Sys().(syscall.WaitStatus).Signal(); s != syscall.SIGKILL {
+		t.Errorf("another process died of %s", s)
+	}
+}
+
+// TestAddressesOfPortZeroStay: two that are spelled in the same way are two.
+func TestAddressesOfPortZeroStay(t *testing.T) {
+	dir := dataDir(t)
+	config := filepath.Join(dir, "freshet.yaml")
+	if err := os.WriteFile(config, []byte("http: {listeners: [{listen: '127.0.0.1:0', tenant: other}]}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, dir, "--config", config)
+	if r, said, err := p.restart(t); err != nil || r.State != "ready" {
+		t.Fatalf("%v: %+v\n%s", err, r, said)
+	}
+	http := regexp.MustCompile(`HTTP +(http://\S+)`)
+	eventually(t, 10*time.Second, "the addresses are those of before", func() error {
+		all := http.FindAllStringSubmatch(p.output.String(), -1)
+		if len(all) != 4 || all[0][1] != all[2][1] || all[1][1] != all[3][1] {
+			return fmt.Errorf("they are %q", all)
+		}
+		return nil
+	})
+}
+
 // expectState waits until a restart has come so far.
 func (p *process) expectState(t *testing.T, want string) {
 	t.Helper()

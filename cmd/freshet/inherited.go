@@ -28,6 +28,9 @@ func (s *server) openInherited() error {
 	if err != nil {
 		return err
 	}
+	if passed.Again() {
+		s.restarter.restarted()
+	}
 	s.inherited = &inheritance{Sockets: passed, shared: map[string]bool{}}
 	for _, l := range passed.Left() {
 		if l.Shared {
@@ -50,15 +53,13 @@ func (in *inheritance) dogstatsd(network, address string) (all []sockets.Inherit
 
 // tcp returns the listener for an address, nil if there is none.
 func (in *inheritance) tcp(address string) (net.Listener, error) {
-	taken := in.Take("tcp", address)
-	if len(taken) == 0 {
+	taken, ok := in.TakeOne("tcp", address)
+	if !ok {
 		return nil, nil
 	}
 	in.answered = true
-	listener, err := net.FileListener(taken[0].File)
-	for _, l := range taken {
-		_ = l.File.Close() // the listener has a duplicate
-	}
+	listener, err := net.FileListener(taken.File)
+	_ = taken.File.Close() // the listener has a duplicate
 	return listener, err
 }
 

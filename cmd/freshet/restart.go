@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 )
 
@@ -23,7 +24,7 @@ func newRestartCommand() *cobra.Command {
 the same process and with the same sockets: what is sent meanwhile waits in them.
 The server first has the new program check the configuration. If either is bad
 it goes on as before, and this command says why. docs/upgrade.md tells the rest.
-It sends SIGUSR2 to the process that the data directory names.`,
+It sends SIGUSR2 to the process that has the data directory.`,
 		Example: `  freshet restart
   freshet restart --data-dir /var/lib/freshet
   freshet restart --json`,
@@ -61,6 +62,8 @@ func (s restartState) progress() string {
 		return "both are good; it ends its requests and journals its windows"
 	case restartOpening:
 		return "the new program reads the sockets, and opens the stores"
+	case restartRefused:
+		return "it goes on as before"
 	case restartReady:
 		return fmt.Sprintf("ready: %s; the sockets waited for %.0f ms", s.Build, s.Gap*1000)
 	}
@@ -73,23 +76,27 @@ const (
 	// signalTime is how long a server may take to notice the signal. One that
 	// knows nothing of restarts never does.
 	signalTime = 10 * time.Second
+
+	// holderTime is how long the data directory may be nobody's: between two
+	// images, of which another restart replaces one by the other.
+	holderTime = time.Second
 )
 
 // restart asks the server of a data directory to restart, and tells each state
 // that it sees until the end, which it returns.
 func restart(ctx context.Context, dir string, see func(restartState)) (restartState, error) {
-	var server listening
-	if err := readJSON(filepath.Join(dir, "listening.json"), &server); err != nil {
-		return restartState{}, fmt.Errorf("find the server of %s: %w; is it running, and is this its --data-dir?", dir, err)
-	}
-	last, _ := readRestartState(dir) // of the restart before, if there was one
-	if err := syscall.Kill(server.PID, syscall.SIGUSR2); err != nil {
-		return restartState{}, fmt.Errorf("signal process %d: %w%s", server.PID, err, signalHint(err))
-	}
 	tick := time.NewTicker(restartPoll)
 	defer tick.Stop()
+	server, err := findServer(ctx, dir, tick.C)
+	if err != nil {
+		return restartState{}, err
+	}
+	last, _ := readRestartState(dir) // of the restart before, if there was one
+	if err := server.Signal(restartSignal); err != nil {
+		return restartState{}, fmt.Errorf("signal process %d: %w%s", server.Pid, err, signalHint(err))
+	}
 	for begun, seen := time.Now(), false; ; {
-		if now, err := readRestartState(dir); err == nil && now != last && now.PID == server.PID {
+		if now, err := readRestartState(dir); err == nil && now != last && now.PID == server.Pid {
 			see(now)
 			last, seen = now, true
 		}
@@ -99,9 +106,9 @@ func restart(ctx context.Context, dir string, see func(restartState)) (restartSt
 		case seen && last.State == restartRefused:
 			return last, fmt.Errorf("not restarted, nothing has changed: %s", last.Why)
 		case !seen && time.Since(begun) > signalTime:
-			return restartState{}, fmt.Errorf("process %d does not answer SIGUSR2: it is busy starting, or of a version that cannot restart in place", server.PID)
-		case errors.Is(syscall.Kill(server.PID, 0), syscall.ESRCH):
-			return last, fmt.Errorf("process %d has ended; its log says why", server.PID)
+			return restartState{}, fmt.Errorf("process %d does not answer SIGUSR2: it is busy starting, or of a version that cannot restart in place", server.Pid)
+		case errors.Is(server.Signal(syscall.Signal(0)), os.ErrProcessDone):
+			return last, fmt.Errorf("process %d has ended; its log says why", server.Pid)
 		}
 		select {
 		case <-tick.C:
@@ -111,9 +118,28 @@ func restart(ctx context.Context, dir string, see func(restartState)) (restartSt
 	}
 }
 
+// findServer returns the process that has a data directory. Any other one would
+// be killed by the signal.
+func findServer(ctx context.Context, dir string, tick <-chan time.Time) (*os.Process, error) {
+	for begun := time.Now(); ; {
+		server, err := files.Holder(dir)
+		if err == nil {
+			return server, nil
+		}
+		if !errors.Is(err, files.ErrNoHolder) || time.Since(begun) > holderTime {
+			return nil, fmt.Errorf("find the server of %s: %w; is it running, is this its --data-dir, and are you its user, or root?", dir, err)
+		}
+		select {
+		case <-tick:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
 func signalHint(err error) string {
 	switch {
-	case errors.Is(err, syscall.ESRCH):
+	case errors.Is(err, os.ErrProcessDone):
 		return "; the server ended without a word, start it again"
 	case errors.Is(err, syscall.EPERM):
 		return "; be the server's user, or root"

@@ -70,10 +70,14 @@ var errRestart = errors.New("restart in place")
 func newRestarter(s *server) *restarter {
 	r := &restarter{server: s, asked: make(chan os.Signal, 1)}
 	signal.Notify(r.asked, restartSignal) // for as long as the process lives
-	if last, err := readRestartState(s.path()); err == nil && last.PID == os.Getpid() && last.State == restartOpening {
+	return r
+}
+
+// restarted is called in an image that another one has made.
+func (r *restarter) restarted() {
+	if last, err := readRestartState(r.server.path()); err == nil && last.PID == os.Getpid() && last.State == restartOpening {
 		r.last = last
 	}
-	return r
 }
 
 // begin is called when the parts start, which stop ends.

@@ -182,3 +182,41 @@ func readHolder(fd int) string {
 	}
 	return fmt.Sprintf("process %d", pid)
 }
+
+// ErrNoHolder means that a data directory is nobody's, as far as can be seen.
+var ErrNoHolder = errors.New("no process has it")
+
+// Holder returns the process that has a data directory. The lock file names one,
+// also after a crash, when the number may be another's by now: it must have the
+// file open. To try the lock would tell as well, but turn away who wants it just
+// then. What is returned never stands for a later process of the same number.
+func Holder(path string) (*os.Process, error) {
+	name := filepath.Join(path, lockName)
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || pid <= 0 {
+		return nil, ErrNoHolder // it has just got it, or has given it free
+	}
+	process, err := os.FindProcess(pid)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	open, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrPermission) {
+		return nil, err
+	}
+	for _, fd := range open { // none, if the process is gone
+		if file, err := os.Stat(filepath.Join(dir, fd.Name())); err == nil && os.SameFile(file, lock) {
+			return process, nil
+		}
+	}
+	return nil, ErrNoHolder
+}

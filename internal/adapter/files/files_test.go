@@ -2,6 +2,7 @@ package files
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -142,6 +143,33 @@ func TestLockDir(t *testing.T) {
 	}
 	if err := again.Unlock(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Who has a directory may be sent signals, that end others. A number that a crash
+// left behind may be anybody's by now, such as that of this test.
+func TestHolder(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Holder(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("never locked: %v", err)
+	}
+	lock, err := LockDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err := Holder(dir); err != nil || p.Pid != os.Getpid() {
+		t.Errorf("locked: %v, %v; want process %d", p, err, os.Getpid())
+	}
+	if err := lock.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	for _, left := range []string{"", "x", "0", "-1", "4194305", strconv.Itoa(os.Getpid()), strconv.Itoa(os.Getppid())} {
+		if err := os.WriteFile(filepath.Join(dir, lockName), []byte(left+"\n"), fileMode); err != nil {
+			t.Fatal(err)
+		}
+		if p, err := Holder(dir); !errors.Is(err, ErrNoHolder) {
+			t.Errorf("%q was left behind: %v, %v", left, p, err)
+		}
 	}
 }
 

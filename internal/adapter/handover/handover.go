@@ -43,6 +43,7 @@ type Socket struct {
 type Sockets struct {
 	left   []Socket
 	shared map[uint64]bool // cookies of those that systemd holds, taken or not
+	again  bool
 }
 
 // imageVariable lists the sockets that an image of this process leaves to the next.
@@ -62,6 +63,7 @@ const firstFD = 3
 // of the environment, so that no program that this one starts believes them its
 // own. Call it once, before anything else opens files.
 func Inherit() (*Sockets, error) {
+	_, again := os.LookupEnv(imageVariable)
 	list, err := parse(os.Getpid(), os.LookupEnv)
 	for _, name := range []string{"LISTEN_PID", "LISTEN_PIDFDID", "LISTEN_FDS", "LISTEN_FDNAMES", imageVariable} {
 		_ = os.Unsetenv(name) // fails only for names that are none
@@ -69,7 +71,7 @@ func Inherit() (*Sockets, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sockets{shared: map[uint64]bool{}}
+	s := &Sockets{shared: map[uint64]bool{}, again: again}
 	for _, p := range list {
 		unix.CloseOnExec(p.FD)
 		socket, err := inspect(p)
@@ -166,6 +168,9 @@ func addressOf(at unix.Sockaddr) (string, error) {
 	return "", fmt.Errorf("the address family %T is none of ours", at)
 }
 
+// Again reports whether an image of this process passed them, and not systemd.
+func (s *Sockets) Again() bool { return s.again }
+
 // Take returns the sockets that are bound to an address of the configuration, if
 // any were passed. They are the caller's then.
 func (s *Sockets) Take(network, address string) (taken []Socket) {
@@ -177,6 +182,18 @@ func (s *Sockets) Take(network, address string) (taken []Socket) {
 		return true
 	})
 	return taken
+}
+
+// TakeOne is Take for who reads but one. The others stay, for others who spell
+// their address in the same way (port 0), in the order in which they were passed.
+func (s *Sockets) TakeOne(network, address string) (one Socket, ok bool) {
+	i := slices.IndexFunc(s.left, func(l Socket) bool { return l.is(network, address) })
+	if i < 0 {
+		return Socket{}, false
+	}
+	one = s.left[i]
+	s.left = slices.Delete(s.left, i, i+1)
+	return one, true
 }
 
 // is reports whether the socket is the one for an address.

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	case "again": // pass them on to another image, as a restart in place does
 		s, err := Inherit()
 		if err == nil {
-			_ = os.Setenv("HANDOVER_TEST", "tell")
+			_, _ = os.Setenv("HANDOVER_TEST", "tell"), os.Setenv("HANDOVER_AGAIN", "1")
 			err = Exec(os.Args[0], os.Args, s.Left())
 		}
 		fmt.Fprintln(os.Stderr, err)
@@ -54,6 +54,9 @@ func tell() {
 			fmt.Fprintln(os.Stderr, err)
 		}
 		all = append(all, told{l.Network, l.Address, l.Name, l.Shared, l.Cookie > 0, later})
+	}
+	if again := os.Getenv("HANDOVER_AGAIN") != ""; s.Again() != again {
+		fmt.Fprintln(os.Stderr, "passed by an image before:", s.Again())
 	}
 	for _, name := range os.Environ() {
 		if strings.HasPrefix(name, "LISTEN_") {
@@ -195,6 +198,23 @@ func TestTakeLeavesTheOthers(t *testing.T) {
 	count("unix", filepath.Join(dir, "s"), 0)
 	count("unixgram", filepath.Join(dir, ".", "s"), 1)
 	if left := s.Left(); len(left) != 1 || left[0].Network != "tcp" {
+		t.Errorf("left: %+v", left)
+	}
+}
+
+// Two addresses with port 0 are spelled in the same way, and are two.
+func TestTakeOneLeavesTheOtherOfTheSameName(t *testing.T) {
+	s := &Sockets{left: []Socket{
+		{Network: "tcp", Address: "127.0.0.1:40001", Name: "127.0.0.1:0"},
+		{Network: "udp", Address: "127.0.0.1:40002", Name: "127.0.0.1:0"},
+		{Network: "tcp", Address: "127.0.0.1:40003", Name: "127.0.0.1:0"},
+	}}
+	for _, want := range []string{"127.0.0.1:40001", "127.0.0.1:40003", ""} {
+		if one, ok := s.TakeOne("tcp", "127.0.0.1:0"); one.Address != want || ok != (want != "") {
+			t.Errorf("took %q, %t; want %q", one.Address, ok, want)
+		}
+	}
+	if left := s.Left(); len(left) != 1 || left[0].Network != "udp" {
 		t.Errorf("left: %+v", left)
 	}
 }

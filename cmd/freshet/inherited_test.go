@@ -1,0 +1,34 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// In a container every process has the same number: an image that died while it
+// opened is not one that has made the present one.
+func TestWhoWasRestarted(t *testing.T) {
+	dir := t.TempDir()
+	text, err := json.Marshal(restartState{PID: os.Getpid(), State: restartOpening})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, restartFile), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, again := range []bool{false, true} {
+		if again {
+			t.Setenv("LISTEN_FRESHET", "[]")
+		}
+		s := &server{config: config{DataDir: dir}}
+		s.restarter = newRestarter(s)
+		if err := s.openInherited(); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.restarter.last.State != ""; got != again {
+			t.Errorf("sockets were passed by an image before: %t, it says that it was restarted: %t", again, got)
+		}
+	}
+}
