@@ -1,9 +1,6 @@
 package limit
 
 import (
-	"fmt"
-	"strconv"
-
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
@@ -21,19 +18,19 @@ type Config struct {
 
 // Override is what one tenant has in place of the limits of all.
 type Override struct {
-	MaxSeries             Bound `yaml:"max_series" help:"in place of limits.max_series"`
-	MaxSeriesPerMetric    Bound `yaml:"max_series_per_metric" help:"in place of limits.max_series_per_metric"`
-	MaxNewSeriesPerMinute Bound `yaml:"max_new_series_per_minute" help:"in place of limits.max_new_series_per_minute"`
+	MaxSeries             conf.OptionalInt `yaml:"max_series" help:"in place of limits.max_series"`
+	MaxSeriesPerMetric    conf.OptionalInt `yaml:"max_series_per_metric" help:"in place of limits.max_series_per_metric"`
+	MaxNewSeriesPerMinute conf.OptionalInt `yaml:"max_new_series_per_minute" help:"in place of limits.max_new_series_per_minute"`
 }
 
-// DefaultConfig fits a machine with 2 GB to spare. A series costs about 10 kB
-// resident, all in: the collector's tables, open tiles, and the heads of two
-// stores.
+// DefaultConfig fits a machine with 2 GB to spare. A series takes 6 kB, as
+// docs/operations.md calculates: the collector's tables, open tiles, and the heads of
+// two stores, 3.6 to 4.2 kB as e2e/sizing_test.go measures, and a margin.
 func DefaultConfig() Config {
 	return Config{
-		// 100,000 x 10 kB = 1 GB for one tenant.
+		// 100,000 x 6 kB = 600 MB for one tenant.
 		MaxSeries: 100_000,
-		// A tenth of them, 100 MB: no metric takes the place of all others.
+		// A tenth of them, 60 MB: no metric takes the place of all others.
 		MaxSeriesPerMetric: 10_000,
 		// A deployment of 3,000 containers with 10 series each within a minute. At
 		// this rate a series that is gone stays in the heads of the stores for up to
@@ -80,47 +77,9 @@ func (b *bounds) long(length int) bool { return b.bytes > 0 && length > b.bytes 
 func (c Config) of(tenant string) bounds {
 	o := c.Tenants[tenant]
 	return bounds{
-		series:       o.MaxSeries.or(c.MaxSeries),
-		metricSeries: o.MaxSeriesPerMetric.or(c.MaxSeriesPerMetric),
-		newSeries:    o.MaxNewSeriesPerMinute.or(c.MaxNewSeriesPerMinute),
+		series:       o.MaxSeries.Or(c.MaxSeries),
+		metricSeries: o.MaxSeriesPerMetric.Or(c.MaxSeriesPerMetric),
+		newSeries:    o.MaxNewSeriesPerMinute.Or(c.MaxNewSeriesPerMinute),
 		bytes:        int(c.MaxSeriesBytes),
 	}
-}
-
-// Bound is a number from 0 that may be missing, which 0 is not.
-type Bound struct {
-	given bool
-	n     int
-}
-
-// BoundOf returns the bound n.
-func BoundOf(n int) Bound { return Bound{given: true, n: n} }
-
-func (b Bound) or(n int) int {
-	if b.given {
-		return b.n
-	}
-	return n
-}
-
-// UnmarshalText is part of encoding.TextUnmarshaler.
-func (b *Bound) UnmarshalText(text []byte) error {
-	if len(text) == 0 {
-		*b = Bound{}
-		return nil
-	}
-	n, err := strconv.Atoi(string(text))
-	if err != nil || n < 0 {
-		return fmt.Errorf("must be 0, for no limit, or more")
-	}
-	*b = BoundOf(n)
-	return nil
-}
-
-// MarshalText is part of encoding.TextMarshaler.
-func (b Bound) MarshalText() ([]byte, error) {
-	if !b.given {
-		return nil, nil
-	}
-	return strconv.AppendInt(nil, int64(b.n), 10), nil
 }

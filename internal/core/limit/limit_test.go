@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
 const second = int64(time.Second)
@@ -152,7 +153,7 @@ func TestSeriesBeforeARestartOrReloadKeepTheirPlaces(t *testing.T) {
 }
 
 func TestTenantsAndReloads(t *testing.T) {
-	l := New(Config{MaxSeries: 1, Tenants: map[string]Override{"big": {MaxSeries: BoundOf(0)}}}, time.Minute)
+	l := New(Config{MaxSeries: 1, Tenants: map[string]Override{"big": {MaxSeries: conf.Some(0)}}}, time.Minute)
 	fates := func(tenant string) (all []Fate) {
 		for id := range 3 {
 			all = append(all, l.Tenant(tenant).Admit(begin, claim(key(series.Counter, "a", id))).Fate)
@@ -273,20 +274,6 @@ func TestValidate(t *testing.T) {
 	c := Config{MaxSeries: -1, MaxSeriesPerMetric: -1, MaxNewSeriesPerMinute: -1, Tenants: map[string]Override{"a/b": {}}}
 	if p := c.Validate(); len(p) != 4 {
 		t.Errorf("%v", p)
-	}
-	var b Bound
-	for text, want := range map[string]Bound{"": {}, "0": BoundOf(0), "17": BoundOf(17)} {
-		if err := b.UnmarshalText([]byte(text)); err != nil || b != want {
-			t.Errorf("%q: %+v, %v", text, b, err)
-		}
-		if again, _ := b.MarshalText(); string(again) != text {
-			t.Errorf("%q became %q", text, again)
-		}
-	}
-	for _, text := range []string{"-1", "many"} {
-		if err := b.UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("%q is a bound", text)
-		}
 	}
 }
 

@@ -503,6 +503,45 @@ func TestDuration(t *testing.T) {
 	}
 }
 
+// A number that may be missing is a number wherever it is written.
+func TestOptionalInt(t *testing.T) {
+	for text, want := range map[string]OptionalInt{"": {}, "0": Some(0), "17": Some(17)} {
+		var got OptionalInt
+		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
+			t.Errorf("%q: got %v, %v", text, got, err)
+		}
+		if back, err := got.MarshalText(); err != nil || string(back) != text {
+			t.Errorf("%q: written as %q, %v", text, back, err)
+		}
+	}
+	for _, text := range []string{"-1", "1.5", "many"} {
+		if err := new(OptionalInt).UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q was read", text)
+		}
+	}
+	if Some(0).Or(7) != 0 || (OptionalInt{}).Or(7) != 7 {
+		t.Error("0 is a number, and none is not")
+	}
+	type tenant struct {
+		Series OptionalInt `yaml:"series" help:"most series"`
+		Names  OptionalInt `yaml:"names" help:"most names"`
+	}
+	type limits struct {
+		Tenants map[string]tenant `yaml:"tenants" help:"of some"`
+	}
+	schema := New("X", limits{})
+	if keys := schema.Keys(); keys[1].Type != "int" {
+		t.Errorf("%+v", keys[1])
+	}
+	c, origins, err := schema.LoadText("f", []byte("tenants: {acme: {series: 5, names: 0}}"), func(string) (string, bool) { return "", false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := Render(schema.Settings(c, origins)); !strings.Contains(text, "series: 5\n") || !strings.Contains(text, "names: 0\n") {
+		t.Errorf("%s", text)
+	}
+}
+
 func TestBytes(t *testing.T) {
 	for _, tt := range []struct {
 		text string

@@ -55,6 +55,8 @@ func typeName(t reflect.Type) string {
 		return "duration"
 	case t == reflect.TypeFor[Bytes]():
 		return "size"
+	case t == reflect.TypeFor[OptionalInt]():
+		return "int"
 	case reflect.PointerTo(t).Implements(textType), t.Kind() == reflect.String:
 		return "string"
 	case t.Kind() == reflect.Bool:

@@ -50,7 +50,11 @@ func nodeOf(v reflect.Value) *yaml.Node {
 // scalarNode leaves numbers and bools bare; texts get quotes where they need them.
 func scalarNode(v reflect.Value) *yaml.Node {
 	text := format(v)
-	switch v.Interface().(type) {
+	switch value := v.Interface().(type) {
+	case OptionalInt:
+		if !value.given {
+			return textNode("")
+		}
 	case time.Duration, encoding.TextMarshaler:
 		return textNode(text)
 	}

@@ -314,3 +314,42 @@ func (b Bytes) String() string {
 	}
 	return strconv.FormatInt(int64(b), 10) + "B"
 }
+
+// OptionalInt is a whole number from 0 that may be missing, which 0 is not.
+type OptionalInt struct {
+	given bool
+	n     int
+}
+
+// Some returns the number n.
+func Some(n int) OptionalInt { return OptionalInt{given: true, n: n} }
+
+// Or returns the number, or other if it is missing.
+func (o OptionalInt) Or(other int) int {
+	if o.given {
+		return o.n
+	}
+	return other
+}
+
+// UnmarshalText is part of encoding.TextUnmarshaler.
+func (o *OptionalInt) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*o = OptionalInt{}
+		return nil
+	}
+	n, err := strconv.Atoi(string(text))
+	if err != nil || n < 0 {
+		return errors.New("is not a whole number of 0 or more")
+	}
+	*o = Some(n)
+	return nil
+}
+
+// MarshalText is what UnmarshalText reads.
+func (o OptionalInt) MarshalText() ([]byte, error) {
+	if !o.given {
+		return nil, nil
+	}
+	return strconv.AppendInt(nil, int64(o.n), 10), nil
+}
