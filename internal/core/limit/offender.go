@@ -162,7 +162,7 @@ type Offender struct {
 	Senders []SenderSamples
 }
 
-// LabelValues is how many values a label had among series without a place; within 7 %.
+// LabelValues is how many values a label had among series without a place, estimated by a sketch.
 type LabelValues struct {
 	Name   string
 	Values uint64
