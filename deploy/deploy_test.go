@@ -221,9 +221,16 @@ func TestSocketUnit(t *testing.T) {
 		}
 	}
 
-	t.Run("outlives the service", func(t *testing.T) {
+	t.Run("outlives the service, where everybody can reach it", func(t *testing.T) {
 		if !slices.Equal(service["RuntimeDirectoryPreserve"], []string{"yes"}) {
 			t.Error("the directory of the sockets would go with the service")
+		}
+		if service["DynamicUser"] != nil {
+			t.Error("systemd puts a preserved directory of a dynamic user into /run/private, which only root can enter")
+		}
+		users, err := os.ReadFile(filepath.Join("systemd", "freshet.sysusers.conf"))
+		if err != nil || len(service["User"]) != 1 || !strings.Contains(string(users), "\nu "+service["User"][0]+" ") {
+			t.Errorf("the user %v is not made by freshet.sysusers.conf: %v", service["User"], err)
 		}
 	})
 
@@ -275,7 +282,7 @@ func TestUnit(t *testing.T) {
 			"Unit":    "Description Documentation Wants After StartLimitIntervalSec",
 			"Install": "WantedBy",
 			"Service": `Type TimeoutStartSec ExecStart ExecReload Environment EnvironmentFile Restart RestartSec RestartPreventExitStatus TimeoutStopSec
-				DynamicUser User StateDirectory StateDirectoryMode RuntimeDirectory RuntimeDirectoryMode RuntimeDirectoryPreserve LimitNOFILE
+				User StateDirectory StateDirectoryMode RuntimeDirectory RuntimeDirectoryMode RuntimeDirectoryPreserve LimitNOFILE
 				CapabilityBoundingSet LockPersonality MemoryDenyWriteExecute NoNewPrivileges PrivateDevices PrivateTmp
 				ProtectClock ProtectControlGroups ProtectHome ProtectHostname ProtectKernelLogs ProtectKernelModules
 				ProtectKernelTunables ProtectSystem RemoveIPC RestrictAddressFamilies RestrictNamespaces RestrictRealtime

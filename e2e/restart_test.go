@@ -626,3 +626,25 @@ func TestASocketOfSystemdThatTheConfigurationDoesNotNameIsAnError(t *testing.T) 
 		t.Errorf("exit code %d, want 2: starting again does not help", code)
 	}
 }
+
+// TestAStartThatFailsLeavesWhatWaits: a server that cannot open its stores must not
+// empty sockets that systemd holds, or each further try would lose what came since.
+func TestAStartThatFailsLeavesWhatWaits(t *testing.T) {
+	t.Parallel() // it mostly waits for windows
+	a := activate(t)
+	increment(t, &process{listening: listening{Unixgram: a.gramPath}}, "waits", 5)
+	journal := filepath.Join(a.dir, "journal")
+	if err := os.WriteFile(journal, nil, 0o644); err != nil { // it should be a directory
+		t.Fatal(err)
+	}
+	for range 2 {
+		if out, err := a.command(t).CombinedOutput(); err == nil {
+			t.Fatalf("it runs without a journal:\n%s", out)
+		}
+	}
+	if err := os.Remove(journal); err != nil {
+		t.Fatal(err)
+	}
+	p := launch(t, a.dir, a.command(t))
+	expectSoon(t, p, "waits", 5)
+}

@@ -270,6 +270,13 @@ func (s *server) parts(opened func() error) []run.Part {
 }
 
 func (s *server) runCollector(ctx context.Context) error {
+	// What waits in sockets that systemd holds can wait longer: were it read and the
+	// stores then not opened, it would be lost, and again with each try.
+	if len(s.inherited.shared) > 0 && !s.inherited.Again() {
+		if s.opening.wait(ctx) != nil {
+			return nil // whoever failed to open says why
+		}
+	}
 	defer context.AfterFunc(ctx, s.restarter.notReading)()
 	return s.collector.Run(ctx)
 }
