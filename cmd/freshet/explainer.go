@@ -2,11 +2,9 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -357,8 +355,8 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		// Names are a tenant's own: another address' users are not told of them.
-		if host, _, _ := net.SplitHostPort(r.RemoteAddr); !net.ParseIP(host).IsLoopback() {
-			refuse(http.StatusForbidden, "forbidden", errors.New("another tenant is explained on loopback only"))
+		if err := s.http.elsewhere(r); err != nil {
+			refuse(http.StatusForbidden, "forbidden", fmt.Errorf("another tenant is not explained: %w", err))
 			return
 		}
 		name = asked

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -191,8 +190,8 @@ func sizes(dir string) (map[string]int64, error) {
 
 // serve answers with what is done, line by line, while it is being done.
 func (s *snapshots) serve(w http.ResponseWriter, r *http.Request) {
-	if status, err := s.refuse(r); err != nil {
-		http.Error(w, err.Error(), status)
+	if err := s.ready(); err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
@@ -221,8 +220,8 @@ func (s *snapshots) servePrometheus(w http.ResponseWriter, r *http.Request) {
 	refuse := func(status int, kind string, err error) {
 		answer(status, map[string]any{"status": "error", "errorType": kind, "error": err.Error()})
 	}
-	if status, err := s.refuse(r); err != nil {
-		refuse(status, "unavailable", err)
+	if err := s.ready(); err != nil {
+		refuse(http.StatusServiceUnavailable, "unavailable", err)
 		return
 	}
 	if skip := r.FormValue("skip_head"); skip != "" && skip != "false" {
@@ -235,22 +234,6 @@ func (s *snapshots) servePrometheus(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer(http.StatusOK, map[string]any{"status": "success", "data": map[string]string{"name": whole.Name}})
-}
-
-// refuse says why a request gets no snapshot: it fills the disk, and has every
-// tenant's series in it.
-func (s *snapshots) refuse(r *http.Request) (status int, err error) {
-	host, _, _ := net.SplitHostPort(r.RemoteAddr)
-	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
-		return http.StatusForbidden, errors.New("snapshots are made for requests on loopback only; run this on the server's own machine")
-	}
-	if err := http.NewCrossOriginProtection().Check(r); err != nil { // a web page, in a browser here
-		return http.StatusForbidden, err
-	}
-	if err := s.ready(); err != nil {
-		return http.StatusServiceUnavailable, err
-	}
-	return 0, nil
 }
 
 // syncDir makes the names in a directory survive a power loss.
@@ -308,11 +291,12 @@ func copyTree(from, to string) error {
 	return syncDirs(to)
 }
 
-// register adds the routes to mux.
-func (s *snapshots) register(mux *http.ServeMux) {
-	mux.HandleFunc("POST /api/v1/admin/snapshot", s.serve)
-	mux.HandleFunc("POST /api/v1/admin/tsdb/snapshot", s.servePrometheus)
-	mux.HandleFunc("PUT /api/v1/admin/tsdb/snapshot", s.servePrometheus)
+// register adds the routes. A snapshot fills the disk, and has every tenant's
+// series in it: local must refuse all but this machine's users.
+func (s *snapshots) register(local func(pattern string, h http.HandlerFunc)) {
+	local("POST /api/v1/admin/snapshot", s.serve)
+	local("POST /api/v1/admin/tsdb/snapshot", s.servePrometheus)
+	local("PUT /api/v1/admin/tsdb/snapshot", s.servePrometheus)
 }
 
 // newSnapshots is for a server that has opened everything.

@@ -40,9 +40,9 @@ func (s *server) newTapAPI() tapAPI {
 	return tapAPI{s.collector, ctx}
 }
 
-func (a tapAPI) register(mux *http.ServeMux) {
-	mux.HandleFunc("GET /api/v1/status/capture", onLoopback(a.capture))
-	mux.HandleFunc("GET /api/v1/status/tail", onLoopback(a.tail))
+func (a tapAPI) register(local func(pattern string, h http.HandlerFunc)) {
+	local("GET /api/v1/status/capture", a.capture)
+	local("GET /api/v1/status/tail", a.tail)
 }
 
 // stream is one answer that goes on until its client leaves.
