@@ -12,8 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -177,39 +175,38 @@ func printWarnings(b *strings.Builder, colour bool, warnings []string) {
 }
 
 func (l *explainedLine) print(b *strings.Builder, colour bool, line []byte) {
-	text, columns := visible(line)
+	v := terminal.Show(line)
 	if colour {
 		at := 0
 		for _, f := range l.Fields {
-			from, to := columns[f.From], columns[f.To]
-			b.WriteString(cutColumns(text, at, from) + marked(true, explainedField, cutColumns(text, from, to)))
-			at = to
+			b.WriteString(v.Cut(at, f.From) + marked(true, explainedField, v.Cut(f.From, f.To)))
+			at = f.To
 		}
-		b.WriteString(cutColumns(text, at, columns[len(line)]) + "\n")
+		b.WriteString(v.Cut(at, len(line)) + "\n")
 	} else {
-		marks := bytes.Repeat([]byte(" "), columns[len(line)])
+		marks := bytes.Repeat([]byte(" "), v.Column(len(line)))
 		for _, f := range l.Fields {
-			for i := columns[f.From]; i < columns[f.To]; i++ {
+			for i := v.Column(f.From); i < v.Column(f.To); i++ {
 				marks[i] = '~'
 			}
 		}
-		fmt.Fprintf(b, "%s\n", text)
+		fmt.Fprintf(b, "%s\n", v.Text)
 		if l.Fault == nil {
 			fmt.Fprintf(b, "%s\n", bytes.TrimRight(marks, " "))
 		}
 	}
 	if f := l.Fault; f != nil {
-		fmt.Fprintf(b, "%s%s\n", strings.Repeat(" ", columns[f.At]), marked(colour, explainedFault, "^"))
+		fmt.Fprintf(b, "%s%s\n", strings.Repeat(" ", v.Column(f.At)), marked(colour, explainedFault, "^"))
 		fmt.Fprintf(b, "%s: %s at byte %d: expected %s\n", marked(colour, explainedFault, "malformed"), f.Reason, f.At, printable(f.Expected))
 	}
 	width := 0
 	for _, f := range l.Fields {
-		width = max(width, columns[f.To]-columns[f.From])
+		width = max(width, v.Column(f.To)-v.Column(f.From))
 	}
 	width = min(width, 40)
 	for _, f := range l.Fields {
-		shown := cutColumns(text, columns[f.From], columns[f.To])
-		fmt.Fprintf(b, "  %-13s %s%s %s\n", f.Name, shown, strings.Repeat(" ", max(0, width-utf8.RuneCountInString(shown))), printable(f.Meaning))
+		shown := v.Cut(f.From, f.To)
+		fmt.Fprintf(b, "  %-13s %s%s %s\n", f.Name, shown, strings.Repeat(" ", max(0, width-terminal.Width(shown))), printable(f.Meaning))
 	}
 	if l.Becomes != nil {
 		b.WriteString("becomes\n")
@@ -240,36 +237,5 @@ func (s *becomes) print(b *strings.Builder) {
 	row("limits", strings.Join(s.Limits, "; "))
 }
 
-// visible is a line as it can be shown without steering the terminal, and the
-// column at which each of its bytes begins, with one more for its end.
-func visible(line []byte) (text string, columns []int) {
-	var b strings.Builder
-	column := 0
-	for i := 0; i < len(line); {
-		r, size := utf8.DecodeRune(line[i:])
-		if r != utf8.RuneError && unicode.IsPrint(r) {
-			b.WriteRune(r)
-			for range size {
-				columns = append(columns, column)
-			}
-			column++
-		} else {
-			for _, c := range line[i : i+size] {
-				fmt.Fprintf(&b, `\x%02x`, c)
-				columns = append(columns, column)
-				column += len(`\x00`)
-			}
-		}
-		i += size
-	}
-	return b.String(), append(columns, column)
-}
-
-// cutColumns is a part of a visible line, in which each character has one column.
-func cutColumns(text string, from, to int) string { return string([]rune(text)[from:to]) }
-
 // printable is text of a server with what would steer the terminal made visible.
-func printable(text string) string {
-	shown, _ := visible([]byte(text))
-	return shown
-}
+func printable(text string) string { return terminal.Show([]byte(text)).Text }

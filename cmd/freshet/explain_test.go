@@ -116,6 +116,14 @@ func TestExplainShowsTheFault(t *testing.T) {
 	}
 }
 
+// Characters of East Asian scripts take two columns.
+func TestExplainMarksTheColumn(t *testing.T) {
+	out, _, _ := shell(t, "explain", "日本:1,5|g", "--offline")
+	if want := "日本:1,5|g\n      ^\n"; !strings.HasPrefix(out, want) {
+		t.Errorf("%s\nwant\n%s", out, want)
+	}
+}
+
 func TestExplainAsJSON(t *testing.T) {
 	out, _, code := shell(t, "explain", "hits:1|c|T7|x", "--config", noHost(t, ""), "--json", "--tenant", "shop")
 	var a struct {

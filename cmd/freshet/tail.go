@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -148,23 +147,20 @@ func writeLine(v terminal.View, l *tail.Line) error {
 	before := fmt.Sprintf("%s  %-21s  ", time.Unix(0, l.Time).Format("15:04:05.000"), sender)
 	var b strings.Builder
 	b.WriteString(tint(v, faint, before))
-	text := terminal.Printable(l.Text)
+	bytes := l.Bytes
+	if bytes == nil {
+		bytes = []byte(l.Text)
+	}
+	shown := terminal.Show(bytes)
 	if l.Malformed == "" {
-		b.WriteString(colourLine(v, l, text))
+		b.WriteString(colourLine(v, l, shown.Text))
 	} else {
-		fmt.Fprintf(&b, "%s\n%*s%s", tint(v, red, text), len(before)+caret(l), "", tint(v, red, "^ "+l.Malformed+": expected "+l.Expected))
+		column := terminal.Width(before) + shown.Column(min(l.At, len(bytes))) // another version may count otherwise
+		fmt.Fprintf(&b, "%s\n%*s%s", tint(v, red, shown.Text), column, "", tint(v, red, "^ "+l.Malformed+": expected "+l.Expected))
 	}
 	b.WriteByte('\n')
 	_, err := io.WriteString(v.Out, b.String())
 	return err
-}
-
-// caret is the column of the fault, where the line is printed as it came.
-func caret(l *tail.Line) int {
-	if l.At > len(l.Text) || terminal.Printable(l.Text) != l.Text {
-		return 0
-	}
-	return utf8.RuneCountInString(l.Text[:l.At])
 }
 
 // colourLine paints the name, the type and the tags of text.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/core/capture"
 	"github.com/freshet-io/freshet/internal/core/tail"
 	"github.com/freshet-io/freshet/internal/core/tenant"
@@ -151,6 +152,36 @@ func TestReplayPrints(t *testing.T) {
 		at + "  -                      b:1|g\n"
 	if code != exitOK || stdout != want {
 		t.Errorf("exit code %d\n%s\nwant\n%s", code, stdout, want)
+	}
+}
+
+// The mark is below the byte that is wrong, whatever stands before it, also when the
+// line came in JSON, which has text only.
+func TestTailMarksTheByte(t *testing.T) {
+	for _, tt := range []struct{ line, shown, mark string }{
+		{"price:1,5|g", "price:1,5|g", "       ^ "},
+		{"t\tab:1,5|c", `t\x09ab:1,5|c`, "         ^ "},
+		{"\x1b\xe4ad:1,5|c", `\x1b\xe4ad:1,5|c`, "            ^ "},
+		{"日本:1,5|c", "日本:1,5|c", "      ^ "},
+	} {
+		for line := range tail.New(tail.Filter{}).Lines(&capture.Datagram{Data: []byte(tt.line)}) {
+			text, err := json.Marshal(line)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got tail.Line
+			if err := json.Unmarshal(text, &got); err != nil {
+				t.Fatal(err)
+			}
+			var out bytes.Buffer
+			if err := writeLine(terminal.New(&out, io.Discard), &got); err != nil {
+				t.Fatal(err)
+			}
+			indent := strings.Repeat(" ", len("15:04:05.000")+2+21+2)
+			if lines := strings.Split(out.String(), "\n"); !strings.HasSuffix(lines[0], "  "+tt.shown) || !strings.HasPrefix(lines[1], indent+tt.mark) {
+				t.Errorf("%q:\n%s", tt.line, &out)
+			}
+		}
 	}
 }
 

@@ -114,3 +114,16 @@ func TestTopLimits(t *testing.T) {
 		}
 	}
 }
+
+// What is cut off fits in columns, not in characters.
+func TestShorten(t *testing.T) {
+	for _, tt := range []struct {
+		text    string
+		columns int
+		want    string
+	}{{"abcd", 4, "abcd"}, {"abcd", 3, "ab…"}, {"日本語", 6, "日本語"}, {"日本語", 5, "日本…"}, {"日本語", 4, "日…"}, {"abc", 0, "…"}} {
+		if got := shorten(tt.text, tt.columns); got != tt.want {
+			t.Errorf("%s in %d columns: %s, want %s", tt.text, tt.columns, got, tt.want)
+		}
+	}
+}

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/role/collector"
@@ -110,10 +109,16 @@ func (p topPage) cut(line string) string {
 
 // shorten leaves out the end of a text.
 func shorten(text string, columns int) string {
-	if utf8.RuneCountInString(text) <= columns {
+	if terminal.Width(text) <= columns {
 		return text
 	}
-	return string([]rune(text)[:max(0, columns-1)]) + "…"
+	used := 0
+	for i, r := range text {
+		if used += terminal.Width(string(r)); used > columns-1 {
+			return text[:i] + "…"
+		}
+	}
+	return text
 }
 
 // narrow shortens the cells of text so that a table fits, those of the widest
@@ -123,7 +128,7 @@ func narrow(rows [][]string, numbers, columns int) {
 	total := 2 * (len(widths) - 1)
 	for i := range widths {
 		for _, row := range rows {
-			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+			widths[i] = max(widths[i], terminal.Width(row[i]))
 		}
 		total += widths[i]
 	}

@@ -96,14 +96,14 @@ func WriteTable(w io.Writer, rows [][]string, numbers int) error {
 			if i == len(widths) {
 				widths = append(widths, 0)
 			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+			widths[i] = max(widths[i], Width(cell))
 		}
 	}
 	var line strings.Builder
 	for _, row := range rows {
 		line.Reset()
 		for i, cell := range row {
-			gap := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			gap := strings.Repeat(" ", widths[i]-Width(cell))
 			if i > 0 {
 				line.WriteString("  ")
 			}

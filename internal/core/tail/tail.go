@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"iter"
 	"net/netip"
+	"unicode/utf8"
 
 	"github.com/freshet-io/freshet/internal/core/capture"
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
@@ -31,6 +32,7 @@ type Line struct {
 	Name     string   `json:"name,omitempty"`
 	Tags     []string `json:"tags,omitempty"`
 	Text     string   `json:"line"`
+	Bytes    []byte   `json:"bytes,omitempty"` // if they are no UTF-8, which Text is then not equal to in JSON
 
 	// Of a malformed line: why, the byte at which it goes wrong, and what should be
 	// there.
@@ -136,6 +138,9 @@ func typeName(t dogstatsd.Type) string {
 func (s *Selector) describe(d *capture.Datagram, text []byte) *Line {
 	l := &s.line
 	l.Time, l.Listener, l.Text = d.Time, d.Network+"://"+d.Address, string(text)
+	if !utf8.Valid(text) {
+		l.Bytes = bytes.Clone(text)
+	}
 	if d.Sender != (capture.Sender{}) {
 		l.Sender = d.Sender.String()
 	}

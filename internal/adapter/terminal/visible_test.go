@@ -1,0 +1,26 @@
+package terminal
+
+import "testing"
+
+func TestVisible(t *testing.T) {
+	for _, tt := range []struct {
+		why, line, text string
+		columns         int // before the comma
+	}{
+		{"one column each", "a:1,5", "a:1,5", 3},
+		{"bytes of one character", "ö:1,5", "ö:1,5", 3},
+		{"what East Asian scripts write takes two", "日本:1,5", "日本:1,5", 6},
+		{"an accent over the letter before takes none", "e\u0301:1,5", "e\u0301:1,5", 3},
+		{"a tab has no width of its own", "t\tab:1,5", `t\x09ab:1,5`, 9},
+		{"bytes that are no text", "\x1b\xe4:1,5", `\x1b\xe4:1,5`, 10},
+		{"a control of two bytes", "\u009b:1,5", `\xc2\x9b:1,5`, 10},
+	} {
+		v, at := Show([]byte(tt.line)), len(tt.line)-2
+		if v.Text != tt.text || v.Column(at) != tt.columns || v.Cut(at, at+1) != "," || v.Cut(0, len(tt.line)) != tt.text {
+			t.Errorf("%s: %s, column %d, %q", tt.why, v.Text, v.Column(at), v.Cut(at, at+1))
+		}
+		if Width(v.Text) != v.Column(len(tt.line)) {
+			t.Errorf("%s: %d columns, and %d", tt.why, Width(v.Text), v.Column(len(tt.line)))
+		}
+	}
+}
