@@ -72,6 +72,8 @@ func (r *reloader) reload(ctx context.Context) ([]conf.Change, error) {
 	return changes, nil
 }
 
+var errRestarting = errors.New("the server restarts, and reads it then")
+
 // applyTime bounds the wait for a window to end.
 const applyTime = 10 * time.Second
 
@@ -79,6 +81,9 @@ func (r *reloader) apply(ctx context.Context) ([]conf.Change, error) {
 	s := r.server
 	if err := s.opening.wait(ctx); err != nil {
 		return nil, err
+	}
+	if s.restarter.plan != nil { // it has the sockets already
+		return nil, errRestarting
 	}
 	next, err := r.source.load()
 	if err != nil {
@@ -108,7 +113,7 @@ func (r *reloader) apply(ctx context.Context) ([]conf.Change, error) {
 	// What follows cannot be refused any more.
 	level, _ := parseLevel(next.LogLevel) // validated
 	s.level.Set(level)
-	s.limiter.Configure(next.Limits)
+	s.limiter.Configure(next.Limits, next.DogStatsD.IdleContexts)
 	s.events.Configure(next.Events)
 	if err := s.stores.SetRetention(next.Store.Retention); err != nil {
 		s.logger.Error("a store keeps its retention until the next reload or restart", "error", err)

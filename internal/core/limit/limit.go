@@ -10,6 +10,7 @@ package limit
 import (
 	"bytes"
 	"hash/maphash"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,11 +67,10 @@ type Verdict struct {
 
 // Limiter holds the tenants of a process. It is safe for concurrent use.
 type Limiter struct {
+	mu        sync.Mutex
+	config    Config
 	claimTime int64 // nanoseconds
-
-	mu      sync.Mutex
-	config  Config
-	tenants map[string]*Tenant
+	tenants   map[string]*Tenant
 }
 
 // New returns a limiter that knows no series. A series that is known without a
@@ -79,29 +79,52 @@ func New(c Config, claimTime time.Duration) *Limiter {
 	return &Limiter{config: c, claimTime: int64(claimTime), tenants: map[string]*Tenant{}}
 }
 
-// Tenant returns the series of a tenant, which stay the same object for ever.
+// Tenant returns the series of a tenant: the same object to all who ask, as long as
+// it is in use. See Tenants.
 func (l *Limiter) Tenant(name string) *Tenant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := l.tenants[name]
 	if t == nil {
-		t = &Tenant{
-			seed: maphash.MakeSeed(), claimTime: l.claimTime,
-			series: map[uint64]*Series{}, metrics: map[string]*metric{},
-		}
-		t.configure(l.config.of(name))
+		t = &Tenant{seed: maphash.MakeSeed(), series: map[uint64]*Series{}, metrics: map[string]*metric{}}
+		t.configure(l.config.of(name), l.claimTime)
 		l.tenants[name] = t
 	}
+	t.emptySince = 0
 	return t
 }
 
-// Configure puts other limits in force. Series that are over them now stay.
-func (l *Limiter) Configure(c Config) {
+// emptyFor is how long a tenant stays that nobody uses: until its last counts have
+// been scraped, and what asked for it is in use.
+const emptyFor = int64(2 * time.Minute)
+
+// Tenants returns all tenants by name. It drops those that have had no series and no
+// offender for a while, unless they are used: by a listener that is there now. now is
+// Unix nanoseconds.
+func (l *Limiter) Tenants(now int64, used func(name string) bool) map[string]*Tenant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.config = c
 	for name, t := range l.tenants {
-		t.configure(c.of(name))
+		switch {
+		case used(name) || !t.empty(now):
+			t.emptySince = 0
+		case t.emptySince == 0:
+			t.emptySince = now
+		case now-t.emptySince > emptyFor:
+			delete(l.tenants, name)
+		}
+	}
+	return maps.Clone(l.tenants)
+}
+
+// Configure puts other limits and another claim time in force. Series that are over
+// the limits now stay.
+func (l *Limiter) Configure(c Config, claimTime time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.config, l.claimTime = c, int64(claimTime)
+	for name, t := range l.tenants {
+		t.configure(c.of(name), l.claimTime)
 	}
 }
 
@@ -109,8 +132,8 @@ func (l *Limiter) Configure(c Config) {
 //
 // Shape: about 110 bytes for each series besides its key, which the tables share.
 type Tenant struct {
-	seed      maphash.Seed
-	claimTime int64
+	seed       maphash.Seed
+	emptySince int64 // Unix nanoseconds, 0 if it is not; guarded by the Limiter
 
 	// Unix nanoseconds of the last claim over any limit, and over one of the tenant.
 	// Tables read them when a window closes.
@@ -118,6 +141,7 @@ type Tenant struct {
 
 	mu        sync.Mutex
 	bounds    bounds
+	claimTime int64              // nanoseconds
 	series    map[uint64]*Series // by hash; those that share one are chained
 	held      int
 	metrics   map[string]*metric // that have series
@@ -161,13 +185,22 @@ type unclaimed struct {
 // Key is the series' key. It is shared by all who know the series: nobody changes it.
 func (s *Series) Key() []byte { return s.key }
 
-func (t *Tenant) configure(b bounds) {
+// empty reports whether there is nothing to hold or to tell of.
+func (t *Tenant) empty(now int64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.expire(now)
+	t.forget(now)
+	return t.held == 0 && len(t.offenders) == 0
+}
+
+func (t *Tenant) configure(b bounds, claimTime int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if b.newSeries != t.bounds.newSeries {
 		t.tokens = float64(b.newSeries)
 	}
-	t.bounds = b
+	t.bounds, t.claimTime = b, claimTime
 }
 
 // Admit gives a series a place, or another holder if it has one. What is over a

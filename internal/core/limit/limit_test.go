@@ -168,7 +168,7 @@ func TestTenantsAndReloads(t *testing.T) {
 	}
 	expect("small", "[admitted folded folded]")
 	expect("big", "[admitted admitted admitted]")
-	l.Configure(Config{MaxSeries: 2})
+	l.Configure(Config{MaxSeries: 2}, time.Minute)
 	expect("small", "[admitted admitted folded]")
 	expect("big", "[admitted admitted admitted]") // they stay
 	if l.Tenant("big").Admit(begin, claim(key(series.Counter, "a", 3))).Fate == Admitted {

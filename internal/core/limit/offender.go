@@ -90,7 +90,7 @@ func (t *Tenant) blame(now int64, m *metric, c *Claim, v Verdict) {
 // newOffender returns an empty place: a new one, or that of the metric that was
 // over a limit least. Its weight stays, so that the newcomer is not the next to go.
 func (t *Tenant) newOffender(now int64) *offender {
-	t.offenders = slices.DeleteFunc(t.offenders, func(o *offender) bool { return now-o.last > forgetAfter })
+	t.forget(now)
 	if len(t.offenders) < maxOffenders {
 		o := &offender{}
 		t.offenders = append(t.offenders, o)
@@ -99,6 +99,11 @@ func (t *Tenant) newOffender(now int64) *offender {
 	o := slices.MinFunc(t.offenders, func(a, b *offender) int { return cmp.Compare(a.weight, b.weight) })
 	*o = offender{weight: o.weight, example: o.example[:0], labels: o.labels[:0], senders: o.senders[:0]}
 	return o
+}
+
+// forget removes those who have not been over a limit for long.
+func (t *Tenant) forget(now int64) {
+	t.offenders = slices.DeleteFunc(t.offenders, func(o *offender) bool { return now-o.last > forgetAfter })
 }
 
 func (o *offender) label(name, value []byte) {
@@ -184,7 +189,7 @@ func (t *Tenant) Report(now int64) Report {
 	for reason, s := range t.samples {
 		r.Folded[reason], r.Refused[reason] = s.folded, s.refused
 	}
-	t.offenders = slices.DeleteFunc(t.offenders, func(o *offender) bool { return now-o.last > forgetAfter })
+	t.forget(now)
 	for _, o := range t.offenders {
 		r.Offenders = append(r.Offenders, o.report())
 	}

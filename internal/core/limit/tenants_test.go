@@ -1,0 +1,49 @@
+package limit
+
+import (
+	"testing"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// A reload with another claim time holds for the tenants that there are, and for those
+// that come.
+func TestAReloadChangesTheClaimTime(t *testing.T) {
+	l := New(Config{MaxSeries: 1}, 5*time.Minute)
+	l.Tenant("old")
+	l.Configure(Config{MaxSeries: 1}, time.Hour)
+	for _, name := range []string{"old", "new"} {
+		tenant := l.Tenant(name)
+		tenant.Load(begin, key(series.Gauge, "a", 0), 0)
+		if tenant.Admit(begin+3599*second, claim(key(series.Gauge, "b", 0))).Fate == Admitted {
+			t.Errorf("%s: a place was given away within the claim time", name)
+		}
+		if tenant.Admit(begin+3601*second, claim(key(series.Gauge, "b", 0))).Fate != Admitted {
+			t.Errorf("%s: a place is kept beyond the claim time", name)
+		}
+	}
+}
+
+// A tenant whose last listener is gone is dropped once it holds nothing and its counts
+// have been scraped. One that is used, or asked for, stays the same object.
+func TestTenantsThatNobodyUsesAreDropped(t *testing.T) {
+	l := New(Config{MaxSeries: 1}, 5*time.Minute)
+	used, left, asked := l.Tenant("used"), l.Tenant("left"), l.Tenant("asked")
+	left.Load(begin, key(series.Gauge, "a", 0), 0)
+	left.Admit(begin, claim(key(series.Gauge, "b", 0))) // over the limit
+	var gone int64
+	for now := begin; now < begin+3600*second; now += second {
+		all := l.Tenants(now, func(name string) bool { return name == "used" })
+		if all["left"] == nil && gone == 0 {
+			gone = (now - begin) / second
+		}
+		if l.Tenant("asked") != asked || all["used"] != used {
+			t.Fatalf("second %d: a tenant in use is another", (now-begin)/second)
+		}
+	}
+	// It is named for ten minutes, and stays for two more.
+	if gone < 719 || gone > 725 {
+		t.Errorf("the tenant was dropped after %d s, want some 720", gone)
+	}
+}
