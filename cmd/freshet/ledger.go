@@ -17,6 +17,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/lib/run"
 )
 
 func newLedgerCommand() *cobra.Command {
@@ -37,7 +38,9 @@ docs/ledger.md says what each state and reason means, and what to do about it.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		l := ledgerView{View: terminal.New(cmd.OutOrStdout(), cmd.ErrOrStderr()), server: *server, raw: *raw, live: *watch}
 		if *watch {
-			return l.watch(cmd.Context())
+			ctx, cancel := run.WithSignals(cmd.Context())
+			defer cancel()
+			return l.watch(ctx)
 		}
 		return l.show(cmd.Context())
 	}
@@ -59,6 +62,9 @@ const rateWindow = 10
 
 func (l *ledgerView) watch(ctx context.Context) error {
 	if err := l.show(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // it was interrupted
+		}
 		return err
 	}
 	ticker := time.NewTicker(time.Second)

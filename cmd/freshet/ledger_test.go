@@ -10,6 +10,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -202,5 +203,19 @@ func TestReasonsAreExplained(t *testing.T) {
 		if !strings.Contains(string(text), "`"+reason+"`") {
 			t.Errorf("docs/ledger.md does not explain %s", reason)
 		}
+	}
+}
+
+// To interrupt it is how one ends it, which is no failure.
+func TestLedgerWatchIsInterrupted(t *testing.T) {
+	web := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+			t.Error(err)
+		}
+		<-r.Context().Done()
+	}))
+	defer web.Close()
+	if code, _, stderr := freshet(t, "ledger", "--watch", "--server", web.URL); code != exitOK || stderr != "" {
+		t.Errorf("exit code %d, %q", code, stderr)
 	}
 }

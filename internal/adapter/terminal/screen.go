@@ -15,10 +15,10 @@ type Screen struct {
 	size func() (columns, rows int)
 }
 
-// NewScreen returns the screen of out, nil if that is no terminal.
+// NewScreen returns the screen of out, nil if that is no terminal or a dumb one.
 func NewScreen(out io.Writer) *Screen {
 	file, ok := out.(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) {
+	if !ok || dumb() || !term.IsTerminal(int(file.Fd())) {
 		return nil
 	}
 	return &Screen{out: out, size: func() (columns, rows int) {

@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"bytes"
+	"os"
 	"strings"
 	"testing"
 )
@@ -25,5 +26,24 @@ func TestScreen(t *testing.T) {
 func TestNoScreen(t *testing.T) {
 	if NewScreen(new(bytes.Buffer)) != nil {
 		t.Error("a buffer is a terminal")
+	}
+}
+
+// A terminal says what it cannot, and a person what he does not want.
+func TestAbleTerminal(t *testing.T) {
+	pty, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0) // either end of it is a terminal
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pty.Close()
+	for _, tt := range []struct {
+		term, noColour string
+		colour, screen bool
+	}{{"xterm", "", true, true}, {"xterm", "1", false, true}, {"dumb", "", false, false}} {
+		t.Setenv("TERM", tt.term)
+		t.Setenv("NO_COLOR", tt.noColour)
+		if v, s := New(pty, pty), NewScreen(pty); v.Colour != tt.colour || (s != nil) != tt.screen {
+			t.Errorf("%+v: colour %t, screen %t", tt, v.Colour, s != nil)
+		}
 	}
 }

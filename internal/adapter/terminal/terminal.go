@@ -29,13 +29,16 @@ type View struct {
 func New(out, notes io.Writer) View {
 	v := View{Out: out, Notes: notes, Columns: 80}
 	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-		v.Colour = true
+		v.Colour = !dumb() && os.Getenv("NO_COLOR") == ""
 		if columns, _, err := term.GetSize(int(file.Fd())); err == nil {
 			v.Columns = columns
 		}
 	}
 	return v
 }
+
+// dumb reports whether the terminal says that it takes no control sequences.
+func dumb() bool { return os.Getenv("TERM") == "dumb" }
 
 // Show prints a result of one of PromQL's four types, given as the API's JSON.
 func (v View) Show(kind string, result []byte) error {

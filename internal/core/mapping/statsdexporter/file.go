@@ -192,7 +192,7 @@ func (m *mapping) buckets(d *defaults) []float64 {
 
 var (
 	unknownKey = regexp.MustCompile(`field (.*) not found in type .*`)
-	wrongType  = regexp.MustCompile("cannot unmarshal \\S+ (.*) ?into .*")
+	wrongType  = regexp.MustCompile(`cannot unmarshal \S+ (.*) ?into .*`)
 )
 
 // plainly says what the decoder says, without the names of our types, which mean
