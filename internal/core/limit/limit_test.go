@@ -247,8 +247,8 @@ func TestTheOffenderItsLabelAndItsSenderAreNamed(t *testing.T) {
 	if s := o.Senders[0]; s.Sender != loud || len(o.Senders) != maxSenders {
 		t.Errorf("senders %+v", o.Senders)
 	}
-	if _, ls, err := series.ParseKey(o.Example); err != nil || ls.Get("__name__") != "flood" {
-		t.Errorf("example %v, %v", ls, err)
+	if want := `{__name__="flood", env="prod", id="1"}`; o.Example != want {
+		t.Errorf("example %s, want %s", o.Example, want)
 	}
 	if r = tenant.Report(begin + second + forgetAfter); len(r.Offenders) != 0 {
 		t.Error("offenders are named for ever")

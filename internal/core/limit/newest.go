@@ -21,7 +21,7 @@ func (n *newest) add(now int64, s *Series, c *Claim) {
 	n.next++
 	*place = Newcomer{Key: s.key, At: now, Sender: c.Sender}
 	if len(c.Container) > 0 {
-		place.Sender.Container = string(c.Container)
+		place.Sender.Container = string(cut(c.Container))
 	}
 }
 

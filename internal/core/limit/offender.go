@@ -6,23 +6,33 @@ import (
 	"math/bits"
 	"net/netip"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/prometheus/common/model"
 
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// Bounds of what is remembered of those who are over a limit: 16 x (8 x 256 bytes
-// + 2 kB) = 64 kB a tenant.
+// Bounds of what is remembered of those who are over a limit: 16 x (8 labels of 256
+// + 200 bytes, 8 senders of 50 + 200, an example of 200) = 100 kB a tenant.
 const (
 	maxOffenders = 16
 	maxLabels    = 8
 	maxSenders   = 8
+	maxText      = 200 // bytes of the name of a label, a container or an example
 )
 
 // forgetAfter is how long a metric is named after its last sample over a limit.
 const forgetAfter = int64(10 * time.Minute)
+
+// steadyFor is how long a metric that took the place of another one is over a limit
+// when it is Steady: two looks of those who tell people.
+const steadyFor = int64(2 * time.Second)
+
+// rivalFor is how long a place is wanted by others after a sample over a limit.
+const rivalFor = int64(time.Minute)
 
 // Sender is who sent a line, as far as the socket knows.
 type Sender struct {
@@ -41,7 +51,8 @@ type offender struct {
 	samples [NumReasons]uint64
 	since   int64 // Unix nanoseconds of the first sample, and of the last
 	last    int64
-	example []byte // key of the first series
+	rival   bool   // it took the place of one that was over a limit shortly before
+	example []byte // labels of the first series, as text
 	labels  []labelValues
 	senders []senderSamples
 }
@@ -76,16 +87,38 @@ func (t *Tenant) blame(now int64, m *metric, c *Claim, v Verdict) {
 		}
 		o = t.newOffender(now)
 		o.metric, o.kind, o.fate, o.since = name, kind, v.Fate, now
-		o.example = append(o.example, c.Key...)
+		o.example = appendExample(o.example, c.Key)
 	}
 	o.last = now
 	o.weight += c.Samples
 	o.samples[v.Reason] += c.Samples
 	for name, value := range series.KeyLabels(c.Key) {
-		o.label(name, value)
+		if m == nil || string(name) != model.MetricNameLabel { // of a metric it has one value
+			o.label(name, value)
+		}
 	}
 	o.sender(c)
 }
+
+// appendExample appends the labels of a key as people write them, cut off if they are
+// long.
+func appendExample(text, key []byte) []byte {
+	text = append(text, '{')
+	for name, value := range series.KeyLabels(key) {
+		if len(text) > 1 {
+			text = append(text, ", "...)
+		}
+		text = append(text, cut(name)...)
+		text = append(text, '=')
+		text = strconv.AppendQuote(text, string(cut(value)))
+		if len(text) > maxText {
+			return append(text[:maxText], "..."...)
+		}
+	}
+	return append(text, '}')
+}
+
+func cut(text []byte) []byte { return text[:min(len(text), maxText)] }
 
 // newOffender returns an empty place: a new one, or that of the metric that was
 // over a limit least. Its weight stays, so that the newcomer is not the next to go.
@@ -97,7 +130,7 @@ func (t *Tenant) newOffender(now int64) *offender {
 		return o
 	}
 	o := slices.MinFunc(t.offenders, func(a, b *offender) int { return cmp.Compare(a.weight, b.weight) })
-	*o = offender{weight: o.weight, example: o.example[:0], labels: o.labels[:0], senders: o.senders[:0]}
+	*o = offender{weight: o.weight, rival: now-o.last < rivalFor, example: o.example[:0], labels: o.labels[:0], senders: o.senders[:0]}
 	return o
 }
 
@@ -107,6 +140,7 @@ func (t *Tenant) forget(now int64) {
 }
 
 func (o *offender) label(name, value []byte) {
+	name = cut(name)
 	at := slices.IndexFunc(o.labels, func(l labelValues) bool { return l.name == string(name) })
 	if at < 0 {
 		if len(o.labels) == maxLabels {
@@ -123,15 +157,16 @@ func (o *offender) sender(c *Claim) {
 	if c.Sender == (Sender{}) && len(c.Container) == 0 {
 		return
 	}
+	container := cut(c.Container)
 	for i := range o.senders {
 		s := &o.senders[i]
-		if s.Addr == c.Sender.Addr && s.PID == c.Sender.PID && s.UID == c.Sender.UID && s.Container == string(c.Container) {
+		if s.Addr == c.Sender.Addr && s.PID == c.Sender.PID && s.UID == c.Sender.UID && s.Container == string(container) {
 			s.samples += c.Samples
 			return
 		}
 	}
 	s := senderSamples{c.Sender, c.Samples}
-	s.Container = string(c.Container)
+	s.Container = string(container)
 	if len(o.senders) < maxSenders {
 		o.senders = append(o.senders, s)
 		return
@@ -163,8 +198,12 @@ type Offender struct {
 	Since   int64              // Unix nanoseconds of the first sample, and of the last
 	Last    int64
 	Labels  []LabelValues // who has most values comes first: that one is to blame
-	Example []byte        // key of a series that had no place
+	Example string        // labels of a series that had no place
 	Senders []SenderSamples
+
+	// Steady tells who is over a limit all the time, or was when nobody else was, from
+	// those that take each other's place among the 16 that are remembered.
+	Steady bool
 }
 
 // LabelValues is how many values a label had among series without a place, estimated by a sketch.
@@ -209,7 +248,7 @@ func sum(samples [NumReasons]uint64) (n uint64) {
 func (o *offender) report() Offender {
 	r := Offender{
 		Metric: o.metric, Kind: o.kind, Fate: o.fate, Samples: o.samples, Since: o.since, Last: o.last,
-		Example: slices.Clone(o.example),
+		Example: string(o.example), Steady: !o.rival || o.last-o.since >= steadyFor,
 	}
 	for i := range o.labels {
 		r.Labels = append(r.Labels, LabelValues{o.labels[i].name, o.labels[i].values.estimate()})

@@ -112,7 +112,7 @@ func New(o Options) (*Collector, error) {
 	c.inputs = r.inputs
 	c.top = newTops(c)
 	c.flusher = newFlusher(&c.Options, &c.top.metrics, rand.Uint64())
-	c.limits = &limits{collector: c, told: map[offence]*telling{}}
+	c.limits = &limits{collector: c, told: map[offence]*telling{}, others: map[string]int64{}}
 	o.Registry.MustRegister(&exporter{c}, &c.taps, c.limits, c.top)
 	return c, nil
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -28,8 +30,16 @@ const (
 	// toldAgain is when the log says so again.
 	toldAgain = time.Minute
 
+	// maxTold is how many metrics of a tenant the log names in that time. The others
+	// share a line.
+	maxTold = 3
+
 	// overFor is without samples over a limit when a metric is within limits again.
 	overFor = 5 * time.Second
+
+	// forgetTold is how long the log remembers what it told: longer than the limiter
+	// remembers whom, since what was told is no news.
+	forgetTold = 11 * time.Minute
 
 	// watchFor is how long senders are watched after the last sample over a limit.
 	watchFor = time.Minute
@@ -39,7 +49,8 @@ const (
 type limits struct {
 	collector *Collector
 	watching  bool
-	told      map[offence]*telling
+	told      map[offence]*telling // in the last forgetTold
+	others    map[string]int64     // when others were told of, by tenant; Unix nanoseconds
 
 	mu      sync.Mutex
 	reports []LimitReport // of the last look
@@ -54,8 +65,10 @@ type offence struct {
 // telling is what the log said of a metric.
 type telling struct {
 	at      int64  // Unix nanoseconds
+	since   int64  // limit.Offender.Since: samples count from there
 	samples uint64 // over a limit by then
-	over    bool   // and it has not been within limits since
+	named   bool   // and not only one of the others
+	over    bool   // it has been named, and has not been within limits since
 }
 
 // LimitReport is the state of a tenant's limits for people.
@@ -94,18 +107,16 @@ func (l *limits) run(ctx context.Context) {
 func (l *limits) look(now int64) {
 	var reports []LimitReport
 	wanted := false
-	for _, name := range l.collector.tenants() {
-		tenant := l.collector.Limiter.Tenant(name)
-		report := tenant.Report(now)
-		if over := tenant.Over(); over != 0 && now-over < int64(watchFor) {
+	tenants := l.collector.Limiter.Tenants(now, l.collector.listensFor)
+	for _, name := range slices.Sorted(maps.Keys(tenants)) {
+		report := tenants[name].Report(now)
+		if over := tenants[name].Over(); over != 0 && now-over < int64(watchFor) {
 			wanted = true
 		}
-		for i := range report.Offenders {
-			l.tell(now, name, &report.Offenders[i])
-		}
+		l.tell(now, name, report.Offenders)
 		reports = append(reports, LimitReport{name, report})
 	}
-	l.forget(reports)
+	l.forget(now, tenants)
 	if wanted != l.watching {
 		l.watching = wanted
 		l.collector.watchSenders(wanted)
@@ -115,51 +126,89 @@ func (l *limits) look(now int64) {
 	l.mu.Unlock()
 }
 
-// tenants are those of all listeners, each once.
-func (c *Collector) tenants() (all []string) {
-	for _, l := range c.listeners() {
-		all = append(all, l.next.Load().tenant)
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
+// listensFor reports whether a listener is there for a tenant.
+func (c *Collector) listensFor(tenant string) bool {
+	return slices.ContainsFunc(c.listeners(), func(l *listener) bool { return l.next.Load().tenant == tenant })
 }
 
-// tell logs that a metric is over a limit, once a minute, and that it no longer is.
-func (l *limits) tell(now int64, tenant string, o *limit.Offender) {
-	key := offence{tenant, o.Metric, o.Kind}
-	t := l.told[key]
-	if t == nil {
-		t = &telling{at: now - int64(toldAgain)}
-		l.told[key] = t
+// tell logs which metrics of a tenant are over a limit, and that they no longer are.
+// However many there are, maxTold are named in a minute: those with most samples that
+// were not told yet.
+func (l *limits) tell(now int64, tenant string, offenders []limit.Offender) {
+	named := 0
+	for key, t := range l.told {
+		if key.tenant == tenant && t.named && now-t.at < int64(toldAgain) {
+			named++
+		}
 	}
-	total := samplesOver(o)
-	recent := now-o.Last < int64(overFor)
-	known := len(o.Senders) > 0 || now-o.Since >= int64(firstTold)
-	logger := l.collector.Logger.With("tenant", tenant, "metric", o.Metric, "kind", o.Kind.String())
-	switch {
-	case total > t.samples && now-t.at >= int64(toldAgain) && (known || !recent):
-		logger.Warn("new series are over a limit and have no place; docs/limits.md says what to do", "limit", setting(o),
-			o.Fate.String()+"_samples", total-t.samples, "label", culprit(o), "values", values(o), "sender", sender(o), "example", example(o))
-		t.at, t.samples, t.over = now, total, true
-	case t.over && !recent:
-		logger.Info("no new series are over a limit any more", o.Fate.String()+"_samples", total)
-		t.samples, t.over = total, false // all of it is told: only what comes again is news
+	var due []*limit.Offender
+	unsteady := 0
+	for i := range offenders {
+		o := &offenders[i]
+		t := l.told[offence{tenant, o.Metric, o.Kind}]
+		recent := now-o.Last < int64(overFor)
+		known := len(o.Senders) > 0 || now-o.Since >= int64(firstTold)
+		switch {
+		case !o.Steady:
+			if o.Last > l.others[tenant] {
+				unsteady++
+			}
+		case l.untold(tenant, o) > 0 && (t == nil || now-t.at >= int64(toldAgain)) && (known || !recent):
+			due = append(due, o)
+		case t != nil && t.over && !recent:
+			l.logger(tenant, o).Info("no new series are over a limit any more", o.Fate.String()+"_samples", samplesOver(o))
+			// All of it is told: only what comes again is news.
+			*t = telling{at: t.at, since: o.Since, samples: samplesOver(o), named: t.named}
+		}
+	}
+	slices.SortStableFunc(due, func(a, b *limit.Offender) int { return cmp.Compare(l.untold(tenant, b), l.untold(tenant, a)) })
+	for ; len(due) > 0 && named < maxTold; named++ {
+		o := due[0]
+		due = due[1:]
+		l.logger(tenant, o).Warn("new series are over a limit and have no place; docs/limits.md says what to do", "limit", setting(o),
+			o.Fate.String()+"_samples", l.untold(tenant, o), "label", culprit(o), "values", values(o), "sender", sender(o), "example", o.Example)
+		l.told[offence{tenant, o.Metric, o.Kind}] = &telling{at: now, since: o.Since, samples: samplesOver(o), named: true, over: true}
+	}
+	l.tellOthers(now, tenant, due, unsteady)
+}
+
+// tellOthers logs, once a minute, how many metrics are over a limit besides those that
+// are named: some by a number only, since they take each other's place.
+func (l *limits) tellOthers(now int64, tenant string, due []*limit.Offender, unsteady int) {
+	if len(due)+unsteady == 0 || now-l.others[tenant] < int64(toldAgain) {
+		return
+	}
+	attrs := []any{"tenant", tenant, "metrics", len(due) + unsteady}
+	if unsteady > 0 {
+		attrs[2] = "at_least_metrics"
+	}
+	if len(due) > 0 {
+		attrs = append(attrs, "most", due[0].Metric)
+	}
+	l.collector.Logger.Warn("new series of other metrics are over a limit and have no place, too", attrs...)
+	l.others[tenant] = now
+	for _, o := range due {
+		l.told[offence{tenant, o.Metric, o.Kind}] = &telling{at: now, since: o.Since, samples: samplesOver(o)}
 	}
 }
 
-// forget forgets what was told of metrics that are not remembered any more.
-func (l *limits) forget(reports []LimitReport) {
-	remembered := map[offence]bool{}
-	for _, r := range reports {
-		for _, o := range r.Offenders {
-			remembered[offence{r.Tenant, o.Metric, o.Kind}] = true
-		}
+func (l *limits) logger(tenant string, o *limit.Offender) *slog.Logger {
+	return l.collector.Logger.With("tenant", tenant, "metric", o.Metric, "kind", o.Kind.String())
+}
+
+// untold is how many samples of an offender the log has not told of.
+func (l *limits) untold(tenant string, o *limit.Offender) uint64 {
+	if t := l.told[offence{tenant, o.Metric, o.Kind}]; t != nil && t.since == o.Since {
+		return samplesOver(o) - t.samples
 	}
-	for key := range l.told {
-		if !remembered[key] {
-			delete(l.told, key)
-		}
-	}
+	return samplesOver(o)
+}
+
+// forget forgets what was told long ago. It bounds the map: 3 metrics of a tenant are
+// named in a minute, and 16 at most are others.
+func (l *limits) forget(now int64, tenants map[string]*limit.Tenant) {
+	maps.DeleteFunc(l.told, func(_ offence, t *telling) bool { return now-t.at > int64(forgetTold) })
+	maps.DeleteFunc(l.others, func(tenant string, _ int64) bool { return tenants[tenant] == nil })
 }
 
 func samplesOver(o *limit.Offender) (n uint64) {
@@ -201,14 +250,6 @@ func values(o *limit.Offender) uint64 {
 		return 0
 	}
 	return o.Labels[0].Values
-}
-
-func example(o *limit.Offender) string {
-	_, ls, err := series.ParseKey(o.Example)
-	if err != nil {
-		return ""
-	}
-	return cut(ls.String())
 }
 
 // sender describes who sent most samples.
@@ -260,7 +301,7 @@ var (
 	descLimitSeries = prometheus.NewDesc("freshet_limit_series",
 		"Series of the tenant that have a place. At limits.max_series new ones have none.", []string{"tenant"}, nil)
 	descLimitOffender = prometheus.NewDesc("freshet_limit_offender",
-		"Values of new series of a metric that has been over a limit in the last ten minutes, with the label that has most values and the sender of most: at most 16 metrics a tenant.",
+		"Values of new series of a metric that has been over a limit in the last ten minutes, with the label that has most values and the sender of most: at most 16 metrics a tenant, without those that take each other's place.",
 		[]string{"tenant", "metric", "kind", "reason", "fate", "label", "sender"}, nil)
 )
 
@@ -277,6 +318,9 @@ func (l *limits) Collect(out chan<- prometheus.Metric) {
 		}
 		for i := range r.Offenders {
 			o := &r.Offenders[i]
+			if !o.Steady { // another metric has its place at the next scrape
+				continue
+			}
 			out <- prometheus.MustNewConstMetric(descLimitOffender, prometheus.GaugeValue, float64(samplesOver(o)),
 				r.Tenant, o.Metric, o.Kind.String(), reason(o).String(), o.Fate.String(), strings.ToValidUTF8(culprit(o), "_"), sender(o))
 		}

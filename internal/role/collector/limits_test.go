@@ -108,16 +108,107 @@ func TestASenderMayCallItselfAnything(t *testing.T) {
 func TestTheEndOfAFloodIsToldOnce(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.limits
-	o := limit.Offender{Metric: "a", Kind: series.Counter, Senders: []limit.SenderSamples{{}}}
+	o := limit.Offender{Metric: "a", Kind: series.Counter, Senders: []limit.SenderSamples{{}}, Steady: true}
 	for second := range int64(180) {
 		if second < 10 {
 			o.Samples[limit.MetricSeries] += 100
 			o.Last = second * 1e9
 		}
-		l.tell(second*1e9, "default", &o)
+		l.tell(second*1e9, "default", []limit.Offender{o})
 	}
 	if begun, ended := f.logs.count("have no place"), f.logs.count("any more"); begun != 1 || ended != 1 {
 		t.Errorf("told %d times that it began, %d times that it ended", begun, ended)
+	}
+}
+
+// However many metrics are over a limit, the log names three a minute and tells of the
+// others in one line; who is heavy is among those that are named, and the metrics of
+// the server do not have another offender at each scrape.
+func TestAFloodOverManyMetricsIsToldInFewLines(t *testing.T) {
+	for _, test := range []struct {
+		why           string
+		metrics       int
+		heavy         string
+		named, others int // lines in two minutes
+		shown         int
+	}{
+		{"ten are remembered, and named in turn", 10, "", 6, 2, 10},
+		{"of hundreds none is more to blame than the others", 500, "", 0, 2, 0},
+		{"but one that is over all the time is", 500, "heavy", 2, 2, 1},
+	} {
+		t.Run(test.why, func(t *testing.T) {
+			f := newFixture(t, func(o *Options) { o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 1}, time.Minute) })
+			tenant := f.Limiter.Tenant("default")
+			claim := func(now int64, metric string, id int) {
+				ls := labels.FromStrings("__name__", metric, "id", fmt.Sprint(id))
+				tenant.Admit(now, &limit.Claim{Key: series.AppendKey(nil, series.Counter, ls), Samples: 1, Sender: limit.Sender{UID: 7}})
+			}
+			shown := map[string]bool{}
+			for second := range 118 {
+				now := (1_763_680_000 + int64(second)) * 1e9
+				for i := range 1000 {
+					claim(now, fmt.Sprint("m", i%test.metrics), second*1000+i)
+					if test.heavy != "" {
+						claim(now, test.heavy, second*1000+i)
+					}
+				}
+				f.limits.look(now)
+				for _, metric := range f.offenders(t) {
+					shown[metric] = true
+				}
+				if second == 9 && test.heavy != "" && f.logs.count("metric="+test.heavy) == 0 {
+					t.Errorf("%s is not named within 10 s", test.heavy)
+				}
+			}
+			named, others := f.logs.count("msg=\"new series are over"), f.logs.count("msg=\"new series of other metrics")
+			if named != test.named || others != test.others || len(shown) != test.shown {
+				t.Errorf("%d are named and others told of %d times, want %d and %d; metrics show %v\n%s", named, others, test.named, test.others, shown, f.logs.buf.String())
+			}
+			if n := len(f.limits.told); n > 16*11 {
+				t.Errorf("the log remembers %d metrics", n)
+			}
+		})
+	}
+}
+
+// offenders are the metrics that freshet_limit_offender names.
+func (f *fixture) offenders(t *testing.T) (names []string) {
+	t.Helper()
+	families, err := f.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if family.GetName() == "freshet_limit_offender" && l.GetName() == "metric" {
+					names = append(names, l.GetValue())
+				}
+			}
+		}
+	}
+	return names
+}
+
+// A tenant whose listener is gone is still looked at: what folded last is scraped, and
+// what it holds expires.
+func TestTenantsWithoutAListenerAreLookedAt(t *testing.T) {
+	f := newFixture(t, func(o *Options) { o.Limiter = limit.New(limit.Config{}, time.Minute) })
+	const begin = 1_763_680_000 * int64(1e9)
+	f.Limiter.Tenant("left").Load(begin, series.AppendKey(nil, series.Gauge, labels.FromStrings("__name__", "a")), 0)
+	var states []string
+	for second := range int64(300) {
+		f.limits.look(begin + second*1e9)
+		state := ""
+		for _, r := range f.Limits() {
+			state += fmt.Sprintf("%s has %d ", r.Tenant, r.Series)
+		}
+		if len(states) == 0 || states[len(states)-1] != state {
+			states = append(states, state)
+		}
+	}
+	if got, want := strings.Join(states, "; "), "default has 0 left has 1 ; default has 0 left has 0 ; default has 0 "; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

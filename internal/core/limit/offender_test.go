@@ -1,0 +1,84 @@
+package limit
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// Of a flood over more metrics than are remembered, only one that is over its limit all
+// the time is steady: the others take each other's place.
+func TestOnlyWhoStaysIsSteady(t *testing.T) {
+	tenant := newTenant(Config{MaxSeriesPerMetric: 1})
+	flood := func(now int64, metrics int, heavy string) {
+		for i := range 1000 {
+			tenant.Admit(now, claim(key(series.Counter, fmt.Sprint("wide", i%metrics), i)))
+			if heavy != "" {
+				tenant.Admit(now, claim(key(series.Counter, heavy, i)))
+			}
+		}
+	}
+	expect := func(now int64, want string) {
+		t.Helper()
+		var steady []string
+		for _, o := range tenant.Report(now).Offenders {
+			if o.Steady {
+				steady = append(steady, o.Metric)
+			}
+		}
+		if got := strings.Join(steady, " "); got != want {
+			t.Errorf("steady is %q, want %q", got, want)
+		}
+	}
+	flood(begin, 1, "")
+	expect(begin, "wide0") // at once: nobody else is over a limit
+	now := begin + 700*second
+	expect(now, "") // forgotten
+	for range 5 {
+		flood(now, 200, "")
+		now += second
+	}
+	expect(now, "")
+	for range 3 {
+		flood(now, 200, "heavy")
+		now += second
+	}
+	expect(now, "heavy")
+	// Who was there last when the flood ended is no more to blame than the others; one
+	// that comes when it is long over is.
+	now += 120 * second
+	expect(now, "heavy")
+	tenant.Admit(now, claim(key(series.Counter, "later", 0)))
+	tenant.Admit(now, claim(key(series.Counter, "later", 1)))
+	expect(now, "heavy later")
+}
+
+// The name of a metric has one value, and is not to blame.
+func TestTheNameOfAMetricIsNotToBlame(t *testing.T) {
+	tenant := newTenant(Config{MaxSeriesPerMetric: 1})
+	for id := range 2 {
+		tenant.Admit(begin, claim(key(series.Counter, "a", id)))
+	}
+	for _, l := range tenant.Report(begin).Offenders[0].Labels {
+		if l.Name == "__name__" {
+			t.Errorf("%+v", l)
+		}
+	}
+}
+
+// Senders choose the length of names and containers.
+func TestWhatIsRememberedOfAnOffenderIsShort(t *testing.T) {
+	long := strings.Repeat("x", 60_000)
+	tenant := newTenant(Config{MaxSeries: 1})
+	tenant.Admit(begin, claim(key(series.Counter, "a", 0)))
+	ls := labels.FromStrings("__name__", "a", "b", long, long, "c")
+	tenant.Admit(begin, &Claim{Key: series.AppendKey(nil, series.Counter, ls), Samples: 1, Container: []byte(long)})
+	o := tenant.Report(begin).Offenders[0]
+	if len(o.Labels) != 2 || len(o.Labels[1].Name) != maxText || len(o.Senders[0].Sender.Container) != maxText || len(o.Example) > maxText+3 {
+		t.Errorf("label %d, container %d, example %d bytes", len(o.Labels[1].Name), len(o.Senders[0].Sender.Container), len(o.Example))
+	}
+}
