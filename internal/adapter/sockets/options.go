@@ -54,7 +54,7 @@ func queueWarning(path, setting string) []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("unixgram %s: the kernel queues only %d datagrams, further ones fail on the sender's side; "+
-		"run `sysctl -w net.unix.max_dgram_qlen=%d` and restart", path, n, queueWanted)}
+		"run `sysctl -w net.unix.max_dgram_qlen=%d`, then stop and start it: a restart in place keeps the socket and its queue", path, n, queueWanted)}
 }
 
 // dropCounter turns the 32 bits in which the kernel counts a socket's drops
