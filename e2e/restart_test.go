@@ -288,7 +288,16 @@ func TestABadUpgradeChangesNothing(t *testing.T) {
 	install(program, good)
 	install(config, []byte("log_leval: info\n"))
 	refused("log_leval")
+	install(config, []byte("http: {listeners: [{listen: '"+p.HTTP+"', tenant: other}]}\n"))
+	refused("the port is in use")
+	if err := os.Mkdir(filepath.Join(dir, "restart.probe"), 0o755); err != nil { // as a disk that takes nothing
+		t.Fatal(err)
+	}
 	install(config, []byte("log_level: debug\n"))
+	refused("restart.probe")
+	if err := os.Remove(filepath.Join(dir, "restart.probe")); err != nil {
+		t.Fatal(err)
+	}
 	if r, said, err := p.restart(t); err != nil || r.State != "ready" {
 		t.Errorf("mended: %v: %+v\n%s", err, r, said)
 	}

@@ -26,7 +26,7 @@ type inheritance struct {
 func (s *server) openInherited() error {
 	passed, err := handover.Inherit()
 	if err != nil {
-		return err
+		return configurationError{fmt.Errorf("%w; mend the socket unit", err)}
 	}
 	if passed.Again() {
 		s.restarter.restarted()

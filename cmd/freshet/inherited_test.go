@@ -2,8 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -30,5 +33,15 @@ func TestWhoWasRestarted(t *testing.T) {
 		if got := s.restarter.last.State != ""; got != again {
 			t.Errorf("sockets were passed by an image before: %t, it says that it was restarted: %t", again, got)
 		}
+	}
+}
+
+// To start again is no use: the socket unit has to be mended.
+func TestAWrongSocketUnitIsAMistakeInTheConfiguration(t *testing.T) {
+	t.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))
+	t.Setenv("LISTEN_FDS", "many")
+	err := new(server).openInherited()
+	if !errors.As(err, new(configurationError)) || !strings.Contains(err.Error(), "LISTEN_FDS=many") {
+		t.Errorf("got %v", err)
 	}
 }

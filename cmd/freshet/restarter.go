@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -14,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/adapter/handover"
 )
 
@@ -63,6 +65,7 @@ const (
 	checkFlag   = "check" // of freshet serve
 	checkTime   = 30 * time.Second
 	checkDelay  = time.Second // for its output, once it has ended
+	probeBytes  = 1 << 20     // far more than what an image writes before it is ready, but for windows
 )
 
 var errRestart = errors.New("restart in place")
@@ -123,6 +126,14 @@ func (r *restarter) prepare(ctx context.Context) error {
 	if err := checkProgram(ctx, path, os.Args[1:]); err != nil {
 		return err
 	}
+	r.server.reloader.mu.Lock() // a reload between here and the end would add sockets
+	defer r.server.reloader.mu.Unlock()
+	if err := r.server.checkRoom(); err != nil {
+		return err
+	}
+	if err := r.checkAddresses(); err != nil {
+		return err
+	}
 	sockets, err := r.server.leave()
 	if err != nil {
 		return err
@@ -149,6 +160,46 @@ func checkProgram(ctx context.Context, path string, args []string) error {
 	cmd.WaitDelay = checkDelay
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s %s: %w: %s", path, strings.Join(args, " "), err, strings.TrimSpace(said.String()))
+	}
+	return nil
+}
+
+// checkRoom finds out whether the next image could write what it must.
+func (s *server) checkRoom() error {
+	const probe = "restart.probe"
+	dir, err := files.Open(s.config.DataDir)
+	if err != nil {
+		return err
+	}
+	f, err := dir.Create(probe)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, probeBytes))
+	return errors.Join(err, f.Sync(), f.Close(), dir.Remove(probe))
+}
+
+// checkAddresses binds what HTTP addresses the next image will have to bind, since
+// a reload does not. A configuration that is of a newer version than this image
+// is left to the program that has checked it.
+func (r *restarter) checkAddresses() error {
+	next, err := r.server.reloader.source.load()
+	if err != nil {
+		return nil
+	}
+	open := map[string]bool{}
+	for _, h := range r.server.http {
+		open[h.address] = true
+	}
+	for _, l := range append([]httpListener{{Listen: next.HTTP.Listen}}, next.HTTP.Listeners...) {
+		if open[l.Listen] {
+			continue
+		}
+		listener, err := net.Listen("tcp", l.Listen)
+		if err != nil {
+			return httpError(l.Listen, err)
+		}
+		_ = listener.Close()
 	}
 	return nil
 }

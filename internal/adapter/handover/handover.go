@@ -37,6 +37,8 @@ type Socket struct {
 	Shared bool
 
 	Cookie uint64 // the kernel's number of the socket, for its life
+
+	only6 bool // bound to an address of IPv6, it does not serve IPv4
 }
 
 // Sockets are those that were passed and that nobody has taken yet.
@@ -133,6 +135,13 @@ func inspect(p passed) (s Socket, err error) {
 	if s.Cookie, err = cookie(p.FD); err != nil {
 		return s, err
 	}
+	if _, ok := at.(*unix.SockaddrInet6); ok {
+		only6, err := unix.GetsockoptInt(p.FD, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY)
+		if err != nil {
+			return s, os.NewSyscallError("getsockopt IPV6_V6ONLY", err)
+		}
+		s.only6 = only6 != 0
+	}
 	_, local := at.(*unix.SockaddrUnix)
 	switch {
 	case kind == unix.SOCK_DGRAM && local:
@@ -206,7 +215,7 @@ func (s *Socket) is(network, address string) bool {
 	case network == "unix" || network == "unixgram":
 		return sameFile(s.Address, address)
 	}
-	return sameAddress(s.Address, address)
+	return sameAddress(s.Address, address, s.only6)
 }
 
 func sameFile(a, b string) bool {
@@ -221,8 +230,8 @@ func sameFile(a, b string) bool {
 }
 
 // sameAddress reports whether a socket bound to one address serves another. One
-// that is bound to all of IPv6 serves all of IPv4, too.
-func sameAddress(bound, wanted string) bool {
+// that is bound to all of IPv6 serves all of IPv4, too, unless it is for IPv6 only.
+func sameAddress(bound, wanted string, only6 bool) bool {
 	has, err := netip.ParseAddrPort(bound)
 	if err != nil {
 		return false
@@ -233,7 +242,7 @@ func sameAddress(bound, wanted string) bool {
 	}
 	ip := at.AddrPort().Addr().Unmap()
 	if !ip.IsValid() || ip.IsUnspecified() { // ":8125"
-		return has.Addr() == netip.IPv6Unspecified() || ip.Is4() && has.Addr() == ip
+		return has.Addr() == netip.IPv6Unspecified() && (!only6 || ip.Is6()) || ip.Is4() && has.Addr() == ip
 	}
 	return ip.WithZone("") == has.Addr()
 }

@@ -170,8 +170,38 @@ func TestWhichSocketServesWhichAddress(t *testing.T) {
 		{"0.0.0.0:8125", "127.0.0.1:8125", false},
 		{"[::1]:8125", "[::1]:8125", true},
 	} {
-		if got := sameAddress(tt.bound, tt.wanted); got != tt.same {
+		if got := sameAddress(tt.bound, tt.wanted, false); got != tt.same {
 			t.Errorf("bound to %s, wanted %s: %t", tt.bound, tt.wanted, got)
+		}
+	}
+}
+
+// A socket of a unit with BindIPv6Only=ipv6-only would leave IPv4 without a reader.
+func TestASocketForIPv6OnlyServesNoIPv4(t *testing.T) {
+	for _, only := range []int{0, 1} {
+		fd, err := syscall.Socket(syscall.AF_INET6, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.SetsockoptInt(fd, syscall.IPPROTO_IPV6, syscall.IPV6_V6ONLY, only); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Bind(fd, &syscall.SockaddrInet6{}); err != nil {
+			t.Fatal(err)
+		}
+		s, err := inspect(passed{FD: fd})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = s.File.Close() }()
+		_, port, err := net.SplitHostPort(s.Address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for wanted, want := range map[string]bool{"[::]:" + port: true, "0.0.0.0:" + port: only == 0, ":" + port: only == 0} {
+			if got := s.is("udp", wanted); got != want {
+				t.Errorf("IPV6_V6ONLY=%d, wanted %s: %t", only, wanted, got)
+			}
 		}
 	}
 }
