@@ -97,7 +97,6 @@ func (t *Table) newSeries(resolved *Resolution, place *limit.Series) *record {
 		source:      resolved.Source,
 		place:       place,
 		shard:       resolved.Shard,
-		note:        resolved.Note,
 		born:        t.ordinal,
 		used:        t.ordinal,
 	}

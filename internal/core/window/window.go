@@ -36,7 +36,6 @@ type Resolution struct {
 	Source uint64         // tells merged gauges apart, 0 if there is nothing to merge
 	Scale  float64        // factor of every value, 1 for none
 	Drop   bool           // a rule drops the context
-	Note   uint8          // of the resolver, for who reads Window.Series
 
 	Unnamed   bool         // see limit.Claim
 	Sender    limit.Sender // zero if nobody knows
@@ -142,7 +141,6 @@ type record struct {
 	source      uint64
 	place       *limit.Series // nil without limits, and of overflow series
 	shard       uint16
-	note        uint8 // Resolution.Note
 	drop        bool
 	spellings   uint8  // contexts that lead to it, at most maxSpellings
 	born        uint32 // ordinal of the window with its first sample
@@ -318,9 +316,7 @@ type Window struct {
 // Series is what a window holds of one series.
 type Series struct {
 	Key     []byte
-	Note    uint8   // what the resolver noted of it
-	Samples uint64  // values on the wire
-	Value   float64 // of a counter its increment, of a gauge or check its value; without those that have a time of their own
+	Samples uint64 // values on the wire
 }
 
 // Series yields each series that has something in the window. It must be read
@@ -328,8 +324,7 @@ type Series struct {
 func (w *Window) Series() iter.Seq[Series] {
 	return func(yield func(Series) bool) {
 		for _, r := range w.touched {
-			a := &r.windows[w.index]
-			if !yield(Series{r.key, r.note, a.samples(), a.value}) {
+			if !yield(Series{r.key, r.windows[w.index].samples()}) {
 				return
 			}
 		}

@@ -17,6 +17,32 @@ const (
 	reasonUnsent   = "not_acknowledged"
 )
 
+// clientCounts is what clients said of themselves since the window before. It is read
+// off the lines, since a rule may drop their series and a limit fold them: in a flood,
+// when clients drop most.
+type clientCounts map[ledger.ClientCount]float64
+
+// maxClientCount is beyond what anybody counts, and far from what sums cannot hold.
+const maxClientCount = 1 << 53
+
+func (c *clientCounts) add(m *dogstatsd.Metric) {
+	if m.Type != dogstatsd.Count {
+		return
+	}
+	count, ok := ledger.ClientCountOf(m.Name)
+	if !ok {
+		return
+	}
+	if *c == nil {
+		*c = clientCounts{}
+	}
+	for _, v := range m.Values {
+		if n := v / m.Rate; n >= 0 && n <= maxClientCount {
+			(*c)[count] += n
+		}
+	}
+}
+
 // post enters into the books what became of a listener's samples and datagrams
 // between last and next.
 func (l *listener) post(next, last *counts) {
@@ -45,6 +71,10 @@ func (l *listener) post(next, last *counts) {
 	books.Post(tenant, transfers...)
 	books.Note(tenant, ledger.Folded, next.Folded-last.Folded)
 	books.Note(tenant, ledger.Respelled, next.Respellings-last.Respellings)
+	for count, n := range l.clients {
+		books.Client(tenant, count, n)
+	}
+	clear(l.clients)
 	now, before := &next.datagrams, &last.datagrams
 	books.Datagrams(tenant, ledger.Datagrams{
 		Read:               now.Read - before.Read,

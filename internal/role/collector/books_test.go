@@ -6,8 +6,10 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -84,10 +86,48 @@ func TestClientTelemetryIsInTheBooks(t *testing.T) {
 			"datadog.dogstatsd.client.bytes_sent:100|c\ndatadog.dogstatsd.client.metrics_by_type:7|c|#metrics_type:gauge\nmetrics:1|c"), at)
 		f.flush(t, l, at+1e9)
 	}
-	want := map[string]float64{"packets_dropped": 21, "bytes_sent": 300}
+	f.expectClients(t, map[string]float64{"packets_dropped": 21, "bytes_sent": 300})
+}
+
+func (f *fixture) expectClients(t *testing.T, want map[string]float64) {
+	t.Helper()
 	got := f.Ledger.Books().Tenants["default"].Clients
 	maps.DeleteFunc(got, func(_ string, n float64) bool { return n == 0 })
 	if !maps.Equal(got, want) {
 		t.Errorf("clients say %v, want %v", got, want)
+	}
+}
+
+// What clients say they dropped counts whether or not its series has a place: clients
+// drop most in a flood. What no client can have counted does not.
+func TestClientTelemetryWithoutASeriesIsInTheBooks(t *testing.T) {
+	const dropped = "datadog.dogstatsd.client.packets_dropped"
+	for _, test := range []struct {
+		why   string
+		rules []mapping.Rule
+		limit int
+		lines []string
+		want  float64
+	}{
+		{"folded", nil, 1, []string{"a:1|c", dropped + ":500|c|#client:go", dropped + ":7|c|@0.5|#client:py"}, 514},
+		{"dropped by a rule", []mapping.Rule{{Match: "datadog.*", Action: "drop"}}, 0, []string{dropped + ":3|c", dropped + ":4|c"}, 7},
+		{"refused values", nil, 0, []string{dropped + ":1:-5|c", dropped + ":1.7e308|c", dropped + ":2|g"}, 1},
+	} {
+		t.Run(test.why, func(t *testing.T) {
+			f := newFixture(t, func(o *Options) {
+				m, err := mapping.New(mapping.Config{Rules: test.rules}, labels.EmptyLabels())
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.Mapper, o.Limiter = m, limit.New(limit.Config{MaxSeries: test.limit}, time.Minute)
+			})
+			l := f.listeners()[0]
+			for window := range int64(2) {
+				l.Tick((second + window) * 1e9)
+				l.Packet([]byte(strings.Join(test.lines, "\n")), (second+window)*1e9)
+				f.flush(t, l, (second+window+1)*1e9)
+			}
+			f.expectClients(t, map[string]float64{"packets_dropped": 2 * test.want})
+		})
 	}
 }

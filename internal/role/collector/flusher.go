@@ -192,9 +192,6 @@ func (f *flusher) touch(w closedWindow) {
 			metrics.Add(w.window.Second, s.Key, s.Samples)
 		}
 		f.Catalogue.Touch(now, w.tenant, series.Name(s.Key))
-		if s.Note != 0 {
-			f.Ledger.Client(w.tenant, ledger.ClientCount(s.Note-1), s.Value)
-		}
 	}
 }
 

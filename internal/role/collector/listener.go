@@ -56,6 +56,7 @@ type listener struct {
 	eventCount    uint64
 	eventsDropped uint64
 	tally         *top.Tally // of the open window; nil while nobody looks at senders
+	clients       clientCounts
 
 	next   atomic.Pointer[terms] // from the next window on
 	handed atomic.Bool           // the flusher has not taken yet what it was handed last
@@ -129,6 +130,7 @@ func (l *listener) Packet(packet []byte, now int64) {
 		switch p.Next() {
 		case dogstatsd.MetricLine:
 			l.received += uint64(max(1, len(p.Metric.Values)))
+			l.clients.add(&p.Metric)
 			l.table.Metric(&p.Metric, now)
 		case dogstatsd.CheckLine:
 			l.received++

@@ -6,7 +6,6 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
-	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/series"
@@ -44,7 +43,7 @@ func (r *resolver) resolve(in *mapping.Input) window.Resolution {
 	}
 	r.key = series.AppendKey(r.key[:0], out.Kind, out.Labels)
 	return window.Resolution{
-		Key: r.key, Shard: series.Shard(r.tenant, r.key), Policy: out.Policy, Source: out.Source, Scale: out.Scale, Note: note(in),
+		Key: r.key, Shard: series.Shard(r.tenant, r.key), Policy: out.Policy, Source: out.Source, Scale: out.Scale,
 		Unnamed: !named, Sender: r.sender(), Container: in.Origin.Container,
 	}
 }
@@ -79,15 +78,6 @@ func (r *resolver) ResolveOverflow(kind series.Kind, name string, policy *series
 	b.Set(mapping.OverflowLabel, "true").Set(model.MetricNameLabel, name)
 	r.key = series.AppendKey(r.key[:0], kind, b.Labels())
 	return window.Resolution{Key: r.key, Shard: series.Shard(r.tenant, r.key), Policy: policy, Scale: 1}
-}
-
-// note marks what clients count of themselves: the flusher enters it into the
-// ledger. It is the ledger's count plus 1, 0 for all else.
-func note(in *mapping.Input) uint8 {
-	if count, ok := ledger.ClientCountOf(in.Name); ok && in.Type == dogstatsd.Count {
-		return uint8(count) + 1
-	}
-	return 0
 }
 
 // tell counts what the catalogue found worth telling, and logs what it tells once.
