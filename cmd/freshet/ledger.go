@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -52,20 +53,28 @@ type ledgerView struct {
 	terminal.View
 	server string
 	raw    bool
-	live   bool          // one page after the other
-	seen   []booksAnswer // the last few, for rates
+	live   bool             // one page after the other
+	screen *terminal.Screen // to show them on; nil if there is none
+	seen   []booksAnswer    // the last few, for rates
 }
 
 // rateWindow is how many answers back rates look: tiles are stored in bursts, ten
 // seconds apart.
 const rateWindow = 10
 
-func (l *ledgerView) watch(ctx context.Context) error {
+func (l *ledgerView) watch(ctx context.Context) (err error) {
 	if err := l.show(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil // it was interrupted
 		}
 		return err
+	}
+	if screen := terminal.NewScreen(l.Out); screen != nil && !l.raw {
+		if err := screen.Open(); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, screen.Close()) }()
+		l.screen = screen
 	}
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -74,7 +83,9 @@ func (l *ledgerView) watch(ctx context.Context) error {
 		case <-ticker.C:
 			if err := l.show(ctx); err != nil && ctx.Err() == nil {
 				// It may be restarting, which is when one wants to watch.
-				fmt.Fprintln(l.Notes, err)
+				if err := l.draw(err.Error()); err != nil {
+					return err
+				}
 			}
 		case <-ctx.Done():
 			return nil
@@ -105,13 +116,18 @@ func (l *ledgerView) show(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case l.live && l.Colour: // over what the terminal shows
-		text = "\x1b[H" + strings.ReplaceAll(text, "\n", "\x1b[K\n") + "\x1b[J"
-	case l.live:
-		text += "\n"
+	if l.live && l.screen == nil {
+		text += "\n" // between one page and the next
 	}
-	_, err = fmt.Fprint(l.Out, text)
+	return l.draw(strings.TrimSuffix(text, "\n"))
+}
+
+// draw shows a page.
+func (l *ledgerView) draw(text string) error {
+	if l.screen != nil {
+		return l.screen.Draw(strings.Split(text, "\n"))
+	}
+	_, err := fmt.Fprintln(l.Out, text)
 	return err
 }
 
