@@ -94,6 +94,17 @@ func (l *Limiter) Tenant(name string) *Tenant {
 	return t
 }
 
+// Find returns the series of a tenant for who only reads: without any if there is no
+// such tenant, since those who look may ask for any name.
+func (l *Limiter) Find(name string) *Tenant {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t := l.tenants[name]; t != nil {
+		return t
+	}
+	return &Tenant{}
+}
+
 // emptyFor is how long a tenant stays that nobody uses: until its last counts have
 // been scraped, and what asked for it is in use.
 const emptyFor = int64(2 * time.Minute)

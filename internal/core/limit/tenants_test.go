@@ -47,3 +47,16 @@ func TestTenantsThatNobodyUsesAreDropped(t *testing.T) {
 		t.Errorf("the tenant was dropped after %d s, want some 720", gone)
 	}
 }
+
+func TestLookingForATenantMakesNone(t *testing.T) {
+	l := New(Config{}, time.Minute)
+	if none := l.Find("a"); none.MetricSeries("a") != 0 || len(none.Newest())+len(none.Keys()) != 0 {
+		t.Error("a tenant that there is not has series")
+	}
+	if all := l.Tenants(begin, func(string) bool { return true }); len(all) != 0 {
+		t.Errorf("%d tenants", len(all))
+	}
+	if a := l.Tenant("a"); l.Find("a") != a {
+		t.Error("a tenant is not found")
+	}
+}

@@ -152,7 +152,7 @@ func (v *topView) metrics(t *Top) {
 	for _, r := range rows {
 		all += r.Samples
 	}
-	limits := v.collector.Limiter.Tenant(v.tenant)
+	limits := v.collector.Limiter.Find(v.tenant)
 	for _, r := range rows {
 		t.Metrics = append(t.Metrics, TopMetric{
 			Name: r.Name, Kind: r.Kind.String(), Series: limits.MetricSeries(r.Name), Samples: v.rate(r.Samples), Share: share(r.Samples, all),
@@ -215,7 +215,7 @@ func (v *topView) sender(s limit.Sender) TopSender {
 }
 
 func (v *topView) newest(t *Top) {
-	newest := v.collector.Limiter.Tenant(v.tenant).Newest()
+	newest := v.collector.Limiter.Find(v.tenant).Newest()
 	for _, n := range newest[:min(v.limit, len(newest))] {
 		_, ls, err := series.ParseKey(n.Key)
 		if err != nil {
@@ -229,7 +229,7 @@ func (v *topView) newest(t *Top) {
 }
 
 func (v *topView) labels(t *Top, now time.Time) {
-	all := v.collector.top.labels.of(v.tenant, v.collector.Limiter.Tenant(v.tenant), now)
+	all := v.collector.top.labels.of(v.tenant, v.collector.Limiter.Find(v.tenant), now)
 	for _, l := range all[:min(v.limit, len(all))] {
 		t.Labels = append(t.Labels, TopLabel{Metric: l.Metric, Label: l.Name, Values: l.Values, Examples: l.Examples})
 	}
