@@ -97,7 +97,15 @@ func TestBackupRefuses(t *testing.T) {
 	mustFail(t, "is no snapshot", "restore", parent, "--data-dir", filepath.Join(parent, "new"))
 	mustFail(t, "is in use by process", "restore", whole, "--data-dir", p.dataDir)
 	mustFail(t, "is not empty", "restore", whole, "--data-dir", parent)
-	mustFail(t, "required flag", "restore", whole)
+	mustFail(t, "--data-dir", "restore", whole)
+	sender := filepath.Join(whole, "sender") // of the same length, but elsewhere
+	if err := errors.Join(os.Rename(sender, filepath.Join(parent, "sender")), os.Symlink(filepath.Join(parent, "sender"), sender)); err != nil {
+		t.Fatal(err)
+	}
+	mustFail(t, "is no regular file", "restore", whole, "--data-dir", filepath.Join(parent, "new"))
+	if err := os.Rename(filepath.Join(parent, "sender"), sender); err != nil {
+		t.Fatal(err)
+	}
 	cut(t, filepath.Join(whole, "names.db"))
 	mustFail(t, "not whole", "restore", whole, "--data-dir", filepath.Join(parent, "new"))
 

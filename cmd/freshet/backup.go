@@ -137,11 +137,11 @@ func moveTree(from, to string) error {
 	if !errors.Is(err, syscall.EXDEV) {
 		return cause(err)
 	}
-	temp := to + ".unfinished"
-	defer os.RemoveAll(temp) // nothing, once it has its name
-	if err := os.RemoveAll(temp); err != nil {
-		return err
+	temp, err := os.MkdirTemp(filepath.Dir(to), filepath.Base(to)+".unfinished-")
+	if err != nil {
+		return cause(err)
 	}
+	defer os.RemoveAll(temp) // nothing, once it has its name
 	if err := copyTree(from, temp); err != nil {
 		return err
 	}

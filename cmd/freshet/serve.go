@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -125,7 +124,7 @@ func (s *server) writeListening() error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(s.config.DataDir, "listening.json"), append(text, '\n'), 0o640); err != nil {
+	if err := s.replace("listening.json", append(text, '\n')); err != nil {
 		return fmt.Errorf("write what listens where: %w", err)
 	}
 	return nil
