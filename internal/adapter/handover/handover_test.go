@@ -4,6 +4,7 @@ package handover
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -79,6 +80,11 @@ func files(t *testing.T, sockets ...interface{ File() (*os.File, error) }) (all 
 	return all
 }
 
+// noIPv6 reports whether err is that of a machine without IPv6.
+func noIPv6(err error) bool {
+	return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)
+}
+
 // Sockets as systemd passes them, to a program and from there to its next image.
 func TestSocketsReachTheProgramAndItsNextImage(t *testing.T) {
 	dir := t.TempDir()
@@ -88,6 +94,9 @@ func TestSocketsReachTheProgramAndItsNextImage(t *testing.T) {
 	}
 	defer func() { _ = udp.Close() }()
 	tcp, err := net.Listen("tcp", "[::1]:0")
+	if noIPv6(err) {
+		tcp, err = net.Listen("tcp", "127.0.0.1:0")
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,6 +189,9 @@ func TestWhichSocketServesWhichAddress(t *testing.T) {
 func TestASocketForIPv6OnlyServesNoIPv4(t *testing.T) {
 	for _, only := range []int{0, 1} {
 		fd, err := syscall.Socket(syscall.AF_INET6, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)
+		if noIPv6(err) {
+			return // systemd has none to pass either
+		}
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -37,10 +37,13 @@ func TestSenderIsTheOneOfEachPacketWhileWatched(t *testing.T) {
 		name, network, address string
 	}{
 		{"udp", "udp", "127.0.0.1:0"},
-		{"udp over IPv6", "udp", "[::1]:0"},
 		{"udp to a socket of both IPs, where the kernel writes IPv4 as IPv6", "udp", ":0"},
 		{"unixgram", "unixgram", testAddress(t, "unixgram")},
 		{"unix", "unix", testAddress(t, "unix")},
+	}
+	if c, err := net.ListenPacket("udp", "[::1]:0"); err == nil { // this machine has IPv6
+		_ = c.Close()
+		tests = append(tests, struct{ name, network, address string }{"udp over IPv6", "udp", "[::1]:0"})
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
