@@ -76,6 +76,7 @@ type Collector struct {
 	taps    taps
 	limits  *limits
 	top     *tops
+	buffer  int // receive buffer of UDP sockets by the configuration in force, bytes
 
 	mu       sync.Mutex
 	inputs   []*input // in the order of the configuration; changed by Run
@@ -109,7 +110,7 @@ func New(o Options) (*Collector, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.inputs = r.inputs
+	c.inputs, c.buffer = r.inputs, r.buffer
 	c.top = newTops(c)
 	c.flusher = newFlusher(&c.Options, &c.top.metrics, rand.Uint64())
 	c.limits = &limits{collector: c, told: map[offence]*telling{}, others: map[string]int64{}}

@@ -126,11 +126,15 @@ func (c *Collector) change(ctx context.Context, stopAll func(), r *Reload) {
 				continue
 			}
 			l.next.Store(t)
+			if r.buffer == c.buffer {
+				continue // a socket that was passed to us may have more
+			}
 			if err := l.socket.SetReceiveBuffer(r.buffer); err != nil {
 				c.Logger.Error("a socket keeps its receive buffer", "error", err)
 			}
 		}
 	}
+	c.buffer = r.buffer
 	for _, l := range r.bound {
 		c.read(ctx, stopAll, l)
 	}

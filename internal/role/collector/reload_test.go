@@ -228,3 +228,21 @@ func TestAReloadWithoutChangesKeepsTheTables(t *testing.T) {
 		t.Errorf("%v contexts were looked up", n)
 	}
 }
+
+// The receive buffer is set when the configuration says another one, and only then:
+// one that systemd made larger than it may be set here must not shrink.
+func TestReloadSetsTheReceiveBufferOnceItIsAnother(t *testing.T) {
+	f := newFixture(t, nil).start(t)
+	udp := f.listeners()[0].socket
+	if err := udp.SetReceiveBuffer(100_000); err != nil { // as it was passed
+		t.Fatal(err)
+	}
+	f.reload(t, mapper(t, "zone", "a"), nil)
+	if wanted, _ := udp.ReceiveBuffer(); wanted != 100_000 {
+		t.Errorf("a reload of something else set the buffer to %d", wanted)
+	}
+	f.reload(t, f.Mapper, func(c *Config) { c.ReceiveBuffer = 50_000 })
+	if wanted, _ := udp.ReceiveBuffer(); wanted != 50_000 {
+		t.Errorf("the buffer is %d, the configuration says 50,000", wanted)
+	}
+}
