@@ -30,6 +30,7 @@ var layers = []struct {
 	isolated bool
 }{
 	{dir: "e2e"},
+	{dir: "lab"},
 	{dir: "cmd"},
 	{dir: "internal/role", isolated: true},
 	{dir: "internal/adapter", isolated: true},
