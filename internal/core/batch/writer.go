@@ -15,6 +15,7 @@ type Writer struct {
 type pending struct {
 	bytes      []byte
 	increments uint32
+	samples    uint64 // of the increments
 	part       uint64 // batches of the window that the shard filled before
 }
 
@@ -63,6 +64,7 @@ func (w *Writer) Add(shard uint16, inc *Increment) {
 	}
 	p.bytes = inc.Append(p.bytes, w.header.Second)
 	p.increments++
+	p.samples += uint64(inc.Samples)
 }
 
 func (p *pending) begin(h Header, shard uint16) {
@@ -72,7 +74,7 @@ func (p *pending) begin(h Header, shard uint16) {
 
 func (p *pending) end(shard uint16) Batch {
 	End(p.bytes, p.increments)
-	return Batch{shard, p.bytes}
+	return Batch{shard, p.samples, p.bytes}
 }
 
 // End returns the batches of the window, valid until the next Begin. Those of one
@@ -86,6 +88,7 @@ func (w *Writer) End() []Batch {
 
 // Batch is one batch of one shard, whole.
 type Batch struct {
-	Shard uint16
-	Bytes []byte
+	Shard   uint16
+	Samples uint64 // that its increments count
+	Bytes   []byte
 }

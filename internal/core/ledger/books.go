@@ -28,10 +28,11 @@ type Tenant struct {
 type Samples struct {
 	Received   uint64            `json:"received"`
 	Restored   uint64            `json:"restored"`
-	Malformed  map[string]uint64 `json:"malformed"` // by reason, as are the next three
+	Malformed  map[string]uint64 `json:"malformed"` // by reason, as are the next four
 	Refused    map[string]uint64 `json:"refused"`
 	Late       map[string]uint64 `json:"late"`
 	Unsent     map[string]uint64 `json:"unsent"`
+	Discarded  map[string]uint64 `json:"discarded"`
 	Window     uint64            `json:"window"`
 	Tile       uint64            `json:"tile"`
 	Stored     uint64            `json:"stored"`
@@ -47,7 +48,7 @@ type Lost struct {
 
 // Lost returns those states in the order in which a sample may meet them.
 func (s Samples) Lost() []Lost {
-	return []Lost{{Malformed, s.Malformed}, {Refused, s.Refused}, {Late, s.Late}, {Unsent, s.Unsent}}
+	return []Lost{{Malformed, s.Malformed}, {Refused, s.Refused}, {Late, s.Late}, {Unsent, s.Unsent}, {Discarded, s.Discarded}}
 }
 
 // Total is the number of samples in the state.
@@ -107,7 +108,7 @@ func (t *tenant) sampleBook() Samples {
 	}
 	s := Samples{
 		Received: in(Received), Restored: in(Restored),
-		Malformed: reasons(Malformed), Refused: reasons(Refused), Late: reasons(Late), Unsent: reasons(Unsent),
+		Malformed: reasons(Malformed), Refused: reasons(Refused), Late: reasons(Late), Unsent: reasons(Unsent), Discarded: reasons(Discarded),
 		Window: in(Window), Tile: in(Tile), Stored: in(Stored),
 		OfWhich: OfWhichBook{t.ofWhich[Folded], t.ofWhich[LateKept], t.ofWhich[Ahead], t.ofWhich[Respelled]},
 	}

@@ -30,6 +30,7 @@ const (
 	Refused
 	Late
 	Unsent
+	Discarded // whole windows, by a process that keeps nothing
 
 	// States on the way, and its end.
 	Window // in a window of the collector
@@ -38,18 +39,18 @@ const (
 	numAccounts
 )
 
-var accountNames = [numAccounts]string{"outside", "received", "restored", "malformed", "refused", "late", "unsent", "window", "tile", "stored"}
+var accountNames = [numAccounts]string{"outside", "received", "restored", "malformed", "refused", "late", "unsent", "discarded", "window", "tile", "stored"}
 
 // String is the account as metrics and documentation spell it.
 func (a Account) String() string { return accountNames[a] }
 
 // hasReason reports whether samples end there for one of several reasons.
-func (a Account) hasReason() bool { return Malformed <= a && a <= Unsent }
+func (a Account) hasReason() bool { return Malformed <= a && a <= Discarded }
 
 // Transfer moves samples from one account to another.
 type Transfer struct {
 	From, To Account
-	Reason   string // if To is Malformed, Refused, Late or Unsent; one of a fixed set
+	Reason   string // if To is a state with reasons; one of a fixed set
 	Samples  uint64
 }
 

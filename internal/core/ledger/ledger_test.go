@@ -22,7 +22,8 @@ func TestBooksClose(t *testing.T) {
 	l.Post("a",
 		Transfer{From: Window, To: Tile, Samples: 70},
 		Transfer{From: Window, To: Late, Reason: "late_gauge", Samples: 5},
-		Transfer{From: Window, To: Unsent, Reason: "shutdown", Samples: 4})
+		Transfer{From: Window, To: Unsent, Reason: "shutdown", Samples: 4},
+		Transfer{From: Window, To: Discarded, Reason: "no_aggregator", Samples: 3})
 	l.Post("a", Transfer{From: Tile, To: Stored, Samples: 60}, Transfer{From: Tile, To: Refused, Reason: "too_old", Samples: 2})
 	l.Note("a", Folded, 7)
 	l.Note("a", LateKept, 8)
@@ -39,8 +40,8 @@ func TestBooksClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"boundary_ms":2000,"tenants":{"a":{"samples":{"received":100,"restored":10,` +
-		`"malformed":{"bad_value":1,"no_type":3},"refused":{"negative":6,"too_old":2},"late":{"late_gauge":5},"unsent":{"shutdown":4},` +
-		`"window":11,"tile":18,"stored":60,"difference":0,"of_which":{"folded":7,"late_kept":8,"ahead":9,"respelled":10}},` +
+		`"malformed":{"bad_value":1,"no_type":3},"refused":{"negative":6,"too_old":2},"late":{"late_gauge":5},"unsent":{"shutdown":4},"discarded":{"no_aggregator":3},` +
+		`"window":8,"tile":18,"stored":60,"difference":0,"of_which":{"folded":7,"late_kept":8,"ahead":9,"respelled":10}},` +
 		`"datagrams":{"received":10,"read":6,"kernel_dropped":2,"oversized":1,"cut_frames":1,"refused_connections":4},` +
 		`"clients":{"bytes_dropped":0,"bytes_dropped_queue":0,"bytes_dropped_writer":0,"bytes_sent":0,"events":0,` +
 		`"metric_dropped_on_receive":0,"metrics":0,"packets_dropped":2.5,"packets_dropped_queue":0,"packets_dropped_writer":0,` +
