@@ -19,6 +19,7 @@ type books struct {
 	Samples struct {
 		Received, Restored               uint64
 		Malformed, Refused, Late, Unsent map[string]uint64
+		Discarded                        map[string]uint64
 		Window, Tile, Stored             uint64
 		Difference                       int64
 		OfWhich                          struct {
@@ -53,7 +54,7 @@ func (p *process) ledger() (now books, previous *books, err error) {
 
 // ended are the samples that met their fate for good.
 func (b *books) ended() (n uint64) {
-	for _, reasons := range []map[string]uint64{b.Samples.Malformed, b.Samples.Refused, b.Samples.Late, b.Samples.Unsent} {
+	for _, reasons := range []map[string]uint64{b.Samples.Malformed, b.Samples.Refused, b.Samples.Late, b.Samples.Unsent, b.Samples.Discarded} {
 		for _, samples := range reasons {
 			n += samples
 		}

@@ -18,8 +18,9 @@ import (
 
 // Reasons in the ledger why a store did not take samples, beside its own.
 const (
-	reasonConflict = "conflict"         // another value is stored at that time: a bug of ours
-	reasonTenants  = "too_many_tenants" // store.max_tenants
+	reasonConflict     = "conflict"         // another value is stored at that time: a bug of ours
+	reasonTenants      = "too_many_tenants" // store.max_tenants
+	reasonNoAggregator = "no_aggregator"    // there is no store: the role is collector
 )
 
 // written is what a store made of samples, in the words of the ledger.

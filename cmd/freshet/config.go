@@ -25,7 +25,7 @@ import (
 // config is the configuration file. Each section is declared next to the code
 // that reads it.
 type config struct {
-	Role       string            `yaml:"role" help:"what this process does; this version knows all, which is every role" reload:"restart"`
+	Role       string            `yaml:"role" help:"what this process does: all, or collector, which reads the sockets and, as no aggregator can be named yet, counts and discards" reload:"restart"`
 	DataDir    string            `yaml:"data_dir" help:"directory of everything that outlives a restart; one process at a time" reload:"restart"`
 	LogLevel   string            `yaml:"log_level" help:"debug, info, warn or error; logs go to standard error"`
 	Drain      time.Duration     `yaml:"drain" help:"how long a stop may take to hand on what was accepted; at least 1s" reload:"restart"`
@@ -51,7 +51,7 @@ func defaultConfig() config {
 	dogstatsd.Unixgram = dataDir + "/dogstatsd.sock"
 	dogstatsd.Unix = dataDir + "/dogstatsd-stream.sock"
 	return config{
-		Role:       "all",
+		Role:       roleAll,
 		DataDir:    "./data",
 		LogLevel:   "info",
 		Drain:      30 * time.Second,
@@ -132,8 +132,8 @@ func (c config) yaml() string { return conf.Render(c.settings()) }
 // Validate is part of conf.Validator.
 func (c config) Validate() []conf.Problem {
 	var problems []conf.Problem
-	if c.Role != "all" {
-		problems = append(problems, conf.Problem{Key: "role", Text: "must be all: this version runs every role in one process"})
+	if c.Role != roleAll && c.Role != roleCollector {
+		problems = append(problems, conf.Problem{Key: "role", Text: "must be all, or collector for a process that only reads the sockets"})
 	}
 	if c.DataDir == "" {
 		problems = append(problems, conf.Problem{Key: "data_dir", Text: "must name a directory, such as ./data"})

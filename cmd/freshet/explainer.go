@@ -109,6 +109,9 @@ func (x *explainer) explain(tenant string, packet []byte) explained {
 	for line := range dogstatsd.Lines(packet) {
 		e.Lines = append(e.Lines, x.line(tenant, line))
 	}
+	if !x.config.stores() {
+		e.Warnings = append(e.Warnings, "nothing is stored: "+nothingStored)
+	}
 	if len(e.Lines) == 0 {
 		e.Warnings = append(e.Warnings, "there is no line in it")
 	}

@@ -158,18 +158,22 @@ func (all httpServers) close() error {
 // serveHTTP puts everything that answers HTTP in its place.
 func (s *server) serveHTTP() {
 	mux := http.NewServeMux()
-	mux.Handle("/api/v1/events", s.events.Handler())
 	mux.HandleFunc("GET /api/v1/status/ledger", s.serveLedger)
 	mux.HandleFunc("GET /api/v1/status/top", s.serveTop)
 	mux.HandleFunc("/api/v1/status/explain", s.serveExplain)
-	mux.Handle("/api/v1/", s.promAPI())
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{Registry: s.registry}))
 	mux.HandleFunc("GET /-/healthy", serveHealthy)
 	mux.HandleFunc("GET /-/ready", s.serveReady)
 
 	// A proxy must not pass these on: docs/operations.md lists them.
 	local := func(pattern string, h http.HandlerFunc) { mux.HandleFunc(pattern, s.onLoopback(h)) }
-	s.newSnapshots().register(local)
+	if s.config.stores() {
+		mux.Handle("/api/v1/", s.promAPI())
+		mux.Handle("/api/v1/events", s.events.Handler())
+		s.newSnapshots().register(local)
+	} else {
+		s.serveNothing(mux)
+	}
 	s.newTapAPI().register(local)
 	local("POST /api/v1/status/diff", s.serveDiff)
 	local("POST /-/reload", s.reloader.ServeHTTP)
@@ -229,13 +233,19 @@ func (s *server) serveReady(w http.ResponseWriter, _ *http.Request) {
 
 func (s *server) serveIndex(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintf(w, "%s\n\n", thisBuild())
-	for _, line := range []string{
+	stored := []string{
 		"/api/v1/query?query=...   PromQL; the whole Prometheus API is below /api/v1/",
 		"/api/v1/events            events, newest first",
+	}
+	if !s.config.stores() {
+		stored = []string{"Nothing is stored: " + nothingStored + ".\n"}
+	}
+	for _, line := range append(stored,
+		"/api/v1/status/ledger     what became of every sample and datagram",
 		"/metrics                  this process' own metrics",
 		"/-/ready  /-/healthy      for probes",
 		"/debug/pprof/             profiles, on loopback",
-	} {
+	) {
 		fmt.Fprintln(w, line)
 	}
 }

@@ -7,22 +7,24 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/event"
-	"github.com/freshet-io/freshet/internal/role/aggregator"
+	"github.com/freshet-io/freshet/internal/role/collector"
 )
 
-// opening is the aggregator to those who push before it is open. A collector
-// reads its sockets long before the journal is replayed: its windows grow
-// meanwhile, and nothing waits in a kernel's buffer that could overflow.
+// opening is the aggregator and the event log to those who hand over before these
+// are open. A collector reads its sockets long before the journal is replayed: its
+// windows grow meanwhile, and nothing waits in a kernel's buffer that could overflow.
 type opening struct {
-	done chan struct{} // closed by open or fail
-	to   *aggregator.Aggregator
+	done    chan struct{} // closed by open or fail
+	windows collector.Aggregator
+	events  collector.Events
 }
 
 var errNotOpened = errors.New("the aggregator could not be opened")
 
-// open lets windows through from now on. It is called once, as is fail in its place.
-func (o *opening) open(to *aggregator.Aggregator) {
-	o.to = to
+// open lets windows and events through from now on. It is called once, as is fail
+// in its place.
+func (o *opening) open(windows collector.Aggregator, events collector.Events) {
+	o.windows, o.events = windows, events
 	close(o.done)
 }
 
@@ -36,7 +38,7 @@ func (o *opening) wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if o.to == nil {
+	if o.windows == nil {
 		return errNotOpened
 	}
 	return nil
@@ -51,16 +53,13 @@ func (o *opening) Push(ctx context.Context, batches []batch.Batch) error {
 	if err != nil {
 		return err
 	}
-	return o.to.Push(ctx, batches)
+	return o.windows.Push(ctx, batches)
 }
 
-// lateEvents is the event log to those who write before it is open.
-type lateEvents struct{ *server }
-
 // Append is part of collector.Events.
-func (l lateEvents) Append(ctx context.Context, events []event.Event) error {
-	if err := l.opening.wait(ctx); err != nil {
+func (o *opening) Append(ctx context.Context, events []event.Event) error {
+	if err := o.wait(ctx); err != nil {
 		return err
 	}
-	return l.events.Append(ctx, events)
+	return o.events.Append(ctx, events)
 }

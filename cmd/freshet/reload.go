@@ -114,9 +114,11 @@ func (r *reloader) apply(ctx context.Context) ([]conf.Change, error) {
 	level, _ := parseLevel(next.LogLevel) // validated
 	s.level.Set(level)
 	s.limiter.Configure(next.Limits, next.DogStatsD.IdleContexts)
-	s.events.Configure(next.Events)
-	if err := s.stores.SetRetention(next.Store.Retention); err != nil {
-		s.logger.Error("a store keeps its retention until the next reload or restart", "error", err)
+	if s.config.stores() {
+		s.events.Configure(next.Events)
+		if err := s.stores.SetRetention(next.Store.Retention); err != nil {
+			s.logger.Error("a store keeps its retention until the next reload or restart", "error", err)
+		}
 	}
 	s.current.Store(&next)
 	if err := s.writeListening(); err != nil {

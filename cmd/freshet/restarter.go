@@ -235,7 +235,9 @@ func (r *restarter) run(ctx context.Context) error {
 	if r.plan == nil || r.signaled.Err() != nil { // to stop is wanted more
 		return nil
 	}
-	r.server.aggregator.Halt()
+	if r.server.aggregator != nil {
+		r.server.aggregator.Halt()
+	}
 	r.server.writeLedger(true)
 	r.tell(restartState{State: restartOpening, StoppedReading: r.ended.Load()})
 	// The kernel returns what is handled to its default action, which is to die, but

@@ -154,23 +154,36 @@ func (s *server) greet(out io.Writer) error {
 	}
 	for i, h := range s.http {
 		fmt.Fprintf(&b, "  HTTP       http://%s", h.addr())
-		if i == 0 {
-			fmt.Fprintf(&b, "  (a Prometheus data source for Grafana)\n")
-		} else {
+		switch {
+		case i > 0:
 			fmt.Fprintf(&b, "  (tenant %s)\n", h.tenant)
+		case s.config.stores():
+			fmt.Fprintf(&b, "  (a Prometheus data source for Grafana)\n")
+		default:
+			fmt.Fprintf(&b, "  (its own metrics and books)\n")
 		}
 	}
 	fmt.Fprintf(&b, "  data       %s\n", s.config.DataDir)
-	query := os.Args[0] + " query"
-	if l.HTTP != defaultHTTP {
-		query += " --server http://" + l.HTTP
+	if !s.config.stores() {
+		fmt.Fprintf(&b, "\nNothing is stored: %s.\n", nothingStored)
+	}
+	ask := func(command string) string {
+		if l.HTTP == defaultHTTP {
+			return os.Args[0] + " " + command
+		}
+		return os.Args[0] + " " + command + " --server http://" + l.HTTP
 	}
 	fmt.Fprintf(&b, "\nTry:\n")
 	if host, port, ok := strings.Cut(l.DogStatsDUDP, ":"); ok && !strings.Contains(port, ":") && first(sockets, "udp").Tenant == s.config.HTTP.Tenant {
 		fmt.Fprintf(&b, "  echo 'page_views:1|c|#page:home' > /dev/udp/%s/%s      # in bash\n", host, port)
 	}
-	fmt.Fprintf(&b, "  %s page_views\n", query)
-	fmt.Fprintf(&b, "  curl 'http://%s/api/v1/query?query=page_views'\n\n", l.HTTP)
+	if s.config.stores() {
+		fmt.Fprintf(&b, "  %s page_views\n", ask("query"))
+		fmt.Fprintf(&b, "  curl 'http://%s/api/v1/query?query=page_views'\n\n", l.HTTP)
+	} else {
+		fmt.Fprintf(&b, "  %s\n", ask("tail"))
+		fmt.Fprintf(&b, "  %s\n\n", ask("ledger"))
+	}
 	_, err := io.WriteString(out, b.String())
 	return err
 }

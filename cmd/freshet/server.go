@@ -35,7 +35,8 @@ import (
 	"github.com/freshet-io/freshet/internal/role/collector"
 )
 
-// server is every role of one process. What is nil was not reached by newServer.
+// server is every role of one process. What is nil was not reached by newServer; a
+// process that keeps nothing never has stores, events and an aggregator.
 type server struct {
 	config   config                 // that it was started with
 	current  atomic.Pointer[config] // after reloads
@@ -190,7 +191,7 @@ func (s *server) openCollector() error {
 	s.limiter = limit.New(s.config.Limits, s.config.DogStatsD.IdleContexts)
 	s.collector, err = collector.New(collector.Options{
 		Config: s.config.DogStatsD, Mapper: mapper, Catalogue: s.catalogue, Limiter: s.limiter, Names: s.names, Ledger: s.ledger,
-		Placement: placement.Single(instance), Aggregators: map[string]collector.Aggregator{instance: &s.opening}, Events: lateEvents{s}, Sender: sender, Host: constant.Get("host"),
+		Placement: placement.Single(instance), Aggregators: map[string]collector.Aggregator{instance: &s.opening}, Events: &s.opening, Sender: sender, Host: constant.Get("host"),
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
 		Inherited: s.inherited.dogstatsd,
 	})
@@ -253,9 +254,13 @@ func (s *server) replace(name string, text []byte) error {
 // parts are what runs, in the order of starting. None waits for the one before:
 // the collector reads while the aggregator opens. opened is called when all is open.
 func (s *server) parts(opened func() error) []run.Part {
+	aggregate := s.runAggregator
+	if !s.config.stores() {
+		aggregate = s.runDiscarding
+	}
 	return []run.Part{
 		{Name: "ledger", Run: s.keepLedger},
-		{Name: "aggregator", Run: func(ctx context.Context) error { return s.runAggregator(ctx, opened) }},
+		{Name: "aggregator", Run: func(ctx context.Context) error { return aggregate(ctx, opened) }},
 		{Name: "restart", Run: s.restarter.run},
 		{Name: "names", Run: s.forgetNames},
 		{Name: "sockets", Run: s.keepBooked},
@@ -294,7 +299,7 @@ func (s *server) runAggregator(ctx context.Context, opened func() error) error {
 	for held := range s.aggregator.Series() {
 		s.collector.Restored(held.Tenant, []byte(held.Key), held.Source)
 	}
-	s.opening.open(s.aggregator)
+	s.opening.open(s.aggregator, s.events)
 	return s.aggregator.Run(ctx)
 }
 

@@ -1,0 +1,108 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A process that is a collector alone reads and counts as any other, says at every
+// turn that it keeps nothing, and closes its books: all that was well-formed is
+// discarded. It restarts in place and stops as others do, and leaves no store behind.
+func TestACollectorAloneDiscards(t *testing.T) {
+	p := start(t, dataDir(t), "--role", "collector")
+	pid := p.cmd.Process.Pid
+	conn, err := net.Dial("udp", p.UDP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	sent := map[string]uint64{} // samples of this life, by their fate
+	send := func() {
+		t.Helper()
+		for _, packet := range []string{"a:1|c\nb:2:3|ms|#x:y\nc:4|g", "d:5|h\nno type", "_e{5,4}:title|text"} {
+			if _, err := conn.Write([]byte(packet)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sent["discarded"] += 5
+		sent["malformed"]++
+	}
+	closed := func() {
+		t.Helper()
+		eventually(t, startLimit, "the books have everything", func() error {
+			now, _, err := p.ledger()
+			if err != nil {
+				return err
+			}
+			s := now.Samples
+			if s.Discarded["no_aggregator"] != sent["discarded"] || s.Malformed["no_type"] != sent["malformed"] ||
+				s.Received != sent["discarded"]+sent["malformed"] || s.Window+s.Tile+s.Stored != 0 || s.Difference != 0 {
+				return fmt.Errorf("sent %v, the books have %+v", sent, s)
+			}
+			return nil
+		})
+	}
+	send()
+	send()
+	closed()
+	eventually(t, startLimit, "the events are counted", func() error {
+		if n, err := p.ownMetric("freshet_discarded_events_total"); err != nil || n != 2 {
+			return fmt.Errorf("%v events, %w", n, err)
+		}
+		return nil
+	})
+	if !strings.Contains(p.output.String(), "Nothing is stored: ") || !strings.Contains(p.output.String(), `msg="nothing is stored: `) {
+		t.Error("neither the greeting nor the log say that nothing is stored")
+	}
+	p.refusesQueries(t)
+
+	if r, said, err := p.restart(t); err != nil || r.State != "ready" {
+		t.Fatalf("restart: %v: %+v\n%s", err, r, said)
+	}
+	p.expectPID(t, pid)
+	_, before, err := p.ledger()
+	if err != nil || before == nil || before.Samples.Discarded["no_aggregator"] != sent["discarded"] || before.Samples.Difference != 0 {
+		t.Errorf("the life before left %+v, %v", before, err)
+	}
+	clear(sent)
+	send()
+	closed()
+	if status, body := p.post(t, "/-/reload"); status != http.StatusOK {
+		t.Errorf("reload: %d %s", status, body)
+	}
+	p.terminate(t)
+	for _, name := range []string{"tsdb", "journal", "events.db"} {
+		if _, err := os.Stat(filepath.Join(p.dataDir, name)); !os.IsNotExist(err) {
+			t.Errorf("%s: %v; nothing should be there", name, err)
+		}
+	}
+}
+
+// refusesQueries checks that what reads the stores says why it cannot, in the form
+// in which its clients expect errors.
+func (p *process) refusesQueries(t *testing.T) {
+	t.Helper()
+	for _, path := range []string{"/api/v1/query?query=a", "/api/v1/labels", "/api/v1/events", "/api/v1/status/tsdb"} {
+		r, err := http.Get("http://" + p.HTTP + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(r.Body)
+		_ = r.Body.Close()
+		var answer struct{ Status, ErrorType, Error string }
+		if jsonErr := json.Unmarshal(body, &answer); err != nil || jsonErr != nil || r.StatusCode != http.StatusNotImplemented ||
+			answer.Status != "error" || !strings.Contains(answer.Error, "nothing is stored here") {
+			t.Errorf("%s: %s %s (%v, %v)", path, r.Status, body, err, jsonErr)
+		}
+	}
+	if status, body := p.post(t, "/api/v1/admin/snapshot"); status != http.StatusNotImplemented {
+		t.Errorf("snapshot: %d %s", status, body)
+	}
+}
