@@ -1,0 +1,149 @@
+//go:build linux
+
+package loadgen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/freshet-io/freshet/internal/core/load"
+)
+
+const (
+	maxMessages = 64 // in one sendmmsg
+
+	// The kernel's bounds of a message that it cuts: UDP_MAX_SEGMENTS, which newer
+	// kernels have doubled, and the longest datagram.
+	maxSegments = 64
+	maxGSO      = load.MaxPacket
+
+	// A burst of some 700 kB of UDP fits any receive buffer that is worth measuring.
+	maxBatch = 512
+)
+
+// batch is what sendmmsg takes. It points into the load's memory.
+type batch struct {
+	messages [maxMessages]message
+	pieces   [maxMessages]unix.Iovec
+}
+
+// message is struct mmsghdr.
+type message struct {
+	header unix.Msghdr
+	length uint32 // that the kernel took
+}
+
+// segments is how many packets of so many bytes go into a message.
+func (s *Sender) segments(packetBytes int) int {
+	if !s.config.GSO {
+		return 1
+	}
+	return max(1, min(maxSegments, maxGSO/packetBytes))
+}
+
+// batchLimit is how many packets of so many bytes sendAll takes.
+func (s *Sender) batchLimit(packetBytes int) int {
+	return min(maxMessages*s.segments(packetBytes), maxBatch)
+}
+
+// segment tells the kernel where to cut.
+func (s *Sender) segment(packetBytes int) error {
+	if s.config.Network != "udp" {
+		return errors.New("GSO is for udp alone")
+	}
+	for _, fd := range s.sockets {
+		if err := unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT, packetBytes); err != nil {
+			return fmt.Errorf("%w; send without GSO", os.NewSyscallError("setsockopt UDP_SEGMENT", err))
+		}
+	}
+	return nil
+}
+
+// sendAll sends packets from the next socket and counts them. It gives up the rest
+// when ctx is done.
+func (s *Sender) sendAll(ctx context.Context, p load.Packets) error {
+	fd := s.sockets[s.next]
+	s.next = (s.next + 1) % len(s.sockets)
+	segments := s.segments(p.Size)
+	for n := s.batch.fill(p, segments); p.Len() > 0; {
+		pending := (p.Len() + segments - 1) / segments
+		sent, err := sendmmsg(fd, s.batch.messages[n-pending:n])
+		if err == nil {
+			var taken load.Packets
+			taken, p = p.Cut(min(sent*segments, p.Len()))
+			s.count(func(r *Result) { r.Sent.Add(taken) })
+			continue
+		}
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.ECONNREFUSED):
+			return fmt.Errorf("%w; is a server listening there?", err)
+		case !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.ENOBUFS):
+			return err
+		case s.config.DropRefused && s.config.Network == "unixgram":
+			var dropped load.Packets
+			dropped, p = p.Cut(1)
+			s.count(func(r *Result) { r.Refused++; r.Dropped.Add(dropped) })
+		default:
+			s.count(func(r *Result) { r.Refused++ })
+			if ctx.Err() != nil {
+				return nil
+			}
+			if err := awaitRoom(fd, err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Sender) count(add func(*Result)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	add(&s.progress)
+}
+
+// fill points the messages at packets and returns how many they are.
+func (b *batch) fill(p load.Packets, segments int) (n int) {
+	size := segments * p.Size
+	for at := 0; at < len(p.Data); at += size {
+		piece := p.Data[at:min(at+size, len(p.Data))]
+		b.pieces[n].Base = &piece[0]
+		b.pieces[n].SetLen(len(piece))
+		b.messages[n].header.Iov = &b.pieces[n]
+		b.messages[n].header.SetIovlen(1)
+		n++
+	}
+	return n
+}
+
+func sendmmsg(fd int, messages []message) (sent int, err error) {
+	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&messages[0])),
+		uintptr(len(messages)), unix.MSG_DONTWAIT, 0, 0)
+	if errno != 0 {
+		return 0, syscall.Errno(errno)
+	}
+	return int(n), nil
+}
+
+// awaitRoom waits until the socket takes more, or a moment. Of memory that the
+// kernel does not have, poll knows nothing.
+func awaitRoom(fd int, refused error) error {
+	if errors.Is(refused, unix.ENOBUFS) {
+		nap(shortNap)
+		return nil
+	}
+	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+	_, err := unix.Poll(fds[:], int(longNap/time.Millisecond))
+	if err != nil && !errors.Is(err, unix.EINTR) {
+		return os.NewSyscallError("poll", err)
+	}
+	return nil
+}

@@ -1,0 +1,250 @@
+//go:build linux
+
+// Package loadgen sends a load (internal/core/load) to a DogStatsD socket, at a
+// rate or as fast as it goes, and counts exactly what the kernel took. What the
+// receiver made of it is for others to ask.
+package loadgen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/freshet-io/freshet/internal/core/load"
+)
+
+// Config says where to, and how.
+type Config struct {
+	Network string // udp or unixgram
+	Address string // HOST:PORT, or a path
+
+	// GSO hands the kernel up to 64 packets as one message, which it cuts
+	// (UDP_SEGMENT): the way to more packets than system calls can bring.
+	GSO bool
+
+	// Sources is the number of sockets that are sent from, 1 if 0. Sockets that
+	// share a port by SO_REUSEPORT are chosen by the sender's address.
+	Sources int
+
+	// DropRefused goes on where a Unix socket's queue is full, as most clients do,
+	// rather than waiting for room.
+	DropRefused bool
+}
+
+// Pace says how fast, and for how long.
+type Pace struct {
+	Rate     float64       // metrics a second; 0 for as fast as it goes
+	Duration time.Duration // 0 for until the context ends
+}
+
+// Result is what became of a run.
+type Result struct {
+	Sent    load.Totals   // what the kernel took
+	Dropped load.Totals   // what it did not, which is lost (Config.DropRefused)
+	Refused uint64        // times that a Unix socket's queue was full
+	Elapsed time.Duration // from the first packet to the last
+
+	// Of the thread that sent. On loopback the kernel charges it for most of what
+	// receiving a datagram takes, too.
+	CPUUser, CPUSystem time.Duration
+}
+
+// Rate is the metrics a second that were reached.
+func (r Result) Rate() float64 { return float64(r.Sent.Metrics) / max(r.Elapsed.Seconds(), 1e-9) }
+
+// Sender is open sockets to one address. Run belongs to one goroutine; Progress is
+// for any.
+type Sender struct {
+	config  Config
+	sockets []int
+	next    int // among sockets
+	batch   batch
+
+	mu       sync.Mutex
+	progress Result // of the run, but for its times
+}
+
+// Open connects to the address.
+func Open(c Config) (*Sender, error) {
+	s := &Sender{config: c}
+	s.config.Sources = max(1, c.Sources)
+	for range s.config.Sources {
+		fd, err := dial(c.Network, c.Address)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("send to %s %s: %w", c.Network, c.Address, err), s.Close())
+		}
+		s.sockets = append(s.sockets, fd)
+	}
+	return s, nil
+}
+
+// sendBuffer lets a message of 64 packets find room at once.
+const sendBuffer = 1 << 20
+
+func dial(network, address string) (int, error) {
+	family, to, err := resolve(network, address)
+	if err != nil {
+		return -1, err
+	}
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, os.NewSyscallError("socket", err)
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, sendBuffer); err != nil {
+		return -1, errors.Join(os.NewSyscallError("setsockopt SO_SNDBUF", err), unix.Close(fd))
+	}
+	if err := unix.Connect(fd, to); err != nil {
+		return -1, errors.Join(fmt.Errorf("%w; is a server listening there?", os.NewSyscallError("connect", err)), unix.Close(fd))
+	}
+	return fd, nil
+}
+
+func resolve(network, address string) (family int, to unix.Sockaddr, err error) {
+	switch network {
+	case "unixgram":
+		return unix.AF_UNIX, &unix.SockaddrUnix{Name: address}, nil
+	case "udp":
+		a, err := net.ResolveUDPAddr("udp", address)
+		if err != nil {
+			return 0, nil, err
+		}
+		if ip := a.IP.To4(); ip != nil || a.IP == nil {
+			v4 := &unix.SockaddrInet4{Port: a.Port, Addr: [4]byte{127, 0, 0, 1}}
+			copy(v4.Addr[:], ip)
+			return unix.AF_INET, v4, nil
+		}
+		v6 := &unix.SockaddrInet6{Port: a.Port}
+		copy(v6.Addr[:], a.IP.To16())
+		return unix.AF_INET6, v6, nil
+	}
+	return 0, nil, fmt.Errorf("a load goes to udp or unixgram, not to %q", network)
+}
+
+// Close closes the sockets.
+func (s *Sender) Close() error {
+	var errs []error
+	for _, fd := range s.sockets {
+		errs = append(errs, unix.Close(fd))
+	}
+	s.sockets = nil
+	return errors.Join(errs...)
+}
+
+// Progress is what the run has sent so far.
+func (s *Sender) Progress() load.Totals {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.progress.Sent
+}
+
+// Run sends until the pace's duration has passed or ctx is done, which is no error.
+// Between bursts its thread naps about a millisecond.
+func (s *Sender) Run(ctx context.Context, l *load.Load, pace Pace) (Result, error) {
+	runtime.LockOSThread() // whose CPU time is counted
+	defer runtime.UnlockOSThread()
+	user, system, err := threadTimes()
+	if err != nil {
+		return Result{}, err
+	}
+	if err := s.begin(l); err != nil {
+		return Result{}, err
+	}
+	if pace.Duration > 0 {
+		limited, cancel := context.WithTimeout(ctx, pace.Duration)
+		defer cancel()
+		ctx = limited
+	}
+
+	begun := time.Now()
+	err = s.send(ctx, l, pace.Rate, begun)
+	elapsed := time.Since(begun)
+	userNow, systemNow, errTimes := threadTimes()
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.progress
+	r.Elapsed, r.CPUUser, r.CPUSystem = elapsed, userNow-user, systemNow-system
+	return r, errors.Join(err, errTimes)
+}
+
+// begin prepares for the packets of l, of which none is sent yet.
+func (s *Sender) begin(l *load.Load) error {
+	s.count(func(r *Result) { *r = Result{} })
+	if !s.config.GSO {
+		return nil
+	}
+	return s.segment(l.PacketBytes())
+}
+
+func threadTimes() (user, system time.Duration, err error) {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
+		return 0, 0, os.NewSyscallError("getrusage", err)
+	}
+	return time.Duration(u.Utime.Nano()), time.Duration(u.Stime.Nano()), nil
+}
+
+func (s *Sender) send(ctx context.Context, l *load.Load, rate float64, begun time.Time) error {
+	pacer := pacer{rate: rate / float64(l.PacketMetrics()), begun: begun}
+	done := ctx.Done()
+	for {
+		select {
+		case <-done:
+			return nil
+		default:
+		}
+		limit := s.batchLimit(l.PacketBytes())
+		if rate > 0 {
+			n, early := pacer.due(time.Now())
+			if n == 0 {
+				nap(early)
+				continue
+			}
+			limit = min(limit, n)
+		}
+		packets := l.Next(limit)
+		pacer.sent += float64(packets.Len())
+		if err := s.sendAll(ctx, packets); err != nil {
+			return fmt.Errorf("send to %s %s: %w", s.config.Network, s.config.Address, err)
+		}
+	}
+}
+
+// pacer says how many packets are due.
+type pacer struct {
+	rate  float64 // packets a second
+	begun time.Time
+	sent  float64
+}
+
+const (
+	shortNap = time.Millisecond
+	longNap  = 20 * time.Millisecond // a context that is done ends a run that soon
+	catchUp  = 20 * time.Millisecond // a sender that was held up longer does not make up for it by a burst
+)
+
+// due returns how many packets are to be sent now, or how long there are none.
+func (p *pacer) due(now time.Time) (n int, early time.Duration) {
+	owed := now.Sub(p.begun).Seconds()*p.rate - p.sent
+	if most := max(1, p.rate*catchUp.Seconds()); owed > most {
+		p.sent += owed - most
+		owed = most
+	}
+	if owed >= 1 {
+		return int(owed), 0
+	}
+	return 0, min(max(time.Duration((1-owed)/p.rate*1e9), shortNap), longNap)
+}
+
+// nap sleeps in the kernel: the runtime's timers would be later by a wake-up.
+func nap(d time.Duration) {
+	left := unix.NsecToTimespec(int64(d))
+	_ = unix.Nanosleep(&left, nil) // a signal may end it early, which the pacer sees
+}

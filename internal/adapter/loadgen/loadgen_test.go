@@ -1,0 +1,267 @@
+//go:build linux
+
+package loadgen
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/load"
+)
+
+// listen opens a socket that nobody reads.
+func listen(t *testing.T, network string) net.PacketConn {
+	t.Helper()
+	address := "127.0.0.1:0"
+	if network == "unixgram" {
+		dir, err := os.MkdirTemp("", "lg") // short enough for a socket's path
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		address = filepath.Join(dir, "s")
+	}
+	conn, err := net.ListenPacket(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if udp, ok := conn.(*net.UDPConn); ok {
+		if err := udp.SetReadBuffer(4 << 20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return conn
+}
+
+// receive hands on what comes until the socket is closed.
+func receive(conn net.PacketConn) <-chan []byte {
+	packets := make(chan []byte, 1<<16)
+	go func() {
+		defer close(packets)
+		buf := make([]byte, load.MaxPacket)
+		for {
+			n, _, err := conn.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			packets <- bytes.Clone(buf[:n])
+		}
+	}()
+	return packets
+}
+
+// open opens a sender to conn.
+func open(t *testing.T, conn net.PacketConn, c Config) *Sender {
+	t.Helper()
+	c.Network, c.Address = conn.LocalAddr().Network(), conn.LocalAddr().String()
+	s, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func newLoad(t testing.TB, change func(*load.Config)) *load.Load {
+	t.Helper()
+	c := load.Standard()
+	if change != nil {
+		change(&c)
+	}
+	l, err := load.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// expect takes the packets that were sent from the receiver and compares them with
+// those that the same load hands out.
+func expect(t *testing.T, packets <-chan []byte, want *load.Load, sent load.Totals) {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	var totals load.Totals
+	for totals.Packets < sent.Packets {
+		next := want.Next(1)
+		totals.Add(next)
+		select {
+		case got := <-packets:
+			if !bytes.Equal(got, next.Data) {
+				t.Fatalf("packet %d is %.60q, not %.60q", totals.Packets, got, next.Data)
+			}
+		case <-deadline:
+			t.Fatalf("%d of %d packets came", totals.Packets-1, sent.Packets)
+		}
+	}
+	if totals != sent {
+		t.Errorf("sent %+v, that is %+v", sent, totals)
+	}
+	select {
+	case got := <-packets:
+		t.Errorf("one more packet came: %.60q", got)
+	default:
+	}
+}
+
+// What the sender counts is what comes, byte by byte, also where the ring ends with
+// a short packet, and where the digits of new contexts are written.
+func TestEverythingSentComes(t *testing.T) {
+	few := func(c *load.Config) { c.Contexts, c.NewShare, c.MetricsPerPacket = 999, 0.01, 13 }
+	for name, c := range map[string]struct {
+		network string
+		Config
+	}{
+		"udp":         {"udp", Config{}},
+		"udp, GSO":    {"udp", Config{GSO: true}},
+		"unixgram":    {"unixgram", Config{}},
+		"two sources": {"udp", Config{Sources: 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn := listen(t, c.network)
+			s, packets := open(t, conn, c.Config), receive(conn)
+			l, again := newLoad(t, few), newLoad(t, few)
+			for range 30 { // rounds the ring
+				if err := s.begin(l); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.sendAll(context.Background(), l.Next(s.batchLimit(l.PacketBytes()))); err != nil {
+					t.Fatal(err)
+				}
+				expect(t, packets, again, s.Progress())
+			}
+		})
+	}
+}
+
+// A run sends no more than its rate allows, and ends with its duration.
+func TestRunKeepsItsPace(t *testing.T) {
+	conn := listen(t, "udp")
+	s, packets := open(t, conn, Config{}), receive(conn)
+	result, err := s.Run(context.Background(), newLoad(t, nil), Pace{Rate: 14_000, Duration: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if most := 14_000 * result.Elapsed.Seconds(); float64(result.Sent.Metrics) > most || result.Sent.Metrics == 0 {
+		t.Errorf("%d metrics in %v, at most %.0f were due", result.Sent.Metrics, result.Elapsed, most)
+	}
+	expect(t, packets, newLoad(t, nil), result.Sent)
+}
+
+func TestPacer(t *testing.T) {
+	begun := time.Unix(0, 0)
+	p := pacer{rate: 10_000, begun: begun}
+	for _, step := range []struct {
+		after time.Duration
+		due   int
+		early time.Duration
+		why   string
+	}{
+		{0, 0, time.Millisecond, "nothing is due at once"},
+		{time.Millisecond, 10, 0, "ten in a millisecond"},
+		{1050 * time.Microsecond, 0, time.Millisecond, "half a packet is none"},
+		{5 * time.Millisecond, 40, 0, "what was not due before"},
+		{500 * time.Millisecond, 200, 0, "no more than catch-up allows"},
+		{500 * time.Millisecond, 0, time.Millisecond, "and the rest is forgiven"},
+	} {
+		n, early := p.due(begun.Add(step.after))
+		p.sent += float64(n)
+		if n != step.due || early != step.early {
+			t.Errorf("%v, %s: %d are due, or none for %v", step.after, step.why, n, early)
+		}
+	}
+	slow := pacer{rate: 0.1, begun: begun}
+	if n, early := slow.due(begun.Add(time.Second)); n != 0 || early != longNap {
+		t.Errorf("a slow run naps %v", early)
+	}
+}
+
+// A full queue of a Unix socket is waited for, or costs a packet: either is counted,
+// and what is in the queue is what was sent.
+func TestFullQueue(t *testing.T) {
+	for name, drop := range map[string]bool{"waits": false, "drops": true} {
+		t.Run(name, func(t *testing.T) {
+			conn := listen(t, "unixgram")
+			s := open(t, conn, Config{DropRefused: drop})
+			result, err := s.Run(context.Background(), newLoad(t, nil), Pace{Duration: 50 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if result.Refused == 0 || drop != (result.Dropped.Packets > 0) {
+				t.Errorf("nobody read, and %d packets were sent, %d dropped, %d times refused", result.Sent.Packets, result.Dropped.Packets, result.Refused)
+			}
+			if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			for n := range result.Sent.Packets {
+				if _, _, err := conn.ReadFrom(make([]byte, 1)); err != nil {
+					t.Fatalf("%d of %d packets came: %v", n, result.Sent.Packets, err)
+				}
+			}
+		})
+	}
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	s := open(t, listen(t, "udp"), Config{})
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	result, err := s.Run(ctx, newLoad(t, nil), Pace{})
+	if err != nil || result.Sent.Packets != 0 {
+		t.Errorf("%+v, %v", result, err)
+	}
+}
+
+func TestMistakesSayWhatToDo(t *testing.T) {
+	closed, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := closed.LocalAddr().String()
+	_ = closed.Close()
+	for name, c := range map[string]struct {
+		Config
+		want string
+	}{
+		"nobody listens":           {Config{Network: "udp", Address: address}, "is a server listening there?"},
+		"no such socket":           {Config{Network: "unixgram", Address: "/nonexistent/s"}, "is a server listening there?"},
+		"a stream is no datagrams": {Config{Network: "unix", Address: "/nonexistent/s"}, "udp or unixgram"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := Open(c.Config)
+			if err == nil {
+				_, err = s.Run(context.Background(), newLoad(t, nil), Pace{Duration: 10 * time.Second})
+				_ = s.Close()
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.Address) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+func TestSendingAllocatesNothing(t *testing.T) {
+	for name, gso := range map[string]bool{"plain": false, "GSO": true} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, listen(t, "udp"), Config{GSO: gso})
+			l := newLoad(t, nil)
+			if err := s.begin(l); err != nil {
+				t.Fatal(err)
+			}
+			ctx := context.Background()
+			if n := testing.AllocsPerRun(100, func() {
+				if err := s.sendAll(ctx, l.Next(64)); err != nil {
+					t.Fatal(err)
+				}
+			}); n != 0 {
+				t.Errorf("%v allocations for 64 packets", n)
+			}
+		})
+	}
+}
