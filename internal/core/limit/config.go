@@ -11,7 +11,7 @@ type Config struct {
 	MaxSeriesPerMetric    int `yaml:"max_series_per_metric" help:"series that one metric of a tenant may have at once; 0 for any number"`
 	MaxNewSeriesPerMinute int `yaml:"max_new_series_per_minute" help:"series that a tenant may begin in a minute, all of them at once if need be; 0 for any number"`
 
-	MaxSeriesBytes conf.Bytes `yaml:"max_series_bytes" help:"longest name and tags of a series, as they are sent; 0 for any length. Longer ones have no place, as if they were too many"`
+	MaxSeriesBytes conf.Bytes `yaml:"max_series_bytes" help:"longest name and tags of a series, as they are sent; 0 for any length up to 512KiB. Longer ones have no place, as if they were too many"`
 
 	Tenants map[string]Override `yaml:"tenants" help:"other limits for some tenants, by name"`
 }
@@ -59,7 +59,7 @@ func (c Config) Validate() []conf.Problem {
 		}
 	}
 	if c.MaxSeriesBytes < 0 {
-		problems = append(problems, conf.Problem{Key: "max_series_bytes", Text: "must be 0, for any length, or more"})
+		problems = append(problems, conf.Problem{Key: "max_series_bytes", Text: "must be 0, for any length up to 512KiB, or more"})
 	}
 	for name := range c.Tenants {
 		if err := tenant.Check(name); err != nil {
@@ -72,7 +72,11 @@ func (c Config) Validate() []conf.Problem {
 // bounds are the limits of one tenant; 0 is no limit.
 type bounds struct{ series, metricSeries, newSeries, bytes int }
 
-func (b *bounds) long(length int) bool { return b.bytes > 0 && length > b.bytes }
+// long reports whether a series with so many bytes of name and tags, and this key, is
+// too long.
+func (b *bounds) long(length int, key []byte) bool {
+	return max(length, len(key)) > maxKey || b.bytes > 0 && length > b.bytes
+}
 
 func (c Config) of(tenant string) bounds {
 	o := c.Tenants[tenant]

@@ -8,8 +8,6 @@
 package limit
 
 import (
-	"bytes"
-	"hash/maphash"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -60,7 +58,7 @@ type Claim struct {
 
 // Verdict is the answer to a claim.
 type Verdict struct {
-	Series *Series // the place, to be given back by Leave or Release; nil unless Admitted
+	Place  Place // to be given back by Leave or Release; 0 unless Admitted
 	Fate   Fate
 	Reason Reason // of what is not admitted
 }
@@ -86,7 +84,7 @@ func (l *Limiter) Tenant(name string) *Tenant {
 	defer l.mu.Unlock()
 	t := l.tenants[name]
 	if t == nil {
-		t = &Tenant{seed: maphash.MakeSeed(), series: map[uint64]*Series{}, metrics: map[string]*metric{}}
+		t = &Tenant{places: newPlaces()}
 		t.configure(l.config.of(name), l.claimTime)
 		l.tenants[name] = t
 	}
@@ -140,10 +138,7 @@ func (l *Limiter) Configure(c Config, claimTime time.Duration) {
 }
 
 // Tenant holds the series of one tenant. It is safe for concurrent use.
-//
-// Shape: about 110 bytes for each series besides its key, which the tables share.
 type Tenant struct {
-	seed       maphash.Seed
 	emptySince int64 // Unix nanoseconds, 0 if it is not; guarded by the Limiter
 
 	// Unix nanoseconds of the last claim over any limit, and over one of the tenant.
@@ -152,13 +147,11 @@ type Tenant struct {
 
 	mu        sync.Mutex
 	bounds    bounds
-	claimTime int64              // nanoseconds
-	series    map[uint64]*Series // by hash; those that share one are chained
-	held      int
-	metrics   map[string]*metric // that have series
-	tokens    float64            // series that may begin now
-	filled    int64              // when tokens were counted, Unix nanoseconds
-	unclaimed []unclaimed        // by time
+	claimTime int64 // nanoseconds
+	places    places
+	tokens    float64     // series that may begin now
+	filled    int64       // when tokens were counted, Unix nanoseconds
+	unclaimed []unclaimed // by time
 	samples   [NumReasons]samples
 	offenders []*offender
 	newest    newest
@@ -167,42 +160,13 @@ type Tenant struct {
 // samples of one reason that were over a limit.
 type samples struct{ folded, refused uint64 }
 
-// Series is the place of one series.
-type Series struct {
-	key      []byte
-	source   uint64
-	metric   *metric
-	next     *Series // of the same hash
-	holders  int     // tables
-	passerBy bool    // without a holder: it came in one window only, as far as is known
-	waiting  bool    // it is among the unclaimed, once
-	freed    int64   // when it was last without one, Unix nanoseconds
-}
-
-// metric is one name.
-type metric struct {
-	name   string
-	series int
-	over   atomic.Int64 // Unix nanoseconds of the last claim over the metric's limit
-}
-
-// unclaimed is a series that had no holder at a time. It may have one again, or have
-// left.
-type unclaimed struct {
-	series *Series
-	at     int64
-}
-
-// Key is the series' key. It is shared by all who know the series: nobody changes it.
-func (s *Series) Key() []byte { return s.key }
-
 // empty reports whether there is nothing to hold or to tell of.
 func (t *Tenant) empty(now int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.expire(now)
 	t.forget(now)
-	return t.held == 0 && len(t.offenders) == 0
+	return t.places.taken == 0 && len(t.offenders) == 0
 }
 
 func (t *Tenant) configure(b bounds, claimTime int64) {
@@ -219,20 +183,19 @@ func (t *Tenant) configure(b bounds, claimTime int64) {
 func (t *Tenant) Admit(now int64, c *Claim) Verdict {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	hash := t.hash(c.Key, c.Source)
+	hash := t.places.hash(c.Key, c.Source)
 	if !c.Unnamed {
-		if s := t.find(hash, c.Key, c.Source); s != nil {
-			s.holders++
-			return Verdict{Series: s}
+		if p := t.places.find(hash, c.Key, c.Source); p != 0 {
+			t.places.at(p).holders++
+			return Verdict{Place: p}
 		}
 	}
-	name := series.Name(c.Key)
-	m := t.metrics[string(name)]
-	if c.Unnamed {
-		m = nil // there may be series under the name, of another kind
+	var m *metric   // nil for a name without series
+	if !c.Unnamed { // if there are some, they are of another kind
+		m = t.places.metric(series.Name(c.Key))
 	}
 	reason := t.overWhich(now, m)
-	if t.bounds.long(c.Length) {
+	if t.bounds.long(c.Length, c.Key) {
 		reason = SeriesBytes
 	}
 	if c.Unnamed && reason == 0 {
@@ -240,10 +203,10 @@ func (t *Tenant) Admit(now int64, c *Claim) Verdict {
 	}
 	if reason == 0 {
 		t.tokens--
-		s := t.insert(hash, c.Key, c.Source)
-		s.holders = 1
-		t.newest.add(now, s, c)
-		return Verdict{Series: s}
+		p := t.places.insert(hash, c.Key, c.Source)
+		t.places.at(p).holders = 1
+		t.newest.add(now, c)
+		return Verdict{Place: p}
 	}
 	v := Verdict{Reason: reason, Fate: fateOf(series.Kind(c.Key[0]), m)}
 	t.note(now, m, c, v)
@@ -258,7 +221,7 @@ func (t *Tenant) overWhich(now int64, m *metric) Reason {
 	switch b := &t.bounds; {
 	case b.metricSeries > 0 && m != nil && m.series >= b.metricSeries:
 		return MetricSeries
-	case b.series > 0 && t.held >= b.series:
+	case b.series > 0 && t.places.taken >= b.series:
 		return TenantSeries
 	case b.newSeries > 0 && t.tokens < 1:
 		return NewSeries
@@ -317,141 +280,8 @@ func (t *Tenant) Room(now int64) bool {
 func (t *Tenant) TooLong(length int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.bounds.long(length)
-}
-
-// Leave gives up a table's hold on a series, which leaves with its last.
-func (t *Tenant) Leave(s *Series) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if s.holders--; s.holders == 0 {
-		t.remove(s)
-	}
-}
-
-// Release gives up a table's hold on a series whose samples go on: another table
-// will claim it. Until then it stays known for the claim time. A passer-by, which
-// was in one window only, may have to leave before: see LeaveUnclaimed.
-func (t *Tenant) Release(now int64, s *Series, passerBy bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if s.holders--; s.holders == 0 {
-		s.passerBy = passerBy
-		t.wait(now, s)
-	}
-}
-
-// LeaveUnclaimed removes the passers-by that nobody holds, where places were wanted
-// since after, Unix nanoseconds. Tables call it when a flood is over, as they let
-// their own go.
-func (t *Tenant) LeaveUnclaimed(after int64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	kept := t.unclaimed[:0]
-	for _, u := range t.unclaimed {
-		switch s := u.series; {
-		case s.holders > 0 || s.metric == nil:
-			s.waiting = false
-		case s.passerBy && t.Crowded(s, after):
-			t.remove(s)
-		default:
-			kept = append(kept, u)
-		}
-	}
-	clear(t.unclaimed[len(kept):])
-	t.unclaimed = kept
-}
-
-// Load makes a series known that was live before a restart, over limits or not.
-// It has no holder, and the claim time to find one. How often it came is not
-// known, so that it counts as a passer-by until it comes again.
-func (t *Tenant) Load(now int64, key []byte, source uint64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	hash := t.hash(key, source)
-	if t.find(hash, key, source) == nil {
-		s := t.insert(hash, key, source)
-		s.passerBy = true
-		t.wait(now, s)
-	}
-}
-
-func (t *Tenant) wait(now int64, s *Series) {
-	s.freed = now
-	if !s.waiting {
-		s.waiting = true
-		t.unclaimed = append(t.unclaimed, unclaimed{s, now})
-	}
-}
-
-// expire removes the series that nobody claimed in time.
-func (t *Tenant) expire(now int64) {
-	for len(t.unclaimed) > 0 && now-t.unclaimed[0].at > t.claimTime {
-		s := t.unclaimed[0].series
-		t.unclaimed = t.unclaimed[1:]
-		s.waiting = false
-		switch {
-		case s.holders > 0 || s.metric == nil:
-		case now-s.freed > t.claimTime:
-			t.remove(s)
-		default: // claimed and freed again meanwhile
-			s.waiting = true
-			t.unclaimed = append(t.unclaimed, unclaimed{s, s.freed})
-		}
-	}
-	if len(t.unclaimed) == 0 {
-		t.unclaimed = nil
-	}
-}
-
-func (t *Tenant) hash(key []byte, source uint64) uint64 { return maphash.Bytes(t.seed, key) ^ source }
-
-func (t *Tenant) find(hash uint64, key []byte, source uint64) *Series {
-	s := t.series[hash]
-	for s != nil && (s.source != source || !bytes.Equal(s.key, key)) {
-		s = s.next
-	}
-	return s
-}
-
-func (t *Tenant) insert(hash uint64, key []byte, source uint64) *Series {
-	name := series.Name(key)
-	m := t.metrics[string(name)]
-	if m == nil {
-		m = &metric{name: string(name)}
-		t.metrics[m.name] = m
-	}
-	s := &Series{key: bytes.Clone(key), source: source, metric: m, next: t.series[hash]}
-	t.series[hash] = s
-	m.series++
-	t.held++
-	return s
-}
-
-func (t *Tenant) remove(s *Series) {
-	hash := t.hash(s.key, s.source)
-	if first := t.series[hash]; first != s {
-		for first.next != s {
-			first = first.next
-		}
-		first.next = s.next
-	} else if s.next != nil {
-		t.series[hash] = s.next
-	} else {
-		delete(t.series, hash)
-	}
-	t.held--
-	if s.metric.series--; s.metric.series == 0 {
-		delete(t.metrics, s.metric.name)
-	}
-	s.metric = nil // it may still be among the unclaimed
+	return t.bounds.long(length, nil)
 }
 
 // Over is when a claim was last over a limit, in Unix nanoseconds; 0 if none ever was.
 func (t *Tenant) Over() int64 { return t.over.Load() }
-
-// Crowded reports whether the place of s would serve those who were over a limit
-// after a time, in Unix nanoseconds.
-func (t *Tenant) Crowded(s *Series, after int64) bool {
-	return t.tenantOver.Load() > after || s.metric.over.Load() > after
-}

@@ -1,9 +1,11 @@
 package limit
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -103,8 +105,8 @@ func TestNewSeriesAreAllowedByTheMinute(t *testing.T) {
 func TestASeriesLeavesWithItsLastHolder(t *testing.T) {
 	tenant := newTenant(Config{MaxSeries: 1})
 	first, other := key(series.Gauge, "a", 0), key(series.Gauge, "b", 0)
-	held := tenant.Admit(begin, claim(first)).Series
-	again := tenant.Admit(begin, claim(first)).Series
+	held := tenant.Admit(begin, claim(first)).Place
+	again := tenant.Admit(begin, claim(first)).Place
 	if held != again {
 		t.Fatal("one series has two places")
 	}
@@ -123,7 +125,7 @@ func TestSeriesBeforeARestartOrReloadKeepTheirPlaces(t *testing.T) {
 	tenant := newTenant(Config{MaxSeries: 2, MaxNewSeriesPerMinute: 1})
 	loaded, held := key(series.Gauge, "a", 0), key(series.Gauge, "b", 0)
 	tenant.Load(begin, loaded, 0)
-	s := tenant.Admit(begin, claim(held)).Series
+	s := tenant.Admit(begin, claim(held)).Place
 	tenant.Release(begin, s, false)
 	if tenant.Admit(begin+60*second, claim(key(series.Gauge, "c", 0))).Fate != Refused {
 		t.Error("a place that waits for its series was given away")
@@ -139,7 +141,7 @@ func TestSeriesBeforeARestartOrReloadKeepTheirPlaces(t *testing.T) {
 
 	tenant = newTenant(Config{MaxSeries: 1}) // each reload gives the claim time anew
 	for _, now := range []int64{begin, begin + 299*second} {
-		tenant.Release(now, tenant.Admit(now, claim(held)).Series, false)
+		tenant.Release(now, tenant.Admit(now, claim(held)).Place, false)
 	}
 	if tenant.Admit(begin+400*second, claim(loaded)).Fate != Refused {
 		t.Error("the claim time of the first reload ended the one of the second")
@@ -176,13 +178,45 @@ func TestTenantsAndReloads(t *testing.T) {
 	}
 }
 
+// Where the configuration knows no longest series, memory does: keys are kept in blocks.
+func TestKeysThatMemoryHasNoBlockFor(t *testing.T) {
+	longest := key(series.Counter, "a", 0)
+	for pad := maxKey; len(longest) != maxKey; pad -= len(longest) - maxKey {
+		longest = series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", "a", "x", strings.Repeat("x", pad)))
+	}
+	longer := append(bytes.Clone(longest), 'x')
+	l := New(Config{}, time.Minute)
+	tenant := l.Tenant("a")
+	for _, source := range []uint64{0, 7} {
+		v := tenant.Admit(begin, &Claim{Key: longest, Source: source, Length: len(longest)})
+		if v.Fate != Admitted || !bytes.Equal(tenant.Key(v.Place), longest) {
+			t.Errorf("the longest, source %d: %+v", source, v)
+		}
+	}
+	for _, length := range []int{100, len(longer)} { // constant labels may make it longer than what was sent
+		if v := tenant.Admit(begin, &Claim{Key: longer, Length: length}); v != (Verdict{Fate: FoldedMetric, Reason: SeriesBytes}) {
+			t.Errorf("a longer one of %d bytes: %+v", length, v)
+		}
+		if p := l.Peek(begin, "a", longer, 0, length); p.Fate != FoldedMetric || p.Reason != SeriesBytes {
+			t.Errorf("a longer one of %d bytes is foreseen as %+v", length, p)
+		}
+	}
+	if tenant.TooLong(maxKey) || !tenant.TooLong(maxKey+1) {
+		t.Error("what is remembered of a context is as long as a series may be")
+	}
+	tenant.Load(begin, longer, 0)
+	if n := tenant.Report(begin).Series; n != 2 {
+		t.Errorf("%d series, want 2", n)
+	}
+}
+
 // Room and places against a map, in any order of claims and leaves.
 func TestAgainstAModel(t *testing.T) {
 	const limit, perMetric = 40, 15
 	tenant := newTenant(Config{MaxSeries: limit, MaxSeriesPerMetric: perMetric})
 	rng := rand.New(rand.NewPCG(1, 2))
 	type place struct {
-		series  *Series
+		series  Place
 		holders int
 	}
 	places, metrics := map[string]*place{}, map[string]int{}
@@ -209,7 +243,7 @@ func TestAgainstAModel(t *testing.T) {
 		case p != nil:
 			p.holders++
 		case v.Fate == Admitted:
-			places[string(k)] = &place{v.Series, 1}
+			places[string(k)] = &place{v.Place, 1}
 			metrics[name]++
 		case (v.Fate == FoldedMetric) != (metrics[name] > 0):
 			t.Fatalf("step %d: %+v with %d series of %s", step, v, metrics[name], name)
@@ -301,8 +335,8 @@ func BenchmarkOverLimit(b *testing.B) {
 func TestASeriesThatWaitedLeavesOnce(t *testing.T) {
 	tenant := newTenant(Config{MaxSeries: 2})
 	c := claim(key(series.Gauge, "a", 0))
-	tenant.Release(begin, tenant.Admit(begin, c).Series, false)
-	tenant.Leave(tenant.Admit(begin+second, c).Series)
+	tenant.Release(begin, tenant.Admit(begin, c).Place, false)
+	tenant.Leave(tenant.Admit(begin+second, c).Place)
 	if n := tenant.Report(begin + 1000*second).Series; n != 0 {
 		t.Errorf("%d series", n)
 	}
@@ -314,7 +348,7 @@ func TestReloadsDoNotAddUp(t *testing.T) {
 	tenant := newTenant(Config{})
 	for reload := range int64(100) {
 		for i := range 10 {
-			s := tenant.Admit(begin+reload*second, claim(key(series.Gauge, "a", i))).Series
+			s := tenant.Admit(begin+reload*second, claim(key(series.Gauge, "a", i))).Place
 			tenant.Release(begin+reload*second, s, false)
 		}
 	}

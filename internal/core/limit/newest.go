@@ -1,28 +1,32 @@
 package limit
 
+import "bytes"
+
 // maxNewest is how many of the newest series are remembered.
 const maxNewest = 50
 
 // Newcomer is a series that got a place.
 type Newcomer struct {
-	Key    []byte // see (*Series).Key
+	Key    []byte // of series.AppendKey
 	At     int64  // Unix nanoseconds
 	Sender Sender // of its first sample; zero if nobody knew
 }
 
-// newest is the series that got a place last, in a ring.
+// newest is the series that got a place last, in a ring whose memory is used again.
 type newest struct {
 	ring [maxNewest]Newcomer
 	next int
 }
 
-func (n *newest) add(now int64, s *Series, c *Claim) {
+func (n *newest) add(now int64, c *Claim) {
 	place := &n.ring[n.next%maxNewest]
 	n.next++
-	*place = Newcomer{Key: s.key, At: now, Sender: c.Sender}
-	if len(c.Container) > 0 {
-		place.Sender.Container = string(cut(c.Container))
+	container := place.Sender.Container
+	if string(cut(c.Container)) != container {
+		container = string(cut(c.Container))
 	}
+	*place = Newcomer{Key: append(place.Key[:0], c.Key...), At: now, Sender: c.Sender}
+	place.Sender.Container = container
 }
 
 // Newest returns the series that got a place last, the newest first.
@@ -32,28 +36,30 @@ func (t *Tenant) Newest() []Newcomer {
 	n := &t.newest
 	var all []Newcomer
 	for i := n.next - 1; i >= 0 && i >= n.next-maxNewest; i-- {
-		all = append(all, n.ring[i%maxNewest])
+		newcomer := n.ring[i%maxNewest]
+		newcomer.Key = bytes.Clone(newcomer.Key)
+		all = append(all, newcomer)
 	}
 	return all
 }
 
-// keysAtOnce is how many keys are copied before those who want a place get their
-// turn: some 50 µs.
+// keysAtOnce is how many places are looked at before those who want one get their
+// turn: some 100 µs.
 const keysAtOnce = 1024
 
-// Keys returns the keys of all series, for who does not mind that one which comes
-// or goes meanwhile may be missing.
+// Keys returns copies of the keys of all series, for who does not mind that one which
+// comes or goes meanwhile may be missing.
 func (t *Tenant) Keys() [][]byte {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	keys := make([][]byte, 0, t.held)
-	for _, s := range t.series {
-		for ; s != nil; s = s.next {
-			keys = append(keys, s.key)
-		}
-		if len(keys)%keysAtOnce == 0 {
+	keys := make([][]byte, 0, t.places.taken)
+	for p := Place(1); uint32(p) < t.places.records.next; p++ {
+		if p%keysAtOnce == 0 {
 			t.mu.Unlock()
-			t.mu.Lock() // a map may change between two steps of a walk
+			t.mu.Lock()
+		}
+		if t.places.at(p).metric != 0 {
+			keys = append(keys, bytes.Clone(t.places.key(p)))
 		}
 	}
 	return keys
@@ -63,7 +69,7 @@ func (t *Tenant) Keys() [][]byte {
 func (t *Tenant) MetricSeries(name string) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if m := t.metrics[name]; m != nil {
+	if m := t.places.metric([]byte(name)); m != nil {
 		return m.series
 	}
 	return 0

@@ -76,8 +76,8 @@ func TestKeysWhileSeriesCome(t *testing.T) {
 	go func() {
 		defer close(done)
 		for i := range 4 * keysAtOnce {
-			if v := tenant.Admit(1, &Claim{Key: keyOf("meanwhile", i), Samples: 1}); v.Series != nil && i%2 == 0 {
-				tenant.Leave(v.Series)
+			if v := tenant.Admit(1, &Claim{Key: keyOf("meanwhile", i), Samples: 1}); v.Place != 0 && i%2 == 0 {
+				tenant.Leave(v.Place)
 			}
 		}
 	}()

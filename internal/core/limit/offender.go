@@ -224,7 +224,7 @@ func (t *Tenant) Report(now int64) Report {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.expire(now)
-	r := Report{Series: t.held}
+	r := Report{Series: t.places.taken}
 	for reason, s := range t.samples {
 		r.Folded[reason], r.Refused[reason] = s.folded, s.refused
 	}

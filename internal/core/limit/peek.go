@@ -23,23 +23,23 @@ func (l *Limiter) Peek(now int64, tenant string, key []byte, source uint64, leng
 	l.mu.Unlock()
 	p := Prospect{MaxSeries: b.series, MaxMetricSeries: b.metricSeries, New: b.newSeries, MaxNew: b.newSeries}
 	if t == nil { // nothing came for it yet
-		if b.long(length) {
+		if b.long(length, key) {
 			p.Reason, p.Fate = SeriesBytes, fateOf(series.Kind(key[0]), nil)
 		}
 		return p
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	m := t.metrics[string(series.Name(key))]
+	m := t.places.metric(series.Name(key))
 	reason := t.overWhich(now, m)
-	if b.long(length) {
+	if b.long(length, key) {
 		reason = SeriesBytes
 	}
-	p.Series, p.New = t.held, max(0, int(t.tokens))
+	p.Series, p.New = t.places.taken, max(0, int(t.tokens))
 	if m != nil {
 		p.MetricSeries = m.series
 	}
-	if p.Known = t.find(t.hash(key, source), key, source) != nil; !p.Known && reason != 0 {
+	if p.Known = t.places.find(t.places.hash(key, source), key, source) != 0; !p.Known && reason != 0 {
 		p.Reason, p.Fate = reason, fateOf(series.Kind(key[0]), m)
 	}
 	return p

@@ -77,7 +77,7 @@ func (t *Table) add(key []byte, resolved *Resolution, samples uint64, now int64)
 		if verdict.Fate != limit.Admitted {
 			return t.overLimit(verdict, resolved, samples), resolved.Scale
 		}
-		r = t.newSeries(resolved, verdict.Series)
+		r = t.newSeries(resolved, verdict.Place)
 		t.series[r.sourced()] = r
 	}
 	if r.spellings == maxSpellings || long {
@@ -90,8 +90,9 @@ func (t *Table) add(key []byte, resolved *Resolution, samples uint64, now int64)
 }
 
 // newSeries makes the record of a series that has a place, or needs none.
-func (t *Table) newSeries(resolved *Resolution, place *limit.Series) *record {
-	r := &record{
+func (t *Table) newSeries(resolved *Resolution, place limit.Place) *record {
+	return &record{
+		key:         bytes.Clone(resolved.Key), // the place's own is gone when the series leaves, and a window may be with the flusher
 		policy:      resolved.Policy,
 		policyBytes: series.AppendPolicy(nil, resolved.Policy),
 		source:      resolved.Source,
@@ -100,12 +101,6 @@ func (t *Table) newSeries(resolved *Resolution, place *limit.Series) *record {
 		born:        t.ordinal,
 		used:        t.ordinal,
 	}
-	if place != nil {
-		r.key = place.Key()
-	} else {
-		r.key = bytes.Clone(resolved.Key)
-	}
-	return r
 }
 
 func (r *record) sourced() sourced { return sourced{string(r.key), r.source} }
@@ -209,7 +204,7 @@ func (t *Table) remove(at uint32) {
 		return
 	}
 	delete(t.series, r.sourced())
-	if r.place != nil {
+	if r.place != 0 {
 		t.options.Limits.Leave(r.place)
 	}
 }

@@ -41,7 +41,7 @@ func (t *Table) overLimit(v limit.Verdict, resolved *Resolution, samples uint64)
 	if o == nil {
 		key := overflowName{kind, string(name)}
 		into := t.resolver.ResolveOverflow(key.kind, key.name, policy)
-		o = &overflow{record: t.newSeries(&into, nil)}
+		o = &overflow{record: t.newSeries(&into, 0)}
 		t.overflows[key] = o
 		t.folded = append(t.folded, o.record)
 	} else if o.used != t.ordinal {
@@ -91,7 +91,7 @@ func (t *Table) recover(now int64) {
 	}
 	for at := 1; at < len(t.entries); at++ {
 		e := &t.entries[at]
-		if r := e.series; r != nil && r.place != nil && r.used == r.born && t.ordinal-r.used >= 2 &&
+		if r := e.series; r != nil && r.place != 0 && r.used == r.born && t.ordinal-r.used >= 2 &&
 			t.options.Limits.Crowded(r.place, t.recovered) {
 			t.remove(uint32(at))
 		}
@@ -104,7 +104,7 @@ func (t *Table) recover(now int64) {
 // one: it is called once, instead of any further sample. now is Unix nanoseconds.
 func (t *Table) Release(now int64) {
 	for _, r := range t.series {
-		if r.place != nil {
+		if r.place != 0 {
 			t.options.Limits.Release(now, r.place, r.used == r.born)
 		}
 	}

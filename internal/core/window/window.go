@@ -139,7 +139,7 @@ type record struct {
 	policy      *series.Policy
 	policyBytes []byte // series.AppendPolicy of policy
 	source      uint64
-	place       *limit.Series // nil without limits, and of overflow series
+	place       limit.Place // 0 without limits, and of overflow series
 	shard       uint16
 	drop        bool
 	spellings   uint8  // contexts that lead to it, at most maxSpellings

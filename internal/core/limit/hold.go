@@ -1,0 +1,120 @@
+package limit
+
+// unclaimed is a place that had no holder at a time. It may have one again, or its
+// series may have left.
+type unclaimed struct {
+	place Place
+	at    uint32 // Unix seconds, see record.freed
+}
+
+// Key is the key of the series in a place. It never changes, and nobody changes it.
+// Any goroutine may read it, without waiting for others, as long as somebody holds
+// the place who knows of it: memory of a key whose last holder left is given to other
+// series. Who hands keys on, as a table does with a window that is flushed elsewhere,
+// leaves when they were read.
+func (t *Tenant) Key(p Place) []byte { return t.places.key(p) }
+
+// Leave gives up a table's hold on a series, which leaves with its last.
+func (t *Tenant) Leave(p Place) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.places.at(p)
+	if r.holders--; r.holders == 0 {
+		t.places.remove(p)
+	}
+}
+
+// Release gives up a table's hold on a series whose samples go on: another table
+// will claim it. Until then it stays known for the claim time. A passer-by, which
+// was in one window only, may have to leave before: see LeaveUnclaimed.
+func (t *Tenant) Release(now int64, p Place, isPasserBy bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.places.at(p)
+	if r.holders--; r.holders == 0 {
+		r.set(passerBy, isPasserBy)
+		t.wait(now, p)
+	}
+}
+
+// Load makes a series known that was live before a restart, over limits or not.
+// It has no holder, and the claim time to find one. How often it came is not
+// known, so that it counts as a passer-by until it comes again.
+func (t *Tenant) Load(now int64, key []byte, source uint64) {
+	if len(key) > maxKey { // it comes again as one that is too long
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	hash := t.places.hash(key, source)
+	if t.places.find(hash, key, source) == 0 {
+		p := t.places.insert(hash, key, source)
+		t.places.at(p).set(passerBy, true)
+		t.wait(now, p)
+	}
+}
+
+// wait gives a place without a holder the claim time, from now on.
+func (t *Tenant) wait(now int64, p Place) {
+	r := t.places.at(p)
+	r.freed = seconds(now)
+	if !r.is(waiting) {
+		r.set(waiting, true)
+		t.unclaimed = append(t.unclaimed, unclaimed{p, r.freed})
+	}
+}
+
+// seconds rounds Unix nanoseconds up: nobody leaves before the claim time is over.
+func seconds(now int64) uint32 { return uint32((now + 999_999_999) / 1e9) }
+
+// expire removes the series that nobody claimed in time.
+func (t *Tenant) expire(now int64) {
+	for len(t.unclaimed) > 0 && t.late(now, t.unclaimed[0].at) {
+		p := t.unclaimed[0].place
+		t.unclaimed = t.unclaimed[1:]
+		r := t.places.at(p)
+		r.set(waiting, false)
+		switch {
+		case r.holders > 0 || r.metric == 0:
+		case t.late(now, r.freed):
+			t.places.remove(p)
+		default: // claimed and freed again meanwhile
+			r.set(waiting, true)
+			t.unclaimed = append(t.unclaimed, unclaimed{p, r.freed})
+		}
+	}
+	if len(t.unclaimed) == 0 {
+		t.unclaimed = nil
+	}
+}
+
+// late reports whether the claim time is over for who was without a holder since a
+// Unix second.
+func (t *Tenant) late(now int64, since uint32) bool { return now-int64(since)*1e9 > t.claimTime }
+
+// LeaveUnclaimed removes the passers-by that nobody holds, where places were wanted
+// since after, Unix nanoseconds. Tables call it when a flood is over, as they let
+// their own go.
+func (t *Tenant) LeaveUnclaimed(after int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	kept := t.unclaimed[:0]
+	for _, u := range t.unclaimed {
+		switch r := t.places.at(u.place); {
+		case r.holders > 0 || r.metric == 0:
+			r.set(waiting, false)
+		case r.is(passerBy) && t.Crowded(u.place, after):
+			r.set(waiting, false)
+			t.places.remove(u.place)
+		default:
+			kept = append(kept, u)
+		}
+	}
+	t.unclaimed = kept
+}
+
+// Crowded reports whether a place that somebody holds would serve those who were over
+// a limit since a time, in Unix nanoseconds. It waits for nobody.
+func (t *Tenant) Crowded(p Place, since int64) bool {
+	return t.tenantOver.Load() > since || t.places.metrics.at(t.places.at(p).metric).over.Load() > since
+}

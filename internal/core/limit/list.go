@@ -1,0 +1,42 @@
+package limit
+
+import "sync/atomic"
+
+// chunkLen is how many values a chunk of a list has.
+const chunkLen = 512
+
+// list holds values by number. A value never moves, so that who was given its number
+// reads it without a lock while others are added. All else is for one goroutine at a
+// time. 0 is no number.
+type list[T any] struct {
+	chunks atomic.Pointer[[]*[chunkLen]T]
+	next   uint32   // number that was never given
+	free   []uint32 // numbers that were given back
+}
+
+func (l *list[T]) at(number uint32) *T {
+	return &(*l.chunks.Load())[number/chunkLen][number%chunkLen]
+}
+
+// add returns the number of a zero value.
+func (l *list[T]) add() uint32 {
+	if n := len(l.free); n > 0 {
+		number := l.free[n-1]
+		l.free = l.free[:n-1]
+		return number
+	}
+	if l.next%chunkLen == 0 {
+		var chunks []*[chunkLen]T
+		if old := l.chunks.Load(); old != nil {
+			chunks = *old // whoever reads the old list sees nothing beyond its end
+		}
+		chunks = append(chunks, new([chunkLen]T))
+		l.chunks.Store(&chunks)
+		l.next = max(l.next, 1)
+	}
+	l.next++
+	return l.next - 1
+}
+
+// drop gives a number back. Its value must be as add shall return it.
+func (l *list[T]) drop(number uint32) { l.free = append(l.free, number) }

@@ -1,0 +1,160 @@
+package limit
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+	"sync/atomic"
+
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/lib/arena"
+)
+
+// Place is the place of a series in its Tenant. 0 is none. A place is good until the
+// last who holds it leaves: another series may have it then.
+type Place uint32
+
+// places holds who has a place, by metric. A million of them are some thousand pieces
+// of memory without pointers, and a map of the metrics.
+//
+// Shape: 33 bytes a series besides its key, and the key rounded up to 16 bytes.
+type places struct {
+	seed    maphash.Seed
+	index   index
+	records list[record]
+	keys    arena.Arena // of each record: its key, and its source after that if it has one
+	metrics list[metric]
+	numbers map[string]uint32 // of metrics, which have series
+	taken   int
+}
+
+// record is one place.
+type record struct {
+	key     arena.Ref
+	length  uint32 // of the key in bytes
+	metric  uint32 // number; 0 if no series has the place
+	freed   uint32 // Unix seconds when it was last without a holder, rounded up
+	holders uint16 // tables
+	flags   uint8
+}
+
+const (
+	sourced  = 1 << iota // a source follows the key
+	passerBy             // without a holder: it came in one window only, as far as is known
+	waiting              // the place is among the unclaimed, once, whoever has it
+)
+
+func (r *record) is(flag uint8) bool { return r.flags&flag != 0 }
+
+func (r *record) set(flag uint8, on bool) {
+	if r.flags &^= flag; on {
+		r.flags |= flag
+	}
+}
+
+// metric is one name.
+type metric struct {
+	name   string
+	series int
+	over   atomic.Int64 // Unix nanoseconds of the last claim over the metric's limit
+}
+
+// sourceBytes is the size of a source behind a key.
+const sourceBytes = 8
+
+// maxKey is the longest key that has a place whatever the configuration says: half a
+// mebibyte, eight times the largest datagram.
+const maxKey = arena.MaxLen - sourceBytes
+
+func newPlaces() places {
+	return places{seed: maphash.MakeSeed(), numbers: map[string]uint32{}}
+}
+
+func (p *places) hash(key []byte, source uint64) uint64 { return maphash.Bytes(p.seed, key) ^ source }
+
+func (p *places) at(place Place) *record { return p.records.at(uint32(place)) }
+
+// key is that of the series in a place. Any goroutine may ask for it.
+func (p *places) key(place Place) []byte {
+	r := p.at(place)
+	return p.keys.Bytes(r.key, int(r.length))
+}
+
+func (p *places) source(r *record) uint64 {
+	if !r.is(sourced) {
+		return 0
+	}
+	return binary.LittleEndian.Uint64(p.keys.Bytes(r.key, r.size())[r.length:])
+}
+
+// size is what a record has in the arena, in bytes.
+func (r *record) size() int {
+	if r.is(sourced) {
+		return int(r.length) + sourceBytes
+	}
+	return int(r.length)
+}
+
+// find returns the place of a series, 0 if it has none.
+func (p *places) find(hash uint64, key []byte, source uint64) Place {
+	return p.index.find(hash, func(place Place) bool {
+		r := p.at(place)
+		return int(r.length) == len(key) && string(p.keys.Bytes(r.key, len(key))) == string(key) && p.source(r) == source
+	})
+}
+
+// insert gives a place to a series that has none. key is copied.
+func (p *places) insert(hash uint64, key []byte, source uint64) Place {
+	place := Place(p.records.add())
+	r := p.at(place)
+	r.length = uint32(len(key))
+	r.metric = p.number(series.Name(key))
+	r.set(sourced, source != 0)
+	var block []byte
+	r.key, block = p.keys.Alloc(r.size())
+	copy(block, key)
+	if source != 0 {
+		binary.LittleEndian.PutUint64(block[len(key):], source)
+	}
+	p.metrics.at(r.metric).series++
+	p.index.insert(hash, place)
+	p.taken++
+	return place
+}
+
+// remove takes the place of a series. It stays waiting if it is.
+func (p *places) remove(place Place) {
+	r := p.at(place)
+	p.index.remove(p.hash(p.key(place), p.source(r)), place)
+	p.keys.Free(r.key, r.size())
+	if m := p.metrics.at(r.metric); m.series > 1 {
+		m.series--
+	} else {
+		delete(p.numbers, m.name)
+		m.name, m.series = "", 0
+		m.over.Store(0)
+		p.metrics.drop(r.metric)
+	}
+	*r = record{flags: r.flags & waiting}
+	p.records.drop(uint32(place))
+	p.taken--
+}
+
+// number returns that of a metric, which gets one if it has none.
+func (p *places) number(name []byte) uint32 {
+	number := p.numbers[string(name)]
+	if number == 0 {
+		number = p.metrics.add()
+		m := p.metrics.at(number)
+		m.name = string(name)
+		p.numbers[m.name] = number
+	}
+	return number
+}
+
+// metric returns the metric of a name, nil if it has no series.
+func (p *places) metric(name []byte) *metric {
+	if number := p.numbers[string(name)]; number != 0 {
+		return p.metrics.at(number)
+	}
+	return nil
+}
