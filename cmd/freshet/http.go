@@ -159,6 +159,7 @@ func (all httpServers) close() error {
 func (s *server) serveHTTP() {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/status/ledger", s.serveLedger)
+	mux.HandleFunc("GET /api/v1/status/process", s.serveProcess)
 	mux.HandleFunc("GET /api/v1/status/top", s.serveTop)
 	mux.HandleFunc("/api/v1/status/explain", s.serveExplain)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{Registry: s.registry}))

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"os"
+	"testing"
+)
+
+// The fields are found behind any name, and numbers that are not there are an error.
+func TestReadStat(t *testing.T) {
+	const rest = " S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 300 22"
+	for stat, ok := range map[string]bool{
+		"1 (freshet)" + rest:       true,
+		"1 (a ) b (c) 4 5)" + rest: true,
+		"1 (freshet) S 1 2":        false,
+		"":                         false,
+	} {
+		var p processFigures
+		if err := p.readStat([]byte(stat)); (err == nil) != ok {
+			t.Errorf("%q: %v", stat, err)
+		}
+		if ok && (p.Threads != 17 || p.ResidentBytes != 300*uint64(os.Getpagesize())) {
+			t.Errorf("%q: %d threads, %d bytes", stat, p.Threads, p.ResidentBytes)
+		}
+	}
+}
+
+// Figures of this very process are plausible.
+func TestProcessFigures(t *testing.T) {
+	var before, after processFigures
+	for _, p := range []*processFigures{&before, &after} {
+		p.readRuntime()
+		if err := p.readKernel(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if before.ResidentBytes == 0 || before.ResidentBytes > 2*before.MaxResidentBytes || before.Threads < 1 || before.Goroutines < 1 || before.HeapObjects == 0 {
+		t.Errorf("%+v", before)
+	}
+	if after.AllocatedBytesTotal < before.AllocatedBytesTotal || after.CPUUserSeconds+after.CPUSystemSeconds < before.CPUUserSeconds+before.CPUSystemSeconds {
+		t.Errorf("totals fell from %+v to %+v", before, after)
+	}
+}
