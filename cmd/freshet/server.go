@@ -22,6 +22,7 @@ import (
 	names "github.com/freshet-io/freshet/internal/adapter/catalogue"
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/adapter/memory"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/journal"
@@ -265,6 +266,7 @@ func (s *server) parts(opened func() error) []run.Part {
 		{Name: "names", Run: s.forgetNames},
 		{Name: "sockets", Run: s.keepBooked},
 		{Name: "collector", Run: s.runCollector},
+		{Name: "memory", Run: s.freeStart},
 		{Name: "reload", Run: s.reloader.watch},
 		{Name: "restart signal", Run: s.restarter.watch},
 		{Name: "http", Run: func(ctx context.Context) error {
@@ -301,6 +303,17 @@ func (s *server) runAggregator(ctx context.Context, opened func() error) error {
 	}
 	s.opening.open(s.aggregator, s.events)
 	return s.aggregator.Run(ctx)
+}
+
+// freeStart gives back the memory that only the start needed, once all is open.
+func (s *server) freeStart(ctx context.Context) error {
+	if s.opening.wait(ctx) == nil {
+		if err := memory.FreeStart(); err != nil {
+			s.logger.Warn("what only the start needed stays in memory", "error", err)
+		}
+	}
+	<-ctx.Done()
+	return nil
 }
 
 // forgetNames frees the names that have long been out of use, once a day.
