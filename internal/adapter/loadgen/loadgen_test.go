@@ -142,16 +142,18 @@ func TestEverythingSentComes(t *testing.T) {
 
 // A run sends no more than its rate allows, and ends with its duration.
 func TestRunKeepsItsPace(t *testing.T) {
-	conn := listen(t, "udp")
-	s, packets := open(t, conn, Config{}), receive(conn)
-	result, err := s.Run(context.Background(), newLoad(t, nil), Pace{Rate: 14_000, Duration: 300 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
+	for _, even := range []bool{false, true} {
+		conn := listen(t, "udp")
+		s, packets := open(t, conn, Config{}), receive(conn)
+		result, err := s.Run(context.Background(), newLoad(t, nil), Pace{Rate: 14_000, Duration: 300 * time.Millisecond, Even: even})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if most := 14_000 * result.Elapsed.Seconds(); float64(result.Sent.Metrics) > most || result.Sent.Metrics == 0 {
+			t.Errorf("even=%t: %d metrics in %v, at most %.0f were due", even, result.Sent.Metrics, result.Elapsed, most)
+		}
+		expect(t, packets, newLoad(t, nil), result.Sent)
 	}
-	if most := 14_000 * result.Elapsed.Seconds(); float64(result.Sent.Metrics) > most || result.Sent.Metrics == 0 {
-		t.Errorf("%d metrics in %v, at most %.0f were due", result.Sent.Metrics, result.Elapsed, most)
-	}
-	expect(t, packets, newLoad(t, nil), result.Sent)
 }
 
 func TestPacer(t *testing.T) {
