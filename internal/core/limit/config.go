@@ -72,11 +72,17 @@ func (c Config) Validate() []conf.Problem {
 // bounds are the limits of one tenant; 0 is no limit.
 type bounds struct{ series, metricSeries, newSeries, bytes int }
 
+// longest is how many bytes of name and tags a series may have.
+func (b *bounds) longest() int {
+	if b.bytes > 0 {
+		return min(b.bytes, maxKey)
+	}
+	return maxKey
+}
+
 // long reports whether a series with so many bytes of name and tags, and this key, is
 // too long.
-func (b *bounds) long(length int, key []byte) bool {
-	return max(length, len(key)) > maxKey || b.bytes > 0 && length > b.bytes
-}
+func (b *bounds) long(length int, key []byte) bool { return length > b.longest() || len(key) > maxKey }
 
 func (c Config) of(tenant string) bounds {
 	o := c.Tenants[tenant]

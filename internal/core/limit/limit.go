@@ -145,6 +145,8 @@ type Tenant struct {
 	// Tables read them when a window closes.
 	over, tenantOver atomic.Int64
 
+	longest atomic.Int64 // bytes of name and tags: for TooLong, which each new context asks
+
 	mu        sync.Mutex
 	bounds    bounds
 	claimTime int64 // nanoseconds
@@ -176,6 +178,7 @@ func (t *Tenant) configure(b bounds, claimTime int64) {
 		t.tokens = float64(b.newSeries)
 	}
 	t.bounds, t.claimTime = b, claimTime
+	t.longest.Store(int64(b.longest()))
 }
 
 // Admit gives a series a place, or another holder if it has one. What is over a
@@ -277,11 +280,7 @@ func (t *Tenant) Room(now int64) bool {
 
 // TooLong reports whether a name and tags of so many bytes are longer than those of a
 // series may be.
-func (t *Tenant) TooLong(length int) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.bounds.long(length, nil)
-}
+func (t *Tenant) TooLong(length int) bool { return length > int(t.longest.Load()) }
 
 // Over is when a claim was last over a limit, in Unix nanoseconds; 0 if none ever was.
 func (t *Tenant) Over() int64 { return t.over.Load() }

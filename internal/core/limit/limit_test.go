@@ -3,7 +3,6 @@ package limit
 import (
 	"bytes"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"strings"
 	"testing"
@@ -210,50 +209,6 @@ func TestKeysThatMemoryHasNoBlockFor(t *testing.T) {
 	}
 }
 
-// Room and places against a map, in any order of claims and leaves.
-func TestAgainstAModel(t *testing.T) {
-	const limit, perMetric = 40, 15
-	tenant := newTenant(Config{MaxSeries: limit, MaxSeriesPerMetric: perMetric})
-	rng := rand.New(rand.NewPCG(1, 2))
-	type place struct {
-		series  Place
-		holders int
-	}
-	places, metrics := map[string]*place{}, map[string]int{}
-	for step := range 20_000 {
-		name, id := fmt.Sprint("m", rng.IntN(5)), rng.IntN(30)
-		k := key(series.Counter, name, id)
-		p := places[string(k)]
-		if rng.IntN(2) == 0 {
-			if p == nil {
-				continue
-			}
-			tenant.Leave(p.series)
-			if p.holders--; p.holders == 0 {
-				delete(places, string(k))
-				metrics[name]--
-			}
-			continue
-		}
-		v := tenant.Admit(begin, claim(k))
-		if want := p != nil || len(places) < limit && metrics[name] < perMetric; want != (v.Fate == Admitted) {
-			t.Fatalf("step %d: %+v with %d series, %d of %s", step, v, len(places), metrics[name], name)
-		}
-		switch {
-		case p != nil:
-			p.holders++
-		case v.Fate == Admitted:
-			places[string(k)] = &place{v.Place, 1}
-			metrics[name]++
-		case (v.Fate == FoldedMetric) != (metrics[name] > 0):
-			t.Fatalf("step %d: %+v with %d series of %s", step, v, metrics[name], name)
-		}
-	}
-	if r := tenant.Report(begin); r.Series != len(places) {
-		t.Errorf("%d series, want %d", r.Series, len(places))
-	}
-}
-
 func TestTheOffenderItsLabelAndItsSenderAreNamed(t *testing.T) {
 	tenant := newTenant(Config{MaxSeriesPerMetric: 1})
 	loud := Sender{Addr: netip.MustParseAddrPort("10.0.0.9:5555")}
@@ -308,25 +263,6 @@ func TestValidate(t *testing.T) {
 	c := Config{MaxSeries: -1, MaxSeriesPerMetric: -1, MaxNewSeriesPerMinute: -1, Tenants: map[string]Override{"a/b": {}}}
 	if p := c.Validate(); len(p) != 4 {
 		t.Errorf("%v", p)
-	}
-}
-
-// Bound: 0 allocs/op and at most 300 ns for a claim over a limit, so that 100,000 a
-// second cost 3 % of a core here. Making the series of the line costs more.
-func BenchmarkOverLimit(b *testing.B) {
-	tenant := newTenant(Config{MaxSeries: 10_000, MaxSeriesPerMetric: 1000})
-	var keys [][]byte
-	for id := range 4096 {
-		keys = append(keys, key(series.Counter, "http_requests", id))
-		tenant.Admit(begin, claim(keys[id]))
-	}
-	keys = keys[1000:]
-	sender := Sender{Addr: netip.MustParseAddrPort("10.0.0.9:5555")}
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		if tenant.Admit(begin, &Claim{Key: keys[i%len(keys)], Samples: 1, Sender: sender}).Fate != FoldedMetric {
-			b.Fatal("was admitted")
-		}
 	}
 }
 

@@ -21,12 +21,9 @@ type newest struct {
 func (n *newest) add(now int64, c *Claim) {
 	place := &n.ring[n.next%maxNewest]
 	n.next++
-	container := place.Sender.Container
-	if string(cut(c.Container)) != container {
-		container = string(cut(c.Container))
+	*place = Newcomer{
+		Key: append(place.Key[:0], c.Key...), At: now, Sender: c.Sender.in(cut(c.Container), place.Sender.Container),
 	}
-	*place = Newcomer{Key: append(place.Key[:0], c.Key...), At: now, Sender: c.Sender}
-	place.Sender.Container = container
 }
 
 // Newest returns the series that got a place last, the newest first.

@@ -41,6 +41,15 @@ type Sender struct {
 	Container string         // id that the line gives
 }
 
+// in is the sender in a container. memory is text that may be the container's by chance:
+// it spares a copy where few senders take turns.
+func (s Sender) in(container []byte, memory string) Sender {
+	if s.Container = memory; memory != string(container) {
+		s.Container = string(container)
+	}
+	return s
+}
+
 // offender is a metric that is over a limit, or those of a kind that have no
 // series. Memory is used again by the next one that takes its place.
 type offender struct {
@@ -67,24 +76,26 @@ type senderSamples struct {
 	samples uint64
 }
 
-// unknownNames stands for the metrics of a kind that have no series. It is the
-// name of the overflow series where there is one.
-func unknownNames(kind series.Kind) string { return "freshet_overflow_" + kind.String() }
+// unknownNames stand for the metrics of a kind that have no series. They are the
+// names of the overflow series where there is one.
+var unknownNames = func() (names [series.Check + 1]string) {
+	for kind := series.Counter; kind <= series.Check; kind++ {
+		names[kind] = "freshet_overflow_" + kind.String()
+	}
+	return names
+}()
 
 // blame notes who is over a limit. It keeps those who are so most often.
 func (t *Tenant) blame(now int64, m *metric, c *Claim, v Verdict) {
 	kind := series.Kind(c.Key[0])
-	var o *offender
-	for _, known := range t.offenders {
-		if known.kind == kind && (m != nil && known.metric == m.name || m == nil && known.metric == unknownNames(kind)) {
-			o = known
-		}
+	name := unknownNames[kind]
+	if m != nil {
+		name = m.name
 	}
-	if o == nil {
-		name := unknownNames(kind)
-		if m != nil {
-			name = m.name
-		}
+	var o *offender
+	if at := slices.IndexFunc(t.offenders, func(o *offender) bool { return o.kind == kind && o.metric == name }); at >= 0 {
+		o = t.offenders[at]
+	} else {
 		o = t.newOffender(now)
 		o.metric, o.kind, o.fate, o.since = name, kind, v.Fate, now
 		o.example = appendExample(o.example, c.Key)
@@ -92,9 +103,11 @@ func (t *Tenant) blame(now int64, m *metric, c *Claim, v Verdict) {
 	o.last = now
 	o.weight += c.Samples
 	o.samples[v.Reason] += c.Samples
+	at := 0
 	for name, value := range series.KeyLabels(c.Key) {
 		if m == nil || string(name) != model.MetricNameLabel { // of a metric it has one value
-			o.label(name, value)
+			o.label(at, name, value)
+			at++
 		}
 	}
 	o.sender(c)
@@ -110,12 +123,26 @@ func appendExample(text, key []byte) []byte {
 		}
 		text = append(text, cut(name)...)
 		text = append(text, '=')
-		text = strconv.AppendQuote(text, string(cut(value)))
+		text = appendQuoted(text, cut(value))
 		if len(text) > maxText {
 			return append(text[:maxText], "..."...)
 		}
 	}
 	return append(text, '}')
+}
+
+// appendQuoted is strconv.AppendQuote, without its price for a value in which nothing
+// needs to be escaped: when many metrics are over their limits, each claim is the first
+// of one.
+func appendQuoted(text, value []byte) []byte {
+	for _, c := range value {
+		if c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return strconv.AppendQuote(text, string(value))
+		}
+	}
+	text = append(text, '"')
+	text = append(text, value...)
+	return append(text, '"')
 }
 
 func cut(text []byte) []byte { return text[:min(len(text), maxText)] }
@@ -139,15 +166,24 @@ func (t *Tenant) forget(now int64) {
 	t.offenders = slices.DeleteFunc(t.offenders, func(o *offender) bool { return now-o.last > forgetAfter })
 }
 
-func (o *offender) label(name, value []byte) {
+// label counts a value of a label, which is looked for first at the place that it has
+// if series have all the same labels.
+func (o *offender) label(at int, name, value []byte) {
 	name = cut(name)
-	at := slices.IndexFunc(o.labels, func(l labelValues) bool { return l.name == string(name) })
+	if at >= len(o.labels) || o.labels[at].name != string(name) {
+		at = slices.IndexFunc(o.labels, func(l labelValues) bool { return l.name == string(name) })
+	}
 	if at < 0 {
 		if len(o.labels) == maxLabels {
 			return
 		}
 		at = len(o.labels)
-		o.labels = append(o.labels, labelValues{name: string(name)})
+		o.labels = slices.Grow(o.labels, 1)[:at+1]
+		l := &o.labels[at] // of the metric that was here before
+		l.values = sketch{}
+		if l.name != string(name) {
+			l.name = string(name)
+		}
 	}
 	o.labels[at].values.add(xxhash.Sum64(value))
 }
@@ -165,20 +201,21 @@ func (o *offender) sender(c *Claim) {
 			return
 		}
 	}
-	s := senderSamples{c.Sender, c.Samples}
-	s.Container = string(container)
-	if len(o.senders) < maxSenders {
-		o.senders = append(o.senders, s)
-		return
-	}
-	rarest := 0
-	for i := range o.senders {
-		if o.senders[i].samples < o.senders[rarest].samples {
-			rarest = i
+	at := len(o.senders)
+	if at < maxSenders {
+		o.senders = slices.Grow(o.senders, 1)[:at+1]
+		o.senders[at].samples = 0 // of a sender to the metric that was here before
+	} else {
+		at = 0
+		for i := range o.senders {
+			if o.senders[i].samples < o.senders[at].samples {
+				at = i
+			}
 		}
 	}
-	s.samples += o.senders[rarest].samples
-	o.senders[rarest] = s
+	s := &o.senders[at]
+	s.samples += c.Samples
+	s.Sender = c.Sender.in(container, s.Container)
 }
 
 // Report is the state of a tenant for people.

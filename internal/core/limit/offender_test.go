@@ -2,6 +2,8 @@ package limit
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -80,5 +82,42 @@ func TestWhatIsRememberedOfAnOffenderIsShort(t *testing.T) {
 	o := tenant.Report(begin).Offenders[0]
 	if len(o.Labels) != 2 || len(o.Labels[1].Name) != maxText || len(o.Senders[0].Sender.Container) != maxText || len(o.Example) > maxText+3 {
 		t.Errorf("label %d, container %d, example %d bytes", len(o.Labels[1].Name), len(o.Senders[0].Sender.Container), len(o.Example))
+	}
+}
+
+// A metric that takes the place of another one takes nothing of its labels and senders.
+func TestANewOffenderBeginsAnew(t *testing.T) {
+	tenant := newTenant(Config{MaxSeriesPerMetric: 1})
+	flood := func(metric string, pid int32, claims int) {
+		for id := range claims {
+			c := claim(key(series.Counter, metric, id))
+			c.Sender.PID = pid
+			tenant.Admit(begin, c)
+		}
+	}
+	flood("light", 1, 100)
+	for i := range maxOffenders - 1 {
+		flood(fmt.Sprint("heavy", i), 2, 1000)
+	}
+	flood("newcomer", 3, 3)
+	for _, o := range tenant.Report(begin).Offenders {
+		if o.Metric == "light" {
+			t.Error("who was over a limit least is still there")
+		}
+		if o.Metric != "newcomer" {
+			continue
+		}
+		want := []SenderSamples{{Sender{PID: 3}, 2}}
+		if !slices.Equal(o.Senders, want) || o.Labels[0] != (LabelValues{"id", 2}) || o.Example != `{__name__="newcomer", env="prod", id="1"}` {
+			t.Errorf("%+v", o)
+		}
+	}
+}
+
+func TestQuotes(t *testing.T) {
+	for _, text := range []string{"", "GET /cart", `a"b`, `a\b`, "a\nb", "\x7f", "\xff", "ä", strings.Repeat("x", 300)} {
+		if got := string(appendQuoted([]byte("a="), []byte(text))); got != "a="+strconv.Quote(text) {
+			t.Errorf("%q is written as %s", text, got)
+		}
 	}
 }
