@@ -2,13 +2,14 @@ package batch
 
 import "github.com/freshet-io/freshet/internal/core/series"
 
-// Writer sorts the increments of one tenant's window into batches, nearly always
-// one a shard. It keeps its memory from window to window.
+// Writer sorts the increments of one tenant's window, or of a portion of it, into
+// batches, nearly always one a shard. It keeps its memory from window to window.
 type Writer struct {
 	header  Header
 	shards  [series.Shards]pending
 	touched []uint16 // shards with something pending, in the order of their first increment
 	batches []Batch
+	size    int // bytes of all that was added
 }
 
 // pending is the batch of a shard that is being filled.
@@ -16,7 +17,7 @@ type pending struct {
 	bytes      []byte
 	increments uint32
 	samples    uint64 // of the increments
-	part       uint64 // batches of the window that the shard filled before
+	part       uint64 // batches that the shard filled before
 }
 
 const (
@@ -28,15 +29,16 @@ const (
 	// window: a flood of one second should not be held for ever.
 	keepBytes = 256 << 10
 
-	// partBits is the room in a sequence for the batches of one shard and window:
+	// partBits is the room in a sequence for the batches of one shard and portion:
 	// 65,536 batches of splitBytes are more than any memory holds.
 	partBits = 16
 )
 
-// Begin starts the batches of a window. All fields of the header are used but
-// Shard. Its Sequence is the number of the window, below 2^48; that of a batch is
-// the window's times 65,536, plus 1 for each batch of the shard before it in the
-// window. So it grows as the batches of a shard do, in the order of End.
+// Begin starts the batches of a portion of a window, nearly always all of it. All
+// fields of the header are used but Shard. Its Sequence is the number of the
+// portion, below 2^48; that of a batch is the portion's times 65,536, plus 1 for
+// each batch of the shard before it in the portion. So it grows as the batches of a
+// shard do, in the order of End.
 func (w *Writer) Begin(h Header) {
 	for _, shard := range w.touched {
 		p := &w.shards[shard]
@@ -48,7 +50,7 @@ func (w *Writer) Begin(h Header) {
 	w.touched = w.touched[:0]
 	clear(w.batches)
 	w.batches = w.batches[:0]
-	w.header = h
+	w.header, w.size = h, 0
 }
 
 // Add appends an increment to its shard's batch.
@@ -62,10 +64,15 @@ func (w *Writer) Add(shard uint16, inc *Increment) {
 		p.begin(w.header, shard)
 		w.touched = append(w.touched, shard)
 	}
+	before := len(p.bytes)
 	p.bytes = inc.Append(p.bytes, w.header.Second)
+	w.size += len(p.bytes) - before
 	p.increments++
 	p.samples += uint64(inc.Samples)
 }
+
+// Size is that of the increments since Begin, in bytes.
+func (w *Writer) Size() int { return w.size }
 
 func (p *pending) begin(h Header, shard uint16) {
 	h.Shard, h.Sequence = shard, h.Sequence<<partBits|p.part
@@ -77,7 +84,7 @@ func (p *pending) end(shard uint16) Batch {
 	return Batch{shard, p.samples, p.bytes}
 }
 
-// End returns the batches of the window, valid until the next Begin. Those of one
+// End returns the batches of the portion, valid until the next Begin. Those of one
 // shard come in the order of their sequence.
 func (w *Writer) End() []Batch {
 	for _, shard := range w.touched {

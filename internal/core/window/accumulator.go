@@ -4,25 +4,11 @@ import (
 	"math"
 	"slices"
 
-	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/distinct"
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	"github.com/freshet-io/freshet/internal/core/histogram"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
-
-// accumulator is what one series counted in one window. Its memory is used again
-// by the window after the next one.
-type accumulator struct {
-	touched  bool   // the window has it among its series
-	relative bool   // a gauge that has only been changed, never set
-	untimed  uint64 // values on the wire without a time of their own
-	value    float64
-	at       int64 // Unix nanoseconds at which value was read
-	timed    []timedValue
-	timer    *timer
-	set      *distinct.Set
-}
 
 // fate is what became of the samples of a line.
 type fate uint8
@@ -41,47 +27,50 @@ type timer struct {
 	sum     float64               // of classic
 }
 
-// metric folds a line of so many samples. It takes all of them or none: a value
-// that no sum can hold must not cost what others have counted.
-func (a *accumulator) metric(p *series.Policy, m *dogstatsd.Metric, scale float64, samples uint64, now int64, relativeGauges bool) fate {
+// metric folds a line of so many samples into a series that is in the open window.
+// It takes all of them or none: a value that no sum can hold must not cost what
+// others have counted.
+func (t *Table) metric(r *record, m *dogstatsd.Metric, scale float64, samples uint64, now int64) fate {
 	if m.Time != 0 {
-		return a.timedMetric(m, scale, samples, now)
+		return t.timedMetric(r, m, scale, samples, now)
 	}
-	ok := true
+	ok, i := true, t.open&1
 	switch m.Type {
 	case dogstatsd.Count:
-		total := a.value + sum(m.Values)/m.Rate*scale
+		total := r.values[i] + weighted(m, scale)
 		if ok = finite(total); ok {
-			a.value = total
+			r.values[i] = total
 		}
 	case dogstatsd.Gauge:
-		ok = a.gauge(m.Values, scale, relativeGauges && m.Relative, now)
+		ok = r.gauge(i, m.Values, scale, t.options.RelativeGauges && m.Relative, now)
 	case dogstatsd.Timing, dogstatsd.Histogram, dogstatsd.Distribution:
-		if a.timer == nil {
-			a.timer = new(timer)
-		}
-		if a.untimed == 0 {
-			a.timer.reset(p)
-		}
-		ok = a.timer.observe(p, m.Values, 1/m.Rate, scale)
+		ok = t.timer(r).observe(t.policies[r.policy()].Policy, m.Values, 1/m.Rate, scale)
 	case dogstatsd.Set:
-		if a.set == nil {
-			a.set = new(distinct.Set)
-		}
-		a.set.Add(distinct.Hash(m.Set))
+		t.set(r).Add(distinct.Hash(m.Set))
 	}
 	if !ok {
 		return overflows
 	}
-	a.untimed += samples
+	r.add(i, samples)
 	return taken
 }
 
+// weighted is what a counter's line adds to its sum.
+func weighted(m *dogstatsd.Metric, scale float64) (total float64) {
+	for _, v := range m.Values {
+		total += v
+	}
+	if m.Rate != 1 { // a division takes as long as all else here
+		total /= m.Rate
+	}
+	return total * scale
+}
+
 // gauge sets the gauge to the last of the values, or changes it by all of them.
-func (a *accumulator) gauge(values []float64, scale float64, relative bool, now int64) (ok bool) {
+func (r *record) gauge(i uint8, values []float64, scale float64, change bool, now int64) (ok bool) {
 	value := values[len(values)-1] * scale
-	if relative {
-		value = a.value
+	if change {
+		value = r.values[i]
 		for _, v := range values {
 			value += v * scale
 		}
@@ -89,28 +78,47 @@ func (a *accumulator) gauge(values []float64, scale float64, relative bool, now 
 	if !finite(value) {
 		return false
 	}
-	a.relative = relative && (a.relative || a.untimed == 0)
-	a.value, a.at = value, now
+	if !change {
+		r.marks[i] &^= relative
+	} else if r.samples[i] == 0 {
+		r.marks[i] |= relative
+	}
+	r.values[i], r.ats[i] = value, now
 	return true
 }
 
-func (a *accumulator) check(c *dogstatsd.Check, now int64) fate {
+func (t *Table) check(r *record, c *dogstatsd.Check, now int64) fate {
 	if c.Time != 0 {
-		return a.timedLast(c.Time, float64(c.Status), 1, now)
+		return t.timedLast(r, c.Time, float64(c.Status), 1, now)
 	}
-	a.untimed++
-	a.value, a.at = float64(c.Status), now
+	i := t.open & 1
+	r.add(i, 1)
+	r.values[i], r.ats[i] = float64(c.Status), now
 	return taken
 }
 
-func sum(values []float64) (total float64) {
-	for _, v := range values {
-		total += v
+func finite(v float64) bool { return !math.IsInf(v, 0) && !math.IsNaN(v) }
+
+// timer returns the distribution of a series in the open window.
+func (t *Table) timer(r *record) *timer {
+	in := &t.extend(r).windows[t.open]
+	if in.timer == nil {
+		in.timer = new(timer)
 	}
-	return total
+	if r.samples[t.open] == 0 {
+		in.timer.reset(t.policies[r.policy()].Policy)
+	}
+	return in.timer
 }
 
-func finite(v float64) bool { return !math.IsInf(v, 0) && !math.IsNaN(v) }
+// set returns the set of a series in the open window. The flusher empties it.
+func (t *Table) set(r *record) *distinct.Set {
+	in := &t.extend(r).windows[t.open]
+	if in.set == nil {
+		in.set = new(distinct.Set)
+	}
+	return in.set
+}
 
 func (t *timer) reset(p *series.Policy) {
 	if p.Bounds == nil {
@@ -147,62 +155,4 @@ func (t *timer) observe(p *series.Policy, values []float64, weight, scale float6
 	}
 	t.count, t.sum = count, sum
 	return true
-}
-
-// Flush adds the increments of the window to out, which began with the window's
-// second, and gives the window back to its table.
-func (w *Window) Flush(out *batch.Writer) {
-	for i, r := range w.touched {
-		a := &r.windows[w.index]
-		a.flush(out, r, &w.scratch)
-		a.reset()
-		w.touched[i] = nil
-	}
-	w.touched = w.touched[:0]
-	w.flushing.Store(false)
-}
-
-func (a *accumulator) flush(out *batch.Writer, r *record, inc *batch.Increment) {
-	for _, v := range a.timed {
-		*inc = batch.Increment{
-			Key: r.key, Policy: r.policyBytes, Source: r.source, Samples: saturate(v.samples),
-			Time: v.time, Value: v.value, At: v.at,
-		}
-		out.Add(r.shard, inc)
-	}
-	if a.untimed == 0 {
-		return
-	}
-	*inc = batch.Increment{
-		Key: r.key, Policy: r.policyBytes, Source: r.source, Samples: saturate(a.untimed),
-		Value: a.value, At: a.at, Relative: a.relative, Set: a.set,
-	}
-	if a.timer != nil {
-		inc.Timer = &a.timer.buckets
-		if r.policy.Bounds != nil {
-			inc.Classic, inc.Sum = a.timer.classic, a.timer.sum
-		}
-	}
-	out.Add(r.shard, inc)
-}
-
-// saturate makes a number of samples fit a batch. Only a window that was open for
-// hours, because nobody took the one before, has more.
-func saturate(samples uint64) uint32 { return uint32(min(samples, math.MaxUint32)) }
-
-// samples is the number of values on the wire that were taken.
-func (a *accumulator) samples() uint64 {
-	n := a.untimed
-	for _, v := range a.timed {
-		n += v.samples
-	}
-	return n
-}
-
-func (a *accumulator) reset() {
-	a.touched, a.untimed, a.relative, a.value, a.at = false, 0, false, 0, 0
-	a.resetTimed()
-	if a.set != nil {
-		a.set.Reset()
-	}
 }

@@ -98,10 +98,8 @@ func TestTimesOfASeriesAreBounded(t *testing.T) {
 			if s := table.Stats(); s.Samples != maxTimed+1 || s.TimedRefused != lines-maxTimed {
 				t.Errorf("%+v", s)
 			}
-			for _, r := range table.series {
-				if cap(r.windows[0].timed) > keepTimed {
-					t.Errorf("memory for %d times is kept", cap(r.windows[0].timed))
-				}
+			if kept := cap(table.extras[1].windows[0].timed); kept > keepTimed {
+				t.Errorf("memory for %d times is kept", kept)
 			}
 		})
 	}
@@ -113,8 +111,7 @@ func TestSamplesSaturate(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 300})
 	table.Start(at(0))
 	send(t, table, at(0.5), "a:1|c", fmt.Sprintf("a:1|c|T%d", second))
-	a := &table.windows[0].touched[0].windows[0]
-	a.untimed, a.timed[0].samples = math.MaxUint32, math.MaxUint32
+	table.records.at(1).samples[0], table.extras[1].windows[0].timed[0].samples = math.MaxUint32, math.MaxUint32
 	send(t, table, at(0.5), "a:1|c", fmt.Sprintf("a:1|c|T%d", second))
 	expect(t, flush(t, table, at(1)), "counter a{} n=4294967295 2", "counter a{} n=4294967295 2 T=+0")
 }
@@ -189,7 +186,7 @@ func readBack(t *testing.T, w *Window) (read uint64) {
 		told += s.Samples
 	}
 	out.Begin(batch.Header{Tenant: []byte("default"), Second: w.Second, Birth: w.Birth})
-	w.Flush(&out)
+	w.Flush(&out, math.MaxInt)
 	var r batch.Reader
 	for _, b := range out.End() {
 		if err := r.Reset(b.Bytes); err != nil {

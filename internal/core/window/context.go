@@ -1,210 +1,249 @@
 package window
 
 import (
-	"bytes"
+	"encoding/binary"
 	"hash/maphash"
+	"math"
 
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	"github.com/freshet-io/freshet/internal/core/limit"
-	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/lib/arena"
 )
 
-// contextKey writes the raw bytes that tell one context from another into the
-// table's scratch memory. Name and tags are separated by bytes that neither can
-// hold: a line ends at \n and a field at |.
-func (t *Table) contextKey(kind byte, name, tags, host []byte, o *dogstatsd.Origin) []byte {
-	k := append(t.scratch[:0], kind)
-	k = append(k, name...)
-	k = append(k, '\n')
-	k = append(k, tags...)
-	if host != nil {
-		k = append(k, '|')
-		k = append(k, host...)
+// spelling is a context as it lies in a datagram.
+type spelling struct {
+	name, tags []byte
+	rest       []byte // see (*Table).appendRest; nearly always empty
+	shape      uint64 // its kind, and the lengths of the three
+	hash       uint64
+}
+
+// A context is a block of the table's memory: a header, whose numbers are
+// little-endian, and the three parts of its spelling.
+//
+//	 0        4        8                              16       20
+//	+--------+--------+------+------+------+----+-----+--------+------ - -
+//	| series | next   | name | tags | rest |kind|scale| used   | name, tags, rest
+//	+--------+--------+------+------+------+----+-----+--------+------ - -
+//
+// The shape is the 8 bytes from the length of the name on, less the scale.
+const (
+	seriesAt   = 0  // number of its record
+	nextAt     = 4  // the next context of the series, 0 for none
+	shapeAt    = 8  // lengths of name, tags and rest, 2 bytes each, and the kind
+	scaleAt    = 15 // which of the table's scales is the factor of its values
+	usedAt     = 16 // ordinal of the last window with a sample; 0 while the series has no other context
+	headerSize = 20
+
+	shapeMask = 1<<56 - 1
+)
+
+// spell returns the context of a line. Its memory is the datagram's, and the
+// table's until the next.
+func (t *Table) spell(kind byte, name, tags, host []byte, o *dogstatsd.Origin) spelling {
+	k := spelling{name: name, tags: tags}
+	if host != nil || t.options.OriginLabels {
+		t.others = t.appendRest(t.others[:0], host, o)
+		k.rest = t.others
 	}
-	if t.options.OriginLabels {
-		for _, field := range [...][]byte{o.Container, o.External, o.Cardinality} {
-			k = append(k, '\n')
-			k = append(k, field...)
-		}
-	}
-	t.scratch = k
+	k.shape = uint64(len(name)) | uint64(len(tags))<<16 | uint64(len(k.rest))<<32 | uint64(kind)<<48
+	k.hash = t.hashParts(kind, name, tags, k.rest)
 	return k
 }
 
-func (t *Table) hash(key []byte) uint32 { return uint32(maphash.Bytes(t.seed, key) >> 32) }
+// hashParts hashes a context where it lies: copying it first would cost as much
+// again. The hash is seeded, so that nobody can send many contexts with one hash.
+func (t *Table) hashParts(kind byte, name, tags, rest []byte) uint64 {
+	hash := (maphash.Bytes(t.seed, name)+uint64(kind))*hashFactor + maphash.Bytes(t.seed, tags)
+	if len(rest) > 0 {
+		hash = hash*hashFactor + maphash.Bytes(t.seed, rest)
+	}
+	return hash
+}
 
-// lookup returns the series of a context and the factor of its values, nil if the
-// table does not hold it.
-func (t *Table) lookup(key []byte) (*record, float64) {
-	hash := t.hash(key)
-	mask := uint32(len(t.slots) - 1)
-	for i := hash & mask; t.slots[i].entry != 0; i = (i + 1) & mask {
-		if t.slots[i].hash != hash {
-			continue
-		}
-		if e := &t.entries[t.slots[i].entry]; string(e.key) == string(key) {
-			e.used = t.ordinal
-			return e.series, e.scale
+// hashFactor is odd and without a pattern: equal parts do not cancel each other
+// out, and a kind or a source reaches all upper bits of a hash.
+const hashFactor = 0x9e3779b97f4a7c15
+
+// appendRest appends what else tells one context from another. The fields are
+// separated by bytes that none can hold: a line ends at \n and a field at |.
+func (t *Table) appendRest(dst, host []byte, o *dogstatsd.Origin) []byte {
+	if host != nil {
+		dst = append(dst, '|')
+		dst = append(dst, host...)
+	}
+	if t.options.OriginLabels {
+		for _, field := range [...][]byte{o.Container, o.External, o.Cardinality} {
+			dst = append(dst, '\n')
+			dst = append(dst, field...)
 		}
 	}
-	return nil, 0
+	return dst
+}
+
+func (k *spelling) length() int { return len(k.name) + len(k.tags) + len(k.rest) }
+
+// fits reports whether the context can be remembered.
+func (k *spelling) fits() bool { return max(len(k.name), len(k.tags), len(k.rest)) <= math.MaxUint16 }
+
+// find returns the number of a context's series and the factor of its values, 0 if
+// the table does not hold it.
+func (t *Table) find(k *spelling) (number uint32, scale float64) {
+	s := t.contexts.segment(k.hash)
+	for i := s.home(uint32(k.hash)); s.slots[i].number != 0; i = s.after(i) {
+		if s.slots[i].hash != uint32(k.hash) {
+			continue
+		}
+		ref := arena.Ref(s.slots[i].number)
+		head := t.keys.Bytes(ref, headerSize)
+		shape := binary.LittleEndian.Uint64(head[shapeAt:])
+		if shape&shapeMask != k.shape || !k.fits() {
+			continue
+		}
+		raw := t.keys.Bytes(ref, headerSize+k.length())[headerSize:]
+		name, raw := raw[:len(k.name)], raw[len(k.name):]
+		if string(name) != string(k.name) || string(raw[:len(k.tags)]) != string(k.tags) || string(raw[len(k.tags):]) != string(k.rest) {
+			continue
+		}
+		if used := binary.LittleEndian.Uint32(head[usedAt:]); used != 0 && used != t.ordinal {
+			binary.LittleEndian.PutUint32(head[usedAt:], t.ordinal)
+		}
+		return binary.LittleEndian.Uint32(head), t.scales[head[scaleAt]]
+	}
+	return 0, 0
 }
 
 // add gives a new context its place and returns its series and its factor. A
 // context whose series has no place leaves nothing behind: a flood of them must not
-// grow the table. Its samples go to an overflow series, or, if nil is returned,
-// they are refused and counted.
-func (t *Table) add(key []byte, resolved *Resolution, samples uint64, now int64) (*record, float64) {
+// grow the table. Its samples go to an overflow series, or, if 0 is returned, they
+// count no further.
+func (t *Table) add(k *spelling, resolved *Resolution, samples uint64, now int64) (number uint32, scale float64) {
 	t.stats.Resolved++
-	long := t.options.Limits != nil && t.options.Limits.TooLong(len(key)) // too long to be remembered
+	long := !k.fits() || t.options.Limits != nil && t.options.Limits.TooLong(k.length()) // too long to be remembered
 	if resolved.Drop {
-		r := &record{drop: true, spellings: 1}
+		t.stats.Dropped += samples
 		if t.dropped < maxDropped && !long {
 			t.dropped++
-			t.insert(key, r, 1)
+			number = t.newRecord()
+			*t.records.at(number) = record{flags: live | drops, used: t.ordinal}
+			t.remember(k, number, 0)
 		}
-		return r, 1
+		return 0, 1
 	}
-	r := t.series[sourced{string(resolved.Key), resolved.Source}]
-	if r == nil {
-		var verdict limit.Verdict
-		if t.options.Limits != nil {
-			verdict = t.options.Limits.Admit(now, &limit.Claim{
-				Key: resolved.Key, Source: resolved.Source, Unnamed: resolved.Unnamed,
-				Length: len(key), Samples: samples, Sender: resolved.Sender, Container: resolved.Container,
-			})
-		}
-		if verdict.Fate != limit.Admitted {
-			return t.overLimit(verdict, resolved, samples), resolved.Scale
-		}
-		r = t.newSeries(resolved, verdict.Place)
-		t.series[r.sourced()] = r
+	number, verdict := t.admit(k, resolved, samples, now)
+	if number == 0 {
+		return t.overLimit(verdict, resolved, samples, now), resolved.Scale
 	}
-	if r.spellings == maxSpellings || long {
+	factor, known := t.scaleOf(resolved.Scale)
+	if t.records.at(number).spellings == maxSpellings || long || !known {
 		t.stats.Respellings++
-		return r, resolved.Scale
+		return number, resolved.Scale
 	}
+	t.remember(k, number, factor)
+	return number, resolved.Scale
+}
+
+// admit returns the series that a new context leads to, 0 if it has no place.
+func (t *Table) admit(k *spelling, resolved *Resolution, samples uint64, now int64) (uint32, limit.Verdict) {
+	hash := t.hash(resolved.Key, resolved.Source)
+	number := t.series.find(hash, func(number uint32) bool {
+		r := t.records.at(number)
+		return t.source(r) == resolved.Source && string(t.key(r)) == string(resolved.Key)
+	})
+	if number != 0 {
+		return number, limit.Verdict{}
+	}
+	var verdict limit.Verdict
+	switch {
+	case t.options.Limits != nil:
+		verdict = t.options.Limits.Admit(now, &limit.Claim{
+			Key: resolved.Key, Source: resolved.Source, Unnamed: resolved.Unnamed,
+			Length: k.length(), Samples: samples, Sender: resolved.Sender, Container: resolved.Container,
+		})
+	case len(resolved.Key) > maxOwnKey:
+		verdict = limit.Verdict{Fate: limit.Refused, Reason: limit.SeriesBytes}
+	}
+	if verdict.Fate != limit.Admitted {
+		return 0, verdict
+	}
+	number = t.newSeries(resolved, verdict.Place, now)
+	t.records.at(number).flags |= live
+	t.series.insert(hash, number)
+	t.held++
+	return number, verdict
+}
+
+func (t *Table) hash(key []byte, source uint64) uint64 {
+	return maphash.Bytes(t.seed, key) + source*hashFactor
+}
+
+// newSeries makes the record of a series that has a place, or needs none, and puts
+// it into the open window.
+func (t *Table) newSeries(resolved *Resolution, place limit.Place, now int64) uint32 {
+	number := t.newRecord()
+	r := t.records.at(number)
+	r.class = classOf(resolved.Shard, t.policyOf(resolved.Policy))
+	r.flags |= passerBy
+	if r.place = uint32(place); place == 0 {
+		t.setKey(r, resolved.Key)
+	}
+	if resolved.Source != 0 {
+		t.extend(r).source = resolved.Source
+	}
+	t.enter(number, r, now)
+	return number
+}
+
+// scaleOf returns the number of a factor, unless there are too many of them.
+func (t *Table) scaleOf(scale float64) (number uint8, ok bool) {
+	for i, known := range t.scales {
+		if known == scale {
+			return uint8(i), true
+		}
+	}
+	if len(t.scales) > math.MaxUint8 {
+		return 0, false
+	}
+	t.scales = append(t.scales, scale)
+	return uint8(len(t.scales) - 1), true
+}
+
+// remember keeps a context.
+func (t *Table) remember(k *spelling, series uint32, scale uint8) {
+	r := t.records.at(series)
+	ref, block := t.keys.Alloc(headerSize + k.length())
+	binary.LittleEndian.PutUint32(block[seriesAt:], series)
+	binary.LittleEndian.PutUint32(block[nextAt:], uint32(r.first))
+	binary.LittleEndian.PutUint64(block[shapeAt:], k.shape|uint64(scale)<<56)
+	binary.LittleEndian.PutUint32(block[usedAt:], 0)
+	if r.first != 0 {
+		binary.LittleEndian.PutUint32(block[usedAt:], t.ordinal)
+		if r.spellings == 1 {
+			binary.LittleEndian.PutUint32(t.keys.Bytes(r.first, headerSize)[usedAt:], t.ordinal)
+		}
+	}
+	raw := block[headerSize:]
+	raw = raw[copy(raw, k.name):]
+	raw = raw[copy(raw, k.tags):]
+	copy(raw, k.rest)
+	r.first = ref
 	r.spellings++
-	t.insert(key, r, resolved.Scale)
-	return r, resolved.Scale
+	t.contexts.insert(k.hash, uint32(ref))
+	t.stats.Contexts++
 }
 
-// newSeries makes the record of a series that has a place, or needs none.
-func (t *Table) newSeries(resolved *Resolution, place limit.Place) *record {
-	return &record{
-		key:         bytes.Clone(resolved.Key), // the place's own is gone when the series leaves, and a window may be with the flusher
-		policy:      resolved.Policy,
-		policyBytes: series.AppendPolicy(nil, resolved.Policy),
-		source:      resolved.Source,
-		place:       place,
-		shard:       resolved.Shard,
-		born:        t.ordinal,
-		used:        t.ordinal,
-	}
-}
-
-func (r *record) sourced() sourced { return sourced{string(r.key), r.source} }
-
-func (t *Table) insert(key []byte, r *record, scale float64) {
-	e := entry{key: append([]byte(nil), key...), series: r, scale: scale, hash: t.hash(key), used: t.ordinal}
-	var at uint32
-	if n := len(t.free); n > 0 {
-		at = t.free[n-1]
-		t.free = t.free[:n-1]
-		t.entries[at] = e
-	} else {
-		at = uint32(len(t.entries))
-		t.entries = append(t.entries, e)
-	}
-	if t.held()*2 > len(t.slots) {
-		t.grow()
-		return
-	}
-	t.place(slot{hash: e.hash, entry: at})
-}
-
-// held is the number of contexts in the table.
-func (t *Table) held() int { return len(t.entries) - 1 - len(t.free) }
-
-func (t *Table) place(s slot) {
-	mask := uint32(len(t.slots) - 1)
-	i := s.hash & mask
-	for t.slots[i].entry != 0 {
-		i = (i + 1) & mask
-	}
-	t.slots[i] = s
-}
-
-func (t *Table) grow() {
-	t.slots = make([]slot, 2*len(t.slots))
-	for at := 1; at < len(t.entries); at++ {
-		if t.entries[at].series != nil {
-			t.place(slot{hash: t.entries[at].hash, entry: uint32(at)})
-		}
-	}
-}
-
-// sweepShare is the share of the entries that is looked at for idleness when a
-// window closes: a full round takes so many windows, and no window pays for all.
-const sweepShare = 64
-
-// leaveIdle removes contexts that have had no sample for long. The last one of a
-// series stays while others come, of which there are too many to be remembered.
-func (t *Table) leaveIdle() {
-	n := len(t.entries)/sweepShare + 1
-	for range n {
-		t.sweep++
-		if t.sweep >= uint32(len(t.entries)) {
-			t.sweep = 1
-			if len(t.entries) == 1 {
-				return
-			}
-		}
-		e := &t.entries[t.sweep]
-		if e.series == nil || t.ordinal-e.used <= t.options.IdleWindows {
-			continue
-		}
-		if r := e.series; r.drop || r.spellings > 1 || t.ordinal-r.used > t.options.IdleWindows {
-			t.remove(t.sweep)
-		}
-	}
-}
-
-// remove takes an entry out of the table. Its series leaves with its last
-// spelling; a window that is being flushed keeps the record by itself.
-func (t *Table) remove(at uint32) {
-	e := &t.entries[at]
-	mask := uint32(len(t.slots) - 1)
-	i := e.hash & mask
-	for t.slots[i].entry != at {
-		i = (i + 1) & mask
-	}
-	// Close the gap, so that probing needs no tombstones: whoever stands further
-	// from home than the gap moves into it.
-	for gap := i; ; {
-		i = (i + 1) & mask
-		if t.slots[i].entry == 0 {
-			t.slots[gap] = slot{}
-			break
-		}
-		home := t.slots[i].hash & mask
-		if (i-home)&mask >= (i-gap)&mask {
-			t.slots[gap] = t.slots[i]
-			gap = i
-		}
-	}
-	r := e.series
-	*e = entry{}
-	t.free = append(t.free, at)
-	if r.spellings--; r.spellings > 0 {
-		return
-	}
-	if r.drop {
-		t.dropped--
-		return
-	}
-	delete(t.series, r.sourced())
-	if r.place != 0 {
-		t.options.Limits.Leave(r.place)
-	}
+// forget takes a context out of the table and returns the next one of its series.
+func (t *Table) forget(ref arena.Ref) (next arena.Ref) {
+	head := t.keys.Bytes(ref, headerSize)
+	name := int(binary.LittleEndian.Uint16(head[shapeAt:]))
+	tags := int(binary.LittleEndian.Uint16(head[shapeAt+2:]))
+	rest := int(binary.LittleEndian.Uint16(head[shapeAt+4:]))
+	kind := head[shapeAt+6]
+	next = arena.Ref(binary.LittleEndian.Uint32(head[nextAt:]))
+	size := headerSize + name + tags + rest
+	raw := t.keys.Bytes(ref, size)[headerSize:]
+	t.contexts.remove(t.hashParts(kind, raw[:name], raw[name:name+tags], raw[name+tags:]), uint32(ref))
+	t.keys.Free(ref, size)
+	t.stats.Contexts--
+	return next
 }

@@ -7,26 +7,20 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// overflow is a series that samples of series without a place are counted under.
-// No context leads to it: each of those samples takes the slow path.
-type overflow struct {
-	*record
-	used uint32 // ordinal of the last window with a sample
-}
-
-// overflowName is the metric of an overflow series; empty for all of a kind that
-// have no series.
+// overflowName is the metric of an overflow series, which samples of series without
+// a place are counted under; empty for all of a kind that have no series. No context
+// leads to it: each of those samples takes the slow path.
 type overflowName struct {
 	kind series.Kind
 	name string
 }
 
 // overLimit returns the overflow series for the samples of a series without a
-// place, nil if they are refused.
-func (t *Table) overLimit(v limit.Verdict, resolved *Resolution, samples uint64) *record {
+// place, 0 if they are refused.
+func (t *Table) overLimit(v limit.Verdict, resolved *Resolution, samples uint64, now int64) uint32 {
 	if v.Fate == limit.Refused {
 		t.stats.LimitRefused[v.Reason] += samples
-		return nil
+		return 0
 	}
 	kind := series.Kind(resolved.Key[0])
 	var name []byte
@@ -37,25 +31,27 @@ func (t *Table) overLimit(v limit.Verdict, resolved *Resolution, samples uint64)
 			policy = resolved.Policy // timers of one name have the same buckets: see catalogue
 		}
 	}
-	o := t.overflows[overflowName{kind, string(name)}]
-	if o == nil {
+	number := t.overflows[overflowName{kind, string(name)}]
+	if number == 0 {
 		key := overflowName{kind, string(name)}
 		into := t.resolver.ResolveOverflow(key.kind, key.name, policy)
-		o = &overflow{record: t.newSeries(&into, 0)}
-		t.overflows[key] = o
-		t.folded = append(t.folded, o.record)
-	} else if o.used != t.ordinal {
-		t.folded = append(t.folded, o.record)
+		if len(into.Key) > maxOwnKey {
+			t.stats.LimitRefused[limit.SeriesBytes] += samples
+			return 0
+		}
+		number = t.newSeries(&into, 0, now)
+		t.overflows[key] = number
+		t.folded = append(t.folded, number)
+	} else if t.records.at(number).used != t.ordinal {
+		t.folded = append(t.folded, number)
 	}
-	o.used = t.ordinal
-	return o.record
+	return number
 }
 
 // countFolded counts the samples of the overflow series in a window that closes.
 func (t *Table) countFolded() {
-	for i, r := range t.folded {
-		t.stats.Folded += r.windows[t.open].samples()
-		t.folded[i] = nil
+	for _, number := range t.folded {
+		t.stats.Folded += t.records.at(number).all(t.open, t.extras)
 	}
 	t.folded = t.folded[:0]
 }
@@ -65,8 +61,9 @@ func (t *Table) leaveIdleOverflows() {
 	if t.ordinal%sweepShare != 0 {
 		return
 	}
-	for name, o := range t.overflows {
-		if t.ordinal-o.used > t.options.IdleWindows {
+	for name, number := range t.overflows {
+		if t.idle(t.records.at(number).used) {
+			t.freeSeries(number)
 			delete(t.overflows, name)
 		}
 	}
@@ -79,34 +76,30 @@ const calm = int64(time.Second)
 
 // recover makes room after a flood. What was in one window only and in none since
 // is what a flood leaves behind; those whose places are wanted leave at once, and
-// need not wait to be idle. Without a flood it costs one look at the clock of the
-// last.
+// need not wait to be idle: a share of them with each window, since the reader
+// waits. Without a flood it costs one look at the clock of the last.
 func (t *Table) recover(now int64) {
 	if t.options.Limits == nil {
 		return
 	}
 	over := t.options.Limits.Over()
 	if over == t.recovered || now-over < calm {
+		t.recovering = 0
 		return
 	}
-	for at := 1; at < len(t.entries); at++ {
-		e := &t.entries[at]
-		if r := e.series; r != nil && r.place != 0 && r.used == r.born && t.ordinal-r.used >= 2 &&
-			t.options.Limits.Crowded(r.place, t.recovered) {
-			t.remove(uint32(at))
+	left := 0
+	for looked := 0; t.recovering < t.last; looked++ {
+		if looked == recoverLook || left == leaveMost {
+			return
+		}
+		t.recovering++
+		r := t.records.at(t.recovering)
+		if r.flags&(live|drops|passerBy|ownKey) == live|passerBy && t.ordinal-r.used >= 2 &&
+			t.options.Limits.Crowded(limit.Place(r.place), t.recovered) {
+			t.remove(t.recovering)
+			left++
 		}
 	}
 	t.options.Limits.LeaveUnclaimed(t.recovered)
-	t.recovered = over
-}
-
-// Release gives up the place of every series, for a table that takes over from this
-// one: it is called once, instead of any further sample. now is Unix nanoseconds.
-func (t *Table) Release(now int64) {
-	for _, r := range t.series {
-		if r.place != 0 {
-			t.options.Limits.Release(now, r.place, r.used == r.born)
-		}
-	}
-	clear(t.series)
+	t.recovered, t.recovering = over, 0
 }

@@ -2,6 +2,7 @@ package window
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"strings"
 	"testing"
@@ -104,8 +105,8 @@ func TestTablesShareThePlaces(t *testing.T) {
 	send(t, two, at(0.2), "a:2|g", "c:2|g")
 	expect(t, flush(t, two, at(1)), "gauge a{} n=1 2")
 	last, _ := one.Close(at(1))
-	one.Release(at(1))
 	expect(t, render(t, last), "gauge a{} n=1 1", "gauge b{} n=1 1")
+	one.Release(at(1))
 	next := New(&resolver{}, Options{IdleWindows: 300, Limits: tenant})
 	next.Start(at(1))
 	send(t, next, at(1.5), "b:3|g", "c:3|g")
@@ -209,9 +210,10 @@ func TestAnOverflowSeriesHasOnePolicy(t *testing.T) {
 	send(t, table, at(0.1), "a:1|ms|#x:0", "a:1|ms|#x:1")
 	r.policy = &series.Policy{Schema: -4, MaxBuckets: 160}
 	send(t, table, at(0.2), "a:1|ms|#x:2")
-	for _, o := range table.overflows {
-		if o.policy != &series.DefaultPolicy || o.windows[0].samples() != 2 {
-			t.Errorf("%+v of %d samples", o.policy, o.windows[0].samples())
+	for _, number := range table.overflows {
+		o := table.records.at(number)
+		if policy := table.policies[o.policy()]; policy.Policy != &series.DefaultPolicy || o.samples[0] != 2 {
+			t.Errorf("%+v of %d samples", policy, o.samples[0])
 		}
 	}
 }
@@ -250,7 +252,7 @@ func TestAFloodTakesNoMemory(t *testing.T) {
 			if i%(lines/10) == 0 {
 				if w, _ := table.Close(at(1 + float64(i/(lines/10))/100)); w != nil {
 					out.Begin(batch.Header{Tenant: []byte("default"), Second: w.Second})
-					w.Flush(&out)
+					w.Flush(&out, math.MaxInt)
 				}
 			}
 		}

@@ -24,51 +24,58 @@ type timedValue struct {
 	at      int64 // Unix nanoseconds at which value was read
 }
 
+// timed is the values with times of their own, in their order.
+type timed []timedValue
+
 // timedMetric notes values that are stamped by their sender: only counters and
 // gauges can be.
-func (a *accumulator) timedMetric(m *dogstatsd.Metric, scale float64, samples uint64, now int64) fate {
+func (t *Table) timedMetric(r *record, m *dogstatsd.Metric, scale float64, samples uint64, now int64) fate {
 	if m.Type == dogstatsd.Gauge {
-		return a.timedLast(m.Time, m.Values[len(m.Values)-1]*scale, samples, now)
+		return t.timedLast(r, m.Time, m.Values[len(m.Values)-1]*scale, samples, now)
 	}
-	total := sum(m.Values) / m.Rate * scale
-	at, found := a.findTimed(m.Time)
+	values := t.timed(r)
+	total := weighted(m, scale)
+	at, found := values.find(m.Time)
 	if found {
-		total += a.timed[at].value
+		total += (*values)[at].value
 	}
-	return a.setTimed(at, found, timedValue{m.Time, total, samples, now})
+	return values.set(at, found, timedValue{m.Time, total, samples, now})
 }
 
 // timedLast notes a value that replaces the one of the same time.
-func (a *accumulator) timedLast(time int64, value float64, samples uint64, now int64) fate {
-	at, found := a.findTimed(time)
-	return a.setTimed(at, found, timedValue{time, value, samples, now})
+func (t *Table) timedLast(r *record, time int64, value float64, samples uint64, now int64) fate {
+	values := t.timed(r)
+	at, found := values.find(time)
+	return values.set(at, found, timedValue{time, value, samples, now})
 }
 
-// findTimed returns the place of a time among the values, which are in its order,
-// and whether there is a value.
-func (a *accumulator) findTimed(time int64) (at int, found bool) {
-	return slices.BinarySearchFunc(a.timed, time, func(v timedValue, time int64) int { return cmp.Compare(v.time, time) })
+// timed returns those of a series in the open window. The flusher empties them.
+func (t *Table) timed(r *record) *timed { return &t.extend(r).windows[t.open].timed }
+
+// find returns the place of a time, and whether there is a value.
+func (v timed) find(time int64) (at int, found bool) {
+	return slices.BinarySearchFunc(v, time, func(v timedValue, time int64) int { return cmp.Compare(v.time, time) })
 }
 
-// setTimed puts a value in its place; its samples add to those that it replaces.
-func (a *accumulator) setTimed(at int, found bool, v timedValue) fate {
+// set puts a value in its place; its samples add to those that it replaces.
+func (v *timed) set(at int, found bool, value timedValue) fate {
 	switch {
-	case !finite(v.value):
+	case !finite(value.value):
 		return overflows
 	case found:
-		v.samples += a.timed[at].samples
-		a.timed[at] = v
-	case len(a.timed) == maxTimed:
+		value.samples += (*v)[at].samples
+		(*v)[at] = value
+	case len(*v) == maxTimed:
 		return tooManyTimes
 	default:
-		a.timed = slices.Insert(a.timed, at, v)
+		*v = slices.Insert(*v, at, value)
 	}
 	return taken
 }
 
-func (a *accumulator) resetTimed() {
-	if cap(a.timed) > keepTimed {
-		a.timed = nil
+func (v *timed) reset() {
+	if cap(*v) > keepTimed {
+		*v = nil
 	}
-	a.timed = a.timed[:0]
+	*v = (*v)[:0]
 }

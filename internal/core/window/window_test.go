@@ -3,6 +3,7 @@ package window
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -105,7 +106,7 @@ func render(t testing.TB, w *Window) []string {
 	t.Helper()
 	var out batch.Writer
 	out.Begin(batch.Header{Tenant: []byte("default"), Second: w.Second, Birth: w.Birth})
-	w.Flush(&out)
+	w.Flush(&out, math.MaxInt)
 	var lines []string
 	for _, b := range out.End() {
 		var r batch.Reader
@@ -351,9 +352,9 @@ func TestTableAgainstAModel(t *testing.T) {
 	if s := table.Stats(); s.Contexts != 0 || s.Series != 0 || s.Samples != uint64(total) {
 		t.Errorf("after all were idle: %+v", s)
 	}
-	for _, s := range table.slots {
-		if s.entry != 0 {
-			t.Fatal("a slot leads to an entry that left")
+	for i := range table.contexts {
+		if table.contexts[i].used+table.series[i].used != 0 {
+			t.Fatal("a slot leads to what has left")
 		}
 	}
 }
@@ -385,7 +386,7 @@ func TestAKnownContextDoesNotAllocate(t *testing.T) {
 		}
 		w, _ := table.Close(now)
 		out.Begin(batch.Header{Tenant: tenant, Second: w.Second})
-		w.Flush(&out)
+		w.Flush(&out, math.MaxInt)
 	}
 	round()
 	round()
@@ -418,7 +419,7 @@ func BenchmarkTable(b *testing.B) {
 				if i%10_000 == 9999 {
 					w, _ := table.Close(at(float64(i)))
 					out.Begin(batch.Header{Tenant: []byte("default"), Second: w.Second})
-					w.Flush(&out)
+					w.Flush(&out, math.MaxInt)
 				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(metrics), "ns/metric")

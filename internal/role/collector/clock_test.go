@@ -20,7 +20,7 @@ const second = 1_763_680_000
 // flush closes a listener's window and lets the flusher have it.
 func (f *fixture) flush(t *testing.T, l *listener, now int64) {
 	t.Helper()
-	if !l.close(now) {
+	if !l.close(now, false) {
 		t.Fatal("the flusher has the window before")
 	}
 	f.flushAll(t.Context())
@@ -121,7 +121,7 @@ func TestWhatIsGivenUpIsCounted(t *testing.T) {
 			for range 5 {
 				l.Packet([]byte("a:1|c\nb:1:2|ms"), (second+int64(i))*1e9)
 			}
-			if !l.close((second + 10) * 1e9) {
+			if !l.close((second+10)*1e9, false) {
 				t.Fatal("not closed")
 			}
 			closed <- <-f.closed
@@ -171,7 +171,7 @@ func TestAReaderNeverWaitsForTheFlusher(t *testing.T) {
 	}
 	for range 2 { // what the flusher was handed already, and the open window
 		f.flushAll(t.Context())
-		l.close((second + 5) * 1e9)
+		l.close((second+5)*1e9, false)
 	}
 	f.flushAll(t.Context())
 	if got := len(f.events.all()); got != 5 {
@@ -237,7 +237,7 @@ func TestEventsThatCannotBeWritten(t *testing.T) {
 				for range n {
 					l.Packet([]byte("_e{1,1}:t|x\n_e{1,1}:u|x\na:1|c"), now)
 				}
-				if l.close(now+1e9) && len(f.closed) > 0 {
+				if l.close(now+1e9, false) && len(f.closed) > 0 {
 					closed <- <-f.closed
 				}
 				synctest.Wait()
@@ -303,7 +303,7 @@ func TestEachWindowGetsATryAtTheEnd(t *testing.T) {
 	cancel()
 	for i, l := range f.listeners() {
 		l.Packet([]byte("a:1|c"), (second+int64(i))*1e9)
-		if !l.close((second + 10) * 1e9) {
+		if !l.close((second+10)*1e9, false) {
 			t.Fatal("not closed")
 		}
 		f.flusher.flush(ctx, <-f.closed) // as after drainTime

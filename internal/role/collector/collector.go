@@ -202,6 +202,7 @@ func (c *Collector) read(ctx context.Context, stopAll func(), l *listener) {
 type closedWindow struct {
 	listener *listener
 	tenant   string
-	window   *window.Window // nil if there are only events
+	window   *window.Window // nil if nothing happened in it
+	left     *window.Table  // the table that it was the last window of, to be released; nil if it is in use
 	events   []event.Event
 }

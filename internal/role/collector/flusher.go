@@ -19,9 +19,9 @@ type flusher struct {
 	metrics     *byTenant[top.Metrics] // for those who look at what is busiest
 	incarnation uint64
 	sequence    uint64
-	writers     map[string]*batch.Writer // by tenant
-	owned       []batch.Batch            // scratch of ownedBy
-	events      []event.Event            // not yet written, maxEvents at most
+	writer      batch.Writer
+	owned       []batch.Batch // scratch of ownedBy
+	events      []event.Event // not yet written, maxEvents at most
 
 	refused      atomic.Uint64 // samples that the aggregator refused for good
 	unsent       atomic.Uint64 // samples given up at the end
@@ -30,7 +30,7 @@ type flusher struct {
 }
 
 func newFlusher(o *Options, metrics *byTenant[top.Metrics], incarnation uint64) *flusher {
-	return &flusher{Options: o, metrics: metrics, incarnation: incarnation, writers: map[string]*batch.Writer{}}
+	return &flusher{Options: o, metrics: metrics, incarnation: incarnation}
 }
 
 const (
@@ -40,6 +40,10 @@ const (
 
 	// lastTry is how long an aggregator may take to accept each window after that.
 	lastTry = time.Second
+
+	// portionBytes is how much of a window is pushed at once. A large window is pushed
+	// in portions, so that neither end holds all of it in memory.
+	portionBytes = 8 << 20
 
 	// eventRetry is when events are tried again. Nobody waits for them, so that
 	// there is no hurry, and no need to log more often.
@@ -63,6 +67,9 @@ func (f *flusher) run(ctx context.Context, windows <-chan closedWindow) {
 			if w.window != nil {
 				f.flush(drain, w)
 			}
+			if w.left != nil {
+				w.left.Release(f.Now().UnixNano())
+			}
 			f.holdEvents(w.events)
 		case <-retry:
 			retry = nil
@@ -73,24 +80,22 @@ func (f *flusher) run(ctx context.Context, windows <-chan closedWindow) {
 	}
 }
 
+// flush pushes a window, in portions with a sequence of their own. The table has the
+// window back as soon as the last one is a batch.
 func (f *flusher) flush(ctx context.Context, w closedWindow) {
-	tenant := w.tenant
 	f.touch(w)
-	out := f.writers[tenant]
-	if out == nil {
-		out = new(batch.Writer)
-		f.writers[tenant] = out
-	}
-	f.sequence++
-	out.Begin(batch.Header{
-		Tenant: []byte(tenant), Sender: f.Sender, Incarnation: f.incarnation, Sequence: f.sequence,
-		Second: w.window.Second, Birth: w.window.Birth,
-	})
-	w.window.Flush(out)
 	f.saveNames()
-	batches := out.End()
-	for _, instance := range f.Placement.Instances() {
-		f.push(ctx, tenant, f.Aggregators[instance], f.ownedBy(instance, batches))
+	for done := false; !done; {
+		f.sequence++
+		f.writer.Begin(batch.Header{
+			Tenant: []byte(w.tenant), Sender: f.Sender, Incarnation: f.incarnation, Sequence: f.sequence,
+			Second: w.window.Second, Birth: w.window.Birth,
+		})
+		done = w.window.Flush(&f.writer, portionBytes)
+		batches := f.writer.End()
+		for _, instance := range f.Placement.Instances() {
+			f.push(ctx, w.tenant, f.Aggregators[instance], f.ownedBy(instance, batches))
+		}
 	}
 }
 
@@ -180,18 +185,20 @@ func (f *flusher) saveNames() {
 	}
 }
 
-// touch tells the catalogue that names are in use. It does so with every window:
-// a series that comes once a minute is in none of those that a rarer sample
-// would look at. The same walk serves those who look at what is busiest.
+// touch tells the catalogue which names are in use, and those who look at what is
+// busiest what is in the window.
 func (f *flusher) touch(w closedWindow) {
 	now := f.Now().UnixMilli()
+	for key := range w.window.InUse() {
+		f.Catalogue.Touch(now, w.tenant, series.Name(key))
+	}
 	metrics := f.metrics.lock(w.tenant, top.NewMetrics)
 	defer f.metrics.mu.Unlock()
+	if metrics == nil { // nobody looks
+		return
+	}
 	for s := range w.window.Series() {
-		if metrics != nil {
-			metrics.Add(w.window.Second, s.Key, s.Samples)
-		}
-		f.Catalogue.Touch(now, w.tenant, series.Name(s.Key))
+		metrics.Add(w.window.Second, s.Key, s.Samples)
 	}
 }
 

@@ -108,11 +108,10 @@ func (l *listener) name() string { return l.address.network + "://" + l.socket.A
 // run reads until ctx is done and hands over the last window.
 func (l *listener) run(ctx context.Context) error {
 	err := l.socket.Run(ctx, l) // says which socket
-	for !l.close(l.collector.Now().UnixNano()) {
+	for !l.close(l.collector.Now().UnixNano(), true) {
 		// The flusher holds the window before: it is being pushed.
 		time.Sleep(time.Duration(busyRetry))
 	}
-	l.table.Release(l.collector.Now().UnixNano())
 	return err
 }
 
@@ -162,15 +161,16 @@ func (l *listener) Tick(now int64) (next int64) {
 		l.started = true
 		l.table.Start(now)
 	}
-	if now/1e9 != l.table.Second() && !l.close(now) {
+	if now/1e9 != l.table.Second() && !l.close(now, false) {
 		return now + busyRetry
 	}
 	return (now/1e9 + 1) * 1e9
 }
 
-// close hands the open window to the flusher. It reports false while the flusher
-// still has the one before: a reader that waited for it would lose packets.
-func (l *listener) close(now int64) bool {
+// close hands the open window to the flusher, with the table if it was the last one
+// of it. It reports false while the flusher still has the one before: a reader that
+// waited for it would lose packets.
+func (l *listener) close(now int64, last bool) bool {
 	if l.handed.Load() {
 		return false
 	}
@@ -180,24 +180,27 @@ func (l *listener) close(now int64) bool {
 	}
 	l.publish(now)
 	l.windowed(now)
-	tenant := l.terms.tenant
-	if next := l.next.Load(); next != l.terms {
-		l.change(next, now)
+	closed := closedWindow{listener: l, tenant: l.terms.tenant, window: w, events: l.events}
+	if next := l.next.Load(); last || next != l.terms {
+		closed.left = l.table
+		if !last {
+			l.change(next, now)
+		}
 	}
-	if w == nil && len(l.events) == 0 {
+	if w == nil && len(l.events) == 0 && closed.left == nil {
 		return true
 	}
 	l.handed.Store(true)
-	l.collector.closed <- closedWindow{listener: l, tenant: tenant, window: w, events: l.events}
+	l.collector.closed <- closed
 	l.events = nil
 	return true
 }
 
 // change makes a new table for new terms: each context is looked up again when it
-// comes next. The window that was closed keeps what it needs of the old one.
+// comes next. The old one is the flusher's, which gives up its places once it has
+// read its last window.
 func (l *listener) change(t *terms, now int64) {
 	l.left = l.left.Plus(l.table.Stats())
-	l.table.Release(now)
 	l.terms = t
 	l.table = l.newTable()
 	l.table.Start(now)

@@ -1,0 +1,179 @@
+package window
+
+import (
+	"iter"
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/limit"
+	"github.com/freshet-io/freshet/internal/lib/arena"
+)
+
+// Window is what a table counted in one window, handed to the flusher. It sees the
+// table as it was when the window closed; the series that are in it stay where they
+// are until it is given back.
+type Window struct {
+	Second int64 // Unix seconds
+	Birth  int64 // Unix nanoseconds, when the first sample was read
+
+	index    uint8
+	touched  []uint64    // a bit for each record that is in the window
+	series   int         // how many are
+	flushing atomic.Bool // set by the table, cleared by the flusher
+
+	// Of the table.
+	ordinal  uint32
+	records  records
+	extras   []*extra
+	policies []policy
+	limits   *limit.Tenant
+	keys     *arena.Arena
+
+	// Of the flusher.
+	noted   *noted
+	scratch batch.Increment
+}
+
+// enter puts a series into the window. What its record says of the window is what
+// the flusher left there.
+func (w *Window) enter(number uint32, r *record, now int64) {
+	if w.series == 0 {
+		w.Birth = now
+	}
+	w.series++
+	for int(number/64) >= len(w.touched) {
+		w.touched = append(w.touched, make([]uint64, chunkRecords/64)...)
+	}
+	w.touched[number/64] |= 1 << (number % 64)
+	i := w.index & 1
+	r.values[i], r.ats[i], r.samples[i] = 0, 0, 0
+	r.marks[i] = r.flags & (ownKey | extended)
+}
+
+// numbers yields the records that are in the window.
+func (w *Window) numbers() iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		for at, word := range w.touched {
+			for ; word != 0; word &= word - 1 {
+				if !yield(uint32(at*64 + bits.TrailingZeros64(word))) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (w *Window) begin(now int64) { w.Second = now / 1e9 }
+
+func (w *Window) key(r *record) []byte {
+	return keyOf(r, r.marks[w.index]&ownKey != 0, w.limits, w.keys)
+}
+
+// Series is what a window holds of one series.
+type Series struct {
+	Key     []byte // until the window is flushed
+	Samples uint64 // values on the wire
+}
+
+// Series yields each series that has something in the window. It must be read
+// before Flush.
+func (w *Window) Series() iter.Seq[Series] {
+	return func(yield func(Series) bool) {
+		for number := range w.numbers() {
+			r := w.records.at(number)
+			if !yield(Series{w.key(r), r.all(w.index, w.extras)}) {
+				return
+			}
+		}
+	}
+}
+
+// all is the number of values on the wire that a series has in a window.
+func (r *record) all(window uint8, extras []*extra) uint64 {
+	n := uint64(r.samples[window])
+	if r.marks[window]&extended != 0 {
+		for _, v := range extras[r.extra].windows[window].timed {
+			n += v.samples
+		}
+	}
+	return n
+}
+
+// noted is when each record was last among the keys of InUse.
+type noted []uint8
+
+// noteWindows is how often it is there: every 17 minutes, if windows are seconds.
+const noteWindows = 1024
+
+// InUse yields the keys of series in the window, each one once in noteWindows while
+// it is in every window, and at its first chance after that while it is in few: for
+// those who must know what is in use, and need not know it to the second. It must be
+// read before Flush, of one window after the other.
+func (w *Window) InUse() iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		*w.noted = append(*w.noted, make(noted, max(0, len(w.touched)*64-len(*w.noted)))...)
+		for number := range w.numbers() {
+			// Each series has its turn at another time.
+			if turn := uint8((w.ordinal+number)/noteWindows) | 1<<7; (*w.noted)[number] != turn {
+				(*w.noted)[number] = turn
+				if !yield(w.key(w.records.at(number))) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Flush adds increments of the window to out, which began with the window's second,
+// until out has so many bytes or all are added, and reports whether they are. With
+// the last the window goes back to its table.
+func (w *Window) Flush(out *batch.Writer, bytes int) (done bool) {
+	for number := range w.numbers() {
+		if out.Size() >= bytes {
+			return false
+		}
+		w.flush(out, w.records.at(number))
+		w.touched[number/64] &^= 1 << (number % 64)
+	}
+	w.series, w.records, w.extras, w.policies = 0, nil, nil, nil
+	w.flushing.Store(false)
+	return true
+}
+
+func (w *Window) flush(out *batch.Writer, r *record) {
+	i := w.index & 1
+	inc := &w.scratch
+	*inc = batch.Increment{Key: w.key(r), Policy: w.policies[r.policy()].encoded}
+	if r.marks[i]&extended != 0 {
+		w.flushExtra(out, r, inc)
+	}
+	if r.samples[i] == 0 {
+		return
+	}
+	inc.Samples, inc.Value, inc.At, inc.Relative = r.samples[i], r.values[i], r.ats[i], r.marks[i]&relative != 0
+	out.Add(r.shard(), inc)
+	if inc.Set != nil {
+		inc.Set.Reset()
+	}
+}
+
+// flushExtra adds the timed values, and fills in what else an increment has.
+func (w *Window) flushExtra(out *batch.Writer, r *record, inc *batch.Increment) {
+	x := w.extras[r.extra]
+	in := &x.windows[w.index]
+	inc.Source = x.source
+	for _, v := range in.timed {
+		inc.Samples, inc.Time, inc.Value, inc.At = saturate(v.samples), v.time, v.value, v.at
+		out.Add(r.shard(), inc)
+	}
+	inc.Time = 0
+	in.timed.reset()
+	if in.timer != nil {
+		inc.Timer = &in.timer.buckets
+		if bounds := w.policies[r.policy()].Bounds; bounds != nil {
+			inc.Classic, inc.Sum = in.timer.classic, in.timer.sum
+		}
+	}
+	inc.Set = in.set
+}

@@ -1,0 +1,177 @@
+package window
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/freshet-io/freshet/internal/core/distinct"
+	"github.com/freshet-io/freshet/internal/core/limit"
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/lib/arena"
+)
+
+// record is one series and what it counted in each of the two windows. Of a context
+// that a rule drops it says only that.
+//
+// Shape: 64 bytes without pointers, a cache line: whoever counts a sample touches no
+// other one of the series.
+//
+// The flusher reads a record while the reader fills the other window. It reads what
+// is of its own window, and what never changes while the series lives: place and
+// class, and extra where marks say so.
+type record struct {
+	values  [2]float64 // of each window: a counter's sum, the last of a gauge or check
+	ats     [2]int64   // Unix nanoseconds at which a gauge or check was read
+	samples [2]uint32  // values on the wire without a time of their own; math.MaxUint32 is as many or more
+
+	place uint32    // limit.Place; with ownKey the arena.Ref of the key
+	first arena.Ref // the newest of its contexts
+	used  uint32    // ordinal of the last window with a sample, by whichever spelling; of a free record, the next one
+	extra uint32    // see Table.extras; 0 for none
+	class uint32    // shard and policy
+
+	spellings uint8 // contexts that lead to it, at most maxSpellings
+	flags     uint8
+	marks     [2]uint8 // of each window: relative, and those of the flags that the flusher must know
+}
+
+// Flags of a record.
+const (
+	live     = 1 << iota // a series, or a context that a rule drops, that leaves when it is idle
+	drops                // a rule drops its context
+	passerBy             // it came in one window only
+	ownKey               // its key is in the table's memory, since it has no place
+	extended             // extra holds something of the window
+	relative             // a gauge that has only been changed in the window, never set
+)
+
+// classOf packs a shard, of which there are 1,024, and the number of a policy.
+func classOf(shard uint16, policy uint32) uint32 { return policy<<10 | uint32(shard) }
+
+func (r *record) shard() uint16  { return uint16(r.class % series.Shards) }
+func (r *record) policy() uint32 { return r.class >> 10 }
+
+func (r *record) is(flag uint8) bool { return r.flags&flag != 0 }
+
+// add counts samples of a window.
+func (r *record) add(window uint8, samples uint64) {
+	r.samples[window] = saturate(uint64(r.samples[window]) + samples)
+}
+
+// saturate makes a number of samples fit a batch. Only a window that was open for
+// hours, because nobody took the one before, has more.
+func saturate(samples uint64) uint32 { return uint32(min(samples, math.MaxUint32)) }
+
+// extra is what few series have: it is not laid out for the cache, and the garbage
+// collector scans it.
+type extra struct {
+	source  uint64 // tells merged gauges apart
+	windows [2]struct {
+		timer *timer
+		set   *distinct.Set
+		timed timed
+	}
+}
+
+// records are the series of a table by number; 0 is none. They never move.
+type records []*[chunkRecords]record
+
+// chunkRecords is how many records are made at once: 64 KiB.
+const chunkRecords = 1024
+
+func (r records) at(number uint32) *record { return &r[number/chunkRecords][number%chunkRecords] }
+
+// policy is how series of a rule combine, and how a batch says it.
+type policy struct {
+	*series.Policy
+	encoded []byte // series.AppendPolicy
+}
+
+// newRecord returns the number of an empty record.
+func (t *Table) newRecord() uint32 {
+	number := t.free
+	if number != 0 {
+		r := t.records.at(number)
+		t.free = r.used
+		*r = record{}
+		return number
+	}
+	t.last++
+	if int(t.last/chunkRecords) == len(t.records) {
+		t.records = append(t.records, new([chunkRecords]record))
+	}
+	return t.last
+}
+
+// freeRecord gives a record up.
+func (t *Table) freeRecord(number uint32) {
+	r := t.records.at(number)
+	if r.extra != 0 {
+		t.extras[r.extra] = nil
+		t.freeExtras = append(t.freeExtras, r.extra)
+	}
+	*r = record{used: t.free}
+	t.free = number
+}
+
+// extend returns the extra of a record, which gets one if it has none.
+func (t *Table) extend(r *record) *extra {
+	if r.extra == 0 {
+		if n := len(t.freeExtras); n > 0 {
+			r.extra = t.freeExtras[n-1]
+			t.freeExtras = t.freeExtras[:n-1]
+			t.extras[r.extra] = new(extra)
+		} else {
+			r.extra = uint32(len(t.extras))
+			t.extras = append(t.extras, new(extra))
+		}
+		r.flags |= extended
+		r.marks[t.open] |= extended
+	}
+	return t.extras[r.extra]
+}
+
+// policyOf returns the number of a policy.
+func (t *Table) policyOf(p *series.Policy) uint32 {
+	t.scratch = series.AppendPolicy(t.scratch[:0], p)
+	number, ok := t.policyNumbers[string(t.scratch)]
+	if !ok {
+		number = uint32(len(t.policies))
+		t.policies = append(t.policies, policy{p, append([]byte(nil), t.scratch...)})
+		t.policyNumbers[string(t.scratch)] = number
+	}
+	return number
+}
+
+// keyOf returns the key of a series: whoever holds the series may ask.
+func keyOf(r *record, own bool, limits *limit.Tenant, keys *arena.Arena) []byte {
+	if !own {
+		return limits.Key(limit.Place(r.place))
+	}
+	length := binary.LittleEndian.Uint32(keys.Bytes(arena.Ref(r.place), lengthSize))
+	return keys.Bytes(arena.Ref(r.place), lengthSize+int(length))[lengthSize:]
+}
+
+// lengthSize is the size of the length before a key in the table's memory.
+const lengthSize = 4
+
+// maxOwnKey is the longest key that a series without a place can have.
+const maxOwnKey = arena.MaxLen - lengthSize
+
+// setKey keeps a key in the table's memory.
+func (t *Table) setKey(r *record, key []byte) {
+	ref, block := t.keys.Alloc(lengthSize + len(key))
+	binary.LittleEndian.PutUint32(block, uint32(len(key)))
+	copy(block[lengthSize:], key)
+	r.place = uint32(ref)
+	r.flags |= ownKey
+}
+
+func (t *Table) key(r *record) []byte { return keyOf(r, r.is(ownKey), t.options.Limits, &t.keys) }
+
+func (t *Table) source(r *record) uint64 {
+	if r.extra == 0 {
+		return 0
+	}
+	return t.extras[r.extra].source
+}
