@@ -25,7 +25,7 @@ func BenchmarkUDP(b *testing.B) {
 				l := listen(b, Config{Network: "udp", Address: "127.0.0.1:0"})
 				d := l.socket.(*datagrams)
 				benchmarkRead(b, dial(b, l), size, queued, func() int {
-					if err := d.raw.Read(d.receive); err != nil {
+					if err := d.wait.await(d.try); err != nil {
 						b.Fatal(err)
 					}
 					d.hand(discard{}, time.Now().UnixNano())
@@ -33,10 +33,13 @@ func BenchmarkUDP(b *testing.B) {
 				})
 			})
 			b.Run(fmt.Sprintf("UDPConn.Read/bytes=%d/queued=%d", size, queued), func(b *testing.B) {
-				l := listen(b, Config{Network: "udp", Address: "127.0.0.1:0"})
-				conn := l.socket.(*datagrams).conn.(*net.UDPConn)
+				conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer func() { _ = conn.Close() }()
 				p := make([]byte, DefaultMaxPacket)
-				benchmarkRead(b, dial(b, l), size, queued, func() int {
+				benchmarkRead(b, dialAddress(b, conn.LocalAddr()), size, queued, func() int {
 					n, err := conn.Read(p)
 					if err != nil {
 						b.Fatal(err)
@@ -65,7 +68,7 @@ func BenchmarkSender(b *testing.B) {
 				d := l.socket.(*datagrams)
 				var h Handler = asking{l}
 				benchmarkRead(b, dial(b, l), 64, 8, func() int { // 8: unixgram's default queue holds 10
-					if err := d.raw.Read(d.receive); err != nil {
+					if err := d.wait.await(d.try); err != nil {
 						b.Fatal(err)
 					}
 					d.hand(h, time.Now().UnixNano())

@@ -10,110 +10,170 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// batchSize is how many datagrams one system call reads at most. At 64 the cost
-// of a datagram is two thirds of that of a call for each (BenchmarkUDP); what is
-// left is the kernel's work for each, which a larger batch would not save.
+// batchSize is how many datagrams one system call reads at most. At 64 the call
+// itself is no longer to be seen in the cost of a datagram (BenchmarkUDP).
 const batchSize = 64
 
 // datagrams reads a UDP or a Unix datagram socket. All but drops and close
 // belongs to the goroutine in run.
 type datagrams struct {
-	conn     conn
-	raw      syscall.RawConn
+	socket   *descriptor
+	wait     *waiter
+	udp      bool
 	release  func()      // gives up the address before the drain; nil for UDP
 	left     atomic.Bool // a successor reads what is in the kernel
 	kernel   dropCounter
 	counters *counters
 
-	memory []byte // batchSize slots; allocated once, for the socket's life
-	slot   int    // bytes, MaxPacket
-	iovs   [batchSize]unix.Iovec
-	msgs   [batchSize]unix.Mmsghdr
+	slots []byte // batchSize of them; allocated once, for the socket's life
+	slot  int    // bytes, MaxPacket
+	iovs  [batchSize]unix.Iovec
+	msgs  [batchSize]unix.Mmsghdr
 
 	senders senders
 
-	receive func(fd uintptr) bool // tryReceive as a value, made once: to make it allocates
-	n       int                   // messages that the last receive read
-	errno   syscall.Errno         // or why there are none
+	n     int                // messages that the last receive read
+	errno syscall.Errno      // or why there are none
+	try   func(uintptr) bool // tryReceive as a value, made once: to make it allocates
+
+	// How fast datagrams come, which says how long to let them gather.
+	nap    func(elapsed time.Duration, packets int, used, size uint32) time.Duration
+	empty  time.Time // when the socket was read to its end
+	since  int       // messages read since then
+	memory memory    // of the kernel, at the end of the last wait
+	calm   time.Time // no naps until then
 }
 
-// conn is what *net.UDPConn and *net.UnixConn have in common here.
-type conn interface {
-	net.Conn
-	syscall.Conn
-}
-
-func newDatagrams(c conn, maxPacket int, release func()) (*datagrams, error) {
-	raw, err := c.SyscallConn()
+func newDatagrams(c conn, maxPacket int) (*datagrams, error) {
+	_, udp := c.(*net.UDPConn)
+	socket, err := detach(c)
 	if err != nil {
 		return nil, err
 	}
-	d := &datagrams{conn: c, raw: raw, release: release, counters: new(counters), slot: maxPacket}
-	d.memory = make([]byte, batchSize*d.slot)
+	wait, err := newWaiter(socket)
+	if err != nil {
+		return nil, errors.Join(err, socket.close())
+	}
+	d := &datagrams{socket: socket, wait: wait, udp: udp, counters: new(counters), slot: maxPacket, nap: napAfter}
+	d.slots = make([]byte, batchSize*d.slot)
 	for i := range d.msgs {
-		d.iovs[i].Base = &d.memory[i*d.slot]
+		d.iovs[i].Base = &d.slots[i*d.slot]
 		d.iovs[i].SetLen(d.slot)
 		d.msgs[i].Hdr.Iov = &d.iovs[i]
 		d.msgs[i].Hdr.SetIovlen(1)
 	}
-	_, unixgram := c.(*net.UnixConn)
-	d.senders.credentials = unixgram
-	d.receive = d.tryReceive
+	d.senders.credentials = !udp
+	d.try = d.tryReceive
 	return d, nil
 }
 
-// run alternates between waiting in the runtime's poller and handing over what
-// one recvmmsg read.
+// run hands over batch after batch until the socket is empty, and then waits: for
+// the next datagram, or for a nap in which many gather, so that one waking is
+// shared by all of them.
 func (d *datagrams) run(ctx context.Context, h Handler) error {
-	alarm, stop := newAlarm(ctx, d.conn.SetReadDeadline)
+	alarm, stop := newAlarm(ctx, d.wait.file.SetReadDeadline)
 	defer stop()
-	for now := time.Now().UnixNano(); ; now = time.Now().UnixNano() {
-		d.hand(h, now)
-		alarm.arm(now, h.Tick(now))
+	d.empty = time.Now()
+	d.socket.memory(&d.memory)
+	for {
+		now := time.Now()
+		d.hand(h, now.UnixNano())
+		tick := h.Tick(now.UnixNano())
 		if ctx.Err() != nil {
 			if d.left.Load() {
 				return nil
 			}
 			return d.drain(h)
 		}
-		err := d.raw.Read(d.receive)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			d.n, d.errno = 0, 0 // nothing was tried
-			alarm.passed()
-		} else if err != nil {
-			return err
+		var err error
+		if d.n == batchSize {
+			d.receive() // there is more
+		} else if nap := d.pace(now); nap > 0 {
+			alarm.arm(now.UnixNano(), min(tick, now.UnixNano()+int64(nap)))
+			err = d.gather(alarm)
+		} else {
+			alarm.arm(now.UnixNano(), tick)
+			err = d.block(alarm)
 		}
-		if d.errno != 0 {
-			if err := d.survive(); err != nil {
-				return err
-			}
+		if err == nil && d.failed() {
+			err = d.survive()
 			pause(ctx)
+		}
+		if err != nil && d.socket.closed() {
+			return net.ErrClosed
+		}
+		if err != nil {
+			return err
 		}
 	}
 }
 
-// tryReceive reads up to a batch without waiting and reports whether it is done:
-// false sends the caller back to the poller.
-func (d *datagrams) tryReceive(fd uintptr) bool {
-	d.senders.prepare(&d.msgs)
-	for {
-		n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, fd,
-			uintptr(unsafe.Pointer(&d.msgs[0])), batchSize, unix.MSG_DONTWAIT, 0, 0)
-		if errno == unix.EINTR {
-			continue
-		}
-		d.n, d.errno = int(n), errno
-		if errno != 0 {
-			d.n = 0 // the system call returned -1
-		}
-		d.senders.used = d.n
-		return errno != unix.EAGAIN
+// block waits for a datagram, or for the alarm, and reads a batch.
+func (d *datagrams) block(a *alarm) error {
+	d.n, d.errno = 0, 0 // if nothing is tried
+	err := d.wait.await(d.try)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		a.passed()
+		return nil
 	}
+	return err
+}
+
+// gather waits for the alarm and reads a batch.
+func (d *datagrams) gather(a *alarm) error {
+	if err := d.wait.sleep(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	a.passed()
+	d.look()
+	d.receive()
+	return nil
+}
+
+// tryReceive is receive for a waiter, which it reports to whether it is done.
+func (d *datagrams) tryReceive(uintptr) bool {
+	d.look()
+	d.receive()
+	return d.errno != unix.EAGAIN
+}
+
+// receive reads up to a batch of what there is.
+func (d *datagrams) receive() {
+	d.senders.prepare(&d.msgs)
+	d.n, d.errno = d.socket.receive(&d.msgs)
+	d.senders.used = d.n
+	d.since += d.n
+}
+
+func (d *datagrams) failed() bool { return d.errno != 0 && d.errno != unix.EAGAIN }
+
+// look asks the kernel how full the socket's buffer is before it is read.
+func (d *datagrams) look() {
+	if !d.udp {
+		return
+	}
+	drops := d.memory[unix.SK_MEMINFO_DROPS]
+	if d.socket.memory(&d.memory) && d.memory[unix.SK_MEMINFO_DROPS] != drops {
+		d.calm = time.Now().Add(calmAfterDrops)
+	}
+}
+
+// pace returns how long to let datagrams gather, now that the socket is empty.
+//
+// Those of a Unix socket are read as they come. Their senders wait, or drop on
+// their side, once 10 are queued (net.unix.max_dgram_qlen), or where that is raised
+// as much as the sender's own SO_SNDBUF allows: 13 datagrams of 8 KiB.
+func (d *datagrams) pace(now time.Time) time.Duration {
+	elapsed, packets := now.Sub(d.empty), d.since
+	d.empty, d.since = now, 0
+	if !d.udp || now.Before(d.calm) {
+		return 0
+	}
+	return d.nap(elapsed, packets, d.memory[unix.SK_MEMINFO_RMEM_ALLOC], d.memory[unix.SK_MEMINFO_RCVBUF])
 }
 
 // hand gives the batch that was read last, if it is not empty, to h.
@@ -128,7 +188,7 @@ func (d *datagrams) hand(h Handler, now int64) {
 		at := i * d.slot
 		end := at + int(m.Len)
 		d.senders.message = &m.Hdr
-		h.Packet(d.memory[at:end:end], now)
+		h.Packet(d.slots[at:end:end], now)
 		bytes += uint64(m.Len)
 	}
 	d.counters.packets.Add(uint64(d.n) - truncated)
@@ -149,20 +209,17 @@ func (d *datagrams) survive() error {
 }
 
 // drain hands over what is in the socket, until it is empty or drainTime is
-// over. It reads by Control, which unlike Read ignores the deadline that
-// interrupted the loop.
+// over.
 func (d *datagrams) drain(h Handler) error {
 	if d.release != nil {
 		d.release()
 	}
 	for end := time.Now().Add(drainTime); time.Now().Before(end); {
-		if err := d.raw.Control(func(fd uintptr) { d.receive(fd) }); err != nil {
-			return err
-		}
+		d.receive()
 		if d.errno == unix.EAGAIN {
 			break
 		}
-		if d.errno != 0 {
+		if d.failed() {
 			if err := d.survive(); err != nil {
 				return err
 			}
@@ -177,15 +234,15 @@ func (d *datagrams) drain(h Handler) error {
 
 func (d *datagrams) leave() { d.left.Store(true) }
 
-func (d *datagrams) watch(on bool) error { return d.senders.watch(d.raw, on) }
+func (d *datagrams) watch(on bool) error { return d.senders.watch(d.socket, on) }
 
 func (d *datagrams) sender() Sender { return d.senders.sender() }
 
 func (d *datagrams) drops() uint64 {
-	if _, ok := d.conn.(*net.UDPConn); !ok {
+	if !d.udp {
 		return 0
 	}
-	return d.kernel.read(d.raw)
+	return d.kernel.read(d.socket)
 }
 
 // close leaves the last count of drops behind.
@@ -194,8 +251,7 @@ func (d *datagrams) close() error {
 		d.release()
 	}
 	d.drops()
-	if err := d.conn.Close(); !errors.Is(err, net.ErrClosed) {
-		return err
-	}
-	return nil
+	err := d.socket.close() // first: a reader that the waiter wakes looks whether it is closed
+	d.wait.close()
+	return err
 }

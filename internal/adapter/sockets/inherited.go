@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-
-	"golang.org/x/sys/unix"
 )
 
 // Inherited is a socket that was open before this image of the process began: it
@@ -79,17 +77,17 @@ func adoptUDP(c Config, in Inherited) (*Listener, error) {
 	if !ok {
 		return nil, errors.Join(errOtherSocket, pc.Close())
 	}
-	d, err := newDatagrams(conn, c.MaxPacket, nil)
+	d, err := newDatagrams(conn, c.MaxPacket)
 	if err != nil {
-		return nil, errors.Join(err, conn.Close())
+		return nil, err
 	}
 	d.kernel.last = in.Drops
-	l, err := newListener(d, d.raw, conn.LocalAddr(), d.counters)
+	l, err := newListener(d, d.socket, conn.LocalAddr(), d.counters)
 	if err == nil {
-		err = control(d.raw, func(fd int) error { return l.raiseReceiveBuffer(fd, c.ReceiveBuffer) })
+		err = control(d.socket, func(fd int) error { return l.raiseReceiveBuffer(fd, c.ReceiveBuffer) })
 	}
 	if err != nil {
-		return nil, errors.Join(err, conn.Close())
+		return nil, errors.Join(err, d.close())
 	}
 	return l, nil
 }
@@ -115,11 +113,7 @@ func adoptUnixgram(c Config, in Inherited) (*Listener, error) {
 	if !ok {
 		return nil, errors.Join(errOtherSocket, pc.Close())
 	}
-	l, err := newUnixgram(conn, c, boundFile(c.Address))
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	return l, nil
+	return newUnixgram(conn, c, boundFile(c.Address))
 }
 
 func adoptUnix(c Config, in Inherited) (*Listener, error) {
@@ -153,16 +147,12 @@ func boundFile(path string) socketFile {
 // stream socket this is the backlog; clients that are connected see their
 // connection end when what they have written is read.
 func (l *Listener) Leave() (*os.File, error) {
-	var duplicate int
-	err := control(l.raw, func(fd int) (err error) {
-		duplicate, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		return os.NewSyscallError("fcntl F_DUPFD_CLOEXEC", err)
-	})
+	fd, err := duplicate(l.raw)
 	if err != nil {
 		return nil, fmt.Errorf("hand over %s %s: %w", l.addr.Network(), l.addr, err)
 	}
 	l.leave()
-	return os.NewFile(uintptr(duplicate), l.addr.String()), nil
+	return os.NewFile(uintptr(fd), l.addr.String()), nil
 }
 
 // Booked returns the kernel's number of the socket and the count of its drops

@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -68,18 +66,12 @@ type dropCounter struct {
 // read adds what the kernel counted since the last call and returns the total.
 // SO_MEMINFO is asked and not SO_RXQ_OVFL: that one rides on received packets
 // and so never tells of drops that no packet followed.
-func (d *dropCounter) read(raw syscall.RawConn) uint64 {
-	var info [unix.SK_MEMINFO_VARS]uint32
-	var errno syscall.Errno
-	size := uint32(unsafe.Sizeof(info))
+func (d *dropCounter) read(socket *descriptor) uint64 {
+	var m memory
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	err := raw.Control(func(fd uintptr) {
-		_, _, errno = unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_MEMINFO,
-			uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
-	})
-	if err == nil && errno == 0 {
-		d.add(info[unix.SK_MEMINFO_DROPS])
+	if socket.memory(&m) {
+		d.add(m[unix.SK_MEMINFO_DROPS])
 	}
 	return d.total
 }

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"sync/atomic"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -44,7 +43,7 @@ const credentialSpace = 32
 
 // watch may be called from any goroutine. Credentials come only with datagrams
 // that are sent while the socket asks for them.
-func (s *senders) watch(raw syscall.RawConn, on bool) error {
+func (s *senders) watch(raw controller, on bool) error {
 	if s.credentials {
 		value := 0
 		if on {

@@ -121,7 +121,7 @@ func TestWatchingAllocatesNothing(t *testing.T) {
 			var h Handler = asking{l}
 			allocs := testing.AllocsPerRun(200, func() {
 				write(t, c, payload)
-				if err := d.raw.Read(d.receive); err != nil {
+				if err := d.wait.await(d.try); err != nil {
 					t.Fatal(err)
 				}
 				d.hand(h, 0)

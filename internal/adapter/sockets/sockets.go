@@ -18,7 +18,6 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -124,7 +123,7 @@ type counters struct {
 // Listener is one bound socket. Its methods may be called from any goroutine.
 type Listener struct {
 	socket
-	raw      syscall.RawConn
+	raw      controller
 	addr     net.Addr
 	cookie   uint64 // the kernel's number of the socket, never given to another until the next boot
 	counters *counters
@@ -167,7 +166,12 @@ func Listen(c Config) ([]*Listener, error) {
 	}
 }
 
-func newListener(s socket, raw syscall.RawConn, addr net.Addr, counters *counters) (*Listener, error) {
+// controller runs a function with a socket's descriptor, as syscall.RawConn does.
+type controller interface {
+	Control(f func(fd uintptr)) error
+}
+
+func newListener(s socket, raw controller, addr net.Addr, counters *counters) (*Listener, error) {
 	l := &Listener{socket: s, raw: raw, addr: addr, counters: counters}
 	err := control(raw, func(fd int) (err error) {
 		l.cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)

@@ -128,7 +128,12 @@ func run(t testing.TB, l *Listener, h Handler) (stop func()) {
 // dial connects a client to l.
 func dial(t testing.TB, l *Listener) net.Conn {
 	t.Helper()
-	c, err := net.Dial(l.Addr().Network(), l.Addr().String())
+	return dialAddress(t, l.Addr())
+}
+
+func dialAddress(t testing.TB, to net.Addr) net.Conn {
+	t.Helper()
+	c, err := net.Dial(to.Network(), to.String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -351,7 +356,7 @@ func TestReadingAllocatesNothing(t *testing.T) {
 		l := listen(t, Config{Network: "udp", Address: "127.0.0.1:0"})
 		c := dial(t, l)
 		d := l.socket.(*datagrams)
-		alarm, stop := newAlarm(context.Background(), d.conn.SetReadDeadline)
+		alarm, stop := newAlarm(context.Background(), d.wait.file.SetReadDeadline)
 		defer stop()
 		allocs := testing.AllocsPerRun(200, func() {
 			for range batchSize {
@@ -359,7 +364,7 @@ func TestReadingAllocatesNothing(t *testing.T) {
 			}
 			now := time.Now().UnixNano()
 			for left := batchSize; left > 0; left -= d.n {
-				if err := d.raw.Read(d.receive); err != nil {
+				if err := d.wait.await(d.try); err != nil {
 					t.Fatal(err)
 				}
 				d.hand(h, now)

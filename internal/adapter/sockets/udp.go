@@ -50,14 +50,13 @@ func bindUDP(c Config, address string, join bool) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := newDatagrams(pc.(*net.UDPConn), c.MaxPacket, nil)
+	d, err := newDatagrams(pc.(*net.UDPConn), c.MaxPacket)
 	if err != nil {
-		_ = pc.Close()
 		return nil, err
 	}
-	l, err := newListener(d, d.raw, pc.LocalAddr(), d.counters)
+	l, err := newListener(d, d.socket, pc.LocalAddr(), d.counters)
 	if err == nil {
-		err = control(d.raw, func(fd int) error {
+		err = control(d.socket, func(fd int) error {
 			if c.Listeners > 1 && !join {
 				if err := sharePort(fd); err != nil {
 					return err
@@ -67,8 +66,7 @@ func bindUDP(c Config, address string, join bool) (*Listener, error) {
 		})
 	}
 	if err != nil {
-		_ = pc.Close()
-		return nil, err
+		return nil, errors.Join(err, d.close())
 	}
 	return l, nil
 }
@@ -78,7 +76,7 @@ func sharePort(fd int) error {
 }
 
 // control runs f with the socket's descriptor.
-func control(raw syscall.RawConn, f func(fd int) error) error {
+func control(raw controller, f func(fd int) error) error {
 	var err error
 	if controlErr := raw.Control(func(fd uintptr) { err = f(int(fd)) }); controlErr != nil {
 		return controlErr

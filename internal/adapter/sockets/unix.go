@@ -34,25 +34,27 @@ func listenUnixgram(c Config) ([]*Listener, error) {
 	l, err := newUnixgram(conn, c, file)
 	if err != nil {
 		file.remove()
-		_ = conn.Close()
 		return nil, pathError(c.Network, c.Address, err)
 	}
 	return []*Listener{l}, nil
 }
 
+// newUnixgram takes conn over, also when it returns an error.
 func newUnixgram(conn *net.UnixConn, c Config, file socketFile) (*Listener, error) {
-	d, err := newDatagrams(conn, c.MaxPacket, func() {
-		file.remove()
-		// From here on senders get EPIPE in place of a silent loss, and what is
-		// queued stays readable.
-		_ = conn.CloseRead()
-	})
+	d, err := newDatagrams(conn, c.MaxPacket)
 	if err != nil {
 		return nil, err
 	}
-	l, err := newListener(d, d.raw, conn.LocalAddr(), d.counters)
+	d.release = func() {
+		file.remove()
+		// From here on senders get EPIPE in place of a silent loss, and what is
+		// queued stays readable. It fails only on a closed socket.
+		_ = d.socket.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RD) })
+	}
+	l, err := newListener(d, d.socket, conn.LocalAddr(), d.counters)
 	if err != nil {
-		return nil, err
+		d.leave() // the file is the caller's
+		return nil, errors.Join(err, d.close())
 	}
 	setting, _ := os.ReadFile(queueLengthFile) // without it there is nothing to compare
 	l.warnings = queueWarning(c.Address, string(setting))

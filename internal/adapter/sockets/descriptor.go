@@ -1,0 +1,108 @@
+//go:build linux
+
+package sockets
+
+import (
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// descriptor is a datagram socket that the runtime's poller does not know. That
+// one would wake a thread for each datagram, also while nobody waits for it.
+//
+// Its system calls go around the scheduler, which costs more to tell of a call
+// than the call takes: a collection of garbage waits for one batch at most.
+type descriptor struct {
+	mu sync.RWMutex // held for writing to close it
+	fd int          // -1 once closed
+}
+
+// conn is what *net.UDPConn and *net.UnixConn have in common here.
+type conn interface {
+	net.Conn
+	syscall.Conn
+}
+
+// detach takes the socket of c, which it closes.
+func detach(c conn) (*descriptor, error) {
+	defer func() { _ = c.Close() }()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd, err := duplicate(raw)
+	return &descriptor{fd: fd}, err
+}
+
+// duplicate returns another descriptor of a socket.
+func duplicate(raw controller) (fd int, err error) {
+	err = control(raw, func(original int) (err error) {
+		fd, err = unix.FcntlInt(uintptr(original), unix.F_DUPFD_CLOEXEC, 0)
+		return os.NewSyscallError("fcntl F_DUPFD_CLOEXEC", err)
+	})
+	return fd, err
+}
+
+// Control is syscall.RawConn's.
+func (d *descriptor) Control(f func(fd uintptr)) error {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.fd < 0 {
+		return net.ErrClosed
+	}
+	f(uintptr(d.fd))
+	return nil
+}
+
+// receive reads what there is, without waiting, as far as msgs have room. There
+// is at least one message or an error.
+func (d *descriptor) receive(msgs *[batchSize]unix.Mmsghdr) (n int, errno syscall.Errno) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	for {
+		n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(d.fd),
+			uintptr(unsafe.Pointer(&msgs[0])), batchSize, unix.MSG_DONTWAIT, 0, 0)
+		if errno == unix.EINTR {
+			continue
+		}
+		if errno != 0 {
+			return 0, errno // the system call returned -1
+		}
+		return int(n), 0
+	}
+}
+
+// memory is what the kernel says of the memory of a socket, by its SK_MEMINFO
+// constants.
+type memory [unix.SK_MEMINFO_VARS]uint32
+
+func (d *descriptor) memory(m *memory) (ok bool) {
+	size := uint32(unsafe.Sizeof(*m))
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	_, _, errno := unix.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(d.fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
+		uintptr(unsafe.Pointer(m)), uintptr(unsafe.Pointer(&size)), 0)
+	return errno == 0
+}
+
+func (d *descriptor) closed() bool {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.fd < 0
+}
+
+func (d *descriptor) close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.fd < 0 {
+		return nil
+	}
+	fd := d.fd
+	d.fd = -1
+	return os.NewSyscallError("close", unix.Close(fd))
+}
