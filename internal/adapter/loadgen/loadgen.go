@@ -235,7 +235,7 @@ type pacer struct {
 const (
 	shortNap = time.Millisecond
 	longNap  = 20 * time.Millisecond // a context that is done ends a run that soon
-	catchUp  = 20 * time.Millisecond // a sender that was held up longer does not make up for it by a burst
+	catchUp  = 5 * time.Millisecond  // a sender that was held up longer does not make up for it by a burst
 )
 
 // due returns how many packets are to be sent now, or how long there are none.

@@ -169,7 +169,7 @@ func TestPacer(t *testing.T) {
 		{time.Millisecond, 10, 0, "ten in a millisecond"},
 		{1050 * time.Microsecond, 0, time.Millisecond, "half a packet is none"},
 		{5 * time.Millisecond, 40, 0, "what was not due before"},
-		{500 * time.Millisecond, 200, 0, "no more than catch-up allows"},
+		{500 * time.Millisecond, 50, 0, "no more than catch-up allows"},
 		{500 * time.Millisecond, 0, time.Millisecond, "and the rest is forgiven"},
 	} {
 		n, early := p.due(begun.Add(step.after))
