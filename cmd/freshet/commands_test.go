@@ -21,6 +21,7 @@ var withoutJSON = map[string]string{
 	"freshet serve":      "says what programs need in listening.json",
 	"freshet completion": "prints a script",
 	"freshet help":       "prints text for people",
+	"freshet bench":      "names what can be measured",
 }
 
 // commands returns every command that can be run, also those below others.

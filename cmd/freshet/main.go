@@ -113,6 +113,7 @@ this machine's loopback, with its data in ./data.`,
 	addGroup(root, "Run a server:", newServeCommand(), newRestartCommand(), newBackupCommand(), newRestoreCommand())
 	addGroup(root, "Ask it:", newQueryCommand(), newEventsCommand(), newLedgerCommand(), newExplainCommand())
 	addGroup(root, "See what arrives:", newTopCommand(), newTailCommand(), newCaptureCommand(), newReplayCommand())
+	addGroup(root, "Measure it:", newBenchCommand())
 	addGroup(root, "Configure it:", newCheckCommand(), newConfigCommand(), newDiffCommand(), newConvertCommand(), newCompletionCommand(), newVersionCommand())
 	root.SetHelpCommandGroupID(root.Groups()[len(root.Groups())-1].ID)
 	root.AddCommand(newExitCodesTopic())
@@ -144,17 +145,18 @@ A server that is asked to stop by SIGINT or SIGTERM, and does so in order, ends 
 	}
 }
 
-// unknownCommand refuses what is no command, and names the one that was likely meant.
-func unknownCommand(root *cobra.Command, args []string) error {
+// unknownCommand refuses what is no command below parent, and names the one that was
+// likely meant.
+func unknownCommand(parent *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
 	var names []string
-	for _, c := range root.Commands() {
+	for _, c := range parent.Commands() {
 		names = append(names, c.Name())
 	}
 	if near := conf.Nearest(args[0], names); near != "" {
-		return fmt.Errorf("unknown command: %s; did you mean freshet %s?", args[0], near)
+		return fmt.Errorf("unknown command: %s; did you mean %s %s?", args[0], parent.CommandPath(), near)
 	}
 	return fmt.Errorf("unknown command: %s; see freshet help", args[0])
 }

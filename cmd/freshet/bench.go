@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/freshet-io/freshet/internal/adapter/loadgen"
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/core/load"
+	"github.com/freshet-io/freshet/internal/lib/run"
+)
+
+func newBenchCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure what a server costs on this machine",
+		Long: `Sends a load that is known exactly to a server, and says what became of it and what
+it cost the server. docs/benchmarking.md says what the figures mean.`,
+		Example: `  freshet bench dogstatsd`,
+		Args:    unknownCommand,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newBenchDogStatsDCommand())
+	return cmd
+}
+
+func newBenchDogStatsDCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "dogstatsd [-- FLAGS OF SERVE]",
+		Short: "Measure the cost of receiving DogStatsD",
+		Long: `Starts a receiver of its own, this program as serve --role collector in a temporary
+directory, sends it a load, and prints the CPU time that a metric cost the receiver,
+by its own rusage, while the load went on. It knows exactly what it sent: the
+receiver's books (freshet ledger) must account for every packet and every sample, or
+it exits with 1. With --server it measures a server that runs on this machine, to
+which nobody else should be sending.
+
+Cost depends on the rate: a figure means something together with its rate alone.`,
+		Example: `  freshet bench dogstatsd
+  freshet bench dogstatsd --metrics-per-packet 1 --rate 40000
+  freshet bench dogstatsd --contexts 10000 --runs 5
+  freshet bench dogstatsd --to unixgram --rate max
+  freshet bench dogstatsd --find-max --pin --gso
+  freshet bench dogstatsd --sources 16 --rate 1000000 -- --dogstatsd-readers 2
+  freshet bench dogstatsd --new-contexts 10000 -- --limits-max-series 0
+  freshet bench dogstatsd --server http://127.0.0.1:7125 --json`,
+	}
+	b := bench{load: load.Standard(), pace: pace{rate: 120_000}}
+	flags := cmd.Flags()
+	b.loadFlags(flags)
+	flags.Func("rate", "send this `number` of metrics a second, or max for as fast as it goes (default 120000)", b.setRate)
+	duration := durationFlag(flags, "duration", 8*time.Second, "measure for this `duration`, after a warm-up in which each context comes once (default 8s)")
+	flags.IntVar(&b.runs, "runs", 1, "measure this `number` of times and give medians")
+	flags.BoolVar(&b.findMax, "find-max", false, "find the highest rate without loss, in steps of 2s each, or of --duration")
+	flags.StringVar(&b.to, "to", "udp", "send this `way`, udp or unixgram; of a --server also udp://HOST:PORT or unixgram:PATH")
+	flags.BoolVar(&b.sender.GSO, "gso", false, "hand the kernel up to 64 UDP packets at once (UDP_SEGMENT), so that sending costs less")
+	flags.IntVar(&b.sender.Sources, "sources", 1, "send from this `number` of sockets; several readers need several")
+	flags.BoolVar(&b.sender.DropRefused, "drop-refused", false, "drop what a full Unix socket refuses, as most clients do, and do not wait")
+	flags.StringVar(&b.server, "server", "", "measure the server that has this `address`, and start none")
+	flags.StringVar(&b.role, "role", roleCollector, "`role` of the receiver that is started: collector or all")
+	flags.BoolVar(&b.pin, "pin", false, "give the receiver that is started one core (GOMAXPROCS=1), and the sender another")
+	flags.BoolVar(&b.asJSON, "json", false, "print all figures as JSON, with units in their names")
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if dash := cmd.ArgsLenAtDash(); len(args) > 0 && dash != 0 {
+			return fmt.Errorf("%s takes flags alone, got %q; flags for the receiver follow --", cmd.CommandPath(), args[0])
+		}
+		b.serveFlags, b.pace.duration = args, *duration
+		if b.findMax && !flags.Changed("duration") {
+			b.pace.duration = 2 * time.Second
+		}
+		return b.check(flags)
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		ctx, cancel := run.WithSignals(cmd.Context())
+		defer cancel()
+		b.view = terminal.New(cmd.OutOrStdout(), cmd.ErrOrStderr())
+		b.line = terminal.NewLine(cmd.ErrOrStderr())
+		return b.run(ctx)
+	}
+	return cmd
+}
+
+// bench is a measurement of one server.
+type bench struct {
+	load        load.Config
+	newContexts float64 // a second
+	pace        pace
+	runs        int
+	findMax     bool
+
+	to         string
+	sender     loadgen.Config
+	server     string   // to measure; empty to start one
+	role       string   // of the one that is started, as the next two
+	serveFlags []string // for it
+	pin        bool
+
+	asJSON bool
+	view   terminal.View
+	line   *terminal.Line
+}
+
+// pace is how fast metrics are sent, and for how long they are measured.
+type pace struct {
+	rate     float64 // a second; 0 for as fast as it goes
+	duration time.Duration
+}
+
+func (b *bench) loadFlags(flags *pflag.FlagSet) {
+	flags.IntVar(&b.load.Contexts, "contexts", b.load.Contexts, "send this `number` of distinct names with tags")
+	flags.Func("kinds", "`weights` of the metrics' kinds (default "+b.load.Kinds.String()+")", func(text string) (err error) {
+		b.load.Kinds, err = load.ParseMix(text)
+		return err
+	})
+	flags.IntVar(&b.load.Tags, "tags", b.load.Tags, "give each metric this `number` of tags; with 4 it takes 100 bytes")
+	flags.IntVar(&b.load.MetricsPerPacket, "metrics-per-packet", 0, "put this `number` of metrics into a packet; 0 for as many as fit")
+	flags.IntVar(&b.load.PacketSize, "packet-size", 0, "fill packets of this many `bytes` (default 1432 by udp, 8192 by unixgram)")
+	flags.Float64Var(&b.newContexts, "new-contexts", 0, "send this `number` of metrics a second with a context that comes only once")
+	flags.Uint64Var(&b.load.Seed, "seed", b.load.Seed, "`number` that the load is made from: the same bytes for the same seed")
+}
+
+func (b *bench) setRate(text string) error {
+	if text == "max" {
+		b.pace.rate = 0
+		return nil
+	}
+	rate, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(rate >= 1 && rate <= 1e9) {
+		return errors.New("is not a rate; write a number of metrics a second, or max")
+	}
+	b.pace.rate = rate
+	return nil
+}
+
+// check refuses what does not go together, and completes the load.
+func (b *bench) check(flags *pflag.FlagSet) error {
+	network, _, err := b.target()
+	if err != nil {
+		return err
+	}
+	switch {
+	case b.runs < 1 || b.runs > 1000:
+		return fmt.Errorf("--runs = %d: must be 1 to 1000", b.runs)
+	case b.findMax && b.runs > 1:
+		return errors.New("--find-max and --runs: only one of them can be")
+	case b.findMax && flags.Changed("rate"):
+		return errors.New("--find-max and --rate: only one of them can be; --find-max looks for the rate")
+	case b.sender.Sources < 1 || b.sender.Sources > 1000:
+		return fmt.Errorf("--sources = %d: must be 1 to 1000", b.sender.Sources)
+	case b.sender.GSO && network != "udp":
+		return errors.New("--gso: is for udp alone")
+	case b.role != roleAll && b.role != roleCollector:
+		return fmt.Errorf("--role = %s: must be collector or all", b.role)
+	case b.server != "" && (b.pin || len(b.serveFlags) > 0 || flags.Changed("role")):
+		return errors.New("--server: --pin, --role and flags behind -- are for a receiver that is started")
+	case b.newContexts < 0:
+		return fmt.Errorf("--new-contexts = %g: must be 0 or more a second", b.newContexts)
+	case b.newContexts > 0 && (b.findMax || b.pace.rate == 0):
+		return errors.New("--new-contexts: needs a --rate, of which they are a part")
+	}
+	if b.newContexts > 0 {
+		b.load.NewShare = b.newContexts / b.pace.rate
+	}
+	if b.load.PacketSize == 0 {
+		b.load.PacketSize = 1432
+		if network == "unixgram" {
+			b.load.PacketSize = 8192
+		}
+	}
+	return b.load.Check()
+}
+
+// target reads --to; the address may be left to the server.
+func (b *bench) target() (network, address string, err error) {
+	if b.to == "udp" || b.to == "unixgram" {
+		return b.to, "", nil
+	}
+	network, address, err = parseTarget(b.to)
+	if err != nil || network == "unix" {
+		return "", "", fmt.Errorf("--to = %s: is none of udp, unixgram, udp://HOST:PORT and unixgram:PATH", b.to)
+	}
+	if b.server == "" {
+		return "", "", fmt.Errorf("--to = %s: is an address, so name its server by --server, whose books are to be read", b.to)
+	}
+	return network, address, nil
+}
+
+// run measures and prints what came of it.
+func (b *bench) run(ctx context.Context) (err error) {
+	traffic, err := load.New(b.load)
+	if err != nil {
+		return err
+	}
+	b.line.Draw("starting the receiver")
+	defer b.line.Clear()
+	r, err := b.openReceiver(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.stop()) }()
+	sender, err := loadgen.Open(b.sender)
+	if err != nil {
+		return err
+	}
+	defer sender.Close()
+	m := &measurement{bench: b, receiver: r, sender: sender, traffic: traffic}
+	if b.findMax {
+		return b.printMax(m.findMax(ctx))
+	}
+	var runs []benchRun
+	for i := range b.runs {
+		m.title = fmt.Sprintf("run %d of %d", i+1, b.runs)
+		one, err := m.run(ctx, b.pace)
+		if err != nil {
+			return err
+		}
+		runs = append(runs, one)
+	}
+	return b.printRuns(runs)
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/loadgen"
+	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/core/load"
+)
+
+func newBenchRun(sent loadgen.Result) benchRun {
+	r := benchRun{
+		SentPackets: sent.Sent.Packets, SentBytes: sent.Sent.Bytes, SentSamples: sent.Sent.Metrics, SentByKind: map[string]uint64{},
+		CounterSum: sent.Sent.CounterSum, NewContexts: sent.Sent.NewContexts,
+		RefusedTimes: sent.Refused, SenderDropped: sent.Dropped.Packets,
+		SenderCPUUser:   sent.CPUUser.Seconds() * 1e6 / float64(max(1, sent.Sent.Metrics)),
+		SenderCPUSystem: sent.CPUSystem.Seconds() * 1e6 / float64(max(1, sent.Sent.Metrics)),
+		NotKept:         map[string]uint64{},
+	}
+	for k, n := range sent.Sent.Kinds {
+		r.SentByKind[load.Kind(k).String()] = n
+	}
+	return r
+}
+
+// Books close at the end of a window, a second long. A receiver that is still busy
+// with what its buffer holds shows that by books that change.
+const (
+	settleInterval = 50 * time.Millisecond
+	settleLimit    = 5 * time.Second // without a change
+)
+
+// settle returns the books once they account for all packets that were sent, or
+// have stopped to change without doing so.
+func (m *measurement) settle(ctx context.Context, before booksAnswer, r benchRun) (booksAnswer, error) {
+	ticker := time.NewTicker(settleInterval)
+	defer ticker.Stop()
+	var last booksAnswer
+	for changed := time.Now(); ; {
+		books, err := m.receiver.books(ctx)
+		if err != nil {
+			return books, err
+		}
+		if books.Datagrams != last.Datagrams || books.Samples.Received != last.Samples.Received {
+			changed = time.Now()
+		}
+		last = books
+		seen := r
+		if seen.enter(before, books, uint64(m.traffic.PacketMetrics())) == nil || time.Since(changed) > settleLimit {
+			return books, nil
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return books, context.Cause(ctx)
+		}
+	}
+}
+
+// enter takes from the books what became of the run, whose packets have perPacket
+// metrics, or fewer where the load begins anew. It is an error if they do not
+// account for each packet and each sample.
+func (r *benchRun) enter(before, after booksAnswer, perPacket uint64) error {
+	if before.Started != after.Started {
+		return errors.New("the receiver was restarted during the measurement: its books begin anew")
+	}
+	d := after.Datagrams
+	r.ReceivedPackets = d.Read - before.Datagrams.Read
+	r.KernelDroppedPackets = d.KernelDropped - before.Datagrams.KernelDropped
+	r.OversizedPackets = d.Oversized - before.Datagrams.Oversized
+	r.ReceivedSamples = after.Samples.Received - before.Samples.Received
+	r.LostSamples = r.SentSamples - min(r.SentSamples, r.ReceivedSamples)
+	r.FoldedSamples = after.Samples.OfWhich.Folded - before.Samples.OfWhich.Folded
+	r.enterNotKept(before.Samples, after.Samples)
+
+	lost := r.KernelDroppedPackets + r.OversizedPackets
+	booked := r.ReceivedPackets + lost
+	books := fmt.Sprintf("of %d packets with %d samples it booked %d read with %d samples, %d dropped by the kernel, %d oversized",
+		r.SentPackets, r.SentSamples, r.ReceivedPackets, r.ReceivedSamples, r.KernelDroppedPackets, r.OversizedPackets)
+	switch {
+	case booked > r.SentPackets || r.ReceivedSamples > r.SentSamples:
+		return fmt.Errorf("the books do not close: %s; does anybody else send to it?", books)
+	case booked < r.SentPackets:
+		return fmt.Errorf("the books do not close: %s; %d packets are unexplained", books, r.SentPackets-booked)
+	case r.LostSamples < lost || r.LostSamples > lost*perPacket:
+		return fmt.Errorf("the books do not close: %s; a packet has at most %d samples", books, perPacket)
+	case after.Samples.Difference != 0:
+		return fmt.Errorf("the books do not close: %d samples are in no state, see freshet ledger", after.Samples.Difference)
+	}
+	return nil
+}
+
+// enterNotKept notes why samples that were received are not kept: limits, say.
+func (r *benchRun) enterNotKept(before, after ledger.Samples) {
+	was := before.Lost()
+	for i, state := range after.Lost() {
+		if state.Account == ledger.Discarded {
+			continue // all are, by a collector alone
+		}
+		for reason, n := range state.Reasons {
+			if more := n - was[i].Reasons[reason]; more > 0 {
+				r.NotKept[state.Account.String()+": "+reason] = more
+			}
+		}
+	}
+}

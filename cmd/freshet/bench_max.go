@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
+)
+
+// benchMax is the highest rate without loss.
+type benchMax struct {
+	Rate     float64   `json:"highest_rate_without_loss_metrics_per_second"` // that was reached; 0: none was found
+	Loss     float64   `json:"lowest_rate_with_loss_metrics_per_second"`     // 0: nothing was lost
+	LimitIs  string    `json:"limit"`                                        // receiver or sender
+	Steps    []maxStep `json:"steps"`
+	CostThen benchCost `json:"measured_at_highest_rate_without_loss"`
+}
+
+// maxStep is one rate that was tried.
+type maxStep struct {
+	Asked float64  `json:"asked_metrics_per_second"` // 0 for as fast as it goes
+	Run   benchRun `json:"run"`
+}
+
+func (s maxStep) lossless() bool { return s.Run.LostSamples == 0 && s.Run.SenderDropped == 0 }
+
+const (
+	maxPrecision = 0.03 // of the rate: less is the noise of most machines
+	reachedShare = 0.97 // of the rate that was asked: below it the sender was the limit
+)
+
+// findMax tries to send as fast as it goes, which tells how far up it makes sense to
+// look, and then halves what is between a rate without loss and one with loss. A
+// rate must lose twice: other processes cost packets, too.
+func (m *measurement) findMax(ctx context.Context) (benchMax, error) {
+	var found benchMax
+	high, err := m.try(ctx, &found, 0)
+	if err != nil {
+		return found, err
+	}
+	if high.lossless() {
+		found.LimitIs = "sender"
+		if high.Run.RefusedTimes > 0 {
+			found.LimitIs = "receiver" // it made the sender wait
+		}
+		return found, nil
+	}
+	found.LimitIs, found.Loss = "receiver", high.Run.Cost.SentPerSecond
+	for found.Loss-found.Rate > maxPrecision*found.Loss && found.Loss > 1000 {
+		asked := math.Round((found.Rate + found.Loss) / 2)
+		step, err := m.try(ctx, &found, asked)
+		if err == nil && !step.lossless() {
+			step, err = m.try(ctx, &found, asked)
+		}
+		switch {
+		case err != nil:
+			return found, err
+		case !step.lossless():
+			found.Loss, found.LimitIs = asked, "receiver"
+		case step.Run.Cost.SentPerSecond < reachedShare*asked:
+			found.LimitIs = "sender"
+			return found, nil
+		}
+	}
+	return found, nil
+}
+
+// try sends at a rate and notes what came of it.
+func (m *measurement) try(ctx context.Context, found *benchMax, rate float64) (maxStep, error) {
+	m.title = "as fast as it goes"
+	if rate > 0 {
+		m.title = fmt.Sprintf("%s metrics/s (%s without loss so far)", wholeRate(rate), wholeRate(found.Rate))
+	}
+	run, err := m.run(ctx, pace{rate, m.pace.duration})
+	if err != nil {
+		return maxStep{}, err
+	}
+	step := maxStep{rate, run}
+	found.Steps = append(found.Steps, step)
+	if step.lossless() && run.Cost.SentPerSecond > found.Rate {
+		found.Rate, found.CostThen = run.Cost.SentPerSecond, run.Cost
+	}
+	return step, nil
+}
+
+func wholeRate(rate float64) string { return thousands(uint64(math.Round(rate))) }
+
+// printMax prints what was found.
+func (b *bench) printMax(found benchMax, err error) error {
+	if err != nil {
+		return err
+	}
+	b.line.Clear()
+	if b.asJSON {
+		return printJSON(b.view.Out, struct {
+			Load benchLoad `json:"load"`
+			benchMax
+		}{b.describe(), found})
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s\n\n%s\n\n", b.headline(), found)
+	rows := [][]string{{"asked metrics/s", "sent metrics/s", "lost samples", "lost", "CPU us a metric", "CPU of a core"}}
+	for _, s := range found.Steps {
+		asked := "max"
+		if s.Asked > 0 {
+			asked = wholeRate(s.Asked)
+		}
+		rows = append(rows, []string{asked, wholeRate(s.Run.Cost.SentPerSecond), thousands(s.Run.LostSamples), share(s.Run.LostSamples, s.Run.SentSamples),
+			fmt.Sprintf("%.3f", s.Run.Cost.CPUMicros), fmt.Sprintf("%.0f %%", s.Run.Cost.CPUPercent)})
+	}
+	if err := terminal.WriteTable(&text, rows, len(rows[0])-1); err != nil {
+		return err
+	}
+	_, err = fmt.Fprint(b.view.Out, text.String())
+	return err
+}
+
+// String says what was found to a person.
+func (m benchMax) String() string {
+	switch {
+	case m.LimitIs == "sender":
+		return fmt.Sprintf("Highest rate without loss: over %s metrics/s. The sender is the limit: it could not send more.", wholeRate(m.Rate))
+	case m.Loss == 0:
+		return fmt.Sprintf("Highest rate without loss: %s metrics/s. The receiver is the limit: it made the sender wait.", wholeRate(m.Rate))
+	case m.Rate == 0:
+		return fmt.Sprintf("No rate without loss was found: it loses at %s metrics/s, too.", wholeRate(m.Loss))
+	}
+	return fmt.Sprintf("Highest rate without loss: %s metrics/s, for %v. The receiver is the limit: it lost at %s.",
+		wholeRate(m.Rate), time.Duration(m.CostThen.Seconds*1e9).Round(time.Second), wholeRate(m.Loss))
+}

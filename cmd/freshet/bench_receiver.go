@@ -1,0 +1,226 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// benchReceiver is the server that is measured.
+type benchReceiver struct {
+	server string // its URL
+	role   string // unknown of one that runs already
+
+	// Of one that was started.
+	dir    string
+	cmd    *exec.Cmd
+	said   bytes.Buffer  // on standard error; to be read when it has ended
+	exited chan struct{} // closed when it has ended
+}
+
+// openReceiver starts a server or finds the one that runs, and tells the sender
+// where it listens.
+func (b *bench) openReceiver(ctx context.Context) (r *benchReceiver, err error) {
+	r = &benchReceiver{server: b.server}
+	if b.server == "" {
+		if r, err = startReceiver(ctx, b.role, b.pin, b.serveFlags); err != nil {
+			return nil, err
+		}
+	}
+	b.sender.Network, b.sender.Address, err = b.target()
+	if err != nil || b.sender.Address != "" {
+		return r, err
+	}
+	figures, err := r.figures(ctx)
+	if err == nil {
+		l := figures.Listening
+		b.sender.Address = map[string]string{"udp": l.DogStatsDUDP, "unixgram": l.DogStatsDUnixgram}[b.sender.Network]
+		if b.sender.Address == "" {
+			err = fmt.Errorf("--server = %s: listens on no %s; name a socket of it by --to", r.server, b.sender.Network)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, r.stop())
+	}
+	return r, nil
+}
+
+// startLimit is how long a receiver with an empty directory may take to start.
+const startLimit = time.Minute
+
+func startReceiver(ctx context.Context, role string, pin bool, flags []string) (*benchReceiver, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("start a receiver: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "freshet-bench-")
+	if err != nil {
+		return nil, fmt.Errorf("start a receiver: %w", err)
+	}
+	r := &benchReceiver{role: role, dir: dir, exited: make(chan struct{})}
+	r.cmd = exec.Command(program, append([]string{serveName, "--role", role, "--data-dir", dir,
+		"--http-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0",
+		"--dogstatsd-unixgram", filepath.Join(dir, "dgram.sock"), "--dogstatsd-unix", ""}, flags...)...)
+	r.cmd.Env = receiverEnvironment(os.Environ(), pin)
+	r.cmd.Stderr = &r.said
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{
+		Setpgid:   true,            // an interrupt at the terminal is for us: we stop it
+		Pdeathsig: syscall.SIGKILL, // and it does not outlive us
+	}
+	if err := r.start(pin); err != nil {
+		return nil, errors.Join(fmt.Errorf("start a receiver: %w", err), os.RemoveAll(dir))
+	}
+	go func() {
+		_ = r.cmd.Wait() // how it ended is seen from its state
+		close(r.exited)
+	}()
+	if err := r.awaitReady(ctx); err != nil {
+		return nil, errors.Join(err, r.stop())
+	}
+	return r, nil
+}
+
+// receiverEnvironment leaves out the settings of other servers of ours.
+func receiverEnvironment(all []string, pin bool) (kept []string) {
+	for _, v := range all {
+		if !strings.HasPrefix(v, "FRESHET_") && !(pin && strings.HasPrefix(v, "GOMAXPROCS=")) {
+			kept = append(kept, v)
+		}
+	}
+	if pin {
+		kept = append(kept, "GOMAXPROCS=1")
+	}
+	return kept
+}
+
+// start starts the process, on one core if pin is set: it inherits the cores of the
+// thread that starts it.
+func (r *benchReceiver) start(pin bool) error {
+	if !pin {
+		return r.cmd.Start()
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cores, err := allowedCores()
+	if err != nil {
+		return err
+	}
+	var before unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return os.NewSyscallError("sched_getaffinity", err)
+	}
+	if err := pinThread(cores[len(cores)-1]); err != nil {
+		return err
+	}
+	err = r.cmd.Start()
+	return errors.Join(err, os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(0, &before)))
+}
+
+// allowedCores are those that this process may use, two or more.
+func allowedCores() (cores []int, err error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil, os.NewSyscallError("sched_getaffinity", err)
+	}
+	for i := range len(set) * strconv.IntSize {
+		if set.IsSet(i) {
+			cores = append(cores, i)
+		}
+	}
+	if len(cores) < 2 {
+		return nil, errors.New("--pin takes two cores, and there is one")
+	}
+	return cores, nil
+}
+
+// pinThread keeps the calling thread on a core.
+func pinThread(core int) error {
+	var set unix.CPUSet
+	set.Set(core)
+	return os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(0, &set))
+}
+
+// awaitReady waits until the receiver answers.
+func (r *benchReceiver) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		var l listening
+		text, err := os.ReadFile(filepath.Join(r.dir, "listening.json"))
+		if err == nil {
+			err = json.Unmarshal(text, &l)
+		}
+		if err == nil {
+			r.server = "http://" + l.HTTP
+			_, err = r.figures(ctx)
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-r.exited:
+			return errors.New("start a receiver: it has ended") // stop tells how
+		case <-ctx.Done():
+			return fmt.Errorf("start a receiver: %w", errors.Join(context.Cause(ctx), err))
+		}
+	}
+}
+
+// stopLimit is how long a receiver may take to drain before it is killed.
+const stopLimit = 20 * time.Second
+
+// stop ends a receiver that was started, and removes what it wrote.
+func (r *benchReceiver) stop() error {
+	if r.cmd == nil {
+		return nil
+	}
+	_ = r.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	select {
+	case <-r.exited:
+	case <-time.After(stopLimit):
+		_ = r.cmd.Process.Kill()
+		<-r.exited
+	}
+	var err error
+	if state := r.cmd.ProcessState; !state.Success() {
+		err = fmt.Errorf("the receiver ended with %v, and said:\n%s", state, bytes.TrimSpace(r.said.Bytes()))
+	}
+	return errors.Join(err, os.RemoveAll(r.dir))
+}
+
+// figures are what the receiver has cost so far.
+func (r *benchReceiver) figures(ctx context.Context) (p processFigures, err error) {
+	return p, r.ask(ctx, "/api/v1/status/process", &p)
+}
+
+// books are what the receiver has counted so far.
+func (r *benchReceiver) books(ctx context.Context) (b booksAnswer, err error) {
+	return b, r.ask(ctx, "/api/v1/status/ledger", &b)
+}
+
+func (r *benchReceiver) ask(ctx context.Context, path string, data any) error {
+	_, a, err := ask(ctx, r.server, path, url.Values{})
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(a.Data, data); err != nil {
+		return fmt.Errorf("read the answer of %s to %s: %w", r.server, path, err)
+	}
+	return nil
+}

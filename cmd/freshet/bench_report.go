@@ -1,0 +1,217 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
+)
+
+// benchLoad is what was sent, and to whom.
+type benchLoad struct {
+	Build            string  `json:"build"`
+	Receiver         string  `json:"receiver"` // role of the one that was started, or its address
+	Network          string  `json:"network"`
+	RatePerSecond    float64 `json:"asked_metrics_per_second"` // 0 for as fast as it goes, and where rates are looked for
+	Contexts         int     `json:"contexts"`
+	NewPerSecond     float64 `json:"new_contexts_per_second"`
+	Kinds            string  `json:"kinds"`
+	Tags             int     `json:"tags"`
+	LineBytes        int     `json:"line_bytes"`
+	MetricsPerPacket int     `json:"metrics_per_packet"`
+	PacketBytes      int     `json:"packet_bytes"`
+	Seed             uint64  `json:"seed"`
+	GSO              bool    `json:"gso"`
+	Sources          int     `json:"sources"`
+	Pinned           bool    `json:"receiver_on_one_core"`
+}
+
+func (b *bench) describe() benchLoad {
+	per := b.load.PerPacket()
+	l := benchLoad{
+		Build: thisBuild().String(), Receiver: b.server, Network: b.sender.Network, RatePerSecond: b.pace.rate,
+		Contexts: b.load.Contexts, NewPerSecond: b.newContexts, Kinds: b.load.Kinds.String(), Tags: b.load.Tags, LineBytes: b.load.LineBytes(),
+		MetricsPerPacket: per, PacketBytes: per*(b.load.LineBytes()+1) - 1, Seed: b.load.Seed,
+		GSO: b.sender.GSO, Sources: b.sender.Sources, Pinned: b.pin,
+	}
+	if b.server == "" {
+		l.Receiver = "role " + b.role
+	}
+	if b.findMax {
+		l.RatePerSecond = 0
+	}
+	return l
+}
+
+// headline says what was measured.
+func (b *bench) headline() string {
+	l := b.describe()
+	text := fmt.Sprintf("%s, %s: %s contexts with %d tags, %d of %d bytes a packet", l.Receiver, l.Network,
+		thousands(uint64(l.Contexts)), l.Tags, l.MetricsPerPacket, l.LineBytes)
+	if l.NewPerSecond > 0 {
+		text += ", " + wholeRate(l.NewPerSecond) + " new contexts/s"
+	}
+	if l.GSO {
+		text += ", GSO"
+	}
+	if l.Pinned {
+		text += ", on one core"
+	}
+	return text
+}
+
+// spread is a figure over several runs.
+type spread struct {
+	Median  float64 `json:"median"`
+	Lowest  float64 `json:"lowest"`
+	Highest float64 `json:"highest"`
+}
+
+func spreadOf(runs []benchRun, figure func(benchCost) float64) spread {
+	var all []float64
+	for _, r := range runs {
+		all = append(all, figure(r.Cost))
+	}
+	slices.Sort(all)
+	n := len(all)
+	return spread{(all[(n-1)/2] + all[n/2]) / 2, all[0], all[n-1]}
+}
+
+// benchFigures are those that vary from run to run, as they are called in JSON and
+// by people.
+var benchFigures = []struct {
+	key, name string
+	of        func(benchCost) float64
+	text      func(float64) string
+}{
+	{"sent_metrics_per_second", "sent, metrics/s", func(c benchCost) float64 { return c.SentPerSecond }, wholeRate},
+	{"cpu_us_per_metric", "CPU, us a metric", func(c benchCost) float64 { return c.CPUMicros }, decimals(3)},
+	{"cpu_user_us_per_metric", "  user", func(c benchCost) float64 { return c.CPUUserMicros }, decimals(3)},
+	{"cpu_system_us_per_metric", "  system", func(c benchCost) float64 { return c.CPUSystemMicros }, decimals(3)},
+	{"cpu_percent_of_a_core", "CPU, % of a core", func(c benchCost) float64 { return c.CPUPercent }, decimals(1)},
+	{"gc_percent_of_cpu", "GC, % of the CPU", func(c benchCost) float64 { return c.GCPercent }, decimals(1)},
+	{"allocations_per_metric", "allocations a metric", func(c benchCost) float64 { return c.Allocations }, decimals(4)},
+	{"allocated_bytes_per_metric", "allocated bytes a metric", func(c benchCost) float64 { return c.AllocatedBytes }, decimals(2)},
+	{"resident_bytes", "resident memory, MB", func(c benchCost) float64 { return c.ResidentBytes }, megabytes},
+	{"heap_live_bytes", "live heap, MB", func(c benchCost) float64 { return c.HeapLiveBytes }, megabytes},
+}
+
+// decimals writes a figure with so many digits behind the point.
+func decimals(n int) func(float64) string {
+	return func(v float64) string { return strconv.FormatFloat(v, 'f', n, 64) }
+}
+
+func megabytes(v float64) string { return decimals(1)(v / 1e6) }
+
+// printRuns prints what came of the runs.
+func (b *bench) printRuns(runs []benchRun) error {
+	b.line.Clear()
+	if b.asJSON {
+		return b.printRunsJSON(runs)
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s\n\n", b.headline())
+	if err := terminal.WriteTable(&text, bookRows(runs), 3); err != nil {
+		return err
+	}
+	writeNotKept(&text, runs)
+	text.WriteByte('\n')
+	rows := [][]string{{fmt.Sprintf("cost over %.1f s", runs[0].Cost.Seconds), ""}}
+	if len(runs) > 1 {
+		rows = [][]string{{fmt.Sprintf("cost, %d runs of %.1f s", len(runs), runs[0].Cost.Seconds), "median", "lowest", "highest"}}
+	}
+	for _, f := range benchFigures {
+		s := spreadOf(runs, f.of)
+		row := []string{f.name, f.text(s.Median)}
+		if len(runs) > 1 {
+			row = append(row, f.text(s.Lowest), f.text(s.Highest))
+		}
+		rows = append(rows, row)
+	}
+	if err := terminal.WriteTable(&text, rows, len(rows[0])-1); err != nil {
+		return err
+	}
+	text.WriteString(b.hint(runs))
+	_, err := io.WriteString(b.view.Out, text.String())
+	return err
+}
+
+// bookRows are what was sent and what became of it, all runs together.
+func bookRows(runs []benchRun) [][]string {
+	var sum benchRun
+	for _, r := range runs {
+		sum.SentPackets += r.SentPackets
+		sum.SentSamples += r.SentSamples
+		sum.ReceivedPackets += r.ReceivedPackets
+		sum.ReceivedSamples += r.ReceivedSamples
+		sum.KernelDroppedPackets += r.KernelDroppedPackets
+		sum.OversizedPackets += r.OversizedPackets
+		sum.LostSamples += r.LostSamples
+		sum.FoldedSamples += r.FoldedSamples
+		sum.SenderDropped += r.SenderDropped
+		sum.RefusedTimes += r.RefusedTimes
+	}
+	rows := [][]string{
+		{"books", "packets", "samples", ""},
+		{"sent", thousands(sum.SentPackets), thousands(sum.SentSamples), ""},
+		{"received", thousands(sum.ReceivedPackets), thousands(sum.ReceivedSamples), share(sum.ReceivedSamples, sum.SentSamples)},
+		{"dropped by the kernel", thousands(sum.KernelDroppedPackets), thousands(sum.LostSamples), share(sum.LostSamples, sum.SentSamples)},
+	}
+	if sum.OversizedPackets > 0 {
+		rows = append(rows, []string{"longer than max_packet", thousands(sum.OversizedPackets), "", ""})
+	}
+	if sum.FoldedSamples > 0 {
+		rows = append(rows, []string{"received, and folded by a limit", "", thousands(sum.FoldedSamples), share(sum.FoldedSamples, sum.SentSamples)})
+	}
+	if sum.RefusedTimes > 0 {
+		rows = append(rows, []string{"refused by the full socket", thousands(sum.SenderDropped), "", fmt.Sprintf("%s times", thousands(sum.RefusedTimes))})
+	}
+	return rows
+}
+
+// writeNotKept lists why samples that were received are not kept.
+func writeNotKept(w io.Writer, runs []benchRun) {
+	sum := map[string]uint64{}
+	for _, r := range runs {
+		for reason, n := range r.NotKept {
+			sum[reason] += n
+		}
+	}
+	for _, reason := range slices.Sorted(maps.Keys(sum)) {
+		fmt.Fprintf(w, "of those received, %s samples are %s\n", thousands(sum[reason]), reason)
+	}
+}
+
+// hint says what to try where the result is not what was asked for.
+func (b *bench) hint(runs []benchRun) string {
+	reached := spreadOf(runs, func(c benchCost) float64 { return c.SentPerSecond }).Median
+	dropped := uint64(0)
+	for _, r := range runs {
+		dropped += r.KernelDroppedPackets
+	}
+	switch {
+	case b.pace.rate > 0 && reached < reachedShare*b.pace.rate && b.sender.Network == "udp":
+		return fmt.Sprintf("\nThe sender could not reach %s metrics/s; with --gso it sends at less cost.\n", wholeRate(b.pace.rate))
+	case b.pace.rate > 0 && reached < reachedShare*b.pace.rate:
+		return fmt.Sprintf("\n%s metrics/s were not reached: the socket's queue was full, or the sender could not send more.\n", wholeRate(b.pace.rate))
+	case dropped > 0:
+		return "\nThe kernel dropped what found no room in the receive buffer: see dogstatsd.receive_buffer\nand net.core.rmem_max in docs/operations.md, or look for the limit with --find-max.\n"
+	}
+	return ""
+}
+
+func (b *bench) printRunsJSON(runs []benchRun) error {
+	spreads := map[string]spread{}
+	for _, f := range benchFigures {
+		spreads[f.key] = spreadOf(runs, f.of)
+	}
+	return printJSON(b.view.Out, struct {
+		Load    benchLoad         `json:"load"`
+		Runs    []benchRun        `json:"runs"`
+		Spreads map[string]spread `json:"measured"`
+	}{b.describe(), runs, spreads})
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/loadgen"
+	"github.com/freshet-io/freshet/internal/core/load"
+)
+
+// measurement runs a load against a receiver, as often as is wanted.
+type measurement struct {
+	*bench
+	receiver *benchReceiver
+	sender   *loadgen.Sender
+	traffic  *load.Load
+	title    string // of what is being done, for the line that shows progress
+}
+
+// benchRun is one run: what was sent, what the receiver's books say of it, and what
+// it cost while the load went on. The names of the fields in JSON stay.
+type benchRun struct {
+	SentPackets     uint64            `json:"sent_packets"`
+	SentBytes       uint64            `json:"sent_bytes"` // of payload
+	SentSamples     uint64            `json:"sent_samples"`
+	SentByKind      map[string]uint64 `json:"sent_samples_by_kind"`
+	CounterSum      uint64            `json:"sent_counter_increments"` // their sum
+	NewContexts     uint64            `json:"sent_new_contexts"`
+	RefusedTimes    uint64            `json:"sender_refused_times"` // a Unix socket was full
+	SenderDropped   uint64            `json:"sender_dropped_packets"`
+	SenderCPUUser   float64           `json:"sender_cpu_user_us_per_metric"`
+	SenderCPUSystem float64           `json:"sender_cpu_system_us_per_metric"`
+
+	ReceivedPackets      uint64            `json:"received_packets"`
+	ReceivedSamples      uint64            `json:"received_samples"`
+	KernelDroppedPackets uint64            `json:"kernel_dropped_packets"`
+	OversizedPackets     uint64            `json:"oversized_packets"`
+	LostSamples          uint64            `json:"lost_samples"`              // in those packets
+	FoldedSamples        uint64            `json:"received_folded_samples"`   // by a limit, into the overflow series of their metric
+	NotKept              map[string]uint64 `json:"received_not_kept_samples"` // malformed, refused, late; by state and reason
+
+	Cost benchCost `json:"measured"`
+}
+
+// benchCost is what the receiver cost while the load went on, warm-up excluded.
+type benchCost struct {
+	Seconds          float64 `json:"seconds"`
+	SentPerSecond    float64 `json:"sent_metrics_per_second"`
+	CPUMicros        float64 `json:"cpu_us_per_metric"` // that was received, as all that follow
+	CPUUserMicros    float64 `json:"cpu_user_us_per_metric"`
+	CPUSystemMicros  float64 `json:"cpu_system_us_per_metric"`
+	CPUPercent       float64 `json:"cpu_percent_of_a_core"`
+	GCPercent        float64 `json:"gc_percent_of_cpu"`
+	GCCycles         float64 `json:"gc_cycles"`
+	Allocations      float64 `json:"allocations_per_metric"`
+	AllocatedBytes   float64 `json:"allocated_bytes_per_metric"`
+	ResidentBytes    float64 `json:"resident_bytes"`
+	MaxResidentBytes float64 `json:"max_resident_bytes"` // since the receiver started
+	HeapLiveBytes    float64 `json:"heap_live_bytes"`
+}
+
+// moment is a state of sender and receiver.
+type moment struct {
+	at      time.Time
+	sent    load.Totals
+	figures processFigures
+}
+
+func (m *measurement) now(ctx context.Context) (moment, error) {
+	figures, err := m.receiver.figures(ctx)
+	return moment{time.Now(), m.sender.Progress(), figures}, err
+}
+
+// warmUp is how long a load lasts at least before it is measured: connections, the
+// first windows and the receiver's guess of the rate take a while.
+const warmUp = time.Second
+
+// run sends the load, measures while it goes on, and closes the books over it.
+func (m *measurement) run(ctx context.Context, p pace) (benchRun, error) {
+	before, err := m.receiver.books(ctx)
+	if err != nil {
+		return benchRun{}, err
+	}
+	sending, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan sendingEnd, 1)
+	go m.send(sending, p, ended)
+	from, to, err := m.observe(ctx, p, ended)
+	stop()
+	end := <-ended
+	if err == nil {
+		err = end.err
+	}
+	if err != nil {
+		return benchRun{}, err
+	}
+	r := newBenchRun(end.Result)
+	m.show("waiting for the books")
+	after, err := m.settle(ctx, before, r)
+	if err == nil {
+		err = r.enter(before, after, uint64(m.traffic.PacketMetrics()))
+	}
+	r.Cost = costBetween(from, to, float64(r.ReceivedSamples)/float64(max(1, r.SentSamples)))
+	return r, err
+}
+
+// sendingEnd is how the sender ended.
+type sendingEnd struct {
+	loadgen.Result
+	err error
+}
+
+func (m *measurement) send(ctx context.Context, p pace, ended chan<- sendingEnd) {
+	var end sendingEnd
+	if m.pin {
+		runtime.LockOSThread() // and never unlock: the thread ends with its affinity
+		var cores []int
+		if cores, end.err = allowedCores(); end.err == nil {
+			end.err = pinThread(cores[0])
+		}
+	}
+	if end.err == nil {
+		end.Result, end.err = m.sender.Run(ctx, m.traffic, loadgen.Pace{Rate: p.rate})
+	}
+	ended <- end
+}
+
+// observe waits for the warm-up, and then for the time that is measured, whose begin
+// and end it returns.
+func (m *measurement) observe(ctx context.Context, p pace, ended chan sendingEnd) (from, to moment, err error) {
+	begun := time.Now()
+	warm := func() bool {
+		sent := m.sender.Progress()
+		return time.Since(begun) >= warmUp && sent.Metrics-sent.NewContexts >= uint64(m.load.Contexts)
+	}
+	if err := m.until(ctx, ended, "warming up", warm); err != nil {
+		return from, to, err
+	}
+	if from, err = m.now(ctx); err != nil {
+		return from, to, err
+	}
+	measured := func() bool { return time.Since(from.at) >= p.duration }
+	if err := m.until(ctx, ended, "measuring", measured); err != nil {
+		return from, to, err
+	}
+	to, err = m.now(ctx)
+	return from, to, err
+}
+
+// until waits for done and shows how far the load has come.
+func (m *measurement) until(ctx context.Context, ended chan sendingEnd, doing string, done func() bool) error {
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for !done() {
+		select {
+		case <-ticker.C:
+			m.show(doing + ", " + thousands(m.sender.Progress().Metrics) + " metrics sent")
+		case end := <-ended:
+			ended <- end
+			if end.err == nil {
+				return context.Cause(ctx)
+			}
+			return end.err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+func (m *measurement) show(doing string) { m.line.Draw(m.title + ": " + doing) }
+
+// costBetween is what the receiver cost between two moments, for each metric that it
+// received: the given share of those that were sent.
+func costBetween(a, b moment, received float64) benchCost {
+	seconds, sent := b.at.Sub(a.at).Seconds(), float64(b.sent.Metrics-a.sent.Metrics)
+	user := b.figures.CPUUserSeconds - a.figures.CPUUserSeconds
+	system := b.figures.CPUSystemSeconds - a.figures.CPUSystemSeconds
+	per := func(v float64) float64 { return v / max(1, sent*received) }
+	return benchCost{
+		Seconds: seconds, SentPerSecond: sent / seconds,
+		CPUMicros: per(1e6 * (user + system)), CPUUserMicros: per(1e6 * user), CPUSystemMicros: per(1e6 * system),
+		CPUPercent:     100 * (user + system) / seconds,
+		GCPercent:      100 * (b.figures.GCCPUSeconds - a.figures.GCCPUSeconds) / max(user+system, 1e-6),
+		GCCycles:       float64(b.figures.GCCycles - a.figures.GCCycles),
+		Allocations:    per(float64(b.figures.AllocatedObjectsTotal - a.figures.AllocatedObjectsTotal)),
+		AllocatedBytes: per(float64(b.figures.AllocatedBytesTotal - a.figures.AllocatedBytesTotal)),
+		ResidentBytes:  float64(b.figures.ResidentBytes), MaxResidentBytes: float64(b.figures.MaxResidentBytes),
+		HeapLiveBytes: float64(b.figures.HeapLiveBytes),
+	}
+}

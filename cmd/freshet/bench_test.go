@@ -1,0 +1,146 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/ledger"
+)
+
+func TestBenchMistakesSayWhatToDo(t *testing.T) {
+	for args, want := range map[string]string{
+		"--rate fast":                          "is not a rate; write a number of metrics a second, or max",
+		"--rate 0":                             "is not a rate",
+		"--kinds x:1":                          "write a mix such as c:50,g:20,ms:15,h:5,d:5,s:5",
+		"--contexts 0":                         "0 contexts: must be 1 to 2000000",
+		"--metrics-per-packet 15":              "15 metrics a packet with 4 tags take 1514 bytes: the packet has 1432",
+		"--duration 1":                         "1",
+		"--runs 0":                             "--runs = 0: must be 1 to 1000",
+		"--find-max --runs 2":                  "--find-max and --runs: only one of them can be",
+		"--find-max --rate 10":                 "--find-max looks for the rate",
+		"--to unixgram --gso":                  "--gso: is for udp alone",
+		"--to tcp":                             "--to = tcp: is none of udp, unixgram, udp://HOST:PORT and unixgram:PATH",
+		"--to unix:/run/s":                     "--to = unix:/run/s: is none of",
+		"--to udp://127.0.0.1:8125":            "name its server by --server",
+		"--role store":                         "--role = store: must be collector or all",
+		"--server http://127.0.0.1:1 --pin":    "are for a receiver that is started",
+		"--server http://127.0.0.1:1 -- --x":   "are for a receiver that is started",
+		"--new-contexts 10 --rate max":         "--new-contexts: needs a --rate",
+		"--new-contexts 100000 --rate 100000":  "new contexts: must be 0 to 0.95 of all metrics, got 1",
+		"--sources 0":                          "--sources = 0: must be 1 to 1000",
+		"now":                                  "flags for the receiver follow --",
+		"now -- --dogstatsd-readers 2":         "flags for the receiver follow --",
+		"--server http://127.0.0.1:1 --role x": "--role = x",
+	} {
+		code, out, said := freshet(t, append([]string{"bench", "dogstatsd"}, strings.Fields(args)...)...)
+		if code != exitUsage || out != "" || !strings.Contains(said, want) {
+			t.Errorf("%s: exit code %d, %q, %q", args, code, out, said)
+		}
+	}
+	if code, _, said := freshet(t, "bench", "dogstatd"); code != exitUsage || !strings.Contains(said, "did you mean freshet bench dogstatsd?") {
+		t.Errorf("exit code %d, %q", code, said)
+	}
+}
+
+func TestBenchNeedsItsServer(t *testing.T) {
+	code, _, said := freshet(t, "bench", "dogstatsd", "--server", "http://127.0.0.1:1")
+	if code != exitFailure || !strings.Contains(said, "ask http://127.0.0.1:1") {
+		t.Errorf("exit code %d, %q", code, said)
+	}
+}
+
+// The books close over what was sent, or say why not.
+func TestBenchEntersTheBooks(t *testing.T) {
+	const perPacket = 14
+	sent := benchRun{SentPackets: 100, SentSamples: 1393} // the last packet was short
+	books := func(read, dropped, received uint64) (b booksAnswer) {
+		b.Datagrams.Read, b.Datagrams.KernelDropped = 1000+read, 50+dropped
+		b.Samples.Received = 20_000 + received
+		return b
+	}
+	for name, c := range map[string]struct {
+		after  booksAnswer
+		change func(*booksAnswer)
+		want   string
+	}{
+		"all came":                      {after: books(100, 0, 1393)},
+		"the kernel dropped two":        {after: books(98, 2, 1365)},
+		"one of them the short one":     {after: books(98, 2, 1372)},
+		"all were dropped":              {after: books(0, 100, 0)},
+		"a packet is missing":           {after: books(99, 0, 1379), want: "1 packets are unexplained"},
+		"a sample is missing":           {after: books(100, 0, 1392), want: "a packet has at most 14 samples"},
+		"more is missing than dropped":  {after: books(99, 1, 1378), want: "a packet has at most 14 samples"},
+		"less is missing than dropped":  {after: books(98, 2, 1392), want: "a packet has at most 14 samples"},
+		"another one sends, too":        {after: books(101, 0, 1400), want: "does anybody else send to it?"},
+		"another one's samples":         {after: books(100, 0, 1394), want: "does anybody else send to it?"},
+		"the receiver loses one inside": {after: books(100, 0, 1393), change: func(b *booksAnswer) { b.Samples.Difference = 1 }, want: "1 samples are in no state"},
+		"the receiver began anew":       {after: books(100, 0, 1393), change: func(b *booksAnswer) { b.Started = 1 }, want: "restarted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := sent
+			if c.change != nil {
+				c.change(&c.after)
+			}
+			err := r.enter(books(0, 0, 0), c.after, perPacket)
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%v", err)
+			}
+			if c.want == "" && (r.ReceivedSamples+r.LostSamples != r.SentSamples || r.ReceivedPackets+r.KernelDroppedPackets != r.SentPackets) {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
+// What a receiver took and did not keep is named; that a collector alone keeps
+// nothing is no news.
+func TestBenchNamesWhatIsNotKept(t *testing.T) {
+	r := benchRun{NotKept: map[string]uint64{}}
+	r.enterNotKept(
+		ledger.Samples{Refused: map[string]uint64{"series": 5, "kind": 3}},
+		ledger.Samples{Refused: map[string]uint64{"series": 12, "kind": 3}, Discarded: map[string]uint64{"no_aggregator": 9}})
+	if len(r.NotKept) != 1 || r.NotKept["refused: series"] != 7 {
+		t.Errorf("%v", r.NotKept)
+	}
+}
+
+// The settings of a server on this machine are not those of the receiver.
+func TestReceiverEnvironment(t *testing.T) {
+	all := []string{"PATH=/bin", "FRESHET_DATA_DIR=/var/lib/freshet", "GOMAXPROCS=8", "FRESHET_SERVER=x"}
+	if got := receiverEnvironment(all, false); !slices.Equal(got, []string{"PATH=/bin", "GOMAXPROCS=8"}) {
+		t.Errorf("%v", got)
+	}
+	if got := receiverEnvironment(all, true); !slices.Equal(got, []string{"PATH=/bin", "GOMAXPROCS=1"}) {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestSpread(t *testing.T) {
+	var runs []benchRun
+	for _, v := range []float64{3, 1, 2, 10} {
+		runs = append(runs, benchRun{Cost: benchCost{CPUMicros: v}})
+	}
+	cpu := func(c benchCost) float64 { return c.CPUMicros }
+	if got := spreadOf(runs, cpu); got != (spread{2.5, 1, 10}) {
+		t.Errorf("%+v", got)
+	}
+	if got := spreadOf(runs[:3], cpu); got != (spread{2, 1, 3}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Who was the limit is said honestly.
+func TestBenchMaxSaysWhoIsTheLimit(t *testing.T) {
+	for want, found := range map[string]benchMax{
+		"over 3,000,000 metrics/s. The sender is the limit":                            {Rate: 3e6, LimitIs: "sender"},
+		"6,000,000 metrics/s. The receiver is the limit: it made the sender wait":      {Rate: 6e6, LimitIs: "receiver"},
+		"2,000,000 metrics/s, for 2s. The receiver is the limit: it lost at 2,050,000": {Rate: 2e6, Loss: 2.05e6, LimitIs: "receiver", CostThen: benchCost{Seconds: 2.01}},
+		"No rate without loss was found: it loses at 1,000 metrics/s, too":             {Loss: 1000, LimitIs: "receiver"},
+		"over 2,500,000 metrics/s. The sender is the limit: it could not send more":    {Rate: 2.5e6, Loss: 5e6, LimitIs: "sender"},
+	} {
+		if got := found.String(); !strings.Contains(got, want) {
+			t.Errorf("%s, not %s", got, want)
+		}
+	}
+}
