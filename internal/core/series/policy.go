@@ -51,11 +51,10 @@ func AppendPolicy(dst []byte, p *Policy) []byte {
 
 var errPolicy = errors.New("series policy is malformed")
 
-// ParsePolicy is the inverse of AppendPolicy.
+// ParsePolicy is the inverse of AppendPolicy. What it returns may be shared.
 func ParsePolicy(b []byte) (*Policy, error) {
 	if len(b) == 0 {
-		p := DefaultPolicy
-		return &p, nil
+		return &DefaultPolicy, nil
 	}
 	if len(b) < 4 || (len(b)-4)%8 != 0 || (len(b)-4)/8 > MaxBounds {
 		return nil, errPolicy

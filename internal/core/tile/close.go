@@ -55,6 +55,7 @@ func (s *Shard) Close(boundary int64, config *Config, out Flush) (closed Closed)
 			}
 			if e.idle(boundary) {
 				t.remove(e)
+				e.key, e.next = "", nil // whoever expects it must not find it, nor keep others
 				s.series--
 			}
 		}
