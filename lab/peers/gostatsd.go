@@ -1,0 +1,66 @@
+package peers
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+)
+
+// gostatsd has releases, but none that Go's versions can name.
+var gostatsd = Peer{
+	Name: "gostatsd", Version: "v0.0.0-20260617134838-e5cc67e82525", Language: "Go", Tags: true,
+	program: "gostatsd",
+	build:   goModule("github.com/atlassian/gostatsd/cmd/gostatsd"),
+	plan:    planGostatsd,
+}
+
+// planGostatsd runs it on UDP alone: it has one address, which may be a path
+// instead. It asks for no receive buffer, whatever is set.
+func planGostatsd(at place) (plan, error) {
+	return plan{
+		command: []string{
+			at.program,
+			"--metrics-addr=" + at.udp,
+			"--backends=null",
+			"--flush-interval=" + Flush.String(), // its default is 1s
+			// Its counters go to the log, for us to read; by default they would go to the
+			// backend, where nobody could.
+			"--statser-type=logging",
+			"--json",
+		},
+		received: func(context.Context) (Received, error) {
+			log, err := at.read(logFile)
+			if err != nil {
+				return Received{}, err
+			}
+			return gostatsdReceived(log)
+		},
+	}, nil
+}
+
+// gostatsdReceived sums what each flush reports in the log: the lines parsed since
+// the flush before.
+func gostatsdReceived(log []byte) (sum Received, err error) {
+	for line := range bytes.Lines(log) {
+		var report struct {
+			Name  string
+			Value json.Number
+		}
+		if !bytes.HasPrefix(line, []byte("{")) || !bytes.HasSuffix(line, []byte("}\n")) {
+			continue
+		}
+		if err := json.Unmarshal(line, &report); err != nil {
+			return sum, fmt.Errorf("log of gostatsd: %w", err)
+		}
+		if report.Name != "parser.metrics_received" {
+			continue
+		}
+		n, err := report.Value.Int64()
+		if err != nil {
+			return sum, fmt.Errorf("log of gostatsd: %s: %w", report.Name, err)
+		}
+		sum.Metrics += uint64(n)
+	}
+	return sum, nil
+}
