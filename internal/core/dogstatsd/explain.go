@@ -54,7 +54,7 @@ func Lines(packet []byte) iter.Seq[[]byte] {
 }
 
 // cutLine splits a datagram behind its first line, which comes without its line
-// break. Next has the same in line, where a call would cost 4 % of its time.
+// break.
 func cutLine(packet []byte) (line, rest []byte) {
 	line, rest, _ = cut(packet, '\n')
 	if n := len(line); n > 0 && line[n-1] == '\r' {

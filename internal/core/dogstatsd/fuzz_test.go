@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,6 +18,8 @@ var seeds = []string{
 	"a:nan|c", "a:1e999|h", "a:0x1p0|c", "a:1_0|c", ":1|c", "a|c", "a:|c", "a:1|", "a:1|c|@0", "a:1|c|T0", "a:1|h|T5", "a:1|c|zz||c",
 	"_e{5,4}:title|text|d:1|h:w|k:k|p:low|s:s|t:error|#a|c:x", "_e{1,0}:a|", "_e{0,1}:|b", "_e{1,9}:a|b", "_e{1,1:a|b", "_e{1,1}:a|b|p:x|t:|d:0",
 	"_sc|db|2|d:1|h:w|#a|c:in-4|m:no\\nm\\:", "_sc||0", "_sc|db|9", "_sc|db", "_scratch:1|c", "\r", "a:1|c\r",
+	"a:1", "a:1|c|#t\r", "a.name.that.is.as.long.as.names.get.where.people.write.packages.into.them:123.456789|ms|@0.25|#env:prod,region:eu-1,instance:i-123,status:200,version:1.2.3|c:x",
+	"checkout.service17.http_request.time:123.456789|ms|@0.5|#env:prod,region:eu-1,instance:i-123,status:200", "a:99999999.99999999|g|#k:v", "a:1|m|#k:v", "a:1|}|#k:v", "a:1|c|}|#k:v",
 }
 
 func addSeeds(f *testing.F) {
@@ -28,8 +31,8 @@ func addSeeds(f *testing.F) {
 }
 
 // FuzzParser holds the laws: every line is exactly one of metric, event, check,
-// malformed or empty; what is read lies inside the datagram; the datagram is not
-// written to; and what Metric promises is true.
+// malformed or empty; what is read lies inside the datagram, or its copy; the
+// datagram is not written to; and what Metric promises is true.
 func FuzzParser(f *testing.F) {
 	addSeeds(f)
 	f.Fuzz(func(t *testing.T, packet []byte) {
@@ -44,22 +47,23 @@ func FuzzParser(f *testing.F) {
 		var p Parser
 		p.Reset(packet)
 		taken := 0
+		held := p.packet[:p.end]
 		for line := p.Next(); line != End; line = p.Next() {
 			taken++
 			switch line {
 			case MetricLine:
 				m := &p.Metric
 				checkMetric(t, m)
-				checkInside(t, packet, m.Name, m.Tags, m.Set)
-				checkOrigin(t, packet, &m.Origin)
+				checkInside(t, held, m.Name, m.Tags, m.Set)
+				checkOrigin(t, held, &m.Origin)
 			case EventLine:
 				e := &p.Event
-				checkInside(t, packet, e.Title, e.Text, e.Host, e.Key, e.Priority, e.Source, e.Alert, e.Tags)
-				checkOrigin(t, packet, &e.Origin)
+				checkInside(t, held, e.Title, e.Text, e.Host, e.Key, e.Priority, e.Source, e.Alert, e.Tags)
+				checkOrigin(t, held, &e.Origin)
 			case CheckLine:
 				c := &p.Check
-				checkInside(t, packet, c.Name, c.Host, c.Message, c.Tags)
-				checkOrigin(t, packet, &c.Origin)
+				checkInside(t, held, c.Name, c.Host, c.Message, c.Tags)
+				checkOrigin(t, held, &c.Origin)
 			default:
 				t.Fatalf("Next returned %d", line)
 			}
@@ -114,12 +118,82 @@ func checkInside(t *testing.T, packet []byte, spans ...[]byte) {
 	}
 }
 
-// FuzzParserAgainstReference compares with a parser that is slow and plain.
+// FuzzParserAgainstReference compares with a parser that is slow and plain: where
+// the datagram has to be copied, where it has memory behind it that looks like its
+// continuation, after other datagrams, and line by line without marks.
 func FuzzParserAgainstReference(f *testing.F) {
 	addSeeds(f)
 	f.Fuzz(func(t *testing.T, packet []byte) {
-		if got, want := read(string(packet)), reference(string(packet)); got != want {
-			t.Errorf("%q\ngot  %s\nwant %s", packet, got, want)
+		want := reference(string(packet))
+		for _, way := range []struct {
+			name string
+			got  string
+		}{
+			{"copied", readPacket(new(Parser), slices.Clip(packet))},
+			{"in place before a line", readPacket(new(Parser), followed(packet, "|c|#a:b\nb:1"))},
+			{"in place before a number", readPacket(new(Parser), followed(packet, "5"))},
+			{"after others", readPacket(used(), followed(packet, "\n"))},
+			{"without marks", readLines(packet)},
+		} {
+			if way.got != want {
+				t.Errorf("%s: %q\ngot  %s\nwant %s", way.name, packet, way.got, want)
+			}
+		}
+	})
+}
+
+// followed is packet in memory that goes on with text.
+func followed(packet []byte, text string) []byte {
+	return append(slices.Clone(packet), strings.Repeat(text, slack)...)[:len(packet)]
+}
+
+// used is a parser that has all fields of a metric filled, and all marks.
+func used() *Parser {
+	p := new(Parser)
+	p.Reset([]byte("a:-1:2|g|@0.5|#t|T5|c:ci-1,in-2|e:x|card:low\nb:x|s|c:y"))
+	for p.Next() != End {
+	}
+	p.Reset(bytes.Repeat([]byte("|"), 10*blockSize))
+	return p
+}
+
+// readLines is readPacket by parseLine alone.
+func readLines(packet []byte) string {
+	var p Parser
+	var out []string
+	for line := range Lines(packet) {
+		if kind, reason := p.parseLine(line); reason != wellFormed {
+			p.Malformed[reason]++
+		} else {
+			out = append(out, lineText(&p, kind))
+		}
+	}
+	return strings.Join(append(out, countsText(&p)...), "; ")
+}
+
+// FuzzMarks compares the marks with what a loop over the bytes finds.
+func FuzzMarks(f *testing.F) {
+	addSeeds(f)
+	f.Fuzz(func(t *testing.T, packet []byte) {
+		if !marking {
+			return
+		}
+		var p Parser
+		for range 2 { // the second time the marks of the first are in the way
+			p.Reset(followed(packet, "|:\n"))
+			want := make([]marks, len(packet)/blockSize+2)
+			for i, c := range packet {
+				switch bit := uint64(1) << (i % blockSize); c {
+				case '|', '\n':
+					want[i/blockSize].ends |= bit
+				case ':':
+					want[i/blockSize].colons |= bit
+				}
+			}
+			want[len(packet)/blockSize].ends |= 1 << (len(packet) % blockSize)
+			if got := p.marks[:len(want)]; !slices.Equal(got, want) {
+				t.Errorf("%q\ngot  %x\nwant %x", packet, got, want)
+			}
 		}
 	})
 }
@@ -129,7 +203,7 @@ func FuzzParserAgainstReference(f *testing.F) {
 // forms that are refused on purpose.
 func FuzzParseNumber(f *testing.F) {
 	for _, s := range []string{"0", "-0", "1", "+1.5", ".5", "5.", "9007199254740993", "0.30000000000000004", "123.456789", "1e22", "1e-7", "1e999", "1e-999",
-		"1234567890123456789", "-9999999999999999999", "0.000000000000000001", "nan", "-Infinity", "0x1p-2", "1_0", "", "-", ".", "1e", "1.2.3"} {
+		"12345678", "12345678.1234567", "99999999.99999999", "1.12345678", "123456789", "0.0000001", "1234567890123456789", "-9999999999999999999", "0.000000000000000001", "nan", "-Infinity", "0x1p-2", "1_0", "", "-", ".", "1e", "1.2.3"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -137,6 +211,13 @@ func FuzzParseNumber(f *testing.F) {
 		want, wantReason := referenceNumber(string(b))
 		if reason != wantReason || math.Float64bits(got) != math.Float64bits(want) {
 			t.Errorf("%q: got %v %v, want %v %v", b, got, reason, want, wantReason)
+		}
+		if bytes.IndexByte(b, '|') >= 0 || len(b) == 0 {
+			return
+		}
+		behind := append(append(slices.Clone(b), '|'), "0123456789.0123456789.0"...)
+		if got, ok := parsePlain((*[24]byte)(behind), len(b)); ok && (wantReason != wellFormed || math.Float64bits(got) != math.Float64bits(want)) {
+			t.Errorf("%q, in a line: got %v, want %v %v", b, got, want, wantReason)
 		}
 	})
 }

@@ -3,9 +3,10 @@ package dogstatsd
 import "bytes"
 
 // Parser reads the lines of one datagram after another. The zero value is ready
-// for Reset. It copies nothing and allocates nothing, except that Metric.Values
-// grows to the longest packed line seen: two bytes of a datagram make at most one
-// value of eight, so it stays within a small multiple of the largest datagram.
+// for Reset. It allocates nothing, except that what it holds grows with the largest
+// datagram, by a quarter of it for marks, by its length if it is copied, and by
+// Metric.Values for the longest packed line: two bytes make at most one value of
+// eight.
 //
 // A Parser belongs to one goroutine. What Next filled is good until the next call
 // of Next or Reset, or until the datagram's memory is used again.
@@ -19,30 +20,41 @@ type Parser struct {
 	UnknownFields uint64             // fields that are not in the protocol, skipped
 	BadFields     uint64             // fields of events and checks with content that makes no sense, skipped
 
-	packet []byte // what is left of the datagram
+	packet []byte // the datagram; with marking, up to slack more bytes of no meaning
+	end    int    // of the datagram in packet
+	at     int    // where the next line begins
+	marks  []marks
+	copied []byte // a datagram without slack
+	stale  bool   // Metric has something in the fields that few lines have
 }
 
-// Reset begins a datagram. The parser reads it in place and never writes to it.
-func (p *Parser) Reset(packet []byte) { p.packet = packet }
+// Reset begins a datagram. The parser reads it in place and never writes to it. It
+// also reads up to 128 bytes of packet's capacity behind its length, whatever they
+// are; a packet without that capacity is copied first.
+func (p *Parser) Reset(packet []byte) {
+	p.packet, p.at, p.end = packet, 0, len(packet)
+	if marking {
+		p.markAll()
+	}
+}
 
 // Next reads up to the next well-formed line and says what it was. A malformed
 // line is counted and skipped, so that it does not cost its neighbours. Empty
 // lines are skipped; a carriage return before the line break is dropped.
 func (p *Parser) Next() Line {
-	for len(p.packet) > 0 {
-		line := p.packet
-		if i := bytes.IndexByte(line, '\n'); i >= 0 {
-			line, p.packet = line[:i], line[i+1:]
+	for p.at < p.end {
+		kind, reason := MetricLine, wellFormed
+		if at := p.parseHead(); at > 0 {
+			reason = p.parseFields(at)
 		} else {
-			p.packet = nil
+			line, rest := cutLine(p.packet[p.at:p.end])
+			p.at = p.end - len(rest)
+			if len(line) == 0 {
+				continue
+			}
+			p.stale = true
+			kind, reason = p.parseLine(line)
 		}
-		if n := len(line); n > 0 && line[n-1] == '\r' {
-			line = line[:n-1]
-		}
-		if len(line) == 0 {
-			continue
-		}
-		kind, reason := p.parseLine(line)
 		if reason == wellFormed {
 			return kind
 		}

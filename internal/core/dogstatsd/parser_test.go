@@ -10,20 +10,29 @@ import (
 
 // read parses a datagram and tells in words what came of it: each line, then what
 // was counted. Fields at their default are left out.
-func read(packet string) string {
-	var p Parser
-	p.Reset([]byte(packet))
+func read(packet string) string { return readPacket(new(Parser), []byte(packet)) }
+
+func readPacket(p *Parser, packet []byte) string {
+	p.Malformed, p.UnknownFields, p.BadFields = [NumReasons]uint64{}, 0, 0
+	p.Reset(packet)
 	var out []string
 	for line := p.Next(); line != End; line = p.Next() {
-		switch line {
-		case MetricLine:
-			out = append(out, metricText(&p.Metric))
-		case EventLine:
-			out = append(out, eventText(&p.Event))
-		case CheckLine:
-			out = append(out, checkText(&p.Check))
-		}
+		out = append(out, lineText(p, line))
 	}
+	return strings.Join(append(out, countsText(p)...), "; ")
+}
+
+func lineText(p *Parser, line Line) string {
+	switch line {
+	case EventLine:
+		return eventText(&p.Event)
+	case CheckLine:
+		return checkText(&p.Check)
+	}
+	return metricText(&p.Metric)
+}
+
+func countsText(p *Parser) (out []string) {
 	for r, n := range p.Malformed {
 		if n > 0 {
 			out = append(out, fmt.Sprintf("%d malformed %s", n, Reason(r)))
@@ -35,7 +44,7 @@ func read(packet string) string {
 	if p.BadFields > 0 {
 		out = append(out, fmt.Sprintf("%d bad", p.BadFields))
 	}
-	return strings.Join(out, "; ")
+	return out
 }
 
 var typeNames = [...]string{"none", "count", "gauge", "timing", "histogram", "distribution", "set"}
@@ -120,6 +129,26 @@ func TestMetricLine(t *testing.T) {
 		{"a space is not trimmed", "a: 1|c", "1 malformed bad_value"},
 		{"no value is read before the type is known", "a:x|?", "1 malformed unknown_type"},
 	})
+}
+
+// Each field of a line is where the marks of one block end and those of the next
+// begin, at some length.
+func TestLengths(t *testing.T) {
+	for n := range 3 * blockSize {
+		name, tags := strings.Repeat("n", n+1), strings.Repeat("t", n+1)
+		for _, in := range []string{
+			name + ":12.5|ms|@0.5|#" + tags + "\nb:1|c",
+			"a:1|c|#" + tags + "|@0.5|c:x\nb:1|c",
+			"a:" + tags + "|s|#" + name,
+			"a:1|g|e:" + tags + "|#" + name + "\r\nb:1|c",
+			name + ":1|cc\nb:1|c",
+			"b:1|c\n" + name + ":1",
+		} {
+			if got, want := readPacket(used(), followed([]byte(in), "|c|#a:b\nb:1")), reference(in); got != want {
+				t.Errorf("%q\ngot  %s\nwant %s", in, got, want)
+			}
+		}
+	}
 }
 
 func TestPackedValues(t *testing.T) {

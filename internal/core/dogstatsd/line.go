@@ -1,0 +1,129 @@
+package dogstatsd
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// parseHead reads name:value|type of a line that has the shape of nearly all: one
+// number that parsePlain reads, or a set's value, and all of it within 64 bytes. It
+// returns where the type ends, or 0 for any other line, right or wrong, which is
+// then for parseLine.
+func (p *Parser) parseHead() int {
+	if !marking {
+		return 0
+	}
+	ends, colons := p.view(p.at)
+	colon, bar := bits.TrailingZeros64(colons), bits.TrailingZeros64(ends)
+	end := bits.TrailingZeros64(ends & (ends - 1))
+	line := (*[64]byte)(p.packet[p.at:])
+	if colon == 0 || colon >= bar-1 || end == 64 || line[bar&63] != '|' || line[0] == '_' {
+		return 0 // a '_' may begin an event or a check
+	}
+	t := typeByLetter[line[(bar+1)&63]]
+	if end-bar-1 != typeLength[t&7] || (t == Timing) != (line[(bar+2)&63] == 's') {
+		return 0
+	}
+	m := &p.Metric
+	m.Set = nil
+	if t == Set {
+		m.Values = m.Values[:0]
+		m.Set = line[colon+1 : bar]
+	} else if v, ok := parsePlain((*[24]byte)(p.packet[p.at+colon+1:]), bar-colon-1); ok {
+		m.Values = append(m.Values[:0], v)
+	} else {
+		return 0
+	}
+	m.Type, m.Name, m.Tags, m.Rate, m.Relative = t, line[:colon], nil, 1, false
+	if p.stale {
+		p.stale = false
+		m.Time, m.Origin = 0, Origin{}
+	}
+	return p.at + end
+}
+
+// typeByLetter is the type that a letter begins, 0 if none, and typeLength how many
+// letters a type has.
+var (
+	typeByLetter = [256]Type{'c': Count, 'g': Gauge, 'm': Timing, 'h': Histogram, 'd': Distribution, 's': Set}
+	typeLength   = [8]int{0: -1, Count: 1, Gauge: 1, Timing: 2, Histogram: 1, Distribution: 1, Set: 1}
+)
+
+// parseFields reads the optional fields from at on, where the type ended, and goes
+// on to the next line.
+func (p *Parser) parseFields(at int) Reason {
+	for at < p.end && p.packet[at] == '|' {
+		from := at + 1
+		at = p.endFrom(from)
+		field := p.packet[from:at]
+		if n := len(field); n > 0 && field[n-1] == '\r' && (at == p.end || p.packet[at] == '\n') {
+			field = field[:n-1]
+		}
+		if len(field) > 0 && field[0] == '#' {
+			p.Metric.Tags = field[1:]
+			continue
+		}
+		if len(field) > 0 && field[0] != '@' {
+			p.stale = true
+		}
+		if reason := p.parseMetricField(field); reason != wellFormed {
+			_, rest := cutLine(p.packet[at:p.end])
+			p.at = p.end - len(rest)
+			return reason
+		}
+	}
+	p.at = at + 1
+	return wellFormed
+}
+
+// endFrom is the place of the first '|' or line break from at on, or the
+// datagram's end.
+func (p *Parser) endFrom(at int) int {
+	ends, _ := p.view(at)
+	for ends == 0 {
+		at += blockSize
+		ends, _ = p.view(at)
+	}
+	return at + bits.TrailingZeros64(ends)
+}
+
+// parsePlain reads the number that is the first n bytes of b, before a '|': up to 8
+// digits and, behind a point, up to 7 more. It reports false for everything else,
+// right or wrong. It reads both parts whether they are there or not: how long they
+// are differs from line to line, and to predict that wrongly takes longer. The
+// mantissa is below 2^53 and so is exact, as is the power of ten, so that the one
+// division rounds correctly.
+func parsePlain(b *[24]byte, n int) (float64, bool) {
+	whole := binary.LittleEndian.Uint64(b[:]) ^ zeros
+	digits := uint(bits.TrailingZeros64(notDigits(whole))) / 8
+	decimals := uint(n) - digits // with the point
+	fraction := binary.LittleEndian.Uint64(b[digits&15+1:]) ^ zeros
+	fraction <<= 72 - 8*decimals // leading zeros; all of it if there are no decimals
+	if digits == 0 || decimals > 8 || !endsDigits[b[digits&15]] || notDigits(fraction) != 0 {
+		return 0, false
+	}
+	mantissa := eightDigits(whole<<(64-8*digits))*shift[decimals&15] + eightDigits(fraction)
+	return float64(int64(mantissa)) / float64(shift[decimals&15]), true
+}
+
+// endsDigits holds what may stand behind the digits before the point.
+var endsDigits = [256]bool{'.': true, '|': true}
+
+// shift is the power of ten by number of decimals and point.
+var shift = [16]uint64{1, 1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7}
+
+// zeros is eight digits 0. What follows are numbers of eight bytes, the first one
+// lowest, whose bytes are digits' values.
+const zeros = 0x3030303030303030
+
+// notDigits has the highest bit of the first byte that is above 9, but none if there
+// is no such byte.
+func notDigits(w uint64) uint64 {
+	return (w + 0x7676767676767676 | w) & 0x8080808080808080
+}
+
+// eightDigits is the number that eight digits make: first pairs, then all four.
+func eightDigits(w uint64) uint64 {
+	w = w*10 + w>>8
+	return (w&0x000000FF000000FF*(100+1000000<<32) + w>>16&0x000000FF000000FF*(1+10000<<32)) >> 32
+}

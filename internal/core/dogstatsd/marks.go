@@ -1,0 +1,53 @@
+package dogstatsd
+
+// marks says where the bytes stand that give a line its shape: bit i is that of
+// byte i of a block.
+//
+// They are found for the whole datagram first, block by block. A search for one
+// byte begins where the last one ended, so it waits for it, and its end is a branch
+// that nobody predicts; blocks wait for nothing.
+type marks struct {
+	ends   uint64 // '|' and '\n'
+	colons uint64 // ':'
+}
+
+// blockSize is the number of bytes that one marks tells of.
+const blockSize = 64
+
+// slack is the memory behind a datagram that is read with it: the rest of its last
+// block and one more.
+const slack = 2 * blockSize
+
+// markAll marks the datagram that Reset was given.
+func (p *Parser) markAll() {
+	n := p.end/blockSize + 1 // blocks; the last one has the byte behind the datagram
+	if cap(p.packet)-p.end >= slack {
+		p.packet = p.packet[:p.end+slack]
+	} else {
+		if len(p.copied) < p.end+slack {
+			p.copied = make([]byte, p.end+slack)
+		}
+		copy(p.copied, p.packet)
+		p.packet = p.copied
+	}
+	if len(p.marks) <= n {
+		p.marks = make([]marks, n+1)
+	}
+	markBlocks(p.packet[:n*blockSize], p.marks)
+	// The datagram's end ends a line as a line break does, and what is behind it is
+	// nobody's.
+	end := uint64(1) << (p.end % blockSize)
+	last := &p.marks[n-1]
+	last.ends = last.ends&(end-1) | end
+	last.colons &= end - 1
+	p.marks[n] = marks{} // for view
+}
+
+// view is the marks of the 64 bytes from at on, which is inside the datagram or
+// just behind it.
+func (p *Parser) view(at int) (ends, colons uint64) {
+	i, bit := uint(at)/blockSize, uint(at)%blockSize
+	next := p.marks[i+1]
+	this := p.marks[i]
+	return this.ends>>bit | next.ends<<1<<(63-bit), this.colons>>bit | next.colons<<1<<(63-bit)
+}
