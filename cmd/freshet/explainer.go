@@ -182,13 +182,11 @@ func (x *explainer) series(tenant string, in *mapping.Input, l *explainedLine, m
 	}
 	name, _, report := x.peek(&claim)
 	l.report(&claim, name, report)
-	if name != out.Name {
-		out.SetName(name)
-	}
-	key := series.AppendKey(nil, out.Kind, out.Labels)
+	out.Name = name
+	ls, key := out.Labels(), out.AppendKey(nil)
 	shard := series.Shard(tenant, key)
-	b.Name, b.Shard, b.Labels = name, &shard, out.Labels.Map()
-	b.Query = selector(out.Labels, out.Buckets != "")
+	b.Name, b.Shard, b.Labels = name, &shard, ls.Map()
+	b.Query = selector(ls, out.Buckets != "")
 	b.Combine = x.combine(&out, m)
 	if x.admit != nil {
 		b.limits(x.admit(tenant, key, out.Source, len(in.Name)+len(in.Tags)), l)

@@ -46,7 +46,7 @@ type Entry struct {
 // Claim is what a new context says it is.
 type Claim struct {
 	Tenant  string
-	Name    string // by mapping
+	Name    string // by mapping; not kept
 	Raw     []byte // as the client wrote it; not kept
 	Named   bool   // a rule chose Name, so that it is meant for several raw names
 	Kind    series.Kind
@@ -148,7 +148,7 @@ func (c *Catalogue) Resolve(now int64, claim *Claim) (string, Report) {
 		}
 		if e == nil {
 			e = &entry{Entry: Entry{
-				Tenant: claim.Tenant, Name: name, Base: claim.Name, Raw: string(claim.Raw), Kind: claim.Kind, LastSeen: now,
+				Tenant: claim.Tenant, Name: strings.Clone(name), Base: strings.Clone(claim.Name), Raw: string(claim.Raw), Kind: claim.Kind, LastSeen: now,
 			}}
 		}
 		t.give(e, claim.Buckets)

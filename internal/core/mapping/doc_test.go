@@ -97,5 +97,6 @@ func show(out Output) string {
 	if out.Drop {
 		return "dropped"
 	}
-	return strings.TrimSuffix(out.Labels.Get(model.MetricNameLabel)+labels.NewBuilder(out.Labels).Del(model.MetricNameLabel).Labels().String(), "{}")
+	ls := out.Labels()
+	return strings.TrimSuffix(ls.Get(model.MetricNameLabel)+labels.NewBuilder(ls).Del(model.MetricNameLabel).Labels().String(), "{}")
 }

@@ -1,7 +1,6 @@
 package mapping
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -21,17 +20,19 @@ type pair struct{ name, value string }
 type labelSet []pair
 
 // senderLabels appends what the sender itself said to dst.
-func (m *Mapper) senderLabels(dst labelSet, in *Input) labelSet {
-	for tag := range dogstatsd.Tags(in.Tags) {
-		tag := string(tag)
+func (m *Mapper) senderLabels(dst labelSet, tags string, host []byte) labelSet {
+	for tag := range strings.SplitSeq(tags, ",") { // as dogstatsd.Tags does
+		if tag == "" {
+			continue
+		}
 		key, value, ok := strings.Cut(tag, ":")
 		if !ok || key == "" {
 			key, value = tag, "true"
 		}
 		dst = append(dst, pair{m.labelName(key), validUTF8(value)})
 	}
-	if len(in.Host) > 0 {
-		dst = append(dst, pair{"host", validUTF8(string(in.Host))})
+	if len(host) > 0 {
+		dst = append(dst, pair{"host", validUTF8(string(host))})
 	}
 	return dst.merge()
 }
@@ -58,7 +59,10 @@ func (m *Mapper) addOrigin(set labelSet, o *dogstatsd.Origin) labelSet {
 // the order in which a client writes its tags makes no second series.
 func (set labelSet) merge() labelSet {
 	slices.SortFunc(set, func(a, b pair) int {
-		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.value, b.value))
+		if c := strings.Compare(a.name, b.name); c != 0 {
+			return c
+		}
+		return strings.Compare(a.value, b.value)
 	})
 	set = slices.Compact(set)
 	out := set[:0]
@@ -116,6 +120,23 @@ func (set labelSet) put(name, value string) labelSet {
 func (set labelSet) drop(name string) labelSet {
 	if i := set.index(name); i >= 0 {
 		return slices.Delete(set, i, i+1)
+	}
+	return set
+}
+
+// finish sorts the labels and leaves out those that are empty. What was merged is in
+// order, and only a few labels came after that.
+func (set labelSet) finish() labelSet {
+	set = slices.DeleteFunc(set, func(p pair) bool { return p.value == "" })
+	for i := 1; i < len(set); i++ {
+		if set[i-1].name <= set[i].name {
+			continue
+		}
+		p, at := set[i], i
+		for ; at > 0 && set[at-1].name > p.name; at-- {
+			set[at] = set[at-1]
+		}
+		set[at] = p
 	}
 	return set
 }

@@ -83,11 +83,10 @@ type Input struct {
 	Origin dogstatsd.Origin
 }
 
-// Output is the series that a context belongs to.
+// Output is the series that a context belongs to: Labels, and AppendKey.
 type Output struct {
 	Kind   series.Kind
-	Name   string        // the value of __name__
-	Labels labels.Labels // with __name__; sorted, unique, none empty
+	Name   string // the value of __name__; another valid one may be put in its place
 	Policy *series.Policy
 	// Buckets is the upper bounds of a timer with classic buckets as text, empty
 	// for all else. Timers that differ in it cannot be one series.
@@ -99,12 +98,26 @@ type Output struct {
 	Drop    bool    // a rule says to drop it; only Kind and Rule are set besides
 	Rule    int     // index in mapping.rules, -1 if none matched
 	Named   bool    // a rule chose the name: several raw names in one is then what it asked for
+
+	set labelSet // sorted, none empty
 }
 
-// SetName gives the series another name, which must be a valid one.
-func (o *Output) SetName(name string) {
-	o.Name = name
-	o.Labels = labels.NewBuilder(o.Labels).Set(model.MetricNameLabel, name).Labels()
+// Labels returns the labels of the series with its name: sorted, unique, none empty.
+func (o *Output) Labels() labels.Labels { return o.set.labels(o.Name) }
+
+// AppendKey appends what series.AppendKey does for Labels, which it need not make.
+func (o *Output) AppendKey(dst []byte) []byte {
+	dst = append(dst, byte(o.Kind))
+	set := o.set
+	for len(set) > 0 && set[0].name < model.MetricNameLabel {
+		dst = series.AppendLabel(dst, set[0].name, set[0].value)
+		set = set[1:]
+	}
+	dst = series.AppendLabel(dst, model.MetricNameLabel, o.Name)
+	for i := range set {
+		dst = series.AppendLabel(dst, set[i].name, set[i].value)
+	}
+	return dst
 }
 
 var kinds = [...]series.Kind{
@@ -123,41 +136,57 @@ func kindOf(in *Input) series.Kind {
 	return kinds[in.Type]
 }
 
-// Map returns the series that a context belongs to. It is called once for each
-// new context, so it may allocate; the answer does not depend on the order of
-// the tags.
-func (m *Mapper) Map(in *Input) Output {
-	out := Output{Kind: kindOf(in), Policy: &series.DefaultPolicy, Scale: 1}
-	raw := string(in.Name)
+// Map returns the series that a context belongs to. The answer does not depend on the
+// order of the tags.
+func (m *Mapper) Map(in *Input) (out Output) {
+	m.MapInto(&out, in)
+	return out
+}
+
+// MapInto is Map for who asks again and again, as about each new context: it uses the
+// memory of the answer before. A context that no rule is for costs one allocation, the
+// text that its labels are cut from.
+func (m *Mapper) MapInto(out *Output, in *Input) {
+	set := out.set[:0]
+	if cap(set) > keepLabels {
+		set = nil
+	}
+	*out = Output{Kind: kindOf(in), Policy: &series.DefaultPolicy, Scale: 1, set: set}
+	text := string(append(append(make([]byte, 0, 256), in.Name...), in.Tags...))
+	raw, tags := text[:len(in.Name)], text[len(in.Name):]
 	var captureBuf [16]string
 	var captures []string
 	out.Rule, captures = m.match(raw, in, out.Kind, captureBuf[:0])
 	if out.Rule >= 0 && m.rules[out.Rule].drop {
-		return Output{Kind: out.Kind, Rule: out.Rule, Drop: true}
+		out.dropped()
+		return
 	}
 
 	out.Name = m.metricName(raw)
-	var pairBuf [32]pair
-	set := m.senderLabels(pairBuf[:0], in)
-	set = m.addOrigin(set, &in.Origin)
+	out.set = m.senderLabels(out.set, tags, in.Host)
+	out.set = m.addOrigin(out.set, &in.Origin)
 	for _, c := range m.constant {
-		set = set.add(c.name, c.value)
+		out.set = out.set.add(c.name, c.value)
 	}
-	if out.Rule < 0 {
-		out.Labels = set.labels(out.Name)
-		return out
+	if out.Rule >= 0 {
+		m.apply(&m.rules[out.Rule], captures, out)
 	}
-	m.apply(&m.rules[out.Rule], captures, set, &out)
-	return out
+	out.set = out.set.finish()
 }
+
+// keepLabels is how many labels MapInto keeps memory for: senders may give thousands.
+const keepLabels = 256
+
+// dropped makes out that of a context that the rule drops.
+func (o *Output) dropped() { *o = Output{Kind: o.Kind, Rule: o.Rule, Drop: true, set: o.set[:0]} }
 
 // apply lets rule r decide about the series: labels are dropped first, so that a
 // rule may put another in the place of one that it drops, then set, then
 // relabelled.
-func (m *Mapper) apply(r *rule, captures []string, set labelSet, out *Output) {
+func (m *Mapper) apply(r *rule, captures []string, out *Output) {
 	out.Policy, out.Unit, out.Help = r.policy, r.unit, r.help
 	if out.Kind == series.Gauge && r.policy.Merge != series.MergeLast {
-		out.Source = source(set.labels(out.Name))
+		out.Source = source(out.Labels())
 	}
 	if out.Kind == series.Timer {
 		out.Buckets = r.buckets
@@ -170,12 +199,11 @@ func (m *Mapper) apply(r *rule, captures []string, set labelSet, out *Output) {
 		out.Named = true
 	}
 	for _, name := range r.dropLabels {
-		set = set.drop(name)
+		out.set = out.set.drop(name)
 	}
 	for i := range r.labels {
-		set = set.put(r.labels[i].name, validUTF8(r.labels[i].value.expand(captures)))
+		out.set = out.set.put(r.labels[i].name, validUTF8(r.labels[i].value.expand(captures)))
 	}
-	out.Labels = set.labels(out.Name)
 	if len(r.relabel) > 0 {
 		m.relabel(r.relabel, out)
 	}
@@ -191,12 +219,12 @@ func source(ls labels.Labels) uint64 {
 // any other. What comes out passes through the same rule as a sender's tags, so
 // that no step can make what validation would refuse.
 func (m *Mapper) relabel(steps []*relabel.Config, out *Output) {
-	b := labels.NewBuilder(out.Labels)
+	b := labels.NewBuilder(out.Labels())
 	if !relabel.ProcessBuilder(b, steps...) {
-		*out = Output{Kind: out.Kind, Rule: out.Rule, Drop: true}
+		out.dropped()
 		return
 	}
-	var set labelSet
+	out.set = out.set[:0]
 	name := out.Name // stays if a step removed it: a series has a name
 	b.Range(func(l labels.Label) {
 		switch {
@@ -204,12 +232,12 @@ func (m *Mapper) relabel(steps []*relabel.Config, out *Output) {
 			name = m.metricName(l.Value)
 		case l.Name == "" || strings.HasPrefix(l.Name, "__"): // scratch labels end here, as in Prometheus
 		default:
-			set = append(set, pair{m.labelName(l.Name), validUTF8(l.Value)})
+			out.set = append(out.set, pair{m.labelName(l.Name), validUTF8(l.Value)})
 		}
 	})
 	out.Named = out.Named || name != out.Name
 	out.Name = name
-	out.Labels = set.merge().labels(name)
+	out.set = out.set.merge()
 }
 
 // OriginLabels reports whether any origin field becomes a label, so that lines

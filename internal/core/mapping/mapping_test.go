@@ -175,7 +175,7 @@ func TestRules(t *testing.T) {
 		if got := show(out); got != c.want || out.Rule != c.rule {
 			t.Errorf("%s: got %s by rule %d, want %s by rule %d", c.why, got, out.Rule, c.want, c.rule)
 		}
-		if !out.Drop && out.Name != out.Labels.Get(model.MetricNameLabel) {
+		if !out.Drop && out.Name != out.Labels().Get(model.MetricNameLabel) {
 			t.Errorf("%s: Name is %q", c.why, out.Name)
 		}
 	}
@@ -242,8 +242,8 @@ func TestSource(t *testing.T) {
 		{Match: "by.*", Name: "together", GaugeMerge: "max"},
 	}}, "host", "web-1")
 	one, two := m.Map(gauge("sum", "worker:1,q:a")), m.Map(gauge("sum", "worker:2,q:a"))
-	if !labels.Equal(one.Labels, two.Labels) || one.Source == two.Source || one.Source == 0 || two.Source == 0 {
-		t.Errorf("two workers: %s from %x, %s from %x", one.Labels, one.Source, two.Labels, two.Source)
+	if !labels.Equal(one.Labels(), two.Labels()) || one.Source == two.Source || one.Source == 0 || two.Source == 0 {
+		t.Errorf("two workers: %s from %x, %s from %x", one.Labels(), one.Source, two.Labels(), two.Source)
 	}
 	if again := m.Map(gauge("sum", "q:a,worker:1")); again.Source != one.Source {
 		t.Error("the order of tags makes another sender")
@@ -262,9 +262,9 @@ func TestSource(t *testing.T) {
 	}
 }
 
-func TestSetName(t *testing.T) {
+func TestAnotherName(t *testing.T) {
 	out := newMapper(t, Config{}).Map(count("a", "B:1,c:2"))
-	out.SetName("a_counter")
+	out.Name = "a_counter"
 	if got := show(out); got != `a_counter{B="1", c="2"}` || out.Name != "a_counter" {
 		t.Errorf("got %s, %s", got, out.Name)
 	}

@@ -29,7 +29,12 @@ func (m *Mapper) labelName(s string) string {
 }
 
 // validUTF8 replaces each run of bytes that is not UTF-8 by one U+FFFD.
-func validUTF8(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+func validUTF8(s string) string {
+	if utf8.ValidString(s) { // looks at eight bytes at a time
+		return s
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
 
 // underscore replaces each character outside [a-zA-Z0-9_], and each byte that is
 // no character, by an underscore, and puts one before a leading digit. A colon

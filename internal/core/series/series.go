@@ -58,6 +58,13 @@ const Shards = 1024
 // Shard returns the shard of a tenant's series. It is the same in every process
 // and every version: it decides which instance owns a series.
 func Shard(tenant string, key []byte) uint16 {
+	var buf [256]byte
+	if len(tenant)+1+len(key) <= len(buf) { // a copy costs less than a digest
+		b := append(buf[:0], tenant...)
+		b = append(b, 0)
+		b = append(b, key...)
+		return uint16(xxhash.Sum64(b) >> 54)
+	}
 	var d xxhash.Digest
 	d.Reset()
 	_, _ = d.WriteString(tenant)
@@ -72,13 +79,16 @@ func Shard(tenant string, key []byte) uint16 {
 // docs/format/batch.md.
 func AppendKey(dst []byte, kind Kind, ls labels.Labels) []byte {
 	dst = append(dst, byte(kind))
-	ls.Range(func(l labels.Label) {
-		dst = binary.AppendUvarint(dst, uint64(len(l.Name)))
-		dst = append(dst, l.Name...)
-		dst = binary.AppendUvarint(dst, uint64(len(l.Value)))
-		dst = append(dst, l.Value...)
-	})
+	ls.Range(func(l labels.Label) { dst = AppendLabel(dst, l.Name, l.Value) })
 	return dst
+}
+
+// AppendLabel appends one label of a key.
+func AppendLabel(dst []byte, name, value string) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(name)))
+	dst = append(dst, name...)
+	dst = binary.AppendUvarint(dst, uint64(len(value)))
+	return append(dst, value...)
 }
 
 var errKey = errors.New("series key is malformed")

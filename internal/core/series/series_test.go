@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -19,6 +20,9 @@ func TestShardsAreFixedForEver(t *testing.T) {
 		{"default", AppendKey(nil, Counter, labels.FromStrings("__name__", "a")), 248},
 		{"default", AppendKey(nil, Counter, labels.FromStrings("__name__", "a", "host", "web-1")), 273},
 		{"team-a", AppendKey(nil, Timer, labels.FromStrings("__name__", "a")), 470},
+		{"default", AppendKey(nil, Counter, labels.FromStrings("__name__", "a", "b", strings.Repeat("x", 232))), 582},
+		{"default", AppendKey(nil, Counter, labels.FromStrings("__name__", "a", "b", strings.Repeat("x", 233))), 180},
+		{"default", AppendKey(nil, Counter, labels.FromStrings("__name__", "a", "b", strings.Repeat("x", 1000))), 128},
 	} {
 		if got := Shard(test.tenant, test.key); got != test.want {
 			t.Errorf("%s %q: shard %d, want %d", test.tenant, test.key, got, test.want)

@@ -49,6 +49,7 @@ type listener struct {
 	terms         *terms // table was made for them
 	parser        dogstatsd.Parser
 	table         *window.Table
+	now           int64        // Unix nanoseconds when the packet was read that is being counted
 	left          window.Stats // of the tables before
 	started       bool
 	received      uint64 // values on the wire of well-formed lines, whatever became of them
@@ -88,6 +89,7 @@ func (l *listener) newTable() *window.Table {
 	limits := l.collector.Limiter.Tenant(l.terms.tenant)
 	return window.New(&resolver{
 		Options: &l.collector.Options, terms: l.terms, reports: &l.collector.reports, limits: limits, sender: l.sender,
+		now: func() int64 { return l.now },
 	}, window.Options{
 		Limits:         limits,
 		OriginLabels:   l.terms.mapper.OriginLabels(),
@@ -123,6 +125,7 @@ func (l *listener) Packet(packet []byte, now int64) {
 	if l.tally != nil {
 		l.tally.Add(top.Sender(l.socket.Sender()), len(packet))
 	}
+	l.now = now
 	p := &l.parser
 	p.Reset(packet)
 	for {

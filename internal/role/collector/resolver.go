@@ -19,7 +19,11 @@ type resolver struct {
 	reports *reports
 	limits  *limit.Tenant
 	sender  func() limit.Sender // of the packet that is being read
-	key     []byte              // of the last resolution: a flood should leave no garbage behind
+	now     func() int64        // Unix nanoseconds when it was: a clock costs more than a claim
+
+	// Of the last resolution: a flood should leave no garbage behind.
+	out mapping.Output
+	key []byte
 }
 
 // ResolveMetric is part of window.Resolver.
@@ -33,15 +37,14 @@ func (r *resolver) ResolveCheck(c *dogstatsd.Check) window.Resolution {
 }
 
 func (r *resolver) resolve(in *mapping.Input) window.Resolution {
-	out := r.mapper.Map(in)
+	out := &r.out
+	r.mapper.MapInto(out, in)
 	if out.Drop {
 		return window.Resolution{Drop: true}
 	}
-	name, named := r.name(in, &out)
-	if name != out.Name {
-		out.SetName(name)
-	}
-	r.key = series.AppendKey(r.key[:0], out.Kind, out.Labels)
+	var named bool
+	out.Name, named = r.name(in, out)
+	r.key = out.AppendKey(r.key[:0])
 	return window.Resolution{
 		Key: r.key, Shard: series.Shard(r.tenant, r.key), Policy: out.Policy, Source: out.Source, Scale: out.Scale,
 		Unnamed: !named, Sender: r.sender(), Container: in.Origin.Container,
@@ -53,17 +56,17 @@ func (r *resolver) resolve(in *mapping.Input) window.Resolution {
 // is not added to it, and then named is false: a flood of names must not fill the
 // catalogue either.
 func (r *resolver) name(in *mapping.Input, out *mapping.Output) (name string, named bool) {
-	now := r.Now()
+	now := r.now()
 	claim := catalogue.Claim{
 		Tenant: r.tenant, Name: out.Name, Raw: in.Name, Named: out.Named, Kind: out.Kind,
 		Buckets: out.Buckets, Unit: out.Unit, Help: out.Help,
 	}
-	if !r.limits.Room(now.UnixNano()) || r.limits.TooLong(len(in.Name)+len(in.Tags)) {
+	if !r.limits.Room(now) || r.limits.TooLong(len(in.Name)+len(in.Tags)) {
 		if _, known, _ := r.Catalogue.Peek(&claim); !known {
 			return out.Name, false
 		}
 	}
-	name, report := r.Catalogue.Resolve(now.UnixMilli(), &claim)
+	name, report := r.Catalogue.Resolve(now/1e6, &claim)
 	r.tell(in, out, name, report)
 	return name, true
 }
@@ -82,6 +85,9 @@ func (r *resolver) ResolveOverflow(kind series.Kind, name string, policy *series
 
 // tell counts what the catalogue found worth telling, and logs what it tells once.
 func (r *resolver) tell(in *mapping.Input, out *mapping.Output, name string, report catalogue.Report) {
+	if report.Event == catalogue.Nothing {
+		return
+	}
 	raw := string(in.Name)
 	switch report.Event {
 	case catalogue.KindConflict:

@@ -109,7 +109,7 @@ func (p *pair) ourSeries(l line) string {
 	if out.Drop {
 		return "dropped"
 	}
-	set := out.Labels.Map()
+	set := out.Labels().Map()
 	delete(set, model.MetricNameLabel)
 	return series(out.Name, set, out.Scale)
 }
