@@ -18,7 +18,6 @@ func newBenchRun(sent loadgen.Result) benchRun {
 		RefusedTimes: sent.Refused, SenderDropped: sent.Dropped.Packets,
 		SenderCPUUser:   sent.CPUUser.Seconds() * 1e6 / float64(max(1, sent.Sent.Metrics)),
 		SenderCPUSystem: sent.CPUSystem.Seconds() * 1e6 / float64(max(1, sent.Sent.Metrics)),
-		NotKept:         map[string]uint64{},
 	}
 	for k, n := range sent.Sent.Kinds {
 		r.SentByKind[load.Kind(k).String()] = n
@@ -60,6 +59,9 @@ func (m *measurement) settle(ctx context.Context, before booksAnswer, r benchRun
 	}
 }
 
+// errUnexplained means that packets are gone of which the receiver has no count.
+var errUnexplained = errors.New("packets are unexplained")
+
 // enter takes from the books what became of the run, whose packets have perPacket
 // metrics, or fewer where the load begins anew. It is an error if they do not
 // account for each packet and each sample.
@@ -84,7 +86,11 @@ func (r *benchRun) enter(before, after booksAnswer, perPacket uint64) error {
 	case booked > r.SentPackets || r.ReceivedSamples > r.SentSamples:
 		return fmt.Errorf("the books do not close: %s; does anybody else send to it?", books)
 	case booked < r.SentPackets:
-		return fmt.Errorf("the books do not close: %s; %d packets are unexplained", books, r.SentPackets-booked)
+		err := fmt.Errorf("the books do not close: %s; %d %w", books, r.SentPackets-booked, errUnexplained)
+		if r.KernelDroppedPackets > 0 {
+			err = fmt.Errorf("%w; of a receiver with UDP_GRO the kernel counts several that it drops as one", err)
+		}
+		return err
 	case r.LostSamples < lost || r.LostSamples > lost*perPacket:
 		return fmt.Errorf("the books do not close: %s; a packet has at most %d samples", books, perPacket)
 	case after.Samples.Difference != 0:
@@ -95,6 +101,7 @@ func (r *benchRun) enter(before, after booksAnswer, perPacket uint64) error {
 
 // enterNotKept notes why samples that were received are not kept: limits, say.
 func (r *benchRun) enterNotKept(before, after ledger.Samples) {
+	r.NotKept = map[string]uint64{}
 	was := before.Lost()
 	for i, state := range after.Lost() {
 		if state.Account == ledger.Discarded {

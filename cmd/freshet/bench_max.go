@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -75,6 +76,9 @@ func (m *measurement) try(ctx context.Context, found *benchMax, rate float64) (m
 		m.title = fmt.Sprintf("%s metrics/s (%s without loss so far)", wholeRate(rate), wholeRate(found.Rate))
 	}
 	run, err := m.run(ctx, pace{rate, m.pace.duration})
+	if errors.Is(err, errUnexplained) && run.KernelDroppedPackets > 0 {
+		err = nil // how many were lost does not matter here
+	}
 	if err != nil {
 		return maxStep{}, err
 	}

@@ -69,10 +69,12 @@ func TestBenchEntersTheBooks(t *testing.T) {
 		"one of them the short one":     {after: books(98, 2, 1372)},
 		"all were dropped":              {after: books(0, 100, 0)},
 		"a packet is missing":           {after: books(99, 0, 1379), want: "1 packets are unexplained"},
+		"drops that count for several":  {after: books(95, 1, 1330), want: "counts several that it drops as one"},
 		"a sample is missing":           {after: books(100, 0, 1392), want: "a packet has at most 14 samples"},
 		"more is missing than dropped":  {after: books(99, 1, 1378), want: "a packet has at most 14 samples"},
 		"less is missing than dropped":  {after: books(98, 2, 1392), want: "a packet has at most 14 samples"},
 		"another one sends, too":        {after: books(101, 0, 1400), want: "does anybody else send to it?"},
+		"another one's empty packet":    {after: books(101, 0, 1393), want: "does anybody else send to it?"},
 		"another one's samples":         {after: books(100, 0, 1394), want: "does anybody else send to it?"},
 		"the receiver loses one inside": {after: books(100, 0, 1393), change: func(b *booksAnswer) { b.Samples.Difference = 1 }, want: "1 samples are in no state"},
 		"the receiver began anew":       {after: books(100, 0, 1393), change: func(b *booksAnswer) { b.Started = 1 }, want: "restarted"},
@@ -96,7 +98,7 @@ func TestBenchEntersTheBooks(t *testing.T) {
 // What a receiver took and did not keep is named; that a collector alone keeps
 // nothing is no news.
 func TestBenchNamesWhatIsNotKept(t *testing.T) {
-	r := benchRun{NotKept: map[string]uint64{}}
+	var r benchRun
 	r.enterNotKept(
 		ledger.Samples{Refused: map[string]uint64{"series": 5, "kind": 3}},
 		ledger.Samples{Refused: map[string]uint64{"series": 12, "kind": 3}, Discarded: map[string]uint64{"no_aggregator": 9}})
