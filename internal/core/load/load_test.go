@@ -152,6 +152,19 @@ func checkPackets(t *testing.T, c Config, p Packets) {
 	}
 }
 
+// A name has several contexts, as the hosts of a metric are, and a single context is
+// of the kind that weighs most.
+func TestNames(t *testing.T) {
+	c := Standard()
+	if names := len(read(t, ringOf(mustNew(t, c))).kinds); names < c.Contexts/contextsPerName || names > c.Contexts/contextsPerName+int(NumKinds) {
+		t.Errorf("%d names for %d contexts", names, c.Contexts)
+	}
+	c.Contexts = 1
+	if kinds := read(t, ringOf(mustNew(t, c))).Kinds; kinds[Counter] == 0 {
+		t.Errorf("metrics by kind: %v", kinds)
+	}
+}
+
 func TestSameSeedSameBytes(t *testing.T) {
 	c := Standard()
 	c.NewShare = 0.1
