@@ -67,11 +67,23 @@ func (t *Tenant) wait(now int64, p Place) {
 // seconds rounds Unix nanoseconds up: nobody leaves before the claim time is over.
 func seconds(now int64) uint32 { return uint32((now + 999_999_999) / 1e9) }
 
-// expire removes the series that nobody claimed in time.
-func (t *Tenant) expire(now int64) {
-	for len(t.unclaimed) > 0 && t.late(now, t.unclaimed[0].at) {
+// expireAtOnce is how many of the unclaimed a claim looks at: some 30 µs if all of them
+// leave. A claim that found a million of them late would keep the readers of all
+// sockets waiting for half a second.
+const expireAtOnce = 64
+
+// expire removes series that nobody claimed in time, and reports whether there may be
+// more of them.
+func (t *Tenant) expire(now int64) (more bool) {
+	for range expireAtOnce {
+		if len(t.unclaimed) == 0 || !t.late(now, t.unclaimed[0].at) {
+			return false
+		}
 		p := t.unclaimed[0].place
 		t.unclaimed = t.unclaimed[1:]
+		if len(t.unclaimed) == 0 {
+			t.unclaimed = nil
+		}
 		r := t.places.at(p)
 		r.set(waiting, false)
 		switch {
@@ -83,8 +95,14 @@ func (t *Tenant) expire(now int64) {
 			t.unclaimed = append(t.unclaimed, unclaimed{p, r.freed})
 		}
 	}
-	if len(t.unclaimed) == 0 {
-		t.unclaimed = nil
+	return true
+}
+
+// expireAll is expire, in which others get their turn.
+func (t *Tenant) expireAll(now int64) {
+	for t.expire(now) {
+		t.mu.Unlock()
+		t.mu.Lock()
 	}
 }
 

@@ -166,7 +166,7 @@ type samples struct{ folded, refused uint64 }
 func (t *Tenant) empty(now int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.expire(now)
+	t.expireAll(now)
 	t.forget(now)
 	return t.places.taken == 0 && len(t.offenders) == 0
 }

@@ -298,3 +298,25 @@ func TestReloadsDoNotAddUp(t *testing.T) {
 		t.Errorf("%d series after it", n)
 	}
 }
+
+// After a restart that nobody came back from, a claim is not the one to wait for all
+// that leave; who asks for the state of the tenant gets it exactly.
+func TestNoClaimPaysForAllThatAreLate(t *testing.T) {
+	const loaded = 10 * expireAtOnce
+	tenant := newTenant(Config{MaxSeries: loaded})
+	for i := range loaded {
+		tenant.Load(begin, key(series.Gauge, "a", i), 0)
+	}
+	if tenant.Admit(begin+299*second, claim(key(series.Gauge, "b", 0))).Fate == Admitted {
+		t.Error("a place was given away within the claim time")
+	}
+	if tenant.Admit(begin+301*second, claim(key(series.Gauge, "b", 0))).Fate != Admitted {
+		t.Error("there is no room though all others are late")
+	}
+	if left := tenant.places.taken - 1; left != loaded-expireAtOnce {
+		t.Errorf("%d wait after a claim, want all but %d of %d", left, expireAtOnce, loaded)
+	}
+	if n := tenant.Report(begin + 301*second).Series; n != 1 {
+		t.Errorf("%d series, want the one that was claimed", n)
+	}
+}

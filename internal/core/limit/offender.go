@@ -260,7 +260,7 @@ type SenderSamples struct {
 func (t *Tenant) Report(now int64) Report {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.expire(now)
+	t.expireAll(now)
 	r := Report{Series: t.places.taken}
 	for reason, s := range t.samples {
 		r.Folded[reason], r.Refused[reason] = s.folded, s.refused
