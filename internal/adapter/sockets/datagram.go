@@ -29,12 +29,15 @@ type datagrams struct {
 	kernel   dropCounter
 	counters *counters
 
-	slots []byte // batchSize of them; allocated once, for the socket's life
-	slot  int    // bytes, MaxPacket
-	iovs  [batchSize]unix.Iovec
-	msgs  [batchSize]unix.Mmsghdr
+	slots   []byte // batchSize of them; allocated once, for the socket's life
+	slot    int    // bytes
+	longest int    // bytes of a packet, MaxPacket
+	iovs    [batchSize]unix.Iovec
+	msgs    [batchSize]unix.Mmsghdr
 
-	senders senders
+	senders    senders
+	coalesced  *coalesced // nil: each message is one datagram
+	groRefused error      // why there is none, though it is wanted
 
 	n     int                // messages that the last receive read
 	errno syscall.Errno      // or why there are none
@@ -48,7 +51,7 @@ type datagrams struct {
 	calm   time.Time // no naps until then
 }
 
-func newDatagrams(c conn, maxPacket int) (*datagrams, error) {
+func newDatagrams(c conn, config Config) (*datagrams, error) {
 	_, udp := c.(*net.UDPConn)
 	socket, err := detach(c)
 	if err != nil {
@@ -58,7 +61,16 @@ func newDatagrams(c conn, maxPacket int) (*datagrams, error) {
 	if err != nil {
 		return nil, errors.Join(err, socket.close())
 	}
-	d := &datagrams{socket: socket, wait: wait, udp: udp, counters: new(counters), slot: maxPacket, nap: napAfter}
+	d := &datagrams{
+		socket: socket, wait: wait, udp: udp, counters: new(counters),
+		slot: config.MaxPacket, longest: config.MaxPacket, nap: napAfter,
+	}
+	if udp {
+		d.coalesced, d.groRefused = coalesce(socket.fd, config.GRO)
+	}
+	if d.coalesced != nil {
+		d.slot = max(d.slot, groSlot)
+	}
 	d.slots = make([]byte, batchSize*d.slot)
 	for i := range d.msgs {
 		d.iovs[i].Base = &d.slots[i*d.slot]
@@ -144,6 +156,7 @@ func (d *datagrams) tryReceive(uintptr) bool {
 // receive reads up to a batch of what there is.
 func (d *datagrams) receive() {
 	d.senders.prepare(&d.msgs)
+	d.coalesced.prepare(&d.msgs)
 	d.n, d.errno = d.socket.receive(&d.msgs)
 	d.senders.used = d.n
 	d.since += d.n
@@ -178,20 +191,29 @@ func (d *datagrams) pace(now time.Time) time.Duration {
 
 // hand gives the batch that was read last, if it is not empty, to h.
 func (d *datagrams) hand(h Handler, now int64) {
-	var bytes, truncated uint64
+	var packets, bytes, truncated uint64
 	for i := range d.msgs[:d.n] {
 		m := &d.msgs[i]
 		if m.Hdr.Flags&unix.MSG_TRUNC != 0 {
 			truncated++
 			continue
 		}
-		at := i * d.slot
-		end := at + int(m.Len)
 		d.senders.message = &m.Hdr
-		h.Packet(d.slots[at:end:end], now)
-		bytes += uint64(m.Len)
+		rest := d.slots[i*d.slot:][:m.Len]
+		for size, more := d.coalesced.segment(m), true; more; more = len(rest) > 0 {
+			end := min(size, len(rest))
+			p := rest[:end:end]
+			rest = rest[end:]
+			if len(p) > d.longest {
+				truncated++
+				continue
+			}
+			h.Packet(p, now)
+			packets++
+			bytes += uint64(len(p))
+		}
 	}
-	d.counters.packets.Add(uint64(d.n) - truncated)
+	d.counters.packets.Add(packets)
 	d.counters.bytes.Add(bytes)
 	if truncated > 0 {
 		d.counters.truncated.Add(truncated)

@@ -77,19 +77,7 @@ func adoptUDP(c Config, in Inherited) (*Listener, error) {
 	if !ok {
 		return nil, errors.Join(errOtherSocket, pc.Close())
 	}
-	d, err := newDatagrams(conn, c.MaxPacket)
-	if err != nil {
-		return nil, err
-	}
-	d.kernel.last = in.Drops
-	l, err := newListener(d, d.socket, conn.LocalAddr(), d.counters)
-	if err == nil {
-		err = control(d.socket, func(fd int) error { return l.raiseReceiveBuffer(fd, c.ReceiveBuffer) })
-	}
-	if err != nil {
-		return nil, errors.Join(err, d.close())
-	}
-	return l, nil
+	return newUDP(conn, c, in, func(l *Listener, fd int) error { return l.raiseReceiveBuffer(fd, c.ReceiveBuffer) })
 }
 
 // raiseReceiveBuffer keeps a larger one: whoever opened the socket may have been

@@ -28,7 +28,7 @@ func succeed(t *testing.T, l *Listener, c Config, stop func()) *Listener {
 // Whoever reads a socket may be replaced, over and over, while senders notice
 // nothing: each packet is handed over once and in order.
 func TestNothingIsLostBetweenAListenerAndItsSuccessor(t *testing.T) {
-	const successors, packets, queued = 20, 5000, 100 // queued fits into any buffer
+	const successors, packets, queued = 20, 1000, 100 // queued fits into any buffer
 	for _, kind := range kinds[:2] {
 		t.Run(kind.name, func(t *testing.T) {
 			config := kind.config(t)

@@ -3,8 +3,15 @@
 package sockets
 
 import (
+	"context"
+	"errors"
+	"net"
+	"runtime"
+	"slices"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestNapAfter(t *testing.T) {
@@ -37,4 +44,177 @@ func TestNapAfter(t *testing.T) {
 			}
 		})
 	}
+}
+
+// asleep returns a listener whose reader naps for an hour, since it read the only
+// packet that its handler has: "first".
+func asleep(t *testing.T, config Config) (l *Listener, c net.Conn, r *recorder, stop func()) {
+	t.Helper()
+	l, r = listen(t, config), newRecorder()
+	c = dial(t, l)
+	begins := make(chan struct{}, 1)
+	l.socket.(*datagrams).nap = func(_ time.Duration, packets int, _, _ uint32) time.Duration {
+		if packets == 0 {
+			return 0
+		}
+		select {
+		case begins <- struct{}{}:
+		default:
+		}
+		return time.Hour
+	}
+	stop = run(t, l, r)
+	write(t, c, []byte("first"))
+	select {
+	case <-begins:
+	case <-time.After(patience):
+		t.Fatal("the reader does not nap")
+	}
+	return l, c, r, stop
+}
+
+var loopback = Config{Network: "udp", Address: "127.0.0.1:0"}
+
+func TestAStopEndsANapAndHandsOverWhatGathered(t *testing.T) {
+	_, c, r, stop := asleep(t, loopback)
+	want := append([]string{"first"}, numbered(3*batchSize)...)
+	for _, p := range want[1:] {
+		write(t, c, []byte(p))
+	}
+	runtime.GC() // does not wait for the reader either
+	if got := r.got(); len(got) != 1 {
+		t.Errorf("%d packets were handed over during a nap", len(got)-1)
+	}
+	stop()
+	if got := r.got(); !slices.Equal(got, want) {
+		t.Errorf("got %.300q, want %.300q", got, want)
+	}
+}
+
+func TestASuccessorGetsWhatGatheredInANap(t *testing.T) {
+	l, c, r, stop := asleep(t, loopback)
+	want := append([]string{"first"}, numbered(3*batchSize)...)
+	for _, p := range want[1:] {
+		write(t, c, []byte(p))
+	}
+	run(t, succeed(t, l, loopback, stop), r)
+	r.expect(t, want)
+}
+
+func TestANapEndsWhenTheHandlerWantsItsTick(t *testing.T) {
+	l := listen(t, loopback)
+	l.socket.(*datagrams).nap = func(time.Duration, int, uint32, uint32) time.Duration { return time.Hour }
+	r := newRecorder()
+	r.window = 2 * time.Millisecond
+	run(t, l, r)
+	write(t, dial(t, l), []byte("a:1|c"))
+	r.expect(t, []string{"a:1|c"})
+	ticks := r.tickCount()
+	r.wait(t, "five ticks without a packet", func() bool { return r.tickCount() >= ticks+5 })
+}
+
+func TestClosingASocketEndsItsReadersNap(t *testing.T) {
+	l := listen(t, loopback)
+	begins := make(chan struct{}, 1)
+	l.socket.(*datagrams).nap = func(time.Duration, int, uint32, uint32) time.Duration {
+		begins <- struct{}{}
+		return time.Hour
+	}
+	done := make(chan error, 1)
+	go func() { done <- l.Run(context.Background(), newRecorder()) }()
+	<-begins
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-done:
+		if !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Run: %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("Run goes on with a closed socket")
+	}
+}
+
+// What the buffer cannot hold while the reader sleeps is in the books.
+func TestABurstDuringANapIsReceivedOrCounted(t *testing.T) {
+	config := loopback
+	config.ReceiveBuffer = 8192
+	l, c, r, stop := asleep(t, config)
+	const sent = 3000
+	for _, p := range numbered(sent) {
+		write(t, c, []byte(p))
+	}
+	stop()
+	if received, drops := r.count()-1, l.Drops(); drops == 0 || received == 0 || uint64(received)+drops != sent {
+		t.Errorf("received %d + dropped %d, sent %d", received, drops, sent)
+	}
+}
+
+func TestNoNapsAfterDrops(t *testing.T) {
+	config := loopback
+	config.ReceiveBuffer = 8192
+	l := listen(t, config)
+	c, d := dial(t, l), l.socket.(*datagrams)
+	d.nap = func(time.Duration, int, uint32, uint32) time.Duration { return time.Hour }
+	d.look()
+	if d.pace(time.Now()) == 0 {
+		t.Fatal("the reader would not nap before")
+	}
+	for _, p := range numbered(1000) {
+		write(t, c, []byte(p))
+	}
+	d.look()
+	if nap := d.pace(time.Now()); nap != 0 {
+		t.Errorf("naps for %v", nap)
+	}
+	d.look()
+	if nap := d.pace(time.Now().Add(calmAfterDrops)); nap == 0 {
+		t.Error("the reader never naps again")
+	}
+}
+
+// The poller must hear of a datagram exactly while somebody waits for one: heard
+// of in vain it costs what a nap is to save, not heard of it stays unread.
+func TestTheSocketIsWatchedOnlyWhileArmed(t *testing.T) {
+	l := listen(t, loopback)
+	d := l.socket.(*datagrams)
+	readable := func() (is bool) {
+		err := d.wait.raw.Control(func(epoll uintptr) {
+			n, _ := unix.Poll([]unix.PollFd{{Fd: int32(epoll), Events: unix.POLLIN}}, 0)
+			is = n == 1
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return is
+	}
+	write(t, dial(t, l), []byte("a:1|c"))
+	for _, armed := range []bool{false, true, false, true} {
+		if err := d.wait.arm(armed); err != nil {
+			t.Fatal(err)
+		}
+		if got := readable(); got != armed {
+			t.Errorf("armed %t, readable %t", armed, got)
+		}
+	}
+}
+
+// Each packet is sent when the one before has come, so that a waking that is lost
+// between two states of the reader would stop it for good.
+func TestNoWakingIsLostBetweenNaps(t *testing.T) {
+	l, r := listen(t, loopback), newRecorder()
+	turn := 0
+	l.socket.(*datagrams).nap = func(time.Duration, int, uint32, uint32) time.Duration {
+		turn++
+		return time.Duration(turn%3/2) * time.Millisecond // at every third time
+	}
+	run(t, l, r)
+	c := dial(t, l)
+	want := numbered(1000)
+	for i, p := range want {
+		write(t, c, []byte(p))
+		r.wait(t, "the packet that was sent", func() bool { return r.count() == i+1 })
+	}
+	r.expect(t, want)
 }

@@ -77,9 +77,11 @@ func (s *senders) prepare(msgs *[batchSize]unix.Mmsghdr) {
 
 func (s *senders) room(m *unix.Msghdr, i int) {
 	switch {
-	case !s.asking:
-		m.Name, m.Namelen, m.Control = nil, 0, nil
+	case !s.asking && s.credentials:
+		m.Control = nil
 		m.SetControllen(0)
+	case !s.asking:
+		m.Name, m.Namelen = nil, 0
 	case s.credentials:
 		if s.control == nil {
 			s.control = new([batchSize][credentialSpace]byte)

@@ -16,6 +16,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,6 +57,12 @@ type Config struct {
 	// ReceiveBuffer is the kernel's receive buffer in bytes for each UDP socket;
 	// 0 means DefaultReceiveBuffer.
 	ReceiveBuffer int
+
+	// GRO has the kernel hand over datagrams that one sender sent at once in one
+	// buffer (UDP_GRO), where the network card or a sender's UDP_SEGMENT lets it.
+	// They are handed on one by one all the same, but then Drops is a lower bound:
+	// such a buffer may be dropped as one. It concerns UDP alone.
+	GRO bool
 
 	Mode        fs.FileMode // of a Unix socket's file; 0 means DefaultMode
 	Connections int         // open at once on a Unix stream socket; 0 means DefaultConnections
@@ -131,7 +138,8 @@ type Listener struct {
 	mu       sync.Mutex // of what follows
 	wanted   int        // bytes of receive buffer, 0 where it does not apply
 	granted  int
-	warnings []string
+	buffer   []string // warnings of it
+	warnings []string // all others
 }
 
 // socket is what differs between datagrams and streams.
@@ -301,7 +309,7 @@ func (l *Listener) readReceiveBuffer(fd, wanted int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.wanted, l.granted = wanted, granted
-	l.warnings = receiveBufferWarning(l.addr.String(), wanted, granted)
+	l.buffer = receiveBufferWarning(l.addr.String(), wanted, granted)
 	return nil
 }
 
@@ -310,5 +318,5 @@ func (l *Listener) readReceiveBuffer(fd, wanted int) error {
 func (l *Listener) Warnings() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.warnings
+	return slices.Concat(l.buffer, l.warnings)
 }

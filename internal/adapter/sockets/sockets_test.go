@@ -352,29 +352,42 @@ func TestRefusedConfigurations(t *testing.T) {
 func TestReadingAllocatesNothing(t *testing.T) {
 	h := discard{}
 	payload := bytes.Repeat([]byte("x"), 1432)
-	t.Run("udp", func(t *testing.T) {
-		l := listen(t, Config{Network: "udp", Address: "127.0.0.1:0"})
-		c := dial(t, l)
-		d := l.socket.(*datagrams)
-		alarm, stop := newAlarm(context.Background(), d.wait.file.SetReadDeadline)
-		defer stop()
-		allocs := testing.AllocsPerRun(200, func() {
-			for range batchSize {
-				write(t, c, payload)
-			}
-			now := time.Now().UnixNano()
-			for left := batchSize; left > 0; left -= d.n {
-				if err := d.wait.await(d.try); err != nil {
+	for _, gro := range []bool{false, true} {
+		t.Run(fmt.Sprintf("udp/gro=%t", gro), func(t *testing.T) {
+			l := listen(t, Config{Network: "udp", Address: "127.0.0.1:0", GRO: gro})
+			c := dial(t, l)
+			d := l.socket.(*datagrams)
+			alarm, stop := newAlarm(context.Background(), d.wait.file.SetReadDeadline)
+			defer stop()
+			blocks := false
+			allocs := testing.AllocsPerRun(200, func() { // by turns after a nap and after a waking
+				for range batchSize {
+					write(t, c, payload)
+				}
+				now := time.Now()
+				blocks = !blocks
+				read := d.gather
+				if blocks {
+					alarm.arm(now.UnixNano(), h.Tick(now.UnixNano()))
+					read = d.block
+				} else {
+					alarm.arm(now.UnixNano(), now.UnixNano()+int64(shortestNap))
+				}
+				if err := read(alarm); err != nil {
 					t.Fatal(err)
 				}
-				d.hand(h, now)
+				for left := batchSize - d.n; left > 0; left -= d.n {
+					d.hand(h, now.UnixNano())
+					d.receive()
+				}
+				d.hand(h, now.UnixNano())
+				d.pace(now)
+			})
+			if allocs != 0 {
+				t.Errorf("%v allocations for a batch of %d, want 0", allocs, batchSize)
 			}
-			alarm.arm(now, h.Tick(now))
 		})
-		if allocs != 0 {
-			t.Errorf("%v allocations for a batch of %d, want 0", allocs, batchSize)
-		}
-	})
+	}
 	t.Run("unix", func(t *testing.T) {
 		l := listen(t, Config{Network: "unix", Address: filepath.Join(t.TempDir(), "s")})
 		s := l.socket.(*stream)

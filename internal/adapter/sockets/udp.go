@@ -50,24 +50,32 @@ func bindUDP(c Config, address string, join bool) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := newDatagrams(pc.(*net.UDPConn), c.MaxPacket)
+	return newUDP(pc.(*net.UDPConn), c, Inherited{}, func(l *Listener, fd int) error {
+		if c.Listeners > 1 && !join {
+			if err := sharePort(fd); err != nil {
+				return err
+			}
+		}
+		return l.readReceiveBuffer(fd, c.ReceiveBuffer)
+	})
+}
+
+// newUDP makes a listener of conn, which it takes over, also when it returns an
+// error. finish sets the options that are left.
+func newUDP(conn *net.UDPConn, c Config, in Inherited, finish func(l *Listener, fd int) error) (*Listener, error) {
+	d, err := newDatagrams(conn, c)
 	if err != nil {
 		return nil, err
 	}
-	l, err := newListener(d, d.socket, pc.LocalAddr(), d.counters)
+	d.kernel.last = in.Drops
+	l, err := newListener(d, d.socket, conn.LocalAddr(), d.counters)
 	if err == nil {
-		err = control(d.socket, func(fd int) error {
-			if c.Listeners > 1 && !join {
-				if err := sharePort(fd); err != nil {
-					return err
-				}
-			}
-			return l.readReceiveBuffer(fd, c.ReceiveBuffer)
-		})
+		err = control(d.socket, func(fd int) error { return finish(l, fd) })
 	}
 	if err != nil {
 		return nil, errors.Join(err, d.close())
 	}
+	l.warnings = groWarning(l.addr.String(), d.groRefused)
 	return l, nil
 }
 

@@ -41,7 +41,7 @@ func listenUnixgram(c Config) ([]*Listener, error) {
 
 // newUnixgram takes conn over, also when it returns an error.
 func newUnixgram(conn *net.UnixConn, c Config, file socketFile) (*Listener, error) {
-	d, err := newDatagrams(conn, c.MaxPacket)
+	d, err := newDatagrams(conn, c)
 	if err != nil {
 		return nil, err
 	}

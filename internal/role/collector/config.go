@@ -20,9 +20,10 @@ type Config struct {
 	Tenant    string     `yaml:"tenant" help:"tenant of what these sockets receive"`
 	Listeners []Listener `yaml:"listeners" help:"further sockets, each with its tenant"`
 
-	Readers       int        `yaml:"readers" help:"UDP sockets that share each address, 1 to 256, each read by a thread of its own; more than 1 helps when many senders keep one core busy" reload:"restart"`
+	Readers       int        `yaml:"readers" help:"UDP sockets that share each address, 1 to 256, each with a reader of its own; more than 1 helps when many senders keep one core busy" reload:"restart"`
 	ReceiveBuffer conf.Bytes `yaml:"receive_buffer" help:"kernel receive buffer of each UDP socket, 4KiB to 1GiB: what may wait while Freshet does something else"`
 	MaxPacket     conf.Bytes `yaml:"max_packet" help:"longest datagram or frame, 512B to 1MiB; longer ones are counted and dropped" reload:"restart"`
+	GRO           bool       `yaml:"gro" help:"let the kernel hand over UDP datagrams together that one sender sent together (UDP_GRO): cheaper where senders or network cards do so, but dropped datagrams are then counted as at least so many" reload:"restart"`
 	SocketMode    string     `yaml:"socket_mode" help:"mode of the Unix sockets' files, octal; 0722 lets everybody send, for which a process needs the right to write" reload:"restart"`
 
 	RelativeGauges bool              `yaml:"relative_gauges" help:"StatsD's way: a gauge with a sign (+5|g) changes the value; DogStatsD sets it to 5"`

@@ -53,7 +53,7 @@ func (c *Collector) Prepare(config Config, mapper *mapping.Mapper, host string) 
 		}
 		in, err := c.bind(wanted.key(), t, sockets.Config{
 			Network: wanted.Network, Address: wanted.Address, Mode: mode,
-			Listeners: readers, MaxPacket: int(config.MaxPacket), ReceiveBuffer: int(config.ReceiveBuffer),
+			Listeners: readers, MaxPacket: int(config.MaxPacket), ReceiveBuffer: int(config.ReceiveBuffer), GRO: config.GRO,
 			Inherited: c.inherited(wanted),
 		})
 		if err != nil {

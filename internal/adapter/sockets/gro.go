@@ -1,0 +1,74 @@
+//go:build linux
+
+package sockets
+
+import (
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// groSlot holds the largest buffer in which the kernel hands over several
+// datagrams.
+const groSlot = 64 << 10
+
+// segmentSpace is what the size of a buffer's datagrams takes: a header of 16
+// bytes, an int, padding to a multiple of 8.
+const segmentSpace = 24
+
+// coalesced is room for the size of the datagrams in each message: with UDP_GRO
+// the kernel may hand over several of one sender in one buffer, all of one size
+// but for the last, which may be shorter.
+type coalesced struct {
+	control [batchSize][segmentSpace]byte
+}
+
+// coalesce turns UDP_GRO on if it is wanted, and returns nil if it is off. A socket
+// that was opened with it keeps it: datagrams may wait there in one buffer.
+func coalesce(fd int, wanted bool) (*coalesced, error) {
+	var err error
+	if wanted {
+		err = unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_GRO, 1)
+	}
+	if on, _ := unix.GetsockoptInt(fd, unix.SOL_UDP, unix.UDP_GRO); on == 0 {
+		return nil, err
+	}
+	return new(coalesced), nil
+}
+
+func groWarning(address string, refused error) []string {
+	if refused == nil {
+		return nil
+	}
+	return []string{fmt.Sprintf("udp %s: the kernel refuses UDP_GRO (%v), so datagrams are read one by one; "+
+		"turn gro off, or run Linux 5.0 or later", address, refused)}
+}
+
+// prepare makes room in the messages for the next batch: the kernel has replaced
+// the lengths of the room by what it used.
+func (c *coalesced) prepare(msgs *[batchSize]unix.Mmsghdr) {
+	if c == nil {
+		return
+	}
+	for i := range msgs {
+		msgs[i].Hdr.Control = &c.control[i][0]
+		msgs[i].Hdr.SetControllen(segmentSpace)
+	}
+}
+
+// segment returns the size of the datagrams in m, bytes.
+func (c *coalesced) segment(m *unix.Mmsghdr) int {
+	if c == nil || int(m.Hdr.Controllen) < unix.CmsgLen(4) {
+		return int(m.Len)
+	}
+	h := (*unix.Cmsghdr)(unsafe.Pointer(m.Hdr.Control))
+	if h.Level != unix.SOL_UDP || h.Type != unix.UDP_GRO {
+		return int(m.Len)
+	}
+	size := *(*int32)(unsafe.Add(unsafe.Pointer(h), unix.CmsgLen(0)))
+	if size <= 0 {
+		return int(m.Len)
+	}
+	return int(size)
+}
