@@ -1,0 +1,82 @@
+package dogstatsd6
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+)
+
+// bufferSize is that of the Agent's buffers, and of the largest packet it takes.
+const bufferSize = 8192
+
+// buffering receives n packets of the traffic into buffers, in place of the system
+// call that would, parses them there, and returns the samples in them.
+type buffering struct {
+	name string
+	run  func(n int) (samples int)
+}
+
+var bufferings = []buffering{
+	{"a buffer a packet", byMaking}, {"sync.Pool", byPool}, {"ours", bySlots},
+}
+
+// BenchmarkBuffer: memory for a packet, and the packet parsed in it. The parser is
+// the same for all.
+//
+// Bound for ours: 0 allocs/op, and the time of the parser and of a copy.
+func BenchmarkBuffer(b *testing.B) {
+	for _, buffers := range bufferings {
+		b.Run(buffers.name, func(b *testing.B) {
+			measure(b, func(n int) {
+				if got := buffers.run(n); got != n {
+					b.Fatalf("%d of %d samples", got, n)
+				}
+			})
+		})
+	}
+}
+
+func TestBufferings(t *testing.T) {
+	for _, buffers := range bufferings {
+		if n := 3*len(traffic) + 1; buffers.run(n) != n {
+			t.Errorf("%s: not %d samples", buffers.name, n)
+		}
+	}
+}
+
+// byMaking is the first version: each read has a buffer of its own.
+func byMaking(n int) (samples int) {
+	p := new(dogstatsd.Parser)
+	for i := range n {
+		buffer := make([]byte, bufferSize)
+		samples += parse(p, buffer[:copy(buffer, packet(i))])
+	}
+	return samples
+}
+
+// byPool is the version of the talk: buffers come from a pool and go back there. It
+// is at its best here, where both happen on one core.
+func byPool(n int) (samples int) {
+	p := new(dogstatsd.Parser)
+	pool := sync.Pool{New: func() any { return new([bufferSize]byte) }}
+	for i := range n {
+		buffer := pool.Get().(*[bufferSize]byte)
+		samples += parse(p, buffer[:copy(buffer[:], packet(i))])
+		pool.Put(buffer)
+	}
+	return samples
+}
+
+// bySlots is ours: a reader has the slots of one batch for ever, one behind the
+// other, and is done with all before it reads again.
+func bySlots(n int) (samples int) {
+	const slots = 64
+	p := new(dogstatsd.Parser)
+	memory := make([]byte, slots*bufferSize)
+	for i := range n {
+		slot := memory[i%slots*bufferSize:][:bufferSize]
+		samples += parse(p, slot[:copy(slot, packet(i))])
+	}
+	return samples
+}

@@ -1,0 +1,195 @@
+package dogstatsd6
+
+import (
+	"hash/maphash"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/twmb/murmur3"
+
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+)
+
+// spelled is a metric as the techniques get it: where tags are sorted, they have
+// been cut apart before, which is not in their time. The kind is no part of their
+// keys; a name of the traffic has one kind.
+type spelled struct {
+	name, tags []byte
+	cutName    string
+	cutTags    []string
+}
+
+// spellings are the contexts of the traffic in the order of its packets.
+var spellings = func() []spelled {
+	all := make([]spelled, 0, len(traffic))
+	var p dogstatsd.Parser
+	for _, packet := range traffic {
+		p.Reset(slices.Clone(packet))
+		p.Next()
+		s := spelled{name: slices.Clone(p.Metric.Name), tags: slices.Clone(p.Metric.Tags), cutName: string(p.Metric.Name)}
+		for tag := range dogstatsd.Tags(p.Metric.Tags) {
+			s.cutTags = append(s.cutTags, string(tag))
+		}
+		all = append(all, s)
+	}
+	return all
+}()
+
+// keying finds the number of a metric's context: 0 for the first one it is given, 1
+// for the next one that is another, and so on.
+type keying struct {
+	name string
+	make func() func(*spelled) int
+}
+
+var keyings = []keying{
+	{"string", byString}, {"murmur3", byMurmur3}, {"xxhash64", byXXHash}, {"ours", bySpan},
+}
+
+// BenchmarkKey: from a metric to its context, of 1,000.
+//
+// Bound for ours: 0 allocs/op, and less than any technique that sorts.
+func BenchmarkKey(b *testing.B) {
+	for _, k := range keyings {
+		b.Run(k.name, func(b *testing.B) {
+			find, mask := k.make(), len(spellings)-1
+			measure(b, func(n int) {
+				for i := range n {
+					find(&spellings[i&mask])
+				}
+			})
+		})
+	}
+}
+
+func TestKeys(t *testing.T) {
+	var want []int
+	for _, k := range keyings {
+		find := k.make()
+		var got []int
+		for i := range spellings {
+			got = append(got, find(&spellings[i]))
+		}
+		if n := slices.Max(got) + 1; n != 1000 {
+			t.Errorf("%s: %d contexts, want 1000", k.name, n)
+		}
+		if want == nil {
+			want = got
+		} else if !slices.Equal(got, want) {
+			t.Errorf("%s and %s tell contexts apart differently", k.name, keyings[0].name)
+		}
+	}
+}
+
+// The techniques that sort know a context whatever the order of its tags.
+func TestKeysOfReorderedTags(t *testing.T) {
+	for _, k := range keyings[:len(keyings)-1] {
+		find, s := k.make(), spellings[0]
+		first := find(&s)
+		s.cutTags = slices.Clone(s.cutTags)
+		slices.Reverse(s.cutTags)
+		if find(&s) != first {
+			t.Errorf("%s: another context with the tags the other way round", k.name)
+		}
+	}
+}
+
+// byString is the first version: the sorted tags and the name become one string.
+func byString() func(*spelled) int {
+	contexts := map[string]int{}
+	return func(s *spelled) int {
+		tags := slices.Clone(s.cutTags)
+		sort.Strings(tags)
+		return number(contexts, s.cutName+","+strings.Join(tags, ","))
+	}
+}
+
+// byMurmur3 is the version of the talk: tags are sorted in place, which here takes
+// a copy to a place, and hashed to 128 bits by a hasher that is used again. What it
+// is written to is a buffer: through the interface of the library's hasher it would
+// take longer.
+func byMurmur3() func(*spelled) int {
+	type sum struct{ high, low uint64 }
+	contexts := map[sum]int{}
+	var tags []string
+	var buffer []byte
+	return func(s *spelled) int {
+		tags = append(tags[:0], s.cutTags...)
+		selectionSort(tags)
+		buffer = append(append(buffer[:0], s.cutName...), ',')
+		for _, tag := range tags {
+			buffer = append(append(buffer, tag...), ',')
+		}
+		var key sum
+		key.high, key.low = murmur3.Sum128(buffer)
+		return number(contexts, key)
+	}
+}
+
+// byXXHash is what they measured and left for fear of collisions: 64 bits.
+func byXXHash() func(*spelled) int {
+	contexts := map[uint64]int{}
+	var tags []string
+	var buffer []byte
+	return func(s *spelled) int {
+		tags = append(tags[:0], s.cutTags...)
+		selectionSort(tags)
+		buffer = append(append(buffer[:0], s.cutName...), ',')
+		for _, tag := range tags {
+			buffer = append(append(buffer, tag...), ',')
+		}
+		return number(contexts, xxhash.Sum64(buffer))
+	}
+}
+
+// selectionSort is what the Agent sorts few tags with, in place.
+func selectionSort(tags []string) {
+	for i := range tags {
+		least := i
+		for j := i + 1; j < len(tags); j++ {
+			if tags[j] < tags[least] {
+				least = j
+			}
+		}
+		tags[i], tags[least] = tags[least], tags[i]
+	}
+}
+
+func number[K comparable](contexts map[K]int, key K) int {
+	n, ok := contexts[key]
+	if !ok {
+		n = len(contexts)
+		contexts[key] = n
+	}
+	return n
+}
+
+// bySpan is ours, as core/window does it: the raw bytes of name and tags, found by
+// a seeded hash and compared. A context whose tags come in another order is found
+// twice, and both lead to one series.
+func bySpan() func(*spelled) int {
+	type slot struct {
+		hash   uint32
+		number uint32 // counts from 1; 0 is free
+	}
+	const factor = 0x9e3779b97f4a7c15
+	seed := maphash.MakeSeed()
+	slots := make([]slot, 1<<11) // for 1,000 contexts, at most half full
+	names, tags := [][]byte{nil}, [][]byte{nil}
+	return func(s *spelled) int {
+		hash := maphash.Bytes(seed, s.name)*factor + maphash.Bytes(seed, s.tags)
+		mask := uint64(len(slots) - 1)
+		i := hash & mask
+		for ; slots[i].number != 0; i = (i + 1) & mask {
+			if n := slots[i].number; slots[i].hash == uint32(hash) && string(names[n]) == string(s.name) && string(tags[n]) == string(s.tags) {
+				return int(n) - 1
+			}
+		}
+		slots[i] = slot{uint32(hash), uint32(len(names))}
+		names, tags = append(names, s.name), append(tags, s.tags)
+		return len(names) - 2
+	}
+}
