@@ -235,13 +235,17 @@ type pacer struct {
 const (
 	shortNap = time.Millisecond
 	longNap  = 20 * time.Millisecond // a context that is done ends a run that soon
-	catchUp  = 5 * time.Millisecond  // a sender that was held up longer does not make up for it by a burst
+
+	// A sender that was held up makes up for this much, and no more: a larger burst
+	// would find no room in a receive buffer, and the loss would be the sender's.
+	catchUpTime    = 5 * time.Millisecond
+	catchUpPackets = 128 // about what the smallest default buffer of a kernel holds
 )
 
 // due returns how many packets are to be sent now, or how long there are none.
 func (p *pacer) due(now time.Time) (n int, early time.Duration) {
 	owed := now.Sub(p.begun).Seconds()*p.rate - p.sent
-	if most := max(1, p.rate*catchUp.Seconds()); owed > most {
+	if most := max(catchUpPackets, p.rate*catchUpTime.Seconds()); owed > most {
 		p.sent += owed - most
 		owed = most
 	}

@@ -169,7 +169,7 @@ func TestPacer(t *testing.T) {
 		{time.Millisecond, 10, 0, "ten in a millisecond"},
 		{1050 * time.Microsecond, 0, time.Millisecond, "half a packet is none"},
 		{5 * time.Millisecond, 40, 0, "what was not due before"},
-		{500 * time.Millisecond, 50, 0, "no more than catch-up allows"},
+		{500 * time.Millisecond, catchUpPackets, 0, "no more than catch-up allows"},
 		{500 * time.Millisecond, 0, time.Millisecond, "and the rest is forgiven"},
 	} {
 		n, early := p.due(begun.Add(step.after))
@@ -177,6 +177,10 @@ func TestPacer(t *testing.T) {
 		if n != step.due || early != step.early {
 			t.Errorf("%v, %s: %d are due, or none for %v", step.after, step.why, n, early)
 		}
+	}
+	fast := pacer{rate: 1e6, begun: begun}
+	if n, _ := fast.due(begun.Add(time.Second)); n != 5000 {
+		t.Errorf("a fast run makes up for %d packets at once", n)
 	}
 	slow := pacer{rate: 0.1, begun: begun}
 	if n, early := slow.due(begun.Add(time.Second)); n != 0 || early != longNap {
