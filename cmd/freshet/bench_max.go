@@ -18,6 +18,7 @@ type benchMax struct {
 	LimitIs  string    `json:"limit"`                                        // receiver or sender
 	Steps    []maxStep `json:"steps"`
 	CostThen benchCost `json:"measured_at_highest_rate_without_loss"`
+	LossCost benchCost `json:"measured_at_lowest_rate_with_loss"`
 }
 
 // maxStep is one rate that was tried.
@@ -30,6 +31,7 @@ func (s maxStep) lossless() bool { return s.Run.LostSamples == 0 && s.Run.Sender
 
 const (
 	maxPrecision = 0.03 // of the rate: less is the noise of most machines
+	busyCore     = 80   // percent: a receiver that loses while it uses less was not given more
 	reachedShare = 0.97 // of the rate that was asked: below it the sender was the limit
 )
 
@@ -49,7 +51,7 @@ func (m *measurement) findMax(ctx context.Context) (benchMax, error) {
 		}
 		return found, nil
 	}
-	found.LimitIs, found.Loss = "receiver", high.Run.Cost.SentPerSecond
+	found.LimitIs, found.Loss, found.LossCost = "receiver", high.Run.Cost.SentPerSecond, high.Run.Cost
 	for found.Loss-found.Rate > maxPrecision*found.Loss && found.Loss > 1000 {
 		asked := math.Round((found.Rate + found.Loss) / 2)
 		step, err := m.try(ctx, &found, asked)
@@ -60,7 +62,7 @@ func (m *measurement) findMax(ctx context.Context) (benchMax, error) {
 		case err != nil:
 			return found, err
 		case !step.lossless():
-			found.Loss, found.LimitIs = asked, "receiver"
+			found.Loss, found.LossCost = asked, step.Run.Cost
 		case step.Run.Cost.SentPerSecond < reachedShare*asked:
 			found.LimitIs = "sender"
 			return found, nil
@@ -132,6 +134,10 @@ func (m benchMax) String() string {
 	case m.Rate == 0:
 		return fmt.Sprintf("No rate without loss was found: it loses at %s metrics/s, too.", wholeRate(m.Loss))
 	}
-	return fmt.Sprintf("Highest rate without loss: %s metrics/s, for %v. The receiver is the limit: it lost at %s.",
+	text := fmt.Sprintf("Highest rate without loss: %s metrics/s, for %v. The receiver is the limit: it lost at %s.",
 		wholeRate(m.Rate), time.Duration(m.CostThen.Seconds*1e9).Round(time.Second), wholeRate(m.Loss))
+	if used := m.LossCost.CPUPercent; used < busyCore {
+		text += fmt.Sprintf("\nIt had used %.0f %% of a core by then: its receive buffer is short, or other processes had its core.", used)
+	}
+	return text
 }

@@ -112,21 +112,11 @@ func (r *benchReceiver) start(pin bool) error {
 	if !pin {
 		return r.cmd.Start()
 	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	cores, err := allowedCores()
 	if err != nil {
 		return err
 	}
-	var before unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		return os.NewSyscallError("sched_getaffinity", err)
-	}
-	if err := pinThread(cores[len(cores)-1]); err != nil {
-		return err
-	}
-	err = r.cmd.Start()
-	return errors.Join(err, os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(0, &before)))
+	return onCore(cores[len(cores)-1], r.cmd.Start)
 }
 
 // allowedCores are those that this process may use, two or more.
@@ -146,11 +136,21 @@ func allowedCores() (cores []int, err error) {
 	return cores, nil
 }
 
-// pinThread keeps the calling thread on a core.
-func pinThread(core int) error {
-	var set unix.CPUSet
-	set.Set(core)
-	return os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(0, &set))
+// onCore does something on one core. The thread gets its cores back and goes on: the
+// end of a thread would be the end of the receiver that it has started (Pdeathsig).
+func onCore(core int, do func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return os.NewSyscallError("sched_getaffinity", err)
+	}
+	one.Set(core)
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		return os.NewSyscallError("sched_setaffinity", err)
+	}
+	err := do()
+	return errors.Join(err, os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(0, &before)))
 }
 
 // awaitReady waits until the receiver answers.

@@ -195,7 +195,7 @@ func (b *bench) hint(runs []benchRun) string {
 	}
 	switch {
 	case b.pace.rate > 0 && reached < reachedShare*b.pace.rate && b.sender.Network == "udp":
-		return fmt.Sprintf("\nThe sender could not reach %s metrics/s; with --gso it sends at less cost.\n", wholeRate(b.pace.rate))
+		return fmt.Sprintf("\nThe sender did not reach %s metrics/s: other processes had its core, or it could not send\nmore; with --gso it sends at less cost.\n", wholeRate(b.pace.rate))
 	case b.pace.rate > 0 && reached < reachedShare*b.pace.rate:
 		return fmt.Sprintf("\n%s metrics/s were not reached: the socket's queue was full, or the sender could not send more.\n", wholeRate(b.pace.rate))
 	case dropped > 0:

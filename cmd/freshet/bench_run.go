@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"runtime"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/loadgen"
@@ -113,15 +112,16 @@ type sendingEnd struct {
 
 func (m *measurement) send(ctx context.Context, p pace, ended chan<- sendingEnd) {
 	var end sendingEnd
-	if m.pin {
-		runtime.LockOSThread() // and never unlock: the thread ends with its affinity
-		var cores []int
-		if cores, end.err = allowedCores(); end.err == nil {
-			end.err = pinThread(cores[0])
-		}
+	send := func() (err error) {
+		end.Result, err = m.sender.Run(ctx, m.traffic, loadgen.Pace{Rate: p.rate})
+		return err
 	}
-	if end.err == nil {
-		end.Result, end.err = m.sender.Run(ctx, m.traffic, loadgen.Pace{Rate: p.rate})
+	if !m.pin {
+		end.err = send()
+	} else if cores, err := allowedCores(); err != nil {
+		end.err = err
+	} else {
+		end.err = onCore(cores[0], send)
 	}
 	ended <- end
 }

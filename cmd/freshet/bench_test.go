@@ -137,7 +137,8 @@ func TestBenchMaxSaysWhoIsTheLimit(t *testing.T) {
 	for want, found := range map[string]benchMax{
 		"over 3,000,000 metrics/s. The sender is the limit":                            {Rate: 3e6, LimitIs: "sender"},
 		"6,000,000 metrics/s. The receiver is the limit: it made the sender wait":      {Rate: 6e6, LimitIs: "receiver"},
-		"2,000,000 metrics/s, for 2s. The receiver is the limit: it lost at 2,050,000": {Rate: 2e6, Loss: 2.05e6, LimitIs: "receiver", CostThen: benchCost{Seconds: 2.01}},
+		"2,000,000 metrics/s, for 2s. The receiver is the limit: it lost at 2,050,000": {Rate: 2e6, Loss: 2.05e6, LimitIs: "receiver", CostThen: benchCost{Seconds: 2.01}, LossCost: benchCost{CPUPercent: 99}},
+		"It had used 40 % of a core by then":                                           {Rate: 2e6, Loss: 2.05e6, LimitIs: "receiver", LossCost: benchCost{CPUPercent: 40}},
 		"No rate without loss was found: it loses at 1,000 metrics/s, too":             {Loss: 1000, LimitIs: "receiver"},
 		"over 2,500,000 metrics/s. The sender is the limit: it could not send more":    {Rate: 2.5e6, Loss: 5e6, LimitIs: "sender"},
 	} {
