@@ -1,0 +1,65 @@
+package report
+
+import "fmt"
+
+// memory is that of the load with the most contexts.
+func (r *Results) memory() string {
+	var most Load
+	for _, l := range r.Loads {
+		if l.Contexts >= most.Contexts {
+			most = l
+		}
+	}
+	var rows [][]string
+	for _, c := range most.Costs {
+		allocations := ""
+		if len(c.Allocations) > 0 {
+			allocations = fmt.Sprintf("%.5f", Median(c.Allocations))
+		}
+		rows = append(rows, []string{c.Name, withSpread(c.Resident, megabytes), allocations})
+	}
+	return table([]string{"receiver, " + thousands(float64(most.Contexts)) + " contexts", "resident MB:", "allocations a metric:"}, rows)
+}
+
+func megabytes(bytes float64) string { return fmt.Sprintf("%.1f", bytes/1e6) }
+
+func (r *Results) scale() string {
+	var rows [][]string
+	row := func(name, value string, args ...any) {
+		rows = append(rows, []string{name, fmt.Sprintf(value, args...)})
+	}
+	if m := r.Scale.Million; m != nil {
+		row(thousands(float64(m.Contexts))+" live contexts, resident memory", "%s MB before, %s MB with them: %.0f bytes a context",
+			megabytes(m.ResidentBefore), megabytes(m.ResidentAfter), m.ResidentEntry())
+		row("the same, heap in use", "%s MB before, %s MB with them: %.0f bytes a context", megabytes(m.HeapBefore), megabytes(m.HeapAfter), m.HeapEntry())
+	}
+	for _, s := range []struct {
+		name string
+		*Storm
+	}{{"flushing them each second under load", r.Scale.Flush}, {"a storm of new contexts", r.Scale.Storm}} {
+		if s.Storm != nil {
+			row(s.name, "%s", s.sentence())
+		}
+	}
+	return table([]string{"", ""}, rows)
+}
+
+func (s Storm) sentence() string {
+	text := fmt.Sprintf("%s metrics a second for %.0f s", thousands(s.Rate), s.Seconds)
+	if s.NewContexts > 0 {
+		text += fmt.Sprintf(", %s of them of new contexts", thousands(s.NewContexts))
+	}
+	text += fmt.Sprintf(": %s sent, %s received, %s datagrams dropped by the kernel", thousands(float64(s.Sent)), thousands(float64(s.Received)), thousands(float64(s.KernelDropped)))
+	if s.Folded > 0 || s.Refused > 0 {
+		text += fmt.Sprintf("; %s counted in the series of those without a place, %s refused", thousands(float64(s.Folded)), thousands(float64(s.Refused)))
+	}
+	return text + fmt.Sprintf("; the ledger differs by %d", s.Difference)
+}
+
+func (r *Results) techniques() string {
+	var rows [][]string
+	for _, t := range r.Techniques {
+		rows = append(rows, []string{t.Group, t.Name, withSpread(t.Nanoseconds, significant), significant(t.Bytes), significant(t.Allocations)})
+	}
+	return table([]string{"what", "how", "ns:", "bytes allocated:", "allocations:"}, rows)
+}

@@ -1,0 +1,233 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// sections are what the page has between a marker with their name and the next
+// end.
+var sections = []struct {
+	name   string
+	render func(*Results) string
+}{
+	{"machine", (*Results).machine},
+	{"goals", (*Results).goals},
+	{"costs", (*Results).costs},
+	{"idle", (*Results).idle},
+	{"rates", (*Results).rates},
+	{"memory", (*Results).memory},
+	{"scale", (*Results).scale},
+	{"techniques", (*Results).techniques},
+}
+
+const notMeasured = "Not measured.\n"
+
+// String is what was measured, for a terminal.
+func (r *Results) String() string {
+	var b strings.Builder
+	for _, s := range sections {
+		if text := s.render(r); text != notMeasured {
+			b.WriteString(text + "\n")
+		}
+	}
+	return b.String()
+}
+
+// <!-- lab: costs --> ... <!-- end -->
+var section = regexp.MustCompile(`(?s)<!-- lab: (\w+) -->\n.*?<!-- end -->\n`)
+
+// Page returns the page with its tables made anew. It has a place for each section.
+func (r *Results) Page(page string) (string, error) {
+	found := map[string]bool{}
+	for _, place := range section.FindAllStringSubmatch(page, -1) {
+		found[place[1]] = true
+	}
+	for _, s := range sections {
+		if !found[s.name] {
+			return "", fmt.Errorf("has no place for %s: write <!-- lab: %s --> and <!-- end -->", s.name, s.name)
+		}
+		delete(found, s.name)
+	}
+	for name := range found {
+		return "", fmt.Errorf("has a place for %s, which the lab does not measure", name)
+	}
+	return section.ReplaceAllStringFunc(page, func(old string) string {
+		name := section.FindStringSubmatch(old)[1]
+		for _, s := range sections {
+			if s.name == name {
+				old = fmt.Sprintf("<!-- lab: %s -->\n\n%s\n<!-- end -->\n", name, s.render(r))
+			}
+		}
+		return old
+	}), nil
+}
+
+// table is a Markdown table. A column whose name ends with a colon is of numbers.
+func table(head []string, rows [][]string) string {
+	if len(rows) == 0 {
+		return notMeasured
+	}
+	var b strings.Builder
+	line := func(cells []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
+	names, rule := make([]string, len(head)), make([]string, len(head))
+	for i, name := range head {
+		var number bool
+		names[i], number = strings.CutSuffix(name, ":")
+		rule[i] = "---"
+		if number {
+			rule[i] = "--:"
+		}
+	}
+	line(names)
+	line(rule)
+	for _, row := range rows {
+		line(row)
+	}
+	return b.String()
+}
+
+func (r *Results) machine() string {
+	rows := [][]string{
+		{"measured", r.Date},
+		{"processor", fmt.Sprintf("%s, %d cores", r.Machine.CPU, r.Machine.Cores)},
+		{"memory", fmt.Sprintf("%.0f GiB", float64(r.Machine.MemoryBytes)/(1<<30))},
+		{"kernel", r.Machine.Kernel},
+	}
+	for _, v := range r.Versions {
+		rows = append(rows, []string{v.Name, v.Version})
+	}
+	text := table([]string{"", ""}, rows)
+	for _, why := range r.LeftOut {
+		text += "\nNot measured: " + why + "\n"
+	}
+	return text
+}
+
+// goals compares the collector with the bare receiver.
+func (r *Results) goals() string {
+	var rows [][]string
+	for _, l := range r.Loads {
+		bare, ours := l.first(Bare), l.first(Ours)
+		if bare == nil || ours == nil {
+			continue
+		}
+		ratio := Median(ours.Micros) / Median(bare.Micros)
+		goal := fmt.Sprintf("%.2f", l.Goal)
+		if ratio > l.Goal {
+			goal += ", missed"
+		}
+		rows = append(rows, []string{l.Name, bare.micros(), ours.micros(), fmt.Sprintf("%.2f", ratio), goal})
+	}
+	return table([]string{"load", "bare receiver, us:", "collector, us:", "ratio:", "at most:"}, rows)
+}
+
+// first is the first receiver of a group, nil if there is none.
+func (l *Load) first(g Group) *Cost {
+	for i := range l.Costs {
+		if l.Costs[i].Group == g {
+			return &l.Costs[i]
+		}
+	}
+	return nil
+}
+
+// micros is the median, with the spread of several runs, and what was lost.
+func (c Cost) micros() string {
+	if len(c.Micros) == 0 {
+		return ""
+	}
+	text := withSpread(c.Micros, micros)
+	if lost := c.Lost(); lost != 0 {
+		text += fmt.Sprintf(", lost %s %%", significant(lost*100))
+	}
+	return text
+}
+
+// withSpread is the median and, in brackets, the least and the largest.
+func withSpread(values []float64, format func(float64) string) string {
+	text := format(Median(values))
+	if len(values) > 1 {
+		least, largest := spread(values)
+		text += fmt.Sprintf(" (%s-%s)", format(least), format(largest))
+	}
+	return text
+}
+
+func micros(v float64) string {
+	if v < 0.1 {
+		return fmt.Sprintf("%.3f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+// significant shows two digits that mean something.
+func significant(v float64) string {
+	if v == 0 {
+		return "0"
+	}
+	digits := max(0, 1-int(math.Floor(math.Log10(math.Abs(v)))))
+	return fmt.Sprintf("%.*f", digits, v)
+}
+
+func thousands(v float64) string {
+	text := fmt.Sprintf("%.0f", v)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// costs has a plot and a table for each load.
+func (r *Results) costs() string {
+	var b strings.Builder
+	for _, l := range r.Loads {
+		fmt.Fprintf(&b, "### %s\n\n", l.Name)
+		fmt.Fprintf(&b, "%d bytes a packet, %s contexts, %s metrics a second.\n\n", l.Bytes, thousands(float64(l.Contexts)), thousands(l.Rate))
+		fmt.Fprintf(&b, "![CPU microseconds a metric, by receiver](performance/%s.svg)\n\n", l.ID)
+		var rows [][]string
+		for _, c := range l.sorted() {
+			rows = append(rows, []string{c.Name, c.micros(), fmt.Sprint(len(c.Micros)), fmt.Sprintf("%g s", c.Interval),
+				fmt.Sprintf("%.1f", Median(c.Resident)/1e6), l.reached(c)})
+		}
+		fmt.Fprintf(&b, "%s\n", table([]string{"receiver", "us of CPU a metric:", "runs:", "of:", "resident MB:", "sent a second:"}, rows))
+	}
+	if len(r.Loads) == 0 {
+		return notMeasured
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// reached is the rate at which was sent, since a figure holds for its rate alone.
+func (l *Load) reached(c Cost) string { return thousands(math.Round(Median(c.Rate)/100) * 100) }
+
+// sorted are the costs from the least.
+func (l *Load) sorted() []Cost {
+	return slices.SortedStableFunc(slices.Values(l.Costs), func(a, b Cost) int {
+		return cmp.Compare(Median(a.Micros), Median(b.Micros))
+	})
+}
+
+func (r *Results) idle() string {
+	var rows [][]string
+	for _, i := range r.Idle {
+		rows = append(rows, []string{i.Name, withSpread(i.Percent, significant)})
+	}
+	return table([]string{"receiver", "percent of a core:"}, rows)
+}
+
+func (r *Results) rates() string {
+	var rows [][]string
+	for _, rate := range r.Rates {
+		text := withSpread(rate.PerSecond, func(v float64) string { return fmt.Sprintf("%.2f", v/1e6) })
+		if rate.Sender {
+			text = "over " + text
+		}
+		rows = append(rows, []string{rate.Name, text})
+	}
+	return table([]string{"receiver, on one core", "million metrics a second:"}, rows)
+}

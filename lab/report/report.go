@@ -1,0 +1,169 @@
+// Package report holds what the lab measured, and makes docs/performance.md's
+// tables and plots of it. It measures nothing: the same results give the same page.
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+)
+
+// Results are those of one run of the lab: docs/performance/results.json. Parts
+// that were not measured are empty.
+type Results struct {
+	Date     string    `json:"date"` // UTC, of the beginning, as in 2026-11-21
+	Machine  Machine   `json:"machine"`
+	Versions []Version `json:"versions"`
+
+	Loads      []Load      `json:"loads"`
+	Idle       []Idle      `json:"idle"`
+	Rates      []Rate      `json:"rates"`
+	Scale      Scale       `json:"scale"`
+	Techniques []Technique `json:"techniques"`
+
+	LeftOut []string `json:"left_out,omitempty"` // what was asked for and not measured, and why
+}
+
+// Machine is where it was measured.
+type Machine struct {
+	CPU         string `json:"cpu"`
+	Cores       int    `json:"cores"`
+	MemoryBytes uint64 `json:"memory_bytes"`
+	Kernel      string `json:"kernel"`
+}
+
+// Version is what was measured, or built it.
+type Version struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
+// Group says what a receiver is there for.
+type Group string
+
+// A receiver is a bare one that only counts, Freshet, or a server of others.
+const (
+	Bare Group = "bare"
+	Ours Group = "ours"
+	Peer Group = "peer"
+)
+
+// Load is one kind of traffic, and what receivers spent on it.
+type Load struct {
+	ID       string  `json:"id"`
+	Name     string  `json:"name"`
+	Packed   int     `json:"metrics_a_packet"`
+	Bytes    int     `json:"bytes_a_packet"`
+	Rate     float64 `json:"metrics_a_second"`
+	Contexts int     `json:"contexts"`
+	Goal     float64 `json:"goal_ratio"` // ours to the first bare receiver, at most
+	Costs    []Cost  `json:"costs"`
+}
+
+// Cost is what one receiver spent.
+type Cost struct {
+	Name     string  `json:"name"`
+	Group    Group   `json:"group"`
+	Interval float64 `json:"interval_seconds"`
+	Sent     uint64  `json:"sent"`     // metrics, of all runs
+	Received uint64  `json:"received"` // as the receiver itself counted
+
+	// Of each run.
+	Micros      []float64 `json:"cpu_microseconds_a_metric"`
+	Rate        []float64 `json:"metrics_a_second"` // as sent
+	Resident    []float64 `json:"resident_bytes"`   // at its end
+	Allocations []float64 `json:"allocations_a_metric,omitempty"`
+}
+
+// Lost is the share of what was sent that the receiver did not count.
+func (c Cost) Lost() float64 {
+	if c.Sent == 0 {
+		return 0
+	}
+	return 1 - float64(c.Received)/float64(c.Sent)
+}
+
+// Idle is what a receiver spends while nobody sends.
+type Idle struct {
+	Name    string    `json:"name"`
+	Group   Group     `json:"group"`
+	Percent []float64 `json:"percent_of_a_core"` // of each run
+}
+
+// Rate is the highest at which a receiver on one core lost nothing.
+type Rate struct {
+	Name      string    `json:"name"`
+	Group     Group     `json:"group"`
+	PerSecond []float64 `json:"metrics_a_second"` // of each search
+	Sender    bool      `json:"sender_was_the_limit"`
+}
+
+// Scale is what large numbers of contexts do to the collector.
+type Scale struct {
+	Million *Million `json:"million,omitempty"`
+	Storm   *Storm   `json:"storm,omitempty"`
+	Flush   *Storm   `json:"flush,omitempty"` // the million again, at half of the highest rate
+}
+
+// Million is what live contexts take.
+type Million struct {
+	Contexts       int     `json:"contexts"`
+	ResidentBefore float64 `json:"resident_bytes_before"`
+	ResidentAfter  float64 `json:"resident_bytes_after"`
+	HeapBefore     float64 `json:"heap_bytes_before"`
+	HeapAfter      float64 `json:"heap_bytes_after"`
+}
+
+// ResidentEntry is what one context takes in resident memory, in bytes.
+func (m Million) ResidentEntry() float64 {
+	return (m.ResidentAfter - m.ResidentBefore) / float64(m.Contexts)
+}
+
+// HeapEntry is what one context takes on the heap, in bytes.
+func (m Million) HeapEntry() float64 { return (m.HeapAfter - m.HeapBefore) / float64(m.Contexts) }
+
+// Storm is traffic over many contexts, and what the ledger says of it.
+type Storm struct {
+	Seconds       float64 `json:"seconds"`
+	Rate          float64 `json:"metrics_a_second"`
+	NewContexts   float64 `json:"new_contexts_a_second"`
+	Contexts      int     `json:"contexts"` // of all time
+	Sent          uint64  `json:"sent"`     // metrics
+	Received      uint64  `json:"received"`
+	Refused       uint64  `json:"refused"`
+	Folded        uint64  `json:"folded"` // into a series for those without a place: the soft limit
+	KernelDropped uint64  `json:"kernel_dropped"`
+	Difference    int64   `json:"ledger_difference"` // 0: every sample is accounted for
+}
+
+// Technique is one Go benchmark of lab/dogstatsd6.
+type Technique struct {
+	Group       string    `json:"group"`
+	Name        string    `json:"name"`
+	Nanoseconds []float64 `json:"ns"` // of each run
+	Bytes       float64   `json:"bytes"`
+	Allocations float64   `json:"allocations"`
+	Unit        string    `json:"unit"` // what one operation is
+}
+
+// Read reads results as Write wrote them.
+func Read(path string) (*Results, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	r := new(Results)
+	if err := json.Unmarshal(text, r); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return r, nil
+}
+
+// Write replaces the file at path.
+func (r *Results) Write(path string) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}

@@ -1,0 +1,161 @@
+package report
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestMedian(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		values []float64
+		want   float64
+	}{
+		{"the middle, in any order", []float64{9, 1, 5}, 5},
+		{"one run far off does not move it", []float64{5, 5, 5, 5, 500}, 5},
+		{"between the two in the middle", []float64{4, 1, 2, 3}, 2.5},
+		{"of one", []float64{7}, 7},
+		{"of none", nil, 0},
+	} {
+		before := slices.Clone(c.values)
+		if got := Median(c.values); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+		if !slices.Equal(c.values, before) {
+			t.Errorf("%s: the runs were put in another order", c.name)
+		}
+	}
+}
+
+// sample has each thing once.
+func sample() *Results {
+	return &Results{
+		Date:     "2026-11-21",
+		Machine:  Machine{CPU: "A <fast> one", Cores: 2, MemoryBytes: 8 << 30, Kernel: "Linux 6"},
+		Versions: []Version{{"Freshet", "v1"}},
+		Loads: []Load{{ID: "udp", Name: "UDP & more", Packed: 1, Bytes: 100, Rate: 40_000, Contexts: 1000, Goal: 1.0, Costs: []Cost{
+			{Name: "a peer", Group: Peer, Interval: 10, Micros: []float64{6.5}, Rate: []float64{40_000}, Sent: 200, Received: 150},
+			{Name: "bare recvfrom", Group: Bare, Interval: 2, Micros: []float64{2, 1, 3}, Rate: []float64{40_000}, Sent: 100, Received: 100},
+			{Name: "Freshet", Group: Ours, Interval: 2, Micros: []float64{1, 1, 1.5}, Rate: []float64{40_000}, Sent: 100, Received: 100,
+				Resident: []float64{25e6}, Allocations: []float64{0.002}},
+		}}},
+		Idle:  []Idle{{Name: "Freshet", Group: Ours, Percent: []float64{0.03}}},
+		Rates: []Rate{{Name: "Freshet", Group: Ours, PerSecond: []float64{3.2e6}, Sender: true}},
+		Scale: Scale{
+			Million: &Million{Contexts: 1_000_000, ResidentBefore: 20e6, ResidentAfter: 320e6, HeapBefore: 5e6, HeapAfter: 255e6},
+			Storm:   &Storm{Seconds: 60, Rate: 1.5e6, NewContexts: 1e5, Sent: 90e6, Received: 90e6, Folded: 5e6, Refused: 7},
+		},
+		Techniques: []Technique{{Group: "Key", Name: "string", Nanoseconds: []float64{120, 110, 130}, Bytes: 96, Allocations: 2}},
+	}
+}
+
+func TestTables(t *testing.T) {
+	text := sample().String()
+	for what, want := range map[string]string{
+		"the ratio of medians, and the goal":        "| UDP & more | 2.00 (1.00-3.00) | 1.00 (1.00-1.50) | 0.50 | 1.00 |",
+		"what a receiver lost":                      "| a peer | 6.50, lost 25 % | 1 | 10 s |",
+		"a rate that was the sender's limit":        "| Freshet | over 3.20 |",
+		"bytes a context, all included":             "300 bytes a context",
+		"the same for the heap":                     "250 bytes a context",
+		"what became of samples without a place":    "5,000,000 counted in the series of those without a place, 7 refused",
+		"a technique with its spread":               "| Key | string | 120 (110-130) | 96 | 2.0 |",
+		"the machine":                               "| processor | A <fast> one, 2 cores |",
+		"idle, with two digits that mean something": "| Freshet | 0.030 |",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s: no %q in\n%s", what, want, text)
+		}
+	}
+}
+
+// A goal that was missed says so.
+func TestMissedGoal(t *testing.T) {
+	r := sample()
+	r.Loads[0].Goal = 0.49
+	if text := r.goals(); !strings.Contains(text, "| 0.49, missed |") {
+		t.Error(text)
+	}
+}
+
+func TestPageHasAPlaceForEachSection(t *testing.T) {
+	var whole strings.Builder
+	for _, s := range sections {
+		whole.WriteString("<!-- lab: " + s.name + " -->\nold\n<!-- end -->\n\nBy hand.\n")
+	}
+	page, err := sample().Page(whole.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(page, "old") || strings.Count(page, "By hand.") != len(sections) {
+		t.Errorf("old tables stay, or what was written by hand does not:\n%s", page)
+	}
+	if again, err := sample().Page(page); err != nil || again != page {
+		t.Errorf("made twice, the page differs (%v)", err)
+	}
+	for what, broken := range map[string]string{
+		"a place is missing":         strings.Replace(whole.String(), "lab: idle", "lab: costs", 1),
+		"a place of an unknown name": whole.String() + "<!-- lab: weather -->\n<!-- end -->\n",
+	} {
+		if _, err := sample().Page(broken); err == nil {
+			t.Errorf("%s: no error", what)
+		}
+	}
+}
+
+// Plots are XML whatever the names, and have a bar for each receiver.
+func TestPlots(t *testing.T) {
+	plots := sample().Plots()
+	if len(plots) != 1 || plots["udp.svg"] == "" {
+		t.Fatalf("%d plots, of udp: %q", len(plots), plots["udp.svg"])
+	}
+	bars := map[string]int{}
+	for d := xml.NewDecoder(strings.NewReader(plots["udp.svg"])); ; {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if start, ok := token.(xml.StartElement); ok && start.Name.Local == "rect" {
+			for _, a := range start.Attr {
+				if a.Name.Local == "class" {
+					bars[a.Value]++
+				}
+			}
+		}
+	}
+	// One in the legend, one bar.
+	if want := map[string]int{"page": 1, "bare": 2, "ours": 2, "peer": 2}; !reflect.DeepEqual(bars, want) {
+		t.Errorf("rectangles %v, want %v", bars, want)
+	}
+}
+
+// The axis has a handful of lines for any values.
+func TestGridStep(t *testing.T) {
+	for largest, want := range map[float64]float64{0.02: 0.005, 0.3: 0.05, 1: 0.2, 7.9: 1, 8.1: 2, 40: 5} {
+		if got := gridStep(largest); got < want*0.999 || got > want*1.001 {
+			t.Errorf("up to %v: %v, want %v", largest, got, want)
+		}
+	}
+}
+
+func TestResultsSurviveTheirFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "results.json")
+	if err := sample().Write(path); err != nil {
+		t.Fatal(err)
+	}
+	read, err := Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(read, sample()) {
+		t.Errorf("wrote %+v, read %+v", sample(), read)
+	}
+}
