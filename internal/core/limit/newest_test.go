@@ -99,6 +99,38 @@ func TestKeysWhileSeriesCome(t *testing.T) {
 	}
 }
 
+// Who holds a place reads its key, and whether others want it, while others come and go.
+func TestAHolderWaitsForNobody(t *testing.T) {
+	tenant := New(Config{}, time.Minute).Tenant("a")
+	var held []Place
+	for i := range 100 {
+		held = append(held, tenant.Admit(1, &Claim{Key: keyOf(fmt.Sprint("held", i), i), Samples: 1}).Place)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 20 * chunkLen {
+			c := Claim{Key: keyOf(fmt.Sprint("other", i%chunkLen), i), Samples: 1}
+			if i%4 == 0 { // metrics and places are given back, and given to others
+				tenant.Leave(tenant.Admit(1, &c).Place)
+			}
+			tenant.Admit(1, &c)
+		}
+	}()
+	for reading := true; reading; {
+		select {
+		case <-done:
+			reading = false
+		default:
+		}
+		for i, p := range held {
+			if got := string(tenant.Key(p)); got != string(keyOf(fmt.Sprint("held", i), i)) || tenant.Crowded(p, 0) {
+				t.Fatalf("series %d became %q", i, got)
+			}
+		}
+	}
+}
+
 // Bound: 15 ms for 100,000 series, of which the lock is held for some 50 µs at a
 // time: a new context waits no longer than that.
 func BenchmarkKeys(b *testing.B) {
