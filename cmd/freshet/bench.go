@@ -222,5 +222,5 @@ func (b *bench) run(ctx context.Context) (err error) {
 		}
 		runs = append(runs, one)
 	}
-	return b.printRuns(runs)
+	return b.printRuns(r, runs)
 }

@@ -29,7 +29,7 @@ func newBenchRun(sent loadgen.Result) benchRun {
 // with what its buffer holds shows that by books that change.
 const (
 	settleInterval = 50 * time.Millisecond
-	settleLimit    = 5 * time.Second // without a change
+	settleLimit    = 10 * time.Second // without a change
 )
 
 // settle returns the books once they account for all packets that were sent, or

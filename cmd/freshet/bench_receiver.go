@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,9 +24,8 @@ type benchReceiver struct {
 	role   string // unknown of one that runs already
 
 	// Of one that was started.
-	dir    string
+	dir    string // removed with all that is in it
 	cmd    *exec.Cmd
-	said   bytes.Buffer  // on standard error; to be read when it has ended
 	exited chan struct{} // closed when it has ended
 }
 
@@ -71,11 +69,16 @@ func startReceiver(ctx context.Context, role string, pin bool, flags []string) (
 		return nil, fmt.Errorf("start a receiver: %w", err)
 	}
 	r := &benchReceiver{role: role, dir: dir, exited: make(chan struct{})}
-	r.cmd = exec.Command(program, append([]string{serveName, "--role", role, "--data-dir", dir,
+	log, err := os.Create(r.path("log"))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start a receiver: %w", err), os.RemoveAll(dir))
+	}
+	defer log.Close()
+	r.cmd = exec.Command(program, append([]string{serveName, "--role", role, "--data-dir", r.path("data"),
 		"--http-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0",
-		"--dogstatsd-unixgram", filepath.Join(dir, "dgram.sock"), "--dogstatsd-unix", ""}, flags...)...)
+		"--dogstatsd-unixgram", r.path("dgram.sock"), "--dogstatsd-unix", ""}, flags...)...)
 	r.cmd.Env = receiverEnvironment(os.Environ(), pin)
-	r.cmd.Stderr = &r.said
+	r.cmd.Stderr = log
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{
 		Setpgid:   true,            // an interrupt at the terminal is for us: we stop it
 		Pdeathsig: syscall.SIGKILL, // and it does not outlive us
@@ -91,6 +94,33 @@ func startReceiver(ctx context.Context, role string, pin bool, flags []string) (
 		return nil, errors.Join(err, r.stop())
 	}
 	return r, nil
+}
+
+func (r *benchReceiver) path(elements ...string) string {
+	return filepath.Join(append([]string{r.dir}, elements...)...)
+}
+
+// said is what the receiver has said on standard error.
+func (r *benchReceiver) said() string {
+	text, err := os.ReadFile(r.path("log"))
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// warnings are what the receiver has said of its sockets of a network: how the
+// kernel's settings will cost packets, and how to mend them.
+func (r *benchReceiver) warnings(network string) (all []string) {
+	if r.cmd == nil {
+		return nil
+	}
+	for line := range strings.Lines(r.said()) {
+		if _, warning, ok := strings.Cut(line, `level=WARN msg="`+network+" "); ok {
+			all = append(all, network+" "+strings.TrimSuffix(strings.TrimSpace(warning), `"`))
+		}
+	}
+	return all
 }
 
 // receiverEnvironment leaves out the settings of other servers of ours.
@@ -161,7 +191,7 @@ func (r *benchReceiver) awaitReady(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		var l listening
-		text, err := os.ReadFile(filepath.Join(r.dir, "listening.json"))
+		text, err := os.ReadFile(r.path("data", "listening.json"))
 		if err == nil {
 			err = json.Unmarshal(text, &l)
 		}
@@ -199,7 +229,7 @@ func (r *benchReceiver) stop() error {
 	}
 	var err error
 	if state := r.cmd.ProcessState; !state.Success() {
-		err = fmt.Errorf("the receiver ended with %v, and said:\n%s", state, bytes.TrimSpace(r.said.Bytes()))
+		err = fmt.Errorf("the receiver ended with %v, and said:\n%s", state, r.said())
 	}
 	return errors.Join(err, os.RemoveAll(r.dir))
 }

@@ -108,7 +108,7 @@ func decimals(n int) func(float64) string {
 func megabytes(v float64) string { return decimals(1)(v / 1e6) }
 
 // printRuns prints what came of the runs.
-func (b *bench) printRuns(runs []benchRun) error {
+func (b *bench) printRuns(r *benchReceiver, runs []benchRun) error {
 	b.line.Clear()
 	if b.asJSON {
 		return b.printRunsJSON(runs)
@@ -135,7 +135,7 @@ func (b *bench) printRuns(runs []benchRun) error {
 	if err := terminal.WriteTable(&text, rows, len(rows[0])-1); err != nil {
 		return err
 	}
-	text.WriteString(b.hint(runs))
+	text.WriteString(b.hint(r, runs))
 	_, err := io.WriteString(b.view.Out, text.String())
 	return err
 }
@@ -182,26 +182,31 @@ func writeNotKept(w io.Writer, runs []benchRun) {
 		}
 	}
 	for _, reason := range slices.Sorted(maps.Keys(sum)) {
-		fmt.Fprintf(w, "of those received, %s samples are %s\n", thousands(sum[reason]), reason)
+		fmt.Fprintf(w, "of those received, %s samples are %s\n", thousands(sum[reason]), terminal.Printable(reason))
 	}
 }
 
 // hint says what to try where the result is not what was asked for.
-func (b *bench) hint(runs []benchRun) string {
-	reached := spreadOf(runs, func(c benchCost) float64 { return c.SentPerSecond }).Median
-	dropped := uint64(0)
+func (b *bench) hint(r *benchReceiver, runs []benchRun) string {
+	var text strings.Builder
+	var dropped, refused uint64
 	for _, r := range runs {
 		dropped += r.KernelDroppedPackets
+		refused += r.RefusedTimes
 	}
-	switch {
-	case b.pace.rate > 0 && reached < reachedShare*b.pace.rate && b.sender.Network == "udp":
-		return fmt.Sprintf("\nThe sender did not reach %s metrics/s: other processes had its core, or it could not send\nmore; with --gso it sends at less cost.\n", wholeRate(b.pace.rate))
-	case b.pace.rate > 0 && reached < reachedShare*b.pace.rate:
-		return fmt.Sprintf("\n%s metrics/s were not reached: the socket's queue was full, or the sender could not send more.\n", wholeRate(b.pace.rate))
-	case dropped > 0:
-		return "\nThe kernel dropped what found no room in the receive buffer: see dogstatsd.receive_buffer\nand net.core.rmem_max in docs/operations.md, or look for the limit with --find-max.\n"
+	if dropped > 0 {
+		text.WriteString("\nThe kernel dropped what found no room in the receive buffer; --find-max looks for the limit.\n")
 	}
-	return ""
+	reached := spreadOf(runs, func(c benchCost) float64 { return c.SentPerSecond }).Median
+	if reached < reachedShare*b.pace.rate && refused == 0 {
+		fmt.Fprintf(&text, "\nThe sender did not reach %s metrics/s: other processes had its core, or it could not send more.\n", wholeRate(b.pace.rate))
+	}
+	if dropped+refused > 0 {
+		for _, warning := range r.warnings(b.sender.Network) {
+			fmt.Fprintf(&text, "\nThe receiver warned: %s\n", warning)
+		}
+	}
+	return text.String()
 }
 
 func (b *bench) printRunsJSON(runs []benchRun) error {

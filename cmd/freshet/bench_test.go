@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -115,6 +117,21 @@ func TestReceiverEnvironment(t *testing.T) {
 	}
 	if got := receiverEnvironment(all, true); !slices.Equal(got, []string{"PATH=/bin", "GOMAXPROCS=1"}) {
 		t.Errorf("%v", got)
+	}
+}
+
+// A receiver's warnings of the sockets that were used are for the person who asked.
+func TestReceiverWarnings(t *testing.T) {
+	r := benchReceiver{dir: t.TempDir(), cmd: &exec.Cmd{}}
+	const log = `time=1 level=WARN msg="nothing is stored"
+time=1 level=WARN msg="udp 127.0.0.1:1: the kernel granted 1 of 2; run ` + "`sysctl -w a=b`" + `"
+time=1 level=WARN msg="unixgram /run/s: the kernel queues only 10"
+time=1 level=INFO msg="udp is fine"`
+	if err := os.WriteFile(r.path("log"), []byte(log), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.warnings("udp"); !slices.Equal(got, []string{"udp 127.0.0.1:1: the kernel granted 1 of 2; run `sysctl -w a=b`"}) {
+		t.Errorf("%q", got)
 	}
 }
 
