@@ -55,7 +55,7 @@ Cost depends on the rate: a figure means something together with its rate alone.
 	flags := cmd.Flags()
 	b.loadFlags(flags)
 	flags.Func("rate", "send this `number` of metrics a second, or max for as fast as it goes (default 120000)", b.setRate)
-	duration := durationFlag(flags, "duration", 8*time.Second, "measure for this `duration`, after a warm-up in which each context comes once (default 8s)")
+	duration := durationFlag(flags, "duration", 8*time.Second, "measure for this `duration`, after a warm-up of 1s (default 8s)")
 	flags.IntVar(&b.runs, "runs", 1, "measure this `number` of times and give medians")
 	flags.BoolVar(&b.findMax, "find-max", false, "find the highest rate without loss, in steps of 2s each, or of --duration")
 	flags.StringVar(&b.to, "to", "udp", "send this `way`, udp or unixgram; of a --server also udp://HOST:PORT or unixgram:PATH")
@@ -210,6 +210,10 @@ func (b *bench) run(ctx context.Context) (err error) {
 	}
 	defer sender.Close()
 	m := &measurement{bench: b, receiver: r, sender: sender, traffic: traffic}
+	m.title = "warm-up"
+	if err := m.introduce(ctx, b.pace); err != nil {
+		return err
+	}
 	if b.findMax {
 		return b.printMax(m.findMax(ctx))
 	}

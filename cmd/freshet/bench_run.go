@@ -71,12 +71,48 @@ func (m *measurement) now(ctx context.Context) (moment, error) {
 	return moment{time.Now(), m.sender.Progress(), figures}, err
 }
 
-// warmUp is how long a load lasts at least before it is measured: connections, the
-// first windows and the receiver's guess of the rate take a while.
+// warmUp is how long a load lasts before it is measured: connections, the first
+// windows and the receiver's guess of the rate take a while.
 const warmUp = time.Second
+
+// A receiver has much to do for a context that is new to it. More of them than few
+// come at a moderate rate at first, so that none is lost, and what is measured is
+// the cost of those that are known.
+const (
+	fewContexts  = 10_000
+	introduction = 100_000 // metrics a second
+)
+
+// introduce sends each context once, if they are many.
+func (m *measurement) introduce(ctx context.Context, p pace) error {
+	if m.load.Contexts <= fewContexts {
+		return nil
+	}
+	if p.rate == 0 || p.rate > introduction {
+		p.rate = introduction
+	}
+	_, err := m.sendWhile(ctx, p.rate, func(ended chan sendingEnd) error {
+		return m.until(ctx, ended, "introducing contexts", func() bool {
+			sent := m.sender.Progress()
+			return sent.Metrics-sent.NewContexts >= uint64(m.load.Contexts)
+		})
+	})
+	return err
+}
 
 // run sends the load, measures while it goes on, and closes the books over it.
 func (m *measurement) run(ctx context.Context, p pace) (benchRun, error) {
+	var from, to moment
+	r, err := m.sendWhile(ctx, p.rate, func(ended chan sendingEnd) (err error) {
+		from, to, err = m.observe(ctx, p.duration, ended)
+		return err
+	})
+	r.Cost = costBetween(from, to, float64(r.ReceivedSamples)/float64(max(1, r.SentSamples)))
+	return r, err
+}
+
+// sendWhile sends the load until watch returns, and closes the books over it.
+func (m *measurement) sendWhile(ctx context.Context, rate float64, watch func(ended chan sendingEnd) error) (benchRun, error) {
 	before, err := m.receiver.books(ctx)
 	if err != nil {
 		return benchRun{}, err
@@ -84,8 +120,8 @@ func (m *measurement) run(ctx context.Context, p pace) (benchRun, error) {
 	sending, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan sendingEnd, 1)
-	go m.send(sending, p, ended)
-	from, to, err := m.observe(ctx, p, ended)
+	go m.send(sending, rate, ended)
+	err = watch(ended)
 	stop()
 	end := <-ended
 	if err == nil {
@@ -97,11 +133,10 @@ func (m *measurement) run(ctx context.Context, p pace) (benchRun, error) {
 	r := newBenchRun(end.Result)
 	m.show("waiting for the books")
 	after, err := m.settle(ctx, before, r)
-	if err == nil {
-		err = r.enter(before, after, uint64(m.traffic.PacketMetrics()))
+	if err != nil {
+		return r, err
 	}
-	r.Cost = costBetween(from, to, float64(r.ReceivedSamples)/float64(max(1, r.SentSamples)))
-	return r, err
+	return r, r.enter(before, after, uint64(m.traffic.PacketMetrics()))
 }
 
 // sendingEnd is how the sender ended.
@@ -110,10 +145,10 @@ type sendingEnd struct {
 	err error
 }
 
-func (m *measurement) send(ctx context.Context, p pace, ended chan<- sendingEnd) {
+func (m *measurement) send(ctx context.Context, rate float64, ended chan<- sendingEnd) {
 	var end sendingEnd
 	send := func() (err error) {
-		end.Result, err = m.sender.Run(ctx, m.traffic, loadgen.Pace{Rate: p.rate})
+		end.Result, err = m.sender.Run(ctx, m.traffic, loadgen.Pace{Rate: rate})
 		return err
 	}
 	if !m.pin {
@@ -128,20 +163,17 @@ func (m *measurement) send(ctx context.Context, p pace, ended chan<- sendingEnd)
 
 // observe waits for the warm-up, and then for the time that is measured, whose begin
 // and end it returns.
-func (m *measurement) observe(ctx context.Context, p pace, ended chan sendingEnd) (from, to moment, err error) {
-	begun := time.Now()
-	warm := func() bool {
-		sent := m.sender.Progress()
-		return time.Since(begun) >= warmUp && sent.Metrics-sent.NewContexts >= uint64(m.load.Contexts)
+func (m *measurement) observe(ctx context.Context, d time.Duration, ended chan sendingEnd) (from, to moment, err error) {
+	passed := func(since time.Time, d time.Duration) func() bool {
+		return func() bool { return time.Since(since) >= d }
 	}
-	if err := m.until(ctx, ended, "warming up", warm); err != nil {
+	if err := m.until(ctx, ended, "warming up", passed(time.Now(), warmUp)); err != nil {
 		return from, to, err
 	}
 	if from, err = m.now(ctx); err != nil {
 		return from, to, err
 	}
-	measured := func() bool { return time.Since(from.at) >= p.duration }
-	if err := m.until(ctx, ended, "measuring", measured); err != nil {
+	if err := m.until(ctx, ended, "measuring", passed(from.at, d)); err != nil {
 		return from, to, err
 	}
 	to, err = m.now(ctx)
