@@ -187,7 +187,7 @@ func (r *Results) costs() string {
 	var b strings.Builder
 	for _, l := range r.Loads {
 		fmt.Fprintf(&b, "### %s\n\n", l.Name)
-		fmt.Fprintf(&b, "%d bytes a packet, %s contexts, %s metrics a second.\n\n", l.Bytes, thousands(float64(l.Contexts)), thousands(l.Rate))
+		fmt.Fprintf(&b, "%s bytes a packet, %s contexts, %s metrics a second.\n\n", thousands(float64(l.Bytes)), thousands(float64(l.Contexts)), thousands(l.Rate))
 		fmt.Fprintf(&b, "![CPU microseconds a metric, by receiver](performance/%s.svg)\n\n", l.ID)
 		var rows [][]string
 		for _, c := range l.sorted() {

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/loadgen"
+	"github.com/freshet-io/freshet/internal/core/load"
+	"github.com/freshet-io/freshet/lab/report"
+)
+
+// costSteps measure receivers in turns, A B C A B C, so that whatever else the
+// machine does meets all alike.
+func (l *lab) costSteps() (steps []step) {
+	for _, w := range l.workloads {
+		if l.wants(w.ID) {
+			steps = append(steps, l.costStepsOf(w, l.receivers(w), l.atLeast())...)
+		}
+	}
+	return steps
+}
+
+// costStepsOf measure each receiver for whole flushes, and a time at least.
+func (l *lab) costStepsOf(w *workload, receivers []receiver, atLeast time.Duration) (steps []step) {
+	costs := make([]report.Cost, len(receivers))
+	for i, r := range receivers {
+		costs[i] = report.Cost{Name: r.name, Group: r.group, Interval: r.interval(atLeast).Seconds()}
+	}
+	for run := range max(l.runs, l.peerRuns) {
+		for i, r := range receivers {
+			if run >= l.runsOf(r) {
+				continue
+			}
+			steps = append(steps, step{
+				what:  fmt.Sprintf("%s, run %d: %s", w.ID, run+1, r.name),
+				takes: warmUp + r.interval(atLeast) + r.flush, // whose counts come with the flush
+				do: func(ctx context.Context) error {
+					m, err := measure(ctx, r, w, r.interval(atLeast))
+					if err != nil {
+						return l.tolerate(ctx, r, err)
+					}
+					m.addTo(&costs[i])
+					return nil
+				},
+			})
+		}
+	}
+	return append(steps, step{what: w.ID + " is complete", do: func(context.Context) error {
+		done := w.Load
+		done.Costs = slices.DeleteFunc(costs, func(c report.Cost) bool { return len(c.Micros) == 0 })
+		l.results.Loads = append(l.results.Loads, done)
+		return nil
+	}})
+}
+
+// warmUp comes before what is measured: every context has been sent, and what grows
+// with them has grown.
+const warmUp = time.Second
+
+// measurement is what one run of a receiver under a load gave.
+type measurement struct {
+	micros   float64     // of CPU, a metric
+	rate     float64     // metrics a second, as sent
+	sent     load.Totals // of the whole run
+	received uint64      // metrics of the whole run, as the receiver counted
+	resident uint64      // bytes, at its end
+
+	allocations []float64 // objects a metric; none if the receiver does not say
+}
+
+func (m measurement) addTo(c *report.Cost) {
+	c.Micros = append(c.Micros, m.micros)
+	c.Rate = append(c.Rate, m.rate)
+	c.Resident = append(c.Resident, float64(m.resident))
+	c.Allocations = append(c.Allocations, m.allocations...)
+	c.Sent += m.sent.Metrics
+	c.Received += m.received
+}
+
+// measure starts a receiver, sends it the load, and stops it.
+//
+// What is measured begins and ends while sending goes on, and lasts for whole
+// periods of the receiver's flush: so it holds as many flushes as it has room for
+// wherever it begins, and no start, no end and no waiting. What is under way when
+// it begins weighs against what is under way when it ends.
+func measure(ctx context.Context, r receiver, w *workload, interval time.Duration) (m measurement, err error) {
+	err = r.with(ctx, nil, func(p *running) error {
+		s, err := send(ctx, p, road{network: w.network, segmented: r.segmented}, w.traffic, loadgen.Pace{Rate: w.Rate})
+		if err != nil {
+			return err
+		}
+		errMeasure := m.during(ctx, p, s, interval)
+		result, err := s.end()
+		if err := errors.Join(errMeasure, err); err != nil {
+			return err
+		}
+		m.sent = result.Sent
+		m.received, err = p.settle(ctx, counted{}, m.sent, r.flush)
+		return err
+	})
+	return m, err
+}
+
+// during measures for an interval, after the warm-up. Asking for allocations costs
+// the receiver something, and so stays outside.
+func (m *measurement) during(ctx context.Context, p *running, s *sending, interval time.Duration) error {
+	if err := wait(ctx, warmUp); err != nil {
+		return err
+	}
+	allocations, err := p.countAllocations(ctx)
+	if err != nil {
+		return err
+	}
+	begin, err := lookAt(p, s)
+	if err != nil {
+		return err
+	}
+	if err := wait(ctx, interval); err != nil {
+		return err
+	}
+	end, err := lookAt(p, s)
+	if err != nil {
+		return err
+	}
+	metrics := float64(end.sent - begin.sent)
+	if metrics == 0 {
+		return fmt.Errorf("nothing was sent within %v", interval)
+	}
+	m.micros = float64((end.cpu - begin.cpu).Nanoseconds()) / 1e3 / metrics
+	m.rate = metrics / end.at.Sub(begin.at).Seconds()
+	if m.allocations, err = allocations(metrics); err != nil {
+		return err
+	}
+	m.resident, err = resident(p.pid)
+	return err
+}
+
+// look is what a run has come to at a moment.
+type look struct {
+	at   time.Time
+	cpu  time.Duration // of the receiver
+	sent uint64        // metrics
+}
+
+func lookAt(p *running, s *sending) (look, error) {
+	cpu, err := cpuTime(p.pid)
+	return look{time.Now(), cpu, s.Progress().Metrics}, err
+}
+
+// countAllocations begins to count objects on the receiver's heap, and returns what
+// gives their number a metric: none if the receiver does not say.
+func (p *running) countAllocations(ctx context.Context) (per func(metrics float64) ([]float64, error), err error) {
+	if p.allocated == nil {
+		return func(float64) ([]float64, error) { return nil, nil }, nil
+	}
+	before, err := p.allocated(ctx)
+	return func(metrics float64) ([]float64, error) {
+		after, err := p.allocated(ctx)
+		return []float64{float64(after-before) / metrics}, err
+	}, err
+}

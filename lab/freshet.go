@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/lab/report"
+)
+
+// Our receivers, as the page calls them.
+const (
+	collectorName = "Freshet, collector"
+	allInOneName  = "Freshet, all in one"
+)
+
+// buildFreshet compiles the server as a release is compiled.
+func buildFreshet(ctx context.Context, dir string) (string, error) {
+	program := filepath.Join(dir, "freshet")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", program, "./cmd/freshet")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build freshet: %w\n%s", err, out)
+	}
+	return program, nil
+}
+
+// collectorReceiver is `freshet serve --role collector`, every feature on; its
+// windows are one second.
+func collectorReceiver(program string) receiver {
+	return receiver{name: collectorName, group: report.Ours, flush: time.Second, unixgram: true, start: serve(program, "collector")}
+}
+
+// allInOneReceiver is `freshet serve`; its tiles are ten seconds.
+func allInOneReceiver(program string) receiver {
+	return receiver{name: allInOneName, group: report.Ours, flush: 10 * time.Second, unixgram: true, start: serve(program, "all")}
+}
+
+func serve(program, role string) func(context.Context, string, cpus) (*running, error) {
+	return func(ctx context.Context, dir string, on cpus) (*running, error) {
+		f, err := startFreshet(ctx, program, dir, on, "--role", role)
+		if err != nil {
+			return nil, err
+		}
+		return f.running(), nil
+	}
+}
+
+// freshet is a server of ours that runs.
+type freshet struct {
+	HTTP     string `json:"http"`
+	UDP      string `json:"dogstatsd_udp"`
+	Unixgram string `json:"dogstatsd_unixgram"`
+
+	cmd    *exec.Cmd
+	log    string // path of what it prints
+	exited chan error
+}
+
+// startTime is how long a server may take to be ready.
+const startTime = 30 * time.Second
+
+// startFreshet starts a server on ports that the kernel chooses and waits until it
+// is ready. Its log is read by people only if it ends early.
+func startFreshet(ctx context.Context, program, dir string, on cpus, settings ...string) (*freshet, error) {
+	f := &freshet{log: filepath.Join(dir, "freshet.log"), exited: make(chan error, 1)}
+	log, err := os.Create(f.log)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	f.cmd = exec.CommandContext(ctx, program, append([]string{"serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0",
+		"--dogstatsd-udp", "127.0.0.1:0", "--dogstatsd-unix", ""}, settings...)...)
+	f.cmd.Stdout, f.cmd.Stderr = log, log
+	if err := on.start(f.cmd); err != nil {
+		return nil, err
+	}
+	go func() { f.exited <- f.cmd.Wait() }()
+	for deadline := time.Now().Add(startTime); ; {
+		if err = f.ready(ctx, dir); err == nil {
+			return f, nil
+		}
+		select {
+		case ended := <-f.exited:
+			f.exited <- ended
+			said, _ := os.ReadFile(f.log)
+			return nil, fmt.Errorf("%s ended while it started: %w\n%s", f.cmd, ended, said)
+		case <-time.After(20 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			return nil, errors.Join(fmt.Errorf("%s is not ready after %v: %w", f.cmd, startTime, err), f.stop())
+		}
+	}
+}
+
+// ready reads where the server listens, which it writes once all is open.
+func (f *freshet) ready(ctx context.Context, dir string) error {
+	text, err := os.ReadFile(filepath.Join(dir, "listening.json"))
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, f); err != nil {
+		return err
+	}
+	_, err = f.get(ctx, "/-/ready")
+	return err
+}
+
+func (f *freshet) get(ctx context.Context, path string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.HTTP+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("GET %s: %s: %s", request.URL, answer.Status, strings.TrimSpace(string(body)))
+	}
+	return body, err
+}
+
+// ask unpacks what the API answers.
+func (f *freshet) ask(ctx context.Context, path string, data any) error {
+	body, err := f.get(ctx, path)
+	if err != nil {
+		return err
+	}
+	envelope := struct{ Data any }{data}
+	if err := json.Unmarshal(body, &envelope); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// running is the server as every receiver is seen.
+func (f *freshet) running() *running {
+	return &running{
+		pid: f.cmd.Process.Pid, addresses: map[string]string{udp: f.UDP, unixgram: f.Unixgram}, stop: f.stop,
+		received: func(ctx context.Context) (counted, error) {
+			books, err := f.books(ctx)
+			return counted{metrics: books.Samples.Received}, err
+		},
+		allocated: func(ctx context.Context) (uint64, error) {
+			figures, err := f.process(ctx)
+			return figures.AllocatedObjectsTotal, err
+		},
+	}
+}
+
+// figures are what the server says of its process.
+type figures struct {
+	HeapLiveBytes         uint64 `json:"heap_live_bytes"`
+	AllocatedObjectsTotal uint64 `json:"allocated_objects_total"`
+}
+
+func (f *freshet) process(ctx context.Context) (p figures, err error) {
+	err = f.ask(ctx, "/api/v1/status/process", &p)
+	return p, err
+}
+
+// books are those of the server's only tenant.
+func (f *freshet) books(ctx context.Context) (books ledger.Tenant, err error) {
+	err = f.ask(ctx, "/api/v1/status/ledger", &books)
+	return books, err
+}
+
+func (f *freshet) stop() error {
+	_ = f.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case err := <-f.exited:
+		return err
+	case <-time.After(startTime):
+		_ = f.cmd.Process.Kill()
+		return fmt.Errorf("%s still ran %v after SIGTERM", f.cmd, startTime)
+	}
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/freshet-io/freshet/lab/report"
+)
+
+const (
+	idleWarmUp   = 5 * time.Second // until all have started
+	idleInterval = 5 * time.Second
+)
+
+// idleSteps measure all servers at the same time: they do nothing, and so do not
+// meet.
+func (l *lab) idleSteps() []step {
+	receivers := append([]receiver{collectorReceiver(l.freshet), allInOneReceiver(l.freshet)}, l.others...)
+	return []step{{
+		what:  "nobody sends",
+		takes: idleWarmUp + time.Duration(l.runs)*idleInterval + 3*time.Second,
+		do: func(ctx context.Context) error {
+			idle := make([]report.Idle, len(receivers))
+			group, ctx := errgroup.WithContext(ctx)
+			for i, r := range receivers {
+				idle[i] = report.Idle{Name: r.name, Group: r.group}
+				group.Go(func() (err error) {
+					idle[i].Percent, err = r.idle(ctx, l.runs)
+					return l.tolerate(ctx, r, err)
+				})
+			}
+			if err := group.Wait(); err != nil {
+				return err
+			}
+			l.results.Idle = slices.DeleteFunc(idle, func(i report.Idle) bool { return len(i.Percent) == 0 })
+			return nil
+		},
+	}}
+}
+
+// idle is what the receiver uses of a core, in percent, in each of the runs.
+func (r receiver) idle(ctx context.Context, runs int) (percent []float64, err error) {
+	err = r.with(ctx, nil, func(p *running) error {
+		if err := wait(ctx, idleWarmUp); err != nil {
+			return err
+		}
+		for range runs {
+			begun := time.Now()
+			before, err := cpuTime(p.pid)
+			if err != nil {
+				return err
+			}
+			if err := wait(ctx, idleInterval); err != nil {
+				return err
+			}
+			after, err := cpuTime(p.pid)
+			if err != nil {
+				return err
+			}
+			percent = append(percent, 100*float64(after-before)/float64(time.Since(begun)))
+		}
+		return nil
+	})
+	return percent, err
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/freshet-io/freshet/lab/report"
+)
+
+// One short round, at a rate that anything can bear: bare receivers and Freshet in
+// turns, each of which says that it received all that was sent. How long it took is
+// nobody's business here.
+func TestRound(t *testing.T) {
+	dir := t.TempDir()
+	bare, err := buildLimit(t.Context(), "limit/limit.c", dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	freshet := filepath.Join(dir, "freshet")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", freshet, "../cmd/freshet").CombinedOutput(); err != nil {
+		t.Fatalf("build freshet: %v\n%s", err, out)
+	}
+	for _, c := range []struct {
+		network string
+		packed  int
+		of      []receiver
+	}{
+		{udp, 14, []receiver{bareReceiver(bare, recvfrom), bareReceiver(bare, sleep1), bareReceiver(bare, gro), collectorReceiver(freshet)}},
+		{unixgram, 81, []receiver{bareReceiver(bare, unixRecv), collectorReceiver(freshet)}},
+	} {
+		w := &workload{network: c.network, Load: report.Load{ID: "test", Name: c.network, Packed: c.packed, Rate: 2000, Contexts: 100}}
+		if err := w.render(); err != nil {
+			t.Fatal(err)
+		}
+		l := &lab{options: options{runs: 1}, results: new(report.Results), progress: progress{out: t.Output()}}
+		if err := l.progress.run(t.Context(), l.costStepsOf(w, c.of, 300*time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(l.results.Loads); n != 1 {
+			t.Fatalf("%s: %d loads in the results", c.network, n)
+		}
+		for i, cost := range l.results.Loads[0].Costs {
+			if cost.Name != c.of[i].name || cost.Sent == 0 || cost.Received != cost.Sent {
+				t.Errorf("%s: %s sent, of which %s received %d", c.network, cost.Name, c.of[i].name, cost.Received)
+			}
+			if len(cost.Micros) != 1 || cost.Micros[0] <= 0 || cost.Resident[0] <= 0 {
+				t.Errorf("%s: %s: no figures: %+v", c.network, cost.Name, cost)
+			}
+		}
+	}
+}
+
+func TestHighest(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		sends, receives float64 // at most
+		paced           float64 // what is sent at most at a rate, if it is less
+		unlucky         bool    // every rate loses the first time
+		sender          bool
+	}{
+		{name: "the receiver is the limit", sends: 10e6, receives: 3e6},
+		{name: "the sender is the limit", sends: 2e6, receives: 3e6, sender: true},
+		{name: "the sender keeps no such pace", sends: 10e6, receives: 3e6, paced: 2e6, sender: true},
+		{name: "others cost a packet now and then", sends: 10e6, receives: 3e6, unlucky: true},
+		{name: "a slow receiver is found, too", sends: 10e6, receives: 40e3},
+	} {
+		before := map[float64]bool{}
+		rate, sender, err := highest(func(rate float64) (tried, error) {
+			lost := c.unlucky && !before[rate] && rate > 0
+			before[rate] = true
+			switch {
+			case rate == 0 || rate > c.sends:
+				rate = c.sends
+			case c.paced > 0:
+				rate = min(rate, c.paced)
+			}
+			return tried{rate, lost || rate > c.receives}, nil
+		})
+		most := min(c.sends, c.receives)
+		if c.paced > 0 {
+			most = c.paced
+		}
+		if err != nil || sender != c.sender || rate > most || rate < most*(1-2*ratePrecision) {
+			t.Errorf("%s: %.0f (sender: %t, error: %v), want nearly %.0f", c.name, rate, sender, err, most)
+		}
+	}
+}
+
+func TestParseBenchmarks(t *testing.T) {
+	got := parseBenchmarks(`goos: linux
+BenchmarkKey/string_key-2         	 1000000	       170.5 ns/op	      96 B/op	       4 allocs/op
+BenchmarkKey/string_key-2         	 1000000	       180 ns/op	      96 B/op	       4 allocs/op
+BenchmarkKey/ours-2               	 9000000	         4.7 ns/op	  21.00 MB/s	       0 B/op	       0 allocs/op
+BenchmarkAlone-2                  	 9000000	         4.7 ns/op
+PASS
+`)
+	want := []report.Technique{
+		{Group: "Key", Name: "string key", Nanoseconds: []float64{170.5, 180}, Bytes: 96, Allocations: 4},
+		{Group: "Key", Name: "ours", Nanoseconds: []float64{4.7}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+}
+
+// The parts that -only takes are those that the lab has.
+func TestParts(t *testing.T) {
+	all, err := workloads()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var have []string
+	for _, w := range all {
+		have = append(have, w.ID)
+	}
+	if have = append(have, "idle", "rates", "scale", "techniques"); !slices.Equal(parts, have) {
+		t.Errorf("-only takes %v, the lab has %v", parts, have)
+	}
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/freshet-io/freshet/lab/report"
+)
+
+// thisMachine describes where the lab runs.
+func thisMachine() (report.Machine, error) {
+	info, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return report.Machine{}, err
+	}
+	memory, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return report.Machine{}, err
+	}
+	kilobytes, err := field(string(memory), "MemTotal:")
+	if err != nil {
+		return report.Machine{}, fmt.Errorf("/proc/meminfo: %w", err)
+	}
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return report.Machine{}, fmt.Errorf("uname: %w", err)
+	}
+	return report.Machine{
+		CPU:         cpuModel(string(info)),
+		Cores:       runtime.NumCPU(),
+		MemoryBytes: kilobytes << 10,
+		Kernel:      unix.ByteSliceToString(name.Sysname[:]) + " " + unix.ByteSliceToString(name.Release[:]),
+	}, nil
+}
+
+// cpuModel is the name that /proc/cpuinfo gives; not every architecture has one.
+func cpuModel(info string) string {
+	for line := range strings.Lines(info) {
+		if name, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return runtime.GOARCH
+}

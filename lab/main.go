@@ -1,0 +1,137 @@
+// Lab measures what receiving metrics costs, on this machine and in one run: bare
+// receivers that only count, which are the kernel's price, Freshet, and other
+// servers. docs/performance.md says how, and holds what it found.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/lab/report"
+)
+
+// Where things are, from the repository's directory, in which the lab runs.
+const (
+	limitSource = "lab/limit/limit.c"
+	pageFile    = "docs/performance.md"
+	resultsFile = "docs/performance/results.json"
+)
+
+const usage = `Measures what receiving metrics costs, on this machine and in one run.
+
+  go run ./lab                            measure everything and print the tables
+  go run ./lab -write                     and write docs/performance.md, which is what make lab does
+  go run ./lab -quick                     short runs without other servers, to look at
+  go run ./lab -only udp-1-40k,idle       parts
+  go run ./lab -render                    write the page again from its results
+
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	switch {
+	case err == nil || errors.Is(err, flag.ErrHelp):
+	case errors.Is(err, errUsage):
+		os.Exit(2)
+	default:
+		fmt.Fprintln(os.Stderr, "lab:", err)
+		os.Exit(1)
+	}
+}
+
+// errUsage is a mistake on the command line, which has been told.
+var errUsage = errors.New("usage")
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	var o options
+	var only string
+	var quick, write, render, noPeers bool
+	flags := flag.NewFlagSet("lab", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		fmt.Fprint(stderr, usage)
+		flags.PrintDefaults()
+	}
+	flags.StringVar(&only, "only", "", "measure these `parts` of "+strings.Join(parts, ","))
+	flags.IntVar(&o.runs, "runs", 5, "how often each bare receiver and Freshet is measured")
+	flags.IntVar(&o.peerRuns, "peer-runs", 1, "how often each other server is measured, for 10 s each")
+	flags.BoolVar(&noPeers, "no-peers", false, "leave out other servers")
+	flags.BoolVar(&quick, "quick", false, "3 short runs and no other servers")
+	flags.StringVar(&o.freshet, "freshet", "", "measure this `program`; without it, what this tree builds")
+	flags.BoolVar(&write, "write", false, "write "+pageFile+", its plots and its results")
+	flags.BoolVar(&render, "render", false, "measure nothing, and write the page from "+resultsFile)
+	if err := flags.Parse(args); err != nil {
+		return errors.Join(errUsage, err)
+	}
+	if quick {
+		o.runs, o.brief, noPeers = 3, true, true
+	}
+	if noPeers {
+		o.peerRuns = 0
+	}
+	if only != "" {
+		o.only = strings.Split(only, ",")
+	}
+	for _, part := range o.only {
+		if !slices.Contains(parts, part) {
+			fmt.Fprintf(stderr, "lab: -only %s: no such part; there are %s\n", part, strings.Join(parts, ", "))
+			return errUsage
+		}
+	}
+	if _, err := os.Stat(limitSource); err != nil {
+		return fmt.Errorf("%w; run it from the repository's directory", err)
+	}
+	if render {
+		return renderPage()
+	}
+
+	l, err := newLab(ctx, o, progress{out: stderr, line: terminal.NewLine(stderr)})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(l.measure(ctx), l.close()); err != nil {
+		return err
+	}
+	fmt.Fprint(stdout, l.results)
+	if !write {
+		return nil
+	}
+	if err := l.results.Write(resultsFile); err != nil {
+		return err
+	}
+	return renderPage()
+}
+
+// renderPage writes the page and its plots from its results.
+func renderPage() error {
+	results, err := report.Read(resultsFile)
+	if err != nil {
+		return err
+	}
+	old, err := os.ReadFile(pageFile)
+	if err != nil {
+		return err
+	}
+	page, err := results.Page(string(old))
+	if err != nil {
+		return fmt.Errorf("%s: %w", pageFile, err)
+	}
+	for name, plot := range results.Plots() {
+		if err := os.WriteFile(filepath.Join(filepath.Dir(resultsFile), name), []byte(plot), 0o644); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(pageFile, []byte(page), 0o644)
+}

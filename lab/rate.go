@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/loadgen"
+	"github.com/freshet-io/freshet/internal/core/load"
+	"github.com/freshet-io/freshet/lab/report"
+)
+
+const (
+	rateRuns  = 3               // searches for each receiver
+	tryTime   = 2 * time.Second // at each rate: a full receive buffer is a small part of what is sent
+	searching = 25 * time.Second
+
+	ratePrecision = 0.03 // of the rate
+	rateReached   = 0.97 // of the rate that was asked: below it the sender is the limit
+)
+
+// tried is what came of sending at a rate.
+type tried struct {
+	reached float64 // metrics a second
+	lost    bool
+}
+
+// highest looks for the highest rate without loss, and says whether it is the
+// sender's limit. It first sends as fast as it goes, which is the rate 0, and then
+// halves what is between a rate without loss and one with it. A rate must fail
+// twice, by a loss or because it was not reached: other processes cost packets, too.
+func highest(try func(rate float64) (tried, error)) (rate float64, sender bool, err error) {
+	flatOut, err := try(0)
+	if err != nil || !flatOut.lost {
+		return flatOut.reached, true, err
+	}
+	for loses := flatOut.reached; loses-rate > ratePrecision*loses; {
+		asked := (rate + loses) / 2
+		t, err := try(asked)
+		if err == nil && (t.lost || t.reached < rateReached*asked) {
+			t, err = try(asked)
+		}
+		switch {
+		case err != nil:
+			return rate, false, err
+		case t.lost:
+			loses = asked
+		case t.reached < rateReached*asked:
+			return max(rate, t.reached), true, nil
+		default:
+			rate = asked
+		}
+	}
+	return rate, false, nil
+}
+
+// rateSteps search with packed datagrams; receivers have one core, the sender the
+// others.
+func (l *lab) rateSteps() (steps []step) {
+	receivers := []receiver{bareReceiver(l.bare, recvfrom), bareReceiver(l.bare, gro), collectorReceiver(l.freshet)}
+	rates := make([]report.Rate, len(receivers))
+	runs := rateRuns
+	if l.brief {
+		runs = 1
+	}
+	for run := range runs {
+		for i, r := range receivers {
+			rates[i].Name, rates[i].Group = r.name, r.group
+			steps = append(steps, step{
+				what:  fmt.Sprintf("highest rate, search %d: %s", run+1, r.name),
+				takes: searching,
+				do: func(ctx context.Context) error {
+					rate, sender, err := searchRate(ctx, r)
+					rates[i].PerSecond = append(rates[i].PerSecond, rate)
+					rates[i].Sender = rates[i].Sender || sender
+					return err
+				},
+			})
+		}
+	}
+	return append(steps, step{what: "highest rates are complete", do: func(context.Context) error {
+		l.results.Rates = rates
+		return nil
+	}})
+}
+
+func searchRate(ctx context.Context, r receiver) (rate float64, sender bool, err error) {
+	last := runtime.NumCPU() - 1
+	if last == 0 {
+		return 0, false, errors.New("takes two cores: one for the receiver, one for the sender")
+	}
+	by := road{network: udp, segmented: true}
+	for cpu := range last {
+		by.on = append(by.on, cpu)
+	}
+	traffic, err := load.New(load.Standard())
+	if err != nil {
+		return 0, false, err
+	}
+	err = r.with(ctx, cpus{last}, func(p *running) error {
+		rate, sender, err = highest(func(rate float64) (tried, error) {
+			result, received, err := sendFor(ctx, p, by, traffic, loadgen.Pace{Rate: rate, Duration: tryTime})
+			return tried{result.Rate(), received != result.Sent.Metrics}, err
+		})
+		return err
+	})
+	return rate, sender, err
+}
+
+// halfRate is half of the highest rate that the collector was seen to take.
+func (l *lab) halfRate() float64 {
+	for _, r := range l.results.Rates {
+		if r.Name == collectorName {
+			return report.Median(r.PerSecond) / 2
+		}
+	}
+	panic("BUG: the highest rate is asked for before it was looked for")
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/freshet-io/freshet/internal/core/load"
+	"github.com/freshet-io/freshet/lab/report"
+)
+
+// The networks that the lab sends by.
+const (
+	udp      = "udp"
+	unixgram = "unixgram"
+)
+
+// receiver is a program to measure.
+type receiver struct {
+	name      string
+	group     report.Group
+	flush     time.Duration // its period: what is measured are whole ones
+	segmented bool          // the sender hands the kernel many datagrams as one
+	unixgram  bool          // it listens there, too
+	start     func(ctx context.Context, dir string, on cpus) (*running, error)
+}
+
+// interval is how long to measure it: whole flushes, and a time at least.
+func (r receiver) interval(atLeast time.Duration) time.Duration { return max(atLeast, r.flush) }
+
+// with runs a receiver in a directory of its own for as long as do does.
+func (r receiver) with(ctx context.Context, on cpus, do func(p *running) error) error {
+	dir, err := os.MkdirTemp("", "lab")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	p, err := r.start(ctx, dir, on)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", r.name, err)
+	}
+	if err := errors.Join(do(p), p.stop()); err != nil {
+		return fmt.Errorf("%s: %w", r.name, err)
+	}
+	return nil
+}
+
+// running is a receiver that runs.
+type running struct {
+	pid       int
+	addresses map[string]string // by network
+	received  func(context.Context) (counted, error)
+	stop      func() error
+	allocated func(context.Context) (objects uint64, err error) // nil if it does not say
+}
+
+// counted is what a receiver says that it received since it began: metrics, or
+// datagrams if it does not look into them.
+type counted struct{ metrics, datagrams uint64 }
+
+// metricsOf is how many metrics of what was sent a receiver counted since before.
+func (c counted) metricsOf(sent load.Totals, before counted) uint64 {
+	datagrams := c.datagrams - before.datagrams
+	switch {
+	case c.metrics > 0 || datagrams == 0:
+		return c.metrics - before.metrics
+	case datagrams == sent.Packets:
+		return sent.Metrics
+	}
+	return uint64(float64(sent.Metrics) * float64(datagrams) / float64(sent.Packets))
+}
+
+// settle asks a receiver until it has counted all that was sent since before, or
+// nothing more for a second and a flush. It returns how many metrics it did count.
+func (p *running) settle(ctx context.Context, before counted, sent load.Totals, flush time.Duration) (metrics uint64, err error) {
+	const pause = 50 * time.Millisecond
+	changed := time.Now()
+	for {
+		now, err := p.received(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if n := now.metricsOf(sent, before); n != metrics {
+			metrics, changed = n, time.Now()
+		}
+		if metrics == sent.Metrics || time.Since(changed) > time.Second+flush {
+			return metrics, nil
+		}
+		if err := wait(ctx, pause); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// wait returns early, with an error, if ctx ends.
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// cpus are the cores that a process may use; nil are all.
+type cpus []int
+
+// start starts a command on its cores. A child inherits the cores of the thread
+// that starts it, so that a Go program counts them, too, before its first line.
+func (on cpus) start(cmd *exec.Cmd) error {
+	cmd.Env = on.environment()
+	restore, err := on.pin()
+	if err != nil {
+		return err
+	}
+	return errors.Join(cmd.Start(), restore())
+}
+
+// pin keeps the calling goroutine on a thread that has these cores alone, until
+// the function that it returns is called.
+func (on cpus) pin() (restore func() error, err error) {
+	if on == nil {
+		return func() error { return nil }, nil
+	}
+	runtime.LockOSThread()
+	var all, some unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		return nil, os.NewSyscallError("sched_getaffinity", err)
+	}
+	for _, cpu := range on {
+		some.Set(cpu)
+	}
+	if err := unix.SchedSetaffinity(0, &some); err != nil {
+		return nil, os.NewSyscallError(fmt.Sprintf("sched_setaffinity to cores %v", on), err)
+	}
+	return func() error {
+		defer runtime.UnlockOSThread()
+		return os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(0, &all))
+	}, nil
+}
+
+// environment tells Go programs how many cores there are.
+func (on cpus) environment() []string {
+	environment := os.Environ()
+	if on != nil {
+		environment = append(environment, fmt.Sprintf("GOMAXPROCS=%d", len(on)))
+	}
+	return environment
+}

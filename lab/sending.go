@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/freshet-io/freshet/internal/adapter/loadgen"
+	"github.com/freshet-io/freshet/internal/core/load"
+)
+
+// sending is a load on its way to a receiver.
+type sending struct {
+	*loadgen.Sender
+	cancel context.CancelFunc
+	done   chan struct{} // closed when Run has returned; then the rest is set
+	result loadgen.Result
+	err    error
+}
+
+// road is how a load gets to a receiver.
+type road struct {
+	network   string
+	segmented bool // the kernel is handed many datagrams as one
+	on        cpus // of the thread that sends
+}
+
+// send begins to send at a rate, until it is ended or the pace's duration is over.
+// The pace is even, since bursts would spare a receiver that blocks its wake-ups;
+// but datagrams that are handed over as one are a burst.
+func send(ctx context.Context, p *running, by road, traffic *load.Load, pace loadgen.Pace) (*sending, error) {
+	sender, err := loadgen.Open(loadgen.Config{Network: by.network, Address: p.addresses[by.network], GSO: by.segmented})
+	if err != nil {
+		return nil, err
+	}
+	s := &sending{Sender: sender, done: make(chan struct{})}
+	ctx, s.cancel = context.WithCancel(ctx)
+	pace.Even = !by.segmented
+	go func() {
+		defer close(s.done)
+		restore, err := by.on.pin()
+		if err != nil {
+			s.err = err
+			return
+		}
+		s.result, err = sender.Run(ctx, traffic, pace)
+		s.err = errors.Join(err, restore())
+	}()
+	return s, nil
+}
+
+// wait returns what was sent once the pace's duration is over.
+func (s *sending) wait() (loadgen.Result, error) {
+	<-s.done
+	s.cancel()
+	return s.result, errors.Join(s.err, s.Close())
+}
+
+// end ends it and returns what was sent.
+func (s *sending) end() (loadgen.Result, error) {
+	s.cancel()
+	return s.wait()
+}
+
+// sendFor sends for a while and returns what was sent, and how many metrics of it
+// the receiver counted.
+func sendFor(ctx context.Context, p *running, by road, traffic *load.Load, pace loadgen.Pace) (loadgen.Result, uint64, error) {
+	before, err := p.received(ctx)
+	if err != nil {
+		return loadgen.Result{}, 0, err
+	}
+	s, err := send(ctx, p, by, traffic, pace)
+	if err != nil {
+		return loadgen.Result{}, 0, err
+	}
+	result, err := s.wait()
+	if err != nil {
+		return result, 0, err
+	}
+	received, err := p.settle(ctx, before, result.Sent, 0)
+	return result, received, err
+}

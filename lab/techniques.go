@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/freshet-io/freshet/lab/report"
+)
+
+// techniqueSteps run lab/dogstatsd6.
+func (l *lab) techniqueSteps() []step {
+	const each, benchmarks = 200 * time.Millisecond, 30 // about as many
+	count := l.runs
+	return []step{{
+		what:  "techniques, as Go benchmarks",
+		takes: time.Duration(count*benchmarks)*2*each + 20*time.Second,
+		do: func(ctx context.Context) error {
+			cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", ".", "-benchmem",
+				"-benchtime", each.String(), "-count", strconv.Itoa(count), "-timeout", "30m", "./lab/dogstatsd6")
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				return fmt.Errorf("%s: %w\n%s", cmd, err, out)
+			}
+			l.results.Techniques = parseBenchmarks(string(out))
+			return nil
+		},
+	}}
+}
+
+// BenchmarkKey/string-2   1234   56.7 ns/op   8 B/op   1 allocs/op
+var (
+	benchmarkLine = regexp.MustCompile(`^Benchmark([^/\s]+)/(\S+?)(?:-\d+)?\s+\d+\s+(.*)$`)
+	benchmarkUnit = regexp.MustCompile(`([\d.e+]+) (\S+)`)
+)
+
+// parseBenchmarks reads what `go test -bench -benchmem` prints, where the name of a
+// benchmark is its group and the technique; repetitions belong together.
+func parseBenchmarks(out string) (all []report.Technique) {
+	for line := range strings.Lines(out) {
+		found := benchmarkLine.FindStringSubmatch(strings.TrimSpace(line))
+		if found == nil {
+			continue
+		}
+		group, name := words(found[1]), words(found[2])
+		at := slices.IndexFunc(all, func(t report.Technique) bool { return t.Group == group && t.Name == name })
+		if at < 0 {
+			at = len(all)
+			all = append(all, report.Technique{Group: group, Name: name})
+		}
+		t := &all[at]
+		for _, figure := range benchmarkUnit.FindAllStringSubmatch(found[3], -1) {
+			value, _ := strconv.ParseFloat(figure[1], 64) // 0 for what the expression lets through
+			switch figure[2] {
+			case "ns/op":
+				t.Nanoseconds = append(t.Nanoseconds, value)
+			case "B/op":
+				t.Bytes = value
+			case "allocs/op":
+				t.Allocations = value
+			}
+		}
+	}
+	return all
+}
+
+// words are those of a benchmark's name, where they cannot have spaces.
+func words(name string) string { return strings.ReplaceAll(name, "_", " ") }

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"github.com/freshet-io/freshet/internal/core/load"
+	"github.com/freshet-io/freshet/lab/report"
+)
+
+// workload is a load that receivers are compared under.
+type workload struct {
+	report.Load
+	network  string
+	traffic  *load.Load // rendered once
+	bare     []string   // methods of lab/limit, first the one to compare with
+	allInOne bool       // measure the whole server, too
+}
+
+// What clients fill with metrics, in bytes: an Ethernet frame, and a datagram of a
+// Unix socket.
+const (
+	frame = 1432
+	local = 8192
+)
+
+// workloads are those of the page. The goals are ratios to the first bare receiver
+// of the same run.
+func workloads() ([]*workload, error) {
+	all := []*workload{
+		{Load: report.Load{ID: "udp-1-40k", Name: "UDP, 1 metric a packet, 40,000 a second", Packed: 1, Rate: 40e3, Contexts: 1000, Goal: 1.0},
+			network: udp, bare: []string{recvfrom, recvmmsg, sleep1, sleep5}},
+		{Load: report.Load{ID: "udp-1-200k", Name: "UDP, 1 metric a packet, 200,000 a second", Packed: 1, Rate: 200e3, Contexts: 1000, Goal: 0.65},
+			network: udp, bare: []string{recvfrom, recvmmsg, sleep1, sleep5, gro}},
+		{Load: report.Load{ID: "udp-14-1k", Name: "UDP, 14 metrics a packet, 1,000 contexts", Packed: 14, Rate: 120e3, Contexts: 1000, Goal: 2.0},
+			network: udp, bare: []string{recvfrom, sleep1, gro}},
+		{Load: report.Load{ID: "udp-14-10k", Name: "UDP, 14 metrics a packet, 10,000 contexts", Packed: 14, Rate: 120e3, Contexts: 10_000, Goal: 3.1},
+			network: udp, bare: []string{recvfrom}, allInOne: true},
+		{Load: report.Load{ID: "unixgram-81", Name: "Unix datagrams, 81 metrics a packet", Packed: 81, Rate: 120e3, Contexts: 1000, Goal: 4.4},
+			network: unixgram, bare: []string{unixRecv}},
+	}
+	for _, w := range all {
+		if err := w.render(); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func (w *workload) render() (err error) {
+	c := load.Standard()
+	c.Contexts, c.MetricsPerPacket, c.PacketSize = w.Contexts, w.Packed, frame
+	if w.network == unixgram {
+		c.PacketSize = local
+	}
+	w.Bytes = w.Packed*(c.LineBytes()+1) - 1 // a newline between two
+	w.traffic, err = load.New(c)
+	return err
+}
