@@ -69,12 +69,12 @@ func newDiscarding(books *ledger.Ledger, reg prometheus.Registerer) discarding {
 
 // Push is part of collector.Aggregator.
 func (d discarding) Push(_ context.Context, batches []batch.Batch) error {
-	var r batch.Reader
 	for _, b := range batches {
-		if err := r.Reset(b.Bytes); err != nil {
+		h, err := batch.ParseHeader(b.Bytes)
+		if err != nil {
 			return fmt.Errorf("%w: %w", batch.ErrRefused, err)
 		}
-		d.ledger.Post(string(r.Header.Tenant), ledger.Transfer{From: ledger.Window, To: ledger.Discarded, Reason: reasonNoAggregator, Samples: b.Samples})
+		d.ledger.Post(string(h.Tenant), ledger.Transfer{From: ledger.Window, To: ledger.Discarded, Reason: reasonNoAggregator, Samples: b.Samples})
 	}
 	return nil
 }

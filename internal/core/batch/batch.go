@@ -168,13 +168,11 @@ type Reader struct {
 	classic []float64
 }
 
-// Reset begins to read b, which must not change until the reader is done.
-func (r *Reader) Reset(b []byte) error {
-	r.left, r.skipped, r.rest, r.err = 0, 0, nil, nil
+// ParseHeader returns the header of a batch. It points into b.
+func ParseHeader(b []byte) (h Header, err error) {
 	if len(b) < headerSize || b[0] != version {
-		return errors.New("batch: unknown version or too short")
+		return h, errors.New("batch: unknown version or too short")
 	}
-	h := &r.Header
 	h.Shard = binary.LittleEndian.Uint16(b[1:])
 	h.Sender = binary.LittleEndian.Uint64(b[3:])
 	h.Incarnation = binary.LittleEndian.Uint64(b[11:])
@@ -183,14 +181,23 @@ func (r *Reader) Reset(b []byte) error {
 	h.Birth = int64(binary.LittleEndian.Uint64(b[35:]))
 	n := int(b[tenantAt])
 	if h.Shard >= series.Shards || n == 0 || len(b) < headerSize+n {
-		return errors.New("batch: header is malformed")
+		return h, errors.New("batch: header is malformed")
 	}
 	if h.Second < 0 || h.Second > maxSecond {
-		return fmt.Errorf("batch: window at second %d", h.Second)
+		return h, fmt.Errorf("batch: window at second %d", h.Second)
 	}
 	h.Tenant = b[headerSize : headerSize+n]
+	return h, nil
+}
+
+// Reset begins to read b, which must not change until the reader is done.
+func (r *Reader) Reset(b []byte) (err error) {
+	r.left, r.skipped, r.rest, r.err = 0, 0, nil, nil
+	if r.Header, err = ParseHeader(b); err != nil {
+		return err
+	}
 	r.left = binary.LittleEndian.Uint32(b[countAt:])
-	r.rest = b[headerSize+n:]
+	r.rest = b[headerSize+len(r.Header.Tenant):]
 	return nil
 }
 

@@ -43,8 +43,9 @@ type Ledger interface {
 	Note(tenant string, which ledger.OfWhich, samples uint64)
 }
 
-// tick is how often the aggregator looks for tiles that are due.
-const tick = 100 * time.Millisecond
+// tick is how often the aggregator looks for tiles that are due. Each look costs the
+// same whatever is due, and each flush a commit of the stores.
+const tick = 250 * time.Millisecond
 
 // spread is the time over which the shards close the same tile, one after the
 // other, so that a flush of many series is no burst.

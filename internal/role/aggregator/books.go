@@ -18,6 +18,7 @@ const (
 // came before has counted nothing, so that nothing is posted twice.
 func (a *Aggregator) postFolded(folded map[string]*tile.Folded) {
 	for tenant, f := range folded {
+		a.metrics.countFolded(f)
 		a.ledger.Post(tenant,
 			ledger.Transfer{From: ledger.Window, To: ledger.Tile, Samples: f.Samples},
 			ledger.Transfer{From: ledger.Window, To: ledger.Late, Reason: reasonLateGauge, Samples: f.LateGauge},

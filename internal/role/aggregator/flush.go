@@ -162,7 +162,7 @@ type checkpoint struct {
 // A checkpoint is due when the journal has grown, or some time after the last.
 const (
 	checkpointInterval = 5 * time.Minute
-	sectionsPerTick    = 32 // all 1,024 in 3.2 s
+	sectionsPerTick    = 80 // all 1,024 in 3.2 s
 )
 
 // saveSome goes on with the checkpoint, or begins one that is due.

@@ -55,11 +55,13 @@ func (a *Aggregator) fold(batches []batch.Batch, now time.Time) error {
 			boundary, _, _ := parseBoundary(r.Payload)
 			s.tiles.Skip(boundary)
 		} else {
-			tenant, f := a.foldOne(s, r.Payload)
-			if folded[string(tenant)] == nil {
-				folded[string(tenant)] = new(tile.Folded)
+			h, f := a.foldOne(s, r.Payload, now)
+			sum := folded[string(h.Tenant)]
+			if sum == nil {
+				sum = new(tile.Folded)
+				folded[string(h.Tenant)] = sum
 			}
-			folded[string(tenant)].Add(f)
+			sum.Add(f)
 		}
 		s.mu.Unlock()
 	}
@@ -74,24 +76,18 @@ func (a *Aggregator) fold(batches []batch.Batch, now time.Time) error {
 	return nil
 }
 
-// foldOne counts one batch of a tenant. Errors are bugs or damage, since the
-// collector wrote it: they are counted, and cost only what could not be read.
-func (a *Aggregator) foldOne(s *shard, b []byte) (tenant []byte, f tile.Folded) {
+// foldOne counts one batch. Errors are bugs or damage, since the collector wrote it:
+// they are counted, and cost only what could not be read.
+func (a *Aggregator) foldOne(s *shard, b []byte, now time.Time) (h batch.Header, f tile.Folded) {
 	f, err := s.tiles.Fold(b)
 	if err != nil {
 		a.metrics.damaged.Inc()
 		a.logger.Error("a batch is damaged; what could be read of it is counted", "error", err)
 	}
-	a.metrics.folded.Add(float64(f.Samples))
-	a.metrics.late.Add(float64(f.Late))
-	a.metrics.ahead.Add(float64(f.Ahead))
-	a.metrics.lateGauges.Add(float64(f.LateGauge))
-	a.metrics.refused.Add(float64(f.Refused))
-	var h batch.Reader
-	if h.Reset(b) == nil {
-		a.raiseStamp(min(h.Header.Second*1000+1000, a.now().UnixMilli()))
+	if h, err = batch.ParseHeader(b); err == nil {
+		a.raiseStamp(min(h.Second*1000+1000, now.UnixMilli()))
 	}
-	return h.Header.Tenant, f
+	return h, f
 }
 
 // boundaryRecord says that the tile up to boundary is closed, and by which times
@@ -191,15 +187,16 @@ func (a *Aggregator) replay(pos journal.Position, r journal.Record) error {
 func (a *Aggregator) replayBatch(s *shard, b []byte) {
 	if s.tiles == nil {
 		// The shard's first boundary is lost: begin at the window.
-		var h batch.Reader
-		if err := h.Reset(b); err != nil {
+		h, err := batch.ParseHeader(b)
+		if err != nil {
 			a.logger.Error("a batch of the journal is damaged", "error", err)
 			return
 		}
-		t := h.Header.Second * 1000
+		t := h.Second * 1000
 		s.tiles = tile.New(&a.tiles, t-t%tileMillis)
 	}
-	a.foldOne(s, b)
+	_, f := a.foldOne(s, b, a.now())
+	a.metrics.countFolded(&f)
 	a.metrics.replayed.Inc()
 }
 

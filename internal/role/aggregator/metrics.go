@@ -3,6 +3,8 @@ package aggregator
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
 type metrics struct {
@@ -67,4 +69,12 @@ func newMetrics(reg prometheus.Registerer, a *Aggregator) *metrics {
 			Help:                        "Time to store the tiles of the shards that were due together.",
 			NativeHistogramBucketFactor: 1.1, Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)}),
 	}
+}
+
+func (m *metrics) countFolded(f *tile.Folded) {
+	m.folded.Add(float64(f.Samples))
+	m.late.Add(float64(f.Late))
+	m.ahead.Add(float64(f.Ahead))
+	m.lateGauges.Add(float64(f.LateGauge))
+	m.refused.Add(float64(f.Refused))
 }
