@@ -47,7 +47,7 @@ func (l *lab) receivers(w *workload) (all []receiver) {
 		all = append(all, bareReceiver(l.bare, method))
 	}
 	all = append(all, collectorReceiver(l.freshet))
-	if w.allInOne {
+	if w.WholeGoal > 0 {
 		all = append(all, allInOneReceiver(l.freshet))
 	}
 	for _, r := range l.others {

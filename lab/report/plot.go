@@ -22,7 +22,7 @@ const (
 	plotTop    = 62  // above the first bar: title and legend
 	plotBottom = 34  // below the last: what the axis means
 	plotLeft   = 236 // of the bars: names
-	plotRight  = 104 // of the longest bar: its value
+	plotRight  = 130 // of the longest bar: its value, and what was lost
 	rowHeight  = 26
 	barHeight  = 14
 )
@@ -125,10 +125,10 @@ func (c Cost) drawBar(b *strings.Builder, top int, x func(float64) float64) {
 
 // drawLegend names the groups that the plot has.
 func (l *Load) drawLegend(b *strings.Builder) {
-	const letter = 6.4 // about, of the legend's type
+	const letter = 6 // about, of the legend's type
 	at := 16.0
 	for _, entry := range legend {
-		if l.first(entry.group) == nil {
+		if len(l.of(entry.group)) == 0 {
 			continue
 		}
 		fmt.Fprintf(b, `<rect class="%s" x="%.0f" y="35" width="11" height="11" rx="2"/><text class="n" x="%.0f" y="45">%s</text>`+"\n",

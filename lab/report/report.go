@@ -50,14 +50,15 @@ const (
 
 // Load is one kind of traffic, and what receivers spent on it.
 type Load struct {
-	ID       string  `json:"id"`
-	Name     string  `json:"name"`
-	Packed   int     `json:"metrics_a_packet"`
-	Bytes    int     `json:"bytes_a_packet"`
-	Rate     float64 `json:"metrics_a_second"`
-	Contexts int     `json:"contexts"`
-	Goal     float64 `json:"goal_ratio"` // ours to the first bare receiver, at most
-	Costs    []Cost  `json:"costs"`
+	ID        string  `json:"id"`
+	Name      string  `json:"name"`
+	Packed    int     `json:"metrics_a_packet"`
+	Bytes     int     `json:"bytes_a_packet"`
+	Rate      float64 `json:"metrics_a_second"`
+	Contexts  int     `json:"contexts"`
+	Goal      float64 `json:"goal_ratio"`                  // the collector's cost to the first bare receiver's, at most
+	WholeGoal float64 `json:"goal_ratio_of_all,omitempty"` // the whole server's to the collector's; 0 if it is not measured
+	Costs     []Cost  `json:"costs"`
 }
 
 // Cost is what one receiver spent.

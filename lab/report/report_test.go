@@ -39,11 +39,12 @@ func sample() *Results {
 		Date:     "2026-11-21",
 		Machine:  Machine{CPU: "A <fast> one", Cores: 2, MemoryBytes: 8 << 30, Kernel: "Linux 6"},
 		Versions: []Version{{"Freshet", "v1"}},
-		Loads: []Load{{ID: "udp", Name: "UDP & more", Packed: 1, Bytes: 100, Rate: 40_000, Contexts: 1000, Goal: 1.0, Costs: []Cost{
+		Loads: []Load{{ID: "udp", Name: "UDP & more", Packed: 1, Bytes: 100, Rate: 40_000, Contexts: 1000, Goal: 1.0, WholeGoal: 1.25, Costs: []Cost{
 			{Name: "a peer", Group: Peer, Interval: 10, Micros: []float64{6.5}, Rate: []float64{40_000}, Sent: 200, Received: 150},
 			{Name: "bare recvfrom", Group: Bare, Interval: 2, Micros: []float64{2, 1, 3}, Rate: []float64{40_000}, Sent: 100, Received: 100},
 			{Name: "Freshet", Group: Ours, Interval: 2, Micros: []float64{1, 1, 1.5}, Rate: []float64{40_000}, Sent: 100, Received: 100,
 				Resident: []float64{25e6}, Allocations: []float64{0.002}},
+			{Name: "all of it", Group: Ours, Interval: 10, Micros: []float64{1.2}, Rate: []float64{40_000}, Sent: 100, Received: 100},
 		}}},
 		Idle:  []Idle{{Name: "Freshet", Group: Ours, Percent: []float64{0.03}}},
 		Rates: []Rate{{Name: "Freshet", Group: Ours, PerSecond: []float64{3.2e6}, Sender: true}},
@@ -58,7 +59,8 @@ func sample() *Results {
 func TestTables(t *testing.T) {
 	text := sample().String()
 	for what, want := range map[string]string{
-		"the ratio of medians, and the goal":        "| UDP & more | 2.00 (1.00-3.00) | 1.00 (1.00-1.50) | 0.50 | 1.00 |",
+		"the ratio of medians, and the goal":        "| UDP & more | bare recvfrom: 2.00 (1.00-3.00) | Freshet: 1.00 (1.00-1.50) | 0.50 | 1.00 |",
+		"the whole server to the collector":         "| UDP & more | Freshet: 1.00 (1.00-1.50) | all of it: 1.20 | 1.20 | 1.25 |",
 		"what a receiver lost":                      "| a peer | 6.50, lost 25 % | 1 | 10 s |",
 		"a rate that was the sender's limit":        "| Freshet | over 3.20 |",
 		"bytes a context, all included":             "300 bytes a context",
@@ -132,7 +134,7 @@ func TestPlots(t *testing.T) {
 		}
 	}
 	// One in the legend, one bar.
-	if want := map[string]int{"page": 1, "bare": 2, "ours": 2, "peer": 2}; !reflect.DeepEqual(bars, want) {
+	if want := map[string]int{"page": 1, "bare": 2, "ours": 3, "peer": 2}; !reflect.DeepEqual(bars, want) {
 		t.Errorf("rectangles %v, want %v", bars, want)
 	}
 }
