@@ -51,7 +51,7 @@ type Shard struct {
 	config  *Config
 	closed  int64 // boundary: end of the last closed tile, Unix milliseconds
 	tenants map[string]*tenant
-	senders map[Sender]Received
+	senders map[Sender]*Received
 	series  int  // of all tenants
 	pending bool // Close handed out samples that Committed has not seen yet
 	reader  batch.Reader
@@ -81,7 +81,7 @@ func New(config *Config, boundary int64) *Shard {
 		config:  config,
 		closed:  boundary,
 		tenants: map[string]*tenant{},
-		senders: map[Sender]Received{},
+		senders: map[Sender]*Received{},
 	}
 }
 
@@ -111,12 +111,6 @@ func (f *Folded) Add(g Folded) {
 	f.Dropped += g.Dropped
 }
 
-// Repeat reports whether a batch is one that was folded already.
-func (s *Shard) Repeat(h *batch.Header) bool {
-	last, known := s.senders[Sender{h.Sender, h.Incarnation}]
-	return known && h.Sequence <= last.Sequence
-}
-
 // Fold adds a batch to the open tiles. An error means that the batch is damaged;
 // what could be read of it is folded, since a batch is never half sent.
 func (s *Shard) Fold(b []byte) (Folded, error) {
@@ -126,10 +120,16 @@ func (s *Shard) Fold(b []byte) (Folded, error) {
 		return f, err
 	}
 	h := &r.Header
-	if s.Repeat(h) {
+	sender := Sender{h.Sender, h.Incarnation}
+	last := s.senders[sender]
+	switch {
+	case last == nil:
+		last = new(Received)
+		s.senders[sender] = last
+	case h.Sequence <= last.Sequence: // it was folded already
 		return f, nil
 	}
-	s.senders[Sender{h.Sender, h.Incarnation}] = Received{h.Sequence, s.closed}
+	*last = Received{h.Sequence, s.closed}
 	t := s.tenants[string(h.Tenant)]
 	if t == nil {
 		t = s.tenant(string(h.Tenant))

@@ -167,7 +167,7 @@ func ParseState(config *Config, b []byte) (*Shard, error) {
 	}
 	for range d.count(25) {
 		id := Sender{d.fixed(), d.fixed()}
-		s.senders[id] = Received{d.fixed(), d.varint()}
+		s.senders[id] = &Received{d.fixed(), d.varint()}
 	}
 	for range d.count(2) {
 		t := s.tenant(string(d.bytes()))
