@@ -98,7 +98,7 @@ func measure(ctx context.Context, r receiver, w *workload, interval time.Duratio
 			return err
 		}
 		m.sent = result.Sent
-		m.received, err = p.settle(ctx, counted{}, m.sent, r.flush)
+		m.received, err = p.settle(ctx, counted{}, m.sent, r.flush+3*time.Second)
 		return err
 	})
 	return m, err
@@ -118,17 +118,19 @@ func (m *measurement) during(ctx context.Context, p *running, s *sending, interv
 	if err != nil {
 		return err
 	}
-	if err := wait(ctx, interval); err != nil {
-		return err
-	}
-	end, err := lookAt(p, s)
-	if err != nil {
-		return err
+	end := begin
+	for end.sent == begin.sent { // once, unless the machine is too busy to let the sender run
+		if err := wait(ctx, interval); err != nil {
+			return err
+		}
+		if s.over() {
+			return errors.New("sending ended too early")
+		}
+		if end, err = lookAt(p, s); err != nil {
+			return err
+		}
 	}
 	metrics := float64(end.sent - begin.sent)
-	if metrics == 0 {
-		return fmt.Errorf("nothing was sent within %v", interval)
-	}
 	m.micros = float64((end.cpu - begin.cpu).Nanoseconds()) / 1e3 / metrics
 	m.rate = metrics / end.at.Sub(begin.at).Seconds()
 	if m.allocations, err = allocations(metrics); err != nil {

@@ -21,6 +21,7 @@ import (
 // Our receivers, as the page calls them.
 const (
 	collectorName = "Freshet, collector"
+	joinedName    = "Freshet, collector, UDP_GRO"
 	allInOneName  = "Freshet, all in one"
 )
 
@@ -41,14 +42,19 @@ func collectorReceiver(program string) receiver {
 	return receiver{name: collectorName, group: report.Ours, flush: time.Second, unixgram: true, start: serve(program, "collector")}
 }
 
+// joinedReceiver is the same with dogstatsd.gro, and a sender that makes use of it.
+func joinedReceiver(program string) receiver {
+	return receiver{name: joinedName, group: report.Ours, flush: time.Second, segmented: true, start: serve(program, "collector", "--dogstatsd-gro")}
+}
+
 // allInOneReceiver is `freshet serve`; its tiles are ten seconds.
 func allInOneReceiver(program string) receiver {
 	return receiver{name: allInOneName, group: report.Ours, flush: 10 * time.Second, unixgram: true, start: serve(program, "all")}
 }
 
-func serve(program, role string) func(context.Context, string, cpus) (*running, error) {
+func serve(program, role string, settings ...string) func(context.Context, string, cpus) (*running, error) {
 	return func(ctx context.Context, dir string, on cpus) (*running, error) {
-		f, err := startFreshet(ctx, program, dir, on, "--role", role)
+		f, err := startFreshet(ctx, program, dir, on, append([]string{"--role", role}, settings...)...)
 		if err != nil {
 			return nil, err
 		}

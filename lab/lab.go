@@ -47,6 +47,9 @@ func (l *lab) receivers(w *workload) (all []receiver) {
 		all = append(all, bareReceiver(l.bare, method))
 	}
 	all = append(all, collectorReceiver(l.freshet))
+	if slices.Contains(w.bare, gro) {
+		all = append(all, joinedReceiver(l.freshet))
+	}
 	if w.WholeGoal > 0 {
 		all = append(all, allInOneReceiver(l.freshet))
 	}

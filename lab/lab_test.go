@@ -29,7 +29,7 @@ func TestRound(t *testing.T) {
 		packed  int
 		of      []receiver
 	}{
-		{udp, 14, []receiver{bareReceiver(bare, recvfrom), bareReceiver(bare, sleep1), bareReceiver(bare, gro), collectorReceiver(freshet)}},
+		{udp, 14, []receiver{bareReceiver(bare, recvfrom), bareReceiver(bare, sleep1), bareReceiver(bare, gro), collectorReceiver(freshet), joinedReceiver(freshet)}},
 		{unixgram, 81, []receiver{bareReceiver(bare, unixRecv), collectorReceiver(freshet)}},
 	} {
 		w := &workload{network: c.network, Load: report.Load{ID: "test", Name: c.network, Packed: c.packed, Rate: 2000, Contexts: 100}}

@@ -59,7 +59,7 @@ func highest(try func(rate float64) (tried, error)) (rate float64, sender bool, 
 // rateSteps search with packed datagrams; receivers have one core, the sender the
 // others.
 func (l *lab) rateSteps() (steps []step) {
-	receivers := []receiver{bareReceiver(l.bare, recvfrom), bareReceiver(l.bare, gro), collectorReceiver(l.freshet)}
+	receivers := []receiver{bareReceiver(l.bare, recvfrom), bareReceiver(l.bare, gro), collectorReceiver(l.freshet), joinedReceiver(l.freshet)}
 	rates := make([]report.Rate, len(receivers))
 	runs := rateRuns
 	if l.brief {

@@ -77,8 +77,9 @@ func (c counted) metricsOf(sent load.Totals, before counted) uint64 {
 }
 
 // settle asks a receiver until it has counted all that was sent since before, or
-// nothing more for a second and a flush. It returns how many metrics it did count.
-func (p *running) settle(ctx context.Context, before counted, sent load.Totals, flush time.Duration) (metrics uint64, err error) {
+// nothing more for as long as patience lasts. It returns how many metrics it did
+// count.
+func (p *running) settle(ctx context.Context, before counted, sent load.Totals, patience time.Duration) (metrics uint64, err error) {
 	const pause = 50 * time.Millisecond
 	changed := time.Now()
 	for {
@@ -89,7 +90,7 @@ func (p *running) settle(ctx context.Context, before counted, sent load.Totals, 
 		if n := now.metricsOf(sent, before); n != metrics {
 			metrics, changed = n, time.Now()
 		}
-		if metrics == sent.Metrics || time.Since(changed) > time.Second+flush {
+		if metrics == sent.Metrics || time.Since(changed) > patience {
 			return metrics, nil
 		}
 		if err := wait(ctx, pause); err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/loadgen"
 	"github.com/freshet-io/freshet/internal/core/load"
@@ -48,6 +49,16 @@ func send(ctx context.Context, p *running, by road, traffic *load.Load, pace loa
 	return s, nil
 }
 
+// over reports whether sending has ended, which it does by itself after an error.
+func (s *sending) over() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // wait returns what was sent once the pace's duration is over.
 func (s *sending) wait() (loadgen.Result, error) {
 	<-s.done
@@ -76,6 +87,6 @@ func sendFor(ctx context.Context, p *running, by road, traffic *load.Load, pace 
 	if err != nil {
 		return result, 0, err
 	}
-	received, err := p.settle(ctx, before, result.Sent, 0)
+	received, err := p.settle(ctx, before, result.Sent, 1500*time.Millisecond) // our windows, and some
 	return result, received, err
 }

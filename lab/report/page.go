@@ -126,7 +126,7 @@ func (r *Results) goals() string {
 		if len(bare) > 0 && len(ours) > 0 {
 			row(l.Name, &bare[0], &ours[0], l.Goal)
 		}
-		if len(ours) > 1 {
+		if len(ours) > 1 && l.WholeGoal > 0 {
 			row(l.Name, &ours[0], &ours[1], l.WholeGoal)
 		}
 	}
