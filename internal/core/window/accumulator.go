@@ -1,7 +1,6 @@
 package window
 
 import (
-	"math"
 	"slices"
 
 	"github.com/freshet-io/freshet/internal/core/distinct"
@@ -97,7 +96,8 @@ func (t *Table) check(r *record, c *dogstatsd.Check, now int64) fate {
 	return taken
 }
 
-func finite(v float64) bool { return !math.IsInf(v, 0) && !math.IsNaN(v) }
+// finite reports whether v is a number: the difference of others is none.
+func finite(v float64) bool { return v-v == 0 }
 
 // timer returns the distribution of a series in the open window.
 func (t *Table) timer(r *record) *timer {

@@ -3,6 +3,7 @@ package window
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -203,4 +204,28 @@ func readBack(t *testing.T, w *Window) (read uint64) {
 		t.Errorf("%d samples in the batches, %d in Series", read, told)
 	}
 	return read
+}
+
+// A context of more than 64 KiB, which a stream can bring, counts and is not
+// remembered; its series leaves once it is idle.
+func TestALongContextIsNotRemembered(t *testing.T) {
+	table := New(&plain{}, Options{IdleWindows: 2})
+	table.Start(at(0))
+	name := strings.Repeat("x", 70_000)
+	for range 3 {
+		send(t, table, at(0.5), name+":1|c")
+	}
+	w, _ := table.Close(at(1))
+	if got, _ := portions(t, w, math.MaxInt); len(got) != 1 || slices.Collect(maps.Values(got))[0] != 3 {
+		t.Errorf("%d series", len(got))
+	}
+	if s := table.Stats(); s.Series != 1 || s.Contexts != 0 || s.Respellings != 3 {
+		t.Errorf("%+v", s)
+	}
+	for window := range 2 * sweepShare {
+		flush(t, table, at(float64(window)+2))
+	}
+	if s := table.Stats(); s.Series != 0 {
+		t.Errorf("after it was idle: %+v", s)
+	}
 }

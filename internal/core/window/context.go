@@ -12,48 +12,37 @@ import (
 
 // spelling is a context as it lies in a datagram.
 type spelling struct {
-	name, tags []byte
-	rest       []byte // see (*Table).appendRest; nearly always empty
-	shape      uint64 // its kind, and the lengths of the three
-	hash       uint64
+	kind             byte // the type of a metric, 0 for a check
+	name, tags, rest []byte
 }
 
 // A context is a block of the table's memory: a header, whose numbers are
 // little-endian, and the three parts of its spelling.
 //
-//	 0        4        8                              16       20
+//	 0        4        8      10     12     14   15    16       20
 //	+--------+--------+------+------+------+----+-----+--------+------ - -
 //	| series | next   | name | tags | rest |kind|scale| used   | name, tags, rest
 //	+--------+--------+------+------+------+----+-----+--------+------ - -
-//
-// The shape is the 8 bytes from the length of the name on, less the scale.
 const (
 	seriesAt   = 0  // number of its record
 	nextAt     = 4  // the next context of the series, 0 for none
-	shapeAt    = 8  // lengths of name, tags and rest, 2 bytes each, and the kind
+	shapeAt    = 8  // see shapeOf
 	scaleAt    = 15 // which of the table's scales is the factor of its values
 	usedAt     = 16 // ordinal of the last window with a sample; 0 while the series has no other context
 	headerSize = 20
-
-	shapeMask = 1<<56 - 1
 )
 
-// spell returns the context of a line. Its memory is the datagram's, and the
-// table's until the next.
-func (t *Table) spell(kind byte, name, tags, host []byte, o *dogstatsd.Origin) spelling {
-	k := spelling{name: name, tags: tags}
-	if host != nil || t.options.OriginLabels {
-		t.others = t.appendRest(t.others[:0], host, o)
-		k.rest = t.others
-	}
-	k.shape = uint64(len(name)) | uint64(len(tags))<<16 | uint64(len(k.rest))<<32 | uint64(kind)<<48
-	k.hash = t.hashParts(kind, name, tags, k.rest)
-	return k
+// shapeOf is the kind and the lengths of the parts in 7 bytes.
+func shapeOf(kind byte, name, tags, rest []byte) uint64 {
+	return uint64(len(name)) | uint64(len(tags))<<16 | uint64(len(rest))<<32 | uint64(kind)<<48
 }
 
-// hashParts hashes a context where it lies: copying it first would cost as much
-// again. The hash is seeded, so that nobody can send many contexts with one hash.
-func (t *Table) hashParts(kind byte, name, tags, rest []byte) uint64 {
+// shapeMask is what a shape has of 8 bytes; the scale has the last one.
+const shapeMask = 1<<56 - 1
+
+// hashOf hashes a context where it lies: copying it first costs more than a second
+// part does. The hash is seeded, so that nobody can send many contexts with one.
+func (t *Table) hashOf(kind byte, name, tags, rest []byte) uint64 {
 	hash := (maphash.Bytes(t.seed, name)+uint64(kind))*hashFactor + maphash.Bytes(t.seed, tags)
 	if len(rest) > 0 {
 		hash = hash*hashFactor + maphash.Bytes(t.seed, rest)
@@ -62,12 +51,22 @@ func (t *Table) hashParts(kind byte, name, tags, rest []byte) uint64 {
 }
 
 // hashFactor is odd and without a pattern: equal parts do not cancel each other
-// out, and a kind or a source reaches all upper bits of a hash.
+// out, and a kind or a source reaches the upper bits of a hash.
 const hashFactor = 0x9e3779b97f4a7c15
 
-// appendRest appends what else tells one context from another. The fields are
-// separated by bytes that none can hold: a line ends at \n and a field at |.
-func (t *Table) appendRest(dst, host []byte, o *dogstatsd.Origin) []byte {
+// rest is what else tells one context from another: nearly always nothing. Its
+// memory is the table's until the next.
+func (t *Table) rest(host []byte, o *dogstatsd.Origin) []byte {
+	if host == nil && !t.options.OriginLabels {
+		return nil
+	}
+	return t.appendRest(host, o)
+}
+
+// appendRest writes the rest. Its fields are separated by bytes that none can hold:
+// a line ends at \n and a field at |.
+func (t *Table) appendRest(host []byte, o *dogstatsd.Origin) []byte {
+	dst := t.others[:0]
 	if host != nil {
 		dst = append(dst, '|')
 		dst = append(dst, host...)
@@ -78,37 +77,42 @@ func (t *Table) appendRest(dst, host []byte, o *dogstatsd.Origin) []byte {
 			dst = append(dst, field...)
 		}
 	}
+	t.others = dst
 	return dst
 }
 
 func (k *spelling) length() int { return len(k.name) + len(k.tags) + len(k.rest) }
 
-// fits reports whether the context can be remembered.
-func (k *spelling) fits() bool { return max(len(k.name), len(k.tags), len(k.rest)) <= math.MaxUint16 }
+// maxLength is how long a context may be to be remembered.
+const maxLength = math.MaxUint16
 
 // find returns the number of a context's series and the factor of its values, 0 if
 // the table does not hold it.
-func (t *Table) find(k *spelling) (number uint32, scale float64) {
-	s := t.contexts.segment(k.hash)
-	for i := s.home(uint32(k.hash)); s.slots[i].number != 0; i = s.after(i) {
-		if s.slots[i].hash != uint32(k.hash) {
+func (t *Table) find(kind byte, name, tags, rest []byte) (number uint32, scale float64) {
+	length := len(name) + len(tags) + len(rest)
+	if length > maxLength {
+		return 0, 0
+	}
+	hash := t.hashOf(kind, name, tags, rest)
+	shape := shapeOf(kind, name, tags, rest)
+	s := t.contexts.segment(hash)
+	for i := s.home(uint32(hash)); s.slots[i].number != 0; i = s.after(i) {
+		if s.slots[i].hash != uint32(hash) {
 			continue
 		}
-		ref := arena.Ref(s.slots[i].number)
-		head := t.keys.Bytes(ref, headerSize)
-		shape := binary.LittleEndian.Uint64(head[shapeAt:])
-		if shape&shapeMask != k.shape || !k.fits() {
+		block := t.keys.From(arena.Ref(s.slots[i].number))
+		if binary.LittleEndian.Uint64(block[shapeAt:])&shapeMask != shape {
 			continue
 		}
-		raw := t.keys.Bytes(ref, headerSize+k.length())[headerSize:]
-		name, raw := raw[:len(k.name)], raw[len(k.name):]
-		if string(name) != string(k.name) || string(raw[:len(k.tags)]) != string(k.tags) || string(raw[len(k.tags):]) != string(k.rest) {
+		raw := block[headerSize : headerSize+length]
+		if string(raw[:len(name)]) != string(name) || string(raw[len(name):len(name)+len(tags)]) != string(tags) ||
+			string(raw[len(name)+len(tags):]) != string(rest) {
 			continue
 		}
-		if used := binary.LittleEndian.Uint32(head[usedAt:]); used != 0 && used != t.ordinal {
-			binary.LittleEndian.PutUint32(head[usedAt:], t.ordinal)
+		if used := binary.LittleEndian.Uint32(block[usedAt:]); used != 0 && used != t.ordinal {
+			binary.LittleEndian.PutUint32(block[usedAt:], t.ordinal)
 		}
-		return binary.LittleEndian.Uint32(head), t.scales[head[scaleAt]]
+		return binary.LittleEndian.Uint32(block[seriesAt:]), t.scales[block[scaleAt]]
 	}
 	return 0, 0
 }
@@ -119,7 +123,7 @@ func (t *Table) find(k *spelling) (number uint32, scale float64) {
 // count no further.
 func (t *Table) add(k *spelling, resolved *Resolution, samples uint64, now int64) (number uint32, scale float64) {
 	t.stats.Resolved++
-	long := !k.fits() || t.options.Limits != nil && t.options.Limits.TooLong(k.length()) // too long to be remembered
+	long := k.length() > maxLength || t.options.Limits != nil && t.options.Limits.TooLong(k.length()) // too long to be remembered
 	if resolved.Drop {
 		t.stats.Dropped += samples
 		if t.dropped < maxDropped && !long {
@@ -214,7 +218,7 @@ func (t *Table) remember(k *spelling, series uint32, scale uint8) {
 	ref, block := t.keys.Alloc(headerSize + k.length())
 	binary.LittleEndian.PutUint32(block[seriesAt:], series)
 	binary.LittleEndian.PutUint32(block[nextAt:], uint32(r.first))
-	binary.LittleEndian.PutUint64(block[shapeAt:], k.shape|uint64(scale)<<56)
+	binary.LittleEndian.PutUint64(block[shapeAt:], shapeOf(k.kind, k.name, k.tags, k.rest)|uint64(scale)<<56)
 	binary.LittleEndian.PutUint32(block[usedAt:], 0)
 	if r.first != 0 {
 		binary.LittleEndian.PutUint32(block[usedAt:], t.ordinal)
@@ -228,7 +232,7 @@ func (t *Table) remember(k *spelling, series uint32, scale uint8) {
 	copy(raw, k.rest)
 	r.first = ref
 	r.spellings++
-	t.contexts.insert(k.hash, uint32(ref))
+	t.contexts.insert(t.hashOf(k.kind, k.name, k.tags, k.rest), uint32(ref))
 	t.stats.Contexts++
 }
 
@@ -242,7 +246,7 @@ func (t *Table) forget(ref arena.Ref) (next arena.Ref) {
 	next = arena.Ref(binary.LittleEndian.Uint32(head[nextAt:]))
 	size := headerSize + name + tags + rest
 	raw := t.keys.Bytes(ref, size)[headerSize:]
-	t.contexts.remove(t.hashParts(kind, raw[:name], raw[name:name+tags], raw[name+tags:]), uint32(ref))
+	t.contexts.remove(t.hashOf(kind, raw[:name], raw[name:name+tags], raw[name+tags:]), uint32(ref))
 	t.keys.Free(ref, size)
 	t.stats.Contexts--
 	return next

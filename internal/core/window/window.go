@@ -7,7 +7,6 @@ package window
 
 import (
 	"hash/maphash"
-	"slices"
 
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	"github.com/freshet-io/freshet/internal/core/limit"
@@ -107,7 +106,7 @@ type Table struct {
 	series   index       // numbers of records, by the hash of key and source
 	keys     arena.Arena // contexts, and the keys of series without a place
 	scales   []float64   // that contexts have; the first is 1
-	others   []byte      // scratch of spell
+	others   []byte      // scratch of rest
 	scratch  []byte      // of policyOf
 
 	records       records
@@ -175,18 +174,18 @@ func (t *Table) Stats() Stats {
 
 // Metric counts the values of a metric that was read at now, Unix nanoseconds.
 func (t *Table) Metric(m *dogstatsd.Metric, now int64) {
-	if m.Type == dogstatsd.Count && slices.Min(m.Values) < 0 {
+	if m.Type == dogstatsd.Count && negative(m.Values) {
 		t.refuseNegative(m)
 		if len(m.Values) == 0 { // what is refused takes no place either
 			return
 		}
 	}
 	samples := uint64(max(1, len(m.Values)))
-	k := t.spell(byte(m.Type), m.Name, m.Tags, nil, &m.Origin)
-	number, scale := t.find(&k)
+	rest := t.rest(nil, &m.Origin)
+	number, scale := t.find(byte(m.Type), m.Name, m.Tags, rest)
 	if number == 0 {
 		resolved := t.resolver.ResolveMetric(m)
-		if number, scale = t.add(&k, &resolved, samples, now); number == 0 {
+		if number, scale = t.add(&spelling{byte(m.Type), m.Name, m.Tags, rest}, &resolved, samples, now); number == 0 {
 			return
 		}
 	}
@@ -199,11 +198,11 @@ func (t *Table) Metric(m *dogstatsd.Metric, now int64) {
 
 // Check notes the status of a service check that was read at now.
 func (t *Table) Check(c *dogstatsd.Check, now int64) {
-	k := t.spell(0, c.Name, c.Tags, c.Host, &c.Origin)
-	number, _ := t.find(&k)
+	rest := t.rest(c.Host, &c.Origin)
+	number, _ := t.find(0, c.Name, c.Tags, rest)
 	if number == 0 {
 		resolved := t.resolver.ResolveCheck(c)
-		if number, _ = t.add(&k, &resolved, 1, now); number == 0 {
+		if number, _ = t.add(&spelling{0, c.Name, c.Tags, rest}, &resolved, 1, now); number == 0 {
 			return
 		}
 	}
@@ -224,6 +223,15 @@ func (t *Table) count(f fate, samples uint64) {
 	case overflows:
 		t.stats.Overflowed += samples
 	}
+}
+
+func negative(values []float64) bool {
+	for _, v := range values {
+		if v < 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // refuseNegative takes negative increments out of a counter's values.

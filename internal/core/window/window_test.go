@@ -8,11 +8,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
@@ -395,34 +397,26 @@ func TestAKnownContextDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Bound: 0 allocs/op and at most 120 ns a metric, parsing included, at 1,000
-// contexts on one core of the CI machine: 500k metrics/s cost 6 % of a core.
-func BenchmarkTable(b *testing.B) {
-	for _, contexts := range []int{1000, 10_000} {
-		b.Run(fmt.Sprintf("contexts=%d", contexts), func(b *testing.B) {
-			table := New(&resolver{}, Options{IdleWindows: 300})
-			table.Start(at(0))
-			var packets [][]byte
-			for chunk := range slices.Chunk(packet(contexts), 14) {
-				packets = append(packets, []byte(strings.Join(chunk, "\n")))
-			}
-			var p dogstatsd.Parser
-			var out batch.Writer
-			b.ReportAllocs()
-			metrics := 0
-			for i := 0; b.Loop(); i++ {
-				p.Reset(packets[i%len(packets)])
-				for p.Next() == dogstatsd.MetricLine {
-					table.Metric(&p.Metric, at(0))
-					metrics++
-				}
-				if i%10_000 == 9999 {
-					w, _ := table.Close(at(float64(i)))
-					out.Begin(batch.Header{Tenant: []byte("default"), Second: w.Second})
-					w.Flush(&out, math.MaxInt)
-				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(metrics), "ns/metric")
-		})
+// A new context and its series take a share of larger pieces, so that a storm of
+// them leaves the garbage collector as little to do as a calm.
+func TestNewContextsAllocateInPieces(t *testing.T) {
+	const contexts = 20_000
+	tenant := limit.New(limit.Config{}, time.Minute).Tenant("default")
+	table := New(&plain{}, Options{IdleWindows: 300, Limits: tenant})
+	table.Start(at(0))
+	m := dogstatsd.Metric{Type: dogstatsd.Count, Values: []float64{1}, Rate: 1, Name: []byte("requests"), Tags: []byte("customer:0000000")}
+	id := 0
+	n := testing.AllocsPerRun(1, func() {
+		for range contexts {
+			id++
+			decimal(m.Tags[len("customer:"):], id)
+			table.Metric(&m, at(0))
+		}
+	})
+	if s := table.Stats(); s.Series != 2*contexts {
+		t.Fatalf("%+v", s)
+	}
+	if n > contexts/10 {
+		t.Errorf("%v allocations for %d contexts", n, contexts)
 	}
 }

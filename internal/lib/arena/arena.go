@@ -87,6 +87,12 @@ func (a *Arena) Bytes(ref Ref, n int) []byte {
 	return chunk[at : at+n : at+n]
 }
 
+// From returns a block and what comes after it in memory, for who reads in a block
+// how long it is.
+func (a *Arena) From(ref Ref) []byte {
+	return (*a.chunks.Load())[ref>>chunkBits][int(ref%chunkUnits)*unit:]
+}
+
 // Size is the memory in use for blocks, freed ones among them, in bytes.
 func (a *Arena) Size() int { return int(a.next) * unit }
 

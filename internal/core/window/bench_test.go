@@ -1,0 +1,120 @@
+package window
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+	"github.com/freshet-io/freshet/internal/core/limit"
+)
+
+// datagrams hold each of so many contexts once, in no order, 14 in each.
+func datagrams(contexts int) [][]byte {
+	order := rand.New(rand.NewPCG(1, 2)).Perm(contexts)
+	all := make([][]byte, (contexts+13)/14)
+	for i, id := range order {
+		all[i/14] = appendLine(all[i/14], id)
+	}
+	return all
+}
+
+func benchmarkTable(c limit.Config) *Table {
+	tenant := limit.New(c, time.Minute).Tenant("default")
+	table := New(&plain{}, Options{IdleWindows: 300, Limits: tenant})
+	table.Start(0)
+	return table
+}
+
+// BenchmarkTable is what a metric of a known context costs, parsing included. Beyond
+// some thousand contexts it is what the memory takes that the caches do not hold.
+//
+// Bound: 0 allocs/op; on one core of the CI machine 60 ns at 1,000 contexts, 75 at
+// 10,000 and 250 at 1,000,000, so that half a million metrics a second cost 3 to
+// 12 % of it.
+func BenchmarkTable(b *testing.B) {
+	for _, contexts := range []int{1000, 10_000, 1_000_000} {
+		b.Run(fmt.Sprintf("contexts=%d", contexts), func(b *testing.B) {
+			table, packets := benchmarkTable(limit.Config{}), datagrams(contexts)
+			var p dogstatsd.Parser
+			for _, packet := range packets {
+				p.Reset(packet)
+				table.packet(&p, 0)
+			}
+			runtime.GC()
+			b.ReportAllocs()
+			metrics := uint64(0)
+			for i := 0; b.Loop(); i++ {
+				p.Reset(packets[i%len(packets)])
+				metrics += table.packet(&p, 0)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(metrics), "ns/metric")
+		})
+	}
+}
+
+// BenchmarkNewContexts is what a metric of a new context costs: one whose series
+// gets a place, and one whose series gets none.
+//
+// Bound: 1.5 us and 0.7 us, resolver not included, so that a storm of 100,000 a
+// second costs 15 % of a core, and nothing once the limits are reached that is not
+// the resolver's.
+func BenchmarkNewContexts(b *testing.B) {
+	for _, test := range []struct {
+		name   string
+		config limit.Config
+	}{{"place", limit.Config{}}, {"none", limit.Config{MaxSeries: 1}}} {
+		b.Run(test.name, func(b *testing.B) {
+			const contexts = 500_000
+			packets := datagrams(contexts)
+			var p dogstatsd.Parser
+			var table *Table
+			b.ReportAllocs()
+			metrics := uint64(0)
+			for i := 0; b.Loop(); i++ {
+				if i%len(packets) == 0 {
+					b.StopTimer()
+					table = benchmarkTable(test.config)
+					runtime.GC()
+					b.StartTimer()
+				}
+				p.Reset(packets[i%len(packets)])
+				metrics += table.packet(&p, int64(i))
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(metrics), "ns/metric")
+		})
+	}
+}
+
+// BenchmarkFlush is what a series costs the flusher in a window of a million, and
+// what closing that window costs the reader.
+//
+// Bound: 150 ns a series, so that a million a second cost 15 % of a core that is not
+// the reader's, and 2 ms for the reader.
+func BenchmarkFlush(b *testing.B) {
+	const contexts = 1_000_006
+	table := benchmarkTable(limit.Config{})
+	var out batch.Writer
+	now := int64(0)
+	var closing time.Duration
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		count(table, contexts, now)
+		now += 1e9
+		begun := time.Now()
+		w, _ := table.Close(now)
+		closing += time.Since(begun)
+		b.StartTimer()
+		for done := false; !done; {
+			out.Begin(batch.Header{Tenant: []byte("default"), Second: w.Second})
+			done = w.Flush(&out, 8<<20)
+			out.End()
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/contexts, "ns/series")
+	b.ReportMetric(float64(closing.Microseconds())/float64(b.N), "us/close")
+}
