@@ -25,15 +25,31 @@ const (
 	allInOneName  = "Freshet, all in one"
 )
 
-// buildFreshet compiles the server as a release is compiled.
+// buildFreshet compiles the server as a release is compiled, with the commit for a
+// version.
 func buildFreshet(ctx context.Context, dir string) (string, error) {
+	version, err := firstLine(ctx, "git", "describe", "--tags", "--always", "--dirty")
+	if err != nil {
+		return "", err
+	}
 	program := filepath.Join(dir, "freshet")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", program, "./cmd/freshet")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-X main.version="+version, "-o", program, "./cmd/freshet")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build freshet: %w\n%s", err, out)
 	}
 	return program, nil
+}
+
+// firstLine is what a command prints first.
+func firstLine(ctx context.Context, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", cmd, err)
+	}
+	line, _, _ := strings.Cut(string(out), "\n")
+	return line, nil
 }
 
 // collectorReceiver is `freshet serve --role collector`, every feature on; its

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -135,23 +133,18 @@ func newLab(ctx context.Context, o options, p progress) (l *lab, err error) {
 
 func (l *lab) close() error { return os.RemoveAll(l.dir) }
 
-// versions notes what is measured besides the peers.
+// versions notes what is measured besides the peers. Ours names Go's.
 func (l *lab) versions(ctx context.Context) error {
-	for _, v := range []struct {
-		name string
-		cmd  []string
-	}{
-		{"Freshet", []string{"git", "describe", "--tags", "--always", "--dirty"}},
-		{"Go", []string{"go", "env", "GOVERSION"}},
-		{"C compiler", []string{"cc", "--version"}},
-	} {
-		out, err := exec.CommandContext(ctx, v.cmd[0], v.cmd[1:]...).Output()
-		if err != nil {
-			return fmt.Errorf("version of %s: %s: %w", v.name, strings.Join(v.cmd, " "), err)
-		}
-		first, _, _ := strings.Cut(string(out), "\n")
-		l.version(v.name, first)
+	ours, err := firstLine(ctx, l.freshet, "version")
+	if err != nil {
+		return err
 	}
+	compiler, err := firstLine(ctx, "cc", "--version")
+	if err != nil {
+		return err
+	}
+	l.version("Freshet", ours)
+	l.version("bare receivers", compiler)
 	return nil
 }
 

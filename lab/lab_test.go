@@ -90,6 +90,12 @@ func TestHighest(t *testing.T) {
 	}
 }
 
+func TestHighestOfWhatAlwaysLoses(t *testing.T) {
+	if rate, _, err := highest(func(float64) (tried, error) { return tried{1e6, true}, nil }); err == nil {
+		t.Errorf("%.0f, without an error", rate)
+	}
+}
+
 func TestParseBenchmarks(t *testing.T) {
 	got := parseBenchmarks(`goos: linux
 BenchmarkKey/string_key-2         	 1000000	       170.5 ns/op	      96 B/op	       4 allocs/op

@@ -19,6 +19,7 @@ const (
 
 	ratePrecision = 0.03 // of the rate
 	rateReached   = 0.97 // of the rate that was asked: below it the sender is the limit
+	rateLeast     = 1000 // metrics a second: below it nobody looks
 )
 
 // tried is what came of sending at a rate.
@@ -37,6 +38,9 @@ func highest(try func(rate float64) (tried, error)) (rate float64, sender bool, 
 		return flatOut.reached, true, err
 	}
 	for loses := flatOut.reached; loses-rate > ratePrecision*loses; {
+		if loses < rateLeast {
+			return 0, false, fmt.Errorf("loses datagrams at any rate, down to %.0f metrics a second", loses)
+		}
 		asked := (rate + loses) / 2
 		t, err := try(asked)
 		if err == nil && (t.lost || t.reached < rateReached*asked) {

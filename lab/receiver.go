@@ -129,15 +129,17 @@ func (on cpus) pin() (restore func() error, err error) {
 	if on == nil {
 		return func() error { return nil }, nil
 	}
-	runtime.LockOSThread()
 	var all, some unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &all); err != nil {
-		return nil, os.NewSyscallError("sched_getaffinity", err)
-	}
 	for _, cpu := range on {
 		some.Set(cpu)
 	}
+	runtime.LockOSThread()
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		runtime.UnlockOSThread()
+		return nil, os.NewSyscallError("sched_getaffinity", err)
+	}
 	if err := unix.SchedSetaffinity(0, &some); err != nil {
+		runtime.UnlockOSThread()
 		return nil, os.NewSyscallError(fmt.Sprintf("sched_setaffinity to cores %v", on), err)
 	}
 	return func() error {

@@ -19,13 +19,21 @@ const (
 
 	stormContexts = 100e3 // new ones a second
 	stormTime     = time.Minute
+	briefStorm    = 10 * time.Second
 )
+
+func (l *lab) stormTime() time.Duration {
+	if l.brief {
+		return briefStorm
+	}
+	return stormTime
+}
 
 // scaleSteps need the highest rate.
 func (l *lab) scaleSteps() []step {
 	return []step{
 		{what: "a million contexts", takes: manyTime + flushTime + 10*time.Second, do: l.million},
-		{what: "a storm of new contexts", takes: stormTime + 5*time.Second, do: l.storm},
+		{what: "a storm of new contexts", takes: l.stormTime() + 5*time.Second, do: l.storm},
 	}
 }
 
@@ -65,7 +73,7 @@ func (l *lab) storm(ctx context.Context) error {
 		return err
 	}
 	return l.withFreshet(ctx, func(f *freshet) error {
-		l.results.Scale.Storm, err = f.withstand(ctx, traffic, rate, stormTime)
+		l.results.Scale.Storm, err = f.withstand(ctx, traffic, rate, l.stormTime())
 		return err
 	})
 }
