@@ -39,28 +39,34 @@ func planGostatsd(at place) (plan, error) {
 	}, nil
 }
 
-// gostatsdReceived sums what each flush reports in the log: the lines parsed since
-// the flush before.
-func gostatsdReceived(log []byte) (sum Received, err error) {
+// gostatsdReceived reads what each flush reports in the log: the lines parsed since
+// the flush before, and the bad lines since the start. Distributions, which it does
+// not know, are bad lines.
+func gostatsdReceived(log []byte) (Received, error) {
+	var good, bad uint64
 	for line := range bytes.Lines(log) {
+		if !bytes.HasPrefix(line, []byte("{")) || !bytes.HasSuffix(line, []byte("}\n")) {
+			continue // not ours, or not whole yet
+		}
 		var report struct {
 			Name  string
 			Value json.Number
 		}
-		if !bytes.HasPrefix(line, []byte("{")) || !bytes.HasSuffix(line, []byte("}\n")) {
-			continue
-		}
 		if err := json.Unmarshal(line, &report); err != nil {
-			return sum, fmt.Errorf("log of gostatsd: %w", err)
+			return Received{}, fmt.Errorf("log of gostatsd: %w", err)
 		}
-		if report.Name != "parser.metrics_received" {
+		if report.Name != "parser.metrics_received" && report.Name != "parser.bad_lines_seen" {
 			continue
 		}
-		n, err := report.Value.Int64()
+		value, err := report.Value.Float64()
 		if err != nil {
-			return sum, fmt.Errorf("log of gostatsd: %s: %w", report.Name, err)
+			return Received{}, fmt.Errorf("log of gostatsd: %s: %w", report.Name, err)
 		}
-		sum.Metrics += uint64(n)
+		if report.Name == "parser.bad_lines_seen" {
+			bad = uint64(value)
+		} else {
+			good += uint64(value)
+		}
 	}
-	return sum, nil
+	return Received{Metrics: good + bad}, nil
 }

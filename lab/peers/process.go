@@ -15,9 +15,10 @@ import (
 )
 
 const (
-	startLimit = 30 * time.Second // on a machine that does other things
-	stopLimit  = 10 * time.Second // some flush once more
-	pause      = 20 * time.Millisecond
+	startLimit  = 30 * time.Second // on a machine that does other things
+	answerLimit = 10 * time.Second // of a peer that is asked; it may have a backlog
+	stopLimit   = 10 * time.Second // some flush once more
+	pause       = 20 * time.Millisecond
 )
 
 // logFile has what a peer prints, in its directory.

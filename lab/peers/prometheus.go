@@ -13,6 +13,8 @@ import (
 
 // scrape reads a page of metrics in Prometheus' text format.
 func scrape(ctx context.Context, url string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 )
 
 var statsd = Peer{
@@ -85,8 +86,8 @@ func askStatsd(ctx context.Context, address string) (Received, error) {
 		return Received{}, err
 	}
 	defer conn.Close()
-	if deadline, ok := ctx.Deadline(); ok {
-		_ = conn.SetDeadline(deadline)
+	if err := conn.SetDeadline(time.Now().Add(answerLimit)); err != nil {
+		return Received{}, err
 	}
 	answers := bufio.NewScanner(conn)
 	var sum Received

@@ -20,6 +20,8 @@ defaults:
   observer_type: histogram
 `
 
+const statsdExporterLines = "statsd_exporter_lines_total"
+
 func planStatsdExporter(at place) (plan, error) {
 	mapping, err := at.write("mapping.yaml", statsdExporterMapping)
 	page := "http://" + at.admin + "/metrics"
@@ -38,7 +40,7 @@ func planStatsdExporter(at place) (plan, error) {
 			if err != nil {
 				return Received{}, err
 			}
-			lines, err := counter(text, "statsd_exporter_lines_total", "")
+			lines, err := counter(text, statsdExporterLines, "")
 			return Received{Metrics: lines}, err
 		},
 		beside: func(ctx context.Context) { scrapeEvery(ctx, Flush, page) },

@@ -24,6 +24,7 @@ statsd_listen_addresses:
   - unixgram://%[2]s
 interval: %[3]s
 read_buffer_size_bytes: %[4]d
+metric_max_length: 8192 # of a datagram; a longer one is refused, by default from 4096
 num_readers: 1
 num_workers: 1
 http_address: %[5]s
