@@ -323,8 +323,8 @@ func (t *tenant) put(e *entry) {
 }
 
 // Touch says that a series of this stored name is still measured. A context that
-// never pauses is resolved once only, so whoever holds it must say so with each
-// window, or Forget takes its name away. name is not kept.
+// never pauses is resolved once only, so whoever holds it must say so now and
+// then, or Forget takes its name away. name is not kept.
 func (c *Catalogue) Touch(now int64, tenantName string, name []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,6 +17,7 @@ type Window struct {
 	Second int64 // Unix seconds
 	Birth  int64 // Unix nanoseconds, when the first sample was read
 
+	begun    int64 // Unix nanoseconds
 	index    uint8
 	touched  []uint64    // a bit for each record that is in the window
 	series   int         // how many are
@@ -64,7 +65,7 @@ func (w *Window) numbers() iter.Seq[uint32] {
 	}
 }
 
-func (w *Window) begin(now int64) { w.Second = now / 1e9 }
+func (w *Window) begin(now int64) { w.begun, w.Second = now, now/1e9 }
 
 func (w *Window) key(r *record) []byte {
 	return keyOf(r, r.marks[w.index]&ownKey != 0, w.limits, w.keys)

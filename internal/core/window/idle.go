@@ -14,7 +14,7 @@ const (
 	sweepShare = 64
 
 	// leaveMost is how many series leave at most for each of two reasons, because they
-	// are idle or because a flood took their places: 2 ms.
+	// are idle or because a flood took their places: 3 ms.
 	leaveMost = 4096
 
 	// recoverLook is how many series are looked at after a flood: 1 ms.

@@ -1,8 +1,6 @@
 package window
 
 import (
-	"time"
-
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
@@ -69,21 +67,18 @@ func (t *Table) leaveIdleOverflows() {
 	}
 }
 
-// calm is how long nothing may have been over a limit before passers-by leave: a
-// whole window. While a flood lasts they stay, or it would flow through the tables
-// into the stores.
-const calm = int64(time.Second)
-
 // recover makes room after a flood. What was in one window only and in none since
 // is what a flood leaves behind; those whose places are wanted leave at once, and
 // need not wait to be idle: a share of them with each window, since the reader
-// waits. Without a flood it costs one look at the clock of the last.
-func (t *Table) recover(now int64) {
+// waits. While the flood lasts they stay, or it would flow through the tables into
+// the stores: until a whole window, which ends now, had nothing over a limit.
+// Without a flood this costs one look at the clock of the last.
+func (t *Table) recover() {
 	if t.options.Limits == nil {
 		return
 	}
 	over := t.options.Limits.Over()
-	if over == t.recovered || now-over < calm {
+	if over == t.recovered || over >= t.windows[t.open].begun {
 		t.recovering = 0
 		return
 	}

@@ -189,6 +189,38 @@ func TestRecoveryWithinTwoWindowsOfAReload(t *testing.T) {
 	}
 }
 
+// A flood in the first moment of a window that a slow disk stretches: it is not quiet
+// for being long. Its passers-by used to stay until they were idle.
+func TestRecoveryFromAFloodInALongWindow(t *testing.T) {
+	table, _ := limited(&resolver{}, limit.Config{MaxSeries: 10})
+	for id := range 100 {
+		send(t, table, at(0), fmt.Sprintf("a:1|c|#id:%d", id))
+	}
+	flush(t, table, at(3))
+	if s := table.Stats(); s.Series != 10 {
+		t.Errorf("%d series have a place before a window was quiet", s.Series)
+	}
+	flush(t, table, at(4))
+	if s := table.Stats(); s.Series != 0 {
+		t.Errorf("%d series have a place after it", s.Series)
+	}
+}
+
+// The reader waits while passers-by leave: a bounded number with each window.
+func TestRecoveryTakesItsTime(t *testing.T) {
+	table, _ := limited(&resolver{}, limit.Config{MaxSeries: 2*leaveMost + 10})
+	for id := range 2*leaveMost + 11 {
+		send(t, table, at(0.5), fmt.Sprintf("a:1|c|#id:%d", id))
+	}
+	flush(t, table, at(1))
+	for window, want := range []uint64{leaveMost + 10, 10, 0} {
+		flush(t, table, at(float64(window)+2))
+		if s := table.Stats(); s.Series != want {
+			t.Errorf("%d series after quiet window %d, want %d", s.Series, window, want)
+		}
+	}
+}
+
 func TestWhoComesAfterAFloodIsNoPasserBy(t *testing.T) {
 	table, tenant := limited(&resolver{}, limit.Config{MaxNewSeriesPerMinute: 60})
 	for id := range 100 {

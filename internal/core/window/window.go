@@ -7,6 +7,7 @@ package window
 
 import (
 	"hash/maphash"
+	"time"
 
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	"github.com/freshet-io/freshet/internal/core/limit"
@@ -160,7 +161,7 @@ func (t *Table) Start(now int64) {
 	t.windows[t.open].begin(now)
 	// A flood that goes on, as while the rules are changed that let it in, is to be
 	// recovered from; others were, by the table before this one.
-	if limits := t.options.Limits; limits != nil && now-limits.Over() >= calm {
+	if limits := t.options.Limits; limits != nil && now-limits.Over() >= int64(time.Second) {
 		t.recovered = limits.Over()
 	}
 }
@@ -282,7 +283,7 @@ func (t *Table) Close(now int64) (w *Window, ok bool) {
 	t.countFolded()
 	t.leaveIdle()
 	t.leaveIdleOverflows()
-	t.recover(now)
+	t.recover()
 	if w.series == 0 {
 		w.begin(now)
 		return nil, true
