@@ -41,15 +41,32 @@ func TestGRODatagramsOfOneBufferAreHandedOverOneByOne(t *testing.T) {
 		t.Fatal(w)
 	}
 	c, d, r := dial(t, l), l.socket.(*datagrams), newRecorder()
-	want := burst(t, c, 100, strings.Repeat("page.views:1|c\n", 60)+"the last is shorter")
-	write(t, c, []byte("alone"))
-	write(t, c, nil)
-	want = append(want, "alone", "")
-	d.receive()
-	if d.n != 3 {
-		t.Fatalf("the kernel handed over %d buffers, so this is no test", d.n)
+	several := func() []string {
+		return burst(t, c, 100, strings.Repeat("page.views:1|c\n", 60)+"the last is shorter")
 	}
-	d.hand(r, 0)
+	single := func() []string {
+		write(t, c, []byte("alone"))
+		return []string{"alone"}
+	}
+	empty := func() []string {
+		write(t, c, nil)
+		return []string{""}
+	}
+	var want []string
+	for _, sends := range [][3]func() []string{
+		{single, empty, several},
+		{several, single, empty}, // where the kernel had no size to tell the time before
+		{empty, several, single},
+	} {
+		for _, send := range sends {
+			want = append(want, send()...)
+		}
+		d.receive()
+		if d.n != len(sends) {
+			t.Fatalf("the kernel handed over %d buffers, so this is no test", d.n)
+		}
+		d.hand(r, 0)
+	}
 	if got := r.got(); !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}

@@ -5,7 +5,11 @@
 // that each listener owns, and knows what the kernel dropped. What the bytes
 // mean is core/dogstatsd's business, and what becomes of them the consumer's.
 //
-// It runs on Linux only: recvmmsg, SO_MEMINFO and the order in which Linux
+// Datagrams cost little to read and much to be woken for. A reader of UDP lets
+// them gather for some milliseconds while enough of them come (nap.go), and the
+// runtime's poller hears of none of them meanwhile (waiter.go).
+//
+// It runs on Linux only: recvmmsg, SO_MEMINFO, epoll and the order in which Linux
 // empties a socket that was shut down are what it is made of.
 package sockets
 
