@@ -192,6 +192,9 @@ func TestTableAndFlusherAgainstAModel(t *testing.T) {
 		if s, r := table.Stats(), tenant.Report(at(1000)); s.Contexts != 0 || s.Series != 0 || r.Series != 0 {
 			t.Errorf("seed %d: after all were idle: %+v, %d places", seed, s, r.Series)
 		}
+		if slices.ContainsFunc(table.extras, func(x *extra) bool { return x != nil }) {
+			t.Errorf("seed %d: buckets, sets or times of series that left are kept", seed)
+		}
 	}
 }
 

@@ -281,6 +281,69 @@ func TestSpellingsShareASeries(t *testing.T) {
 	}
 }
 
+// Spellings that are used no more make room for others; the one that is in use stays.
+func TestIdleSpellingsLeave(t *testing.T) {
+	const idle = 5
+	r := &resolver{}
+	table := New(r, Options{IdleWindows: idle})
+	table.Start(at(0))
+	spelling := func(i int) string { return "m:1|c|#" + strings.Repeat("a,", i%4) + "b" + strings.Repeat(",a", 3-i%4) }
+	for i := range 4 {
+		send(t, table, at(0.5), spelling(i))
+	}
+	for window := range idle + 2*sweepShare {
+		send(t, table, at(float64(window)+0.5), spelling(2))
+		flush(t, table, at(float64(window)+1))
+	}
+	if s := table.Stats(); s.Contexts != 1 || s.Series != 1 || r.asked != 4 {
+		t.Errorf("%+v, asked %d times", s, r.asked)
+	}
+	for i := range 4 {
+		send(t, table, at(1000), spelling(i))
+	}
+	if s := table.Stats(); s.Contexts != 4 || r.asked != 7 {
+		t.Errorf("%+v, asked %d times", s, r.asked)
+	}
+}
+
+// Hashes may be the same, by chance or because somebody tried: what is compared is
+// each byte, and where a part ends.
+func TestContextsAreComparedByteForByte(t *testing.T) {
+	table := New(&resolver{}, Options{IdleWindows: 300, OriginLabels: true})
+	table.Start(at(0))
+	send(t, table, at(0.5), "abc:1|c|#x:1,y:2|c:id1")
+	rest := []byte("\nid1\n\n")
+	ref := table.records.at(1).first
+	for _, other := range []spelling{
+		{byte(dogstatsd.Count), []byte("abd"), []byte("x:1,y:2"), rest},
+		{byte(dogstatsd.Count), []byte("abc"), []byte("x:1,y:3"), rest},
+		{byte(dogstatsd.Count), []byte("abc"), []byte("x:1,y:2"), []byte("\nid2\n\n")},
+		{byte(dogstatsd.Gauge), []byte("abc"), []byte("x:1,y:2"), rest},
+		{byte(dogstatsd.Count), []byte("ab"), []byte("cx:1,y:2"), rest},
+		{byte(dogstatsd.Count), []byte("abc"), []byte("x:1,y:2\nid1"), []byte("\n\n")},
+	} {
+		table.contexts.insert(table.hashOf(other.kind, other.name, other.tags, other.rest), uint32(ref))
+		if number, _ := table.find(other.kind, other.name, other.tags, other.rest); number != 0 {
+			t.Errorf("%q is taken for another", other)
+		}
+	}
+	if number, _ := table.find(byte(dogstatsd.Count), []byte("abc"), []byte("x:1,y:2"), rest); number != 1 {
+		t.Error("the context itself is not found")
+	}
+}
+
+// What one window held is not in the next but one, which has its memory.
+func TestEachWindowBeginsAnew(t *testing.T) {
+	table := New(&resolver{}, Options{IdleWindows: 300, RelativeGauges: true})
+	table.Start(at(0))
+	for window := range 4 {
+		now := float64(window)
+		send(t, table, at(now), fmt.Sprintf("s:%d|s", window), "c:1|c", "g:+5|g", "h:1|ms", fmt.Sprintf("t:1|c|T%d", second+window))
+		expect(t, flush(t, table, at(now+1)), "counter c{} n=1 1", "counter t{} n=1 1 T=+0", "gauge g{} n=1 change=5",
+			"set s{} n=1 distinct=1", "timer h{} n=1 count=1 sum=1")
+	}
+}
+
 func TestDroppedContextsAreCountedAndRemembered(t *testing.T) {
 	r := &resolver{drop: "debug"}
 	table := New(r, Options{IdleWindows: 300})
