@@ -187,3 +187,77 @@ func TestValidate(t *testing.T) {
 		}
 	}
 }
+
+// A window beyond some megabytes is pushed in portions, one after the other. Each has
+// a sequence of its own, so that one that comes again is known as a repeat, and counts
+// once.
+func TestALargeWindowIsPushedInPortions(t *testing.T) {
+	f := newFixture(t, nil)
+	l := f.listeners()[0]
+	const series, size = 500, 50_000 // 25 MB
+	tag := strings.Repeat("x", size)
+	for i := range series {
+		l.Packet(fmt.Appendf(nil, "a:%d|c|#%s%d", i, tag, i), second*1e9)
+	}
+	pushes := 0
+	f.aggregator.before = func() {
+		pushes++
+		f.aggregator.refusal = nil
+		if pushes == 2 {
+			f.aggregator.refusal = errors.New("disk full")
+		}
+	}
+	f.flush(t, l, (second+1)*1e9)
+	taken, total, kept := f.aggregator.taken(), 0.0, 0
+	for i, w := range taken {
+		if w.sequence != uint64(i)+1 || w.second != second {
+			t.Errorf("portion %d is window %d of second %d", i, w.sequence, w.second)
+		}
+		for _, v := range w.series {
+			total += v
+			kept++
+		}
+	}
+	if len(taken) != 3 || kept != series || total != series*(series-1)/2 {
+		t.Errorf("%d portions of %d series, which counted %v", len(taken), kept, total)
+	}
+	if refused := f.aggregator.refusals(); !slices.Equal(refused, []uint64{2}) {
+		t.Errorf("portions %v were refused, want the second", refused)
+	}
+	l.Packet([]byte("b:1|c"), (second+1)*1e9)
+	f.flush(t, l, (second+2)*1e9)
+	if last := f.aggregator.taken()[len(taken)]; last.sequence != 4 || len(last.series) != 1 {
+		t.Errorf("the next window has sequence %d and %d series", last.sequence, len(last.series))
+	}
+}
+
+// The keys of a window are read by the flusher, and belong to the places of its
+// table: one that other rules replace keeps them until its last window is flushed.
+func TestAReplacedTableKeepsItsPlacesUntilItIsFlushed(t *testing.T) {
+	clock := time.Unix(second, 0)
+	f := newFixture(t, func(o *Options) { o.Now = func() time.Time { return clock } })
+	l := f.listeners()[0]
+	places := func() int { // once what nobody holds is forgotten
+		later := clock.Add(time.Hour).UnixNano()
+		tenant := f.Limiter.Tenant(l.terms.tenant)
+		tenant.Room(later)
+		return tenant.Report(later).Series
+	}
+	l.Packet([]byte("a:1|c\nb:1|c"), clock.UnixNano())
+	other := *l.terms
+	other.relativeGauges = !other.relativeGauges
+	l.next.Store(&other)
+	if !l.close(clock.UnixNano(), false) || l.terms != &other {
+		t.Fatal("the table is not replaced")
+	}
+	if n := places(); n != 2 {
+		t.Errorf("%d places before the flush", n)
+	}
+	f.flushAll(t.Context())
+	if n := places(); n != 0 {
+		t.Errorf("%d places after it", n)
+	}
+	if got := f.aggregator.totals(); len(got) != 2 {
+		t.Errorf("counted %v", got)
+	}
+}
