@@ -26,8 +26,9 @@ const (
 	splitBytes = 4 << 20
 
 	// keepBytes is the most memory that a shard's batch may keep for the next
-	// window: a flood of one second should not be held for ever.
-	keepBytes = 256 << 10
+	// portion, 16 MiB for all shards: a flood of one second should not be held for
+	// ever.
+	keepBytes = 16 << 10
 
 	// partBits is the room in a sequence for the batches of one shard and portion:
 	// 65,536 batches of splitBytes are more than any memory holds.
