@@ -12,7 +12,7 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 # more takes longer than everything else here together.
 RACE = $(shell go list ./internal/... | grep -v internal/adapter/promapi)
 
-.PHONY: help run build test race fuzz bench lint check soak clean clients
+.PHONY: help run build test race fuzz bench lab lint check soak clean clients
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -36,6 +36,9 @@ fuzz: ## run every fuzz test for FUZZTIME (5s)
 
 bench: ## run every benchmark; each states its bound in its comment
 	go test -run '^$$' -bench . -benchmem ./internal/...
+
+lab: ## measure what receiving costs, write docs/performance.md; ARGS=--quick: a few minutes, print only
+	go run ./lab $(if $(ARGS),$(ARGS),-write)
 
 lint: ## gofmt, vet, staticcheck, govulncheck
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); \

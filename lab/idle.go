@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	idleWarmUp   = 5 * time.Second // until all have started
-	idleInterval = 5 * time.Second
+	idleWarmUp   = 5 * time.Second  // until all have started
+	idleInterval = 10 * time.Second // a flush of everyone
 )
 
 // idleSteps measure all servers at the same time: they do nothing, and so do not

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -25,6 +26,15 @@ func thisMachine() (report.Machine, error) {
 	if err != nil {
 		return report.Machine{}, fmt.Errorf("/proc/meminfo: %w", err)
 	}
+	busy, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return report.Machine{}, err
+	}
+	first, _, _ := strings.Cut(string(busy), " ")
+	average, err := strconv.ParseFloat(first, 64)
+	if err != nil {
+		return report.Machine{}, fmt.Errorf("/proc/loadavg: %w", err)
+	}
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
 		return report.Machine{}, fmt.Errorf("uname: %w", err)
@@ -34,6 +44,7 @@ func thisMachine() (report.Machine, error) {
 		Cores:       runtime.NumCPU(),
 		MemoryBytes: kilobytes << 10,
 		Kernel:      unix.ByteSliceToString(name.Sysname[:]) + " " + unix.ByteSliceToString(name.Release[:]),
+		LoadAverage: average,
 	}, nil
 }
 

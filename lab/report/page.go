@@ -97,6 +97,7 @@ func (r *Results) machine() string {
 		{"processor", fmt.Sprintf("%s, %d cores", r.Machine.CPU, r.Machine.Cores)},
 		{"memory", fmt.Sprintf("%.0f GiB", float64(r.Machine.MemoryBytes)/(1<<30))},
 		{"kernel", r.Machine.Kernel},
+		{"processes running before", fmt.Sprintf("%.1f on average, in the last minute", r.Machine.LoadAverage)},
 	}
 	for _, v := range r.Versions {
 		rows = append(rows, []string{v.Name, v.Version})

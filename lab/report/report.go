@@ -30,6 +30,8 @@ type Machine struct {
 	Cores       int    `json:"cores"`
 	MemoryBytes uint64 `json:"memory_bytes"`
 	Kernel      string `json:"kernel"`
+
+	LoadAverage float64 `json:"load_average"` // of the minute before: 0 on a quiet machine
 }
 
 // Version is what was measured, or built it.
@@ -137,14 +139,13 @@ type Storm struct {
 	Difference    int64   `json:"ledger_difference"` // 0: every sample is accounted for
 }
 
-// Technique is one Go benchmark of lab/dogstatsd6.
+// Technique is one Go benchmark of lab/dogstatsd6, whose operation is one metric.
 type Technique struct {
 	Group       string    `json:"group"`
 	Name        string    `json:"name"`
 	Nanoseconds []float64 `json:"ns"` // of each run
 	Bytes       float64   `json:"bytes"`
 	Allocations float64   `json:"allocations"`
-	Unit        string    `json:"unit"` // what one operation is
 }
 
 // Read reads results as Write wrote them.

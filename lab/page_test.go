@@ -1,0 +1,43 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/freshet-io/freshet/lab/report"
+)
+
+// What is committed of the page, its plots and its results belongs together: `go
+// run ./lab -render`.
+func TestCommittedPage(t *testing.T) {
+	t.Chdir("..")
+	results, err := report.Read(resultsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := os.ReadFile(pageFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if page, err := results.Page(string(old)); err != nil {
+		t.Error(err)
+	} else if page != string(old) {
+		t.Errorf("%s is not what %s gives: go run ./lab -render", pageFile, resultsFile)
+	}
+	plots := results.Plots()
+	for name, plot := range plots {
+		if old, err := os.ReadFile(filepath.Join(filepath.Dir(resultsFile), name)); err != nil || string(old) != plot {
+			t.Errorf("%s is not what %s gives (%v): go run ./lab -render", name, resultsFile, err)
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(filepath.Dir(resultsFile), "*.svg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if _, shown := plots[filepath.Base(file)]; !shown {
+			t.Errorf("%s is a plot of a load that the results do not have: delete it", file)
+		}
+	}
+}
