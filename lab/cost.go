@@ -36,7 +36,7 @@ func (l *lab) costStepsOf(w *workload, receivers []receiver, atLeast time.Durati
 			}
 			steps = append(steps, step{
 				what:  fmt.Sprintf("%s, run %d: %s", w.ID, run+1, r.name),
-				takes: warmUp + r.interval(atLeast) + r.flush, // whose counts come with the flush
+				takes: r.warmUp() + r.interval(atLeast) + r.flush, // whose counts come with the flush
 				do: func(ctx context.Context) error {
 					m, err := measure(ctx, r, w, r.interval(atLeast))
 					if err != nil {
@@ -55,10 +55,6 @@ func (l *lab) costStepsOf(w *workload, receivers []receiver, atLeast time.Durati
 		return nil
 	}})
 }
-
-// warmUp comes before what is measured: every context has been sent, and what grows
-// with them has grown.
-const warmUp = time.Second
 
 // measurement is what one run of a receiver under a load gave.
 type measurement struct {
@@ -92,7 +88,7 @@ func measure(ctx context.Context, r receiver, w *workload, interval time.Duratio
 		if err != nil {
 			return err
 		}
-		errMeasure := m.during(ctx, p, s, interval)
+		errMeasure := m.during(ctx, p, s, r.warmUp(), interval)
 		result, err := s.end()
 		if err := errors.Join(errMeasure, err); err != nil {
 			return err
@@ -109,9 +105,9 @@ func measure(ctx context.Context, r receiver, w *workload, interval time.Duratio
 	return m, err
 }
 
-// during measures for an interval, after the warm-up. Asking for allocations costs
+// during measures for an interval, after a warm-up. Asking for allocations costs
 // the receiver something, and so stays outside.
-func (m *measurement) during(ctx context.Context, p *running, s *sending, interval time.Duration) error {
+func (m *measurement) during(ctx context.Context, p *running, s *sending, warmUp, interval time.Duration) error {
 	if err := wait(ctx, warmUp); err != nil {
 		return err
 	}

@@ -34,6 +34,11 @@ type receiver struct {
 // interval is how long to measure it: whole flushes, and a time at least.
 func (r receiver) interval(atLeast time.Duration) time.Duration { return max(atLeast, r.flush) }
 
+// warmUp is for how long the load goes on before it is measured: every context has
+// been sent, has got its name at the first flush of a second's window, and what
+// grows with that has grown.
+func (r receiver) warmUp() time.Duration { return time.Second + min(2*r.flush, 2*time.Second) }
+
 // with runs a receiver in a directory of its own for as long as do does.
 func (r receiver) with(ctx context.Context, on cpus, do func(p *running) error) error {
 	dir, err := os.MkdirTemp("", "lab")
