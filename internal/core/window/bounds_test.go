@@ -162,13 +162,23 @@ func FuzzWhatIsTakenIsReadBack(f *testing.F) {
 	})
 }
 
-// packet counts a datagram and returns how many samples are in it.
+// packet counts a datagram as a listener does and returns how many samples are in it.
 func (t *Table) packet(p *dogstatsd.Parser, now int64) (samples uint64) {
+	var lines [MaxLines]dogstatsd.Metric
+	var values [MaxLines][4]float64
+	n := 0
 	for {
-		switch p.Next() {
+		line := p.Next()
+		if n == MaxLines || line == dogstatsd.End {
+			t.Metrics(lines[:n], now)
+			n = 0
+		}
+		switch line {
 		case dogstatsd.MetricLine:
 			samples += uint64(max(1, len(p.Metric.Values)))
-			t.Metric(&p.Metric, now)
+			lines[n] = p.Metric
+			lines[n].Values = append(values[n][:0], p.Metric.Values...)
+			n++
 		case dogstatsd.CheckLine:
 			samples++
 			t.Check(&p.Check, now)

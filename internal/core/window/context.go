@@ -87,13 +87,12 @@ func (k *spelling) length() int { return len(k.name) + len(k.tags) + len(k.rest)
 const maxLength = math.MaxUint16
 
 // find returns the number of a context's series and the factor of its values, 0 if
-// the table does not hold it.
-func (t *Table) find(kind byte, name, tags, rest []byte) (number uint32, scale float64) {
+// the table does not hold it. hash is the context's.
+func (t *Table) find(hash uint64, kind byte, name, tags, rest []byte) (number uint32, scale float64) {
 	length := len(name) + len(tags) + len(rest)
 	if length > maxLength {
 		return 0, 0
 	}
-	hash := t.hashOf(kind, name, tags, rest)
 	shape := shapeOf(kind, name, tags, rest)
 	s := t.contexts.segment(hash)
 	for i := s.home(uint32(hash)); s.slots[i].number != 0; i = s.after(i) {

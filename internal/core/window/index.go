@@ -45,6 +45,16 @@ func (x *index) find(hash uint64, is func(number uint32) bool) uint32 {
 	return 0
 }
 
+// first returns the first number with a hash, 0 if there is none.
+func (x *index) first(hash uint64) uint32 {
+	s := x.segment(hash)
+	i := s.home(uint32(hash))
+	for s.slots[i].number != 0 && s.slots[i].hash != uint32(hash) {
+		i = s.after(i)
+	}
+	return s.slots[i].number
+}
+
 func (x *index) insert(hash uint64, number uint32) {
 	s := x.segment(hash)
 	if 2*(s.used+1) > len(s.slots) {

@@ -131,7 +131,8 @@ type Table struct {
 	recovered  int64     // limit.Tenant.Over when passers-by last had to leave
 	recovering uint32    // last record that was looked at for it since then
 
-	stats Stats
+	stats  Stats
+	loaded uint32 // what Metrics asked the memory for: nobody reads it
 }
 
 // New returns an empty table.
@@ -175,6 +176,11 @@ func (t *Table) Stats() Stats {
 
 // Metric counts the values of a metric that was read at now, Unix nanoseconds.
 func (t *Table) Metric(m *dogstatsd.Metric, now int64) {
+	t.countMetric(t.hashOf(byte(m.Type), m.Name, m.Tags, t.rest(nil, &m.Origin)), m, now)
+}
+
+// countMetric counts the values of a metric whose context has the hash.
+func (t *Table) countMetric(hash uint64, m *dogstatsd.Metric, now int64) {
 	if m.Type == dogstatsd.Count && negative(m.Values) {
 		t.refuseNegative(m)
 		if len(m.Values) == 0 { // what is refused takes no place either
@@ -183,7 +189,7 @@ func (t *Table) Metric(m *dogstatsd.Metric, now int64) {
 	}
 	samples := uint64(max(1, len(m.Values)))
 	rest := t.rest(nil, &m.Origin)
-	number, scale := t.find(byte(m.Type), m.Name, m.Tags, rest)
+	number, scale := t.find(hash, byte(m.Type), m.Name, m.Tags, rest)
 	if number == 0 {
 		resolved := t.resolver.ResolveMetric(m)
 		if number, scale = t.add(&spelling{byte(m.Type), m.Name, m.Tags, rest}, &resolved, samples, now); number == 0 {
@@ -200,7 +206,7 @@ func (t *Table) Metric(m *dogstatsd.Metric, now int64) {
 // Check notes the status of a service check that was read at now.
 func (t *Table) Check(c *dogstatsd.Check, now int64) {
 	rest := t.rest(c.Host, &c.Origin)
-	number, _ := t.find(0, c.Name, c.Tags, rest)
+	number, _ := t.find(t.hashOf(0, c.Name, c.Tags, rest), 0, c.Name, c.Tags, rest)
 	if number == 0 {
 		resolved := t.resolver.ResolveCheck(c)
 		if number, _ = t.add(&spelling{0, c.Name, c.Tags, rest}, &resolved, 1, now); number == 0 {

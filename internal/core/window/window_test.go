@@ -323,11 +323,12 @@ func TestContextsAreComparedByteForByte(t *testing.T) {
 		{byte(dogstatsd.Count), []byte("abc"), []byte("x:1,y:2\nid1"), []byte("\n\n")},
 	} {
 		table.contexts.insert(table.hashOf(other.kind, other.name, other.tags, other.rest), uint32(ref))
-		if number, _ := table.find(other.kind, other.name, other.tags, other.rest); number != 0 {
+		if number, _ := table.find(table.hashOf(other.kind, other.name, other.tags, other.rest), other.kind, other.name, other.tags, other.rest); number != 0 {
 			t.Errorf("%q is taken for another", other)
 		}
 	}
-	if number, _ := table.find(byte(dogstatsd.Count), []byte("abc"), []byte("x:1,y:2"), rest); number != 1 {
+	send(t, table, at(0.5), "abc:1|c|#x:1,y:2|c:id1")
+	if s := table.Stats(); s.Resolved != 1 {
 		t.Error("the context itself is not found")
 	}
 }

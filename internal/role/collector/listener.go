@@ -48,6 +48,7 @@ type listener struct {
 	address       address
 	terms         *terms // table was made for them
 	parser        dogstatsd.Parser
+	lines         []dogstatsd.Metric // of the packet, put aside: see metric
 	table         *window.Table
 	now           int64        // Unix nanoseconds when the packet was read that is being counted
 	left          window.Stats // of the tables before
@@ -79,7 +80,7 @@ type counts struct {
 }
 
 func newListener(c *Collector, socket *sockets.Listener, a address, t *terms) *listener {
-	l := &listener{collector: c, socket: socket, address: a, terms: t, ended: make(chan struct{})}
+	l := &listener{collector: c, socket: socket, address: a, terms: t, ended: make(chan struct{}), lines: make([]dogstatsd.Metric, 0, window.MaxLines)}
 	l.next.Store(t)
 	l.table = l.newTable()
 	return l
@@ -133,16 +134,35 @@ func (l *listener) Packet(packet []byte, now int64) {
 		case dogstatsd.MetricLine:
 			l.received += uint64(max(1, len(p.Metric.Values)))
 			l.clients.add(&p.Metric)
-			l.table.Metric(&p.Metric, now)
+			l.metric(now)
 		case dogstatsd.CheckLine:
 			l.received++
 			l.table.Check(&p.Check, now)
 		case dogstatsd.EventLine:
 			l.event(now)
 		case dogstatsd.End:
+			l.count(now)
 			return
 		}
 	}
+}
+
+// metric puts the line that was parsed aside, to be counted with its neighbours.
+func (l *listener) metric(now int64) {
+	if len(l.lines) == window.MaxLines {
+		l.count(now)
+	}
+	l.lines = l.lines[:len(l.lines)+1]
+	line := &l.lines[len(l.lines)-1]
+	values := append(line.Values[:0], l.parser.Metric.Values...)
+	*line = l.parser.Metric
+	line.Values = values
+}
+
+// count counts the lines that were put aside.
+func (l *listener) count(now int64) {
+	l.table.Metrics(l.lines, now)
+	l.lines = l.lines[:0]
 }
 
 func (l *listener) event(now int64) {
