@@ -14,33 +14,50 @@ const MaxLines = 16
 // Metrics counts metrics, MaxLines at most, that were read at now, Unix nanoseconds.
 //
 // It does what Metric does for each, but asks the memory first, step by step, for what
-// all of them need of it. Contexts come rarely, even in much traffic, and other
-// programs use the caches meanwhile: most of what a metric costs is waiting for memory,
-// and 14 such waits at once take little longer than one.
+// all of them need of it: slots, contexts, records, and timers and their buckets.
+// Contexts come rarely, even in much traffic, and other programs use the caches
+// meanwhile: most of what a metric costs is waiting for memory, and 14 such waits at
+// once take little longer than one.
 func (t *Table) Metrics(all []dogstatsd.Metric, now int64) {
-	var hashes [MaxLines]uint64
-	var refs [MaxLines]arena.Ref
+	var lines [MaxLines]struct {
+		hash  uint64
+		ref   arena.Ref
+		extra uint32
+		timer *timer
+	}
 	loaded := uint32(0)
 	for i := range all {
-		m := &all[i]
-		hashes[i] = t.hashOf(byte(m.Type), m.Name, m.Tags, t.rest(nil, &m.Origin))
-		s := t.contexts.segment(hashes[i])
-		loaded += s.slots[s.home(uint32(hashes[i]))].number
+		m, l := &all[i], &lines[i]
+		l.hash = t.hashOf(byte(m.Type), m.Name, m.Tags, t.rest(nil, &m.Origin))
+		s := t.contexts.segment(l.hash)
+		loaded += s.slots[s.home(uint32(l.hash))].number
 	}
 	for i := range all {
-		if refs[i] = arena.Ref(t.contexts.first(hashes[i])); refs[i] != 0 {
-			block := t.keys.From(refs[i])
-			loaded += uint32(block[0]) + uint32(block[min(cacheLine, len(block)-1)])
+		m, l := &all[i], &lines[i]
+		if l.ref = arena.Ref(t.contexts.first(l.hash)); l.ref != 0 {
+			block := t.keys.From(l.ref)
+			last := headerSize + len(m.Name) + len(m.Tags) - 1
+			loaded += uint32(block[0]) + uint32(block[min(cacheLine, len(block)-1)]) + uint32(block[min(last, len(block)-1)])
 		}
 	}
 	for i := range all {
-		if refs[i] != 0 {
-			loaded += t.records.at(binary.LittleEndian.Uint32(t.keys.From(refs[i])[seriesAt:])).used
+		if l := &lines[i]; l.ref != 0 {
+			l.extra = t.records.at(binary.LittleEndian.Uint32(t.keys.From(l.ref)[seriesAt:])).extra
+		}
+	}
+	for i := range all {
+		if x := t.extras[lines[i].extra]; x != nil {
+			lines[i].timer = x.windows[t.open].timer
+		}
+	}
+	for i := range all {
+		if timer := lines[i].timer; timer != nil && len(timer.buckets.Positive.Index) > 0 {
+			loaded += uint32(timer.buckets.Positive.Index[0]) + uint32(timer.buckets.Positive.Count[0])
 		}
 	}
 	t.loaded = loaded
 	for i := range all {
-		t.countMetric(hashes[i], &all[i], now)
+		t.countMetric(lines[i].hash, &all[i], now)
 	}
 }
 
