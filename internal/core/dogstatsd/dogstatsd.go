@@ -52,6 +52,8 @@ type Metric struct {
 	Time     int64     // Unix seconds of |T, 0 where the line has none
 	Relative bool      // a gauge whose value began with + or -
 	Origin   Origin
+
+	rare bool // Time or Origin may be set
 }
 
 // Event is one event. Slices point into the datagram; Text may still hold the

@@ -77,7 +77,7 @@ func explain(line []byte) (Explanation, Reason) {
 	}
 	var p Parser
 	x := explainer{line: line, e: &Explanation{}}
-	x.e.Line, x.e.Reason = p.parseLine(line)
+	x.e.Line, x.e.Reason = p.parseLine(&p.Metric, line)
 	x.m.Rate = 1
 	var found Reason
 	switch x.e.Line {

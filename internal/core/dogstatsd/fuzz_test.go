@@ -162,7 +162,7 @@ func readLines(packet []byte) string {
 	var p Parser
 	var out []string
 	for line := range Lines(packet) {
-		if kind, reason := p.parseLine(line); reason != wellFormed {
+		if kind, reason := p.parseLine(&p.Metric, line); reason != wellFormed {
 			p.Malformed[reason]++
 		} else {
 			out = append(out, lineText(&p, kind))

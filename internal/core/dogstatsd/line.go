@@ -9,7 +9,7 @@ import (
 // number that parsePlain reads, or a set's value, and all of it within 64 bytes. It
 // returns where the type ends, or 0 for any other line, right or wrong, which is
 // then for parseLine.
-func (p *Parser) parseHead() int {
+func (p *Parser) parseHead(m *Metric) int {
 	if !marking {
 		return 0
 	}
@@ -24,7 +24,6 @@ func (p *Parser) parseHead() int {
 	if end-bar-1 != typeLength[t&7] || (t == Timing) != (line[(bar+2)&63] == 's') {
 		return 0
 	}
-	m := &p.Metric
 	m.Set = nil
 	if t == Set {
 		m.Values = m.Values[:0]
@@ -35,8 +34,8 @@ func (p *Parser) parseHead() int {
 		return 0
 	}
 	m.Type, m.Name, m.Tags, m.Rate, m.Relative = t, line[:colon], nil, 1, false
-	if p.stale {
-		p.stale = false
+	if m.rare {
+		m.rare = false
 		m.Time, m.Origin = 0, Origin{}
 	}
 	return p.at + end
@@ -51,7 +50,7 @@ var (
 
 // parseFields reads the optional fields from at on, where the type ended, and goes
 // on to the next line.
-func (p *Parser) parseFields(at int) Reason {
+func (p *Parser) parseFields(m *Metric, at int) Reason {
 	for at < p.end && p.packet[at] == '|' {
 		from := at + 1
 		at = p.endFrom(from)
@@ -60,13 +59,13 @@ func (p *Parser) parseFields(at int) Reason {
 			field = field[:n-1]
 		}
 		if len(field) > 0 && field[0] == '#' {
-			p.Metric.Tags = field[1:]
+			m.Tags = field[1:]
 			continue
 		}
 		if len(field) > 0 && field[0] != '@' {
-			p.stale = true
+			m.rare = true
 		}
-		if reason := p.parseMetricField(field); reason != wellFormed {
+		if reason := p.parseMetricField(m, field); reason != wellFormed {
 			_, rest := cutLine(p.packet[at:p.end])
 			p.at = p.end - len(rest)
 			return reason

@@ -25,7 +25,6 @@ type Parser struct {
 	at     int    // where the next line begins
 	marks  []marks
 	copied []byte // a datagram without slack
-	stale  bool   // Metric has something in the fields that few lines have
 }
 
 // Reset begins a datagram. The parser reads it in place and never writes to it. It
@@ -41,19 +40,34 @@ func (p *Parser) Reset(packet []byte) {
 // Next reads up to the next well-formed line and says what it was. A malformed
 // line is counted and skipped, so that it does not cost its neighbours. Empty
 // lines are skipped; a carriage return before the line break is dropped.
-func (p *Parser) Next() Line {
+func (p *Parser) Next() Line { return p.next(&p.Metric) }
+
+// Metrics reads as Next does, but lines of metrics into dst, until it is full or
+// there is another line. It returns how many they are and what comes then, which
+// is MetricLine if there may be more. Whoever has many lines at hand can fetch
+// what they need from memory at one time.
+func (p *Parser) Metrics(dst []Metric) (n int, next Line) {
+	for n < len(dst) {
+		if next = p.next(&dst[n]); next != MetricLine {
+			return n, next
+		}
+		n++
+	}
+	return n, MetricLine
+}
+
+func (p *Parser) next(m *Metric) Line {
 	for p.at < p.end {
 		kind, reason := MetricLine, wellFormed
-		if at := p.parseHead(); at > 0 {
-			reason = p.parseFields(at)
+		if at := p.parseHead(m); at > 0 {
+			reason = p.parseFields(m, at)
 		} else {
 			line, rest := cutLine(p.packet[p.at:p.end])
 			p.at = p.end - len(rest)
 			if len(line) == 0 {
 				continue
 			}
-			p.stale = true
-			kind, reason = p.parseLine(line)
+			kind, reason = p.parseLine(m, line)
 		}
 		if reason == wellFormed {
 			return kind
@@ -65,7 +79,7 @@ func (p *Parser) Next() Line {
 
 // parseLine decides by the prefix: whatever is neither an event nor a check is
 // a metric. "_sc" counts only with its '|', since "_scratch" is a metric's name.
-func (p *Parser) parseLine(line []byte) (Line, Reason) {
+func (p *Parser) parseLine(m *Metric, line []byte) (Line, Reason) {
 	if line[0] == '_' {
 		if rest, ok := bytes.CutPrefix(line, []byte("_e{")); ok {
 			return EventLine, p.parseEvent(rest)
@@ -74,11 +88,11 @@ func (p *Parser) parseLine(line []byte) (Line, Reason) {
 			return CheckLine, p.parseCheck(rest)
 		}
 	}
-	return MetricLine, p.parseMetric(line)
+	return MetricLine, p.parseMetric(m, line)
 }
 
 // parseMetric reads name:value[:value]|type[|field].
-func (p *Parser) parseMetric(line []byte) Reason {
+func (p *Parser) parseMetric(m *Metric, line []byte) Reason {
 	bar := bytes.IndexByte(line, '|')
 	if bar < 0 {
 		return NoType
@@ -92,8 +106,7 @@ func (p *Parser) parseMetric(line []byte) Reason {
 	case colon+1 == bar:
 		return NoValue
 	}
-	m := &p.Metric
-	*m = Metric{Name: line[:colon], Values: m.Values[:0], Rate: 1}
+	*m = Metric{Name: line[:colon], Values: m.Values[:0], Rate: 1, rare: true}
 	raw := line[colon+1 : bar]
 
 	field, rest, more := cutShort(line[bar+1:], '|')
@@ -107,7 +120,7 @@ func (p *Parser) parseMetric(line []byte) Reason {
 	}
 	for more {
 		field, rest, more = cut(rest, '|')
-		if reason := p.parseMetricField(field); reason != wellFormed {
+		if reason := p.parseMetricField(m, field); reason != wellFormed {
 			return reason
 		}
 	}
@@ -164,8 +177,7 @@ func (m *Metric) parseValues(raw []byte) Reason {
 // parseMetricField reads one optional field. Fields come in any order and the
 // last of a kind wins. One that is not known must never cost the sample: newer
 // clients speak to older servers.
-func (p *Parser) parseMetricField(field []byte) Reason {
-	m := &p.Metric
+func (p *Parser) parseMetricField(m *Metric, field []byte) Reason {
 	if len(field) > 0 {
 		switch field[0] {
 		case '#':

@@ -48,7 +48,7 @@ type listener struct {
 	address       address
 	terms         *terms // table was made for them
 	parser        dogstatsd.Parser
-	lines         []dogstatsd.Metric // of the packet, put aside: see metric
+	lines         [window.MaxLines]dogstatsd.Metric // parsed, and counted together
 	table         *window.Table
 	now           int64        // Unix nanoseconds when the packet was read that is being counted
 	left          window.Stats // of the tables before
@@ -80,7 +80,7 @@ type counts struct {
 }
 
 func newListener(c *Collector, socket *sockets.Listener, a address, t *terms) *listener {
-	l := &listener{collector: c, socket: socket, address: a, terms: t, ended: make(chan struct{}), lines: make([]dogstatsd.Metric, 0, window.MaxLines)}
+	l := &listener{collector: c, socket: socket, address: a, terms: t, ended: make(chan struct{})}
 	l.next.Store(t)
 	l.table = l.newTable()
 	return l
@@ -130,39 +130,27 @@ func (l *listener) Packet(packet []byte, now int64) {
 	p := &l.parser
 	p.Reset(packet)
 	for {
-		switch p.Next() {
-		case dogstatsd.MetricLine:
-			l.received += uint64(max(1, len(p.Metric.Values)))
-			l.clients.add(&p.Metric)
-			l.metric(now)
+		n, next := p.Metrics(l.lines[:])
+		l.count(l.lines[:n], now)
+		switch next {
 		case dogstatsd.CheckLine:
 			l.received++
 			l.table.Check(&p.Check, now)
 		case dogstatsd.EventLine:
 			l.event(now)
 		case dogstatsd.End:
-			l.count(now)
 			return
 		}
 	}
 }
 
-// metric puts the line that was parsed aside, to be counted with its neighbours.
-func (l *listener) metric(now int64) {
-	if len(l.lines) == window.MaxLines {
-		l.count(now)
+// count counts lines of metrics, those of a datagram that follow one another.
+func (l *listener) count(lines []dogstatsd.Metric, now int64) {
+	for i := range lines {
+		l.received += uint64(max(1, len(lines[i].Values)))
+		l.clients.add(&lines[i])
 	}
-	l.lines = l.lines[:len(l.lines)+1]
-	line := &l.lines[len(l.lines)-1]
-	values := append(line.Values[:0], l.parser.Metric.Values...)
-	*line = l.parser.Metric
-	line.Values = values
-}
-
-// count counts the lines that were put aside.
-func (l *listener) count(now int64) {
-	l.table.Metrics(l.lines, now)
-	l.lines = l.lines[:0]
+	l.table.Metrics(lines, now)
 }
 
 func (l *listener) event(now int64) {
