@@ -60,7 +60,7 @@ func (d *deframer) next() ([]byte, error) {
 		}
 		d.start = body + int(n)
 		if n > 0 {
-			return d.buf[body:d.start:d.start], nil
+			return d.buf[body:d.start], nil
 		}
 	}
 	return nil, nil
