@@ -191,25 +191,11 @@ func (t *Table) packet(p *dogstatsd.Parser, now int64) (samples uint64) {
 // readBack flushes a window and returns the samples in its batches, which are
 // those that Series tells of.
 func readBack(t *testing.T, w *Window) (read uint64) {
-	var out batch.Writer
 	var told uint64
 	for s := range w.Series() {
 		told += s.Samples
 	}
-	out.Begin(batch.Header{Tenant: []byte("default"), Second: w.Second, Birth: w.Birth})
-	w.Flush(&out, math.MaxInt)
-	var r batch.Reader
-	for _, b := range out.End() {
-		if err := r.Reset(b.Bytes); err != nil {
-			t.Fatal(err)
-		}
-		for inc := r.Next(); inc != nil; inc = r.Next() {
-			read += uint64(inc.Samples)
-		}
-		if r.Err() != nil {
-			t.Fatal(r.Err())
-		}
-	}
+	increments(t, w, func(inc *batch.Increment) { read += uint64(inc.Samples) })
 	if read != told {
 		t.Errorf("%d samples in the batches, %d in Series", read, told)
 	}

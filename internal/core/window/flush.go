@@ -19,8 +19,9 @@ type Window struct {
 
 	begun    int64 // Unix nanoseconds
 	index    uint8
-	touched  []uint64    // a bit for each record that is in the window
-	series   int         // how many are
+	touched  []uint64 // a bit for each record that is in the window
+	series   int      // how many are
+	observed []observation
 	flushing atomic.Bool // set by the table, cleared by the flusher
 
 	// Of the table.
@@ -130,6 +131,7 @@ func (w *Window) InUse() iter.Seq[[]byte] {
 // until out has so many bytes or all are added, and reports whether they are. With
 // the last the window goes back to its table.
 func (w *Window) Flush(out *batch.Writer, bytes int) (done bool) {
+	w.fill(w.records, w.extras, w.policies)
 	for number := range w.numbers() {
 		if out.Size() >= bytes {
 			return false
@@ -173,7 +175,7 @@ func (w *Window) flushExtra(out *batch.Writer, r *record, inc *batch.Increment) 
 	if in.timer != nil {
 		inc.Timer = &in.timer.buckets
 		if bounds := w.policies[r.policy()].Bounds; bounds != nil {
-			inc.Classic, inc.Sum = in.timer.classic, in.timer.sum
+			inc.Classic, inc.Sum = in.timer.classic, r.values[w.index]
 		}
 	}
 	inc.Set = in.set

@@ -14,16 +14,13 @@ const MaxLines = 16
 // Metrics counts metrics, MaxLines at most, that were read at now, Unix nanoseconds.
 //
 // It does what Metric does for each, but asks the memory first, step by step, for what
-// all of them need of it: slots, contexts, records, and timers and their buckets.
-// Contexts come rarely, even in much traffic, and other programs use the caches
-// meanwhile: most of what a metric costs is waiting for memory, and 14 such waits at
-// once take little longer than one.
+// all of them need of it: slots, contexts, records. Contexts come rarely, even in much
+// traffic, and other programs use the caches meanwhile: most of what a metric costs is
+// waiting for memory, and 14 such waits at once take little longer than one.
 func (t *Table) Metrics(all []dogstatsd.Metric, now int64) {
 	var lines [MaxLines]struct {
-		hash  uint64
-		ref   arena.Ref
-		extra uint32
-		timer *timer
+		hash uint64
+		ref  arena.Ref
 	}
 	loaded := uint32(0)
 	for i := range all {
@@ -42,17 +39,7 @@ func (t *Table) Metrics(all []dogstatsd.Metric, now int64) {
 	}
 	for i := range all {
 		if l := &lines[i]; l.ref != 0 {
-			l.extra = t.records.at(binary.LittleEndian.Uint32(t.keys.From(l.ref)[seriesAt:])).extra
-		}
-	}
-	for i := range all {
-		if x := t.extras[lines[i].extra]; x != nil {
-			lines[i].timer = x.windows[t.open].timer
-		}
-	}
-	for i := range all {
-		if timer := lines[i].timer; timer != nil && len(timer.buckets.Positive.Index) > 0 {
-			loaded += uint32(timer.buckets.Positive.Index[0]) + uint32(timer.buckets.Positive.Count[0])
+			loaded += t.records.at(binary.LittleEndian.Uint32(t.keys.From(l.ref)[seriesAt:])).used
 		}
 	}
 	t.loaded = loaded

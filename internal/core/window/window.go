@@ -199,7 +199,7 @@ func (t *Table) countMetric(hash uint64, m *dogstatsd.Metric, now int64) {
 	if r := t.touch(number, now); r.is(drops) {
 		t.stats.Dropped += samples
 	} else {
-		t.count(t.metric(r, m, scale, samples, now), samples)
+		t.count(t.metric(number, r, m, scale, samples, now), samples)
 	}
 }
 

@@ -1,0 +1,92 @@
+package window
+
+import (
+	"math"
+	"slices"
+
+	"github.com/freshet-io/freshet/internal/core/histogram"
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// observation is a value of a timer. Values are noted in the order in which they come
+// and put into buckets many at a time: buckets lie in many places, which the CPU's
+// caches have forgotten when a single value comes for them.
+type observation struct {
+	value  float64
+	weight float64 // how many values it stands for
+	series uint32  // number of the record
+	first  bool    // of the series in the window
+}
+
+// maxObserved is how many values may wait for their buckets: 192 KiB of them.
+const maxObserved = 8192
+
+// timer is the distribution of a timer in one window.
+type timer struct {
+	buckets histogram.Exponential // unless the series has classic buckets
+	classic []float64             // counts by bound, the last for +Inf
+}
+
+// observe notes each value as often as weight says, or none of them if the count or
+// the sum would not be finite. No bucket holds more than the count. Both are in the
+// record, the count in the place of a gauge's time.
+func (t *Table) observe(number uint32, r *record, values []float64, weight, scale float64) (ok bool) {
+	i := t.open & 1
+	sum, count := r.values[i], math.Float64frombits(uint64(r.ats[i]))
+	for _, v := range values {
+		sum += v * scale * weight
+		count += weight
+	}
+	if !finite(sum) || !finite(count) {
+		return false
+	}
+	r.values[i], r.ats[i] = sum, int64(math.Float64bits(count))
+	if r.extra == 0 {
+		t.extend(r) // while the flusher has the window nobody may
+	}
+	w := &t.windows[i]
+	first := r.samples[i] == 0
+	for _, v := range values {
+		w.observed = append(w.observed, observation{v * scale, weight, number, first})
+		first = false
+		if len(w.observed) == maxObserved {
+			w.fill(t.records, t.extras, t.policies)
+		}
+	}
+	return true
+}
+
+// fill puts the values that were noted into the buckets of their timers.
+func (w *Window) fill(records records, extras []*extra, policies []policy) {
+	for i := range w.observed {
+		o := &w.observed[i]
+		r := records.at(o.series)
+		p := policies[r.policy()].Policy
+		in := &extras[r.extra].windows[w.index]
+		if in.timer == nil {
+			in.timer = new(timer)
+		}
+		if o.first {
+			in.timer.reset(p)
+		}
+		in.timer.observe(p, o.value, o.weight)
+	}
+	w.observed = w.observed[:0]
+}
+
+func (t *timer) reset(p *series.Policy) {
+	if p.Bounds == nil {
+		t.buckets.Reset(p.Schema)
+		return
+	}
+	t.classic = append(t.classic[:0], make([]float64, len(p.Bounds)+1)...)
+}
+
+func (t *timer) observe(p *series.Policy, value, weight float64) {
+	if p.Bounds == nil {
+		t.buckets.Observe(value, weight, int(p.MaxBuckets))
+		return
+	}
+	bucket, _ := slices.BinarySearch(p.Bounds, value) // bounds are inclusive above
+	t.classic[bucket] += weight
+}

@@ -1,0 +1,83 @@
+package window
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/histogram"
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// However many values come in a window, and in whatever order, each timer has the
+// buckets that it would have had of its own values alone: more of them than may wait,
+// windows one after the other, packed and sampled lines.
+func TestTimersHaveTheirOwnBuckets(t *testing.T) {
+	const timers, lines = 7, 5 * maxObserved / 4
+	bounds := []float64{1, 10, 100}
+	for _, policy := range []*series.Policy{&series.DefaultPolicy, {Schema: 3, MaxBuckets: 160, Bounds: bounds}} {
+		table := New(&resolver{policy: policy}, Options{IdleWindows: 300})
+		table.Start(at(0))
+		random := rand.New(rand.NewPCG(1, 2))
+		for window := range 4 {
+			var native [timers]histogram.Exponential
+			var classic [timers][]float64
+			for i := range timers {
+				native[i].Reset(policy.Schema)
+				classic[i] = make([]float64, len(bounds)+1)
+			}
+			for range lines {
+				timer, v1, v2, rate := random.IntN(timers), float64(random.IntN(200)), float64(random.IntN(200)), []float64{1, 0.25}[random.IntN(2)]
+				send(t, table, at(float64(window)), fmt.Sprintf("t%d:%g:%g|ms|@%g", timer, v1, v2, rate))
+				for _, v := range []float64{v1, v2} {
+					native[timer].Observe(v, 1/rate, int(policy.MaxBuckets))
+					bucket, _ := slices.BinarySearch(bounds, v)
+					classic[timer][bucket] += 1 / rate
+				}
+			}
+			w, _ := table.Close(at(float64(window + 1)))
+			seen := 0
+			increments(t, w, func(inc *batch.Increment) {
+				seen++
+				var timer int
+				if _, err := fmt.Sscanf(string(series.Name(inc.Key)), "t%d", &timer); err != nil {
+					t.Fatal(err)
+				}
+				want := &native[timer]
+				if policy.Bounds == nil && !reflect.DeepEqual(inc.Timer.Float(), want.Float()) {
+					t.Errorf("window %d, timer %d: %v, want %v", window, timer, inc.Timer.Float(), want.Float())
+				}
+				if policy.Bounds != nil && (!slices.Equal(inc.Classic, classic[timer]) || inc.Sum != want.Sum) {
+					t.Errorf("window %d, timer %d: %v and %v, want %v and %v", window, timer, inc.Classic, inc.Sum, classic[timer], want.Sum)
+				}
+			})
+			if seen != timers {
+				t.Errorf("window %d has %d timers", window, seen)
+			}
+		}
+	}
+}
+
+// increments flushes a window and reads what is in its batches.
+func increments(t *testing.T, w *Window, each func(*batch.Increment)) {
+	t.Helper()
+	var out batch.Writer
+	out.Begin(batch.Header{Tenant: []byte("default"), Second: w.Second, Birth: w.Birth})
+	w.Flush(&out, math.MaxInt)
+	var r batch.Reader
+	for _, b := range out.End() {
+		if err := r.Reset(b.Bytes); err != nil {
+			t.Fatal(err)
+		}
+		for inc := r.Next(); inc != nil; inc = r.Next() {
+			each(inc)
+		}
+		if r.Err() != nil {
+			t.Fatal(r.Err())
+		}
+	}
+}
