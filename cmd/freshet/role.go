@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/freshet-io/freshet/internal/adapter/memory"
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/event"
 	"github.com/freshet-io/freshet/internal/core/ledger"
@@ -28,16 +28,15 @@ func (c config) stores() bool { return c.Role == roleAll }
 // nothingStored is what people are told of a process that keeps nothing.
 const nothingStored = "this process has the role collector alone, and no aggregator is named: what it counts is discarded at the end of each window"
 
-// collectorGCPercent is the garbage, in percent of what is in use, that a collector
-// lets lie: with 10,000 contexts a few MB. It makes 13 kB a second while it counts,
-// so that to collect it sooner costs nothing. Others have stores, which make a
-// hundred times that.
-const collectorGCPercent = 25
+// collectorGarbage is what a collector lets lie: with 10,000 contexts a few MB. It
+// makes 13 kB a second while it counts, so that to collect it sooner costs nothing.
+// Others have stores, which make a hundred times that.
+var collectorGarbage = memory.Garbage{Percent: 25, Most: 16 << 20}
 
-// limitGarbage does so, unless the user has a say.
-func (c config) limitGarbage() {
+// limitGarbage does so until ctx is done, unless the user has a say.
+func (c config) limitGarbage(ctx context.Context) {
 	if _, said := os.LookupEnv("GOGC"); !said && !c.stores() {
-		debug.SetGCPercent(collectorGCPercent)
+		collectorGarbage.Limit(ctx)
 	}
 }
 

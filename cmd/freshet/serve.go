@@ -63,7 +63,7 @@ func serve(ctx context.Context, c config, from *source, stdout, stderr io.Writer
 	ctx, stop := context.WithCancelCause(signaled)
 	defer stop(nil)
 
-	c.limitGarbage()
+	go c.limitGarbage(ctx)
 	s, err := newServer(c, from, prometheus.NewRegistry(), logger, level)
 	if err != nil {
 		return errors.Join(err, s.close())

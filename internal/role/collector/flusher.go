@@ -43,7 +43,7 @@ const (
 
 	// portionBytes is how much of a window is pushed at once. A large window is pushed
 	// in portions, so that neither end holds all of it in memory.
-	portionBytes = 8 << 20
+	portionBytes = 4 << 20
 
 	// eventRetry is when events are tried again. Nobody waits for them, so that
 	// there is no hurry, and no need to log more often.
