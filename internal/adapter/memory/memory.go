@@ -26,12 +26,12 @@ func FreeStart() error {
 	if err != nil {
 		return fmt.Errorf("find the program of this process: %w", err)
 	}
-	maps, err := os.Open("/proc/self/maps")
+	maps, err := os.Open("/proc/self/smaps")
 	if err != nil {
 		return fmt.Errorf("find the memory of the program: %w", err)
 	}
 	defer maps.Close()
-	parts, err := unchanging(maps, program)
+	parts, err := unchanged(maps, program)
 	if err != nil {
 		return fmt.Errorf("read the map of this process' memory: %w", err)
 	}
@@ -45,18 +45,32 @@ func FreeStart() error {
 // part is some addresses of this process.
 type part struct{ from, to uintptr }
 
-// unchanging returns the parts that are mapped from a file and cannot be written to:
-// to forget a page of them loses nothing.
-func unchanging(maps io.Reader, file string) (parts []part, err error) {
-	lines := bufio.NewScanner(maps)
-	for lines.Scan() {
-		var p part
-		var access, offset, device, inode string
-		if _, err := fmt.Sscanf(lines.Text(), "%x-%x %s %s %s %s", &p.from, &p.to, &access, &offset, &device, &inode); err != nil {
-			return nil, fmt.Errorf("%q: %w", lines.Text(), err)
+// unchanged returns the parts that are mapped from a file, cannot be written to, and
+// have no page of this process' own: to forget a page of them loses nothing. What
+// cannot be written to now may have been before: the loader of a position-independent
+// program enters addresses, and a debugger its breakpoints. Dirty pages are no sign of
+// that: all are which the kernel has not written to the disk since the file was made.
+func unchanged(smaps io.Reader, file string) (parts []part, err error) {
+	lines := bufio.NewScanner(smaps)
+	for candidate := false; lines.Scan(); {
+		line := lines.Text()
+		name, value, _ := strings.Cut(line, ":")
+		if strings.Contains(name, " ") { // a mapping; its figures follow
+			var p part
+			var access string
+			if _, err := fmt.Sscanf(line, "%x-%x %s", &p.from, &p.to, &access); err != nil {
+				return nil, fmt.Errorf("%q: %w", line, err)
+			}
+			candidate = !strings.Contains(access, "w") && strings.HasSuffix(line, " "+file)
+			if candidate {
+				parts = append(parts, p)
+			}
+			continue
 		}
-		if !strings.Contains(access, "w") && strings.HasSuffix(lines.Text(), " "+file) {
-			parts = append(parts, p)
+		own := name == "Anonymous" || name == "Swap"
+		if candidate && own && strings.TrimSpace(value) != "0 kB" {
+			candidate = false
+			parts = parts[:len(parts)-1]
 		}
 	}
 	return parts, lines.Err()
