@@ -194,7 +194,7 @@ func TestValidate(t *testing.T) {
 func TestALargeWindowIsPushedInPortions(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
-	const series, size = 500, 50_000 // 25 MB
+	const series, size = 250, portionBytes / 100 // two and a half portions
 	tag := strings.Repeat("x", size)
 	for i := range series {
 		l.Packet(fmt.Appendf(nil, "a:%d|c|#%s%d", i, tag, i), second*1e9)
