@@ -206,9 +206,14 @@ func (d *datagrams) hand(h Handler, now int64) {
 			truncated++
 			continue
 		}
+		size, ok := d.coalesced.segment(m)
+		if !ok {
+			truncated++ // and those behind it: nobody knows where they begin
+			continue
+		}
 		d.senders.message = &m.Hdr
 		rest := d.slots[i*d.stride:][:m.Len]
-		for size, more := d.coalesced.segment(m), true; more; more = len(rest) > 0 {
+		for more := true; more; more = len(rest) > 0 {
 			end := min(size, len(rest))
 			p := rest[:end]
 			rest = rest[end:]

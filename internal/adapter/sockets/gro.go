@@ -13,9 +13,10 @@ import (
 // datagrams.
 const groSlot = 64 << 10
 
-// segmentSpace is what the size of a buffer's datagrams takes: a header of 16
-// bytes, an int, padding to a multiple of 8.
-const segmentSpace = 24
+// segmentSpace is room for all that the kernel may say of a message: the size of its
+// datagrams takes 24 bytes, and a socket that was handed over may have been told to
+// give timestamps, addresses or counts of drops as well, of 24 to 64 bytes each.
+const segmentSpace = 256
 
 // coalesced is room for the size of the datagrams in each message: with UDP_GRO
 // the kernel may hand over several of one sender in one buffer, all of one size
@@ -57,18 +58,24 @@ func (c *coalesced) prepare(msgs *[batchSize]unix.Mmsghdr) {
 	}
 }
 
-// segment returns the size of the datagrams in m, bytes.
-func (c *coalesced) segment(m *unix.Mmsghdr) int {
-	if c == nil || int(m.Hdr.Controllen) < unix.CmsgLen(4) {
-		return int(m.Len)
+// segment returns the size of the datagrams in m, bytes, and false if it is lost: for
+// want of room, the kernel said only a part of what it had to say of m.
+func (c *coalesced) segment(m *unix.Mmsghdr) (size int, ok bool) {
+	if c == nil {
+		return int(m.Len), true
 	}
-	h := (*unix.Cmsghdr)(unsafe.Pointer(m.Hdr.Control))
-	if h.Level != unix.SOL_UDP || h.Type != unix.UDP_GRO {
-		return int(m.Len)
+	for rest := unsafe.Slice(m.Hdr.Control, int(m.Hdr.Controllen)); len(rest) >= unix.SizeofCmsghdr; {
+		h := (*unix.Cmsghdr)(unsafe.Pointer(&rest[0]))
+		n := int(h.Len)
+		if n < unix.CmsgLen(0) || n > len(rest) {
+			break
+		}
+		if h.Level == unix.SOL_UDP && h.Type == unix.UDP_GRO && n >= unix.CmsgLen(4) {
+			if size := *(*int32)(unsafe.Pointer(&rest[unix.CmsgLen(0)])); size > 0 {
+				return int(size), true
+			}
+		}
+		rest = rest[min(unix.CmsgSpace(n-unix.CmsgLen(0)), len(rest)):]
 	}
-	size := *(*int32)(unsafe.Add(unsafe.Pointer(h), unix.CmsgLen(0)))
-	if size <= 0 {
-		return int(m.Len)
-	}
-	return int(size)
+	return int(m.Len), m.Hdr.Flags&unix.MSG_CTRUNC == 0
 }

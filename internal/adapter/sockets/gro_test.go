@@ -98,6 +98,40 @@ func TestGROTruncatedDatagramsAreCountedOneByOne(t *testing.T) {
 	}
 }
 
+// A socket that was handed over may say more of a message than the size of its
+// datagrams, and before it.
+func TestGROFindsTheSizeAmongOtherThings(t *testing.T) {
+	l, r := listen(t, withGRO), newRecorder()
+	for _, option := range []struct{ level, name int }{
+		{unix.SOL_SOCKET, unix.SO_TIMESTAMPNS},
+		{unix.SOL_SOCKET, unix.SO_RXQ_OVFL},
+		{unix.SOL_IP, unix.IP_PKTINFO},
+	} {
+		if err := unix.SetsockoptInt(l.socket.(*datagrams).socket.fd, option.level, option.name, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(t, l, r)
+	c := dial(t, l)
+	want := burst(t, c, 6, strings.Repeat("a:1|c\n", 30))
+	want = append(want, burst(t, c, 7, strings.Repeat("bb:1|c\n", 30))...)
+	r.expect(t, want)
+}
+
+// Datagrams whose size is lost would be one packet, with lines that nobody sent.
+func TestGRODatagramsWithoutTheirSizeAreNotHandedOver(t *testing.T) {
+	l, r := listen(t, withGRO), newRecorder()
+	d := l.socket.(*datagrams)
+	burst(t, dial(t, l), 5, strings.Repeat("a:1|c", 30))
+	d.receive()
+	d.msgs[0].Hdr.SetControllen(0)
+	d.msgs[0].Hdr.Flags |= unix.MSG_CTRUNC
+	d.hand(r, 0)
+	if got, s := r.got(), l.Stats(); len(got) > 0 || s.Truncated != 1 || s.Packets != 0 {
+		t.Errorf("got %q, statistics %+v", got, s)
+	}
+}
+
 func TestGROSenderIsTheOneOfAllDatagramsInABuffer(t *testing.T) {
 	l := listen(t, withGRO)
 	if err := l.Watch(true); err != nil {

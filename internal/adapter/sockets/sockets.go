@@ -116,7 +116,7 @@ const errorPause = 10 * time.Millisecond
 type Stats struct {
 	Packets     uint64 // datagrams or frames handed over
 	Bytes       uint64 // in them
-	Truncated   uint64 // datagrams longer than MaxPacket: read, not handed over
+	Truncated   uint64 // datagrams longer than MaxPacket, or in a buffer of UDP_GRO without their size: read, not handed over
 	ReadErrors  uint64 // system calls that failed, for want of memory or descriptors or on a connection that broke
 	LongFrames  uint64 // frames announced as longer than MaxPacket, each the end of its connection
 	CutFrames   uint64 // frames whose connection ended before they did
