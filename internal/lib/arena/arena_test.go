@@ -30,7 +30,7 @@ func TestBlocksKeepTheirBytes(t *testing.T) {
 		}
 		n := 1 + random.IntN(200)
 		if i%1000 == 0 {
-			n = []int{1, unit, unit + 1, exactUnits * unit, exactUnits*unit + 1, 100_000, MaxLen - unit, MaxLen}[i/1000%8]
+			n = []int{1, unit, exactUnits * unit, exactUnits*unit + 1, maxSmall, maxSmall + 1, 100_000, MaxLen}[i/1000%8]
 		}
 		ref, b := a.Alloc(n)
 		if ref == 0 || len(b) != n {
@@ -80,7 +80,63 @@ func TestFreedMemoryIsUsedAgain(t *testing.T) {
 	}
 }
 
-// Reading goes on while the arena grows.
+// Keys that become ever longer, as a fleet that is deployed anew with one more label
+// each time has them: memory used to be kept for those of each length.
+func TestMemoryFollowsWhatIsLive(t *testing.T) {
+	const blocks = 5000
+	var a Arena
+	var most int
+	for n := 16; n <= maxSmall+1000; n += unit {
+		refs := make([]Ref, blocks)
+		for i := range refs {
+			refs[i], _ = a.Alloc(n)
+		}
+		if most = max(most, a.Size()); most > 2*max(n*blocks, 1<<20) {
+			t.Fatalf("%d bytes for %d blocks of %d bytes", most, blocks, n)
+		}
+		for _, ref := range refs {
+			a.Free(ref, n)
+		}
+	}
+	if most < maxSmall*blocks {
+		t.Errorf("%d bytes for %d blocks of %d bytes", most, blocks, maxSmall)
+	}
+	if rest := a.Size(); rest > 3*maxSmall*blocks/2 {
+		t.Errorf("%d bytes when all are gone: those above %d bytes have memory of their own", rest, maxSmall)
+	}
+}
+
+// A slab that has lost its blocks is for blocks of any size, one that has not is for
+// more of its own, whatever the order in which they go.
+func TestASlabServesWhoNeedsIt(t *testing.T) {
+	const all = slabUnits / 2 // blocks of two units in a slab
+	var a Arena
+	var refs []Ref
+	for range 3 * all {
+		ref, _ := a.Alloc(2 * unit)
+		refs = append(refs, ref)
+	}
+	for i := 2 * all; i < 3*all; i++ { // the third slab becomes empty, the first half so
+		a.Free(refs[i], 2*unit)
+		if i%2 == 0 {
+			a.Free(refs[i-2*all], 2*unit)
+		}
+	}
+	for range all / 2 {
+		a.Alloc(2 * unit)
+	}
+	a.Alloc(maxSmall)
+	a.Alloc(maxSmall)
+	if a.Size() != 3*slabBytes {
+		t.Errorf("%d bytes, want those of three slabs", a.Size())
+	}
+	a.Alloc(unit)
+	if a.Size() != 4*slabBytes {
+		t.Errorf("%d bytes, want those of four slabs", a.Size())
+	}
+}
+
+// Reading goes on while the arena grows, and while large blocks come and go.
 func TestReadersDoNotWait(t *testing.T) {
 	var a Arena
 	ref, b := a.Alloc(5)
@@ -98,6 +154,8 @@ func TestReadersDoNotWait(t *testing.T) {
 	}()
 	for range 50_000 {
 		a.Alloc(100)
+		large, _ := a.Alloc(maxSmall + 1)
+		a.Free(large, maxSmall+1)
 	}
 	<-done
 }
