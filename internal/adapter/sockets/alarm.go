@@ -33,15 +33,28 @@ func newAlarm(ctx context.Context, set func(time.Time) error) (a *alarm, stop fu
 	}
 }
 
-// arm sets the deadline to next. It is cheap where next did not change, as it
-// does not between the ends of two windows.
-func (a *alarm) arm(now, next int64) {
+// arm sets the deadline to when next is now, Unix nanoseconds. It is cheap where next
+// did not change, as it does not between the ends of two windows.
+func (a *alarm) arm(now time.Time, next int64) {
 	if next == a.armed {
 		return
 	}
 	a.armed = next
 	// A deadline in the past would end each read before it reads anything.
-	_ = a.set(time.Unix(0, max(next, now+int64(time.Millisecond))))
+	a.after(now, max(time.Duration(next-now.UnixNano()), time.Millisecond))
+}
+
+// nap sets the deadline to d after now, or to next if that is earlier.
+func (a *alarm) nap(now time.Time, d time.Duration, next int64) {
+	a.armed = 0
+	a.after(now, min(d, time.Duration(next-now.UnixNano())))
+}
+
+// after sets the deadline by the monotonic clock, which now has read along with the
+// wall clock: that one may be set back before the kernel hears of the deadline, and a
+// reader that naps would not be woken for as long as the step.
+func (a *alarm) after(now time.Time, d time.Duration) {
+	_ = a.set(now.Add(d))
 	// ctx may have ended just before set moved the deadline away from longAgo.
 	if a.ctx.Err() != nil {
 		_ = a.set(longAgo)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 )
 
 func TestAlarm(t *testing.T) {
@@ -26,7 +27,7 @@ func TestAlarm(t *testing.T) {
 		}
 		now := time.Now()
 		at := func(d time.Duration) time.Time { return now.Add(d) }
-		arm := func(d time.Duration) { a.arm(now.UnixNano(), at(d).UnixNano()) }
+		arm := func(d time.Duration) { a.arm(now, at(d).UnixNano()) }
 
 		arm(time.Second)
 		expect("a new window", at(time.Second))
@@ -37,9 +38,44 @@ func TestAlarm(t *testing.T) {
 		expect("the clock stepped back, so the same end lies ahead once more", at(time.Second))
 		arm(-time.Second)
 		expect("the past would end every read", at(time.Millisecond))
+		a.nap(now, 5*time.Millisecond, at(time.Second).UnixNano())
+		expect("a nap", at(5*time.Millisecond))
+		a.nap(now, 5*time.Millisecond, at(2*time.Millisecond).UnixNano())
+		expect("no nap goes on beyond the end of the window", at(2*time.Millisecond))
+		arm(time.Second)
+		expect("the window after a nap", at(time.Second))
 		cancel()
 		expect("the context ends a read that waits", longAgo)
 		arm(2 * time.Second)
 		expect("the context has the last word", at(2*time.Second), longAgo)
 	})
+}
+
+// The wall clock may be set back between the time that a reader has read and the
+// moment that the deadline is set: what waits must not wait for as long as the step.
+func TestTheAlarmIgnoresAStepOfTheWallClock(t *testing.T) {
+	var left time.Duration
+	a, stop := newAlarm(t.Context(), func(at time.Time) error { left = time.Until(at); return nil })
+	defer stop()
+	before := stepped(time.Now())
+	if step := time.Until(before.Round(0)); step < 59*time.Minute {
+		t.Fatalf("the clock was set back by %v, so this is no test", step)
+	}
+	a.nap(before, 5*time.Millisecond, before.Add(time.Second).UnixNano())
+	if left > 5*time.Millisecond {
+		t.Errorf("a nap of 5ms takes %v", left)
+	}
+	a.arm(before, before.Add(time.Second).UnixNano())
+	if left > time.Second {
+		t.Errorf("a window that ends in 1s ends in %v", left)
+	}
+}
+
+// stepped is what was read of a wall clock that has been set back by an hour since,
+// and of the monotonic clock, which knows no steps.
+func stepped(at time.Time) time.Time {
+	// The first word of a time.Time has the wall clock's seconds above 30 bits of
+	// nanoseconds.
+	*(*uint64)(unsafe.Pointer(&at)) += 3600 << 30
+	return at
 }

@@ -113,10 +113,10 @@ func (d *datagrams) run(ctx context.Context, h Handler) error {
 		if d.n == batchSize {
 			d.receive() // there is more
 		} else if nap := d.pace(now); nap > 0 {
-			alarm.arm(now.UnixNano(), min(tick, now.UnixNano()+int64(nap)))
+			alarm.nap(now, nap, tick)
 			err = d.gather(alarm)
 		} else {
-			alarm.arm(now.UnixNano(), tick)
+			alarm.arm(now, tick)
 			err = d.block(alarm)
 		}
 		if err == nil && d.failed() {

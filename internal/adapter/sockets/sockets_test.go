@@ -368,10 +368,10 @@ func TestReadingAllocatesNothing(t *testing.T) {
 				blocks = !blocks
 				read := d.gather
 				if blocks {
-					alarm.arm(now.UnixNano(), h.Tick(now.UnixNano()))
+					alarm.arm(now, h.Tick(now.UnixNano()))
 					read = d.block
 				} else {
-					alarm.arm(now.UnixNano(), now.UnixNano()+int64(shortestNap))
+					alarm.nap(now, shortestNap, h.Tick(now.UnixNano()))
 				}
 				if err := read(alarm); err != nil {
 					t.Fatal(err)

@@ -77,8 +77,8 @@ func (s *stream) tick(passed bool) {
 	if passed {
 		s.alarm.passed()
 	}
-	now := time.Now().UnixNano()
-	s.alarm.arm(now, s.h.Tick(now))
+	now := time.Now()
+	s.alarm.arm(now, s.h.Tick(now.UnixNano()))
 }
 
 // open starts a reader for c, unless too many are open.
@@ -133,17 +133,17 @@ func (s *stream) hand(d *deframer, peer Sender) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.current = peer
-	now := time.Now().UnixNano()
+	now := time.Now()
 	var packets, bytes uint64
 	p, err := d.next()
 	for ; p != nil; p, err = d.next() {
-		s.h.Packet(p, now)
+		s.h.Packet(p, now.UnixNano())
 		packets++
 		bytes += uint64(len(p))
 	}
 	s.counters.packets.Add(packets)
 	s.counters.bytes.Add(bytes)
-	s.alarm.arm(now, s.h.Tick(now))
+	s.alarm.arm(now, s.h.Tick(now.UnixNano()))
 	return err
 }
 
