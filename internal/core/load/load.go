@@ -74,6 +74,8 @@ func (c Config) Check() error {
 		return fmt.Errorf("packets of %d bytes: must be %d or less", c.PacketSize, MaxPacket)
 	case c.MetricsPerPacket < 0:
 		return fmt.Errorf("%d metrics a packet: must be 1 or more, or 0 for as many as fit", c.MetricsPerPacket)
+	case c.MetricsPerPacket > MaxPacket:
+		return fmt.Errorf("%d metrics a packet: the longest packet has %d bytes", c.MetricsPerPacket, MaxPacket)
 	case c.PacketSize < line:
 		return fmt.Errorf("packets of %d bytes: a metric with %d tags takes %d", c.PacketSize, c.Tags, line)
 	case per*(line+1)-1 > c.PacketSize:

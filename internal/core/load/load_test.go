@@ -291,6 +291,9 @@ func TestMistakesSayWhatToDo(t *testing.T) {
 		"new contexts differ by a tag: they take 1 tag or more":                func(c *Config) { c.NewShare, c.Tags = 0.5, 0 },
 		"no kinds: write a mix such as c:50,g:20,ms:15,h:5,d:5,s:5":            func(c *Config) { c.Kinds = Mix{} },
 		"-1 metrics a packet: must be 1 or more, or 0 for as many as fit":      func(c *Config) { c.MetricsPerPacket = -1 },
+		"182641030432767838 metrics a packet: the longest packet has 65507 bytes": func(c *Config) {
+			c.MetricsPerPacket = 182641030432767838 // times a line's length it is 22 bytes, modulo 2^64
+		},
 		"the load takes 3852 MiB of memory, and may take 1024: choose fewer contexts, tags or new contexts": func(c *Config) {
 			c.Contexts, c.NewShare = 1_000_000, 0.95
 		},

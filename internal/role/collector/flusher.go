@@ -20,8 +20,10 @@ type flusher struct {
 	incarnation uint64
 	sequence    uint64
 	writer      batch.Writer
-	owned       []batch.Batch // scratch of ownedBy
-	events      []event.Event // not yet written, maxEvents at most
+	owned       []batch.Batch   // scratch of ownedBy
+	events      []event.Event   // not yet written, maxEvents at most
+	last        context.Context // of the last try of the window that is flushed, nil before it
+	endLast     context.CancelFunc
 
 	refused      atomic.Uint64 // samples that the aggregator refused for good
 	unsent       atomic.Uint64 // samples given up at the end
@@ -85,6 +87,7 @@ func (f *flusher) run(ctx context.Context, windows <-chan closedWindow) {
 func (f *flusher) flush(ctx context.Context, w closedWindow) {
 	f.touch(w)
 	f.saveNames()
+	defer f.endTry()
 	for done := false; !done; {
 		f.sequence++
 		f.writer.Begin(batch.Header{
@@ -119,7 +122,7 @@ func (f *flusher) ownedBy(instance string, batches []batch.Batch) []batch.Batch 
 func (f *flusher) push(ctx context.Context, tenant string, to Aggregator, batches []batch.Batch) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		last := ctx.Err() != nil
-		err := pushOnce(ctx, to, batches)
+		err := f.pushOnce(ctx, to, batches)
 		if err == nil {
 			return
 		}
@@ -149,13 +152,23 @@ func (f *flusher) push(ctx context.Context, tenant string, to Aggregator, batche
 	}
 }
 
+// endTry ends the last try of a window, if there was one.
+func (f *flusher) endTry() {
+	if f.last != nil {
+		f.endLast()
+		f.last = nil
+	}
+}
+
 // pushOnce tries once. Once ctx is done it does so on time of its own: a push
-// that is cancelled before it begins is not a try, and each window gets one.
-func pushOnce(ctx context.Context, to Aggregator, batches []batch.Batch) error {
+// that is cancelled before it begins is not a try, and each window gets one, which
+// its portions share.
+func (f *flusher) pushOnce(ctx context.Context, to Aggregator, batches []batch.Batch) error {
 	if ctx.Err() != nil {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), lastTry)
-		defer cancel()
+		if f.last == nil {
+			f.last, f.endLast = context.WithTimeout(context.WithoutCancel(ctx), lastTry)
+		}
+		ctx = f.last
 	}
 	return to.Push(ctx, batches)
 }

@@ -286,3 +286,19 @@ func BenchmarkFlood(b *testing.B) {
 		}
 	}
 }
+
+// What makes a context too long for a place, the host of a check as well as its name,
+// keeps its name out of the catalogue.
+func TestLongContextsDoNotFillTheCatalogue(t *testing.T) {
+	table, names := flooded(t, limit.Config{MaxSeriesBytes: 1000})
+	var p dogstatsd.Parser
+	for i := range 100 {
+		p.Reset(fmt.Appendf(nil, "_sc|n%d|0|h:%s", i, strings.Repeat("x", 990+i%20)))
+		p.Next()
+		table.Check(&p.Check, 1)
+	}
+	refused := table.Stats().LimitRefused[limit.SeriesBytes]
+	if n := len(names.Metadata("a")); uint64(n)+refused != 100 || n == 0 || refused == 0 {
+		t.Errorf("the catalogue has %d names, and of 100 contexts %d were too long", n, refused)
+	}
+}

@@ -1,12 +1,16 @@
 package collector
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
 )
 
 // An aggregator that refuses for a while loses nothing: the window that it
@@ -260,4 +264,38 @@ func TestAReplacedTableKeepsItsPlacesUntilItIsFlushed(t *testing.T) {
 	if got := f.aggregator.totals(); len(got) != 2 {
 		t.Errorf("counted %v", got)
 	}
+}
+
+// At the end each window has one last try, however many portions it has: a stop must
+// not take a second for each.
+func TestPortionsShareTheLastTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFlusher(&Options{}, nil, 1)
+		ended, end := context.WithCancel(t.Context())
+		end()
+		begun := time.Now()
+		for range 5 {
+			if err := f.pushOnce(ended, waiting{}, nil); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a portion that nobody takes: %v", err)
+			}
+		}
+		if took := time.Since(begun); took != lastTry {
+			t.Errorf("five portions took %v", took)
+		}
+		f.endTry()
+		begun = time.Now()
+		_ = f.pushOnce(ended, waiting{}, nil)
+		if took := time.Since(begun); took != lastTry {
+			t.Errorf("the next window had %v", took)
+		}
+		f.endTry()
+	})
+}
+
+// waiting is an aggregator that takes nothing.
+type waiting struct{}
+
+func (waiting) Push(ctx context.Context, _ []batch.Batch) error {
+	<-ctx.Done()
+	return ctx.Err()
 }

@@ -61,7 +61,7 @@ func (r *resolver) name(in *mapping.Input, out *mapping.Output) (name string, na
 		Tenant: r.tenant, Name: out.Name, Raw: in.Name, Named: out.Named, Kind: out.Kind,
 		Buckets: out.Buckets, Unit: out.Unit, Help: out.Help,
 	}
-	if !r.limits.Room(now) || r.limits.TooLong(len(in.Name)+len(in.Tags)) {
+	if !r.limits.Room(now) || r.limits.TooLong(r.length(in)) {
 		if _, known, _ := r.Catalogue.Peek(&claim); !known {
 			return out.Name, false
 		}
@@ -69,6 +69,19 @@ func (r *resolver) name(in *mapping.Input, out *mapping.Output) (name string, na
 	name, report := r.Catalogue.Resolve(now/1e6, &claim)
 	r.tell(in, out, name, report)
 	return name, true
+}
+
+// length is that of a context in bytes, as the table measures it: all that tells it
+// from others counts.
+func (r *resolver) length(in *mapping.Input) int {
+	n := len(in.Name) + len(in.Tags)
+	if in.Host != nil {
+		n += 1 + len(in.Host)
+	}
+	if r.mapper.OriginLabels() {
+		n += 3 + len(in.Origin.Container) + len(in.Origin.External) + len(in.Origin.Cardinality)
+	}
+	return n
 }
 
 // ResolveOverflow is part of window.Resolver. The constant labels stay, since
