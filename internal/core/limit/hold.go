@@ -110,25 +110,32 @@ func (t *Tenant) expireAll(now int64) {
 // Unix second.
 func (t *Tenant) late(now int64, since uint32) bool { return now-int64(since)*1e9 > t.claimTime }
 
-// LeaveUnclaimed removes the passers-by that nobody holds, where places were wanted
-// since after, Unix nanoseconds. Tables call it when a flood is over, as they let
-// their own go.
-func (t *Tenant) LeaveUnclaimed(after int64) {
+// leaveLook is how many places are looked at, at most, for passers-by: 1 ms.
+const leaveLook = 1 << 16
+
+// LeaveUnclaimed removes passers-by that nobody holds, where places were wanted since
+// after, Unix nanoseconds. Tables call it when a flood is over, as they let their own
+// go, and as these a bounded number at once: it begins behind a place, the first time
+// 0, removes most of them at most, and returns the place that it came to, 0 if it was
+// the last. A restart leaves a million of them.
+func (t *Tenant) LeaveUnclaimed(behind Place, after int64, most int) (last Place) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	kept := t.unclaimed[:0]
-	for _, u := range t.unclaimed {
-		switch r := t.places.at(u.place); {
-		case r.holders > 0 || r.metric == 0:
-			r.set(waiting, false)
-		case r.is(passerBy) && t.Crowded(u.place, after):
-			r.set(waiting, false)
-			t.places.remove(u.place)
-		default:
-			kept = append(kept, u)
+	for looked := 0; looked < leaveLook && most > 0; looked++ {
+		if behind++; uint32(behind) >= t.places.records.next {
+			return 0
+		}
+		if behind%expireAtOnce == 0 { // others get their turn
+			t.mu.Unlock()
+			t.mu.Lock()
+		}
+		r := t.places.at(behind)
+		if r.metric != 0 && r.holders == 0 && r.is(passerBy) && t.Crowded(behind, after) {
+			t.places.remove(behind)
+			most--
 		}
 	}
-	t.unclaimed = kept
+	return behind
 }
 
 // Crowded reports whether a place that somebody holds would serve those who were over

@@ -70,7 +70,7 @@ func (t *Table) leaveIdleOverflows() {
 // recover makes room after a flood. What was in one window only and in none since
 // is what a flood leaves behind; those whose places are wanted leave at once, and
 // need not wait to be idle: a share of them with each window, since the reader
-// waits. While the flood lasts they stay, or it would flow through the tables into
+// waits; after the table's own those that no table holds. While the flood lasts they stay, or it would flow through the tables into
 // the stores: until a whole window, which ends now, had nothing over a limit.
 // Without a flood this costs one look at the clock of the last.
 func (t *Table) recover() {
@@ -79,7 +79,7 @@ func (t *Table) recover() {
 	}
 	over := t.options.Limits.Over()
 	if over == t.recovered || over >= t.windows[t.open].begun {
-		t.recovering = 0
+		t.recovering, t.unclaimed = 0, 0
 		return
 	}
 	left := 0
@@ -95,6 +95,10 @@ func (t *Table) recover() {
 			left++
 		}
 	}
-	t.options.Limits.LeaveUnclaimed(t.recovered)
-	t.recovered, t.recovering = over, 0
+	if left == leaveMost {
+		return
+	}
+	if t.unclaimed = t.options.Limits.LeaveUnclaimed(t.unclaimed, t.recovered, leaveMost-left); t.unclaimed == 0 {
+		t.recovered, t.recovering = over, 0
+	}
 }

@@ -221,6 +221,27 @@ func TestRecoveryTakesItsTime(t *testing.T) {
 	}
 }
 
+// The same is true of what no table holds, as all series are after a restart: a
+// reader used to wait until each of a million of them had left.
+func TestRecoveryOfTheUnclaimedTakesItsTime(t *testing.T) {
+	const restored = 2*leaveMost + 10
+	table, tenant := limited(&resolver{}, limit.Config{MaxSeries: restored})
+	for id := range restored {
+		tenant.Load(at(0), series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", "a", "id", fmt.Sprint(id))), 0)
+	}
+	send(t, table, at(0.5), "a:1|c|#new")
+	flush(t, table, at(1))
+	for window, want := range []int{leaveMost + 10, 10, 0, 0} {
+		flush(t, table, at(float64(window)+2))
+		if r := tenant.Report(at(float64(window) + 2)); r.Series != want {
+			t.Errorf("%d series after quiet window %d, want %d", r.Series, window, want)
+		}
+	}
+	if tenant.Over() != table.recovered {
+		t.Error("the recovery does not end")
+	}
+}
+
 func TestWhoComesAfterAFloodIsNoPasserBy(t *testing.T) {
 	table, tenant := limited(&resolver{}, limit.Config{MaxNewSeriesPerMinute: 60})
 	for id := range 100 {

@@ -123,13 +123,14 @@ type Table struct {
 	overflows map[overflowName]uint32
 	folded    []uint32 // overflow series of the open window
 
-	open       uint8     // which of the two windows is being filled
-	windows    [2]Window // the other one may be with the flusher
-	noted      noted     // of the flusher
-	ordinal    uint32    // windows closed so far, and 1
-	sweep      uint32    // last record that was looked at for idleness
-	recovered  int64     // limit.Tenant.Over when passers-by last had to leave
-	recovering uint32    // last record that was looked at for it since then
+	open       uint8       // which of the two windows is being filled
+	windows    [2]Window   // the other one may be with the flusher
+	noted      noted       // of the flusher
+	ordinal    uint32      // windows closed so far, and 1
+	sweep      uint32      // last record that was looked at for idleness
+	recovered  int64       // limit.Tenant.Over when passers-by last had to leave
+	recovering uint32      // last record that was looked at for it since then
+	unclaimed  limit.Place // and the last place without a holder
 
 	stats  Stats
 	loaded uint32 // what Metrics asked the memory for: nobody reads it
