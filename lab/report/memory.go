@@ -2,14 +2,19 @@ package report
 
 import "fmt"
 
-// memory is that of the load with the most contexts.
-func (r *Results) memory() string {
-	var most Load
+// mostContexts is the load with the most contexts.
+func (r *Results) mostContexts() (most Load) {
 	for _, l := range r.Loads {
 		if l.Contexts >= most.Contexts {
 			most = l
 		}
 	}
+	return most
+}
+
+// memory is that of the load with the most contexts.
+func (r *Results) memory() string {
+	most := r.mostContexts()
 	var rows [][]string
 	for _, c := range most.Costs {
 		allocations := ""
@@ -33,19 +38,35 @@ func (r *Results) scale() string {
 			megabytes(m.ResidentBefore), megabytes(m.ResidentAfter), m.ResidentEntry())
 		row("the same, heap in use", "%s MB before, %s MB with them: %.0f bytes a context", megabytes(m.HeapBefore), megabytes(m.HeapAfter), m.HeapEntry())
 	}
-	for _, s := range []struct {
-		name string
-		*Storm
-	}{{"flushing them each second under load", r.Scale.Flush}, {"a storm of new contexts", r.Scale.Storm}} {
-		if s.Storm != nil {
-			row(s.name, "%s", s.sentence())
-		}
+	for _, s := range r.Scale.storms() {
+		row(s.name, "%s", s.sentence())
 	}
 	return table([]string{"", ""}, rows)
 }
 
+// namedStorm is a storm with what it is called in tables.
+type namedStorm struct {
+	name string
+	*Storm
+}
+
+// storms are those that were measured.
+func (s Scale) storms() (all []namedStorm) {
+	if s.Flush != nil {
+		all = append(all, namedStorm{"flushing a million contexts each second under load", s.Flush})
+	}
+	if s.Storm != nil {
+		all = append(all, namedStorm{"a storm of new contexts", s.Storm})
+	}
+	return all
+}
+
+func (s Storm) rate() string {
+	return fmt.Sprintf("%s metrics a second for %.0f s", thousands(s.Rate), s.Seconds)
+}
+
 func (s Storm) sentence() string {
-	text := fmt.Sprintf("%s metrics a second for %.0f s", thousands(s.Rate), s.Seconds)
+	text := s.rate()
 	if s.NewContexts > 0 {
 		text += fmt.Sprintf(", %s of them of new contexts", thousands(s.NewContexts))
 	}

@@ -109,31 +109,6 @@ func (r *Results) machine() string {
 	return text
 }
 
-// goals compares the collector with the bare receiver, and the whole server with
-// the collector.
-func (r *Results) goals() string {
-	var rows [][]string
-	row := func(name string, base, c *Cost, goal float64) {
-		ratio := Median(c.Micros) / Median(base.Micros)
-		bound := fmt.Sprintf("%.2f", goal)
-		if ratio > goal {
-			bound += ", missed"
-		}
-		rows = append(rows, []string{name, fmt.Sprintf("%s: %s", base.Name, base.micros()), fmt.Sprintf("%s: %s", c.Name, c.micros()),
-			fmt.Sprintf("%.2f", ratio), bound})
-	}
-	for _, l := range r.Loads {
-		bare, ours := l.of(Bare), l.of(Ours)
-		if len(bare) > 0 && len(ours) > 0 {
-			row(l.Name, &bare[0], &ours[0], l.Goal)
-		}
-		if len(ours) > 1 && l.WholeGoal > 0 {
-			row(l.Name, &ours[0], &ours[1], l.WholeGoal)
-		}
-	}
-	return table([]string{"load", "us of CPU a metric", "us of CPU a metric", "ratio:", "at most:"}, rows)
-}
-
 // of are the receivers of a group, in the order in which they took turns.
 func (l *Load) of(g Group) (all []Cost) {
 	for _, c := range l.Costs {
@@ -149,11 +124,19 @@ func (c Cost) micros() string {
 	if len(c.Micros) == 0 {
 		return ""
 	}
-	text := withSpread(c.Micros, micros)
-	if lost := c.Lost(); lost != 0 {
-		text += fmt.Sprintf(", lost %s %%", significant(lost*100))
+	return withSpread(c.Micros, micros) + c.lost()
+}
+
+// lost says what share was lost, if any.
+func (c Cost) lost() string {
+	switch percent := c.Lost() * 100; {
+	case percent == 0:
+		return ""
+	case percent > 0 && percent < 0.01:
+		return ", lost under 0.01 %"
+	default:
+		return fmt.Sprintf(", lost %s %%", significant(percent))
 	}
-	return text
 }
 
 // withSpread is the median and, in brackets, the least and the largest.
@@ -231,11 +214,16 @@ func (r *Results) idle() string {
 func (r *Results) rates() string {
 	var rows [][]string
 	for _, rate := range r.Rates {
-		text := withSpread(rate.PerSecond, func(v float64) string { return fmt.Sprintf("%.2f", v/1e6) })
-		if rate.Sender {
-			text = "over " + text
-		}
-		rows = append(rows, []string{rate.Name, text})
+		rows = append(rows, []string{rate.Name, rate.millions()})
 	}
 	return table([]string{"receiver, on one core", "million metrics a second:"}, rows)
+}
+
+// millions is the rate in millions; "over" if the sender could not send more.
+func (r Rate) millions() string {
+	text := withSpread(r.PerSecond, func(v float64) string { return fmt.Sprintf("%.2f", v/1e6) })
+	if r.Sender {
+		text = "over " + text
+	}
+	return text
 }

@@ -50,6 +50,7 @@ func sample() *Results {
 		Rates: []Rate{{Name: "Freshet", Group: Ours, PerSecond: []float64{3.2e6}, Sender: true}},
 		Scale: Scale{
 			Million: &Million{Contexts: 1_000_000, ResidentBefore: 20e6, ResidentAfter: 320e6, HeapBefore: 5e6, HeapAfter: 255e6},
+			Flush:   &Storm{Seconds: 10, Rate: 1.5e6, Sent: 15e6, Received: 15e6},
 			Storm:   &Storm{Seconds: 60, Rate: 1.5e6, NewContexts: 1e5, Sent: 90e6, Received: 90e6, Folded: 5e6, Refused: 7},
 		},
 		Techniques: []Technique{{Group: "Key", Name: "string", Nanoseconds: []float64{120, 110, 130}, Bytes: 96, Allocations: 2}},
@@ -59,8 +60,8 @@ func sample() *Results {
 func TestTables(t *testing.T) {
 	text := sample().String()
 	for what, want := range map[string]string{
-		"the ratio of medians, and the goal":        "| UDP & more | bare recvfrom: 2.00 (1.00-3.00) | Freshet: 1.00 (1.00-1.50) | 0.50 | 1.00 |",
-		"the whole server to the collector":         "| UDP & more | Freshet: 1.00 (1.00-1.50) | all of it: 1.20 | 1.20 | 1.25 |",
+		"the ratio of medians, and the goal":        "| UDP & more | Freshet: 1.00 (1.00-1.50), to bare recvfrom: 2.00 (1.00-3.00) | 0.50 | at most 1.00 |",
+		"the whole server to the collector":         "| UDP & more | all of it: 1.20, to Freshet: 1.00 (1.00-1.50) | 1.20 | at most 1.25 |",
 		"what a receiver lost":                      "| a peer | 6.50, lost 25 % | 1 | 10 s |",
 		"a rate that was the sender's limit":        "| Freshet | over 3.20 |",
 		"bytes a context, all included":             "300 bytes a context",
@@ -76,12 +77,45 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// A goal that was missed says so.
-func TestMissedGoal(t *testing.T) {
-	r := sample()
-	r.Loads[0].Goal = 0.49
-	if text := r.goals(); !strings.Contains(text, "| 0.49, missed |") {
-		t.Error(text)
+// Each goal that was missed says so, and none that was reached.
+func TestMissedGoals(t *testing.T) {
+	if text := sample().goals(); strings.Contains(text, "missed") {
+		t.Errorf("nothing was missed in\n%s", text)
+	}
+	for what, c := range map[string]struct {
+		miss func(*Results)
+		row  string
+	}{
+		"ratio":                   {func(r *Results) { r.Loads[0].Goal = 0.49 }, "| 0.50 | at most 0.49, **missed** |"},
+		"ratio of the whole":      {func(r *Results) { r.Loads[0].WholeGoal = 1.19 }, "| 1.20 | at most 1.19, **missed** |"},
+		"idle":                    {func(r *Results) { r.Idle[0].Percent = []float64{1} }, "| 1.0 | under 1, **missed** |"},
+		"highest rate":            {func(r *Results) { r.Rates[0].PerSecond = []float64{3e6} }, "| over 3.00 | over 3, **missed** |"},
+		"resident memory":         {func(r *Results) { r.Loads[0].Costs[2].Resident = []float64{40e6} }, "| 40.0 | under 40, **missed** |"},
+		"allocations":             {func(r *Results) { r.Loads[0].Costs[2].Allocations = []float64{0.0051} }, "| 0.01 | 0.00, **missed** |"},
+		"resident bytes":          {func(r *Results) { r.Scale.Million.ResidentAfter = 421e6 }, "| 401 | at most 400, **missed** |"},
+		"heap bytes":              {func(r *Results) { r.Scale.Million.HeapAfter = 406e6 }, "| 401 | at most 400, **missed** |"},
+		"packets while flushing":  {func(r *Results) { r.Scale.Flush.KernelDropped = 1 }, "| 1 | 0, **missed** |"},
+		"packets in the storm":    {func(r *Results) { r.Scale.Storm.KernelDropped = 2 }, "| 2 | 0, **missed** |"},
+		"the ledger in the storm": {func(r *Results) { r.Scale.Storm.Difference = -3 }, "| -3 | 0, **missed** |"},
+	} {
+		r := sample()
+		c.miss(r)
+		if text := r.goals(); strings.Count(text, "missed") != 1 || !strings.Contains(text, c.row) {
+			t.Errorf("%s: want %q alone to be missed in\n%s", what, c.row, text)
+		}
+	}
+}
+
+func TestLost(t *testing.T) {
+	for received, want := range map[uint64]string{
+		1_000_000: "",
+		999_999:   ", lost under 0.01 %",
+		999_000:   ", lost 0.10 %",
+		750_000:   ", lost 25 %",
+	} {
+		if got := (Cost{Sent: 1_000_000, Received: received}).lost(); got != want {
+			t.Errorf("%d of a million: %q, want %q", received, got, want)
+		}
 	}
 }
 

@@ -1,0 +1,98 @@
+package report
+
+import "fmt"
+
+// What the collector must be like, beside the ratios that each Load has for itself.
+// The collector is always the first of ours.
+const (
+	goalIdle        = 1.0   // percent of a core, less than
+	goalRate        = 3e6   // metrics a second on one core, more than
+	goalResident    = 40e6  // bytes with 10,000 contexts, less than
+	goalAllocations = 0.005 // objects a metric, less than: 0 with two digits behind the point
+	goalContext     = 400.0 // bytes a context, at most
+)
+
+// goalRow is a line of the table: what was measured, in words and as a number, and
+// what it must be.
+func goalRow(what, how, is, bound string, reached bool) []string {
+	if !reached {
+		bound += ", **missed**"
+	}
+	return []string{what, how, is, bound}
+}
+
+// goals compares everything that must be so with what was measured.
+func (r *Results) goals() string {
+	rows := r.ratioGoals()
+	for _, i := range r.Idle {
+		if i.Group == Ours {
+			rows = append(rows, goalRow("nobody sends", "percent of a core, "+i.Name, withSpread(i.Percent, significant),
+				"under 1", Median(i.Percent) < goalIdle))
+			break
+		}
+	}
+	for _, rate := range r.Rates {
+		if rate.Group == Ours {
+			rows = append(rows, goalRow("highest rate without loss", "million metrics a second on one core, "+rate.Name, rate.millions(),
+				"over 3", Median(rate.PerSecond) > goalRate))
+			break
+		}
+	}
+	rows = append(rows, r.memoryGoals()...)
+	rows = append(rows, r.scaleGoals()...)
+	return table([]string{"goal", "measured", "is:", "must be"}, rows)
+}
+
+// ratioGoals compare the collector with the bare receiver, and the whole server with
+// the collector.
+func (r *Results) ratioGoals() (rows [][]string) {
+	row := func(name string, base, c *Cost, goal float64) {
+		ratio := Median(c.Micros) / Median(base.Micros)
+		rows = append(rows, goalRow(name, fmt.Sprintf("%s: %s, to %s: %s", c.Name, c.micros(), base.Name, base.micros()),
+			fmt.Sprintf("%.2f", ratio), fmt.Sprintf("at most %.2f", goal), ratio <= goal))
+	}
+	for _, l := range r.Loads {
+		bare, ours := l.of(Bare), l.of(Ours)
+		if len(bare) > 0 && len(ours) > 0 && l.Goal > 0 {
+			row(l.Name, &bare[0], &ours[0], l.Goal)
+		}
+		if len(ours) > 1 && l.WholeGoal > 0 {
+			row(l.Name, &ours[0], &ours[1], l.WholeGoal)
+		}
+	}
+	return rows
+}
+
+// memoryGoals are of the load with the most contexts.
+func (r *Results) memoryGoals() (rows [][]string) {
+	most := r.mostContexts()
+	ours := most.of(Ours)
+	if len(ours) == 0 {
+		return nil
+	}
+	c, with := ours[0], thousands(float64(most.Contexts))+" contexts"
+	rows = append(rows, goalRow(with, "resident MB, "+c.Name, withSpread(c.Resident, megabytes), "under 40", Median(c.Resident) < goalResident))
+	if len(c.Allocations) > 0 {
+		two := func(v float64) string { return fmt.Sprintf("%.2f", v) }
+		rows = append(rows, goalRow(with, "allocations a metric, "+c.Name, withSpread(c.Allocations, two), "0.00", Median(c.Allocations) < goalAllocations))
+	}
+	return rows
+}
+
+func (r *Results) scaleGoals() (rows [][]string) {
+	if m := r.Scale.Million; m != nil {
+		with := thousands(float64(m.Contexts)) + " contexts"
+		for _, memory := range []struct {
+			of    string
+			bytes float64
+		}{{"resident memory", m.ResidentEntry()}, {"heap", m.HeapEntry()}} {
+			rows = append(rows, goalRow(with, "bytes a context, "+memory.of, fmt.Sprintf("%.0f", memory.bytes), "at most 400", memory.bytes <= goalContext))
+		}
+	}
+	for _, s := range r.Scale.storms() {
+		rows = append(rows,
+			goalRow(s.name, "datagrams dropped by the kernel, "+s.rate(), thousands(float64(s.KernelDropped)), "0", s.KernelDropped == 0),
+			goalRow(s.name, "samples by which the ledger differs", fmt.Sprint(s.Difference), "0", s.Difference == 0))
+	}
+	return rows
+}
