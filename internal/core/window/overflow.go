@@ -39,6 +39,7 @@ func (t *Table) overLimit(v limit.Verdict, resolved *Resolution, samples uint64,
 		}
 		number = t.newSeries(&into, 0, now)
 		t.overflows[key] = number
+		t.overflowNames = append(t.overflowNames, key)
 		t.folded = append(t.folded, number)
 	} else if t.records.at(number).used != t.ordinal {
 		t.folded = append(t.folded, number)
@@ -54,16 +55,25 @@ func (t *Table) countFolded() {
 	t.folded = t.folded[:0]
 }
 
-// leaveIdleOverflows removes the overflow series that have had no sample for long.
+// leaveIdleOverflows removes overflow series that have had no sample for long. It looks
+// at its share of them, as leaveIdle does at its own.
 func (t *Table) leaveIdleOverflows() {
-	if t.ordinal%sweepShare != 0 {
-		return
-	}
-	for name, number := range t.overflows {
-		if t.idle(t.records.at(number).used) {
-			t.freeSeries(number)
-			delete(t.overflows, name)
+	for range min(len(t.overflowNames), int(t.last/sweepShare)+1, leaveMost) {
+		if t.overflowSweep >= len(t.overflowNames) {
+			t.overflowSweep = 0
 		}
+		name := t.overflowNames[t.overflowSweep]
+		number := t.overflows[name]
+		if !t.idle(t.records.at(number).used) {
+			t.overflowSweep++
+			continue
+		}
+		t.freeSeries(number)
+		delete(t.overflows, name)
+		last := len(t.overflowNames) - 1
+		t.overflowNames[t.overflowSweep] = t.overflowNames[last]
+		t.overflowNames[last] = overflowName{}
+		t.overflowNames = t.overflowNames[:last]
 	}
 }
 

@@ -288,6 +288,32 @@ func TestAFloodLeavesNothingInTheTable(t *testing.T) {
 	}
 }
 
+// Overflow series become idle together when a flood ends: the reader used to wait until
+// all had left, 48 ms for those of 100,000 metrics.
+func TestIdleOverflowsTakeTheirTime(t *testing.T) {
+	const metrics = 2 * leaveMost
+	table, _ := limited(&resolver{}, limit.Config{MaxSeriesPerMetric: 1})
+	table.options.IdleWindows = 10
+	var lines []string
+	for i := range metrics {
+		lines = append(lines, fmt.Sprintf("m%d:1|c|#v:1", i), fmt.Sprintf("m%d:1|c|#v:2", i))
+	}
+	send(t, table, at(0.5), lines...)
+	left := metrics
+	for window := range 10 + 2*sweepShare {
+		if w, _ := table.Close(at(float64(window) + 1)); w != nil {
+			increments(t, w, func(*batch.Increment) {})
+		}
+		if gone := left - len(table.overflows); gone > 2*metrics/sweepShare+1 {
+			t.Fatalf("%d overflow series left at once", gone)
+		}
+		left = len(table.overflows)
+	}
+	if left != 0 || len(table.overflowNames) != 0 {
+		t.Errorf("%d overflow series, %d names of them after all were idle", left, len(table.overflowNames))
+	}
+}
+
 // What a million unique labels cost beyond the series that the limit allows: at most
 // 5 % of what those take. Both tables have seen as many windows.
 func TestAFloodTakesNoMemory(t *testing.T) {

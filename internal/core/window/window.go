@@ -120,8 +120,10 @@ type Table struct {
 	held          int // series that have contexts
 	dropped       int // contexts that a rule drops
 
-	overflows map[overflowName]uint32
-	folded    []uint32 // overflow series of the open window
+	overflows     map[overflowName]uint32
+	overflowNames []overflowName // of overflows, in no order
+	overflowSweep int            // the next of them to be looked at for idleness
+	folded        []uint32       // overflow series of the open window
 
 	open       uint8       // which of the two windows is being filled
 	windows    [2]Window   // the other one may be with the flusher
