@@ -6,7 +6,8 @@ import "bytes"
 // for Reset. It allocates nothing, except that what it holds grows with the largest
 // datagram, by a quarter of it for marks, by its length if it is copied, and by
 // Metric.Values for the longest packed line: two bytes make at most one value of
-// eight.
+// eight. Metrics grows the values of the caller's, a malformed line those of the one
+// after the last: who has many drops what is long.
 //
 // A Parser belongs to one goroutine. What Next filled is good until the next call
 // of Next or Reset, or until the datagram's memory is used again.

@@ -2,6 +2,7 @@ package collector
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,5 +60,30 @@ func TestListenerDoesNotAllocate(t *testing.T) {
 		if allocs := testing.AllocsPerRun(100, func() { l.Packet(packet, now) }); allocs != 0 {
 			t.Errorf("looking=%t: %v allocations a datagram", looking, allocs)
 		}
+	}
+}
+
+// A client that puts a long packed line behind ever more short ones used to make each
+// of a listener's lines keep memory for it, well-formed or not. Packed lines of a usual
+// length allocate nothing.
+func TestListenerKeepsNoLongLines(t *testing.T) {
+	l := newFixture(t, nil).listeners()[0]
+	packed := func(before, values int, end string) []byte {
+		return []byte(strings.Repeat("a:1|c\n", before) + "p" + strings.Repeat(":1", values) + end)
+	}
+	for _, end := range []string{"|d", ":x|d"} {
+		for before := range len(l.lines) {
+			l.Packet(packed(before, 30_000, end), second*1e9)
+		}
+		for i := range l.lines {
+			if kept := cap(l.lines[i].Values); kept > keptValues {
+				t.Errorf("%q: line %d keeps memory for %d values", end, i, kept)
+			}
+		}
+	}
+	usual := packed(3, 700, "|c")
+	l.Packet(usual, second*1e9)
+	if allocs := testing.AllocsPerRun(100, func() { l.Packet(usual, second*1e9) }); allocs != 0 {
+		t.Errorf("%v allocations for a line of 700 values", allocs)
 	}
 }

@@ -20,6 +20,10 @@ import (
 // people read them.
 const maxEvents = 10_000
 
+// keptValues is how many values of a packed line a listener has memory for between
+// datagrams, in each of its lines: 8 KiB, more than a datagram of 1,432 bytes fills.
+const keptValues = 1024
+
 // busyRetry is when a listener asks again for the window that the flusher still
 // holds.
 const busyRetry = int64(10 * time.Millisecond)
@@ -132,6 +136,7 @@ func (l *listener) Packet(packet []byte, now int64) {
 	for {
 		n, next := p.Metrics(l.lines[:])
 		l.count(l.lines[:n], now)
+		dropValues(l.lines[:min(n+1, len(l.lines))]) // a malformed line may have been read into the last
 		switch next {
 		case dogstatsd.CheckLine:
 			l.received++
@@ -151,6 +156,16 @@ func (l *listener) count(lines []dogstatsd.Metric, now int64) {
 		l.clients.add(&lines[i])
 	}
 	l.table.Metrics(lines, now)
+}
+
+// dropValues drops memory for the values of long packed lines: it would add up to that
+// of the longest, once for each of the lines.
+func dropValues(lines []dogstatsd.Metric) {
+	for i := range lines {
+		if cap(lines[i].Values) > keptValues {
+			lines[i].Values = nil
+		}
+	}
 }
 
 func (l *listener) event(now int64) {
