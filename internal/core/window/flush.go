@@ -50,7 +50,7 @@ func (w *Window) enter(number uint32, r *record, now int64) {
 	w.touched[number/64] |= 1 << (number % 64)
 	i := w.index & 1
 	r.values[i], r.ats[i], r.samples[i] = 0, 0, 0
-	r.marks[i] = r.flags & (ownKey | extended)
+	r.marks[i] = r.flags & (ownKey | extended | passerBy)
 }
 
 // numbers yields the records that are in the window.
@@ -108,18 +108,21 @@ type noted []uint8
 // noteWindows is how often it is there: every 17 minutes, if windows are seconds.
 const noteWindows = 1024
 
-// InUse yields the keys of series in the window, each one once in noteWindows while
-// it is in every window, and at its first chance after that while it is in few: for
+// InUse yields the keys of series in the window, each one in its first window, then once
+// in noteWindows while it is in every window, and at its first chance after that while it is in few: for
 // those who must know what is in use, and need not know it to the second. It must be
 // read before Flush, of one window after the other.
 func (w *Window) InUse() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		*w.noted = append(*w.noted, make(noted, max(0, len(w.touched)*64-len(*w.noted)))...)
 		for number := range w.numbers() {
-			// Each series has its turn at another time.
-			if turn := uint8((w.ordinal+number)/noteWindows) | 1<<7; (*w.noted)[number] != turn {
+			r := w.records.at(number)
+			// Each series has its turn at another time. The number of a new one may have been
+			// that of another.
+			turn := uint8((w.ordinal+number)/noteWindows) | 1<<7
+			if (*w.noted)[number] != turn || r.marks[w.index]&passerBy != 0 {
 				(*w.noted)[number] = turn
-				if !yield(w.key(w.records.at(number))) {
+				if !yield(w.key(r)) {
 					return
 				}
 			}

@@ -110,6 +110,31 @@ func TestEachSeriesIsInUseOnceInAWhile(t *testing.T) {
 	}
 }
 
+// A series that gets the record of one that left is told of in its first window: it used
+// to wait for the turn of the record.
+func TestANewSeriesIsInUseAtOnce(t *testing.T) {
+	table := New(&resolver{}, Options{IdleWindows: 2})
+	table.Start(at(0))
+	told := map[string]int{}
+	for window := range 2 * sweepShare {
+		switch window {
+		case 0:
+			send(t, table, at(float64(window)), "old:1|c")
+		case 2*sweepShare - 2, 2*sweepShare - 1:
+			send(t, table, at(float64(window)), "new:1|c")
+		}
+		if w, _ := table.Close(at(float64(window) + 1)); w != nil {
+			for key := range w.InUse() {
+				told[nameOf(string(key))]++
+			}
+			render(t, w)
+		}
+	}
+	if table.last != 1 || told["old"] != 1 || told["new"] != 1 {
+		t.Errorf("%d records, told %v", table.last, told)
+	}
+}
+
 // The table as a listener and a flusher use it, against a map: contexts come and go
 // and come again, windows are stretched while the flusher has one, new rules bring
 // another table, and a series has values with a time from one window to the next.
