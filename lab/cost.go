@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/loadgen"
@@ -12,48 +11,42 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// costSteps measure receivers in turns, A B C A B C, so that whatever else the
-// machine does meets all alike.
-func (l *lab) costSteps() (steps []step) {
+// atLeast is how long each receiver is measured, if its flush takes no longer.
+const atLeast = time.Second
+
+// costSteps measure those receivers of each load that choose gives.
+func (l *lab) costSteps(choose func(*workload) []receiver) (steps []step) {
 	for _, w := range l.workloads {
 		if l.wants(w.ID) {
-			steps = append(steps, l.costStepsOf(w, l.receivers(w), l.atLeast())...)
+			steps = append(steps, l.costStepsOf(w, choose(w), atLeast)...)
 		}
 	}
 	return steps
 }
 
-// costStepsOf measure each receiver for whole flushes, and a time at least.
+// costStepsOf measure receivers in turns, A B C A B C, so that whatever else the
+// machine does meets all alike: each for whole flushes, and a time at least.
 func (l *lab) costStepsOf(w *workload, receivers []receiver, atLeast time.Duration) (steps []step) {
-	costs := make([]report.Cost, len(receivers))
-	for i, r := range receivers {
-		costs[i] = report.Cost{Name: r.name, Group: r.group, Interval: r.interval(atLeast).Seconds()}
-	}
 	for run := range max(l.runs, l.peerRuns) {
-		for i, r := range receivers {
+		for _, r := range receivers {
 			if run >= l.runsOf(r) {
 				continue
 			}
 			steps = append(steps, step{
 				what:  fmt.Sprintf("%s, run %d: %s", w.ID, run+1, r.name),
-				takes: r.warmUp() + r.interval(atLeast) + r.flush, // whose counts come with the flush
+				takes: r.warmUp() + r.interval(atLeast) + r.around,
 				do: func(ctx context.Context) error {
 					m, err := measure(ctx, r, w, r.interval(atLeast))
 					if err != nil {
 						return l.tolerate(ctx, r, err)
 					}
-					m.addTo(&costs[i])
+					m.addTo(l.results.Cost(w.Load, r.name, r.group, r.interval(atLeast)))
 					return nil
 				},
 			})
 		}
 	}
-	return append(steps, step{what: w.ID + " is complete", do: func(context.Context) error {
-		done := w.Load
-		done.Costs = slices.DeleteFunc(costs, func(c report.Cost) bool { return len(c.Micros) == 0 })
-		l.results.Loads = append(l.results.Loads, done)
-		return nil
-	}})
+	return steps
 }
 
 // measurement is what one run of a receiver under a load gave.

@@ -55,17 +55,17 @@ func firstLine(ctx context.Context, name string, args ...string) (string, error)
 // collectorReceiver is `freshet serve --role collector`, every feature on; its
 // windows are one second.
 func collectorReceiver(program string) receiver {
-	return receiver{name: collectorName, group: report.Ours, flush: time.Second, unixgram: true, start: serve(program, "collector")}
+	return receiver{name: collectorName, group: report.Ours, flush: time.Second, unixgram: true, around: time.Second, start: serve(program, "collector")}
 }
 
 // joinedReceiver is the same with dogstatsd.gro, and a sender that makes use of it.
 func joinedReceiver(program string) receiver {
-	return receiver{name: joinedName, group: report.Ours, flush: time.Second, segmented: true, start: serve(program, "collector", "--dogstatsd-gro")}
+	return receiver{name: joinedName, group: report.Ours, flush: time.Second, segmented: true, aside: true, around: time.Second, start: serve(program, "collector", "--dogstatsd-gro")}
 }
 
 // allInOneReceiver is `freshet serve`; its tiles are ten seconds.
 func allInOneReceiver(program string) receiver {
-	return receiver{name: allInOneName, group: report.Ours, flush: 10 * time.Second, unixgram: true, start: serve(program, "all")}
+	return receiver{name: allInOneName, group: report.Ours, flush: 10 * time.Second, unixgram: true, around: 2 * time.Second, start: serve(program, "all")}
 }
 
 func serve(program, role string, settings ...string) func(context.Context, string, cpus) (*running, error) {

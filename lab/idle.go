@@ -13,22 +13,28 @@ import (
 const (
 	idleWarmUp   = 5 * time.Second  // until all have started
 	idleInterval = 10 * time.Second // a flush of everyone
+	idleRuns     = 3
+	idleAround   = 3 * time.Second // to start and stop
 )
 
 // idleSteps measure all servers at the same time: they do nothing, and so do not
 // meet.
 func (l *lab) idleSteps() []step {
 	receivers := append([]receiver{collectorReceiver(l.freshet), allInOneReceiver(l.freshet)}, l.others...)
+	runs := idleRuns
+	if l.brief {
+		runs = 1
+	}
 	return []step{{
 		what:  "nobody sends",
-		takes: idleWarmUp + time.Duration(l.runs)*idleInterval + 3*time.Second,
+		takes: idleWarmUp + time.Duration(runs)*idleInterval + idleAround,
 		do: func(ctx context.Context) error {
 			idle := make([]report.Idle, len(receivers))
 			group, ctx := errgroup.WithContext(ctx)
 			for i, r := range receivers {
 				idle[i] = report.Idle{Name: r.name, Group: r.group}
 				group.Go(func() (err error) {
-					idle[i].Percent, err = r.idle(ctx, l.runs)
+					idle[i].Percent, err = r.idle(ctx, runs)
 					return l.tolerate(ctx, r, err)
 				})
 			}

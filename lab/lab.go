@@ -18,7 +18,7 @@ type options struct {
 	runs     int      // of each bare receiver and of ours
 	peerRuns int      // of each peer; 0 leaves them out
 	freshet  string   // the program; built if empty
-	brief    bool     // shorter intervals
+	brief    bool     // only what belongs to the collector's goals, and shorter
 }
 
 // lab measures, and collects the results.
@@ -39,10 +39,12 @@ func (l *lab) wants(part string) bool {
 	return len(l.only) == 0 || slices.Contains(l.only, part)
 }
 
-// receivers are those that a load is sent to, the one to compare with first.
+// receivers are bare ones, the one to compare with first, and ours.
 func (l *lab) receivers(w *workload) (all []receiver) {
-	for _, method := range w.bare {
-		all = append(all, bareReceiver(l.bare, method))
+	for i, method := range w.bare {
+		r := bareReceiver(l.bare, method)
+		r.aside = i > 0
+		all = append(all, r)
 	}
 	all = append(all, collectorReceiver(l.freshet))
 	if slices.Contains(w.bare, gro) {
@@ -51,17 +53,30 @@ func (l *lab) receivers(w *workload) (all []receiver) {
 	if w.WholeGoal > 0 {
 		all = append(all, allInOneReceiver(l.freshet))
 	}
+	if l.brief {
+		all = slices.DeleteFunc(all, func(r receiver) bool { return r.aside || r.name == allInOneName })
+	}
+	return all
+}
+
+// peers are those that a load is sent to.
+func (l *lab) peers(w *workload) (all []receiver) {
 	for _, r := range l.others {
-		if w.network == udp || r.unixgram {
+		if w.peers && (w.network == udp || r.unixgram) {
 			all = append(all, r)
 		}
 	}
 	return all
 }
 
+const asideRuns = 3 // at most, of what belongs to no goal
+
 func (l *lab) runsOf(r receiver) int {
-	if r.group == report.Peer {
+	switch {
+	case r.group == report.Peer:
 		return l.peerRuns
+	case r.aside:
+		return min(l.runs, asideRuns)
 	}
 	return l.runs
 }
@@ -83,14 +98,6 @@ func (l *lab) leaveOut(format string, args ...any) {
 	defer l.mu.Unlock()
 	l.results.LeftOut = append(l.results.LeftOut, why)
 	l.progress.note("not measured: " + why)
-}
-
-// atLeast is how long each receiver is measured, if its flush takes no longer.
-func (l *lab) atLeast() time.Duration {
-	if l.brief {
-		return time.Second
-	}
-	return 2 * time.Second
 }
 
 // parts are what can be measured alone.
@@ -128,6 +135,7 @@ func newLab(ctx context.Context, o options, p progress) (l *lab, err error) {
 	if l.peerRuns > 0 {
 		return l, l.buildPeers(ctx)
 	}
+	l.leaveOut("other servers, which were not asked for")
 	return l, nil
 }
 
@@ -152,21 +160,23 @@ func (l *lab) version(name, version string) {
 	l.results.Versions = append(l.results.Versions, report.Version{Name: name, Version: version})
 }
 
-// measure does all that was asked for. What a million contexts and a storm are sent
-// at depends on the highest rate.
+// measure does all that was asked for, what has a goal first. What a million contexts
+// and a storm are sent at depends on the highest rate.
 func (l *lab) measure(ctx context.Context) error {
-	steps := l.costSteps()
-	if l.wants("idle") {
-		steps = append(steps, l.idleSteps()...)
-	}
+	steps := l.costSteps(l.receivers)
 	if l.wants("rates") || l.wants("scale") {
 		steps = append(steps, l.rateSteps()...)
 	}
 	if l.wants("scale") {
 		steps = append(steps, l.scaleSteps()...)
 	}
+	if l.wants("idle") {
+		steps = append(steps, l.idleSteps()...)
+	}
+	steps = append(steps, l.costSteps(l.peers)...)
 	if l.wants("techniques") {
 		steps = append(steps, l.techniqueSteps()...)
 	}
+	l.progress.note(fmt.Sprintf("%d steps, about %s on a quiet machine", len(steps), minutes(total(steps))))
 	return l.progress.run(ctx, steps)
 }

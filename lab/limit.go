@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/freshet-io/freshet/lab/report"
 )
@@ -49,7 +50,7 @@ var bareNames = map[string]string{
 
 // bareReceiver counts and does nothing else, not even flush.
 func bareReceiver(program, method string) receiver {
-	return receiver{name: bareNames[method], group: report.Bare, segmented: method == gro,
+	return receiver{name: bareNames[method], group: report.Bare, segmented: method == gro, around: 200 * time.Millisecond,
 		start: func(ctx context.Context, dir string, on cpus) (*running, error) {
 			return startLimit(ctx, program, dir, on, strings.Fields(method))
 		}}

@@ -31,7 +31,7 @@ const usage = `Measures what receiving metrics costs, on this machine and in one
 
   go run ./lab                            measure everything and print the tables
   go run ./lab -write                     and write docs/performance.md, which is what make lab does
-  go run ./lab -quick                     short runs without other servers, to look at
+  go run ./lab -quick                     less of it in about three minutes, to look at
   go run ./lab -only udp-1-40k,idle       parts
   go run ./lab -render                    write the page again from its results
 
@@ -40,6 +40,7 @@ const usage = `Measures what receiving metrics costs, on this machine and in one
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends it at once
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	switch {
 	case err == nil || errors.Is(err, flag.ErrHelp):
@@ -50,6 +51,9 @@ func main() {
 		os.Exit(1)
 	}
 }
+
+// pageRuns is how many runs the page's medians are of, at least.
+const pageRuns = 5
 
 // errUsage is a mistake on the command line, which has been told.
 var errUsage = errors.New("usage")
@@ -65,15 +69,27 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		flags.PrintDefaults()
 	}
 	flags.StringVar(&only, "only", "", "measure these `parts` of "+strings.Join(parts, ","))
-	flags.IntVar(&o.runs, "runs", 5, "how often each bare receiver and Freshet is measured")
+	flags.IntVar(&o.runs, "runs", 5, "how often each receiver of a goal is measured")
 	flags.IntVar(&o.peerRuns, "peer-runs", 1, "how often each other server is measured, for 10 s each")
 	flags.BoolVar(&noPeers, "no-peers", false, "leave out other servers")
-	flags.BoolVar(&quick, "quick", false, "3 short runs and no other servers")
+	flags.BoolVar(&quick, "quick", false, "3 runs of what matters most, about three minutes")
 	flags.StringVar(&o.freshet, "freshet", "", "measure this `program`; without it, what this tree builds")
 	flags.BoolVar(&write, "write", false, "write "+pageFile+", its plots and its results")
 	flags.BoolVar(&render, "render", false, "measure nothing, and write the page from "+resultsFile)
 	if err := flags.Parse(args); err != nil {
 		return errors.Join(errUsage, err)
+	}
+	mistake := func(format string, args ...any) error {
+		fmt.Fprintf(stderr, "lab: "+format+"; see go run ./lab -help\n", args...)
+		return errUsage
+	}
+	switch {
+	case flags.NArg() > 0:
+		return mistake("%s: is no flag", flags.Arg(0))
+	case o.runs < 1 || o.peerRuns < 0:
+		return mistake("-runs must be 1 or more, and -peer-runs 0 or more")
+	case write && (quick || only != "" || o.runs < pageRuns):
+		return mistake("-write: %s takes all parts and %d runs: leave out -quick, -only and -runs", pageFile, pageRuns)
 	}
 	if quick {
 		o.runs, o.brief, noPeers = 3, true, true
@@ -86,8 +102,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	for _, part := range o.only {
 		if !slices.Contains(parts, part) {
-			fmt.Fprintf(stderr, "lab: -only %s: no such part; there are %s\n", part, strings.Join(parts, ", "))
-			return errUsage
+			return mistake("-only %s: no such part; there are %s", part, strings.Join(parts, ", "))
 		}
 	}
 	if _, err := os.Stat(limitSource); err != nil {
@@ -101,12 +116,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(l.measure(ctx), l.close()); err != nil {
+	err = errors.Join(l.measure(ctx), l.close())
+	fmt.Fprint(stdout, l.results) // what is finished, if it was interrupted
+	if err != nil || !write {
 		return err
-	}
-	fmt.Fprint(stdout, l.results)
-	if !write {
-		return nil
 	}
 	if err := l.results.Write(resultsFile); err != nil {
 		return err

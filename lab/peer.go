@@ -56,7 +56,7 @@ func peerReceiver(p peers.Peer) receiver {
 	if !p.Tags {
 		name += ", no tags"
 	}
-	return receiver{name: name, group: report.Peer, flush: peers.Flush, unixgram: p.Unixgram,
+	return receiver{name: name, group: report.Peer, flush: peers.Flush, unixgram: p.Unixgram, around: 6 * time.Second,
 		start: func(ctx context.Context, _ string, _ cpus) (*running, error) {
 			started, err := p.Start(ctx, peersDir)
 			if err != nil {

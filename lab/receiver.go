@@ -28,6 +28,8 @@ type receiver struct {
 	flush     time.Duration // its period: what is measured are whole ones
 	segmented bool          // the sender hands the kernel many datagrams as one
 	unixgram  bool          // it listens there, too
+	aside     bool          // it is there to look at, and belongs to no goal
+	around    time.Duration // about: to start, to have counted, to stop
 	start     func(ctx context.Context, dir string, on cpus) (*running, error)
 }
 
@@ -36,8 +38,8 @@ func (r receiver) interval(atLeast time.Duration) time.Duration { return max(atL
 
 // warmUp is for how long the load goes on before it is measured: every context has
 // been sent, has got its name at the first flush of a second's window, and what
-// grows with that has grown.
-func (r receiver) warmUp() time.Duration { return time.Second + min(2*r.flush, 2*time.Second) }
+// grows with that has grown. A bare receiver grows by nothing.
+func (r receiver) warmUp() time.Duration { return time.Second + min(r.flush, time.Second) }
 
 // with runs a receiver in a directory of its own for as long as do does.
 func (r receiver) with(ctx context.Context, on cpus, do func(p *running) error) error {

@@ -14,7 +14,7 @@ import (
 const (
 	manyContexts = 1_000_000
 	manyRate     = 500e3            // metrics a second: each context comes every two seconds
-	manyTime     = 20 * time.Second // of that: the tables have found their size
+	manyTime     = 10 * time.Second // of that: the tables have found their size
 	flushTime    = 10 * time.Second
 
 	stormContexts = 100e3 // new ones a second
@@ -32,7 +32,7 @@ func (l *lab) stormTime() time.Duration {
 // scaleSteps need the highest rate.
 func (l *lab) scaleSteps() []step {
 	return []step{
-		{what: "a million contexts", takes: manyTime + flushTime + 10*time.Second, do: l.million},
+		{what: "a million contexts", takes: manyTime + flushTime + 8*time.Second, do: l.million},
 		{what: "a storm of new contexts", takes: l.stormTime() + 5*time.Second, do: l.storm},
 	}
 }

@@ -5,10 +5,11 @@ import "fmt"
 // What the collector must be like, beside the ratios that each Load has for itself.
 // The collector is always the first of ours.
 const (
-	goalIdle        = 1.0   // percent of a core, less than
-	goalRate        = 3e6   // metrics a second on one core, more than
-	goalResident    = 40e6  // bytes with 10,000 contexts, less than
-	goalAllocations = 0.005 // objects a metric, less than: 0 with two digits behind the point
+	goalIdle        = 1.0 // percent of a core, less than
+	goalRate        = 3e6 // metrics a second on one core, more than
+	goalContexts    = 10_000
+	goalResident    = 40e6  // bytes with these contexts, less than
+	goalAllocations = 0.005 // objects a metric with them, less than: 0 with two digits behind the point
 	goalContext     = 400.0 // bytes a context, at most
 )
 
@@ -63,11 +64,11 @@ func (r *Results) ratioGoals() (rows [][]string) {
 	return rows
 }
 
-// memoryGoals are of the load with the most contexts.
+// memoryGoals are of the load with the most contexts, if it has enough of them.
 func (r *Results) memoryGoals() (rows [][]string) {
 	most := r.mostContexts()
 	ours := most.of(Ours)
-	if len(ours) == 0 {
+	if most.Contexts < goalContexts || len(ours) == 0 {
 		return nil
 	}
 	c, with := ours[0], thousands(float64(most.Contexts))+" contexts"

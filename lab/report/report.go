@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
+	"time"
 )
 
 // Results are those of one run of the lab: docs/performance/results.json. Parts
@@ -76,6 +78,33 @@ type Cost struct {
 	Rate        []float64 `json:"metrics_a_second"` // as sent
 	Resident    []float64 `json:"resident_bytes"`   // at its end
 	Allocations []float64 `json:"allocations_a_metric,omitempty"`
+}
+
+// Cost is where to add a run of a receiver under a load: a new one if it is the
+// first.
+func (r *Results) Cost(load Load, name string, group Group, interval time.Duration) *Cost {
+	at := slices.IndexFunc(r.Loads, func(l Load) bool { return l.ID == load.ID })
+	if at < 0 {
+		at = len(r.Loads)
+		r.Loads = append(r.Loads, load)
+	}
+	costs := &r.Loads[at].Costs
+	i := slices.IndexFunc(*costs, func(c Cost) bool { return c.Name == name })
+	if i < 0 {
+		i = len(*costs)
+		*costs = append(*costs, Cost{Name: name, Group: group, Interval: interval.Seconds()})
+	}
+	return &(*costs)[i]
+}
+
+// Rate is where to add a search with a receiver: a new one if it is the first.
+func (r *Results) Rate(name string, group Group) *Rate {
+	i := slices.IndexFunc(r.Rates, func(rate Rate) bool { return rate.Name == name })
+	if i < 0 {
+		i = len(r.Rates)
+		r.Rates = append(r.Rates, Rate{Name: name, Group: group})
+	}
+	return &r.Rates[i]
 }
 
 // Lost is the share of what was sent that the receiver did not count.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestMedian(t *testing.T) {
@@ -39,7 +40,7 @@ func sample() *Results {
 		Date:     "2026-11-21",
 		Machine:  Machine{CPU: "A <fast> one", Cores: 2, MemoryBytes: 8 << 30, Kernel: "Linux 6"},
 		Versions: []Version{{"Freshet", "v1"}},
-		Loads: []Load{{ID: "udp", Name: "UDP & more", Packed: 1, Bytes: 100, Rate: 40_000, Contexts: 1000, Goal: 1.0, WholeGoal: 1.25, Costs: []Cost{
+		Loads: []Load{{ID: "udp", Name: "UDP & more", Packed: 1, Bytes: 100, Rate: 40_000, Contexts: 10_000, Goal: 1.0, WholeGoal: 1.25, Costs: []Cost{
 			{Name: "a peer", Group: Peer, Interval: 10, Micros: []float64{6.5}, Rate: []float64{40_000}, Sent: 200, Received: 150},
 			{Name: "bare recvfrom", Group: Bare, Interval: 2, Micros: []float64{2, 1, 3}, Rate: []float64{40_000}, Sent: 100, Received: 100},
 			{Name: "Freshet", Group: Ours, Interval: 2, Micros: []float64{1, 1, 1.5}, Rate: []float64{40_000}, Sent: 100, Received: 100,
@@ -193,5 +194,28 @@ func TestResultsSurviveTheirFile(t *testing.T) {
 	}
 	if !reflect.DeepEqual(read, sample()) {
 		t.Errorf("wrote %+v, read %+v", sample(), read)
+	}
+}
+
+// Runs are added as they are done, so that what is finished is there at any time.
+func TestRunsAreAddedToWhatIsThere(t *testing.T) {
+	r := new(Results)
+	load := Load{ID: "udp", Name: "UDP"}
+	for _, name := range []string{"bare", "ours", "bare"} {
+		c := r.Cost(load, name, Bare, time.Second)
+		c.Micros = append(c.Micros, 1)
+		rate := r.Rate(name, Bare)
+		rate.PerSecond = append(rate.PerSecond, 1e6)
+	}
+	r.Cost(Load{ID: "unix"}, "bare", Bare, time.Second)
+	want := []Load{{ID: "udp", Name: "UDP", Costs: []Cost{
+		{Name: "bare", Group: Bare, Interval: 1, Micros: []float64{1, 1}},
+		{Name: "ours", Group: Bare, Interval: 1, Micros: []float64{1}},
+	}}, {ID: "unix", Costs: []Cost{{Name: "bare", Group: Bare, Interval: 1}}}}
+	if !reflect.DeepEqual(r.Loads, want) {
+		t.Errorf("%+v\nwant %+v", r.Loads, want)
+	}
+	if len(r.Rates) != 2 || len(r.Rates[0].PerSecond) != 2 {
+		t.Errorf("rates %+v", r.Rates)
 	}
 }
