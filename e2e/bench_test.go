@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -91,6 +93,54 @@ func TestBenchCountsWhatTheKernelDropped(t *testing.T) {
 	}
 	if r.ReceivedPackets+r.KernelDropped != r.SentPackets || r.ReceivedSamples+r.LostSamples != r.SentSamples {
 		t.Errorf("the books do not close: %+v", r)
+	}
+}
+
+// A mistake in the receiver's flags is one on the command line, told in its words.
+func TestBenchTellsMistakesInTheReceiversFlags(t *testing.T) {
+	t.Parallel()
+	out, err := exec.Command(freshet, "bench", "dogstatsd", "--", "--nonsense").CombinedOutput()
+	failed := (*exec.ExitError)(nil)
+	if !errors.As(err, &failed) || failed.ExitCode() != 2 || string(out) != "freshet: flags behind --: unknown flag: --nonsense; see freshet serve --help\n" {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// Neither a terminal that is closed nor a pipe that nobody reads leaves a directory.
+func TestBenchLeavesNothingBehind(t *testing.T) {
+	for name, end := range map[string]func(*exec.Cmd, *os.File) error{
+		"hangup":      func(c *exec.Cmd, _ *os.File) error { return c.Process.Signal(syscall.SIGHUP) },
+		"closed pipe": func(_ *exec.Cmd, out *os.File) error { return out.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			reading, writing, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command(freshet, "bench", "dogstatsd", "--rate", "20000", "--duration", "1s")
+			cmd.Env, cmd.Stdout = append(os.Environ(), "TMPDIR="+dir), writing
+			if err := errors.Join(cmd.Start(), writing.Close()); err != nil {
+				t.Fatal(err)
+			}
+			left := func() []os.DirEntry { all, _ := os.ReadDir(dir); return all }
+			eventually(t, 30*time.Second, "the receiver has a directory", func() error {
+				if len(left()) == 0 {
+					return errors.New("it has none")
+				}
+				return nil
+			})
+			if err := end(cmd, reading); err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 1 {
+				t.Errorf("it ended with %v, want exit status 1", err)
+			}
+			if all := left(); len(all) > 0 {
+				t.Errorf("%v is left", all)
+			}
+		})
 	}
 }
 

@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
 	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,7 +52,8 @@ Cost depends on the rate: a figure means something together with its rate alone.
   freshet bench dogstatsd --to unixgram --rate max
   freshet bench dogstatsd --find-max --pin --gso
   freshet bench dogstatsd --sources 16 --rate 1000000 -- --dogstatsd-readers 2
-  freshet bench dogstatsd --new-contexts 10000 -- --limits-max-series 0
+  freshet bench dogstatsd --new-contexts 10000 -- --limits-max-series 0 \
+      --limits-max-series-per-metric 0 --limits-max-new-series-per-minute 0
   freshet bench dogstatsd --server http://127.0.0.1:7125 --json`,
 	}
 	b := bench{load: load.Standard(), pace: pace{rate: 120_000}}
@@ -79,11 +84,26 @@ Cost depends on the rate: a figure means something together with its rate alone.
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx, cancel := run.WithSignals(cmd.Context())
 		defer cancel()
+		ctx, cancel = untilHangup(ctx)
+		defer cancel()
 		b.view = terminal.New(cmd.OutOrStdout(), cmd.ErrOrStderr())
 		b.line = terminal.NewLine(cmd.ErrOrStderr())
 		return b.run(ctx)
 	}
 	return cmd
+}
+
+// untilHangup returns a context that the end of the terminal ends. A reader of the
+// output who has gone makes writing fail and no longer ends the process at once. So
+// either way the receiver is stopped and its directory removed.
+func untilHangup(ctx context.Context) (context.Context, context.CancelFunc) {
+	closedPipe := make(chan os.Signal, 1)
+	signal.Notify(closedPipe, syscall.SIGPIPE)
+	ctx, cancel := signal.NotifyContext(ctx, syscall.SIGHUP)
+	return ctx, func() {
+		cancel()
+		signal.Stop(closedPipe)
+	}
 }
 
 // bench is a measurement of one server.
@@ -155,14 +175,23 @@ func (b *bench) check(flags *pflag.FlagSet) error {
 		return fmt.Errorf("--sources = %d: must be 1 to 1000", b.sender.Sources)
 	case b.sender.GSO && network != "udp":
 		return errors.New("--gso: is for udp alone")
+	case b.sender.DropRefused && network != "unixgram":
+		return errors.New("--drop-refused: is for unixgram alone; by udp nothing is refused")
+	case b.pace.duration < shortestMeasurement:
+		return fmt.Errorf("--duration = %v: must be %v or more", b.pace.duration, shortestMeasurement)
 	case b.role != roleAll && b.role != roleCollector:
 		return fmt.Errorf("--role = %s: must be collector or all", b.role)
 	case b.server != "" && (b.pin || len(b.serveFlags) > 0 || flags.Changed("role")):
 		return errors.New("--server: --pin, --role and flags behind -- are for a receiver that is started")
-	case b.newContexts < 0:
+	case !(b.newContexts >= 0):
 		return fmt.Errorf("--new-contexts = %g: must be 0 or more a second", b.newContexts)
 	case b.newContexts > 0 && (b.findMax || b.pace.rate == 0):
 		return errors.New("--new-contexts: needs a --rate, of which they are a part")
+	case b.newContexts > load.MaxNewShare*b.pace.rate && b.pace.rate > 0:
+		return fmt.Errorf("--new-contexts = %.0f: must be %.0f or less of --rate %.0f", b.newContexts, load.MaxNewShare*b.pace.rate, b.pace.rate)
+	}
+	if err := checkServeFlags(b.serveFlags); err != nil {
+		return err
 	}
 	if b.newContexts > 0 {
 		b.load.NewShare = b.newContexts / b.pace.rate
@@ -173,7 +202,36 @@ func (b *bench) check(flags *pflag.FlagSet) error {
 			b.load.PacketSize = 8192
 		}
 	}
-	return b.load.Check()
+	if err := b.load.Check(); err != nil {
+		return err
+	}
+	metrics := b.pace.rate * b.pace.duration.Seconds()
+	if per := b.load.PerPacket(); b.pace.rate > 0 && metrics < float64(fewestPackets*per) {
+		return fmt.Errorf("--rate = %g: is %.0f metrics in %v, and %d packets of %d are the least; choose a higher rate, a longer --duration or a smaller --metrics-per-packet",
+			b.pace.rate, metrics, b.pace.duration, fewestPackets, per)
+	}
+	return nil
+}
+
+// What is shorter, or has fewer packets, is no measurement: bench looks at the clock
+// every 50 ms.
+const (
+	shortestMeasurement = 100 * time.Millisecond
+	fewestPackets       = 10
+)
+
+// checkServeFlags refuses flags of the receiver that are bench's own to set.
+func checkServeFlags(flags []string) error {
+	for _, f := range flags {
+		name, _, _ := strings.Cut(f, "=")
+		switch name {
+		case "--role":
+			return errors.New("--role: goes before --")
+		case "--config", "--data-dir", "--http-listen":
+			return fmt.Errorf("%s: is not for a receiver that is started; start a server with it, and measure that with --server", name)
+		}
+	}
+	return nil
 }
 
 // target reads --to; the address may be left to the server.

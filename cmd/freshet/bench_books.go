@@ -15,7 +15,7 @@ func newBenchRun(sent loadgen.Result) benchRun {
 	r := benchRun{
 		SentPackets: sent.Sent.Packets, SentBytes: sent.Sent.Bytes, SentSamples: sent.Sent.Metrics, SentByKind: map[string]uint64{},
 		CounterSum: sent.Sent.CounterSum, NewContexts: sent.Sent.NewContexts,
-		RefusedTimes: sent.Refused, SenderDropped: sent.Dropped.Packets,
+		RefusedTimes: sent.Refused, SenderDropped: sent.Dropped.Packets, SenderDroppedSamples: sent.Dropped.Metrics,
 		SenderCPUUser:   sent.CPUUser.Seconds() * 1e6 / float64(max(1, sent.Sent.Metrics)),
 		SenderCPUSystem: sent.CPUSystem.Seconds() * 1e6 / float64(max(1, sent.Sent.Metrics)),
 	}

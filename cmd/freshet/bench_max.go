@@ -127,6 +127,9 @@ func (b *bench) printMax(found benchMax, err error) error {
 // String says what was found to a person.
 func (m benchMax) String() string {
 	switch {
+	case m.LimitIs == "sender" && m.Loss > 0:
+		return fmt.Sprintf("Highest rate without loss: between %s and %s metrics/s. The sender did not reach what lies between: other processes had its core.",
+			wholeRate(m.Rate), wholeRate(m.Loss))
 	case m.LimitIs == "sender":
 		return fmt.Sprintf("Highest rate without loss: over %s metrics/s. The sender is the limit: it could not send more.", wholeRate(m.Rate))
 	case m.Loss == 0:

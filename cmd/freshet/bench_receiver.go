@@ -48,6 +48,9 @@ func (b *bench) openReceiver(ctx context.Context) (r *benchReceiver, err error) 
 		b.sender.Address = map[string]string{"udp": l.DogStatsDUDP, "unixgram": l.DogStatsDUnixgram}[b.sender.Network]
 		if b.sender.Address == "" {
 			err = fmt.Errorf("--server = %s: listens on no %s; name a socket of it by --to", r.server, b.sender.Network)
+			if b.server == "" {
+				err = fmt.Errorf("flags behind --: the receiver listens on no %s", b.sender.Network)
+			}
 		}
 	}
 	if err != nil {
@@ -205,6 +208,9 @@ func (r *benchReceiver) awaitReady(ctx context.Context) error {
 		select {
 		case <-ticker.C:
 		case <-r.exited:
+			if r.cmd.ProcessState.ExitCode() == exitUsage {
+				return configurationError{fmt.Errorf("flags behind --: %s", strings.ReplaceAll(r.said(), "freshet: ", ""))}
+			}
 			return errors.New("start a receiver: it has ended") // stop tells how
 		case <-ctx.Done():
 			return fmt.Errorf("start a receiver: %w", errors.Join(context.Cause(ctx), err))
@@ -228,7 +234,7 @@ func (r *benchReceiver) stop() error {
 		<-r.exited
 	}
 	var err error
-	if state := r.cmd.ProcessState; !state.Success() {
+	if state := r.cmd.ProcessState; !state.Success() && state.ExitCode() != exitUsage { // of which was told
 		err = fmt.Errorf("the receiver ended with %v, and said:\n%s", state, r.said())
 	}
 	return errors.Join(err, os.RemoveAll(r.dir))

@@ -153,7 +153,7 @@ func bookRows(runs []benchRun) [][]string {
 		sum.LostSamples += r.LostSamples
 		sum.FoldedSamples += r.FoldedSamples
 		sum.SenderDropped += r.SenderDropped
-		sum.RefusedTimes += r.RefusedTimes
+		sum.SenderDroppedSamples += r.SenderDroppedSamples
 	}
 	rows := [][]string{
 		{"books", "packets", "samples", ""},
@@ -167,8 +167,8 @@ func bookRows(runs []benchRun) [][]string {
 	if sum.FoldedSamples > 0 {
 		rows = append(rows, []string{"received, and folded by a limit", "", thousands(sum.FoldedSamples), share(sum.FoldedSamples, sum.SentSamples)})
 	}
-	if sum.RefusedTimes > 0 {
-		rows = append(rows, []string{"refused by the full socket", thousands(sum.SenderDropped), "", fmt.Sprintf("%s times", thousands(sum.RefusedTimes))})
+	if sum.SenderDropped > 0 {
+		rows = append(rows, []string{"not sent: the socket was full", thousands(sum.SenderDropped), thousands(sum.SenderDroppedSamples), ""})
 	}
 	return rows
 }
@@ -193,6 +193,9 @@ func (b *bench) hint(r *benchReceiver, runs []benchRun) string {
 	for _, r := range runs {
 		dropped += r.KernelDroppedPackets
 		refused += r.RefusedTimes
+	}
+	if refused > 0 && !b.sender.DropRefused {
+		fmt.Fprintf(&text, "\nThe socket was full %s times, and the sender waited for room.\n", thousands(refused))
 	}
 	if dropped > 0 {
 		text.WriteString("\nThe kernel dropped what found no room in the receive buffer; --find-max looks for the limit.\n")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/loadgen"
@@ -20,16 +21,17 @@ type measurement struct {
 // benchRun is one run: what was sent, what the receiver's books say of it, and what
 // it cost while the load went on. The names of the fields in JSON stay.
 type benchRun struct {
-	SentPackets     uint64            `json:"sent_packets"`
-	SentBytes       uint64            `json:"sent_bytes"` // of payload
-	SentSamples     uint64            `json:"sent_samples"`
-	SentByKind      map[string]uint64 `json:"sent_samples_by_kind"`
-	CounterSum      uint64            `json:"sent_counter_increments"` // their sum
-	NewContexts     uint64            `json:"sent_new_contexts"`
-	RefusedTimes    uint64            `json:"sender_refused_times"` // a Unix socket was full
-	SenderDropped   uint64            `json:"sender_dropped_packets"`
-	SenderCPUUser   float64           `json:"sender_cpu_user_us_per_metric"`
-	SenderCPUSystem float64           `json:"sender_cpu_system_us_per_metric"`
+	SentPackets          uint64            `json:"sent_packets"`
+	SentBytes            uint64            `json:"sent_bytes"` // of payload
+	SentSamples          uint64            `json:"sent_samples"`
+	SentByKind           map[string]uint64 `json:"sent_samples_by_kind"`
+	CounterSum           uint64            `json:"sent_counter_increments"` // their sum
+	NewContexts          uint64            `json:"sent_new_contexts"`
+	RefusedTimes         uint64            `json:"sender_refused_times"` // a Unix socket was full
+	SenderDropped        uint64            `json:"sender_dropped_packets"`
+	SenderDroppedSamples uint64            `json:"sender_dropped_samples"` // in those packets
+	SenderCPUUser        float64           `json:"sender_cpu_user_us_per_metric"`
+	SenderCPUSystem      float64           `json:"sender_cpu_system_us_per_metric"`
 
 	ReceivedPackets      uint64            `json:"received_packets"`
 	ReceivedSamples      uint64            `json:"received_samples"`
@@ -107,6 +109,9 @@ func (m *measurement) run(ctx context.Context, p pace) (benchRun, error) {
 		from, to, err = m.observe(ctx, p.duration, ended)
 		return err
 	})
+	if err == nil && from.sent.Metrics == to.sent.Metrics {
+		err = errors.New("nothing was sent while it was measured: other processes had the sender's core, or the receiver has stopped reading")
+	}
 	r.Cost = costBetween(from, to, float64(r.ReceivedSamples)/float64(max(1, r.SentSamples)))
 	return r, err
 }
@@ -209,7 +214,12 @@ func costBetween(a, b moment, received float64) benchCost {
 	seconds, sent := b.at.Sub(a.at).Seconds(), float64(b.sent.Metrics-a.sent.Metrics)
 	user := b.figures.CPUUserSeconds - a.figures.CPUUserSeconds
 	system := b.figures.CPUSystemSeconds - a.figures.CPUSystemSeconds
-	per := func(v float64) float64 { return v / max(1, sent*received) }
+	per := func(v float64) float64 {
+		if received == 0 {
+			return 0 // no metric, no cost
+		}
+		return v / (sent * received)
+	}
 	return benchCost{
 		Seconds: seconds, SentPerSecond: sent / seconds,
 		CPUMicros: per(1e6 * (user + system)), CPUUserMicros: per(1e6 * user), CPUSystemMicros: per(1e6 * system),

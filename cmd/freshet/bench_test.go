@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/freshet-io/freshet/internal/core/ledger"
 )
@@ -29,7 +30,13 @@ func TestBenchMistakesSayWhatToDo(t *testing.T) {
 		"--server http://127.0.0.1:1 --pin":    "are for a receiver that is started",
 		"--server http://127.0.0.1:1 -- --x":   "are for a receiver that is started",
 		"--new-contexts 10 --rate max":         "--new-contexts: needs a --rate",
-		"--new-contexts 100000 --rate 100000":  "new contexts: must be 0 to 0.95 of all metrics, got 1",
+		"--new-contexts 100000 --rate 100000":  "--new-contexts = 100000: must be 95000 or less of --rate 100000",
+		"--new-contexts NaN":                   "--new-contexts = NaN: must be 0 or more",
+		"--duration 1ms":                       "--duration = 1ms: must be 100ms or more",
+		"--duration 1s --rate 1":               "--rate = 1: is 1 metrics in 1s, and 10 packets of 14 are the least",
+		"--drop-refused":                       "--drop-refused: is for unixgram alone",
+		"-- --role all":                        "--role: goes before --",
+		"-- --data-dir=x":                      "--data-dir: is not for a receiver that is started",
 		"--sources 0":                          "--sources = 0: must be 1 to 1000",
 		"now":                                  "flags for the receiver follow --",
 		"now -- --dogstatsd-readers 2":         "flags for the receiver follow --",
@@ -157,10 +164,30 @@ func TestBenchMaxSaysWhoIsTheLimit(t *testing.T) {
 		"2,000,000 metrics/s, for 2s. The receiver is the limit: it lost at 2,050,000": {Rate: 2e6, Loss: 2.05e6, LimitIs: "receiver", CostThen: benchCost{Seconds: 2.01}, LossCost: benchCost{CPUPercent: 99}},
 		"It had used 40 % of a core by then":                                           {Rate: 2e6, Loss: 2.05e6, LimitIs: "receiver", LossCost: benchCost{CPUPercent: 40}},
 		"No rate without loss was found: it loses at 1,000 metrics/s, too":             {Loss: 1000, LimitIs: "receiver"},
-		"over 2,500,000 metrics/s. The sender is the limit: it could not send more":    {Rate: 2.5e6, Loss: 5e6, LimitIs: "sender"},
+		"between 2,500,000 and 5,000,000 metrics/s. The sender did not reach what":     {Rate: 2.5e6, Loss: 5e6, LimitIs: "sender"},
 	} {
 		if got := found.String(); !strings.Contains(got, want) {
 			t.Errorf("%s, not %s", got, want)
 		}
+	}
+}
+
+// What the sender dropped is counted in packets and in samples.
+func TestBenchBooksOfWhatTheSenderDropped(t *testing.T) {
+	rows := bookRows([]benchRun{{SentPackets: 10, SentSamples: 810, RefusedTimes: 3, SenderDropped: 3, SenderDroppedSamples: 243}})
+	if got := rows[len(rows)-1]; !slices.Equal(got, []string{"not sent: the socket was full", "3", "243", ""}) {
+		t.Errorf("%q", got)
+	}
+	waited := bookRows([]benchRun{{SentPackets: 10, SentSamples: 810, RefusedTimes: 3}})
+	if len(waited) != len(rows)-1 {
+		t.Errorf("%q, though nothing was dropped", waited)
+	}
+}
+
+func TestNoMetricHasNoCost(t *testing.T) {
+	var from, to moment
+	to.at, to.figures.CPUUserSeconds = from.at.Add(time.Second), 0.5
+	if c := costBetween(from, to, 0); c.CPUMicros != 0 || c.CPUPercent != 50 {
+		t.Errorf("%+v", c)
 	}
 }
