@@ -153,7 +153,8 @@ type sendingEnd struct {
 func (m *measurement) send(ctx context.Context, rate float64, ended chan<- sendingEnd) {
 	var end sendingEnd
 	send := func() (err error) {
-		end.Result, err = m.sender.Run(ctx, m.traffic, loadgen.Pace{Rate: rate})
+		// Bursts would spare a receiver wakings; what goes as one message is a burst.
+		end.Result, err = m.sender.Run(ctx, m.traffic, loadgen.Pace{Rate: rate, Even: !m.bench.sender.GSO})
 		return err
 	}
 	if !m.pin {
