@@ -47,7 +47,7 @@ func (b *bench) openReceiver(ctx context.Context) (r *benchReceiver, err error) 
 		l := figures.Listening
 		b.sender.Address = map[string]string{"udp": l.DogStatsDUDP, "unixgram": l.DogStatsDUnixgram}[b.sender.Network]
 		if b.sender.Address == "" {
-			err = fmt.Errorf("--server = %s: listens on no %s; name a socket of it by --to", r.server, b.sender.Network)
+			err = fmt.Errorf("--server = %s: listens on no %s for the tenant of that address; name a socket by --to", r.server, b.sender.Network)
 			if b.server == "" {
 				err = fmt.Errorf("flags behind --: the receiver listens on no %s", b.sender.Network)
 			}

@@ -7,9 +7,12 @@ import (
 	"net/http"
 	"os"
 	runtimemetrics "runtime/metrics"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/freshet-io/freshet/internal/role/collector"
 )
 
 // processFigures is what the process costs: GET /api/v1/status/process. Totals are
@@ -37,8 +40,9 @@ type processFigures struct {
 
 // serveProcess answers in tens of microseconds and stops nobody: who measures asks
 // during the measurement.
-func (s *server) serveProcess(w http.ResponseWriter, _ *http.Request) {
-	figures := processFigures{PID: os.Getpid(), UptimeSeconds: time.Since(s.started).Seconds(), Listening: s.listening()}
+func (s *server) serveProcess(w http.ResponseWriter, r *http.Request) {
+	figures := processFigures{PID: os.Getpid(), UptimeSeconds: time.Since(s.started).Seconds()}
+	figures.Listening = listeningOf(tenantOf(r), s.http, s.collector.Listening())
 	figures.readRuntime()
 	if err := figures.readKernel(); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -46,6 +50,23 @@ func (s *server) serveProcess(w http.ResponseWriter, _ *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": figures}) // fails if the client went away
+}
+
+// listeningOf is where a tenant is listened to. The addresses of others are none of its
+// business, and what it sends there is in the books of others.
+func listeningOf(tenant string, servers httpServers, sockets []collector.Listening) listening {
+	l := listening{PID: os.Getpid()}
+	for _, h := range servers {
+		if h.tenant == tenant {
+			l.HTTP = h.addr()
+			break
+		}
+	}
+	sockets = slices.DeleteFunc(sockets, func(s collector.Listening) bool { return s.Tenant != tenant })
+	l.DogStatsDUDP = first(sockets, "udp").Address
+	l.DogStatsDUnixgram = first(sockets, "unixgram").Address
+	l.DogStatsDUnix = first(sockets, "unix").Address
+	return l
 }
 
 // readRuntime asks the Go runtime, by a way that does not stop the world as

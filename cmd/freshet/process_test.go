@@ -1,9 +1,41 @@
 package main
 
 import (
+	"net"
 	"os"
 	"testing"
+
+	"github.com/freshet-io/freshet/internal/role/collector"
 )
+
+// A tenant that is told of another's socket would send there.
+func TestATenantIsToldOfItsOwnSockets(t *testing.T) {
+	var servers httpServers
+	for _, name := range []string{"a", "b"} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		servers = append(servers, &httpServer{listener: l, tenant: name})
+	}
+	sockets := func() []collector.Listening {
+		return []collector.Listening{
+			{Network: "udp", Address: "127.0.0.1:1", Tenant: "a"},
+			{Network: "unixgram", Address: "/run/a", Tenant: "a"},
+			{Network: "udp", Address: "127.0.0.1:2", Tenant: "b"},
+		}
+	}
+	for name, want := range map[string]listening{
+		"a": {os.Getpid(), servers[0].addr(), "127.0.0.1:1", "/run/a", ""},
+		"b": {os.Getpid(), servers[1].addr(), "127.0.0.1:2", "", ""},
+		"c": {PID: os.Getpid()},
+	} {
+		if got := listeningOf(name, servers, sockets()); got != want {
+			t.Errorf("%s is told %+v, want %+v", name, got, want)
+		}
+	}
+}
 
 // The fields are found behind any name, and numbers that are not there are an error.
 func TestReadStat(t *testing.T) {
