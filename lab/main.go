@@ -113,6 +113,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 
 	l, err := newLab(ctx, o, progress{out: stderr, line: terminal.NewLine(stderr)})
+	if ctx.Err() != nil {
+		return errors.Join(errors.New("interrupted before anything was measured"), l.close())
+	}
 	if err != nil {
 		return err
 	}
