@@ -65,7 +65,7 @@ func joinedReceiver(program string) receiver {
 
 // allInOneReceiver is `freshet serve`; its tiles are ten seconds.
 func allInOneReceiver(program string) receiver {
-	return receiver{name: allInOneName, group: report.Ours, flush: 10 * time.Second, unixgram: true, around: 2 * time.Second, start: serve(program, "all")}
+	return receiver{name: allInOneName, group: report.Ours, stores: true, flush: 10 * time.Second, unixgram: true, around: 2 * time.Second, start: serve(program, "all")}
 }
 
 func serve(program, role string, settings ...string) func(context.Context, string, cpus) (*running, error) {

@@ -29,6 +29,7 @@ type receiver struct {
 	segmented bool          // the sender hands the kernel many datagrams as one
 	unixgram  bool          // it listens there, too
 	aside     bool          // it is there to look at, and belongs to no goal
+	stores    bool          // it makes series in a store, with the first tile
 	around    time.Duration // about: to start, to have counted, to stop
 	start     func(ctx context.Context, dir string, on cpus) (*running, error)
 }
@@ -39,7 +40,16 @@ func (r receiver) interval(atLeast time.Duration) time.Duration { return max(atL
 // warmUp is for how long the load goes on before it is measured: every context has
 // been sent, has got its name at the first flush of a second's window, and what
 // grows with that has grown. A bare receiver grows by nothing.
-func (r receiver) warmUp() time.Duration { return time.Second + min(r.flush, time.Second) }
+func (r receiver) warmUp() time.Duration {
+	if r.stores {
+		return firstTile
+	}
+	return time.Second + min(r.flush, time.Second)
+}
+
+// firstTile is when tiles of 10 s have been stored for the first time: they close 2 s
+// after their end.
+const firstTile = 13 * time.Second
 
 // with runs a receiver in a directory of its own for as long as do does.
 func (r receiver) with(ctx context.Context, on cpus, do func(p *running) error) error {
