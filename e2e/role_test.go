@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -104,5 +105,11 @@ func (p *process) refusesQueries(t *testing.T) {
 	}
 	if status, body := p.post(t, "/api/v1/admin/snapshot"); status != http.StatusNotImplemented {
 		t.Errorf("snapshot: %d %s", status, body)
+	}
+	for _, args := range [][]string{{"backup", filepath.Join(t.TempDir(), "backup")}, {"query", "a"}, {"events"}} {
+		out, err := exec.Command(freshet, append(args, "--server", p.HTTP)...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "not_stored: nothing is stored here") || strings.Contains(string(out), "{") {
+			t.Errorf("%s: %v: %s", args[0], err, out)
+		}
 	}
 }

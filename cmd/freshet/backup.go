@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -88,8 +87,7 @@ func (b *backup) request(ctx context.Context) (whole snapshotStep, err error) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
-		return whole, fmt.Errorf("%s answered %s: %s", b.server, resp.Status, strings.TrimSpace(string(text)))
+		return whole, refusal(b.server, resp)
 	}
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 		var step snapshotStep

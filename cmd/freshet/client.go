@@ -90,8 +90,17 @@ func follow(ctx context.Context, server, path string, params url.Values) (io.Rea
 		return resp.Body, nil
 	}
 	defer resp.Body.Close()
-	why, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // what came of it is better than nothing
-	return nil, fmt.Errorf("ask %s: answered %s: %s", server, resp.Status, bytes.TrimSpace(why))
+	return nil, refusal(server, resp)
+}
+
+// refusal is what a server said in place of what it was asked for.
+func refusal(server string, resp *http.Response) error {
+	why, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // what came of it is better than nothing
+	var a answer
+	if json.Unmarshal(why, &a) == nil && a.Error != "" {
+		return fmt.Errorf("%s: %s", a.ErrorType, a.Error)
+	}
+	return fmt.Errorf("ask %s: answered %s: %s", server, resp.Status, bytes.TrimSpace(why))
 }
 
 // ask gets path from the server and returns the body as it came, and its parts.
