@@ -13,8 +13,8 @@ const MaxLines = 16
 
 // Metrics counts metrics, MaxLines at most, that were read at now, Unix nanoseconds.
 //
-// It does what Metric does for each, but asks the memory first, step by step, for what
-// all of them need of it: slots, contexts, records. Contexts come rarely, even in much
+// It asks the memory first, step by step, for what all of them need of it: slots,
+// contexts, records. Contexts come rarely, even in much
 // traffic, and other programs use the caches meanwhile: most of what a metric costs is
 // waiting for memory, and 14 such waits at once take little longer than one.
 func (t *Table) Metrics(all []dogstatsd.Metric, now int64) {

@@ -177,11 +177,6 @@ func (t *Table) Stats() Stats {
 	return s
 }
 
-// Metric counts the values of a metric that was read at now, Unix nanoseconds.
-func (t *Table) Metric(m *dogstatsd.Metric, now int64) {
-	t.countMetric(t.hashOf(byte(m.Type), m.Name, m.Tags, t.rest(nil, &m.Origin)), m, now)
-}
-
 // countMetric counts the values of a metric whose context has the hash.
 func (t *Table) countMetric(hash uint64, m *dogstatsd.Metric, now int64) {
 	if m.Type == dogstatsd.Count && negative(m.Values) {

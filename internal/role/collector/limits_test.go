@@ -220,7 +220,7 @@ func TestAFloodOfNamesDoesNotFillTheCatalogue(t *testing.T) {
 		var p dogstatsd.Parser
 		p.Reset([]byte(line))
 		for p.Next() == dogstatsd.MetricLine {
-			table.Metric(&p.Metric, 1)
+			table.Metrics([]dogstatsd.Metric{p.Metric}, 1)
 		}
 	}
 	for i := range 5 {
@@ -274,6 +274,7 @@ func BenchmarkFlood(b *testing.B) {
 		lines = append(lines, fmt.Appendf(nil, "http.requests:1|c|#env:production,region:eu-west-1,request:%08x-1f2e-4d3c-8b7a-0123456789ab", i))
 	}
 	var p dogstatsd.Parser
+	line := make([]dogstatsd.Metric, 1)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		at := i % len(lines)
@@ -281,9 +282,8 @@ func BenchmarkFlood(b *testing.B) {
 			at = 1000 + at%9000
 		}
 		p.Reset(lines[at])
-		for p.Next() == dogstatsd.MetricLine {
-			table.Metric(&p.Metric, int64(i))
-		}
+		p.Metrics(line)
+		table.Metrics(line, int64(i))
 	}
 }
 
