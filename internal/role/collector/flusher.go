@@ -174,14 +174,8 @@ func (f *flusher) pushOnce(ctx context.Context, to Aggregator, batches []batch.B
 }
 
 func samples(batches []batch.Batch) (n uint64) {
-	var r batch.Reader
 	for _, b := range batches {
-		if r.Reset(b.Bytes) != nil {
-			continue
-		}
-		for inc := r.Next(); inc != nil; inc = r.Next() {
-			n += uint64(inc.Samples)
-		}
+		n += b.Samples
 	}
 	return n
 }
