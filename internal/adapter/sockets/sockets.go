@@ -32,8 +32,8 @@ import (
 // concurrently by one listener.
 type Handler interface {
 	// Packet handles one datagram, or one frame of a stream. p is the
-	// listener's memory and valid during the call, as is what its capacity has
-	// behind it, bytes without a meaning. now is the wall clock in Unix
+	// listener's memory, as is what its capacity has behind it, bytes without a
+	// meaning. It is valid until the next Tick. now is the wall clock in Unix
 	// nanoseconds, read once for each batch; like any wall clock it may step.
 	Packet(p []byte, now int64)
 

@@ -18,10 +18,14 @@ const blockSize = 64
 // block and one more.
 const slack = 2 * blockSize
 
+// InPlace reports whether Reset reads a datagram where it lies. Otherwise it copies it,
+// and what Metrics read of the copy is good until the next copy.
+func InPlace(packet []byte) bool { return !marking || cap(packet)-len(packet) >= slack }
+
 // markAll marks the datagram that Reset was given.
 func (p *Parser) markAll() {
 	n := p.end/blockSize + 1 // blocks; the last one has the byte behind the datagram
-	if cap(p.packet)-p.end >= slack {
+	if InPlace(p.packet) {
 		p.packet = p.packet[:p.end+slack]
 	} else {
 		if len(p.copied) < p.end+slack {

@@ -46,7 +46,8 @@ func (p *Parser) Next() Line { return p.next(&p.Metric) }
 // Metrics reads as Next does, but lines of metrics into dst, until it is full or
 // there is another line. It returns how many they are and what comes then, which
 // is MetricLine if there may be more. Whoever has many lines at hand can fetch
-// what they need from memory at one time.
+// what they need from memory at one time. Lines of several datagrams can be held
+// together as long as their memory is: see InPlace.
 func (p *Parser) Metrics(dst []Metric) (n int, next Line) {
 	for n < len(dst) {
 		if next = p.next(&dst[n]); next != MetricLine {

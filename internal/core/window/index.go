@@ -1,5 +1,7 @@
 package window
 
+import "unsafe"
+
 // index leads from hashes to numbers, of contexts or of series: a hash table with
 // open addressing, and nothing in it for the garbage collector to scan. Whoever
 // asks compares what the numbers stand for.
@@ -43,6 +45,12 @@ func (x *index) find(hash uint64, is func(number uint32) bool) uint32 {
 		}
 	}
 	return 0
+}
+
+// at returns where the search for a hash begins.
+func (x *index) at(hash uint64) unsafe.Pointer {
+	s := x.segment(hash)
+	return unsafe.Pointer(&s.slots[s.home(uint32(hash))])
 }
 
 // first returns the first number with a hash, 0 if there is none.

@@ -134,8 +134,7 @@ type Table struct {
 	recovering uint32      // last record that was looked at for it since then
 	unclaimed  limit.Place // and the last place without a holder
 
-	stats  Stats
-	loaded uint32 // what Metrics asked the memory for: nobody reads it
+	stats Stats
 }
 
 // New returns an empty table.

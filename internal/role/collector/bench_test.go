@@ -74,6 +74,7 @@ func TestListenerKeepsNoLongLines(t *testing.T) {
 	for _, end := range []string{"|d", ":x|d"} {
 		for before := range len(l.lines) {
 			l.Packet(packed(before, 30_000, end), second*1e9)
+			l.Tick(second * 1e9)
 		}
 		for i := range l.lines {
 			if kept := cap(l.lines[i].Values); kept > keptValues {

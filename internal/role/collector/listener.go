@@ -53,6 +53,7 @@ type listener struct {
 	terms         *terms // table was made for them
 	parser        dogstatsd.Parser
 	lines         [window.MaxLines]dogstatsd.Metric // parsed, and counted together
+	held          int                               // of lines
 	table         *window.Table
 	now           int64        // Unix nanoseconds when the packet was read that is being counted
 	left          window.Stats // of the tables before
@@ -122,21 +123,37 @@ func (l *listener) run(ctx context.Context) error {
 	return err
 }
 
-// Packet counts one datagram.
+// Packet counts one datagram, or parses it only: what a metric costs is mostly waiting
+// for memory, and metrics of several datagrams wait together. Those that are held are
+// counted when a group is complete or with the Tick.
 func (l *listener) Packet(packet []byte, now int64) {
 	if open := l.collector.taps.open.Load(); open != nil {
 		l.tap(*open, packet, now)
 	}
+	sender := l.socket.Sender()
 	if l.tally != nil {
-		l.tally.Add(top.Sender(l.socket.Sender()), len(packet))
+		l.tally.Add(top.Sender(sender), len(packet))
 	}
 	l.now = now
+	if !dogstatsd.InPlace(packet) { // what was copied before gives way to it
+		l.countHeld(now)
+	}
+	l.parse(packet, now)
+	if sender != (sockets.Sender{}) { // nobody else is to be blamed for what is new in it
+		l.countHeld(now)
+	}
+}
+
+// parse holds the metrics of a packet, and counts what else there is.
+func (l *listener) parse(packet []byte, now int64) {
 	p := &l.parser
 	p.Reset(packet)
 	for {
-		n, next := p.Metrics(l.lines[:])
-		l.count(l.lines[:n], now)
-		dropValues(l.lines[:min(n+1, len(l.lines))]) // a malformed line may have been read into the last
+		n, next := p.Metrics(l.lines[l.held:])
+		l.held += n
+		if l.held == len(l.lines) {
+			l.countHeld(now)
+		}
 		switch next {
 		case dogstatsd.CheckLine:
 			l.received++
@@ -149,13 +166,16 @@ func (l *listener) Packet(packet []byte, now int64) {
 	}
 }
 
-// count counts lines of metrics, those of a datagram that follow one another.
-func (l *listener) count(lines []dogstatsd.Metric, now int64) {
+// countHeld counts the metrics that are held.
+func (l *listener) countHeld(now int64) {
+	lines := l.lines[:l.held]
+	l.held = 0
 	for i := range lines {
 		l.received += uint64(max(1, len(lines[i].Values)))
 		l.clients.add(&lines[i])
 	}
 	l.table.Metrics(lines, now)
+	dropValues(l.lines[:min(len(lines)+1, len(l.lines))]) // a malformed line may have been read into the last
 }
 
 // dropValues drops memory for the values of long packed lines: it would add up to that
@@ -187,6 +207,7 @@ func (l *listener) Tick(now int64) (next int64) {
 		l.started = true
 		l.table.Start(now)
 	}
+	l.countHeld(now)
 	if now/1e9 != l.table.Second() && !l.close(now, false) {
 		return now + busyRetry
 	}
@@ -197,6 +218,7 @@ func (l *listener) Tick(now int64) (next int64) {
 // of it. It reports false while the flusher still has the one before: a reader that
 // waited for it would lose packets.
 func (l *listener) close(now int64, last bool) bool {
+	l.countHeld(now)
 	if l.handed.Load() {
 		return false
 	}

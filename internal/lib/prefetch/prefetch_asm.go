@@ -1,0 +1,16 @@
+//go:build amd64 || arm64
+
+package prefetch
+
+import "unsafe"
+
+// Lines asks for the cache line of each address. Any address will do, also one at
+// which there is nothing.
+func Lines(at []unsafe.Pointer) {
+	if len(at) > 0 {
+		lines(&at[0], len(at))
+	}
+}
+
+//go:noescape
+func lines(at *unsafe.Pointer, n int)

@@ -1,0 +1,87 @@
+package collector
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/limit"
+)
+
+// Metrics of several datagrams are counted together, wherever each datagram lies: read
+// in place where there is memory behind it, and else copied.
+func TestMetricsOfSeveralDatagramsAreCountedTogether(t *testing.T) {
+	f := newFixture(t, nil)
+	l := f.listeners()[0]
+	l.Tick(second * 1e9)
+	want := map[string]float64{}
+	for i := range 40 {
+		packet := fmt.Appendf(nil, "one.%d:%d|c\ntwo.%d:1:2|c|#a:b", i, i+1, i)
+		want[fmt.Sprintf(`counter {__name__="one_%d"}`, i)] = float64(i + 1)
+		want[fmt.Sprintf(`counter {__name__="two_%d", a="b"}`, i)] = 3
+		if i%3 == 0 {
+			packet = append(make([]byte, 0, len(packet)+256), packet...)
+		} else {
+			packet = append(make([]byte, 0, len(packet)), packet...)
+		}
+		l.Packet(packet, second*1e9)
+	}
+	if l.held == 0 {
+		t.Fatal("nothing waits for the Tick: the test is to be about what does")
+	}
+	l.Tick(second*1e9 + 1)
+	if l.held != 0 {
+		t.Errorf("%d metrics wait after the Tick, when their memory is used again", l.held)
+	}
+	f.flush(t, l, (second+1)*1e9)
+	got := f.aggregator.totals()
+	for name, value := range want {
+		if got[name] != value {
+			t.Errorf("%s = %v, want %v", name, got[name], value)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d series, want %d", len(got), len(want))
+	}
+	if l.received != 3*40 {
+		t.Errorf("received %d samples, want %d", l.received, 3*40)
+	}
+}
+
+// A sender is blamed for its own metrics alone, though datagrams of another lie between.
+func TestASenderIsNotBlamedForAnother(t *testing.T) {
+	f := newFixture(t, func(o *Options) {
+		o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 1}, time.Minute)
+	}).start(t)
+	to := f.address("udp")
+	a, b := dial(t, "udp", to), dial(t, "udp", to)
+	offenders := func() (all []limit.Offender) {
+		for _, tenant := range f.Limits() {
+			all = append(all, tenant.Offenders...)
+		}
+		return all
+	}
+	await(t, "the senders are known", func() bool {
+		for i := range 20 {
+			send(t, a, fmt.Sprintf("of_a:1|c|#request:%d", i))
+			send(t, b, fmt.Sprintf("of_b:1|c|#request:%d", i))
+		}
+		known := 0
+		for _, o := range offenders() {
+			for _, s := range o.Senders {
+				if s.Sender != (limit.Sender{}) {
+					known++
+				}
+			}
+		}
+		return known >= 2
+	})
+	want := map[string]string{"of_a": a.LocalAddr().String(), "of_b": b.LocalAddr().String()}
+	for _, o := range offenders() {
+		for _, s := range o.Senders {
+			if s.Sender != (limit.Sender{}) && s.Sender.Addr.String() != want[o.Metric] {
+				t.Errorf("%d samples of %s are %v's, who is not %s", s.Samples, o.Metric, s.Sender.Addr, want[o.Metric])
+			}
+		}
+	}
+}
