@@ -7,6 +7,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/lib/arena"
+	"github.com/freshet-io/freshet/internal/lib/index"
 )
 
 // Place is the place of a series in its Tenant. 0 is none. A place is good until the
@@ -19,7 +20,7 @@ type Place uint32
 // Shape: 33 bytes a series besides its key, and the key rounded up to 16 bytes.
 type places struct {
 	seed    maphash.Seed
-	index   index
+	index   index.Index // Places, by the hash of key and source
 	records list[record]
 	keys    arena.Arena // of each record: its key, and its source after that if it has one
 	metrics list[metric]
@@ -96,10 +97,14 @@ func (r *record) size() int {
 
 // find returns the place of a series, 0 if it has none.
 func (p *places) find(hash uint64, key []byte, source uint64) Place {
-	return p.index.find(hash, func(place Place) bool {
+	search := p.index.Search(hash)
+	for place := Place(search.Next()); place != 0; place = Place(search.Next()) {
 		r := p.at(place)
-		return int(r.length) == len(key) && string(p.keys.Bytes(r.key, len(key))) == string(key) && p.source(r) == source
-	})
+		if int(r.length) == len(key) && string(p.keys.Bytes(r.key, len(key))) == string(key) && p.source(r) == source {
+			return place
+		}
+	}
+	return 0
 }
 
 // insert gives a place to a series that has none. key is copied.
@@ -116,7 +121,7 @@ func (p *places) insert(hash uint64, key []byte, source uint64) Place {
 		binary.LittleEndian.PutUint64(block[len(key):], source)
 	}
 	p.metrics.at(r.metric).series++
-	p.index.insert(hash, place)
+	p.index.Insert(hash, uint32(place))
 	p.taken++
 	return place
 }
@@ -124,7 +129,7 @@ func (p *places) insert(hash uint64, key []byte, source uint64) Place {
 // remove takes the place of a series. It stays waiting if it is.
 func (p *places) remove(place Place) {
 	r := p.at(place)
-	p.index.remove(p.hash(p.key(place), p.source(r)), place)
+	p.index.Remove(p.hash(p.key(place), p.source(r)), uint32(place))
 	p.keys.Free(r.key, r.size())
 	if m := p.metrics.at(r.metric); m.series > 1 {
 		m.series--

@@ -94,12 +94,9 @@ func (t *Table) find(hash uint64, kind byte, name, tags, rest []byte) (number ui
 		return 0, 0
 	}
 	shape := shapeOf(kind, name, tags, rest)
-	s := t.contexts.segment(hash)
-	for i := s.home(uint32(hash)); s.slots[i].number != 0; i = s.after(i) {
-		if s.slots[i].hash != uint32(hash) {
-			continue
-		}
-		block := t.keys.From(arena.Ref(s.slots[i].number))
+	search := t.contexts.Search(hash)
+	for ref := search.Next(); ref != 0; ref = search.Next() {
+		block := t.keys.From(arena.Ref(ref))
 		if binary.LittleEndian.Uint64(block[shapeAt:])&shapeMask != shape {
 			continue
 		}
@@ -149,12 +146,12 @@ func (t *Table) add(k *spelling, resolved *Resolution, samples uint64, now int64
 // admit returns the series that a new context leads to, 0 if it has no place.
 func (t *Table) admit(k *spelling, resolved *Resolution, samples uint64, now int64) (uint32, limit.Verdict) {
 	hash := t.hash(resolved.Key, resolved.Source)
-	number := t.series.find(hash, func(number uint32) bool {
+	search := t.series.Search(hash)
+	for number := search.Next(); number != 0; number = search.Next() {
 		r := t.records.at(number)
-		return t.source(r) == resolved.Source && string(t.key(r)) == string(resolved.Key)
-	})
-	if number != 0 {
-		return number, limit.Verdict{}
+		if t.source(r) == resolved.Source && string(t.key(r)) == string(resolved.Key) {
+			return number, limit.Verdict{}
+		}
 	}
 	var verdict limit.Verdict
 	switch {
@@ -169,9 +166,9 @@ func (t *Table) admit(k *spelling, resolved *Resolution, samples uint64, now int
 	if verdict.Fate != limit.Admitted {
 		return 0, verdict
 	}
-	number = t.newSeries(resolved, verdict.Place, now)
+	number := t.newSeries(resolved, verdict.Place, now)
 	t.records.at(number).flags |= live
-	t.series.insert(hash, number)
+	t.series.Insert(hash, number)
 	t.held++
 	return number, verdict
 }
@@ -231,7 +228,7 @@ func (t *Table) remember(k *spelling, series uint32, scale uint8) {
 	copy(raw, k.rest)
 	r.first = ref
 	r.spellings++
-	t.contexts.insert(t.hashOf(k.kind, k.name, k.tags, k.rest), uint32(ref))
+	t.contexts.Insert(t.hashOf(k.kind, k.name, k.tags, k.rest), uint32(ref))
 	t.stats.Contexts++
 }
 
@@ -245,7 +242,7 @@ func (t *Table) forget(ref arena.Ref) (next arena.Ref) {
 	next = arena.Ref(binary.LittleEndian.Uint32(head[nextAt:]))
 	size := headerSize + name + tags + rest
 	raw := t.keys.Bytes(ref, size)[headerSize:]
-	t.contexts.remove(t.hashOf(kind, raw[:name], raw[name:name+tags], raw[name+tags:]), uint32(ref))
+	t.contexts.Remove(t.hashOf(kind, raw[:name], raw[name:name+tags], raw[name+tags:]), uint32(ref))
 	t.keys.Free(ref, size)
 	t.stats.Contexts--
 	return next

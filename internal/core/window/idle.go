@@ -82,7 +82,7 @@ func (t *Table) remove(number uint32) {
 		return
 	}
 	t.held--
-	t.series.remove(t.hash(t.key(r), t.source(r)), number)
+	t.series.Remove(t.hash(t.key(r), t.source(r)), number)
 	t.freeSeries(number)
 }
 

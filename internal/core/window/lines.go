@@ -26,13 +26,14 @@ func (t *Table) Metrics(all []dogstatsd.Metric, now int64) {
 	for i := range all {
 		m := &all[i]
 		hashes[i] = t.hashOf(byte(m.Type), m.Name, m.Tags, t.rest(nil, &m.Origin))
-		wanted[i] = t.contexts.at(hashes[i])
+		wanted[i] = t.contexts.Begin(hashes[i])
 	}
 	prefetch.Lines(wanted[:len(all)])
 	n := 0
 	for i := range all {
 		m := &all[i]
-		if refs[i] = arena.Ref(t.contexts.first(hashes[i])); refs[i] != 0 {
+		search := t.contexts.Search(hashes[i])
+		if refs[i] = arena.Ref(search.Next()); refs[i] != 0 {
 			block := t.keys.From(refs[i])
 			last := headerSize + len(m.Name) + len(m.Tags) - 1
 			wanted[n] = unsafe.Pointer(&block[0])

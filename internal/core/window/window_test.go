@@ -327,7 +327,7 @@ func TestContextsAreComparedByteForByte(t *testing.T) {
 		{byte(dogstatsd.Count), []byte("ab"), []byte("cx:1,y:2"), rest},
 		{byte(dogstatsd.Count), []byte("abc"), []byte("x:1,y:2\nid1"), []byte("\n\n")},
 	} {
-		table.contexts.insert(table.hashOf(other.kind, other.name, other.tags, other.rest), uint32(ref))
+		table.contexts.Insert(table.hashOf(other.kind, other.name, other.tags, other.rest), uint32(ref))
 		if number, _ := table.find(table.hashOf(other.kind, other.name, other.tags, other.rest), other.kind, other.name, other.tags, other.rest); number != 0 {
 			t.Errorf("%q is taken for another", other)
 		}
@@ -423,10 +423,8 @@ func TestTableAgainstAModel(t *testing.T) {
 	if s := table.Stats(); s.Contexts != 0 || s.Series != 0 || s.Samples != uint64(total) {
 		t.Errorf("after all were idle: %+v", s)
 	}
-	for i := range table.contexts {
-		if table.contexts[i].used+table.series[i].used != 0 {
-			t.Fatal("a slot leads to what has left")
-		}
+	if table.contexts.Len()+table.series.Len() != 0 {
+		t.Error("a slot leads to what has left")
 	}
 }
 

@@ -1,0 +1,72 @@
+package index
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+func (x *Index) all(hash uint64) (numbers []uint32) {
+	s := x.Search(hash)
+	for n := s.Next(); n != 0; n = s.Next() {
+		numbers = append(numbers, n)
+	}
+	slices.Sort(numbers)
+	return numbers
+}
+
+// Against a map: numbers come and go at random under hashes of which many are equal,
+// or equal in what chooses their place.
+func TestAgainstAMap(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	hashes := make([]uint64, 3000)
+	for i := range hashes {
+		switch i % 3 {
+		case 0:
+			hashes[i] = random.Uint64()
+		case 1: // neighbours at the very end of one segment: what stands behind begins at the front
+			hashes[i] = 5<<58 | 0xffff_ff00 | random.Uint64()%64
+		case 2:
+			hashes[i] = hashes[random.IntN(i)]
+		}
+	}
+	var x Index
+	model := map[uint64][]uint32{}
+	next := uint32(0)
+	check := func(hash uint64) {
+		t.Helper()
+		want := slices.Clone(model[hash])
+		for other, numbers := range model { // those that a search may take for it
+			if other != hash && uint32(other) == uint32(hash) && other>>(64-segmentBits) == hash>>(64-segmentBits) {
+				want = append(want, numbers...)
+			}
+		}
+		slices.Sort(want)
+		if got := x.all(hash); !slices.Equal(got, want) {
+			t.Fatalf("hash %x: %v, want %v", hash, got, want)
+		}
+	}
+	check(7) // of an empty one
+	if x.Begin(7) != nil {
+		t.Error("a search in nothing begins somewhere")
+	}
+	for range 20_000 {
+		hash := hashes[random.IntN(len(hashes))]
+		if numbers := model[hash]; len(numbers) > 0 && random.IntN(2) == 0 {
+			at := random.IntN(len(numbers))
+			x.Remove(hash, numbers[at])
+			model[hash] = slices.Delete(numbers, at, at+1)
+		} else if len(numbers) < 4 {
+			next++
+			x.Insert(hash, next)
+			model[hash] = append(model[hash], next)
+			if *(*slot)(x.Begin(hash)) == (slot{}) {
+				t.Fatalf("hash %x: its search begins at an empty slot", hash)
+			}
+		}
+		check(hash)
+	}
+	for _, hash := range hashes {
+		check(hash)
+	}
+}
