@@ -11,6 +11,7 @@ package catalogue
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -21,7 +22,7 @@ import (
 )
 
 // DefaultMaxNames is the number of names that a tenant may have by default. An
-// entry takes about 400 bytes with its names, so this is 40 MB at worst.
+// entry takes about 300 bytes with its names, so this is 30 MB.
 const DefaultMaxNames = 100_000
 
 // seenStep is how far LastSeen lags behind, in milliseconds, so that names in
@@ -87,14 +88,15 @@ type Catalogue struct {
 }
 
 type tenant struct {
-	entries map[string]*entry    // by Name
-	owners  map[owner]*entry     // by who claims: a name once given stays, whatever becomes of the others
-	stored  map[string]*entry    // by each metric name that an entry is stored as
-	raws    map[rawName]struct{} // collisions told
+	names  int                  // entries
+	stored map[string]*entry    // by each metric name that an entry is stored as, its Name among them
+	aside  map[owner]*entry     // by who claims: those who did not get the name they claimed keep the one they were given
+	raws   map[rawName]struct{} // collisions told
 }
 
 type entry struct {
 	Entry
+	owned   bool // somebody is the owner: always, but for timers that were classic once
 	claimed bool // its owner came, in this process
 	told    bool // its conflict was, in this process
 }
@@ -140,16 +142,14 @@ func (c *Catalogue) Resolve(now int64, claim *Claim) (string, Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.tenant(claim.Tenant)
-	e := t.owners[claim.owner()]
+	e := t.owned(claim.owner())
 	if e == nil {
 		name := t.free(claim)
-		if e = t.entries[name]; e == nil && len(t.entries) >= c.maxNames {
+		if e = t.entry(name); e == nil && t.names >= c.maxNames {
 			return unremembered(claim), Report{Event: Full}
 		}
 		if e == nil {
-			e = &entry{Entry: Entry{
-				Tenant: claim.Tenant, Name: strings.Clone(name), Base: strings.Clone(claim.Name), Raw: string(claim.Raw), Kind: claim.Kind, LastSeen: now,
-			}}
+			e = newEntry(now, name, claim)
 		}
 		t.give(e, claim.Buckets)
 		c.dirty[e] = struct{}{}
@@ -157,6 +157,18 @@ func (c *Catalogue) Resolve(now int64, claim *Claim) (string, Report) {
 	e.claimed = true
 	c.refresh(e, now, claim)
 	return e.Name, c.report(t, e, claim)
+}
+
+// newEntry returns the entry that gives a claim a name.
+func newEntry(now int64, name string, claim *Claim) *entry {
+	e := &entry{Entry: Entry{Tenant: claim.Tenant, Name: strings.Clone(name), Raw: string(claim.Raw), Kind: claim.Kind, LastSeen: now}}
+	if e.Base = e.Name; name != claim.Name {
+		e.Base = strings.Clone(claim.Name)
+	}
+	if e.Raw == e.Name {
+		e.Raw = e.Name
+	}
+	return e
 }
 
 // Peek returns what Resolve would, and whether the name is the claim's already,
@@ -169,11 +181,11 @@ func (c *Catalogue) Peek(claim *Claim) (name string, known bool, report Report) 
 	if t == nil {
 		return claim.Name, false, Report{}
 	}
-	e := t.owners[claim.owner()]
+	e := t.owned(claim.owner())
 	known = e != nil
 	if !known {
 		name = t.free(claim)
-		if e = t.entries[name]; e == nil && len(t.entries) >= c.maxNames {
+		if e = t.entry(name); e == nil && t.names >= c.maxNames {
 			return unremembered(claim), false, Report{Event: Full}
 		}
 	} else {
@@ -297,7 +309,7 @@ func (c *Catalogue) firstCollision(t *tenant, name string, raw []byte) bool {
 func (c *Catalogue) tenant(name string) *tenant {
 	t := c.tenants[name]
 	if t == nil {
-		t = &tenant{entries: map[string]*entry{}, owners: map[owner]*entry{}, stored: map[string]*entry{}, raws: map[rawName]struct{}{}}
+		t = &tenant{stored: map[string]*entry{}, aside: map[owner]*entry{}, raws: map[rawName]struct{}{}}
 		c.tenants[name] = t
 	}
 	return t
@@ -307,16 +319,59 @@ func (c *Catalogue) tenant(name string) *tenant {
 // that was classic keeps the names of its buckets until it is forgotten, since
 // they are still stored.
 func (t *tenant) give(e *entry, buckets string) {
-	if t.owners[e.owner()] == e {
-		delete(t.owners, e.owner())
-	}
+	t.disown(e)
 	e.Buckets, e.Classic = buckets, e.Classic || buckets != ""
-	t.owners[e.owner()] = e
+	t.own(e)
 	t.put(e)
 }
 
+// own makes whom an entry is for its owner.
+func (t *tenant) own(e *entry) {
+	e.owned = true
+	if e.Name != e.Base {
+		t.aside[e.owner()] = e
+	}
+}
+
+func (t *tenant) disown(e *entry) {
+	e.owned = false
+	if t.aside[e.owner()] == e {
+		delete(t.aside, e.owner())
+	}
+}
+
+// owned returns the entry of an owner, nil if it has none. Nearly all have the name
+// that they claimed, and no other memory is spent on them.
+func (t *tenant) owned(by owner) *entry {
+	if e := t.entry(by.base); e != nil && e.owned && e.owner() == by {
+		return e
+	}
+	return t.aside[by]
+}
+
+// entry returns the entry of a name, nil if there is none.
+func (t *tenant) entry(name string) *entry {
+	if e := t.stored[name]; e != nil && e.Name == name {
+		return e
+	}
+	return nil
+}
+
+// all yields the entries, in no order.
+func (t *tenant) all() iter.Seq[*entry] {
+	return func(yield func(*entry) bool) {
+		for name, e := range t.stored {
+			if name == e.Name && !yield(e) {
+				return
+			}
+		}
+	}
+}
+
 func (t *tenant) put(e *entry) {
-	t.entries[e.Name] = e
+	if t.entry(e.Name) == nil {
+		t.names++
+	}
 	for _, stored := range storedNames(e.Name, e.Classic) {
 		t.stored[stored] = e
 	}
@@ -328,7 +383,7 @@ func (t *tenant) put(e *entry) {
 func (c *Catalogue) Touch(now int64, tenantName string, name []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e := c.tenant(tenantName).entries[string(name)]; e != nil && seen(e, now) {
+	if e := c.tenant(tenantName).entry(string(name)); e != nil && seen(e, now) {
 		c.dirty[e] = struct{}{}
 	}
 }
@@ -338,7 +393,7 @@ func (c *Catalogue) Metadata(tenantName string) []Entry {
 	c.mu.Lock()
 	var out []Entry
 	if t := c.tenants[tenantName]; t != nil {
-		for _, e := range t.entries {
+		for e := range t.all() {
 			out = append(out, e.Entry)
 		}
 	}
@@ -355,7 +410,7 @@ func (c *Catalogue) Dirty() []Entry {
 	for e := range c.dirty {
 		out = append(out, e.Entry)
 	}
-	clear(c.dirty)
+	c.dirty = map[*entry]struct{}{} // a map keeps the memory of the most that it ever held
 	c.mu.Unlock()
 	sortEntries(out)
 	return out
@@ -366,7 +421,7 @@ func (c *Catalogue) MarkDirty(entries []Entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range entries {
-		if e := c.tenant(entries[i].Tenant).entries[entries[i].Name]; e != nil {
+		if e := c.tenant(entries[i].Tenant).entry(entries[i].Name); e != nil {
 			c.dirty[e] = struct{}{}
 		}
 	}
@@ -388,7 +443,7 @@ func (c *Catalogue) Load(entries []Entry) (refused int) {
 		// Of a timer that was classic once, buckets are not always known: it belongs
 		// to the form that comes first.
 		if !e.Classic || e.Buckets != "" {
-			t.owners[e.owner()] = e
+			t.own(e)
 		}
 	}
 	return refused
@@ -406,7 +461,7 @@ func (c *Catalogue) Forget(before int64) []Entry {
 	c.mu.Lock()
 	var gone []Entry
 	for _, t := range c.tenants {
-		for _, e := range t.entries {
+		for e := range t.all() {
 			if e.LastSeen < before {
 				t.remove(e)
 				delete(c.dirty, e)
@@ -414,7 +469,7 @@ func (c *Catalogue) Forget(before int64) []Entry {
 			}
 		}
 		for key := range t.raws {
-			if t.entries[key.name] == nil {
+			if t.entry(key.name) == nil {
 				delete(t.raws, key)
 			}
 		}
@@ -425,10 +480,8 @@ func (c *Catalogue) Forget(before int64) []Entry {
 }
 
 func (t *tenant) remove(e *entry) {
-	delete(t.entries, e.Name)
-	if t.owners[e.owner()] == e {
-		delete(t.owners, e.owner())
-	}
+	t.names--
+	t.disown(e)
 	for _, stored := range storedNames(e.Name, e.Classic) {
 		delete(t.stored, stored)
 	}
