@@ -244,6 +244,7 @@ func TestChangedBucketsTakeOverTheName(t *testing.T) {
 		return cat.Dirty()
 	}
 	legacy := Entry{Tenant: "t", Name: "x", Base: "x", Kind: series.Timer, Classic: true}
+	native := Entry{Tenant: "t", Name: "x_native", Base: "x", Kind: series.Timer}
 	for _, c := range []struct {
 		why    string
 		before []Entry
@@ -257,6 +258,7 @@ func TestChangedBucketsTakeOverTheName(t *testing.T) {
 		{"a new form beside an old one that came", entries("classic timer x"), []string{"classic timer x", "fine timer x"}, []string{"x", "x_classic"}},
 		{"classic, and may not have its own name", entries("timer x", "counter x_count"), []string{"classic timer x", "timer x"}, []string{"x_timer", "x"}},
 		{"of files without buckets the first form has the name", []Entry{legacy}, []string{"timer x", "classic timer x"}, []string{"x", "x_classic"}},
+		{"unless it has another", []Entry{legacy, native}, []string{"timer x", "classic timer x"}, []string{"x_native", "x"}},
 		{"whichever it is", []Entry{legacy}, []string{"classic timer x", "timer x"}, []string{"x", "x_native"}},
 	} {
 		cat := New(len(c.before) + len(c.claims))
