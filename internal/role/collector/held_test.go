@@ -48,6 +48,22 @@ func TestMetricsOfSeveralDatagramsAreCountedTogether(t *testing.T) {
 	}
 }
 
+// A service check does not overtake the metrics before it: who comes first owns the name.
+func TestLinesAreCountedInTheirOrder(t *testing.T) {
+	f := newFixture(t, nil)
+	l := f.listeners()[0]
+	l.Tick(second * 1e9)
+	l.Packet([]byte("a:2|c\n_sc|a|1\n_sc|b|1\nb:2|c"), second*1e9)
+	f.flush(t, l, (second+1)*1e9)
+	for name, want := range map[string]float64{
+		`counter {__name__="a"}`: 2, `check {__name__="a_check"}`: 1, `check {__name__="b"}`: 1, `counter {__name__="b_counter"}`: 2,
+	} {
+		if got := f.aggregator.totals()[name]; got != want {
+			t.Errorf("%s = %v, want %v; all: %v", name, got, want, f.aggregator.totals())
+		}
+	}
+}
+
 // A sender is blamed for its own metrics alone, though datagrams of another lie between.
 func TestASenderIsNotBlamedForAnother(t *testing.T) {
 	f := newFixture(t, func(o *Options) {

@@ -21,7 +21,8 @@ import (
 const maxEvents = 10_000
 
 // keptValues is how many values of a packed line a listener has memory for between
-// datagrams, in each of its lines: 8 KiB, more than a datagram of 1,432 bytes fills.
+// batches, in each of its lines: 8 KiB, more than a datagram of 1,432 bytes fills.
+// Within a batch it may be 4 MiB, for as many lines as are held of 64 KiB each.
 const keptValues = 1024
 
 // busyRetry is when a listener asks again for the window that the flusher still
@@ -54,6 +55,7 @@ type listener struct {
 	parser        dogstatsd.Parser
 	lines         [window.MaxLines]dogstatsd.Metric // parsed, and counted together
 	held          int                               // of lines
+	from          sockets.Sender                    // of the packet that is being parsed, and of all lines that are held
 	table         *window.Table
 	now           int64        // Unix nanoseconds when the packet was read that is being counted
 	left          window.Stats // of the tables before
@@ -104,10 +106,9 @@ func (l *listener) newTable() *window.Table {
 	})
 }
 
-// sender is who sent the packet that is being read, zero while nobody asks.
+// sender is who sent what is being counted, zero while nobody asks.
 func (l *listener) sender() limit.Sender {
-	s := l.socket.Sender()
-	return limit.Sender{Addr: s.Addr, PID: s.PID, UID: s.UID}
+	return limit.Sender{Addr: l.from.Addr, PID: l.from.PID, UID: l.from.UID}
 }
 
 // name is the address as metrics and logs spell it.
@@ -130,18 +131,17 @@ func (l *listener) Packet(packet []byte, now int64) {
 	if open := l.collector.taps.open.Load(); open != nil {
 		l.tap(*open, packet, now)
 	}
-	sender := l.socket.Sender()
+	from := l.socket.Sender()
 	if l.tally != nil {
-		l.tally.Add(top.Sender(sender), len(packet))
+		l.tally.Add(top.Sender(from), len(packet))
 	}
-	l.now = now
-	if !dogstatsd.InPlace(packet) { // what was copied before gives way to it
+	// What is held is its own sender's to be blamed for, and what was copied gives way to
+	// what is copied next.
+	if from != l.from || !dogstatsd.InPlace(packet) {
 		l.countHeld(now)
 	}
+	l.from, l.now = from, now
 	l.parse(packet, now)
-	if sender != (sockets.Sender{}) { // nobody else is to be blamed for what is new in it
-		l.countHeld(now)
-	}
 }
 
 // parse holds the metrics of a packet, and counts what else there is.
@@ -156,6 +156,7 @@ func (l *listener) parse(packet []byte, now int64) {
 		}
 		switch next {
 		case dogstatsd.CheckLine:
+			l.countHeld(now) // who comes first owns the name
 			l.received++
 			l.table.Check(&p.Check, now)
 		case dogstatsd.EventLine:
