@@ -11,7 +11,6 @@ import (
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/top"
-	"github.com/freshet-io/freshet/internal/lib/thread"
 )
 
 // flusher turns windows into batches and pushes them, one after the other.
@@ -55,9 +54,6 @@ const (
 
 // run flushes windows until there are no more.
 func (f *flusher) run(ctx context.Context, windows <-chan closedWindow) {
-	// A window that waits is a longer window, but a reader that waits loses packets:
-	// where processors are short a large window takes from the readers what they need.
-	thread.GiveWay()
 	drain, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(drainTime, stop) })()
