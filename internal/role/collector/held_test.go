@@ -2,6 +2,8 @@ package collector
 
 import (
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -45,6 +47,54 @@ func TestMetricsOfSeveralDatagramsAreCountedTogether(t *testing.T) {
 	}
 	if l.received != 3*40 {
 		t.Errorf("received %d samples, want %d", l.received, 3*40)
+	}
+}
+
+// Holding lines is only about time: packets of anything, well-formed or not, of several
+// senders and anywhere in memory, come to what their lines come to one by one.
+func TestHoldingLinesChangesNothing(t *testing.T) {
+	for seed := range uint64(40) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		pick := func(of ...string) string { return of[rng.IntN(len(of))] }
+		held, single := newFixture(t, nil), newFixture(t, nil)
+		a, b := held.listeners()[0], single.listeners()[0]
+		a.Tick(second * 1e9)
+		b.Tick(second * 1e9)
+		for range 100 {
+			var packet []byte
+			for range rng.IntN(30) {
+				name := fmt.Sprintf("n%d", rng.IntN(30))
+				value := fmt.Sprint(rng.IntN(100))
+				line := []byte(pick(
+					name+":"+value+"|c", name+":"+value+"|g", name+":"+value+":7:9|ms", name+":"+value+"|s", name+":"+value+"|h|@0.5",
+					name+":"+value+"|c|#a:"+value+",b", "_sc|"+name+"|1", "_e{1,1}:a|b", name+":|c", "x", "",
+				))
+				packet = append(append(packet, line...), '\n')
+				b.Packet(line, second*1e9)
+				b.countHeld(second * 1e9)
+			}
+			// With memory behind it, as in the buffers of a socket, or none.
+			packet = append(make([]byte, 0, len(packet)+256*rng.IntN(2)), packet...)
+			a.from.PID = int32(rng.IntN(2)) // as if another had sent what is held
+			a.Packet(packet, second*1e9)
+			if rng.IntN(10) == 0 {
+				a.Tick(second * 1e9)
+			}
+		}
+		held.flush(t, a, (second+1)*1e9)
+		single.flush(t, b, (second+1)*1e9)
+		if got, want := held.aggregator.totals(), single.aggregator.totals(); !maps.Equal(got, want) {
+			for name, v := range want {
+				if got[name] != v {
+					t.Errorf("seed %d: %s = %v, want %v", seed, name, got[name], v)
+				}
+			}
+			t.Errorf("seed %d: %d series, want %d", seed, len(got), len(want))
+		}
+		if a.received != b.received || a.parser.Malformed != b.parser.Malformed || a.eventCount != b.eventCount || a.table.Stats() != b.table.Stats() {
+			t.Errorf("seed %d: %d received, %v malformed, %d events, %+v; want %d, %v, %d, %+v", seed,
+				a.received, a.parser.Malformed, a.eventCount, a.table.Stats(), b.received, b.parser.Malformed, b.eventCount, b.table.Stats())
+		}
 	}
 }
 
