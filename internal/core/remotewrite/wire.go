@@ -1,0 +1,176 @@
+package remotewrite
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// Wire types of protobuf, the lower three bits of a tag. The others are its field's number.
+const (
+	wireVarint = 0
+	wire64     = 1
+	wireBytes  = 2
+	wireGroup  = 3
+	wireEnd    = 4
+	wire32     = 5
+)
+
+// The functions below read b from i on and return where they ended, or bad. They take
+// and refuse what the decoders that Prometheus generates take and refuse, down to what the
+// format leaves open: numbers of more than 64 bits lose the upper ones, groups are
+// skipped, and a packed list may end inside its last number, which then ends outside.
+
+// bad is the position after something malformed.
+const bad = -1
+
+// field reads a tag, and the length of a field that has one: its value is b[from:next].
+// Of others from is where the value begins, and next is for the caller to find.
+func field(b []byte, i int) (tag uint64, from, next int) {
+	if i+1 < len(b) && b[i]&0x87 == wireBytes && b[i] > 7 && b[i+1] < 0x80 {
+		if next = i + 2 + int(b[i+1]); next <= len(b) {
+			return uint64(b[i]), i + 2, next
+		}
+	}
+	return longField(b, i)
+}
+
+func longField(b []byte, i int) (tag uint64, from, next int) {
+	v, at := varint(b, i)
+	number, wire := int32(v>>3), v&7
+	if at < 0 || number <= 0 || wire == wireEnd {
+		return 0, bad, bad
+	}
+	if wire == wireBytes {
+		from, next = length(b, at)
+		return uint64(number)<<3 | wire, from, next
+	}
+	return uint64(number)<<3 | wire, at, bad
+}
+
+// other is for a field that has no case: one of the numbers in known, as bits, has a wire
+// type that it cannot have, and what has another number is skipped.
+func other(b []byte, i int, tag uint64, known uint32) (next int) {
+	if number := tag >> 3; number == 0 || number < 32 && known>>number&1 != 0 {
+		return bad
+	}
+	return skip(b, i)
+}
+
+// upTo is known for numbers from 1 to n.
+func upTo(n int) uint32 { return 2<<n - 2 }
+
+func varint(b []byte, i int) (v uint64, next int) {
+	if i < len(b) && b[i] < 0x80 {
+		return uint64(b[i]), i + 1
+	}
+	return longVarint(b, i)
+}
+
+func longVarint(b []byte, i int) (v uint64, next int) {
+	for shift := uint(0); shift < 64; shift += 7 {
+		if i >= len(b) {
+			return 0, bad
+		}
+		c := b[i]
+		i++
+		v |= uint64(c&0x7f) << shift
+		if c < 0x80 {
+			return v, i
+		}
+	}
+	return 0, bad
+}
+
+func length(b []byte, i int) (from, next int) {
+	n, from := varint(b, i)
+	if from < 0 || n > uint64(len(b)-from) {
+		return bad, bad
+	}
+	return from, from + int(n)
+}
+
+func integer(b []byte, i int) (v int64, next int) {
+	u, next := varint(b, i)
+	return int64(u), next
+}
+
+func number32(b []byte, i int) (v uint32, next int) {
+	u, next := varint(b, i)
+	return uint32(u), next
+}
+
+func enum[E ~int32](b []byte, i int) (v E, next int) {
+	u, next := varint(b, i)
+	return E(u), next
+}
+
+// zigzag reads a value of type sint64, zigzag32 one of type sint32.
+func zigzag(b []byte, i int) (v int64, next int) {
+	u, next := varint(b, i)
+	return int64(u>>1) ^ -int64(u&1), next
+}
+
+func zigzag32(b []byte, i int) (v int32, next int) {
+	u, next := varint(b, i)
+	return int32(uint32(u)>>1) ^ -int32(u&1), next
+}
+
+func double(b []byte, i int) (v float64, next int) {
+	if i+8 > len(b) {
+		return 0, bad
+	}
+	return math.Float64frombits(binary.LittleEndian.Uint64(b[i:])), i + 8
+}
+
+// one appends a value of a repeated number to to, packed those up to end.
+func one[T any](to []T, b []byte, i int, read func(b []byte, i int) (T, int)) ([]T, int) {
+	v, next := read(b, i)
+	return append(to, v), next
+}
+
+func packed[T any](to []T, b []byte, i, end int, read func(b []byte, i int) (T, int)) ([]T, int) {
+	for i < end {
+		var v T
+		if v, i = read(b, i); i < 0 {
+			return to, bad
+		}
+		to = append(to, v)
+	}
+	return to, i
+}
+
+// skip reads a field that nobody asks for, from its tag on.
+func skip(b []byte, i int) (next int) {
+	for depth := 0; i < len(b); {
+		v, at := varint(b, i)
+		if at < 0 {
+			return bad
+		}
+		switch v & 7 {
+		case wireVarint:
+			_, at = varint(b, at)
+		case wire64:
+			at += 8
+		case wireBytes:
+			_, at = length(b, at)
+		case wireGroup:
+			depth++
+		case wireEnd:
+			if depth == 0 {
+				return bad
+			}
+			depth--
+		case wire32:
+			at += 4
+		default:
+			return bad
+		}
+		if at < 0 || at > len(b) {
+			return bad
+		}
+		if i = at; depth == 0 {
+			return i
+		}
+	}
+	return bad
+}
