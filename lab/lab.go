@@ -178,5 +178,22 @@ func (l *lab) measure(ctx context.Context) error {
 		steps = append(steps, l.techniqueSteps()...)
 	}
 	l.progress.note(fmt.Sprintf("%d steps, about %s on a quiet machine", len(steps), minutes(total(steps))))
-	return l.progress.run(ctx, steps)
+	before, err := readStat()
+	if err != nil {
+		return err
+	}
+	err = l.progress.run(ctx, steps)
+	after, statErr := readStat()
+	if statErr == nil {
+		l.results.Machine.Stolen = after.stolenBy(before)
+	}
+	return errors.Join(err, statErr)
+}
+
+func readStat() (processors, error) {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return processors{}, err
+	}
+	return readProcessors(string(stat))
 }

@@ -127,3 +127,27 @@ func TestParts(t *testing.T) {
 		t.Errorf("-only takes %v, the lab has %v", parts, have)
 	}
 }
+
+// What other machines took of the processors explains figures that nothing else does.
+func TestStolenTime(t *testing.T) {
+	read := func(stat string) processors {
+		p, err := readProcessors(stat)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	before := read("cpu  100 0 50 800 5 0 5 40 0 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n")
+	after := read("cpu  150 0 60 810 5 0 5 70 7 0\n")
+	if got := after.stolenBy(before); got != .3 {
+		t.Errorf("%v of the time was stolen, want 0.3", got)
+	}
+	if got := after.stolenBy(after); got != 0 {
+		t.Errorf("%v of no time was stolen", got)
+	}
+	for _, stat := range []string{"", "cpu  1 2 3", "intr 1 2 3 4 5 6 7 8 9", "cpu  1 2 3 4 5 6 7 x"} {
+		if _, err := readProcessors(stat); err == nil {
+			t.Errorf("%q is read as the times of processors", stat)
+		}
+	}
+}

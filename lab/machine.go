@@ -57,3 +57,32 @@ func cpuModel(info string) string {
 	}
 	return runtime.GOARCH
 }
+
+// processors is the time of all processors since the machine's start, in the kernel's
+// ticks.
+type processors struct{ all, stolen uint64 }
+
+// readProcessors reads the first line of /proc/stat.
+func readProcessors(stat string) (p processors, err error) {
+	line, _, _ := strings.Cut(stat, "\n")
+	fields := strings.Fields(line)
+	if len(fields) < 9 || fields[0] != "cpu" {
+		return p, fmt.Errorf("/proc/stat: begins with %.80q, not with the times of all processors", line)
+	}
+	for i, text := range fields[1:9] { // what follows, of guests, is in the first two
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return p, fmt.Errorf("/proc/stat: %w", err)
+		}
+		p.all += n
+		if i == 7 {
+			p.stolen = n
+		}
+	}
+	return p, nil
+}
+
+// stolenBy is the part of the time since before that others had.
+func (p processors) stolenBy(before processors) float64 {
+	return float64(p.stolen-before.stolen) / float64(max(p.all-before.all, 1))
+}

@@ -99,6 +99,9 @@ func (r *Results) machine() string {
 		{"kernel", r.Machine.Kernel},
 		{"processes running before", fmt.Sprintf("%.1f on average, in the last minute", r.Machine.LoadAverage)},
 	}
+	if r.Machine.Stolen > 0 {
+		rows = append(rows, []string{"processors were taken away", fmt.Sprintf("by the hypervisor, for %.1f %% of the time", 100*r.Machine.Stolen)})
+	}
 	for _, v := range r.Versions {
 		rows = append(rows, []string{v.Name, v.Version})
 	}
