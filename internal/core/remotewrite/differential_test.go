@@ -8,7 +8,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/prompb"
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
 )
@@ -95,12 +94,12 @@ func readV1(r *Request, body []byte) error {
 	if err := r.DecodeV1(body); err != nil {
 		return err
 	}
-	for _, s := range r.Series {
-		if _, err := r.Labels(nil, s.Key, nil); err != nil {
+	for i := range r.Series {
+		if _, err := r.Labels(nil, &r.Series[i]); err != nil {
 			return err
 		}
-		for _, e := range s.Exemplars {
-			if _, err := r.Labels(nil, e.Key, nil); err != nil {
+		for _, e := range r.Exemplars(&r.Series[i]) {
+			if _, err := r.ExemplarLabels(nil, &e); err != nil {
 				return err
 			}
 		}
@@ -109,28 +108,24 @@ func readV1(r *Request, body []byte) error {
 }
 
 func plainOf(r *Request) (p plain) {
-	labels := func(key []byte, refs []uint32) (pairs [][2]string) {
-		list, _ := r.Labels(nil, key, refs)
+	labels := func(list []Label, _ error) (pairs [][2]string) {
 		for _, l := range list {
 			pairs = append(pairs, [2]string{string(l.Name), string(l.Value)})
 		}
 		return pairs
 	}
-	symbol := func(n uint32) string {
-		if int(n) < len(r.Symbols) {
-			return string(r.Symbols[n])
-		}
-		return ""
-	}
 	for _, s := range r.Series {
-		ps := plainSeries{Labels: labels(s.Key, s.Refs), Type: int32(s.Metadata.Type), Help: symbol(s.Metadata.Help), Unit: symbol(s.Metadata.Unit)}
-		for _, x := range s.Samples {
+		ps := plainSeries{Labels: labels(r.Labels(nil, &s)), Type: int32(s.Metadata.Type)}
+		if r.v2 {
+			ps.Help, ps.Unit = string(r.Symbol(s.Metadata.Help)), string(r.Symbol(s.Metadata.Unit))
+		}
+		for _, x := range r.Samples(&s) {
 			ps.Samples = append(ps.Samples, [3]uint64{math.Float64bits(x.Value), uint64(x.Time), uint64(x.Start)})
 		}
-		for _, x := range s.Exemplars {
-			ps.Exemplars = append(ps.Exemplars, plainExemplar{labels(x.Key, x.Refs), math.Float64bits(x.Value), uint64(x.Time)})
+		for _, x := range r.Exemplars(&s) {
+			ps.Exemplars = append(ps.Exemplars, plainExemplar{labels(r.ExemplarLabels(nil, &x)), math.Float64bits(x.Value), uint64(x.Time)})
 		}
-		for _, x := range s.Histograms {
+		for _, x := range r.Histograms(&s) {
 			count := func(c Count) string {
 				return [...]string{NoCount: "", IntegerCount: fmt.Sprint("int ", c.Integer), FloatCount: fmt.Sprint("float ", math.Float64bits(c.Float))}[c.Form]
 			}
@@ -352,7 +347,7 @@ func marshal(t testing.TB, m interface{ Marshal() ([]byte, error) }) []byte {
 
 func plainRequestV1() *prompb.WriteRequest {
 	return &prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{
-		Labels:  []prompb.Label{{Name: labels.MetricName, Value: "up"}, {Name: "job", Value: "a"}},
+		Labels:  []prompb.Label{{Name: "__name__", Value: "up"}, {Name: "job", Value: "a"}},
 		Samples: []prompb.Sample{{Value: 1, Timestamp: 1e12}, {Value: math.Float64frombits(0x7ff0000000000002), Timestamp: 1e12 + 1}},
 	}}}
 }
@@ -361,7 +356,7 @@ func fullV1() *prompb.WriteRequest {
 	m := plainRequestV1()
 	m.Timeseries[0].Exemplars = []prompb.Exemplar{{Labels: []prompb.Label{{Name: "trace", Value: "1"}}, Value: -1, Timestamp: -5}}
 	m.Timeseries = append(m.Timeseries, prompb.TimeSeries{
-		Labels: []prompb.Label{{Name: labels.MetricName, Value: "h"}},
+		Labels: []prompb.Label{{Name: "__name__", Value: "h"}},
 		Histograms: []prompb.Histogram{
 			{
 				Count: &prompb.Histogram_CountInt{CountInt: 9}, ZeroCount: &prompb.Histogram_ZeroCountInt{ZeroCountInt: 1},

@@ -64,7 +64,8 @@ func (l *buckets) reset() {
 	}
 }
 
-func (r *Request) histogram(b []byte) bool {
+// histogram reads the Histogram in b from i on.
+func (r *Request) histogram(b []byte, i int) bool {
 	var h Histogram
 	l := &r.buckets
 	begun := *l
@@ -72,7 +73,7 @@ func (r *Request) histogram(b []byte) bool {
 	if r.v2 {
 		known = upTo(17)
 	}
-	for i := 0; i < len(b); {
+	for i < len(b) {
 		tag, from, next := field(b, i)
 		switch {
 		case next < 0 && tag&7 == wireBytes:
@@ -164,3 +165,7 @@ func span(to []Span, b []byte, i int) ([]Span, int) {
 	}
 	return append(to, s), i
 }
+
+// tail is what was appended to list since it had the length from. The list may have
+// moved meanwhile; what was before stays where it was for those who hold it.
+func tail[T any](list []T, from int) []T { return list[from:len(list):len(list)] }

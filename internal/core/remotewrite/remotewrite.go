@@ -4,43 +4,53 @@
 // business; headers and compression are read before it.
 package remotewrite
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Request is a decoded request. Its memory is used again by the next Decode: nothing in
 // it may be kept beyond that, nor beyond the body that it was decoded from.
 //
-// The two versions differ in how labels are written (see Labels), and in where metadata
-// is: version 1 has it by metric family, version 2 in each series.
+// The two versions differ in how labels are written, and in where metadata is: version 1
+// has it by metric family, version 2 in each series.
 type Request struct {
 	Series   []Series
 	Families []Family // of version 1
-	Symbols  [][]byte // of version 2; a series refers to them
 
 	v2         bool
+	body       []byte
+	symbols    []part // of body
+	refs       []uint32
+	highest    uint32 // reference
+	odd        int    // the last series with a name without a value, from 1 on; 0 if none
 	samples    []Sample
 	exemplars  []Exemplar
 	histograms []Histogram
 	keys       []byte // those whose fields do not follow one another in the body
-	refs       []uint32
 	buckets    buckets
-	exemplar   struct { // as above, of exemplars: both may come in turns
-		keys []byte
-		refs []uint32
-	}
+
+	// As refs and keys, of exemplars: those of a series may come in between.
+	exemplarRefs []uint32
+	exemplarKeys []byte
 }
 
-// Series is one time series.
-type Series struct {
-	// Key is what version 1 has of the labels: its bytes in the body, whole fields of
-	// the message. Equal keys have equal labels, but not the other way round.
-	Key []byte
-	// Refs are the labels in version 2: name, value, name, value, …; each is in range.
-	Refs []uint32
+// part is a part of a list, [from, to). Parts in place of slices halve what is written
+// for a series.
+type part struct{ from, to uint32 }
 
-	Samples    []Sample
-	Exemplars  []Exemplar
-	Histograms []Histogram
-	Metadata   Metadata // of version 2
+// Series is one time series: see the methods of Request for what it has.
+type Series struct {
+	labels                         labels
+	samples, exemplars, histograms part
+	Metadata                       Metadata // of version 2
+}
+
+// labels are in version 1 a part of the body, or of keys if copied, and in version 2 one
+// of refs.
+type labels struct {
+	part
+	copied bool
 }
 
 // Sample is one value of a series.
@@ -52,14 +62,12 @@ type Sample struct {
 
 // Exemplar is one observation, with the labels of what was observed.
 type Exemplar struct {
-	Key   []byte   // as of Series
-	Refs  []uint32 // as of Series
-	Value float64
-	Time  int64 // Unix milliseconds
+	labels labels
+	Value  float64
+	Time   int64 // Unix milliseconds
 }
 
-// Metadata is what version 2 says of a series; help and unit are numbers of symbols,
-// in range.
+// Metadata is what version 2 says of a series; help and unit are numbers of symbols.
 type Metadata struct {
 	Type       MetricType
 	Help, Unit uint32
@@ -90,15 +98,68 @@ const (
 // Label is a name and its value.
 type Label struct{ Name, Value []byte }
 
-// Labels appends the labels behind a key or refs of the request to to, in the order in
-// which they were sent. They point into the body.
-func (r *Request) Labels(to []Label, key []byte, refs []uint32) ([]Label, error) {
-	if r.v2 {
-		for i := 0; i < len(refs); i += 2 {
-			to = append(to, Label{r.Symbols[refs[i]], r.Symbols[refs[i+1]]})
-		}
-		return to, nil
+// Key is what version 1 has of the labels of a series: its bytes in the body, whole fields
+// of the message. Equal keys have equal labels, but not the other way round.
+func (r *Request) Key(s *Series) []byte { return s.labels.key(r.body, r.keys) }
+
+func (l *labels) key(body, copies []byte) []byte {
+	if l.copied {
+		body = copies
 	}
+	return body[l.from:l.to:l.to]
+}
+
+// Refs are the labels of a series in version 2, as numbers of symbols: name, value, name,
+// value, …
+func (r *Request) Refs(s *Series) []uint32 { return r.refs[s.labels.from:s.labels.to] }
+
+// Symbol returns a symbol of version 2 by its number.
+func (r *Request) Symbol(ref uint32) []byte {
+	if ref == 0 && len(r.symbols) == 0 {
+		return nil // metadata that was not sent has no help
+	}
+	s := r.symbols[ref]
+	return r.body[s.from:s.to:s.to]
+}
+
+// Samples, Exemplars and Histograms of a series, as they were sent.
+func (r *Request) Samples(s *Series) []Sample { return r.samples[s.samples.from:s.samples.to] }
+
+// Exemplars: see Samples.
+func (r *Request) Exemplars(s *Series) []Exemplar {
+	return r.exemplars[s.exemplars.from:s.exemplars.to]
+}
+
+// Histograms: see Samples.
+func (r *Request) Histograms(s *Series) []Histogram {
+	return r.histograms[s.histograms.from:s.histograms.to]
+}
+
+// Labels appends the labels of a series to to, in the order in which they were sent. They
+// point into the body.
+func (r *Request) Labels(to []Label, s *Series) ([]Label, error) {
+	if r.v2 {
+		return r.pairs(to, r.Refs(s)), nil
+	}
+	return readLabels(to, r.Key(s))
+}
+
+// ExemplarLabels is Labels of an exemplar.
+func (r *Request) ExemplarLabels(to []Label, e *Exemplar) ([]Label, error) {
+	if r.v2 {
+		return r.pairs(to, r.exemplarRefs[e.labels.from:e.labels.to]), nil
+	}
+	return readLabels(to, e.labels.key(r.body, r.exemplarKeys))
+}
+
+func (r *Request) pairs(to []Label, refs []uint32) []Label {
+	for i := 0; i < len(refs); i += 2 {
+		to = append(to, Label{r.Symbol(refs[i]), r.Symbol(refs[i+1])})
+	}
+	return to
+}
+
+func readLabels(to []Label, key []byte) ([]Label, error) {
 	for i := 0; i < len(key); {
 		_, from, next := field(key, i) // nothing but whole labels is in a key
 		var l Label
@@ -111,28 +172,47 @@ func (r *Request) Labels(to []Label, key []byte, refs []uint32) ([]Label, error)
 	return to, nil
 }
 
-// addSeries begins a series; endSeries gives it what came in since. Lists that stay
-// empty are not written: a series is as large as two cache lines.
+// reset begins with another body and keeps the memory.
+func (r *Request) reset(body []byte, v2 bool) error {
+	if len(body) > math.MaxInt32 {
+		return fmt.Errorf("the body has %d bytes, and at most %d can be read", len(body), math.MaxInt32)
+	}
+	r.v2, r.body, r.highest, r.odd = v2, body, 0, 0
+	r.Series = r.Series[:0]
+	r.Families = r.Families[:0]
+	r.symbols = r.symbols[:0]
+	r.refs = r.refs[:0]
+	r.samples = r.samples[:0]
+	r.exemplars = r.exemplars[:0]
+	r.histograms = r.histograms[:0]
+	r.keys = r.keys[:0]
+	r.buckets.reset()
+	r.exemplarRefs = r.exemplarRefs[:0]
+	r.exemplarKeys = r.exemplarKeys[:0]
+	return nil
+}
+
+// addSeries begins a series, whose lists are empty; endSeries gives it what came in since.
 func (r *Request) addSeries() *Series {
-	r.Series = append(r.Series, Series{})
+	r.Series = append(r.Series, Series{
+		samples:    part{from: uint32(len(r.samples))},
+		exemplars:  part{from: uint32(len(r.exemplars))},
+		histograms: part{from: uint32(len(r.histograms))},
+	})
 	return &r.Series[len(r.Series)-1]
 }
 
-func (r *Request) endSeries(s *Series, samples, exemplars, histograms int) {
-	s.Samples = tail(r.samples, samples)
-	if len(r.exemplars) > exemplars {
-		s.Exemplars = tail(r.exemplars, exemplars)
-	}
-	if len(r.histograms) > histograms {
-		s.Histograms = tail(r.histograms, histograms)
-	}
+func (r *Request) endSeries(s *Series) {
+	s.samples.to = uint32(len(r.samples))
+	s.exemplars.to = uint32(len(r.exemplars))
+	s.histograms.to = uint32(len(r.histograms))
 }
 
-// sample reads a Sample of either version; only the second has a start.
-func (r *Request) sample(b []byte) bool {
+// sample reads the Sample in b from i on, of either version; only the second has a start.
+func (r *Request) sample(b []byte, i int) bool {
 	r.samples = append(r.samples, Sample{})
 	s := &r.samples[len(r.samples)-1]
-	for i := 0; i < len(b); {
+	for i < len(b) {
 		next := bad
 		switch tag := b[i]; {
 		case tag == 1<<3|wire64:
@@ -169,23 +249,3 @@ func (s *Sample) field(b []byte, i int, v2 bool) (next int) {
 	}
 	return next
 }
-
-// reset empties the request and keeps its memory.
-func (r *Request) reset(v2 bool) {
-	r.v2 = v2
-	r.Series = r.Series[:0]
-	r.Families = r.Families[:0]
-	r.Symbols = r.Symbols[:0]
-	r.samples = r.samples[:0]
-	r.exemplars = r.exemplars[:0]
-	r.histograms = r.histograms[:0]
-	r.keys = r.keys[:0]
-	r.refs = r.refs[:0]
-	r.exemplar.keys = r.exemplar.keys[:0]
-	r.exemplar.refs = r.exemplar.refs[:0]
-	r.buckets.reset()
-}
-
-// tail is what was appended to list since it had the length from. The list may have
-// moved meanwhile; what was before stays where it was for those who hold it.
-func tail[T any](list []T, from int) []T { return list[from:len(list):len(list)] }

@@ -48,7 +48,7 @@ func TestARequestIsUsedAgain(t *testing.T) {
 		if err := r.DecodeV1(first); err != nil || len(r.Series) != 2 || len(r.Families) != 1 {
 			t.Fatalf("%d series, %d families, %v", len(r.Series), len(r.Families), err)
 		}
-		if err := r.DecodeV1(second); err != nil || len(r.Series) != 1 || len(r.Families) != 0 || len(r.Series[0].Exemplars) != 0 {
+		if err := r.DecodeV1(second); err != nil || len(r.Series) != 1 || len(r.Families) != 0 || len(r.Exemplars(&r.Series[0])) != 0 {
 			t.Fatalf("%d series, %d families, %v", len(r.Series), len(r.Families), err)
 		}
 		if err := r.DecodeV2(marshal(t, fullV2())); err != nil || len(r.Series) != 2 || r.Series[0].Metadata.Help != 5 {
@@ -66,8 +66,8 @@ func TestDecodingDoesNotAllocate(t *testing.T) {
 		if r.DecodeV1(v1) != nil || r.DecodeV2(v2) != nil {
 			t.Fatal("refused")
 		}
-		for _, s := range r.Series {
-			list, _ = r.Labels(list[:0], s.Key, s.Refs)
+		for i := range r.Series {
+			list, _ = r.Labels(list[:0], &r.Series[i])
 		}
 	})
 	if allocs != 0 {
@@ -102,7 +102,7 @@ func BenchmarkDecode(b *testing.B) {
 		var list []Label
 		look := func(err error) error {
 			for i := range r.Series {
-				if list, err = r.Labels(list[:0], r.Series[i].Key, r.Series[i].Refs); err != nil {
+				if list, err = r.Labels(list[:0], &r.Series[i]); err != nil {
 					return err
 				}
 			}

@@ -8,12 +8,17 @@ import "fmt"
 // Labels are not looked into: a series that came before is found by its key, and Labels
 // says whether one that did not is malformed.
 func (r *Request) DecodeV1(body []byte) error {
-	r.reset(false)
+	if err := r.reset(body, false); err != nil {
+		return err
+	}
 	for i := 0; i < len(body); {
 		tag, from, next := field(body, i)
 		switch tag {
 		case 1<<3 | wireBytes: // timeseries
-			if next < 0 || !r.seriesV1(body[from:next]) {
+			if next < 0 {
+				return malformed("WriteRequest", i)
+			}
+			if !r.seriesV1(body[:next], from) {
 				return fmt.Errorf("time series %d: %w", len(r.Series), malformed("TimeSeries", i))
 			}
 		case 3<<3 | wireBytes: // metadata
@@ -36,27 +41,26 @@ func malformed(message string, at int) error {
 	return fmt.Errorf("byte %d of the decompressed body does not begin a well-formed field of the protobuf message %s", at, message)
 }
 
-func (r *Request) seriesV1(b []byte) bool {
+// seriesV1 reads the TimeSeries in b, the body up to its end, from i on.
+func (r *Request) seriesV1(b []byte, i int) bool {
 	s := r.addSeries()
-	samples, exemplars, histograms := len(r.samples), len(r.exemplars), len(r.histograms)
-	labels := fields{copies: &r.keys}
-	for i := 0; i < len(b); {
+	for i < len(b) {
 		tag, from, next := field(b, i)
 		switch tag {
 		case 1<<3 | wireBytes: // labels
 			if next > 0 {
-				labels.add(b, i, next)
+				r.keys = s.labels.add(r.keys, b, i, next)
 			}
 		case 2<<3 | wireBytes: // samples
-			if next < 0 || !r.sample(b[from:next]) {
+			if next < 0 || !r.sample(b[:next], from) {
 				return false
 			}
 		case 3<<3 | wireBytes: // exemplars
-			if next < 0 || !r.exemplarV1(b[from:next]) {
+			if next < 0 || !r.exemplarV1(b[:next], from) {
 				return false
 			}
 		case 4<<3 | wireBytes: // histograms
-			if next < 0 || !r.histogram(b[from:next]) {
+			if next < 0 || !r.histogram(b[:next], from) {
 				return false
 			}
 		default:
@@ -67,20 +71,18 @@ func (r *Request) seriesV1(b []byte) bool {
 		}
 		i = next
 	}
-	s.Key = labels.end(b)
-	r.endSeries(s, samples, exemplars, histograms)
+	r.endSeries(s)
 	return true
 }
 
-func (r *Request) exemplarV1(b []byte) bool {
+func (r *Request) exemplarV1(b []byte, i int) bool {
 	var e Exemplar
-	labels := fields{copies: &r.exemplar.keys}
-	for i := 0; i < len(b); {
+	for i < len(b) {
 		tag, from, next := field(b, i)
 		switch tag {
 		case 1<<3 | wireBytes: // labels
 			if next > 0 {
-				labels.add(b, i, next)
+				r.exemplarKeys = e.labels.add(r.exemplarKeys, b, i, next)
 			}
 		case 2<<3 | wire64:
 			e.Value, next = double(b, from)
@@ -94,46 +96,34 @@ func (r *Request) exemplarV1(b []byte) bool {
 		}
 		i = next
 	}
-	e.Key = labels.end(b)
 	r.exemplars = append(r.exemplars, e)
 	return true
 }
 
-// fields are the fields of one number in a message: their bytes there if they follow one
-// another, as everybody writes them, and else a copy.
-type fields struct {
-	copies   *[]byte
-	from, to int // in the message; from is in copies once there is a gap
-	copied   bool
-}
-
-func (f *fields) add(b []byte, from, to int) {
-	if f.to == from && !f.copied {
-		f.to = to
-		return
+// add adds the field b[from:to]. Fields that follow one another, as everybody writes
+// them, stay where they are; else all are copied to copies.
+func (l *labels) add(copies, b []byte, from, to int) []byte {
+	if int(l.to) == from && !l.copied {
+		l.to = uint32(to)
+		return copies
 	}
-	f.addApart(b, from, to)
+	return l.addApart(copies, b, from, to)
 }
 
-func (f *fields) addApart(b []byte, from, to int) {
+func (l *labels) addApart(copies, b []byte, from, to int) []byte {
 	switch {
-	case f.copied:
-		*f.copies = append(*f.copies, b[from:to]...)
-	case f.to == 0: // what is first may be anywhere
-		f.from, f.to = from, to
+	case l.copied:
+	case l.to == 0: // what is first may be anywhere
+		l.from, l.to = uint32(from), uint32(to)
+		return copies
 	default:
-		start := len(*f.copies)
-		*f.copies = append(append(*f.copies, b[f.from:f.to]...), b[from:to]...)
-		f.from, f.copied = start, true
+		first := l.part
+		l.from, l.copied = uint32(len(copies)), true
+		copies = append(copies, b[first.from:first.to]...)
 	}
-}
-
-// end returns the bytes of all that were added.
-func (f *fields) end(b []byte) []byte {
-	if f.copied {
-		return tail(*f.copies, f.from)
-	}
-	return b[f.from:f.to:f.to]
+	copies = append(copies, b[from:to]...)
+	l.to = uint32(len(copies))
+	return copies
 }
 
 func (l *Label) decode(b []byte) bool {

@@ -5,7 +5,9 @@ import "fmt"
 // DecodeV2 reads an io.prometheus.write.v2.Request, which has been decompressed. On an
 // error nothing of the request is to be used.
 func (r *Request) DecodeV2(body []byte) error {
-	r.reset(true)
+	if err := r.reset(body, true); err != nil {
+		return err
+	}
 	for i := 0; i < len(body); {
 		tag, from, next := field(body, i)
 		switch tag {
@@ -13,9 +15,12 @@ func (r *Request) DecodeV2(body []byte) error {
 			if next < 0 {
 				return malformed("Request", i)
 			}
-			r.Symbols = append(r.Symbols, body[from:next:next])
+			r.symbols = append(r.symbols, part{uint32(from), uint32(next)})
 		case 5<<3 | wireBytes: // timeseries
-			if next < 0 || !r.seriesV2(body[from:next]) {
+			if next < 0 {
+				return malformed("Request", i)
+			}
+			if !r.seriesV2(body[:next], from) {
 				return fmt.Errorf("time series %d: %w", len(r.Series), malformed("TimeSeries", i))
 			}
 		default:
@@ -40,69 +45,68 @@ func (e *RefError) Error() string {
 	return fmt.Sprintf("time series %d: %s refers to symbol %d, and the request has %d symbols", e.Series, e.Field, e.Ref, e.Symbols)
 }
 
-// checkRefs looks at every reference once: after this nobody has to.
+// checkRefs refuses a request if its highest reference is too high, and then says which
+// one it is: after this nobody has to look.
 func (r *Request) checkRefs() error {
+	if r.odd > 0 {
+		return fmt.Errorf("time series %d: labels_refs has a name without a value, an odd number of references", r.odd)
+	}
+	if int(r.highest) < len(r.symbols) || r.highest == 0 && len(r.refs)+len(r.exemplarRefs) == 0 {
+		return nil
+	}
+	count := len(r.symbols)
 	for i := range r.Series {
 		s := &r.Series[i]
-		if err := r.check(i, "labels_refs", s.Refs); err != nil {
-			return err
-		}
-		for k := range s.Exemplars {
-			if err := r.check(i, "labels_refs of an exemplar", s.Exemplars[k].Refs); err != nil {
-				return err
+		for _, ref := range r.Refs(s) {
+			if int(ref) >= count {
+				return &RefError{i + 1, "labels_refs", ref, count}
 			}
 		}
-		// A series without metadata refers to symbol 0, which a request without series with
-		// labels need not have.
-		if ref := s.Metadata.Help; ref != 0 && int(ref) >= len(r.Symbols) {
-			return &RefError{i + 1, "help_ref", ref, len(r.Symbols)}
+		for _, e := range r.Exemplars(s) {
+			for _, ref := range r.exemplarRefs[e.labels.from:e.labels.to] {
+				if int(ref) >= count {
+					return &RefError{i + 1, "labels_refs of an exemplar", ref, count}
+				}
+			}
 		}
-		if ref := s.Metadata.Unit; ref != 0 && int(ref) >= len(r.Symbols) {
-			return &RefError{i + 1, "unit_ref", ref, len(r.Symbols)}
+		// A series without metadata refers to symbol 0, which a request need not have.
+		if ref := s.Metadata.Help; ref != 0 && int(ref) >= count {
+			return &RefError{i + 1, "help_ref", ref, count}
+		}
+		if ref := s.Metadata.Unit; ref != 0 && int(ref) >= count {
+			return &RefError{i + 1, "unit_ref", ref, count}
 		}
 	}
-	return nil
+	panic(fmt.Sprintf("BUG: a reference to symbol %d of %d was read and is in no series", r.highest, count))
 }
 
-func (r *Request) check(series int, field string, refs []uint32) error {
-	for _, ref := range refs {
-		if int(ref) >= len(r.Symbols) {
-			return &RefError{series + 1, field, ref, len(r.Symbols)}
-		}
-	}
-	if len(refs)%2 != 0 {
-		return fmt.Errorf("time series %d: %s has a name without a value, an odd number of references", series+1, field)
-	}
-	return nil
-}
-
-func (r *Request) seriesV2(b []byte) bool {
+// seriesV2 reads the TimeSeries in b, the body up to its end, from i on.
+func (r *Request) seriesV2(b []byte, i int) bool {
 	s := r.addSeries()
-	samples, exemplars, histograms := len(r.samples), len(r.exemplars), len(r.histograms)
-	refs := len(r.refs)
-	for i := 0; i < len(b); {
+	s.labels.from = uint32(len(r.refs))
+	for i < len(b) {
 		tag, from, next := field(b, i)
 		switch tag {
 		case 1<<3 | wireBytes: // labels_refs
 			if next > 0 {
-				r.refs, next = references(r.refs, b, from, next)
+				r.refs, next = r.references(r.refs, b, from, next)
 			}
 		case 1<<3 | wireVarint:
-			r.refs, next = one(r.refs, b, from, number32)
+			r.refs, next = r.reference(r.refs, b, from)
 		case 2<<3 | wireBytes: // samples
-			if next < 0 || !r.sample(b[from:next]) {
+			if next < 0 || !r.sample(b[:next], from) {
 				return false
 			}
 		case 3<<3 | wireBytes: // histograms
-			if next < 0 || !r.histogram(b[from:next]) {
+			if next < 0 || !r.histogram(b[:next], from) {
 				return false
 			}
 		case 4<<3 | wireBytes: // exemplars
-			if next < 0 || !r.exemplarV2(b[from:next]) {
+			if next < 0 || !r.exemplarV2(b[:next], from) {
 				return false
 			}
 		case 5<<3 | wireBytes: // metadata
-			if next < 0 || !s.Metadata.decode(b[from:next]) {
+			if next < 0 || !s.Metadata.decode(b[:next], from) {
 				return false
 			}
 		default:
@@ -113,46 +117,54 @@ func (r *Request) seriesV2(b []byte) bool {
 		}
 		i = next
 	}
-	s.Refs = tail(r.refs, refs)
-	r.endSeries(s, samples, exemplars, histograms)
+	s.labels.to = uint32(len(r.refs))
+	if (s.labels.to-s.labels.from)%2 != 0 {
+		r.odd = len(r.Series)
+	}
+	r.highest = max(r.highest, s.Metadata.Help, s.Metadata.Unit)
+	r.endSeries(s)
 	return true
 }
 
-// references is packed for labels_refs, with straight lines for numbers below 16,384:
-// they are half of what it costs to read a request.
-func references(to []uint32, b []byte, i, end int) ([]uint32, int) {
-	for i+1 < end {
-		switch low, high := b[i], b[i+1]; {
-		case low < 0x80:
-			to = append(to, uint32(low))
-			i++
-		case high < 0x80:
-			to = append(to, uint32(low&0x7f)|uint32(high)<<7)
-			i += 2
-		default:
-			v, next := longVarint(b, i)
-			if next < 0 {
-				return to, bad
-			}
-			to = append(to, uint32(v))
-			i = next
+// references reads what is packed of labels_refs, with straight lines for numbers below
+// 16,384: they are half of what it costs to read a request.
+func (r *Request) references(to []uint32, b []byte, i, end int) ([]uint32, int) {
+	highest := r.highest
+	for i+1 < end && b[i]&b[i+1] < 0x80 { // not both have more to come
+		ref, n := uint32(b[i]), 1
+		if ref >= 0x80 {
+			ref, n = ref&0x7f|uint32(b[i+1])<<7, 2
+		}
+		to = append(to, ref)
+		highest = max(highest, ref)
+		i += n
+	}
+	r.highest = highest
+	for i < end {
+		if to, i = r.reference(to, b, i); i < 0 {
+			return to, bad
 		}
 	}
-	return packed(to, b, i, end, number32)
+	return to, i
 }
 
-func (r *Request) exemplarV2(b []byte) bool {
-	var e Exemplar
-	refs := len(r.exemplar.refs)
-	for i := 0; i < len(b); {
+func (r *Request) reference(to []uint32, b []byte, i int) ([]uint32, int) {
+	ref, next := number32(b, i)
+	r.highest = max(r.highest, ref)
+	return append(to, ref), next
+}
+
+func (r *Request) exemplarV2(b []byte, i int) bool {
+	e := Exemplar{labels: labels{part: part{from: uint32(len(r.exemplarRefs))}}}
+	for i < len(b) {
 		tag, from, next := field(b, i)
 		switch tag {
 		case 1<<3 | wireBytes: // labels_refs
 			if next > 0 {
-				r.exemplar.refs, next = references(r.exemplar.refs, b, from, next)
+				r.exemplarRefs, next = r.references(r.exemplarRefs, b, from, next)
 			}
 		case 1<<3 | wireVarint:
-			r.exemplar.refs, next = one(r.exemplar.refs, b, from, number32)
+			r.exemplarRefs, next = r.reference(r.exemplarRefs, b, from)
 		case 2<<3 | wire64:
 			e.Value, next = double(b, from)
 		case 3<<3 | wireVarint:
@@ -165,23 +177,27 @@ func (r *Request) exemplarV2(b []byte) bool {
 		}
 		i = next
 	}
-	e.Refs = tail(r.exemplar.refs, refs)
+	e.labels.to = uint32(len(r.exemplarRefs))
+	if (e.labels.to-e.labels.from)%2 != 0 {
+		r.odd = len(r.Series)
+	}
 	r.exemplars = append(r.exemplars, e)
 	return true
 }
 
-func (m *Metadata) decode(b []byte) bool {
-	for i := 0; i < len(b); {
-		tag, from, next := field(b, i)
-		switch tag {
+// decode reads what b says from i on; what it does not say stays.
+func (m *Metadata) decode(b []byte, i int) bool {
+	for i < len(b) {
+		next := bad
+		switch b[i] {
 		case 1<<3 | wireVarint:
-			m.Type, next = enum[MetricType](b, from)
+			m.Type, next = enum[MetricType](b, i+1)
 		case 3<<3 | wireVarint:
-			m.Help, next = number32(b, from)
+			m.Help, next = number32(b, i+1)
 		case 4<<3 | wireVarint:
-			m.Unit, next = number32(b, from)
+			m.Unit, next = number32(b, i+1)
 		default:
-			next = other(b, i, tag, 1<<1|1<<3|1<<4)
+			next = m.field(b, i)
 		}
 		if next < 0 {
 			return false
@@ -189,4 +205,19 @@ func (m *Metadata) decode(b []byte) bool {
 		i = next
 	}
 	return true
+}
+
+// field reads a field whose tag is not written as short as it can be, or is unknown.
+func (m *Metadata) field(b []byte, i int) (next int) {
+	switch tag, from, _ := field(b, i); tag {
+	case 1<<3 | wireVarint:
+		m.Type, next = enum[MetricType](b, from)
+	case 3<<3 | wireVarint:
+		m.Help, next = number32(b, from)
+	case 4<<3 | wireVarint:
+		m.Unit, next = number32(b, from)
+	default:
+		next = other(b, i, tag, 1<<1|1<<3|1<<4)
+	}
+	return next
 }

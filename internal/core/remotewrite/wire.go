@@ -60,8 +60,10 @@ func other(b []byte, i int, tag uint64, known uint32) (next int) {
 func upTo(n int) uint32 { return 2<<n - 2 }
 
 func varint(b []byte, i int) (v uint64, next int) {
-	if i < len(b) && b[i] < 0x80 {
-		return uint64(b[i]), i + 1
+	if i < len(b) {
+		if v = uint64(b[i]); v < 0x80 {
+			return v, i + 1
+		}
 	}
 	return longVarint(b, i)
 }
