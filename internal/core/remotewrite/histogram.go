@@ -149,8 +149,8 @@ func (r *Request) histogram(b []byte, i int) bool {
 func span(to []Span, b []byte, i int) ([]Span, int) {
 	var s Span
 	for i < len(b) {
-		tag, from, next := field(b, i)
-		switch tag {
+		var next int
+		switch tag, from, _ := field(b, i); tag {
 		case 1<<3 | wireVarint:
 			s.Offset, next = zigzag32(b, from)
 		case 2<<3 | wireVarint:
