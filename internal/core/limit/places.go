@@ -17,7 +17,7 @@ type Place uint32
 // places holds who has a place, by metric. A million of them are some thousand pieces
 // of memory without pointers, and a map of the metrics.
 //
-// Shape: 33 bytes a series besides its key, and the key rounded up to 16 bytes.
+// Shape: 33 bytes a series besides its key, and the key rounded up to 8 bytes.
 type places struct {
 	seed    maphash.Seed
 	index   index.Index // Places, by the hash of key and source

@@ -14,21 +14,21 @@ import (
 type Ref uint32
 
 const (
-	unit       = 16 // bytes; blocks begin at multiples of it
-	chunkBits  = 16 // of a Ref that count units within a chunk
+	unit       = 8  // bytes; blocks begin at multiples of it
+	chunkBits  = 17 // of a Ref that count units within a chunk
 	chunkUnits = 1 << chunkBits
 	chunkBytes = chunkUnits * unit // 1 MiB; pages that nothing was written to are not resident
 
 	// A chunk is cut into slabs of 16 KiB. The smaller they are, the less memory a few
 	// blocks hold that stay behind, and the more is lost at the ends of slabs: 5 % at
 	// worst, 1 % for blocks of 200 bytes.
-	slabBits  = 10 // of a Ref that count units within a slab
+	slabBits  = 11 // of a Ref that count units within a slab
 	slabUnits = 1 << slabBits
 	slabBytes = slabUnits * unit
 
 	// exactUnits is the size up to which blocks are rounded up to units only. Of larger
 	// ones a slab has as many as fit, 15 to 2, all of the same size.
-	exactUnits = 64
+	exactUnits = 128
 	classes    = exactUnits + slabUnits/exactUnits
 
 	// maxSmall is the longest block in a slab, in bytes.
@@ -50,7 +50,7 @@ const MaxLen = 512 << 10
 // again for blocks of that size; a slab without any block left is for those of any
 // size. So an arena is as large as all blocks together ever were, and not as those of
 // each size. Blocks above 8 KiB have memory of their own, which goes when they are
-// freed. An arena holds 32 GiB besides those.
+// freed. An arena holds 16 GiB besides those.
 type Arena struct {
 	chunks atomic.Pointer[[][]byte] // the first is nil, so that no block has Ref 0
 	large  atomic.Pointer[[][]byte] // large blocks; nil where one was freed
