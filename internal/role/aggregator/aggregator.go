@@ -111,6 +111,7 @@ func New(config Config, log *journal.Log, writer Writer, books Ledger, now func(
 	if err := a.restore(); err != nil {
 		return nil, fmt.Errorf("restore from the journal: %w", err)
 	}
+	a.advance(now()) // queries may come before the first tick, and ask for what was restored
 	return a, nil
 }
 

@@ -518,6 +518,25 @@ func TestOpenTilesAnswerWithinASecond(t *testing.T) {
 	})
 }
 
+// The first queries after a start see the open tiles of the process before: wider ones
+// hold all that a series is found by for up to a minute.
+func TestRestoredTilesAnswerAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, s := t.TempDir(), newStore(t)
+		p := start(t, dir, s, time.Now)
+		p.mustCount("a", 3)
+		time.Sleep(15 * time.Second) // its tile of 10 s is stored
+		p.terminate()
+		p = start(t, dir, s, time.Now)
+		m := labels.MustNewMatcher(labels.MatchEqual, "__name__", "a")
+		live, err := p.Live("default", tile.Width1m, 0, 1<<60, []*labels.Matcher{m})
+		if err != nil || len(live) != 1 || live[0].Points[len(live[0].Points)-1].V != 3 {
+			t.Errorf("%+v, %v", live, err)
+		}
+		p.terminate()
+	})
+}
+
 // A full disk under the journal refuses the window; the collector pushes it again
 // when there is space, and nothing is counted twice.
 func TestAJournalThatCannotBeWrittenRefusesTheWindow(t *testing.T) {
