@@ -11,7 +11,7 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 # imports one of these packages: they share it, or it has pointers to be checked. The
 # Prometheus API is left out, since compiling its 950 packages once more takes longer
 # than everything else here together.
-RACE = $(shell go list -f '{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} ' ./internal/... \
+RACE = $(shell go list -f '{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}} ' ./internal/... \
 	| grep -E '/(adapter|role)/| (sync|sync/atomic|unsafe) ' | cut -d ' ' -f 1 | grep -v internal/adapter/promapi)
 
 .PHONY: help run build test race fuzz bench lab lint check soak clean clients

@@ -64,7 +64,7 @@ func TestHighest(t *testing.T) {
 	}{
 		{name: "the receiver is the limit", sends: 10e6, receives: 3e6},
 		{name: "the sender is the limit", sends: 2e6, receives: 3e6, sender: true},
-		{name: "the sender keeps no such pace, and the receiver loses above it", sends: 10e6, receives: 3e6, paced: 2e6},
+		{name: "the sender keeps no such pace, and the receiver loses above it", sends: 10e6, receives: 3e6, paced: 2e6, sender: true},
 		{name: "others cost a packet now and then", sends: 10e6, receives: 3e6, unlucky: true},
 		{name: "a slow receiver is found, too", sends: 10e6, receives: 40e3},
 	} {
@@ -144,6 +144,9 @@ func TestStolenTime(t *testing.T) {
 	}
 	if got := after.stolenBy(after); got != 0 {
 		t.Errorf("%v of no time was stolen", got)
+	}
+	if got := before.stolenBy(after); got != 0 {
+		t.Errorf("%v of the time was stolen by a counter that went back", got)
 	}
 	for _, stat := range []string{"", "cpu  1 2 3", "intr 1 2 3 4 5 6 7 8 9", "cpu  1 2 3 4 5 6 7 x"} {
 		if _, err := readProcessors(stat); err == nil {

@@ -84,5 +84,8 @@ func readProcessors(stat string) (p processors, err error) {
 
 // stolenBy is the part of the time since before that others had.
 func (p processors) stolenBy(before processors) float64 {
-	return float64(p.stolen-before.stolen) / float64(max(p.all-before.all, 1))
+	if p.all <= before.all || p.stolen < before.stolen { // the kernel's counters may step back
+		return 0
+	}
+	return float64(p.stolen-before.stolen) / float64(p.all-before.all)
 }

@@ -18,7 +18,7 @@ const (
 	searching = 15 * time.Second
 
 	ratePrecision = 0.05 // of the rate
-	rateReached   = 0.97 // of the rate that was asked: below it the sender is the limit
+	rateTries     = 4    // at a rate that the sender does not reach
 	rateLeast     = 1000 // metrics a second: below it nobody looks
 )
 
@@ -31,7 +31,8 @@ type tried struct {
 // highest looks for the highest rate without loss, and says whether it is the
 // sender's limit, which it is if nothing was lost at any. It first sends as fast as it goes, which is the rate 0, and then
 // halves what is between a rate without loss and one with it. A rate must fail
-// twice, by a loss or because it was not reached: other processes cost packets, too.
+// twice by a loss, or four times because it was not reached, which is then the sender's
+// limit: other processes cost packets and time, too.
 func highest(try func(rate float64) (tried, error)) (rate float64, sender bool, err error) {
 	flatOut, err := try(0)
 	if err != nil || !flatOut.lost {
@@ -43,7 +44,10 @@ func highest(try func(rate float64) (tried, error)) (rate float64, sender bool, 
 		}
 		asked := (rate + loses) / 2
 		t, err := try(asked)
-		if err == nil && (t.lost || t.reached < rateReached*asked) {
+		if err == nil && t.lost {
+			t, err = try(asked)
+		}
+		for tries := 1; err == nil && !t.lost && t.reached < report.RateReached*asked && tries < rateTries; tries++ {
 			t, err = try(asked)
 		}
 		switch {
@@ -51,8 +55,8 @@ func highest(try func(rate float64) (tried, error)) (rate float64, sender bool, 
 			return rate, false, err
 		case t.lost:
 			loses = asked
-		case t.reached < rateReached*asked:
-			return max(rate, t.reached), false, nil // what lost is known, and this the most that did not
+		case t.reached < report.RateReached*asked:
+			return max(rate, t.reached), true, nil
 		default:
 			rate = asked
 		}
@@ -79,7 +83,7 @@ func (l *lab) rateSteps() (steps []step) {
 						return err
 					}
 					found := l.results.Rate(r.name, r.group)
-					found.Sender = sender && (found.Sender || len(found.PerSecond) == 0) // each time
+					found.Sender = found.Sender || sender
 					found.PerSecond = append(found.PerSecond, rate)
 					return nil
 				},
@@ -112,7 +116,7 @@ func searchRate(ctx context.Context, r receiver) (rate float64, sender bool, err
 	return rate, sender, err
 }
 
-// halfRate is half of the highest rate that the collector was seen to take.
+// halfRate is half of the highest rate of the collector, as the table has it.
 func (l *lab) halfRate() float64 {
 	for _, r := range l.results.Rates {
 		if r.Name == collectorName {

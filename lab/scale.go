@@ -127,7 +127,7 @@ func (f *freshet) withstand(ctx context.Context, traffic *load.Load, rate float6
 		return n
 	}
 	return &report.Storm{
-		Seconds: result.Elapsed.Seconds(), Rate: result.Rate(), Sent: result.Sent.Metrics, Received: received,
+		Seconds: result.Elapsed.Seconds(), Asked: rate, Rate: result.Rate(), Sent: result.Sent.Metrics, Received: received,
 		NewContexts:   float64(result.Sent.NewContexts) / result.Elapsed.Seconds(),
 		Refused:       sum(after.Samples.Refused) - sum(before.Samples.Refused),
 		Folded:        after.Samples.OfWhich.Folded - before.Samples.OfWhich.Folded,

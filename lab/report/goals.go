@@ -11,6 +11,11 @@ const (
 	goalResident    = 40e6  // bytes with these contexts, less than
 	goalAllocations = 0.005 // objects a metric with them, less than: 0 with two digits behind the point
 	goalContext     = 400.0 // bytes a context, at most
+	goalNewContexts = 100e3 // a second, in a storm of them
+
+	// RateReached is the part of a rate that was asked from which on it counts as sent;
+	// below it the sender was the limit.
+	RateReached = 0.97
 )
 
 // goalRow is a line of the table: what was measured, in words and as a number, and
@@ -91,7 +96,12 @@ func (r *Results) scaleGoals() (rows [][]string) {
 		}
 	}
 	for _, s := range r.Scale.storms() {
+		rows = append(rows, goalRow(s.name, "metrics a second, as half of the highest rate", thousands(s.Rate), thousands(s.Asked), s.Rate >= RateReached*s.Asked))
+		if s.ofNewContexts {
+			rows = append(rows, goalRow(s.name, "new contexts a second", thousands(s.NewContexts), thousands(goalNewContexts), s.NewContexts >= RateReached*goalNewContexts))
+		}
 		rows = append(rows,
+			goalRow(s.name, "metrics that were sent and not received", thousands(float64(s.Sent)-float64(s.Received)), "0", s.Sent == s.Received),
 			goalRow(s.name, "datagrams dropped by the kernel, "+s.rate(), thousands(float64(s.KernelDropped)), "0", s.KernelDropped == 0),
 			goalRow(s.name, "samples by which the ledger differs", fmt.Sprint(s.Difference), "0", s.Difference == 0))
 	}

@@ -46,17 +46,18 @@ func (r *Results) scale() string {
 
 // namedStorm is a storm with what it is called in tables.
 type namedStorm struct {
-	name string
+	name          string
+	ofNewContexts bool
 	*Storm
 }
 
 // storms are those that were measured.
 func (s Scale) storms() (all []namedStorm) {
 	if s.Flush != nil {
-		all = append(all, namedStorm{"flushing a million contexts each second under load", s.Flush})
+		all = append(all, namedStorm{"flushing a million contexts each second under load", false, s.Flush})
 	}
 	if s.Storm != nil {
-		all = append(all, namedStorm{"a storm of new contexts", s.Storm})
+		all = append(all, namedStorm{"a storm of new contexts", true, s.Storm})
 	}
 	return all
 }

@@ -98,9 +98,7 @@ func (r *Results) machine() string {
 		{"memory", fmt.Sprintf("%.0f GiB", float64(r.Machine.MemoryBytes)/(1<<30))},
 		{"kernel", r.Machine.Kernel},
 		{"processes running before", fmt.Sprintf("%.1f on average, in the last minute", r.Machine.LoadAverage)},
-	}
-	if r.Machine.Stolen > 0 {
-		rows = append(rows, []string{"processors were taken away", fmt.Sprintf("by the hypervisor, for %.1f %% of the time", 100*r.Machine.Stolen)})
+		{"processors were taken away", fmt.Sprintf("by the hypervisor, for %.1f %% of the time", 100*r.Machine.Stolen)},
 	}
 	for _, v := range r.Versions {
 		rows = append(rows, []string{v.Name, v.Version})

@@ -34,7 +34,7 @@ type Machine struct {
 	Kernel      string `json:"kernel"`
 
 	LoadAverage float64 `json:"load_average"`     // of the minute before: 0 on a quiet machine
-	Stolen      float64 `json:"stolen,omitempty"` // part of its processors' time that the hypervisor gave to others meanwhile
+	Stolen      float64 `json:"stolen"` // part of its processors' time that the hypervisor gave to others meanwhile
 }
 
 // Version is what was measured, or built it.
@@ -128,7 +128,7 @@ type Rate struct {
 	Name      string    `json:"name"`
 	Group     Group     `json:"group"`
 	PerSecond []float64 `json:"metrics_a_second"` // of each search
-	Sender    bool      `json:"sender_was_the_limit"`
+	Sender    bool      `json:"sender_was_the_limit"` // of one search at least
 }
 
 // Scale is what large numbers of contexts do to the collector.
@@ -158,6 +158,7 @@ func (m Million) HeapEntry() float64 { return (m.HeapAfter - m.HeapBefore) / flo
 // Storm is traffic over many contexts, and what the ledger says of it.
 type Storm struct {
 	Seconds       float64 `json:"seconds"`
+	Asked         float64 `json:"asked_metrics_a_second"`
 	Rate          float64 `json:"metrics_a_second"`
 	NewContexts   float64 `json:"new_contexts_a_second"`
 	Contexts      int     `json:"contexts"` // of all time

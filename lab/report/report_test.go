@@ -51,8 +51,8 @@ func sample() *Results {
 		Rates: []Rate{{Name: "Freshet", Group: Ours, PerSecond: []float64{3.2e6}, Sender: true}},
 		Scale: Scale{
 			Million: &Million{Contexts: 1_000_000, ResidentBefore: 20e6, ResidentAfter: 320e6, HeapBefore: 5e6, HeapAfter: 255e6},
-			Flush:   &Storm{Seconds: 10, Rate: 1.5e6, Sent: 15e6, Received: 15e6},
-			Storm:   &Storm{Seconds: 60, Rate: 1.5e6, NewContexts: 1e5, Sent: 90e6, Received: 90e6, Folded: 5e6, Refused: 7},
+			Flush:   &Storm{Seconds: 10, Asked: 1.5e6, Rate: 1.5e6, Sent: 15e6, Received: 15e6},
+			Storm:   &Storm{Seconds: 60, Asked: 1.5e6, Rate: 1.5e6, NewContexts: 1e5, Sent: 90e6, Received: 90e6, Folded: 5e6, Refused: 7},
 		},
 		Techniques: []Technique{{Group: "Key", Name: "string", Nanoseconds: []float64{120, 110, 130}, Bytes: 96, Allocations: 2}},
 	}
@@ -97,6 +97,9 @@ func TestMissedGoals(t *testing.T) {
 		"resident bytes":          {func(r *Results) { r.Scale.Million.ResidentAfter = 421e6 }, "| 401 | at most 400, **missed** |"},
 		"heap bytes":              {func(r *Results) { r.Scale.Million.HeapAfter = 406e6 }, "| 401 | at most 400, **missed** |"},
 		"packets while flushing":  {func(r *Results) { r.Scale.Flush.KernelDropped = 1 }, "| 1 | 0, **missed** |"},
+		"a storm that was none":   {func(r *Results) { r.Scale.Storm.NewContexts = 80e3 }, "| 80,000 | 100,000, **missed** |"},
+		"half of the rate":        {func(r *Results) { r.Scale.Flush.Rate = 1.2e6 }, "| 1,200,000 | 1,500,000, **missed** |"},
+		"what was not received":   {func(r *Results) { r.Scale.Storm.Received -= 5 }, "| 5 | 0, **missed** |"},
 		"packets in the storm":    {func(r *Results) { r.Scale.Storm.KernelDropped = 2 }, "| 2 | 0, **missed** |"},
 		"the ledger in the storm": {func(r *Results) { r.Scale.Storm.Difference = -3 }, "| -3 | 0, **missed** |"},
 	} {

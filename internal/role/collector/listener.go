@@ -22,7 +22,8 @@ const maxEvents = 10_000
 
 // keptValues is how many values of a packed line a listener has memory for between
 // batches, in each of its lines: 8 KiB, more than a datagram of 1,432 bytes fills.
-// Within a batch it may be 4 MiB, for as many lines as are held of 64 KiB each.
+// Within a batch it may be 4 MiB, for as many lines as are held of 64 KiB each; with a
+// dogstatsd.max_packet of 1 MiB it may be 64 MiB.
 const keptValues = 1024
 
 // busyRetry is when a listener asks again for the window that the flusher still
