@@ -78,6 +78,9 @@ func FuzzDecodeV2(f *testing.F) {
 
 func compare(t *testing.T, r *Request, err error, reference func() plain, refused error) {
 	t.Helper()
+	if errors.Is(err, ErrTooManyParts) { // the reference has no such bound
+		return
+	}
 	if (err != nil) != (refused != nil) {
 		t.Fatalf("our error is %v, the reference's is %v", err, refused)
 	}

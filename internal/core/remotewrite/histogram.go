@@ -64,8 +64,13 @@ func (l *buckets) reset() {
 	}
 }
 
+func (r *Request) histogramRoom() int { return fewParts + len(r.body)/histogramBytes }
+
 // histogram reads the Histogram in b from i on.
 func (r *Request) histogram(b []byte, i int) bool {
+	if len(r.histograms) == r.histogramRoom() {
+		return false
+	}
 	var h Histogram
 	l := &r.buckets
 	begun := *l

@@ -20,6 +20,7 @@ type Request struct {
 
 	v2         bool
 	body       []byte
+	room       int    // of each list but histograms
 	symbols    []part // of body
 	refs       []uint32
 	highest    uint32 // reference
@@ -34,6 +35,18 @@ type Request struct {
 	exemplarRefs []uint32
 	exemplarKeys []byte
 }
+
+// A series or a sample of a real request takes at least partBytes, and a histogram
+// histogramBytes. In a malicious one 2 bytes are enough, and what is decoded would be a
+// hundred times as large. So a request has room for fewParts and as many as are real.
+const (
+	partBytes      = 6
+	histogramBytes = 18
+	fewParts       = 1024
+)
+
+// ErrTooManyParts means that a request is made of more parts than its length allows.
+var ErrTooManyParts = fmt.Errorf("the request has more than %d series, samples or histograms, and of some of them nearly nothing: on average they are shorter than %d bytes", fewParts, partBytes)
 
 // part is a part of a list, [from, to). Parts in place of slices halve what is written
 // for a series.
@@ -178,6 +191,7 @@ func (r *Request) reset(body []byte, v2 bool) error {
 		return fmt.Errorf("the body has %d bytes, and at most %d can be read", len(body), math.MaxInt32)
 	}
 	r.v2, r.body, r.highest, r.odd = v2, body, 0, 0
+	r.room = fewParts + len(body)/partBytes
 	r.Series = r.Series[:0]
 	r.Families = r.Families[:0]
 	r.symbols = r.symbols[:0]
@@ -210,6 +224,9 @@ func (r *Request) endSeries(s *Series) {
 
 // sample reads the Sample in b from i on, of either version; only the second has a start.
 func (r *Request) sample(b []byte, i int) bool {
+	if len(r.samples) == r.room {
+		return false
+	}
 	r.samples = append(r.samples, Sample{})
 	s := &r.samples[len(r.samples)-1]
 	for i < len(b) {
@@ -249,3 +266,9 @@ func (s *Sample) field(b []byte, i int, v2 bool) (next int) {
 	}
 	return next
 }
+
+// Version2 reports whether the request came in version 2.
+func (r *Request) Version2() bool { return r.v2 }
+
+// Symbols is how many symbols a request of version 2 has.
+func (r *Request) Symbols() int { return len(r.symbols) }

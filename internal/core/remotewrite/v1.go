@@ -18,13 +18,19 @@ func (r *Request) DecodeV1(body []byte) error {
 			if next < 0 {
 				return malformed("WriteRequest", i)
 			}
+			if len(r.Series) == r.room {
+				return ErrTooManyParts
+			}
 			if !r.seriesV1(body[:next], from) {
-				return fmt.Errorf("time series %d: %w", len(r.Series), malformed("TimeSeries", i))
+				return fmt.Errorf("time series %d: %w", len(r.Series), r.unread("TimeSeries", i))
 			}
 		case 3<<3 | wireBytes: // metadata
 			var f Family
 			if next < 0 || !f.decode(body[from:next]) {
 				return malformed("MetricMetadata", i)
+			}
+			if len(r.Families) == r.room {
+				return ErrTooManyParts
 			}
 			r.Families = append(r.Families, f)
 		default:
@@ -35,6 +41,14 @@ func (r *Request) DecodeV1(body []byte) error {
 		i = next
 	}
 	return nil
+}
+
+// unread is why a message could not be read: it is malformed, or there was no room.
+func (r *Request) unread(message string, at int) error {
+	if max(len(r.samples), len(r.exemplars)) == r.room || len(r.histograms) == r.histogramRoom() {
+		return ErrTooManyParts
+	}
+	return malformed(message, at)
 }
 
 func malformed(message string, at int) error {
@@ -76,6 +90,9 @@ func (r *Request) seriesV1(b []byte, i int) bool {
 }
 
 func (r *Request) exemplarV1(b []byte, i int) bool {
+	if len(r.exemplars) == r.room {
+		return false
+	}
 	var e Exemplar
 	for i < len(b) {
 		tag, from, next := field(b, i)

@@ -20,8 +20,11 @@ func (r *Request) DecodeV2(body []byte) error {
 			if next < 0 {
 				return malformed("Request", i)
 			}
+			if len(r.Series) == r.room {
+				return ErrTooManyParts
+			}
 			if !r.seriesV2(body[:next], from) {
-				return fmt.Errorf("time series %d: %w", len(r.Series), malformed("TimeSeries", i))
+				return fmt.Errorf("time series %d: %w", len(r.Series), r.unread("TimeSeries", i))
 			}
 		default:
 			if next = other(body, i, tag, 1<<4|1<<5); next < 0 {
@@ -155,6 +158,9 @@ func (r *Request) reference(to []uint32, b []byte, i int) ([]uint32, int) {
 }
 
 func (r *Request) exemplarV2(b []byte, i int) bool {
+	if len(r.exemplars) == r.room {
+		return false
+	}
 	e := Exemplar{labels: labels{part: part{from: uint32(len(r.exemplarRefs))}}}
 	for i < len(b) {
 		tag, from, next := field(b, i)
