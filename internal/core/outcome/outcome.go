@@ -1,0 +1,167 @@
+// Package outcome holds what became of a request that brought samples: how much of it
+// was written, what was refused and why, and which was the first. Remote write and OTLP
+// answer one outcome in two ways, which stand here side by side.
+package outcome
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Reason is why something of a request was not written, while the rest was.
+type Reason uint8
+
+// Reasons that are the sender's mistake come first, then those that are limits.
+const (
+	BadLabels    Reason = iota // no name, not UTF-8, not sorted, a name twice
+	BadHistogram               // contradicts itself, or has a schema that nobody knows
+	BadExemplar                // no time, or labels that are too long
+	Mixed                      // samples and histograms in one series
+	TooOld                     // before the out-of-order window
+	TooFarAhead                // more than 10 minutes in the future
+	Duplicate                  // another value is at its time
+	TooManySeries
+	TooManyLabels
+	TooLongLabel
+	NumReasons
+)
+
+const firstLimit = TooManySeries
+
+var reasonNames = [NumReasons]string{
+	"bad_labels", "bad_histogram", "bad_exemplar", "mixed_series", "too_old", "too_far_ahead", "duplicate",
+	"too_many_series", "too_many_labels", "too_long_label",
+}
+
+// String is the reason as metrics, the ledger and documentation spell it.
+func (r Reason) String() string { return reasonNames[r] }
+
+// IsLimit reports whether another configuration would have taken it.
+func (r Reason) IsLimit() bool { return r >= firstLimit }
+
+// Counts are numbers of what a request can bring.
+type Counts struct{ Samples, Histograms, Exemplars int }
+
+// Total is the sum of a request's parts.
+func (c Counts) Total() int { return c.Samples + c.Histograms + c.Exemplars }
+
+// Add adds more to c.
+func (c *Counts) Add(more Counts) {
+	c.Samples += more.Samples
+	c.Histograms += more.Histograms
+	c.Exemplars += more.Exemplars
+}
+
+// Outcome is the fate of each part of a request: written, dropped or refused. The zero
+// Outcome is that of an empty request.
+type Outcome struct {
+	Written Counts // stored, or there already with the same value
+	Dropped Counts // by a rule, or the copy of an HA pair: as the configuration wants it
+	Refused [NumReasons]Counts
+
+	// NotKept counts exemplars for which there was no room, which is no mistake: the
+	// store keeps the newest of a fixed number.
+	NotKept int
+
+	first refusal
+}
+
+// refusal is what a sender is shown.
+type refusal struct {
+	reason Reason
+	series string
+	cause  error
+}
+
+// maxSeriesText bounds what of a series stands in an answer, in bytes.
+const maxSeriesText = 512
+
+// Refuse counts parts of one series that are not written. series is asked once for a
+// request, for the series that the answer names.
+func (o *Outcome) Refuse(reason Reason, parts Counts, series func() string, cause error) {
+	o.Refused[reason].Add(parts)
+	if o.first.cause == nil {
+		text := strings.ToValidUTF8(series(), "\uFFFD")
+		if len(text) > maxSeriesText {
+			text = strings.ToValidUTF8(text[:maxSeriesText], "") + "…"
+		}
+		o.first = refusal{reason, text, cause}
+	}
+}
+
+// AnyRefused reports whether the request was written in part only.
+func (o *Outcome) AnyRefused() bool { return o.first.cause != nil }
+
+// AllRefused is how much was refused.
+func (o *Outcome) AllRefused() (all Counts) {
+	for _, r := range o.Refused {
+		all.Add(r)
+	}
+	return all
+}
+
+// Add adds what became of another part of the same request.
+func (o *Outcome) Add(more *Outcome) {
+	o.Written.Add(more.Written)
+	o.Dropped.Add(more.Dropped)
+	o.NotKept += more.NotKept
+	for i := range o.Refused {
+		o.Refused[i].Add(more.Refused[i])
+	}
+	if o.first.cause == nil {
+		o.first = more.first
+	}
+}
+
+// Text says what was refused, by reason, and names the first series. It is empty if
+// nothing was.
+func (o *Outcome) Text() string {
+	if !o.AnyRefused() {
+		return ""
+	}
+	var reasons []string
+	for reason, refused := range o.Refused {
+		if n := refused.Total(); n > 0 {
+			reasons = append(reasons, fmt.Sprintf("%d %s", n, Reason(reason)))
+		}
+	}
+	refused := o.AllRefused().Total()
+	return fmt.Sprintf("%d of %d were refused (%s), everything else was written; the first is %s: %v",
+		refused, refused+o.Written.Total()+o.Dropped.Total()+o.NotKept, strings.Join(reasons, ", "), o.first.series, o.first.cause)
+}
+
+// Statuses of HTTP.
+const (
+	noContent       = 204
+	badRequest      = 400
+	tooManyRequests = 429
+)
+
+// RemoteWrite is the answer of remote write: never a 2xx if something was refused. 400
+// goes before 429, since a sender that repeats on 429 would repeat what can never be
+// written. Source: the specification of remote write 2.0, "Partial Write".
+func (o *Outcome) RemoteWrite() (status int, text string) {
+	switch {
+	case !o.AnyRefused():
+		return noContent, ""
+	case o.onlyLimits():
+		return tooManyRequests, o.Text()
+	}
+	return badRequest, o.Text()
+}
+
+// OTLP is the answer of OTLP: 200, and how many data points were rejected. Exemplars are
+// parts of points and do not count. Source: opentelemetry-proto, "Partial Success".
+func (o *Outcome) OTLP() (rejected int64, text string) {
+	refused := o.AllRefused()
+	return int64(refused.Samples + refused.Histograms), o.Text()
+}
+
+func (o *Outcome) onlyLimits() bool {
+	for reason, refused := range o.Refused {
+		if !Reason(reason).IsLimit() && refused.Total() > 0 {
+			return false
+		}
+	}
+	return true
+}

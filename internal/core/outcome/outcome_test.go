@@ -1,0 +1,70 @@
+package outcome
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+func refuse(reason Reason, parts Counts) func(*Outcome) {
+	return func(o *Outcome) {
+		o.Refuse(reason, parts, func() string { return `up{job="a"}` }, errors.New("the cause"))
+	}
+}
+
+func written(parts Counts) func(*Outcome) { return func(o *Outcome) { o.Written.Add(parts) } }
+
+// The two mappings of one result, side by side: what is a mistake to one protocol is a
+// success with a remark to the other.
+func TestOneOutcomeTwoAnswers(t *testing.T) {
+	for _, c := range []struct {
+		why          string
+		steps        []func(*Outcome)
+		remoteWrite  int
+		rejected     int64
+		text, absent string
+	}{
+		{"an empty request is a success", nil, http.StatusNoContent, 0, "", ""},
+		{"all was written", []func(*Outcome){written(Counts{Samples: 2})}, http.StatusNoContent, 0, "", ""},
+		{"dropping is what the configuration wants", []func(*Outcome){func(o *Outcome) { o.Dropped.Samples = 3 }}, http.StatusNoContent, 0, "", ""},
+		{"no room for an exemplar is nobody's mistake", []func(*Outcome){func(o *Outcome) { o.NotKept = 3 }}, http.StatusNoContent, 0, "", ""},
+		{"a mistake in one sample of many", []func(*Outcome){written(Counts{Samples: 9}), refuse(Duplicate, Counts{Samples: 1})},
+			http.StatusBadRequest, 1, `1 of 10 were refused (1 duplicate), everything else was written; the first is up{job="a"}: the cause`, ""},
+		{"a limit alone", []func(*Outcome){refuse(TooManySeries, Counts{Samples: 2, Histograms: 1})}, http.StatusTooManyRequests, 3, "3 too_many_series", ""},
+		{"a mistake goes before a limit, since it must not be repeated", []func(*Outcome){refuse(TooManySeries, Counts{Samples: 1}), refuse(TooOld, Counts{Samples: 1})},
+			http.StatusBadRequest, 2, "(1 too_old, 1 too_many_series)", ""},
+		{"an exemplar is no data point", []func(*Outcome){refuse(BadExemplar, Counts{Exemplars: 1})}, http.StatusBadRequest, 0, "1 bad_exemplar", ""},
+		{"a series as long as a book", []func(*Outcome){func(o *Outcome) {
+			o.Refuse(TooLongLabel, Counts{Samples: 1}, func() string { return strings.Repeat("é", 1000) + "end" }, errors.New("the cause"))
+		}}, http.StatusTooManyRequests, 1, "é…: the cause", "end"},
+		{"not UTF-8", []func(*Outcome){func(o *Outcome) {
+			o.Refuse(BadLabels, Counts{Samples: 1}, func() string { return "a\xff" }, errors.New("the cause"))
+		}}, http.StatusBadRequest, 1, "a\uFFFD: the cause", ""},
+	} {
+		var o Outcome
+		for _, step := range c.steps {
+			step(&o)
+		}
+		status, text := o.RemoteWrite()
+		rejected, message := o.OTLP()
+		if status != c.remoteWrite || rejected != c.rejected || text != message || !strings.Contains(text, c.text) || (c.text == "") != (text == "") ||
+			c.absent != "" && strings.Contains(text, c.absent) {
+			t.Errorf("%s: remote write %d, OTLP rejects %d: %q, %q", c.why, status, rejected, text, message)
+		}
+	}
+}
+
+func TestPartsOfARequestAddUp(t *testing.T) {
+	var a, b, c Outcome
+	written(Counts{1, 2, 3})(&a)
+	written(Counts{10, 20, 30})(&b)
+	refuse(TooOld, Counts{Samples: 1})(&b)
+	b.Dropped.Samples, b.NotKept = 5, 6
+	c.Refuse(TooOld, Counts{Samples: 1}, func() string { return "second" }, errors.New("later"))
+	a.Add(&b)
+	a.Add(&c)
+	if a.Written != (Counts{11, 22, 33}) || a.Refused[TooOld].Samples != 2 || a.Dropped.Samples != 5 || a.NotKept != 6 || !strings.Contains(a.Text(), "up{") {
+		t.Errorf("%+v: %s", a, a.Text())
+	}
+}

@@ -1,0 +1,345 @@
+// Package seriescache finds a series of a database by the bytes that a sender wrote for
+// its labels, so that the labels of a series that came before are not read again. A series
+// may have several spellings: two versions of the protocol, two senders, or labels that
+// relabelling takes away. Nothing in it is for the garbage collector to scan.
+//
+// What a spelling stands for is found out by the caller, once. What was written to a
+// series is the caller's too: this package only has the place for it.
+package seriescache
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+	"math/bits"
+
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/lib/arena"
+	"github.com/freshet-io/freshet/internal/lib/index"
+)
+
+// Number is a series in a Cache, until it is evicted. The zero Number is none.
+type Number uint32
+
+// Dropped stands for all series that a rule drops.
+const Dropped Number = 1<<32 - 1
+
+// Series is what is known of one.
+//
+// Shape: 40 bytes.
+type Series struct {
+	Ref   uint64 // of the database; never changes
+	LastT int64  // Unix milliseconds; the database, and what waits to be committed, has nothing newer
+	Bits  uint64 // of the value at LastT, if Float
+
+	Commit uint32 // the one that wrote to it last; 0 if none did since it is in the cache
+	first  uint32 // of its spellings
+	Float  bool   // what was written at LastT is a float, no histogram
+}
+
+// spelling is one way to write the labels of a series.
+//
+// Shape: 20 bytes, and 11 to 13 in the index.
+type spelling struct {
+	key    arena.Ref
+	length uint32 // of the key in bytes; the upper bit is set for those of version 2
+	series Number // 0 if the spelling is free
+	next   uint32 // the one that followed it last time; free ones: the next one
+	twin   uint32 // another one of the series
+}
+
+const version2 = 1 << 31
+
+const (
+	// maxSpellings of a series are remembered. Others are looked up each time, so that
+	// nobody can fill the memory by writing one series in many ways.
+	maxSpellings = 8
+
+	// maxDropped spellings of what rules drop are remembered, 30 MB at 250 bytes. When
+	// there is one more all are forgotten, and those in use come back.
+	maxDropped = 100_000
+)
+
+// Cache belongs to one open database, since references mean something in no other. One
+// goroutine at a time may use it.
+type Cache struct {
+	seed      maphash.Seed
+	index     index.Index // spellings by the hash of their keys
+	spellings []spelling  // the first stands before the first of a request
+	keys      arena.Arena
+	free      uint32 // the first of the spellings not in use
+	dropped   []uint32
+
+	series     []Series // by number; the first is none
+	byRef      index.Index
+	freeSeries []Number
+}
+
+// New returns an empty cache.
+func New() *Cache {
+	return &Cache{seed: maphash.MakeSeed(), spellings: make([]spelling, 1), series: make([]Series, 1)}
+}
+
+// Cursor is the way through one request: its series are expected in the order in which
+// they came last time, which saves hashing them.
+type Cursor struct {
+	last    uint32 // the spelling found last
+	hash    uint64 // of the last that was not found
+	symbols []uint64
+	hashed  bool // symbols has the hashes of the request's
+}
+
+// Begin is to be called before the first series of a request.
+func (u *Cursor) Begin() { u.last, u.hashed = 0, false }
+
+// Find returns the series whose labels are spelled as those of s, or 0. From Begin to the
+// last series of a request nothing may be evicted or forgotten.
+func (c *Cache) Find(u *Cursor, r *remotewrite.Request, s *remotewrite.Series) Number {
+	if r.Version2() {
+		refs := r.Refs(s)
+		if n := c.spellings[u.last].next; n != 0 && c.isV2(n, r, refs) {
+			u.last = n
+			return c.spellings[n].series
+		}
+		u.hash = c.hashV2(u, r, refs)
+		for search := c.index.Search(u.hash); ; {
+			n := search.Next()
+			if n == 0 || c.isV2(n, r, refs) {
+				return c.found(u, n)
+			}
+		}
+	}
+	key := r.Key(s)
+	if len(key) == 0 {
+		return 0
+	}
+	if n := c.spellings[u.last].next; n != 0 && c.isV1(n, key) {
+		u.last = n
+		return c.spellings[n].series
+	}
+	u.hash = maphash.Bytes(c.seed, key)
+	for search := c.index.Search(u.hash); ; {
+		n := search.Next()
+		if n == 0 || c.isV1(n, key) {
+			return c.found(u, n)
+		}
+	}
+}
+
+func (c *Cache) found(u *Cursor, n uint32) Number {
+	if n != 0 {
+		c.spellings[u.last].next = n
+		u.last = n
+	}
+	return c.spellings[n].series
+}
+
+func (c *Cache) isV1(n uint32, key []byte) bool {
+	p := &c.spellings[n]
+	return int(p.length) == len(key) && string(c.keys.Bytes(p.key, len(key))) == string(key)
+}
+
+// isV2 compares a key, which is each symbol after its length, with symbols.
+func (c *Cache) isV2(n uint32, r *remotewrite.Request, refs []uint32) bool {
+	p := &c.spellings[n]
+	if p.length&version2 == 0 {
+		return false
+	}
+	key := c.keys.Bytes(p.key, int(p.length&^version2))
+	for _, ref := range refs {
+		symbol := r.Symbol(ref)
+		if len(symbol) < 0x80 { // a length in one byte, as nearly all are
+			if len(key) <= len(symbol) || int(key[0]) != len(symbol) || string(key[1:1+len(symbol)]) != string(symbol) {
+				return false
+			}
+			key = key[1+len(symbol):]
+			continue
+		}
+		length, size := binary.Uvarint(key)
+		if size <= 0 || length != uint64(len(symbol)) || string(key[size:size+len(symbol)]) != string(symbol) {
+			return false
+		}
+		key = key[size+len(symbol):]
+	}
+	return len(key) == 0
+}
+
+// hashV2 is a hash over the hashes of symbols, each of which is made once for a request.
+func (c *Cache) hashV2(u *Cursor, r *remotewrite.Request, refs []uint32) uint64 {
+	if !u.hashed {
+		u.symbols = u.symbols[:0]
+		for i := range r.Symbols() {
+			u.symbols = append(u.symbols, maphash.Bytes(c.seed, r.Symbol(uint32(i))))
+		}
+		u.hashed = true
+	}
+	var hash uint64
+	for _, ref := range refs {
+		hash = mix(hash, u.symbols[ref])
+	}
+	return hash
+}
+
+// mix is not the same if its arguments are exchanged.
+func mix(hash, symbol uint64) uint64 {
+	high, low := bits.Mul64(hash^symbol, 0x9e3779b97f4a7c15)
+	return high ^ low ^ hash<<1
+}
+
+// Add remembers that the labels of s are spelled so, which the last Find with u did not
+// find. n may be Dropped.
+func (c *Cache) Add(u *Cursor, r *remotewrite.Request, s *remotewrite.Series, n Number) {
+	var key []byte
+	length := uint32(0)
+	if r.Version2() {
+		for _, ref := range r.Refs(s) {
+			symbol := r.Symbol(ref)
+			key = binary.AppendUvarint(key, uint64(len(symbol)))
+			key = append(key, symbol...)
+		}
+		length = version2
+	} else {
+		key = r.Key(s)
+	}
+	if len(key) == 0 || len(key) > arena.MaxLen {
+		return // is looked up each time
+	}
+	switch {
+	case n == Dropped && len(c.dropped) >= maxDropped:
+		c.forgetDropped()
+		u.last = 0 // it may be one of them
+	case n != Dropped && c.isFull(n):
+		return
+	}
+	at := c.free
+	if at != 0 {
+		c.free = c.spellings[at].next
+	} else {
+		at = uint32(len(c.spellings))
+		c.spellings = append(c.spellings, spelling{})
+	}
+	ref, place := c.keys.Alloc(len(key))
+	copy(place, key)
+	p := &c.spellings[at]
+	*p = spelling{key: ref, length: length | uint32(len(key)), series: n}
+	if n == Dropped {
+		c.dropped = append(c.dropped, at)
+	} else {
+		p.twin = c.series[n].first
+		c.series[n].first = at
+	}
+	c.index.Insert(u.hash, at)
+	c.found(u, at)
+}
+
+func (c *Cache) isFull(n Number) bool {
+	count := 0
+	for at := c.series[n].first; at != 0; at = c.spellings[at].twin {
+		count++
+	}
+	return count >= maxSpellings
+}
+
+// At returns what is known of a series. It is the cache's memory, until NewSeries or Evict
+// is called.
+func (c *Cache) At(n Number) *Series { return &c.series[n] }
+
+// ByRef returns the series that a database knows by a reference, or 0.
+func (c *Cache) ByRef(ref uint64) Number {
+	for search := c.byRef.Search(hashRef(ref)); ; {
+		n := search.Next()
+		if n == 0 || c.series[n].Ref == ref {
+			return Number(n)
+		}
+	}
+}
+
+// hashRef spreads references, which are counted up from 1 on.
+func hashRef(ref uint64) uint64 { return mix(ref, 0x2545f4914f6cdd1d) }
+
+// NewSeries takes in a series that is not there yet. It has no spelling.
+func (c *Cache) NewSeries(ref uint64, lastT int64) Number {
+	var n Number
+	if last := len(c.freeSeries) - 1; last >= 0 {
+		n = c.freeSeries[last]
+		c.freeSeries = c.freeSeries[:last]
+	} else {
+		n = Number(len(c.series))
+		c.series = append(c.series, Series{})
+	}
+	c.series[n] = Series{Ref: ref, LastT: lastT}
+	c.byRef.Insert(hashRef(ref), uint32(n))
+	return n
+}
+
+// SetRef is for a series that the database had let go and has made again.
+func (c *Cache) SetRef(n Number, ref uint64) {
+	s := &c.series[n]
+	c.byRef.Remove(hashRef(s.Ref), uint32(n))
+	s.Ref = ref
+	c.byRef.Insert(hashRef(ref), uint32(n))
+}
+
+// Evict forgets a series and its spellings, if it is there.
+func (c *Cache) Evict(ref uint64) {
+	n := c.ByRef(ref)
+	if n == 0 {
+		return
+	}
+	c.forgetSpellings(n)
+	c.byRef.Remove(hashRef(ref), uint32(n))
+	c.series[n] = Series{}
+	c.freeSeries = append(c.freeSeries, n)
+}
+
+// ForgetSpellings is for when the rules change by which a spelling stands for a series.
+func (c *Cache) ForgetSpellings() {
+	for n := range c.series {
+		c.forgetSpellings(Number(n))
+	}
+	c.forgetDropped()
+}
+
+func (c *Cache) forgetSpellings(n Number) {
+	for at := c.series[n].first; at != 0; {
+		twin := c.spellings[at].twin
+		c.forget(at)
+		at = twin
+	}
+	c.series[n].first = 0
+}
+
+func (c *Cache) forgetDropped() {
+	for _, at := range c.dropped {
+		c.forget(at)
+	}
+	c.dropped = c.dropped[:0]
+}
+
+func (c *Cache) forget(at uint32) {
+	p := &c.spellings[at]
+	length := int(p.length &^ version2)
+	c.index.Remove(c.hashOf(p), at)
+	c.keys.Free(p.key, length)
+	*p = spelling{next: c.free}
+	c.free = at
+}
+
+// hashOf is the hash of a key that is in the cache.
+func (c *Cache) hashOf(p *spelling) (hash uint64) {
+	key := c.keys.Bytes(p.key, int(p.length&^version2))
+	if p.length&version2 == 0 {
+		return maphash.Bytes(c.seed, key)
+	}
+	for len(key) > 0 {
+		length, size := binary.Uvarint(key)
+		hash = mix(hash, maphash.Bytes(c.seed, key[size:size+int(length)]))
+		key = key[size+int(length):]
+	}
+	return hash
+}
+
+// Len is how many series there are.
+func (c *Cache) Len() int { return len(c.series) - 1 - len(c.freeSeries) }
+
+// Spellings is how many spellings there are, of series and of what is dropped.
+func (c *Cache) Spellings() int { return c.index.Len() }
