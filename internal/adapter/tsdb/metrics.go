@@ -33,16 +33,23 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		conflicts: vec("tile_conflicts_total",
 			"Samples that met another value at their time; the first value stays. Always a bug, since a tile is final once written: the log has the series.", "store"),
 		refused: vec("samples_refused_total",
-			"Samples that the store cannot take, by reason. Rising: too_old, they wait too long on their way, see store.out_of_order; too_far_ahead, a clock is wrong; invalid, a bug of the writer; duplicate, a client sends two values with one timestamp (|T), and the first stays.", "store", "reason"),
+			"Samples of tiles that the store cannot take, by reason; those of requests are in freshet_ingest_refused_total. Rising: too_old, they wait too long on their way, see store.out_of_order; too_far_ahead, a clock is wrong; invalid, a bug of the writer; duplicate, a client sends two values with one timestamp (|T), and the first stays.", "store", "reason"),
 		failed: vec("writes_failed_total",
 			"Writes of which nothing was stored. Rising: the disk is full or broken; the log has the cause.", "store"),
 	}
-	for _, store := range []string{Raw, tile.Width10s.String(), tile.Width1m.String()} {
+	for _, store := range []string{tile.Width10s.String(), tile.Width1m.String()} {
 		m.count(store, &WriteStats{}) // what has not happened yet is 0, not absent
 		m.failed.WithLabelValues(store)
 	}
+	m.countRaw(0, 0)
+	m.failed.WithLabelValues(Raw)
 	reg.MustRegister(m.open, m.stored, m.repeated, m.conflicts, m.refused, m.failed)
 	return m
+}
+
+func (m *metrics) countRaw(stored, repeated int) {
+	m.stored.WithLabelValues(Raw).Add(float64(stored))
+	m.repeated.WithLabelValues(Raw).Add(float64(repeated))
 }
 
 func (m *metrics) count(store string, st *WriteStats) {

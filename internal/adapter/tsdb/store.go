@@ -25,24 +25,33 @@ type database struct {
 	*tsdb.DB
 	reg        *registrations
 	generation uint64
-	openMaxT   int64 // Unix milliseconds; nothing that was there at the opening is newer
+	openMaxT   int64     // Unix milliseconds; nothing that was there at the opening is newer
+	raw        *rawCache // nil if it keeps tiles
 
 	mu      sync.Mutex
 	touched map[storage.SeriesRef]uint64 // by reference/64, a bit for each series written to since the opening
 }
 
-func openDatabase(dir string, options *tsdb.Options, reg prometheus.Registerer, logger *slog.Logger) (*database, error) {
+// openDatabase opens a database of tiles, or of raw samples if raw is an empty cache.
+func openDatabase(dir string, options tsdb.Options, raw *rawCache, reg prometheus.Registerer, logger *slog.Logger) (*database, error) {
 	d := &database{
 		reg:        &registrations{Registerer: reg},
 		generation: generations.Add(1),
 		touched:    map[storage.SeriesRef]uint64{},
+		raw:        raw,
+	}
+	if raw != nil {
+		options.SeriesLifecycleCallback = raw
 	}
 	var err error
-	if d.DB, err = tsdb.Open(dir, slog.New(quiet{logger.Handler()}), d.reg, options, nil); err != nil {
+	if d.DB, err = tsdb.Open(dir, slog.New(quiet{logger.Handler()}), d.reg, &options, nil); err != nil {
 		d.reg.unregister()
 		return nil, fmt.Errorf("open %s: %w", dir, err)
 	}
-	d.openMaxT = max(d.Head().MaxTime(), d.Head().MaxOOOTime(), d.blocksMaxT())
+	d.openMaxT = d.maxT()
+	if raw != nil {
+		raw.forget(d.openMaxT)
+	}
 	return d, nil
 }
 
@@ -50,6 +59,12 @@ func (d *database) close() error {
 	err := d.DB.Close()
 	d.reg.unregister()
 	return err
+}
+
+// maxT is the time of the newest sample that the database can hold, and no more than
+// what is committed.
+func (d *database) maxT() int64 {
+	return max(d.Head().MaxTime(), d.Head().MaxOOOTime(), d.blocksMaxT())
 }
 
 // blocksMaxT is the time of the newest sample that the blocks on disk can hold.
@@ -127,7 +142,11 @@ func (s *store) write(ctx context.Context) (*database, error) {
 // use needs s.mu.
 func (s *store) use() (*database, error) {
 	if s.db == nil {
-		db, err := openDatabase(s.dir, s.options, s.reg, s.logger)
+		var raw *rawCache
+		if s.kind == Raw {
+			raw = newRawCache()
+		}
+		db, err := openDatabase(s.dir, *s.options, raw, s.reg, s.logger)
 		if err != nil {
 			return nil, err
 		}

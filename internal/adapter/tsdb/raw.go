@@ -1,0 +1,522 @@
+package tsdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/prometheus/prometheus/model/exemplar"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb"
+	"github.com/prometheus/prometheus/tsdb/chunks"
+
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/seriescache"
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// Request is one request for the raw store of a tenant, and what became of it.
+type Request struct {
+	*remotewrite.Request
+	Rules     Rules
+	MaxSeries int // of the tenant in memory; 0 for any number
+	Outcome   outcome.Outcome
+}
+
+// Rules say what series the labels of a request stand for. What they said once is
+// remembered for as long as Generation does not change.
+type Rules interface {
+	Generation() uint64
+
+	// Resolve returns labels that hold none of the request's memory. A series may be
+	// dropped, and then has none, or be refused.
+	Resolve(r *remotewrite.Request, s *remotewrite.Series) (labels.Labels, *Refused)
+}
+
+// Refused is why a series cannot be written.
+type Refused struct {
+	Reason outcome.Reason
+	Cause  error
+}
+
+// WriteRequests stores requests of one tenant in its raw store, all in one commit. What
+// of a request cannot be stored harms nothing else: its Outcome says what became of each
+// part, exactly as queries see it afterwards. After an error nothing counts as written,
+// and the same requests should be written again: what is there by then is a repeat.
+//
+// The labels of a series that came before are not looked at: see core/seriescache.
+func (s *Stores) WriteRequests(ctx context.Context, tenant string, requests []*Request) error {
+	err := s.writeRequests(ctx, tenant, requests)
+	if err != nil {
+		s.metrics.failed.WithLabelValues(Raw).Inc()
+		for _, r := range requests {
+			r.Outcome = outcome.Outcome{}
+		}
+		return fmt.Errorf("write %d requests to store %s of tenant %.80q: %w", len(requests), Raw, tenant, err)
+	}
+	return nil
+}
+
+func (s *Stores) writeRequests(ctx context.Context, tenant string, requests []*Request) error {
+	st, err := s.forWrite(tenant, Raw)
+	if err != nil {
+		return err
+	}
+	db, err := st.write(ctx)
+	if err != nil {
+		return err
+	}
+	defer st.release()
+	db.raw.mu.Lock()
+	defer db.raw.mu.Unlock()
+	w := rawWrite{
+		rawCache: db.raw,
+		ctx:      ctx,
+		store:    st,
+		db:       db,
+		app:      db.Appender(ctx),
+		latest:   s.now().Add(maxAhead).UnixMilli(),
+	}
+	w.evict()
+	w.begin()
+	for _, r := range requests {
+		if err := w.request(r); err != nil {
+			err = errors.Join(err, w.app.Rollback())
+			w.forget(db.maxT()) // it knows of samples that are not there
+			return err
+		}
+	}
+	if err := st.commit(w.app); err != nil {
+		return err // and the database opens again, with an empty cache
+	}
+	s.metrics.countRaw(w.stored, w.repeated)
+	return nil
+}
+
+// rawCache is what is known of the series of one open database of raw samples. It dies
+// with it, since references of one database mean nothing in another.
+type rawCache struct {
+	mu      sync.Mutex // held through a commit, so that what is known is what is written
+	cache   *seriescache.Cache
+	bound   int64  // Unix milliseconds; a series in the head and not in the cache has nothing newer
+	rules   uint64 // generation that its spellings are of
+	commit  uint32 // number of the last
+	cursor  seriescache.Cursor
+	builder labels.ScratchBuilder
+	labels  []remotewrite.Label
+
+	deleting sync.Mutex
+	deleted  []uint64 // references that the head has let go since the last commit
+}
+
+func newRawCache() *rawCache {
+	return &rawCache{builder: labels.NewScratchBuilder(16)}
+}
+
+// forget forgets all series of a database that has nothing newer than maxT.
+func (c *rawCache) forget(maxT int64) { c.cache, c.bound = seriescache.New(), maxT }
+
+// PreCreation, PostCreation and PostDeletion are tsdb's callbacks.
+func (*rawCache) PreCreation(labels.Labels) error { return nil }
+func (*rawCache) PostCreation(labels.Labels)      {}
+
+func (c *rawCache) PostDeletion(series map[chunks.HeadSeriesRef]labels.Labels) {
+	c.deleting.Lock()
+	defer c.deleting.Unlock()
+	for ref := range series {
+		c.deleted = append(c.deleted, uint64(ref))
+	}
+}
+
+// evict forgets what the head has let go.
+func (c *rawCache) evict() {
+	c.deleting.Lock()
+	deleted := c.deleted
+	c.deleted = nil
+	c.deleting.Unlock()
+	for _, ref := range deleted {
+		c.cache.Evict(ref)
+	}
+}
+
+// begin begins a commit.
+func (c *rawCache) begin() {
+	if c.commit++; c.commit == 0 {
+		c.commit = 1 // 0 is no commit
+	}
+}
+
+// rawWrite is the state of one WriteRequests.
+type rawWrite struct {
+	*rawCache
+	ctx              context.Context
+	store            *store
+	db               *database
+	app              storage.Appender
+	latest           int64 // Unix milliseconds; what is newer is refused
+	stored, repeated int
+
+	r *Request
+	s *remotewrite.Series
+
+	// Of the series that is being written.
+	n         seriescache.Number // 0 while it is unknown
+	known     bool               // ls is what it is called; else its reference is
+	ls        labels.Labels
+	before    int64 // LastT when the series, or the commit, began
+	lateNewer int64 // time of the newest sample that waits for the commit and is not in order
+}
+
+func (w *rawWrite) request(r *Request) error {
+	if g := r.Rules.Generation(); g != w.rules {
+		w.cache.ForgetSpellings()
+		w.rules = g
+	}
+	w.r = r
+	w.cursor.Begin()
+	for i := range r.Series {
+		w.s = &r.Series[i]
+		if err := w.series(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *rawWrite) counts() outcome.Counts {
+	return outcome.Counts{
+		Samples: len(w.r.Samples(w.s)), Histograms: len(w.r.Histograms(w.s)), Exemplars: len(w.r.Exemplars(w.s)),
+	}
+}
+
+// series writes one series of the request.
+func (w *rawWrite) series() error {
+	samples, histograms := w.r.Samples(w.s), w.r.Histograms(w.s)
+	if len(samples) > 0 && len(histograms) > 0 {
+		w.r.Outcome.Refuse(outcome.Mixed, w.counts(), w.name, errors.New("a series has samples or histograms, not both"))
+		return nil
+	}
+	w.known = false
+	w.n = w.cache.Find(&w.cursor, w.r.Request, w.s)
+	switch w.n {
+	case seriescache.Dropped:
+		w.r.Outcome.Dropped.Add(w.counts())
+		return nil
+	case 0:
+		if !w.resolve() {
+			return nil
+		}
+	}
+	w.beginSeries()
+	for i := range samples {
+		s := &samples[i]
+		if s.Start != 0 {
+			w.start(s.Start, s.Time, nativeHistogram{})
+		}
+		if err := w.add(s.Time, s.Value, nativeHistogram{}); err != nil {
+			return err
+		}
+	}
+	for i := range histograms {
+		h, err := newHistogram(&histograms[i])
+		if err != nil {
+			w.refuse(outcome.BadHistogram, outcome.Counts{Histograms: 1}, err)
+			continue
+		}
+		if histograms[i].Start != 0 {
+			w.start(histograms[i].Start, histograms[i].Time, h)
+		}
+		if err := w.add(histograms[i].Time, histograms[i].Sum, h); err != nil {
+			return err
+		}
+	}
+	for i := range w.r.Exemplars(w.s) {
+		w.exemplar(&w.r.Exemplars(w.s)[i])
+	}
+	return nil
+}
+
+// resolve finds out what a series is that was not found, and reports whether it is to be
+// written.
+func (w *rawWrite) resolve() bool {
+	ls, refused := w.r.Rules.Resolve(w.r.Request, w.s)
+	switch {
+	case refused != nil:
+		w.r.Outcome.Refuse(refused.Reason, w.counts(), w.name, refused.Cause)
+		return false
+	case ls.IsEmpty():
+		w.cache.Add(&w.cursor, w.r.Request, w.s, seriescache.Dropped)
+		w.r.Outcome.Dropped.Add(w.counts())
+		return false
+	}
+	w.known, w.ls = true, ls
+	var ref storage.SeriesRef
+	if g, ok := w.app.(storage.GetRef); ok {
+		ref, _ = g.GetRef(ls, ls.Hash())
+	}
+	if ref != 0 {
+		w.learn(uint64(ref), w.bound)
+		return true
+	}
+	if limit := w.r.MaxSeries; limit > 0 && w.db.Head().NumSeries() >= uint64(limit) {
+		w.r.Outcome.Refuse(outcome.TooManySeries, w.counts(), w.name, fmt.Errorf(
+			"the tenant has %d series in memory, and ingest.max_series allows %d; series that are known go on", w.db.Head().NumSeries(), limit))
+		return false
+	}
+	return true
+}
+
+// learn remembers the reference of the series that is being written, which has nothing
+// newer than lastT if it is new to the cache.
+func (w *rawWrite) learn(ref uint64, lastT int64) {
+	if w.n = w.cache.ByRef(ref); w.n == 0 {
+		w.n = w.cache.NewSeries(ref, lastT)
+	}
+	w.cache.Add(&w.cursor, w.r.Request, w.s, w.n)
+}
+
+// beginSeries is called when what waits for the commit of the series is known.
+func (w *rawWrite) beginSeries() {
+	w.lateNewer = math.MinInt64
+	w.before = math.MinInt64
+	if w.n == 0 {
+		w.before = w.db.blocksMaxT() // it is not in the head, so on disk at most
+		return
+	}
+	if e := w.cache.At(w.n); e.Commit != w.commit {
+		w.before = e.LastT
+	}
+}
+
+// add writes a sample, or a histogram if h has one. Its error is one of the disk.
+func (w *rawWrite) add(t int64, v float64, h nativeHistogram) error {
+	part := outcome.Counts{Samples: 1}
+	if h != (nativeHistogram{}) {
+		part = outcome.Counts{Histograms: 1}
+	}
+	if t > w.latest {
+		w.refuse(outcome.TooFarAhead, part, fmt.Errorf("its time %s is more than %v ahead of the clock here", stamp(t), maxAhead))
+		return nil
+	}
+	last := w.before
+	if w.n != 0 {
+		last = w.cache.At(w.n).LastT
+	}
+	if t <= last {
+		if done, err := w.settle(t, v, h, part); done || err != nil {
+			return err
+		}
+	}
+	if err := w.append(t, v, h); err != nil {
+		w.refuseAppend(part, t, err)
+		return nil
+	}
+	w.stored++
+	w.r.Outcome.Written.Add(part)
+	e := w.cache.At(w.n)
+	e.Commit = w.commit
+	if t > e.LastT {
+		e.LastT, e.Bits, e.Float = t, math.Float64bits(v), part.Samples == 1
+	} else {
+		w.lateNewer = t
+	}
+	return nil
+}
+
+// append appends by the reference alone, if the series has one: tsdb looks at labels
+// only if it does not know the reference any more.
+func (w *rawWrite) append(t int64, v float64, h nativeHistogram) error {
+	ref, ls := uint64(0), labels.EmptyLabels()
+	if w.n != 0 {
+		ref = w.cache.At(w.n).Ref
+	}
+	if w.known {
+		ls = w.ls
+	}
+	got, err := w.appendTo(ref, ls, t, v, h)
+	if !w.known && errors.Is(err, tsdb.ErrInvalidSample) { // the head has let it go
+		w.spell()
+		got, err = w.appendTo(0, w.ls, t, v, h)
+	}
+	switch {
+	case err != nil:
+		return err
+	case w.n == 0:
+		w.learn(got, w.before)
+	case got != ref:
+		w.cache.SetRef(w.n, got)
+	}
+	return nil
+}
+
+func (w *rawWrite) appendTo(ref uint64, ls labels.Labels, t int64, v float64, h nativeHistogram) (uint64, error) {
+	if h == (nativeHistogram{}) {
+		got, err := w.app.Append(storage.SeriesRef(ref), ls, t, v)
+		return uint64(got), err
+	}
+	got, err := w.app.AppendHistogram(storage.SeriesRef(ref), ls, t, h.integer, h.float)
+	return uint64(got), err
+}
+
+// spell finds out what a series is called that was found by its spelling.
+func (w *rawWrite) spell() {
+	if w.known {
+		return
+	}
+	ls, refused := w.r.Rules.Resolve(w.r.Request, w.s)
+	if refused != nil || ls.IsEmpty() {
+		panic(fmt.Sprintf("BUG: the rules took a series and now, in the same generation, do not: %v", refused))
+	}
+	w.ls, w.known = ls, true
+}
+
+// settle handles a sample that is not newer than everything that the series has. It
+// reports whether the sample met its fate here; otherwise it is to be appended.
+//
+// tsdb would lose a repeat of what waits for the commit without a word, and would let a
+// sample out of order replace one that is stored.
+func (w *rawWrite) settle(t int64, v float64, h nativeHistogram, part outcome.Counts) (done bool, err error) {
+	if w.n != 0 {
+		e := w.cache.At(w.n)
+		if t == e.LastT && e.Float && e.Commit != 0 && h == (nativeHistogram{}) {
+			w.meet(part, t, e.Bits == math.Float64bits(v), func() string { return fmt.Sprintf("%v, not %v", math.Float64frombits(e.Bits), v) })
+			return true, nil
+		}
+		// What waits for the commit cannot be looked up. Late samples that come in the
+		// order of time, as those of a backlog, cannot meet each other.
+		if e.LastT != w.before || t <= w.lateNewer {
+			if err := w.flush(); err != nil {
+				return false, err
+			}
+		}
+	}
+	w.spell()
+	earlier, err := w.db.at(w.ctx, w.ls, t)
+	if err != nil {
+		return false, fmt.Errorf("look for %s at %d: %w", w.ls, t, err)
+	}
+	if earlier == nil {
+		return false, nil
+	}
+	now := tile.Point{T: t, V: v}
+	if h != (nativeHistogram{}) {
+		now.H = h.floats()
+	}
+	w.meet(part, t, same(*earlier, now), func() string { return format(*earlier) + ", not " + format(now) })
+	return true, nil
+}
+
+// meet is for a sample at whose time there is one.
+func (w *rawWrite) meet(part outcome.Counts, t int64, same bool, both func() string) {
+	if same {
+		w.repeated++
+		w.r.Outcome.Written.Add(part)
+		return
+	}
+	w.refuse(outcome.Duplicate, part, fmt.Errorf("at %s there is another value: %s", stamp(t), both()))
+}
+
+// flush commits what there is so far and goes on.
+func (w *rawWrite) flush() error {
+	if err := w.store.commit(w.app); err != nil {
+		return err
+	}
+	w.app = w.db.Appender(w.ctx)
+	w.begin()
+	w.lateNewer = math.MinInt64
+	w.before = w.cache.At(w.n).LastT
+	return nil
+}
+
+// start writes a zero at the time at which a series began to count, so that rate() sees
+// its first increment, unless there is something at that time or after it. One that began
+// long ago has no first increment here.
+func (w *rawWrite) start(start, t int64, h nativeHistogram) {
+	last := w.before
+	if w.n != 0 {
+		last = w.cache.At(w.n).LastT
+	}
+	if start <= last || start >= t || start < t-w.store.options.OutOfOrderTimeWindow || t > w.latest {
+		return
+	}
+	if h != (nativeHistogram{}) {
+		h = h.zero()
+	}
+	if w.append(start, 0, h) != nil {
+		return // it is an addition of ours, which nobody misses
+	}
+	e := w.cache.At(w.n)
+	e.Commit, e.LastT, e.Bits, e.Float = w.commit, start, 0, h == (nativeHistogram{})
+}
+
+func (w *rawWrite) refuse(reason outcome.Reason, parts outcome.Counts, cause error) {
+	w.r.Outcome.Refuse(reason, parts, w.name, cause)
+}
+
+// refuseAppend says why tsdb did not take a sample.
+func (w *rawWrite) refuseAppend(part outcome.Counts, t int64, err error) {
+	switch {
+	case errors.Is(err, storage.ErrDuplicateSampleForTimestamp):
+		w.refuse(outcome.Duplicate, part, err)
+	case errors.Is(err, storage.ErrTooOldSample), errors.Is(err, storage.ErrOutOfBounds), errors.Is(err, storage.ErrOutOfOrderSample):
+		w.refuse(outcome.TooOld, part, fmt.Errorf("its time %s is more than store.out_of_order (%v) before the newest sample of the tenant",
+			stamp(t), time.Duration(w.store.options.OutOfOrderTimeWindow)*time.Millisecond))
+	case part.Histograms > 0:
+		w.refuse(outcome.BadHistogram, part, err)
+	default:
+		w.refuse(outcome.BadLabels, part, err)
+	}
+}
+
+func stamp(t int64) string { return time.UnixMilli(t).UTC().Format("2006-01-02T15:04:05.000Z") }
+
+// name is the series as it was sent, for people.
+func (w *rawWrite) name() string {
+	var err error
+	if w.labels, err = w.r.Labels(w.labels[:0], w.s); err != nil {
+		return err.Error()
+	}
+	w.builder.Reset()
+	for _, l := range w.labels {
+		w.builder.Add(string(l.Name), string(l.Value))
+	}
+	return w.builder.Labels().String()
+}
+
+// exemplar writes an exemplar of a series that has a sample by now.
+func (w *rawWrite) exemplar(x *remotewrite.Exemplar) {
+	part := outcome.Counts{Exemplars: 1}
+	if x.Time == 0 {
+		w.refuse(outcome.BadExemplar, part, errors.New("the exemplar has no time"))
+		return
+	}
+	if w.n == 0 {
+		w.refuse(outcome.BadExemplar, part, errors.New("its series has no sample"))
+		return
+	}
+	var err error
+	if w.labels, err = w.r.ExemplarLabels(w.labels[:0], x); err != nil {
+		w.refuse(outcome.BadExemplar, part, err)
+		return
+	}
+	w.builder.Reset()
+	for _, l := range w.labels {
+		w.builder.Add(string(l.Name), string(l.Value))
+	}
+	w.builder.Sort()
+	e := exemplar.Exemplar{Labels: w.builder.Labels(), Value: x.Value, Ts: x.Time, HasTs: true}
+	ref, err := w.app.AppendExemplar(storage.SeriesRef(w.cache.At(w.n).Ref), labels.EmptyLabels(), e)
+	switch {
+	case err == nil && ref == 0 && w.store.options.MaxExemplars == 0, errors.Is(err, storage.ErrOutOfOrderExemplar):
+		w.r.Outcome.NotKept++
+	case err != nil:
+		w.refuse(outcome.BadExemplar, part, err)
+	default: // or it is there already
+		w.r.Outcome.Written.Add(part)
+	}
+}

@@ -1,0 +1,530 @@
+package tsdb
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
+	"github.com/prometheus/prometheus/prompb"
+	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
+	"github.com/prometheus/prometheus/tsdb"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+)
+
+// plain is rules that take labels as they are, drop what is called dropped and refuse
+// what is called refused.
+type plain struct {
+	generation uint64
+	asked      int
+}
+
+func (p *plain) Generation() uint64 { return p.generation }
+
+func (p *plain) Resolve(r *remotewrite.Request, s *remotewrite.Series) (labels.Labels, *Refused) {
+	p.asked++
+	all, err := r.Labels(nil, s)
+	if err != nil {
+		return labels.EmptyLabels(), &Refused{outcome.BadLabels, err}
+	}
+	var b labels.ScratchBuilder
+	for _, l := range all {
+		b.Add(string(l.Name), string(l.Value))
+	}
+	b.Sort()
+	ls := b.Labels()
+	switch ls.Get("__name__") {
+	case "dropped":
+		return labels.EmptyLabels(), nil
+	case "refused":
+		return labels.EmptyLabels(), &Refused{outcome.BadLabels, fmt.Errorf("it is called so")}
+	}
+	return ls, nil
+}
+
+// rawSample is one of a request in words: see requestOf.
+type rawSample struct {
+	series string
+	t      int64
+	v      float64
+	h      bool // a histogram of v observations
+	start  int64
+}
+
+// parseRaw reads "a@10=1 a@20=stale b@10=h3 c@10=1/5": series, second and value, and
+// after a slash the second at which counting began. A quote makes another spelling of the
+// same labels.
+func parseRaw(t testing.TB, text string) (all []rawSample) {
+	t.Helper()
+	for _, word := range strings.Fields(text) {
+		name, rest, _ := strings.Cut(word, "@")
+		at, val, _ := strings.Cut(rest, "=")
+		val, start, _ := strings.Cut(val, "/")
+		s := rawSample{series: name}
+		second, err := strconv.ParseInt(at, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.t = base + 1000*second
+		if start != "" {
+			second, err := strconv.ParseInt(start, 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.start = base + 1000*second
+		}
+		if val, s.h = strings.CutPrefix(val, "h"); val == "stale" {
+			s.v = math.Float64frombits(value.StaleNaN)
+		} else if s.v, err = strconv.ParseFloat(val, 64); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+func labelsOf(name string) []string {
+	base := strings.TrimRight(name, "'")
+	if base != name { // spelled in another order
+		return []string{"host", "h", "__name__", base}
+	}
+	return []string{"__name__", base, "host", "h"}
+}
+
+func intHistogram(v float64) *histogram.Histogram {
+	if value.IsStaleNaN(v) {
+		return &histogram.Histogram{Sum: v}
+	}
+	return &histogram.Histogram{Schema: 3, Count: uint64(v), Sum: v, ZeroThreshold: 1e-9,
+		PositiveSpans: []histogram.Span{{Offset: 0, Length: 1}}, PositiveBuckets: []int64{int64(v)}}
+}
+
+// requestOf makes a request of samples; neighbours of one series share a message.
+func requestOf(t testing.TB, v2 bool, rules Rules, samples []rawSample) *Request {
+	t.Helper()
+	var one prompb.WriteRequest
+	var two writev2.Request
+	symbols := writev2.NewSymbolTable()
+	last := ""
+	for _, s := range samples {
+		if key := s.series + fmt.Sprint(s.h); key != last {
+			last = key
+			ls := labelsOf(s.series)
+			var pairs []prompb.Label
+			var refs []uint32
+			for i := 0; i < len(ls); i += 2 {
+				pairs = append(pairs, prompb.Label{Name: ls[i], Value: ls[i+1]})
+				refs = append(refs, symbols.Symbolize(ls[i]), symbols.Symbolize(ls[i+1]))
+			}
+			one.Timeseries = append(one.Timeseries, prompb.TimeSeries{Labels: pairs})
+			two.Timeseries = append(two.Timeseries, writev2.TimeSeries{LabelsRefs: refs})
+		}
+		ts1, ts2 := &one.Timeseries[len(one.Timeseries)-1], &two.Timeseries[len(two.Timeseries)-1]
+		if s.h {
+			ts1.Histograms = append(ts1.Histograms, prompb.FromIntHistogram(s.t, intHistogram(s.v)))
+			ts2.Histograms = append(ts2.Histograms, writev2.FromIntHistogram(s.start, s.t, intHistogram(s.v)))
+		} else {
+			ts1.Samples = append(ts1.Samples, prompb.Sample{Timestamp: s.t, Value: s.v})
+			ts2.Samples = append(ts2.Samples, writev2.Sample{Timestamp: s.t, Value: s.v, StartTimestamp: s.start})
+		}
+	}
+	r := &Request{Request: new(remotewrite.Request), Rules: rules}
+	if v2 {
+		two.Symbols = symbols.Symbols()
+		body, err := two.Marshal()
+		if err == nil {
+			err = r.DecodeV2(body)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	body, err := one.Marshal()
+	if err == nil {
+		err = r.DecodeV1(body)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// write writes requests, one for each text, in one commit, in version 2.
+func (w *world) writeRaw(rules Rules, texts ...string) []outcome.Outcome {
+	w.t.Helper()
+	var requests []*Request
+	for _, text := range texts {
+		requests = append(requests, requestOf(w.t, true, rules, parseRaw(w.t, text)))
+	}
+	if err := w.stores.WriteRequests(w.t.Context(), "default", requests); err != nil {
+		w.t.Fatal(err)
+	}
+	var all []outcome.Outcome
+	for _, r := range requests {
+		all = append(all, r.Outcome)
+	}
+	return all
+}
+
+// raw is all that queries see of the raw store, by series, as "second=value", a
+// histogram's value being its count.
+func (w *world) raw() map[string]string {
+	w.t.Helper()
+	q, err := w.stores.Querier("default", Raw, math.MinInt64, math.MaxInt64)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer q.Close()
+	out := map[string]string{}
+	set := q.Select(context.Background(), true, nil, labels.MustNewMatcher(labels.MatchRegexp, "__name__", ".+"))
+	for set.Next() {
+		var words []string
+		it := set.At().Iterator(nil)
+		for kind := it.Next(); kind != chunkenc.ValNone; kind = it.Next() {
+			at, text := int64(0), ""
+			if kind == chunkenc.ValFloat {
+				var v float64
+				if at, v = it.At(); value.IsStaleNaN(v) {
+					text = "stale"
+				} else {
+					text = fmt.Sprint(v)
+				}
+			} else {
+				var h *histogram.FloatHistogram
+				if at, h = it.AtFloatHistogram(nil); value.IsStaleNaN(h.Sum) {
+					text = "stale"
+				} else {
+					text = fmt.Sprint("h", h.Count)
+				}
+			}
+			words = append(words, fmt.Sprintf("%d=%s", (at-base)/1000, text))
+		}
+		if it.Err() != nil {
+			w.t.Fatal(it.Err())
+		}
+		out[set.At().Labels().Get("__name__")] = strings.Join(words, " ")
+	}
+	if set.Err() != nil {
+		w.t.Fatal(set.Err())
+	}
+	return out
+}
+
+// For each kind of conflict what the answer says and what a query returns.
+func TestRawConflicts(t *testing.T) {
+	for _, c := range []struct {
+		why      string
+		requests []string // a bar parts what is written in one commit
+		want     string   // of series a
+		written  int
+		refused  outcome.Reason
+		count    int
+	}{
+		{"in order", []string{"a@10=1 a@20=2"}, "10=1 20=2", 2, 0, 0},
+		{"a repeat is success", []string{"a@10=1", "a@10=1"}, "10=1", 2, 0, 0},
+		{"a repeat in one request", []string{"a@10=1 a@10=1"}, "10=1", 2, 0, 0},
+		{"a repeat in one commit", []string{"a@10=1 | a@10=1"}, "10=1", 2, 0, 0},
+		{"another value at the newest time", []string{"a@10=1", "a@10=2"}, "10=1", 1, outcome.Duplicate, 1},
+		{"another value in one request", []string{"a@10=1 a@10=2"}, "10=1", 1, outcome.Duplicate, 1},
+		{"another value in one commit", []string{"a@10=1 | a@10=2"}, "10=1", 1, outcome.Duplicate, 1},
+		{"another value at an older time, which tsdb would let replace the first", []string{"a@10=1 a@20=2", "a@10=3"}, "10=1 20=2", 2, outcome.Duplicate, 1},
+		{"a repeat at an older time", []string{"a@10=1 a@20=2", "a@10=1"}, "10=1 20=2", 3, 0, 0},
+		{"out of order", []string{"a@20=2", "a@10=1"}, "10=1 20=2", 2, 0, 0},
+		{"out of order in one request", []string{"a@20=2 a@10=1"}, "10=1 20=2", 2, 0, 0},
+		{"out of order in one commit, twice", []string{"a@20=2 | a@10=1 | a@10=1"}, "10=1 20=2", 3, 0, 0},
+		{"out of order in one commit, with another value", []string{"a@20=2 | a@10=1 | a@10=7"}, "10=1 20=2", 2, outcome.Duplicate, 1},
+		{"a backlog in the order of time", []string{"a@50=5", "a@10=1 a@20=2 a@30=3", "a@20=2"}, "10=1 20=2 30=3 50=5", 5, 0, 0},
+		{"a backlog against the order of time", []string{"a@50=5", "a@30=3 a@20=2 a@30=4"}, "20=2 30=3 50=5", 3, outcome.Duplicate, 1},
+		{"too old for the out-of-order window", []string{"a@7200=1", "a@10=1"}, "7200=1", 1, outcome.TooOld, 1},
+		{"too old behind a sample that waits for the commit", []string{"b@7200=1 a@7200=1 a@5300=0 a@10=1"}, "7200=1", 1, outcome.TooOld, 2},
+		{"too far ahead", []string{"a@10=1 a@100000=1"}, "10=1", 1, outcome.TooFarAhead, 1},
+		{"a stale marker", []string{"a@10=1 a@20=stale", "a@20=stale"}, "10=1 20=stale", 3, 0, 0},
+		{"a value where a stale marker is", []string{"a@10=1 a@20=stale", "a@20=1"}, "10=1 20=stale", 2, outcome.Duplicate, 1},
+		{"histograms", []string{"a@10=h1 a@20=h2", "a@10=h1 a@20=h2"}, "10=h1 20=h2", 4, 0, 0},
+		{"another histogram", []string{"a@10=h1 a@20=h2", "a@10=h7 a@20=h7"}, "10=h1 20=h2", 2, outcome.Duplicate, 2},
+		{"a histogram where a float is", []string{"a@10=1", "a@10=h1"}, "10=1", 1, outcome.Duplicate, 1},
+		{"a float where a histogram is, in one commit", []string{"a@10=h1 | a@10=1"}, "10=h1", 1, outcome.Duplicate, 1},
+		{"a histogram out of order", []string{"a@20=h2 | a@10=h1"}, "10=h1 20=h2", 2, 0, 0},
+		{"floats and histograms in turns", []string{"a@10=1 | a@20=h2 | a@30=3"}, "10=1 20=h2 30=3", 3, 0, 0},
+		{"two spellings are one series", []string{"a@10=1 a'@10=1", "a'@10=2 a@20=2"}, "10=1 20=2", 3, outcome.Duplicate, 1},
+		{"the zero at which counting began", []string{"a@20=5/10 a@30=7/10"}, "10=0 20=5 30=7", 2, 0, 0},
+		{"counting began before what is there", []string{"a@20=5", "a@30=7/10"}, "20=5 30=7", 2, 0, 0},
+		{"counting began again", []string{"a@20=5/10", "a@40=1/35"}, "10=0 20=5 35=0 40=1", 2, 0, 0},
+		{"counting began at the sample itself", []string{"a@20=5/20"}, "20=5", 1, 0, 0},
+		{"counting began long ago, when nothing may be written any more", []string{"a@7200=5/10"}, "7200=5", 1, 0, 0},
+		{"a histogram's zero", []string{"a@20=h5/10"}, "10=h0 20=h5", 1, 0, 0},
+		{"a zero is no sample of the sender's", []string{"a@20=5/10", "a@10=3"}, "10=0 20=5", 1, outcome.Duplicate, 1},
+		{"a rule drops it", []string{"dropped@10=1 a@10=1 dropped@20=1", "dropped@20=1"}, "10=1", 1, 0, 0},
+		{"a rule refuses it", []string{"refused@10=1 a@10=1", "refused@20=1"}, "10=1", 1, outcome.BadLabels, 2},
+	} {
+		w := newWorld(t)
+		w.now = time.UnixMilli(base).Add(2 * time.Hour)
+		var total outcome.Outcome
+		for _, commit := range c.requests {
+			for _, o := range w.writeRaw(&plain{}, strings.Split(commit, "|")...) {
+				total.Add(&o)
+			}
+		}
+		delete := strings.Count(strings.Join(c.requests, " "), "b@")
+		written := total.Written.Total() - delete
+		if got := w.raw()["a"]; got != c.want || written != c.written || total.Refused[c.refused].Total() != c.count || total.AllRefused().Total() != c.count {
+			t.Errorf("%s: stored %q, want %q; %d written, want %d; %s", c.why, got, c.want, written, c.written, total.Text())
+		}
+		before := w.raw()["a"]
+		w.close()
+		w.open()
+		if after := w.raw()["a"]; after != before {
+			t.Errorf("%s: %q after a restart, %q before", c.why, after, before)
+		}
+	}
+}
+
+// Whatever comes in whatever order, in whatever commits, with restarts and series that the
+// head lets go: what is there stays as it is, and each answer counts exactly the samples
+// that a query finds.
+func TestAnswersAgreeWithQueries(t *testing.T) {
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		w := newWorld(t)
+		rules := &plain{}
+		type sent struct {
+			samples []rawSample
+			outcome outcome.Outcome
+		}
+		var all []sent
+		clock := int64(3600)
+		for range 40 {
+			clock += random.Int64N(120)
+			w.now = time.UnixMilli(base + 1000*clock)
+			var requests []*Request
+			var group []sent
+			for range 1 + random.IntN(4) {
+				var samples []rawSample
+				for range 1 + random.IntN(8) {
+					s := rawSample{
+						series: []string{"a", "b", "c", "a'", "b'"}[random.IntN(5)],
+						t:      base + 1000*(clock-random.Int64N(1+random.Int64N(3000))),
+						v:      float64(random.IntN(3)),
+						h:      random.IntN(6) == 0,
+					}
+					if random.IntN(10) == 0 {
+						s.v = math.Float64frombits(value.StaleNaN)
+					}
+					samples = append(samples, s)
+				}
+				requests = append(requests, requestOf(t, random.IntN(2) == 0, rules, samples))
+				group = append(group, sent{samples: samples})
+			}
+			if err := w.stores.WriteRequests(t.Context(), "default", requests); err != nil {
+				t.Fatal(err)
+			}
+			for i := range group {
+				group[i].outcome = requests[i].Outcome
+			}
+			all = append(all, group...)
+			switch random.IntN(12) {
+			case 0:
+				w.close()
+				w.open()
+			case 1:
+				rules.generation++
+			case 2:
+				st, _ := w.stores.forWrite("default", Raw)
+				if err := st.db.CompactHead(headOf(st.db)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		stored := map[string]bool{}
+		for series, words := range w.raw() {
+			for _, word := range strings.Fields(words) {
+				stored[series+"@"+word] = true
+			}
+		}
+		for _, r := range all {
+			var found outcome.Counts
+			for _, s := range r.samples {
+				text := fmt.Sprint(s.v)
+				if s.h {
+					text = "h" + text
+				}
+				if value.IsStaleNaN(s.v) {
+					text = "stale"
+				}
+				if stored[fmt.Sprintf("%s@%d=%s", strings.TrimRight(s.series, "'"), (s.t-base)/1000, text)] {
+					if s.h {
+						found.Histograms++
+					} else {
+						found.Samples++
+					}
+				}
+			}
+			if found != r.outcome.Written || found.Total()+r.outcome.AllRefused().Total() != len(r.samples) {
+				t.Fatalf("seed %d: %d of %d samples are there, the answer was %d written: %s", seed, found.Total(), len(r.samples), r.outcome.Written.Total(), r.outcome.Text())
+			}
+		}
+		w.close()
+	}
+}
+
+// A series is asked after once, as long as it is in memory and the rules are the same.
+func TestRulesAreAskedOnce(t *testing.T) {
+	w := newWorld(t)
+	rules := &plain{}
+	for i := range 5 {
+		w.writeRaw(rules, fmt.Sprintf("a@%d=1 b@%d=1 dropped@%d=1", i, i, i))
+	}
+	if rules.asked != 3 {
+		t.Errorf("asked %d times for 3 series", rules.asked)
+	}
+	rules.generation++
+	w.writeRaw(rules, "a@10=1 b@10=1 dropped@10=1")
+	w.writeRaw(rules, "a@11=1 b@11=1 dropped@11=1")
+	if rules.asked != 6 {
+		t.Errorf("asked %d times for 3 series in two generations", rules.asked)
+	}
+}
+
+func TestMaxSeries(t *testing.T) {
+	w := newWorld(t)
+	r := requestOf(t, true, &plain{}, parseRaw(t, "a@10=1 b@10=1 c@10=1 a@20=1 c@20=1"))
+	r.MaxSeries = 2
+	if err := w.stores.WriteRequests(t.Context(), "default", []*Request{r}); err != nil {
+		t.Fatal(err)
+	}
+	if r.Outcome.Written.Samples != 3 || r.Outcome.Refused[outcome.TooManySeries].Samples != 2 {
+		t.Errorf("%+v", r.Outcome)
+	}
+	if text := r.Outcome.Text(); !strings.Contains(text, `{__name__="c", host="h"}`) || !strings.Contains(text, "allows 2") {
+		t.Error(text)
+	}
+	if got := w.raw(); got["a"] != "10=1 20=1" || got["c"] != "" {
+		t.Errorf("%v", got)
+	}
+}
+
+// A write that failed before its commit must not leave behind that it took place: the
+// same samples come again, and would be taken for repeats.
+func TestAFailedWriteIsForgotten(t *testing.T) {
+	w := newWorld(t)
+	w.writeRaw(&plain{}, "a@10=1 a@30=3")
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := requestOf(t, true, &plain{}, parseRaw(t, "b@40=4 a@20=2"))
+	if err := w.stores.WriteRequests(canceled, "default", []*Request{r}); err == nil {
+		t.Fatal("the look for what is at 20 s was not canceled, so that this test shows nothing")
+	}
+	if r.Outcome.Written.Total() != 0 {
+		t.Errorf("%+v was written by a write that failed", r.Outcome)
+	}
+	w.writeRaw(&plain{}, "b@40=4 a@20=2")
+	if got := w.raw(); got["a"] != "10=1 20=2 30=3" || got["b"] != "40=4" {
+		t.Error(got)
+	}
+}
+
+func TestRawExemplars(t *testing.T) {
+	w := newWorld(t)
+	symbols := writev2.NewSymbolTable()
+	refs := []uint32{symbols.Symbolize("__name__"), symbols.Symbolize("a")}
+	trace := []uint32{symbols.Symbolize("trace_id"), symbols.Symbolize("x")}
+	long := []uint32{symbols.Symbolize("trace_id"), symbols.Symbolize(strings.Repeat("x", 200))}
+	m := writev2.Request{Timeseries: []writev2.TimeSeries{{LabelsRefs: refs, Samples: []writev2.Sample{{Timestamp: base, Value: 1}},
+		Exemplars: []writev2.Exemplar{
+			{LabelsRefs: trace, Value: 1, Timestamp: base},
+			{LabelsRefs: trace, Value: 1, Timestamp: base},
+			{LabelsRefs: trace, Value: 1},
+			{LabelsRefs: long, Value: 1, Timestamp: base + 1},
+		}}}, Symbols: symbols.Symbols()}
+	body, err := m.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // a repeat is success
+		r := &Request{Request: new(remotewrite.Request), Rules: &plain{}}
+		if err := r.DecodeV2(body); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.stores.WriteRequests(t.Context(), "default", []*Request{r}); err != nil {
+			t.Fatal(err)
+		}
+		if r.Outcome.Written != (outcome.Counts{Samples: 1, Exemplars: 2}) || r.Outcome.Refused[outcome.BadExemplar].Exemplars != 2 {
+			t.Errorf("%+v", r.Outcome)
+		}
+	}
+	q, err := w.stores.ExemplarQuerier(t.Context(), "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := q.Select(base-1, base+1, []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "__name__", "a")})
+	if err != nil || len(got) != 1 || len(got[0].Exemplars) != 1 || got[0].Exemplars[0].Labels.Get("trace_id") != "x" {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// A disk that does not take the WAL: an error and nothing written, and the same request
+// succeeds when it takes it again.
+func TestRawAfterAFailedCommit(t *testing.T) {
+	w := newWorld(t)
+	w.writeRaw(&plain{}, "a@10=1")
+	st, _ := w.stores.forWrite("default", Raw)
+	st.damaged.Store(true) // as a commit that failed leaves it
+	w.writeRaw(&plain{}, "a@20=2 a@10=1 b@20=1")
+	if got := w.raw(); got["a"] != "10=1 20=2" || got["b"] != "20=1" {
+		t.Errorf("%v", got)
+	}
+	if _, err := os.Stat(st.dir); err != nil {
+		t.Error(err)
+	}
+}
+
+// headOf is all of the head but its newest minutes, as a compaction takes it.
+func headOf(db *database) *tsdb.RangeHead {
+	head := db.Head()
+	return tsdb.NewRangeHead(head, head.MinTime(), head.MaxTime()-time.Hour.Milliseconds())
+}
+
+// The head lets a series go that has no new samples. It may do so between two samples of a
+// commit, before the cache hears of it; the series must come back under its own labels.
+func TestASeriesThatTheHeadLetGo(t *testing.T) {
+	for _, heard := range []bool{false, true} {
+		w := newWorld(t)
+		rules := &plain{}
+		w.writeRaw(rules, "a@0=1 b@0=1 c@0=1")
+		w.writeRaw(rules, "b@10000=2")
+		st, _ := w.stores.forWrite("default", Raw)
+		if err := st.db.CompactHead(headOf(st.db)); err != nil {
+			t.Fatal(err)
+		}
+		if len(st.db.raw.deleted) != 2 {
+			t.Fatalf("the head let go of %d series, so that this test shows nothing", len(st.db.raw.deleted))
+		}
+		if !heard {
+			st.db.raw.deleted = nil
+		}
+		w.writeRaw(rules, "b@10010=3 a@10010=3")
+		w.writeRaw(rules, "b@10020=4 a@10020=4 a@0=1 a@0=7")
+		if got := w.raw(); got["a"] != "0=1 10010=3 10020=4" || got["b"] != "0=1 10000=2 10010=3 10020=4" {
+			t.Errorf("heard: %v: %v", heard, got)
+		}
+		w.writeRaw(rules, "a@10030=5")
+		if rules.asked != 5 { // for each series once, for a when it came back, and for its repeat
+			t.Errorf("heard: %v: the rules were asked %d times", heard, rules.asked)
+		}
+		if n := st.db.raw.cache.Len(); heard && n != 2 {
+			t.Errorf("%d series are in the cache, 2 in the head", n)
+		}
+	}
+}
