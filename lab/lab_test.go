@@ -101,12 +101,14 @@ func TestParseBenchmarks(t *testing.T) {
 BenchmarkKey/string_key-2         	 1000000	       170.5 ns/op	      96 B/op	       4 allocs/op
 BenchmarkKey/string_key-2         	 1000000	       180 ns/op	      96 B/op	       4 allocs/op
 BenchmarkKey/ours-2               	 9000000	         4.7 ns/op	  21.00 MB/s	       0 B/op	       0 allocs/op
+BenchmarkDeep/ours-2              	 1000000	      1020 ns/op	         0.9100 growth-%	         0.002161 growths/op	       0 B/op	       0 allocs/op
 BenchmarkAlone-2                  	 9000000	         4.7 ns/op
 PASS
 `)
 	want := []report.Technique{
 		{Group: "Key", Name: "string key", Nanoseconds: []float64{170.5, 180}, Bytes: 96, Allocations: 4},
 		{Group: "Key", Name: "ours", Nanoseconds: []float64{4.7}},
+		{Group: "Deep", Name: "ours", Nanoseconds: []float64{1020}, Growths: []float64{0.002161}, GrowthPercent: []float64{0.91}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)

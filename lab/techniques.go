@@ -13,24 +13,32 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// techniqueSteps run lab/dogstatsd6.
+// techniqueSteps run lab/dogstatsd6 and lab/m3pool.
 func (l *lab) techniqueSteps() []step {
-	const each, benchmarks = 100 * time.Millisecond, 13
+	return []step{
+		l.benchmarkStep("techniques", "./lab/dogstatsd6", 13, 100*time.Millisecond, &l.results.Techniques),
+		l.benchmarkStep("worker pools", "./lab/m3pool", 6, 200*time.Millisecond, &l.results.Pools),
+	}
+}
+
+// benchmarkStep runs the Go benchmarks of a package, of which there are so many and
+// each takes so long, or twice that with what is around it.
+func (l *lab) benchmarkStep(what, pkg string, benchmarks int, each time.Duration, results *[]report.Technique) step {
 	count := l.runs
-	return []step{{
-		what:  "techniques, as Go benchmarks",
+	return step{
+		what:  what + ", as Go benchmarks",
 		takes: time.Duration(count*benchmarks)*2*each + 15*time.Second, // and to compile them
 		do: func(ctx context.Context) error {
 			cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", ".", "-benchmem",
-				"-benchtime", each.String(), "-count", strconv.Itoa(count), "-timeout", "30m", "./lab/dogstatsd6")
+				"-benchtime", each.String(), "-count", strconv.Itoa(count), "-timeout", "30m", pkg)
 			out, err := cmd.CombinedOutput()
 			if err != nil {
 				return fmt.Errorf("%s: %w\n%s", cmd, err, out)
 			}
-			l.results.Techniques = parseBenchmarks(string(out))
+			*results = parseBenchmarks(string(out))
 			return nil
 		},
-	}}
+	}
 }
 
 // BenchmarkKey/string-2   1234   56.7 ns/op   8 B/op   1 allocs/op
@@ -63,6 +71,10 @@ func parseBenchmarks(out string) (all []report.Technique) {
 				t.Bytes = value
 			case "allocs/op":
 				t.Allocations = value
+			case "growths/op":
+				t.Growths = append(t.Growths, value)
+			case "growth-%":
+				t.GrowthPercent = append(t.GrowthPercent, value)
 			}
 		}
 	}

@@ -85,3 +85,12 @@ func (r *Results) techniques() string {
 	}
 	return table([]string{"what", "how", "ns:", "bytes allocated:", "allocations:"}, rows)
 }
+
+func (r *Results) pools() string {
+	var rows [][]string
+	for _, t := range r.Pools {
+		rows = append(rows, []string{t.Group, t.Name, withSpread(t.Nanoseconds, significant), significant(t.Allocations),
+			withSpread(t.Growths, significant), withSpread(t.GrowthPercent, significant)})
+	}
+	return table([]string{"work", "how", "ns:", "allocations:", "stack growths:", "percent of CPU samples in them:"}, rows)
+}

@@ -23,6 +23,7 @@ var sections = []struct {
 	{"memory", (*Results).memory},
 	{"scale", (*Results).scale},
 	{"techniques", (*Results).techniques},
+	{"pools", (*Results).pools},
 }
 
 const notMeasured = "Not measured.\n"

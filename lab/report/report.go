@@ -22,6 +22,7 @@ type Results struct {
 	Rates      []Rate      `json:"rates"`
 	Scale      Scale       `json:"scale"`
 	Techniques []Technique `json:"techniques"`
+	Pools      []Technique `json:"pools"`
 
 	LeftOut []string `json:"left_out,omitempty"` // what was asked for and not measured, and why
 }
@@ -33,8 +34,8 @@ type Machine struct {
 	MemoryBytes uint64 `json:"memory_bytes"`
 	Kernel      string `json:"kernel"`
 
-	LoadAverage float64 `json:"load_average"`     // of the minute before: 0 on a quiet machine
-	Stolen      float64 `json:"stolen"` // part of its processors' time that the hypervisor gave to others meanwhile
+	LoadAverage float64 `json:"load_average"` // of the minute before: 0 on a quiet machine
+	Stolen      float64 `json:"stolen"`       // part of its processors' time that the hypervisor gave to others meanwhile
 }
 
 // Version is what was measured, or built it.
@@ -127,7 +128,7 @@ type Idle struct {
 type Rate struct {
 	Name      string    `json:"name"`
 	Group     Group     `json:"group"`
-	PerSecond []float64 `json:"metrics_a_second"` // of each search
+	PerSecond []float64 `json:"metrics_a_second"`     // of each search
 	Sender    bool      `json:"sender_was_the_limit"` // of one search at least
 }
 
@@ -170,13 +171,17 @@ type Storm struct {
 	Difference    int64   `json:"ledger_difference"` // 0: every sample is accounted for
 }
 
-// Technique is one Go benchmark of lab/dogstatsd6, whose operation is one metric.
+// Technique is one Go benchmark: of lab/dogstatsd6, whose operation is one metric, or of
+// lab/m3pool, whose operation is one batch and which watches stacks, too.
 type Technique struct {
 	Group       string    `json:"group"`
 	Name        string    `json:"name"`
 	Nanoseconds []float64 `json:"ns"` // of each run
 	Bytes       float64   `json:"bytes"`
 	Allocations float64   `json:"allocations"`
+
+	Growths       []float64 `json:"stack_growths,omitempty"`        // an operation, of each run
+	GrowthPercent []float64 `json:"stack_growth_percent,omitempty"` // of the samples of a CPU profile, of each run
 }
 
 // Read reads results as Write wrote them.

@@ -55,6 +55,8 @@ func sample() *Results {
 			Storm:   &Storm{Seconds: 60, Asked: 1.5e6, Rate: 1.5e6, NewContexts: 1e5, Sent: 90e6, Received: 90e6, Folded: 5e6, Refused: 7},
 		},
 		Techniques: []Technique{{Group: "Key", Name: "string", Nanoseconds: []float64{120, 110, 130}, Bytes: 96, Allocations: 2}},
+		Pools: []Technique{{Group: "Deep", Name: "ours", Nanoseconds: []float64{1020, 1000, 1100},
+			Growths: []float64{0.0021, 0.002, 0.0022}, GrowthPercent: []float64{0, 0, 0.9}}},
 	}
 }
 
@@ -69,6 +71,7 @@ func TestTables(t *testing.T) {
 		"the same for the heap":                     "250 bytes a context",
 		"what became of samples without a place":    "5,000,000 counted in the series of those without a place, 7 refused",
 		"a technique with its spread":               "| Key | string | 120 (110-130) | 96 | 2.0 |",
+		"a pool with what its stacks did":           "| Deep | ours | 1020 (1000-1100) | 0 | 0.0021 (0.0020-0.0022) | 0 (0-0.90) |",
 		"the machine":                               "| processor | A <fast> one, 2 cores |",
 		"what the machine did not give":             "| processors were taken away | by the hypervisor, for 12.5 % of the time |",
 		"idle, with two digits that mean something": "| Freshet | 0.030 |",

@@ -1,0 +1,350 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+)
+
+// gate is work that begins at once and ends when it is let through, one piece for
+// each value.
+type gate struct {
+	open                 chan struct{}
+	begun, ended, atOnce atomic.Int64
+}
+
+func newGate() *gate { return &gate{open: make(chan struct{})} }
+
+func (g *gate) work(int) {
+	n := g.begun.Add(1) - g.ended.Load()
+	for most := g.atOnce.Load(); n > most && !g.atOnce.CompareAndSwap(most, n); most = g.atOnce.Load() {
+	}
+	<-g.open
+	g.ended.Add(1)
+}
+
+// run starts the pool; the function it returns ends it and waits for Run.
+func run[T any](t *testing.T, p *Pool[T]) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	all.Go(func() {
+		if err := p.Run(ctx); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	return func() {
+		cancel()
+		all.Wait()
+	}
+}
+
+// pushUntilRefused returns how many were accepted.
+func pushUntilRefused(p *Pool[int]) (n int) {
+	for p.Push(n) {
+		n++
+	}
+	return n
+}
+
+// small calls f for each pool up to a size where the queue and the workers are more
+// than the channels and no multiple of them.
+func small(t *testing.T, f func(*testing.T, Options)) {
+	for workers := 1; workers <= 2*fanout+1; workers++ {
+		for queue := 1; queue <= 2*fanout+1; queue++ {
+			o := Options{Workers: workers, Queue: queue}
+			t.Run(fmt.Sprintf("%+v", o), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { f(t, o) })
+			})
+		}
+	}
+}
+
+// However work is spread over the channels, none is refused before all are full, and
+// none waits while a worker is idle.
+func TestBounds(t *testing.T) {
+	small(t, func(t *testing.T, o Options) {
+		g := newGate()
+		p := New(o, g.work)
+		stop := run(t, p)
+		synctest.Wait()
+		for i := range o.Workers {
+			if !p.Push(0) {
+				t.Fatalf("refused with %d of %d workers busy", i, o.Workers)
+			}
+			synctest.Wait()
+			if begun := g.begun.Load(); begun != int64(i+1) {
+				t.Fatalf("%d pieces pushed, %d begun: one waits, though a worker is idle", i+1, begun)
+			}
+		}
+		if n := pushUntilRefused(p); n != o.Queue || p.Len() != n {
+			t.Errorf("%d accepted behind busy workers, %d of them queued; want %d", n, p.Len(), o.Queue)
+		}
+		g.open <- struct{}{} // a worker is free, and takes the next one
+		synctest.Wait()
+		if n := pushUntilRefused(p); n != 1 {
+			t.Errorf("%d accepted after one was taken", n)
+		}
+		close(g.open)
+		synctest.Wait()
+		if n := p.Len(); n != 0 {
+			t.Errorf("%d wait, though all workers are idle", n)
+		}
+		stop()
+		if most := g.atOnce.Load(); most != int64(o.Workers) {
+			t.Errorf("%d worked at the same time, want %d", most, o.Workers)
+		}
+	})
+}
+
+// New work does not overtake old work for ever, with a single worker and a queue that
+// is full at all times.
+func TestNoneWaitsForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const queue = 10 * fanout
+		left := map[int]bool{} // of the work that was there at first
+		var p *Pool[int]
+		pieces, last := 0, 0
+		p = New(Options{Workers: 1, Queue: queue}, func(i int) {
+			if delete(left, i); len(left) > 0 {
+				last = pieces
+			}
+			if pieces++; pieces < 10*queue {
+				p.Push(-1)
+			}
+		})
+		for i := range queue {
+			left[i] = true
+			p.Push(i)
+		}
+		stop := run(t, p)
+		synctest.Wait()
+		stop()
+		if last >= 2*queue {
+			t.Errorf("%d pieces were worked off before the first %d were done", last, queue)
+		}
+	})
+}
+
+// Whoever pushes need not know whether the pool runs yet.
+func TestPushBeforeRun(t *testing.T) {
+	small(t, func(t *testing.T, o Options) {
+		var done atomic.Int64
+		p := New(o, func(int) { done.Add(1) })
+		if n := pushUntilRefused(p); n != o.Queue || p.Len() != n {
+			t.Errorf("%d accepted, %d of them queued; want %d", n, p.Len(), o.Queue)
+		}
+		synctest.Wait()
+		if n := done.Load(); n != 0 {
+			t.Errorf("%d worked off before Run", n)
+		}
+		stop := run(t, p)
+		synctest.Wait()
+		if n := done.Load(); n != int64(o.Queue) {
+			t.Errorf("%d worked off of %d", n, o.Queue)
+		}
+		stop()
+	})
+}
+
+func TestRunDrains(t *testing.T) {
+	small(t, func(t *testing.T, o Options) {
+		g := newGate()
+		p := New(o, g.work)
+		accepted := pushUntilRefused(p)
+		ctx, cancel := context.WithCancel(t.Context())
+		var ended atomic.Bool
+		go func() {
+			p.Run(ctx)
+			ended.Store(true)
+		}()
+		synctest.Wait()
+		accepted += pushUntilRefused(p)
+
+		cancel()
+		synctest.Wait()
+		if p.Push(0) {
+			t.Error("accepted although the pool has ended")
+		}
+		for i := range accepted {
+			if ended.Load() {
+				t.Fatalf("Run returned with %d of %d pieces worked off", i, accepted)
+			}
+			g.open <- struct{}{}
+			synctest.Wait()
+		}
+		if n := g.ended.Load(); n != int64(accepted) || !ended.Load() {
+			t.Errorf("%d of %d pieces worked off, Run returned: %t", n, accepted, ended.Load())
+		}
+		if p.Push(0) || p.Len() != 0 {
+			t.Errorf("after Run: accepted, or %d queued", p.Len())
+		}
+	})
+}
+
+// A Push at the very moment of the end is refused, or it is worked off before Run
+// returns.
+func TestPushWhileRunEnds(t *testing.T) {
+	const rounds, pushers = 300, 4
+	for range rounds {
+		var accepted, done atomic.Int64
+		p := New(Options{Workers: 2, Queue: 1000}, func(int) { done.Add(1) })
+		stop := run(t, p)
+		var all sync.WaitGroup
+		for range pushers {
+			all.Go(func() {
+				for !p.ended.Load() {
+					for p.Push(0) {
+						accepted.Add(1)
+					}
+					runtime.Gosched() // to the workers, and to Run
+				}
+			})
+		}
+		for accepted.Load() < 100 {
+			runtime.Gosched()
+		}
+		stop()
+		worked := done.Load()
+		all.Wait()
+		if got := accepted.Load(); got != worked || p.Len() != 0 {
+			t.Fatalf("%d accepted, %d worked off when Run returned, %d queued", got, worked, p.Len())
+		}
+	}
+}
+
+// Each piece that is accepted is worked off once, whoever pushes it, and while workers
+// are replaced.
+func TestEachOnce(t *testing.T) {
+	const pushers, each = 4, 5 * lifetime
+	done := make([]atomic.Int32, pushers*each)
+	p := New(Options{Workers: 3, Queue: 100}, func(i int) { done[i].Add(1) })
+	stop := run(t, p)
+	var all sync.WaitGroup
+	for pusher := range pushers {
+		all.Go(func() {
+			for i := range each {
+				for !p.Push(pusher*each + i) {
+					runtime.Gosched()
+				}
+			}
+		})
+	}
+	all.Wait()
+	stop()
+	for i := range done {
+		if n := done[i].Load(); n != 1 {
+			t.Fatalf("piece %d was worked off %d times", i, n)
+		}
+	}
+}
+
+// One in a thousand pieces of work ends its worker, and the number of workers stays.
+func TestReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const workers, pieces = 5, 100 * lifetime
+		g := newGate()
+		p := New(Options{Workers: workers, Queue: workers}, func(i int) {
+			if i == 0 {
+				g.work(0)
+			}
+		})
+		stop := run(t, p)
+		for i := 1; i <= pieces; i++ {
+			for !p.Push(i) {
+				synctest.Wait()
+			}
+		}
+		synctest.Wait()
+		// 100 on average, with a standard deviation of 10: six of them are not left in a
+		// billion runs.
+		if n := p.Replaced(); n < 40 || n > 160 {
+			t.Errorf("%d workers replaced in %d pieces of work, want about %d", n, pieces, pieces/lifetime)
+		}
+		for range 2 * workers {
+			p.Push(0)
+			synctest.Wait()
+		}
+		if n := g.begun.Load(); n != workers {
+			t.Errorf("%d workers after replacements, want %d", n, workers)
+		}
+		close(g.open)
+		stop()
+	})
+}
+
+func TestPushAllocatesNothing(t *testing.T) {
+	p := New(Options{Workers: 1, Queue: 1}, func([]byte) {})
+	item := make([]byte, 10)
+	refused := testing.AllocsPerRun(100, func() { p.Push(item) })
+	p = New(Options{Workers: 2, Queue: 1000}, func([]byte) {})
+	stop := run(t, p)
+	defer stop()
+	if accepted := testing.AllocsPerRun(10_000, func() { p.Push(item) }); accepted+refused > 0 {
+		t.Errorf("%v allocations accepted, %v refused", accepted, refused)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	for _, o := range []Options{{Workers: 0, Queue: 1}, {Workers: 1, Queue: 0}, {Workers: -1, Queue: -1}} {
+		func() {
+			defer func() {
+				if text, _ := recover().(string); !strings.HasPrefix(text, "BUG: pool: ") {
+					t.Errorf("%+v: recovered %q, want BUG: pool: ...", o, text)
+				}
+			}()
+			New(o, func(int) {})
+		}()
+	}
+}
+
+// A panic that a pool kept for itself would leave work undone, and state half changed,
+// in a process that seems well.
+func TestPanicEndsTheProcess(t *testing.T) {
+	if os.Getenv("POOL_TEST_PANIC") != "" {
+		p := New(Options{Workers: 2, Queue: 2}, func(int) { panic("disk on fire") })
+		p.Push(0)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		p.Run(ctx)
+		return
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPanicEndsTheProcess$")
+	cmd.Env = append(os.Environ(), "POOL_TEST_PANIC=1")
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || !strings.Contains(string(out), "panic: disk on fire") {
+		t.Errorf("ended with %v and printed\n%s", err, out)
+	}
+}
+
+// Bound: 0 allocs/op and at most 500 ns of a piece of work that is pushed and done, so
+// that 100k batches a second cost a twentieth of a core.
+func BenchmarkPool(b *testing.B) {
+	var done atomic.Int64
+	p := New(Options{Workers: 8, Queue: 1000}, func(int) { done.Add(1) })
+	ctx, cancel := context.WithCancel(b.Context())
+	var all sync.WaitGroup
+	all.Go(func() { p.Run(ctx) })
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			for !p.Push(0) {
+				runtime.Gosched()
+			}
+		}
+	})
+	cancel()
+	all.Wait()
+	if n := done.Load(); n != int64(b.N) {
+		b.Fatalf("%d of %d worked off", n, b.N)
+	}
+}
