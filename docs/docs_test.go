@@ -1,6 +1,7 @@
 // Package docs_test holds the manual to what it describes: links lead somewhere,
 // configuration.md lists the keys that the binary has, its examples are
-// configurations, and the example of a batch is what the code writes.
+// configurations, and those of a tenants file and a batch are what the code reads and
+// writes.
 package docs_test
 
 import (
@@ -20,6 +21,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
 var (
@@ -158,6 +160,29 @@ func TestConfigurationReference(t *testing.T) {
 }
 
 var yamlExample = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
+
+// The tenants file of the manual is one, and its hashes are those of tokens as the
+// manual has them made.
+func TestExampleOfATenantsFile(t *testing.T) {
+	_, section, _ := strings.Cut(read(t, "operations.md"), "\n## Many tenants\n")
+	example := yamlExample.FindStringSubmatch(section)
+	if example == nil {
+		t.Fatal("operations.md has no example of a tenants file")
+	}
+	access, err := tenant.ByTokens("operations.md", []byte(example[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for token, want := range map[string]tenant.Grant{
+		"token-of-team-a":      {Tenant: "team-a", Read: true, Write: true},
+		"next-token-of-team-a": {Tenant: "team-a", Read: true, Write: true},
+		"token-of-team-b":      {Tenant: "team-b-agents", Write: true},
+	} {
+		if got, err := access.Grant(tenant.Claim{Token: token}); got != want || err != nil {
+			t.Errorf("%s: %+v, %v; want %+v", token, got, err, want)
+		}
+	}
+}
 
 // The batch drawn byte by byte in format/batch.md is the one that the code writes.
 func TestExampleOfABatch(t *testing.T) {

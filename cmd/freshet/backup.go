@@ -42,7 +42,7 @@ another disk; DIR must not exist yet. freshet restore makes a data directory of 
 }
 
 type backup struct {
-	server string
+	server remote
 	to     string // "" leaves the snapshot where the server put it
 	asJSON bool
 	out    io.Writer

@@ -67,7 +67,8 @@ Cost depends on the rate: a figure means something together with its rate alone.
 	flags.BoolVar(&b.sender.GSO, "gso", false, "hand the kernel up to 64 UDP packets at once (UDP_SEGMENT), so that sending costs less")
 	flags.IntVar(&b.sender.Sources, "sources", 1, "send from this `number` of sockets; several readers need several")
 	flags.BoolVar(&b.sender.DropRefused, "drop-refused", false, "drop what a full Unix socket refuses, as most clients do, and do not wait")
-	flags.StringVar(&b.server, "server", "", "measure the server that has this `address`, and start none")
+	flags.StringVar(&b.server.address, "server", "", "measure the server that has this `address`, and start none")
+	b.server.credentialFlags(flags)
 	flags.StringVar(&b.role, "role", roleCollector, "`role` of the receiver that is started: collector or all")
 	flags.BoolVar(&b.pin, "pin", false, "give the receiver that is started one core (GOMAXPROCS=1), and the sender another")
 	flags.BoolVar(&b.asJSON, "json", false, "print all figures as JSON, with units in their names")
@@ -116,7 +117,7 @@ type bench struct {
 
 	to         string
 	sender     loadgen.Config
-	server     string   // to measure; empty to start one
+	server     remote   // to measure; without an address to start one
 	role       string   // of the one that is started, as the next two
 	serveFlags []string // for it
 	pin        bool
@@ -181,7 +182,7 @@ func (b *bench) check(flags *pflag.FlagSet) error {
 		return fmt.Errorf("--duration = %v: must be %v or more", b.pace.duration, shortestMeasurement)
 	case b.role != roleAll && b.role != roleCollector:
 		return fmt.Errorf("--role = %s: must be collector or all", b.role)
-	case b.server != "" && (b.pin || len(b.serveFlags) > 0 || flags.Changed("role")):
+	case b.server.address != "" && (b.pin || len(b.serveFlags) > 0 || flags.Changed("role")):
 		return errors.New("--server: --pin, --role and flags behind -- are for a receiver that is started")
 	case !(b.newContexts >= 0):
 		return fmt.Errorf("--new-contexts = %g: must be 0 or more a second", b.newContexts)
@@ -243,7 +244,7 @@ func (b *bench) target() (network, address string, err error) {
 	if err != nil || network == "unix" {
 		return "", "", fmt.Errorf("--to = %s: is none of udp, unixgram, udp://HOST:PORT and unixgram:PATH", b.to)
 	}
-	if b.server == "" {
+	if b.server.address == "" {
 		return "", "", fmt.Errorf("--to = %s: is an address, so name its server by --server, whose books are to be read", b.to)
 	}
 	return network, address, nil

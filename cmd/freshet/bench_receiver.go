@@ -20,7 +20,7 @@ import (
 
 // benchReceiver is the server that is measured.
 type benchReceiver struct {
-	server string // its URL
+	server remote
 	role   string // unknown of one that runs already
 
 	// Of one that was started.
@@ -33,7 +33,7 @@ type benchReceiver struct {
 // where it listens.
 func (b *bench) openReceiver(ctx context.Context) (r *benchReceiver, err error) {
 	r = &benchReceiver{server: b.server}
-	if b.server == "" {
+	if b.server.address == "" {
 		if r, err = startReceiver(ctx, b.role, b.pin, b.serveFlags); err != nil {
 			return nil, err
 		}
@@ -48,7 +48,7 @@ func (b *bench) openReceiver(ctx context.Context) (r *benchReceiver, err error) 
 		b.sender.Address = map[string]string{"udp": l.DogStatsDUDP, "unixgram": l.DogStatsDUnixgram}[b.sender.Network]
 		if b.sender.Address == "" {
 			err = fmt.Errorf("--server = %s: listens on no %s for the tenant of that address; name a socket by --to", r.server, b.sender.Network)
-			if b.server == "" {
+			if b.server.address == "" {
 				err = fmt.Errorf("flags behind --: the receiver listens on no %s", b.sender.Network)
 			}
 		}
@@ -199,7 +199,7 @@ func (r *benchReceiver) awaitReady(ctx context.Context) error {
 			err = json.Unmarshal(text, &l)
 		}
 		if err == nil {
-			r.server = "http://" + l.HTTP
+			r.server.address = "http://" + l.HTTP
 			_, err = r.figures(ctx)
 		}
 		if err == nil {

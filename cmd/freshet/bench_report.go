@@ -33,12 +33,12 @@ type benchLoad struct {
 func (b *bench) describe() benchLoad {
 	per := b.load.PerPacket()
 	l := benchLoad{
-		Build: thisBuild().String(), Receiver: b.server, Network: b.sender.Network, RatePerSecond: b.pace.rate,
+		Build: thisBuild().String(), Receiver: b.server.address, Network: b.sender.Network, RatePerSecond: b.pace.rate,
 		Contexts: b.load.Contexts, NewPerSecond: b.newContexts, Kinds: b.load.Kinds.String(), Tags: b.load.Tags, LineBytes: b.load.LineBytes(),
 		MetricsPerPacket: per, PacketBytes: per*(b.load.LineBytes()+1) - 1, Seed: b.load.Seed,
 		GSO: b.sender.GSO, Sources: b.sender.Sources, Pinned: b.pin,
 	}
-	if b.server == "" {
+	if b.server.address == "" {
 		l.Receiver = "role " + b.role
 	}
 	if b.findMax {

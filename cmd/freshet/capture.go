@@ -100,7 +100,7 @@ func (c *capturing) summary() captured {
 	return c.captured
 }
 
-func (c *capturing) run(ctx context.Context, server string, params url.Values, stdout io.Writer) error {
+func (c *capturing) run(ctx context.Context, server remote, params url.Values, stdout io.Writer) error {
 	body, err := follow(ctx, server, "/api/v1/status/capture", params)
 	if err != nil {
 		if ctx.Err() != nil {

@@ -42,7 +42,7 @@ It exits with 0 if all files are fine, and else with 2.`,
 				return err
 			}
 		}
-		for _, typo := range schema.EnvTypos(os.Environ(), configVariable, "FRESHET_SERVER") {
+		for _, typo := range schema.EnvTypos(os.Environ(), configVariable, serverVariable, tokenVariable, caVariable) {
 			fmt.Fprintf(cmd.ErrOrStderr(), "note: %s\n", typo)
 		}
 		if *asJSON {

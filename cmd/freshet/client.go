@@ -2,7 +2,10 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,13 +32,65 @@ const (
 	askTimeout = 150 * time.Second
 )
 
-// serverFlag adds --server to a command that asks a server.
-func serverFlag(cmd *cobra.Command) *string {
-	preset := os.Getenv("FRESHET_SERVER")
-	if preset == "" {
-		preset = defaultServer
+// Variables in place of flags, for the commands that ask a server.
+const (
+	serverVariable = "FRESHET_SERVER"
+	tokenVariable  = "FRESHET_TOKEN" // the token itself: no flag, since others see those
+	caVariable     = "FRESHET_CA_FILE"
+)
+
+// remote is a server to ask, and what it takes to be answered.
+type remote struct {
+	address   string
+	tokenFile string // empty for tokenVariable
+	caFile    string // empty for the CAs of the system
+}
+
+func (r remote) String() string { return r.address }
+
+// serverFlag adds --server, and what goes with it, to a command that asks a server.
+func serverFlag(cmd *cobra.Command) *remote {
+	r := new(remote)
+	cmd.Flags().StringVar(&r.address, "server", cmp.Or(os.Getenv(serverVariable), defaultServer), "`address` of the server to ask; also "+serverVariable)
+	r.credentialFlags(cmd.Flags())
+	return r
+}
+
+// credentialFlags adds what a server may want to know of who asks, and he of it.
+func (r *remote) credentialFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&r.tokenFile, "token-file", "", "`file` with the token of a tenant; or have the token in "+tokenVariable)
+	flags.StringVar(&r.caFile, "ca-file", os.Getenv(caVariable), "`file` with the CA of an https server; also "+caVariable)
+}
+
+// token returns the tenant's token, empty for none.
+func (r remote) token() (string, error) {
+	if r.tokenFile == "" {
+		return os.Getenv(tokenVariable), nil
 	}
-	return cmd.Flags().String("server", preset, "`address` of the server to ask; also FRESHET_SERVER")
+	text, err := os.ReadFile(r.tokenFile)
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// client returns what sends requests.
+func (r remote) client() (*http.Client, error) {
+	if r.caFile == "" {
+		return http.DefaultClient, nil
+	}
+	text, err := os.ReadFile(r.caFile)
+	if err != nil {
+		return nil, fmt.Errorf("--ca-file: %w", err)
+	}
+	cas := x509.NewCertPool()
+	if !cas.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("--ca-file = %s: has no certificate; name a file in PEM form", r.caFile)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{RootCAs: cas}
+	transport.DisableKeepAlives = true // the next request has a client of its own
+	return &http.Client{Transport: transport}, nil
 }
 
 // answer is what a Prometheus API wraps around its data.
@@ -49,17 +104,18 @@ type answer struct {
 }
 
 // get begins to ask the server for path. The body must be closed.
-func get(ctx context.Context, server, path string, params url.Values) (*http.Response, error) {
+func get(ctx context.Context, server remote, path string, params url.Values) (*http.Response, error) {
 	return request(ctx, http.MethodGet, server, path, params, nil)
 }
 
 // post sends a body, nil for none, to path. The answer may take as long as it
 // needs; its body must be closed.
-func post(ctx context.Context, server, path string, params url.Values, body io.Reader) (*http.Response, error) {
+func post(ctx context.Context, server remote, path string, params url.Values, body io.Reader) (*http.Response, error) {
 	return request(ctx, http.MethodPost, server, path, params, body)
 }
 
-func request(ctx context.Context, method, server, path string, params url.Values, body io.Reader) (*http.Response, error) {
+func request(ctx context.Context, method string, from remote, path string, params url.Values, body io.Reader) (*http.Response, error) {
+	server := from.address
 	if !strings.Contains(server, "://") {
 		server = "http://" + server
 	}
@@ -68,11 +124,25 @@ func request(ctx context.Context, method, server, path string, params url.Values
 	if err != nil {
 		return nil, fmt.Errorf("--server = %s: is not an address; write it like %s", server, defaultServer)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	token, err := from.token()
+	if err != nil {
+		return nil, err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	client, err := from.client()
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		cause := err
 		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
 			cause = wrapped.Err // the whole URL is no help
+		}
+		if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
+			return nil, fmt.Errorf("ask %s: %w; name the file with its CA by --ca-file or %s", server, cause, caVariable)
 		}
 		return nil, fmt.Errorf("ask %s: %w; is `freshet serve` running there? Start it, or name another server by --server or FRESHET_SERVER", server, cause)
 	}
@@ -81,7 +151,7 @@ func request(ctx context.Context, method, server, path string, params url.Values
 
 // follow gets path, whose answer goes on until ctx is done or the server stops.
 // The body must be closed.
-func follow(ctx context.Context, server, path string, params url.Values) (io.ReadCloser, error) {
+func follow(ctx context.Context, server remote, path string, params url.Values) (io.ReadCloser, error) {
 	resp, err := get(ctx, server, path, params)
 	if err != nil {
 		return nil, err
@@ -94,17 +164,17 @@ func follow(ctx context.Context, server, path string, params url.Values) (io.Rea
 }
 
 // refusal is what a server said in place of what it was asked for.
-func refusal(server string, resp *http.Response) error {
+func refusal(server remote, resp *http.Response) error {
 	why, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // what came of it is better than nothing
 	var a answer
 	if json.Unmarshal(why, &a) == nil && a.Error != "" {
-		return fmt.Errorf("%s: %s", a.ErrorType, a.Error)
+		return a.failure()
 	}
 	return fmt.Errorf("ask %s: answered %s: %s", server, resp.Status, bytes.TrimSpace(why))
 }
 
 // ask gets path from the server and returns the body as it came, and its parts.
-func ask(ctx context.Context, server, path string, params url.Values) ([]byte, answer, error) {
+func ask(ctx context.Context, server remote, path string, params url.Values) ([]byte, answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	resp, err := get(ctx, server, path, params)
@@ -115,7 +185,7 @@ func ask(ctx context.Context, server, path string, params url.Values) ([]byte, a
 }
 
 // readAnswer reads what a server answered and closes it.
-func readAnswer(server string, resp *http.Response) ([]byte, answer, error) {
+func readAnswer(server remote, resp *http.Response) ([]byte, answer, error) {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
@@ -123,12 +193,24 @@ func readAnswer(server string, resp *http.Response) ([]byte, answer, error) {
 	}
 	var a answer
 	if err := json.Unmarshal(body, &a); err != nil || a.Status == "" {
+		switch resp.StatusCode {
+		case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden: // what stands in front of the API says why
+			return nil, answer{}, fmt.Errorf("ask %s: answered %s: %.200q", server, resp.Status, bytes.TrimSpace(body))
+		}
 		return nil, answer{}, fmt.Errorf("ask %s: answered %s, and not as a Prometheus API does; is it the address of a freshet server?", server, resp.Status)
 	}
 	if a.Status != "success" {
-		return nil, answer{}, fmt.Errorf("%s: %s", a.ErrorType, a.Error)
+		return nil, answer{}, a.failure()
 	}
 	return body, a, nil
+}
+
+// failure is what went wrong, in the server's words.
+func (a answer) failure() error {
+	if a.ErrorType == "unauthorized" {
+		return fmt.Errorf("%s; have the token in a file and name it by --token-file, or in %s", a.Error, tokenVariable)
+	}
+	return fmt.Errorf("%s: %s", a.ErrorType, a.Error)
 }
 
 // printNotes prints what the server had to say about its answer.

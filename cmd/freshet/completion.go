@@ -76,7 +76,7 @@ const (
 
 // completeMetric completes the name of a metric that the server knows, or nothing
 // if it does not say so at once.
-func completeMetric(server *string) cobra.CompletionFunc {
+func completeMetric(server *remote) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		const noFiles = cobra.ShellCompDirectiveNoFileComp
 		if len(args) > 0 {

@@ -105,7 +105,7 @@ func (d difference) print(v terminal.View) error {
 }
 
 // askDifference asks a server what the text of a file would change.
-func askDifference(ctx context.Context, server, name string, text []byte) (d difference, err error) {
+func askDifference(ctx context.Context, server remote, name string, text []byte) (d difference, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	resp, err := post(ctx, server, "/api/v1/status/diff", url.Values{"name": {name}}, bytes.NewReader(text))

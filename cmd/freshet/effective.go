@@ -62,7 +62,7 @@ its reloads. Then other flags and the environment of this shell count for nothin
 }
 
 // writeServerConfig prints what is in force in a running server.
-func writeServerConfig(cmd *cobra.Command, server string, asJSON bool) error {
+func writeServerConfig(cmd *cobra.Command, server remote, asJSON bool) error {
 	body, a, err := ask(cmd.Context(), server, "/api/v1/status/config", nil)
 	if err != nil {
 		return fmt.Errorf("config: %w", err)

@@ -89,7 +89,7 @@ It exits with 1 if a line is malformed.`,
 }
 
 // askExplanation asks a server. The packet is the body: it may be longer than a URL.
-func askExplanation(ctx context.Context, server, tenant string, packet []byte) (answer, error) {
+func askExplanation(ctx context.Context, server remote, tenant string, packet []byte) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	resp, err := post(ctx, server, "/api/v1/status/explain", url.Values{"tenant": {tenant}}, bytes.NewReader(packet))

@@ -355,8 +355,13 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 			refuse(http.StatusBadRequest, "bad_data", err)
 			return
 		}
-		// Names are a tenant's own: another address' users are not told of them.
-		if err := s.http.elsewhere(r); err != nil {
+		// Names are a tenant's own: another one, or another address' users, are not
+		// told of them.
+		err := s.http.elsewhere(r)
+		if s.access.Load() != nil {
+			err = fmt.Errorf("ask as %s, by its token or header", asked)
+		}
+		if err != nil {
 			refuse(http.StatusForbidden, "forbidden", fmt.Errorf("another tenant is not explained: %w", err))
 			return
 		}

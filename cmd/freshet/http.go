@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/exporter-toolkit/web"
 	prom "github.com/prometheus/prometheus/tsdb"
 	v1 "github.com/prometheus/prometheus/web/api/v1"
 	"golang.org/x/sync/errgroup"
@@ -28,15 +30,26 @@ import (
 
 // httpConfig is the "http" section of the configuration file.
 type httpConfig struct {
-	Listen    string         `yaml:"listen" help:"HOST:PORT of the API; it has no passwords, so keep it on loopback or behind a proxy"`
+	Listen    string         `yaml:"listen" help:"HOST:PORT of the API; without web_config and tenants_file it has no passwords, so keep it on loopback or behind a proxy"`
 	Tenant    string         `yaml:"tenant" help:"tenant whose series are seen there"`
+	WebConfig string         `yaml:"web_config" help:"web configuration file of Prometheus' exporter-toolkit, with TLS, client certificates and passwords; empty for plain HTTP"`
 	Listeners []httpListener `yaml:"listeners" help:"further addresses, each with its tenant"`
+
+	TenantsFile         string `yaml:"tenants_file" help:"file with the tenants' tokens, of which each request must then carry one; a reload reads it again"`
+	TrustTenantHeader   bool   `yaml:"trust_tenant_header" help:"believe the header X-Scope-OrgID: only behind something that authenticates and sets it"`
+	AllowUnknownTenants bool   `yaml:"allow_unknown_tenants" help:"let that header give names that the configuration does not have"`
 }
 
 // httpListener is one further address.
 type httpListener struct {
-	Listen string `yaml:"listen" help:"HOST:PORT"`
-	Tenant string `yaml:"tenant" help:"tenant whose series are seen there"`
+	Listen    string `yaml:"listen" help:"HOST:PORT"`
+	Tenant    string `yaml:"tenant" help:"tenant whose series are seen there"`
+	WebConfig string `yaml:"web_config" help:"as http.web_config, for this address"`
+}
+
+// all are the addresses, that of http.listen first.
+func (c httpConfig) all() []httpListener {
+	return append([]httpListener{{c.Listen, c.Tenant, c.WebConfig}}, c.Listeners...)
 }
 
 const defaultHTTP = "127.0.0.1:7125"
@@ -52,9 +65,15 @@ func (c httpConfig) Validate() []conf.Problem {
 			problems = append(problems, conf.Problem{Key: prefix + "tenant", Text: err.Error()})
 		}
 	}
-	check("", httpListener{c.Listen, c.Tenant})
+	check("", httpListener{Listen: c.Listen, Tenant: c.Tenant})
 	for i, l := range c.Listeners {
 		check(fmt.Sprintf("listeners[%d].", i), l)
+	}
+	if c.TrustTenantHeader && c.TenantsFile != "" {
+		problems = append(problems, conf.Problem{Key: "trust_tenant_header", Text: "is not possible with http.tenants_file, by which the token names the tenant; keep one of the two"})
+	}
+	if c.AllowUnknownTenants && !c.TrustTenantHeader {
+		problems = append(problems, conf.Problem{Key: "allow_unknown_tenants", Text: "says nothing without http.trust_tenant_header; set that, or take this out"})
 	}
 	return problems
 }
@@ -66,6 +85,7 @@ type httpServers []*httpServer
 type httpServer struct {
 	listener net.Listener
 	address  string // as the configuration spells it
+	scheme   string // http or https
 	tenant   string
 	server   *http.Server
 	served   chan error // what Serve returned
@@ -74,8 +94,14 @@ type httpServer struct {
 // listenHTTP binds all addresses, but for those that are open already, and begins
 // to answer there, for a start may take a while and probes ask meanwhile. After an
 // error the ones it returns must be closed.
-func listenHTTP(c httpConfig, handler http.Handler, inherited *inheritance) (all httpServers, err error) {
-	for _, l := range append([]httpListener{{c.Listen, c.Tenant}}, c.Listeners...) {
+func listenHTTP(c httpConfig, handler http.Handler, inherited *inheritance, logger *slog.Logger) (all httpServers, err error) {
+	for _, l := range c.all() {
+		scheme := "http"
+		if secure, err := tlsConfig(l.WebConfig); err != nil {
+			return all, configurationError{fmt.Errorf("listen on http %s: %w", l.Listen, err)}
+		} else if secure != nil {
+			scheme = "https"
+		}
 		listener, err := inherited.tcp(l.Listen)
 		if err == nil && listener == nil {
 			listener, err = net.Listen("tcp", l.Listen)
@@ -83,16 +109,24 @@ func listenHTTP(c httpConfig, handler http.Handler, inherited *inheritance) (all
 		if err != nil {
 			return all, httpError(l.Listen, err)
 		}
-		h := &httpServer{listener: listener, address: l.Listen, tenant: l.Tenant, served: make(chan error, 1), server: &http.Server{
+		h := &httpServer{listener: listener, address: l.Listen, scheme: scheme, tenant: l.Tenant, served: make(chan error, 1), server: &http.Server{
 			Handler: handler,
+			// Panics of handlers and, with TLS, handshakes that fail.
+			ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 			// A client that never ends its request must not hold a connection; bodies
 			// are small here. How long an answer takes is limited by the query.
 			ReadTimeout: time.Minute,
 			IdleTimeout: 5 * time.Minute,
-			// Without authentication, the address says on whose behalf a request asks.
+			// Unless the request says more, the address says on whose behalf it asks.
 			BaseContext: func(net.Listener) context.Context { return tenant.NewContext(context.Background(), l.Tenant) },
 		}}
-		go func() { h.served <- h.server.Serve(listener) }()
+		go func() {
+			if l.WebConfig == "" {
+				h.served <- h.server.Serve(listener)
+				return
+			}
+			h.served <- web.Serve(listener, h.server, &web.FlagConfig{WebConfigFile: &l.WebConfig}, logger)
+		}()
 		all = append(all, h)
 	}
 	return all, nil
@@ -157,19 +191,24 @@ func (all httpServers) close() error {
 
 // serveHTTP puts everything that answers HTTP in its place.
 func (s *server) serveHTTP() {
-	mux := http.NewServeMux()
+	mux := &routes{http.NewServeMux(), s}
 	mux.HandleFunc("GET /api/v1/status/ledger", s.serveLedger)
 	mux.HandleFunc("GET /api/v1/status/process", s.serveProcess)
 	mux.HandleFunc("GET /api/v1/status/top", s.serveTop)
 	mux.HandleFunc("/api/v1/status/explain", s.serveExplain)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{Registry: s.registry}))
+	s.metrics = promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{Registry: s.registry})
+	mux.HandleFunc("GET /metrics", s.serveMetrics)
 	mux.HandleFunc("GET /-/healthy", serveHealthy)
 	mux.HandleFunc("GET /-/ready", s.serveReady)
 
-	// A proxy must not pass these on: docs/operations.md lists them.
-	local := func(pattern string, h http.HandlerFunc) { mux.HandleFunc(pattern, s.onLoopback(h)) }
+	// A proxy must not pass these on: docs/operations.md lists them. Their exposure has
+	// them answered on loopback only.
+	local := func(pattern string, h http.HandlerFunc) { mux.HandleFunc(pattern, h) }
 	if s.config.stores() {
-		mux.Handle("/api/v1/", s.promAPI())
+		api := s.promAPI()
+		mux.Handle("/api/v1/", api)
+		mux.Handle("GET /api/v1/status/config", api)
+		mux.Handle("GET /api/v1/status/flags", api)
 		mux.Handle("/api/v1/events", s.events.Handler())
 		s.newSnapshots().register(local)
 	} else {
@@ -184,10 +223,11 @@ func (s *server) serveHTTP() {
 	local("/debug/pprof/symbol", pprof.Symbol)
 	local("/debug/pprof/trace", pprof.Trace)
 	mux.HandleFunc("GET /{$}", s.serveIndex)
-	s.handler.Store(mux)
+	s.handler.Store(mux.ServeMux)
 }
 
-// tenantOf says on whose behalf a request asks: a tenant header is ignored.
+// tenantOf says on whose behalf a request asks: what guard has found out, and until
+// then the tenant of the address.
 func tenantOf(r *http.Request) string {
 	name, ok := tenant.FromContext(r.Context())
 	if !ok {

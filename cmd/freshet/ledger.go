@@ -51,7 +51,7 @@ docs/ledger.md says what each state and reason means, and what to do about it.`,
 // ledgerView shows the books of a server to a person.
 type ledgerView struct {
 	terminal.View
-	server string
+	server remote
 	raw    bool
 	live   bool             // one page after the other
 	screen *terminal.Screen // to show them on; nil if there is none

@@ -102,7 +102,7 @@ func TestLedgerOnATerminal(t *testing.T) {
 	web := httptest.NewServer(asTenant("default", s.serveLedger))
 	defer web.Close()
 	var out strings.Builder
-	l := ledgerView{View: terminal.View{Out: &out, Notes: io.Discard, Columns: 80, Colour: true}, server: web.URL, live: true}
+	l := ledgerView{View: terminal.View{Out: &out, Notes: io.Discard, Columns: 80, Colour: true}, server: remote{address: web.URL}, live: true}
 	show := func() {
 		t.Helper()
 		if err := l.show(t.Context()); err != nil {

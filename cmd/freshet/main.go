@@ -87,6 +87,8 @@ func exitWith(code int) error {
 // configurationError is a mistake in the configuration that only a start can see.
 type configurationError struct{ error }
 
+func (e configurationError) Unwrap() error { return e.error }
+
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "freshet",

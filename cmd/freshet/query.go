@@ -14,7 +14,7 @@ import (
 
 // query is one question to a server and how to show its answer.
 type query struct {
-	server string
+	server remote
 	expr   string
 	raw    bool          // print the answer as it came
 	view   terminal.View // with the time to ask for

@@ -17,6 +17,7 @@ const updateReference = "go test ./cmd/freshet -run TestReference -update"
 func TestReference(t *testing.T) {
 	t.Setenv("FRESHET_SERVER", "") // defaults are not those of this machine
 	t.Setenv("FRESHET_CONFIG", "")
+	t.Setenv("FRESHET_CA_FILE", "")
 	page := filepath.Join("..", "..", "docs", "commands.md")
 	want := reference(newRootCommand())
 	if *update {

@@ -100,6 +100,10 @@ func (r *reloader) apply(ctx context.Context) ([]conf.Change, error) {
 	if err != nil {
 		return nil, err
 	}
+	access, err := next.access()
+	if err != nil {
+		return nil, err
+	}
 	prepared, err := s.collector.Prepare(next.DogStatsD, mapper, constant.Get("host"))
 	if err != nil {
 		return nil, err
@@ -113,6 +117,7 @@ func (r *reloader) apply(ctx context.Context) ([]conf.Change, error) {
 	// What follows cannot be refused any more.
 	level, _ := parseLevel(next.LogLevel) // validated
 	s.level.Set(level)
+	s.access.Store(access)
 	s.limiter.Configure(next.Limits, next.DogStatsD.IdleContexts)
 	if s.config.stores() {
 		s.events.Configure(next.Events)

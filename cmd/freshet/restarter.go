@@ -191,7 +191,7 @@ func (r *restarter) checkAddresses() error {
 	for _, h := range r.server.http {
 		open[h.address] = true
 	}
-	for _, l := range append([]httpListener{{Listen: next.HTTP.Listen}}, next.HTTP.Listeners...) {
+	for _, l := range next.HTTP.all() {
 		if open[l.Listen] {
 			continue
 		}

@@ -86,7 +86,7 @@ func (d discarding) Append(_ context.Context, events []event.Event) error {
 
 // serveNothing answers in the place of all that reads the stores, in the form of
 // the Prometheus API, whose clients ask there. What the configuration is can be told.
-func (s *server) serveNothing(mux *http.ServeMux) {
+func (s *server) serveNothing(mux *routes) {
 	respond := func(w http.ResponseWriter, status int, body map[string]any) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)

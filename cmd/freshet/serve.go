@@ -38,6 +38,9 @@ Flags win over the environment, the environment over the file.`,
 	check := cmd.Flags().Bool(checkFlag, false, "load the configuration as this command would, say what is wrong with it, and end")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, err := from.load()
+		if err == nil {
+			err = c.checkFiles()
+		}
 		if err != nil || *check {
 			return err
 		}
@@ -154,7 +157,7 @@ func (s *server) greet(out io.Writer) error {
 		b.WriteByte('\n')
 	}
 	for i, h := range s.http {
-		fmt.Fprintf(&b, "  HTTP       http://%s", h.addr())
+		fmt.Fprintf(&b, "  HTTP       %s://%s", h.scheme, h.addr())
 		switch {
 		case i > 0:
 			fmt.Fprintf(&b, "  (tenant %s)\n", h.tenant)
@@ -169,18 +172,21 @@ func (s *server) greet(out io.Writer) error {
 		fmt.Fprintf(&b, "\nNothing is stored: %s.\n", nothingStored)
 	}
 	ask := func(command string) string {
-		if l.HTTP == defaultHTTP {
+		if l.HTTP == defaultHTTP && s.http[0].scheme == "http" {
 			return os.Args[0] + " " + command
 		}
-		return os.Args[0] + " " + command + " --server http://" + l.HTTP
+		return os.Args[0] + " " + command + " --server " + s.http[0].scheme + "://" + l.HTTP
 	}
 	fmt.Fprintf(&b, "\nTry:\n")
+	if s.config.HTTP.TenantsFile != "" {
+		fmt.Fprintf(&b, "  export FRESHET_TOKEN=...      # of a tenant in %s\n", s.config.HTTP.TenantsFile)
+	}
 	if host, port, ok := strings.Cut(l.DogStatsDUDP, ":"); ok && !strings.Contains(port, ":") && first(sockets, "udp").Tenant == s.config.HTTP.Tenant {
 		fmt.Fprintf(&b, "  echo 'page_views:1|c|#page:home' > /dev/udp/%s/%s      # in bash\n", host, port)
 	}
 	if s.config.stores() {
 		fmt.Fprintf(&b, "  %s page_views\n", ask("query"))
-		fmt.Fprintf(&b, "  curl 'http://%s/api/v1/query?query=page_views'\n\n", l.HTTP)
+		fmt.Fprintf(&b, "  curl '%s://%s/api/v1/query?query=page_views'\n\n", s.http[0].scheme, l.HTTP)
 	} else {
 		fmt.Fprintf(&b, "  %s\n", ask("tail"))
 		fmt.Fprintf(&b, "  %s\n\n", ask("ledger"))

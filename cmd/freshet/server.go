@@ -30,6 +30,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/placement"
+	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/lib/run"
 	"github.com/freshet-io/freshet/internal/role/aggregator"
@@ -61,6 +62,9 @@ type server struct {
 	limiter    *limit.Limiter
 	collector  *collector.Collector
 	http       httpServers
+	access     atomic.Pointer[tenant.Access] // who may ask it; nil: everybody, for the tenant of the address
+	refused    *prometheus.CounterVec        // requests, by reason
+	metrics    http.Handler                  // of the whole process
 	reloader   *reloader
 	inherited  *inheritance
 	opening    opening
@@ -81,7 +85,7 @@ func newServer(c config, from *source, registry *prometheus.Registry, logger *sl
 	s.reloader = newReloader(s, from, registry)
 	s.restarter = newRestarter(s)
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	for _, open := range []func() error{s.openInherited, s.openDirectory, s.openLedger, s.openHTTP, s.openNames, s.openCollector, s.checkLeft} {
+	for _, open := range []func() error{s.openInherited, s.openDirectory, s.openLedger, s.openAccess, s.openHTTP, s.openNames, s.openCollector, s.checkLeft} {
 		if err := open(); err != nil {
 			return s, err
 		}
@@ -111,7 +115,7 @@ func (s *server) openDirectory() error {
 }
 
 func (s *server) openHTTP() (err error) {
-	s.http, err = listenHTTP(s.config.HTTP, s, s.inherited)
+	s.http, err = listenHTTP(s.config.HTTP, s, s.inherited, s.logger)
 	return err
 }
 

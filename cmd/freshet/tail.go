@@ -85,7 +85,7 @@ type tailView struct {
 	noticed time.Time
 }
 
-func (t *tailView) run(ctx context.Context, server string, params url.Values) error {
+func (t *tailView) run(ctx context.Context, server remote, params url.Values) error {
 	body, err := follow(ctx, server, "/api/v1/status/tail", params)
 	if err != nil {
 		return err

@@ -297,10 +297,10 @@ func TestStreamOutlivesReadTimeout(t *testing.T) {
 	web.Start()
 	defer web.Close()
 
-	if _, err := follow(t.Context(), web.URL, "/api/v1/status/capture", url.Values{"listener": {"nope"}}); err == nil || !strings.Contains(err.Error(), "no such socket; it has none") {
+	if _, err := follow(t.Context(), remote{address: web.URL}, "/api/v1/status/capture", url.Values{"listener": {"nope"}}); err == nil || !strings.Contains(err.Error(), "no such socket; it has none") {
 		t.Errorf("a socket that there is not: %v", err)
 	}
-	body, err := follow(t.Context(), web.URL, "/api/v1/status/capture", nil)
+	body, err := follow(t.Context(), remote{address: web.URL}, "/api/v1/status/capture", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,7 +63,7 @@ ten seconds, as far as they were looked at. Metrics over a limit are red.`,
 
 // topQuery asks a server what is busiest.
 type topQuery struct {
-	server string
+	server remote
 	limit  int
 }
 

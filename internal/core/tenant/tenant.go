@@ -1,6 +1,6 @@
 // Package tenant holds the name of whose series are meant: which names there
-// can be, and how one travels with a request. Who may use which name is decided
-// where requests come in.
+// can be, how one travels with a request, and who may use which. Where a request has
+// its token or header is known to those who take requests in.
 package tenant
 
 import (

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/freshet-io/freshet/internal/core/tenant"
+)
+
+// exposure is who may ask a route. Many tenants are those of a server that asks for
+// tokens or believes the tenant header.
+type exposure int
+
+const (
+	// probes say whether the process lives, to everybody.
+	probes exposure = iota + 1
+
+	// reads show a tenant its own data, or what is the same for all: the version,
+	// what the process costs as a whole.
+	reads
+
+	// writes add to a tenant's own data.
+	writes
+
+	// readsHere are reads by this machine's users: they show what came, byte by byte.
+	readsHere
+
+	// operates shows or changes the whole process, all tenants in it, so that only
+	// this machine's users may ask. They need no token, which would be one tenant's.
+	operates
+
+	// operatesMany is operates where there are many tenants: it names them all.
+	operatesMany
+
+	// splits shows the whole process to this machine's users, and to a tenant its
+	// own part.
+	splits
+)
+
+// exposures has every route: to register another is a bug. A test tries each
+// as a tenant who wants to see another's data.
+var exposures = map[string]exposure{
+	"GET /-/healthy": probes,
+	"GET /-/ready":   probes,
+
+	"GET /{$}":                   reads,
+	"/api/v1/":                   reads,
+	"/api/v1/events":             reads,
+	"/api/v1/status/explain":     reads,
+	"GET /api/v1/status/ledger":  reads,
+	"GET /api/v1/status/process": reads,
+	"GET /api/v1/status/top":     reads,
+
+	"GET /api/v1/status/capture": readsHere,
+	"GET /api/v1/status/tail":    readsHere,
+
+	"/debug/pprof/":                    operates,
+	"/debug/pprof/cmdline":             operates,
+	"/debug/pprof/profile":             operates,
+	"/debug/pprof/symbol":              operates,
+	"/debug/pprof/trace":               operates,
+	"POST /-/reload":                   operates,
+	"POST /api/v1/admin/snapshot":      operates,
+	"POST /api/v1/admin/tsdb/snapshot": operates,
+	"PUT /api/v1/admin/tsdb/snapshot":  operates,
+	"POST /api/v1/status/diff":         operates,
+
+	"GET /api/v1/status/config": operatesMany,
+	"GET /api/v1/status/flags":  operatesMany,
+
+	"GET /metrics": splits,
+}
+
+// routes are what answers HTTP, each behind a guard.
+type routes struct {
+	*http.ServeMux
+	server *server
+}
+
+// Handle is that of http.ServeMux, for a pattern that exposures has.
+func (r *routes) Handle(pattern string, h http.Handler) {
+	e, decided := exposures[pattern]
+	if !decided {
+		panic(fmt.Sprintf("BUG: nobody has decided who may ask %q: add it to exposures", pattern))
+	}
+	r.ServeMux.Handle(pattern, r.server.guard(e, h))
+}
+
+// HandleFunc is that of http.ServeMux, for a pattern that exposures has.
+func (r *routes) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
+	r.Handle(pattern, http.HandlerFunc(h))
+}
+
+// guard lets through to h who may ask it, with the tenant in the context.
+func (s *server) guard(e exposure, h http.Handler) http.Handler {
+	switch e {
+	case probes:
+		return h
+	case operates:
+		return s.onLoopback(h.ServeHTTP)
+	case readsHere:
+		h = s.onLoopback(h.ServeHTTP)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case e == operatesMany && s.access.Load() != nil:
+			s.onLoopback(h.ServeHTTP)(w, r)
+			return
+		case e == splits && s.operator(r):
+			h.ServeHTTP(w, r)
+			return
+		}
+		grant, err := s.access.Load().Grant(claimOf(r))
+		if err == nil && e == writes && !grant.Write {
+			err = fmt.Errorf("the token of %q may only read; give it may: both in http.tenants_file", grant.Tenant)
+		} else if err == nil && e != writes && !grant.Read {
+			err = fmt.Errorf("the token of %q may only write; give it may: both in http.tenants_file", grant.Tenant)
+		}
+		if err != nil {
+			s.refuse(w, err)
+			return
+		}
+		h.ServeHTTP(w, r.WithContext(tenant.NewContext(r.Context(), grant.Tenant)))
+	})
+}
+
+// operator reports whether r may see the whole process: where there are not many
+// tenants everybody, and else who asks on this machine and as no tenant.
+func (s *server) operator(r *http.Request) bool {
+	if s.access.Load() == nil {
+		return true
+	}
+	c := claimOf(r)
+	return c.Token == "" && c.Headers == nil && s.http.elsewhere(r) == nil
+}
+
+// claimOf is what a request says of itself.
+func claimOf(r *http.Request) tenant.Claim {
+	c := tenant.Claim{Address: tenantOf(r), Headers: r.Header.Values("X-Scope-OrgID")}
+	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
+		c.Token = strings.TrimSpace(token)
+	}
+	return c
+}
+
+// refuse says why, in the form of the Prometheus API, whose clients show it.
+func (s *server) refuse(w http.ResponseWriter, err error) {
+	status, kind := http.StatusForbidden, "forbidden"
+	if errors.Is(err, tenant.ErrNoToken) {
+		status, kind = http.StatusUnauthorized, "unauthorized"
+		w.Header().Set("WWW-Authenticate", `Bearer realm="freshet"`)
+	}
+	s.refused.WithLabelValues(kind).Inc()
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"status": "error", "errorType": kind, "error": err.Error()}) // fails if the client went away
+}
+
+// openAccess reads who may ask.
+func (s *server) openAccess() error {
+	s.refused = promauto.With(s.registry).NewCounterVec(prometheus.CounterOpts{Name: "freshet_http_refused_requests_total",
+		Help: "Requests that were not answered, by reason: unauthorized without a token that is known, forbidden for another tenant or without the right. Rising: somebody's token is out of date, or somebody tries."},
+		[]string{"reason"})
+	for _, reason := range []string{"unauthorized", "forbidden"} {
+		s.refused.WithLabelValues(reason)
+	}
+	access, err := s.config.access()
+	s.access.Store(access)
+	return err
+}
+
+// access is who may ask a server with this configuration. nil: everybody, as the
+// tenant of the address.
+func (c config) access() (*tenant.Access, error) {
+	switch h := c.HTTP; {
+	case h.TenantsFile != "":
+		text, err := os.ReadFile(h.TenantsFile)
+		if err != nil {
+			return nil, configurationError{fmt.Errorf("http.tenants_file: %w; name the file with the tenants' tokens, or leave the key empty", err)}
+		}
+		access, err := tenant.ByTokens(h.TenantsFile, text)
+		if err != nil {
+			return nil, configurationError{err}
+		}
+		return access, nil
+	case h.AllowUnknownTenants:
+		return tenant.ByHeader(nil), nil
+	case h.TrustTenantHeader:
+		return tenant.ByHeader(c.tenants()), nil
+	}
+	return nil, nil
+}
+
+// tenants are those that the configuration names.
+func (c config) tenants() []string {
+	all := append(c.DogStatsD.Tenants(), c.HTTP.Tenant)
+	for _, l := range c.HTTP.Listeners {
+		all = append(all, l.Tenant)
+	}
+	for name := range c.Limits.Tenants {
+		all = append(all, name)
+	}
+	return all
+}
+
+// serveMetrics answers with the metrics of the process, or of one tenant. Those
+// without the label tenant are of all together: what others send could be read
+// off them.
+func (s *server) serveMetrics(w http.ResponseWriter, r *http.Request) {
+	if s.operator(r) {
+		s.metrics.ServeHTTP(w, r)
+		return
+	}
+	own := ownMetrics{s.registry, tenantOf(r)}
+	promhttp.HandlerFor(own, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+}
+
+// ownMetrics gathers the metrics that have the label tenant with one value.
+type ownMetrics struct {
+	all    prometheus.Gatherer
+	tenant string
+}
+
+// Gather is part of prometheus.Gatherer.
+func (o ownMetrics) Gather() (families []*dto.MetricFamily, err error) {
+	families, err = o.all.Gather()
+	for _, f := range families {
+		f.Metric = slices.DeleteFunc(f.Metric, func(m *dto.Metric) bool {
+			return !slices.ContainsFunc(m.Label, func(l *dto.LabelPair) bool { return l.GetName() == "tenant" && l.GetValue() == o.tenant })
+		})
+	}
+	return slices.DeleteFunc(families, func(f *dto.MetricFamily) bool { return len(f.Metric) == 0 }), err
+}

@@ -1,0 +1,209 @@
+package tenant
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+// Access says on whose behalf a request asks, and what it may do there. It never
+// changes: whoever reads the file again makes another one. nil ignores what a
+// request says of itself: the address where it came in has the tenant.
+type Access struct {
+	trusted bool            // by the header; else by tokens
+	known   map[string]bool // names that the header may give; nil for any
+	tokens  []token
+}
+
+// token is the hash of one, and what it stands for.
+type token struct {
+	hash  [sha256.Size]byte
+	grant Grant
+}
+
+// Claim is what a request says of itself.
+type Claim struct {
+	Address string   // tenant of the address where it came in
+	Token   string   // empty for none
+	Headers []string // all values of X-Scope-OrgID
+}
+
+// Grant is what a request may do, and for whom.
+type Grant struct {
+	Tenant      string
+	Read, Write bool
+}
+
+// ErrNoToken means that nobody knows who asks. Any other error of Access.Grant is
+// for somebody who is known, or vouched for, and must not.
+var ErrNoToken = errors.New("not authenticated")
+
+// ByHeader believes the header, which somebody in front has set. known are the
+// names that it may give, nil for any.
+func ByHeader(known []string) *Access {
+	a := &Access{trusted: true}
+	if known != nil {
+		a.known = map[string]bool{}
+		for _, name := range known {
+			a.known[name] = true
+		}
+	}
+	return a
+}
+
+// ByTokens believes the tokens whose hashes text has, which is that of file. Its
+// errors name the file, and all that is wrong with it.
+func ByTokens(file string, text []byte) (*Access, error) {
+	read, _, err := conf.New("", tenantsFile{}).LoadText(file, text, func(string) (string, bool) { return "", false })
+	if err != nil {
+		return nil, err
+	}
+	if len(read.Tenants) == 0 {
+		return nil, fmt.Errorf("%s: tenants: has nobody in it, so that nobody could ask; add a tenant with a name and tokens", file)
+	}
+	a := &Access{}
+	for _, t := range read.Tenants {
+		grant := Grant{Tenant: t.Name, Read: t.May != mayWrite, Write: t.May != mayRead}
+		for _, h := range t.Tokens {
+			hash, _ := h.bytes() // validated
+			a.tokens = append(a.tokens, token{hash, grant})
+		}
+	}
+	return a, nil
+}
+
+// Grant decides.
+func (a *Access) Grant(c Claim) (Grant, error) {
+	switch {
+	case a == nil:
+		return Grant{c.Address, true, true}, nil
+	case a.trusted:
+		return a.byHeader(c)
+	case c.Token == "":
+		return Grant{}, fmt.Errorf("%w: the request has no token; send one of a tenant in the header Authorization: Bearer TOKEN", ErrNoToken)
+	}
+	g, ok := a.find(c.Token)
+	if !ok {
+		return Grant{}, fmt.Errorf("%w: the token is of no tenant here; its SHA-256 must stand in http.tenants_file, which a reload reads again", ErrNoToken)
+	}
+	for _, header := range c.Headers {
+		if header != g.Tenant {
+			return Grant{}, fmt.Errorf("X-Scope-OrgID is %.80q and the token is of %q; send that tenant's token, or leave the header out", header, g.Tenant)
+		}
+	}
+	return g, nil
+}
+
+// find looks at every token, whichever fits, so that the time it takes says nothing.
+func (a *Access) find(text string) (g Grant, ok bool) {
+	hash, found := sha256.Sum256([]byte(text)), -1
+	for i := range a.tokens {
+		found = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(hash[:], a.tokens[i].hash[:]), i, found)
+	}
+	if found < 0 {
+		return Grant{}, false
+	}
+	return a.tokens[found].grant, true
+}
+
+func (a *Access) byHeader(c Claim) (Grant, error) {
+	name := c.Address
+	switch len(c.Headers) {
+	case 0:
+		return Grant{name, true, true}, nil
+	case 1:
+		name = c.Headers[0]
+	default: // one is the proxy's, another may be its client's
+		return Grant{}, fmt.Errorf("X-Scope-OrgID is given %d times; have the proxy replace the one that came", len(c.Headers))
+	}
+	if err := Check(name); err != nil {
+		return Grant{}, fmt.Errorf("X-Scope-OrgID: %w", err)
+	}
+	if a.known != nil && !a.known[name] {
+		return Grant{}, fmt.Errorf("X-Scope-OrgID: the tenant %q is not known here; name it below limits.tenants, or set http.allow_unknown_tenants", name)
+	}
+	return Grant{name, true, true}, nil
+}
+
+// tenantsFile is the file with the tenants' tokens.
+type tenantsFile struct {
+	Tenants []entry `yaml:"tenants" help:"who may ask"`
+}
+
+// entry is one tenant of the file.
+type entry struct {
+	Name   string      `yaml:"name" help:"of the tenant"`
+	May    string      `yaml:"may" help:"read, write, or both, which is the default"`
+	Tokens []tokenHash `yaml:"tokens" help:"hashes of its tokens"`
+}
+
+// tokenHash is a section of its own, so that a problem with it has a line, and does
+// not print what may be a token that somebody forgot to hash.
+type tokenHash struct {
+	SHA256 string `yaml:"sha256" help:"SHA-256 of the token, in hexadecimal"`
+}
+
+const (
+	mayRead  = "read"
+	mayWrite = "write"
+	mayBoth  = "both"
+)
+
+// Validate is part of conf.Validator.
+func (f tenantsFile) Validate() (problems []conf.Problem) {
+	names, owners := map[string]int{}, map[[sha256.Size]byte]string{}
+	for i, t := range f.Tenants {
+		if first, given := names[t.Name]; given {
+			problems = append(problems, conf.Problem{Key: fmt.Sprintf("tenants[%d].name", i), Text: fmt.Sprintf("is that of tenants[%d]; put all tokens of a tenant below one name", first)})
+		} else {
+			names[t.Name] = i
+		}
+		for j, h := range t.Tokens {
+			hash, err := h.bytes()
+			if err != nil {
+				continue // h says so
+			}
+			at := fmt.Sprintf("tenants[%d].tokens[%d]", i, j)
+			if first, given := owners[hash]; given {
+				problems = append(problems, conf.Problem{Key: at, Text: "is the same token as " + first + "; give each its own"})
+			} else {
+				owners[hash] = at
+			}
+		}
+	}
+	return problems
+}
+
+// Validate is part of conf.Validator.
+func (e entry) Validate() (problems []conf.Problem) {
+	if err := Check(e.Name); err != nil {
+		problems = append(problems, conf.Problem{Key: "name", Text: err.Error()})
+	}
+	if e.May != "" && e.May != mayRead && e.May != mayWrite && e.May != mayBoth {
+		problems = append(problems, conf.Problem{Key: "may", Text: "must be read, write or both"})
+	}
+	if len(e.Tokens) == 0 {
+		problems = append(problems, conf.Problem{Key: "tokens", Text: "has none, so that nobody could be this tenant; add one, or take the tenant out"})
+	}
+	return problems
+}
+
+// Validate is part of conf.Validator.
+func (h tokenHash) Validate() []conf.Problem {
+	if _, err := h.bytes(); err != nil {
+		return []conf.Problem{{Text: err.Error()}}
+	}
+	return nil
+}
+
+func (h tokenHash) bytes() (hash [sha256.Size]byte, err error) {
+	read, err := hex.DecodeString(h.SHA256)
+	if err != nil || len(read) != len(hash) {
+		return hash, fmt.Errorf("sha256 must be the %d hexadecimal digits that printf %%s TOKEN | sha256sum prints", 2*len(hash))
+	}
+	return [sha256.Size]byte(read), nil
+}

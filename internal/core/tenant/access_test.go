@@ -1,0 +1,118 @@
+package tenant
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"strings"
+	"testing"
+)
+
+// hash is what the file has of a token.
+func hash(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])
+}
+
+func TestTokens(t *testing.T) {
+	a, err := ByTokens("tenants.yaml", []byte(`tenants:
+  - name: shop
+    tokens: [{sha256: `+hash("first")+`}, {sha256: `+strings.ToUpper(hash("second"))+`}]
+  - {name: agents, may: write, tokens: [{sha256: `+hash("agent")+`}]}
+  - {name: wall, may: read, tokens: [{sha256: `+hash("screen")+`}]}
+  - {name: all, may: both, tokens: [{sha256: `+hash("any")+`}]}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		why, token string
+		headers    []string
+		want       Grant
+		err        string // in what is said
+	}{
+		{"the tenant is the token's, not the address'", "first", nil, Grant{"shop", true, true}, ""},
+		{"a tenant's second, so that tokens can be changed", "second", nil, Grant{"shop", true, true}, ""},
+		{"who only writes", "agent", nil, Grant{"agents", false, true}, ""},
+		{"who only reads", "screen", nil, Grant{"wall", true, false}, ""},
+		{"the last of the file", "any", nil, Grant{"all", true, true}, ""},
+		{"a header that agrees", "first", []string{"shop"}, Grant{"shop", true, true}, ""},
+
+		{"no token", "", nil, Grant{}, "Authorization: Bearer TOKEN"},
+		{"one of nobody", "firs", nil, Grant{}, "of no tenant here"},
+		{"its hash, which others may read", hash("first"), nil, Grant{}, "of no tenant here"},
+		{"no token, whatever the header says", "", []string{"shop"}, Grant{}, "Authorization: Bearer TOKEN"},
+		{"a header that names another", "first", []string{"agents"}, Grant{}, `X-Scope-OrgID is "agents" and the token is of "shop"`},
+		{"one of two that does", "first", []string{"shop", "agents"}, Grant{}, `X-Scope-OrgID is "agents"`},
+		{"an empty one", "first", []string{""}, Grant{}, `X-Scope-OrgID is ""`},
+	} {
+		got, err := a.Grant(Claim{Address: "default", Token: c.token, Headers: c.headers})
+		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %+v, %v; want %+v, %s", c.why, got, err, c.want, c.err)
+		}
+		if unknown := err != nil && !strings.Contains(c.err, "X-Scope"); errors.Is(err, ErrNoToken) != unknown {
+			t.Errorf("%s: nobody knows who asks: %t; %v", c.why, !unknown, err)
+		}
+	}
+}
+
+func TestHeader(t *testing.T) {
+	known, anybody := ByHeader([]string{"shop"}), ByHeader(nil)
+	for _, c := range []struct {
+		why     string
+		access  *Access
+		headers []string
+		want    string // tenant, empty if it is refused
+	}{
+		{"a tenant that is known", known, []string{"shop"}, "shop"},
+		{"no header: the address decides, known or not", known, nil, "default"},
+		{"one that is not known", known, []string{"shp"}, ""},
+		{"one that need not be", anybody, []string{"shp"}, "shp"},
+		{"no name", anybody, []string{""}, ""},
+		{"a way out of the directory", anybody, []string{".."}, ""},
+		{"several in one", anybody, []string{"shop|blog"}, ""},
+		{"a client's beside that of the proxy", anybody, []string{"blog", "shop"}, ""},
+		{"nobody asked: the header is ignored", nil, []string{"shop"}, "default"},
+	} {
+		got, err := c.access.Grant(Claim{Address: "default", Token: "any", Headers: c.headers})
+		if got.Tenant != c.want || (err == nil) != (c.want != "") || got.Read != (err == nil) || got.Write != (err == nil) || errors.Is(err, ErrNoToken) {
+			t.Errorf("%s: %+v, %v; want %q", c.why, got, err, c.want)
+		}
+	}
+}
+
+// What is wrong is told all at once, with its line, and never with what could be a
+// token that somebody forgot to hash.
+func TestTenantsFileProblems(t *testing.T) {
+	one, two := hash("one"), hash("two")
+	for _, c := range []struct{ why, text, want string }{
+		{"empty, as half an edit leaves it", "", "f: tenants: has nobody in it, so that nobody could ask; add a tenant with a name and tokens"},
+		{"not YAML", "tenants: [", "f:1: is not YAML: did not find expected node content"},
+		{
+			"several", "tenants:\n- name: a/b\n  may: wirte\n  tokens:\n  - sha256: " + one + "\n- nmae: c\n  tokens: [{sha256: " + two + "}]\n",
+			`f:2: tenants[0].name = a/b: tenant "a/b": '/' is not allowed; use 1 to 64 letters, digits, dots, dashes and underscores
+f:3: tenants[0].may = wirte: must be read, write or both
+f:6: tenants[1].nmae = c: is not a key; did you mean tenants[1].name?
+f:6: tenants[1].name: tenant "": not a name; use 1 to 64 letters, digits, dots, dashes and underscores`,
+		},
+		{
+			"the token itself", "tenants:\n- name: a\n  tokens:\n  - sha256: " + one + "\n  - sha256: s3cret\n",
+			"f:5: tenants[0].tokens[1]: sha256 must be the 64 hexadecimal digits that printf %s TOKEN | sha256sum prints",
+		},
+		{"the token without its key", "tenants:\n- name: a\n  tokens: [s3cret]\n", "f:3: tenants[0].tokens[0]: is one value; write its keys below it, indented"},
+		{"nobody can be it", "tenants:\n- name: a\n", "f:2: tenants[0].tokens: has none, so that nobody could be this tenant; add one, or take the tenant out"},
+		{
+			"one token for two", "tenants:\n- {name: a, tokens: [{sha256: " + one + "}]}\n- {name: b, tokens: [{sha256: " + one + "}]}\n",
+			"f:3: tenants[1].tokens[0]: is the same token as tenants[0].tokens[0]; give each its own",
+		},
+		{
+			"one name for two", "tenants:\n- {name: a, tokens: [{sha256: " + one + "}]}\n- {name: a, tokens: [{sha256: " + two + "}]}\n",
+			"f:3: tenants[1].name = a: is that of tenants[0]; put all tokens of a tenant below one name",
+		},
+	} {
+		a, err := ByTokens("f", []byte(c.text))
+		if a != nil || err == nil || err.Error() != c.want {
+			t.Errorf("%s:\n%v\nwant\n%s", c.why, err, c.want)
+		}
+	}
+}
