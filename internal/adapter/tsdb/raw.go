@@ -35,13 +35,7 @@ type Rules interface {
 
 	// Resolve returns labels that hold none of the request's memory. A series may be
 	// dropped, and then has none, or be refused.
-	Resolve(r *remotewrite.Request, s *remotewrite.Series) (labels.Labels, *Refused)
-}
-
-// Refused is why a series cannot be written.
-type Refused struct {
-	Reason outcome.Reason
-	Cause  error
+	Resolve(r *remotewrite.Request, s *remotewrite.Series) (labels.Labels, *outcome.Refusal)
 }
 
 // WriteRequests stores requests of one tenant in its raw store, all in one commit. What

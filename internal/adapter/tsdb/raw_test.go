@@ -32,11 +32,11 @@ type plain struct {
 
 func (p *plain) Generation() uint64 { return p.generation }
 
-func (p *plain) Resolve(r *remotewrite.Request, s *remotewrite.Series) (labels.Labels, *Refused) {
+func (p *plain) Resolve(r *remotewrite.Request, s *remotewrite.Series) (labels.Labels, *outcome.Refusal) {
 	p.asked++
 	all, err := r.Labels(nil, s)
 	if err != nil {
-		return labels.EmptyLabels(), &Refused{outcome.BadLabels, err}
+		return labels.EmptyLabels(), &outcome.Refusal{Reason: outcome.BadLabels, Cause: err}
 	}
 	var b labels.ScratchBuilder
 	for _, l := range all {
@@ -48,7 +48,7 @@ func (p *plain) Resolve(r *remotewrite.Request, s *remotewrite.Series) (labels.L
 	case "dropped":
 		return labels.EmptyLabels(), nil
 	case "refused":
-		return labels.EmptyLabels(), &Refused{outcome.BadLabels, fmt.Errorf("it is called so")}
+		return labels.EmptyLabels(), &outcome.Refusal{Reason: outcome.BadLabels, Cause: fmt.Errorf("it is called so")}
 	}
 	return ls, nil
 }

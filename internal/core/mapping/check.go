@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/prometheus/model/relabel"
 
 	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
 // checker makes rules of a Config and collects what is wrong with it, all of it,
@@ -199,12 +200,36 @@ func (k *checker) name(key, text string, groups []string) template {
 
 // relabel makes one step. Prometheus checks most of it.
 func (k *checker) relabel(key string, c *Relabel) *relabel.Config {
-	r := relabel.DefaultRelabelConfig
-	r.Modulus, r.TargetLabel = c.Modulus, c.TargetLabel
 	scheme := model.LegacyValidation
 	if k.m.utf8 {
 		scheme = model.UTF8Validation
 	}
+	r, ok := k.step(key, c, scheme)
+	// A target such as __scratch is fine, it ends with the rule; le is not.
+	if t := r.TargetLabel; ok && t != model.MetricNameLabel && !strings.HasPrefix(t, "__") && !strings.Contains(t, "$") && t != "" {
+		k.label(key+".target_label", t)
+	}
+	return r
+}
+
+// CompileRelabel returns steps as Prometheus runs them, for samples that come with labels
+// of their own, and what is wrong with them.
+func CompileRelabel(steps []Relabel) (compiled []*relabel.Config, problems []conf.Problem) {
+	var k checker
+	for i := range steps {
+		r, _ := k.step(fmt.Sprintf("[%d]", i), &steps[i], model.UTF8Validation)
+		compiled = append(compiled, r)
+	}
+	for _, p := range k.problems {
+		problems = append(problems, conf.Problem{Key: p.key, Text: p.why})
+	}
+	return compiled, problems
+}
+
+// step reports whether c is as Prometheus wants it.
+func (k *checker) step(key string, c *Relabel, scheme model.ValidationScheme) (*relabel.Config, bool) {
+	r := relabel.DefaultRelabelConfig
+	r.Modulus, r.TargetLabel = c.Modulus, c.TargetLabel
 	for _, name := range c.SourceLabels {
 		r.SourceLabels = append(r.SourceLabels, model.LabelName(name))
 	}
@@ -219,26 +244,22 @@ func (k *checker) relabel(key string, c *Relabel) *relabel.Config {
 		err := r.Action.UnmarshalYAML(func(v any) error { *v.(*string) = c.Action; return nil })
 		if err != nil {
 			k.add(key+".action", c.Action, "is not known; use an action of Prometheus' relabel_config")
-			return &r
+			return &r, false
 		}
 	}
 	if c.Regex.Given {
 		re, err := relabel.NewRegexp(c.Regex.Text)
 		if err != nil {
 			k.add(key+".regex", c.Regex.Text, "is no regular expression: %v; see https://golang.org/s/re2syntax", err)
-			return &r
+			return &r, false
 		}
 		r.Regex = re
 	}
 	if err := r.Validate(scheme); err != nil {
 		k.add(key, nil, "%v; see relabel_config in Prometheus' documentation", err)
-		return &r
+		return &r, false
 	}
-	// A target such as __scratch is fine, it ends with the rule; le is not.
-	if t := r.TargetLabel; t != model.MetricNameLabel && !strings.HasPrefix(t, "__") && !strings.Contains(t, "$") && t != "" {
-		k.label(key+".target_label", t)
-	}
-	return &r
+	return &r, true
 }
 
 // policy makes the part of a rule that the tiles need. Rules that say nothing

@@ -63,14 +63,14 @@ type Outcome struct {
 	// store keeps the newest of a fixed number.
 	NotKept int
 
-	first refusal
+	first  Refusal
+	series string // of the first
 }
 
-// refusal is what a sender is shown.
-type refusal struct {
-	reason Reason
-	series string
-	cause  error
+// Refusal is why something is not written.
+type Refusal struct {
+	Reason Reason
+	Cause  error // names the limit, if it is one, and the way out
 }
 
 // maxSeriesText bounds what of a series stands in an answer, in bytes.
@@ -80,17 +80,17 @@ const maxSeriesText = 512
 // request, for the series that the answer names.
 func (o *Outcome) Refuse(reason Reason, parts Counts, series func() string, cause error) {
 	o.Refused[reason].Add(parts)
-	if o.first.cause == nil {
+	if o.first.Cause == nil {
 		text := strings.ToValidUTF8(series(), "\uFFFD")
 		if len(text) > maxSeriesText {
 			text = strings.ToValidUTF8(text[:maxSeriesText], "") + "…"
 		}
-		o.first = refusal{reason, text, cause}
+		o.first, o.series = Refusal{reason, cause}, text
 	}
 }
 
 // AnyRefused reports whether the request was written in part only.
-func (o *Outcome) AnyRefused() bool { return o.first.cause != nil }
+func (o *Outcome) AnyRefused() bool { return o.first.Cause != nil }
 
 // AllRefused is how much was refused.
 func (o *Outcome) AllRefused() (all Counts) {
@@ -108,8 +108,8 @@ func (o *Outcome) Add(more *Outcome) {
 	for i := range o.Refused {
 		o.Refused[i].Add(more.Refused[i])
 	}
-	if o.first.cause == nil {
-		o.first = more.first
+	if o.first.Cause == nil {
+		o.first, o.series = more.first, more.series
 	}
 }
 
@@ -127,7 +127,7 @@ func (o *Outcome) Text() string {
 	}
 	refused := o.AllRefused().Total()
 	return fmt.Sprintf("%d of %d were refused (%s), everything else was written; the first is %s: %v",
-		refused, refused+o.Written.Total()+o.Dropped.Total()+o.NotKept, strings.Join(reasons, ", "), o.first.series, o.first.cause)
+		refused, refused+o.Written.Total()+o.Dropped.Total()+o.NotKept, strings.Join(reasons, ", "), o.series, o.first.Cause)
 }
 
 // Statuses of HTTP.

@@ -7,6 +7,8 @@ package remotewrite
 import (
 	"fmt"
 	"math"
+
+	"github.com/freshet-io/freshet/internal/core/outcome"
 )
 
 // Request is a decoded request. Its memory is used again by the next Decode: nothing in
@@ -272,3 +274,17 @@ func (r *Request) Version2() bool { return r.v2 }
 
 // Symbols is how many symbols a request of version 2 has.
 func (r *Request) Symbols() int { return len(r.symbols) }
+
+// Counts are the parts of all series together.
+func (r *Request) Counts() outcome.Counts {
+	return outcome.Counts{Samples: len(r.samples), Histograms: len(r.histograms), Exemplars: len(r.exemplars)}
+}
+
+// maxKept is how many series or samples a request has room for that is used again.
+// Larger ones are rare, and would stay in memory.
+const maxKept = 50_000
+
+// Small reports whether a request is worth keeping for the next one.
+func (r *Request) Small() bool {
+	return max(cap(r.Series), cap(r.Families), cap(r.symbols), cap(r.refs)/16, cap(r.samples), 4*cap(r.exemplars), 8*cap(r.histograms)) <= maxKept
+}

@@ -25,22 +25,30 @@ func (e *SizeError) Error() string {
 	return fmt.Sprintf("the body has %d bytes decompressed, and at most %d are taken; send fewer samples in a request", e.Size, e.Limit)
 }
 
-// Decompress returns what the body is compressed from, in to's memory if it is enough. A
-// body is refused before any memory is asked for if it is larger than limit, or says so
-// of itself and cannot be.
-func Decompress(to, body []byte, limit int) ([]byte, error) {
+// DecompressedSize is how many bytes Decompress will return. A body is refused if they are
+// more than limit, or more than it can become.
+func DecompressedSize(body []byte, limit int) (int, error) {
 	if len(body) >= 10 && string(body[:10]) == "\xff\x06\x00\x00sNaPpY" {
-		return nil, ErrFramed
+		return 0, ErrFramed
 	}
 	size, at := varint(body, 0)
 	if at < 0 {
-		return nil, errors.New("the body is not compressed with snappy: it does not begin with a size")
+		return 0, errors.New("the body is not compressed with snappy: it does not begin with a size")
 	}
 	if size > uint64(limit) {
-		return nil, &SizeError{size, limit}
+		return 0, &SizeError{size, limit}
 	}
 	if float64(size) > maxRatio*float64(len(body)) {
-		return nil, fmt.Errorf("the body is not compressed with snappy: %d bytes cannot become the %d of its header", len(body), size)
+		return 0, fmt.Errorf("the body is not compressed with snappy: %d bytes cannot become the %d of its header", len(body), size)
+	}
+	return int(size), nil
+}
+
+// Decompress returns what the body is compressed from, in to's memory if it is enough. A
+// body that DecompressedSize refuses is refused before any memory is asked for.
+func Decompress(to, body []byte, limit int) ([]byte, error) {
+	if _, err := DecompressedSize(body, limit); err != nil {
+		return nil, err
 	}
 	decoded, err := snappy.Decode(to[:cap(to)], body)
 	if err != nil {

@@ -1,0 +1,228 @@
+// Package receive is the way in for samples over HTTP: it reads requests of remote write
+// 1.0 and 2.0, hands them to the distributor, and answers in the words of the protocol.
+// Who may send as which tenant is decided before.
+package receive
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/lib/buf"
+)
+
+// Distributor lets requests in.
+type Distributor interface {
+	// Admit refuses a request before it is read.
+	Admit(tenant string) error
+	// MaxBody is how many bytes a request may have, decompressed.
+	MaxBody() int
+	// NoMemory is the error for a request that finds no memory.
+	NoMemory() error
+	// Malformed counts a request that could not be read.
+	Malformed(tenant, reason string)
+	// Push writes a request, which points into body. An error means that nothing was
+	// written; one that has an After may be sent again after it.
+	Push(tenant string, r *remotewrite.Request, body *buf.Buf) (outcome.Outcome, error)
+}
+
+// Options is what the handlers are made of. All fields are needed.
+type Options struct {
+	Distributor Distributor
+	Tenant      func(*http.Request) string // on whose behalf a request comes
+	MaxMemory   int64                      // bytes of all requests under way, decompressed
+	Registry    prometheus.Registerer
+}
+
+// Receiver has the handlers.
+type Receiver struct {
+	Options
+	memory  *semaphore.Weighted
+	metrics *metrics
+	decoded sync.Pool // of *remotewrite.Request
+}
+
+// New makes a Receiver.
+func New(o Options) *Receiver {
+	r := &Receiver{Options: o, memory: semaphore.NewWeighted(o.MaxMemory), metrics: newMetrics(o.Registry)}
+	r.decoded.New = func() any { return new(remotewrite.Request) }
+	return r
+}
+
+// refusal is a request of which nothing is taken, and need not come again as it is.
+type refusal struct {
+	status int
+	reason string // as metrics and the ledger spell it
+	cause  error
+}
+
+func (e *refusal) Error() string { return e.cause.Error() }
+
+// The media types of remote write and the messages they may name.
+const (
+	protobuf  = "application/x-protobuf"
+	messageV1 = "prometheus.WriteRequest"
+	messageV2 = "io.prometheus.write.v2.Request"
+)
+
+// RemoteWrite takes POST /api/v1/write.
+func (r *Receiver) RemoteWrite(w http.ResponseWriter, request *http.Request) {
+	begun := time.Now()
+	o, err := r.remoteWrite(request)
+	header := w.Header()
+	// A sender counts on these with each answer, and takes none for a receiver that
+	// understood nothing.
+	header.Set("X-Prometheus-Remote-Write-Samples-Written", strconv.Itoa(o.Written.Samples))
+	header.Set("X-Prometheus-Remote-Write-Histograms-Written", strconv.Itoa(o.Written.Histograms))
+	header.Set("X-Prometheus-Remote-Write-Exemplars-Written", strconv.Itoa(o.Written.Exemplars))
+	status, text := o.RemoteWrite()
+	if err != nil {
+		status, text = failure(header, err)
+	}
+	r.metrics.answer(status, time.Since(begun))
+	if status == http.StatusNoContent {
+		w.WriteHeader(status)
+		return
+	}
+	http.Error(w, text, status)
+}
+
+// failure is the status and text for an error.
+func failure(header http.Header, err error) (status int, text string) {
+	var refused *refusal
+	var again interface{ RetryAfter() time.Duration }
+	switch {
+	case errors.As(err, &refused):
+		return refused.status, refused.Error()
+	case errors.As(err, &again):
+		header.Set("Retry-After", strconv.Itoa(int(math.Ceil(again.RetryAfter().Seconds()))))
+		return http.StatusServiceUnavailable, err.Error()
+	}
+	return http.StatusInternalServerError, err.Error()
+}
+
+func (r *Receiver) remoteWrite(request *http.Request) (o outcome.Outcome, err error) {
+	tenant := r.Tenant(request)
+	if err := r.Distributor.Admit(tenant); err != nil {
+		return o, err
+	}
+	v2, err := version(request.Header)
+	if err != nil {
+		return o, r.refuse(tenant, http.StatusUnsupportedMediaType, "content_type", err)
+	}
+	limit := r.Distributor.MaxBody()
+	expected := limit // if the sender does not say
+	if request.ContentLength >= 0 {
+		expected = int(min(request.ContentLength, int64(limit)))
+	}
+	if !r.memory.TryAcquire(int64(expected)) {
+		return o, r.Distributor.NoMemory()
+	}
+	defer r.memory.Release(int64(expected))
+	compressed := buf.Get()
+	defer compressed.Release()
+	if compressed.B, err = readAll(compressed.B, request, limit); err != nil {
+		return o, r.refuseBody(tenant, err)
+	}
+	size, err := remotewrite.DecompressedSize(compressed.B, limit)
+	if err != nil {
+		return o, r.refuseBody(tenant, err)
+	}
+	if !r.memory.TryAcquire(int64(size)) {
+		return o, r.Distributor.NoMemory()
+	}
+	defer r.memory.Release(int64(size))
+	body := buf.Get()
+	defer body.Release()
+	if body.B, err = remotewrite.Decompress(body.B, compressed.B, limit); err != nil {
+		return o, r.refuseBody(tenant, err)
+	}
+	decoded := r.decoded.Get().(*remotewrite.Request)
+	defer func() {
+		if decoded.Small() {
+			r.decoded.Put(decoded)
+		}
+	}()
+	decode := decoded.DecodeV1
+	if v2 {
+		decode = decoded.DecodeV2
+	}
+	if err := decode(body.B); err != nil {
+		return o, r.refuse(tenant, http.StatusBadRequest, "malformed", err)
+	}
+	return r.Distributor.Push(tenant, decoded, body)
+}
+
+// version says which version a request is by its content type, which alone counts.
+func version(header http.Header) (v2 bool, err error) {
+	if encoding := header.Get("Content-Encoding"); encoding != "" && encoding != "snappy" {
+		return false, fmt.Errorf("Content-Encoding %.80q is not taken; send snappy, in its block format", encoding)
+	}
+	text := header.Get("Content-Type")
+	if text == "" {
+		return false, nil // as the first senders of version 1 did
+	}
+	kind, parameters, err := mime.ParseMediaType(text)
+	message, given := parameters["proto"]
+	switch {
+	case err != nil || kind != protobuf:
+	case !given || message == messageV1:
+		return false, nil
+	case message == messageV2:
+		return true, nil
+	}
+	return false, fmt.Errorf("Content-Type %.120q is not taken; send %s;proto=%s or %s;proto=%s", text, protobuf, messageV2, protobuf, messageV1)
+}
+
+// readAll reads the body of a request into to's memory if it is enough, at most limit
+// bytes.
+func readAll(to []byte, request *http.Request, limit int) ([]byte, error) {
+	if request.ContentLength > int64(limit) {
+		return to, &remotewrite.SizeError{Size: uint64(request.ContentLength), Limit: limit}
+	}
+	// One byte more, so that the end is found without another read that finds no room.
+	to = slices.Grow(to, int(max(request.ContentLength, 4<<10))+1)
+	for {
+		n, err := request.Body.Read(to[len(to):cap(to)])
+		to = to[:len(to)+n]
+		switch {
+		case errors.Is(err, io.EOF):
+			return to, nil
+		case err != nil:
+			return to, fmt.Errorf("the body ended after %d bytes: %w", len(to), err)
+		case len(to) > limit:
+			return to, &remotewrite.SizeError{Size: uint64(len(to)), Limit: limit}
+		case len(to) == cap(to):
+			to = slices.Grow(to, len(to))
+		}
+	}
+}
+
+func (r *Receiver) refuseBody(tenant string, err error) error {
+	var size *remotewrite.SizeError
+	switch {
+	case errors.As(err, &size):
+		return r.refuse(tenant, http.StatusRequestEntityTooLarge, "too_large", err)
+	case errors.Is(err, remotewrite.ErrFramed):
+		return r.refuse(tenant, http.StatusUnsupportedMediaType, "content_type", err)
+	}
+	return r.refuse(tenant, http.StatusBadRequest, "malformed", err)
+}
+
+func (r *Receiver) refuse(tenant string, status int, reason string, cause error) error {
+	r.metrics.unread.WithLabelValues(reason).Inc()
+	r.Distributor.Malformed(tenant, reason)
+	return &refusal{status, reason, cause}
+}

@@ -1,0 +1,241 @@
+package receive
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang/snappy"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/prometheus/prompb"
+	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
+
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/lib/buf"
+)
+
+// distributor answers as it is told and remembers what came.
+type distributor struct {
+	admit, push error
+	outcome     outcome.Outcome
+	got         []string // tenant, version and counts
+	malformed   []string
+}
+
+func (d *distributor) Admit(string) error { return d.admit }
+func (d *distributor) MaxBody() int       { return 10_000 }
+func (d *distributor) NoMemory() error    { return again{} }
+func (d *distributor) Malformed(tenant, reason string) {
+	d.malformed = append(d.malformed, tenant+" "+reason)
+}
+
+func (d *distributor) Push(tenant string, r *remotewrite.Request, _ *buf.Buf) (outcome.Outcome, error) {
+	d.got = append(d.got, fmt.Sprintf("%s v2=%v %+v", tenant, r.Version2(), r.Counts()))
+	return d.outcome, d.push
+}
+
+// again is an error after which a request may come again.
+type again struct{}
+
+func (again) Error() string             { return "come again" }
+func (again) RetryAfter() time.Duration { return 1200 * time.Millisecond }
+
+func v1Body(t *testing.T) []byte {
+	t.Helper()
+	m := prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{Labels: []prompb.Label{{Name: "__name__", Value: "up"}}, Samples: []prompb.Sample{{Value: 1, Timestamp: 2}}}}}
+	body, err := m.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
+func v2Body(t *testing.T) []byte {
+	t.Helper()
+	m := writev2.Request{Symbols: []string{"", "__name__", "up"}, Timeseries: []writev2.TimeSeries{{LabelsRefs: []uint32{1, 2}, Samples: []writev2.Sample{{Value: 1, Timestamp: 2}, {Value: 1, Timestamp: 3}}}}}
+	body, err := m.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
+func newReceiver(d *distributor) *Receiver {
+	return New(Options{Distributor: d, Tenant: func(*http.Request) string { return "team" }, MaxMemory: 100_000, Registry: prometheus.NewRegistry()})
+}
+
+const (
+	typeV1 = "application/x-protobuf;proto=prometheus.WriteRequest"
+	typeV2 = "application/x-protobuf;proto=io.prometheus.write.v2.Request"
+)
+
+func post(r *Receiver, contentType, encoding string, body io.Reader) *httptest.ResponseRecorder {
+	request := httptest.NewRequest("POST", "/api/v1/write", body)
+	for name, value := range map[string]string{"Content-Type": contentType, "Content-Encoding": encoding} {
+		if value != "" {
+			request.Header.Set(name, value)
+		}
+	}
+	w := httptest.NewRecorder()
+	r.RemoteWrite(w, request)
+	return w
+}
+
+// What each request is answered, header by header.
+func TestAnswers(t *testing.T) {
+	v1, v2 := v1Body(t), v2Body(t)
+	pack := func(b []byte) []byte { return snappy.Encode(nil, b) }
+	var framed bytes.Buffer
+	fw := snappy.NewBufferedWriter(&framed)
+	_, _ = fw.Write(v1)
+	_ = fw.Close()
+	var written, partial, limited outcome.Outcome
+	written.Written = outcome.Counts{Samples: 3, Histograms: 2, Exemplars: 1}
+	partial.Written.Samples = 1
+	limited.Written.Samples = 1
+	refuse := func(o *outcome.Outcome, reason outcome.Reason) {
+		o.Refuse(reason, outcome.Counts{Samples: 1}, func() string { return "up{}" }, errors.New("the cause"))
+	}
+	refuse(&partial, outcome.Duplicate)
+	refuse(&limited, outcome.TooManySeries)
+
+	for _, c := range []struct {
+		why             string
+		kind, encoding  string
+		body            []byte
+		d               distributor
+		status          int
+		text            string
+		got, malformed  string
+		samples, repeat string // headers
+	}{
+		{why: "version 1", kind: typeV1, encoding: "snappy", body: pack(v1), d: distributor{outcome: written}, status: 204, got: "team v2=false {Samples:1 Histograms:0 Exemplars:0}", samples: "3"},
+		{why: "version 2", kind: typeV2, encoding: "snappy", body: pack(v2), d: distributor{outcome: written}, status: 204, got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}", samples: "3"},
+		{why: "version 1 that does not say so", kind: "application/x-protobuf", encoding: "snappy", body: pack(v1), status: 204, got: "team v2=false {Samples:1 Histograms:0 Exemplars:0}", samples: "0"},
+		{why: "the oldest senders say nothing", body: pack(v1), status: 204, got: "team v2=false {Samples:1 Histograms:0 Exemplars:0}", samples: "0"},
+		{why: "an empty request is a success", kind: typeV2, encoding: "snappy", body: pack(nil), status: 204, got: "team v2=true {Samples:0 Histograms:0 Exemplars:0}", samples: "0"},
+		{why: "written in part is never a 2xx", kind: typeV2, encoding: "snappy", body: pack(v2), d: distributor{outcome: partial}, status: 400, text: "1 of 2 were refused (1 duplicate)", samples: "1", got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}"},
+		{why: "a limit", kind: typeV2, encoding: "snappy", body: pack(v2), d: distributor{outcome: limited}, status: 429, text: "too_many_series", samples: "1", got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}"},
+		{why: "over the rate, not read", kind: typeV2, encoding: "snappy", body: []byte("never read"), d: distributor{admit: again{}}, status: 503, text: "come again", samples: "0", repeat: "2"},
+		{why: "the disk is full", kind: typeV2, encoding: "snappy", body: pack(v2), d: distributor{push: again{}}, status: 503, text: "come again", samples: "0", repeat: "2", got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}"},
+		{why: "another type", kind: "application/json", encoding: "snappy", body: pack(v1), status: 415, text: "send application/x-protobuf;proto=", samples: "0", malformed: "team content_type"},
+		{why: "another message", kind: "application/x-protobuf;proto=x.Y", encoding: "snappy", body: pack(v1), status: 415, text: "x.Y", samples: "0", malformed: "team content_type"},
+		{why: "a type that is none", kind: "a/b;;c", encoding: "snappy", body: pack(v1), status: 415, text: "a/b;;c", samples: "0", malformed: "team content_type"},
+		{why: "another encoding", kind: typeV2, encoding: "gzip", body: pack(v1), status: 415, text: "send snappy, in its block format", samples: "0", malformed: "team content_type"},
+		{why: "framed snappy", kind: typeV2, encoding: "snappy", body: framed.Bytes(), status: 415, text: "framed format", samples: "0", malformed: "team content_type"},
+		{why: "not snappy", kind: typeV2, encoding: "snappy", body: []byte("\xff\xff\xff\xff\xff\xff"), status: 400, text: "not compressed with snappy", samples: "0", malformed: "team malformed"},
+		{why: "nothing at all", kind: typeV2, encoding: "snappy", status: 400, text: "not compressed with snappy", samples: "0", malformed: "team malformed"},
+		{why: "not protobuf", kind: typeV2, encoding: "snappy", body: pack([]byte("\x0a")), status: 400, text: "byte 0", samples: "0", malformed: "team malformed"},
+		{why: "a reference to no symbol", kind: typeV2, encoding: "snappy", body: pack([]byte("\x2a\x04\x0a\x02\x01\x02")), status: 400, text: "refers to symbol", samples: "0", malformed: "team malformed"},
+		{why: "it promises 4 GiB", kind: typeV2, encoding: "snappy", body: []byte("\xff\xff\xff\xff\x0f"), status: 413, text: "at most 10000", samples: "0", malformed: "team too_large"},
+		{why: "too large when decompressed", kind: typeV2, encoding: "snappy", body: pack(make([]byte, 10_001)), status: 413, text: "10001 bytes", samples: "0", malformed: "team too_large"},
+		{why: "too large as it comes", kind: typeV2, encoding: "snappy", body: make([]byte, 10_001), status: 413, text: "10001 bytes", samples: "0", malformed: "team too_large"},
+	} {
+		d := c.d
+		w := post(newReceiver(&d), c.kind, c.encoding, bytes.NewReader(c.body))
+		header := w.Header()
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.text) || (w.Code == 204) != (w.Body.Len() == 0) ||
+			strings.Join(d.got, "; ") != c.got || strings.Join(d.malformed, "; ") != c.malformed ||
+			header.Get("X-Prometheus-Remote-Write-Samples-Written") != c.samples || header.Get("Retry-After") != c.repeat ||
+			header.Get("X-Prometheus-Remote-Write-Histograms-Written") == "" || header.Get("X-Prometheus-Remote-Write-Exemplars-Written") == "" {
+			t.Errorf("%s: %d %q, %v; came in %q, malformed %q", c.why, w.Code, w.Body, header, d.got, d.malformed)
+		}
+	}
+}
+
+// unsized is a body whose sender does not say how long it is.
+type unsized struct{ io.Reader }
+
+func TestABodyOfUnknownLength(t *testing.T) {
+	d := &distributor{}
+	r := newReceiver(d)
+	if w := post(r, typeV2, "snappy", unsized{bytes.NewReader(snappy.Encode(nil, v2Body(t)))}); w.Code != 204 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := post(r, typeV2, "snappy", unsized{bytes.NewReader(make([]byte, 50_000))}); w.Code != 413 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := post(r, typeV2, "snappy", unsized{io.MultiReader(strings.NewReader("half of"), failing{})}); w.Code != 400 || !strings.Contains(w.Body.String(), "after 7 bytes") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errors.New("cut off") }
+
+// The memory of requests under way is bounded: what finds none comes again later, and
+// all of it is given back.
+func TestMemoryIsBounded(t *testing.T) {
+	d := &distributor{}
+	r := newReceiver(d)
+	held, release := make(chan bool), make(chan bool)
+	answers := make(chan int)
+	for range 10 { // of 10,000 bytes each, as the sender does not say how long they are
+		go func() {
+			answers <- post(r, typeV2, "snappy", unsized{&slow{held, release, snappy.Encode(nil, v2Body(t))}}).Code
+		}()
+		<-held
+	}
+	if w := post(r, typeV2, "snappy", bytes.NewReader(snappy.Encode(nil, v2Body(t)))); w.Code != 503 || w.Header().Get("Retry-After") != "2" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	for range 10 {
+		release <- true
+		<-answers // 204, or 503 for one that found no memory for what it is decompressed
+	}
+	if !r.memory.TryAcquire(r.MaxMemory) {
+		t.Error("not all memory was given back")
+	}
+}
+
+// slow says when it is read and waits before it answers.
+type slow struct {
+	held, release chan bool
+	body          []byte
+}
+
+func (s *slow) Read(b []byte) (int, error) {
+	if s.held != nil {
+		s.held <- true
+		<-s.release
+		s.held = nil
+	}
+	n := copy(b, s.body)
+	if s.body = s.body[n:]; n == 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+func TestUnreadRequestsAreCounted(t *testing.T) {
+	r := newReceiver(&distributor{})
+	post(r, "text/plain", "", strings.NewReader(""))
+	if n := testutil.ToFloat64(r.metrics.unread.WithLabelValues("content_type")); n != 1 {
+		t.Errorf("%v", n)
+	}
+}
+
+// FuzzRemoteWrite: whatever comes, there is an answer.
+func FuzzRemoteWrite(f *testing.F) {
+	f.Add([]byte("\x02\x04\x0a\x00"), true)
+	f.Add(snappy.Encode(nil, []byte("\x2a\x04\x0a\x02\x01\x02")), true)
+	f.Fuzz(func(t *testing.T, body []byte, v2 bool) {
+		kind := typeV1
+		if v2 {
+			kind = typeV2
+		}
+		d := &distributor{}
+		if w := post(newReceiver(d), kind, "snappy", bytes.NewReader(body)); (w.Code == 204) != (len(d.got) == 1) || w.Code != 204 && len(d.malformed) != 1 {
+			t.Errorf("%d %s: %q %q", w.Code, w.Body, d.got, d.malformed)
+		}
+	})
+}

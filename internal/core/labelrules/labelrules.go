@@ -1,0 +1,107 @@
+// Package labelrules says what series the labels of a request stand for: it checks them,
+// holds them against limits, and relabels them. It is asked about series that were not
+// seen before, so that what it costs hardly counts.
+package labelrules
+
+import (
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/relabel"
+
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+)
+
+// Limits are those of one series; 0 is none.
+type Limits struct {
+	Labels     int
+	NameBytes  int
+	ValueBytes int
+}
+
+// Rules are never changed once made, so that many goroutines may ask.
+type Rules struct {
+	Limits  Limits
+	Replica string // the label that tells the copies of an HA pair apart, which is taken away; empty to take none
+	Relabel []*relabel.Config
+}
+
+// Resolve returns the labels of a series, in memory of their own. They are empty if a
+// rule drops the series.
+//
+// Labels must be sorted, as the specification of remote write wants them: each spelling of
+// a series takes memory, and those who sort look for a name by halving.
+func (r *Rules) Resolve(request *remotewrite.Request, series *remotewrite.Series) (labels.Labels, *outcome.Refusal) {
+	all, err := request.Labels(make([]remotewrite.Label, 0, 16), series)
+	if err == nil {
+		err = check(all)
+	}
+	if err != nil {
+		return labels.EmptyLabels(), &outcome.Refusal{Reason: outcome.BadLabels, Cause: err}
+	}
+	if refusal := r.limit(all); refusal != nil {
+		return labels.EmptyLabels(), refusal
+	}
+	b := labels.NewScratchBuilder(len(all))
+	for _, l := range all {
+		// A label without a value is none, to Prometheus as well.
+		if len(l.Value) > 0 && (r.Replica == "" || string(l.Name) != r.Replica) {
+			b.Add(string(l.Name), string(l.Value))
+		}
+	}
+	ls := b.Labels()
+	if len(r.Relabel) == 0 {
+		return ls, nil
+	}
+	lb := labels.NewBuilder(ls)
+	if !relabel.ProcessBuilder(lb, r.Relabel...) {
+		return labels.EmptyLabels(), nil
+	}
+	if ls = lb.Labels(); ls.Get(model.MetricNameLabel) == "" && !ls.IsEmpty() {
+		return labels.EmptyLabels(), &outcome.Refusal{Reason: outcome.BadLabels, Cause: errors.New("ingest.relabel took its name away; drop the series, or leave it a name")}
+	}
+	return ls, nil
+}
+
+// check refuses labels that name no series.
+func check(all []remotewrite.Label) error {
+	named := false
+	for i, l := range all {
+		switch {
+		case len(l.Name) == 0:
+			return fmt.Errorf("label %d has no name", i+1)
+		case !utf8.Valid(l.Name):
+			return fmt.Errorf("the label name %.80q is not UTF-8", l.Name)
+		case !utf8.Valid(l.Value):
+			return fmt.Errorf("the value %.80q of label %.80s is not UTF-8", l.Value, l.Name)
+		case i > 0 && string(l.Name) == string(all[i-1].Name):
+			return fmt.Errorf("the label %.80s is there twice", l.Name)
+		case i > 0 && string(l.Name) < string(all[i-1].Name):
+			return fmt.Errorf("the label %.80s comes after %.80s; send labels sorted by their names", l.Name, all[i-1].Name)
+		}
+		named = named || string(l.Name) == model.MetricNameLabel && len(l.Value) > 0
+	}
+	if !named {
+		return errors.New("it has no name: the label __name__ is missing or empty")
+	}
+	return nil
+}
+
+func (r *Rules) limit(all []remotewrite.Label) *outcome.Refusal {
+	if r.Limits.Labels > 0 && len(all) > r.Limits.Labels {
+		return &outcome.Refusal{Reason: outcome.TooManyLabels, Cause: fmt.Errorf("it has %d labels, and ingest.max_labels allows %d", len(all), r.Limits.Labels)}
+	}
+	for _, l := range all {
+		if r.Limits.NameBytes > 0 && len(l.Name) > r.Limits.NameBytes {
+			return &outcome.Refusal{Reason: outcome.TooLongLabel, Cause: fmt.Errorf("the label name %.80s… has %d bytes, and ingest.max_label_name allows %d", l.Name, len(l.Name), r.Limits.NameBytes)}
+		}
+		if r.Limits.ValueBytes > 0 && len(l.Value) > r.Limits.ValueBytes {
+			return &outcome.Refusal{Reason: outcome.TooLongLabel, Cause: fmt.Errorf("the value of label %.80s has %d bytes, and ingest.max_label_value allows %d", l.Name, len(l.Value), r.Limits.ValueBytes)}
+		}
+	}
+	return nil
+}

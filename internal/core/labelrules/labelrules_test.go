@@ -1,0 +1,99 @@
+package labelrules
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/relabel"
+	"github.com/prometheus/prometheus/prompb"
+	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
+
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+)
+
+// requests is one series with these labels, name, value, …, in both versions.
+func requests(t *testing.T, ls []string) (both [2]*remotewrite.Request) {
+	t.Helper()
+	symbols := writev2.NewSymbolTable()
+	var one prompb.TimeSeries
+	var two writev2.TimeSeries
+	for i := 0; i < len(ls); i += 2 {
+		one.Labels = append(one.Labels, prompb.Label{Name: ls[i], Value: ls[i+1]})
+		two.LabelsRefs = append(two.LabelsRefs, symbols.Symbolize(ls[i]), symbols.Symbolize(ls[i+1]))
+	}
+	body1, err1 := (&prompb.WriteRequest{Timeseries: []prompb.TimeSeries{one}}).Marshal()
+	body2, err2 := (&writev2.Request{Timeseries: []writev2.TimeSeries{two}, Symbols: symbols.Symbols()}).Marshal()
+	both = [2]*remotewrite.Request{{}, {}}
+	for _, err := range []error{err1, err2, both[0].DecodeV1(body1), both[1].DecodeV2(body2)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return both
+}
+
+func step(action, source, regex, target, replacement string) *relabel.Config {
+	c := relabel.DefaultRelabelConfig
+	c.Action, c.Regex, c.TargetLabel, c.NameValidationScheme = relabel.Action(action), relabel.MustNewRegexp(regex), target, model.UTF8Validation
+	if source != "" {
+		c.SourceLabels = model.LabelNames{model.LabelName(source)}
+	}
+	if replacement != "" {
+		c.Replacement = replacement
+	}
+	return &c
+}
+
+func TestResolve(t *testing.T) {
+	limits := Rules{Limits: Limits{Labels: 3, NameBytes: 8, ValueBytes: 10}}
+	for _, c := range []struct {
+		why    string
+		rules  Rules
+		labels string // separated by blanks, name=value
+		want   string // empty if it is dropped or refused
+		reason outcome.Reason
+		text   string // of the refusal; empty if there is none
+	}{
+		{"as they are", Rules{}, "__name__=up job=a", `{__name__="up", job="a"}`, 0, ""},
+		{"any UTF-8 is a name, as in Prometheus 3", Rules{}, "__name__=http.requests größe=1", `{__name__="http.requests", "größe"="1"}`, 0, ""},
+		{"a capital comes before the name", Rules{}, "Zone=a __name__=up", `{Zone="a", __name__="up"}`, 0, ""},
+		{"a label without a value is none", Rules{}, "__name__=up empty= job=a", `{__name__="up", job="a"}`, 0, ""},
+		{"no name", Rules{}, "job=a", "", outcome.BadLabels, "__name__ is missing"},
+		{"an empty name", Rules{}, "__name__= job=a", "", outcome.BadLabels, "__name__ is missing"},
+		{"no labels", Rules{}, "", "", outcome.BadLabels, "__name__ is missing"},
+		{"a label without a name", Rules{}, "=x __name__=up", "", outcome.BadLabels, "label 1 has no name"},
+		{"a name that is not UTF-8", Rules{}, "__name__=up a\xff=x", "", outcome.BadLabels, `"a\xff" is not UTF-8`},
+		{"a value that is not UTF-8", Rules{}, "__name__=up a=x\xff", "", outcome.BadLabels, `"x\xff" of label a is not UTF-8`},
+		{"twice, which Prometheus answers with 204 and stores nothing", Rules{}, "__name__=up a=1 a=1", "", outcome.BadLabels, "a is there twice"},
+		{"not sorted", Rules{}, "__name__=up b=1 a=1", "", outcome.BadLabels, "a comes after b; send labels sorted"},
+		{"as many as may be", limits, "__name__=up a=1 b=1", `{__name__="up", a="1", b="1"}`, 0, ""},
+		{"one more", limits, "__name__=up a=1 b=1 c=1", "", outcome.TooManyLabels, "4 labels, and ingest.max_labels allows 3"},
+		{"a long name", limits, "__name__=up aaaaaaaaa=1", "", outcome.TooLongLabel, "has 9 bytes, and ingest.max_label_name allows 8"},
+		{"a long value", limits, "__name__=up a=01234567890", "", outcome.TooLongLabel, "has 11 bytes, and ingest.max_label_value allows 10"},
+		{"the copies of a pair are one series", Rules{Replica: "__replica__"}, "__name__=up __replica__=b job=a", `{__name__="up", job="a"}`, 0, ""},
+		{"a rule drops it", Rules{Relabel: []*relabel.Config{step("drop", "job", "a", "", "")}}, "__name__=up job=a", "", 0, ""},
+		{"a rule changes a label", Rules{Relabel: []*relabel.Config{step("replace", "job", "(.)", "job", "x$1")}}, "__name__=up job=a", `{__name__="up", job="xa"}`, 0, ""},
+		{"a rule takes all labels", Rules{Relabel: []*relabel.Config{step("labeldrop", "", ".*", "", "")}}, "__name__=up job=a", "", 0, ""},
+		{"a rule takes the name", Rules{Relabel: []*relabel.Config{step("labeldrop", "", "__name__", "", "")}}, "__name__=up job=a", "", outcome.BadLabels, "took its name away"},
+	} {
+		var list []string
+		for word := range strings.FieldsSeq(c.labels) {
+			name, v, _ := strings.Cut(word, "=")
+			list = append(list, name, v)
+		}
+		for version, r := range requests(t, list) {
+			ls, refusal := c.rules.Resolve(r, &r.Series[0])
+			got := ""
+			if !ls.IsEmpty() {
+				got = ls.String()
+			}
+			if got != c.want || (refusal != nil) != (c.text != "") {
+				t.Errorf("%s, version %d: %s, %v", c.why, version+1, got, refusal)
+			} else if refusal != nil && (refusal.Reason != c.reason || !strings.Contains(refusal.Cause.Error(), c.text)) {
+				t.Errorf("%s, version %d: %v: %v", c.why, version+1, refusal.Reason, refusal.Cause)
+			}
+		}
+	}
+}

@@ -1,0 +1,270 @@
+// Package distributor lets samples in: for each tenant it bounds their rate, takes one of
+// the copies of an HA pair, says what their series are called, hands them to the ingester
+// and counts what became of them. How requests come in, and how they are answered, is
+// adapter/receive's business.
+package distributor
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/hapair"
+	"github.com/freshet-io/freshet/internal/core/labelrules"
+	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/metadata"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/lib/buf"
+)
+
+// Ingester writes a request of a tenant, which points into body, and returns when it
+// survives the death of the process.
+type Ingester interface {
+	Push(tenant string, request *tsdb.Request, body *buf.Buf) error
+}
+
+// RetryError means that nothing of a request was written, and that the same request may be
+// sent again.
+type RetryError struct {
+	Cause  error
+	Reason string        // as metrics spell it
+	After  time.Duration // not before; differs from answer to answer, so that senders do not come back together
+}
+
+func (e *RetryError) Error() string {
+	return fmt.Sprintf("nothing was written, send it again in %v: %v", e.After.Round(time.Millisecond), e.Cause)
+}
+func (e *RetryError) Unwrap() error { return e.Cause }
+
+// RetryAfter is how long to wait.
+func (e *RetryError) RetryAfter() time.Duration { return e.After }
+
+// The reasons of RetryErrors.
+const (
+	overRate    = "rate"
+	unavailable = "unavailable"
+)
+
+const (
+	// retryAfter is the shortest wait that an answer asks for. Senders would otherwise
+	// choose their own, Prometheus 30 ms at first.
+	retryAfter = time.Second
+
+	// complaint is how often the log says that requests cannot be written.
+	complaint = 10 * time.Second
+)
+
+// Options is what a distributor is made of. All fields are needed.
+type Options struct {
+	Config   Config
+	Ingester Ingester
+	Metadata *metadata.Store
+	Ledger   *ledger.Ledger
+	Now      func() time.Time
+	Registry prometheus.Registerer
+	Logger   *slog.Logger
+}
+
+// Distributor is safe for concurrent use.
+type Distributor struct {
+	Options
+	metrics    *metrics
+	terms      atomic.Pointer[terms]
+	pairs      *hapair.Tracker
+	buckets    sync.Map     // by tenant: *bucket
+	requests   sync.Pool    // of *request
+	complained atomic.Int64 // Unix ns
+}
+
+// terms are what a distributor works by. They never change; a reload gives others.
+type terms struct {
+	Config
+	generation uint64
+	rules      labelrules.Rules
+}
+
+// New makes a distributor.
+func New(o Options) *Distributor {
+	d := &Distributor{Options: o, metrics: newMetrics(o.Registry), pairs: hapair.New(o.Config.HA.Timeout)}
+	d.requests.New = func() any { return new(request) }
+	d.Reload(o.Config)
+	return d
+}
+
+// Reload works by another configuration, which is valid, from the next request on.
+func (d *Distributor) Reload(c Config) {
+	t := &terms{Config: c, generation: 1}
+	if before := d.terms.Load(); before != nil {
+		t.generation = before.generation + 1
+	}
+	t.rules = labelrules.Rules{
+		Limits:  labelrules.Limits{Labels: c.MaxLabels, NameBytes: c.MaxLabelName, ValueBytes: c.MaxLabelValue},
+		Replica: c.HA.Replica,
+	}
+	t.rules.Relabel, _ = mapping.CompileRelabel(c.Relabel)
+	d.terms.Store(t)
+}
+
+// MaxBody is how many bytes a request may have, decompressed.
+func (d *Distributor) MaxBody() int { return int(d.terms.Load().MaxBody) }
+
+// Admit refuses a request of a tenant before it is read, with a RetryError.
+func (d *Distributor) Admit(tenant string) error {
+	t := d.terms.Load()
+	rate := t.Tenants[tenant].Rate.Or(t.Rate)
+	if rate == 0 {
+		return nil
+	}
+	if wait := d.bucket(tenant).wait(rate, d.Now()); wait > 0 {
+		return d.retry(overRate, wait, fmt.Errorf("the tenant sends more than %d samples a second, which ingest.rate allows it", rate))
+	}
+	return nil
+}
+
+func (d *Distributor) bucket(tenant string) *bucket {
+	if b, ok := d.buckets.Load(tenant); ok {
+		return b.(*bucket)
+	}
+	b, _ := d.buckets.LoadOrStore(tenant, new(bucket))
+	return b.(*bucket)
+}
+
+// retry makes a RetryError with some jitter.
+func (d *Distributor) retry(reason string, after time.Duration, cause error) error {
+	d.metrics.retries.WithLabelValues(reason).Inc()
+	after = max(after, retryAfter)
+	return &RetryError{Cause: cause, Reason: reason, After: after + rand.N(after)}
+}
+
+// request is what Push works with.
+type request struct {
+	tsdb.Request
+	rules rules
+}
+
+// rules are those of one request.
+type rules struct {
+	*terms
+	tenant   string
+	metadata *metadata.Store
+}
+
+func (r *rules) Generation() uint64 { return r.generation }
+
+// Resolve is asked about series that are new, which is when what is said of them counts.
+func (r *rules) Resolve(request *remotewrite.Request, s *remotewrite.Series) (labels.Labels, *outcome.Refusal) {
+	ls, refusal := r.terms.rules.Resolve(request, s)
+	if refusal == nil {
+		r.metadata.Series(r.tenant, ls.Get(labels.MetricName), request, s.Metadata)
+	}
+	return ls, refusal
+}
+
+// Push writes a request of a tenant, which points into body, and says what became of it
+// when that survives the death of the process. An error means that nothing was written.
+func (d *Distributor) Push(tenant string, r *remotewrite.Request, body *buf.Buf) (outcome.Outcome, error) {
+	t := d.terms.Load()
+	parts := r.Counts()
+	if rate := t.Tenants[tenant].Rate.Or(t.Rate); rate > 0 {
+		d.bucket(tenant).take(parts.Samples+parts.Histograms, rate, d.Now())
+	}
+	d.Metadata.Families(tenant, r.Families)
+	if t.HA.Replica != "" && !d.elected(t, tenant, r) {
+		o := outcome.Outcome{Dropped: parts}
+		d.count(tenant, parts, &o)
+		return o, nil
+	}
+	q := d.requests.Get().(*request)
+	defer d.requests.Put(q)
+	q.rules = rules{t, tenant, d.Metadata}
+	q.Request = tsdb.Request{Request: r, Rules: &q.rules, MaxSeries: t.Tenants[tenant].MaxSeries.Or(t.MaxSeries)}
+	if err := d.Ingester.Push(tenant, &q.Request, body); err != nil {
+		d.complain(tenant, err)
+		d.Ledger.Post(tenant, received(parts), ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: unavailable, Samples: samples(parts)})
+		return outcome.Outcome{}, d.retry(unavailable, retryAfter, err)
+	}
+	d.count(tenant, parts, &q.Outcome)
+	return q.Outcome, nil
+}
+
+// elected reports whether the sender of a request is the one of its pair whose samples are
+// taken. The first series speaks for all, since a server gives all of them the same labels.
+func (d *Distributor) elected(t *terms, tenant string, r *remotewrite.Request) bool {
+	if len(r.Series) == 0 {
+		return true
+	}
+	all, err := r.Labels(nil, &r.Series[0])
+	if err != nil {
+		return true // it is refused for that
+	}
+	var cluster, replica string
+	for _, l := range all {
+		switch string(l.Name) {
+		case t.HA.Cluster:
+			cluster = string(l.Value)
+		case t.HA.Replica:
+			replica = string(l.Value)
+		}
+	}
+	return cluster == "" || replica == "" || d.pairs.Accept(tenant, cluster, replica, d.Now())
+}
+
+func samples(c outcome.Counts) uint64 { return uint64(c.Samples + c.Histograms) }
+
+func received(parts outcome.Counts) ledger.Transfer {
+	return ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: samples(parts)}
+}
+
+// count puts what became of a request into the books and metrics.
+func (d *Distributor) count(tenant string, parts outcome.Counts, o *outcome.Outcome) {
+	transfers := make([]ledger.Transfer, 0, 4)
+	transfers = append(transfers, received(parts),
+		ledger.Transfer{From: ledger.Received, To: ledger.Stored, Samples: samples(o.Written)},
+		ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: "rule", Samples: samples(o.Dropped)})
+	d.metrics.written.Add(float64(samples(o.Written)))
+	d.metrics.exemplars.Add(float64(o.Written.Exemplars))
+	d.metrics.dropped.Add(float64(samples(o.Dropped)))
+	d.metrics.notKept.Add(float64(o.NotKept))
+	if o.AnyRefused() {
+		for reason, refused := range o.Refused {
+			if refused.Total() > 0 {
+				name := outcome.Reason(reason).String()
+				transfers = append(transfers, ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: name, Samples: samples(refused)})
+				d.metrics.refused.WithLabelValues(name).Add(float64(refused.Total()))
+			}
+		}
+	}
+	d.Ledger.Post(tenant, transfers...)
+}
+
+// Malformed counts a request that could not be read, as one sample.
+func (d *Distributor) Malformed(tenant, reason string) {
+	d.Ledger.Post(tenant,
+		ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: 1},
+		ledger.Transfer{From: ledger.Received, To: ledger.Malformed, Reason: reason, Samples: 1})
+}
+
+// complain says in the log why requests cannot be written, now and then.
+func (d *Distributor) complain(tenant string, err error) {
+	now := d.Now().UnixNano()
+	last := d.complained.Load()
+	if now-last >= int64(complaint) && d.complained.CompareAndSwap(last, now) {
+		d.Logger.Error("requests cannot be written; senders are asked to send them again", "tenant", tenant, "error", err)
+	}
+}
+
+// ErrTooLarge means that there is no memory for a request at the moment.
+var ErrTooLarge = errors.New("the requests under way take all the memory that ingest.max_memory allows")
+
+// NoMemory is the error for a request that finds no memory.
+func (d *Distributor) NoMemory() error { return d.retry("memory", retryAfter, ErrTooLarge) }

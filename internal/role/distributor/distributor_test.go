@@ -1,0 +1,284 @@
+package distributor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	prom "github.com/prometheus/prometheus/model/metadata"
+	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
+
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/metadata"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/lib/buf"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+// world is a distributor in front of real stores, on a clock that the test moves.
+type world struct {
+	*Distributor
+	t      *testing.T
+	now    time.Time
+	stores *tsdb.Stores
+	err    error // of the ingester
+}
+
+func newWorld(t *testing.T, change func(*Config)) *world {
+	t.Helper()
+	w := &world{t: t, now: time.UnixMilli(1_700_000_000_000)}
+	config := DefaultConfig()
+	change(&config)
+	if problems := config.Validate(); len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	clock := func() time.Time { return w.now }
+	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
+	var err error
+	if w.stores, err = tsdb.Open(tsdb.DefaultConfig(), t.TempDir(), clock, prometheus.NewRegistry(), logger); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.stores.Close(context.Background()) })
+	w.Distributor = New(Options{Config: config, Ingester: direct{w}, Metadata: metadata.New(), Ledger: ledger.New(), Now: clock, Registry: prometheus.NewRegistry(), Logger: logger})
+	return w
+}
+
+// direct is an ingester without a queue.
+type direct struct{ *world }
+
+func (d direct) Push(tenant string, request *tsdb.Request, _ *buf.Buf) error {
+	if d.err != nil {
+		return d.err
+	}
+	return d.stores.WriteRequests(context.Background(), tenant, []*tsdb.Request{request})
+}
+
+// request has one sample for each series, "name{a=b,c=d}".
+func (w *world) request(series ...string) *remotewrite.Request {
+	w.t.Helper()
+	symbols := writev2.NewSymbolTable()
+	var m writev2.Request
+	for _, text := range series {
+		name, rest, _ := strings.Cut(strings.TrimSuffix(text, "}"), "{")
+		refs := []uint32{symbols.Symbolize("__name__"), symbols.Symbolize(name)}
+		for pair := range strings.SplitSeq(rest, ",") {
+			if l, v, ok := strings.Cut(pair, "="); ok {
+				refs = append(refs, symbols.Symbolize(l), symbols.Symbolize(v))
+			}
+		}
+		m.Timeseries = append(m.Timeseries, writev2.TimeSeries{LabelsRefs: refs, Samples: []writev2.Sample{{Timestamp: w.now.UnixMilli(), Value: 1}},
+			Metadata: writev2.Metadata{Type: writev2.Metadata_METRIC_TYPE_GAUGE, HelpRef: symbols.Symbolize("help of " + name)}})
+	}
+	m.Symbols = symbols.Symbols()
+	body, err := m.Marshal()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r := new(remotewrite.Request)
+	if err := r.DecodeV2(body); err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+func (w *world) push(tenant string, series ...string) (outcome.Outcome, error) {
+	w.t.Helper()
+	b := buf.Get()
+	defer b.Release()
+	return w.Push(tenant, w.request(series...), b)
+}
+
+func (w *world) mustPush(tenant string, series ...string) outcome.Outcome {
+	w.t.Helper()
+	o, err := w.push(tenant, series...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return o
+}
+
+func (w *world) series(tenant string) uint64 {
+	w.t.Helper()
+	stats, err := w.stores.Stats(tenant, tsdb.Raw, "__name__", 10)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if stats == nil {
+		return 0
+	}
+	return stats.NumSeries
+}
+
+// The books say of each sample what became of it, and close.
+func TestTheBooksClose(t *testing.T) {
+	w := newWorld(t, func(c *Config) {
+		c.MaxLabels = 2
+		c.Relabel = []mapping.Relabel{{SourceLabels: []string{"__name__"}, Regex: mapping.Optional{Text: "secret", Given: true}, Action: "drop"}}
+	})
+	w.mustPush("a", "up", "up", "down{x=1}", "many{x=1,y=2}", "secret")
+	w.mustPush("a", "up", "{x=1}")
+	w.Malformed("a", "malformed")
+	w.err = errors.New("no space left on device")
+	if _, err := w.push("a", "up"); err == nil {
+		t.Error("written on a full disk")
+	}
+	w.err = nil
+	books := w.Ledger.Books().Tenants["a"].Samples
+	want := `4 stored, 9 received, refused map[bad_labels:1 rule:1 too_many_labels:1 unavailable:1], malformed map[malformed:1], difference 0`
+	if got := fmt.Sprintf("%d stored, %d received, refused %v, malformed %v, difference %d", books.Stored, books.Received, books.Refused, books.Malformed, books.Difference); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if n := testutil.ToFloat64(w.metrics.refused.WithLabelValues("too_many_labels")); n != 1 {
+		t.Errorf("the metric of refusals is %v", n)
+	}
+}
+
+func TestTenantsAreApart(t *testing.T) {
+	w := newWorld(t, func(c *Config) {
+		c.MaxSeries = 2
+		c.Tenants = map[string]Override{"big": {MaxSeries: conf.Some(3)}}
+	})
+	if o := w.mustPush("a", "s1", "s2", "s3", "s4"); o.Refused[outcome.TooManySeries].Samples != 2 || !strings.Contains(o.Text(), `__name__="s3"`) || !strings.Contains(o.Text(), "ingest.max_series allows 2") {
+		t.Errorf("%s", o.Text())
+	}
+	if o := w.mustPush("big", "s1", "s2", "s3", "s4"); o.Refused[outcome.TooManySeries].Samples != 1 {
+		t.Errorf("%s", o.Text())
+	}
+	if a, big, none := w.series("a"), w.series("big"), w.series("none"); a != 2 || big != 3 || none != 0 {
+		t.Errorf("%d, %d and %d series", a, big, none)
+	}
+}
+
+// A tenant above its rate is refused before its request is read, until its bucket has
+// something again; others are let in.
+func TestRate(t *testing.T) {
+	w := newWorld(t, func(c *Config) {
+		c.Rate = 10
+		c.Tenants = map[string]Override{"any": {Rate: conf.Some(0)}}
+	})
+	var many []string
+	for i := range 130 { // 100 may come at once
+		many = append(many, fmt.Sprint("s", i))
+	}
+	for _, tenant := range []string{"a", "any"} {
+		if err := w.Admit(tenant); err != nil {
+			t.Fatal(err)
+		}
+		w.mustPush(tenant, many...)
+	}
+	if w.Admit("any") != nil || w.Admit("b") != nil {
+		t.Error("a tenant within its rate is refused")
+	}
+	var again *RetryError
+	if err := w.Admit("a"); !errors.As(err, &again) || !strings.Contains(err.Error(), "more than 10 samples a second, which ingest.rate allows") {
+		t.Fatalf("%v", err)
+	}
+	if again.After < 3*time.Second || again.After > 7*time.Second { // 31 samples are missing: 3.1 s, and as much jitter at most
+		t.Errorf("to be sent again in %v", again.After)
+	}
+	w.now = w.now.Add(3 * time.Second)
+	if w.Admit("a") == nil {
+		t.Error("let in with an empty bucket")
+	}
+	w.now = w.now.Add(200 * time.Millisecond)
+	if err := w.Admit("a"); err != nil {
+		t.Error(err)
+	}
+	w.now = w.now.Add(-time.Hour) // a clock that is set back fills nothing and takes nothing
+	if err := w.Admit("a"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Answers that ask senders to come again do not bring them back together.
+func TestRetriesAreSpread(t *testing.T) {
+	w := newWorld(t, func(*Config) {})
+	w.err = errors.New("no space left on device")
+	seen := map[time.Duration]bool{}
+	for range 20 {
+		_, err := w.push("a", "up")
+		var again *RetryError
+		if !errors.As(err, &again) || !errors.Is(err, w.err) || again.After < time.Second || again.After > 2*time.Second {
+			t.Fatalf("%v", err)
+		}
+		seen[again.After] = true
+	}
+	if len(seen) < 10 {
+		t.Errorf("%d different waits of 20", len(seen))
+	}
+}
+
+func TestOneOfAPair(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.HA.Replica = "replica" })
+	w.mustPush("a", "up{cluster=c,replica=1}", "s{cluster=c,replica=1}")
+	w.now = w.now.Add(time.Second)
+	if o := w.mustPush("a", "up{cluster=c,replica=2}", "s{cluster=c,replica=2}"); o.Dropped.Samples != 2 || o.Written.Samples != 0 {
+		t.Errorf("%+v", o)
+	}
+	if o := w.mustPush("a", "up{cluster=c}"); o.Written.Samples != 1 {
+		t.Errorf("of no pair: %+v", o)
+	}
+	w.now = w.now.Add(time.Minute)
+	if o := w.mustPush("a", "up{cluster=c,replica=2}", "s{cluster=c,replica=2}"); o.Written.Samples != 2 {
+		t.Errorf("the other is gone: %+v", o)
+	}
+	if n := w.series("a"); n != 2 {
+		t.Errorf("%d series: both replicas' are the same", n)
+	}
+}
+
+// A reload gives other rules to series that are known, too.
+func TestReload(t *testing.T) {
+	w := newWorld(t, func(*Config) {})
+	w.mustPush("a", "up", "down")
+	c := w.Config
+	c.Relabel = []mapping.Relabel{{SourceLabels: []string{"__name__"}, Regex: mapping.Optional{Text: "up", Given: true}, Action: "drop"}}
+	w.Reload(c)
+	w.now = w.now.Add(time.Second)
+	if o := w.mustPush("a", "up", "down"); o.Dropped.Samples != 1 || o.Written.Samples != 1 {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestWhatIsSaidOfMetrics(t *testing.T) {
+	w := newWorld(t, func(*Config) {})
+	w.mustPush("a", "up")
+	var got string
+	w.Metadata.All("a", func(name string, m prom.Metadata) bool {
+		got += fmt.Sprintf("%s %s %s", name, m.Type, m.Help)
+		return true
+	})
+	if got != "up gauge help of up" {
+		t.Error(got)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for why, change := range map[string]func(*Config){
+		"rate":                     func(c *Config) { c.Rate = -1 },
+		"max_body":                 func(c *Config) { c.MaxBody = 1 },
+		"max_memory":               func(c *Config) { c.MaxMemory = 1 << 20 },
+		"ha":                       func(c *Config) { c.HA = HA{Replica: "r"} },
+		"relabel[0].action":        func(c *Config) { c.Relabel = []mapping.Relabel{{Action: "jump"}} },
+		"tenants.../etc/something": func(c *Config) { c.Tenants = map[string]Override{"../etc/something": {}} },
+	} {
+		c := DefaultConfig()
+		if problems := c.Validate(); len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		change(&c)
+		if problems := c.Validate(); len(problems) != 1 || problems[0].Key != why {
+			t.Errorf("%s: %v", why, problems)
+		}
+	}
+}

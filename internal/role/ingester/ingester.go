@@ -1,0 +1,157 @@
+// Package ingester writes requests into the stores: what comes in waits in a bounded
+// queue, a fixed pool of goroutines works it off, and requests of one tenant that wait at
+// the same time are written in one commit. Which request may come in, and what its series
+// are called, is the distributor's business.
+package ingester
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/lib/buf"
+	"github.com/freshet-io/freshet/internal/lib/pool"
+)
+
+// ErrFull means that as many requests wait as may. Nothing of this one was written.
+var ErrFull = errors.New("too many requests wait to be written: the disk or the processors do not keep up")
+
+// Store is where samples go: see tsdb.Stores.
+type Store interface {
+	WriteRequests(ctx context.Context, tenant string, requests []*tsdb.Request) error
+}
+
+const (
+	// maxGroup bounds the requests of one commit, so that the first of them does not wait
+	// for the last of a flood.
+	maxGroup = 64
+
+	// share is the part of the queue that one tenant may fill, as a divisor: others still
+	// find room.
+	share = 4
+)
+
+// Ingester is made by New and works between the begin and the end of Run.
+type Ingester struct {
+	store   Store
+	config  Config
+	metrics *metrics
+	pool    *pool.Pool[*push]
+	waiting atomic.Int64 // pushes that are not done
+	tenants sync.Map     // string to *tenant
+	pushes  sync.Pool
+}
+
+// push is a request on its way.
+type push struct {
+	tenant  *tenant
+	request *tsdb.Request
+	body    *buf.Buf
+	begun   time.Time
+	done    chan error
+}
+
+// tenant is what waits for one database. At most one worker writes for a tenant, and takes
+// what came meanwhile along.
+type tenant struct {
+	name    string
+	waiting atomic.Int64
+
+	mu      sync.Mutex
+	next    []*push
+	writing bool
+}
+
+// New makes an ingester.
+func New(config Config, store Store, reg prometheus.Registerer) *Ingester {
+	g := &Ingester{store: store, config: config}
+	g.pushes.New = func() any { return &push{done: make(chan error, 1)} }
+	g.pool = pool.New(pool.Options{Workers: config.workers(), Queue: config.Queue}, g.work)
+	g.metrics = newMetrics(reg, g)
+	return g
+}
+
+// Run writes what is pushed until ctx is done and all that was accepted is written.
+func (g *Ingester) Run(ctx context.Context) error { return g.pool.Run(ctx) }
+
+// Push writes a request, whose Outcome then says what became of it, and returns when it
+// survives the death of the process. body is what the request points into.
+func (g *Ingester) Push(tenantName string, request *tsdb.Request, body *buf.Buf) error {
+	t := g.tenant(tenantName)
+	all, own := g.waiting.Add(1), t.waiting.Add(1)
+	defer g.waiting.Add(-1)
+	defer t.waiting.Add(-1)
+	if all > int64(g.config.Queue) || own > max(1, int64(g.config.Queue)/share) {
+		g.metrics.full.Inc()
+		return ErrFull
+	}
+	p := g.pushes.Get().(*push)
+	p.tenant, p.request, p.body, p.begun = t, request, body.Keep(), time.Now()
+	err := ErrFull
+	if g.pool.Push(p) {
+		err = <-p.done // no giving up: the request's memory is the caller's
+	} else {
+		g.metrics.full.Inc()
+	}
+	p.body.Release()
+	p.tenant, p.request, p.body = nil, nil, nil
+	g.pushes.Put(p)
+	return err
+}
+
+func (g *Ingester) tenant(name string) *tenant {
+	if t, ok := g.tenants.Load(name); ok {
+		return t.(*tenant)
+	}
+	t, _ := g.tenants.LoadOrStore(name, &tenant{name: name})
+	return t.(*tenant)
+}
+
+// work takes one push out of the queue. If another worker writes for its tenant, that one
+// takes it along; else this one writes until nothing waits for the tenant any more.
+func (g *Ingester) work(p *push) {
+	t := p.tenant
+	t.mu.Lock()
+	t.next = append(t.next, p)
+	if t.writing {
+		t.mu.Unlock()
+		return
+	}
+	t.writing = true
+	var group []*push
+	var requests []*tsdb.Request
+	for len(t.next) > 0 {
+		n := min(len(t.next), maxGroup)
+		group = append(group[:0], t.next[:n]...)
+		t.next = append(t.next[:0], t.next[n:]...)
+		t.mu.Unlock()
+		requests = requests[:0]
+		for _, p := range group {
+			requests = append(requests, p.request)
+		}
+		g.write(t.name, group, requests)
+		t.mu.Lock()
+	}
+	t.writing = false
+	t.mu.Unlock()
+}
+
+// write writes a group in one commit.
+func (g *Ingester) write(tenant string, group []*push, requests []*tsdb.Request) {
+	begun := time.Now()
+	for _, p := range group {
+		g.metrics.queued.Observe(begun.Sub(p.begun).Seconds())
+	}
+	// One sender that went away must not fail the others.
+	err := g.store.WriteRequests(context.Background(), tenant, requests)
+	g.metrics.written.Observe(time.Since(begun).Seconds())
+	g.metrics.group.Observe(float64(len(group)))
+	for _, p := range group {
+		p.done <- err
+	}
+}

@@ -1,0 +1,166 @@
+package ingester
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/lib/buf"
+)
+
+// store takes a second for each commit and remembers them.
+type store struct {
+	mu      sync.Mutex
+	commits []string // tenant and number of requests
+	busy    map[string]bool
+	err     error
+	stuck   chan struct{} // of tenant "stuck"
+}
+
+func (s *store) WriteRequests(ctx context.Context, tenant string, requests []*tsdb.Request) error {
+	s.mu.Lock()
+	if s.busy[tenant] {
+		panic("two commits of " + tenant + " at the same time")
+	}
+	s.busy[tenant] = true
+	s.commits = append(s.commits, fmt.Sprint(tenant, len(requests)))
+	s.mu.Unlock()
+	if tenant == "stuck" {
+		<-s.stuck
+	} else {
+		time.Sleep(time.Second)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy[tenant] = false
+	for _, r := range requests {
+		r.Outcome.Written.Samples++
+	}
+	return s.err
+}
+
+func run(t *testing.T, config Config, do func(*Ingester, *store)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{busy: map[string]bool{}, stuck: make(chan struct{})}
+		g := New(config, s, prometheus.NewRegistry())
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- g.Run(ctx) }()
+		synctest.Wait()
+		do(g, s)
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// push pushes n requests of a tenant, one after the other has begun, and returns where
+// their errors come in.
+func pushAll(g *Ingester, tenant string, n int) chan error {
+	errs := make(chan error, n)
+	for range n {
+		go func() {
+			var r tsdb.Request
+			b := buf.Get()
+			err := g.Push(tenant, &r, b)
+			b.Release()
+			if err == nil && r.Outcome.Written.Samples != 1 {
+				err = fmt.Errorf("written %d times", r.Outcome.Written.Samples)
+			}
+			errs <- err
+		}()
+		synctest.Wait()
+	}
+	return errs
+}
+
+func wait(errs chan error, n int) (all []error) {
+	for range n {
+		all = append(all, <-errs)
+	}
+	return all
+}
+
+func failed(errs []error) (n int) {
+	for _, err := range errs {
+		if err != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// What waits while a tenant is written is written together, and tenants do not wait for
+// each other.
+func TestWhatWaitsIsWrittenTogether(t *testing.T) {
+	run(t, Config{Queue: 1000, Workers: 4}, func(g *Ingester, s *store) {
+		begun := time.Now()
+		a, b := pushAll(g, "a", 1+2*maxGroup), pushAll(g, "b", 3)
+		if n := failed(wait(a, 1+2*maxGroup)) + failed(wait(b, 3)); n > 0 {
+			t.Errorf("%d failed", n)
+		}
+		if took := time.Since(begun); took != 3*time.Second {
+			t.Errorf("took %v, want 3 s: a's commits one after the other, b's beside them", took)
+		}
+		slices.Sort(s.commits)
+		if want := []string{"a1", "a64", "a64", "b1", "b2"}; !slices.Equal(s.commits, want) {
+			t.Errorf("%v, want %v", s.commits, want)
+		}
+	})
+}
+
+// A tenant whose database hangs fills its share of the queue; others are written.
+func TestATenantFillsItsShareOnly(t *testing.T) {
+	run(t, Config{Queue: 40, Workers: 2}, func(g *Ingester, s *store) {
+		stuck := pushAll(g, "stuck", 15)
+		if errs := wait(stuck, 5); failed(errs) != 5 || !errors.Is(errs[0], ErrFull) {
+			t.Errorf("of 15 requests, for which there is room for 10, 5 came back with %v", errs)
+		}
+		if errs := wait(pushAll(g, "other", 10), 10); failed(errs) > 0 {
+			t.Errorf("another tenant: %v", errs)
+		}
+		close(s.stuck)
+		if errs := wait(stuck, 10); failed(errs) > 0 {
+			t.Errorf("what was accepted: %v", errs)
+		}
+	})
+}
+
+func TestTheQueueIsBounded(t *testing.T) {
+	run(t, Config{Queue: 8, Workers: 1}, func(g *Ingester, s *store) {
+		var all []chan error
+		for i := range 10 { // each within its share
+			all = append(all, pushAll(g, fmt.Sprint("tenant", i), 1))
+		}
+		n := 0
+		for _, errs := range all {
+			n += failed(wait(errs, 1))
+		}
+		if n != 2 {
+			t.Errorf("%d of 10 found no room, want 2", n)
+		}
+	})
+}
+
+// A failed commit fails those who are in it, and nobody after.
+func TestAFailedCommit(t *testing.T) {
+	run(t, Config{Queue: 100, Workers: 2}, func(g *Ingester, s *store) {
+		s.err = errors.New("no space left on device")
+		if errs := wait(pushAll(g, "a", 3), 3); failed(errs) != 3 || !errors.Is(errs[0], s.err) {
+			t.Errorf("%v", errs)
+		}
+		s.err = nil
+		if errs := wait(pushAll(g, "a", 1), 1); failed(errs) > 0 {
+			t.Errorf("%v", errs)
+		}
+	})
+}
