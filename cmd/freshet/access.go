@@ -62,6 +62,8 @@ var exposures = map[string]exposure{
 	"GET /api/v1/status/process": reads,
 	"GET /api/v1/status/top":     reads,
 
+	"/api/v1/write": writes,
+
 	"GET /api/v1/status/capture": readsHere,
 	"GET /api/v1/status/tail":    readsHere,
 
@@ -209,6 +211,9 @@ func (c config) tenants() []string {
 		all = append(all, l.Tenant)
 	}
 	for name := range c.Limits.Tenants {
+		all = append(all, name)
+	}
+	for name := range c.Ingest.Tenants {
 		all = append(all, name)
 	}
 	return all

@@ -20,23 +20,27 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/role/aggregator"
 	"github.com/freshet-io/freshet/internal/role/collector"
+	"github.com/freshet-io/freshet/internal/role/distributor"
+	"github.com/freshet-io/freshet/internal/role/ingester"
 )
 
 // config is the configuration file. Each section is declared next to the code
 // that reads it.
 type config struct {
-	Role       string            `yaml:"role" help:"what this process does: all, or collector, which reads the sockets and, as no aggregator can be named yet, counts and discards" reload:"restart"`
-	DataDir    string            `yaml:"data_dir" help:"directory of everything that outlives a restart; one process at a time" reload:"restart"`
-	LogLevel   string            `yaml:"log_level" help:"debug, info, warn or error; logs go to standard error"`
-	Drain      time.Duration     `yaml:"drain" help:"how long a stop may take to hand on what was accepted; at least 1s" reload:"restart"`
-	HTTP       httpConfig        `yaml:"http" reload:"restart"`
-	DogStatsD  collector.Config  `yaml:"dogstatsd"`
-	Mapping    mapping.Config    `yaml:"mapping"`
-	Limits     limit.Config      `yaml:"limits"`
-	Aggregator aggregator.Config `yaml:"aggregator" reload:"restart"`
-	Store      tsdb.Config       `yaml:"store"`
-	Events     eventlog.Config   `yaml:"events"`
-	Query      promapi.Config    `yaml:"query" reload:"restart"`
+	Role       string             `yaml:"role" help:"what this process does: all, or collector, which reads the sockets and, as no aggregator can be named yet, counts and discards" reload:"restart"`
+	DataDir    string             `yaml:"data_dir" help:"directory of everything that outlives a restart; one process at a time" reload:"restart"`
+	LogLevel   string             `yaml:"log_level" help:"debug, info, warn or error; logs go to standard error"`
+	Drain      time.Duration      `yaml:"drain" help:"how long a stop may take to hand on what was accepted; at least 1s" reload:"restart"`
+	HTTP       httpConfig         `yaml:"http" reload:"restart"`
+	DogStatsD  collector.Config   `yaml:"dogstatsd"`
+	Mapping    mapping.Config     `yaml:"mapping"`
+	Limits     limit.Config       `yaml:"limits"`
+	Ingest     distributor.Config `yaml:"ingest"`
+	Ingester   ingester.Config    `yaml:"ingester" reload:"restart"`
+	Aggregator aggregator.Config  `yaml:"aggregator" reload:"restart"`
+	Store      tsdb.Config        `yaml:"store"`
+	Events     eventlog.Config    `yaml:"events"`
+	Query      promapi.Config     `yaml:"query" reload:"restart"`
 
 	flags   map[string]string // the command line's, by name, for status/flags
 	origins conf.Origins      // what set each key
@@ -58,6 +62,8 @@ func defaultConfig() config {
 		HTTP:       httpConfig{Listen: defaultHTTP, Tenant: tenant.Default},
 		DogStatsD:  dogstatsd,
 		Limits:     limit.DefaultConfig(),
+		Ingest:     distributor.DefaultConfig(),
+		Ingester:   ingester.DefaultConfig(),
 		Aggregator: aggregator.DefaultConfig(),
 		Store:      tsdb.DefaultConfig(),
 		Events:     eventlog.DefaultConfig(),

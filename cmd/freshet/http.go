@@ -113,8 +113,8 @@ func listenHTTP(c httpConfig, handler http.Handler, inherited *inheritance, logg
 			Handler: handler,
 			// Panics of handlers and, with TLS, handshakes that fail.
 			ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
-			// A client that never ends its request must not hold a connection; bodies
-			// are small here. How long an answer takes is limited by the query.
+			// A client that never ends its request must not hold a connection. How long
+			// an answer takes is limited by the query.
 			ReadTimeout: time.Minute,
 			IdleTimeout: 5 * time.Minute,
 			// Unless the request says more, the address says on whose behalf it asks.
@@ -210,6 +210,7 @@ func (s *server) serveHTTP() {
 		mux.Handle("GET /api/v1/status/config", api)
 		mux.Handle("GET /api/v1/status/flags", api)
 		mux.Handle("/api/v1/events", s.events.Handler())
+		mux.HandleFunc("/api/v1/write", s.ingest.receiver.RemoteWrite)
 		s.newSnapshots().register(local)
 	} else {
 		s.serveNothing(mux)
@@ -277,6 +278,7 @@ func (s *server) serveIndex(w http.ResponseWriter, _ *http.Request) {
 	stored := []string{
 		"/api/v1/query?query=...   PromQL; the whole Prometheus API is below /api/v1/",
 		"/api/v1/events            events, newest first",
+		"/api/v1/write             takes Prometheus remote write, 1.0 and 2.0",
 	}
 	if !s.config.stores() {
 		stored = []string{"Nothing is stored: " + nothingStored + ".\n"}
@@ -296,7 +298,7 @@ func (s *server) promAPI() http.Handler {
 	q := querier.New(s.stores, s.aggregator, s.config.Query.LookbackDelta, time.Now)
 	b := thisBuild()
 	return promapi.New(promapi.Options{
-		Engine: engine, Queryable: q, Exemplars: q, Metadata: s.catalogue, Stats: storeStats{s.stores},
+		Engine: engine, Queryable: q, Exemplars: q, Metadata: s.catalogue, Families: s.ingest.metadata, Stats: storeStats{s.stores},
 		Tenant: tenantOf, Ready: s.readiness,
 		Build:   v1.PrometheusVersion{Version: b.Version, Revision: b.Revision, GoVersion: b.Go},
 		Runtime: s.runtimeInfo,

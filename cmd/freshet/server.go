@@ -59,6 +59,7 @@ type server struct {
 	booksFinal bool        // they were written for good
 	previous   *savedBooks // of the process before, or nil
 	aggregator *aggregator.Aggregator
+	ingest     ingest
 	limiter    *limit.Limiter
 	collector  *collector.Collector
 	http       httpServers
@@ -96,7 +97,7 @@ func newServer(c config, from *source, registry *prometheus.Registry, logger *sl
 // open opens what may take long: events, stores, and the journal, which is
 // replayed. The sockets are read meanwhile.
 func (s *server) open() error {
-	for _, open := range []func() error{s.openStores, s.openAggregator} {
+	for _, open := range []func() error{s.openStores, s.openIngest, s.openAggregator} {
 		if err := open(); err != nil {
 			return err
 		}
@@ -266,6 +267,7 @@ func (s *server) parts(opened func() error) []run.Part {
 	return []run.Part{
 		{Name: "ledger", Run: s.keepLedger},
 		{Name: "aggregator", Run: func(ctx context.Context) error { return aggregate(ctx, opened) }},
+		{Name: "ingester", Run: s.runIngester},
 		{Name: "restart", Run: s.restarter.run},
 		{Name: "names", Run: s.forgetNames},
 		{Name: "sockets", Run: s.keepBooked},

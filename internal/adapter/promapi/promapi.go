@@ -16,6 +16,7 @@ import (
 	prom "github.com/prometheus/prometheus/config"
 	"github.com/prometheus/prometheus/model/exemplar"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/metadata"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
 	v1 "github.com/prometheus/prometheus/web/api/v1"
@@ -30,6 +31,7 @@ type Options struct {
 	Queryable storage.SampleAndChunkQueryable // finds the tenant in the context of Select
 	Exemplars storage.ExemplarQueryable       // finds it in the context, too
 	Metadata  MetadataSource
+	Families  FamilySource
 	Stats     StatsSource
 
 	// Tenant says on whose behalf a request asks.
@@ -50,6 +52,11 @@ type Options struct {
 // are in the order of their names.
 type MetadataSource interface {
 	Metadata(tenant string) []catalogue.Entry
+}
+
+// FamilySource knows what senders say of a tenant's metrics, and yields it by name.
+type FamilySource interface {
+	All(tenant string, yield func(name string, m metadata.Metadata) bool)
 }
 
 // StatsSource describes the newest samples of a tenant: one element for each

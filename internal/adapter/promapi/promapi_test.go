@@ -7,9 +7,11 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +21,7 @@ import (
 	"github.com/prometheus/prometheus/model/exemplar"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/metadata"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
 	v1 "github.com/prometheus/prometheus/web/api/v1"
@@ -78,6 +81,17 @@ func database(t testing.TB) *tsdb.DB {
 	return db
 }
 
+// families is a FamilySource of the tenant "default".
+type families map[string]metadata.Metadata
+
+func (f families) All(name string, yield func(string, metadata.Metadata) bool) {
+	for _, metric := range slices.Sorted(maps.Keys(f)) {
+		if name == "default" && !yield(metric, f[metric]) {
+			return
+		}
+	}
+}
+
 // entries is a MetadataSource of the tenant "default".
 type entries []catalogue.Entry
 
@@ -123,6 +137,7 @@ func newServer(q storage.SampleAndChunkQueryable, change ...func(*Config, *Optio
 		Queryable:  q,
 		Exemplars:  noExemplars{},
 		Metadata:   entries{{Name: "requests_total", Kind: series.Counter}},
+		Families:   families{},
 		Stats:      statsOf{},
 		Tenant:     func(*http.Request) string { return tenant.Default },
 		Ready:      func() error { return nil },
@@ -280,11 +295,13 @@ func TestMetadata(t *testing.T) {
 			{Name: "requests", Kind: series.Gauge},
 			{Name: "visitors", Kind: series.Set},
 		}
+		o.Families = families{"checks": {Type: "gauge", Help: "0 is well"}, "latency": {Type: "counter"}, "up": {Type: "gauge", Help: "sent"}}
 		o.Tenant = func(r *http.Request) string { return r.Header.Get("Tenant-Of-This-Test") }
 	})
 	const (
 		checks   = `"checks":[{"type":"gauge","unit":"","help":"0 is well"}]`
-		latency  = `"latency":[{"type":"histogram","unit":"seconds","help":"of \u003crequests\u003e"}]`
+		latency  = `"latency":[{"type":"histogram","unit":"seconds","help":"of \u003crequests\u003e"},{"type":"counter","unit":"","help":""}]`
+		up       = `"up":[{"type":"gauge","unit":"","help":"sent"}]`
 		requests = `"requests":[{"type":"counter","unit":"","help":""},{"type":"gauge","unit":"","help":""}]`
 		visitors = `"visitors":[{"type":"gauge","unit":"","help":""}]`
 	)
@@ -292,8 +309,9 @@ func TestMetadata(t *testing.T) {
 		why, query, want string
 		status           int
 	}{
-		{"all, each kind with Prometheus' word for it, nothing twice", "", "{" + checks + "," + latency + "," + requests + "," + visitors + "}", 200},
+		{"all, each kind with Prometheus' word for it, nothing twice", "", "{" + checks + "," + latency + "," + requests + "," + up + "," + visitors + "}", 200},
 		{"one metric", "metric=latency", "{" + latency + "}", 200},
+		{"one that was sent", "metric=up", "{" + up + "}", 200},
 		{"an unknown metric", "metric=nothing", "{}", 200},
 		{"so many names", "limit=2", "{" + checks + "," + latency + "}", 200},
 		{"the limit counts names, not entries", "limit=3", "{" + checks + "," + latency + "," + requests + "}", 200},

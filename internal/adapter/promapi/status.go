@@ -19,7 +19,7 @@ import (
 
 // metadata answers with the type, unit and help of each metric name. Prometheus
 // would read those off its scrape targets; ours are known from the kind of each
-// series. As there, limit 0 is none at all, and limit_per_metric 0 no limit.
+// series, or were sent. As there, limit 0 is none at all, and limit_per_metric 0 no limit.
 func (a *api) metadata(r *http.Request) (any, error) {
 	limit, err := number(r, "limit", -1)
 	if err != nil {
@@ -32,19 +32,25 @@ func (a *api) metadata(r *http.Request) (any, error) {
 	metric := r.FormValue("metric")
 	name, _ := tenant.FromContext(r.Context())
 	found := map[string][]metadata.Metadata{}
-	for _, e := range a.Metadata.Metadata(name) {
-		if metric != "" && e.Name != metric {
-			continue
+	add := func(of string, m metadata.Metadata) bool {
+		if metric != "" && of != metric {
+			return true
 		}
-		known, ok := found[e.Name]
+		known, ok := found[of]
 		if !ok && limit >= 0 && len(found) >= limit {
+			return false
+		}
+		if !slices.Contains(known, m) && (perMetric <= 0 || len(known) < perMetric) {
+			found[of] = append(known, m)
+		}
+		return true
+	}
+	for _, e := range a.Metadata.Metadata(name) {
+		if !add(e.Name, metadata.Metadata{Type: model.MetricType(e.Kind.MetricType()), Unit: e.Unit, Help: e.Help}) {
 			break
 		}
-		m := metadata.Metadata{Type: model.MetricType(e.Kind.MetricType()), Unit: e.Unit, Help: e.Help}
-		if !slices.Contains(known, m) && (perMetric <= 0 || len(known) < perMetric) {
-			found[e.Name] = append(known, m)
-		}
 	}
+	a.Families.All(name, add)
 	return found, nil
 }
 

@@ -77,8 +77,13 @@ const (
 	messageV2 = "io.prometheus.write.v2.Request"
 )
 
-// RemoteWrite takes POST /api/v1/write.
+// RemoteWrite answers POST /api/v1/write.
 func (r *Receiver) RemoteWrite(w http.ResponseWriter, request *http.Request) {
+	if request.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		http.Error(w, "remote write takes POST, not "+request.Method, http.StatusMethodNotAllowed)
+		return
+	}
 	begun := time.Now()
 	o, err := r.remoteWrite(request)
 	header := w.Header()

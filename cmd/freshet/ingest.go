@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/receive"
+	"github.com/freshet-io/freshet/internal/core/metadata"
+	"github.com/freshet-io/freshet/internal/role/distributor"
+	"github.com/freshet-io/freshet/internal/role/ingester"
+)
+
+// ingest is the way in of samples that are no DogStatsD: what reads the requests, what
+// lets them in, and what writes them.
+type ingest struct {
+	receiver    *receive.Receiver
+	distributor *distributor.Distributor
+	ingester    *ingester.Ingester
+	metadata    *metadata.Store // what senders say of their metrics
+}
+
+// openIngest needs the stores.
+func (s *server) openIngest() error {
+	i := ingest{metadata: metadata.New(), ingester: ingester.New(s.config.Ingester, s.stores, s.registry)}
+	i.distributor = distributor.New(distributor.Options{
+		Config: s.config.Ingest, Ingester: i.ingester, Metadata: i.metadata, Ledger: s.ledger,
+		Now: time.Now, Registry: s.registry, Logger: s.logger,
+	})
+	i.receiver = receive.New(receive.Options{
+		Distributor: i.distributor, Tenant: tenantOf, MaxMemory: int64(s.config.Ingest.MaxMemory), Registry: s.registry,
+	})
+	s.ingest = i
+	return nil
+}
+
+// runIngester writes what comes in until ctx is done; the HTTP servers have ended then.
+func (s *server) runIngester(ctx context.Context) error {
+	if !s.config.stores() || s.opening.wait(ctx) != nil {
+		<-ctx.Done() // whoever failed to open says why
+		return nil
+	}
+	return s.ingest.ingester.Run(ctx)
+}
