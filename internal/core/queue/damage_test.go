@@ -1,0 +1,410 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// sample is a queue of records 1 to 12, three in a segment, of which 1 and 2 are
+// done.
+func sample(t testing.TB) *memFS {
+	t.Helper()
+	fs := newMemFS()
+	q, _ := open(t, fs, Options{SegmentBytes: 1})
+	for id := uint64(1); id < 12; id += 3 {
+		if _, err := q.Append(entries(id, id+1, id+2)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take(t, q)
+	take(t, q)
+	return fs
+}
+
+// left is what comes out of the sample.
+func left() []uint64 { return upTo(12)[2:] }
+
+func firstsOf(fs *memFS) (firsts []uint64) {
+	for name := range fs.files {
+		if first, ok := parseName(name); ok {
+			firsts = append(firsts, first)
+		}
+	}
+	slices.Sort(firsts)
+	return firsts
+}
+
+func lostOf(damage []Damage) (n uint64) {
+	for _, d := range damage {
+		n += d.Records
+	}
+	return n
+}
+
+// An append that was cut at any byte, by the death of the process: what had been
+// acknowledged is there, and of the torn write only whole records, from the front.
+func TestTornAppendAtEveryByte(t *testing.T) {
+	cuts, torn := 0, 0
+	before := newMemFS()
+	for id := uint64(1); id < 20; id += 3 {
+		after := before.crash()
+		q, _ := open(t, after, Options{})
+		// The second write goes into the segment that the first one began.
+		for n := uint64(0); n < 3; n += 2 {
+			acknowledged := id + n - 1
+			before = after.crash()
+			if _, err := q.Append(entries(id+n, id+n+1)[:2-n/2]...); err != nil {
+				t.Fatal(err)
+			}
+			written := acknowledged + 2 - n/2
+			for name, f := range after.files {
+				start := 0
+				if old := before.files[name]; old != nil {
+					start = len(old.data)
+				}
+				for cut := start; cut < len(f.data); cut++ {
+					cuts++
+					crashed := before.crash()
+					crashed.files[name] = &memFile{data: slices.Clone(f.data[:cut])}
+					q, damage := open(t, crashed, Options{})
+					appendIDs(t, q, 100) // so that the reader passes the end of the torn segment
+					got := takeAll(t, q)
+					n := uint64(len(got)) - 1
+					if n < acknowledged || n > written || !slices.Equal(got, append(upTo(n), 100)) {
+						t.Fatalf("%s cut at %d: acknowledged %d records, got %v", name, cut, acknowledged, got)
+					}
+					if lostOf(*damage) != 0 || len(*damage) > 1 {
+						t.Fatalf("%s cut at %d: nothing acknowledged is lost, and the report says %v", name, cut, *damage)
+					}
+					torn += len(*damage)
+				}
+			}
+		}
+		before = after.crash()
+	}
+	if cuts < 500 || torn < cuts-20 { // some cuts are between two records
+		t.Fatalf("%d cuts were tried, %d reported", cuts, torn)
+	}
+}
+
+// A bit that flipped anywhere on disk: the queue opens, never returns a wrong
+// record (idOf knows), loses no more than it must, and says so.
+func TestFlippedBitAtEveryByte(t *testing.T) {
+	whole := sample(t)
+	for name, f := range whole.files {
+		first, isSegment := parseName(name)
+		for at := range f.data {
+			for bit := range 8 {
+				flipped := whole.crash()
+				flipped.files[name].data[at] ^= 1 << bit
+				q, damage := open(t, flipped, Options{})
+				appendIDs(t, q, 13) // going on from here must not lose more
+				got := takeAll(t, q)
+				want := append(left(), 13)
+				most := 1
+				switch {
+				case !isSegment:
+					most = 0
+					want = upTo(13)[13-len(got):] // what is done may come again
+				case at < headerBytes:
+					most = 3 // all of the segment
+				}
+				lost := 0
+				for _, id := range want {
+					if !slices.Contains(got, id) {
+						lost++
+					}
+				}
+				if !slices.IsSorted(got) || len(got) != len(want)-lost {
+					t.Fatalf("%s byte %d: got %v of %v", name, at, got, want)
+				}
+				if lost > most {
+					t.Fatalf("%s byte %d: %d records are lost, at most %d need be: %v", name, at, lost, most, *damage)
+				}
+				// The end of the last segment may be torn, as far as a reader can know.
+				last := len(*damage) == 1 && strings.Contains((*damage)[0].Reason, "torn")
+				if lost > 0 && (len(*damage) == 0 || uint64(lost) > lostOf(*damage) && !last) {
+					t.Fatalf("%s byte %d (segment of %d): %d records are lost, and the report says %v", name, at, first, lost, *damage)
+				}
+			}
+		}
+	}
+}
+
+// Each case damages the sample and says what the operator is told. The segments
+// begin at the records 1, 4, 7 and 10.
+func TestReport(t *testing.T) {
+	segment := func(fs *memFS, i int) *memFile { return fs.files[segmentName(firstsOf(fs)[i])] }
+	cases := []struct {
+		name   string
+		damage func(fs *memFS)
+		lost   []uint64
+		want   []string
+	}{
+		{"a whole queue has nothing to say", func(*memFS) {}, nil, nil},
+		{"a missing segment is a gap of known size", func(fs *memFS) { delete(fs.files, segmentName(4)) }, []uint64{4, 5, 6},
+			[]string{"00000000000000000001.segment, byte 259: records 4 to 6 are damaged or missing (0 bytes, at most 3 records lost)"}},
+		{"the oldest segment is missing", func(fs *memFS) { delete(fs.files, segmentName(1)) }, []uint64{3},
+			[]string{"00000000000000000004.segment, byte 0: records 3 to 3 should come before this segment and are missing (0 bytes, at most 1 records lost)"}},
+		{"a header that is gone costs its segment", func(fs *memFS) { clear(segment(fs, 1).data[:8]) }, []uint64{4, 5, 6},
+			[]string{"00000000000000000004.segment, byte 0: cannot be read: header is damaged (233 bytes, at most 3 records lost)"}},
+		{"a renamed segment is not believed", func(fs *memFS) {
+			fs.files[segmentName(100)] = segment(fs, 3)
+			delete(fs.files, segmentName(10))
+		}, []uint64{10, 11, 12}, []string{
+			"00000000000000000007.segment, byte 264: records 10 to 99 are damaged or missing (0 bytes, at most 90 records lost)",
+			"00000000000000000100.segment, byte 0: cannot be read: header is damaged: it says position 10 (320 bytes, at most 11 records lost)"}},
+		{"zeros at the end, as after a power loss", func(fs *memFS) {
+			f := segment(fs, 3)
+			f.data = append(f.data, make([]byte, 4096)...)
+		}, nil, []string{"00000000000000000010.segment, byte 320: no record that waits: one that is done, or a torn or failed write, which did not count unless power was lost (4096 bytes, at most 0 records lost)"}},
+		{"all segments are missing: nobody knows what was in them", func(fs *memFS) {
+			for _, first := range firstsOf(fs) {
+				delete(fs.files, segmentName(first))
+			}
+		}, left(), nil},
+		{"the read position is missing, and nobody knows where the queue began", func(fs *memFS) {
+			delete(fs.files, doneName)
+			delete(fs.files, segmentName(1))
+		}, []uint64{3}, nil},
+		{"damage to what is done loses nothing", func(fs *memFS) {
+			r := entry(1)
+			segment(fs, 0).data[headerBytes+2*frameBytes+len(r.Payload)] ^= 1
+		}, nil, []string{"00000000000000000001.segment, byte 101: no record that waits: one that is done, or a torn or failed write, which did not count unless power was lost (68 bytes, at most 0 records lost)"}},
+		{"an empty segment, as after a power loss", func(fs *memFS) { fs.files[segmentName(13)] = &memFile{} }, nil,
+			[]string{"00000000000000000013.segment, byte 0: removed, since it holds no whole record: a torn write, which did not count unless power was lost (0 bytes, at most 0 records lost)"}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			fs := sample(t)
+			c.damage(fs)
+			q, damage := open(t, fs, Options{})
+			appendIDs(t, q, 13)
+			want := slices.DeleteFunc(append(left(), 13), func(id uint64) bool { return slices.Contains(c.lost, id) })
+			if got := takeAll(t, q); !slices.Equal(got, want) {
+				t.Errorf("got %v, want %v", got, want)
+			}
+			var said []string
+			for _, d := range *damage {
+				said = append(said, d.String())
+			}
+			if !slices.Equal(said, c.want) {
+				t.Errorf("report:\n%s\nwant:\n%s", strings.Join(said, "\n"), strings.Join(c.want, "\n"))
+			}
+		})
+	}
+}
+
+// What is damaged after it was counted does not stay in what waits.
+func TestDamageInUse(t *testing.T) {
+	fs := sample(t)
+	q, damage := open(t, fs, Options{})
+	fs.files[segmentName(4)].data[headerBytes+frameBytes] ^= 1 // record 4
+	delete(fs.files, segmentName(7))
+	if got := takeAll(t, q); !slices.Equal(got, []uint64{3, 5, 6, 10, 11, 12}) || lostOf(*damage) != 4 {
+		t.Errorf("got %v; damage %v", got, *damage)
+	}
+	appendIDs(t, q, upTo(20)[12:]...)
+	delete(fs.files, segmentName(firstsOf(fs)[len(firstsOf(fs))-1])) // the one that is being written
+	takeAll(t, q)
+	appendIDs(t, q, 21)
+	if got := takeAll(t, q); !slices.Equal(got, []uint64{21}) {
+		t.Errorf("after the loss of the active segment: %v", got)
+	}
+	if sum, _ := q.Waiting(); sum != (Amount{}) {
+		t.Errorf("waiting %+v of an empty queue", sum)
+	}
+}
+
+// A sector that cannot be read costs what lies behind it in its segment. A
+// position that may be in use there is not used again: if the sector comes back,
+// so do its records, and no other passes for one of them.
+func TestUnreadableSector(t *testing.T) {
+	fs := newMemFS()
+	q, _ := open(t, fs, Options{SegmentBytes: 8 << 20})
+	large := make([]byte, readAhead)
+	for range 4 {
+		if _, err := q.Append(Record{Payload: large}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reads := 0
+	fs.fail = func(op, _ string) error {
+		if reads++; op == "read" && reads > 4 {
+			return errors.New("input/output error")
+		}
+		return nil
+	}
+	q, damage := open(t, fs, Options{})
+	fs.fail = nil
+	appendIDs(t, q, 1)
+	for range 4 {
+		if r, ok, err := q.Peek(); !ok || err != nil || len(r.Payload) != len(large) {
+			t.Fatalf("peek: %d bytes, %v, %v", len(r.Payload), ok, err)
+		}
+		if counted, err := q.Done(); !counted || err != nil {
+			t.Fatalf("done: %v, %v", counted, err)
+		}
+		if sum, _ := q.Waiting(); sum.Records > 4 || sum.Bytes > 4*readAhead {
+			t.Fatalf("waiting %+v of 5 records", sum)
+		}
+	}
+	if got := takeAll(t, q); !slices.Equal(got, []uint64{1}) {
+		t.Errorf("got %v behind it; damage %v", got, *damage)
+	}
+	if sum, _ := q.Waiting(); sum != (Amount{}) {
+		t.Errorf("waiting %+v of an empty queue", sum)
+	}
+}
+
+// A sender that wraps a record in its payload, with every field as the queue would
+// write it but the mark, does not get it read when the record around it is
+// damaged. With the mark it would be: that is why the mark is secret.
+func TestForgedRecord(t *testing.T) {
+	for _, c := range []struct {
+		mark uint32
+		want bool
+	}{{testMark + 1, false}, {testMark, true}} {
+		forged := appendFrame(nil, c.mark, 2, &Record{Payload: []byte("forged")})
+		fs := newMemFS()
+		q, _ := open(t, fs, Options{})
+		// Room for two records, so that position 2 is plausible.
+		if _, err := q.Append(Record{Payload: append(make([]byte, 2*frameBytes), forged...)}); err != nil {
+			t.Fatal(err)
+		}
+		fs.files[segmentName(1)].data[headerBytes+frameBytes] ^= 1
+		q, _ = open(t, fs, Options{})
+		if _, ok, err := q.Peek(); ok != c.want || err != nil {
+			t.Errorf("mark %x: %v, %v", c.mark, ok, err)
+		}
+	}
+}
+
+// A record that stands where it does not belong is given away by its position.
+func TestMisplacedRecord(t *testing.T) {
+	fs := newMemFS()
+	q, damage := open(t, fs, Options{SegmentBytes: 1 << 20})
+	for i := range 6 {
+		if _, err := q.Append(Record{Samples: uint32(i), Payload: []byte("payload")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	records := fs.files[segmentName(1)].data[headerBytes:]
+	one := len(records) / 6
+	copy(records[3*one:4*one], records[one:2*one]) // the second in place of the fourth
+	copy(records[:one], appendFrame(nil, testMark, 1e6, &Record{Payload: []byte("payload")}))
+	var got []uint32
+	for r, ok, err := q.Peek(); ok; r, ok, err = q.Peek() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, r.Samples)
+		if _, err := q.Done(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(got, []uint32{1, 2, 4, 5}) || lostOf(*damage) != 2 {
+		t.Errorf("got %v; damage %v", got, *damage)
+	}
+}
+
+// What an operator can mend, or a newer program wrote, is not overwritten.
+func TestOpenRefuses(t *testing.T) {
+	newer := func(magic string) *memFile {
+		b := appendHeader(nil, magic, testMark, 13)
+		order.PutUint32(b[8:], 2)
+		order.PutUint32(b[24:], crc32.Checksum(b[:24], castagnoli))
+		return &memFile{data: b}
+	}
+	cases := []struct {
+		name   string
+		change func(fs *memFS)
+		want   string
+	}{
+		{"a segment of a newer version", func(fs *memFS) { fs.files[segmentName(13)] = newer(segmentMagic) },
+			"read queue segment 00000000000000000013.segment: unknown format version 2, this program knows 1: start the program that wrote it"},
+		{"a read position of a newer version", func(fs *memFS) { fs.files[doneName] = newer(doneMagic) },
+			"read the read position of the queue, done: unknown format version 2, this program knows 1: start the program that wrote it"},
+		{"a directory that cannot be listed", failing("list", ""), "list the queue: injected fault"},
+		{"a segment that cannot be opened", failing("open", segmentName(4)), "open queue segment 00000000000000000004.segment: injected fault"},
+		{"a read position that cannot be opened", failing("open", doneName), "open the read position of the queue, done: injected fault"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			fs := sample(t)
+			c.change(fs)
+			if _, err := Open(fs, Options{MaxBytes: plenty}); err == nil || err.Error() != c.want {
+				t.Errorf("got %v\nwant %s", err, c.want)
+			}
+		})
+	}
+}
+
+func failing(op, name string) func(*memFS) {
+	return func(fs *memFS) {
+		fs.fail = func(o, n string) error {
+			if o == op && n == name {
+				return errInjected
+			}
+			return nil
+		}
+	}
+}
+
+// A file that cannot be opened just now is neither skipped nor lost.
+func TestPeekFails(t *testing.T) {
+	fsys := sample(t)
+	q, _ := open(t, fsys, Options{})
+	failing("open", segmentName(1))(fsys)
+	if _, ok, err := q.Peek(); ok || !errors.Is(err, errInjected) || errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("peek: %v, %v", ok, err)
+	}
+	fsys.fail = nil
+	if got := takeAll(t, q); !slices.Equal(got, left()) {
+		t.Errorf("then %v", got)
+	}
+}
+
+// An append that fails says so, and the next goes on as if it had not been.
+func TestAppendFails(t *testing.T) {
+	for _, op := range []string{"create", "write", "sync", "syncdir"} {
+		fs := newMemFS()
+		q, damage := open(t, fs, Options{Sync: true})
+		for id := range uint64(6) {
+			fs.fail = func(o, name string) error {
+				if o == op {
+					return fmt.Errorf("%s %s: %w", o, name, errInjected)
+				}
+				return nil
+			}
+			// syncdir comes with new segments only
+			if _, err := q.Append(entry(50)); !errors.Is(err, errInjected) && (op == "write" || op == "sync" || id == 0) {
+				t.Errorf("%s: %v", op, err)
+			} else if err == nil {
+				takeOnly(t, q, 50)
+			}
+			fs.fail = nil
+			crashed, crashDamage := open(t, fs.crash(), Options{})
+			if got := takeAll(t, crashed); len(got) > 0 || len(*crashDamage) > 0 {
+				t.Errorf("%s: after a crash %v, damage %v", op, got, *crashDamage)
+			}
+			appendIDs(t, q, id+1)
+			takeOnly(t, q, id+1)
+		}
+		if len(*damage) > 0 {
+			t.Errorf("%s: damage %v", op, *damage)
+		}
+	}
+}
+
+func takeOnly(t *testing.T, q *Queue, want uint64) {
+	t.Helper()
+	if got := takeAll(t, q); !slices.Equal(got, []uint64{want}) {
+		t.Fatalf("got %v, want %d alone", got, want)
+	}
+}

@@ -1,0 +1,58 @@
+package queue
+
+import (
+	"bytes"
+	"testing"
+)
+
+// Whatever lies in a segment: a start works, each record that comes out stands in
+// the file byte for byte, in order, and the queue goes on behind it. The corpus has
+// a whole segment, and ones that are torn, flipped, shuffled and forged.
+func FuzzSegment(f *testing.F) {
+	f.Fuzz(func(t *testing.T, data []byte, firstPos uint16) {
+		first := uint64(firstPos) + 1
+		// Half of the inputs get a good header, or few would reach the records.
+		if len(data)%2 == 0 {
+			data = append(appendHeader(nil, segmentMagic, testMark, first), data...)
+		}
+		fs := newMemFS()
+		fs.files[segmentName(first)] = &memFile{data: bytes.Clone(data)}
+		q, err := Open(fs, Options{Mark: testMark, MaxBytes: plenty})
+		if err != nil {
+			return // of another version; nothing else is an error
+		}
+		waiting, _ := q.Waiting()
+		more := Record{Time: 1, Samples: 2, Payload: []byte("more")}
+		if _, err := q.Append(more); err != nil {
+			t.Fatal(err)
+		}
+		last, read := uint64(0), Amount{}
+		for {
+			r, ok, err := q.Peek()
+			if err != nil || !ok {
+				t.Fatalf("%d records, and then %v without the one that was appended", read.Records, err)
+			}
+			if q.peeked.pos <= last {
+				t.Fatalf("position %d after %d", q.peeked.pos, last)
+			}
+			last = q.peeked.pos
+			if _, err := q.Done(); err != nil {
+				t.Fatal(err)
+			}
+			if last == q.last {
+				break
+			}
+			read.add(r.Amount())
+			// The mark is the file's own.
+			if whole := appendFrame(nil, 0, last, &r); !bytes.Contains(data, whole[markBytes:]) {
+				t.Fatalf("record %d of %d bytes was invented", last, len(r.Payload))
+			}
+		}
+		if read != waiting {
+			t.Fatalf("%+v was counted at the start, and %+v read", waiting, read)
+		}
+		if rest, _ := q.Waiting(); rest != (Amount{}) {
+			t.Fatalf("%+v is left of an empty queue", rest)
+		}
+	})
+}

@@ -1,0 +1,499 @@
+package queue
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// testMark begins the records of tests.
+const testMark = 0x9d3fa8c1
+
+// entry is the record with number id: its fields follow from the number, so that a
+// record that was invented or garbled is known at once.
+func entry(id uint64) Record {
+	rng := rand.New(rand.NewPCG(id, 7))
+	payload := binary.BigEndian.AppendUint64(nil, id)
+	for range rng.IntN(60) {
+		payload = append(payload, byte(rng.IntN(4))) // few values: many false beginnings
+	}
+	return Record{Time: int64(id) * 1000, Samples: uint32(rng.IntN(9)), Payload: payload}
+}
+
+func entries(ids ...uint64) (records []Record) {
+	for _, id := range ids {
+		records = append(records, entry(id))
+	}
+	return records
+}
+
+func amountOf(ids []uint64) (sum Amount) {
+	for _, id := range ids {
+		r := entry(id)
+		sum.add(r.Amount())
+	}
+	return sum
+}
+
+// idOf is the inverse of entry.
+func idOf(t testing.TB, r Record) uint64 {
+	t.Helper()
+	if len(r.Payload) < 8 {
+		t.Fatalf("a record of %d bytes was never appended", len(r.Payload))
+	}
+	id := binary.BigEndian.Uint64(r.Payload)
+	if want := entry(id); want.Time != r.Time || want.Samples != r.Samples || string(want.Payload) != string(r.Payload) {
+		t.Fatalf("record %d came back changed: %+v", id, r)
+	}
+	return id
+}
+
+// open opens a queue whose segments have about three records.
+func open(t testing.TB, fs *memFS, opts Options) (*Queue, *[]Damage) {
+	t.Helper()
+	damage := &[]Damage{}
+	opts.Mark = testMark
+	opts.Damaged = func(d Damage) { *damage = append(*damage, d) }
+	if opts.MaxBytes == 0 {
+		opts.MaxBytes = plenty
+	}
+	if opts.SegmentBytes == 0 {
+		opts.SegmentBytes = 250
+	}
+	q, err := Open(fs, opts)
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	return q, damage
+}
+
+func appendIDs(t testing.TB, q *Queue, ids ...uint64) {
+	t.Helper()
+	for _, id := range ids {
+		if _, err := q.Append(entry(id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// take returns the next record's number, after Done, or 0 if there is none.
+func take(t testing.TB, q *Queue) uint64 {
+	t.Helper()
+	r, ok, err := q.Peek()
+	if err != nil {
+		t.Fatalf("peek: %v", err)
+	}
+	if !ok {
+		return 0
+	}
+	id := idOf(t, r)
+	if counted, err := q.Done(); !counted || err != nil {
+		t.Fatalf("done with record %d: counted %v, %v", id, counted, err)
+	}
+	return id
+}
+
+func takeAll(t testing.TB, q *Queue) (ids []uint64) {
+	t.Helper()
+	for id := take(t, q); id != 0; id = take(t, q) {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+func upTo(n uint64) (ids []uint64) {
+	for id := range n {
+		ids = append(ids, id+1)
+	}
+	return ids
+}
+
+// The bytes on disk are for ever: docs/format/queue.md draws them.
+func TestLayout(t *testing.T) {
+	fs := newMemFS()
+	q, _ := open(t, fs, Options{})
+	if _, err := q.Append(Record{Time: 1_795_228_020_123, Samples: 3, Payload: []byte("abc")}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := q.Peek(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.Done(); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"00000000000000000001.segment": "4652534851554555 01000000 c1a83f9d 0100000000000000 e04511ce" +
+			"c1a83f9d edc8426b 03000000 03000000 0100000000000000 9badedfba1010000 616263",
+		"done": "46525348444f4e45 01000000 c1a83f9d 0100000000000000 53344bc6",
+	} {
+		if got := hex.EncodeToString(fs.files[name].data); got != strings.ReplaceAll(want, " ", "") {
+			t.Errorf("%s:\n%s\nwant\n%s", name, got, want)
+		}
+	}
+}
+
+// What was appended comes out in order, once, over restarts at any point; segments
+// that are done are removed.
+func TestFirstInFirstOut(t *testing.T) {
+	for stop := range 20 {
+		fs := newMemFS()
+		q, damage := open(t, fs, Options{})
+		appendIDs(t, q, upTo(20)...)
+		var got []uint64
+		for range stop {
+			got = append(got, take(t, q))
+		}
+		q, damage2 := open(t, fs.crash(), Options{})
+		if sum, oldest := q.Waiting(); sum != amountOf(upTo(20)[stop:]) || oldest != int64(stop+1)*1000 {
+			t.Errorf("after %d of 20: waiting %+v, oldest of %d", stop, sum, oldest)
+		}
+		appendIDs(t, q, 21, 22)
+		got = append(got, takeAll(t, q)...)
+		if !slices.Equal(got, upTo(22)) || len(*damage)+len(*damage2) > 0 {
+			t.Errorf("restart after %d: %v; damage %v %v", stop, got, *damage, *damage2)
+		}
+		if n := len(q.segments); n > 1 {
+			t.Errorf("%d segments are left of an empty queue", n)
+		}
+		if sum, oldest := q.Waiting(); sum != (Amount{}) || oldest != 0 {
+			t.Errorf("an empty queue has %+v, oldest %d", sum, oldest)
+		}
+	}
+}
+
+// A record that was not done is returned again, after a restart too.
+func TestAtLeastOnce(t *testing.T) {
+	fs := newMemFS()
+	q, _ := open(t, fs, Options{})
+	appendIDs(t, q, 1, 2)
+	for range 3 {
+		for range 2 {
+			if r, ok, err := q.Peek(); !ok || err != nil || idOf(t, r) != 1 {
+				t.Fatalf("peek: %v %v", ok, err)
+			}
+		}
+		if _, oldest := q.Waiting(); oldest != 1000 {
+			t.Fatalf("the oldest is of %d", oldest)
+		}
+		fs = fs.crash()
+		q, _ = open(t, fs, Options{})
+	}
+	take(t, q)
+	if _, _, err := q.Peek(); err != nil {
+		t.Fatal(err)
+	}
+	if _, oldest := q.Waiting(); oldest != 2000 {
+		t.Errorf("then the oldest is of %d", oldest)
+	}
+}
+
+// A full queue gives up its oldest segment, says what was in it, and never takes
+// more than its limit.
+func TestFullGivesUpTheOldest(t *testing.T) {
+	const limit = 1000
+	fs := newMemFS()
+	q, damage := open(t, fs, Options{MaxBytes: limit})
+	appendIDs(t, q, 1)
+	take(t, q)
+	lost := amountOf(upTo(1)) // it is not, which makes the sums below simple
+	for id := range uint64(99) {
+		givenUp, err := q.Append(entry(id + 2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lost.add(givenUp)
+		if fs.size() > limit {
+			t.Fatalf("%d bytes on disk after record %d", fs.size(), id+2)
+		}
+	}
+	waiting, oldest := q.Waiting()
+	first := uint64(oldest / 1000)
+	if lost != amountOf(upTo(first-1)) || lost.Records < 50 {
+		t.Errorf("given up %+v; the first that is left is %d", lost, first)
+	}
+	lost.add(waiting)
+	if lost != amountOf(upTo(100)) {
+		t.Errorf("given up and waiting are %+v of %+v", lost, amountOf(upTo(100)))
+	}
+	if waiting.Bytes < limit/3 {
+		t.Errorf("only %d bytes wait in a full queue", waiting.Bytes)
+	}
+	// A restart does not take for lost what was given up.
+	q, damage2 := open(t, fs.crash(), Options{MaxBytes: limit})
+	if got := takeAll(t, q); !slices.Equal(got, upTo(100)[first-1:]) || len(*damage)+len(*damage2) > 0 {
+		t.Errorf("left are %v, damage %v %v", got, *damage, *damage2)
+	}
+}
+
+// The record that is being sent may be given up: then it does not count as done,
+// and what follows is the oldest that is left.
+func TestGivenUpWhileSent(t *testing.T) {
+	q, _ := open(t, newMemFS(), Options{MaxBytes: 1000})
+	appendIDs(t, q, 1)
+	if r, _, err := q.Peek(); err != nil || idOf(t, r) != 1 {
+		t.Fatal(err)
+	}
+	lost := Amount{}
+	for id := uint64(2); lost.Records == 0; id++ {
+		var err error
+		if lost, err = q.Append(entry(id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if counted, err := q.Done(); counted || err != nil {
+		t.Errorf("done with what was given up: counted %v, %v", counted, err)
+	}
+	if id := take(t, q); id != lost.Records+1 {
+		t.Errorf("record %d follows %d that were given up", id, lost.Records)
+	}
+}
+
+// What is in use is given up as a last resort: a record that needs the whole queue.
+func TestOneLargeRecord(t *testing.T) {
+	fs := newMemFS()
+	q, _ := open(t, fs, Options{MaxBytes: 1000})
+	appendIDs(t, q, 1, 2)
+	large := Record{Payload: make([]byte, 1000-headerBytes-frameBytes)}
+	if givenUp, err := q.Append(large); err != nil || givenUp != amountOf(upTo(2)) {
+		t.Errorf("given up %+v, %v", givenUp, err)
+	}
+	if _, err := q.Append(Record{Payload: make([]byte, 1001-headerBytes-frameBytes)}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("beyond the limit: %v", err)
+	}
+	if r, ok, err := q.Peek(); err != nil || !ok || len(r.Payload) != len(large.Payload) {
+		t.Errorf("peek: %d bytes, %v, %v", len(r.Payload), ok, err)
+	}
+	q, _ = open(t, fs, Options{})
+	if _, err := q.Append(Record{Payload: make([]byte, MaxRecord+1)}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("beyond MaxRecord: %v", err)
+	}
+}
+
+// With Sync what was acknowledged survives a power loss.
+func TestPowerLoss(t *testing.T) {
+	for seed := range uint64(50) {
+		fs := newMemFS()
+		q, _ := open(t, fs, Options{Sync: true})
+		appendIDs(t, q, upTo(8)...)
+		for range 4 {
+			take(t, q)
+		}
+		q, _ = open(t, fs.powerLoss(rand.New(rand.NewPCG(seed, 3))), Options{Sync: true})
+		got := takeAll(t, q)
+		if len(got) < 4 || !slices.Equal(got, upTo(8)[8-len(got):]) {
+			t.Fatalf("seed %d: after a power loss %v", seed, got)
+		}
+	}
+}
+
+// One goroutine appends, one reads, one asks, while segments are given up.
+func TestTogether(t *testing.T) {
+	const n = 3000
+	fs := newMemFS()
+	q, damage := open(t, fs, Options{MaxBytes: 1500})
+	var lost Amount
+	var wg sync.WaitGroup
+	ended := make(chan struct{})
+	wg.Go(func() {
+		defer close(ended)
+		for id := range uint64(n) {
+			givenUp, err := q.Append(entry(id + 1))
+			if err != nil {
+				t.Error(err)
+			}
+			lost.add(givenUp)
+		}
+	})
+	wg.Go(func() {
+		for {
+			select {
+			case <-ended:
+				return
+			default:
+				q.Waiting()
+			}
+		}
+	})
+	last, taken := uint64(0), uint64(0)
+	for last < n {
+		r, ok, err := q.Peek()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			continue
+		}
+		id := idOf(t, r)
+		if id <= last {
+			t.Fatalf("record %d after %d", id, last)
+		}
+		counted, err := q.Done()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if counted {
+			taken++
+		}
+		last = id
+	}
+	wg.Wait()
+	if taken+lost.Records != n || len(*damage) > 0 {
+		t.Errorf("%d taken and %d given up of %d; damage %v", taken, lost.Records, n, *damage)
+	}
+	if err := q.Close(); err != nil || fs.open != 0 {
+		t.Fatalf("%d files are open, %v", fs.open, err)
+	}
+}
+
+// The file done does not grow without end.
+func TestDoneIsReplaced(t *testing.T) {
+	fs := newMemFS()
+	q, _ := open(t, fs, Options{SegmentBytes: 1 << 20})
+	for id := range uint64(3 * maxEntries) {
+		appendIDs(t, q, id+1)
+		take(t, q)
+		if n := len(fs.files[doneName].data); n > maxEntries*headerBytes {
+			t.Fatalf("%d bytes after %d records", n, id+1)
+		}
+	}
+	q, _ = open(t, fs.crash(), Options{})
+	if sum, _ := q.Waiting(); sum.Records != 0 {
+		t.Errorf("%d records wait after a restart", sum.Records)
+	}
+}
+
+// model runs a queue through one random story and knows, naively, what must come
+// out of it.
+type model struct {
+	t   *testing.T
+	rng *rand.Rand
+	fs  *memFS
+	q   *Queue
+
+	waiting []uint64 // acknowledged and not done
+	again   []uint64 // done or given up, but that could not be saved
+	maybe   []uint64 // of failed Appends since the last one that worked
+	next    uint64
+}
+
+// Whatever the order of appends, reads, faults and crashes: what was acknowledged
+// comes out, in order, and nothing was invented.
+func TestModel(t *testing.T) {
+	for seed := range uint64(300) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			m := &model{t: t, rng: rand.New(rand.NewPCG(seed, 1)), fs: newMemFS(), next: 1}
+			m.open()
+			for range 200 {
+				m.step()
+			}
+			m.restart()
+		})
+	}
+}
+
+func (m *model) open() { m.q, _ = open(m.t, m.fs, Options{MaxBytes: 1500}) }
+
+func (m *model) step() {
+	m.fs.fail, m.fs.space, m.fs.short = nil, plenty, false
+	switch m.rng.IntN(8) { // most steps work
+	case 0:
+		m.fs.space = m.rng.IntN(100)
+	case 1:
+		m.fs.short = true
+	case 2:
+		m.fs.fail = func(op, name string) error {
+			// A file that is not removed comes back at the next start, and one that
+			// cannot be read is damage: others tell these stories.
+			if op != "remove" && op != "read" && m.rng.IntN(2) == 0 {
+				return fmt.Errorf("%s %s: %w", op, name, errInjected)
+			}
+			return nil
+		}
+	}
+	switch n := m.rng.IntN(16); {
+	case n == 0:
+		m.restart()
+	case n < 8:
+		m.append()
+	default:
+		m.take()
+	}
+}
+
+func (m *model) append() {
+	var ids []uint64
+	for range 1 + m.rng.IntN(4) {
+		ids = append(ids, m.next)
+		m.next++
+	}
+	givenUp, err := m.q.Append(entries(ids...)...)
+	lost := m.waiting[:givenUp.Records]
+	if givenUp != amountOf(lost) {
+		m.t.Fatalf("given up %+v, which is not %v", givenUp, lost)
+	}
+	m.waiting = m.waiting[givenUp.Records:]
+	if err != nil {
+		m.maybe = append(m.maybe, ids...)
+		return
+	}
+	m.waiting, m.maybe = append(m.waiting, ids...), nil
+}
+
+func (m *model) take() {
+	r, ok, err := m.q.Peek()
+	if err != nil {
+		return // cannot be opened just now
+	}
+	if ok != (len(m.waiting) > 0) {
+		m.t.Fatalf("peek says %v, and %v wait", ok, m.waiting)
+	}
+	if !ok {
+		return
+	}
+	if id := idOf(m.t, r); id != m.waiting[0] {
+		m.t.Fatalf("record %d came out, and %v wait", id, m.waiting)
+	}
+	counted, err := m.q.Done()
+	if !counted {
+		m.t.Fatal("done does not count")
+	}
+	if m.again = append(m.again, m.waiting[0]); err == nil {
+		m.again = nil
+	}
+	m.waiting = m.waiting[1:]
+}
+
+// restart goes on with what a crash left, and checks it.
+func (m *model) restart() {
+	before := m.fs.crash()
+	sum, _ := m.q.Waiting()
+	if sum != amountOf(m.waiting) {
+		m.t.Fatalf("waiting are %+v, and should be %v", sum, m.waiting)
+	}
+	m.fs = m.fs.crash()
+	m.open()
+	got := takeAll(m.t, m.q)
+	rest := got
+	for len(rest) > 0 && slices.Contains(m.again, rest[0]) {
+		rest = rest[1:]
+	}
+	if len(rest) < len(m.waiting) || !slices.Equal(rest[:len(m.waiting)], m.waiting) {
+		m.t.Fatalf("%v waited, and came back %v", m.waiting, got)
+	}
+	for _, id := range rest[len(m.waiting):] {
+		if !slices.Contains(m.maybe, id) {
+			m.t.Fatalf("record %d did not count and came back", id)
+		}
+	}
+	if !slices.IsSorted(got) {
+		m.t.Fatalf("out of order: %v", got)
+	}
+	m.fs, m.waiting, m.again, m.maybe = before, got, nil, nil
+	m.open()
+}

@@ -1,0 +1,171 @@
+package forwarder
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	promconfig "github.com/prometheus/common/config"
+
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+// Config is the "forward" section of the configuration file.
+type Config struct {
+	Backends []Backend `yaml:"backends" help:"where else, beside our own stores, everything goes by remote write; each has a queue of its own"`
+}
+
+// Backend is one of them. What is zero has its default, as in every list.
+type Backend struct {
+	Name     string            `yaml:"name" help:"1 to 64 letters, digits, dashes and underscores; names the queue's directory and the label backend of its metrics"`
+	URL      string            `yaml:"url" help:"where requests go, such as https://mimir.example:8080/api/v1/push"`
+	Protocol string            `yaml:"protocol" help:"version of remote write: auto (the default) begins with 2.0 and goes on with 1.0 until the next restart if the backend does not know it; 2.0; or 1.0, into which requests of 2.0 are converted. Requests that came in 1.0 are sent as they are"`
+	Headers  map[string]string `yaml:"headers" help:"headers for each request, name and value; {tenant} in a value stands for the tenant, as in X-Scope-OrgID: '{tenant}'"`
+
+	Username        string `yaml:"username" help:"for basic authentication, together with password_file"`
+	PasswordFile    string `yaml:"password_file" help:"file with the password, read for each request"`
+	BearerTokenFile string `yaml:"bearer_token_file" help:"file with the token for the header Authorization, read for each request; in place of username"`
+	TLS             TLS    `yaml:"tls"`
+
+	Queue       conf.Bytes    `yaml:"queue" help:"bytes on disk that may wait, 1MiB or more for each connection; beyond, the oldest are given up. 1GiB if it is not given"`
+	Fsync       bool          `yaml:"fsync" help:"force each request to the disk before it is acknowledged, for power loss"`
+	Connections int           `yaml:"connections" help:"requests under way at once, 1 (the default) to 64. Those of a tenant go one after the other, so that its samples stay in order: more than 1 helps with many tenants, which share the queue's bytes evenly. Change it while nothing waits"`
+	Timeout     time.Duration `yaml:"timeout" help:"how long a request may take; 30s if it is not given"`
+	RetryMin    time.Duration `yaml:"retry_min" help:"the longest wait before the first retry; it doubles with each, and the wait is a random part of it. 30ms if it is not given"`
+	RetryMax    time.Duration `yaml:"retry_max" help:"the longest wait that it doubles up to, unless the backend asks for more by Retry-After; 5s if it is not given"`
+}
+
+// TLS are the files for a backend whose URL begins with https.
+type TLS struct {
+	CAFile             string `yaml:"ca_file" help:"certificates of those who may have signed the backend's, PEM; the system's if it is not given"`
+	CertFile           string `yaml:"cert_file" help:"our certificate, PEM, if the backend asks for one"`
+	KeyFile            string `yaml:"key_file" help:"its key, PEM"`
+	ServerName         string `yaml:"server_name" help:"name in the backend's certificate, if it is not the URL's"`
+	InsecureSkipVerify bool   `yaml:"insecure_skip_verify" help:"believe any certificate"`
+}
+
+// Values of Backend.Protocol.
+const (
+	ProtocolAuto = "auto"
+	ProtocolV2   = "2.0"
+	ProtocolV1   = "1.0"
+)
+
+// tenantPlace in the value of a header stands for the tenant.
+const tenantPlace = "{tenant}"
+
+const (
+	minQueue       = 1 << 20 // bytes; a smaller queue gives up requests that have just come
+	maxConnections = 64
+)
+
+// withDefaults fills in what is zero.
+func (b Backend) withDefaults() Backend {
+	b.Protocol = cmp.Or(b.Protocol, ProtocolAuto)
+	// 100,000 series of 10 s and 1 min tiles are 11,700 samples a second, and at 20
+	// bytes each (13 to 21 in requests of 2,000 to 100 series with five labels) 230 kB:
+	// the queue lasts for more than an hour.
+	b.Queue = cmp.Or(b.Queue, 1<<30)
+	b.Connections = cmp.Or(b.Connections, 1)
+	// As Prometheus has them.
+	b.Timeout = cmp.Or(b.Timeout, 30*time.Second)
+	b.RetryMin = cmp.Or(b.RetryMin, 30*time.Millisecond)
+	b.RetryMax = cmp.Or(b.RetryMax, 5*time.Second)
+	return b
+}
+
+// Validate returns what is wrong with c beyond what is wrong with one backend.
+func (c Config) Validate() []conf.Problem {
+	var problems []conf.Problem
+	first := map[string]int{}
+	for i, b := range c.Backends {
+		if other, taken := first[b.Name]; taken && b.Name != "" {
+			problems = append(problems, conf.Problem{Key: fmt.Sprintf("backends[%d].name", i),
+				Text: fmt.Sprintf("is the name of backends[%d], too; give each its own", other)})
+			continue
+		}
+		first[b.Name] = i
+	}
+	return problems
+}
+
+var (
+	namePattern   = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	headerPattern = regexp.MustCompile(`^[A-Za-z0-9!#$%&'*+.^_|~` + "`" + `-]+$`)
+)
+
+// Validate returns what is wrong with b, keys relative to it.
+func (b Backend) Validate() []conf.Problem {
+	var problems []conf.Problem
+	add := func(key, text string, args ...any) {
+		problems = append(problems, conf.Problem{Key: key, Text: fmt.Sprintf(text, args...)})
+	}
+	b = b.withDefaults()
+	if !namePattern.MatchString(b.Name) {
+		add("name", "is not a name; use 1 to 64 letters, digits, dashes and underscores")
+	}
+	if u, err := url.Parse(b.URL); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		add("url", "is not a URL; write it like https://mimir.example:8080/api/v1/push")
+	} else if u.User != nil {
+		add("url", "has a user in it, which would be logged; give username and password_file")
+	}
+	if b.Protocol != ProtocolAuto && b.Protocol != ProtocolV2 && b.Protocol != ProtocolV1 {
+		add("protocol", "must be %s, %s or %s", ProtocolAuto, ProtocolV2, ProtocolV1)
+	}
+	for name, value := range b.Headers {
+		if _, reserved := promconfig.ReservedHeaders[http.CanonicalHeaderKey(name)]; reserved {
+			add("headers."+name, "is set by Freshet; remove it, and see username and bearer_token_file for authentication")
+		} else if !headerPattern.MatchString(name) || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			add("headers."+name, "is not a header; names have letters, digits and dashes, and values are one line")
+		}
+	}
+	if (b.Username == "") != (b.PasswordFile == "") {
+		add("username", "and password_file go together; give both or none")
+	}
+	if b.Username != "" && b.BearerTokenFile != "" {
+		add("bearer_token_file", "is another way than username to say who we are; keep one")
+	}
+	if (b.TLS.CertFile == "") != (b.TLS.KeyFile == "") {
+		add("tls.cert_file", "and tls.key_file go together; give both or none")
+	}
+	if b.Connections < 1 || b.Connections > maxConnections {
+		add("connections", "must be 1 to %d", maxConnections)
+	} else if n := conf.Bytes(minQueue * b.Connections); b.Queue < n {
+		add("queue", "must be at least %v, 1MiB for each connection", n)
+	}
+	for key, d := range map[string]time.Duration{"timeout": b.Timeout, "retry_min": b.RetryMin} {
+		if d < time.Millisecond {
+			add(key, "must be at least 1ms")
+		}
+	}
+	if b.RetryMax < b.RetryMin {
+		add("retry_max", "is less than retry_min (%v); set it to that or more", b.RetryMin)
+	}
+	return problems
+}
+
+// client is the configuration of an HTTP client, as Prometheus has it. It reads
+// the files again when they change.
+func (b Backend) client() promconfig.HTTPClientConfig {
+	c := promconfig.HTTPClientConfig{
+		// Behind a redirect a POST may become a GET, whose 200 would acknowledge what
+		// nobody has.
+		FollowRedirects: false,
+		EnableHTTP2:     true,
+		TLSConfig: promconfig.TLSConfig{
+			CAFile: b.TLS.CAFile, CertFile: b.TLS.CertFile, KeyFile: b.TLS.KeyFile,
+			ServerName: b.TLS.ServerName, InsecureSkipVerify: b.TLS.InsecureSkipVerify,
+		},
+	}
+	if b.Username != "" {
+		c.BasicAuth = &promconfig.BasicAuth{Username: b.Username, PasswordFile: b.PasswordFile}
+	}
+	if b.BearerTokenFile != "" {
+		c.Authorization = &promconfig.Authorization{Type: "Bearer", CredentialsFile: b.BearerTokenFile}
+	}
+	return c
+}

@@ -1,0 +1,250 @@
+// Package forwarder sends what was accepted to a backend: any endpoint of remote
+// write, 2.0 or 1.0. What waits lies in a queue on disk (core/queue), so that it
+// outlives restarts and a backend that is away; the backend may get a request
+// twice, which remote write allows.
+//
+// What is forwarded, and to which backends, is decided by those who Push.
+package forwarder
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	randv2 "math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	promconfig "github.com/prometheus/common/config"
+
+	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/queue"
+)
+
+// Options of a Forwarder.
+type Options struct {
+	Backend Backend
+
+	// Dirs has a directory for the queue of each connection, always in the same
+	// order. Those beyond Backend.Connections are sent until they are empty: what
+	// waited when there were more.
+	Dirs []journal.FS
+
+	UserAgent string // such as freshet/1.2.3
+	Registry  prometheus.Registerer
+	Logger    *slog.Logger
+}
+
+// Forwarder sends to one backend. Push may be called by any goroutine.
+type Forwarder struct {
+	config    Backend
+	userAgent string
+	client    *http.Client
+	logger    *slog.Logger
+	metrics   *metrics
+	lanes     []*lane
+	onlyV1    atomic.Bool // the backend has said so
+
+	jitter func(time.Duration) time.Duration // a random part of it
+}
+
+// lane is a queue and the connection that empties it: one request at a time, so
+// that the samples of a series arrive in order.
+type lane struct {
+	*Forwarder
+	queue *queue.Queue
+	wake  chan struct{} // something has been pushed
+
+	bound time.Duration // of the last wait before a retry; 0 after a request that came to an end
+}
+
+// New opens the queues, and finds what an earlier process left in them.
+func New(o Options) (*Forwarder, error) {
+	f := &Forwarder{
+		config:    o.Backend.withDefaults(),
+		userAgent: o.UserAgent,
+		logger:    o.Logger.With("backend", o.Backend.Name),
+		jitter:    func(d time.Duration) time.Duration { return randv2.N(d + 1) },
+	}
+	if len(o.Dirs) < f.config.Connections {
+		panic(fmt.Sprintf("BUG: forwarder: %d directories for %d connections", len(o.Dirs), f.config.Connections))
+	}
+	if _, err := http.NewRequest(http.MethodPost, f.config.URL, nil); err != nil {
+		return nil, fmt.Errorf("backend %s: %w", f.config.Name, err)
+	}
+	var err error
+	if f.client, err = promconfig.NewClientFromConfig(f.config.client(), "forwarder"); err != nil {
+		return nil, fmt.Errorf("backend %s: %w", f.config.Name, err)
+	}
+	var mark [4]byte
+	if _, err := rand.Read(mark[:]); err != nil {
+		return nil, err
+	}
+	registry := prometheus.WrapRegistererWith(prometheus.Labels{"backend": f.config.Name}, o.Registry)
+	f.metrics = newMetrics(registry)
+	for i, dir := range o.Dirs {
+		q, err := queue.Open(dir, queue.Options{
+			MaxBytes: int64(f.config.Queue) / int64(f.config.Connections),
+			Mark:     binary.LittleEndian.Uint32(mark[:]),
+			Sync:     f.config.Fsync,
+			Damaged:  f.damaged,
+		})
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("backend %s: queue %d: %w", f.config.Name, i, err), f.close())
+		}
+		f.lanes = append(f.lanes, &lane{Forwarder: f, queue: q, wake: make(chan struct{}, 1)})
+	}
+	watch(registry, f.waiting)
+	if sum, oldest := f.waiting(); sum.Records > 0 {
+		f.logger.Info("requests of an earlier process wait for the backend", "records", sum.Records, "samples", sum.Samples,
+			"bytes", sum.Bytes, "oldest", time.UnixMilli(oldest).UTC())
+	}
+	return f, nil
+}
+
+func (f *Forwarder) damaged(d queue.Damage) {
+	f.metrics.unsent.add(queue.Amount{Records: d.Records, Bytes: d.Bytes}, unsentDamaged)
+	f.logger.Warn("the queue is damaged; everything else in it is sent", "place", d.String())
+}
+
+// waiting sums the lanes' queues.
+func (f *Forwarder) waiting() (sum queue.Amount, oldest int64) {
+	for _, l := range f.lanes {
+		amount, t := l.queue.Waiting()
+		if amount.Records > 0 && (oldest == 0 || t < oldest) {
+			oldest = t
+		}
+		sum.Records += amount.Records
+		sum.Samples += amount.Samples
+		sum.Bytes += amount.Bytes
+	}
+	return sum, oldest
+}
+
+// Push hands a request over to the queue. When it returns nil the request survives
+// the death of the process, and is sent sooner or later unless the queue runs
+// full; after an error it is not, and is counted. The body may be used again.
+func (f *Forwarder) Push(r Request) error {
+	record := queue.Record{Time: time.Now().UnixMilli(), Samples: uint32(r.Samples + r.Histograms)}
+	var err error
+	if record.Payload, err = appendRecord(nil, &r); err != nil {
+		return fmt.Errorf("forward to %s: %w", f.config.Name, err)
+	}
+	l := f.lanes[xxhash.Sum64String(r.Tenant)%uint64(f.config.Connections)]
+	givenUp, err := l.queue.Append(record)
+	if givenUp.Records > 0 {
+		f.metrics.unsent.add(givenUp, unsentFull)
+		f.logger.Warn("the queue is full; the oldest requests are given up", "records", givenUp.Records,
+			"samples", givenUp.Samples, "bytes", givenUp.Bytes)
+	}
+	if err != nil {
+		f.metrics.unsent.add(record.Amount(), unsentDisk)
+		return fmt.Errorf("forward to %s: %w", f.config.Name, err)
+	}
+	select {
+	case l.wake <- struct{}{}:
+	default: // it will look anyway
+	}
+	return nil
+}
+
+// Run sends until ctx is done, and closes the queues: what is in them is sent by
+// whoever runs next. Those who Push must have stopped before.
+func (f *Forwarder) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	for _, l := range f.lanes {
+		wg.Go(func() { l.run(ctx) })
+	}
+	wg.Wait()
+	f.client.CloseIdleConnections()
+	return f.close()
+}
+
+func (f *Forwarder) close() error {
+	var errs []error
+	for _, l := range f.lanes {
+		errs = append(errs, l.queue.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// run sends the oldest request until it comes to an end, then the next.
+func (l *lane) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		record, ok, err := l.queue.Peek()
+		switch {
+		case err != nil:
+			l.metrics.queueErrors.Inc()
+			l.logger.Error("the queue cannot be read, and is tried again", "error", err)
+			l.pause(ctx, 0)
+		case !ok:
+			select {
+			case <-l.wake:
+			case <-ctx.Done():
+			}
+		default:
+			l.try(ctx, record)
+		}
+	}
+}
+
+// try makes one attempt with a record. The next one begins with Peek again, since
+// the queue may give the record up meanwhile.
+func (l *lane) try(ctx context.Context, record queue.Record) {
+	r, err := parseRecord(record.Payload, record.Samples)
+	a := answer{verdict: refused, reason: reasonRecord}
+	if err == nil {
+		a = l.send(ctx, r)
+	} else {
+		a.text = err.Error()
+	}
+	if ctx.Err() != nil && a.verdict == retry {
+		return // we have hung up
+	}
+	if a.verdict == retry {
+		l.metrics.retries.WithLabelValues(a.reason).Inc()
+		if l.bound == 0 {
+			l.logger.Warn("requests wait in the queue until the backend takes them", "answer", a.text)
+		}
+		l.pause(ctx, a.retryAfter)
+		return
+	}
+	if l.bound > 0 {
+		l.logger.Info("the backend takes requests again")
+		l.bound = 0
+	}
+	counted, err := l.queue.Done()
+	if err != nil {
+		l.metrics.queueErrors.Inc()
+		l.logger.Error("a request may be sent again after a restart", "error", err)
+	}
+	switch {
+	case a.verdict == refused:
+		l.logger.Warn("the backend refused a request; it is not sent again", "reason", a.reason, "answer", a.text,
+			"tenant", r.Tenant, "samples", record.Samples)
+		if counted {
+			l.metrics.refused.add(record.Amount(), a.reason)
+		}
+	case counted: // else it was given up meanwhile, and is counted as that
+		l.metrics.acknowledged.add(record.Amount())
+	}
+}
+
+// pause waits before the next attempt: for at least so long, as the backend asks,
+// and a random part of a bound that doubles, so that not all of its senders come
+// back at once.
+func (l *lane) pause(ctx context.Context, atLeast time.Duration) {
+	l.bound = min(max(2*l.bound, l.config.RetryMin), l.config.RetryMax)
+	timer := time.NewTimer(atLeast + l.jitter(l.bound))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

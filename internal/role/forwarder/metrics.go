@@ -1,0 +1,92 @@
+package forwarder
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/freshet-io/freshet/internal/core/queue"
+)
+
+// Reasons for which something is unsent.
+const (
+	unsentFull    = "queue_full"
+	unsentDamaged = "damaged"
+	unsentDisk    = "queue_error"
+)
+
+type metrics struct {
+	acknowledged, refused, unsent fate
+	retries                       *prometheus.CounterVec
+	queueErrors                   prometheus.Counter
+	requestSeconds                prometheus.Histogram
+}
+
+// fate counts what came to one end.
+type fate struct{ records, samples, bytes *prometheus.CounterVec }
+
+func (f fate) add(a queue.Amount, reason ...string) {
+	f.records.WithLabelValues(reason...).Add(float64(a.Records))
+	f.samples.WithLabelValues(reason...).Add(float64(a.Samples))
+	f.bytes.WithLabelValues(reason...).Add(float64(a.Bytes))
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := promauto.With(reg)
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return m.NewCounterVec(prometheus.CounterOpts{Name: "freshet_forwarder_" + name, Help: help}, labels)
+	}
+	newFate := func(name, help string, labels ...string) fate {
+		return fate{
+			records: counter(name+"_records_total", "Requests "+help, labels...),
+			samples: counter(name+"_samples_total", "Samples and histograms "+help, labels...),
+			bytes:   counter(name+"_bytes_total", "Bytes of requests, compressed, "+help, labels...),
+		}
+	}
+	all := &metrics{
+		acknowledged: newFate("acknowledged", "that the backend has taken."),
+		refused: newFate("refused", "that the backend refused for good, by the status of its answer. Rising: the log has the backend's words. "+
+			"conversion and record: Freshet could not make a request of it.", "reason"),
+		unsent: newFate("unsent", "that will never be sent. queue_full: the backend was away for longer than the queue is large, and the oldest were given up. "+
+			"queue_error: the disk is full or broken. damaged: the disk lost what was written.", "reason"),
+		retries: counter("retries_total", "Requests that are sent again, by status or cause. Rising: the backend is overloaded, away or badly configured.", "reason"),
+		queueErrors: m.NewCounter(prometheus.CounterOpts{Name: "freshet_forwarder_queue_errors_total",
+			Help: "Reads of the queue that failed, and read positions that could not be saved. Rising: the disk is full or broken; after a restart requests may be sent again."}),
+		requestSeconds: m.NewHistogram(prometheus.HistogramOpts{Name: "freshet_forwarder_request_seconds",
+			Help:                        "Time from sending a request to its answer, whatever it was. Rising: the backend or the network is slow.",
+			NativeHistogramBucketFactor: 1.1, Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)}),
+	}
+	all.acknowledged.add(queue.Amount{})
+	for _, reason := range []string{unsentFull, unsentDamaged, unsentDisk} { // so that an increase is seen from the first on
+		all.unsent.add(queue.Amount{}, reason)
+	}
+	return all
+}
+
+// watch registers what is asked of the queues at each scrape.
+func watch(reg prometheus.Registerer, waiting func() (queue.Amount, int64)) {
+	m := promauto.With(reg)
+	gauge := func(name, help string, value func(queue.Amount) float64) {
+		m.NewGaugeFunc(prometheus.GaugeOpts{Name: "freshet_forwarder_" + name, Help: help}, func() float64 {
+			sum, _ := waiting()
+			return value(sum)
+		})
+	}
+	const rising = " Rising without end: the backend takes less than comes, or nothing."
+	gauge("waiting_records", "Requests on disk that the backend has not acknowledged yet."+rising,
+		func(a queue.Amount) float64 { return float64(a.Records) })
+	gauge("waiting_samples", "Samples and histograms in them."+rising,
+		func(a queue.Amount) float64 { return float64(a.Samples) })
+	gauge("waiting_bytes", "Bytes of them, compressed. The queue's files may have a 16th of its limit more.",
+		func(a queue.Amount) float64 { return float64(a.Bytes) })
+	m.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "freshet_forwarder_oldest_seconds", Help: "Age of the oldest request that waits; how far the backend is behind. 0 if none waits.",
+	}, func() float64 {
+		_, oldest := waiting()
+		if oldest == 0 {
+			return 0
+		}
+		return max(0, time.Since(time.UnixMilli(oldest)).Seconds())
+	})
+}

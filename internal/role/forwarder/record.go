@@ -1,0 +1,57 @@
+package forwarder
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/freshet-io/freshet/internal/core/tenant"
+)
+
+// Request is a remote-write request on its way to a backend.
+type Request struct {
+	Tenant     string
+	Version    int // of remote write, 1 or 2
+	Samples    int // without histograms
+	Histograms int
+	Body       []byte // compressed with snappy, block format
+}
+
+// The payload of a record is drawn in docs/format/queue.md.
+const recordHeader = 6
+
+// appendRecord appends the payload of r's record.
+func appendRecord(dst []byte, r *Request) ([]byte, error) {
+	if r.Version != 1 && r.Version != 2 {
+		return nil, fmt.Errorf("remote write has no version %d", r.Version)
+	}
+	if err := tenant.Check(r.Tenant); err != nil {
+		return nil, err
+	}
+	dst = append(dst, byte(r.Version), byte(len(r.Tenant)))
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(r.Histograms))
+	dst = append(dst, r.Tenant...)
+	return append(dst, r.Body...), nil
+}
+
+var errRecord = errors.New("not a record of the forwarder")
+
+// parseRecord is the inverse of appendRecord; samples are all that the record
+// counts. The body is a part of b.
+func parseRecord(b []byte, samples uint32) (r Request, err error) {
+	if len(b) < recordHeader || b[0] != 1 && b[0] != 2 || len(b) < recordHeader+int(b[1]) {
+		return r, errRecord
+	}
+	end := recordHeader + int(b[1])
+	histograms := binary.LittleEndian.Uint32(b[2:])
+	if histograms > samples {
+		return r, errRecord
+	}
+	return Request{
+		Tenant:     string(b[recordHeader:end]),
+		Version:    int(b[0]),
+		Samples:    int(samples - histograms),
+		Histograms: int(histograms),
+		Body:       b[end:],
+	}, nil
+}

@@ -1,0 +1,148 @@
+package forwarder
+
+import (
+	"context"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// transport answers without a network, so that time is the test's.
+type transport func(w http.ResponseWriter)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		return nil, err
+	}
+	w := httptest.NewRecorder()
+	f(w)
+	return w.Result(), nil
+}
+
+// waits returns how long a Forwarder waited between the attempts until the
+// answers are used up.
+func waits(t *testing.T, config Backend, prepare func(*Forwarder), answers ...func(w http.ResponseWriter)) (all []time.Duration) {
+	t.Helper()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		config.URL = "http://backend"
+		x := newForwarder(t, dir, config)
+		prepare(x.Forwarder)
+		ctx, cancel := context.WithCancel(t.Context())
+		last := time.Time{}
+		x.client = &http.Client{Transport: transport(func(w http.ResponseWriter) {
+			if now := time.Now(); !last.IsZero() {
+				all = append(all, now.Sub(last))
+			}
+			last = time.Now()
+			if len(answers) == 0 {
+				w.WriteHeader(http.StatusBadRequest)
+				cancel()
+				return
+			}
+			answers[0](w)
+			answers = answers[1:]
+		})}
+		x.pushNumbers(1, 100)
+		if err := x.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return all
+}
+
+func status(code int, header ...string) func(w http.ResponseWriter) {
+	return func(w http.ResponseWriter) {
+		for i := 0; i < len(header); i += 2 {
+			w.Header().Set(header[i], header[i+1])
+		}
+		w.WriteHeader(code)
+	}
+}
+
+func longest(f *Forwarder) { f.jitter = func(d time.Duration) time.Duration { return d } }
+
+const ms = time.Millisecond
+
+// The bound of the wait doubles up to its limit, and begins anew after a request
+// that came to an end.
+func TestBackOff(t *testing.T) {
+	failed, taken := status(500), status(204, "X-Prometheus-Remote-Write-Samples-Written", "3")
+	var answers []func(w http.ResponseWriter)
+	for range 10 {
+		answers = append(answers, failed)
+	}
+	answers = append(answers, taken, failed, failed, status(400), failed)
+	got := waits(t, Backend{RetryMin: 30 * ms, RetryMax: 5 * time.Second}, longest, answers...)
+	want := []time.Duration{30 * ms, 60 * ms, 120 * ms, 240 * ms, 480 * ms, 960 * ms, 1920 * ms, 3840 * ms, 5000 * ms, 5000 * ms, 0, 30 * ms, 60 * ms, 0, 30 * ms}
+	if !slices.Equal(got, want) {
+		t.Errorf("waits %v, want %v", got, want)
+	}
+}
+
+// The wait is any part of its bound, or a fleet that lost its backend at once would
+// come back at once.
+func TestJitter(t *testing.T) {
+	var answers []func(w http.ResponseWriter)
+	for range 200 {
+		answers = append(answers, status(503))
+	}
+	got := waits(t, Backend{RetryMin: time.Second, RetryMax: time.Second}, func(*Forwarder) {}, answers...)
+	low, high := slices.Min(got), slices.Max(got)
+	if low > 200*ms || high < 800*ms || high > time.Second {
+		t.Errorf("200 waits lie from %v to %v", low, high)
+	}
+}
+
+// What the backend asks for is the least wait, and has jitter behind it.
+func TestRetryAfter(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer func(w http.ResponseWriter)
+		want   time.Duration
+	}{
+		"seconds on 429": {status(429, "Retry-After", "7"), 7 * time.Second},
+		"seconds on 503": {status(503, "Retry-After", "120"), 2 * time.Minute},
+		"seconds on 500": {status(500, "Retry-After", "1"), time.Second},
+		"a date": {func(w http.ResponseWriter) {
+			w.Header().Set("Retry-After", time.Now().Add(90*time.Second).UTC().Format(http.TimeFormat))
+			w.WriteHeader(503)
+		}, 90 * time.Second},
+		"a date that has passed":     {status(503, "Retry-After", "Fri, 31 Dec 1999 23:59:59 GMT"), 0},
+		"nonsense":                   {status(503, "Retry-After", "soon"), 0},
+		"negative":                   {status(503, "Retry-After", "-5"), 0},
+		"absurd, as of milliseconds": {status(503, "Retry-After", "1790000000"), maxRetryAfter},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := waits(t, Backend{RetryMin: 30 * ms, RetryMax: 5 * time.Second}, longest, c.answer)
+			if want := []time.Duration{c.want + 30*ms}; !slices.Equal(got, want) {
+				t.Errorf("waits %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+// The age of the oldest is by the clock, over restarts.
+func TestOldest(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		x := newForwarder(t, dir, Backend{URL: "http://backend"})
+		x.pushNumbers(1, 1)
+		time.Sleep(time.Minute)
+		x.pushNumbers(2, 2)
+		for range 2 {
+			want := map[string]float64{"oldest_seconds": 60}
+			if got := x.counts("oldest"); !maps.Equal(got, want) {
+				t.Errorf("%v, want %v", got, want)
+			}
+			x = newForwarder(t, dir, Backend{URL: "http://backend"})
+		}
+		if log := x.logs.String(); log != "level=INFO msg=\"requests of an earlier process wait for the backend\" backend=test records=2 samples=8 bytes=38 oldest=2000-01-01T00:00:00.000Z\n" {
+			t.Error(log)
+		}
+	})
+}

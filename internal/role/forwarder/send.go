@@ -1,0 +1,148 @@
+package forwarder
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// answer is what became of one attempt to send a request.
+type answer struct {
+	verdict    verdict
+	reason     string        // of a refusal or a retry, for metrics: few values
+	text       string        // for people
+	retryAfter time.Duration // what the backend asks for
+}
+
+type verdict int
+
+const (
+	acknowledged verdict = iota
+	refused              // for good
+	retry
+)
+
+// Reasons of answers that have no status.
+const (
+	reasonRecord     = "record"      // the queue holds what we did not write
+	reasonConversion = "conversion"  // into remote write 1.0
+	reasonNotWritten = "not_written" // a success that says nothing of what was written
+	reasonTimeout    = "timeout"
+	reasonNetwork    = "network"
+)
+
+const (
+	maxText  = 512      // bytes of an answer that are shown
+	maxDrain = 64 << 10 // bytes that are read so that the connection can be used again
+
+	// maxRetryAfter bounds what a backend may ask for: a slip of its must not stop us
+	// for days.
+	maxRetryAfter = time.Hour
+)
+
+// send makes one attempt, and another in version 1.0 at once if the backend turns
+// out not to know 2.0.
+func (f *Forwarder) send(ctx context.Context, r Request) answer {
+	if r.Version == 2 && (f.config.Protocol == ProtocolV1 || f.onlyV1.Load()) {
+		body, err := toV1(r.Body)
+		if err != nil {
+			return answer{verdict: refused, reason: reasonConversion, text: err.Error()}
+		}
+		r.Version, r.Body = 1, body
+	} else {
+		// The transport may read on after an answer that came early, and the queue uses
+		// the memory again.
+		r.Body = bytes.Clone(r.Body)
+	}
+	a, unknown := f.attempt(ctx, r)
+	if unknown && r.Version == 2 && f.config.Protocol == ProtocolAuto {
+		f.onlyV1.Store(true)
+		f.logger.Info("the backend does not know remote write 2.0; it gets 1.0 until the next restart", "status", a.reason)
+		return f.send(ctx, r)
+	}
+	return a
+}
+
+// attempt sends a request as it is. It reports whether the backend does not know
+// the version.
+func (f *Forwarder) attempt(ctx context.Context, r Request) (a answer, unknown bool) {
+	ctx, cancel := context.WithTimeout(ctx, f.config.Timeout)
+	defer cancel()
+	begun := time.Now()
+	resp, err := f.client.Do(f.request(ctx, r))
+	f.metrics.requestSeconds.Observe(time.Since(begun).Seconds())
+	if err != nil {
+		a = answer{verdict: retry, reason: reasonNetwork, text: err.Error()}
+		if errors.Is(err, context.DeadlineExceeded) {
+			a.reason = reasonTimeout
+		}
+		return a, false
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxText)) // the status counts, and it has come
+	_, _ = io.CopyN(io.Discard, resp.Body, maxDrain)
+	a = answer{reason: strconv.Itoa(resp.StatusCode), text: resp.Status + ": " + strings.TrimSpace(string(text))}
+	switch code := resp.StatusCode; {
+	case code/100 == 2 && r.Version == 2 && r.Samples+r.Histograms > 0 && !saysWritten(resp.Header):
+		a.verdict, a.reason = refused, reasonNotWritten
+		return a, true
+	case code/100 == 2:
+		a.verdict = acknowledged
+	case code == http.StatusUnsupportedMediaType:
+		a.verdict = refused
+		return a, true
+	case code/100 == 4 && code != http.StatusTooManyRequests:
+		a.verdict = refused
+	default: // a redirect, too: the queue waits until somebody mends the URL
+		a.verdict, a.retryAfter = retry, retryAfter(resp.Header.Get("Retry-After"), time.Now())
+	}
+	return a, false
+}
+
+func (f *Forwarder) request(ctx context.Context, r Request) *http.Request {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.config.URL, bytes.NewReader(r.Body))
+	if err != nil {
+		panic("BUG: forwarder: " + err.Error()) // New has made one
+	}
+	for name, value := range f.config.Headers {
+		req.Header.Set(name, strings.ReplaceAll(value, tenantPlace, r.Tenant))
+	}
+	req.Header.Set("User-Agent", f.userAgent)
+	req.Header.Set("Content-Encoding", "snappy")
+	if r.Version == 2 {
+		req.Header.Set("Content-Type", "application/x-protobuf;proto=io.prometheus.write.v2.Request")
+		req.Header.Set("X-Prometheus-Remote-Write-Version", "2.0.0")
+	} else {
+		req.Header.Set("Content-Type", "application/x-protobuf")
+		req.Header.Set("X-Prometheus-Remote-Write-Version", "0.1.0")
+	}
+	return req
+}
+
+// saysWritten reports whether a backend says what it has written, as those that
+// know 2.0 must. One that knows 1.0 only may find nothing in a request of 2.0, and
+// be content.
+func saysWritten(h http.Header) bool {
+	for _, what := range []string{"Samples", "Histograms", "Exemplars"} {
+		if h.Get("X-Prometheus-Remote-Write-"+what+"-Written") != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// retryAfter reads the header of that name, in seconds or a date.
+func retryAfter(text string, now time.Time) time.Duration {
+	wait := time.Duration(0)
+	if seconds, err := strconv.ParseUint(text, 10, 32); err == nil {
+		wait = time.Duration(seconds) * time.Second
+	} else if at, err := http.ParseTime(text); err == nil {
+		wait = at.Sub(now)
+	}
+	return min(max(wait, 0), maxRetryAfter)
+}
