@@ -34,7 +34,8 @@ type Rules interface {
 	Generation() uint64
 
 	// Resolve returns labels that hold none of the request's memory. A series may be
-	// dropped, and then has none, or be refused.
+	// dropped, and then has none, or be refused. It is asked again when a series comes
+	// with metadata for the first time: a Prometheus sends it later than the series.
 	Resolve(r *remotewrite.Request, s *remotewrite.Series) (labels.Labels, *outcome.Refusal)
 }
 
@@ -206,6 +207,12 @@ func (w *rawWrite) series() error {
 			return nil
 		}
 	}
+	if w.s.Metadata != (remotewrite.Metadata{}) && w.n != 0 {
+		if e := w.cache.At(w.n); !e.Described {
+			e.Described = true
+			w.spell()
+		}
+	}
 	w.beginSeries()
 	for i := range samples {
 		s := &samples[i]
@@ -342,6 +349,7 @@ func (w *rawWrite) append(t int64, v float64, h nativeHistogram) error {
 		return err
 	case w.n == 0:
 		w.learn(got, w.before)
+		w.cache.At(w.n).Described = w.s.Metadata != (remotewrite.Metadata{}) // to Resolve, just now
 	case got != ref:
 		w.cache.SetRef(w.n, got)
 	}

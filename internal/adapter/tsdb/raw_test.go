@@ -397,6 +397,28 @@ func TestRulesAreAskedOnce(t *testing.T) {
 	}
 }
 
+// Metadata that comes later than the series reaches the rules, once.
+func TestMetadataThatComesLater(t *testing.T) {
+	w := newWorld(t)
+	rules := &plain{}
+	asked := 0
+	for i, described := range []bool{false, false, true, true, false} {
+		r := requestOf(t, true, rules, parseRaw(t, fmt.Sprintf("a@%d=1", i)))
+		if described {
+			r.Series[0].Metadata.Type = remotewrite.GaugeType
+		}
+		if err := w.stores.WriteRequests(t.Context(), "default", []*Request{r}); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 || i == 2 {
+			asked++
+		}
+		if rules.asked != asked {
+			t.Fatalf("request %d: asked %d times, want %d", i, rules.asked, asked)
+		}
+	}
+}
+
 func TestMaxSeries(t *testing.T) {
 	w := newWorld(t)
 	r := requestOf(t, true, &plain{}, parseRaw(t, "a@10=1 b@10=1 c@10=1 a@20=1 c@20=1"))

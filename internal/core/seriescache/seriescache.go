@@ -34,6 +34,8 @@ type Series struct {
 	Commit uint32 // the one that wrote to it last; 0 if none did since it is in the cache
 	first  uint32 // of its spellings
 	Float  bool   // what was written at LastT is a float, no histogram
+
+	Described bool // its metadata was passed on
 }
 
 // spelling is one way to write the labels of a series.

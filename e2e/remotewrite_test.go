@@ -1,0 +1,325 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/golang/snappy"
+	"github.com/prometheus/prometheus/prompb"
+	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
+)
+
+const (
+	remoteWriteV1 = "application/x-protobuf;proto=prometheus.WriteRequest"
+	remoteWriteV2 = "application/x-protobuf;proto=io.prometheus.write.v2.Request"
+)
+
+// message is a request of either version.
+type message interface{ Marshal() ([]byte, error) }
+
+// write sends a request of remote write. The error is of the connection.
+func (p *process) write(kind string, body []byte) (status int, text string, header http.Header, err error) {
+	r, err := http.NewRequest(http.MethodPost, "http://"+p.HTTP+"/api/v1/write", bytes.NewReader(body))
+	if err != nil {
+		return 0, "", nil, err
+	}
+	r.Header.Set("Content-Type", kind)
+	r.Header.Set("Content-Encoding", "snappy")
+	client := http.Client{Timeout: 30 * time.Second}
+	answer, err := client.Do(r)
+	if err != nil {
+		return 0, "", nil, err
+	}
+	defer answer.Body.Close()
+	said, err := io.ReadAll(answer.Body)
+	return answer.StatusCode, string(said), answer.Header, err
+}
+
+func pack(t *testing.T, m message) []byte {
+	t.Helper()
+	body, err := m.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return snappy.Encode(nil, body)
+}
+
+// requestV2 has one sample of value v at time ms for each name.
+func requestV2(ms int64, v float64, names ...string) *writev2.Request {
+	symbols := writev2.NewSymbolTable()
+	m := &writev2.Request{}
+	for _, name := range names {
+		m.Timeseries = append(m.Timeseries, writev2.TimeSeries{
+			LabelsRefs: []uint32{symbols.Symbolize("__name__"), symbols.Symbolize(name), symbols.Symbolize("job"), symbols.Symbolize("e2e")},
+			Samples:    []writev2.Sample{{Timestamp: ms, Value: v}},
+		})
+	}
+	m.Symbols = symbols.Symbols()
+	return m
+}
+
+// TestBadRequests: each gets the right status and a text that helps, is counted, and harms
+// nobody: what is good in it and what comes after it is there.
+func TestBadRequests(t *testing.T) {
+	t.Parallel()
+	p := start(t, dataDir(t), "--ingest-max-series", "20", "--ingest-max-body", "100KiB", "--ingest-max-label-value", "50")
+	now := time.Now().UnixMilli()
+	series := func(labels ...string) []prompb.Label {
+		var ls []prompb.Label
+		for i := 0; i < len(labels); i += 2 {
+			ls = append(ls, prompb.Label{Name: labels[i], Value: labels[i+1]})
+		}
+		return ls
+	}
+	with := func(ls []prompb.Label, at int64, v float64) *prompb.WriteRequest { // beside a good one
+		return &prompb.WriteRequest{Timeseries: []prompb.TimeSeries{
+			{Labels: ls, Samples: []prompb.Sample{{Timestamp: at, Value: v}}},
+			{Labels: series("__name__", "good"), Samples: []prompb.Sample{{Timestamp: now, Value: 1}}},
+		}}
+	}
+	var many []string
+	for i := range 30 {
+		many = append(many, fmt.Sprint("many", i))
+	}
+	for _, c := range []struct {
+		why, kind string
+		body      []byte
+		status    int
+		text      string
+		written   string
+		counter   string
+	}{
+		{"a good one", remoteWriteV1, pack(t, with(series("__name__", "first"), now, 1)), 204, "", "2", `freshet_ingest_written_samples_total`},
+		{"no name", remoteWriteV1, pack(t, with(series("job", "a"), now, 1)), 400, `{job="a"}: it has no name`, "1", `freshet_ingest_refused_total{reason="bad_labels"}`},
+		{"a name twice", remoteWriteV1, pack(t, with(series("__name__", "a", "b", "1", "b", "2"), now, 1)), 400, "b is there twice", "1", `freshet_ingest_refused_total{reason="bad_labels"}`},
+		{"not UTF-8", remoteWriteV1, pack(t, with(series("__name__", "a", "b", "\xff"), now, 1)), 400, "is not UTF-8", "1", `freshet_ingest_refused_total{reason="bad_labels"}`},
+		{"another value", remoteWriteV1, pack(t, with(series("__name__", "first"), now, 2)), 400, "there is another value: 1, not 2", "1", `freshet_ingest_refused_total{reason="duplicate"}`},
+		{"a year ahead", remoteWriteV1, pack(t, with(series("__name__", "ahead"), now+365*24*3600_000, 1)), 400, "ahead of the clock", "1", `freshet_ingest_refused_total{reason="too_far_ahead"}`},
+		{"a day ago", remoteWriteV1, pack(t, with(series("__name__", "first"), now-24*3600_000, 1)), 400, "store.out_of_order (30m", "1", `freshet_ingest_refused_total{reason="too_old"}`},
+		{"a long value", remoteWriteV1, pack(t, with(series("__name__", "a", "b", strings.Repeat("x", 51)), now, 1)), 429, "ingest.max_label_value allows 50", "1", `freshet_ingest_refused_total{reason="too_long_label"}`},
+		{"too many series", remoteWriteV2, pack(t, requestV2(now, 1, many...)), 429, `__name__="many18"`, "18", `freshet_ingest_refused_total{reason="too_many_series"}`},
+		{"another type", "text/plain", pack(t, requestV2(now, 1, "a")), 415, "is not taken", "0", `freshet_receive_unread_requests_total{reason="content_type"}`},
+		{"not snappy", remoteWriteV2, []byte("{}"), 400, "not compressed with snappy", "0", `freshet_receive_unread_requests_total{reason="malformed"}`},
+		{"not protobuf", remoteWriteV2, snappy.Encode(nil, []byte("{}")), 400, "byte 0", "0", `freshet_receive_unread_requests_total{reason="malformed"}`},
+		{"a reference to nothing", remoteWriteV2, pack(t, &writev2.Request{Symbols: []string{""}, Timeseries: []writev2.TimeSeries{{LabelsRefs: []uint32{1, 2}}}}), 400, "refers to symbol 1", "0", `freshet_receive_unread_requests_total{reason="malformed"}`},
+		{"4 GiB in five bytes", remoteWriteV2, []byte("\xff\xff\xff\xff\x0f"), 413, "at most 102400 are taken", "0", `freshet_receive_unread_requests_total{reason="too_large"}`},
+		{"a bomb", remoteWriteV2, snappy.Encode(nil, make([]byte, 1<<20)), 413, "at most 102400 are taken", "0", `freshet_receive_unread_requests_total{reason="too_large"}`},
+	} {
+		before, err := p.metric(c.counter)
+		if err != nil {
+			t.Fatal(err)
+		}
+		status, text, header, err := p.write(c.kind, c.body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if written := header.Get("X-Prometheus-Remote-Write-Samples-Written"); status != c.status || !strings.Contains(text, c.text) || written != c.written {
+			t.Errorf("%s: %d, %s written: %s", c.why, status, written, text)
+		}
+		if after, err := p.metric(c.counter); err != nil || after <= before {
+			t.Errorf("%s: %s was %v and is %v, %v", c.why, c.counter, before, after, err)
+		}
+	}
+	if v, err := p.value(`count({__name__=~"first|good|many.*"})`); err != nil || v != 20 {
+		t.Errorf("%v series are there, %v", v, err)
+	}
+	if v, err := p.value("first"); err != nil || v != 1 {
+		t.Errorf("first is %v, %v", v, err)
+	}
+}
+
+// metric is one of the process' own, by its name and labels as /metrics writes them.
+func (p *process) metric(series string) (v float64, err error) {
+	body, err := p.get("/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(body)) {
+		if rest, ok := strings.CutPrefix(line, series+" "); ok {
+			_, err := fmt.Sscan(rest, &v)
+			return v, err
+		}
+	}
+	return 0, fmt.Errorf("/metrics has no %s", series)
+}
+
+// acknowledged is what one sender of a kill test was promised: of each series the samples
+// at these times, whose value is the time.
+type acknowledged struct {
+	mu    sync.Mutex
+	times []int64 // Unix ms
+}
+
+const killSeries = 40
+
+// TestAcknowledgedSamplesSurviveKill: whatever was answered with 204 is there after
+// kill -9, once and with its value, whether it came by version 1 or 2, in the order of time
+// or late.
+//
+// 3 rounds in CI, 50 in `make soak`.
+func TestAcknowledgedSamplesSurviveKill(t *testing.T) {
+	t.Parallel()
+	rounds := 3
+	if soak {
+		rounds = 50
+	}
+	var names []string
+	for i := range killSeries {
+		names = append(names, fmt.Sprint("kill", i))
+	}
+	p := start(t, dataDir(t))
+	var promised acknowledged
+	var clock atomic.Int64
+	clock.Store(time.Now().Add(-20 * time.Minute).UnixMilli())
+	random := rand.New(rand.NewPCG(3, 3))
+	for round := range rounds {
+		var senders sync.WaitGroup
+		for sender := range 4 {
+			senders.Go(func() {
+				for {
+					at := clock.Add(1)
+					var m message = requestV2(at, float64(at), names...)
+					kind := remoteWriteV2
+					if sender%2 == 0 {
+						kind, m = remoteWriteV1, v1Of(m.(*writev2.Request))
+					}
+					status, text, _, err := p.write(kind, pack(t, m))
+					switch {
+					case err != nil:
+						return // it was killed
+					case status != http.StatusNoContent:
+						t.Errorf("%d %s", status, text)
+						return
+					}
+					promised.mu.Lock()
+					promised.times = append(promised.times, at)
+					promised.mu.Unlock()
+				}
+			})
+		}
+		reach(time.Now().Add(500*time.Millisecond + time.Duration(random.Int64N(int64(time.Second)))))
+		p.kill(t)
+		senders.Wait()
+		p = start(t, p.dataDir)
+		t.Logf("round %d: %d requests of %d samples were acknowledged so far", round, len(promised.times), killSeries)
+		p.checkPromised(t, &promised)
+	}
+}
+
+func v1Of(m *writev2.Request) *prompb.WriteRequest {
+	var out prompb.WriteRequest
+	for _, s := range m.Timeseries {
+		ts := prompb.TimeSeries{Samples: []prompb.Sample{{Timestamp: s.Samples[0].Timestamp, Value: s.Samples[0].Value}}}
+		for i := 0; i < len(s.LabelsRefs); i += 2 {
+			ts.Labels = append(ts.Labels, prompb.Label{Name: m.Symbols[s.LabelsRefs[i]], Value: m.Symbols[s.LabelsRefs[i+1]]})
+		}
+		out.Timeseries = append(out.Timeseries, ts)
+	}
+	return &out
+}
+
+func (p *process) checkPromised(t *testing.T, promised *acknowledged) {
+	t.Helper()
+	results, err := p.query(`{__name__=~"kill.*"}[30m]`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(results) != killSeries {
+		t.Fatalf("%d series, not %d", len(results), killSeries)
+	}
+	for _, r := range results {
+		found := map[int64]float64{}
+		for _, v := range r.Values {
+			at := int64(v.T*1000 + .5)
+			if _, twice := found[at]; twice {
+				t.Fatalf("%v: two samples at %d", r.Metric, at)
+			}
+			found[at] = v.V
+		}
+		for _, at := range promised.times {
+			if v, ok := found[at]; !ok || v != float64(at) {
+				t.Fatalf("%v: of what was acknowledged at %d there is %v (%v)", r.Metric, at, v, ok)
+			}
+		}
+	}
+}
+
+// TestFullDiskAndRemoteWrite: while the disk is full requests are answered with 503 and a
+// time to come again, the log says why, and seconds after there is space they are written;
+// nothing that was acknowledged is lost by it, nor by the restart after it.
+func TestFullDiskAndRemoteWrite(t *testing.T) {
+	t.Parallel()
+	d := newSmallDisk(t)
+	p := start(t, d.dir)
+	at := time.Now().Add(-time.Minute).UnixMilli() // requests may come faster than a millisecond each
+	send := func() (int, string, string) {
+		t.Helper()
+		at++
+		status, text, header, err := p.write(remoteWriteV2, pack(t, requestV2(at, float64(at), "full")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return status, text, header.Get("Retry-After")
+	}
+	var promised []int64
+	if status, text, _ := send(); status != http.StatusNoContent {
+		t.Fatalf("%d %s", status, text)
+	}
+	promised = append(promised, at)
+	d.fill(t, p)
+	refused := 0
+	for range 200 { // what is left of a page takes some
+		status, text, after := send()
+		switch {
+		case status == http.StatusNoContent:
+			promised = append(promised, at)
+		case status != http.StatusServiceUnavailable || after == "" || !strings.Contains(text, "nothing was written"):
+			t.Fatalf("%d, Retry-After %q: %s", status, after, text)
+		default:
+			refused++
+		}
+	}
+	if refused == 0 {
+		t.Error("no request was refused on a full disk")
+	}
+	if said := p.output.String(); !strings.Contains(said, "requests cannot be written; senders are asked to send them again") {
+		t.Errorf("the log does not say why:\n%s", said)
+	}
+	d.free(t, p)
+	eventually(t, 10*time.Second, "requests are written again", func() error {
+		if status, text, _ := send(); status != http.StatusNoContent {
+			return fmt.Errorf("%d %s", status, text)
+		}
+		promised = append(promised, at)
+		return nil
+	})
+	for range 2 { // as it runs, and after kill -9
+		results, err := p.query("full[30m]")
+		if err != nil || len(results) != 1 {
+			t.Fatalf("%v, %v", results, err)
+		}
+		found := map[int64]bool{}
+		for _, v := range results[0].Values {
+			if int64(v.T*1000+.5) != int64(v.V) {
+				t.Errorf("a value of nobody: %v", v)
+			}
+			found[int64(v.V)] = true
+		}
+		for _, at := range promised {
+			if !found[at] {
+				t.Errorf("of %d that were acknowledged, number %d is lost", len(promised), slices.Index(promised, at))
+			}
+		}
+		p.kill(t)
+		p = start(t, d.dir)
+	}
+}
