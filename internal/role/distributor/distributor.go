@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
@@ -165,7 +166,7 @@ func (r *rules) Generation() uint64 { return r.generation }
 func (r *rules) Resolve(request *remotewrite.Request, s *remotewrite.Series) (labels.Labels, *outcome.Refusal) {
 	ls, refusal := r.terms.rules.Resolve(request, s)
 	if refusal == nil {
-		r.metadata.Series(r.tenant, ls.Get(labels.MetricName), request, s.Metadata)
+		r.metadata.Series(r.tenant, ls.Get(model.MetricNameLabel), request, s.Metadata)
 	}
 	return ls, refusal
 }
