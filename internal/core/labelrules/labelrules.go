@@ -6,7 +6,9 @@ package labelrules
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"unicode/utf8"
+	"unsafe"
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
@@ -30,30 +32,45 @@ type Rules struct {
 	Relabel []*relabel.Config
 }
 
+// scratch is memory for one Resolve.
+type scratch struct {
+	labels  []remotewrite.Label
+	builder labels.ScratchBuilder
+}
+
+var scratches = sync.Pool{New: func() any { return &scratch{builder: labels.NewScratchBuilder(16)} }}
+
+// view is b as a string, for as long as b stays as it is.
+func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
 // Resolve returns the labels of a series, in memory of their own. They are empty if a
 // rule drops the series.
 //
 // Labels must be sorted, as the specification of remote write wants them: each spelling of
 // a series takes memory, and those who sort look for a name by halving.
 func (r *Rules) Resolve(request *remotewrite.Request, series *remotewrite.Series) (labels.Labels, *outcome.Refusal) {
-	all, err := request.Labels(make([]remotewrite.Label, 0, 16), series)
-	if err == nil {
-		err = check(all)
+	w := scratches.Get().(*scratch)
+	defer scratches.Put(w)
+	var err error
+	if w.labels, err = request.Labels(w.labels[:0], series); err == nil {
+		err = check(w.labels)
 	}
+	all := w.labels
 	if err != nil {
 		return labels.EmptyLabels(), &outcome.Refusal{Reason: outcome.BadLabels, Cause: err}
 	}
 	if refusal := r.limit(all); refusal != nil {
 		return labels.EmptyLabels(), refusal
 	}
-	b := labels.NewScratchBuilder(len(all))
+	b := &w.builder
+	b.Reset()
 	for _, l := range all {
 		// A label without a value is none, to Prometheus as well.
 		if len(l.Value) > 0 && (r.Replica == "" || string(l.Name) != r.Replica) {
-			b.Add(string(l.Name), string(l.Value))
+			b.Add(view(l.Name), view(l.Value))
 		}
 	}
-	ls := b.Labels()
+	ls := b.Labels() // a copy of all
 	if len(r.Relabel) == 0 {
 		return ls, nil
 	}

@@ -97,3 +97,33 @@ func TestResolve(t *testing.T) {
 		}
 	}
 }
+
+// The labels of a series outlive the request that brought it, whose memory is used again.
+func TestLabelsAreACopy(t *testing.T) {
+	body, err := (&prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{Labels: []prompb.Label{{Name: "__name__", Value: "up"}, {Name: "job", Value: "a"}}}}}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r remotewrite.Request
+	if err := r.DecodeV1(body); err != nil {
+		t.Fatal(err)
+	}
+	for _, rules := range []Rules{{}, {Relabel: []*relabel.Config{step("replace", "job", "(.)", "team", "x$1")}}} {
+		read := append([]byte(nil), body...)
+		var r remotewrite.Request
+		if err := r.DecodeV1(read); err != nil {
+			t.Fatal(err)
+		}
+		ls, refusal := rules.Resolve(&r, &r.Series[0])
+		before := ls.String()
+		for i := range read {
+			read[i] = 0xdb
+		}
+		if refusal != nil || ls.String() != strings.Clone(before) || strings.Contains(ls.String(), "\xdb") || ls.Get("job") != "a" {
+			t.Errorf("%q after the request's memory was overwritten, %v", ls.String(), refusal)
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() { (&Rules{}).Resolve(&r, &r.Series[0]) }); n > 1 {
+		t.Errorf("%v allocations, 1 is the labels", n)
+	}
+}
