@@ -21,6 +21,7 @@ type Config struct {
 	OutOfOrder     time.Duration `yaml:"out_of_order" help:"how much older than a store's newest sample a sample may be; at most the shortest retention" reload:"restart"`
 	Exemplars      int           `yaml:"exemplars" help:"exemplars kept in memory for each tenant; 0 keeps none" reload:"restart"`
 	MaxTenants     int           `yaml:"max_tenants" help:"tenants that can have stores; samples of further ones are refused" reload:"restart"`
+	Idle           time.Duration `yaml:"idle" help:"a store that nobody wrote to or asked for so long is closed, and opened again when it is needed; at least 1m" reload:"restart"`
 	WALCompression string        `yaml:"wal_compression" help:"how the write-ahead log is compressed: none, snappy or zstd" reload:"restart"`
 }
 
@@ -40,10 +41,13 @@ type Retention struct {
 // BenchmarkSmallDatabase.
 func DefaultConfig() Config {
 	return Config{
-		Retention:      Retention{Raw: 40 * day, Tile10s: 2 * day, Tile1m: 40 * day},
-		OutOfOrder:     30 * time.Minute,
-		Exemplars:      10_000,
-		MaxTenants:     100,
+		Retention:  Retention{Raw: 40 * day, Tile10s: 2 * day, Tile1m: 40 * day},
+		OutOfOrder: 30 * time.Minute,
+		Exemplars:  10_000,
+		MaxTenants: 100,
+		// A tenant that is asked for once a day should not take memory all day; to open
+		// a store again takes as long as to read its WAL, a second for a million samples.
+		Idle:           time.Hour,
 		WALCompression: compression.Snappy,
 	}
 }
@@ -83,6 +87,9 @@ func (c Config) Validate() []conf.Problem {
 	}
 	if c.MaxTenants < 1 {
 		problems = append(problems, conf.Problem{Key: "max_tenants", Text: "leaves no room for any tenant; set it to 1 or more"})
+	}
+	if c.Idle < time.Minute {
+		problems = append(problems, conf.Problem{Key: "idle", Text: "would open and close stores all the time; set it to 1m or more"})
 	}
 	if types := compression.Types(); !slices.Contains(types, c.WALCompression) {
 		problems = append(problems, conf.Problem{Key: "wal_compression",

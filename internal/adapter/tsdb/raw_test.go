@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
@@ -548,5 +549,44 @@ func TestASeriesThatTheHeadLetGo(t *testing.T) {
 		if n := st.db.raw.cache.Len(); heard && n != 2 {
 			t.Errorf("%d series are in the cache, 2 in the head", n)
 		}
+	}
+}
+
+// What nobody uses is closed; what is written or asked opens again, with all that was there
+// and an empty cache, since references begin anew.
+func TestIdleStoresAreClosed(t *testing.T) {
+	w := newWorld(t)
+	open := func() float64 { return testutil.ToFloat64(w.stores.metrics.open) }
+	idle := func(after time.Duration) {
+		t.Helper()
+		w.now = w.now.Add(after)
+		if err := w.stores.CloseIdle(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.writeRaw(&plain{}, "a@10=1 b@10=1")
+	idle(w.cfg.Idle - time.Second)
+	if open() != 1 {
+		t.Fatal("closed before it was idle for long enough")
+	}
+	q, err := w.stores.Querier("default", Raw, 0, math.MaxInt64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	idle(2 * w.cfg.Idle)
+	if open() != 1 {
+		t.Fatal("closed under a reader")
+	}
+	if err := q.Close(); err != nil {
+		t.Fatal(err)
+	}
+	idle(w.cfg.Idle + time.Second)
+	if open() != 0 {
+		t.Fatal("not closed")
+	}
+	idle(w.cfg.Idle) // once more is nothing
+	w.writeRaw(&plain{}, "b@20=2 a@20=2 a@10=1")
+	if got := w.raw(); got["a"] != "10=1 20=2" || got["b"] != "10=1 20=2" || open() != 1 {
+		t.Errorf("%v", got)
 	}
 }

@@ -96,11 +96,13 @@ type store struct {
 	reg    prometheus.Registerer
 	logger *slog.Logger
 	opened prometheus.Gauge
+	now    func() time.Time
 
 	mu      sync.Mutex
 	options *tsdb.Options // of the next opening
 	db      *database     // nil until it is needed
 	users   int           // writes and queriers that hold db
+	used    time.Time     // when the last of them let go
 	idle    chan struct{} // closed when users falls to 0; nil if nobody waits for it
 	closing bool          // nobody may become a user
 
@@ -161,6 +163,7 @@ func (s *store) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.users--
+	s.used = s.now()
 	if s.users == 0 && s.idle != nil {
 		close(s.idle)
 		s.idle = nil
@@ -245,6 +248,16 @@ func (s *store) shut() error {
 	s.db = nil
 	s.opened.Dec()
 	return err
+}
+
+// closeIdle closes the database if nobody used it since a time.
+func (s *store) closeIdle(since time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.db == nil || s.users > 0 || s.closing || !s.used.Before(since) {
+		return nil
+	}
+	return s.shut()
 }
 
 // close closes the store for good.

@@ -45,8 +45,8 @@ var (
 )
 
 // Stores is all stores of one data directory. A database is opened by the first
-// write to it, or by the first query if it is on disk, and stays open until
-// Close. All methods can be called from any goroutine.
+// write to it, or by the first query if it is on disk, and closed by Close, or when
+// nobody used it for a while. All methods can be called from any goroutine.
 type Stores struct {
 	cfg     Config
 	dir     string // <data directory>/tsdb
@@ -99,6 +99,7 @@ func (s *Stores) newTenant(name string) map[string]*store {
 			reg:     prometheus.WrapRegistererWith(prometheus.Labels{"tenant": name, "store": kind}, s.reg),
 			logger:  s.logger.With("tenant", name, "store", kind),
 			opened:  s.metrics.open,
+			now:     s.now,
 		}
 	}
 	return stores
@@ -143,6 +144,21 @@ func (s *Stores) forRead(name, kind string) (*store, error) {
 		return nil, ErrClosed
 	}
 	return s.tenants[name][kind], nil
+}
+
+// CloseIdle closes the databases that nobody used for so long as the configuration
+// says. It is to be called now and then.
+func (s *Stores) CloseIdle() error {
+	s.mu.Lock()
+	all := s.allStores()
+	s.mu.Unlock()
+	var errs []error
+	for _, st := range all {
+		if err := st.closeIdle(s.now().Add(-s.cfg.Idle)); err != nil {
+			errs = append(errs, fmt.Errorf("close store %s of tenant %s, which was idle: %w", st.kind, st.tenant, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Close closes all databases after the queries that read them, for which it

@@ -466,7 +466,7 @@ func TestValidate(t *testing.T) {
 	for _, p := range (Config{OutOfOrder: -1, Exemplars: -1, WALCompression: "lz4"}).Validate() {
 		keys = append(keys, p.Key)
 	}
-	want := []string{"retention.raw", "retention.10s", "retention.1m", "out_of_order", "exemplars", "max_tenants", "wal_compression"}
+	want := []string{"retention.raw", "retention.10s", "retention.1m", "out_of_order", "exemplars", "max_tenants", "idle", "wal_compression"}
 	if !slices.Equal(keys, want) {
 		t.Errorf("problems with %v; want %v", keys, want)
 	}
