@@ -173,4 +173,9 @@ func span(to []Span, b []byte, i int) ([]Span, int) {
 
 // tail is what was appended to list since it had the length from. The list may have
 // moved meanwhile; what was before stays where it was for those who hold it.
-func tail[T any](list []T, from int) []T { return list[from:len(list):len(list)] }
+func tail[T any](list []T, from int) []T {
+	if len(list) == from {
+		return nil // as if it was not sent: an empty list of bounds is another thing than none
+	}
+	return list[from:len(list):len(list)]
+}
