@@ -98,6 +98,19 @@ func (c Config) Validate() []conf.Problem {
 	return problems
 }
 
+// The parts of tsdb's table of series, each a map of its own. 16,384 take 4 MB, which is
+// too much for hundreds of small databases; with 512 of them the maps of 100,000 series
+// are so large that finding each in its map takes a fifth of all that a sample costs.
+const (
+	fewStripes  = 512
+	manyStripes = 16_384
+
+	// manySeries is how many there are when a database with few stripes is closed and
+	// opens again with many, once. With fewer the maps are small enough; with more all of
+	// them have to be found anew, at the price of as many new series.
+	manySeries = 5000
+)
+
 // of returns how long a store keeps its samples; 0 for no store of ours.
 func (r Retention) of(store string) time.Duration {
 	switch store {
@@ -124,9 +137,7 @@ func (c Config) options(store string) *tsdb.Options {
 	o.OutOfOrderTimeWindow = c.OutOfOrder.Milliseconds()
 	o.WALCompression = c.WALCompression
 	o.FloatChunkEncoding = chunkenc.EncXOR
-	// Stripes only spread the locks of the series table, each is a map that grows:
-	// BenchmarkWrite gives the same figure with 512 and with tsdb's 16,384.
-	o.StripeSize = 512
+	o.StripeSize = fewStripes
 	o.HeadChunksWriteBufferSize = chunks.MinWriteBufferSize
 	// Tiles carry no exemplars.
 	o.EnableExemplarStorage = store == Raw && c.Exemplars > 0

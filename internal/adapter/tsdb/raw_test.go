@@ -590,3 +590,52 @@ func TestIdleStoresAreClosed(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// A database that has become large is closed and opens again with a larger table, once, and
+// with all that is in it.
+func TestALargeStoreGetsALargerTable(t *testing.T) {
+	w := newWorld(t)
+	generation := func() uint64 {
+		t.Helper()
+		st, err := w.stores.forWrite("default", Raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.db.generation
+	}
+	round := func(second int) { // the database is large after the last of four requests
+		t.Helper()
+		for from := 0; from < manySeries; from += manySeries / 4 {
+			var samples []rawSample
+			for i := from; i < from+manySeries/4; i++ {
+				samples = append(samples, rawSample{series: fmt.Sprint("s", i), t: base + 1000*int64(second), v: float64(i)})
+			}
+			r := requestOf(t, true, &plain{}, samples)
+			if err := w.stores.WriteRequests(t.Context(), "default", []*Request{r}); err != nil || r.Outcome.Written.Samples != len(samples) {
+				t.Fatalf("%v, %v", err, r.Outcome.Text())
+			}
+		}
+	}
+	round(10)
+	small := generation()
+	q, err := w.stores.Querier("default", Raw, 0, math.MaxInt64) // a reader is not disturbed
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.writeRaw(&plain{}, "a@10=1")
+	if generation() != small {
+		t.Error("closed under a reader")
+	}
+	if err := q.Close(); err != nil {
+		t.Fatal(err)
+	}
+	round(20)
+	large := generation()
+	round(30)
+	if large == small || generation() != large {
+		t.Errorf("generations %d, %d, %d: want one more opening", small, large, generation())
+	}
+	if got := w.raw(); len(got) != manySeries+1 || got["s7"] != "10=7 20=7 30=7" {
+		t.Errorf("%d series, s7 is %q", len(got), got["s7"])
+	}
+}

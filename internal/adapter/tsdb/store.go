@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,6 +106,7 @@ type store struct {
 	used    time.Time     // when the last of them let go
 	idle    chan struct{} // closed when users falls to 0; nil if nobody waits for it
 	closing bool          // nobody may become a user
+	large   bool          // the next opening is for many series
 
 	committing sync.Mutex
 	damaged    atomic.Bool // a commit failed: see repair
@@ -138,7 +140,20 @@ func (s *store) write(ctx context.Context) (*database, error) {
 			return nil, err
 		}
 	}
+	s.widen()
 	return s.use()
+}
+
+// widen closes a database that has become large, so that it opens again as one. If
+// somebody uses it, a later write does. It needs s.mu.
+func (s *store) widen() {
+	if s.large || s.db == nil || s.users > 0 || s.db.Head().NumSeries() < manySeries {
+		return
+	}
+	s.large = true
+	if err := s.shut(); err != nil {
+		s.logger.Warn("database closed with an error; it opens again from its WAL", "err", err)
+	}
 }
 
 // use needs s.mu.
@@ -148,7 +163,11 @@ func (s *store) use() (*database, error) {
 		if s.kind == Raw {
 			raw = newRawCache()
 		}
-		db, err := openDatabase(s.dir, *s.options, raw, s.reg, s.logger)
+		options := *s.options
+		if s.large = s.large || walBytes(s.dir) > largeWAL; s.large {
+			options.StripeSize = manyStripes
+		}
+		db, err := openDatabase(s.dir, options, raw, s.reg, s.logger)
 		if err != nil {
 			return nil, err
 		}
@@ -157,6 +176,24 @@ func (s *store) use() (*database, error) {
 	}
 	s.users++
 	return s.db, nil
+}
+
+// largeWAL is the log, in bytes, of a database that is opened for many series: it may have
+// them, and would soon be opened again.
+const largeWAL = 4 << 20
+
+// walBytes is how large the log of a database is that is to be opened.
+func walBytes(dir string) (n int64) {
+	entries, err := os.ReadDir(filepath.Join(dir, "wal"))
+	if err != nil {
+		return 0 // it has none yet
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && !e.IsDir() {
+			n += info.Size()
+		}
+	}
+	return n
 }
 
 func (s *store) release() {
