@@ -30,8 +30,8 @@ build: ## build ./bin/freshet
 test: clients ## install what the tests need, then run all of them
 	go test -timeout 15m -count=1 $(TEST_FLAGS) ./...
 
-race: ## run the tests below internal/ under the race detector, except the Prometheus API's
-	go test -race -timeout 15m $(TEST_FLAGS) $(RACE)
+race: ## run the tests below internal/ under the race detector, except the Prometheus API's, with buffers overwritten when given back
+	go test -race -tags poison -timeout 15m $(TEST_FLAGS) $(RACE)
 
 fuzz: ## run every fuzz test for FUZZTIME (5s)
 	@FUZZTIME=$(FUZZTIME) bash .ci/fuzz
@@ -40,7 +40,7 @@ bench: ## run every benchmark; each states its bound in its comment
 	go test -run '^$$' -bench . -benchmem ./internal/...
 
 # exec: a signal meets the lab itself, which then prints what it has.
-lab: ## measure what receiving costs, write docs/performance.md; ARGS=--quick: three minutes, print only
+lab: ## measure what receiving costs, write docs/performance.md; ARGS=--quick: five minutes, print only
 	@go build -o bin/lab ./lab && exec ./bin/lab $(if $(ARGS),$(ARGS),-write)
 
 lint: ## gofmt, vet, staticcheck, govulncheck

@@ -268,7 +268,7 @@ func TestABadUpgradeChangesNothing(t *testing.T) {
 	}
 	install(program, good)
 	install(config, []byte("log_level: info\n"))
-	p := launch(t, dir, exec.Command(program, "serve", "--config", config, "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0"))
+	p := launch(t, dir, exec.Command(program, "serve", "--config", config, "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--ingest-otlp-grpc-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0"))
 	refused := func(why string) {
 		t.Helper()
 		r, said, err := p.restart(t)
@@ -414,7 +414,7 @@ func TestRestartSignalsTheServerAlone(t *testing.T) {
 	}
 }
 
-// TestAddressesOfPortZeroStay: two that are spelled in the same way are two.
+// TestAddressesOfPortZeroStay: three that are spelled in the same way are three.
 func TestAddressesOfPortZeroStay(t *testing.T) {
 	dir := dataDir(t)
 	config := filepath.Join(dir, "freshet.yaml")
@@ -425,10 +425,10 @@ func TestAddressesOfPortZeroStay(t *testing.T) {
 	if r, said, err := p.restart(t); err != nil || r.State != "ready" {
 		t.Fatalf("%v: %+v\n%s", err, r, said)
 	}
-	http := regexp.MustCompile(`HTTP +(http://\S+)`)
+	addresses := regexp.MustCompile(`(?m)^  (?:HTTP {7}|OTLP {7}grpc {6})(\S+)`)
 	eventually(t, 10*time.Second, "the addresses are those of before", func() error {
-		all := http.FindAllStringSubmatch(p.output.String(), -1)
-		if len(all) != 4 || all[0][1] != all[2][1] || all[1][1] != all[3][1] {
+		all := addresses.FindAllStringSubmatch(p.output.String(), -1)
+		if len(all) != 6 || all[0][1] != all[3][1] || all[1][1] != all[4][1] || all[2][1] != all[5][1] {
 			return fmt.Errorf("they are %q", all)
 		}
 		return nil
@@ -460,7 +460,7 @@ func TestAStopIsNotKeptWaitingByARestart(t *testing.T) {
 		if err := os.Symlink(freshet, program); err != nil {
 			t.Fatal(err)
 		}
-		p := launch(t, dir, exec.Command(program, "serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0"))
+		p := launch(t, dir, exec.Command(program, "serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--ingest-otlp-grpc-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0"))
 		if err := os.Remove(program); err != nil {
 			t.Fatal(err)
 		}
@@ -539,7 +539,7 @@ func activate(t *testing.T) *activated {
 func (a *activated) command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	args = append([]string{"-c", `export LISTEN_PID=$$; exec "$0" "$@"`, freshet, "serve", "--data-dir", a.dir,
-		"--http-listen", a.tcp.Addr().String(), "--dogstatsd-udp", a.udp.LocalAddr().String(),
+		"--http-listen", a.tcp.Addr().String(), "--ingest-otlp-grpc-listen", "", "--dogstatsd-udp", a.udp.LocalAddr().String(),
 		"--dogstatsd-unixgram", a.gramPath, "--dogstatsd-unix", a.streamPath}, args...)
 	cmd := exec.Command("sh", args...)
 	cmd.Env = append(os.Environ(), "LISTEN_FDS=4", "LISTEN_FDNAMES=udp:gram:stream:tcp")

@@ -102,7 +102,7 @@ func startFreshet(ctx context.Context, program, dir string, on cpus, settings ..
 	}
 	defer log.Close()
 	f.cmd = exec.CommandContext(ctx, program, append([]string{"serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0",
-		"--dogstatsd-udp", "127.0.0.1:0", "--dogstatsd-unix", ""}, settings...)...)
+		"--ingest-otlp-grpc-listen", "", "--dogstatsd-udp", "127.0.0.1:0", "--dogstatsd-unix", ""}, settings...)...)
 	f.cmd.Stdout, f.cmd.Stderr = log, log
 	if err := on.start(f.cmd); err != nil {
 		return nil, err

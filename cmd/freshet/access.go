@@ -62,7 +62,9 @@ var exposures = map[string]exposure{
 	"GET /api/v1/status/process": reads,
 	"GET /api/v1/status/top":     reads,
 
-	"/api/v1/write": writes,
+	"/api/v1/write":                writes,
+	"POST /api/v1/otlp/v1/metrics": writes,
+	"POST /v1/metrics":             writes,
 
 	"GET /api/v1/status/capture": readsHere,
 	"GET /api/v1/status/tail":    readsHere,
@@ -123,18 +125,24 @@ func (s *server) guard(e exposure, h http.Handler) http.Handler {
 			h.ServeHTTP(w, r)
 			return
 		}
-		grant, err := s.access.Load().Grant(claimOf(r))
-		if err == nil && e == writes && !grant.Write {
-			err = fmt.Errorf("the token of %q may only read; give it may: both in http.tenants_file", grant.Tenant)
-		} else if err == nil && e != writes && !grant.Read {
-			err = fmt.Errorf("the token of %q may only write; give it may: both in http.tenants_file", grant.Tenant)
-		}
+		grant, err := s.grant(claimOf(r), e == writes)
 		if err != nil {
 			s.refuse(w, err)
 			return
 		}
 		h.ServeHTTP(w, r.WithContext(tenant.NewContext(r.Context(), grant.Tenant)))
 	})
+}
+
+// grant decides on a request that writes, or else reads.
+func (s *server) grant(c tenant.Claim, write bool) (tenant.Grant, error) {
+	grant, err := s.access.Load().Grant(c)
+	if err == nil && write && !grant.Write {
+		err = fmt.Errorf("the token of %q may only read; give it may: both in http.tenants_file", grant.Tenant)
+	} else if err == nil && !write && !grant.Read {
+		err = fmt.Errorf("the token of %q may only write; give it may: both in http.tenants_file", grant.Tenant)
+	}
+	return grant, err
 }
 
 // operator reports whether r may see the whole process: where there are not many
@@ -149,11 +157,15 @@ func (s *server) operator(r *http.Request) bool {
 
 // claimOf is what a request says of itself.
 func claimOf(r *http.Request) tenant.Claim {
-	c := tenant.Claim{Address: tenantOf(r), Headers: r.Header.Values("X-Scope-OrgID")}
-	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
-		c.Token = strings.TrimSpace(token)
+	return tenant.Claim{Address: tenantOf(r), Headers: r.Header.Values("X-Scope-OrgID"), Token: bearer(r.Header.Get("Authorization"))}
+}
+
+// bearer is the token in a header Authorization, empty if there is none.
+func bearer(header string) string {
+	if scheme, token, ok := strings.Cut(header, " "); ok && strings.EqualFold(scheme, "Bearer") {
+		return strings.TrimSpace(token)
 	}
-	return c
+	return ""
 }
 
 // refuse says why, in the form of the Prometheus API, whose clients show it.

@@ -48,6 +48,7 @@ func running(t *testing.T, text string) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.Ingest.OTLP.GRPCListen = "127.0.0.1:0" // as the other addresses of such texts
 	ctx, stop := context.WithCancelCause(context.Background())
 	s, err := newServer(c, from, prometheus.NewRegistry(), slog.New(slog.DiscardHandler), new(slog.LevelVar))
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/freshet-io/freshet/internal/role/aggregator"
 	"github.com/freshet-io/freshet/internal/role/collector"
 	"github.com/freshet-io/freshet/internal/role/distributor"
+	"github.com/freshet-io/freshet/internal/role/forwarder"
 	"github.com/freshet-io/freshet/internal/role/ingester"
 )
 
@@ -37,6 +38,7 @@ type config struct {
 	Limits     limit.Config       `yaml:"limits"`
 	Ingest     distributor.Config `yaml:"ingest"`
 	Ingester   ingester.Config    `yaml:"ingester" reload:"restart"`
+	Forward    forwarder.Config   `yaml:"forward" reload:"restart"`
 	Aggregator aggregator.Config  `yaml:"aggregator" reload:"restart"`
 	Store      tsdb.Config        `yaml:"store"`
 	Events     eventlog.Config    `yaml:"events"`
@@ -85,10 +87,19 @@ func newSource(flags *pflag.FlagSet) *source {
 	s := &source{schema: newSchema(), flags: flags}
 	flags.StringVar(&s.file, "config", os.Getenv(configVariable), "configuration `file` (YAML) [$"+configVariable+"]")
 	s.schema.AddFlags(flags)
+	flags.SetNormalizeFunc(shortFlags)
 	return s
 }
 
 const configVariable = "FRESHET_CONFIG"
+
+// shortFlags are other names of flags, as others of the field call them.
+func shortFlags(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	if name == "otlp-grpc-listen" {
+		name = "ingest-otlp-grpc-listen"
+	}
+	return pflag.NormalizedName(name)
+}
 
 func newSchema() *conf.Schema[config] { return conf.New("FRESHET", defaultConfig()) }
 

@@ -91,6 +91,9 @@ type httpServer struct {
 	served   chan error // what Serve returned
 }
 
+// idleTimeout is how long a connection stays open on which nobody asks.
+const idleTimeout = 5 * time.Minute
+
 // listenHTTP binds all addresses, but for those that are open already, and begins
 // to answer there, for a start may take a while and probes ask meanwhile. After an
 // error the ones it returns must be closed.
@@ -116,7 +119,7 @@ func listenHTTP(c httpConfig, handler http.Handler, inherited *inheritance, logg
 			// A client that never ends its request must not hold a connection. How long
 			// an answer takes is limited by the query.
 			ReadTimeout: time.Minute,
-			IdleTimeout: 5 * time.Minute,
+			IdleTimeout: idleTimeout,
 			// Unless the request says more, the address says on whose behalf it asks.
 			BaseContext: func(net.Listener) context.Context { return tenant.NewContext(context.Background(), l.Tenant) },
 		}}
@@ -133,26 +136,33 @@ func listenHTTP(c httpConfig, handler http.Handler, inherited *inheritance, logg
 }
 
 func httpError(address string, err error) error {
+	return listenError("http", address, "--http-listen", err)
+}
+
+// listenError says what to do about an address that cannot be bound.
+func listenError(what, address, flag string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("listen on http %s: the port is in use; stop the process that has it, or choose another by --http-listen", address)
+		return fmt.Errorf("listen on %s %s: the port is in use; stop the process that has it, or choose another by %s", what, address, flag)
 	case errors.Is(err, syscall.EACCES):
-		return fmt.Errorf("listen on http %s: permission denied; choose a port above 1023 by --http-listen", address)
+		return fmt.Errorf("listen on %s %s: permission denied; choose a port above 1023 by %s", what, address, flag)
 	}
-	return fmt.Errorf("listen on http %s: %w", address, err)
+	return fmt.Errorf("listen on %s %s: %w", what, address, err)
 }
 
 func (h *httpServer) addr() string { return h.listener.Addr().String() }
 
 // file is the socket once more, for a successor.
-func (h *httpServer) file() (*os.File, error) {
-	tcp, ok := h.listener.(*net.TCPListener)
+func (h *httpServer) file() (*os.File, error) { return fileOf(h.listener, "http") }
+
+func fileOf(listener net.Listener, what string) (*os.File, error) {
+	tcp, ok := listener.(*net.TCPListener)
 	if !ok {
-		panic(fmt.Sprintf("BUG: HTTP listens on a %T", h.listener))
+		panic(fmt.Sprintf("BUG: %s listens on a %T", what, listener))
 	}
 	file, err := tcp.File()
 	if err != nil {
-		return nil, fmt.Errorf("hand over http %s: %w", h.addr(), err)
+		return nil, fmt.Errorf("hand over %s %s: %w", what, listener.Addr(), err)
 	}
 	return file, nil
 }
@@ -211,6 +221,8 @@ func (s *server) serveHTTP() {
 		mux.Handle("GET /api/v1/status/flags", api)
 		mux.Handle("/api/v1/events", s.events.Handler())
 		mux.HandleFunc("/api/v1/write", s.ingest.receiver.RemoteWrite)
+		mux.HandleFunc("POST /api/v1/otlp/v1/metrics", s.ingest.receiver.OTLP)
+		mux.HandleFunc("POST /v1/metrics", s.ingest.receiver.OTLP)
 		s.newSnapshots().register(local)
 	} else {
 		s.serveNothing(mux)
@@ -279,6 +291,7 @@ func (s *server) serveIndex(w http.ResponseWriter, _ *http.Request) {
 		"/api/v1/query?query=...   PromQL; the whole Prometheus API is below /api/v1/",
 		"/api/v1/events            events, newest first",
 		"/api/v1/write             takes Prometheus remote write, 1.0 and 2.0",
+		"/v1/metrics               takes OpenTelemetry's metrics, OTLP",
 	}
 	if !s.config.stores() {
 		stored = []string{"Nothing is stored: " + nothingStored + ".\n"}

@@ -23,7 +23,7 @@ type ingest struct {
 func (s *server) openIngest() error {
 	i := ingest{metadata: metadata.New(), ingester: ingester.New(s.config.Ingester, s.stores, s.registry)}
 	i.distributor = distributor.New(distributor.Options{
-		Config: s.config.Ingest, Ingester: i.ingester, Metadata: i.metadata, Ledger: s.ledger,
+		Config: s.config.Ingest, Ingester: i.ingester, Tiles: s.stores, Backends: s.backends(), Metadata: i.metadata, Ledger: s.ledger, Lookback: s.config.Query.LookbackDelta,
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
 	})
 	i.receiver = receive.New(receive.Options{
@@ -31,6 +31,25 @@ func (s *server) openIngest() error {
 	})
 	s.ingest = i
 	return nil
+}
+
+// closeIdle closes the stores that nobody uses, until ctx is done.
+func (s *server) closeIdle(ctx context.Context) error {
+	if !s.config.stores() || s.opening.wait(ctx) != nil {
+		<-ctx.Done() // whoever failed to open says why
+		return nil
+	}
+	for ticker := time.NewTicker(time.Minute); ; {
+		select {
+		case <-ticker.C:
+			if err := s.stores.CloseIdle(); err != nil {
+				s.logger.Warn("a store that nobody used was closed with an error; it opens again from its WAL", "error", err)
+			}
+		case <-ctx.Done():
+			ticker.Stop()
+			return nil
+		}
+	}
 }
 
 // runIngester writes what comes in until ctx is done; the HTTP servers have ended then.

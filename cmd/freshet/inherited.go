@@ -53,11 +53,17 @@ func (in *inheritance) dogstatsd(network, address string) (all []sockets.Inherit
 
 // tcp returns the listener for an address, nil if there is none.
 func (in *inheritance) tcp(address string) (net.Listener, error) {
+	listener, err := in.listener(address)
+	in.answered = in.answered || listener != nil
+	return listener, err
+}
+
+// listener is tcp for what is not HTTP.
+func (in *inheritance) listener(address string) (net.Listener, error) {
 	taken, ok := in.TakeOne("tcp", address)
 	if !ok {
 		return nil, nil
 	}
-	in.answered = true
 	listener, err := net.FileListener(taken.File)
 	_ = taken.File.Close() // the listener has a duplicate
 	return listener, err

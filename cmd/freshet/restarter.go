@@ -179,7 +179,7 @@ func (s *server) checkRoom() error {
 	return errors.Join(err, f.Sync(), f.Close(), dir.Remove(probe))
 }
 
-// checkAddresses binds what HTTP addresses the next image will have to bind, since
+// checkAddresses binds what addresses the next image will have to bind, since
 // a reload does not. A configuration that is of a newer version than this image
 // is left to the program that has checked it.
 func (r *restarter) checkAddresses() error {
@@ -201,7 +201,15 @@ func (r *restarter) checkAddresses() error {
 		}
 		_ = listener.Close()
 	}
-	return nil
+	address := next.Ingest.OTLP.GRPCListen
+	if address == "" || !next.stores() || r.server.otlp != nil && r.server.otlp.address == address {
+		return nil
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return otlpError(address, err)
+	}
+	return listener.Close()
 }
 
 // leave returns the sockets as files. From now on a stop leaves them to a successor.
@@ -218,6 +226,13 @@ func (s *server) leave() ([]handover.Socket, error) {
 			continue
 		}
 		all = append(all, handover.Socket{File: file, Network: "tcp", Name: h.address})
+	}
+	if s.otlp != nil {
+		file, fileErr := s.otlp.file()
+		if fileErr == nil {
+			all = append(all, handover.Socket{File: file, Network: "tcp", Name: s.otlp.address})
+		}
+		err = errors.Join(err, fileErr)
 	}
 	for i := range all {
 		var sharedErr error

@@ -84,6 +84,7 @@ func serve(ctx context.Context, c config, from *source, stdout, stderr io.Writer
 type listening struct {
 	PID               int    `json:"pid"`
 	HTTP              string `json:"http"`
+	OTLPGRPC          string `json:"otlp_grpc,omitempty"`
 	DogStatsDUDP      string `json:"dogstatsd_udp,omitempty"`
 	DogStatsDUnixgram string `json:"dogstatsd_unixgram,omitempty"`
 	DogStatsDUnix     string `json:"dogstatsd_unix,omitempty"`
@@ -115,7 +116,7 @@ func (s *server) socketWarnings() (all []string) {
 func (s *server) listening() listening {
 	sockets := s.collector.Listening()
 	return listening{
-		PID: os.Getpid(), HTTP: s.http[0].addr(),
+		PID: os.Getpid(), HTTP: s.http[0].addr(), OTLPGRPC: s.otlp.addr(),
 		DogStatsDUDP:      first(sockets, "udp").Address,
 		DogStatsDUnixgram: first(sockets, "unixgram").Address,
 		DogStatsDUnix:     first(sockets, "unix").Address,
@@ -166,6 +167,9 @@ func (s *server) greet(out io.Writer) error {
 		default:
 			fmt.Fprintf(&b, "  (its own metrics and books)\n")
 		}
+	}
+	if s.otlp != nil {
+		fmt.Fprintf(&b, "  OTLP       %-9s %s  (over HTTP at /v1/metrics)\n", "grpc", s.otlp.addr())
 	}
 	fmt.Fprintf(&b, "  data       %s\n", s.config.DataDir)
 	if !s.config.stores() {

@@ -35,6 +35,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/run"
 	"github.com/freshet-io/freshet/internal/role/aggregator"
 	"github.com/freshet-io/freshet/internal/role/collector"
+	"github.com/freshet-io/freshet/internal/role/distributor"
+	"github.com/freshet-io/freshet/internal/role/forwarder"
 )
 
 // server is every role of one process. What is nil was not reached by newServer; a
@@ -60,9 +62,11 @@ type server struct {
 	previous   *savedBooks // of the process before, or nil
 	aggregator *aggregator.Aggregator
 	ingest     ingest
+	forwarders []*forwarder.Forwarder // in the order of the configuration
 	limiter    *limit.Limiter
 	collector  *collector.Collector
 	http       httpServers
+	otlp       *otlpServer                   // nil for none
 	access     atomic.Pointer[tenant.Access] // who may ask it; nil: everybody, for the tenant of the address
 	refused    *prometheus.CounterVec        // requests, by reason
 	metrics    http.Handler                  // of the whole process
@@ -86,7 +90,7 @@ func newServer(c config, from *source, registry *prometheus.Registry, logger *sl
 	s.reloader = newReloader(s, from, registry)
 	s.restarter = newRestarter(s)
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	for _, open := range []func() error{s.openInherited, s.openDirectory, s.openLedger, s.openAccess, s.openHTTP, s.openNames, s.openCollector, s.checkLeft} {
+	for _, open := range []func() error{s.openInherited, s.openDirectory, s.openLedger, s.openAccess, s.openHTTP, s.openOTLP, s.openNames, s.openCollector, s.checkLeft} {
 		if err := open(); err != nil {
 			return s, err
 		}
@@ -97,7 +101,7 @@ func newServer(c config, from *source, registry *prometheus.Registry, logger *sl
 // open opens what may take long: events, stores, and the journal, which is
 // replayed. The sockets are read meanwhile.
 func (s *server) open() error {
-	for _, open := range []func() error{s.openStores, s.openIngest, s.openAggregator} {
+	for _, open := range []func() error{s.openStores, s.openForwarders, s.openIngest, s.openAggregator} {
 		if err := open(); err != nil {
 			return err
 		}
@@ -168,7 +172,7 @@ func (s *server) openAggregator() error {
 	for _, d := range report.Damage {
 		s.logger.Warn("the journal is damaged; everything else in it is used", "place", d.String())
 	}
-	s.aggregator, err = aggregator.New(s.config.Aggregator, log, tileWriter{s.stores, s.logger}, s.ledger, time.Now, s.registry, s.logger)
+	s.aggregator, err = aggregator.New(s.config.Aggregator, log, tileWriter{s.ingest.distributor, s.logger}, s.ledger, time.Now, s.registry, s.logger)
 	if err != nil {
 		return err
 	}
@@ -266,8 +270,10 @@ func (s *server) parts(opened func() error) []run.Part {
 	}
 	return []run.Part{
 		{Name: "ledger", Run: s.keepLedger},
+		{Name: "forward", Run: s.runForwarders},
 		{Name: "aggregator", Run: func(ctx context.Context) error { return aggregate(ctx, opened) }},
 		{Name: "ingester", Run: s.runIngester},
+		{Name: "stores", Run: s.closeIdle},
 		{Name: "restart", Run: s.restarter.run},
 		{Name: "names", Run: s.forgetNames},
 		{Name: "sockets", Run: s.keepBooked},
@@ -275,6 +281,7 @@ func (s *server) parts(opened func() error) []run.Part {
 		{Name: "memory", Run: s.freeStart},
 		{Name: "reload", Run: s.reloader.watch},
 		{Name: "restart signal", Run: s.restarter.watch},
+		{Name: "otlp", Run: s.runOTLP},
 		{Name: "http", Run: func(ctx context.Context) error {
 			defer s.ready.Store(false)
 			return s.http.run(ctx, s.config.Drain)
@@ -346,7 +353,7 @@ func (s *server) close() error {
 	if s.collector != nil {
 		errs = append(errs, s.collector.Close())
 	}
-	errs = append(errs, s.http.close())
+	errs = append(errs, s.otlp.close(), s.http.close())
 	if s.names != nil {
 		errs = append(errs, s.names.Close())
 	}
@@ -369,16 +376,16 @@ func (s *server) close() error {
 	return errors.Join(errs...)
 }
 
-// tileWriter is the way from the aggregator to the stores.
+// tileWriter is the way from the aggregator to the distributor.
 type tileWriter struct {
-	stores *tsdb.Stores
-	logger *slog.Logger
+	distributor *distributor.Distributor
+	logger      *slog.Logger
 }
 
 // Write is part of aggregator.Writer. Samples that the store refuses for good are
 // counted by the store, and must not keep the others from being stored.
 func (w tileWriter) Write(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (aggregator.Written, error) {
-	stats, err := w.stores.Write(ctx, tenant, width, samples)
+	stats, err := w.distributor.WriteTiles(ctx, tenant, width, samples)
 	if errors.Is(err, tsdb.ErrTooManyTenants) {
 		w.logger.Error("a tenant's samples are refused: store.max_tenants is reached", "tenant", tenant, "samples", len(samples))
 		return refusedAll(samples), nil

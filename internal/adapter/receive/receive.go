@@ -1,5 +1,6 @@
-// Package receive is the way in for samples over HTTP: it reads requests of remote write
-// 1.0 and 2.0, hands them to the distributor, and answers in the words of the protocol.
+// Package receive is the way in for samples over HTTP and gRPC: it reads requests of remote
+// write 1.0 and 2.0 and of OTLP, hands them to the distributor, and answers in the words of
+// the protocol.
 // Who may send as which tenant is decided before.
 package receive
 
@@ -18,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/freshet-io/freshet/internal/core/otlp"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/lib/buf"
@@ -36,6 +38,10 @@ type Distributor interface {
 	// Push writes a request, which points into body. An error means that nothing was
 	// written; one that has an After may be sent again after it.
 	Push(tenant string, r *remotewrite.Request, body *buf.Buf) (outcome.Outcome, error)
+	// OTLP says how OTLP becomes series.
+	OTLP() otlp.Settings
+	// Refused counts what was refused of a request before Push.
+	Refused(tenant string, o *outcome.Outcome)
 }
 
 // Options is what the handlers are made of. All fields are needed.
@@ -50,6 +56,7 @@ type Options struct {
 type Receiver struct {
 	Options
 	memory  *semaphore.Weighted
+	reading *semaphore.Weighted // messages of gRPC at once
 	metrics *metrics
 	decoded sync.Pool // of *remotewrite.Request
 }
@@ -57,6 +64,7 @@ type Receiver struct {
 // New makes a Receiver.
 func New(o Options) *Receiver {
 	r := &Receiver{Options: o, memory: semaphore.NewWeighted(o.MaxMemory), metrics: newMetrics(o.Registry)}
+	r.reading = semaphore.NewWeighted(max(1, o.MaxMemory/int64(o.Distributor.MaxBody())))
 	r.decoded.New = func() any { return new(remotewrite.Request) }
 	return r
 }
@@ -167,6 +175,7 @@ func (r *Receiver) remoteWrite(request *http.Request) (o outcome.Outcome, err er
 	if err := decode(body.B); err != nil {
 		return o, r.refuse(tenant, http.StatusBadRequest, "malformed", err)
 	}
+	decoded.Compressed = compressed.B
 	return r.Distributor.Push(tenant, decoded, body)
 }
 

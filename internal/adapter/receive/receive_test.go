@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/prometheus/prompb"
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
 
+	"github.com/freshet-io/freshet/internal/core/otlp"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/lib/buf"
@@ -28,6 +29,8 @@ type distributor struct {
 	outcome     outcome.Outcome
 	got         []string // tenant, version and counts
 	malformed   []string
+	settings    otlp.Settings
+	refused     []string // tenant, and what it was told
 }
 
 func (d *distributor) Admit(string) error { return d.admit }
@@ -40,6 +43,11 @@ func (d *distributor) Malformed(tenant, reason string) {
 func (d *distributor) Push(tenant string, r *remotewrite.Request, _ *buf.Buf) (outcome.Outcome, error) {
 	d.got = append(d.got, fmt.Sprintf("%s v2=%v %+v", tenant, r.Version2(), r.Counts()))
 	return d.outcome, d.push
+}
+
+func (d *distributor) OTLP() otlp.Settings { return d.settings }
+func (d *distributor) Refused(tenant string, o *outcome.Outcome) {
+	d.refused = append(d.refused, tenant+" "+o.Text())
 }
 
 // again is an error after which a request may come again.

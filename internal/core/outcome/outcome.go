@@ -20,6 +20,7 @@ const (
 	TooOld                     // before the out-of-order window
 	TooFarAhead                // more than 10 minutes in the future
 	Duplicate                  // another value is at its time
+	Delta                      // what came since the sample before, and not since the start
 	TooManySeries
 	TooManyLabels
 	TooLongLabel
@@ -29,7 +30,7 @@ const (
 const firstLimit = TooManySeries
 
 var reasonNames = [NumReasons]string{
-	"bad_labels", "bad_histogram", "bad_exemplar", "mixed_series", "too_old", "too_far_ahead", "duplicate",
+	"bad_labels", "bad_histogram", "bad_exemplar", "mixed_series", "too_old", "too_far_ahead", "duplicate", "delta",
 	"too_many_series", "too_many_labels", "too_long_label",
 }
 
@@ -150,11 +151,20 @@ func (o *Outcome) RemoteWrite() (status int, text string) {
 	return badRequest, o.Text()
 }
 
-// OTLP is the answer of OTLP: 200, and how many data points were rejected. Exemplars are
-// parts of points and do not count. Source: opentelemetry-proto, "Partial Success".
-func (o *Outcome) OTLP() (rejected int64, text string) {
-	refused := o.AllRefused()
-	return int64(refused.Samples + refused.Histograms), o.Text()
+// OTLP is the answer of OTLP: 200, and how many of the data points were rejected that the
+// samples and histograms were made of. Exemplars are parts of points and do not count.
+// Source: opentelemetry-proto, "Partial Success".
+//
+// The number is exact if no point became more than one sample, as all but classic
+// histograms and summaries do, or if all or none were refused. Else nobody knows whose the
+// refused samples are: the points are taken to be in proportion, and at least one.
+func (o *Outcome) OTLP(points, samples int) (rejected int64, text string) {
+	all := o.AllRefused()
+	refused := int64(all.Samples + all.Histograms)
+	if samples > points {
+		refused = (refused*int64(points) + int64(samples) - 1) / int64(samples)
+	}
+	return min(refused, int64(points)), o.Text()
 }
 
 func (o *Outcome) onlyLimits() bool {

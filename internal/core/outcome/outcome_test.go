@@ -35,6 +35,7 @@ func TestOneOutcomeTwoAnswers(t *testing.T) {
 		{"a mistake goes before a limit, since it must not be repeated", []func(*Outcome){refuse(TooManySeries, Counts{Samples: 1}), refuse(TooOld, Counts{Samples: 1})},
 			http.StatusBadRequest, 2, "(1 too_old, 1 too_many_series)", ""},
 		{"an exemplar is no data point", []func(*Outcome){refuse(BadExemplar, Counts{Exemplars: 1})}, http.StatusBadRequest, 0, "1 bad_exemplar", ""},
+		{"a sum that is none to a counter", []func(*Outcome){refuse(Delta, Counts{Samples: 1})}, http.StatusBadRequest, 1, "1 delta", ""},
 		{"a series as long as a book", []func(*Outcome){func(o *Outcome) {
 			o.Refuse(TooLongLabel, Counts{Samples: 1}, func() string { return strings.Repeat("é", 1000) + "end" }, errors.New("the cause"))
 		}}, http.StatusTooManyRequests, 1, "é…: the cause", "end"},
@@ -47,7 +48,9 @@ func TestOneOutcomeTwoAnswers(t *testing.T) {
 			step(&o)
 		}
 		status, text := o.RemoteWrite()
-		rejected, message := o.OTLP()
+		all := o.AllRefused()
+		all.Add(o.Written)
+		rejected, message := o.OTLP(all.Samples+all.Histograms, all.Samples+all.Histograms)
 		if status != c.remoteWrite || rejected != c.rejected || text != message || !strings.Contains(text, c.text) || (c.text == "") != (text == "") ||
 			c.absent != "" && strings.Contains(text, c.absent) {
 			t.Errorf("%s: remote write %d, OTLP rejects %d: %q, %q", c.why, status, rejected, text, message)
@@ -66,5 +69,22 @@ func TestPartsOfARequestAddUp(t *testing.T) {
 	a.Add(&c)
 	if a.Written != (Counts{11, 22, 33}) || a.Refused[TooOld].Samples != 2 || a.Dropped.Samples != 5 || a.NotKept != 6 || !strings.Contains(a.Text(), "up{") {
 		t.Errorf("%+v: %s", a, a.Text())
+	}
+}
+
+// Points that became several samples each: exact at both ends, and never none in between.
+func TestRejectedPointsOfSeveralSamples(t *testing.T) {
+	const points, samples = 10, 140 // histograms of 12 buckets
+	for refused, want := range map[int]int64{0: 0, 1: 1, 14: 1, 15: 2, 70: 5, 140: 10} {
+		var o Outcome
+		refuse(TooOld, Counts{Samples: refused})(&o)
+		if rejected, _ := o.OTLP(points, samples); rejected != want {
+			t.Errorf("%d of %d samples are refused: %d points, want %d", refused, samples, rejected, want)
+		}
+	}
+	var o Outcome
+	refuse(TooOld, Counts{Samples: 2})(&o) // one of them target_info, which is no point's
+	if rejected, _ := o.OTLP(1, 1); rejected != 1 {
+		t.Errorf("%d points are rejected, and there was one", rejected)
 	}
 }

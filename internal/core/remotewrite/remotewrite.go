@@ -20,6 +20,9 @@ type Request struct {
 	Series   []Series
 	Families []Family // of version 1
 
+	// Compressed is the body as it came, for who passes it on; nil if there is none.
+	Compressed []byte
+
 	v2         bool
 	body       []byte
 	room       int    // of each list but histograms
@@ -193,6 +196,7 @@ func (r *Request) reset(body []byte, v2 bool) error {
 		return fmt.Errorf("the body has %d bytes, and at most %d can be read", len(body), math.MaxInt32)
 	}
 	r.v2, r.body, r.highest, r.odd = v2, body, 0, 0
+	r.Compressed = nil
 	r.room = fewParts + len(body)/partBytes
 	r.Series = r.Series[:0]
 	r.Families = r.Families[:0]

@@ -2,9 +2,14 @@ package distributor
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/prometheus/otlptranslator"
+
 	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/otlp"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
@@ -23,6 +28,7 @@ type Config struct {
 
 	Relabel []mapping.Relabel `yaml:"relabel" help:"steps of Prometheus' relabel_config for all series that come in by remote write and OTLP"`
 	HA      HA                `yaml:"ha"`
+	OTLP    OTLP              `yaml:"otlp"`
 
 	Tenants map[string]Override `yaml:"tenants" help:"other limits for some tenants, by name"`
 }
@@ -32,6 +38,46 @@ type HA struct {
 	Replica string        `yaml:"replica" help:"label that tells apart servers which send the same, such as __replica__; of one cluster one server's samples are taken, and the label is removed; empty takes everything"`
 	Cluster string        `yaml:"cluster" help:"label that such servers have in common" reload:"restart"`
 	Timeout time.Duration `yaml:"timeout" help:"how long nothing comes from a server until another of its cluster takes over" reload:"restart"`
+}
+
+// OTLP is how OpenTelemetry's metrics come in, and what they are called.
+type OTLP struct {
+	GRPCListen       string   `yaml:"grpc_listen" help:"HOST:PORT of OTLP over gRPC; it has the tenants, the TLS and the passwords of http.listen; empty to turn it off; over HTTP it is always at /v1/metrics" reload:"restart"`
+	Translation      string   `yaml:"translation" help:"how names become Prometheus': UnderscoreEscapingWithSuffixes, UnderscoreEscapingWithoutSuffixes, NoUTF8EscapingWithSuffixes or NoTranslation, as in Prometheus' own configuration"`
+	Promote          []string `yaml:"promote_resource_attributes" help:"resource attributes that become labels of each series; * for all; others are in target_info only"`
+	PromoteScope     bool     `yaml:"promote_scope_metadata" help:"make name, version and attributes of the instrumentation scope labels of each series"`
+	NativeHistograms bool     `yaml:"native_histograms" help:"store histograms with explicit buckets as native histograms with custom buckets, one series each, in place of a series for each bucket"`
+}
+
+const defaultGRPC = "127.0.0.1:4317"
+
+func (c OTLP) settings(lookback time.Duration) otlp.Settings {
+	return otlp.Settings{
+		Strategy: otlptranslator.TranslationStrategyOption(c.Translation), Promote: c.Promote,
+		PromoteScope: c.PromoteScope, CustomBuckets: c.NativeHistograms, Lookback: lookback,
+	}
+}
+
+// Validate is part of conf.Validator.
+func (c OTLP) Validate() (problems []conf.Problem) {
+	if c.GRPCListen != "" {
+		if why := conf.AddressProblem(c.GRPCListen, defaultGRPC); why != "" {
+			problems = append(problems, conf.Problem{Key: "grpc_listen", Text: why})
+		}
+	}
+	strategies := []string{
+		string(otlptranslator.UnderscoreEscapingWithSuffixes), string(otlptranslator.UnderscoreEscapingWithoutSuffixes),
+		string(otlptranslator.NoUTF8EscapingWithSuffixes), string(otlptranslator.NoTranslation),
+	}
+	if !slices.Contains(strategies, c.Translation) {
+		problems = append(problems, conf.Problem{Key: "translation", Text: "must be one of " + strings.Join(strategies, ", ")})
+	}
+	for i, name := range c.Promote {
+		if name == "" || name == otlp.All && len(c.Promote) > 1 {
+			problems = append(problems, conf.Problem{Key: fmt.Sprintf("promote_resource_attributes[%d]", i), Text: "must be the name of a resource attribute, or * alone"})
+		}
+	}
+	return problems
 }
 
 // Override is what one tenant has in place of the limits of all.
@@ -53,6 +99,7 @@ func DefaultConfig() Config {
 		MaxLabelName:  1 << 10,
 		MaxLabelValue: 4 << 10,
 		HA:            HA{Cluster: "cluster", Timeout: 30 * time.Second},
+		OTLP:          OTLP{GRPCListen: defaultGRPC, Translation: string(otlptranslator.UnderscoreEscapingWithSuffixes)},
 	}
 }
 

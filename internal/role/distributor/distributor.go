@@ -23,6 +23,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/metadata"
+	"github.com/freshet-io/freshet/internal/core/otlp"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/lib/buf"
@@ -69,8 +70,11 @@ const (
 type Options struct {
 	Config   Config
 	Ingester Ingester
+	Tiles    Tiles
+	Backends []Backend // none is fine
 	Metadata *metadata.Store
 	Ledger   *ledger.Ledger
+	Lookback time.Duration // of queries
 	Now      func() time.Time
 	Registry prometheus.Registerer
 	Logger   *slog.Logger
@@ -92,6 +96,7 @@ type terms struct {
 	Config
 	generation uint64
 	rules      labelrules.Rules
+	otlp       otlp.Settings
 }
 
 // New makes a distributor.
@@ -113,11 +118,15 @@ func (d *Distributor) Reload(c Config) {
 		Replica: c.HA.Replica,
 	}
 	t.rules.Relabel, _ = mapping.CompileRelabel(c.Relabel)
+	t.otlp = c.OTLP.settings(d.Lookback)
 	d.terms.Store(t)
 }
 
 // MaxBody is how many bytes a request may have, decompressed.
 func (d *Distributor) MaxBody() int { return int(d.terms.Load().MaxBody) }
+
+// OTLP says how OTLP becomes series.
+func (d *Distributor) OTLP() otlp.Settings { return d.terms.Load().otlp }
 
 // Admit refuses a request of a tenant before it is read, with a RetryError.
 func (d *Distributor) Admit(tenant string) error {
@@ -189,7 +198,11 @@ func (d *Distributor) Push(tenant string, r *remotewrite.Request, body *buf.Buf)
 	defer d.requests.Put(q)
 	q.rules = rules{t, tenant, d.Metadata}
 	q.Request = tsdb.Request{Request: r, Rules: &q.rules, MaxSeries: t.Tenants[tenant].MaxSeries.Or(t.MaxSeries)}
-	if err := d.Ingester.Push(tenant, &q.Request, body); err != nil {
+	err := d.Ingester.Push(tenant, &q.Request, body)
+	if err == nil {
+		err = d.forwardRequest(tenant, r)
+	}
+	if err != nil {
 		d.complain(tenant, err)
 		d.Ledger.Post(tenant, received(parts), ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: unavailable, Samples: samples(parts)})
 		return outcome.Outcome{}, d.retry(unavailable, retryAfter, err)
@@ -247,6 +260,9 @@ func (d *Distributor) count(tenant string, parts outcome.Counts, o *outcome.Outc
 	}
 	d.Ledger.Post(tenant, transfers...)
 }
+
+// Refused counts what was refused of a request before Push.
+func (d *Distributor) Refused(tenant string, o *outcome.Outcome) { d.count(tenant, o.AllRefused(), o) }
 
 // Malformed counts a request that could not be read, as one sample.
 func (d *Distributor) Malformed(tenant, reason string) {

@@ -11,6 +11,7 @@ import (
 
 	promconfig "github.com/prometheus/common/config"
 
+	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
@@ -24,6 +25,8 @@ type Backend struct {
 	Name     string            `yaml:"name" help:"1 to 64 letters, digits, dashes and underscores; names the queue's directory and the label backend of its metrics"`
 	URL      string            `yaml:"url" help:"where requests go, such as https://mimir.example:8080/api/v1/push"`
 	Protocol string            `yaml:"protocol" help:"version of remote write: auto (the default) begins with 2.0 and goes on with 1.0 until the next restart if the backend does not know it; 2.0; or 1.0, into which requests of 2.0 are converted. Requests that came in 1.0 are sent as they are"`
+	Requests string            `yaml:"requests" help:"which requests of remote write and OTLP go there: all (the default), as they came and before ingest.relabel, or none"`
+	Tiles    string            `yaml:"tiles" help:"which tiles of DogStatsD metrics go there: 10s (the default), 1m or none"`
 	Headers  map[string]string `yaml:"headers" help:"headers for each request, name and value; {tenant} in a value stands for the tenant, as in X-Scope-OrgID: '{tenant}'"`
 
 	Username        string `yaml:"username" help:"for basic authentication, together with password_file"`
@@ -55,6 +58,18 @@ const (
 	ProtocolV1   = "1.0"
 )
 
+// Values of Backend.Requests and Backend.Tiles.
+const (
+	All  = "all"
+	None = "none"
+)
+
+// TakesRequests reports whether requests go to b.
+func (b Backend) TakesRequests() bool { return b.withDefaults().Requests == All }
+
+// TakesTiles reports whether tiles of a width, such as 10s, go to b.
+func (b Backend) TakesTiles(width string) bool { return b.withDefaults().Tiles == width }
+
 // tenantPlace in the value of a header stands for the tenant.
 const tenantPlace = "{tenant}"
 
@@ -66,6 +81,8 @@ const (
 // withDefaults fills in what is zero.
 func (b Backend) withDefaults() Backend {
 	b.Protocol = cmp.Or(b.Protocol, ProtocolAuto)
+	b.Requests = cmp.Or(b.Requests, All)
+	b.Tiles = cmp.Or(b.Tiles, tile.Width10s.String())
 	// 100,000 series of 10 s and 1 min tiles are 11,700 samples a second, and at 20
 	// bytes each (13 to 21 in requests of 2,000 to 100 series with five labels) 230 kB:
 	// the queue lasts for more than an hour.
@@ -115,6 +132,12 @@ func (b Backend) Validate() []conf.Problem {
 	}
 	if b.Protocol != ProtocolAuto && b.Protocol != ProtocolV2 && b.Protocol != ProtocolV1 {
 		add("protocol", "must be %s, %s or %s", ProtocolAuto, ProtocolV2, ProtocolV1)
+	}
+	if b.Requests != All && b.Requests != None {
+		add("requests", "must be %s or %s", All, None)
+	}
+	if b.Tiles != None && b.Tiles != tile.Width10s.String() && b.Tiles != tile.Width1m.String() {
+		add("tiles", "must be %v, %v or %s", tile.Width10s, tile.Width1m, None)
 	}
 	for name, value := range b.Headers {
 		if _, reserved := promconfig.ReservedHeaders[http.CanonicalHeaderKey(name)]; reserved {

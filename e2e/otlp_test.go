@@ -1,0 +1,285 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"os/exec"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
+	"go.opentelemetry.io/otel/metric"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/resource"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// exporters are those of OpenTelemetry's Go SDK, by the name of the service that uses one.
+var exporters = map[string]func(t *testing.T, p *process, delta bool) sdk.Exporter{
+	"http":      httpExporter(otlpmetrichttp.WithCompression(otlpmetrichttp.NoCompression)),
+	"http-gzip": httpExporter(otlpmetrichttp.WithCompression(otlpmetrichttp.GzipCompression)),
+	"http-api":  httpExporter(otlpmetrichttp.WithURLPath("/api/v1/otlp/v1/metrics")),
+	"grpc":      grpcExporter(),
+	"grpc-gzip": grpcExporter(otlpmetricgrpc.WithCompressor("gzip")),
+}
+
+func httpExporter(more ...otlpmetrichttp.Option) func(*testing.T, *process, bool) sdk.Exporter {
+	return func(t *testing.T, p *process, delta bool) sdk.Exporter {
+		e, err := otlpmetrichttp.New(t.Context(), append([]otlpmetrichttp.Option{
+			otlpmetrichttp.WithEndpoint(p.HTTP), otlpmetrichttp.WithInsecure(), otlpmetrichttp.WithTemporalitySelector(temporality(delta)),
+		}, more...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+}
+
+func grpcExporter(more ...otlpmetricgrpc.Option) func(*testing.T, *process, bool) sdk.Exporter {
+	return func(t *testing.T, p *process, delta bool) sdk.Exporter {
+		e, err := otlpmetricgrpc.New(t.Context(), append([]otlpmetricgrpc.Option{
+			otlpmetricgrpc.WithEndpoint(p.OTLPGRPC), otlpmetricgrpc.WithInsecure(), otlpmetricgrpc.WithTemporalitySelector(temporality(delta)),
+		}, more...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+}
+
+func temporality(delta bool) sdk.TemporalitySelector {
+	if delta {
+		return sdk.DeltaTemporalitySelector
+	}
+	return sdk.CumulativeTemporalitySelector
+}
+
+// service is a program with the SDK.
+func service(name string, e sdk.Exporter) (metric.Meter, *sdk.MeterProvider) {
+	provider := sdk.NewMeterProvider(
+		sdk.WithReader(sdk.NewPeriodicReader(e, sdk.WithInterval(time.Hour))), // it sends at the end
+		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", name), attribute.String("service.instance.id", "i-1"), attribute.String("os.type", "linux"))),
+		sdk.WithView(sdk.NewView(sdk.Instrument{Name: "payload.size"}, sdk.Stream{Aggregation: sdk.AggregationBase2ExponentialHistogram{MaxSize: 160, MaxScale: 20}})),
+	)
+	return provider.Meter("e2e"), provider
+}
+
+// TestOTLP lets OpenTelemetry's SDKs, of Go and of Python, send every kind of metric in
+// every way that they have, and asks for each value.
+func TestOTLP(t *testing.T) {
+	t.Parallel()
+	p := start(t, dataDir(t))
+	for name, exporter := range exporters {
+		t.Run(name, func(t *testing.T) {
+			meter, provider := service(name, exporter(t, p, false))
+			began := time.Now()
+			recordAll(t, meter)
+			reach(began.Add(10 * time.Millisecond))                // a counter's zero is before its first value
+			if err := provider.Shutdown(t.Context()); err != nil { // which sends
+				t.Fatal(err)
+			}
+			checkRecorded(t, p, name)
+		})
+	}
+	services := slices.Collect(maps.Keys(exporters))
+	for protocol, endpoint := range map[string]string{"http": p.HTTP, "grpc": p.OTLPGRPC} {
+		name := "python-" + protocol
+		t.Run(name, func(t *testing.T) {
+			out, err := exec.CommandContext(t.Context(), "../.cache/venv/bin/python", "clients/python/otlp.py", protocol, endpoint, name).CombinedOutput()
+			if err != nil || len(out) > 0 {
+				t.Fatalf("%v; `make test` installs the clients\n%s", err, out)
+			}
+			checkRecorded(t, p, name)
+		})
+		services = append(services, name)
+	}
+	p.terminate(t)
+	p = start(t, p.dataDir)
+	for _, name := range services {
+		t.Run(name+" after a restart", func(t *testing.T) { checkRecorded(t, p, name) })
+	}
+}
+
+const traceID, spanID = "0102030405060708090a0b0c0d0e0f10", "0102030405060708"
+
+// recordAll records what checkRecorded asks for.
+func recordAll(t *testing.T, meter metric.Meter) {
+	t.Helper()
+	var errs []error
+	traced := func() context.Context { // only what is sampled has exemplars
+		tid, err := trace.TraceIDFromHex(traceID)
+		errs = append(errs, err)
+		sid, err := trace.SpanIDFromHex(spanID)
+		errs = append(errs, err)
+		return trace.ContextWithSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{TraceID: tid, SpanID: sid, TraceFlags: trace.FlagsSampled}))
+	}()
+	requests, err := meter.Int64Counter("http.requests", metric.WithDescription("Requests."))
+	errs = append(errs, err)
+	for range 7 {
+		requests.Add(traced, 3, metric.WithAttributes(attribute.String("http.method", "GET")))
+	}
+	bytes, err := meter.Float64Counter("sent", metric.WithUnit("By"))
+	errs = append(errs, err)
+	bytes.Add(t.Context(), 0.1)
+	bytes.Add(t.Context(), 0.2)
+	open, err := meter.Int64UpDownCounter("open")
+	errs = append(errs, err)
+	open.Add(t.Context(), 5)
+	open.Add(t.Context(), -7)
+	temperature, err := meter.Float64Gauge("temperature", metric.WithUnit("Cel"))
+	errs = append(errs, err)
+	temperature.Record(t.Context(), 21.375)
+	_, err = meter.Int64ObservableGauge("threads", metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error { o.Observe(12); return nil }))
+	errs = append(errs, err)
+	latency, err := meter.Float64Histogram("latency", metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(0.1, 1, 10))
+	errs = append(errs, err)
+	for _, v := range []float64{0.05, 0.5, 0.75, 5, 50} {
+		latency.Record(traced, v)
+	}
+	size, err := meter.Int64Histogram("payload.size", metric.WithUnit("By"))
+	errs = append(errs, err)
+	for _, v := range []int64{1, 2, 4, 1 << 20, 0} {
+		size.Record(t.Context(), v)
+	}
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func checkRecorded(t *testing.T, p *process, job string) {
+	t.Helper()
+	for expr, want := range map[string]float64{
+		`http_requests_total{%s,http_method="GET"}`:                                   21,
+		`min_over_time(http_requests_total{%s}[1h])`:                                  0, // where it began
+		`count_over_time(http_requests_total{%s}[1h])`:                                2,
+		`sent_bytes_total{%s}`:                                                        0.1 + float64(0.2),
+		`open{%s}`:                                                                    -2,
+		`temperature_celsius{%s}`:                                                     21.375,
+		`count_over_time(temperature_celsius{%s}[1h])`:                                1, // a gauge begins nowhere
+		`threads{%s}`:                                                                 12,
+		`latency_seconds_count{%s}`:                                                   5,
+		`latency_seconds_sum{%s}`:                                                     56.3,
+		`latency_seconds_bucket{%s,le="0.1"}`:                                         1,
+		`latency_seconds_bucket{%s,le="1"}`:                                           3,
+		`latency_seconds_bucket{%s,le="10"}`:                                          4,
+		`latency_seconds_bucket{%s,le="+Inf"}`:                                        5,
+		`histogram_count(payload_size_bytes{%s})`:                                     5,
+		`histogram_sum(payload_size_bytes{%s})`:                                       1<<20 + 7,
+		`histogram_fraction(-Inf, 0.5, payload_size_bytes{%s})`:                       0.2, // the zero
+		`http_requests_total{%s} * on(job, instance) group_left(os_type) target_info`: 21,
+		`target_info{%s,os_type="linux"}`:                                             1,
+	} {
+		expr = fmt.Sprintf(expr, fmt.Sprintf("job=%q", job))
+		if got, err := p.value(expr); err != nil || got != want {
+			t.Errorf("%s = %v, want %v (%v)", expr, got, want, err)
+		}
+	}
+	var found []struct {
+		Labels    map[string]string `json:"seriesLabels"`
+		Exemplars []struct {
+			Labels map[string]string `json:"labels"`
+			Value  string            `json:"value"`
+		} `json:"exemplars"`
+	}
+	params := url.Values{"query": {fmt.Sprintf(`latency_seconds_bucket{job=%q,le="10"}`, job)}, "start": {fmt.Sprint(time.Now().Add(-time.Hour).Unix())}, "end": {fmt.Sprint(time.Now().Add(time.Minute).Unix())}}
+	if err := p.ask("/api/v1/query_exemplars", params, &found); err != nil {
+		t.Error(err)
+	}
+	if len(found) != 1 || len(found[0].Exemplars) != 1 || found[0].Exemplars[0].Value != "5" ||
+		!reflect.DeepEqual(found[0].Exemplars[0].Labels, map[string]string{"trace_id": traceID, "span_id": spanID}) {
+		t.Errorf("exemplars: %+v", found)
+	}
+}
+
+// TestDeltaOverOTLP: an SDK that is set to delta is told what to set, and whatever else it
+// sends is stored.
+func TestDeltaOverOTLP(t *testing.T) {
+	p := start(t, dataDir(t))
+	var mu sync.Mutex
+	var told []string
+	before := otel.GetErrorHandler()
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		told = append(told, err.Error())
+	}))
+	defer otel.SetErrorHandler(before)
+	for _, name := range []string{"http", "grpc"} {
+		meter, provider := service(name, exporters[name](t, p, true))
+		recordAll(t, meter)
+		err := provider.Shutdown(t.Context())
+		mu.Lock()
+		all := strings.Join(append(told, fmt.Sprint(err)), "; ")
+		told = nil
+		mu.Unlock()
+		// Two counters and two histograms; what goes up and down is cumulative even then.
+		if !strings.Contains(all, "4 metric data points rejected") || !strings.Contains(all, "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=cumulative") {
+			t.Errorf("%s: the SDK is told %s", name, all)
+		}
+		for expr, want := range map[string]float64{`temperature_celsius{job=%q}`: 21.375, `open{job=%q}`: -2, `count({job=%q,__name__=~"http_.*|latency.*"}) or vector(0)`: 0} {
+			if got, err := p.value(fmt.Sprintf(expr, name)); err != nil || got != want {
+				t.Errorf(expr+" = %v, want %v (%v)", name, got, want, err)
+			}
+		}
+	}
+	var books json.RawMessage
+	if err := p.ask("/api/v1/status/ledger", nil, &books); err != nil || !strings.Contains(string(books), `"delta"`) {
+		t.Errorf("the books: %s %v", books, err)
+	}
+	if n, err := p.ownMetric(`freshet_ingest_refused_total{reason="delta"}`); err != nil || n < 8 {
+		t.Errorf("%v are counted, %v", n, err)
+	}
+}
+
+// An empty address turns gRPC off, another one is in the greeting, and a restart in place
+// keeps it: who sends meanwhile waits.
+func TestTheAddressOfOTLP(t *testing.T) {
+	p := start(t, dataDir(t), "--otlp-grpc-listen", "")
+	if p.OTLPGRPC != "" || strings.Contains(p.output.String(), "OTLP") {
+		t.Errorf("it listens on %q:\n%s", p.OTLPGRPC, p.output)
+	}
+	p.terminate(t)
+	p = start(t, p.dataDir)
+	if !strings.Contains(p.output.String(), "  OTLP       grpc      "+p.OTLPGRPC) {
+		t.Errorf("the greeting has no %q:\n%s", p.OTLPGRPC, p.output)
+	}
+	meter, provider := service("across", exporters["grpc"](t, p, false))
+	recordAll(t, meter)
+	if err := provider.ForceFlush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sent := make(chan error, 1)
+	stop := make(chan struct{})
+	go func() {
+		for err := error(nil); ; {
+			select {
+			case <-stop:
+				sent <- err
+				return
+			default:
+				err = errors.Join(err, provider.ForceFlush(t.Context()))
+			}
+		}
+	}()
+	if r, said, err := p.restart(t); err != nil || r.State != "ready" {
+		t.Errorf("%v: %+v\n%s", err, r, said)
+	}
+	close(stop)
+	if err := <-sent; err != nil {
+		t.Errorf("across a restart: %v", err)
+	}
+	if got, err := p.value(`http_requests_total{job="across"}`); err != nil || got != 21 {
+		t.Errorf("%v, %v", got, err)
+	}
+}

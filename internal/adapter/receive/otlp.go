@@ -1,0 +1,296 @@
+package receive
+
+import (
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/freshet-io/freshet/internal/core/otlp"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/lib/buf"
+)
+
+// jsonType is the media type of OTLP's other form.
+const jsonType = "application/json"
+
+// OTLP answers POST /v1/metrics. Source: opentelemetry-proto, "OTLP/HTTP".
+func (r *Receiver) OTLP(w http.ResponseWriter, request *http.Request) {
+	begun := time.Now()
+	form, known := formOf(request.Header)
+	p, err := r.otlp(request, form, known)
+	code, body := http.StatusOK, []byte(nil)
+	if err == nil {
+		body = p.encode(form)
+	} else {
+		s, again := statusOf(err)
+		if code = httpStatus(err); again > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(again.Seconds()))))
+		}
+		body = encodeStatus(s, form)
+	}
+	r.metrics.answer(code, time.Since(begun))
+	if !known { // whoever speaks another language may read this one
+		http.Error(w, err.Error(), code)
+		return
+	}
+	kind := protobuf
+	if form == otlp.JSON {
+		kind = jsonType
+	}
+	w.Header().Set("Content-Type", kind)
+	w.WriteHeader(code)
+	_, _ = w.Write(body) // fails if the client went away
+}
+
+func formOf(header http.Header) (form otlp.Form, known bool) {
+	kind, _, err := mime.ParseMediaType(header.Get("Content-Type"))
+	if err == nil && kind == jsonType {
+		return otlp.JSON, true
+	}
+	return otlp.Protobuf, err == nil && kind == protobuf
+}
+
+// otlp reads a request that came by HTTP, and hands it over.
+func (r *Receiver) otlp(request *http.Request, form otlp.Form, known bool) (p partial, err error) {
+	tenant := r.Tenant(request)
+	if err := r.Distributor.Admit(tenant); err != nil {
+		return p, err
+	}
+	encoding := request.Header.Get("Content-Encoding")
+	switch {
+	case !known:
+		err = fmt.Errorf("Content-Type %.120q is not taken; send %s or %s", request.Header.Get("Content-Type"), protobuf, jsonType)
+	case encoding != "" && encoding != "gzip" && encoding != "identity":
+		err = fmt.Errorf("Content-Encoding %.80q is not taken; send gzip, or nothing compressed", encoding)
+	}
+	if err != nil {
+		return p, r.refuse(tenant, http.StatusUnsupportedMediaType, "content_type", err)
+	}
+	held := reservation{receiver: r, tenant: tenant}
+	defer held.release()
+	body := buf.Get()
+	defer body.Release()
+	if err := r.readOTLP(body, request, encoding == "gzip", &held); err != nil {
+		return p, err
+	}
+	return r.export(tenant, body, form, &held)
+}
+
+var unzippers sync.Pool // of *gzip.Reader
+
+// readOTLP reads a body, and takes memory for it before it grows.
+func (r *Receiver) readOTLP(body *buf.Buf, request *http.Request, zipped bool, held *reservation) error {
+	limit := r.Distributor.MaxBody()
+	if request.ContentLength > int64(limit) {
+		return r.refuseBody(held.tenant, &remotewrite.SizeError{Size: uint64(request.ContentLength), Limit: limit})
+	}
+	expected := int(max(0, request.ContentLength))
+	// What is compressed is no larger than what it was made of, but for a few bytes.
+	var from io.Reader = io.LimitReader(request.Body, int64(limit)+1<<10)
+	if zipped {
+		z, _ := unzippers.Get().(*gzip.Reader)
+		if z == nil {
+			z = new(gzip.Reader)
+		}
+		defer unzippers.Put(z)
+		if err := z.Reset(from); err != nil {
+			return r.refuseBody(held.tenant, fmt.Errorf("the body is not compressed with gzip: %w", err))
+		}
+		from = z
+		expected *= usualRatio
+	}
+	for room := max(min(expected, limit), 4<<10) + 1; ; room = 2 * len(body.B) { // one more, so that the end is found without another read that finds no room
+		room = min(room, limit+1)
+		if err := held.grow(room); err != nil {
+			return err
+		}
+		body.B = slices.Grow(body.B, room-len(body.B))
+		for len(body.B) < room {
+			n, err := from.Read(body.B[len(body.B):room])
+			body.B = body.B[:len(body.B)+n]
+			switch {
+			case errors.Is(err, io.EOF):
+				return nil
+			case err != nil:
+				return r.refuseBody(held.tenant, fmt.Errorf("the body ended after %d bytes: %w", len(body.B), err))
+			}
+		}
+		if len(body.B) > limit {
+			return r.refuseBody(held.tenant, &remotewrite.SizeError{Size: uint64(len(body.B)), Limit: limit})
+		}
+	}
+}
+
+// usualRatio is about what gzip makes of OTLP: a guess of how large a body becomes, so that
+// it need not be moved as it grows.
+const usualRatio = 8
+
+// reservation is the part that one request has of the memory of all.
+type reservation struct {
+	receiver *Receiver
+	tenant   string
+	bytes    int64
+}
+
+// reserveStep is what a reservation grows by at least, in bytes.
+const reserveStep = 64 << 10
+
+// grow takes memory until the request has that many bytes.
+func (h *reservation) grow(to int) error {
+	if int64(to) <= h.bytes {
+		return nil
+	}
+	most := h.receiver.MaxMemory
+	if int64(to) > most {
+		return h.receiver.refuse(h.tenant, http.StatusRequestEntityTooLarge, "too_large", fmt.Errorf(
+			"the request takes more than %d bytes once its data points are series, which is what ingest.max_memory allows for all requests together; send fewer data points in a request", most))
+	}
+	more := min(max(int64(to)-h.bytes, reserveStep), most-h.bytes)
+	if !h.receiver.memory.TryAcquire(more) {
+		return h.receiver.Distributor.NoMemory()
+	}
+	h.bytes += more
+	return nil
+}
+
+func (h *reservation) release() {
+	h.receiver.memory.Release(h.bytes)
+	h.bytes = 0
+}
+
+// partial is what of a request was rejected: nothing, if it is zero.
+type partial struct {
+	points int64
+	text   string
+}
+
+// export makes series of a request, whichever way it came, and writes them. The memory of
+// body, for which held has room, is used again for their labels.
+func (r *Receiver) export(tenant string, body *buf.Buf, form otlp.Form, held *reservation) (p partial, err error) {
+	size, err := otlp.Size(body.B, form)
+	if err != nil {
+		return p, r.refuse(tenant, http.StatusBadRequest, "malformed", err)
+	}
+	size += cap(body.B)
+	if err := held.grow(size); err != nil {
+		return p, err
+	}
+	metrics, err := otlp.Decode(body.B, form)
+	if err != nil {
+		return p, r.refuse(tenant, http.StatusBadRequest, "malformed", err)
+	}
+	request := r.decoded.Get().(*remotewrite.Request)
+	defer func() {
+		if request.Small() {
+			r.decoded.Put(request)
+		}
+	}()
+	var builder remotewrite.Builder
+	builder.Begin(request, body.B[:0])
+	converted, err := otlp.Convert(metrics, r.Distributor.OTLP(), &builder, func(bytes int) error { return held.grow(size + bytes) })
+	body.B = builder.Body
+	if errors.Is(err, remotewrite.ErrTooLargeToBuild) {
+		err = r.refuse(tenant, http.StatusRequestEntityTooLarge, "too_large", err)
+	}
+	if err != nil {
+		return p, err
+	}
+	var o outcome.Outcome
+	if len(request.Series) > 0 {
+		if o, err = r.Distributor.Push(tenant, request, body); err != nil {
+			return p, err
+		}
+	}
+	// Not before the rest is written: what may come again would be counted again.
+	all := converted.Refused
+	if all.AnyRefused() {
+		r.Distributor.Refused(tenant, &all)
+	}
+	before := all.AllRefused()
+	p.points, _ = o.OTLP(converted.Points, converted.Samples)
+	p.points += int64(before.Samples + before.Histograms)
+	all.Add(&o)
+	p.text = strings.ToValidUTF8(all.Text(), "\uFFFD")
+	return p, nil
+}
+
+// encode is an ExportMetricsServiceResponse. Its partial_success must be unset if nothing
+// was rejected.
+func (p partial) encode(form otlp.Form) (body []byte) {
+	if p == (partial{}) {
+		if form == otlp.JSON {
+			return []byte("{}")
+		}
+		return nil
+	}
+	answer := pmetricotlp.NewExportResponse()
+	answer.PartialSuccess().SetRejectedDataPoints(p.points)
+	answer.PartialSuccess().SetErrorMessage(p.text)
+	var err error
+	if form == otlp.JSON {
+		body, err = answer.MarshalJSON()
+	} else {
+		body, err = answer.MarshalProto()
+	}
+	if err != nil {
+		panic(fmt.Sprintf("BUG: %+v cannot be encoded: %v", p, err))
+	}
+	return body
+}
+
+// statusOf is the google.rpc.Status of an error, and after what time the request may come
+// again; 0 for never.
+func statusOf(err error) (s *status.Status, again time.Duration) {
+	var retry interface{ RetryAfter() time.Duration }
+	var refused *refusal
+	text := strings.ToValidUTF8(err.Error(), "\uFFFD") // a decoder's quotes what came
+	switch {
+	case errors.As(err, &retry):
+		s, detailErr := status.New(codes.Unavailable, text).WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(retry.RetryAfter())})
+		if detailErr != nil {
+			panic(fmt.Sprintf("BUG: RetryInfo cannot be encoded: %v", detailErr))
+		}
+		return s, retry.RetryAfter()
+	case !errors.As(err, &refused):
+		return status.New(codes.Internal, text), 0
+	case refused.status == http.StatusRequestEntityTooLarge:
+		return status.New(codes.ResourceExhausted, text), 0 // without RetryInfo, which would ask for it again
+	}
+	return status.New(codes.InvalidArgument, text), 0
+}
+
+func httpStatus(err error) int {
+	code, _ := failure(http.Header{}, err)
+	return code
+}
+
+func encodeStatus(s *status.Status, form otlp.Form) (body []byte) {
+	var err error
+	if form == otlp.JSON {
+		body, err = protojson.Marshal(s.Proto())
+	} else {
+		body, err = proto.Marshal(s.Proto())
+	}
+	if err != nil {
+		panic(fmt.Sprintf("BUG: %v cannot be encoded: %v", s, err))
+	}
+	return body
+}

@@ -1,0 +1,385 @@
+package receive
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/otlptranslator"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/freshet-io/freshet/internal/core/otlp"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/tenant"
+)
+
+var escaping = otlp.Settings{Strategy: otlptranslator.UnderscoreEscapingWithSuffixes}
+
+// otlpRequest has a counter, and beside it one that is delta if it is asked for.
+func otlpRequest(points int, delta bool) pmetricotlp.ExportRequest {
+	m := pmetric.NewMetrics()
+	all := m.ResourceMetrics().AppendEmpty().ScopeMetrics().AppendEmpty().Metrics()
+	add := func(name string, t pmetric.AggregationTemporality) {
+		s := all.AppendEmpty()
+		s.SetName(name)
+		s.SetEmptySum().SetAggregationTemporality(t)
+		for i := range points {
+			p := s.Sum().DataPoints().AppendEmpty()
+			p.SetIntValue(int64(i))
+			p.SetTimestamp(1_790_000_000_000_000_000)
+			p.Attributes().PutInt("i", int64(i))
+		}
+	}
+	if points > 0 {
+		add("sum", pmetric.AggregationTemporalityCumulative)
+	}
+	if delta {
+		add("increments", pmetric.AggregationTemporalityDelta)
+	}
+	return pmetricotlp.NewExportRequestFromMetrics(m)
+}
+
+func must(t *testing.T, encode func() ([]byte, error)) []byte {
+	t.Helper()
+	b, err := encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func zip(b []byte) []byte {
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	_, _ = w.Write(b)
+	_ = w.Close()
+	return out.Bytes()
+}
+
+func postOTLP(r *Receiver, contentType, encoding string, body io.Reader) *httptest.ResponseRecorder {
+	request := httptest.NewRequest("POST", "/v1/metrics", body)
+	for name, value := range map[string]string{"Content-Type": contentType, "Content-Encoding": encoding} {
+		if value != "" {
+			request.Header.Set(name, value)
+		}
+	}
+	w := httptest.NewRecorder()
+	r.OTLP(w, request)
+	return w
+}
+
+// told is what an answer says, whichever form it has: its partial success, or its status.
+func told(t *testing.T, kind string, code int, body []byte) (rejected int64, text string) {
+	t.Helper()
+	answer := pmetricotlp.NewExportResponse()
+	var s status.Status
+	decode := func() error { return answer.UnmarshalProto(body) }
+	switch {
+	case code != http.StatusOK && kind == protobuf:
+		decode = func() error { return proto.Unmarshal(body, &s) }
+	case code != http.StatusOK && kind == jsonType:
+		decode = func() error { return protojson.Unmarshal(body, &s) }
+	case code != http.StatusOK:
+		return 0, string(body)
+	case kind == jsonType:
+		decode = func() error { return answer.UnmarshalJSON(body) }
+	}
+	if err := decode(); err != nil {
+		t.Errorf("an answer of type %s is %q: %v", kind, body, err)
+	}
+	if code != http.StatusOK {
+		return 0, fmt.Sprintf("code %d: %s", s.Code, s.Message)
+	}
+	return answer.PartialSuccess().RejectedDataPoints(), answer.PartialSuccess().ErrorMessage()
+}
+
+// What each request of OTLP is answered.
+func TestOTLPAnswers(t *testing.T) {
+	const js = "application/json; charset=utf-8"
+	good, mixed, empty := otlpRequest(2, false), otlpRequest(2, true), otlpRequest(0, false)
+	wire, text := must(t, good.MarshalProto), must(t, good.MarshalJSON)
+	var partly outcome.Outcome
+	partly.Written.Samples = 1
+	partly.Refuse(outcome.Duplicate, outcome.Counts{Samples: 1}, func() string { return "sum{}" }, errors.New("the cause"))
+	full := partly // what the sender need not know is not told
+	full.Refused[outcome.Duplicate].Samples = 2
+
+	const written = "team v2=false {Samples:2 Histograms:0 Exemplars:0}"
+	for _, c := range []struct {
+		why            string
+		kind, encoding string
+		body           []byte
+		d              distributor
+		status         int
+		rejected       int64
+		text           string
+		got, unread    string
+		repeat         string // header
+	}{
+		{why: "protobuf", kind: protobuf, body: wire, status: 200, got: written},
+		{why: "JSON", kind: js, body: text, status: 200, got: written},
+		{why: "compressed", kind: protobuf, encoding: "gzip", body: zip(wire), status: 200, got: written},
+		{why: "compressed JSON", kind: js, encoding: "gzip", body: zip(text), status: 200, got: written},
+		{why: "an encoding that is none", kind: protobuf, encoding: "identity", body: wire, status: 200, got: written},
+		{why: "an empty request is a success", kind: protobuf, status: 200},
+		{why: "empty JSON as well", kind: js, body: []byte("{}"), status: 200},
+		{why: "a resource without points", kind: protobuf, body: must(t, empty.MarshalProto), status: 200},
+		{why: "delta is rejected point by point", kind: protobuf, body: must(t, mixed.MarshalProto), status: 200, rejected: 2, text: "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=cumulative", got: written},
+		{why: "in JSON as well", kind: js, body: must(t, mixed.MarshalJSON), status: 200, rejected: 2, text: "(2 delta)", got: written},
+		{why: "part is refused", kind: protobuf, body: wire, d: distributor{outcome: partly}, status: 200, rejected: 1, text: "1 duplicate", got: written},
+		{why: "all is refused", kind: protobuf, body: wire, d: distributor{outcome: full}, status: 200, rejected: 2, text: "2 duplicate", got: written},
+		{why: "over the rate, not read", kind: protobuf, body: []byte("never read"), d: distributor{admit: again{}}, status: 503, text: "code 14: come again", repeat: "2"},
+		{why: "the disk is full", kind: js, body: text, d: distributor{push: again{}}, status: 503, text: "code 14: come again", repeat: "2", got: written},
+		{why: "delta that will come again is not counted yet", kind: protobuf, body: must(t, mixed.MarshalProto), d: distributor{push: again{}}, status: 503, text: "code 14", repeat: "2", got: written},
+		{why: "another fault", kind: protobuf, body: wire, d: distributor{push: errors.New("broken")}, status: 500, text: "code 13: broken", got: written},
+		{why: "another type", kind: "text/plain", body: wire, status: 415, text: "send application/x-protobuf or application/json", unread: "team content_type"},
+		{why: "no type", body: wire, status: 415, text: "send application/x-protobuf or application/json", unread: "team content_type"},
+		{why: "another encoding", kind: protobuf, encoding: "zstd", body: wire, status: 415, text: "code 3: Content-Encoding", unread: "team content_type"},
+		{why: "not protobuf", kind: protobuf, body: []byte("\x0a"), status: 400, text: "code 3: the body is no ExportMetricsServiceRequest", unread: "team malformed"},
+		{why: "not JSON", kind: js, body: []byte("{"), status: 400, text: "code 3: the body is no ExportMetricsServiceRequest", unread: "team malformed"},
+		{why: "not gzip", kind: protobuf, encoding: "gzip", body: wire, status: 400, text: "not compressed with gzip", unread: "team malformed"},
+		{why: "gzip that ends too soon", kind: protobuf, encoding: "gzip", body: zip(wire)[:20], status: 400, text: "code 3: the body ended", unread: "team malformed"},
+		{why: "too large as it comes", kind: protobuf, body: make([]byte, 10_001), status: 413, text: "code 8: the body has 10001 bytes", unread: "team too_large"},
+		{why: "a gzip bomb", kind: protobuf, encoding: "gzip", body: zip(make([]byte, 8_000_000)), status: 413, text: "code 8: the body has 10001 bytes", unread: "team too_large"},
+		{why: "points of nothing, which take memory", kind: protobuf, body: must(t, otlpRequest(0, false).MarshalProto), status: 200},
+		{why: "messages of two bytes", kind: protobuf, body: bytes.Repeat([]byte{0x0a, 0}, 5000), status: 413, text: "ingest.max_memory", unread: "team too_large"},
+		{why: "values in values", kind: js, body: []byte(strings.Repeat("[", 1000)), status: 400, text: "too deep", unread: "team malformed"},
+	} {
+		for _, sized := range []bool{true, false} {
+			d := c.d
+			d.settings = escaping
+			var body io.Reader = bytes.NewReader(c.body)
+			if !sized {
+				body = unsized{body}
+			}
+			r := newReceiver(&d)
+			w := postOTLP(r, c.kind, c.encoding, body)
+			kind := strings.TrimSuffix(c.kind, "; charset=utf-8")
+			if kind == "" {
+				kind = "text/plain"
+			}
+			rejected, text := told(t, kind, w.Code, w.Body.Bytes())
+			if w.Code != c.status || rejected != c.rejected || !strings.Contains(text, c.text) || c.status == 200 && (c.text == "") != (text == "") ||
+				strings.Join(d.got, "; ") != c.got || strings.Join(d.malformed, "; ") != c.unread || w.Header().Get("Retry-After") != c.repeat ||
+				!strings.HasPrefix(w.Header().Get("Content-Type"), kind) {
+				t.Errorf("%s: %d rejects %d, %q, %v; came in %q, malformed %q", c.why, w.Code, rejected, text, w.Header(), d.got, d.malformed)
+			}
+			if counted := c.rejected > 0 && c.d.outcome.Written.Samples == 0; counted != (len(d.refused) == 1) {
+				t.Errorf("%s: counted %q", c.why, d.refused)
+			}
+			if !r.memory.TryAcquire(r.MaxMemory) {
+				t.Errorf("%s: not all memory was given back", c.why)
+			}
+		}
+	}
+}
+
+// On success partial_success is not there at all: senders take it for a warning.
+func TestOTLPSuccessSaysNothing(t *testing.T) {
+	if b := (partial{}).encode(otlp.Protobuf); len(b) != 0 {
+		t.Errorf("%q", b)
+	}
+	if b := (partial{}).encode(otlp.JSON); string(b) != "{}" {
+		t.Errorf("%s", b)
+	}
+}
+
+// Both protocols take the same memory: requests under way that have it all leave none to
+// another one.
+func TestOTLPSharesTheMemory(t *testing.T) {
+	d := &distributor{settings: escaping}
+	r := newReceiver(d)
+	if !r.memory.TryAcquire(r.MaxMemory - 100) {
+		t.Fatal("no memory")
+	}
+	if w := postOTLP(r, protobuf, "", bytes.NewReader(must(t, otlpRequest(1, false).MarshalProto))); w.Code != 503 || w.Header().Get("Retry-After") != "2" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	r.memory.Release(r.MaxMemory - 100)
+	if !r.memory.TryAcquire(r.MaxMemory) {
+		t.Error("not all memory was given back")
+	}
+}
+
+// FuzzOTLP: whatever comes, there is an answer, and it is counted.
+func FuzzOTLP(f *testing.F) {
+	wire, _ := otlpRequest(2, true).MarshalProto()
+	text, _ := otlpRequest(2, true).MarshalJSON()
+	f.Add(wire, false, false)
+	f.Add(text, true, false)
+	f.Add(zip(wire), false, true)
+	f.Fuzz(func(t *testing.T, body []byte, js, zipped bool) {
+		kind, encoding := protobuf, ""
+		if js {
+			kind = jsonType
+		}
+		if zipped {
+			encoding = "gzip"
+		}
+		d := &distributor{settings: escaping}
+		r := newReceiver(d)
+		w := postOTLP(r, kind, encoding, bytes.NewReader(body))
+		told(t, kind, w.Code, w.Body.Bytes())
+		if (w.Code == 200) != (len(d.malformed) == 0) || !r.memory.TryAcquire(r.MaxMemory) {
+			t.Errorf("%d %q: %q", w.Code, w.Body, d.malformed)
+		}
+	})
+}
+
+// serveGRPC answers gRPC for one tenant until stop, and returns a client.
+func serveGRPC(t *testing.T, r *Receiver) (_ pmetricotlp.GRPCClient, stop func()) {
+	t.Helper()
+	options, service := r.GRPC()
+	server := grpc.NewServer(append(options, grpc.WaitForHandlers(true), grpc.StreamInterceptor(func(service any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+		return next(service, asTeam{s})
+	}))...)
+	server.RegisterService(service, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	client, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pmetricotlp.NewGRPCClient(client), func() {
+		_ = client.Close()
+		server.GracefulStop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+type asTeam struct{ grpc.ServerStream }
+
+func (s asTeam) Context() context.Context {
+	return tenant.NewContext(s.ServerStream.Context(), "team")
+}
+
+// What each message is answered over gRPC: the same, in its words.
+func TestGRPCAnswers(t *testing.T) {
+	const written = "team v2=false {Samples:2 Histograms:0 Exemplars:0}"
+	for _, c := range []struct {
+		why      string
+		request  pmetricotlp.ExportRequest
+		zipped   bool
+		d        distributor
+		code     string
+		rejected int64
+		text     string
+		again    time.Duration
+		got      string
+		unread   string
+	}{
+		{why: "written", request: otlpRequest(2, false), code: "OK", got: written},
+		{why: "compressed", request: otlpRequest(2, false), zipped: true, code: "OK", got: written},
+		{why: "empty", request: pmetricotlp.NewExportRequest(), code: "OK"},
+		{why: "delta", request: otlpRequest(2, true), code: "OK", rejected: 2, text: "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=cumulative", got: written},
+		{why: "over the rate", request: otlpRequest(2, false), d: distributor{admit: again{}}, code: "Unavailable", text: "come again", again: 1200 * time.Millisecond},
+		{why: "the disk is full", request: otlpRequest(2, false), d: distributor{push: again{}}, code: "Unavailable", text: "come again", again: 1200 * time.Millisecond, got: written},
+		{why: "another fault", request: otlpRequest(2, false), d: distributor{push: errors.New("broken")}, code: "Internal", text: "broken", got: written},
+		{why: "too large", request: otlpRequest(1000, false), code: "ResourceExhausted", text: "larger than max", unread: "team too_large"},
+		{why: "too large once it is decompressed", request: otlpRequest(1000, false), zipped: true, code: "ResourceExhausted", text: "larger than max", unread: "team too_large"},
+		{why: "too deep", request: deep(), code: "InvalidArgument", text: "too deep", unread: "team malformed"},
+	} {
+		d := c.d
+		d.settings = escaping
+		r := newReceiver(&d)
+		var options []grpc.CallOption
+		if c.zipped {
+			options = append(options, grpc.UseCompressor("gzip"))
+		}
+		client, stop := serveGRPC(t, r)
+		answer, err := client.Export(t.Context(), c.request, options...)
+		stop() // gRPC answers some by itself, before it is counted
+		s, _ := grpcstatus.FromError(err)
+		text, rejected := s.Message(), int64(0)
+		if err == nil {
+			text, rejected = answer.PartialSuccess().ErrorMessage(), answer.PartialSuccess().RejectedDataPoints()
+		}
+		var wait time.Duration
+		for _, detail := range s.Details() {
+			if retry, ok := detail.(*errdetails.RetryInfo); ok {
+				wait = retry.RetryDelay.AsDuration()
+			}
+		}
+		if s.Code().String() != c.code || rejected != c.rejected || !strings.Contains(text, c.text) || (c.text == "") != (text == "") || wait != c.again ||
+			strings.Join(d.got, "; ") != c.got || strings.Join(d.malformed, "; ") != c.unread {
+			t.Errorf("%s: %v rejects %d, %q, again after %v; came in %q, malformed %q", c.why, s.Code(), rejected, text, wait, d.got, d.malformed)
+		}
+		if !r.memory.TryAcquire(r.MaxMemory) || !r.reading.TryAcquire(r.MaxMemory/int64(d.MaxBody())) {
+			t.Errorf("%s: not all memory was given back", c.why)
+		}
+	}
+}
+
+func deep() pmetricotlp.ExportRequest {
+	m := otlpRequest(1, false)
+	v := m.Metrics().ResourceMetrics().At(0).Resource().Attributes().PutEmpty("a")
+	for range 100 {
+		v = v.SetEmptySlice().AppendEmpty()
+	}
+	return m
+}
+
+// Nobody reads a message for which there is no room, and who waited reads once there is.
+func TestReadingOverGRPCIsBounded(t *testing.T) {
+	d := &distributor{settings: escaping}
+	r := newReceiver(d)
+	slots := r.MaxMemory / int64(d.MaxBody())
+	if !r.reading.TryAcquire(slots) {
+		t.Fatal("somebody reads")
+	}
+	client, stop := serveGRPC(t, r)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := client.Export(ctx, otlpRequest(1, false)); grpcstatus.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("without room: %v", err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := client.Export(t.Context(), otlpRequest(1, false))
+		done <- err
+	}()
+	r.reading.Release(slots)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	stop()
+}
+
+func TestOTLPIsMeasured(t *testing.T) {
+	r := New(Options{Distributor: &distributor{settings: escaping}, Tenant: func(*http.Request) string { return "team" }, MaxMemory: 100_000, Registry: prometheus.NewRegistry()})
+	postOTLP(r, protobuf, "", strings.NewReader(""))
+	client, stop := serveGRPC(t, r)
+	if _, err := client.Export(t.Context(), otlpRequest(0, false)); err != nil {
+		t.Error(err)
+	}
+	stop()
+	if n := testutil.CollectAndCount(r.metrics.seconds); n != 1 {
+		t.Errorf("%d statuses", n)
+	}
+}

@@ -1,0 +1,215 @@
+package otlp
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/otlptranslator"
+	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/storage/remote/otlptranslator/prometheusremotewrite"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/freshet-io/freshet/internal/core/outcome"
+)
+
+// maxAttributes of a point or a resource are taken. The converter looks for each of them
+// among all before it, so that 100,000 would cost it a minute.
+const maxAttributes = 1000
+
+// check takes out of a request what the converter would refuse, since that loses with a bad
+// point the rest of its metric, and does not say how many they were.
+type check struct {
+	Settings
+	metrics otlptranslator.MetricNamer
+	labels  otlptranslator.LabelNamer
+	names   map[string]error // of attributes, and why they are no labels
+	out     *Converted
+}
+
+func newCheck(s Settings, out *Converted) *check {
+	return &check{
+		Settings: s, out: out, names: map[string]error{},
+		metrics: otlptranslator.NewMetricNamer("", s.Strategy),
+		labels:  otlptranslator.LabelNamer{UTF8Allowed: !s.Strategy.ShouldEscape()},
+	}
+}
+
+func (c *check) request(m pmetric.Metrics) {
+	m.ResourceMetrics().RemoveIf(func(r pmetric.ResourceMetrics) bool {
+		refused := tooMany(r.Resource().Attributes(), "resource")
+		// A resource attribute that can be no label is in no series, and costs no point.
+		r.Resource().Attributes().RemoveIf(func(name string, _ pcommon.Value) bool { return c.name(name) != nil })
+		r.ScopeMetrics().RemoveIf(func(s pmetric.ScopeMetrics) bool {
+			refused := refused
+			if refused == nil && c.PromoteScope {
+				refused = tooMany(s.Scope().Attributes(), "scope")
+			}
+			s.Metrics().RemoveIf(func(m pmetric.Metric) bool { return c.metric(m, refused) })
+			return false
+		})
+		return false
+	})
+}
+
+func tooMany(attributes pcommon.Map, what string) *outcome.Refusal {
+	if n := attributes.Len(); n > maxAttributes {
+		return &outcome.Refusal{Reason: outcome.TooManyLabels, Cause: fmt.Errorf("its %s has %d attributes, and at most %d are taken", what, n, maxAttributes)}
+	}
+	return nil
+}
+
+// name returns why the name of an attribute can be no label.
+func (c *check) name(of string) error {
+	err, known := c.names[of]
+	if !known {
+		_, err = c.labels.Build(of)
+		c.names[of] = err
+	}
+	return err
+}
+
+// metric reports whether nothing of a metric is left. All of it is refused if there is a
+// refusal already.
+func (c *check) metric(m pmetric.Metric, refused *outcome.Refusal) bool {
+	if refused == nil {
+		name, err := c.metrics.Build(prometheusremotewrite.TranslatorMetricFromOtelMetric(m))
+		if err == nil && name == "" {
+			err = errors.New("the metric has no name")
+		}
+		if err != nil {
+			refused = &outcome.Refusal{Reason: outcome.BadLabels, Cause: err}
+		}
+	}
+	switch m.Type() {
+	case pmetric.MetricTypeGauge:
+		c.numbers(m, m.Gauge().DataPoints(), refused)
+	case pmetric.MetricTypeSum:
+		c.numbers(m, m.Sum().DataPoints(), or(refused, temporality(m.Sum().AggregationTemporality())))
+	case pmetric.MetricTypeHistogram:
+		refused = or(refused, temporality(m.Histogram().AggregationTemporality()))
+		m.Histogram().DataPoints().RemoveIf(func(p pmetric.HistogramDataPoint) bool {
+			c.exemplars(m, p.Attributes(), p.Exemplars())
+			samples := 2 + min(p.ExplicitBounds().Len(), p.BucketCounts().Len()) // its count, and the bucket of all
+			if p.HasSum() {
+				samples++
+			}
+			if c.CustomBuckets {
+				samples = 1
+			}
+			return c.point(m, p.Attributes(), p.Timestamp(), samples, refused)
+		})
+	case pmetric.MetricTypeExponentialHistogram:
+		refused = or(refused, temporality(m.ExponentialHistogram().AggregationTemporality()))
+		m.ExponentialHistogram().DataPoints().RemoveIf(func(p pmetric.ExponentialHistogramDataPoint) bool {
+			refused := refused
+			if refused == nil && p.Scale() < histogram.ExponentialSchemaMin {
+				refused = &outcome.Refusal{Reason: outcome.BadHistogram,
+					Cause: fmt.Errorf("its scale is %d, and Prometheus knows none below %d", p.Scale(), histogram.ExponentialSchemaMin)}
+			}
+			c.exemplars(m, p.Attributes(), p.Exemplars())
+			return c.point(m, p.Attributes(), p.Timestamp(), 1, refused)
+		})
+	case pmetric.MetricTypeSummary:
+		m.Summary().DataPoints().RemoveIf(func(p pmetric.SummaryDataPoint) bool {
+			return c.point(m, p.Attributes(), p.Timestamp(), 2+p.QuantileValues().Len(), refused)
+		})
+	default: // of a kind that is newer than this, or of none: its points cannot be seen
+		return true
+	}
+	return false
+}
+
+func (c *check) numbers(m pmetric.Metric, points pmetric.NumberDataPointSlice, refused *outcome.Refusal) {
+	points.RemoveIf(func(p pmetric.NumberDataPoint) bool {
+		c.exemplars(m, p.Attributes(), p.Exemplars())
+		return c.point(m, p.Attributes(), p.Timestamp(), 1, refused)
+	})
+}
+
+// ErrDelta says what to do about senders whose values begin at zero with each export.
+var ErrDelta = errors.New("its temporality is delta, and cumulative is taken; set OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=cumulative where it is sent from")
+
+func temporality(t pmetric.AggregationTemporality) *outcome.Refusal {
+	switch t {
+	case pmetric.AggregationTemporalityCumulative:
+		return nil
+	case pmetric.AggregationTemporalityDelta:
+		return &outcome.Refusal{Reason: outcome.Delta, Cause: ErrDelta}
+	}
+	return &outcome.Refusal{Reason: outcome.Delta, Cause: errors.New("it does not say that its temporality is cumulative, as sums and histograms must")}
+}
+
+func or(first, second *outcome.Refusal) *outcome.Refusal {
+	if first != nil {
+		return first
+	}
+	return second
+}
+
+// point counts a point that becomes that many samples, and reports whether it is refused.
+func (c *check) point(m pmetric.Metric, attributes pcommon.Map, t pcommon.Timestamp, samples int, refused *outcome.Refusal) bool {
+	if refused == nil {
+		refused = c.valid(attributes, t)
+	}
+	if refused == nil {
+		c.out.Points++
+		c.out.Samples += samples
+		return false
+	}
+	c.out.Refused.Refuse(refused.Reason, outcome.Counts{Samples: 1}, func() string { return pointText(m, attributes) }, refused.Cause)
+	return true
+}
+
+// valid is what a single point can have wrong.
+func (c *check) valid(attributes pcommon.Map, t pcommon.Timestamp) *outcome.Refusal {
+	switch {
+	case t == 0:
+		return &outcome.Refusal{Reason: outcome.TooOld, Cause: errors.New("it has no time (time_unix_nano)")}
+	case t > math.MaxInt64:
+		return &outcome.Refusal{Reason: outcome.TooFarAhead, Cause: errors.New("its time is after the year 2262")}
+	}
+	if refused := tooMany(attributes, "point"); refused != nil {
+		return refused
+	}
+	for name := range attributes.All() {
+		if name == model.MetricNameLabel {
+			continue // the converter leaves it out
+		}
+		if err := c.name(name); err != nil {
+			return &outcome.Refusal{Reason: outcome.BadLabels, Cause: err}
+		}
+	}
+	return nil
+}
+
+// exemplars takes out those that have no value.
+func (c *check) exemplars(m pmetric.Metric, attributes pcommon.Map, all pmetric.ExemplarSlice) {
+	all.RemoveIf(func(e pmetric.Exemplar) bool {
+		if e.ValueType() != pmetric.ExemplarValueTypeEmpty {
+			return false
+		}
+		c.out.Refused.Refuse(outcome.BadExemplar, outcome.Counts{Exemplars: 1}, func() string { return pointText(m, attributes) }, errors.New("the exemplar has no value"))
+		return true
+	})
+}
+
+// pointText is a point as it was sent, for people.
+func pointText(m pmetric.Metric, attributes pcommon.Map) string {
+	var b strings.Builder
+	b.WriteString(m.Name())
+	b.WriteByte('{')
+	separator := ""
+	for name, v := range attributes.All() {
+		if b.Len() > 1<<10 {
+			break // nobody reads on, and it is cut
+		}
+		fmt.Fprintf(&b, "%s%s=%q", separator, name, v.AsString())
+		separator = ", "
+	}
+	b.WriteByte('}')
+	return b.String()
+}

@@ -1,0 +1,189 @@
+package otlp
+
+import (
+	"errors"
+	"fmt"
+
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Form is how a request is written.
+type Form uint8
+
+// The forms. Source: opentelemetry-proto, "OTLP/HTTP".
+const (
+	Protobuf Form = iota
+	JSON
+)
+
+// Decode reads an ExportMetricsServiceRequest of which Size has said that it can be. The
+// metrics hold none of the body's memory.
+func Decode(body []byte, form Form) (pmetric.Metrics, error) {
+	r := pmetricotlp.NewExportRequest()
+	decode := r.UnmarshalProto
+	if form == JSON {
+		decode = r.UnmarshalJSON
+	}
+	if err := decode(body); err != nil {
+		return pmetric.Metrics{}, fmt.Errorf("the body is no ExportMetricsServiceRequest: %w", err)
+	}
+	return r.Metrics(), nil
+}
+
+// ErrTooDeep means that values are nested deeper than anybody nests them. The decoder
+// calls itself for each level, and ends the process where its stack does: at a million.
+var ErrTooDeep = errors.New("the request nests its values too deep")
+
+const (
+	maxDepth     = 64           // messages in messages; the string of a point's attribute is in the 7th
+	maxJSONDepth = 2 * maxDepth // braces, and brackets around lists of them
+)
+
+// Size is how many bytes the metrics of a request take at most, once they are decoded: an
+// empty data point has 2 bytes on the wire and a hundred in memory. It does not look
+// whether the request is what it should be, but refuses what would make Decode fail in
+// another way than by an error.
+func Size(body []byte, form Form) (int, error) {
+	if form == JSON {
+		return sizeOfJSON(body)
+	}
+	return request.size(body, 1)
+}
+
+// message says how large a message is in memory, and which of its fields are messages.
+type message struct {
+	bytes  int // with the pointer to it, or twice where lists of it grow by doubling
+	fields map[protowire.Number]*message
+	packed protowire.Number // of the field of numbers that may have one byte each on the wire, and have 8 in memory
+}
+
+type fields = map[protowire.Number]*message
+
+// The messages that a request may have many of, by the numbers that
+// opentelemetry/proto/metrics/v1 gives their fields, and with the sizes that
+// go.opentelemetry.io/collector/pdata/internal gives them. A test holds the sizes against
+// what decoding allocates.
+var (
+	request = &message{bytes: 64, fields: fields{1: resourceMetrics}}
+
+	resourceMetrics = &message{bytes: 192, fields: fields{1: resource, 2: scopeMetrics, deprecatedScopeMetrics: scopeMetrics}}
+	resource        = &message{fields: fields{1: keyValue, 3: entity}}
+	entity          = &message{bytes: 128, fields: fields{3: text, 4: text}}
+	text            = &message{bytes: 48}
+	scopeMetrics    = &message{bytes: 192, fields: fields{1: scope, 2: metric}}
+	scope           = &message{fields: fields{3: keyValue}}
+	metric          = &message{bytes: 160, fields: fields{
+		5: points(number), 7: points(number), 9: points(explicit), 10: points(exponential), 11: points(summary), 12: keyValue,
+	}}
+
+	number      = &message{bytes: 160, fields: fields{5: exemplar, 7: keyValue}}
+	explicit    = &message{bytes: 240, fields: fields{8: exemplar, 9: keyValue}}
+	exponential = &message{bytes: 320, fields: fields{1: keyValue, 8: buckets, 9: buckets, 11: exemplar}}
+	summary     = &message{bytes: 160, fields: fields{6: {bytes: 48}, 7: keyValue}}
+	buckets     = &message{packed: 2}
+	exemplar    = &message{bytes: 208, fields: fields{7: keyValue}}
+
+	keyValue = &message{bytes: 112, fields: fields{2: {}}}
+	anyValue = &message{bytes: 64, fields: fields{5: {bytes: 48}, 6: {bytes: 48}}}
+)
+
+// A value may have values in it.
+func init() {
+	keyValue.fields[2].fields = anyValue.fields
+	anyValue.fields[5].fields = fields{1: anyValue}
+	anyValue.fields[6].fields = fields{1: keyValue}
+}
+
+// deprecatedScopeMetrics is where some senders of 2021 put them, and the decoder still
+// looks. Source: pdata/internal, ResourceMetrics.
+const deprecatedScopeMetrics = 1000
+
+func points(of *message) *message { return &message{bytes: 64, fields: fields{1: of}} }
+
+// size is how many bytes a message takes with all that is in it. It reads what is no field
+// of its own as strictly as anybody: what it could misread must not reach the decoder.
+func (m *message) size(b []byte, depth int) (int, error) {
+	if depth > maxDepth {
+		return 0, ErrTooDeep
+	}
+	size := m.bytes
+	for len(b) > 0 {
+		number, wire, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return 0, malformed(n)
+		}
+		b = b[n:]
+		if wire != protowire.BytesType {
+			if n = protowire.ConsumeFieldValue(number, wire, b); n < 0 {
+				return 0, malformed(n)
+			}
+			size += growing * n
+			if number == m.packed {
+				size += growing * packed
+			}
+			b = b[n:]
+			continue
+		}
+		content, n := protowire.ConsumeBytes(b)
+		if n < 0 {
+			return 0, malformed(n)
+		}
+		b = b[n:]
+		inside, known := m.fields[number]
+		switch {
+		case known:
+			below, err := inside.size(content, depth+1)
+			if err != nil {
+				return 0, err
+			}
+			size += below
+		case number == m.packed && m.packed != 0:
+			size += growing * packed * len(content)
+		default:
+			size += growing * len(content)
+		}
+	}
+	return size, nil
+}
+
+const (
+	growing = 2 // a list that grows has room for up to as much again
+	packed  = 8 // bytes of a number whose wire form may be one
+)
+
+func malformed(n int) error {
+	return fmt.Errorf("the body is no ExportMetricsServiceRequest: %w", protowire.ParseError(n))
+}
+
+// What a JSON text becomes at most. Source: the largest message above, and a list of
+// numbers, each of which may be a digit and a comma.
+const (
+	jsonObject = 288
+	jsonItem   = 2 * 8
+)
+
+func sizeOfJSON(body []byte) (int, error) {
+	size, depth := len(body), 0
+	for i := 0; i < len(body); i++ {
+		switch body[i] {
+		case '{', '[':
+			size += jsonObject
+			if depth++; depth > maxJSONDepth {
+				return 0, ErrTooDeep
+			}
+		case '}', ']':
+			depth--
+		case ',':
+			size += jsonItem
+		case '"':
+			for i++; i < len(body) && body[i] != '"'; i++ {
+				if body[i] == '\\' {
+					i++
+				}
+			}
+		}
+	}
+	return size, nil
+}

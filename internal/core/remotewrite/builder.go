@@ -1,0 +1,167 @@
+package remotewrite
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+// Builder makes a request of what came in another form than remote write's: as one of
+// version 1, so that whoever reads it asks nothing of where it came from, and a series has
+// the same key as if Prometheus had sent it.
+//
+// What is added to it is copied: labels and texts into Body, which is the caller's, and the
+// rest into the request's own memory. As with DecodeV1 the request points into Body, and
+// nothing of it may be kept beyond that. It is whole after Finish.
+type Builder struct {
+	Body []byte
+
+	request  *Request
+	exemplar bool // Label is for the last exemplar, not for the last series
+	families []family
+}
+
+// family is a Family while Body may still move.
+type family struct {
+	name, help, unit part
+	kind             MetricType
+}
+
+// ErrTooLargeToBuild means that what was added does not fit into one request, whose parts
+// are numbered with 32 bits.
+var ErrTooLargeToBuild = fmt.Errorf("the request has more than %d bytes of labels once each sample has its own", math.MaxInt32)
+
+// maxLabel is how many bytes a label takes beyond its name and its value: two tags and two
+// lengths, in a field that has both as well.
+const maxLabel = 3 * (1 + binary.MaxVarintLen32)
+
+// Begin begins a request in r's memory, whose labels will stand in body's, after what it
+// has. What r was before is gone.
+func (b *Builder) Begin(r *Request, body []byte) {
+	_ = r.reset(nil, false) // no body is too large
+	*b = Builder{Body: body, request: r, families: b.families[:0]}
+}
+
+// Series begins a series. What is added next is its own: first its labels, sorted by name.
+func (b *Builder) Series() {
+	b.endSeries()
+	s := b.request.addSeries()
+	at := uint32(len(b.Body))
+	s.labels.part = part{at, at}
+	b.exemplar = false
+}
+
+func (b *Builder) endSeries() {
+	if n := len(b.request.Series); n > 0 {
+		b.request.endSeries(&b.request.Series[n-1])
+	}
+}
+
+// Label adds a label to the last series or exemplar, whichever was begun later. It reports
+// whether there was room.
+func (b *Builder) Label(name, value string) bool {
+	if uint64(len(b.Body))+uint64(len(name))+uint64(len(value))+maxLabel > math.MaxInt32 {
+		return false
+	}
+	l := &b.request.Series[len(b.request.Series)-1].labels
+	if b.exemplar {
+		l = &b.request.exemplars[len(b.request.exemplars)-1].labels
+	}
+	if int(l.to) != len(b.Body) {
+		panic(fmt.Sprintf("BUG: label %.80q is added at byte %d to labels that end at byte %d", name, len(b.Body), l.to))
+	}
+	b.Body = append(b.Body, 1<<3|wireBytes) // of TimeSeries and Exemplar: labels
+	b.Body = binary.AppendUvarint(b.Body, uint64(sizeOfText(name)+sizeOfText(value)))
+	b.Body = appendText(b.Body, 1, name)
+	b.Body = appendText(b.Body, 2, value)
+	l.to = uint32(len(b.Body))
+	return true
+}
+
+// sizeOfText is how many bytes appendText appends.
+func sizeOfText(s string) int {
+	n := 2
+	for l := len(s); l >= 0x80; l >>= 7 {
+		n++
+	}
+	return n + len(s)
+}
+
+func appendText(to []byte, number byte, s string) []byte {
+	to = append(to, number<<3|wireBytes)
+	return append(binary.AppendUvarint(to, uint64(len(s))), s...)
+}
+
+// Sample adds a sample to the last series.
+func (b *Builder) Sample(s Sample) { b.request.samples = append(b.request.samples, s) }
+
+// Histogram adds a histogram to the last series. Its lists remain the caller's.
+func (b *Builder) Histogram(h Histogram) {
+	l := &b.request.buckets
+	h.NegativeSpans = copied(&l.negativeSpans, h.NegativeSpans)
+	h.PositiveSpans = copied(&l.positiveSpans, h.PositiveSpans)
+	h.NegativeDeltas = copied(&l.negativeDeltas, h.NegativeDeltas)
+	h.PositiveDeltas = copied(&l.positiveDeltas, h.PositiveDeltas)
+	h.NegativeCounts = copied(&l.negativeCounts, h.NegativeCounts)
+	h.PositiveCounts = copied(&l.positiveCounts, h.PositiveCounts)
+	h.CustomValues = copied(&l.customValues, h.CustomValues)
+	b.request.histograms = append(b.request.histograms, h)
+}
+
+// copied is a list's copy at the end of all, nil if it is empty.
+func copied[T any](all *[]T, list []T) []T {
+	if len(list) == 0 {
+		return nil
+	}
+	from := len(*all)
+	*all = append(*all, list...)
+	return tail(*all, from)
+}
+
+// Exemplar begins an exemplar of the last series. What is added next are its labels.
+func (b *Builder) Exemplar(value float64, t int64) {
+	at := uint32(len(b.Body))
+	b.request.exemplars = append(b.request.exemplars, Exemplar{labels: labels{part: part{at, at}}, Value: value, Time: t})
+	b.exemplar = true
+}
+
+// Family adds what is said of a metric. It must not come between a series or an exemplar
+// and its labels. It reports whether there was room.
+func (b *Builder) Family(name, help, unit string, kind MetricType) bool {
+	if uint64(len(b.Body))+uint64(len(name))+uint64(len(help))+uint64(len(unit)) > math.MaxInt32 {
+		return false
+	}
+	f := family{kind: kind}
+	for _, text := range []struct {
+		of   *part
+		text string
+	}{{&f.name, name}, {&f.help, help}, {&f.unit, unit}} {
+		text.of.from = uint32(len(b.Body))
+		b.Body = append(b.Body, text.text...)
+		text.of.to = uint32(len(b.Body))
+	}
+	b.families = append(b.families, f)
+	return true
+}
+
+// Bytes is about how much memory the request takes so far, with Body.
+func (b *Builder) Bytes() int {
+	r := b.request
+	const series, sample, exemplar, histogram, number = 56, 24, 32, 320, 8
+	return len(b.Body) + len(r.Series)*series + len(r.samples)*sample + len(r.exemplars)*exemplar + len(r.histograms)*histogram +
+		number*(len(r.buckets.negativeSpans)+len(r.buckets.positiveSpans)+len(r.buckets.negativeDeltas)+len(r.buckets.positiveDeltas)+
+			len(r.buckets.negativeCounts)+len(r.buckets.positiveCounts)+len(r.buckets.customValues))
+}
+
+// Finish ends the request, which is whole now.
+func (b *Builder) Finish() {
+	b.endSeries()
+	r := b.request
+	r.body = b.Body
+	for _, f := range b.families {
+		r.Families = append(r.Families, Family{Name: b.text(f.name), Help: b.text(f.help), Unit: b.text(f.unit), Type: f.kind})
+	}
+	b.request = nil
+}
+
+func (b *Builder) text(p part) []byte { return b.Body[p.from:p.to:p.to] }

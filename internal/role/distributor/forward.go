@@ -1,0 +1,208 @@
+package distributor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/golang/snappy"
+	"github.com/prometheus/prometheus/model/labels"
+	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
+
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// Backend is another place for what is written here. What it accepts it keeps until the
+// other side has it, or gives up and counts.
+type Backend interface {
+	// Push hands over a request of remote write, compressed with snappy. version is 1 or 2.
+	Push(tenant string, version int, parts outcome.Counts, body []byte) error
+	TakesRequests() bool
+	TakesTiles(width tile.Width) bool
+}
+
+// Tiles stores tiles: see tsdb.Stores.
+type Tiles interface {
+	Write(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tsdb.WriteStats, error)
+}
+
+// WriteTiles writes tiles of one width to our own store and to the backends that take them.
+// After an error the same samples should be written again; those that are there already
+// are repeats, here and there.
+func (d *Distributor) WriteTiles(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tsdb.WriteStats, error) {
+	stats, err := d.Tiles.Write(ctx, tenant, width, samples)
+	if err != nil {
+		return stats, err
+	}
+	takes := func(b Backend) bool { return b.TakesTiles(width) }
+	for len(samples) > 0 {
+		n := min(len(samples), forwardedSamples)
+		if err := d.forward(tenant, takes, func() (forwarded, error) { return encodeTiles(samples[:n]) }); err != nil {
+			return tsdb.WriteStats{}, err
+		}
+		samples = samples[n:]
+	}
+	return stats, nil
+}
+
+// forwardedSamples is how many samples of tiles go in one request, as Prometheus sends.
+const forwardedSamples = 2000
+
+// forwarded is a request for backends.
+type forwarded struct {
+	version int
+	parts   outcome.Counts
+	body    []byte
+}
+
+// forward hands what encode makes, once, to all backends that take it.
+func (d *Distributor) forward(tenant string, takes func(Backend) bool, encode func() (forwarded, error)) error {
+	var f forwarded
+	var errs []error
+	for _, b := range d.Backends {
+		if !takes(b) {
+			continue
+		}
+		if f.body == nil {
+			var err error
+			if f, err = encode(); err != nil {
+				return fmt.Errorf("encode for backends: %w", err)
+			}
+		}
+		errs = append(errs, b.Push(tenant, f.version, f.parts, f.body))
+	}
+	return errors.Join(errs...)
+}
+
+// forwardRequest forwards a request as it came, before any relabelling: to write it anew
+// costs as much as all else that is done with it.
+func (d *Distributor) forwardRequest(tenant string, r *remotewrite.Request) error {
+	return d.forward(tenant, Backend.TakesRequests, func() (forwarded, error) {
+		if r.Compressed == nil {
+			return encodeRequest(r)
+		}
+		f := forwarded{1, r.Counts(), r.Compressed}
+		if r.Version2() {
+			f.version = 2
+		}
+		return f, nil
+	})
+}
+
+// encoder makes a request of version 2.
+type encoder struct {
+	symbols writev2.SymbolsTable
+	message writev2.Request
+	parts   outcome.Counts
+}
+
+func newEncoder() *encoder { return &encoder{symbols: writev2.NewSymbolTable()} }
+
+func (e *encoder) end() (forwarded, error) {
+	e.message.Symbols = e.symbols.Symbols()
+	body, err := e.message.Marshal()
+	if err != nil {
+		return forwarded{}, err
+	}
+	return forwarded{2, e.parts, snappy.Encode(nil, body)}, nil
+}
+
+func (e *encoder) series(refs []uint32) *writev2.TimeSeries {
+	e.message.Timeseries = append(e.message.Timeseries, writev2.TimeSeries{LabelsRefs: refs})
+	return &e.message.Timeseries[len(e.message.Timeseries)-1]
+}
+
+// encodeTiles puts the samples of a series together, floats apart from histograms.
+func encodeTiles(samples []tile.Sample) (forwarded, error) {
+	type kind struct {
+		series    *tile.Series
+		histogram bool
+	}
+	e := newEncoder()
+	at := map[kind]int{}
+	for i := range samples {
+		s := &samples[i]
+		k := kind{s.Series, s.H != nil}
+		n, ok := at[k]
+		if !ok {
+			n = len(e.message.Timeseries)
+			at[k] = n
+			var refs []uint32
+			s.Series.Labels.Range(func(l labels.Label) { refs = append(refs, e.symbols.Symbolize(l.Name), e.symbols.Symbolize(l.Value)) })
+			e.series(refs)
+		}
+		ts := &e.message.Timeseries[n]
+		if s.H != nil {
+			ts.Histograms = append(ts.Histograms, writev2.FromFloatHistogram(0, s.T, s.H))
+			e.parts.Histograms++
+		} else {
+			ts.Samples = append(ts.Samples, writev2.Sample{Timestamp: s.T, Value: s.V})
+			e.parts.Samples++
+		}
+	}
+	return e.end()
+}
+
+// encodeRequest writes a request that did not come by remote write.
+func encodeRequest(r *remotewrite.Request) (forwarded, error) {
+	e := newEncoder()
+	e.parts = r.Counts()
+	refs := func(all []remotewrite.Label, err error) ([]uint32, error) {
+		var refs []uint32
+		for _, l := range all {
+			refs = append(refs, e.symbols.Symbolize(string(l.Name)), e.symbols.Symbolize(string(l.Value)))
+		}
+		return refs, err
+	}
+	for i := range r.Series {
+		s := &r.Series[i]
+		own, err := refs(r.Labels(nil, s))
+		if err != nil {
+			return forwarded{}, err
+		}
+		ts := e.series(own)
+		for _, sample := range r.Samples(s) {
+			ts.Samples = append(ts.Samples, writev2.Sample{Timestamp: sample.Time, Value: sample.Value, StartTimestamp: sample.Start})
+		}
+		for i := range r.Histograms(s) {
+			ts.Histograms = append(ts.Histograms, histogramOf(&r.Histograms(s)[i]))
+		}
+		for i := range r.Exemplars(s) {
+			x := &r.Exemplars(s)[i]
+			labels, err := refs(r.ExemplarLabels(nil, x))
+			if err != nil {
+				return forwarded{}, err
+			}
+			ts.Exemplars = append(ts.Exemplars, writev2.Exemplar{LabelsRefs: labels, Value: x.Value, Timestamp: x.Time})
+		}
+		ts.Metadata.Type = writev2.Metadata_MetricType(s.Metadata.Type)
+	}
+	return e.end()
+}
+
+func histogramOf(h *remotewrite.Histogram) writev2.Histogram {
+	out := writev2.Histogram{
+		Sum: h.Sum, Schema: h.Schema, ZeroThreshold: h.ZeroThreshold,
+		NegativeSpans: spansOf(h.NegativeSpans), NegativeDeltas: h.NegativeDeltas, NegativeCounts: h.NegativeCounts,
+		PositiveSpans: spansOf(h.PositiveSpans), PositiveDeltas: h.PositiveDeltas, PositiveCounts: h.PositiveCounts,
+		ResetHint: writev2.Histogram_ResetHint(h.ResetHint), CustomValues: h.CustomValues, Timestamp: h.Time, StartTimestamp: h.Start,
+	}
+	if h.Count.Form == remotewrite.FloatCount {
+		out.Count = &writev2.Histogram_CountFloat{CountFloat: h.Count.Float}
+		out.ZeroCount = &writev2.Histogram_ZeroCountFloat{ZeroCountFloat: h.ZeroCount.Float}
+	} else {
+		out.Count = &writev2.Histogram_CountInt{CountInt: h.Count.Integer}
+		out.ZeroCount = &writev2.Histogram_ZeroCountInt{ZeroCountInt: h.ZeroCount.Integer}
+	}
+	return out
+}
+
+func spansOf(all []remotewrite.Span) (out []writev2.BucketSpan) {
+	for _, s := range all {
+		out = append(out, writev2.BucketSpan{Offset: s.Offset, Length: s.Length})
+	}
+	return out
+}

@@ -1,0 +1,210 @@
+package distributor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/golang/snappy"
+	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/model/labels"
+	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
+
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/lib/buf"
+)
+
+// backend remembers what it got, as text: tenant, series, samples.
+type backend struct {
+	t        *testing.T
+	requests bool
+	width    tile.Width
+	err      error
+	got      []string
+	bodies   []string
+	parts    outcome.Counts
+}
+
+func (b *backend) TakesRequests() bool              { return b.requests }
+func (b *backend) TakesTiles(width tile.Width) bool { return !b.requests && width == b.width }
+
+func (b *backend) Push(tenant string, version int, parts outcome.Counts, body []byte) error {
+	if b.err != nil {
+		return b.err
+	}
+	b.bodies = append(b.bodies, string(body))
+	b.parts.Add(parts)
+	raw, err := snappy.Decode(nil, body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var r remotewrite.Request
+	decode := r.DecodeV2
+	if version == 1 {
+		decode = r.DecodeV1
+	}
+	if err := decode(raw); err != nil {
+		b.t.Fatal(err)
+	}
+	if parts != r.Counts() {
+		b.t.Errorf("%+v is said, %+v is in it", parts, r.Counts())
+	}
+	b.got = append(b.got, show(b.t, tenant, &r)...)
+	return nil
+}
+
+// show has a line for each series of a request.
+func show(t *testing.T, tenant string, r *remotewrite.Request) (lines []string) {
+	t.Helper()
+	for i := range r.Series {
+		s := &r.Series[i]
+		all, err := r.Labels(nil, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := tenant
+		for _, l := range all {
+			text += fmt.Sprintf(" %s=%s", l.Name, l.Value)
+		}
+		for _, x := range r.Samples(s) {
+			text += fmt.Sprintf(" %d:%v/%d", x.Time, x.Value, x.Start)
+		}
+		for _, h := range r.Histograms(s) {
+			text += fmt.Sprintf(" %d:%+v", h.Time, h)
+		}
+		for _, x := range r.Exemplars(s) {
+			ls, err := r.ExemplarLabels(nil, &x)
+			text += fmt.Sprintf(" {%s %v}%d:%v %v", ls[0].Name, string(ls[0].Value), x.Time, x.Value, err)
+		}
+		lines = append(lines, text)
+	}
+	return lines
+}
+
+// Write is part of Tiles.
+func (w *world) Write(_ context.Context, _ string, _ tile.Width, samples []tile.Sample) (tsdb.WriteStats, error) {
+	return tsdb.WriteStats{Stored: len(samples)}, w.err
+}
+
+func (w *world) backends(all ...*backend) {
+	w.Backends = nil
+	for _, b := range all {
+		b.t = w.t
+		w.Backends = append(w.Backends, b)
+	}
+	w.Tiles = w
+}
+
+// What came is passed on as it came, to those who take requests.
+func TestRequestsAreForwarded(t *testing.T) {
+	w := newWorld(t, func(*Config) {})
+	takes, not := &backend{requests: true}, &backend{width: tile.Width10s}
+	w.backends(takes, not)
+	r := w.request("up{job=a}", "down")
+	anew, err := encodeRequest(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, _ := snappy.Decode(nil, anew.body)
+	r.Compressed = snappy.Encode(nil, append(raw, 0xf8, 7, 1)) // with a field that only what came has
+	body := buf.Get()
+	defer body.Release()
+	if _, err := w.Push("team", r, body); err != nil {
+		t.Fatal(err)
+	}
+	if len(takes.bodies) != 1 || takes.bodies[0] != string(r.Compressed) || len(not.bodies) != 0 {
+		t.Errorf("%q, %q", takes.bodies, not.bodies)
+	}
+	takes.got = nil
+	w.mustPush("team", "up{job=a}", "down") // built here: written anew
+	if len(takes.got) != 2 || !strings.HasPrefix(takes.got[0], "team __name__=up job=a ") {
+		t.Errorf("%q", takes.got)
+	}
+}
+
+// What the backends' queue does not take is not acknowledged, and comes again.
+func TestABackendWithoutDisk(t *testing.T) {
+	w := newWorld(t, func(*Config) {})
+	b := &backend{requests: true, err: errors.New("no space left on device")}
+	w.backends(b)
+	var again *RetryError
+	if _, err := w.push("a", "up"); !errors.As(err, &again) || !errors.Is(err, b.err) {
+		t.Errorf("%v", err)
+	}
+	b.err = nil
+	if o := w.mustPush("a", "up"); o.Written.Samples != 1 || len(b.got) != 1 {
+		t.Errorf("%+v, %q", o, b.got)
+	}
+}
+
+// A request that did not come by remote write has all its parts when it is written anew.
+func TestRequestsWrittenAnew(t *testing.T) {
+	symbols := writev2.NewSymbolTable()
+	refs := []uint32{symbols.Symbolize("__name__"), symbols.Symbolize("a")}
+	m := writev2.Request{Timeseries: []writev2.TimeSeries{
+		{LabelsRefs: refs, Samples: []writev2.Sample{{Timestamp: 5, Value: 1, StartTimestamp: 2}}, Exemplars: []writev2.Exemplar{{LabelsRefs: refs, Value: 7, Timestamp: 4}}},
+		{LabelsRefs: refs, Histograms: []writev2.Histogram{
+			writev2.FromFloatHistogram(1, 2, &histogram.FloatHistogram{Count: 1.5, ZeroCount: 0.5, Sum: 3, NegativeSpans: []histogram.Span{{Offset: -3, Length: 1}}, NegativeBuckets: []float64{1}}),
+			writev2.FromIntHistogram(1, 3, &histogram.Histogram{Schema: -53, Count: 4, ZeroCount: 0, Sum: 3, CounterResetHint: histogram.GaugeType, CustomValues: []float64{1, 2},
+				PositiveSpans: []histogram.Span{{Offset: 0, Length: 2}}, PositiveBuckets: []int64{1, 2}}),
+		}},
+	}, Symbols: symbols.Symbols()}
+	raw, err := m.Marshal()
+	r := new(remotewrite.Request)
+	if err == nil {
+		err = r.DecodeV2(raw)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := show(t, "x", r)
+	f, err := encodeRequest(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &backend{t: t}
+	if err := b.Push("x", f.version, f.parts, f.body); err != nil || !slices.Equal(b.got, want) {
+		t.Errorf("%v\n got %q\nwant %q", err, b.got, want)
+	}
+}
+
+func TestTilesAreForwarded(t *testing.T) {
+	w := newWorld(t, func(*Config) {})
+	ten, minute := &backend{width: tile.Width10s}, &backend{width: tile.Width1m}
+	w.backends(ten, minute)
+	a := &tile.Series{Labels: labels.FromStrings("__name__", "a")}
+	h := &tile.Series{Labels: labels.FromStrings("__name__", "h", "x", "y")}
+	fh := &histogram.FloatHistogram{Schema: 3, Count: 2.5, Sum: 7, PositiveSpans: []histogram.Span{{Offset: 1, Length: 2}}, PositiveBuckets: []float64{1, 1.5}}
+	samples := []tile.Sample{{Series: a, T: 1, V: 1}, {Series: h, T: 1, H: fh}, {Series: a, T: 2, V: 3}, {Series: h, T: 2, V: 1}}
+	stats, err := w.WriteTiles(t.Context(), "team", tile.Width10s, samples)
+	if err != nil || stats.Stored != 4 {
+		t.Fatalf("%+v, %v", stats, err)
+	}
+	if len(ten.got) != 3 || ten.got[0] != "team __name__=a 1:1/0 2:3/0" || !strings.HasPrefix(ten.got[1], "team __name__=h x=y 1:") ||
+		!strings.Contains(ten.got[1], "PositiveCounts:[1 1.5]") || ten.got[2] != "team __name__=h x=y 2:1/0" || len(minute.got) != 0 {
+		t.Errorf("%q, %q", ten.got, minute.got)
+	}
+	samples = samples[:0]
+	for i := range 2*forwardedSamples + 1 {
+		samples = append(samples, tile.Sample{Series: a, T: int64(i), V: 1})
+	}
+	ten.bodies = nil
+	if _, err := w.WriteTiles(t.Context(), "team", tile.Width10s, samples); err != nil || len(ten.bodies) != 3 {
+		t.Errorf("%d requests, %v", len(ten.bodies), err)
+	}
+	ten.err = errors.New("no space left on device")
+	if _, err := w.WriteTiles(t.Context(), "team", tile.Width10s, samples); !errors.Is(err, ten.err) {
+		t.Errorf("%v", err)
+	}
+	ten.err, w.err = nil, errors.New("our own disk")
+	ten.bodies = nil
+	if _, err := w.WriteTiles(t.Context(), "team", tile.Width10s, samples); !errors.Is(err, w.err) || len(ten.bodies) != 0 {
+		t.Errorf("%v, %d requests were forwarded that are not stored", err, len(ten.bodies))
+	}
+}

@@ -1,0 +1,106 @@
+package distributor
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/freshet-io/freshet/internal/core/otlp"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/lib/buf"
+)
+
+// pushOTLP converts and pushes a request of one histogram point of each kind.
+func (w *world) pushOTLP(flags pmetric.DataPointFlags) (outcome.Outcome, error) {
+	w.t.Helper()
+	m := pmetric.NewMetrics()
+	all := m.ResourceMetrics().AppendEmpty().ScopeMetrics().AppendEmpty().Metrics()
+	at := pcommon.NewTimestampFromTime(w.now)
+	for _, name := range []string{"explicit", "exponential"} {
+		h := all.AppendEmpty()
+		h.SetName(name)
+		if name == "explicit" {
+			h.SetEmptyHistogram().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+			p := h.Histogram().DataPoints().AppendEmpty()
+			p.SetTimestamp(at)
+			p.SetFlags(flags)
+			p.ExplicitBounds().FromRaw([]float64{1, 2})
+			p.BucketCounts().FromRaw([]uint64{0, 2, 1})
+			p.SetCount(3)
+			continue
+		}
+		h.SetEmptyExponentialHistogram().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+		p := h.ExponentialHistogram().DataPoints().AppendEmpty()
+		p.SetTimestamp(at)
+		p.SetFlags(flags)
+		p.Positive().BucketCounts().FromRaw([]uint64{2})
+		p.SetCount(2)
+	}
+	body := buf.Get()
+	defer body.Release()
+	var r remotewrite.Request
+	var b remotewrite.Builder
+	b.Begin(&r, body.B)
+	c, err := otlp.Convert(m, w.OTLP(), &b, func(int) error { return nil })
+	body.B = b.Body
+	if err != nil || c.Points != 2 {
+		w.t.Fatalf("%v: %+v", err, c)
+	}
+	return w.Push("a", &r, body)
+}
+
+// Native histograms of both kinds are written by the way of remote write, and so is what
+// says that they are no more.
+func TestHistogramsOfOTLP(t *testing.T) {
+	w := newWorld(t, func(c *Config) { c.OTLP.NativeHistograms = true })
+	for _, flags := range []pmetric.DataPointFlags{0, pmetric.DefaultDataPointFlags.WithNoRecordedValue(true)} {
+		w.now = w.now.Add(1e9)
+		if o, err := w.pushOTLP(flags); err != nil || o.Written.Histograms != 2 || o.AnyRefused() {
+			t.Errorf("flags %d: %v, %+v: %s", flags, err, o.Written, o.Text())
+		}
+	}
+}
+
+// What is refused before Push is in the books and metrics as what is refused by it.
+func TestPointsRefusedBeforehandAreCounted(t *testing.T) {
+	w := newWorld(t, func(*Config) {})
+	var o outcome.Outcome
+	o.Refuse(outcome.Delta, outcome.Counts{Samples: 3}, func() string { return "x" }, otlp.ErrDelta)
+	w.Refused("a", &o)
+	if n := testutil.ToFloat64(w.metrics.refused.WithLabelValues("delta")); n != 3 {
+		t.Errorf("%v are counted", n)
+	}
+	if books := w.Ledger.Books().Tenants["a"].Samples; books.Refused["delta"] != 3 || books.Received != 3 || books.Difference != 0 {
+		t.Errorf("the books: %+v", books)
+	}
+}
+
+func TestConfigurationOfOTLP(t *testing.T) {
+	for _, c := range []struct {
+		why    string
+		change func(*OTLP)
+		want   string // in the problem
+	}{
+		{"the default", func(*OTLP) {}, ""},
+		{"off", func(c *OTLP) { c.GRPCListen = "" }, ""},
+		{"all attributes", func(c *OTLP) { c.Promote = []string{"*"} }, ""},
+		{"no port", func(c *OTLP) { c.GRPCListen = "localhost" }, "grpc_listen must be HOST:PORT"},
+		{"a strategy of nobody", func(c *OTLP) { c.Translation = "underscores" }, "translation must be one of UnderscoreEscapingWithSuffixes, "},
+		{"all and some", func(c *OTLP) { c.Promote = []string{"a", "*"} }, "promote_resource_attributes[1] must be"},
+		{"an attribute without a name", func(c *OTLP) { c.Promote = []string{""} }, "promote_resource_attributes[0] must be"},
+	} {
+		config := DefaultConfig().OTLP
+		c.change(&config)
+		var all []string
+		for _, p := range config.Validate() {
+			all = append(all, p.Key+" "+p.Text)
+		}
+		if text := strings.Join(all, "; "); !strings.HasPrefix(text, c.want) || (c.want == "") != (text == "") {
+			t.Errorf("%s: %q", c.why, text)
+		}
+	}
+}
