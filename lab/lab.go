@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	peerstsdb "github.com/freshet-io/freshet/lab/peers-tsdb"
 	"github.com/freshet-io/freshet/lab/report"
 )
 
@@ -19,6 +20,8 @@ type options struct {
 	peerRuns int      // of each peer; 0 leaves them out
 	freshet  string   // the program; built if empty
 	brief    bool     // only what belongs to the collector's goals, and shorter
+
+	noDatabases bool // leave out those that take remote write, too
 }
 
 // lab measures, and collects the results.
@@ -27,6 +30,7 @@ type lab struct {
 	dir       string     // of what is built
 	bare      string     // program of lab/limit
 	others    []receiver // peers
+	tsdbs     []peerstsdb.Peer
 	workloads []*workload
 	results   *report.Results
 	progress  progress
@@ -38,6 +42,10 @@ type lab struct {
 func (l *lab) wants(part string) bool {
 	return len(l.only) == 0 || slices.Contains(l.only, part)
 }
+
+// standsAlone reports whether only remote write is measured, which is compared with nothing
+// else.
+func (l *lab) standsAlone() bool { return slices.Equal(l.only, []string{remoteWritePart}) }
 
 // receivers are bare ones, the one to compare with first, and ours.
 func (l *lab) receivers(w *workload) (all []receiver) {
@@ -101,7 +109,7 @@ func (l *lab) leaveOut(format string, args ...any) {
 }
 
 // parts are what can be measured alone.
-var parts = []string{"udp-1-40k", "udp-1-200k", "udp-14-1k", "udp-14-10k", "unixgram-81", "idle", "rates", "scale", "techniques"}
+var parts = []string{"udp-1-40k", "udp-1-200k", "udp-14-1k", "udp-14-10k", "unixgram-81", "idle", "rates", "scale", "techniques", remoteWritePart}
 
 // newLab builds what is to be measured.
 func newLab(ctx context.Context, o options, p progress) (l *lab, err error) {
@@ -132,10 +140,17 @@ func newLab(ctx context.Context, o options, p progress) (l *lab, err error) {
 	if l.workloads, err = workloads(); err != nil {
 		return l, err
 	}
-	if l.peerRuns > 0 {
+	if l.wants(remoteWritePart) && !l.noDatabases {
+		if err := l.buildDatabases(ctx); err != nil {
+			return l, err
+		}
+	}
+	if l.peerRuns > 0 && !l.standsAlone() {
 		return l, l.buildPeers(ctx)
 	}
-	l.leaveOut("other servers, which were not asked for")
+	if l.peerRuns == 0 {
+		l.leaveOut("other servers, which were not asked for")
+	}
 	return l, nil
 }
 
@@ -172,6 +187,9 @@ func (l *lab) measure(ctx context.Context) error {
 	}
 	if l.wants("idle") {
 		steps = append(steps, l.idleSteps()...)
+	}
+	if l.wants(remoteWritePart) {
+		steps = append(steps, l.remoteWriteSteps()...)
 	}
 	steps = append(steps, l.costSteps(l.peers)...)
 	if l.wants("techniques") {

@@ -31,8 +31,9 @@ const usage = `Measures what receiving metrics costs, on this machine and in one
 
   go run ./lab                            measure everything and print the tables
   go run ./lab -write                     and write docs/performance.md, which is what make lab does
-  go run ./lab -quick                     less of it in about three minutes, to look at
+  go run ./lab -quick                     less of it in about five minutes, to look at
   go run ./lab -only udp-1-40k,idle       parts
+  go run ./lab -write -only remotewrite   measure remote write alone, and write that on the page
   go run ./lab -render                    write the page again from its results
 
 `
@@ -72,7 +73,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.IntVar(&o.runs, "runs", 5, "how often each receiver of a goal is measured")
 	flags.IntVar(&o.peerRuns, "peer-runs", 1, "how often each other server is measured, for 10 s each")
 	flags.BoolVar(&noPeers, "no-peers", false, "leave out other servers")
-	flags.BoolVar(&quick, "quick", false, "3 runs of what matters most, about three minutes")
+	flags.BoolVar(&quick, "quick", false, "3 runs of what matters most, about five minutes")
 	flags.StringVar(&o.freshet, "freshet", "", "measure this `program`; without it, what this tree builds")
 	flags.BoolVar(&write, "write", false, "write "+pageFile+", its plots and its results")
 	flags.BoolVar(&render, "render", false, "measure nothing, and write the page from "+resultsFile)
@@ -88,9 +89,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return mistake("%s: is no flag", flags.Arg(0))
 	case o.runs < 1 || o.peerRuns < 0:
 		return mistake("-runs must be 1 or more, and -peer-runs 0 or more")
-	case write && (quick || only != "" || o.runs < pageRuns):
+	case write && (quick || only != "" && only != remoteWritePart || o.runs < pageRuns):
 		return mistake("-write: %s takes all parts and %d runs: leave out -quick, -only and -runs", pageFile, pageRuns)
 	}
+	o.noDatabases = noPeers
 	if quick {
 		o.runs, o.brief, noPeers = 3, true, true
 	}
@@ -123,6 +125,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fmt.Fprint(stdout, l.results) // what is finished, if it was interrupted
 	if err != nil || !write {
 		return err
+	}
+	if l.standsAlone() {
+		all, err := report.Read(resultsFile)
+		if err != nil {
+			return err
+		}
+		all.RemoteWrite = l.results.RemoteWrite
+		l.results = all
 	}
 	if err := l.results.Write(resultsFile); err != nil {
 		return err

@@ -26,11 +26,12 @@ func newBenchCommand() *cobra.Command {
 		Short: "Measure what a server costs on this machine",
 		Long: `Sends a load that is known exactly to a server, and says what became of it and what
 it cost the server. docs/benchmarking.md says what the figures mean.`,
-		Example: `  freshet bench dogstatsd`,
-		Args:    unknownCommand,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: `  freshet bench dogstatsd
+  freshet bench remote-write`,
+		Args: unknownCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchDogStatsDCommand())
+	cmd.AddCommand(newBenchDogStatsDCommand(), newBenchRemoteWriteCommand())
 	return cmd
 }
 

@@ -46,6 +46,7 @@ func (r *Results) goals() string {
 	}
 	rows = append(rows, r.memoryGoals()...)
 	rows = append(rows, r.scaleGoals()...)
+	rows = append(rows, r.writeGoals()...)
 	return table([]string{"goal", "measured", "is:", "must be"}, rows)
 }
 
@@ -79,7 +80,6 @@ func (r *Results) memoryGoals() (rows [][]string) {
 	c, with := ours[0], thousands(float64(most.Contexts))+" contexts"
 	rows = append(rows, goalRow(with, "resident MB, "+c.Name, withSpread(c.Resident, megabytes), "under 40", Median(c.Resident) < goalResident))
 	if len(c.Allocations) > 0 {
-		two := func(v float64) string { return fmt.Sprintf("%.2f", v) }
 		rows = append(rows, goalRow(with, "allocations a metric, "+c.Name, withSpread(c.Allocations, two), "0.00", Median(c.Allocations) < goalAllocations))
 	}
 	return rows

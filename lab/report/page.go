@@ -24,6 +24,7 @@ var sections = []struct {
 	{"scale", (*Results).scale},
 	{"techniques", (*Results).techniques},
 	{"pools", (*Results).pools},
+	{"remotewrite", (*Results).remoteWrite},
 }
 
 const notMeasured = "Not measured.\n"

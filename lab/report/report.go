@@ -24,6 +24,8 @@ type Results struct {
 	Techniques []Technique `json:"techniques"`
 	Pools      []Technique `json:"pools"`
 
+	RemoteWrite *RemoteWrite `json:"remote_write,omitempty"`
+
 	LeftOut []string `json:"left_out,omitempty"` // what was asked for and not measured, and why
 }
 

@@ -57,6 +57,14 @@ func sample() *Results {
 		Techniques: []Technique{{Group: "Key", Name: "string", Nanoseconds: []float64{120, 110, 130}, Bytes: 96, Allocations: 2}},
 		Pools: []Technique{{Group: "Deep", Name: "ours", Nanoseconds: []float64{1020, 1000, 1100},
 			Growths: []float64{0.0021, 0.002, 0.0022}, GrowthPercent: []float64{0, 0, 0.9}}},
+		RemoteWrite: &RemoteWrite{Date: "2026-11-22", Machine: Machine{CPU: "Another", Cores: 4, LoadAverage: .25}, Versions: []Version{{"Freshet", "v2"}, {"Prometheus", "v0.1"}},
+			Loads: []WriteLoad{{ID: "v1", Name: "Version 1", Series: 1000, Batch: 100, Rounds: 30, Goals: WriteGoals{Seconds: .85, Ratio: .3, New: 5, Resident: 1900}, Costs: []WriteCost{
+				{Name: "Prometheus", Group: Peer, Acknowledged: 60_000, Found: 60_000, Seconds: []float64{3, 3.2}, Ratio: []float64{1, 1}, New: []float64{5, 6},
+					P50: []float64{4, 4}, P99: []float64{20, 22}, Resident: []float64{1900, 1800}, PerSecond: []float64{400e3, 410e3}},
+				{Name: "A database", Group: Peer, Not: "does not understand it"},
+				{Name: "Freshet", Group: Ours, Acknowledged: 60_000, Found: 60_000, Seconds: []float64{.8, .82}, Ratio: []float64{.25, .27}, New: []float64{4, 5},
+					P50: []float64{2, 2.2}, P99: []float64{6, 7}, Resident: []float64{1200, 1300}, PerSecond: []float64{1.1e6, 1.3e6}},
+			}}}},
 	}
 }
 
@@ -72,6 +80,10 @@ func TestTables(t *testing.T) {
 		"what became of samples without a place":    "5,000,000 counted in the series of those without a place, 7 refused",
 		"a technique with its spread":               "| Key | string | 120 (110-130) | 96 | 2.0 |",
 		"a pool with what its stacks did":           "| Deep | ours | 1020 (1000-1100) | 0 | 0.0021 (0.0020-0.0022) | 0 (0-0.90) |",
+		"a database beside the first":               "| Freshet | 0.81 (0.80-0.82) | 0.26 (0.25-0.27) | 4.5 (4.0-5.0) | 2.1 (2.0-2.2) / 6.5 (6.0-7.0) | 1,250 (1,200-1,300) | 1,200,000 | 0 |",
+		"a database that cannot":                    "| A database | does not understand it |",
+		"a part of its own day and machine":         "Measured 2026-11-22 on Another, 4 cores, 0.2 processes running before. Freshet: v2; Prometheus: v0.1.",
+		"what a database is compared with":          "| Version 1 | the same, to Prometheus in the same run | 0.26 (0.25-0.27) | at most 0.30 |",
 		"the machine":                               "| processor | A <fast> one, 2 cores |",
 		"what the machine did not give":             "| processors were taken away | by the hypervisor, for 12.5 % of the time |",
 		"idle, with two digits that mean something": "| Freshet | 0.030 |",
@@ -81,6 +93,8 @@ func TestTables(t *testing.T) {
 		}
 	}
 }
+
+func ours(r *Results) *WriteCost { return &r.RemoteWrite.Loads[0].Costs[2] }
 
 // Each goal that was missed says so, and none that was reached.
 func TestMissedGoals(t *testing.T) {
@@ -104,6 +118,13 @@ func TestMissedGoals(t *testing.T) {
 		"half of the rate":        {func(r *Results) { r.Scale.Flush.Rate = 1.2e6 }, "| 1,200,000 | 1,500,000, **missed** |"},
 		"what was not received":   {func(r *Results) { r.Scale.Storm.Received -= 5 }, "| 5 | 0, **missed** |"},
 		"packets in the storm":    {func(r *Results) { r.Scale.Storm.KernelDropped = 2 }, "| 2 | 0, **missed** |"},
+		"CPU of remote write":     {func(r *Results) { ours(r).Seconds = []float64{.86} }, "| 0.86 | at most 0.85, **missed** |"},
+		"its ratio":               {func(r *Results) { ours(r).Ratio = []float64{.31} }, "| 0.31 | at most 0.30, **missed** |"},
+		"a new series":            {func(r *Results) { ours(r).New = []float64{5.1} }, "| 5.1 | at most 5.0, **missed** |"},
+		"memory a series":         {func(r *Results) { ours(r).Resident = []float64{1901} }, "| 1,901 | at most 1,900, **missed** |"},
+		"a slow answer":           {func(r *Results) { ours(r).P99 = []float64{21} }, "| 21 | below Prometheus's 21, **missed** |"},
+		"a sample that is lost":   {func(r *Results) { ours(r).Found-- }, "| 1 | 0, **missed** |"},
+		"a sample from nowhere":   {func(r *Results) { ours(r).Found++ }, "| -1 | 0, **missed** |"},
 		"the ledger in the storm": {func(r *Results) { r.Scale.Storm.Difference = -3 }, "| -3 | 0, **missed** |"},
 	} {
 		r := sample()
@@ -224,5 +245,32 @@ func TestRunsAreAddedToWhatIsThere(t *testing.T) {
 	}
 	if len(r.Rates) != 2 || len(r.Rates[0].PerSecond) != 2 {
 		t.Errorf("rates %+v", r.Rates)
+	}
+}
+
+// Without another database there is nothing to be compared with, and the rest is as it is.
+func TestRemoteWriteAlone(t *testing.T) {
+	r := sample()
+	costs := &r.RemoteWrite.Loads[0].Costs
+	*costs = (*costs)[2:]
+	ours := &(*costs)[0]
+	ours.Ratio, ours.Resident = nil, nil
+	text := r.goals() + r.remoteWrite()
+	if !strings.Contains(text, "| 0.81 (0.80-0.82) | at most 0.85 |") || !strings.Contains(text, "|  | 1,200,000 | 0 |") || strings.Contains(text, "in the same run") || strings.Contains(text, "flat out") || strings.Contains(text, "NaN") {
+		t.Error(text)
+	}
+}
+
+func TestRunsOfRemoteWriteAreAddedToWhatIsThere(t *testing.T) {
+	var w RemoteWrite
+	for _, name := range []string{"a", "b", "a"} {
+		c := w.Cost(WriteLoad{ID: "v1"}, name, Peer)
+		c.Seconds = append(c.Seconds, 1)
+	}
+	w.Cost(WriteLoad{ID: "v2"}, "a", Ours)
+	want := []WriteLoad{{ID: "v1", Costs: []WriteCost{{Name: "a", Group: Peer, Seconds: []float64{1, 1}}, {Name: "b", Group: Peer, Seconds: []float64{1}}}},
+		{ID: "v2", Costs: []WriteCost{{Name: "a", Group: Ours}}}}
+	if !reflect.DeepEqual(w.Loads, want) {
+		t.Errorf("%+v\nwant %+v", w.Loads, want)
 	}
 }

@@ -1,8 +1,9 @@
 //go:build linux
 
-// Package loadgen sends a load (internal/core/load) to a DogStatsD socket, at a
-// rate or as fast as it goes, and counts exactly what the kernel took. What the
-// receiver made of it is for others to ask.
+// Package loadgen sends loads, at a rate or as fast as it goes: a Sender one of
+// internal/core/load to a DogStatsD socket, where it counts exactly what the kernel
+// took, and a Writer one of internal/core/remoteload by remote write, where it counts
+// what was acknowledged. What the receiver made of it is for others to ask.
 package loadgen
 
 import (

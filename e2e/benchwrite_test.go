@@ -1,0 +1,50 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"os/exec"
+	"testing"
+)
+
+// Everything that bench writes to a server is found there, old and new series of either
+// version, and every figure is there; so it is in a server that runs already.
+func TestBenchRemoteWriteFindsWhatItWrote(t *testing.T) {
+	p := start(t, dataDir(t))
+	for name, args := range map[string][]string{
+		"a receiver of its own":   {"--version", "1", "--rounds", "5"},
+		"pods that come and go":   {"--version", "2", "--rounds", "5", "--new-share", "0.25"},
+		"a server that runs":      {"--server", "http://" + p.HTTP, "--duration", "500ms", "--rate", "20000"},
+		"a server that runs, now": {"--server", "http://" + p.HTTP, "--live", "--interval", "100ms", "--rounds", "5", "--seed", "2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, err := exec.Command(freshet, append([]string{"bench", "remote-write", "--json", "--series", "1000", "--batch", "300"}, args...)...).Output()
+			if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
+				t.Fatalf("%v, %s", err, failed.Stderr)
+			}
+			var a struct {
+				Run struct {
+					Sent         uint64             `json:"sent_samples"`
+					SentSeries   uint64             `json:"sent_series"`
+					Acknowledged uint64             `json:"acknowledged_samples"`
+					Found        uint64             `json:"found_samples"`
+					FoundSeries  uint64             `json:"found_series"`
+					Measured     map[string]float64 `json:"measured"`
+				}
+			}
+			if err := json.Unmarshal(out, &a); err != nil {
+				t.Fatalf("%v in %s", err, out)
+			}
+			r := a.Run
+			if r.Sent < 2000 || r.Acknowledged != r.Sent || r.Found != r.Sent || r.FoundSeries != r.SentSeries || r.SentSeries < 1000 {
+				t.Errorf("%+v", r)
+			}
+			for _, figure := range []string{"cpu_seconds_per_million_samples", "acknowledged_samples_per_second", "acknowledged_p99_ms", "resident_bytes", "sender_cpu_seconds_per_million_samples"} {
+				if r.Measured[figure] <= 0 {
+					t.Errorf("%s = %v", figure, r.Measured[figure])
+				}
+			}
+		})
+	}
+}

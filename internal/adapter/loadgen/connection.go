@@ -1,0 +1,198 @@
+//go:build linux
+
+package loadgen
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/remoteload"
+)
+
+// connection is one to a receiver of remote write, opened when it is needed. It writes
+// HTTP/1.1 by itself: net/http's client takes two goroutines and 30 us a request, which
+// the receiver on the same machine would lack.
+type connection struct {
+	*Writer
+	net.Conn
+	reader *bufio.Reader
+	head   []byte // of a request, used again
+}
+
+const (
+	attemptLimit = 30 * time.Second // for one answer, as Prometheus' remote_timeout
+	patience     = time.Minute      // for one that is no 5xx
+	firstBackoff = 30 * time.Millisecond
+	lastBackoff  = 5 * time.Second
+	maxAnswer    = 64 << 10 // bytes that are read of a text
+)
+
+// answer is what became of a request.
+type answer struct {
+	written int    // samples
+	retries int    // before it
+	said    string // status and text
+}
+
+// write sends a request until it is answered for good.
+func (c *connection) write(ctx context.Context, request remoteload.Request) (a answer, err error) {
+	backoff := firstBackoff
+	for begun := time.Now(); ; a.retries++ {
+		response, err := c.post(ctx, request.Body)
+		wait := backoff
+		switch {
+		case ctx.Err() != nil:
+			return a, context.Cause(ctx)
+		case err != nil:
+			err = fmt.Errorf("write to %s: %w", c.config.URL, err)
+		case response.status/100 == 5:
+			err = fmt.Errorf("write to %s: answered %s", c.config.URL, response.said)
+			wait = max(wait, response.retryAfter)
+		default:
+			a.said = response.said
+			a.written, err = response.written(request.Samples, c.load.Version)
+			if err != nil {
+				err = fmt.Errorf("write to %s: %w", c.config.URL, err)
+			}
+			return a, err
+		}
+		if time.Since(begun)+wait > patience {
+			return a, fmt.Errorf("%w; gave up after %d attempts in %v", err, a.retries+1, time.Since(begun).Round(time.Second))
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return a, err
+		}
+		backoff = min(2*backoff, lastBackoff)
+	}
+}
+
+// response is one answer.
+type response struct {
+	status     int
+	said       string // status and text
+	samples    string // the header that counts what was written; empty without one
+	retryAfter time.Duration
+}
+
+// written is how many samples of a request are stored.
+func (r response) written(samples, version int) (int, error) {
+	ok := r.status/100 == 2
+	switch {
+	case r.samples != "" && (ok || r.status == http.StatusBadRequest || r.status == http.StatusTooManyRequests):
+		n, err := strconv.Atoi(r.samples)
+		if err != nil || n < 0 || n > samples {
+			return 0, fmt.Errorf("answered that %q of %d samples are written", r.samples, samples)
+		}
+		return n, nil
+	case !ok:
+		return 0, errors.New("answered " + r.said)
+	case version == 2: // which the headers are a part of
+		return 0, fmt.Errorf("answered %s without saying how many samples are written: it does not understand version 2", r.said)
+	}
+	return samples, nil
+}
+
+// post sends a request once.
+func (c *connection) post(ctx context.Context, body []byte) (r response, err error) {
+	if c.Conn == nil {
+		if err := c.open(ctx); err != nil {
+			return r, err
+		}
+	}
+	conn := c.Conn
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // which ends reading and writing
+	defer stop()
+	defer func() {
+		if err != nil {
+			c.close()
+		}
+	}()
+	if err := conn.SetDeadline(time.Now().Add(attemptLimit)); err != nil {
+		return r, err
+	}
+	if ctx.Err() != nil { // it may have ended before the deadline was set
+		return r, context.Cause(ctx)
+	}
+	c.head = c.appendHead(c.head[:0], len(body))
+	parts := net.Buffers{c.head, body}
+	if _, err := parts.WriteTo(conn); err != nil {
+		return r, err
+	}
+	answer, err := http.ReadResponse(c.reader, nil)
+	if err != nil {
+		return r, err
+	}
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
+	if err != nil {
+		return r, err
+	}
+	if answer.Close || len(text) == maxAnswer {
+		c.close()
+	}
+	r = response{status: answer.StatusCode, said: answer.Status, samples: answer.Header.Get("X-Prometheus-Remote-Write-Samples-Written"),
+		retryAfter: retryAfter(answer.Header.Get("Retry-After"))}
+	if len(text) > 0 {
+		r.said += ": " + strings.TrimSpace(string(text))
+	}
+	return r, answer.Body.Close()
+}
+
+// retryAfter reads the header of that name, 0 if it is no number of seconds.
+func retryAfter(text string) time.Duration {
+	seconds, err := strconv.Atoi(text)
+	if err != nil || seconds < 0 {
+		return 0
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+func (c *connection) appendHead(b []byte, length int) []byte {
+	kind, version := "prometheus.WriteRequest", "0.1.0"
+	if c.load.Version == 2 {
+		kind, version = "io.prometheus.write.v2.Request", "2.0.0"
+	}
+	b = fmt.Appendf(b, "POST %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: freshet-bench\r\nContent-Encoding: snappy\r\n"+
+		"Content-Type: application/x-protobuf;proto=%s\r\nX-Prometheus-Remote-Write-Version: %s\r\nContent-Length: %d\r\n",
+		c.target.RequestURI(), c.target.Host, kind, version, length)
+	for name, values := range c.config.Header {
+		for _, v := range values {
+			b = fmt.Appendf(b, "%s: %s\r\n", name, v)
+		}
+	}
+	return append(b, "\r\n"...)
+}
+
+// open connects.
+func (c *connection) open(ctx context.Context) (err error) {
+	tlsPort := c.target.Scheme == "https"
+	address := net.JoinHostPort(c.target.Hostname(), cmp.Or(c.target.Port(), map[bool]string{false: "80", true: "443"}[tlsPort]))
+	dialer := &net.Dialer{Timeout: attemptLimit}
+	if tlsPort {
+		c.Conn, err = (&tls.Dialer{NetDialer: dialer, Config: c.config.TLS}).DialContext(ctx, "tcp", address)
+	} else {
+		c.Conn, err = dialer.DialContext(ctx, "tcp", address)
+	}
+	if err != nil {
+		c.Conn = nil
+		return err
+	}
+	c.reader = bufio.NewReader(c.Conn)
+	return nil
+}
+
+func (c *connection) close() {
+	if c.Conn != nil {
+		_ = c.Conn.Close()
+		c.Conn = nil
+	}
+}

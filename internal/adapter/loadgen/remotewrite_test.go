@@ -1,0 +1,342 @@
+//go:build linux
+
+package loadgen
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/remoteload"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+)
+
+const writtenHeader = "X-Prometheus-Remote-Write-Samples-Written"
+
+// store is a receiver that keeps the times of each series.
+type store struct {
+	*httptest.Server
+	// answer may take a request in another way than by storing it, and then says so.
+	answer func(n int, body []byte, w http.ResponseWriter) (answered bool)
+
+	mu    sync.Mutex
+	n     int // requests
+	times map[string][]int64
+	again int // samples that were there already
+}
+
+func newStore(t *testing.T, answer func(n int, body []byte, w http.ResponseWriter) bool) *store {
+	s := &store{answer: answer, times: map[string][]int64{}}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		s.mu.Lock()
+		n := s.n
+		s.n++
+		s.mu.Unlock()
+		if s.answer != nil && s.answer(n, body, w) {
+			return
+		}
+		w.Header().Set(writtenHeader, strconv.Itoa(s.add(t, r.Header, body)))
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// add stores a request, and returns how many samples it has.
+func (s *store) add(t *testing.T, header http.Header, body []byte) int {
+	raw, err := remotewrite.Decompress(nil, body, 1<<20)
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	var r remotewrite.Request
+	decode := r.DecodeV1
+	if strings.Contains(header.Get("Content-Type"), "v2") {
+		decode = r.DecodeV2
+	}
+	if err := decode(raw); err != nil {
+		t.Error(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range r.Series {
+		labels, err := r.Labels(nil, &r.Series[i])
+		if err != nil {
+			t.Error(err)
+		}
+		var key []byte
+		for _, l := range labels {
+			key = append(append(append(append(key, l.Name...), '='), l.Value...), ',')
+		}
+		times := s.times[string(key)]
+		for _, sample := range r.Samples(&r.Series[i]) {
+			if len(times) > 0 && sample.Time <= times[len(times)-1] {
+				s.again++
+				continue
+			}
+			times = append(times, sample.Time)
+		}
+		s.times[string(key)] = times
+	}
+	return r.Counts().Samples
+}
+
+func writeLoad(t *testing.T, change func(*remoteload.Config)) *remoteload.Load {
+	t.Helper()
+	c := remoteload.Standard()
+	c.Series, c.Batch, c.Begin = 250, 100, 1_795_000_000_000
+	if change != nil {
+		change(&c)
+	}
+	l, err := remoteload.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func writer(t *testing.T, url string, connections int, l *remoteload.Load) *Writer {
+	t.Helper()
+	w, err := NewWriter(WriterConfig{URL: url + "/api/v1/write", Connections: connections}, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// checkStored sees that each series has a sample of each round, in order.
+func (s *store) checkStored(t *testing.T, l *remoteload.Load, rounds int) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.times) != l.Series {
+		t.Errorf("%d series are stored", len(s.times))
+	}
+	for series, times := range s.times {
+		for i, at := range times {
+			if at != l.Time(i) {
+				t.Fatalf("sample %d of %s is of %d", i, series, at)
+			}
+		}
+		if len(times) != rounds {
+			t.Fatalf("%d samples of %s in %d rounds", len(times), series, rounds)
+		}
+	}
+}
+
+// What the writer counts is what came, each sample once and each series in order, over any
+// number of connections, and in several runs.
+func TestEverythingWrittenComes(t *testing.T) {
+	for name, c := range map[string]struct{ version, connections int }{
+		"version 1":                          {1, 1},
+		"version 2":                          {2, 1},
+		"several connections":                {1, 3},
+		"more connections than requests":     {2, 8},
+		"more connections than a round, v1s": {1, 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t, nil)
+			l := writeLoad(t, func(l *remoteload.Config) { l.Version = c.version })
+			w := writer(t, s.URL, c.connections, l)
+			for _, rounds := range []int{1, 20} {
+				r, err := w.Run(t.Context(), WriterPace{Rounds: rounds})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := uint64(rounds * l.Series); r.Sent.Samples != want || r.Written != want || r.Retries != 0 || r.Latency.total != uint64(rounds*l.Requests()) {
+					t.Errorf("%+v written in %d requests, and %d were sent", r.Written, r.Latency.total, want)
+				}
+			}
+			s.checkStored(t, l, 21)
+			if s.again > 0 || w.Rounds() != 21 {
+				t.Errorf("%d samples came again, in %d rounds", s.again, w.Rounds())
+			}
+		})
+	}
+}
+
+// A request that is to come again comes again, with the same bytes and no sooner than the
+// receiver wants.
+func TestRequestsAreSentAgain(t *testing.T) {
+	var refused []byte
+	var at time.Time
+	for name, c := range map[string]struct {
+		answer  func(n int, body []byte, w http.ResponseWriter) bool
+		atLeast time.Duration
+	}{
+		"503 with Retry-After": {func(n int, body []byte, w http.ResponseWriter) bool {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return true
+		}, time.Second},
+		"500 without it": {func(n int, body []byte, w http.ResponseWriter) bool {
+			w.WriteHeader(http.StatusInternalServerError)
+			return true
+		}, firstBackoff},
+		"a connection that breaks": {func(n int, body []byte, w http.ResponseWriter) bool {
+			panic(http.ErrAbortHandler)
+		}, firstBackoff},
+		"a receiver that closes its connections": {func(n int, body []byte, w http.ResponseWriter) bool {
+			w.Header().Set("Connection", "close")
+			w.WriteHeader(http.StatusBadGateway)
+			return true
+		}, firstBackoff},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t, func(n int, body []byte, w http.ResponseWriter) bool {
+				switch n {
+				case 4:
+					refused, at = body, time.Now()
+					return c.answer(n, body, w)
+				case 5:
+					if waited := time.Since(at); !bytes.Equal(body, refused) || waited < c.atLeast {
+						t.Errorf("after %v came %d bytes, of which %t are as before", waited, len(body), bytes.Equal(body, refused))
+					}
+				}
+				return false
+			})
+			l := writeLoad(t, nil)
+			r, err := writer(t, s.URL, 1, l).Run(t.Context(), WriterPace{Rounds: 3})
+			if err != nil || r.Retries != 1 || r.Written != uint64(3*l.Series) || r.Latency.Max() < c.atLeast {
+				t.Errorf("%d samples written, %d retries, at most after %v: %v", r.Written, r.Retries, r.Latency.Max(), err)
+			}
+			s.checkStored(t, l, 3)
+		})
+	}
+}
+
+// What a receiver says of a request decides what is written of it, and whether there is
+// sense in going on.
+func TestAnswers(t *testing.T) {
+	for name, c := range map[string]struct {
+		version, status int
+		written         string // header
+		want            uint64 // of 100 samples
+		fails           string
+	}{
+		"all is written":                 {version: 1, status: 204, written: "100", want: 100},
+		"version 1 need not say so":      {version: 1, status: 200, want: 100},
+		"version 2 must":                 {version: 2, status: 200, fails: "it does not understand version 2"},
+		"a part was dropped by a rule":   {version: 2, status: 204, written: "40", want: 40},
+		"a part can never be written":    {version: 1, status: 400, written: "99", want: 99},
+		"a limit":                        {version: 1, status: 429, written: "0", want: 0},
+		"a request that nobody can read": {version: 1, status: 400, fails: "answered 400 Bad Request: why"},
+		"no such address":                {version: 1, status: 404, written: "0", fails: "answered 404 Not Found: why"},
+		"more is written than was sent, which must be wrong": {version: 1, status: 204, written: "101", fails: `answered that "101" of 100`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t, func(_ int, _ []byte, w http.ResponseWriter) bool {
+				if c.written != "" {
+					w.Header().Set(writtenHeader, c.written)
+				}
+				w.WriteHeader(c.status)
+				if c.status != http.StatusNoContent {
+					_, _ = io.WriteString(w, "why\n")
+				}
+				return true
+			})
+			l := writeLoad(t, func(l *remoteload.Config) { l.Series, l.Version = 100, c.version })
+			r, err := writer(t, s.URL, 2, l).Run(t.Context(), WriterPace{Rounds: 1})
+			if c.fails != "" {
+				if err == nil || !strings.Contains(err.Error(), c.fails) || !strings.Contains(err.Error(), s.URL) {
+					t.Errorf("%v, not %s", err, c.fails)
+				}
+				return
+			}
+			if err != nil || r.Written != c.want || (r.Refused == "") != (c.want == 100) {
+				t.Errorf("%d written, %q: %v", r.Written, r.Refused, err)
+			}
+		})
+	}
+}
+
+// A run sends no more than its rate allows, and ends with its duration, when each request
+// that was sent has its answer.
+func TestWriterKeepsItsPace(t *testing.T) {
+	s := newStore(t, nil)
+	l := writeLoad(t, nil)
+	w := writer(t, s.URL, 2, l)
+	var sent uint64
+	for range 2 {
+		r, err := w.Run(t.Context(), WriterPace{Rate: 5000, Duration: 300 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The first of a run is due at once.
+		if most := 5000*.3 + 100; float64(r.Sent.Samples) > most || r.Sent.Samples == 0 || r.Elapsed < 250*time.Millisecond {
+			t.Errorf("%d samples in %v, at most %.0f were due", r.Sent.Samples, r.Elapsed, most)
+		}
+		sent += r.Written
+	}
+	var stored uint64
+	for _, times := range s.times {
+		stored += uint64(len(times))
+	}
+	if stored != sent || s.again > 0 {
+		t.Errorf("%d samples are written, and %d stored", sent, stored)
+	}
+}
+
+// Who waits for an answer, or for his turn, ends with his context.
+func TestWriterEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	enough := errors.New("enough")
+	release := make(chan struct{})
+	s := newStore(t, func(int, []byte, http.ResponseWriter) bool {
+		cancel(enough)
+		<-release
+		return true
+	})
+	defer close(release)
+	if _, err := writer(t, s.URL, 7, writeLoad(t, nil)).Run(ctx, WriterPace{}); !errors.Is(err, enough) && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestWriterNeedsAnAddress(t *testing.T) {
+	for _, url := range []string{"127.0.0.1:7125", "ftp://127.0.0.1/", "http://"} {
+		if _, err := NewWriter(WriterConfig{URL: url}, writeLoad(t, nil)); err == nil || !strings.Contains(err.Error(), "is no URL to write to") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
+func TestLatencies(t *testing.T) {
+	var l Latencies
+	if l.Quantile(.5) != 0 || l.Max() != 0 {
+		t.Error("none have a median")
+	}
+	for i := range 1000 {
+		l.add(time.Duration(i+1) * time.Millisecond)
+	}
+	for q, want := range map[float64]time.Duration{.001: time.Millisecond, .5: 500 * time.Millisecond, .99: 990 * time.Millisecond, 1: time.Second} {
+		if got := l.Quantile(q); got < want || got > want+want/30 {
+			t.Errorf("%g: %v, not %v", q, got, want)
+		}
+	}
+	if l.Max() != time.Second {
+		t.Errorf("longest %v", l.Max())
+	}
+	// Each duration has a bucket of its size, the longest included.
+	for _, v := range []uint64{0, 1, 63, 64, 65, 127, 128, 1 << 20, 1<<63 - 1, 1<<64 - 1} {
+		i := bucketOf(v)
+		if i >= len(l.counts) || i > 0 && bucketOf(v-1) > i {
+			t.Errorf("%d is in bucket %d of %d", v, i, len(l.counts))
+		}
+		if upper := uint64(upperOf(i) / time.Microsecond); v < 1<<40 && (upper < v || upper > v+v/32) {
+			t.Errorf("%d is in bucket %d, up to %d", v, i, upper)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package remoteload
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// kind is how the values of a series go on, by the numbers that remote write 2.0 has.
+type kind byte
+
+const (
+	counter   kind = 1
+	gauge     kind = 2
+	histogram kind = 3
+)
+
+// seriesPerPod is how many series a pod has: 20 of each of five routes.
+const seriesPerPod = 100
+
+// slot is what one series of each pod is of.
+type slot struct {
+	name, help      string
+	kind            kind
+	handler, method string
+	label, value    string // "code", or "le" of a bucket
+	wide            bool   // values may have any bits; the others are round
+}
+
+// valueBytes is how many bytes of a value change, from its end.
+func (s *slot) valueBytes() int {
+	if s.wide {
+		return valueBytes
+	}
+	return highBytes
+}
+
+var slots = makeSlots()
+
+func makeSlots() (all []slot) {
+	const (
+		requests = "Requests that were answered, by status."
+		duration = "Seconds from a request to its answer."
+		flight   = "Requests under way, by the status of the last one."
+		length   = "Bytes of the last answer with this status."
+	)
+	for _, route := range [][2]string{
+		{"/api/v1/cart", "GET"}, {"/api/v1/cart/items", "POST"}, {"/api/v1/checkout", "POST"}, {"/api/v1/products/{id}", "GET"}, {"/healthz", "GET"},
+	} {
+		add := func(name, help string, k kind, label string, values ...string) {
+			for _, v := range values {
+				all = append(all, slot{name: name, help: help, kind: k, handler: route[0], method: route[1], label: label, value: v,
+					wide: strings.HasSuffix(name, "_sum")})
+			}
+		}
+		add("http_requests_total", requests, counter, "code", "200", "404", "500")
+		add("http_request_duration_seconds_bucket", duration, histogram, "le",
+			"0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "0.5", "1", "2.5", "5", "10", "+Inf")
+		add("http_request_duration_seconds_count", duration, histogram, "code", "200")
+		add("http_request_duration_seconds_sum", duration, histogram, "code", "200")
+		add("http_requests_in_flight", flight, gauge, "code", "200")
+		add("http_response_last_size_bytes", length, gauge, "code", "200", "500")
+	}
+	if len(all) != seriesPerPod {
+		panic(fmt.Sprintf("BUG: %d series a pod, not %d", len(all), seriesPerPod))
+	}
+	return all
+}
+
+// Names are those of all metrics in a load. Series of two of them may have the same other
+// labels.
+func Names() (all []string) {
+	for i := range slots {
+		if !slices.Contains(all, slots[i].name) {
+			all = append(all, slots[i].name)
+		}
+	}
+	return all
+}
+
+// label is a name and its value.
+type label struct{ name, value string }
+
+// podLabel has the number of the pod at the end of its value.
+const (
+	podLabel  = "pod"
+	podPrefix = "shop-6f9c7d8b54-"
+	podDigits = 8
+)
+
+// further labels are those of a series that has more than the seven.
+var further = []label{
+	{"cluster", "production-1"}, {"region", "eu-west-1"}, {"zone", "eu-west-1b"}, {"namespace", "shop"}, {"team", "checkout"}, {"version", "v1.24.3"},
+}
+
+// labels are those of series i, sorted by name.
+func (c Config) labels(to []label, i int) []label {
+	s, pod := &slots[i%seriesPerPod], i/seriesPerPod
+	to = append(to[:0],
+		label{"__name__", s.name}, label{"handler", s.handler},
+		label{"instance", fmt.Sprintf("10.%d.%d.%d:8080", pod>>16&255, pod>>8&255, pod&255)},
+		label{"job", c.Job()}, label{s.label, s.value}, label{"method", s.method},
+		label{podLabel, fmt.Sprintf("%s%0*d", podPrefix, podDigits, pod)})
+	for n := range c.Labels - len(to) {
+		if n < len(further) {
+			to = append(to, further[n])
+		} else {
+			to = append(to, label{fmt.Sprintf("label_%02d", n), fmt.Sprintf("value-%02d", n)})
+		}
+	}
+	slices.SortFunc(to, func(a, b label) int { return strings.Compare(a.name, b.name) })
+	return to
+}

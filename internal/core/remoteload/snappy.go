@@ -1,0 +1,104 @@
+package remoteload
+
+import "encoding/binary"
+
+// A role is what a byte of a request is in the rounds to come.
+type role byte
+
+const (
+	constant role = 0 // the same in all rounds
+
+	// The bytes of a time: those of one role are the same in all samples of a round.
+	firstTime role = 1
+	lastTime  role = timeBytes
+
+	free role = 255 // any, in each place and round
+)
+
+// written is a byte that is no constant, and stands in the output as it is.
+type written struct {
+	from uint32 // in the input
+	at   uint32 // in the output
+}
+
+// compressor writes snappy's block format for bytes of which some will be written over
+// afterwards: no copy is of free bytes, and a byte of a time is copied from the same of
+// another. Besides that it finds what others find: the last place with the same four bytes.
+type compressor struct {
+	places [1 << 14]int32 // by hash of four bytes, from 1 on
+}
+
+const (
+	maxOffset = 1<<16 - 1 // of a copy that is written in three bytes
+	minCopy   = 4
+	maxCopy   = 64 // in one copy
+)
+
+// compress returns src compressed, and the bytes in it that are no constants.
+func (c *compressor) compress(src []byte, roles []role) (dst []byte, changing []written) {
+	clear(c.places[:])
+	dst = binary.AppendUvarint(dst, uint64(len(src)))
+	from := 0 // what is not written yet
+	literal := func(to int) {
+		if from == to {
+			return
+		}
+		dst = appendLiteralHead(dst, to-from)
+		for i := from; i < to; i++ {
+			if roles[i] != constant {
+				changing = append(changing, written{uint32(i), uint32(len(dst) + i - from)})
+			}
+		}
+		dst = append(dst, src[from:to]...)
+	}
+	same := func(i, j int) bool { return src[i] == src[j] && roles[i] == roles[j] && roles[i] != free }
+	for i := 0; i+minCopy <= len(src); {
+		p := &c.places[binary.LittleEndian.Uint32(src[i:])*0x1e35a7bd>>18]
+		match := int(*p) - 1
+		*p = int32(i + 1)
+		n := 0
+		if match >= 0 && i-match <= maxOffset {
+			for i+n < len(src) && same(match+n, i+n) {
+				n++
+			}
+		}
+		if n < minCopy {
+			i++
+			continue
+		}
+		literal(i)
+		dst = appendCopy(dst, i-match, n)
+		i += n
+		from = i
+	}
+	literal(len(src))
+	return dst, changing
+}
+
+func appendLiteralHead(b []byte, n int) []byte {
+	n--
+	switch {
+	case n < 60:
+		return append(b, byte(n<<2))
+	case n < 1<<8:
+		return append(b, 60<<2, byte(n))
+	case n < 1<<16:
+		return append(b, 61<<2, byte(n), byte(n>>8))
+	default:
+		return append(b, 62<<2, byte(n), byte(n>>8), byte(n>>16))
+	}
+}
+
+// appendCopy appends what copies n bytes.
+func appendCopy(b []byte, offset, n int) []byte {
+	for n > 0 {
+		size := min(n, maxCopy)
+		if size >= minCopy && size < 12 && offset < 1<<11 {
+			b = append(b, byte(offset>>8<<5|(size-4)<<2|1), byte(offset))
+		} else {
+			b = append(b, byte((size-1)<<2|2), byte(offset), byte(offset>>8))
+		}
+		n -= size
+	}
+	return b
+}

@@ -1,0 +1,225 @@
+// Package peerstsdb builds and runs other databases that take Prometheus remote write, so
+// that the lab can measure them beside Freshet under the same requests: from Go's module
+// proxy, in versions pinned here. What a peer stored is asked of it in PromQL.
+//
+// Each peer has a file here with all that is set for it, and a folder with the Go module
+// that pins it, so that Freshet's depends on none of them.
+package peerstsdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Peer is a database to compare with.
+type Peer struct {
+	Name     string // as people spell it
+	Version  string // of the Go module
+	Version2 bool   // it understands remote write 2.0
+
+	folder  string   // with its go.mod
+	pkg     string   // to build
+	flags   []string // of go build
+	cgo     bool     // it is released with C code
+	command func(place) ([]string, error)
+	flush   string // path of a request after which everything acknowledged is found; empty if it is at once
+}
+
+// All returns every peer, the one to compare with first.
+func All() []Peer { return []Peer{prometheus, victoriaMetrics} }
+
+// program is where a peer is built below the cache directory.
+func (p *Peer) program(dir string) string {
+	return filepath.Join(dir, p.folder+"-"+p.Version, filepath.Base(p.pkg))
+}
+
+// Built reports whether this version was built below dir.
+func (p *Peer) Built(dir string) bool {
+	_, err := os.Stat(p.program(dir))
+	return err == nil
+}
+
+// Build downloads and compiles the peer below dir. The go command's output goes to out. It
+// takes a few minutes the first time.
+func (p *Peer) Build(ctx context.Context, dir string, out io.Writer) error {
+	program, err := filepath.Abs(p.program(dir))
+	if err != nil {
+		return err
+	}
+	folder, err := source(ctx)
+	if err != nil {
+		return err
+	}
+	args := append([]string{"build", "-C", filepath.Join(folder, p.folder), "-trimpath", "-o", program}, p.flags...)
+	cmd := exec.CommandContext(ctx, "go", append(args, p.pkg)...)
+	cmd.Env = append(os.Environ(), "GOWORK=off", map[bool]string{false: "CGO_ENABLED=0", true: "CGO_ENABLED=1"}[p.cgo])
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("build %s %s: %w", p.Name, p.Version, err)
+	}
+	return nil
+}
+
+// source is the folder of this package. The nested modules are not of ours, so their files
+// cannot be embedded.
+func source(ctx context.Context) (string, error) {
+	const self = "github.com/freshet-io/freshet/lab/peers-tsdb"
+	cmd := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", self)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("find the source of %s, from within Freshet's repository: %w", self, err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// place is what a peer is given to run with.
+type place struct {
+	program string
+	dir     string // for its files
+	address string // host:port to listen on
+}
+
+const (
+	startLimit = 30 * time.Second // on a machine that does other things
+	stopLimit  = 20 * time.Second // some flush once more
+	pause      = 20 * time.Millisecond
+)
+
+// Running is a peer that runs.
+type Running struct {
+	PID int
+	URL string // of its HTTP API, as http://127.0.0.1:1234
+
+	peer  *Peer
+	log   string // path of what it prints
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when the process has ended
+}
+
+// Start starts the peer that was built in cache, with its files in dir, and returns once it
+// answers.
+func (p *Peer) Start(ctx context.Context, cache, dir string) (*Running, error) {
+	r, err := p.start(cache, dir)
+	if err == nil {
+		err = r.ready(ctx)
+		if err != nil {
+			err = errors.Join(fmt.Errorf("%w\n%s", err, r.lastWords()), r.Stop())
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("start %s %s: %w", p.Name, p.Version, err)
+	}
+	return r, nil
+}
+
+func (p *Peer) start(cache, dir string) (*Running, error) {
+	program, err := filepath.Abs(p.program(cache))
+	if err != nil {
+		return nil, err
+	}
+	socket, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	at := place{program: program, dir: dir, address: socket.Addr().String()}
+	if err := socket.Close(); err != nil {
+		return nil, err
+	}
+	command, err := p.command(at)
+	if err != nil {
+		return nil, err
+	}
+	r := &Running{peer: p, URL: "http://" + at.address, log: filepath.Join(dir, "log"), ended: make(chan struct{})}
+	log, err := os.Create(r.log)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	r.cmd = exec.Command(command[0], command[1:]...)
+	r.cmd.Dir, r.cmd.Stdout, r.cmd.Stderr = dir, log, log
+	if err := r.cmd.Start(); err != nil {
+		return nil, err
+	}
+	r.PID = r.cmd.Process.Pid
+	go func() {
+		defer close(r.ended)
+		_ = r.cmd.Wait() // ended by Stop, or noticed by who asks it next
+	}()
+	return r, nil
+}
+
+// ready waits until the peer answers.
+func (r *Running) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("did not answer within %v", startLimit))
+	defer cancel()
+	for {
+		err := r.get(ctx, "/-/ready")
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-r.ended:
+			return fmt.Errorf("ended at once: %v", r.cmd.ProcessState)
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// Flush returns once everything acknowledged is found by queries.
+func (r *Running) Flush(ctx context.Context) error {
+	if r.peer.flush == "" {
+		return nil
+	}
+	return r.get(ctx, r.peer.flush)
+}
+
+func (r *Running) get(ctx context.Context, path string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL+path, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	_, err = io.Copy(io.Discard, answer.Body)
+	if err == nil && answer.StatusCode/100 != 2 {
+		err = fmt.Errorf("GET %s: %s", request.URL, answer.Status)
+	}
+	return err
+}
+
+// Stop ends the peer.
+func (r *Running) Stop() error {
+	_ = r.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	select {
+	case <-r.ended:
+		return nil
+	case <-time.After(stopLimit):
+		_ = r.cmd.Process.Kill()
+		<-r.ended
+		return fmt.Errorf("%s did not stop within %v and was killed", r.peer.Name, stopLimit)
+	}
+}
+
+// lastWords are the last lines that the peer printed.
+func (r *Running) lastWords() string {
+	const most = 10
+	text, _ := os.ReadFile(r.log)
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.Join(lines[max(0, len(lines)-most):], "\n")
+}

@@ -1,0 +1,57 @@
+package peerstsdb
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What is said to be measured is what the modules pin.
+func TestVersions(t *testing.T) {
+	for _, p := range All() {
+		text, err := os.ReadFile(filepath.Join(p.folder, "go.mod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		module, _, _ := strings.Cut(p.pkg, map[bool]string{true: "/cmd/", false: "/app/"}[strings.Contains(p.pkg, "/cmd/")])
+		if !strings.Contains(string(text), "\t"+module+" "+p.Version+" ") || !strings.Contains(string(text), "tool "+p.pkg+"\n") {
+			t.Errorf("%s/go.mod does not pin %s %s", p.folder, module, p.Version)
+		}
+	}
+}
+
+// Each peer is told where to listen and where to have its files.
+func TestCommands(t *testing.T) {
+	for _, p := range All() {
+		at := place{program: "/program", dir: t.TempDir(), address: "127.0.0.1:18428"}
+		command, err := p.command(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := strings.Join(command, "\n"); command[0] != "/program" || !strings.Contains(text, at.dir) || !strings.Contains(text, at.address) {
+			t.Errorf("%s: %q", p.Name, command)
+		}
+	}
+}
+
+func TestStartOfWhatIsNotBuilt(t *testing.T) {
+	p := prometheus
+	if p.Built(t.TempDir()) {
+		t.Error("is built in an empty directory")
+	}
+	if _, err := p.Start(t.Context(), t.TempDir(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "start Prometheus v0.315.0") {
+		t.Errorf("started what is not built: %v", err)
+	}
+}
+
+// The reason why a peer does not start is in what it printed.
+func TestStartTellsLastWords(t *testing.T) {
+	p := Peer{Name: "it", Version: "v1", command: func(place) ([]string, error) {
+		return []string{"sh", "-c", "echo no such setting; exit 3"}, nil
+	}}
+	_, err := p.Start(t.Context(), t.TempDir(), t.TempDir())
+	if err == nil || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "no such setting") {
+		t.Errorf("the error does not tell why: %v", err)
+	}
+}

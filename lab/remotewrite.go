@@ -1,0 +1,361 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/loadgen"
+	"github.com/freshet-io/freshet/internal/core/remoteload"
+	peerstsdb "github.com/freshet-io/freshet/lab/peers-tsdb"
+	"github.com/freshet-io/freshet/lab/report"
+)
+
+// remoteWritePart is its name in -only.
+const remoteWritePart = "remotewrite"
+
+const (
+	writeConnections = 2
+	quickWriteRuns   = 2
+
+	// afterwards is how long a database is left alone before its CPU time is read: what it
+	// puts off is a part of the price.
+	afterwards = 500 * time.Millisecond
+
+	// manySeries are as many as show in a process' memory, which is larger or smaller by
+	// 20 MB for other reasons.
+	manySeries = 100_000
+
+	// writeEnds is how long ago the last samples were: some show nothing of the last
+	// seconds.
+	writeEnds = time.Minute
+)
+
+// writeWorkload is requests that databases are compared under.
+type writeWorkload struct {
+	report.WriteLoad
+	version int
+	takes   time.Duration // about, with the first peer, which takes longest
+}
+
+// writeWorkloads are those of the page, each long enough for several collections of
+// garbage, and all together for five runs in as many minutes.
+func writeWorkloads() []writeWorkload {
+	return []writeWorkload{
+		{WriteLoad: report.WriteLoad{ID: "v1-100k", Name: "Remote write 1.0, 100,000 series, 2,000 samples a request", Series: 100_000, Batch: 2000, Rounds: 30,
+			Goals: report.WriteGoals{Seconds: .85, Ratio: .30, New: 5, Resident: 1900}}, version: 1, takes: 8 * time.Second},
+		{WriteLoad: report.WriteLoad{ID: "v2-100k", Name: "Remote write 2.0, 100,000 series, 2,000 samples a request", Series: 100_000, Batch: 2000, Rounds: 30,
+			Goals: report.WriteGoals{Seconds: .75, Ratio: .46}}, version: 2, takes: 6 * time.Second},
+		{WriteLoad: report.WriteLoad{ID: "v1-10k", Name: "Remote write 1.0, 10,000 series, 100 samples a request", Series: 10_000, Batch: 100, Rounds: 80,
+			Goals: report.WriteGoals{Seconds: 1.0, Ratio: .30}}, version: 1, takes: 5 * time.Second},
+	}
+}
+
+// database is a program that takes remote write.
+type database struct {
+	name     string
+	group    report.Group
+	version2 bool // it understands it
+	start    func(ctx context.Context, dir string) (*runningDatabase, error)
+}
+
+// runningDatabase is one that runs.
+type runningDatabase struct {
+	pid   int
+	url   string                      // of its API
+	flush func(context.Context) error // returns once what is acknowledged is found
+	stop  func() error
+}
+
+// databases are the peers, the one to compare with first, and ours.
+func (l *lab) databases() (all []database) {
+	for _, p := range l.tsdbs {
+		all = append(all, database{name: p.Name, group: report.Peer, version2: p.Version2,
+			start: func(ctx context.Context, dir string) (*runningDatabase, error) {
+				r, err := p.Start(ctx, peersDir, dir)
+				if err != nil {
+					return nil, err
+				}
+				return &runningDatabase{pid: r.PID, url: r.URL, flush: r.Flush, stop: r.Stop}, nil
+			}})
+	}
+	ours := database{name: "Freshet", group: report.Ours, version2: true, start: func(ctx context.Context, dir string) (*runningDatabase, error) {
+		f, err := startFreshet(ctx, l.freshet, dir, nil, "--role", "all")
+		if err != nil {
+			return nil, err
+		}
+		return &runningDatabase{pid: f.cmd.Process.Pid, url: "http://" + f.HTTP, flush: func(context.Context) error { return nil }, stop: f.stop}, nil
+	}}
+	return append(all, ours)
+}
+
+// buildDatabases builds the peers that are not built. One that cannot be built is left out.
+func (l *lab) buildDatabases(ctx context.Context) error {
+	var steps []step
+	for _, p := range peerstsdb.All() {
+		do := func(ctx context.Context) error {
+			var said bytes.Buffer
+			if !p.Built(peersDir) {
+				if err := p.Build(ctx, peersDir, &said); err != nil {
+					if ctx.Err() == nil {
+						l.leaveOut("%v: %s", err, lastLine(said.String()))
+					}
+					return ctx.Err()
+				}
+			}
+			l.tsdbs = append(l.tsdbs, p)
+			return nil
+		}
+		if p.Built(peersDir) {
+			if err := do(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		steps = append(steps, step{what: fmt.Sprintf("build %s %s, this once; -no-peers does without", p.Name, p.Version), takes: 3 * time.Minute, do: do})
+	}
+	err := l.progress.run(ctx, steps)
+	slices.SortStableFunc(l.tsdbs, func(a, b peerstsdb.Peer) int { return indexOf(a) - indexOf(b) }) // however they were built
+	return err
+}
+
+func indexOf(p peerstsdb.Peer) int {
+	return slices.IndexFunc(peerstsdb.All(), func(q peerstsdb.Peer) bool { return q.Name == p.Name })
+}
+
+// remoteWriteSteps measure the databases in turns, so that whatever else the machine does
+// meets all alike.
+func (l *lab) remoteWriteSteps() (steps []step) {
+	part := &report.RemoteWrite{Date: l.results.Date, Machine: l.results.Machine}
+	for _, v := range l.results.Versions {
+		if v.Name == "Freshet" {
+			part.Versions = append(part.Versions, v)
+		}
+	}
+	for _, p := range l.tsdbs {
+		part.Versions = append(part.Versions, report.Version{Name: p.Name, Version: p.Version})
+	}
+	l.results.RemoteWrite = part
+	runs := l.runs
+	if l.brief {
+		runs = min(runs, quickWriteRuns)
+	}
+	for run := range runs {
+		for _, w := range writeWorkloads() {
+			steps = append(steps, l.writeSteps(part, run, w, l.databases())...)
+		}
+	}
+	return steps
+}
+
+// writeSteps are one run of each database under a load.
+func (l *lab) writeSteps(part *report.RemoteWrite, run int, w writeWorkload, databases []database) (steps []step) {
+	var base float64 // of the first peer in this run; 0 if it failed
+	for i, d := range databases {
+		if w.version == 2 && !d.version2 {
+			steps = append(steps, step{what: d.name + " does not understand version 2", do: func(context.Context) error {
+				part.Cost(w.WriteLoad, d.name, d.group).Not = "does not understand version 2.0"
+				return nil
+			}})
+			continue
+		}
+		steps = append(steps, step{
+			what:  fmt.Sprintf("remote write %s, run %d: %s", w.ID, run+1, d.name),
+			takes: w.takes,
+			do: func(ctx context.Context) error {
+				m, err := w.measure(ctx, d)
+				if err != nil {
+					if d.group == report.Peer && ctx.Err() == nil {
+						l.leaveOut("%v", err)
+						return nil
+					}
+					return err
+				}
+				if i == 0 && d.group == report.Peer {
+					base = m.seconds
+				}
+				c := part.Cost(w.WriteLoad, d.name, d.group)
+				m.addTo(c)
+				if base > 0 {
+					c.Ratio = append(c.Ratio, m.seconds/base)
+				}
+				return nil
+			},
+		})
+	}
+	return steps
+}
+
+// writeMeasurement is what one run of a database under a load gave.
+type writeMeasurement struct {
+	seconds, newMicros  float64 // of CPU: a million samples of known series; a series that is new, besides its sample
+	p50, p99            time.Duration
+	resident            []float64 // bytes a series, more than when it was empty; none of few series
+	perSecond           float64   // samples
+	acknowledged, found uint64
+}
+
+func (m writeMeasurement) addTo(c *report.WriteCost) {
+	milliseconds := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
+	c.Seconds = append(c.Seconds, m.seconds)
+	c.New = append(c.New, m.newMicros)
+	c.P50 = append(c.P50, milliseconds(m.p50))
+	c.P99 = append(c.P99, milliseconds(m.p99))
+	c.Resident = append(c.Resident, m.resident...)
+	c.PerSecond = append(c.PerSecond, m.perSecond)
+	c.Acknowledged += m.acknowledged
+	c.Found += m.found
+}
+
+// measure starts a database, sends it the load, asks it for what it acknowledged, and stops
+// it.
+func (w writeWorkload) measure(ctx context.Context, d database) (m writeMeasurement, err error) {
+	dir, err := os.MkdirTemp("", "lab")
+	if err != nil {
+		return m, err
+	}
+	defer os.RemoveAll(dir)
+	traffic, err := remoteload.New(w.config())
+	if err != nil {
+		return m, err
+	}
+	p, err := d.start(ctx, dir)
+	if err != nil {
+		return m, fmt.Errorf("start %s: %w", d.name, err)
+	}
+	err = m.during(ctx, p, traffic, w.Rounds)
+	if err := errors.Join(err, p.stop()); err != nil {
+		return m, fmt.Errorf("%s, %s: %w", w.ID, d.name, err)
+	}
+	return m, nil
+}
+
+// config is of requests whose samples end a moment ago.
+func (w writeWorkload) config() remoteload.Config {
+	c := remoteload.Standard()
+	c.Version, c.Series, c.Batch = w.version, w.Series, w.Batch
+	c.Begin = time.Now().Add(-writeEnds).UnixMilli() - int64(w.Rounds)*c.Interval
+	return c
+}
+
+func (m *writeMeasurement) during(ctx context.Context, p *runningDatabase, traffic *remoteload.Load, rounds int) error {
+	writer, err := loadgen.NewWriter(loadgen.WriterConfig{URL: p.url + "/api/v1/write", Connections: writeConnections}, traffic)
+	if err != nil {
+		return err
+	}
+	empty, err := resident(p.pid)
+	if err != nil {
+		return err
+	}
+	first, cpuFirst, err := p.write(ctx, writer, 1)
+	if err != nil {
+		return err
+	}
+	rest, cpuRest, err := p.write(ctx, writer, rounds-1)
+	if err != nil {
+		return err
+	}
+	full, err := resident(p.pid)
+	if err != nil {
+		return err
+	}
+	series := float64(traffic.Series)
+	perSample := cpuRest.Seconds() / float64(rest.Sent.Samples)
+	m.seconds = 1e6 * perSample
+	m.newMicros = 1e6 * (cpuFirst.Seconds()/series - perSample)
+	m.p50, m.p99 = rest.Latency.Quantile(.5), rest.Latency.Quantile(.99)
+	if traffic.Series >= manySeries {
+		m.resident = []float64{(float64(full) - float64(empty)) / series}
+	}
+	m.perSecond = float64(rest.Written) / rest.Elapsed.Seconds()
+	m.acknowledged = first.Written + rest.Written
+	if m.acknowledged != uint64(rounds*traffic.Series) {
+		return fmt.Errorf("acknowledged %d of %d samples: %s", m.acknowledged, rounds*traffic.Series, first.Refused+rest.Refused)
+	}
+	if err := p.flush(ctx); err != nil {
+		return err
+	}
+	m.found, err = p.find(ctx, traffic.Config, rounds)
+	return err
+}
+
+// write sends rounds, and returns what they cost.
+func (p *runningDatabase) write(ctx context.Context, w *loadgen.Writer, rounds int) (r loadgen.WriterResult, cost time.Duration, err error) {
+	before, err := cpuTime(p.pid)
+	if err != nil {
+		return r, 0, err
+	}
+	if r, err = w.Run(ctx, loadgen.WriterPace{Rounds: rounds}); err != nil {
+		return r, 0, err
+	}
+	if err := wait(ctx, afterwards); err != nil {
+		return r, 0, err
+	}
+	after, err := cpuTime(p.pid)
+	return r, after - before, err
+}
+
+// find is how many samples of a load's rounds queries find. It is an error if they are not
+// of all series.
+func (p *runningDatabase) find(ctx context.Context, c remoteload.Config, rounds int) (samples uint64, err error) {
+	var series uint64
+	for _, name := range remoteload.Names() {
+		counts := fmt.Sprintf("count_over_time(%s{job=%q}[%dms])", name, c.Job(), int64(rounds)*c.Interval)
+		for expr, sum := range map[string]*uint64{"sum(" + counts + ")": &samples, "count(" + counts + ")": &series} {
+			n, err := p.query(ctx, expr, c.Time(rounds-1))
+			if err != nil {
+				return 0, err
+			}
+			*sum += n
+		}
+	}
+	if series != uint64(c.Series) {
+		return samples, fmt.Errorf("acknowledged samples of %d series, and %d are found", c.Series, series)
+	}
+	return samples, nil
+}
+
+// query is the value of an expression at a time in Unix milliseconds; 0 if there is none.
+func (p *runningDatabase) query(ctx context.Context, expr string, at int64) (uint64, error) {
+	// nocache: VictoriaMetrics would take another time.
+	params := url.Values{"query": {expr}, "time": {strconv.FormatFloat(float64(at)/1000, 'f', 3, 64)}, "nocache": {"1"}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+"/api/v1/query?"+params.Encode(), nil)
+	if err != nil {
+		return 0, err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return 0, err
+	}
+	var found struct {
+		Data struct {
+			Result []struct{ Value [2]any }
+		}
+	}
+	if err := json.Unmarshal(text, &found); err != nil || answer.StatusCode != http.StatusOK {
+		return 0, fmt.Errorf("query %s: %s: %.200s", expr, answer.Status, text)
+	}
+	if len(found.Data.Result) == 0 {
+		return 0, nil
+	}
+	value, _ := found.Data.Result[0].Value[1].(string)
+	v, err := strconv.ParseFloat(value, 64)
+	if err != nil {
+		return 0, fmt.Errorf("query %s: answered %.80q, which is no number", expr, value)
+	}
+	return uint64(v), nil
+}

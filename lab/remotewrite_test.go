@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/freshet-io/freshet/lab/report"
+)
+
+// One short run of either version: Freshet in the place of the peer, too, which gives what
+// to compare with, one that does not understand version 2, and one that does not start.
+// Whatever was acknowledged is found.
+func TestRemoteWriteRun(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "freshet")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../cmd/freshet").CombinedOutput(); err != nil {
+		t.Fatalf("build freshet: %v\n%s", err, out)
+	}
+	l := &lab{options: options{runs: 1, freshet: program}, results: new(report.Results), progress: progress{out: t.Output()}}
+	ours := l.databases()[0]
+	peer, old, broken := ours, ours, ours
+	peer.name, peer.group = "a peer", report.Peer
+	old.name, old.group, old.version2 = "an old peer", report.Peer, false
+	broken.name, broken.group = "a broken peer", report.Peer
+	broken.start = func(context.Context, string) (*runningDatabase, error) { return nil, errors.New("no such library") }
+
+	part := new(report.RemoteWrite)
+	for version, id := range map[int]string{1: "one", 2: "two"} {
+		w := writeWorkload{version: version, WriteLoad: report.WriteLoad{ID: id, Series: 500, Batch: 150, Rounds: 4}}
+		if err := l.progress.run(t.Context(), l.writeSteps(part, 0, w, []database{peer, old, broken, ours})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(part.Loads) != 2 {
+		t.Fatalf("%d loads in the results", len(part.Loads))
+	}
+	for _, load := range part.Loads {
+		var names []string
+		for _, c := range load.Costs {
+			names = append(names, c.Name)
+			if c.Not != "" {
+				names = append(names, c.Not)
+				continue
+			}
+			if c.Acknowledged != 2000 || c.Found != 2000 || c.Lost() != 0 {
+				t.Errorf("%s, %s: %d samples acknowledged, %d found", load.ID, c.Name, c.Acknowledged, c.Found)
+			}
+			if len(c.Seconds) != 1 || c.Seconds[0] <= 0 || len(c.Ratio) != 1 || c.P50[0] <= 0 || c.P99[0] < c.P50[0] || c.PerSecond[0] <= 0 {
+				t.Errorf("%s, %s: no figures: %+v", load.ID, c.Name, c)
+			}
+		}
+		want := map[string]string{"one": "a peer, an old peer, Freshet", "two": "a peer, an old peer, does not understand version 2.0, Freshet"}[load.ID]
+		if got := strings.Join(names, ", "); got != want {
+			t.Errorf("%s has %s, not %s", load.ID, got, want)
+		}
+		if peer := load.Costs[0]; peer.Ratio[0] != 1 {
+			t.Errorf("a peer is %v times as expensive as itself", peer.Ratio[0])
+		}
+	}
+	if left := strings.Join(l.results.LeftOut, "\n"); len(l.results.LeftOut) != 2 || !strings.Contains(left, "start a broken peer: no such library") {
+		t.Errorf("left out %q", left)
+	}
+}
+
+// The loads of the page are some that can be made.
+func TestWriteWorkloads(t *testing.T) {
+	for _, w := range writeWorkloads() {
+		c := w.config()
+		if err := c.Check(); err != nil || w.Series%w.Batch != 0 || w.Rounds < 2 {
+			t.Errorf("%s: %v", w.ID, err)
+		}
+		if ago := time.Since(time.UnixMilli(c.Time(w.Rounds - 1))); ago < writeEnds || ago > 2*writeEnds {
+			t.Errorf("%s ends %v ago", w.ID, ago)
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// RemoteWrite is what databases spend on the same requests of remote write. It may be of
+// another day than the rest, since it compares with nothing there.
+type RemoteWrite struct {
+	Date     string      `json:"date"` // UTC
+	Machine  Machine     `json:"machine"`
+	Versions []Version   `json:"versions"`
+	Loads    []WriteLoad `json:"loads"`
+}
+
+// WriteLoad is one kind of requests.
+type WriteLoad struct {
+	ID     string      `json:"id"`
+	Name   string      `json:"name"`
+	Series int         `json:"series"`
+	Batch  int         `json:"samples_a_request"`
+	Rounds int         `json:"samples_a_series"`
+	Goals  WriteGoals  `json:"goals"`
+	Costs  []WriteCost `json:"costs"`
+}
+
+// WriteGoals are what Freshet must be like under a load; 0 are none.
+type WriteGoals struct {
+	Seconds  float64 `json:"cpu_seconds_a_million_samples"` // at most
+	Ratio    float64 `json:"ratio"`                         // to the first peer in the same run, at most
+	New      float64 `json:"cpu_microseconds_a_new_series,omitempty"`
+	Resident float64 `json:"resident_bytes_a_series,omitempty"`
+}
+
+// WriteCost is what one database spent.
+type WriteCost struct {
+	Name  string `json:"name"`
+	Group Group  `json:"group"`
+	Not   string `json:"not_measured,omitempty"` // why there is nothing else
+
+	Acknowledged uint64 `json:"acknowledged"` // samples, of all runs
+	Found        uint64 `json:"found"`        // of them, by queries afterwards
+
+	// Of each run.
+	Seconds   []float64 `json:"cpu_seconds_a_million_samples,omitempty"`
+	Ratio     []float64 `json:"ratio,omitempty"` // to the first peer in the same run
+	New       []float64 `json:"cpu_microseconds_a_new_series,omitempty"`
+	P50       []float64 `json:"p50_ms,omitempty"` // from a request to its answer
+	P99       []float64 `json:"p99_ms,omitempty"`
+	Resident  []float64 `json:"resident_bytes_a_series,omitempty"`
+	PerSecond []float64 `json:"samples_a_second,omitempty"`
+}
+
+// Cost is where to add a run of a database under a load: a new one if it is the first.
+func (w *RemoteWrite) Cost(load WriteLoad, name string, group Group) *WriteCost {
+	at := slices.IndexFunc(w.Loads, func(l WriteLoad) bool { return l.ID == load.ID })
+	if at < 0 {
+		at = len(w.Loads)
+		w.Loads = append(w.Loads, load)
+	}
+	costs := &w.Loads[at].Costs
+	i := slices.IndexFunc(*costs, func(c WriteCost) bool { return c.Name == name })
+	if i < 0 {
+		i = len(*costs)
+		*costs = append(*costs, WriteCost{Name: name, Group: group})
+	}
+	return &(*costs)[i]
+}
+
+// Lost is how many samples were acknowledged and not found.
+func (c WriteCost) Lost() int64 { return int64(c.Acknowledged) - int64(c.Found) }
+
+// two shows two digits behind the point.
+func two(v float64) string { return fmt.Sprintf("%.2f", v) }
+
+// row is a line of the table of its load.
+func (c WriteCost) row() []string {
+	if c.Not != "" {
+		return []string{c.Name, c.Not, "", "", "", "", "", ""}
+	}
+	ifAny := func(values []float64, format func(float64) string) string {
+		if len(values) == 0 {
+			return ""
+		}
+		return withSpread(values, format)
+	}
+	return []string{c.Name, withSpread(c.Seconds, two), ifAny(c.Ratio, two), withSpread(c.New, significant), withSpread(c.P50, significant) + " / " + withSpread(c.P99, significant),
+		ifAny(c.Resident, thousands), thousands(Median(c.PerSecond)), thousands(float64(c.Lost()))}
+}
+
+// remoteWrite has a table for each load.
+func (r *Results) remoteWrite() string {
+	w := r.RemoteWrite
+	if w == nil || len(w.Loads) == 0 {
+		return notMeasured
+	}
+	var b strings.Builder
+	var versions []string
+	for _, v := range w.Versions {
+		versions = append(versions, v.Name+": "+v.Version)
+	}
+	fmt.Fprintf(&b, "Measured %s on %s, %d cores, %.1f processes running before. %s.\n\n", w.Date, w.Machine.CPU, w.Machine.Cores, w.Machine.LoadAverage, strings.Join(versions, "; "))
+	for _, l := range w.Loads {
+		fmt.Fprintf(&b, "### %s\n\n%s samples of each series.\n\n", l.Name, thousands(float64(l.Rounds)))
+		var rows [][]string
+		for _, c := range l.Costs {
+			rows = append(rows, c.row())
+		}
+		fmt.Fprintf(&b, "%s\n", table([]string{"database", "CPU s a million samples:", "ratio:", "CPU us a new series:", "acknowledged after ms, p50 / p99:",
+			"resident bytes a series:", "samples a second:", "acknowledged and not found:"}, rows))
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// writeGoals compare Freshet with what it must be like, and with the first peer.
+func (r *Results) writeGoals() (rows [][]string) {
+	if r.RemoteWrite == nil {
+		return nil
+	}
+	for _, l := range r.RemoteWrite.Loads {
+		of := func(g Group) *WriteCost {
+			i := slices.IndexFunc(l.Costs, func(c WriteCost) bool { return c.Group == g && c.Not == "" })
+			if i < 0 {
+				return nil
+			}
+			return &l.Costs[i]
+		}
+		ours, peer := of(Ours), of(Peer)
+		if ours == nil {
+			continue
+		}
+		atMost := func(how string, values []float64, format func(float64) string, goal float64) {
+			if goal > 0 && len(values) > 0 {
+				rows = append(rows, goalRow(l.Name, how, withSpread(values, format), "at most "+format(goal), Median(values) <= goal))
+			}
+		}
+		atMost("CPU seconds a million samples", ours.Seconds, two, l.Goals.Seconds)
+		if peer != nil {
+			atMost("the same, to "+peer.Name+" in the same run", ours.Ratio, two, l.Goals.Ratio)
+		}
+		atMost("CPU microseconds a new series", ours.New, significant, l.Goals.New)
+		atMost("resident bytes a series", ours.Resident, thousands, l.Goals.Resident)
+		if peer != nil {
+			bound := Median(peer.P99)
+			rows = append(rows, goalRow(l.Name, "99 of 100 requests acknowledged after ms, flat out", withSpread(ours.P99, significant),
+				"below "+peer.Name+"'s "+significant(bound), Median(ours.P99) < bound))
+		}
+		rows = append(rows, goalRow(l.Name, "samples acknowledged and not found", thousands(float64(ours.Lost())), "0", ours.Lost() == 0))
+	}
+	return rows
+}
