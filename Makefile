@@ -2,7 +2,7 @@
 # test` installs the rest, or says how.
 
 ARGS        ?=
-FUZZTIME    ?= 5s
+FUZZTIME    ?= 3s
 TEST_FLAGS  ?=
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.1
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
@@ -33,7 +33,7 @@ test: clients ## install what the tests need, then run all of them
 race: ## run the tests below internal/ under the race detector, except the Prometheus API's, with buffers overwritten when given back
 	go test -race -tags poison -timeout 15m $(TEST_FLAGS) $(RACE)
 
-fuzz: ## run every fuzz test for FUZZTIME (5s)
+fuzz: ## run every fuzz test for FUZZTIME (3s)
 	@FUZZTIME=$(FUZZTIME) bash .ci/fuzz
 
 bench: ## run every benchmark; each states its bound in its comment

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -40,6 +41,11 @@ func buildAndRun(m *testing.M) int {
 	// With buffers overwritten when they are given back: what still points into one shows.
 	if out, err := exec.Command("go", "build", "-tags", "poison", "-o", freshet, "../cmd/freshet").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build freshet: %v\n%s", err, out)
+		return 1
+	}
+	// Most tests wait, for tiles and for processes.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()

@@ -203,7 +203,8 @@ func (l *lab) measure(ctx context.Context) error {
 	err = l.progress.run(ctx, steps)
 	after, statErr := readStat()
 	if statErr == nil {
-		l.results.Machine.Stolen = after.stolenBy(before)
+		stolen := after.stolenBy(before)
+		l.results.Machine.Stolen = &stolen
 	}
 	return errors.Join(err, statErr)
 }

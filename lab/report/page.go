@@ -100,7 +100,9 @@ func (r *Results) machine() string {
 		{"memory", fmt.Sprintf("%.0f GiB", float64(r.Machine.MemoryBytes)/(1<<30))},
 		{"kernel", r.Machine.Kernel},
 		{"processes running before", fmt.Sprintf("%.1f on average, in the last minute", r.Machine.LoadAverage)},
-		{"processors were taken away", fmt.Sprintf("by the hypervisor, for %.1f %% of the time", 100*r.Machine.Stolen)},
+	}
+	if r.Machine.Stolen != nil { // else nobody looked
+		rows = append(rows, []string{"processors were taken away", fmt.Sprintf("by the hypervisor, for %.1f %% of the time", 100**r.Machine.Stolen)})
 	}
 	for _, v := range r.Versions {
 		rows = append(rows, []string{v.Name, v.Version})

@@ -36,8 +36,8 @@ type Machine struct {
 	MemoryBytes uint64 `json:"memory_bytes"`
 	Kernel      string `json:"kernel"`
 
-	LoadAverage float64 `json:"load_average"` // of the minute before: 0 on a quiet machine
-	Stolen      float64 `json:"stolen"`       // part of its processors' time that the hypervisor gave to others meanwhile
+	LoadAverage float64  `json:"load_average"`     // of the minute before: 0 on a quiet machine
+	Stolen      *float64 `json:"stolen,omitempty"` // part of its processors' time that the hypervisor gave to others meanwhile
 }
 
 // Version is what was measured, or built it.

@@ -38,7 +38,7 @@ func TestMedian(t *testing.T) {
 func sample() *Results {
 	return &Results{
 		Date:     "2026-11-21",
-		Machine:  Machine{CPU: "A <fast> one", Cores: 2, MemoryBytes: 8 << 30, Kernel: "Linux 6", Stolen: .125},
+		Machine:  Machine{CPU: "A <fast> one", Cores: 2, MemoryBytes: 8 << 30, Kernel: "Linux 6", Stolen: new(.125)},
 		Versions: []Version{{"Freshet", "v1"}},
 		Loads: []Load{{ID: "udp", Name: "UDP & more", Packed: 1, Bytes: 100, Rate: 40_000, Contexts: 10_000, Goal: 1.0, WholeGoal: 1.25, Costs: []Cost{
 			{Name: "a peer", Group: Peer, Interval: 10, Micros: []float64{6.5}, Rate: []float64{40_000}, Sent: 200, Received: 150},

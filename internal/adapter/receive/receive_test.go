@@ -231,19 +231,3 @@ func TestUnreadRequestsAreCounted(t *testing.T) {
 		t.Errorf("%v", n)
 	}
 }
-
-// FuzzRemoteWrite: whatever comes, there is an answer.
-func FuzzRemoteWrite(f *testing.F) {
-	f.Add([]byte("\x02\x04\x0a\x00"), true)
-	f.Add(snappy.Encode(nil, []byte("\x2a\x04\x0a\x02\x01\x02")), true)
-	f.Fuzz(func(t *testing.T, body []byte, v2 bool) {
-		kind := typeV1
-		if v2 {
-			kind = typeV2
-		}
-		d := &distributor{}
-		if w := post(newReceiver(d), kind, "snappy", bytes.NewReader(body)); (w.Code == 204) != (len(d.got) == 1) || w.Code != 204 && len(d.malformed) != 1 {
-			t.Errorf("%d %s: %q %q", w.Code, w.Body, d.got, d.malformed)
-		}
-	})
-}

@@ -1,0 +1,238 @@
+package cortex
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"runtime/metrics"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/prometheus/prompb"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/runtime/protoimpl"
+
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+)
+
+// decoder reads one request and returns a sum over all that is in it, so that no technique
+// leaves anything out. A decoder belongs to one goroutine.
+type decoder func(body []byte) (sum uint64, err error)
+
+type technique struct {
+	name string
+	new  func() decoder
+}
+
+var techniques = []technique{
+	{"reflection", byReflection}, {"generated, with strings", byGenerated}, {"ours", byViews}, {"ours, by key", byKey},
+}
+
+// The shapes are the report's, and what Prometheus sends.
+func BenchmarkReport(b *testing.B)     { benchmark(b, 100) }
+func BenchmarkPrometheus(b *testing.B) { benchmark(b, 2000) }
+
+// Bound for ours: 0 allocs/op, and by key a tenth of what generated code takes.
+func benchmark(b *testing.B, series int) {
+	body := request(b, series)
+	for _, t := range techniques {
+		b.Run(t.name, func(b *testing.B) {
+			runtime.GC()
+			b.ReportAllocs()
+			before := readCPU()
+			cores := runtime.GOMAXPROCS(0)
+			var all sync.WaitGroup
+			for core := range cores {
+				all.Go(func() {
+					decode := t.new()
+					for i := core * series; i < b.N; i += cores * series {
+						if _, err := decode(body); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			all.Wait()
+			b.StopTimer()
+			used := readCPU()
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())*float64(cores)/float64(b.N), "ns/op") // of CPU: all cores are busy
+			if total := used.total - before.total; total > 0 {
+				b.ReportMetric(100*(used.gc-before.gc)/total, "gc-%")
+			}
+		})
+	}
+}
+
+// cpu is what the process has used, in seconds, idle time left out.
+type cpu struct{ gc, total float64 }
+
+func readCPU() cpu {
+	runtime.GC() // which brings the figures up to date
+	all := []metrics.Sample{{Name: "/cpu/classes/gc/total:cpu-seconds"}, {Name: "/cpu/classes/gc/mark/idle:cpu-seconds"}, {Name: "/cpu/classes/user:cpu-seconds"}}
+	metrics.Read(all)
+	gc := all[0].Value.Float64() - all[1].Value.Float64()
+	return cpu{gc, gc + all[2].Value.Float64()}
+}
+
+// Whatever the technique, the same is read.
+func TestTechniques(t *testing.T) {
+	body := request(t, 100)
+	want := uint64(0)
+	for i, tt := range techniques {
+		sum, err := tt.new()(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			want = sum
+		}
+		if tt.name == "ours, by key" { // which leaves the labels where they are
+			continue
+		}
+		if sum != want || sum == 0 {
+			t.Errorf("%s: %d, want %d", tt.name, sum, want)
+		}
+	}
+}
+
+// request has one sample for each series of 7 labels.
+func request(tb testing.TB, series int) []byte {
+	tb.Helper()
+	var m prompb.WriteRequest
+	for i := range series {
+		m.Timeseries = append(m.Timeseries, prompb.TimeSeries{
+			Labels: []prompb.Label{
+				{Name: "__name__", Value: fmt.Sprint("http_requests_", i%50, "_total")}, {Name: "code", Value: "200"},
+				{Name: "handler", Value: fmt.Sprint("/api/v1/", i%40)}, {Name: "instance", Value: fmt.Sprintf("10.0.%d.%d:9090", i%7, i%250)},
+				{Name: "job", Value: "api-server"}, {Name: "method", Value: "get"}, {Name: "pod", Value: fmt.Sprintf("api-server-%08x", i)},
+			},
+			Samples: []prompb.Sample{{Timestamp: 1_700_000_000_000 + int64(i), Value: float64(i)}},
+		})
+	}
+	body, err := m.Marshal()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return body
+}
+
+// The messages as the first generated code had them: each points to those in it, and what
+// reads them finds out by reflection where the fields are.
+type (
+	writeRequest struct {
+		Timeseries []*timeSeries `protobuf:"bytes,1,rep,name=timeseries"`
+	}
+	timeSeries struct {
+		Labels  []*label  `protobuf:"bytes,1,rep,name=labels"`
+		Samples []*sample `protobuf:"bytes,2,rep,name=samples"`
+	}
+	label struct {
+		Name  string `protobuf:"bytes,1,opt,name=name"`
+		Value string `protobuf:"bytes,2,opt,name=value"`
+	}
+	sample struct {
+		Value     float64 `protobuf:"fixed64,1,opt,name=value"`
+		Timestamp int64   `protobuf:"varint,2,opt,name=timestamp"`
+	}
+)
+
+func (m *writeRequest) Reset()         { *m = writeRequest{} }
+func (m *writeRequest) String() string { return fmt.Sprintf("%d series", len(m.Timeseries)) }
+func (*writeRequest) ProtoMessage()    {}
+func (m *timeSeries) Reset()           { *m = timeSeries{} }
+func (m *timeSeries) String() string   { return fmt.Sprint(m.Labels) }
+func (*timeSeries) ProtoMessage()      {}
+func (m *label) Reset()                { *m = label{} }
+func (m *label) String() string        { return m.Name + "=" + m.Value }
+func (*label) ProtoMessage()           {}
+func (m *sample) Reset()               { *m = sample{} }
+func (m *sample) String() string       { return fmt.Sprint(m.Value) }
+func (*sample) ProtoMessage()          {}
+
+func byReflection() decoder {
+	return func(body []byte) (sum uint64, err error) {
+		var m writeRequest
+		if err := proto.Unmarshal(body, protoimpl.X.ProtoMessageV2Of(&m)); err != nil {
+			return 0, err
+		}
+		for _, s := range m.Timeseries {
+			for _, l := range s.Labels {
+				sum += textSum(l.Name) + textSum(l.Value)
+			}
+			for _, x := range s.Samples {
+				sum += sampleSum(x.Value, x.Timestamp)
+			}
+		}
+		return sum, nil
+	}
+}
+
+func byGenerated() decoder {
+	return func(body []byte) (sum uint64, err error) {
+		var m prompb.WriteRequest
+		if err := m.Unmarshal(body); err != nil {
+			return 0, err
+		}
+		for i := range m.Timeseries {
+			s := &m.Timeseries[i]
+			for _, l := range s.Labels {
+				sum += textSum(l.Name) + textSum(l.Value)
+			}
+			for _, x := range s.Samples {
+				sum += sampleSum(x.Value, x.Timestamp)
+			}
+		}
+		return sum, nil
+	}
+}
+
+func byViews() decoder {
+	var r remotewrite.Request
+	var labels []remotewrite.Label
+	return func(body []byte) (sum uint64, err error) {
+		if err := r.DecodeV1(body); err != nil {
+			return 0, err
+		}
+		for i := range r.Series {
+			s := &r.Series[i]
+			if labels, err = r.Labels(labels[:0], s); err != nil {
+				return 0, err
+			}
+			for _, l := range labels {
+				sum += textSum(l.Name) + textSum(l.Value)
+			}
+			for _, x := range r.Samples(s) {
+				sum += sampleSum(x.Value, x.Time)
+			}
+		}
+		return sum, nil
+	}
+}
+
+func byKey() decoder {
+	var r remotewrite.Request
+	return func(body []byte) (sum uint64, err error) {
+		if err := r.DecodeV1(body); err != nil {
+			return 0, err
+		}
+		for i := range r.Series {
+			s := &r.Series[i]
+			sum += textSum(r.Key(s))
+			for _, x := range r.Samples(s) {
+				sum += sampleSum(x.Value, x.Time)
+			}
+		}
+		return sum, nil
+	}
+}
+
+// textSum costs as little as can be and needs both ends.
+func textSum[T string | []byte](s T) uint64 {
+	if len(s) == 0 {
+		return 0
+	}
+	return uint64(len(s))<<16 + uint64(s[0])<<8 + uint64(s[len(s)-1])
+}
+
+func sampleSum(v float64, t int64) uint64 { return math.Float64bits(v) ^ uint64(t) }
