@@ -13,10 +13,11 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// techniqueSteps run lab/dogstatsd6 and lab/m3pool.
+// techniqueSteps run lab/dogstatsd6, lab/cortex and lab/m3pool.
 func (l *lab) techniqueSteps() []step {
 	return []step{
 		l.benchmarkStep("techniques", "./lab/dogstatsd6", 13, 100*time.Millisecond, &l.results.Techniques),
+		l.benchmarkStep("decoders of remote write", "./lab/cortex", 8, 200*time.Millisecond, &l.results.Decoders),
 		l.benchmarkStep("worker pools", "./lab/m3pool", 6, 200*time.Millisecond, &l.results.Pools),
 	}
 }
@@ -73,6 +74,8 @@ func parseBenchmarks(out string) (all []report.Technique) {
 				t.Allocations = value
 			case "growths/op":
 				t.Growths = append(t.Growths, value)
+			case "gc-%":
+				t.GCPercent = append(t.GCPercent, value)
 			case "growth-%":
 				t.GrowthPercent = append(t.GrowthPercent, value)
 			}

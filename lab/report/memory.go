@@ -86,6 +86,14 @@ func (r *Results) techniques() string {
 	return table([]string{"what", "how", "ns:", "bytes allocated:", "allocations:"}, rows)
 }
 
+func (r *Results) decoders() string {
+	var rows [][]string
+	for _, t := range r.Decoders {
+		rows = append(rows, []string{t.Group, t.Name, withSpread(t.Nanoseconds, significant), significant(t.Bytes), significant(t.Allocations), withSpread(t.GCPercent, significant)})
+	}
+	return table([]string{"shape", "how", "ns a sample:", "bytes allocated:", "allocations:", "percent of CPU for garbage:"}, rows)
+}
+
 func (r *Results) pools() string {
 	var rows [][]string
 	for _, t := range r.Pools {

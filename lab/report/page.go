@@ -23,6 +23,7 @@ var sections = []struct {
 	{"memory", (*Results).memory},
 	{"scale", (*Results).scale},
 	{"techniques", (*Results).techniques},
+	{"decoders", (*Results).decoders},
 	{"pools", (*Results).pools},
 	{"remotewrite", (*Results).remoteWrite},
 }

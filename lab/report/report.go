@@ -22,6 +22,7 @@ type Results struct {
 	Rates      []Rate      `json:"rates"`
 	Scale      Scale       `json:"scale"`
 	Techniques []Technique `json:"techniques"`
+	Decoders   []Technique `json:"decoders"`
 	Pools      []Technique `json:"pools"`
 
 	RemoteWrite *RemoteWrite `json:"remote_write,omitempty"`
@@ -182,6 +183,7 @@ type Technique struct {
 	Bytes       float64   `json:"bytes"`
 	Allocations float64   `json:"allocations"`
 
+	GCPercent     []float64 `json:"gc_percent,omitempty"`           // of the process' CPU time, of each run
 	Growths       []float64 `json:"stack_growths,omitempty"`        // an operation, of each run
 	GrowthPercent []float64 `json:"stack_growth_percent,omitempty"` // of the samples of a CPU profile, of each run
 }
