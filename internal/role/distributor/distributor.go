@@ -55,6 +55,7 @@ func (e *RetryError) RetryAfter() time.Duration { return e.After }
 const (
 	overRate    = "rate"
 	unavailable = "unavailable"
+	noMemory    = "memory"
 )
 
 const (
@@ -280,8 +281,7 @@ func (d *Distributor) complain(tenant string, err error) {
 	}
 }
 
-// ErrTooLarge means that there is no memory for a request at the moment.
-var ErrTooLarge = errors.New("the requests under way take all the memory that ingest.max_memory allows")
+var errNoMemory = errors.New("the requests under way take all the memory that ingest.max_memory allows")
 
 // NoMemory is the error for a request that finds no memory.
-func (d *Distributor) NoMemory() error { return d.retry("memory", retryAfter, ErrTooLarge) }
+func (d *Distributor) NoMemory() error { return d.retry(noMemory, retryAfter, errNoMemory) }

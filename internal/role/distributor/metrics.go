@@ -30,7 +30,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for reason := range outcome.NumReasons {
 		m.refused.WithLabelValues(reason.String()) // what has not happened yet is 0, not absent
 	}
-	for _, reason := range []string{overRate, unavailable, "memory"} {
+	for _, reason := range []string{overRate, unavailable, noMemory} {
 		m.retries.WithLabelValues(reason)
 	}
 	reg.MustRegister(m.written, m.exemplars, m.dropped, m.notKept, m.refused, m.retries)
