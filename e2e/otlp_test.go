@@ -2,20 +2,19 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
 	"net/url"
 	"os/exec"
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
@@ -202,43 +201,88 @@ func checkRecorded(t *testing.T, p *process, job string) {
 	}
 }
 
-// TestDeltaOverOTLP: an SDK that is set to delta is told what to set, and whatever else it
-// sends is stored.
+// TestDeltaOverOTLP: an SDK that is set to delta has totals as any other, which go on when
+// the server is killed and starts again, and count once what is sent twice.
 func TestDeltaOverOTLP(t *testing.T) {
+	t.Parallel()
 	p := start(t, dataDir(t))
-	var mu sync.Mutex
-	var told []string
-	before := otel.GetErrorHandler()
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		told = append(told, err.Error())
-	}))
-	defer otel.SetErrorHandler(before)
-	for _, name := range []string{"http", "grpc"} {
-		meter, provider := service(name, exporters[name](t, p, true))
-		recordAll(t, meter)
-		err := provider.Shutdown(t.Context())
-		mu.Lock()
-		all := strings.Join(append(told, fmt.Sprint(err)), "; ")
-		told = nil
-		mu.Unlock()
-		// Two counters and two histograms; what goes up and down is cumulative even then.
-		if !strings.Contains(all, "4 metric data points rejected") || !strings.Contains(all, "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=cumulative") {
-			t.Errorf("%s: the SDK is told %s", name, all)
-		}
-		for expr, want := range map[string]float64{`temperature_celsius{job=%q}`: 21.375, `open{job=%q}`: -2, `count({job=%q,__name__=~"http_.*|latency.*"}) or vector(0)`: 0} {
-			if got, err := p.value(fmt.Sprintf(expr, name)); err != nil || got != want {
-				t.Errorf(expr+" = %v, want %v (%v)", name, got, want, err)
+	names := []string{"http", "grpc"}
+	for round := 1.0; round <= 3; round++ {
+		for _, name := range names {
+			// A program that begins anew, as after each of its own restarts.
+			meter, provider := service(name, exporters[name](t, p, true))
+			recordAll(t, meter)
+			if err := provider.Shutdown(t.Context()); err != nil { // which sends
+				t.Fatalf("round %v, %s: %v", round, name, err)
 			}
+			eventually(t, 30*time.Second, "totals", func() error { return p.checkAdded(name, round) })
+		}
+		switch round {
+		case 1:
+			p.kill(t)
+			p = start(t, p.dataDir)
+		case 2:
+			p.terminate(t)
+			p = start(t, p.dataDir)
+		}
+		for _, name := range names { // before anything is added
+			eventually(t, 30*time.Second, "totals after a restart", func() error { return p.checkAdded(name, round) })
 		}
 	}
-	var books json.RawMessage
-	if err := p.ask("/api/v1/status/ledger", nil, &books); err != nil || !strings.Contains(string(books), `"delta"`) {
-		t.Errorf("the books: %s %v", books, err)
+}
+
+// checkAdded asks for what recordAll adds, after some rounds of it.
+func (p *process) checkAdded(job string, rounds float64) error {
+	for expr, want := range map[string]float64{
+		`http_requests_total{%s,http_method="GET"}`:             21 * rounds,
+		`sent_bytes_total{%s}`:                                  0.3 * rounds,
+		`open{%s}`:                                              -2, // cumulative even then
+		`temperature_celsius{%s}`:                               21.375,
+		`latency_seconds_count{%s}`:                             5 * rounds,
+		`latency_seconds_sum{%s}`:                               56.3 * rounds,
+		`latency_seconds_bucket{%s,le="0.1"}`:                   1 * rounds,
+		`latency_seconds_bucket{%s,le="10"}`:                    4 * rounds,
+		`latency_seconds_bucket{%s,le="+Inf"}`:                  5 * rounds,
+		`histogram_count(payload_size_bytes{%s})`:               5 * rounds,
+		`histogram_sum(payload_size_bytes{%s})`:                 (1<<20 + 7) * rounds,
+		`histogram_fraction(-Inf, 0.5, payload_size_bytes{%s})`: 0.2, // the zero
+		`http_requests_total{%s} * on(job, instance) group_left(os_type) target_info`: 21 * rounds,
+	} {
+		if err := p.expect(fmt.Sprintf(expr, fmt.Sprintf("job=%q", job)), want, 1e-9); err != nil {
+			return err
+		}
 	}
-	if n, err := p.ownMetric(`freshet_ingest_refused_total{reason="delta"}`); err != nil || n < 8 {
-		t.Errorf("%v are counted, %v", n, err)
+	return nil
+}
+
+// TestARepeatOfDelta: the same request again, as after an answer that was lost, counts
+// nothing and is in the books.
+func TestARepeatOfDelta(t *testing.T) {
+	t.Parallel()
+	p := start(t, dataDir(t))
+	body := fmt.Sprintf(`{"resourceMetrics":[{"scopeMetrics":[{"metrics":[
+		{"name":"hits","sum":{"aggregationTemporality":1,"isMonotonic":true,"dataPoints":[{"asInt":"5","timeUnixNano":"%[1]d"}]}},
+		{"name":"level","sum":{"aggregationTemporality":1,"dataPoints":[{"asInt":"-5","timeUnixNano":"%[1]d"}]}}]}]}]}`, time.Now().UnixNano())
+	for round := range 3 {
+		answer, err := http.Post("http://"+p.HTTP+"/v1/metrics", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		if err != nil || answer.StatusCode != http.StatusOK || string(text) != "{}" {
+			t.Fatalf("%s %s %v", answer.Status, text, err)
+		}
+		eventually(t, 30*time.Second, "totals", func() error {
+			return errors.Join(p.expect("hits_total", 5, 0), p.expect("level", -5, 0))
+		})
+		if n, err := p.ownMetric("freshet_aggregator_repeated_samples_total"); err != nil || n != float64(2*round) {
+			t.Errorf("round %d: %v repeats are counted, %v", round, n, err)
+		}
+	}
+	books, _, err := p.ledger()
+	if err != nil || books.Samples.Refused["repeated"] != 4 || books.Samples.Received != 6 || books.Samples.Difference != 0 {
+		t.Errorf("the books: %+v %v", books, err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/receive"
+	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/metadata"
 	"github.com/freshet-io/freshet/internal/role/distributor"
 	"github.com/freshet-io/freshet/internal/role/ingester"
@@ -19,11 +20,32 @@ type ingest struct {
 	metadata    *metadata.Store // what senders say of their metrics
 }
 
+// totals is the aggregator to the distributor, which is made before it. It is asked when
+// both are.
+type totals struct{ *server }
+
+// Push is part of distributor.Windows.
+func (t totals) Push(ctx context.Context, batches []batch.Batch) error {
+	return t.aggregator.Push(ctx, batches)
+}
+
+// Holds is part of distributor.Windows.
+func (t totals) Holds(tenant string, shard uint16, key []byte) bool {
+	return t.aggregator.Holds(tenant, shard, key)
+}
+
+// TenantSeries is part of distributor.Windows.
+func (t totals) TenantSeries(tenant string) int { return t.aggregator.TenantSeries(tenant) }
+
 // openIngest needs the stores.
 func (s *server) openIngest() error {
+	sender, err := s.sender()
+	if err != nil {
+		return err
+	}
 	i := ingest{metadata: metadata.New(), ingester: ingester.New(s.config.Ingester, s.stores, s.registry)}
 	i.distributor = distributor.New(distributor.Options{
-		Config: s.config.Ingest, Ingester: i.ingester, Tiles: s.stores, Backends: s.backends(), Metadata: i.metadata, Ledger: s.ledger, Lookback: s.config.Query.LookbackDelta,
+		Config: s.config.Ingest, Ingester: i.ingester, Tiles: s.stores, Windows: totals{s}, Sender: sender, Backends: s.backends(), Metadata: i.metadata, Ledger: s.ledger, Lookback: s.config.Query.LookbackDelta,
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
 	})
 	i.receiver = receive.New(receive.Options{

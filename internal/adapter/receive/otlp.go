@@ -197,15 +197,13 @@ func (r *Receiver) export(tenant string, body *buf.Buf, form otlp.Form, held *re
 	if err != nil {
 		return p, r.refuse(tenant, http.StatusBadRequest, "malformed", err)
 	}
-	request := r.decoded.Get().(*remotewrite.Request)
-	defer func() {
-		if request.Small() {
-			r.decoded.Put(request)
-		}
-	}()
-	var builder remotewrite.Builder
+	request, increments := r.request(), r.request()
+	defer r.release(request)
+	defer r.release(increments)
+	var builder, deltas remotewrite.Builder
 	builder.Begin(request, body.B[:0])
-	converted, err := otlp.Convert(metrics, r.Distributor.OTLP(), &builder, func(bytes int) error { return held.grow(size + bytes) })
+	deltas.Begin(increments, nil) // most requests have none
+	converted, err := otlp.Convert(metrics, r.Distributor.OTLP(), &builder, &deltas, func(bytes int) error { return held.grow(size + bytes) })
 	body.B = builder.Body
 	if errors.Is(err, remotewrite.ErrTooLargeToBuild) {
 		err = r.refuse(tenant, http.StatusRequestEntityTooLarge, "too_large", err)
@@ -213,15 +211,24 @@ func (r *Receiver) export(tenant string, body *buf.Buf, form otlp.Form, held *re
 	if err != nil {
 		return p, err
 	}
+	// What counts from a start comes first: should the rest have to come again, it is there
+	// with the same values.
 	var o outcome.Outcome
 	if len(request.Series) > 0 {
 		if o, err = r.Distributor.Push(tenant, request, body); err != nil {
 			return p, err
 		}
 	}
+	if len(increments.Series) > 0 {
+		added, err := r.Distributor.PushDeltas(tenant, increments)
+		if err != nil {
+			return p, err
+		}
+		o.Add(&added)
+	}
 	// Not before the rest is written: what may come again would be counted again.
 	all := converted.Refused
-	if all.AnyRefused() {
+	if all.AnyRefused() || all.NotKept > 0 {
 		r.Distributor.Refused(tenant, &all)
 	}
 	before := all.AllRefused()

@@ -35,8 +35,8 @@ import (
 
 var escaping = otlp.Settings{Strategy: otlptranslator.UnderscoreEscapingWithSuffixes}
 
-// otlpRequest has a counter, and beside it one that is delta if it is asked for.
-func otlpRequest(points int, delta bool) pmetricotlp.ExportRequest {
+// otlpRequest has a sum, and beside it others of these temporalities.
+func otlpRequest(points int, others ...pmetric.AggregationTemporality) pmetricotlp.ExportRequest {
 	m := pmetric.NewMetrics()
 	all := m.ResourceMetrics().AppendEmpty().ScopeMetrics().AppendEmpty().Metrics()
 	add := func(name string, t pmetric.AggregationTemporality) {
@@ -53,8 +53,8 @@ func otlpRequest(points int, delta bool) pmetricotlp.ExportRequest {
 	if points > 0 {
 		add("sum", pmetric.AggregationTemporalityCumulative)
 	}
-	if delta {
-		add("increments", pmetric.AggregationTemporalityDelta)
+	for _, t := range others {
+		add("other", t)
 	}
 	return pmetricotlp.NewExportRequestFromMetrics(m)
 }
@@ -116,7 +116,9 @@ func told(t *testing.T, kind string, code int, body []byte) (rejected int64, tex
 // What each request of OTLP is answered.
 func TestOTLPAnswers(t *testing.T) {
 	const js = "application/json; charset=utf-8"
-	good, mixed, empty := otlpRequest(2, false), otlpRequest(2, true), otlpRequest(0, false)
+	good, mixed, empty := otlpRequest(2), otlpRequest(2, pmetric.AggregationTemporalityUnspecified), otlpRequest(0)
+	deltas, only := otlpRequest(2, pmetric.AggregationTemporalityDelta), otlpRequest(2)
+	only.Metrics().ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Sum().SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
 	wire, text := must(t, good.MarshalProto), must(t, good.MarshalJSON)
 	var partly outcome.Outcome
 	partly.Written.Samples = 1
@@ -144,13 +146,16 @@ func TestOTLPAnswers(t *testing.T) {
 		{why: "an empty request is a success", kind: protobuf, status: 200},
 		{why: "empty JSON as well", kind: js, body: []byte("{}"), status: 200},
 		{why: "a resource without points", kind: protobuf, body: must(t, empty.MarshalProto), status: 200},
-		{why: "delta is rejected point by point", kind: protobuf, body: must(t, mixed.MarshalProto), status: 200, rejected: 2, text: "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=cumulative", got: written},
+		{why: "what does not say what it counts from is rejected point by point", kind: protobuf, body: must(t, mixed.MarshalProto), status: 200, rejected: 2, text: "cumulative or delta", got: written},
 		{why: "in JSON as well", kind: js, body: must(t, mixed.MarshalJSON), status: 200, rejected: 2, text: "(2 delta)", got: written},
 		{why: "part is refused", kind: protobuf, body: wire, d: distributor{outcome: partly}, status: 200, rejected: 1, text: "1 duplicate", got: written},
 		{why: "all is refused", kind: protobuf, body: wire, d: distributor{outcome: full}, status: 200, rejected: 2, text: "2 duplicate", got: written},
 		{why: "over the rate, not read", kind: protobuf, body: []byte("never read"), d: distributor{admit: again{}}, status: 503, text: "code 14: come again", repeat: "2"},
 		{why: "the disk is full", kind: js, body: text, d: distributor{push: again{}}, status: 503, text: "code 14: come again", repeat: "2", got: written},
-		{why: "delta that will come again is not counted yet", kind: protobuf, body: must(t, mixed.MarshalProto), d: distributor{push: again{}}, status: 503, text: "code 14", repeat: "2", got: written},
+		{why: "delta goes another way", kind: protobuf, body: must(t, deltas.MarshalProto), status: 200, got: written + "; added " + written},
+		{why: "of delta part is refused", kind: protobuf, body: must(t, deltas.MarshalProto), d: distributor{added: partly}, status: 200, rejected: 1, text: "1 duplicate", got: written + "; added " + written},
+		{why: "delta alone", kind: js, body: must(t, only.MarshalJSON), d: distributor{pushDeltas: again{}}, status: 503, text: "code 14", repeat: "2", got: "added " + written},
+		{why: "what is rejected and will come again is not counted yet", kind: protobuf, body: must(t, mixed.MarshalProto), d: distributor{push: again{}}, status: 503, text: "code 14", repeat: "2", got: written},
 		{why: "another fault", kind: protobuf, body: wire, d: distributor{push: errors.New("broken")}, status: 500, text: "code 13: broken", got: written},
 		{why: "another type", kind: "text/plain", body: wire, status: 415, text: "send application/x-protobuf or application/json", unread: "team content_type"},
 		{why: "no type", body: wire, status: 415, text: "send application/x-protobuf or application/json", unread: "team content_type"},
@@ -161,7 +166,7 @@ func TestOTLPAnswers(t *testing.T) {
 		{why: "gzip that ends too soon", kind: protobuf, encoding: "gzip", body: zip(wire)[:20], status: 400, text: "code 3: the body ended", unread: "team malformed"},
 		{why: "too large as it comes", kind: protobuf, body: make([]byte, 10_001), status: 413, text: "code 8: the body has 10001 bytes", unread: "team too_large"},
 		{why: "a gzip bomb", kind: protobuf, encoding: "gzip", body: zip(make([]byte, 8_000_000)), status: 413, text: "code 8: the body has 10001 bytes", unread: "team too_large"},
-		{why: "points of nothing, which take memory", kind: protobuf, body: must(t, otlpRequest(0, false).MarshalProto), status: 200},
+		{why: "points of nothing, which take memory", kind: protobuf, body: must(t, otlpRequest(0).MarshalProto), status: 200},
 		{why: "messages of two bytes", kind: protobuf, body: bytes.Repeat([]byte{0x0a, 0}, 5000), status: 413, text: "ingest.max_memory", unread: "team too_large"},
 		{why: "values in values", kind: js, body: []byte(strings.Repeat("[", 1000)), status: 400, text: "too deep", unread: "team malformed"},
 	} {
@@ -184,13 +189,24 @@ func TestOTLPAnswers(t *testing.T) {
 				!strings.HasPrefix(w.Header().Get("Content-Type"), kind) {
 				t.Errorf("%s: %d rejects %d, %q, %v; came in %q, malformed %q", c.why, w.Code, rejected, text, w.Header(), d.got, d.malformed)
 			}
-			if counted := c.rejected > 0 && c.d.outcome.Written.Samples == 0; counted != (len(d.refused) == 1) {
+			if counted := c.rejected > 0 && c.d.outcome.Written.Samples+c.d.added.Written.Samples == 0; counted != (len(d.refused) == 1) {
 				t.Errorf("%s: counted %q", c.why, d.refused)
 			}
 			if !r.memory.TryAcquire(r.MaxMemory) {
 				t.Errorf("%s: not all memory was given back", c.why)
 			}
 		}
+	}
+}
+
+// Exemplars of deltas are not kept, which is nobody's mistake: it is counted and not told.
+func TestExemplarsOfDeltasAreCounted(t *testing.T) {
+	r := otlpRequest(1, pmetric.AggregationTemporalityDelta)
+	r.Metrics().ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(1).Sum().DataPoints().At(0).Exemplars().AppendEmpty().SetDoubleValue(1)
+	d := distributor{settings: escaping}
+	w := postOTLP(newReceiver(&d), protobuf, "", bytes.NewReader(must(t, r.MarshalProto)))
+	if w.Code != http.StatusOK || w.Body.Len() > 0 || len(d.refused) != 1 {
+		t.Errorf("%d %q, counted %q", w.Code, w.Body, d.refused)
 	}
 }
 
@@ -212,7 +228,7 @@ func TestOTLPSharesTheMemory(t *testing.T) {
 	if !r.memory.TryAcquire(r.MaxMemory - 100) {
 		t.Fatal("no memory")
 	}
-	if w := postOTLP(r, protobuf, "", bytes.NewReader(must(t, otlpRequest(1, false).MarshalProto))); w.Code != 503 || w.Header().Get("Retry-After") != "2" {
+	if w := postOTLP(r, protobuf, "", bytes.NewReader(must(t, otlpRequest(1).MarshalProto))); w.Code != 503 || w.Header().Get("Retry-After") != "2" {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	r.memory.Release(r.MaxMemory - 100)
@@ -223,8 +239,8 @@ func TestOTLPSharesTheMemory(t *testing.T) {
 
 // FuzzOTLP: whatever comes, there is an answer, and it is counted.
 func FuzzOTLP(f *testing.F) {
-	wire, _ := otlpRequest(2, true).MarshalProto()
-	text, _ := otlpRequest(2, true).MarshalJSON()
+	wire, _ := otlpRequest(2, pmetric.AggregationTemporalityDelta, pmetric.AggregationTemporalityUnspecified).MarshalProto()
+	text, _ := otlpRequest(2, pmetric.AggregationTemporalityDelta, pmetric.AggregationTemporalityUnspecified).MarshalJSON()
 	f.Add(wire, false, false)
 	f.Add(text, true, false)
 	f.Add(zip(wire), false, true)
@@ -294,15 +310,16 @@ func TestGRPCAnswers(t *testing.T) {
 		got      string
 		unread   string
 	}{
-		{why: "written", request: otlpRequest(2, false), code: "OK", got: written},
-		{why: "compressed", request: otlpRequest(2, false), zipped: true, code: "OK", got: written},
+		{why: "written", request: otlpRequest(2), code: "OK", got: written},
+		{why: "compressed", request: otlpRequest(2), zipped: true, code: "OK", got: written},
 		{why: "empty", request: pmetricotlp.NewExportRequest(), code: "OK"},
-		{why: "delta", request: otlpRequest(2, true), code: "OK", rejected: 2, text: "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=cumulative", got: written},
-		{why: "over the rate", request: otlpRequest(2, false), d: distributor{admit: again{}}, code: "Unavailable", text: "come again", again: 1200 * time.Millisecond},
-		{why: "the disk is full", request: otlpRequest(2, false), d: distributor{push: again{}}, code: "Unavailable", text: "come again", again: 1200 * time.Millisecond, got: written},
-		{why: "another fault", request: otlpRequest(2, false), d: distributor{push: errors.New("broken")}, code: "Internal", text: "broken", got: written},
-		{why: "too large", request: otlpRequest(1000, false), code: "ResourceExhausted", text: "larger than max", unread: "team too_large"},
-		{why: "too large once it is decompressed", request: otlpRequest(1000, false), zipped: true, code: "ResourceExhausted", text: "larger than max", unread: "team too_large"},
+		{why: "no temporality", request: otlpRequest(2, pmetric.AggregationTemporalityUnspecified), code: "OK", rejected: 2, text: "cumulative or delta", got: written},
+		{why: "delta", request: otlpRequest(2, pmetric.AggregationTemporalityDelta), code: "OK", got: written + "; added " + written},
+		{why: "over the rate", request: otlpRequest(2), d: distributor{admit: again{}}, code: "Unavailable", text: "come again", again: 1200 * time.Millisecond},
+		{why: "the disk is full", request: otlpRequest(2), d: distributor{push: again{}}, code: "Unavailable", text: "come again", again: 1200 * time.Millisecond, got: written},
+		{why: "another fault", request: otlpRequest(2), d: distributor{push: errors.New("broken")}, code: "Internal", text: "broken", got: written},
+		{why: "too large", request: otlpRequest(1000), code: "ResourceExhausted", text: "larger than max", unread: "team too_large"},
+		{why: "too large once it is decompressed", request: otlpRequest(1000), zipped: true, code: "ResourceExhausted", text: "larger than max", unread: "team too_large"},
 		{why: "too deep", request: deep(), code: "InvalidArgument", text: "too deep", unread: "team malformed"},
 	} {
 		d := c.d
@@ -337,7 +354,7 @@ func TestGRPCAnswers(t *testing.T) {
 }
 
 func deep() pmetricotlp.ExportRequest {
-	m := otlpRequest(1, false)
+	m := otlpRequest(1)
 	v := m.Metrics().ResourceMetrics().At(0).Resource().Attributes().PutEmpty("a")
 	for range 100 {
 		v = v.SetEmptySlice().AppendEmpty()
@@ -356,12 +373,12 @@ func TestReadingOverGRPCIsBounded(t *testing.T) {
 	client, stop := serveGRPC(t, r)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := client.Export(ctx, otlpRequest(1, false)); grpcstatus.Code(err) != codes.DeadlineExceeded {
+	if _, err := client.Export(ctx, otlpRequest(1)); grpcstatus.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("without room: %v", err)
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := client.Export(t.Context(), otlpRequest(1, false))
+		_, err := client.Export(t.Context(), otlpRequest(1))
 		done <- err
 	}()
 	r.reading.Release(slots)
@@ -375,7 +392,7 @@ func TestOTLPIsMeasured(t *testing.T) {
 	r := New(Options{Distributor: &distributor{settings: escaping}, Tenant: func(*http.Request) string { return "team" }, MaxMemory: 100_000, Registry: prometheus.NewRegistry()})
 	postOTLP(r, protobuf, "", strings.NewReader(""))
 	client, stop := serveGRPC(t, r)
-	if _, err := client.Export(t.Context(), otlpRequest(0, false)); err != nil {
+	if _, err := client.Export(t.Context(), otlpRequest(0)); err != nil {
 		t.Error(err)
 	}
 	stop()

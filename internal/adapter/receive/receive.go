@@ -38,6 +38,8 @@ type Distributor interface {
 	// Push writes a request, which points into body. An error means that nothing was
 	// written; one that has an After may be sent again after it.
 	Push(tenant string, r *remotewrite.Request, body *buf.Buf) (outcome.Outcome, error)
+	// PushDeltas counts what is added to totals: see distributor.PushDeltas.
+	PushDeltas(tenant string, r *remotewrite.Request) (outcome.Outcome, error)
 	// OTLP says how OTLP becomes series.
 	OTLP() otlp.Settings
 	// Refused counts what was refused of a request before Push.
@@ -162,12 +164,8 @@ func (r *Receiver) remoteWrite(request *http.Request) (o outcome.Outcome, err er
 	if body.B, err = remotewrite.Decompress(body.B, compressed.B, limit); err != nil {
 		return o, r.refuseBody(tenant, err)
 	}
-	decoded := r.decoded.Get().(*remotewrite.Request)
-	defer func() {
-		if decoded.Small() {
-			r.decoded.Put(decoded)
-		}
-	}()
+	decoded := r.request()
+	defer r.release(decoded)
 	decode := decoded.DecodeV1
 	if v2 {
 		decode = decoded.DecodeV2
@@ -177,6 +175,15 @@ func (r *Receiver) remoteWrite(request *http.Request) (o outcome.Outcome, err er
 	}
 	decoded.Compressed = compressed.B
 	return r.Distributor.Push(tenant, decoded, body)
+}
+
+// request is memory for a decoded request, until it is released.
+func (r *Receiver) request() *remotewrite.Request { return r.decoded.Get().(*remotewrite.Request) }
+
+func (r *Receiver) release(request *remotewrite.Request) {
+	if request.Small() {
+		r.decoded.Put(request)
+	}
 }
 
 // version says which version a request is by its content type, which alone counts.

@@ -25,12 +25,12 @@ import (
 
 // distributor answers as it is told and remembers what came.
 type distributor struct {
-	admit, push error
-	outcome     outcome.Outcome
-	got         []string // tenant, version and counts
-	malformed   []string
-	settings    otlp.Settings
-	refused     []string // tenant, and what it was told
+	admit, push, pushDeltas error
+	outcome, added          outcome.Outcome // of Push, of PushDeltas
+	got                     []string        // tenant, version and counts
+	malformed               []string
+	settings                otlp.Settings
+	refused                 []string // tenant, and what it was told
 }
 
 func (d *distributor) Admit(string) error { return d.admit }
@@ -43,6 +43,11 @@ func (d *distributor) Malformed(tenant, reason string) {
 func (d *distributor) Push(tenant string, r *remotewrite.Request, _ *buf.Buf) (outcome.Outcome, error) {
 	d.got = append(d.got, fmt.Sprintf("%s v2=%v %+v", tenant, r.Version2(), r.Counts()))
 	return d.outcome, d.push
+}
+
+func (d *distributor) PushDeltas(tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
+	d.got = append(d.got, fmt.Sprintf("added %s v2=%v %+v", tenant, r.Version2(), r.Counts()))
+	return d.added, d.pushDeltas
 }
 
 func (d *distributor) OTLP() otlp.Settings { return d.settings }

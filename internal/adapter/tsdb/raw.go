@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/tsdb/chunks"
 
+	"github.com/freshet-io/freshet/internal/core/labelrules"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/seriescache"
@@ -75,7 +76,7 @@ func (s *Stores) writeRequests(ctx context.Context, tenant string, requests []*R
 		store:    st,
 		db:       db,
 		app:      db.Appender(ctx),
-		latest:   s.now().Add(maxAhead).UnixMilli(),
+		latest:   s.now().Add(MaxAhead).UnixMilli(),
 	}
 	w.evict()
 	w.begin()
@@ -301,7 +302,7 @@ func (w *rawWrite) add(t int64, v float64, h nativeHistogram) error {
 		part = outcome.Counts{Histograms: 1}
 	}
 	if t > w.latest {
-		w.refuse(outcome.TooFarAhead, part, fmt.Errorf("its time %s is more than %v ahead of the clock here", stamp(t), maxAhead))
+		w.refuse(outcome.TooFarAhead, part, fmt.Errorf("its time %s is more than %v ahead of the clock here", stamp(t), MaxAhead))
 		return nil
 	}
 	last := w.before
@@ -478,17 +479,7 @@ func (w *rawWrite) refuseAppend(part outcome.Counts, t int64, err error) {
 func stamp(t int64) string { return time.UnixMilli(t).UTC().Format("2006-01-02T15:04:05.000Z") }
 
 // name is the series as it was sent, for people.
-func (w *rawWrite) name() string {
-	var err error
-	if w.labels, err = w.r.Labels(w.labels[:0], w.s); err != nil {
-		return err.Error()
-	}
-	w.builder.Reset()
-	for _, l := range w.labels {
-		w.builder.Add(string(l.Name), string(l.Value))
-	}
-	return w.builder.Labels().String()
-}
+func (w *rawWrite) name() string { return labelrules.Text(w.r.Request, w.s) }
 
 // exemplar writes an exemplar of a series that has a sample by now.
 func (w *rawWrite) exemplar(x *remotewrite.Exemplar) {

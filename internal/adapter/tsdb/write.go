@@ -13,9 +13,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// maxAhead is how far a sample may lie in the future. One that is a year ahead
+// MaxAhead is how far a sample may lie in the future. One that is a year ahead
 // would make a whole TSDB refuse the present as too old.
-const maxAhead = 10 * time.Minute
+const MaxAhead = 10 * time.Minute
 
 // Reason says why the store could not take a sample.
 type Reason uint8
@@ -86,7 +86,7 @@ func (s *Stores) write(ctx context.Context, tenant string, width tile.Width, sam
 		db:       db,
 		app:      db.Appender(ctx),
 		width:    width,
-		latest:   s.now().Add(maxAhead).UnixMilli(),
+		latest:   s.now().Add(MaxAhead).UnixMilli(),
 		samples:  samples,
 		appended: make([]int32, 0, len(samples)),
 		newest:   math.MinInt64,
@@ -127,7 +127,7 @@ type write struct {
 func (w *write) add(ctx context.Context, i int) error {
 	sample := &w.samples[i]
 	if sample.T > w.latest {
-		w.refuse(sample, TooFarAhead, fmt.Errorf("is more than %v ahead of the clock", maxAhead))
+		w.refuse(sample, TooFarAhead, fmt.Errorf("is more than %v ahead of the clock", MaxAhead))
 		return nil
 	}
 	ref := sample.Series.Ref(w.width)

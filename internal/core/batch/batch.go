@@ -68,6 +68,7 @@ const (
 	flagRelative             // a gauge's change, not its value (StatsD's +5|g)
 	flagSource               // has a source
 	flagBounds               // a timer in classic buckets
+	flagDelta                // Delta is set
 )
 
 // Increment is what happened to one series in the window. Slices point into the
@@ -78,6 +79,7 @@ type Increment struct {
 	Samples uint32 // values on the wire, unweighted
 	Time    int64  // Unix seconds of |T, 0 without
 	Source  uint64 // which of the senders that a gauge is merged from, 0 without
+	Delta   int64  // Unix ms at which the interval ends that a sender's own delta covers, so that a repeat can be told; 0 without
 
 	Value    float64                // counter: sum; gauge: last; check: status
 	At       int64                  // gauge and check: Unix nanoseconds at which Value was read
@@ -117,6 +119,9 @@ func (i *Increment) appendBody(dst []byte, second int64) []byte {
 	if i.Classic != nil {
 		flags |= flagBounds
 	}
+	if i.Delta != 0 {
+		flags |= flagDelta
+	}
 	dst = append(dst, flags)
 	dst = binary.AppendUvarint(dst, uint64(len(i.Key)))
 	dst = append(dst, i.Key...)
@@ -128,6 +133,9 @@ func (i *Increment) appendBody(dst []byte, second int64) []byte {
 	}
 	if i.Source != 0 {
 		dst = binary.LittleEndian.AppendUint64(dst, i.Source)
+	}
+	if i.Delta != 0 {
+		dst = binary.AppendVarint(dst, i.Delta-second*1e3)
 	}
 	switch i.Kind() {
 	case series.Counter:
@@ -274,6 +282,10 @@ func (r *Reader) read() bool {
 		}
 		i.Source = binary.LittleEndian.Uint64(r.body)
 		r.body = r.body[8:]
+	}
+	if flags&flagDelta != 0 {
+		i.Delta = r.offset(r.Header.Second*1e3, maxSecond*1e3)
+		r.bad = r.bad || i.Delta == 0
 	}
 	i.Relative = flags&flagRelative != 0
 	if !r.bad {

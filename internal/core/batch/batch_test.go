@@ -37,6 +37,8 @@ func increments() []Increment {
 		{Key: key(series.Timer), Samples: 2, Timer: timer},
 		{Key: key(series.Timer), Policy: series.AppendPolicy(nil, classic), Samples: 2, Classic: []float64{1, 0, 20}, Sum: 12},
 		{Key: key(series.Set), Samples: 1, Set: set},
+		{Key: key(series.Counter), Samples: 1, Value: 7, Delta: second*1e3 - 60_001},
+		{Key: key(series.Timer), Samples: 1, Timer: timer, Delta: second*1e3 + 999},
 	}
 }
 

@@ -52,8 +52,9 @@ func (h *Exponential) Parse(b []byte) (rest []byte, err error) {
 	return h.Negative.parse(b)
 }
 
-// maxIndex is beyond the bucket of the largest double at the highest resolution.
-const maxIndex = 1100 << MaxSchema
+// MaxIndex is beyond the bucket of the largest double at the highest resolution, and
+// its negative beyond that of the smallest: no bucket is further away.
+const MaxIndex = 1100 << MaxSchema
 
 func (b *Buckets) parse(from []byte) (rest []byte, err error) {
 	n, size := binary.Uvarint(from)
@@ -64,11 +65,11 @@ func (b *Buckets) parse(from []byte) (rest []byte, err error) {
 	last := int64(0)
 	for i := range n {
 		delta, size := binary.Varint(from)
-		if size <= 0 || (i > 0 && delta <= 0) || delta > 2*maxIndex || delta < -2*maxIndex {
+		if size <= 0 || (i > 0 && delta <= 0) || delta > 2*MaxIndex || delta < -2*MaxIndex {
 			return nil, errEncoding
 		}
 		last += delta
-		if last > maxIndex || last < -maxIndex {
+		if last > MaxIndex || last < -MaxIndex {
 			return nil, errEncoding
 		}
 		var count float64

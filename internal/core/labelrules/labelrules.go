@@ -84,6 +84,19 @@ func (r *Rules) Resolve(request *remotewrite.Request, series *remotewrite.Series
 	return ls, nil
 }
 
+// Text is a series as it was sent, for people.
+func Text(request *remotewrite.Request, series *remotewrite.Series) string {
+	all, err := request.Labels(nil, series)
+	if err != nil {
+		return err.Error()
+	}
+	b := labels.NewScratchBuilder(len(all))
+	for _, l := range all {
+		b.Add(string(l.Name), string(l.Value))
+	}
+	return b.Labels().String()
+}
+
 // check refuses labels that name no series.
 func check(all []remotewrite.Label) error {
 	named := false

@@ -88,24 +88,31 @@ func (c *check) metric(m pmetric.Metric, refused *outcome.Refusal) bool {
 	case pmetric.MetricTypeGauge:
 		c.numbers(m, m.Gauge().DataPoints(), refused)
 	case pmetric.MetricTypeSum:
-		c.numbers(m, m.Sum().DataPoints(), or(refused, temporality(m.Sum().AggregationTemporality())))
+		c.sum(m, or(refused, temporality(m)))
 	case pmetric.MetricTypeHistogram:
-		refused = or(refused, temporality(m.Histogram().AggregationTemporality()))
+		refused = or(refused, temporality(m))
 		m.Histogram().DataPoints().RemoveIf(func(p pmetric.HistogramDataPoint) bool {
+			refused := refused
+			if refused == nil && isDelta(m) {
+				refused = increment(p.Flags(), p.Sum(), true)
+			}
 			c.exemplars(m, p.Attributes(), p.Exemplars())
 			samples := 2 + min(p.ExplicitBounds().Len(), p.BucketCounts().Len()) // its count, and the bucket of all
 			if p.HasSum() {
 				samples++
 			}
-			if c.CustomBuckets {
+			if c.CustomBuckets && !isDelta(m) {
 				samples = 1
 			}
 			return c.point(m, p.Attributes(), p.Timestamp(), samples, refused)
 		})
 	case pmetric.MetricTypeExponentialHistogram:
-		refused = or(refused, temporality(m.ExponentialHistogram().AggregationTemporality()))
+		refused = or(refused, temporality(m))
 		m.ExponentialHistogram().DataPoints().RemoveIf(func(p pmetric.ExponentialHistogramDataPoint) bool {
 			refused := refused
+			if refused == nil && isDelta(m) {
+				refused = increment(p.Flags(), p.Sum(), false)
+			}
 			if refused == nil && p.Scale() < histogram.ExponentialSchemaMin {
 				refused = &outcome.Refusal{Reason: outcome.BadHistogram,
 					Cause: fmt.Errorf("its scale is %d, and Prometheus knows none below %d", p.Scale(), histogram.ExponentialSchemaMin)}
@@ -130,17 +137,60 @@ func (c *check) numbers(m pmetric.Metric, points pmetric.NumberDataPointSlice, r
 	})
 }
 
-// ErrDelta says what to do about senders whose values begin at zero with each export.
-var ErrDelta = errors.New("its temporality is delta, and cumulative is taken; set OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=cumulative where it is sent from")
+// sum checks the points of a sum, whose values say how much was added since the point
+// before if it is of deltas.
+func (c *check) sum(m pmetric.Metric, refused *outcome.Refusal) {
+	m.Sum().DataPoints().RemoveIf(func(p pmetric.NumberDataPoint) bool {
+		refused := refused
+		if refused == nil && isDelta(m) {
+			refused = increment(p.Flags(), valueOf(p), m.Sum().IsMonotonic())
+		}
+		c.exemplars(m, p.Attributes(), p.Exemplars())
+		return c.point(m, p.Attributes(), p.Timestamp(), 1, refused)
+	})
+}
 
-func temporality(t pmetric.AggregationTemporality) *outcome.Refusal {
-	switch t {
-	case pmetric.AggregationTemporalityCumulative:
-		return nil
-	case pmetric.AggregationTemporalityDelta:
-		return &outcome.Refusal{Reason: outcome.Delta, Cause: ErrDelta}
+func valueOf(p pmetric.NumberDataPoint) float64 {
+	if p.ValueType() == pmetric.NumberDataPointValueTypeInt {
+		return float64(p.IntValue())
 	}
-	return &outcome.Refusal{Reason: outcome.Delta, Cause: errors.New("it does not say that its temporality is cumulative, as sums and histograms must")}
+	return p.DoubleValue()
+}
+
+// increment refuses what cannot be added to what was counted before.
+func increment(flags pmetric.DataPointFlags, v float64, monotonic bool) *outcome.Refusal {
+	switch {
+	case flags.NoRecordedValue():
+		return &outcome.Refusal{Reason: outcome.Delta, Cause: errors.New("it has no recorded value, and its temporality is delta: there is nothing to add")}
+	case math.IsNaN(v) || math.IsInf(v, 0):
+		return &outcome.Refusal{Reason: outcome.Delta, Cause: fmt.Errorf("its value or sum is %v, and its temporality is delta: what it is added to would be %v for ever", v, v)}
+	case monotonic && v < 0:
+		return &outcome.Refusal{Reason: outcome.Delta, Cause: fmt.Errorf("its value or sum is %v, and its temporality is delta: what only grows cannot take that; send a sum that is not monotonic", v)}
+	}
+	return nil
+}
+
+func isDelta(m pmetric.Metric) bool { return temporalityOf(m) == pmetric.AggregationTemporalityDelta }
+
+func temporalityOf(m pmetric.Metric) pmetric.AggregationTemporality {
+	switch m.Type() {
+	case pmetric.MetricTypeSum:
+		return m.Sum().AggregationTemporality()
+	case pmetric.MetricTypeHistogram:
+		return m.Histogram().AggregationTemporality()
+	case pmetric.MetricTypeExponentialHistogram:
+		return m.ExponentialHistogram().AggregationTemporality()
+	}
+	return pmetric.AggregationTemporalityUnspecified
+}
+
+// temporality refuses a sum or a histogram that does not say what its values count from.
+func temporality(m pmetric.Metric) *outcome.Refusal {
+	switch temporalityOf(m) {
+	case pmetric.AggregationTemporalityCumulative, pmetric.AggregationTemporalityDelta:
+		return nil
+	}
+	return &outcome.Refusal{Reason: outcome.Delta, Cause: errors.New("it does not say whether its temporality is cumulative or delta, as sums and histograms must")}
 }
 
 func or(first, second *outcome.Refusal) *outcome.Refusal {

@@ -39,31 +39,45 @@ const All = "*"
 
 // Converted is what became of the data points of a request.
 type Converted struct {
-	Points  int // that are in the request now
+	Points  int // that are in the requests now
 	Samples int // that they became there, without target_info, which belongs to no point
 	Refused outcome.Outcome
 }
 
-// Convert adds the series of m to a request that was begun, and finishes it. m is used up.
-// room is asked, with the bytes that the request takes in all, before it grows further; its
-// error ends the conversion, and is returned. After an error nothing of the request is to
-// be used.
+// Convert adds the series of m to requests that were begun, and finishes them: values that
+// count from a start to one, and to the other those that say how much was added since the
+// point before, whose temporality is delta. There a series has the type of a counter if it
+// only grows, of a gauge if it also falls, or of a histogram, native or a part of a classic
+// one, which grows. m is used up. room is asked, with the bytes that both requests take in
+// all, before they grow further; its error ends the conversion, and is returned. After an
+// error nothing of the requests is to be used.
 //
 // Each data point that is refused counts as one sample.
-func Convert(m pmetric.Metrics, s Settings, to *remotewrite.Builder, room func(bytes int) error) (Converted, error) {
+func Convert(m pmetric.Metrics, s Settings, to, deltas *remotewrite.Builder, room func(bytes int) error) (Converted, error) {
 	var c Converted
 	check := newCheck(s, &c)
 	check.request(m)
+	increments := cutDeltas(m, &c)
 
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	a := &appender{to: to, room: room, cancel: cancel, families: map[string]struct{}{}}
+	a := &appender{
+		to: to, totals: to, deltas: deltas, room: room, cancel: cancel,
+		families: map[string]struct{}{}, described: map[uint64]struct{}{},
+	}
 	a.label = a.addLabel
 	p := converters.Get().(*prometheusremotewrite.PrometheusConverter)
 	defer converters.Put(p)
 	p.Reset(a)
 	defer p.Reset(nil)
 	_, err := p.FromMetrics(ctx, m, s.prometheus())
+	if increments.ResourceMetrics().Len() > 0 && a.err == nil {
+		a.to, a.families = deltas, map[string]struct{}{}
+		p.Reset(a)
+		s.CustomBuckets = false // a tile has no histogram with such
+		_, deltaErr := p.FromMetrics(ctx, increments, s.prometheus())
+		err = errors.Join(err, deltaErr)
+	}
 	if a.err != nil {
 		return c, a.err
 	}
@@ -76,7 +90,79 @@ func Convert(m pmetric.Metrics, s Settings, to *remotewrite.Builder, room func(b
 		c.Refused.Refuse(outcome.BadLabels, outcome.Counts{Samples: missing}, func() string { return "a metric" }, err)
 	}
 	to.Finish()
+	deltas.Finish()
 	return c, nil
+}
+
+// cutDeltas takes the metrics whose temporality is delta out of m. They are cumulative then
+// to the converter, so that it calls them what it calls those. An exemplar of theirs is not
+// kept: it would have to come when its series is stored, which is later.
+func cutDeltas(m pmetric.Metrics, c *Converted) pmetric.Metrics {
+	deltas := pmetric.NewMetrics()
+	for _, r := range m.ResourceMetrics().All() {
+		var toResource pmetric.ResourceMetrics
+		ofResource := false
+		for _, s := range r.ScopeMetrics().All() {
+			var toScope pmetric.ScopeMetrics
+			ofScope := false
+			s.Metrics().RemoveIf(func(m pmetric.Metric) bool {
+				if !isDelta(m) {
+					return false
+				}
+				if !ofResource {
+					toResource, ofResource = deltas.ResourceMetrics().AppendEmpty(), true
+					r.Resource().CopyTo(toResource.Resource())
+					toResource.SetSchemaUrl(r.SchemaUrl())
+				}
+				if !ofScope {
+					toScope, ofScope = toResource.ScopeMetrics().AppendEmpty(), true
+					s.Scope().CopyTo(toScope.Scope())
+					toScope.SetSchemaUrl(s.SchemaUrl())
+				}
+				c.Refused.NotKept += withoutExemplars(m)
+				to := toScope.Metrics().AppendEmpty()
+				m.MoveTo(to)
+				setCumulative(to)
+				return true
+			})
+		}
+	}
+	return deltas
+}
+
+func setCumulative(m pmetric.Metric) {
+	const cumulative = pmetric.AggregationTemporalityCumulative
+	switch m.Type() {
+	case pmetric.MetricTypeSum:
+		m.Sum().SetAggregationTemporality(cumulative)
+	case pmetric.MetricTypeHistogram:
+		m.Histogram().SetAggregationTemporality(cumulative)
+	case pmetric.MetricTypeExponentialHistogram:
+		m.ExponentialHistogram().SetAggregationTemporality(cumulative)
+	}
+}
+
+// withoutExemplars takes the exemplars out of a metric, and counts them.
+func withoutExemplars(m pmetric.Metric) (n int) {
+	remove := func(all pmetric.ExemplarSlice) {
+		n += all.Len()
+		all.RemoveIf(func(pmetric.Exemplar) bool { return true })
+	}
+	switch m.Type() {
+	case pmetric.MetricTypeSum:
+		for _, p := range m.Sum().DataPoints().All() {
+			remove(p.Exemplars())
+		}
+	case pmetric.MetricTypeHistogram:
+		for _, p := range m.Histogram().DataPoints().All() {
+			remove(p.Exemplars())
+		}
+	case pmetric.MetricTypeExponentialHistogram:
+		for _, p := range m.ExponentialHistogram().DataPoints().All() {
+			remove(p.Exemplars())
+		}
+	}
+	return n
 }
 
 var converters = sync.Pool{New: func() any { return prometheusremotewrite.NewPrometheusConverter(nil) }}
@@ -100,7 +186,9 @@ func (s Settings) prometheus() prometheusremotewrite.Settings {
 
 // appender takes what the converter makes. It is Prometheus' storage.AppenderV2.
 type appender struct {
-	to       *remotewrite.Builder
+	to       *remotewrite.Builder // of what is converted now, one of the next two
+	totals   *remotewrite.Builder
+	deltas   *remotewrite.Builder
 	room     func(bytes int) error
 	cancel   context.CancelFunc // of the conversion
 	err      error              // that ended it
@@ -109,6 +197,8 @@ type appender struct {
 	families map[string]struct{}
 	samples  int // without target_info
 	targets  int // samples of target_info that came in a row
+
+	described map[uint64]struct{} // series of target_info that the totals have, by hash
 
 	positive, negative []remotewrite.Span
 }
@@ -133,15 +223,40 @@ func (a *appender) Append(_ storage.SeriesRef, ls labels.Labels, start, t int64,
 	if a.err != nil {
 		return 0, a.err
 	}
-	if o.MetricFamilyName != targetInfo || o.Metadata.Type != model.MetricTypeGauge {
-		a.targets = 0
-		a.samples++
-	} else if a.targets++; a.targets > maxTargets {
+	if o.MetricFamilyName == targetInfo && o.Metadata.Type == model.MetricTypeGauge {
+		return a.target(ls, start, t, v, o)
+	}
+	a.targets = 0
+	a.samples++
+	return a.series(ls, start, t, v, h, o)
+}
+
+// target takes a sample of target_info. It is no delta, whatever else its resource has.
+func (a *appender) target(ls labels.Labels, start, t int64, v float64, o storage.AOptions) (storage.SeriesRef, error) {
+	if a.targets++; a.targets > maxTargets {
 		return 0, errTargets
 	}
+	hash := ls.Hash()
+	if a.to == a.totals {
+		a.described[hash] = struct{}{}
+		return a.series(ls, start, t, v, nil, o)
+	}
+	if _, is := a.described[hash]; is {
+		return 1, nil // the values of both come from the same time
+	}
+	a.to = a.totals
+	defer func() { a.to = a.deltas }()
+	return a.series(ls, start, t, v, nil, o)
+}
+
+func (a *appender) series(ls labels.Labels, start, t int64, v float64, h *histogram.Histogram, o storage.AOptions) (storage.SeriesRef, error) {
 	a.family(&o)
 	a.to.Series()
 	ls.Range(a.label)
+	if a.to == a.deltas {
+		a.to.Type(types[o.Metadata.Type])
+		start = 0 // it is the end of the interval before
+	}
 	stale := value.IsStaleNaN(v) || h != nil && value.IsStaleNaN(h.Sum)
 	if stale || !counts(ls, &o) {
 		start = 0
@@ -159,7 +274,7 @@ func (a *appender) Append(_ storage.SeriesRef, ls labels.Labels, start, t int64,
 	if a.full {
 		return 0, a.fail(remotewrite.ErrTooLargeToBuild)
 	}
-	if err := a.room(a.to.Bytes()); err != nil {
+	if err := a.room(a.totals.Bytes() + a.deltas.Bytes()); err != nil {
 		return 0, a.fail(err)
 	}
 	return 1, nil

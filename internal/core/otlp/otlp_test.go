@@ -89,11 +89,17 @@ func addExponential(m pmetric.Metric) pmetric.ExponentialHistogramDataPoint {
 
 // convert converts with room for everything.
 func convert(m pmetric.Metrics, s Settings) (*remotewrite.Request, Converted, error) {
-	var r remotewrite.Request
-	var b remotewrite.Builder
-	b.Begin(&r, nil)
-	c, err := Convert(m, s, &b, func(int) error { return nil })
-	return &r, c, err
+	r, _, c, err := convertBoth(m, s)
+	return r, c, err
+}
+
+func convertBoth(m pmetric.Metrics, s Settings) (totals, increments *remotewrite.Request, c Converted, err error) {
+	totals, increments = new(remotewrite.Request), new(remotewrite.Request)
+	var to, deltas remotewrite.Builder
+	to.Begin(totals, nil)
+	deltas.Begin(increments, nil)
+	c, err = Convert(m, s, &to, &deltas, func(int) error { return nil })
+	return totals, increments, c, err
 }
 
 // lines is a request as text: a line for each family, sample, histogram and exemplar.
@@ -266,9 +272,6 @@ func TestRefusedPointsSpareTheirNeighbours(t *testing.T) {
 		left   int
 		text   string
 	}{
-		{"delta", func(m pmetric.Metric) {
-			m.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
-		}, 0, `(3 delta), everything else was written; the first is http.requests{http.method="M0"}: its temporality is delta, and cumulative is taken; set OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=cumulative`},
 		{"no temporality", func(m pmetric.Metric) {
 			m.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityUnspecified)
 		}, 0, "(3 delta), everything else was written; the first is http.requests{http.method=\"M0\"}: it does not say"},
@@ -308,11 +311,11 @@ func TestWholeResourcesAndHistogramsAreRefused(t *testing.T) {
 	for kind, m := range map[string]pmetric.Metrics{
 		"explicit": one(func(m pmetric.Metric) {
 			addExplicit(m)
-			m.Histogram().SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
+			m.Histogram().SetAggregationTemporality(pmetric.AggregationTemporalityUnspecified)
 		}),
 		"exponential": one(func(m pmetric.Metric) {
 			addExponential(m)
-			m.ExponentialHistogram().SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
+			m.ExponentialHistogram().SetAggregationTemporality(pmetric.AggregationTemporalityUnspecified)
 		}),
 	} {
 		if _, c, err := convert(m, escaping); err != nil || c.Points != 0 || !strings.Contains(c.Refused.Text(), "(1 delta)") {
@@ -348,12 +351,13 @@ func TestConversionEndsWithTheMemory(t *testing.T) {
 		p.ExplicitBounds().FromRaw(slices.Repeat([]float64{1}, 10_000))
 		p.BucketCounts().FromRaw(make([]uint64, 10_001))
 	})
-	var r remotewrite.Request
-	var b remotewrite.Builder
+	var r, none remotewrite.Request
+	var b, deltas remotewrite.Builder
 	b.Begin(&r, nil)
+	deltas.Begin(&none, nil)
 	full := errors.New("no more")
 	asked := 0
-	_, err := Convert(m, escaping, &b, func(bytes int) error {
+	_, err := Convert(m, escaping, &b, &deltas, func(bytes int) error {
 		if asked = bytes; bytes > 1<<20 {
 			return full
 		}
@@ -374,8 +378,8 @@ func BenchmarkConvert(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	var r remotewrite.Request
-	var builder remotewrite.Builder
+	var r, none remotewrite.Request
+	var builder, deltas remotewrite.Builder
 	samples := 0
 	b.ReportAllocs()
 	for b.Loop() {
@@ -385,7 +389,8 @@ func BenchmarkConvert(b *testing.B) {
 			b.Fatal(sizeErr, err)
 		}
 		builder.Begin(&r, builder.Body[:0])
-		c, err := Convert(m, escaping, &builder, func(int) error { return nil })
+		deltas.Begin(&none, nil)
+		c, err := Convert(m, escaping, &builder, &deltas, func(int) error { return nil })
 		if err != nil {
 			b.Fatal(err)
 		}

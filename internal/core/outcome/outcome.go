@@ -20,7 +20,7 @@ const (
 	TooOld                     // before the out-of-order window
 	TooFarAhead                // more than 10 minutes in the future
 	Duplicate                  // another value is at its time
-	Delta                      // what came since the sample before, and not since the start
+	Delta                      // what is to be added to a total, and cannot be
 	TooManySeries
 	TooManyLabels
 	TooLongLabel

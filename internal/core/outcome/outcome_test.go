@@ -35,7 +35,7 @@ func TestOneOutcomeTwoAnswers(t *testing.T) {
 		{"a mistake goes before a limit, since it must not be repeated", []func(*Outcome){refuse(TooManySeries, Counts{Samples: 1}), refuse(TooOld, Counts{Samples: 1})},
 			http.StatusBadRequest, 2, "(1 too_old, 1 too_many_series)", ""},
 		{"an exemplar is no data point", []func(*Outcome){refuse(BadExemplar, Counts{Exemplars: 1})}, http.StatusBadRequest, 0, "1 bad_exemplar", ""},
-		{"a sum that is none to a counter", []func(*Outcome){refuse(Delta, Counts{Samples: 1})}, http.StatusBadRequest, 1, "1 delta", ""},
+		{"what cannot be added", []func(*Outcome){refuse(Delta, Counts{Samples: 1})}, http.StatusBadRequest, 1, "1 delta", ""},
 		{"a series as long as a book", []func(*Outcome){func(o *Outcome) {
 			o.Refuse(TooLongLabel, Counts{Samples: 1}, func() string { return strings.Repeat("é", 1000) + "end" }, errors.New("the cause"))
 		}}, http.StatusTooManyRequests, 1, "é…: the cause", "end"},

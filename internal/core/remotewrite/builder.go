@@ -51,6 +51,11 @@ func (b *Builder) Series() {
 	b.exemplar = false
 }
 
+// Type says what the last series is, as version 2 does.
+func (b *Builder) Type(t MetricType) {
+	b.request.Series[len(b.request.Series)-1].Metadata.Type = t
+}
+
 func (b *Builder) endSeries() {
 	if n := len(b.request.Series); n > 0 {
 		b.request.endSeries(&b.request.Series[n-1])

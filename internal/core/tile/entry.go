@@ -23,6 +23,7 @@ type entry struct {
 	policyBytes string
 	policy      *series.Policy
 	lastSeen    int64 // Unix ms, end of the last window with a sample
+	lastDelta   int64 // Unix ms, end of the last interval that a sender's own delta covered; 0 for none
 	kind        series.Kind
 	started     bool            // total holds something
 	live        [NumWidths]bool // the store's newest sample of the series is a value, no stale marker

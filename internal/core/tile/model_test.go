@@ -31,13 +31,15 @@ func randomHistory(seed uint64) history {
 			lines = append(lines, []string{
 				fmt.Sprintf("counter c%d %d", n, rng.IntN(100)),
 				fmt.Sprintf("counter c%d %d T=%ds", n, rng.IntN(100), start-rng.IntN(30)),
+				fmt.Sprintf("counter c%d %d delta=%ds", n, rng.IntN(100), start-rng.IntN(30)),
+				fmt.Sprintf("gauge u%d %d change delta=%ds", n, rng.IntN(100)-50, start-rng.IntN(30)),
 				fmt.Sprintf("gauge g%d %d at=%d.%03ds", n, rng.IntN(100), start, rng.IntN(1000)),
 				fmt.Sprintf("gauge m%d %d source=%d merge=sum", n, rng.IntN(100), rng.IntN(3)+1),
 				fmt.Sprintf("timer t%d %d,%d", n, rng.IntN(100), rng.IntN(100)),
 				fmt.Sprintf("timer b%d %d bounds=10,50", n, rng.IntN(100)),
 				fmt.Sprintf("set s%d v%d,v%d", n, rng.IntN(50), rng.IntN(50)),
 				fmt.Sprintf("check k%d %d", n, rng.IntN(4)),
-			}[rng.IntN(8)])
+			}[rng.IntN(10)])
 		}
 		h.windows = append(h.windows, fmt.Sprintf("window start=%ds\n%s", start, strings.Join(lines, "\n")))
 		h.seconds = append(h.seconds, second)
@@ -163,7 +165,7 @@ func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
 		check := func() {
 			t.Helper()
 			f := &p.folded
-			if p.sent != f.Samples+f.LateGauge+f.Refused {
+			if p.sent != f.Samples+f.LateGauge+f.Refused+f.Repeated {
 				t.Fatalf("seed %d: %d sent, %+v", seed, p.sent, *f)
 			}
 			if held := p.shard.Raw()["default"]; f.Samples != held+stored+duplicates+f.Dropped {
@@ -208,7 +210,7 @@ func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
 			step()
 		}
 		commit()
-		if held := p.shard.Raw()["default"]; held != 0 || duplicates == 0 || p.folded.Dropped == 0 || p.folded.Refused == 0 {
+		if held := p.shard.Raw()["default"]; held != 0 || duplicates == 0 || p.folded.Dropped == 0 || p.folded.Refused == 0 || p.folded.Repeated == 0 {
 			t.Fatalf("seed %d: %d are left, %d duplicates, %+v", seed, held, duplicates, p.folded)
 		}
 	}

@@ -147,7 +147,7 @@ func (p *player) window(args map[string]string, lines []string) string {
 	for _, c := range []struct {
 		name string
 		n    uint64
-	}{{"late", f.Late}, {"late gauges dropped", f.LateGauge}, {"ahead", f.Ahead}, {"refused", f.Refused}, {"dropped", f.Dropped}} {
+	}{{"late", f.Late}, {"late gauges dropped", f.LateGauge}, {"ahead", f.Ahead}, {"refused", f.Refused}, {"dropped", f.Dropped}, {"repeated", f.Repeated}} {
 		if c.n > 0 {
 			out += fmt.Sprintf(" %s=%d", c.name, c.n)
 		}
@@ -158,7 +158,7 @@ func (p *player) window(args map[string]string, lines []string) string {
 	return out + "\n"
 }
 
-// increment reads "kind name value[,value] [at=0.5s] [T=3s] [change] [source=1] [merge=sum] [bounds=1,10]".
+// increment reads "kind name value[,value] [at=0.5s] [T=3s] [delta=3s] [change] [source=1] [merge=sum] [bounds=1,10]".
 func (p *player) increment(line string, second int64) *batch.Increment {
 	words := strings.Fields(line)
 	kind := map[string]series.Kind{"counter": series.Counter, "gauge": series.Gauge, "timer": series.Timer, "set": series.Set, "check": series.Check}[words[0]]
@@ -171,6 +171,8 @@ func (p *player) increment(line string, second int64) *batch.Increment {
 			inc.At = p.millis(v) * 1e6
 		case "T":
 			inc.Time = p.millis(v) / 1000
+		case "delta":
+			inc.Delta = p.millis(v)
 		case "change":
 			inc.Relative = true
 		case "source":

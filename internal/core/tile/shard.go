@@ -99,6 +99,7 @@ type Folded struct {
 	Refused   uint64 // the sum would be beyond what a float holds, or the increment makes no sense
 	Ahead     uint64 // of which: their window lay too far ahead, the last open tile took them
 	Dropped   uint64 // of earlier batches, from open tiles: their series has other buckets now
+	Repeated  uint64 // dropped: a sender's own delta of an interval that ends no later than what was counted already
 }
 
 // Add sums up the counts of several batches.
@@ -109,6 +110,7 @@ func (f *Folded) Add(g Folded) {
 	f.Refused += g.Refused
 	f.Ahead += g.Ahead
 	f.Dropped += g.Dropped
+	f.Repeated += g.Repeated
 }
 
 // Fold adds a batch to the open tiles. An error means that the batch is damaged;
@@ -141,6 +143,13 @@ func (s *Shard) Fold(b []byte) (Folded, error) {
 			continue
 		}
 		*next, next = e, &e.next
+		if inc.Delta != 0 {
+			if inc.Delta <= e.lastDelta {
+				f.Repeated += uint64(inc.Samples)
+				continue
+			}
+			e.lastDelta = inc.Delta
+		}
 		s.fold(e, inc, &f)
 	}
 	return f, r.Err()
@@ -166,10 +175,13 @@ func (s *Shard) fold(e *entry, inc *batch.Increment, f *Folded) {
 		}
 		t = inc.Time * 1000
 	}
+	if inc.Delta != 0 {
+		t = inc.Delta - 1 // the interval's end is no part of it
+	}
 	end := t - t%width + width
 	late, ahead := end <= s.closed, end > s.closed+MaxAhead*width
 	switch {
-	case late && (inc.Kind() == series.Gauge || inc.Kind() == series.Check):
+	case late && inc.Delta == 0 && (inc.Kind() == series.Gauge || inc.Kind() == series.Check):
 		f.LateGauge += uint64(inc.Samples)
 		return
 	case late:
@@ -270,6 +282,20 @@ func (t *tenant) remove(e *entry) {
 
 // Len is the number of series held.
 func (s *Shard) Len() int { return s.series }
+
+// TenantLen is the number of series held of a tenant.
+func (s *Shard) TenantLen(name string) int {
+	if t := s.tenants[name]; t != nil {
+		return len(t.entries)
+	}
+	return 0
+}
+
+// Holds reports whether a series of a tenant is held.
+func (s *Shard) Holds(name string, key []byte) bool {
+	t := s.tenants[name]
+	return t != nil && t.entries[string(key)] != nil
+}
 
 // Raw returns how many values on the wire are in tiles, by tenant: in open ones,
 // and in those that were handed out and are not committed yet.

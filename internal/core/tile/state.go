@@ -14,8 +14,8 @@ import (
 )
 
 // stateVersion 2 says how many values on the wire a stamped point stands for. In
-// version 1 it is taken to be one.
-const stateVersion = 2
+// version 1 it is taken to be one. Version 3 knows when a sender's own deltas ended.
+const stateVersion = 3
 
 // AppendState appends the state of the shard to dst: its section of a checkpoint.
 // Samples that wait to be committed are not part of it, so there must be none.
@@ -49,6 +49,7 @@ const (
 	flagStarted = 1
 	flagLive    = 2              // shifted by the width
 	flagOwes    = 2 << NumWidths // shifted by the width
+	flagDelta   = 2 << (2 * NumWidths)
 )
 
 // Flags of an amount.
@@ -72,10 +73,16 @@ func (e *entry) append(dst []byte) []byte {
 			flags |= flagOwes << w
 		}
 	}
+	if e.lastDelta != 0 {
+		flags |= flagDelta
+	}
 	dst = append(dst, flags)
 	dst = appendString(dst, e.key)
 	dst = appendString(dst, e.policyBytes)
 	dst = binary.AppendVarint(dst, e.lastSeen)
+	if e.lastDelta != 0 {
+		dst = binary.AppendVarint(dst, e.lastDelta)
+	}
 	for _, t := range e.lastStored {
 		dst = binary.AppendVarint(dst, t)
 	}
@@ -218,6 +225,9 @@ func (d *decoder) entry() *entry {
 		e.owes[w] = flags&(flagOwes<<w) != 0
 	}
 	e.lastSeen = d.varint()
+	if flags&flagDelta != 0 {
+		e.lastDelta = d.varint()
+	}
 	for w := range e.lastStored {
 		e.lastStored[w] = d.varint()
 	}

@@ -230,6 +230,26 @@ func (a *Aggregator) Series() iter.Seq[tile.Held] {
 	}
 }
 
+// Holds reports whether a series of a tenant, by its shard and the key of
+// series.AppendKey, has a total.
+func (a *Aggregator) Holds(tenant string, shard uint16, key []byte) bool {
+	s := &a.shards[shard]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tiles.Holds(tenant, key)
+}
+
+// TenantSeries is how many series of a tenant have totals. It looks at all shards.
+func (a *Aggregator) TenantSeries(tenant string) (n int) {
+	for i := range a.shards {
+		s := &a.shards[i]
+		s.mu.Lock()
+		n += s.tiles.TenantLen(tenant)
+		s.mu.Unlock()
+	}
+	return n
+}
+
 // Live returns what the open tiles know of a tenant's series that match, between
 // mint and maxt, Unix milliseconds, inclusive.
 func (a *Aggregator) Live(tenant string, w tile.Width, mint, maxt int64, matchers []*labels.Matcher) ([]tile.Live, error) {

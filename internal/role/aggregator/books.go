@@ -11,6 +11,7 @@ const (
 	reasonLateGauge = "late_gauge"     // of a closed tile: it has nothing to say any more
 	reasonTile      = "tile_refused"   // the sum would be beyond what a float holds, or does not fit the series
 	reasonPolicy    = "policy_changed" // in open tiles of a timer that has other buckets now
+	reasonRepeated  = "repeated"       // a sender's own delta of a time that was counted already
 	reasonDuplicate = "duplicate"      // stamped by its sender with a time that has another value
 )
 
@@ -23,6 +24,7 @@ func (a *Aggregator) postFolded(folded map[string]*tile.Folded) {
 			ledger.Transfer{From: ledger.Window, To: ledger.Tile, Samples: f.Samples},
 			ledger.Transfer{From: ledger.Window, To: ledger.Late, Reason: reasonLateGauge, Samples: f.LateGauge},
 			ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: reasonTile, Samples: f.Refused},
+			ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: reasonRepeated, Samples: f.Repeated},
 			ledger.Transfer{From: ledger.Tile, To: ledger.Refused, Reason: reasonPolicy, Samples: f.Dropped})
 		a.ledger.Note(tenant, ledger.LateKept, f.Late)
 		a.ledger.Note(tenant, ledger.Ahead, f.Ahead)

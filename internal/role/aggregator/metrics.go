@@ -8,12 +8,13 @@ import (
 )
 
 type metrics struct {
-	folded, late, ahead, lateGauges, refused prometheus.Counter
-	tiled, duplicates, replayed, damaged     prometheus.Counter
-	journalErrors, writeErrors               prometheus.Counter
-	checkpoints, checkpointErrors            prometheus.Counter
-	checkpointSeconds                        prometheus.Gauge
-	flushSeconds                             prometheus.Histogram
+	folded, late, ahead, lateGauges      prometheus.Counter
+	refused, repeated                    prometheus.Counter
+	tiled, duplicates, replayed, damaged prometheus.Counter
+	journalErrors, writeErrors           prometheus.Counter
+	checkpoints, checkpointErrors        prometheus.Counter
+	checkpointSeconds                    prometheus.Gauge
+	flushSeconds                         prometheus.Histogram
 }
 
 func newMetrics(reg prometheus.Registerer, a *Aggregator) *metrics {
@@ -47,6 +48,8 @@ func newMetrics(reg prometheus.Registerer, a *Aggregator) *metrics {
 			"Gauges and checks of a closed tile, which have nothing to say any more. Rising: as for late samples."),
 		refused: counter("refused_samples_total",
 			"Samples whose sum would be beyond what a float holds, or that do not fit their series. Rising: a client sends absurd values."),
+		repeated: counter("repeated_samples_total",
+			"Values of OpenTelemetry's delta temporality for a time up to which their series has counted already. Rising: a sender repeats what it was told is written, or two senders send one series."),
 		tiled: counter("tiled_samples_total",
 			"Samples in closed tiles."),
 		duplicates: counter("duplicate_samples_total",
@@ -77,4 +80,5 @@ func (m *metrics) countFolded(f *tile.Folded) {
 	m.ahead.Add(float64(f.Ahead))
 	m.lateGauges.Add(float64(f.LateGauge))
 	m.refused.Add(float64(f.Refused))
+	m.repeated.Add(float64(f.Repeated))
 }

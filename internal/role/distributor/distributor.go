@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/hapair"
 	"github.com/freshet-io/freshet/internal/core/labelrules"
 	"github.com/freshet-io/freshet/internal/core/ledger"
@@ -72,6 +73,8 @@ type Options struct {
 	Config   Config
 	Ingester Ingester
 	Tiles    Tiles
+	Windows  Windows
+	Sender   uint64    // by which Windows knows this process, before and after a restart
 	Backends []Backend // none is fine
 	Metadata *metadata.Store
 	Ledger   *ledger.Ledger
@@ -89,6 +92,8 @@ type Distributor struct {
 	pairs      *hapair.Tracker
 	buckets    sync.Map     // by tenant: *bucket
 	requests   sync.Pool    // of *request
+	deltas     sync.Map     // by tenant: *deltas
+	writers    sync.Pool    // of *batch.Writer
 	complained atomic.Int64 // Unix ns
 }
 
@@ -104,6 +109,7 @@ type terms struct {
 func New(o Options) *Distributor {
 	d := &Distributor{Options: o, metrics: newMetrics(o.Registry), pairs: hapair.New(o.Config.HA.Timeout)}
 	d.requests.New = func() any { return new(request) }
+	d.writers.New = func() any { return new(batch.Writer) }
 	d.Reload(o.Config)
 	return d
 }

@@ -1,6 +1,7 @@
 package distributor
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -42,10 +43,11 @@ func (w *world) pushOTLP(flags pmetric.DataPointFlags) (outcome.Outcome, error) 
 	}
 	body := buf.Get()
 	defer body.Release()
-	var r remotewrite.Request
-	var b remotewrite.Builder
+	var r, none remotewrite.Request
+	var b, deltas remotewrite.Builder
 	b.Begin(&r, body.B)
-	c, err := otlp.Convert(m, w.OTLP(), &b, func(int) error { return nil })
+	deltas.Begin(&none, nil)
+	c, err := otlp.Convert(m, w.OTLP(), &b, &deltas, func(int) error { return nil })
 	body.B = b.Body
 	if err != nil || c.Points != 2 {
 		w.t.Fatalf("%v: %+v", err, c)
@@ -69,7 +71,7 @@ func TestHistogramsOfOTLP(t *testing.T) {
 func TestPointsRefusedBeforehandAreCounted(t *testing.T) {
 	w := newWorld(t, func(*Config) {})
 	var o outcome.Outcome
-	o.Refuse(outcome.Delta, outcome.Counts{Samples: 3}, func() string { return "x" }, otlp.ErrDelta)
+	o.Refuse(outcome.Delta, outcome.Counts{Samples: 3}, func() string { return "x" }, errors.New("the cause"))
 	w.Refused("a", &o)
 	if n := testutil.ToFloat64(w.metrics.refused.WithLabelValues("delta")); n != 3 {
 		t.Errorf("%v are counted", n)

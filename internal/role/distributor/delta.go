@@ -1,0 +1,264 @@
+package distributor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/histogram"
+	"github.com/freshet-io/freshet/internal/core/labelrules"
+	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// Windows takes what is added to totals: see aggregator.Aggregator.
+type Windows interface {
+	// Push returns nil once the batches are counted and survive the death of the
+	// process. After batch.ErrUnsynced they are counted as well, and after any other
+	// error they are not.
+	Push(ctx context.Context, batches []batch.Batch) error
+	// Holds reports whether a tenant's series, by the key of series.AppendKey, has a
+	// total.
+	Holds(tenant string, shard uint16, key []byte) bool
+	// TenantSeries is how many series of a tenant have totals.
+	TenantSeries(tenant string) int
+}
+
+const (
+	// deltaPatience is how long a request waits for its turn to be journalled, which
+	// takes longer than usual while the stores do not keep up.
+	deltaPatience = 10 * time.Second
+
+	// recount is how often the series of a tenant are counted for ingest.max_series.
+	recount = time.Second
+)
+
+// deltas is what a tenant adds to totals: one sender to the aggregator, which takes batches
+// in the order of their sequence. So its requests go one after the other.
+type deltas struct {
+	mu          sync.Mutex
+	incarnation uint64
+	sequence    uint64
+	series      int       // of the tenant, as of counted, and those added since
+	counted     time.Time // zero for never
+}
+
+// increment is a value on its way to a total.
+type increment struct {
+	batch.Increment
+	shard uint16
+}
+
+// PushDeltas counts values that are added to totals, each of a time up to which its sender
+// counted: see otlp.Convert. It returns when they survive the death of the process. What
+// comes again is a repeat and is not counted again, so that after an error the same request
+// may be sent again. Of the request nothing is kept.
+func (d *Distributor) PushDeltas(tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
+	t := d.terms.Load()
+	parts := r.Counts()
+	if rate := t.Tenants[tenant].Rate.Or(t.Rate); rate > 0 {
+		d.bucket(tenant).take(parts.Samples+parts.Histograms, rate, d.Now())
+	}
+	d.Metadata.Families(tenant, r.Families)
+	var o outcome.Outcome
+	if t.HA.Replica != "" && !d.elected(t, tenant, r) {
+		o.Dropped = parts
+		d.count(tenant, parts, &o)
+		return o, nil
+	}
+	of := d.deltasOf(tenant)
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	now := d.Now()
+	c := collecting{distributor: d, of: of, rules: rules{t, tenant, d.Metadata}, request: r, now: now, outcome: &o}
+	if of.counted.IsZero() || now.Sub(of.counted) >= recount {
+		of.series, of.counted = d.Windows.TenantSeries(tenant), now
+	}
+	for i := range r.Series {
+		c.series(&r.Series[i])
+	}
+	err := d.pushIncrements(tenant, of, c.increments, now)
+	if err != nil {
+		d.complain(tenant, err)
+		rest := samples(parts) - samples(o.Written) // those are in the books already
+		d.Ledger.Post(tenant, received(outcome.Counts{Samples: int(rest)}), ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: unavailable, Samples: rest})
+		return outcome.Outcome{}, d.retry(unavailable, retryAfter, err)
+	}
+	rest := o
+	rest.Written = outcome.Counts{} // the aggregator has put these into the books
+	d.metrics.written.Add(float64(samples(o.Written)))
+	all := rest.AllRefused()
+	all.Add(rest.Dropped)
+	d.count(tenant, all, &rest)
+	return o, nil
+}
+
+func (d *Distributor) deltasOf(tenant string) *deltas {
+	if of, ok := d.deltas.Load(tenant); ok {
+		return of.(*deltas)
+	}
+	of, _ := d.deltas.LoadOrStore(tenant, &deltas{incarnation: rand.Uint64()})
+	return of.(*deltas)
+}
+
+// pushIncrements hands increments to the aggregator, and puts them into the books on the
+// way there.
+func (d *Distributor) pushIncrements(tenant string, of *deltas, all []increment, now time.Time) error {
+	if len(all) == 0 {
+		return nil
+	}
+	// A series' later interval must not go before an earlier one, which would be a repeat.
+	slices.SortStableFunc(all, func(a, b increment) int { return cmp.Compare(a.Delta, b.Delta) })
+	w := d.writers.Get().(*batch.Writer)
+	defer d.writers.Put(w)
+	of.sequence++
+	w.Begin(batch.Header{
+		Tenant: []byte(tenant), Sender: d.Sender, Incarnation: of.incarnation, Sequence: of.sequence,
+		Second: now.Unix(), Birth: now.UnixNano(),
+	})
+	for i := range all {
+		w.Add(all[i].shard, &all[i].Increment)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), deltaPatience)
+	defer cancel()
+	d.Ledger.Post(tenant, received(outcome.Counts{Samples: len(all)}), ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: uint64(len(all))})
+	err := d.Windows.Push(ctx, w.End())
+	if err != nil && !errors.Is(err, batch.ErrUnsynced) {
+		d.Ledger.Post(tenant, ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: unavailable, Samples: uint64(len(all))})
+	}
+	return err
+}
+
+// collecting makes increments of a request.
+type collecting struct {
+	distributor *Distributor
+	of          *deltas
+	rules       rules
+	request     *remotewrite.Request
+	now         time.Time
+	added       map[string]struct{} // series that are new, by key
+	increments  []increment
+	outcome     *outcome.Outcome
+}
+
+func (c *collecting) series(s *remotewrite.Series) {
+	r := c.request
+	parts := outcome.Counts{Samples: len(r.Samples(s)), Histograms: len(r.Histograms(s))}
+	ls, refusal := c.rules.Resolve(r, s)
+	text := func() string { return labelrules.Text(r, s) }
+	if refusal != nil {
+		c.outcome.Refuse(refusal.Reason, parts, text, refusal.Cause)
+		return
+	}
+	if ls.IsEmpty() {
+		c.outcome.Dropped.Add(parts)
+		return
+	}
+	kind := series.Counter
+	switch {
+	case parts.Histograms > 0:
+		kind = series.Timer
+	case s.Metadata.Type == remotewrite.GaugeType:
+		kind = series.Gauge
+	}
+	key := series.AppendKey(nil, kind, ls)
+	shard := series.Shard(c.rules.tenant, key)
+	if refusal := c.room(shard, key); refusal != nil {
+		c.outcome.Refuse(refusal.Reason, parts, text, refusal.Cause)
+		return
+	}
+	add := func(inc batch.Increment, part outcome.Counts, t int64) {
+		if t < 1 {
+			c.outcome.Refuse(outcome.TooOld, part, text, errors.New("its time is in the first millisecond of 1970, or before"))
+			return
+		}
+		if latest := c.now.Add(tsdb.MaxAhead).UnixMilli(); t > latest {
+			c.outcome.Refuse(outcome.TooFarAhead, part, text, fmt.Errorf("its time %s is more than %v ahead of the clock here", time.UnixMilli(t).UTC().Format(time.RFC3339), tsdb.MaxAhead))
+			return
+		}
+		inc.Key, inc.Samples, inc.Delta = key, 1, t
+		c.increments = append(c.increments, increment{inc, shard})
+		c.outcome.Written.Add(part)
+	}
+	for _, x := range r.Samples(s) {
+		add(batch.Increment{Value: x.Value, Relative: kind == series.Gauge, At: x.Time * 1e6}, outcome.Counts{Samples: 1}, x.Time)
+	}
+	for i := range r.Histograms(s) {
+		h := &r.Histograms(s)[i]
+		timer, err := timerOf(h)
+		if err != nil {
+			c.outcome.Refuse(outcome.BadHistogram, outcome.Counts{Histograms: 1}, text, err)
+			continue
+		}
+		policy := series.DefaultPolicy
+		policy.Schema = timer.Schema
+		add(batch.Increment{Timer: timer, Policy: series.AppendPolicy(nil, &policy)}, outcome.Counts{Histograms: 1}, h.Time)
+	}
+}
+
+// room refuses a series that is new, if the tenant has as many as it may.
+func (c *collecting) room(shard uint16, key []byte) *outcome.Refusal {
+	limit := c.rules.Tenants[c.rules.tenant].MaxSeries.Or(c.rules.MaxSeries)
+	if limit <= 0 || c.distributor.Windows.Holds(c.rules.tenant, shard, key) {
+		return nil
+	}
+	if _, counted := c.added[string(key)]; counted {
+		return nil
+	}
+	if c.of.series >= limit {
+		return &outcome.Refusal{Reason: outcome.TooManySeries, Cause: fmt.Errorf(
+			"the tenant has %d series with totals of deltas or DogStatsD in memory, and ingest.max_series allows %d; series that are known go on", c.of.series, limit)}
+	}
+	if c.added == nil {
+		c.added = map[string]struct{}{}
+	}
+	c.added[string(key)] = struct{}{}
+	c.of.series++
+	return nil
+}
+
+// timerOf is a native histogram of integers as tiles add them up.
+func timerOf(h *remotewrite.Histogram) (*histogram.Exponential, error) {
+	if h.Schema < histogram.MinSchema || h.Schema > histogram.MaxSchema {
+		return nil, fmt.Errorf("its schema is %d, and deltas are added up in those from %d to %d", h.Schema, histogram.MinSchema, histogram.MaxSchema)
+	}
+	timer := &histogram.Exponential{Schema: int8(h.Schema), Count: float64(h.Count.Integer), Zero: float64(h.ZeroCount.Integer)}
+	if !math.IsNaN(h.Sum) && !math.IsInf(h.Sum, 0) {
+		timer.Sum = h.Sum
+	}
+	var err error
+	if timer.Positive, err = bucketsOf(h.PositiveSpans, h.PositiveDeltas); err == nil {
+		timer.Negative, err = bucketsOf(h.NegativeSpans, h.NegativeDeltas)
+	}
+	return timer, err
+}
+
+func bucketsOf(spans []remotewrite.Span, deltas []int64) (b histogram.Buckets, err error) {
+	index, count := int64(0), int64(0)
+	for _, s := range spans {
+		index += int64(s.Offset)
+		for range s.Length {
+			if len(deltas) == 0 {
+				return b, errors.New("it has fewer buckets than it says")
+			}
+			if count, deltas = count+deltas[0], deltas[1:]; count > 0 {
+				if index < -histogram.MaxIndex || index > histogram.MaxIndex {
+					return b, fmt.Errorf("its bucket %d is beyond any number", index)
+				}
+				b.Index, b.Count = append(b.Index, int32(index)), append(b.Count, float64(count))
+			}
+			index++
+		}
+	}
+	return b, nil
+}

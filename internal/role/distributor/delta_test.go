@@ -1,0 +1,337 @@
+package distributor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/prometheus/model/labels"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/otlp"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// aggregator counts in shards of tiles, as the role does, and posts what became of samples.
+type aggregator struct {
+	ledger *ledger.Ledger
+	err    error // of Push, which counts nothing then unless it is batch.ErrUnsynced
+
+	pushing  atomic.Int32
+	together atomic.Bool // there were two pushes at a time, whose sequences may have come in any order
+
+	mu     sync.Mutex
+	shards map[uint16]*tile.Shard
+}
+
+func (a *aggregator) shard(number uint16) *tile.Shard {
+	if a.shards == nil {
+		a.shards = map[uint16]*tile.Shard{}
+	}
+	if a.shards[number] == nil {
+		a.shards[number] = tile.New(&tile.Config{CounterTTL: time.Hour, GaugeTTL: time.Hour}, 1_700_000_000_000-10_000)
+	}
+	return a.shards[number]
+}
+
+func (a *aggregator) Push(_ context.Context, batches []batch.Batch) error {
+	if a.err != nil && !errors.Is(a.err, batch.ErrUnsynced) {
+		return a.err
+	}
+	if a.pushing.Add(1) > 1 {
+		a.together.Store(true)
+	}
+	defer a.pushing.Add(-1)
+	runtime.Gosched()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, b := range batches {
+		f, err := a.shard(b.Shard).Fold(b.Bytes)
+		if err != nil {
+			panic(err)
+		}
+		a.ledger.Post("a", ledger.Transfer{From: ledger.Window, To: ledger.Tile, Samples: f.Samples},
+			ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: "repeated", Samples: f.Repeated})
+	}
+	return a.err
+}
+
+func (a *aggregator) Holds(tenant string, shard uint16, key []byte) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.shard(shard).Holds(tenant, key)
+}
+
+func (a *aggregator) TenantSeries(tenant string) (n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.shards {
+		n += s.TenantLen(tenant)
+	}
+	return n
+}
+
+// totals are what a query would see of series by name: values, or counts of histograms.
+func (a *aggregator) totals() map[string]string {
+	all := map[string]string{}
+	for _, s := range a.shards {
+		for _, l := range s.Live("a", tile.Width10s, 1_700_000_020_000, nil) {
+			p := l.Points[len(l.Points)-1]
+			name := l.Labels.Get("__name__")
+			if le := l.Labels.Get("le"); le != "" {
+				name += "{" + le + "}"
+			}
+			if all[name] = fmt.Sprint(p.V); p.H != nil {
+				all[name] = fmt.Sprintf("%v of %v at schema %d: %v", p.H.Count, p.H.Sum, p.H.Schema, p.H.PositiveBuckets)
+			}
+		}
+	}
+	return all
+}
+
+func newDeltaWorld(t *testing.T, change func(*Config)) (*world, *aggregator) {
+	w := newWorld(t, change)
+	a := &aggregator{ledger: w.Ledger}
+	w.Windows = a
+	return w, a
+}
+
+// increments are a request of metrics whose temporality is delta.
+func (w *world) increments(add func(pmetric.MetricSlice)) *remotewrite.Request {
+	w.t.Helper()
+	m := pmetric.NewMetrics()
+	add(m.ResourceMetrics().AppendEmpty().ScopeMetrics().AppendEmpty().Metrics())
+	var totals, increments remotewrite.Request
+	var to, deltas remotewrite.Builder
+	to.Begin(&totals, nil)
+	deltas.Begin(&increments, nil)
+	c, err := otlp.Convert(m, w.OTLP(), &to, &deltas, func(int) error { return nil })
+	if err != nil || c.Refused.AnyRefused() || len(totals.Series) > 0 {
+		w.t.Fatal(err, c.Refused.Text(), len(totals.Series))
+	}
+	return &increments
+}
+
+func (w *world) stamp(after time.Duration) pcommon.Timestamp {
+	return pcommon.NewTimestampFromTime(w.now.Add(after))
+}
+
+// sum adds a point to a sum for each value, 1 s after the other.
+func (w *world) sum(to pmetric.MetricSlice, name string, monotonic bool, values ...float64) {
+	m := to.AppendEmpty()
+	m.SetName(name)
+	s := m.SetEmptySum()
+	s.SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
+	s.SetIsMonotonic(monotonic)
+	for i, v := range values {
+		p := s.DataPoints().AppendEmpty()
+		p.SetDoubleValue(v)
+		p.SetTimestamp(w.stamp(time.Duration(i+1) * time.Second))
+	}
+}
+
+func (w *world) everyKind(to pmetric.MetricSlice) {
+	w.sum(to, "requests", true, 3, 4)
+	w.sum(to, "open", false, 3, -5)
+	explicit := to.AppendEmpty()
+	explicit.SetName("latency")
+	explicit.SetEmptyHistogram().SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
+	for i := range 2 {
+		p := explicit.Histogram().DataPoints().AppendEmpty()
+		p.SetTimestamp(w.stamp(time.Duration(i+1) * time.Second))
+		p.ExplicitBounds().FromRaw([]float64{1, 2})
+		p.BucketCounts().FromRaw([]uint64{0, 2, 1})
+		p.SetCount(3)
+		p.SetSum(7)
+	}
+	exponential := to.AppendEmpty()
+	exponential.SetName("size")
+	exponential.SetEmptyExponentialHistogram().SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
+	for i := range 2 {
+		p := exponential.ExponentialHistogram().DataPoints().AppendEmpty()
+		p.SetTimestamp(w.stamp(time.Duration(i+1) * time.Second))
+		p.SetScale(5)
+		p.Positive().SetOffset(-2)
+		p.Positive().BucketCounts().FromRaw([]uint64{2, 0, uint64(i)})
+		p.SetCount(2 + uint64(i))
+		p.SetSum(1.5)
+	}
+}
+
+// What a sender adds becomes totals, of every kind; what it repeats does not count again.
+func TestDeltasBecomeTotals(t *testing.T) {
+	w, a := newDeltaWorld(t, func(c *Config) { c.OTLP.NativeHistograms = true })
+	want := map[string]string{
+		"requests_total": "7", "open": "-2",
+		"latency_bucket{1}": "0", "latency_bucket{2}": "4", "latency_bucket{+Inf}": "6", "latency_count": "6", "latency_sum": "14",
+		"size": "5 of 3 at schema 5: [4 1]",
+	}
+	const samples, histograms = 2 + 2 + 2*5, 2
+	for round := range 3 {
+		o, err := w.PushDeltas("a", w.increments(w.everyKind))
+		if err != nil || o.AnyRefused() || o.Written != (outcome.Counts{Samples: samples, Histograms: histograms}) {
+			t.Fatalf("round %d: %v, %+v: %s", round, err, o.Written, o.Text())
+		}
+		if got := a.totals(); !maps.Equal(got, want) {
+			t.Errorf("round %d: got %v\nwant %v", round, got, want)
+		}
+	}
+	books := w.Ledger.Books().Tenants["a"].Samples
+	if books.Received != 3*(samples+histograms) || books.Tile != samples+histograms || books.Refused["repeated"] != 2*(samples+histograms) || books.Difference != 0 {
+		t.Errorf("the books: %+v", books)
+	}
+}
+
+// Points of a series that come in the wrong order are put right within a request.
+func TestDeltasAreCountedInTheOrderOfTime(t *testing.T) {
+	w, a := newDeltaWorld(t, func(*Config) {})
+	r := w.increments(func(to pmetric.MetricSlice) {
+		w.sum(to, "a", true, 1, 2, 4)
+		points := to.At(0).Sum().DataPoints()
+		points.At(0).SetTimestamp(w.stamp(9 * time.Second))
+	})
+	if o, err := w.PushDeltas("a", r); err != nil || a.totals()["a_total"] != "7" {
+		t.Errorf("%v, %s: %v", err, o.Text(), a.totals())
+	}
+}
+
+// Requests at the same time: each counts, none is taken for a repeat of another.
+func TestDeltasAtTheSameTime(t *testing.T) {
+	w, a := newDeltaWorld(t, func(*Config) {})
+	var wg sync.WaitGroup
+	for i := range 64 {
+		r := w.increments(func(to pmetric.MetricSlice) { w.sum(to, fmt.Sprintf("a%d", i), true, 1) })
+		wg.Go(func() {
+			if _, err := w.PushDeltas("a", r); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := len(a.totals()); n != 64 || a.together.Load() {
+		t.Errorf("%d series have a total; two pushes at a time: %v", n, a.together.Load())
+	}
+}
+
+// Each part of a request is in the answer and in the books once, whatever becomes of it.
+func TestDeltasThatAreNotCounted(t *testing.T) {
+	two := func(w *world, to pmetric.MetricSlice) {
+		w.sum(to, "a", true, 1)
+		w.sum(to, "b", true, 1)
+	}
+	for _, c := range []struct {
+		why     string
+		change  func(*Config)
+		add     func(*world, pmetric.MetricSlice)
+		written int
+		dropped int
+		refused string // in the text
+	}{
+		{why: "a rule drops one", change: func(c *Config) {
+			c.Relabel = []mapping.Relabel{{SourceLabels: []string{"__name__"}, Regex: mapping.Optional{Text: "b_total", Given: true}, Action: "drop"}}
+		}, add: two, written: 1, dropped: 1},
+		{why: "a label that is too long", change: func(c *Config) { c.MaxLabelValue = 6 }, add: two, refused: "2 too_long_label"},
+		{why: "too many series", change: func(c *Config) { c.MaxSeries = 1 }, add: two, written: 1, refused: `(1 too_many_series), everything else was written; the first is {__name__="b_total"}: the tenant has 1 series`},
+		{why: "too far ahead", change: func(*Config) {}, add: func(w *world, to pmetric.MetricSlice) {
+			w.sum(to, "a", true, 1)
+			to.At(0).Sum().DataPoints().At(0).SetTimestamp(w.stamp(11 * time.Minute))
+		}, refused: "1 too_far_ahead"},
+		{why: "before there was time", change: func(*Config) {}, add: func(w *world, to pmetric.MetricSlice) {
+			w.sum(to, "a", true, 1)
+			to.At(0).Sum().DataPoints().At(0).SetTimestamp(1)
+		}, refused: "1 too_old"},
+		{why: "a bucket beyond any number", change: func(*Config) {}, add: func(w *world, to pmetric.MetricSlice) {
+			m := to.AppendEmpty()
+			m.SetName("h")
+			m.SetEmptyExponentialHistogram().SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
+			p := m.ExponentialHistogram().DataPoints().AppendEmpty()
+			p.SetTimestamp(w.stamp(0))
+			p.Positive().SetOffset(1 << 20)
+			p.Positive().BucketCounts().FromRaw([]uint64{1})
+			p.SetCount(1)
+		}, refused: "1 bad_histogram"},
+	} {
+		w, _ := newDeltaWorld(t, c.change)
+		r := w.increments(func(to pmetric.MetricSlice) { c.add(w, to) })
+		o, err := w.PushDeltas("a", r)
+		if err != nil || o.Written.Total() != c.written || o.Dropped.Total() != c.dropped || !strings.Contains(o.Text(), c.refused) || (c.refused == "") != (o.Text() == "") {
+			t.Errorf("%s: %v, %+v, %q", c.why, err, o, o.Text())
+		}
+		refused := o.AllRefused()
+		books := w.Ledger.Books().Tenants["a"].Samples
+		if all := uint64(c.written + c.dropped + refused.Total()); books.Received != all || books.Tile != uint64(c.written) || books.Difference != 0 {
+			t.Errorf("%s: %d in all, the books: %+v", c.why, all, books)
+		}
+	}
+}
+
+// The same rate holds for what is added as for everything else.
+func TestDeltasTakeFromTheRate(t *testing.T) {
+	w, _ := newDeltaWorld(t, func(c *Config) { c.Rate = 1 })
+	r := w.increments(func(to pmetric.MetricSlice) { w.sum(to, "a", true, slices.Repeat([]float64{1}, 100)...) })
+	if _, err := w.PushDeltas("a", r); err != nil || w.Admit("a") == nil {
+		t.Errorf("%v, and the next is let in", err)
+	}
+}
+
+// An aggregator that cannot count leaves nothing behind but its place in the books; one that
+// has counted and cannot be sure of the disk has it counted once.
+func TestDeltasThatCannotBeJournalled(t *testing.T) {
+	for _, failure := range []error{errors.New("no space left"), fmt.Errorf("%w: the disk", batch.ErrUnsynced)} {
+		w, a := newDeltaWorld(t, func(c *Config) { c.MaxSeries = 1 })
+		a.err = failure
+		request := w.increments(func(to pmetric.MetricSlice) {
+			w.sum(to, "a", true, 1, 2)
+			w.sum(to, "b", true, 1) // has no room
+		})
+		var again *RetryError
+		if _, err := w.PushDeltas("a", request); !errors.As(err, &again) || !errors.Is(err, failure) {
+			t.Errorf("%v: %v", failure, err)
+		}
+		if n := testutil.ToFloat64(w.metrics.retries.WithLabelValues(unavailable)); n != 1 {
+			t.Errorf("%v: %v retries", failure, n)
+		}
+		a.err = nil
+		w.now = w.now.Add(recount)
+		if o, err := w.PushDeltas("a", request); err != nil || o.Written.Samples != 2 {
+			t.Errorf("%v: then %v, %s", failure, err, o.Text())
+		}
+		if got := a.totals()["a_total"]; got != "3" {
+			t.Errorf("%v: the total is %s", failure, got)
+		}
+		if books := w.Ledger.Books().Tenants["a"].Samples; books.Received != 6 || books.Tile != 2 || books.Difference != 0 {
+			t.Errorf("%v: the books: %+v", failure, books)
+		}
+	}
+}
+
+// The key of a series is that of DogStatsD's: who sends both has one total.
+func TestDeltasShareTotals(t *testing.T) {
+	w, a := newDeltaWorld(t, func(*Config) {})
+	key := series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", "a_total"))
+	var bw batch.Writer
+	bw.Begin(batch.Header{Tenant: []byte("a"), Sender: 1, Sequence: 1, Second: w.now.Unix()})
+	bw.Add(series.Shard("a", key), &batch.Increment{Key: key, Samples: 1, Value: 5})
+	if err := a.Push(t.Context(), bw.End()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.PushDeltas("a", w.increments(func(to pmetric.MetricSlice) { w.sum(to, "a", true, 1) })); err != nil || a.totals()["a_total"] != "6" {
+		t.Errorf("%v: %v", err, a.totals())
+	}
+}
