@@ -16,6 +16,16 @@ func (r *Request) DecodeV2(body []byte) error {
 				return malformed("Request", i)
 			}
 			r.symbols = append(r.symbols, part{uint32(from), uint32(next)})
+			// Many come in a row.
+			for next+1 < len(body) && body[next] == 4<<3|wireBytes && body[next+1] < 0x80 {
+				from = next + 2
+				to := from + int(body[next+1])
+				if to > len(body) {
+					break
+				}
+				r.symbols = append(r.symbols, part{uint32(from), uint32(to)})
+				next = to
+			}
 		case 5<<3 | wireBytes: // timeseries
 			if next < 0 {
 				return malformed("Request", i)

@@ -1,0 +1,30 @@
+package remotewrite
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"testing"
+)
+
+// The short way to read a number finds what the long one does, wherever the number ends and
+// whatever follows, overlong ones and those of too many bits included.
+func TestVarintsAtOnceAndByteByByte(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	for range 200_000 {
+		b := make([]byte, random.IntN(14))
+		for i := range b {
+			b[i] = byte(random.Uint32())
+			if random.IntN(4) > 0 {
+				b[i] |= 0x80
+			}
+		}
+		if random.IntN(2) == 0 {
+			b = append(binary.AppendUvarint(nil, random.Uint64()>>random.IntN(64)), b...)
+		}
+		i := random.IntN(len(b) + 1)
+		v, next := longVarint(b, i)
+		if want, end := slowVarint(b, i); v != want || next != end {
+			t.Fatalf("% x from %d: %d up to %d, want %d up to %d", b, i, v, next, want, end)
+		}
+	}
+}
