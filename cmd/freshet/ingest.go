@@ -7,6 +7,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/receive"
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/metadata"
+	"github.com/freshet-io/freshet/internal/core/placement"
 	"github.com/freshet-io/freshet/internal/role/distributor"
 	"github.com/freshet-io/freshet/internal/role/ingester"
 )
@@ -45,8 +46,9 @@ func (s *server) openIngest() error {
 	}
 	i := ingest{metadata: metadata.New(), ingester: ingester.New(s.config.Ingester, s.stores, s.registry)}
 	i.distributor = distributor.New(distributor.Options{
-		Config: s.config.Ingest, Ingester: i.ingester, Tiles: s.stores, Windows: totals{s}, Sender: sender, Backends: s.backends(), Metadata: i.metadata, Ledger: s.ledger, Lookback: s.config.Query.LookbackDelta,
-		Now: time.Now, Registry: s.registry, Logger: s.logger,
+		Config: s.config.Ingest, Placement: placement.Single(instance), Ingesters: map[string]distributor.Ingester{instance: i.ingester},
+		Tiles: s.stores, Windows: totals{s}, Sender: sender, Backends: s.backends(),
+		Metadata: i.metadata, Ledger: s.ledger, Lookback: s.config.Query.LookbackDelta, Now: time.Now, Registry: s.registry, Logger: s.logger,
 	})
 	i.receiver = receive.New(receive.Options{
 		Distributor: i.distributor, Tenant: tenantOf, MaxMemory: int64(s.config.Ingest.MaxMemory), Registry: s.registry,

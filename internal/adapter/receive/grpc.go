@@ -67,13 +67,13 @@ func (r *Receiver) receiveGRPC(tenant string, s grpc.ServerStream) (p partial, e
 	if err != nil {
 		return p, err
 	}
-	defer body.Release()
-	held := reservation{receiver: r, tenant: tenant}
+	held := r.hold(tenant)
 	defer held.release()
+	held.buffers = append(held.buffers, body)
 	if err := held.grow(cap(body.B)); err != nil {
 		return p, err
 	}
-	return r.export(tenant, body, otlp.Protobuf, &held)
+	return r.export(tenant, body, otlp.Protobuf, held)
 }
 
 // readGRPC reads the message. gRPC does not say how large one is before it has read it:

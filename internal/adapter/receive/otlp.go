@@ -84,20 +84,19 @@ func (r *Receiver) otlp(request *http.Request, form otlp.Form, known bool) (p pa
 	if err != nil {
 		return p, r.refuse(tenant, http.StatusUnsupportedMediaType, "content_type", err)
 	}
-	held := reservation{receiver: r, tenant: tenant}
+	held := r.hold(tenant)
 	defer held.release()
-	body := buf.Get()
-	defer body.Release()
-	if err := r.readOTLP(body, request, encoding == "gzip", &held); err != nil {
+	body := held.buffer()
+	if err := r.readOTLP(body, request, encoding == "gzip", held); err != nil {
 		return p, err
 	}
-	return r.export(tenant, body, form, &held)
+	return r.export(tenant, body, form, held)
 }
 
 var unzippers sync.Pool // of *gzip.Reader
 
 // readOTLP reads a body, and takes memory for it before it grows.
-func (r *Receiver) readOTLP(body *buf.Buf, request *http.Request, zipped bool, held *reservation) error {
+func (r *Receiver) readOTLP(body *buf.Buf, request *http.Request, zipped bool, held *holding) error {
 	limit := r.Distributor.MaxBody()
 	if request.ContentLength > int64(limit) {
 		return r.refuseBody(held.tenant, &remotewrite.SizeError{Size: uint64(request.ContentLength), Limit: limit})
@@ -143,39 +142,6 @@ func (r *Receiver) readOTLP(body *buf.Buf, request *http.Request, zipped bool, h
 // it need not be moved as it grows.
 const usualRatio = 8
 
-// reservation is the part that one request has of the memory of all.
-type reservation struct {
-	receiver *Receiver
-	tenant   string
-	bytes    int64
-}
-
-// reserveStep is what a reservation grows by at least, in bytes.
-const reserveStep = 64 << 10
-
-// grow takes memory until the request has that many bytes.
-func (h *reservation) grow(to int) error {
-	if int64(to) <= h.bytes {
-		return nil
-	}
-	most := h.receiver.MaxMemory
-	if int64(to) > most {
-		return h.receiver.refuse(h.tenant, http.StatusRequestEntityTooLarge, "too_large", fmt.Errorf(
-			"the request takes more than %d bytes once its data points are series, which is what ingest.max_memory allows for all requests together; send fewer data points in a request", most))
-	}
-	more := min(max(int64(to)-h.bytes, reserveStep), most-h.bytes)
-	if !h.receiver.memory.TryAcquire(more) {
-		return h.receiver.Distributor.NoMemory()
-	}
-	h.bytes += more
-	return nil
-}
-
-func (h *reservation) release() {
-	h.receiver.memory.Release(h.bytes)
-	h.bytes = 0
-}
-
 // partial is what of a request was rejected: nothing, if it is zero.
 type partial struct {
 	points int64
@@ -184,7 +150,7 @@ type partial struct {
 
 // export makes series of a request, whichever way it came, and writes them. The memory of
 // body, for which held has room, is used again for their labels.
-func (r *Receiver) export(tenant string, body *buf.Buf, form otlp.Form, held *reservation) (p partial, err error) {
+func (r *Receiver) export(tenant string, body *buf.Buf, form otlp.Form, held *holding) (p partial, err error) {
 	size, err := otlp.Size(body.B, form)
 	if err != nil {
 		return p, r.refuse(tenant, http.StatusBadRequest, "malformed", err)
@@ -197,9 +163,7 @@ func (r *Receiver) export(tenant string, body *buf.Buf, form otlp.Form, held *re
 	if err != nil {
 		return p, r.refuse(tenant, http.StatusBadRequest, "malformed", err)
 	}
-	request, increments := r.request(), r.request()
-	defer r.release(request)
-	defer r.release(increments)
+	request, increments := held.request(), held.request()
 	var builder, deltas remotewrite.Builder
 	builder.Begin(request, body.B[:0])
 	deltas.Begin(increments, nil) // most requests have none
@@ -215,7 +179,7 @@ func (r *Receiver) export(tenant string, body *buf.Buf, form otlp.Form, held *re
 	// with the same values.
 	var o outcome.Outcome
 	if len(request.Series) > 0 {
-		if o, err = r.Distributor.Push(tenant, request, body); err != nil {
+		if o, err = r.Distributor.Push(tenant, request, body, held.keep()); err != nil {
 			return p, err
 		}
 	}

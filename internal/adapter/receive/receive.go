@@ -35,9 +35,10 @@ type Distributor interface {
 	NoMemory() error
 	// Malformed counts a request that could not be read.
 	Malformed(tenant, reason string)
-	// Push writes a request, which points into body. An error means that nothing was
-	// written; one that has an After may be sent again after it.
-	Push(tenant string, r *remotewrite.Request, body *buf.Buf) (outcome.Outcome, error)
+	// Push writes a request, which points into body. After an error that has a RetryAfter
+	// it may be sent again. The memory of both is in use until done is called, which may
+	// be after Push has returned.
+	Push(tenant string, r *remotewrite.Request, body *buf.Buf, done func()) (outcome.Outcome, error)
 	// PushDeltas counts what is added to totals: see distributor.PushDeltas.
 	PushDeltas(tenant string, r *remotewrite.Request) (outcome.Outcome, error)
 	// OTLP says how OTLP becomes series.
@@ -142,12 +143,12 @@ func (r *Receiver) remoteWrite(request *http.Request) (o outcome.Outcome, err er
 	if request.ContentLength >= 0 {
 		expected = int(min(request.ContentLength, int64(limit)))
 	}
-	if !r.memory.TryAcquire(int64(expected)) {
+	held := r.hold(tenant)
+	defer held.release()
+	if !held.take(int64(expected)) {
 		return o, r.Distributor.NoMemory()
 	}
-	defer r.memory.Release(int64(expected))
-	compressed := buf.Get()
-	defer compressed.Release()
+	compressed := held.buffer()
 	if compressed.B, err = readAll(compressed.B, request, limit); err != nil {
 		return o, r.refuseBody(tenant, err)
 	}
@@ -155,17 +156,14 @@ func (r *Receiver) remoteWrite(request *http.Request) (o outcome.Outcome, err er
 	if err != nil {
 		return o, r.refuseBody(tenant, err)
 	}
-	if !r.memory.TryAcquire(int64(size)) {
+	if !held.take(int64(size)) {
 		return o, r.Distributor.NoMemory()
 	}
-	defer r.memory.Release(int64(size))
-	body := buf.Get()
-	defer body.Release()
+	body := held.buffer()
 	if body.B, err = remotewrite.Decompress(body.B, compressed.B, limit); err != nil {
 		return o, r.refuseBody(tenant, err)
 	}
-	decoded := r.request()
-	defer r.release(decoded)
+	decoded := held.request()
 	decode := decoded.DecodeV1
 	if v2 {
 		decode = decoded.DecodeV2
@@ -174,16 +172,7 @@ func (r *Receiver) remoteWrite(request *http.Request) (o outcome.Outcome, err er
 		return o, r.refuse(tenant, http.StatusBadRequest, "malformed", err)
 	}
 	decoded.Compressed = compressed.B
-	return r.Distributor.Push(tenant, decoded, body)
-}
-
-// request is memory for a decoded request, until it is released.
-func (r *Receiver) request() *remotewrite.Request { return r.decoded.Get().(*remotewrite.Request) }
-
-func (r *Receiver) release(request *remotewrite.Request) {
-	if request.Small() {
-		r.decoded.Put(request)
-	}
+	return r.Distributor.Push(tenant, decoded, body, held.keep())
 }
 
 // version says which version a request is by its content type, which alone counts.

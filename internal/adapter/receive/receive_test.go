@@ -29,6 +29,7 @@ type distributor struct {
 	outcome, added          outcome.Outcome // of Push, of PushDeltas
 	got                     []string        // tenant, version and counts
 	malformed               []string
+	late                    *func() // what Push was to call, and has not
 	settings                otlp.Settings
 	refused                 []string // tenant, and what it was told
 }
@@ -40,7 +41,12 @@ func (d *distributor) Malformed(tenant, reason string) {
 	d.malformed = append(d.malformed, tenant+" "+reason)
 }
 
-func (d *distributor) Push(tenant string, r *remotewrite.Request, _ *buf.Buf) (outcome.Outcome, error) {
+func (d *distributor) Push(tenant string, r *remotewrite.Request, _ *buf.Buf, done func()) (outcome.Outcome, error) {
+	if d.late == nil {
+		defer done()
+	} else {
+		*d.late = done
+	}
 	d.got = append(d.got, fmt.Sprintf("%s v2=%v %+v", tenant, r.Version2(), r.Counts()))
 	return d.outcome, d.push
 }

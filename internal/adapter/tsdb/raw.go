@@ -25,7 +25,8 @@ import (
 type Request struct {
 	*remotewrite.Request
 	Rules     Rules
-	MaxSeries int // of the tenant in memory; 0 for any number
+	MaxSeries int      // of the tenant in memory; 0 for any number
+	Only      []uint32 // series to write, as indexes that grow; nil for all
 	Outcome   outcome.Outcome
 }
 
@@ -175,6 +176,15 @@ func (w *rawWrite) request(r *Request) error {
 	}
 	w.r = r
 	w.cursor.Begin()
+	if r.Only != nil {
+		for _, i := range r.Only {
+			w.s = &r.Series[i]
+			if err := w.series(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	for i := range r.Series {
 		w.s = &r.Series[i]
 		if err := w.series(); err != nil {

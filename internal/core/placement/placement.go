@@ -3,7 +3,11 @@
 // cluster the value comes from etcd.
 package placement
 
-import "github.com/freshet-io/freshet/internal/core/series"
+import (
+	"slices"
+
+	"github.com/freshet-io/freshet/internal/core/series"
+)
 
 // Placement is one version of the assignment of shards to instances. It is never
 // changed once made: a change is another Placement with a higher epoch.
@@ -16,6 +20,21 @@ type Placement struct {
 // Single returns the placement of a process that runs alone.
 func Single(instance string) *Placement {
 	return &Placement{Epoch: 1, instances: []string{instance}}
+}
+
+// New returns a placement in which owner says who owns each shard.
+func New(epoch uint64, owner func(shard uint16) string) *Placement {
+	p := &Placement{Epoch: epoch}
+	for shard := range uint16(series.Shards) {
+		name := owner(shard)
+		i := slices.Index(p.instances, name)
+		if i < 0 {
+			i = len(p.instances)
+			p.instances = append(p.instances, name)
+		}
+		p.owners[shard] = uint16(i)
+	}
+	return p
 }
 
 // Instances are those that own shards, each once.

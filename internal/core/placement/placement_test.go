@@ -18,3 +18,16 @@ func TestAloneAnInstanceOwnsEverything(t *testing.T) {
 		}
 	}
 }
+
+func TestEachShardHasTheOwnerItWasGiven(t *testing.T) {
+	owner := func(shard uint16) string { return string(rune('a' + shard%3)) }
+	p := New(7, owner)
+	if p.Epoch != 7 || !slices.Equal(p.Instances(), []string{"a", "b", "c"}) {
+		t.Fatalf("epoch %d, instances %v", p.Epoch, p.Instances())
+	}
+	for shard := range uint16(series.Shards) {
+		if p.Owner(shard) != owner(shard) {
+			t.Fatalf("shard %d is owned by %q", shard, p.Owner(shard))
+		}
+	}
+}

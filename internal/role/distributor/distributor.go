@@ -26,6 +26,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/metadata"
 	"github.com/freshet-io/freshet/internal/core/otlp"
 	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/placement"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/lib/buf"
 )
@@ -70,18 +71,19 @@ const (
 
 // Options is what a distributor is made of. All fields are needed.
 type Options struct {
-	Config   Config
-	Ingester Ingester
-	Tiles    Tiles
-	Windows  Windows
-	Sender   uint64    // by which Windows knows this process, before and after a restart
-	Backends []Backend // none is fine
-	Metadata *metadata.Store
-	Ledger   *ledger.Ledger
-	Lookback time.Duration // of queries
-	Now      func() time.Time
-	Registry prometheus.Registerer
-	Logger   *slog.Logger
+	Config    Config
+	Placement *placement.Placement // of the series that are stored as they come
+	Ingesters map[string]Ingester  // by instance of the placement
+	Tiles     Tiles
+	Windows   Windows
+	Sender    uint64    // by which Windows knows this process, before and after a restart
+	Backends  []Backend // none is fine
+	Metadata  *metadata.Store
+	Ledger    *ledger.Ledger
+	Lookback  time.Duration // of queries
+	Now       func() time.Time
+	Registry  prometheus.Registerer
+	Logger    *slog.Logger
 }
 
 // Distributor is safe for concurrent use.
@@ -90,11 +92,12 @@ type Distributor struct {
 	metrics    *metrics
 	terms      atomic.Pointer[terms]
 	pairs      *hapair.Tracker
-	buckets    sync.Map     // by tenant: *bucket
-	requests   sync.Pool    // of *request
-	deltas     sync.Map     // by tenant: *deltas
-	writers    sync.Pool    // of *batch.Writer
-	complained atomic.Int64 // Unix ns
+	buckets    sync.Map              // by tenant: *bucket
+	ingesters  map[string][]Ingester // each alone
+	attempts   sync.Pool             // of *attempt
+	deltas     sync.Map              // by tenant: *deltas
+	writers    sync.Pool             // of *batch.Writer
+	complained atomic.Int64          // Unix ns
 }
 
 // terms are what a distributor works by. They never change; a reload gives others.
@@ -107,8 +110,11 @@ type terms struct {
 
 // New makes a distributor.
 func New(o Options) *Distributor {
-	d := &Distributor{Options: o, metrics: newMetrics(o.Registry), pairs: hapair.New(o.Config.HA.Timeout)}
-	d.requests.New = func() any { return new(request) }
+	d := &Distributor{Options: o, metrics: newMetrics(o.Registry), pairs: hapair.New(o.Config.HA.Timeout), ingesters: map[string][]Ingester{}}
+	for instance, ingester := range o.Ingesters {
+		d.ingesters[instance] = []Ingester{ingester}
+	}
+	d.attempts.New = func() any { return new(attempt) }
 	d.writers.New = func() any { return new(batch.Writer) }
 	d.Reload(o.Config)
 	return d
@@ -163,12 +169,6 @@ func (d *Distributor) retry(reason string, after time.Duration, cause error) err
 	return &RetryError{Cause: cause, Reason: reason, After: after + rand.N(after)}
 }
 
-// request is what Push works with.
-type request struct {
-	tsdb.Request
-	rules rules
-}
-
 // rules are those of one request.
 type rules struct {
 	*terms
@@ -188,9 +188,14 @@ func (r *rules) Resolve(request *remotewrite.Request, s *remotewrite.Series) (la
 }
 
 // Push writes a request of a tenant, which points into body, and says what became of it
-// when that survives the death of the process. An error means that nothing was written.
-func (d *Distributor) Push(tenant string, r *remotewrite.Request, body *buf.Buf) (outcome.Outcome, error) {
+// when that survives the death of a process. After an error it may be sent again; nothing of
+// it was written if there is one ingester. The memory of both is in use until done is
+// called, once, which is after Push has returned if an ingester lags behind others.
+func (d *Distributor) Push(tenant string, r *remotewrite.Request, body *buf.Buf, done func()) (outcome.Outcome, error) {
 	t := d.terms.Load()
+	w := &writing{distributor: d, terms: t, tenant: tenant, request: r, body: body, done: done}
+	w.keep(1)
+	defer w.release()
 	parts := r.Counts()
 	if rate := t.Tenants[tenant].Rate.Or(t.Rate); rate > 0 {
 		d.bucket(tenant).take(parts.Samples+parts.Histograms, rate, d.Now())
@@ -201,11 +206,7 @@ func (d *Distributor) Push(tenant string, r *remotewrite.Request, body *buf.Buf)
 		d.count(tenant, parts, &o)
 		return o, nil
 	}
-	q := d.requests.Get().(*request)
-	defer d.requests.Put(q)
-	q.rules = rules{t, tenant, d.Metadata}
-	q.Request = tsdb.Request{Request: r, Rules: &q.rules, MaxSeries: t.Tenants[tenant].MaxSeries.Or(t.MaxSeries)}
-	err := d.Ingester.Push(tenant, &q.Request, body)
+	o, err := w.write()
 	if err == nil {
 		err = d.forwardRequest(tenant, r)
 	}
@@ -214,8 +215,8 @@ func (d *Distributor) Push(tenant string, r *remotewrite.Request, body *buf.Buf)
 		d.Ledger.Post(tenant, received(parts), ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: unavailable, Samples: samples(parts)})
 		return outcome.Outcome{}, d.retry(unavailable, retryAfter, err)
 	}
-	d.count(tenant, parts, &q.Outcome)
-	return q.Outcome, nil
+	d.count(tenant, parts, &o)
+	return o, nil
 }
 
 // elected reports whether the sender of a request is the one of its pair whose samples are

@@ -20,6 +20,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/metadata"
 	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/placement"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/lib/buf"
 	"github.com/freshet-io/freshet/internal/lib/conf"
@@ -49,7 +50,7 @@ func newWorld(t *testing.T, change func(*Config)) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.stores.Close(context.Background()) })
-	w.Distributor = New(Options{Config: config, Ingester: direct{w}, Metadata: metadata.New(), Ledger: ledger.New(), Now: clock, Registry: prometheus.NewRegistry(), Logger: logger})
+	w.Distributor = New(Options{Config: config, Placement: placement.Single("a"), Ingesters: map[string]Ingester{"a": direct{w}}, Metadata: metadata.New(), Ledger: ledger.New(), Now: clock, Registry: prometheus.NewRegistry(), Logger: logger})
 	return w
 }
 
@@ -95,7 +96,7 @@ func (w *world) push(tenant string, series ...string) (outcome.Outcome, error) {
 	w.t.Helper()
 	b := buf.Get()
 	defer b.Release()
-	return w.Push(tenant, w.request(series...), b)
+	return w.Push(tenant, w.request(series...), b, func() {})
 }
 
 func (w *world) mustPush(tenant string, series ...string) outcome.Outcome {

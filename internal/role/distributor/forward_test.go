@@ -115,7 +115,7 @@ func TestRequestsAreForwarded(t *testing.T) {
 	r.Compressed = snappy.Encode(nil, append(raw, 0xf8, 7, 1)) // with a field that only what came has
 	body := buf.Get()
 	defer body.Release()
-	if _, err := w.Push("team", r, body); err != nil {
+	if _, err := w.Push("team", r, body, func() {}); err != nil {
 		t.Fatal(err)
 	}
 	if len(takes.bodies) != 1 || takes.bodies[0] != string(r.Compressed) || len(not.bodies) != 0 {

@@ -52,7 +52,7 @@ func (w *world) pushOTLP(flags pmetric.DataPointFlags) (outcome.Outcome, error) 
 	if err != nil || c.Points != 2 {
 		w.t.Fatalf("%v: %+v", err, c)
 	}
-	return w.Push("a", &r, body)
+	return w.Push("a", &r, body, func() {})
 }
 
 // Native histograms of both kinds are written by the way of remote write, and so is what
