@@ -174,9 +174,9 @@ func TestExampleOfATenantsFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for token, want := range map[string]tenant.Grant{
-		"token-of-team-a":      {Tenant: "team-a", Read: true, Write: true},
-		"next-token-of-team-a": {Tenant: "team-a", Read: true, Write: true},
-		"token-of-team-b":      {Tenant: "team-b-agents", Write: true},
+		"token-of-team-a":               {Tenant: "team-a", Read: true, Write: true},
+		"token-of-the-agents-of-team-a": {Tenant: "team-a", Write: true},
+		"token-of-the-wall":             {Tenant: "wall", Read: true},
 	} {
 		if got, err := access.Grant(tenant.Claim{Token: token}); got != want || err != nil {
 			t.Errorf("%s: %+v, %v; want %+v", token, got, err, want)

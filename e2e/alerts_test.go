@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -19,7 +20,11 @@ import (
 // stands in docs/operations.md, under its name.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
-	p := start(t, dataDir(t))
+	config := filepath.Join(t.TempDir(), "freshet.yaml")
+	if err := os.WriteFile(config, []byte("forward: {backends: [{name: gone, url: \"http://127.0.0.1:9/\"}]}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, dataDir(t), "--config", config)
 	increment(t, p, "before", 1)
 	eventually(t, 2*tileWidth, "a store is open", func() error { // with the first tile, and its metrics with it
 		_, err := p.ownMetric("prometheus_tsdb_head_series")

@@ -84,6 +84,9 @@ func (c config) checkFiles() error {
 				key, l.WebConfig)})
 		}
 	}
+	if err := c.Forward.CheckFiles(); err != nil {
+		errs = append(errs, configurationError{err})
+	}
 	_, err := c.access()
 	return errors.Join(append(errs, err)...)
 }

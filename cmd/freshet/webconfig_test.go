@@ -17,6 +17,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/freshet-io/freshet/internal/role/forwarder"
 )
 
 // writeCertificate writes a certificate for this machine, which is its own CA, and
@@ -126,6 +128,13 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 	c.HTTP.Listeners = []httpListener{{WebConfig: writeIn(t, dir, "broken.yaml", "tls_server_config: {cert_file: nowhere.pem}\n")}}
 	if err := c.checkFiles(); !strings.Contains(err.Error(), "http.listeners[0].web_config: ") || !strings.Contains(err.Error(), "missing one of key or key_file") {
 		t.Errorf("a file that is broken: %v", err)
+	}
+	c.Forward.Backends = []forwarder.Backend{{Name: "a", PasswordFile: "nowhere"}, {Name: "b", TLS: forwarder.TLS{CAFile: "nope.pem"}}}
+	err := c.checkFiles()
+	for _, want := range []string{"forward.backends[0].password_file: open nowhere", "forward.backends[1].tls: unable to read CA cert"} {
+		if !errors.As(err, new(configurationError)) || !strings.Contains(err.Error(), want) {
+			t.Errorf("a backend's file that is not there: %v", err)
+		}
 	}
 }
 

@@ -98,11 +98,14 @@ func (r *Receiver) RemoteWrite(w http.ResponseWriter, request *http.Request) {
 	begun := time.Now()
 	o, err := r.remoteWrite(request)
 	header := w.Header()
-	// A sender counts on these with each answer, and takes none for a receiver that
-	// understood nothing.
-	header.Set("X-Prometheus-Remote-Write-Samples-Written", strconv.Itoa(o.Written.Samples))
-	header.Set("X-Prometheus-Remote-Write-Histograms-Written", strconv.Itoa(o.Written.Histograms))
-	header.Set("X-Prometheus-Remote-Write-Exemplars-Written", strconv.Itoa(o.Written.Exemplars))
+	// A sender counts on these with each answer, takes none for a receiver that understood
+	// nothing, and all that is missing in them for lost: what is dropped as the configuration
+	// wants it is not.
+	taken := o.Written
+	taken.Add(o.Dropped)
+	header.Set("X-Prometheus-Remote-Write-Samples-Written", strconv.Itoa(taken.Samples))
+	header.Set("X-Prometheus-Remote-Write-Histograms-Written", strconv.Itoa(taken.Histograms))
+	header.Set("X-Prometheus-Remote-Write-Exemplars-Written", strconv.Itoa(taken.Exemplars))
 	status, text := o.RemoteWrite()
 	if err != nil {
 		status, text = failure(header, err)

@@ -120,6 +120,8 @@ func TestAnswers(t *testing.T) {
 	written.Written = outcome.Counts{Samples: 3, Histograms: 2, Exemplars: 1}
 	partial.Written.Samples = 1
 	limited.Written.Samples = 1
+	dropped := written
+	dropped.Dropped.Samples = 4
 	refuse := func(o *outcome.Outcome, reason outcome.Reason) {
 		o.Refuse(reason, outcome.Counts{Samples: 1}, func() string { return "up{}" }, errors.New("the cause"))
 	}
@@ -143,6 +145,7 @@ func TestAnswers(t *testing.T) {
 		{why: "an empty request is a success", kind: typeV2, encoding: "snappy", body: pack(nil), status: 204, got: "team v2=true {Samples:0 Histograms:0 Exemplars:0}", samples: "0"},
 		{why: "written in part is never a 2xx", kind: typeV2, encoding: "snappy", body: pack(v2), d: distributor{outcome: partial}, status: 400, text: "1 of 2 were refused (1 duplicate)", samples: "1", got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}"},
 		{why: "a limit", kind: typeV2, encoding: "snappy", body: pack(v2), d: distributor{outcome: limited}, status: 429, text: "too_many_series", samples: "1", got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}"},
+		{why: "what is dropped as it should be is not lost", kind: typeV2, encoding: "snappy", body: pack(v2), d: distributor{outcome: dropped}, status: 204, samples: "7", got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}"},
 		{why: "over the rate, not read", kind: typeV2, encoding: "snappy", body: []byte("never read"), d: distributor{admit: again{}}, status: 503, text: "come again", samples: "0", repeat: "2"},
 		{why: "the disk is full", kind: typeV2, encoding: "snappy", body: pack(v2), d: distributor{push: again{}}, status: 503, text: "come again", samples: "0", repeat: "2", got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}"},
 		{why: "another type", kind: "application/json", encoding: "snappy", body: pack(v1), status: 415, text: "send application/x-protobuf;proto=", samples: "0", malformed: "team content_type"},

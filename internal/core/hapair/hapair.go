@@ -32,7 +32,8 @@ func New(timeout time.Duration) *Tracker {
 }
 
 // Accept reports whether a request of a replica is taken, and remembers that it came.
-func (t *Tracker) Accept(tenant, cluster, replica string, now time.Time) bool {
+// changed is true if the replica's were not taken before.
+func (t *Tracker) Accept(tenant, cluster, replica string, now time.Time) (taken, changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	clusters := t.tenants[tenant]
@@ -43,16 +44,16 @@ func (t *Tracker) Accept(tenant, cluster, replica string, now time.Time) bool {
 	e := clusters[cluster]
 	switch {
 	case e == nil && len(clusters) >= maxClusters:
-		return true
+		return true, false
 	case e == nil:
 		clusters[cluster] = &elected{replica, now}
-		return true
+		return true, true
 	case e.replica == replica:
 		e.seen = now
-		return true
+		return true, false
 	case now.Sub(e.seen) <= t.timeout:
-		return false
+		return false, false
 	}
 	e.replica, e.seen = replica, now
-	return true
+	return true, true
 }

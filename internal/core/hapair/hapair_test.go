@@ -13,21 +13,21 @@ func TestOneOfAPairIsTaken(t *testing.T) {
 		second          int
 		tenant, cluster string
 		replica         string
-		accepted        bool
+		taken, changed  bool
 		why             string
 	}{
-		{0, "a", "c", "1", true, "the first that comes is elected"},
-		{1, "a", "c", "2", false, "its copy is not taken"},
-		{1, "a", "d", "2", true, "each cluster has its own"},
-		{1, "b", "c", "2", true, "each tenant, too"},
-		{30, "a", "c", "2", false, "the elected one is late, and not gone"},
-		{31, "a", "c", "2", true, "it is gone"},
-		{32, "a", "c", "1", false, "it is back, and now the copy"},
-		{70, "a", "c", "2", true, "the elected one was late, and nobody took over"},
-		{100, "a", "c", "1", false, "time counts from its last request"},
+		{0, "a", "c", "1", true, true, "the first that comes is elected"},
+		{1, "a", "c", "2", false, false, "its copy is not taken"},
+		{1, "a", "d", "2", true, true, "each cluster has its own"},
+		{1, "b", "c", "2", true, true, "each tenant, too"},
+		{30, "a", "c", "2", false, false, "the elected one is late, and not gone"},
+		{31, "a", "c", "2", true, true, "it is gone"},
+		{32, "a", "c", "1", false, false, "it is back, and now the copy"},
+		{70, "a", "c", "2", true, false, "the elected one was late, and nobody took over"},
+		{100, "a", "c", "1", false, false, "time counts from its last request"},
 	} {
-		if got := tracker.Accept(c.tenant, c.cluster, c.replica, start.Add(time.Duration(c.second)*time.Second)); got != c.accepted {
-			t.Errorf("step %d, %s: accepted: %v", i+1, c.why, got)
+		if taken, changed := tracker.Accept(c.tenant, c.cluster, c.replica, start.Add(time.Duration(c.second)*time.Second)); taken != c.taken || changed != c.changed {
+			t.Errorf("step %d, %s: taken: %v, changed: %v", i+1, c.why, taken, changed)
 		}
 	}
 }
@@ -35,14 +35,16 @@ func TestOneOfAPairIsTaken(t *testing.T) {
 func TestClustersAreBounded(t *testing.T) {
 	tracker := New(time.Minute)
 	for i := range maxClusters + 10 {
-		if !tracker.Accept("a", fmt.Sprint(i), "1", time.Unix(0, 0)) {
+		if taken, _ := tracker.Accept("a", fmt.Sprint(i), "1", time.Unix(0, 0)); !taken {
 			t.Fatalf("cluster %d is not taken", i)
 		}
 	}
 	if n := len(tracker.tenants["a"]); n != maxClusters {
 		t.Errorf("%d clusters are known", n)
 	}
-	if !tracker.Accept("a", "another", "1", time.Unix(0, 0)) || !tracker.Accept("a", "another", "2", time.Unix(0, 0)) {
-		t.Error("of a cluster that is not known, not everything is taken")
+	for _, replica := range []string{"1", "2"} {
+		if taken, changed := tracker.Accept("a", "another", replica, time.Unix(0, 0)); !taken || changed {
+			t.Errorf("of a cluster that is not known: taken: %v, changed: %v", taken, changed)
+		}
 	}
 }

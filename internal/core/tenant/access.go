@@ -1,6 +1,7 @@
 package tenant
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
@@ -67,10 +68,10 @@ func ByTokens(file string, text []byte) (*Access, error) {
 	}
 	a := &Access{}
 	for _, t := range read.Tenants {
-		grant := Grant{Tenant: t.Name, Read: t.May != mayWrite, Write: t.May != mayRead}
 		for _, h := range t.Tokens {
 			hash, _ := h.bytes() // validated
-			a.tokens = append(a.tokens, token{hash, grant})
+			may := cmp.Or(h.May, t.May)
+			a.tokens = append(a.tokens, token{hash, Grant{Tenant: t.Name, Read: may != mayWrite, Write: may != mayRead}})
 		}
 	}
 	return a, nil
@@ -145,6 +146,7 @@ type entry struct {
 // not print what may be a token that somebody forgot to hash.
 type tokenHash struct {
 	SHA256 string `yaml:"sha256" help:"SHA-256 of the token, in hexadecimal"`
+	May    string `yaml:"may" help:"read, write or both, in place of what the tenant's tokens may"`
 }
 
 const (
@@ -183,9 +185,7 @@ func (e entry) Validate() (problems []conf.Problem) {
 	if err := Check(e.Name); err != nil {
 		problems = append(problems, conf.Problem{Key: "name", Text: err.Error()})
 	}
-	if e.May != "" && e.May != mayRead && e.May != mayWrite && e.May != mayBoth {
-		problems = append(problems, conf.Problem{Key: "may", Text: "must be read, write or both"})
-	}
+	problems = append(problems, checkMay(e.May)...)
 	if len(e.Tokens) == 0 {
 		problems = append(problems, conf.Problem{Key: "tokens", Text: "has none, so that nobody could be this tenant; add one, or take the tenant out"})
 	}
@@ -194,10 +194,19 @@ func (e entry) Validate() (problems []conf.Problem) {
 
 // Validate is part of conf.Validator.
 func (h tokenHash) Validate() []conf.Problem {
+	problems := checkMay(h.May)
 	if _, err := h.bytes(); err != nil {
-		return []conf.Problem{{Text: err.Error()}}
+		problems = append(problems, conf.Problem{Text: err.Error()})
 	}
-	return nil
+	return problems
+}
+
+func checkMay(may string) []conf.Problem {
+	switch may {
+	case "", mayRead, mayWrite, mayBoth:
+		return nil
+	}
+	return []conf.Problem{{Key: "may", Text: "must be read, write or both"}}
 }
 
 func (h tokenHash) bytes() (hash [sha256.Size]byte, err error) {

@@ -20,6 +20,7 @@ func TestTokens(t *testing.T) {
     tokens: [{sha256: `+hash("first")+`}, {sha256: `+strings.ToUpper(hash("second"))+`}]
   - {name: agents, may: write, tokens: [{sha256: `+hash("agent")+`}]}
   - {name: wall, may: read, tokens: [{sha256: `+hash("screen")+`}]}
+  - {name: team, may: read, tokens: [{sha256: `+hash("people")+`}, {sha256: `+hash("prometheus")+`, may: write}, {sha256: `+hash("admin")+`, may: both}]}
   - {name: all, may: both, tokens: [{sha256: `+hash("any")+`}]}
 `))
 	if err != nil {
@@ -35,6 +36,9 @@ func TestTokens(t *testing.T) {
 		{"a tenant's second, so that tokens can be changed", "second", nil, Grant{"shop", true, true}, ""},
 		{"who only writes", "agent", nil, Grant{"agents", false, true}, ""},
 		{"who only reads", "screen", nil, Grant{"wall", true, false}, ""},
+		{"one of a tenant that may what the tenant's may", "people", nil, Grant{"team", true, false}, ""},
+		{"one that may something else", "prometheus", nil, Grant{"team", false, true}, ""},
+		{"one that may more", "admin", nil, Grant{"team", true, true}, ""},
 		{"the last of the file", "any", nil, Grant{"all", true, true}, ""},
 		{"a header that agrees", "first", []string{"shop"}, Grant{"shop", true, true}, ""},
 
@@ -99,6 +103,7 @@ f:6: tenants[1].name: tenant "": not a name; use 1 to 64 letters, digits, dots, 
 			"the token itself", "tenants:\n- name: a\n  tokens:\n  - sha256: " + one + "\n  - sha256: s3cret\n",
 			"f:5: tenants[0].tokens[1]: sha256 must be the 64 hexadecimal digits that printf %s TOKEN | sha256sum prints",
 		},
+		{"what a token may", "tenants:\n- name: a\n  tokens:\n  - sha256: " + one + "\n    may: all\n", "f:5: tenants[0].tokens[0].may = all: must be read, write or both"},
 		{"the token without its key", "tenants:\n- name: a\n  tokens: [s3cret]\n", "f:3: tenants[0].tokens[0]: is one value; write its keys below it, indented"},
 		{"nobody can be it", "tenants:\n- name: a\n", "f:2: tenants[0].tokens: has none, so that nobody could be this tenant; add one, or take the tenant out"},
 		{

@@ -70,12 +70,10 @@ func (d *Distributor) PushDeltas(tenant string, r *remotewrite.Request) (outcome
 		d.bucket(tenant).take(parts.Samples+parts.Histograms, rate, d.Now())
 	}
 	d.Metadata.Families(tenant, r.Families)
-	var o outcome.Outcome
 	if t.HA.Replica != "" && !d.elected(t, tenant, r) {
-		o.Dropped = parts
-		d.count(tenant, parts, &o)
-		return o, nil
+		return d.notElected(tenant, parts), nil
 	}
+	var o outcome.Outcome
 	of := d.deltasOf(tenant)
 	of.mu.Lock()
 	defer of.mu.Unlock()
@@ -154,7 +152,7 @@ type collecting struct {
 func (c *collecting) series(s *remotewrite.Series) {
 	r := c.request
 	parts := outcome.Counts{Samples: len(r.Samples(s)), Histograms: len(r.Histograms(s))}
-	ls, refusal := c.rules.Resolve(r, s)
+	ls, refusal := c.rules.terms.rules.Resolve(r, s) // what is said of it came with its family
 	text := func() string { return labelrules.Text(r, s) }
 	if refusal != nil {
 		c.outcome.Refuse(refusal.Reason, parts, text, refusal.Cause)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/metadata"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
@@ -318,6 +319,27 @@ func TestDeltasThatCannotBeJournalled(t *testing.T) {
 		if books := w.Ledger.Books().Tenants["a"].Samples; books.Received != 6 || books.Tile != 2 || books.Difference != 0 {
 			t.Errorf("%v: the books: %+v", failure, books)
 		}
+	}
+}
+
+// What a sender says of a metric is known whatever its temporality.
+func TestWhatIsSaidOfDeltas(t *testing.T) {
+	w, _ := newDeltaWorld(t, func(*Config) {})
+	r := w.increments(func(to pmetric.MetricSlice) {
+		w.sum(to, "a", true, 1)
+		to.At(0).SetDescription("How many.")
+		to.At(0).SetUnit("By")
+	})
+	if _, err := w.PushDeltas("a", r); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	w.Metadata.All("a", func(name string, m metadata.Metadata) bool {
+		got = append(got, fmt.Sprint(name, " ", m.Type, " ", m.Help, " ", m.Unit))
+		return true
+	})
+	if want := []string{"a_bytes_total counter How many. bytes"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -202,9 +202,7 @@ func (d *Distributor) Push(tenant string, r *remotewrite.Request, body *buf.Buf,
 	}
 	d.Metadata.Families(tenant, r.Families)
 	if t.HA.Replica != "" && !d.elected(t, tenant, r) {
-		o := outcome.Outcome{Dropped: parts}
-		d.count(tenant, parts, &o)
-		return o, nil
+		return d.notElected(tenant, parts), nil
 	}
 	o, err := w.write()
 	if err == nil {
@@ -238,8 +236,29 @@ func (d *Distributor) elected(t *terms, tenant string, r *remotewrite.Request) b
 			replica = string(l.Value)
 		}
 	}
-	return cluster == "" || replica == "" || d.pairs.Accept(tenant, cluster, replica, d.Now())
+	if cluster == "" || replica == "" {
+		return true
+	}
+	taken, changed := d.pairs.Accept(tenant, cluster, replica, d.Now())
+	if changed {
+		d.metrics.elections.Inc()
+		d.Logger.Info("of an HA pair another server's samples are taken", "tenant", tenant, "cluster", cluster, "replica", replica)
+	}
+	return taken
 }
+
+// notElected drops a request of a server whose pair has another one elected.
+func (d *Distributor) notElected(tenant string, parts outcome.Counts) outcome.Outcome {
+	d.metrics.dropped.WithLabelValues(droppedReplica).Add(float64(samples(parts)))
+	d.Ledger.Post(tenant, received(parts), ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: droppedReplica, Samples: samples(parts)})
+	return outcome.Outcome{Dropped: parts}
+}
+
+// Reasons why samples are dropped, as metrics and the ledger spell them.
+const (
+	droppedRule    = "rule"    // of ingest.relabel
+	droppedReplica = "replica" // sent by the other server of an HA pair
+)
 
 func samples(c outcome.Counts) uint64 { return uint64(c.Samples + c.Histograms) }
 
@@ -252,10 +271,10 @@ func (d *Distributor) count(tenant string, parts outcome.Counts, o *outcome.Outc
 	transfers := make([]ledger.Transfer, 0, 4)
 	transfers = append(transfers, received(parts),
 		ledger.Transfer{From: ledger.Received, To: ledger.Stored, Samples: samples(o.Written)},
-		ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: "rule", Samples: samples(o.Dropped)})
+		ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: droppedRule, Samples: samples(o.Dropped)})
 	d.metrics.written.Add(float64(samples(o.Written)))
 	d.metrics.exemplars.Add(float64(o.Written.Exemplars))
-	d.metrics.dropped.Add(float64(samples(o.Dropped)))
+	d.metrics.dropped.WithLabelValues(droppedRule).Add(float64(samples(o.Dropped)))
 	d.metrics.notKept.Add(float64(o.NotKept))
 	if o.AnyRefused() {
 		for reason, refused := range o.Refused {

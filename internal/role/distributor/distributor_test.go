@@ -236,6 +236,12 @@ func TestOneOfAPair(t *testing.T) {
 	if n := w.series("a"); n != 2 {
 		t.Errorf("%d series: both replicas' are the same", n)
 	}
+	if books := w.Ledger.Books().Tenants["a"].Samples; books.Refused["replica"] != 2 || books.Refused["rule"] != 0 || books.Difference != 0 {
+		t.Errorf("the books: %+v", books)
+	}
+	if n := testutil.ToFloat64(w.metrics.elections); n != 2 {
+		t.Errorf("%v elections", n)
+	}
 }
 
 // A reload gives other rules to series that are known, too.

@@ -1,11 +1,13 @@
 package distributor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 
 	"github.com/golang/snappy"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
 
@@ -157,13 +159,21 @@ func encodeRequest(r *remotewrite.Request) (forwarded, error) {
 		}
 		return refs, err
 	}
+	families := map[string]writev2.Metadata{}
+	for _, f := range r.Families {
+		families[string(f.Name)] = writev2.Metadata{
+			Type: writev2.Metadata_MetricType(f.Type), HelpRef: e.symbols.Symbolize(string(f.Help)), UnitRef: e.symbols.Symbolize(string(f.Unit)),
+		}
+	}
 	for i := range r.Series {
 		s := &r.Series[i]
-		own, err := refs(r.Labels(nil, s))
+		all, err := r.Labels(nil, s)
+		own, err := refs(all, err)
 		if err != nil {
 			return forwarded{}, err
 		}
 		ts := e.series(own)
+		ts.Metadata = said(families, all)
 		for _, sample := range r.Samples(s) {
 			ts.Samples = append(ts.Samples, writev2.Sample{Timestamp: sample.Time, Value: sample.Value, StartTimestamp: sample.Start})
 		}
@@ -178,9 +188,27 @@ func encodeRequest(r *remotewrite.Request) (forwarded, error) {
 			}
 			ts.Exemplars = append(ts.Exemplars, writev2.Exemplar{LabelsRefs: labels, Value: x.Value, Timestamp: x.Time})
 		}
-		ts.Metadata.Type = writev2.Metadata_MetricType(s.Metadata.Type)
 	}
 	return e.end()
+}
+
+// said is what the family of a series says of it: under its name, or under that of the
+// classic histogram or summary that it is a part of.
+func said(families map[string]writev2.Metadata, of []remotewrite.Label) writev2.Metadata {
+	for _, l := range of {
+		if string(l.Name) != model.MetricNameLabel {
+			continue
+		}
+		if m, ok := families[string(l.Value)]; ok {
+			return m
+		}
+		for _, suffix := range []string{"_bucket", "_count", "_sum"} {
+			if whole, ok := bytes.CutSuffix(l.Value, []byte(suffix)); ok {
+				return families[string(whole)]
+			}
+		}
+	}
+	return writev2.Metadata{}
 }
 
 func histogramOf(h *remotewrite.Histogram) writev2.Histogram {

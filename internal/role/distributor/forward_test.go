@@ -208,3 +208,37 @@ func TestTilesAreForwarded(t *testing.T) {
 		t.Errorf("%v, %d requests were forwarded that are not stored", err, len(ten.bodies))
 	}
 }
+
+// What OTLP says of a metric goes along with its series, parts of histograms included.
+func TestWhatIsSaidOfAMetricIsForwarded(t *testing.T) {
+	var r remotewrite.Request
+	var b remotewrite.Builder
+	b.Begin(&r, nil)
+	b.Family("latency_seconds", "How long.", "seconds", remotewrite.HistogramType)
+	for _, name := range []string{"latency_seconds_bucket", "latency_seconds_count", "other"} {
+		b.Series()
+		b.Label("__name__", name)
+		b.Sample(remotewrite.Sample{Time: 1})
+	}
+	b.Finish()
+	f, err := encodeRequest(&r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := snappy.Decode(nil, f.body)
+	var m writev2.Request
+	if err == nil {
+		err = m.Unmarshal(raw)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range m.Timeseries {
+		got = append(got, fmt.Sprintf("%v %s %s", s.Metadata.Type, m.Symbols[s.Metadata.HelpRef], m.Symbols[s.Metadata.UnitRef]))
+	}
+	want := []string{"METRIC_TYPE_HISTOGRAM How long. seconds", "METRIC_TYPE_HISTOGRAM How long. seconds", "METRIC_TYPE_UNSPECIFIED  "}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

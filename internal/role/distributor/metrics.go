@@ -7,8 +7,8 @@ import (
 )
 
 type metrics struct {
-	written, dropped, exemplars, notKept prometheus.Counter
-	refused, retries                     *prometheus.CounterVec
+	written, exemplars, notKept, elections prometheus.Counter
+	dropped, refused, retries              *prometheus.CounterVec
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -21,7 +21,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		written:   counter("written_samples_total", "Samples and histograms of remote write and OTLP that were acknowledged: stored, or there already."),
 		exemplars: counter("written_exemplars_total", "Exemplars that were acknowledged."),
-		dropped:   counter("dropped_samples_total", "Samples that ingest.relabel drops, or that the other server of an HA pair has sent."),
+		dropped:   vec("dropped_samples_total", "Samples that are dropped as the configuration wants it: rule, by ingest.relabel; replica, as those of the other server of an HA pair."),
+		elections: counter("ha_elections_total", "How often samples of another server of an HA pair were taken than before; the log names it. Rising: servers of a pair are down by turns, or ingest.ha.timeout is shorter than their pauses."),
 		notKept:   counter("exemplars_not_kept_total", "Exemplars for which there was no room, or that were older than the newest of their series. Rising: store.exemplars is too small for what senders send."),
 		refused: vec("refused_total", "Samples, histograms and exemplars that were refused, by reason; their senders got 400, or 429 for a limit, or by OTLP a partial success, with the first series. Rising: the answer and the sender's log name the series; too_many_series, ingest.max_series; "+
 			"duplicate, two senders send the same series; too_old, a sender was behind for longer than store.out_of_order; delta, an OpenTelemetry SDK adds what is no number, or takes away from what only grows."),
@@ -33,6 +34,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for _, reason := range []string{overRate, unavailable, noMemory} {
 		m.retries.WithLabelValues(reason)
 	}
-	reg.MustRegister(m.written, m.exemplars, m.dropped, m.notKept, m.refused, m.retries)
+	for _, reason := range []string{droppedRule, droppedReplica} {
+		m.dropped.WithLabelValues(reason)
+	}
+	reg.MustRegister(m.written, m.exemplars, m.dropped, m.notKept, m.elections, m.refused, m.retries)
 	return m
 }

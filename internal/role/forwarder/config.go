@@ -2,9 +2,11 @@ package forwarder
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"regexp"
 	"strings"
 	"time"
@@ -169,6 +171,26 @@ func (b Backend) Validate() []conf.Problem {
 		add("retry_max", "is less than retry_min (%v); set it to that or more", b.RetryMin)
 	}
 	return problems
+}
+
+// CheckFiles reads the files that the configuration names.
+func (c Config) CheckFiles() error {
+	var errs []error
+	for i, b := range c.Backends {
+		for key, path := range map[string]string{"password_file": b.PasswordFile, "bearer_token_file": b.BearerTokenFile} {
+			if path == "" {
+				continue
+			}
+			if _, err := os.ReadFile(path); err != nil {
+				errs = append(errs, fmt.Errorf("forward.backends[%d].%s: %w", i, key, err))
+			}
+		}
+		tls := b.client().TLSConfig
+		if _, err := promconfig.NewTLSConfig(&tls); err != nil {
+			errs = append(errs, fmt.Errorf("forward.backends[%d].tls: %w", i, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // client is the configuration of an HTTP client, as Prometheus has it. It reads
