@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
@@ -85,7 +86,15 @@ func (r *Receiver) readGRPC(tenant string, s grpc.ServerStream) (*buf.Buf, error
 	defer late.Stop()
 	ctx, cancel := context.WithTimeout(s.Context(), readTime)
 	defer cancel()
+	own, known := r.readers.Load(tenant)
+	if !known { // of the places one tenant has a part, whatever it begins to send
+		own, _ = r.readers.LoadOrStore(tenant, semaphore.NewWeighted(max(1, r.places/share)))
+	}
+	if own.(*semaphore.Weighted).Acquire(ctx, 1) != nil {
+		return nil, r.Distributor.NoMemory()
+	}
 	if r.reading.Acquire(ctx, 1) != nil {
+		own.(*semaphore.Weighted).Release(1)
 		return nil, r.Distributor.NoMemory()
 	}
 	body := buf.Get()
@@ -93,6 +102,7 @@ func (r *Receiver) readGRPC(tenant string, s grpc.ServerStream) (*buf.Buf, error
 	go func() {
 		err := s.RecvMsg(body)
 		r.reading.Release(1)
+		own.(*semaphore.Weighted).Release(1)
 		read <- err
 	}()
 	select {

@@ -14,7 +14,9 @@ import (
 type holding struct {
 	receiver *Receiver
 	tenant   string
-	bytes    int64 // of Receiver.memory
+	bytes    int64         // of Receiver.memory
+	shared   *atomic.Int64 // bytes of all the tenant's requests
+	refused  error         // why there was no more memory
 	users    atomic.Int32
 	buffers  []*buf.Buf
 	requests []*remotewrite.Request
@@ -22,7 +24,11 @@ type holding struct {
 
 // hold begins a holding with one user.
 func (r *Receiver) hold(tenant string) *holding {
-	h := &holding{receiver: r, tenant: tenant}
+	shared, known := r.tenants.Load(tenant)
+	if !known {
+		shared, _ = r.tenants.LoadOrStore(tenant, new(atomic.Int64))
+	}
+	h := &holding{receiver: r, tenant: tenant, shared: shared.(*atomic.Int64)}
 	h.users.Store(1)
 	return h
 }
@@ -49,6 +55,7 @@ func (h *holding) release() {
 			h.receiver.decoded.Put(request)
 		}
 	}
+	h.shared.Add(-h.bytes)
 	h.receiver.memory.Release(h.bytes)
 }
 
@@ -64,9 +71,18 @@ func (h *holding) request() *remotewrite.Request {
 	return request
 }
 
+// share is the part of the memory that one tenant may have, as a divisor: others still find
+// some, whatever it sends or begins to send. A request alone may have all.
+const share = 2
+
 // take takes memory, and reports whether there was enough.
 func (h *holding) take(bytes int64) bool {
+	if had := h.shared.Add(bytes) - bytes; had > h.bytes && had+bytes > h.receiver.MaxMemory/share {
+		h.shared.Add(-bytes)
+		return false
+	}
 	if !h.receiver.memory.TryAcquire(bytes) {
+		h.shared.Add(-bytes)
 		return false
 	}
 	h.bytes += bytes
@@ -74,7 +90,7 @@ func (h *holding) take(bytes int64) bool {
 }
 
 // growStep is what a holding grows by at least, in bytes.
-const growStep = 64 << 10
+const growStep = 16 << 10
 
 // grow takes memory until the request has that many bytes.
 func (h *holding) grow(to int) error {
@@ -83,11 +99,19 @@ func (h *holding) grow(to int) error {
 	}
 	most := h.receiver.MaxMemory
 	if int64(to) > most {
-		return h.receiver.refuse(h.tenant, http.StatusRequestEntityTooLarge, "too_large", fmt.Errorf(
-			"the request takes more than %d bytes once its data points are series, which is what ingest.max_memory allows for all requests together; send fewer data points in a request", most))
+		return h.fail(h.receiver.refuse(h.tenant, http.StatusRequestEntityTooLarge, "too_large", fmt.Errorf(
+			"the request takes more than %d bytes once it is decoded, which is what ingest.max_memory allows for all requests together; send less in a request", most)))
 	}
 	if !h.take(min(max(int64(to)-h.bytes, growStep), most-h.bytes)) {
-		return h.receiver.Distributor.NoMemory()
+		return h.fail(h.receiver.Distributor.NoMemory())
 	}
 	return nil
+}
+
+// more takes so many bytes beyond those that the request has.
+func (h *holding) more(bytes int) error { return h.grow(int(h.bytes) + bytes) }
+
+func (h *holding) fail(err error) error {
+	h.refused = err
+	return err
 }

@@ -74,7 +74,7 @@ func (r *Receiver) otlp(request *http.Request, form otlp.Form, known bool) (p pa
 	if err := r.Distributor.Admit(tenant); err != nil {
 		return p, err
 	}
-	encoding := request.Header.Get("Content-Encoding")
+	encoding := strings.ToLower(request.Header.Get("Content-Encoding"))
 	switch {
 	case !known:
 		err = fmt.Errorf("Content-Type %.120q is not taken; send %s or %s", request.Header.Get("Content-Type"), protobuf, jsonType)

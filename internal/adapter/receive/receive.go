@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -59,15 +60,19 @@ type Options struct {
 type Receiver struct {
 	Options
 	memory  *semaphore.Weighted
-	reading *semaphore.Weighted // messages of gRPC at once
+	places  int64               // for messages of gRPC that are read at once
+	reading *semaphore.Weighted // those places
+	readers sync.Map            // those that a tenant may have: *semaphore.Weighted
 	metrics *metrics
+	tenants sync.Map  // bytes of memory, by tenant: *atomic.Int64
 	decoded sync.Pool // of *remotewrite.Request
 }
 
 // New makes a Receiver.
 func New(o Options) *Receiver {
 	r := &Receiver{Options: o, memory: semaphore.NewWeighted(o.MaxMemory), metrics: newMetrics(o.Registry)}
-	r.reading = semaphore.NewWeighted(max(1, o.MaxMemory/int64(o.Distributor.MaxBody())))
+	r.places = max(1, o.MaxMemory/int64(o.Distributor.MaxBody()))
+	r.reading = semaphore.NewWeighted(r.places)
 	r.decoded.New = func() any { return new(remotewrite.Request) }
 	return r
 }
@@ -142,25 +147,18 @@ func (r *Receiver) remoteWrite(request *http.Request) (o outcome.Outcome, err er
 		return o, r.refuse(tenant, http.StatusUnsupportedMediaType, "content_type", err)
 	}
 	limit := r.Distributor.MaxBody()
-	expected := limit // if the sender does not say
-	if request.ContentLength >= 0 {
-		expected = int(min(request.ContentLength, int64(limit)))
-	}
 	held := r.hold(tenant)
 	defer held.release()
-	if !held.take(int64(expected)) {
-		return o, r.Distributor.NoMemory()
-	}
 	compressed := held.buffer()
-	if compressed.B, err = readAll(compressed.B, request, limit); err != nil {
+	if err := readAll(compressed, request, limit, held); err != nil {
 		return o, r.refuseBody(tenant, err)
 	}
 	size, err := remotewrite.DecompressedSize(compressed.B, limit)
 	if err != nil {
 		return o, r.refuseBody(tenant, err)
 	}
-	if !held.take(int64(size)) {
-		return o, r.Distributor.NoMemory()
+	if err := held.more(size); err != nil {
+		return o, err
 	}
 	body := held.buffer()
 	if body.B, err = remotewrite.Decompress(body.B, compressed.B, limit); err != nil {
@@ -171,7 +169,11 @@ func (r *Receiver) remoteWrite(request *http.Request) (o outcome.Outcome, err er
 	if v2 {
 		decode = decoded.DecodeV2
 	}
+	decoded.More = held.more
 	if err := decode(body.B); err != nil {
+		if held.refused != nil {
+			return o, held.refused
+		}
 		return o, r.refuse(tenant, http.StatusBadRequest, "malformed", err)
 	}
 	decoded.Compressed = compressed.B
@@ -180,7 +182,7 @@ func (r *Receiver) remoteWrite(request *http.Request) (o outcome.Outcome, err er
 
 // version says which version a request is by its content type, which alone counts.
 func version(header http.Header) (v2 bool, err error) {
-	if encoding := header.Get("Content-Encoding"); encoding != "" && encoding != "snappy" {
+	if encoding := header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "snappy") {
 		return false, fmt.Errorf("Content-Encoding %.80q is not taken; send snappy, in its block format", encoding)
 	}
 	text := header.Get("Content-Type")
@@ -199,31 +201,48 @@ func version(header http.Header) (v2 bool, err error) {
 	return false, fmt.Errorf("Content-Type %.120q is not taken; send %s;proto=%s or %s;proto=%s", text, protobuf, messageV2, protobuf, messageV1)
 }
 
-// readAll reads the body of a request into to's memory if it is enough, at most limit
-// bytes.
-func readAll(to []byte, request *http.Request, limit int) ([]byte, error) {
+// firstRead is for how much of a body there is memory before any of it came, in bytes.
+const firstRead = 16 << 10
+
+// readAll reads the body of a request, at most limit bytes, and takes memory for it as it
+// comes: a sender that says how much it will send has sent nothing yet.
+func readAll(body *buf.Buf, request *http.Request, limit int, held *holding) error {
+	expected := min(firstRead, limit)
 	if request.ContentLength > int64(limit) {
-		return to, &remotewrite.SizeError{Size: uint64(request.ContentLength), Limit: limit}
+		return &remotewrite.SizeError{Size: uint64(request.ContentLength), Limit: limit}
+	}
+	if request.ContentLength >= 0 {
+		expected = min(expected, int(request.ContentLength))
 	}
 	// One byte more, so that the end is found without another read that finds no room.
-	to = slices.Grow(to, int(max(request.ContentLength, 4<<10))+1)
-	for {
-		n, err := request.Body.Read(to[len(to):cap(to)])
-		to = to[:len(to)+n]
-		switch {
-		case errors.Is(err, io.EOF):
-			return to, nil
-		case err != nil:
-			return to, fmt.Errorf("the body ended after %d bytes: %w", len(to), err)
-		case len(to) > limit:
-			return to, &remotewrite.SizeError{Size: uint64(len(to)), Limit: limit}
-		case len(to) == cap(to):
-			to = slices.Grow(to, len(to))
+	for room := expected + 1; ; room = min(2*room, limit+1) {
+		if err := held.grow(room); err != nil {
+			return err
+		}
+		body.B = slices.Grow(body.B, room-len(body.B))
+		for len(body.B) < room {
+			n, err := request.Body.Read(body.B[len(body.B):room])
+			body.B = body.B[:len(body.B)+n]
+			switch {
+			case errors.Is(err, io.EOF):
+				return nil
+			case err != nil:
+				return fmt.Errorf("the body ended after %d bytes: %w", len(body.B), err)
+			}
+		}
+		if len(body.B) > limit {
+			return &remotewrite.SizeError{Size: uint64(len(body.B)), Limit: limit}
 		}
 	}
 }
 
 func (r *Receiver) refuseBody(tenant string, err error) error {
+	if _, again := errors.AsType[interface {
+		error
+		RetryAfter() time.Duration
+	}](err); again {
+		return err
+	}
 	var size *remotewrite.SizeError
 	switch {
 	case errors.As(err, &size):

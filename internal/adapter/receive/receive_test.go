@@ -2,12 +2,14 @@ package receive
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/prometheus/prometheus/prompb"
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/freshet-io/freshet/internal/core/otlp"
 	"github.com/freshet-io/freshet/internal/core/outcome"
@@ -88,7 +91,7 @@ func v2Body(t *testing.T) []byte {
 }
 
 func newReceiver(d *distributor) *Receiver {
-	return New(Options{Distributor: d, Tenant: func(*http.Request) string { return "team" }, MaxMemory: 100_000, Registry: prometheus.NewRegistry()})
+	return New(Options{Distributor: d, Tenant: func(r *http.Request) string { return cmp.Or(r.Header.Get("X-Scope-OrgID"), "team") }, MaxMemory: 100_000, Registry: prometheus.NewRegistry()})
 }
 
 const (
@@ -194,28 +197,64 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errors.New("cut off") }
 
-// The memory of requests under way is bounded: what finds none comes again later, and
-// all of it is given back.
+// The memory of requests under way is bounded, and that of one tenant to half of it: what
+// finds none comes again later, others are not hurt by who only begins to send, and all of
+// it is given back.
 func TestMemoryIsBounded(t *testing.T) {
 	d := &distributor{}
 	r := newReceiver(d)
 	held, release := make(chan bool), make(chan bool)
 	answers := make(chan int)
-	for range 10 { // of 10,000 bytes each, as the sender does not say how long they are
-		go func() {
-			answers <- post(r, typeV2, "snappy", unsized{&slow{held, release, snappy.Encode(nil, v2Body(t))}}).Code
-		}()
+	wire := snappy.Encode(nil, v2Body(t))
+	const begun = 100_000 / share / growStep
+	for range begun {
+		go func() { answers <- post(r, typeV2, "snappy", unsized{&slow{held, release, wire}}).Code }()
 		<-held
 	}
-	if w := post(r, typeV2, "snappy", bytes.NewReader(snappy.Encode(nil, v2Body(t)))); w.Code != 503 || w.Header().Get("Retry-After") != "2" {
+	if w := post(r, typeV2, "snappy", bytes.NewReader(wire)); w.Code != 503 || w.Header().Get("Retry-After") != "2" {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
-	for range 10 {
+	other := httptest.NewRequest("POST", "/api/v1/write", bytes.NewReader(wire))
+	other.Header.Set("X-Scope-OrgID", "other")
+	other.Header.Set("Content-Type", typeV2)
+	w := httptest.NewRecorder()
+	if r.RemoteWrite(w, other); w.Code != 204 {
+		t.Errorf("another tenant: %d %s", w.Code, w.Body)
+	}
+	for range begun {
 		release <- true
 		<-answers // 204, or 503 for one that found no memory for what it is decompressed
 	}
 	if !r.memory.TryAcquire(r.MaxMemory) {
 		t.Error("not all memory was given back")
+	}
+	if bytes, _ := r.tenants.Load("team"); bytes.(*atomic.Int64).Load() != 0 {
+		t.Errorf("the tenant has %d bytes still", bytes)
+	}
+}
+
+// A request that takes more than it says, decoded, takes it from the memory of all: one that
+// is short on the wire and long in memory is refused, or comes again, before it has it.
+func TestDecodedRequestsTakeMemory(t *testing.T) {
+	refs := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), make([]byte, 4000)) // labels_refs
+	deltas := protowire.AppendBytes(protowire.AppendTag(nil, 12, protowire.BytesType), make([]byte, 4000))
+	deltas = protowire.AppendBytes(protowire.AppendTag(nil, 3, protowire.BytesType), deltas) // histograms
+	for why, series := range map[string][]byte{"references": refs, "buckets": deltas} {
+		body := protowire.AppendBytes(protowire.AppendTag(nil, 5, protowire.BytesType), series)
+		body = protowire.AppendBytes(protowire.AppendTag(body, 4, protowire.BytesType), nil)
+		for busy, want := range map[int64]int{0: 204, 60_000: 503} {
+			r := newReceiver(&distributor{})
+			if !r.memory.TryAcquire(busy) {
+				t.Fatal("no memory")
+			}
+			if w := post(r, typeV2, "snappy", bytes.NewReader(snappy.Encode(nil, body))); w.Code != want {
+				t.Errorf("%s, with %d bytes taken: %d %s", why, busy, w.Code, w.Body)
+			}
+			r.memory.Release(busy)
+			if !r.memory.TryAcquire(r.MaxMemory) {
+				t.Errorf("%s: not all memory was given back", why)
+			}
+		}
 	}
 }
 

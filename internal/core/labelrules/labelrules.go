@@ -6,6 +6,7 @@ package labelrules
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"unicode/utf8"
 	"unsafe"
@@ -52,15 +53,19 @@ func (r *Rules) Resolve(request *remotewrite.Request, series *remotewrite.Series
 	w := scratches.Get().(*scratch)
 	defer scratches.Put(w)
 	var err error
-	if w.labels, err = request.Labels(w.labels[:0], series); err == nil {
-		err = check(w.labels)
+	if w.labels, err = request.Labels(w.labels[:0], series); errors.Is(err, remotewrite.ErrTooManyLabels) {
+		return labels.EmptyLabels(), &outcome.Refusal{Reason: outcome.TooManyLabels, Cause: err}
 	}
 	all := w.labels
+	if err == nil {
+		// Before they are looked into: of version 2, many may have one long value.
+		if refusal := r.limit(all); refusal != nil {
+			return labels.EmptyLabels(), refusal
+		}
+		err = check(all)
+	}
 	if err != nil {
 		return labels.EmptyLabels(), &outcome.Refusal{Reason: outcome.BadLabels, Cause: err}
-	}
-	if refusal := r.limit(all); refusal != nil {
-		return labels.EmptyLabels(), refusal
 	}
 	b := &w.builder
 	b.Reset()
@@ -84,18 +89,32 @@ func (r *Rules) Resolve(request *remotewrite.Request, series *remotewrite.Series
 	return ls, nil
 }
 
-// Text is a series as it was sent, for people.
+// maxText is how long Text becomes, in bytes, but for the end of a label.
+const maxText = 1 << 10
+
+// Text is a series as it was sent, for people: its first labels, if it has many.
 func Text(request *remotewrite.Request, series *remotewrite.Series) string {
 	all, err := request.Labels(nil, series)
-	if err != nil {
+	if err != nil && !errors.Is(err, remotewrite.ErrTooManyLabels) {
 		return err.Error()
 	}
-	b := labels.NewScratchBuilder(len(all))
-	for _, l := range all {
-		b.Add(string(l.Name), string(l.Value))
+	var b strings.Builder
+	b.WriteByte('{')
+	for i, l := range all {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%s=%q", cut(l.Name), cut(l.Value))
+		if b.Len() > maxText {
+			b.WriteString(", …")
+			break
+		}
 	}
-	return b.Labels().String()
+	b.WriteByte('}')
+	return b.String()
 }
+
+func cut(b []byte) []byte { return b[:min(len(b), maxText)] }
 
 // check refuses labels that name no series.
 func check(all []remotewrite.Label) error {

@@ -1,6 +1,7 @@
 package labelrules
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -117,6 +118,31 @@ func TestLabelsAreACopy(t *testing.T) {
 		}
 		if refusal != nil || ls.String() != strings.Clone(before) || strings.Contains(ls.String(), "\xdb") || ls.Get("job") != "a" {
 			t.Errorf("%q after the request's memory was overwritten, %v", ls.String(), refusal)
+		}
+	}
+}
+
+// A request may name one long value a million times: nobody looks at more labels than any
+// series has, nor makes a text of them all.
+func TestAMillionLabels(t *testing.T) {
+	symbols := writev2.NewSymbolTable()
+	name, value := symbols.Symbolize("__name__"), symbols.Symbolize(strings.Repeat("v", 1<<20))
+	for n, want := range map[int]string{5000: "it has 5000 labels, and ingest.max_labels allows 100", 1 << 20: "it has more than 10000 labels"} {
+		one := writev2.TimeSeries{LabelsRefs: slices.Repeat([]uint32{name, value}, n)}
+		body, err := (&writev2.Request{Timeseries: []writev2.TimeSeries{one}, Symbols: symbols.Symbols()}).Marshal()
+		var r remotewrite.Request
+		if err == nil {
+			err = r.DecodeV2(body)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules := Rules{Limits: Limits{Labels: 100}}
+		if _, refused := rules.Resolve(&r, &r.Series[0]); refused == nil || refused.Reason != outcome.TooManyLabels || refused.Cause.Error() != want {
+			t.Errorf("%d labels: %+v", n, refused)
+		}
+		if text := Text(&r, &r.Series[0]); len(text) > 3*maxText {
+			t.Errorf("%d labels: a text of %d bytes", n, len(text))
 		}
 	}
 }

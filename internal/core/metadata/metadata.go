@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// maxNames of a tenant are remembered, 10 MB at 500 bytes.
+	// maxNames of a tenant are remembered, and maxBytes of what is said of them.
 	maxNames = 20_000
+	maxBytes = 4 << 20
 
 	// maxText bounds help and unit, in bytes.
 	maxText = 1 << 10
@@ -26,11 +27,18 @@ const (
 // Store is what all tenants' senders said. It is safe for concurrent use.
 type Store struct {
 	mu      sync.RWMutex
-	tenants map[string]map[string]metadata.Metadata
+	tenants map[string]*tenant
 }
 
+type tenant struct {
+	names map[string]metadata.Metadata
+	bytes int // of names and texts
+}
+
+func size(name string, m metadata.Metadata) int { return len(name) + len(m.Help) + len(m.Unit) }
+
 // New returns an empty store.
-func New() *Store { return &Store{tenants: map[string]map[string]metadata.Metadata{}} }
+func New() *Store { return &Store{tenants: map[string]*tenant{}} }
 
 var types = [...]model.MetricType{
 	remotewrite.UnknownType: model.MetricTypeUnknown, remotewrite.CounterType: model.MetricTypeCounter,
@@ -72,27 +80,37 @@ func (s *Store) Series(tenant, name string, r *remotewrite.Request, m remotewrit
 	s.set(tenant, name, t, r.Symbol(m.Help), r.Symbol(m.Unit))
 }
 
-func (s *Store) set(tenant, name string, t model.MetricType, help, unit []byte) {
+func (s *Store) set(tenantName, name string, t model.MetricType, help, unit []byte) {
 	if name == "" || len(name) > maxText {
 		return
 	}
 	s.mu.RLock()
-	known, ok := s.tenants[tenant][name]
+	var known metadata.Metadata
+	if of := s.tenants[tenantName]; of != nil {
+		known = of.names[name]
+	}
 	s.mu.RUnlock()
-	if ok && known.Type == t && known.Help == text(help) && known.Unit == text(unit) {
+	if known.Type == t && known.Help == text(help) && known.Unit == text(unit) {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	names := s.tenants[tenant]
-	if names == nil {
-		names = map[string]metadata.Metadata{}
-		s.tenants[strings.Clone(tenant)] = names
+	of := s.tenants[tenantName]
+	if of == nil {
+		of = &tenant{names: map[string]metadata.Metadata{}}
+		s.tenants[strings.Clone(tenantName)] = of
 	}
-	if !ok && len(names) >= maxNames {
+	m := metadata.Metadata{Type: t, Help: text(help), Unit: text(unit)}
+	before, ok := of.names[name]
+	more := size(name, m)
+	if ok {
+		more -= size(name, before)
+	}
+	if !ok && len(of.names) >= maxNames || of.bytes+more > maxBytes {
 		return // it is shown nowhere, and costs nobody a sample
 	}
-	names[strings.Clone(name)] = metadata.Metadata{Type: t, Help: text(help), Unit: text(unit)}
+	of.names[strings.Clone(name)] = m
+	of.bytes += more
 }
 
 func text(b []byte) string {
@@ -102,7 +120,10 @@ func text(b []byte) string {
 // All yields what is known of a tenant's metrics, by name.
 func (s *Store) All(tenant string, yield func(name string, m metadata.Metadata) bool) {
 	s.mu.RLock()
-	names := maps.Clone(s.tenants[tenant])
+	var names map[string]metadata.Metadata
+	if of := s.tenants[tenant]; of != nil {
+		names = maps.Clone(of.names)
+	}
 	s.mu.RUnlock()
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if !yield(name, names[name]) {

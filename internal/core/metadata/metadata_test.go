@@ -50,12 +50,29 @@ func TestPartsSpeakForTheWhole(t *testing.T) {
 	}
 }
 
+func TestBytesAreBounded(t *testing.T) {
+	s := New()
+	help := []byte(strings.Repeat("x", maxText))
+	for round := range 3 { // what is said again takes nothing more
+		for i := range 2 * maxBytes / maxText {
+			s.Families("a", []remotewrite.Family{{Name: fmt.Append(nil, i), Help: help[:maxText-round]}})
+		}
+	}
+	bytes := 0
+	for name, m := range s.tenants["a"].names {
+		bytes += len(name) + len(m.Help)
+	}
+	if bytes > maxBytes || bytes < maxBytes*9/10 || bytes != s.tenants["a"].bytes {
+		t.Errorf("%d bytes, and %d are known", bytes, s.tenants["a"].bytes)
+	}
+}
+
 func TestNamesAreBounded(t *testing.T) {
 	s := New()
 	for i := range maxNames + 10 {
 		s.Families("a", []remotewrite.Family{{Name: fmt.Append(nil, i)}})
 	}
-	if n := len(s.tenants["a"]); n != maxNames {
+	if n := len(s.tenants["a"].names); n != maxNames {
 		t.Errorf("%d names", n)
 	}
 }

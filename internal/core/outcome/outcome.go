@@ -168,6 +168,9 @@ func (o *Outcome) OTLP(points, samples int) (rejected int64, text string) {
 }
 
 func (o *Outcome) onlyLimits() bool {
+	if !o.first.Reason.IsLimit() {
+		return false // which may be of a series without samples
+	}
 	for reason, refused := range o.Refused {
 		if !Reason(reason).IsLimit() && refused.Total() > 0 {
 			return false

@@ -34,6 +34,7 @@ func TestOneOutcomeTwoAnswers(t *testing.T) {
 		{"a limit alone", []func(*Outcome){refuse(TooManySeries, Counts{Samples: 2, Histograms: 1})}, http.StatusTooManyRequests, 3, "3 too_many_series", ""},
 		{"a mistake goes before a limit, since it must not be repeated", []func(*Outcome){refuse(TooManySeries, Counts{Samples: 1}), refuse(TooOld, Counts{Samples: 1})},
 			http.StatusBadRequest, 2, "(1 too_old, 1 too_many_series)", ""},
+		{"a mistake in a series without samples", []func(*Outcome){refuse(BadLabels, Counts{})}, http.StatusBadRequest, 0, "the cause", ""},
 		{"an exemplar is no data point", []func(*Outcome){refuse(BadExemplar, Counts{Exemplars: 1})}, http.StatusBadRequest, 0, "1 bad_exemplar", ""},
 		{"what cannot be added", []func(*Outcome){refuse(Delta, Counts{Samples: 1})}, http.StatusBadRequest, 1, "1 delta", ""},
 		{"a series as long as a book", []func(*Outcome){func(o *Outcome) {

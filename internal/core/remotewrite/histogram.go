@@ -68,7 +68,8 @@ func (r *Request) histogramRoom() int { return fewParts + len(r.body)/histogramB
 
 // histogram reads the Histogram in b from i on.
 func (r *Request) histogram(b []byte, i int) bool {
-	if len(r.histograms) == r.histogramRoom() {
+	// Its fields are numbers of at least a byte.
+	if len(r.histograms) == r.histogramRoom() || !r.takes(histogramMemory+numberMemory*(len(b)-i)) {
 		return false
 	}
 	var h Histogram

@@ -23,7 +23,14 @@ type Request struct {
 	// Compressed is the body as it came, for who passes it on; nil if there is none.
 	Compressed []byte
 
+	// More is asked before the request takes more memory, for so many bytes beyond those it
+	// asked for before; nil for as much as it takes. An error ends Decode, which returns it.
+	More func(bytes int) error
+
 	v2         bool
+	taken      int // bytes, and how many it may
+	allowed    int
+	full       error // of More
 	body       []byte
 	room       int    // of each list but histograms
 	symbols    []part // of body
@@ -113,6 +120,39 @@ const (
 	StatesetType
 )
 
+// moreStep is what a request asks for at least, in bytes.
+const moreStep = 16 << 10
+
+// takes accounts for memory that the request is about to take, and reports whether it may.
+func (r *Request) takes(bytes int) bool {
+	r.taken += bytes
+	return r.taken <= r.allowed || r.ask()
+}
+
+func (r *Request) ask() bool {
+	if r.full != nil {
+		return false
+	}
+	step := max(moreStep, r.taken-r.allowed, r.allowed/2)
+	if r.full = r.More(step); r.full != nil {
+		return false
+	}
+	r.allowed += step
+	return true
+}
+
+// Bytes that the parts of a request take in memory.
+const (
+	seriesMemory    = 56
+	sampleMemory    = 24
+	exemplarMemory  = 32
+	histogramMemory = 320
+	familyMemory    = 80
+	symbolMemory    = 8
+	refMemory       = 4 // of at least a byte on the wire
+	numberMemory    = 8 // of a bucket, of at least a byte on the wire
+)
+
 // Label is a name and its value.
 type Label struct{ Name, Value []byte }
 
@@ -157,7 +197,7 @@ func (r *Request) Histograms(s *Series) []Histogram {
 // point into the body.
 func (r *Request) Labels(to []Label, s *Series) ([]Label, error) {
 	if r.v2 {
-		return r.pairs(to, r.Refs(s)), nil
+		return r.pairs(to, r.Refs(s))
 	}
 	return readLabels(to, r.Key(s))
 }
@@ -165,20 +205,33 @@ func (r *Request) Labels(to []Label, s *Series) ([]Label, error) {
 // ExemplarLabels is Labels of an exemplar.
 func (r *Request) ExemplarLabels(to []Label, e *Exemplar) ([]Label, error) {
 	if r.v2 {
-		return r.pairs(to, r.exemplarRefs[e.labels.from:e.labels.to]), nil
+		return r.pairs(to, r.exemplarRefs[e.labels.from:e.labels.to])
 	}
 	return readLabels(to, e.labels.key(r.body, r.exemplarKeys))
 }
 
-func (r *Request) pairs(to []Label, refs []uint32) []Label {
+// maxLabels is how many labels are looked at: on the wire one has two bytes, and in memory
+// 48.
+const maxLabels = 10_000
+
+// ErrTooManyLabels means that nobody looks at so many.
+var ErrTooManyLabels = fmt.Errorf("it has more than %d labels", maxLabels)
+
+func (r *Request) pairs(to []Label, refs []uint32) ([]Label, error) {
+	if len(refs)/2 > maxLabels {
+		return to, ErrTooManyLabels
+	}
 	for i := 0; i < len(refs); i += 2 {
 		to = append(to, Label{r.Symbol(refs[i]), r.Symbol(refs[i+1])})
 	}
-	return to
+	return to, nil
 }
 
 func readLabels(to []Label, key []byte) ([]Label, error) {
 	for i := 0; i < len(key); {
+		if len(to) == maxLabels {
+			return to, ErrTooManyLabels
+		}
 		_, from, next := field(key, i) // nothing but whole labels is in a key
 		var l Label
 		if !l.decode(key[from:next]) {
@@ -196,6 +249,10 @@ func (r *Request) reset(body []byte, v2 bool) error {
 		return fmt.Errorf("the body has %d bytes, and at most %d can be read", len(body), math.MaxInt32)
 	}
 	r.v2, r.body, r.highest, r.odd = v2, body, 0, 0
+	r.taken, r.allowed, r.full = 0, 0, nil
+	if r.More == nil {
+		r.allowed = math.MaxInt
+	}
 	r.Compressed = nil
 	r.room = fewParts + len(body)/partBytes
 	r.Series = r.Series[:0]
@@ -230,7 +287,7 @@ func (r *Request) endSeries(s *Series) {
 
 // sample reads the Sample in b from i on, of either version; only the second has a start.
 func (r *Request) sample(b []byte, i int) bool {
-	if len(r.samples) == r.room {
+	if len(r.samples) == r.room || !r.takes(sampleMemory) {
 		return false
 	}
 	r.samples = append(r.samples, Sample{})
@@ -290,5 +347,8 @@ const maxKept = 50_000
 
 // Small reports whether a request is worth keeping for the next one.
 func (r *Request) Small() bool {
-	return max(cap(r.Series), cap(r.Families), cap(r.symbols), cap(r.refs)/16, cap(r.samples), 4*cap(r.exemplars), 8*cap(r.histograms)) <= maxKept
+	b := &r.buckets
+	return max(cap(r.Series), cap(r.Families), cap(r.symbols), cap(r.refs)/16, cap(r.samples), 4*cap(r.exemplars), 8*cap(r.histograms),
+		cap(r.keys)/64, cap(r.exemplarRefs)/16, cap(r.exemplarKeys)/64, cap(b.negativeSpans)/8, cap(b.positiveSpans)/8, cap(b.negativeDeltas)/8,
+		cap(b.positiveDeltas)/8, cap(b.negativeCounts)/8, cap(b.positiveCounts)/8, cap(b.customValues)/8) <= maxKept
 }

@@ -21,6 +21,9 @@ func (r *Request) DecodeV1(body []byte) error {
 			if len(r.Series) == r.room {
 				return ErrTooManyParts
 			}
+			if !r.takes(seriesMemory) {
+				return r.full
+			}
 			if !r.seriesV1(body[:next], from) {
 				return fmt.Errorf("time series %d: %w", len(r.Series), r.unread("TimeSeries", i))
 			}
@@ -31,6 +34,9 @@ func (r *Request) DecodeV1(body []byte) error {
 			}
 			if len(r.Families) == r.room {
 				return ErrTooManyParts
+			}
+			if !r.takes(familyMemory) {
+				return r.full
 			}
 			r.Families = append(r.Families, f)
 		default:
@@ -45,6 +51,9 @@ func (r *Request) DecodeV1(body []byte) error {
 
 // unread is why a message could not be read: it is malformed, or there was no room.
 func (r *Request) unread(message string, at int) error {
+	if r.full != nil {
+		return r.full
+	}
 	if max(len(r.samples), len(r.exemplars)) == r.room || len(r.histograms) == r.histogramRoom() {
 		return ErrTooManyParts
 	}
@@ -90,7 +99,7 @@ func (r *Request) seriesV1(b []byte, i int) bool {
 }
 
 func (r *Request) exemplarV1(b []byte, i int) bool {
-	if len(r.exemplars) == r.room {
+	if len(r.exemplars) == r.room || !r.takes(exemplarMemory) {
 		return false
 	}
 	var e Exemplar

@@ -15,12 +15,15 @@ func (r *Request) DecodeV2(body []byte) error {
 			if next < 0 {
 				return malformed("Request", i)
 			}
+			if !r.takes(symbolMemory) {
+				return r.full
+			}
 			r.symbols = append(r.symbols, part{uint32(from), uint32(next)})
 			// Many come in a row.
 			for next+1 < len(body) && body[next] == 4<<3|wireBytes && body[next+1] < 0x80 {
 				from = next + 2
 				to := from + int(body[next+1])
-				if to > len(body) {
+				if to > len(body) || !r.takes(symbolMemory) {
 					break
 				}
 				r.symbols = append(r.symbols, part{uint32(from), uint32(to)})
@@ -32,6 +35,9 @@ func (r *Request) DecodeV2(body []byte) error {
 			}
 			if len(r.Series) == r.room {
 				return ErrTooManyParts
+			}
+			if !r.takes(seriesMemory) {
+				return r.full
 			}
 			if !r.seriesV2(body[:next], from) {
 				return fmt.Errorf("time series %d: %w", len(r.Series), r.unread("TimeSeries", i))
@@ -105,6 +111,9 @@ func (r *Request) seriesV2(b []byte, i int) bool {
 				r.refs, next = r.references(r.refs, b, from, next)
 			}
 		case 1<<3 | wireVarint:
+			if !r.takes(refMemory) {
+				return false
+			}
 			r.refs, next = r.reference(r.refs, b, from)
 		case 2<<3 | wireBytes: // samples
 			if next < 0 || !r.sample(b[:next], from) {
@@ -142,6 +151,9 @@ func (r *Request) seriesV2(b []byte, i int) bool {
 // references reads what is packed of labels_refs, with straight lines for numbers below
 // 16,384: they are half of what it costs to read a request.
 func (r *Request) references(to []uint32, b []byte, i, end int) ([]uint32, int) {
+	if !r.takes(refMemory * (end - i)) {
+		return to, bad
+	}
 	highest := r.highest
 	for i+1 < end && b[i]&b[i+1] < 0x80 { // not both have more to come
 		ref, n := uint32(b[i]), 1
@@ -168,7 +180,7 @@ func (r *Request) reference(to []uint32, b []byte, i int) ([]uint32, int) {
 }
 
 func (r *Request) exemplarV2(b []byte, i int) bool {
-	if len(r.exemplars) == r.room {
+	if len(r.exemplars) == r.room || !r.takes(exemplarMemory) {
 		return false
 	}
 	e := Exemplar{labels: labels{part: part{from: uint32(len(r.exemplarRefs))}}}
@@ -180,6 +192,9 @@ func (r *Request) exemplarV2(b []byte, i int) bool {
 				r.exemplarRefs, next = r.references(r.exemplarRefs, b, from, next)
 			}
 		case 1<<3 | wireVarint:
+			if !r.takes(refMemory) {
+				return false
+			}
 			r.exemplarRefs, next = r.reference(r.exemplarRefs, b, from)
 		case 2<<3 | wire64:
 			e.Value, next = double(b, from)

@@ -18,7 +18,7 @@ import (
 // bring.
 type Config struct {
 	MaxBody   conf.Bytes `yaml:"max_body" help:"largest request, decompressed; larger ones are answered with 413"`
-	MaxMemory conf.Bytes `yaml:"max_memory" help:"memory of all requests under way, decompressed; further ones are answered with 503" reload:"restart"`
+	MaxMemory conf.Bytes `yaml:"max_memory" help:"memory of all requests under way, as they came, decompressed and decoded; half of it for one tenant; further ones are answered with 503" reload:"restart"`
 
 	Rate          int `yaml:"rate" help:"samples a second that a tenant may send, with 10 s of them at once; beyond, requests are answered with 503 and Retry-After; 0 for any number"`
 	MaxSeries     int `yaml:"max_series" help:"series that a tenant may have in memory, where they stay for up to three hours; new ones are answered with 429; 0 for any number"`
@@ -91,7 +91,7 @@ func DefaultConfig() Config {
 	return Config{
 		// 2,000 samples, which Prometheus sends at once, are 0.5 MB; others send more.
 		MaxBody: 32 << 20,
-		// Eight of the largest, or 500 of the usual ones.
+		// Some of the largest, or 500 of the usual ones, of 0.5 MB each.
 		MaxMemory: 256 << 20,
 		// 1,000,000 x 1.9 kB, as lab/peers-tsdb measures, are 1.9 GB.
 		MaxSeries:     1_000_000,

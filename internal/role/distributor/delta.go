@@ -69,7 +69,6 @@ func (d *Distributor) PushDeltas(tenant string, r *remotewrite.Request) (outcome
 	if rate := t.Tenants[tenant].Rate.Or(t.Rate); rate > 0 {
 		d.bucket(tenant).take(parts.Samples+parts.Histograms, rate, d.Now())
 	}
-	d.Metadata.Families(tenant, r.Families)
 	if t.HA.Replica != "" && !d.elected(t, tenant, r) {
 		return d.notElected(tenant, parts), nil
 	}
@@ -85,13 +84,14 @@ func (d *Distributor) PushDeltas(tenant string, r *remotewrite.Request) (outcome
 	for i := range r.Series {
 		c.series(&r.Series[i])
 	}
-	err := d.pushIncrements(tenant, of, c.increments, now)
+	err := d.pushIncrements(tenant, of, merge(c.increments), samples(o.Written), now)
 	if err != nil {
 		d.complain(tenant, err)
 		rest := samples(parts) - samples(o.Written) // those are in the books already
 		d.Ledger.Post(tenant, received(outcome.Counts{Samples: int(rest)}), ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: unavailable, Samples: rest})
 		return outcome.Outcome{}, d.retry(unavailable, retryAfter, err)
 	}
+	d.Metadata.Families(tenant, r.Families)
 	rest := o
 	rest.Written = outcome.Counts{} // the aggregator has put these into the books
 	d.metrics.written.Add(float64(samples(o.Written)))
@@ -109,9 +109,9 @@ func (d *Distributor) deltasOf(tenant string) *deltas {
 	return of.(*deltas)
 }
 
-// pushIncrements hands increments to the aggregator, and puts them into the books on the
-// way there.
-func (d *Distributor) pushIncrements(tenant string, of *deltas, all []increment, now time.Time) error {
+// pushIncrements hands increments, which stand for so many samples, to the aggregator, and
+// puts them into the books on the way there.
+func (d *Distributor) pushIncrements(tenant string, of *deltas, all []increment, stood uint64, now time.Time) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -129,10 +129,10 @@ func (d *Distributor) pushIncrements(tenant string, of *deltas, all []increment,
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), deltaPatience)
 	defer cancel()
-	d.Ledger.Post(tenant, received(outcome.Counts{Samples: len(all)}), ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: uint64(len(all))})
+	d.Ledger.Post(tenant, received(outcome.Counts{Samples: int(stood)}), ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: stood})
 	err := d.Windows.Push(ctx, w.End())
 	if err != nil && !errors.Is(err, batch.ErrUnsynced) {
-		d.Ledger.Post(tenant, ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: unavailable, Samples: uint64(len(all))})
+		d.Ledger.Post(tenant, ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: unavailable, Samples: stood})
 	}
 	return err
 }
@@ -144,7 +144,7 @@ type collecting struct {
 	rules       rules
 	request     *remotewrite.Request
 	now         time.Time
-	added       map[string]struct{} // series that are new, by key
+	added       map[string]byte // kinds of series that are new, by the rest of their key
 	increments  []increment
 	outcome     *outcome.Outcome
 }
@@ -171,7 +171,7 @@ func (c *collecting) series(s *remotewrite.Series) {
 	}
 	key := series.AppendKey(nil, kind, ls)
 	shard := series.Shard(c.rules.tenant, key)
-	if refusal := c.room(shard, key); refusal != nil {
+	if refusal := c.admit(shard, key); refusal != nil {
 		c.outcome.Refuse(refusal.Reason, parts, text, refusal.Cause)
 		return
 	}
@@ -204,25 +204,66 @@ func (c *collecting) series(s *remotewrite.Series) {
 	}
 }
 
-// room refuses a series that is new, if the tenant has as many as it may.
-func (c *collecting) room(shard uint16, key []byte) *outcome.Refusal {
-	limit := c.rules.Tenants[c.rules.tenant].MaxSeries.Or(c.rules.MaxSeries)
-	if limit <= 0 || c.distributor.Windows.Holds(c.rules.tenant, shard, key) {
+// admit refuses a series that is new, if it is of another kind already, or the tenant has as
+// many as it may.
+func (c *collecting) admit(shard uint16, key []byte) *outcome.Refusal {
+	if c.distributor.Windows.Holds(c.rules.tenant, shard, key) {
 		return nil
 	}
-	if _, counted := c.added[string(key)]; counted {
+	// Behind its kind a key has the labels, which are all that stores see of it.
+	if kind, added := c.added[string(key[1:])]; added && kind == key[0] {
 		return nil
+	} else if added {
+		return kindConflict(kind)
 	}
-	if c.of.series >= limit {
+	other := slices.Clone(key)
+	for kind := series.Counter; kind <= series.Check; kind++ {
+		if other[0] = byte(kind); other[0] != key[0] && c.distributor.Windows.Holds(c.rules.tenant, series.Shard(c.rules.tenant, other), other) {
+			return kindConflict(byte(kind))
+		}
+	}
+	if limit := c.rules.Tenants[c.rules.tenant].MaxSeries.Or(c.rules.MaxSeries); limit > 0 && c.of.series >= limit {
 		return &outcome.Refusal{Reason: outcome.TooManySeries, Cause: fmt.Errorf(
 			"the tenant has %d series with totals of deltas or DogStatsD in memory, and ingest.max_series allows %d; series that are known go on", c.of.series, limit)}
 	}
 	if c.added == nil {
-		c.added = map[string]struct{}{}
+		c.added = map[string]byte{}
 	}
-	c.added[string(key)] = struct{}{}
+	c.added[string(key[1:])] = key[0]
 	c.of.series++
 	return nil
+}
+
+func kindConflict(kind byte) *outcome.Refusal {
+	return &outcome.Refusal{Reason: outcome.Mixed, Cause: fmt.Errorf(
+		"another metric with this name and these labels is a %v here already; give one of them another name", series.Kind(kind))}
+}
+
+// merge adds up increments of one series and one time: those of two scopes, or of two series
+// that became one by relabelling. Later ones would be repeats.
+func merge(all []increment) []increment {
+	type at struct {
+		key   string
+		delta int64
+	}
+	first := make(map[at]int, len(all))
+	merged := all[:0]
+	for _, inc := range all {
+		k := at{string(inc.Key), inc.Delta}
+		i, again := first[k]
+		if !again {
+			first[k] = len(merged)
+			merged = append(merged, inc)
+			continue
+		}
+		to := &merged[i].Increment
+		to.Samples += inc.Samples
+		to.Value += inc.Value
+		if to.Timer != nil {
+			to.Timer.Merge(inc.Timer, int(series.DefaultPolicy.MaxBuckets))
+		}
+	}
+	return merged
 }
 
 // timerOf is a native histogram of integers as tiles add them up.
@@ -234,29 +275,37 @@ func timerOf(h *remotewrite.Histogram) (*histogram.Exponential, error) {
 	if !math.IsNaN(h.Sum) && !math.IsInf(h.Sum, 0) {
 		timer.Sum = h.Sum
 	}
+	var positive, negative float64
 	var err error
-	if timer.Positive, err = bucketsOf(h.PositiveSpans, h.PositiveDeltas); err == nil {
-		timer.Negative, err = bucketsOf(h.NegativeSpans, h.NegativeDeltas)
+	if timer.Positive, positive, err = bucketsOf(h.PositiveSpans, h.PositiveDeltas); err == nil {
+		timer.Negative, negative, err = bucketsOf(h.NegativeSpans, h.NegativeDeltas)
+	}
+	if in := positive + negative + timer.Zero; err == nil && in != timer.Count {
+		err = fmt.Errorf("its count is %v, and its buckets have %v", timer.Count, in)
 	}
 	return timer, err
 }
 
-func bucketsOf(spans []remotewrite.Span, deltas []int64) (b histogram.Buckets, err error) {
+func bucketsOf(spans []remotewrite.Span, deltas []int64) (b histogram.Buckets, sum float64, err error) {
 	index, count := int64(0), int64(0)
 	for _, s := range spans {
 		index += int64(s.Offset)
 		for range s.Length {
 			if len(deltas) == 0 {
-				return b, errors.New("it has fewer buckets than it says")
+				return b, 0, errors.New("it has fewer buckets than it says")
 			}
-			if count, deltas = count+deltas[0], deltas[1:]; count > 0 {
+			if count, deltas = count+deltas[0], deltas[1:]; count < 0 {
+				return b, 0, fmt.Errorf("its bucket %d has fewer values than none, or 2^63 and more", index)
+			}
+			if count > 0 {
 				if index < -histogram.MaxIndex || index > histogram.MaxIndex {
-					return b, fmt.Errorf("its bucket %d is beyond any number", index)
+					return b, 0, fmt.Errorf("its bucket %d is beyond any number", index)
 				}
 				b.Index, b.Count = append(b.Index, int32(index)), append(b.Count, float64(count))
+				sum += float64(count)
 			}
 			index++
 		}
 	}
-	return b, nil
+	return b, sum, nil
 }

@@ -175,6 +175,17 @@ func (w *world) everyKind(to pmetric.MetricSlice) {
 	}
 }
 
+// buckets adds an exponential histogram.
+func (w *world) buckets(to pmetric.MetricSlice, count uint64, counts ...uint64) {
+	m := to.AppendEmpty()
+	m.SetName("h")
+	m.SetEmptyExponentialHistogram().SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
+	p := m.ExponentialHistogram().DataPoints().AppendEmpty()
+	p.SetTimestamp(w.stamp(0))
+	p.Positive().BucketCounts().FromRaw(counts)
+	p.SetCount(count)
+}
+
 // What a sender adds becomes totals, of every kind; what it repeats does not count again.
 func TestDeltasBecomeTotals(t *testing.T) {
 	w, a := newDeltaWorld(t, func(c *Config) { c.OTLP.NativeHistograms = true })
@@ -267,6 +278,8 @@ func TestDeltasThatAreNotCounted(t *testing.T) {
 			p.Positive().BucketCounts().FromRaw([]uint64{1})
 			p.SetCount(1)
 		}, refused: "1 bad_histogram"},
+		{why: "more values in buckets than it counts", change: func(*Config) {}, add: func(w *world, to pmetric.MetricSlice) { w.buckets(to, 2, 300, 300) }, refused: "its count is 2, and its buckets have 600"},
+		{why: "more values than can be counted", change: func(*Config) {}, add: func(w *world, to pmetric.MetricSlice) { w.buckets(to, 1<<63, 1<<63) }, refused: "1 bad_histogram"},
 	} {
 		w, _ := newDeltaWorld(t, c.change)
 		r := w.increments(func(to pmetric.MetricSlice) { c.add(w, to) })
@@ -279,6 +292,46 @@ func TestDeltasThatAreNotCounted(t *testing.T) {
 		if all := uint64(c.written + c.dropped + refused.Total()); books.Received != all || books.Tile != uint64(c.written) || books.Difference != 0 {
 			t.Errorf("%s: %d in all, the books: %+v", c.why, all, books)
 		}
+	}
+}
+
+// Two kinds under one name and labels would be one series to a store, with two values.
+func TestDeltasOfTwoKinds(t *testing.T) {
+	w, a := newDeltaWorld(t, func(*Config) {})
+	both := func(to pmetric.MetricSlice) {
+		w.sum(to, "conf", true, 7)         // conf_total
+		w.sum(to, "conf_total", false, -3) // as well
+	}
+	if o, err := w.PushDeltas("a", w.increments(both)); err != nil || o.Written.Samples != 1 || !strings.Contains(o.Text(), "(1 mixed_series)") || !strings.Contains(o.Text(), "is a counter here already") {
+		t.Errorf("in one request: %v, %+v: %s", err, o.Written, o.Text())
+	}
+	w.now = w.now.Add(5 * time.Second)
+	if o, err := w.PushDeltas("a", w.increments(both)); err != nil || o.Written.Samples != 1 || a.totals()["conf_total"] != "14" {
+		t.Errorf("later: %v, %+v, %v", err, o.Written, a.totals())
+	}
+}
+
+// Two points of one series and time in one request, as of two scopes, are both counted; the
+// request that comes again counts nothing.
+func TestDeltasOfTwoScopesAddUp(t *testing.T) {
+	w, a := newDeltaWorld(t, func(*Config) {})
+	r := w.increments(func(to pmetric.MetricSlice) {
+		w.sum(to, "a", true, 5)
+		w.sum(to, "a", true, 6)
+		w.everyKind(to)
+		w.everyKind(to)
+	})
+	for range 2 {
+		o, err := w.PushDeltas("a", r)
+		if err != nil || o.AnyRefused() {
+			t.Fatal(err, o.Text())
+		}
+		if got := a.totals(); got["a_total"] != "11" || got["requests_total"] != "14" || got["open"] != "-4" || got["latency_count"] != "12" || got["size"] != "10 of 6 at schema 5: [8 2]" {
+			t.Errorf("%v", got)
+		}
+	}
+	if books := w.Ledger.Books().Tenants["a"].Samples; books.Refused["repeated"] != books.Tile || books.Difference != 0 {
+		t.Errorf("the books: %+v", books)
 	}
 }
 

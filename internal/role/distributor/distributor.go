@@ -37,8 +37,12 @@ type Ingester interface {
 	Push(tenant string, request *tsdb.Request, body *buf.Buf) error
 }
 
-// RetryError means that nothing of a request was written, and that the same request may be
-// sent again.
+// errWritten is in a RetryError of a request that was written, and is to come again for
+// another reason: that is a repeat.
+var errWritten = errors.New("it was written")
+
+// RetryError means that the same request is to be sent again: nothing of it was written, or
+// something else is to be done with it.
 type RetryError struct {
 	Cause  error
 	Reason string        // as metrics spell it
@@ -46,6 +50,9 @@ type RetryError struct {
 }
 
 func (e *RetryError) Error() string {
+	if errors.Is(e.Cause, errWritten) {
+		return fmt.Sprintf("send it again in %v: %v", e.After.Round(time.Millisecond), e.Cause)
+	}
 	return fmt.Sprintf("nothing was written, send it again in %v: %v", e.After.Round(time.Millisecond), e.Cause)
 }
 func (e *RetryError) Unwrap() error { return e.Cause }
@@ -200,13 +207,17 @@ func (d *Distributor) Push(tenant string, r *remotewrite.Request, body *buf.Buf,
 	if rate := t.Tenants[tenant].Rate.Or(t.Rate); rate > 0 {
 		d.bucket(tenant).take(parts.Samples+parts.Histograms, rate, d.Now())
 	}
-	d.Metadata.Families(tenant, r.Families)
 	if t.HA.Replica != "" && !d.elected(t, tenant, r) {
 		return d.notElected(tenant, parts), nil
 	}
 	o, err := w.write()
 	if err == nil {
-		err = d.forwardRequest(tenant, r)
+		d.Metadata.Families(tenant, r.Families) // of a tenant that there is now, if not before
+		if err := d.forwardRequest(tenant, r); err != nil {
+			d.complain(tenant, err)
+			d.count(tenant, parts, &o)
+			return o, d.retry(unavailable, retryAfter, fmt.Errorf("%w; only the queue for backends lacks it: %w", errWritten, err))
+		}
 	}
 	if err != nil {
 		d.complain(tenant, err)

@@ -128,14 +128,19 @@ func TestRequestsAreForwarded(t *testing.T) {
 	}
 }
 
-// What the backends' queue does not take is not acknowledged, and comes again.
+// What the backends' queue does not take is not acknowledged, and comes again; but it is
+// written here, and both the answer and the books say so.
 func TestABackendWithoutDisk(t *testing.T) {
 	w := newWorld(t, func(*Config) {})
 	b := &backend{requests: true, err: errors.New("no space left on device")}
 	w.backends(b)
 	var again *RetryError
-	if _, err := w.push("a", "up"); !errors.As(err, &again) || !errors.Is(err, b.err) {
-		t.Errorf("%v", err)
+	o, err := w.push("a", "up")
+	if !errors.As(err, &again) || !errors.Is(err, b.err) || o.Written.Samples != 1 || strings.Contains(err.Error(), "nothing was written") {
+		t.Errorf("%v, %+v", err, o)
+	}
+	if books := w.Ledger.Books().Tenants["a"].Samples; books.Stored != 1 || books.Difference != 0 {
+		t.Errorf("the books: %+v", books)
 	}
 	b.err = nil
 	if o := w.mustPush("a", "up"); o.Written.Samples != 1 || len(b.got) != 1 {
