@@ -77,6 +77,18 @@ func (n nativeHistogram) zero() nativeHistogram {
 	}}
 }
 
+// validate says what is wrong with n, as tsdb would. Neither of the kinds is no histogram,
+// with which nothing is.
+func (n nativeHistogram) validate() error {
+	switch {
+	case n.integer != nil:
+		return n.integer.Validate()
+	case n.float != nil:
+		return n.float.Validate()
+	}
+	return nil
+}
+
 // floats is n as queries see it.
 func (n nativeHistogram) floats() *prom.FloatHistogram {
 	if n.float != nil {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/prometheus/model/exemplar"
 	"github.com/prometheus/prometheus/model/labels"
@@ -76,9 +77,9 @@ func (s *Stores) writeRequests(ctx context.Context, tenant string, requests []*R
 		ctx:      ctx,
 		store:    st,
 		db:       db,
-		app:      db.Appender(ctx),
 		latest:   s.now().Add(MaxAhead).UnixMilli(),
 	}
+	w.open()
 	w.evict()
 	w.begin()
 	for _, r := range requests {
@@ -156,6 +157,7 @@ type rawWrite struct {
 	db               *database
 	app              storage.Appender
 	latest           int64 // Unix milliseconds; what is newer is refused
+	oldest           int64 // Unix milliseconds; app refuses what is older and the first of a series; MinInt64 while the head is empty
 	stored, repeated int
 
 	r *Request
@@ -227,10 +229,7 @@ func (w *rawWrite) series() error {
 	w.beginSeries()
 	for i := range samples {
 		s := &samples[i]
-		if s.Start != 0 {
-			w.start(s.Start, s.Time, nativeHistogram{})
-		}
-		if err := w.add(s.Time, s.Value, nativeHistogram{}); err != nil {
+		if err := w.add(s.Start, s.Time, s.Value, nativeHistogram{}); err != nil {
 			return err
 		}
 	}
@@ -240,10 +239,7 @@ func (w *rawWrite) series() error {
 			w.refuse(outcome.BadHistogram, outcome.Counts{Histograms: 1}, err)
 			continue
 		}
-		if histograms[i].Start != 0 {
-			w.start(histograms[i].Start, histograms[i].Time, h)
-		}
-		if err := w.add(histograms[i].Time, histograms[i].Sum, h); err != nil {
+		if err := w.add(histograms[i].Start, histograms[i].Time, histograms[i].Sum, h); err != nil {
 			return err
 		}
 	}
@@ -305,8 +301,9 @@ func (w *rawWrite) beginSeries() {
 	}
 }
 
-// add writes a sample, or a histogram if h has one. Its error is one of the disk.
-func (w *rawWrite) add(t int64, v float64, h nativeHistogram) error {
+// add writes a sample, or a histogram if h has one, and before it a zero at start, the
+// time at which it began to count, if that is not 0. Its error is one of the disk.
+func (w *rawWrite) add(start, t int64, v float64, h nativeHistogram) error {
 	part := outcome.Counts{Samples: 1}
 	if h != (nativeHistogram{}) {
 		part = outcome.Counts{Histograms: 1}
@@ -324,6 +321,14 @@ func (w *rawWrite) add(t int64, v float64, h nativeHistogram) error {
 			return err
 		}
 	}
+	// Nearly all are of a known series, and have no start or one that is known as well.
+	if w.n == 0 || start > last {
+		if err := w.admit(t, h); err != nil {
+			w.refuseAppend(part, t, err)
+			return nil
+		}
+		w.start(start, last, t, h)
+	}
 	if err := w.append(t, v, h); err != nil {
 		w.refuseAppend(part, t, err)
 		return nil
@@ -340,31 +345,71 @@ func (w *rawWrite) add(t int64, v float64, h nativeHistogram) error {
 	return nil
 }
 
+// open makes the appender. What the head takes is read before, and only gets less, so that
+// nothing is refused here that the appender would take.
+func (w *rawWrite) open() {
+	w.oldest = w.headOldest()
+	w.app = w.db.Appender(w.ctx)
+}
+
+// headOldest is the time before which the head takes nothing that is to be the newest
+// sample of a series, or MinInt64 if it is empty: then the first sample decides.
+// Source: Head.appender and memSeries.appendable in tsdb/head_append.go.
+func (w *rawWrite) headOldest() int64 {
+	oldest, ok := w.db.Head().AppendableMinValidTime()
+	if !ok {
+		return math.MinInt64
+	}
+	if window := w.store.options.OutOfOrderTimeWindow; window > 0 {
+		oldest = min(oldest, w.db.Head().MaxTime()-window)
+	}
+	return oldest
+}
+
+// admit returns the error with which tsdb will refuse a sample that is newer than all of
+// its series, or the first. It comes before what stays when tsdb refuses the sample: a
+// series in the head, which would take the place of one that has samples, or a zero.
+func (w *rawWrite) admit(t int64, h nativeHistogram) error {
+	if w.oldest == math.MinInt64 {
+		w.oldest = w.headOldest() // app may have begun the head by now
+	}
+	tooOld := t < w.oldest
+	if tooOld && w.store.options.OutOfOrderTimeWindow == 0 {
+		return storage.ErrOutOfBounds
+	}
+	if err := h.validate(); err != nil {
+		return err
+	}
+	if tooOld {
+		return storage.ErrTooOldSample
+	}
+	return nil
+}
+
 // append appends by the reference alone, if the series has one: tsdb looks at labels
 // only if it does not know the reference any more.
 func (w *rawWrite) append(t int64, v float64, h nativeHistogram) error {
-	ref, ls := uint64(0), labels.EmptyLabels()
-	if w.n != 0 {
-		ref = w.cache.At(w.n).Ref
-	}
-	if w.known {
-		ls = w.ls
-	}
-	got, err := w.appendTo(ref, ls, t, v, h)
-	if !w.known && errors.Is(err, tsdb.ErrInvalidSample) { // the head has let it go
-		w.spell()
-		got, err = w.appendTo(0, w.ls, t, v, h)
-	}
-	switch {
-	case err != nil:
-		return err
-	case w.n == 0:
+	if w.n == 0 {
+		got, err := w.appendTo(0, w.ls, t, v, h)
+		if err != nil {
+			return err
+		}
 		w.learn(got, w.before)
 		w.cache.At(w.n).Described = w.s.Metadata != (remotewrite.Metadata{}) // to Resolve, just now
-	case got != ref:
+		return nil
+	}
+	ref := w.cache.At(w.n).Ref
+	got, err := w.appendTo(ref, labels.EmptyLabels(), t, v, h)
+	if errors.Is(err, tsdb.ErrInvalidSample) { // the head has let it go
+		if err = w.admit(t, h); err == nil {
+			w.spell()
+			got, err = w.appendTo(0, w.ls, t, v, h)
+		}
+	}
+	if err == nil && got != ref {
 		w.cache.SetRef(w.n, got)
 	}
-	return nil
+	return err
 }
 
 func (w *rawWrite) appendTo(ref uint64, ls labels.Labels, t int64, v float64, h nativeHistogram) (uint64, error) {
@@ -439,7 +484,7 @@ func (w *rawWrite) flush() error {
 	if err := w.store.commit(w.app); err != nil {
 		return err
 	}
-	w.app = w.db.Appender(w.ctx)
+	w.open()
 	w.begin()
 	w.lateNewer = math.MinInt64
 	w.before = w.cache.At(w.n).LastT
@@ -449,12 +494,11 @@ func (w *rawWrite) flush() error {
 // start writes a zero at the time at which a series began to count, so that rate() sees
 // its first increment, unless there is something at that time or after it. One that began
 // long ago has no first increment here.
-func (w *rawWrite) start(start, t int64, h nativeHistogram) {
-	last := w.before
-	if w.n != 0 {
-		last = w.cache.At(w.n).LastT
-	}
-	if start <= last || start >= t || start < t-w.store.options.OutOfOrderTimeWindow || t > w.latest {
+//
+// The sample at t is admitted and newer than last, as its start is, so that tsdb takes the
+// sample as well if it takes the zero, which is older.
+func (w *rawWrite) start(start, last, t int64, h nativeHistogram) {
+	if start == 0 || start <= last || start >= t || start < t-w.store.options.OutOfOrderTimeWindow {
 		return
 	}
 	if h != (nativeHistogram{}) {
@@ -507,12 +551,12 @@ func (w *rawWrite) exemplar(x *remotewrite.Exemplar) {
 		w.refuse(outcome.BadExemplar, part, err)
 		return
 	}
-	w.builder.Reset()
-	for _, l := range w.labels {
-		w.builder.Add(string(l.Name), string(l.Value))
+	ls, err := w.exemplarLabels()
+	if err != nil {
+		w.refuse(outcome.BadExemplar, part, err)
+		return
 	}
-	w.builder.Sort()
-	e := exemplar.Exemplar{Labels: w.builder.Labels(), Value: x.Value, Ts: x.Time, HasTs: true}
+	e := exemplar.Exemplar{Labels: ls, Value: x.Value, Ts: x.Time, HasTs: true}
 	ref, err := w.app.AppendExemplar(storage.SeriesRef(w.cache.At(w.n).Ref), labels.EmptyLabels(), e)
 	switch {
 	case err == nil && ref == 0 && w.store.options.MaxExemplars == 0, errors.Is(err, storage.ErrOutOfOrderExemplar):
@@ -522,4 +566,29 @@ func (w *rawWrite) exemplar(x *remotewrite.Exemplar) {
 	default: // or it is there already
 		w.r.Outcome.Written.Add(part)
 	}
+}
+
+// exemplarLabels returns w.labels sorted, in memory of their own. tsdb would take them as
+// they are, and the answer to a query would be JSON that not everybody can read.
+func (w *rawWrite) exemplarLabels() (labels.Labels, error) {
+	w.builder.Reset()
+	for i, l := range w.labels {
+		switch {
+		case len(l.Name) == 0:
+			return labels.EmptyLabels(), fmt.Errorf("label %d of the exemplar has no name", i+1)
+		case !utf8.Valid(l.Name):
+			return labels.EmptyLabels(), fmt.Errorf("the label name %.80q of the exemplar is not UTF-8", l.Name)
+		case !utf8.Valid(l.Value):
+			return labels.EmptyLabels(), fmt.Errorf("the value %.80q of the exemplar's label %.80s is not UTF-8", l.Value, l.Name)
+		}
+		if len(l.Value) > 0 { // a label without a value is none, to tsdb as well
+			w.builder.Add(string(l.Name), string(l.Value))
+		}
+	}
+	w.builder.Sort()
+	ls := w.builder.Labels()
+	if name, twice := ls.HasDuplicateLabelNames(); twice {
+		return labels.EmptyLabels(), fmt.Errorf("the label %.80s of the exemplar is there twice", name)
+	}
+	return ls, nil
 }

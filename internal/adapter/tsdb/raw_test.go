@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -60,12 +61,13 @@ type rawSample struct {
 	t      int64
 	v      float64
 	h      bool // a histogram of v observations
+	bad    bool // the histogram contradicts itself
 	start  int64
 }
 
 // parseRaw reads "a@10=1 a@20=stale b@10=h3 c@10=1/5": series, second and value, and
 // after a slash the second at which counting began. A quote makes another spelling of the
-// same labels.
+// same labels. An exclamation mark makes a histogram whose spans have more buckets than it.
 func parseRaw(t testing.TB, text string) (all []rawSample) {
 	t.Helper()
 	for _, word := range strings.Fields(text) {
@@ -73,6 +75,7 @@ func parseRaw(t testing.TB, text string) (all []rawSample) {
 		at, val, _ := strings.Cut(rest, "=")
 		val, start, _ := strings.Cut(val, "/")
 		s := rawSample{series: name}
+		val, s.bad = strings.CutSuffix(val, "!")
 		second, err := strconv.ParseInt(at, 10, 64)
 		if err != nil {
 			t.Fatal(err)
@@ -133,8 +136,12 @@ func requestOf(t testing.TB, v2 bool, rules Rules, samples []rawSample) *Request
 		}
 		ts1, ts2 := &one.Timeseries[len(one.Timeseries)-1], &two.Timeseries[len(two.Timeseries)-1]
 		if s.h {
-			ts1.Histograms = append(ts1.Histograms, prompb.FromIntHistogram(s.t, intHistogram(s.v)))
-			ts2.Histograms = append(ts2.Histograms, writev2.FromIntHistogram(s.start, s.t, intHistogram(s.v)))
+			h := intHistogram(s.v)
+			if s.bad {
+				h.PositiveSpans[0].Length = 5
+			}
+			ts1.Histograms = append(ts1.Histograms, prompb.FromIntHistogram(s.t, h))
+			ts2.Histograms = append(ts2.Histograms, writev2.FromIntHistogram(s.start, s.t, h))
 		} else {
 			ts1.Samples = append(ts1.Samples, prompb.Sample{Timestamp: s.t, Value: s.v})
 			ts2.Samples = append(ts2.Samples, writev2.Sample{Timestamp: s.t, Value: s.v, StartTimestamp: s.start})
@@ -266,6 +273,15 @@ func TestRawConflicts(t *testing.T) {
 		{"counting began at the sample itself", []string{"a@20=5/20"}, "20=5", 1, 0, 0},
 		{"counting began long ago, when nothing may be written any more", []string{"a@7200=5/10"}, "7200=5", 1, 0, 0},
 		{"a histogram's zero", []string{"a@20=h5/10"}, "10=h0 20=h5", 1, 0, 0},
+		{"a bad histogram's zero, which stayed when it was refused", []string{"a@20=h5!/10"}, "", 0, outcome.BadHistogram, 1},
+		{"a bad histogram's zero, in a series that is known", []string{"a@10=h5", "a@30=h1!/20"}, "10=h5", 1, outcome.BadHistogram, 1},
+		{"a bad histogram leaves its zero to the next", []string{"a@20=h5!/10 a@30=h6/10"}, "10=h0 30=h6", 1, outcome.BadHistogram, 1},
+		{"the zero of a sample that is too old", []string{"b@7200=1", "a@20=5/10 a@30=h5/10"}, "", 0, outcome.TooOld, 2},
+		{"the zero of one that is too old, in a series that is known", []string{"a@10=1 b@7200=1", "a@30=5/20"}, "10=1", 1, outcome.TooOld, 1},
+		{"a zero that is too old, of a sample that is not", []string{"b@7200=1", "a@3700=5/3500"}, "3700=5", 1, 0, 0},
+		{"the zero of a sample that is too far ahead", []string{"a@100000=5/99990"}, "", 0, outcome.TooFarAhead, 1},
+		{"the zero of another value", []string{"a@20=5", "a@20=6/15"}, "20=5", 1, outcome.Duplicate, 1},
+		{"a bad histogram where a good one is", []string{"a@10=h5 a@20=h6", "a@10=h5! a@20=h7!"}, "10=h5 20=h6", 2, outcome.Duplicate, 2},
 		{"a zero is no sample of the sender's", []string{"a@20=5/10", "a@10=3"}, "10=0 20=5", 1, outcome.Duplicate, 1},
 		{"a rule drops it", []string{"dropped@10=1 a@10=1 dropped@20=1", "dropped@20=1"}, "10=1", 1, 0, 0},
 		{"a rule refuses it", []string{"refused@10=1 a@10=1", "refused@20=1"}, "10=1", 1, outcome.BadLabels, 2},
@@ -438,6 +454,142 @@ func TestMaxSeries(t *testing.T) {
 	}
 }
 
+// tsdb makes a series before it refuses its first sample. Series that no query finds took
+// the places of others in ingest.max_series.
+func TestRefusedSamplesMakeNoSeries(t *testing.T) {
+	for _, c := range []struct {
+		why    string
+		text   string // of 20 series, for each of which it is written with a name that is new
+		reason outcome.Reason
+	}{
+		{"too old", "x@10=1", outcome.TooOld},
+		{"too old, with the zero at which counting began", "x@10=1/5", outcome.TooOld},
+		{"too old, a histogram", "x@10=h1", outcome.TooOld},
+		{"too old, twice in one series", "x@10=1 x@20=1", outcome.TooOld},
+		{"too far ahead", "x@100000=1/99999", outcome.TooFarAhead},
+		{"a histogram that contradicts itself", "x@7200=h1!", outcome.BadHistogram},
+		{"a histogram that contradicts itself, with a zero", "x@7200=h1!/7190", outcome.BadHistogram},
+	} {
+		for _, window := range []time.Duration{0, DefaultConfig().OutOfOrder} {
+			for _, first := range []bool{false, true} { // the head is empty before
+				w := newWorld(t)
+				w.close()
+				w.cfg.OutOfOrder = window
+				w.open()
+				w.now = time.UnixMilli(base).Add(2 * time.Hour)
+				text := "kept@7200=1 "
+				if !first {
+					w.writeRaw(&plain{}, text)
+					text = ""
+				}
+				for i := range 20 {
+					text += " " + strings.ReplaceAll(c.text, "x", fmt.Sprint("x", i))
+				}
+				r := requestOf(t, true, &plain{}, parseRaw(t, text))
+				r.MaxSeries = 10
+				if err := w.stores.WriteRequests(t.Context(), "default", []*Request{r}); err != nil {
+					t.Fatal(err)
+				}
+				if n := r.Outcome.AllRefused().Total(); n < 20 || r.Outcome.Refused[c.reason].Total() != n {
+					t.Errorf("%s, window %v, first %v: %s", c.why, window, first, r.Outcome.Text())
+				}
+				r = requestOf(t, true, &plain{}, parseRaw(t, "a@7200=1 b@7200=1"))
+				r.MaxSeries = 3
+				if err := w.stores.WriteRequests(t.Context(), "default", []*Request{r}); err != nil {
+					t.Fatal(err)
+				}
+				if got := w.raw(); r.Outcome.AnyRefused() || len(got) != 3 {
+					t.Errorf("%s, window %v, first %v: %d series are there, then %s", c.why, window, first, len(got), r.Outcome.Text())
+				}
+			}
+		}
+	}
+}
+
+// What is refused before tsdb is asked is exactly what tsdb would refuse, in whatever state
+// the head is.
+func TestTooOldIsWhatTheHeadSays(t *testing.T) {
+	const hour = 3600
+	compact := func(w *world, end int64) {
+		st, _ := w.stores.forWrite("default", Raw)
+		if err := st.db.CompactHead(tsdb.NewRangeHead(st.db.Head(), 0, end)); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		state string
+		reach func(w *world) // it; nothing is newer than 10 h
+	}{
+		{"one sample", func(w *world) { w.writeRaw(&plain{}, "a@36000=1") }},
+		{"one, and a restart", func(w *world) {
+			w.writeRaw(&plain{}, "a@36000=1")
+			w.close()
+			w.open()
+		}},
+		{"a block and a head", func(w *world) {
+			for second := 0; second <= 10*hour; second += hour / 4 {
+				w.writeRaw(&plain{}, fmt.Sprintf("a@%d=1", second))
+			}
+			compact(w, base+1000*(9*hour+hour/2)-1)
+		}},
+		{"a block and a head without a sample", func(w *world) {
+			w.writeRaw(&plain{}, "a@0=1 a@36000=1")
+			compact(w, base+1000*10*hour)
+			w.close()
+			if err := os.RemoveAll(filepath.Join(w.dir, "tsdb", "default", Raw, "wal")); err != nil {
+				w.t.Fatal(err)
+			}
+			w.open()
+		}},
+	} {
+		for _, window := range []time.Duration{0, time.Minute, 30 * time.Minute, 3 * time.Hour} {
+			w := newWorld(t)
+			w.close()
+			w.cfg.OutOfOrder = window
+			w.open()
+			w.now = time.UnixMilli(base).Add(10 * time.Hour)
+			c.reach(w)
+			st, err := w.stores.forWrite("default", Raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			db, err := st.write(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			refused, taken := 0, 0
+			for second := 6 * hour; second <= 10*hour; second += hour / 4 {
+				for _, by := range []int64{-60_000, -1, 0} { // ms; the bounds lie at quarters of an hour, or a minute before
+					sample := parseRaw(t, fmt.Sprintf("new%d%d@%d=1", second, -by, second))
+					sample[0].t += by
+					app := db.Appender(t.Context())
+					_, want := app.Append(0, labels.FromStrings("__name__", "probe", "series", sample[0].series), sample[0].t, 1)
+					if err := app.Rollback(); err != nil {
+						t.Fatal(err)
+					}
+					before := db.Head().NumSeries()
+					r := requestOf(t, true, &plain{}, sample)
+					if err := w.stores.WriteRequests(t.Context(), "default", []*Request{r}); err != nil {
+						t.Fatal(err)
+					}
+					if r.Outcome.Refused[outcome.TooOld].Samples == 1 != (want != nil) || r.Outcome.Written.Samples == 1 != (want == nil) {
+						t.Errorf("%s, window %v, %d s and %d ms: tsdb says %v, the answer is %s", c.state, window, second, by, want, r.Outcome.Text())
+					}
+					if made := db.Head().NumSeries() - before; made != uint64(r.Outcome.Written.Samples) {
+						t.Errorf("%s, window %v, %d s and %d ms: %d series were made for %d samples", c.state, window, second, by, made, r.Outcome.Written.Samples)
+					}
+					refused += r.Outcome.Refused[outcome.TooOld].Samples
+					taken += r.Outcome.Written.Samples
+				}
+			}
+			st.release()
+			if refused == 0 || taken == 0 && window > 0 {
+				t.Errorf("%s, window %v: %d refused, %d taken, so that this test shows nothing", c.state, window, refused, taken)
+			}
+		}
+	}
+}
+
 // A write that failed before its commit must not leave behind that it took place: the
 // same samples come again, and would be taken for repeats.
 func TestAFailedWriteIsForgotten(t *testing.T) {
@@ -494,6 +646,75 @@ func TestRawExemplars(t *testing.T) {
 	got, err := q.Select(base-1, base+1, []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "__name__", "a")})
 	if err != nil || len(got) != 1 || len(got[0].Exemplars) != 1 || got[0].Exemplars[0].Labels.Get("trace_id") != "x" {
 		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// Exemplars were taken with any labels, and what queries answered was JSON with a key twice
+// or text that is none. Their samples are none the worse for it.
+func TestLabelsOfExemplars(t *testing.T) {
+	for _, c := range []struct {
+		why    string
+		labels []string
+		want   string // what is kept
+		cause  string // what it is refused with
+	}{
+		{"none are fine", nil, `{}`, ""},
+		{"not sorted is fine", []string{"b", "ä", "a", "1"}, `{a="1", b="ä"}`, ""},
+		{"a label without a value is none", []string{"a", "", "b", "1", "b", ""}, `{b="1"}`, ""},
+		{"a name twice", []string{"b", "1", "a", "2", "b", "3"}, "", "the label b of the exemplar is there twice"},
+		{"a name and a value twice", []string{"b", "1", "b", "1"}, "", "the label b of the exemplar is there twice"},
+		{"no name", []string{"a", "1", "", "2"}, "", "label 2 of the exemplar has no name"},
+		{"a name that is not UTF-8", []string{"a\xff", "1"}, "", `the label name "a\xff" of the exemplar is not UTF-8`},
+		{"a value that is not UTF-8", []string{"a", "\xff"}, "", `the value "\xff" of the exemplar's label a is not UTF-8`},
+	} {
+		for _, v2 := range []bool{false, true} {
+			symbols := writev2.NewSymbolTable()
+			name := []uint32{symbols.Symbolize("__name__"), symbols.Symbolize("a")}
+			var pairs []prompb.Label
+			var refs []uint32
+			for i := 0; i < len(c.labels); i += 2 {
+				pairs = append(pairs, prompb.Label{Name: c.labels[i], Value: c.labels[i+1]})
+				refs = append(refs, symbols.Symbolize(c.labels[i]), symbols.Symbolize(c.labels[i+1]))
+			}
+			one := prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{Labels: []prompb.Label{{Name: "__name__", Value: "a"}},
+				Samples: []prompb.Sample{{Timestamp: base, Value: 1}}, Exemplars: []prompb.Exemplar{{Labels: pairs, Timestamp: base}}}}}
+			two := writev2.Request{Timeseries: []writev2.TimeSeries{{LabelsRefs: name,
+				Samples: []writev2.Sample{{Timestamp: base, Value: 1}}, Exemplars: []writev2.Exemplar{{LabelsRefs: refs, Timestamp: base}}}},
+				Symbols: symbols.Symbols()}
+			r := &Request{Request: new(remotewrite.Request), Rules: &plain{}}
+			body, err := one.Marshal()
+			decode := r.DecodeV1
+			if v2 {
+				body, err = two.Marshal()
+				decode = r.DecodeV2
+			}
+			if err == nil {
+				err = decode(body)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := newWorld(t)
+			if err := w.stores.WriteRequests(t.Context(), "default", []*Request{r}); err != nil {
+				t.Fatal(err)
+			}
+			q, err := w.stores.ExemplarQuerier(t.Context(), "default")
+			if err != nil {
+				t.Fatal(err)
+			}
+			results, err := q.Select(base-1, base+1, []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "__name__", "a")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for _, result := range results {
+				got += result.Exemplars[0].Labels.String()
+			}
+			refused := r.Outcome.Refused[outcome.BadExemplar].Exemplars == 1
+			if got != c.want || r.Outcome.Written.Samples != 1 || refused != (c.cause != "") || !strings.HasSuffix(r.Outcome.Text(), c.cause) {
+				t.Errorf("%s, version 2 %v: kept %q, want %q; %+v %s", c.why, v2, got, c.want, r.Outcome.Written, r.Outcome.Text())
+			}
+		}
 	}
 }
 
