@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -134,15 +135,16 @@ func (f *freshet) ready(ctx context.Context, dir string) error {
 	if err := json.Unmarshal(text, f); err != nil {
 		return err
 	}
-	_, err = f.get(ctx, "/-/ready")
+	_, err = f.get(ctx, "/-/ready", nil)
 	return err
 }
 
-func (f *freshet) get(ctx context.Context, path string) ([]byte, error) {
+func (f *freshet) get(ctx context.Context, path string, header http.Header) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.HTTP+path, nil)
 	if err != nil {
 		return nil, err
 	}
+	maps.Copy(request.Header, header)
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return nil, err
@@ -156,8 +158,8 @@ func (f *freshet) get(ctx context.Context, path string) ([]byte, error) {
 }
 
 // ask unpacks what the API answers.
-func (f *freshet) ask(ctx context.Context, path string, data any) error {
-	body, err := f.get(ctx, path)
+func (f *freshet) ask(ctx context.Context, path string, header http.Header, data any) error {
+	body, err := f.get(ctx, path, header)
 	if err != nil {
 		return err
 	}
@@ -190,13 +192,19 @@ type figures struct {
 }
 
 func (f *freshet) process(ctx context.Context) (p figures, err error) {
-	err = f.ask(ctx, "/api/v1/status/process", &p)
+	err = f.ask(ctx, "/api/v1/status/process", nil, &p)
 	return p, err
 }
 
 // books are those of the server's only tenant.
 func (f *freshet) books(ctx context.Context) (books ledger.Tenant, err error) {
-	err = f.ask(ctx, "/api/v1/status/ledger", &books)
+	err = f.ask(ctx, "/api/v1/status/ledger", nil, &books)
+	return books, err
+}
+
+// booksOf are those of one of several tenants.
+func (f *freshet) booksOf(ctx context.Context, tenant string) (books ledger.Tenant, err error) {
+	err = f.ask(ctx, "/api/v1/status/ledger", http.Header{"X-Scope-Orgid": {tenant}}, &books)
 	return books, err
 }
 

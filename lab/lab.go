@@ -43,9 +43,11 @@ func (l *lab) wants(part string) bool {
 	return len(l.only) == 0 || slices.Contains(l.only, part)
 }
 
-// standsAlone reports whether only remote write is measured, which is compared with nothing
-// else.
-func (l *lab) standsAlone() bool { return slices.Equal(l.only, []string{remoteWritePart}) }
+// standAlone reports whether parts are compared with nothing else, so that they may be of
+// another day than the rest of the page.
+func standAlone(parts []string) bool {
+	return len(parts) > 0 && !slices.ContainsFunc(parts, func(p string) bool { return p != remoteWritePart && p != fairnessPart })
+}
 
 // receivers are bare ones, the one to compare with first, and ours.
 func (l *lab) receivers(w *workload) (all []receiver) {
@@ -109,7 +111,7 @@ func (l *lab) leaveOut(format string, args ...any) {
 }
 
 // parts are what can be measured alone.
-var parts = []string{"udp-1-40k", "udp-1-200k", "udp-14-1k", "udp-14-10k", "unixgram-81", "idle", "rates", "scale", "techniques", remoteWritePart}
+var parts = []string{"udp-1-40k", "udp-1-200k", "udp-14-1k", "udp-14-10k", "unixgram-81", "idle", "rates", "scale", "techniques", remoteWritePart, fairnessPart}
 
 // newLab builds what is to be measured.
 func newLab(ctx context.Context, o options, p progress) (l *lab, err error) {
@@ -145,7 +147,7 @@ func newLab(ctx context.Context, o options, p progress) (l *lab, err error) {
 			return l, err
 		}
 	}
-	if l.peerRuns > 0 && !l.standsAlone() {
+	if l.peerRuns > 0 && !standAlone(l.only) {
 		return l, l.buildPeers(ctx)
 	}
 	if l.peerRuns == 0 {
@@ -190,6 +192,9 @@ func (l *lab) measure(ctx context.Context) error {
 	}
 	if l.wants(remoteWritePart) {
 		steps = append(steps, l.remoteWriteSteps()...)
+	}
+	if l.wants(fairnessPart) && (!l.brief || len(l.only) > 0) {
+		steps = append(steps, l.fairnessSteps()...)
 	}
 	steps = append(steps, l.costSteps(l.peers)...)
 	if l.wants("techniques") {

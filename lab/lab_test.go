@@ -1,29 +1,61 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/freshet-io/freshet/lab/report"
 )
 
+var builtDir string // of what tests have built, for as long as they run
+
+func TestMain(m *testing.M) {
+	var err error
+	if builtDir, err = os.MkdirTemp("", "lab"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	if err := os.RemoveAll(builtDir); err != nil {
+		panic(err)
+	}
+	os.Exit(code)
+}
+
+// server is the program, which is linked once for all tests.
+var server = sync.OnceValues(func() (string, error) {
+	program := filepath.Join(builtDir, "freshet")
+	out, err := exec.Command("go", "build", "-o", program, "../cmd/freshet").CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("build freshet: %w\n%s", err, out)
+	}
+	return program, err
+})
+
+// serverLab is a lab with the server.
+func serverLab(t *testing.T) *lab {
+	program, err := server()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &lab{options: options{runs: 1, freshet: program}, dir: t.TempDir(), results: new(report.Results), progress: progress{out: t.Output()}}
+}
+
 // One short round, at a rate that anything can bear: bare receivers and Freshet in
 // turns, each of which says that it received all that was sent. How long it took is
 // nobody's business here.
 func TestRound(t *testing.T) {
-	dir := t.TempDir()
-	bare, err := buildLimit(t.Context(), "limit/limit.c", dir)
+	bare, err := buildLimit(t.Context(), "limit/limit.c", t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	freshet := filepath.Join(dir, "freshet")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", freshet, "../cmd/freshet").CombinedOutput(); err != nil {
-		t.Fatalf("build freshet: %v\n%s", err, out)
-	}
+	freshet := serverLab(t).freshet
 	for _, c := range []struct {
 		network string
 		packed  int
@@ -36,7 +68,7 @@ func TestRound(t *testing.T) {
 		if err := w.render(); err != nil {
 			t.Fatal(err)
 		}
-		l := &lab{options: options{runs: 1}, results: new(report.Results), progress: progress{out: t.Output()}}
+		l := serverLab(t)
 		if err := l.progress.run(t.Context(), l.costStepsOf(w, c.of, 300*time.Millisecond)); err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +157,7 @@ func TestParts(t *testing.T) {
 	for _, w := range all {
 		have = append(have, w.ID)
 	}
-	if have = append(have, "idle", "rates", "scale", "techniques", remoteWritePart); !slices.Equal(parts, have) {
+	if have = append(have, "idle", "rates", "scale", "techniques", remoteWritePart, fairnessPart); !slices.Equal(parts, have) {
 		t.Errorf("-only takes %v, the lab has %v", parts, have)
 	}
 }

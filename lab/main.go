@@ -33,7 +33,7 @@ const usage = `Measures what receiving metrics costs, on this machine and in one
   go run ./lab -write                     and write docs/performance.md, which is what make lab does
   go run ./lab -quick                     less of it in about five minutes, to look at
   go run ./lab -only udp-1-40k,idle       parts
-  go run ./lab -write -only remotewrite   measure remote write alone, and write that on the page
+  go run ./lab -write -only remotewrite   measure remote write alone, or fairness, and write that on the page
   go run ./lab -render                    write the page again from its results
 
 `
@@ -89,7 +89,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return mistake("%s: is no flag", flags.Arg(0))
 	case o.runs < 1 || o.peerRuns < 0:
 		return mistake("-runs must be 1 or more, and -peer-runs 0 or more")
-	case write && (quick || only != "" && only != remoteWritePart || o.runs < pageRuns):
+	case write && (quick || only != "" && !standAlone(strings.Split(only, ",")) || o.runs < pageRuns):
 		return mistake("-write: %s takes all parts and %d runs: leave out -quick, -only and -runs", pageFile, pageRuns)
 	}
 	o.noDatabases = noPeers
@@ -126,12 +126,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil || !write {
 		return err
 	}
-	if l.standsAlone() {
+	if standAlone(l.only) {
 		all, err := report.Read(resultsFile)
 		if err != nil {
 			return err
 		}
-		all.RemoteWrite = l.results.RemoteWrite
+		if l.wants(remoteWritePart) {
+			all.RemoteWrite = l.results.RemoteWrite
+		}
+		if l.wants(fairnessPart) {
+			all.Fairness = l.results.Fairness
+		}
 		l.results = all
 	}
 	if err := l.results.Write(resultsFile); err != nil {

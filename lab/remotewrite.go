@@ -135,12 +135,7 @@ func indexOf(p peerstsdb.Peer) int {
 // remoteWriteSteps measure the databases in turns, so that whatever else the machine does
 // meets all alike.
 func (l *lab) remoteWriteSteps() (steps []step) {
-	part := &report.RemoteWrite{Date: l.results.Date, Machine: l.results.Machine}
-	for _, v := range l.results.Versions {
-		if v.Name == "Freshet" {
-			part.Versions = append(part.Versions, v)
-		}
-	}
+	part := &report.RemoteWrite{Date: l.results.Date, Machine: l.results.Machine, Versions: l.ourVersion()}
 	for _, p := range l.tsdbs {
 		part.Versions = append(part.Versions, report.Version{Name: p.Name, Version: p.Version})
 	}
@@ -153,8 +148,16 @@ func (l *lab) remoteWriteSteps() (steps []step) {
 		for _, w := range writeWorkloads() {
 			steps = append(steps, l.writeSteps(part, run, w, l.databases())...)
 		}
+		if !l.brief {
+			steps = append(steps, l.acknowledgeStep(part, run))
+		}
 	}
 	return steps
+}
+
+// ourVersion is that of Freshet alone.
+func (l *lab) ourVersion() []report.Version {
+	return slices.DeleteFunc(slices.Clone(l.results.Versions), func(v report.Version) bool { return v.Name != "Freshet" })
 }
 
 // writeSteps are one run of each database under a load.

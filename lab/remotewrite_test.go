@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,11 +14,7 @@ import (
 // to compare with, one that does not understand version 2, and one that does not start.
 // Whatever was acknowledged is found.
 func TestRemoteWriteRun(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "freshet")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../cmd/freshet").CombinedOutput(); err != nil {
-		t.Fatalf("build freshet: %v\n%s", err, out)
-	}
-	l := &lab{options: options{runs: 1, freshet: program}, results: new(report.Results), progress: progress{out: t.Output()}}
+	l := serverLab(t)
 	ours := l.databases()[0]
 	peer, old, broken := ours, ours, ours
 	peer.name, peer.group = "a peer", report.Peer

@@ -48,7 +48,7 @@ func (l *lab) million(ctx context.Context) error {
 		return err
 	}
 	m := &report.Million{Contexts: manyContexts}
-	return l.withFreshet(ctx, func(f *freshet) error {
+	return l.withFreshet(ctx, "collector", func(f *freshet) error {
 		if m.ResidentBefore, m.HeapBefore, err = f.memory(ctx); err != nil {
 			return err
 		}
@@ -72,20 +72,20 @@ func (l *lab) storm(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return l.withFreshet(ctx, func(f *freshet) error {
+	return l.withFreshet(ctx, "collector", func(f *freshet) error {
 		l.results.Scale.Storm, err = f.withstand(ctx, traffic, rate, l.stormTime())
 		return err
 	})
 }
 
-// withFreshet runs a collector for as long as do does.
-func (l *lab) withFreshet(ctx context.Context, do func(*freshet) error, settings ...string) error {
+// withFreshet runs a server for as long as do does.
+func (l *lab) withFreshet(ctx context.Context, role string, do func(*freshet) error, settings ...string) error {
 	dir, err := os.MkdirTemp("", "lab")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	f, err := startFreshet(ctx, l.freshet, dir, nil, append([]string{"--role", "collector"}, settings...)...)
+	f, err := startFreshet(ctx, l.freshet, dir, nil, append([]string{"--role", role}, settings...)...)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (f *freshet) memory(ctx context.Context) (residentBytes, heap float64, err 
 	if err != nil {
 		return 0, 0, err
 	}
-	if _, err := f.get(ctx, "/debug/pprof/heap?gc=1"); err != nil { // which collects
+	if _, err := f.get(ctx, "/debug/pprof/heap?gc=1", nil); err != nil { // which collects
 		return 0, 0, err
 	}
 	figures, err := f.process(ctx)

@@ -55,14 +55,15 @@ func TestTimeLeft(t *testing.T) {
 func TestMistakesOnTheCommandLine(t *testing.T) {
 	t.Chdir("..")
 	for args, want := range map[string]string{
-		"quick":             "quick: is no flag",
-		"-quick extra":      "extra: is no flag",
-		"-only weather":     "-only weather: no such part",
-		"-runs 0":           "-runs must be 1 or more",
-		"-write -quick":     "leave out -quick",
-		"-write -runs 4":    "takes all parts and 5 runs",
-		"-write -only idle": "leave out -quick, -only and -runs",
-		"-nonsense":         "flag provided but not defined: -nonsense",
+		"quick":                      "quick: is no flag",
+		"-quick extra":               "extra: is no flag",
+		"-only weather":              "-only weather: no such part",
+		"-runs 0":                    "-runs must be 1 or more",
+		"-write -quick":              "leave out -quick",
+		"-write -runs 4":             "takes all parts and 5 runs",
+		"-write -only idle":          "leave out -quick, -only and -runs",
+		"-write -only fairness,idle": "leave out -quick, -only and -runs",
+		"-nonsense":                  "flag provided but not defined: -nonsense",
 	} {
 		var said bytes.Buffer
 		err := run(t.Context(), strings.Fields(args), io.Discard, &said)

@@ -47,6 +47,7 @@ func (r *Results) goals() string {
 	rows = append(rows, r.memoryGoals()...)
 	rows = append(rows, r.scaleGoals()...)
 	rows = append(rows, r.writeGoals()...)
+	rows = append(rows, r.fairnessGoals()...)
 	return table([]string{"goal", "measured", "is:", "must be"}, rows)
 }
 

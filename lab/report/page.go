@@ -26,6 +26,7 @@ var sections = []struct {
 	{"decoders", (*Results).decoders},
 	{"pools", (*Results).pools},
 	{"remotewrite", (*Results).remoteWrite},
+	{"fairness", (*Results).fairness},
 }
 
 const notMeasured = "Not measured.\n"

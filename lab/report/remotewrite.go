@@ -13,7 +13,38 @@ type RemoteWrite struct {
 	Machine  Machine     `json:"machine"`
 	Versions []Version   `json:"versions"`
 	Loads    []WriteLoad `json:"loads"`
+
+	Acknowledged []Acknowledged `json:"acknowledged,omitempty"`
 }
+
+// Acknowledged is how long Freshet takes for requests, and for what must be in there: to
+// wait for a worker, to append and to commit. Both are by its own clock.
+type Acknowledged struct {
+	Load     string    `json:"load"`
+	Pace     string    `json:"pace"`
+	Requests uint64    `json:"requests"` // of all runs
+	Whole    []float64 `json:"p99_ms"`   // of each run: from the head of a request to its answer
+	Push     []float64 `json:"push_p99_ms"`
+}
+
+// ratios are of each run.
+func (a Acknowledged) ratios() []float64 { return ratios(a.Whole, a.Push) }
+
+// Acknowledge is where to add a run at a pace: a new one if it is the first.
+func (w *RemoteWrite) Acknowledge(load, pace string) *Acknowledged {
+	i := slices.IndexFunc(w.Acknowledged, func(a Acknowledged) bool { return a.Load == load && a.Pace == pace })
+	if i < 0 {
+		i = len(w.Acknowledged)
+		w.Acknowledged = append(w.Acknowledged, Acknowledged{Load: load, Pace: pace})
+	}
+	return &w.Acknowledged[i]
+}
+
+// What acknowledging may take, as a multiple of what it cannot do without.
+const (
+	goalAcknowledge = 1.5
+	aimAcknowledge  = 1.2
+)
 
 // WriteLoad is one kind of requests.
 type WriteLoad struct {
@@ -97,11 +128,7 @@ func (r *Results) remoteWrite() string {
 		return notMeasured
 	}
 	var b strings.Builder
-	var versions []string
-	for _, v := range w.Versions {
-		versions = append(versions, v.Name+": "+v.Version)
-	}
-	fmt.Fprintf(&b, "Measured %s on %s, %d cores, %.1f processes running before. %s.\n\n", w.Date, w.Machine.CPU, w.Machine.Cores, w.Machine.LoadAverage, strings.Join(versions, "; "))
+	b.WriteString(measured(w.Date, w.Machine, w.Versions))
 	for _, l := range w.Loads {
 		fmt.Fprintf(&b, "### %s\n\n%s samples of each series.\n\n", l.Name, thousands(float64(l.Rounds)))
 		var rows [][]string
@@ -111,7 +138,26 @@ func (r *Results) remoteWrite() string {
 		fmt.Fprintf(&b, "%s\n", table([]string{"database", "CPU s a million samples:", "ratio:", "CPU us a new series:", "acknowledged after ms, p50 / p99:",
 			"resident bytes a series:", "samples a second:", "acknowledged and not found:"}, rows))
 	}
+	if rows := w.acknowledgedRows(); len(rows) > 0 {
+		fmt.Fprintf(&b, "### What an acknowledgement takes\n\n%s\n", table([]string{"requests to Freshet", "of them:", "acknowledged after ms, p99:", "queue, append and commit, p99:", "ratio:"}, rows))
+	}
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+func (w *RemoteWrite) acknowledgedRows() (rows [][]string) {
+	for _, a := range w.Acknowledged {
+		rows = append(rows, []string{a.Load + ", " + a.Pace, thousands(float64(a.Requests)), withSpread(a.Whole, significant), withSpread(a.Push, significant), withSpread(a.ratios(), two)})
+	}
+	return rows
+}
+
+// measured says when and where a part was that may be of its own day.
+func measured(date string, m Machine, versions []Version) string {
+	var names []string
+	for _, v := range versions {
+		names = append(names, v.Name+": "+v.Version)
+	}
+	return fmt.Sprintf("Measured %s on %s, %d cores, %.1f processes running before. %s.\n\n", date, m.CPU, m.Cores, m.LoadAverage, strings.Join(names, "; "))
 }
 
 // writeGoals compare Freshet with what it must be like, and with the first peer.
@@ -148,6 +194,10 @@ func (r *Results) writeGoals() (rows [][]string) {
 				"below "+peer.Name+"'s "+significant(bound), Median(ours.P99) < bound))
 		}
 		rows = append(rows, goalRow(l.Name, "samples acknowledged and not found", thousands(float64(ours.Lost())), "0", ours.Lost() == 0))
+	}
+	for _, a := range r.RemoteWrite.Acknowledged {
+		rows = append(rows, goalRow(a.Load, "99 of 100 acknowledged, to 99 of 100 through queue, append and commit, "+a.Pace, withSpread(a.ratios(), two),
+			fmt.Sprintf("at most %.2f, better %.2f", goalAcknowledge, aimAcknowledge), Median(a.ratios()) <= goalAcknowledge))
 	}
 	return rows
 }

@@ -26,6 +26,7 @@ type Results struct {
 	Pools      []Technique `json:"pools"`
 
 	RemoteWrite *RemoteWrite `json:"remote_write,omitempty"`
+	Fairness    *Fairness    `json:"fairness,omitempty"`
 
 	LeftOut []string `json:"left_out,omitempty"` // what was asked for and not measured, and why
 }

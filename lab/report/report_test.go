@@ -4,6 +4,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"math"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -30,6 +31,27 @@ func TestMedian(t *testing.T) {
 		}
 		if !slices.Equal(c.values, before) {
 			t.Errorf("%s: the runs were put in another order", c.name)
+		}
+	}
+}
+
+// The ranks are those of tables of the sign test: with 95 % or more, 2 and 8 of 9, 3 and 10
+// of 12, 3 and 12 of 14, where 4 and 11 have 94 %, 6 and 15 of 20, 10 and 21 of 30.
+func TestMedianInterval(t *testing.T) {
+	for n, want := range map[int][2]float64{
+		0: {math.Inf(-1), math.Inf(1)}, 5: {math.Inf(-1), math.Inf(1)},
+		6: {1, 6}, 8: {1, 8}, 9: {2, 8}, 12: {3, 10}, 14: {3, 12}, 20: {6, 15}, 30: {10, 21},
+	} {
+		var values []float64
+		for i := range n {
+			values = append(values, float64((i*11)%n+1)) // in some order: 11 and n have no divisor in common
+		}
+		before := slices.Clone(values)
+		if low, high := MedianInterval(values); low != want[0] || high != want[1] {
+			t.Errorf("of %d values: from the %vth to the %vth, want %v", n, low, high, want)
+		}
+		if !slices.Equal(values, before) {
+			t.Errorf("%d values were put in another order", n)
 		}
 	}
 }
@@ -65,7 +87,12 @@ func sample() *Results {
 				{Name: "A database", Group: Peer, Not: "does not understand it"},
 				{Name: "Freshet", Group: Ours, Acknowledged: 60_000, Found: 60_000, Seconds: []float64{.8, .82}, Ratio: []float64{.25, .27}, New: []float64{4, 5},
 					P50: []float64{2, 2.2}, P99: []float64{6, 7}, Resident: []float64{1200, 1300}, PerSecond: []float64{1.1e6, 1.3e6}},
-			}}}},
+			}}},
+			Acknowledged: []Acknowledged{{Load: "Version 1", Pace: "flat out", Requests: 4000, Whole: []float64{3, 3.3}, Push: []float64{2.5, 2.2}}}},
+		Fairness: &Fairness{Date: "2026-11-23", Machine: Machine{CPU: "A third", Cores: 8, LoadAverage: .5}, Versions: []Version{{"Freshet", "v3"}},
+			Tenants: 4, Batch: 200, OneBatch: 2000, Limit: 10_000, Times: 20, Capacity: []float64{800e3, 900e3},
+			Alone: []float64{2, 2, 2, 2, 2, 2}, Beside: []float64{2.1, 2.2, 2, 2.06, 2.6, 1.8}, Rate: []float64{199e3, 201e3},
+			Requests: 24_000, Acknowledged: 7_000_000, Stored: 7_000_000, Sent: 10_000, Refused: 9500},
 	}
 }
 
@@ -86,6 +113,13 @@ func TestTables(t *testing.T) {
 		"a database that cannot":                    "| A database | does not understand it |",
 		"a part of its own day and machine":         "Measured 2026-11-22 on Another, 4 cores, 0.2 processes running before. Freshet: v2; Prometheus: v0.1.",
 		"what a database is compared with":          "| Version 1 | the same, to Prometheus in the same run | 0.26 (0.25-0.27) | at most 0.30 |",
+		"what an acknowledgement takes":             "| Version 1, flat out | 4,000 | 3.1 (3.0-3.3) | 2.4 (2.2-2.5) | 1.35 (1.20-1.50) |",
+		"its goal":                                  "queue, append and commit, flat out | 1.35 (1.20-1.50) | at most 1.50, better 1.20 |",
+		"fairness, of its own day":                  "Measured 2026-11-23 on A third, 8 cores, 0.5 processes running before. Freshet: v3.",
+		"a median with its confidence interval":     "| One tenant at 20 times its limit | 99 of 100 requests of the others acknowledged, to the same without it | 1.04 (95 %: 0.90-1.30) | at most 1.10, or within the interval |",
+		"what the one tenant sent":                  "| 200,000 samples a second, 2,000 a request, 20 times its limit |",
+		"how much of it was refused":                "| its requests | 10,000, of which 95.0 % were refused |",
+		"what the others can at most":               "| 850,000 samples a second of 4 tenants, 200 a request |",
 		"the machine":                               "| processor | A <fast> one, 2 cores |",
 		"what the machine did not give":             "| processors were taken away | by the hypervisor, for 12.5 % of the time |",
 		"idle, with two digits that mean something": "| Freshet | 0.030 |",
@@ -127,6 +161,10 @@ func TestMissedGoals(t *testing.T) {
 		"a slow answer":           {func(r *Results) { ours(r).P99 = []float64{21} }, "| 21 | below Prometheus's 21, **missed** |"},
 		"a sample that is lost":   {func(r *Results) { ours(r).Found-- }, "| 1 | 0, **missed** |"},
 		"a sample from nowhere":   {func(r *Results) { ours(r).Found++ }, "| -1 | 0, **missed** |"},
+		"a slow way in":           {func(r *Results) { r.RemoteWrite.Acknowledged[0].Whole = []float64{3.76} }, "| 1.50 | at most 1.50, better 1.20, **missed** |"},
+		"others that wait":        {func(r *Results) { r.Fairness.Alone = []float64{1.6, 1.6, 1.6, 1.6, 1.6, 1.6} }, "| 1.30 (95 %: 1.12-1.62) | at most 1.10, or within the interval, **missed** |"},
+		"one that sends less":     {func(r *Results) { r.Fairness.Rate = []float64{190e3} }, "| 190,000 | 200,000, **missed** |"},
+		"a sample of the others":  {func(r *Results) { r.Fairness.Stored-- }, "| 1 | 0, **missed** |"},
 		"the ledger in the storm": {func(r *Results) { r.Scale.Storm.Difference = -3 }, "| -3 | 0, **missed** |"},
 	} {
 		r := sample()
@@ -257,6 +295,7 @@ func TestRemoteWriteAlone(t *testing.T) {
 	*costs = (*costs)[2:]
 	ours := &(*costs)[0]
 	ours.Ratio, ours.Resident = nil, nil
+	r.RemoteWrite.Acknowledged, r.Fairness = nil, nil
 	text := r.goals() + r.remoteWrite()
 	if !strings.Contains(text, "| 0.81 (0.80-0.82) | at most 0.85 |") || !strings.Contains(text, "|  | 1,200,000 | 0 |") || strings.Contains(text, "in the same run") || strings.Contains(text, "flat out") || strings.Contains(text, "NaN") {
 		t.Error(text)

@@ -1,6 +1,9 @@
 package report
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // Median is the middle of values, or the mean of the two there; 0 of none.
 func Median(values []float64) float64 {
@@ -10,6 +13,34 @@ func Median(values []float64) float64 {
 	}
 	sorted := slices.Sorted(slices.Values(values))
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
+// MedianInterval is where the median of all such values lies with a confidence of 95 %
+// or more, by order statistics: n values lie on either side of it like the tosses of a
+// coin, whatever their distribution. Of less than six values nothing can be said, and it
+// is all numbers.
+func MedianInterval(values []float64) (low, high float64) {
+	sorted := slices.Sorted(slices.Values(values))
+	n, k := len(sorted), 0 // so many may be left out at either end
+	toss := math.Pow(.5, float64(n))
+	for below := toss; 2*below <= .05 && k < n/2; {
+		k++
+		toss *= float64(n-k+1) / float64(k)
+		below += toss
+	}
+	if k == 0 {
+		return math.Inf(-1), math.Inf(1)
+	}
+	return sorted[k-1], sorted[n-k]
+}
+
+// ratios are of pairs.
+func ratios(values, bases []float64) []float64 {
+	all := make([]float64, min(len(values), len(bases)))
+	for i := range all {
+		all[i] = values[i] / bases[i]
+	}
+	return all
 }
 
 // spread are the least and the largest of values, which are not empty.

@@ -42,19 +42,23 @@ type answer struct {
 	written int    // samples
 	retries int    // before it
 	said    string // status and text
+	goneOn  bool   // it was answered with 503, and is not sent again
 }
 
-// write sends a request until it is answered for good.
-func (c *connection) write(ctx context.Context, request remoteload.Request) (a answer, err error) {
+// write sends request k of a round until it is answered for good.
+func (c *connection) write(ctx context.Context, k int, request remoteload.Request) (a answer, err error) {
 	backoff := firstBackoff
 	for begun := time.Now(); ; a.retries++ {
-		response, err := c.post(ctx, request.Body)
+		response, err := c.post(ctx, k, request.Body)
 		wait := backoff
 		switch {
 		case ctx.Err() != nil:
 			return a, context.Cause(ctx)
 		case err != nil:
 			err = fmt.Errorf("write to %s: %w", c.config.URL, err)
+		case c.config.GoOn && response.status == http.StatusServiceUnavailable:
+			a.said, a.goneOn = response.said, true
+			return a, nil
 		case response.status/100 == 5:
 			err = fmt.Errorf("write to %s: answered %s", c.config.URL, response.said)
 			wait = max(wait, response.retryAfter)
@@ -102,8 +106,8 @@ func (r response) written(samples, version int) (int, error) {
 	return samples, nil
 }
 
-// post sends a request once.
-func (c *connection) post(ctx context.Context, body []byte) (r response, err error) {
+// post sends request k of a round once.
+func (c *connection) post(ctx context.Context, k int, body []byte) (r response, err error) {
 	if c.Conn == nil {
 		if err := c.open(ctx); err != nil {
 			return r, err
@@ -123,7 +127,7 @@ func (c *connection) post(ctx context.Context, body []byte) (r response, err err
 	if ctx.Err() != nil { // it may have ended before the deadline was set
 		return r, context.Cause(ctx)
 	}
-	c.head = c.appendHead(c.head[:0], len(body))
+	c.head = c.appendHead(c.head[:0], k, len(body))
 	parts := net.Buffers{c.head, body}
 	if _, err := parts.WriteTo(conn); err != nil {
 		return r, err
@@ -156,7 +160,7 @@ func retryAfter(text string) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-func (c *connection) appendHead(b []byte, length int) []byte {
+func (c *connection) appendHead(b []byte, k, length int) []byte {
 	kind, version := "prometheus.WriteRequest", "0.1.0"
 	if c.load.Version == 2 {
 		kind, version = "io.prometheus.write.v2.Request", "2.0.0"
@@ -168,6 +172,9 @@ func (c *connection) appendHead(b []byte, length int) []byte {
 		for _, v := range values {
 			b = fmt.Appendf(b, "%s: %s\r\n", name, v)
 		}
+	}
+	if n := len(c.config.Tenants); n > 0 {
+		b = fmt.Appendf(b, "X-Scope-OrgID: %s\r\n", c.config.Tenants[k%n])
 	}
 	return append(b, "\r\n"...)
 }

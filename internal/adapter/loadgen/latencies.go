@@ -51,5 +51,8 @@ func upperOf(i int) time.Duration {
 	return time.Duration(low+1<<shift-1) * time.Microsecond
 }
 
+// Count is how many there are.
+func (l *Latencies) Count() uint64 { return l.total }
+
 // Max is the longest.
 func (l *Latencies) Max() time.Duration { return l.longest }

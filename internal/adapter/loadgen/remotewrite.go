@@ -24,6 +24,11 @@ type WriterConfig struct {
 	Header      http.Header
 	TLS         *tls.Config // of an https URL; nil for what is usual
 	Connections int         // requests under way, 1 if 0
+	Tenants     []string    // X-Scope-OrgID of the requests of a round, in turns; empty for none
+
+	// GoOn has a request that is answered with 503 not sent again: the next one comes
+	// when it is due, whatever the receiver asks for.
+	GoOn bool
 }
 
 // WriterPace says how fast, and for how long.
@@ -31,6 +36,7 @@ type WriterPace struct {
 	Rate     float64       // samples a second; 0 for as fast as it goes
 	Rounds   int           // 0 for any number
 	Duration time.Duration // 0 for any; a request that is under way ends
+	WarmUp   time.Duration // with a Rate: the latency of what is due in it is not counted
 }
 
 // WriterResult is what became of the requests of a run. Each was answered.
@@ -39,8 +45,10 @@ type WriterResult struct {
 	Written uint64 // samples that are stored, as the receiver says of each request
 	Refused string // what it said of the first of which it did not store all
 	Retries uint64 // answers that asked for the request once more, and connections that broke
+	GoneOn  uint64 // requests that were answered with 503 and not sent again
 
 	Latency Latencies // from the beginning of a request to its answer, retries included
+	FromDue Latencies // with a Rate: from when it was due, so that who waits behind a slow one counts
 	Elapsed time.Duration
 	CPU     time.Duration // of this process meanwhile
 }
@@ -125,6 +133,11 @@ type writerRun struct {
 
 // connection sends request after request.
 func (r *writerRun) connection(ctx context.Context) error {
+	alarm, err := newAlarm()
+	if err != nil {
+		return err
+	}
+	defer alarm.close()
 	c := connection{Writer: r.Writer}
 	defer c.close()
 	// Who waits for a request that somebody else has under way waits no more.
@@ -134,17 +147,17 @@ func (r *writerRun) connection(ctx context.Context) error {
 		if !ok {
 			return ctx.Err()
 		}
-		if err := sleep(ctx, time.Until(due)); err != nil {
+		if err := alarm.sleepUntil(ctx, due); err != nil {
 			return err
 		}
 		request := r.load.Next(k)
 		begun := time.Now()
-		a, err := c.write(ctx, request)
+		a, err := c.write(ctx, k, request)
 		if err != nil {
 			r.fail()
 			return err
 		}
-		r.done(k, request, a, time.Since(begun))
+		r.done(k, request, a, due, begun)
 	}
 }
 
@@ -178,7 +191,8 @@ func (r *writerRun) perRequest() float64 {
 	return float64(r.load.Series) / float64(len(r.busy))
 }
 
-func (r *writerRun) done(k int, request remoteload.Request, a answer, took time.Duration) {
+func (r *writerRun) done(k int, request remoteload.Request, a answer, due, begun time.Time) {
+	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.busy[k] = false
@@ -188,7 +202,15 @@ func (r *writerRun) done(k int, request remoteload.Request, a answer, took time.
 	if r.progress.Refused == "" && a.written < request.Samples {
 		r.progress.Refused = a.said
 	}
-	r.progress.Latency.add(took)
+	if a.goneOn {
+		r.progress.GoneOn++
+	}
+	if r.pace.Rate == 0 || due.Sub(r.begun) >= r.pace.WarmUp {
+		r.progress.Latency.add(now.Sub(begun))
+	}
+	if r.pace.Rate > 0 && due.Sub(r.begun) >= r.pace.WarmUp {
+		r.progress.FromDue.add(now.Sub(due))
+	}
 	r.answered.Broadcast()
 }
 

@@ -289,6 +289,83 @@ func TestWriterKeepsItsPace(t *testing.T) {
 	}
 }
 
+// Requests that were due while a receiver took its time have waited, though each was
+// answered at once when it came. What is due in the warm-up does not count.
+func TestLatencyFromWhenARequestWasDue(t *testing.T) {
+	for warmUp, want := range map[time.Duration]struct{ counted, slow uint64 }{
+		0:                      {counted: 30, slow: 1},
+		200 * time.Millisecond: {counted: 10},
+	} {
+		s := newStore(t, func(n int, _ []byte, _ http.ResponseWriter) bool {
+			if n == 0 {
+				time.Sleep(100 * time.Millisecond)
+			}
+			return false
+		})
+		// One request each 10 ms.
+		r, err := writer(t, s.URL, 1, writeLoad(t, func(l *remoteload.Config) { l.Series = 100 })).
+			Run(t.Context(), WriterPace{Rate: 10_000, Rounds: 30, WarmUp: warmUp})
+		if err != nil {
+			t.Fatal(err)
+		}
+		slow := func(l *Latencies) (n uint64) {
+			for i, counted := range l.counts {
+				if upperOf(i) > 80*time.Millisecond {
+					n += uint64(counted)
+				}
+			}
+			return n
+		}
+		if r.Latency.total != want.counted || r.FromDue.total != want.counted || r.Written != 3000 {
+			t.Errorf("of %d samples, after %v, %d and %d latencies", r.Written, warmUp, r.Latency.total, r.FromDue.total)
+		}
+		// The second was due after 10 ms, and the third after 20.
+		if n, due := slow(&r.Latency), slow(&r.FromDue); n < want.slow || due < 2*want.slow {
+			t.Errorf("after %v %d were slow, and %d from when they were due", warmUp, n, due)
+		}
+	}
+}
+
+// Who goes on sends the next request when it is due, whatever the answer to the last one
+// asks for.
+func TestGoingOn(t *testing.T) {
+	s := newStore(t, func(n int, _ []byte, w http.ResponseWriter) bool {
+		if n%3 > 0 {
+			w.Header().Set("Retry-After", "60")
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		return n%3 > 0
+	})
+	l := writeLoad(t, nil)
+	w, err := NewWriter(WriterConfig{URL: s.URL, GoOn: true}, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := w.Run(t.Context(), WriterPace{Rounds: 4})
+	if err != nil || r.GoneOn != 8 || r.Retries != 0 || r.Sent.Requests != 12 || r.Written != 400 {
+		t.Errorf("of %d requests %d refused, %d retries, %d samples written: %v", r.Sent.Requests, r.GoneOn, r.Retries, r.Written, err)
+	}
+}
+
+// A request is of the same tenant in each round: its series are.
+func TestTenantsTakeTurns(t *testing.T) {
+	var mu sync.Mutex
+	var seen []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, r.Header.Get("X-Scope-OrgID"))
+	}))
+	defer s.Close()
+	w, err := NewWriter(WriterConfig{URL: s.URL, Tenants: []string{"a", "b"}}, writeLoad(t, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Run(t.Context(), WriterPace{Rounds: 2}); err != nil || strings.Join(seen, "") != "abaaba" {
+		t.Errorf("%v: %v", seen, err)
+	}
+}
+
 // Who waits for an answer, or for his turn, ends with his context.
 func TestWriterEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -149,9 +149,11 @@ func (g *Ingester) write(tenant string, group []*push, requests []*tsdb.Request)
 	}
 	// One sender that went away must not fail the others.
 	err := g.store.WriteRequests(context.Background(), tenant, requests)
-	g.metrics.written.Observe(time.Since(begun).Seconds())
+	written := time.Now()
+	g.metrics.written.Observe(written.Sub(begun).Seconds())
 	g.metrics.group.Observe(float64(len(group)))
 	for _, p := range group {
+		g.metrics.pushed.Observe(written.Sub(p.begun).Seconds())
 		p.done <- err
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/lib/buf"
@@ -114,6 +115,21 @@ func TestWhatWaitsIsWrittenTogether(t *testing.T) {
 		slices.Sort(s.commits)
 		if want := []string{"a1", "a64", "a64", "b1", "b2"}; !slices.Equal(s.commits, want) {
 			t.Errorf("%v, want %v", s.commits, want)
+		}
+	})
+}
+
+// What is counted of a request is its own wait and the commit of its group.
+func TestPushSeconds(t *testing.T) {
+	run(t, Config{Queue: 1000, Workers: 4}, func(g *Ingester, s *store) {
+		wait(pushAll(g, "a", 1+maxGroup+3), 1+maxGroup+3)
+		var m dto.Metric
+		if err := g.metrics.pushed.Write(&m); err != nil {
+			t.Fatal(err)
+		}
+		// The first takes a second, 64 wait for it, and three for those, too.
+		if n, sum := m.Histogram.GetSampleCount(), m.Histogram.GetSampleSum(); n != 68 || sum != 1+2*maxGroup+3*3 || len(m.Histogram.GetPositiveDelta()) == 0 {
+			t.Errorf("%d requests took %v s together, want 68 and 138, in native buckets", n, sum)
 		}
 	})
 }

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/prometheus/model/histogram"
+
+	"github.com/freshet-io/freshet/internal/adapter/loadgen"
+	"github.com/freshet-io/freshet/internal/core/remoteload"
+	"github.com/freshet-io/freshet/lab/report"
+)
+
+// acknowledgeRounds are 2,000 requests of 100,000 series, flat out and then at half of the
+// rate that was reached.
+const acknowledgeRounds = 40
+
+// acknowledgeStep measures how much longer Freshet takes for requests than they are in the
+// queue and being written. The load is the first of those that databases are compared
+// under.
+func (l *lab) acknowledgeStep(part *report.RemoteWrite, run int) step {
+	w := writeWorkloads()[0]
+	w.Rounds = 1 + 2*acknowledgeRounds
+	return step{
+		what:  fmt.Sprintf("remote write %s, run %d: what an acknowledgement takes", w.ID, run+1),
+		takes: 11 * time.Second,
+		do:    func(ctx context.Context) error { return l.acknowledge(ctx, part, w) },
+	}
+}
+
+func (l *lab) acknowledge(ctx context.Context, part *report.RemoteWrite, w writeWorkload) error {
+	traffic, err := remoteload.New(w.config())
+	if err != nil {
+		return err
+	}
+	return l.withFreshet(ctx, "all", func(f *freshet) error {
+		writer, err := loadgen.NewWriter(loadgen.WriterConfig{URL: "http://" + f.HTTP + "/api/v1/write", Connections: writeConnections}, traffic)
+		if err != nil {
+			return err
+		}
+		if _, err := writer.Run(ctx, loadgen.WriterPace{Rounds: 1}); err != nil { // series are new once
+			return err
+		}
+		rounds := (w.Rounds - 1) / 2
+		r, err := f.timed(ctx, writer, loadgen.WriterPace{Rounds: rounds}, part.Acknowledge(w.Name, "flat out"))
+		if err != nil {
+			return err
+		}
+		half := float64(r.Written) / r.Elapsed.Seconds() / 2
+		_, err = f.timed(ctx, writer, loadgen.WriterPace{Rounds: rounds, Rate: half}, part.Acknowledge(w.Name, "at half of that rate"))
+		return err
+	})
+}
+
+// timed sends, and adds how long the server says that it took.
+func (f *freshet) timed(ctx context.Context, w *loadgen.Writer, pace loadgen.WriterPace, to *report.Acknowledged) (r loadgen.WriterResult, err error) {
+	before, err := f.durations(ctx)
+	if err != nil {
+		return r, err
+	}
+	if r, err = w.Run(ctx, pace); err != nil {
+		return r, err
+	}
+	after, err := f.durations(ctx)
+	if err != nil {
+		return r, err
+	}
+	whole, n, err := p99Between(before.whole, after.whole)
+	push, m, errPush := p99Between(before.push, after.push)
+	if err := errors.Join(err, errPush); err != nil {
+		return r, err
+	}
+	if n != r.Sent.Requests || m != n {
+		return r, fmt.Errorf("of %d requests that were acknowledged the server timed %d whole and %d in the queue and being written", r.Sent.Requests, n, m)
+	}
+	to.Requests += n
+	to.Whole, to.Push = append(to.Whole, whole*1e3), append(to.Push, push*1e3)
+	return r, nil
+}
+
+// durations are what the server keeps of requests, in seconds.
+type durations struct{ whole, push *histogram.FloatHistogram }
+
+// durations reads the server's metrics, in the one format that has native histograms.
+func (f *freshet) durations(ctx context.Context) (d durations, err error) {
+	format := expfmt.NewFormat(expfmt.TypeProtoDelim)
+	text, err := f.get(ctx, "/metrics", http.Header{"Accept": {string(format)}})
+	if err != nil {
+		return d, err
+	}
+	decoder := expfmt.NewDecoder(bytes.NewReader(text), format)
+	for {
+		var family dto.MetricFamily
+		err := decoder.Decode(&family)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return d, fmt.Errorf("/metrics: %w", err)
+		}
+		for _, m := range family.Metric {
+			switch {
+			case family.GetName() == "freshet_ingester_push_seconds":
+				d.push = native(m.Histogram)
+			case family.GetName() == "freshet_receive_request_seconds" && m.Label[0].GetValue() == "204": // acknowledged as a whole
+				d.whole = native(m.Histogram)
+			}
+		}
+	}
+	if d.whole == nil || d.push == nil {
+		return d, errors.New("/metrics: has nothing of requests that were acknowledged")
+	}
+	return d, nil
+}
+
+// native is the part of a histogram that quantiles are taken of. Durations are above zero.
+func native(h *dto.Histogram) *histogram.FloatHistogram {
+	n := &histogram.Histogram{Schema: h.GetSchema(), Count: h.GetSampleCount(), Sum: h.GetSampleSum(),
+		ZeroThreshold: h.GetZeroThreshold(), ZeroCount: h.GetZeroCount(), PositiveBuckets: h.PositiveDelta}
+	for _, s := range h.PositiveSpan {
+		n.PositiveSpans = append(n.PositiveSpans, histogram.Span{Offset: s.GetOffset(), Length: s.GetLength()})
+	}
+	return n.ToFloat(nil)
+}
+
+// p99Between is what 99 of 100 observations between two looks at a histogram did not
+// exceed, and how many there were. A bucket is a tenth wide; in it, observations count as
+// spread evenly over the logarithms, as PromQL has it.
+func p99Between(before, after *histogram.FloatHistogram) (p99 float64, n uint64, err error) {
+	between, _, _, err := after.Copy().Sub(before)
+	if err != nil {
+		return 0, 0, err
+	}
+	rank := .99*between.Count - between.ZeroCount
+	for it := between.PositiveBucketIterator(); it.Next(); {
+		b := it.At()
+		if b.Count > 0 && rank <= b.Count {
+			return b.Lower * math.Pow(b.Upper/b.Lower, max(0, rank)/b.Count), uint64(between.Count), nil
+		}
+		rank -= b.Count
+	}
+	return 0, uint64(between.Count), nil
+}

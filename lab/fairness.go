@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/freshet-io/freshet/internal/adapter/loadgen"
+	"github.com/freshet-io/freshet/internal/core/remoteload"
+	"github.com/freshet-io/freshet/lab/report"
+)
+
+// fairnessPart is its name in -only.
+const fairnessPart = "fairness"
+
+const (
+	fairServers = 6
+
+	oneTenant = "one"
+	oneLimit  = 10_000 // samples a second that it may send
+	oneTimes  = 20     // as much as that it sends
+
+	// oneBatch is what Prometheus sends. A refusal takes 0.1 ms of CPU, nearly all of it for
+	// HTTP, and as much of the sender, who is on another machine as a rule: a thousand small
+	// requests a second would show what the sender takes.
+	oneBatch       = 2000
+	oneConnections = 8 // most answers come at once, and the others as anybody's
+
+	fairSeries      = 40_000 // of the others together, and as many of the one
+	fairBatch       = 200
+	fairConnections = 16
+
+	// fairWarmUp is when the one tenant has used up what its limit lets it send at once,
+	// which is that of 10 s: at 20 times the limit it takes 0.53 s.
+	fairWarmUp = 700 * time.Millisecond
+)
+
+// fairPlan is what is measured on one server.
+type fairPlan struct {
+	flatOut  time.Duration
+	pairs    int
+	half     time.Duration // of a pair, after its warm-up
+	requests float64       // that are timed in it, at least
+}
+
+// standardFairness has many short pairs: whatever else the machine does spoils some, and
+// not the median of 30. The slowest hundredth of 2,000 requests are 20.
+func standardFairness() fairPlan {
+	return fairPlan{flatOut: 2 * time.Second, pairs: 5, half: 1500 * time.Millisecond, requests: 2000}
+}
+
+// fairTenants are the others.
+func fairTenants() []string { return []string{"a", "b", "c", "d"} }
+
+// fairnessSteps measure some pairs each.
+func (l *lab) fairnessSteps() (steps []step) {
+	part := &report.Fairness{Date: l.results.Date, Machine: l.results.Machine, Versions: l.ourVersion(),
+		Tenants: len(fairTenants()), Batch: fairBatch, OneBatch: oneBatch, Limit: oneLimit, Times: oneTimes}
+	l.results.Fairness = part
+	plan := standardFairness()
+	for server := range fairServers {
+		steps = append(steps, step{
+			what:  fmt.Sprintf("one tenant sends too much, server %d of %d", server+1, fairServers),
+			takes: plan.flatOut + time.Duration(2*plan.pairs)*(fairWarmUp+plan.half) + 2*time.Second,
+			do:    func(ctx context.Context) error { return l.fairServer(ctx, part, plan) },
+		})
+	}
+	return steps
+}
+
+// fairServer measures on one server how long the others wait while one tenant sends too
+// much, and while it does not.
+func (l *lab) fairServer(ctx context.Context, part *report.Fairness, plan fairPlan) error {
+	settings := filepath.Join(l.dir, "fairness.yaml")
+	text := fmt.Sprintf("http: {trust_tenant_header: true, allow_unknown_tenants: true}\ningest: {tenants: {%s: {rate: %d}}}\n", oneTenant, oneLimit)
+	if err := os.WriteFile(settings, []byte(text), 0o644); err != nil {
+		return err
+	}
+	return l.withFreshet(ctx, "all", func(f *freshet) error {
+		p, err := newFairness(f)
+		if err != nil {
+			return err
+		}
+		return p.measure(ctx, part, plan)
+	}, "--config", settings)
+}
+
+// fairness is a server with its senders.
+type fairness struct {
+	*freshet
+	others, one *loadgen.Writer
+
+	acknowledged    uint64 // samples of the others
+	oneAcknowledged uint64
+}
+
+func newFairness(f *freshet) (p *fairness, err error) {
+	p = &fairness{freshet: f}
+	writer := func(c loadgen.WriterConfig, batch int) *loadgen.Writer {
+		load := remoteload.Standard()
+		load.Series, load.Batch = fairSeries, batch
+		// Rounds follow one another as fast as this or faster: samples may be up to
+		// 10 minutes ahead.
+		load.Interval, load.Begin = 100, time.Now().Add(-5*time.Minute).UnixMilli()
+		traffic, errLoad := remoteload.New(load)
+		c.URL = "http://" + f.HTTP + "/api/v1/write"
+		w, errWriter := loadgen.NewWriter(c, traffic)
+		err = errors.Join(err, errLoad, errWriter)
+		return w
+	}
+	p.others = writer(loadgen.WriterConfig{Connections: fairConnections, Tenants: fairTenants()}, fairBatch)
+	p.one = writer(loadgen.WriterConfig{Connections: oneConnections, Tenants: []string{oneTenant}, GoOn: true}, oneBatch)
+	return p, err
+}
+
+// measure measures pairs, of which each begins with the other half than the one before.
+func (p *fairness) measure(ctx context.Context, part *report.Fairness, plan fairPlan) error {
+	// Series are new once. Those of the one tenant are within what it may send at once.
+	first, err := p.one.Run(ctx, loadgen.WriterPace{Rounds: 1})
+	p.oneAcknowledged += first.Written
+	if err != nil {
+		return err
+	}
+	if _, err := p.send(ctx, loadgen.WriterPace{Rounds: 1}); err != nil {
+		return err
+	}
+	flatOut, err := p.send(ctx, loadgen.WriterPace{Duration: plan.flatOut})
+	if err != nil {
+		return err
+	}
+	capacity := float64(flatOut.Written) / flatOut.Elapsed.Seconds()
+	part.Capacity = append(part.Capacity, capacity)
+	rate := capacity / 2
+	seconds := fairWarmUp.Seconds() + max(plan.half.Seconds(), plan.requests*fairBatch/rate)
+	// Rounds, and no duration: what was due is sent, however late.
+	pace := loadgen.WriterPace{Rate: rate, Rounds: int(math.Ceil(rate * seconds / fairSeries)), WarmUp: fairWarmUp}
+	// Collections of the lab's own garbage would be timed, too: a half makes 16 MB of it.
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	for pair := range plan.pairs {
+		for _, beside := range [][]bool{{false, true}, {true, false}}[pair%2] {
+			runtime.GC()
+			r, err := p.half(ctx, part, pace, beside)
+			if err != nil {
+				return err
+			}
+			to := &part.Alone
+			if beside {
+				to = &part.Beside
+			}
+			*to = append(*to, float64(r.FromDue.Quantile(.99).Microseconds())/1e3)
+			part.Requests += r.FromDue.Count()
+			part.SentAgain += r.Retries
+		}
+	}
+	return p.check(ctx, part)
+}
+
+// half is the others' load, alone or beside the one tenant's.
+func (p *fairness) half(ctx context.Context, part *report.Fairness, pace loadgen.WriterPace, beside bool) (r loadgen.WriterResult, err error) {
+	group, ctx := errgroup.WithContext(ctx)
+	if beside {
+		takes := time.Duration(float64(pace.Rounds) * fairSeries / pace.Rate * 1e9)
+		group.Go(func() error {
+			first, err := p.one.Run(ctx, loadgen.WriterPace{Rate: oneTimes * oneLimit, Duration: fairWarmUp})
+			p.oneAcknowledged += first.Written
+			if err != nil {
+				return err
+			}
+			sent, err := p.one.Run(ctx, loadgen.WriterPace{Rate: oneTimes * oneLimit, Duration: takes - fairWarmUp})
+			part.Rate = append(part.Rate, float64(sent.Sent.Samples)/sent.Elapsed.Seconds())
+			part.Sent += sent.Sent.Requests
+			part.Refused += sent.GoneOn
+			p.oneAcknowledged += sent.Written
+			return err
+		})
+	}
+	group.Go(func() (err error) {
+		r, err = p.send(ctx, pace)
+		return err
+	})
+	err = group.Wait()
+	return r, err
+}
+
+// send has the others send.
+func (p *fairness) send(ctx context.Context, pace loadgen.WriterPace) (loadgen.WriterResult, error) {
+	r, err := p.others.Run(ctx, pace)
+	p.acknowledged += r.Written
+	if err == nil && r.Written != r.Sent.Samples {
+		err = fmt.Errorf("of %d samples %d are acknowledged: %s", r.Sent.Samples, r.Written, r.Refused)
+	}
+	return r, err
+}
+
+// check asks the ledger for what was acknowledged.
+func (p *fairness) check(ctx context.Context, part *report.Fairness) error {
+	part.Acknowledged += p.acknowledged
+	for _, tenant := range fairTenants() {
+		books, err := p.booksOf(ctx, tenant)
+		if err != nil {
+			return err
+		}
+		part.Stored += books.Samples.Stored
+	}
+	books, err := p.booksOf(ctx, oneTenant)
+	if err == nil && books.Samples.Stored != p.oneAcknowledged {
+		err = fmt.Errorf("the ledger has %d samples of the tenant that sends too much, of which %d are acknowledged", books.Samples.Stored, p.oneAcknowledged)
+	}
+	return err
+}

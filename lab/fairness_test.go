@@ -1,0 +1,26 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/freshet-io/freshet/lab/report"
+)
+
+// Two short pairs: the one tenant is refused most of what it sends, the others nothing.
+// How long they waited is nobody's business here.
+func TestFairPairs(t *testing.T) {
+	part := &report.Fairness{Tenants: 4, Batch: fairBatch, OneBatch: oneBatch, Limit: oneLimit, Times: oneTimes}
+	if err := serverLab(t).fairServer(t.Context(), part, fairPlan{flatOut: 200 * time.Millisecond, pairs: 2, half: 300 * time.Millisecond, requests: 100}); err != nil {
+		t.Fatal(err)
+	}
+	if len(part.Alone) != 2 || len(part.Beside) != 2 || len(part.Rate) != 2 || part.Alone[0] <= 0 || part.Beside[1] <= 0 || part.Requests < 400 {
+		t.Errorf("no figures: %+v", part)
+	}
+	if part.Acknowledged == 0 || part.Lost() != 0 {
+		t.Errorf("%d samples of the others acknowledged, %d stored", part.Acknowledged, part.Stored)
+	}
+	if part.Refused == 0 || part.Refused >= part.Sent {
+		t.Errorf("of the one tenant's %d requests %d were refused; those within its limit are not", part.Sent, part.Refused)
+	}
+}

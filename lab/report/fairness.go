@@ -1,0 +1,88 @@
+package report
+
+import (
+	"fmt"
+	"math"
+)
+
+// Fairness is how long others wait for their acknowledgements while one tenant sends far
+// more than it may. Pairs have the same server, the same load of the others, and the
+// same rate, with that tenant and without it.
+type Fairness struct {
+	Date     string    `json:"date"` // UTC
+	Machine  Machine   `json:"machine"`
+	Versions []Version `json:"versions"`
+
+	Tenants  int     `json:"tenants"`           // the others
+	Batch    int     `json:"samples_a_request"` // of theirs
+	OneBatch int     `json:"its_samples_a_request"`
+	Limit    float64 `json:"limit"`           // of the one, in samples a second
+	Times    float64 `json:"times_the_limit"` // that it is asked to send
+
+	// Of each pair.
+	Capacity []float64 `json:"capacity"` // samples a second of the others, flat out; they send half of it
+	Alone    []float64 `json:"alone_p99_ms"`
+	Beside   []float64 `json:"beside_p99_ms"` // while it sends
+	Rate     []float64 `json:"rate"`          // that it sent at, in samples a second
+
+	// Of all pairs.
+	Requests     uint64 `json:"requests"`     // of the others, that were timed
+	SentAgain    uint64 `json:"sent_again"`   // of them, by any answer that asked for it
+	Acknowledged uint64 `json:"acknowledged"` // samples of the others
+	Stored       uint64 `json:"stored"`       // of them, by the ledger
+	Sent         uint64 `json:"sent"`         // requests of the one
+	Refused      uint64 `json:"refused"`      // of them
+}
+
+// goalFairness is how many times as long others may wait, at most.
+const goalFairness = 1.10
+
+// interval is the median of the ratios with its confidence interval.
+func (f *Fairness) interval() (median, low, high float64) {
+	all := ratios(f.Beside, f.Alone)
+	low, high = MedianInterval(all)
+	return Median(all), low, high
+}
+
+func (f *Fairness) ratio() string {
+	median, low, high := f.interval()
+	if math.IsInf(low, 0) {
+		return two(median) + " of too few pairs"
+	}
+	return fmt.Sprintf("%.2f (95 %%: %.2f-%.2f)", median, low, high)
+}
+
+// Lost is how many samples of the others were acknowledged and are not in the ledger.
+func (f *Fairness) Lost() int64 { return int64(f.Acknowledged) - int64(f.Stored) }
+
+func (r *Results) fairness() string {
+	f := r.Fairness
+	if f == nil || len(f.Alone) == 0 {
+		return notMeasured
+	}
+	return measured(f.Date, f.Machine, f.Versions) + table([]string{"", ""}, [][]string{
+		{"pairs", fmt.Sprint(len(f.Alone))},
+		{"the others, flat out", thousands(Median(f.Capacity)) + fmt.Sprintf(" samples a second of %d tenants, %d a request", f.Tenants, f.Batch)},
+		{"99 of 100 of their requests acknowledged after ms, at half of that", withSpread(f.Alone, significant)},
+		{"the same while one tenant sends too much", withSpread(f.Beside, significant)},
+		{"ratio of a pair, median and its confidence interval", f.ratio()},
+		{"requests that were timed", thousands(float64(f.Requests)) + ", of which " + thousands(float64(f.SentAgain)) + " had to be sent again"},
+		{"the one tenant", fmt.Sprintf("%s samples a second, %s a request, %.0f times its limit", thousands(Median(f.Rate)), thousands(float64(f.OneBatch)), Median(f.Rate)/f.Limit)},
+		{"its requests", fmt.Sprintf("%s, of which %.1f %% were refused", thousands(float64(f.Sent)), 100*float64(f.Refused)/float64(max(1, f.Sent)))},
+		{"samples of the others acknowledged and not in the ledger", thousands(float64(f.Lost()))},
+	})
+}
+
+func (r *Results) fairnessGoals() [][]string {
+	f := r.Fairness
+	if f == nil || len(f.Alone) == 0 {
+		return nil
+	}
+	name := fmt.Sprintf("One tenant at %.0f times its limit", f.Times)
+	_, low, _ := f.interval()
+	return [][]string{
+		goalRow(name, "99 of 100 requests of the others acknowledged, to the same without it", f.ratio(), fmt.Sprintf("at most %.2f, or within the interval", goalFairness), low <= goalFairness),
+		goalRow(name, "samples a second that it sent", thousands(Median(f.Rate)), thousands(f.Times*f.Limit), Median(f.Rate) >= RateReached*f.Times*f.Limit),
+		goalRow(name, "samples of the others acknowledged and not in the ledger", thousands(float64(f.Lost())), "0", f.Lost() == 0),
+	}
+}
