@@ -7,6 +7,9 @@ TEST_FLAGS  ?=
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.1
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 
+# The plugins of telegraf that e2e/ needs; all 300 take many minutes and a gigabyte of modules.
+TELEGRAF := custom,inputs.http_listener_v2,parsers.prometheus,outputs.http,serializers.prometheusremotewrite,outputs.opentelemetry
+
 # What the race detector watches: adapters and roles, which have the goroutines, and what
 # imports one of these packages: they share it, or it has pointers to be checked. The
 # Prometheus API is left out, since compiling its 950 packages once more takes longer
@@ -63,8 +66,9 @@ soak: clients ## the same tests with large numbers, then a minute of each fuzz t
 clean: ## remove what was built and installed; ./data stays
 	rm -rf bin .cache e2e/clients/node/node_modules
 
-# The module of Prometheus has the versions that ours has where both need a module, so
-# that most of it is compiled already.
+# The modules of Prometheus and of telegraf have the versions that ours has where both need
+# a module, so that most of it is compiled once.
 clients: # what e2e/ sends with
 	@bash e2e/clients/install
 	GOWORK=off go build -C lab/peers-tsdb/prometheus -tags remove_all_sd -o $(CURDIR)/.cache/prometheus github.com/prometheus/prometheus/cmd/prometheus
+	GOWORK=off go build -C lab/peers/telegraf -tags $(TELEGRAF) -o $(CURDIR)/.cache/telegraf github.com/influxdata/telegraf/cmd/telegraf
