@@ -36,6 +36,7 @@ var layers = []struct {
 	{dir: "internal/adapter", isolated: true},
 	{dir: "internal/core"},
 	{dir: "internal/lib"},
+	{dir: "slogring"}, // for others, so that it imports nothing of ours
 }
 
 const core = "internal/core"

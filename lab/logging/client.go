@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// connections to each server. Far more than wait for an answer at a time, unless the server
+// hangs; then requests wait for one, and their latency shows it.
+const connections = 64
+
+// client has the connections to a server. It speaks just enough HTTP: net/http's would take
+// a third of the processors that the server could have.
+type client struct {
+	address string
+	idle    chan *connection
+}
+
+type connection struct {
+	net.Conn
+	r       *bufio.Reader
+	request []byte
+}
+
+func newClient(address string) *client {
+	c := &client{address: address, idle: make(chan *connection, connections)}
+	for range connections {
+		c.idle <- nil // not connected yet
+	}
+	return c
+}
+
+func (c *client) close() {
+	for range connections {
+		if conn := <-c.idle; conn != nil {
+			conn.Close()
+		}
+	}
+}
+
+// do sends one request on a connection and reads the answer, within so long.
+func (c *client) do(conn **connection, within time.Duration) error {
+	if *conn == nil {
+		made, err := net.Dial("tcp", c.address)
+		if err != nil {
+			return err
+		}
+		*conn = &connection{Conn: made, r: bufio.NewReader(made)}
+	}
+	at := *conn
+	err := at.SetDeadline(time.Now().Add(within))
+	at.request = fmt.Appendf(at.request[:0], "GET /coverage?origin=%d&destination=%d HTTP/1.1\r\nHost: localhost\r\n\r\n", rand.IntN(places), rand.IntN(places))
+	if err == nil {
+		_, err = at.Write(at.request)
+	}
+	if err == nil {
+		err = at.answer()
+	}
+	if err != nil {
+		at.Close()
+		*conn = nil
+	}
+	return err
+}
+
+func (c *connection) answer() error {
+	length := -1
+	for {
+		line, err := c.r.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		if value, ok := bytes.CutPrefix(line, []byte("Content-Length: ")); ok {
+			if length, err = strconv.Atoi(string(bytes.TrimSpace(value))); err != nil {
+				return err
+			}
+		}
+		if len(line) == 2 {
+			break
+		}
+	}
+	if length < 2 {
+		return fmt.Errorf("an answer of %d bytes", length)
+	}
+	_, err := c.r.Discard(length)
+	return err
+}
+
+// closedLoop has as many requests under way as half of the connections, and returns how
+// many were answered in a second.
+func (c *client) closedLoop(length time.Duration) (float64, error) {
+	var answered atomic.Int64
+	var clients sync.WaitGroup
+	var failed atomic.Value
+	begun := time.Now()
+	for range connections / 2 {
+		clients.Go(func() {
+			conn := <-c.idle
+			defer func() { c.idle <- conn }()
+			for time.Since(begun) < length {
+				if err := c.do(&conn, time.Until(begun.Add(length))); errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, io.EOF) {
+					failed.Store(err)
+					return
+				} else if err == nil {
+					answered.Add(1)
+				}
+			}
+		})
+	}
+	clients.Wait()
+	if err := failed.Load(); err != nil {
+		return 0, fmt.Errorf("closed loop: %w", err.(error))
+	}
+	return float64(answered.Load()) / length.Seconds(), nil
+}
+
+// slice is what an open loop found.
+type slice struct {
+	p50, p99   time.Duration
+	behind     time.Duration // 99 % were sent so soon after they were due, by us
+	sent       int
+	unanswered int // within the slice and the patience after it
+}
+
+// patience is how long answers are waited for after the end of a slice.
+const patience = time.Second
+
+// openLoop sends requests at a rate, each when it is due, and measures each from then on.
+// One without an answer has the latency that it had reached.
+func (c *client) openLoop(rate float64, length time.Duration) slice {
+	n := int(rate * length.Seconds())
+	latencies := make([]time.Duration, n)
+	behind := make([]time.Duration, n)
+	var unanswered atomic.Int64
+	begun := time.Now()
+	last := begun.Add(length + patience)
+	type request struct {
+		i   int
+		due time.Time
+	}
+	queue := make(chan request, n) // so that the clock never waits
+	var clients sync.WaitGroup
+	for range connections {
+		clients.Go(func() {
+			conn := <-c.idle
+			defer func() { c.idle <- conn }()
+			for r := range queue {
+				left := time.Until(last)
+				behind[r.i] = time.Since(r.due)
+				var err error
+				if left > 0 {
+					err = c.do(&conn, left)
+				}
+				latencies[r.i] = time.Since(r.due)
+				if err != nil || left <= 0 {
+					unanswered.Add(1)
+				}
+			}
+		})
+	}
+	// The clock has a thread of its own that sleeps in the kernel: Go's timers are up to a
+	// millisecond late when nothing else happens, which would be most of what we measure.
+	runtime.LockOSThread()
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) // nanoseconds; without it 50,000
+	for i := range n {
+		due := begun.Add(time.Duration(float64(i) / rate * float64(time.Second)))
+		for wait := time.Until(due); wait > 0; wait = time.Until(due) {
+			at := unix.NsecToTimespec(int64(wait))
+			_ = unix.Nanosleep(&at, nil) // again if it was interrupted
+		}
+		queue <- request{i, due}
+	}
+	runtime.UnlockOSThread()
+	close(queue)
+	clients.Wait()
+	slices.Sort(latencies)
+	slices.Sort(behind)
+	return slice{p50: latencies[n/2], p99: latencies[n*99/100], behind: behind[n*99/100], sent: n, unanswered: int(unanswered.Load())}
+}

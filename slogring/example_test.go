@@ -1,0 +1,41 @@
+package slogring_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/freshet-io/freshet/slogring"
+)
+
+func Example() {
+	var file bytes.Buffer // os.Stderr, or a file
+	h := slogring.New(&file, slogring.Options{First: 2})
+	log := slog.New(h)
+	for i := range 1000 {
+		log.Info("lookup done", "carrier", "dhl", "routes", i)
+	}
+
+	// Before the program ends, so that the last lines are there; for a while, since the
+	// output may be blocked.
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	if err := h.Close(ctx); err != nil {
+		fmt.Println(err)
+	}
+
+	for line := range strings.Lines(file.String()) {
+		_, line, _ = strings.Cut(line, " ") // the time
+		fmt.Print(regexp.MustCompile(` within=\S+`).ReplaceAllString(line, ""))
+	}
+	fmt.Println(h.Stats().Written, "written,", h.Stats().Suppressed, "suppressed,", h.Stats().Lost.Sum(), "lost")
+	// Output:
+	// level=INFO msg="lookup done" carrier=dhl routes=0
+	// level=INFO msg="lookup done" carrier=dhl routes=1
+	// level=INFO msg="log records suppressed" count=998 message="lookup done"
+	// 2 written, 998 suppressed, 0 lost
+}

@@ -1,0 +1,75 @@
+package slogring
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// The counts are exact while periods end, messages are forgotten and come again, and the
+// last period ends under those who log. Nothing passes here but what is not counted, for
+// want of a place or after the end.
+func TestSamplerTogether(t *testing.T) {
+	const goroutines, each, rounds = 4, 4000, 60
+	names := make([]string, 2*messages)
+	for i := range names {
+		names[i] = fmt.Sprint("message ", i)
+	}
+	for round := range rounds {
+		known := []int{1, 3, len(names)}[round%3]
+		s := &sampler{}
+		var mu sync.Mutex // the writer's
+		var passed [goroutines]uint64
+		var calling sync.WaitGroup
+		var over atomic.Bool
+		for g := range goroutines {
+			calling.Go(func() {
+				defer over.Store(true)
+				for i := range each {
+					if s.pass(slog.LevelInfo, names[(i*(g+1))%known]) {
+						passed[g]++
+					}
+				}
+			})
+		}
+		said := uint64(0)
+		settle := func(last bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			due, _ := s.settle(last, nil)
+			for _, d := range due {
+				said += d.unsaid
+				d.unsaid = 0
+			}
+		}
+		for n := 0; n < 10*round || !over.Load() && round%2 == 0; n++ {
+			settle(false)
+		}
+		settle(true)
+		calling.Wait()
+		sum := said
+		for _, n := range passed {
+			sum += n
+		}
+		if sum != goroutines*each || s.suppressed() != said {
+			t.Errorf("%d messages: %d in all, %d said, %d suppressed, passed %v", known, sum, said, s.suppressed(), passed)
+		}
+	}
+}
+
+// A tally that is sealed and not yet removed holds nobody up.
+func TestSealedTally(t *testing.T) {
+	s := &sampler{first: 1}
+	level, message := slog.LevelInfo, "message"
+	s.pass(level, message)
+	for i := range s.places {
+		if t := s.places[i].Load(); t != nil {
+			t.n.Store(sealed)
+		}
+	}
+	if !s.pass(level, message) || s.pass(level, message) {
+		t.Error("the message does not have a new tally")
+	}
+}

@@ -1,0 +1,319 @@
+package slogring
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// delay is how long a line waits at most, unless it is urgent, before the writer comes
+	// by itself. A hundred times a second is 0.1 % of a core, and lets as many lines as
+	// come meanwhile share a system call.
+	delay = 10 * time.Millisecond
+
+	// linger is how long the writer comes by itself after the last line. Then it sleeps
+	// until it is woken, so that a program that does not log does not pay.
+	linger = time.Second
+
+	// batch is the bytes of one Write: what a pipe holds. Their room in the ring becomes
+	// free when all are written.
+	batch = 64 << 10
+)
+
+// What the writer is doing, for those who push.
+const (
+	awake   = iota // it looks at the ring before it rests
+	resting        // it looks again after delay
+	asleep         // it must be woken
+)
+
+// writer is the state of the goroutine that writes.
+type writer struct {
+	to    io.Writer
+	state atomic.Uint32
+	wake  chan struct{} // holds one
+	done  chan struct{} // closed when it has ended
+
+	// mu is for Stats, Flush and Close. It is never held during a Write.
+	mu                   sync.Mutex
+	written, cut, failed uint64        // records
+	faults               uint64        // calls of Write that returned an error
+	fault                error         // the last
+	asked                uint64        // calls of Flush
+	answered             uint64        // of these
+	answer               chan struct{} // closed when answered grows
+	closing              bool
+
+	// The goroutine's own.
+	torn       bool // what was written last ends in the middle of a line
+	saidLost   Levels
+	saidFailed uint64
+	due        []*tally
+}
+
+func (w *writer) init(to io.Writer) {
+	w.to = to
+	w.wake, w.done, w.answer = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+}
+
+// pushed is called after a line was put into the ring. It wakes the writer if that sleeps,
+// or rests and the line is urgent: the first who finds it so.
+func (w *writer) pushed(urgent bool) {
+	state := w.state.Load()
+	if (state == asleep || state == resting && urgent) && w.state.CompareAndSwap(state, awake) {
+		w.rouse()
+	}
+}
+
+func (w *writer) rouse() {
+	select {
+	case w.wake <- struct{}{}:
+	default: // it will find this one
+	}
+}
+
+// Flush waits until all is written whose call of Handle has returned, and the lines that
+// say what was suppressed or lost until now: it ends the period. Call it before the program
+// exits, after the record that says why. It returns an error if something could not be
+// written, or if ctx is done first, as when the output is blocked; then the writer goes on.
+func (h *Handler) Flush(ctx context.Context) error {
+	w := &h.writer
+	w.mu.Lock()
+	w.asked++
+	mine, faults := w.asked, w.faults
+	w.mu.Unlock()
+	w.rouse()
+	for {
+		w.mu.Lock()
+		answered, answer := w.answered >= mine, w.answer
+		w.mu.Unlock()
+		if answered {
+			return w.faultSince(faults)
+		}
+		select {
+		case <-answer:
+		case <-w.done:
+			return w.faultSince(faults)
+		case <-ctx.Done():
+			return fmt.Errorf("flush log: %d records wait for the output: %w", h.ring.len(), context.Cause(ctx))
+		}
+	}
+}
+
+// Close is the last Flush. Records that come after it are lost, and counted. It leaves the
+// output open. When it returns nil the writer has ended; if ctx is done first, the writer
+// goes on, and ends after its last line. Close may be called again.
+func (h *Handler) Close(ctx context.Context) error {
+	w := &h.writer
+	h.ring.close()
+	w.mu.Lock()
+	w.closing = true
+	faults := w.faults
+	w.mu.Unlock()
+	w.rouse()
+	select {
+	case <-w.done:
+		return w.faultSince(faults)
+	case <-ctx.Done():
+		return fmt.Errorf("close log: %d records wait for the output: %w", h.ring.len(), context.Cause(ctx))
+	}
+}
+
+func (w *writer) faultSince(faults uint64) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.faults == faults {
+		return nil
+	}
+	return fmt.Errorf("write log: %w", w.fault)
+}
+
+// run is the writer. A period begins with the first line after one in which nothing was
+// counted, so that an idle program has none.
+func (s *sink) run() {
+	w := &s.writer
+	defer close(w.done)
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	var last, begun time.Time // of a line; of the period, zero if there is none
+	var flush struct{ asked, end uint64 }
+	for {
+		w.state.Store(awake)
+		asked, closing := w.requests()
+		if flush.asked == w.answered && asked > w.answered {
+			flush.asked, flush.end = asked, s.ring.end()
+		}
+		wrote := s.writeBatch()
+		now := time.Now()
+		if wrote {
+			last = now
+			if begun.IsZero() {
+				begun = now
+			}
+		}
+		over := !begun.IsZero() && now.Sub(begun) >= s.opts.Period
+		flushed := flush.asked > w.answered && s.ring.passed(flush.end)
+		ended := closing && s.ring.len() == 0
+		if over || flushed || ended {
+			if begun.IsZero() {
+				begun = now // something may be counted whose line is still to come
+			}
+			if s.endPeriod(now, now.Sub(begun), ended) {
+				begun = now
+			} else {
+				begun = time.Time{}
+			}
+		}
+		if flushed {
+			w.answerTo(flush.asked)
+		}
+		if ended {
+			return
+		}
+		if wrote {
+			continue
+		}
+		// A flush or a close that goes on here waits for a line that is just being copied.
+		if now.Sub(last) < linger || flush.asked > w.answered || closing {
+			timer.Reset(delay)
+			s.rest(resting, timer.C)
+		} else if !begun.IsZero() {
+			timer.Reset(begun.Add(s.opts.Period).Sub(now))
+			s.rest(asleep, timer.C)
+		} else {
+			s.rest(asleep, nil)
+		}
+	}
+}
+
+// rest waits to be woken, or for the timer.
+func (s *sink) rest(state uint32, timer <-chan time.Time) {
+	w := &s.writer
+	w.state.Store(state)
+	if s.ring.isReady() {
+		return // it came before the state was seen
+	}
+	select {
+	case <-w.wake:
+	case <-timer:
+	}
+}
+
+func (w *writer) requests() (asked uint64, closing bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.asked, w.closing
+}
+
+func (w *writer) answerTo(asked uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answered = asked
+	close(w.answer)
+	w.answer = make(chan struct{})
+}
+
+// writeBatch writes what lies ready in one piece, and reports whether there was anything.
+// What could not be written is counted and given up: newer lines need the room.
+func (s *sink) writeBatch() bool {
+	lines, n := s.ring.take(batch)
+	if n == 0 {
+		return false
+	}
+	w := &s.writer
+	written, _ := w.write(lines)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	whole, cut := s.ring.release(n, written)
+	w.written += whole
+	w.cut += cut
+	w.failed += uint64(n) - whole - cut
+	return true
+}
+
+// write writes lines, and before them the end of one that an error left torn.
+func (w *writer) write(lines []byte) (n int, err error) {
+	if w.torn {
+		if n, err = w.put([]byte{'\n'}); n == 0 {
+			return 0, err
+		}
+		w.torn = false
+	}
+	if n, err = w.put(lines); n > 0 {
+		w.torn = lines[n-1] != '\n'
+	}
+	return n, err
+}
+
+// put is one call of Write, whose error is counted.
+func (w *writer) put(p []byte) (n int, err error) {
+	n, err = w.to.Write(p)
+	n = min(max(n, 0), len(p)) // whatever a Write says
+	if err == nil && n < len(p) {
+		err = io.ErrShortWrite
+	}
+	if err != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.faults++
+		w.fault = err
+	}
+	return n, err
+}
+
+// endPeriod writes a line for each message of which some were suppressed, and for records
+// that were lost. What cannot be said now is said later. It reports whether there was
+// anything in the period, or is left to say.
+func (s *sink) endPeriod(now time.Time, length time.Duration, last bool) bool {
+	w := &s.writer
+	w.mu.Lock()
+	due, any := s.sampler.settle(last, w.due[:0])
+	failed, fault := w.failed, w.fault
+	w.mu.Unlock()
+	w.due = due
+	length = length.Round(time.Millisecond)
+
+	lost := s.lostByLevel()
+	if lost != w.saidLost {
+		err := s.say(now, slog.LevelWarn, "log records lost",
+			slog.Uint64("debug", lost.Debug-w.saidLost.Debug), slog.Uint64("info", lost.Info-w.saidLost.Info),
+			slog.Uint64("warn", lost.Warn-w.saidLost.Warn), slog.Uint64("error", lost.Error-w.saidLost.Error))
+		if err != nil {
+			return true
+		}
+		w.saidLost = lost
+	}
+	if failed != w.saidFailed {
+		err := s.say(now, slog.LevelWarn, "log records not written",
+			slog.Uint64("count", failed-w.saidFailed), slog.Any("error", fault))
+		if err != nil {
+			return true
+		}
+		w.saidFailed = failed
+	}
+	for _, t := range due {
+		err := s.say(now, t.level, "log records suppressed",
+			slog.Uint64("count", t.unsaid), slog.Duration("within", length), slog.String("message", t.text))
+		if err != nil {
+			return true
+		}
+		t.unsaid = 0
+	}
+	return any
+}
+
+// say writes a line of our own. It does not go through the ring, which may be full.
+func (s *sink) say(now time.Time, level slog.Level, message string, attrs ...slog.Attr) error {
+	r := slog.NewRecord(now, level, message, 0)
+	r.AddAttrs(attrs...)
+	f := formatters.Get().(*formatter)
+	defer f.free()
+	f.record(&Handler{sink: s}, &r)
+	_, err := s.writer.write(f.line)
+	return err
+}
