@@ -50,7 +50,7 @@ func running(t *testing.T, text string) *server {
 	}
 	c.Ingest.OTLP.GRPCListen = "127.0.0.1:0" // as the other addresses of such texts
 	ctx, stop := context.WithCancelCause(context.Background())
-	s, err := newServer(c, from, prometheus.NewRegistry(), slog.New(slog.DiscardHandler), new(slog.LevelVar))
+	s, err := newServer(c, from, prometheus.NewRegistry(), newLog(io.Discard, slog.LevelInfo))
 	if err != nil {
 		t.Fatal(errors.Join(err, s.close()))
 	}

@@ -258,6 +258,7 @@ func (r *restarter) run(ctx context.Context) error {
 	// The kernel returns what is handled to its default action, which is to die, but
 	// leaves alone what is ignored. The next image is and reads what is newest anyway.
 	signal.Ignore(reloadSignal, restartSignal)
+	_ = r.server.log.flush() // the lines of this image; what the output does not take is lost with it
 	return handover.Exec(r.plan.path, os.Args, r.plan.sockets)
 }
 

@@ -56,18 +56,17 @@ func parseLevel(text string) (level slog.Level, err error) {
 
 // serve runs the server until a signal, or until one of its parts fails. The
 // source of c can be read again.
-func serve(ctx context.Context, c config, from *source, stdout, stderr io.Writer) error {
-	level := new(slog.LevelVar)
-	logger := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
-	set, _ := parseLevel(c.LogLevel) // validated
-	level.Set(set)
+func serve(ctx context.Context, c config, from *source, stdout, stderr io.Writer) (err error) {
+	level, _ := parseLevel(c.LogLevel) // validated
+	logger := newLog(stderr, level)
+	defer func() { err = errors.Join(err, logger.close()) }()
 	signaled, cancel := run.WithSignals(ctx)
 	defer cancel()
 	ctx, stop := context.WithCancelCause(signaled)
 	defer stop(nil)
 
 	go c.limitGarbage(ctx)
-	s, err := newServer(c, from, prometheus.NewRegistry(), logger, level)
+	s, err := newServer(c, from, prometheus.NewRegistry(), logger)
 	if err != nil {
 		return errors.Join(err, s.close())
 	}

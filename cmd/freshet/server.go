@@ -45,8 +45,8 @@ type server struct {
 	config   config                 // that it was started with
 	current  atomic.Pointer[config] // after reloads
 	registry *prometheus.Registry
-	logger   *slog.Logger
-	level    *slog.LevelVar // of logger
+	logger   *slog.Logger // of log
+	log      *serverLog
 	started  time.Time
 	ready    atomic.Bool
 	handler  atomic.Pointer[http.ServeMux] // nil while starting
@@ -83,13 +83,13 @@ func (s *server) inForce() config { return *s.current.Load() }
 // need each other; open does the rest. What others may hold (ports, the
 // directory) comes first, so that its errors are quick. The source of c can be
 // read again. After an error the server must still be closed.
-func newServer(c config, from *source, registry *prometheus.Registry, logger *slog.Logger, level *slog.LevelVar) (*server, error) {
-	s := &server{config: c, registry: registry, logger: logger, level: level, started: time.Now(), ledger: ledger.New()}
+func newServer(c config, from *source, registry *prometheus.Registry, log *serverLog) (*server, error) {
+	s := &server{config: c, registry: registry, logger: log.Logger, log: log, started: time.Now(), ledger: ledger.New()}
 	s.current.Store(&c)
 	s.opening.done = make(chan struct{})
 	s.reloader = newReloader(s, from, registry)
 	s.restarter = newRestarter(s)
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(log, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, open := range []func() error{s.openInherited, s.openDirectory, s.openLedger, s.openAccess, s.openHTTP, s.openOTLP, s.openNames, s.openCollector, s.checkLeft} {
 		if err := open(); err != nil {
 			return s, err
