@@ -80,6 +80,7 @@ var exposures = map[string]exposure{
 	"PUT /api/v1/admin/tsdb/snapshot":  operates,
 	"POST /api/v1/status/diff":         operates,
 
+	"/self/api/v1/":             operatesMany,
 	"GET /api/v1/status/config": operatesMany,
 	"GET /api/v1/status/flags":  operatesMany,
 

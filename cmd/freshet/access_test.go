@@ -290,7 +290,7 @@ func TestTenantsDoNotCrossOver(t *testing.T) {
 		case readsHere:
 			s.streamsAreApart(t, path)
 		case operates, operatesMany:
-			s.isForOperators(t, method, path)
+			s.isForOperators(t, method, strings.Replace(path, "/self/api/v1/", "/self/api/v1/labels", 1))
 		case probes:
 			if resp, text := s.answer(t, method, path, "", "", true); resp.StatusCode != http.StatusOK || ofBeta.MatchString(text) {
 				t.Errorf("%s: %s %s", pattern, resp.Status, text)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,6 +44,7 @@ type config struct {
 	Store      tsdb.Config        `yaml:"store"`
 	Events     eventlog.Config    `yaml:"events"`
 	Query      promapi.Config     `yaml:"query" reload:"restart"`
+	Self       selfConfig         `yaml:"self"`
 
 	flags   map[string]string // the command line's, by name, for status/flags
 	origins conf.Origins      // what set each key
@@ -70,6 +72,7 @@ func defaultConfig() config {
 		Store:      tsdb.DefaultConfig(),
 		Events:     eventlog.DefaultConfig(),
 		Query:      promapi.DefaultConfig(),
+		Self:       defaultSelf(),
 	}
 }
 
@@ -167,9 +170,13 @@ func (c config) Validate() []conf.Problem {
 			problems = append(problems, conf.Problem{Key: "dogstatsd.labels." + name, Text: err.Error()})
 		}
 	}
-	if n := len(c.DogStatsD.Tenants()); n > c.Store.MaxTenants {
+	n, of := len(c.DogStatsD.Tenants()), "the DogStatsD sockets have"
+	if c.Self.Metrics && !slices.Contains(c.DogStatsD.Tenants(), selfTenant) {
+		n, of = n+1, "the DogStatsD sockets and self.metrics have"
+	}
+	if n > c.Store.MaxTenants {
 		problems = append(problems, conf.Problem{Key: "store.max_tenants",
-			Text: fmt.Sprintf("leaves no stores for some of the %d tenants that the DogStatsD sockets have; set it to %d or more", n, n)})
+			Text: fmt.Sprintf("leaves no stores for some of the %d tenants that %s; set it to %d or more", n, of, n)})
 	}
 	if c.Drain < time.Second {
 		problems = append(problems, conf.Problem{Key: "drain", Text: "must be at least 1s, or what was accepted is lost"})

@@ -217,6 +217,9 @@ func (s *server) serveHTTP() {
 	if s.config.stores() {
 		api := s.promAPI()
 		mux.Handle("/api/v1/", api)
+		if s.config.Self.Metrics {
+			mux.Handle("/self/api/v1/", selfAPI(api))
+		}
 		mux.Handle("GET /api/v1/status/config", api)
 		mux.Handle("GET /api/v1/status/flags", api)
 		mux.Handle("/api/v1/events", s.events.Handler())

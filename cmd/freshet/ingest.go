@@ -51,7 +51,7 @@ func (s *server) openIngest() error {
 		Metadata: i.metadata, Ledger: s.ledger, Lookback: s.config.Query.LookbackDelta, Now: time.Now, Registry: s.registry, Logger: s.logger,
 	})
 	i.receiver = receive.New(receive.Options{
-		Distributor: i.distributor, Tenant: tenantOf, MaxMemory: int64(s.config.Ingest.MaxMemory), Registry: s.registry,
+		Distributor: i.distributor, Tenant: tenantOf, MaxMemory: int64(s.config.Ingest.MaxMemory), Watch: s.watch, Registry: s.registry,
 	})
 	s.ingest = i
 	return nil

@@ -30,6 +30,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/placement"
+	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/lib/run"
@@ -57,6 +58,7 @@ type server struct {
 	names      *names.File
 	catalogue  *catalogue.Catalogue
 	ledger     *ledger.Ledger
+	watch      *stage.Watch
 	books      sync.Mutex  // held while they are written
 	booksFinal bool        // they were written for good
 	previous   *savedBooks // of the process before, or nil
@@ -84,12 +86,13 @@ func (s *server) inForce() config { return *s.current.Load() }
 // directory) comes first, so that its errors are quick. The source of c can be
 // read again. After an error the server must still be closed.
 func newServer(c config, from *source, registry *prometheus.Registry, log *serverLog) (*server, error) {
-	s := &server{config: c, registry: registry, logger: log.Logger, log: log, started: time.Now(), ledger: ledger.New()}
+	s := &server{config: c, registry: registry, logger: log.Logger, log: log, started: time.Now(), ledger: ledger.New(), watch: stage.NewWatch()}
 	s.current.Store(&c)
 	s.opening.done = make(chan struct{})
 	s.reloader = newReloader(s, from, registry)
 	s.restarter = newRestarter(s)
-	registry.MustRegister(log, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.watch.SetBudgets(c.Self.Budgets.budgets())
+	registry.MustRegister(log, stages{s.watch}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, open := range []func() error{s.openInherited, s.openDirectory, s.openLedger, s.openAccess, s.openHTTP, s.openOTLP, s.openNames, s.openCollector, s.checkLeft} {
 		if err := open(); err != nil {
 			return s, err
@@ -172,7 +175,10 @@ func (s *server) openAggregator() error {
 	for _, d := range report.Damage {
 		s.logger.Warn("the journal is damaged; everything else in it is used", "place", d.String())
 	}
-	s.aggregator, err = aggregator.New(s.config.Aggregator, log, tileWriter{s.ingest.distributor, s.logger}, s.ledger, time.Now, s.registry, s.logger)
+	s.aggregator, err = aggregator.New(aggregator.Options{
+		Config: s.config.Aggregator, Log: log, Writer: tileWriter{s.ingest.distributor, s.logger}, Ledger: s.ledger, Watch: s.watch,
+		Now: time.Now, Registry: s.registry, Logger: s.logger,
+	})
 	if err != nil {
 		return err
 	}
@@ -200,7 +206,7 @@ func (s *server) openCollector() error {
 	}
 	s.limiter = limit.New(s.config.Limits, s.config.DogStatsD.IdleContexts)
 	s.collector, err = collector.New(collector.Options{
-		Config: s.config.DogStatsD, Mapper: mapper, Catalogue: s.catalogue, Limiter: s.limiter, Names: s.names, Ledger: s.ledger,
+		Config: s.config.DogStatsD, Mapper: mapper, Catalogue: s.catalogue, Limiter: s.limiter, Names: s.names, Ledger: s.ledger, Watch: s.watch,
 		Placement: placement.Single(instance), Aggregators: map[string]collector.Aggregator{instance: &s.opening}, Events: &s.opening, Sender: sender, Host: constant.Get("host"),
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
 		Inherited: s.inherited.dogstatsd,
@@ -279,6 +285,7 @@ func (s *server) parts(opened func() error) []run.Part {
 		{Name: "sockets", Run: s.keepBooked},
 		{Name: "collector", Run: s.runCollector},
 		{Name: "memory", Run: s.freeStart},
+		{Name: "own metrics", Run: s.runScraper},
 		{Name: "reload", Run: s.reloader.watch},
 		{Name: "restart signal", Run: s.restarter.watch},
 		{Name: "otlp", Run: s.runOTLP},

@@ -11,12 +11,14 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	// Registers the compression that every OTLP client has.
 	_ "google.golang.org/grpc/encoding/gzip"
 
 	"github.com/freshet-io/freshet/internal/core/otlp"
+	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/lib/buf"
 )
@@ -47,7 +49,7 @@ func (r *Receiver) exportGRPC(s grpc.ServerStream) error {
 	if !ok {
 		panic("BUG: a call passed the interceptor without a tenant")
 	}
-	p, err := r.receiveGRPC(name, s)
+	p, err := r.receiveGRPC(name, s, begun)
 	code := http.StatusOK
 	if err != nil {
 		code = httpStatus(err)
@@ -60,7 +62,7 @@ func (r *Receiver) exportGRPC(s grpc.ServerStream) error {
 	return s.SendMsg(message(p.encode(otlp.Protobuf)))
 }
 
-func (r *Receiver) receiveGRPC(tenant string, s grpc.ServerStream) (p partial, err error) {
+func (r *Receiver) receiveGRPC(tenant string, s grpc.ServerStream, begun time.Time) (p partial, err error) {
 	if err := r.Distributor.Admit(tenant); err != nil {
 		return p, err
 	}
@@ -70,6 +72,8 @@ func (r *Receiver) receiveGRPC(tenant string, s grpc.ServerStream) (p partial, e
 	}
 	held := r.hold(tenant)
 	defer held.release()
+	headers, _ := metadata.FromIncomingContext(s.Context())
+	held.begin(stage.OTLP, begun, http.Header{"Traceparent": headers.Get("traceparent")})
 	held.buffers = append(held.buffers, body)
 	if err := held.grow(cap(body.B)); err != nil {
 		return p, err

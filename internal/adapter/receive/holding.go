@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/lib/buf"
 )
 
@@ -20,6 +22,7 @@ type holding struct {
 	users    atomic.Int32
 	buffers  []*buf.Buf
 	requests []*remotewrite.Request
+	trip     stage.Trip
 }
 
 // hold begins a holding with one user.
@@ -31,6 +34,22 @@ func (r *Receiver) hold(tenant string) *holding {
 	h := &holding{receiver: r, tenant: tenant, shared: shared.(*atomic.Int64)}
 	h.users.Store(1)
 	return h
+}
+
+// begin begins the trip of the request. Headers may be nil.
+func (h *holding) begin(input stage.Input, begun time.Time, headers http.Header) {
+	h.trip.Input, h.trip.Tenant, h.trip.Born, h.trip.Parent = input, h.tenant, begun, headers.Get("Traceparent")
+	h.trip.Enter(stage.Read, begun)
+}
+
+// parsed sends what the request was parsed into on its way.
+func (h *holding) parsed(requests ...*remotewrite.Request) {
+	for _, r := range requests {
+		parts := r.Counts()
+		h.trip.Samples += parts.Samples + parts.Histograms
+		r.Trip = &h.trip
+	}
+	h.trip.Pass(stage.Parse, stage.Distribute, time.Now())
 }
 
 // keep adds a user, who calls what it returns once.

@@ -15,7 +15,7 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "freshet", Subsystem: "receive", Name: "request_seconds",
-			Help:    "How long requests of remote write and OTLP take from the first byte to the answer, by status, which for gRPC is what HTTP would have answered. Rising: compare freshet_ingester_queue_seconds and freshet_ingester_write_seconds, which are part of it; the rest is reading and decoding.",
+			Help:    "How long requests of remote write and OTLP take from the first byte to the answer, by status, which for gRPC is what HTTP would have answered. Rising: freshet_stage_seconds says in which stage.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 3, 9), NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160}, []string{"status"}),
 		unread: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "receive", Name: "unread_requests_total",
 			Help: "Requests that could not be read, by reason. Rising: content_type, a sender that speaks something else; too_large, ingest.max_body; malformed, a broken sender, or a connection that was cut."}, []string{"reason"}),

@@ -25,6 +25,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/otlp"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/lib/buf"
 )
 
@@ -35,7 +36,7 @@ const jsonType = "application/json"
 func (r *Receiver) OTLP(w http.ResponseWriter, request *http.Request) {
 	begun := time.Now()
 	form, known := formOf(request.Header)
-	p, err := r.otlp(request, form, known)
+	p, err := r.otlp(request, form, known, begun)
 	code, body := http.StatusOK, []byte(nil)
 	if err == nil {
 		body = p.encode(form)
@@ -69,7 +70,7 @@ func formOf(header http.Header) (form otlp.Form, known bool) {
 }
 
 // otlp reads a request that came by HTTP, and hands it over.
-func (r *Receiver) otlp(request *http.Request, form otlp.Form, known bool) (p partial, err error) {
+func (r *Receiver) otlp(request *http.Request, form otlp.Form, known bool, begun time.Time) (p partial, err error) {
 	tenant := r.Tenant(request)
 	if err := r.Distributor.Admit(tenant); err != nil {
 		return p, err
@@ -86,6 +87,7 @@ func (r *Receiver) otlp(request *http.Request, form otlp.Form, known bool) (p pa
 	}
 	held := r.hold(tenant)
 	defer held.release()
+	held.begin(stage.OTLP, begun, request.Header)
 	body := held.buffer()
 	if err := r.readOTLP(body, request, encoding == "gzip", held); err != nil {
 		return p, err
@@ -151,6 +153,7 @@ type partial struct {
 // export makes series of a request, whichever way it came, and writes them. The memory of
 // body, for which held has room, is used again for their labels.
 func (r *Receiver) export(tenant string, body *buf.Buf, form otlp.Form, held *holding) (p partial, err error) {
+	held.trip.Pass(stage.Read, stage.Parse, time.Now())
 	size, err := otlp.Size(body.B, form)
 	if err != nil {
 		return p, r.refuse(tenant, http.StatusBadRequest, "malformed", err)
@@ -175,6 +178,7 @@ func (r *Receiver) export(tenant string, body *buf.Buf, form otlp.Form, held *ho
 	if err != nil {
 		return p, err
 	}
+	held.parsed(request, increments)
 	// What counts from a start comes first: should the rest have to come again, it is there
 	// with the same values.
 	var o outcome.Outcome
@@ -190,6 +194,7 @@ func (r *Receiver) export(tenant string, body *buf.Buf, form otlp.Form, held *ho
 		}
 		o.Add(&added)
 	}
+	r.Watch.End(&held.trip)
 	// Not before the rest is written: what may come again would be counted again.
 	all := converted.Refused
 	if all.AnyRefused() || all.NotKept > 0 {

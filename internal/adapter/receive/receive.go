@@ -23,6 +23,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/otlp"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/lib/buf"
 )
 
@@ -48,11 +49,12 @@ type Distributor interface {
 	Refused(tenant string, o *outcome.Outcome)
 }
 
-// Options is what the handlers are made of. All fields are needed.
+// Options is what the handlers are made of. All fields are needed but Watch.
 type Options struct {
 	Distributor Distributor
 	Tenant      func(*http.Request) string // on whose behalf a request comes
 	MaxMemory   int64                      // bytes of all requests under way, decompressed
+	Watch       *stage.Watch               // nil for none
 	Registry    prometheus.Registerer
 }
 
@@ -101,7 +103,7 @@ func (r *Receiver) RemoteWrite(w http.ResponseWriter, request *http.Request) {
 		return
 	}
 	begun := time.Now()
-	o, err := r.remoteWrite(request)
+	o, err := r.remoteWrite(request, begun)
 	header := w.Header()
 	// A sender counts on these with each answer, takes none for a receiver that understood
 	// nothing, and all that is missing in them for lost: what is dropped as the configuration
@@ -137,7 +139,7 @@ func failure(header http.Header, err error) (status int, text string) {
 	return http.StatusInternalServerError, err.Error()
 }
 
-func (r *Receiver) remoteWrite(request *http.Request) (o outcome.Outcome, err error) {
+func (r *Receiver) remoteWrite(request *http.Request, begun time.Time) (o outcome.Outcome, err error) {
 	tenant := r.Tenant(request)
 	if err := r.Distributor.Admit(tenant); err != nil {
 		return o, err
@@ -149,10 +151,12 @@ func (r *Receiver) remoteWrite(request *http.Request) (o outcome.Outcome, err er
 	limit := r.Distributor.MaxBody()
 	held := r.hold(tenant)
 	defer held.release()
+	held.begin(stage.RemoteWrite, begun, request.Header)
 	compressed := held.buffer()
 	if err := readAll(compressed, request, limit, held); err != nil {
 		return o, r.refuseBody(tenant, err)
 	}
+	held.trip.Pass(stage.Read, stage.Parse, time.Now())
 	size, err := remotewrite.DecompressedSize(compressed.B, limit)
 	if err != nil {
 		return o, r.refuseBody(tenant, err)
@@ -177,7 +181,11 @@ func (r *Receiver) remoteWrite(request *http.Request) (o outcome.Outcome, err er
 		return o, r.refuse(tenant, http.StatusBadRequest, "malformed", err)
 	}
 	decoded.Compressed = compressed.B
-	return r.Distributor.Push(tenant, decoded, body, held.keep())
+	held.parsed(decoded)
+	if o, err = r.Distributor.Push(tenant, decoded, body, held.keep()); err == nil {
+		r.Watch.End(&held.trip)
+	}
+	return o, err
 }
 
 // version says which version a request is by its content type, which alone counts.

@@ -46,6 +46,11 @@ type datagrams struct {
 	coalesced  *coalesced // nil: each message is one datagram
 	groRefused error      // why there is none, though it is wanted
 
+	timed   func(Timing)
+	batches uint   // received
+	timing  Timing // of the last batch, if it is one that is timed
+	isTimed bool
+
 	n     int                // messages that the last receive read
 	errno syscall.Errno      // or why there are none
 	try   func(uintptr) bool // tryReceive as a value, made once: to make it allocates
@@ -70,7 +75,7 @@ func newDatagrams(c conn, config Config) (*datagrams, error) {
 	}
 	d := &datagrams{
 		socket: socket, wait: wait, udp: udp, counters: new(counters),
-		slot: config.MaxPacket, longest: config.MaxPacket, nap: napAfter,
+		slot: config.MaxPacket, longest: config.MaxPacket, nap: napAfter, timed: config.Timed,
 	}
 	if udp {
 		d.coalesced, d.groRefused = coalesce(socket.fd, config.GRO)
@@ -103,6 +108,7 @@ func (d *datagrams) run(ctx context.Context, h Handler) error {
 		now := time.Now()
 		d.hand(h, now.UnixNano())
 		tick := h.Tick(now.UnixNano())
+		d.tell(now)
 		if ctx.Err() != nil {
 			if d.left.Load() {
 				return nil
@@ -111,11 +117,14 @@ func (d *datagrams) run(ctx context.Context, h Handler) error {
 		}
 		var err error
 		if d.n == batchSize {
+			d.timing.Waited = now.Sub(d.empty)
 			d.receive() // there is more
 		} else if nap := d.pace(now); nap > 0 {
+			d.timing.Waited = nap
 			alarm.nap(now, nap, tick)
 			err = d.gather(alarm)
 		} else {
+			d.timing.Waited = 0
 			alarm.arm(now, tick)
 			err = d.block(alarm)
 		}
@@ -165,9 +174,27 @@ func (d *datagrams) tryReceive(uintptr) bool {
 func (d *datagrams) receive() {
 	d.senders.prepare(&d.msgs)
 	d.coalesced.prepare(&d.msgs)
+	var begun time.Time
+	d.batches++
+	if d.isTimed = d.timed != nil && d.batches%TimedEvery == 1; d.isTimed {
+		begun = time.Now()
+	}
 	d.n, d.errno = d.socket.receive(&d.msgs)
+	if d.isTimed {
+		d.timing.Reading = time.Since(begun)
+	}
 	d.senders.used = d.n
 	d.since += d.n
+}
+
+// tell says where the time of a batch went that was read at now.
+func (d *datagrams) tell(now time.Time) {
+	if !d.isTimed || d.n == 0 {
+		return
+	}
+	d.isTimed = false
+	d.timing.Read, d.timing.Handling = now, time.Since(now)
+	d.timed(d.timing)
 }
 
 func (d *datagrams) failed() bool { return d.errno != 0 && d.errno != unix.EAGAIN }

@@ -32,6 +32,8 @@ type stream struct {
 	mu      sync.Mutex // taken once for each chunk read, never for each frame
 	h       Handler
 	alarm   *alarm
+	timed   func(Timing)
+	chunks  uint                       // handed over
 	conns   map[*net.UnixConn]struct{} // open
 	current Sender                     // whose chunk is being handed over
 }
@@ -39,7 +41,7 @@ type stream struct {
 func newStream(ln *net.UnixListener, c Config, file socketFile) *stream {
 	return &stream{
 		ln: ln, file: file, maxPacket: c.MaxPacket, maxConnections: c.Connections,
-		counters: new(counters), conns: make(map[*net.UnixConn]struct{}),
+		counters: new(counters), timed: c.Timed, conns: make(map[*net.UnixConn]struct{}),
 	}
 }
 
@@ -144,6 +146,9 @@ func (s *stream) hand(d *deframer, peer Sender) error {
 	s.counters.packets.Add(packets)
 	s.counters.bytes.Add(bytes)
 	s.alarm.arm(now, s.h.Tick(now.UnixNano()))
+	if s.chunks++; s.timed != nil && s.chunks%TimedEvery == 1 {
+		s.timed(Timing{Read: now, Handling: time.Since(now)})
+	}
 	return err
 }
 

@@ -9,6 +9,7 @@ import (
 	"math"
 
 	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/stage"
 )
 
 // Request is a decoded request. Its memory is used again by the next Decode: nothing in
@@ -22,6 +23,9 @@ type Request struct {
 
 	// Compressed is the body as it came, for who passes it on; nil if there is none.
 	Compressed []byte
+
+	// Trip is that of the request, nil if nobody watches it. Decode sets it to nil.
+	Trip *stage.Trip
 
 	// More is asked before the request takes more memory, for so many bytes beyond those it
 	// asked for before; nil for as much as it takes. An error ends Decode, which returns it.
@@ -253,7 +257,7 @@ func (r *Request) reset(body []byte, v2 bool) error {
 	if r.More == nil {
 		r.allowed = math.MaxInt
 	}
-	r.Compressed = nil
+	r.Compressed, r.Trip = nil, nil
 	r.room = fewParts + len(body)/partBytes
 	r.Series = r.Series[:0]
 	r.Families = r.Families[:0]

@@ -20,6 +20,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
@@ -51,6 +52,18 @@ const tick = 250 * time.Millisecond
 // other, so that a flush of many series is no burst.
 const spread = 4 * time.Second
 
+// Options is what an aggregator is made of. All fields are needed but Watch.
+type Options struct {
+	Config   Config
+	Log      *journal.Log
+	Writer   Writer
+	Ledger   Ledger
+	Watch    *stage.Watch // nil for none
+	Now      func() time.Time
+	Registry prometheus.Registerer
+	Logger   *slog.Logger
+}
+
 // Aggregator is the role's state. The shards belong to Run, but for short looks
 // at open tiles.
 type Aggregator struct {
@@ -59,6 +72,7 @@ type Aggregator struct {
 	log     *journal.Log
 	writer  Writer
 	ledger  Ledger
+	watch   *stage.Watch
 	now     func() time.Time
 	logger  *slog.Logger
 	metrics *metrics
@@ -91,27 +105,28 @@ type push struct {
 }
 
 // New restores the shards from the journal. It starts nothing.
-func New(config Config, log *journal.Log, writer Writer, books Ledger, now func() time.Time, reg prometheus.Registerer, logger *slog.Logger) (*Aggregator, error) {
+func New(o Options) (*Aggregator, error) {
 	a := &Aggregator{
-		config: config,
+		config: o.Config,
 		tiles: tile.Config{
-			CounterTTL: config.CounterTTL, GaugeTTL: config.GaugeTTL, CheckTTL: config.CheckTTL, OutOfOrder: config.TimedWindow,
+			CounterTTL: o.Config.CounterTTL, GaugeTTL: o.Config.GaugeTTL, CheckTTL: o.Config.CheckTTL, OutOfOrder: o.Config.TimedWindow,
 		},
-		log:    log,
-		writer: writer,
-		ledger: books,
-		now:    now,
-		logger: logger,
+		log:    o.Log,
+		writer: o.Writer,
+		ledger: o.Ledger,
+		watch:  o.Watch,
+		now:    o.Now,
+		logger: o.Logger,
 		pushes: make(chan push),
 		stored: make(chan *flush),
 		halts:  make(chan struct{}),
 		ended:  make(chan struct{}),
 	}
-	a.metrics = newMetrics(reg, a)
+	a.metrics = newMetrics(o.Registry, a)
 	if err := a.restore(); err != nil {
 		return nil, fmt.Errorf("restore from the journal: %w", err)
 	}
-	a.advance(now()) // queries may come before the first tick, and ask for what was restored
+	a.advance(a.now()) // queries may come before the first tick, and ask for what was restored
 	return a, nil
 }
 
@@ -165,7 +180,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 			// Whoever pushed cannot wait any longer, as at the end of a process. The
 			// window may lie ahead of the open tiles: its samples then join the last
 			// of them, which is better than to lose them.
-			held.done <- a.fold(held.batches, a.now())
+			held.done <- a.fold(held, a.now())
 			held = nil
 		case done := <-a.stored:
 			a.committed(done)
@@ -189,7 +204,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 			return a.stop(busy)
 		}
 		if now, ok := believed(); ok && held != nil && !a.behind(now) {
-			held.done <- a.fold(held.batches, now)
+			held.done <- a.fold(held, now)
 			held = nil
 		}
 	}

@@ -117,7 +117,7 @@ func startOn(t *testing.T, fs journal.FS, w Writer, now func() time.Time, change
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := New(config, log, &mortal{Writer: w}, ledger.New(), now, prometheus.NewRegistry(), discard)
+	a, err := New(Options{Config: config, Log: log, Writer: &mortal{Writer: w}, Ledger: ledger.New(), Now: now, Registry: prometheus.NewRegistry(), Logger: discard})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,9 +300,10 @@ func TestAWindowThatCannotWaitCounts(t *testing.T) {
 
 // One tenant's store that is broken does not keep the others' tiles waiting.
 func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
-	a := &Aggregator{writer: brokenFor("b"), logger: discard, metrics: newMetrics(prometheus.NewRegistry(), new(Aggregator))}
+	a := &Aggregator{writer: brokenFor("b"), now: time.Now, logger: discard, metrics: newMetrics(prometheus.NewRegistry(), new(Aggregator))}
 	one := func() *[tile.NumWidths][]tile.Sample { return &[tile.NumWidths][]tile.Sample{{{}}} }
 	f := newFlush()
+	f.boundaries = []int64{tileMillis}
 	left := a.writeAll(t.Context(), f, tile.Flush{"a": one(), "b": one(), "c": one()})
 	if len(left) != 1 || left["b"] == nil || len(f.written) != 2 {
 		t.Errorf("left: %v", left)

@@ -2,9 +2,11 @@ package aggregator
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
@@ -133,9 +135,12 @@ func (a *Aggregator) writeAll(ctx context.Context, f *flush, samples tile.Flush)
 			if len(samples) == 0 {
 				continue
 			}
-			written, err := a.writer.Write(ctx, tenant, tile.Width(w), samples)
+			trip := &stage.Trip{Input: stage.Tiles, Tenant: tenant, Born: time.UnixMilli(slices.Min(f.boundaries)), Samples: len(samples)}
+			trip.Enter(stage.Distribute, a.now())
+			written, err := a.writer.Write(stage.NewContext(ctx, trip), tenant, tile.Width(w), samples)
 			if err == nil {
 				f.count(tenant, written)
+				a.watch.End(trip)
 				continue
 			}
 			a.metrics.writeErrors.Inc()

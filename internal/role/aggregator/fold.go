@@ -8,6 +8,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
@@ -30,9 +31,11 @@ func (a *Aggregator) dueBoundary(shardNumber int, now time.Time) int64 {
 // fold journals the batches of a window, then counts them. An empty shard closed
 // no tiles while it had nothing to close: its boundary comes first. The first
 // record of a shard is one too, since a replay begins there.
-func (a *Aggregator) fold(batches []batch.Batch, now time.Time) error {
+func (a *Aggregator) fold(p *push, now time.Time) error {
+	trip := stage.FromContext(p.ctx)
+	trip.Pass(stage.Forward, stage.Journal, a.now())
 	a.records, a.boundaries = a.records[:0], a.boundaries[:0]
-	for _, b := range batches {
+	for _, b := range p.batches {
 		s := &a.shards[b.Shard]
 		if s.tiles.Len() == 0 && !s.tiles.Pending() {
 			due := max(a.dueBoundary(int(b.Shard), now), s.tiles.Closed())
@@ -47,6 +50,7 @@ func (a *Aggregator) fold(batches []batch.Batch, now time.Time) error {
 	} else if err != nil {
 		return err
 	}
+	trip.Pass(stage.Journal, stage.Tile, a.now())
 	folded := map[string]*tile.Folded{}
 	for _, r := range a.records {
 		s := &a.shards[r.Shard]
@@ -66,12 +70,16 @@ func (a *Aggregator) fold(batches []batch.Batch, now time.Time) error {
 		s.mu.Unlock()
 	}
 	a.postFolded(folded)
+	seen := a.now()
+	trip.Leave(stage.Tile, seen)
+	trip.Seen(seen)
 	if a.config.Fsync == FsyncCommit {
 		if err := a.log.Sync(); err != nil {
 			// It counts, but is not acknowledged: pushed again, it is a repeat.
 			a.metrics.journalErrors.Inc()
 			return fmt.Errorf("%w: sync the journal: %w", batch.ErrUnsynced, err)
 		}
+		trip.Add(stage.Journal, a.now().Sub(seen))
 	}
 	return nil
 }

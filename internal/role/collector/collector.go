@@ -23,6 +23,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/placement"
+	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/window"
 )
 
@@ -51,6 +52,7 @@ type Options struct {
 	Limiter     *limit.Limiter
 	Names       Names
 	Ledger      *ledger.Ledger
+	Watch       *stage.Watch // nil for none
 	Placement   *placement.Placement
 	Aggregators map[string]Aggregator // by instance; one for each that owns shards
 	Events      Events
@@ -202,6 +204,7 @@ func (c *Collector) read(ctx context.Context, stopAll func(), l *listener) {
 type closedWindow struct {
 	listener *listener
 	tenant   string
+	at       time.Time      // when it was closed
 	window   *window.Window // nil if nothing happened in it
 	left     *window.Table  // the table that it was the last window of, to be released; nil if it is in use
 	events   []event.Event

@@ -10,6 +10,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/event"
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/top"
 )
 
@@ -88,7 +89,10 @@ func (f *flusher) flush(ctx context.Context, w closedWindow) {
 	f.touch(w)
 	f.saveNames()
 	defer f.endTry()
-	for done := false; !done; {
+	closed := w.at
+	for done := false; !done; closed = f.Now() {
+		trip := &stage.Trip{Input: stage.DogStatsD, Tenant: w.tenant, Born: time.Unix(0, w.window.Birth)}
+		trip.Enter(stage.Window, closed)
 		f.sequence++
 		f.writer.Begin(batch.Header{
 			Tenant: []byte(w.tenant), Sender: f.Sender, Incarnation: f.incarnation, Sequence: f.sequence,
@@ -96,9 +100,13 @@ func (f *flusher) flush(ctx context.Context, w closedWindow) {
 		})
 		done = w.window.Flush(&f.writer, portionBytes)
 		batches := f.writer.End()
+		trip.Samples = int(samples(batches))
+		trip.Pass(stage.Window, stage.Forward, f.Now())
+		ctx := stage.NewContext(ctx, trip)
 		for _, instance := range f.Placement.Instances() {
 			f.push(ctx, w.tenant, f.Aggregators[instance], f.ownedBy(instance, batches))
 		}
+		f.Watch.End(trip)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/top"
 	"github.com/freshet-io/freshet/internal/core/window"
 )
@@ -125,6 +126,18 @@ func (l *listener) run(ctx context.Context) error {
 	return err
 }
 
+// timed is told of some of the batches of all listeners.
+func (c *Collector) timed(t sockets.Timing) {
+	trip := &stage.Trip{Input: stage.DogStatsD, Born: t.Read.Add(-t.Reading - t.Waited)}
+	if t.Reading > 0 {
+		trip.Enter(stage.Read, t.Read.Add(-t.Reading))
+		trip.Leave(stage.Read, t.Read)
+	}
+	trip.Enter(stage.Parse, t.Read)
+	trip.Leave(stage.Parse, t.Read.Add(t.Handling))
+	c.Watch.End(trip)
+}
+
 // Packet counts one datagram, or parses it only: what a metric costs is mostly waiting
 // for memory, and metrics of several datagrams wait together. Those that are held are
 // counted when a group is complete or with the Tick.
@@ -230,7 +243,7 @@ func (l *listener) close(now int64, last bool) bool {
 	}
 	l.publish(now)
 	l.windowed(now)
-	closed := closedWindow{listener: l, tenant: l.terms.tenant, window: w, events: l.events}
+	closed := closedWindow{listener: l, tenant: l.terms.tenant, at: time.Unix(0, now), window: w, events: l.events}
 	if next := l.next.Load(); last || next != l.terms {
 		closed.left = l.table
 		if !last {
@@ -278,6 +291,10 @@ func (l *listener) publish(now int64) {
 	l.published = next
 	l.mu.Unlock()
 	l.post(&next, &last)
+	// Of all batches: those that timed sees are but some.
+	for _, s := range []stage.Stage{stage.Read, stage.Parse} {
+		l.collector.Watch.Count(s, stage.DogStatsD, next.received-last.received)
+	}
 	l.collector.Ledger.Close(now / 1e6)
 }
 

@@ -51,10 +51,14 @@ func (c *Collector) Prepare(config Config, mapper *mapping.Mapper, host string) 
 		if wanted.Network == "udp" {
 			readers = config.Readers
 		}
+		var timed func(sockets.Timing)
+		if c.Watch != nil {
+			timed = c.timed
+		}
 		in, err := c.bind(wanted.key(), t, sockets.Config{
 			Network: wanted.Network, Address: wanted.Address, Mode: mode,
 			Listeners: readers, MaxPacket: int(config.MaxPacket), ReceiveBuffer: int(config.ReceiveBuffer), GRO: config.GRO,
-			Inherited: c.inherited(wanted),
+			Inherited: c.inherited(wanted), Timed: timed,
 		})
 		if err != nil {
 			return nil, errors.Join(err, r.Abandon())

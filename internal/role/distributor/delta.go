@@ -19,6 +19,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/stage"
 )
 
 // Windows takes what is added to totals: see aggregator.Aggregator.
@@ -77,6 +78,7 @@ func (d *Distributor) PushDeltas(tenant string, r *remotewrite.Request) (outcome
 	of.mu.Lock()
 	defer of.mu.Unlock()
 	now := d.Now()
+	r.Trip.Enter(stage.Distribute, now) // anew, if the rest of the request was written before
 	c := collecting{distributor: d, of: of, rules: rules{t, tenant, d.Metadata}, request: r, now: now, outcome: &o}
 	if of.counted.IsZero() || now.Sub(of.counted) >= recount {
 		of.series, of.counted = d.Windows.TenantSeries(tenant), now
@@ -84,7 +86,7 @@ func (d *Distributor) PushDeltas(tenant string, r *remotewrite.Request) (outcome
 	for i := range r.Series {
 		c.series(&r.Series[i])
 	}
-	err := d.pushIncrements(tenant, of, merge(c.increments), samples(o.Written), now)
+	err := d.pushIncrements(tenant, r.Trip, of, merge(c.increments), samples(o.Written), now)
 	if err != nil {
 		d.complain(tenant, err)
 		rest := samples(parts) - samples(o.Written) // those are in the books already
@@ -111,7 +113,7 @@ func (d *Distributor) deltasOf(tenant string) *deltas {
 
 // pushIncrements hands increments, which stand for so many samples, to the aggregator, and
 // puts them into the books on the way there.
-func (d *Distributor) pushIncrements(tenant string, of *deltas, all []increment, stood uint64, now time.Time) error {
+func (d *Distributor) pushIncrements(tenant string, trip *stage.Trip, of *deltas, all []increment, stood uint64, now time.Time) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -127,9 +129,10 @@ func (d *Distributor) pushIncrements(tenant string, of *deltas, all []increment,
 	for i := range all {
 		w.Add(all[i].shard, &all[i].Increment)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), deltaPatience)
+	ctx, cancel := context.WithTimeout(stage.NewContext(context.Background(), trip), deltaPatience)
 	defer cancel()
 	d.Ledger.Post(tenant, received(outcome.Counts{Samples: int(stood)}), ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: stood})
+	trip.Pass(stage.Distribute, stage.Forward, d.Now())
 	err := d.Windows.Push(ctx, w.End())
 	if err != nil && !errors.Is(err, batch.ErrUnsynced) {
 		d.Ledger.Post(tenant, ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: unavailable, Samples: stood})

@@ -14,6 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
@@ -35,10 +36,13 @@ type Tiles interface {
 // After an error the same samples should be written again; those that are there already
 // are repeats, here and there.
 func (d *Distributor) WriteTiles(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tsdb.WriteStats, error) {
+	trip := stage.FromContext(ctx)
+	trip.Pass(stage.Distribute, stage.Append, d.Now())
 	stats, err := d.Tiles.Write(ctx, tenant, width, samples)
 	if err != nil {
 		return stats, err
 	}
+	trip.Leave(stage.Append, d.Now())
 	takes := func(b Backend) bool { return b.TakesTiles(width) }
 	for len(samples) > 0 {
 		n := min(len(samples), forwardedSamples)

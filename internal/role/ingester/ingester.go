@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/lib/buf"
 	"github.com/freshet-io/freshet/internal/lib/pool"
 )
@@ -92,6 +93,7 @@ func (g *Ingester) Push(tenantName string, request *tsdb.Request, body *buf.Buf)
 	}
 	p := g.pushes.Get().(*push)
 	p.tenant, p.request, p.body, p.begun = t, request, body.Keep(), time.Now()
+	request.Trip.Pass(stage.Distribute, stage.Queue, p.begun)
 	err := ErrFull
 	if g.pool.Push(p) {
 		err = <-p.done // no giving up: the request's memory is the caller's
@@ -145,15 +147,18 @@ func (g *Ingester) work(p *push) {
 func (g *Ingester) write(tenant string, group []*push, requests []*tsdb.Request) {
 	begun := time.Now()
 	for _, p := range group {
-		g.metrics.queued.Observe(begun.Sub(p.begun).Seconds())
+		p.request.Trip.Pass(stage.Queue, stage.Append, begun)
 	}
 	// One sender that went away must not fail the others.
 	err := g.store.WriteRequests(context.Background(), tenant, requests)
 	written := time.Now()
-	g.metrics.written.Observe(written.Sub(begun).Seconds())
 	g.metrics.group.Observe(float64(len(group)))
 	for _, p := range group {
 		g.metrics.pushed.Observe(written.Sub(p.begun).Seconds())
+		if err == nil {
+			p.request.Trip.Leave(stage.Append, written)
+			p.request.Trip.Seen(written)
+		}
 		p.done <- err
 	}
 }

@@ -14,6 +14,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/lib/buf"
 )
 
@@ -70,7 +71,7 @@ func pushAll(g *Ingester, tenant string, n int) chan error {
 	errs := make(chan error, n)
 	for range n {
 		go func() {
-			var r tsdb.Request
+			r := tsdb.Request{Request: new(remotewrite.Request)}
 			b := buf.Get()
 			err := g.Push(tenant, &r, b)
 			b.Release()

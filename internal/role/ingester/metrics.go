@@ -3,11 +3,9 @@ package ingester
 import "github.com/prometheus/client_golang/prometheus"
 
 type metrics struct {
-	queued  prometheus.Histogram
-	written prometheus.Histogram
-	pushed  prometheus.Histogram
-	group   prometheus.Histogram
-	full    prometheus.Counter
+	pushed prometheus.Histogram
+	group  prometheus.Histogram
+	full   prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer, g *Ingester) *metrics {
@@ -18,18 +16,14 @@ func newMetrics(reg prometheus.Registerer, g *Ingester) *metrics {
 		})
 	}
 	m := &metrics{
-		queued: histogram("queue_seconds", "How long requests wait until a worker writes them. Rising: the disk or the processors do not keep up; see write_seconds.",
-			prometheus.ExponentialBuckets(0.0001, 4, 9)),
-		written: histogram("write_seconds", "How long the commit of a group of requests takes. Rising: the disk is slow, or many series are new.",
-			prometheus.ExponentialBuckets(0.0001, 4, 9)),
-		pushed: histogram("push_seconds", "How long requests wait and are written, until they survive the death of the process. Rising: see queue_seconds and write_seconds, which are its parts. What freshet_receive_request_seconds has more is reading, decoding and answering.",
+		pushed: histogram("push_seconds", "How long requests wait and are written, until they survive the death of the process. Rising: see freshet_stage_seconds of the stages queue and append, which are its parts. What freshet_receive_request_seconds has more is reading, decoding and answering.",
 			prometheus.ExponentialBuckets(0.0001, 4, 9)),
 		group: histogram("group_requests", "Requests of one tenant that were written in one commit. Rising: many came while the one before was written, which saves work.",
 			prometheus.ExponentialBuckets(1, 2, 7)),
 		full: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "ingester", Name: "queue_full_total",
 			Help: "Requests that found the queue full, or their tenant's share of it, and are to be sent again. Rising: the disk or the processors do not keep up."}),
 	}
-	reg.MustRegister(m.queued, m.written, m.pushed, m.group, m.full,
+	reg.MustRegister(m.pushed, m.group, m.full,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "freshet", Subsystem: "ingester", Name: "waiting_requests",
 			Help: "Requests that wait to be written or are being written. At ingester.queue further ones are answered with 503."},
 			func() float64 { return float64(g.waiting.Load()) }),

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/role/scraper"
+)
+
+// selfTenant has what Freshet knows of itself.
+const selfTenant = "freshet"
+
+// selfConfig is the "self" section of the configuration file: what Freshet keeps and
+// measures of itself.
+type selfConfig struct {
+	Metrics  bool          `yaml:"metrics" help:"keep Freshet's own metrics in the tenant freshet, where the page reads them" reload:"restart"`
+	Interval time.Duration `yaml:"interval" help:"how often they are stored; 1s to 1m" reload:"restart"`
+	Budgets  budgetsConfig `yaml:"budgets"`
+}
+
+// defaultSelf keeps about 800 series, which at 5 s are as many samples a second as 2,400
+// series of a Prometheus that scrapes each 15 s.
+func defaultSelf() selfConfig {
+	return selfConfig{Metrics: true, Interval: 5 * time.Second, Budgets: defaultBudgets()}
+}
+
+// Validate is part of conf.Validator.
+func (c selfConfig) Validate() (problems []conf.Problem) {
+	if c.Interval < time.Second || c.Interval > time.Minute {
+		problems = append(problems, conf.Problem{Key: "interval", Text: "must be 1s to 1m; set it to 5s"})
+	}
+	return problems
+}
+
+// runScraper keeps the process' own metrics until ctx is done.
+func (s *server) runScraper(ctx context.Context) error {
+	if !s.config.stores() || !s.config.Self.Metrics || s.opening.wait(ctx) != nil {
+		<-ctx.Done() // whoever failed to open says why
+		return nil
+	}
+	host, _ := os.Hostname()
+	return scraper.New(scraper.Options{
+		Gatherer: s.registry, Distributor: s.ingest.distributor, Tenant: selfTenant, Interval: s.config.Self.Interval,
+		Labels: map[string]string{"job": "freshet", "instance": cmp.Or(host, instance)},
+		Now:    time.Now, Logger: s.logger,
+	}).Run(ctx)
+}
+
+// selfAPI is the Prometheus API for the tenant that has our own metrics, below /self.
+func selfAPI(api http.Handler) http.Handler {
+	return http.StripPrefix("/self", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		api.ServeHTTP(w, r.WithContext(tenant.NewContext(r.Context(), selfTenant)))
+	}))
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/freshet-io/freshet/internal/core/stage"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+// budgetsConfig is the section "self.budgets" of the configuration file.
+type budgetsConfig struct {
+	Read       time.Duration `yaml:"read" help:"what a batch of datagrams may take to be read out of the kernel, or a request's body until it is there; 0s for any time, as with the others"`
+	Parse      time.Duration `yaml:"parse" help:"to be parsed and counted, or decoded"`
+	Window     time.Duration `yaml:"window" help:"from the end of a second until its batches are made"`
+	Forward    time.Duration `yaml:"forward" help:"until the aggregator takes the batches"`
+	Journal    time.Duration `yaml:"journal" help:"to be journalled"`
+	Tile       time.Duration `yaml:"tile" help:"to be folded into tiles"`
+	Distribute time.Duration `yaml:"distribute" help:"for rules and limits"`
+	Queue      time.Duration `yaml:"queue" help:"until a worker writes it"`
+	Append     time.Duration `yaml:"append" help:"to be committed in the store"`
+	Visible    time.Duration `yaml:"visible" help:"all together, from the first packet of a second or the begin of a request until queries see it"`
+}
+
+// defaultBudgets are ten and more times what the stages take on a laptop, so that what
+// breaks them is worth a look. A window is a second long: visible has that in it.
+func defaultBudgets() budgetsConfig {
+	const usual = 250 * time.Millisecond
+	return budgetsConfig{
+		Read: usual, Parse: usual, Window: usual, Forward: time.Second, Journal: usual, Tile: usual,
+		Distribute: usual, Queue: usual, Append: time.Second, Visible: 2 * time.Second,
+	}
+}
+
+func (c budgetsConfig) budgets() stage.Budgets {
+	return stage.Budgets{
+		stage.Read: c.Read, stage.Parse: c.Parse, stage.Window: c.Window, stage.Forward: c.Forward, stage.Journal: c.Journal, stage.Tile: c.Tile,
+		stage.Distribute: c.Distribute, stage.Queue: c.Queue, stage.Append: c.Append, stage.Visible: c.Visible,
+	}
+}
+
+// Validate is part of conf.Validator.
+func (c budgetsConfig) Validate() (problems []conf.Problem) {
+	for s, budget := range c.budgets() {
+		if budget < 0 {
+			problems = append(problems, conf.Problem{Key: stage.Stage(s).String(), Text: fmt.Sprintf("is %v, and nothing is done in less than no time; set it to 0s for no budget", budget)})
+		}
+	}
+	return problems
+}
+
+// stages are the metrics of a stage.Watch.
+type stages struct{ *stage.Watch }
+
+var (
+	stageSpent = prometheus.NewDesc("freshet_stage_seconds",
+		"How long batches stay in each stage, in the order of flow: read, parse, window, forward, journal, tile, distribute, queue, append; visible is the whole way, from the birth until queries see them. Of read and parse one batch in 16 is timed. Rising: here the time goes; see docs/stages.md.",
+		[]string{"stage", "input"}, nil)
+	stageAge = prometheus.NewDesc("freshet_stage_age_seconds",
+		"How old batches are when they come to a stage: the time since their first measurement was read, or for tiles since their end. Rising, while freshet_stage_seconds of the stage does not: an earlier one holds them up.",
+		[]string{"stage", "input"}, nil)
+	stageSamples = prometheus.NewDesc("freshet_stage_samples_total",
+		"Samples that passed each stage.",
+		[]string{"stage", "input"}, nil)
+	stageBudget = prometheus.NewDesc("freshet_stage_budget_seconds",
+		"What a batch may take in each stage, as self.budgets says; 0 for any time.",
+		[]string{"stage"}, nil)
+)
+
+// Describe is part of prometheus.Collector.
+func (s stages) Describe(to chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{stageSpent, stageAge, stageSamples, stageBudget} {
+		to <- desc
+	}
+}
+
+// Collect is part of prometheus.Collector.
+func (s stages) Collect(to chan<- prometheus.Metric) {
+	for st, budget := range s.Budgets() {
+		to <- prometheus.MustNewConstMetric(stageBudget, prometheus.GaugeValue, budget.Seconds(), stage.Stage(st).String())
+	}
+	for _, of := range s.Stats() {
+		in, by := of.Stage.String(), of.Input.String()
+		to <- durations(stageSpent, of.Spent, in, by)
+		if of.Stage != stage.Visible {
+			to <- durations(stageAge, of.Age, in, by)
+		}
+		to <- prometheus.MustNewConstMetric(stageSamples, prometheus.CounterValue, float64(of.Samples), in, by)
+	}
+}
+
+// durations is a native histogram. Its exemplar names a trace.
+func durations(desc *prometheus.Desc, h stage.Histogram, labels ...string) prometheus.Metric {
+	m, err := prometheus.NewConstNativeHistogram(desc, h.Count, h.Sum, h.Buckets, nil, h.Zero, stage.Schema, stage.ZeroThreshold, time.Time{}, labels...)
+	if err == nil && h.Exemplar != nil {
+		m, err = prometheus.NewMetricWithExemplars(m, prometheus.Exemplar{
+			Value: h.Exemplar.Spent.Seconds(), Timestamp: h.Exemplar.At, Labels: prometheus.Labels{"trace_id": h.Exemplar.Trace},
+		})
+	}
+	if err != nil {
+		panic(fmt.Sprintf("BUG: %v of %v: %v", desc, labels, err))
+	}
+	return m
+}

@@ -1,0 +1,94 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// self evaluates expr over Freshet's own metrics, which it keeps itself.
+func (p *process) self(expr string) ([]result, error) {
+	var data struct {
+		Result []result `json:"result"`
+	}
+	err := p.ask("/self/api/v1/query", url.Values{"query": {expr}}, &data)
+	return data.Result, err
+}
+
+// TestStages sends by every way in, and asks Freshet where the time went: with no other
+// system, and in one query.
+func TestStages(t *testing.T) {
+	t.Parallel()
+	p := start(t, dataDir(t), "--self-interval", "1s")
+	flood(t, "udp", p.UDP, 2000, 1000, func(packet []byte, i int) []byte {
+		return append(packet, fmt.Sprintf("visits:1|c|#page:%d\n", i%10)...)
+	})
+	for i := range 50 {
+		body := pack(t, v1Of(requestV2(time.Now().UnixMilli()+int64(i), float64(i), "written")))
+		if status, text, _, err := p.write("application/x-protobuf", body); err != nil || status != http.StatusNoContent {
+			t.Fatal(status, text, err)
+		}
+	}
+	meter, provider := service("stages", exporters["http"](t, p, true)) // deltas, which go through the windows
+	recordAll(t, meter)
+	if err := provider.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	passed := map[string]string{
+		"dogstatsd":    "forward journal parse read tile visible window",
+		"remote_write": "append distribute parse queue read visible",
+		"otlp":         "append distribute forward journal parse queue read tile visible",
+		"tiles":        "append distribute",
+	}
+	eventually(t, time.Minute, "every stage is timed", func() error {
+		results, err := p.self(`sum by (input, stage) (histogram_count(freshet_stage_seconds{job="freshet"})) > 0`)
+		if err != nil {
+			return err
+		}
+		stages := map[string][]string{}
+		for _, r := range results {
+			stages[r.Metric["input"]] = append(stages[r.Metric["input"]], r.Metric["stage"])
+		}
+		for input, want := range passed {
+			slices.Sort(stages[input])
+			if got := strings.Join(stages[input], " "); got != want {
+				return fmt.Errorf("%s passed %q, not %q", input, got, want)
+			}
+		}
+		return nil
+	})
+
+	// Nothing is in two places: the stages of a request are no longer than the whole.
+	for input, whole := range map[string]float64{"dogstatsd": 1.5, "remote_write": 1} {
+		parts, err := p.self(fmt.Sprintf(`sum(histogram_sum(freshet_stage_seconds{input=%q, stage!="visible", stage!="read", stage!="parse"})) / sum(histogram_sum(freshet_stage_seconds{input=%q, stage="visible"}))`, input, input))
+		if err != nil || len(parts) != 1 || parts[0].Value.V > whole {
+			t.Errorf("%s: the stages take %v of the whole way; %v", input, parts, err)
+		}
+	}
+	for stage, want := range map[string]float64{"read": 2000, "parse": 2000, "window": 2000, "tile": 2000, "visible": 2000} {
+		got, err := p.self(fmt.Sprintf(`freshet_stage_samples_total{input="dogstatsd", stage=%q}`, stage))
+		if err != nil || len(got) != 1 || got[0].Value.V != want {
+			t.Errorf("%s: of %v samples %v are counted; %v", stage, want, got, err)
+		}
+	}
+	if up, err := p.query("up"); err != nil || len(up) != 0 {
+		t.Errorf("the tenant of the applications has Freshet's own metrics: %v %v", up, err)
+	}
+}
+
+// One key turns Freshet's own metrics off, and then nothing is kept of them.
+func TestOwnMetricsOff(t *testing.T) {
+	t.Parallel()
+	p := start(t, dataDir(t), "--self-metrics=false")
+	if _, err := p.self("up"); err == nil || !strings.Contains(err.Error(), "404") {
+		t.Errorf("asked for what is not kept: %v", err)
+	}
+	if n, err := p.ownMetric("freshet_store_open_databases"); err != nil || n != 0 {
+		t.Errorf("%v stores are open; %v", n, err)
+	}
+}

@@ -1,0 +1,149 @@
+// Package stage says where the time of a measurement goes: through which stages a batch
+// passes, how old it was when it came to each, and how long it stayed. Who measures brings
+// the times; who asks gets histograms, whatever the number of batches.
+//
+//	            read    parse    window    forward    journal    tile               visible
+//	dogstatsd   ──●────────●────────●─────────●──────────●─────────●───────────────────●
+//	tiles                                                             distribute    append
+//	                                                                  ──●──────────────●
+//	            read    parse                                 distribute    queue   append   visible
+//	remote_write, otlp ──●────────●───────────────────────────────●──────────●────────●─────────●
+package stage
+
+import (
+	"sync"
+	"time"
+)
+
+// Stage is a step of the pipeline.
+type Stage uint8
+
+// The stages in the order of flow.
+const (
+	Read       Stage = iota // out of the kernel, or a request's body
+	Parse                   // into values: lines counted in the window, or a request decoded
+	Window                  // the end of a second until its batches are made
+	Forward                 // until the aggregator takes the batches
+	Journal                 // appended; from here on they survive the death of the process
+	Tile                    // folded into open tiles
+	Distribute              // to those that store it: rules, limits, replicas
+	Queue                   // until a worker of the ingester takes it
+	Append                  // committed in the store
+	Visible                 // the whole way, from the birth until queries see it
+	NumStages
+)
+
+var names = [NumStages]string{"read", "parse", "window", "forward", "journal", "tile", "distribute", "queue", "append", "visible"}
+
+// String is the stage as metrics, configuration and pages spell it.
+func (s Stage) String() string { return names[s] }
+
+// Input is the way by which samples come in.
+type Input uint8
+
+// The inputs. Tiles are what DogStatsD's samples become, on their way to the stores.
+const (
+	DogStatsD Input = iota
+	RemoteWrite
+	OTLP
+	Tiles
+	NumInputs
+)
+
+var inputs = [NumInputs]string{"dogstatsd", "remote_write", "otlp", "tiles"}
+
+// String is the input as metrics spell it.
+func (i Input) String() string { return inputs[i] }
+
+// Trip is one batch on its way through the stages. The zero value of the times means that
+// it did not come there. A nil *Trip is one that nobody watches.
+//
+// Replicas write a request at the same time, so that some of them pass their stages when
+// the trip has ended: these are not in it.
+type Trip struct {
+	Input   Input
+	Tenant  string
+	Born    time.Time // the first measurement was read; of a tile its end, before which there is none
+	Samples int       // values on the wire
+	Parent  string    // trace context of the sender, in W3C's form; mostly empty
+
+	mu    sync.Mutex
+	ended bool
+	spans [NumStages]span
+}
+
+// span is when a trip was in a stage, since its birth.
+type span struct {
+	entered, left time.Duration
+	passed        bool
+}
+
+// Enter says that the batch comes to a stage.
+func (t *Trip) Enter(s Stage, now time.Time) { t.Pass(NumStages, s, now) }
+
+// Leave says that it has passed the stage.
+func (t *Trip) Leave(s Stage, now time.Time) { t.Pass(s, NumStages, now) }
+
+// Pass is Leave of one stage and Enter of the next.
+func (t *Trip) Pass(from, to Stage, now time.Time) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended {
+		return
+	}
+	age := t.age(now)
+	if from < NumStages {
+		span := &t.spans[from]
+		span.left, span.passed = max(age, span.entered), true
+	}
+	if to < NumStages {
+		t.spans[to] = span{entered: age}
+	}
+}
+
+// Add is time that a stage took after it was left, as when what was appended is synced.
+func (t *Trip) Add(s Stage, spent time.Duration) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.ended {
+		t.spans[s].left += spent
+	}
+}
+
+// Seen says that queries see the batch from now on.
+func (t *Trip) Seen(now time.Time) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.ended {
+		t.spans[Visible] = span{left: t.age(now), passed: true}
+	}
+}
+
+// age cannot be below zero: a clock may have been set.
+func (t *Trip) age(now time.Time) time.Duration { return max(0, now.Sub(t.Born)) }
+
+// Passed says when a trip that has ended was in a stage, since its birth. ok is false if
+// it did not pass it.
+func (t *Trip) Passed(s Stage) (entered, left time.Duration, ok bool) {
+	span := t.spans[s]
+	return span.entered, span.left, span.passed
+}
+
+// Took is the time from the birth to the end of the last stage.
+func (t *Trip) Took() (took time.Duration) {
+	for s := range t.spans {
+		if t.spans[s].passed {
+			took = max(took, t.spans[s].left)
+		}
+	}
+	return took
+}
