@@ -14,7 +14,7 @@ TELEGRAF := custom,inputs.http_listener_v2,parsers.prometheus,outputs.http,seria
 # imports one of these packages: they share it, or it has pointers to be checked. The
 # Prometheus API is left out, since compiling its 950 packages once more takes longer
 # than everything else here together.
-RACE = $(shell go list -f '{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}} ' ./internal/... \
+RACE = $(shell go list -f '{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}} ' ./internal/... ./client ./slogring \
 	| grep -E '/(adapter|role)/| (sync|sync/atomic|unsafe) ' | cut -d ' ' -f 1 | grep -v internal/adapter/promapi)
 
 .PHONY: help run build test race fuzz bench lab lint check soak clean clients
@@ -36,14 +36,14 @@ TEST_BUILD = -vet=off -ldflags=-w
 test: clients ## install what the tests need, then run all of them
 	go test $(TEST_BUILD) -timeout 15m -count=1 $(TEST_FLAGS) ./...
 
-race: ## run the tests below internal/ under the race detector, except the Prometheus API's, with buffers overwritten when given back
+race: ## run the tests below internal/, client/ and slogring/ under the race detector, except the Prometheus API's, with buffers overwritten when given back
 	go test $(TEST_BUILD) -race -tags poison -timeout 15m $(TEST_FLAGS) $(RACE)
 
 fuzz: ## run every fuzz test for FUZZTIME (3s)
 	@FUZZTIME=$(FUZZTIME) bash .ci/fuzz
 
 bench: ## run every benchmark; each states its bound in its comment
-	go test -run '^$$' -bench . -benchmem ./internal/...
+	go test -run '^$$' -bench . -benchmem ./internal/... ./client ./slogring
 
 # exec: a signal meets the lab itself, which then prints what it has.
 lab: ## measure what receiving costs, write docs/performance.md; ARGS=--quick: five minutes, print only

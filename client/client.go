@@ -1,0 +1,379 @@
+// Package client sends metrics to Freshet, or to any other server of DogStatsD,
+// from inside a service.
+//
+//	c, err := client.New("127.0.0.1:8125")
+//	...
+//	defer c.Close()
+//	c.Count("requests", 1, "route:/checkout", "code:200")
+//	c.Timing("request.time", time.Since(start), "route:/checkout")
+//
+// What is handed in is aggregated here and sent once a second: a count as one sum, a
+// gauge as its last value, a set as its different members, and the values of timings,
+// histograms and distributions many to a line. A call takes well below a microsecond,
+// makes no system call and waits for nobody; it allocates nothing if its series, which
+// is its kind, name and tags, has been met before. A new series may wait for its turn to
+// enter the table, a millisecond at most while idle series are taken out of it.
+//
+// Give the tags of a gauge in the same order everywhere: another order is another series
+// here, though not at the server, and which of the two is sent last is left to chance.
+//
+// # What becomes of each call
+//
+// As long as the server cannot be reached, or does not read, everything stays here and
+// goes on being aggregated; nothing queues up. Afterwards counts arrive in full, at the
+// time of their arrival. A packet is sent again only if the kernel said that it did not
+// take it, so that nothing is ever counted twice. What the kernel took is sent as far as
+// a client can know: a server that dies with datagrams in its queue loses them, and what
+// the network drops of UDP is nowhere known. On the loopback interface, though, where an
+// answer comes at once, each flush over UDP begins with an empty line that finds out
+// whether there is a server.
+//
+// Memory is bounded (Options.MaxSeries, MaxValues, MaxBytes). Beyond the bounds counts,
+// timings and sets of new series are folded into one series per metric, with the tag
+// client_overflow:true; new gauges, members of sets and events are refused. Of more than
+// MaxValues values of a series in a flush a random sample is sent, with the rate that
+// says how many it stands for, so that their number stays right. Series that are not used
+// make room when there are many. Stats has a number for each of these fates, and the
+// client reports its losses to the server as all DogStatsD clients do, under
+// datadog.dogstatsd.client, for `freshet ledger` to show.
+//
+// # Names and tags
+//
+// What the protocol uses to separate is written as '_': '|', ':' and line breaks in a
+// name, '|', ',' and line breaks in a tag or a member of a set. That takes longer on each
+// call, and Stats counts it. Empty tags are left out. Refused are an empty name, a value
+// that is not finite, a count that is negative, and what does not fit into a packet.
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Options of a client. The zero value is what most services want.
+type Options struct {
+	Prefix    string   // of every name, with a point at its end if one is wanted: "shop."
+	Tags      []string // of everything that is sent
+	Container string   // id of the container this runs in, sent as the origin of everything; none if empty
+
+	FlushInterval time.Duration // how long values are gathered; 0 means 1s, as long as a window of Freshet's collector
+	PacketBytes   int           // longest datagram or frame; 0 means 1432 for UDP, which fits an Ethernet frame, and 8192 for Unix sockets
+
+	MaxSeries int // series held at a time, of about 300 bytes and their text; 0 means 10,000
+	MaxValues int // values or members of a series held at a time, all of which are sent; 0 means 4096
+	MaxBytes  int // memory for values and members of all series; 0 means 8 MiB
+
+	NoTelemetry bool // do not report the client's own counts
+
+	// OnError is told why nothing can be sent, once each time that begins. It is called
+	// by the goroutine that sends: it must not call Flush or Close, and what it takes is
+	// time in which nothing is sent.
+	OnError func(error)
+}
+
+const (
+	defaultInterval  = time.Second
+	defaultUDPPacket = 1432
+	defaultUDSPacket = 8192
+	defaultSeries    = 10_000
+	defaultValues    = 4096
+	defaultBytes     = 8 << 20
+
+	minPacket    = 512
+	maxPacket    = 65_507 // of UDP over IPv4
+	minInterval  = 10 * time.Millisecond
+	maxEvents    = 256              // that wait, with checks
+	closeWait    = time.Second      // for what could not be sent when Close is called
+	telemetryGap = 10 * time.Second // as other clients
+)
+
+// Client sends metrics. Its methods may be called by many goroutines at a time. A nil
+// *Client takes everything and sends nothing.
+type Client struct {
+	options Options
+	seed    uint64
+	tags    string // what Options.Tags and Container add to a line that has tags
+	tagless string // and to one that has none
+
+	table    atomic.Pointer[table]
+	mu       sync.Mutex // held to change the table
+	overflow int        // overflow series in the table
+	closed   atomic.Bool
+
+	limits limits
+	events events
+	counts counts
+
+	early    chan struct{} // a flush is wanted before its time
+	flushes  chan chan struct{}
+	closing  chan struct{}   // closed by Close
+	patience context.Context // ends when Close waits no longer
+	giveUp   context.CancelFunc
+	done     chan struct{} // closed when nothing is running any more
+	close    sync.Once
+	closeErr error // set before done is closed
+	lastErr  atomic.Pointer[error]
+}
+
+// Discard takes everything and sends nothing, for tests and for services that are told
+// not to report.
+var Discard *Client
+
+// New returns a client with the default options, sending to
+//
+//	host:port, udp://host:port  UDP; the port may be left out and is 8125 then
+//	unixgram:///path            a Unix datagram socket
+//	unixstream:///path          a Unix stream socket, where each packet follows its length
+//	unix:///path, /path         a Unix socket: a datagram one, or else a stream
+//
+// An empty address is taken from the environment as by other clients: DD_DOGSTATSD_URL,
+// or DD_AGENT_HOST and DD_DOGSTATSD_PORT, or 127.0.0.1:8125. No other variable is read.
+//
+// The server need not be there yet. New starts one goroutine, which Close ends.
+func New(address string) (*Client, error) { return NewWithOptions(address, Options{}) }
+
+// NewWithOptions is New with options.
+func NewWithOptions(address string, o Options) (*Client, error) {
+	to, err := parseAddress(address)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.complete(to.network); err != nil {
+		return nil, fmt.Errorf("client to %s: %w", to, err)
+	}
+	return start(o, &socket{to: to, dial: to.dial}), nil
+}
+
+// complete fills in the defaults and reports what makes no sense.
+func (o *Options) complete(network string) error {
+	packet := defaultUDSPacket
+	if network == udp {
+		packet = defaultUDPPacket
+	}
+	setDefault(&o.FlushInterval, defaultInterval)
+	setDefault(&o.PacketBytes, packet)
+	setDefault(&o.MaxSeries, defaultSeries)
+	setDefault(&o.MaxValues, defaultValues)
+	setDefault(&o.MaxBytes, defaultBytes)
+	switch {
+	case o.FlushInterval < minInterval:
+		return fmt.Errorf("option FlushInterval = %v: must be at least %v", o.FlushInterval, minInterval)
+	case o.PacketBytes < minPacket || o.PacketBytes > maxPacket:
+		return fmt.Errorf("option PacketBytes = %d: must be from %d to %d", o.PacketBytes, minPacket, maxPacket)
+	case o.MaxSeries < 1 || o.MaxValues < 1 || o.MaxBytes < 1:
+		return fmt.Errorf("options MaxSeries = %d, MaxValues = %d, MaxBytes = %d: none may be negative", o.MaxSeries, o.MaxValues, o.MaxBytes)
+	case strings.ContainsAny(o.Prefix, notInNames) || strings.HasPrefix(o.Prefix, eventMark):
+		return fmt.Errorf("option Prefix = %q: must hold no ':', '|' or line break, nor begin with %q", o.Prefix, eventMark)
+	case strings.ContainsAny(o.Container, notInTags):
+		return fmt.Errorf("option Container = %q: must hold no ',', '|' or line break", o.Container)
+	}
+	bytes := len(o.Prefix) + len(o.Container)
+	for _, tag := range o.Tags {
+		if tag == "" || strings.ContainsAny(tag, notInTags) {
+			return fmt.Errorf("option Tags: %q: must not be empty, nor hold a ',', '|' or line break", tag)
+		}
+		bytes += 1 + len(tag)
+	}
+	if bytes > o.PacketBytes/2 {
+		return fmt.Errorf("options Prefix, Tags and Container have %d bytes: together at most half of PacketBytes (%d)", bytes, o.PacketBytes)
+	}
+	return nil
+}
+
+func setDefault[T comparable](v *T, to T) {
+	var none T
+	if *v == none {
+		*v = to
+	}
+}
+
+// start returns a running client. Options are complete.
+func start(o Options, s *socket) *Client {
+	c := &Client{
+		options: o,
+		seed:    rand.Uint64(),
+		limits:  limits{values: o.MaxValues},
+		early:   make(chan struct{}, 1),
+		flushes: make(chan chan struct{}),
+		closing: make(chan struct{}),
+		done:    make(chan struct{}),
+	}
+	c.patience, c.giveUp = context.WithCancel(context.Background())
+	c.limits.room.Store(int64(o.MaxBytes))
+	c.tags, c.tagless = constantTags(o)
+	c.table.Store(newTable(minTable))
+	f := newFlusher(c, s)
+	go f.run()
+	return c
+}
+
+// constantTags is what follows the tags of a line, and what stands for them.
+func constantTags(o Options) (tags, tagless string) {
+	if joined := strings.Join(o.Tags, ","); joined != "" {
+		tags, tagless = ","+joined, "|#"+joined
+	}
+	if o.Container != "" {
+		origin := "|c:ci-" + o.Container
+		tags, tagless = tags+origin, tagless+origin
+	}
+	return tags, tagless
+}
+
+// Count adds n to a counter. A counter does not go down: below 0 it is refused. Adding
+// 0 makes the counter known to the server.
+func (c *Client) Count(name string, n float64, tags ...string) {
+	if c == nil || !c.accepts(count, n) {
+		return
+	}
+	for {
+		s := c.find(count, 1, name, tags)
+		if s == nil || s.add(n) {
+			return
+		}
+	}
+}
+
+// Gauge sets a gauge. The last value of each flush is sent.
+func (c *Client) Gauge(name string, value float64, tags ...string) {
+	if c == nil || !c.accepts(gauge, value) {
+		return
+	}
+	for {
+		s := c.find(gauge, 1, name, tags)
+		if s == nil || s.set(value) {
+			return
+		}
+	}
+}
+
+// Timing records how long something took. It is sent in milliseconds.
+func (c *Client) Timing(name string, d time.Duration, tags ...string) {
+	c.record(timing, 1, name, milliseconds(d), tags)
+}
+
+// Histogram records a value of which the distribution is wanted.
+func (c *Client) Histogram(name string, value float64, tags ...string) {
+	c.record(histogram, 1, name, value, tags)
+}
+
+// Distribution is Histogram under the name that other servers give to histograms which
+// can be merged across hosts. To Freshet it is the same.
+func (c *Client) Distribution(name string, value float64, tags ...string) {
+	c.record(distribution, 1, name, value, tags)
+}
+
+// milliseconds of d, rounded once.
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func (c *Client) record(k kind, rate float64, name string, value float64, tags []string) {
+	if c == nil || !c.accepts(k, value) {
+		return
+	}
+	for {
+		s := c.find(k, rate, name, tags)
+		if s == nil || s.record(value, &c.limits) {
+			return
+		}
+	}
+}
+
+// Set adds a member to a set. What is counted is how many different ones there are.
+func (c *Client) Set(name, member string, tags ...string) {
+	if c == nil {
+		return
+	}
+	for {
+		s := c.find(set, 1, name, tags)
+		if s == nil || c.insert(s, member) {
+			return
+		}
+	}
+}
+
+// insert reports whether the matter is settled: the member is in the set, or refused.
+func (c *Client) insert(s *series, member string) bool {
+	switch s.insert(member, c) {
+	case inserted:
+	case crowded:
+		c.flushEarly()
+	case full:
+		c.flushEarly()
+		c.counts.turnAway(tooMany, set)
+	case malformed:
+		c.counts.turnAway(refused, set)
+	case gone:
+		return false
+	}
+	return true
+}
+
+// accepts reports whether the server would take the value.
+func (c *Client) accepts(k kind, v float64) bool {
+	if math.Abs(v) <= math.MaxFloat64 && (v >= 0 || k != count) { // false for NaN
+		return true
+	}
+	c.counts.turnAway(refused, k)
+	return false
+}
+
+func (c *Client) flushEarly() {
+	select {
+	case c.early <- struct{}{}:
+	default:
+	}
+}
+
+// Flush sends what was handed in before, and returns when it is sent or ctx is done.
+func (c *Client) Flush(ctx context.Context) error {
+	if c == nil {
+		return nil
+	}
+	flushed := make(chan struct{})
+	select {
+	case c.flushes <- flushed:
+	case <-c.done:
+		return errClosed
+	case <-ctx.Done():
+		return c.stuck("flush", ctx.Err())
+	}
+	select {
+	case <-flushed:
+		return nil
+	case <-c.done: // closed meanwhile, and flushed by that
+		return c.closeErr
+	case <-ctx.Done():
+		return c.stuck("flush", ctx.Err())
+	}
+}
+
+var errClosed = errors.New("the client is closed")
+
+// stuck adds to an error why nothing could be sent.
+func (c *Client) stuck(doing string, err error) error {
+	if last := c.lastErr.Load(); last != nil && *last != nil {
+		return fmt.Errorf("%s: %w: %w", doing, err, *last)
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// Close sends what was handed in, and ends the client. If the server does not take
+// everything within a second, the rest is given up, and the error says how much. What is
+// handed in afterwards is counted as unsent.
+func (c *Client) Close() error {
+	if c == nil {
+		return nil
+	}
+	c.close.Do(func() {
+		time.AfterFunc(closeWait, c.giveUp)
+		close(c.closing)
+	})
+	<-c.done
+	return c.closeErr
+}

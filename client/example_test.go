@@ -1,0 +1,78 @@
+package client_test
+
+import (
+	"fmt"
+	"log"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/freshet-io/freshet/client"
+)
+
+// serve is in docs/client.md, too.
+func serve(address string) error {
+	c, err := client.NewWithOptions(address, client.Options{
+		Prefix:  "shop.",
+		Tags:    []string{"env:prod"},
+		OnError: func(err error) { log.Print("metrics wait: ", err) },
+	})
+	if err != nil {
+		return err
+	}
+	hits := c.NewCounter("cache.hits", "cache:prices") // looked up once, where each nanosecond counts
+	for _, took := range []time.Duration{12 * time.Millisecond, 7 * time.Millisecond} {
+		c.Count("requests", 1, "route:/checkout", "code:200")
+		c.Timing("request.time", took, "route:/checkout")
+		hits.Add(1)
+	}
+	c.Gauge("cart.items", 3)
+	c.Set("customers", "4711")
+	return c.Close() // sends what is left, and says what it could not
+}
+
+func Example() {
+	server, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	if err := serve(server.LocalAddr().String()); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(read(server))
+
+	// Unordered output:
+	// shop.requests:2|c|#route:/checkout,code:200,env:prod
+	// shop.request.time:12:7|ms|#route:/checkout,env:prod
+	// shop.cache.hits:2|c|#cache:prices,env:prod
+	// shop.cart.items:3|g|#env:prod
+	// shop.customers:4711|s|#env:prod
+}
+
+// Tests, and services that are told not to report, give Discard where a client is wanted.
+func ExampleDiscard() {
+	handle := func(c *client.Client) { c.Count("requests", 1) }
+	handle(client.Discard)
+	// Output:
+}
+
+// read returns the lines of the first packet that has any of ours, without what the client
+// says of itself.
+func read(server net.PacketConn) string {
+	for buf := make([]byte, 1<<16); ; {
+		n, _, err := server.ReadFrom(buf)
+		if err != nil {
+			log.Fatal(err)
+		}
+		var lines []string
+		for line := range strings.Lines(string(buf[:n])) {
+			if strings.HasPrefix(line, "shop.") {
+				lines = append(lines, strings.TrimSpace(line))
+			}
+		}
+		if len(lines) > 0 {
+			return strings.Join(lines, "\n")
+		}
+	}
+}

@@ -1,0 +1,270 @@
+package client
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+)
+
+// wire stands for the socket and the server behind it. It keeps what arrived.
+type wire struct {
+	network string
+
+	mu       sync.Mutex
+	packets  []string
+	life     int               // of the server; a connection lives in one
+	down     bool              // nobody listens
+	blocked  bool              // nobody reads
+	refuses  func(string) bool // EMSGSIZE; nil: nothing
+	accepts  func(int) int     // how many of n bytes a stream takes now; nil: all
+	remote   bool              // of UDP: not on the loopback interface
+	dials    int
+	nameless bool // the host's name is not found
+	lost     int  // datagrams that met nobody
+}
+
+func (w *wire) dial(context.Context) (net.Conn, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dials++
+	if w.down && w.network != udp || w.nameless {
+		return nil, syscall.ECONNREFUSED
+	}
+	return &wireConn{w: w, life: w.life}, nil
+}
+
+// set changes the state of the server. One that was down comes back as another.
+func (w *wire) set(change func(*wire)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := w.down
+	change(w)
+	if w.down && !before {
+		w.life++
+	}
+}
+
+func (w *wire) dialed() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.dials
+}
+
+// take returns what arrived since the last call, without probes.
+func (w *wire) take() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	packets := slices.DeleteFunc(w.packets, func(p string) bool { return p == string(probe) })
+	w.packets = nil
+	return packets
+}
+
+type wireConn struct {
+	net.Conn // no other method is called
+	w        *wire
+	life     int
+	deadline time.Time
+	buf      []byte    // of a stream, behind the last whole frame
+	refused  time.Time // of UDP: the first write from then on is told that one before met nobody
+}
+
+func (c *wireConn) Close() error { return nil }
+
+func (c *wireConn) RemoteAddr() net.Addr {
+	if c.w.network == udp {
+		if c.w.remote {
+			return &net.UDPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 8125}
+		}
+		return &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8125}
+	}
+	return &net.UnixAddr{Net: c.w.network}
+}
+
+func (c *wireConn) SetWriteDeadline(t time.Time) error {
+	c.deadline = t
+	return nil
+}
+
+func (c *wireConn) Write(b []byte) (int, error) {
+	n, err := c.write(b)
+	if err == os.ErrDeadlineExceeded {
+		time.Sleep(time.Until(c.deadline))
+	}
+	return n, err
+}
+
+func (c *wireConn) write(b []byte) (int, error) {
+	w := c.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.network == udp && !c.refused.IsZero() && !time.Now().Before(c.refused):
+		c.refused = time.Time{}
+		return 0, syscall.ECONNREFUSED
+	case w.network == udp && w.down:
+		c.refused = time.Now()
+		if w.remote {
+			c.refused = c.refused.Add(answerWait / 2) // there and back again
+		}
+		if string(b) != string(probe) {
+			w.lost++
+		}
+		return len(b), nil
+	case w.network != udp && (w.down || c.life != w.life):
+		return 0, syscall.ECONNREFUSED
+	case w.blocked:
+		return 0, os.ErrDeadlineExceeded
+	case w.network != unix:
+		if w.refuses != nil && w.refuses(string(b)) {
+			return 0, syscall.EMSGSIZE
+		}
+		w.packets = append(w.packets, string(b))
+		return len(b), nil
+	}
+	n := len(b)
+	if w.accepts != nil {
+		n = min(n, w.accepts(n))
+	}
+	c.buf = append(c.buf, b[:n]...)
+	for len(c.buf) >= frameHead {
+		end := frameHead + int(binary.LittleEndian.Uint32(c.buf))
+		if len(c.buf) < end {
+			break
+		}
+		w.packets = append(w.packets, string(c.buf[frameHead:end]))
+		c.buf = c.buf[end:]
+	}
+	if n < len(b) {
+		return n, os.ErrDeadlineExceeded
+	}
+	return n, nil
+}
+
+// startOn returns a client that sends to w, without telemetry, to be closed when the test
+// ends.
+func startOn(t *testing.T, w *wire, o Options) *Client {
+	t.Helper()
+	o.NoTelemetry = true
+	c := startTelling(t, w, o)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func startTelling(t *testing.T, w *wire, o Options) *Client {
+	t.Helper()
+	if err := o.complete(w.network); err != nil {
+		t.Fatal(err)
+	}
+	return start(o, &socket{to: address{w.network, "test"}, dial: w.dial})
+}
+
+// received is what a server makes of packets, by kind, name and tags.
+type received map[string]*line
+
+type line struct {
+	gauge   float64 // the last one
+	sum     float64 // of values, each as often as it stands for
+	count   float64 // of values, likewise
+	values  []float64
+	members []string
+}
+
+var typeNames = map[dogstatsd.Type]string{
+	dogstatsd.Count: "c", dogstatsd.Gauge: "g", dogstatsd.Timing: "ms",
+	dogstatsd.Histogram: "h", dogstatsd.Distribution: "d", dogstatsd.Set: "s",
+}
+
+// read adds packets to what is received. All must be well-formed.
+func (r received) read(t testing.TB, packets []string) received {
+	t.Helper()
+	p := new(dogstatsd.Parser)
+	for _, packet := range packets {
+		p.Reset([]byte(packet))
+		for next := p.Next(); next != dogstatsd.End; next = p.Next() {
+			if next != dogstatsd.MetricLine {
+				continue
+			}
+			m := &p.Metric
+			key := fmt.Sprintf("%s %s %s", typeNames[m.Type], m.Name, m.Tags)
+			l := r[key]
+			if l == nil {
+				l = new(line)
+				r[key] = l
+			}
+			for _, v := range m.Values {
+				l.gauge = v
+				l.sum += v / m.Rate
+				l.count += 1 / m.Rate
+			}
+			l.values = append(l.values, m.Values...)
+			if m.Type == dogstatsd.Set {
+				l.members = append(l.members, string(m.Set))
+			}
+		}
+	}
+	if n := malformedLines(p); n > 0 || p.UnknownFields > 0 || p.BadFields > 0 {
+		t.Fatalf("%d malformed lines, %d unknown and %d bad fields in %q", n, p.UnknownFields, p.BadFields, packets)
+	}
+	return r
+}
+
+func malformedLines(p *dogstatsd.Parser) (n uint64) {
+	for _, lines := range p.Malformed {
+		n += lines
+	}
+	return n
+}
+
+func parse(t testing.TB, packets []string) received {
+	t.Helper()
+	return received{}.read(t, packets)
+}
+
+func (r received) sum(key string) float64 {
+	if r[key] == nil {
+		return 0
+	}
+	return r[key].sum
+}
+
+// lines of packets, in the order of the alphabet.
+func linesOf(packets []string) (lines []string) {
+	for _, p := range packets {
+		lines = append(lines, strings.Split(p, "\n")...)
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// checkStats holds that each call has one fate. Nobody may be calling.
+func checkStats(t testing.TB, c *Client, calls int) Stats {
+	t.Helper()
+	s := c.Stats()
+	if s.Calls != uint64(calls) {
+		t.Errorf("%d calls, and the fates of %d: %+v", calls, s.Calls, s)
+	}
+	return s
+}
+
+func almost(a, b float64) bool { return math.Abs(a-b) <= 1e-9*math.Max(math.Abs(a), math.Abs(b)) }
+
+// flush waits for an hour, which ends soon where time is virtual, and never where it is not.
+func flush(t testing.TB, c *Client) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	defer cancel()
+	if err := c.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,431 @@
+package client
+
+import (
+	"math"
+	"math/bits"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// kind is how values combine, and with which letters that is written.
+type kind uint8
+
+const (
+	count kind = iota
+	gauge
+	timing
+	histogram
+	distribution
+	set
+	event
+	check
+	numKinds
+)
+
+var kindLetters = [...]string{count: "c", gauge: "g", timing: "ms", histogram: "h", distribution: "d", set: "s"}
+
+// series is what is held of one kind, name and tags: what was handed in and not taken by
+// the flusher.
+//
+// A gauge is two words. All others have a cell, and some more of them when two goroutines
+// have met there, so that nobody waits for one that the scheduler has taken from its
+// processor in the middle. What is added is in exactly one cell until the flusher takes
+// it. A series that leaves the table is retired: whoever comes later, with a pointer from
+// before, is told so and looks for the series that is there now.
+//
+// 128 bytes and the text: what is read to find a series, and what is written when it is
+// found, are a cache line each.
+type series struct {
+	hash     uint64
+	text     string // name|#tag,tag
+	rate     float64
+	name     uint16 // bytes of text
+	tags     uint16 // how many
+	kind     kind
+	overflow bool
+	idle     uint8 // flushes in a row without a call; the flusher's, like the next
+	alone    uint8 // flushes in a row in which nobody met
+
+	more  atomic.Pointer[stripes] // nil as long as nobody met
+	value atomic.Uint64           // a gauge's, as its bits
+	calls atomic.Uint64           // that set the gauge since it was taken; goneBit if retired
+
+	first cell
+}
+
+const goneBit = 1 << 63
+
+// cell is what some of the calls of a series add up to. 64 bytes, a cache line.
+type cell struct {
+	mu      sync.Mutex // held for some nanoseconds, to add or to take
+	retired bool
+	small   uint8 // flushes in a row of which values used little
+	calls   uint64
+	sum     float64
+	values  []float64
+	members *members
+}
+
+// stripes are the cells for those who meet. Of eight at a time nobody may be in the way,
+// and that many on the same series at the same nanosecond is a benchmark.
+type stripes [8]cell
+
+// away stands for the stripes of a series that is retired.
+var away stripes
+
+func init() {
+	for i := range away {
+		away[i].retired = true
+	}
+}
+
+// limits are the bounds that all series have in common.
+type limits struct {
+	values int          // of a cell, and members of one
+	room   atomic.Int64 // bytes left for values and members
+}
+
+func (l *limits) take(bytes int) bool {
+	if l.room.Add(-int64(bytes)) >= 0 {
+		return true
+	}
+	l.room.Add(int64(bytes))
+	return false
+}
+
+func (l *limits) giveBack(bytes int) { l.room.Add(int64(bytes)) }
+
+// newSeries copies name and tags, which are clean.
+func newSeries(hash uint64, k kind, rate float64, name string, tags []string) *series {
+	var b strings.Builder
+	b.WriteString(name)
+	n := uint16(0)
+	for _, tag := range tags {
+		if n++; n == 1 {
+			b.WriteString("|#")
+		} else {
+			b.WriteByte(',')
+		}
+		b.WriteString(tag)
+	}
+	return &series{hash: hash, text: b.String(), rate: rate, name: uint16(len(name)), tags: n, kind: k}
+}
+
+// is compares with what may not be clean. Both have the same number of tags and the text
+// has so many minus one commas, so that a comma within a tag never fits.
+func (s *series) is(k kind, rate float64, name string, tags []string) bool {
+	if s.kind != k || s.rate != rate || int(s.name) != len(name) || int(s.tags) != len(tags) || s.text[:len(name)] != name {
+		return false
+	}
+	rest := s.text[len(name):]
+	for i, tag := range tags {
+		separator := 1
+		if i == 0 {
+			separator = len("|#")
+		}
+		if len(rest) < separator+len(tag) || i > 0 && rest[0] != ',' || rest[separator:separator+len(tag)] != tag {
+			return false
+		}
+		rest = rest[separator+len(tag):]
+	}
+	return rest == ""
+}
+
+// set is a store and then an addition, which says that there is something to be sent. If
+// that finds the series retired, nobody will: the caller goes on to another.
+func (s *series) set(v float64) bool {
+	s.value.Store(math.Float64bits(v))
+	return s.calls.Add(1) < goneBit
+}
+
+// takeGauge returns the value and how many calls set it. The value may be of a call that is
+// counted the next time; then it is sent twice, and nothing is missed.
+func (s *series) takeGauge(retire bool) (v float64, calls uint64) {
+	if retire {
+		calls = s.calls.Swap(goneBit)
+	} else {
+		calls = s.calls.Swap(0)
+	}
+	return math.Float64frombits(s.value.Load()), calls
+}
+
+// lock returns a cell that is locked.
+func (s *series) lock() *cell {
+	if s.first.mu.TryLock() {
+		return &s.first
+	}
+	return s.lockOther()
+}
+
+func (s *series) lockOther() *cell {
+	more := s.more.Load()
+	for more == nil {
+		s.more.CompareAndSwap(nil, new(stripes))
+		more = s.more.Load()
+	}
+	i := rand.Uint32()
+	for range len(more) {
+		if c := &more[i%uint32(len(more))]; c.mu.TryLock() {
+			return c
+		}
+		i++
+	}
+	c := &more[i%uint32(len(more))]
+	c.mu.Lock()
+	return c
+}
+
+// add, record and insert report false if the call found a retired cell, and did nothing.
+func (s *series) add(n float64) bool {
+	c := s.lock()
+	defer c.mu.Unlock()
+	if c.retired {
+		return false
+	}
+	c.calls++
+	c.sum += n
+	return true
+}
+
+// record keeps a value, or, when there are too many, lets it take the place of another by
+// chance: each value since the last flush is among those kept with the same probability.
+func (s *series) record(v float64, l *limits) bool {
+	c := s.lock()
+	defer c.mu.Unlock()
+	if c.retired {
+		return false
+	}
+	c.calls++
+	if len(c.values) < cap(c.values) || c.grow(l) {
+		c.values = append(c.values, v)
+	} else if i := rand.Uint64N(c.calls); i < uint64(len(c.values)) {
+		c.values[i] = v
+	}
+	return true
+}
+
+// firstValues is what each cell may hold, whatever others do: so no value is without a place.
+const firstValues = 16
+
+const valueBytes = 8
+
+// grow makes room for one more value, if that is allowed. Once a value has been left out,
+// it is not: the next one would have a better chance than those before.
+func (c *cell) grow(l *limits) bool {
+	n := cap(c.values)
+	if c.calls-1 > uint64(n) || n >= l.values {
+		return false
+	}
+	larger := min(l.values, max(firstValues, 2*n))
+	if n > 0 && !l.take(valueBytes*(larger-n)) {
+		return false
+	}
+	c.values = append(make([]float64, 0, larger), c.values...)
+	return true
+}
+
+// shrink gives back what was taken for values.
+func (c *cell) shrink(l *limits) {
+	l.giveBack(valueBytes * max(0, cap(c.values)-min(firstValues, l.values)))
+	c.values = nil
+}
+
+// members are those of a set since the last flush, and those of the flush before: what
+// comes again need not be copied again. The flusher reads those of before without a lock,
+// since nobody changes them.
+type members struct {
+	now, before map[string]string // each by itself
+	empty       map[string]string // for the next flush; the flusher's
+}
+
+// memberBytes is what a member costs in a map, beside its text.
+const memberBytes = 96
+
+func costOf(member string) int { return memberBytes + len(member) }
+
+// insertion says what became of a member.
+type insertion uint8
+
+const (
+	inserted insertion = iota
+	crowded            // and there is little room left
+	full
+	malformed
+	gone // the cell is retired, and nothing was done
+)
+
+func (s *series) insert(member string, client *Client) insertion {
+	c := s.lock()
+	defer c.mu.Unlock()
+	if c.retired {
+		return gone
+	}
+	if c.members == nil {
+		c.members = &members{now: map[string]string{}}
+	}
+	m := c.members
+	if _, known := m.now[member]; known {
+		c.calls++
+		return inserted
+	}
+	known, ok := m.before[member]
+	if !ok {
+		if known, ok = client.cleanMember(s, member); !ok {
+			return malformed
+		}
+		if _, again := m.now[known]; again { // by its clean spelling
+			c.calls++
+			return inserted
+		}
+	}
+	l := &client.limits
+	if len(m.now) >= l.values || !l.take(costOf(known)) {
+		return full
+	}
+	c.calls++
+	m.now[known] = known
+	if 4*len(m.now) > 3*l.values {
+		return crowded
+	}
+	return inserted
+}
+
+// takeAll calls take for each cell, which empties it, retires it if asked, and returns the
+// calls that were in it. If the series is to be retired there are no new cells from then
+// on. Stripes go when nobody has met for a while.
+func (s *series) takeAll(retire bool, take func(c *cell, retire bool) uint64) (calls uint64) {
+	more, unused := s.more.Load(), false
+	if retire {
+		more = s.more.Swap(&away)
+	} else if unused = more != nil && s.alone >= idleHalfFull; unused {
+		s.more.Store(nil)
+	}
+	calls = take(&s.first, retire)
+	if more == nil || more == &away {
+		return calls
+	}
+	met := uint64(0)
+	for i := range more {
+		met += take(&more[i], retire || unused)
+	}
+	s.alone = next(s.alone)
+	if met > 0 || unused {
+		s.alone = 0
+	}
+	return calls + met
+}
+
+// held is how many calls wait for the flusher.
+func (s *series) held() (calls uint64) {
+	if s.kind == gauge {
+		if calls = s.calls.Load(); calls >= goneBit { // those since then have gone elsewhere
+			calls = 0
+		}
+		return calls
+	}
+	add := func(c *cell) {
+		c.mu.Lock()
+		calls += c.calls
+		c.mu.Unlock()
+	}
+	add(&s.first)
+	if more := s.more.Load(); more != nil {
+		for i := range more {
+			add(&more[i])
+		}
+	}
+	return calls
+}
+
+// takeSum empties a counter's cell.
+func (c *cell) takeSum(retire bool) (sum float64, calls uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sum, calls = c.sum, c.calls
+	c.sum, c.calls = 0, 0
+	c.retired = c.retired || retire
+	return sum, calls
+}
+
+// next counts up, as far as anybody asks.
+func next(n uint8) uint8 { return min(n+1, math.MaxUint8-1) }
+
+// spares are empty buffers of values, one of each size, in powers of two.
+type spares [64][]float64
+
+func sizeOf(n int) int { return bits.Len(uint(n - 1)) }
+
+// takeValues empties a cell of values. It leaves a spare buffer of the same size there, so
+// that it holds the lock as shortly as all others, and the values are good until the next
+// call.
+func (c *cell) takeValues(retire bool, spare *spares, scratch *[]float64, l *limits) (values []float64, calls uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.retired = c.retired || retire
+	values, calls = c.values, c.calls
+	c.calls = 0
+	if cap(values) == 0 {
+		return nil, calls
+	}
+	if 4*len(values) > cap(values) || cap(values) <= firstValues {
+		c.small = 0
+	} else {
+		c.small = next(c.small)
+	}
+	size := sizeOf(cap(values))
+	switch other := spare[size]; {
+	case retire || c.small >= idleHalfFull:
+		c.small = 0
+		c.shrink(l)
+	case len(values) == 0:
+	case cap(other) == cap(values):
+		c.values = other[:0]
+		spare[size] = values // until the next cell of this size is taken
+	default: // the first of its size, once
+		*scratch = append((*scratch)[:0], values...)
+		spare[size] = make([]float64, 0, cap(values))
+		c.values, values = values[:0], *scratch
+	}
+	return values, calls
+}
+
+// takeMembers empties a set's cell. The map is good until the next call for this cell.
+func (c *cell) takeMembers(retire bool, l *limits) (taken map[string]string, calls uint64) {
+	c.mu.Lock()
+	m := c.members
+	calls = c.calls
+	c.calls = 0
+	c.retired = c.retired || retire
+	if m == nil || len(m.now) == 0 && len(m.before) == 0 && !retire {
+		c.mu.Unlock()
+		return nil, calls
+	}
+	old := m.before
+	m.before, m.now = m.now, m.empty
+	if m.now == nil {
+		m.now = map[string]string{}
+	}
+	taken = m.before
+	c.mu.Unlock()
+
+	release(old, l)
+	m.empty = nil
+	if len(old) <= 2*len(taken)+firstValues { // or else it is larger than what is needed
+		clear(old)
+		m.empty = old
+	}
+	if retire {
+		release(taken, l)
+	}
+	return taken, calls
+}
+
+func release(members map[string]string, l *limits) {
+	bytes := 0
+	for m := range members {
+		bytes += costOf(m)
+	}
+	l.giveBack(bytes)
+}

@@ -1,0 +1,260 @@
+package client
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// The networks, as package net names them; guess is a Unix socket of either kind.
+const (
+	udp      = "udp"
+	unixgram = "unixgram"
+	unix     = "unix"
+	guess    = "unix or unixgram"
+)
+
+const defaultPort = "8125"
+
+// address is where packets go.
+type address struct{ network, at string }
+
+func (a address) String() string {
+	switch a.network {
+	case udp:
+		return "udp://" + a.at
+	case unixgram:
+		return "unixgram://" + a.at
+	case unix:
+		return "unixstream://" + a.at
+	}
+	return "unix://" + a.at
+}
+
+// schemes are those of other clients.
+var schemes = []struct{ prefix, network string }{
+	{"udp://", udp}, {"unixgram://", unixgram}, {"unixstream://", unix}, {"unix://", guess},
+}
+
+func parseAddress(s string) (address, error) {
+	if s == "" {
+		s = fromEnvironment()
+	}
+	network, at := udp, s
+	for _, scheme := range schemes {
+		if rest, ok := strings.CutPrefix(s, scheme.prefix); ok {
+			network, at = scheme.network, rest
+		}
+	}
+	switch {
+	case strings.HasPrefix(s, "/"):
+		network = guess
+	case strings.Contains(at, "://"):
+		return address{}, fmt.Errorf("address %q: must begin with udp://, unix://, unixgram:// or unixstream://, or be host:port", s)
+	}
+	if network != udp {
+		if at == "" {
+			return address{}, fmt.Errorf("address %q: has no path", s)
+		}
+		return address{network, at}, nil
+	}
+	host, port, err := net.SplitHostPort(at)
+	if err != nil { // no port, or an IPv6 address without brackets
+		if _, ipErr := netip.ParseAddr(at); ipErr != nil && strings.ContainsAny(at, ":[]") {
+			return address{}, fmt.Errorf("address %q: %w", s, err)
+		}
+		host, port = at, defaultPort
+	}
+	if host == "" && port == "" || strings.ContainsAny(host, "/ ") {
+		return address{}, fmt.Errorf("address %q: must be host:port, or a path beginning with /", s)
+	}
+	return address{udp, net.JoinHostPort(host, port)}, nil
+}
+
+// fromEnvironment is the address that other clients would take.
+func fromEnvironment() string {
+	if url := os.Getenv("DD_DOGSTATSD_URL"); url != "" {
+		return url
+	}
+	host, port := os.Getenv("DD_AGENT_HOST"), os.Getenv("DD_DOGSTATSD_PORT")
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	if port == "" || strings.Contains(host, "://") {
+		return host
+	}
+	return net.JoinHostPort(host, port)
+}
+
+func (a address) dial(ctx context.Context) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: dialWait}
+	if a.network != guess {
+		return dialer.DialContext(ctx, a.network, a.at)
+	}
+	conn, err := dialer.DialContext(ctx, unixgram, a.at)
+	if errors.Is(err, syscall.EPROTOTYPE) {
+		conn, err = dialer.DialContext(ctx, unix, a.at)
+	}
+	return conn, err
+}
+
+const (
+	dialWait   = time.Second
+	writeWait  = 100 * time.Millisecond // then somebody may have asked to close
+	stuckAfter = 5 * time.Second        // of a socket that takes nothing, another is made: its file may be a new one
+	nameAge    = time.Minute            // after which a host's name is looked up again: UDP does not notice a move
+	answerWait = 10 * time.Millisecond  // for the answer to a probe from another host
+)
+
+// frameHead is the length of a frame's head on a stream: the length of what follows, in
+// four bytes, the lowest first. Packets have room for it.
+const frameHead = 4
+
+// probe is what a UDP socket is asked with whether there is a server: an empty line.
+var probe = []byte("\n")
+
+// socket is the connection of a client, made when it is needed and again when it broke. It
+// belongs to the flusher.
+type socket struct {
+	to   address
+	dial func(context.Context) (net.Conn, error)
+
+	conn     net.Conn  // nil if there is none
+	dialed   time.Time // when it was made
+	took     time.Time // when it was made, or took something
+	stream   bool
+	loopback bool // UDP within this host, where an answer comes before the next write
+	written  int  // bytes of a frame that the stream has taken
+
+	asks   bool // a probe precedes the next packet
+	down   bool // the server's host said that nobody listens
+	probes int  // that were sent since the flusher looked
+}
+
+// startFlush prepares for packets after some time in which there were none.
+func (s *socket) startFlush() {
+	s.asks = s.loopback
+	s.took = time.Now()
+}
+
+// write hands over a packet, which has room for a frame's head before it. If there is an
+// error the server does not get the packet from this write, nor, on a stream, from the
+// writes before: a frame that is cut off counts for nothing. Only EMSGSIZE will be the same
+// next time.
+func (s *socket) write(ctx context.Context, packet []byte) error {
+	now := time.Now()
+	if err := s.connect(ctx, now); err != nil {
+		return err
+	}
+	if err := s.conn.SetWriteDeadline(now.Add(writeWait)); err != nil {
+		return s.broken(err)
+	}
+	if s.asks && s.to.network == udp {
+		if err := s.ask(); err != nil {
+			return s.broken(err)
+		}
+	}
+	if !s.stream {
+		if _, err := s.conn.Write(packet[frameHead:]); err != nil {
+			return s.broken(err)
+		}
+		s.took, s.down = now, false
+		return nil
+	}
+	binary.LittleEndian.PutUint32(packet, uint32(len(packet)-frameHead))
+	n, err := s.conn.Write(packet[s.written:])
+	if n > 0 {
+		s.took = now
+	}
+	if s.written += n; s.written == len(packet) {
+		s.written = 0
+		return nil
+	}
+	return s.broken(err)
+}
+
+// ask sends a probe. If nobody listens the next write says so, and has not been done; this
+// one, if an answer was there already.
+func (s *socket) ask() error {
+	if _, err := s.conn.Write(probe); err != nil {
+		return err
+	}
+	s.probes++
+	s.asks = false
+	if s.down && !s.loopback {
+		time.Sleep(answerWait)
+	}
+	return nil
+}
+
+// connect makes a connection if there is none, or a newer one.
+func (s *socket) connect(ctx context.Context, now time.Time) error {
+	if s.conn != nil && !s.named(now) {
+		return nil
+	}
+	conn, err := s.dial(ctx)
+	if err != nil {
+		if s.conn != nil { // go on with the old one
+			s.dialed = now
+			return nil
+		}
+		return err
+	}
+	s.hangUp()
+	s.conn, s.dialed, s.took = conn, now, now
+	s.stream = conn.RemoteAddr().Network() == unix
+	if to, ok := conn.RemoteAddr().(*net.UDPAddr); ok {
+		s.loopback = to.IP.IsLoopback()
+	}
+	s.asks = s.loopback || s.down
+	return nil
+}
+
+// named reports whether the connection's address is that of a name, and old.
+func (s *socket) named(now time.Time) bool {
+	if s.to.network != udp || now.Sub(s.dialed) < nameAge {
+		return false
+	}
+	_, err := netip.ParseAddrPort(s.to.at)
+	return err != nil
+}
+
+// broken decides what an error of the connection means for it.
+func (s *socket) broken(err error) error {
+	switch {
+	case errors.Is(err, syscall.EMSGSIZE):
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		if time.Since(s.took) > stuckAfter {
+			s.hangUp()
+		}
+	default:
+		s.down = errors.Is(err, syscall.ECONNREFUSED)
+		s.hangUp()
+	}
+	return err
+}
+
+func (s *socket) hangUp() {
+	if s.conn != nil {
+		_ = s.conn.Close()
+	}
+	s.conn, s.written = nil, 0
+}
+
+// transport is the kind of socket as clients name it.
+func (s *socket) transport() string {
+	switch {
+	case s.to.network == udp:
+		return "udp"
+	case s.stream || s.to.network == unix:
+		return "uds-stream"
+	}
+	return "uds"
+}

@@ -1,0 +1,161 @@
+package client
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+)
+
+// fate is what becomes of a call that is not aggregated.
+type fate uint8
+
+const (
+	refused fate = iota // the server would not take it
+	tooMany             // there was no room
+	unsent              // the client was closed
+	numFates
+)
+
+// perKind counts calls by kind, on a cache line.
+type perKind [numKinds]atomic.Uint64
+
+func (p *perKind) total() (n uint64) {
+	for i := range p {
+		n += p[i].Load()
+	}
+	return n
+}
+
+// counts are what the client did.
+type counts struct {
+	taken    perKind           // out of series, and events and checks
+	sent     perKind           // of these, in packets that the socket took
+	unsent   perKind           // in packets that are given up
+	infinite perKind           // taken, and their sum is beyond what a float64 holds
+	away     [numFates]perKind // never in a series
+	skipped  [16]perKind       // by Sampled, in one of these by chance, so that callers do not meet
+
+	thinned  atomic.Uint64 // taken, others stand for them
+	cleaned  atomic.Uint64
+	folded   atomic.Uint64
+	series   atomic.Int64 // in the table, without overflow series
+	contexts perKind      // series that had something to be sent, at each flush
+
+	packets, bytes, droppedPackets, droppedBytes atomic.Uint64
+}
+
+func (c *counts) turnAway(f fate, k kind) { c.away[f][k].Add(1) }
+
+func (c *counts) skip(k kind) { c.skipped[rand.Uint32()%uint32(len(c.skipped))][k].Add(1) }
+
+// handed is how many calls of a kind there were, without those that are in series.
+func (c *counts) handed(k kind) uint64 {
+	n := c.taken[k].Load()
+	for i := range c.away {
+		n += c.away[i][k].Load()
+	}
+	for i := range c.skipped {
+		n += c.skipped[i][k].Load()
+	}
+	return n
+}
+
+// Stats say what became of the calls of Count, Gauge, Timing, Histogram, Distribution, Set,
+// Event and ServiceCheck so far:
+//
+//	Calls = Sent + Held + Skipped + Refused + Full + Unsent
+//
+// as soon as nobody calls and nothing is being flushed.
+type Stats struct {
+	Calls   uint64
+	Sent    uint64 // are in packets that the socket took: by themselves, in a sum, or in a rate
+	Held    uint64 // wait to be sent
+	Skipped uint64 // by the rate of Sampled, for which others stand
+	Refused uint64 // an empty name, a value that is not finite, a negative count, or too long
+	Full    uint64 // beyond MaxSeries, MaxValues or MaxBytes, or of too many events at a time
+	Unsent  uint64 // in a packet that the socket can never take, given up by Close, or after it
+
+	Thinned   uint64 // of those sent or held: values for which others stand, since there were more than MaxValues
+	Folded    uint64 // of those sent or held: in an overflow series, beyond MaxSeries
+	Respelled uint64 // of all: with a name, tag or member that the protocol cannot carry as it is
+
+	Series         int // held now, without overflow series
+	Packets, Bytes uint64
+	DroppedPackets uint64 // that the socket can never take, or given up by Close
+	DroppedBytes   uint64
+}
+
+// Stats returns what the client did so far. It visits every series.
+func (c *Client) Stats() (s Stats) {
+	if c == nil {
+		return s
+	}
+	n := &c.counts
+	for i := range n.skipped {
+		s.Skipped += n.skipped[i].total()
+	}
+	s.Sent = n.sent.total()
+	s.Refused = n.away[refused].total() + n.infinite.total()
+	s.Full = n.away[tooMany].total()
+	s.Unsent = n.away[unsent].total() + n.unsent.total()
+	taken := n.taken.total()
+	s.Held = taken - min(taken, s.Sent+n.unsent.total()+n.infinite.total())
+	c.table.Load().each(func(series *series) { s.Held += series.held() })
+	s.Calls = s.Sent + s.Held + s.Skipped + s.Refused + s.Full + s.Unsent
+	s.Thinned, s.Folded, s.Respelled = n.thinned.Load(), n.folded.Load(), n.cleaned.Load()
+	s.Series = int(n.series.Load())
+	s.Packets, s.Bytes = n.packets.Load(), n.bytes.Load()
+	s.DroppedPackets, s.DroppedBytes = n.droppedPackets.Load(), n.droppedBytes.Load()
+	return s
+}
+
+// version is told to the server with the client's own counts.
+const version = "0.1.0"
+
+// telemetry are the counts that the server is told, under the names that all clients use,
+// and how much of each it has been told.
+type telemetry struct {
+	told map[string]uint64
+}
+
+const telemetryPrefix = "datadog.dogstatsd.client."
+
+// report calls line with every count and what has come to it since the last report.
+func (t *telemetry) report(c *counts, line func(name string, n uint64, tag string)) {
+	tell := func(name string, n uint64, tag string) {
+		key := name + tag
+		line(telemetryPrefix+name, n-t.told[key], tag)
+		t.told[key] = n
+	}
+	var metrics, contexts, away uint64
+	for k := range event {
+		metrics += c.handed(k)
+		contexts += c.contexts[k].Load()
+	}
+	for _, f := range []fate{refused, tooMany} {
+		away += c.away[f].total()
+	}
+	tell("metrics", metrics, "")
+	tell("events", c.handed(event), "")
+	tell("service_checks", c.handed(check), "")
+	tell("metric_dropped_on_receive", away+c.infinite.total(), "")
+	tell("packets_sent", c.packets.Load(), "")
+	tell("bytes_sent", c.bytes.Load(), "")
+	// There is no queue: what is dropped, the socket did not take.
+	for _, name := range []string{"packets_dropped", "packets_dropped_writer"} {
+		tell(name, c.droppedPackets.Load(), "")
+	}
+	for _, name := range []string{"bytes_dropped", "bytes_dropped_writer"} {
+		tell(name, c.droppedBytes.Load(), "")
+	}
+	tell("packets_dropped_queue", 0, "")
+	tell("bytes_dropped_queue", 0, "")
+	tell("aggregated_context", contexts, "")
+	for k := range event {
+		if n := c.handed(k); n > 0 {
+			tell("metrics_by_type", n, "metrics_type:"+kindNames[k])
+			tell("aggregated_context_by_type", c.contexts[k].Load(), "metrics_type:"+kindNames[k])
+		}
+	}
+}
+
+var kindNames = [...]string{count: "count", gauge: "gauge", timing: "timing", histogram: "histogram", distribution: "distribution", set: "set"}

@@ -1,0 +1,257 @@
+package client
+
+import (
+	"math"
+	"math/bits"
+	"sync/atomic"
+)
+
+// table finds series by kind, rate, name and tags. Who looks something up takes no lock;
+// who changes something holds Client.mu. Series are only added; a table without some of
+// them is a new one. It is at most half full, so that a search ends soon.
+type table struct {
+	slots []atomic.Pointer[series] // a power of two
+	n     int                      // series; under Client.mu
+}
+
+const minTable = 64 // slots
+
+func newTable(slots int) *table { return &table{slots: make([]atomic.Pointer[series], slots)} }
+
+func (t *table) get(hash uint64, k kind, rate float64, name string, tags []string) *series {
+	mask := uint64(len(t.slots) - 1)
+	for i := hash & mask; ; i = (i + 1) & mask {
+		s := t.slots[i].Load()
+		if s == nil {
+			return nil
+		}
+		if s.hash == hash && s.is(k, rate, name, tags) {
+			return s
+		}
+	}
+}
+
+func (t *table) put(s *series) {
+	mask := uint64(len(t.slots) - 1)
+	for i := s.hash & mask; ; i = (i + 1) & mask {
+		if t.slots[i].Load() == nil {
+			t.slots[i].Store(s)
+			t.n++
+			return
+		}
+	}
+}
+
+// each calls f for every series.
+func (t *table) each(f func(*series)) {
+	for i := range t.slots {
+		if s := t.slots[i].Load(); s != nil {
+			f(s)
+		}
+	}
+}
+
+// with returns a table that has s, too: t itself if there is room.
+func (t *table) with(s *series) *table {
+	if 2*(t.n+1) > len(t.slots) {
+		grown := newTable(2 * len(t.slots))
+		t.each(grown.put)
+		t = grown
+	}
+	t.put(s)
+	return t
+}
+
+// hash is of all that makes a series, by wyhash (github.com/wangyi-fudan/wyhash) with a
+// secret seed, so that nobody who chooses tags can choose collisions. It is written out
+// since package maphash takes twice as long for so many short strings.
+func (c *Client) hash(k kind, rate float64, name string, tags []string) uint64 {
+	h := hashString(c.seed^uint64(k), name)
+	if rate != 1 {
+		h = mix(h, math.Float64bits(rate)^hashKey1)
+	}
+	for _, tag := range tags {
+		h = hashString(h, tag)
+	}
+	return h
+}
+
+// Keys of wyhash.
+const hashKey1, hashKey2 = 0xa0761d6478bd642f, 0xe7037ed1a0b428db
+
+func mix(a, b uint64) uint64 {
+	high, low := bits.Mul64(a, b)
+	return high ^ low
+}
+
+func hashString(h uint64, s string) uint64 {
+	var a, b uint64
+	n := len(s)
+	switch {
+	case n > 16:
+		for rest := s; len(rest) > 16; rest = rest[16:] {
+			h = mix(eight(rest)^hashKey1, eight(rest[8:])^h)
+		}
+		a, b = eight(s[n-16:]), eight(s[n-8:])
+	case n >= 8:
+		a, b = eight(s), eight(s[n-8:])
+	case n >= 4:
+		a, b = four(s), four(s[n-4:])
+	case n > 0:
+		a = uint64(s[0])<<16 | uint64(s[n>>1])<<8 | uint64(s[n-1])
+	}
+	return mix(hashKey2^uint64(n), mix(a^hashKey2, b^h))
+}
+
+func eight(s string) uint64 {
+	_ = s[7]
+	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+}
+
+func four(s string) uint64 {
+	_ = s[3]
+	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24
+}
+
+// find returns the series that a call belongs to, which may be an overflow series, or nil
+// if it has none, after counting the call. It keeps neither name nor tags.
+func (c *Client) find(k kind, rate float64, name string, tags []string) *series {
+	h := c.hash(k, rate, name, tags)
+	if s := c.table.Load().get(h, k, rate, name, tags); s != nil {
+		return s
+	}
+	return c.findNew(h, k, rate, name, tags)
+}
+
+// findNew is find for a series that is not known by this spelling.
+func (c *Client) findNew(h uint64, k kind, rate float64, name string, tags []string) *series {
+	if name == "" {
+		c.counts.turnAway(refused, k)
+		return nil
+	}
+	if !isClean(c.options.Prefix, name, tags) {
+		name, tags = cleaned(c.options.Prefix, name, tags)
+		c.counts.cleaned.Add(1)
+		h = c.hash(k, rate, name, tags)
+		if s := c.table.Load().get(h, k, rate, name, tags); s != nil {
+			return s
+		}
+	}
+	if c.lineBytes(name, tags) > c.options.PacketBytes {
+		c.counts.turnAway(refused, k)
+		return nil
+	}
+	if s := c.add(h, k, rate, name, tags, false); s != nil {
+		return s
+	}
+	if k == gauge { // two of them have no sum
+		c.counts.turnAway(c.whyNot(), k)
+		return nil
+	}
+	return c.findOverflow(k, rate, name)
+}
+
+var overflowTags = []string{"client_overflow:true"}
+
+func (c *Client) findOverflow(k kind, rate float64, name string) *series {
+	h := c.hash(k, rate, name, overflowTags)
+	s := c.table.Load().get(h, k, rate, name, overflowTags)
+	if s == nil && c.lineBytes(name, overflowTags) <= c.options.PacketBytes {
+		s = c.add(h, k, rate, name, overflowTags, true)
+	}
+	if s == nil {
+		c.counts.turnAway(c.whyNot(), k)
+		return nil
+	}
+	c.counts.folded.Add(1)
+	return s
+}
+
+// whyNot is the fate of a call whose series could not be added.
+func (c *Client) whyNot() fate {
+	if c.closed.Load() {
+		return unsent
+	}
+	return tooMany
+}
+
+// add returns the series, from now on in the table, or nil if there is no room for it.
+// Overflow series have some room of their own: they are what is left when there is none.
+func (c *Client) add(h uint64, k kind, rate float64, name string, tags []string, overflow bool) *series {
+	if !overflow && c.counts.series.Load() >= int64(c.options.MaxSeries) {
+		return nil // without the lock, which all would wait for in a flood of series
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.table.Load()
+	if s := t.get(h, k, rate, name, tags); s != nil {
+		return s
+	}
+	switch {
+	case c.closed.Load():
+		return nil
+	case overflow && c.overflow >= max(16, c.options.MaxSeries/8):
+		return nil
+	case !overflow && t.n-c.overflow >= c.options.MaxSeries:
+		return nil
+	}
+	s := newSeries(h, k, rate, name, tags)
+	s.overflow = overflow
+	if overflow {
+		c.overflow++
+	}
+	c.setTable(t.with(s))
+	return s
+}
+
+// setTable is called with mu held.
+func (c *Client) setTable(t *table) {
+	c.table.Store(t)
+	c.counts.series.Store(int64(t.n - c.overflow))
+}
+
+// Series that were not used for so many flushes make room, once half of the room is taken
+// or all of it.
+const (
+	idleHalfFull = 10
+	idleFull     = 1
+)
+
+// evict takes series out of the table and returns them. Calls may still reach one of them
+// until it is retired.
+func (c *Client) evict() (evicted []*series) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.table.Load()
+	idle := uint8(math.MaxUint8) // never
+	if n := t.n - c.overflow; n >= c.options.MaxSeries {
+		idle = idleFull
+	} else if 2*n > c.options.MaxSeries {
+		idle = idleHalfFull
+	}
+	t.each(func(s *series) {
+		// An overflow series goes as soon as it is idle: its place is for another name.
+		if s.idle >= idle || s.overflow && s.idle >= idleHalfFull {
+			evicted = append(evicted, s)
+		}
+	})
+	if len(evicted) == 0 {
+		return nil
+	}
+	gone := make(map[*series]bool, len(evicted))
+	for _, s := range evicted {
+		gone[s] = true
+		if s.overflow {
+			c.overflow--
+		}
+	}
+	rest := newTable(len(t.slots))
+	t.each(func(s *series) {
+		if !gone[s] {
+			rest.put(s)
+		}
+	})
+	c.setTable(rest)
+	return evicted
+}

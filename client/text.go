@@ -1,0 +1,108 @@
+package client
+
+import (
+	"math"
+	"strconv"
+	"strings"
+)
+
+// What separates in the protocol, by where it would do so. A carriage return is part of
+// the line break, if it stands before one.
+const (
+	notInNames   = ":|\n\r"
+	notInTags    = ",|\n\r"
+	notInMembers = "|\n\r"
+	notInFields  = "|\n\r"
+
+	eventMark = "_e{" // begins a line that is no metric; so does "_sc|", which no name can hold
+)
+
+// isClean reports whether the protocol gives back name and tags as they are.
+func isClean(prefix, name string, tags []string) bool {
+	if strings.ContainsAny(name, notInNames) || looksLikeEvent(prefix, name) {
+		return false
+	}
+	for _, tag := range tags {
+		if tag == "" || strings.ContainsAny(tag, notInTags) {
+			return false
+		}
+	}
+	return true
+}
+
+func looksLikeEvent(prefix, name string) bool {
+	rest, ok := strings.CutPrefix(eventMark, prefix)
+	return ok && strings.HasPrefix(name, rest)
+}
+
+// cleaned returns name and tags as the protocol can carry them.
+func cleaned(prefix, name string, tags []string) (string, []string) {
+	name = replace(name, notInNames)
+	if looksLikeEvent(prefix, name) {
+		at := len(eventMark) - 1 - len(prefix) // of the brace
+		name = name[:at] + "_" + name[at+1:]
+	}
+	clean := make([]string, 0, len(tags))
+	for _, tag := range tags {
+		if tag != "" {
+			clean = append(clean, replace(tag, notInTags))
+		}
+	}
+	return name, clean
+}
+
+// replace returns a copy of s with '_' for each byte that is in bad. It always copies: so
+// the compiler sees that no call keeps its strings, and callers may put tags together on
+// their stack.
+func replace(s, bad string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if strings.IndexByte(bad, c) >= 0 {
+			b[i] = '_'
+		}
+	}
+	return string(b)
+}
+
+// cleanMember returns a copy of a set's member as the protocol can carry it, and false if
+// it cannot.
+func (c *Client) cleanMember(s *series, member string) (string, bool) {
+	if member == "" || c.constantBytes()+len(s.text)+len(member) > c.options.PacketBytes {
+		return "", false
+	}
+	clean := replace(member, notInMembers)
+	if clean != member {
+		c.counts.cleaned.Add(1)
+	}
+	return clean, true
+}
+
+// longestNumber is that of appendNumber, in bytes: -1.2345678901234567e-308.
+const longestNumber = 24
+
+// constantBytes is what a line has beside the text of its series, at most, without a value.
+func (c *Client) constantBytes() int {
+	return len(c.options.Prefix) + len(":") + len("|ms|@") + longestNumber + max(len(c.tags), len(c.tagless))
+}
+
+// lineBytes is the length of a series' longest line of one value.
+func (c *Client) lineBytes(name string, tags []string) int {
+	n := c.constantBytes() + longestNumber + len(name) + len("|#")
+	for _, tag := range tags {
+		n += len(",") + len(tag)
+	}
+	return n
+}
+
+// appendNumber writes v so that the nearest float64 to it is v again, with digits alone
+// where that is not long: servers read it faster.
+func appendNumber(b []byte, v float64) []byte {
+	size := math.Abs(v)
+	switch {
+	case size < 1e15 && v == math.Trunc(v):
+		return strconv.AppendInt(b, int64(v), 10)
+	case 1e-4 <= size && size < 1e15:
+		return strconv.AppendFloat(b, v, 'f', -1, 64)
+	}
+	return strconv.AppendFloat(b, v, 'e', -1, 64)
+}
