@@ -81,6 +81,7 @@ var exposures = map[string]exposure{
 	"POST /api/v1/status/diff":         operates,
 
 	"/self/api/v1/":             operatesMany,
+	"GET /api/v1/status/traces": operatesMany,
 	"GET /api/v1/status/config": operatesMany,
 	"GET /api/v1/status/flags":  operatesMany,
 

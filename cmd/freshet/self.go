@@ -3,10 +3,13 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"net/http"
 	"os"
 	"time"
 
+	"github.com/freshet-io/freshet/internal/adapter/tracing"
+	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/role/scraper"
@@ -18,15 +21,16 @@ const selfTenant = "freshet"
 // selfConfig is the "self" section of the configuration file: what Freshet keeps and
 // measures of itself.
 type selfConfig struct {
-	Metrics  bool          `yaml:"metrics" help:"keep Freshet's own metrics in the tenant freshet, where the page reads them" reload:"restart"`
-	Interval time.Duration `yaml:"interval" help:"how often they are stored; 1s to 1m" reload:"restart"`
-	Budgets  budgetsConfig `yaml:"budgets"`
+	Metrics  bool           `yaml:"metrics" help:"keep Freshet's own metrics in the tenant freshet, where the page reads them" reload:"restart"`
+	Interval time.Duration  `yaml:"interval" help:"how often they are stored; 1s to 1m" reload:"restart"`
+	Budgets  budgetsConfig  `yaml:"budgets"`
+	Traces   tracing.Config `yaml:"traces" reload:"restart"`
 }
 
 // defaultSelf keeps about 800 series, which at 5 s are as many samples a second as 2,400
 // series of a Prometheus that scrapes each 15 s.
 func defaultSelf() selfConfig {
-	return selfConfig{Metrics: true, Interval: 5 * time.Second, Budgets: defaultBudgets()}
+	return selfConfig{Metrics: true, Interval: 5 * time.Second, Budgets: defaultBudgets(), Traces: tracing.DefaultConfig()}
 }
 
 // Validate is part of conf.Validator.
@@ -35,6 +39,31 @@ func (c selfConfig) Validate() (problems []conf.Problem) {
 		problems = append(problems, conf.Problem{Key: "interval", Text: "must be 1s to 1m; set it to 5s"})
 	}
 	return problems
+}
+
+// openSelf opens what looks at the process, which must be there before what it looks at.
+func (s *server) openSelf() (err error) {
+	s.watch.SetBudgets(s.config.Self.Budgets.budgets())
+	s.registry.MustRegister(stages{s.watch})
+	if s.tracing, err = tracing.New(s.config.Self.Traces, thisBuild().Version, s.watch, s.registry, s.logger); err != nil {
+		return configurationError{err}
+	}
+	s.watch.OnOver(s.overBudget)
+	return nil
+}
+
+// overBudget is told of each batch that was over its budget in a stage.
+func (s *server) overBudget(t *stage.Trip) {
+	budgets := s.watch.Budgets()
+	if in, spent, over := budgets.Over(t); over { // a reload may have changed them
+		s.tracing.Slow(t, in, spent)
+	}
+}
+
+// serveTraces answers with the slow traces that are held, newest first.
+func (s *server) serveTraces(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": s.tracing.Traces()}) // fails if the client went away
 }
 
 // runScraper keeps the process' own metrics until ctx is done.

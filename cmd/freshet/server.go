@@ -23,6 +23,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/adapter/memory"
+	"github.com/freshet-io/freshet/internal/adapter/tracing"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/journal"
@@ -59,6 +60,7 @@ type server struct {
 	catalogue  *catalogue.Catalogue
 	ledger     *ledger.Ledger
 	watch      *stage.Watch
+	tracing    *tracing.Tracing
 	books      sync.Mutex  // held while they are written
 	booksFinal bool        // they were written for good
 	previous   *savedBooks // of the process before, or nil
@@ -91,9 +93,8 @@ func newServer(c config, from *source, registry *prometheus.Registry, log *serve
 	s.opening.done = make(chan struct{})
 	s.reloader = newReloader(s, from, registry)
 	s.restarter = newRestarter(s)
-	s.watch.SetBudgets(c.Self.Budgets.budgets())
-	registry.MustRegister(log, stages{s.watch}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	for _, open := range []func() error{s.openInherited, s.openDirectory, s.openLedger, s.openAccess, s.openHTTP, s.openOTLP, s.openNames, s.openCollector, s.checkLeft} {
+	registry.MustRegister(log, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, open := range []func() error{s.openSelf, s.openInherited, s.openDirectory, s.openLedger, s.openAccess, s.openHTTP, s.openOTLP, s.openNames, s.openCollector, s.checkLeft} {
 		if err := open(); err != nil {
 			return s, err
 		}
@@ -275,6 +276,7 @@ func (s *server) parts(opened func() error) []run.Part {
 		aggregate = s.runDiscarding
 	}
 	return []run.Part{
+		{Name: "traces", Run: s.tracing.Run},
 		{Name: "ledger", Run: s.keepLedger},
 		{Name: "forward", Run: s.runForwarders},
 		{Name: "aggregator", Run: func(ctx context.Context) error { return aggregate(ctx, opened) }},

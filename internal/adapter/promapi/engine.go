@@ -8,6 +8,7 @@ import (
 	"maps"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,8 +16,13 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/util/annotations"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/freshet-io/freshet/internal/core/promqlguard"
+	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
 // Engine is Prometheus' query engine behind guards: queries that could take the
@@ -115,15 +121,25 @@ func (q *query) Exec(ctx context.Context) (result *promql.Result) {
 	e := q.engine
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
+	ctx, span := q.span(ctx)
+	defer func() {
+		if result.Err != nil {
+			span.SetStatus(codes.Error, result.Err.Error())
+		}
+		span.End()
+	}()
 	defer func() {
 		if _, late := errors.AsType[promql.ErrQueryTimeout](result.Err); late {
 			e.failed.WithLabelValues(failedTimeout).Inc()
 		}
 	}()
+	_, waiting := otel.Tracer("").Start(ctx, "wait")
 	select {
 	case e.slots <- struct{}{}:
 		defer func() { <-e.slots }()
+		waiting.End()
 	case <-ctx.Done():
+		waiting.End()
 		return &promql.Result{Err: waitedInVain(ctx.Err(), cap(e.slots))}
 	}
 	defer func() {
@@ -139,6 +155,22 @@ func (q *query) Exec(ctx context.Context) (result *promql.Result) {
 		result.Err = e.panicked(p, q.String(), nil)
 	}
 	return result
+}
+
+// longestTraced is how much of a query's text its span has, in bytes.
+const longestTraced = 1000
+
+// span begins the trace of the query, below the sender's if it named one. The engine adds
+// its own spans: whether a trace is kept is adapter/tracing's business.
+func (q *query) span(ctx context.Context) (context.Context, trace.Span) {
+	text := q.String()
+	of, _ := tenant.FromContext(ctx)
+	attributes := []attribute.KeyValue{attribute.String("freshet.tenant", of), attribute.String("freshet.query", strings.ToValidUTF8(text[:min(len(text), longestTraced)], ""))}
+	if s, ok := q.Statement().(*parser.EvalStmt); ok {
+		attributes = append(attributes, attribute.String("freshet.start", s.Start.UTC().Format(time.RFC3339Nano)),
+			attribute.String("freshet.end", s.End.UTC().Format(time.RFC3339Nano)), attribute.String("freshet.step", s.Interval.String()))
+	}
+	return otel.Tracer("").Start(ctx, "query", trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attributes...))
 }
 
 // dropSuffixHints takes out the remarks that a counter's name should end in

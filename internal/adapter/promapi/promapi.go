@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
 	v1 "github.com/prometheus/prometheus/web/api/v1"
+	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/tenant"
@@ -98,6 +99,7 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 	// The engine has the same deadline; this one is for what does not pass it.
 	ctx, cancel := context.WithTimeout(r.Context(), a.Engine.timeout)
 	defer cancel()
+	ctx = propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(r.Header))
 	r = r.WithContext(tenant.NewContext(ctx, a.Tenant(r)))
 	a.routes.ServeHTTP(answer, r)
 }

@@ -1,0 +1,197 @@
+package tracing
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// keeper decides when a trace is whole whether it is kept: a sampler would have to know at
+// its begin.
+type keeper struct {
+	config  Config
+	metrics *metrics
+	onward  sdk.SpanProcessor // or nil
+
+	mu     sync.Mutex
+	open   map[trace.TraceID]*openTrace
+	kept   []*Trace // oldest first, config.Keep at most
+	second int64    // in which thisSecond were kept
+	inIt   int
+}
+
+// openTrace is what has ended of a trace whose root is still open.
+type openTrace struct {
+	spans []sdk.ReadOnlySpan
+	left  uint64 // out, since there are too many
+}
+
+const (
+	maxOpen  = 1000 // traces under way; queries are bounded far below
+	maxSpans = 200  // of a trace: an engine makes one for each part of a query
+)
+
+// Trace is one that was kept.
+type Trace struct {
+	ID      string    `json:"id"`
+	Name    string    `json:"name"` // dogstatsd, remote_write, otlp, tiles or query
+	Start   time.Time `json:"start"`
+	Seconds float64   `json:"seconds"`
+	Over    string    `json:"over,omitempty"` // the stage that was over its budget
+	Spans   []Span    `json:"spans"`          // by start, the root first
+	Left    uint64    `json:"spans_left_out,omitempty"`
+}
+
+// Span is a part of a trace.
+type Span struct {
+	ID         string         `json:"id"`
+	Parent     string         `json:"parent,omitempty"` // of the root: the sender's, if it named one
+	Name       string         `json:"name"`
+	Offset     float64        `json:"offset_seconds"` // from the trace's start
+	Seconds    float64        `json:"seconds"`
+	Attributes map[string]any `json:"attributes,omitempty"`
+	Error      string         `json:"error,omitempty"`
+}
+
+func newKeeper(c Config, m *metrics) *keeper {
+	return &keeper{config: c, metrics: m, open: map[trace.TraceID]*openTrace{}}
+}
+
+// OnStart is part of sdk.SpanProcessor.
+func (k *keeper) OnStart(_ context.Context, s sdk.ReadWriteSpan) {
+	if !root(s) {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.open) < maxOpen {
+		k.open[s.SpanContext().TraceID()] = new(openTrace)
+	}
+}
+
+// root reports whether a span has no parent in this process.
+func root(s sdk.ReadOnlySpan) bool { return !s.Parent().IsValid() || s.Parent().IsRemote() }
+
+// OnEnd is part of sdk.SpanProcessor.
+func (k *keeper) OnEnd(s sdk.ReadOnlySpan) {
+	id := s.SpanContext().TraceID()
+	k.mu.Lock()
+	o := k.open[id]
+	if o == nil { // its root has ended, or was one too many
+		k.mu.Unlock()
+		return
+	}
+	if !root(s) {
+		if len(o.spans) < maxSpans {
+			o.spans = append(o.spans, s)
+		} else {
+			o.left++
+		}
+		k.mu.Unlock()
+		return
+	}
+	delete(k.open, id)
+	over := overOf(s)
+	kept := over != "" || s.EndTime().Sub(s.StartTime()) > k.config.Query
+	if second := time.Now().Unix(); second != k.second {
+		k.second, k.inIt = second, 0
+	}
+	if kept && k.inIt >= perSecond {
+		k.metrics.skipped.Inc()
+		kept = false
+	}
+	if kept {
+		k.inIt++
+		k.metrics.kept.Inc()
+	}
+	k.mu.Unlock()
+	if !kept {
+		return
+	}
+	all := append([]sdk.ReadOnlySpan{s}, o.spans...)
+	made := traceOf(all, over, o.left)
+	k.mu.Lock()
+	k.kept = append(k.kept, made)
+	k.kept = slices.Delete(k.kept, 0, max(0, len(k.kept)-k.config.Keep))
+	k.mu.Unlock()
+	if k.onward != nil {
+		for _, s := range all {
+			k.onward.OnEnd(s)
+		}
+	}
+}
+
+func overOf(s sdk.ReadOnlySpan) string {
+	for _, a := range s.Attributes() {
+		if a.Key == overAttribute {
+			return a.Value.AsString()
+		}
+	}
+	return ""
+}
+
+// traceOf describes spans, the first of which is the root.
+func traceOf(all []sdk.ReadOnlySpan, over string, left uint64) *Trace {
+	root := all[0]
+	t := &Trace{
+		ID: root.SpanContext().TraceID().String(), Name: root.Name(), Start: root.StartTime(),
+		Seconds: root.EndTime().Sub(root.StartTime()).Seconds(), Over: over, Left: left,
+	}
+	for _, s := range all {
+		span := Span{
+			ID: s.SpanContext().SpanID().String(), Name: s.Name(), Error: s.Status().Description,
+			Offset: s.StartTime().Sub(root.StartTime()).Seconds(), Seconds: s.EndTime().Sub(s.StartTime()).Seconds(),
+		}
+		if s.Parent().HasSpanID() {
+			span.Parent = s.Parent().SpanID().String()
+		}
+		for _, a := range s.Attributes() {
+			if span.Attributes == nil {
+				span.Attributes = map[string]any{}
+			}
+			span.Attributes[string(a.Key)] = a.Value.AsInterface()
+		}
+		t.Spans = append(t.Spans, span)
+	}
+	slices.SortStableFunc(t.Spans[1:], func(a, b Span) int { return cmp.Compare(a.Offset, b.Offset) })
+	return t
+}
+
+// Traces are those that are held, newest first.
+func (t *Tracing) Traces() []*Trace {
+	k := t.keeper
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all := slices.Clone(k.kept)
+	slices.Reverse(all)
+	return all
+}
+
+// has reports whether a trace is held.
+func (k *keeper) has(id trace.TraceID) bool {
+	text := id.String()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.ContainsFunc(k.kept, func(t *Trace) bool { return t.ID == text })
+}
+
+// Shutdown is part of sdk.SpanProcessor.
+func (k *keeper) Shutdown(ctx context.Context) error {
+	if k.onward == nil {
+		return nil
+	}
+	return k.onward.Shutdown(ctx)
+}
+
+// ForceFlush is part of sdk.SpanProcessor.
+func (k *keeper) ForceFlush(ctx context.Context) error {
+	if k.onward == nil {
+		return nil
+	}
+	return k.onward.ForceFlush(ctx)
+}

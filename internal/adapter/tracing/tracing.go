@@ -1,0 +1,167 @@
+// Package tracing keeps the traces of what was slow: batches that were over budget in a
+// stage, and queries. The last of them are in memory, to be looked at without any other
+// system, and all may be sent on by OTLP.
+//
+// A batch costs nothing for it until it was slow: its spans are made afterwards, of the
+// times that core/stage has. A query is traced while it runs, by Prometheus' engine.
+package tracing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/freshet-io/freshet/internal/core/stage"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+// Config is the section "self.traces" of the configuration file.
+type Config struct {
+	Keep     int           `yaml:"keep" help:"slow traces that are held in memory, 1 to 10000"`
+	Query    time.Duration `yaml:"query" help:"queries that take longer are kept; batches are when a stage is over its budget"`
+	Endpoint string        `yaml:"endpoint" help:"URL to which kept traces are sent by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces; empty for nowhere"`
+}
+
+// DefaultConfig holds as many as somebody may want to look through: a trace of a batch
+// takes about 5 kB, one of a query up to 100.
+func DefaultConfig() Config { return Config{Keep: 300, Query: time.Second} }
+
+const maxKeep = 10_000
+
+// Validate is part of conf.Validator.
+func (c Config) Validate() (problems []conf.Problem) {
+	if c.Keep < 1 || c.Keep > maxKeep {
+		problems = append(problems, conf.Problem{Key: "keep", Text: fmt.Sprintf("must be 1 to %d; set it to 300", maxKeep)})
+	}
+	if c.Query <= 0 {
+		problems = append(problems, conf.Problem{Key: "query", Text: "must be above 0s; set it to 1s"})
+	}
+	if c.Endpoint != "" {
+		if u, err := url.Parse(c.Endpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			problems = append(problems, conf.Problem{Key: "endpoint", Text: "is no URL of an OTLP receiver; write it like http://127.0.0.1:4318/v1/traces"})
+		}
+	}
+	return problems
+}
+
+const (
+	// waiting bounds the slow batches whose spans are still to be made.
+	waiting = 64
+
+	// perSecond bounds the traces that are kept in a second: where everything is slow, some
+	// tell as much as all.
+	perSecond = 10
+)
+
+// Tracing is made by New and works between the begin and the end of Run.
+type Tracing struct {
+	watch    *stage.Watch
+	provider *sdk.TracerProvider
+	tracer   trace.Tracer
+	keeper   *keeper
+	slow     chan slowTrip
+	metrics  *metrics
+}
+
+type slowTrip struct {
+	trip  *stage.Trip
+	stage stage.Stage
+	spent time.Duration
+}
+
+// New makes a Tracing, which Prometheus' engine uses from then on: there is one for each
+// process. version is that of the program.
+func New(c Config, version string, watch *stage.Watch, reg prometheus.Registerer, logger *slog.Logger) (*Tracing, error) {
+	m := newMetrics(reg)
+	t := &Tracing{watch: watch, keeper: newKeeper(c, m), slow: make(chan slowTrip, waiting), metrics: m}
+	options := []sdk.TracerProviderOption{
+		sdk.WithSampler(sdk.AlwaysSample()), // whatever a sender decided about its own
+		sdk.WithSpanProcessor(t.keeper),
+		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", "freshet"), attribute.String("service.version", version))),
+	}
+	if c.Endpoint != "" {
+		exporter, err := otlptracehttp.New(context.Background(), otlptracehttp.WithEndpointURL(c.Endpoint)) // connects when it sends
+		if err != nil {
+			return nil, fmt.Errorf("self.traces.endpoint: %w", err)
+		}
+		t.keeper.onward = sdk.NewBatchSpanProcessor(exporter)
+	}
+	t.provider = sdk.NewTracerProvider(options...)
+	t.tracer = t.provider.Tracer("github.com/freshet-io/freshet")
+	otel.SetTracerProvider(t.provider)
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		logger.Warn("traces are not sent on", "error", err)
+	}))
+	return t, nil
+}
+
+// stopTime bounds the wait for a receiver at the end.
+const stopTime = 3 * time.Second
+
+// Run makes spans of slow batches until ctx is done, and then sends what is left.
+func (t *Tracing) Run(ctx context.Context) error {
+	for {
+		select {
+		case slow := <-t.slow:
+			t.record(slow)
+		case <-ctx.Done():
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+			defer cancel()
+			if err := t.provider.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+				return fmt.Errorf("send the last traces: %w", err)
+			}
+			return nil
+		}
+	}
+}
+
+// Slow keeps a trip that has ended, and was over its budget in a stage. It waits for
+// nothing: what finds no room is counted.
+func (t *Tracing) Slow(trip *stage.Trip, s stage.Stage, spent time.Duration) {
+	select {
+	case t.slow <- slowTrip{trip, s, spent}:
+	default:
+		t.metrics.skipped.Inc()
+	}
+}
+
+// record makes the spans of a trip.
+func (t *Tracing) record(slow slowTrip) {
+	trip := slow.trip
+	ctx := context.Background()
+	if trip.Parent != "" {
+		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": trip.Parent})
+	}
+	ctx, root := t.tracer.Start(ctx, trip.Input.String(), trace.WithTimestamp(trip.Born), trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+		attribute.String("freshet.tenant", trip.Tenant), attribute.Int("freshet.samples", trip.Samples),
+		attribute.String(overAttribute, slow.stage.String()), attribute.Float64("freshet.over_seconds", slow.spent.Seconds()),
+	))
+	for s := range stage.NumStages {
+		entered, left, passed := trip.Passed(s)
+		if !passed || s == stage.Visible { // which is the root
+			continue
+		}
+		_, span := t.tracer.Start(ctx, s.String(), trace.WithTimestamp(trip.Born.Add(entered)))
+		span.End(trace.WithTimestamp(trip.Born.Add(left)))
+	}
+	root.End(trace.WithTimestamp(trip.Born.Add(trip.Took())))
+	if id := root.SpanContext().TraceID(); t.keeper.has(id) {
+		t.watch.Exemplify(trip, id.String())
+	}
+}
+
+// overAttribute of a root span names the stage that was over its budget: such a trace is
+// kept whatever it took.
+const overAttribute = "freshet.over"
