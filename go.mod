@@ -8,6 +8,7 @@ require (
 	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/gogo/protobuf v1.3.2
 	github.com/golang/snappy v1.0.0
+	github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe
 	github.com/grafana/regexp v0.0.0-20250905093917-f7b3be9d1853
 	github.com/guptarohit/asciigraph v0.10.0
 	github.com/prometheus/client_golang v1.24.1

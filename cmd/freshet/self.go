@@ -12,6 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/role/recorder"
 	"github.com/freshet-io/freshet/internal/role/scraper"
 )
 
@@ -21,16 +22,17 @@ const selfTenant = "freshet"
 // selfConfig is the "self" section of the configuration file: what Freshet keeps and
 // measures of itself.
 type selfConfig struct {
-	Metrics  bool           `yaml:"metrics" help:"keep Freshet's own metrics in the tenant freshet, where the page reads them" reload:"restart"`
-	Interval time.Duration  `yaml:"interval" help:"how often they are stored; 1s to 1m" reload:"restart"`
-	Budgets  budgetsConfig  `yaml:"budgets"`
-	Traces   tracing.Config `yaml:"traces" reload:"restart"`
+	Metrics  bool            `yaml:"metrics" help:"keep Freshet's own metrics in the tenant freshet, where the page reads them" reload:"restart"`
+	Interval time.Duration   `yaml:"interval" help:"how often they are stored; 1s to 1m" reload:"restart"`
+	Budgets  budgetsConfig   `yaml:"budgets"`
+	Traces   tracing.Config  `yaml:"traces" reload:"restart"`
+	Recorder recorder.Config `yaml:"recorder" reload:"restart"`
 }
 
 // defaultSelf keeps about 800 series, which at 5 s are as many samples a second as 2,400
 // series of a Prometheus that scrapes each 15 s.
 func defaultSelf() selfConfig {
-	return selfConfig{Metrics: true, Interval: 5 * time.Second, Budgets: defaultBudgets(), Traces: tracing.DefaultConfig()}
+	return selfConfig{Metrics: true, Interval: 5 * time.Second, Budgets: defaultBudgets(), Traces: tracing.DefaultConfig(), Recorder: recorder.DefaultConfig()}
 }
 
 // Validate is part of conf.Validator.
@@ -48,6 +50,10 @@ func (s *server) openSelf() (err error) {
 	if s.tracing, err = tracing.New(s.config.Self.Traces, thisBuild().Version, s.watch, s.registry, s.logger); err != nil {
 		return configurationError{err}
 	}
+	s.recorder = recorder.New(recorder.Options{
+		Config: s.config.Self.Recorder, Dir: s.path("records"), Gatherer: s.registry, Top: s.topOfAll, Build: thisBuild().String(),
+		Registry: s.registry, Logger: s.logger,
+	})
 	s.watch.OnOver(s.overBudget)
 	return nil
 }
@@ -57,6 +63,7 @@ func (s *server) overBudget(t *stage.Trip) {
 	budgets := s.watch.Budgets()
 	if in, spent, over := budgets.Over(t); over { // a reload may have changed them
 		s.tracing.Slow(t, in, spent)
+		s.recorder.Over(in, spent, budgets[in])
 	}
 }
 

@@ -39,6 +39,7 @@ import (
 	"github.com/freshet-io/freshet/internal/role/collector"
 	"github.com/freshet-io/freshet/internal/role/distributor"
 	"github.com/freshet-io/freshet/internal/role/forwarder"
+	"github.com/freshet-io/freshet/internal/role/recorder"
 )
 
 // server is every role of one process. What is nil was not reached by newServer; a
@@ -61,6 +62,7 @@ type server struct {
 	ledger     *ledger.Ledger
 	watch      *stage.Watch
 	tracing    *tracing.Tracing
+	recorder   *recorder.Recorder
 	books      sync.Mutex  // held while they are written
 	booksFinal bool        // they were written for good
 	previous   *savedBooks // of the process before, or nil
@@ -277,6 +279,7 @@ func (s *server) parts(opened func() error) []run.Part {
 	}
 	return []run.Part{
 		{Name: "traces", Run: s.tracing.Run},
+		{Name: "recorder", Run: s.recorder.Run},
 		{Name: "ledger", Run: s.keepLedger},
 		{Name: "forward", Run: s.runForwarders},
 		{Name: "aggregator", Run: func(ctx context.Context) error { return aggregate(ctx, opened) }},

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/freshet-io/freshet/internal/role/collector"
+	"github.com/freshet-io/freshet/internal/role/recorder"
+)
+
+// topOfAll is what is busiest in each tenant of the sockets.
+func (s *server) topOfAll(ctx context.Context) (any, error) {
+	all := []*collector.Top{}
+	for _, tenant := range s.inForce().DogStatsD.Tenants() {
+		top, err := s.collector.Top(ctx, tenant, defaultTop)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, top)
+	}
+	return all, nil
+}
+
+// respondRecord answers in the form of the Prometheus API.
+func respondRecord(w http.ResponseWriter, data any, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	body := map[string]any{"status": "success", "data": data}
+	if err != nil {
+		status, kind := http.StatusInternalServerError, "internal"
+		if errors.Is(err, recorder.ErrUnknown) {
+			status, kind = http.StatusNotFound, "not_found"
+		}
+		w.WriteHeader(status)
+		body = map[string]any{"status": "error", "errorType": kind, "error": err.Error()}
+	}
+	_ = json.NewEncoder(w).Encode(body) // fails if the client went away
+}
+
+// longestReason is how much somebody may say why a record is made, in bytes.
+const longestReason = 200
+
+// serveRecord makes a record now, and answers when it is there.
+func (s *server) serveRecord(w http.ResponseWriter, r *http.Request) {
+	reason := r.FormValue("reason")
+	if len(reason) > longestReason {
+		http.Error(w, fmt.Sprintf("reason has %d bytes; at most %d are kept", len(reason), longestReason), http.StatusBadRequest)
+		return
+	}
+	if reason == "" {
+		reason = "somebody asked"
+	}
+	made, err := s.recorder.Record(r.Context(), reason)
+	made.Runtime, made.Spreads = nil, nil // they are in the record
+	respondRecord(w, made, err)
+}
+
+// serveRecords lists the records, newest first.
+func (s *server) serveRecords(w http.ResponseWriter, _ *http.Request) {
+	all, err := s.recorder.List()
+	respondRecord(w, all, err)
+}
+
+// serveRecordFile hands a record out, a zip.
+func (s *server) serveRecordFile(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	f, err := s.recorder.Open(id)
+	if err != nil {
+		respondRecord(w, nil, err)
+		return
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		respondRecord(w, nil, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/zip")
+	w.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", "freshet-record-"+id+".zip"))
+	http.ServeContent(w, r, "", info.ModTime(), f)
+}

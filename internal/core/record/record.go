@@ -1,0 +1,118 @@
+// Package record is what is kept of a moment in which something was wrong: one zip file
+// with profiles, an execution trace and metrics of the process. Making one is
+// role/recorder's business, and reading causes out of it core/diagnose's. What stands in
+// which file: docs/format/record.md.
+package record
+
+import (
+	"archive/zip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Format is the version of the layout.
+const Format = 1
+
+// The files of a record. Profiles are those of runtime/pprof; "of the time" means what was
+// added between begin and end.
+const (
+	Summary      = "record.json"       // a Record
+	MetricsBegin = "metrics.begin.txt" // what /metrics had
+	MetricsEnd   = "metrics.end.txt"
+	Top          = "top.json"        // who sends most, and what is new: a list of Tops
+	Trace        = "trace.out"       // execution trace of the seconds before the begin
+	CPU          = "cpu.pprof"       // of the time
+	Goroutines   = "goroutine.pprof" // at the begin
+	Heap         = "heap.pprof"      // in use at the end
+	Allocs       = "allocs.pprof"    // of the time
+	Mutex        = "mutex.pprof"     // of the time, by who held the lock
+	Block        = "block.pprof"     // of the time, by who waited
+)
+
+// Record says what a record is of.
+type Record struct {
+	Format     int               `json:"format"`
+	ID         string            `json:"id"`
+	Reason     string            `json:"reason"`
+	Stage      string            `json:"stage,omitempty"` // that was over its budget
+	Spent      float64           `json:"spent_seconds,omitempty"`
+	Budget     float64           `json:"budget_seconds,omitempty"`
+	Began      time.Time         `json:"began"`
+	Ended      time.Time         `json:"ended"`
+	Build      string            `json:"build"`
+	GOMAXPROCS int               `json:"gomaxprocs"`
+	Runtime    map[string]Values `json:"runtime,omitempty"` // numbers of runtime/metrics, by their names there
+	Spreads    map[string]Spread `json:"spreads,omitempty"` // histograms of runtime/metrics, of the time
+	Missing    map[string]string `json:"missing,omitempty"` // files that are not there, and why
+}
+
+// Seconds is the time between begin and end.
+func (r *Record) Seconds() float64 { return r.Ended.Sub(r.Began).Seconds() }
+
+// Values are a number at the begin and at the end.
+type Values struct {
+	Begin float64 `json:"begin"`
+	End   float64 `json:"end"`
+}
+
+// Grown is by how much the number rose.
+func (v Values) Grown() float64 { return v.End - v.Begin }
+
+// Spread is what a histogram counted. Quantiles are upper bounds of buckets.
+type Spread struct {
+	Count uint64  `json:"count"`
+	P50   float64 `json:"p50"`
+	P99   float64 `json:"p99"`
+	Max   float64 `json:"max"`
+}
+
+// File is a record that was opened.
+type File struct {
+	Record
+	zip *zip.Reader
+}
+
+// maxFile bounds a file of a record, decompressed, in bytes: a record may come from
+// somebody else.
+const maxFile = 256 << 20
+
+// Open reads what a record is of.
+func Open(from io.ReaderAt, size int64) (*File, error) {
+	z, err := zip.NewReader(from, size)
+	if err != nil {
+		return nil, fmt.Errorf("read record: %w", err)
+	}
+	f := &File{zip: z}
+	text, err := f.Read(Summary)
+	if err == nil {
+		err = json.Unmarshal(text, &f.Record)
+	}
+	if err == nil && f.Format != Format {
+		err = fmt.Errorf("it has format %d, and this is a program for format %d", f.Format, Format)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read record: %s: %w", Summary, err)
+	}
+	return f, nil
+}
+
+// Read is a file of the record. One that is missing is an error, which says why if the
+// record does.
+func (f *File) Read(name string) ([]byte, error) {
+	part, err := f.zip.Open(name)
+	if err != nil {
+		if why := f.Missing[name]; why != "" {
+			return nil, errors.New(why)
+		}
+		return nil, err
+	}
+	defer part.Close()
+	text, err := io.ReadAll(io.LimitReader(part, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		err = fmt.Errorf("%s has more than %d bytes", name, maxFile)
+	}
+	return text, err
+}

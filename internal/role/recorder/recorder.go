@@ -1,0 +1,314 @@
+// Package recorder is the role that keeps what can be known of a moment in which a stage
+// broke its budget, or when somebody asks: profiles, an execution trace of the seconds
+// before, metrics. What they mean is core/diagnose's business.
+package recorder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"runtime/trace"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/freshet-io/freshet/internal/core/record"
+	"github.com/freshet-io/freshet/internal/core/stage"
+)
+
+// Options is what a Recorder is made of. All fields are needed.
+type Options struct {
+	Config   Config
+	Dir      string // of the records; made when there is one
+	Gatherer prometheus.Gatherer
+	Top      func(context.Context) (any, error) // who sends most, as JSON will have it
+	Build    string
+	Registry prometheus.Registerer
+	Logger   *slog.Logger
+}
+
+const (
+	// Duration is how long profiles of the time are taken.
+	Duration = 5 * time.Second
+
+	// flightAge and flightBytes bound the execution trace that is always there. Events of
+	// five seconds are some megabytes.
+	flightAge   = 5 * time.Second
+	flightBytes = 8 << 20
+
+	// Contention is sampled: one event in mutexFraction of locks, and one for each
+	// blockNanoseconds of waiting.
+	mutexFraction    = 100
+	blockNanoseconds = 1_000_000
+)
+
+// Recorder is made by New and works between the begin and the end of Run.
+type Recorder struct {
+	Options
+	duration time.Duration // Duration, but for tests
+	flight   *trace.FlightRecorder
+	over     chan overBudget
+	asks     chan ask
+	ended    chan struct{}
+
+	made, skipped, failed prometheus.Counter
+
+	mu sync.Mutex // held while the directory is changed
+}
+
+// overBudget is why a record is made by itself.
+type overBudget struct {
+	stage         stage.Stage
+	spent, budget time.Duration
+}
+
+// ask is somebody who waits for a record.
+type ask struct {
+	reason string
+	done   chan answer
+}
+
+type answer struct {
+	record record.Record
+	err    error
+}
+
+// New makes a recorder.
+func New(o Options) *Recorder {
+	f := promauto.With(o.Registry)
+	counter := func(name, help string) prometheus.Counter {
+		return f.NewCounter(prometheus.CounterOpts{Name: "freshet_recorder_" + name, Help: help})
+	}
+	return &Recorder{
+		Options: o, duration: Duration,
+		flight: trace.NewFlightRecorder(trace.FlightRecorderConfig{MinAge: flightAge, MaxBytes: flightBytes}),
+		over:   make(chan overBudget, 1), asks: make(chan ask), ended: make(chan struct{}),
+		made:    counter("records_total", "Records that were made: a stage was over its budget, or somebody asked. Rising: freshet diagnose reads them; the page shows them under Records."),
+		skipped: counter("skipped_total", "Times when a stage was over its budget and no record was made, since another was made shortly before."),
+		failed:  counter("failed_total", "Records that could not be made. Rising: the log says why, mostly a disk that is full."),
+	}
+}
+
+// Over asks for a record, since a batch was over its budget in a stage. It waits for
+// nothing.
+func (r *Recorder) Over(s stage.Stage, spent, budget time.Duration) {
+	if !r.Config.Budgets {
+		return
+	}
+	select {
+	case r.over <- overBudget{s, spent, budget}:
+	default:
+		r.skipped.Inc()
+	}
+}
+
+var errEnded = errors.New("the process is stopping")
+
+// Record makes a record now, which takes Duration and some time more, and says what it is
+// of. One that is under way is waited for first.
+func (r *Recorder) Record(ctx context.Context, reason string) (record.Record, error) {
+	a := ask{reason, make(chan answer, 1)}
+	select {
+	case r.asks <- a:
+	case <-r.ended:
+		return record.Record{}, errEnded
+	case <-ctx.Done():
+		return record.Record{}, context.Cause(ctx)
+	}
+	select {
+	case made := <-a.done:
+		return made.record, made.err
+	case <-ctx.Done():
+		return record.Record{}, context.Cause(ctx)
+	}
+}
+
+// Run makes records, one at a time, until ctx is done.
+func (r *Recorder) Run(ctx context.Context) error {
+	defer close(r.ended)
+	runtime.SetMutexProfileFraction(mutexFraction)
+	runtime.SetBlockProfileRate(blockNanoseconds)
+	if err := r.flight.Start(); err != nil {
+		r.Logger.Warn("records have no execution trace", "error", err)
+	}
+	defer r.flight.Stop()
+	var last time.Time
+	for {
+		select {
+		case o := <-r.over:
+			if !last.IsZero() && time.Since(last) < r.Config.Every {
+				r.skipped.Inc()
+				continue
+			}
+			last = time.Now()
+			made, err := r.make(ctx, record.Record{
+				Reason: fmt.Sprintf("stage %s took %v, its budget is %v", o.stage, o.spent.Round(time.Millisecond), o.budget),
+				Stage:  o.stage.String(), Spent: o.spent.Seconds(), Budget: o.budget.Seconds(),
+			})
+			if err != nil {
+				r.Logger.Error("no record was made of a stage over its budget", "error", err)
+				continue
+			}
+			r.Logger.Warn("a stage was over its budget; freshet diagnose says why", "stage", made.Stage, "spent", o.spent, "budget", o.budget, "record", made.ID)
+		case a := <-r.asks:
+			made, err := r.make(ctx, record.Record{Reason: a.reason})
+			a.done <- answer{made, err}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// make makes a record and removes those that are too many.
+func (r *Recorder) make(ctx context.Context, of record.Record) (record.Record, error) {
+	made, text, err := r.take(ctx, of)
+	if err == nil {
+		err = r.keep(made.ID, text)
+	}
+	if err != nil {
+		r.failed.Inc()
+		return made, fmt.Errorf("record: %w", err)
+	}
+	r.made.Inc()
+	return made, nil
+}
+
+const suffix = ".zip"
+
+// idForm is what the name of a record looks like.
+var idForm = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}\.[0-9]{3}-[a-z]+$`)
+
+// newID names a record by its time and why it was made, so that names are in the order of
+// time.
+func newID(r *record.Record) string {
+	why := r.Stage
+	if why == "" {
+		why = "asked"
+	}
+	return r.Began.UTC().Format("20060102T150405.000-") + why
+}
+
+// keep writes a record, whole or not at all.
+func (r *Recorder) keep(id string, text []byte) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := os.MkdirAll(r.Dir, 0o750); err != nil {
+		return err
+	}
+	temp := r.path(id) + ".tmp"
+	if err := os.WriteFile(temp, text, 0o640); err != nil {
+		return errors.Join(err, os.Remove(temp))
+	}
+	if err := os.Rename(temp, r.path(id)); err != nil {
+		return err
+	}
+	return r.trim()
+}
+
+func (r *Recorder) path(id string) string { return filepath.Join(r.Dir, id+suffix) }
+
+// trim removes the oldest records beyond the bounds, but never the last one.
+func (r *Recorder) trim() error {
+	all, err := r.files()
+	if err != nil {
+		return err
+	}
+	var bytes int64
+	for i, f := range all {
+		bytes += f.bytes
+		if i > 0 && (i >= r.Config.Records || bytes > int64(r.Config.Bytes)) {
+			err = errors.Join(err, os.Remove(r.path(f.id)))
+		}
+	}
+	return err
+}
+
+type file struct {
+	id    string
+	bytes int64
+}
+
+// files are the records that there are, newest first.
+func (r *Recorder) files() (all []file, err error) {
+	entries, err := os.ReadDir(r.Dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		id, is := strings.CutSuffix(e.Name(), suffix)
+		info, err := e.Info()
+		if is && idForm.MatchString(id) && err == nil {
+			all = append(all, file{id, info.Size()})
+		}
+	}
+	slices.SortFunc(all, func(a, b file) int { return strings.Compare(b.id, a.id) })
+	return all, nil
+}
+
+// Listed is a record that is kept.
+type Listed struct {
+	record.Record
+	Bytes int64  `json:"bytes"`
+	Error string `json:"error,omitempty"` // it cannot be read
+}
+
+// List are the records that are kept, newest first.
+func (r *Recorder) List() ([]Listed, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	files, err := r.files()
+	all := []Listed{}
+	for _, f := range files {
+		l := Listed{Record: record.Record{ID: f.id}, Bytes: f.bytes}
+		if l.Record, err = r.summary(f.id); err != nil {
+			l.ID, l.Error = f.id, err.Error()
+		}
+		l.Runtime, l.Spreads = nil, nil // they are in the record
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+func (r *Recorder) summary(id string) (s record.Record, err error) {
+	file, err := r.Open(id)
+	if err != nil {
+		return s, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return s, err
+	}
+	opened, err := record.Open(file, info.Size())
+	if err != nil {
+		return s, err
+	}
+	return opened.Record, nil
+}
+
+// ErrUnknown means that there is no such record.
+var ErrUnknown = errors.New("there is no such record; it may have made room for newer ones")
+
+// Open is the file of a record, a zip.
+func (r *Recorder) Open(id string) (*os.File, error) {
+	if !idForm.MatchString(id) { // it comes from whoever asks, and is part of a path
+		return nil, ErrUnknown
+	}
+	f, err := os.Open(r.path(id))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, ErrUnknown
+	}
+	return f, err
+}

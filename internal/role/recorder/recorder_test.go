@@ -1,0 +1,238 @@
+package recorder
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/freshet-io/freshet/internal/core/record"
+	"github.com/freshet-io/freshet/internal/core/stage"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+// newRecorder makes one whose records take no time, and runs it until the test ends.
+func newRecorder(t *testing.T, c Config, log io.Writer) *Recorder {
+	t.Helper()
+	reg := prometheus.NewRegistry()
+	r := New(Options{
+		Config: c, Dir: filepath.Join(t.TempDir(), "records"), Gatherer: reg, Build: "v1", Registry: reg,
+		Top:    func(context.Context) (any, error) { return []string{"who sends most"}, nil },
+		Logger: slog.New(slog.NewTextHandler(log, nil)),
+	})
+	r.duration = time.Millisecond
+	return r
+}
+
+func run(t *testing.T, r *Recorder) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- r.Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func read(t *testing.T, r *Recorder, id string) *record.File {
+	t.Helper()
+	f, err := r.Open(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened, err := record.Open(f, info.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return opened
+}
+
+func TestARecordHasEverything(t *testing.T) {
+	r := newRecorder(t, DefaultConfig(), io.Discard)
+	stop := run(t, r)
+	defer stop()
+	made, err := r.Record(t.Context(), "to see what is in it")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := read(t, r, made.ID)
+	if f.Reason != "to see what is in it" || f.Build != "v1" || f.GOMAXPROCS < 1 || len(f.Missing) != 0 || f.Seconds() <= 0 {
+		t.Errorf("%+v", f.Record)
+	}
+	if v := f.Runtime["/gc/heap/allocs:bytes"]; v.Begin <= 0 || v.Grown() <= 0 {
+		t.Errorf("allocated: %+v", v)
+	}
+	if _, there := f.Spreads["/sched/latencies:seconds"]; !there {
+		t.Error("no latencies of the scheduler")
+	}
+	for _, name := range []string{record.CPU, record.Goroutines, record.Heap, record.Allocs, record.Mutex, record.Block} {
+		text, err := f.Read(name)
+		if err == nil {
+			_, err = profile.ParseData(text)
+		}
+		if err != nil && !strings.Contains(err.Error(), "no sample") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, has := range map[string]string{
+		record.Trace: "go 1.", record.MetricsBegin: "freshet_recorder_records_total 0", record.MetricsEnd: "freshet_recorder_records_total 0",
+		record.Top: `["who sends most"]`,
+	} {
+		if text, err := f.Read(name); err != nil || !bytes.Contains(text, []byte(has)) {
+			t.Errorf("%s: %.200q, %v", name, text, err)
+		}
+	}
+	if n := testutil.ToFloat64(r.made); n != 1 {
+		t.Errorf("%v records were made", n)
+	}
+}
+
+// One batch in a bad second has many after it: they say the same.
+func TestOneRecordOfABadTime(t *testing.T) {
+	var log bytes.Buffer
+	r := newRecorder(t, DefaultConfig(), &log)
+	stop := run(t, r)
+	for range 3 {
+		r.over <- overBudget{stage.Queue, 300 * time.Millisecond, 250 * time.Millisecond}
+	}
+	r.over <- overBudget{} // is taken once the third has been looked at
+	stop()
+	all, err := r.List()
+	if err != nil || len(all) != 1 {
+		t.Fatal(all, err)
+	}
+	if got := all[0]; got.Reason != "stage queue took 300ms, its budget is 250ms" || got.Stage != "queue" || got.Spent != 0.3 || got.Budget != 0.25 || got.Bytes == 0 || !strings.HasSuffix(got.ID, "-queue") {
+		t.Errorf("%+v", got)
+	}
+	if n := testutil.ToFloat64(r.skipped); n < 2 {
+		t.Errorf("%v were skipped", n)
+	}
+	if !strings.Contains(log.String(), "record="+all[0].ID) {
+		t.Errorf("the log does not lead to the record: %s", &log)
+	}
+}
+
+func TestOverNeverWaits(t *testing.T) {
+	r := newRecorder(t, DefaultConfig(), io.Discard) // and does not run
+	for range 10 {
+		r.Over(stage.Queue, time.Second, time.Millisecond)
+	}
+	if n := testutil.ToFloat64(r.skipped); n != 9 {
+		t.Errorf("%v were skipped", n)
+	}
+	off := newRecorder(t, Config{}, io.Discard)
+	off.Over(stage.Queue, time.Second, time.Millisecond)
+	if len(off.over) != 0 {
+		t.Error("a record is made although self.recorder.budgets is off")
+	}
+}
+
+func TestTheOldestMakeRoom(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		set  func(*Config, int64)
+		left int
+	}{
+		{"by number", func(c *Config, _ int64) { c.Records = 3 }, 3},
+		{"by bytes", func(c *Config, each int64) { c.Bytes = 2*conf.Bytes(each) + conf.Bytes(each)/2 }, 2},
+		{"but never the last", func(c *Config, _ int64) { c.Bytes = 1 }, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRecorder(t, DefaultConfig(), io.Discard)
+			c.set(&r.Config, 100)
+			if err := os.MkdirAll(r.Dir, 0o750); err != nil {
+				t.Fatal(err)
+			}
+			other := filepath.Join(r.Dir, "notes.zip") // somebody's own
+			if err := os.WriteFile(other, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for i := range 5 {
+				if err := r.keep(fmt.Sprintf("20261121T00000%d.000-asked", i), make([]byte, 100)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			files, err := r.files()
+			if err != nil || len(files) != c.left || files[0].id != "20261121T000004.000-asked" {
+				t.Errorf("%v %v", files, err)
+			}
+			if _, err := os.Stat(other); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// An id comes from whoever asks, and becomes part of a path.
+func TestStrangeIDs(t *testing.T) {
+	r := newRecorder(t, DefaultConfig(), io.Discard)
+	for _, id := range []string{"", "..", "../../etc/passwd", "20261121T000000.000-asked", "20261121T000000.000-asked/../x", "20261121T000000.000-ASKED\x00"} {
+		if _, err := r.Open(id); !errors.Is(err, ErrUnknown) {
+			t.Errorf("%q: %v", id, err)
+		}
+	}
+}
+
+func TestADirectoryThatCannotBeWritten(t *testing.T) {
+	r := newRecorder(t, DefaultConfig(), io.Discard)
+	if err := os.WriteFile(r.Dir, nil, 0o600); err != nil { // a file where the directory should be
+		t.Fatal(err)
+	}
+	stop := run(t, r)
+	defer stop()
+	if _, err := r.Record(t.Context(), "x"); err == nil {
+		t.Error("no error")
+	}
+	if n := testutil.ToFloat64(r.failed); n != 1 {
+		t.Errorf("%v failed", n)
+	}
+}
+
+func TestARecordThatIsDamagedIsListed(t *testing.T) {
+	r := newRecorder(t, DefaultConfig(), io.Discard)
+	if err := r.keep("20261121T000000.000-asked", []byte("no zip")); err != nil {
+		t.Fatal(err)
+	}
+	all, err := r.List()
+	if err != nil || len(all) != 1 || all[0].ID != "20261121T000000.000-asked" || !strings.Contains(all[0].Error, "not a valid zip") {
+		text, _ := json.Marshal(all)
+		t.Errorf("%s %v", text, err)
+	}
+}
+
+func TestAskingAStoppedRecorder(t *testing.T) {
+	r := newRecorder(t, DefaultConfig(), io.Discard)
+	run(t, r)()
+	if _, err := r.Record(t.Context(), "x"); !errors.Is(err, errEnded) {
+		t.Error(err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	if problems := DefaultConfig().Validate(); len(problems) != 0 {
+		t.Error(problems)
+	}
+	if problems := (Config{}).Validate(); len(problems) != 3 {
+		t.Error(problems)
+	}
+}

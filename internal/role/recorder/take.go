@@ -1,0 +1,243 @@
+package recorder
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"runtime"
+	"runtime/metrics"
+	"runtime/pprof"
+	"time"
+
+	"github.com/google/pprof/profile"
+	"github.com/prometheus/common/expfmt"
+
+	"github.com/freshet-io/freshet/internal/core/record"
+)
+
+// taking is a record that is being made.
+type taking struct {
+	record record.Record
+	files  map[string][]byte
+}
+
+// put adds a file, or says why it is missing: a record without a part is better than none.
+func (t *taking) put(name string, text []byte, err error) {
+	if err != nil {
+		t.record.Missing[name] = err.Error()
+		return
+	}
+	t.files[name] = text
+}
+
+// added are the profiles of which the record has what came in the time.
+var added = map[string]string{"allocs": record.Allocs, "mutex": record.Mutex, "block": record.Block}
+
+// take makes a record of now and the next seconds.
+func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, []byte, error) {
+	t := &taking{record: of, files: map[string][]byte{}}
+	rec := &t.record
+	rec.Format, rec.Build, rec.GOMAXPROCS, rec.Missing = record.Format, r.Build, runtime.GOMAXPROCS(0), map[string]string{}
+	rec.Began = time.Now()
+	rec.ID = newID(rec)
+
+	// What is gone in a moment comes first.
+	text, err := r.flightTrace()
+	t.put(record.Trace, text, err)
+	text, err = profileNow("goroutine")
+	t.put(record.Goroutines, text, err)
+	begin := readRuntime()
+	text, err = r.metricsText()
+	t.put(record.MetricsBegin, text, err)
+	before := map[string][]byte{}
+	for name := range added {
+		before[name], _ = profileNow(name)
+	}
+
+	top := make(chan answered, 1)
+	go func() { // it looks at what comes for some seconds
+		list, err := r.Top(ctx)
+		top <- answered{list, err}
+	}()
+	t.cpu(ctx, r.duration)
+
+	end := readRuntime()
+	rec.Ended = time.Now()
+	rec.Runtime, rec.Spreads = difference(begin, end)
+	for name, file := range added {
+		after, err := profileNow(name)
+		if err == nil {
+			after, err = subtract(after, before[name])
+		}
+		t.put(file, after, err)
+	}
+	text, err = profileNow("heap")
+	t.put(record.Heap, text, err)
+	text, err = r.metricsText()
+	t.put(record.MetricsEnd, text, err)
+	if found := <-top; found.err != nil {
+		t.put(record.Top, nil, found.err)
+	} else {
+		text, err = json.Marshal(found.list)
+		t.put(record.Top, text, err)
+	}
+	text, err = t.zip()
+	return *rec, text, err
+}
+
+type answered struct {
+	list any
+	err  error
+}
+
+// cpu profiles the processors for the time of the record.
+func (t *taking) cpu(ctx context.Context, d time.Duration) {
+	var profile bytes.Buffer
+	err := pprof.StartCPUProfile(&profile) // fails while somebody else profiles
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	if err == nil {
+		pprof.StopCPUProfile()
+	}
+	t.put(record.CPU, profile.Bytes(), err)
+}
+
+func (r *Recorder) flightTrace() ([]byte, error) {
+	var text bytes.Buffer
+	if !r.flight.Enabled() {
+		return nil, fmt.Errorf("the flight recorder is not running")
+	}
+	_, err := r.flight.WriteTo(&text)
+	return text.Bytes(), err
+}
+
+func profileNow(name string) ([]byte, error) {
+	var text bytes.Buffer
+	err := pprof.Lookup(name).WriteTo(&text, 0)
+	return text.Bytes(), err
+}
+
+// subtract is what a profile that only grows has beyond an earlier one.
+func subtract(after, before []byte) ([]byte, error) {
+	a, err := profile.ParseData(after)
+	if err != nil {
+		return nil, err
+	}
+	b, err := profile.ParseData(before)
+	if err != nil {
+		return nil, err
+	}
+	b.Scale(-1)
+	d, err := profile.Merge([]*profile.Profile{a, b})
+	if err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	err = d.Write(&text)
+	return text.Bytes(), err
+}
+
+func (r *Recorder) metricsText() ([]byte, error) {
+	families, err := r.Gatherer.Gather()
+	if err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	for _, f := range families {
+		if _, err := expfmt.MetricFamilyToText(&text, f); err != nil {
+			return nil, err
+		}
+	}
+	return text.Bytes(), nil
+}
+
+// zip is the record as a file.
+func (t *taking) zip() ([]byte, error) {
+	summary, err := json.MarshalIndent(&t.record, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	t.files[record.Summary] = summary
+	var text bytes.Buffer
+	z := zip.NewWriter(&text)
+	for _, name := range []string{
+		record.Summary, record.MetricsBegin, record.MetricsEnd, record.Top, record.Trace,
+		record.CPU, record.Goroutines, record.Heap, record.Allocs, record.Mutex, record.Block,
+	} {
+		content, there := t.files[name]
+		if !there {
+			continue
+		}
+		w, err := z.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Deflate, Modified: t.record.Ended})
+		if err == nil {
+			_, err = w.Write(content)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	err = z.Close()
+	return text.Bytes(), err
+}
+
+// readRuntime reads all numbers that the runtime has. It stops nobody.
+func readRuntime() []metrics.Sample {
+	var all []metrics.Sample
+	for _, d := range metrics.All() {
+		all = append(all, metrics.Sample{Name: d.Name})
+	}
+	metrics.Read(all)
+	return all
+}
+
+// difference is what the runtime counted between two reads.
+func difference(begin, end []metrics.Sample) (map[string]record.Values, map[string]record.Spread) {
+	values, spreads := map[string]record.Values{}, map[string]record.Spread{}
+	for i := range begin {
+		name := begin[i].Name
+		switch begin[i].Value.Kind() {
+		case metrics.KindUint64:
+			values[name] = record.Values{Begin: float64(begin[i].Value.Uint64()), End: float64(end[i].Value.Uint64())}
+		case metrics.KindFloat64:
+			values[name] = record.Values{Begin: begin[i].Value.Float64(), End: end[i].Value.Float64()}
+		case metrics.KindFloat64Histogram:
+			spreads[name] = spreadOf(begin[i].Value.Float64Histogram(), end[i].Value.Float64Histogram())
+		}
+	}
+	return values, spreads
+}
+
+// spreadOf is what a histogram counted in between.
+func spreadOf(begin, end *metrics.Float64Histogram) (s record.Spread) {
+	counts := make([]uint64, len(end.Counts))
+	for i := range counts {
+		counts[i] = end.Counts[i] - begin.Counts[i]
+		s.Count += counts[i]
+	}
+	var seen uint64
+	for i, n := range counts {
+		if n == 0 {
+			continue
+		}
+		bound := end.Buckets[i+1]
+		if math.IsInf(bound, 0) {
+			bound = end.Buckets[i]
+		}
+		if seen*2 < s.Count {
+			s.P50 = bound
+		}
+		if seen*100 < s.Count*99 {
+			s.P99 = bound
+		}
+		s.Max = bound
+		seen += n
+	}
+	return s
+}
