@@ -105,12 +105,12 @@ func dataDir(t *testing.T) string {
 	return dir
 }
 
-// start runs freshet on a data directory and on ports that the kernel chooses,
-// and waits until it is ready. It is killed when the test ends, and what it
+// start runs freshet on a data directory and on ports that the kernel chooses, without
+// probes, which tests would count, and waits until it is ready. It is killed when the test ends, and what it
 // printed is shown if the test failed.
 func start(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
-	return launch(t, dir, exec.Command(freshet, append([]string{"serve", "--data-dir", dir,
+	return launch(t, dir, exec.Command(freshet, append([]string{"serve", "--data-dir", dir, "--self-probe=false",
 		"--http-listen", "127.0.0.1:0", "--ingest-otlp-grpc-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0",
 		"--dogstatsd-unixgram", filepath.Join(dir, "dgram.sock"),
 		"--dogstatsd-unix", filepath.Join(dir, "stream.sock")}, args...)...))

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -78,6 +80,37 @@ func TestStages(t *testing.T) {
 	}
 	if up, err := p.query("up"); err != nil || len(up) != 0 {
 		t.Errorf("the tenant of the applications has Freshet's own metrics: %v %v", up, err)
+	}
+}
+
+// TestFreshness has Freshet measure, for two tenants, how long a sample takes until a query
+// has it. One is at a Unix socket, of the other's kind there is none.
+func TestFreshness(t *testing.T) {
+	t.Parallel()
+	dir := dataDir(t)
+	config := filepath.Join(dir, "freshet.yaml")
+	text := fmt.Sprintf("dogstatsd:\n  listeners:\n    - {network: unixgram, address: %s, tenant: team-a}\n", filepath.Join(dir, "team-a.sock"))
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, dir, "--config", config, "--self-interval", "1s", "--self-probe")
+	eventually(t, time.Minute, "every tenant is probed by each way", func() error {
+		for _, tenant := range []string{"default", "team-a"} {
+			for _, path := range []string{"dogstatsd", "remote_write"} {
+				probes, err := p.self(fmt.Sprintf(`histogram_count(freshet_freshness_seconds{tenant=%q, path=%q})`, tenant, path))
+				if err != nil || len(probes) != 1 || probes[0].Value.V < 5 {
+					return fmt.Errorf("%s %s: %v %v", tenant, path, probes, err)
+				}
+			}
+		}
+		return nil
+	})
+	if lost, err := p.self(`sum(freshet_freshness_lost_total)`); err != nil || len(lost) > 0 && lost[0].Value.V > 0 {
+		t.Errorf("probes are lost: %v %v", lost, err)
+	}
+	for _, path := range []string{"dogstatsd", "remote_write"} {
+		p99, err := p.self(fmt.Sprintf(`histogram_quantile(0.99, sum(freshet_freshness_seconds{path=%q}))`, path))
+		t.Logf("%s: p99 %v s, %v", path, p99, err)
 	}
 }
 

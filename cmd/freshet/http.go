@@ -314,11 +314,11 @@ func (s *server) serveIndex(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *server) promAPI() http.Handler {
-	engine := promapi.NewEngine(s.config.Query, s.logger, s.registry)
-	q := querier.New(s.stores, s.aggregator, s.config.Query.LookbackDelta, time.Now)
+	s.engine = promapi.NewEngine(s.config.Query, s.logger, s.registry)
+	s.querier = querier.New(s.stores, s.aggregator, s.config.Query.LookbackDelta, time.Now)
 	b := thisBuild()
 	return promapi.New(promapi.Options{
-		Engine: engine, Queryable: q, Exemplars: q, Metadata: s.catalogue, Families: s.ingest.metadata, Stats: storeStats{s.stores},
+		Engine: s.engine, Queryable: s.querier, Exemplars: s.querier, Metadata: s.catalogue, Families: s.ingest.metadata, Stats: storeStats{s.stores},
 		Tenant: tenantOf, Ready: s.readiness,
 		Build:   v1.PrometheusVersion{Version: b.Version, Revision: b.Revision, GoVersion: b.Go},
 		Runtime: s.runtimeInfo,

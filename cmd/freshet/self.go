@@ -12,6 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/role/prober"
 	"github.com/freshet-io/freshet/internal/role/recorder"
 	"github.com/freshet-io/freshet/internal/role/scraper"
 )
@@ -24,6 +25,7 @@ const selfTenant = "freshet"
 type selfConfig struct {
 	Metrics  bool            `yaml:"metrics" help:"keep Freshet's own metrics in the tenant freshet, where the page reads them" reload:"restart"`
 	Interval time.Duration   `yaml:"interval" help:"how often they are stored; 1s to 1m" reload:"restart"`
+	Probe    bool            `yaml:"probe" help:"measure freshness: each second send the gauge freshet_probe to every tenant of a DogStatsD address, as a datagram and as a remote write, and ask until a query has it" reload:"restart"`
 	Budgets  budgetsConfig   `yaml:"budgets"`
 	Traces   tracing.Config  `yaml:"traces" reload:"restart"`
 	Recorder recorder.Config `yaml:"recorder" reload:"restart"`
@@ -32,7 +34,7 @@ type selfConfig struct {
 // defaultSelf keeps about 800 series, which at 5 s are as many samples a second as 2,400
 // series of a Prometheus that scrapes each 15 s.
 func defaultSelf() selfConfig {
-	return selfConfig{Metrics: true, Interval: 5 * time.Second, Budgets: defaultBudgets(), Traces: tracing.DefaultConfig(), Recorder: recorder.DefaultConfig()}
+	return selfConfig{Metrics: true, Interval: 5 * time.Second, Probe: true, Budgets: defaultBudgets(), Traces: tracing.DefaultConfig(), Recorder: recorder.DefaultConfig()}
 }
 
 // Validate is part of conf.Validator.
@@ -92,4 +94,39 @@ func selfAPI(api http.Handler) http.Handler {
 	return http.StripPrefix("/self", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		api.ServeHTTP(w, r.WithContext(tenant.NewContext(r.Context(), selfTenant)))
 	}))
+}
+
+// runProber measures freshness until ctx is done.
+func (s *server) runProber(ctx context.Context) error {
+	if !s.config.stores() || !s.config.Self.Probe || s.opening.wait(ctx) != nil {
+		<-ctx.Done() // whoever failed to open says why
+		return nil
+	}
+	return prober.New(prober.Options{
+		Targets: s.probed, Write: http.HandlerFunc(s.ingest.receiver.RemoteWrite), Query: s.newest, Registry: s.registry, Logger: s.logger,
+	}).Run(ctx)
+}
+
+// probed are the sockets that a probe can send to. One of a stream has no datagrams.
+func (s *server) probed() (all []prober.Target) {
+	for _, l := range s.collector.Listening() {
+		if l.Network != "unix" {
+			all = append(all, prober.Target{Tenant: l.Tenant, Network: l.Network, Address: l.Address})
+		}
+	}
+	return all
+}
+
+// newest is the value of an instant query, of one series at most.
+func (s *server) newest(ctx context.Context, expr string) (v float64, found bool, err error) {
+	q, err := s.engine.NewInstantQuery(ctx, s.querier, nil, expr, time.Now())
+	if err != nil {
+		return 0, false, err
+	}
+	defer q.Close()
+	vector, err := q.Exec(ctx).Vector()
+	if err != nil || len(vector) == 0 {
+		return 0, false, err
+	}
+	return vector[0].F, true, nil
 }

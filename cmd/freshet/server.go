@@ -23,6 +23,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/adapter/memory"
+	"github.com/freshet-io/freshet/internal/adapter/promapi"
 	"github.com/freshet-io/freshet/internal/adapter/tracing"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/catalogue"
@@ -39,6 +40,7 @@ import (
 	"github.com/freshet-io/freshet/internal/role/collector"
 	"github.com/freshet-io/freshet/internal/role/distributor"
 	"github.com/freshet-io/freshet/internal/role/forwarder"
+	"github.com/freshet-io/freshet/internal/role/querier"
 	"github.com/freshet-io/freshet/internal/role/recorder"
 )
 
@@ -69,6 +71,8 @@ type server struct {
 	aggregator *aggregator.Aggregator
 	ingest     ingest
 	forwarders []*forwarder.Forwarder // in the order of the configuration
+	engine     *promapi.Engine // with querier, once all is open
+	querier    *querier.Queryable
 	limiter    *limit.Limiter
 	collector  *collector.Collector
 	http       httpServers
@@ -298,6 +302,7 @@ func (s *server) parts(opened func() error) []run.Part {
 			defer s.ready.Store(false)
 			return s.http.run(ctx, s.config.Drain)
 		}},
+		{Name: "prober", Run: s.runProber},
 	}
 }
 
