@@ -256,9 +256,7 @@ func TestDamagedJournal(t *testing.T) {
 			}
 
 			p = start(t, p.dataDir)
-			if !strings.Contains(p.output.String(), "the journal is damaged") || !strings.Contains(p.output.String(), filepath.Base(newest)) {
-				t.Errorf("the damage of %s is not told", filepath.Base(newest))
-			}
+			p.says(t, "the journal is damaged", filepath.Base(newest))
 			increment(t, p, "afterwards", 7)
 			expectSoon(t, p, "afterwards", 7)
 			left := 0.0

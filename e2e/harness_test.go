@@ -105,18 +105,18 @@ func dataDir(t *testing.T) string {
 	return dir
 }
 
-// start runs freshet on a data directory and on ports that the kernel chooses, without
-// probes, which tests would count, and waits until it is ready. It is killed when the test ends, and what it
+// start runs freshet on a data directory and on ports that the kernel chooses,
+// and waits until it is ready. It is killed when the test ends, and what it
 // printed is shown if the test failed.
 func start(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
-	return launch(t, dir, exec.Command(freshet, append([]string{"serve", "--data-dir", dir, "--self-probe=false",
+	return launch(t, dir, exec.Command(freshet, append([]string{"serve", "--data-dir", dir,
 		"--http-listen", "127.0.0.1:0", "--ingest-otlp-grpc-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0",
 		"--dogstatsd-unixgram", filepath.Join(dir, "dgram.sock"),
 		"--dogstatsd-unix", filepath.Join(dir, "stream.sock")}, args...)...))
 }
 
-// launch runs a command that is or becomes freshet.
+// launch runs a command that is or becomes freshet, without probes: tests count what comes.
 func launch(t *testing.T, dir string, cmd *exec.Cmd) *process {
 	t.Helper()
 	chosen := filepath.Join(dir, "listening.json")
@@ -125,6 +125,10 @@ func launch(t *testing.T, dir string, cmd *exec.Cmd) *process {
 	}
 	p := &process{dataDir: dir, cmd: cmd, output: &output{}, exited: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
+	if cmd.Env == nil {
+		cmd.Env = os.Environ()
+	}
+	cmd.Env = append(cmd.Env, "FRESHET_SELF_PROBE=false")                // a flag has its way all the same
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test that times out leaves none behind
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -157,6 +161,21 @@ func launch(t *testing.T, dir string, cmd *exec.Cmd) *process {
 		return err
 	})
 	return p
+}
+
+// says waits until the process has printed each of the texts: its log is written some
+// milliseconds after what it tells of.
+func (p *process) says(t *testing.T, texts ...string) {
+	t.Helper()
+	eventually(t, 10*time.Second, "the process says so", func() error {
+		said := p.output.String()
+		for _, text := range texts {
+			if !strings.Contains(said, text) {
+				return fmt.Errorf("%q is not in:\n%s", text, said)
+			}
+		}
+		return nil
+	})
 }
 
 // terminate asks the process to stop and waits until it has, which must be in

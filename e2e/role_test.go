@@ -59,9 +59,7 @@ func TestACollectorAloneDiscards(t *testing.T) {
 		}
 		return nil
 	})
-	if !strings.Contains(p.output.String(), "Nothing is stored: ") || !strings.Contains(p.output.String(), `msg="nothing is stored: `) {
-		t.Error("neither the greeting nor the log say that nothing is stored")
-	}
+	p.says(t, "Nothing is stored: ", `msg="nothing is stored: `)
 	p.refusesQueries(t)
 
 	if r, said, err := p.restart(t); err != nil || r.State != "ready" {
