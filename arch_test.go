@@ -32,6 +32,7 @@ var layers = []struct {
 	{dir: "e2e"},
 	{dir: "lab"},
 	{dir: "cmd"},
+	{dir: "deploy"}, // writes what watches Freshet
 	{dir: "internal/role", isolated: true},
 	{dir: "internal/adapter", isolated: true},
 	{dir: "internal/core"},

@@ -24,31 +24,21 @@ func TestAlerts(t *testing.T) {
 	if err := os.WriteFile(config, []byte("forward: {backends: [{name: gone, url: \"http://127.0.0.1:9/\"}]}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, dataDir(t), "--config", config)
+	p := start(t, dataDir(t), "--config", config, "--self-probe")
 	increment(t, p, "before", 1)
 	eventually(t, 2*tileWidth, "a store is open", func() error { // with the first tile, and its metrics with it
 		_, err := p.ownMetric("prometheus_tsdb_head_series")
 		return err
 	})
-	text, err := os.ReadFile("../deploy/alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
 	runbook, err := os.ReadFile("../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
-	}
-	// As a Prometheus reads its rules.
-	exprs := parser.NewParser(parser.Options{})
-	groups, errs := rulefmt.Parse(text, false, model.UTF8Validation, exprs, slog.New(slog.DiscardHandler))
-	if len(errs) > 0 {
-		t.Fatal(errs)
 	}
 	metrics, err := p.get("/metrics", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules := groups.Groups[0].Rules
+	rules := alertRules(t)
 	if len(rules) < 10 {
 		t.Errorf("only %d rules", len(rules))
 	}
@@ -59,7 +49,7 @@ func TestAlerts(t *testing.T) {
 		if rule.Labels["severity"] == "" || rule.Annotations["summary"] == "" {
 			t.Errorf("%s has no severity or no summary", rule.Alert)
 		}
-		expr, err := exprs.ParseExpr(rule.Expr)
+		expr, err := parser.NewParser(parser.Options{}).ParseExpr(rule.Expr)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,6 +62,20 @@ func TestAlerts(t *testing.T) {
 			t.Errorf("%s: %v", rule.Alert, err)
 		}
 	}
+}
+
+// alertRules are those of deploy/alerts.yaml, as a Prometheus reads them.
+func alertRules(t *testing.T) []rulefmt.Rule {
+	t.Helper()
+	text, err := os.ReadFile("../deploy/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, errs := rulefmt.Parse(text, false, model.UTF8Validation, parser.NewParser(parser.Options{}), slog.New(slog.DiscardHandler))
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	return groups.Groups[0].Rules
 }
 
 func nameOf(selector []*labels.Matcher) string {

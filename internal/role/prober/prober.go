@@ -140,6 +140,7 @@ func (p *Prober) probe(ctx context.Context, what probe, send func(context.Contex
 	if !sleep(ctx, rand.N(interval)) {
 		return
 	}
+	freshness, lost := p.freshness.WithLabelValues(what.tenant, what.path), p.lost.WithLabelValues(what.tenant, what.path)
 	at := time.Now()
 	err := send(ctx, at)
 	for err == nil {
@@ -156,7 +157,7 @@ func (p *Prober) probe(ctx context.Context, what probe, send func(context.Contex
 		}
 		v, found, queryErr := p.Query(ctx, fmt.Sprintf("max(%s{path=%q})", Metric, what.path))
 		if found && v >= seconds(at)-1e-5 {
-			p.freshness.WithLabelValues(what.tenant, what.path).Observe(time.Since(at).Seconds())
+			freshness.Observe(time.Since(at).Seconds())
 			return
 		}
 		if queryErr != nil {
@@ -168,7 +169,7 @@ func (p *Prober) probe(ctx context.Context, what probe, send func(context.Contex
 	if ctx.Err() != nil {
 		return
 	}
-	p.lost.WithLabelValues(what.tenant, what.path).Inc()
+	lost.Inc()
 	p.Logger.Warn("a probe is lost: what applications send may be, too", "tenant", what.tenant, "path", what.path, "error", err)
 }
 

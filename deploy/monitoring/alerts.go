@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// alert is what a person should look at. docs/operations.md says what to do then, under
+// the same name.
+type alert struct {
+	Name     string
+	Expr     string
+	For      string // none if empty
+	Severity string // page, or ticket
+	Summary  string
+}
+
+var alerts = []alert{
+	{"FreshetDown", `up{job="freshet"} == 0`, "2m", "page",
+		"{{ $labels.instance }} does not answer: what applications send there is lost."},
+	{"FreshetDatagramsDropped", `rate(freshet_dogstatsd_kernel_dropped_packets_total[5m]) > 0`, "5m", "page",
+		"The kernel drops {{ $value | humanize }} datagrams a second at {{ $labels.instance }}: its reader does not keep up."},
+	{"FreshetDiskRefusesWrites", `rate(freshet_aggregator_journal_errors_total[5m]) > 0
+or rate(freshet_aggregator_store_errors_total[5m]) > 0
+or rate(freshet_aggregator_checkpoint_errors_total[15m]) > 0`, "1m", "page",
+		"{{ $labels.instance }} cannot write to its disk: windows wait in memory, and are lost when it is full."},
+	{"FreshetSamplesLost", `increase(freshet_dogstatsd_unsent_samples_total[10m]) > 0
+or increase(freshet_dogstatsd_refused_samples_total[10m]) > 0`, "", "page",
+		"{{ $labels.instance }} lost {{ $value | humanize }} samples that it had counted; its log says why."},
+	{"FreshetBooksDiffer", `freshet_ledger_difference != 0`, "2m", "ticket",
+		"The books of tenant {{ $labels.tenant }} at {{ $labels.instance }} do not close: {{ $value }} samples have no state. That is a bug."},
+	{"FreshetTileConflicts", `increase(freshet_store_tile_conflicts_total[10m]) > 0`, "", "ticket",
+		"{{ $labels.instance }} wrote a tile twice with different values. That is a bug: report it with the log."},
+	{"FreshetJournalGrows", `freshet_aggregator_journal_bytes > 1e9
+and increase(freshet_aggregator_checkpoints_total[15m]) == 0`, "5m", "ticket",
+		"{{ $labels.instance }} has not checkpointed for 15 minutes; a restart would read {{ $value | humanize1024 }}B."},
+	{"FreshetLimitReached", `sum by (instance, tenant, reason) (rate(freshet_limit_samples_total[5m])) > 0`, "5m", "ticket",
+		"New series of tenant {{ $labels.tenant }} at {{ $labels.instance }} are folded or refused: {{ $labels.reason }}."},
+	{"FreshetCardinalityExplodes", `rate(freshet_dogstatsd_new_contexts_total[5m]) > 1000`, "5m", "ticket",
+		"{{ $value | humanize }} new series a second at {{ $labels.instance }}: somebody writes values into labels."},
+	{"FreshetLateSamples", `rate(freshet_aggregator_late_samples_total[10m])
+> 0.01 * rate(freshet_aggregator_journalled_samples_total[10m])`, "10m", "ticket",
+		"One sample in a hundred or more comes after its tile was closed: a clock is off, or the machine is overloaded."},
+	{"FreshetMalformedLines", `sum by (instance, reason) (rate(freshet_dogstatsd_malformed_lines_total[10m])) > 1`, "10m", "ticket",
+		"{{ $value | humanize }} lines a second cannot be read ({{ $labels.reason }}) at {{ $labels.instance }}: a client is broken."},
+	{"FreshetStoreRefusesSamples", `sum by (instance, store, reason) (rate(freshet_store_samples_refused_total[10m])) > 0`, "10m", "ticket",
+		"Store {{ $labels.store }} at {{ $labels.instance }} refuses samples: {{ $labels.reason }}."},
+	{"FreshetReloadFailed", `freshet_config_last_reload_successful == 0`, "5m", "ticket",
+		"{{ $labels.instance }} runs on with its last good configuration: the file that is there now has mistakes."},
+	{"FreshetBlockCorrupted", `increase(prometheus_tsdb_reloads_failures_total[15m]) > 0`, "15m", "page",
+		"A block of {{ $labels.tenant }}/{{ $labels.store }} at {{ $labels.instance }} cannot be read; the log names it."},
+	{"FreshetPacketsTooLong", `increase(freshet_dogstatsd_oversized_packets_total[15m]) > 0`, "", "ticket",
+		"Datagrams longer than dogstatsd.max_packet are not read at {{ $labels.instance }}."},
+	{"FreshetRequestsRefused", `sum by (instance, reason) (rate(freshet_ingest_refused_total[10m])) > 0`, "10m", "ticket",
+		"{{ $value | humanize }} samples a second of remote write and OTLP are refused at {{ $labels.instance }}: {{ $labels.reason }}."},
+	{"FreshetSendersWait", `sum by (instance, reason) (rate(freshet_ingest_retries_total[5m])) > 0`, "10m", "page",
+		"Senders of remote write and OTLP are told to come again by {{ $labels.instance }}: {{ $labels.reason }}. Their memory is finite."},
+	{"FreshetBackendBehind", `freshet_forwarder_oldest_seconds > 300`, "5m", "ticket",
+		"Backend {{ $labels.backend }} of {{ $labels.instance }} is {{ $value | humanizeDuration }} behind; when its queue is full the oldest is given up."},
+	{"FreshetStale", `histogram_quantile(0.99, sum by (instance, tenant, path) (rate(freshet_freshness_seconds[5m]))) > 2
+or sum by (instance, tenant, path) (rate(freshet_freshness_lost_total[5m])) > 0`, "5m", "page",
+		"What is sent to tenant {{ $labels.tenant }} at {{ $labels.instance }} by {{ $labels.path }} is seen late, or never."},
+	{"FreshetStageOverBudget", `histogram_quantile(0.99, sum by (instance, stage) (rate(freshet_stage_seconds[5m])))
+> on (instance, stage) (freshet_stage_budget_seconds > 0)`, "10m", "ticket",
+		"Stage {{ $labels.stage }} of {{ $labels.instance }} takes {{ $value | humanizeDuration }}, more than its budget: freshet diagnose --last says why."},
+	{"FreshetLogLost", `sum by (instance) (rate(freshet_log_records_total{outcome=~"lost|failed"}[5m])) > 0`, "5m", "ticket",
+		"{{ $labels.instance }} loses {{ $value | humanize }} lines of its log a second: nobody reads the pipe, or the disk of the log is full."},
+}
+
+// runbooks is where docs/operations.md can be read by somebody who was woken.
+const runbooks = "https://github.com/freshet-io/freshet/blob/main/docs/operations.md#"
+
+const rulesHeader = `# Rules for a Prometheus that scrapes Freshet's /metrics. Each names what a person
+# should look at; docs/operations.md says what to do then, under the same name.
+# Written by go generate ./deploy/monitoring.
+`
+
+// rulesFile is a file of alerting rules as Prometheus reads them.
+func rulesFile(all []alert) []byte {
+	type rule struct {
+		Alert       string            `yaml:"alert"`
+		Expr        string            `yaml:"expr"`
+		For         string            `yaml:"for,omitempty"`
+		Labels      map[string]string `yaml:"labels"`
+		Annotations map[string]string `yaml:"annotations"`
+	}
+	type group struct {
+		Name  string `yaml:"name"`
+		Rules []rule `yaml:"rules"`
+	}
+	g := group{Name: "freshet"}
+	for _, a := range all {
+		g.Rules = append(g.Rules, rule{
+			Alert: a.Name, Expr: a.Expr, For: a.For, Labels: map[string]string{"severity": a.Severity},
+			Annotations: map[string]string{"summary": a.Summary, "runbook_url": runbooks + strings.ToLower(a.Name)},
+		})
+	}
+	text := bytes.NewBufferString(rulesHeader)
+	e := yaml.NewEncoder(text)
+	e.SetIndent(2)
+	if err := e.Encode(map[string][]group{"groups": {g}}); err != nil {
+		panic(fmt.Sprintf("BUG: %v", err))
+	}
+	return text.Bytes()
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/freshet-io/freshet/internal/core/stage"
+)
+
+// dashboard is a page of Grafana.
+type dashboard struct {
+	UID, Title, About string
+	Rows              []row
+}
+
+// row is a line of panels, with a title or none.
+type row struct {
+	Title  string
+	Panels []panel
+}
+
+// panel is one plot. of stands in expressions for the labels that choose the process.
+type panel struct {
+	Title, About string
+	Unit         string // as Grafana calls it
+	Queries      []query
+}
+
+type query struct{ Expr, Legend string }
+
+// of chooses the process by the dashboard's variable.
+const of = `job="freshet",instance=~"$instance"`
+
+// about says of each stage what it is, as docs/stages.md does.
+var about = [stage.NumStages]string{
+	stage.Read:       "Out of the kernel, or a request's body until it is there.",
+	stage.Parse:      "Lines parsed and counted in the window; a request decompressed and decoded.",
+	stage.Window:     "From the end of a second until its batches are made.",
+	stage.Forward:    "Until the aggregator takes the batches.",
+	stage.Journal:    "Until they survive the death of the process.",
+	stage.Tile:       "Folded into open tiles.",
+	stage.Distribute: "Rules, limits, replicas.",
+	stage.Queue:      "Until a worker of the ingester takes it.",
+	stage.Append:     "Committed in the store.",
+	stage.Visible:    "The whole way, from the birth until queries see it.",
+}
+
+func dashboards() []dashboard { return []dashboard{flow(), process()} }
+
+// flow has a row for each stage in the order of flow: rate at the left, latency at the right.
+func flow() dashboard {
+	d := dashboard{UID: "freshet-flow", Title: "Freshet / Flow", About: "Where the time goes between a sender and a query, stage by stage: rate at the left, latency at the right."}
+	d.Rows = append(d.Rows, row{"Seen from outside", []panel{
+		{Title: "Freshness, p99", Unit: "s", About: "From the sending of a sample until a query has it, measured by a probe each second. A datagram waits for the end of its second.",
+			Queries: []query{{`histogram_quantile(0.99, sum by (tenant, path) (rate(freshet_freshness_seconds{` + of + `}[$__rate_interval])))`, "{{tenant}} {{path}}"}}},
+		{Title: "Samples by state", Unit: "cps", About: "What became of samples, by the ledger.",
+			Queries: []query{{`sum by (state) (rate(freshet_ledger_samples_total{` + of + `}[$__rate_interval])) > 0`, "{{state}}"}}},
+		{Title: "Lost or refused", Unit: "cps", About: "Nothing, if all is well.", Queries: []query{
+			{`sum(rate(freshet_dogstatsd_kernel_dropped_packets_total{` + of + `}[$__rate_interval]))`, "datagrams dropped by the kernel"},
+			{`sum by (reason) (rate(freshet_limit_samples_total{` + of + `}[$__rate_interval]))`, "over a limit: {{reason}}"},
+			{`sum by (reason) (rate(freshet_ingest_refused_total{` + of + `}[$__rate_interval]))`, "requests' samples: {{reason}}"},
+			{`sum(rate(freshet_freshness_lost_total{` + of + `}[$__rate_interval]))`, "probes"},
+		}},
+	}})
+	for s := range stage.NumStages {
+		in := fmt.Sprintf(`%s,stage=%q`, of, s)
+		d.Rows = append(d.Rows, row{"", []panel{
+			{Title: s.String() + ": rate", Unit: "cps", About: about[s], Queries: []query{{`sum by (input) (rate(freshet_stage_samples_total{` + in + `}[$__rate_interval]))`, "{{input}}"}}},
+			{Title: s.String() + ": latency", Unit: "s", About: about[s] + " The line is its budget.", Queries: []query{
+				{`histogram_quantile(0.5, sum by (input) (rate(freshet_stage_seconds{` + in + `}[$__rate_interval])))`, "{{input}} p50"},
+				{`histogram_quantile(0.99, sum by (input) (rate(freshet_stage_seconds{` + in + `}[$__rate_interval])))`, "{{input}} p99"},
+				{`max(freshet_stage_budget_seconds{` + in + `}) > 0`, "budget"},
+			}},
+		}})
+	}
+	return d
+}
+
+// process is what the process costs.
+func process() dashboard {
+	rate := func(metric string) string { return `sum(rate(` + metric + `{` + of + `}[$__rate_interval]))` }
+	now := func(metric string) string { return `sum(` + metric + `{` + of + `})` }
+	return dashboard{UID: "freshet-process", Title: "Freshet / Process", About: "What Freshet costs, and what is near its bound.", Rows: []row{
+		{"Processor and memory", []panel{
+			{Title: "Processor", Unit: "percentunit", About: "1 is one core.", Queries: []query{{rate("process_cpu_seconds_total"), "all"}}},
+			{Title: "Memory", Unit: "bytes", About: "Resident, and the heap in use.", Queries: []query{{now("process_resident_memory_bytes"), "resident"}, {now("go_memstats_heap_inuse_bytes"), "heap"}, {now("go_memstats_stack_inuse_bytes"), "stacks"}}},
+			{Title: "Goroutines", Unit: "short", About: "Rising without end: something waits for ever.", Queries: []query{{now("go_goroutines"), "goroutines"}, {now("go_threads"), "threads"}}},
+		}},
+		{"What is held", []panel{
+			{Title: "Series", Unit: "short", About: "In the aggregator, and in the head of each store.", Queries: []query{{now("freshet_aggregator_series"), "aggregator"}, {`sum by (tenant, store) (prometheus_tsdb_head_series{` + of + `})`, "{{tenant}} {{store}}"}}},
+			{Title: "Journal", Unit: "bytes", About: "Since the last checkpoint: what a restart reads.", Queries: []query{{now("freshet_aggregator_journal_bytes"), "journal"}}},
+			{Title: "Requests that wait", Unit: "short", About: "In the ingester's queue.", Queries: []query{{now("freshet_ingester_waiting_requests"), "waiting"}}},
+		}},
+		{"Work", []panel{
+			{Title: "Datagrams read", Unit: "pps", About: "By socket.", Queries: []query{{`sum by (listener) (rate(freshet_dogstatsd_packets_total{` + of + `}[$__rate_interval]))`, "{{listener}}"}}},
+			{Title: "Requests, p99", Unit: "s", About: "Remote write and OTLP, from the first byte to the answer, by status.", Queries: []query{{`histogram_quantile(0.99, sum by (status) (rate(freshet_receive_request_seconds{` + of + `}[$__rate_interval])))`, "{{status}}"}}},
+			{Title: "Log", Unit: "cps", About: "Records by what became of them.", Queries: []query{{`sum by (outcome) (rate(freshet_log_records_total{` + of + `}[$__rate_interval]))`, "{{outcome}}"}}},
+		}},
+	}}
+}
