@@ -17,7 +17,7 @@ TELEGRAF := custom,inputs.http_listener_v2,parsers.prometheus,outputs.http,seria
 RACE = $(shell go list -f '{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}} ' ./internal/... ./client ./slogring \
 	| grep -E '/(adapter|role)/| (sync|sync/atomic|unsafe) ' | cut -d ' ' -f 1 | grep -v internal/adapter/promapi)
 
-.PHONY: help run build test race fuzz bench lab lint check soak clean clients
+.PHONY: help run build test race fuzz bench lab lint ui check soak clean clients
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -56,6 +56,11 @@ lint: ## gofmt, vet, staticcheck, govulncheck
 	go run $(STATICCHECK) ./...
 	@GOVULNCHECK=$(GOVULNCHECK) bash .ci/vulncheck
 
+ui: ## build the web page into ui/dist after a change in ui/src, and check its types
+	@bash ui/install
+	node ui/build.mjs
+	ui/node_modules/.bin/tsc --noEmit -p ui
+
 check: ## what CI runs: test, lint, race, fuzz, with a table of the times
 	@bash .ci/run
 
@@ -64,7 +69,7 @@ soak: clients ## the same tests with large numbers, then a minute of each fuzz t
 	@FUZZTIME=1m FUZZ_ALL=1 bash .ci/fuzz
 
 clean: ## remove what was built and installed; ./data stays
-	rm -rf bin .cache e2e/clients/node/node_modules
+	rm -rf bin .cache e2e/clients/node/node_modules ui/node_modules
 
 # The modules of Prometheus and of telegraf have the versions that ours has where both need
 # a module, so that most of it is compiled once.

@@ -39,6 +39,7 @@ var layers = []struct {
 	{dir: "internal/lib"},
 	{dir: "client"},   // for others, so that it imports nothing of ours
 	{dir: "slogring"}, // likewise
+	{dir: "ui"},       // the web page's files
 }
 
 const core = "internal/core"

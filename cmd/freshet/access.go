@@ -26,6 +26,9 @@ const (
 	// probes say whether the process lives, to everybody.
 	probes exposure = iota + 1
 
+	// pages are files that are the same for everybody, and show nothing by themselves.
+	pages
+
 	// reads show a tenant its own data, or what is the same for all: the version,
 	// what the process costs as a whole.
 	reads
@@ -54,7 +57,16 @@ var exposures = map[string]exposure{
 	"GET /-/healthy": probes,
 	"GET /-/ready":   probes,
 
-	"GET /{$}":                   reads,
+	"GET /{$}":           pages, // to browsers, and else guarded as reads
+	"GET /flow":          pages,
+	"GET /explore":       pages,
+	"GET /series":        pages,
+	"GET /tail":          pages,
+	"GET /records":       pages,
+	"GET /status":        pages,
+	"GET /licenses.txt":  pages,
+	"GET /assets/{file}": pages,
+
 	"/api/v1/":                   reads,
 	"/api/v1/events":             reads,
 	"/api/v1/status/explain":     reads,
@@ -88,7 +100,8 @@ var exposures = map[string]exposure{
 	"GET /api/v1/status/config": operatesMany,
 	"GET /api/v1/status/flags":  operatesMany,
 
-	"GET /metrics": splits,
+	"GET /api/v1/status/limits": splits,
+	"GET /metrics":              splits,
 }
 
 // routes are what answers HTTP, each behind a guard.
@@ -114,7 +127,7 @@ func (r *routes) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Re
 // guard lets through to h who may ask it, with the tenant in the context.
 func (s *server) guard(e exposure, h http.Handler) http.Handler {
 	switch e {
-	case probes:
+	case probes, pages:
 		return h
 	case operates:
 		return s.onLoopback(h.ServeHTTP)

@@ -212,6 +212,7 @@ func questions(t *testing.T) map[string]question {
 		"GET /api/v1/status/ledger":  {path: "/api/v1/status/ledger", own: true},
 		"GET /api/v1/status/process": {path: "/api/v1/status/process", own: true},
 		"GET /api/v1/status/top":     {path: "/api/v1/status/top", own: true},
+		"GET /api/v1/status/limits":  {path: "/api/v1/status/limits", own: true},
 		"GET /metrics":               {path: "/metrics", own: true},
 
 		"/query":               {path: "/api/v1/query?query=" + anySeries, own: true},
@@ -301,6 +302,8 @@ func TestTenantsDoNotCrossOver(t *testing.T) {
 			if resp, text := s.answer(t, method, path, "", "", true); resp.StatusCode != http.StatusOK || ofBeta.MatchString(text) {
 				t.Errorf("%s: %s %s", pattern, resp.Status, text)
 			}
+		case pages:
+			s.isForEverybody(t, path)
 		}
 	}
 	for _, path := range prometheusRoutes(t) {
@@ -385,6 +388,25 @@ func (s *server) streamsAreApart(t *testing.T, path string) {
 	s.send(t, "team-alpha", linesOfAlpha)
 	if text := readTo(ofAlpha, "alpha_level", "beta_level"); ofBeta.MatchString(text) {
 		t.Errorf("%s: team-alpha sees\n%q", path, text)
+	}
+}
+
+// isForEverybody tries a file of the web page, as a browser that has no token yet.
+func (s *server) isForEverybody(t *testing.T, path string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.http[0].addr()+strings.Replace(path, "{$}", "", 1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept", "text/html")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || ofBeta.Match(text) || resp.StatusCode != http.StatusOK && !strings.Contains(path, "{file}") {
+		t.Errorf("%s: %v, %s: %s", path, err, resp.Status, text)
 	}
 }
 

@@ -26,6 +26,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/role/querier"
+	"github.com/freshet-io/freshet/internal/role/webui"
+	"github.com/freshet-io/freshet/ui"
 )
 
 // httpConfig is the "http" section of the configuration file.
@@ -203,6 +205,7 @@ func (all httpServers) close() error {
 func (s *server) serveHTTP() {
 	mux := &routes{http.NewServeMux(), s}
 	mux.HandleFunc("GET /api/v1/status/ledger", s.serveLedger)
+	mux.HandleFunc("GET /api/v1/status/limits", s.serveLimits)
 	mux.HandleFunc("GET /api/v1/status/process", s.serveProcess)
 	mux.HandleFunc("GET /api/v1/status/top", s.serveTop)
 	mux.HandleFunc("GET /api/v1/status/traces", s.serveTraces)
@@ -242,7 +245,11 @@ func (s *server) serveHTTP() {
 	local("/debug/pprof/profile", pprof.Profile)
 	local("/debug/pprof/symbol", pprof.Symbol)
 	local("/debug/pprof/trace", pprof.Trace)
-	mux.HandleFunc("GET /{$}", s.serveIndex)
+	page := webui.New(ui.Files())
+	for _, path := range webui.Paths {
+		mux.Handle("GET "+path, page)
+	}
+	mux.Handle("GET /{$}", page.Or(s.guard(reads, http.HandlerFunc(s.serveIndex))))
 	s.handler.Store(mux.ServeMux)
 }
 
@@ -306,6 +313,7 @@ func (s *server) serveIndex(w http.ResponseWriter, _ *http.Request) {
 	for _, line := range append(stored,
 		"/api/v1/status/ledger     what became of every sample and datagram",
 		"/metrics                  this process' own metrics",
+		"/flow                     the web page, which a browser gets at / too",
 		"/-/ready  /-/healthy      for probes",
 		"/debug/pprof/             profiles, on loopback",
 	) {

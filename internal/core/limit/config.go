@@ -84,12 +84,18 @@ func (b *bounds) longest() int {
 // too long.
 func (b *bounds) long(length int, key []byte) bool { return length > b.longest() || len(key) > maxKey }
 
-func (c Config) of(tenant string) bounds {
+// Of is what holds for a tenant: its own limits, and those of all where it has none.
+func (c Config) Of(tenant string) Config {
 	o := c.Tenants[tenant]
-	return bounds{
-		series:       o.MaxSeries.Or(c.MaxSeries),
-		metricSeries: o.MaxSeriesPerMetric.Or(c.MaxSeriesPerMetric),
-		newSeries:    o.MaxNewSeriesPerMinute.Or(c.MaxNewSeriesPerMinute),
-		bytes:        int(c.MaxSeriesBytes),
+	return Config{
+		MaxSeries:             o.MaxSeries.Or(c.MaxSeries),
+		MaxSeriesPerMetric:    o.MaxSeriesPerMetric.Or(c.MaxSeriesPerMetric),
+		MaxNewSeriesPerMinute: o.MaxNewSeriesPerMinute.Or(c.MaxNewSeriesPerMinute),
+		MaxSeriesBytes:        c.MaxSeriesBytes,
 	}
+}
+
+func (c Config) of(tenant string) bounds {
+	c = c.Of(tenant)
+	return bounds{series: c.MaxSeries, metricSeries: c.MaxSeriesPerMetric, newSeries: c.MaxNewSeriesPerMinute, bytes: int(c.MaxSeriesBytes)}
 }

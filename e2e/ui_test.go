@@ -1,0 +1,180 @@
+package e2e
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/prompb"
+)
+
+// hostile is what a page that makes markup of text would run.
+const hostile = "<img src=x onerror=alert(1)>"
+
+// TestPage opens each page of the web UI in a real browser, with an hour of past and a
+// load that goes on: ui/test says what is held there, and keeps screenshots.
+func TestPage(t *testing.T) {
+	t.Parallel()
+	p := start(t, dataDir(t), "--limits-max-series-per-metric", "20")
+	past(t, p)
+	present(t, p)
+	token := "a-token-for-the-page"
+	dir := dataDir(t)
+	file := filepath.Join(dir, "tenants.yaml")
+	text := fmt.Sprintf("tenants: [{name: team-a, may: read, tokens: [{sha256: %x}]}]\n", sha256.Sum256([]byte(token)))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	closed := start(t, filepath.Join(dir, "data"), "--http-tenants-file", file, "--self-metrics=false")
+
+	screenshots := os.Getenv("UI_SCREENSHOTS")
+	if screenshots == "" {
+		screenshots = filepath.Join("..", ".cache", "screenshots")
+	}
+	if err := os.MkdirAll(screenshots, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	absolute, err := filepath.Abs(screenshots)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "node", "--test", "--test-reporter=spec", "test/page.test.mjs")
+	cmd.Dir = filepath.Join("..", "ui")
+	cmd.Env = append(os.Environ(), "FRESHET=http://"+p.HTTP, "FRESHET_CLOSED=http://"+closed.HTTP, "FRESHET_TOKEN="+token,
+		"HOSTILE="+hostile, "UI_SCREENSHOTS="+absolute)
+	begun := time.Now()
+	out, err := cmd.CombinedOutput()
+	t.Logf("in %v; screenshots are in %s\n%s", time.Since(begun).Round(time.Second), absolute, out)
+	if err != nil {
+		t.Fatalf("the page: %v", err)
+	}
+}
+
+// past writes an hour of a shop's measurements by remote write: counters, a gauge, a
+// classic and a native histogram.
+func past(t *testing.T, p *process) {
+	t.Helper()
+	const step, span = 15 * time.Second, time.Hour
+	type line struct {
+		labels []prompb.Label
+		value  func(minutes float64) float64 // now, or what it grows by in a step
+		grows  bool
+	}
+	labels := func(pairs ...string) (ls []prompb.Label) {
+		for i := 0; i < len(pairs); i += 2 {
+			ls = append(ls, prompb.Label{Name: pairs[i], Value: pairs[i+1]})
+		}
+		return ls
+	}
+	wave := func(low, high, period, shift float64) func(float64) float64 {
+		return func(m float64) float64 {
+			return low + (high-low)*(0.5+0.5*math.Sin(2*math.Pi*(m/period+shift))) + (high-low)*0.08*rand.Float64()
+		}
+	}
+	var lines []line
+	for i, region := range []string{"eu-north", "eu-west", "us-east", "us-west", "asia-east"} {
+		for j, method := range []string{"card", "invoice"} {
+			lines = append(lines, line{labels("__name__", "shop_orders_total", "method", method, "region", region),
+				wave(float64(20+10*i), float64(120+40*i-30*j), 40+3*float64(i), float64(i)/7), true})
+		}
+		lines = append(lines, line{labels("__name__", "shop_queue_depth", "region", region), wave(5, float64(40+9*i), 25, float64(i)/5), false})
+	}
+	bounds := []string{"0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "0.5", "1", "2.5", "+Inf"}
+	for i, le := range bounds {
+		lines = append(lines, line{labels("__name__", "shop_search_seconds_bucket", "le", le), func(m float64) float64 {
+			middle := 4 + 1.8*math.Sin(2*math.Pi*m/35) // the bucket that most fall into
+			return 400 / (1 + math.Exp(middle-float64(i)))
+		}, true})
+	}
+	begin := time.Now().Add(-span)
+	series := make([]prompb.TimeSeries, len(lines))
+	for i, l := range lines {
+		series[i].Labels = l.labels
+		var total float64
+		for at := time.Duration(0); at < span; at += step {
+			v := l.value(at.Minutes())
+			if total += v; l.grows {
+				v = total
+			}
+			series[i].Samples = append(series[i].Samples, prompb.Sample{Timestamp: begin.Add(at).UnixMilli(), Value: v})
+		}
+	}
+	for _, method := range []string{"card", "invoice"} {
+		ts := prompb.TimeSeries{Labels: labels("__name__", "shop_checkout_seconds", "method", method)}
+		h := &histogram.FloatHistogram{Schema: 2, PositiveSpans: []histogram.Span{{Offset: -20, Length: 24}}, PositiveBuckets: make([]float64, 24)}
+		for at := time.Duration(0); at < span; at += step {
+			for i := range h.PositiveBuckets {
+				off := (float64(i) - 12 - 5*math.Sin(2*math.Pi*at.Minutes()/45)) / 3
+				n := math.Round(200 * math.Exp(-off*off/2))
+				h.PositiveBuckets[i] += n
+				h.Count += n
+				h.Sum += n * math.Exp2(float64(i-20)/4)
+			}
+			ts.Histograms = append(ts.Histograms, prompb.FromFloatHistogram(begin.Add(at).UnixMilli(), h.Copy()))
+		}
+		series = append(series, ts)
+	}
+	series = append(series, prompb.TimeSeries{
+		Labels:  labels("__name__", "hostile_<b>name</b>", "page", hostile),
+		Samples: []prompb.Sample{{Timestamp: time.Now().UnixMilli(), Value: 1}},
+	})
+	status, text, _, err := p.write(remoteWriteV1, pack(t, &prompb.WriteRequest{Timeseries: series}))
+	if err != nil || status/100 != 2 {
+		t.Fatalf("write the past: %d, %s, %v", status, text, err)
+	}
+}
+
+// present sends by DogStatsD until the test ends: all kinds, events, lines that cannot
+// be read, and more series than there may be.
+func present(t *testing.T, p *process) {
+	t.Helper()
+	conn, err := net.Dial("udp", p.UDP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, stopped := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() {
+		close(done)
+		<-stopped
+		conn.Close()
+	})
+	send := func(lines ...string) { _, _ = conn.Write([]byte(strings.Join(lines, "\n"))) } // the server may be gone already
+	event := func(kind, title, text string) {
+		send(fmt.Sprintf("_e{%d,%d}:%s|%s|t:%s|#team:web", len(title), len(text), title, text, kind))
+	}
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		event("success", "Deploy of web 4.2", "by the pipeline")
+		event("error", hostile, hostile)
+		for i := 0; ; i++ {
+			var lines []string
+			for range 5 {
+				route := []string{"/home", "/cart", "/search", "/item"}[rand.IntN(4)]
+				lines = append(lines, fmt.Sprintf("web.requests:1|c|#route:%s,env:prod", route),
+					fmt.Sprintf("web.latency:%.1f|ms|#route:%s,env:prod", 20*math.Exp(rand.NormFloat64()*0.8), route))
+			}
+			lines = append(lines, fmt.Sprintf("web.sessions:%d|g|#env:prod", 300+i%100), fmt.Sprintf("web.users:u%d|s|#env:prod", rand.IntN(500)),
+				"web.hits:1|c|#page:"+hostile, fmt.Sprintf("web.flood:1|c|#request:%08x", rand.Uint32()), "web.broken:"+hostile+"|c")
+			send(lines...)
+			select {
+			case <-tick.C:
+			case <-done:
+				return
+			}
+		}
+	}()
+}

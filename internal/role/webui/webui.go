@@ -1,0 +1,141 @@
+// Package webui serves the web page: files that are the same for everybody. What the
+// page shows it asks the HTTP API for, as its user.
+package webui
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/rand"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+)
+
+// Paths are those of the page besides /, for routes of GET.
+var Paths = []string{"/flow", "/explore", "/series", "/tail", "/records", "/status", "/licenses.txt", "/assets/{file}"}
+
+// noncePlace is where index.html wants the nonce of an answer.
+const noncePlace = "{{nonce}}"
+
+// policy has the browser load and run nothing but our own files, and make no markup
+// of text. The editor of queries makes a style sheet, which proves by the nonce that
+// it is ours.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-%s'; connect-src 'self'; img-src 'self' data:; font-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// Page answers with the page and its files.
+type Page struct {
+	index    string
+	licenses *file
+	assets   map[string]*file
+}
+
+// kinds are the MIME types of our files. Package mime would go by the machine's.
+var kinds = map[string]string{".html": htmlKind, ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".txt": "text/plain; charset=utf-8"}
+
+const htmlKind = "text/html; charset=utf-8"
+
+// file is one file as it is sent.
+type file struct {
+	kind       string // MIME type
+	text       []byte
+	compressed func() []byte // once, when it is wanted first
+}
+
+// New returns the page whose files are those of package ui.
+func New(files fs.FS) *Page {
+	p := &Page{index: string(read(files, "index.html").text), licenses: read(files, "licenses.txt"), assets: map[string]*file{}}
+	if !strings.Contains(p.index, noncePlace) {
+		panic("BUG: index.html has no place for the nonce")
+	}
+	names, err := fs.Glob(files, "assets/*")
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	for _, name := range names {
+		p.assets[path.Base(name)] = read(files, name)
+	}
+	return p
+}
+
+// read takes a file out of the binary, where it must be.
+func read(files fs.FS, name string) *file {
+	text, err := fs.ReadFile(files, name)
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	f := &file{kind: kinds[path.Ext(name)], text: text}
+	f.compressed = sync.OnceValue(func() []byte {
+		var b bytes.Buffer
+		w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is one
+		_, _ = w.Write(text)                                  // a buffer takes everything
+		_ = w.Close()
+		return b.Bytes()
+	})
+	return f
+}
+
+// Or answers browsers with the page, and all others by h.
+func (p *Page) Or(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Add("Vary", "Accept")
+		if strings.Contains(r.Header.Get("Accept"), "text/html") {
+			p.ServeHTTP(w, r)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// ServeHTTP answers a GET of one of Paths.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	name, isAsset := strings.CutPrefix(r.URL.Path, "/assets/")
+	switch asset := p.assets[name]; {
+	case isAsset && asset == nil:
+		http.Error(w, "there is no such file; load the page again", http.StatusNotFound) // it is of another version
+	case isAsset:
+		h.Set("Cache-Control", "public, max-age=31536000, immutable")
+		asset.send(w, r)
+	case r.URL.Path == "/licenses.txt":
+		h.Set("Cache-Control", "no-cache")
+		p.licenses.send(w, r)
+	default:
+		nonce := rand.Text()
+		h.Set("Content-Security-Policy", fmt.Sprintf(policy, nonce))
+		h.Set("Cache-Control", "no-cache")
+		h.Set("Content-Type", htmlKind)
+		_, _ = strings.NewReplacer(noncePlace, nonce).WriteString(w, p.index) // fails if the browser went away
+	}
+}
+
+func (f *file) send(w http.ResponseWriter, r *http.Request) {
+	text := f.text
+	w.Header().Set("Content-Type", f.kind)
+	w.Header().Add("Vary", "Accept-Encoding")
+	if takesGzip(r) {
+		w.Header().Set("Content-Encoding", "gzip")
+		text = f.compressed()
+	}
+	w.Header().Set("Content-Length", fmt.Sprint(len(text)))
+	_, _ = w.Write(text) // fails if the browser went away
+}
+
+// takesGzip reports whether a client says so. One that refuses it by q=0 is taken at
+// its word; other weights change nothing, as there is one encoding.
+func takesGzip(r *http.Request) bool {
+	for encoding := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
+		name, weight, _ := strings.Cut(strings.TrimSpace(encoding), ";")
+		weight = strings.ReplaceAll(weight, " ", "")
+		if strings.EqualFold(name, "gzip") && strings.TrimRight(weight, ".0") != "q=" {
+			return true
+		}
+	}
+	return false
+}

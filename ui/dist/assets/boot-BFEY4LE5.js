@@ -1,0 +1,1 @@
+{let e=null;try{e=localStorage.getItem("freshet.theme")}catch{}let t=e==="dark"||e!=="light"&&matchMedia("(prefers-color-scheme: dark)").matches;document.documentElement.dataset.theme=t?"dark":"light"}

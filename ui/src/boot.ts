@@ -1,0 +1,11 @@
+// Runs before anything is drawn: whoever chose dark must not be shown white first.
+{
+  let theme: string | null = null
+  try {
+    theme = localStorage.getItem('freshet.theme')
+  } catch {
+    // storage is turned off
+  }
+  const dark = theme === 'dark' || (theme !== 'light' && matchMedia('(prefers-color-scheme: dark)').matches)
+  document.documentElement.dataset.theme = dark ? 'dark' : 'light'
+}

@@ -1,0 +1,328 @@
+// Charts: uPlot on a canvas, with what people read around it as text.
+import { useEffect, useRef } from 'preact/hooks'
+import uPlot from 'uplot'
+import { clock, compact, dateTime, ticks } from './format'
+import { useStore } from './store'
+import { colour, seriesColour, seriesColours, shades } from './theme'
+import type { Cell } from './promql'
+
+export interface Line {
+  name: string
+  values: (number | null)[]
+  hidden?: boolean
+  colour?: string // name of a CSS variable, in place of the series' own
+}
+
+// Mark is an event on the time axis.
+export interface Mark {
+  time: number
+  title: string
+  text: string
+  kind: string // info, success, warning or error
+}
+
+// The plot lies between these, in pixels, so that marks find their place without
+// asking it.
+const left = 56
+const smallLeft = 48
+const right = 12
+const top = 8
+const bottom = 28
+
+interface Frame {
+  label: string
+  times: number[]
+  range: [number, number]
+  height: number
+  marks?: Mark[]
+  sync?: string // charts with one key show one cursor
+  onZoom?: (from: number, to: number) => void
+  onCursor?: (index: number | null) => void
+}
+
+function axes(format: (v: number) => string, small: boolean): uPlot.Axis[] {
+  const font = `${small ? 10 : 11}px system-ui, sans-serif`
+  const line = { stroke: colour('grid'), width: 1 }
+  const both = { font, stroke: colour('muted'), grid: line, ticks: { ...line, size: 4 } }
+  return [
+    { ...both, size: small ? 20 : bottom, gap: small ? 2 : 5, space: small ? 90 : 70, values: (_u, splits, _i, _s, incr) => ticks(splits, incr) },
+    { ...both, size: small ? smallLeft : left, gap: small ? 2 : 5, space: small ? 20 : 34, values: (_u, splits) => splits.map(format) },
+  ]
+}
+
+// options are what all charts have in common. at gives the latest properties.
+function options(element: HTMLElement, small: boolean, format: (v: number) => string, at: () => Frame): uPlot.Options {
+  const frame = at()
+  return {
+    width: Math.max(100, element.clientWidth),
+    height: frame.height,
+    padding: [top, right, 0, 0],
+    legend: { show: false },
+    axes: axes(format, small),
+    scales: { x: { range: () => at().range } },
+    series: [{}],
+    cursor: {
+      y: false,
+      drag: { x: Boolean(frame.onZoom), y: false, setScale: false },
+      points: { show: !small, size: 6 },
+      sync: frame.sync ? { key: frame.sync, scales: ['x', null] } : undefined,
+    },
+    hooks: {
+      setSelect: [
+        (u) => {
+          if (u.select.width < 4) return
+          const from = u.posToVal(u.select.left, 'x')
+          const to = u.posToVal(u.select.left + u.select.width, 'x')
+          u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false)
+          at().onZoom?.(from, to)
+        },
+      ],
+      setCursor: [(u) => at().onCursor?.(u.cursor.idx ?? null)],
+    },
+  }
+}
+
+// usePlot keeps one uPlot in an element: made anew when the structure changes, and
+// otherwise given new data.
+function usePlot(make: (element: HTMLElement) => uPlot, draw: (u: uPlot) => void, structure: string, data: unknown[]) {
+  const ref = useRef<HTMLDivElement>(null)
+  const plot = useRef<uPlot | null>(null)
+  const shade = useStore(shades)
+  useEffect(() => {
+    const element = ref.current!
+    const u = make(element)
+    plot.current = u
+    const resize = new ResizeObserver(() => {
+      if (element.clientWidth > 0 && element.clientWidth !== u.width) u.setSize({ width: element.clientWidth, height: u.height })
+    })
+    resize.observe(element)
+    return () => {
+      resize.disconnect()
+      u.destroy()
+      plot.current = null
+    }
+  }, [structure, shade])
+  useEffect(() => {
+    if (plot.current) draw(plot.current)
+  }, [structure, shade, ...data])
+  return { ref, plot }
+}
+
+// accumulate adds each line to those before, for stacks.
+function accumulate(lines: Line[]): (number | null)[][] {
+  let below: number[] = []
+  return lines.map((l) => {
+    if (l.hidden) return l.values.map(() => null)
+    below = l.values.map((v, i) => (below[i] ?? 0) + (v ?? 0))
+    return below
+  })
+}
+
+// Chart draws lines, or stacks of them.
+export function Chart(props: Frame & { lines: Line[]; stacked?: boolean; small?: boolean; format?: (v: number) => string }) {
+  const latest = useRef(props)
+  latest.current = props
+  const format = props.format ?? compact
+  const make = (element: HTMLElement) => {
+    const { lines, stacked, small } = latest.current
+    const o = options(element, Boolean(small), format, () => latest.current)
+    // Rates are read from 0; what varies little around a large value is not.
+    o.scales!.y = {
+      range: (_u, min, max) => {
+        if (min === null || max === null) return [0, 1]
+        const low = min >= 0 && (stacked || small || min < max * 0.6 || min === max) ? 0 : min
+        const [from, to] = uPlot.rangeNum(low, max === low ? low + 1 : max, { min: { pad: low === 0 ? 0 : 0.1, soft: 0, mode: low === 0 ? 1 : 0 }, max: { pad: 0.08, soft: 0, mode: 0 } })
+        return [low === 0 ? 0 : from!, to!]
+      },
+    }
+    lines.forEach((l, i) => {
+      const stroke = l.colour ? colour(l.colour) : seriesColour(i)
+      o.series.push({
+        label: l.name,
+        show: !l.hidden,
+        stroke,
+        width: small ? 1.25 : 1.5,
+        dash: i < seriesColours || l.colour ? undefined : i < 2 * seriesColours ? [6, 3] : [2, 2],
+        fill: stacked ? stroke + '66' : small && lines.length === 1 ? stroke + '22' : undefined,
+        points: { show: false },
+      })
+    })
+    if (stacked) {
+      const shown = lines.map((_, i) => i).filter((i) => !lines[i].hidden)
+      o.bands = shown.slice(1).map((i, n) => ({ series: [i + 1, shown[n] + 1] }))
+    }
+    return new uPlot(o, [[]], element)
+  }
+  const draw = (u: uPlot) => {
+    const { times, lines, stacked } = latest.current
+    u.setData([times, ...(stacked ? accumulate(lines) : lines.map((l) => l.values))] as uPlot.AlignedData)
+  }
+  const structure = JSON.stringify([props.stacked, props.height, props.lines.map((l) => [l.name, l.hidden, l.colour])])
+  const { ref, plot } = usePlot(make, draw, structure, [props.times, props.lines, props.range[0], props.range[1]])
+  return (
+    <Framed {...props} plot={plot}>
+      <div ref={ref} />
+    </Framed>
+  )
+}
+
+// Framed adds to a canvas what it lacks: a name, keys, and marks.
+function Framed(props: Frame & { plot: { current: uPlot | null }; children: preact.ComponentChildren }) {
+  const { plot, times, range } = props
+  const key = (e: KeyboardEvent) => {
+    const u = plot.current
+    const by = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[e.key]
+    if (!u || by === undefined || times.length === 0 || e.target !== e.currentTarget) return
+    e.preventDefault()
+    const now = u.cursor.idx ?? (by > 0 ? -1 : times.length)
+    const next = Math.min(times.length - 1, Math.max(0, now + by))
+    u.setCursor({ left: u.valToPos(times[next], 'x'), top: 10 })
+  }
+  const leave = () => plot.current?.setCursor({ left: -10, top: -10 })
+  return (
+    <div class="chart" role="group" aria-label={props.label} tabIndex={props.onCursor ? 0 : undefined} onKeyDown={key} onBlur={leave}>
+      {props.children}
+      {props.marks && (
+        <div class="marks">
+          {gather(props.marks, range).map((all, i) => {
+            const part = (all[0].time - range[0]) / (range[1] - range[0])
+            const kind = severities.find((k) => all.some((m) => m.kind === k)) ?? 'info'
+            return (
+              <span key={i} class={`mark ${kind} ${part > 0.6 ? 'end' : ''}`} style={{ left: `calc(${left}px + ${part} * (100% - ${left + right}px))`, top: `${top}px`, height: `${props.height - bottom - top}px` }}>
+                <button type="button" aria-label={`Events at ${dateTime(all[0].time)}: ${all.map((m) => m.title).join('; ')}`} />
+                <span class="tip" aria-hidden="true">
+                  {all.slice(0, 5).map((m, k) => (
+                    <span key={k}>
+                      <b>{m.title}</b> <time>{clock(m.time)}</time>
+                      <br />
+                      {m.text}
+                    </span>
+                  ))}
+                  {all.length > 5 && <span>and {all.length - 5} more</span>}
+                </span>
+              </span>
+            )
+          })}
+        </div>
+      )}
+    </div>
+  )
+}
+
+const severities = ['error', 'warning', 'success', 'info']
+
+// gather puts marks together that would hide each other.
+function gather(marks: Mark[], [from, to]: [number, number]): Mark[][] {
+  const all: Mark[][] = []
+  for (const m of marks.filter((m) => m.time >= from && m.time <= to).sort((a, b) => a.time - b.time)) {
+    const last = all.at(-1)
+    if (last && m.time - last[0].time < (to - from) * 0.015) last.push(m)
+    else all.push([m])
+  }
+  return all
+}
+
+// Heatmap draws how many fell into which bucket at each time.
+export function Heatmap(props: Frame & { columns: Cell[][]; step: number; onCell?: (cell: (Cell & { time: number }) | null) => void }) {
+  const latest = useRef(props)
+  latest.current = props
+  const make = (element: HTMLElement) => {
+    const o = options(element, false, (v) => compact(2 ** v), () => latest.current)
+    o.series.push({ paths: () => null, points: { show: false } })
+    o.scales!.y = { range: () => extent(latest.current.columns).range }
+    o.axes![1].splits = (_u, _i, min, max) => powers(min, max)
+    o.cursor!.points = { show: false }
+    o.hooks!.draw = [(u) => paint(u, latest.current)]
+    o.hooks!.setCursor!.push((u) => latest.current.onCell?.(cellAt(u, latest.current)))
+    return new uPlot(o, [[]], element)
+  }
+  const draw = (u: uPlot) => {
+    const { times } = latest.current
+    u.setData([times, times.map(() => null)])
+  }
+  const { ref, plot } = usePlot(make, draw, String(props.height), [props.times, props.columns, props.range[0], props.range[1]])
+  return (
+    <Framed {...props} plot={plot}>
+      <div ref={ref} />
+    </Framed>
+  )
+}
+
+// extent is which logarithms the buckets span. What is 0 or less has no logarithm: all
+// of it is one strip at the bottom.
+function extent(columns: Cell[][]): { range: [number, number]; bottom: number; most: number } {
+  let low = Infinity
+  let high = -Infinity
+  let most = 0
+  let strip = false
+  for (const cells of columns) {
+    for (const c of cells) {
+      most = Math.max(most, c.count)
+      if (c.low > 0) low = Math.min(low, c.low)
+      else strip = true
+      if (c.high > 0 && Number.isFinite(c.high)) high = Math.max(high, c.high)
+      else if (c.low > 0) high = Math.max(high, c.low * 2)
+    }
+  }
+  if (!Number.isFinite(low)) low = Number.isFinite(high) && high > 0 ? high / 2 : 0.5
+  if (!Number.isFinite(high) || high <= low) high = low * 2
+  const bottom = Math.log2(low)
+  const top = Math.log2(high)
+  return { range: [strip ? bottom - Math.max(0.25, (top - bottom) * 0.06) : bottom, top], bottom, most }
+}
+
+const lowOf = (c: Cell, range: [number, number]) => (c.low > 0 ? Math.log2(c.low) : range[0])
+const highOf = (c: Cell, e: { range: [number, number]; bottom: number }) =>
+  c.low <= 0 ? e.bottom : Number.isFinite(c.high) ? Math.log2(c.high) : e.range[1]
+
+// powers are round values between two logarithms: few of 1, 2, 5, or of the powers of 10.
+function powers(min: number, max: number): number[] {
+  const factors = max - min < 12 ? [1, 2, 5] : [1]
+  const out = []
+  for (let k = Math.floor(min * Math.log10(2)); k <= max * Math.log10(2) + 1; k++) {
+    for (const f of factors) out.push(Math.log2(f * 10 ** k))
+  }
+  const inside = out.filter((v) => v >= min && v <= max)
+  return inside.length > 1 ? inside : [min, (min + max) / 2, max]
+}
+
+// warmth is the colour of a count, from few to most. The eye wants more of the low
+// end than a straight scale gives.
+export const warmth = (count: number, most: number) => Math.log(1 + (15 * count) / most) / Math.log(16)
+
+function mix(part: number): string {
+  const rgb = (name: string) => colour(name).match(/\w\w/g)!.map((h) => parseInt(h, 16))
+  const [few, some, many] = ['heat-0', 'heat-1', 'heat-2'].map(rgb)
+  const [from, to, at] = part < 0.5 ? [few, some, part * 2] : [some, many, part * 2 - 1]
+  return `rgb(${from.map((c, i) => Math.round(c + (to[i] - c) * at)).join(' ')})`
+}
+
+function paint(u: uPlot, p: { columns: Cell[][]; times: number[]; step: number }) {
+  const e = extent(p.columns)
+  const colours = Array.from({ length: 33 }, (_, i) => mix(i / 32))
+  const { ctx, bbox } = u
+  ctx.save()
+  ctx.beginPath()
+  ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height)
+  ctx.clip()
+  p.columns.forEach((cells, i) => {
+    const x = Math.round(u.valToPos(p.times[i] - p.step / 2, 'x', true))
+    const width = Math.max(1, Math.round(u.valToPos(p.times[i] + p.step / 2, 'x', true)) - x)
+    for (const c of cells) {
+      const y = Math.round(u.valToPos(highOf(c, e), 'y', true))
+      const height = Math.max(1, Math.round(u.valToPos(lowOf(c, e.range), 'y', true)) - y)
+      ctx.fillStyle = colours[Math.round(32 * warmth(c.count, e.most))]
+      ctx.fillRect(x, y, width, height)
+    }
+  })
+  ctx.restore()
+}
+
+function cellAt(u: uPlot, p: { columns: Cell[][]; times: number[] }): (Cell & { time: number }) | null {
+  const { idx, top } = u.cursor
+  if (idx === null || idx === undefined || top === undefined || top < 0) return null
+  const e = extent(p.columns)
+  const y = u.posToVal(top, 'y')
+  const cell = p.columns[idx]?.find((c) => y >= lowOf(c, e.range) && y < highOf(c, e))
+  return cell ? { ...cell, time: p.times[idx] } : null
+}

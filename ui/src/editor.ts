@@ -1,0 +1,112 @@
+// The editor of queries: CodeMirror with PromQL. It is larger than the rest of the
+// page together, so it is loaded when Explore is opened first.
+import { autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap, startCompletion } from '@codemirror/autocomplete'
+import { defaultKeymap, history, historyKeymap, insertNewlineAndIndent } from '@codemirror/commands'
+import { bracketMatching, HighlightStyle, syntaxHighlighting } from '@codemirror/language'
+import { lintKeymap } from '@codemirror/lint'
+import { EditorState, Prec } from '@codemirror/state'
+import { EditorView, keymap, placeholder } from '@codemirror/view'
+import { tags } from '@lezer/highlight'
+import { PromQLExtension } from '@prometheus-io/codemirror-promql'
+import { fetchAPI } from './api'
+
+export interface Editor {
+  set(text: string): void // does nothing if it says so already
+  focus(): void
+  destroy(): void
+}
+
+export interface Options {
+  text: string
+  label: string
+  onChange(text: string): void
+  onRun(): void
+  onRecall(by: 1 | -1): void // an older or a newer query of the history
+}
+
+const theme = EditorView.theme({
+  '&': { color: 'var(--text)', backgroundColor: 'transparent', fontSize: '13px' },
+  '&.cm-focused': { outline: 'none' },
+  '.cm-content': { fontFamily: 'var(--mono)', caretColor: 'var(--text)', padding: '7px 0' },
+  '.cm-line': { padding: '0 10px' },
+  '.cm-cursor': { borderLeftColor: 'var(--text)' },
+  '.cm-placeholder': { color: 'var(--muted)' },
+  '&.cm-focused .cm-selectionBackground, .cm-selectionBackground, .cm-content ::selection': { backgroundColor: 'var(--selected)' },
+  '&.cm-focused .cm-matchingBracket': { backgroundColor: 'var(--selected)', outline: 'none' },
+  '&.cm-focused .cm-nonmatchingBracket': { backgroundColor: 'transparent', color: 'var(--bad)' },
+  '.cm-tooltip': { backgroundColor: 'var(--panel)', color: 'var(--text)', border: '1px solid var(--line)', borderRadius: '6px', boxShadow: 'var(--shadow)' },
+  '.cm-tooltip.cm-tooltip-autocomplete > ul': { fontFamily: 'var(--mono)', fontSize: '12.5px', maxHeight: '260px' },
+  '.cm-tooltip.cm-tooltip-autocomplete > ul > li': { padding: '3px 8px' },
+  '.cm-tooltip-autocomplete ul li[aria-selected]': { backgroundColor: 'var(--selected)', color: 'var(--text)' },
+  '.cm-completionMatchedText': { textDecoration: 'none', fontWeight: '700' },
+  '.cm-completionDetail': { color: 'var(--muted)', fontStyle: 'normal', marginLeft: '1em' },
+  '.cm-completionInfo': { padding: '6px 10px', maxWidth: '340px' },
+  '.cm-diagnostic': { fontFamily: 'var(--sans)', padding: '5px 10px' },
+})
+
+const highlight = HighlightStyle.define([
+  { tag: tags.name, color: 'var(--text)' },
+  { tag: tags.number, color: 'var(--syntax-number)' },
+  { tag: tags.string, color: 'var(--syntax-string)' },
+  { tag: tags.keyword, color: 'var(--syntax-keyword)' },
+  { tag: tags.function(tags.variableName), color: 'var(--syntax-function)' },
+  { tag: tags.labelName, color: 'var(--syntax-label)' },
+  { tag: tags.operator, color: 'var(--muted)' },
+  { tag: tags.modifier, color: 'var(--syntax-keyword)' },
+  { tag: tags.comment, color: 'var(--muted)' },
+  { tag: tags.invalid, color: 'var(--bad)' },
+])
+
+export function mount(parent: HTMLElement, o: Options): Editor {
+  const promql = new PromQLExtension()
+    .setComplete({ remote: { url: new URL('.', document.baseURI).pathname.replace(/\/$/, ''), fetchFn: fetchAPI, httpMethod: 'GET', httpErrorHandler: () => {} } })
+    .activateLinter(true)
+  const nonce = document.querySelector<HTMLMetaElement>('meta[name=csp-nonce]')!.content
+  const keys = Prec.highest(
+    keymap.of([
+      { key: 'Mod-Enter', run: () => (o.onRun(), true) },
+      { key: 'Shift-Enter', run: insertNewlineAndIndent },
+      { key: 'Alt-ArrowUp', run: () => (o.onRecall(1), true) },
+      { key: 'Alt-ArrowDown', run: () => (o.onRecall(-1), true) },
+    ]),
+  )
+  const enter = keymap.of([{ key: 'Enter', run: () => (o.onRun(), true) }]) // below the completion's
+  let setting = false // what is set from outside need not be told there
+  const view = new EditorView({
+    parent,
+    state: EditorState.create({
+      doc: o.text,
+      extensions: [
+        EditorView.cspNonce.of(nonce),
+        EditorView.contentAttributes.of({ 'aria-label': o.label, 'data-slash': '' }),
+        EditorView.lineWrapping,
+        EditorView.updateListener.of((u) => u.docChanged && !setting && o.onChange(u.state.doc.toString())),
+        placeholder('PromQL, such as rate(page_views[1m])'),
+        history(),
+        bracketMatching(),
+        closeBrackets(),
+        autocompletion({ icons: false }),
+        syntaxHighlighting(highlight),
+        theme,
+        keys,
+        keymap.of([...completionKeymap, { key: 'Ctrl-Space', run: startCompletion }]),
+        enter,
+        keymap.of([...closeBracketsKeymap, ...historyKeymap, ...lintKeymap, ...defaultKeymap]),
+        promql.asExtension(),
+      ],
+    }),
+  })
+  return {
+    set(text) {
+      if (text === view.state.doc.toString()) return
+      setting = true
+      view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: text }, selection: { anchor: text.length } })
+      setting = false
+    },
+    focus: () => view.focus(),
+    destroy() {
+      promql.destroy()
+      view.destroy()
+    },
+  }
+}

@@ -1,0 +1,185 @@
+// The ledger: the one state in which each sample and each datagram is.
+import { useEffect, useState } from 'preact/hooks'
+import { ask, usePoll } from './api'
+import { compact, count, dateTime, percent } from './format'
+import { Loading, Panel, Problem } from './parts'
+
+type Reasons = Record<string, number>
+
+interface Books {
+  tenant: string
+  started_ms: number
+  boundary_ms: number
+  samples: {
+    received: number
+    restored: number
+    malformed: Reasons
+    refused: Reasons
+    late: Reasons
+    unsent: Reasons
+    discarded: Reasons
+    window: number
+    tile: number
+    stored: number
+    difference: number
+    of_which: { folded: number; late_kept: number; ahead: number; respelled: number }
+  }
+  datagrams: { received: number; read: number; kernel_dropped: number; oversized: number; cut_frames: number; refused_connections: number }
+  clients?: Record<string, number>
+}
+
+// Tiles are stored in bursts, ten seconds apart: rates look that far back.
+const lookBack = 10
+
+export function useLedger() {
+  const polled = usePoll(async (signal) => (await ask<Books>('api/v1/status/ledger', {}, signal)).data, 1000, [])
+  const [seen, setSeen] = useState<Books[]>([])
+  useEffect(() => {
+    const books = polled.data
+    // Another process has other books.
+    if (books) setSeen((was) => [...was.filter((b) => b.started_ms === books.started_ms), books].slice(-lookBack - 1))
+  }, [polled.data])
+  return { ...polled, before: seen[0] }
+}
+
+const total = (r: Reasons | undefined) => Object.values(r ?? {}).reduce((a, b) => a + b, 0)
+
+interface Row {
+  name: string
+  what?: string // for who does not know the word
+  of: (b: Books) => number
+  kind?: 'sum' | 'lost' | 'reason' | 'way'
+}
+
+const lost = [
+  ['malformed', 'cannot be read'],
+  ['refused', 'read, and never to be stored'],
+  ['late', 'too late to mean anything'],
+  ['unsent', 'still waiting when the process ended'],
+  ['discarded', 'in windows that nobody keeps'],
+] as const
+
+function sampleRows(b: Books): Row[] {
+  const rows: Row[] = [{ name: 'received', what: 'values on the wire', of: (x) => x.samples.received, kind: 'sum' }]
+  if (b.samples.restored) rows.push({ name: 'in tiles at the start', of: (x) => x.samples.restored, kind: 'sum' })
+  for (const [name, what] of lost) {
+    const reasons = Object.keys(b.samples[name] ?? {}).sort()
+    if (reasons.length === 0 && (name === 'unsent' || name === 'discarded')) continue
+    rows.push({ name, what, of: (x) => total(x.samples[name]), kind: 'lost' })
+    for (const reason of reasons) rows.push({ name: reason, of: (x) => x.samples[name]?.[reason] ?? 0, kind: 'reason' })
+  }
+  rows.push(
+    { name: 'in windows', what: 'of one second', of: (x) => x.samples.window, kind: 'way' },
+    { name: 'in tiles', what: 'journalled', of: (x) => x.samples.tile, kind: 'way' },
+    { name: 'stored', of: (x) => x.samples.stored },
+  )
+  return rows
+}
+
+const datagramRows: Row[] = [
+  { name: 'received', of: (x) => x.datagrams.received, kind: 'sum' },
+  { name: 'read', of: (x) => x.datagrams.read },
+  { name: 'dropped by the kernel', of: (x) => x.datagrams.kernel_dropped, kind: 'lost' },
+  { name: 'oversized', of: (x) => x.datagrams.oversized, kind: 'lost' },
+  { name: 'frames cut off', of: (x) => x.datagrams.cut_frames, kind: 'lost' },
+]
+
+export function LedgerPanel() {
+  const { data, error, before } = useLedger()
+  return (
+    <Panel title="Ledger" class="ledger" note={data && `tenant ${data.tenant}, since ${dateTime(data.started_ms / 1000)}`}>
+      {error && <Problem error={error} />}
+      {!data && !error && <Loading what="Opening the books…" />}
+      {data && <Balance books={data} />}
+      {data && <BookTable title="Samples" rows={sampleRows(data)} now={data} before={before} whole={data.samples.received + data.samples.restored} />}
+      {data && <OfWhich books={data} />}
+      {data && <BookTable title="Datagrams" rows={datagramRows} now={data} before={before} whole={data.datagrams.received} />}
+      {data?.clients && <Clients counts={data.clients} />}
+    </Panel>
+  )
+}
+
+function Balance(props: { books: Books }) {
+  const { difference } = props.books.samples
+  if (difference === 0) return <p class="balance good">The books close: the difference is 0.</p>
+  return (
+    <p class="balance bad" role="alert">
+      The books do not close: the difference is {count(difference)}. That is a bug of ours; please report it with what freshet ledger --json says.
+    </p>
+  )
+}
+
+function BookTable(props: { title: string; rows: Row[]; now: Books; before?: Books; whole: number }) {
+  const { now, before, whole } = props
+  const passed = before ? (now.boundary_ms - before.boundary_ms) / 1000 : 0
+  return (
+    <table class="books">
+      <thead>
+        <tr>
+          <th scope="col">{props.title}</th>
+          <th scope="col" class="number">
+            total
+          </th>
+          <th scope="col" class="number">
+            share
+          </th>
+          <th scope="col" class="number">
+            a second
+          </th>
+        </tr>
+      </thead>
+      <tbody>
+        {props.rows.map((r) => {
+          const n = r.of(now)
+          const rate = before && passed > 0 && r.kind !== 'way' ? Math.max(0, n - r.of(before)) / passed : null
+          return (
+            <tr key={r.name} class={[r.kind ?? '', r.kind === 'lost' && n > 0 ? 'some' : ''].join(' ')}>
+              <th scope="row" title={r.what}>
+                {r.name}
+              </th>
+              <td class="number">{count(n)}</td>
+              <td class="number">{whole > 0 && n > 0 && r.kind !== 'sum' ? percent(n / whole) : ''}</td>
+              <td class="number">{rate === null ? '' : compact(rate)}</td>
+            </tr>
+          )
+        })}
+      </tbody>
+    </table>
+  )
+}
+
+function OfWhich(props: { books: Books }) {
+  const w = props.books.samples.of_which
+  const parts = [
+    [w.folded, 'folded into overflow series'],
+    [w.late_kept, 'late, kept'],
+    [w.ahead, 'ahead of the clock'],
+    [w.respelled, 'respelled'],
+  ].filter(([n]) => n)
+  return parts.length ? <p class="note">Of which {parts.map(([n, what]) => `${count(n as number)} ${what}`).join(', ')}.</p> : null
+}
+
+function Clients(props: { counts: Record<string, number> }) {
+  const rows = Object.entries(props.counts).filter(([, n]) => n > 0)
+  if (rows.length === 0) return null
+  return (
+    <table class="books">
+      <thead>
+        <tr>
+          <th scope="col">Clients say</th>
+          <th scope="col" class="number">
+            total
+          </th>
+        </tr>
+      </thead>
+      <tbody>
+        {rows.map(([name, n]) => (
+          <tr key={name} class={name.includes('dropped') ? 'lost some' : ''}>
+            <th scope="row">{name}</th>
+            <td class="number">{count(n)}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  )
+}

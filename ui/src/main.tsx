@@ -1,0 +1,192 @@
+// The frame of the page: navigation, keys, help, and the token if one is wanted.
+import { Component, render, type ComponentChildren } from 'preact'
+import { useEffect, useState } from 'preact/hooks'
+import { entered, hasToken, setToken, tokenWanted } from './api'
+import { Explore } from './explore'
+import { Flow } from './flow'
+import { Dialog, Link, Problem } from './parts'
+import { Failure } from './api'
+import { Records } from './records'
+import { go, usePlace, type PageName } from './router'
+import { Series } from './series'
+import { Status } from './status'
+import { useStore } from './store'
+import { Tail } from './tail'
+import { setTheme, theme, type Theme } from './theme'
+
+const sections: Record<PageName, { title: string; key: string; view: () => preact.JSX.Element }> = {
+  flow: { title: 'Flow', key: 'f', view: Flow },
+  explore: { title: 'Explore', key: 'e', view: Explore },
+  series: { title: 'Series', key: 's', view: Series },
+  tail: { title: 'Tail', key: 't', view: Tail },
+  records: { title: 'Records', key: 'r', view: Records },
+  status: { title: 'Status', key: 'u', view: Status },
+}
+
+const names = Object.keys(sections) as PageName[]
+
+function App() {
+  const { page } = usePlace()
+  const wanted = useStore(tokenWanted)
+  const tokens = useStore(entered)
+  const [help, setHelp] = useState(false)
+  const [menu, setMenu] = useState(false)
+  useKeys(() => setHelp(true))
+  useEffect(() => {
+    document.title = `${sections[page].title} · Freshet`
+    setMenu(false)
+  }, [page])
+  const View = sections[page].view
+  return (
+    <>
+      <a class="skip" href="#main" onClick={(e) => (e.preventDefault(), document.getElementById('main')!.focus())}>
+        Skip to the content
+      </a>
+      <header class="top">
+        <Link page="flow" class="brand">
+          <svg viewBox="0 0 24 24" aria-hidden="true">
+            <path d="M3 9c3-4 6-4 9 0s6 4 9 0M3 16c3-4 6-4 9 0s6 4 9 0" />
+          </svg>
+          Freshet
+        </Link>
+        <button type="button" class="menu" aria-expanded={menu} aria-controls="nav" onClick={() => setMenu(!menu)}>
+          {sections[page].title} <span aria-hidden="true">▾</span>
+        </button>
+        <nav id="nav" aria-label="Pages" class={menu ? 'open' : ''}>
+          {names.map((n) => (
+            <Link key={n} page={n} current={n === page} title={`g ${sections[n].key}`}>
+              {sections[n].title}
+            </Link>
+          ))}
+        </nav>
+        <div class="tools">
+          {hasToken() && (
+            <button type="button" class="plain" onClick={() => setToken('')} title="Forget the token">
+              Sign out
+            </button>
+          )}
+          <ThemeButton />
+          <button type="button" class="plain" aria-label="Keys and help" title="Keys (?)" onClick={() => setHelp(true)}>
+            ?
+          </button>
+        </div>
+      </header>
+      <main id="main" tabIndex={-1}>
+        <Boundary key={`${page} ${tokens}`}>
+          <View />
+        </Boundary>
+      </main>
+      {wanted && <TokenDialog why={wanted} />}
+      {help && <Help onClose={() => setHelp(false)} />}
+    </>
+  )
+}
+
+// Boundary shows what went wrong in a page, instead of nothing.
+class Boundary extends Component<{ children: ComponentChildren }, { error?: unknown }> {
+  static getDerivedStateFromError(error: unknown) {
+    return { error }
+  }
+  render() {
+    if (this.state.error === undefined) return this.props.children
+    return <Problem error={new Failure(String(this.state.error), 0, 'a fault of this page')} todo="Please report it; meanwhile load the page again." />
+  }
+}
+
+const nextTheme: Record<Theme, Theme> = { system: 'dark', dark: 'light', light: 'system' }
+const themeSign: Record<Theme, string> = { system: '◐', dark: '☾', light: '☀' }
+
+function ThemeButton() {
+  const now = useStore(theme)
+  return (
+    <button type="button" class="plain" aria-label={`Colours: ${now}. Change to ${nextTheme[now]}`} title={`Colours: ${now}`} onClick={() => setTheme(nextTheme[now])}>
+      {themeSign[now]}
+    </button>
+  )
+}
+
+// typing reports whether keys are text there.
+const typing = (e: KeyboardEvent) => {
+  const at = e.target as HTMLElement
+  return at.isContentEditable || ['INPUT', 'TEXTAREA', 'SELECT'].includes(at.tagName)
+}
+
+function useKeys(help: () => void) {
+  useEffect(() => {
+    let began = 0 // when g was pressed
+    const press = (e: KeyboardEvent) => {
+      if (typing(e) || e.ctrlKey || e.metaKey || e.altKey || document.querySelector('dialog[open]')) return
+      const to = names.find((n) => sections[n].key === e.key)
+      const field = document.querySelector<HTMLElement>('main [data-slash]')
+      if (e.timeStamp - began < 1500 && to) go(to)
+      else if (e.key === '?') help()
+      else if (e.key === '/' && field) field.focus()
+      else {
+        began = e.key === 'g' ? e.timeStamp : 0
+        return
+      }
+      began = 0
+      e.preventDefault()
+    }
+    addEventListener('keydown', press)
+    return () => removeEventListener('keydown', press)
+  }, [])
+}
+
+function TokenDialog(props: { why: string }) {
+  const [text, setText] = useState('')
+  return (
+    <Dialog title="A token, please">
+      <form
+        onSubmit={(e) => {
+          e.preventDefault()
+          if (text.trim()) setToken(text.trim())
+        }}
+      >
+        <p>This server has many tenants, and shows each its own. It says: {props.why}.</p>
+        <label class="field">
+          Token
+          <input type="password" autocomplete="off" value={text} onInput={(e) => setText(e.currentTarget.value)} />
+        </label>
+        <p class="note">It stays in this tab, until that is closed.</p>
+        <button type="submit" class="primary" disabled={!text.trim()}>
+          Show
+        </button>
+      </form>
+    </Dialog>
+  )
+}
+
+function Help(props: { onClose: () => void }) {
+  const keys: [string[], string][] = [
+    ...names.map((n): [string[], string] => [['g', sections[n].key], sections[n].title]),
+    [['/'], 'to the query, or the filter'],
+    [['?'], 'these keys'],
+    [['Enter'], 'run the queries; also Ctrl+Enter'],
+    [['Shift', 'Enter'], 'another line in a query'],
+    [['Alt', '↑'], 'an older query, Alt ↓ a newer one'],
+    [['Ctrl', 'Space'], 'complete'],
+    [['←', '→'], 'in a chart: the values before and after'],
+  ]
+  return (
+    <Dialog title="Keys" onClose={props.onClose}>
+      <table class="keys">
+        <tbody>
+          {keys.map(([press, what]) => (
+            <tr key={what}>
+              <th scope="row">
+                {press.map((k) => (
+                  <kbd key={k}>{k}</kbd>
+                ))}
+              </th>
+              <td>{what}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      <p class="note">In a chart, drag to look closer; in its legend, click hides a series, and Shift+click all others.</p>
+    </Dialog>
+  )
+}
+
+render(<App />, document.getElementById('app')!)

@@ -1,0 +1,161 @@
+// Small parts that every page is made of. All text goes in as text: nothing here, or
+// anywhere on the page, makes markup of what a server said.
+import type { ComponentChildren } from 'preact'
+import { useEffect, useRef } from 'preact/hooks'
+import type { Failure } from './api'
+import { address, go, type PageName } from './router'
+
+// Link leads to another place of the page without loading it again.
+export function Link(props: { page: PageName; params?: URLSearchParams; class?: string; current?: boolean; title?: string; children: ComponentChildren }) {
+  const follow = (e: MouseEvent) => {
+    if (e.button !== 0 || e.metaKey || e.ctrlKey || e.shiftKey || e.altKey) return
+    e.preventDefault()
+    go(props.page, props.params)
+  }
+  return (
+    <a href={address(props.page, props.params)} class={props.class} title={props.title} aria-current={props.current ? 'page' : undefined} onClick={follow}>
+      {props.children}
+    </a>
+  )
+}
+
+// Explored is an expression that leads to its graph.
+export function Explored(props: { expr: string; children?: ComponentChildren }) {
+  return (
+    <Link page="explore" params={new URLSearchParams({ q: props.expr })} title={`Explore ${props.expr}`}>
+      {props.children ?? props.expr}
+    </Link>
+  )
+}
+
+export function Panel(props: { title: string; note?: ComponentChildren; class?: string; actions?: ComponentChildren; children: ComponentChildren }) {
+  return (
+    <section class={'panel ' + (props.class ?? '')} aria-label={props.title}>
+      <header>
+        <h2>{props.title}</h2>
+        {props.note !== undefined && <p class="note">{props.note}</p>}
+        {props.actions !== undefined && <div class="actions">{props.actions}</div>}
+      </header>
+      {props.children}
+    </section>
+  )
+}
+
+// Problem says what went wrong and what to do.
+export function Problem(props: { error: Failure; todo?: ComponentChildren }) {
+  return (
+    <div class="problem" role="alert">
+      <strong>{props.error.kind ? props.error.kind.replaceAll('_', ' ') : props.error.status ? `HTTP ${props.error.status}` : 'no answer'}</strong>
+      <p>{props.error.message}</p>
+      {props.todo !== undefined && <p class="todo">{props.todo}</p>}
+    </div>
+  )
+}
+
+export const Empty = (props: { children: ComponentChildren }) => <div class="empty">{props.children}</div>
+
+export const Loading = (props: { what: string }) => (
+  <p class="loading" role="status">
+    <span aria-hidden="true" class="spinner" /> {props.what}
+  </p>
+)
+
+// Figure is one number that is to be seen at once.
+export function Figure(props: { name: string; value: ComponentChildren; note?: ComponentChildren; state?: 'good' | 'warn' | 'bad' }) {
+  return (
+    <div class={'figure ' + (props.state ?? '')}>
+      <dt>{props.name}</dt>
+      <dd>
+        {props.value}
+        {props.note !== undefined && <small>{props.note}</small>}
+      </dd>
+    </div>
+  )
+}
+
+export const Figures = (props: { children: ComponentChildren }) => <dl class="figures">{props.children}</dl>
+
+export interface Column<Row> {
+  name: string
+  cell: (row: Row) => ComponentChildren
+  number?: boolean
+  class?: string
+}
+
+// Table scrolls by itself if it is too wide, so that the page never does.
+export function Table<Row>(props: { label: string; columns: Column<Row>[]; rows: Row[]; rowClass?: (row: Row) => string | undefined }) {
+  return (
+    <div class="scroll" tabIndex={0} role="region" aria-label={props.label}>
+      <table>
+        <thead>
+          <tr>
+            {props.columns.map((c) => (
+              <th key={c.name} scope="col" class={c.number ? 'number' : undefined}>
+                {c.name}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {props.rows.map((row, i) => (
+            <tr key={i} class={props.rowClass?.(row)}>
+              {props.columns.map((c) => (
+                <td key={c.name} class={[c.number ? 'number' : '', c.class ?? ''].join(' ').trim() || undefined}>
+                  {c.cell(row)}
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  )
+}
+
+// Bar is a part of a whole, beside the number that says the same.
+export function Bar(props: { part: number; state?: string }) {
+  const width = `${(100 * Math.min(1, Math.max(0, props.part))).toFixed(2)}%`
+  return (
+    <span class={'bar ' + (props.state ?? '')} aria-hidden="true">
+      <span style={{ width }} />
+    </span>
+  )
+}
+
+// Choice is a few alternatives, one of them in force.
+export function Choice<T extends string>(props: { label: string; value: T; options: readonly (readonly [T, string])[]; onChange: (value: T) => void }) {
+  return (
+    <div class="choice" role="group" aria-label={props.label}>
+      {props.options.map(([value, name]) => (
+        <button key={value} type="button" aria-pressed={value === props.value} onClick={() => props.onChange(value)}>
+          {name}
+        </button>
+      ))}
+    </div>
+  )
+}
+
+// Dialog is modal, and closes by Escape.
+export function Dialog(props: { title: string; onClose?: () => void; children: ComponentChildren }) {
+  const ref = useRef<HTMLDialogElement>(null)
+  useEffect(() => {
+    ref.current?.showModal()
+  }, [])
+  const cancel = (e: Event) => {
+    e.preventDefault()
+    props.onClose?.()
+  }
+  return (
+    <dialog ref={ref} aria-label={props.title} onCancel={cancel}>
+      <header>
+        <h2>{props.title}</h2>
+        {props.onClose && (
+          <button type="button" class="plain" aria-label="Close" onClick={props.onClose}>
+            ✕
+          </button>
+        )}
+      </header>
+      {props.children}
+    </dialog>
+  )
+}

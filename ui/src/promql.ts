@@ -1,0 +1,156 @@
+// Questions in PromQL, and their answers in a form that can be drawn.
+import { ask, type Answer } from './api'
+
+export type Labels = Record<string, string>
+
+// Buckets of a native histogram: which ends belong to it (ignored here), its bounds, its count.
+type Bucket = [number, string, string, string]
+interface Histogram {
+  count: string
+  sum: string
+  buckets?: Bucket[]
+}
+
+export interface Series {
+  metric: Labels
+  value?: [number, string]
+  values?: [number, string][]
+  histogram?: [number, Histogram]
+  histograms?: [number, Histogram][]
+}
+
+export interface Result {
+  resultType: 'vector' | 'matrix' | 'scalar' | 'string'
+  result: Series[] | [number, string]
+}
+
+// queryRange asks for values from start to end; base leads to another tenant's API.
+export function queryRange(query: string, start: number, end: number, step: number, signal?: AbortSignal, base = ''): Promise<Answer<Result>> {
+  return ask(`${base}api/v1/query_range`, { query, start: String(start), end: String(end), step: String(step) }, signal)
+}
+
+export function queryAt(query: string, time: number | null, signal?: AbortSignal, base = ''): Promise<Answer<Result>> {
+  return ask(`${base}api/v1/query`, { query, time: time === null ? undefined : String(time) }, signal)
+}
+
+export const seriesOf = (r: Result): Series[] => (r.resultType === 'vector' || r.resultType === 'matrix' ? (r.result as Series[]) : [])
+
+// number reads a value as Prometheus writes it.
+export const number = (text: string) => (text === '+Inf' ? Infinity : text === '-Inf' ? -Infinity : Number(text))
+
+const niceSteps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400]
+
+// stepFor is the finest step that draws at most so many points.
+export const stepFor = (range: number, points: number) => niceSteps.find((s) => range / s <= points) ?? 86400
+
+// grid is the times of a range query, which begins and ends on its steps: so graphs
+// do not wobble when they are drawn again.
+export function grid(from: number, to: number, step: number): number[] {
+  const times = []
+  for (let t = Math.floor(from / step) * step; t <= to; t += step) times.push(t)
+  return times
+}
+
+// onGrid puts values at their places in times, null where there is none.
+export function onGrid(values: [number, string][] | undefined, times: number[], step: number): (number | null)[] {
+  const out: (number | null)[] = new Array(times.length).fill(null)
+  for (const [t, text] of values ?? []) {
+    const v = number(text)
+    const i = Math.round((t - times[0]) / step)
+    if (i >= 0 && i < out.length && Number.isFinite(v)) out[i] = v
+  }
+  return out
+}
+
+export interface Cell {
+  low: number
+  high: number
+  count: number
+}
+
+// isHistograms reports whether a range's answer is native histograms, and isClassic
+// whether it is the buckets of classic ones.
+export const isHistograms = (all: Series[]) => all.length > 0 && all.every((s) => s.histograms?.length && !s.values?.length)
+export const isClassic = (all: Series[]) => all.length > 1 && all.every((s) => s.metric.le !== undefined)
+
+// heat is what a heatmap shows: for each time the buckets that are not empty, of all
+// series together.
+export function heat(all: Series[], times: number[], step: number): Cell[][] {
+  const columns: Map<string, Cell>[] = times.map(() => new Map())
+  const add = (i: number, low: number, high: number, n: number) => {
+    if (i < 0 || i >= columns.length || !(n > 0) || !Number.isFinite(n)) return
+    const key = `${low} ${high}`
+    const cell = columns[i].get(key)
+    if (cell) cell.count += n
+    else columns[i].set(key, { low, high, count: n })
+  }
+  const at = (t: number) => Math.round((t - times[0]) / step)
+  if (isClassic(all)) {
+    classic(all, (t, low, high, n) => add(at(t), low, high, n))
+  } else {
+    for (const s of all) {
+      for (const [t, h] of s.histograms ?? []) {
+        for (const [, low, high, n] of h.buckets ?? []) add(at(t), number(low), number(high), number(n))
+      }
+    }
+  }
+  return columns.map((c) => [...c.values()])
+}
+
+// classic takes cumulative buckets apart, for each label set without le.
+function classic(all: Series[], add: (t: number, low: number, high: number, n: number) => void) {
+  const groups = new Map<string, { le: number; values: Map<number, number> }[]>()
+  for (const s of all) {
+    const { le, ...rest } = s.metric
+    const key = JSON.stringify(Object.entries(rest).sort())
+    const group = groups.get(key) ?? []
+    groups.set(key, group)
+    group.push({ le: number(le), values: new Map((s.values ?? []).map(([t, v]) => [t, number(v)])) })
+  }
+  for (const group of groups.values()) {
+    group.sort((a, b) => a.le - b.le)
+    group.forEach((bucket, i) => {
+      const below = group[i - 1]
+      const low = below ? below.le : Math.min(0, bucket.le)
+      for (const [t, v] of bucket.values) add(t, low, bucket.le, v - (below?.values.get(t) ?? 0))
+    })
+  }
+}
+
+// seriesName writes a series as PromQL does, without the labels in but.
+export function seriesName(metric: Labels, but: Labels = {}): string {
+  const pairs = Object.entries(metric).filter(([k]) => k !== '__name__' && !(k in but))
+  const name = '__name__' in but ? '' : (metric.__name__ ?? '')
+  if (pairs.length === 0) return name || '{}'
+  return `${name}{${pairs.map(([k, v]) => `${labelName(k)}=${JSON.stringify(v)}`).join(', ')}}`
+}
+
+const plainName = /^[a-zA-Z_][a-zA-Z0-9_]*$/
+
+const labelName = (name: string) => (plainName.test(name) ? name : JSON.stringify(name))
+
+// common is the labels that all series have alike: they need to be said only once.
+export function common(all: Series[]): Labels {
+  if (all.length < 2) return {}
+  return Object.fromEntries(Object.entries(all[0].metric).filter(([k, v]) => all.every((s) => s.metric[k] === v)))
+}
+
+const colonName = /^[a-zA-Z_:][a-zA-Z0-9_:]*$/
+
+// selector is the expression for all series with these labels.
+export function selector(metric: Labels): string {
+  const { __name__: name, ...rest } = metric
+  const plain = name !== undefined && colonName.test(name)
+  const pairs = Object.entries(rest).map(([k, v]) => `${labelName(k)}=${JSON.stringify(v)}`)
+  if (name !== undefined && !plain) pairs.unshift(JSON.stringify(name))
+  return (plain ? name : '') + (pairs.length ? `{${pairs.join(', ')}}` : '')
+}
+
+// firstLook is what one wants to see of a metric of that type; where nobody has said
+// it, names often do.
+export function firstLook(name: string, type: string): string {
+  const s = selector({ __name__: name })
+  if (name.endsWith('_bucket')) return `sum by (le) (rate(${s}[2m]))`
+  if (type === 'counter' || type === 'histogram' || (type === '' && /_(total|count|sum)$/.test(name))) return `rate(${s}[2m])`
+  return s
+}

@@ -1,0 +1,34 @@
+// The address is the state: which page, and what it shows. Everything is relative, so
+// that the page works below any path of a proxy.
+import { store, useStore } from './store'
+
+export const pages = ['flow', 'explore', 'series', 'tail', 'records', 'status'] as const
+export type PageName = (typeof pages)[number]
+
+export interface Place {
+  page: PageName
+  params: URLSearchParams
+}
+
+function here(): Place {
+  const last = location.pathname.split('/').pop() ?? ''
+  return { page: pages.find((p) => p === last) ?? 'flow', params: new URLSearchParams(location.search) }
+}
+
+const place = store(here())
+addEventListener('popstate', () => place.set(here()))
+
+export const usePlace = () => useStore(place)
+
+export function address(page: PageName, params?: URLSearchParams): string {
+  const query = params?.toString()
+  return query ? `${page}?${query}` : page
+}
+
+// go leads to another place; replace says that Back should not lead to this one.
+export function go(page: PageName, params?: URLSearchParams, replace = false) {
+  const to = address(page, params)
+  if (replace) history.replaceState(null, '', to)
+  else history.pushState(null, '', to)
+  place.set(here())
+}

@@ -1,0 +1,188 @@
+// Status: which build runs here, with which configuration, at what cost, for whom.
+import type { ComponentChildren } from 'preact'
+import { useState } from 'preact/hooks'
+import { ask, Failure, fetchAPI, usePoll } from './api'
+import { bytes, compact, count, span } from './format'
+import { Empty, Figure, Figures, Loading, Panel, Problem } from './parts'
+import { limits, Tenants } from './series'
+
+interface Build {
+  version: string
+  revision: string
+  goVersion: string
+}
+
+interface Runtime {
+  startTime: string
+  CWD: string
+  GOMAXPROCS: number
+  storageRetention: string
+}
+
+interface Process {
+  pid: number
+  uptime_seconds: number
+  listening: Record<string, string | number>
+  cpu_user_seconds: number
+  cpu_system_seconds: number
+  resident_bytes: number
+  max_resident_bytes: number
+  threads: number
+  heap_live_bytes: number
+  gc_cycles: number
+  goroutines: number
+}
+
+const data = <T,>(path: string) => async (signal: AbortSignal) => (await ask<T>(path, {}, signal)).data
+
+async function readiness(signal: AbortSignal) {
+  const response = await fetchAPI('-/ready', { signal })
+  return { ready: response.ok, text: (await response.text()).trim() }
+}
+
+export function Status() {
+  const build = usePoll(data<Build>('api/v1/status/buildinfo'), 60_000, [])
+  const runtime = usePoll(data<Runtime>('api/v1/status/runtimeinfo'), 60_000, [])
+  const process = usePoll(data<Process>('api/v1/status/process'), 2000, [])
+  const ready = usePoll(readiness, 2000, [])
+  const limit = usePoll(limits, 5000, [])
+  return (
+    <div class="status">
+      <div class="toolbar">
+        <h1>Status</h1>
+        <p class={'note ' + (ready.data?.ready ? 'good' : 'bad')} role="status">
+          {ready.data?.text ?? ready.error?.message ?? 'Asking…'}
+        </p>
+      </div>
+      {process.data && <Cost process={process.data} cores={runtime.data?.GOMAXPROCS} />}
+      {process.error && <Problem error={process.error} />}
+      <div class="two">
+        <Panel title="Build">
+          {build.error ? <Problem error={build.error} /> : !build.data ? <Loading what="Asking…" /> : (
+            <Pairs
+              of={[
+                ['version', build.data.version],
+                ['revision', build.data.revision || 'unknown'],
+                ['Go', build.data.goVersion],
+                ['started', runtime.data ? new Date(runtime.data.startTime).toLocaleString('sv') : ''],
+                ['data directory', runtime.data?.CWD ?? ''],
+                ['tiles of 1 min are kept', runtime.data?.storageRetention ? span(hours(runtime.data.storageRetention)) : ''],
+                ['third parties in this page', <a href="licenses.txt">licenses.txt</a>],
+              ]}
+            />
+          )}
+        </Panel>
+        <Panel title="Listens on">
+          {!process.data ? <Loading what="Asking…" /> : (
+            <Pairs of={Object.entries(process.data.listening).filter(([k, v]) => k !== 'pid' && v !== '').map(([k, v]) => [k.replaceAll('_', ' '), String(v)])} />
+          )}
+        </Panel>
+      </div>
+      {limit.error ? <Problem error={limit.error} /> : limit.data && <Tenants all={limit.data.tenants} />}
+      <Configuration />
+      <Flags />
+    </div>
+  )
+}
+
+// hours reads Go's 960h0m0s, to seconds.
+const hours = (text: string) => 3600 * Number(text.match(/^(\d+)h/)?.[1] ?? 0)
+
+function Cost(props: { process: Process; cores?: number }) {
+  const p = props.process
+  const cpu = p.cpu_user_seconds + p.cpu_system_seconds
+  return (
+    <Figures>
+      <Figure name="Up" value={span(p.uptime_seconds)} note={`pid ${p.pid}`} />
+      <Figure name="Processor" value={`${compact(cpu)} s`} note={`since the start${props.cores ? `, ${props.cores} cores` : ''}`} />
+      <Figure name="Memory" value={bytes(p.resident_bytes)} note={`at most ${bytes(p.max_resident_bytes)}`} />
+      <Figure name="Heap in use" value={bytes(p.heap_live_bytes)} note={`${count(p.gc_cycles)} collections`} />
+      <Figure name="Goroutines" value={count(p.goroutines)} note={`${count(p.threads)} threads`} />
+    </Figures>
+  )
+}
+
+function Pairs(props: { of: [string, ComponentChildren][] }) {
+  return (
+    <dl class="pairs">
+      {props.of.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd class="code">{value}</dd>
+        </div>
+      ))}
+    </dl>
+  )
+}
+
+// operatorsOnly says why another tenant's configuration is not shown.
+function todo(error: Failure): string | undefined {
+  return error.status === 403 ? 'It names all tenants, so that only users of the server’s own machine see it.' : undefined
+}
+
+function Configuration() {
+  const [whole, setWhole] = useState(false)
+  const { data: answer, error } = usePoll(data<{ yaml: string }>('api/v1/status/config'), 30_000, [])
+  const yaml = answer?.yaml ?? ''
+  return (
+    <Panel
+      title="Configuration"
+      note="in force now; what is not a comment differs from the default"
+      actions={
+        <label class="check">
+          <input type="checkbox" checked={whole} onChange={(e) => setWhole(e.currentTarget.checked)} /> With defaults
+        </label>
+      }
+    >
+      {error && <Problem error={error} todo={todo(error)} />}
+      {!answer && !error && <Loading what="Asking…" />}
+      {answer && (
+        <pre class="scroll" tabIndex={0} role="region" aria-label="Configuration as YAML">
+          {whole ? yaml : settings(yaml) || '# all defaults'}
+        </pre>
+      )}
+    </Panel>
+  )
+}
+
+// settings leaves out comments, and sections of which nothing is left.
+function settings(yaml: string): string {
+  const lines = yaml.split('\n').filter((l) => l.trim() !== '' && !l.trim().startsWith('#'))
+  const depth = (l: string) => l.length - l.trimStart().length
+  for (let i = lines.length - 1; i >= 0; i--) {
+    if (/:\s*$/.test(lines[i]) && (i + 1 >= lines.length || (depth(lines[i + 1]) <= depth(lines[i]) && !lines[i + 1].trimStart().startsWith('-')))) lines.splice(i, 1)
+  }
+  return lines.join('\n')
+}
+
+function Flags() {
+  const [filter, setFilter] = useState('')
+  const { data: flags, error } = usePoll(data<Record<string, string>>('api/v1/status/flags'), 0, [])
+  const rows = Object.entries(flags ?? {}).filter(([name, value]) => `${name} ${value}`.toLowerCase().includes(filter.toLowerCase()))
+  return (
+    <Panel
+      title="Flags"
+      note="as this process was started"
+      actions={
+        <label class="field inline">
+          Filter
+          <input type="search" data-slash value={filter} onInput={(e) => setFilter(e.currentTarget.value)} />
+        </label>
+      }
+    >
+      {error && <Problem error={error} todo={todo(error)} />}
+      {!flags && !error && <Loading what="Asking…" />}
+      {flags && rows.length === 0 && <Empty>No flag has that in it.</Empty>}
+      {rows.length > 0 && (
+        <dl class="flags code">
+          {rows.map(([name, value]) => (
+            <div key={name}>
+              <dt>--{name}</dt>
+              <dd>{value || '–'}</dd>
+            </div>
+          ))}
+        </dl>
+      )}
+    </Panel>
+  )
+}

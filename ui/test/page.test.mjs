@@ -1,0 +1,287 @@
+// Every page against a real server under load. e2e/ui_test.go starts both.
+import assert from 'node:assert/strict'
+import { after, before, describe, test } from 'node:test'
+import { hostile, launch, look, open, server, sizes } from './browser.mjs'
+
+let browser
+before(async () => (browser = await launch()))
+after(() => browser.close())
+
+const query = (...pairs) => '/explore?' + new URLSearchParams(pairs)
+const orders = 'sum by (region) (rate(shop_orders_total[2m]))'
+const settled = (page) => page.waitForFunction(() => !document.querySelector('.loading, [aria-busy=true]'))
+const editor = (page) => page.locator('.cm-content').first()
+
+// places are what is looked at, each with what shows that it is there.
+const places = {
+  flow: { path: '/flow', ready: (p) => p.locator('.books .sum .number').nth(2).getByText(/\d/) }, // rates want two answers
+  explore: { path: '/explore', ready: (p) => p.getByRole('button', { name: 'shop_orders_total' }) },
+  'explore-lines': {
+    path: query(['q', orders], ['q', 'shop_queue_depth'], ['v', 'lines'], ['v', 'stacked']),
+    ready: (p) => p.getByRole('list', { name: 'Series' }).nth(1),
+  },
+  'explore-heatmap': {
+    path: query(['q', 'sum by (le) (rate(shop_search_seconds_bucket[2m]))'], ['q', 'rate(shop_checkout_seconds[2m])']),
+    ready: (p) => p.getByText('2 series together'),
+  },
+  'explore-table': { path: query(['q', '{__name__=~"web_hits|web_latency|hostile.*"}'], ['v', 'table']), ready: (p) => p.getByRole('cell', { name: hostile }).first() },
+  series: { path: '/series', ready: (p) => p.getByRole('region', { name: 'By sender' }).getByText('127.0.0.1').first() },
+  tail: { path: '/tail', ready: (p) => p.getByText('web.latency').nth(5) },
+  records: { path: '/records', ready: (p) => p.getByRole('heading', { name: 'Recordings' }) },
+  status: { path: '/status', ready: (p) => p.getByText('--limits-max-series-per-metric') },
+}
+
+// Half of each test is waiting, so that several share the processor well.
+describe('the page', { concurrency: 3 }, () => {
+  for (const size of Object.keys(sizes)) {
+    for (const colorScheme of ['light', 'dark']) {
+      test(`every page, ${size}, ${colorScheme}`, async () => {
+        const { page, close } = await open(browser, { size, colorScheme })
+        for (const [name, { path, ready }] of Object.entries(places)) {
+          await page.goto(path)
+          await ready(page).waitFor()
+          if (path.startsWith('/explore')) await editor(page).waitFor() // it comes later than the rest
+          await settled(page)
+          await look(page, `${name}-${size}-${colorScheme}`)
+        }
+        await close()
+      })
+    }
+  }
+
+  test('hostile text is text on every page that shows it', async () => {
+    const { page, close } = await open(browser, { allowed: [/400 \(Bad Request\)/] })
+    await page.goto(query(['q', 'web_hits']))
+    await page.getByRole('list', { name: 'Series' }).getByText(hostile).waitFor()
+    await page.getByRole('region', { name: 'Events', exact: true }).first().getByText(hostile).first().waitFor()
+    await page.getByRole('button', { name: /^Events at .*<img/ }).hover()
+    await page.locator('.tip').getByText(hostile).first().waitFor()
+    await page.goto('/explore')
+    await page.getByRole('button', { name: 'hostile_<b>name</b>' }).click()
+    await page.getByRole('list', { name: 'Series' }).getByText(hostile).waitFor()
+    await page.goto('/series')
+    await page.getByText('hostile_<b>name</b>').first().waitFor()
+    await page.goto('/tail')
+    await page.getByText(`page:${hostile}`).first().waitFor()
+    await page.goto(query(['q', hostile]))
+    await page.getByRole('alert').waitFor()
+    assert.equal(await page.locator('img[src]').count(), 0)
+    await close()
+  })
+
+  test('a query is completed, run, kept in the history, and in the address', async () => {
+    const { page, close } = await open(browser)
+    await page.goto('/explore')
+    await editor(page).click()
+    await page.keyboard.type('rat')
+    await page.getByRole('option', { name: /^rate/ }).first().click()
+    await page.keyboard.type('(web_req')
+    await page.getByRole('option', { name: 'web_requests' }).waitFor()
+    await look(page, 'explore-completion')
+    await page.keyboard.press('Enter')
+    await page.keyboard.type('{en')
+    await page.getByRole('option', { name: 'env' }).click()
+    await page.keyboard.type('="pro')
+    await page.getByRole('option', { name: 'prod' }).click()
+    await page.keyboard.type('"}[2m]')
+    await page.keyboard.press('ControlOrMeta+Enter')
+    const expr = 'rate(web_requests{env="prod"}[2m])'
+    await page.waitForURL((u) => u.searchParams.get('q') === expr)
+    await page.getByRole('list', { name: 'Series' }).waitFor()
+    await page.getByRole('button', { name: 'Table' }).click()
+    await page.getByRole('cell', { name: 'prod' }).first().waitFor()
+
+    await page.goto('/explore')
+    await page.getByRole('button', { name: 'History' }).click()
+    await page.getByRole('button', { name: expr }).click()
+    await page.getByRole('button', { name: 'Run' }).click()
+    await page.getByRole('list', { name: 'Series' }).waitFor()
+    await close()
+  })
+
+  test('an address shows the same to somebody else', async () => {
+    const { page, close } = await open(browser)
+    await page.goto('/explore')
+    await editor(page).fill(orders)
+    await page.keyboard.press('Enter')
+    await page.getByRole('list', { name: 'Series' }).waitFor()
+    await page.getByRole('button', { name: 'Stacked' }).click()
+    await page.getByRole('button', { name: '+ Add query' }).click()
+    await editor(page).waitFor()
+    await page.locator('.cm-content').nth(1).fill('shop_queue_depth > 40')
+    await page.keyboard.press('Enter')
+    await page.getByRole('list', { name: 'Series' }).nth(1).waitFor()
+    await page.getByRole('combobox', { name: 'Time range' }).selectOption({ label: 'Last 15m' })
+    await page.waitForURL(/range=15m/)
+    const address = page.url()
+    await page.context().grantPermissions(['clipboard-read', 'clipboard-write'])
+    await page.getByRole('button', { name: 'Copy link' }).click()
+    await page.getByText('Copied').waitFor()
+    const copied = await page.evaluate(() => navigator.clipboard.readText())
+    await close()
+
+    for (const link of [address, copied]) {
+      const other = await open(browser)
+      await other.page.goto(link)
+      await other.page.getByRole('list', { name: 'Series' }).nth(1).waitFor()
+      assert.equal(await editor(other.page).innerText(), orders)
+      assert.equal(await other.page.locator('.cm-content').nth(1).innerText(), 'shop_queue_depth > 40')
+      assert.equal(await other.page.getByRole('button', { name: 'Stacked' }).first().getAttribute('aria-pressed'), 'true')
+      const p = new URL(other.page.url()).searchParams
+      assert.ok(link === copied ? Number(p.get('to')) - Number(p.get('from')) === 900 : p.get('range') === '15m')
+      await other.page.goBack()
+      await other.close()
+    }
+  })
+
+  test('a chart can be read, hidden in part, looked into and left again', async () => {
+    const { page, close } = await open(browser)
+    await page.goto(query(['q', orders]))
+    const chart = page.getByRole('group', { name: 'Chart of query A' })
+    const legend = page.getByRole('list', { name: 'Series' }).getByRole('button')
+    await legend.nth(4).waitFor()
+    await chart.focus()
+    await page.keyboard.press('Home')
+    await page.getByText(/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d/).first().waitFor() // the time of the cursor stands above the legend
+    await legend.nth(1).click()
+    assert.equal(await legend.nth(1).getAttribute('aria-pressed'), 'false')
+    await legend.nth(2).click({ modifiers: ['Shift'] })
+    assert.deepEqual(await legend.evaluateAll((all) => all.map((b) => b.ariaPressed)), ['false', 'false', 'true', 'false', 'false'])
+    const plot = await page.locator('.u-over').boundingBox()
+    await page.mouse.move(plot.x + plot.width / 4, plot.y + 50)
+    await page.mouse.down()
+    await page.mouse.move(plot.x + plot.width / 2, plot.y + 50, { steps: 4 })
+    await page.mouse.up()
+    await page.waitForURL(/from=\d+&to=\d+/)
+    const p = new URL(page.url()).searchParams
+    assert.ok(Math.abs(p.get('to') - p.get('from') - 900) < 60, page.url())
+    await page.goBack()
+    await page.waitForURL((u) => !u.searchParams.has('from'))
+    await close()
+  })
+
+  test('what goes wrong is said', async () => {
+    const { page, close } = await open(browser, { allowed: [/400 \(Bad Request\)/] })
+    await page.goto(query(['q', 'rate(shop_orders_total[)'], ['q', 'no_such_metric'], ['q', 'histogram_quantile(0.9, shop_orders_total)']))
+    await page.getByRole('alert').getByText('parse error').waitFor()
+    await page.getByText('Nothing is there at these times.').first().waitFor()
+    await page.getByText(/bucket label "le" is missing/).first().waitFor() // Prometheus' own warning
+    await look(page, 'explore-errors')
+    await close()
+  })
+
+  test('keys lead everywhere', async () => {
+    const { page, close } = await open(browser)
+    await page.goto('/')
+    await page.getByRole('heading', { level: 1, name: 'Flow' }).waitFor()
+    for (const [key, name] of [['e', 'Explore'], ['s', 'Series'], ['t', 'Tail'], ['r', 'Records'], ['u', 'Status'], ['f', 'Flow']]) {
+      await page.keyboard.press('g')
+      await page.keyboard.press(key)
+      await page.getByRole('heading', { level: 1, name }).waitFor()
+      assert.equal(await page.getByRole('link', { name, exact: true }).getAttribute('aria-current'), 'page')
+    }
+    await page.keyboard.press('?')
+    const help = page.getByRole('dialog', { name: 'Keys' })
+    await help.waitFor()
+    await look(page, 'help')
+    await page.keyboard.press('Escape')
+    await help.waitFor({ state: 'hidden' })
+
+    await page.keyboard.press('g')
+    await page.keyboard.press('e')
+    await editor(page).waitFor()
+    await page.keyboard.press('/')
+    await page.keyboard.type('vector(42)')
+    await page.keyboard.press('Enter')
+    await page.getByRole('list', { name: 'Series' }).getByText('42').waitFor()
+
+    await page.goto('/status')
+    await page.keyboard.press('Tab')
+    await page.keyboard.press('Enter') // Skip to the content
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'main')
+    await close()
+  })
+
+  test('colours are remembered, and the menu opens on a small screen', async () => {
+    const { page, close } = await open(browser, { size: 'narrow' })
+    const theme = () => page.evaluate(() => document.documentElement.dataset.theme)
+    await page.goto('/flow')
+    await page.getByRole('button', { name: /^Colours: system/ }).click()
+    assert.equal(await theme(), 'dark')
+    await page.reload()
+    assert.equal(await theme(), 'dark')
+    await page.getByRole('button', { name: /^Colours: dark/ }).click()
+    assert.equal(await theme(), 'light')
+    await page.getByRole('button', { name: 'Flow' }).click()
+    await look(page, 'menu')
+    await page.getByRole('link', { name: 'Series', exact: true }).click()
+    await page.getByRole('heading', { level: 1, name: 'Series' }).waitFor()
+    await close()
+  })
+
+  test('the tail is filtered by the server, and paused', async () => {
+    const { page, close } = await open(browser)
+    await page.goto('/tail')
+    await page.getByRole('searchbox', { name: 'Name' }).fill('web.h*')
+    await page.keyboard.press('Enter')
+    await page.waitForURL(/name=web.h/)
+    await page.getByText('web.hits').nth(3).waitFor()
+    assert.equal(await page.getByText('web.latency').count(), 0)
+    await page.getByRole('button', { name: 'Pause' }).click()
+    await page.getByText('paused').waitFor()
+    await page.getByRole('checkbox', { name: 'Malformed only' }).check()
+    await page.getByRole('button', { name: 'Go on' }).click()
+    await page.goto('/tail?malformed=true')
+    await page.getByText(/expected a decimal number/).first().waitFor()
+    await close()
+  })
+
+  test('Flow colours what is over its budget', async () => {
+    const { page, close } = await open(browser)
+    const now = Math.floor(Date.now() / 5000) * 5
+    const values = (v) => Array.from({ length: 180 }, (_, i) => [now - 900 + 5 * i + 5, String(v * (1 + 0.2 * Math.sin(i / 9)))])
+    // Only own metrics are made up: no stage of a test is slow for a quarter of an hour.
+    await page.route('**/self/api/v1/query_range*', async (route) => {
+      const q = new URL(route.request().url()).searchParams.get('query')
+      const v = q.includes('samples') ? 120_000 : q.includes('budget') ? 0.01 : q.includes('stage_age') ? 1.2 : q.includes('0.99') ? 0.009 : 0.002
+      const result = ['read', 'parse', 'journal', 'append'].map((stage) => ({ metric: { stage }, values: values(stage === 'journal' && q.includes('0.99, sum by (stage) (rate(freshet_stage_seconds') ? 0.05 : v) }))
+      await route.fulfill({ json: { status: 'success', data: { resultType: 'matrix', result } } })
+    })
+    await page.goto('/flow')
+    await page.locator('li.over').getByRole('heading', { name: 'journal' }).waitFor()
+    assert.equal(await page.locator('li.over').count(), 1)
+    await page.getByText('The books close').waitFor()
+    await look(page, 'flow-over-budget')
+    await close()
+  })
+
+  test('a server with tenants asks for a token, once', async () => {
+    const base = process.env.FRESHET_CLOSED
+    const { page, close } = await open(browser, { base, allowed: [/401 \(Unauthorized\)/, /404 \(Not Found\)/] })
+    await page.goto('/series')
+    const dialog = page.getByRole('dialog', { name: 'A token, please' })
+    await dialog.waitFor()
+    await look(page, 'token')
+    await dialog.getByLabel('Token').fill('wrong')
+    await dialog.getByRole('button', { name: 'Show' }).click()
+    await dialog.getByText('the token is of no tenant here').waitFor()
+    await dialog.getByLabel('Token').fill(process.env.FRESHET_TOKEN)
+    await dialog.getByRole('button', { name: 'Show' }).click()
+    await dialog.waitFor({ state: 'hidden' })
+    await page.getByRole('region', { name: 'By tenant' }).getByRole('cell', { name: 'team-a' }).waitFor()
+    await page.goto('/flow')
+    await page.getByText('tenant team-a').waitFor()
+    await page.getByText('Own metrics are off.').waitFor()
+    await look(page, 'flow-off')
+    await page.getByRole('button', { name: 'Sign out' }).click()
+    await dialog.waitFor()
+    await close()
+  })
+
+  test('the page comes with its policy, to curl comes the list', async () => {
+    const page = await fetch(server, { headers: { Accept: 'text/html' } })
+    assert.match(page.headers.get('content-security-policy'), /^default-src 'none'; script-src 'self'; style-src 'self' 'nonce-\w+'; connect-src 'self'/)
+    const list = await fetch(server)
+    assert.match(await list.text(), /\/api\/v1\/status\/ledger/)
+  })
+})
