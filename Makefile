@@ -35,9 +35,13 @@ TEST_BUILD = -vet=off -ldflags=-w
 # -count=1: e2e/ runs a binary that the test cache does not know.
 test: clients ## install what the tests need, then run all of them
 	go test $(TEST_BUILD) -timeout 15m -count=1 $(TEST_FLAGS) ./...
+	bash examples/coverage/engine/install
+	go test -C examples/coverage $(TEST_BUILD) -timeout 5m -count=1 $(TEST_FLAGS) ./...
 
 race: ## run the tests below internal/, client/ and slogring/ under the race detector, except the Prometheus API's, with buffers overwritten when given back
 	go test $(TEST_BUILD) -race -tags poison -timeout 15m $(TEST_FLAGS) $(RACE)
+	bash examples/coverage/engine/install
+	go test -C examples/coverage $(TEST_BUILD) -race -timeout 5m $(TEST_FLAGS) ./...
 
 fuzz: ## run every fuzz test for FUZZTIME (3s)
 	@FUZZTIME=$(FUZZTIME) bash .ci/fuzz
@@ -54,6 +58,7 @@ lint: ## gofmt, vet, staticcheck, govulncheck
 	if [ -n "$$unformatted" ]; then echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
 	go run $(STATICCHECK) ./...
+	cd examples/coverage && go vet ./... && go run $(STATICCHECK) ./...
 	@GOVULNCHECK=$(GOVULNCHECK) bash .ci/vulncheck
 
 ui: ## build the web page into ui/dist after a change in ui/src, and check its types

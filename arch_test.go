@@ -31,6 +31,7 @@ var layers = []struct {
 }{
 	{dir: "e2e"},
 	{dir: "lab"},
+	{dir: "examples"}, // other people's services, as they would be
 	{dir: "cmd"},
 	{dir: "deploy"}, // writes what watches Freshet
 	{dir: "internal/role", isolated: true},

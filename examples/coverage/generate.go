@@ -1,0 +1,40 @@
+package main
+
+import (
+	"bufio"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"math/rand/v2"
+)
+
+// generate writes n documents as NDJSON, compressed by gzip: the same ones on each
+// machine. There are 40 carriers with 4 services each; ranges begin at full hundred thousands, as
+// those of real postal codes do, most of one area and some of a region. A route is covered
+// by three or four of a million.
+func generate(out io.Writer, n int) error {
+	zipped := gzip.NewWriter(out)
+	w := bufio.NewWriter(zipped)
+	rng := rand.New(rand.NewPCG(1, 2))
+	services := []string{"economy", "express", "same-day", "standard"}
+	for range n {
+		originFrom, originTo := randomRange(rng)
+		from, to := randomRange(rng)
+		fmt.Fprintf(w, `{"carrier":"carrier-%02d","service":%q,"days":%d,"price_cents":%d,"origin":{"from":"%08d","to":"%08d"},"destination":{"from":"%08d","to":"%08d"}}`+"\n",
+			rng.IntN(40), services[rng.IntN(len(services))], 1+rng.IntN(9), 500+rng.IntN(5000), originFrom, originTo, from, to)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return zipped.Close()
+}
+
+// randomRange is of one of 1,000 areas, or in one of four cases of up to eight.
+func randomRange(rng *rand.Rand) (from, to int) {
+	const areas, codes = 1000, 100_000
+	begin, n := rng.IntN(areas), 1
+	if rng.IntN(4) == 0 {
+		n += rng.IntN(8)
+	}
+	return begin * codes, min(begin+n, areas)*codes - 1
+}

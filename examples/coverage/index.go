@@ -1,0 +1,270 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"unsafe"
+)
+
+// index answers which offers cover a route. It never changes once it is built, so that
+// any number of readers may share it without a lock.
+//
+// # What it holds
+//
+// Two slices without a pointer, so that the garbage collector looks at neither of them,
+// whatever their size: 32 bytes a document, and 16 for each different range of origins.
+// Carriers and services are numbers; their names are held once.
+//
+//	groups   one for each range of origins, sorted by its begin: [from, to, maxTo, first]
+//	                                                                             |
+//	rows     the documents of group after group, each group sorted by            v
+//	         the begin of the destination: [origin, destination, maxTo, offer]  rows[first:]
+//
+// # How it is asked
+//
+// Which intervals of a sorted slice contain a point? By binary search one finds those that
+// begin before it, but each of these may end before it, too. So the slice is read as a
+// binary tree: the root is the middle one, the halves on both sides are its subtrees. Each
+// element knows the last end in its subtree, maxTo: a subtree that ends before the point is
+// left out as a whole, and so is what begins after it. What is visited is about log2(n) for
+// each answer. A lookup asks the groups for the origin, and each of those that it finds for
+// the destination.
+type index struct {
+	groups   []group
+	rows     []row
+	carriers []string // names as JSON, by number; numbers follow the order of names
+	services []string
+	numbers  map[string]uint16 // of carriers by name
+}
+
+type group struct {
+	codeRange        // of origins
+	maxTo     uint32 // the last end in the subtree
+	first     uint32 // of its rows
+}
+
+type row struct {
+	destination codeRange
+	maxTo       uint32 // the last end in the subtree of the group
+	origin      codeRange
+	offer
+}
+
+// offer is what a document says besides its ranges.
+type offer struct {
+	priceCents             uint32
+	carrier, service, days uint16
+}
+
+// A document should take no more than the doc comment says.
+var _ = [1]struct{}{}[unsafe.Sizeof(row{})-32+unsafe.Sizeof(group{})-16]
+
+// anyCarrier is no carrier's number.
+const anyCarrier = maxNames
+
+// lookup appends the different offers that cover the route to offers, sorted by carrier,
+// service, price and days. It allocates nothing if there is room for those that are found.
+func (x *index) lookup(offers []offer, origin, destination uint32, carrier uint16) []offer {
+	begin := len(offers)
+	offers = x.findGroups(offers, 0, len(x.groups), origin, destination, carrier)
+	found := offers[begin:]
+	slices.SortFunc(found, compareOffers)
+	return offers[:begin+len(slices.Compact(found))]
+}
+
+func (x *index) findGroups(offers []offer, low, high int, origin, destination uint32, carrier uint16) []offer {
+	for low < high {
+		middle := int(uint(low+high) / 2)
+		g := &x.groups[middle]
+		if g.maxTo < origin {
+			break
+		}
+		offers = x.findGroups(offers, low, middle, origin, destination, carrier)
+		if g.from > origin {
+			break
+		}
+		if g.to >= origin {
+			last := len(x.rows)
+			if middle+1 < len(x.groups) {
+				last = int(x.groups[middle+1].first)
+			}
+			offers = findRows(offers, x.rows[g.first:last], destination, carrier)
+		}
+		low = middle + 1
+	}
+	return offers
+}
+
+func findRows(offers []offer, rows []row, destination uint32, carrier uint16) []offer {
+	for len(rows) > 0 {
+		middle := len(rows) / 2
+		r := &rows[middle]
+		if r.maxTo < destination {
+			break
+		}
+		offers = findRows(offers, rows[:middle], destination, carrier)
+		if r.destination.from > destination {
+			break
+		}
+		if r.destination.to >= destination && (carrier == anyCarrier || r.carrier == carrier) {
+			offers = append(offers, r.offer)
+		}
+		rows = rows[middle+1:]
+	}
+	return offers
+}
+
+func compareOffers(a, b offer) int {
+	return cmp.Or(cmp.Compare(a.carrier, b.carrier), cmp.Compare(a.service, b.service),
+		cmp.Compare(a.priceCents, b.priceCents), cmp.Compare(a.days, b.days))
+}
+
+// bytes is what the index holds, but for names, which are few.
+func (x *index) bytes() int {
+	return cap(x.rows)*int(unsafe.Sizeof(row{})) + cap(x.groups)*int(unsafe.Sizeof(group{}))
+}
+
+// maxNames is how many carriers there may be, and services: numbers have 16 bits, and one
+// of them is anyCarrier.
+const maxNames = 1<<16 - 1
+
+// builder takes the documents of an index. The rows that it gathers become those of the
+// index, and there is room for as many as were in the index before and some more: while an
+// index is replaced, there are two of them in memory, and no third.
+type builder struct {
+	most               int // documents
+	rows               []row
+	carriers, services names
+}
+
+// newBuilder returns a builder of an index with about as many documents as expected, and no
+// more than most.
+func newBuilder(expected, most int) *builder {
+	return &builder{most: most, rows: make([]row, 0, min(expected+expected/16, most)), carriers: newNames(), services: newNames()}
+}
+
+// errTooMany says that the index would be larger than it may.
+var errTooMany = errors.New("more documents than --max-documents; set it higher, and see to it that there is memory for two such indexes")
+
+// add takes a document.
+func (b *builder) add(d *document) error {
+	if len(b.rows) >= b.most {
+		return fmt.Errorf("%d documents: %w", b.most, errTooMany)
+	}
+	carrier, err := b.carriers.number(d.carrier)
+	if err != nil {
+		return fmt.Errorf("carrier %q: %w", d.carrier, err)
+	}
+	service, err := b.services.number(d.service)
+	if err != nil {
+		return fmt.Errorf("service %q: %w", d.service, err)
+	}
+	b.rows = append(b.rows, row{destination: d.destination, origin: d.origin,
+		offer: offer{priceCents: d.priceCents, carrier: carrier, service: service, days: d.days}})
+	return nil
+}
+
+// build makes the index. The builder is empty then.
+func (b *builder) build() *index {
+	x := &index{rows: b.rows, numbers: b.carriers.numbers}
+	carriers, services := b.carriers.sort(), b.services.sort() // new numbers by old ones
+	x.carriers, x.services = b.carriers.quoted(), b.services.quoted()
+	for i := range x.rows {
+		r := &x.rows[i]
+		r.carrier, r.service = carriers[r.carrier], services[r.service]
+	}
+	slices.SortFunc(x.rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(a.origin.from, b.origin.from), cmp.Compare(a.origin.to, b.origin.to),
+			cmp.Compare(a.destination.from, b.destination.from), cmp.Compare(a.destination.to, b.destination.to))
+	})
+	if cap(x.rows) > len(x.rows)+len(x.rows)/8 {
+		x.rows = slices.Clone(x.rows) // append took more, and the index lives long
+	}
+	for i := range x.rows {
+		if origin := x.rows[i].origin; i == 0 || origin != x.rows[i-1].origin {
+			x.groups = append(x.groups, group{codeRange: origin, first: uint32(i)})
+		}
+	}
+	x.groups = slices.Clone(x.groups)
+	for i, g := range x.groups {
+		last := len(x.rows)
+		if i+1 < len(x.groups) {
+			last = int(x.groups[i+1].first)
+		}
+		augmentRows(x.rows[g.first:last])
+	}
+	augmentGroups(x.groups)
+	*b = builder{}
+	return x
+}
+
+// augmentRows sets maxTo in the tree that findRows walks, and returns the root's.
+func augmentRows(rows []row) uint32 {
+	if len(rows) == 0 {
+		return 0
+	}
+	middle := len(rows) / 2
+	r := &rows[middle]
+	r.maxTo = max(augmentRows(rows[:middle]), r.destination.to, augmentRows(rows[middle+1:]))
+	return r.maxTo
+}
+
+// augmentGroups does so in that of findGroups.
+func augmentGroups(groups []group) uint32 {
+	if len(groups) == 0 {
+		return 0
+	}
+	middle := len(groups) / 2
+	g := &groups[middle]
+	g.maxTo = max(augmentGroups(groups[:middle]), g.to, augmentGroups(groups[middle+1:]))
+	return g.maxTo
+}
+
+// names gives each different name a number.
+type names struct {
+	numbers map[string]uint16
+	list    []string
+}
+
+func newNames() names { return names{numbers: map[string]uint16{}} }
+
+func (n *names) number(name string) (uint16, error) {
+	if number, ok := n.numbers[name]; ok {
+		return number, nil
+	}
+	if len(n.list) == maxNames {
+		return 0, fmt.Errorf("there are %d different names already, and no number for another", maxNames)
+	}
+	number := uint16(len(n.list))
+	n.numbers[name] = number
+	n.list = append(n.list, name)
+	return number, nil
+}
+
+// sort numbers the names anew in their order, and returns the new number of each old one.
+func (n *names) sort() (renumbered []uint16) {
+	old := slices.Clone(n.list)
+	slices.Sort(n.list)
+	for i, name := range n.list {
+		n.numbers[name] = uint16(i)
+	}
+	for _, name := range old {
+		renumbered = append(renumbered, n.numbers[name])
+	}
+	return renumbered
+}
+
+// quoted are the names as they stand in JSON.
+func (n *names) quoted() (quoted []string) {
+	for _, name := range n.list {
+		text, err := json.Marshal(name)
+		if err != nil {
+			panic(fmt.Sprintf("BUG: %q as JSON: %v", name, err))
+		}
+		quoted = append(quoted, string(text))
+	}
+	return quoted
+}
