@@ -37,7 +37,7 @@ import (
 )
 
 // running starts a server with all its parts, and stops it when the test ends.
-func running(t *testing.T, text string) *server {
+func running(t testing.TB, text string) *server {
 	t.Helper()
 	from := newSource(pflag.NewFlagSet("", pflag.ContinueOnError))
 	from.file = writeFile(t, text)

@@ -43,7 +43,7 @@ query: {timeout: 1m30s}
 `
 
 // writeFile returns the path of a file with the text.
-func writeFile(t *testing.T, text string) string {
+func writeFile(t testing.TB, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "freshet.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

@@ -240,6 +240,7 @@ func (s *server) serveHTTP() {
 	local("POST /-/record", s.serveRecord)
 	local("GET /api/v1/status/records", s.serveRecords)
 	local("GET /api/v1/status/records/{id}", s.serveRecordFile)
+	local("GET /api/v1/status/records/{id}/diagnosis", s.serveDiagnosis)
 	local("/debug/pprof/", pprof.Index)
 	local("/debug/pprof/cmdline", pprof.Cmdline)
 	local("/debug/pprof/profile", pprof.Profile)

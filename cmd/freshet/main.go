@@ -113,7 +113,7 @@ this machine's loopback, with its data in ./data.`,
 	root.CompletionOptions.DisableDefaultCmd = true // ours says less and leaves PowerShell out
 	root.SetFlagErrorFunc(unknownFlag)
 	addGroup(root, "Run a server:", newServeCommand(), newRestartCommand(), newBackupCommand(), newRestoreCommand())
-	addGroup(root, "Ask it:", newQueryCommand(), newEventsCommand(), newLedgerCommand(), newExplainCommand())
+	addGroup(root, "Ask it:", newQueryCommand(), newEventsCommand(), newLedgerCommand(), newExplainCommand(), newDiagnoseCommand())
 	addGroup(root, "See what arrives:", newTopCommand(), newTailCommand(), newCaptureCommand(), newReplayCommand())
 	addGroup(root, "Measure it:", newBenchCommand())
 	addGroup(root, "Configure it:", newCheckCommand(), newConfigCommand(), newDiffCommand(), newConvertCommand(), newCompletionCommand(), newVersionCommand())

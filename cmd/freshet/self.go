@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/tracing"
@@ -69,10 +70,22 @@ func (s *server) overBudget(t *stage.Trip) {
 	}
 }
 
-// serveTraces answers with the slow traces that are held, newest first.
-func (s *server) serveTraces(w http.ResponseWriter, _ *http.Request) {
+// serveTraces answers with the slow traces that are held, newest first; with id=ID only with
+// that one, and with spans=root without what is below the root, which is most of it.
+func (s *server) serveTraces(w http.ResponseWriter, r *http.Request) {
+	held := s.tracing.Traces()
+	if id := r.FormValue("id"); id != "" {
+		held = slices.DeleteFunc(held, func(t *tracing.Trace) bool { return t.ID != id })
+	}
+	if r.FormValue("spans") == "root" {
+		for i, t := range held {
+			short := *t // others may read t at the same time
+			short.Spans = t.Spans[:1]
+			held[i] = &short
+		}
+	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": s.tracing.Traces()}) // fails if the client went away
+	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": held}) // fails if the client went away
 }
 
 // runScraper keeps the process' own metrics until ctx is done.

@@ -71,7 +71,7 @@ type server struct {
 	aggregator *aggregator.Aggregator
 	ingest     ingest
 	forwarders []*forwarder.Forwarder // in the order of the configuration
-	engine     *promapi.Engine // with querier, once all is open
+	engine     *promapi.Engine        // with querier, once all is open
 	querier    *querier.Queryable
 	limiter    *limit.Limiter
 	collector  *collector.Collector

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/lib/fault"
 )
 
 // Others have no business in the data; the group may read it.
@@ -82,7 +83,7 @@ func (d Dir) Create(name string) (journal.Writer, error) {
 	if err != nil {
 		return nil, err // not f: a nil *os.File is no nil interface
 	}
-	return f, nil
+	return fault.File(f), nil
 }
 
 // Open opens a file for reading and returns its size.

@@ -194,7 +194,7 @@ func (r *Receiver) export(tenant string, body *buf.Buf, form otlp.Form, held *ho
 		}
 		o.Add(&added)
 	}
-	r.Watch.End(&held.trip)
+	r.Watch.End(held.trip)
 	// Not before the rest is written: what may come again would be counted again.
 	all := converted.Refused
 	if all.AnyRefused() || all.NotKept > 0 {

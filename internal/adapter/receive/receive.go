@@ -183,7 +183,7 @@ func (r *Receiver) remoteWrite(request *http.Request, begun time.Time) (o outcom
 	decoded.Compressed = compressed.B
 	held.parsed(decoded)
 	if o, err = r.Distributor.Push(tenant, decoded, body, held.keep()); err == nil {
-		r.Watch.End(&held.trip)
+		r.Watch.End(held.trip)
 	}
 	return o, err
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/freshet-io/freshet/internal/lib/fault"
 )
 
 // batchSize is how many datagrams one system call reads at most. At 64 the call
@@ -180,6 +182,7 @@ func (d *datagrams) receive() {
 		begun = time.Now()
 	}
 	d.n, d.errno = d.socket.receive(&d.msgs)
+	fault.Read()
 	if d.isTimed {
 		d.timing.Reading = time.Since(begun)
 	}

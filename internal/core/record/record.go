@@ -79,6 +79,9 @@ type File struct {
 // somebody else.
 const maxFile = 256 << 20
 
+// maxSummary bounds record.json, which has some 20 kB.
+const maxSummary = 4 << 20
+
 // Open reads what a record is of.
 func Open(from io.ReaderAt, size int64) (*File, error) {
 	z, err := zip.NewReader(from, size)
@@ -86,7 +89,7 @@ func Open(from io.ReaderAt, size int64) (*File, error) {
 		return nil, fmt.Errorf("read record: %w", err)
 	}
 	f := &File{zip: z}
-	text, err := f.Read(Summary)
+	text, err := f.ReadUpTo(Summary, maxSummary)
 	if err == nil {
 		err = json.Unmarshal(text, &f.Record)
 	}
@@ -101,7 +104,10 @@ func Open(from io.ReaderAt, size int64) (*File, error) {
 
 // Read is a file of the record. One that is missing is an error, which says why if the
 // record does.
-func (f *File) Read(name string) ([]byte, error) {
+func (f *File) Read(name string) ([]byte, error) { return f.ReadUpTo(name, maxFile) }
+
+// ReadUpTo is Read of a file that has at most so many bytes; a longer one is an error.
+func (f *File) ReadUpTo(name string, most int64) ([]byte, error) {
 	part, err := f.zip.Open(name)
 	if err != nil {
 		if why := f.Missing[name]; why != "" {
@@ -110,9 +116,9 @@ func (f *File) Read(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer part.Close()
-	text, err := io.ReadAll(io.LimitReader(part, maxFile+1))
-	if err == nil && len(text) > maxFile {
-		err = fmt.Errorf("%s has more than %d bytes", name, maxFile)
+	text, err := io.ReadAll(io.LimitReader(part, most+1))
+	if err == nil && int64(len(text)) > most {
+		err = fmt.Errorf("%s has more than %d bytes", name, most)
 	}
 	return text, err
 }

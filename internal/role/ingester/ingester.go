@@ -16,6 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/lib/buf"
+	"github.com/freshet-io/freshet/internal/lib/fault"
 	"github.com/freshet-io/freshet/internal/lib/pool"
 )
 
@@ -78,11 +79,15 @@ func New(config Config, store Store, reg prometheus.Registerer) *Ingester {
 }
 
 // Run writes what is pushed until ctx is done and all that was accepted is written.
-func (g *Ingester) Run(ctx context.Context) error { return g.pool.Run(ctx) }
+func (g *Ingester) Run(ctx context.Context) error {
+	fault.Run()
+	return g.pool.Run(ctx)
+}
 
 // Push writes a request, whose Outcome then says what became of it, and returns when it
 // survives the death of the process. body is what the request points into.
 func (g *Ingester) Push(tenantName string, request *tsdb.Request, body *buf.Buf) error {
+	fault.Push(len(request.Series))
 	t := g.tenant(tenantName)
 	all, own := g.waiting.Add(1), t.waiting.Add(1)
 	defer g.waiting.Add(-1)

@@ -137,10 +137,12 @@ func (r *Recorder) Run(ctx context.Context) error {
 	defer close(r.ended)
 	runtime.SetMutexProfileFraction(mutexFraction)
 	runtime.SetBlockProfileRate(blockNanoseconds)
-	if err := r.flight.Start(); err != nil {
-		r.Logger.Warn("records have no execution trace", "error", err)
+	if r.Config.Flight {
+		if err := r.flight.Start(); err != nil {
+			r.Logger.Warn("records have no execution trace", "error", err)
+		}
+		defer r.flight.Stop()
 	}
-	defer r.flight.Stop()
 	var last time.Time
 	for {
 		select {
@@ -269,6 +271,9 @@ func (r *Recorder) List() ([]Listed, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	files, err := r.files()
+	if err != nil {
+		return nil, err
+	}
 	all := []Listed{}
 	for _, f := range files {
 		l := Listed{Record: record.Record{ID: f.id}, Bytes: f.bytes}

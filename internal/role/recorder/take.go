@@ -5,7 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"math"
 	"runtime"
 	"runtime/metrics"
@@ -112,7 +112,7 @@ func (t *taking) cpu(ctx context.Context, d time.Duration) {
 func (r *Recorder) flightTrace() ([]byte, error) {
 	var text bytes.Buffer
 	if !r.flight.Enabled() {
-		return nil, fmt.Errorf("the flight recorder is not running")
+		return nil, errors.New("the flight recorder is off: self.recorder.flight")
 	}
 	_, err := r.flight.WriteTo(&text)
 	return text.Bytes(), err

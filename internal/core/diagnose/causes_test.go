@@ -1,0 +1,220 @@
+package diagnose
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/record"
+)
+
+// healthy is five seconds of a server with something to do: 0.4 of 2 processors.
+func healthy() *moment {
+	return &moment{
+		File: &record.File{Record: record.Record{
+			GOMAXPROCS: 2,
+			Runtime: map[string]record.Values{
+				"/sched/goroutines:goroutines":         {Begin: 70, End: 70},
+				"/sched/goroutines-created:goroutines": {Begin: 1000, End: 3000},
+				"/gc/heap/allocs:bytes":                {End: 25e6},
+			},
+			Spreads: map[string]record.Spread{"/sched/latencies:seconds": {Count: 1e4, P50: 1e-5, P99: 5e-4, Max: .01}},
+		}},
+		seconds:    5,
+		missing:    map[string]string{},
+		cpu:        profiled{cpu(1.9, "main.serve"), cpu(.05, "runtime.mallocgc", "main.serve"), cpu(.05, "runtime.gcBgMarkWorker")},
+		goroutines: profiled{{stack: stack{"runtime.gopark", "main.serve"}, count: 70, value: 70}},
+		trace:      traced{seconds: 4},
+	}
+}
+
+// cpu is so many seconds of the processors.
+func cpu(seconds float64, calls ...string) sampled {
+	return sampled{stack: calls, count: 100 * seconds, value: 1e9 * seconds}
+}
+
+// times is a stack at which time passed, so many times.
+func times(n int, each time.Duration, calls ...string) sampled {
+	return sampled{stack: calls, count: float64(n), value: float64(n) * float64(each)}
+}
+
+func text(t *testing.T, lines string) samples {
+	t.Helper()
+	s, err := readSamples([]byte(strings.TrimLeft(lines, "\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// changed are the figures of a healthy server with something different.
+func changed(change func(*moment)) *moment {
+	m := healthy()
+	change(m)
+	return m
+}
+
+const (
+	clearly = 2 // Clear or more
+	listed  = 1 // from Listed to below Clear
+	fine    = 0
+)
+
+// What each cause looks like, and what looks like it and is none.
+func TestCauses(t *testing.T) {
+	growth := []string{"runtime.copystack", "runtime.newstack", "runtime.morestack", "main.leaf", "main.deep"}
+	held := []string{"sync.(*Mutex).Lock", ourModule + "internal/role/x.(*X).Push"}
+	fsync := []string{"syscall.Fsync", "internal/poll.(*FD).Fsync", "os.(*File).Sync", ourModule + "internal/core/journal.(*Log).Sync"}
+	drops := func(n string) string {
+		return "freshet_dogstatsd_kernel_dropped_packets_total{listener=\"udp://127.0.0.1:8125\"} " + n + "\nfreshet_dogstatsd_packets_total 10000\n"
+	}
+	for _, c := range []struct {
+		name  string
+		look  func(*moment) finding
+		m     *moment
+		want  int
+		title string // a part of it
+	}{
+		{"stacks that grow", stackGrowth, changed(func(m *moment) { m.cpu = append(m.cpu, cpu(.4, growth...)) }), clearly, "most of it for main.leaf"},
+		{"stacks that grow a little", stackGrowth, changed(func(m *moment) { m.cpu = append(m.cpu, cpu(.02, growth...)) }), fine, ""},
+		{"newstack without a copy is a goroutine that is told to stop", stackGrowth, changed(func(m *moment) { m.cpu = append(m.cpu, cpu(1, growth[1:]...)) }), fine, ""},
+		{"half of nothing is nothing", stackGrowth, changed(func(m *moment) { m.cpu = profiled{cpu(.05, growth...), cpu(.05, "main.serve")} }), fine, ""},
+
+		{"garbage", garbage, changed(func(m *moment) {
+			m.cpu = append(m.cpu, cpu(1, "runtime.mallocgc", "main.waste"), cpu(1, "runtime.scanobject", "runtime.gcBgMarkWorker"))
+			m.Runtime["/gc/heap/allocs:bytes"] = record.Values{End: 5e9}
+		}), clearly, "1 GB a second"},
+		{"what idle processors collect costs nobody", garbage, changed(func(m *moment) {
+			m.cpu = append(m.cpu, cpu(4, "runtime.gcDrainMarkWorkerIdle", "runtime.gcBgMarkWorker"))
+		}), fine, ""},
+
+		{"a lock that five wait for", lock, changed(func(m *moment) {
+			m.block = profiled{times(250, 100*time.Millisecond, held...)}
+			m.trace.holders = profiled{times(1, time.Second, "sync.(*Mutex).Unlock", "main.slow")}
+		}), clearly, "held by main.slow"},
+		{"a lock that nobody gets: no wait ends", lock, changed(func(m *moment) { m.goroutines = append(m.goroutines, sampled{stack: held, count: 40, value: 40}) }), clearly, ""},
+		{"three who wait by chance", lock, changed(func(m *moment) { m.goroutines = append(m.goroutines, sampled{stack: held, count: 3, value: 3}) }), fine, ""},
+		{"goroutines that wait for work", lock, changed(func(m *moment) {
+			m.block = profiled{times(250, time.Second, "runtime.chanrecv1", "main.work"), times(250, time.Second, "sync.(*Mutex).Lock", "sync.(*Cond).Wait", "main.work")}
+		}), fine, ""},
+		{"a lock of the runtime", lock, changed(func(m *moment) {
+			m.cpu = append(m.cpu, cpu(1.5, "runtime.futex", "runtime.lock2", "runtime.chansend", "main.send"))
+		}), clearly, "inside Go's runtime"},
+
+		{"a goroutine storm that waits", goroutines, changed(func(m *moment) {
+			m.goroutines = append(m.goroutines, sampled{stack: stack{"runtime.gopark", "time.Sleep", "main.linger"}, count: 3e4, value: 3e4})
+		}), clearly, "30,07"},
+		{"a goroutine storm that ends", goroutines, changed(func(m *moment) {
+			m.Runtime["/sched/goroutines-created:goroutines"] = record.Values{End: 5e5}
+		}), clearly, "100,000 more begin"},
+		{"connections, and waiters for a lock and a disk", goroutines, changed(func(m *moment) {
+			m.Runtime["/sched/goroutines:goroutines"] = record.Values{Begin: 9e4, End: 9e4}
+			for _, s := range []stack{{"runtime.gopark", "internal/poll.runtime_pollWait", "net/http.(*conn).serve"}, held, fsync} {
+				m.goroutines = append(m.goroutines, sampled{stack: s, count: 3e4, value: 3e4})
+			}
+		}), fine, ""},
+
+		{"busy goroutines", starvation, changed(func(m *moment) {
+			m.cpu = append(m.cpu, cpu(7, "main.busy"))
+			m.Spreads["/sched/latencies:seconds"] = record.Spread{P99: .1}
+			m.trace.runnable = 60
+		}), clearly, "all 2 are busy; 78 % of what it has goes into main.busy"},
+		{"another process has the processors", starvation, changed(func(m *moment) {
+			m.Spreads["/sched/latencies:seconds"] = record.Spread{P99: .1}
+			m.trace.runnable = 60
+		}), clearly, "gets 0.40 of 2, and others"},
+		{"the machine stood still for a moment", starvation, changed(func(m *moment) {
+			m.Spreads["/sched/latencies:seconds"] = record.Spread{P99: .3}
+			m.trace.runnable = 4
+		}), fine, ""},
+		{"a long queue that moves on", starvation, changed(func(m *moment) { m.trace.runnable = 80 }), fine, ""},
+
+		{"a slow disk", disk, changed(func(m *moment) { m.trace.syscalls = profiled{times(8, 400*time.Millisecond, fsync...)} }), clearly, "400ms a call"},
+		{"a disk that has much to do and does it", disk, changed(func(m *moment) { m.trace.syscalls = profiled{times(2e4, 100*time.Microsecond, fsync...)} }), fine, ""},
+		{"a slow place beside a quick one", disk, changed(func(m *moment) {
+			m.trace.syscalls = profiled{times(8, 300*time.Millisecond, fsync...), times(1e5, time.Microsecond, "syscall.write", "os.(*File).Write", storeModule+"tsdb/wlog.(*WL).flushPage")}
+		}), clearly, "300ms a call"},
+		{"a system call that waits for the network", disk, changed(func(m *moment) {
+			m.trace.syscalls = profiled{times(8, 400*time.Millisecond, "internal/runtime/syscall.EpollWait", "net.(*conn).Read")}
+		}), fine, ""},
+		{"a slow disk and no trace", disk, changed(func(m *moment) {
+			m.missing[record.Trace] = "it is gone"
+			m.goroutines = append(m.goroutines, sampled{stack: fsync, count: 3, value: 3})
+		}), clearly, "3 goroutines stood"},
+
+		{"datagrams that found no room", kernelDrops, changed(func(m *moment) { m.begin, m.end = text(t, drops("100")), text(t, drops("9100")) }), clearly, "1,800 a second"},
+		{"datagrams that found none before", kernelDrops, changed(func(m *moment) { m.begin, m.end = text(t, drops("9100")), text(t, drops("9100")) }), fine, ""},
+
+		{"a flood over a limit", cardinality, changed(func(m *moment) {
+			m.end = text(t, "freshet_limit_samples_total{tenant=\"a\"} 5000\n")
+			m.tops = readTops(t, `[{"tenant":"a","over_limits":[{"metric":"m","label":"l","values":7000,"sender":"10.0.0.1","limit":"limits.max_series"}]}]`)
+		}), clearly, "1,000 samples a second of series that a limit has no place for: metric m, label l, from 10.0.0.1"},
+		{"a flood of remote write", cardinality, changed(func(m *moment) {
+			m.end = text(t, "freshet_ingest_refused_total{reason=\"too_many_series\"} 5000\n")
+		}), clearly, "1,000 samples a second"},
+		{"samples refused for other reasons", cardinality, changed(func(m *moment) {
+			m.end = text(t, "freshet_ingest_refused_total{reason=\"too_old\"} 5000\n")
+		}), fine, ""},
+		{"a deploy: many new series, and none over a limit", cardinality, changed(func(m *moment) {
+			m.end = text(t, "prometheus_tsdb_head_series_created_total 30000\n")
+		}), listed, "6,000 new ones a second"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := c.look(c.m)
+			got := fine
+			if f.Score >= Listed {
+				got = listed
+			}
+			if f.Score >= Clear {
+				got = clearly
+			}
+			if got != c.want || !strings.Contains(f.Title, c.title) {
+				t.Errorf("score %.2f: %s\n%s\n%s", f.Score, f.Title, f.Because, f.fine)
+			}
+			if f.Name == "" || f.Title == "" || f.Because == "" || f.Next == "" || f.fine == "" {
+				t.Errorf("something is left out: %+v", f)
+			}
+		})
+	}
+}
+
+// A healthy server has no cause at all.
+func TestHealthy(t *testing.T) {
+	for _, look := range looks {
+		if f := look(healthy()); f.Score >= Listed {
+			t.Errorf("%s has a score of %.2f: %s", f.Name, f.Score, f.Because)
+		}
+	}
+}
+
+// An effect ranks below its cause, however large it is, and what no clear cause explains
+// keeps its score.
+func TestRank(t *testing.T) {
+	for _, c := range []struct{ name, in, want string }{
+		{"a flood allocates", "garbage 1 cardinality 0.8", "cardinality 0.8 garbage 0.48"},
+		{"garbage takes the processors, and the reader waits", "starvation 1 kernel_drops 1 garbage 0.9", "garbage 0.9 starvation 0.54 kernel_drops 0.32"},
+		{"a cause that is not clear explains nothing", "kernel_drops 1 starvation 0.4", "kernel_drops 1 starvation 0.4"},
+		{"a storm's stacks grow", "stack_growth 1 goroutines 0.6 starvation 1", "goroutines 0.6 stack_growth 0.36 starvation 0.36"},
+		{"who writes to a slow disk holds a lock", "lock 1 disk 0.7", "disk 0.7 lock 0.42"},
+		{"two that have nothing to do with each other", "lock 0.6 garbage 0.4", "lock 0.6 garbage 0.4"},
+	} {
+		causes := parseCauses(t, c.in)
+		rank(causes)
+		if got := causesText(causes); got != c.want {
+			t.Errorf("%s: %q becomes %q, not %q", c.name, c.in, got, c.want)
+		}
+	}
+}
+
+// The effects have no circles: else two causes would lower each other.
+func TestEffectsHaveNoCircles(t *testing.T) {
+	seen := map[string]bool{}
+	for _, e := range effects {
+		seen[e.cause] = true
+		for _, effect := range e.effects {
+			if seen[effect] {
+				t.Errorf("%s is an effect of %s, which stands below it: put causes before their effects", effect, e.cause)
+			}
+		}
+	}
+}

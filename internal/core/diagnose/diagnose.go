@@ -1,0 +1,173 @@
+// Package diagnose reads a record and names what was likely wrong with the process in that
+// moment, with what shows it. What is in a record: docs/format/record.md. What each cause
+// looks like and what to do about it: docs/diagnose.md.
+//
+// A record may come from anybody: what it has is bounded before it is decoded, and text of
+// it that is repeated here is what its author wrote.
+package diagnose
+
+import (
+	"cmp"
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/record"
+)
+
+// The causes, by the names that programs know them by.
+const (
+	Cardinality = "cardinality"
+	Disk        = "disk"
+	Garbage     = "garbage"
+	Goroutines  = "goroutines"
+	KernelDrops = "kernel_drops"
+	Lock        = "lock"
+	StackGrowth = "stack_growth"
+	Starvation  = "starvation"
+)
+
+const (
+	// Listed is the score from which on a cause is named: below it the figures are what a
+	// healthy process under load has, too.
+	Listed = 0.2
+
+	// Clear is the score from which on a cause is taken for one, so that what it brings
+	// about ranks below it. Who is asked for an alarm should ask for this.
+	Clear = 0.5
+)
+
+// Diagnosis is what a record says.
+type Diagnosis struct {
+	Record  Summary           `json:"record"`
+	Causes  []Cause           `json:"causes"`  // the likeliest first
+	Checked []string          `json:"checked"` // what was looked at and found fine, with its figures
+	Missing map[string]string `json:"missing"` // files of the record that could not be read, and why
+}
+
+// Summary is of what a diagnosis is.
+type Summary struct {
+	ID         string    `json:"id"`
+	Reason     string    `json:"reason"`
+	Began      time.Time `json:"began"`
+	Seconds    float64   `json:"seconds"`
+	Build      string    `json:"build"`
+	GOMAXPROCS int       `json:"gomaxprocs"`
+	Cores      float64   `json:"cores_used"` // processors that the process kept busy
+}
+
+// Cause is something that was wrong, most likely.
+type Cause struct {
+	Name     string     `json:"name"`
+	Title    string     `json:"title"`
+	Score    float64    `json:"score"`   // 0 to 1
+	Because  string     `json:"because"` // what the score is made of
+	Evidence []Evidence `json:"evidence"`
+	Next     string     `json:"next"` // what to do
+}
+
+// Evidence is something in the record that speaks for a cause.
+type Evidence struct {
+	What    string   `json:"what"`
+	Figures []string `json:"figures,omitempty"`
+	Stack   []string `json:"stack,omitempty"` // innermost first
+}
+
+// finding is what a look for one cause came to. Fine says what was looked at, with figures,
+// and is all there is if the score is low.
+type finding struct {
+	Cause
+	fine string
+}
+
+// looks are those for each cause.
+var looks = []func(*moment) finding{cardinality, stackGrowth, garbage, lock, goroutines, starvation, disk, kernelDrops}
+
+// effects are what each cause brings about besides what it is itself. An effect that is
+// found beside a clear cause of it ranks below it. There are no circles:
+//
+//   - New series are allocated; allocating, starting goroutines and growing stacks take the
+//     processors; each of them, or a disk, holds the reader of a socket up.
+//   - A goroutine begins with a small stack, and shares locks with many others.
+//   - Who holds a lock and does not get a processor holds it for long, and a system call
+//     seems slow if nobody takes its end up. Who holds one while he writes to a slow disk
+//     does as well.
+//
+// That waiting for a lock or a disk lets goroutines pile up needs no entry here: goroutines
+// that wait for these are not counted as a storm.
+var effects = []struct {
+	cause   string
+	effects []string
+}{
+	{Cardinality, []string{Garbage, StackGrowth, Lock, Starvation, Disk, KernelDrops}},
+	{Goroutines, []string{Garbage, StackGrowth, Lock, Starvation, Disk, KernelDrops}},
+	{StackGrowth, []string{Garbage, Lock, Starvation, Disk, KernelDrops}},
+	{Garbage, []string{Lock, Starvation, Disk, KernelDrops}},
+	{Starvation, []string{Lock, Disk, KernelDrops}},
+	{Disk, []string{Lock, KernelDrops}},
+	{Lock, []string{KernelDrops}},
+}
+
+// effectShare is what an effect's score is at most, of that of its cause.
+const effectShare = 0.6
+
+var errTimes = errors.New("the record ends before it begins")
+
+// Read says what a record shows. Files that are missing or cannot be read cost only what
+// they would have shown.
+func Read(f *record.File) (*Diagnosis, error) {
+	if s := f.Seconds(); s <= 0 || s > maxSeconds {
+		return nil, errTimes
+	}
+	m := readMoment(f)
+	d := &Diagnosis{
+		Record: Summary{ID: f.ID, Reason: f.Reason, Began: f.Began, Seconds: m.seconds, Build: f.Build, GOMAXPROCS: f.GOMAXPROCS, Cores: m.cores()},
+		Causes: []Cause{}, Checked: []string{}, Missing: m.missing,
+	}
+	for _, look := range looks {
+		found := look(m)
+		found.Score = math.Round(100*found.Score) / 100
+		if found.Score < Listed {
+			d.Checked = append(d.Checked, found.fine)
+			continue
+		}
+		d.Causes = append(d.Causes, found.Cause)
+	}
+	rank(d.Causes)
+	return d, nil
+}
+
+// rank lowers what is an effect of another cause that is clear, and sorts.
+func rank(causes []Cause) {
+	named := func(name string) *Cause {
+		i := slices.IndexFunc(causes, func(c Cause) bool { return c.Name == name })
+		if i < 0 {
+			return nil
+		}
+		return &causes[i]
+	}
+	for _, e := range effects {
+		cause := named(e.cause)
+		if cause == nil || cause.Score < Clear {
+			continue
+		}
+		for _, name := range e.effects {
+			effect := named(name)
+			if most := math.Round(100*effectShare*cause.Score) / 100; effect != nil && effect.Score > most {
+				effect.Score = most
+				effect.Because += "; lowered, since " + cause.Name + " brings it about"
+			}
+		}
+	}
+	slices.SortStableFunc(causes, func(a, b Cause) int { return cmp.Compare(b.Score, a.Score) })
+}
+
+// ramp is 0 up to from, 1 from to on, and in proportion between them. What is no number is
+// nothing.
+func ramp(x, from, to float64) float64 {
+	if !(x > from) {
+		return 0
+	}
+	return min(1, (x-from)/(to-from))
+}

@@ -1,0 +1,99 @@
+package diagnose
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/freshet-io/freshet/internal/core/record"
+)
+
+// A slow disk: goroutines are in system calls on files for long. The sum, in seconds a
+// second, is how many are at any time.
+const (
+	fileUsual = 0.10
+	fileBad   = 0.60
+
+	// A call that is this long on average is one that waits for the disk: many that are
+	// quick are a load. Of a disk that works, a write takes microseconds and a sync some
+	// milliseconds.
+	callUsual = 0.005 // seconds
+	callBad   = 0.050
+)
+
+// fileCalls are the functions by which Go reaches files, or their beginnings.
+var fileCalls = []string{
+	"os.(*File).", "os.Rename", "os.Remove", "os.OpenFile", "os.Truncate", "os.Mkdir", "os.ReadFile", "os.WriteFile", "os.ReadDir",
+	"syscall.Fsync", "syscall.Ftruncate", ourModule + "internal/core/journal.", storeModule + "tsdb/wlog.", storeModule + "tsdb/chunks.", "golang.org/x/sys/unix.Fdatasync", "golang.org/x/sys/unix.Fallocate", "golang.org/x/sys/unix.Msync",
+	ourModule + "internal/adapter/files.", storeModule + "tsdb/fileutil.", "go.etcd.io/bbolt.fdatasync",
+}
+
+// isFile reports whether a stack is in a system call on a file.
+func isFile(s stack) bool {
+	if len(s) == 0 || !s.in(fileCalls...) || s.has("internal/poll.runtime_pollWait") { // that is a pipe or a timer
+		return false
+	}
+	return slices.ContainsFunc(s[:min(4, len(s))], func(name string) bool {
+		return strings.HasPrefix(name, "syscall.") || strings.HasPrefix(name, "internal/runtime/syscall") || strings.HasPrefix(name, "golang.org/x/sys/unix.")
+	})
+}
+
+func disk(m *moment) finding {
+	calls := profiled{}
+	for _, s := range m.trace.syscalls {
+		if isFile(s.stack) {
+			calls = append(calls, s)
+		}
+	}
+	busy, perCall := 0.0, 0.0
+	if m.trace.seconds > 0 {
+		busy = calls.total() / 1e9 / m.trace.seconds
+	}
+	if n := calls.counted(func(stack) bool { return true }); n > 0 {
+		perCall = calls.total() / 1e9 / n
+	}
+	// The slowest place counts: quick reads elsewhere must not hide it.
+	places := calls.groups(stack.own)
+	for _, g := range places {
+		if g.value/1e9 > fileUsual*m.trace.seconds {
+			perCall = max(perCall, g.value/1e9/g.count)
+		}
+	}
+	standing := m.goroutines.sum(isFile)
+	stages := m.slowStages()
+
+	f := finding{fine: fmt.Sprintf("the disk: %.2g goroutines are in system calls on files at any time, up to %.2g is usual, with %s a call where it is slowest", busy, fileUsual, seconds(perCall))}
+	if len(stages) > 0 {
+		f.fine += "; " + strings.Join(stages, ", ")
+	}
+	f.Name = Disk
+	f.Score = ramp(busy, fileUsual, fileBad) * ramp(perCall, callUsual, callBad)
+	f.Title = fmt.Sprintf("A slow disk: %.2g goroutines wait for it at any time, %s a call", busy, seconds(perCall))
+	f.Because = fmt.Sprintf("%.2g goroutines in system calls on files at any time (nothing below %.2g, all from %.2g on), and %s a call (%s to %s)",
+		busy, fileUsual, fileBad, seconds(perCall), seconds(callUsual), seconds(callBad))
+	if !m.has(record.Trace) { // goroutine.pprof is one look
+		f.Score = min(0.6, ramp(standing, 0, 3))
+		f.Title = fmt.Sprintf("A slow disk: %.0f goroutines stood in system calls on files", standing)
+		f.Because = fmt.Sprintf("%.0f goroutines in system calls on files when the record began; without trace.out nobody can say for how long", standing)
+	}
+	for _, g := range largest(places, 3, calls.total()) {
+		f.Evidence = append(f.Evidence, Evidence{
+			What:  fmt.Sprintf("%s: %.0f system calls took %s each, %.2g s a second", short(g.name), g.count, seconds(g.value/1e9/g.count), g.value/1e9/max(m.trace.seconds, 1e-3)),
+			Stack: g.stack.shown(),
+		})
+	}
+	f.Evidence = append(f.Evidence, Evidence{What: "what batches spent in the stages that write", Figures: stages})
+	f.Next = "Look at the disk (iostat -x 1: await, %util) and at who else writes to it; put data_dir on a disk of its own. With aggregator.fsync: interval a power loss may cost a second, and nobody waits."
+	return f
+}
+
+// slowStages is how long batches stayed in the stages that write to the disk.
+func (m *moment) slowStages() (texts []string) {
+	for _, l := range m.grown("freshet_stage_seconds") {
+		if stage := l.labels["stage"]; l.count > 0 && (stage == "journal" || stage == "append") {
+			texts = append(texts, fmt.Sprintf("stage %s of %s: %s a batch", stage, l.labels["input"], seconds(l.value/l.count)))
+		}
+	}
+	slices.Sort(texts)
+	return texts
+}

@@ -1,0 +1,87 @@
+package diagnose
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Of a process that is idle, what has which share of the processor time means nothing.
+const (
+	idlePart = 0.02 // of the processors
+	busyPart = 0.15
+)
+
+// active is 0 for a process that is idle and 1 for one that has something to do.
+func (m *moment) active() float64 { return ramp(m.full(), idlePart, busyPart) }
+
+// shareOf is the part of the processor time that was used by stacks that match.
+func (m *moment) shareOf(match func(stack) bool) float64 {
+	total := m.cpu.total()
+	if total == 0 {
+		return 0
+	}
+	return m.cpu.sum(match) / total
+}
+
+func percent(share float64) string {
+	if share < 0.1 {
+		return fmt.Sprintf("%.1f %%", 100*share)
+	}
+	return fmt.Sprintf("%.0f %%", 100*share)
+}
+
+// seconds is a duration in the unit that suits it.
+func seconds(s float64) string {
+	if s > maxSeconds {
+		return "days"
+	}
+	d := time.Duration(s * 1e9)
+	switch {
+	case d >= time.Second:
+		return d.Round(10 * time.Millisecond).String()
+	case d >= time.Millisecond:
+		return d.Round(10 * time.Microsecond).String()
+	}
+	return d.Round(10 * time.Nanosecond).String()
+}
+
+// count is a number with commas, or with one digit if it is below ten.
+func count(n float64) string {
+	if n < 10 {
+		return strconv.FormatFloat(math.Round(10*n)/10, 'f', -1, 64)
+	}
+	if n > 1e15 {
+		return fmt.Sprintf("%.3g", n)
+	}
+	text := strconv.FormatFloat(n, 'f', 0, 64)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+func bytesText(n float64) string {
+	for _, unit := range []string{"B", "kB", "MB", "GB"} {
+		if n < 1000 {
+			return fmt.Sprintf("%.3g %s", n, unit)
+		}
+		n /= 1000
+	}
+	return fmt.Sprintf("%.3g TB", n)
+}
+
+// clip shortens what a sender wrote.
+func clip(text string) string {
+	const most = 200 // bytes
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "") + "..."
+	}
+	return text
+}
+
+func sortedNames(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }

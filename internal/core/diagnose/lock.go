@@ -1,0 +1,114 @@
+package diagnose
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/freshet-io/freshet/internal/core/record"
+)
+
+// A contended lock: goroutines wait for each other rather than for work. The sum of their
+// waiting, in seconds a second, is how many wait on average.
+const (
+	waitUsual = 0.3 // goroutines that wait at any time: short waits of many
+	waitBad   = 3   // several that do nothing else
+
+	// One look that finds few who wait is luck. From so many on it counts half.
+	manyStanding = 6
+
+	// runtime.lock2 is the runtime's own lock, whose waiters spin: processor time.
+	runtimeUsual = 0.05
+	runtimeBad   = 0.40
+)
+
+// isLock reports whether a stack waits for a mutex.
+func isLock(s stack) bool {
+	return s.has("sync.(*Mutex).Lock", "sync.(*RWMutex).Lock", "sync.(*RWMutex).RLock") && !s.has("sync.(*Cond).Wait")
+}
+
+func lock(m *moment) finding {
+	// Three witnesses: block.pprof has waits that ended in the time of the record,
+	// the trace those of the seconds before, and goroutine.pprof who stood there at the
+	// begin, perhaps for ever.
+	waited := m.block.sum(isLock) / 1e9 / m.seconds
+	before := 0.0
+	if m.trace.seconds > 0 {
+		before = m.trace.waits.total() / 1e9 / m.trace.seconds
+	}
+	standing := m.goroutines.sum(isLock)
+	waiting := math.Max(waited, before)
+	if standing >= manyStanding {
+		waiting = math.Max(waiting, standing/2)
+	}
+	spinning := m.shareOf(func(s stack) bool { return s.has("runtime.lock2") })
+
+	f := finding{fine: fmt.Sprintf("locks: %.2g goroutines wait for one at any time, up to %.2g is usual; the runtime's own locks take %s of the processor time", waiting, waitUsual, percent(spinning))}
+	f.Name = Lock
+	f.Score = ramp(waiting, waitUsual, waitBad)
+	inside := ramp(spinning, runtimeUsual, runtimeBad) * m.active()
+	if inside > f.Score {
+		f.Score = inside
+		f.Title = fmt.Sprintf("A lock inside Go's runtime: waiting for it takes %s of the processor time that is used", percent(spinning))
+		f.Because = fmt.Sprintf("runtime.lock2 has %s of cpu.pprof: nothing below %s, all from %s on, as far as the process is busy", percent(spinning), percent(runtimeUsual), percent(runtimeBad))
+		f.Evidence = m.runtimeLocks()
+	} else {
+		f.Because = fmt.Sprintf("%.2g goroutines wait for locks at any time (%.2g in block.pprof, %.2g in trace.out, %.0f stood there at the begin): nothing below %.2g, all from %.2g on",
+			waiting, waited, before, standing, waitUsual, float64(waitBad))
+		f.Evidence = m.lockEvidence()
+		f.Title = fmt.Sprintf("A contended lock: %.2g goroutines wait for one at any time", waiting)
+		if holder := m.holder(); holder != "" {
+			f.Title += ", mostly held by " + holder
+		}
+	}
+	f.Next = "What the holder does inside the lock must become shorter, or the lock be split: report it with this record. Until then, fewer connections at the same time wait less (a sender's max_shards)."
+	return f
+}
+
+// holder is who had the lock that is waited for most.
+func (m *moment) holder() string {
+	for _, p := range []profiled{m.trace.holders, m.mutex} {
+		if all := p.groups(stack.own); len(all) > 0 && all[0].value > 0 {
+			return short(all[0].name)
+		}
+	}
+	return ""
+}
+
+// lockEvidence is who waits, and who lets them wait.
+func (m *moment) lockEvidence() (all []Evidence) {
+	add := func(file, text string, p profiled, seconds float64) {
+		if total := p.total(); seconds > 0 {
+			for _, g := range largest(p.groups(stack.own), 2, total) {
+				all = append(all, Evidence{What: fmt.Sprintf(text, short(g.name), percent(g.value/total), g.value/1e9/seconds, file), Stack: g.stack.shown()})
+			}
+		}
+	}
+	waiters := profiled{}
+	for _, s := range m.block {
+		if isLock(s.stack) {
+			waiters = append(waiters, s)
+		}
+	}
+	add(record.Trace, "holder: %s let go of it at the end of %s of the waiting, %.2g s a second (%s)", m.trace.holders, m.trace.seconds)
+	add(record.Mutex, "holder: %s had it for %s of the waiting, %.2g s a second (%s)", m.mutex, m.seconds)
+	if len(waiters) > 0 {
+		add(record.Block, "waiter: %s waited %s of the time, %.2g s a second (%s)", waiters, m.seconds)
+	} else {
+		add(record.Trace, "waiter: %s waited %s of the time, %.2g s a second (%s)", m.trace.waits, m.trace.seconds)
+	}
+	return all
+}
+
+// runtimeLocks is who waits inside the runtime.
+func (m *moment) runtimeLocks() (all []Evidence) {
+	groups := m.cpu.groups(func(s stack) string {
+		if !s.has("runtime.lock2") {
+			return ""
+		}
+		return s.own()
+	})
+	for _, g := range largest(groups, 3, 0) {
+		all = append(all, Evidence{What: fmt.Sprintf("%s: %s of the processor time", short(g.name), percent(g.value/m.cpu.total())), Stack: g.stack.shown()})
+	}
+	return all
+}

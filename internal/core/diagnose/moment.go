@@ -1,0 +1,138 @@
+package diagnose
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/freshet-io/freshet/internal/core/record"
+)
+
+// Bounds of what is decoded, in bytes. Decoded it takes up to a hundred times as much in
+// the worst case, which nobody makes by chance.
+const (
+	maxProfile = 8 << 20  // decompressed; that of a busy server has 1 MB
+	maxText    = 16 << 20 // of /metrics or of top.json; 1 MB is much
+	maxTrace   = 24 << 20 // the flight recorder keeps 8 MB, and some more
+
+	maxSeconds = 24 * 3600 // of a record, which takes five
+)
+
+// moment is a record, decoded. A part that could not be read is empty, and Missing says
+// why.
+type moment struct {
+	*record.File
+	seconds                               float64
+	cpu, goroutines, allocs, mutex, block profiled
+	begin, end                            samples
+	tops                                  []top
+	trace                                 traced
+	missing                               map[string]string
+}
+
+func readMoment(f *record.File) *moment {
+	m := &moment{File: f, seconds: f.Seconds(), missing: map[string]string{}}
+	for _, p := range []struct {
+		name string
+		to   *profiled
+	}{
+		{record.CPU, &m.cpu}, {record.Goroutines, &m.goroutines}, {record.Allocs, &m.allocs}, {record.Mutex, &m.mutex}, {record.Block, &m.block},
+	} {
+		m.part(p.name, maxProfile, func(text []byte) (err error) { *p.to, err = readProfile(text); return err })
+	}
+	m.part(record.MetricsBegin, maxText, func(text []byte) (err error) { m.begin, err = readSamples(text); return err })
+	m.part(record.MetricsEnd, maxText, func(text []byte) (err error) { m.end, err = readSamples(text); return err })
+	m.part(record.Top, maxText, func(text []byte) error { return json.Unmarshal(text, &m.tops) })
+	m.part(record.Trace, maxTrace, func(text []byte) (err error) { m.trace, err = readTrace(text); return err })
+	return m
+}
+
+// part reads one file. The decoders of others may panic about what nobody but an attacker
+// writes: that is a file that cannot be read, too.
+func (m *moment) part(name string, most int64, decode func([]byte) error) {
+	defer func() {
+		if broken := recover(); broken != nil {
+			m.missing[name] = fmt.Sprintf("decode %s: %v", name, broken)
+		}
+	}()
+	text, err := m.ReadUpTo(name, most)
+	if err == nil {
+		err = decode(text)
+	}
+	if err != nil {
+		m.missing[name] = err.Error()
+	}
+}
+
+// has reports whether a file was read.
+func (m *moment) has(name string) bool { return m.missing[name] == "" }
+
+// cores is how many processors the process kept busy. The kernel counts them exactly; a
+// profile misses some where the machine is full.
+func (m *moment) cores() float64 {
+	used := m.grownBy("process_cpu_seconds_total")
+	if !(used > 0) {
+		used = m.cpu.total() / 1e9
+	}
+	const most = 1e6 // nobody has more, but a text may say so
+	return min(used/m.seconds, most)
+}
+
+// full is the part of the processors that the process may use which it did.
+func (m *moment) full() float64 { return m.cores() / float64(max(1, m.GOMAXPROCS)) }
+
+// perSecond is by how much a number of runtime/metrics rose, a second.
+func (m *moment) perSecond(name string) float64 { return m.Runtime[name].Grown() / m.seconds }
+
+// top is what top.json has of a tenant, as far as it says who floods.
+type top struct {
+	Tenant  string  `json:"tenant"`
+	Series  int     `json:"series"`
+	Samples float64 `json:"samples_per_second"`
+	Labels  []struct {
+		Metric   string   `json:"metric"`
+		Label    string   `json:"label"`
+		Values   int      `json:"values"`
+		Examples []string `json:"examples"`
+	} `json:"labels"`
+	Over []struct {
+		Metric string  `json:"metric"`
+		Limit  string  `json:"limit"`
+		Fate   string  `json:"fate"`
+		Label  string  `json:"label"`
+		Values float64 `json:"values"`
+		Count  float64 `json:"samples"`
+		Sender string  `json:"sender"`
+	} `json:"over_limits"`
+	Newest []struct {
+		Time   float64           `json:"time"`
+		Metric string            `json:"metric"`
+		Labels map[string]string `json:"labels"`
+		Sender sender            `json:"sender"`
+	} `json:"newest_series"`
+	Senders []struct {
+		sender
+		Datagrams float64 `json:"datagrams_per_second"`
+	} `json:"senders"`
+}
+
+type sender struct {
+	Address string `json:"address"`
+	Process *struct {
+		PID     int32  `json:"pid"`
+		Command string `json:"command"`
+	} `json:"process"`
+	Container string `json:"container"`
+}
+
+// String is the sender as people call it.
+func (s sender) String() string {
+	switch {
+	case s.Process != nil:
+		return fmt.Sprintf("process %d (%s)", s.Process.PID, s.Process.Command)
+	case s.Address != "":
+		return s.Address
+	case s.Container != "":
+		return "container " + s.Container
+	}
+	return "unknown"
+}

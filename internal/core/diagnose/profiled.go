@@ -1,0 +1,237 @@
+package diagnose
+
+import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/google/pprof/profile"
+)
+
+// profiled is a profile: stacks, and what was counted for each. The zero value has none.
+type profiled []sampled
+
+type sampled struct {
+	stack stack
+	count float64 // of events, or of goroutines
+	value float64 // nanoseconds, or bytes; the count where there is no other
+}
+
+// stack is the names of functions, innermost first.
+type stack []string
+
+// readProfile decodes a profile of runtime/pprof.
+func readProfile(text []byte) (profiled, error) {
+	unzip, err := gzip.NewReader(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	plain, err := io.ReadAll(io.LimitReader(unzip, maxProfile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(plain) > maxProfile {
+		return nil, fmt.Errorf("has more than %d bytes", maxProfile)
+	}
+	p, err := profile.ParseUncompressed(plain)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.CheckValid(); err != nil {
+		return nil, err
+	}
+	if len(p.Sample) > maxStacks {
+		return nil, fmt.Errorf("has more than %d stacks", maxStacks)
+	}
+	last := len(p.SampleType) - 1
+	if last < 0 {
+		return nil, fmt.Errorf("counts nothing")
+	}
+	// Of allocs the last two of four columns are what is in use, and the first two what
+	// was allocated.
+	if p.SampleType[last].Type == "inuse_space" {
+		last = 1
+	}
+	all := make(profiled, 0, len(p.Sample))
+	for _, s := range p.Sample {
+		all = append(all, sampled{stack: stackOf(s), count: max(0, float64(s.Value[0])), value: max(0, float64(s.Value[last]))})
+	}
+	return all, nil
+}
+
+const (
+	// maxStack bounds what is looked at of a stack. Ours have up to 60 calls.
+	maxStack = 256
+
+	// maxStacks bounds how many a profile has. Ours have some thousands.
+	maxStacks = 50_000
+)
+
+func stackOf(s *profile.Sample) (names stack) {
+	for _, l := range s.Location {
+		for _, line := range l.Line {
+			if len(names) == maxStack {
+				return names
+			}
+			if line.Function != nil {
+				names = append(names, line.Function.Name)
+			}
+		}
+	}
+	return names
+}
+
+// total is the sum of all values.
+func (p profiled) total() (sum float64) { return p.sum(func(stack) bool { return true }) }
+
+// sum adds up the values of stacks that match.
+func (p profiled) sum(match func(stack) bool) (sum float64) {
+	for _, s := range p {
+		if match(s.stack) {
+			sum += s.value
+		}
+	}
+	return sum
+}
+
+// counted adds up the counts of stacks that match.
+func (p profiled) counted(match func(stack) bool) (sum float64) {
+	for _, s := range p {
+		if match(s.stack) {
+			sum += s.count
+		}
+	}
+	return sum
+}
+
+// group is stacks that have something in common.
+type group struct {
+	name         string
+	value, count float64
+	stack        stack   // the one of them that has most
+	most         float64 // of that one
+}
+
+// groups adds up stacks by what by makes of them, and leaves out those of which it makes
+// nothing. The largest come first.
+func (p profiled) groups(by func(stack) string) []*group {
+	named := map[string]*group{}
+	for _, s := range p {
+		name := by(s.stack)
+		if name == "" {
+			continue
+		}
+		g := named[name]
+		if g == nil {
+			g = &group{name: name}
+			named[name] = g
+		}
+		g.add(s)
+	}
+	return slices.SortedFunc(maps.Values(named), func(a, b *group) int {
+		return cmp.Or(cmp.Compare(b.value, a.value), cmp.Compare(a.name, b.name))
+	})
+}
+
+func (g *group) add(s sampled) {
+	g.value += s.value
+	g.count += s.count
+	if g.stack == nil || s.value > g.most {
+		g.stack, g.most = s.stack, s.value
+	}
+}
+
+// shownShare is the part of all from which on a group is worth showing.
+const shownShare = 0.05
+
+// largest are up to n groups, each with a part of total that is worth showing.
+func largest(groups []*group, n int, total float64) (shown []*group) {
+	for _, g := range groups {
+		if len(shown) == n || g.value <= 0 || g.value < shownShare*total {
+			break
+		}
+		shown = append(shown, g)
+	}
+	return shown
+}
+
+// index is where in the stack the first function is that matches, or -1.
+func (s stack) index(match func(name string) bool) int { return slices.IndexFunc(s, match) }
+
+// has reports whether one of the functions is in the stack.
+func (s stack) has(names ...string) bool {
+	return s.index(func(name string) bool { return slices.Contains(names, name) }) >= 0
+}
+
+// in reports whether the stack has a function of a package, by the beginning of its name.
+func (s stack) in(prefixes ...string) bool {
+	return s.index(func(name string) bool { return hasPrefix(name, prefixes...) }) >= 0
+}
+
+func hasPrefix(name string, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+}
+
+// Functions of ours, of the store that we use, and of Go's runtime.
+const (
+	ourModule   = "github.com/freshet-io/freshet/"
+	storeModule = "github.com/prometheus/prometheus/"
+)
+
+// own is the innermost function that is ours or the store's, which is where somebody who
+// reads the code begins; without one, the innermost that is not the runtime's.
+func (s stack) own() string {
+	if i := s.index(func(name string) bool { return hasPrefix(name, ourModule, storeModule, "main.") }); i >= 0 {
+		return s[i]
+	}
+	if i := s.index(func(name string) bool {
+		return !hasPrefix(name, "runtime.", "internal/runtime/", "sync.", "internal/sync.")
+	}); i >= 0 {
+		return s[i]
+	}
+	return ""
+}
+
+const (
+	shownFrames = 12
+	shownName   = 160 // bytes
+)
+
+// shown is the stack as people read it: a dozen calls, without the way to our module.
+// Calls of a function by itself are one line.
+func (s stack) shown() (lines []string) {
+	for i := 0; i < len(s); {
+		if len(lines) == shownFrames {
+			return append(lines, fmt.Sprintf("... %d more", len(s)-i))
+		}
+		same := i + 1
+		for same < len(s) && s[same] == s[i] {
+			same++
+		}
+		line := short(s[i])
+		if same > i+1 {
+			line += fmt.Sprintf(" (%d times)", same-i)
+		}
+		lines = append(lines, line)
+		i = same
+	}
+	return lines
+}
+
+// short is a function as people call it.
+func short(name string) string {
+	name = strings.TrimPrefix(name, ourModule)
+	if from, to := strings.IndexByte(name, '['), strings.LastIndexByte(name, ']'); from >= 0 && from < to {
+		name = name[:from] + "[...]" + name[to+1:] // what a generic function is of
+	}
+	name = strings.TrimPrefix(name, "github.com/prometheus/")
+	if len(name) > shownName {
+		name = strings.ToValidUTF8(name[:shownName], "") + "..."
+	}
+	return name
+}

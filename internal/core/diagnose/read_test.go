@@ -1,0 +1,328 @@
+package diagnose
+
+import (
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/freshet-io/freshet/internal/core/record"
+)
+
+// trim takes records as the lab keeps them (go run ./lab/diagnose --runs 1 --keep DIR) and
+// writes what is small of them to testdata: go test ./internal/core/diagnose -trim DIR
+var trim = flag.String("trim", "", "write testdata from the records in this directory")
+
+// faultNames are the records in testdata.
+var faultNames = []string{StackGrowth, Garbage, Lock, Goroutines, Starvation, KernelDrops, Cardinality, "none"}
+
+// Records of the real server, each with one fault, which is named first. Of a slow disk the
+// trace alone tells, which is too large to keep: TestTrace makes one.
+func TestRealRecords(t *testing.T) {
+	for _, name := range faultNames {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join("testdata", name+".zip")
+			if *trim != "" {
+				trimRecord(t, filepath.Join(*trim, name+"-1.zip"), file)
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := read(t, text)
+			if name == "none" {
+				if len(d.Causes) > 0 && d.Causes[0].Score >= Clear {
+					t.Errorf("nothing was wrong, and the first cause is %+v", d.Causes[0])
+				}
+				return
+			}
+			if len(d.Causes) == 0 || d.Causes[0].Name != name || d.Causes[0].Score < Clear {
+				t.Fatalf("named first: %s", causesText(d.Causes))
+			}
+			if len(d.Causes)+len(d.Checked) != len(looks) {
+				t.Errorf("%d causes and %d found fine are not all %d", len(d.Causes), len(d.Checked), len(looks))
+			}
+			// What the lab made: the function, or the metric, the label and the sender.
+			want := map[string]string{
+				StackGrowth: "fault.deep", Garbage: "fault.waste", Lock: "fault.hold", Goroutines: "fault.linger", Starvation: "fault.busy",
+				KernelDrops: "listener udp://127.0.0.1", Cardinality: "metric bench_requests_new: label pod",
+			}[name]
+			shown, _ := json.Marshal(d.Causes[0])
+			if !strings.Contains(string(shown), want) {
+				t.Errorf("%q is not in the evidence: %s", want, shown)
+			}
+		})
+	}
+}
+
+func read(t *testing.T, zip []byte) *Diagnosis {
+	t.Helper()
+	f, err := record.Open(bytes.NewReader(zip), int64(len(zip)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// trimRecord keeps of a record what is small, and of profiles no names of files.
+func trimRecord(t *testing.T, from, to string) {
+	t.Helper()
+	z, err := zip.OpenReader(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	var out bytes.Buffer
+	w := zip.NewWriter(&out)
+	for _, f := range z.File {
+		part, err := f.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch f.Name {
+		case record.Trace, record.Heap:
+			continue
+		case record.MetricsBegin, record.MetricsEnd:
+			text = trimMetrics(text)
+		case record.CPU, record.Goroutines, record.Allocs, record.Mutex, record.Block:
+			text = trimProfile(t, text)
+		}
+		p, err := w.Create(f.Name)
+		if err == nil {
+			_, err = p.Write(text)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(to, out.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// trimMetrics keeps what a diagnosis looks at.
+func trimMetrics(text []byte) (kept []byte) {
+	for line := range strings.Lines(string(text)) {
+		name := strings.TrimPrefix(strings.TrimPrefix(line, "# TYPE "), "# HELP ")
+		if hasPrefix(name, "freshet_stage_seconds", "freshet_limit_", "freshet_dogstatsd_", "freshet_ingest_refused", "process_cpu", "prometheus_tsdb_head_series_created") &&
+			!strings.HasPrefix(line, "# HELP") {
+			kept = append(kept, line...)
+		}
+	}
+	return kept
+}
+
+func trimProfile(t *testing.T, text []byte) []byte {
+	t.Helper()
+	p, err := profile.ParseData(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Mapping = nil
+	for _, f := range p.Function {
+		f.Filename = ""
+	}
+	for _, l := range p.Location {
+		l.Mapping, l.Address = nil, 0
+	}
+	for _, s := range p.Sample {
+		s.Label, s.NumLabel = nil, nil
+	}
+	var out bytes.Buffer
+	if err := p.Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// zipOf makes a record of files.
+func zipOf(t testing.TB, files map[string][]byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := zip.NewWriter(&out)
+	for name, text := range files {
+		p, err := w.Create(name)
+		if err == nil {
+			_, err = p.Write(text)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+const summary = `{"format":1,"id":"x","began":"2026-11-21T23:57:56Z","ended":"2026-11-21T23:58:01Z","gomaxprocs":2,"missing":{"trace.out":"the flight recorder is not running"}}`
+
+// A record in which most is missing is read as far as it goes, and says what is missing.
+func TestMissing(t *testing.T) {
+	d := read(t, zipOf(t, map[string][]byte{record.Summary: []byte(summary), record.CPU: []byte("not a profile"), record.MetricsEnd: []byte("freshet_x 1\n")}))
+	if len(d.Causes) > 0 || len(d.Checked) != len(looks) {
+		t.Errorf("%d causes, %d found fine", len(d.Causes), len(d.Checked))
+	}
+	if why := d.Missing[record.Trace]; why != "the flight recorder is not running" {
+		t.Errorf("trace.out is missing because %q", why)
+	}
+	for name, missing := range map[string]bool{record.CPU: true, record.Top: true, record.MetricsBegin: true, record.MetricsEnd: false} {
+		if _, is := d.Missing[name]; is != missing {
+			t.Errorf("%s is missing: %t", name, is)
+		}
+	}
+}
+
+// A gigabyte of zeros is a megabyte in a zip, and a kilobyte in a profile in a zip. It is
+// not unpacked.
+func TestBombs(t *testing.T) {
+	zeros := make([]byte, 64<<20)
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	for range 4 {
+		if _, err := w.Write(zeros); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d := read(t, zipOf(t, map[string][]byte{record.Summary: []byte(summary), record.CPU: packed.Bytes(), record.Top: zeros, record.MetricsEnd: zeros, record.Block: zeros}))
+	for _, name := range []string{record.CPU, record.Top, record.MetricsEnd, record.Block} {
+		if why := d.Missing[name]; !strings.Contains(why, "has more than") {
+			t.Errorf("%s: %q", name, why)
+		}
+	}
+}
+
+// The decoders are others' code: one that panics costs its file alone.
+func TestDecoderPanics(t *testing.T) {
+	text := zipOf(t, map[string][]byte{record.Summary: []byte(summary)})
+	f, err := record.Open(bytes.NewReader(text), int64(len(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := readMoment(f)
+	m.part(record.Summary, maxText, func([]byte) error { panic("index out of range") })
+	if why := m.missing[record.Summary]; !strings.Contains(why, "index out of range") {
+		t.Errorf("it is missing because %q", why)
+	}
+}
+
+func TestTimes(t *testing.T) {
+	for _, times := range []string{`"began":"2026-11-21T23:57:56Z","ended":"2026-11-21T23:57:56Z"`, `"began":"2026-11-21T23:57:56Z","ended":"2025-11-21T23:57:56Z"`, `"began":"0001-01-01T00:00:00Z","ended":"9999-11-21T23:57:56Z"`} {
+		text := zipOf(t, map[string][]byte{record.Summary: []byte(`{"format":1,` + times + `}`)})
+		f, err := record.Open(bytes.NewReader(text), int64(len(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Read(f); err == nil {
+			t.Errorf("%s: is a record", times)
+		}
+	}
+}
+
+// FuzzRead reads records that somebody made up. Laws: no panic, scores from 0 to 1 in order,
+// and JSON can say it.
+func FuzzRead(f *testing.F) {
+	plain := smallProfile(f)
+	f.Add([]byte(summary), []byte("process_cpu_seconds_total +Inf\nfreshet_limit_samples_total NaN\n"), []byte(`[{"labels":[{"values":2000,"examples":["a"]}]}]`), plain, []byte("go 1.26 trace\x00\x00\x00"))
+	f.Add([]byte(`{"format":1,"began":"2026-11-21T23:57:56Z","ended":"2026-11-21T23:58:01Z","gomaxprocs":-7,"runtime":{"/sched/goroutines:goroutines":{"begin":-1e308,"end":1e308}},"spreads":{"/sched/latencies:seconds":{"p99":1e308}}}`),
+		[]byte("freshet_dogstatsd_kernel_dropped_packets_total{listener=\"\\n\"} 1e308\n"), []byte(`[null,{"over_limits":[{}],"newest_series":[{"sender":{"process":null}}]}]`), []byte{}, []byte{})
+	f.Fuzz(func(t *testing.T, summary, metrics, top, plain, trace []byte) {
+		var packed bytes.Buffer
+		w := gzip.NewWriter(&packed)
+		_, _ = w.Write(plain)
+		_ = w.Close()
+		text := zipOf(t, map[string][]byte{
+			record.Summary: summary, record.MetricsEnd: metrics, record.Top: top, record.Trace: trace,
+			record.CPU: packed.Bytes(), record.Block: packed.Bytes(), record.Goroutines: packed.Bytes(), record.Allocs: packed.Bytes(), record.Mutex: packed.Bytes(),
+		})
+		f, err := record.Open(bytes.NewReader(text), int64(len(text)))
+		if err != nil {
+			return
+		}
+		d, err := Read(f)
+		if err != nil {
+			return
+		}
+		if _, err := json.Marshal(d); err != nil {
+			t.Error(err)
+		}
+		last := 1.0
+		for _, c := range d.Causes {
+			if !(c.Score >= 0 && c.Score <= last) || math.IsNaN(c.Score) {
+				t.Errorf("%s has a score of %v, after %v", c.Name, c.Score, last)
+			}
+			last = c.Score
+		}
+	})
+}
+
+// smallProfile is one of two stacks, not compressed.
+func smallProfile(f *testing.F) []byte {
+	p := &profile.Profile{SampleType: []*profile.ValueType{{Type: "contentions", Unit: "count"}, {Type: "delay", Unit: "nanoseconds"}}}
+	for i, name := range []string{"sync.(*Mutex).Lock", "runtime.copystack"} {
+		id := uint64(i + 1)
+		function := &profile.Function{ID: id, Name: name}
+		location := &profile.Location{ID: id, Line: []profile.Line{{Function: function}}}
+		p.Function, p.Location = append(p.Function, function), append(p.Location, location)
+		p.Sample = append(p.Sample, &profile.Sample{Location: []*profile.Location{location}, Value: []int64{7, 3e9}})
+	}
+	var text bytes.Buffer
+	if err := p.WriteUncompressed(&text); err != nil {
+		f.Fatal(err)
+	}
+	return text.Bytes()
+}
+
+func readTops(t *testing.T, text string) (tops []top) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &tops); err != nil {
+		t.Fatal(err)
+	}
+	return tops
+}
+
+// parseCauses reads "garbage 1 lock 0.5".
+func parseCauses(t *testing.T, text string) (causes []Cause) {
+	t.Helper()
+	words := strings.Fields(text)
+	for i := 0; i < len(words); i += 2 {
+		var score float64
+		if _, err := fmt.Sscan(words[i+1], &score); err != nil {
+			t.Fatal(err)
+		}
+		causes = append(causes, Cause{Name: words[i], Score: score})
+	}
+	return causes
+}
+
+func causesText(causes []Cause) string {
+	var words []string
+	for _, c := range causes {
+		words = append(words, fmt.Sprintf("%s %g", c.Name, c.Score))
+	}
+	return strings.Join(words, " ")
+}

@@ -1,0 +1,83 @@
+package diagnose
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	dto "github.com/prometheus/client_model/go"
+)
+
+// samples is what /metrics had.
+type samples map[string]*dto.MetricFamily
+
+func readSamples(text []byte) (samples, error) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	return families, err
+}
+
+// labelled is a metric's value and its labels.
+type labelled struct {
+	labels map[string]string
+	value  float64
+	count  float64 // of a histogram, of which the value is the sum
+}
+
+// of are the values of one metric.
+func (s samples) of(name string) (all []labelled) {
+	for _, m := range s[name].GetMetric() {
+		l := labelled{labels: map[string]string{}}
+		for _, pair := range m.GetLabel() {
+			l.labels[pair.GetName()] = pair.GetValue()
+		}
+		switch {
+		case m.GetCounter() != nil:
+			l.value = m.GetCounter().GetValue()
+		case m.GetGauge() != nil:
+			l.value = m.GetGauge().GetValue()
+		case m.GetHistogram() != nil:
+			l.value, l.count = m.GetHistogram().GetSampleSum(), float64(m.GetHistogram().GetSampleCount())
+		case m.GetUntyped() != nil:
+			l.value = m.GetUntyped().GetValue()
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// key tells the values of a metric apart.
+func (l labelled) key() string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(l.labels)) {
+		fmt.Fprintf(&b, "%s=%q ", name, l.labels[name])
+	}
+	return b.String()
+}
+
+// grown is by how much each value of a metric rose in the time of the record.
+func (m *moment) grown(name string) (all []labelled) {
+	before := map[string]labelled{}
+	for _, l := range m.begin.of(name) {
+		before[l.key()] = l
+	}
+	for _, l := range m.end.of(name) {
+		b := before[l.key()]
+		l.value, l.count = max(0, l.value-b.value), max(0, l.count-b.count)
+		all = append(all, l)
+	}
+	return all
+}
+
+// grownBy is by how much all values of a metric rose together.
+func (m *moment) grownBy(name string) (sum float64) {
+	for _, l := range m.grown(name) {
+		sum += l.value
+	}
+	return sum
+}

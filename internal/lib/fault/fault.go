@@ -1,0 +1,136 @@
+//go:build faults
+
+// Package fault makes a process ill in one way, to see whether freshet diagnose says in
+// which: FRESHET_FAULT names it. It is there only with the build tag faults, which releases
+// do not have; without it the functions are empty and leave nothing in the binary.
+package fault
+
+import (
+	"hash/crc32"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+)
+
+var name = os.Getenv("FRESHET_FAULT")
+
+// Run is where the ingester begins: busy goroutines leave no processor to others.
+func Run() {
+	if name != "starvation" {
+		return
+	}
+	for range 12 * runtime.GOMAXPROCS(0) {
+		go busy()
+	}
+}
+
+//go:noinline
+func busy() {
+	block := make([]byte, 64<<10)
+	for sum := uint32(0); ; {
+		sum = crc32.Update(sum, crc32.IEEETable, block)
+		block[0] = byte(sum)
+	}
+}
+
+// held is a lock that each request takes, and holds for long.
+var held sync.Mutex
+
+// Push is where a request comes to the ingester, with so many samples.
+func Push(samples int) {
+	switch name {
+	case "lock":
+		hold()
+	case "goroutines":
+		for range samples {
+			go linger()
+		}
+	case "garbage":
+		for range samples {
+			waste(400)
+		}
+	case "stack_growth":
+		// As in the field notes: a goroutine for each small batch, whose call is deep.
+		for range (samples + 9) / 10 {
+			done := make(chan int)
+			go func() { done <- deep(150) }()
+			<-done
+		}
+	}
+}
+
+//go:noinline
+func hold() {
+	held.Lock()
+	defer held.Unlock()
+	time.Sleep(25 * time.Millisecond)
+}
+
+//go:noinline
+func linger() { time.Sleep(2 * time.Second) }
+
+// node makes the collector follow pointers.
+type node struct {
+	next *node
+	_    [40]byte
+}
+
+//go:noinline
+func waste(nodes int) {
+	var list *node
+	for range nodes {
+		list = &node{next: list}
+	}
+	runtime.KeepAlive(list)
+}
+
+// deep takes some 200 bytes of stack a level.
+//
+//go:noinline
+func deep(levels int) int {
+	var frame [20]int
+	frame[levels%len(frame)] = levels
+	if levels == 0 {
+		return 0
+	}
+	return deep(levels-1) + frame[levels%len(frame)]
+}
+
+// slowFile is a file on a disk that takes its time, in the kernel.
+type slowFile struct{ *os.File }
+
+// File is a file of the journal.
+func File(f *os.File) interface {
+	Write(b []byte) (int, error)
+	Close() error
+	Sync() error
+} {
+	if name == "disk" {
+		return slowFile{f}
+	}
+	return f
+}
+
+func (f slowFile) Write(b []byte) (int, error) {
+	stall(400 * time.Millisecond)
+	return f.File.Write(b)
+}
+
+func (f slowFile) Sync() error {
+	stall(400 * time.Millisecond)
+	return f.File.Sync()
+}
+
+func stall(d time.Duration) {
+	t := syscall.NsecToTimespec(int64(d))
+	_ = syscall.Nanosleep(&t, nil)
+}
+
+// Read is where a socket's reader has read a batch of datagrams.
+func Read() {
+	if name == "kernel_drops" {
+		time.Sleep(200 * time.Millisecond)
+	}
+}

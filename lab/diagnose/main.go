@@ -1,0 +1,145 @@
+// Diagnose makes Freshet ill in each way that `freshet diagnose` knows, one after the
+// other, and looks whether it names the right one first, within a minute.
+//
+//	go run ./lab/diagnose                      each fault three times, about ten minutes
+//	go run ./lab/diagnose --only lock,disk     some of them
+//	go run ./lab/diagnose --runs 1             once, to look at
+//	go run ./lab/diagnose --keep DIR           and keep the records
+//
+// The binary is that of this tree with the build tag faults, which releases do not have:
+// FRESHET_FAULT then names what internal/lib/fault does in the paths of each request,
+// datagram and write. It gets DogStatsD and remote write all the time, as a server does.
+// Two faults need no help by the binary: a client that makes up tags, and nothing, in which
+// case no cause may be clear.
+//
+// It is timed from when the load begins to when `freshet diagnose` has printed. It exits
+// with 1 if one was named wrongly or took longer than a minute.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/diagnose"
+)
+
+// none is the row without a fault.
+const none = "none"
+
+// faults are the rows of the table.
+var faults = []string{
+	diagnose.StackGrowth, diagnose.Garbage, diagnose.Lock, diagnose.Goroutines, diagnose.Starvation,
+	diagnose.Disk, diagnose.KernelDrops, diagnose.Cardinality, none,
+}
+
+// limit is how long it may take until a fault is named.
+const limit = time.Minute
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	only := flag.String("only", "", "`faults` to make, of "+strings.Join(faults, ","))
+	runs := flag.Int("runs", 3, "how often each is made")
+	keep := flag.String("keep", "", "keep the records in this `directory`")
+	flag.Parse()
+	right, err := measure(ctx, *only, *runs, *keep)
+	switch {
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "diagnose:", err)
+		os.Exit(1)
+	case !right:
+		os.Exit(1)
+	}
+}
+
+// measure makes the faults and prints the table. right says that all were named.
+func measure(ctx context.Context, only string, runs int, keep string) (right bool, err error) {
+	wanted := faults
+	if only != "" {
+		wanted = strings.Split(only, ",")
+	}
+	for _, name := range wanted {
+		if !slices.Contains(faults, name) {
+			return false, fmt.Errorf("--only %s: no such fault; there are %s", name, strings.Join(faults, ", "))
+		}
+	}
+	if keep != "" {
+		if err := os.MkdirAll(keep, 0o755); err != nil {
+			return false, err
+		}
+	}
+	dir, err := os.MkdirTemp("", "diagnose")
+	if err != nil {
+		return false, err
+	}
+	defer os.RemoveAll(dir)
+	program, err := build(ctx, dir)
+	if err != nil {
+		return false, err
+	}
+	fmt.Printf("%-13s %-13s %6s  %-20s %s\n", "fault", "named first", "score", "second", "seconds until named")
+	right = true
+	for run := range runs {
+		for _, name := range wanted {
+			t := trial{program: program, dir: filepath.Join(dir, fmt.Sprint(run, name)), fault: name}
+			if keep != "" {
+				t.keep = filepath.Join(keep, fmt.Sprintf("%s-%d.zip", name, run+1))
+			}
+			found, took, err := t.run(ctx)
+			if err != nil {
+				return false, fmt.Errorf("%s: %w", name, err)
+			}
+			right = row(name, found, took) && right
+		}
+	}
+	if right {
+		fmt.Printf("\nEach was named first within %v, and without a fault no score reached %.1f.\n", limit, diagnose.Clear)
+	} else {
+		fmt.Println("\nNot each was named. Rows with ! are wrong.")
+	}
+	return right, nil
+}
+
+// row prints what was found, and reports whether it is right.
+func row(name string, found *diagnose.Diagnosis, took time.Duration) (right bool) {
+	first, second := diagnose.Cause{Name: "-"}, diagnose.Cause{Name: "-"}
+	if len(found.Causes) > 0 {
+		first = found.Causes[0]
+	}
+	if len(found.Causes) > 1 {
+		second = found.Causes[1]
+	}
+	right = first.Name == name && first.Score >= diagnose.Clear && took <= limit
+	if name == none {
+		right = first.Score < diagnose.Clear
+	}
+	mark := ""
+	if !right {
+		mark = "  !"
+	}
+	fmt.Printf("%-13s %-13s %6.2f  %-20s %.1f%s\n", name, first.Name, first.Score, fmt.Sprintf("%s %.2f", second.Name, second.Score), took.Seconds(), mark)
+	return right
+}
+
+// build compiles the server with the faults in it.
+func build(ctx context.Context, dir string) (string, error) {
+	if _, err := os.Stat("internal/lib/fault"); err != nil {
+		return "", errors.New("run it from the repository's directory")
+	}
+	program := filepath.Join(dir, "freshet")
+	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "faults", "-o", program, "./cmd/freshet")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build freshet: %w\n%s", err, out)
+	}
+	return program, nil
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/diagnose"
+)
+
+// What is behind the build tag compiles, though no release and no other test has it.
+func TestFaultsCompile(t *testing.T) {
+	cmd := exec.Command("go", "build", "-tags", "faults", "-o", "/dev/null", "../../internal/role/ingester")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%s: %v\n%s", cmd, err, out)
+	}
+	cmd = exec.Command("go", "vet", "-tags", "faults", "../../internal/lib/fault", "../../internal/adapter/files", "../../internal/adapter/sockets")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%s: %v\n%s", cmd, err, out)
+	}
+}
+
+// A row is right if the fault was named first, clearly, and in time; and that without a
+// fault if nothing was clear.
+func TestRow(t *testing.T) {
+	named := func(name string, score float64) *diagnose.Diagnosis {
+		return &diagnose.Diagnosis{Causes: []diagnose.Cause{{Name: name, Score: score}, {Name: "garbage", Score: .2}}}
+	}
+	for _, c := range []struct {
+		fault string
+		found *diagnose.Diagnosis
+		took  time.Duration
+		right bool
+	}{
+		{"lock", named("lock", .9), time.Second, true},
+		{"lock", named("disk", .9), time.Second, false},
+		{"lock", named("lock", .4), time.Second, false},
+		{"lock", named("lock", .9), 61 * time.Second, false},
+		{"lock", &diagnose.Diagnosis{}, time.Second, false},
+		{none, &diagnose.Diagnosis{}, time.Second, true},
+		{none, named("starvation", .4), time.Second, true},
+		{none, named("starvation", .5), time.Second, false},
+	} {
+		if right := row(c.fault, c.found, c.took); right != c.right {
+			t.Errorf("%s: %+v after %v is right: %t", c.fault, c.found.Causes, c.took, right)
+		}
+	}
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/freshet-io/freshet/internal/adapter/loadgen"
+	"github.com/freshet-io/freshet/internal/core/diagnose"
+	"github.com/freshet-io/freshet/internal/core/load"
+	"github.com/freshet-io/freshet/internal/core/remoteload"
+)
+
+// The load: a healthy server has four fifths of two processors to spare. It runs on the
+// same machine.
+const (
+	metricsPerSecond = 70_000 // DogStatsD, 5,000 datagrams a second
+	samplesPerSecond = 60_000 // remote write
+	writeSeries      = 60_000 // each of which has a sample a second
+	writeBatch       = 200    // samples a request: 300 requests a second
+	writeConnections = 8
+
+	// newShare of a flood is metrics with a tag that never was: 21,000 a second.
+	newShare = 0.3
+
+	// warmUp is the time in which series begin and the journal of the seconds before,
+	// which a record has in it, fills.
+	warmUp = 8 * time.Second
+
+	startTime = 30 * time.Second
+)
+
+// trial is one fault in a server of its own.
+type trial struct {
+	program, dir, fault string
+	keep                string // file for the record; empty for none
+}
+
+// run starts the server and the load, and has the server diagnosed.
+func (t trial) run(ctx context.Context) (found *diagnose.Diagnosis, took time.Duration, err error) {
+	if err := os.MkdirAll(t.dir, 0o755); err != nil {
+		return nil, 0, err
+	}
+	s, err := t.start(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+
+	loadCtx, endLoad := context.WithCancel(ctx)
+	group, loadCtx := errgroup.WithContext(loadCtx)
+	begun := time.Now()
+	group.Go(func() error { return t.sendDogStatsD(loadCtx, s.UDP) })
+	group.Go(func() error { return t.sendRemoteWrite(loadCtx, s.HTTP) })
+	select {
+	case <-time.After(warmUp):
+		found, err = t.diagnose(ctx, s.HTTP)
+	case <-loadCtx.Done():
+		err = loadCtx.Err()
+	}
+	took = time.Since(begun)
+	endLoad()
+	if ended := group.Wait(); ended != nil && !errors.Is(ended, context.Canceled) {
+		err = errors.Join(ended, err)
+	}
+	return found, took, err
+}
+
+// diagnose asks as a person would.
+func (t trial) diagnose(ctx context.Context, address string) (*diagnose.Diagnosis, error) {
+	args := []string{"diagnose", "--json", "--server", address}
+	if t.keep != "" {
+		args = append(args, "--save", t.keep)
+	}
+	cmd := exec.CommandContext(ctx, t.program, args...)
+	cmd.Stderr = os.Stderr
+	text, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", cmd, err)
+	}
+	found := new(diagnose.Diagnosis)
+	return found, json.Unmarshal(text, found)
+}
+
+func (t trial) sendDogStatsD(ctx context.Context, address string) error {
+	c := load.Standard()
+	if t.fault == diagnose.Cardinality {
+		c.NewShare = newShare
+	}
+	traffic, err := load.New(c)
+	if err != nil {
+		return err
+	}
+	sender, err := loadgen.Open(loadgen.Config{Network: "udp", Address: address})
+	if err != nil {
+		return err
+	}
+	_, err = sender.Run(ctx, traffic, loadgen.Pace{Rate: metricsPerSecond})
+	return errors.Join(err, sender.Close())
+}
+
+func (t trial) sendRemoteWrite(ctx context.Context, address string) error {
+	c := remoteload.Standard()
+	c.Series, c.Batch, c.Interval, c.Begin = writeSeries, writeBatch, time.Second.Milliseconds(), time.Now().UnixMilli()
+	traffic, err := remoteload.New(c)
+	if err != nil {
+		return err
+	}
+	writer, err := loadgen.NewWriter(loadgen.WriterConfig{URL: "http://" + address + "/api/v1/write", Connections: writeConnections}, traffic)
+	if err != nil {
+		return err
+	}
+	_, err = writer.Run(ctx, loadgen.WriterPace{Rate: samplesPerSecond})
+	return err
+}
+
+// server is a Freshet that runs.
+type server struct {
+	HTTP string `json:"http"`
+	UDP  string `json:"dogstatsd_udp"`
+
+	cmd    *exec.Cmd
+	log    string
+	exited chan error
+}
+
+// start starts the server with the fault on ports that the kernel chooses.
+func (t trial) start(ctx context.Context) (*server, error) {
+	s := &server{log: filepath.Join(t.dir, "freshet.log"), exited: make(chan error, 1)}
+	log, err := os.Create(s.log)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	s.cmd = exec.CommandContext(ctx, t.program, "serve", "--data-dir", t.dir, "--http-listen", "127.0.0.1:0", "--ingest-otlp-grpc-listen", "",
+		"--dogstatsd-udp", "127.0.0.1:0", "--dogstatsd-unixgram", "", "--dogstatsd-unix", "", "--self-recorder-budgets=false")
+	s.cmd.Env = append(os.Environ(), "FRESHET_FAULT="+t.fault)
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() { s.exited <- s.cmd.Wait() }()
+	for deadline := time.Now().Add(startTime); ; time.Sleep(20 * time.Millisecond) {
+		err := s.ready(t.dir)
+		if err == nil {
+			return s, nil
+		}
+		if time.Now().After(deadline) {
+			said, _ := os.ReadFile(s.log)
+			return nil, errors.Join(fmt.Errorf("%s is not ready after %v: %w\n%s", s.cmd, startTime, err, said), s.stop())
+		}
+	}
+}
+
+// ready reads where the server listens, which it writes once all is open.
+func (s *server) ready(dir string) error {
+	text, err := os.ReadFile(filepath.Join(dir, "listening.json"))
+	if err == nil {
+		err = json.Unmarshal(text, s)
+	}
+	if err != nil {
+		return err
+	}
+	answer, err := http.Get("http://" + s.HTTP + "/-/ready")
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return errors.New(answer.Status)
+	}
+	return nil
+}
+
+// stop kills the server: nobody wants its data, and an ill one drains slowly.
+func (s *server) stop() error {
+	if err := s.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	<-s.exited
+	return nil
+}
