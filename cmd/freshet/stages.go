@@ -56,7 +56,7 @@ type stages struct{ *stage.Watch }
 
 var (
 	stageSpent = prometheus.NewDesc("freshet_stage_seconds",
-		"How long batches stay in each stage, in the order of flow: read, parse, window, forward, journal, tile, distribute, queue, append; visible is the whole way, from the birth until queries see them. Of read and parse one batch in 16 is timed. Rising: here the time goes; see docs/stages.md.",
+		"How long batches stay in each stage, in the order of flow: read, parse, window, forward, journal, tile, distribute, queue, append; visible is the whole way, from the birth until queries see them. Of many batches in a second one in four is timed, of datagrams one in 16. Rising: here the time goes; see docs/stages.md.",
 		[]string{"stage", "input"}, nil)
 	stageAge = prometheus.NewDesc("freshet_stage_age_seconds",
 		"How old batches are when they come to a stage: the time since their first measurement was read, or for tiles since their end. Rising, while freshet_stage_seconds of the stage does not: an earlier one holds them up.",

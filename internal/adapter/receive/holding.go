@@ -53,8 +53,6 @@ func (h *holding) parsed(requests ...*remotewrite.Request) {
 		return
 	}
 	for _, r := range requests {
-		parts := r.Counts()
-		h.trip.Samples += parts.Samples + parts.Histograms
 		r.Trip = h.trip
 	}
 	h.trip.Pass(stage.Parse, stage.Distribute, time.Now())

@@ -12,6 +12,8 @@ type Budgets [NumStages]time.Duration
 // waits. A nil *Watch watches nothing.
 type Watch struct {
 	cells   [NumStages][NumInputs]cell
+	samples [NumInputs][NumStages]atomic.Uint64 // side by side, as a trip counts them
+	paces   [NumInputs]pace
 	budgets atomic.Pointer[Budgets]
 	over    atomic.Pointer[func(*Trip)]
 }
@@ -19,7 +21,27 @@ type Watch struct {
 // cell is what is known of the batches of one input in one stage.
 type cell struct {
 	spent, age histogram
-	samples    atomic.Uint64
+}
+
+// pace chooses the trips of an input that are timed. All are while they are few; of many,
+// one in timedEvery, since to time them all takes 1 % of what small requests take.
+type pace struct {
+	trips atomic.Uint64
+	last  atomic.Int64 // Unix nanoseconds, when the last that was timed had ended
+}
+
+const (
+	timedEvery = 4
+	few        = 100 * time.Millisecond // from one to the next
+)
+
+func (p *pace) times(ended time.Time) bool {
+	now := ended.UnixNano()
+	if p.trips.Add(1)%timedEvery != 0 && now-p.last.Load() < int64(few) {
+		return false
+	}
+	p.last.Store(now)
+	return true
 }
 
 // NewWatch makes a Watch without budgets.
@@ -39,7 +61,7 @@ func (w *Watch) Budgets() Budgets { return *w.budgets.Load() }
 // ends it: f must be quick. The trip does not change any more, and may be kept.
 func (w *Watch) OnOver(f func(*Trip)) { w.over.Store(&f) }
 
-// End counts a trip in all stages that it passed. It must be called once, and the trip not
+// End counts a trip in all stages that it passed, and times it unless many do at the time. It must be called once, and the trip not
 // be used for another batch afterwards.
 func (w *Watch) End(t *Trip) {
 	if w == nil {
@@ -49,18 +71,21 @@ func (w *Watch) End(t *Trip) {
 	t.ended = true
 	t.mu.Unlock()
 	budgets, over := w.budgets.Load(), false
+	timed := w.paces[t.Input].times(t.Born.Add(t.Took()))
 	for s := range t.spans {
 		span := &t.spans[s]
 		if !span.passed {
 			continue
 		}
-		c := &w.cells[s][t.Input]
 		spent := span.left - span.entered
-		c.spent.observe(spent)
-		if Stage(s) != Visible { // whose age is the same
-			c.age.observe(span.entered)
+		if timed {
+			c := &w.cells[s][t.Input]
+			c.spent.observe(spent)
+			if Stage(s) != Visible { // whose age is the same
+				c.age.observe(span.entered)
+			}
 		}
-		c.samples.Add(uint64(t.Samples))
+		w.samples[t.Input][s].Add(uint64(t.Samples))
 		over = over || budgets[s] > 0 && spent > budgets[s]
 	}
 	if f := w.over.Load(); over && f != nil {
@@ -81,7 +106,7 @@ func (b *Budgets) Over(t *Trip) (s Stage, spent time.Duration, over bool) {
 // Count adds samples of a stage whose trips are not all watched, and then have none.
 func (w *Watch) Count(s Stage, i Input, samples uint64) {
 	if w != nil {
-		w.cells[s][i].samples.Add(samples)
+		w.samples[i][s].Add(samples)
 	}
 }
 
@@ -89,7 +114,7 @@ func (w *Watch) Count(s Stage, i Input, samples uint64) {
 type Stats struct {
 	Stage   Stage
 	Input   Input
-	Spent   Histogram // by batch
+	Spent   Histogram // by batch that was timed
 	Age     Histogram // on entry; empty for Visible, whose age is what it spent
 	Samples uint64
 }
@@ -99,7 +124,7 @@ func (w *Watch) Stats() (all []Stats) {
 	for s := range w.cells {
 		for i := range w.cells[s] {
 			c := &w.cells[s][i]
-			if stats := (Stats{Stage(s), Input(i), c.spent.read(), c.age.read(), c.samples.Load()}); stats.Spent.Count > 0 {
+			if stats := (Stats{Stage(s), Input(i), c.spent.read(), c.age.read(), w.samples[i][s].Load()}); stats.Spent.Count > 0 {
 				all = append(all, stats)
 			}
 		}

@@ -67,6 +67,7 @@ type increment struct {
 func (d *Distributor) PushDeltas(tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
 	t := d.terms.Load()
 	parts := r.Counts()
+	r.Trip.Count(parts.Samples + parts.Histograms)
 	if rate := t.Tenants[tenant].Rate.Or(t.Rate); rate > 0 {
 		d.bucket(tenant).take(parts.Samples+parts.Histograms, rate, d.Now())
 	}

@@ -204,6 +204,7 @@ func (d *Distributor) Push(tenant string, r *remotewrite.Request, body *buf.Buf,
 	w.keep(1)
 	defer w.release()
 	parts := r.Counts()
+	r.Trip.Count(parts.Samples + parts.Histograms)
 	if rate := t.Tenants[tenant].Rate.Or(t.Rate); rate > 0 {
 		d.bucket(tenant).take(parts.Samples+parts.Histograms, rate, d.Now())
 	}
