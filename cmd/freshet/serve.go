@@ -162,7 +162,7 @@ func (s *server) greet(out io.Writer) error {
 		case i > 0:
 			fmt.Fprintf(&b, "  (tenant %s)\n", h.tenant)
 		case s.config.stores():
-			fmt.Fprintf(&b, "  (a Prometheus data source for Grafana)\n")
+			fmt.Fprintf(&b, "  (the page; for Grafana a Prometheus data source)\n")
 		default:
 			fmt.Fprintf(&b, "  (its own metrics and books)\n")
 		}
