@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"archive/zip"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -16,6 +18,8 @@ import (
 
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/prompb"
+
+	"github.com/freshet-io/freshet/internal/core/record"
 )
 
 // hostile is what a page that makes markup of text would run.
@@ -25,7 +29,9 @@ const hostile = "<img src=x onerror=alert(1)>"
 // load that goes on: ui/test says what is held there, and keeps screenshots.
 func TestPage(t *testing.T) {
 	t.Parallel()
-	p := start(t, dataDir(t), "--limits-max-series-per-metric", "20")
+	// Every append is over its budget, so that there is something to see.
+	slow := []string{"--self-interval", "1s", "--self-probe", "--self-budgets-append", "1us", "--self-recorder-budgets=false"}
+	p := start(t, dataDir(t), append(slow, "--limits-max-series-per-metric", "20")...)
 	past(t, p)
 	present(t, p)
 	token := "a-token-for-the-page"
@@ -36,6 +42,9 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed := start(t, filepath.Join(dir, "data"), "--http-tenants-file", file, "--self-metrics=false")
+	data := dataDir(t)
+	lock, flood := recordings(t, filepath.Join(data, "records"))
+	recorded := start(t, data, append(slow, "--self-traces-query", "1ns")...)
 
 	screenshots := os.Getenv("UI_SCREENSHOTS")
 	if screenshots == "" {
@@ -53,13 +62,56 @@ func TestPage(t *testing.T) {
 	cmd := exec.CommandContext(ctx, "node", "--test", "--test-reporter=spec", "test/page.test.mjs")
 	cmd.Dir = filepath.Join("..", "ui")
 	cmd.Env = append(os.Environ(), "FRESHET=http://"+p.HTTP, "FRESHET_CLOSED=http://"+closed.HTTP, "FRESHET_TOKEN="+token,
-		"HOSTILE="+hostile, "UI_SCREENSHOTS="+absolute)
+		"FRESHET_RECORDED=http://"+recorded.HTTP, "RECORD="+lock, "RECORD_HOSTILE="+flood, "HOSTILE="+hostile, "UI_SCREENSHOTS="+absolute)
 	begun := time.Now()
 	out, err := cmd.CombinedOutput()
 	t.Logf("in %v; screenshots are in %s\n%s", time.Since(begun).Round(time.Second), absolute, out)
 	if err != nil {
 		t.Fatalf("the page: %v", err)
 	}
+}
+
+// recordings puts two into a directory, of a lock and of a flood that has hostile names.
+func recordings(t *testing.T, dir string) (lock, flood string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "internal", "core", "diagnose", "testdata", "lock.zip"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	of, err := record.Open(bytes.NewReader(text), int64(len(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, flood = of.ID, "20261121T235756.730-queue"
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	for name, text := range map[string]string{
+		record.Summary: fmt.Sprintf(`{"format":1, "id":%q, "reason":"stage queue took 2s: %s", "stage":"queue", "spent_seconds":2, "budget_seconds":0.25,
+			"began":"2026-11-21T23:57:56Z", "ended":"2026-11-21T23:58:01Z", "gomaxprocs":2}`, flood, hostile),
+		record.MetricsBegin: "freshet_limit_samples_total 0\n",
+		record.MetricsEnd:   "freshet_limit_samples_total 50000\n",
+		record.Top:          fmt.Sprintf(`[{"tenant":%q, "over_limits":[{"metric":%[1]q, "label":%[1]q, "values":7000, "sender":%[1]q, "limit":"limits.max_series"}]}]`, hostile),
+	} {
+		part, err := w.Create(name)
+		if err == nil {
+			_, err = part.Write([]byte(text))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	for id, text := range map[string][]byte{lock: text, flood: b.Bytes()} {
+		if err := os.WriteFile(filepath.Join(dir, id+".zip"), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return lock, flood
 }
 
 // past writes an hour of a shop's measurements by remote write: counters, a gauge, a

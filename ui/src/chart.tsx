@@ -1,7 +1,8 @@
 // Charts: uPlot on a canvas, with what people read around it as text.
-import { useEffect, useRef } from 'preact/hooks'
+import { useEffect, useRef, useState } from 'preact/hooks'
 import uPlot from 'uplot'
 import { clock, compact, dateTime, ticks } from './format'
+import { Link } from './parts'
 import { useStore } from './store'
 import { colour, seriesColour, seriesColours, shades } from './theme'
 import type { Cell } from './promql'
@@ -11,6 +12,8 @@ export interface Line {
   values: (number | null)[]
   hidden?: boolean
   colour?: string // name of a CSS variable, in place of the series' own
+  thin?: boolean // a part of what another line shows
+  dashed?: boolean // a bound
 }
 
 // Mark is an event on the time axis.
@@ -21,6 +24,14 @@ export interface Mark {
   kind: string // info, success, warning or error
 }
 
+// Dot is a single measurement in the plot, which leads to its trace.
+export interface Dot {
+  time: number
+  value: number
+  title: string
+  trace: string
+}
+
 // The plot lies between these, in pixels, so that marks find their place without
 // asking it.
 const left = 56
@@ -28,6 +39,7 @@ const smallLeft = 48
 const right = 12
 const top = 8
 const bottom = 28
+const smallBottom = 20
 
 interface Frame {
   label: string
@@ -35,6 +47,7 @@ interface Frame {
   range: [number, number]
   height: number
   marks?: Mark[]
+  dots?: Dot[]
   sync?: string // charts with one key show one cursor
   onZoom?: (from: number, to: number) => void
   onCursor?: (index: number | null) => void
@@ -45,7 +58,7 @@ function axes(format: (v: number) => string, small: boolean): uPlot.Axis[] {
   const line = { stroke: colour('grid'), width: 1 }
   const both = { font, stroke: colour('muted'), grid: line, ticks: { ...line, size: 4 } }
   return [
-    { ...both, size: small ? 20 : bottom, gap: small ? 2 : 5, space: small ? 90 : 70, values: (_u, splits, _i, _s, incr) => ticks(splits, incr) },
+    { ...both, size: small ? smallBottom : bottom, gap: small ? 2 : 5, space: small ? 90 : 70, values: (_u, splits, _i, _s, incr) => ticks(splits, incr) },
     { ...both, size: small ? smallLeft : left, gap: small ? 2 : 5, space: small ? 20 : 34, values: (_u, splits) => splits.map(format) },
   ]
 }
@@ -118,13 +131,15 @@ function accumulate(lines: Line[]): (number | null)[][] {
   })
 }
 
-// Chart draws lines, or stacks of them.
-export function Chart(props: Frame & { lines: Line[]; stacked?: boolean; small?: boolean; format?: (v: number) => string }) {
+// Chart draws lines, or stacks of them; on a logarithmic scale what is 0 or less has no
+// place.
+export function Chart(props: Frame & { lines: Line[]; stacked?: boolean; small?: boolean; log?: boolean; format?: (v: number) => string }) {
   const latest = useRef(props)
+  const [scale, setScale] = useState<[number, number]>([0, 1])
   latest.current = props
   const format = props.format ?? compact
   const make = (element: HTMLElement) => {
-    const { lines, stacked, small } = latest.current
+    const { lines, stacked, small, log } = latest.current
     const o = options(element, Boolean(small), format, () => latest.current)
     // Rates are read from 0; what varies little around a large value is not.
     o.scales!.y = {
@@ -135,14 +150,21 @@ export function Chart(props: Frame & { lines: Line[]; stacked?: boolean; small?:
         return [low === 0 ? 0 : from!, to!]
       },
     }
+    if (log) {
+      o.scales!.y = { distr: 3, log: 10, range: (_u, min, max) => decades(min, max) }
+      o.axes![1].splits = (_u, _i, min, max) => tens(min, max)
+      o.axes![1].filter = (_u, splits) => splits
+    }
+    // Dots stand beside the canvas, and want to know where its values are.
+    o.hooks!.draw = [(u) => setScale((was) => (was[0] === u.scales.y.min && was[1] === u.scales.y.max ? was : [u.scales.y.min ?? 0, u.scales.y.max ?? 1]))]
     lines.forEach((l, i) => {
       const stroke = l.colour ? colour(l.colour) : seriesColour(i)
       o.series.push({
         label: l.name,
         show: !l.hidden,
         stroke,
-        width: small ? 1.25 : 1.5,
-        dash: i < seriesColours || l.colour ? undefined : i < 2 * seriesColours ? [6, 3] : [2, 2],
+        width: l.thin ? 1 : small ? 1.25 : 1.5,
+        dash: l.dashed ? [4, 4] : i < seriesColours || l.colour ? undefined : i < 2 * seriesColours ? [6, 3] : [2, 2],
         fill: stacked ? stroke + '66' : small && lines.length === 1 ? stroke + '22' : undefined,
         points: { show: false },
       })
@@ -154,20 +176,37 @@ export function Chart(props: Frame & { lines: Line[]; stacked?: boolean; small?:
     return new uPlot(o, [[]], element)
   }
   const draw = (u: uPlot) => {
-    const { times, lines, stacked } = latest.current
-    u.setData([times, ...(stacked ? accumulate(lines) : lines.map((l) => l.values))] as uPlot.AlignedData)
+    const { times, lines, stacked, log } = latest.current
+    const values = log ? lines.map((l) => l.values.map((v) => (v !== null && v > 0 ? v : null))) : stacked ? accumulate(lines) : lines.map((l) => l.values)
+    u.setData([times, ...values] as uPlot.AlignedData)
   }
-  const structure = JSON.stringify([props.stacked, props.height, props.lines.map((l) => [l.name, l.hidden, l.colour])])
+  const structure = JSON.stringify([props.stacked, props.log, props.height, props.lines.map((l) => [l.name, l.hidden, l.colour, l.thin, l.dashed])])
   const { ref, plot } = usePlot(make, draw, structure, [props.times, props.lines, props.range[0], props.range[1]])
   return (
-    <Framed {...props} plot={plot}>
+    <Framed {...props} plot={plot} scale={scale}>
       <div ref={ref} />
     </Framed>
   )
 }
 
+// tens are a few round values between min and max: powers of ten, if there are two.
+function tens(min: number, max: number): number[] {
+  const [from, to] = [Math.ceil(Math.log10(min)), Math.floor(Math.log10(max))]
+  if (to <= from) return powers(Math.log2(min), Math.log2(max)).map((p) => 2 ** p)
+  const apart = Math.ceil((to - from + 1) / 4)
+  return Array.from({ length: Math.floor((to - from) / apart) + 1 }, (_, i) => 10 ** (from + i * apart))
+}
+
+// decades are bounds of a logarithmic scale: never so near to each other that noise
+// looks like much.
+function decades(min: number | null, max: number | null): [number, number] {
+  if (min === null || max === null || min <= 0) return [0.001, 1]
+  const few = Math.max(1, Math.sqrt(8 / (max / min))) * 1.2
+  return [min / few, max * few]
+}
+
 // Framed adds to a canvas what it lacks: a name, keys, and marks.
-function Framed(props: Frame & { plot: { current: uPlot | null }; children: preact.ComponentChildren }) {
+function Framed(props: Frame & { plot: { current: uPlot | null }; scale?: [number, number]; small?: boolean; log?: boolean; children: preact.ComponentChildren }) {
   const { plot, times, range } = props
   const key = (e: KeyboardEvent) => {
     const u = plot.current
@@ -205,6 +244,38 @@ function Framed(props: Frame & { plot: { current: uPlot | null }; children: prea
           })}
         </div>
       )}
+      {props.dots && props.dots.length > 0 && props.scale && <Dots {...props} dots={props.dots} scale={props.scale} />}
+    </div>
+  )
+}
+
+// Dots lead to traces. Those above the plot stand at its edge, so that one slow batch
+// does not press the lines together. Only the last is reached by Tab: there are many, and
+// Records lists them all.
+function Dots(props: Frame & { dots: Dot[]; scale: [number, number]; small?: boolean; log?: boolean }) {
+  const { range, scale, log } = props
+  const [x, y] = props.small ? [smallLeft, smallBottom] : [left, bottom]
+  const of = (v: number) => (log ? Math.log(Math.max(v, 1e-12)) : v)
+  return (
+    <div class="marks">
+      {props.dots
+        .filter((d) => d.time >= range[0] && d.time <= range[1])
+        .map((d, i, all) => {
+          const across = (d.time - range[0]) / (range[1] - range[0])
+          const up = (of(d.value) - of(scale[0])) / (of(scale[1]) - of(scale[0]))
+          return (
+            <Link
+              key={d.trace}
+              page="records"
+              params={new URLSearchParams({ trace: d.trace })}
+              class="dot"
+              title={d.title}
+              label={d.title}
+              tabIndex={i === all.length - 1 ? 0 : -1}
+              style={{ left: `calc(${x}px + ${across} * (100% - ${x + right}px))`, top: `${top + (1 - Math.min(1, Math.max(0, up))) * (props.height - y - top)}px` }}
+            />
+          )
+        })}
     </div>
   )
 }

@@ -19,6 +19,7 @@ export interface Editor {
 export interface Options {
   text: string
   label: string
+  base: string // of the API that knows names
   onChange(text: string): void
   onRun(): void
   onRecall(by: 1 | -1): void // an older or a newer query of the history
@@ -59,7 +60,7 @@ const highlight = HighlightStyle.define([
 
 export function mount(parent: HTMLElement, o: Options): Editor {
   const promql = new PromQLExtension()
-    .setComplete({ remote: { url: new URL('.', document.baseURI).pathname.replace(/\/$/, ''), fetchFn: fetchAPI, httpMethod: 'GET', httpErrorHandler: () => {} } })
+    .setComplete({ remote: { url: new URL(o.base || '.', document.baseURI).pathname.replace(/\/$/, ''), fetchFn: fetchAPI, httpMethod: 'GET', httpErrorHandler: () => {} } })
     .activateLinter(true)
   const nonce = document.querySelector<HTMLMetaElement>('meta[name=csp-nonce]')!.content
   const keys = Prec.highest(

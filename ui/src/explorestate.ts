@@ -1,6 +1,7 @@
 // What Explore shows, as the address says it: so whoever gets the address sees the same.
 //
 //   q=QUERY&v=VIEW    once for each query, in this order; no v is what fits the answer
+//   of=self           of Freshet's own metrics, in place of the tenant's of this address
 //   range=1h          up to now, or from=UNIX&to=UNIX
 //   refresh=10s       again and again
 //   step=30           seconds, in place of what fits the width
@@ -16,6 +17,7 @@ export interface Query {
 
 export interface State {
   queries: Query[]
+  own: boolean // of Freshet's own metrics
   range: number // seconds up to now, or up to to
   to: number | null // Unix seconds; null is now
   refresh: number // seconds; 0 is never
@@ -34,6 +36,7 @@ export function parse(p: URLSearchParams): State {
   const fixed = p.has('from') && p.has('to') && to > from
   return {
     queries: queries.length ? queries : [{ expr: '', view: '' }],
+    own: p.get('of') === 'self',
     range: fixed ? to - from : (duration(p.get('range')) ?? defaultRange),
     to: fixed ? to : null,
     refresh: duration(p.get('refresh')) ?? 0,
@@ -49,6 +52,7 @@ export function format(s: State): URLSearchParams {
     p.append('q', q.expr)
     if (!plain) p.append('v', q.view)
   }
+  if (s.own) p.set('of', 'self')
   if (s.to !== null) {
     p.set('from', String(Math.round(s.to - s.range)))
     p.set('to', String(Math.round(s.to)))

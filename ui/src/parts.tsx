@@ -6,14 +6,14 @@ import type { Failure } from './api'
 import { address, go, type PageName } from './router'
 
 // Link leads to another place of the page without loading it again.
-export function Link(props: { page: PageName; params?: URLSearchParams; class?: string; current?: boolean; title?: string; children: ComponentChildren }) {
+export function Link(props: { page: PageName; params?: URLSearchParams; class?: string; current?: boolean; title?: string; label?: string; tabIndex?: number; style?: Record<string, string>; children?: ComponentChildren }) {
   const follow = (e: MouseEvent) => {
     if (e.button !== 0 || e.metaKey || e.ctrlKey || e.shiftKey || e.altKey) return
     e.preventDefault()
     go(props.page, props.params)
   }
   return (
-    <a href={address(props.page, props.params)} class={props.class} title={props.title} aria-current={props.current ? 'page' : undefined} onClick={follow}>
+    <a href={address(props.page, props.params)} class={props.class} title={props.title} aria-label={props.label} tabIndex={props.tabIndex} style={props.style} aria-current={props.current ? 'page' : undefined} onClick={follow}>
       {props.children}
     </a>
   )
@@ -50,6 +50,30 @@ export function Problem(props: { error: Failure; todo?: ComponentChildren }) {
       {props.todo !== undefined && <p class="todo">{props.todo}</p>}
     </div>
   )
+}
+
+// Refusal says kindly what is not shown here, and what leads to it.
+export function Refusal(props: { error: Failure; what: string }) {
+  const { error, what } = props
+  if (error.status === 403) {
+    return (
+      <Empty>
+        <p>{what} are shown on the server’s own machine only.</p>
+        <p class="note">They tell of all tenants together. The server says: {error.message}.</p>
+        <p class="note">From elsewhere a tunnel leads there, and then the address http://127.0.0.1:7125:</p>
+        <pre>ssh -N -L 7125:127.0.0.1:7125 HOST</pre>
+      </Empty>
+    )
+  }
+  if (error.status === 401) {
+    return (
+      <Empty>
+        <p>{what} are shown to those with a token.</p>
+        <p class="note">The server says: {error.message}.</p>
+      </Empty>
+    )
+  }
+  return <Problem error={error} />
 }
 
 export const Empty = (props: { children: ComponentChildren }) => <div class="empty">{props.children}</div>

@@ -1,30 +1,50 @@
-// Records: what the server kept of the moments when something was slow. The page has
-// their place, and leads to what answers for them.
-import { Empty, Panel } from './parts'
+// Records: what the server kept of the moments when something was slow. The address
+// says what is looked at:
+//
+//   trace=ID             the spans of one slow trace
+//   record=ID            what one recording says was wrong
+//   name=NAME&over=STAGE only such traces in the list
+import { DiagnosisView } from './diagnosis'
+import { Link } from './parts'
+import { Recordings } from './recordings'
+import { usePlace } from './router'
+import { Traces } from './traces'
+import { TraceView } from './waterfall'
 
 export function Records() {
+  const { params } = usePlace()
+  const trace = params.get('trace')
+  const record = params.get('record')
+  const list = new URLSearchParams(params)
+  list.delete('trace')
+  list.delete('record')
+  const one = trace ?? record
   return (
     <div class="records">
       <div class="toolbar">
         <h1>Records</h1>
-        <p class="note">Slow traces, recordings, diagnosis</p>
+        {one === null && <p class="note">What was slow, and why</p>}
+        {one !== null && (
+          <>
+            <Link page="records" params={list}>
+              ← All records
+            </Link>
+            <p class="note">
+              {trace !== null ? 'Trace' : 'Recording'} <code class="id">{one}</code>
+            </p>
+          </>
+        )}
       </div>
-      <Panel title="Slow traces">
-        <Empty>
-          <p>The page does not draw traces yet.</p>
-          <p class="note">
-            Those that the server keeps are at <a href="api/v1/status/traces">api/v1/status/traces</a>.
-          </p>
-        </Empty>
-      </Panel>
-      <Panel title="Recordings">
-        <Empty>
-          <p>The page does not list recordings yet.</p>
-          <p class="note">
-            Those that the server made are at <a href="api/v1/status/records">api/v1/status/records</a>, on its own machine.
-          </p>
-        </Empty>
-      </Panel>
+      {trace !== null ? (
+        <TraceView key={trace} id={trace} />
+      ) : record !== null ? (
+        <DiagnosisView key={record} id={record} />
+      ) : (
+        <>
+          <Recordings />
+          <Traces />
+        </>
+      )}
     </div>
   )
 }

@@ -1,11 +1,10 @@
 // Series: how many there are, of which metric, label, tenant and sender, how they grow,
 // and how far the limits are.
-import { useEffect, useState } from 'preact/hooks'
 import { ask, usePoll } from './api'
-import { Chart } from './chart'
 import { bytes, clock, compact, count, percent } from './format'
+import { Growth } from './growth'
 import { Bar, Empty, Explored, Figure, Figures, Loading, Panel, Problem, Table } from './parts'
-import { grid, number, onGrid, queryAt, queryRange, selector, seriesName, seriesOf } from './promql'
+import { selector, seriesName } from './promql'
 
 export interface TenantLimits {
   tenant: string
@@ -71,7 +70,7 @@ export function Series() {
           <LabelValues top={top.data} stored={stored.data} />
         </div>
         <div>
-          <Growth />
+          {limit.data && <Growth tenant={limit.data.tenant} />}
           <Senders top={top.data} />
           {limit.data && <Tenants all={limit.data.tenants} />}
           <Newest top={top.data} />
@@ -170,74 +169,6 @@ function Metrics(props: { top?: Top; stored?: Stored; own?: TenantLimits }) {
           ]}
         />
       )}
-    </Panel>
-  )
-}
-
-const all = '{__name__!=""}'
-const hour = 3600
-
-interface Grown {
-  times: number[]
-  total: (number | null)[]
-  metrics: { name: string; now: number; was: number }[]
-}
-
-// measure counts the series with samples in the last minutes, now and an hour ago. It
-// is asked once: to count all series is not cheap where there are many.
-async function measure(signal: AbortSignal): Promise<Grown> {
-  const now = Date.now() / 1000
-  const step = 120
-  const times = grid(now - 6 * hour, now, step)
-  const [total, today, before] = await Promise.all([
-    queryRange(`count(${all})`, times[0], times[times.length - 1], step, signal),
-    queryAt(`count by (__name__) (${all})`, null, signal),
-    queryAt(`count by (__name__) (${all} offset 1h)`, null, signal),
-  ])
-  const was = new Map(seriesOf(before.data).map((s) => [s.metric.__name__, number(s.value![1])]))
-  const metrics = seriesOf(today.data).map((s) => ({ name: s.metric.__name__, now: number(s.value![1]), was: was.get(s.metric.__name__) ?? 0 }))
-  return {
-    times,
-    total: onGrid(seriesOf(total.data)[0]?.values, times, step),
-    metrics: metrics.filter((m) => m.now !== m.was).sort((a, b) => b.now - b.was - (a.now - a.was)).slice(0, 10),
-  }
-}
-
-function Growth() {
-  const [again, setAgain] = useState(0)
-  const { data, error } = usePoll(measure, 0, [again])
-  const [last, setLast] = useState<Grown>()
-  useEffect(() => {
-    if (data) setLast(data)
-  }, [data])
-  return (
-    <Panel
-      title="Growth"
-      note="series with samples in the last 5 minutes"
-      actions={
-        <button type="button" onClick={() => setAgain(again + 1)}>
-          Count again
-        </button>
-      }
-    >
-      {error && <Problem error={error} />}
-      {!last && !error && <Loading what="Counting…" />}
-      {last && (
-        <Chart label="Series in the last 6 hours" times={last.times} range={[last.times[0], last.times[last.times.length - 1]]} height={150} lines={[{ name: 'series', values: last.total }]} />
-      )}
-      {last && last.metrics.length > 0 && (
-        <Table
-          label="Growth by metric"
-          rows={last.metrics}
-          columns={[
-            { name: 'metric', class: 'code', cell: (m) => m.name },
-            { name: 'an hour ago', number: true, cell: (m) => count(m.was) },
-            { name: 'now', number: true, cell: (m) => count(m.now) },
-            { name: 'change', number: true, cell: (m) => <span class={m.now > m.was ? 'up' : 'down'}>{(m.now > m.was ? '+' : '−') + count(Math.abs(m.now - m.was))}</span> },
-          ]}
-        />
-      )}
-      {last && last.metrics.length === 0 && <Empty>No metric has more or fewer series than an hour ago.</Empty>}
     </Panel>
   )
 }

@@ -1,7 +1,7 @@
 // Every page against a real server under load. e2e/ui_test.go starts both.
 import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
-import { hostile, launch, look, open, server, sizes } from './browser.mjs'
+import { closed, hostile, launch, look, open, recorded, server, sizes } from './browser.mjs'
 
 let browser
 before(async () => (browser = await launch()))
@@ -11,39 +11,66 @@ const query = (...pairs) => '/explore?' + new URLSearchParams(pairs)
 const orders = 'sum by (region) (rate(shop_orders_total[2m]))'
 const settled = (page) => page.waitForFunction(() => !document.querySelector('.loading, [aria-busy=true]'))
 const editor = (page) => page.locator('.cm-content').first()
+const everyStage = (page) => page.locator('.stages .inputs').nth(9)
+const hostileQuery = `web_hits{page="${hostile}"}`
+
+// traced waits for a slow trace. A query is one there, however fast it is.
+async function traced(is) {
+  const until = Date.now() + 30_000
+  for (;;) {
+    await fetch(`${recorded}/api/v1/query?` + new URLSearchParams({ query: hostileQuery }))
+    const found = (await (await fetch(`${recorded}/api/v1/status/traces`)).json()).data?.find(is)
+    if (found) return `${recorded}/records?trace=${found.id}`
+    if (Date.now() > until) throw new Error(`no trace is held of which it is true that ${is}`)
+  }
+}
+const isQuery = (t) => t.spans.some((s) => s.attributes?.['freshet.query'] === hostileQuery)
+const isWrite = (t) => t.name === 'remote_write' && t.over === 'append'
 
 // places are what is looked at, each with what shows that it is there.
 const places = {
-  flow: { path: '/flow', ready: (p) => p.locator('.books .sum .number').nth(2).getByText(/\d/) }, // rates want two answers
-  explore: { path: '/explore', ready: (p) => p.getByRole('button', { name: 'shop_orders_total' }) },
+  flow: { path: () => '/flow', ready: everyStage },
+  explore: { path: () => '/explore', ready: (p) => p.getByRole('button', { name: 'shop_orders_total' }) },
   'explore-lines': {
-    path: query(['q', orders], ['q', 'shop_queue_depth'], ['v', 'lines'], ['v', 'stacked']),
+    path: () => query(['q', orders], ['q', 'shop_queue_depth'], ['v', 'lines'], ['v', 'stacked']),
     ready: (p) => p.getByRole('list', { name: 'Series' }).nth(1),
   },
   'explore-heatmap': {
-    path: query(['q', 'sum by (le) (rate(shop_search_seconds_bucket[2m]))'], ['q', 'rate(shop_checkout_seconds[2m])']),
+    path: () => query(['q', 'sum by (le) (rate(shop_search_seconds_bucket[2m]))'], ['q', 'rate(shop_checkout_seconds[2m])']),
     ready: (p) => p.getByText('2 series together'),
   },
-  'explore-table': { path: query(['q', '{__name__=~"web_hits|web_latency|hostile.*"}'], ['v', 'table']), ready: (p) => p.getByRole('cell', { name: hostile }).first() },
-  series: { path: '/series', ready: (p) => p.getByRole('region', { name: 'By sender' }).getByText('127.0.0.1').first() },
-  tail: { path: '/tail', ready: (p) => p.getByText('web.latency').nth(5) },
-  records: { path: '/records', ready: (p) => p.getByRole('heading', { name: 'Recordings' }) },
-  status: { path: '/status', ready: (p) => p.getByText('--limits-max-series-per-metric') },
+  'explore-table': { path: () => query(['q', '{__name__=~"web_hits|web_latency|hostile.*"}'], ['v', 'table']), ready: (p) => p.getByRole('cell', { name: hostile }).first() },
+  'explore-self': {
+    path: () => query(['q', 'histogram_quantile(0.99, sum by (input) (rate(freshet_stage_seconds{stage="append"}[30s])))'], ['of', 'self'], ['range', '5m']),
+    ready: (p) => p.locator('.query a.dot').first(),
+  },
+  series: { path: () => '/series', ready: (p) => p.getByRole('region', { name: 'By sender' }).getByText('127.0.0.1').first() },
+  tail: { path: () => '/tail', ready: (p) => p.getByText('web.latency').nth(5) },
+  records: { path: () => `${recorded}/records`, ready: (p) => p.getByRole('region', { name: 'Slow traces' }).getByText('remote_write').nth(1) },
+  'records-trace': { path: () => traced(isWrite), ready: (p) => p.getByRole('treeitem', { name: /append.*over its budget/ }) },
+  'records-query': { path: () => traced(isQuery), ready: (p) => p.getByRole('treeitem', { name: /^promqlEval/ }) },
+  'records-diagnosis': { path: () => `${recorded}/records?record=${process.env.RECORD}`, ready: (p) => p.getByText('Stack, innermost first').first() },
+  status: { path: () => '/status', ready: (p) => p.getByText('--limits-max-series-per-metric') },
 }
 
+// Contrasts are half the cost of axe. They are the same on any screen, and all that is
+// different in other colours.
+const contrasts = { light: { wide: {}, narrow: { rules: { 'color-contrast': { enabled: false } } } }, dark: { wide: { runOnly: ['color-contrast'] }, narrow: null } }
+
 // Half of each test is waiting, so that several share the processor well.
-describe('the page', { concurrency: 3 }, () => {
-  for (const size of Object.keys(sizes)) {
-    for (const colorScheme of ['light', 'dark']) {
-      test(`every page, ${size}, ${colorScheme}`, async () => {
-        const { page, close } = await open(browser, { size, colorScheme })
-        for (const [name, { path, ready }] of Object.entries(places)) {
-          await page.goto(path)
-          await ready(page).waitFor()
-          if (path.startsWith('/explore')) await editor(page).waitFor() // it comes later than the rest
-          await settled(page)
-          await look(page, `${name}-${size}-${colorScheme}`)
-        }
+describe('the page', { concurrency: 4 }, () => {
+  for (const [name, { path, ready }] of Object.entries(places)) {
+    for (const size of Object.keys(sizes)) {
+      test(`${name}, ${size}`, async () => {
+        const { page, close } = await open(browser, { size })
+        await page.goto(await path())
+        await ready(page).waitFor()
+        if (name.startsWith('explore')) await editor(page).waitFor() // it comes later than the rest
+        await settled(page)
+        await look(page, `${name}-${size}-light`, contrasts.light[size])
+        await page.emulateMedia({ colorScheme: 'dark' })
+        await page.waitForFunction(() => document.documentElement.dataset.theme === 'dark')
+        await look(page, `${name}-${size}-dark`, contrasts.dark[size])
         await close()
       })
     }
@@ -61,6 +88,8 @@ describe('the page', { concurrency: 3 }, () => {
     await page.getByRole('list', { name: 'Series' }).getByText(hostile).waitFor()
     await page.goto('/series')
     await page.getByText('hostile_<b>name</b>').first().waitFor()
+    await page.getByRole('button', { name: 'Count by metric' }).click()
+    await page.getByRole('region', { name: 'Growth by metric' }).getByText('web_requests').waitFor()
     await page.goto('/tail')
     await page.getByText(`page:${hostile}`).first().waitFor()
     await page.goto(query(['q', hostile]))
@@ -236,7 +265,22 @@ describe('the page', { concurrency: 3 }, () => {
     await close()
   })
 
-  test('Flow colours what is over its budget', async () => {
+  test('Flow says what is over its budget, by which input, and leads to a trace', async () => {
+    const { page, close } = await open(browser)
+    await page.goto('/flow')
+    await page.locator('li.over').getByRole('heading', { name: 'append' }).waitFor()
+    await page.locator('li.over .bad').getByText(/over budget: .*remote_write/).waitFor()
+    await page.getByRole('region', { name: 'Freshness' }).getByText('Remote write: fresh after').waitFor()
+    await page.getByText('The books close').waitFor()
+    await page.getByRole('link', { name: /^Trace: append of/ }).last().press('Enter')
+    await page.waitForURL(/records\?trace=\w+/)
+    await page.getByRole('treeitem', { name: /append.*over its budget/ }).waitFor()
+    await page.goBack()
+    await everyStage(page).waitFor()
+    await close()
+  })
+
+  test('Flow tells inputs and tenants apart, whatever they are called', async () => {
     const { page, close } = await open(browser)
     const now = Math.floor(Date.now() / 5000) * 5
     const values = (v) => Array.from({ length: 180 }, (_, i) => [now - 900 + 5 * i + 5, String(v * (1 + 0.2 * Math.sin(i / 9)))])
@@ -244,19 +288,126 @@ describe('the page', { concurrency: 3 }, () => {
     await page.route('**/self/api/v1/query_range*', async (route) => {
       const q = new URL(route.request().url()).searchParams.get('query')
       const v = q.includes('samples') ? 120_000 : q.includes('budget') ? 0.01 : q.includes('stage_age') ? 1.2 : q.includes('0.99') ? 0.009 : 0.002
-      const result = ['read', 'parse', 'journal', 'append'].map((stage) => ({ metric: { stage }, values: values(stage === 'journal' && q.includes('0.99, sum by (stage) (rate(freshet_stage_seconds') ? 0.05 : v) }))
+      const each = (stage, input) => ({ metric: { stage, input }, values: values(stage === 'journal' && input === 'otlp' && q.includes('0.99') ? 0.05 : v) })
+      const result = q.includes('freshness')
+        ? [hostile, 'team-b'].map((tenant, i) => ({ metric: { tenant, path: 'dogstatsd' }, values: values(v * (4 - i)) }))
+        : ['read', 'parse', 'journal', 'append'].flatMap((stage) => ['dogstatsd', 'otlp', hostile].map((input) => each(stage, input)))
       await route.fulfill({ json: { status: 'success', data: { resultType: 'matrix', result } } })
     })
+    await page.route('**/self/api/v1/query?*', (route) =>
+      route.fulfill({ json: { status: 'success', data: { resultType: 'vector', result: [{ metric: { tenant: hostile, path: 'dogstatsd' }, value: [now, '3'] }] } } }),
+    )
     await page.goto('/flow')
-    await page.locator('li.over').getByRole('heading', { name: 'journal' }).waitFor()
+    await page.locator('li.over').getByText('over budget: otlp', { exact: false }).waitFor()
     assert.equal(await page.locator('li.over').count(), 1)
-    await page.getByText('The books close').waitFor()
-    await look(page, 'flow-over-budget')
+    await page.locator('.inputs').first().getByText(hostile).waitFor()
+    await page.getByText('the slowest of 2 tenants').getByText(hostile).waitFor()
+    await page.getByText('3 of the last probes had no answer').waitFor()
+    await page.getByText('All tenants').click()
+    await page.getByRole('cell', { name: hostile }).waitFor()
+    await page.getByText('Nothing came by.').first().waitFor()
+    await look(page, 'flow-inputs')
+    await close()
+  })
+
+  test('slow traces are filtered, and their spans gone through by keys', async () => {
+    const { page, close } = await open(browser, { base: recorded })
+    await traced(isQuery)
+    await page.goto('/records')
+    await page.getByRole('combobox', { name: 'Of', exact: true }).selectOption('query')
+    await page.waitForURL(/name=query/)
+    const list = page.getByRole('region', { name: 'Slow traces' }).last()
+    await list.getByText(hostileQuery).first().waitFor()
+    await list.locator('.tag').getByText('remote_write').first().waitFor({ state: 'detached' })
+    await list.getByRole('row', { name: hostileQuery }).first().getByRole('link').press('Enter')
+    await page.waitForURL(/name=query&trace=\w+/)
+    await page.getByRole('region', { name: 'Text of the query' }).getByText(hostileQuery).waitFor()
+    const spans = page.getByRole('treeitem')
+    const chosen = page.locator('[role=treeitem][aria-selected=true]')
+    await spans.nth(3).waitFor()
+    const whole = Number(await spans.count())
+    await page.keyboard.press('End') // the waterfall has the keys already
+    assert.equal(await chosen.evaluate((e) => [...e.parentElement.children].indexOf(e)), whole - 1)
+    await page.keyboard.press('ArrowLeft')
+    await page.keyboard.press('Home')
+    await page.keyboard.press('ArrowDown')
+    await page.getByRole('complementary', { name: 'The span that is chosen' }).getByRole('heading', { name: await chosen.locator('.name').innerText() }).waitFor()
+    await page.keyboard.press('Enter')
+    await page.getByRole('button', { name: 'The whole trace' }).waitFor()
+    await page.keyboard.press('Escape')
+    await page.getByRole('button', { name: 'Look closer' }).waitFor()
+    await page.getByRole('link', { name: 'Explore it' }).click()
+    await page.waitForURL((u) => u.searchParams.get('q') === hostileQuery)
+    await page.goto('/records?trace=0123456789abcdef0123456789abcdef')
+    await page.getByText('This trace is not held any more.').waitFor()
+    await close()
+  })
+
+  test('a recording is made, listed, diagnosed and downloaded', async () => {
+    const { page, close } = await open(browser, { base: recorded, allowed: [/404 \(Not Found\)/] })
+    await page.goto('/records')
+    await page.getByRole('textbox', { name: 'Why' }).fill(hostile)
+    await page.getByRole('button', { name: 'Record now' }).click()
+    await page.getByRole('progressbar', { name: 'Recording' }).waitFor()
+    await page.getByRole('link', { name: 'Diagnose it' }).click()
+    await page.waitForURL(/record=\d{8}T\d{6}\.\d{3}-asked/)
+    await page.locator('.figure').getByText(hostile).waitFor()
+    await page.getByText('goroutines:', { exact: false }).first().waitFor()
+    const id = new URL(page.url()).searchParams.get('record')
+    await page.getByRole('link', { name: 'All records' }).click()
+    await page.getByRole('region', { name: 'Recordings' }).getByRole('cell', { name: hostile }).first().waitFor()
+    const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: `Download ${id}` }).click()])
+    assert.equal(file.suggestedFilename(), `freshet-record-${id}.zip`)
+    await page.goto('/records?record=20200101T000000.000-asked')
+    await page.getByText('This recording is not there any more.').waitFor()
+    await page.goto(`/records?record=${process.env.RECORD_HOSTILE}`)
+    await page.locator('.causes').getByText(hostile).first().waitFor()
+    await look(page, 'records-hostile')
+    await close()
+  })
+
+  test('what is for the own machine only is said so elsewhere', async () => {
+    const { page, close } = await open(browser, { base: closed, headers: { 'X-Forwarded-For': '192.0.2.1' }, allowed: [/403 \(Forbidden\)/] })
+    await page.goto('/records')
+    await page.getByText('Recordings are shown on the server’s own machine only.').waitFor()
+    await page.getByText('Slow traces are shown on the server’s own machine only.').waitFor()
+    assert.equal(await page.getByRole('button', { name: 'Record now' }).count(), 0)
+    await look(page, 'records-refused')
+    await page.goto('/records?trace=0123456789abcdef0123456789abcdef')
+    await page.getByText('own machine only').waitFor()
+    await page.goto('/records?record=20200101T000000.000-asked')
+    await page.getByText('own machine only').waitFor()
+    await close()
+
+    // Only the button is refused: a proxy passes on what reads, and nothing else.
+    const other = await open(browser, { base: recorded, allowed: [/403 \(Forbidden\)/] })
+    await other.page.route('**/-/record', (route) => route.continue({ headers: { ...route.request().headers(), 'x-forwarded-for': '192.0.2.1' } }))
+    await other.page.goto('/records')
+    await other.page.getByRole('button', { name: 'Record now' }).click()
+    await other.page.getByRole('alert').getByText('Only on the server’s own machine').waitFor()
+    await other.close()
+  })
+
+  test('Explore asks for the own metrics of Freshet where they are', async () => {
+    const { page, close } = await open(browser)
+    await page.goto('/explore')
+    await page.getByRole('button', { name: 'Freshet itself' }).click()
+    await page.waitForURL(/of=self/)
+    await page.getByRole('button', { name: 'freshet_stage_seconds histogram' }).waitFor()
+    await editor(page).click()
+    await page.keyboard.type('freshet_ledger')
+    await page.getByRole('option', { name: /^freshet_ledger/ }).first().waitFor() // names are completed from there, too
+    await editor(page).fill('sum(freshet_stage_samples_total)')
+    await page.keyboard.press('ControlOrMeta+Enter')
+    await page.getByRole('list', { name: 'Series' }).waitFor()
+    await page.getByRole('button', { name: 'This tenant' }).click()
+    await page.getByText('Nothing is there at these times.').waitFor()
+    assert.equal(new URL(page.url()).searchParams.get('of'), null)
     await close()
   })
 
   test('a server with tenants asks for a token, once', async () => {
-    const base = process.env.FRESHET_CLOSED
+    const base = closed
     const { page, close } = await open(browser, { base, allowed: [/401 \(Unauthorized\)/, /404 \(Not Found\)/] })
     await page.goto('/series')
     const dialog = page.getByRole('dialog', { name: 'A token, please' })
@@ -273,6 +424,9 @@ describe('the page', { concurrency: 3 }, () => {
     await page.getByText('tenant team-a').waitFor()
     await page.getByText('Own metrics are off.').waitFor()
     await look(page, 'flow-off')
+    await page.goto('/explore')
+    await editor(page).waitFor()
+    assert.equal(await page.getByRole('button', { name: 'Freshet itself' }).count(), 0)
     await page.getByRole('button', { name: 'Sign out' }).click()
     await dialog.waitFor()
     await close()

@@ -1,0 +1,29 @@
+// Events at the times that Explore shows.
+import { count, dateTime } from './format'
+import { Empty, Panel, Table, type Column } from './parts'
+
+// EventAnswer is an event as /api/v1/events has it.
+export interface EventAnswer {
+  id: string
+  time: number
+  title: string
+  text: string
+  tags: string[]
+  host: string
+  alert_type: string
+}
+
+export function Events(props: { events: EventAnswer[]; error?: string }) {
+  const columns: Column<EventAnswer>[] = [
+    { name: 'time', cell: (e) => dateTime(e.time), class: 'nowrap' },
+    { name: 'type', cell: (e) => <span class={'tag ' + e.alert_type}>{e.alert_type || 'info'}</span> },
+    { name: 'event', cell: (e) => <b>{e.title}</b> },
+    { name: 'text', cell: (e) => e.text },
+    { name: 'tags', cell: (e) => e.tags.join(', '), class: 'code' },
+  ]
+  return (
+    <Panel title="Events" note={props.events.length ? `${count(props.events.length)} at these times` : undefined}>
+      {props.error ? <p class="bad">{props.error}</p> : props.events.length ? <Table label="Events" columns={columns} rows={props.events} /> : <Empty>No event at these times. Clients send them as _e{'{…}'}:title|text.</Empty>}
+    </Panel>
+  )
+}

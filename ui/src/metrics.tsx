@@ -1,0 +1,61 @@
+// What Explore begins with: the metrics that there are.
+import { useState } from 'preact/hooks'
+import { ask, usePoll } from './api'
+import { count } from './format'
+import { Empty, Loading, Panel, Problem } from './parts'
+import { firstLook } from './promql'
+
+interface Named {
+  name: string
+  type: string // empty if nobody has said it
+  help: string
+}
+
+// names are all metrics, with what is known of them.
+async function names(base: string, signal: AbortSignal): Promise<Named[]> {
+  const [all, known] = await Promise.all([
+    ask<string[]>(`${base}api/v1/label/__name__/values`, {}, signal),
+    ask<Record<string, { type: string; help: string }[]>>(`${base}api/v1/metadata`, {}, signal),
+  ])
+  return all.data.map((name) => ({ name, type: known.data[name]?.[0]?.type ?? '', help: known.data[name]?.[0]?.help ?? '' }))
+}
+
+// Suggestions are what to begin with: the metrics that there are.
+export function Suggestions(props: { base: string; onPick: (expr: string) => void }) {
+  const [filter, setFilter] = useState('')
+  const { data, error } = usePoll((signal) => names(props.base, signal), 30_000, [])
+  const all = data ?? []
+  const found = all.filter(({ name }) => name.toLowerCase().includes(filter.toLowerCase()))
+  return (
+    <Panel title="Metrics" note={data && `${count(all.length)}; one click shows it`}>
+      {error && <Problem error={error} />}
+      {!data && !error && <Loading what="Asking for names…" />}
+      {data && all.length === 0 && (
+        <Empty>
+          <p>No metric is there yet. Send one:</p>
+          <pre>echo 'page_views:1|c|#page:home' &gt; /dev/udp/127.0.0.1/8125</pre>
+        </Empty>
+      )}
+      {all.length > 0 && (
+        <>
+          <label class="field">
+            Filter
+            <input type="search" value={filter} onInput={(e) => setFilter(e.currentTarget.value)} />
+          </label>
+          <ul class="metrics">
+            {found.slice(0, 200).map(({ name, type, help }) => (
+              <li key={name}>
+                <button type="button" class="plain" onClick={() => props.onPick(firstLook(name, type))}>
+                  <span class="code">{name}</span>
+                  {type && <span class="tag">{type}</span>}
+                  {help && <span class="note">{help}</span>}
+                </button>
+              </li>
+            ))}
+          </ul>
+          {found.length > 200 && <p class="note">200 of {count(found.length)} are listed.</p>}
+        </>
+      )}
+    </Panel>
+  )
+}

@@ -1,0 +1,146 @@
+// A question of Explore: its editor, what was asked before, and its answer.
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
+import { Answered } from './answer'
+import type { Mark } from './chart'
+import type { Editor } from './editor'
+import type { Query, View } from './explorestate'
+import { forgetQueries, queries as pastQueries } from './history'
+import { Dialog, Empty } from './parts'
+
+// Window is the times that all queries are asked for.
+export interface Window {
+  from: number
+  to: number
+  step: number
+  fixed: boolean // to is not now
+  runs: number
+}
+
+export interface PanelProps {
+  index: number
+  base: string // of the API that is asked
+  query: Query
+  draft: string
+  alone: boolean
+  window: Window
+  marks: Mark[]
+  onDraft: (expr: string) => void
+  onRun: () => void
+  onView: (view: View) => void
+  onRemove: () => void
+  onZoom: (from: number, to: number) => void
+}
+
+export function QueryPanel(props: PanelProps) {
+  const { index, query, window } = props
+  const name = String.fromCharCode(65 + (index % 26))
+  const [past, setPast] = useState(false)
+  return (
+    <section class="panel query" aria-label={`Query ${name}`}>
+      <div class="ask">
+        <span class="letter" aria-hidden="true">
+          {name}
+        </span>
+        <QueryEditor key={props.base} base={props.base} label={`Query ${name}`} text={props.draft} onChange={props.onDraft} onRun={props.onRun} />
+        <div class="buttons">
+          <button type="button" class="primary" onClick={props.onRun} title="Enter, or Ctrl+Enter">
+            Run
+          </button>
+          <button type="button" onClick={() => setPast(true)}>
+            History
+          </button>
+          {!props.alone && (
+            <button type="button" aria-label={`Remove query ${name}`} title="Remove" onClick={props.onRemove}>
+              ✕
+            </button>
+          )}
+        </div>
+      </div>
+      {past && <History onClose={() => setPast(false)} onPick={(expr) => (setPast(false), props.onDraft(expr))} />}
+      {query.expr && <Answered {...props} key={props.base + query.expr} name={name} window={window} />}
+    </section>
+  )
+}
+
+// QueryEditor is a plain field until the editor is loaded.
+function QueryEditor(props: { base: string; label: string; text: string; onChange: (text: string) => void; onRun: () => void }) {
+  const ref = useRef<HTMLDivElement>(null)
+  const editor = useRef<Editor | null>(null)
+  const latest = useRef(props)
+  latest.current = props
+  const recalled = useRef(-1)
+  const focused = useRef(false)
+  const [loaded, setLoaded] = useState<typeof import('./editor')>()
+  useEffect(() => {
+    void import('./editor').then((module) => {
+      focused.current = ref.current !== null && ref.current.contains(document.activeElement)
+      setLoaded(module)
+    })
+  }, [])
+  // In the same turn as the field goes, so that no key finds both or none.
+  useLayoutEffect(() => {
+    if (!loaded) return
+    editor.current = loaded.mount(ref.current!, {
+      text: latest.current.text,
+      base: latest.current.base,
+      label: latest.current.label,
+      onChange: (text) => latest.current.onChange(text),
+      onRun: () => {
+        recalled.current = -1
+        latest.current.onRun()
+      },
+      onRecall(by) {
+        const all = pastQueries()
+        recalled.current = Math.min(all.length - 1, Math.max(0, recalled.current + by))
+        if (all.length) latest.current.onChange(all[recalled.current])
+      },
+    })
+    if (focused.current) editor.current.focus()
+    return () => editor.current?.destroy()
+  }, [loaded])
+  // Before the next key is handled: a later effect could set what was typed before it.
+  useLayoutEffect(() => editor.current?.set(props.text), [props.text])
+  return (
+    <div class="editor" ref={ref}>
+      {!loaded && (
+        <textarea
+          aria-label={props.label}
+          data-slash
+          rows={1}
+          spellcheck={false}
+          value={props.text}
+          placeholder="PromQL, such as rate(page_views[1m])"
+          onInput={(e) => props.onChange(e.currentTarget.value)}
+          onKeyDown={(e) => {
+            if (e.key !== 'Enter' || e.shiftKey) return
+            e.preventDefault()
+            props.onRun()
+          }}
+        />
+      )}
+    </div>
+  )
+}
+
+function History(props: { onClose: () => void; onPick: (expr: string) => void }) {
+  const [all, setAll] = useState(pastQueries())
+  return (
+    <Dialog title="Queries run in this browser" onClose={props.onClose}>
+      {all.length === 0 && <Empty>None yet.</Empty>}
+      <ul class="picks">
+        {all.map((q) => (
+          <li key={q}>
+            <button type="button" class="plain code" onClick={() => props.onPick(q)}>
+              {q}
+            </button>
+          </li>
+        ))}
+      </ul>
+      {all.length > 0 && (
+        <button type="button" onClick={() => (forgetQueries(), setAll([]))}>
+          Forget them
+        </button>
+      )}
+    </Dialog>
+  )
+}

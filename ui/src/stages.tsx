@@ -1,0 +1,257 @@
+// The stages of the way, in the order in which measurements flow: one row for each, its
+// rate on the left and its latency on the right, all inputs together and each by itself.
+import { useRef } from 'preact/hooks'
+import { usePoll, type Failure } from './api'
+import { Chart, type Line } from './chart'
+import { dotsOf, exemplarsOf, type Exemplar } from './exemplars'
+import { compact, seconds } from './format'
+import { Empty, Link, Loading, Panel, Problem, Refusal } from './parts'
+import { grid, onGrid, queryRange, seriesOf, type Series } from './promql'
+import { self } from './self'
+
+const stages: [name: string, what: string][] = [
+  ['read', 'datagrams and requests from sockets'],
+  ['parse', 'lines and messages into samples'],
+  ['window', 'increments of one second are counted'],
+  ['forward', 'windows, cut by shard, to their aggregator'],
+  ['journal', 'batches on disk, before they count'],
+  ['tile', 'windows folded into tiles of 10 s and 1 min'],
+  ['distribute', 'tiles and requests to their ingesters'],
+  ['queue', 'waiting for a writer'],
+  ['append', 'written to the store'],
+  ['visible', 'the whole way, until a query sees it'],
+]
+
+// inputs are the ways in, each with its colour. One that is not listed comes last.
+const inputs = ['dogstatsd', 'remote_write', 'otlp', 'tiles']
+const colourOf = (input: string) => `series-${[1, 2, 3, 4][inputs.indexOf(input)] ?? 6}`
+const swatchOf = (input: string) => colourOf(input).replace('series-', 's')
+
+const span = 900 // seconds that are shown
+const step = 5
+
+const questions = (over: string) => {
+  const quantile = (q: number, by: string, of = 'freshet_stage_seconds') => `histogram_quantile(${q}, sum by (${by}) (rate(${of}[${over}])))`
+  return {
+    rate: `sum by (stage, input) (rate(freshet_stage_samples_total[${over}]))`,
+    p50: quantile(0.5, 'stage'),
+    p90: quantile(0.9, 'stage'),
+    p99: quantile(0.99, 'stage'),
+    each: quantile(0.99, 'stage, input'),
+    age: quantile(0.99, 'stage', 'freshet_stage_age_seconds'),
+    budget: 'max by (stage) (freshet_stage_budget_seconds)',
+  }
+}
+type Question = keyof ReturnType<typeof questions>
+
+interface Measured {
+  times: number[]
+  series: Record<Question, Series[]>
+  over: string // what rates look back on
+}
+
+// measure asks for what is newer than before has; of that the last steps may have
+// changed. All of it each 2 s would cost the server half a core.
+async function measure(over: string, signal: AbortSignal, before?: Measured): Promise<Measured> {
+  const now = Date.now() / 1000
+  const times = grid(now - span, now, step)
+  const kept = before && before.over === over ? before : undefined
+  const start = kept ? Math.max(times[0], kept.times[kept.times.length - 1] - 3 * step) : times[0]
+  const asked = questions(over)
+  const names = Object.keys(asked) as Question[]
+  const answers = await Promise.all(names.map((n) => queryRange(asked[n], start, times[times.length - 1], step, signal, self)))
+  const joined = names.map((n, i) => [n, join(kept?.series[n] ?? [], seriesOf(answers[i].data), times[0], start)])
+  return { times, over, series: Object.fromEntries(joined) as Measured['series'] }
+}
+
+// join puts newer values, from start on, behind older ones, from first on.
+function join(older: Series[], newer: Series[], first: number, start: number): Series[] {
+  const key = (s: Series) => JSON.stringify([s.metric.stage, s.metric.input])
+  const all = new Map(older.map((s) => [key(s), { metric: s.metric, values: (s.values ?? []).filter(([t]) => t >= first && t < start) }]))
+  for (const s of newer) all.set(key(s), { metric: s.metric, values: [...(all.get(key(s))?.values ?? []), ...(s.values ?? [])] })
+  return [...all.values()].filter((s) => s.values.length > 0)
+}
+
+// Stages asks once it is known what rates look back on.
+export function Stages(props: { over?: string }) {
+  const { over } = props
+  const before = useRef<Measured | undefined>(undefined)
+  const { data, error } = usePoll(async (signal) => (over ? (before.current = await measure(over, signal, before.current)) : undefined), 2000, [over])
+  const slow = usePoll(async (signal) => (over ? exemplarsOf('freshet_stage_seconds', Date.now() / 1000 - span, Date.now() / 1000, signal) : []), 10_000, [over])
+  return (
+    <Panel title="Stages" class="stages" note={data && <Key dots={Boolean(slow.data?.length)} />}>
+      <State data={data} error={error} />
+      <ol class={data ? '' : 'idle'}>
+        {stages.map(([name, what]) => (
+          <Stage key={name} name={name} what={what} data={data} slow={slow.data?.filter((e) => e.labels.stage === name) ?? []} />
+        ))}
+      </ol>
+    </Panel>
+  )
+}
+
+// State says why there is nothing to see, if so.
+function State(props: { data?: Measured; error?: Failure }) {
+  const { data, error } = props
+  if (!error) return data ? null : <Loading what="Asking…" />
+  if (error.status === 403) return <Refusal error={error} what="Stages" />
+  if (![404, 501].includes(error.status)) return <Problem error={error} />
+  return (
+    <Empty>
+      <p>Own metrics are off.</p>
+      <p class="note">This server does not keep what its own stages take, so there is nothing to draw. The ledger beside counts all the same, and so do /metrics and freshet top.</p>
+    </Empty>
+  )
+}
+
+// Key says what the lines are.
+const Key = (props: { dots: boolean }) => (
+  <>
+    samples a second, and what a batch takes, by powers of ten; where there are several inputs, the p99 of each.{' '}
+    {[['low', 'p50'], ['middle', 'p90'], ['high', 'p99'], ['budget', 'budget']].map(([colour, name]) => (
+      <span key={name} class="key">
+        <span aria-hidden="true" class={`swatch ${colour}`} /> {name}
+      </span>
+    ))}
+    {props.dots && (
+      <span class="key">
+        <span aria-hidden="true" class="dot still" /> trace of a slow batch
+      </span>
+    )}
+  </>
+)
+
+// Input is one way in of a stage.
+interface Input {
+  name: string
+  rates: (number | null)[]
+  p99s: (number | null)[]
+  rate: number | null // now, as p99
+  p99: number | null
+  over: boolean // its budget
+}
+
+// last is the newest value, if it is of the last steps.
+const last = (values: (number | null)[]) => values.slice(-3).findLast((v) => v !== null) ?? null
+
+const valuesOf = (data: Measured, q: Question, stage: string, input?: string) =>
+  onGrid(data.series[q].find((s) => s.metric.stage === stage && (input === undefined || s.metric.input === input))?.values, data.times, step)
+
+// inputsOf are those by which something came in the time that is shown.
+function inputsOf(data: Measured, stage: string, budget: number | null): Input[] {
+  const names = data.series.rate.filter((s) => s.metric.stage === stage).map((s) => s.metric.input ?? '')
+  return names
+    .sort((a, b) => (inputs.indexOf(a) + 5) % 5 - ((inputs.indexOf(b) + 5) % 5))
+    .map((name) => {
+      const rates = valuesOf(data, 'rate', stage, name)
+      const p99s = valuesOf(data, 'each', stage, name)
+      const p99 = last(p99s)
+      return { name, rates, p99s, rate: last(rates), p99, over: Boolean(budget && p99 !== null && p99 > budget) }
+    })
+    .filter((i) => i.rates.some((r) => r !== null && r > 0) || i.p99s.some((v) => v !== null))
+}
+
+function Stage(props: { name: string; what: string; data?: Measured; slow: Exemplar[] }) {
+  const { name, what, data, slow } = props
+  const budget = data ? last(valuesOf(data, 'budget', name)) : null
+  const all = data ? inputsOf(data, name, budget) : []
+  const over = all.filter((i) => i.over)
+  return (
+    <li class={over.length ? 'over' : ''}>
+      <div class="name">
+        <h3>{name}</h3>
+        <p class="note">{what}</p>
+        {over.length > 0 && (
+          <p class="bad">
+            <span aria-hidden="true">▲</span> over budget{all.length > 1 && `: ${over.map((i) => i.name).join(', ')}`}
+          </p>
+        )}
+      </div>
+      {data && all.length === 0 && <p class="note nothing">Nothing came by.</p>}
+      {data && all.length > 0 && <Rate name={name} data={data} inputs={all} />}
+      {data && all.length > 0 && <Latency name={name} data={data} inputs={all} budget={budget} slow={slow} />}
+      {all.length > 0 && <Inputs all={all} alone={all.length === 1} />}
+    </li>
+  )
+}
+
+// Inputs is the legend: the ways in, each with its rate and its p99.
+const Inputs = (props: { all: Input[]; alone: boolean }) => (
+  <ul class="inputs" aria-label="By input">
+    {props.all.map((i) => (
+      <li key={i.name}>
+        {!props.alone && <span aria-hidden="true" class={`swatch ${swatchOf(i.name)}`} />}
+        <span>{i.name}</span>
+        <span class="number">{i.rate === null ? '–' : compact(i.rate)}/s</span>
+        <span class={`number ${i.over ? 'bad' : ''}`}>
+          {i.over && <span aria-hidden="true">▲ </span>}
+          p99 {i.p99 === null ? '–' : seconds(i.p99)}
+        </span>
+      </li>
+    ))}
+  </ul>
+)
+
+const rangeOf = (data: Measured): [number, number] => [data.times[0], data.times[data.times.length - 1]]
+
+function Rate(props: { name: string; data: Measured; inputs: Input[] }) {
+  const { name, data, inputs } = props
+  const sum = data.times.map((_, t) => inputs.reduce<number | null>((n, i) => (i.rates[t] === null ? n : (n ?? 0) + i.rates[t]!), null))
+  const now = last(sum)
+  const lines: Line[] = inputs.length > 1 ? inputs.map((i) => ({ name: i.name, colour: colourOf(i.name), thin: true, values: i.rates })) : []
+  return (
+    <div class="plot">
+      <p class="now">
+        <b>{now === null ? '–' : compact(now)}</b> samples/s
+      </p>
+      <Chart label={`Rate of ${name}`} small times={data.times} range={rangeOf(data)} height={84} sync="flow" lines={[...lines, { name: 'all', colour: 'high', values: sum }]} />
+    </div>
+  )
+}
+
+function Latency(props: { name: string; data: Measured; inputs: Input[]; budget: number | null; slow: Exemplar[] }) {
+  const { name, data, inputs, budget, slow } = props
+  const p99s = valuesOf(data, 'p99', name)
+  const [p99, age] = [last(p99s), last(valuesOf(data, 'age', name))]
+  const over = inputs.some((i) => i.over)
+  // What is half as slow as all says little where one way in takes a second, and another
+  // a millisecond: then there is a line for each.
+  const lines: Line[] =
+    inputs.length > 1
+      ? inputs.map((i) => ({ name: `p99 of ${i.name}`, colour: colourOf(i.name), values: i.p99s }))
+      : [
+          { name: 'p50', colour: 'low', values: valuesOf(data, 'p50', name) },
+          { name: 'p90', colour: 'middle', values: valuesOf(data, 'p90', name) },
+          { name: 'p99', colour: over ? 'bad' : 'high', values: p99s },
+        ]
+  // A budget far above all would press them together.
+  const highest = Math.max(0, ...lines.flatMap((l) => l.values.map((v) => v ?? 0)))
+  if (budget && budget < 10 * highest) lines.push({ name: 'budget', colour: 'bad', thin: true, dashed: true, values: data.times.map(() => budget) })
+  const asked = new URLSearchParams({ of: 'self', range: '15m', q: `histogram_quantile(0.99, sum by (input) (rate(freshet_stage_seconds{stage="${name}"}[${data.over}])))` })
+  return (
+    <div class="plot">
+      <p class="now">
+        <Link page="explore" params={asked} title="Explore it">
+          p99
+        </Link>{' '}
+        <b class={over ? 'bad' : ''}>{p99 === null ? '–' : seconds(p99)}</b>
+        {budget ? ` of ${seconds(budget)}` : ''}
+        <span class="age">
+          age p99 <b>{age === null ? '–' : seconds(age)}</b>
+        </span>
+      </p>
+      <Chart
+        label={`Latency of ${name}`}
+        small
+        log
+        times={data.times}
+        range={rangeOf(data)}
+        height={84}
+        sync="flow"
+        format={seconds}
+        lines={lines}
+        dots={dotsOf(slow, rangeOf(data), 16)}
+      />
+    </div>
+  )
+}

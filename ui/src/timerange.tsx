@@ -1,0 +1,102 @@
+// The times that Explore looks at: chosen, moved, fixed, and copied in a link.
+import { useState } from 'preact/hooks'
+import * as explore from './explorestate'
+import type { State } from './explorestate'
+import { dateTime } from './format'
+import { Dialog } from './parts'
+import { go } from './router'
+
+const presets = [300, 900, 3600, 3 * 3600, 12 * 3600, 86400, 2 * 86400, 7 * 86400, 30 * 86400]
+
+export function TimeRange(props: { state: State; from: number; to: number; change: (next: Partial<State>) => void }) {
+  const { state, from, to, change } = props
+  const [open, setOpen] = useState(false)
+  const shift = (by: number) => change({ to: Math.round(to + by * state.range), refresh: 0 })
+  return (
+    <div class="timerange" role="group" aria-label="Time range">
+      <button type="button" aria-label="Earlier" title="Earlier" onClick={() => shift(-0.5)}>
+        ◀
+      </button>
+      <select
+        aria-label="Time range"
+        value={state.to === null ? String(state.range) : 'fixed'}
+        onChange={(e) => (e.currentTarget.value === 'fixed' ? setOpen(true) : change({ range: Number(e.currentTarget.value), to: null }))}
+      >
+        {[...new Set(state.to === null ? [...presets, state.range] : presets)]
+          .sort((a, b) => a - b)
+          .map((p) => (
+            <option key={p} value={String(p)}>
+              Last {explore.short(p)}
+            </option>
+          ))}
+        <option value="fixed">{state.to === null ? 'From … to …' : `${dateTime(from)} – ${dateTime(to)}`}</option>
+      </select>
+      <button type="button" aria-label="Later" title="Later" disabled={state.to === null} onClick={() => shift(0.5)}>
+        ▶
+      </button>
+      <button type="button" aria-label="Choose times" title="Choose times" onClick={() => setOpen(true)}>
+        ⋯
+      </button>
+      {open && <TimesDialog from={from} to={to} onClose={() => setOpen(false)} onPick={(a, b) => (setOpen(false), change({ to: b, range: b - a, refresh: 0 }))} />}
+    </div>
+  )
+}
+
+// local writes a time for an input of type datetime-local.
+function local(unix: number): string {
+  return dateTime(unix).replace(' ', 'T')
+}
+
+function TimesDialog(props: { from: number; to: number; onClose: () => void; onPick: (from: number, to: number) => void }) {
+  const [from, setFrom] = useState(local(props.from))
+  const [to, setTo] = useState(local(props.to))
+  const a = Math.round(Date.parse(from) / 1000)
+  const b = Math.round(Date.parse(to) / 1000)
+  const good = b > a
+  return (
+    <Dialog title="From … to …" onClose={props.onClose}>
+      <form
+        onSubmit={(e) => {
+          e.preventDefault()
+          if (good) props.onPick(a, b)
+        }}
+      >
+        <label class="field">
+          From
+          <input type="datetime-local" step="1" value={from} onInput={(e) => setFrom(e.currentTarget.value)} />
+        </label>
+        <label class="field">
+          To
+          <input type="datetime-local" step="1" value={to} onInput={(e) => setTo(e.currentTarget.value)} />
+        </label>
+        <p class="note">Times are those of {Intl.DateTimeFormat().resolvedOptions().timeZone}.</p>
+        {!good && <p class="bad">The end must be after the beginning.</p>}
+        <button type="submit" class="primary" disabled={!good}>
+          Show
+        </button>
+      </form>
+    </Dialog>
+  )
+}
+
+// CopyLink gives an address that shows the same tomorrow: with its times fixed.
+export function CopyLink(props: { state: State; to: number }) {
+  const [done, setDone] = useState('')
+  const copy = async () => {
+    const params = explore.format({ ...props.state, to: Math.round(props.to), refresh: 0 })
+    const link = new URL('explore?' + params, document.baseURI).href
+    try {
+      await navigator.clipboard.writeText(link)
+      setDone('Copied')
+    } catch {
+      go('explore', params) // without a clipboard the address bar has it
+      setDone('Copy the address')
+    }
+    setTimeout(() => setDone(''), 2000)
+  }
+  return (
+    <button type="button" aria-live="polite" onClick={copy} title="A link to exactly these times">
+      {done || 'Copy link'}
+    </button>
+  )
+}
