@@ -440,6 +440,28 @@ func TestMetricsOfATenant(t *testing.T) {
 	}
 }
 
+// Where any tenant may be named by a header, that of Freshet's own metrics is not among
+// them: it shows the whole process.
+func TestOwnTenantIsNoGuess(t *testing.T) {
+	s := running(t, fmt.Sprintf("data_dir: %s\nhttp: {listen: \"127.0.0.1:0\", trust_tenant_header: true, allow_unknown_tenants: true}\ndogstatsd: {udp: \"\", unix: \"\", unixgram: \"\"}\n", t.TempDir()))
+	for name, want := range map[string]int{"freshet": http.StatusForbidden, "somebody": http.StatusOK} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.http[0].addr()+"/api/v1/labels", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Scope-OrgID", name)
+		r.Header.Set("X-Forwarded-For", "192.0.2.1") // it comes through a proxy
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s: %s", name, resp.Status)
+		}
+	}
+}
+
 // A token is for its tenant, wherever it is used and whatever else is said.
 func TestATokenIsForItsTenant(t *testing.T) {
 	s := twoTenants(t)

@@ -171,7 +171,7 @@ func (c config) Validate() []conf.Problem {
 		}
 	}
 	n, of := len(c.DogStatsD.Tenants()), "the DogStatsD sockets have"
-	if c.Self.Metrics && !slices.Contains(c.DogStatsD.Tenants(), selfTenant) {
+	if c.Self.Metrics && c.Role == roleAll && !slices.Contains(c.DogStatsD.Tenants(), selfTenant) {
 		n, of = n+1, "the DogStatsD sockets and self.metrics have"
 	}
 	if n > c.Store.MaxTenants {

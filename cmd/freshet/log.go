@@ -28,7 +28,7 @@ type serverLog struct {
 func newLog(out io.Writer, level slog.Level) *serverLog {
 	l := &serverLog{level: new(slog.LevelVar)}
 	l.level.Set(level)
-	l.ring = slogring.New(out, slogring.Options{Level: l.level})
+	l.ring = slogring.New(out, slogring.Options{Level: l.level, Unsampled: slog.LevelError})
 	l.Logger = slog.New(l.ring)
 	return l
 }

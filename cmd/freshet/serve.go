@@ -59,7 +59,14 @@ func parseLevel(text string) (level slog.Level, err error) {
 func serve(ctx context.Context, c config, from *source, stdout, stderr io.Writer) (err error) {
 	level, _ := parseLevel(c.LogLevel) // validated
 	logger := newLog(stderr, level)
-	defer func() { err = errors.Join(err, logger.close()) }()
+	defer func() {
+		closed := logger.close()
+		if errors.Is(closed, context.DeadlineExceeded) && err != nil {
+			err = exitError{exitFailure} // whoever reads standard error hangs: to say more would wait for him
+		} else if !errors.Is(closed, context.DeadlineExceeded) {
+			err = errors.Join(err, closed)
+		}
+	}()
 	signaled, cancel := run.WithSignals(ctx)
 	defer cancel()
 	ctx, stop := context.WithCancelCause(signaled)

@@ -180,7 +180,7 @@ func (s *server) openAggregator() error {
 		return err
 	}
 	for _, d := range report.Damage {
-		s.logger.Warn("the journal is damaged; everything else in it is used", "place", d.String())
+		s.logger.Error("the journal is damaged; everything else in it is used", "place", d.String())
 	}
 	s.aggregator, err = aggregator.New(aggregator.Options{
 		Config: s.config.Aggregator, Log: log, Writer: tileWriter{s.ingest.distributor, s.logger}, Ledger: s.ledger, Watch: s.watch,
@@ -283,7 +283,6 @@ func (s *server) parts(opened func() error) []run.Part {
 	}
 	return []run.Part{
 		{Name: "traces", Run: s.tracing.Run},
-		{Name: "recorder", Run: s.recorder.Run},
 		{Name: "ledger", Run: s.keepLedger},
 		{Name: "forward", Run: s.runForwarders},
 		{Name: "aggregator", Run: func(ctx context.Context) error { return aggregate(ctx, opened) }},
@@ -303,6 +302,7 @@ func (s *server) parts(opened func() error) []run.Part {
 			return s.http.run(ctx, s.config.Drain)
 		}},
 		{Name: "prober", Run: s.runProber},
+		{Name: "recorder", Run: s.recorder.Run}, // the first to stop: who waits for a record must not hold up the others
 	}
 }
 

@@ -58,6 +58,16 @@ func (h *holding) parsed(requests ...*remotewrite.Request) {
 	h.trip.Pass(stage.Parse, stage.Distribute, time.Now())
 }
 
+// end ends the trip. After an error it ends where it is.
+func (h *holding) end(err error) {
+	if err != nil {
+		h.trip.Fail(time.Now())
+	}
+	if h.trip != nil {
+		h.receiver.Watch.End(h.trip)
+	}
+}
+
 // keep adds a user, who calls what it returns once.
 func (h *holding) keep() (release func()) {
 	h.users.Add(1)

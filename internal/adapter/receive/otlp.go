@@ -184,17 +184,19 @@ func (r *Receiver) export(tenant string, body *buf.Buf, form otlp.Form, held *ho
 	var o outcome.Outcome
 	if len(request.Series) > 0 {
 		if o, err = r.Distributor.Push(tenant, request, body, held.keep()); err != nil {
+			held.end(err)
 			return p, err
 		}
 	}
 	if len(increments.Series) > 0 {
 		added, err := r.Distributor.PushDeltas(tenant, increments)
 		if err != nil {
+			held.end(err)
 			return p, err
 		}
 		o.Add(&added)
 	}
-	r.Watch.End(held.trip)
+	held.end(nil)
 	// Not before the rest is written: what may come again would be counted again.
 	all := converted.Refused
 	if all.AnyRefused() || all.NotKept > 0 {

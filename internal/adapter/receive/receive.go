@@ -182,9 +182,8 @@ func (r *Receiver) remoteWrite(request *http.Request, begun time.Time) (o outcom
 	}
 	decoded.Compressed = compressed.B
 	held.parsed(decoded)
-	if o, err = r.Distributor.Push(tenant, decoded, body, held.keep()); err == nil {
-		r.Watch.End(held.trip)
-	}
+	o, err = r.Distributor.Push(tenant, decoded, body, held.keep())
+	held.end(err)
 	return o, err
 }
 

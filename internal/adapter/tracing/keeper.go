@@ -19,9 +19,9 @@ type keeper struct {
 	onward  sdk.SpanProcessor // or nil
 
 	mu     sync.Mutex
-	open   map[trace.TraceID]*openTrace
-	kept   []*Trace // oldest first, config.Keep at most
-	second int64    // in which thisSecond were kept
+	open   map[trace.SpanID]*openTrace // by each span that is under way: queries of one dashboard share a trace
+	kept   []*Trace                    // oldest first, config.Keep at most
+	second int64                       // in which thisSecond were kept
 	inIt   int
 }
 
@@ -32,8 +32,8 @@ type openTrace struct {
 }
 
 const (
-	maxOpen  = 1000 // traces under way; queries are bounded far below
-	maxSpans = 200  // of a trace: an engine makes one for each part of a query
+	maxOpen  = 10_000 // spans under way; queries are bounded far below
+	maxSpans = 200    // of a trace: an engine makes one for each part of a query
 )
 
 // Trace is one that was kept.
@@ -59,18 +59,23 @@ type Span struct {
 }
 
 func newKeeper(c Config, m *metrics) *keeper {
-	return &keeper{config: c, metrics: m, open: map[trace.TraceID]*openTrace{}}
+	return &keeper{config: c, metrics: m, open: map[trace.SpanID]*openTrace{}}
 }
 
 // OnStart is part of sdk.SpanProcessor.
 func (k *keeper) OnStart(_ context.Context, s sdk.ReadWriteSpan) {
-	if !root(s) {
-		return
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(k.open) < maxOpen {
-		k.open[s.SpanContext().TraceID()] = new(openTrace)
+	o := k.open[s.Parent().SpanID()]
+	if root(s) {
+		o = new(openTrace)
+	}
+	switch {
+	case o == nil: // its root has ended, or was one too many
+	case len(k.open) < maxOpen:
+		k.open[s.SpanContext().SpanID()] = o
+	case root(s):
+		k.metrics.skipped.Inc()
 	}
 }
 
@@ -79,10 +84,11 @@ func root(s sdk.ReadOnlySpan) bool { return !s.Parent().IsValid() || s.Parent().
 
 // OnEnd is part of sdk.SpanProcessor.
 func (k *keeper) OnEnd(s sdk.ReadOnlySpan) {
-	id := s.SpanContext().TraceID()
+	id := s.SpanContext().SpanID()
 	k.mu.Lock()
 	o := k.open[id]
-	if o == nil { // its root has ended, or was one too many
+	delete(k.open, id)
+	if o == nil {
 		k.mu.Unlock()
 		return
 	}
@@ -95,7 +101,6 @@ func (k *keeper) OnEnd(s sdk.ReadOnlySpan) {
 		k.mu.Unlock()
 		return
 	}
-	delete(k.open, id)
 	over := overOf(s)
 	kept := over != "" || s.EndTime().Sub(s.StartTime()) > k.config.Query
 	if second := time.Now().Unix(); second != k.second {
@@ -109,12 +114,13 @@ func (k *keeper) OnEnd(s sdk.ReadOnlySpan) {
 		k.inIt++
 		k.metrics.kept.Inc()
 	}
-	k.mu.Unlock()
 	if !kept {
+		k.mu.Unlock()
 		return
 	}
-	all := append([]sdk.ReadOnlySpan{s}, o.spans...)
-	made := traceOf(all, over, o.left)
+	all, left := append([]sdk.ReadOnlySpan{s}, o.spans...), o.left
+	k.mu.Unlock()
+	made := traceOf(all, over, left)
 	k.mu.Lock()
 	k.kept = append(k.kept, made)
 	k.kept = slices.Delete(k.kept, 0, max(0, len(k.kept)-k.config.Keep))

@@ -16,6 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/freshet-io/freshet/internal/core/stage"
 )
@@ -116,6 +118,29 @@ func TestOnlySlowQueriesAreKept(t *testing.T) {
 		}
 		if n := len(tr.keeper.open); n != 0 {
 			t.Errorf("%d traces stay open", n)
+		}
+	})
+}
+
+// The panels of a dashboard may ask at the same time, below one trace of their sender.
+func TestQueriesOfOneTrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr, _ := newTracing(t, DefaultConfig())
+		parent := propagation.TraceContext{}.Extract(t.Context(), propagation.MapCarrier{"traceparent": "00-" + parentTrace + "-" + parentSpan + "-01"})
+		a, rootA := tr.tracer.Start(parent, "A")
+		b, rootB := tr.tracer.Start(parent, "B")
+		_, partB := tr.tracer.Start(b, "part of B")
+		_, partA := tr.tracer.Start(a, "part of A")
+		time.Sleep(2 * time.Second)
+		for _, s := range []trace.Span{partB, partA, rootA, rootB} {
+			s.End()
+		}
+		all := tr.Traces()
+		if len(all) != 2 || draw(all[0]) != "B 0+2000\npart of B 0+2000\n" || draw(all[1]) != "A 0+2000\npart of A 0+2000\n" {
+			t.Errorf("%+v", all)
+		}
+		if n := len(tr.keeper.open); n != 0 {
+			t.Errorf("%d spans stay open", n)
 		}
 	})
 }

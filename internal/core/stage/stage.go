@@ -75,6 +75,7 @@ type Trip struct {
 // span is when a trip was in a stage, since its birth.
 type span struct {
 	entered, left time.Duration
+	inside        bool // it came, whether it left or not
 	passed        bool
 }
 
@@ -100,7 +101,7 @@ func (t *Trip) Pass(from, to Stage, now time.Time) {
 		span.left, span.passed = max(age, span.entered), true
 	}
 	if to < NumStages {
-		t.spans[to] = span{entered: age}
+		t.spans[to] = span{entered: age, inside: true}
 	}
 }
 
@@ -120,6 +121,20 @@ func (t *Trip) Add(s Stage, spent time.Duration) {
 	defer t.mu.Unlock()
 	if !t.ended {
 		t.spans[s].left += spent
+	}
+}
+
+// Fail says that the batch goes no further than the stage it is in, where it was until now.
+func (t *Trip) Fail(now time.Time) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for s := range t.spans {
+		if span := &t.spans[s]; span.inside && !span.passed && !t.ended {
+			span.left, span.passed = max(t.age(now), span.entered), true
+		}
 	}
 }
 

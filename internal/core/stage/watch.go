@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 )
@@ -23,12 +24,10 @@ type cell struct {
 	spent, age histogram
 }
 
-// pace chooses the trips of an input that are timed. All are while they are few; of many,
-// one in timedEvery, since to time them all takes 1 % of what small requests take.
-type pace struct {
-	trips atomic.Uint64
-	last  atomic.Int64 // Unix nanoseconds, when the last that was timed had ended
-}
+// pace chooses the requests of an input that are timed. All are while they are few; of
+// many, one in timedEvery on average, since to time them all takes 1 % of what small
+// requests take. Chance chooses: what comes in a rhythm must not be left out by one.
+type pace struct{ last atomic.Int64 } // Unix nanoseconds, when the last that was timed had ended
 
 const (
 	timedEvery = 4
@@ -37,7 +36,7 @@ const (
 
 func (p *pace) times(ended time.Time) bool {
 	now := ended.UnixNano()
-	if p.trips.Add(1)%timedEvery != 0 && now-p.last.Load() < int64(few) {
+	if since := now - p.last.Load(); since >= 0 && since < int64(few) && rand.N(timedEvery) != 0 {
 		return false
 	}
 	p.last.Store(now)
@@ -61,7 +60,8 @@ func (w *Watch) Budgets() Budgets { return *w.budgets.Load() }
 // ends it: f must be quick. The trip does not change any more, and may be kept.
 func (w *Watch) OnOver(f func(*Trip)) { w.over.Store(&f) }
 
-// End counts a trip in all stages that it passed, and times it unless many do at the time. It must be called once, and the trip not
+// End counts a trip in all stages that it passed, and times it, unless it is a request and there are
+// many of them at the time. It must be called once, and the trip not
 // be used for another batch afterwards.
 func (w *Watch) End(t *Trip) {
 	if w == nil {
@@ -71,7 +71,8 @@ func (w *Watch) End(t *Trip) {
 	t.ended = true
 	t.mu.Unlock()
 	budgets, over := w.budgets.Load(), false
-	timed := w.paces[t.Input].times(t.Born.Add(t.Took()))
+	requests := t.Input == RemoteWrite || t.Input == OTLP
+	timed := !requests || w.paces[t.Input].times(t.Born.Add(t.Took()))
 	for s := range t.spans {
 		span := &t.spans[s]
 		if !span.passed {

@@ -143,6 +143,8 @@ func (a *Aggregator) writeAll(ctx context.Context, f *flush, samples tile.Flush)
 				a.watch.End(trip)
 				continue
 			}
+			trip.Fail(a.now())
+			a.watch.End(trip)
 			a.metrics.writeErrors.Inc()
 			a.logger.Error("tiles wait until the store takes them", "tenant", tenant, "width", tile.Width(w), "samples", len(samples), "error", err)
 			if left[tenant] == nil {

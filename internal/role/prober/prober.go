@@ -6,11 +6,13 @@ package prober
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -21,8 +23,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// Metric is the name of the gauge that is sent. Its value is when, in Unix seconds, and its
-// label path by which way.
+// Metric is the name of the gauge that is sent. Its value is when, in Unix seconds, its
+// label path by which way, and prober whose it is.
 const Metric = "freshet_probe"
 
 // The ways.
@@ -71,6 +73,8 @@ type Prober struct {
 	freshness *prometheus.HistogramVec
 	lost      *prometheus.CounterVec
 
+	name string // label of our probes: others may send some, as another Freshet that forwards its own
+
 	mu    sync.Mutex
 	under map[probe]int // way: that are looked for
 }
@@ -81,13 +85,13 @@ type probe struct{ tenant, path string }
 // New makes a prober. It starts nothing.
 func New(o Options) *Prober {
 	p := &Prober{
-		Options: o, under: map[probe]int{},
+		Options: o, name: strconv.FormatUint(rand.Uint64(), 36), under: map[probe]int{},
 		freshness: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "freshet_freshness_seconds",
 			Help:    "How long it takes from the sending of a sample until a query has it, by tenant and path: a datagram waits for the end of its second, a remote write is acknowledged first. Measured each second by a probe. Rising: freshet_stage_seconds says in which stage.",
 			Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 1.3, 2, 5, 10}, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160},
 			[]string{"tenant", "path"}),
 		lost: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "freshet_freshness_lost_total",
-			Help: "Probes that no query had after ten seconds, or that were not taken. Rising: what applications send may be lost, too; the log says what happened, or a rule or a limit drops the gauge freshet_probe."},
+			Help: "Probes that no query had after ten seconds, that were not taken, or not sent since three before them were still looked for. Rising: what applications send may be lost, too; the log says what happened, or a rule or a limit drops the gauge freshet_probe."},
 			[]string{"tenant", "path"}),
 	}
 	o.Registry.MustRegister(p.freshness, p.lost)
@@ -129,7 +133,9 @@ func (p *Prober) probe(ctx context.Context, what probe, send func(context.Contex
 		p.under[what]++
 	}
 	p.mu.Unlock()
-	if busy {
+	freshness, lost := p.freshness.WithLabelValues(what.tenant, what.path), p.lost.WithLabelValues(what.tenant, what.path)
+	if busy { // those before are late already
+		lost.Inc()
 		return
 	}
 	defer func() {
@@ -140,12 +146,12 @@ func (p *Prober) probe(ctx context.Context, what probe, send func(context.Contex
 	if !sleep(ctx, rand.N(interval)) {
 		return
 	}
-	freshness, lost := p.freshness.WithLabelValues(what.tenant, what.path), p.lost.WithLabelValues(what.tenant, what.path)
 	at := time.Now()
 	err := send(ctx, at)
+	var asking error // of the last question
 	for err == nil {
 		if took := time.Since(at); took > patience {
-			err = fmt.Errorf("no query has it after %v", patience)
+			err = errors.Join(fmt.Errorf("no query has it after %v", patience), asking)
 			break
 		}
 		if what.path == dogstatsd {
@@ -155,14 +161,14 @@ func (p *Prober) probe(ctx context.Context, what probe, send func(context.Contex
 				return
 			}
 		}
-		v, found, queryErr := p.Query(ctx, fmt.Sprintf("max(%s{path=%q})", Metric, what.path))
+		var v float64
+		var found bool
+		v, found, asking = p.Query(ctx, fmt.Sprintf("max(%s{path=%q,prober=%q})", Metric, what.path, p.name))
 		if found && v >= seconds(at)-1e-5 {
 			freshness.Observe(time.Since(at).Seconds())
 			return
 		}
-		if queryErr != nil {
-			err = queryErr
-		} else if what.path == remoteWrite && !sleep(ctx, betweenWrites) {
+		if what.path == remoteWrite && !sleep(ctx, betweenWrites) {
 			return
 		}
 	}
@@ -195,7 +201,10 @@ func (p *Prober) datagram(t Target, at time.Time) error {
 		return err
 	}
 	defer conn.Close()
-	_, err = fmt.Fprintf(conn, "%s:%.6f|g|#path:%s", Metric, seconds(at), dogstatsd)
+	if err := conn.SetWriteDeadline(at.Add(interval)); err != nil { // the queue of a Unix socket may be full
+		return err
+	}
+	_, err = fmt.Fprintf(conn, "%s:%.6f|g|#path:%s,prober:%s", Metric, seconds(at), dogstatsd, p.name)
 	return err
 }
 
@@ -216,7 +225,7 @@ func reachable(t Target) string {
 // network, where it would need a token, or a certificate.
 func (p *Prober) write(ctx context.Context, at time.Time) error {
 	request := prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{
-		Labels:  []prompb.Label{{Name: "__name__", Value: Metric}, {Name: "path", Value: remoteWrite}},
+		Labels:  []prompb.Label{{Name: "__name__", Value: Metric}, {Name: "path", Value: remoteWrite}, {Name: "prober", Value: p.name}},
 		Samples: []prompb.Sample{{Value: seconds(at), Timestamp: at.UnixMilli()}},
 	}}}
 	body, err := request.Marshal()

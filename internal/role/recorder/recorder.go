@@ -135,6 +135,7 @@ func (r *Recorder) Record(ctx context.Context, reason string) (record.Record, er
 // Run makes records, one at a time, until ctx is done.
 func (r *Recorder) Run(ctx context.Context) error {
 	defer close(r.ended)
+	r.removeUnfinished()
 	runtime.SetMutexProfileFraction(mutexFraction)
 	runtime.SetBlockProfileRate(blockNanoseconds)
 	if r.Config.Flight {
@@ -166,6 +167,16 @@ func (r *Recorder) Run(ctx context.Context) error {
 			a.done <- answer{made, err}
 		case <-ctx.Done():
 			return nil
+		}
+	}
+}
+
+// removeUnfinished removes what a process left that died while it wrote a record.
+func (r *Recorder) removeUnfinished() {
+	left, _ := filepath.Glob(r.path("*") + ".tmp") // the pattern is ours
+	for _, path := range left {
+		if err := os.Remove(path); err != nil {
+			r.Logger.Warn("an unfinished record stays", "error", err)
 		}
 	}
 }
@@ -213,17 +224,27 @@ func (r *Recorder) keep(id string, text []byte) error {
 	if err := os.Rename(temp, r.path(id)); err != nil {
 		return err
 	}
-	return r.trim()
+	return r.trim(id)
 }
 
 func (r *Recorder) path(id string) string { return filepath.Join(r.Dir, id+suffix) }
 
-// trim removes the oldest records beyond the bounds, but never the last one.
-func (r *Recorder) trim() error {
+// trim removes the oldest records beyond the bounds, but never the one that was just made:
+// by its name it is an old one if the clock was set back.
+func (r *Recorder) trim(made string) error {
 	all, err := r.files()
 	if err != nil {
 		return err
 	}
+	slices.SortStableFunc(all, func(a, b file) int {
+		switch made {
+		case a.id:
+			return -1
+		case b.id:
+			return 1
+		}
+		return 0
+	})
 	var bytes int64
 	for i, f := range all {
 		bytes += f.bytes

@@ -183,6 +183,21 @@ func TestTheOldestMakeRoom(t *testing.T) {
 	}
 }
 
+// A record is kept although the clock was set back, and older ones seem newer.
+func TestTheNewestIsKeptWhateverItsName(t *testing.T) {
+	r := newRecorder(t, DefaultConfig(), io.Discard)
+	r.Config.Records = 2
+	for _, id := range []string{"20361121T000000.000-asked", "20361121T000001.000-asked", "20261121T000000.000-asked"} {
+		if err := r.keep(id, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files, err := r.files()
+	if err != nil || len(files) != 2 || files[1].id != "20261121T000000.000-asked" {
+		t.Errorf("%v %v", files, err)
+	}
+}
+
 // An id comes from whoever asks, and becomes part of a path.
 func TestStrangeIDs(t *testing.T) {
 	r := newRecorder(t, DefaultConfig(), io.Discard)

@@ -83,7 +83,7 @@ func (s *Scraper) scrape(now time.Time) error {
 	defer body.Release()
 	var b remotewrite.Builder
 	b.Begin(request, body.B)
-	err = s.convert(text, now.UnixMilli(), &b)
+	seen, err := s.convert(text, now.UnixMilli(), &b)
 	b.Finish()
 	body.B = b.Body
 	if err != nil {
@@ -92,10 +92,14 @@ func (s *Scraper) scrape(now time.Time) error {
 	// The request and its body are used by nobody else once Push has returned, unless a
 	// replica lags behind, and then the last of them gives the body back.
 	o, err := s.Distributor.Push(s.Tenant, request, body.Keep(), body.Release)
-	if err == nil && o.AnyRefused() {
-		err = errors.New(o.Text())
+	if err != nil {
+		return err // and what is gone gets its stale markers the next time
 	}
-	return err
+	s.known = seen
+	if o.AnyRefused() {
+		return errors.New(o.Text())
+	}
+	return nil
 }
 
 // gather is what /metrics has, in the format that has native histograms.
@@ -116,28 +120,28 @@ func (s *Scraper) gather() ([]byte, error) {
 
 // convert adds the samples of a scrape at t, Unix milliseconds, and a stale marker for each
 // series that is gone.
-func (s *Scraper) convert(text []byte, t int64, b *remotewrite.Builder) error {
+// It returns the series that there are.
+func (s *Scraper) convert(text []byte, t int64, b *remotewrite.Builder) (map[string]labels.Labels, error) {
 	seen := make(map[string]labels.Labels, len(s.known))
 	begin := func(ls labels.Labels) {
-		key := ls.String()
-		seen[key] = ls
-		delete(s.known, key)
+		seen[ls.String()] = ls
 		b.Series()
 		ls.Range(func(l labels.Label) { b.Label(l.Name, l.Value) })
 	}
 	if err := s.parse(text, t, b, begin); err != nil {
-		return err
+		return nil, err
 	}
 	begin(s.labels(labels.FromStrings(model.MetricNameLabel, "up")))
 	b.Sample(remotewrite.Sample{Value: 1, Time: t})
-	gone := s.known
-	for _, ls := range gone {
+	for key, ls := range s.known {
+		if _, there := seen[key]; there {
+			continue
+		}
 		b.Series()
 		ls.Range(func(l labels.Label) { b.Label(l.Name, l.Value) })
 		b.Sample(remotewrite.Sample{Value: math.Float64frombits(value.StaleNaN), Time: t})
 	}
-	s.known = seen
-	return nil
+	return seen, nil
 }
 
 // parse adds what a scrape has. begin begins a series.

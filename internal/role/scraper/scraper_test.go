@@ -87,6 +87,8 @@ func TestScrapes(t *testing.T) {
 		shelves.DeleteLabelValues("baker")
 		d.refuse = fmt.Errorf("the disk is full") // which costs that moment only
 		time.Sleep(5 * time.Second)
+		d.refuse = nil
+		time.Sleep(5 * time.Second)
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -107,6 +109,8 @@ family wait_seconds: In line. 3`
 		want := []string{
 			fmt.Sprintf("family shelves: Full ones. 2%s\nfreshet __name__=shelves instance=here job=baker 3 @%d\n%s", said, at(1), rest(at(1))),
 			fmt.Sprintf("%s\nfreshet __name__=shelves instance=here job=baker stale @%d\n%s", said[1:], at(2), rest(at(2))),
+			// The marker was refused, and comes again.
+			fmt.Sprintf("%s\nfreshet __name__=shelves instance=here job=baker stale @%d\n%s", said[1:], at(3), rest(at(3))),
 		}
 		for i := range want {
 			if i >= len(d.pushes) || d.pushes[i] != want[i] {
