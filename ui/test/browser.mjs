@@ -16,7 +16,7 @@ const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.mi
 export function launch() {
   const executablePath = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync)
   if (!executablePath) throw new Error('there is no Chromium; run e2e/clients/install, or: sudo apt-get install -y chromium')
-  // Root's Chromium has no sandbox, and containers have a small /dev/shm.
+  // Root's Chromium has no sandbox, containers have a small /dev/shm, and neither has a GPU.
   const args = [...(process.getuid() === 0 ? ['--no-sandbox'] : []), '--disable-dev-shm-usage', '--disable-gpu']
   return chromium.launch({ executablePath, args })
 }
