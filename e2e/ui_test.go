@@ -28,7 +28,6 @@ const hostile = "<img src=x onerror=alert(1)>"
 // TestPage opens each page of the web UI in a real browser, with an hour of past and a
 // load that goes on: ui/test says what is held there, and keeps screenshots.
 func TestPage(t *testing.T) {
-	t.Parallel()
 	// Every append is over its budget, so that there is something to see.
 	slow := []string{"--self-interval", "1s", "--self-probe", "--self-budgets-append", "1us", "--self-recorder-budgets=false"}
 	p := start(t, dataDir(t), append(slow, "--limits-max-series-per-metric", "20")...)

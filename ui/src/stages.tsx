@@ -192,7 +192,14 @@ const Inputs = (props: { all: Input[]; alone: boolean }) => (
   </ul>
 )
 
-const rangeOf = (data: Measured): [number, number] => [data.times[0], data.times[data.times.length - 1]]
+const shortest = 60 // seconds
+
+// rangeOf is what is drawn: a server that has just started has no quarter of an hour to show.
+function rangeOf(data: Measured): [number, number] {
+  const end = data.times[data.times.length - 1]
+  const first = Math.min(...data.series.rate.map((s) => s.values?.[0]?.[0] ?? end))
+  return [Math.max(data.times[0], Math.min(first - step, end - shortest)), end]
+}
 
 function Rate(props: { name: string; data: Measured; inputs: Input[] }) {
   const { name, data, inputs } = props

@@ -16,7 +16,7 @@ const hostileQuery = `web_hits{page="${hostile}"}`
 
 // traced waits for a slow trace. A query is one there, however fast it is.
 async function traced(is) {
-  const until = Date.now() + 30_000
+  const until = Date.now() + 60_000
   for (;;) {
     await fetch(`${recorded}/api/v1/query?` + new URLSearchParams({ query: hostileQuery }))
     const found = (await (await fetch(`${recorded}/api/v1/status/traces`)).json()).data?.find(is)

@@ -2,11 +2,13 @@ package scraper
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,7 +24,7 @@ import (
 // taken is a distributor that writes down what it gets.
 type taken struct {
 	pushes []string
-	refuse error
+	full   atomic.Bool
 }
 
 func (d *taken) Push(tenant string, r *remotewrite.Request, _ *buf.Buf, done func()) (outcome.Outcome, error) {
@@ -59,7 +61,10 @@ func (d *taken) Push(tenant string, r *remotewrite.Request, _ *buf.Buf, done fun
 	}
 	slices.Sort(lines)
 	d.pushes = append(d.pushes, strings.Join(lines, "\n"))
-	return outcome.Outcome{}, d.refuse
+	if d.full.Load() {
+		return outcome.Outcome{}, errors.New("the disk is full")
+	}
+	return outcome.Outcome{}, nil
 }
 
 func TestScrapes(t *testing.T) {
@@ -85,9 +90,9 @@ func TestScrapes(t *testing.T) {
 		begun := time.Now().Unix()
 		time.Sleep(5*time.Second + time.Millisecond)
 		shelves.DeleteLabelValues("baker")
-		d.refuse = fmt.Errorf("the disk is full") // which costs that moment only
+		d.full.Store(true) // which costs that moment only
 		time.Sleep(5 * time.Second)
-		d.refuse = nil
+		d.full.Store(false)
 		time.Sleep(5 * time.Second)
 		stop()
 		if err := <-ended; err != nil {
