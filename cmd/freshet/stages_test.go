@@ -5,50 +5,79 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime/trace"
 	"slices"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/remoteload"
-	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// BenchmarkStages writes the same requests with the stages watched and not, by turns, and
-// compares what they take of the processor, in the whole process.
+// BenchmarkStages compares what requests take with the stages watched and not.
 //
-// Bound: %-more is below 1: to see where the time goes costs less than 1 % of it.
+// Bound: %-more is below 1: to see where the time goes costs less than 1 % of it. On a
+// machine that does anything else its noise is 2 %.
 func BenchmarkStages(b *testing.B) {
-	const turn = 500 // requests
+	byTurns(b, func(s *server, on bool) (end func()) {
+		s.ingest.receiver.Watch = nil
+		if on {
+			s.ingest.receiver.Watch = s.watch
+		}
+		return func() {}
+	})
+}
+
+// BenchmarkFlight compares what requests take with the flight recorder and without.
+//
+// Bound: %-more is up to 15 at 100 samples a request, which is why it can be turned off,
+// and within the noise at 2000.
+func BenchmarkFlight(b *testing.B) {
+	byTurns(b, func(_ *server, on bool) (end func()) {
+		if !on {
+			return func() {}
+		}
+		f := trace.NewFlightRecorder(trace.FlightRecorderConfig{MinAge: 5 * time.Second, MaxBytes: 8 << 20})
+		if err := f.Start(); err != nil {
+			b.Fatal(err)
+		}
+		return f.Stop
+	})
+}
+
+// byTurns writes the same requests with something on and off, and compares what they take
+// of the processor, in the whole process.
+func byTurns(b *testing.B, turn func(s *server, on bool) (end func())) {
+	const requests = 500 // of a turn
 	for _, samples := range []int{100, 2000} {
 		b.Run(fmt.Sprintf("samples=%d", samples), func(b *testing.B) {
-			s := running(b, fmt.Sprintf("data_dir: %s\nhttp: {listen: \"127.0.0.1:0\"}\ndogstatsd: {udp: \"\", unix: \"\", unixgram: \"\"}\nself: {metrics: false, probe: false}\n", b.TempDir()))
+			s := running(b, fmt.Sprintf("data_dir: %s\nhttp: {listen: \"127.0.0.1:0\"}\ndogstatsd: {udp: \"\", unix: \"\", unixgram: \"\"}\nself: {metrics: false, probe: false, recorder: {flight: false, budgets: false}}\n", b.TempDir()))
 			load := newLoad(b, samples)
 			ratios := []float64{}
-			var spent [2]time.Duration // without, with
+			var spent [2]time.Duration // off, on
 			for b.Loop() {
 				var round [2]time.Duration
 				// What comes between others may have it harder: each has every place.
-				for _, with := range []int{0, 1, 1, 0, 1, 0, 0, 1} {
-					watch := []*stage.Watch{nil, s.watch}[with]
-					bodies := make([][]byte, turn)
+				for _, on := range []int{0, 1, 1, 0, 1, 0, 0, 1} {
+					bodies := make([][]byte, requests)
 					for k := range bodies {
 						bodies[k] = slices.Clone(load.Next(0).Body)
 					}
-					s.ingest.receiver.Watch = watch
+					end := turn(s, on == 1)
 					before := processorTime()
 					for _, body := range bodies {
 						s.writeOne(b, body)
 					}
-					round[with] += processorTime() - before
+					round[on] += processorTime() - before
+					end()
 				}
 				ratios = append(ratios, round[1].Seconds()/round[0].Seconds())
 				spent[0], spent[1] = spent[0]+round[0], spent[1]+round[1]
 			}
 			slices.Sort(ratios)
 			b.ReportMetric(100*(ratios[len(ratios)/2]-1), "%-more")
-			b.ReportMetric(float64(spent[0].Microseconds())/float64(4*turn*len(ratios)), "cpu-us/request")
+			b.ReportMetric(float64(spent[0].Microseconds())/float64(4*requests*len(ratios)), "cpu-us/request")
 		})
 	}
 }
