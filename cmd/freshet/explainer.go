@@ -269,7 +269,7 @@ func (x *explainer) combine(out *mapping.Output, m *dogstatsd.Metric) string {
 			series.MergeMin: "the smallest value holds", series.MergeMax: "the largest value holds",
 		}[out.Policy.Merge])
 	case series.Timer:
-		fmt.Fprintf(&b, "counts as %v in ", float64(len(m.Values))/m.Rate)
+		fmt.Fprintf(&b, "counts as %v in ", m.Measurements())
 		if p := out.Policy; p.Bounds != nil {
 			fmt.Fprintf(&b, "classic buckets up to %s and +Inf (%s_bucket, _sum, _count)", strings.ReplaceAll(out.Buckets, ",", ", "), out.Name)
 		} else {

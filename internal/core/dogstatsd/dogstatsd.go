@@ -19,6 +19,7 @@ const (
 	Histogram                    // h
 	Distribution                 // d
 	Set                          // s
+	Buckets                      // nh, values that the sender has put into buckets
 )
 
 // Line says what Parser.Next found.
@@ -46,7 +47,7 @@ type Metric struct {
 	Type     Type
 	Name     []byte
 	Tags     []byte    // raw, between '#' and the next field; nil or empty if there are none
-	Values   []float64 // finite; at least one, except for sets
+	Values   []float64 // finite; at least one, except for sets; of Buckets the sum, then by bucket a value in it and how many there are
 	Set      []byte    // a set's raw value, may contain ':'
 	Rate     float64   // (0, 1]; 1 where the line has none or it does not apply
 	Time     int64     // Unix seconds of |T, 0 where the line has none
@@ -54,6 +55,26 @@ type Metric struct {
 	Origin   Origin
 
 	rare bool // Time or Origin may be set
+}
+
+// Samples is how many values the line has on the wire. A set's value is one, and so are
+// all buckets of a line, as they are a sample in remote write.
+func (m *Metric) Samples() uint64 {
+	if m.Type == Buckets {
+		return 1
+	}
+	return uint64(max(1, len(m.Values)))
+}
+
+// Measurements is how many values of a timer the line stands for.
+func (m *Metric) Measurements() (n float64) {
+	if m.Type != Buckets {
+		return float64(len(m.Values)) / m.Rate
+	}
+	for i := 2; i < len(m.Values); i += 2 {
+		n += m.Values[i]
+	}
+	return n / m.Rate
 }
 
 // Event is one event. Slices point into the datagram; Text may still hold the

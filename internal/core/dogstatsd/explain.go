@@ -136,7 +136,7 @@ func (x *explainer) upTo(from int, c byte) int {
 }
 
 // expectedType lists the types of a metric.
-const expectedType = "a type: c, g, ms, h, d or s"
+const expectedType = "a type: c, g, ms, h, d, s or nh"
 
 func (x *explainer) metric() Reason {
 	bar := x.upTo(0, '|')
@@ -181,12 +181,20 @@ func (x *explainer) metric() Reason {
 var typeMeanings = [...]string{
 	Count: "a count", Gauge: "a gauge", Timing: "a timing", Histogram: "a histogram",
 	Distribution: "a distribution", Set: "a set of distinct values",
+	Buckets: "values that the sender has put into buckets",
 }
 
 // metricValues walks value[:value]. What they do depends on the rate, see values.
 func (x *explainer) metricValues(from, to int) Reason {
 	if x.m.Type == Set {
 		x.add(from, to, "value", "one distinct value")
+		return wellFormed
+	}
+	if x.m.Type == Buckets {
+		if at, expected, reason := x.m.parseBuckets(x.line[from:to]); reason != wellFormed {
+			return x.fault(from+at, reason, "%s", expected)
+		}
+		x.add(from, to, "value", "values by bucket")
 		return wellFormed
 	}
 	found := false
@@ -216,6 +224,10 @@ func (x *explainer) values() {
 	for i := range x.e.Fields {
 		f := &x.e.Fields[i]
 		if f.Name != "value" || m.Type == Set {
+			continue
+		}
+		if m.Type == Buckets {
+			f.Meaning = fmt.Sprintf("%v measurements in %d buckets, %v in sum", m.Measurements(), len(m.Values)/2, m.Values[0]/m.Rate)
 			continue
 		}
 		v := m.Values[next]

@@ -33,6 +33,9 @@ func TestExplain(t *testing.T) {
 		{"packed values are told apart, empty ones passed over", "t:1::2|ms|#a:b,canary,x:",
 			"name t: the metric's name\nvalue 1: a measurement of 1\nvalue 2: a measurement of 2\ntype ms: a timing\n" +
 				"tag a:b: a tag: a = b\ntag canary: a bare tag: its value is true\ntag x:: a tag with an empty value: no label x"},
+		{"buckets are measurements", "t:h3,1.5,1;-7,2,3|nh|@0.5",
+			"name t: the metric's name\nvalue h3,1.5,1;-7,2,3: 12 measurements in 3 buckets, 3 in sum\ntype nh: values that the sender has put into buckets\n" +
+				"rate @0.5: a sampling rate: each value stands for 2"},
 		{"a rate on a gauge says nothing", "g:-5|g|@0.1",
 			"name g: the metric's name\nvalue -5: has a sign: sets the gauge to -5, or with relative gauges adds -5 to it\ntype g: a gauge\n" +
 				"rate @0.1: a sampling rate, which a gauge does not have: ignored"},
@@ -71,6 +74,17 @@ func TestExplainPointsAtTheFault(t *testing.T) {
 		{"a:1:0x10|c", "     ^", "bad_value"},
 		{"a:1e|c", "    ^", "bad_value"},
 		{"a:2:nan|c", "    ^", "not_finite"},
+		{"a:3,1,0|nh", "  ^", "bad_histogram"},
+		{"a:h9,1,0|nh", "   ^", "bad_histogram"},
+		{"a:h3|nh", "    ^", "bad_histogram"},
+		{"a:h3,x,0|nh", "     ^", "bad_histogram"},
+		{"a:h3,1|nh", "      ^", "bad_histogram"},
+		{"a:h3,1,-2|nh", "       ^", "bad_histogram"},
+		{"a:h3,1,0|nh", "        ^", "no_value"},
+		{"a:h3,1,0;x,1|nh", "         ^", "bad_histogram"},
+		{"a:h3,1,0;-8|nh", "           ^", "bad_histogram"},
+		{"a:h3,1,0;n8,1,x|nh", "              ^", "bad_histogram"},
+		{"a:h3,1,0;1,1;9999,1|nh", "             ^", "bad_histogram"},
 		{"a:1|c|@10", "       ^", "bad_rate"},
 		{"a:1|c|@0,5", "        ^", "bad_rate"},
 		{"a:1|c|T1700000000.5", "                 ^", "bad_timestamp"},
@@ -176,6 +190,8 @@ func checkMetricFields(t *testing.T, line []byte, e *Explanation) {
 	for _, raw := range e.spans(line, "value") {
 		if e.Metric.Type == Set {
 			m.Set = raw
+		} else if e.Metric.Type == Buckets {
+			_, _, _ = m.parseBuckets(raw)
 		} else if v, reason := parseNumber(raw); reason == wellFormed {
 			m.Values = append(m.Values, v)
 		}

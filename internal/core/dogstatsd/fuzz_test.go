@@ -20,6 +20,8 @@ var seeds = []string{
 	"_sc|db|2|d:1|h:w|#a|c:in-4|m:no\\nm\\:", "_sc||0", "_sc|db|9", "_sc|db", "_scratch:1|c", "\r", "a:1|c\r",
 	"a:1", "a:1|c|#t\r", "a.name.that.is.as.long.as.names.get.where.people.write.packages.into.them:123.456789|ms|@0.25|#env:prod,region:eu-1,instance:i-123,status:200,version:1.2.3|c:x",
 	"checkout.service17.http_request.time:123.456789|ms|@0.5|#env:prod,region:eu-1,instance:i-123,status:200", "a:99999999.99999999|g|#k:v", "a:1|m|#k:v", "a:1|}|#k:v", "a:1|c|}|#k:v",
+	"a:h3,1.75,0;-31,2,0,1;-20,4|nh|#k:v", "a:h-4,-1,2.5;n7,1;9,1e3|nh|@0.5|c:x", "a:h8,0,1|nh", "a:h0,1,0;1024,1;-99999,1|nh", "a:h3,1,0|nh",
+	"a:h9,1,0;1,1|nh", "a:h3,nan,0;1,1|nh", "a:h3,1,-1;1,1|nh", "a:h3,1,0;8192,1,1|nh", "a:h3,1,0;1|nh|T5", "a:1|nh", "a:h3,1,0;+1,1|nh|T5",
 }
 
 func addSeeds(f *testing.F) {
@@ -82,7 +84,7 @@ func FuzzParser(f *testing.F) {
 
 func checkMetric(t *testing.T, m *Metric) {
 	switch {
-	case m.Type < Count || m.Type > Set:
+	case m.Type < Count || m.Type > Buckets:
 		t.Errorf("type %d", m.Type)
 	case len(m.Name) == 0:
 		t.Error("empty name")
@@ -92,6 +94,16 @@ func checkMetric(t *testing.T, m *Metric) {
 		t.Errorf("rate %v", m.Rate)
 	case m.Time < 0 || m.Time*1000/1000 != m.Time:
 		t.Errorf("time %d", m.Time)
+	}
+	if m.Type == Buckets {
+		if len(m.Values) < 3 || len(m.Values)%2 != 1 {
+			t.Errorf("%d numbers of buckets", len(m.Values))
+		}
+		for i := 2; i < len(m.Values); i += 2 {
+			if m.Values[i] <= 0 {
+				t.Errorf("%v values in a bucket", m.Values[i])
+			}
+		}
 	}
 	for _, v := range m.Values {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
@@ -243,6 +255,57 @@ func referenceNumber(s string) (float64, Reason) {
 	return v, wellFormed
 }
 
+var bucketLine = regexp.MustCompile(`^h([+-]?[0-9]{1,9}),([^,;]+),([^,;]+)((;n?[+-]?[0-9]{1,9}(,[^,;]+)+)*)$`)
+
+// referenceBuckets takes the line apart as a whole, with numbers as large as they get.
+func referenceBuckets(s string) (values []float64, reason Reason) {
+	parts := bucketLine.FindStringSubmatch(s)
+	if parts == nil {
+		return nil, BadHistogram
+	}
+	schema, _ := strconv.Atoi(parts[1])
+	if schema < -4 || schema > 8 {
+		return nil, BadHistogram
+	}
+	add := func(at float64, count string) bool {
+		n, reason := referenceNumber(count)
+		if n > 0 {
+			values = append(values, at, n)
+		}
+		return reason == wellFormed && n >= 0
+	}
+	sum, reason := referenceNumber(parts[2])
+	values = append(values, sum)
+	if reason != wellFormed || !add(0, parts[3]) {
+		return nil, BadHistogram
+	}
+	for _, run := range strings.Split(parts[4], ";")[1:] {
+		run, negative := strings.CutPrefix(run, "n")
+		counts := strings.Split(run, ",")
+		first, _ := strconv.Atoi(counts[0])
+		if first < -1100*256 {
+			return nil, BadHistogram
+		}
+		for i, count := range counts[1:] {
+			power := math.Ldexp(float64(first+i), -schema)
+			if power > 1024 {
+				return nil, BadHistogram
+			}
+			at := math.Exp2((float64(first+i) - 0.5) * math.Ldexp(1, -schema))
+			if negative {
+				at = -at
+			}
+			if !add(at, count) {
+				return nil, BadHistogram
+			}
+		}
+	}
+	if len(values) == 1 {
+		return nil, NoValue
+	}
+	return values, wellFormed
+}
+
 func referenceUnix(s string) (int64, bool) {
 	t, err := strconv.ParseInt(s, 10, 64)
 	return t, err == nil && digits.MatchString(s) && t > 0 && t <= MaxTime
@@ -306,13 +369,18 @@ func (o *outcome) metric(line string) (string, Reason) {
 	case raw == "":
 		return "", NoValue
 	}
-	types := map[string]Type{"c": Count, "g": Gauge, "ms": Timing, "h": Histogram, "d": Distribution, "s": Set}
+	types := map[string]Type{"c": Count, "g": Gauge, "ms": Timing, "h": Histogram, "d": Distribution, "s": Set, "nh": Buckets}
 	m := Metric{Type: types[parts[1]], Name: []byte(name), Rate: 1}
 	if m.Type == 0 {
 		return "", UnknownType
 	}
 	if m.Type == Set {
 		m.Set = []byte(raw)
+	} else if m.Type == Buckets {
+		var reason Reason
+		if m.Values, reason = referenceBuckets(raw); reason != wellFormed {
+			return "", reason
+		}
 	} else {
 		var values []string
 		for _, v := range strings.Split(raw, ":") {

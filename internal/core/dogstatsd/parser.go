@@ -117,6 +117,10 @@ func (p *Parser) parseMetric(m *Metric, line []byte) Reason {
 	}
 	if m.Type == Set {
 		m.Set = raw
+	} else if m.Type == Buckets {
+		if _, _, reason := m.parseBuckets(raw); reason != wellFormed {
+			return reason
+		}
 	} else if reason := m.parseValues(raw); reason != wellFormed {
 		return reason
 	}
@@ -143,6 +147,8 @@ func parseType(b []byte) Type {
 		return Distribution
 	case "s":
 		return Set
+	case "nh":
+		return Buckets
 	}
 	return 0
 }

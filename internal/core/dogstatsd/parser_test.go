@@ -47,7 +47,7 @@ func countsText(p *Parser) (out []string) {
 	return out
 }
 
-var typeNames = [...]string{"none", "count", "gauge", "timing", "histogram", "distribution", "set"}
+var typeNames = [...]string{"none", "count", "gauge", "timing", "histogram", "distribution", "set", "buckets"}
 
 func metricText(m *Metric) string {
 	s := fmt.Sprintf("%s %s", typeNames[m.Type], m.Name)
@@ -188,6 +188,33 @@ func TestValue(t *testing.T) {
 		{"underscores, which Go takes in source", "a:1_000|c", "1 malformed bad_value"},
 		{"a decimal comma", "a:1,5|c", "1 malformed bad_value"},
 		{"digits that are not ASCII", "a:٣|c", "1 malformed bad_value"},
+	})
+}
+
+// Of each bucket there is a value in its middle.
+func TestBuckets(t *testing.T) {
+	runRead(t, []readCase{
+		{"sum, zeros, runs of buckets", "a:h0,7.5,2;1,3,0,4;-2,1|nh|#k:v", "buckets a 7.5 0 2 1.414213562373095 3 5.65685424949238 4 0.17677669529663687 1 #k:v"},
+		{"a finer schema", "a:h3,1,0;8,5|nh", "buckets a 1 1.9152065613971474 5"},
+		{"a coarser schema", "a:h-4,1,0;1,5|nh", "buckets a 1 256 5"},
+		{"negative values, by absolute value", "a:h0,-3,0;n1,2|nh", "buckets a -3 -1.414213562373095 2"},
+		{"only zeros", "a:h0,0,3|nh", "buckets a 0 0 3"},
+		{"counts may be weights", "a:h0,1,0;0,0.25|nh|@0.5", "buckets a 1 0.7071067811865475 0.25 @0.5"},
+		{"the bucket of the largest number", "a:h0,1,0;1024,1|nh\na:h-4,1,0;64,1|nh\na:h8,1,0;262144,1|nh",
+			"buckets a 1 1.2711610061536462e+308 1; buckets a 1 7.022238808055922e+305 1; buckets a 1 1.7952610589941693e+308 1"},
+		{"below the smallest number", "a:h0,1,0;-1100,1|nh", "buckets a 1 0 1"},
+		{"a carriage return belongs to the line end", "a:h0,0,3|nh\r", "buckets a 0 0 3"},
+		{"no values", "a:h3,0,0|nh\na:h3,0,0;1,0|nh", "2 malformed no_value"},
+		{"nothing", "a:|nh", "1 malformed no_value"},
+		{"other fields are those of a distribution", "a:h0,0,3|nh|c:x|zz", "buckets a 0 0 3 container=x; 1 unknown"},
+		{"a time", "a:h0,0,3|nh|T5", "1 malformed timestamp_type"},
+		{"beyond the largest number", "a:h0,1,0;1025,1|nh\na:h0,1,0;1024,1,1|nh\na:h0,1,0;999999999,1|nh\na:h0,1,0;9999999999,1|nh", "4 malformed bad_histogram"},
+		{"far below the smallest", "a:h0,1,0;-999999999,1|nh", "1 malformed bad_histogram"},
+		{"schemas that there are not", "a:h9,1,0;1,1|nh\na:h-5,1,0;1,1|nh\na:h,1,0;1,1|nh\na:h1.5,1,0;1,1|nh", "4 malformed bad_histogram"},
+		{"a sum that is none", "a:h0,nan,0;1,1|nh\na:h0,1e999,0;1,1|nh\na:h0,,0;1,1|nh", "3 malformed bad_histogram"},
+		{"counts that are none", "a:h0,1,-1;1,1|nh\na:h0,1,0;1,-1|nh\na:h0,1,0;1,inf|nh\na:h0,1,0;1,1,|nh\na:h0,1,x|nh", "5 malformed bad_histogram"},
+		{"parts that are missing", "a:h0|nh\na:h0,1|nh\na:h0,1,1;|nh\na:h0,1,1;1|nh\na:h0,1,1;n|nh\na:0,1,1|nh", "6 malformed bad_histogram"},
+		{"a packed value", "a:h0,0,3:h0,0,3|nh\na:5|nh", "2 malformed bad_histogram"},
 	})
 }
 

@@ -8,7 +8,7 @@ const (
 	EmptyName     Reason = iota // nothing before the first ':', or a check without a name
 	NoType                      // no '|': not a line of this protocol at all
 	NoValue                     // no ':' after the name, or nothing but ':' behind it
-	UnknownType                 // none of c, g, ms, h, d, s
+	UnknownType                 // none of c, g, ms, h, d, s, nh
 	BadValue                    // not a decimal number
 	NotFinite                   // NaN, an infinity, or a number beyond the range of a float64
 	BadRate                     // |@ without a number in (0, 1]
@@ -18,6 +18,7 @@ const (
 	EventTitle                  // an event whose title has no bytes
 	EventLength                 // the lengths of an event do not fit its line
 	CheckStatus                 // a check's status is missing or none of 0, 1, 2, 3
+	BadHistogram                // buckets that are not written as docs/format/buckets.md says
 	NumReasons
 
 	wellFormed = NumReasons // what a parsing step returns when it has nothing to complain of
@@ -37,6 +38,7 @@ var reasonNames = [NumReasons]string{
 	EventTitle:    "event_title",
 	EventLength:   "event_length",
 	CheckStatus:   "check_status",
+	BadHistogram:  "bad_histogram",
 }
 
 // String is the reason as metrics and documentation spell it.

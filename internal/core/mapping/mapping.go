@@ -127,6 +127,7 @@ var kinds = [...]series.Kind{
 	dogstatsd.Histogram:    series.Timer,
 	dogstatsd.Distribution: series.Timer,
 	dogstatsd.Set:          series.Set,
+	dogstatsd.Buckets:      series.Timer,
 }
 
 func kindOf(in *Input) series.Kind {

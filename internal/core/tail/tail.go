@@ -130,6 +130,8 @@ func typeName(t dogstatsd.Type) string {
 		return "histogram"
 	case dogstatsd.Distribution:
 		return "distribution"
+	case dogstatsd.Buckets:
+		return "buckets"
 	}
 	return "set"
 }

@@ -32,6 +32,8 @@ func (t *Table) metric(number uint32, r *record, m *dogstatsd.Metric, scale floa
 		ok = r.gauge(i, m.Values, scale, t.options.RelativeGauges && m.Relative, now)
 	case dogstatsd.Timing, dogstatsd.Histogram, dogstatsd.Distribution:
 		ok = t.observe(number, r, m.Values, 1/m.Rate, scale)
+	case dogstatsd.Buckets:
+		ok = t.observeBuckets(number, r, m.Values, 1/m.Rate, scale)
 	case dogstatsd.Set:
 		t.set(r).Add(distinct.Hash(m.Set))
 	}

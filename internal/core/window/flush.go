@@ -177,6 +177,7 @@ func (w *Window) flushExtra(out *batch.Writer, r *record, inc *batch.Increment) 
 	in.timed.reset()
 	if in.timer != nil {
 		inc.Timer = &in.timer.buckets
+		inc.Timer.Sum = r.values[w.index] // not that of the values put into buckets, some of which stand for others
 		if bounds := w.policies[r.policy()].Bounds; bounds != nil {
 			inc.Classic, inc.Sum = in.timer.classic, r.values[w.index]
 		}

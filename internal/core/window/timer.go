@@ -41,19 +41,51 @@ func (t *Table) observe(number uint32, r *record, values []float64, weight, scal
 		return false
 	}
 	r.values[i], r.ats[i] = sum, int64(math.Float64bits(count))
+	first := t.begin(r)
+	for _, v := range values {
+		t.note(observation{v * scale, weight, number, first})
+		first = false
+	}
+	return true
+}
+
+// observeBuckets is observe of a line of buckets, see dogstatsd.Metric: a value of each
+// stands for all that are in it.
+func (t *Table) observeBuckets(number uint32, r *record, buckets []float64, weight, scale float64) (ok bool) {
+	i := t.open & 1
+	sum, count := r.values[i]+buckets[0]*scale*weight, math.Float64frombits(uint64(r.ats[i]))
+	for k := 1; k < len(buckets); k += 2 {
+		count += buckets[k+1] * weight
+		if !finite(buckets[k] * scale) {
+			return false
+		}
+	}
+	if !finite(sum) || !finite(count) {
+		return false
+	}
+	r.values[i], r.ats[i] = sum, int64(math.Float64bits(count))
+	first := t.begin(r)
+	for k := 1; k < len(buckets); k += 2 {
+		t.note(observation{buckets[k] * scale, buckets[k+1] * weight, number, first})
+		first = false
+	}
+	return true
+}
+
+// begin reports whether what comes is a timer's first in the open window.
+func (t *Table) begin(r *record) (first bool) {
 	if r.extra == 0 {
 		t.extend(r) // while the flusher has the window nobody may
 	}
-	w := &t.windows[i]
-	first := r.samples[i] == 0
-	for _, v := range values {
-		w.observed = append(w.observed, observation{v * scale, weight, number, first})
-		first = false
-		if len(w.observed) == maxObserved {
-			w.fill(t.records, t.extras, t.policies)
-		}
+	return r.samples[t.open&1] == 0
+}
+
+func (t *Table) note(o observation) {
+	w := &t.windows[t.open&1]
+	w.observed = append(w.observed, o)
+	if len(w.observed) == maxObserved {
+		w.fill(t.records, t.extras, t.policies)
 	}
-	return true
 }
 
 // fill puts the values that were noted into the buckets of their timers.

@@ -183,7 +183,7 @@ func (t *Table) countMetric(hash uint64, m *dogstatsd.Metric, now int64) {
 			return
 		}
 	}
-	samples := uint64(max(1, len(m.Values)))
+	samples := m.Samples()
 	rest := t.rest(nil, &m.Origin)
 	number, scale := t.find(hash, byte(m.Type), m.Name, m.Tags, rest)
 	if number == 0 {

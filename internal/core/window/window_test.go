@@ -2,6 +2,7 @@ package window
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -23,11 +24,13 @@ type resolver struct {
 	asked  int
 	drop   string
 	policy *series.Policy
+	scale  float64 // 0 stands for 1
 }
 
 var kinds = map[dogstatsd.Type]series.Kind{
 	dogstatsd.Count: series.Counter, dogstatsd.Gauge: series.Gauge, dogstatsd.Timing: series.Timer,
 	dogstatsd.Histogram: series.Timer, dogstatsd.Distribution: series.Timer, dogstatsd.Set: series.Set,
+	dogstatsd.Buckets: series.Timer,
 }
 
 func (r *resolver) resolve(kind series.Kind, name, tags []byte) Resolution {
@@ -44,7 +47,7 @@ func (r *resolver) resolve(kind series.Kind, name, tags []byte) Resolution {
 	if r.policy != nil {
 		policy = r.policy
 	}
-	return Resolution{Key: key, Shard: series.Shard("default", key), Policy: policy, Scale: 1}
+	return Resolution{Key: key, Shard: series.Shard("default", key), Policy: policy, Scale: cmp.Or(r.scale, 1)}
 }
 
 func (r *resolver) ResolveMetric(m *dogstatsd.Metric) Resolution {
@@ -189,6 +192,12 @@ func TestHowValuesCombine(t *testing.T) {
 			lines: []string{"a:2:4|ms|@0.5"}, want: []string{"timer a{} n=2 count=4 sum=12"}},
 		{why: "classic buckets include their upper bound", policy: classic,
 			lines: []string{"a:1:2:10:11|h"}, want: []string{"timer a{} n=4 classic=[1 2 1] sum=24"}},
+		{why: "buckets are a sample that stands for what is in them, and their sum is the sender's",
+			lines: []string{"a:h3,10,1;-5,2,3|nh", "a:h3,1,0;-5,1|nh", "a:0.5|ms"}, want: []string{"timer a{} n=3 count=8 sum=11.5"}},
+		{why: "a rate is one of all values in the buckets",
+			lines: []string{"a:h3,10,1;-5,2,3|nh|@0.5"}, want: []string{"timer a{} n=1 count=12 sum=20"}},
+		{why: "what a bucket holds goes into the classic bucket of its middle", policy: classic,
+			lines: []string{"a:h0,3,1;1,2;2,5;4,7;n9,1|nh"}, want: []string{"timer a{} n=1 classic=[2 7 7] sum=3"}},
 		{why: "sets count distinct values, whatever they look like",
 			lines: []string{"a:x|s", "a:x|s", "a:1:2|s"}, want: []string{"set a{} n=3 distinct=2"}},
 		{why: "a check keeps its last status",
@@ -223,6 +232,9 @@ func TestHowValuesCombine(t *testing.T) {
 			lines: []string{"a:1e308|ms|@0.1", "a:5|ms", "a:1e308:1|ms|@0.1"}, want: []string{"3 refused", "timer a{} n=1 count=1 sum=5"}},
 		{why: "a timer refuses what its count cannot hold",
 			lines: []string{"a:0:0:0:0:0|ms|@2.3e-308", "a:5|ms"}, want: []string{"5 refused", "timer a{} n=1 count=1 sum=5"}},
+		{why: "so many in buckets that no count can hold them",
+			lines: []string{"a:h0,1,0;1,1e308|nh", "a:h0,1,0;1,1,1e308|nh", "a:h0,1e308,0;1,1|nh", "a:h0,1e308,0;1,1|nh"},
+			want:  []string{"2 refused", "timer a{} n=2 count=1e+308 sum=1e+308"}},
 		{why: "classic buckets refuse what their count cannot hold, together", policy: classic,
 			lines: []string{"a:0:0:2|ms|@2.5e-308", "a:0:0:2|ms|@2.5e-308", "a:1|ms"},
 			want:  []string{"3 refused", "timer a{} n=4 classic=[8.000000000000001e+307 4.0000000000000004e+307 0] sum=8.000000000000001e+307"}},
@@ -240,6 +252,36 @@ func TestHowValuesCombine(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A bucket counts where its values lie, whatever their unit and the resolution of the
+// series.
+func TestBucketsKeepTheirPlace(t *testing.T) {
+	for _, test := range []struct {
+		schema int8
+		scale  float64
+		want   string
+	}{
+		{3, 1, "[{-7 1} {1 1} {3 1}] [2 1 4] 12"},   // as they were sent
+		{2, 1, "[{-3 2} {1 1}] [2 1 4] 12"},         // -7 and -6 become -3, and so on
+		{5, 1, "[{-30 1} {7 1} {15 1}] [2 1 4] 12"}, // in the middle of four
+		{3, 8, "[{17 1} {1 1} {3 1}] [2 1 4] 96"},
+	} {
+		table := New(&resolver{policy: &series.Policy{Schema: test.schema, MaxBuckets: 160}, scale: test.scale}, Options{})
+		table.Start(at(0))
+		send(t, table, at(0.5), "a:h3,12,0;-7,2,0,1;-1,4|nh")
+		w, _ := table.Close(at(1))
+		increments(t, w, func(inc *batch.Increment) {
+			f := inc.Timer.Float()
+			if got := fmt.Sprint(f.PositiveSpans, f.PositiveBuckets, f.Sum); got != test.want {
+				t.Errorf("schema %d, times %v: %s, want %s", test.schema, test.scale, got, test.want)
+			}
+		})
+	}
+	table := New(&resolver{scale: 1000}, Options{})
+	table.Start(at(0))
+	send(t, table, at(0.5), "a:h0,1,0;1024,1|nh", "a:1|ms")
+	expect(t, flush(t, table, at(1)), "1 refused", "timer a{} n=1 count=1 sum=1000")
 }
 
 func TestTimersHistogramsAndDistributionsAreOneKind(t *testing.T) {

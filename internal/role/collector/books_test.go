@@ -29,7 +29,7 @@ func TestEverySampleIsInTheBooks(t *testing.T) {
 	l.Tick(second * 1e9)
 	lines := []string{
 		"a:1:2:3|c", "a:-1:4|c", "a:1e308|c", "a:1e308|c", "noise.x:1:2|c", "noise.y:1|g",
-		"broken", "a:x|c", "_e{9,9}:x|y", "t:1:2|ms", "s:a:b|s", "_sc|up|0", "_sc|up|9", "g:1:2|g",
+		"broken", "a:x|c", "_e{9,9}:x|y", "t:1:2|ms", "s:a:b|s", "_sc|up|0", "_sc|up|9", "g:1:2|g", "t:h3,9,0;1,5,4|nh", "t:h0,1,0;1,1e308,1e308|nh", "t:h3,9,0;1|nh",
 	}
 	for i := range 1030 { // of one series, with a time each: 1,024 fit
 		lines = append(lines, fmt.Sprintf("timed:1|c|T%d", second-i))
@@ -41,13 +41,13 @@ func TestEverySampleIsInTheBooks(t *testing.T) {
 	if b.Difference != 0 {
 		t.Errorf("the books do not close by %d: %+v", b.Difference, b)
 	}
-	wantRefused := map[string]uint64{"rule": 3, "negative": 1, "overflow": 1, "too_many_times": 6}
-	wantMalformed := map[string]uint64{"no_type": 1, "bad_value": 1, "event_length": 1, "check_status": 1}
+	wantRefused := map[string]uint64{"rule": 3, "negative": 1, "overflow": 2, "too_many_times": 6}
+	wantMalformed := map[string]uint64{"no_type": 1, "bad_value": 1, "event_length": 1, "check_status": 1, "bad_histogram": 1}
 	if !maps.Equal(b.Refused, wantRefused) || !maps.Equal(b.Malformed, wantMalformed) {
 		t.Errorf("refused %v, malformed %v; want %v, %v", b.Refused, b.Malformed, wantRefused, wantMalformed)
 	}
-	// 3 + 1 + 1 counters, 2 timers, 1 member, 1 check, 2 gauges and 1,024 with times.
-	if b.Window != 1035 || b.Received != 1035+11+4 {
+	// 3 + 1 + 1 counters, 2 values of a timer and a line of buckets, 1 member, 1 check, 2 gauges and 1,024 with times.
+	if b.Window != 1036 || b.Received != 1036+12+5 {
 		t.Errorf("%d in windows of %d received", b.Window, b.Received)
 	}
 	if last := f.Ledger.Books().Boundary; last != (second+1)*1000 {

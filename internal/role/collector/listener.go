@@ -186,7 +186,7 @@ func (l *listener) countHeld(now int64) {
 	lines := l.lines[:l.held]
 	l.held = 0
 	for i := range lines {
-		l.received += uint64(max(1, len(lines[i].Values)))
+		l.received += lines[i].Samples()
 		l.clients.add(&lines[i])
 	}
 	l.table.Metrics(lines, now)
