@@ -133,6 +133,7 @@ func run(documents, pairs int, turn time.Duration) (err error) {
 		return err
 	}
 	fmt.Printf("without a log: %.0f requests/s of 16 connections; asked when due: a quarter of that\n", capacity.rate)
+	takenBefore, totalBefore := stolen()
 	for range pairs {
 		for _, i := range rand.Perm(len(services)) {
 			s := services[i]
@@ -158,7 +159,9 @@ func run(documents, pairs int, turn time.Duration) (err error) {
 		fmt.Printf("%-9s  %d documents, %.1f bytes each; GC pauses under load: %d, %d of them over 1 ms; longest since the start: %.3f ms\n", s.name, now.Documents,
 			float64(now.IndexBytes)/float64(now.Documents), now.Pauses-s.before.Pauses, now.Long-s.before.Long, now.Longest*1e3)
 	}
-	fmt.Printf("load average after: %s\n", loadAverage())
+	taken, total := stolen()
+	fmt.Printf("others had %.0f %% of the processors meanwhile, beside a load average of %s: a pause or a p99 is as long as that takes\n",
+		100*float64(taken-takenBefore)/float64(max(1, total-totalBefore)), loadAverage())
 	return nil
 }
 
@@ -244,6 +247,25 @@ func runWrk(lua, address string, connections int, length time.Duration) (l load,
 		return l, fmt.Errorf("wrk: %d requests failed\n%s", got.Errors, out)
 	}
 	return load{got.Rate, got.P50, got.P99}, nil
+}
+
+// stolen is how long other machines had the processors of this virtual one, of all time.
+func stolen() (taken, total uint64) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, 0
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	for i, field := range strings.Fields(line) {
+		n, err := strconv.ParseUint(field, 10, 64)
+		if err != nil || i > 8 { // the first is a name, and those from the ninth on are in others
+			continue
+		}
+		if total += n; i == 8 {
+			taken = n
+		}
+	}
+	return taken, total
 }
 
 func loadAverage() string {

@@ -19,6 +19,14 @@ const (
 // active is 0 for a process that is idle and 1 for one that has something to do.
 func (m *moment) active() float64 { return ramp(m.full(), idlePart, busyPart) }
 
+// idleNote follows a share of the processor time that was used.
+func (m *moment) idleNote() string {
+	if m.active() == 1 {
+		return ""
+	}
+	return fmt.Sprintf("; of %s of the processors, and a share of little says little", percent(m.full()))
+}
+
 // shareOf is the part of the processor time that was used by stacks that match.
 func (m *moment) shareOf(match func(stack) bool) float64 {
 	total := m.cpu.total()

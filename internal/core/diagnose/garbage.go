@@ -24,8 +24,8 @@ func garbage(m *moment) finding {
 	rate := m.perSecond("/gc/heap/allocs:bytes") // exact, where the profile waits for a collection
 	cycles := m.perSecond("/gc/cycles/total:gc-cycles")
 
-	f := finding{fine: fmt.Sprintf("garbage: %s of the processor time goes into collection and %s into allocation, of %s a second; up to %s together is usual",
-		percent(gc), percent(malloc), bytesText(rate), percent(garbageUsual))}
+	f := finding{fine: fmt.Sprintf("garbage: %s of the processor time goes into collection and %s into allocation, of %s a second; up to %s together is usual%s",
+		percent(gc), percent(malloc), bytesText(rate), percent(garbageUsual), m.idleNote())}
 	f.Name = Garbage
 	f.Score = ramp(gc+malloc, garbageUsual, garbageBad) * m.active()
 	f.Title = fmt.Sprintf("Garbage: %s a second are allocated, and %s of the processor time that is used goes into that and into collecting it", bytesText(rate), percent(gc+malloc))

@@ -15,7 +15,7 @@ const (
 func stackGrowth(m *moment) finding {
 	grows := func(s stack) bool { return s.has("runtime.copystack") }
 	share := m.shareOf(grows)
-	f := finding{fine: fmt.Sprintf("stack growth: %s of the processor time that was used; up to %s is usual", percent(share), percent(growthUsual))}
+	f := finding{fine: fmt.Sprintf("stack growth: %s of the processor time that was used; up to %s is usual%s", percent(share), percent(growthUsual), m.idleNote())}
 	f.Name = StackGrowth
 	f.Score = ramp(share, growthUsual, growthBad) * m.active()
 	f.Title = fmt.Sprintf("Goroutines whose stacks are too small: growing them takes %s of the processor time that is used", percent(share))
