@@ -166,7 +166,7 @@ export function Chart(props: Frame & { lines: Line[]; stacked?: boolean; small?:
         width: l.thin ? 1 : small ? 1.25 : 1.5,
         dash: l.dashed ? [4, 4] : i < seriesColours || l.colour ? undefined : i < 2 * seriesColours ? [6, 3] : [2, 2],
         fill: stacked ? stroke + '66' : small && lines.length === 1 ? stroke + '22' : undefined,
-        points: { show: false },
+        points: { show: false, filter: alone, size: small ? 3 : 4, fill: stroke },
       })
     })
     if (stacked) {
@@ -187,6 +187,13 @@ export function Chart(props: Frame & { lines: Line[]; stacked?: boolean; small?:
       <div ref={ref} />
     </Framed>
   )
+}
+
+// alone are the values that no line leads to or from: without a point nobody sees them.
+function alone(u: uPlot, series: number): number[] | null {
+  const values = u.data[series] as (number | null)[]
+  const found = values.flatMap((v, i) => (v != null && values[i - 1] == null && values[i + 1] == null ? [i] : []))
+  return found.length > 0 ? found : null
 }
 
 // tens are a few round values between min and max: powers of ten, if there are two.
