@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -103,6 +104,25 @@ func TestBenchTellsMistakesInTheReceiversFlags(t *testing.T) {
 	failed := (*exec.ExitError)(nil)
 	if !errors.As(err, &failed) || failed.ExitCode() != 2 || string(out) != "freshet: flags behind --: unknown flag: --nonsense; see freshet serve --help\n" {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// The books of a server that sends itself something do not tell whose it is.
+func TestBenchWantsAServerThatDoesNotProbe(t *testing.T) {
+	t.Parallel()
+	p := start(t, dataDir(t), "--self-probe")
+	out, err := exec.Command(freshet, "bench", "dogstatsd", "--server", "http://"+p.HTTP, "--duration", "1s").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "start it with --self-probe=false") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// A receiver that stores has no such probes.
+func TestBenchOfAllRoles(t *testing.T) {
+	t.Parallel()
+	a := bench(t, "--role", "all", "--rate", "20000", "--duration", "1s")
+	if len(a.Runs) != 1 || a.Runs[0].SentPackets == 0 {
+		t.Errorf("%+v", a)
 	}
 }
 

@@ -30,15 +30,17 @@ func newBenchRun(sent loadgen.Result) benchRun {
 const (
 	settleInterval = 50 * time.Millisecond
 	settleLimit    = 10 * time.Second // without a change
+	settleMost     = time.Minute      // with changes: somebody else sends
 )
 
 // settle returns the books once they account for all packets that were sent, or
-// have stopped to change without doing so.
+// have stopped to change without doing so, or go on to.
 func (m *measurement) settle(ctx context.Context, before booksAnswer, r benchRun) (booksAnswer, error) {
 	ticker := time.NewTicker(settleInterval)
 	defer ticker.Stop()
 	var last booksAnswer
-	for changed := time.Now(); ; {
+	begun := time.Now()
+	for changed := begun; ; {
 		books, err := m.receiver.books(ctx)
 		if err != nil {
 			return books, err
@@ -48,7 +50,7 @@ func (m *measurement) settle(ctx context.Context, before booksAnswer, r benchRun
 		}
 		last = books
 		seen := r
-		if seen.enter(before, books, uint64(m.traffic.PacketMetrics())) == nil || time.Since(changed) > settleLimit {
+		if seen.enter(before, books, uint64(m.traffic.PacketMetrics())) == nil || time.Since(changed) > settleLimit || time.Since(begun) > settleMost {
 			return books, nil
 		}
 		select {

@@ -79,7 +79,8 @@ func startReceiver(ctx context.Context, role string, pin bool, flags []string) (
 	defer log.Close()
 	r.cmd = exec.Command(program, append([]string{serveName, "--role", role, "--data-dir", r.path("data"),
 		"--http-listen", "127.0.0.1:0", "--ingest-otlp-grpc-listen", "", "--dogstatsd-udp", "127.0.0.1:0",
-		"--dogstatsd-unixgram", r.path("dgram.sock"), "--dogstatsd-unix", ""}, flags...)...)
+		"--dogstatsd-unixgram", r.path("dgram.sock"), "--dogstatsd-unix", "",
+		"--self-probe=false", "--self-metrics=false"}, flags...)...)
 	r.cmd.Env = receiverEnvironment(os.Environ(), pin)
 	r.cmd.Stderr = log
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/loadgen"
@@ -121,6 +122,10 @@ func (m *measurement) sendWhile(ctx context.Context, rate float64, watch func(en
 	before, err := m.receiver.books(ctx)
 	if err != nil {
 		return benchRun{}, err
+	}
+	if before.Probing {
+		return benchRun{}, fmt.Errorf("%s sends itself a probe each second, and its books cannot tell it from what is sent here: "+
+			"start it with --self-probe=false, or leave --server out, to measure a receiver of our own", m.receiver.server)
 	}
 	sending, stop := context.WithCancel(ctx)
 	defer stop()

@@ -115,6 +115,7 @@ type booksAnswer struct {
 	Name     string `json:"tenant"`
 	Started  int64  `json:"started_ms"`  // Unix ms, when the process did, and the books with it
 	Boundary int64  `json:"boundary_ms"` // Unix ms, end of the last window; 0 before the first
+	Probing  bool   `json:"probing"`     // the server sends itself a datagram each second, which is in the books as any other
 	ledger.Tenant
 	Previous *previousBooks `json:"previous,omitempty"`
 }
@@ -128,7 +129,7 @@ type previousBooks struct {
 
 func (s *server) serveLedger(w http.ResponseWriter, r *http.Request) {
 	name, books := tenantOf(r), s.ledger.Books()
-	data := booksAnswer{Name: name, Started: s.started.UnixMilli(), Boundary: books.Boundary, Tenant: books.Of(name)}
+	data := booksAnswer{Name: name, Started: s.started.UnixMilli(), Boundary: books.Boundary, Probing: s.probing(), Tenant: books.Of(name)}
 	if p := s.previous; p != nil {
 		data.Previous = &previousBooks{p.Written, p.Final, p.Of(name)}
 	}

@@ -111,7 +111,7 @@ func selfAPI(api http.Handler) http.Handler {
 
 // runProber measures freshness until ctx is done.
 func (s *server) runProber(ctx context.Context) error {
-	if !s.config.stores() || !s.config.Self.Probe || s.opening.wait(ctx) != nil {
+	if !s.probing() || s.opening.wait(ctx) != nil {
 		<-ctx.Done() // whoever failed to open says why
 		return nil
 	}
@@ -119,6 +119,9 @@ func (s *server) runProber(ctx context.Context) error {
 		Targets: s.probed, Write: http.HandlerFunc(s.ingest.receiver.RemoteWrite), Query: s.newest, Registry: s.registry, Logger: s.logger,
 	}).Run(ctx)
 }
+
+// probing reports whether freshness is measured.
+func (s *server) probing() bool { return s.config.stores() && s.config.Self.Probe }
 
 // probed are the sockets that a probe can send to. One of a stream has no datagrams.
 func (s *server) probed() (all []prober.Target) {

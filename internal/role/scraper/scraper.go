@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/exemplar"
@@ -111,8 +112,18 @@ func (s *Scraper) gather() ([]byte, error) {
 	var text bytes.Buffer
 	encoder := expfmt.NewEncoder(&text, expfmt.NewFormat(expfmt.TypeProtoDelim))
 	for _, f := range families {
-		if err := encoder.Encode(f); err != nil {
-			return nil, fmt.Errorf("encode %s: %w", f.GetName(), err)
+		// Each native histogram as a family of its own: of one with several, Prometheus' parser
+		// goes on among the exemplars of the next where it ended among those of the one before.
+		metrics := f.Metric
+		for len(metrics) > 0 {
+			n := len(metrics)
+			if f.GetType() == dto.MetricType_HISTOGRAM {
+				n = 1
+			}
+			f.Metric, metrics = metrics[:n], metrics[n:]
+			if err := encoder.Encode(f); err != nil {
+				return nil, fmt.Errorf("encode %s: %w", f.GetName(), err)
+			}
 		}
 	}
 	return text.Bytes(), nil
@@ -147,7 +158,7 @@ func (s *Scraper) convert(text []byte, t int64, b *remotewrite.Builder) (map[str
 // parse adds what a scrape has. begin begins a series.
 func (s *Scraper) parse(text []byte, t int64, b *remotewrite.Builder, begin func(labels.Labels)) error {
 	p := textparse.NewProtobufParser(text, false, false, false, false, s.symbols)
-	help := ""
+	family, help := "", ""
 	for {
 		entry, err := p.Next()
 		if errors.Is(err, io.EOF) {
@@ -162,7 +173,10 @@ func (s *Scraper) parse(text []byte, t int64, b *remotewrite.Builder, begin func
 			help = string(text)
 		case textparse.EntryType:
 			name, kind := p.Type()
-			b.Family(string(name), help, "", metricTypes[kind])
+			if string(name) != family { // it may come in several pieces
+				family = string(name)
+				b.Family(family, help, "", metricTypes[kind])
+			}
 		case textparse.EntrySeries:
 			_, _, v := p.Series()
 			begin(s.seriesOf(p))

@@ -71,12 +71,14 @@ func TestScrapes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		shelves := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "shelves", Help: "Full ones."}, []string{"job"})
-		waits := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "wait_seconds", Help: "In line.", NativeHistogramBucketFactor: 2, Buckets: []float64{1, 2}})
+		waits := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "wait_seconds", Help: "In line.", NativeHistogramBucketFactor: 2, Buckets: []float64{1, 2}}, []string{"line"})
 		sizes := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "sizes", Help: "In classic buckets.", Buckets: []float64{10}})
 		reg.MustRegister(shelves, waits, sizes)
 		shelves.WithLabelValues("baker").Set(3)
-		waits.Observe(0)
-		waits.(prometheus.ExemplarObserver).ObserveWithExemplar(3, prometheus.Labels{"trace_id": "abc"})
+		for line, v := range map[string]float64{"a": 3, "b": 4} {
+			waits.WithLabelValues(line).Observe(0)
+			waits.WithLabelValues(line).(prometheus.ExemplarObserver).ObserveWithExemplar(v, prometheus.Labels{"trace_id": "abc"})
+		}
 		sizes.Observe(7)
 
 		d := new(taken)
@@ -106,7 +108,8 @@ freshet __name__=sizes_bucket instance=here job=freshet le=10.0 1 @%[1]d
 freshet __name__=sizes_count instance=here job=freshet 1 @%[1]d
 freshet __name__=sizes_sum instance=here job=freshet 7 @%[1]d
 freshet __name__=up instance=here job=freshet 1 @%[1]d
-freshet __name__=wait_seconds instance=here job=freshet {count 2, zero 1, sum 3, schema 0, [{2 1}] [1]} @%[1]d exemplar 3`, t)
+freshet __name__=wait_seconds instance=here job=freshet line=a {count 2, zero 1, sum 3, schema 0, [{2 1}] [1]} @%[1]d exemplar 3
+freshet __name__=wait_seconds instance=here job=freshet line=b {count 2, zero 1, sum 4, schema 0, [{2 1}] [1]} @%[1]d exemplar 4`, t)
 		}
 		const said = `
 family sizes: In classic buckets. 3
