@@ -85,7 +85,7 @@ func (s *server) serveTraces(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": held}) // fails if the client went away
+	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": append([]*tracing.Trace{}, held...)}) // fails if the client went away
 }
 
 // runScraper keeps the process' own metrics until ctx is done.

@@ -4,7 +4,7 @@ import { usePoll, type Polled } from './api'
 import { Chart, Heatmap, type Line } from './chart'
 import { dotsOf, exemplarsOf } from './exemplars'
 import type { View } from './explorestate'
-import { clock, compact, count, dateTime, exact, seconds } from './format'
+import { clock, compact, count, dateTime, exact, seconds, shortened } from './format'
 import { Choice, Empty, Loading, Problem, Table, type Column } from './parts'
 import { common, grid, heat, isClassic, isHistograms, number, onGrid, queryAt, queryRange, seriesName, seriesOf, type Cell, type Labels, type Series } from './promql'
 import type { PanelProps, Window } from './query'
@@ -68,7 +68,7 @@ export function Answered(props: PanelProps & { name: string }) {
         </p>
       ))}
       {polled.error ? (
-        <Problem error={polled.error} todo={polled.error.kind === 'bad_data' ? 'The editor marks where it goes wrong.' : undefined} />
+        <Problem error={polled.error} todo={polled.error.kind === 'bad_data' ? 'The numbers before it are the line and the column of the query.' : undefined} />
       ) : !fitting ? (
         <Loading what="Asking…" />
       ) : fitting.single ? (
@@ -149,14 +149,14 @@ function Lines(props: PanelProps & { name: string; loaded: Loaded; stacked: bool
       <div class="legend">
         <p class="note">
           {cursor !== null && times[cursor] !== undefined ? dateTime(times[cursor]) : 'Last values'}
-          {Object.keys(alike).length > 0 && <> · all: <code>{seriesName(alike)}</code></>}
+          {Object.keys(alike).length > 0 && <> · all: <code>{shortened(seriesName(alike), 500)}</code></>}
         </p>
         <ul tabIndex={0} aria-label="Series">
           {lines.map((l, i) => (
             <li key={l.name}>
-              <button type="button" class="plain" aria-pressed={!l.hidden} title={`${l.name}\nClick hides it, Shift+click all others`} onClick={(e) => toggle(l.name, e.shiftKey)}>
+              <button type="button" class="plain" aria-pressed={!l.hidden} title={`${shortened(l.name, 2000)}\nClick hides it, Shift+click all others`} onClick={(e) => toggle(l.name, e.shiftKey)}>
                 <span aria-hidden="true" class={`swatch s${i % 8} ${i >= 8 ? 'dashed' : ''}`} />
-                <span class="code">{seriesName(shown[i].metric, alike)}</span>
+                <span class="code">{shortened(seriesName(shown[i].metric, alike), 500)}</span>
                 <span class="value">{show(at(l))}</span>
               </button>
             </li>

@@ -1,6 +1,6 @@
 // Events at the times that Explore shows.
 import { count, dateTime } from './format'
-import { Empty, Panel, Table, type Column } from './parts'
+import { Empty, Panel, Table, Text, type Column } from './parts'
 
 // EventAnswer is an event as /api/v1/events has it.
 export interface EventAnswer {
@@ -17,7 +17,7 @@ export function Events(props: { events: EventAnswer[]; error?: string }) {
   const columns: Column<EventAnswer>[] = [
     { name: 'time', cell: (e) => dateTime(e.time), class: 'nowrap' },
     { name: 'type', cell: (e) => <span class={'tag ' + e.alert_type}>{e.alert_type || 'info'}</span> },
-    { name: 'event', cell: (e) => <b>{e.title}</b> },
+    { name: 'event', cell: (e) => <b><Text text={e.title} /></b> },
     { name: 'text', cell: (e) => e.text },
     { name: 'tags', cell: (e) => e.tags.join(', '), class: 'code' },
   ]

@@ -26,6 +26,14 @@ export function exact(v: number): string {
 // count writes a whole number with its thousands apart.
 export const count = (n: number) => Math.round(n).toLocaleString('en-US')
 
+// printable shows what would not be seen, or would turn around what stands beside it:
+// control characters, and those of the direction of text. PromQL reads it as it is shown.
+export const printable = (text: string) =>
+  text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g, (c) => '\\u' + c.charCodeAt(0).toString(16).padStart(4, '0'))
+
+// shortened cuts what nobody reads to its end.
+export const shortened = (text: string, length: number) => (text.length > length ? text.slice(0, length) + '…' : text)
+
 export function bytes(n: number): string {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB']
   let i = 0

@@ -1,8 +1,9 @@
 // Small parts that every page is made of. All text goes in as text: nothing here, or
 // anywhere on the page, makes markup of what a server said.
 import type { ComponentChildren } from 'preact'
-import { useEffect, useRef } from 'preact/hooks'
+import { useEffect, useRef, useState } from 'preact/hooks'
 import type { Failure } from './api'
+import { count, printable, shortened } from './format'
 import { address, go, type PageName } from './router'
 
 // Link leads to another place of the page without loading it again.
@@ -106,6 +107,25 @@ export interface Column<Row> {
   class?: string
 }
 
+const longest = 300 // characters of a text that nobody asked to see whole
+
+// Text is what came from outside: shown as it is, and at first not all of what is long.
+export function Text(props: { text: string }) {
+  const [whole, setWhole] = useState(false)
+  const text = printable(props.text)
+  if (text.length <= longest) return <>{text}</>
+  return (
+    <>
+      {whole ? text : shortened(text, longest - 60)}{' '}
+      <button type="button" class="more" aria-expanded={whole} onClick={() => setWhole(!whole)}>
+        {whole ? 'less' : `all ${count(text.length)} characters`}
+      </button>
+    </>
+  )
+}
+
+const shown = (cell: ComponentChildren) => (typeof cell === 'string' ? <Text text={cell} /> : cell)
+
 // Table scrolls by itself if it is too wide, so that the page never does.
 export function Table<Row>(props: { label: string; columns: Column<Row>[]; rows: Row[]; rowClass?: (row: Row) => string | undefined }) {
   return (
@@ -125,7 +145,7 @@ export function Table<Row>(props: { label: string; columns: Column<Row>[]; rows:
             <tr key={i} class={props.rowClass?.(row)}>
               {props.columns.map((c) => (
                 <td key={c.name} class={[c.number ? 'number' : '', c.class ?? ''].join(' ').trim() || undefined}>
-                  {c.cell(row)}
+                  {shown(c.cell(row))}
                 </td>
               ))}
             </tr>

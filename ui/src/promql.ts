@@ -1,5 +1,6 @@
 // Questions in PromQL, and their answers in a form that can be drawn.
 import { ask, type Answer } from './api'
+import { printable } from './format'
 
 export type Labels = Record<string, string>
 
@@ -122,12 +123,14 @@ export function seriesName(metric: Labels, but: Labels = {}): string {
   const pairs = Object.entries(metric).filter(([k]) => k !== '__name__' && !(k in but))
   const name = '__name__' in but ? '' : (metric.__name__ ?? '')
   if (pairs.length === 0) return name || '{}'
-  return `${name}{${pairs.map(([k, v]) => `${labelName(k)}=${JSON.stringify(v)}`).join(', ')}}`
+  return `${name}{${pairs.map(([k, v]) => `${labelName(k)}=${quoted(v)}`).join(', ')}}`
 }
+
+const quoted = (text: string) => printable(JSON.stringify(text))
 
 const plainName = /^[a-zA-Z_][a-zA-Z0-9_]*$/
 
-const labelName = (name: string) => (plainName.test(name) ? name : JSON.stringify(name))
+const labelName = (name: string) => (plainName.test(name) ? name : quoted(name))
 
 // common is the labels that all series have alike: they need to be said only once.
 export function common(all: Series[]): Labels {
@@ -141,8 +144,8 @@ const colonName = /^[a-zA-Z_:][a-zA-Z0-9_:]*$/
 export function selector(metric: Labels): string {
   const { __name__: name, ...rest } = metric
   const plain = name !== undefined && colonName.test(name)
-  const pairs = Object.entries(rest).map(([k, v]) => `${labelName(k)}=${JSON.stringify(v)}`)
-  if (name !== undefined && !plain) pairs.unshift(JSON.stringify(name))
+  const pairs = Object.entries(rest).map(([k, v]) => `${labelName(k)}=${quoted(v)}`)
+  if (name !== undefined && !plain) pairs.unshift(quoted(name))
   return (plain ? name : '') + (pairs.length ? `{${pairs.join(', ')}}` : '')
 }
 

@@ -1,7 +1,7 @@
 // Tail: the lines that arrive now, as they are, filtered in the server.
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { entered, Failure, fetchAPI } from './api'
-import { clock, count } from './format'
+import { clock, count, printable } from './format'
 import { Empty, Loading, Panel, Problem } from './parts'
 import { go, usePlace } from './router'
 import { useStore } from './store'
@@ -213,7 +213,8 @@ function Lines(props: { lines: (Line & { id: number })[] }) {
 
 // Text paints the name, the value, the type and the tags of a line.
 function Text(props: { line: Line }) {
-  const { line, name, malformed } = props.line
+  const { name, malformed } = props.line
+  const line = printable(props.line.line)
   if (malformed || !name || !line.startsWith(name + ':')) return <code>{line}</code>
   const rest = line.slice(name.length)
   const hash = rest.indexOf('|#')

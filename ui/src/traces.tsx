@@ -134,7 +134,9 @@ export function Traces() {
 
 function carried(t: Trace): string {
   const samples = Number(textOf(t.spans[0], 'freshet.samples'))
-  return `${count(samples)} ${samples === 1 ? 'sample' : 'samples'} of ${textOf(t.spans[0], 'freshet.tenant')}`
+  const tenant = textOf(t.spans[0], 'freshet.tenant')
+  if (!tenant) return 'datagrams' // of a socket, timed before their lines are known
+  return `${count(samples)} ${samples === 1 ? 'sample' : 'samples'} of ${tenant}`
 }
 
 // OverBudget says in which stage a batch was too long, and how long.

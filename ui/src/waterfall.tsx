@@ -1,8 +1,8 @@
 // One trace: its spans below each other, each where its time lies in the whole.
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { ask, usePoll } from './api'
-import { count, seconds } from './format'
-import { Empty, Figure, Figures, Link, Loading, Panel, Refusal } from './parts'
+import { count, printable, seconds } from './format'
+import { Empty, Figure, Figures, Link, Loading, Panel, Refusal, Text } from './parts'
 import { askedOf, kindOf, textOf, when, type Span, type Trace } from './traces'
 
 interface Row {
@@ -197,7 +197,7 @@ function Details(props: { row: Row; whole: number; slow: boolean }) {
   for (const name of Object.keys(span.attributes ?? {}).sort()) rows.push([name, textOf(span, name)])
   return (
     <aside class="details" aria-label="The span that is chosen" aria-live="polite">
-      <h3 class="code">{span.name}</h3>
+      <h3 class="code">{printable(span.name)}</h3>
       {props.slow && (
         <p class="bad">
           <span aria-hidden="true">▲</span> over its budget
@@ -208,7 +208,9 @@ function Details(props: { row: Row; whole: number; slow: boolean }) {
         {rows.map(([name, value]) => (
           <div key={name}>
             <dt>{name}</dt>
-            <dd class="code">{value}</dd>
+            <dd class="code">
+              <Text text={value} />
+            </dd>
           </div>
         ))}
       </dl>
