@@ -155,7 +155,6 @@ describe('the page', { concurrency: 4 }, () => {
     const { page, close } = await open(browser)
     await page.goto('/explore')
     await editor(page).fill(orders)
-    // Enter alone may take a completion.
     await page.keyboard.press('Control+Enter')
     await page.getByRole('list', { name: 'Series' }).waitFor()
     await page.getByRole('button', { name: 'Stacked' }).click()
@@ -245,7 +244,7 @@ describe('the page', { concurrency: 4 }, () => {
     await editor(page).waitFor()
     await page.keyboard.press('/')
     await page.keyboard.type('vector(42)')
-    await page.keyboard.press('Enter')
+    await page.keyboard.press('Control+Enter') // Enter alone may take a completion
     await page.getByRole('list', { name: 'Series' }).getByText('42').waitFor()
 
     await page.goto('/status')
