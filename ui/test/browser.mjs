@@ -29,7 +29,7 @@ export const sizes = { wide: { width: 1280, height: 900 }, narrow: { width: 390,
 export async function open(browser, { size = 'wide', colorScheme = 'light', base = server, allowed = [], headers } = {}) {
   const context = await browser.newContext({ viewport: sizes[size], colorScheme, baseURL: base, reducedMotion: 'reduce', timezoneId: 'UTC', extraHTTPHeaders: headers })
   const page = await context.newPage()
-  page.setDefaultTimeout(60_000)
+  page.setDefaultTimeout(30_000)
   const wrong = []
   page.on('console', (m) => {
     if (m.type() === 'error' && !allowed.some((a) => a.test(m.text()))) wrong.push(`console: ${m.text()}`)

@@ -1,7 +1,20 @@
 // Every page against a real server under load. e2e/ui_test.go starts both.
 import assert from 'node:assert/strict'
-import { after, before, describe, test } from 'node:test'
+import { after, before, describe, test as once } from 'node:test'
 import { closed, hostile, launch, look, open, recorded, server, sizes } from './browser.mjs'
+
+// test tries again what timed out, and says so: a browser on a machine that is busy with
+// other tests sometimes stands still.
+const test = (name, run) =>
+  once(name, async (t) => {
+    try {
+      await run(t)
+    } catch (e) {
+      if (e.name !== 'TimeoutError') throw e
+      t.diagnostic(`timed out, and is tried again: ${e.message}`)
+      await run(t)
+    }
+  })
 
 let browser
 before(async () => (browser = await launch()))

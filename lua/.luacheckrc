@@ -1,0 +1,4 @@
+std = "luajit"
+max_line_length = 160
+files["resty"] = { std = "ngx_lua" }
+files["spec"] = { std = "+busted" }

@@ -1,0 +1,671 @@
+--- Metrics from nginx and OpenResty that a request does not feel: each worker counts in
+-- arrays of its own, and a timer sends what changed to Freshet, or to another server of
+-- DogStatsD. docs/edge.md is the manual.
+--
+-- Where to read: this file holds the metrics and their label sets; template.lua writes the
+-- functions that requests call; buckets.lua finds the bucket of a value; flush.lua sends.
+local bit = require "bit"
+local ffi = require "ffi"
+local buckets = require "resty.freshet.buckets"
+local flush = require "resty.freshet.flush"
+local sockets = require "resty.freshet.socket"
+local template = require "resty.freshet.template"
+local text = require "resty.freshet.text"
+
+local type, tostring, floor = type, tostring, math.floor
+local unpack = unpack
+
+local _M = { _VERSION = "0.1.0" }
+
+local OVERFLOW = 0 -- the id of what has no place; those of label sets begin at 1
+local MAX_LABELS = 8
+local MAX_NAME = 200 -- bytes
+local PAUSE = 0.005 -- seconds between the ticks of a flush: a worker answers requests meanwhile
+local SWEEP = 100 -- label sets looked at in each flush, to find idle ones
+local EXIT_WAIT = 0.2 -- seconds that a worker may wait at its end for a server that is slow
+
+ffi.cdef [[ void *freshet_calloc(size_t, size_t) __asm__("calloc"); ]]
+
+--- allocate returns n zeroes. The kernel gives memory to what is used of them only. They
+-- are never freed, as pointers to them are in machine code: a worker has them until its end.
+local function allocate(kind, n)
+  local p = ffi.C.freshet_calloc(n, ffi.sizeof(kind))
+  if p == nil then
+    return nil, "out of memory"
+  end
+  return ffi.cast(kind .. " *", p)
+end
+
+---@class freshet.Options
+---@field server string           unix:/path of a datagram socket, udp://host:port, or host:port
+---@field prefix? string          of every name, with a point at its end if one is wanted
+---@field tags? string[]          of everything that is sent: {"env:prod"}
+---@field interval? number        seconds between flushes, 0.01 to 60; default 1
+---@field max_series? integer     of all metrics together; default 10000
+---@field packet? integer         bytes of the longest datagram; default 8192, over UDP 1432
+---@field idle? number            seconds after which a label set without changes gives its place back; default 3600, 0 for never
+---@field exemplars? boolean      send the trace ids that observe_traced was given
+---@field telemetry? boolean      false: do not report our own counts
+
+---@class freshet.Metrics
+local Metrics = {}
+Metrics.__index = Metrics
+
+---@class freshet.Metric
+---@field name string
+local Metric = {}
+Metric.__index = Metric
+
+---@class freshet.Counter : freshet.Metric
+---@field inc fun(self, n: number, ...: string|number|nil)
+
+---@class freshet.Gauge : freshet.Metric
+---@field set fun(self, v: number, ...: string|number|nil)
+---@field inc fun(self, n: number, ...: string|number|nil)
+
+---@class freshet.Histogram : freshet.Metric
+---@field observe fun(self, v: number, ...: string|number|nil)
+---@field observe_traced fun(self, v: number, trace_id: string?, ...: string|number|nil)
+
+---@class freshet.Handle
+---@field inc? fun(self, n: number)
+---@field set? fun(self, v: number)
+---@field observe? fun(self, v: number)
+---@field observe_traced? fun(self, v: number, trace_id: string?)
+
+local instances = {}
+local warmed = false
+
+local function whole(v, from, to)
+  return type(v) == "number" and v >= from and v <= to and v == floor(v)
+end
+
+local function wrong(option, value, rule)
+  if type(value) == "string" then
+    value = ("%q"):format(value)
+  end
+  return nil, ("freshet: option %s = %s: %s"):format(option, tostring(value), rule)
+end
+
+local KNOWN = {
+  server = true, prefix = true, tags = true, interval = true, max_series = true, packet = true, idle = true,
+  exemplars = true, telemetry = true,
+}
+
+--- check completes the options, or says which is wrong, what is allowed, and what to do.
+local function check(options)
+  if type(options) ~= "table" then
+    return wrong("options", options, "must be a table; only server has no default")
+  end
+  for key in pairs(options) do
+    if not KNOWN[key] then
+      return wrong(tostring(key), options[key], "is not known; docs/edge.md lists the options")
+    end
+  end
+  local address, err = sockets.parse(options.server)
+  if not address then
+    return wrong("server", options.server, err)
+  end
+  local o = {
+    address = address,
+    prefix = options.prefix or "",
+    tags = options.tags or {},
+    interval = options.interval or 1,
+    max_series = options.max_series or 10000,
+    packet = options.packet or address.packet,
+    idle = options.idle or 3600,
+    exemplars = options.exemplars,
+    telemetry = options.telemetry,
+  }
+  if type(o.prefix) ~= "string" or o.prefix ~= text.name(o.prefix) then
+    return wrong("prefix", o.prefix, "must be a string without ':', '|' and control characters")
+  elseif type(o.tags) ~= "table" then
+    return wrong("tags", o.tags, 'must be a list, such as {"env:prod"}')
+  elseif type(o.interval) ~= "number" or not (o.interval >= 0.01 and o.interval <= 60) then
+    return wrong("interval", o.interval, "must be from 0.01 to 60 seconds")
+  elseif not whole(o.max_series, 1, 1e6) then
+    return wrong("max_series", o.max_series, "must be a whole number from 1 to 1000000")
+  elseif not whole(o.packet, 512, 65507) then
+    return wrong("packet", o.packet, "must be from 512 to 65507 bytes, the most that UDP carries")
+  elseif type(o.idle) ~= "number" or o.idle ~= o.idle or o.idle < 0 then
+    return wrong("idle", o.idle, "must be seconds, or 0 for never")
+  end
+  for i, tag in ipairs(o.tags) do
+    if type(tag) ~= "string" or tag == "" or tag ~= text.tag(tag) then
+      return wrong("tags[" .. i .. "]", tag, "must be a string that is not empty, without ',', '|' and control characters")
+    end
+  end
+  o.constant = table.concat(o.tags, ",")
+  if #o.prefix + #o.constant > o.packet / 2 then
+    return wrong("tags", o.constant, "have with the prefix more than half of packet (" .. o.packet .. " bytes)")
+  end
+  return o
+end
+
+local function tick(premature, metrics)
+  metrics:tick(premature)
+end
+
+local function next_tick(premature, metrics)
+  metrics.coming = nil
+  metrics:tick(premature)
+end
+
+local function first_tick(premature, metrics)
+  if not premature then
+    metrics.ngx.timer.every(metrics.options.interval, tick, metrics)
+  end
+  metrics:tick(premature)
+end
+
+-- They are not compiled, see flush.lua; so is nothing else that only they call.
+for _, f in ipairs { tick, next_tick, first_tick } do
+  jit.off(f)
+end
+
+--- Makes an instance, in init_worker_by_lua_block. It sends by itself from then on.
+---@param options freshet.Options
+---@return freshet.Metrics? metrics
+---@return string? err  names the option, its limit and the way out
+function _M.new(options, parts)
+  local o, err = check(options)
+  if not o then
+    return nil, err
+  end
+  parts = parts or {} -- in the place of nginx and the kernel, for tests
+  local nginx = parts.ngx or ngx
+  if nginx and nginx.get_phase and nginx.get_phase() == "init" then
+    return nil, "freshet: new was called in init_by_lua, where there are no timers: call it in init_worker_by_lua_block"
+  end
+  local self = setmetatable({
+    options = o,
+    ngx = nginx,
+    now = nginx and nginx.now or os.time,
+    list = {}, -- metrics
+    names = {}, -- and by name
+    spaces = {}, -- of label sets, by their names
+    series = 0, -- that have a place
+    telemetry = o.telemetry,
+    counts = {
+      packets = 0, bytes = 0, dropped_packets = 0, dropped_bytes = 0, failed_sends = 0, sent_series = 0,
+      refused = 0, crowded = 0, too_long = 0, respelled = 0, bad_traces = 0, released = 0, longest_tick = 0,
+    },
+  }, Metrics)
+  self.own_tags = "|#client:freshet-lua,client_version:" .. _M._VERSION .. ",client_transport:" .. o.address.transport
+    .. (o.constant ~= "" and "," .. o.constant or "")
+  self.flusher = flush.new(self, parts.socket or sockets.new(o.address), parts.clock or sockets.clock, o.packet)
+  if nginx and nginx.timer and not warmed then
+    warmed = true
+    local nobody = { begin = function() end, send = function() return true end }
+    flush.warm(_M.new({ server = "/nowhere", max_series = 200, telemetry = false }, { ngx = { now = os.time }, socket = nobody }))
+    instances[#instances] = nil
+  end
+  if nginx and nginx.timer then
+    -- Workers that were started together do not flush together: their datagrams would meet in
+    -- the server's queue.
+    local first = o.interval
+    if nginx.worker and nginx.worker.id and nginx.worker.id() then
+      first = o.interval * (nginx.worker.id() + 1) / nginx.worker.count()
+    end
+    local ok, timer_err = nginx.timer.at(first, first_tick, self)
+    if not ok then
+      return nil, "freshet: start the timer: " .. tostring(timer_err)
+    end
+  end
+  instances[#instances + 1] = self
+  return self
+end
+
+--- tick sends for a millisecond, and comes back for the rest.
+function Metrics:tick(premature)
+  local clock = self.flusher.clock
+  local started = clock()
+  local state = self.flusher:run(flush.TICK)
+  if state ~= "more" then
+    self:sweep()
+  end
+  self.counts.longest_tick = math.max(self.counts.longest_tick, clock() - started)
+  if state == "more" and not premature and not self.coming then
+    self.coming = self.ngx.timer.at(PAUSE, next_tick, self)
+  end
+end
+
+--- Sends what there is now, without waiting.
+---@return boolean ok  whether all of it was sent
+---@return string? err
+function Metrics:flush()
+  self.flusher.round = nil
+  local state, err = self.flusher:run(math.huge)
+  return state == "done", err
+end
+
+--- Sends the rest and our own counts at the worker's end, and waits a little if the
+-- server is slow.
+function Metrics:exit()
+  local f = self.flusher
+  local stop = f.clock() + EXIT_WAIT
+  local ok, err
+  repeat
+    ok, err = self:flush()
+    if ok then
+      ok, err = f:report(true)
+    end
+    if not ok and err == "full" then
+      f.socket:wait(10)
+    end
+  until ok or err ~= "full" or f.clock() > stop
+  local unsent = self:stats().changed
+  if unsent > 0 and self.ngx and self.ngx.log then
+    self.ngx.log(self.ngx.WARN, "freshet: ", unsent, " series of this worker could not be sent before its end: ", f.socket.reason or err)
+  end
+  f.socket:close()
+end
+
+--- Sends what all instances of this worker hold: for exit_worker_by_lua_block.
+function _M.exit()
+  for _, metrics in ipairs(instances) do
+    metrics:exit()
+  end
+end
+
+--- full tells the label sets of a space, and all others, whether there is room.
+local function look_for_room(metrics)
+  for _, space in pairs(metrics.spaces) do
+    local none = space.count >= space.places or metrics.series + #space.metrics > metrics.options.max_series
+    space.full[0] = none and 1 or 0
+  end
+end
+
+--- spell returns what stands for a label's value in our tables.
+local function spell(v)
+  local kind = type(v)
+  if kind == "string" and v ~= "" then
+    return text.cut(v)
+  elseif kind == "number" and v == v then
+    return v
+  elseif kind == "number" or kind == "boolean" then
+    return tostring(v)
+  end
+  return "none"
+end
+
+local function find(space, values)
+  local t = space.root
+  for i = 1, space.arity do
+    t = t and t[values[i]]
+  end
+  return t
+end
+
+--- intern gives a label set its id. Its values are cleaned here, once.
+local function intern(metrics, space, ...)
+  local values, spelled, respelled = {}, {}, false
+  for i = 1, space.arity do
+    local raw = select(i, ...)
+    values[i] = spell(raw)
+    local value = tostring(values[i])
+    local clean = text.value(value)
+    respelled = respelled or clean ~= value or type(raw) == "string" and #raw ~= #value
+    spelled[i] = space.keys[i] .. ":" .. clean
+  end
+  local id = space.arity > 0 and find(space, values)
+  if id then
+    return id
+  end
+  id = table.remove(space.free) or space.count + 1
+  local t = space.root
+  for i = 1, space.arity - 1 do
+    local inner = t[values[i]]
+    if not inner then
+      inner = {}
+      t[values[i]] = inner
+    end
+    t = inner
+  end
+  if space.arity > 0 then
+    t[values[space.arity]] = id
+  end
+  if metrics.options.constant ~= "" then
+    spelled[#spelled + 1] = metrics.options.constant
+  end
+  space.labels[id] = #spelled > 0 and "|#" .. table.concat(spelled, ",") or ""
+  space.values[id] = values
+  space.changed[id] = metrics.flusher.clock()
+  space.count = space.count + 1
+  metrics.series = metrics.series + #space.metrics
+  metrics.counts.respelled = metrics.counts.respelled + (respelled and 1 or 0)
+  look_for_room(metrics)
+  return id
+end
+
+--- release takes a label set's place back. What its series hold has been sent.
+local function release(metrics, space, id)
+  local values = space.values[id]
+  local path, t = {}, space.root
+  for i = 1, space.arity do
+    path[i] = t
+    t = t[values[i]]
+  end
+  for i = space.arity, 1, -1 do
+    path[i][values[i]] = nil
+    if next(path[i]) then
+      break
+    end
+  end
+  for _, m in ipairs(space.metrics) do
+    m.empty(id)
+    local handle = m.handles[id]
+    if handle then
+      handle.id, m.handles[id] = nil, nil
+    end
+  end
+  if space.released then
+    space.released(id)
+  end
+  space.labels[id], space.values[id] = nil, nil
+  space.free[#space.free + 1] = id
+  space.count = space.count - 1
+  metrics.series = metrics.series - #space.metrics
+  metrics.counts.released = metrics.counts.released + 1
+  look_for_room(metrics)
+end
+
+--- in_use reports whether a series holds something. A gauge does as long as it is not 0:
+-- who adds to it counts on that.
+local function in_use(space, id)
+  for _, m in ipairs(space.metrics) do
+    if m.flag[id] ~= 0 or m.kind == "gauge" and m.cells[id] ~= 0 then
+      return true
+    end
+  end
+  return false
+end
+
+--- sweep looks at some label sets and releases those that are idle.
+function Metrics:sweep()
+  local idle = self.options.idle
+  if idle == 0 then
+    return
+  end
+  local now = self.flusher.clock()
+  for _, space in pairs(self.spaces) do
+    if space.arity > 0 then
+      local ids = space.count + #space.free
+      for _ = 1, math.min(SWEEP, ids) do
+        local id = space.cursor % ids + 1
+        space.cursor = id
+        if space.values[id] and now - space.changed[id] >= idle and not in_use(space, id) then
+          release(self, space, id)
+        end
+      end
+    end
+  end
+end
+
+--- space_of returns the label sets of some names. Metrics with the same label names share
+-- them: a set that one of them has found costs the next one nothing.
+local function space_of(metrics, keys, places)
+  local name = places .. "\0" .. table.concat(keys, "\0")
+  local space = metrics.spaces[name]
+  if space then
+    return space
+  end
+  local constant = metrics.options.constant
+  space = {
+    arity = #keys, keys = keys, places = places, metrics = {}, count = 0, cursor = 0, free = {},
+    root = {}, labels = {}, values = {}, -- the last two by id
+    changed = allocate("double", places + 1), -- when, by id
+    full = ffi.new "double[2]", -- whether there is no room, and how often there was none
+  }
+  space.labels[OVERFLOW] = "|#client_overflow:true" .. (constant ~= "" and "," .. constant or "")
+  local function slow(...)
+    return intern(metrics, space, ...)
+  end
+  jit.off(slow)
+  space.miss = space.arity > 0 and template.miss(space.arity, { root = space.root, full = space.full, intern = slow }) or slow
+  metrics.spaces[name] = space
+  if space.arity == 0 then
+    intern(metrics, space)
+  end
+  return space
+end
+
+local function clean_keys(labels)
+  local keys, seen = {}, {}
+  for i, label in ipairs(labels) do
+    if type(label) ~= "string" or label == "" then
+      return nil, "label " .. i .. " must be a name"
+    end
+    keys[i] = text.key(label)
+    if seen[keys[i]] then
+      return nil, "label " .. label .. " is there twice"
+    end
+    seen[keys[i]] = true
+  end
+  if #keys > MAX_LABELS then
+    return nil, "has " .. #keys .. " labels: at most " .. MAX_LABELS
+  end
+  return keys
+end
+
+local function power_above(n)
+  local p = 2
+  while p <= n do
+    p = p * 2
+  end
+  return p
+end
+
+--- add makes a metric. table has the tables of a histogram.
+local function add(metrics, kind, name, labels, options, prepare)
+  local function bad(err)
+    return nil, ("freshet: %s %s: %s"):format(kind, tostring(name), err)
+  end
+  if type(name) ~= "string" or name == "" then
+    return bad "must have a name, a string"
+  elseif #name > MAX_NAME then
+    return bad(("has a name of %d bytes: at most %d"):format(#name, MAX_NAME))
+  end
+  labels, options = labels or {}, options or {}
+  if type(labels) ~= "table" or type(options) ~= "table" then
+    return bad 'takes a list of label names, {"route", "status"}, and a table of options'
+  end
+  local keys, err = clean_keys(labels)
+  if not keys then
+    return bad(err)
+  end
+  local places = options.max_series or metrics.options.max_series
+  if not whole(places, 1, metrics.options.max_series) then
+    return bad(("option max_series = %s: must be a whole number from 1 to that of the instance, %d"):format(tostring(places), metrics.options.max_series))
+  end
+  name = text.name(metrics.options.prefix .. name)
+  local spelling = kind .. "\0" .. table.concat(keys, "\0")
+  local known = metrics.names[name]
+  if known then
+    if known.spelling == spelling then
+      return known
+    end
+    return bad("is there already, as another kind or with other labels; give it another name")
+  end
+  local m = setmetatable({
+    name = name, kind = kind, spelling = spelling, head = name .. ":", metrics = metrics, counts = metrics.counts,
+    handles = {}, stride = 1, exemplars = {},
+  }, Metric)
+  local constants, finish = { HIGH_WORD = ffi.abi "le" and "1" or "0" }, flush[kind]
+  if prepare then
+    local t
+    t, finish = prepare(m, options)
+    if not t then
+      return bad(finish)
+    end
+    constants.LOW, constants.HIGH = ("%.17g"):format(t.low), ("%.17g"):format(t.high)
+    constants.SHIFT, constants.OFFSET = tostring(t.shift), tostring(t.offset)
+    m.tables, m.stride = t, t.slots + 1
+    m.word = ffi.new "union { double d; int32_t w[2]; int64_t q; }"
+    m.first, m.limit = ffi.cast("int16_t *", t.first), ffi.cast("int64_t *", t.limit)
+    if metrics.options.exemplars and finish == flush.native then
+      m.trace_ids, m.trace_values, m.trace_times = {}, {}, {}
+    end
+  end
+  if #keys == 0 then
+    places = 1
+  end
+  m.space = space_of(metrics, keys, places)
+  local ring = power_above(places + 1)
+  m.mask = ring - 1
+  m.cells = allocate("double", (places + 1) * m.stride)
+  m.flag = allocate("uint8_t", places + 1)
+  m.ring = allocate("int32_t", ring)
+  m.tail, m.head_at = allocate("int32_t", 1), 0
+  m.told = allocate("uint8_t", places + 1)
+  if finish == flush.classic then
+    m.unsent = allocate("double", (places + 1) * (m.stride + 1))
+  end
+  if not (m.cells and m.flag and m.ring and m.tail and m.told) or finish == flush.classic and not m.unsent then
+    return bad(("no memory for %d series; lower max_series, or the range or schema of a histogram"):format(places))
+  end
+  finish(m)
+  m.sent_bytes = ffi.cast("uint8_t *", m.sent)
+  constants.STRIDE, constants.RING_MASK = tostring(m.stride), tostring(m.mask)
+  local counts = metrics.counts
+  local methods, of_handle, by_id = template.build(kind, #keys, constants, {
+    root = m.space.root, miss = m.space.miss, cells = m.cells, flag = m.flag, ring = m.ring, tail = m.tail,
+    word = m.word, first = m.first, limit = m.limit, now = metrics.now,
+    trace_ids = m.trace_ids or {}, trace_values = m.trace_values or {}, trace_times = m.trace_times or {},
+    refuse = function()
+      counts.refused = counts.refused + 1
+    end,
+    crowd = function()
+      counts.crowded = counts.crowded + 1
+    end,
+    again = function(handle)
+      local id = m.space.miss(unpack(handle.values, 1, #keys))
+      if id ~= OVERFLOW then
+        handle.id, m.handles[id] = id, handle
+      end
+      return id
+    end,
+  })
+  for method, f in pairs(methods) do
+    m[method] = f
+  end
+  m.of_handle, m.by_id = of_handle, by_id
+  m.space.metrics[#m.space.metrics + 1] = m
+  metrics.series = metrics.series + m.space.count
+  metrics.list[#metrics.list + 1] = m
+  metrics.names[name] = m
+  look_for_room(metrics)
+  return m
+end
+
+--- A number that only grows.
+---@param name string
+---@param labels? string[]  names of up to 8 labels
+---@param options? { max_series?: integer }
+---@return freshet.Counter? counter
+---@return string? err
+function Metrics:counter(name, labels, options)
+  return add(self, "counter", name, labels, options)
+end
+
+--- A number that goes up and down. Each worker has its own: of several, the server keeps
+-- what came last, unless a label tells them apart.
+---@param name string
+---@param labels? string[]
+---@param options? { max_series?: integer }
+---@return freshet.Gauge? gauge
+---@return string? err
+function Metrics:gauge(name, labels, options)
+  return add(self, "gauge", name, labels, options)
+end
+
+local function prepare_native(m, options)
+  local schema, from, to = options.schema or 3, options.from or -20, options.to or 12
+  if not whole(schema, -4, 8) then
+    return nil, ("option schema = %s: must be a whole number from -4 to 8"):format(tostring(schema))
+  elseif not whole(from, -126, 127) or not whole(to, from + 1, 128) then
+    return nil, ("options from = %s, to = %s: must be exponents of 2 from -126 to 128, from below to"):format(tostring(from), tostring(to))
+  end
+  local t = buckets.native(schema, from, to)
+  if not t then
+    return nil, ("options schema = %d, from = %d, to = %d: are too many buckets; lower the schema or the range"):format(schema, from, to)
+  end
+  m.base, m.head = t.base, ("%s:h%d,"):format(m.name, schema)
+  return t, flush.native
+end
+
+local function prepare_classic(m, options)
+  local bounds = options.buckets
+  if type(bounds) ~= "table" or #bounds < 1 or #bounds > 256 then
+    return nil, "option buckets: must be a list of 1 to 256 upper bounds, without +Inf"
+  end
+  for i, bound in ipairs(bounds) do
+    if type(bound) ~= "number" or not (bound >= 2 ^ -1022 and bound <= 2 ^ 1022) or i > 1 and bound <= bounds[i - 1] then
+      return nil, ("option buckets[%d] = %s: must be a number above 0 and above the one before"):format(i, tostring(bound))
+    end
+  end
+  local t = buckets.classic(bounds)
+  if not t then
+    return nil, "option buckets: two are so close, or the first and the last so far apart, that a table would need more than 65536 cells"
+  end
+  m.bounds = bounds
+  return t, flush.classic
+end
+
+--- The distribution of values that are not negative. By default a native histogram, of
+-- which buckets grow by 2^(2^-schema) between 2^from and 2^to; with `buckets` a classic one.
+---@param name string
+---@param labels? string[]
+---@param options? { schema?: integer, from?: integer, to?: integer, buckets?: number[], max_series?: integer }
+---@return freshet.Histogram? histogram
+---@return string? err
+function Metrics:histogram(name, labels, options)
+  local classic = type(options) == "table" and options.buckets
+  return add(self, "histogram", name, labels, options, classic and prepare_classic or prepare_native)
+end
+
+--- A handle for one label set, which it finds no more. It may be kept for ever.
+---@param ... string|number|nil  values of the labels
+---@return freshet.Handle
+function Metric:with(...)
+  local arity = self.space.arity
+  local id = arity == 0 and 1 or self.space.miss(...)
+  local handle = self.handles[id]
+  if not handle then
+    handle = { values = { ... } }
+    for method, f in pairs(self.of_handle) do
+      handle[method] = f
+    end
+    if id ~= OVERFLOW then
+      handle.id, self.handles[id] = id, handle
+    end
+  end
+  return handle
+end
+
+function Metrics:overflowed()
+  local n = 0
+  for _, space in pairs(self.spaces) do
+    n = n + space.full[1]
+  end
+  return n
+end
+
+--- What became of the calls of this worker so far.
+---@return table<string, number>
+function Metrics:stats()
+  local s = { series = self.series, changed = 0, overflowed = self:overflowed() }
+  for key, n in pairs(self.counts) do
+    s[key] = n
+  end
+  for _, m in ipairs(self.list) do
+    s.changed = s.changed + bit.band(m.tail[0] - m.head_at, m.mask)
+  end
+  return s
+end
+
+for _, f in ipairs { intern, spell, find, release, in_use, look_for_room, add, Metrics.sweep, Metrics.tick, Metrics.exit, Metrics.stats, Metrics.overflowed } do
+  jit.off(f, true)
+end
+
+return _M

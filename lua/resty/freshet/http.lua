@@ -1,0 +1,243 @@
+--- The usual metrics of requests in one line: how many, and how long they took, by route,
+-- method and status. More by option, as reading those variables costs more than counting.
+local ffi = require "ffi"
+require "resty.freshet" -- declares calloc
+
+local ngx = ngx
+local type, tonumber = type, tonumber
+
+local _M = {}
+
+-- What a client writes as its method is its own choice, and so no label: other ones are
+-- number 0, "other".
+local METHODS = { [0] = "other", "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE" }
+local METHOD = {}
+for i, name in pairs(METHODS) do
+  METHOD[name] = i
+end
+
+-- Ids of label sets by route, method and status, so that a request looks up the number of
+-- its route at most. Of 4 bytes each, and of memory that is used by the page: 4 KiB for two
+-- methods of a route. Routes beyond the last are found by their names.
+local ROUTES = 1024
+local STATUSES = 512 -- from 100
+local PER_ROUTE = 16 * STATUSES
+
+local LABELS = { "route", "method", "status" }
+local BYTES = { from = 0, to = 40 } -- up to 1 TiB, in buckets of schema 1 by default
+
+---@class freshet.http.Options
+---@field route? string|fun(): string?  a variable, "$freshet_route" by default, or a function; never the raw URI
+---@field prefix? string                of the names; default "http."
+---@field schema? integer               of the latencies; default 3
+---@field buckets? number[]             of the latencies: classic ones
+---@field upstream? boolean             http.upstream.duration, the time of all upstreams together
+---@field bytes? boolean                http.response.bytes and http.request.bytes
+---@field cache? boolean                http.cache by route and status of nginx's cache
+---@field tls? boolean                  http.tls by protocol and cipher; "none" without TLS
+---@field trace? string|fun(): string?  a variable or function with a trace id, for exemplars
+
+---@class freshet.http
+---@field log fun(self, route: string?)  for log_by_lua_block; a route given here is read from no variable
+local Http = {}
+Http.__index = Http
+
+--- route returns a function for the log_by_lua_block of one route, which looks up nothing.
+---@param name string
+---@return fun()
+function Http:route(name)
+  return self.logger(name)
+end
+
+-- Text of the function that each request calls. It is loaded anew for each route that has
+-- one: functions that share their text share machine code, and check which of them it is.
+local LOG = [[
+local env = ...
+local bases, base_of, read, ids, slow, METHOD = env.bases, env.base_of, env.read, env.ids, env.slow, env.METHOD
+local count, observe, observe_traced, trace, more = env.count, env.observe, env.observe_traced, env.trace, env.more
+local route_name, route_base = env.name, env.base
+local ngx, get_method, now, start_time = ngx, ngx.req.get_method, ngx.now, ngx.req.start_time
+return function(PARAMS)
+  ROUTE
+  local method, status = METHOD[get_method()] or 0, ngx.status
+  local id = 0
+  local s = status - 100
+  if base and s >= 0 and s < STATUSES then
+    local at = base + method * STATUSES + s
+    id = ids[at]
+    if id == 0 then id = slow(at, name, method, status) end
+  else
+    id = slow(nil, name, method, status)
+  end
+  count(id, 1)
+  local took = now() - start_time()
+  if took < 0 then took = 0 end -- the clock of ngx.now was set back: 0 is nearest to the truth
+  OBSERVE
+  MORE
+end]]
+local BY_NAME = [[
+name = name or read() or "none"
+local base = bases[name] or base_of(name)]]
+local BY_BASE = "local name, base = route_name, route_base"
+local BY_NAME_ONLY = "local name, base = route_name, nil"
+
+local function reader(source, option)
+  if type(source) == "function" then
+    return source
+  end
+  local name = type(source) == "string" and source:match "^%$?([%w_]+)$"
+  if not name then
+    return nil, ('freshet: option %s: must be a variable, such as "$freshet_route", or a function'):format(option)
+  end
+  if name == "uri" or name == "request_uri" or name == "document_uri" or name == "request" then
+    return nil, ("freshet: option %s = $%s: would make a series of each address; set a variable in each location"):format(option, name)
+  end
+  local var = ngx.var
+  return function()
+    return var[name]
+  end
+end
+
+--- seconds adds up what nginx writes of several upstreams: "0.004, 0.120 : -".
+local function seconds(times)
+  local one = tonumber(times)
+  if one then
+    return one
+  end
+  local sum
+  for part in times:gmatch "[%d.]+" do
+    sum = (sum or 0) + (tonumber(part) or 0)
+  end
+  return sum
+end
+
+local KNOWN = {
+  route = true, prefix = true, schema = true, buckets = true, upstream = true, bytes = true, cache = true, tls = true,
+  trace = true,
+}
+
+--- Makes the metrics, in init_worker_by_lua_block.
+---@param metrics freshet.Metrics
+---@param options? freshet.http.Options
+---@return freshet.http? http
+---@return string? err
+function _M.new(metrics, options)
+  options = options or {}
+  for key in pairs(options) do
+    if not KNOWN[key] then
+      return nil, ("freshet: option %s of resty.freshet.http: is not known; docs/edge.md lists the options"):format(tostring(key))
+    end
+  end
+  local route, err = reader(options.route or "$freshet_route", "route")
+  if not route then
+    return nil, err
+  end
+  local trace
+  if options.trace then
+    trace, err = reader(options.trace, "trace")
+    if not trace then
+      return nil, err
+    end
+  end
+  local prefix = options.prefix or "http."
+  local failed
+  local function make(kind, name, labels, shape)
+    local m, reason = metrics[kind](metrics, prefix .. name, labels, shape)
+    failed = failed or reason
+    return m
+  end
+  local requests = make("counter", "requests", LABELS)
+  local duration = make("histogram", "request.duration", LABELS, { schema = options.schema, buckets = options.buckets })
+  local upstream = options.upstream and make("histogram", "upstream.duration", LABELS, { schema = options.schema, buckets = options.buckets })
+  local sent = options.bytes and make("histogram", "response.bytes", LABELS, { schema = 1, from = BYTES.from, to = BYTES.to })
+  local received = options.bytes and make("histogram", "request.bytes", LABELS, { schema = 1, from = BYTES.from, to = BYTES.to })
+  local cache = options.cache and make("counter", "cache", { "route", "cache" })
+  local tls = options.tls and make("counter", "tls", { "protocol", "cipher" })
+  if failed then
+    return nil, failed
+  end
+
+  local space = requests.space
+  local ids = ffi.cast("int32_t *", ffi.C.freshet_calloc(ROUTES * PER_ROUTE, 4))
+  if ids == nil then
+    return nil, "freshet: no memory for the ids of routes"
+  end
+  local places = {} -- in ids, by id
+  space.released = function(id)
+    if places[id] then
+      ids[places[id]] = 0
+      places[id] = nil
+    end
+  end
+
+  -- slow finds an id that is not in ids, and puts it there. Beyond max_series it is 0.
+  local function slow(at, name, method, status)
+    local id = space.miss(name, METHODS[method], status)
+    if id > 0 and at then
+      ids[at], places[id] = id, at
+    end
+    return id
+  end
+  jit.off(slow)
+
+  local bases, routes = {}, 0 -- where a route's ids begin, by its name
+  local function base_of(name)
+    local base = bases[name]
+    if not base and routes < ROUTES and type(name) == "string" and name ~= "" then
+      base = routes * PER_ROUTE
+      bases[name], routes = base, routes + 1
+    end
+    return base
+  end
+  jit.off(base_of)
+
+  local var = ngx.var
+  -- more records what is asked for by options.
+  local function more(id, name)
+    if upstream then
+      local times = var.upstream_response_time
+      local t = times and seconds(times)
+      if t then
+        upstream.by_id.observe(id, t)
+      end
+    end
+    if sent then
+      sent.by_id.observe(id, var.bytes_sent)
+      received.by_id.observe(id, var.request_length)
+    end
+    if cache then
+      local status = var.upstream_cache_status
+      if status then
+        cache:inc(1, name, status)
+      end
+    end
+    if tls then
+      tls:inc(1, var.ssl_protocol, var.ssl_cipher)
+    end
+  end
+
+  local env = {
+    bases = bases, base_of = base_of, read = route, ids = ids, slow = slow, METHOD = METHOD,
+    count = requests.by_id.inc, observe = duration.by_id.observe, observe_traced = duration.by_id.observe_traced,
+    trace = trace, more = more,
+  }
+  local source = LOG:gsub("OBSERVE", trace and "observe_traced(id, took, trace())" or "observe(id, took)")
+    :gsub("MORE", (upstream or sent or cache or tls) and "more(id, name)" or "")
+    :gsub("STATUSES", tostring(STATUSES))
+  local function logger(params, find)
+    return assert(loadstring((source:gsub("PARAMS", params):gsub("ROUTE", find)), "=freshet.http"))(env)
+  end
+  return setmetatable({
+    log = logger("_, name", BY_NAME),
+    logger = function(name)
+      if name == nil or name == "" then
+        name = "none"
+      end
+      env.name, env.base = name, base_of(name)
+      return logger("", env.base and BY_BASE or BY_NAME_ONLY)
+    end,
+  }, Http)
+end
+
+jit.off(_M.new)
+return _M
