@@ -6,6 +6,7 @@
 #   bench/aborts.sh [HANDLER...]     handlers: see conf.sh
 set -e
 here=$(cd "$(dirname "$0")" && pwd)
+"$here/../install"
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 export PORT=${PORT:-18080} INTERVAL=0.02 JITV="$dir/jit.txt"
@@ -16,7 +17,7 @@ status=0
 for handler; do
   rm -f "$JITV"
   "$here/conf.sh" "$dir" "$handler" > "$dir/nginx.conf"
-  nginx -c "$dir/nginx.conf" -e "$dir/error.log" &
+  "$here/../../.cache/nginx/usr/sbin/nginx" -c "$dir/nginx.conf" -e "$dir/error.log" &
   pid=$!
   until luajit "$here/requests.lua" "$PORT" 1 2> /dev/null; do sleep 0.1; done
   luajit "$here/requests.lua" "$PORT" "$warm"

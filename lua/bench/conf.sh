@@ -4,6 +4,7 @@
 # All handlers have the same start, so that memory is laid out alike and only the log phase
 # differs. PORT, SERVER, INTERVAL and MASTER come from the environment; JITV names a file for
 # the messages of jit.v.
+nginx=$(cd "$(dirname "$0")/../.." && pwd)/.cache/nginx # see lua/install
 dir=$1 handler=$2 lua=${3:-$(cd "$(dirname "$0")/.." && pwd)}
 case $handler in
 empty) log='' ;;                    # log_by_lua_block without a word
@@ -18,8 +19,8 @@ handle) log='by_handle()' ;;        # two handles
 *) echo "conf.sh: no handler $handler" >&2; exit 2 ;;
 esac
 cat <<EOF
-load_module modules/ndk_http_module.so;
-load_module modules/ngx_http_lua_module.so;
+load_module $nginx/usr/lib/nginx/modules/ndk_http_module.so;
+load_module $nginx/usr/lib/nginx/modules/ngx_http_lua_module.so;
 env JITV;
 daemon off;
 master_process ${MASTER:-off};
@@ -31,7 +32,7 @@ events { worker_connections 256; }
 http {
   access_log off;
   keepalive_requests 1000000000;
-  lua_package_path "$lua/?.lua;;";
+  lua_package_path "$lua/?.lua;$nginx/usr/share/lua/5.1/?.lua;;";
   client_body_temp_path $dir/body;
   proxy_temp_path $dir/proxy;
   fastcgi_temp_path $dir/fastcgi;

@@ -8,6 +8,7 @@
 # Prints "HANDLER N" for each. Bound: 550, for api, http, route, classic and handle.
 set -e
 here=$(cd "$(dirname "$0")" && pwd)
+"$here/../install"
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 export PORT=${PORT:-18080}
@@ -17,7 +18,7 @@ count() { # prints instructions a request, times 10
   mkdir -p "$dir/$1"
   "$here/conf.sh" "$dir/$1" "$1" > "$dir/$1/nginx.conf"
   valgrind --tool=callgrind --smc-check=all-non-file --callgrind-out-file="$dir/$1/out" \
-    nginx -c "$dir/$1/nginx.conf" -e "$dir/$1/error.log" > "$dir/$1/log" 2>&1 &
+    "$here/../../.cache/nginx/usr/sbin/nginx" -c "$dir/$1/nginx.conf" -e "$dir/$1/error.log" > "$dir/$1/log" 2>&1 &
   pid=$!
   tries=0
   until luajit "$here/requests.lua" "$PORT" 1 2> /dev/null; do
