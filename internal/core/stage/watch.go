@@ -2,7 +2,6 @@ package stage
 
 import (
 	"math/rand/v2"
-	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -14,8 +13,7 @@ type Budgets [NumStages]time.Duration
 // waits. A nil *Watch watches nothing.
 type Watch struct {
 	cells   [NumStages][NumInputs]cell
-	samples [NumInputs][NumStages]atomic.Uint64 // but for those of whole requests
-	whole   [NumInputs]atomic.Uint64            // samples of requests that passed all their stages, added once and not in each
+	samples [NumInputs][NumStages]atomic.Uint64 // side by side, as a trip counts them
 	paces   [NumInputs]pace
 	budgets atomic.Pointer[Budgets]
 	over    atomic.Pointer[func(*Trip)]
@@ -42,19 +40,6 @@ func (p *pace) times(ended time.Time) bool {
 		return false
 	}
 	p.last.Store(now)
-	return true
-}
-
-// requestStages are those of a request that is stored.
-var requestStages = [...]Stage{Read, Parse, Distribute, Queue, Append, Visible}
-
-// whole tells whether a request passed all of them.
-func (t *Trip) whole() bool {
-	for _, s := range requestStages {
-		if !t.spans[s].passed {
-			return false
-		}
-	}
 	return true
 }
 
@@ -88,10 +73,6 @@ func (w *Watch) End(t *Trip) {
 	budgets, over := w.budgets.Load(), false
 	requests := t.Input == RemoteWrite || t.Input == OTLP
 	timed := !requests || w.paces[t.Input].times(t.Born.Add(t.Took()))
-	whole := requests && t.whole()
-	if whole {
-		w.whole[t.Input].Add(uint64(t.Samples))
-	}
 	for s := range t.spans {
 		span := &t.spans[s]
 		if !span.passed {
@@ -105,9 +86,7 @@ func (w *Watch) End(t *Trip) {
 				c.age.observe(span.entered)
 			}
 		}
-		if !whole {
-			w.samples[t.Input][s].Add(uint64(t.Samples))
-		}
+		w.samples[t.Input][s].Add(uint64(t.Samples))
 		over = over || budgets[s] > 0 && spent > budgets[s]
 	}
 	if f := w.over.Load(); over && f != nil {
@@ -146,11 +125,7 @@ func (w *Watch) Stats() (all []Stats) {
 	for s := range w.cells {
 		for i := range w.cells[s] {
 			c := &w.cells[s][i]
-			samples := w.samples[i][s].Load()
-			if slices.Contains(requestStages[:], Stage(s)) {
-				samples += w.whole[i].Load()
-			}
-			if stats := (Stats{Stage(s), Input(i), c.spent.read(), c.age.read(), samples}); stats.Spent.Count > 0 {
+			if stats := (Stats{Stage(s), Input(i), c.spent.read(), c.age.read(), w.samples[i][s].Load()}); stats.Spent.Count > 0 {
 				all = append(all, stats)
 			}
 		}
