@@ -373,8 +373,10 @@ func TestReadingOverGRPCIsBounded(t *testing.T) {
 	client, stop := serveGRPC(t, r)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := client.Export(ctx, otlpRequest(1)); grpcstatus.Code(err) != codes.DeadlineExceeded {
-		t.Errorf("without room: %v", err)
+	// The server knows the deadline, too, and may be first to end the waiting.
+	_, err := client.Export(ctx, otlpRequest(1))
+	if code := grpcstatus.Code(err); code != codes.DeadlineExceeded && code != codes.Unavailable || len(d.got) != 0 {
+		t.Errorf("without room: %v, read %q", err, d.got)
 	}
 	done := make(chan error, 1)
 	go func() {
