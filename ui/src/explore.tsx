@@ -93,7 +93,7 @@ export function Explore() {
         <label class="field inline">
           Refresh
           <select value={String(state.refresh)} disabled={state.to !== null} onChange={(e) => change({ refresh: Number(e.currentTarget.value) })}>
-            {refreshes.map((r) => (
+            {[...new Set([...refreshes, state.refresh])].sort((a, b) => a - b).map((r) => (
               <option key={r} value={String(r)}>
                 {r ? explore.short(r) : 'off'}
               </option>

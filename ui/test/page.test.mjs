@@ -187,8 +187,9 @@ describe('the page', { concurrency: 4 }, () => {
 
     for (const link of [address, copied]) {
       const other = await open(browser)
-      await other.page.goto(link)
+      await other.page.goto(link + '&refresh=5s') // one that the page does not offer
       await other.page.getByRole('list', { name: 'Series' }).nth(1).waitFor()
+      assert.equal(await other.page.getByRole('combobox', { name: 'Refresh' }).inputValue(), '5')
       assert.equal(await editor(other.page).innerText(), orders)
       assert.equal(await other.page.locator('.cm-content').nth(1).innerText(), 'shop_queue_depth > 40')
       assert.equal(await other.page.getByRole('button', { name: 'Stacked' }).first().getAttribute('aria-pressed'), 'true')
