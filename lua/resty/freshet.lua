@@ -12,6 +12,11 @@ local sockets = require "resty.freshet.socket"
 local template = require "resty.freshet.template"
 local text = require "resty.freshet.text"
 
+-- Nothing in this file is compiled. What requests call for each metric is written by
+-- template.lua, and what has to be fast of a flush is in flush.lua. A rare function that calls
+-- others would have LuaJIT begin a trace here now and then, and give it up.
+jit.off(true, true)
+
 local type, tostring, floor = type, tostring, math.floor
 local unpack = unpack
 
@@ -156,11 +161,6 @@ local function first_tick(premature, metrics)
     metrics.ngx.timer.every(metrics.options.interval, tick, metrics)
   end
   metrics:tick(premature)
-end
-
--- They are not compiled, see flush.lua; so is nothing else that only they call.
-for _, f in ipairs { tick, next_tick, first_tick } do
-  jit.off(f)
 end
 
 --- Makes an instance, in init_worker_by_lua_block. It sends by itself from then on.
@@ -421,7 +421,6 @@ local function space_of(metrics, keys, places)
   local function slow(...)
     return intern(metrics, space, ...)
   end
-  jit.off(slow)
   space.miss = space.arity > 0 and template.miss(space.arity, { root = space.root, full = space.full, intern = slow }) or slow
   metrics.spaces[name] = space
   if space.arity == 0 then
@@ -662,10 +661,6 @@ function Metrics:stats()
     s.changed = s.changed + bit.band(m.tail[0] - m.head_at, m.mask)
   end
   return s
-end
-
-for _, f in ipairs { intern, spell, find, release, in_use, look_for_room, add, Metrics.sweep, Metrics.tick, Metrics.exit, Metrics.stats, Metrics.overflowed } do
-  jit.off(f, true)
 end
 
 return _M

@@ -1,4 +1,4 @@
-local helper = require "lua.spec.helper"
+local helper = require "spec.helper"
 local buckets = require "resty.freshet.buckets"
 local ffi = require "ffi"
 
@@ -48,7 +48,7 @@ end
 describe("the bucket of a value", function()
   it("has the bounds that the collector computes, to the last bit", function()
     local i = 0
-    for line in io.lines "lua/spec/bounds.txt" do
+    for line in io.lines "spec/bounds.txt" do
       word.d = buckets.bound(8, i) / 2
       assert.equal(line, bit.tohex(word.q), "bound " .. i)
       i = i + 1

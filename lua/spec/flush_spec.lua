@@ -1,4 +1,4 @@
-local helper = require "lua.spec.helper"
+local helper = require "spec.helper"
 
 local function sums(socket)
   local s = {}

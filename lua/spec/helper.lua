@@ -1,5 +1,5 @@
 --- What the tests have in the place of nginx, the clock and the kernel.
-package.path = "lua/?.lua;./?.lua;" .. package.path
+package.path = "./?.lua;" .. package.path
 local ffi = require "ffi"
 local freshet = require "resty.freshet"
 

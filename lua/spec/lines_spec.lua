@@ -1,4 +1,4 @@
-local helper = require "lua.spec.helper"
+local helper = require "spec.helper"
 local freshet = require "resty.freshet"
 local text = require "resty.freshet.text"
 
