@@ -80,5 +80,6 @@ clean: ## remove what was built and installed; ./data stays
 # a module, so that most of it is compiled once.
 clients: # what e2e/ sends with
 	@bash e2e/clients/install
+	@bash lua/install
 	GOWORK=off go build -C lab/peers-tsdb/prometheus -tags remove_all_sd -o $(CURDIR)/.cache/prometheus github.com/prometheus/prometheus/cmd/prometheus
 	GOWORK=off go build -C lab/peers/telegraf -tags $(TELEGRAF) -o $(CURDIR)/.cache/telegraf github.com/influxdata/telegraf/cmd/telegraf

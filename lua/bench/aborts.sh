@@ -9,7 +9,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 "$here/../install"
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-export PORT=${PORT:-18080} INTERVAL=0.02 JITV="$dir/jit.txt"
+export INTERVAL=0.02 JITV="$dir/jit.txt"
 n=${N:-30000} warm=${WARM:-30000} # requests; a flush each 20 ms meanwhile
 
 [ $# -gt 0 ] || set -- api http variable route classic handle
@@ -19,10 +19,10 @@ for handler; do
   "$here/conf.sh" "$dir" "$handler" > "$dir/nginx.conf"
   "$here/../../.cache/nginx/usr/sbin/nginx" -c "$dir/nginx.conf" -e "$dir/error.log" &
   pid=$!
-  until luajit "$here/requests.lua" "$PORT" 1 2> /dev/null; do sleep 0.1; done
-  luajit "$here/requests.lua" "$PORT" "$warm"
+  until luajit "$here/requests.lua" "$dir/http.sock" 1 2> /dev/null; do sleep 0.1; done
+  luajit "$here/requests.lua" "$dir/http.sock" "$warm"
   before=$(wc -l < "$JITV")
-  luajit "$here/requests.lua" "$PORT" "$n"
+  luajit "$here/requests.lua" "$dir/http.sock" "$n"
   kill -TERM $pid
   wait $pid || true
   grep -q '\(freshet\|init_worker\).*return' "$JITV" || { echo "$handler: nothing of ours was compiled"; status=1; }

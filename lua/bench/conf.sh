@@ -1,13 +1,15 @@
 #!/bin/sh
-# Prints an nginx.conf for measurements: conf.sh DIR HANDLER [LUA_DIR]
+# Prints an nginx.conf for measurements: conf.sh DIR HANDLER
 #
 # All handlers have the same start, so that memory is laid out alike and only the log phase
-# differs. PORT, SERVER, INTERVAL and MASTER come from the environment; JITV names a file for
-# the messages of jit.v.
-nginx=$(cd "$(dirname "$0")/../.." && pwd)/.cache/nginx # see lua/install
-dir=$1 handler=$2 lua=${3:-$(cd "$(dirname "$0")/.." && pwd)}
+# differs. It answers on LISTEN, by default the socket DIR/http.sock; SERVER and INTERVAL are
+# options of the library, and JITV names a file for the messages of jit.v.
+lua=$(cd "$(dirname "$0")/.." && pwd)
+nginx=$(cd "$lua/.." && pwd)/.cache/nginx # see lua/install
+dir=$1 handler=$2
 case $handler in
-empty) log='' ;;                    # log_by_lua_block without a word
+none) unset log ;;                      # no log_by_lua_block
+empty) log='' ;;                    # one without a word
 noop) log='noop()' ;;               # a call of a function that does nothing
 read) log='read("home")' ;;         # reading method, status and latency, counting nothing
 api) log='count("home")' ;;         # counter:inc and histogram:observe
@@ -16,6 +18,8 @@ variable) log='http:log()' ;;       # the same, with the route in a variable
 route) log='home()' ;;              # the same, by a function of the route
 classic) log='classic()' ;;         # the same, with 12 classic buckets
 handle) log='by_handle()' ;;        # two handles
+ipairs) log='first("home")' ;;      # techniques.lua: what Kong's logger did at first
+loop) log='fixed("home")' ;;        # techniques.lua: and then
 *) echo "conf.sh: no handler $handler" >&2; exit 2 ;;
 esac
 cat <<EOF
@@ -23,8 +27,7 @@ load_module $nginx/usr/lib/nginx/modules/ndk_http_module.so;
 load_module $nginx/usr/lib/nginx/modules/ngx_http_lua_module.so;
 env JITV;
 daemon off;
-master_process ${MASTER:-off};
-worker_processes 1;
+master_process off;
 user root;
 pid $dir/nginx.pid;
 error_log $dir/error.log warn;
@@ -54,30 +57,48 @@ http {
     })):route "home"
     local labels = { "route", "method", "status" }
     local requests, latency = metrics:counter("requests", labels), metrics:histogram("latency", labels)
-    local get_method, now, start_time = ngx.req.get_method, ngx.now, ngx.req.start_time
+    local get_method, now, start_time, band = ngx.req.get_method, ngx.now, ngx.req.start_time, bit.band
+    -- Requests differ: from 1 ms to 7 s, over all buckets.
+    local spread, turn = {}, 0
+    for i = 0, 63 do
+      spread[i] = 0.001 * 1.15 ^ i
+    end
+    local function latency_now()
+      turn = band(turn + 1, 63)
+      return now() - start_time() + spread[turn]
+    end
     local function nothing() end
     function noop() end
     function read(route)
-      nothing(route, get_method(), ngx.status, now() - start_time())
+      nothing(route, get_method(), ngx.status, latency_now())
     end
     function count(route)
       local method, status = get_method(), ngx.status
       requests:inc(1, route, method, status)
-      latency:observe(now() - start_time(), route, method, status)
+      latency:observe(latency_now(), route, method, status)
     end
     local requests_200, latency_200 = requests:with("home", "GET", 200), latency:with("home", "GET", 200)
     function by_handle()
       requests_200:inc(1)
-      latency_200:observe(now() - start_time())
+      latency_200:observe(latency_now())
+    end
+    local techniques = require "bench.techniques"
+    local bounds = { 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20 }
+    local by_ipairs, by_loop = techniques.by_ipairs(bounds), techniques.by_loop(bounds)
+    function first(route)
+      by_ipairs(latency_now(), route, get_method(), ngx.status)
+    end
+    function fixed(route)
+      by_loop(latency_now(), route, get_method(), ngx.status)
     end
   }
   exit_worker_by_lua_block { require("resty.freshet").exit() }
   server {
-    listen 127.0.0.1:${PORT:-18080};
+    listen ${LISTEN:-unix:$dir/http.sock};
     location / {
       set \$freshet_route home;
       return 200 "ok";
-      log_by_lua_block { $log }
+      ${log+log_by_lua_block { $log \}}
     }
   }
 }

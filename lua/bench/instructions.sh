@@ -11,7 +11,6 @@ here=$(cd "$(dirname "$0")" && pwd)
 "$here/../install"
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-export PORT=${PORT:-18080}
 n=${N:-5000} warm=4000
 
 count() { # prints instructions a request, times 10
@@ -21,14 +20,14 @@ count() { # prints instructions a request, times 10
     "$here/../../.cache/nginx/usr/sbin/nginx" -c "$dir/$1/nginx.conf" -e "$dir/$1/error.log" > "$dir/$1/log" 2>&1 &
   pid=$!
   tries=0
-  until luajit "$here/requests.lua" "$PORT" 1 2> /dev/null; do
+  until luajit "$here/requests.lua" "$dir/$1/http.sock" 1 2> /dev/null; do
     tries=$((tries + 1))
     [ $tries -lt 300 ] || { cat "$dir/$1/log" "$dir/$1/error.log" >&2; exit 1; }
     sleep 0.1
   done
-  luajit "$here/requests.lua" "$PORT" $warm
+  luajit "$here/requests.lua" "$dir/$1/http.sock" $warm
   callgrind_control -d $pid > /dev/null 2>&1
-  luajit "$here/requests.lua" "$PORT" "$n"
+  luajit "$here/requests.lua" "$dir/$1/http.sock" "$n"
   callgrind_control -d $pid > /dev/null 2>&1
   kill -TERM $pid
   wait $pid || true

@@ -1,19 +1,17 @@
--- luajit requests.lua PORT N [PATH]: sends N requests one after the other by one connection,
--- exactly as many, which wrk cannot.
+-- luajit requests.lua SOCKET N [PATH]: sends N requests one after the other by one connection,
+-- exactly as many, which wrk cannot. SOCKET is the path of a Unix socket.
 local ffi = require "ffi"
 ffi.cdef [[
-struct in_addr4 { uint16_t family, port; uint32_t addr; char zero[8]; };
+struct address { uint16_t family; char path[108]; };
 int socket(int, int, int);
-int connect(int, const struct in_addr4 *, uint32_t);
+int connect(int, const struct address *, uint32_t);
 ssize_t send(int, const void *, size_t, int);
 ssize_t recv(int, void *, size_t, int);
 ]]
-local port, n, path = tonumber(arg[1]), tonumber(arg[2]), arg[3] or "/"
-local fd = ffi.C.socket(2, 1, 0)
-local to = ffi.new("struct in_addr4", { family = 2, port = bit.bor(bit.lshift(bit.band(port, 255), 8), bit.rshift(port, 8)) })
-to.addr = ffi.abi "le" and 0x0100007f or 0x7f000001
-if ffi.C.connect(fd, to, 16) ~= 0 then
-  io.stderr:write("requests.lua: nobody listens on port ", port, "\n")
+local socket, n, path = arg[1], tonumber(arg[2]), arg[3] or "/"
+local fd = ffi.C.socket(1, 1, 0)
+if ffi.C.connect(fd, ffi.new("struct address", 1, socket), 2 + #socket + 1) ~= 0 then
+  io.stderr:write("requests.lua: nobody listens on ", socket, "\n")
   os.exit(1)
 end
 local request = "GET " .. path .. " HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -1,0 +1,343 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"text/template"
+	"time"
+)
+
+// nginx is a real one with our library, which answers "ok" to what it is asked on a Unix
+// socket. lua/install puts it below .cache.
+type nginx struct {
+	t      *testing.T
+	dir    string
+	cmd    *exec.Cmd
+	exited chan struct{}
+	client http.Client
+	sent   atomic.Int64 // requests that were answered with 200
+}
+
+var nginxConf = template.Must(template.New("").Parse(`
+load_module {{.Nginx}}/usr/lib/nginx/modules/ndk_http_module.so;
+load_module {{.Nginx}}/usr/lib/nginx/modules/ngx_http_lua_module.so;
+daemon off;
+user root;
+worker_processes 2;
+pid {{.Dir}}/nginx.pid;
+error_log {{.Dir}}/error.log notice;
+events { worker_connections 256; }
+http {
+  access_log off;
+  lua_package_path "{{.Lua}}/?.lua;{{.Nginx}}/usr/share/lua/5.1/?.lua;;";
+  client_body_temp_path {{.Dir}}/body;
+  proxy_temp_path {{.Dir}}/proxy;
+  fastcgi_temp_path {{.Dir}}/fastcgi;
+  uwsgi_temp_path {{.Dir}}/uwsgi;
+  scgi_temp_path {{.Dir}}/scgi;
+  init_worker_by_lua_block {
+    local metrics = assert(require("resty.freshet").new { server = "{{.Server}}", interval = {{.Interval}} })
+    http = assert(require("resty.freshet.http").new(metrics, {
+      route = function() return ngx.unescape_uri(ngx.var.arg_route) end,
+    }))
+  }
+  exit_worker_by_lua_block { require("resty.freshet").exit() }
+  server {
+    listen unix:{{.Dir}}/http.sock;
+    location / {
+      return 200 "ok";
+      log_by_lua_block { http:log() }
+    }
+  }
+}
+`))
+
+// startNginx starts one that sends each interval to a server.
+func startNginx(t *testing.T, server string, interval time.Duration) *nginx {
+	t.Helper()
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &nginx{t: t, dir: dataDir(t), exited: make(chan struct{})}
+	conf, err := os.Create(filepath.Join(n.dir, "nginx.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	installed := filepath.Join(root, ".cache", "nginx")
+	err = nginxConf.Execute(conf, map[string]any{
+		"Nginx": installed, "Lua": filepath.Join(root, "lua"), "Dir": n.dir, "Server": server, "Interval": interval.Seconds(),
+	})
+	if err = errors.Join(err, conf.Close()); err != nil {
+		t.Fatal(err)
+	}
+	errorLog := filepath.Join(n.dir, "error.log")
+	n.cmd = exec.Command(filepath.Join(installed, "usr/sbin/nginx"), "-p", n.dir, "-c", conf.Name(), "-e", errorLog)
+	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	if err := n.cmd.Start(); err != nil {
+		t.Fatalf("start nginx (lua/install puts it there): %v", err)
+	}
+	go func() {
+		_ = n.cmd.Wait()
+		close(n.exited)
+	}()
+	t.Cleanup(func() {
+		n.end(syscall.SIGTERM)
+		if text, _ := os.ReadFile(errorLog); t.Failed() {
+			t.Logf("nginx said:\n%s", text)
+		}
+	})
+	n.client = http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(n.dir, "http.sock"))
+		},
+		MaxIdleConnsPerHost: 8,
+	}}
+	eventually(t, startLimit, "nginx answers", func() error { return n.get("home") })
+	return n
+}
+
+// get asks once, for a route.
+func (n *nginx) get(route string) error {
+	answer, err := n.client.Get("http://edge/?route=" + url.QueryEscape(route))
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if body, err := io.ReadAll(answer.Body); err != nil || answer.StatusCode != http.StatusOK || string(body) != "ok" {
+		return fmt.Errorf("%s %q %w", answer.Status, body, err)
+	}
+	n.sent.Add(1)
+	return nil
+}
+
+// ask asks so many times, on several connections at once. All must be answered.
+func (n *nginx) ask(times int) {
+	n.t.Helper()
+	var asking sync.WaitGroup
+	for range 4 {
+		asking.Go(func() {
+			for range times / 4 {
+				if err := n.get("home"); err != nil {
+					n.t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	asking.Wait()
+}
+
+func (n *nginx) signal(s os.Signal) {
+	n.t.Helper()
+	if err := n.cmd.Process.Signal(s); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// end stops it and waits.
+func (n *nginx) end(s os.Signal) {
+	_ = n.cmd.Process.Signal(s)
+	select {
+	case <-n.exited:
+	case <-time.After(stopLimit):
+		n.t.Errorf("nginx still runs %v after %v", stopLimit, s)
+		_ = n.cmd.Process.Kill()
+		<-n.exited
+	}
+}
+
+// workers are the process ids of those that answer.
+func (n *nginx) workers() (pids []int) {
+	n.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", n.cmd.Process.Pid))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for field := range strings.FieldsSeq(string(text)) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+// counted waits until Freshet has all requests, as a counter and in the histogram.
+func (n *nginx) counted(p *process) {
+	n.t.Helper()
+	for _, expr := range []string{"sum(http_requests)", "histogram_count(sum(http_request_duration))"} {
+		eventually(n.t, 30*time.Second, "all requests are counted", func() error {
+			if v, err := p.value(expr); err != nil || v != float64(n.sent.Load()) {
+				return fmt.Errorf("%s is %v of %d, %w", expr, v, n.sent.Load(), err)
+			}
+			return nil
+		})
+	}
+}
+
+// Each request is counted once, whatever becomes of the workers that answer: they come and
+// go with each reload, and in the end all leave at once or when they have answered.
+func TestEdgeCountsEachRequest(t *testing.T) {
+	for name, last := range map[string]syscall.Signal{"QUIT": syscall.SIGQUIT, "TERM": syscall.SIGTERM} {
+		for _, network := range []string{"unixgram", "udp"} {
+			t.Run(name+" "+network, func(t *testing.T) {
+				t.Parallel()
+				p := start(t, dataDir(t))
+				server := "unix:" + p.Unixgram
+				if network == "udp" {
+					server = "udp://" + p.UDP
+				}
+				n := startNginx(t, server, 500*time.Millisecond)
+				for range 3 {
+					n.ask(400)
+					n.signal(syscall.SIGHUP)
+					n.ask(400)
+				}
+				n.end(last) // what the last half second had is sent by then
+				n.counted(p)
+				n.ledger(p)
+			})
+		}
+	}
+}
+
+// ledger holds that no line was wrong.
+func (n *nginx) ledger(p *process) {
+	n.t.Helper()
+	eventually(n.t, 10*time.Second, "the books close", func() error {
+		now, _, err := p.ledger()
+		if err != nil {
+			return err
+		}
+		if s := now.Samples; s.Difference != 0 || len(s.Malformed) > 0 || len(s.Refused) > 0 {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+}
+
+// A worker that is killed loses at most what it had counted since it sent last.
+func TestEdgeLosesAnIntervalOfAKilledWorker(t *testing.T) {
+	t.Parallel()
+	p := start(t, dataDir(t))
+	n := startNginx(t, "unix:"+p.Unixgram, 200*time.Millisecond)
+	n.ask(400)
+	n.counted(p)
+	before := n.sent.Load()
+	n.ask(100) // these may be lost
+	for _, pid := range n.workers() {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, 10*time.Second, "new workers answer", func() error { return n.get("home") })
+	n.ask(400)
+	most := n.sent.Load()
+	n.end(syscall.SIGQUIT)
+	eventually(t, 20*time.Second, "the rest is counted", func() error {
+		v, err := p.value("sum(http_requests)")
+		if err != nil || v < float64(most-100) || v > float64(most) {
+			return fmt.Errorf("%v of %d, of which %d were counted before, %w", v, most, before, err)
+		}
+		return nil
+	})
+}
+
+// A collector that is not there, that reads nothing, or dies changes no request; what was
+// counted meanwhile comes when it is there again.
+func TestEdgeWaitsForACollector(t *testing.T) {
+	t.Parallel()
+	dir := dataDir(t)
+	socket := filepath.Join(dir, "dgram.sock")
+	n := startNginx(t, "unix:"+socket, 100*time.Millisecond)
+	n.ask(400) // nobody has made the socket
+
+	deaf, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What the kernel takes for somebody who never reads is lost with him, and of no account:
+	// as many datagrams as its queue has are filled with other things first.
+	filler, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Net: "unixgram", Name: socket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		err = filler.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+		if err == nil {
+			_, err = filler.Write([]byte("full:1|c"))
+		}
+	}
+	n.ask(400)
+	_ = filler.Close()
+	// Taken away before it is closed: once it is, the queue is empty and takes more.
+	if err := os.Remove(socket); err != nil {
+		t.Fatal(err)
+	}
+	_ = deaf.Close()
+	n.ask(400)
+
+	p := start(t, dir)
+	n.counted(p)
+	p.kill(t)
+	n.ask(400)
+	p = start(t, dir)
+	n.counted(p)
+	n.ledger(p)
+}
+
+// Whatever a client sends as a label's value, it is one, and no line of its own.
+func TestEdgeLabelsForgeNothing(t *testing.T) {
+	t.Parallel()
+	p := start(t, dataDir(t))
+	n := startNginx(t, "unix:"+p.Unixgram, 100*time.Millisecond)
+	routes := []string{
+		"a|c\nforged:1|c", "a\r\n", "a\x00b", "a,forged:1", "a:1|c|#x:y", "a#b", "|", ",", ":", "_e{1,1}:a|b", "\xff\xfe", "a\x7fb", "größe", "é",
+		strings.Repeat("x", 5000), strings.Repeat("ü", 1000), "a\u202eb", "", " ", "{}", `"\`, "nan", "|nh",
+	}
+	for _, route := range routes {
+		for range 3 {
+			if err := n.get(route); err != nil {
+				t.Fatalf("%q: %v", route, err)
+			}
+		}
+	}
+	n.counted(p)
+	n.ledger(p)
+	names, err := p.query(`count by (__name__) ({__name__=~".+",__name__!~"http_requests|http_request_duration|datadog_.*|freshet_.*"})`)
+	if err != nil || len(names) != 0 {
+		t.Errorf("there is %v, %v", names, err)
+	}
+	keys, err := p.query(`{__name__="http_requests"}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range keys {
+		for key, value := range r.Metric {
+			switch key {
+			case "__name__", "route", "method", "status", "host", "instance":
+			default:
+				t.Errorf("label %s=%q was forged", key, value)
+			}
+			if len(value) > 256 {
+				t.Errorf("label %s has %d bytes", key, len(value))
+			}
+		}
+	}
+}

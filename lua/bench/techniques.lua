@@ -1,0 +1,63 @@
+--- What this library replaces, to be measured beside it: Kong's logger as its authors told
+-- it, redone. One counter and one histogram in an FFI structure for each label set, found in
+-- nested tables; the value's bucket is looked for in a loop over the bounds.
+local ffi = require "ffi"
+
+local _M = {}
+
+local function series_of(bounds)
+  local kind = ffi.typeof("struct { double requests, sum; double buckets[" .. #bounds + 1 .. "]; }")
+  local all = {}
+  return function(route, method, status)
+    local methods = all[route] or {}
+    local statuses = methods[method] or {}
+    local series = statuses[status]
+    if not series then
+      series = kind()
+      all[route], methods[method], statuses[status] = methods, statuses, series
+    end
+    return series
+  end
+end
+
+--- by_ipairs returns from inside the loop, which ends the recording of the caller's trace.
+function _M.by_ipairs(bounds)
+  local find = series_of(bounds)
+  local function observe(series, seconds)
+    series.sum = series.sum + seconds
+    for i, bound in ipairs(bounds) do
+      if seconds <= bound then
+        series.buckets[i - 1] = series.buckets[i - 1] + 1
+        return
+      end
+    end
+    series.buckets[#bounds] = series.buckets[#bounds] + 1
+  end
+  return function(seconds, route, method, status)
+    local series = find(route, method, status)
+    series.requests = series.requests + 1
+    observe(series, seconds)
+  end
+end
+
+--- by_loop runs over integers, to the end: buckets are cumulative.
+function _M.by_loop(bounds)
+  local find = series_of(bounds)
+  local function observe(series, seconds)
+    series.sum = series.sum + seconds
+    local n = #bounds
+    for i = 1, n do
+      if seconds <= bounds[i] then
+        series.buckets[i - 1] = series.buckets[i - 1] + 1
+      end
+    end
+    series.buckets[n] = series.buckets[n] + 1
+  end
+  return function(seconds, route, method, status)
+    local series = find(route, method, status)
+    series.requests = series.requests + 1
+    observe(series, seconds)
+  end
+end
+
+return _M
