@@ -17,10 +17,10 @@ TELEGRAF := custom,inputs.http_listener_v2,parsers.prometheus,outputs.http,seria
 RACE = $(shell go list -f '{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}} ' ./internal/... ./client ./slogring \
 	| grep -E '/(adapter|role)/| (sync|sync/atomic|unsafe) ' | cut -d ' ' -f 1 | grep -v internal/adapter/promapi)
 
-.PHONY: help run build test race fuzz bench lab lint ui check soak clean clients
+.PHONY: help run build test race fuzz bench lab lint ui edge-demo check soak clean clients
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
 
 run: build ## build freshet and start it; ARGS='--http-listen 127.0.0.1:8000' passes arguments
 	./bin/freshet serve $(ARGS)
@@ -65,6 +65,9 @@ ui: ## build the web page into ui/dist after a change in ui/src, and check its t
 	@bash ui/install
 	node ui/build.mjs
 	ui/node_modules/.bin/tsc --noEmit -p ui
+
+edge-demo: build ## a real nginx that counts its requests, a load, and Freshet that shows them
+	@bash lua/demo/run
 
 check: ## what CI runs: test, lint, race, fuzz, with a table of the times
 	@bash .ci/run

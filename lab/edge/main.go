@@ -1,0 +1,98 @@
+// Edge measures what counting a request costs nginx, by how it is counted: the story that
+// Kong told of its logger at the edge, on your machine and in one run.
+//
+//	go run ./lab/edge             about seven minutes
+//	go run ./lab/edge --quick     about two, to look at
+//
+// One nginx with one worker for each log handler, all of them running, and wrk asks them in
+// turns of a second, in another random order each round, so that what else the machine does
+// meets all alike. Each is compared with the empty handler in the same round. The processor's
+// time is the worker's own, from the scheduler, user and system together.
+//
+// A request's own cost in nginx and the kernel changes from round to round by more than a
+// handler takes. So the second table counts user-mode instructions instead, by callgrind:
+// those repeat within ten.
+//
+// nginx, its Lua module, valgrind and wrk are those of Debian. Handlers are lua/bench/conf.sh's.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// handler is a row of the tables.
+type handler struct {
+	name string // lua/bench/conf.sh
+	what string
+}
+
+// empty is what the others are compared with.
+const empty = "empty"
+
+var handlers = []handler{
+	{"none", "no Lua"},
+	{empty, "empty log_by_lua_block"},
+	{"ipairs", "counter and histogram, ipairs with a return inside"},
+	{"loop", "the same, a loop over integers"},
+	{"api", "resty.freshet: inc and observe"},
+	{"http", `resty.freshet.http: http:log("home")`},
+	{"route", `resty.freshet.http: http:route("home")`},
+	{"handle", "resty.freshet: two handles"},
+}
+
+// plan is how long it takes.
+type plan struct {
+	rounds int
+	turn   time.Duration // wrk counts whole seconds
+	warm   time.Duration
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	p := plan{rounds: 31, turn: time.Second, warm: time.Second}
+	quick := flag.Bool("quick", false, "few rounds, about two minutes")
+	flag.Parse()
+	if *quick {
+		p.rounds = 7
+	}
+	if err := run(ctx, p); err != nil && !errors.Is(err, context.Canceled) {
+		fmt.Fprintln(os.Stderr, "edge:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, p plan) error {
+	install := exec.CommandContext(ctx, "bash", "lua/install")
+	install.Stdout, install.Stderr = os.Stderr, os.Stderr
+	if err := install.Run(); err != nil {
+		return fmt.Errorf("lua/install: %w (run this from the root of the tree)", err)
+	}
+	if _, err := exec.LookPath("wrk"); err != nil {
+		return fmt.Errorf("%w; run: sudo apt-get install -y wrk", err)
+	}
+	dir, err := os.MkdirTemp("", "freshet-edge-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	loads, err := load(ctx, p, dir)
+	if err != nil {
+		return err
+	}
+	printLoads(os.Stdout, p, loads)
+	counts, err := instructions(ctx)
+	if err != nil {
+		return err
+	}
+	printInstructions(os.Stdout, counts)
+	return nil
+}
