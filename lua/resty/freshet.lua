@@ -2,12 +2,14 @@
 -- arrays of its own, and a timer sends what changed to Freshet, or to another server of
 -- DogStatsD. docs/edge.md is the manual.
 --
--- Where to read: this file holds the metrics and their label sets; template.lua writes the
--- functions that requests call; buckets.lua finds the bucket of a value; flush.lua sends.
+-- Where to read: this file holds the metrics, labels.lua their label sets; template.lua writes
+-- the functions that requests call; buckets.lua finds the bucket of a value; flush.lua sends.
 local bit = require "bit"
 local ffi = require "ffi"
 local buckets = require "resty.freshet.buckets"
 local flush = require "resty.freshet.flush"
+local sets = require "resty.freshet.labels"
+local allocate = require "resty.freshet.memory"
 local sockets = require "resty.freshet.socket"
 local template = require "resty.freshet.template"
 local text = require "resty.freshet.text"
@@ -22,24 +24,9 @@ local unpack = unpack
 
 local _M = { _VERSION = "0.1.0" }
 
-local OVERFLOW = 0 -- the id of what has no place; those of label sets begin at 1
-local MAX_LABELS = 8
 local MAX_NAME = 200 -- bytes
 local PAUSE = 0.005 -- seconds between the ticks of a flush: a worker answers requests meanwhile
-local SWEEP = 100 -- label sets looked at in each flush, to find idle ones
 local EXIT_WAIT = 0.2 -- seconds that a worker may wait at its end for a server that is slow
-
-ffi.cdef [[ void *freshet_calloc(size_t, size_t) __asm__("calloc"); ]]
-
---- allocate returns n zeroes. The kernel gives memory to what is used of them only. They
--- are never freed, as pointers to them are in machine code: a worker has them until its end.
-local function allocate(kind, n)
-  local p = ffi.C.freshet_calloc(n, ffi.sizeof(kind))
-  if p == nil then
-    return nil, "out of memory"
-  end
-  return ffi.cast(kind .. " *", p)
-end
 
 ---@class freshet.Options
 ---@field server string           unix:/path of a datagram socket, udp://host:port, or host:port
@@ -222,7 +209,7 @@ function Metrics:tick(premature)
   local started = clock()
   local state = self.flusher:run(flush.TICK)
   if state ~= "more" then
-    self:sweep()
+    sets.sweep(self)
   end
   self.counts.longest_tick = math.max(self.counts.longest_tick, clock() - started)
   if state == "more" and not premature and not self.coming then
@@ -268,185 +255,6 @@ function _M.exit()
   end
 end
 
---- full tells the label sets of a space, and all others, whether there is room.
-local function look_for_room(metrics)
-  for _, space in pairs(metrics.spaces) do
-    local none = space.count >= space.places or metrics.series + #space.metrics > metrics.options.max_series
-    space.full[0] = none and 1 or 0
-  end
-end
-
---- spell returns what stands for a label's value in our tables.
-local function spell(v)
-  local kind = type(v)
-  if kind == "string" and v ~= "" then
-    return text.cut(v)
-  elseif kind == "number" and v == v then
-    return v
-  elseif kind == "number" or kind == "boolean" then
-    return tostring(v)
-  end
-  return "none"
-end
-
-local function find(space, values)
-  local t = space.root
-  for i = 1, space.arity do
-    t = t and t[values[i]]
-  end
-  return t
-end
-
---- intern gives a label set its id. Its values are cleaned here, once.
-local function intern(metrics, space, ...)
-  local values, spelled, respelled = {}, {}, false
-  for i = 1, space.arity do
-    local raw = select(i, ...)
-    values[i] = spell(raw)
-    local value = tostring(values[i])
-    local clean = text.value(value)
-    respelled = respelled or clean ~= value or type(raw) == "string" and #raw ~= #value
-    spelled[i] = space.keys[i] .. ":" .. clean
-  end
-  local id = space.arity > 0 and find(space, values)
-  if id then
-    return id
-  end
-  id = table.remove(space.free) or space.count + 1
-  local t = space.root
-  for i = 1, space.arity - 1 do
-    local inner = t[values[i]]
-    if not inner then
-      inner = {}
-      t[values[i]] = inner
-    end
-    t = inner
-  end
-  if space.arity > 0 then
-    t[values[space.arity]] = id
-  end
-  if metrics.options.constant ~= "" then
-    spelled[#spelled + 1] = metrics.options.constant
-  end
-  space.labels[id] = #spelled > 0 and "|#" .. table.concat(spelled, ",") or ""
-  space.values[id] = values
-  space.changed[id] = metrics.flusher.clock()
-  space.count = space.count + 1
-  metrics.series = metrics.series + #space.metrics
-  metrics.counts.respelled = metrics.counts.respelled + (respelled and 1 or 0)
-  look_for_room(metrics)
-  return id
-end
-
---- release takes a label set's place back. What its series hold has been sent.
-local function release(metrics, space, id)
-  local values = space.values[id]
-  local path, t = {}, space.root
-  for i = 1, space.arity do
-    path[i] = t
-    t = t[values[i]]
-  end
-  for i = space.arity, 1, -1 do
-    path[i][values[i]] = nil
-    if next(path[i]) then
-      break
-    end
-  end
-  for _, m in ipairs(space.metrics) do
-    m.empty(id)
-    local handle = m.handles[id]
-    if handle then
-      handle.id, m.handles[id] = nil, nil
-    end
-  end
-  if space.released then
-    space.released(id)
-  end
-  space.labels[id], space.values[id] = nil, nil
-  space.free[#space.free + 1] = id
-  space.count = space.count - 1
-  metrics.series = metrics.series - #space.metrics
-  metrics.counts.released = metrics.counts.released + 1
-  look_for_room(metrics)
-end
-
---- in_use reports whether a series holds something. A gauge does as long as it is not 0:
--- who adds to it counts on that.
-local function in_use(space, id)
-  for _, m in ipairs(space.metrics) do
-    if m.flag[id] ~= 0 or m.kind == "gauge" and m.cells[id] ~= 0 then
-      return true
-    end
-  end
-  return false
-end
-
---- sweep looks at some label sets and releases those that are idle.
-function Metrics:sweep()
-  local idle = self.options.idle
-  if idle == 0 then
-    return
-  end
-  local now = self.flusher.clock()
-  for _, space in pairs(self.spaces) do
-    if space.arity > 0 then
-      local ids = space.count + #space.free
-      for _ = 1, math.min(SWEEP, ids) do
-        local id = space.cursor % ids + 1
-        space.cursor = id
-        if space.values[id] and now - space.changed[id] >= idle and not in_use(space, id) then
-          release(self, space, id)
-        end
-      end
-    end
-  end
-end
-
---- space_of returns the label sets of some names. Metrics with the same label names share
--- them: a set that one of them has found costs the next one nothing.
-local function space_of(metrics, keys, places)
-  local name = places .. "\0" .. table.concat(keys, "\0")
-  local space = metrics.spaces[name]
-  if space then
-    return space
-  end
-  local constant = metrics.options.constant
-  space = {
-    arity = #keys, keys = keys, places = places, metrics = {}, count = 0, cursor = 0, free = {},
-    root = {}, labels = {}, values = {}, -- the last two by id
-    changed = allocate("double", places + 1), -- when, by id
-    full = ffi.new "double[2]", -- whether there is no room, and how often there was none
-  }
-  space.labels[OVERFLOW] = "|#client_overflow:true" .. (constant ~= "" and "," .. constant or "")
-  local function slow(...)
-    return intern(metrics, space, ...)
-  end
-  space.miss = space.arity > 0 and template.miss(space.arity, { root = space.root, full = space.full, intern = slow }) or slow
-  metrics.spaces[name] = space
-  if space.arity == 0 then
-    intern(metrics, space)
-  end
-  return space
-end
-
-local function clean_keys(labels)
-  local keys, seen = {}, {}
-  for i, label in ipairs(labels) do
-    if type(label) ~= "string" or label == "" then
-      return nil, "label " .. i .. " must be a name"
-    end
-    keys[i] = text.key(label)
-    if seen[keys[i]] then
-      return nil, "label " .. label .. " is there twice"
-    end
-    seen[keys[i]] = true
-  end
-  if #keys > MAX_LABELS then
-    return nil, "has " .. #keys .. " labels: at most " .. MAX_LABELS
-  end
-  return keys
-end
-
 local function power_above(n)
   local p = 2
   while p <= n do
@@ -469,7 +277,7 @@ local function add(metrics, kind, name, labels, options, prepare)
   if type(labels) ~= "table" or type(options) ~= "table" then
     return bad 'takes a list of label names, {"route", "status"}, and a table of options'
   end
-  local keys, err = clean_keys(labels)
+  local keys, err = sets.keys(labels)
   if not keys then
     return bad(err)
   end
@@ -509,7 +317,7 @@ local function add(metrics, kind, name, labels, options, prepare)
   if #keys == 0 then
     places = 1
   end
-  m.space = space_of(metrics, keys, places)
+  m.space = sets.space(metrics, keys, places)
   local ring = power_above(places + 1)
   m.mask = ring - 1
   m.cells = allocate("double", (places + 1) * m.stride)
@@ -539,7 +347,7 @@ local function add(metrics, kind, name, labels, options, prepare)
     end,
     again = function(handle)
       local id = m.space.miss(unpack(handle.values, 1, #keys))
-      if id ~= OVERFLOW then
+      if id ~= sets.OVERFLOW then
         handle.id, m.handles[id] = id, handle
       end
       return id
@@ -553,7 +361,7 @@ local function add(metrics, kind, name, labels, options, prepare)
   metrics.series = metrics.series + m.space.count
   metrics.list[#metrics.list + 1] = m
   metrics.names[name] = m
-  look_for_room(metrics)
+  sets.look_for_room(metrics)
   return m
 end
 
@@ -635,7 +443,7 @@ function Metric:with(...)
     for method, f in pairs(self.of_handle) do
       handle[method] = f
     end
-    if id ~= OVERFLOW then
+    if id ~= sets.OVERFLOW then
       handle.id, self.handles[id] = id, handle
     end
   end

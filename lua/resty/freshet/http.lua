@@ -1,7 +1,6 @@
 --- The usual metrics of requests in one line: how many, and how long they took, by route,
 -- method and status. More by option, as reading those variables costs more than counting.
-local ffi = require "ffi"
-require "resty.freshet" -- declares calloc
+local allocate = require "resty.freshet.memory"
 
 local ngx = ngx
 local type, tonumber = type, tonumber
@@ -158,8 +157,8 @@ function _M.new(metrics, options)
   end
 
   local space = requests.space
-  local ids = ffi.cast("int32_t *", ffi.C.freshet_calloc(ROUTES * PER_ROUTE, 4))
-  if ids == nil then
+  local ids = allocate("int32_t", ROUTES * PER_ROUTE)
+  if not ids then
     return nil, "freshet: no memory for the ids of routes"
   end
   local places = {} -- in ids, by id

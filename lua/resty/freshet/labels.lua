@@ -1,0 +1,199 @@
+--- Label sets and their ids, which are places in the arrays of metrics.
+local ffi = require "ffi"
+local allocate = require "resty.freshet.memory"
+local template = require "resty.freshet.template"
+local text = require "resty.freshet.text"
+
+jit.off(true, true) -- see freshet.lua; what is found at once is found by template.lua
+
+local type, tostring = type, tostring
+
+local OVERFLOW = 0 -- the id of what has no place; those of label sets begin at 1
+local MAX_LABELS = 8
+local SWEEP = 100 -- label sets looked at in each flush, to find idle ones
+
+local _M = { OVERFLOW = OVERFLOW }
+
+--- look_for_room tells each space whether there is room for another label set.
+local function look_for_room(metrics)
+  for _, space in pairs(metrics.spaces) do
+    local none = space.count >= space.places or metrics.series + #space.metrics > metrics.options.max_series
+    space.full[0] = none and 1 or 0
+  end
+end
+
+_M.look_for_room = look_for_room
+
+--- spell returns what stands for a label's value in our tables.
+local function spell(v)
+  local kind = type(v)
+  if kind == "string" and v ~= "" then
+    return text.cut(v)
+  elseif kind == "number" and v == v then
+    return v
+  elseif kind == "number" or kind == "boolean" then
+    return tostring(v)
+  end
+  return "none"
+end
+
+local function find(space, values)
+  local t = space.root
+  for i = 1, space.arity do
+    t = t and t[values[i]]
+  end
+  return t
+end
+
+--- intern gives a label set its id. Its values are cleaned here, once.
+local function intern(metrics, space, ...)
+  local values, spelled, respelled = {}, {}, false
+  for i = 1, space.arity do
+    local raw = select(i, ...)
+    values[i] = spell(raw)
+    local value = tostring(values[i])
+    local clean = text.value(value)
+    respelled = respelled or clean ~= value or type(raw) == "string" and #raw ~= #value
+    spelled[i] = space.keys[i] .. ":" .. clean
+  end
+  local id = space.arity > 0 and find(space, values)
+  if id then
+    return id
+  end
+  id = table.remove(space.free) or space.count + 1
+  local t = space.root
+  for i = 1, space.arity - 1 do
+    local inner = t[values[i]]
+    if not inner then
+      inner = {}
+      t[values[i]] = inner
+    end
+    t = inner
+  end
+  if space.arity > 0 then
+    t[values[space.arity]] = id
+  end
+  if metrics.options.constant ~= "" then
+    spelled[#spelled + 1] = metrics.options.constant
+  end
+  space.labels[id] = #spelled > 0 and "|#" .. table.concat(spelled, ",") or ""
+  space.values[id] = values
+  space.changed[id] = metrics.flusher.clock()
+  space.count = space.count + 1
+  metrics.series = metrics.series + #space.metrics
+  metrics.counts.respelled = metrics.counts.respelled + (respelled and 1 or 0)
+  look_for_room(metrics)
+  return id
+end
+
+--- release takes a label set's place back. What its series hold has been sent.
+local function release(metrics, space, id)
+  local values = space.values[id]
+  local path, t = {}, space.root
+  for i = 1, space.arity do
+    path[i] = t
+    t = t[values[i]]
+  end
+  for i = space.arity, 1, -1 do
+    path[i][values[i]] = nil
+    if next(path[i]) then
+      break
+    end
+  end
+  for _, m in ipairs(space.metrics) do
+    m.empty(id)
+    local handle = m.handles[id]
+    if handle then
+      handle.id, m.handles[id] = nil, nil
+    end
+  end
+  if space.released then
+    space.released(id)
+  end
+  space.labels[id], space.values[id] = nil, nil
+  space.free[#space.free + 1] = id
+  space.count = space.count - 1
+  metrics.series = metrics.series - #space.metrics
+  metrics.counts.released = metrics.counts.released + 1
+  look_for_room(metrics)
+end
+
+--- in_use reports whether a series holds something. A gauge does as long as it is not 0:
+-- who adds to it counts on that.
+local function in_use(space, id)
+  for _, m in ipairs(space.metrics) do
+    if m.flag[id] ~= 0 or m.kind == "gauge" and m.cells[id] ~= 0 then
+      return true
+    end
+  end
+  return false
+end
+
+--- sweep looks at some label sets and releases those that are idle.
+function _M.sweep(metrics)
+  local idle = metrics.options.idle
+  if idle == 0 then
+    return
+  end
+  local now = metrics.flusher.clock()
+  for _, space in pairs(metrics.spaces) do
+    if space.arity > 0 then
+      local ids = space.count + #space.free
+      for _ = 1, math.min(SWEEP, ids) do
+        local id = space.cursor % ids + 1
+        space.cursor = id
+        if space.values[id] and now - space.changed[id] >= idle and not in_use(space, id) then
+          release(metrics, space, id)
+        end
+      end
+    end
+  end
+end
+
+--- space returns the label sets of some names. Metrics with the same label names share
+-- them: a set that one of them has found costs the next one nothing.
+function _M.space(metrics, keys, places)
+  local name = places .. "\0" .. table.concat(keys, "\0")
+  local space = metrics.spaces[name]
+  if space then
+    return space
+  end
+  local constant = metrics.options.constant
+  space = {
+    arity = #keys, keys = keys, places = places, metrics = {}, count = 0, cursor = 0, free = {},
+    root = {}, labels = {}, values = {}, -- the last two by id
+    changed = allocate("double", places + 1), -- when, by id
+    full = ffi.new "double[2]", -- whether there is no room, and how often there was none
+  }
+  space.labels[OVERFLOW] = "|#client_overflow:true" .. (constant ~= "" and "," .. constant or "")
+  local function slow(...)
+    return intern(metrics, space, ...)
+  end
+  space.miss = space.arity > 0 and template.miss(space.arity, { root = space.root, full = space.full, intern = slow }) or slow
+  metrics.spaces[name] = space
+  if space.arity == 0 then
+    intern(metrics, space)
+  end
+  return space
+end
+
+--- keys returns the names of labels as they are sent, or nil and what is wrong with them.
+function _M.keys(labels)
+  local keys, seen = {}, {}
+  for i, label in ipairs(labels) do
+    if type(label) ~= "string" or label == "" then
+      return nil, "label " .. i .. " must be a name"
+    end
+    keys[i] = text.key(label)
+    if seen[keys[i]] then
+      return nil, "label " .. label .. " is there twice"
+    end
+    seen[keys[i]] = true
+  end
+  if #keys > MAX_LABELS then
+    return nil, "has " .. #keys .. " labels: at most " .. MAX_LABELS
+  end
+  return keys
+end
+
+return _M
