@@ -53,8 +53,26 @@ type Metric struct {
 	Time     int64     // Unix seconds of |T, 0 where the line has none
 	Relative bool      // a gauge whose value began with + or -
 	Origin   Origin
+	Exemplar Exemplar // of a timer; without a Trace where the line has none
 
-	rare bool // Time or Origin may be set
+	rare bool // Time, Origin or Exemplar may be set
+}
+
+// Exemplar is one measurement of a timer, by whose trace one can see what it did.
+type Exemplar struct {
+	Trace []byte  // the trace's id as it was sent, 1 to MaxTrace hexadecimal digits
+	Value float64 // finite
+	Time  int64   // Unix milliseconds, 1 to those of MaxTime
+}
+
+// MaxTrace is the length of the longest trace id, as W3C and OpenTelemetry have it: 16
+// bytes in hexadecimal digits.
+const MaxTrace = 32
+
+// Timer reports whether the values of the type are measurements, of which the
+// distribution counts.
+func (t Type) Timer() bool {
+	return t == Timing || t == Histogram || t == Distribution || t == Buckets
 }
 
 // Samples is how many values the line has on the wire. A set's value is one, and so are

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"strconv"
+	"time"
 	"unicode/utf8"
 )
 
@@ -261,10 +262,27 @@ func (x *explainer) metricField(from, to int) Reason {
 			return x.rate(from, to)
 		case 'T':
 			return x.timestamp(from, to)
+		case 'x':
+			if x.m.hasExemplar(field) {
+				x.exemplar(from, to)
+				return wellFormed
+			}
 		}
 	}
 	x.common(from, to)
 	return wellFormed
+}
+
+// exemplar walks "x:trace,value,time", of which the last valid one counts.
+func (x *explainer) exemplar(from, to int) {
+	if expected := x.m.parseExemplar(x.line[from+len("x:") : to]); expected != "" {
+		x.ignore(from, to, "exemplar", "an exemplar without %s: ignored", expected)
+		return
+	}
+	e := &x.m.Exemplar
+	x.replace("exemplar")
+	x.add(from, to, "exemplar", "an exemplar: trace %s has a measurement of %v, at %s", e.Trace, e.Value,
+		time.UnixMilli(e.Time).UTC().Format("2006-01-02T15:04:05.000Z"))
 }
 
 func (x *explainer) rate(from, to int) Reason {

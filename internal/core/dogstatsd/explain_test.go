@@ -3,6 +3,7 @@ package dogstatsd
 import (
 	"bytes"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -45,6 +46,15 @@ func TestExplain(t *testing.T) {
 				"unknown zz: not a field of the protocol: ignored\ntag y: a bare tag: its value is true\n" +
 				"origin c:ci-1,in-2: where it comes from: container \"1\", cgroup inode \"2\"\ncardinality card:none: the sender wants no origin labels\n" +
 				"external data e:cn-web: where it comes from, as the cluster said: container \"web\", pod \"\""},
+		{"one measurement's trace, or why there is none", "t:1|d|x:0f,1,2|x:ab,2.5,1656581400123|x:xyz,1,2|x:ab,one,2|x:ab,1",
+			"name t: the metric's name\nvalue 1: a measurement of 1\ntype d: a distribution\n" +
+				"exemplar x:0f,1,2: an exemplar: trace 0f has a measurement of 1, at 1970-01-01T00:00:00.002Z; ignored, since one further on takes its place\n" +
+				"exemplar x:ab,2.5,1656581400123: an exemplar: trace ab has a measurement of 2.5, at 2022-06-30T09:30:00.123Z\n" +
+				"exemplar x:xyz,1,2: an exemplar without a trace id of 1 to 32 hexadecimal digits: ignored\n" +
+				"exemplar x:ab,one,2: an exemplar without a value behind the trace id, a decimal number: ignored\n" +
+				"exemplar x:ab,1: an exemplar without a time behind the value, whole Unix milliseconds: ignored"},
+		{"a count is no measurement", "hits:1|c|x:ab,1,2",
+			"name hits: the metric's name\nvalue 1: adds 1\ntype c: a count\nunknown x:ab,1,2: not a field of the protocol: ignored"},
 		{"an event", "_e{2,3}:ab|c\\n|p:low|d:7|t:x",
 			"title length 2: the title has 2 bytes\ntext length 3: the text has 3 bytes\ntitle ab: the event's title\ntext c\\n: the event's text\n" +
 				"priority p:low: the priority\ntimestamp d:7: the event's time, in Unix seconds\n" +
@@ -202,9 +212,12 @@ func checkMetricFields(t *testing.T, line []byte, e *Explanation) {
 	for _, raw := range e.spans(line, "timestamp") {
 		m.Time, _ = parseUnix(raw[1:])
 	}
+	for _, raw := range e.spans(line, "exemplar") {
+		_ = m.parseExemplar(raw[len("x:"):])
+	}
 	name := bytes.Join(e.spans(line, "name"), []byte("+"))
 	if !slices.Equal(m.Values, e.Metric.Values) || !bytes.Equal(m.Set, e.Metric.Set) || m.Rate != e.Metric.Rate ||
-		m.Time != e.Metric.Time || !bytes.Equal(name, e.Metric.Name) {
+		m.Time != e.Metric.Time || !reflect.DeepEqual(m.Exemplar, e.Metric.Exemplar) || !bytes.Equal(name, e.Metric.Name) {
 		t.Errorf("%q: the fields say %q %+v, the parser %+v", line, name, m, e.Metric)
 	}
 	checkTags(t, line, e, e.Metric.Tags)

@@ -22,6 +22,7 @@ var seeds = []string{
 	"checkout.service17.http_request.time:123.456789|ms|@0.5|#env:prod,region:eu-1,instance:i-123,status:200", "a:99999999.99999999|g|#k:v", "a:1|m|#k:v", "a:1|}|#k:v", "a:1|c|}|#k:v",
 	"a:h3,1.75,0;-31,2,0,1;-20,4|nh|#k:v", "a:h-4,-1,2.5;n7,1;9,1e3|nh|@0.5|c:x", "a:h8,0,1|nh", "a:h0,1,0;1024,1;-99999,1|nh", "a:h3,1,0|nh",
 	"a:h9,1,0;1,1|nh", "a:h3,nan,0;1,1|nh", "a:h3,1,-1;1,1|nh", "a:h3,1,0;8192,1,1|nh", "a:h3,1,0;1|nh|T5", "a:1|nh", "a:h3,1,0;+1,1|nh|T5",
+	"a:1|d|x:4bf92f3577b34da6a3ce929d0e0e4736,0.25,1763680000123|#k:v", "a:h3,1,0;1,1|nh|x:0F,-1e3,1\r", "a:1|ms|x:0|x:,1,2|x:g,1,2|x:0,nan,2|x:0,1,0|x:0,1,9000000000001", "a:1|c|x:0,1,2", "a:1|s|x:0,1,2",
 }
 
 func addSeeds(f *testing.F) {
@@ -58,6 +59,7 @@ func FuzzParser(f *testing.F) {
 				checkMetric(t, m)
 				checkInside(t, held, m.Name, m.Tags, m.Set)
 				checkOrigin(t, held, &m.Origin)
+				checkExemplar(t, held, m)
 			case EventLine:
 				e := &p.Event
 				checkInside(t, held, e.Title, e.Text, e.Host, e.Key, e.Priority, e.Source, e.Alert, e.Tags)
@@ -112,6 +114,19 @@ func checkMetric(t *testing.T, m *Metric) {
 	}
 }
 
+func checkExemplar(t *testing.T, packet []byte, m *Metric) {
+	x := &m.Exemplar
+	checkInside(t, packet, x.Trace)
+	switch {
+	case len(x.Trace) == 0:
+		if x.Value != 0 || x.Time != 0 {
+			t.Errorf("an exemplar without a trace: %+v", x)
+		}
+	case !m.Type.Timer() || len(x.Trace) > MaxTrace || math.IsNaN(x.Value) || math.IsInf(x.Value, 0) || x.Time < 1 || x.Time > 1000*MaxTime:
+		t.Errorf("type %d with the exemplar %+v", m.Type, x)
+	}
+}
+
 func checkOrigin(t *testing.T, packet []byte, o *Origin) {
 	e := ParseExternal(o.External)
 	checkInside(t, packet, o.Container, o.Inode, o.External, o.Cardinality, e.Container, e.Pod)
@@ -162,7 +177,7 @@ func followed(packet []byte, text string) []byte {
 // used is a parser that has all fields of a metric filled, and all marks.
 func used() *Parser {
 	p := new(Parser)
-	p.Reset([]byte("a:-1:2|g|@0.5|#t|T5|c:ci-1,in-2|e:x|card:low\nb:x|s|c:y"))
+	p.Reset([]byte("a:-1:2|g|@0.5|#t|T5|c:ci-1,in-2|e:x|card:low\nb:x|s|c:y\nt:1|d|x:ab,1,2"))
 	for p.Next() != End {
 	}
 	p.Reset(bytes.Repeat([]byte("|"), 10*blockSize))
@@ -239,6 +254,7 @@ var (
 	notFinite = regexp.MustCompile(`^[+-]?(?i:nan|inf|infinity)$`)
 	header    = regexp.MustCompile(`^_e\{([0-9]+),([0-9]+)\}:`)
 	digits    = regexp.MustCompile(`^[0-9]+$`)
+	exemplar  = regexp.MustCompile(`^x:([0-9a-fA-F]{1,32}),([^,]*),([0-9]+)$`)
 )
 
 func referenceNumber(s string) (float64, Reason) {
@@ -422,6 +438,19 @@ func (o *outcome) metric(line string) (string, Reason) {
 				return "", BadTimestamp
 			}
 			m.Time = unix
+		case strings.HasPrefix(field, "x:") && slices.Contains([]string{"ms", "h", "d", "nh"}, parts[1]):
+			found := exemplar.FindStringSubmatch(field)
+			if found == nil {
+				o.bad++
+				continue
+			}
+			v, reason := referenceNumber(found[2])
+			ms, err := strconv.ParseInt(found[3], 10, 64)
+			if reason != wellFormed || err != nil || ms < 1 || ms > 9e12 {
+				o.bad++
+				continue
+			}
+			m.Exemplar = Exemplar{Trace: []byte(found[1]), Value: v, Time: ms}
 		default:
 			o.origin(&m.Origin, field)
 		}

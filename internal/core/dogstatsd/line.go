@@ -36,7 +36,7 @@ func (p *Parser) parseHead(m *Metric) int {
 	m.Type, m.Name, m.Tags, m.Rate, m.Relative = t, line[:colon], nil, 1, false
 	if m.rare {
 		m.rare = false
-		m.Time, m.Origin = 0, Origin{}
+		m.Time, m.Origin, m.Exemplar = 0, Origin{}, Exemplar{}
 	}
 	return p.at + end
 }

@@ -119,6 +119,16 @@ func countDigits(b []byte) int {
 	return len(b)
 }
 
+// IsTrace reports whether b is the id of a trace: 1 to MaxTrace hexadecimal digits.
+func IsTrace(b []byte) bool {
+	for _, c := range b {
+		if c-'0' > 9 && (c|0x20)-'a' > 5 {
+			return false
+		}
+	}
+	return len(b) > 0 && len(b) <= MaxTrace
+}
+
 // parseUint reads digits, and only digits. Numbers too large for any datagram or
 // clock come back as math.MaxInt64.
 func parseUint(b []byte) (int64, bool) {

@@ -19,7 +19,7 @@ type Parser struct {
 	// These only grow; Reset leaves them alone.
 	Malformed     [NumReasons]uint64 // lines that gave nothing, by the first fault found
 	UnknownFields uint64             // fields that are not in the protocol, skipped
-	BadFields     uint64             // fields of events and checks with content that makes no sense, skipped
+	BadFields     uint64             // exemplars, and fields of events and checks, with content that makes no sense, skipped
 
 	packet []byte // the datagram; with marking, up to slack more bytes of no meaning
 	end    int    // of the datagram in packet
@@ -195,6 +195,13 @@ func (p *Parser) parseMetricField(m *Metric, field []byte) Reason {
 			return m.parseRate(field[1:])
 		case 'T':
 			return m.parseTimestamp(field[1:])
+		case 'x':
+			if m.hasExemplar(field) {
+				if expected := m.parseExemplar(field[len("x:"):]); expected != "" {
+					p.BadFields++
+				}
+				return wellFormed
+			}
 		}
 	}
 	if !m.Origin.parseField(field) {
@@ -232,6 +239,33 @@ func (m *Metric) parseTimestamp(b []byte) Reason {
 	}
 	m.Time = t
 	return wellFormed
+}
+
+// hasExemplar reports whether a field is an exemplar. Only measurements have them: on
+// any other type it is a field that is not known.
+func (m *Metric) hasExemplar(field []byte) bool {
+	return m.Type.Timer() && bytes.HasPrefix(field, []byte("x:"))
+}
+
+// parseExemplar reads <trace id>,<value>,<Unix milliseconds>. If something is wrong it
+// returns what should be there, and the exemplar before it stays: what a trace adds to
+// the values is not worth losing them.
+func (m *Metric) parseExemplar(b []byte) (expected string) {
+	trace, b, _ := cut(b, ',')
+	number, b, _ := cut(b, ',')
+	if !IsTrace(trace) {
+		return "a trace id of 1 to 32 hexadecimal digits"
+	}
+	value, reason := parseNumber(number)
+	if reason != wellFormed {
+		return "a value behind the trace id, a decimal number"
+	}
+	t, ok := parseUint(b)
+	if !ok || t < 1 || t > MaxTime*1000 {
+		return "a time behind the value, whole Unix milliseconds"
+	}
+	m.Exemplar = Exemplar{trace, value, t}
+	return ""
 }
 
 // parseField takes the fields that every kind of line has in common and reports

@@ -61,6 +61,9 @@ func metricText(m *Metric) string {
 	if m.Relative {
 		s += " relative"
 	}
+	if x := &m.Exemplar; x.Trace != nil {
+		s += fmt.Sprintf(" x=%s,%v,%d", x.Trace, x.Value, x.Time)
+	}
 	return s + commonText(m.Time, nil, m.Tags, &m.Origin)
 }
 
@@ -273,6 +276,31 @@ func TestFields(t *testing.T) {
 	})
 }
 
+func TestExemplar(t *testing.T) {
+	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
+	runRead(t, []readCase{
+		{"every kind of measurement may name the trace of one", "a:1|ms|x:ab,0.25,1656581400123\na:1|h|x:ab,1,2\na:1|d|x:ab,1,2\na:h0,0,3|nh|x:ab,1,2",
+			"timing a 1 x=ab,0.25,1656581400123; histogram a 1 x=ab,1,2; distribution a 1 x=ab,1,2; buckets a 0 0 3 x=ab,1,2"},
+		{"packed and sampled values too, of which it is but one", "a:1:2|d|@0.5|x:ab,2,9", "distribution a 1 2 @0.5 x=ab,2,9"},
+		{"beside other fields, in any order", "a:1|d|x:ab,1,2|#k:v|c:ci-1\nb:1|d|card:low|#k:v|x:ab,1,2\r", "distribution a 1 x=ab,1,2 #k:v container=1; distribution b 1 x=ab,1,2 #k:v card=low"},
+		{"of two the last wins", "a:1|d|x:ab,1,2|x:cd,3,1", "distribution a 1 x=cd,3,1"},
+		{"one that makes no sense costs only itself", "a:1|d|x:ab,1,2|x:|#k:v", "distribution a 1 x=ab,1,2 #k:v; 1 bad"},
+		{"an id is as long as one of W3C, or shorter", "a:1|d|x:" + id + ",1,2\na:1|d|x:F,1,2\na:1|d|x:" + id + "0,1,2\na:1|d|x:,1,2",
+			"distribution a 1 x=" + id + ",1,2; distribution a 1 x=F,1,2; distribution a 1; distribution a 1; 2 bad"},
+		{"an id has hexadecimal digits alone", "a:1|d|x:0123456789abcdefABCDEF,1,2\na:1|d|x:0g,1,2\na:1|d|x:0G,1,2\na:1|d|x:0-1,1,2\na:1|d|x: 1,1,2\na:1|d|x:0@,1,2",
+			"distribution a 1 x=0123456789abcdefABCDEF,1,2; distribution a 1; distribution a 1; distribution a 1; distribution a 1; distribution a 1; 5 bad"},
+		{"a value is a decimal number, as that of the line", "a:1|d|x:ab,-1.5e-3,2\na:1|d|x:ab,nan,2\na:1|d|x:ab,1e999,2\na:1|d|x:ab,,2\na:1|d|x:ab,0x1,2\na:1|d|x:ab",
+			"distribution a 1 x=ab,-0.0015,2; distribution a 1; distribution a 1; distribution a 1; distribution a 1; distribution a 1; 5 bad"},
+		{"a time is whole milliseconds up to the year 2255", "a:1|d|x:ab,1,9000000000000\na:1|d|x:ab,1,9000000000001\na:1|d|x:ab,1,0\na:1|d|x:ab,1,-1\na:1|d|x:ab,1,1.5\na:1|d|x:ab,1\na:1|d|x:ab,1,",
+			"distribution a 1 x=ab,1,9000000000000; distribution a 1; distribution a 1; distribution a 1; distribution a 1; distribution a 1; distribution a 1; 6 bad"},
+		{"nothing follows the time", "a:1|d|x:ab,1,2,3", "distribution a 1; 1 bad"},
+		{"on other types it is a field that is not known", "a:1|c|x:ab,1,2\na:1|g|x:ab,1,2\na:1|s|x:ab,1,2\na:1|c|x:", "count a 1; gauge a 1; set a =1; count a 1; 4 unknown"},
+		{"fields that only begin like one", "a:1|d|x|xy:1|X:ab,1,2", "distribution a 1; 3 unknown"},
+		{"that of one line does not stay for the next", "a:1|d|x:ab,1,2\nb:2|d\nc:3|d|@0.5", "distribution a 1 x=ab,1,2; distribution b 2; distribution c 3 @0.5"},
+		{"events and checks have none", "_e{1,1}:a|b|x:ab,1,2\n_sc|db|0|x:ab,1,2", `event "a" "b"; check db 0; 2 unknown`},
+	})
+}
+
 func TestOrigin(t *testing.T) {
 	runRead(t, []readCase{
 		{"a container id alone (v1.2)", "a:1|c|c:83c0a99c", "count a 1 container=83c0a99c"},
@@ -459,7 +487,7 @@ func TestUnescape(t *testing.T) {
 func TestNoAllocation(t *testing.T) {
 	packets, _ := load(20)
 	packets = append(packets,
-		[]byte("a:1:2:3:0.30000000000000004:1e-9|d|@0.25|T5|#k:v\na:1:2|g|T1656581400|c:ci-1,in-2|e:it-true,cn-w|card:low|zz"),
+		[]byte("a:1:2:3:0.30000000000000004:1e-9|d|@0.25|T5|#k:v\na:1:2|g|T1656581400|c:ci-1,in-2|e:it-true,cn-w|card:low|zz\na:1|d|x:4bf92f3577b34da6a3ce929d0e0e4736,0.25,1656581400123\na:1|d|x:g"),
 		[]byte("_e{1,1}:a|b|#k:v|t:error|s:src|p:low|k:key|h:web1|d:1656581400|c:ci-1\n_sc|db|2|d:1656581400|h:web1|#k:v|m:no route"),
 		[]byte("hello\na:|c\na:x|c\na:nan|c\na:1|c|@2\n_e{1,x}:a|b"))
 	var p Parser
