@@ -69,6 +69,7 @@ const (
 	flagSource               // has a source
 	flagBounds               // a timer in classic buckets
 	flagDelta                // Delta is set
+	flagExemplar             // a timer has an exemplar
 )
 
 // Increment is what happened to one series in the window. Slices point into the
@@ -88,6 +89,7 @@ type Increment struct {
 	Classic  []float64              // timer in classic buckets: counts by bound, the last for +Inf
 	Sum      float64                // of Classic
 	Set      *distinct.Set
+	Exemplar *Exemplar // of a timer; nil for none
 }
 
 // Kind is the kind of the increment's series.
@@ -122,6 +124,9 @@ func (i *Increment) appendBody(dst []byte, second int64) []byte {
 	if i.Delta != 0 {
 		flags |= flagDelta
 	}
+	if i.Exemplar != nil {
+		flags |= flagExemplar
+	}
 	dst = append(dst, flags)
 	dst = binary.AppendUvarint(dst, uint64(len(i.Key)))
 	dst = append(dst, i.Key...)
@@ -144,16 +149,26 @@ func (i *Increment) appendBody(dst []byte, second int64) []byte {
 		dst = histogram.AppendFloat(dst, i.Value)
 		dst = binary.AppendVarint(dst, i.At-second*1e9)
 	case series.Timer:
-		if i.Classic == nil {
-			return i.Timer.Append(dst)
-		}
-		dst = histogram.AppendFloat(dst, i.Sum)
-		dst = binary.AppendUvarint(dst, uint64(len(i.Classic)))
-		for _, c := range i.Classic {
-			dst = histogram.AppendFloat(dst, c)
-		}
+		dst = i.appendTimer(dst)
 	case series.Set:
 		dst = i.Set.Append(dst)
+	}
+	// Behind the value: who does not know the flag finds bytes that are nobody's, and
+	// takes them for nothing else.
+	if i.Exemplar != nil {
+		dst = i.Exemplar.Append(dst, second*1e3)
+	}
+	return dst
+}
+
+func (i *Increment) appendTimer(dst []byte) []byte {
+	if i.Classic == nil {
+		return i.Timer.Append(dst)
+	}
+	dst = histogram.AppendFloat(dst, i.Sum)
+	dst = binary.AppendUvarint(dst, uint64(len(i.Classic)))
+	for _, c := range i.Classic {
+		dst = histogram.AppendFloat(dst, c)
 	}
 	return dst
 }
@@ -168,12 +183,13 @@ type Reader struct {
 	skipped uint32 // malformed ones that were passed over
 	err     error  // what ended the batch before its end
 
-	body    []byte // what is left of the current increment
-	bad     bool   // a field of it could not be read
-	inc     Increment
-	timer   histogram.Exponential
-	set     distinct.Set
-	classic []float64
+	body     []byte // what is left of the current increment
+	bad      bool   // a field of it could not be read
+	inc      Increment
+	timer    histogram.Exponential
+	set      distinct.Set
+	classic  []float64
+	exemplar Exemplar
 }
 
 // ParseHeader returns the header of a batch. It points into b.
@@ -291,6 +307,9 @@ func (r *Reader) read() bool {
 	if !r.bad {
 		r.readValue(i, flags)
 	}
+	if flags&flagExemplar != 0 && !r.bad {
+		r.readExemplar(i)
+	}
 	return !r.bad && len(r.body) == 0
 }
 
@@ -330,6 +349,13 @@ func (r *Reader) readClassic(i *Increment) {
 		r.classic = append(r.classic, c)
 	}
 	i.Classic = r.classic
+}
+
+func (r *Reader) readExemplar(i *Increment) {
+	var err error
+	r.body, err = r.exemplar.Parse(r.body, r.Header.Second*1e3)
+	r.bad = err != nil || i.Kind() != series.Timer
+	i.Exemplar = &r.exemplar
 }
 
 // cut takes bytes after their length off the front of the increment.

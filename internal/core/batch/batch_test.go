@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/freshet-io/freshet/internal/core/distinct"
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	"github.com/freshet-io/freshet/internal/core/histogram"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
@@ -39,6 +40,9 @@ func increments() []Increment {
 		{Key: key(series.Set), Samples: 1, Set: set},
 		{Key: key(series.Counter), Samples: 1, Value: 7, Delta: second*1e3 - 60_001},
 		{Key: key(series.Timer), Samples: 1, Timer: timer, Delta: second*1e3 + 999},
+		{Key: key(series.Timer), Samples: 2, Timer: timer, Exemplar: &Exemplar{Value: -3, Time: second*1e3 - 7, Trace: TraceOf([]byte("4bf92f3577b34da6A3CE929d0e0e4736"))}},
+		{Key: key(series.Timer), Policy: series.AppendPolicy(nil, classic), Samples: 1, Classic: []float64{1, 0, 0}, Sum: 0.1,
+			Exemplar: &Exemplar{Value: 0.1, Time: 1, Trace: TraceOf([]byte("f"))}},
 	}
 }
 
@@ -122,6 +126,13 @@ func TestAMalformedIncrementCostsOnlyItself(t *testing.T) {
 	key := func(k series.Kind) []byte { return series.AppendKey(nil, k, labels.FromStrings("__name__", "bad")) }
 	timer := new(histogram.Exponential)
 	timer.Observe(math.MaxFloat64, 2, 160)
+	traced := func(k series.Kind, digits string, value float64, time int64) Increment {
+		inc := Increment{Key: key(k), Samples: 1, Value: 1, Classic: []float64{1}, Exemplar: &Exemplar{Value: value, Time: time, Trace: TraceOf([]byte(digits))}}
+		if k != series.Timer {
+			inc.Classic = nil
+		}
+		return inc
+	}
 	good := increments()
 	for _, test := range []struct {
 		why string
@@ -138,6 +149,13 @@ func TestAMalformedIncrementCostsOnlyItself(t *testing.T) {
 		{"a classic bucket that is infinite", Increment{Key: key(series.Timer), Samples: 1, Classic: []float64{math.Inf(1), 0}}, nil},
 		{"a classic bucket below zero", Increment{Key: key(series.Timer), Samples: 1, Classic: []float64{-1, 0}}, nil},
 		{"a timer in no classic buckets", Increment{Key: key(series.Timer), Samples: 1, Classic: []float64{}}, nil},
+		{"a counter with an exemplar", traced(series.Counter, "ab", 1, second*1e3), nil},
+		{"an exemplar without a trace", traced(series.Timer, "", 1, second*1e3), nil},
+		{"one whose trace is none", traced(series.Timer, "ag", 1, second*1e3), nil},
+		{"one that is no number", traced(series.Timer, "ab", math.NaN(), second*1e3), nil},
+		{"one without a time", traced(series.Timer, "ab", 1, 0), nil},
+		{"one before 1970", traced(series.Timer, "ab", 1, -1), nil},
+		{"one beyond all clocks", traced(series.Timer, "ab", 1, maxSecond*1e3+1), nil},
 	} {
 		t.Run(test.why, func(t *testing.T) {
 			h := header()
@@ -228,6 +246,29 @@ func TestALargeWindowIsSplit(t *testing.T) {
 	}
 }
 
+// The length of a trace says where the rest of an exemplar is: one that is longer than
+// any trace, or than the increment, is not followed.
+func TestLengthsOfTraces(t *testing.T) {
+	whole := (&Exemplar{Value: 1, Time: 5, Trace: TraceOf([]byte("ab"))}).Append(nil, 0)
+	digits := []byte(strings.Repeat("a", 300))
+	for n := range 256 {
+		var e Exemplar
+		rest, err := e.Parse(append(append([]byte{byte(n)}, digits[:n]...), whole[3:]...), 0)
+		if n >= 1 && n <= 32 {
+			if err != nil || len(rest) > 0 || e.Trace.String() != string(digits[:n]) || e.Value != 1 || e.Time != 5 {
+				t.Errorf("%d digits: %+v, %d bytes are left, %v", n, e, len(rest), err)
+			}
+		} else if err == nil {
+			t.Errorf("%d digits were taken", n)
+		}
+	}
+	for n := range whole {
+		if _, err := new(Exemplar).Parse(whole[:n], 0); err == nil {
+			t.Errorf("%d of %d bytes were taken", n, len(whole))
+		}
+	}
+}
+
 func TestReaderDoesNotAllocate(t *testing.T) {
 	b := encode(header(), increments())
 	var r Reader
@@ -259,8 +300,12 @@ func FuzzReader(f *testing.F) {
 			if err := again.Reset(one); err != nil {
 				t.Fatalf("%+v: %v", r.Header, err)
 			}
-			if again.Next() == nil || again.Next() != nil || again.Err() != nil {
-				t.Fatalf("%+v: read back: %v", inc, again.Err())
+			copied := again.Next()
+			if copied == nil || !reflect.DeepEqual(copied.Exemplar, inc.Exemplar) || again.Next() != nil || again.Err() != nil {
+				t.Fatalf("%+v: read back: %+v, %v", inc, copied, again.Err())
+			}
+			if x := inc.Exemplar; x != nil && (!dogstatsd.IsTrace([]byte(x.Trace.String())) || math.IsNaN(x.Value) || math.IsInf(x.Value, 0) || x.Time < 1 || x.Time > maxSecond*1e3) {
+				t.Fatalf("exemplar %+v", x)
 			}
 			_, _, _ = series.ParseKey(inc.Key)
 			_, _ = series.ParsePolicy(inc.Policy)

@@ -1,0 +1,67 @@
+package batch
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+	"github.com/freshet-io/freshet/internal/core/histogram"
+)
+
+// Exemplar is one measurement of a timer, by whose trace one can see what it did.
+//
+// Shape: 56 bytes without pointers, so that whoever keeps one for each series uses its
+// memory again and copies nothing else.
+type Exemplar struct {
+	Value float64
+	Time  int64 // Unix milliseconds
+	Trace Trace
+}
+
+// Trace is the id of a trace.
+type Trace struct {
+	digits [dogstatsd.MaxTrace]byte
+	length uint8
+}
+
+// TraceOf returns the id of up to dogstatsd.MaxTrace digits.
+func TraceOf(digits []byte) (t Trace) {
+	t.length = uint8(copy(t.digits[:], digits))
+	return t
+}
+
+// String is the id as it was sent.
+func (t *Trace) String() string { return string(t.digits[:t.length]) }
+
+// Append appends the exemplar to dst, its time as the distance from base, Unix
+// milliseconds.
+func (e *Exemplar) Append(dst []byte, base int64) []byte {
+	dst = append(dst, e.Trace.length)
+	dst = append(dst, e.Trace.digits[:e.Trace.length]...)
+	dst = histogram.AppendFloat(dst, e.Value)
+	return binary.AppendVarint(dst, e.Time-base)
+}
+
+var errExemplar = errors.New("exemplar is malformed")
+
+// Parse is the inverse of Append at the front of b. It takes nothing that the parser of
+// lines would not have let through. base is not negative.
+func (e *Exemplar) Parse(b []byte, base int64) (rest []byte, err error) {
+	if len(b) == 0 || int(b[0]) >= len(b) {
+		return nil, errExemplar
+	}
+	end := 1 + int(b[0])
+	if !dogstatsd.IsTrace(b[1:end]) {
+		return nil, errExemplar
+	}
+	e.Trace = TraceOf(b[1:end])
+	if e.Value, b, err = histogram.CutFloat(b[end:]); err != nil {
+		return nil, errExemplar
+	}
+	d, n := binary.Varint(b)
+	if n <= 0 || d <= -base || d > maxSecond*1e3-base {
+		return nil, errExemplar
+	}
+	e.Time = base + d
+	return b[n:], nil
+}
