@@ -41,6 +41,9 @@ func (t *Table) metric(number uint32, r *record, m *dogstatsd.Metric, scale floa
 		return overflows
 	}
 	r.add(i, samples)
+	if len(m.Exemplar.Trace) > 0 {
+		t.exemplify(r, &m.Exemplar, scale, now)
+	}
 	return taken
 }
 

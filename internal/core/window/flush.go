@@ -183,4 +183,7 @@ func (w *Window) flushExtra(out *batch.Writer, r *record, inc *batch.Increment) 
 		}
 	}
 	inc.Set = in.set
+	if r.marks[w.index]&traced != 0 {
+		inc.Exemplar = &x.exemplars[w.index]
+	}
 }

@@ -281,7 +281,7 @@ func TestAFlusherReadsWhileTheReaderGoesOn(t *testing.T) {
 			case 0: // a series that had none of it in the window that is being read
 				send(t, table, now, fmt.Sprintf("m%d:1|c|T%d", id, second))
 			case 1:
-				send(t, table, now, fmt.Sprintf("m%d:1|ms", id))
+				send(t, table, now, fmt.Sprintf("m%d:1|ms|x:ab,1,%d", id, rng.IntN(1000)+1))
 			default:
 				send(t, table, now, fmt.Sprintf("m%d:1|c", id))
 			}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 
+	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/distinct"
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/series"
@@ -32,7 +33,7 @@ type record struct {
 
 	spellings uint8 // contexts that lead to it, at most maxSpellings
 	flags     uint8
-	marks     [2]uint8 // of each window: relative, and those of the flags that the flusher must know
+	marks     [2]uint8 // of each window: relative and traced, and those of the flags that the flusher must know
 }
 
 // Flags of a record.
@@ -43,6 +44,7 @@ const (
 	ownKey               // its key is in the table's memory, since it has no place
 	extended             // extra holds something of the window
 	relative             // a gauge that has only been changed in the window, never set
+	traced               // extra has an exemplar of the window
 )
 
 // classOf packs a shard, of which there are 1,024, and the number of a policy.
@@ -71,6 +73,11 @@ type extra struct {
 		set   *distinct.Set
 		timed timed
 	}
+
+	// Of each window, where the record's marks say so. Each timer has an extra and few have
+	// exemplars, so one pointer: with it an extra still takes 96 bytes. It is set once, so
+	// that the flusher may follow it while the reader fills the other place.
+	exemplars *[2]batch.Exemplar
 }
 
 // records are the series of a table by number; 0 is none. They never move.

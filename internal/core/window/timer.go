@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	"github.com/freshet-io/freshet/internal/core/histogram"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
@@ -78,6 +80,32 @@ func (t *Table) begin(r *record) (first bool) {
 		t.extend(r) // while the flusher has the window nobody may
 	}
 	return r.samples[t.open&1] == 0
+}
+
+// maxAhead is how far an exemplar's time may lie in the future, in milliseconds. The
+// stores take nothing from further ahead, and in the window it would be newer than all
+// others of its series.
+const maxAhead = 600_000
+
+// exemplify keeps an exemplar of a timer in the open window, if it is the newest. Its
+// value is scaled as the others, so that it is among the series' own.
+func (t *Table) exemplify(r *record, e *dogstatsd.Exemplar, scale float64, now int64) {
+	value, i := e.Value*scale, t.open&1
+	if e.Time > now/1e6+maxAhead || !finite(value) {
+		t.stats.ExemplarsRefused++
+		return
+	}
+	t.stats.Exemplars++
+	x := t.extras[r.extra]
+	if x.exemplars == nil {
+		x.exemplars = new([2]batch.Exemplar)
+	}
+	newest := &x.exemplars[i]
+	if r.marks[i]&traced != 0 && e.Time < newest.Time {
+		return
+	}
+	r.marks[i] |= traced
+	*newest = batch.Exemplar{Value: value, Time: e.Time, Trace: batch.TraceOf(e.Trace)}
 }
 
 func (t *Table) note(o observation) {

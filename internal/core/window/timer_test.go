@@ -26,13 +26,22 @@ func TestTimersHaveTheirOwnBuckets(t *testing.T) {
 		for window := range 4 {
 			var native [timers]histogram.Exponential
 			var classic [timers][]float64
+			var exemplars [timers]*batch.Exemplar
 			for i := range timers {
 				native[i].Reset(policy.Schema)
 				classic[i] = make([]float64, len(bounds)+1)
 			}
 			for range lines {
 				timer, v1, v2, rate := random.IntN(timers), float64(random.IntN(200)), float64(random.IntN(200)), []float64{1, 0.25}[random.IntN(2)]
-				send(t, table, at(float64(window)), fmt.Sprintf("t%d:%g:%g|ms|@%g", timer, v1, v2, rate))
+				line := fmt.Sprintf("t%d:%g:%g|ms|@%g", timer, v1, v2, rate)
+				if random.IntN(lines/20) == 0 { // some timers have none in a window
+					x := &batch.Exemplar{Value: v1, Time: int64(1 + random.IntN(4)), Trace: batch.TraceOf(fmt.Appendf(nil, "%x", random.Uint32()))}
+					line += fmt.Sprintf("|x:%s,%v,%d", x.Trace.String(), x.Value, x.Time)
+					if exemplars[timer] == nil || exemplars[timer].Time <= x.Time {
+						exemplars[timer] = x
+					}
+				}
+				send(t, table, at(float64(window)), line)
 				for _, v := range []float64{v1, v2} {
 					native[timer].Observe(v, 1/rate, int(policy.MaxBuckets))
 					bucket, _ := slices.BinarySearch(bounds, v)
@@ -46,6 +55,9 @@ func TestTimersHaveTheirOwnBuckets(t *testing.T) {
 				var timer int
 				if _, err := fmt.Sscanf(string(series.Name(inc.Key)), "t%d", &timer); err != nil {
 					t.Fatal(err)
+				}
+				if !reflect.DeepEqual(inc.Exemplar, exemplars[timer]) {
+					t.Errorf("window %d, timer %d: exemplar %+v, want %+v", window, timer, inc.Exemplar, exemplars[timer])
 				}
 				want := &native[timer]
 				if policy.Bounds == nil && !reflect.DeepEqual(inc.Timer.Float(), want.Float()) {

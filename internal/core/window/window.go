@@ -73,6 +73,9 @@ type Stats struct {
 	Series       uint64                   // series held now, sources of merged gauges apart
 	Resolved     uint64                   // contexts that were new
 	Respellings  uint64                   // samples of a series that had maxSpellings contexts already
+
+	Exemplars        uint64 // of lines that entered a window; each series keeps the newest
+	ExemplarsRefused uint64 // of such lines: too far ahead of the clock, or not finite once they are scaled
 }
 
 // Plus adds what a table did that came after: it counts on, and holds what it
@@ -83,6 +86,8 @@ func (s Stats) Plus(later Stats) Stats {
 	later.Negative += s.Negative
 	later.TimedRefused += s.TimedRefused
 	later.Overflowed += s.Overflowed
+	later.Exemplars += s.Exemplars
+	later.ExemplarsRefused += s.ExemplarsRefused
 	for reason := range s.LimitRefused {
 		later.LimitRefused[reason] += s.LimitRefused[reason]
 	}

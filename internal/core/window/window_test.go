@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -156,6 +157,9 @@ func describe(t testing.TB, inc *batch.Increment, windowSecond int64) string {
 	}
 	if inc.Time != 0 {
 		fmt.Fprintf(&b, " T=%+d", inc.Time-windowSecond)
+	}
+	if x := inc.Exemplar; x != nil {
+		fmt.Fprintf(&b, " x=%s,%g,%+dms", x.Trace.String(), x.Value, x.Time-windowSecond*1e3)
 	}
 	return b.String()
 }
@@ -527,5 +531,27 @@ func TestNewContextsAllocateInPieces(t *testing.T) {
 	}
 	if n > contexts/10 {
 		t.Errorf("%v allocations for %d contexts", n, contexts)
+	}
+}
+
+// What a table did is not forgotten with it; what it held is. So each count adds up, also
+// one that comes to be.
+func TestCountsGoOnWithTheNextTable(t *testing.T) {
+	fill := func(n uint64) (s Stats) {
+		for _, f := range reflect.ValueOf(&s).Elem().Fields() {
+			if f.Kind() == reflect.Array {
+				for i := range f.Len() {
+					f.Index(i).SetUint(n)
+				}
+			} else {
+				f.SetUint(n)
+			}
+		}
+		return s
+	}
+	want := fill(5)
+	want.Contexts, want.Series = 3, 3
+	if got := fill(2).Plus(fill(3)); got != want {
+		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 }

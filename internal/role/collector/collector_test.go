@@ -231,11 +231,12 @@ func TestNewGivesBackWhatItBound(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	conn := dial(t, "udp", f.address("udp"))
-	packet := "a:1|c|#x:1\na:-1|c|#x:1\nbroken\n_e{1,1}:t|x\nb:1|g|zz:1\n_sc|c|0|d:x\na:1|g\nq.r:1|c\nq_r:1|c"
+	packet := "a:1|c|#x:1\na:-1|c|#x:1\nbroken\n_e{1,1}:t|x\nb:1|g|zz:1\n_sc|c|0|d:x\na:1|g\nq.r:1|c\nq_r:1|c\nt:1|d|x:ab,1,2\nt:1|d|x:ab,1,8999999999999\nt:1|d|x:g,1,2"
 	send(t, conn, packet)
 	want := map[string]float64{
-		"packets_total": 1, "bytes_total": float64(len(packet)), "samples_total": 6, "negative_samples_total": 1, "malformed_lines_total": 1,
-		"events_total": 1, "unknown_fields_total": 1, "bad_fields_total": 1, "contexts": 6, "series": 5, "new_contexts_total": 6,
+		"packets_total": 1, "bytes_total": float64(len(packet)), "samples_total": 9, "negative_samples_total": 1, "malformed_lines_total": 1,
+		"events_total": 1, "unknown_fields_total": 1, "bad_fields_total": 2, "contexts": 7, "series": 6, "new_contexts_total": 7,
+		"exemplars_total": 1, "refused_exemplars_total": 1,
 		"kernel_dropped_packets_total": 0, "oversized_packets_total": 0, "read_errors_total": 0,
 		"refused_connections_total": 0, "cut_frames_total": 0, "rule_dropped_samples_total": 0, "respelled_samples_total": 0,
 		"dropped_events_total": 0, "overflowed_samples_total": 0, "unsent_samples_total": 0, "push_errors_total": 0,

@@ -35,7 +35,7 @@ var (
 	descUnknownFields = describe("unknown_fields_total",
 		"Fields that this version does not know. They cost nothing. Rising: clients speak a newer protocol.", "listener")
 	descBadFields = describe("bad_fields_total",
-		"Fields of events and checks that make no sense and were left out.", "listener")
+		"Exemplars (|x:), and fields of events and checks, that make no sense and were left out; what they belong to counts. Rising: a client is broken; freshet explain says what is wrong with a line.", "listener")
 	descSamples = describe("samples_total",
 		"Values counted in a window.", "listener")
 	descDropped = describe("rule_dropped_samples_total",
@@ -46,6 +46,10 @@ var (
 		"Values with a timestamp of their own (|T, d:) refused because their series had 1,024 other timestamps in one window. Rising: a client sends history in one go; it should spread it.", "listener")
 	descOverflowed = describe("overflowed_samples_total",
 		"Values refused because their sum in one window is beyond what a float holds. Rising: a client sends absurd values.", "listener")
+	descExemplars = describe("exemplars_total",
+		"Exemplars (|x:) of lines that entered a window. Each series keeps the newest of a window and of a tile, so that fewer are stored: see freshet_store_exemplars_stored_total.", "listener")
+	descExemplarsRefused = describe("refused_exemplars_total",
+		"Exemplars whose time is more than 10 minutes ahead, or whose value no float holds once a rule has scaled it; their lines count. Rising: a client's clock is fast.", "listener")
 	descTooSmall = describe("setting_too_small",
 		"1 while a setting of the kernel will cost packets: net.core.rmem_max or net.unix.max_dgram_qlen. The log of the start says which and how to raise it.", "listener")
 	descContexts = describe("contexts",
@@ -106,6 +110,8 @@ func (e *exporter) Collect(out chan<- prometheus.Metric) {
 		count(descNegative, c.Negative, name)
 		count(descTimedRefused, c.TimedRefused, name)
 		count(descOverflowed, c.Overflowed, name)
+		count(descExemplars, c.Exemplars, name)
+		count(descExemplarsRefused, c.ExemplarsRefused, name)
 		count(descResolved, c.Resolved, name)
 		count(descRespellings, c.Respellings, name)
 		count(descEvents, c.events, name)
