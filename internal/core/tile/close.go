@@ -126,6 +126,9 @@ func (e *entry) close(boundary, ttl int64, out *[NumWidths][]Sample) (samples, d
 			if w == finest && samples > 0 {
 				out[w][from].Raw = samples // the tile has counted something, so there is one
 			}
+			if w == finest {
+				e.handOutExemplar(boundary, out[w][from:])
+			}
 		}
 		// A sub-slice of what the store reads: samples are never changed.
 		e.pending[w] = out[w][first[w]:len(out[w]):len(out[w])]

@@ -40,6 +40,8 @@ type entry struct {
 	sources map[uint64]sourceValue // of a gauge that is merged from several
 	timed   []timedPoint           // stamped by the sender, by time, not handed out yet
 	minute  distinct.Set           // of a set: what the open one-minute tile has so far
+
+	exemplars map[int64]*batch.Exemplar // of a timer: the newest of each open tile, by its end; nil while none came
 }
 
 // timedPoint is a value that its sender stamped.
@@ -89,7 +91,7 @@ func (e *entry) setPolicy(b []byte) (dropped uint64, err error) {
 			dropped += e.open[i].samples
 		}
 		e.forget()
-		e.classic, e.live, e.owes, e.open = nil, [NumWidths]bool{}, [NumWidths]bool{}, nil
+		e.classic, e.live, e.owes, e.open, e.exemplars = nil, [NumWidths]bool{}, [NumWidths]bool{}, nil, nil
 	}
 	e.policy, e.policyBytes = p, string(b)
 	if e.kind == series.Timer && p.Bounds != nil && e.classic == nil {
@@ -146,6 +148,9 @@ func (e *entry) add(t *openTile, inc *batch.Increment) bool {
 	case series.Timer:
 		if !e.addTimer(t, inc) {
 			return false
+		}
+		if inc.Exemplar != nil {
+			e.keepExemplar(t.end, inc.Exemplar)
 		}
 	case series.Set:
 		if t.set == nil {
@@ -229,6 +234,38 @@ func (e *entry) addTimer(t *openTile, inc *batch.Increment) bool {
 	}
 	t.timer.Merge(inc.Timer, int(e.policy.MaxBuckets))
 	return true
+}
+
+// keepExemplar keeps an exemplar for the tile that ends at end, if it is the tile's newest.
+// Of two at one time the one that came last counts, as in a window.
+func (e *entry) keepExemplar(end int64, x *batch.Exemplar) {
+	newest := e.exemplars[end]
+	switch {
+	case newest == nil:
+		if e.exemplars == nil {
+			e.exemplars = map[int64]*batch.Exemplar{}
+		}
+		newest = new(batch.Exemplar)
+		e.exemplars[end] = newest
+	case x.Time < newest.Time:
+		return
+	}
+	*newest = *x
+}
+
+// handOutExemplar puts the exemplar of the tile that ends at end to its samples: that of
+// the histogram, or of the classic bucket in which the measurement is.
+func (e *entry) handOutExemplar(end int64, samples []Sample) {
+	x := e.exemplars[end]
+	if x == nil {
+		return
+	}
+	delete(e.exemplars, end)
+	bucket := 0
+	if e.classic != nil {
+		bucket, _ = slices.BinarySearch(e.policy.Bounds, x.Value) // bounds are inclusive above
+	}
+	samples[bucket].Exemplar = x
 }
 
 func (a *amount) addClassic(counts []float64, sum float64) {

@@ -36,10 +36,11 @@ func randomHistory(seed uint64) history {
 				fmt.Sprintf("gauge g%d %d at=%d.%03ds", n, rng.IntN(100), start, rng.IntN(1000)),
 				fmt.Sprintf("gauge m%d %d source=%d merge=sum", n, rng.IntN(100), rng.IntN(3)+1),
 				fmt.Sprintf("timer t%d %d,%d", n, rng.IntN(100), rng.IntN(100)),
-				fmt.Sprintf("timer b%d %d bounds=10,50", n, rng.IntN(100)),
+				fmt.Sprintf("timer t%d 1 x=%x:1@%dms", n, rng.IntN(1000), start*1000+rng.IntN(1000)),
+				fmt.Sprintf("timer b%d %d bounds=10,50 x=%x:%d@%dms", n, rng.IntN(100), rng.IntN(1000), rng.IntN(100), start*1000+rng.IntN(1000)),
 				fmt.Sprintf("set s%d v%d,v%d", n, rng.IntN(50), rng.IntN(50)),
 				fmt.Sprintf("check k%d %d", n, rng.IntN(4)),
-			}[rng.IntN(10)])
+			}[rng.IntN(11)])
 		}
 		h.windows = append(h.windows, fmt.Sprintf("window start=%ds\n%s", start, strings.Join(lines, "\n")))
 		h.seconds = append(h.seconds, second)
@@ -210,6 +211,11 @@ func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
 			step()
 		}
 		commit()
+		for _, e := range p.shard.tenants["default"].entries {
+			if len(e.exemplars) > 0 {
+				t.Fatalf("seed %d: %s keeps %d exemplars of tiles that are closed", seed, e.series.Labels, len(e.exemplars))
+			}
+		}
 		if held := p.shard.Raw()["default"]; held != 0 || duplicates == 0 || p.folded.Dropped == 0 || p.folded.Refused == 0 || p.folded.Repeated == 0 {
 			t.Fatalf("seed %d: %d are left, %d duplicates, %+v", seed, held, duplicates, p.folded)
 		}
@@ -225,6 +231,18 @@ func TestStateOfVersion1(t *testing.T) {
 	// The point's count precedes the number of open tiles, which ends the state.
 	old := append([]byte{1}, state[1:len(state)-2]...)
 	shard, err := ParseState(p.config, append(old, state[len(state)-1]))
+	if err != nil || shard.Raw()["default"] != 1 {
+		t.Errorf("%v, %v", shard, err)
+	}
+}
+
+// A state of version 3 knows no exemplars: it ends with the sources of an open tile.
+func TestStateOfVersion3(t *testing.T) {
+	p := &player{t: t, config: testConfig()}
+	p.shard = New(p.config, base)
+	p.run("window start=1s\ntimer a 7")
+	state := p.shard.AppendState(nil)
+	shard, err := ParseState(p.config, append([]byte{3}, state[1:len(state)-1]...))
 	if err != nil || shard.Raw()["default"] != 1 {
 		t.Errorf("%v, %v", shard, err)
 	}
@@ -277,7 +295,7 @@ func TestStateThatWasCutShortIsRefused(t *testing.T) {
 func TestFoldOfKnownSeriesDoesNotAllocate(t *testing.T) {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)
-	lines := []string{"counter c 1", "gauge g 1", "timer t 1,2", "set s a,b", "check k 0"}
+	lines := []string{"counter c 1", "gauge g 1", "timer t 1,2 x=4bf92f3577b34da6a3ce929d0e0e4736:2@3.5s", "set s a,b", "check k 0"}
 	p.window(map[string]string{"start": "3s"}, lines)
 	sequence := uint64(100)
 	h := batch.Header{Tenant: []byte("default"), Sender: 1, Incarnation: 1, Second: base/1000 + 3}

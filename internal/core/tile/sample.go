@@ -5,6 +5,8 @@ import (
 
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
 )
 
 // Width is the length of a tile, an index into Widths. Each width has a store of
@@ -51,7 +53,7 @@ type StoreRef struct {
 func (s *Series) Ref(w Width) *StoreRef { return &s.refs[w] }
 
 // Sample is one value of one series on its way to the store of one width. It is
-// 48 bytes, 8 of them for Raw, while its tile is being stored.
+// 56 bytes, 8 of them for Raw, while its tile is being stored.
 type Sample struct {
 	Series *Series
 	T      int64                     // Unix milliseconds
@@ -59,6 +61,8 @@ type Sample struct {
 	H      *histogram.FloatHistogram // in place of V; never changed once handed out
 	Raw    uint64                    // values on the wire that it stands for, each in one sample of the finest width
 	Timed  bool                      // T was chosen by the sender (|T), so two of them may disagree
+
+	Exemplar *batch.Exemplar // of the tile of the finest width, or nil; never changed once handed out
 }
 
 // Point is one value at one time.

@@ -158,7 +158,8 @@ func (p *player) window(args map[string]string, lines []string) string {
 	return out + "\n"
 }
 
-// increment reads "kind name value[,value] [at=0.5s] [T=3s] [delta=3s] [change] [source=1] [merge=sum] [bounds=1,10]".
+// increment reads "kind name value[,value] [at=0.5s] [T=3s] [delta=3s] [change] [source=1] [merge=sum] [bounds=1,10]
+// [x=trace:value@3s]".
 func (p *player) increment(line string, second int64) *batch.Increment {
 	words := strings.Fields(line)
 	kind := map[string]series.Kind{"counter": series.Counter, "gauge": series.Gauge, "timer": series.Timer, "set": series.Set, "check": series.Check}[words[0]]
@@ -181,6 +182,10 @@ func (p *player) increment(line string, second int64) *batch.Increment {
 			policy.Merge = map[string]series.Merge{"sum": series.MergeSum, "min": series.MergeMin, "max": series.MergeMax}[v]
 		case "bounds":
 			policy.Bounds = p.floats(v)
+		case "x":
+			trace, v, _ := strings.Cut(v, ":")
+			v, at, _ := strings.Cut(v, "@")
+			inc.Exemplar = &batch.Exemplar{Value: p.floats(v)[0], Time: p.millis(at), Trace: batch.TraceOf([]byte(trace))}
 		default:
 			p.t.Fatalf("unknown word %q", w)
 		}
@@ -254,7 +259,11 @@ func (p *player) close(args map[string]string) string {
 				continue
 			}
 			for _, s := range flush["default"][w] {
-				lines = append(lines, fmt.Sprintf("%3s %s", w, describe(s.Series.Labels, Point{s.T, s.V, s.H})))
+				line := fmt.Sprintf("%3s %s", w, describe(s.Series.Labels, Point{s.T, s.V, s.H}))
+				if x := s.Exemplar; x != nil {
+					line += fmt.Sprintf(" x=%s:%g@%v", x.Trace.String(), x.Value, time.Duration(x.Time-base)*time.Millisecond)
+				}
+				lines = append(lines, line)
 			}
 		}
 		slices.SortStableFunc(lines, func(a, b string) int { return cmp.Compare(a[:3], b[:3]) })

@@ -8,14 +8,16 @@ import (
 	"math"
 	"slices"
 
+	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/distinct"
 	"github.com/freshet-io/freshet/internal/core/histogram"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
 // stateVersion 2 says how many values on the wire a stamped point stands for. In
-// version 1 it is taken to be one. Version 3 knows when a sender's own deltas ended.
-const stateVersion = 3
+// version 1 it is taken to be one. Version 3 knows when a sender's own deltas ended,
+// version 4 the exemplars of open tiles.
+const stateVersion = 4
 
 // AppendState appends the state of the shard to dst: its section of a checkpoint.
 // Samples that wait to be committed are not part of it, so there must be none.
@@ -104,8 +106,19 @@ func (e *entry) append(dst []byte) []byte {
 		dst = binary.AppendUvarint(dst, t.samples)
 		dst = t.amount.append(dst)
 		dst = appendSources(dst, t.sources)
+		if e.kind == series.Timer {
+			dst = appendExemplar(dst, e.exemplars[t.end])
+		}
 	}
 	return dst
+}
+
+// appendExemplar writes a 0 for none, in the place of the length of a trace.
+func appendExemplar(dst []byte, x *batch.Exemplar) []byte {
+	if x == nil {
+		return append(dst, 0)
+	}
+	return x.Append(dst, 0)
 }
 
 func (a *amount) append(dst []byte) []byte {
@@ -247,6 +260,9 @@ func (d *decoder) entry() *entry {
 		t := openTile{end: d.varint(), samples: d.uvarint()}
 		d.amount(e, &t.amount)
 		t.sources = d.sources()
+		if d.version > 3 && e.kind == series.Timer {
+			d.exemplar(e, t.end)
+		}
 		if n := len(e.open); n > 0 && e.open[n-1].end >= t.end {
 			d.fail()
 		}
@@ -306,6 +322,21 @@ func (d *decoder) sources() map[uint64]sourceValue {
 		sources[id] = sourceValue{value: d.float(), at: d.varint()}
 	}
 	return sources
+}
+
+func (d *decoder) exemplar(e *entry, end int64) {
+	if len(d.b) > 0 && d.b[0] == 0 {
+		d.b = d.b[1:]
+		return
+	}
+	var x batch.Exemplar
+	rest, err := x.Parse(d.b, 0)
+	if err != nil {
+		d.fail()
+		return
+	}
+	d.b = rest
+	e.keepExemplar(end, &x)
 }
 
 // count reads a number of things that take at least size bytes each.
