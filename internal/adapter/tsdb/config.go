@@ -19,7 +19,7 @@ import (
 type Config struct {
 	Retention      Retention     `yaml:"retention"`
 	OutOfOrder     time.Duration `yaml:"out_of_order" help:"how much older than a store's newest sample a sample may be; at most the shortest retention" reload:"restart"`
-	Exemplars      int           `yaml:"exemplars" help:"exemplars kept in memory for each tenant; 0 keeps none" reload:"restart"`
+	Exemplars      int           `yaml:"exemplars" help:"exemplars kept in memory for each tenant, so many of what is pushed and so many of DogStatsD; 0 keeps none" reload:"restart"`
 	MaxTenants     int           `yaml:"max_tenants" help:"tenants that can have stores; samples of further ones are refused" reload:"restart"`
 	Idle           time.Duration `yaml:"idle" help:"a store that nobody wrote to or asked for so long is closed, and opened again when it is needed; at least 1m" reload:"restart"`
 	WALCompression string        `yaml:"wal_compression" help:"how the write-ahead log is compressed: none, snappy or zstd" reload:"restart"`
@@ -139,8 +139,8 @@ func (c Config) options(store string) *tsdb.Options {
 	o.FloatChunkEncoding = chunkenc.EncXOR
 	o.StripeSize = fewStripes
 	o.HeadChunksWriteBufferSize = chunks.MinWriteBufferSize
-	// Tiles carry no exemplars.
-	o.EnableExemplarStorage = store == Raw && c.Exemplars > 0
+	// Tiles of a minute carry none: those of their tiles of 10 s are enough.
+	o.EnableExemplarStorage = store != tile.Width1m.String() && c.Exemplars > 0
 	o.MaxExemplars = int64(c.Exemplars)
 	return o
 }

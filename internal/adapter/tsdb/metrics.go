@@ -17,11 +17,16 @@ type metrics struct {
 	conflicts *prometheus.CounterVec
 	refused   *prometheus.CounterVec
 	failed    *prometheus.CounterVec
+
+	exemplars, exemplarsNotKept prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "store", Name: name, Help: help}, labels)
+	}
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "store", Name: name, Help: help})
 	}
 	m := &metrics{
 		open: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "freshet", Subsystem: "store", Name: "open_databases",
@@ -36,6 +41,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			"Samples of tiles that the store cannot take, by reason; those of requests are in freshet_ingest_refused_total. Rising: too_old, they wait too long on their way, see store.out_of_order; too_far_ahead, a clock is wrong; invalid, a bug of the writer; duplicate, a client sends two values with one timestamp (|T), and the first stays.", "store", "reason"),
 		failed: vec("writes_failed_total",
 			"Writes of which nothing was stored. Rising: the disk is full or broken; the log has the cause.", "store"),
+		exemplars: counter("exemplars_stored_total",
+			"Exemplars of tiles that were written, or were there already; those of requests are in freshet_ingest_written_exemplars_total."),
+		exemplarsNotKept: counter("exemplars_not_kept_total",
+			"Exemplars of tiles that were not kept; the samples were. Rising: store.exemplars is 0, in which case senders can save themselves the trouble, or the clock of a sender is ahead by more than 10 minutes, or behind others of its series by store.out_of_order."),
 	}
 	for _, store := range []string{tile.Width10s.String(), tile.Width1m.String()} {
 		m.count(store, &WriteStats{}) // what has not happened yet is 0, not absent
@@ -43,7 +52,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	m.countRaw(0, 0)
 	m.failed.WithLabelValues(Raw)
-	reg.MustRegister(m.open, m.stored, m.repeated, m.conflicts, m.refused, m.failed)
+	reg.MustRegister(m.open, m.stored, m.repeated, m.conflicts, m.refused, m.failed, m.exemplars, m.exemplarsNotKept)
 	return m
 }
 
@@ -56,6 +65,8 @@ func (m *metrics) count(store string, st *WriteStats) {
 	m.stored.WithLabelValues(store).Add(float64(st.Stored))
 	m.repeated.WithLabelValues(store).Add(float64(st.Repeated))
 	m.conflicts.WithLabelValues(store).Add(float64(st.Conflicts))
+	m.exemplars.Add(float64(st.Exemplars))
+	m.exemplarsNotKept.Add(float64(st.ExemplarsNotKept))
 	for reason, r := range st.Refused {
 		m.refused.WithLabelValues(store, Reason(reason).String()).Add(float64(r.Count))
 	}

@@ -860,3 +860,25 @@ func TestALargeStoreGetsALargerTable(t *testing.T) {
 		t.Errorf("%d series, s7 is %q", len(got), got["s7"])
 	}
 }
+
+// pushExemplar pushes a sample of a series with an exemplar.
+func (w *world) pushExemplar(name, trace string, t int64) {
+	w.t.Helper()
+	symbols := writev2.NewSymbolTable()
+	m := writev2.Request{Timeseries: []writev2.TimeSeries{{
+		LabelsRefs: []uint32{symbols.Symbolize("__name__"), symbols.Symbolize(name)}, Samples: []writev2.Sample{{Timestamp: t, Value: 1}},
+		Exemplars: []writev2.Exemplar{{LabelsRefs: []uint32{symbols.Symbolize("trace_id"), symbols.Symbolize(trace)}, Value: 1, Timestamp: t}},
+	}}}
+	m.Symbols = symbols.Symbols()
+	body, err := m.Marshal()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r := &Request{Request: new(remotewrite.Request), Rules: &plain{}}
+	if err := r.DecodeV2(body); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.stores.WriteRequests(w.t.Context(), "default", []*Request{r}); err != nil {
+		w.t.Fatal(err)
+	}
+}

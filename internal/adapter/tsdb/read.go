@@ -3,6 +3,7 @@ package tsdb
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/prometheus/prometheus/model/exemplar"
@@ -76,18 +77,26 @@ func (s *Stores) ChunkQuerier(tenant, store string, mint, maxt int64) (storage.C
 	return chunkQuerier{q, release}, nil
 }
 
-// ExemplarQuerier reads a tenant's exemplars, which only raw samples have.
+// ExemplarQuerier reads a tenant's exemplars, which raw samples and the tiles of the finest
+// width have.
 func (s *Stores) ExemplarQuerier(ctx context.Context, tenant string) (storage.ExemplarQuerier, error) {
-	db, release, err := s.read(tenant, Raw)
-	if db == nil {
-		return noExemplars{}, err
+	var all exemplarQuerier
+	for _, store := range []string{Raw, tile.Width10s.String()} {
+		db, release, err := s.read(tenant, store)
+		if err != nil {
+			return nil, err
+		}
+		if db == nil {
+			continue
+		}
+		q, err := db.ExemplarQuerier(ctx)
+		release() // exemplars are in memory, and stay readable
+		if err != nil {
+			return nil, readError(tenant, store, err)
+		}
+		all = append(all, q)
 	}
-	defer release() // exemplars are in memory, and stay readable
-	q, err := db.ExemplarQuerier(ctx)
-	if err != nil {
-		return nil, readError(tenant, Raw, err)
-	}
-	return q, nil
+	return all, nil
 }
 
 // Stats are tsdb's figures about the newest samples of a store, with the limit
@@ -150,8 +159,28 @@ func (q chunkQuerier) Close() error {
 	return q.ChunkQuerier.Close()
 }
 
-type noExemplars struct{}
+// exemplarQuerier merges those of several stores.
+type exemplarQuerier []storage.ExemplarQuerier
 
-func (noExemplars) Select(int64, int64, ...[]*labels.Matcher) ([]exemplar.QueryResult, error) {
-	return nil, nil
+func (all exemplarQuerier) Select(start, end int64, matchers ...[]*labels.Matcher) ([]exemplar.QueryResult, error) {
+	var merged []exemplar.QueryResult
+	for _, q := range all {
+		found, err := q.Select(start, end, matchers...)
+		if err != nil {
+			return nil, err
+		}
+		merged = append(merged, found...)
+	}
+	slices.SortStableFunc(merged, func(a, b exemplar.QueryResult) int { return labels.Compare(a.SeriesLabels, b.SeriesLabels) })
+	// A series of the same name may have come both ways.
+	out := merged[:0]
+	for _, r := range merged {
+		if n := len(out); n > 0 && labels.Equal(out[n-1].SeriesLabels, r.SeriesLabels) {
+			out[n-1].Exemplars = append(out[n-1].Exemplars, r.Exemplars...)
+			slices.SortStableFunc(out[n-1].Exemplars, exemplar.Compare)
+			continue
+		}
+		out = append(out, r)
+	}
+	return out, nil
 }

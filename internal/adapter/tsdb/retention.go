@@ -46,12 +46,15 @@ func (s *store) configure(cfg Config) error {
 	if s.db == nil {
 		return nil
 	}
+	room := &s.db.exemplars
+	room.mu.Lock()
+	defer room.mu.Unlock()
 	// tsdb takes what is missing here for off, so all of it is said.
 	return s.db.ApplyConfig(&prom.Config{StorageConfig: prom.StorageConfig{
 		TSDBConfig: &prom.TSDBConfig{
 			OutOfOrderTimeWindow: s.options.OutOfOrderTimeWindow,
 			Retention:            &prom.TSDBRetentionConfig{Time: model.Duration(cfg.Retention.of(s.kind))},
 		},
-		ExemplarsConfig: &prom.ExemplarsConfig{MaxExemplars: s.options.MaxExemplars},
+		ExemplarsConfig: &prom.ExemplarsConfig{MaxExemplars: room.now},
 	}})
 }

@@ -31,6 +31,8 @@ type database struct {
 
 	mu      sync.Mutex
 	touched map[storage.SeriesRef]uint64 // by reference/64, a bit for each series written to since the opening
+
+	exemplars exemplarRoom
 }
 
 // openDatabase opens a database of tiles, or of raw samples if raw is an empty cache.
@@ -52,6 +54,10 @@ func openDatabase(dir string, options tsdb.Options, raw *rawCache, reg prometheu
 	d.openMaxT = d.maxT()
 	if raw != nil {
 		raw.forget(d.openMaxT)
+	}
+	d.exemplars = exemplarRoom{most: options.MaxExemplars, now: options.MaxExemplars, outOfOrder: options.OutOfOrderTimeWindow}
+	if raw == nil && options.EnableExemplarStorage && !d.hasExemplars() {
+		d.exemplars.resize(d.DB, 0)
 	}
 	return d, nil
 }

@@ -3,6 +3,7 @@ package tsdb
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -23,6 +24,7 @@ import (
 	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 
+	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/lib/conf"
@@ -77,7 +79,8 @@ func (w *world) close() {
 
 // samples reads "a@10=1 a@20=stale b@10=h3": series, second and value. A prime
 // makes a second tile.Series of the same labels: a' is a, but another object. A
-// plus adds a label: a+ has those of a and one more.
+// plus adds a label: a+ has those of a and one more. a@10=1#ab:2@9 has an exemplar, of
+// the trace ab, which measured 2 at second 9.
 func (w *world) samples(text string) []tile.Sample {
 	w.t.Helper()
 	var samples []tile.Sample
@@ -95,8 +98,12 @@ func (w *world) samples(text string) []tile.Sample {
 			}
 			w.series[name] = &tile.Series{Labels: ls}
 		}
+		val, traced, found := strings.Cut(val, "#")
 		val, timed := strings.CutSuffix(val, "T")
 		s := tile.Sample{Series: w.series[name], T: base + 1000*second, Raw: rawOfEach, Timed: timed}
+		if found {
+			s.Exemplar = exemplarOf(w.t, traced)
+		}
 		switch {
 		case val == "stale":
 			s.V = math.Float64frombits(value.StaleNaN)
@@ -112,6 +119,18 @@ func (w *world) samples(text string) []tile.Sample {
 		samples = append(samples, s)
 	}
 	return samples
+}
+
+// exemplarOf reads ab:2@9.
+func exemplarOf(t testing.TB, text string) *batch.Exemplar {
+	trace, rest, _ := strings.Cut(text, ":")
+	val, at, _ := strings.Cut(rest, "@")
+	v, err1 := strconv.ParseFloat(val, 64)
+	second, err2 := strconv.ParseFloat(at, 64)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	return &batch.Exemplar{Value: v, Time: base + int64(1000*second), Trace: batch.TraceOf([]byte(trace))}
 }
 
 // hist reads h1,2: a histogram with 1 and 2 in its first two buckets.
@@ -165,6 +184,12 @@ func (w *world) fates(stats WriteStats, of int) string {
 		if (r.Count > 0) != (r.Example != nil) {
 			w.t.Errorf("%v: %d refused, example %v", Reason(i), r.Count, r.Example)
 		}
+	}
+	if stats.Exemplars > 0 {
+		fates = append(fates, fmt.Sprintf("exemplars %d", stats.Exemplars))
+	}
+	if stats.ExemplarsNotKept > 0 {
+		fates = append(fates, fmt.Sprintf("exemplars not kept %d", stats.ExemplarsNotKept))
 	}
 	if sum != of {
 		w.t.Errorf("%d samples, %d fates: %+v", of, sum, stats)

@@ -49,6 +49,9 @@ type WriteStats struct {
 
 	RawStored    uint64 // stored or repeated
 	RawConflicts uint64
+
+	Exemplars        int // of samples that were stored or repeated: new, or there already
+	ExemplarsNotKept int // of such samples: store.exemplars is 0, or their time is ahead of the clock or long before the newest of their series
 }
 
 // Write stores the samples of tiles of one width, all in one commit. Samples of
@@ -157,6 +160,7 @@ func (w *write) add(ctx context.Context, i int) error {
 		w.db.touch(storage.SeriesRef(got))
 		ref.Ref = got
 	}
+	w.exemplar(sample, got)
 	ref.LastT = max(ref.LastT, sample.T)
 	w.newest = max(w.newest, sample.T)
 	w.appended = append(w.appended, int32(i))
@@ -217,6 +221,7 @@ func (w *write) settle(ctx context.Context, sample *tile.Sample, ref uint64) (se
 	case earlier != nil && same(*earlier, point(sample)):
 		w.stats.Repeated++
 		w.stats.RawStored += sample.Raw
+		w.exemplar(sample, ref)
 	case earlier != nil:
 		w.conflict(sample, fmt.Errorf("another value is stored: %v, not %v", format(*earlier), format(point(sample))))
 	case newer && sample.T < w.db.Head().MaxTime()-w.store.options.OutOfOrderTimeWindow:

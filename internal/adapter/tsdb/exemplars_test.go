@@ -1,0 +1,216 @@
+package tsdb
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// exemplars returns those of all series whose name begins so, in the notation of samples.
+func (w *world) exemplars(name string) string {
+	w.t.Helper()
+	q, err := w.stores.ExemplarQuerier(context.Background(), tenant.Default)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	found, err := q.Select(math.MinInt64, math.MaxInt64, []*labels.Matcher{labels.MustNewMatcher(labels.MatchRegexp, "__name__", name+".*")})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var words []string
+	for _, r := range found {
+		for _, e := range r.Exemplars {
+			words = append(words, fmt.Sprintf("%s#%s:%v@%v", r.SeriesLabels.Get("__name__"), e.Labels.Get("trace_id"), e.Value, float64(e.Ts-base)/1000))
+			if e.Labels.Len() != 1 {
+				w.t.Errorf("labels %v", e.Labels)
+			}
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func TestExemplarsOfTiles(t *testing.T) {
+	for _, c := range []struct {
+		why   string
+		steps []string
+		want  string
+	}{
+		{"one comes with its sample", []string{"a@10=1#4bf92f3577b34da6a3ce929d0e0e4736:2.5@9.123 b@10=1", "stored 2, exemplars 1"}, "a#4bf92f3577b34da6a3ce929d0e0e4736:2.5@9.123"},
+		{"or with a histogram", []string{"a@10=h1,2#ab:2@9", "stored 1, exemplars 1"}, "a#ab:2@9"},
+		{"tile after tile", []string{"a@10=1#ab:2@9", "stored 1, exemplars 1", "a@20=1#cd:3@19 b@20=1#ef:4@18", "stored 2, exemplars 2"}, "a#ab:2@9 a#cd:3@19 b#ef:4@18"},
+		{"a write that is tried again changes nothing",
+			[]string{"a@10=1#ab:2@9", "stored 1, exemplars 1", "a@10=1#ab:2@9", "repeated 1, exemplars 1", "a@20=1#cd:3@19", "stored 1, exemplars 1", "a@10=1#ab:2@9 a@20=1#cd:3@19", "repeated 2, exemplars 2"},
+			"a#ab:2@9 a#cd:3@19"},
+		{"after a restart they are there, and what comes again changes nothing",
+			[]string{"a@10=1#ab:2@9", "stored 1, exemplars 1", "restart", "a@10=1#ab:2@9", "repeated 1, exemplars 1", "restart", "b@20=1", "stored 1"},
+			"a#ab:2@9"},
+		{"a repeat brings one that the disk has lost", []string{"a@10=1", "stored 1", "a@10=1#ab:2@9", "repeated 1, exemplars 1"}, "a#ab:2@9"},
+		{"that of a late tile has its place among others", []string{"a@30=1#cd:3@29", "stored 1, exemplars 1", "a@20=1#ab:2@19", "stored 1, exemplars 1"}, "a#ab:2@19 a#cd:3@29"},
+		{"long before the newest of its series it is not kept, its sample is",
+			[]string{"a@3600=1#ab:2@3599", "stored 1, exemplars 1", "a@3610=1#cd:2@1799", "stored 1, exemplars not kept 1", "a@3620=1#cd:2@1800", "stored 1, exemplars 1"}, "a#cd:2@1800 a#ab:2@3599"},
+		{"nor is one from ahead of the clock, which would outlast those to come",
+			[]string{"a@10=1#ab:2@87000.001 b@10=1#cd:3@87000", "stored 2, exemplars 1, exemplars not kept 1"}, "b#cd:3@87000"},
+		{"a sample that is refused has none", []string{"a@1800=1", "stored 1", "a@-1=2#ab:2@0", "too_old 1"}, ""},
+		{"nor has one that meets another value", []string{"a@10=1#ab:2@9", "stored 1, exemplars 1", "a@10=2#cd:2@9.5", "conflicts 1"}, "a#ab:2@9"},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			w := newWorld(t)
+			for i := 0; i < len(c.steps); i++ {
+				if c.steps[i] == "restart" {
+					w.close()
+					w.open()
+					continue
+				}
+				if got := w.write(c.steps[i]); got != c.steps[i+1] {
+					t.Errorf("write %q: %s; want %s", c.steps[i], got, c.steps[i+1])
+				}
+				i++
+			}
+			if got := w.exemplars(""); got != c.want {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestExemplarsAreCounted(t *testing.T) {
+	w := newWorld(t)
+	w.write("a@10=1#ab:1@9 b@10=1#ab:1@9 c@10=1#ab:1@99999 d@10=1")
+	if stored, not := testutil.ToFloat64(w.stores.metrics.exemplars), testutil.ToFloat64(w.stores.metrics.exemplarsNotKept); stored != 2 || not != 1 {
+		t.Errorf("%v stored, %v not kept", stored, not)
+	}
+}
+
+// room is how many exemplars the open store of 10 s has memory for, by tsdb's own word.
+func (w *world) room() (n float64) {
+	w.t.Helper()
+	families, err := w.reg.Gather()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "prometheus_tsdb_exemplar_max_exemplars" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			n += m.GetGauge().GetValue()
+		}
+	}
+	return n
+}
+
+// Memory for exemplars is taken by the first that comes, and kept for those that a database
+// has when it opens.
+func TestRoomForExemplars(t *testing.T) {
+	w := newWorld(t)
+	w.cfg.Exemplars = 3
+	restart := func() {
+		w.close()
+		w.open()
+		w.stored(tenant.Default, "10s") // opens it
+	}
+	expect := func(when string, want float64) {
+		t.Helper()
+		if got := w.room(); got != want {
+			t.Errorf("%s: room for %v, want %v", when, got, want)
+		}
+	}
+	w.close()
+	w.open()
+	w.write("a@10=1")
+	expect("without exemplars", 0)
+	restart()
+	expect("after a restart without exemplars", 0)
+	if err := w.stores.SetRetention(w.cfg.Retention); err != nil {
+		t.Fatal(err)
+	}
+	expect("after a reload", 0)
+	w.write("a@20=1#ab:2@19")
+	expect("after the first", 3)
+	if err := w.stores.SetRetention(w.cfg.Retention); err != nil {
+		t.Fatal(err)
+	}
+	expect("after another reload", 3)
+	restart()
+	expect("after a restart with exemplars", 3)
+	w.write("a@30=1#cd:2@29 a@40=1#ef:2@39 a@50=1#01:2@49")
+	if got, want := w.exemplars(""), "a#cd:2@29 a#ef:2@39 a#01:2@49"; got != want {
+		t.Errorf("of four, of which there is room for three: %s, want %s", got, want)
+	}
+	w.cfg.Exemplars = 0
+	restart()
+	expect("with store.exemplars at 0", 0)
+	if got := w.write("a@60=1#ab:2@59"); got != "stored 1, exemplars not kept 1" || w.exemplars("") != "" {
+		t.Errorf("with store.exemplars at 0: %s, and there is %q", got, w.exemplars(""))
+	}
+}
+
+// The finest width has them all, so that another would only take memory.
+func TestTilesOfAMinuteHaveNoRoomForExemplars(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.stores.Write(context.Background(), tenant.Default, tile.Width1m, w.samples("a@60=1")); err != nil {
+		t.Fatal(err)
+	}
+	if w.cfg.options("1m").EnableExemplarStorage || w.room() != 0 {
+		t.Errorf("room for %v", w.room())
+	}
+}
+
+// What is pushed and what comes as tiles are asked for together, even if a series of one
+// name has come both ways.
+func TestExemplarsOfAllStores(t *testing.T) {
+	w := newWorld(t)
+	w.pushExemplar("a", "ab", base+5000)
+	w.pushExemplar("c", "cd", base+6000)
+	w.series["a"] = &tile.Series{Labels: labels.FromStrings("__name__", "a")}
+	w.write("b@10=1#ef:2@9 a@10=1#01:3@4 a@20=1#02:3@14")
+	if got, want := w.exemplars(""), "a#01:3@4 a#ab:1@5 a#02:3@14 b#ef:2@9 c#cd:1@6"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if got, want := w.exemplars("b"), "b#ef:2@9"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	q, err := w.stores.ExemplarQuerier(context.Background(), tenant.Default)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := q.Select(base+5000, base+6000, []*labels.Matcher{}); err != nil || len(found) != 2 || len(found[0].Exemplars) != 1 {
+		t.Errorf("of the time between: %v, %v", found, err)
+	}
+}
+
+// A head that holds nothing begins with the first that it gets. An exemplar's time is its
+// sender's: one of 1970 would have tsdb write the blocks of half a century. The only block
+// here is of what came out of order, since others say where a head begins.
+func TestAnExemplarDoesNotBeginAHead(t *testing.T) {
+	w := newWorld(t)
+	w.write("a@1800=1")
+	w.write("a@10=2")
+	if err := w.stores.tenants[tenant.Default]["10s"].db.CompactOOOHead(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	w.close()
+	for _, dir := range []string{"wal", "wbl", "chunks_head"} {
+		if err := os.RemoveAll(filepath.Join(w.dir, "tsdb", tenant.Default, "10s", dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.open()
+	if got := w.write("a@10=2#ab:2@-1700000000"); got != "repeated 1, exemplars not kept 1" {
+		t.Errorf("a repeat of what is in a block: %s", got)
+	}
+	if db := w.stores.tenants[tenant.Default]["10s"].db; db.Head().MinTime() != math.MaxInt64 {
+		t.Errorf("the head begins at %v", time.UnixMilli(db.Head().MinTime()))
+	}
+}
