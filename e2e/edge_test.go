@@ -50,9 +50,12 @@ http {
   uwsgi_temp_path {{.Dir}}/uwsgi;
   scgi_temp_path {{.Dir}}/scgi;
   init_worker_by_lua_block {
-    local metrics = assert(require("resty.freshet").new { server = "{{.Server}}", interval = {{.Interval}} })
+    local metrics = assert(require("resty.freshet").new {
+      server = "{{.Server}}", interval = {{.Interval}}, exemplars = true,
+    })
     http = assert(require("resty.freshet.http").new(metrics, {
       route = function() return ngx.unescape_uri(ngx.var.arg_route) end,
+      trace = "$arg_trace",
     }))
   }
   exit_worker_by_lua_block { require("resty.freshet").exit() }
@@ -112,8 +115,11 @@ func startNginx(t *testing.T, server string, interval time.Duration) *nginx {
 }
 
 // get asks once, for a route.
-func (n *nginx) get(route string) error {
-	answer, err := n.client.Get("http://edge/?route=" + url.QueryEscape(route))
+func (n *nginx) get(route string) error { return n.getTraced(route, "") }
+
+// getTraced asks once, as part of a trace.
+func (n *nginx) getTraced(route, trace string) error {
+	answer, err := n.client.Get("http://edge/?" + url.Values{"route": {route}, "trace": {trace}}.Encode())
 	if err != nil {
 		return err
 	}
@@ -149,8 +155,10 @@ func (n *nginx) signal(s os.Signal) {
 	}
 }
 
-// end stops it and waits.
+// end stops it and waits. A worker that answers what it has begun waits for a connection on
+// which nothing was asked yet, and Go's client may have one in reserve.
 func (n *nginx) end(s os.Signal) {
+	n.client.CloseIdleConnections()
 	_ = n.cmd.Process.Signal(s)
 	select {
 	case <-n.exited:
@@ -340,4 +348,26 @@ func TestEdgeLabelsForgeNothing(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A request's trace is an exemplar of its latency. One that is no trace id costs only itself.
+func TestEdgeExemplars(t *testing.T) {
+	t.Parallel()
+	p := start(t, dataDir(t))
+	n := startNginx(t, "unix:"+p.Unixgram, 100*time.Millisecond)
+	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+	for route, trace := range map[string]string{"home": trace, "forged": "1|c\nforged:1|c"} {
+		if err := n.getTraced(route, trace); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.counted(p)
+	n.ledger(p)
+	eventually(t, 30*time.Second, "the exemplar is stored", func() error {
+		found, err := p.exemplars("http_request_duration")
+		if err != nil || len(found) != 1 || found[0].Series["route"] != "home" || found[0].Labels["trace_id"] != trace || found[0].Value < 0 || found[0].Value > 60 {
+			return fmt.Errorf("%+v, %v", found, err)
+		}
+		return nil
+	})
 }
