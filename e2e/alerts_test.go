@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"log/slog"
 	"net/url"
 	"os"
@@ -26,18 +27,20 @@ func TestAlerts(t *testing.T) {
 	}
 	p := start(t, dataDir(t), "--config", config, "--self-probe")
 	increment(t, p, "before", 1)
-	eventually(t, 2*tileWidth, "a store is open", func() error { // with the first tile, and its metrics with it
-		_, err := p.ownMetric("prometheus_tsdb_head_series")
-		return err
-	})
 	runbook, err := os.ReadFile("../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	metrics, err := p.get("/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var metrics []byte
+	eventually(t, 2*tileWidth, "a store is open, and something has passed the stages", func() error { // and their metrics with them
+		metrics, err = p.get("/metrics", nil)
+		for _, name := range []string{"prometheus_tsdb_head_series", "freshet_stage_seconds"} {
+			if err == nil && !hasMetric(string(metrics), name) {
+				err = fmt.Errorf("no %s", name)
+			}
+		}
+		return err
+	})
 	rules := alertRules(t)
 	if len(rules) < 10 {
 		t.Errorf("only %d rules", len(rules))
