@@ -317,7 +317,7 @@ func TestIdleOverflowsTakeTheirTime(t *testing.T) {
 // What a million unique labels cost beyond the series that the limit allows: at most
 // 5 % of what those take. Both tables have seen as many windows.
 func TestAFloodTakesNoMemory(t *testing.T) {
-	const allowed, flood = 10_000, 1_000_000
+	const allowed, flood = 10_000, 300_000
 	heap := func(lines int) (bytes uint64) {
 		before := heapInUse()
 		table, tenant := limited(&resolver{}, limit.Config{MaxSeriesPerMetric: allowed})
