@@ -17,7 +17,7 @@ TELEGRAF := custom,inputs.http_listener_v2,parsers.prometheus,outputs.http,seria
 RACE = $(shell go list -f '{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}} ' ./internal/... ./client ./slogring \
 	| grep -E '/(adapter|role)/| (sync|sync/atomic|unsafe) ' | cut -d ' ' -f 1 | grep -v internal/adapter/promapi)
 
-.PHONY: help run build test race fuzz bench lab lint ui edge-demo check soak clean clients
+.PHONY: help run build test race fuzz bench lab lint ui edge-demo check soak clean clients compile
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -78,6 +78,11 @@ soak: clients ## the same tests with large numbers, then a minute of each fuzz t
 
 clean: ## remove what was built and installed; ./data stays
 	rm -rf bin .cache e2e/clients/node/node_modules ui/node_modules
+
+compile: # what race and fuzz run; CI does so while tests wait
+	go build -race -tags poison $(RACE)
+	go -C examples/coverage build -race -tags poison ./...
+	@bash .ci/fuzz compile
 
 # The modules of Prometheus and of telegraf have the versions that ours has where both need
 # a module, so that most of it is compiled once.
