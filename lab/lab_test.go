@@ -79,7 +79,8 @@ func TestRound(t *testing.T) {
 			if cost.Name != c.of[i].name || cost.Sent == 0 || cost.Received != cost.Sent {
 				t.Errorf("%s: %s sent, of which %s received %d", c.network, cost.Name, c.of[i].name, cost.Received)
 			}
-			if len(cost.Micros) != 1 || cost.Micros[0] <= 0 || cost.Resident[0] <= 0 {
+			// In 0.3 s at this rate a bare receiver may cost no more than at rest: 0.
+			if len(cost.Micros) != 1 || !(cost.Micros[0] >= 0) || cost.Resident[0] <= 0 {
 				t.Errorf("%s: %s: no figures: %+v", c.network, cost.Name, cost)
 			}
 		}
