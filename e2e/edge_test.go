@@ -276,13 +276,14 @@ func TestEdgeWaitsForACollector(t *testing.T) {
 	n := startNginx(t, "unix:"+socket, 100*time.Millisecond)
 	n.ask(400) // nobody has made the socket
 
-	deaf, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: socket})
+	// What the kernel takes for somebody who never reads is lost with him, and of no account:
+	// his queue is filled with other things before nginx can find him.
+	elsewhere := socket + ".new"
+	deaf, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: elsewhere})
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What the kernel takes for somebody who never reads is lost with him, and of no account:
-	// as many datagrams as its queue has are filled with other things first.
-	filler, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Net: "unixgram", Name: socket})
+	filler, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Net: "unixgram", Name: elsewhere})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,6 +292,9 @@ func TestEdgeWaitsForACollector(t *testing.T) {
 		if err == nil {
 			_, err = filler.Write([]byte("full:1|c"))
 		}
+	}
+	if err := os.Rename(elsewhere, socket); err != nil {
+		t.Fatal(err)
 	}
 	n.ask(400)
 	_ = filler.Close()

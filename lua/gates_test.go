@@ -32,8 +32,8 @@ func TestNothingIsGivenUp(t *testing.T) { run(t, "bench/aborts.sh") }
 // Counting a request, once in a counter and once in a histogram, by route, method and status.
 func TestInstructions(t *testing.T) {
 	const limit = 550 // over the empty handler
-	rows := strings.Split(strings.TrimSpace(run(t, "bench/instructions.sh", "api", "http", "route")), "\n")
-	if len(rows) != 3 {
+	rows := strings.Split(strings.TrimSpace(run(t, "bench/instructions.sh", "api", "http", "route", "classic", "handle")), "\n")
+	if len(rows) != 5 {
 		t.Fatalf("%d rows: %q", len(rows), rows)
 	}
 	for _, row := range rows {

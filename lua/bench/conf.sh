@@ -18,6 +18,7 @@ variable) log='http:log()' ;;       # the same, with the route in a variable
 route) log='home()' ;;              # the same, by a function of the route
 classic) log='classic()' ;;         # the same, with 12 classic buckets
 handle) log='by_handle()' ;;        # two handles
+options) log='everything:log("home")' ;; # http with upstream, bytes, cache, tls and trace
 ipairs) log='first("home")' ;;      # techniques.lua: what Kong's logger did at first
 loop) log='fixed("home")' ;;        # techniques.lua: and then
 *) echo "conf.sh: no handler $handler" >&2; exit 2 ;;
@@ -48,10 +49,13 @@ http {
     end
   }
   init_worker_by_lua_block {
-    local metrics = assert(require("resty.freshet").new { server = "${SERVER:-127.0.0.1:9}", interval = ${INTERVAL:-60} })
+    local metrics = assert(require("resty.freshet").new { server = "${SERVER:-127.0.0.1:9}", interval = ${INTERVAL:-60}, exemplars = true })
     local module = require "resty.freshet.http"
     http = assert(module.new(metrics))
     home = http:route "home"
+    everything = assert(module.new(metrics, {
+      prefix = "all.", upstream = true, bytes = true, cache = true, tls = true, trace = "\$request_id",
+    }))
     classic = assert(module.new(metrics, {
       prefix = "classic.", buckets = { 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20 },
     })):route "home"

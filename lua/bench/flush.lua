@@ -1,4 +1,4 @@
--- luajit bench/flush.lua [SERIES [classic]]: milliseconds of CPU that a flush of changed label
+-- luajit bench/flush.lua [SERIES [classic|exemplars]]: milliseconds of CPU that a flush of changed label
 -- sets takes, each with a counter and a histogram with values in 12 buckets, and its longest
 -- tick, to a socket that takes everything. The median of the last 21 flushes of 60.
 package.path = arg[0]:gsub("bench/flush%.lua$", "") .. "?.lua;" .. package.path
@@ -10,7 +10,9 @@ if arg[2] == "classic" then
   shape = { buckets = { 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20 } }
 end
 local socket = { begin = function() end, send = function() return true end }
-local metrics = assert(freshet.new({ server = "unix:/nowhere", max_series = 100000, telemetry = false }, { socket = socket }))
+local metrics = assert(freshet.new({
+  server = "unix:/nowhere", max_series = 100000, telemetry = false, exemplars = arg[2] == "exemplars",
+}, { socket = socket }))
 local labels = { "route", "method", "status" }
 local requests, latency = metrics:counter("http.requests", labels), metrics:histogram("http.request.duration", labels, shape)
 local routes = {}
@@ -23,7 +25,8 @@ for i = 1, 60 do
   for _, route in ipairs(routes) do
     for j = 1, 12 do
       requests:inc(1, route, "GET", 200)
-      latency:observe(math.floor(2 ^ (j * 0.8) * 4) / 1000, route, "GET", 200) -- milliseconds, as nginx has them
+      -- Milliseconds, as nginx has them.
+      latency:observe_traced(math.floor(2 ^ (j * 0.8) * 4) / 1000, "4bf92f3577b34da6a3ce929d0e0e4736", route, "GET", 200)
     end
   end
   collectgarbage()

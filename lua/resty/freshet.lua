@@ -109,6 +109,11 @@ local function check(options)
     exemplars = options.exemplars,
     telemetry = options.telemetry,
   }
+  for _, option in ipairs { "exemplars", "telemetry" } do
+    if o[option] ~= nil and type(o[option]) ~= "boolean" then
+      return wrong(option, o[option], "must be true or false")
+    end
+  end
   if type(o.prefix) ~= "string" or o.prefix ~= text.name(o.prefix) then
     return wrong("prefix", o.prefix, "must be a string without ':', '|' and control characters")
   elseif type(o.tags) ~= "table" then
@@ -121,6 +126,11 @@ local function check(options)
     return wrong("packet", o.packet, "must be from 512 to 65507 bytes, the most that UDP carries")
   elseif type(o.idle) ~= "number" or o.idle ~= o.idle or o.idle < 0 then
     return wrong("idle", o.idle, "must be seconds, or 0 for never")
+  end
+  for key in pairs(o.tags) do
+    if type(key) ~= "number" then
+      return wrong("tags." .. tostring(key), o.tags[key], 'is no item of a list, such as {"env:prod"}')
+    end
   end
   for i, tag in ipairs(o.tags) do
     if type(tag) ~= "string" or tag == "" or tag ~= text.tag(tag) then
@@ -263,6 +273,16 @@ local function power_above(n)
   return p
 end
 
+--- remember gives a handle its id. Those of one id are told together when it is somebody else's.
+local function remember(m, id, handle)
+  if id ~= sets.OVERFLOW then
+    handle.id, m.handles[id] = id, m.handles[id] or {}
+    table.insert(m.handles[id], handle)
+  end
+end
+
+local SHAPE = { schema = true, from = true, to = true, buckets = true } -- options of histograms
+
 --- add makes a metric. table has the tables of a histogram.
 local function add(metrics, kind, name, labels, options, prepare)
   local function bad(err)
@@ -277,6 +297,11 @@ local function add(metrics, kind, name, labels, options, prepare)
   if type(labels) ~= "table" or type(options) ~= "table" then
     return bad 'takes a list of label names, {"route", "status"}, and a table of options'
   end
+  for key in pairs(options) do
+    if key ~= "max_series" and not (prepare and SHAPE[key]) then
+      return bad(("option %s: is not known; docs/edge.md lists the options"):format(tostring(key)))
+    end
+  end
   local keys, err = sets.keys(labels)
   if not keys then
     return bad(err)
@@ -286,13 +311,16 @@ local function add(metrics, kind, name, labels, options, prepare)
     return bad(("option max_series = %s: must be a whole number from 1 to that of the instance, %d"):format(tostring(places), metrics.options.max_series))
   end
   name = text.name(metrics.options.prefix .. name)
-  local spelling = kind .. "\0" .. table.concat(keys, "\0")
+  local spelling = table.concat({
+    kind, places, tostring(options.schema), tostring(options.from), tostring(options.to),
+    type(options.buckets) == "table" and table.concat(options.buckets, ",") or "", unpack(keys),
+  }, "\0")
   local known = metrics.names[name]
   if known then
     if known.spelling == spelling then
       return known
     end
-    return bad("is there already, as another kind or with other labels; give it another name")
+    return bad("is there already, as another kind, or with other labels or options; give it another name")
   end
   local m = setmetatable({
     name = name, kind = kind, spelling = spelling, head = name .. ":", metrics = metrics, counts = metrics.counts,
@@ -338,7 +366,7 @@ local function add(metrics, kind, name, labels, options, prepare)
   local methods, of_handle, by_id = template.build(kind, #keys, constants, {
     root = m.space.root, miss = m.space.miss, cells = m.cells, flag = m.flag, ring = m.ring, tail = m.tail,
     word = m.word, first = m.first, limit = m.limit, now = metrics.now,
-    trace_ids = m.trace_ids or {}, trace_values = m.trace_values or {}, trace_times = m.trace_times or {},
+    trace_ids = m.trace_ids, trace_values = m.trace_values, trace_times = m.trace_times,
     refuse = function()
       counts.refused = counts.refused + 1
     end,
@@ -347,9 +375,7 @@ local function add(metrics, kind, name, labels, options, prepare)
     end,
     again = function(handle)
       local id = m.space.miss(unpack(handle.values, 1, #keys))
-      if id ~= sets.OVERFLOW then
-        handle.id, m.handles[id] = id, handle
-      end
+      remember(m, id, handle)
       return id
     end,
   })
@@ -437,15 +463,13 @@ end
 function Metric:with(...)
   local arity = self.space.arity
   local id = arity == 0 and 1 or self.space.miss(...)
-  local handle = self.handles[id]
+  local handle = self.handles[id] and self.handles[id][1]
   if not handle then
     handle = { values = { ... } }
     for method, f in pairs(self.of_handle) do
       handle[method] = f
     end
-    if id ~= sets.OVERFLOW then
-      handle.id, self.handles[id] = id, handle
-    end
+    remember(self, id, handle)
   end
   return handle
 end

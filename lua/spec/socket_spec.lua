@@ -3,7 +3,8 @@ local freshet = require "resty.freshet"
 local ffi = require "ffi"
 
 ffi.cdef [[
-int freshet_bind(int, const struct freshet_sockaddr *, uint32_t) __asm__("bind");
+int freshet_bind(int, const void *, uint32_t) __asm__("bind");
+int freshet_getsockname(int, void *, uint32_t *) __asm__("getsockname");
 ssize_t freshet_recv(int, void *, size_t, int) __asm__("recv");
 ]]
 local sockets = require "resty.freshet.socket"
@@ -31,8 +32,19 @@ local function serve(address)
   }
 end
 
+--- A port that nobody has, of IPv4 (family 2) or IPv6 (10); the kernel's choice.
+local function free_port(family)
+  local fd = ffi.C.freshet_socket(family, 2, 0)
+  local address, size = ffi.new "uint8_t[28]", ffi.new("uint32_t[1]", 28)
+  ffi.cast("uint16_t *", address)[0] = family
+  ffi.C.freshet_bind(fd, address, family == 2 and 16 or 28)
+  ffi.C.freshet_getsockname(fd, address, size)
+  ffi.C.freshet_close(fd)
+  return address[2] * 256 + address[3]
+end
+
 local path = os.tmpname()
-for _, address in ipairs { "unix:" .. path, "udp://127.0.0.1:18911", "udp://[::1]:18912" } do
+for _, address in ipairs { "unix:" .. path, "udp://127.0.0.1:" .. free_port(2), "udp://[::1]:" .. free_port(10) } do
   describe("a server on " .. address:gsub("/.*", ""), function()
     it("that is away, dies and comes back gets everything once", function()
       os.remove(path)

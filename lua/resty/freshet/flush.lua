@@ -392,17 +392,27 @@ function Flusher:push()
   return true
 end
 
---- spell_traces writes the exemplars of changed series.
-function Flusher:spell_traces(m)
-  for id, trace in pairs(m.trace_ids) do
-    trace = text.trace(trace)
-    if trace then
-      m.exemplars[id] = ("|x:%s,%s,%.0f"):format(trace, text.shortest(m.trace_values[id]), m.trace_times[id] * 1000)
-    else
-      m.trace_ids[id], m.exemplars[id] = nil, nil
-      self.metrics.counts.bad_traces = self.metrics.counts.bad_traces + 1
+--- spell_traces writes the exemplars of changed series, and reports whether all are there
+-- before its time is over.
+function Flusher:spell_traces(m, stop)
+  while m.spelled ~= m.mark do
+    local id = m.ring[m.spelled]
+    local raw = m.trace_ids[id]
+    if raw then
+      local trace = text.trace(raw)
+      -- The value is one of many, so that nine digits are enough.
+      m.exemplars[id] = trace and ("|x:%s,%.9g,%.0f"):format(trace, m.trace_values[id], m.trace_times[id] * 1000)
+      if not trace then
+        m.trace_ids[id] = nil
+        self.metrics.counts.bad_traces = self.metrics.counts.bad_traces + 1
+      end
+    end
+    m.spelled = band(m.spelled + 1, m.mask)
+    if band(m.spelled, 63) == 0 and self.clock() > stop then
+      return false
     end
   end
+  return true
 end
 
 --- run sends what changed before the round began, for as long as `seconds`. It returns
@@ -413,10 +423,12 @@ function Flusher:run(seconds)
   if not self.round then
     self.round = true
     for _, m in ipairs(list) do
-      m.mark = m.tail[0]
-      if m.trace_ids then
-        self:spell_traces(m)
-      end
+      m.mark, m.spelled = m.tail[0], m.head_at
+    end
+  end
+  for _, m in ipairs(list) do
+    if m.trace_ids and m.spelled and not self:spell_traces(m, started + seconds) then
+      return "more"
     end
   end
   self:forget()

@@ -88,6 +88,7 @@ local function reader(source, option)
   if not name then
     return nil, ('freshet: option %s: must be a variable, such as "$freshet_route", or a function'):format(option)
   end
+  name = name:lower() -- as nginx does
   if name == "uri" or name == "request_uri" or name == "document_uri" or name == "request" then
     return nil, ("freshet: option %s = $%s: would make a series of each address; set a variable in each location"):format(option, name)
   end
@@ -122,6 +123,9 @@ local KNOWN = {
 ---@return string? err
 function _M.new(metrics, options)
   options = options or {}
+  if type(options) ~= "table" then
+    return nil, "freshet: options of resty.freshet.http: must be a table"
+  end
   for key in pairs(options) do
     if not KNOWN[key] then
       return nil, ("freshet: option %s of resty.freshet.http: is not known; docs/edge.md lists the options"):format(tostring(key))
@@ -133,12 +137,18 @@ function _M.new(metrics, options)
   end
   local trace
   if options.trace then
+    if not metrics.options.exemplars or options.buckets then
+      return nil, "freshet: option trace of resty.freshet.http: needs exemplars = true of the instance, and native histograms"
+    end
     trace, err = reader(options.trace, "trace")
     if not trace then
       return nil, err
     end
   end
   local prefix = options.prefix or "http."
+  if type(prefix) ~= "string" then
+    return nil, "freshet: option prefix of resty.freshet.http: must be a string"
+  end
   local failed
   local function make(kind, name, labels, shape)
     local m, reason = metrics[kind](metrics, prefix .. name, labels, shape)
@@ -156,24 +166,25 @@ function _M.new(metrics, options)
     return nil, failed
   end
 
-  local space = requests.space
+  local space = requests.space -- of all four: they have the same labels and limit
   local ids = allocate("int32_t", ROUTES * PER_ROUTE)
   if not ids then
     return nil, "freshet: no memory for the ids of routes"
   end
-  local places = {} -- in ids, by id
-  space.released = function(id)
-    if places[id] then
-      ids[places[id]] = 0
-      places[id] = nil
+  local places = {} -- lists of those in ids, by id: several names may be cut to one value
+  space.remembered[#space.remembered + 1] = function(id)
+    for _, at in ipairs(places[id] or {}) do
+      ids[at] = 0
     end
+    places[id] = nil
   end
 
   -- slow finds an id that is not in ids, and puts it there. Beyond max_series it is 0.
   local function slow(at, name, method, status)
     local id = space.miss(name, METHODS[method], status)
     if id > 0 and at then
-      ids[at], places[id] = id, at
+      ids[at], places[id] = id, places[id] or {}
+      table.insert(places[id], at)
     end
     return id
   end

@@ -102,13 +102,13 @@ local function release(metrics, space, id)
   end
   for _, m in ipairs(space.metrics) do
     m.empty(id)
-    local handle = m.handles[id]
-    if handle then
-      handle.id, m.handles[id] = nil, nil
+    for _, handle in ipairs(m.handles[id] or {}) do
+      handle.id = nil
     end
+    m.handles[id] = nil
   end
-  if space.released then
-    space.released(id)
+  for _, forget in ipairs(space.remembered) do
+    forget(id)
   end
   space.labels[id], space.values[id] = nil, nil
   space.free[#space.free + 1] = id
@@ -162,6 +162,7 @@ function _M.space(metrics, keys, places)
   space = {
     arity = #keys, keys = keys, places = places, metrics = {}, count = 0, cursor = 0, free = {},
     root = {}, labels = {}, values = {}, -- the last two by id
+    remembered = {}, -- functions of those who keep ids, to be told which is somebody else's from now on
     changed = allocate("double", places + 1), -- when, by id
     full = ffi.new "double[2]", -- whether there is no room, and how often there was none
   }
@@ -180,6 +181,11 @@ end
 --- keys returns the names of labels as they are sent, or nil and what is wrong with them.
 function _M.keys(labels)
   local keys, seen = {}, {}
+  for key in pairs(labels) do
+    if type(key) ~= "number" or not labels[1] or key > #labels then
+      return nil, 'takes a list of label names, {"route", "status"}'
+    end
+  end
   for i, label in ipairs(labels) do
     if type(label) ~= "string" or label == "" then
       return nil, "label " .. i .. " must be a name"

@@ -63,8 +63,10 @@ cells[at] = cells[at] + v
 at = at + 1 + first[cell] + tonumber(rshift(limit[cell] - word.q, 63))
 cells[at] = cells[at] + 1]]
 
+-- What has not the length of a trace's id does not take the place of one that has. Whether
+-- its digits are such is looked at when it is sent, since no pattern can be matched here.
 local TRACE = [[
-if id > 0 then
+if id > 0 and type(trace) == "string" and #trace > 0 and #trace <= 32 then
   trace_ids[id], trace_values[id], trace_times[id] = trace, v, now()
 end]]
 
@@ -75,7 +77,7 @@ local cells, flag, ring, tail = env.cells, env.flag, env.ring, env.tail
 local word, first, limit = env.word, env.first, env.limit
 local trace_ids, trace_values, trace_times, now = env.trace_ids, env.trace_values, env.trace_times, env.now
 local again = env.again
-local tonumber, min, max = tonumber, math.min, math.max
+local tonumber, type, min, max = tonumber, type, math.min, math.max
 local band, rshift = bit.band, bit.rshift
 ]]
 
@@ -113,7 +115,7 @@ function _M.build(kind, arity, constants, env)
     add("inc", CHECK_FINITE, SHIFT_BY)
   else
     add("observe", CHECK, OBSERVE)
-    add("observe_traced", CHECK, OBSERVE .. "\n" .. TRACE, ", trace")
+    add("observe_traced", CHECK, env.trace_ids and OBSERVE .. "\n" .. TRACE or OBSERVE, ", trace")
   end
   local source = { PROLOGUE .. "return {" }
   for form = 2, 4 do
