@@ -99,7 +99,7 @@ local function check(options)
     return wrong("server", options.server, err)
   end
   local o = {
-    address = address,
+    address = address, server = options.server,
     prefix = options.prefix or "",
     tags = options.tags or {},
     interval = options.interval or 1,
@@ -217,13 +217,27 @@ end
 function Metrics:tick(premature)
   local clock = self.flusher.clock
   local started = clock()
-  local state = self.flusher:run(flush.TICK)
+  local state, err = self.flusher:run(flush.TICK)
   if state ~= "more" then
     sets.sweep(self)
+    self:tell(state == "failed" and (err == "full" and err or self.flusher.socket.reason or err) or nil)
   end
   self.counts.longest_tick = math.max(self.counts.longest_tick, clock() - started)
   if state == "more" and not premature and not self.coming then
     self.coming = self.ngx.timer.at(PAUSE, next_tick, self)
+  end
+end
+
+--- tell logs that nothing can be sent, and why, and then when it can again. A full queue
+-- is not worth a line.
+function Metrics:tell(reason)
+  if reason ~= "full" and (reason == nil) ~= (self.told == nil) then
+    self.told = reason
+    if self.ngx and self.ngx.log and reason then
+      self.ngx.log(self.ngx.WARN, "freshet: nothing can be sent to ", self.options.server, ": ", reason, "; it waits here")
+    elseif self.ngx and self.ngx.log then
+      self.ngx.log(self.ngx.NOTICE, "freshet: ", self.options.server, " takes what is sent again")
+    end
   end
 end
 
@@ -313,7 +327,7 @@ local function add(metrics, kind, name, labels, options, prepare)
   name = text.name(metrics.options.prefix .. name)
   local spelling = table.concat({
     kind, places, tostring(options.schema), tostring(options.from), tostring(options.to),
-    type(options.buckets) == "table" and table.concat(options.buckets, ",") or "", unpack(keys),
+    type(options.buckets) == "table" and "of " .. table.concat(options.buckets, ",") or "", unpack(keys),
   }, "\0")
   local known = metrics.names[name]
   if known then

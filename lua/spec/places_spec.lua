@@ -88,7 +88,9 @@ describe("a place that is somebody else's by now", function()
 
   it("wrong options of resty.freshet.http are named", function()
     local m = helper.new()
-    for option, options in pairs { ["must be a table"] = "x", prefix = { prefix = {} }, ["$uri"] = { route = "$URI" }, exemplars = { trace = "$t" } } do
+    for option, options in pairs {
+      ["in a table"] = "x", upstream = { upstream = "yes" }, prefix = { prefix = {} }, ["$uri"] = { route = "$URI" }, exemplars = { trace = "$t" },
+    } do
       local http, err = http_with(m, options)
       assert.is_nil(http)
       assert.is_truthy(err:find(option, 1, true), err)
@@ -156,4 +158,25 @@ describe("a mistake in options", function()
     refused("tags.a", freshet.new { server = "127.0.0.1:1", tags = { a = "b" } })
     refused("exemplars", freshet.new { server = "127.0.0.1:1", exemplars = "no" })
   end)
+end)
+
+it("the error log says once that nothing can be sent, and once that it can again", function()
+  local log = {}
+  local socket = helper.socket()
+  local m = assert(require("resty.freshet").new({ server = "unix:/run/none", telemetry = false }, {
+    socket = socket, clock = os.clock,
+    ngx = { WARN = "warn", NOTICE = "notice", now = os.time, log = function(...) log[#log + 1] = table.concat({ ... }, "") end },
+  }))
+  local c = m:counter "c"
+  for _, answer in ipairs { "Permission denied", "Permission denied", "full", "", "" } do
+    socket.takes = function()
+      return answer == "", answer
+    end
+    c:inc(1)
+    m:tick()
+  end
+  assert.same({
+    "warnfreshet: nothing can be sent to unix:/run/none: Permission denied; it waits here",
+    "noticefreshet: unix:/run/none takes what is sent again",
+  }, log)
 end)

@@ -123,8 +123,13 @@ local KNOWN = {
 ---@return string? err
 function _M.new(metrics, options)
   options = options or {}
-  if type(options) ~= "table" then
-    return nil, "freshet: options of resty.freshet.http: must be a table"
+  if type(metrics) ~= "table" or not metrics.counter or type(options) ~= "table" then
+    return nil, "freshet: resty.freshet.http needs what resty.freshet.new returned, and options in a table"
+  end
+  for _, option in ipairs { "upstream", "bytes", "cache", "tls" } do
+    if options[option] ~= nil and type(options[option]) ~= "boolean" then
+      return nil, ("freshet: option %s of resty.freshet.http: must be true or false"):format(option)
+    end
   end
   for key in pairs(options) do
     if not KNOWN[key] then

@@ -142,6 +142,9 @@ _M.number = number
 
 --- shortest is number, for texts that are read and compared: the value of a label.
 function _M.shortest(v)
+  if v == floor(v) and v < 1e15 and v > -1e15 then
+    return format("%.0f", v)
+  end
   for digits = 1, 17 do
     local s = format("%." .. digits .. "g", v)
     if tonumber(s) == v then
