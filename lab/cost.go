@@ -142,7 +142,7 @@ type look struct {
 }
 
 func lookAt(p *running, s *sending) (look, error) {
-	cpu, err := cpuTime(p.pid)
+	cpu, err := report.CPUTime(p.pid)
 	return look{time.Now(), cpu, s.Progress().Metrics}, err
 }
 

@@ -55,14 +55,14 @@ func (r receiver) idle(ctx context.Context, runs int) (percent []float64, err er
 		}
 		for range runs {
 			begun := time.Now()
-			before, err := cpuTime(p.pid)
+			before, err := report.CPUTime(p.pid)
 			if err != nil {
 				return err
 			}
 			if err := wait(ctx, idleInterval); err != nil {
 				return err
 			}
-			after, err := cpuTime(p.pid)
+			after, err := report.CPUTime(p.pid)
 			if err != nil {
 				return err
 			}

@@ -293,7 +293,7 @@ func (m *writeMeasurement) during(ctx context.Context, p *runningDatabase, traff
 
 // write sends rounds, and returns what they cost.
 func (p *runningDatabase) write(ctx context.Context, w *loadgen.Writer, rounds int) (r loadgen.WriterResult, cost time.Duration, err error) {
-	before, err := cpuTime(p.pid)
+	before, err := report.CPUTime(p.pid)
 	if err != nil {
 		return r, 0, err
 	}
@@ -303,7 +303,7 @@ func (p *runningDatabase) write(ctx context.Context, w *loadgen.Writer, rounds i
 	if err := wait(ctx, afterwards); err != nil {
 		return r, 0, err
 	}
-	after, err := cpuTime(p.pid)
+	after, err := report.CPUTime(p.pid)
 	return r, after - before, err
 }
 

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/freshet-io/freshet/lab/report"
 )
 
 // nginx is one that counts by a handler. It has no master: the process is the worker.
@@ -106,7 +106,7 @@ type measured struct {
 
 // ask has wrk ask for a while, by 20 connections of one thread.
 func (n *nginx) ask(ctx context.Context, turn time.Duration) (measured, error) {
-	before, err := n.onCPU()
+	before, err := report.CPUTime(n.cmd.Process.Pid)
 	if err != nil {
 		return measured{}, err
 	}
@@ -115,7 +115,7 @@ func (n *nginx) ask(ctx context.Context, turn time.Duration) (measured, error) {
 	if err != nil {
 		return measured{}, fmt.Errorf("wrk: %w", err)
 	}
-	after, err := n.onCPU()
+	after, err := report.CPUTime(n.cmd.Process.Pid)
 	if err != nil {
 		return measured{}, err
 	}
@@ -137,16 +137,4 @@ func parse(out string, cpu time.Duration) (measured, error) {
 		return measured{rate: float64(requests) / duration.Seconds(), cpu: float64(cpu.Nanoseconds()) / 1e3 / float64(requests)}, nil
 	}
 	return measured{}, fmt.Errorf("wrk printed no number of requests: %s", out)
-}
-
-// onCPU is how long the worker has run so far, in user and kernel.
-func (n *nginx) onCPU() (time.Duration, error) {
-	// The clock of a process's processor time has this number (clock_getcpuclockid); what
-	// /proc says of it are ticks of 10 ms.
-	const processorTime = 2
-	var t unix.Timespec
-	if err := unix.ClockGettime(int32((^n.cmd.Process.Pid)<<3|processorTime), &t); err != nil {
-		return 0, fmt.Errorf("the worker's processor time: %w", err)
-	}
-	return time.Duration(t.Nano()), nil
 }

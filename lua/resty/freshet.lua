@@ -231,8 +231,8 @@ end
 --- tell logs that nothing can be sent, and why, and then when it can again. A full queue
 -- is not worth a line.
 function Metrics:tell(reason)
-  if reason ~= "full" and (reason == nil) ~= (self.told == nil) then
-    self.told = reason
+  if reason ~= "full" and (reason == nil) ~= (self.trouble == nil) then
+    self.trouble = reason
     if self.ngx and self.ngx.log and reason then
       self.ngx.log(self.ngx.WARN, "freshet: nothing can be sent to ", self.options.server, ": ", reason, "; it waits here")
     elseif self.ngx and self.ngx.log then
