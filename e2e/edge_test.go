@@ -55,7 +55,7 @@ http {
     })
     http = assert(require("resty.freshet.http").new(metrics, {
       route = function() return ngx.unescape_uri(ngx.var.arg_route) end,
-      trace = "$arg_trace",
+      {{.Options}},
     }))
   }
   exit_worker_by_lua_block { require("resty.freshet").exit() }
@@ -69,8 +69,11 @@ http {
 }
 `))
 
-// startNginx starts one that sends each interval to a server.
-func startNginx(t *testing.T, server string, interval time.Duration) *nginx {
+// traced is an option of resty.freshet.http.
+const traced = `trace = "$arg_trace"`
+
+// startNginx starts one that sends each interval to a server, with options of resty.freshet.http.
+func startNginx(t *testing.T, server string, interval time.Duration, options string) *nginx {
 	t.Helper()
 	root, err := filepath.Abs("..")
 	if err != nil {
@@ -83,7 +86,7 @@ func startNginx(t *testing.T, server string, interval time.Duration) *nginx {
 	}
 	installed := filepath.Join(root, ".cache", "nginx")
 	err = nginxConf.Execute(conf, map[string]any{
-		"Nginx": installed, "Lua": filepath.Join(root, "lua"), "Dir": n.dir, "Server": server, "Interval": interval.Seconds(),
+		"Nginx": installed, "Lua": filepath.Join(root, "lua"), "Dir": n.dir, "Server": server, "Interval": interval.Seconds(), "Options": options,
 	})
 	if err = errors.Join(err, conf.Close()); err != nil {
 		t.Fatal(err)
@@ -211,7 +214,7 @@ func TestEdgeCountsEachRequest(t *testing.T) {
 				if network == "udp" {
 					server = "udp://" + p.UDP
 				}
-				n := startNginx(t, server, 500*time.Millisecond)
+				n := startNginx(t, server, 500*time.Millisecond, traced)
 				for range 3 {
 					n.ask(400)
 					n.signal(syscall.SIGHUP)
@@ -244,7 +247,7 @@ func (n *nginx) ledger(p *process) {
 func TestEdgeLosesAnIntervalOfAKilledWorker(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
-	n := startNginx(t, "unix:"+p.Unixgram, 200*time.Millisecond)
+	n := startNginx(t, "unix:"+p.Unixgram, 200*time.Millisecond, traced)
 	n.ask(400)
 	n.counted(p)
 	before := n.sent.Load()
@@ -273,7 +276,7 @@ func TestEdgeWaitsForACollector(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	socket := filepath.Join(dir, "dgram.sock")
-	n := startNginx(t, "unix:"+socket, 100*time.Millisecond)
+	n := startNginx(t, "unix:"+socket, 100*time.Millisecond, traced)
 	n.ask(400) // nobody has made the socket
 
 	// What the kernel takes for somebody who never reads is lost with him, and of no account:
@@ -318,7 +321,7 @@ func TestEdgeWaitsForACollector(t *testing.T) {
 func TestEdgeLabelsForgeNothing(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
-	n := startNginx(t, "unix:"+p.Unixgram, 100*time.Millisecond)
+	n := startNginx(t, "unix:"+p.Unixgram, 100*time.Millisecond, traced)
 	routes := []string{
 		"a|c\nforged:1|c", "a\r\n", "a\x00b", "a,forged:1", "a:1|c|#x:y", "a#b", "|", ",", ":", "_e{1,1}:a|b", "\xff\xfe", "a\x7fb", "größe", "é",
 		strings.Repeat("x", 5000), strings.Repeat("ü", 1000), "a\u202eb", "", " ", "{}", `"\`, "nan", "|nh",
@@ -354,11 +357,36 @@ func TestEdgeLabelsForgeNothing(t *testing.T) {
 	}
 }
 
+// Classic buckets are what Prometheus' functions read, as if Prometheus had scraped them.
+func TestEdgeClassicBuckets(t *testing.T) {
+	t.Parallel()
+	p := start(t, dataDir(t))
+	n := startNginx(t, "unix:"+p.Unixgram, 100*time.Millisecond, `buckets = {0.5, 30, 60}`)
+	n.ask(100)
+	n.end(syscall.SIGQUIT)
+	for expr, want := range map[string]float64{
+		"sum(http_request_duration_count)":                                                             float64(n.sent.Load()),
+		`sum(http_request_duration_bucket{le="+Inf"})`:                                                 float64(n.sent.Load()),
+		`sum(http_request_duration_bucket{le="60"})`:                                                   float64(n.sent.Load()),
+		"sum(http_request_duration_sum) < bool 60":                                                     1,
+		"histogram_quantile(1, sum by (le) (http_request_duration_bucket{route=\"home\"})) <= bool 60": 1,
+		"count(http_request_duration_bucket)":                                                          4,
+	} {
+		eventually(t, 30*time.Second, "the buckets are stored", func() error {
+			if v, err := p.value(expr); err != nil || v != want {
+				return fmt.Errorf("%s is %v, not %v, %w", expr, v, want, err)
+			}
+			return nil
+		})
+	}
+	n.ledger(p)
+}
+
 // A request's trace is an exemplar of its latency. One that is no trace id costs only itself.
 func TestEdgeExemplars(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
-	n := startNginx(t, "unix:"+p.Unixgram, 100*time.Millisecond)
+	n := startNginx(t, "unix:"+p.Unixgram, 100*time.Millisecond, traced)
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
 	for route, trace := range map[string]string{"home": trace, "forged": "1|c\nforged:1|c"} {
 		if err := n.getTraced(route, trace); err != nil {

@@ -1,7 +1,9 @@
 package mapping
 
 import (
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/common/model"
@@ -122,6 +124,19 @@ func (set labelSet) drop(name string) labelSet {
 		return slices.Delete(set, i, i+1)
 	}
 	return set
+}
+
+// restoreBound gives a bucket that a sender counted its bound back, which labelName took for
+// a forgery. It is written as Freshet writes its own, so that 10 and 10.0 are one bucket.
+// A timer with classic buckets owns the name of these, and so no counter joins them.
+func (set labelSet) restoreBound() {
+	i := set.index("tag_" + model.BucketLabel)
+	if i < 0 {
+		return
+	}
+	if bound, err := strconv.ParseFloat(set[i].value, 64); err == nil && !math.IsNaN(bound) {
+		set[i] = pair{model.BucketLabel, strconv.FormatFloat(bound, 'g', -1, 64)}
+	}
 }
 
 // finish sorts the labels and leaves out those that are empty. What was merged is in

@@ -172,6 +172,9 @@ func (m *Mapper) MapInto(out *Output, in *Input) {
 	if out.Rule >= 0 {
 		m.apply(&m.rules[out.Rule], captures, out)
 	}
+	if out.Kind == series.Counter && isBucket(out.Name) {
+		out.set.restoreBound()
+	}
 	out.set = out.set.finish()
 }
 

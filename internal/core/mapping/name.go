@@ -3,6 +3,8 @@ package mapping
 import (
 	"strings"
 	"unicode/utf8"
+
+	"github.com/prometheus/common/model"
 )
 
 // metricName makes a valid metric name of any bytes.
@@ -22,10 +24,15 @@ const OverflowLabel = "freshet_overflow"
 // "..name.." becomes reserved only by losing its dots.
 func (m *Mapper) labelName(s string) string {
 	s = m.metricName(s) // the alphabets differ by the colon alone, which both lose
-	if s == "le" || s == "quantile" || s == OverflowLabel || strings.HasPrefix(s, "__") {
+	if s == model.BucketLabel || s == "quantile" || s == OverflowLabel || strings.HasPrefix(s, "__") {
 		return "tag_" + s
 	}
 	return s
+}
+
+// isBucket reports whether a name is that of the buckets of a classic histogram.
+func isBucket(name string) bool {
+	return strings.HasSuffix(name, "_bucket") || strings.HasSuffix(name, ".bucket") // the point is for utf8_names
 }
 
 // validUTF8 replaces each run of bytes that is not UTF-8 by one U+FFFD.
