@@ -72,11 +72,13 @@ local function whole(v, from, to)
   return type(v) == "number" and v >= from and v <= to and v == floor(v)
 end
 
+-- shown is a value as one would write it, so that "3" is not taken for 3.
+local function shown(value)
+  return type(value) == "string" and ("%q"):format(value) or tostring(value)
+end
+
 local function wrong(option, value, rule)
-  if type(value) == "string" then
-    value = ("%q"):format(value)
-  end
-  return nil, ("freshet: option %s = %s: %s"):format(option, tostring(value), rule)
+  return nil, ("freshet: option %s = %s: %s"):format(option, shown(value), rule)
 end
 
 local KNOWN = {
@@ -322,7 +324,7 @@ local function add(metrics, kind, name, labels, options, prepare)
   end
   local places = options.max_series or metrics.options.max_series
   if not whole(places, 1, metrics.options.max_series) then
-    return bad(("option max_series = %s: must be a whole number from 1 to that of the instance, %d"):format(tostring(places), metrics.options.max_series))
+    return bad(("option max_series = %s: must be a whole number from 1 to that of the instance, %d"):format(shown(places), metrics.options.max_series))
   end
   name = text.name(metrics.options.prefix .. name)
   local spelling = table.concat({
@@ -429,9 +431,9 @@ end
 local function prepare_native(m, options)
   local schema, from, to = options.schema or 3, options.from or -20, options.to or 12
   if not whole(schema, -4, 8) then
-    return nil, ("option schema = %s: must be a whole number from -4 to 8"):format(tostring(schema))
+    return nil, ("option schema = %s: must be a whole number from -4 to 8"):format(shown(schema))
   elseif not whole(from, -126, 127) or not whole(to, from + 1, 128) then
-    return nil, ("options from = %s, to = %s: must be exponents of 2 from -126 to 128, from below to"):format(tostring(from), tostring(to))
+    return nil, ("options from = %s, to = %s: must be exponents of 2 from -126 to 128, from below to"):format(shown(from), shown(to))
   end
   local t = buckets.native(schema, from, to)
   if not t then
@@ -443,12 +445,17 @@ end
 
 local function prepare_classic(m, options)
   local bounds = options.buckets
+  for _, option in ipairs { "schema", "from", "to" } do
+    if options[option] ~= nil then
+      return nil, ("option %s: is for native histograms, and buckets make a classic one: leave one of them out"):format(option)
+    end
+  end
   if type(bounds) ~= "table" or #bounds < 1 or #bounds > 256 then
     return nil, "option buckets: must be a list of 1 to 256 upper bounds, without +Inf"
   end
   for i, bound in ipairs(bounds) do
     if type(bound) ~= "number" or not (bound >= 2 ^ -1022 and bound <= 2 ^ 1022) or i > 1 and bound <= bounds[i - 1] then
-      return nil, ("option buckets[%d] = %s: must be a number above 0 and above the one before"):format(i, tostring(bound))
+      return nil, ("option buckets[%d] = %s: must be a number above 0 and above the one before"):format(i, shown(bound))
     end
   end
   local t = buckets.classic(bounds)

@@ -90,11 +90,32 @@ describe("a place that is somebody else's by now", function()
     local m = helper.new()
     for option, options in pairs {
       ["in a table"] = "x", upstream = { upstream = "yes" }, prefix = { prefix = {} }, ["$uri"] = { route = "$URI" }, exemplars = { trace = "$t" },
+      ["$arg_x"] = { route = "$arg_x" }, ["$args"] = { route = "args" }, ["$cookie_a"] = { route = "$cookie_a" },
+      ["option schema: is for native"] = { schema = 2, buckets = { 1 } },
     } do
       local http, err = http_with(m, options)
       assert.is_nil(http)
       assert.is_truthy(err:find(option, 1, true), err)
     end
+  end)
+end)
+
+describe("a label set beyond max_series that is known under another spelling", function()
+  it("is counted where it is known", function()
+    local m, socket = helper.new { max_series = 4 }
+    local c = m:counter("c", { "a" })
+    local long = ("x"):rep(200)
+    for _ = 1, 2 do
+      c:inc(1, true)
+      c:inc(1, long .. "y")
+      c:inc(1, 0 / 0)
+      c:inc(1, {})
+    end
+    c:inc(1, false)
+    c:inc(1, "new")
+    assert(m:flush())
+    assert.same({ "c:2|c|#a:nan", "c:2|c|#a:none", "c:2|c|#a:true", "c:2|c|#a:" .. long, "c:2|c|#client_overflow:true" }, helper.lines(socket))
+    assert.equal(2, m:stats().overflowed)
   end)
 end)
 

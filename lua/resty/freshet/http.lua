@@ -80,6 +80,12 @@ local base = bases[name] or base_of(name)]]
 local BY_BASE = "local name, base = route_name, route_base"
 local BY_NAME_ONLY = "local name, base = route_name, nil"
 
+-- Variables, and beginnings of such, that hold what a client writes. The trace id may be one.
+local CLIENTS = {
+  uri = true, request_uri = true, document_uri = true, request = true, args = true, query_string = true, request_body = true,
+  arg_ = true, http_ = true, cookie_ = true,
+}
+
 local function reader(source, option)
   if type(source) == "function" then
     return source
@@ -89,8 +95,8 @@ local function reader(source, option)
     return nil, ('freshet: option %s: must be a variable, such as "$freshet_route", or a function'):format(option)
   end
   name = name:lower() -- as nginx does
-  if name == "uri" or name == "request_uri" or name == "document_uri" or name == "request" then
-    return nil, ("freshet: option %s = $%s: would make a series of each address; set a variable in each location"):format(option, name)
+  if option == "route" and (CLIENTS[name] or CLIENTS[name:match "^%l+_" or ""]) then
+    return nil, ("freshet: option %s = $%s: is what clients write, each of which would make a series; set a variable in each location"):format(option, name)
   end
   local var = ngx.var
   return function()

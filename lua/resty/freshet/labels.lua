@@ -59,6 +59,9 @@ local function intern(metrics, space, ...)
   local id = space.arity > 0 and find(space, values)
   if id then
     return id
+  elseif space.arity > 0 and space.full[0] ~= 0 then
+    space.full[1] = space.full[1] + 1
+    return OVERFLOW
   end
   id = table.remove(space.free) or space.count + 1
   local t = space.root

@@ -3,9 +3,10 @@
 local ffi = require "ffi"
 
 local floor, format = math.floor, string.format
-local _M = {}
 
 local MAX_VALUE = 200 -- bytes of a label's value; what is longer is no label but a text
+
+local _M = { MAX_VALUE = MAX_VALUE }
 
 --- cut returns the first MAX_VALUE bytes of s or fewer, so that no character is split.
 local function cut(s, most)
