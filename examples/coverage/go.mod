@@ -6,7 +6,6 @@ replace github.com/freshet-io/freshet => ../..
 
 require (
 	github.com/elastic/elastic-transport-go/v8 v8.11.0
-	github.com/elastic/go-elasticsearch/v9 v9.5.2
 	github.com/freshet-io/freshet v0.0.0
 )
 
