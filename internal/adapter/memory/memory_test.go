@@ -32,7 +32,7 @@ func TestFreeStartOfAPositionIndependentProgram(t *testing.T) {
 	if os.Getenv("MEMORY_TEST_POSITION_INDEPENDENT") != "" {
 		return // by TestFreeStart
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-buildmode=pie", "-count=1", "-run", "^TestFreeStart", ".")
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-buildmode=pie", "-vet=off", "-ldflags=-w", "-count=1", "-run", "^TestFreeStart", ".")
 	cmd.Env = append(os.Environ(), "MEMORY_TEST_POSITION_INDEPENDENT=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
