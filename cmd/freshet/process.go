@@ -42,7 +42,7 @@ type processFigures struct {
 // during the measurement.
 func (s *server) serveProcess(w http.ResponseWriter, r *http.Request) {
 	figures := processFigures{PID: os.Getpid(), UptimeSeconds: time.Since(s.started).Seconds()}
-	figures.Listening = listeningOf(tenantOf(r), s.http, s.collector.Listening())
+	figures.Listening = listeningOf(tenantOf(r), s.http, s.otlp.addr(), s.collector.Listening())
 	figures.readRuntime()
 	if err := figures.readKernel(); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -54,8 +54,11 @@ func (s *server) serveProcess(w http.ResponseWriter, r *http.Request) {
 
 // listeningOf is where a tenant is listened to. The addresses of others are none of its
 // business, and what it sends there is in the books of others.
-func listeningOf(tenant string, servers httpServers, sockets []collector.Listening) listening {
+func listeningOf(tenant string, servers httpServers, otlp string, sockets []collector.Listening) listening {
 	l := listening{PID: os.Getpid()}
+	if servers[0].tenant == tenant { // OTLP over gRPC is for those of http.tenant
+		l.OTLPGRPC = otlp
+	}
 	for _, h := range servers {
 		if h.tenant == tenant {
 			l.HTTP = h.addr()

@@ -27,11 +27,11 @@ func TestATenantIsToldOfItsOwnSockets(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]listening{
-		"a": {os.Getpid(), servers[0].addr(), "", "127.0.0.1:1", "/run/a", ""},
+		"a": {os.Getpid(), servers[0].addr(), "127.0.0.1:3", "127.0.0.1:1", "/run/a", ""},
 		"b": {os.Getpid(), servers[1].addr(), "", "127.0.0.1:2", "", ""},
 		"c": {PID: os.Getpid()},
 	} {
-		if got := listeningOf(name, servers, sockets()); got != want {
+		if got := listeningOf(name, servers, "127.0.0.1:3", sockets()); got != want {
 			t.Errorf("%s is told %+v, want %+v", name, got, want)
 		}
 	}

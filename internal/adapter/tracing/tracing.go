@@ -96,7 +96,7 @@ func New(c Config, version string, watch *stage.Watch, reg prometheus.Registerer
 		if err != nil {
 			return nil, fmt.Errorf("self.traces.endpoint: %w", err)
 		}
-		t.keeper.onward = sdk.NewBatchSpanProcessor(exporter)
+		t.keeper.onward = newOnward(exporter, m)
 	}
 	t.provider = sdk.NewTracerProvider(options...)
 	t.tracer = t.provider.Tracer("github.com/freshet-io/freshet")
@@ -117,6 +117,9 @@ func (t *Tracing) Run(ctx context.Context) error {
 		case slow := <-t.slow:
 			t.record(slow)
 		case <-ctx.Done():
+			for len(t.slow) > 0 {
+				t.record(<-t.slow)
+			}
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 			defer cancel()
 			if err := t.provider.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {

@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/propagation"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/freshet-io/freshet/internal/core/stage"
@@ -222,6 +224,73 @@ func TestTracesAreSentOn(t *testing.T) {
 		t.Error(more)
 	default:
 	}
+	if sent, unsent := testutil.ToFloat64(tr.metrics.sent), testutil.ToFloat64(tr.metrics.unsent); sent != 4 || unsent != 0 {
+		t.Errorf("%v spans sent, %v not", sent, unsent)
+	}
+}
+
+// What was slow just before the end is sent as well.
+func TestTheLastTracesAreSentOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr, w := newTracing(t, DefaultConfig())
+		for range 3 {
+			tr.Slow(slow(w, time.Now(), ""), stage.Queue, time.Second)
+		}
+		ended, stop := context.WithCancel(t.Context())
+		stop()
+		if err := tr.Run(ended); err != nil {
+			t.Error(err)
+		}
+		if n := len(tr.Traces()); n != 3 {
+			t.Errorf("%d of 3", n)
+		}
+	})
+}
+
+// stuck is an endpoint that takes nothing until it is told what to say.
+type stuck struct {
+	sdk.SpanExporter
+	answer chan error
+}
+
+func (s stuck) ExportSpans(ctx context.Context, _ []sdk.ReadOnlySpan) error {
+	select {
+	case err := <-s.answer:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (stuck) Shutdown(context.Context) error { return nil }
+
+// An endpoint that is slow or away costs bounded memory, and each span is counted.
+func TestSpansThatNobodyTakesAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMetrics(prometheus.NewRegistry())
+		endpoint := stuck{answer: make(chan error)}
+		o := newOnward(endpoint, m)
+		provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(o))
+		const spans = maxWaiting + 1000
+		for range spans {
+			_, s := provider.Tracer("").Start(t.Context(), "a")
+			s.End()
+		}
+		if n := testutil.ToFloat64(m.unsent); n != 1000 {
+			t.Errorf("%v spans found no room, not 1000", n)
+		}
+		synctest.Wait()
+		endpoint.answer <- nil
+		endpoint.answer <- errors.New("refused")
+		close(endpoint.answer) // takes the rest
+		if err := provider.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		sent, unsent := testutil.ToFloat64(m.sent), testutil.ToFloat64(m.unsent)
+		if sent+unsent != spans || unsent <= 1000 || unsent > 2000 || o.waiting.Load() != 0 {
+			t.Errorf("%v spans sent, %v not, of %d; %d wait", sent, unsent, spans, o.waiting.Load())
+		}
+	})
 }
 
 func TestConfig(t *testing.T) {

@@ -1,0 +1,54 @@
+package tracing
+
+import (
+	"context"
+	"sync/atomic"
+
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+)
+
+// maxWaiting bounds the spans that wait for an endpoint which is away or slow: those of
+// some hundred traces. A span takes about 1 kB.
+const maxWaiting = 20_000
+
+// onward sends the spans of kept traces to self.traces.endpoint, in batches. Each that it
+// is given ends as sent or unsent.
+type onward struct {
+	sdk.SpanProcessor
+	metrics *metrics
+	waiting atomic.Int64
+}
+
+func newOnward(exporter sdk.SpanExporter, m *metrics) *onward {
+	o := &onward{metrics: m}
+	o.SpanProcessor = sdk.NewBatchSpanProcessor(counting{exporter, o}, sdk.WithMaxQueueSize(maxWaiting))
+	return o
+}
+
+// OnEnd is part of sdk.SpanProcessor. What is too much is left out here, since the
+// processor would say nothing of it.
+func (o *onward) OnEnd(s sdk.ReadOnlySpan) {
+	if o.waiting.Add(1) > maxWaiting {
+		o.waiting.Add(-1)
+		o.metrics.unsent.Inc()
+		return
+	}
+	o.SpanProcessor.OnEnd(s)
+}
+
+// counting is an exporter that tells onward what became of the spans.
+type counting struct {
+	sdk.SpanExporter
+	onward *onward
+}
+
+func (c counting) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
+	err := c.SpanExporter.ExportSpans(ctx, spans)
+	c.onward.waiting.Add(-int64(len(spans)))
+	if err == nil {
+		c.onward.metrics.sent.Add(float64(len(spans)))
+	} else {
+		c.onward.metrics.unsent.Add(float64(len(spans)))
+	}
+	return err
+}
