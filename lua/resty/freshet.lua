@@ -327,9 +327,14 @@ local function add(metrics, kind, name, labels, options, prepare)
     return bad(("option max_series = %s: must be a whole number from 1 to that of the instance, %d"):format(shown(places), metrics.options.max_series))
   end
   name = text.name(metrics.options.prefix .. name)
+  local bounds = type(options.buckets) == "table" and options.buckets or {}
+  local shape = {}
+  for i = 1, #bounds do
+    shape[i] = tostring(bounds[i])
+  end
   local spelling = table.concat({
     kind, places, tostring(options.schema), tostring(options.from), tostring(options.to),
-    type(options.buckets) == "table" and "of " .. table.concat(options.buckets, ",") or "", unpack(keys),
+    options.buckets and "of " .. table.concat(shape, ",") or "", unpack(keys),
   }, "\0")
   local known = metrics.names[name]
   if known then
@@ -358,6 +363,11 @@ local function add(metrics, kind, name, labels, options, prepare)
       m.trace_ids, m.trace_values, m.trace_times = {}, {}, {}
     end
   end
+  for _, key in ipairs(keys) do
+    if key == "le" and finish == flush.classic then
+      return bad "label le: tells the buckets apart; give it another name, or leave out the option buckets"
+    end
+  end
   if #keys == 0 then
     places = 1
   end
@@ -368,11 +378,10 @@ local function add(metrics, kind, name, labels, options, prepare)
   m.flag = allocate("uint8_t", places + 1)
   m.ring = allocate("int32_t", ring)
   m.tail, m.head_at = allocate("int32_t", 1), 0
-  m.told = allocate("uint8_t", places + 1)
   if finish == flush.classic then
     m.unsent = allocate("double", (places + 1) * (m.stride + 1))
   end
-  if not (m.cells and m.flag and m.ring and m.tail and m.told) or finish == flush.classic and not m.unsent then
+  if not (m.cells and m.flag and m.ring and m.tail) or finish == flush.classic and not m.unsent then
     return bad(("no memory for %d series; lower max_series, or the range or schema of a histogram"):format(places))
   end
   finish(m)
@@ -453,7 +462,13 @@ local function prepare_classic(m, options)
   if type(bounds) ~= "table" or #bounds < 1 or #bounds > 256 then
     return nil, "option buckets: must be a list of 1 to 256 upper bounds, without +Inf"
   end
-  for i, bound in ipairs(bounds) do
+  for key in pairs(bounds) do
+    if not whole(key, 1, #bounds) then
+      return nil, ("option buckets[%s]: is no item of a list of upper bounds"):format(shown(key))
+    end
+  end
+  for i = 1, #bounds do
+    local bound = bounds[i]
     if type(bound) ~= "number" or not (bound >= 2 ^ -1022 and bound <= 2 ^ 1022) or i > 1 and bound <= bounds[i - 1] then
       return nil, ("option buckets[%d] = %s: must be a number above 0 and above the one before"):format(i, shown(bound))
     end

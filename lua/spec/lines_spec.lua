@@ -26,6 +26,21 @@ describe("a line", function()
     assert.truthy(lines[8]:match "^shop%.took:h3,0%.750*,1;%-16,1;%-8,1|nh|#route:cart,env:prod|x:4bf92f3577b34da6a3ce929d0e0e4736,0%.250*,%d+$")
   end)
 
+  -- A server ends counters that are idle for some minutes, and would forget those.
+  it("of each classic bucket is sent when one has changed", function()
+    local m, socket = helper.new()
+    local h = m:histogram("h", {}, { buckets = { 0.1, 1 } })
+    for _ = 1, 2 do
+      socket.packets = {}
+      h:observe(0.5)
+      assert(m:flush())
+      assert.same({ "h.bucket:0|c|#le:0.1", "h.bucket:1|c|#le:+Inf", "h.bucket:1|c|#le:1", "h.count:1|c" }, { unpack(helper.lines(socket), 1, 4) })
+    end
+    socket.packets = {}
+    assert(m:flush())
+    assert.same({}, helper.lines(socket))
+  end)
+
   it("is never forged by a value", function()
     local evil = {
       "a\nforged:1|c", "a\r\nforged:1|c", "a|#route:b", "a,status:500", "a\0b", "\27[2J", "a\255\254b", "\237\160\128", "\192\175",
@@ -119,6 +134,12 @@ describe("an option that makes no sense", function()
     end
     bad("schema = 9:", m:histogram("a", {}, { schema = 9 }))
     bad('schema = "3":', m:histogram("a", {}, { schema = "3" }))
+    bad("buckets[2] = true", m:histogram("a", {}, { buckets = { 0.1, true } }))
+    bad("buckets[1] = table", m:histogram("a", {}, { buckets = { { 1 } } }))
+    bad("buckets[", m:histogram("a", {}, { buckets = { 0.1, nil, 1 } }))
+    bad("buckets[", m:histogram("a", {}, { buckets = { 0.1, [7] = 1 } }))
+    bad('buckets["x"]', m:histogram("a", {}, { buckets = { 0.1, x = 1 } }))
+    bad("label le", m:histogram("a", { "le" }, { buckets = { 0.1 } }))
     bad("option to: is for native", m:histogram("a", {}, { buckets = { 1, 2 }, to = 3 }))
     bad("from", m:histogram("a", {}, { from = 3, to = 2 }))
     bad("buckets[2]", m:histogram("a", {}, { buckets = { 1, 1 } }))

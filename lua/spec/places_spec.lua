@@ -86,11 +86,23 @@ describe("a place that is somebody else's by now", function()
     assert.matches("http.requests", err)
   end)
 
+  it("routes without a name, and those beyond max_series, are counted", function()
+    local m, socket = helper.new { max_series = 6 } -- two metrics
+    local http = assert(http_with(m))
+    for _, route in ipairs { "a", "", "none", "", "b", "c", "d", "c", "a" } do
+      http:log(route)
+    end
+    m:flush()
+    assert.same({ ["http.requests a1"] = 2, ["http.requests n4"] = 3, ["http.requests b1"] = 1 }, requests(socket))
+    assert.matches("http.requests:3|c|#client_overflow:true", table.concat(helper.lines(socket), "\n"), 1, true)
+    assert.equal(3, m:stats().overflowed)
+  end)
+
   it("wrong options of resty.freshet.http are named", function()
     local m = helper.new()
     for option, options in pairs {
       ["in a table"] = "x", upstream = { upstream = "yes" }, prefix = { prefix = {} }, ["$uri"] = { route = "$URI" }, exemplars = { trace = "$t" },
-      ["$arg_x"] = { route = "$arg_x" }, ["$args"] = { route = "args" }, ["$cookie_a"] = { route = "$cookie_a" },
+      ["$arg_x"] = { route = "$arg_x" }, ["$args"] = { route = "args" }, ["$cookie_a"] = { route = "$cookie_a" }, ["$host"] = { route = "$host" },
       ["option schema: is for native"] = { schema = 2, buckets = { 1 } },
     } do
       local http, err = http_with(m, options)

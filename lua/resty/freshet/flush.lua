@@ -142,9 +142,10 @@ end
 --- Cells of a classic histogram: the sum, and the slots. Lines: those of the buckets, of the
 -- count, of the sum. What each has yet to say is kept in `unsent`, since the lines of a series
 -- may be in two packets of which only one is sent. Each turn is a slot, of which the count
--- is added to the buckets that hold it, or a line.
+-- is added to the buckets that hold it, or a line. Buckets in which nothing came are written,
+-- too: a server ends counters that are idle, and a quantile is wrong without the lower ones.
 local function classic_lines(...)
-  local b, pos, room, ring, at, mark, mask, cells, stride, labels, heads, ends, tagless, longest, unsent, told, from = ...
+  local b, pos, room, ring, at, mark, mask, cells, stride, labels, heads, ends, tagless, longest, unsent, from = ...
   local slots, lines = stride - 1, stride + 1
   local id, series, out, below, own = -1, 0, 0, 0, ""
   local j = lines -- below 0: slot j + slots
@@ -162,22 +163,19 @@ local function classic_lines(...)
       j = j + 1
     elseif j < lines then
       local n = unsent[out + j]
-      -- The first time all buckets are named: without the lower ones a quantile would be off.
-      if n ~= 0 or told[id] == 0 then
-        if pos + longest + #own > room then
-          return pos, at, j + 1
-        end
-        if n < huge then
-          pos = put(b, pos, heads[j])
-          pos = put_number(b, pos, n)
-          pos = put(b, pos, "|c")
-          pos = put(b, pos, own)
-          pos = put(b, pos, own == "" and tagless[j] or ends[j])
-          b[pos] = 10
-          pos = pos + 1
-        else
-          infinite[0] = infinite[0] + 1
-        end
+      if pos + longest + #own > room then
+        return pos, at, j + 1
+      end
+      if n < huge then
+        pos = put(b, pos, heads[j])
+        pos = put_number(b, pos, n)
+        pos = put(b, pos, "|c")
+        pos = put(b, pos, own)
+        pos = put(b, pos, own == "" and tagless[j] or ends[j])
+        b[pos] = 10
+        pos = pos + 1
+      else
+        infinite[0] = infinite[0] + 1
       end
       j = j + 1
     else
@@ -196,14 +194,14 @@ end
 
 --- commit empties what was sent: bytes of each series' cells, if there are any.
 local function commit(...)
-  local ring, at, to, mask, flag, told, changed, now, cells, bytes = ...
+  local ring, at, to, mask, flag, changed, now, cells, bytes = ...
   local n = 0
   while at ~= to do
     local id = ring[at]
     if bytes > 0 then
       fill(cells + id * bytes, bytes)
     end
-    flag[id], told[id], changed[id] = 0, 1, now
+    flag[id], changed[id] = 0, now
     at = band(at + 1, mask)
     n = n + 1
   end
@@ -254,7 +252,7 @@ end
 
 function _M.classic(m)
   local cells, stride, labels, ring, mask = m.cells, m.stride, m.space.labels, m.ring, m.mask
-  local unsent, told = m.unsent, m.told
+  local unsent = m.unsent
   local lines = stride + 1
   local heads, ends, tagless = {}, {}, {}
   for line = 0, lines - 3 do
@@ -266,7 +264,7 @@ function _M.classic(m)
   local longest = #m.name + #".bucket:" + LONGEST + #"|c" + #",le:" + LONGEST + 1
   m.sent, m.sent_stride = unsent, lines
   m.write = function(b, pos, room, at, mark, from)
-    return classic_lines(b, pos, room, ring, at, mark, mask, cells, stride, labels, heads, ends, tagless, longest, unsent, told, from)
+    return classic_lines(b, pos, room, ring, at, mark, mask, cells, stride, labels, heads, ends, tagless, longest, unsent, from)
   end
   m.partly = function(id, to)
     wipe(unsent, id * lines, id * lines + to - 1)
@@ -274,7 +272,6 @@ function _M.classic(m)
   m.empty = function(id)
     wipe(cells, id * stride, (id + 1) * stride)
     wipe(unsent, id * lines, (id + 1) * lines)
-    told[id] = 0
   end
 end
 
@@ -354,7 +351,7 @@ function Flusher:settle()
       end
     end
     counts.sent_series = counts.sent_series
-      + commit(m.ring, m.head_at, m.next_at, m.mask, m.flag, m.told, m.space.changed, now, m.sent_bytes, m.sent_stride * 8)
+      + commit(m.ring, m.head_at, m.next_at, m.mask, m.flag, m.space.changed, now, m.sent_bytes, m.sent_stride * 8)
     m.head_at = m.next_at
     if m.next_from > 0 then
       m.partly(m.ring[m.next_at], m.next_from)

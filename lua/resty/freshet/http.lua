@@ -1,5 +1,6 @@
 --- The usual metrics of requests in one line: how many, and how long they took, by route,
 -- method and status. More by option, as reading those variables costs more than counting.
+local ffi = require "ffi"
 local allocate = require "resty.freshet.memory"
 
 local ngx = ngx
@@ -52,7 +53,8 @@ end
 -- one: functions that share their text share machine code, and check which of them it is.
 local LOG = [[
 local env = ...
-local bases, base_of, read, ids, slow, METHOD = env.bases, env.base_of, env.read, env.ids, env.slow, env.METHOD
+local bases, base_of, read, room = env.bases, env.base_of, env.read, env.room
+local ids, miss, place, METHOD, METHODS = env.ids, env.miss, env.place, env.METHOD, env.METHODS
 local count, observe, observe_traced, trace, more = env.count, env.observe, env.observe_traced, env.trace, env.more
 local route_name, route_base = env.name, env.base
 local ngx, get_method, now, start_time = ngx, ngx.req.get_method, ngx.now, ngx.req.start_time
@@ -64,9 +66,12 @@ return function(PARAMS)
   if base and s >= 0 and s < STATUSES then
     local at = base + method * STATUSES + s
     id = ids[at]
-    if id == 0 then id = slow(at, name, method, status) end
+    if id == 0 then
+      id = miss(name, METHODS[method], status)
+      if id > 0 then place(at, id) end -- beyond max_series it is 0
+    end
   else
-    id = slow(nil, name, method, status)
+    id = miss(name, METHODS[method], status)
   end
   count(id, 1)
   local took = now() - start_time()
@@ -76,13 +81,15 @@ return function(PARAMS)
 end]]
 local BY_NAME = [[
 name = name or read() or "none"
-local base = bases[name] or base_of(name)]]
+local base = bases[name]
+if not base and room[0] > 0 then base = base_of(name) end]]
 local BY_BASE = "local name, base = route_name, route_base"
 local BY_NAME_ONLY = "local name, base = route_name, nil"
 
 -- Variables, and beginnings of such, that hold what a client writes. The trace id may be one.
 local CLIENTS = {
-  uri = true, request_uri = true, document_uri = true, request = true, args = true, query_string = true, request_body = true,
+  uri = true, request_uri = true, document_uri = true, request_filename = true, request = true, args = true, query_string = true,
+  request_body = true, host = true, remote_user = true, remote_addr = true,
   arg_ = true, http_ = true, cookie_ = true,
 }
 
@@ -190,25 +197,22 @@ function _M.new(metrics, options)
     places[id] = nil
   end
 
-  -- slow finds an id that is not in ids, and puts it there. Beyond max_series it is 0.
-  local function slow(at, name, method, status)
-    local id = space.miss(name, METHODS[method], status)
-    if id > 0 and at then
-      ids[at], places[id] = id, places[id] or {}
-      table.insert(places[id], at)
-    end
-    return id
+  -- place puts an id where it is found at once.
+  local function place(at, id)
+    ids[at], places[id] = id, places[id] or {}
+    table.insert(places[id], at)
   end
-  jit.off(slow)
+  jit.off(place)
 
-  local bases, routes = {}, 0 -- where a route's ids begin, by its name
+  local bases = {} -- where a route's ids begin, by its name
+  local room = ffi.new("int32_t[1]", ROUTES)
   local function base_of(name)
-    local base = bases[name]
-    if not base and routes < ROUTES and type(name) == "string" and name ~= "" then
-      base = routes * PER_ROUTE
-      bases[name], routes = base, routes + 1
+    if name == "" then -- as a variable that no location has set
+      bases[""] = bases.none or base_of "none"
+    elseif not bases[name] and room[0] > 0 and type(name) == "string" then
+      bases[name], room[0] = (ROUTES - room[0]) * PER_ROUTE, room[0] - 1
     end
-    return base
+    return bases[name]
   end
   jit.off(base_of)
 
@@ -238,7 +242,8 @@ function _M.new(metrics, options)
   end
 
   local env = {
-    bases = bases, base_of = base_of, read = route, ids = ids, slow = slow, METHOD = METHOD,
+    bases = bases, base_of = base_of, read = route, room = room, ids = ids, miss = space.miss, place = place,
+    METHOD = METHOD, METHODS = METHODS,
     count = requests.by_id.inc, observe = duration.by_id.observe, observe_traced = duration.by_id.observe_traced,
     trace = trace, more = more,
   }

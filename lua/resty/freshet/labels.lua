@@ -24,46 +24,18 @@ end
 
 _M.look_for_room = look_for_room
 
---- spell returns what stands for a label's value in our tables.
-local function spell(v)
-  local kind = type(v)
-  if kind == "string" and v ~= "" then
-    return text.cut(v)
-  elseif kind == "number" and v == v then
-    return v
-  elseif kind == "number" or kind == "boolean" then
-    return tostring(v)
-  end
-  return "none"
-end
-
-local function find(space, values)
-  local t = space.root
-  for i = 1, space.arity do
-    t = t and t[values[i]]
-  end
-  return t
-end
-
---- intern gives a label set its id. Its values are cleaned here, once.
+--- intern gives a label set that was not found its id. Its values are cleaned here, once.
 local function intern(metrics, space, ...)
   local values, spelled, respelled = {}, {}, false
   for i = 1, space.arity do
     local raw = select(i, ...)
-    values[i] = spell(raw)
+    values[i] = text.spell(raw)
     local value = tostring(values[i])
     local clean = text.value(value)
     respelled = respelled or clean ~= value or type(raw) == "string" and #raw ~= #value
     spelled[i] = space.keys[i] .. ":" .. clean
   end
-  local id = space.arity > 0 and find(space, values)
-  if id then
-    return id
-  elseif space.arity > 0 and space.full[0] ~= 0 then
-    space.full[1] = space.full[1] + 1
-    return OVERFLOW
-  end
-  id = table.remove(space.free) or space.count + 1
+  local id = table.remove(space.free) or space.count + 1
   local t = space.root
   for i = 1, space.arity - 1 do
     local inner = t[values[i]]
@@ -173,7 +145,7 @@ function _M.space(metrics, keys, places)
   local function slow(...)
     return intern(metrics, space, ...)
   end
-  space.miss = space.arity > 0 and template.miss(space.arity, { root = space.root, full = space.full, intern = slow }) or slow
+  space.miss = space.arity > 0 and template.miss(space.arity, { root = space.root, full = space.full, intern = slow, spell = text.spell }) or slow
   metrics.spaces[name] = space
   if space.arity == 0 then
     intern(metrics, space)

@@ -4,8 +4,6 @@
 -- arguments and no loop over labels, either of which would keep LuaJIT from compiling the
 -- caller. The text is loaded anew for each metric. Its pointers and sizes are constants of
 -- machine code then, where a function shared by metrics would load and check each.
-local text = require "resty.freshet.text"
-
 local _M = {}
 
 -- Finds the id of a label set in nested tables. A missing value makes t nil, or finds
@@ -131,35 +129,24 @@ function _M.build(kind, arity, constants, env)
   return assert(loadstring(source, "=freshet." .. kind .. arity))(env)
 end
 
--- A value that stands for itself in the tables of label sets. What does not, such as a boolean
--- or a text to be cut, is known under another spelling, which intern finds.
-local PLAIN = [[
-local function plain(v)
-  return type(v) == "string" and #v <= MAX_VALUE or type(v) == "number" and v == v
-end]]
-
---- miss is called for a label set that has not been met: one whose missing values are
--- known as "none", or one that gets an id if there is room.
+--- miss is called for a label set that was not found by the values as they were given: one
+-- that is known under another spelling, as a missing value is "none" and a boolean its text,
+-- or one that gets an id if there is room.
 function _M.miss(arity, env)
   local lines = {
-    "local root, full, intern, type = ...",
-    (PLAIN:gsub("MAX_VALUE", text.MAX_VALUE)),
+    "local root, full, intern, spell = ...",
     "return function(LABELS)",
+    "local t = root[spell(a1)]",
   }
-  for i = 1, arity do
-    lines[#lines + 1] = ("if a%d == nil or a%d == '' then a%d = 'none' end"):format(i, i, i)
-  end
-  lines[#lines + 1] = "local t = root[a1]"
   for i = 2, arity do
-    lines[#lines + 1] = ("t = t and t[a%d]"):format(i)
+    lines[#lines + 1] = ("t = t and t[spell(a%d)]"):format(i)
   end
   lines[#lines + 1] = "if t then return t end"
-  lines[#lines + 1] = "if full[0] ~= 0 and PLAIN then full[1] = full[1] + 1 return 0 end"
+  lines[#lines + 1] = "if full[0] ~= 0 then full[1] = full[1] + 1 return 0 end"
   lines[#lines + 1] = "return intern(LABELS)"
   lines[#lines + 1] = "end"
-  local all_plain = labels(arity):gsub("%w+", "plain(%0)"):gsub(",", " and")
-  local source = table.concat(lines, "\n"):gsub("LABELS", labels(arity)):gsub("PLAIN", all_plain)
-  return assert(loadstring(source, "=freshet.miss" .. arity))(env.root, env.full, env.intern, type)
+  local source = table.concat(lines, "\n"):gsub("LABELS", labels(arity))
+  return assert(loadstring(source, "=freshet.miss" .. arity))(env.root, env.full, env.intern, env.spell)
 end
 
 return _M

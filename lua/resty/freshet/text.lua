@@ -2,31 +2,48 @@
 -- client for Go: what separates is written as '_'.
 local ffi = require "ffi"
 
-local floor, format = math.floor, string.format
+local floor, format, type = math.floor, string.format, type
 
 local MAX_VALUE = 200 -- bytes of a label's value; what is longer is no label but a text
 
-local _M = { MAX_VALUE = MAX_VALUE }
+local _M = {}
 
---- cut returns the first MAX_VALUE bytes of s or fewer, so that no character is split.
+--- inside reports whether a character of s goes on behind byte `at`.
+local function inside(s, at)
+  local next_byte = s:byte(at + 1)
+  return next_byte >= 0x80 and next_byte < 0xc0
+end
+
+--- cut returns the first `most` bytes of s or fewer, so that no character is split. It has no
+-- loop, and so LuaJIT can compile it into whoever calls it.
 local function cut(s, most)
   if #s <= most then
     return s
   end
   local at = most
-  while at > most - 4 and at > 0 do
-    local next_byte = s:byte(at + 1)
-    if next_byte < 0x80 or next_byte >= 0xc0 then
-      break
-    end
+  if inside(s, at) then
     at = at - 1
+    if inside(s, at) then
+      at = at - 1
+      if inside(s, at) then
+        at = at - 1
+      end
+    end
   end
   return s:sub(1, at)
 end
 
---- What of a label's value is looked at.
-function _M.cut(s)
-  return cut(s, MAX_VALUE)
+--- What stands for a label's value in the tables of label sets.
+function _M.spell(v)
+  local kind = type(v)
+  if kind == "string" and v ~= "" then
+    return cut(v, MAX_VALUE)
+  elseif kind == "number" then
+    return v == v and v or "nan"
+  elseif kind == "boolean" then
+    return v and "true" or "false"
+  end
+  return "none"
 end
 
 --- The length of the character at i if it is well-formed UTF-8, else nil: no overlong
@@ -167,7 +184,7 @@ function _M.put_number(b, pos, v)
 end
 
 -- Text is cleaned once for a label set: compiling that costs more than it saves.
-for _, f in ipairs { cut, character, well_formed, repair, clean, _M.name, _M.key, _M.value, _M.tag, _M.trace, _M.cut, _M.shortest } do
+for _, f in ipairs { character, well_formed, repair, clean, _M.name, _M.key, _M.value, _M.tag, _M.trace, _M.shortest } do
   jit.off(f, true)
 end
 
