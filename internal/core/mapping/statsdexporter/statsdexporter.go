@@ -150,7 +150,11 @@ func (c *converter) labels(r *rule, m *mapping, read func(string) template) {
 		if t.garbled {
 			c.note(r, m.line, "the label %s: %q is garbled by statsd_exporter's own formatting, and written as it was meant here", label, m.Labels[label])
 		}
-		if label == "le" || label == "quantile" || strings.HasPrefix(label, "__") {
+		name := label
+		switch {
+		case label == "le" && strings.HasSuffix(r.Name, "_bucket"):
+			name = "tag_le" // of which a counter makes le again
+		case label == "le" || label == "quantile" || strings.HasPrefix(label, "__"):
 			c.note(r, m.line, "the label %s is left out: to Prometheus it has a meaning of its own", label)
 			continue
 		}
@@ -158,14 +162,14 @@ func (c *converter) labels(r *rule, m *mapping, read func(string) template) {
 			r.Labels = map[string]string{}
 		}
 		if !m.HonorLabels {
-			r.Labels[label] = t.String()
+			r.Labels[name] = t.String()
 			continue
 		}
 		// What the sender said wins: the rule's own value waits under another name.
-		own := "mapped_" + label
+		own := "mapped_" + name
 		r.Labels[own] = t.String()
 		r.Relabel = append(r.Relabel, ours.Relabel{
-			SourceLabels: []string{label, own}, Separator: given(";"), Regex: given(";(.*)"), TargetLabel: label, Replacement: given("$1"),
+			SourceLabels: []string{name, own}, Separator: given(";"), Regex: given(";(.*)"), TargetLabel: name, Replacement: given("$1"),
 		}, ours.Relabel{Regex: given(own), Action: "labeldrop"})
 	}
 	if m.HonorLabels && len(m.Labels) > 0 {

@@ -309,6 +309,7 @@ func TestNotes(t *testing.T) {
 			"2: native_histogram_bucket_factor"},
 		{"a scale that cannot be", "mappings:\n- {match: a, name: b, scale: -1}", "2: scale: -1 is left out"},
 		{"labels with a meaning", "mappings:\n- {match: a, name: b, labels: {le: x}}", "2: the label le is left out"},
+		{"buckets that a client counts", "mappings:\n- {match: a.*, name: b_bucket, labels: {le: $1}}", ""},
 		{"a percent sign", "mappings:\n- {match: a.*, name: b, labels: {xx: '$1 %'}}", "2: the label xx"},
 		{"buckets that are none", "mappings:\n- {match: a, name: b, match_metric_type: observer, observer_type: histogram, histogram_options: {buckets: [2, 1]}}",
 			"2: is refused until it is mended: buckets[1] is not above"},
@@ -330,6 +331,20 @@ func TestNotes(t *testing.T) {
 		}
 		if !strings.Contains(c.want, "refused") {
 			load(t, got.Text)
+		}
+	}
+}
+
+// A mapping that makes classic buckets of counters makes them here.
+func TestBucketsOfCounters(t *testing.T) {
+	for _, honor := range []string{"", ", honor_labels: true"} {
+		p := newPair(t, "mappings:\n- {match: a.*, match_metric_type: counter, name: b_bucket, labels: {le: $1}"+honor+"}")
+		for _, l := range []line{
+			{theirs.MetricTypeCounter, dogstatsd.Count, "a.5", "x", "y"}, {theirs.MetricTypeCounter, dogstatsd.Count, "a.+Inf", "le", "7"},
+		} {
+			if got, want := p.ourSeries(l), p.theirSeries(l); got != want {
+				t.Errorf("%v%s: got %s, want %s", l, honor, got, want)
+			}
 		}
 	}
 }
