@@ -62,6 +62,13 @@ func (t *Tenant) Keys() [][]byte {
 	return keys
 }
 
+// Series is the number of series that have a place.
+func (t *Tenant) Series() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.places.taken
+}
+
 // MetricSeries is the number of series of a metric.
 func (t *Tenant) MetricSeries(name string) int {
 	t.mu.Lock()

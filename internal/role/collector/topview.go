@@ -215,7 +215,9 @@ func (v *topView) sender(s limit.Sender) TopSender {
 }
 
 func (v *topView) newest(t *Top) {
-	newest := v.collector.Limiter.Find(v.tenant).Newest()
+	limits := v.collector.Limiter.Find(v.tenant)
+	t.Series = limits.Series()
+	newest := limits.Newest()
 	for _, n := range newest[:min(v.limit, len(newest))] {
 		_, ls, err := series.ParseKey(n.Key)
 		if err != nil {
@@ -255,7 +257,6 @@ func (v *topView) over(t *Top, now time.Time) {
 		if r.Tenant != v.tenant {
 			continue
 		}
-		t.Series = r.Series
 		for i := range r.Offenders {
 			o := &r.Offenders[i]
 			if now.UnixNano()-o.Last >= int64(overFor) || len(t.Over) == v.limit {
