@@ -2,6 +2,7 @@ package mapping
 
 import (
 	"bytes"
+	"math"
 	"math/rand/v2"
 	"regexp"
 	"slices"
@@ -76,7 +77,11 @@ func valid(t *testing.T, scheme model.ValidationScheme, out Output) {
 		if l.Name == model.MetricNameLabel {
 			return
 		}
-		if bound, err := strconv.ParseFloat(l.Value, 64); l.Name == "le" && out.Kind == series.Counter && isBucket(out.Name) && err == nil && bound == bound {
+		if l.Name == "le" && out.Kind == series.Counter && isBucket(out.Name) {
+			// A number, in one spelling alone.
+			if bound, err := strconv.ParseFloat(l.Value, 64); err != nil || math.IsNaN(bound) || l.Value != strconv.FormatFloat(bound, 'g', -1, 64) {
+				t.Fatalf("le=%q", l.Value)
+			}
 			return
 		}
 		if l.Name == "le" || l.Name == "quantile" || strings.HasPrefix(l.Name, "__") || !scheme.IsValidLabelName(l.Name) {
