@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 // SignalError is why a context of WithSignals ended.
@@ -13,32 +14,50 @@ type SignalError struct{ Signal os.Signal }
 
 func (e SignalError) Error() string { return "received " + e.Signal.String() }
 
+// SameStop is how long after the first signal further ones are the same stop. GNU
+// timeout, supervisord and terminals signal a process and its group, so that one stop
+// arrives twice within milliseconds. A person who has waited this long and signals
+// again means it.
+const SameStop = 2 * time.Second
+
 // WithSignals returns a context that the first SIGINT or SIGTERM ends, with a
-// SignalError as its cause. The second makes the process exit at once, with the
-// status that shells give to a process killed by it: whoever asks twice does not
-// want to wait for the drain. The function that it returns ends the watch.
+// SignalError as its cause. Further signals within SameStop are ignored. A later one
+// makes the process exit at once, without the drain, with the status that shells give
+// to a process killed by it. The function that it returns ends the watch.
 func WithSignals(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	watch, end := context.WithCancel(context.Background())
+	watched, end := context.WithCancel(context.Background())
 	go func() {
 		defer signal.Stop(signals)
-		for told := false; ; told = true {
-			select {
-			case s := <-signals:
-				if told {
-					fmt.Fprintf(os.Stderr, "received %s again: exit without draining\n", s)
-					os.Exit(128 + int(s.(syscall.Signal)))
-				}
-				cancel(SignalError{s})
-			case <-watch.Done():
-				return
-			}
+		if again, ok := watch(watched, signals, func(s os.Signal) { cancel(SignalError{s}) }); ok {
+			fmt.Fprintf(os.Stderr, "received %s again, %s or more after the first: exit without draining\n", again, SameStop)
+			os.Exit(128 + int(again.(syscall.Signal)))
 		}
 	}()
 	return ctx, func() {
 		cancel(context.Canceled)
 		end()
+	}
+}
+
+// watch calls stop at the first signal, and returns the first one that comes SameStop
+// or more after it, or false once ctx is done.
+func watch(ctx context.Context, signals <-chan os.Signal, stop func(os.Signal)) (again os.Signal, ok bool) {
+	var first time.Time
+	for {
+		select {
+		case s := <-signals:
+			switch {
+			case first.IsZero():
+				first = time.Now()
+				stop(s)
+			case time.Since(first) >= SameStop:
+				return s, true
+			}
+		case <-ctx.Done():
+			return nil, false
+		}
 	}
 }

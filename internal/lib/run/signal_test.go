@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -24,6 +25,55 @@ func TestMain(m *testing.M) {
 	time.Sleep(time.Hour) // a drain that does not end
 }
 
+// TestASecondSignalSoonIsTheSameStop: GNU timeout and supervisord signal a process and its
+// group, so that each stop came twice, and the second one skipped the drain.
+func TestASecondSignalSoonIsTheSameStop(t *testing.T) {
+	type sent struct {
+		after  time.Duration // since the first
+		signal syscall.Signal
+	}
+	for _, tt := range []struct {
+		name    string
+		signals []sent
+		again   syscall.Signal // that ends the process; 0 for none
+		at      time.Duration
+	}{
+		{"a process and its group", []sent{{0, syscall.SIGTERM}, {time.Millisecond, syscall.SIGTERM}}, 0, 0},
+		{"one signal by two ways", []sent{{0, syscall.SIGINT}, {100 * time.Millisecond, syscall.SIGTERM}}, 0, 0},
+		{"to the last moment", []sent{{0, syscall.SIGTERM}, {SameStop - 1, syscall.SIGTERM}}, 0, 0},
+		{"somebody who has waited", []sent{{0, syscall.SIGTERM}, {SameStop, syscall.SIGINT}}, syscall.SIGINT, SameStop},
+		{"signals that are ignored do not prolong the time", []sent{{0, syscall.SIGTERM}, {time.Second, syscall.SIGTERM}, {3 * time.Second, syscall.SIGTERM}}, syscall.SIGTERM, 3 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				signals := make(chan os.Signal)
+				begun := time.Now()
+				go func() {
+					for _, s := range tt.signals {
+						time.Sleep(s.after - time.Since(begun)) // on synctest's clock
+						select {
+						case signals <- s.signal:
+						case <-ctx.Done():
+						}
+					}
+				}()
+				var stops []os.Signal
+				again, ok := watch(ctx, signals, func(s os.Signal) { stops = append(stops, s) })
+				if len(stops) != 1 || stops[0] != tt.signals[0].signal {
+					t.Errorf("stopped by %v, want %v once", stops, tt.signals[0].signal)
+				}
+				if ok != (tt.again != 0) || ok && (again != tt.again || time.Since(begun) != tt.at) {
+					t.Errorf("ended at once by %v (%t) after %v, want %v after %v", again, ok, time.Since(begun), tt.again, tt.at)
+				}
+			})
+		})
+	}
+}
+
+// TestWithSignals: the process drains after the first signal, and ends by a later one. The
+// second is sent until it counts.
 func TestWithSignals(t *testing.T) {
 	for _, tt := range []struct {
 		first, second syscall.Signal
@@ -35,6 +85,7 @@ func TestWithSignals(t *testing.T) {
 		{syscall.SIGTERM, syscall.SIGINT, "received terminated\n", 130},
 	} {
 		t.Run(tt.first.String()+", "+tt.second.String(), func(t *testing.T) {
+			t.Parallel() // it waits
 			cmd := exec.CommandContext(t.Context(), os.Args[0])
 			cmd.Env = append(os.Environ(), "RUN_TEST_WAIT=1")
 			out, err := cmd.StdoutPipe()
@@ -45,23 +96,37 @@ func TestWithSignals(t *testing.T) {
 				t.Fatal(err)
 			}
 			lines := bufio.NewReader(out)
-			for _, step := range []struct {
-				line string
-				send syscall.Signal
-			}{{"running\n", tt.first}, {tt.says, tt.second}} {
-				if got, err := lines.ReadString('\n'); err != nil || got != step.line {
-					t.Fatalf("printed %q, %v; want %q", got, err, step.line)
-				}
-				if err := cmd.Process.Signal(step.send); err != nil {
-					t.Fatal(err)
-				}
+			if got, err := lines.ReadString('\n'); err != nil || got != "running\n" {
+				t.Fatalf("printed %q, %v", got, err)
 			}
-			if _, err := io.Copy(io.Discard, lines); err != nil {
+			begun := time.Now()
+			if err := cmd.Process.Signal(tt.first); err != nil {
 				t.Fatal(err)
 			}
-			cmd.Wait() // its error is the status
+			if got, err := lines.ReadString('\n'); err != nil || got != tt.says {
+				t.Fatalf("printed %q, %v; want %q", got, err, tt.says)
+			}
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				_, _ = io.Copy(io.Discard, lines)
+			}()
+			for again := time.NewTicker(50 * time.Millisecond); ; {
+				select {
+				case <-again.C:
+					_ = cmd.Process.Signal(tt.second) // fails once it has ended
+					continue
+				case <-ended:
+					again.Stop()
+				}
+				break
+			}
+			_ = cmd.Wait() // its error is the status
 			if got := cmd.ProcessState.ExitCode(); got != tt.status {
 				t.Errorf("exit status %d, want %d", got, tt.status)
+			}
+			if drained := time.Since(begun); drained < SameStop {
+				t.Errorf("ended %v after the first signal", drained)
 			}
 		})
 	}
