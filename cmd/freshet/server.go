@@ -32,6 +32,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/placement"
+	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tile"
@@ -150,6 +151,21 @@ func (s *server) openStores() (err error) {
 // as samples are kept.
 func (s *server) unusedNames() time.Duration { return s.inForce().Store.Retention.Tile1m }
 
+// keptNames is how long a name keeps its owner after its last sample in any case, also
+// where a tenant has as many names as it may: a context that is remembered does not ask
+// for its name again, and a series that lives is still written under it.
+func (s *server) keptNames(kind series.Kind) time.Duration {
+	c := s.config.Aggregator
+	ttl := c.CounterTTL
+	switch kind {
+	case series.Gauge:
+		ttl = c.GaugeTTL
+	case series.Check:
+		ttl = c.CheckTTL
+	}
+	return s.inForce().DogStatsD.IdleContexts + ttl + catalogue.TouchedEvery
+}
+
 func (s *server) openNames() (err error) {
 	if s.names, err = names.Open(s.path("names.db"), s.logger); err != nil {
 		return err
@@ -159,6 +175,7 @@ func (s *server) openNames() (err error) {
 		return err
 	}
 	s.catalogue = catalogue.New(catalogue.DefaultMaxNames)
+	s.catalogue.KeepFor(s.keptNames)
 	if refused := s.catalogue.Load(entries); refused > 0 {
 		s.logger.Warn("names are not remembered: they are more than a tenant may have", "names", refused)
 	}

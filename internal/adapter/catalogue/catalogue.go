@@ -30,7 +30,8 @@ type stored struct {
 	Buckets  string      `json:"buckets,omitempty"` // missing in files of before there was this key
 	Unit     string      `json:"unit,omitempty"`
 	Help     string      `json:"help,omitempty"`
-	LastSeen int64       `json:"last_seen"` // Unix milliseconds
+	First    int64       `json:"first,omitempty"` // Unix milliseconds; missing in files of before there was this key
+	LastSeen int64       `json:"last_seen"`       // Unix milliseconds
 }
 
 // Open opens the file at path or begins one. A damaged file is moved aside and
@@ -92,7 +93,7 @@ func (f *File) Save(entries []catalogue.Entry) error {
 			if err != nil {
 				return err
 			}
-			v, err := json.Marshal(stored{e.Base, []byte(e.Raw), e.Kind, e.Classic, e.Buckets, e.Unit, e.Help, e.LastSeen})
+			v, err := json.Marshal(stored{e.Base, []byte(e.Raw), e.Kind, e.Classic, e.Buckets, e.Unit, e.Help, e.First, e.LastSeen})
 			if err != nil {
 				return err
 			}
@@ -151,6 +152,6 @@ func decode(tenant, name string, v []byte) (e catalogue.Entry, err error) {
 	}
 	return catalogue.Entry{
 		Tenant: tenant, Name: name, Base: s.Base, Raw: string(s.Raw), Kind: s.Kind, Classic: s.Classic,
-		Buckets: s.Buckets, Unit: s.Unit, Help: s.Help, LastSeen: s.LastSeen,
+		Buckets: s.Buckets, Unit: s.Unit, Help: s.Help, First: s.First, LastSeen: s.LastSeen,
 	}, nil
 }

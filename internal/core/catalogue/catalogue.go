@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -41,6 +42,7 @@ type Entry struct {
 	Buckets  string // see Claim
 	Unit     string
 	Help     string
+	First    int64 // Unix milliseconds of the first claim; 0 for one that was saved before there was this field
 	LastSeen int64 // Unix milliseconds, up to an hour behind
 }
 
@@ -85,6 +87,11 @@ type Catalogue struct {
 	mu      sync.Mutex
 	tenants map[string]*tenant
 	dirty   map[*entry]struct{} // changed since the last Dirty
+
+	kept      func(series.Kind) time.Duration // see KeepFor
+	began     int64                           // Unix milliseconds of the first claim in this process, or 0
+	gone      map[savedName]struct{}          // given back since the last Gone
+	givenBack uint64
 }
 
 type tenant struct {
@@ -92,6 +99,8 @@ type tenant struct {
 	stored map[string]*entry    // by each metric name that an entry is stored as, its Name among them
 	aside  map[owner]*entry     // by who claims: those who did not get the name they claimed keep the one they were given
 	raws   map[rawName]struct{} // collisions told
+
+	searchAt int64 // Unix milliseconds; see makeRoom
 }
 
 type entry struct {
@@ -99,6 +108,8 @@ type entry struct {
 	owned   bool // somebody is the owner: always, but for timers that were classic once
 	claimed bool // its owner came, in this process
 	told    bool // its conflict was, in this process
+
+	used int64 // Unix milliseconds of the last sample that this process knows of, some minutes behind
 }
 
 // owner is who can have a name: one kind, of timers one form, under the name that
@@ -130,7 +141,10 @@ type rawName struct{ name, raw string }
 
 // New returns an empty catalogue that remembers maxNames names for each tenant.
 func New(maxNames int) *Catalogue {
-	return &Catalogue{maxNames: maxNames, tenants: map[string]*tenant{}, dirty: map[*entry]struct{}{}}
+	return &Catalogue{
+		maxNames: maxNames, tenants: map[string]*tenant{}, dirty: map[*entry]struct{}{}, gone: map[savedName]struct{}{},
+		kept: func(series.Kind) time.Duration { return keptBriefly },
+	}
 }
 
 // Resolve returns the name under which the series of a claim are stored, and
@@ -141,12 +155,17 @@ func New(maxNames int) *Catalogue {
 func (c *Catalogue) Resolve(now int64, claim *Claim) (string, Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.begin(now)
 	t := c.tenant(claim.Tenant)
 	e := t.owned(claim.owner())
 	if e == nil {
 		name := t.free(claim)
 		if e = t.entry(name); e == nil && t.names >= c.maxNames {
-			return unremembered(claim), Report{Event: Full}
+			if !c.makeRoom(t, now) {
+				return unremembered(claim), Report{Event: Full}
+			}
+			name = t.free(claim) // it may have been given back just now
+			e = t.entry(name)
 		}
 		if e == nil {
 			e = newEntry(now, name, claim)
@@ -155,13 +174,14 @@ func (c *Catalogue) Resolve(now int64, claim *Claim) (string, Report) {
 		c.dirty[e] = struct{}{}
 	}
 	e.claimed = true
+	c.use(e, now)
 	c.refresh(e, now, claim)
 	return e.Name, c.report(t, e, claim)
 }
 
 // newEntry returns the entry that gives a claim a name.
 func newEntry(now int64, name string, claim *Claim) *entry {
-	e := &entry{Entry: Entry{Tenant: claim.Tenant, Name: strings.Clone(name), Raw: string(claim.Raw), Kind: claim.Kind, LastSeen: now}}
+	e := &entry{Entry: Entry{Tenant: claim.Tenant, Name: strings.Clone(name), Raw: string(claim.Raw), Kind: claim.Kind, First: now, LastSeen: now}}
 	if e.Base = e.Name; name != claim.Name {
 		e.Base = strings.Clone(claim.Name)
 	}
@@ -171,8 +191,8 @@ func newEntry(now int64, name string, claim *Claim) *entry {
 	return e
 }
 
-// Peek returns what Resolve would, and whether the name is the claim's already,
-// and changes nothing. It reports every time what Resolve tells once. Without an
+// Peek returns what Resolve would, but for names that Resolve would give back, and
+// whether the name is the claim's already, and changes nothing. It reports every time what Resolve tells once. Without an
 // event the owner is the name's, if it has one.
 func (c *Catalogue) Peek(claim *Claim) (name string, known bool, report Report) {
 	c.mu.Lock()
@@ -383,7 +403,12 @@ func (t *tenant) put(e *entry) {
 func (c *Catalogue) Touch(now int64, tenantName string, name []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e := c.tenant(tenantName).entry(string(name)); e != nil && seen(e, now) {
+	e := c.tenant(tenantName).entry(string(name))
+	if e == nil {
+		return
+	}
+	c.use(e, now)
+	if seen(e, now) {
 		c.dirty[e] = struct{}{}
 	}
 }
@@ -468,15 +493,20 @@ func (c *Catalogue) Forget(before int64) []Entry {
 				gone = append(gone, e.Entry)
 			}
 		}
-		for key := range t.raws {
-			if t.entry(key.name) == nil {
-				delete(t.raws, key)
-			}
-		}
+		t.forgetRaws()
 	}
 	c.mu.Unlock()
 	sortEntries(gone)
 	return gone
+}
+
+// forgetRaws forgets the collisions of names that are gone.
+func (t *tenant) forgetRaws() {
+	for key := range t.raws {
+		if t.entry(key.name) == nil {
+			delete(t.raws, key)
+		}
+	}
 }
 
 func (t *tenant) remove(e *entry) {

@@ -42,6 +42,7 @@ type Events interface {
 // Names keeps the catalogue, so that a name's owner is the same after a restart.
 type Names interface {
 	Save([]catalogue.Entry) error
+	Forget([]catalogue.Entry) error
 }
 
 // Options are what a collector works with. A reload changes Config, Mapper and Host.

@@ -188,8 +188,17 @@ func samples(batches []batch.Batch) (n uint64) {
 	return n
 }
 
-// saveNames makes the owners of new names durable before their first batch is.
+// saveNames makes the owners of new names durable before their first batch is, in place
+// of those that gave theirs back.
 func (f *flusher) saveNames() {
+	if gone := f.Catalogue.Gone(); len(gone) > 0 {
+		if err := f.Names.Forget(gone); err != nil {
+			f.Catalogue.MarkGone(gone)
+			f.Logger.Error("names that were given back would be taken again after a restart", "names", len(gone), "error", err)
+		} else {
+			f.Logger.Info("names out of use were given back, since a tenant had as many as it may", "tenant", gone[0].Tenant, "names", len(gone), "one", gone[0].Name)
+		}
+	}
 	dirty := f.Catalogue.Dirty()
 	if len(dirty) == 0 {
 		return

@@ -192,6 +192,18 @@ func (n *nameStore) Save(entries []catalogue.Entry) error {
 	return nil
 }
 
+func (n *nameStore) Forget(entries []catalogue.Entry) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.err != nil {
+		return n.err
+	}
+	for _, e := range entries {
+		delete(n.saved, e.Name)
+	}
+	return nil
+}
+
 func (n *nameStore) has(name string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -73,6 +73,8 @@ var (
 		"Metrics whose name became that of another one, such as a.b and a_b. The log names them once.")
 	descForgotten = describe("unremembered_names_total",
 		"Contexts whose name is beyond the 100,000 that the catalogue remembers for a tenant, and are stored as NAME_KIND_HASH. Rising: clients write values into names.")
+	descGivenBack = describe("given_back_names_total",
+		"Names out of use that were given back to make room, since their tenant had all 100,000 that the catalogue remembers. Rising: clients write values into names.")
 	descRefused = describe("refused_samples_total",
 		"Values lost because the aggregator can never take their window. Rising: a fault of ours; the log says which limit was met.")
 	descUnsent = describe("unsent_samples_total",
@@ -124,6 +126,7 @@ func (e *exporter) Collect(out chan<- prometheus.Metric) {
 	count(descForms, e.reports.forms.Load())
 	count(descCollisions, e.reports.collisions.Load())
 	count(descForgotten, e.reports.full.Load())
+	count(descGivenBack, e.Catalogue.GivenBack())
 	count(descRefused, e.flusher.refused.Load())
 	count(descUnsent, e.flusher.unsent.Load())
 	count(descPushErrors, e.flusher.pushErrors.Load())

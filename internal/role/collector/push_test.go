@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/catalogue"
+	"github.com/freshet-io/freshet/internal/core/series"
 )
 
 // An aggregator that refuses for a while loses nothing: the window that it
@@ -159,6 +161,38 @@ func TestNamesThatWereNotSavedAreSavedLater(t *testing.T) {
 	f.flush(t, l, (second+3)*1e9)
 	if !f.names.has("a") {
 		t.Error("a is still not saved")
+	}
+}
+
+// What was given back is removed from the file as soon as the file can be written, before
+// the name has another owner there.
+func TestNamesThatWereGivenBackAreNotSaved(t *testing.T) {
+	now := int64(second)
+	f := newFixture(t, func(o *Options) {
+		o.Catalogue = catalogue.New(1)
+		o.Catalogue.KeepFor(func(series.Kind) time.Duration { return time.Minute })
+		o.Now = func() time.Time { return time.Unix(now, 0) }
+	})
+	l := f.listeners()[0]
+	count := func(line string) {
+		l.Packet([]byte(line), now*1e9)
+		now++
+		f.flush(t, l, now*1e9)
+	}
+	count("a:1|c")
+	now += 120
+	f.names.err = errors.New("disk full")
+	count("b:1|c")
+	if !f.names.has("a") || f.logs.count("disk full") != 2 {
+		t.Fatalf("saved %v; the cause is not told", f.names.saved)
+	}
+	f.names.err = nil
+	count("b:1|c")
+	if f.names.has("a") || !f.names.has("b") {
+		t.Errorf("saved %v, want b alone", f.names.saved)
+	}
+	if got := f.metric(t, "given_back_names_total"); got != 1 {
+		t.Errorf("given_back_names_total is %v, want 1", got)
 	}
 }
 

@@ -1,0 +1,127 @@
+package catalogue
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// keptBriefly is how long every name stays its owner's at least after its last sample,
+// until KeepFor says better: longer than a series of any kind lives by default.
+const keptBriefly = 2 * time.Hour
+
+// TouchedEvery is how far behind the last sample of a name is that Touch says: a series
+// that never pauses is touched every 17 min.
+const TouchedEvery = 20 * time.Minute
+
+const (
+	// givingBack is the part of a tenant's names that are given back at once, as a
+	// divisor: what comes next needs no search of its own.
+	givingBack = 10
+
+	// searchEvery is how often a full tenant's names are searched at most, in
+	// milliseconds. A search of 100,000 takes about 20 ms, in which others wait.
+	searchEvery = 10_000
+)
+
+// KeepFor sets how long a name of a kind stays its owner's, at least, after the last
+// sample: until no series of it is measured, remembered or repeated any more. kept is
+// called with the catalogue locked.
+func (c *Catalogue) KeepFor(kept func(series.Kind) time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kept = kept
+}
+
+// makeRoom gives back names of a tenant that has as many as it may, and reports whether it
+// has room then. Those go that are out of use for longer than they ever were in use, the
+// ones with the shortest use first: what a flood of names left behind goes soon, what is
+// measured now and then stays.
+//
+// The samples of such a name stay stored, so that another kind that claims the name
+// later stands beside them: docs/decisions/names-owned.md says why that is accepted.
+func (c *Catalogue) makeRoom(t *tenant, now int64) bool {
+	if wait := t.searchAt - now; wait > 0 && wait <= searchEvery { // more: the clock was set back
+		return false
+	}
+	t.searchAt = now + searchEvery
+	var spare []*entry
+	for e := range t.all() {
+		if c.idle(e, now) >= max(c.kept(e.Kind).Milliseconds(), e.life()+1) {
+			spare = append(spare, e)
+		}
+	}
+	slices.SortFunc(spare, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(a.life(), b.life()), cmp.Compare(a.used, b.used), cmp.Compare(a.Name, b.Name))
+	})
+	for _, e := range spare[:min(len(spare), max(1, c.maxNames/givingBack))] {
+		t.remove(e)
+		delete(c.dirty, e)
+		c.gone[savedName{e.Tenant, e.Name}] = struct{}{}
+		c.givenBack++
+	}
+	t.forgetRaws()
+	return t.names < c.maxNames
+}
+
+// idle is how long a name is out of use, in milliseconds, as far as this process can
+// know: what was in use before it began is saved to the hour only.
+func (c *Catalogue) idle(e *entry, now int64) int64 {
+	return now - max(e.LastSeen, e.used, c.began)
+}
+
+// life is how long a name was in use, from its first sample to its last, in
+// milliseconds. One that was saved before there was Entry.First counts as old.
+func (e *entry) life() int64 { return max(e.LastSeen, e.used) - e.First }
+
+// use notes that a name is in use, by a clock that may go back.
+func (c *Catalogue) use(e *entry, now int64) {
+	c.begin(now)
+	e.used = max(e.used, now)
+}
+
+// begin notes when this process first asked.
+func (c *Catalogue) begin(now int64) {
+	if c.began == 0 {
+		c.began = now
+	}
+}
+
+// savedName is the key of an entry where it is saved.
+type savedName struct{ tenant, name string }
+
+// Gone returns the entries that were given back since it was last called, to be removed
+// where they are saved, before those of Dirty are saved. Only Tenant and Name are set.
+// An owner that cannot remove them hands them back by MarkGone.
+func (c *Catalogue) Gone() (gone []Entry) {
+	c.mu.Lock()
+	for key := range c.gone {
+		if t := c.tenants[key.tenant]; t.entry(key.name) == nil { // else it will be saved in its place
+			gone = append(gone, Entry{Tenant: key.tenant, Name: key.name})
+		}
+	}
+	if len(c.gone) > 0 {
+		c.gone = map[savedName]struct{}{}
+	}
+	c.mu.Unlock()
+	sortEntries(gone)
+	return gone
+}
+
+// MarkGone makes the next Gone return these entries again.
+func (c *Catalogue) MarkGone(entries []Entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range entries {
+		c.gone[savedName{entries[i].Tenant, entries[i].Name}] = struct{}{}
+	}
+}
+
+// GivenBack returns how many names were given back since the start.
+func (c *Catalogue) GivenBack() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.givenBack
+}

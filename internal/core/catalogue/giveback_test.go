@@ -1,0 +1,172 @@
+package catalogue
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+const (
+	secondMillis = int64(1000)
+	minuteMillis = 60 * secondMillis
+	hourMillis   = 60 * minuteMillis
+	dayMillis    = 24 * hourMillis
+)
+
+// saved is the file of names, as the flusher keeps it.
+type saved map[string]Entry
+
+func (s saved) flush(c *Catalogue) {
+	for _, e := range c.Gone() {
+		delete(s, e.Name)
+	}
+	for _, e := range c.Dirty() {
+		s[e.Name] = e
+	}
+}
+
+func (s saved) restart(t *testing.T, maxNames int) *Catalogue {
+	t.Helper()
+	var all []Entry
+	for _, e := range s {
+		all = append(all, e)
+	}
+	c := New(maxNames)
+	if refused := c.Load(all); refused > 0 {
+		t.Fatalf("%d entries refused", refused)
+	}
+	return short(c)
+}
+
+// short has the times of the defaults, where a series is gone half an hour after its last
+// sample.
+func short(c *Catalogue) *Catalogue {
+	c.KeepFor(func(series.Kind) time.Duration { return 30 * time.Minute })
+	return c
+}
+
+// A flood of 480 new names a second for four minutes filled the catalogue, and for 40 days
+// each new name was stored under one with a hash.
+func TestNamesOfAFloodAreGivenBack(t *testing.T) {
+	const start = 1_800_000_000_000
+	for _, restart := range []bool{false, true} {
+		file := saved{}
+		c := short(New(DefaultMaxNames))
+		resolve := func(now int64, words string) string {
+			name, _ := c.Resolve(now, claim(words))
+			return name
+		}
+		// In use every five days for half a year, as a report is, and once more this morning.
+		for day := int64(180); day >= 0; day -= 5 {
+			resolve(start-day*dayMillis-6*hourMillis, "counter report")
+		}
+		now := int64(start)
+		beyond := 0
+		for second := range 4 * 60 {
+			now = start + int64(second)*secondMillis
+			if resolve(now, "gauge steady") != "steady" {
+				t.Fatal("a name that is known changes in the flood")
+			}
+			for i := range 480 {
+				name := fmt.Sprintf("flood_%d_%d", second, i)
+				if resolve(now, "counter "+name) != name {
+					beyond++
+				}
+			}
+			file.flush(c)
+		}
+		if want := 480*240 + 2 - DefaultMaxNames; beyond != want {
+			t.Fatalf("%d names of the flood found no room, want %d", beyond, want)
+		}
+		if name := resolve(now+minuteMillis, "counter early"); name == "early" {
+			t.Error("a name was given back while its series may live")
+		}
+		if restart {
+			c = file.restart(t, DefaultMaxNames)
+		}
+		for range 40 {
+			now += minuteMillis
+			c.Touch(now, "t", []byte("steady"))
+		}
+		for i := range 30_000 { // three searches' worth
+			words := fmt.Sprintf("counter new_%d", i)
+			if i%10_000 == 0 {
+				now += searchEvery + 1
+			}
+			if name := resolve(now, words); "counter "+name != words {
+				t.Fatalf("restart %v: after the flood the new name %d is stored as %s", restart, i, name)
+			}
+		}
+		file.flush(c)
+		if n := len(file); n > DefaultMaxNames {
+			t.Errorf("restart %v: %d names are saved", restart, n)
+		}
+		if file["steady"].Kind != series.Gauge || file["report"].Kind != series.Counter {
+			t.Errorf("restart %v: what is in use lost its owner: %+v, %+v", restart, file["steady"], file["report"])
+		}
+	}
+}
+
+// What is given back depends on how long a name was in use and for how long it is not.
+func TestWhatIsGivenBack(t *testing.T) {
+	for _, c := range []struct {
+		why        string
+		used, idle time.Duration
+		given      bool
+	}{
+		{"once, and its series may live", 0, 29 * time.Minute, false},
+		{"once", 0, 31 * time.Minute, true},
+		{"an hour, and not for less", 61 * time.Minute, 60 * time.Minute, false},
+		{"an hour, and not for longer", 61 * time.Minute, 62 * time.Minute, true},
+		{"a month, and not for a week", 720 * time.Hour, 168 * time.Hour, false},
+	} {
+		cat, file := short(New(1)), saved{}
+		const start = 1_800_000_000_000
+		cat.Resolve(start, claim("counter x"))
+		end := start + c.used.Milliseconds()
+		cat.Touch(end, "t", []byte("x"))
+		file.flush(cat)
+		_, report := cat.Resolve(end+c.idle.Milliseconds(), claim("gauge x"))
+		if given := report.Event != Full; given != c.given || given && cat.GivenBack() != 1 {
+			t.Errorf("%s: given back: %v, want %v", c.why, given, c.given)
+		}
+		// What another kind has now must be saved as that one's.
+		if file.flush(cat); c.given && (len(file) != 1 || file["x"].Kind != series.Gauge) {
+			t.Errorf("%s: saved %+v", c.why, file)
+		}
+	}
+}
+
+// A file of before there was Entry.First does not say how long a name was in use.
+func TestNamesOfOldFilesAreKept(t *testing.T) {
+	const start = 1_800_000_000_000
+	c := short(New(1))
+	c.Load([]Entry{{Tenant: "t", Name: "x", Base: "x", Raw: "x", Kind: series.Counter, LastSeen: start}})
+	c.Resolve(start+hourMillis, claim("counter x"))
+	if _, report := c.Resolve(start+30*dayMillis, claim("counter y")); report.Event != Full {
+		t.Errorf("the name was given back: %v", report.Event)
+	}
+}
+
+// Names that could not be removed where they are saved come again, but for one that has a
+// new owner by then.
+func TestMarkGone(t *testing.T) {
+	const start = 1_800_000_000_000
+	c := short(New(2))
+	c.Resolve(start, claim("counter x"))
+	c.Resolve(start, claim("counter y"))
+	c.Dirty()
+	c.Resolve(start+hourMillis, claim("counter z"))
+	c.Resolve(start+hourMillis+searchEvery, claim("counter a"))
+	gone := c.Gone()
+	if len(gone) != 2 || gone[0].Name != "x" || gone[1].Name != "y" || len(c.Gone()) > 0 {
+		t.Fatalf("given back: %+v", gone)
+	}
+	c.MarkGone(gone)
+	c.Resolve(start+3*hourMillis, claim("counter y"))
+	if gone := c.Gone(); len(gone) != 2 || gone[0].Name == "y" || gone[1].Name == "y" {
+		t.Errorf("given back then: %+v", gone)
+	}
+}
