@@ -136,19 +136,22 @@ func (s *server) guard(e exposure, h http.Handler) http.Handler {
 		h = s.onLoopback(h.ServeHTTP)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case e == operatesMany && s.access.Load() != nil:
+		if e == operatesMany && s.access.Load() != nil {
 			s.onLoopback(h.ServeHTTP)(w, r)
 			return
-		case e == splits && s.operator(r):
+		}
+		if err := s.foreign(e, r); err != nil {
+			s.refuse(w, err)
+			return
+		}
+		if e != writes && s.allowOrigin(w, r) {
+			return
+		}
+		if e == splits && s.operator(r) {
 			h.ServeHTTP(w, r)
 			return
 		}
-		claim := claimOf(r)
-		grant, err := s.grant(claim, e == writes)
-		if err == nil && grant.Tenant == selfTenant && claim.Headers != nil && s.inForce().Self.Metrics {
-			err = s.http.elsewhere(r) // a header may say anything, and this tenant shows the whole process
-		}
+		grant, err := s.admit(e, r)
 		if err != nil {
 			s.refuse(w, err)
 			return
@@ -157,13 +160,48 @@ func (s *server) guard(e exposure, h http.Handler) http.Handler {
 	})
 }
 
-// grant decides on a request that writes, or else reads.
+// foreign refuses what a web page of somebody else asks for. It costs senders nothing:
+// those have no header of a browser.
+func (s *server) foreign(e exposure, r *http.Request) error {
+	if e != writes {
+		return s.rebound(r)
+	}
+	if !browser(r) {
+		return nil
+	}
+	if err := foreignPage(r); err != nil {
+		return err
+	}
+	return s.rebound(r)
+}
+
+// admit decides on a request that acts for a tenant.
+func (s *server) admit(e exposure, r *http.Request) (tenant.Grant, error) {
+	claim := claimOf(r)
+	grant, err := s.grant(claim, e == writes)
+	if err == nil && s.namesOwn(claim, grant) {
+		err = s.http.elsewhere(r)
+	}
+	return grant, err
+}
+
+// namesOwn reports whether a header, which may say anything, names the tenant of
+// Freshet's own metrics: it shows the whole process.
+func (s *server) namesOwn(c tenant.Claim, g tenant.Grant) bool {
+	return g.Tenant == selfTenant && len(c.Headers) > 0 && s.inForce().Self.Metrics
+}
+
+// grant decides on a request that writes, or else reads, by whichever protocol.
 func (s *server) grant(c tenant.Claim, write bool) (tenant.Grant, error) {
 	grant, err := s.access.Load().Grant(c)
-	if err == nil && write && !grant.Write {
+	switch {
+	case err != nil:
+	case write && !grant.Write:
 		err = fmt.Errorf("the token of %q may only read; give it may: both in http.tenants_file", grant.Tenant)
-	} else if err == nil && !write && !grant.Read {
+	case !write && !grant.Read:
 		err = fmt.Errorf("the token of %q may only write; give it may: both in http.tenants_file", grant.Tenant)
+	case write && s.config.HTTP.TrustTenantHeader && s.namesOwn(c, grant):
+		err = fmt.Errorf("the tenant %q holds what Freshet measures of itself, and nothing else is written there; name another in X-Scope-OrgID, or set self.metrics to false", selfTenant)
 	}
 	return grant, err
 }
@@ -193,12 +231,12 @@ func bearer(header string) string {
 
 // refuse says why, in the form of the Prometheus API, whose clients show it.
 func (s *server) refuse(w http.ResponseWriter, err error) {
-	status, kind := http.StatusForbidden, "forbidden"
+	status, kind, reason := http.StatusForbidden, "forbidden", reasonOf(err)
 	if errors.Is(err, tenant.ErrNoToken) {
-		status, kind = http.StatusUnauthorized, "unauthorized"
+		status, kind, reason = http.StatusUnauthorized, "unauthorized", reasonUnauthorized
 		w.Header().Set("WWW-Authenticate", `Bearer realm="freshet"`)
 	}
-	s.refused.WithLabelValues(kind).Inc()
+	s.refused.WithLabelValues(reason).Inc()
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(map[string]string{"status": "error", "errorType": kind, "error": err.Error()}) // fails if the client went away
@@ -207,9 +245,9 @@ func (s *server) refuse(w http.ResponseWriter, err error) {
 // openAccess reads who may ask.
 func (s *server) openAccess() error {
 	s.refused = promauto.With(s.registry).NewCounterVec(prometheus.CounterOpts{Name: "freshet_http_refused_requests_total",
-		Help: "Requests that were not answered, by reason: unauthorized without a token that is known, forbidden for another tenant or without the right. Rising: somebody's token is out of date, or somebody tries."},
+		Help: "Requests that were not answered, by reason: unauthorized without a token that is known; forbidden for another tenant or without the right; operator for an operator endpoint without being one; foreign_page for a web page of another origin; host for a name that http.hosts does not have. Rising: a token is out of date, a name is missing in http.hosts, or somebody tries."},
 		[]string{"reason"})
-	for _, reason := range []string{"unauthorized", "forbidden"} {
+	for _, reason := range []string{reasonUnauthorized, reasonForbidden, reasonOperator, reasonForeignPage, reasonHost} {
 		s.refused.WithLabelValues(reason)
 	}
 	access, err := s.config.access()

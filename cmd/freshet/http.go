@@ -40,6 +40,9 @@ type httpConfig struct {
 	TenantsFile         string `yaml:"tenants_file" help:"file with the tenants' tokens, of which each request must then carry one; a reload reads it again"`
 	TrustTenantHeader   bool   `yaml:"trust_tenant_header" help:"believe the header X-Scope-OrgID: only behind something that authenticates and sets it"`
 	AllowUnknownTenants bool   `yaml:"allow_unknown_tenants" help:"let that header give names that the configuration does not have"`
+
+	Hosts      []string `yaml:"hosts" help:"further names in Host by which this server is asked on loopback, as a proxy on this machine may pass them on; * for any"`
+	CORSOrigin string   `yaml:"cors_origin" help:"regular expression for the whole origin of web pages of others that may read answers, such as https://grafana\\.example; empty for none"`
 }
 
 // httpListener is one further address.
@@ -71,6 +74,7 @@ func (c httpConfig) Validate() []conf.Problem {
 	for i, l := range c.Listeners {
 		check(fmt.Sprintf("listeners[%d].", i), l)
 	}
+	problems = append(append(problems, c.checkHosts()...), c.checkOrigin()...)
 	if c.TrustTenantHeader && c.TenantsFile != "" {
 		problems = append(problems, conf.Problem{Key: "trust_tenant_header", Text: "is not possible with http.tenants_file, by which the token names the tenant; keep one of the two"})
 	}

@@ -13,6 +13,7 @@ import (
 func (s *server) onLoopback(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := s.http.elsewhere(r); err != nil {
+			s.refused.WithLabelValues(reasonOf(err)).Inc()
 			http.Error(w, err.Error(), http.StatusForbidden)
 			return
 		}
@@ -24,27 +25,42 @@ func (s *server) onLoopback(h http.HandlerFunc) http.HandlerFunc {
 // A loopback address alone proves little: a proxy has one, and so has a browser
 // here that runs pages of others.
 func (all httpServers) elsewhere(r *http.Request) error {
-	if host, _, _ := net.SplitHostPort(r.RemoteAddr); !isLoopback(host) {
-		return errors.New("this is answered on loopback only; run it on the server's own machine")
+	if !fromLoopback(r) {
+		return denial{reasonOperator, errors.New("this is answered on loopback only; run it on the server's own machine")}
 	}
-	for _, name := range []string{"Forwarded", "X-Forwarded-For"} {
-		if r.Header.Get(name) != "" {
-			return fmt.Errorf("this is answered on loopback only, and not by way of a proxy (%s)", name)
-		}
+	if name := forwarded(r.Header); name != "" {
+		return denial{reasonOperator, fmt.Errorf("this is answered on loopback only, and not by way of a proxy (%s)", name)}
 	}
 	// A page can have its own name lead to loopback. Then it is of the same origin,
 	// and gives itself away by the name alone.
 	if host := hostOf(r.Host); !isLoopback(host) && !strings.EqualFold(host, "localhost") && !all.named(host) {
-		return fmt.Errorf("this is answered on loopback only: Host %q is neither a loopback address, nor localhost, nor one that http.listen names", r.Host)
+		return denial{reasonHost, fmt.Errorf("this is answered on loopback only: Host %q is neither a loopback address, nor localhost, nor one that http.listen names", r.Host)}
 	}
-	// Even a GET costs here: it takes a tap or a processor. So none of a page's
-	// requests may pass as harmless.
-	changing := r.Clone(r.Context())
-	changing.Method = http.MethodPost
-	if err := http.NewCrossOriginProtection().Check(changing); err != nil {
-		return fmt.Errorf("this is not for web pages of others: %w", err)
+	return foreignPage(r)
+}
+
+// forwarding are headers that proxies, load balancers and content networks add, as
+// http.Header spells them, besides all that begin with X-Forwarded.
+var forwarding = map[string]bool{
+	"Forwarded": true, "Via": true, "Cdn-Loop": true,
+	"X-Real-Ip": true, "X-Client-Ip": true, "Client-Ip": true, "True-Client-Ip": true, "X-Cluster-Client-Ip": true,
+	"X-Remote-Ip": true, "X-Remote-Addr": true, "X-Proxyuser-Ip": true, "Proxy-Client-Ip": true, "Wl-Proxy-Client-Ip": true,
+	"X-Original-Forwarded-For": true, "X-Original-Host": true, "X-Original-Url": true, "X-Rewrite-Url": true, "X-Host": true,
+	"X-Envoy-External-Address": true, "X-Envoy-Internal": true, "X-Arr-Log-Id": true, "X-Arr-Ssl": true,
+	"X-Azure-Clientip": true, "X-Azure-Socketip": true, "X-Appengine-User-Ip": true,
+	"Cf-Connecting-Ip": true, "Cf-Connecting-Ipv6": true, "Cf-Ray": true, "Cf-Visitor": true, "Fastly-Client-Ip": true, "Fly-Client-Ip": true,
+}
+
+// forwarded returns a header that a proxy has added, empty for none. That it is there
+// counts, and not what it says: a client may send an empty one, and a proxy then adds its
+// own behind it.
+func forwarded(h http.Header) string {
+	for name := range h {
+		if strings.HasPrefix(name, "X-Forwarded") || forwarding[name] {
+			return name
+		}
 	}
-	return nil
+	return ""
 }
 
 // named reports whether an address of the configuration has that host.
@@ -63,6 +79,12 @@ func hostOf(address string) string {
 		return host
 	}
 	return strings.Trim(address, "[]")
+}
+
+// fromLoopback reports whether a request came on a connection of this machine.
+func fromLoopback(r *http.Request) bool {
+	host, _, _ := net.SplitHostPort(r.RemoteAddr)
+	return isLoopback(host)
 }
 
 func isLoopback(host string) bool {

@@ -5,6 +5,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Who is on this machine may have his data dumped; who only reaches it, by a proxy
@@ -27,6 +29,15 @@ func TestLoopbackIsForThisMachinesUsers(t *testing.T) {
 		{"no address", "", "127.0.0.1:7125", "", "on loopback only"},
 		{"a proxy on this machine", "127.0.0.1:40000", "127.0.0.1:7125", "X-Forwarded-For: 10.0.0.7", "a proxy (X-Forwarded-For)"},
 		{"a proxy that follows the standard", "127.0.0.1:40000", "127.0.0.1:7125", "Forwarded: for=10.0.0.7", "a proxy (Forwarded)"},
+		{"a client's empty header, before which the proxy has put none", "127.0.0.1:40000", "127.0.0.1:7125", "X-Forwarded-For: ; X-Forwarded-For: 10.0.0.7", "a proxy (X-Forwarded-For)"},
+		{"an empty header alone", "127.0.0.1:40000", "127.0.0.1:7125", "x-forwarded-for: ", "a proxy (X-Forwarded-For)"},
+		{"a proxy that says which it is", "127.0.0.1:40000", "127.0.0.1:7125", "Via: 1.1 edge", "a proxy (Via)"},
+		{"nginx as it is often set up", "127.0.0.1:40000", "127.0.0.1:7125", "X-Real-IP: 10.0.0.7", "a proxy (X-Real-Ip)"},
+		{"a proxy that tells the name", "127.0.0.1:40000", "127.0.0.1:7125", "X-Forwarded-Host: metrics.example", "a proxy (X-Forwarded-Host)"},
+		{"a proxy that tells the protocol", "127.0.0.1:40000", "127.0.0.1:7125", "X-Forwarded-Proto: https", "a proxy (X-Forwarded-Proto)"},
+		{"a content network", "127.0.0.1:40000", "127.0.0.1:7125", "CF-Connecting-IP: 10.0.0.7", "a proxy (Cf-Connecting-Ip)"},
+		{"a mesh", "127.0.0.1:40000", "127.0.0.1:7125", "X-Envoy-External-Address: 10.0.0.7", "a proxy (X-Envoy-External-Address)"},
+		{"a balancer behind another", "127.0.0.1:40000", "127.0.0.1:7125", "True-Client-IP: 10.0.0.7", "a proxy (True-Client-Ip)"},
 		{"a proxy that says nothing but whom it was asked for", "127.0.0.1:40000", "metrics.example", "", `Host "metrics.example" is neither`},
 		{"an image in a page", "127.0.0.1:40000", "127.0.0.1:7125", "Sec-Fetch-Site: cross-site", "web pages of others"},
 		{"a page of another port", "127.0.0.1:40000", "127.0.0.1:7125", "Sec-Fetch-Site: same-site", "web pages of others"},
@@ -35,13 +46,16 @@ func TestLoopbackIsForThisMachinesUsers(t *testing.T) {
 		{"a name that begins well", "127.0.0.1:40000", "localhost.evil.example", "", "is neither"},
 		{"no name, and an address without one", "127.0.0.1:40000", "", "", "is neither"},
 	} {
-		s := &server{http: httpServers{{address: "metrics.internal:7125"}, {address: ":7126"}}}
+		s := &server{http: httpServers{{address: "metrics.internal:7125"}, {address: ":7126"}}, registry: prometheus.NewRegistry()}
+		if err := s.openAccess(); err != nil {
+			t.Fatal(err)
+		}
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
 			r := httptest.NewRequest(method, "/", nil)
 			r.RemoteAddr, r.Host = tt.from, tt.host
 			for header := range strings.SplitSeq(tt.headers, "; ") {
 				if name, value, ok := strings.Cut(header, ": "); ok {
-					r.Header.Set(name, value)
+					r.Header.Add(name, value)
 				}
 			}
 			answered := false

@@ -130,10 +130,10 @@ func (s *server) guardOTLP(service any, stream grpc.ServerStream, _ *grpc.Stream
 	}
 	switch {
 	case errors.Is(err, tenant.ErrNoToken):
-		s.refused.WithLabelValues("unauthorized").Inc()
+		s.refused.WithLabelValues(reasonUnauthorized).Inc()
 		return status.Error(codes.Unauthenticated, err.Error())
 	case err != nil:
-		s.refused.WithLabelValues("forbidden").Inc()
+		s.refused.WithLabelValues(reasonOf(err)).Inc()
 		return status.Error(codes.PermissionDenied, err.Error())
 	}
 	return next(service, granted{stream, tenant.NewContext(stream.Context(), grant.Tenant)})

@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/grafana/regexp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
@@ -80,6 +81,7 @@ type server struct {
 	otlp       *otlpServer                   // nil for none
 	access     atomic.Pointer[tenant.Access] // who may ask it; nil: everybody, for the tenant of the address
 	refused    *prometheus.CounterVec        // requests, by reason
+	origins    *regexp.Regexp                // of pages that may read; nil for none but ours
 	metrics    http.Handler                  // of the whole process
 	reloader   *reloader
 	inherited  *inheritance
@@ -101,7 +103,7 @@ func newServer(c config, from *source, registry *prometheus.Registry, log *serve
 	s.reloader = newReloader(s, from, registry)
 	s.restarter = newRestarter(s)
 	registry.MustRegister(log, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	for _, open := range []func() error{s.openSelf, s.openInherited, s.openDirectory, s.openLedger, s.openAccess, s.openHTTP, s.openOTLP, s.openNames, s.openCollector, s.checkLeft} {
+	for _, open := range []func() error{s.openSelf, s.openInherited, s.openDirectory, s.openLedger, s.openAccess, s.openOrigins, s.openHTTP, s.openOTLP, s.openNames, s.openCollector, s.checkLeft} {
 		if err := open(); err != nil {
 			return s, err
 		}

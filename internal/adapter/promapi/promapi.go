@@ -132,7 +132,7 @@ func newPrometheusAPI(o *Options) *v1.API {
 		func(context.Context) v1.RulesRetriever { return none },
 		readSamples, readConcurrency, readFrameBytes,
 		false, // agent
-		anyOrigin,
+		noOrigin,
 		o.Runtime,
 		&o.Build,
 		nil, nil, // notifications

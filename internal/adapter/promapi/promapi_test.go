@@ -375,6 +375,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// By itself the API lets no page of others read: what stands in front of it does.
 func TestCompressionAndOrigin(t *testing.T) {
 	s := newServer(database(t))
 	for _, path := range []string{"/query?query=1", "/metadata", "/nothing"} {
@@ -382,8 +383,8 @@ func TestCompressionAndOrigin(t *testing.T) {
 		r.Header.Set("Accept-Encoding", "gzip")
 		r.Header.Set("Origin", "http://example.com")
 		w := s.ask(r)
-		if got := w.Header().Get("Access-Control-Allow-Origin"); got != "*" {
-			t.Errorf("%s: pages of origin %q may ask", path, got)
+		if got := w.Header().Get("Access-Control-Allow-Origin"); got != "" {
+			t.Errorf("%s: pages of origin %q may read", path, got)
 		}
 		if path == "/nothing" {
 			continue
@@ -398,7 +399,7 @@ func TestCompressionAndOrigin(t *testing.T) {
 	}
 	r := httptest.NewRequest(http.MethodOptions, prefix+"/query", nil)
 	r.Header.Set("Origin", "http://example.com")
-	if w := s.ask(r); w.Code != http.StatusNoContent || !strings.Contains(w.Header().Get("Access-Control-Allow-Methods"), "POST") {
+	if w := s.ask(r); w.Code != http.StatusNoContent || w.Header().Get("Access-Control-Allow-Origin") != "" {
 		t.Errorf("preflight: status %d, %v", w.Code, w.Header())
 	}
 }

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/grafana/regexp"
+	"github.com/prometheus/prometheus/util/httputil"
+
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+// denial is why a request is not answered, with the reason under which it is counted.
+type denial struct {
+	reason string
+	error
+}
+
+func (d denial) Unwrap() error { return d.error }
+
+// The reasons of freshet_http_refused_requests_total.
+const (
+	reasonUnauthorized = "unauthorized"
+	reasonForbidden    = "forbidden"
+	reasonOperator     = "operator"
+	reasonForeignPage  = "foreign_page"
+	reasonHost         = "host"
+)
+
+// browser reports whether a request has a header that browsers alone set, and always
+// set on one that may change something. Other senders pay two look-ups here.
+func browser(r *http.Request) bool {
+	return len(r.Header["Origin"]) > 0 || len(r.Header["Sec-Fetch-Site"]) > 0
+}
+
+var crossOrigin = http.NewCrossOriginProtection()
+
+// foreignPage refuses a request of a web page of another origin, whatever its method
+// and content type: a form of such a page needs neither script nor permission.
+func foreignPage(r *http.Request) error {
+	if !browser(r) {
+		return nil
+	}
+	// Even a GET may cost here: it takes a tap or a processor. So none passes as harmless.
+	changing := &http.Request{Method: http.MethodPost, Header: r.Header, Host: r.Host, URL: r.URL}
+	if err := crossOrigin.Check(changing); err != nil {
+		return denial{reasonForeignPage, fmt.Errorf("this is not for web pages of others: %w", err)}
+	}
+	return nil
+}
+
+// rebound refuses a request on loopback whose Host is a name that is none of ours. The
+// page of such a name has it lead to loopback, and is then of the same origin as the
+// server. That page can set any header but Host, so that no header makes up for it. With
+// TLS it has no certificate for the name, and where tokens are asked for it has none.
+func (s *server) rebound(r *http.Request) error {
+	host := strings.TrimSuffix(hostOf(r.Host), ".")
+	if _, err := netip.ParseAddr(host); err == nil || host == "" || strings.EqualFold(host, "localhost") {
+		return nil // no name that somebody else can have lead here
+	}
+	if r.TLS != nil || s.config.HTTP.TenantsFile != "" || !fromLoopback(r) || s.http.named(host) || s.config.HTTP.answersTo(host) {
+		return nil
+	}
+	return denial{reasonHost, fmt.Errorf("Host %q is a name that this server does not know, and on loopback it could be that of a web page of others; "+
+		"if a proxy on this machine passes it on, add it to http.hosts, or have the proxy send a Host that is an address", r.Host)}
+}
+
+// answersTo reports whether http.hosts has a name, or this machine has it.
+func (c httpConfig) answersTo(name string) bool {
+	if own, err := os.Hostname(); err == nil && strings.EqualFold(own, name) {
+		return true
+	}
+	return slices.ContainsFunc(c.Hosts, func(h string) bool { return h == "*" || strings.EqualFold(h, name) })
+}
+
+// checkHosts says what is wrong with http.hosts.
+func (c httpConfig) checkHosts() (problems []conf.Problem) {
+	for i, h := range c.Hosts {
+		if h == "" || h != "*" && strings.ContainsAny(h, "*:/ ") {
+			problems = append(problems, conf.Problem{Key: fmt.Sprintf("hosts[%d]", i), Text: "must be a name alone, such as metrics.example, or * for any"})
+		}
+	}
+	return problems
+}
+
+// origins compiles http.cors_origin. As in Prometheus, it has to match all of an origin.
+func (c httpConfig) origins() (*regexp.Regexp, error) {
+	return regexp.Compile("^(?:" + c.CORSOrigin + ")$")
+}
+
+// checkOrigin says what is wrong with http.cors_origin.
+func (c httpConfig) checkOrigin() []conf.Problem {
+	if _, err := c.origins(); err != nil {
+		return []conf.Problem{{Key: "cors_origin", Text: fmt.Sprintf("is no regular expression: %v; write it like https://grafana\\.example", err)}}
+	}
+	return nil
+}
+
+// openOrigins reads which pages may read.
+func (s *server) openOrigins() (err error) {
+	if s.config.HTTP.CORSOrigin == "" {
+		return nil
+	}
+	s.origins, err = s.config.HTTP.origins()
+	return err
+}
+
+// allowOrigin lets a page of an origin that http.cors_origin names read the answer. It
+// reports whether the request was a browser's question for just that, which it has
+// answered then: those carry no token.
+func (s *server) allowOrigin(w http.ResponseWriter, r *http.Request) bool {
+	if s.origins == nil {
+		return false
+	}
+	httputil.SetCORS(w, s.origins, r)
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		return false
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return true
+}
+
+// reasonOf is under which reason an error is counted.
+func reasonOf(err error) string {
+	if d := (denial{}); errors.As(err, &d) {
+		return d.reason
+	}
+	return reasonForbidden
+}
