@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/prometheus/prompb"
 )
 
 // self evaluates expr over Freshet's own metrics, which it keeps itself.
@@ -83,8 +85,9 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// TestFreshness has Freshet measure, for two tenants, how long a sample takes until a query
-// has it. One is at a Unix socket, of the other's kind there is none.
+// TestFreshness has Freshet measure how long a sample takes until a query has it: a datagram
+// of two tenants, and a remote write of its own. One tenant is at a Unix socket, of the
+// other's kind there is none.
 func TestFreshness(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
@@ -95,12 +98,10 @@ func TestFreshness(t *testing.T) {
 	}
 	p := start(t, dir, "--config", config, "--self-interval", "1s", "--self-probe")
 	eventually(t, time.Minute, "every tenant is probed by each way", func() error {
-		for _, tenant := range []string{"default", "team-a"} {
-			for _, path := range []string{"dogstatsd", "remote_write"} {
-				probes, err := p.self(fmt.Sprintf(`histogram_count(freshet_freshness_seconds{tenant=%q, path=%q})`, tenant, path))
-				if err != nil || len(probes) != 1 || probes[0].Value.V < 5 {
-					return fmt.Errorf("%s %s: %v %v", tenant, path, probes, err)
-				}
+		for _, of := range []string{`tenant="default", path="dogstatsd"`, `tenant="team-a", path="dogstatsd"`, `tenant="freshet", path="remote_write"`} {
+			probes, err := p.self(fmt.Sprintf(`histogram_count(freshet_freshness_seconds{%s})`, of))
+			if err != nil || len(probes) != 1 || probes[0].Value.V < 5 {
+				return fmt.Errorf("%s: %v %v", of, probes, err)
 			}
 		}
 		return nil
@@ -124,4 +125,56 @@ func TestOwnMetricsOff(t *testing.T) {
 	if n, err := p.ownMetric("freshet_store_open_databases"); err != nil || n != 0 {
 		t.Errorf("%v stores are open; %v", n, err)
 	}
+}
+
+// TestProbesCostATenantNothing replays six hours of remote write, oldest first, to a server
+// that measures itself. A probe of now in the tenant's own store had 85 % of it refused as
+// too old. And a tenant that may have five series has five, beside the probe's.
+func TestProbesCostATenantNothing(t *testing.T) {
+	t.Parallel()
+	const (
+		senders, names = 10, 10           // requests for each piece of time, each with series of its own
+		step           = 15 * time.Second // as a Prometheus scrapes
+		piece          = 10 * time.Minute // of one request
+		whole          = 6 * time.Hour    // 36 pieces
+		all            = senders * names * int(whole/step)
+	)
+	p := start(t, dataDir(t), "--self-interval", "1s", "--self-probe", "--limits-max-series", "5", "--limits-max-new-series-per-minute", "5")
+	eventually(t, time.Minute, "probes come by both ways", func() error {
+		for _, of := range []string{`tenant="default",path="dogstatsd"`, `tenant="freshet",path="remote_write"`} {
+			probes, err := p.self(fmt.Sprintf(`histogram_count(freshet_freshness_seconds{%s})`, of))
+			if err != nil || len(probes) != 1 || probes[0].Value.V < 2 {
+				return fmt.Errorf("%s: %v %v", of, probes, err)
+			}
+		}
+		return nil
+	})
+	begin := time.Now().Add(-whole).Truncate(step)
+	for at := begin; at.Before(begin.Add(whole)); at = at.Add(piece) {
+		for sender := range senders {
+			var r prompb.WriteRequest
+			for name := range names {
+				ts := prompb.TimeSeries{Labels: []prompb.Label{{Name: "__name__", Value: "replayed"}, {Name: "of", Value: fmt.Sprint(sender, name)}}}
+				for i := at; i.Before(at.Add(piece)); i = i.Add(step) {
+					ts.Samples = append(ts.Samples, prompb.Sample{Timestamp: i.UnixMilli(), Value: 1})
+				}
+				r.Timeseries = append(r.Timeseries, ts)
+			}
+			if status, text, _, err := p.write(remoteWriteV1, pack(t, &r)); err != nil || status != http.StatusNoContent {
+				t.Fatal(at, status, text, err)
+			}
+		}
+	}
+	got, err := p.value(fmt.Sprintf(`sum(count_over_time(replayed[%ds]))`, 2*int(whole.Seconds())))
+	if err != nil || got != float64(all) {
+		t.Errorf("of %d samples %v are there; %v", all, got, err)
+	}
+
+	flood(t, "udp", p.UDP, 5, 1000, func(packet []byte, i int) []byte { return append(packet, fmt.Sprintf("gauge%d:1|g\n", i)...) })
+	eventually(t, time.Minute, "five series of five are there", func() error {
+		if n, err := p.value(`count({__name__=~"gauge."})`); err != nil || n != 5 {
+			return fmt.Errorf("%v; %v", n, err)
+		}
+		return nil
+	})
 }

@@ -26,7 +26,7 @@ const selfTenant = "freshet"
 type selfConfig struct {
 	Metrics  bool            `yaml:"metrics" help:"keep Freshet's own metrics in the tenant freshet, where the page reads them" reload:"restart"`
 	Interval time.Duration   `yaml:"interval" help:"how often they are stored; 1s to 1m" reload:"restart"`
-	Probe    bool            `yaml:"probe" help:"measure freshness: each second send the gauge freshet_probe to every tenant of a DogStatsD address, as a datagram and as a remote write, and ask until a query has it" reload:"restart"`
+	Probe    bool            `yaml:"probe" help:"measure freshness: each second send the gauge freshet_probe to every tenant of a DogStatsD address as a datagram, and to the tenant freshet as a remote write, and ask until a query has it" reload:"restart"`
 	Budgets  budgetsConfig   `yaml:"budgets"`
 	Traces   tracing.Config  `yaml:"traces" reload:"restart"`
 	Recorder recorder.Config `yaml:"recorder" reload:"restart"`
@@ -116,7 +116,7 @@ func (s *server) runProber(ctx context.Context) error {
 		return nil
 	}
 	return prober.New(prober.Options{
-		Targets: s.probed, Write: http.HandlerFunc(s.ingest.receiver.RemoteWrite), Query: s.newest, Registry: s.registry, Logger: s.logger,
+		Targets: s.probed, Write: http.HandlerFunc(s.ingest.receiver.RemoteWrite), Own: selfTenant, Query: s.newest, Registry: s.registry, Logger: s.logger,
 	}).Run(ctx)
 }
 

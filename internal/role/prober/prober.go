@@ -1,6 +1,9 @@
-// Package prober is the role that measures freshness: each second it sends a datagram and a
-// remote write to each tenant, as an application would, and asks for them until a query has
-// the answer.
+// Package prober is the role that measures freshness: each second it sends a datagram to each
+// tenant, as an application would, and a remote write to Freshet's own tenant, and asks for them
+// until a query has the answer.
+//
+// A remote write is not sent to each tenant: samples of now would keep a tenant whose own are
+// older, as those of a backfill, from storing them.
 package prober
 
 import (
@@ -20,12 +23,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/prompb"
 
+	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
 // Metric is the name of the gauge that is sent. Its value is when, in Unix seconds, its
 // label path by which way, and prober whose it is.
-const Metric = "freshet_probe"
+const Metric = limit.Own
 
 // The ways.
 const (
@@ -40,6 +44,7 @@ type Target struct{ Tenant, Network, Address string }
 type Options struct {
 	Targets  func() []Target // of the moment; the first of a tenant counts
 	Write    http.Handler    // takes remote write for the tenant in the context
+	Own      string          // the tenant to which remote writes are sent: Freshet's own
 	Query    func(ctx context.Context, expr string) (v float64, found bool, err error)
 	Registry prometheus.Registerer
 	Logger   *slog.Logger
@@ -87,7 +92,7 @@ func New(o Options) *Prober {
 	p := &Prober{
 		Options: o, name: strconv.FormatUint(rand.Uint64(), 36), under: map[probe]int{},
 		freshness: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "freshet_freshness_seconds",
-			Help:    "How long it takes from the sending of a sample until a query has it, by tenant and path: a datagram waits for the end of its second, a remote write is acknowledged first. Measured each second by a probe. Rising: freshet_stage_seconds says in which stage.",
+			Help:    "How long it takes from the sending of a sample until a query has it, by tenant and path: a datagram waits for the end of its second, a remote write, which is sent to the tenant freshet alone, is acknowledged first. Measured each second by a probe. Rising: freshet_stage_seconds says in which stage.",
 			Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 1.3, 2, 5, 10}, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160},
 			[]string{"tenant", "path"}),
 		lost: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "freshet_freshness_lost_total",
@@ -113,8 +118,8 @@ func (p *Prober) Run(ctx context.Context) error {
 			probes.Go(func() {
 				p.probe(ctx, probe{t.Tenant, dogstatsd}, func(_ context.Context, at time.Time) error { return p.datagram(t, at) })
 			})
-			probes.Go(func() { p.probe(ctx, probe{t.Tenant, remoteWrite}, p.write) })
 		}
+		probes.Go(func() { p.probe(tenant.NewContext(ctx, p.Own), probe{p.Own, remoteWrite}, p.write) })
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
