@@ -89,36 +89,44 @@ func (f *freshet) timed(ctx context.Context, w *loadgen.Writer, pace loadgen.Wri
 // durations are what the server keeps of requests, in seconds.
 type durations struct{ whole, push *histogram.FloatHistogram }
 
-// durations reads the server's metrics, in the one format that has native histograms.
+// durations reads the server's metrics.
 func (f *freshet) durations(ctx context.Context) (d durations, err error) {
+	err = f.metrics(ctx, func(family string, m *dto.Metric) {
+		switch {
+		case family == "freshet_ingester_push_seconds":
+			d.push = native(m.Histogram)
+		case family == "freshet_receive_request_seconds" && m.Label[0].GetValue() == "204": // acknowledged as a whole
+			d.whole = native(m.Histogram)
+		}
+	})
+	if err == nil && (d.whole == nil || d.push == nil) {
+		err = errors.New("/metrics: has nothing of requests that were acknowledged")
+	}
+	return d, err
+}
+
+// metrics gives each of the server's metrics to look at, in the one format that has native
+// histograms.
+func (f *freshet) metrics(ctx context.Context, look func(family string, m *dto.Metric)) error {
 	format := expfmt.NewFormat(expfmt.TypeProtoDelim)
 	text, err := f.get(ctx, "/metrics", http.Header{"Accept": {string(format)}})
 	if err != nil {
-		return d, err
+		return err
 	}
 	decoder := expfmt.NewDecoder(bytes.NewReader(text), format)
 	for {
 		var family dto.MetricFamily
 		err := decoder.Decode(&family)
 		if errors.Is(err, io.EOF) {
-			break
+			return nil
 		}
 		if err != nil {
-			return d, fmt.Errorf("/metrics: %w", err)
+			return fmt.Errorf("/metrics: %w", err)
 		}
 		for _, m := range family.Metric {
-			switch {
-			case family.GetName() == "freshet_ingester_push_seconds":
-				d.push = native(m.Histogram)
-			case family.GetName() == "freshet_receive_request_seconds" && m.Label[0].GetValue() == "204": // acknowledged as a whole
-				d.whole = native(m.Histogram)
-			}
+			look(family.GetName(), m)
 		}
 	}
-	if d.whole == nil || d.push == nil {
-		return d, errors.New("/metrics: has nothing of requests that were acknowledged")
-	}
-	return d, nil
 }
 
 // native is the part of a histogram that quantiles are taken of. Durations are above zero.

@@ -22,6 +22,7 @@ type options struct {
 	brief    bool     // only what belongs to the collector's goals, and shorter
 
 	noDatabases bool // leave out those that take remote write, too
+	noisy       bool // measure no run again in which others took too much of the processors
 }
 
 // lab measures, and collects the results.
@@ -46,7 +47,8 @@ func (l *lab) wants(part string) bool {
 // standAlone reports whether parts are compared with nothing else, so that they may be of
 // another day than the rest of the page.
 func standAlone(parts []string) bool {
-	return len(parts) > 0 && !slices.ContainsFunc(parts, func(p string) bool { return p != remoteWritePart && p != fairnessPart })
+	alone := []string{remoteWritePart, fairnessPart, dashboardsPart}
+	return len(parts) > 0 && !slices.ContainsFunc(parts, func(p string) bool { return !slices.Contains(alone, p) })
 }
 
 // receivers are bare ones, the one to compare with first, and ours.
@@ -111,7 +113,7 @@ func (l *lab) leaveOut(format string, args ...any) {
 }
 
 // parts are what can be measured alone.
-var parts = []string{"udp-1-40k", "udp-1-200k", "udp-14-1k", "udp-14-10k", "unixgram-81", "idle", "rates", "scale", "techniques", remoteWritePart, fairnessPart}
+var parts = []string{"udp-1-40k", "udp-1-200k", "udp-14-1k", "udp-14-10k", "unixgram-81", "idle", "rates", "scale", "techniques", remoteWritePart, fairnessPart, dashboardsPart}
 
 // newLab builds what is to be measured.
 func newLab(ctx context.Context, o options, p progress) (l *lab, err error) {
@@ -142,7 +144,7 @@ func newLab(ctx context.Context, o options, p progress) (l *lab, err error) {
 	if l.workloads, err = workloads(); err != nil {
 		return l, err
 	}
-	if l.wants(remoteWritePart) && !l.noDatabases {
+	if (l.wants(remoteWritePart) || l.wants(dashboardsPart)) && !l.noDatabases {
 		if err := l.buildDatabases(ctx); err != nil {
 			return l, err
 		}
@@ -195,6 +197,9 @@ func (l *lab) measure(ctx context.Context) error {
 	}
 	if l.wants(fairnessPart) && (!l.brief || len(l.only) > 0) {
 		steps = append(steps, l.fairnessSteps()...)
+	}
+	if l.wants(dashboardsPart) && (!l.brief || len(l.only) > 0) {
+		steps = append(steps, l.dashboardSteps()...)
 	}
 	steps = append(steps, l.costSteps(l.peers)...)
 	if l.wants("techniques") {

@@ -60,7 +60,11 @@ func cpuModel(info string) string {
 
 // processors is the time of all processors since the machine's start, in the kernel's
 // ticks.
-type processors struct{ all, stolen uint64 }
+type processors struct {
+	all    uint64
+	worked uint64 // for processes and the kernel, interrupts not among them: those serve the load
+	stolen uint64
+}
 
 // readProcessors reads the first line of /proc/stat.
 func readProcessors(stat string) (p processors, err error) {
@@ -75,7 +79,10 @@ func readProcessors(stat string) (p processors, err error) {
 			return p, fmt.Errorf("/proc/stat: %w", err)
 		}
 		p.all += n
-		if i == 7 {
+		switch i {
+		case 0, 1, 2: // user, nice, system
+			p.worked += n
+		case 7:
 			p.stolen = n
 		}
 	}

@@ -33,7 +33,7 @@ const usage = `Measures what receiving metrics costs, on this machine and in one
   go run ./lab -write                     and write docs/performance.md, which is what make lab does
   go run ./lab -quick                     less of it in about five minutes, to look at
   go run ./lab -only udp-1-40k,idle       parts
-  go run ./lab -write -only remotewrite   measure remote write alone, or fairness, and write that on the page
+  go run ./lab -write -only remotewrite   measure remote write alone, or fairness, or dashboards, and write that on the page
   go run ./lab -render                    write the page again from its results
 
 `
@@ -74,6 +74,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.IntVar(&o.peerRuns, "peer-runs", 1, "how often each other server is measured, for 10 s each")
 	flags.BoolVar(&noPeers, "no-peers", false, "leave out other servers")
 	flags.BoolVar(&quick, "quick", false, "3 runs of what matters most, about five minutes")
+	flags.BoolVar(&o.noisy, "noisy", false, "measure no run again because others took too much of the processors, and say that they did")
 	flags.StringVar(&o.freshet, "freshet", "", "measure this `program`; without it, what this tree builds")
 	flags.BoolVar(&write, "write", false, "write "+pageFile+", its plots and its results")
 	flags.BoolVar(&render, "render", false, "measure nothing, and write the page from "+resultsFile)
@@ -89,6 +90,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return mistake("%s: is no flag", flags.Arg(0))
 	case o.runs < 1 || o.peerRuns < 0:
 		return mistake("-runs must be 1 or more, and -peer-runs 0 or more")
+	case write && o.noisy:
+		return mistake("-write: %s takes no runs that others disturbed: leave out -noisy", pageFile)
 	case write && (quick || only != "" && !standAlone(strings.Split(only, ",")) || o.runs < pageRuns):
 		return mistake("-write: %s takes all parts and %d runs: leave out -quick, -only and -runs", pageFile, pageRuns)
 	}
@@ -136,6 +139,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		if l.wants(fairnessPart) {
 			all.Fairness = l.results.Fairness
+		}
+		if l.wants(dashboardsPart) {
+			all.Dashboards = l.results.Dashboards
 		}
 		l.results = all
 	}

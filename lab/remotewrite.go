@@ -74,10 +74,12 @@ type runningDatabase struct {
 	url   string                      // of its API
 	flush func(context.Context) error // returns once what is acknowledged is found
 	stop  func() error
+
+	probed func(context.Context) (probes, error) // what Freshet's own probes found; nil of others
 }
 
-// databases are the peers, the one to compare with first, and ours.
-func (l *lab) databases() (all []database) {
+// databases are the peers, the one to compare with first, and ours, which may have settings.
+func (l *lab) databases(settings ...string) (all []database) {
 	for _, p := range l.tsdbs {
 		all = append(all, database{name: p.Name, group: report.Peer, version2: p.Version2,
 			start: func(ctx context.Context, dir string) (*runningDatabase, error) {
@@ -89,11 +91,11 @@ func (l *lab) databases() (all []database) {
 			}})
 	}
 	ours := database{name: "Freshet", group: report.Ours, version2: true, start: func(ctx context.Context, dir string) (*runningDatabase, error) {
-		f, err := startFreshet(ctx, l.freshet, dir, nil, "--role", "all")
+		f, err := startFreshet(ctx, l.freshet, dir, nil, append([]string{"--role", "all"}, settings...)...)
 		if err != nil {
 			return nil, err
 		}
-		return &runningDatabase{pid: f.cmd.Process.Pid, url: "http://" + f.HTTP, flush: func(context.Context) error { return nil }, stop: f.stop}, nil
+		return &runningDatabase{pid: f.cmd.Process.Pid, url: "http://" + f.HTTP, flush: func(context.Context) error { return nil }, stop: f.stop, probed: f.probed}, nil
 	}}
 	return append(all, ours)
 }

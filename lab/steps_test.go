@@ -63,6 +63,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		"-write -runs 4":             "takes all parts and 5 runs",
 		"-write -only idle":          "leave out -quick, -only and -runs",
 		"-write -only fairness,idle": "leave out -quick, -only and -runs",
+		"-write -noisy":              "leave out -noisy",
 		"-nonsense":                  "flag provided but not defined: -nonsense",
 	} {
 		var said bytes.Buffer

@@ -48,6 +48,7 @@ func (r *Results) goals() string {
 	rows = append(rows, r.scaleGoals()...)
 	rows = append(rows, r.writeGoals()...)
 	rows = append(rows, r.fairnessGoals()...)
+	rows = append(rows, r.dashboardGoals()...)
 	return table([]string{"goal", "measured", "is:", "must be"}, rows)
 }
 

@@ -27,6 +27,7 @@ var sections = []struct {
 	{"pools", (*Results).pools},
 	{"remotewrite", (*Results).remoteWrite},
 	{"fairness", (*Results).fairness},
+	{"dashboards", (*Results).dashboards},
 }
 
 const notMeasured = "Not measured.\n"
@@ -154,6 +155,14 @@ func withSpread(values []float64, format func(float64) string) string {
 		text += fmt.Sprintf(" (%s-%s)", format(least), format(largest))
 	}
 	return text
+}
+
+// ifAny is withSpread, or nothing of no values.
+func ifAny(values []float64, format func(float64) string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	return withSpread(values, format)
 }
 
 func micros(v float64) string {

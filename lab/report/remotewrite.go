@@ -111,12 +111,6 @@ func (c WriteCost) row() []string {
 	if c.Not != "" {
 		return []string{c.Name, c.Not, "", "", "", "", "", ""}
 	}
-	ifAny := func(values []float64, format func(float64) string) string {
-		if len(values) == 0 {
-			return ""
-		}
-		return withSpread(values, format)
-	}
 	return []string{c.Name, withSpread(c.Seconds, two), ifAny(c.Ratio, two), withSpread(c.New, significant), withSpread(c.P50, significant) + " / " + withSpread(c.P99, significant),
 		ifAny(c.Resident, thousands), thousands(Median(c.PerSecond)), thousands(float64(c.Lost()))}
 }

@@ -27,6 +27,7 @@ type Results struct {
 
 	RemoteWrite *RemoteWrite `json:"remote_write,omitempty"`
 	Fairness    *Fairness    `json:"fairness,omitempty"`
+	Dashboards  *Dashboards  `json:"dashboards,omitempty"`
 
 	LeftOut []string `json:"left_out,omitempty"` // what was asked for and not measured, and why
 }

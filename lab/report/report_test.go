@@ -93,6 +93,21 @@ func sample() *Results {
 			Tenants: 4, Batch: 200, OneBatch: 2000, Limit: 10_000, Times: 20, Capacity: []float64{800e3, 900e3},
 			Alone: []float64{2, 2, 2, 2, 2, 2}, Beside: []float64{2.1, 2.2, 2, 2.06, 2.6, 1.8}, Rate: []float64{199e3, 201e3},
 			Requests: 24_000, Acknowledged: 7_000_000, Stored: 7_000_000, Sent: 10_000, Refused: 9500},
+		Dashboards: &Dashboards{Date: "2026-11-24", Machine: Machine{CPU: "A fourth", Cores: 2}, Versions: []Version{{"Freshet", "v4"}},
+			Dashboards: 10, Panels: 6, Every: 5, Series: 8000, History: 6, Interval: 15, Rate: 8000, Batch: 80, OthersAtMost: .05, RepeatsAtMost: 2,
+			Databases: []DashboardCost{
+				{Name: "Prometheus", Group: Peer, Acknowledged: 12e6, Found: 12e6, Repeated: 1, Queries: 480, Refused: 3, Why: "503: too many",
+					Alone:    WritesBeside{P50: []float64{.9, 1}, P99: []float64{3.5, 3.7}, Longest: []float64{19, 21}, CPU: []float64{10, 12}, Fresh: []float64{1.4, 1.4}, FreshLongest: []float64{4, 5}},
+					Beside:   WritesBeside{P50: []float64{16, 18}, P99: []float64{620, 640}, Longest: []float64{800, 900}, CPU: []float64{70, 72}, Fresh: []float64{2, 2}, FreshLongest: []float64{575, 580}},
+					QueryP50: []float64{260, 270}, QueryP99: []float64{1200, 1300}, Others: []float64{.01, .02}},
+				{Name: "Freshet", Group: Ours, Acknowledged: 12e6, Found: 12e6, Queries: 480, Delayed: 2,
+					Alone: WritesBeside{P50: []float64{.5, .7}, P99: []float64{3, 4}, Longest: []float64{9, 11}, CPU: []float64{7, 7}, Fresh: []float64{1, 2}, FreshLongest: []float64{5, 6},
+						Own: map[string][]float64{"dogstatsd": {1010, 1020}}},
+					Beside: WritesBeside{P50: []float64{.8, 1}, P99: []float64{5, 7}, Longest: []float64{14, 16}, CPU: []float64{60, 62}, Fresh: []float64{2, 4}, FreshLongest: []float64{20, 30},
+						Own: map[string][]float64{"dogstatsd": {1040, 1060}, "remote_write": {20, 30}}},
+					QueryP50: []float64{100, 120}, QueryP99: []float64{500, 700}, Others: []float64{.01, .05}},
+				{Name: "A database that failed", Group: Peer, Acknowledged: 5, Found: 5},
+			}},
 	}
 }
 
@@ -120,6 +135,14 @@ func TestTables(t *testing.T) {
 		"what the one tenant sent":                  "| 200,000 samples a second, 2,000 a request, 20 times its limit |",
 		"how much of it was refused":                "| its requests | 10,000, of which 95.0 % were refused |",
 		"what the others can at most":               "| 850,000 samples a second of 4 tenants, 200 a request |",
+		"writes beside dashboards":                  "| Freshet | 0.60 (0.50-0.70) / 3.5 (3.0-4.0) / 10 (9.0-11) | 0.90 (0.80-1.0) / 6.0 (5.0-7.0) / 15 (14-16) | 7 (7-7) / 61 (60-62) | 0 |",
+		"until a query has a sample":                "| Freshet | 1.5 (1.0-2.0) / 5.5 (5.0-6.0) | 3.0 (2.0-4.0) / 25 (20-30) |",
+		"Freshet's own figure":                      "| Freshet, `freshet_freshness_seconds`, dogstatsd, p99 | 1015 (1010-1020) | 1050 (1040-1060) |",
+		"one that has no probes alone":              "| Freshet, `freshet_freshness_seconds`, remote_write, p99 |  | 25 (20-30) |",
+		"queries of dashboards":                     "| Prometheus | 265 (260-270) | 1250 (1200-1300) | 480 | 3 | 0 | 0 | 0 |",
+		"why a query was refused":                   "The first query that Prometheus did not answer as it should: 503: too many",
+		"the load beside dashboards":                "8,000 samples a second, 80 a request, of 8,000 series with 6 hours of history, a sample each 15 s; 10 dashboards of 6 panels, each refreshed every 5 s.",
+		"which runs count":                          "more than 5 % of the processors is measured again, 2 times at most: of 4 runs 1 were measured again, and in all that count others took less.",
 		"the machine":                               "| processor | A <fast> one, 2 cores |",
 		"what the machine did not give":             "| processors were taken away | by the hypervisor, for 12.5 % of the time |",
 		"idle, with two digits that mean something": "| Freshet | 0.030 |",
@@ -131,6 +154,33 @@ func TestTables(t *testing.T) {
 }
 
 func ours(r *Results) *WriteCost { return &r.RemoteWrite.Loads[0].Costs[2] }
+
+func besideOf(r *Results) *DashboardCost { return &r.Dashboards.Databases[1] }
+
+// A reader sees which runs count though they should not.
+func TestDisturbedRunsAreTold(t *testing.T) {
+	r := sample()
+	besideOf(r).Others = []float64{.06, .5}
+	if text := r.dashboards(); !strings.Contains(text, "of 4 runs 1 were measured again, and **2 count all the same**, in which others took more.") {
+		t.Error(text)
+	}
+	r.Dashboards.Databases = r.Dashboards.Databases[2:]
+	if text := r.dashboards() + r.goals(); !strings.HasPrefix(text, notMeasured) || strings.Contains(text, "dashboards") {
+		t.Errorf("of no finished run:\n%s", text)
+	}
+}
+
+func TestQuantile(t *testing.T) {
+	values := []float64{4, 1, 3, 2}
+	for q, want := range map[float64]float64{0: 1, .25: 1, .26: 2, .5: 2, .99: 4, 1: 4} {
+		if got := Quantile(values, q); got != want {
+			t.Errorf("%v: %v, want %v", q, got, want)
+		}
+	}
+	if got := Quantile(nil, .99); got != 0 || values[0] != 4 {
+		t.Errorf("%v of none; the values are now %v", got, values)
+	}
+}
 
 // Each goal that was missed says so, and none that was reached.
 func TestMissedGoals(t *testing.T) {
@@ -165,6 +215,14 @@ func TestMissedGoals(t *testing.T) {
 		"others that wait":        {func(r *Results) { r.Fairness.Alone = []float64{1.6, 1.6, 1.6, 1.6, 1.6, 1.6} }, "| 1.30 (95 %: 1.12-1.62) | at most 1.10, or within the interval, **missed** |"},
 		"one that sends less":     {func(r *Results) { r.Fairness.Rate = []float64{190e3} }, "| 190,000 | 200,000, **missed** |"},
 		"a sample of the others":  {func(r *Results) { r.Fairness.Stored-- }, "| 1 | 0, **missed** |"},
+		"writes that wait":        {func(r *Results) { besideOf(r).Beside.P99 = []float64{15} }, "| 15 | under 15, **missed** |"},
+		"a panel that is empty":   {func(r *Results) { besideOf(r).Empty = 1 }, "| 1 | 0, **missed** |"},
+		"a panel that is refused": {func(r *Results) { besideOf(r).Refused = 2 }, "| 2 | 0, **missed** |"},
+		"a panel that fails":      {func(r *Results) { besideOf(r).Failed = 3 }, "| 3 | 0, **missed** |"},
+		"a sample beside them":    {func(r *Results) { besideOf(r).Found-- }, "| 1 | 0, **missed** |"},
+		"a stale datagram":        {func(r *Results) { besideOf(r).Beside.Own["dogstatsd"] = []float64{1300} }, "| 1300 | under 1,300, **missed** |"},
+		"a stale remote write":    {func(r *Results) { besideOf(r).Beside.Own["remote_write"] = []float64{100} }, "| 100 | under 100, **missed** |"},
+		"a busy machine":          {func(r *Results) { besideOf(r).Others[0] = .06 }, "runs in which others took more than 5 % of the processors | 1 | 0, **missed** |"},
 		"the ledger in the storm": {func(r *Results) { r.Scale.Storm.Difference = -3 }, "| -3 | 0, **missed** |"},
 	} {
 		r := sample()
@@ -295,7 +353,7 @@ func TestRemoteWriteAlone(t *testing.T) {
 	*costs = (*costs)[2:]
 	ours := &(*costs)[0]
 	ours.Ratio, ours.Resident = nil, nil
-	r.RemoteWrite.Acknowledged, r.Fairness = nil, nil
+	r.RemoteWrite.Acknowledged, r.Fairness, r.Dashboards = nil, nil, nil
 	text := r.goals() + r.remoteWrite()
 	if !strings.Contains(text, "| 0.81 (0.80-0.82) | at most 0.85 |") || !strings.Contains(text, "|  | 1,200,000 | 0 |") || strings.Contains(text, "in the same run") || strings.Contains(text, "flat out") || strings.Contains(text, "NaN") {
 		t.Error(text)

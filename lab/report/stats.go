@@ -15,6 +15,17 @@ func Median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
+// Quantile is the least of the values that the given part of them, from 0 to 1, does not
+// exceed; 0 of none.
+func Quantile(values []float64, q float64) float64 {
+	n := len(values)
+	if n == 0 {
+		return 0
+	}
+	rank := int(math.Ceil(q * float64(n)))
+	return slices.Sorted(slices.Values(values))[max(1, rank)-1]
+}
+
 // MedianInterval is where the median of all such values lies with a confidence of 95 %
 // or more, by order statistics: n values lie on either side of it like the tosses of a
 // coin, whatever their distribution. Of less than six values nothing can be said, and it

@@ -14,10 +14,11 @@ import (
 // Config says what the requests are like.
 type Config struct {
 	Seed    uint64
-	Version int // of remote write: 1 or 2
-	Series  int // at a time, 1 to MaxSeries; each has one sample a round
-	Labels  int // of each series, MinLabels to MaxLabels, the name among them
-	Batch   int // samples a request, 1 to MaxBatch
+	Name    string // value of the label "job"; empty for one of the seed and the first time, which no other load has
+	Version int    // of remote write: 1 or 2
+	Series  int    // at a time, 1 to MaxSeries; each has one sample a round
+	Labels  int    // of each series, MinLabels to MaxLabels, the name among them
+	Batch   int    // samples a request, 1 to MaxBatch
 
 	Begin    int64 // Unix milliseconds: the time of the first round's samples
 	Interval int64 // milliseconds from round to round
@@ -65,9 +66,14 @@ func (c Config) Check() error {
 	return nil
 }
 
-// Job is the value of the label "job", which all series of the load have, and those of no
-// other load.
-func (c Config) Job() string { return fmt.Sprintf("bench-%d-%d", c.Seed, c.Begin) }
+// Job is the value of the label "job", which all series of the load have. Loads with the
+// same Name go on with each other's series.
+func (c Config) Job() string {
+	if c.Name != "" {
+		return c.Name
+	}
+	return fmt.Sprintf("bench-%d-%d", c.Seed, c.Begin)
+}
 
 // Time is that of a round's samples, in Unix milliseconds.
 func (c Config) Time(round int) int64 { return c.Begin + int64(round)*c.Interval }

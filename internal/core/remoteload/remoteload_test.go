@@ -97,6 +97,7 @@ func TestLoadIsWhatWasAskedFor(t *testing.T) {
 		"one series":                     func(c *Config) { c.Series = 1 },
 		"more room than series":          func(c *Config) { c.Batch = 5000 },
 		"a request for each series":      func(c *Config) { c.Series, c.Batch = 20, 1 },
+		"the job of another load":        func(c *Config) { c.Name = "shop" },
 		"many labels":                    func(c *Config) { c.Labels = MaxLabels },
 		"many labels, version 2":         func(c *Config) { c.Labels, c.Version = MaxLabels, 2 },
 		"pods are replaced":              func(c *Config) { c.NewShare = 0.1 },

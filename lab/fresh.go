@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/golang/snappy"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/prompb"
+)
+
+const (
+	freshMetric = "lab_fresh"
+	freshEvery  = time.Second
+
+	// freshLimit is how long a sample is looked for; one that is not found counts as that.
+	freshLimit = 10 * time.Second
+
+	// Looking is load, too: 30 queries a second at most.
+	firstLook = 2 * time.Millisecond
+	lastLook  = 30 * time.Millisecond
+)
+
+// freshness writes a sample each second until the end, and returns how long it took, in
+// milliseconds, until an instant query had it, of those that were sent from counting on.
+func (p *runningDatabase) freshness(ctx context.Context, begun time.Time, counting, end time.Duration) (all []float64, err error) {
+	// Some time in the second, so that whatever happens once a second is met in each of its phases.
+	const step = freshEvery + 70*time.Millisecond
+	for due := step / 2; due < end; due = max(due+step, time.Since(begun)) {
+		if err := wait(ctx, time.Until(begun.Add(due))); err != nil {
+			return nil, err
+		}
+		took, err := p.fresh(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if due >= counting {
+			all = append(all, float64(took.Microseconds())/1e3)
+		}
+	}
+	return all, nil
+}
+
+var freshProbes atomic.Uint64 // that were sent: the value of each
+
+// fresh writes one sample and looks until a query has it. A query that is refused has
+// nothing.
+func (p *runningDatabase) fresh(ctx context.Context) (time.Duration, error) {
+	looking, cancel := context.WithTimeout(ctx, freshLimit)
+	defer cancel()
+	sent, n := time.Now(), freshProbes.Add(1)
+	if err := p.writeOne(looking, freshMetric, float64(n), sent); err != nil && looking.Err() == nil {
+		return 0, err
+	}
+	for pause := firstLook; ; pause = min(2*pause, lastLook) {
+		v, err := p.query(looking, freshMetric, time.Now().UnixMilli())
+		switch {
+		case err == nil && v >= n:
+			return time.Since(sent), nil
+		case ctx.Err() != nil:
+			return 0, context.Cause(ctx)
+		case wait(looking, pause) != nil:
+			return freshLimit, ctx.Err()
+		}
+	}
+}
+
+// writeOne writes one sample by remote write 1.0.
+func (p *runningDatabase) writeOne(ctx context.Context, name string, value float64, at time.Time) error {
+	message := prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{
+		Labels:  []prompb.Label{{Name: "__name__", Value: name}},
+		Samples: []prompb.Sample{{Value: value, Timestamp: at.UnixMilli()}},
+	}}}
+	raw, err := message.Marshal()
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/api/v1/write", bytes.NewReader(snappy.Encode(nil, raw)))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/x-protobuf")
+	request.Header.Set("Content-Encoding", "snappy")
+	request.Header.Set("X-Prometheus-Remote-Write-Version", "0.1.0")
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode/100 != 2 {
+		err = fmt.Errorf("write %s: %s: %.200s", name, answer.Status, text)
+	}
+	return err
+}
+
+// probes are what the server's own probes found, by path, in seconds.
+type probes map[string]*histogram.FloatHistogram
+
+// probed reads how fresh the server says that it is.
+func (f *freshet) probed(ctx context.Context) (probes, error) {
+	found := probes{}
+	err := f.metrics(ctx, func(family string, m *dto.Metric) {
+		if family != "freshet_freshness_seconds" {
+			return
+		}
+		for _, l := range m.Label {
+			if l.GetName() == "path" {
+				found[l.GetValue()] = native(m.Histogram)
+			}
+		}
+	})
+	return found, err
+}
+
+// p99Since is the 99 of 100 of each path between two looks, in milliseconds. Paths
+// without a probe between them have none.
+func (p probes) p99Since(before probes) (map[string]float64, error) {
+	all := map[string]float64{}
+	for path, now := range p {
+		if before[path] == nil {
+			continue
+		}
+		p99, n, err := p99Between(before[path], now)
+		if err != nil {
+			return nil, fmt.Errorf("freshness by %s: %w", path, err)
+		}
+		if n > 0 {
+			all[path] = p99 * 1e3
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,198 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Dashboards is how long writes wait for their acknowledgement while dashboards are
+// refreshed, and while none is. It may be of another day than the rest.
+type Dashboards struct {
+	Date     string    `json:"date"` // UTC
+	Machine  Machine   `json:"machine"`
+	Versions []Version `json:"versions"`
+
+	Dashboards int     `json:"dashboards"`
+	Panels     int     `json:"panels"`          // of each
+	Every      float64 `json:"refresh_seconds"` // from one refresh to the next
+	Series     int     `json:"series"`
+	History    float64 `json:"history_hours"`
+	Interval   float64 `json:"history_interval_seconds"`
+	Rate       float64 `json:"samples_a_second"`
+	Batch      int     `json:"samples_a_request"`
+
+	OthersAtMost  float64 `json:"others_at_most"`  // part of the processors, in a run that is not repeated
+	RepeatsAtMost int     `json:"repeats_at_most"` // of a run
+
+	Databases []DashboardCost `json:"databases"`
+}
+
+// DashboardCost is what one database made of it.
+type DashboardCost struct {
+	Name  string `json:"name"`
+	Group Group  `json:"group"`
+
+	// Of all runs, those that were repeated among them.
+	Acknowledged uint64 `json:"acknowledged"` // samples, the history's among them
+	Found        uint64 `json:"found"`        // of them, by queries afterwards
+	Repeated     int    `json:"repeated"`
+
+	// Of the runs that count.
+	Queries uint64 `json:"queries"`
+	Refused uint64 `json:"refused"`
+	Failed  uint64 `json:"failed"`  // in another way
+	Empty   uint64 `json:"empty"`   // answers without a series
+	Delayed uint64 `json:"delayed"` // refreshes that had to wait for the one before
+	Why     string `json:"why,omitempty"`
+
+	// Of each run that counts.
+	Alone    WritesBeside `json:"alone"`
+	Beside   WritesBeside `json:"beside"`
+	QueryP50 []float64    `json:"query_p50_ms"`
+	QueryP99 []float64    `json:"query_p99_ms"`
+	Others   []float64    `json:"others"` // part of the processors that others took
+}
+
+// WritesBeside is of the time alone or of that beside the dashboards, of each run.
+type WritesBeside struct {
+	P50     []float64 `json:"p50_ms"` // of a request, from when it was due to its answer
+	P99     []float64 `json:"p99_ms"`
+	Longest []float64 `json:"longest_ms"`
+	CPU     []float64 `json:"percent_of_a_core"`
+
+	Fresh        []float64            `json:"fresh_p50_ms"` // from sending a sample until an instant query has it
+	FreshLongest []float64            `json:"fresh_longest_ms"`
+	Own          map[string][]float64 `json:"freshness_p99_ms,omitempty"` // by path, as Freshet itself measures it
+}
+
+// goalBeside is how many milliseconds 99 of 100 writes may take beside the dashboards, less
+// than.
+const goalBeside = 15.0
+
+// goalFresh is how many milliseconds may pass, beside the dashboards, until a query has 99
+// of 100 of Freshet's own probes, less than. A datagram waits for the end of its second.
+var goalFresh = map[string]float64{"dogstatsd": 1300, "remote_write": 100}
+
+// Cost is where to add a run of a database: a new one if it is the first.
+func (d *Dashboards) Cost(name string, group Group) *DashboardCost {
+	i := slices.IndexFunc(d.Databases, func(c DashboardCost) bool { return c.Name == name })
+	if i < 0 {
+		i = len(d.Databases)
+		d.Databases = append(d.Databases, DashboardCost{Name: name, Group: group})
+	}
+	return &d.Databases[i]
+}
+
+// Lost is how many samples were acknowledged and not found.
+func (c DashboardCost) Lost() int64 { return int64(c.Acknowledged) - int64(c.Found) }
+
+// disturbed is how many runs count, and in how many of them others took too much.
+func (d *Dashboards) disturbed() (runs, disturbed, repeated int) {
+	if d == nil {
+		return 0, 0, 0
+	}
+	for _, c := range d.Databases {
+		runs += len(c.Others)
+		repeated += c.Repeated
+		for _, others := range c.Others {
+			if others > d.OthersAtMost {
+				disturbed++
+			}
+		}
+	}
+	return runs, disturbed, repeated
+}
+
+// rule says which runs count, and whether all that do keep it.
+func (d *Dashboards) rule() string {
+	runs, disturbed, repeated := d.disturbed()
+	text := fmt.Sprintf("A run in which others took more than %.0f %% of the processors is measured again, %d times at most", 100*d.OthersAtMost, d.RepeatsAtMost)
+	text += fmt.Sprintf(": of %d runs %d were measured again", runs, repeated)
+	if disturbed == 0 {
+		return text + ", and in all that count others took less.\n"
+	}
+	return text + fmt.Sprintf(", and **%d count all the same**, in which others took more.\n", disturbed)
+}
+
+func (r *Results) dashboards() string {
+	d := r.Dashboards
+	if runs, _, _ := d.disturbed(); runs == 0 {
+		return notMeasured
+	}
+	var writes, fresh, queries [][]string
+	for _, c := range d.Databases {
+		if len(c.Others) == 0 { // no run was finished
+			continue
+		}
+		writes = append(writes, []string{c.Name, c.Alone.times(), c.Beside.times(), withSpread(c.Alone.CPU, wholes) + " / " + withSpread(c.Beside.CPU, wholes),
+			thousands(float64(c.Lost()))})
+		fresh = append(fresh, []string{c.Name, c.Alone.fresh(), c.Beside.fresh()})
+		queries = append(queries, []string{c.Name, withSpread(c.QueryP50, significant), withSpread(c.QueryP99, significant), thousands(float64(c.Queries)),
+			thousands(float64(c.Refused)), thousands(float64(c.Failed)), thousands(float64(c.Empty)), thousands(float64(c.Delayed))})
+		for _, path := range c.paths() {
+			fresh = append(fresh, []string{c.Name + ", `freshet_freshness_seconds`, " + path + ", p99", ifAny(c.Alone.Own[path], significant), ifAny(c.Beside.Own[path], significant)})
+		}
+	}
+	text := measured(d.Date, d.Machine, d.Versions) +
+		fmt.Sprintf("%s samples a second, %d a request, of %s series with %g hours of history, a sample each %g s; %d dashboards of %d panels, each refreshed every %g s.\n\n",
+			thousands(d.Rate), d.Batch, thousands(float64(d.Series)), d.History, d.Interval, d.Dashboards, d.Panels, d.Every) +
+		d.rule() + "\n" +
+		table([]string{"database", "writes acknowledged after ms, p50 / p99 / longest, alone:", "beside the dashboards:", "CPU, % of a core, alone / beside:", "acknowledged and not found:"}, writes) + "\n" +
+		table([]string{"database", "a query has a sample after ms, median / longest, alone:", "beside the dashboards:"}, fresh) + "\n" +
+		table([]string{"database", "queries of the dashboards, ms, p50:", "p99:", "answered:", "refused:", "failed:", "without a series:", "refreshes that waited for the one before:"}, queries)
+	for _, c := range d.Databases {
+		if c.Why != "" {
+			text += fmt.Sprintf("\nThe first query that %s did not answer as it should: %s\n", c.Name, c.Why)
+		}
+	}
+	return text
+}
+
+// times are of writes.
+func (w WritesBeside) times() string {
+	return withSpread(w.P50, significant) + " / " + withSpread(w.P99, significant) + " / " + withSpread(w.Longest, significant)
+}
+
+func (w WritesBeside) fresh() string {
+	return withSpread(w.Fresh, significant) + " / " + withSpread(w.FreshLongest, significant)
+}
+
+// paths are those by which Freshet measures itself.
+func (c DashboardCost) paths() (all []string) {
+	for path := range c.Beside.Own {
+		all = append(all, path)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func wholes(v float64) string { return fmt.Sprintf("%.0f", v) }
+
+func (r *Results) dashboardGoals() (rows [][]string) {
+	d := r.Dashboards
+	runs, disturbed, _ := d.disturbed()
+	if runs == 0 {
+		return nil
+	}
+	name := fmt.Sprintf("Writes beside %d dashboards", d.Dashboards)
+	for _, c := range d.Databases {
+		if c.Group != Ours || len(c.Beside.P99) == 0 {
+			continue
+		}
+		bad := c.Refused + c.Failed + c.Empty
+		rows = append(rows,
+			goalRow(name, "99 of 100 acknowledged after ms", withSpread(c.Beside.P99, significant), fmt.Sprintf("under %.0f", goalBeside), Median(c.Beside.P99) < goalBeside),
+			goalRow(name, "queries refused, failed, or answered without a series", thousands(float64(bad)), "0", bad == 0),
+			goalRow(name, "samples acknowledged and not found", thousands(float64(c.Lost())), "0", c.Lost() == 0))
+		for _, path := range c.paths() {
+			goal := goalFresh[path]
+			if goal > 0 {
+				rows = append(rows, goalRow(name, "`freshet_freshness_seconds`, "+path+", 99 of 100 after ms", withSpread(c.Beside.Own[path], significant), "under "+thousands(goal), Median(c.Beside.Own[path]) < goal))
+			}
+		}
+	}
+	if len(rows) > 0 {
+		rows = append(rows, goalRow(name, fmt.Sprintf("runs in which others took more than %.0f %% of the processors", 100*d.OthersAtMost), fmt.Sprint(disturbed), "0", disturbed == 0))
+	}
+	return rows
+}
