@@ -202,7 +202,7 @@ func (s *server) openAggregator() error {
 		s.logger.Error("the journal is damaged; everything else in it is used", "place", d.String())
 	}
 	s.aggregator, err = aggregator.New(aggregator.Options{
-		Config: s.config.Aggregator, Log: log, Writer: tileWriter{s.ingest.distributor, s.logger}, Ledger: s.ledger, Watch: s.watch,
+		Config: s.config.Aggregator, MaxPending: int64(s.config.Store.Pending), Log: log, Writer: tileWriter{s.ingest.distributor, s.logger}, Ledger: s.ledger, Watch: s.watch,
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
 	})
 	if err != nil {

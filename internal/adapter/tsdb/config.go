@@ -21,6 +21,7 @@ type Config struct {
 	OutOfOrder     time.Duration `yaml:"out_of_order" help:"how much older than a store's newest sample a sample may be; at most the shortest retention" reload:"restart"`
 	Exemplars      int           `yaml:"exemplars" help:"exemplars kept in memory for each tenant, so many of what is pushed and so many of DogStatsD; 0 keeps none" reload:"restart"`
 	MaxTenants     int           `yaml:"max_tenants" help:"tenants that can have stores; samples of further ones are refused" reload:"restart"`
+	Pending        conf.Bytes    `yaml:"pending" help:"memory for the tiles of each tenant that wait for its store; beyond, its new samples are refused, and no other tenant's; at least 1MiB" reload:"restart"`
 	Idle           time.Duration `yaml:"idle" help:"a store that nobody wrote to or asked for so long is closed, and opened again when it is needed; at least 1m" reload:"restart"`
 	WALCompression string        `yaml:"wal_compression" help:"how the write-ahead log is compressed: none, snappy or zstd" reload:"restart"`
 }
@@ -45,6 +46,10 @@ func DefaultConfig() Config {
 		OutOfOrder: 30 * time.Minute,
 		Exemplars:  10_000,
 		MaxTenants: 100,
+		// A sample takes 56 bytes, and a series has seven of them in a minute: 10,000 series
+		// fill it in an hour, 100,000 in 6 minutes, a million in 40 seconds. The same store
+		// that is only slow has to fall behind for as long.
+		Pending: 256 << 20,
 		// A tenant that is asked for once a day should not take memory all day; to open
 		// a store again takes as long as to read its WAL, a second for a million samples.
 		Idle:           time.Hour,
@@ -87,6 +92,9 @@ func (c Config) Validate() []conf.Problem {
 	}
 	if c.MaxTenants < 1 {
 		problems = append(problems, conf.Problem{Key: "max_tenants", Text: "leaves no room for any tenant; set it to 1 or more"})
+	}
+	if c.Pending < 1<<20 {
+		problems = append(problems, conf.Problem{Key: "pending", Text: "is less than a flush of a few thousand series; set it to 1MiB or more"})
 	}
 	if c.Idle < time.Minute {
 		problems = append(problems, conf.Problem{Key: "idle", Text: "would open and close stores all the time; set it to 1m or more"})

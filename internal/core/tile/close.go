@@ -14,77 +14,72 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// Flush collects the samples of closed tiles by tenant and width, in the order of
-// time for each series.
-type Flush map[string]*[NumWidths][]Sample
-
-func (f Flush) of(tenant string) *[NumWidths][]Sample {
-	if f[tenant] == nil {
-		f[tenant] = new([NumWidths][]Sample)
-	}
-	return f[tenant]
-}
-
 // Closed counts what became of the samples of closed tiles.
 type Closed struct {
 	Samples    uint64            // on the wire, in the tiles
 	Duplicates map[string]uint64 // on the wire, by tenant: stamped by their sender with the end of a tile, which has a sample already
+	Waiting    []*Waiting        // what is to be stored, one of each tenant that has something
 }
 
-// Close ends the tile up to boundary, which must be the next one, and adds to out
-// what is to be stored. The samples stay part of the open set until Committed.
-// Times to live are those of config, so that a replay can close with those of
-// its time.
-func (s *Shard) Close(boundary int64, config *Config, out Flush) (closed Closed) {
-	if boundary != s.closed+finest.Millis() || s.pending {
-		panic(fmt.Sprintf("BUG: tile of shard closed up to %d, asked for %d, pending %t", s.closed, boundary, s.pending))
+// Close ends the tile up to boundary, which must be the next one, and returns what
+// is to be stored. The samples stay part of the open set until Stored: whether a tenant's
+// earlier ones are stored does not matter here, so that no store holds up a shard.
+// Times to live are those of config, so that a replay can close with those of its time.
+func (s *Shard) Close(boundary int64, config *Config) (closed Closed) {
+	if boundary != s.closed+finest.Millis() {
+		panic(fmt.Sprintf("BUG: tile of shard closed up to %d, asked for %d", s.closed, boundary))
 	}
-	s.closed = boundary
+	s.closed, s.timedWindow = boundary, config.OutOfOrder.Milliseconds()
 	closed.Duplicates = map[string]uint64{}
 	for _, t := range s.tenants {
 		if len(t.entries) == 0 {
-			delete(s.tenants, t.name)
+			s.forgetTenant(t)
 			continue
 		}
-		to := out.of(t.name)
+		w := t.begin(boundary)
 		for _, e := range t.entries {
-			samples, duplicates := e.close(boundary, config.ttl(e.kind), to)
+			before := w.len()
+			samples, duplicates := e.close(boundary, config.ttl(e.kind), &w.Samples)
 			closed.Samples += samples
 			if duplicates > 0 {
 				closed.Duplicates[t.name] += duplicates
 			}
-			if e.idle(boundary) {
+			// What waits needs the series: it is found by it.
+			if w.len() == before && len(t.waiting) == 0 && e.idle(boundary) {
 				t.remove(e)
 				e.key, e.next = "", nil // whoever expects it must not find it, nor keep others
 				s.series--
 			}
 		}
+		if w.len() > 0 {
+			w.measure()
+			t.waiting = append(t.waiting, w)
+			closed.Waiting = append(closed.Waiting, w)
+		}
 	}
-	s.pending = true
 	s.forgetSenders()
 	return closed
 }
 
-// Committed says that the samples of the last boundary are stored: they leave the
-// open set.
-func (s *Shard) Committed() {
-	s.pending = false
-	for _, t := range s.tenants {
-		for _, e := range t.entries {
-			e.pending = [NumWidths][]Sample{}
-		}
-	}
-}
-
-// Skip moves the boundary of an empty shard, which has nothing to close.
-func (s *Shard) Skip(boundary int64) bool {
-	if s.Len() > 0 || s.pending {
+// Skip moves the boundary of a shard without series, which has nothing to close. What
+// waits to be stored goes on waiting.
+func (s *Shard) Skip(boundary int64, config *Config) bool {
+	if s.Len() > 0 {
 		return false
 	}
-	clear(s.tenants)
-	s.closed = boundary
+	for _, t := range s.tenants {
+		s.forgetTenant(t)
+	}
+	s.closed, s.timedWindow = boundary, config.OutOfOrder.Milliseconds()
 	s.forgetSenders()
 	return true
+}
+
+// forgetTenant forgets a tenant without series, unless it waits for its stores.
+func (s *Shard) forgetTenant(t *tenant) {
+	if len(t.waiting) == 0 {
+		delete(s.tenants, t.name)
+	}
 }
 
 // senderTTL is how long the sequence of a silent sender is remembered, by our
@@ -130,9 +125,7 @@ func (e *entry) close(boundary, ttl int64, out *[NumWidths][]Sample) (samples, d
 				e.handOutExemplar(boundary, out[w][from:])
 			}
 		}
-		// A sub-slice of what the store reads: samples are never changed.
-		e.pending[w] = out[w][first[w]:len(out[w]):len(out[w])]
-		for _, sample := range e.pending[w] {
+		for _, sample := range out[w][first[w]:] {
 			e.lastStored[w] = max(e.lastStored[w], sample.T)
 		}
 	}
@@ -203,13 +196,13 @@ func (e *entry) begin(out []Sample, w Width, start, before int64) []Sample {
 }
 
 // idle reports whether the series has left all stores so long ago that whatever
-// comes next is stamped behind what they hold.
+// comes next is stamped behind what they hold. It must have nothing that waits for them.
 func (e *entry) idle(boundary int64) bool {
 	if len(e.open) > 0 || len(e.timed) > 0 {
 		return false
 	}
 	for w := range Width(NumWidths) {
-		if e.live[w] || e.started || len(e.pending[w]) > 0 || boundary-boundary%w.Millis() <= e.lastStored[w] {
+		if e.live[w] || e.started || boundary-boundary%w.Millis() <= e.lastStored[w] {
 			return false
 		}
 	}
@@ -335,17 +328,4 @@ func (e *entry) stored() []*Series {
 		return e.classic
 	}
 	return []*Series{e.series}
-}
-
-// Resume adds to out the samples that were handed out and not committed, after a
-// restart of the process that was about to store them.
-func (s *Shard) Resume(out Flush) {
-	for _, t := range s.tenants {
-		to := out.of(t.name)
-		for _, e := range t.entries {
-			for w, pending := range e.pending {
-				to[w] = append(to[w], pending...)
-			}
-		}
-	}
 }

@@ -32,9 +32,8 @@ type entry struct {
 	open       []openTile // by end, none before the boundary
 	total      amount     // up to the boundary: what tiles add up to
 	series     *Series
-	lastStored [NumWidths]int64    // Unix ms of the newest sample handed out, 0 for none
-	pending    [NumWidths][]Sample // handed out, not committed yet
-	classic    []*Series           // in place of series: a timer's classic buckets, see classicSeries
+	lastStored [NumWidths]int64 // Unix ms of the newest sample handed out, 0 for none
+	classic    []*Series        // in place of series: a timer's classic buckets, see classicSeries
 
 	float   *prom.FloatHistogram   // of total, nil if it must be made anew
 	sources map[uint64]sourceValue // of a gauge that is merged from several
@@ -100,16 +99,13 @@ func (e *entry) setPolicy(b []byte) (dropped uint64, err error) {
 	return dropped, nil
 }
 
-// raw counts the values on the wire in the tiles of the series.
+// raw counts the values on the wire in the open tiles of the series.
 func (e *entry) raw() (n uint64) {
 	for i := range e.open {
 		n += e.open[i].samples
 	}
 	for _, p := range e.timed {
 		n += p.samples
-	}
-	for _, sample := range e.pending[finest] {
-		n += sample.Raw
 	}
 	return n
 }

@@ -1,15 +1,12 @@
 package tile
 
 import (
-	"cmp"
-	"slices"
-
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 )
 
 // Live returns what the open tiles of a tenant know of the series that match:
-// samples that were handed out and are not committed yet, the tiles that ended
+// samples of closed tiles that are not stored yet, the tiles that ended
 // and wait for late data, and one sample at stamp, the end of the last complete
 // window, Unix milliseconds. w is the width of the store that the answer is
 // merged with.
@@ -19,6 +16,7 @@ func (s *Shard) Live(tenantName string, w Width, stamp int64, matchers []*labels
 		return nil
 	}
 	var out []Live
+	waiting := t.waitingSamples(w, matchers)
 	look := func(e *entry) {
 		var matching []*Series
 		for _, s := range e.stored() {
@@ -26,22 +24,30 @@ func (s *Shard) Live(tenantName string, w Width, stamp int64, matchers []*labels
 				matching = append(matching, s)
 			}
 		}
-		if len(matching) > 0 {
-			out = appendPoints(out, matching, e.liveSamples(w, s.closed, stamp, s.config.ttl(e.kind)))
+		if len(matching) == 0 {
+			return
 		}
+		var samples []Sample
+		if waiting != nil {
+			for _, s := range matching {
+				samples = append(samples, waiting[s]...)
+				delete(waiting, s)
+			}
+		}
+		out = appendPoints(out, matching, e.liveSamples(samples, w, s.closed, stamp, s.config.ttl(e.kind)))
 	}
 	for _, m := range matchers {
 		if m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual {
 			for e := range t.byName[m.Value] {
 				look(e)
 			}
-			return out
+			return appendWaiting(out, waiting)
 		}
 	}
 	for _, e := range t.entries {
 		look(e)
 	}
-	return out
+	return appendWaiting(out, waiting)
 }
 
 func matches(ls labels.Labels, matchers []*labels.Matcher) bool {
@@ -65,17 +71,14 @@ func appendPoints(out []Live, matching []*Series, samples []Sample) []Live {
 		if len(points) == 0 {
 			continue
 		}
-		slices.SortStableFunc(points, func(a, b Point) int { return cmp.Compare(a.T, b.T) })
-		points = slices.CompactFunc(points, func(a, b Point) bool { return a.T == b.T })
-		out = append(out, Live{Labels: s.Labels, Points: points})
+		out = append(out, Live{Labels: s.Labels, Points: sortPoints(points)})
 	}
 	return out
 }
 
-// liveSamples plays the open tiles forward on a copy, as if they closed one after
-// the other without anything late, and the last one at stamp.
-func (e *entry) liveSamples(w Width, closed, stamp, ttl int64) []Sample {
-	samples := slices.Clone(e.pending[w])
+// liveSamples adds to samples what the open tiles say. It plays them forward on a copy,
+// as if they closed one after the other without anything late, and the last one at stamp.
+func (e *entry) liveSamples(samples []Sample, w Width, closed, stamp, ttl int64) []Sample {
 	for _, p := range e.timed {
 		samples = append(samples, Sample{Series: e.series, T: p.t, V: p.v})
 	}

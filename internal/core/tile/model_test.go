@@ -1,8 +1,10 @@
 package tile
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -109,8 +111,8 @@ func TestTotalsAreExact(t *testing.T) {
 		p.shard = New(p.config, base)
 		var folded, closed uint64
 		step := func() {
-			closed += p.shard.Close(p.shard.Closed()+finest.Millis(), p.config, Flush{}).Samples
-			p.shard.Committed()
+			closed += p.shard.Close(p.shard.Closed()+finest.Millis(), p.config).Samples
+			p.shard.AllStored()
 		}
 		for i, w := range h.windows {
 			for p.shard.Closed()+12_000 <= base+int64(h.seconds[i])*1000 {
@@ -154,7 +156,7 @@ func messyHistory(seed uint64) history {
 	return h
 }
 
-// Each value on the wire is in the tiles until it is handed out and committed, or
+// Each value on the wire is in the tiles until it is handed out and stored, or
 // counted as one that is not stored, at every step, through restarts. In the end
 // none is left.
 func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
@@ -162,7 +164,7 @@ func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 4))
 		p := &player{t: t, config: testConfig()}
 		p.shard = New(p.config, base)
-		var stored, pending, duplicates uint64
+		var stored, duplicates uint64
 		check := func() {
 			t.Helper()
 			f := &p.folded
@@ -173,20 +175,20 @@ func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
 				t.Fatalf("seed %d: %d in tiles, %d stored, %d duplicates, %+v", seed, held, stored, duplicates, *f)
 			}
 		}
-		commit := func() {
-			p.shard.Committed()
-			stored, pending = stored+pending, 0
+		store := func(tiles int) {
+			for _, w := range p.shard.Waiting()[:tiles] {
+				p.shard.Stored(w.Tenant, w.Boundary)
+				stored += w.Raw
+			}
 			check()
 		}
 		step := func() {
-			commit()
-			flush := Flush{}
-			duplicates += p.shard.Close(p.shard.Closed()+finest.Millis(), p.config, flush).Duplicates["default"]
-			for w, samples := range flush.of("default") {
-				for _, s := range samples {
-					pending += s.Raw
-					if w != int(finest) && s.Raw > 0 {
-						t.Fatalf("seed %d: width %s carries %d values", seed, Width(w), s.Raw)
+			closed := p.shard.Close(p.shard.Closed()+finest.Millis(), p.config)
+			duplicates += closed.Duplicates["default"]
+			for _, waiting := range closed.Waiting {
+				for _, s := range waiting.Samples[Width1m] {
+					if s.Raw > 0 {
+						t.Fatalf("seed %d: width 1m carries %d values", seed, s.Raw)
 					}
 				}
 			}
@@ -199,10 +201,10 @@ func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
 			}
 			p.run(w)
 			check()
-			if rng.IntN(3) == 0 {
-				commit()
+			if rng.IntN(8) == 0 {
+				store(rng.IntN(1 + len(p.shard.Waiting())))
 			}
-			if rng.IntN(5) == 0 && !p.shard.Pending() {
+			if rng.IntN(5) == 0 {
 				p.run("restart")
 				check()
 			}
@@ -210,7 +212,7 @@ func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
 		for range MaxAhead + 1 {
 			step()
 		}
-		commit()
+		store(len(p.shard.Waiting()))
 		for _, e := range p.shard.tenants["default"].entries {
 			if len(e.exemplars) > 0 {
 				t.Fatalf("seed %d: %s keeps %d exemplars of tiles that are closed", seed, e.series.Labels, len(e.exemplars))
@@ -222,28 +224,103 @@ func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
 	}
 }
 
+// However long stores take, whatever is closed meanwhile, and whatever restarts are in
+// between: the same samples are stored, and answers hold all that is not.
+func TestSlowStoresChangeNothing(t *testing.T) {
+	for seed := range uint64(6) {
+		h := messyHistory(seed)
+		want := h.written(t, func(p *player, store func(tiles int)) { store(len(p.shard.Waiting())) })
+		rng := rand.New(rand.NewPCG(seed, 5))
+		got := h.written(t, func(p *player, store func(tiles int)) {
+			if rng.IntN(12) == 0 {
+				store(rng.IntN(1 + len(p.shard.Waiting())))
+			}
+			if rng.IntN(6) == 0 {
+				p.run("restart")
+			}
+		})
+		if len(want) < 500 || !slices.Equal(got, want) {
+			t.Fatalf("seed %d: %d samples were stored, and %d with a slow store", seed, len(want), len(got))
+		}
+	}
+}
+
+// written plays a history and returns what was stored, sorted; between decides how much
+// that is after each window.
+func (h history) written(t *testing.T, between func(p *player, store func(tiles int))) (all []string) {
+	p := &player{t: t, config: testConfig()}
+	p.shard = New(p.config, base)
+	store := func(tiles int) {
+		for _, waiting := range p.shard.Waiting()[:tiles] {
+			for w, samples := range waiting.Samples {
+				for _, s := range samples {
+					all = append(all, fmt.Sprint(Width(w), describe(s.Series.Labels, Point{s.T, s.V, s.H}), s.Raw, s.Timed, s.Exemplar))
+				}
+			}
+			p.shard.Stored(waiting.Tenant, waiting.Boundary)
+		}
+	}
+	closeUntil := func(second int) {
+		for p.shard.Closed()+finest.Millis()+2000 <= base+int64(second)*1000 {
+			p.shard.Close(p.shard.Closed()+finest.Millis(), p.config)
+		}
+	}
+	for i, w := range h.windows {
+		closeUntil(h.seconds[i])
+		p.run(w)
+		between(p, store)
+	}
+	closeUntil(1200)
+	store(len(p.shard.Waiting()))
+	slices.Sort(all)
+	return all
+}
+
 // A state of version 1 has no counts beside stamped points: they are one each.
 func TestStateOfVersion1(t *testing.T) {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)
 	p.run("window start=1s\ngauge g 7 T=5s")
 	state := p.shard.AppendState(nil)
-	// The point's count precedes the number of open tiles, which ends the state.
-	old := append([]byte{1}, state[1:len(state)-2]...)
-	shard, err := ParseState(p.config, append(old, state[len(state)-1]))
+	// The point's count precedes the number of open tiles, and of tiles that wait, which
+	// end the state.
+	shard, err := ParseState(p.config, append(oldState(p.shard, state[:len(state)-3], 1), 0))
 	if err != nil || shard.Raw()["default"] != 1 {
 		t.Errorf("%v, %v", shard, err)
 	}
 }
 
-// A state of version 3 knows no exemplars: it ends with the sources of an open tile.
+// oldState makes the head of a state that of a version below 5, which has no timed window
+// behind the boundary.
+func oldState(s *Shard, state []byte, version byte) []byte {
+	boundary := len(binary.AppendVarint(nil, s.closed))
+	window := len(binary.AppendVarint(nil, s.timedWindow))
+	old := append([]byte{version}, state[1:1+boundary]...)
+	return append(old, state[1+boundary+window:]...)
+}
+
+// A state of version 3 knows no exemplars: it ends with the sources of an open tile, and
+// nothing that waits.
 func TestStateOfVersion3(t *testing.T) {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)
 	p.run("window start=1s\ntimer a 7")
 	state := p.shard.AppendState(nil)
-	shard, err := ParseState(p.config, append([]byte{3}, state[1:len(state)-1]...))
+	shard, err := ParseState(p.config, oldState(p.shard, state[:len(state)-2], 3))
 	if err != nil || shard.Raw()["default"] != 1 {
+		t.Errorf("%v, %v", shard, err)
+	}
+}
+
+// A state of version 4 has no timed window, which is then that of the configuration, and
+// nothing that waits.
+func TestStateOfVersion4(t *testing.T) {
+	p := &player{t: t, config: testConfig()}
+	p.shard = New(p.config, base)
+	p.run("window start=1s\ncounter a 7")
+	state := p.shard.AppendState(nil)
+	shard, err := ParseState(p.config, oldState(p.shard, state[:len(state)-1], 4))
+	if err != nil || shard.Raw()["default"] != 1 || shard.timedWindow != 600_000 {
 		t.Errorf("%v, %v", shard, err)
 	}
 }
@@ -258,11 +335,10 @@ func TestTimesOfASeriesGrow(t *testing.T) {
 		h := randomHistory(seed)
 		for i, w := range h.windows {
 			for p.shard.Closed()+12_000 <= base+int64(h.seconds[i])*1000 {
-				flush := Flush{}
-				p.shard.Close(p.shard.Closed()+finest.Millis(), p.config, flush)
-				p.shard.Committed()
-				for _, f := range flush {
-					for w, samples := range f {
+				closed := p.shard.Close(p.shard.Closed()+finest.Millis(), p.config)
+				p.shard.AllStored()
+				for _, waiting := range closed.Waiting {
+					for w, samples := range waiting.Samples {
 						for _, s := range samples {
 							key := fmt.Sprint(w, s.Series.Labels)
 							if s.T <= newest[key] {
@@ -343,13 +419,17 @@ func FuzzParseState(f *testing.F) {
 		p.run(w)
 	}
 	f.Add(p.shard.AppendState(nil))
+	for range 3 { // tiles that wait
+		p.shard.Close(p.shard.Closed()+finest.Millis(), p.config)
+	}
+	f.Add(p.shard.AppendState(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := ParseState(testConfig(), b)
 		if err != nil {
 			return
 		}
 		again, err := ParseState(testConfig(), s.AppendState(nil))
-		if err != nil || again.Len() != s.Len() {
+		if err != nil || again.Len() != s.Len() || len(again.Waiting()) != len(s.Waiting()) {
 			t.Fatalf("read back: %v", err)
 		}
 	})

@@ -104,6 +104,9 @@ func (p *player) run(block string) string {
 		return p.close(args)
 	case "live":
 		return p.live(args)
+	case "stored":
+		p.shard.Stored("default", p.millis(args["until"]))
+		return ""
 	case "restart":
 		shard, err := ParseState(p.config, p.shard.AppendState(nil))
 		if err != nil {
@@ -242,8 +245,8 @@ func (p *player) floats(s string) (values []float64) {
 	return values
 }
 
-// close [until=60s] [width=1m] [quiet]: closes the next tile, or all up to a time,
-// and commits.
+// close [until=60s] [width=1m] [quiet] [unstored]: closes the next tile, or all up to a time,
+// which are stored then.
 func (p *player) close(args map[string]string) string {
 	until := p.shard.Closed() + finest.Millis()
 	if args["until"] != "" {
@@ -251,14 +254,13 @@ func (p *player) close(args map[string]string) string {
 	}
 	var out bytes.Buffer
 	for p.shard.Closed() < until {
-		flush := Flush{}
-		p.shard.Close(p.shard.Closed()+finest.Millis(), p.config, flush)
+		closed := p.shard.Close(p.shard.Closed()+finest.Millis(), p.config)
 		var lines []string
 		for w := range Width(NumWidths) {
-			if args["width"] != "" && args["width"] != w.String() || flush["default"] == nil {
+			if args["width"] != "" && args["width"] != w.String() || len(closed.Waiting) == 0 {
 				continue
 			}
-			for _, s := range flush["default"][w] {
+			for _, s := range closed.Waiting[0].Samples[w] {
 				line := fmt.Sprintf("%3s %s", w, describe(s.Series.Labels, Point{s.T, s.V, s.H}))
 				if x := s.Exemplar; x != nil {
 					line += fmt.Sprintf(" x=%s:%g@%v", x.Trace.String(), x.Value, time.Duration(x.Time-base)*time.Millisecond)
@@ -270,8 +272,8 @@ func (p *player) close(args map[string]string) string {
 		for _, line := range lines {
 			fmt.Fprintln(&out, line)
 		}
-		if _, held := args["uncommitted"]; !held {
-			p.shard.Committed()
+		if _, held := args["unstored"]; !held {
+			p.shard.AllStored()
 		}
 	}
 	if _, quiet := args["quiet"]; quiet {

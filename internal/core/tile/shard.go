@@ -23,7 +23,7 @@ type Config struct {
 	CounterTTL time.Duration // of counters, timers and sets, after their last sample
 	GaugeTTL   time.Duration
 	CheckTTL   time.Duration
-	OutOfOrder time.Duration // how far before the last boundary a |T gauge may lie
+	OutOfOrder time.Duration // how far before the last boundary a |T gauge may lie, from the next boundary on
 }
 
 // ttl is in milliseconds.
@@ -48,21 +48,22 @@ const MaxAhead = 6
 
 // Shard is the state of one shard. It belongs to one goroutine at a time.
 type Shard struct {
-	config  *Config
-	closed  int64 // boundary: end of the last closed tile, Unix milliseconds
-	tenants map[string]*tenant
-	senders map[Sender]*Received
-	series  int  // of all tenants
-	pending bool // Close handed out samples that Committed has not seen yet
-	reader  batch.Reader
+	config      *Config
+	closed      int64 // boundary: end of the last closed tile, Unix milliseconds
+	timedWindow int64 // Config.OutOfOrder of the last boundary, ms: folding obeys it, so a replay has to know it
+	tenants     map[string]*tenant
+	senders     map[Sender]*Received
+	series      int // of all tenants
+	reader      batch.Reader
 }
 
-// tenant holds a tenant's series by key and by name.
+// tenant holds a tenant's series by key and by name, and what its stores do not have yet.
 type tenant struct {
 	name    string
 	entries map[string]*entry
 	byName  map[string]map[*entry]struct{}
-	first   *entry // the series of the last batch's first increment, see entry.next
+	first   *entry     // the series of the last batch's first increment, see entry.next
+	waiting []*Waiting // closed tiles, by boundary
 }
 
 // Sender is one process of one collector.
@@ -78,18 +79,16 @@ type Received struct {
 // milliseconds, a multiple of ten seconds.
 func New(config *Config, boundary int64) *Shard {
 	return &Shard{
-		config:  config,
-		closed:  boundary,
-		tenants: map[string]*tenant{},
-		senders: map[Sender]*Received{},
+		config:      config,
+		closed:      boundary,
+		timedWindow: config.OutOfOrder.Milliseconds(),
+		tenants:     map[string]*tenant{},
+		senders:     map[Sender]*Received{},
 	}
 }
 
 // Closed is the boundary: the end of the last closed tile, Unix milliseconds.
 func (s *Shard) Closed() int64 { return s.closed }
-
-// Pending reports whether samples of the last boundary wait to be committed.
-func (s *Shard) Pending() bool { return s.pending }
 
 // Folded counts what became of the samples of one batch.
 type Folded struct {
@@ -100,6 +99,7 @@ type Folded struct {
 	Ahead     uint64 // of which: their window lay too far ahead, the last open tile took them
 	Dropped   uint64 // of earlier batches, from open tiles: their series has other buckets now
 	Repeated  uint64 // dropped: a sender's own delta of an interval that ends no later than what was counted already
+	Again     uint64 // batches, not samples: their sender's sequence says that they were folded before
 }
 
 // Add sums up the counts of several batches.
@@ -111,6 +111,7 @@ func (f *Folded) Add(g Folded) {
 	f.Ahead += g.Ahead
 	f.Dropped += g.Dropped
 	f.Repeated += g.Repeated
+	f.Again += g.Again
 }
 
 // Fold adds a batch to the open tiles. An error means that the batch is damaged;
@@ -129,6 +130,7 @@ func (s *Shard) Fold(b []byte) (Folded, error) {
 		last = new(Received)
 		s.senders[sender] = last
 	case h.Sequence <= last.Sequence: // it was folded already
+		f.Again++
 		return f, nil
 	}
 	*last = Received{h.Sequence, s.closed}
@@ -208,7 +210,7 @@ func (s *Shard) fold(e *entry, inc *batch.Increment, f *Folded) {
 // and not aggregated.
 func (s *Shard) foldTimed(e *entry, inc *batch.Increment, f *Folded) {
 	t := inc.Time * 1000
-	if t < s.closed-s.config.OutOfOrder.Milliseconds() {
+	if t < s.closed-s.timedWindow {
 		f.LateGauge += uint64(inc.Samples)
 		return
 	}
@@ -297,16 +299,36 @@ func (s *Shard) Holds(name string, key []byte) bool {
 	return t != nil && t.entries[string(key)] != nil
 }
 
+// Knows reports whether the batch of a header was folded already.
+func (s *Shard) Knows(h *batch.Header) bool {
+	last := s.senders[Sender{h.Sender, h.Incarnation}]
+	return last != nil && h.Sequence <= last.Sequence
+}
+
 // Raw returns how many values on the wire are in tiles, by tenant: in open ones,
-// and in those that were handed out and are not committed yet.
+// and in those that are closed and wait to be stored.
 func (s *Shard) Raw() map[string]uint64 {
 	held := map[string]uint64{}
 	for _, t := range s.tenants {
 		for _, e := range t.entries {
 			held[t.name] += e.raw()
 		}
+		for _, w := range t.waiting {
+			held[t.name] += w.Raw
+		}
 	}
 	return held
+}
+
+// LastSeen is the end of the last window that counted something in a series that is
+// held, Unix milliseconds; 0 for none. It looks at all series.
+func (s *Shard) LastSeen() (ms int64) {
+	for _, t := range s.tenants {
+		for _, e := range t.entries {
+			ms = max(ms, e.lastSeen)
+		}
+	}
+	return ms
 }
 
 // Series yields each series that is held, by tenant, with each of the sources of

@@ -3,7 +3,6 @@ package tile
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -16,18 +15,16 @@ import (
 
 // stateVersion 2 says how many values on the wire a stamped point stands for. In
 // version 1 it is taken to be one. Version 3 knows when a sender's own deltas ended,
-// version 4 the exemplars of open tiles.
-const stateVersion = 4
+// version 4 the exemplars of open tiles. Version 5 has the timed window of the last
+// boundary, and the samples that wait to be stored.
+const stateVersion = 5
 
 // AppendState appends the state of the shard to dst: its section of a checkpoint.
-// Samples that wait to be committed are not part of it, so there must be none.
 // Layout: docs/format/checkpoint.md.
 func (s *Shard) AppendState(dst []byte) []byte {
-	if s.pending {
-		panic(fmt.Sprintf("BUG: checkpoint of a shard with samples of boundary %d pending", s.closed))
-	}
 	dst = append(dst, stateVersion)
 	dst = binary.AppendVarint(dst, s.closed)
+	dst = binary.AppendVarint(dst, s.timedWindow)
 	dst = binary.AppendUvarint(dst, uint64(len(s.senders)))
 	for id, last := range s.senders {
 		dst = binary.LittleEndian.AppendUint64(dst, id.ID)
@@ -42,6 +39,7 @@ func (s *Shard) AppendState(dst []byte) []byte {
 		for _, e := range t.entries {
 			dst = e.append(dst)
 		}
+		dst = t.appendWaiting(dst)
 	}
 	return dst
 }
@@ -185,6 +183,9 @@ func ParseState(config *Config, b []byte) (*Shard, error) {
 	if s.closed%finest.Millis() != 0 {
 		return nil, errState
 	}
+	if d.version > 4 {
+		s.timedWindow = d.varint()
+	}
 	for range d.count(25) {
 		id := Sender{d.fixed(), d.fixed()}
 		s.senders[id] = &Received{d.fixed(), d.varint()}
@@ -201,6 +202,9 @@ func ParseState(config *Config, b []byte) (*Shard, error) {
 			}
 			t.insert(e)
 			s.series++
+		}
+		if d.version > 4 {
+			d.waiting(t, s.closed)
 		}
 	}
 	if d.err == nil && len(d.b) > 0 {
@@ -261,7 +265,9 @@ func (d *decoder) entry() *entry {
 		d.amount(e, &t.amount)
 		t.sources = d.sources()
 		if d.version > 3 && e.kind == series.Timer {
-			d.exemplar(e, t.end)
+			if x := d.exemplar(); x != nil {
+				e.keepExemplar(t.end, x)
+			}
 		}
 		if n := len(e.open); n > 0 && e.open[n-1].end >= t.end {
 			d.fail()
@@ -324,19 +330,20 @@ func (d *decoder) sources() map[uint64]sourceValue {
 	return sources
 }
 
-func (d *decoder) exemplar(e *entry, end int64) {
+// exemplar is the inverse of appendExemplar.
+func (d *decoder) exemplar() *batch.Exemplar {
 	if len(d.b) > 0 && d.b[0] == 0 {
 		d.b = d.b[1:]
-		return
+		return nil
 	}
-	var x batch.Exemplar
+	x := new(batch.Exemplar)
 	rest, err := x.Parse(d.b, 0)
 	if err != nil {
 		d.fail()
-		return
+		return nil
 	}
 	d.b = rest
-	e.keepExemplar(end, &x)
+	return x
 }
 
 // count reads a number of things that take at least size bytes each.

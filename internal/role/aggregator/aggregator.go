@@ -54,35 +54,44 @@ const spread = 4 * time.Second
 
 // Options is what an aggregator is made of. All fields are needed but Watch.
 type Options struct {
-	Config   Config
-	Log      *journal.Log
-	Writer   Writer
-	Ledger   Ledger
-	Watch    *stage.Watch // nil for none
-	Now      func() time.Time
-	Registry prometheus.Registerer
-	Logger   *slog.Logger
+	Config     Config
+	MaxPending int64 // bytes that may wait for the stores of one tenant; beyond, its new windows are refused
+	Log        *journal.Log
+	Writer     Writer
+	Ledger     Ledger
+	Watch      *stage.Watch // nil for none
+	Now        func() time.Time
+	Registry   prometheus.Registerer
+	Logger     *slog.Logger
 }
 
 // Aggregator is the role's state. The shards belong to Run, but for short looks
 // at open tiles.
 type Aggregator struct {
-	config  Config
-	tiles   tile.Config
-	log     *journal.Log
-	writer  Writer
-	ledger  Ledger
-	watch   *stage.Watch
-	now     func() time.Time
-	logger  *slog.Logger
-	metrics *metrics
+	config     Config
+	maxPending int64
+	tiles      tile.Config
+	log        *journal.Log
+	writer     Writer
+	ledger     Ledger
+	watch      *stage.Watch
+	now        func() time.Time
+	logger     *slog.Logger
+	metrics    *metrics
 
-	shards [series.Shards]shard
-	stamp  atomic.Int64 // Unix ms, end of the last complete window
-	pushes chan push
-	stored chan *flush // came back from the flusher
-	halts  chan struct{}
-	ended  chan struct{} // closed when Run returns
+	shards  [series.Shards]shard
+	stamp   atomic.Int64 // Unix ms, end of the last complete window
+	pushes  chan push
+	written chan *write // came back from the stores
+	halts   chan struct{}
+	ended   chan struct{}   // closed when Run returns
+	writes  context.Context // of all writes, until Run returns
+
+	backlogs map[string]*backlog // by tenant, of those that wait for a store
+	full     int                 // of them have no room for more
+
+	mu      sync.Mutex
+	pending map[string]Pending // of backlogs, for those who ask
 
 	records    []journal.Record // scratch of one Append
 	boundaries []byte           // scratch, payloads of records
@@ -111,16 +120,20 @@ func New(o Options) (*Aggregator, error) {
 		tiles: tile.Config{
 			CounterTTL: o.Config.CounterTTL, GaugeTTL: o.Config.GaugeTTL, CheckTTL: o.Config.CheckTTL, OutOfOrder: o.Config.TimedWindow,
 		},
-		log:    o.Log,
-		writer: o.Writer,
-		ledger: o.Ledger,
-		watch:  o.Watch,
-		now:    o.Now,
-		logger: o.Logger,
-		pushes: make(chan push),
-		stored: make(chan *flush),
-		halts:  make(chan struct{}),
-		ended:  make(chan struct{}),
+		log:     o.Log,
+		writer:  o.Writer,
+		ledger:  o.Ledger,
+		watch:   o.Watch,
+		now:     o.Now,
+		logger:  o.Logger,
+		pushes:  make(chan push),
+		written: make(chan *write),
+		halts:   make(chan struct{}),
+		ended:   make(chan struct{}),
+
+		maxPending: o.MaxPending,
+		backlogs:   map[string]*backlog{},
+		pending:    map[string]Pending{},
 	}
 	a.metrics = newMetrics(o.Registry, a)
 	if err := a.restore(); err != nil {
@@ -131,7 +144,8 @@ func New(o Options) (*Aggregator, error) {
 }
 
 // Push journals the batches of one window and counts them. When it returns nil
-// they survive the death of the process. After an error other than
+// they survive the death of the process. After a batch.FullError those of the tenants
+// that it names are refused, and all others count. After an error other than that and
 // batch.ErrUnsynced none of them counts; they should be pushed again after any but
 // batch.ErrRefused. The batches may be used again afterwards.
 func (a *Aggregator) Push(ctx context.Context, batches []batch.Batch) error {
@@ -147,21 +161,20 @@ func (a *Aggregator) Push(ctx context.Context, batches []batch.Batch) error {
 
 // Run counts what is pushed and closes what is due until ctx is done, then
 // checkpoints the tiles still open: a tile is written once, whole, by whoever
-// runs next. Those who push must have stopped before.
+// runs next. Those who push must have stopped before. What a store has taken hold of and
+// does not give back may still run when Run returns: a write that hangs.
 func (a *Aggregator) Run(ctx context.Context) error {
 	defer close(a.ended)
-	flusherCtx, stopFlusher := context.WithCancel(context.WithoutCancel(ctx))
-	jobs := make(chan *flush)
+	var stopWrites func()
+	a.writes, stopWrites = context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWrites()
 	var wg sync.WaitGroup
-	wg.Go(func() { a.flushLoop(flusherCtx, jobs) })
 	wg.Go(func() { a.syncLoop(ctx) })
 	defer wg.Wait()
-	defer stopFlusher()
-	defer close(jobs)
 
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	busy := a.resume(jobs)
+	a.resume()
 	begun, clock := time.Now(), newClock(a.now(), a.logger)
 	believed := func() (now time.Time, ok bool) {
 		now = a.now()
@@ -182,26 +195,25 @@ func (a *Aggregator) Run(ctx context.Context) error {
 			// of them, which is better than to lose them.
 			held.done <- a.fold(held, a.now())
 			held = nil
-		case done := <-a.stored:
-			a.committed(done)
-			busy = false
+		case w := <-a.written:
+			a.settle(w)
+			a.writeDue()
 			if now, ok := believed(); ok {
-				busy = a.flushDue(jobs, now)
+				a.flushDue(now)
 			}
 		case <-ticker.C:
 			now, ok := believed()
 			if ok {
 				a.advance(now)
+				a.flushDue(now)
 			}
-			if ok && !busy {
-				busy = a.flushDue(jobs, now)
-			}
+			a.writeDue()
 			a.saveSome(now)
 		case <-a.halts:
 			<-ctx.Done()
-			return a.stop(busy)
+			return a.stop()
 		case <-ctx.Done():
-			return a.stop(busy)
+			return a.stop()
 		}
 		if now, ok := believed(); ok && held != nil && !a.behind(now) {
 			held.done <- a.fold(held, now)
@@ -273,9 +285,9 @@ func (a *Aggregator) Live(tenant string, w tile.Width, mint, maxt int64, matcher
 	for i := range a.shards {
 		s := &a.shards[i]
 		s.mu.Lock()
-		if maxt < s.tiles.Closed()-a.reach() {
+		if maxt < s.tiles.Since(tenant)-a.reach() {
 			s.mu.Unlock()
-			continue // a query of the past needs nothing that is open
+			continue // a query of the past needs nothing that is not stored
 		}
 		found := s.tiles.Live(tenant, w, stamp, matchers)
 		s.mu.Unlock()

@@ -39,30 +39,14 @@ func (a *Aggregator) postDuplicates(byTenant map[string]uint64) {
 	}
 }
 
-// count adds what a store made of samples of the flush. Only those of the finest
-// width stand for values on the wire, so that none counts twice.
-func (f *flush) count(tenant string, w Written) {
-	sum := f.written[tenant]
-	if sum == nil {
-		sum = &Written{Refused: map[string]uint64{}}
-		f.written[tenant] = sum
-	}
-	sum.Stored += w.Stored
+// postWritten takes what was stored out of the tiles: not before all of a write is,
+// since after a restart all of it is in them again.
+func (a *Aggregator) postWritten(tenant string, w Written) {
+	transfers := []ledger.Transfer{{From: ledger.Tile, To: ledger.Stored, Samples: w.Stored}}
 	for reason, n := range w.Refused {
-		sum.Refused[reason] += n
+		transfers = append(transfers, ledger.Transfer{From: ledger.Tile, To: ledger.Refused, Reason: reason, Samples: n})
 	}
-}
-
-// postWritten takes what was committed out of the tiles: not before, since after a
-// restart all of a flush is in them again.
-func (a *Aggregator) postWritten(written map[string]*Written) {
-	for tenant, w := range written {
-		transfers := []ledger.Transfer{{From: ledger.Tile, To: ledger.Stored, Samples: w.Stored}}
-		for reason, n := range w.Refused {
-			transfers = append(transfers, ledger.Transfer{From: ledger.Tile, To: ledger.Refused, Reason: reason, Samples: n})
-		}
-		a.ledger.Post(tenant, transfers...)
-	}
+	a.ledger.Post(tenant, transfers...)
 }
 
 // postRestored opens the books with what is in tiles after a restart. What the

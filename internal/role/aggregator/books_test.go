@@ -30,7 +30,7 @@ func TestAWindowThatCannotBeSyncedIsPostedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		disk := &unsyncable{FS: fs}
-		p := startOn(t, disk, newStore(t), time.Now, func(c *Config) { c.Fsync = FsyncCommit })
+		p := startOn(t, disk, newStore(t), time.Now, func(o *Options) { o.Config.Fsync = FsyncCommit })
 		b := p.batch(p.now(), "a", 1)
 		p.ledger.Post("default", ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: 1},
 			ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: 1})

@@ -1,6 +1,7 @@
 package aggregator
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -16,7 +17,7 @@ import (
 const (
 	recordBatch    = 1 // a window batch
 	recordBoundary = 2 // the tile up to a boundary was closed; payload: see boundaryRecord
-	recordStored   = 3 // the samples of that boundary are in the stores; no payload
+	recordStored   = 3 // the samples of a tenant up to a boundary are in its stores; payload: see storedRecord
 )
 
 const tileMillis = 10_000
@@ -34,10 +35,11 @@ func (a *Aggregator) dueBoundary(shardNumber int, now time.Time) int64 {
 func (a *Aggregator) fold(p *push, now time.Time) error {
 	trip := stage.FromContext(p.ctx)
 	trip.Pass(stage.Forward, stage.Journal, a.now())
+	admitted, refusal := a.admit(p.batches)
 	a.records, a.boundaries = a.records[:0], a.boundaries[:0]
-	for _, b := range p.batches {
+	for _, b := range admitted {
 		s := &a.shards[b.Shard]
-		if s.tiles.Len() == 0 && !s.tiles.Pending() {
+		if s.tiles.Len() == 0 {
 			due := max(a.dueBoundary(int(b.Shard), now), s.tiles.Closed())
 			if due > s.tiles.Closed() || s.position == 0 {
 				a.records = append(a.records, a.boundaryRecord(b.Shard, due))
@@ -56,8 +58,8 @@ func (a *Aggregator) fold(p *push, now time.Time) error {
 		s := &a.shards[r.Shard]
 		s.mu.Lock()
 		if r.Type == recordBoundary {
-			boundary, _, _ := parseBoundary(r.Payload)
-			s.tiles.Skip(boundary)
+			boundary, config, _ := a.parseBoundary(r.Payload)
+			s.tiles.Skip(boundary, &config)
 		} else {
 			h, f := a.foldOne(s, r.Payload, now)
 			sum := folded[string(h.Tenant)]
@@ -70,6 +72,9 @@ func (a *Aggregator) fold(p *push, now time.Time) error {
 		s.mu.Unlock()
 	}
 	a.postFolded(folded)
+	for tenant, n := range refusal.samples {
+		a.metrics.pendingRefused.WithLabelValues(tenant).Add(float64(n))
+	}
 	seen := a.now()
 	trip.Leave(stage.Tile, seen)
 	trip.Seen(seen)
@@ -81,7 +86,48 @@ func (a *Aggregator) fold(p *push, now time.Time) error {
 		}
 		trip.Add(stage.Journal, a.now().Sub(seen))
 	}
-	return nil
+	return refusal.err()
+}
+
+// refusal is what admit did not let in.
+type refusal struct {
+	samples map[string]uint64 // by tenant
+	cause   error
+}
+
+// admit returns the batches but those of tenants whose stores take nothing, and for which as
+// much waits as may. What comes again counts already, and is let in.
+func (a *Aggregator) admit(batches []batch.Batch) (admitted []batch.Batch, r refusal) {
+	if a.full == 0 {
+		return batches, r
+	}
+	for _, x := range batches {
+		h, err := batch.ParseHeader(x.Bytes)
+		b := a.backlogs[string(h.Tenant)]
+		if err != nil || b == nil || !b.full || a.shards[x.Shard].tiles.Knows(&h) {
+			admitted = append(admitted, x)
+			continue
+		}
+		if !b.refused {
+			b.refused, b.refusedFrom = true, h.Second*1000
+		}
+		b.refusedFrom = min(b.refusedFrom, h.Second*1000)
+		if r.samples == nil {
+			r.samples = map[string]uint64{}
+		}
+		r.samples[b.tenant] += x.Samples
+		r.cause = cmp.Or(r.cause, b.reason())
+		a.publish(b)
+	}
+	return admitted, r
+}
+
+// err is nil if all were let in.
+func (r *refusal) err() error {
+	if r.samples == nil {
+		return nil
+	}
+	return &batch.FullError{Samples: r.samples, Cause: r.cause}
 }
 
 // foldOne counts one batch. Errors are bugs or damage, since the collector wrote it:
@@ -98,30 +144,36 @@ func (a *Aggregator) foldOne(s *shard, b []byte, now time.Time) (h batch.Header,
 	return h, f
 }
 
-// boundaryRecord says that the tile up to boundary is closed, and by which times
-// to live: a replay must do the same under another configuration. The payload,
-// varints of Unix ms and ms, lies in a.boundaries until its next use.
+// boundaryRecord says that the tile up to boundary is closed, by which times to live, and
+// how old a gauge with a time of its own may be from then on: a replay must do the same
+// under another configuration. The payload, varints of Unix ms and ms, lies in
+// a.boundaries until its next use.
 func (a *Aggregator) boundaryRecord(shardNumber uint16, boundary int64) journal.Record {
 	from := len(a.boundaries)
-	for _, v := range []int64{boundary, a.tiles.CounterTTL.Milliseconds(), a.tiles.GaugeTTL.Milliseconds(), a.tiles.CheckTTL.Milliseconds()} {
-		a.boundaries = binary.AppendVarint(a.boundaries, v)
+	a.boundaries = binary.AppendVarint(a.boundaries, boundary)
+	for _, d := range []time.Duration{a.tiles.CounterTTL, a.tiles.GaugeTTL, a.tiles.CheckTTL, a.tiles.OutOfOrder} {
+		a.boundaries = binary.AppendVarint(a.boundaries, d.Milliseconds())
 	}
 	return journal.Record{Shard: shardNumber, Type: recordBoundary, Payload: a.boundaries[from:len(a.boundaries):len(a.boundaries)]}
 }
 
-// parseBoundary reads the payload of a boundary record.
-func parseBoundary(payload []byte) (boundary int64, config tile.Config, ok bool) {
-	var v [4]int64
-	for i := range v {
-		n := 0
-		if v[i], n = binary.Varint(payload); n <= 0 {
+// parseBoundary reads the payload of a boundary record. Those of older programs end
+// before the timed window, which they took from the configuration.
+func (a *Aggregator) parseBoundary(payload []byte) (boundary int64, config tile.Config, ok bool) {
+	config = a.tiles
+	boundary, n := binary.Varint(payload)
+	for i, d := range []*time.Duration{&config.CounterTTL, &config.GaugeTTL, &config.CheckTTL, &config.OutOfOrder} {
+		if n <= 0 {
 			return 0, config, false
 		}
-		payload = payload[n:]
+		if payload = payload[n:]; i == 3 && len(payload) == 0 {
+			return boundary, config, boundary%tileMillis == 0
+		}
+		var ms int64
+		ms, n = binary.Varint(payload)
+		*d = time.Duration(ms) * time.Millisecond
 	}
-	config.CounterTTL, config.GaugeTTL = time.Duration(v[1])*time.Millisecond, time.Duration(v[2])*time.Millisecond
-	config.CheckTTL = time.Duration(v[3]) * time.Millisecond
-	return v[0], config, v[0]%tileMillis == 0 && len(payload) == 0
+	return boundary, config, n == len(payload) && boundary%tileMillis == 0
 }
 
 // append journals records and notes their positions.
@@ -136,92 +188,4 @@ func (a *Aggregator) append(records []journal.Record) error {
 		a.shards[r.Shard].position = first + journal.Position(i)
 	}
 	return nil
-}
-
-// restore brings the shards to where the journal ends.
-func (a *Aggregator) restore() error {
-	err := a.log.Load(func(number uint16, pos journal.Position, payload []byte) error {
-		if int(number) >= len(a.shards) {
-			return nil // the instance's own section, which this role does not use
-		}
-		s, err := tile.ParseState(&a.tiles, payload)
-		if err != nil {
-			// Its checksum is right, so it was written like that: a bug. A server that
-			// does not start would cost the other shards, too.
-			a.metrics.damaged.Inc()
-			a.logger.Error("BUG: the state of a shard cannot be read; it begins anew", "shard", number, "error", err)
-			return nil
-		}
-		a.shards[number].tiles, a.shards[number].position = s, pos
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if err := a.log.Replay(a.replay); err != nil {
-		return err
-	}
-	for i := range a.shards {
-		if a.shards[i].tiles == nil {
-			a.shards[i].tiles = tile.New(&a.tiles, a.dueBoundary(i, a.now()))
-		}
-	}
-	a.postRestored()
-	return nil
-}
-
-// replay does again what Run did with a record. Samples of the last boundary stay
-// pending if nothing says that they were stored; Run then writes them again.
-// Where records are missing, since the disk was damaged, it makes the best of
-// what is left: a start must never fail for it.
-func (a *Aggregator) replay(pos journal.Position, r journal.Record) error {
-	s := &a.shards[r.Shard]
-	s.position = pos
-	switch r.Type {
-	case recordBatch:
-		a.replayBatch(s, r.Payload)
-	case recordBoundary:
-		a.replayBoundary(s, r.Payload)
-	case recordStored:
-		if s.tiles != nil {
-			s.tiles.Committed()
-		}
-	default:
-		return fmt.Errorf("record of unknown type %d: it was written by a newer version", r.Type)
-	}
-	return nil
-}
-
-func (a *Aggregator) replayBatch(s *shard, b []byte) {
-	if s.tiles == nil {
-		// The shard's first boundary is lost: begin at the window.
-		h, err := batch.ParseHeader(b)
-		if err != nil {
-			a.logger.Error("a batch of the journal is damaged", "error", err)
-			return
-		}
-		t := h.Second * 1000
-		s.tiles = tile.New(&a.tiles, t-t%tileMillis)
-	}
-	_, f := a.foldOne(s, b, a.now())
-	a.metrics.countFolded(&f)
-	a.metrics.replayed.Inc()
-}
-
-func (a *Aggregator) replayBoundary(s *shard, payload []byte) {
-	boundary, config, ok := parseBoundary(payload)
-	if !ok {
-		a.logger.Error("a boundary of the journal is damaged", "payload", payload)
-		return
-	}
-	if s.tiles == nil {
-		s.tiles = tile.New(&a.tiles, boundary)
-		return
-	}
-	for s.tiles.Closed() < boundary {
-		s.tiles.Committed() // the next boundary is journalled only after that
-		if !s.tiles.Skip(boundary) {
-			s.tiles.Close(s.tiles.Closed()+tileMillis, &config, tile.Flush{})
-		}
-	}
 }

@@ -9,9 +9,10 @@ import (
 
 type metrics struct {
 	folded, late, ahead, lateGauges      prometheus.Counter
-	refused, repeated                    prometheus.Counter
+	refused, repeated, again             prometheus.Counter
 	tiled, duplicates, replayed, damaged prometheus.Counter
-	journalErrors, writeErrors           prometheus.Counter
+	journalErrors                        prometheus.Counter
+	writeErrors, pendingRefused          *prometheus.CounterVec // by tenant
 	checkpoints, checkpointErrors        prometheus.Counter
 	checkpointSeconds                    prometheus.Gauge
 	flushSeconds                         prometheus.Histogram
@@ -22,6 +23,10 @@ func newMetrics(reg prometheus.Registerer, a *Aggregator) *metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return f.NewCounter(prometheus.CounterOpts{Name: "freshet_aggregator_" + name, Help: help})
 	}
+	byTenant := func(name, help string) *prometheus.CounterVec {
+		return f.NewCounterVec(prometheus.CounterOpts{Name: "freshet_aggregator_" + name, Help: help}, []string{"tenant"})
+	}
+	reg.MustRegister(pendingExporter{a})
 	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "freshet_aggregator_series", Help: "Series held, with their open tiles. Memory grows with it.",
 	}, func() float64 {
@@ -60,8 +65,12 @@ func newMetrics(reg prometheus.Registerer, a *Aggregator) *metrics {
 			"Batches that could not be read to the end. Any: a bug, or a damaged disk."),
 		journalErrors: counter("journal_errors_total",
 			"Writes to the journal that failed. Rising: the disk is full or broken; collectors hold their windows."),
-		writeErrors: counter("store_errors_total",
-			"Writes of tiles that the store did not take. Rising: the disk is full or broken; tiles wait."),
+		again: counter("repeated_batches_total",
+			"Batches that came again: their sender's sequence says that they count already. Rising with freshet_aggregator_journal_errors_total: windows that could not be synced are pushed again. Rising alone: a bug of a sender."),
+		writeErrors: byTenant("store_errors_total",
+			"Writes of tiles that the store of a tenant did not take. Rising: its directory is damaged, or the disk is full or broken; its tiles wait."),
+		pendingRefused: byTenant("pending_refused_samples_total",
+			"Samples of windows that were refused, since the tenant's store takes nothing and store.pending waits for it. Rising: data of this tenant is lost; freshet diagnose names the store."),
 		checkpoints: counter("checkpoints_total",
 			"Checkpoints written."),
 		checkpointErrors: counter("checkpoint_errors_total",
@@ -74,6 +83,44 @@ func newMetrics(reg prometheus.Registerer, a *Aggregator) *metrics {
 	}
 }
 
+func describePending(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc("freshet_aggregator_pending_"+name, help, []string{"tenant"}, nil)
+}
+
+var (
+	descPendingBytes = describePending("bytes",
+		"Memory of the closed tiles that wait for a tenant's store. Rising without end: the store takes nothing; at store.pending the tenant's new samples are refused.")
+	descPendingSamples = describePending("samples",
+		"Values on the wire in the closed tiles that wait for a tenant's store. They are in the journal or a checkpoint, and survive the death of the process.")
+	descPendingSeconds = describePending("seconds",
+		"Time since the end of the oldest tile of a tenant that is not stored. Up to aggregator.lateness and 4 is normal; above that, the tenant's store does not keep up, or takes nothing.")
+)
+
+// pendingExporter shows what waits for the stores. Tenants are bounded by store.max_tenants.
+type pendingExporter struct{ aggregator *Aggregator }
+
+// Describe is part of prometheus.Collector.
+func (e pendingExporter) Describe(out chan<- *prometheus.Desc) {
+	out <- descPendingBytes
+	out <- descPendingSamples
+	out <- descPendingSeconds
+}
+
+// Collect is part of prometheus.Collector.
+func (e pendingExporter) Collect(out chan<- prometheus.Metric) {
+	emit := func(desc *prometheus.Desc, tenant string, v float64) {
+		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, tenant)
+	}
+	for tenant, p := range e.aggregator.Pending() {
+		emit(descPendingBytes, tenant, float64(p.Bytes))
+		emit(descPendingSamples, tenant, float64(p.Samples))
+	}
+	now := e.aggregator.now().UnixMilli()
+	for tenant, end := range e.aggregator.unstored() {
+		emit(descPendingSeconds, tenant, max(0, float64(now-end)/1000))
+	}
+}
+
 func (m *metrics) countFolded(f *tile.Folded) {
 	m.folded.Add(float64(f.Samples))
 	m.late.Add(float64(f.Late))
@@ -81,4 +128,5 @@ func (m *metrics) countFolded(f *tile.Folded) {
 	m.lateGauges.Add(float64(f.LateGauge))
 	m.refused.Add(float64(f.Refused))
 	m.repeated.Add(float64(f.Repeated))
+	m.again.Add(float64(f.Again))
 }

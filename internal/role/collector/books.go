@@ -14,6 +14,7 @@ const (
 	reasonTimes    = "too_many_times" // more times of their own (|T) than a series may have in one window
 	reasonOverflow = "overflow"       // the sum would be beyond what a float holds
 	reasonNotTaken = "not_taken"      // the aggregator can never take the window
+	reasonPending  = "store_pending"  // as much waits for the tenant's store as may
 	reasonUnsent   = "not_acknowledged"
 )
 

@@ -75,6 +75,25 @@ func TestRefusedWindowsAreInTheBooks(t *testing.T) {
 	}
 }
 
+// A window that is refused since as much waits for its tenant's store as may has a reason of
+// its own, and holds up none behind it.
+func TestWindowsOfAFullTenantAreInTheBooks(t *testing.T) {
+	f := newFixture(t, nil)
+	l := f.listeners()[0]
+	f.aggregator.refuse(&batch.FullError{Samples: map[string]uint64{"default": 2}, Cause: errors.New("not a directory")})
+	l.Packet([]byte("a:1|c\na:1|c"), second*1e9)
+	f.flush(t, l, (second+1)*1e9)
+	f.aggregator.refuse(nil)
+	l.Packet([]byte("a:1|c"), (second+1)*1e9)
+	f.flush(t, l, (second+2)*1e9)
+	if b := f.Ledger.Books().Tenants["default"].Samples; b.Refused["store_pending"] != 2 || b.Window != 1 || b.Difference != 0 {
+		t.Errorf("the books %+v", b)
+	}
+	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != 1 {
+		t.Errorf("counted %v of the window behind it, want 1", got)
+	}
+}
+
 // What clients count of themselves stands in the books, whatever their labels.
 func TestClientTelemetryIsInTheBooks(t *testing.T) {
 	f := newFixture(t, nil)

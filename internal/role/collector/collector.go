@@ -30,7 +30,9 @@ import (
 // Aggregator takes the batches of a window.
 type Aggregator interface {
 	// Push returns nil once they are acknowledged. After an error none of them
-	// counts, and they are pushed again unless it wraps batch.ErrRefused.
+	// counts, and they are pushed again unless it wraps batch.ErrRefused, or is a
+	// batch.FullError: those of the tenants that it names are refused then, the
+	// others count.
 	Push(ctx context.Context, batches []batch.Batch) error
 }
 

@@ -135,11 +135,17 @@ func (f *flusher) push(ctx context.Context, tenant string, to Aggregator, batche
 			return
 		}
 		f.pushErrors.Add(1)
+		var full *batch.FullError
 		switch {
+		case errors.As(err, &full):
+			for of, lost := range full.Samples {
+				f.lose(of, lost, reasonPending)
+			}
+			f.Logger.Error("samples are lost: the store of their tenant takes nothing", "error", err)
+			return
 		case errors.Is(err, batch.ErrRefused):
 			lost := samples(batches)
-			f.refused.Add(lost)
-			f.Ledger.Post(tenant, ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: reasonNotTaken, Samples: lost})
+			f.lose(tenant, lost, reasonNotTaken)
 			f.Logger.Error("samples are lost: the aggregator can never take their window", "samples", lost, "error", err)
 			return
 		case last && errors.Is(err, batch.ErrUnsynced):
@@ -158,6 +164,12 @@ func (f *flusher) push(ctx context.Context, tenant string, to Aggregator, batche
 		case <-ctx.Done():
 		}
 	}
+}
+
+// lose puts samples of a window that were refused for good into the books.
+func (f *flusher) lose(tenant string, lost uint64, reason string) {
+	f.refused.Add(lost)
+	f.Ledger.Post(tenant, ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: reason, Samples: lost})
 }
 
 // endTry ends the last try of a window, if there was one.

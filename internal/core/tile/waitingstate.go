@@ -1,0 +1,197 @@
+package tile
+
+import (
+	"encoding/binary"
+
+	prom "github.com/prometheus/prometheus/model/histogram"
+
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// The layout of what waits in a checkpoint is drawn in docs/format/checkpoint.md.
+
+// Flags of a sample that waits.
+const (
+	flagHistogram = 1 << iota
+	flagTimed
+	flagExemplar
+	waitingFlags = 1<<iota - 1
+)
+
+// appendWaiting appends what waits to be stored to the state of the tenant.
+func (t *tenant) appendWaiting(dst []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(t.waiting)))
+	if len(t.waiting) == 0 {
+		return dst
+	}
+	numbers := map[*Series]int{}
+	var all []*Series
+	for _, w := range t.waiting {
+		for _, samples := range w.Samples {
+			for i := range samples {
+				s := samples[i].Series
+				if _, numbered := numbers[s]; !numbered {
+					numbers[s] = len(all)
+					all = append(all, s)
+				}
+			}
+		}
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(all)))
+	for _, s := range all {
+		dst = appendString(dst, seriesKey(s))
+	}
+	for _, w := range t.waiting {
+		dst = binary.AppendVarint(dst, w.Boundary)
+		for _, samples := range w.Samples {
+			dst = binary.AppendUvarint(dst, uint64(len(samples)))
+			for i := range samples {
+				dst = binary.AppendUvarint(dst, uint64(numbers[samples[i].Series]))
+				dst = samples[i].append(dst)
+			}
+		}
+	}
+	return dst
+}
+
+// seriesKey is a series by its labels alone, in the form of series.AppendKey.
+func seriesKey(s *Series) []byte { return series.AppendKey(nil, series.Counter, s.Labels) }
+
+func (s *Sample) append(dst []byte) []byte {
+	var flags byte
+	if s.H != nil {
+		flags |= flagHistogram
+	}
+	if s.Timed {
+		flags |= flagTimed
+	}
+	if s.Exemplar != nil {
+		flags |= flagExemplar
+	}
+	dst = append(dst, flags)
+	dst = binary.AppendVarint(dst, s.T)
+	dst = binary.AppendUvarint(dst, s.Raw)
+	if s.H != nil {
+		dst = appendHistogram(dst, s.H)
+	} else {
+		dst = appendFloat(dst, s.V)
+	}
+	if s.Exemplar != nil {
+		dst = s.Exemplar.Append(dst, 0)
+	}
+	return dst
+}
+
+func appendHistogram(dst []byte, h *prom.FloatHistogram) []byte {
+	dst = binary.AppendVarint(dst, int64(h.Schema))
+	for _, v := range []float64{h.ZeroThreshold, h.ZeroCount, h.Count, h.Sum} {
+		dst = appendFloat(dst, v)
+	}
+	dst = appendBuckets(dst, h.PositiveSpans, h.PositiveBuckets)
+	return appendBuckets(dst, h.NegativeSpans, h.NegativeBuckets)
+}
+
+func appendBuckets(dst []byte, spans []prom.Span, counts []float64) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(spans)))
+	for _, s := range spans {
+		dst = binary.AppendVarint(dst, int64(s.Offset))
+		dst = binary.AppendUvarint(dst, uint64(s.Length))
+	}
+	for _, c := range counts {
+		dst = appendFloat(dst, c)
+	}
+	return dst
+}
+
+// waiting is the inverse of appendWaiting. Samples of a series that is held get that
+// one, so that a query finds all of a series in one place.
+func (d *decoder) waiting(t *tenant, closed int64) {
+	tiles := d.count(3)
+	if tiles == 0 {
+		return
+	}
+	held := map[string]*Series{}
+	for _, e := range t.entries {
+		for _, s := range e.stored() {
+			held[string(seriesKey(s))] = s
+		}
+	}
+	var all []*Series
+	for range d.count(2) {
+		all = append(all, d.series(held))
+	}
+	for range tiles {
+		w := &Waiting{Tenant: t.name, Boundary: d.varint()}
+		for width := range w.Samples {
+			for range d.count(12) {
+				w.Samples[width] = append(w.Samples[width], d.sample(all))
+			}
+		}
+		newest := len(t.waiting) - 1
+		if w.Boundary > closed || newest >= 0 && t.waiting[newest].Boundary >= w.Boundary || w.len() == 0 {
+			d.fail()
+		}
+		if d.err != nil {
+			return
+		}
+		w.measure()
+		t.waiting = append(t.waiting, w)
+	}
+}
+
+// series reads a key of seriesKey.
+func (d *decoder) series(held map[string]*Series) *Series {
+	key := d.bytes()
+	if s := held[string(key)]; s != nil {
+		return s
+	}
+	_, ls, err := series.ParseKey(key)
+	if err != nil {
+		d.fail()
+	}
+	return &Series{Labels: ls}
+}
+
+func (d *decoder) sample(all []*Series) (s Sample) {
+	number, flags := d.uvarint(), d.byte()
+	if number >= uint64(len(all)) || flags&^waitingFlags != 0 {
+		d.fail()
+		return s
+	}
+	s = Sample{Series: all[number], T: d.varint(), Raw: d.uvarint(), Timed: flags&flagTimed != 0}
+	if flags&flagHistogram != 0 {
+		s.H = d.histogram()
+	} else {
+		s.V = d.float()
+	}
+	if flags&flagExemplar != 0 {
+		s.Exemplar = d.exemplar()
+	}
+	return s
+}
+
+func (d *decoder) histogram() *prom.FloatHistogram {
+	h := &prom.FloatHistogram{
+		Schema: int32(d.varint()), ZeroThreshold: d.float(), ZeroCount: d.float(), Count: d.float(), Sum: d.float(),
+	}
+	h.PositiveSpans, h.PositiveBuckets = d.buckets()
+	h.NegativeSpans, h.NegativeBuckets = d.buckets()
+	return h
+}
+
+func (d *decoder) buckets() (spans []prom.Span, counts []float64) {
+	buckets := uint64(0)
+	for range d.count(2) {
+		s := prom.Span{Offset: int32(d.varint()), Length: uint32(d.uvarint())}
+		spans = append(spans, s)
+		buckets += uint64(s.Length)
+	}
+	if buckets > uint64(len(d.b)/8) {
+		d.fail()
+		return nil, nil
+	}
+	for range buckets {
+		counts = append(counts, d.float())
+	}
+	return spans, counts
+}

@@ -1,0 +1,145 @@
+package aggregator
+
+import (
+	"context"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/journal"
+)
+
+// checkpoint is the state of all shards while it is being written, some at each
+// tick.
+type checkpoint struct {
+	*journal.Checkpoint
+	left   []uint16 // shards that are not in it yet
+	buf    []byte
+	begun  time.Time
+	commit chan error // nil until all are in
+}
+
+// A checkpoint is due when the journal has grown, or some time after the last.
+const (
+	checkpointInterval = 5 * time.Minute
+	sectionsPerTick    = 80 // all 1,024 in 3.2 s
+)
+
+// saveSome goes on with the checkpoint, or begins one that is due.
+func (a *Aggregator) saveSome(now time.Time) {
+	switch size := a.log.Size(); {
+	case a.checkpoint != nil:
+	case size > int64(a.config.Checkpoint), size > 0 && now.Sub(a.lastSaved) > checkpointInterval:
+		a.beginCheckpoint(now)
+	}
+	if a.checkpoint != nil {
+		a.continueCheckpoint(sectionsPerTick)
+	}
+}
+
+func (a *Aggregator) beginCheckpoint(now time.Time) {
+	a.lastSaved = now
+	c, err := a.log.BeginCheckpoint()
+	if err != nil {
+		a.checkpointFailed(err)
+		return
+	}
+	a.checkpoint = &checkpoint{Checkpoint: c, begun: now}
+	for i := range a.shards {
+		a.checkpoint.left = append(a.checkpoint.left, uint16(i))
+	}
+}
+
+func (a *Aggregator) checkpointFailed(err error) {
+	a.metrics.checkpointErrors.Inc()
+	a.logger.Error("the journal keeps growing until a checkpoint succeeds", "error", err)
+}
+
+// continueCheckpoint writes up to n shards, with what waits for their stores.
+func (a *Aggregator) continueCheckpoint(n int) {
+	c := a.checkpoint
+	if c.commit != nil {
+		select {
+		case err := <-c.commit:
+			a.endCheckpoint(err)
+		default:
+		}
+		return
+	}
+	for _, number := range c.left[:min(n, len(c.left))] {
+		s := &a.shards[number]
+		s.mu.Lock() // sets are sorted for it, and may be looked at
+		c.buf = s.tiles.AppendState(c.buf[:0])
+		s.mu.Unlock()
+		if err := c.Section(number, max(s.position, c.Base()), c.buf); err != nil {
+			c.Abort()
+			a.endCheckpoint(err)
+			return
+		}
+	}
+	if c.left = c.left[min(n, len(c.left)):]; len(c.left) > 0 {
+		return
+	}
+	// Syncing may take long, and holds nobody up here.
+	c.commit = make(chan error, 1)
+	go func() { c.commit <- c.Commit() }()
+}
+
+func (a *Aggregator) endCheckpoint(err error) {
+	if err != nil {
+		a.checkpointFailed(err)
+	} else {
+		a.metrics.checkpointSeconds.Set(a.now().Sub(a.checkpoint.begun).Seconds())
+		a.metrics.checkpoints.Inc()
+	}
+	a.checkpoint = nil
+}
+
+// stop lets the writes that are on their way finish and checkpoints everything, so that
+// the next start has nothing to replay. What the stores have not taken by then is in the
+// checkpoint.
+func (a *Aggregator) stop() error {
+	a.abandonCheckpoint()
+	a.finishWrites()
+	for _, b := range a.backlogs {
+		a.logger.Warn("samples wait for a store; they are in the checkpoint, and the next start stores them",
+			"tenant", b.tenant, "samples", b.samples, "bytes", b.bytes, "error", b.reason())
+	}
+	if a.beginCheckpoint(a.now()); a.checkpoint != nil {
+		a.continueCheckpoint(len(a.shards))
+		if a.checkpoint != nil {
+			a.endCheckpoint(<-a.checkpoint.commit)
+		}
+	}
+	return a.log.Close()
+}
+
+// abandonCheckpoint ends the one that is being written.
+func (a *Aggregator) abandonCheckpoint() {
+	switch c := a.checkpoint; {
+	case c == nil:
+	case c.commit != nil:
+		a.endCheckpoint(<-c.commit)
+	default:
+		c.Abort()
+		a.checkpoint = nil
+	}
+}
+
+// syncLoop forces the journal to the disk once a second.
+func (a *Aggregator) syncLoop(ctx context.Context) {
+	if a.config.Fsync != FsyncInterval {
+		return
+	}
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			if err := a.log.Sync(); err != nil {
+				a.metrics.journalErrors.Inc()
+				a.logger.Error("what was journalled in the last second would not survive a power loss", "error", err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,340 @@
+package aggregator
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// partly is a store of which one tenant's part is broken: writes of some widths fail, or
+// hang until it is mended.
+type partly struct {
+	*store
+	tenant string
+	widths []tile.Width
+
+	mu     sync.Mutex
+	mended chan struct{} // nil if it works
+	hangs  bool
+}
+
+func (p *partly) breakIt(hangs bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mended, p.hangs = make(chan struct{}), hangs
+}
+
+func (p *partly) mend() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.mended)
+	p.mended = nil
+}
+
+func (p *partly) Write(ctx context.Context, tenant string, w tile.Width, samples []tile.Sample) (Written, error) {
+	p.mu.Lock()
+	mended, hangs := p.mended, p.hangs
+	p.mu.Unlock()
+	if mended != nil && tenant == p.tenant && slices.Contains(p.widths, w) {
+		if !hangs {
+			return Written{}, errors.New("open tsdb/b/10s: not a directory")
+		}
+		<-mended // whatever ctx says
+	}
+	return p.store.Write(ctx, tenant, w, samples)
+}
+
+var bothWidths = []tile.Width{tile.Width10s, tile.Width1m}
+
+// countOf pushes n to counter a of tenants, in one push and the window of this second.
+func (p *process) countOf(n float64, tenants ...string) error {
+	return p.Push(p.t.Context(), p.countsOf(n, tenants...))
+}
+
+func (p *process) countsOf(n float64, tenants ...string) []batch.Batch {
+	var batches []batch.Batch
+	for _, tenant := range tenants {
+		key := series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", "a"))
+		inc := batch.Increment{Key: key, Samples: 1, Value: n}
+		sequence++
+		h := batch.Header{Tenant: []byte(tenant), Shard: series.Shard(tenant, key), Sender: 1, Incarnation: 1, Sequence: sequence,
+			Second: p.now().Unix(), Birth: p.now().UnixNano()}
+		b := inc.Append(batch.Begin(nil, &h), h.Second)
+		batch.End(b, 1)
+		batches = append(batches, batch.Batch{Shard: h.Shard, Bytes: b, Samples: 1})
+		p.ledger.Post(tenant, ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: 1},
+			ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: 1})
+	}
+	return batches
+}
+
+// One tenant's store fails, hangs, or takes one width of two: the tiles of another are
+// stored in time, windows do not wait, and when it is mended nothing is missing.
+func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
+	for _, how := range []struct {
+		name   string
+		hangs  bool
+		widths []tile.Width
+	}{{"fails", false, bothWidths}, {"hangs", true, bothWidths}, {"one width fails", false, bothWidths[1:]}} {
+		t.Run(how.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &partly{store: newStore(t), tenant: "b", widths: how.widths}
+				p := start(t, t.TempDir(), s, time.Now)
+				total := 0.0
+				for second := range 240 {
+					switch second {
+					case 15:
+						s.breakIt(how.hangs)
+					case 200:
+						s.mend()
+					}
+					begun := time.Now()
+					if err := p.countOf(1, "default", "b"); err != nil || time.Since(begun) > time.Second {
+						t.Fatalf("second %d: %v after %v", second, err, time.Since(begun))
+					}
+					total++
+					time.Sleep(time.Second)
+					times, _ := s.values("a")
+					late := int64(0)
+					if len(times) > 0 {
+						late = time.Now().UnixMilli() - times[len(times)-1] - tileMillis
+					}
+					if most := int64(6500); late > most {
+						t.Fatalf("second %d: the healthy tenant's tile is %d ms late", second, late)
+					}
+					if live, err := p.Live("b", tile.Width10s, 0, 1<<60, nil); err != nil || second > 20 && len(live) != 1 {
+						t.Fatalf("second %d: what waits is not answered: %v, %v", second, live, err)
+					}
+				}
+				time.Sleep(30 * time.Second)
+				checkCounterOf(t, s.store, "default", "a", total)
+				checkCounterOf(t, s.store, "b", "a", total)
+				for _, tenant := range []string{"default", "b"} {
+					if books := p.books(tenant); books.Difference != 0 || books.Tile != 0 || books.Stored != uint64(total) {
+						t.Errorf("%s: %+v", tenant, books)
+					}
+				}
+				if len(p.Pending()) > 0 {
+					t.Errorf("still waiting: %v", p.Pending())
+				}
+				p.terminate()
+			})
+		})
+	}
+}
+
+// When as much waits as may, the tenant's new windows are refused, by name, and others of the
+// same push count. What comes again counts already. Nothing that was acknowledged is lost.
+func TestAtItsBoundATenantIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &partly{store: newStore(t), tenant: "b", widths: bothWidths}
+		p := startWith(t, t.TempDir(), s, time.Now, func(o *Options) { o.MaxPending = 2000 }) // some 30 samples
+		s.breakIt(false)
+		acknowledged, refused := 0, 0
+		var first []batch.Batch
+		for range 600 {
+			batches := p.countsOf(1, "default", "b")
+			if first == nil {
+				first = batches
+			}
+			err := p.Push(t.Context(), batches)
+			var full *batch.FullError
+			switch {
+			case err == nil:
+				acknowledged++
+			case errors.As(err, &full) && len(full.Samples) == 1 && full.Samples["b"] == 1 && full.Cause != nil:
+				refused++
+				p.ledger.Post("b", ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: "store_pending", Samples: 1})
+			default:
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		if acknowledged < 60 || refused < 60 || !p.Pending()["b"].Refused || p.Pending()["b"].Err == nil {
+			t.Fatalf("%d acknowledged, %d refused: %+v", acknowledged, refused, p.Pending())
+		}
+		// Its first window is pushed again: it counts already, and is no loss.
+		if err := p.Push(t.Context(), first); err != nil {
+			t.Errorf("a window that counts already was refused: %v", err)
+		}
+		s.mend()
+		time.Sleep(5 * time.Second)
+		if err := p.countOf(1, "default", "b"); err != nil {
+			t.Errorf("mended, and not taken: %v", err)
+		}
+		time.Sleep(30 * time.Second)
+		checkCounterOf(t, s.store, "default", "a", 601)
+		if books := p.books("b"); books.Difference != 0 || books.Stored != uint64(acknowledged)+1 || books.Refused["store_pending"] != uint64(refused) {
+			t.Errorf("%+v", books)
+		}
+		p.terminate()
+	})
+}
+
+// However the process ends while a tenant's store is broken, and however often: what was
+// acknowledged is stored once it is mended, each increment once. Meanwhile checkpoints
+// succeed, so that the journal does not grow without end.
+func TestWhatWaitsSurvives(t *testing.T) {
+	for _, how := range []string{"terminate", "kill", "kill after a checkpoint"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, dir := &partly{store: newStore(t), tenant: "b", widths: bothWidths}, t.TempDir()
+				p := start(t, dir, s, time.Now)
+				s.breakIt(false)
+				total := 0.0
+				for life := range 4 {
+					for range 50 {
+						if err := p.countOf(1, "default", "b"); err != nil {
+							t.Fatal(err)
+						}
+						total++
+						time.Sleep(time.Second)
+					}
+					switch how {
+					case "terminate":
+						begun := time.Now()
+						p.terminate()
+						if took := time.Since(begun); took > time.Second {
+							t.Errorf("the stop took %v", took)
+						}
+					case "kill after a checkpoint":
+						grown := p.log.Size()
+						time.Sleep(checkpointInterval + 10*time.Second)
+						if p.log.Size() > grown/2 {
+							t.Fatalf("life %d: no checkpoint succeeds while a store is broken: the journal has %d bytes", life, p.log.Size())
+						}
+						fallthrough
+					default:
+						dir = p.kill(dir)
+					}
+					p = start(t, dir, s, time.Now)
+					if books := p.books("b"); books.Restored != uint64(total) || books.Tile != uint64(total) {
+						t.Fatalf("%g were acknowledged, and the books open with %+v", total, books)
+					}
+				}
+				s.mend()
+				time.Sleep(30 * time.Second)
+				if books := p.books("b"); books.Stored != uint64(total) || books.Tile != 0 {
+					t.Errorf("%g were acknowledged: %+v", total, books)
+				}
+				checkSum(t, s.store, "b", total)
+				checkSum(t, s.store, "default", total)
+				p.terminate()
+			})
+		})
+	}
+}
+
+// checkSum asserts how much counter a has counted in all, through its resets.
+func checkSum(t *testing.T, s *store, tenant string, want float64) {
+	t.Helper()
+	sum, last := 0.0, 0.0
+	_, values := s.valuesOf(tenant, "a")
+	for _, v := range values {
+		switch {
+		case v != v: // a stale marker
+			continue
+		case v < last:
+			sum += v
+		default:
+			sum += v - last
+		}
+		last = v
+	}
+	if sum != want {
+		t.Errorf("%s: %g is stored, %g was counted: %v", tenant, sum, want, values)
+	}
+}
+
+// The end of a process does not wait for a write that hangs, and what hangs is in the
+// checkpoint.
+func TestAStopDoesNotWaitForAWriteThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, dir := &partly{store: newStore(t), tenant: "b", widths: bothWidths}, t.TempDir()
+		p := start(t, dir, s, time.Now)
+		s.breakIt(true)
+		for range 20 {
+			if err := p.countOf(1, "default", "b"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		begun := time.Now()
+		p.terminate()
+		if took := time.Since(begun); took > stalled+time.Second {
+			t.Errorf("the stop took %v", took)
+		}
+		s.mend()
+		p = start(t, dir, s, time.Now)
+		time.Sleep(30 * time.Second)
+		checkSum(t, s.store, "b", 20)
+		checkSum(t, s.store, "default", 20)
+		p.terminate()
+	})
+}
+
+// Journals of older programs say of a boundary that its samples are stored without a
+// tenant: then all have them.
+func TestJournalsOfOlderProgramsAreReplayed(t *testing.T) {
+	for _, stored := range []bool{true, false} {
+		t.Run(fmt.Sprint("stored=", stored), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { replayOld(t, stored) })
+		})
+	}
+}
+
+func replayOld(t *testing.T, stored bool) {
+	dir := t.TempDir()
+	fs, err := files.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, _, err := journal.Open(fs, journal.Options{Mark: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{Aggregator: &Aggregator{now: time.Now}, t: t}
+	b := p.batch(time.Now(), "a", 3)
+	boundary := time.Now().UnixMilli()
+	boundary -= boundary % tileMillis
+	record := func(boundary int64) journal.Record {
+		payload := binary.AppendVarint(nil, boundary)
+		for _, ttl := range []int64{300_000, 300_000, 3_600_000} {
+			payload = binary.AppendVarint(payload, ttl)
+		}
+		return journal.Record{Shard: b.Shard, Type: recordBoundary, Payload: payload}
+	}
+	records := []journal.Record{record(boundary), {Shard: b.Shard, Type: recordBatch, Payload: b.Bytes}, record(boundary + tileMillis)}
+	if stored {
+		records = append(records, journal.Record{Shard: b.Shard, Type: recordStored})
+	}
+	if _, err := log.Append(records); err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := newStore(t)
+	p = start(t, dir, s, time.Now)
+	time.Sleep(time.Second)
+	times, values := s.values("a")
+	if want := []float64{0, 3}; stored && len(times) > 0 || !stored && !slices.Equal(values, want) {
+		t.Errorf("stored at the start: %v at %v", values, times)
+	}
+	p.terminate()
+}

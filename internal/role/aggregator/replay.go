@@ -1,0 +1,114 @@
+package aggregator
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// restore brings the shards to where the journal ends.
+func (a *Aggregator) restore() error {
+	err := a.log.Load(func(number uint16, pos journal.Position, payload []byte) error {
+		if int(number) >= len(a.shards) {
+			return nil // the instance's own section, which this role does not use
+		}
+		s, err := tile.ParseState(&a.tiles, payload)
+		if err != nil {
+			// Its checksum is right, so it was written like that: a bug. A server that
+			// does not start would cost the other shards, too.
+			a.metrics.damaged.Inc()
+			a.logger.Error("BUG: the state of a shard cannot be read; it begins anew", "shard", number, "error", err)
+			return nil
+		}
+		a.shards[number].tiles, a.shards[number].position = s, pos
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := a.log.Replay(a.replay); err != nil {
+		return err
+	}
+	for i := range a.shards {
+		if a.shards[i].tiles == nil {
+			a.shards[i].tiles = tile.New(&a.tiles, a.dueBoundary(i, a.now()))
+		}
+	}
+	a.postRestored()
+	return nil
+}
+
+// replay does again what Run did with a record. Samples of closed tiles wait if nothing
+// says that they were stored; Run then writes them again.
+// Where records are missing, since the disk was damaged, it makes the best of
+// what is left: a start must never fail for it.
+func (a *Aggregator) replay(pos journal.Position, r journal.Record) error {
+	s := &a.shards[r.Shard]
+	s.position = pos
+	switch r.Type {
+	case recordBatch:
+		a.replayBatch(s, r.Payload)
+	case recordBoundary:
+		a.replayBoundary(s, r.Payload)
+	case recordStored:
+		a.replayStored(s, r.Payload)
+	default:
+		return fmt.Errorf("record of unknown type %d: it was written by a newer version", r.Type)
+	}
+	return nil
+}
+
+func (a *Aggregator) replayBatch(s *shard, b []byte) {
+	if s.tiles == nil {
+		// The shard's first boundary is lost: begin at the window.
+		h, err := batch.ParseHeader(b)
+		if err != nil {
+			a.logger.Error("a batch of the journal is damaged", "error", err)
+			return
+		}
+		t := h.Second * 1000
+		s.tiles = tile.New(&a.tiles, t-t%tileMillis)
+	}
+	_, f := a.foldOne(s, b, a.now())
+	a.metrics.countFolded(&f)
+	a.metrics.replayed.Inc()
+}
+
+func (a *Aggregator) replayBoundary(s *shard, payload []byte) {
+	boundary, config, ok := a.parseBoundary(payload)
+	if !ok {
+		a.logger.Error("a boundary of the journal is damaged", "payload", payload)
+		return
+	}
+	if s.tiles == nil {
+		s.tiles = tile.New(&a.tiles, boundary)
+		s.tiles.Skip(boundary, &config)
+		return
+	}
+	for s.tiles.Closed() < boundary {
+		if !s.tiles.Skip(boundary, &config) {
+			s.tiles.Close(s.tiles.Closed()+tileMillis, &config)
+		}
+	}
+}
+
+// replayStored takes what was stored out of what waits. Older programs wrote no payload,
+// once the stores of all tenants had their samples of the last boundary.
+func (a *Aggregator) replayStored(s *shard, payload []byte) {
+	if s.tiles == nil {
+		return
+	}
+	if len(payload) == 0 {
+		s.tiles.AllStored()
+		return
+	}
+	boundary, n := binary.Varint(payload)
+	if n <= 0 {
+		a.logger.Error("a record of what was stored is damaged", "payload", payload)
+		return
+	}
+	s.tiles.Stored(string(payload[n:]), boundary)
+}
