@@ -47,8 +47,9 @@ func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 // Resolve returns the labels of a series, in memory of their own. They are empty if a
 // rule drops the series.
 //
-// Labels must be sorted, as the specification of remote write wants them: each spelling of
-// a series takes memory, and those who sort look for a name by halving.
+// Labels may come in any order. The specification of remote write wants them sorted, but
+// Prometheus takes others, and several widespread senders send others. A spelling is
+// resolved when it is new, so that sorting costs samples of known spellings nothing.
 func (r *Rules) Resolve(request *remotewrite.Request, series *remotewrite.Series) (labels.Labels, *outcome.Refusal) {
 	w := scratches.Get().(*scratch)
 	defer scratches.Put(w)
@@ -116,9 +117,9 @@ func Text(request *remotewrite.Request, series *remotewrite.Series) string {
 
 func cut(b []byte) []byte { return b[:min(len(b), maxText)] }
 
-// check refuses labels that name no series.
+// check refuses labels that name no series, and sorts those that are not sorted.
 func check(all []remotewrite.Label) error {
-	named := false
+	named, sorted := false, true
 	for i, l := range all {
 		switch {
 		case len(l.Name) == 0:
@@ -127,15 +128,20 @@ func check(all []remotewrite.Label) error {
 			return fmt.Errorf("the label name %.80q is not UTF-8", l.Name)
 		case !utf8.Valid(l.Value):
 			return fmt.Errorf("the value %.80q of label %.80s is not UTF-8", l.Value, l.Name)
-		case i > 0 && string(l.Name) == string(all[i-1].Name):
-			return fmt.Errorf("the label %.80s is there twice", l.Name)
-		case i > 0 && string(l.Name) < string(all[i-1].Name):
-			return fmt.Errorf("the label %.80s comes after %.80s; send labels sorted by their names", l.Name, all[i-1].Name)
 		}
+		sorted = sorted && (i == 0 || string(l.Name) >= string(all[i-1].Name))
 		named = named || string(l.Name) == model.MetricNameLabel && len(l.Value) > 0
 	}
 	if !named {
 		return errors.New("it has no name: the label __name__ is missing or empty")
+	}
+	if !sorted {
+		remotewrite.SortLabels(all)
+	}
+	for i := 1; i < len(all); i++ {
+		if string(all[i].Name) == string(all[i-1].Name) {
+			return fmt.Errorf("the label %.80s is there twice", all[i].Name)
+		}
 	}
 	return nil
 }

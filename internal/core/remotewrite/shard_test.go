@@ -95,7 +95,30 @@ func forms(t *testing.T, rnd *rand.Rand, ls prom.Labels) map[string]*Request {
 			t.Fatal(err)
 		}
 	}
-	return map[string]*Request{"1.0": &first, "2.0": &second, "odd 1.0": &odd1, "odd 2.0": &odd2, "built": &built}
+	shuffled1, shuffled2 := shuffled(t, rnd, ls)
+	return map[string]*Request{"1.0": &first, "2.0": &second, "odd 1.0": &odd1, "odd 2.0": &odd2, "built": &built,
+		"shuffled 1.0": shuffled1, "shuffled 2.0": shuffled2}
+}
+
+// shuffled are requests with one series whose labels are in any order.
+func shuffled(t *testing.T, rnd *rand.Rand, ls prom.Labels) (first, second *Request) {
+	pairs := prompb.FromLabels(ls, nil)
+	rnd.Shuffle(len(pairs), func(i, j int) { pairs[i], pairs[j] = pairs[j], pairs[i] })
+	table := writev2.NewSymbolTable()
+	var refs []uint32
+	for _, l := range pairs {
+		refs = append(refs, table.Symbolize(l.Name), table.Symbolize(l.Value))
+	}
+	first, second = new(Request), new(Request)
+	for _, err := range []error{
+		first.DecodeV1(marshal(t, &prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{Labels: pairs}}})),
+		second.DecodeV2(marshal(t, &writev2.Request{Symbols: table.Symbols(), Timeseries: []writev2.TimeSeries{{LabelsRefs: refs}}})),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return first, second
 }
 
 // oddV1 is a valid request as nobody writes it.
@@ -186,6 +209,7 @@ func FuzzSeriesKey(f *testing.F) {
 		for i := range r.Series {
 			all, err := r.Labels(nil, &r.Series[i])
 			want := []byte{noKind}
+			SortLabels(all)
 			for _, l := range all {
 				if len(l.Value) > 0 && string(l.Name) != "trace" {
 					want = series.AppendLabel(want, string(l.Name), string(l.Value))

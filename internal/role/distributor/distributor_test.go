@@ -144,6 +144,20 @@ func TestTheBooksClose(t *testing.T) {
 	}
 }
 
+// vmagent by default, and clients of remote write in other languages, do not sort labels.
+// They were answered with 400.
+func TestLabelsInAnyOrder(t *testing.T) {
+	w := newWorld(t, func(*Config) {})
+	o := w.mustPush("a", "up{z=1,b=2}", "up{b=2,z=1}", "up{B=3,a=4}", "twice{b=1,a=1,b=1}")
+	o2 := w.mustPush("a", "up{b=2,z=1}", "up{a=4,B=3}")
+	if w.series("a") != 2 || o.Written.Samples != 3 || o2.Written.Samples != 2 || o.Refused[outcome.BadLabels].Samples != 1 {
+		t.Errorf("%d series, %+v, then %+v", w.series("a"), o, o2)
+	}
+	if text := o.Text(); !strings.Contains(text, "the label b is there twice") {
+		t.Error(text)
+	}
+}
+
 func TestTenantsAreApart(t *testing.T) {
 	w := newWorld(t, func(c *Config) {
 		c.MaxSeries = 2
