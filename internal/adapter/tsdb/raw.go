@@ -204,11 +204,6 @@ func (w *rawWrite) counts() outcome.Counts {
 
 // series writes one series of the request.
 func (w *rawWrite) series() error {
-	samples, histograms := w.r.Samples(w.s), w.r.Histograms(w.s)
-	if len(samples) > 0 && len(histograms) > 0 {
-		w.r.Outcome.Refuse(outcome.Mixed, w.counts(), w.name, errors.New("a series has samples or histograms, not both"))
-		return nil
-	}
 	w.known = false
 	w.n = w.cache.Find(&w.cursor, w.r.Request, w.s)
 	switch w.n {
@@ -227,19 +222,23 @@ func (w *rawWrite) series() error {
 		}
 	}
 	w.beginSeries()
+	samples, histograms := w.r.Samples(w.s), w.r.Histograms(w.s)
 	for i := range samples {
 		s := &samples[i]
+		// A series may change from one to the other within a request. In the order of
+		// time none is late.
+		for len(histograms) > 0 && histograms[0].Time < s.Time {
+			if err := w.addHistogram(&histograms[0]); err != nil {
+				return err
+			}
+			histograms = histograms[1:]
+		}
 		if err := w.add(s.Start, s.Time, s.Value, nativeHistogram{}); err != nil {
 			return err
 		}
 	}
 	for i := range histograms {
-		h, err := newHistogram(&histograms[i])
-		if err != nil {
-			w.refuse(outcome.BadHistogram, outcome.Counts{Histograms: 1}, err)
-			continue
-		}
-		if err := w.add(histograms[i].Start, histograms[i].Time, histograms[i].Sum, h); err != nil {
+		if err := w.addHistogram(&histograms[i]); err != nil {
 			return err
 		}
 	}
@@ -299,6 +298,16 @@ func (w *rawWrite) beginSeries() {
 	if e := w.cache.At(w.n); e.Commit != w.commit {
 		w.before = e.LastT
 	}
+}
+
+// addHistogram is add for a histogram of the request.
+func (w *rawWrite) addHistogram(sent *remotewrite.Histogram) error {
+	h, err := newHistogram(sent)
+	if err != nil {
+		w.refuse(outcome.BadHistogram, outcome.Counts{Histograms: 1}, err)
+		return nil
+	}
+	return w.add(sent.Start, sent.Time, sent.Sum, h)
 }
 
 // add writes a sample, or a histogram if h has one, and before it a zero at start, the

@@ -114,7 +114,8 @@ func intHistogram(v float64) *histogram.Histogram {
 		PositiveSpans: []histogram.Span{{Offset: 0, Length: 1}}, PositiveBuckets: []int64{int64(v)}}
 }
 
-// requestOf makes a request of samples; neighbours of one series share a message.
+// requestOf makes a request of samples; neighbours of one spelling share a message, floats
+// and histograms alike.
 func requestOf(t testing.TB, v2 bool, rules Rules, samples []rawSample) *Request {
 	t.Helper()
 	var one prompb.WriteRequest
@@ -122,8 +123,8 @@ func requestOf(t testing.TB, v2 bool, rules Rules, samples []rawSample) *Request
 	symbols := writev2.NewSymbolTable()
 	last := ""
 	for _, s := range samples {
-		if key := s.series + fmt.Sprint(s.h); key != last {
-			last = key
+		if s.series != last {
+			last = s.series
 			ls := labelsOf(s.series)
 			var pairs []prompb.Label
 			var refs []uint32
@@ -266,6 +267,10 @@ func TestRawConflicts(t *testing.T) {
 		{"a float where a histogram is, in one commit", []string{"a@10=h1 | a@10=1"}, "10=h1", 1, outcome.Duplicate, 1},
 		{"a histogram out of order", []string{"a@20=h2 | a@10=h1"}, "10=h1 20=h2", 2, 0, 0},
 		{"floats and histograms in turns", []string{"a@10=1 | a@20=h2 | a@30=3"}, "10=1 20=h2 30=3", 3, 0, 0},
+		{"floats and histograms in one message", []string{"a@10=1 a@20=h2 a@30=3 a@40=h4"}, "10=1 20=h2 30=3 40=h4", 4, 0, 0},
+		{"a float and a histogram at one time", []string{"a@10=h1 a@20=2 a@20=h2"}, "10=h1 20=2", 2, outcome.Duplicate, 1},
+		{"a bad histogram among floats", []string{"a@10=1 a@20=h2! a@30=3"}, "10=1 30=3", 2, outcome.BadHistogram, 1},
+		{"two spellings in one commit", []string{"a@10=1 a'@20=2 | a@20=2 a'@10=1 | a'@20=3"}, "10=1 20=2", 4, outcome.Duplicate, 1},
 		{"two spellings are one series", []string{"a@10=1 a'@10=1", "a'@10=2 a@20=2"}, "10=1 20=2", 3, outcome.Duplicate, 1},
 		{"the zero at which counting began", []string{"a@20=5/10 a@30=7/10"}, "10=0 20=5 30=7", 2, 0, 0},
 		{"counting began before what is there", []string{"a@20=5", "a@30=7/10"}, "20=5 30=7", 2, 0, 0},

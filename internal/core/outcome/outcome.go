@@ -13,10 +13,10 @@ type Reason uint8
 
 // Reasons that are the sender's mistake come first, then those that are limits.
 const (
-	BadLabels    Reason = iota // no name, not UTF-8, not sorted, a name twice
+	BadLabels    Reason = iota // no name, not UTF-8, a name twice
 	BadHistogram               // contradicts itself, or has a schema that nobody knows
 	BadExemplar                // no time, or labels that are too long
-	Mixed                      // samples and histograms in one series
+	Mixed                      // deltas of one kind for a total of another
 	TooOld                     // before the out-of-order window
 	TooFarAhead                // more than 10 minutes in the future
 	Duplicate                  // another value is at its time
