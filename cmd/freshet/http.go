@@ -268,41 +268,27 @@ func tenantOf(r *http.Request) string {
 	return name
 }
 
-var errNotReady = errors.New("starting or stopping; ask again in a moment")
-
-func (s *server) readiness() error {
-	if !s.ready.Load() {
-		return errNotReady
-	}
-	return nil
-}
-
-// ServeHTTP answers probes while the server starts, and then with everything. Who
-// asks across a restart waits, since this address has answered before.
+// ServeHTTP answers probes while the server starts, then what needs no stores, and when
+// it is ready everything. A request across a restart waits until the journal is replayed,
+// since this address has answered before.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.inherited.answered && !strings.HasPrefix(r.URL.Path, "/-/") {
 		_ = s.opening.wait(r.Context()) // what it could say is said below
 	}
-	if mux := s.handler.Load(); mux != nil {
+	mux := s.handler.Load()
+	switch {
+	case mux != nil && (!needsStores(r.URL.Path) || s.readiness() == nil):
 		mux.ServeHTTP(w, r)
-		return
-	}
-	if r.URL.Path == "/-/healthy" {
+	case r.URL.Path == "/-/healthy":
 		serveHealthy(w, r)
-		return
+	case r.URL.Path == "/-/ready":
+		s.serveReady(w, r)
+	default:
+		refuseStarting(w)
 	}
-	http.Error(w, "Freshet is not ready: "+errNotReady.Error(), http.StatusServiceUnavailable)
 }
 
 func serveHealthy(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "Freshet is healthy.") }
-
-func (s *server) serveReady(w http.ResponseWriter, _ *http.Request) {
-	if err := s.readiness(); err != nil {
-		http.Error(w, "Freshet is not ready: "+err.Error(), http.StatusServiceUnavailable)
-		return
-	}
-	fmt.Fprintln(w, "Freshet is ready.")
-}
 
 func (s *server) serveIndex(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintf(w, "%s\n\n", thisBuild())

@@ -57,8 +57,9 @@ func (s *server) openIngest() error {
 	return nil
 }
 
-// closeIdle closes the stores that nobody uses, until ctx is done.
-func (s *server) closeIdle(ctx context.Context) error {
+// tendStores closes the stores that nobody uses and tries the broken ones again, until
+// ctx is done.
+func (s *server) tendStores(ctx context.Context) error {
 	if !s.config.stores() || s.opening.wait(ctx) != nil {
 		<-ctx.Done() // whoever failed to open says why
 		return nil
@@ -66,8 +67,8 @@ func (s *server) closeIdle(ctx context.Context) error {
 	for ticker := time.NewTicker(time.Minute); ; {
 		select {
 		case <-ticker.C:
-			if err := s.stores.CloseIdle(); err != nil {
-				s.logger.Warn("a store that nobody used was closed with an error; it opens again from its WAL", "error", err)
+			if err := s.stores.Tend(ctx); err != nil {
+				s.logger.Warn("the stores are not in order; a store that was closed with an error opens again from its WAL", "error", err)
 			}
 		case <-ctx.Done():
 			ticker.Stop()

@@ -31,6 +31,16 @@ func (o *opening) open(windows collector.Aggregator, events collector.Events) {
 // fail says that nobody will ever take windows.
 func (o *opening) fail() { close(o.done) }
 
+// isOpen reports whether wait would return nil at once.
+func (o *opening) isOpen() bool {
+	select {
+	case <-o.done:
+		return o.windows != nil
+	default:
+		return false
+	}
+}
+
 // wait returns nil once the aggregator is open.
 func (o *opening) wait(ctx context.Context) error {
 	select {

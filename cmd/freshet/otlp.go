@@ -83,7 +83,7 @@ func (o *otlpServer) close() error {
 
 // runOTLP answers until ctx is done, then lets the running requests end.
 func (s *server) runOTLP(ctx context.Context) error {
-	if s.otlp == nil || s.opening.wait(ctx) != nil {
+	if s.otlp == nil || s.waitAnswering(ctx) != nil {
 		<-ctx.Done() // whoever failed to open says why
 		return nil
 	}

@@ -41,14 +41,9 @@ func (c config) limitGarbage(ctx context.Context) {
 }
 
 // runDiscarding is runAggregator of a process that keeps nothing.
-func (s *server) runDiscarding(ctx context.Context, opened func() error) error {
+func (s *server) runDiscarding(ctx context.Context) error {
 	s.logger.Warn("nothing is stored: " + nothingStored)
 	s.serveHTTP()
-	s.ready.Store(true)
-	if err := opened(); err != nil {
-		s.opening.fail()
-		return err
-	}
 	discard := newDiscarding(s.ledger, s.registry)
 	s.opening.open(discard, discard)
 	<-ctx.Done()

@@ -54,7 +54,7 @@ func (s *server) openSelf() (err error) {
 		return configurationError{err}
 	}
 	s.recorder = recorder.New(recorder.Options{
-		Config: s.config.Self.Recorder, Dir: s.path("records"), Gatherer: s.registry, Top: s.topOfAll, Build: thisBuild().String(),
+		Config: s.config.Self.Recorder, Dir: s.path("records"), Gatherer: s.registry, Top: s.topOfAll, Broken: s.brokenStores, Build: thisBuild().String(),
 		Registry: s.registry, Logger: s.logger,
 	})
 	s.watch.OnOver(s.overBudget)
@@ -111,7 +111,7 @@ func selfAPI(api http.Handler) http.Handler {
 
 // runProber measures freshness until ctx is done.
 func (s *server) runProber(ctx context.Context) error {
-	if !s.probing() || s.opening.wait(ctx) != nil {
+	if !s.probing() || s.waitReady(ctx) != nil {
 		<-ctx.Done() // whoever failed to open says why
 		return nil
 	}

@@ -23,7 +23,6 @@ import (
 	names "github.com/freshet-io/freshet/internal/adapter/catalogue"
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/files"
-	"github.com/freshet-io/freshet/internal/adapter/memory"
 	"github.com/freshet-io/freshet/internal/adapter/promapi"
 	"github.com/freshet-io/freshet/internal/adapter/tracing"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
@@ -56,6 +55,7 @@ type server struct {
 	log      *serverLog
 	started  time.Time
 	ready    atomic.Bool
+	readied  chan struct{}                 // closed when the server is ready for the first time
 	handler  atomic.Pointer[http.ServeMux] // nil while starting
 
 	lock       *files.Lock
@@ -100,6 +100,7 @@ func newServer(c config, from *source, registry *prometheus.Registry, log *serve
 	s := &server{config: c, registry: registry, logger: log.Logger, log: log, started: time.Now(), ledger: ledger.New(), watch: stage.NewWatch()}
 	s.current.Store(&c)
 	s.opening.done = make(chan struct{})
+	s.readied = make(chan struct{})
 	s.reloader = newReloader(s, from, registry)
 	s.restarter = newRestarter(s)
 	registry.MustRegister(log, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -201,6 +202,7 @@ func (s *server) openAggregator() error {
 	for _, d := range report.Damage {
 		s.logger.Error("the journal is damaged; everything else in it is used", "place", d.String())
 	}
+	s.checkJournal(report)
 	s.aggregator, err = aggregator.New(aggregator.Options{
 		Config: s.config.Aggregator, MaxPending: int64(s.config.Store.Pending), Log: log, Writer: tileWriter{s.ingest.distributor, s.logger}, Ledger: s.ledger, Watch: s.watch,
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
@@ -294,7 +296,8 @@ func (s *server) replace(name string, text []byte) error {
 }
 
 // parts are what runs, in the order of starting. None waits for the one before:
-// the collector reads while the aggregator opens. opened is called when all is open.
+// the collector reads while the aggregator opens. opened is called when all is open that
+// was in use before.
 func (s *server) parts(opened func() error) []run.Part {
 	aggregate := s.runAggregator
 	if !s.config.stores() {
@@ -304,14 +307,14 @@ func (s *server) parts(opened func() error) []run.Part {
 		{Name: "traces", Run: s.tracing.Run},
 		{Name: "ledger", Run: s.keepLedger},
 		{Name: "forward", Run: s.runForwarders},
-		{Name: "aggregator", Run: func(ctx context.Context) error { return aggregate(ctx, opened) }},
+		{Name: "aggregator", Run: aggregate},
 		{Name: "ingester", Run: s.runIngester},
-		{Name: "stores", Run: s.closeIdle},
+		{Name: "stores", Run: s.tendStores},
 		{Name: "restart", Run: s.restarter.run},
 		{Name: "names", Run: s.forgetNames},
 		{Name: "sockets", Run: s.keepBooked},
 		{Name: "collector", Run: s.runCollector},
-		{Name: "memory", Run: s.freeStart},
+		{Name: "opening", Run: func(ctx context.Context) error { return s.runOpening(ctx, opened) }},
 		{Name: "own metrics", Run: s.runScraper},
 		{Name: "reload", Run: s.reloader.watch},
 		{Name: "restart signal", Run: s.restarter.watch},
@@ -337,13 +340,8 @@ func (s *server) runCollector(ctx context.Context) error {
 	return s.collector.Run(ctx)
 }
 
-func (s *server) runAggregator(ctx context.Context, opened func() error) error {
-	err := s.open()
-	if err == nil {
-		s.ready.Store(true)
-		err = opened()
-	}
-	if err != nil {
+func (s *server) runAggregator(ctx context.Context) error {
+	if err := s.open(); err != nil {
 		s.opening.fail()
 		return err
 	}
@@ -352,17 +350,6 @@ func (s *server) runAggregator(ctx context.Context, opened func() error) error {
 	}
 	s.opening.open(s.aggregator, s.events)
 	return s.aggregator.Run(ctx)
-}
-
-// freeStart gives back the memory that only the start needed, once all is open.
-func (s *server) freeStart(ctx context.Context) error {
-	if s.opening.wait(ctx) == nil {
-		if err := memory.FreeStart(); err != nil {
-			s.logger.Warn("what only the start needed stays in memory", "error", err)
-		}
-	}
-	<-ctx.Done()
-	return nil
 }
 
 // forgetNames frees the names that have long been out of use, once a day.

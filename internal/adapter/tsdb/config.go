@@ -23,6 +23,7 @@ type Config struct {
 	MaxTenants     int           `yaml:"max_tenants" help:"tenants that can have stores; samples of further ones are refused" reload:"restart"`
 	Pending        conf.Bytes    `yaml:"pending" help:"memory for the tiles of each tenant that wait for its store; beyond, its new samples are refused, and no other tenant's; at least 1MiB" reload:"restart"`
 	Idle           time.Duration `yaml:"idle" help:"a store that nobody wrote to or asked for so long is closed, and opened again when it is needed; at least 1m" reload:"restart"`
+	MaxOpen        int           `yaml:"max_open" help:"stores that a start opens before the server is ready, at most; those written to or queried in the hour before it, the largest first" reload:"restart"`
 	WALCompression string        `yaml:"wal_compression" help:"how the write-ahead log is compressed: none, snappy or zstd" reload:"restart"`
 }
 
@@ -52,7 +53,9 @@ func DefaultConfig() Config {
 		Pending: 256 << 20,
 		// A tenant that is asked for once a day should not take memory all day; to open
 		// a store again takes as long as to read its WAL, a second for a million samples.
-		Idle:           time.Hour,
+		Idle: time.Hour,
+		// All three of the 100 tenants. Stores beyond it open when they are first used.
+		MaxOpen:        300,
 		WALCompression: compression.Snappy,
 	}
 }
@@ -98,6 +101,9 @@ func (c Config) Validate() []conf.Problem {
 	}
 	if c.Idle < time.Minute {
 		problems = append(problems, conf.Problem{Key: "idle", Text: "would open and close stores all the time; set it to 1m or more"})
+	}
+	if c.MaxOpen < 0 {
+		problems = append(problems, conf.Problem{Key: "max_open", Text: "is negative; set it to 0 or more"})
 	}
 	if types := compression.Types(); !slices.Contains(types, c.WALCompression) {
 		problems = append(problems, conf.Problem{Key: "wal_compression",

@@ -12,6 +12,8 @@ import (
 // metrics are ours; tsdb has its own for each database, under prometheus_tsdb_.
 type metrics struct {
 	open      prometheus.Gauge
+	broken    *prometheus.GaugeVec
+	cut       *prometheus.CounterVec
 	stored    *prometheus.CounterVec
 	repeated  *prometheus.CounterVec
 	conflicts *prometheus.CounterVec
@@ -31,6 +33,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		open: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "freshet", Subsystem: "store", Name: "open_databases",
 			Help: "Databases that are open, up to three for each tenant. Each takes half a megabyte and three goroutines, and the memory of its series."}),
+		broken: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "freshet", Subsystem: "store", Name: "broken",
+			Help: "1 while a store cannot be opened, and so answers nothing and takes nothing. /-/ready and freshet diagnose have the cause and the way out; it opens by itself once it is mended."},
+			[]string{"tenant", "store"}),
+		cut: vec("wal_cut_bytes_total",
+			"Bytes that repairs of a damaged log cut off when a store was opened: samples that no block has are lost. Above 0: look at the disk, a log is never changed once it is written.", "tenant", "store"),
 		stored: vec("samples_stored_total",
 			"Samples that were written and were not there before.", "store"),
 		repeated: vec("samples_repeated_total",
@@ -52,7 +59,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	m.countRaw(0, 0)
 	m.failed.WithLabelValues(Raw)
-	reg.MustRegister(m.open, m.stored, m.repeated, m.conflicts, m.refused, m.failed, m.exemplars, m.exemplarsNotKept)
+	reg.MustRegister(m.open, m.broken, m.cut, m.stored, m.repeated, m.conflicts, m.refused, m.failed, m.exemplars, m.exemplarsNotKept)
 	return m
 }
 

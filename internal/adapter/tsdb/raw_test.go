@@ -786,7 +786,7 @@ func TestIdleStoresAreClosed(t *testing.T) {
 	idle := func(after time.Duration) {
 		t.Helper()
 		w.now = w.now.Add(after)
-		if err := w.stores.CloseIdle(); err != nil {
+		if err := w.stores.Tend(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -51,7 +51,7 @@ func (d *database) at(ctx context.Context, series labels.Labels, t int64) (*tile
 // Querier reads the samples of a store from mint to maxt, in Unix milliseconds
 // and both included. A tenant or store that does not exist is empty.
 func (s *Stores) Querier(tenant, store string, mint, maxt int64) (storage.Querier, error) {
-	db, release, err := s.read(tenant, store)
+	db, release, err := s.read(context.Background(), tenant, store)
 	if db == nil {
 		return storage.NoopQuerier(), err
 	}
@@ -65,7 +65,7 @@ func (s *Stores) Querier(tenant, store string, mint, maxt int64) (storage.Querie
 
 // ChunkQuerier is Querier for samples in chunks.
 func (s *Stores) ChunkQuerier(tenant, store string, mint, maxt int64) (storage.ChunkQuerier, error) {
-	db, release, err := s.read(tenant, store)
+	db, release, err := s.read(context.Background(), tenant, store)
 	if db == nil {
 		return storage.NoopChunkedQuerier(), err
 	}
@@ -82,7 +82,7 @@ func (s *Stores) ChunkQuerier(tenant, store string, mint, maxt int64) (storage.C
 func (s *Stores) ExemplarQuerier(ctx context.Context, tenant string) (storage.ExemplarQuerier, error) {
 	var all exemplarQuerier
 	for _, store := range []string{Raw, tile.Width10s.String()} {
-		db, release, err := s.read(tenant, store)
+		db, release, err := s.read(ctx, tenant, store)
 		if err != nil {
 			return nil, err
 		}
@@ -103,7 +103,7 @@ func (s *Stores) ExemplarQuerier(ctx context.Context, tenant string) (storage.Ex
 // largest counts of each table; label is the one whose values are counted. They
 // are nil if there is no such store.
 func (s *Stores) Stats(tenant, store, label string, limit int) (*tsdb.Stats, error) {
-	db, release, err := s.read(tenant, store)
+	db, release, err := s.read(context.Background(), tenant, store)
 	if db == nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (s *Stores) Stats(tenant, store, label string, limit int) (*tsdb.Stats, err
 
 // Blocks describes the blocks on disk of a store.
 func (s *Stores) Blocks(tenant, store string) ([]tsdb.BlockMeta, error) {
-	db, release, err := s.read(tenant, store)
+	db, release, err := s.read(context.Background(), tenant, store)
 	if db == nil {
 		return nil, err
 	}
@@ -123,12 +123,12 @@ func (s *Stores) Blocks(tenant, store string) ([]tsdb.BlockMeta, error) {
 
 // read returns a database that stays open until release is called, or nil if
 // there is none. To call release twice is to call it once.
-func (s *Stores) read(tenant, kind string) (db *database, release func(), err error) {
+func (s *Stores) read(ctx context.Context, tenant, kind string) (db *database, release func(), err error) {
 	st, err := s.forRead(tenant, kind)
 	if st == nil {
 		return nil, nil, err
 	}
-	if db, err = st.read(); err != nil {
+	if db, err = st.read(ctx); err != nil {
 		return nil, nil, readError(tenant, kind, err)
 	}
 	return db, sync.OnceFunc(st.release), nil

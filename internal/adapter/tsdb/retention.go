@@ -46,6 +46,11 @@ func (s *store) configure(cfg Config) error {
 	if s.db == nil {
 		return nil
 	}
+	return s.applyOptions()
+}
+
+// applyOptions changes what an open database can change. It needs s.mu.
+func (s *store) applyOptions() error {
 	room := &s.db.exemplars
 	room.mu.Lock()
 	defer room.mu.Unlock()
@@ -53,7 +58,7 @@ func (s *store) configure(cfg Config) error {
 	return s.db.ApplyConfig(&prom.Config{StorageConfig: prom.StorageConfig{
 		TSDBConfig: &prom.TSDBConfig{
 			OutOfOrderTimeWindow: s.options.OutOfOrderTimeWindow,
-			Retention:            &prom.TSDBRetentionConfig{Time: model.Duration(cfg.Retention.of(s.kind))},
+			Retention:            &prom.TSDBRetentionConfig{Time: model.Duration(time.Duration(s.options.RetentionDuration) * time.Millisecond)},
 		},
 		ExemplarsConfig: &prom.ExemplarsConfig{MaxExemplars: room.now},
 	}})

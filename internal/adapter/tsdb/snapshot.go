@@ -50,7 +50,7 @@ func (s *Stores) Snapshot(ctx context.Context, dir string, done func(Content)) e
 }
 
 func (s *store) snapshot(ctx context.Context, dir string) (blocks int, err error) {
-	db, err := s.read()
+	db, err := s.read(ctx)
 	if db == nil {
 		return 0, err
 	}

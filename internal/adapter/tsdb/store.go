@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -103,12 +102,18 @@ type store struct {
 	reg    prometheus.Registerer
 	logger *slog.Logger
 	opened prometheus.Gauge
+	fault  prometheus.Gauge   // 1 while broken is set
+	cut    prometheus.Counter // bytes that repairs cut off
 	now    func() time.Time
+
+	broken atomic.Pointer[BrokenError] // why the last try to open it failed; nil if it did not
 
 	mu      sync.Mutex
 	options *tsdb.Options // of the next opening
+	opening chan struct{} // closed when the opening that is under way ends; nil for none
+	again   time.Time     // before which a broken store is not tried again
 	db      *database     // nil until it is needed
-	users   int           // writes and queriers that hold db
+	users   int           // writes, queriers and an opening, which hold db
 	used    time.Time     // when the last of them let go
 	idle    chan struct{} // closed when users falls to 0; nil if nobody waits for it
 	closing bool          // nobody may become a user
@@ -120,18 +125,18 @@ type store struct {
 
 // read returns the database for a reader, who must release the store when done,
 // or nil if there is none on disk: a query makes no store.
-func (s *store) read() (*database, error) {
+func (s *store) read(ctx context.Context) (*database, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
 		return nil, ErrClosed
 	}
-	if s.db == nil {
+	if s.db == nil && s.opening == nil {
 		if _, err := os.Stat(s.dir); errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
 		}
 	}
-	return s.use()
+	return s.use(ctx)
 }
 
 // write returns the database for a writer, who must release the store when done.
@@ -147,7 +152,7 @@ func (s *store) write(ctx context.Context) (*database, error) {
 		}
 	}
 	s.widen()
-	return s.use()
+	return s.use(ctx)
 }
 
 // widen closes a database that has become large, so that it opens again as one. If
@@ -162,51 +167,16 @@ func (s *store) widen() {
 	}
 }
 
-// use needs s.mu.
-func (s *store) use() (*database, error) {
-	if s.db == nil {
-		var raw *rawCache
-		if s.kind == Raw {
-			raw = newRawCache()
-		}
-		options := *s.options
-		if s.large = s.large || walBytes(s.dir) > largeWAL; s.large {
-			options.StripeSize = manyStripes
-		}
-		db, err := openDatabase(s.dir, options, raw, s.reg, s.logger)
-		if err != nil {
-			return nil, err
-		}
-		s.db = db
-		s.opened.Inc()
-	}
-	s.users++
-	return s.db, nil
-}
-
-// largeWAL is the log, in bytes, of a database that is opened for many series: it may have
-// them, and would soon be opened again.
-const largeWAL = 4 << 20
-
-// walBytes is how large the log of a database is that is to be opened.
-func walBytes(dir string) (n int64) {
-	entries, err := os.ReadDir(filepath.Join(dir, "wal"))
-	if err != nil {
-		return 0 // it has none yet
-	}
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && !e.IsDir() {
-			n += info.Size()
-		}
-	}
-	return n
-}
-
 func (s *store) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.users--
 	s.used = s.now()
+	s.let()
+}
+
+// let wakes those that wait for the last user to go. It needs s.mu.
+func (s *store) let() {
 	if s.users == 0 && s.idle != nil {
 		close(s.idle)
 		s.idle = nil
@@ -295,7 +265,9 @@ func (s *store) shut() error {
 
 // closeIdle closes the database if nobody used it since a time.
 func (s *store) closeIdle(since time.Time) error {
-	s.mu.Lock()
+	if !s.mu.TryLock() {
+		return nil // somebody uses it
+	}
 	defer s.mu.Unlock()
 	if s.db == nil || s.users > 0 || s.closing || !s.used.Before(since) {
 		return nil

@@ -54,6 +54,7 @@ type Stores struct {
 	reg     prometheus.Registerer
 	logger  *slog.Logger
 	metrics *metrics
+	warming progress
 
 	mu      sync.Mutex
 	closed  bool
@@ -61,7 +62,8 @@ type Stores struct {
 }
 
 // Open makes the directory tsdb in dataDir and finds the tenants that have
-// stores there. It opens no database. The clock decides which samples lie too
+// stores there. It opens no database, and says which of them cannot be opened as far as
+// names and kinds of files show it. The clock decides which samples lie too
 // far ahead.
 func Open(cfg Config, dataDir string, now func() time.Time, reg prometheus.Registerer, logger *slog.Logger) (*Stores, error) {
 	s := &Stores{
@@ -85,6 +87,11 @@ func Open(cfg Config, dataDir string, now func() time.Time, reg prometheus.Regis
 			s.tenants[e.Name()] = s.newTenant(e.Name())
 		}
 	}
+	for _, st := range s.allStores() { // which nobody has but this goroutine
+		if err := examine(st.dir); err != nil {
+			st.breaks(err)
+		}
+	}
 	return s, nil
 }
 
@@ -99,6 +106,8 @@ func (s *Stores) newTenant(name string) map[string]*store {
 			reg:     prometheus.WrapRegistererWith(prometheus.Labels{"tenant": name, "store": kind}, s.reg),
 			logger:  s.logger.With("tenant", name, "store", kind),
 			opened:  s.metrics.open,
+			fault:   s.metrics.broken.WithLabelValues(name, kind),
+			cut:     s.metrics.cut.WithLabelValues(name, kind),
 			now:     s.now,
 		}
 	}
@@ -146,9 +155,9 @@ func (s *Stores) forRead(name, kind string) (*store, error) {
 	return s.tenants[name][kind], nil
 }
 
-// CloseIdle closes the databases that nobody used for so long as the configuration
-// says. It is to be called now and then.
-func (s *Stores) CloseIdle() error {
+// closeIdle closes the databases that nobody used for so long as the configuration
+// says.
+func (s *Stores) closeIdle() error {
 	s.mu.Lock()
 	all := s.allStores()
 	s.mu.Unlock()
@@ -166,10 +175,10 @@ func (s *Stores) CloseIdle() error {
 // open, since its memory must not go away under a reader; nothing is lost, for
 // what was written is in its WAL.
 func (s *Stores) Close(ctx context.Context) error {
+	errs := []error{s.noteUsed()}
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	var errs []error
 	for name, stores := range s.tenants { // not written to once closed is set
 		for kind, st := range stores {
 			if err := st.close(ctx); err != nil {

@@ -488,10 +488,10 @@ func TestValidate(t *testing.T) {
 		t.Errorf("the defaults are wrong: %v", err)
 	}
 	var keys []string
-	for _, p := range (Config{OutOfOrder: -1, Exemplars: -1, WALCompression: "lz4"}).Validate() {
+	for _, p := range (Config{OutOfOrder: -1, Exemplars: -1, MaxOpen: -1, WALCompression: "lz4"}).Validate() {
 		keys = append(keys, p.Key)
 	}
-	want := []string{"retention.raw", "retention.10s", "retention.1m", "out_of_order", "exemplars", "max_tenants", "idle", "wal_compression"}
+	want := []string{"retention.raw", "retention.10s", "retention.1m", "out_of_order", "exemplars", "max_tenants", "pending", "idle", "max_open", "wal_compression"}
 	if !slices.Equal(keys, want) {
 		t.Errorf("problems with %v; want %v", keys, want)
 	}

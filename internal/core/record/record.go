@@ -23,6 +23,7 @@ const (
 	MetricsBegin = "metrics.begin.txt" // what /metrics had
 	MetricsEnd   = "metrics.end.txt"
 	Top          = "top.json"        // who sends most, and what is new: a list of Tops
+	Stores       = "stores.json"     // those that cannot be opened: a list of BrokenStores
 	Trace        = "trace.out"       // execution trace of the seconds before the begin
 	CPU          = "cpu.pprof"       // of the time
 	Goroutines   = "goroutine.pprof" // at the begin
@@ -47,6 +48,15 @@ type Record struct {
 	Runtime    map[string]Values `json:"runtime,omitempty"` // numbers of runtime/metrics, by their names there
 	Spreads    map[string]Spread `json:"spreads,omitempty"` // histograms of runtime/metrics, of the time
 	Missing    map[string]string `json:"missing,omitempty"` // files that are not there, and why
+}
+
+// BrokenStore is a store that cannot be opened.
+type BrokenStore struct {
+	Tenant string    `json:"tenant"`
+	Store  string    `json:"store"`
+	Since  time.Time `json:"since"`
+	Error  string    `json:"error"`
+	WayOut string    `json:"way_out"`
 }
 
 // Seconds is the time between begin and end.

@@ -31,6 +31,7 @@ type Options struct {
 	Dir      string // of the records; made when there is one
 	Gatherer prometheus.Gatherer
 	Top      func(context.Context) (any, error) // who sends most, as JSON will have it
+	Broken   func() []record.BrokenStore        // stores that cannot be opened
 	Build    string
 	Registry prometheus.Registerer
 	Logger   *slog.Logger

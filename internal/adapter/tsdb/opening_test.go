@@ -1,0 +1,379 @@
+package tsdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// store10s is where the tests' tiles are.
+func (w *world) store10s(tenant string) string { return filepath.Join(w.dir, "tsdb", tenant, "10s") }
+
+// writeTo writes as write does, for a tenant.
+func (w *world) writeTo(ctx context.Context, tenant, text string) error {
+	w.t.Helper()
+	_, err := w.stores.Write(ctx, tenant, ten, w.samples(text))
+	return err
+}
+
+// restarted is the world after a stop and a start, for each of the texts once more: each
+// opening begins a segment of the log.
+func (w *world) segments(tenant string, texts ...string) {
+	w.t.Helper()
+	for _, text := range texts {
+		if err := w.writeTo(w.t.Context(), tenant, text); err != nil {
+			w.t.Fatal(err)
+		}
+		w.close()
+		w.open()
+	}
+}
+
+func (w *world) broken(tenant, store string) float64 {
+	return testutil.ToFloat64(w.stores.metrics.broken.WithLabelValues(tenant, store))
+}
+
+// TestAStoreThatCannotBeOpened is found before anybody needs it, says what to do, costs
+// nobody else anything, is not tried with each write, and opens once it is mended.
+func TestAStoreThatCannotBeOpened(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		brk, mend   func(w *world) error
+		says        []string // with STORE for the directory
+		left, right string   // what is there once it is mended, beside a@50
+	}{
+		{
+			"a segment of the log is gone, and put back",
+			func(w *world) error {
+				return os.Rename(filepath.Join(w.store10s("b"), "wal", "00000001"), filepath.Join(w.dir, "away"))
+			},
+			func(w *world) error {
+				return os.Rename(filepath.Join(w.dir, "away"), filepath.Join(w.store10s("b"), "wal", "00000001"))
+			},
+			[]string{"segments are not sequential", "bring STORE/wal/00000001 back from a copy (1 missing), or make empty files of these names: that loses the samples"},
+			"a@10=1 a@20=2 a@30=3", "",
+		},
+		{
+			"a segment of the log is gone, and an empty one takes its place",
+			func(w *world) error { return os.Remove(filepath.Join(w.store10s("b"), "wal", "00000001")) },
+			func(w *world) error {
+				return os.WriteFile(filepath.Join(w.store10s("b"), "wal", "00000001"), nil, 0o600)
+			},
+			[]string{"segments are not sequential", "STORE/wal/00000001"},
+			"a@10=1 a@30=3", "",
+		},
+		{
+			"a file stands where the directory belongs",
+			func(w *world) error {
+				if err := os.RemoveAll(w.store10s("b")); err != nil {
+					return err
+				}
+				return os.WriteFile(w.store10s("b"), nil, 0o600)
+			},
+			func(w *world) error { return os.Remove(w.store10s("b")) },
+			[]string{"not a directory", "move the file STORE away: a directory belongs there, and no sample is lost by it"},
+			"", "",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.segments("b", "a@10=1", "a@20=2", "a@30=3")
+			if w.broken("b", "10s") != 0 || len(w.stores.Broken()) > 0 {
+				t.Fatalf("before anything is broken: %v", w.stores.Broken())
+			}
+			if err := c.brk(w); err != nil {
+				t.Fatal(err)
+			}
+			w.log.Reset()
+			w.open()
+			found := w.stores.Broken()
+			if len(found) != 1 || found[0].Tenant != "b" || found[0].Store != "10s" || w.broken("b", "10s") != 1 {
+				t.Fatalf("found at the start: %v, metric %v", found, w.broken("b", "10s"))
+			}
+			says := found[0].Error() + w.log.String()
+			for _, text := range c.says {
+				if text = strings.ReplaceAll(text, "STORE", w.store10s("b")); !strings.Contains(found[0].Error(), text) || !strings.Contains(w.log.String(), text) {
+					t.Errorf("error and log do not both say %q:\n%s", text, says)
+				}
+			}
+
+			var broken *BrokenError
+			if err := w.writeTo(t.Context(), "b", "a@40=4"); !errors.As(err, &broken) {
+				t.Errorf("a write to it: %v", err)
+			}
+			if _, err := w.stores.Querier("b", "10s", 0, base); !errors.As(err, &broken) || !strings.HasPrefix(err.Error(), "read store 10s of tenant b: ") {
+				t.Errorf("a query of it: %v", err)
+			}
+			if err := w.writeTo(t.Context(), "a", "a@40=4"); err != nil {
+				t.Errorf("another tenant: %v", err)
+			}
+			if _, err := w.stores.Write(t.Context(), "b", tile.Width1m, w.samples("a@60=6")); err != nil {
+				t.Errorf("another store of the tenant: %v", err)
+			}
+
+			if err := c.mend(w); err != nil {
+				t.Fatal(err)
+			}
+			w.now = w.now.Add(openPause - time.Millisecond)
+			if err := w.writeTo(t.Context(), "b", "a@50=5"); !errors.As(err, &broken) {
+				t.Errorf("it is tried again before the pause is over: %v", err)
+			}
+			w.now = w.now.Add(time.Millisecond)
+			if err := w.writeTo(t.Context(), "b", "a@50=5"); err != nil {
+				t.Errorf("after the pause: %v", err)
+			}
+			if got, want := w.stored("b", "10s"), strings.TrimSpace(c.left+" a@50=5"); got != want {
+				t.Errorf("stored: %s, want %s", got, want)
+			}
+			if len(w.stores.Broken()) > 0 || w.broken("b", "10s") != 0 {
+				t.Errorf("still broken: %v", w.stores.Broken())
+			}
+		})
+	}
+}
+
+// TestTendMendsAStoreThatNobodyUses: an alert must end when its cause does.
+func TestTendMendsAStoreThatNobodyUses(t *testing.T) {
+	w := newWorld(t)
+	w.segments("b", "a@10=1", "a@20=2")
+	gone := filepath.Join(w.store10s("b"), "wal", "00000000")
+	if err := os.Rename(gone, gone+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(w.store10s("b"), "wal", "00000002"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(w.store10s("b"), "wal", "00000001"), gone); err != nil {
+		t.Fatal(err)
+	}
+	w.open()
+	if w.broken("b", "10s") != 1 {
+		t.Fatal("it is not broken")
+	}
+	if err := os.Remove(filepath.Join(w.store10s("b"), "wal", "00000002")); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.stores.Tend(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if w.broken("b", "10s") != 0 {
+		t.Errorf("still broken: %v", w.stores.Broken())
+	}
+}
+
+// openNames are the stores with an open database.
+func (w *world) openNames() (names []string) {
+	for _, st := range w.stores.allStores() {
+		st.mu.Lock()
+		if st.db != nil {
+			names = append(names, st.name())
+		}
+		st.mu.Unlock()
+	}
+	return names
+}
+
+// TestOpenUsed: a start opens what was in use in the last hour of the process before, by
+// writes or queries, after a stop as after a crash, and no more than max_open.
+func TestOpenUsed(t *testing.T) {
+	w := newWorld(t)
+	w.cfg.Idle = 24 * time.Hour // stores stay open when they are not in use any more
+	w.close()
+	w.open()
+	w.stores.OpenUsed(t.Context()) // nothing is there yet
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(w.writeTo(t.Context(), "old", "a@10=1"))
+	must(w.writeTo(t.Context(), "asked", "a@10=1"))
+	w.now = w.now.Add(inUse + time.Second)
+	must(w.writeTo(t.Context(), "small", "a@10=1"))
+	for i := range 200 { // a larger log
+		must(w.writeTo(t.Context(), "large", fmt.Sprintf("s%d@10=1", i)))
+	}
+	q, err := w.stores.Querier("asked", "10s", 0, base)
+	must(err)
+	must(q.Close())
+	must(w.stores.Tend(t.Context()))
+
+	crashed := filepath.Join(t.TempDir(), "crashed")
+	must(os.CopyFS(crashed, os.DirFS(w.dir))) // as kill -9 leaves it
+	w.now = w.now.Add(48 * time.Hour)         // for which it is down
+	want := []string{"asked/10s", "large/10s", "small/10s"}
+	for _, how := range []string{"stopped", "crashed"} {
+		if how == "crashed" {
+			w.close()
+			w.dir = crashed
+		} else {
+			w.now = w.now.Add(-48 * time.Hour)
+			w.close()
+			w.now = w.now.Add(48 * time.Hour)
+		}
+		w.open()
+		w.stores.OpenUsed(t.Context())
+		if got := w.openNames(); !slices.Equal(got, want) {
+			t.Errorf("%s: open are %v, want %v", how, got, want)
+		}
+		if p := w.stores.Opening(); p.Done != 3 || p.Total != 3 || len(p.Now) != 0 {
+			t.Errorf("%s: %+v", how, p)
+		}
+	}
+
+	w.close()
+	w.cfg.MaxOpen = 1
+	w.open()
+	w.stores.OpenUsed(t.Context())
+	if got := w.openNames(); !slices.Equal(got, []string{"large/10s"}) {
+		t.Errorf("with max_open 1: open are %v", got)
+	}
+
+	// A data directory of an older version has no such file.
+	w.close()
+	w.cfg.MaxOpen = 10
+	must(os.Remove(filepath.Join(w.dir, usedFile)))
+	long := time.Now().Add(-2 * inUse)
+	for path := range listLogs(w.store10s("small")) {
+		must(os.Chtimes(path, long, long))
+	}
+	w.open()
+	w.stores.OpenUsed(t.Context())
+	if got, want := w.openNames(), []string{"asked/10s", "large/10s", "old/10s"}; !slices.Equal(got, want) {
+		t.Errorf("by the times of the logs: open are %v, want %v", got, want)
+	}
+}
+
+// TestAnOpeningThatHangs holds up those that need the store, for as long as they wait,
+// and nobody else. A pipe in place of a segment hangs as a file system may.
+func TestAnOpeningThatHangs(t *testing.T) {
+	w := newWorld(t)
+	w.segments("b", "a@10=1")
+	w.segments("a", "a@10=1")
+	pipe := filepath.Join(w.store10s("b"), "wal", "00000000")
+	if err := os.Remove(pipe); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.stores.OpenUsed(t.Context())
+	}()
+	hung := Progress{Done: 1, Total: 2, Now: []string{"b/10s"}}
+	for deadline := time.Now().Add(time.Minute); ; {
+		if p := w.stores.Opening(); p.Done == hung.Done && p.Total == hung.Total && slices.Equal(p.Now, hung.Now) {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("the progress is %+v, want %+v", p, hung)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := w.writeTo(t.Context(), "a", "a@20=2"); err != nil {
+		t.Errorf("another tenant: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := w.writeTo(ctx, "b", "a@20=2"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a write to the store: %v", err)
+	}
+	if err := w.stores.Tend(t.Context()); err != nil {
+		t.Errorf("what is done each minute: %v", err)
+	}
+	if err := w.stores.SetRetention(w.cfg.Retention); err != nil {
+		t.Errorf("a reload: %v", err)
+	}
+	stop, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	stopping := w.stores
+	w.open()                                                                                   // so that the end of the test has something to close
+	if err := stopping.Close(stop); err == nil || !strings.Contains(err.Error(), "tenant b") { // it ends, and says what it left
+		t.Errorf("a stop: %v", err)
+	}
+
+	f, err := os.OpenFile(pipe, os.O_WRONLY, 0) // from now on the pipe is an empty segment
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	for stopping.allStores()[3].openNow() { // its goroutine ends
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// openNow reports whether an opening is under way.
+func (s *store) openNow() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.opening != nil
+}
+
+// TestWhatARepairCutsOff: tsdb cuts a damaged log at the damage and deletes all later
+// segments, and the database opens as if nothing had happened.
+func TestWhatARepairCutsOff(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		segment string // of three, that is damaged
+		at      func(size int) int
+		cut     []string // the segments that are not there any more
+		left    string
+	}{
+		{"in the middle of all", "00000001", func(size int) int { return size / 2 }, []string{"00000001", "00000002"}, "a@10=1 b@10=1"},
+		{"in the newest", "00000002", func(int) int { return 12 }, []string{"00000002"}, "a@10=1 a@20=2 b@10=1 b@20=2"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.segments("b", "a@10=1 b@10=1", "a@20=2 b@20=2", "a@30=3 b@30=3")
+			path := filepath.Join(w.store10s("b"), "wal", c.segment)
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := int64(0)
+			logs := listLogs(w.store10s("b"))
+			for _, name := range c.cut {
+				want += logs[filepath.Join(w.store10s("b"), "wal", name)].written
+			}
+			text[c.at(int(logs[path].written))] ^= 4
+			if err := os.WriteFile(path, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			w.log.Reset()
+			w.open()
+			got := w.stored("b", "10s")
+			cut := int64(testutil.ToFloat64(w.stores.metrics.cut.WithLabelValues("b", "10s")))
+			if got != c.left {
+				t.Errorf("left is %s, want %s", got, c.left)
+			}
+			if cut != want || cut < 20 {
+				t.Errorf("%d bytes are said to be cut off, want %d", cut, want)
+			}
+			if says := fmt.Sprintf("log_bytes_cut_off=%d", cut); !strings.Contains(w.log.String(), says) {
+				t.Errorf("the log does not say %s", says)
+			}
+			w.close()
+			w.log.Reset()
+			w.open()
+			if again := w.stored("b", "10s"); again != got || strings.Contains(w.log.String(), "cut_off") {
+				t.Errorf("the next opening cuts off again: %s\n%s", again, w.log.String())
+			}
+		})
+	}
+}

@@ -1,0 +1,229 @@
+package tsdb
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	// usedFile says which stores were in use: docs/format/databases.md.
+	usedFile = "stores.json"
+
+	// inUse is how long before the end of a process the last write or query of a store
+	// may lie for the next process to open it before it is ready.
+	inUse = time.Hour
+)
+
+// usedStores is what the file holds. Times are Unix milliseconds.
+type usedStores struct {
+	At   int64            `json:"at_ms"`   // when it was written
+	Used map[string]int64 `json:"used_ms"` // last write or query, by TENANT/STORE, of those in use
+}
+
+func (s *store) name() string { return s.tenant + "/" + s.kind }
+
+// Progress is how far OpenUsed has come.
+type Progress struct {
+	Done  int      `json:"done"`
+	Total int      `json:"total"`
+	Now   []string `json:"now"` // that are being opened, as TENANT/STORE
+}
+
+// progress is that of one Stores.
+type progress struct {
+	mu    sync.Mutex
+	begun bool
+	Progress
+}
+
+// Opening is how far OpenUsed has come, with a total of 0 before it begins.
+func (s *Stores) Opening() Progress {
+	s.warming.mu.Lock()
+	defer s.warming.mu.Unlock()
+	p := s.warming.Progress
+	p.Now = slices.Clone(p.Now)
+	return p
+}
+
+func (p *progress) begin(total int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.begun, p.Total = true, total
+}
+
+func (p *progress) opening(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.Now = append(p.Now, name)
+}
+
+func (p *progress) opened(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.Now = slices.DeleteFunc(p.Now, func(n string) bool { return n == name })
+	p.Done++
+}
+
+// OpenUsed opens the stores that were in use when the last process ended, at most as many
+// as the configuration allows, the largest logs first and as many at a time as there are
+// processors. It returns when all are open or broken, or ctx is done.
+func (s *Stores) OpenUsed(ctx context.Context) {
+	all := s.wereUsed()
+	s.warming.begin(len(all))
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	for _, st := range all {
+		group.Go(func() error {
+			s.warming.opening(st.name())
+			defer s.warming.opened(st.name())
+			if db, err := st.read(ctx); err == nil && db != nil { // an error is in Broken
+				st.release()
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // none fails
+}
+
+// wereUsed are the stores to open, the largest first. From now on they count as used, so
+// that a process which ends before it is ready does not forget them.
+func (s *Stores) wereUsed() (found []*store) {
+	s.mu.Lock()
+	all := s.allStores()
+	s.mu.Unlock()
+	used := s.readUsed(all)
+	sizes := map[*store]int64{}
+	for _, st := range all {
+		if last, ok := used.Used[st.name()]; !ok || last < used.At-inUse.Milliseconds() {
+			continue
+		}
+		if info, err := os.Stat(st.dir); err != nil || !info.IsDir() {
+			continue
+		}
+		sizes[st] = walBytes(st.dir)
+		found = append(found, st)
+	}
+	slices.SortStableFunc(found, func(a, b *store) int { return cmp.Compare(sizes[b], sizes[a]) })
+	found = found[:min(len(found), s.cfg.MaxOpen)]
+	for _, st := range found {
+		st.mu.Lock()
+		st.used = s.now()
+		st.mu.Unlock()
+	}
+	return found
+}
+
+// readUsed reads the file. Without one, as in a data directory of an older version, the
+// times of the logs say who was written to.
+func (s *Stores) readUsed(all []*store) (used usedStores) {
+	text, err := os.ReadFile(s.usedPath())
+	if err == nil {
+		err = json.Unmarshal(text, &used)
+	}
+	if err == nil {
+		return used
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		s.logger.Warn("which stores were in use is read off the times of their logs", "file", s.usedPath(), "err", err)
+	}
+	used = usedStores{Used: map[string]int64{}}
+	for _, st := range all {
+		for _, info := range listLogs(st.dir) {
+			used.Used[st.name()] = max(used.Used[st.name()], info.ModTime().UnixMilli())
+		}
+		used.At = max(used.At, used.Used[st.name()])
+	}
+	return used
+}
+
+func (s *Stores) usedPath() string { return filepath.Join(filepath.Dir(s.dir), usedFile) }
+
+// noteUsed writes which stores are in use, once OpenUsed has read what the last process
+// wrote. The file is whole at any time and not synced: after a power loss the times of
+// the logs do.
+func (s *Stores) noteUsed() error {
+	s.warming.mu.Lock()
+	begun := s.warming.begun
+	s.warming.mu.Unlock()
+	if !begun {
+		return nil
+	}
+	s.mu.Lock()
+	all := s.allStores()
+	s.mu.Unlock()
+	now := s.now()
+	used := usedStores{At: now.UnixMilli(), Used: map[string]int64{}}
+	for _, st := range all {
+		last := now
+		if st.mu.TryLock() { // else somebody uses it
+			last = st.used
+			if st.users > 0 {
+				last = now
+			}
+			st.mu.Unlock()
+		}
+		if last.After(now.Add(-inUse)) {
+			used.Used[st.name()] = last.UnixMilli()
+		}
+	}
+	text, err := json.Marshal(used)
+	if err != nil {
+		return err
+	}
+	temp := s.usedPath() + ".tmp"
+	if err := os.WriteFile(temp, append(text, '\n'), 0o640); err != nil {
+		return fmt.Errorf("note which stores are in use: %w", err)
+	}
+	return os.Rename(temp, s.usedPath())
+}
+
+// Broken are the stores that could not be opened when this was tried last, in the order
+// of their names. Those that nobody used since the start were only looked at.
+func (s *Stores) Broken() (found []*BrokenError) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, st := range s.allStores() {
+		if broken := st.broken.Load(); broken != nil {
+			found = append(found, broken)
+		}
+	}
+	return found
+}
+
+// Exist reports whether any tenant has a store of one of these kinds on disk.
+func (s *Stores) Exist(kinds ...string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.allStores(), func(st *store) bool {
+		info, err := os.Stat(st.dir)
+		return slices.Contains(kinds, st.kind) && err == nil && info.IsDir()
+	})
+}
+
+// Tend does what is to be done once a minute: it closes the databases that nobody used
+// for so long as the configuration says, tries those again that could not be opened, and
+// notes which are in use.
+func (s *Stores) Tend(ctx context.Context) error {
+	err := s.closeIdle()
+	s.mu.Lock()
+	all := s.allStores()
+	s.mu.Unlock()
+	for _, st := range all {
+		try, cancel := context.WithTimeout(ctx, openPause) // one that hangs must not hold up the others
+		st.tryBroken(try)
+		cancel()
+	}
+	return errors.Join(err, s.noteUsed())
+}
