@@ -25,7 +25,8 @@ import (
 // raw is the store of what did not come as tiles. It is always read.
 const raw = "raw"
 
-// Store is what is on disk. A tenant or store that does not exist is empty.
+// Store is what is on disk. A tenant or store that does not exist has storage's
+// NoopQuerier; one that cannot be opened a tsdb.BrokenError.
 type Store interface {
 	Querier(tenant, store string, mint, maxt int64) (storage.Querier, error)
 	ChunkQuerier(tenant, store string, mint, maxt int64) (storage.ChunkQuerier, error)
@@ -92,11 +93,12 @@ type source struct {
 	opened     []storage.LabelQuerier
 }
 
-// selection is one select: what was open, and where the rest is stored.
+// selection is one select: what was open, and where the rest is stored, beside raw.
 type selection struct {
 	tenant string
+	width  tile.Width
 	live   []tile.Live
-	stores [2]string
+	read   func(tile.Width) ([]tile.Live, error) // what is open of a width
 }
 
 // begin reads the open tiles. It comes before any store is opened: a tile leaves
@@ -114,31 +116,39 @@ func (s *source) begin(ctx context.Context, hints *storage.SelectHints, matchers
 		tile.Width10s: s.store.Retention(tile.Width10s.String()),
 		tile.Width1m:  s.store.Retention(tile.Width1m.String()),
 	})
-	live, err := s.open.Live(name, w, max(s.mint, hints.Start), min(s.maxt, hints.End), matchers)
-	if err != nil {
-		return selection{}, fmt.Errorf("read open tiles of %v of tenant %s: %w", w, name, err)
-	}
-	return selection{tenant: name, live: live, stores: [2]string{raw, w.String()}}, nil
+	sel := selection{tenant: name, width: w, read: func(w tile.Width) ([]tile.Live, error) {
+		live, err := s.open.Live(name, w, max(s.mint, hints.Start), min(s.maxt, hints.End), matchers)
+		if err != nil {
+			return nil, fmt.Errorf("read open tiles of %v of tenant %s: %w", w, name, err)
+		}
+		return live, nil
+	}}
+	sel.live, err = sel.read(w)
+	return sel, err
 }
 
 // samples merges the open tiles with the stores.
 func (s *source) samples(ctx context.Context, sel selection, hints *storage.SelectHints, matchers []*labels.Matcher) storage.SeriesSet {
+	stored, err := openStores(s, &sel, s.store.Querier)
+	if err != nil {
+		return storage.ErrSeriesSet(err)
+	}
 	sets := []storage.SeriesSet{newLiveSet(sel.live)}
-	for _, store := range sel.stores {
-		q, err := s.store.Querier(sel.tenant, store, s.mint, s.maxt)
-		if err != nil {
-			return storage.ErrSeriesSet(err)
-		}
-		s.opened = append(s.opened, q)
+	for _, q := range stored.queriers {
 		sets = append(sets, q.Select(ctx, true, hints, matchers...))
 	}
-	return storage.NewMergeSeriesSet(sets, limitOf(hints), mergeSeries)
+	merged := storage.NewMergeSeriesSet(sets, limitOf(hints), mergeSeries)
+	if len(stored.warnings) > 0 {
+		return warned{merged, stored.warnings}
+	}
+	return merged
 }
 
-// chunks merges the chunks of the stores.
+// chunks merges the chunks of the stores. One that is broken is an error: remote read, the
+// only reader of chunks, has no place for a warning.
 func (s *source) chunks(ctx context.Context, sel selection, hints *storage.SelectHints, matchers []*labels.Matcher) storage.ChunkSeriesSet {
 	var sets []storage.ChunkSeriesSet
-	for _, store := range sel.stores {
+	for _, store := range []string{raw, sel.width.String()} {
 		q, err := s.store.ChunkQuerier(sel.tenant, store, s.mint, s.maxt)
 		if err != nil {
 			return storage.ErrChunkSeriesSet(err)
@@ -190,22 +200,21 @@ func (s *source) labels(ctx context.Context, hints *storage.LabelHints, matchers
 	if err != nil {
 		return nil, nil, err
 	}
+	opened, err := openStores(s, &sel, s.store.Querier)
+	warnings := opened.warnings
+	if err != nil {
+		return nil, warnings, err
+	}
 	found := map[string]struct{}{}
 	add := func(text string) { found[text] = struct{}{} }
 	for _, l := range sel.live {
 		live(l.Labels, add)
 	}
-	var warnings annotations.Annotations
-	for _, store := range sel.stores {
-		q, err := s.store.Querier(sel.tenant, store, s.mint, s.maxt)
-		if err != nil {
-			return nil, warnings, err
-		}
-		s.opened = append(s.opened, q)
+	for _, q := range opened.queriers {
 		texts, more, err := stored(q)
 		warnings.Merge(more)
 		if err != nil {
-			return nil, warnings, fmt.Errorf("read labels of store %s of tenant %s: %w", store, sel.tenant, err)
+			return nil, warnings, fmt.Errorf("read labels of the stores of tenant %s: %w", sel.tenant, err)
 		}
 		for _, text := range texts {
 			add(text)
@@ -253,7 +262,10 @@ func (q *chunkQuerier) Select(ctx context.Context, _ bool, hints *storage.Select
 		return storage.ErrChunkSeriesSet(err)
 	case len(sel.live) == 0:
 		return q.chunks(ctx, sel, hints, matchers)
-	default:
-		return storage.NewSeriesSetToChunkSet(q.samples(ctx, sel, hints, matchers))
 	}
+	set := q.samples(ctx, sel, hints, matchers)
+	if w, ok := set.(warned); ok {
+		return storage.ErrChunkSeriesSet(errors.Join(w.own.AsErrors()...))
+	}
+	return storage.NewSeriesSetToChunkSet(set)
 }

@@ -63,8 +63,9 @@ type world struct {
 }
 
 // newWorld begins with samples of the raw store, "name@second=value".
-func newWorld(t *testing.T, rawSamples string) *world {
-	dir := t.TempDir()
+func newWorld(t *testing.T, rawSamples string) *world { return newWorldIn(t, t.TempDir(), rawSamples) }
+
+func newWorldIn(t *testing.T, dir, rawSamples string) *world {
 	if rawSamples != "" {
 		db, err := promtsdb.Open(filepath.Join(dir, "tsdb", tenant.Default, "raw"), nil, nil, nil, nil)
 		if err != nil {

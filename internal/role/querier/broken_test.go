@@ -1,0 +1,110 @@
+package querier
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/util/annotations"
+
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// TestABrokenStoreCostsAWarning: the other stores of the tenant answer, and the answer
+// says what is missing. If none is left it is an error, since an empty answer would end
+// alerts.
+func TestABrokenStoreCostsAWarning(t *testing.T) {
+	const lacks10s = "store 10s of tenant default cannot be opened, tiles of 1m answer in their place: "
+	for _, c := range []struct {
+		why      string
+		broken   []string
+		raw      string // samples there, if it is not broken
+		ten, min string
+		open     string // tiles of 10 s
+		openMin  string
+		want     string
+		warnings []string // their beginnings
+		err      string
+	}{
+		{"raw: tiles answer", []string{"raw"}, "", "a@-30=1", "", "", "", "a@-30=1",
+			[]string{"store raw of tenant default cannot be opened, what came by remote write and OTLP is missing: "}, ""},
+		{"10s: 1m answers, with the tiles that are open of it", []string{"10s"}, "b@-10=2", "", "a@-60=1", "a@-20=7", "a@0=2", "a@-60=1 a@0=2 b@-10=2", []string{lacks10s}, ""},
+		{"10s, and 1m has nothing but open tiles", []string{"10s"}, "b@-10=2", "", "", "a@-20=7", "a@0=2", "a@0=2 b@-10=2", []string{lacks10s}, ""},
+		{"10s, and there are no tiles of 1m: what is open answers", []string{"10s"}, "", "", "", "a@-20=7", "", "a@-20=7",
+			[]string{"store 10s of tenant default cannot be opened, only open tiles answer: "}, ""},
+		{"both widths: raw answers", []string{"10s", "1m"}, "b@-10=2", "", "", "", "", "b@-10=2",
+			[]string{"store 10s of tenant default cannot be opened, only open tiles answer: "}, ""},
+		{"the width that the query does not read", []string{"1m"}, "", "a@-30=1", "", "", "", "a@-30=1", nil, ""},
+		{"raw, and the tenant has nothing else", []string{"raw"}, "", "", "", "", "", "", nil, "nothing is left to answer: read the stores of tenant default: open "},
+		{"all", []string{"raw", "10s", "1m"}, "", "", "", "", "", "", nil, "nothing is left to answer: read the stores of tenant default: open "},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			dir := t.TempDir()
+			for _, store := range c.broken {
+				path := filepath.Join(dir, "tsdb", tenant.Default, store)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w := newWorldIn(t, dir, c.raw)
+			w.write(tenant.Default, tile.Width10s, c.ten)
+			w.write(tenant.Default, tile.Width1m, c.min)
+			w.opened(tile.Width10s, c.open)
+			w.opened(tile.Width1m, c.openMin)
+
+			check := func(what, got string, warnings annotations.Annotations, err error, want string) {
+				t.Helper()
+				if got != want {
+					t.Errorf("%s: %s, want %s", what, got, want)
+				}
+				if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.HasPrefix(err.Error(), c.err)) {
+					t.Errorf("%s: %v, want %q", what, err, c.err)
+				}
+				said := warnings.AsErrors()
+				if len(said) != len(c.warnings) {
+					t.Errorf("%s: warnings %v, want %v", what, said, c.warnings)
+				}
+				for i := range min(len(said), len(c.warnings)) {
+					if !strings.HasPrefix(said[i].Error(), c.warnings[i]) {
+						t.Errorf("%s: warning %v, want %s...", what, said[i], c.warnings[i])
+					}
+				}
+			}
+			q, err := w.Querier(now-hour, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer q.Close()
+			set := q.Select(ctx, false, nil, everything)
+			got := words(t, set)
+			check("select", got, set.Warnings(), set.Err(), c.want)
+			names := map[string]bool{}
+			var want []string
+			for _, word := range strings.Fields(c.want) {
+				if name, _, _ := strings.Cut(word, "@"); !names[name] {
+					names[name] = true
+					want = append(want, name)
+				}
+			}
+			values, warnings, err := q.LabelValues(ctx, "of", nil)
+			check("label values", strings.Join(values, " "), warnings, err, strings.Join(want, " "))
+
+			if _, err := w.selectedChunks(ctx, nil, everything); (c.warnings != nil || c.err != "") != (err != nil) {
+				t.Errorf("chunks, which have no place for warnings: %v", err)
+			}
+		})
+	}
+}
+
+func words(t *testing.T, set storage.SeriesSet) string {
+	t.Helper()
+	var all []string
+	for set.Next() {
+		all = append(all, text(t, set.At().Labels(), set.At().Iterator(nil))...)
+	}
+	return strings.Join(all, " ")
+}
