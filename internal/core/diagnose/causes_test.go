@@ -75,6 +75,18 @@ func TestCauses(t *testing.T) {
 		want  int
 		title string // a part of it
 	}{
+		{"a store that cannot be opened", stores, changed(func(m *moment) {
+			m.end = text(t, "freshet_store_broken{tenant=\"b\",store=\"10s\"} 1\nfreshet_store_broken{tenant=\"b\",store=\"1m\"} 0\n")
+			m.broken = []record.BrokenStore{{Tenant: "b", Store: "10s", Error: "not a directory", WayOut: "move the file away"}}
+		}), clearly, "Stores that cannot be opened: 1"},
+		{"one of an older record", stores, changed(func(m *moment) { m.end = text(t, "freshet_store_broken{tenant=\"b\",store=\"10s\"} 1\n") }), clearly, "Stores that cannot be opened: 1"},
+		{"a log that a repair cut off", stores, changed(func(m *moment) {
+			m.end = text(t, "freshet_store_wal_cut_bytes_total{tenant=\"b\",store=\"10s\"} 700\n")
+		}), clearly, "were lost when the process began"},
+		{"a journal that is missing", stores, changed(func(m *moment) { m.end = text(t, "freshet_aggregator_journal_missing 1\n") }), clearly, "were lost when the process began"},
+		{"stores in order", stores, changed(func(m *moment) {
+			m.end = text(t, "freshet_store_broken{tenant=\"b\",store=\"10s\"} 0\nfreshet_aggregator_journal_missing 0\n")
+		}), fine, ""},
 		{"stacks that grow", stackGrowth, changed(func(m *moment) { m.cpu = append(m.cpu, cpu(.4, growth...)) }), clearly, "most of it for main.leaf"},
 		{"stacks that grow a little", stackGrowth, changed(func(m *moment) { m.cpu = append(m.cpu, cpu(.02, growth...)) }), fine, ""},
 		{"newstack without a copy is a goroutine that is told to stop", stackGrowth, changed(func(m *moment) { m.cpu = append(m.cpu, cpu(1, growth[1:]...)) }), fine, ""},

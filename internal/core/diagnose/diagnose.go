@@ -26,6 +26,7 @@ const (
 	Lock        = "lock"
 	StackGrowth = "stack_growth"
 	Starvation  = "starvation"
+	Stores      = "stores"
 )
 
 const (
@@ -82,7 +83,7 @@ type finding struct {
 }
 
 // looks are those for each cause.
-var looks = []func(*moment) finding{cardinality, stackGrowth, garbage, lock, goroutines, starvation, disk, kernelDrops}
+var looks = []func(*moment) finding{cardinality, stackGrowth, garbage, lock, goroutines, starvation, disk, kernelDrops, stores}
 
 // effects are what each cause brings about besides what it is itself. An effect that is
 // found beside a clear cause of it ranks below it. There are no circles:

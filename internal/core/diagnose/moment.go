@@ -2,7 +2,9 @@ package diagnose
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/freshet-io/freshet/internal/core/record"
 )
@@ -25,6 +27,7 @@ type moment struct {
 	cpu, goroutines, allocs, mutex, block profiled
 	begin, end                            samples
 	tops                                  []top
+	broken                                []record.BrokenStore
 	trace                                 traced
 	missing                               map[string]string
 }
@@ -42,6 +45,10 @@ func readMoment(f *record.File) *moment {
 	m.part(record.MetricsBegin, maxText, func(text []byte) (err error) { m.begin, err = readSamples(text); return err })
 	m.part(record.MetricsEnd, maxText, func(text []byte) (err error) { m.end, err = readSamples(text); return err })
 	m.part(record.Top, maxText, func(text []byte) error { return json.Unmarshal(text, &m.tops) })
+	m.part(record.Stores, maxText, func(text []byte) error { return json.Unmarshal(text, &m.broken) })
+	if _, err := f.ReadUpTo(record.Stores, 0); errors.Is(err, fs.ErrNotExist) {
+		delete(m.missing, record.Stores) // it is older than the file
+	}
 	m.part(record.Trace, maxTrace, func(text []byte) (err error) { m.trace, err = readTrace(text); return err })
 	return m
 }
