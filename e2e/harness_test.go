@@ -110,14 +110,26 @@ func dataDir(t *testing.T) string {
 // printed is shown if the test failed.
 func start(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
-	return launch(t, dir, exec.Command(freshet, append([]string{"serve", "--data-dir", dir,
+	return launch(t, dir, serveCommand(dir, args...))
+}
+
+func serveCommand(dir string, args ...string) *exec.Cmd {
+	return exec.Command(freshet, append([]string{"serve", "--data-dir", dir,
 		"--http-listen", "127.0.0.1:0", "--ingest-otlp-grpc-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0",
 		"--dogstatsd-unixgram", filepath.Join(dir, "dgram.sock"),
-		"--dogstatsd-unix", filepath.Join(dir, "stream.sock")}, args...)...))
+		"--dogstatsd-unix", filepath.Join(dir, "stream.sock")}, args...)...)
 }
 
 // launch runs a command that is or becomes freshet, without probes: tests count what comes.
 func launch(t *testing.T, dir string, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := begin(t, dir, cmd)
+	p.waitReady(t)
+	return p
+}
+
+// begin is launch of a process that need not be ready.
+func begin(t *testing.T, dir string, cmd *exec.Cmd) *process {
 	t.Helper()
 	chosen := filepath.Join(dir, "listening.json")
 	if err := os.Remove(chosen); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -144,13 +156,19 @@ func launch(t *testing.T, dir string, cmd *exec.Cmd) *process {
 			t.Logf("process %d printed:\n%s", p.cmd.Process.Pid, p.output)
 		}
 	})
+	return p
+}
+
+// waitReady waits until the process is ready, and learns its addresses.
+func (p *process) waitReady(t *testing.T) {
+	t.Helper()
 	eventually(t, startLimit, "freshet is ready", func() error {
 		select {
 		case <-p.exited:
 			t.Fatalf("freshet ended while it started: %v\n%s", p.err, p.output)
 		default:
 		}
-		b, err := os.ReadFile(chosen)
+		b, err := os.ReadFile(filepath.Join(p.dataDir, "listening.json"))
 		if err != nil {
 			return err
 		}
@@ -160,7 +178,6 @@ func launch(t *testing.T, dir string, cmd *exec.Cmd) *process {
 		_, err = p.get("/-/ready", nil)
 		return err
 	})
-	return p
 }
 
 // says waits until the process has printed each of the texts: its log is written some

@@ -292,7 +292,11 @@ func TestDamagedWAL(t *testing.T) {
 				t.Errorf("%d series", len(results))
 			}
 			if c.least < requests && c.least > 0 {
-				p.says(t, "corruption")
+				p.says(t, "corruption", "the repair cut off all that follows the damage")
+				cut, err := p.ownMetric("freshet_store_wal_cut_bytes_total")
+				if err != nil || cut < 1 || cut > float64(len(content)) {
+					t.Errorf("%v of %d bytes are said to be cut off, %v", cut, len(content), err)
+				}
 			}
 			if status, text, _, err := p.write(remoteWriteV2, pack(t, requestV2(base+requests, float64(base+requests), "wal1", "wal2", "wal3"))); err != nil || status != http.StatusNoContent {
 				t.Errorf("%d %s %v", status, text, err)

@@ -1,0 +1,315 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/diagnose"
+)
+
+// readiness is the answer of /-/ready.
+type readiness struct {
+	Ready    bool   `json:"ready"`
+	WaitsFor string `json:"waits_for"`
+	Stores   *struct {
+		Done  int      `json:"done"`
+		Total int      `json:"total"`
+		Now   []string `json:"now"`
+	} `json:"stores"`
+	Broken       int `json:"broken"`
+	BrokenStores []struct {
+		Tenant string `json:"tenant"`
+		Store  string `json:"store"`
+		Error  string `json:"error"`
+		WayOut string `json:"way_out"`
+	} `json:"broken_stores"`
+}
+
+func (p *process) readiness() (status int, r readiness, err error) {
+	answer, err := http.Get("http://" + p.HTTP + "/-/ready")
+	if err != nil {
+		return 0, r, err
+	}
+	defer answer.Body.Close()
+	return answer.StatusCode, r, json.NewDecoder(answer.Body).Decode(&r)
+}
+
+// mustWrite has a request of remote write stored.
+func (p *process) mustWrite(t *testing.T, m message) {
+	t.Helper()
+	if status, text, _, err := p.write(remoteWriteV2, pack(t, m)); err != nil || status != http.StatusNoContent {
+		t.Fatalf("remote write: %d %s %v", status, text, err)
+	}
+}
+
+// TestReadyMeansReady: a start with 100,000 series and more opens what was in use before
+// it says that it is ready, after a crash as after a stop. So the first query and the
+// first write are as fast as all others: they open no store. They used to wait for the
+// whole replay, 15 s of a million series.
+func TestReadyMeansReady(t *testing.T) {
+	t.Parallel()
+	p := start(t, dataDir(t), "--self-metrics=false")
+	now := time.Now().UnixMilli()
+	const requests, each = 110, 1000
+	for r := range requests {
+		names := make([]string, each)
+		for i := range names {
+			names[i] = fmt.Sprintf("ready_%d_%d", r, i)
+		}
+		p.mustWrite(t, requestV2(now, 1, names...))
+	}
+	increment(t, p, "ready.counter", 3)
+	eventually(t, time.Minute, "all three stores of the tenant are open", func() error {
+		return p.expectOwn("freshet_store_open_databases", 3)
+	})
+	for _, stop := range []func(*process, *testing.T){(*process).kill, (*process).terminate} {
+		stop(p, t)
+		p = start(t, p.dataDir, "--self-metrics=false")
+		if err := p.expectOwn("freshet_store_open_databases", 3); err != nil {
+			t.Errorf("before the first query and write: %v", err)
+		}
+		if n, err := p.ownMetric("prometheus_tsdb_head_series"); err != nil || n < requests*each {
+			t.Errorf("%v series are in memory, %v", n, err)
+		}
+		if err := p.expect("ready_7_7", 1, 0); err != nil {
+			t.Errorf("the first query: %v", err)
+		}
+		p.mustWrite(t, requestV2(now+1, 2, "ready_0_0"))
+		if err := p.expectOwn("freshet_store_open_databases", 3); err != nil {
+			t.Errorf("the first query or write opened a store: %v", err)
+		}
+		p.says(t, "stores in use are open", "stores=3")
+	}
+}
+
+func (p *process) expectOwn(name string, want float64) error {
+	got, err := p.ownMetric(name)
+	if err == nil && got != want {
+		err = fmt.Errorf("%s is %v, want %v", name, got, want)
+	}
+	return err
+}
+
+// TestNotReadyWhileAStoreOpens: until it is open, probes are told what is waited for,
+// requests that need stores are to come again, datagrams are read, and the log says how
+// far it is. A pipe in place of the store's log holds its opening.
+func TestNotReadyWhileAStoreOpens(t *testing.T) {
+	t.Parallel()
+	p := start(t, dataDir(t))
+	now := time.Now().UnixMilli()
+	p.mustWrite(t, requestV2(now, 7, "held"))
+	p.terminate(t)
+	segment := filepath.Join(p.dataDir, "tsdb/default/raw/wal/00000000")
+	content, err := os.ReadFile(segment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(segment); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(segment, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	_ = free.Close()
+	p = begin(t, p.dataDir, serveCommand(p.dataDir, "--http-listen", address))
+	p.HTTP = address
+	eventually(t, startLimit, "probes are told", func() error {
+		status, r, err := p.readiness()
+		if err == nil && (status != http.StatusServiceUnavailable || r.Ready || r.Stores == nil || !slices.Equal(r.Stores.Now, []string{"default/raw"})) {
+			err = fmt.Errorf("%d %+v", status, r)
+		}
+		return err
+	})
+	if _, r, _ := p.readiness(); r.WaitsFor != "the stores that were in use are opened" || r.Stores.Total < 1 || r.Stores.Done >= r.Stores.Total {
+		t.Errorf("%+v", r)
+	}
+	status, text, header, err := p.write(remoteWriteV2, pack(t, requestV2(now+1, 8, "held")))
+	if err != nil || status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" || !strings.Contains(text, "/-/ready says what it waits for") {
+		t.Errorf("a write: %d %s %v %v", status, text, header, err)
+	}
+	if _, err := p.get("/api/v1/query", url.Values{"query": {"held"}}); err == nil || !strings.Contains(err.Error(), "503") {
+		t.Errorf("a query: %v", err)
+	}
+	for _, path := range []string{"/-/healthy", "/metrics", "/api/v1/status/ledger"} {
+		if _, err := p.get(path, nil); err != nil {
+			t.Errorf("what needs no store: %v", err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(p.dataDir, "listening.json")); err == nil {
+		t.Error("programs are told that it is ready")
+	}
+	p.Unixgram = filepath.Join(p.dataDir, "dgram.sock")
+	increment(t, p, "meanwhile", 5)
+	p.says(t, "not ready yet: stores in use are opened", "default/raw")
+
+	pipe, err := os.OpenFile(segment, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pipe.Write(content); err != nil {
+		t.Fatal(err)
+	}
+	if err := pipe.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.waitReady(t)
+	if status, r, err := p.readiness(); err != nil || status != http.StatusOK || !r.Ready || r.WaitsFor != "" || r.Stores != nil {
+		t.Errorf("%d %+v %v", status, r, err)
+	}
+	if err := p.expect("held", 7, 0); err != nil {
+		t.Error(err)
+	}
+	expectSoon(t, p, "meanwhile", 5)
+	_ = os.Remove(segment) // a backup or a stop must not wait for it
+}
+
+// TestABrokenStore: a segment of a log is gone. The start says so, with the way out; the
+// tenant's other stores answer, with a warning; and it opens without a restart once it is
+// mended, with all that the way out promised.
+func TestABrokenStore(t *testing.T) {
+	t.Parallel()
+	p := start(t, dataDir(t))
+	now := time.Now().UnixMilli()
+	for i := range int64(3) { // a segment each
+		p.mustWrite(t, requestV2(now+i, float64(i), fmt.Sprintf("broken_%d", i)))
+		p.terminate(t)
+		if i == 2 {
+			break
+		}
+		p = start(t, p.dataDir)
+	}
+	segment := filepath.Join(p.dataDir, "tsdb/default/raw/wal/00000001")
+	if err := os.Remove(segment); err != nil {
+		t.Fatal(err)
+	}
+	p = start(t, p.dataDir)
+	status, r, err := p.readiness()
+	if err != nil || status != http.StatusOK || r.Broken != 1 || len(r.BrokenStores) != 1 {
+		t.Fatalf("/-/ready: %d %+v %v", status, r, err)
+	}
+	b := r.BrokenStores[0]
+	if b.Tenant != "default" || b.Store != "raw" || !strings.Contains(b.Error, "segments are not sequential") || !strings.Contains(b.WayOut, "bring "+segment+" back") {
+		t.Errorf("/-/ready: %+v", b)
+	}
+	p.says(t, "a store cannot be opened", segment)
+	if err := p.expectOwn("freshet_store_broken", 1); err != nil {
+		t.Error(err)
+	}
+	status, text, header, err := p.write(remoteWriteV2, pack(t, requestV2(now+10, 1, "broken_0")))
+	if err != nil || status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" || !strings.Contains(text, "segments are not sequential") {
+		t.Errorf("a write: %d %s %v", status, text, err)
+	}
+	increment(t, p, "whole", 4)
+	expectSoon(t, p, "whole", 4)
+	if w := p.warnings(t, "whole"); len(w) != 1 || !strings.HasPrefix(w[0], "store raw of tenant default cannot be opened, what came by remote write and OTLP is missing: ") {
+		t.Errorf("warnings: %v", w)
+	}
+	found := diagnosis(t, "--server", p.HTTP)
+	i := slices.IndexFunc(found.Causes, func(c diagnose.Cause) bool { return c.Name == diagnose.Stores })
+	if i < 0 || found.Causes[i].Score != 1 || len(found.Causes[i].Evidence) != 1 || !strings.Contains(fmt.Sprint(found.Causes[i].Evidence), segment) {
+		t.Errorf("freshet diagnose: %+v", found.Causes)
+	}
+
+	if err := os.WriteFile(segment, nil, 0o600); err != nil { // as the way out says
+		t.Fatal(err)
+	}
+	expectSoon(t, p, "broken_0", 0)
+	expectSoon(t, p, "broken_2", 2)
+	if results, err := p.query("broken_1"); err != nil || len(results) > 0 {
+		t.Errorf("what was in the segment: %v %v", results, err)
+	}
+	p.mustWrite(t, requestV2(now+11, 1, "broken_0"))
+	if w := p.warnings(t, "whole"); len(w) > 0 {
+		t.Errorf("warnings: %v", w)
+	}
+	if status, r, err := p.readiness(); err != nil || status != http.StatusOK || r.Broken != 0 {
+		t.Errorf("/-/ready: %d %+v %v", status, r, err)
+	}
+	if err := p.expectOwn("freshet_store_broken", 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// warnings are those of an answer.
+func (p *process) warnings(t *testing.T, expr string) []string {
+	t.Helper()
+	body, err := p.get("/api/v1/query", url.Values{"query": {expr}})
+	var answer struct {
+		Warnings []string `json:"warnings"`
+	}
+	if err == nil {
+		err = json.Unmarshal(body, &answer)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.Warnings
+}
+
+// TestTheJournalIsGone beside stores of tiles: somebody deleted it, or restored a half of
+// a backup. An ordinary stop, a crash and a first start are no such case.
+func TestTheJournalIsGone(t *testing.T) {
+	t.Parallel()
+	const missing = "freshet_aggregator_journal_missing"
+	p := start(t, dataDir(t))
+	increment(t, p, "totals", 5)
+	eventually(t, time.Minute, "tiles are stored", func() error {
+		if n, err := p.metric(`freshet_store_samples_stored_total{store="10s"}`); err != nil || n == 0 {
+			return fmt.Errorf("%v samples, %v", n, err)
+		}
+		return nil
+	})
+	for _, stop := range []func(*process, *testing.T){(*process).kill, (*process).terminate} {
+		if err := p.expectOwn(missing, 0); err != nil {
+			t.Error(err)
+		}
+		stop(p, t)
+		p = start(t, p.dataDir)
+	}
+	if err := p.expectOwn(missing, 0); err != nil {
+		t.Error(err)
+	}
+	p.terminate(t)
+	if err := os.RemoveAll(filepath.Join(p.dataDir, "journal")); err != nil {
+		t.Fatal(err)
+	}
+	p = start(t, p.dataDir)
+	p.says(t, "the journal is empty, but tiles were stored", "Totals of counters begin anew")
+	if err := p.expectOwn(missing, 1); err != nil {
+		t.Error(err)
+	}
+	increment(t, p, "totals", 2)
+	expectSoon(t, p, "totals", 2)
+}
+
+// TestAStopThatIsSignalledTwice, as GNU timeout and supervisord do, drains: the second
+// signal used to end the process at once.
+func TestAStopThatIsSignalledTwice(t *testing.T) {
+	t.Parallel()
+	p := start(t, dataDir(t))
+	for range 20 { // a drain that takes a moment
+		increment(t, p, "twice", 50)
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	p.terminate(t)
+	p = start(t, p.dataDir)
+	expectSoon(t, p, "twice", 1000)
+}
