@@ -1,20 +1,16 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
@@ -211,14 +207,6 @@ func TestForeignPagesRead(t *testing.T) {
 	}
 }
 
-// called is a call of gRPC, of which guardOTLP looks at the headers.
-type called struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-func (c called) Context() context.Context { return c.ctx }
-
 // Where a header names the tenant, nobody writes into that of Freshet's own metrics, by
 // whichever protocol. Over gRPC this was possible.
 func TestNobodyWritesIntoTheOwnTenant(t *testing.T) {
@@ -234,13 +222,16 @@ func TestNobodyWritesIntoTheOwnTenant(t *testing.T) {
 				}
 			}
 			reached := ""
-			ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("x-scope-orgid", name))
-			err := s.guardOTLP(nil, called{ctx: ctx}, nil, func(_ any, through grpc.ServerStream) error {
-				reached, _ = tenant.FromContext(through.Context())
-				return errors.New("reached")
-			})
-			if (status.Code(err) == codes.PermissionDenied) != refused || (reached == name) == refused {
-				t.Errorf("%s writes by gRPC: %v, as %q", name, err, reached)
+			r := httptest.NewRequest(http.MethodPost, "/Export", nil)
+			r.ProtoMajor = 2
+			r.Header.Set("Content-Type", "application/grpc")
+			r.Header.Set("X-Scope-OrgID", name)
+			w := httptest.NewRecorder()
+			s.guardOTLP(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { reached = tenantOf(r) })).
+				ServeHTTP(w, r.WithContext(tenant.NewContext(t.Context(), s.config.HTTP.Tenant)))
+			denied := w.Result().Trailer.Get("Grpc-Status") == strconv.Itoa(int(codes.PermissionDenied))
+			if denied != refused || (reached == name) == refused {
+				t.Errorf("%s writes by gRPC: %v, as %q", name, w.Result().Trailer, reached)
 			}
 		}
 	}

@@ -97,8 +97,13 @@ type httpServer struct {
 	served   chan error // what Serve returned
 }
 
-// idleTimeout is how long a connection stays open on which nobody asks.
-const idleTimeout = 5 * time.Minute
+const (
+	// idleTimeout is how long a connection stays open on which nobody asks.
+	idleTimeout = 5 * time.Minute
+
+	// headerTimeout is how long a request may take until its header is there: some packets.
+	headerTimeout = 10 * time.Second
+)
 
 // listenHTTP binds all addresses, but for those that are open already, and begins
 // to answer there, for a start may take a while and probes ask meanwhile. After an
@@ -124,8 +129,9 @@ func listenHTTP(c httpConfig, handler http.Handler, inherited *inheritance, logg
 			ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 			// A client that never ends its request must not hold a connection. How long
 			// an answer takes is limited by the query.
-			ReadTimeout: time.Minute,
-			IdleTimeout: idleTimeout,
+			ReadTimeout:       time.Minute,
+			ReadHeaderTimeout: headerTimeout,
+			IdleTimeout:       idleTimeout,
 			// Unless the request says more, the address says on whose behalf it asks.
 			BaseContext: func(net.Listener) context.Context { return tenant.NewContext(context.Background(), l.Tenant) },
 		}}

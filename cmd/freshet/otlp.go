@@ -7,21 +7,18 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"net/http"
 	"os"
-	"runtime/debug"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/crypto/bcrypt"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/freshet-io/freshet/internal/adapter/receive"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
@@ -44,9 +41,6 @@ func (s *server) openOTLP() error {
 	secure, err := tlsConfig(s.config.HTTP.WebConfig)
 	if err != nil {
 		return configurationError{fmt.Errorf("listen on OTLP %s: %w", address, err)}
-	}
-	if secure != nil {
-		secure.NextProtos = []string{"h2"}
 	}
 	listener, err := s.inherited.listener(address)
 	if err == nil && listener == nil {
@@ -87,65 +81,68 @@ func (s *server) runOTLP(ctx context.Context) error {
 		<-ctx.Done() // whoever failed to open says why
 		return nil
 	}
-	options, service := s.ingest.receiver.GRPC()
-	options = append(options, grpc.StreamInterceptor(s.guardOTLP), grpc.WaitForHandlers(true),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTimeout}))
-	if s.otlp.secure != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(s.otlp.secure)))
-	}
-	g := grpc.NewServer(options...)
-	g.RegisterService(service, nil)
+	g := s.otlpHTTP()
 	served := make(chan error, 1)
-	go func() { served <- g.Serve(s.otlp.listener) }()
+	go func() {
+		if s.otlp.secure != nil {
+			served <- g.ServeTLS(s.otlp.listener, "", "")
+			return
+		}
+		served <- g.Serve(s.otlp.listener)
+	}()
 	select {
 	case err := <-served:
 		return fmt.Errorf("answer on OTLP %s: %w", s.otlp.addr(), err)
 	case <-ctx.Done():
 	}
-	late := time.AfterFunc(s.config.Drain/3, g.Stop) // which ends GracefulStop
-	g.GracefulStop()
-	if !late.Stop() {
-		return errors.New("requests were cut off")
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.Drain/3)
+	defer cancel()
+	if err := g.Shutdown(ctx); err != nil {
+		return errors.Join(fmt.Errorf("requests were cut off: %w", err), g.Close())
 	}
 	return nil
 }
 
+// otlpHTTP is the server of gRPC, which is a way to use HTTP/2.
+func (s *server) otlpHTTP() *http.Server {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true) // to say that this is not the address of OTLP over HTTP
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Server{
+		Handler: s.guardOTLP(http.HandlerFunc(s.ingest.receiver.GRPC)), Protocols: &protocols, TLSConfig: s.otlp.secure,
+		ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
+		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		BaseContext: func(net.Listener) context.Context {
+			return tenant.NewContext(context.Background(), s.config.HTTP.Tenant)
+		},
+	}
+}
+
 // guardOTLP lets through who may write, with the tenant in the context, as guard does
-// over HTTP. A panic must cost no more than the request, as there.
-func (s *server) guardOTLP(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			s.logger.Error("a request of OTLP was given up", "panic", p, "stack", string(debug.Stack()))
-			err = status.Error(codes.Internal, "a fault of the server's; its log has more")
+// over HTTP.
+func (s *server) guardOTLP(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !receive.SpeaksGRPC(w, r) {
+			return
 		}
-	}()
-	headers, _ := metadata.FromIncomingContext(stream.Context())
-	authorization := ""
-	if all := headers.Get("authorization"); len(all) > 0 {
-		authorization = all[0] // as http.Header.Get
-	}
-	var grant tenant.Grant
-	if err = s.otlp.authenticate(s.config.HTTP.WebConfig, authorization); err == nil {
-		grant, err = s.grant(tenant.Claim{Address: s.config.HTTP.Tenant, Token: bearer(authorization), Headers: headers.Get("x-scope-orgid")}, true)
-	}
-	switch {
-	case errors.Is(err, tenant.ErrNoToken):
-		s.refused.WithLabelValues(reasonUnauthorized).Inc()
-		return status.Error(codes.Unauthenticated, err.Error())
-	case err != nil:
-		s.refused.WithLabelValues(reasonOf(err)).Inc()
-		return status.Error(codes.PermissionDenied, err.Error())
-	}
-	return next(service, granted{stream, tenant.NewContext(stream.Context(), grant.Tenant)})
+		err := s.otlp.authenticate(s.config.HTTP.WebConfig, r.Header.Get("Authorization"))
+		var grant tenant.Grant
+		if err == nil {
+			grant, err = s.grant(claimOf(r), true)
+		}
+		switch {
+		case errors.Is(err, tenant.ErrNoToken):
+			s.refused.WithLabelValues(reasonUnauthorized).Inc()
+			receive.AnswerGRPC(w, status.New(codes.Unauthenticated, err.Error()), nil)
+		case err != nil:
+			s.refused.WithLabelValues(reasonOf(err)).Inc()
+			receive.AnswerGRPC(w, status.New(codes.PermissionDenied, err.Error()), nil)
+		default:
+			next.ServeHTTP(w, r.WithContext(tenant.NewContext(r.Context(), grant.Tenant)))
+		}
+	})
 }
-
-// granted is a stream with another context.
-type granted struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-func (g granted) Context() context.Context { return g.ctx }
 
 // authenticate asks for the password of a web configuration file that has some, which
 // the exporter-toolkit does over HTTP. Like it, this reads the file again each time.

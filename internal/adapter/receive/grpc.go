@@ -1,154 +1,147 @@
 package receive
 
 import (
-	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
-	"slices"
+	"strconv"
+	"strings"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-
-	// Registers the compression that every OTLP client has.
-	_ "google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/freshet-io/freshet/internal/core/otlp"
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/stage"
-	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/lib/buf"
 )
 
-// readTime is how long a sender may take for one request, as over HTTP.
-const readTime = time.Minute
+// exportPath is the one call of OTLP's service for metrics.
+const exportPath = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 
-// GRPC are the options and the service of a gRPC server that takes OTLP. Who may ask as
-// which tenant is decided by an interceptor, which puts the tenant into the context.
+// GRPC answers OTLP over gRPC, for a server that speaks HTTP/2. Source: "gRPC over HTTP2".
 //
-// The largest message is ingest.max_body as it is now: gRPC does not let it grow later.
-func (r *Receiver) GRPC() ([]grpc.ServerOption, *grpc.ServiceDesc) {
-	return []grpc.ServerOption{grpc.MaxRecvMsgSize(r.Distributor.MaxBody()), grpc.ForceServerCodecV2(codec{})},
-		&grpc.ServiceDesc{
-			ServiceName: "opentelemetry.proto.collector.metrics.v1.MetricsService",
-			HandlerType: (*any)(nil),
-			// On the wire a stream of one message is a call. As a stream its handler begins
-			// before the message is read, and so can refuse it, or wait for memory.
-			Streams:  []grpc.StreamDesc{{StreamName: "Export", Handler: func(_ any, s grpc.ServerStream) error { return r.exportGRPC(s) }}},
-			Metadata: "opentelemetry/proto/collector/metrics/v1/metrics_service.proto",
-		}
-}
-
-// exportGRPC answers Export.
-func (r *Receiver) exportGRPC(s grpc.ServerStream) error {
+// A call is a request whose body is a prefix and one message, so that it is read as
+// requests are over HTTP: memory is taken as bytes come, and a message that does not come
+// is cut off. A library of gRPC gives no hold on a message before all of it is there.
+func (r *Receiver) GRPC(w http.ResponseWriter, request *http.Request) {
 	begun := time.Now()
-	name, ok := tenant.FromContext(s.Context())
-	if !ok {
-		panic("BUG: a call passed the interceptor without a tenant")
+	if !SpeaksGRPC(w, request) {
+		return
 	}
-	p, err := r.receiveGRPC(name, s, begun)
-	code := http.StatusOK
+	if request.URL.Path != exportPath {
+		AnswerGRPC(w, status.Newf(codes.Unimplemented, "there is no %.200q here; OTLP's metrics are taken by %s", request.URL.Path, exportPath), nil)
+		return
+	}
+	p, err := r.receiveGRPC(newPaced(w, request), request, begun)
+	code, answer := http.StatusOK, status.New(codes.OK, "")
 	if err != nil {
 		code = httpStatus(err)
+		answer, _ = statusOf(err)
 	}
 	r.metrics.answer(code, time.Since(begun))
-	if err != nil {
-		answer, _ := statusOf(err)
-		return answer.Err()
-	}
-	return s.SendMsg(message(p.encode(otlp.Protobuf)))
+	AnswerGRPC(w, answer, p.encode(otlp.Protobuf))
 }
 
-func (r *Receiver) receiveGRPC(tenant string, s grpc.ServerStream, begun time.Time) (p partial, err error) {
-	if err := r.Distributor.Admit(tenant); err != nil {
-		return p, err
+// SpeaksGRPC reports whether a request is a call of gRPC. Any other is answered.
+func SpeaksGRPC(w http.ResponseWriter, request *http.Request) bool {
+	kind := request.Header.Get("Content-Type")
+	if request.ProtoMajor == 2 && request.Method == http.MethodPost && strings.HasPrefix(kind, "application/grpc") {
+		return true
 	}
-	body, err := r.readGRPC(tenant, s)
-	if err != nil {
+	http.Error(w, "this address speaks gRPC over HTTP/2 and nothing else; OTLP over HTTP is taken at the address of http.listen, POST /v1/metrics", http.StatusUnsupportedMediaType)
+	return false
+}
+
+func (r *Receiver) receiveGRPC(from *paced, request *http.Request, begun time.Time) (p partial, err error) {
+	tenant := r.Tenant(request)
+	if err := r.Distributor.Admit(tenant); err != nil {
 		return p, err
 	}
 	held := r.hold(tenant)
 	defer held.release()
-	headers, _ := metadata.FromIncomingContext(s.Context())
-	held.begin(stage.OTLP, begun, http.Header{"Traceparent": headers.Get("traceparent")})
-	held.buffers = append(held.buffers, body)
-	if err := held.grow(cap(body.B)); err != nil {
+	held.begin(stage.OTLP, begun, request.Header)
+	body := held.buffer()
+	if err := r.readMessage(body, from, request.Header.Get("Grpc-Encoding"), held); err != nil {
 		return p, err
 	}
 	return r.export(tenant, body, otlp.Protobuf, held)
 }
 
-// readGRPC reads the message. gRPC does not say how large one is before it has read it:
-// each counts as the largest, and as many are read at once as ingest.max_memory has room
-// for, in memory beside that. Others wait meanwhile, which is not for long: reading is
-// quick, unless a sender is slow.
-func (r *Receiver) readGRPC(tenant string, s grpc.ServerStream) (*buf.Buf, error) {
-	late := time.NewTimer(readTime)
-	defer late.Stop()
-	ctx, cancel := context.WithTimeout(s.Context(), readTime)
-	defer cancel()
-	own, known := r.readers.Load(tenant)
-	if !known { // of the places one tenant has a part, whatever it begins to send
-		own, _ = r.readers.LoadOrStore(tenant, semaphore.NewWeighted(max(1, r.places/share)))
+// prefixLen is what stands before a message: a byte that says whether it is compressed,
+// and its length, big-endian.
+const prefixLen = 5
+
+// readMessage reads the message of a call, and sees that nothing follows.
+func (r *Receiver) readMessage(body *buf.Buf, from *paced, encoding string, held *holding) error {
+	var prefix [prefixLen]byte
+	if _, err := io.ReadFull(from, prefix[:]); err != nil {
+		return r.refuseBody(held.tenant, fmt.Errorf("the call ended before its message began: %w", err))
 	}
-	if own.(*semaphore.Weighted).Acquire(ctx, 1) != nil {
-		return nil, r.Distributor.NoMemory()
+	size, limit := binary.BigEndian.Uint32(prefix[1:]), r.Distributor.MaxBody()
+	zipped := prefix[0] == 1
+	switch {
+	case prefix[0] > 1:
+		return r.refuse(held.tenant, http.StatusBadRequest, "malformed", fmt.Errorf("the message begins with %d, not with 0 or 1 as in gRPC", prefix[0]))
+	case zipped && encoding != "gzip":
+		return r.refuse(held.tenant, http.StatusUnsupportedMediaType, "content_type", fmt.Errorf("grpc-encoding %.80q is not taken; send gzip, or nothing compressed", encoding))
+	case uint64(size) > uint64(limit):
+		return r.refuseBody(held.tenant, &remotewrite.SizeError{Size: uint64(size), Limit: limit})
 	}
-	if r.reading.Acquire(ctx, 1) != nil {
-		own.(*semaphore.Weighted).Release(1)
-		return nil, r.Distributor.NoMemory()
+	message := io.LimitedReader{R: from, N: int64(size)}
+	if err := r.readOTLP(body, &message, zipped, int(size), held); err != nil {
+		return err
 	}
-	body := buf.Get()
-	read := make(chan error, 1)
-	go func() {
-		err := s.RecvMsg(body)
-		r.reading.Release(1)
-		own.(*semaphore.Weighted).Release(1)
-		read <- err
-	}()
-	select {
-	case err := <-read:
-		if err != nil {
-			body.Release()
-			return nil, r.refuseGRPC(tenant, err)
-		}
-		return body, nil
-	case <-late.C: // the end of the call will end the reading
-		go func() {
-			<-read
-			body.Release()
-		}()
-		return nil, r.refuse(tenant, http.StatusBadRequest, "malformed", fmt.Errorf("the message had not come after %v", readTime))
+	if message.N > 0 {
+		return r.refuse(held.tenant, http.StatusBadRequest, "malformed", fmt.Errorf("%d bytes of the message did not come, or follow what is compressed", message.N))
 	}
-}
-
-// refuseGRPC is for what gRPC has refused, and answered in its own words.
-func (r *Receiver) refuseGRPC(tenant string, err error) error {
-	if status.Code(err) == codes.ResourceExhausted {
-		return r.refuse(tenant, http.StatusRequestEntityTooLarge, "too_large", err)
+	switch n, err := from.Read(prefix[:1]); {
+	case n > 0:
+		return r.refuse(held.tenant, http.StatusBadRequest, "malformed", errors.New("a call has one message, and there is more"))
+	case !errors.Is(err, io.EOF):
+		return r.refuseBody(held.tenant, fmt.Errorf("the call did not end behind its message: %w", err))
 	}
-	return r.refuse(tenant, http.StatusBadRequest, "malformed", err)
-}
-
-// codec hands messages over as they are on the wire.
-type codec struct{}
-
-// message is one to send.
-type message []byte
-
-func (codec) Name() string { return "proto" }
-
-func (codec) Marshal(v any) (mem.BufferSlice, error) {
-	return mem.BufferSlice{mem.SliceBuffer(v.(message))}, nil
-}
-
-// Unmarshal copies into a *buf.Buf, since gRPC uses its own memory again.
-func (codec) Unmarshal(data mem.BufferSlice, v any) error {
-	body := v.(*buf.Buf)
-	body.B = slices.Grow(body.B[:0], data.Len())[:data.Len()]
-	data.CopyTo(body.B)
 	return nil
+}
+
+// AnswerGRPC ends a call with a message, if it went well, or with what went wrong.
+func AnswerGRPC(w http.ResponseWriter, s *status.Status, message []byte) {
+	header := w.Header()
+	header.Set("Content-Type", "application/grpc")
+	header.Set("Grpc-Accept-Encoding", "gzip")
+	w.WriteHeader(http.StatusOK)
+	if s.Code() == codes.OK {
+		framed := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message)))
+		_, _ = w.Write(append(framed, message...)) // fails if the client went away
+	}
+	_ = http.NewResponseController(w).Flush() // or the answer would have a length, which a call has not
+	header.Set(http.TrailerPrefix+"Grpc-Status", strconv.Itoa(int(s.Code())))
+	if s.Message() != "" {
+		header.Set(http.TrailerPrefix+"Grpc-Message", percentEncoded(s.Message()))
+	}
+	if len(s.Proto().GetDetails()) > 0 {
+		details, err := proto.Marshal(s.Proto())
+		if err != nil {
+			panic(fmt.Sprintf("BUG: %v cannot be encoded: %v", s, err))
+		}
+		header.Set(http.TrailerPrefix+"Grpc-Status-Details-Bin", base64.RawStdEncoding.EncodeToString(details))
+	}
+}
+
+// percentEncoded is a text as a header of gRPC has it.
+func percentEncoded(text string) string {
+	var b strings.Builder
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c > '~' || c == '%' {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
 }

@@ -8,7 +8,6 @@ import (
 	"math"
 	"mime"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,7 +35,7 @@ const jsonType = "application/json"
 func (r *Receiver) OTLP(w http.ResponseWriter, request *http.Request) {
 	begun := time.Now()
 	form, known := formOf(request.Header)
-	p, err := r.otlp(request, form, known, begun)
+	p, err := r.otlp(newPaced(w, request), request, form, known, begun)
 	code, body := http.StatusOK, []byte(nil)
 	if err == nil {
 		body = p.encode(form)
@@ -70,7 +69,7 @@ func formOf(header http.Header) (form otlp.Form, known bool) {
 }
 
 // otlp reads a request that came by HTTP, and hands it over.
-func (r *Receiver) otlp(request *http.Request, form otlp.Form, known bool, begun time.Time) (p partial, err error) {
+func (r *Receiver) otlp(from io.Reader, request *http.Request, form otlp.Form, known bool, begun time.Time) (p partial, err error) {
 	tenant := r.Tenant(request)
 	if err := r.Distributor.Admit(tenant); err != nil {
 		return p, err
@@ -89,7 +88,13 @@ func (r *Receiver) otlp(request *http.Request, form otlp.Form, known bool, begun
 	defer held.release()
 	held.begin(stage.OTLP, begun, request.Header)
 	body := held.buffer()
-	if err := r.readOTLP(body, request, encoding == "gzip", held); err != nil {
+	limit := r.Distributor.MaxBody()
+	if err := sizeOf(request, limit); err != nil {
+		return p, r.refuseBody(tenant, err)
+	}
+	// What is compressed is no larger than what it was made of, but for a few bytes.
+	from = io.LimitReader(from, int64(limit)+1<<10)
+	if err := r.readOTLP(body, from, encoding == "gzip", expected(request), held); err != nil {
 		return p, err
 	}
 	return r.export(tenant, body, form, held)
@@ -97,15 +102,10 @@ func (r *Receiver) otlp(request *http.Request, form otlp.Form, known bool, begun
 
 var unzippers sync.Pool // of *gzip.Reader
 
-// readOTLP reads a body, and takes memory for it before it grows.
-func (r *Receiver) readOTLP(body *buf.Buf, request *http.Request, zipped bool, held *holding) error {
+// readOTLP reads a body of so many bytes, before they are decompressed, and takes memory
+// for it as it comes.
+func (r *Receiver) readOTLP(body *buf.Buf, from io.Reader, zipped bool, expected int, held *holding) error {
 	limit := r.Distributor.MaxBody()
-	if request.ContentLength > int64(limit) {
-		return r.refuseBody(held.tenant, &remotewrite.SizeError{Size: uint64(request.ContentLength), Limit: limit})
-	}
-	expected := int(max(0, request.ContentLength))
-	// What is compressed is no larger than what it was made of, but for a few bytes.
-	var from io.Reader = io.LimitReader(request.Body, int64(limit)+1<<10)
 	if zipped {
 		z, _ := unzippers.Get().(*gzip.Reader)
 		if z == nil {
@@ -116,33 +116,13 @@ func (r *Receiver) readOTLP(body *buf.Buf, request *http.Request, zipped bool, h
 			return r.refuseBody(held.tenant, fmt.Errorf("the body is not compressed with gzip: %w", err))
 		}
 		from = z
-		expected *= usualRatio
+		expected = limit
 	}
-	for room := max(min(expected, limit), 4<<10) + 1; ; room = 2 * len(body.B) { // one more, so that the end is found without another read that finds no room
-		room = min(room, limit+1)
-		if err := held.grow(room); err != nil {
-			return err
-		}
-		body.B = slices.Grow(body.B, room-len(body.B))
-		for len(body.B) < room {
-			n, err := from.Read(body.B[len(body.B):room])
-			body.B = body.B[:len(body.B)+n]
-			switch {
-			case errors.Is(err, io.EOF):
-				return nil
-			case err != nil:
-				return r.refuseBody(held.tenant, fmt.Errorf("the body ended after %d bytes: %w", len(body.B), err))
-			}
-		}
-		if len(body.B) > limit {
-			return r.refuseBody(held.tenant, &remotewrite.SizeError{Size: uint64(len(body.B)), Limit: limit})
-		}
+	if err := readBody(body, from, expected, limit, held); err != nil {
+		return r.refuseBody(held.tenant, err)
 	}
+	return nil
 }
-
-// usualRatio is about what gzip makes of OTLP: a guess of how large a body becomes, so that
-// it need not be moved as it grows.
-const usualRatio = 8
 
 // partial is what of a request was rejected: nothing, if it is zero.
 type partial struct {

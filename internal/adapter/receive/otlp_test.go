@@ -3,7 +3,6 @@ package receive
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -22,15 +21,14 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	_ "google.golang.org/grpc/encoding/gzip" // the compression of clients
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/freshet-io/freshet/internal/core/otlp"
 	"github.com/freshet-io/freshet/internal/core/outcome"
-	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
 var escaping = otlp.Settings{Strategy: otlptranslator.UnderscoreEscapingWithSuffixes}
@@ -265,11 +263,9 @@ func FuzzOTLP(f *testing.F) {
 // serveGRPC answers gRPC for one tenant until stop, and returns a client.
 func serveGRPC(t *testing.T, r *Receiver) (_ pmetricotlp.GRPCClient, stop func()) {
 	t.Helper()
-	options, service := r.GRPC()
-	server := grpc.NewServer(append(options, grpc.WaitForHandlers(true), grpc.StreamInterceptor(func(service any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-		return next(service, asTeam{s})
-	}))...)
-	server.RegisterService(service, nil)
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	server := &http.Server{Handler: http.HandlerFunc(r.GRPC), Protocols: &protocols}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -282,17 +278,10 @@ func serveGRPC(t *testing.T, r *Receiver) (_ pmetricotlp.GRPCClient, stop func()
 	}
 	return pmetricotlp.NewGRPCClient(client), func() {
 		_ = client.Close()
-		server.GracefulStop()
-		if err := <-served; err != nil {
+		if err := errors.Join(server.Shutdown(t.Context()), <-served); !errors.Is(err, http.ErrServerClosed) {
 			t.Error(err)
 		}
 	}
-}
-
-type asTeam struct{ grpc.ServerStream }
-
-func (s asTeam) Context() context.Context {
-	return tenant.NewContext(s.ServerStream.Context(), "team")
 }
 
 // What each message is answered over gRPC: the same, in its words.
@@ -318,8 +307,8 @@ func TestGRPCAnswers(t *testing.T) {
 		{why: "over the rate", request: otlpRequest(2), d: distributor{admit: again{}}, code: "Unavailable", text: "come again", again: 1200 * time.Millisecond},
 		{why: "the disk is full", request: otlpRequest(2), d: distributor{push: again{}}, code: "Unavailable", text: "come again", again: 1200 * time.Millisecond, got: written},
 		{why: "another fault", request: otlpRequest(2), d: distributor{push: errors.New("broken")}, code: "Internal", text: "broken", got: written},
-		{why: "too large", request: otlpRequest(1000), code: "ResourceExhausted", text: "larger than max", unread: "team too_large"},
-		{why: "too large once it is decompressed", request: otlpRequest(1000), zipped: true, code: "ResourceExhausted", text: "larger than max", unread: "team too_large"},
+		{why: "too large", request: otlpRequest(1000), code: "ResourceExhausted", text: "decompressed, and at most 10000 are taken", unread: "team too_large"},
+		{why: "too large once it is decompressed", request: otlpRequest(1000), zipped: true, code: "ResourceExhausted", text: "decompressed, and at most 10000 are taken", unread: "team too_large"},
 		{why: "too deep", request: deep(), code: "InvalidArgument", text: "too deep", unread: "team malformed"},
 	} {
 		d := c.d
@@ -331,7 +320,7 @@ func TestGRPCAnswers(t *testing.T) {
 		}
 		client, stop := serveGRPC(t, r)
 		answer, err := client.Export(t.Context(), c.request, options...)
-		stop() // gRPC answers some by itself, before it is counted
+		stop()
 		s, _ := grpcstatus.FromError(err)
 		text, rejected := s.Message(), int64(0)
 		if err == nil {
@@ -347,7 +336,7 @@ func TestGRPCAnswers(t *testing.T) {
 			strings.Join(d.got, "; ") != c.got || strings.Join(d.malformed, "; ") != c.unread {
 			t.Errorf("%s: %v rejects %d, %q, again after %v; came in %q, malformed %q", c.why, s.Code(), rejected, text, wait, d.got, d.malformed)
 		}
-		if !r.memory.TryAcquire(r.MaxMemory) || !r.reading.TryAcquire(r.MaxMemory/int64(d.MaxBody())) {
+		if !r.memory.TryAcquire(r.MaxMemory) {
 			t.Errorf("%s: not all memory was given back", c.why)
 		}
 	}
@@ -360,34 +349,6 @@ func deep() pmetricotlp.ExportRequest {
 		v = v.SetEmptySlice().AppendEmpty()
 	}
 	return m
-}
-
-// Nobody reads a message for which there is no room, and who waited reads once there is.
-func TestReadingOverGRPCIsBounded(t *testing.T) {
-	d := &distributor{settings: escaping}
-	r := newReceiver(d)
-	slots := r.MaxMemory / int64(d.MaxBody())
-	if !r.reading.TryAcquire(slots) {
-		t.Fatal("somebody reads")
-	}
-	client, stop := serveGRPC(t, r)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	// The server knows the deadline, too, and may be first to end the waiting.
-	_, err := client.Export(ctx, otlpRequest(1))
-	if code := grpcstatus.Code(err); code != codes.DeadlineExceeded && code != codes.Unavailable || len(d.got) != 0 {
-		t.Errorf("without room: %v, read %q", err, d.got)
-	}
-	done := make(chan error, 1)
-	go func() {
-		_, err := client.Export(t.Context(), otlpRequest(1))
-		done <- err
-	}()
-	r.reading.Release(slots)
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	stop()
 }
 
 func TestOTLPIsMeasured(t *testing.T) {

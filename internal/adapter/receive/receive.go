@@ -11,7 +11,6 @@ import (
 	"math"
 	"mime"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -62,9 +61,6 @@ type Options struct {
 type Receiver struct {
 	Options
 	memory  *semaphore.Weighted
-	places  int64               // for messages of gRPC that are read at once
-	reading *semaphore.Weighted // those places
-	readers sync.Map            // those that a tenant may have: *semaphore.Weighted
 	metrics *metrics
 	tenants sync.Map  // bytes of memory, by tenant: *atomic.Int64
 	decoded sync.Pool // of *remotewrite.Request
@@ -73,8 +69,6 @@ type Receiver struct {
 // New makes a Receiver.
 func New(o Options) *Receiver {
 	r := &Receiver{Options: o, memory: semaphore.NewWeighted(o.MaxMemory), metrics: newMetrics(o.Registry)}
-	r.places = max(1, o.MaxMemory/int64(o.Distributor.MaxBody()))
-	r.reading = semaphore.NewWeighted(r.places)
 	r.decoded.New = func() any { return new(remotewrite.Request) }
 	return r
 }
@@ -103,7 +97,7 @@ func (r *Receiver) RemoteWrite(w http.ResponseWriter, request *http.Request) {
 		return
 	}
 	begun := time.Now()
-	o, err := r.remoteWrite(request, begun)
+	o, err := r.remoteWrite(newPaced(w, request), request, begun)
 	header := w.Header()
 	// A sender counts on these with each answer, takes none for a receiver that understood
 	// nothing, and all that is missing in them for lost: what is dropped as the configuration
@@ -139,7 +133,7 @@ func failure(header http.Header, err error) (status int, text string) {
 	return http.StatusInternalServerError, err.Error()
 }
 
-func (r *Receiver) remoteWrite(request *http.Request, begun time.Time) (o outcome.Outcome, err error) {
+func (r *Receiver) remoteWrite(from io.Reader, request *http.Request, begun time.Time) (o outcome.Outcome, err error) {
 	tenant := r.Tenant(request)
 	if err := r.Distributor.Admit(tenant); err != nil {
 		return o, err
@@ -153,7 +147,10 @@ func (r *Receiver) remoteWrite(request *http.Request, begun time.Time) (o outcom
 	defer held.release()
 	held.begin(stage.RemoteWrite, begun, request.Header)
 	compressed := held.buffer()
-	if err := readAll(compressed, request, limit, held); err != nil {
+	if err := sizeOf(request, limit); err != nil {
+		return o, r.refuseBody(tenant, err)
+	}
+	if err := readBody(compressed, from, expected(request), limit, held); err != nil {
 		return o, r.refuseBody(tenant, err)
 	}
 	held.trip.Pass(stage.Read, stage.Parse, time.Now())
@@ -208,42 +205,28 @@ func version(header http.Header) (v2 bool, err error) {
 	return false, fmt.Errorf("Content-Type %.120q is not taken; send %s;proto=%s or %s;proto=%s", text, protobuf, messageV2, protobuf, messageV1)
 }
 
-// firstRead is for how much of a body there is memory before any of it came, in bytes.
-const firstRead = 16 << 10
+// expected is how many bytes the body of a request has, or about as many as may come if it
+// does not say.
+func expected(request *http.Request) int {
+	if request.ContentLength < 0 {
+		return firstRead
+	}
+	return int(request.ContentLength)
+}
 
-// readAll reads the body of a request, at most limit bytes, and takes memory for it as it
-// comes: a sender that says how much it will send has sent nothing yet.
-func readAll(body *buf.Buf, request *http.Request, limit int, held *holding) error {
-	expected := min(firstRead, limit)
+// sizeOf refuses a request that says it is too large.
+func sizeOf(request *http.Request, limit int) error {
 	if request.ContentLength > int64(limit) {
 		return &remotewrite.SizeError{Size: uint64(request.ContentLength), Limit: limit}
 	}
-	if request.ContentLength >= 0 {
-		expected = min(expected, int(request.ContentLength))
-	}
-	// One byte more, so that the end is found without another read that finds no room.
-	for room := expected + 1; ; room = min(2*room, limit+1) {
-		if err := held.grow(room); err != nil {
-			return err
-		}
-		body.B = slices.Grow(body.B, room-len(body.B))
-		for len(body.B) < room {
-			n, err := request.Body.Read(body.B[len(body.B):room])
-			body.B = body.B[:len(body.B)+n]
-			switch {
-			case errors.Is(err, io.EOF):
-				return nil
-			case err != nil:
-				return fmt.Errorf("the body ended after %d bytes: %w", len(body.B), err)
-			}
-		}
-		if len(body.B) > limit {
-			return &remotewrite.SizeError{Size: uint64(len(body.B)), Limit: limit}
-		}
-	}
+	return nil
 }
 
 func (r *Receiver) refuseBody(tenant string, err error) error {
+	if errors.Is(err, errStalled) {
+		r.metrics.unread.WithLabelValues("stalled").Inc()
+		return stalled{err}
+	}
 	if _, again := errors.AsType[interface {
 		error
 		RetryAfter() time.Duration

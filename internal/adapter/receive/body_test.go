@@ -1,0 +1,197 @@
+package receive
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// pipes listens without a network, on a virtual clock.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	c, ok := <-p
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (p pipes) Close() error   { close(p); return nil }
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// A request that is begun and does not go on is cut off after stallTime, whatever it says
+// will come, and the sender may send it again. It took memory for as long as a minute, and
+// of gRPC four of them kept a tenant from writing.
+func TestAStalledRequestIsCutOff(t *testing.T) {
+	for _, c := range []struct {
+		why   string
+		every time.Duration // a byte comes
+		until int           // bytes of 5000
+		cut   time.Duration // when, 0 for never
+	}{
+		{"nothing comes", time.Hour, 0, stallTime},
+		{"it trickles", time.Second, 5000, stallTime},
+		{"it is slow", time.Millisecond, 5000, 0},
+		{"all but the end is quick", 0, 4999, stallTime},
+	} {
+		for _, path := range []string{"/api/v1/write", "/v1/metrics"} {
+			synctest.Test(t, func(t *testing.T) {
+				d := &distributor{settings: escaping}
+				r := newReceiver(d)
+				mux := http.NewServeMux()
+				mux.HandleFunc("/api/v1/write", r.RemoteWrite)
+				mux.HandleFunc("/v1/metrics", r.OTLP)
+				server, listener := &http.Server{Handler: mux, ReadTimeout: readTime}, make(pipes)
+				served := make(chan error)
+				go func() { served <- server.Serve(listener) }()
+				client, conn := net.Pipe()
+				listener <- conn
+				begun := time.Now()
+				ctx, stop := context.WithCancel(t.Context())
+				go func() {
+					fmt.Fprintf(client, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: 5000\r\n\r\n", path)
+					for range c.until {
+						select {
+						case <-time.After(c.every):
+						case <-ctx.Done():
+							return
+						}
+						if _, err := client.Write([]byte{0}); err != nil {
+							return
+						}
+					}
+				}()
+				resp, err := http.ReadResponse(bufio.NewReader(client), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				text, _ := io.ReadAll(resp.Body)
+				took := time.Since(begun)
+				stop()
+				if c.cut > 0 && (resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(text), "less than 16384 bytes") || took < c.cut || took > c.cut+time.Second) {
+					t.Errorf("%s: %s: %s %q after %v", c.why, path, resp.Status, text, took)
+				}
+				if c.cut == 0 && resp.StatusCode != http.StatusBadRequest { // nothing but zeros came
+					t.Errorf("%s: %s: %s %q after %v", c.why, path, resp.Status, text, took)
+				}
+				if n := testutil.ToFloat64(r.metrics.unread.WithLabelValues("stalled")); (n == 1) != (c.cut > 0) {
+					t.Errorf("%s: %s: %v are counted", c.why, path, n)
+				}
+				client.Close()
+				if err := server.Shutdown(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+					t.Error(err)
+				}
+				if !r.memory.TryAcquire(r.MaxMemory) {
+					t.Errorf("%s: %s: not all memory was given back", c.why, path)
+				}
+			})
+		}
+	}
+}
+
+// deadlines is a connection that a piece of the body reaches at each Read.
+type deadlines struct {
+	http.ResponseWriter
+	last   time.Time
+	pieces int
+	each   int           // bytes of a piece
+	after  time.Duration // the piece before
+}
+
+func (d *deadlines) SetReadDeadline(t time.Time) error {
+	d.last = t
+	return nil
+}
+
+func (d *deadlines) Read(b []byte) (int, error) {
+	if d.pieces == 0 {
+		return 0, io.EOF
+	}
+	time.Sleep(min(d.after, time.Until(d.last)))
+	if !time.Now().Before(d.last) {
+		return 0, os.ErrDeadlineExceeded
+	}
+	d.pieces--
+	return min(d.each, len(b)), nil
+}
+
+// A sender that goes on has a minute for all of it, and one that does not has not.
+func TestWhatGoesOnIsRead(t *testing.T) {
+	for _, c := range []struct {
+		why    string
+		pieces int
+		each   int
+		after  time.Duration
+		want   time.Duration
+		cut    bool
+	}{
+		{"enough in time", 6, stallBytes, 9 * time.Second, 54 * time.Second, false},
+		{"for ever", 60, stallBytes, 9 * time.Second, readTime, true},
+		{"too little in time", 60, stallBytes/10 - 1, time.Second, stallTime, true},
+		{"just enough in time", 40, stallBytes/9 + 1, time.Second, 40 * time.Second, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			begun := time.Now()
+			d := &deadlines{pieces: c.pieces, each: c.each, after: c.after}
+			from := newPaced(d, &http.Request{Body: io.NopCloser(d)})
+			_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{from}, make([]byte, stallBytes))
+			if took := time.Since(begun); took != c.want || errors.Is(err, errStalled) != c.cut {
+				t.Errorf("%s: %v after %v, want it after %v", c.why, err, took, c.want)
+			}
+			if !c.cut && !d.last.IsZero() {
+				t.Errorf("%s: the next request has until %v", c.why, d.last)
+			}
+		})
+	}
+}
+
+// What a sender says it will send takes no memory before it comes.
+func TestMemoryIsTakenAsBytesCome(t *testing.T) {
+	d := &distributor{settings: escaping}
+	r := New(Options{Distributor: d, Tenant: func(*http.Request) string { return "team" }, MaxMemory: 1 << 20, Registry: prometheus.NewRegistry()})
+	for _, send := range []func(*http.Request){
+		func(request *http.Request) { r.RemoteWrite(httptest.NewRecorder(), request) },
+		func(request *http.Request) { r.OTLP(httptest.NewRecorder(), request) },
+		func(request *http.Request) {
+			request.URL.Path, request.ProtoMajor = exportPath, 2
+			request.Header.Set("Content-Type", "application/grpc")
+			r.GRPC(httptest.NewRecorder(), request)
+		},
+	} {
+		asked := false
+		request, _ := http.NewRequest(http.MethodPost, "/", readerFunc(func([]byte) (int, error) {
+			if asked = true; !r.memory.TryAcquire(r.MaxMemory - growStep - 1) {
+				t.Error("more than a first read has memory, and nothing came")
+			} else {
+				r.memory.Release(r.MaxMemory - growStep - 1)
+			}
+			return 0, io.EOF
+		}))
+		request.ContentLength = 9999
+		request.Header.Set("Content-Type", protobuf)
+		if send(request); !asked {
+			t.Error("the body was not read")
+		}
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
