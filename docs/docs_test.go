@@ -1,7 +1,7 @@
 // Package docs_test holds the manual to what it describes: links lead somewhere,
 // configuration.md lists the keys that the binary has, its examples are
-// configurations, and those of a tenants file and a batch are what the code reads and
-// writes.
+// configurations, those of a tenants file and a batch are what the code reads and
+// writes, and ci.md has the budgets of CI.
 package docs_test
 
 import (
@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -203,5 +204,35 @@ func TestExampleOfABatch(t *testing.T) {
 	batch.End(b, 1)
 	if got, want := strings.Join(drawn, ""), hex.EncodeToString(b); got != want {
 		t.Errorf("drawn\n%s\nwritten\n%s", got, want)
+	}
+}
+
+// ci.md has the budget of each step that .ci/run holds it to, and those of the steps that
+// follow one another are within its bound.
+func TestBudgetsOfCI(t *testing.T) {
+	budgets := regexp.MustCompile(`(?m)^declare -A budget=\((.*)\)$`).FindStringSubmatch(read(t, "../.ci/run"))
+	if budgets == nil {
+		t.Fatal(".ci/run has no budgets")
+	}
+	page := read(t, "ci.md")
+	seconds := map[string]int{}
+	for _, found := range regexp.MustCompile(`\[(\w+)\]=(\d+)`).FindAllStringSubmatch(budgets[1], -1) {
+		seconds[found[1]], _ = strconv.Atoi(found[2])
+		step := "`make " + found[1] + "`"
+		if found[1] == "total" {
+			step = "sum"
+		}
+		row := regexp.MustCompile(`(?m)^\| ` + step + ` \| ([\d,]+) \|`).FindStringSubmatch(page)
+		if row == nil || strings.ReplaceAll(row[1], ",", "") != found[2] {
+			t.Errorf("%s may take %s s by .ci/run, and ci.md has %q", step, found[2], row)
+		}
+	}
+	bound := regexp.MustCompile(`The bound is (\d+) minutes`).FindStringSubmatch(page)
+	if bound == nil {
+		t.Fatal("ci.md has no bound")
+	}
+	minutes, _ := strconv.Atoi(bound[1])
+	if sum := seconds["test"] + seconds["race"] + seconds["fuzz"]; sum > seconds["total"] || seconds["lint"] > seconds["total"] || seconds["total"] != 60*minutes {
+		t.Errorf("steps may take %d s one after the other, lint %d, all together %d, and the bound is %d minutes", sum, seconds["lint"], seconds["total"], minutes)
 	}
 }
