@@ -38,7 +38,7 @@ func TestOwnClient(t *testing.T) {
 		select {
 		case err := <-s.trouble:
 			t.Logf("%s: %v", s.network, err)
-		case <-time.After(10 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Fatalf("%s: no error without a server", s.network)
 		}
 		s.use()

@@ -231,7 +231,7 @@ func TestEdgeCountsEachRequest(t *testing.T) {
 // ledger holds that no line was wrong.
 func (n *nginx) ledger(p *process) {
 	n.t.Helper()
-	eventually(n.t, 10*time.Second, "the books close", func() error {
+	eventually(n.t, 30*time.Second, "the books close", func() error {
 		now, _, err := p.ledger()
 		if err != nil {
 			return err
@@ -257,7 +257,7 @@ func TestEdgeLosesAnIntervalOfAKilledWorker(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, 10*time.Second, "new workers answer", func() error { return n.get("home") })
+	eventually(t, 30*time.Second, "new workers answer", func() error { return n.get("home") })
 	n.ask(400)
 	most := n.sent.Load()
 	n.end(syscall.SIGQUIT)

@@ -45,7 +45,7 @@ func TestExplain(t *testing.T) {
 	}
 
 	sendOne(t, p, "latency:1|c")
-	eventually(t, 10*time.Second, "the counter owns the name", func() error {
+	eventually(t, 30*time.Second, "the counter owns the name", func() error {
 		e := ask("latency:1|g")
 		if got := e.Lines[0]; got.Becomes.Query != "latency_gauge" || len(got.Warnings) != 1 {
 			return fmt.Errorf("%+v", e)
@@ -60,7 +60,7 @@ func TestExplain(t *testing.T) {
 	// What explain says of a line is where it is found.
 	query := ask("latency:7|g|#env:prod").Lines[0].Becomes.Query
 	sendOne(t, p, "latency:7|g|#env:prod")
-	eventually(t, 10*time.Second, query, func() error {
+	eventually(t, 30*time.Second, query, func() error {
 		if v, err := p.value(query); err != nil || v != 7 {
 			return fmt.Errorf("%v, %v", v, err)
 		}

@@ -184,7 +184,7 @@ func (p *process) waitReady(t *testing.T) {
 // milliseconds after what it tells of.
 func (p *process) says(t *testing.T, texts ...string) {
 	t.Helper()
-	eventually(t, 10*time.Second, "the process says so", func() error {
+	eventually(t, 30*time.Second, "the process says so", func() error {
 		said := p.output.String()
 		for _, text := range texts {
 			if !strings.Contains(said, text) {

@@ -94,7 +94,7 @@ func TestAFloodOfLabels(t *testing.T) {
 	} {
 		eventually(t, 30*time.Second, c.why, func() error { return p.expect(c.expr, c.want, 0) })
 	}
-	eventually(t, 10*time.Second, "what was refused is counted", func() error {
+	eventually(t, 30*time.Second, "what was refused is counted", func() error {
 		body, err := p.get("/metrics", nil)
 		if err != nil {
 			return err
@@ -240,7 +240,7 @@ func TestKnownSeriesStayKnownAfterARestart(t *testing.T) {
 	expectSoon(t, p, "merged", 20)
 	expectSoon(t, p, `sum(hits{freshet_overflow=""})`, 4)
 	expectSoon(t, p, `sum(hits{freshet_overflow="true"})`, 2)
-	eventually(t, 10*time.Second, "the refusals", func() error {
+	eventually(t, 30*time.Second, "the refusals", func() error {
 		b, _, err := p.ledger()
 		if err == nil && (b.Samples.Refused["metric_series"] != 2 || b.Samples.OfWhich.Folded != 1) {
 			err = fmt.Errorf("%+v", b.Samples)

@@ -157,14 +157,14 @@ func TestABadFileChangesNothing(t *testing.T) {
 	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, "the reload", func() error {
+	eventually(t, 30*time.Second, "the reload", func() error {
 		if n, err := p.ownMetric("freshet_config_last_reload_successful"); err != nil || n != 1 {
 			return fmt.Errorf("the metric says %v, %v", n, err)
 		}
 		return nil
 	})
 	increment(t, p, "after.reload", 1)
-	eventually(t, 10*time.Second, "the new label", func() error {
+	eventually(t, 30*time.Second, "the new label", func() error {
 		increment(t, p, "after.reload", 1)
 		_, err := p.value(`after_reload{zone="a"}`)
 		return err

@@ -384,7 +384,7 @@ func TestFullDiskAndRemoteWrite(t *testing.T) {
 	}
 	p.says(t, "requests cannot be written; senders are asked to send them again")
 	d.free(t, p)
-	eventually(t, 10*time.Second, "requests are written again", func() error {
+	eventually(t, 30*time.Second, "requests are written again", func() error {
 		if status, text, _ := send(); status != http.StatusNoContent {
 			return fmt.Errorf("%d %s", status, text)
 		}

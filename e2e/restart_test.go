@@ -432,7 +432,7 @@ func TestAddressesOfPortZeroStay(t *testing.T) {
 		t.Fatalf("%v: %+v\n%s", err, r, said)
 	}
 	addresses := regexp.MustCompile(`(?m)^  (?:HTTP {7}|OTLP {7}grpc {6})(\S+)`)
-	eventually(t, 10*time.Second, "the addresses are those of before", func() error {
+	eventually(t, 30*time.Second, "the addresses are those of before", func() error {
 		all := addresses.FindAllStringSubmatch(p.output.String(), -1)
 		if len(all) != 6 || all[0][1] != all[3][1] || all[1][1] != all[4][1] || all[2][1] != all[5][1] {
 			return fmt.Errorf("they are %q", all)
@@ -444,7 +444,7 @@ func TestAddressesOfPortZeroStay(t *testing.T) {
 // expectState waits until a restart has come so far.
 func (p *process) expectState(t *testing.T, want string) {
 	t.Helper()
-	eventually(t, 10*time.Second, "the restart is "+want, func() error {
+	eventually(t, 30*time.Second, "the restart is "+want, func() error {
 		var r restarted
 		text, err := os.ReadFile(filepath.Join(p.dataDir, "restart.json"))
 		if err == nil {
@@ -477,12 +477,12 @@ func TestAStopIsNotKeptWaitingByARestart(t *testing.T) {
 			t.Fatal(err)
 		}
 		var child []byte
-		eventually(t, 10*time.Second, "the program has a child", func() (err error) {
+		eventually(t, 30*time.Second, "the program has a child", func() (err error) {
 			child, err = os.ReadFile(filepath.Join(dir, "child"))
 			return err
 		})
 		p.terminate(t)
-		eventually(t, 10*time.Second, "the child has ended", func() error {
+		eventually(t, 30*time.Second, "the child has ended", func() error {
 			text, err := os.ReadFile("/proc/" + strings.TrimSpace(string(child)) + "/cmdline")
 			if err == nil && len(text) > 0 {
 				return fmt.Errorf("it runs: %q", text)
