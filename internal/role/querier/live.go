@@ -2,6 +2,7 @@ package querier
 
 import (
 	"slices"
+	"sort"
 
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
@@ -32,6 +33,28 @@ func (s *liveSet) Next() bool {
 func (s *liveSet) At() storage.Series                { return liveSeries{live: s.series[s.next-1]} }
 func (s *liveSet) Err() error                        { return nil }
 func (s *liveSet) Warnings() annotations.Annotations { return nil }
+
+// answer is what a select found, with live samples in it. See promapi.LiveSet.
+type answer struct {
+	storage.SeriesSet
+	live  []tile.Live // sorted by labels
+	width tile.Width
+}
+
+// LiveSample is the time of a series' sample inside a tile that is open, Unix milliseconds,
+// and the width of the tiles before it; zero if there is none.
+func (a answer) LiveSample(of labels.Labels) (at, width int64) {
+	i, found := sort.Find(len(a.live), func(i int) int { return labels.Compare(of, a.live[i].Labels) })
+	if !found {
+		return 0, 0
+	}
+	points := a.live[i].Points
+	at, width = points[len(points)-1].T, a.width.Millis()
+	if at%width == 0 {
+		return 0, 0
+	}
+	return at, width
+}
 
 // liveSeries is a series of the open tiles, over what is stored of it.
 type liveSeries struct {

@@ -133,15 +133,19 @@ func (s *source) samples(ctx context.Context, sel selection, hints *storage.Sele
 	if err != nil {
 		return storage.ErrSeriesSet(err)
 	}
-	sets := []storage.SeriesSet{newLiveSet(sel.live)}
+	live := newLiveSet(sel.live)
+	sets := []storage.SeriesSet{live}
 	for _, q := range stored.queriers {
 		sets = append(sets, q.Select(ctx, true, hints, matchers...))
 	}
 	merged := storage.NewMergeSeriesSet(sets, limitOf(hints), mergeSeries)
 	if len(stored.warnings) > 0 {
-		return warned{merged, stored.warnings}
+		merged = warned{merged, stored.warnings}
 	}
-	return merged
+	if len(live.series) == 0 {
+		return merged
+	}
+	return answer{SeriesSet: merged, live: live.series, width: sel.width}
 }
 
 // chunks merges the chunks of the stores. One that is broken is an error: remote read, the

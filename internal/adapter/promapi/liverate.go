@@ -1,0 +1,161 @@
+package promapi
+
+import (
+	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/util/annotations"
+)
+
+// LiveSet is the answer to a select in which the newest sample of a series may be live: it
+// stands inside a tile that is still open, where all others stand at the ends of tiles.
+type LiveSet interface {
+	storage.SeriesSet
+	// LiveSample is the time of the live sample of a series and the width of the tiles before it,
+	// both in milliseconds; zero if all samples stand at the ends of tiles.
+	LiveSample(labels.Labels) (at, width int64)
+}
+
+// rate, increase and delta extrapolate to the edges of their range only if these are not
+// much further away than the mean spacing of the samples. A live sample, which follows the
+// end of the last tile by anything from 1 s to a whole tile, shortens that mean. The three
+// get Prometheus' own functions around which the live sample is put at a regular distance.
+// All other samples pass as they are, and so does what Prometheus makes of them.
+// docs/decisions/live-rate.md says why this way.
+//
+// The engine finds functions in a map of the process. It is changed before any engine runs.
+func init() {
+	for name, counts := range map[string]bool{"rate": true, "increase": true, "delta": false} {
+		promql.FunctionCalls[name] = withLiveSample(promql.FunctionCalls[name], counts)
+	}
+}
+
+// withLiveSample puts the live sample of a range at a regular distance before f sees it.
+// Values of counters are compared, so that no reset is lost.
+func withLiveSample(f promql.FunctionCall, counter bool) promql.FunctionCall {
+	return func(vectors []promql.Vector, matrix promql.Matrix, args parser.Expressions, enh *promql.EvalNodeHelper) (promql.Vector, annotations.Annotations) {
+		of := &matrix[0]
+		floats, histograms := of.Floats, of.Histograms
+		nf, nh := len(floats), len(histograms)
+		switch { // most ranges end with a tile, which costs them next to nothing here
+		case nf >= 2 && nh == 0 && inTile(floats[nf-1].T):
+			e := edge{enh: enh, counter: counter}
+			if !e.find(args, of.Metric, floats[nf-1].T) {
+				break
+			}
+			last, before := floats[nf-1], floats[nf-2]
+			of.Floats = e.floats(floats)
+			defer func() { of.Floats, floats[nf-1], floats[nf-2] = floats, last, before }()
+		case nh >= 2 && nf == 0 && inTile(histograms[nh-1].T):
+			e := edge{enh: enh, counter: counter}
+			if !e.find(args, of.Metric, histograms[nh-1].T) {
+				break
+			}
+			last, before := histograms[nh-1], histograms[nh-2]
+			of.Histograms = e.histograms(histograms)
+			defer func() { of.Histograms, histograms[nh-1], histograms[nh-2] = histograms, last, before }()
+		}
+		return f(vectors, matrix, args, enh)
+	}
+}
+
+// inTile reports whether a live sample could have the time t: the end of a window that
+// is not the end of a tile.
+func inTile(t int64) bool { return t%1000 == 0 && t%10_000 != 0 }
+
+// edge is the end of a range whose last sample is live.
+type edge struct {
+	enh        *promql.EvalNodeHelper
+	counter    bool
+	width      int64 // of a tile, ms
+	start, end int64 // of the range, ms
+}
+
+// find fills the edge. It reports false if the sample at t, the last of the range of a
+// series, is not live, or if the selector does not extrapolate.
+func (e *edge) find(args parser.Expressions, metric labels.Labels, t int64) bool {
+	ms, ok := args[0].(*parser.MatrixSelector)
+	if !ok {
+		return false
+	}
+	vs, ok := ms.VectorSelector.(*parser.VectorSelector)
+	if !ok || vs.Anchored || vs.Smoothed {
+		return false
+	}
+	live, ok := vs.UnexpandedSeriesSet.(LiveSet) // the engine leaves it here; a subquery has none
+	if !ok {
+		return false
+	}
+	at, width := live.LiveSample(metric)
+	e.width, e.end = width, e.enh.Ts-vs.Offset.Milliseconds()
+	e.start = e.end - ms.Range.Milliseconds()
+	return at == t
+}
+
+// floats returns the samples of the range with the live one at a regular distance, in the
+// same memory. The last tile's end is left out if it is closer than a tile: the rise
+// between the samples next to it stays the same, and no two are closer than a tile.
+func (e *edge) floats(f []promql.FPoint) []promql.FPoint {
+	n := len(f)
+	last, before := f[n-1], f[n-2]
+	switch {
+	case last.T-before.T >= e.width || e.counter && last.F < before.F:
+	case n > 2:
+		if e.counter && before.F < f[n-3].F {
+			break // a reset that only this sample shows
+		}
+		f[n-2] = last
+		return f[:n-1]
+	case e.short(before.T, last.T):
+		f[n-1] = promql.FPoint{T: e.end, F: last.F + (last.F-before.F)*e.ahead(before.T, last.T)}
+	}
+	return f
+}
+
+// histograms is floats for native histograms.
+func (e *edge) histograms(h []promql.HPoint) []promql.HPoint {
+	n := len(h)
+	last, before := h[n-1], h[n-2]
+	switch {
+	case last.T-before.T >= e.width || e.counter && last.H.DetectReset(before.H):
+	case n > 2:
+		if e.counter && before.H.DetectReset(h[n-3].H) {
+			break
+		}
+		h[n-2] = last
+		return h[:n-1]
+	case e.short(before.T, last.T):
+		if carried := carry(before.H, last.H, e.ahead(before.T, last.T)); carried != nil {
+			h[n-1] = promql.HPoint{T: e.end, H: carried}
+		}
+	}
+	return h
+}
+
+// short reports whether the end of one tile and a live sample are all there is in the range,
+// and so close that Prometheus would not extrapolate to the start of the range, from where the
+// end of the tile before is not seen. The live sample is then carried on to the end of the
+// range, as Prometheus does with the result anyway, so that the spacing is long enough.
+func (e *edge) short(first, last int64) bool {
+	toStart, toEnd := first-e.start, e.end-last
+	return 10*toStart >= 11*(last-first) && toStart <= e.width && toEnd > 0 && toEnd < e.width
+}
+
+// ahead is the way from the live sample to the end of the range, in units of the spacing.
+func (e *edge) ahead(first, last int64) float64 { return float64(e.end-last) / float64(last-first) }
+
+// carry returns what a histogram will be if it goes on growing as since before, or nil if
+// the two cannot be compared.
+func carry(before, last *histogram.FloatHistogram, ahead float64) *histogram.FloatHistogram {
+	carried := last.Copy()
+	if _, _, _, err := carried.Sub(before); err != nil {
+		return nil
+	}
+	if _, _, _, err := carried.Mul(ahead).Add(last); err != nil {
+		return nil
+	}
+	carried.CounterResetHint = last.CounterResetHint
+	return carried
+}

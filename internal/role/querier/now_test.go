@@ -1,0 +1,213 @@
+package querier
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+
+	"github.com/freshet-io/freshet/internal/adapter/promapi"
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/histogram"
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// server is what answers in a process of its own, on a clock that is set: a shard
+// of tiles, the stores, the querier and the engine. Its times are Unix ms.
+type server struct {
+	t      *testing.T
+	now    int64
+	delay  int64 // ms after the end of a window at which it is folded
+	close  int64 // ms after the end of a tile at which it is closed and stored
+	window func(second int64) []batch.Increment
+
+	config *tile.Config
+	shard  *tile.Shard
+	folded int64 // the end of the last window
+	closed int64 // the last boundary
+	stores *tsdb.Stores
+	engine *promapi.Engine
+	*Queryable
+}
+
+// started returns a server whose first window begins at now.
+func started(t *testing.T, delay, closeAfter time.Duration, window func(second int64) []batch.Increment) *server {
+	config := &tile.Config{CounterTTL: 5 * time.Minute, GaugeTTL: 5 * time.Minute, CheckTTL: time.Hour, OutOfOrder: 10 * time.Minute}
+	s := &server{t: t, now: now, delay: delay.Milliseconds(), close: closeAfter.Milliseconds(), window: window,
+		config: config, shard: tile.New(config, now), folded: now, closed: now}
+	clock := func() time.Time { return time.UnixMilli(s.now) }
+	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
+	var err error
+	if s.stores, err = tsdb.Open(tsdb.DefaultConfig(), t.TempDir(), clock, prometheus.NewRegistry(), logger); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.stores.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	s.engine = promapi.NewEngine(promapi.DefaultConfig(), logger, prometheus.NewRegistry())
+	s.Queryable = New(s.stores, s, 5*time.Minute, clock)
+	return s
+}
+
+// Live answers as the aggregator does.
+func (s *server) Live(name string, w tile.Width, mint, maxt int64, matchers []*labels.Matcher) ([]tile.Live, error) {
+	open := openTiles{tenant: name, live: map[tile.Width][]tile.Live{
+		w: s.shard.Live(name, w, s.folded, matchers),
+	}}
+	return open.Live(name, w, mint, maxt, matchers)
+}
+
+// until lets time pass.
+func (s *server) until(ms int64) {
+	for ; s.now <= ms; s.now += 50 {
+		for s.closed+10_000+s.close <= s.now {
+			s.closeTile()
+		}
+		for s.folded+1000+s.delay <= s.now {
+			s.fold()
+		}
+	}
+	s.now = ms
+}
+
+func (s *server) fold() {
+	h := batch.Header{Tenant: []byte(tenant.Default), Sender: 1, Incarnation: 1, Sequence: uint64(s.folded), Second: s.folded / 1000}
+	b := batch.Begin(nil, &h)
+	increments := s.window((s.folded - now) / 1000)
+	for i := range increments {
+		b = increments[i].Append(b, h.Second)
+	}
+	batch.End(b, uint32(len(increments)))
+	if _, err := s.shard.Fold(b); err != nil {
+		s.t.Fatal(err)
+	}
+	s.folded += 1000
+}
+
+func (s *server) closeTile() {
+	s.closed += 10_000
+	for _, closed := range s.shard.Close(s.closed, s.config).Waiting {
+		for w, samples := range closed.Samples {
+			if written, err := s.stores.Write(context.Background(), closed.Tenant, tile.Width(w), samples); err != nil || written.Stored != len(samples) {
+				s.t.Fatalf("%+v, %v", written, err)
+			}
+		}
+	}
+	s.shard.AllStored()
+}
+
+// ask returns the one value of an expression, at the last step if step is not zero.
+func (s *server) ask(expr string, at int64, step time.Duration) float64 {
+	s.t.Helper()
+	end := time.UnixMilli(at)
+	q, err := s.engine.NewInstantQuery(ctx, s, nil, expr, end)
+	if step > 0 {
+		q, err = s.engine.NewRangeQuery(ctx, s, nil, expr, end.Add(-4*step), end, step)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer q.Close()
+	result := q.Exec(ctx)
+	if result.Err != nil {
+		s.t.Fatalf("%s: %v", expr, result.Err)
+	}
+	switch v := result.Value.(type) {
+	case promql.Vector:
+		if len(v) == 1 && v[0].H == nil {
+			return v[0].F
+		}
+	case promql.Matrix:
+		if len(v) == 1 && len(v[0].Floats) > 0 && v[0].Floats[len(v[0].Floats)-1].T == at {
+			return v[0].Floats[len(v[0].Floats)-1].F
+		}
+	}
+	return math.NaN()
+}
+
+// constant sends 100 of everything each second: requests, and timers of which 99 are
+// at 1 and one is at 8, so that the quantiles stand still.
+func constant(int64) []batch.Increment {
+	key := func(k series.Kind, name string) []byte {
+		return series.AppendKey(nil, k, labels.FromStrings("__name__", name))
+	}
+	native, classic := series.DefaultPolicy, series.DefaultPolicy
+	classic.Bounds = []float64{1, 8}
+	timer := new(histogram.Exponential)
+	timer.Reset(native.Schema)
+	timer.Observe(1, 99, int(native.MaxBuckets))
+	timer.Observe(8, 1, int(native.MaxBuckets))
+	return []batch.Increment{
+		{Key: key(series.Counter, "requests_total"), Policy: series.AppendPolicy(nil, &native), Samples: 100, Value: 100},
+		{Key: key(series.Timer, "native"), Policy: series.AppendPolicy(nil, &native), Samples: 100, Timer: timer},
+		{Key: key(series.Timer, "classic"), Policy: series.AppendPolicy(nil, &classic), Samples: 100, Classic: []float64{99, 1, 0}, Sum: 107},
+	}
+}
+
+// The rate of a constant is the constant, whenever it is asked. The live sample, which
+// stands anywhere in a tile, made the mean spacing of samples shorter, and Prometheus
+// extrapolates by that: in the second after a tile's end rate(x[20s]) said 69 of 100,
+// each ten seconds, and rate(x[40s]) 87.
+func TestRateOfAConstant(t *testing.T) {
+	const quarter, tolerance = 250, 0.01
+	for _, c := range []struct {
+		why               string
+		delay, closeAfter time.Duration
+	}{
+		{"windows are folded at once, tiles are closed early", 0, 2 * time.Second},
+		{"windows are folded late, tiles are closed late", 900 * time.Millisecond, 6 * time.Second},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			t.Parallel()
+			s := started(t, c.delay, c.closeAfter, constant)
+			for at := int64(now + 400_000); at < now+460_000; at += quarter {
+				s.until(at)
+				for _, r := range []string{"20s", "30s", "40s", "1m", "5m"} {
+					for _, law := range []struct {
+						expr string
+						want float64
+					}{
+						{"rate(requests_total[%s])", 100},
+						{"delta(requests_total[%s])", 100 * seconds(r)},
+						{"rate(classic_bucket{le='1'}[%s])", 99},
+						{"histogram_sum(increase(native[%s]))", 107 * seconds(r)},
+						{"histogram_quantile(0.5, rate(native[%s]))", math.Exp2(-0.5 / 8)},
+					} {
+						expr := fmt.Sprintf(law.expr, r)
+						for _, step := range []time.Duration{0, 3 * time.Second, time.Minute} {
+							if got := s.ask(expr, at, step); !(math.Abs(got-law.want) <= tolerance*law.want) {
+								t.Errorf("%s, step %v, %.2f s into a minute: %.3f; want %.3f", expr, step, float64(at%60_000)/1000, got, law.want)
+							}
+						}
+					}
+				}
+				// Each step that lies behind the newest sample is a last one, so these hold for them all.
+				for _, expr := range []string{"min_over_time(rate(requests_total[40s])[15s:250ms])", "max_over_time(rate(requests_total[40s])[15s:250ms])"} {
+					if got := s.ask(expr, at, 0); !(math.Abs(got-100) <= 1) {
+						t.Errorf("%s, %.2f s into a minute: %.3f; want 100", expr, float64(at%60_000)/1000, got)
+					}
+				}
+			}
+		})
+	}
+}
+
+func seconds(r string) float64 {
+	d, err := time.ParseDuration(r)
+	if err != nil {
+		panic(err)
+	}
+	return d.Seconds()
+}
