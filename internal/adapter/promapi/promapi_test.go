@@ -479,3 +479,43 @@ func TestConcurrentQueries(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// Numbers by which nothing can be meant were taken for some time, and answered with 200.
+func TestSenselessParameters(t *testing.T) {
+	s := newServer(database(t))
+	for _, c := range []struct {
+		ask    string
+		status int
+		kind   string
+		text   string
+	}{
+		{"/query?query=1&time=NaN", 400, "bad_data", `invalid parameter "time": "NaN" is no time`},
+		{"/query?query=1&time=1e300", 400, "bad_data", `"1e300" is no time`},
+		{"/query?query=1&time=1e999", 400, "bad_data", `"1e999" is no time`},
+		{"/query?query=1&time=-Inf", 400, "bad_data", `"-Inf" is no time`},
+		{"/query_range?query=1&start=NaN&end=10&step=1", 400, "bad_data", `invalid parameter "start"`},
+		{"/query_range?query=1&start=0&end=1e17&step=1", 400, "bad_data", `invalid parameter "end"`},
+		{"/query_range?query=1&start=0&end=10&step=NaN", 400, "bad_data", `invalid parameter "step"`},
+		{"/query?query=1&timeout=NaN", 400, "bad_data", `invalid parameter "timeout"`},
+		{"/labels?start=NaN", 400, "bad_data", `invalid parameter "start"`},
+		{"/series?match[]=up&end=1e300", 400, "bad_data", `invalid parameter "end"`},
+		{"/label/code/values?start=Inf", 400, "bad_data", `invalid parameter "start"`},
+		{"/query_exemplars?query=up&start=1e300", 400, "bad_data", `invalid parameter "start"`},
+
+		// As Prometheus 3.15 answers, each time.
+		{"/query?query=1&timeout=0", 422, "execution", "context deadline exceeded"},
+		{"/query?query=1&timeout=0s", 422, "execution", "context deadline exceeded"},
+		{"/query_range?query=1&start=0&end=10&step=1&timeout=0", 422, "execution", "context deadline exceeded"},
+		{"/query?query=1&timeout=-1", 400, "bad_data", "context deadline exceeded"},
+
+		{"/query?query=1&time=9e9", 200, "", ""},
+		{"/query?query=1&time=2026-11-22T10:00:00Z&timeout=10", 200, "", ""},
+		{"/query?query=1&time=never", 400, "bad_data", `invalid parameter "time"`},
+	} {
+		w := s.ask(httptest.NewRequest(http.MethodGet, prefix+c.ask, nil))
+		e := decode(t, w)
+		if w.Code != c.status || e.ErrorType != c.kind || !strings.Contains(e.Error, c.text) {
+			t.Errorf("%s: %d %+v", c.ask, w.Code, e)
+		}
+	}
+}

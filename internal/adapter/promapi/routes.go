@@ -83,6 +83,7 @@ func (a *api) form(next http.Handler) http.Handler {
 			refuse(w, r, http.StatusRequestEntityTooLarge, "bad_data", fmt.Errorf("the body is longer than %d bytes", tooLarge.Limit))
 		case err != nil && !errors.Is(err, http.ErrNotMultipart):
 			refuse(w, r, http.StatusBadRequest, "bad_data", fmt.Errorf("read the parameters: %w", err))
+		case checkParameters(w, r):
 		default:
 			next.ServeHTTP(w, r)
 		}

@@ -1,0 +1,63 @@
+package promapi
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/common/model"
+	v1 "github.com/prometheus/prometheus/web/api/v1"
+)
+
+// checkParameters refuses numbers by which nothing can be meant, and reports whether it
+// did. Prometheus' handlers turn NaN and 1e300 into some time, which differs between
+// processors, and answer what was not asked. The form of r has been read.
+func checkParameters(w http.ResponseWriter, r *http.Request) (refused bool) {
+	for _, name := range []string{"time", "start", "end"} {
+		text := r.Form.Get(name)
+		seconds, err := strconv.ParseFloat(text, 64)
+		// What is no number is read by the handlers, as a date.
+		if err == nil && !(seconds >= float64(v1.MinTime.Unix()) && seconds <= float64(v1.MaxTime.Unix())) || outOfRange(err) {
+			refuse(w, r, http.StatusBadRequest, "bad_data", fmt.Errorf("invalid parameter %q: %.80q is no time: write Unix seconds from %d to %d, or a date like %s",
+				name, text, v1.MinTime.Unix(), v1.MaxTime.Unix(), time.RFC3339))
+			return true
+		}
+	}
+	for _, name := range []string{"step", "timeout"} {
+		text := r.Form.Get(name)
+		if seconds, err := strconv.ParseFloat(text, 64); err == nil && math.IsNaN(seconds) || outOfRange(err) {
+			refuse(w, r, http.StatusBadRequest, "bad_data", fmt.Errorf("invalid parameter %q: %.80q is no duration: write seconds, or a duration like 30s", name, text))
+			return true
+		}
+	}
+	return refuseNoTime(w, r)
+}
+
+// outOfRange reports whether a number was too large for a float64.
+func outOfRange(err error) bool {
+	return errors.Is(err, strconv.ErrRange)
+}
+
+// refuseNoTime answers queries that are given no time at all, with Prometheus' statuses.
+// Without it, whether the deadline or the query comes first would be chance.
+func refuseNoTime(w http.ResponseWriter, r *http.Request) (refused bool) {
+	text := r.Form.Get("timeout")
+	seconds, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		var d model.Duration
+		d, err = model.ParseDuration(text)
+		seconds = time.Duration(d).Seconds()
+	}
+	if err != nil || seconds > 0 {
+		return false
+	}
+	status, kind := http.StatusUnprocessableEntity, "execution"
+	if seconds < 0 {
+		status, kind = http.StatusBadRequest, "bad_data"
+	}
+	refuse(w, r, status, kind, fmt.Errorf("context deadline exceeded: timeout=%.80s leaves the query no time; leave it out for the server's query.timeout", text))
+	return true
+}
