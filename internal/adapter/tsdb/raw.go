@@ -62,6 +62,12 @@ func (s *Stores) WriteRequests(ctx context.Context, tenant string, requests []*R
 
 func (s *Stores) writeRequests(ctx context.Context, tenant string, requests []*Request) error {
 	st, err := s.forWrite(tenant, Raw)
+	if errors.Is(err, ErrTooManyTenants) {
+		for _, r := range requests {
+			r.refuseAll(outcome.TooManyTenants, err)
+		}
+		return nil // a repeat would find the same
+	}
 	if err != nil {
 		return err
 	}
@@ -94,6 +100,23 @@ func (s *Stores) writeRequests(ctx context.Context, tenant string, requests []*R
 	}
 	s.metrics.countRaw(w.stored, w.repeated)
 	return nil
+}
+
+// refuseAll refuses each part of a request.
+func (r *Request) refuseAll(reason outcome.Reason, cause error) {
+	refuse := func(s *remotewrite.Series) {
+		parts := outcome.Counts{Samples: len(r.Samples(s)), Histograms: len(r.Histograms(s)), Exemplars: len(r.Exemplars(s))}
+		r.Outcome.Refuse(reason, parts, func() string { return labelrules.Text(r.Request, s) }, cause)
+	}
+	if r.Only != nil {
+		for _, i := range r.Only {
+			refuse(&r.Series[i])
+		}
+		return
+	}
+	for i := range r.Series {
+		refuse(&r.Series[i])
+	}
 }
 
 // rawCache is what is known of the series of one open database of raw samples. It dies

@@ -24,6 +24,7 @@ const (
 	TooManySeries
 	TooManyLabels
 	TooLongLabel
+	TooManyTenants // its tenant has no store, and gets none
 	NumReasons
 )
 
@@ -32,6 +33,7 @@ const firstLimit = TooManySeries
 var reasonNames = [NumReasons]string{
 	"bad_labels", "bad_histogram", "bad_exemplar", "mixed_series", "too_old", "too_far_ahead", "duplicate", "delta",
 	"too_many_series", "too_many_labels", "too_long_label",
+	"too_many_tenants",
 }
 
 // String is the reason as metrics, the ledger and documentation spell it.
@@ -92,6 +94,10 @@ func (o *Outcome) Refuse(reason Reason, parts Counts, series func() string, caus
 
 // AnyRefused reports whether the request was written in part only.
 func (o *Outcome) AnyRefused() bool { return o.first.Cause != nil }
+
+// NoTenant reports whether all of the request was refused for its tenant's sake, of whom
+// there is nothing here.
+func (o *Outcome) NoTenant() bool { return o.AnyRefused() && o.first.Reason == TooManyTenants }
 
 // AllRefused is how much was refused.
 func (o *Outcome) AllRefused() (all Counts) {

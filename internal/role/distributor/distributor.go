@@ -212,7 +212,7 @@ func (d *Distributor) Push(tenant string, r *remotewrite.Request, body *buf.Buf,
 		return d.notElected(tenant, parts), nil
 	}
 	o, err := w.write()
-	if err == nil {
+	if err == nil && !o.NoTenant() {
 		d.Metadata.Families(tenant, r.Families) // of a tenant that there is now, if not before
 		if err := d.forwardRequest(tenant, r); err != nil {
 			d.complain(tenant, err)

@@ -158,6 +158,41 @@ func TestLabelsInAnyOrder(t *testing.T) {
 	}
 }
 
+// A tenant for whom there is no room was asked to send again, for ever: 503.
+func TestTooManyTenants(t *testing.T) {
+	w := newWorld(t, func(*Config) {})
+	config := tsdb.DefaultConfig()
+	config.MaxTenants = 2
+	stores, err := tsdb.Open(config, t.TempDir(), func() time.Time { return w.now }, prometheus.NewRegistry(), w.Logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = stores.Close(context.Background()) })
+	w.stores = stores
+	w.mustPush("first", "up")
+	w.mustPush("second", "up")
+	r, b := w.request("up", "down{a=b}"), buf.Get()
+	defer b.Release()
+	r.Families = []remotewrite.Family{{Name: []byte("up"), Help: []byte("help")}}
+	o, err := w.Push("one-more", r, b, func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, text := o.RemoteWrite()
+	if status != 429 || !strings.Contains(text, "store.max_tenants") || o.Refused[outcome.TooManyTenants].Samples != 2 {
+		t.Errorf("%d %s", status, text)
+	}
+	if books := w.Ledger.Books().Tenants["one-more"].Samples; books.Refused["too_many_tenants"] != 2 || books.Difference != 0 {
+		t.Errorf("%+v", books)
+	}
+	kept := false
+	w.Metadata.All("one-more", func(string, prom.Metadata) bool { kept = true; return false })
+	if kept {
+		t.Error("what was said of the tenant's metrics is kept")
+	}
+	w.mustPush("second", "up", "down")
+}
+
 func TestTenantsAreApart(t *testing.T) {
 	w := newWorld(t, func(c *Config) {
 		c.MaxSeries = 2
