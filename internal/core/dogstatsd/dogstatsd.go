@@ -49,7 +49,7 @@ type Metric struct {
 	Tags     []byte    // raw, between '#' and the next field; nil or empty if there are none
 	Values   []float64 // finite; at least one, except for sets; of Buckets the sum, then by bucket a value in it and how many there are
 	Set      []byte    // a set's raw value, may contain ':'
-	Rate     float64   // (0, 1]; 1 where the line has none or it does not apply
+	Rate     float64   // MinRate to 1; 1 where the line has none or it does not apply
 	Time     int64     // Unix seconds of |T, 0 where the line has none
 	Relative bool      // a gauge whose value began with + or -
 	Origin   Origin

@@ -296,7 +296,7 @@ func (x *explainer) rate(from, to int) Reason {
 		if _, why := parseNumber(raw); why == BadValue {
 			at += decimalPrefix(raw)
 		}
-		return x.fault(at, reason, "a sampling rate above 0 and up to 1")
+		return x.fault(at, reason, "a sampling rate from 1e-9 to 1")
 	}
 	x.replace("rate")
 	x.add(from, to, "rate", "a sampling rate: each value stands for %v", 1/x.m.Rate)

@@ -425,7 +425,7 @@ func (o *outcome) metric(line string) (string, Reason) {
 				continue
 			}
 			rate, reason := referenceNumber(field[1:])
-			if reason != wellFormed || !(rate > 0) || rate > 1 || rate < 2.2250738585072014e-308 {
+			if reason != wellFormed || rate > 1 || rate < 1e-9 {
 				return "", BadRate
 			}
 			m.Rate = rate

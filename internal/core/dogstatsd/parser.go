@@ -210,8 +210,10 @@ func (p *Parser) parseMetricField(m *Metric, field []byte) Reason {
 	return wellFormed
 }
 
-// minRate is the smallest normal float64: below it 1/rate may be infinite.
-const minRate = 0x1p-1022
+// MinRate is the smallest sampling rate: a value stands for a billion at most, which is more
+// than any client leaves out. Without it one line could take a counter beyond the whole
+// numbers that a float64 holds.
+const MinRate = 1e-9
 
 // parseRate reads |@. Gauges and sets are not sampled, so a rate there says
 // nothing and is not even looked at.
@@ -220,7 +222,7 @@ func (m *Metric) parseRate(b []byte) Reason {
 		return wellFormed
 	}
 	rate, reason := parseNumber(b)
-	if reason != wellFormed || rate < minRate || rate > 1 {
+	if reason != wellFormed || rate < MinRate || rate > 1 {
 		return BadRate
 	}
 	m.Rate = rate

@@ -239,11 +239,12 @@ func TestRate(t *testing.T) {
 		{"a rate means nothing for gauges and sets, whatever it is", "a:1|g|@0.1\na:1|s|@0\na:1|g|@x", "gauge a 1; set a =1; gauge a 1"},
 		{"0 would divide by zero", "a:1|c|@0", "1 malformed bad_rate"},
 		{"negative", "a:1|c|@-0.5", "1 malformed bad_rate"},
+		{"a value that counts for a billion", "a:1|c|@1e-9", "count a 1 @1e-09"},
+		{"a value that counts for more than anybody left out", "a:1|c|@9e-10\na:1|c|@1e-300", "2 malformed bad_rate"},
 		{"above 1 nobody can have sampled", "a:1|c|@1.5", "1 malformed bad_rate"},
 		{"a percentage is not guessed at", "a:1|c|@10", "1 malformed bad_rate"},
 		{"not a number", "a:1|c|@NaN\na:1|c|@inf\na:1|c|@\na:1|c|@half", "4 malformed bad_rate"},
 		{"so small that its inverse is infinite", "a:1|c|@5e-324", "1 malformed bad_rate"},
-		{"the smallest rate taken has a finite inverse", "a:1|c|@2.3e-308", "count a 1 @2.3e-308"},
 	})
 }
 

@@ -11,7 +11,7 @@ const (
 	UnknownType                 // none of c, g, ms, h, d, s, nh
 	BadValue                    // not a decimal number
 	NotFinite                   // NaN, an infinity, or a number beyond the range of a float64
-	BadRate                     // |@ without a number in (0, 1]
+	BadRate                     // |@ without a number from MinRate to 1
 	BadTimestamp                // |T without whole seconds from 1 to MaxTime
 	TimestampType               // |T on a type other than c and g
 	EventHeader                 // "_e{" without two lengths and "}:"
