@@ -19,6 +19,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/window"
 	"github.com/freshet-io/freshet/internal/role/collector"
 )
 
@@ -306,7 +307,9 @@ func (x *explainer) timed(kind series.Kind, seconds int64, l *explainedLine) {
 	said := at.UTC().Format(time.RFC3339)
 	closed := x.now.Add(-a.Lateness).Truncate(10 * time.Second)
 	switch {
-	case at.After(closed.Add(tile.MaxAhead * 10 * time.Second)):
+	case kind != series.Counter && seconds > x.now.Unix()+window.MaxAhead:
+		l.warn("its time, %s, is more than %d s ahead of the clock here: it is refused, as too_far_ahead", said, window.MaxAhead)
+	case kind == series.Counter && at.After(closed.Add(tile.MaxAhead*10*time.Second)):
 		l.warn("its time, %s, is too far ahead: it is counted in the last tile that is open, a minute ahead at most", said)
 	case kind == series.Counter && at.Before(closed):
 		l.warn("its time, %s, lies in a tile that is closed: it is counted in the oldest one that is open, and as late", said)

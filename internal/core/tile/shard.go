@@ -214,7 +214,9 @@ func (s *Shard) foldTimed(e *entry, inc *batch.Increment, f *Folded) {
 		f.LateGauge += uint64(inc.Samples)
 		return
 	}
-	if limit := s.closed + MaxAhead*finest.Millis(); t > limit {
+	// Collectors refuse what is more than window.MaxAhead ahead of their clock. Twice that
+	// leaves room for the lateness here and for clocks that differ.
+	if limit := s.closed + 2*MaxAhead*finest.Millis(); t > limit {
 		t = limit
 		f.Ahead += uint64(inc.Samples)
 	}

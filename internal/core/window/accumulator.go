@@ -12,6 +12,7 @@ const (
 	taken        fate = iota
 	overflows         // refused: with them the series would not be finite
 	tooManyTimes      // refused: see maxTimed
+	tooFarAhead       // refused: see MaxAhead
 )
 
 // metric folds a line of so many samples into a series that is in the open window.

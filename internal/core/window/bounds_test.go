@@ -90,7 +90,7 @@ func TestTimesOfASeriesAreBounded(t *testing.T) {
 			table := New(&resolver{}, Options{IdleWindows: 300})
 			table.Start(at(0))
 			for i := range lines {
-				send(t, table, at(0.5), fmt.Sprintf(test.line, second+i*7919%lines)) // in no order
+				send(t, table, at(0.5), fmt.Sprintf(test.line, second-i*7919%lines)) // in no order
 			}
 			send(t, table, at(0.6), fmt.Sprintf(test.line, second)) // a time that is there has room
 			if got := flush(t, table, at(1)); len(got) != maxTimed || !strings.Contains(strings.Join(got, "\n"), "n=2") {
@@ -103,6 +103,20 @@ func TestTimesOfASeriesAreBounded(t *testing.T) {
 				t.Errorf("memory for %d times is kept", kept)
 			}
 		})
+	}
+}
+
+// A gauge from more than a minute ahead was written at a time that its sender did not say.
+func TestTimesTooFarAheadAreRefused(t *testing.T) {
+	table := New(&resolver{}, Options{IdleWindows: 300})
+	table.Start(at(0))
+	send(t, table, at(0.5),
+		fmt.Sprintf("g:1|g|T%d\ng:2|g|T%d", second+60, second+61),
+		fmt.Sprintf("_sc|s|1|d:%d\n_sc|s|2|d:%d", second+60, second+9000),
+		fmt.Sprintf("c:3|c|T%d", second+3600)) // joins the last tile that is open
+	expect(t, flush(t, table, at(1)), "check s{} n=1 1 T=+60", "counter c{} n=1 3 T=+3600", "gauge g{} n=1 1 T=+60")
+	if s := table.Stats(); s.Samples != 3 || s.AheadRefused != 2 {
+		t.Errorf("%+v", s)
 	}
 }
 
@@ -152,7 +166,7 @@ func FuzzWhatIsTakenIsReadBack(f *testing.F) {
 		held, _ = table.Close(at(1e6))
 		readHeld()
 		s := table.Stats()
-		out := s.Samples + s.Overflowed + s.Negative + s.TimedRefused
+		out := s.Samples + s.Overflowed + s.Negative + s.TimedRefused + s.AheadRefused
 		for _, refused := range s.LimitRefused {
 			out += refused
 		}

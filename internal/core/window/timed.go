@@ -12,6 +12,12 @@ import (
 // It bounds what a client with wild times costs, in memory and in the search.
 const maxTimed = 1024
 
+// MaxAhead is how many seconds the time of a gauge or a check may lie ahead of the clock. A
+// gauge is written at its own time, and waits for that in memory; one from further ahead
+// would have to be written at another time, which its sender did not say. Counts only join a
+// tile by their time, so that they are taken whatever it is.
+const MaxAhead = 60
+
 // keepTimed is how many of them a series keeps memory for from window to window.
 const keepTimed = 64
 
@@ -44,6 +50,9 @@ func (t *Table) timedMetric(r *record, m *dogstatsd.Metric, scale float64, sampl
 
 // timedLast notes a value that replaces the one of the same time.
 func (t *Table) timedLast(r *record, time int64, value float64, samples uint64, now int64) fate {
+	if time > now/1e9+MaxAhead {
+		return tooFarAhead
+	}
 	values := t.timed(r)
 	at, found := values.find(time)
 	return values.set(at, found, timedValue{time, value, samples, now})

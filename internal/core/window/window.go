@@ -60,12 +60,13 @@ const maxSpellings = 8
 const maxDropped = 16_384
 
 // Stats counts what the table did since it was made. Each value that it was given
-// is in Samples, Dropped, Negative, TimedRefused, Overflowed or LimitRefused.
+// is in Samples, Dropped, Negative, TimedRefused, AheadRefused, Overflowed or LimitRefused.
 type Stats struct {
 	Samples      uint64                   // values that entered a window
 	Dropped      uint64                   // values that a rule dropped
 	Negative     uint64                   // refused: a counter cannot go down, in Prometheus that is a restart
 	TimedRefused uint64                   // refused: their series has maxTimed other times (|T) in the window
+	AheadRefused uint64                   // refused: gauges and checks whose own time is more than MaxAhead ahead
 	Overflowed   uint64                   // refused: with them the series would not be finite
 	LimitRefused [limit.NumReasons]uint64 // gauges and checks of new series without a place
 	Folded       uint64                   // of Samples: those in overflow series, up to the last closed window
@@ -85,6 +86,7 @@ func (s Stats) Plus(later Stats) Stats {
 	later.Dropped += s.Dropped
 	later.Negative += s.Negative
 	later.TimedRefused += s.TimedRefused
+	later.AheadRefused += s.AheadRefused
 	later.Overflowed += s.Overflowed
 	later.Exemplars += s.Exemplars
 	later.ExemplarsRefused += s.ExemplarsRefused
@@ -228,6 +230,8 @@ func (t *Table) count(f fate, samples uint64) {
 		t.stats.Samples += samples
 	case tooManyTimes:
 		t.stats.TimedRefused += samples
+	case tooFarAhead:
+		t.stats.AheadRefused += samples
 	case overflows:
 		t.stats.Overflowed += samples
 	}

@@ -12,6 +12,7 @@ const (
 	reasonRule     = "rule"           // a mapping rule drops the metric
 	reasonNegative = "negative"       // a counter cannot go down
 	reasonTimes    = "too_many_times" // more times of their own (|T) than a series may have in one window
+	reasonAhead    = "too_far_ahead"  // the time of a gauge or check (|T, d:) is one that cannot be
 	reasonOverflow = "overflow"       // the sum would be beyond what a float holds
 	reasonNotTaken = "not_taken"      // the aggregator can never take the window
 	reasonPending  = "store_pending"  // as much waits for the tenant's store as may
@@ -61,6 +62,7 @@ func (l *listener) post(next, last *counts) {
 	refused(reasonRule, next.Dropped-last.Dropped)
 	refused(reasonNegative, next.Negative-last.Negative)
 	refused(reasonTimes, next.TimedRefused-last.TimedRefused)
+	refused(reasonAhead, next.AheadRefused-last.AheadRefused)
 	refused(reasonOverflow, next.Overflowed-last.Overflowed)
 	for reason := limit.MetricSeries; reason < limit.NumReasons; reason++ {
 		refused(reason.String(), next.LimitRefused[reason]-last.LimitRefused[reason])

@@ -231,7 +231,7 @@ func TestNewGivesBackWhatItBound(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	f := newFixture(t, nil).start(t)
 	conn := dial(t, "udp", f.address("udp"))
-	packet := "a:1|c|#x:1\na:-1|c|#x:1\nbroken\n_e{1,1}:t|x\nb:1|g|zz:1\n_sc|c|0|d:x\na:1|g\nq.r:1|c\nq_r:1|c\nt:1|d|x:ab,1,2\nt:1|d|x:ab,1,8999999999999\nt:1|d|x:g,1,2"
+	packet := "a:1|c|#x:1\na:-1|c|#x:1\nbroken\n_e{1,1}:t|x\nb:1|g|zz:1\n_sc|c|0|d:x\na:1|g\nq.r:1|c\nq_r:1|c\nt:1|d|x:ab,1,2\nt:1|d|x:ab,1,8999999999999\nt:1|d|x:g,1,2\na:1|g|T8999999999"
 	send(t, conn, packet)
 	want := map[string]float64{
 		"packets_total": 1, "bytes_total": float64(len(packet)), "samples_total": 9, "negative_samples_total": 1, "malformed_lines_total": 1,
@@ -240,7 +240,7 @@ func TestMetrics(t *testing.T) {
 		"kernel_dropped_packets_total": 0, "oversized_packets_total": 0, "read_errors_total": 0,
 		"refused_connections_total": 0, "cut_frames_total": 0, "rule_dropped_samples_total": 0, "respelled_samples_total": 0,
 		"dropped_events_total": 0, "overflowed_samples_total": 0, "unsent_samples_total": 0, "push_errors_total": 0,
-		"unsent_events_total": 0, "timed_refused_samples_total": 0, "kind_conflicts_total": 1, "name_collisions_total": 1, "unremembered_names_total": 0, "given_back_names_total": 0,
+		"unsent_events_total": 0, "timed_refused_samples_total": 0, "ahead_refused_samples_total": 1, "kind_conflicts_total": 1, "name_collisions_total": 1, "unremembered_names_total": 0, "given_back_names_total": 0,
 		"form_conflicts_total": 0, "refused_samples_total": 0,
 	}
 	want["setting_too_small"] = 0

@@ -44,6 +44,8 @@ var (
 		"Increments refused because a counter cannot go down. Rising: a client decrements; it should send a gauge.", "listener")
 	descTimedRefused = describe("timed_refused_samples_total",
 		"Values with a timestamp of their own (|T, d:) refused because their series had 1,024 other timestamps in one window. Rising: a client sends history in one go; it should spread it.", "listener")
+	descAheadRefused = describe("ahead_refused_samples_total",
+		"Gauges and checks refused because their own timestamp (|T, d:) is more than 60 s ahead of the clock here. Rising: a client's clock is fast, or it sends milliseconds.", "listener")
 	descOverflowed = describe("overflowed_samples_total",
 		"Values refused because their sum in one window is beyond what a float holds. Rising: a client sends absurd values.", "listener")
 	descExemplars = describe("exemplars_total",
@@ -111,6 +113,7 @@ func (e *exporter) Collect(out chan<- prometheus.Metric) {
 		count(descDropped, c.Dropped, name)
 		count(descNegative, c.Negative, name)
 		count(descTimedRefused, c.TimedRefused, name)
+		count(descAheadRefused, c.AheadRefused, name)
 		count(descOverflowed, c.Overflowed, name)
 		count(descExemplars, c.Exemplars, name)
 		count(descExemplarsRefused, c.ExemplarsRefused, name)
