@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -299,17 +301,47 @@ func TestTheJournalIsGone(t *testing.T) {
 }
 
 // TestAStopThatIsSignalledTwice, as GNU timeout and supervisord do, drains: the second
-// signal used to end the process at once.
+// signal used to end the process at once. A request whose body is not there yet holds the
+// drain until both signals have come; then it is answered.
 func TestAStopThatIsSignalledTwice(t *testing.T) {
 	t.Parallel()
 	p := start(t, dataDir(t))
-	for range 20 { // a drain that takes a moment
-		increment(t, p, "twice", 50)
-	}
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	conn, err := net.Dial("tcp", p.HTTP)
+	if err != nil {
 		t.Fatal(err)
 	}
-	p.terminate(t)
-	p = start(t, p.dataDir)
-	expectSoon(t, p, "twice", 1000)
+	defer conn.Close()
+	answers := bufio.NewReader(conn)
+	if _, err := fmt.Fprintf(conn, "POST /api/v1/write HTTP/1.1\r\nHost: %s\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n", p.HTTP); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"HTTP/1.1 100 Continue\r\n", "\r\n"} { // it is being read
+		if got, err := answers.ReadString('\n'); err != nil || got != want {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+	p.signal(t, syscall.SIGTERM)
+	eventually(t, stopLimit, "the stop has begun", func() error {
+		c, err := net.Dial("tcp", p.HTTP)
+		if err == nil {
+			_ = c.Close()
+			return errors.New("connections are taken")
+		}
+		return nil
+	})
+	p.signal(t, syscall.SIGTERM)
+	if _, err := conn.Write([]byte("bad\n")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := answers.ReadString('\n'); err != nil || got != "HTTP/1.1 400 Bad Request\r\n" {
+		t.Errorf("the request was not answered: %q, %v", got, err)
+	}
+	select {
+	case <-p.exited:
+	case <-time.After(stopLimit):
+		t.Fatal("it still runs")
+	}
+	if p.err != nil {
+		t.Errorf("it was not in order: %v", p.err)
+	}
 }
