@@ -17,7 +17,7 @@ type BrokenError struct {
 	WayOut        string // what to do, and what that loses
 }
 
-// Error does not name the tenant and the store: those who return it do.
+// Error does not name the tenant and the store: the errors that wrap it do.
 func (e *BrokenError) Error() string { return fmt.Sprintf("%v; %s", e.Cause, e.WayOut) }
 
 // Unwrap returns the cause.

@@ -126,7 +126,7 @@ func (s *Stores) wereUsed() (found []*store) {
 }
 
 // readUsed reads the file. Without one, as in a data directory of an older version, the
-// times of the logs say who was written to.
+// times of the logs say which stores were written to.
 func (s *Stores) readUsed(all []*store) (used usedStores) {
 	text, err := os.ReadFile(s.usedPath())
 	if err == nil {
