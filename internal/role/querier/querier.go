@@ -268,6 +268,9 @@ func (q *chunkQuerier) Select(ctx context.Context, _ bool, hints *storage.Select
 		return q.chunks(ctx, sel, hints, matchers)
 	}
 	set := q.samples(ctx, sel, hints, matchers)
+	if a, ok := set.(answer); ok {
+		set = a.SeriesSet // which sample is live does not matter here
+	}
 	if w, ok := set.(warned); ok {
 		return storage.ErrChunkSeriesSet(errors.Join(w.own.AsErrors()...))
 	}
