@@ -66,6 +66,18 @@ func (o *opening) Push(ctx context.Context, batches []batch.Batch) error {
 	return o.windows.Push(ctx, batches)
 }
 
+// Through is part of collector.Aggregator. What is said before the opening is said again
+// with the next second.
+func (o *opening) Through(sender uint64, t int64) {
+	select {
+	case <-o.done:
+		if o.windows != nil {
+			o.windows.Through(sender, t)
+		}
+	default:
+	}
+}
+
 // Append is part of collector.Events.
 func (o *opening) Append(ctx context.Context, events []event.Event) error {
 	if err := o.wait(ctx); err != nil {

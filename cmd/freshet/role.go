@@ -73,6 +73,9 @@ func (d discarding) Push(_ context.Context, batches []batch.Batch) error {
 	return nil
 }
 
+// Through is part of collector.Aggregator.
+func (d discarding) Through(uint64, int64) {}
+
 // Append is part of collector.Events.
 func (d discarding) Append(_ context.Context, events []event.Event) error {
 	d.events.Add(float64(len(events)))

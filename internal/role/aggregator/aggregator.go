@@ -81,6 +81,7 @@ type Aggregator struct {
 
 	shards  [series.Shards]shard
 	stamp   atomic.Int64 // Unix ms, end of the last complete window
+	clock   atomic.Int64 // Unix ms, when Run last looked at a clock that it believes
 	pushes  chan push
 	written chan *write // came back from the stores
 	halts   chan struct{}
@@ -139,7 +140,7 @@ func New(o Options) (*Aggregator, error) {
 	if err := a.restore(); err != nil {
 		return nil, fmt.Errorf("restore from the journal: %w", err)
 	}
-	a.advance(a.now()) // queries may come before the first tick, and ask for what was restored
+	a.clock.Store(a.now().UnixMilli())
 	return a, nil
 }
 
@@ -178,7 +179,10 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	begun, clock := time.Now(), newClock(a.now(), a.logger)
 	believed := func() (now time.Time, ok bool) {
 		now = a.now()
-		return now, clock.believe(now, time.Since(begun))
+		if ok = clock.believe(now, time.Since(begun)); ok {
+			a.clock.Store(now.UnixMilli())
+		}
+		return now, ok
 	}
 	var held *push // waits until the tiles before it are closed
 	for {
@@ -204,7 +208,6 @@ func (a *Aggregator) Run(ctx context.Context) error {
 		case <-ticker.C:
 			now, ok := believed()
 			if ok {
-				a.advance(now)
 				a.flushDue(now)
 			}
 			a.writeDue()
@@ -231,16 +234,40 @@ func (a *Aggregator) Halt() {
 	}
 }
 
-// advance moves the stamp of open tiles with the clock, so that gauges nobody
-// touches are answered up to the present.
-func (a *Aggregator) advance(now time.Time) {
-	a.raiseStamp(now.Truncate(time.Second).Add(-time.Second).UnixMilli())
+// clockSlack is how far a window may end ahead of the clock that Run looked at last, a tick
+// ago and what the tick did.
+const clockSlack = time.Second
+
+// Through says that a sender's windows are all counted that end at or before t, Unix
+// milliseconds. Open tiles are answered up to then: a sender, a push or Run itself that stalls
+// is seen as age of the answers, and never as a fresh time on old values. A gauge that nobody
+// touches is answered up to the present, since its empty windows are told of, too.
+//
+// There is one sender that pushes windows. With several the stamp is the least of theirs.
+func (a *Aggregator) Through(_ uint64, t int64) {
+	a.raiseStamp(min(t, a.clock.Load()+clockSlack.Milliseconds()))
 }
 
 func (a *Aggregator) raiseStamp(ms int64) {
-	if ms > a.stamp.Load() {
-		a.stamp.Store(ms)
+	for {
+		old := a.stamp.Load()
+		if ms <= old || a.stamp.CompareAndSwap(old, ms) {
+			return
+		}
 	}
+}
+
+// FoldedThrough is the time, Unix milliseconds, up to which all windows of a tenant that
+// were pushed are counted: what Live says of later times, nobody knows yet. While windows of the
+// tenant are refused it stays at the last one that was counted.
+func (a *Aggregator) FoldedThrough(tenant string) (ms int64) {
+	ms = a.stamp.Load()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if p := a.pending[tenant]; p.Refused {
+		ms = min(ms, p.refusedFrom)
+	}
+	return ms
 }
 
 // Series yields the series that were restored. It is for those who start, before
@@ -281,7 +308,7 @@ func (a *Aggregator) TenantSeries(tenant string) (n int) {
 // mint and maxt, Unix milliseconds, inclusive.
 func (a *Aggregator) Live(tenant string, w tile.Width, mint, maxt int64, matchers []*labels.Matcher) ([]tile.Live, error) {
 	var out []tile.Live
-	stamp := a.stamp.Load()
+	stamp := a.FoldedThrough(tenant)
 	for i := range a.shards {
 		s := &a.shards[i]
 		s.mu.Lock()

@@ -554,6 +554,7 @@ func TestOpenTilesAnswerWithinASecond(t *testing.T) {
 		if err := p.countIn(window, "a", 3); err != nil {
 			t.Fatal(err)
 		}
+		p.Through(1, window.UnixMilli()+1000)
 		m := labels.MustNewMatcher(labels.MatchEqual, "__name__", "a")
 		live, err := p.Live("default", tile.Width10s, 0, time.Now().Add(time.Hour).UnixMilli(), []*labels.Matcher{m})
 		if err != nil || len(live) != 1 || len(live[0].Points) == 0 {
@@ -565,6 +566,54 @@ func TestOpenTilesAnswerWithinASecond(t *testing.T) {
 		if other, _ := p.Live("other", tile.Width10s, 0, 1<<60, []*labels.Matcher{m}); other != nil {
 			t.Error("another tenant sees it")
 		}
+		p.terminate()
+	})
+}
+
+// The stamp of answers moves as windows are counted, or told to be empty, and with nothing
+// else: a stall is seen as their age. A clock that leaps takes it nowhere.
+func TestAStallIsSeenAsAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var leap atomic.Int64
+		now := func() time.Time { return time.Now().Add(time.Duration(leap.Load())) }
+		p := start(t, t.TempDir(), newStore(t), now)
+		newest := func() int64 {
+			t.Helper()
+			live, err := p.Live("default", tile.Width10s, 0, 1<<60, nil)
+			if err != nil || len(live) != 1 {
+				t.Fatalf("%v, %v", live, err)
+			}
+			return live[0].Points[len(live[0].Points)-1].T
+		}
+		key := series.AppendKey(nil, series.Gauge, labels.FromStrings("__name__", "g"))
+		window := time.Now()
+		time.Sleep(time.Second)
+		if err := p.Push(t.Context(), []batch.Batch{p.batchOf(window, batch.Increment{Key: key, Samples: 1, Value: 5, At: window.UnixNano()})}); err != nil {
+			t.Fatal(err)
+		}
+		told := window.UnixMilli() + 1000
+		p.Through(1, told)
+		for range 8 { // the collector stalls
+			time.Sleep(time.Second)
+			if at := newest(); at != told || p.FoldedThrough("default") != told {
+				t.Fatalf("nothing was told since %d, and the answer is of %d", told, at)
+			}
+		}
+		for range 60 { // windows are empty
+			told = time.Now().UnixMilli()
+			p.Through(1, told)
+			if at := newest(); at != told {
+				t.Fatalf("empty windows up to %d were told, and the answer is of %d", told, at)
+			}
+			time.Sleep(time.Second)
+		}
+		leap.Store(int64(time.Hour))
+		time.Sleep(5 * time.Second)
+		p.Through(1, now().UnixMilli())
+		if ahead := newest() - time.Now().UnixMilli(); ahead > 0 {
+			t.Errorf("the clock leapt, and the answer lies %d ms ahead", ahead)
+		}
+		leap.Store(0)
 		p.terminate()
 	})
 }

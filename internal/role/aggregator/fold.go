@@ -61,7 +61,7 @@ func (a *Aggregator) fold(p *push, now time.Time) error {
 			boundary, config, _ := a.parseBoundary(r.Payload)
 			s.tiles.Skip(boundary, &config)
 		} else {
-			h, f := a.foldOne(s, r.Payload, now)
+			h, f := a.foldOne(s, r.Payload)
 			sum := folded[string(h.Tenant)]
 			if sum == nil {
 				sum = new(tile.Folded)
@@ -132,15 +132,13 @@ func (r *refusal) err() error {
 
 // foldOne counts one batch. Errors are bugs or damage, since the collector wrote it:
 // they are counted, and cost only what could not be read.
-func (a *Aggregator) foldOne(s *shard, b []byte, now time.Time) (h batch.Header, f tile.Folded) {
+func (a *Aggregator) foldOne(s *shard, b []byte) (h batch.Header, f tile.Folded) {
 	f, err := s.tiles.Fold(b)
 	if err != nil {
 		a.metrics.damaged.Inc()
 		a.logger.Error("a batch is damaged; what could be read of it is counted", "error", err)
 	}
-	if h, err = batch.ParseHeader(b); err == nil {
-		a.raiseStamp(min(h.Second*1000+1000, now.UnixMilli()))
-	}
+	h, _ = batch.ParseHeader(b)
 	return h, f
 }
 

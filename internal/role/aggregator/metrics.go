@@ -40,6 +40,9 @@ func newMetrics(reg prometheus.Registerer, a *Aggregator) *metrics {
 		return float64(n)
 	})
 	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "freshet_aggregator_live_age_seconds", Help: "Age of the last second of which all windows are counted: of what open tiles answer. About 1 to 2 is normal; rising: the collector or the journal stalls.",
+	}, func() float64 { return float64(a.now().UnixMilli()-a.stamp.Load()) / 1000 })
+	f.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "freshet_aggregator_journal_bytes", Help: "Journal since the last checkpoint was begun. A restart reads about as much. Rising without end: checkpoints fail.",
 	}, func() float64 { return float64(a.log.Size()) })
 	return &metrics{

@@ -95,13 +95,10 @@ func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &partly{store: newStore(t), tenant: "b", widths: how.widths}
 				p := start(t, t.TempDir(), s, time.Now)
-				total := 0.0
-				for second := range 240 {
-					switch second {
-					case 15:
+				total, began := 0.0, time.Now()
+				for second := range 900 {
+					if second == 15 {
 						s.breakIt(how.hangs)
-					case 200:
-						s.mend()
 					}
 					begun := time.Now()
 					if err := p.countOf(1, "default", "b"); err != nil || time.Since(begun) > time.Second {
@@ -109,6 +106,7 @@ func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 					}
 					total++
 					time.Sleep(time.Second)
+					p.Through(1, time.Now().UnixMilli())
 					times, _ := s.values("a")
 					late := int64(0)
 					if len(times) > 0 {
@@ -121,6 +119,11 @@ func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 						t.Fatalf("second %d: what waits is not answered: %v, %v", second, live, err)
 					}
 				}
+				// What waits is long past, and still in no store that is asked for it.
+				if live, err := p.Live("b", tile.Width1m, 0, began.Add(time.Minute).UnixMilli(), nil); err != nil || len(live) != 1 {
+					t.Errorf("of the first minute is answered: %v, %v", live, err)
+				}
+				s.mend()
 				time.Sleep(30 * time.Second)
 				checkCounterOf(t, s.store, "default", "a", total)
 				checkCounterOf(t, s.store, "b", "a", total)
@@ -145,7 +148,7 @@ func TestAtItsBoundATenantIsRefused(t *testing.T) {
 		s := &partly{store: newStore(t), tenant: "b", widths: bothWidths}
 		p := startWith(t, t.TempDir(), s, time.Now, func(o *Options) { o.MaxPending = 2000 }) // some 30 samples
 		s.breakIt(false)
-		acknowledged, refused := 0, 0
+		acknowledged, refused, began := 0, 0, time.Now()
 		var first []batch.Batch
 		for range 600 {
 			batches := p.countsOf(1, "default", "b")
@@ -164,6 +167,14 @@ func TestAtItsBoundATenantIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)
+			p.Through(1, time.Now().UnixMilli())
+		}
+		// The stamp of the tenant's answers stays at the last window that was counted.
+		if through, want := p.FoldedThrough("b"), began.Add(time.Duration(acknowledged)*time.Second).UnixMilli(); through != want {
+			t.Errorf("its answers claim to be %d ms ahead of what was counted", through-want)
+		}
+		if through := p.FoldedThrough("default"); through != time.Now().UnixMilli() {
+			t.Errorf("the other tenant's answers are %d ms old", time.Now().UnixMilli()-through)
 		}
 		if acknowledged < 60 || refused < 60 || !p.Pending()["b"].Refused || p.Pending()["b"].Err == nil {
 			t.Fatalf("%d acknowledged, %d refused: %+v", acknowledged, refused, p.Pending())
@@ -176,6 +187,9 @@ func TestAtItsBoundATenantIsRefused(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		if err := p.countOf(1, "default", "b"); err != nil {
 			t.Errorf("mended, and not taken: %v", err)
+		}
+		if through := p.FoldedThrough("b"); through < time.Now().Add(-6*time.Second).UnixMilli() {
+			t.Error("mended, and its answers stay old")
 		}
 		time.Sleep(30 * time.Second)
 		checkCounterOf(t, s.store, "default", "a", 601)

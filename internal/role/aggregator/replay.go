@@ -32,9 +32,14 @@ func (a *Aggregator) restore() error {
 	if err := a.log.Replay(a.replay); err != nil {
 		return err
 	}
+	now := a.now()
 	for i := range a.shards {
-		if a.shards[i].tiles == nil {
-			a.shards[i].tiles = tile.New(&a.tiles, a.dueBoundary(i, a.now()))
+		s := &a.shards[i]
+		if s.tiles == nil {
+			s.tiles = tile.New(&a.tiles, a.dueBoundary(i, now))
+		} else {
+			// Queries may come before the first window, and ask for what was restored.
+			a.raiseStamp(min(max(s.tiles.Closed(), s.tiles.LastSeen()), now.UnixMilli()))
 		}
 	}
 	a.postRestored()
@@ -72,7 +77,7 @@ func (a *Aggregator) replayBatch(s *shard, b []byte) {
 		t := h.Second * 1000
 		s.tiles = tile.New(&a.tiles, t-t%tileMillis)
 	}
-	_, f := a.foldOne(s, b, a.now())
+	_, f := a.foldOne(s, b)
 	a.metrics.countFolded(&f)
 	a.metrics.replayed.Inc()
 }

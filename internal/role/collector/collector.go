@@ -34,6 +34,9 @@ type Aggregator interface {
 	// batch.FullError: those of the tenants that it names are refused then, the
 	// others count.
 	Push(ctx context.Context, batches []batch.Batch) error
+	// Through says that a sender has pushed all windows that end at or before t, Unix
+	// milliseconds. It is called about once a second by any goroutine, and does not wait.
+	Through(sender uint64, t int64)
 }
 
 // Events takes what is no measurement.
@@ -76,6 +79,7 @@ type Collector struct {
 	closed  chan closedWindow
 	reloads chan *Reload
 	flusher *flusher
+	windows *progress
 	reports reports
 	readers sync.WaitGroup
 	taps    taps
@@ -110,6 +114,7 @@ func New(o Options) (*Collector, error) {
 		// removed add theirs, so that there is room for twice as many.
 		closed:  make(chan closedWindow, 2*maxSockets),
 		reloads: make(chan *Reload),
+		windows: newProgress(),
 	}
 	r, err := c.Prepare(o.Config, o.Mapper, o.Host)
 	if err != nil {
@@ -117,7 +122,7 @@ func New(o Options) (*Collector, error) {
 	}
 	c.inputs, c.buffer = r.inputs, r.buffer
 	c.top = newTops(c)
-	c.flusher = newFlusher(&c.Options, &c.top.metrics, rand.Uint64())
+	c.flusher = newFlusher(&c.Options, c.windows, &c.top.metrics, rand.Uint64())
 	c.limits = &limits{collector: c, told: map[offence]*telling{}, others: map[string]int64{}}
 	o.Registry.MustRegister(&exporter{c}, &c.taps, c.limits, c.top)
 	return c, nil
@@ -191,8 +196,10 @@ func (c *Collector) Run(ctx context.Context) error {
 func (c *Collector) read(ctx context.Context, stopAll func(), l *listener) {
 	ctx, l.stop = context.WithCancel(ctx)
 	c.watchNew(l)
+	c.windows.begin(l, c.Now().Unix())
 	c.readers.Go(func() {
 		defer close(l.ended)
+		defer c.windows.end(l)
 		defer l.stop()
 		if err := l.run(ctx); err != nil {
 			c.mu.Lock()

@@ -17,6 +17,7 @@ import (
 // flusher turns windows into batches and pushes them, one after the other.
 type flusher struct {
 	*Options
+	windows     *progress
 	metrics     *byTenant[top.Metrics] // for those who look at what is busiest
 	incarnation uint64
 	sequence    uint64
@@ -32,8 +33,8 @@ type flusher struct {
 	eventsUnsent atomic.Uint64
 }
 
-func newFlusher(o *Options, metrics *byTenant[top.Metrics], incarnation uint64) *flusher {
-	return &flusher{Options: o, metrics: metrics, incarnation: incarnation}
+func newFlusher(o *Options, windows *progress, metrics *byTenant[top.Metrics], incarnation uint64) *flusher {
+	return &flusher{Options: o, windows: windows, metrics: metrics, incarnation: incarnation}
 }
 
 const (
@@ -58,7 +59,9 @@ func (f *flusher) run(ctx context.Context, windows <-chan closedWindow) {
 	drain, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(drainTime, stop) })()
-	var retry <-chan time.Time // nil while no events wait for it
+	var retry <-chan time.Time             // nil while no events wait for it
+	seconds := time.NewTicker(time.Second) // for a collector without sockets
+	defer seconds.Stop()
 	for {
 		select {
 		case w, ok := <-windows:
@@ -69,6 +72,7 @@ func (f *flusher) run(ctx context.Context, windows <-chan closedWindow) {
 			w.listener.handed.Store(false)
 			if w.window != nil {
 				f.flush(drain, w)
+				f.windows.pushed(w.listener)
 			}
 			if w.left != nil {
 				w.left.Release(f.Now().UnixNano())
@@ -76,7 +80,9 @@ func (f *flusher) run(ctx context.Context, windows <-chan closedWindow) {
 			f.holdEvents(w.events)
 		case <-retry:
 			retry = nil
+		case <-seconds.C:
 		}
+		f.tell()
 		if retry == nil && !f.appendEvents(drain) {
 			retry = time.After(eventRetry)
 		}
@@ -107,6 +113,18 @@ func (f *flusher) flush(ctx context.Context, w closedWindow) {
 			f.push(ctx, w.tenant, f.Aggregators[instance], f.ownedBy(instance, batches))
 		}
 		f.Watch.End(trip)
+	}
+}
+
+// tell says to the aggregators through which second all windows were pushed. Any goroutine
+// may call it.
+func (f *flusher) tell() {
+	through, later := f.windows.next(f.Now().Unix())
+	if !later {
+		return
+	}
+	for _, to := range f.Aggregators {
+		to.Through(f.Sender, through*1000)
 	}
 }
 

@@ -48,6 +48,7 @@ type aggregator struct {
 	refusal error // the answer to every window, nil to take them
 	refused []uint64
 	windows []pushed
+	through int64
 	before  func() // called before a window is taken
 }
 
@@ -70,6 +71,19 @@ func (a *aggregator) Push(ctx context.Context, batches []batch.Batch) error {
 	}
 	a.windows = append(a.windows, w)
 	return nil
+}
+
+func (a *aggregator) Through(_ uint64, t int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.through = t
+}
+
+// told is through when the aggregator has all windows, Unix seconds.
+func (a *aggregator) told() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.through / 1000
 }
 
 func decode(batches []batch.Batch) (w pushed, err error) {

@@ -237,10 +237,12 @@ func (l *listener) close(now int64, last bool) bool {
 	if l.handed.Load() {
 		return false
 	}
+	closing := l.table.Second()
 	w, ok := l.table.Close(now)
 	if !ok {
 		return false
 	}
+	l.collector.windows.close(l, closing, l.table.Second(), w == nil)
 	l.publish(now)
 	l.windowed(now)
 	closed := closedWindow{listener: l, tenant: l.terms.tenant, at: time.Unix(0, now), window: w, events: l.events}
@@ -249,6 +251,9 @@ func (l *listener) close(now int64, last bool) bool {
 		if !last {
 			l.change(next, now)
 		}
+	}
+	if w == nil {
+		l.collector.flusher.tell() // nobody else may have anything to do for a second
 	}
 	if w == nil && len(l.events) == 0 && closed.left == nil {
 		return true

@@ -304,7 +304,7 @@ func TestAReplacedTableKeepsItsPlacesUntilItIsFlushed(t *testing.T) {
 // not take a second for each.
 func TestPortionsShareTheLastTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFlusher(&Options{}, nil, 1)
+		f := newFlusher(&Options{}, newProgress(), nil, 1)
 		ended, end := context.WithCancel(t.Context())
 		end()
 		begun := time.Now()
@@ -328,6 +328,8 @@ func TestPortionsShareTheLastTry(t *testing.T) {
 
 // waiting is an aggregator that takes nothing.
 type waiting struct{}
+
+func (waiting) Through(uint64, int64) {}
 
 func (waiting) Push(ctx context.Context, _ []batch.Batch) error {
 	<-ctx.Done()

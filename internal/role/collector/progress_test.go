@@ -1,0 +1,101 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+// tickAll lets the clock of all listeners reach a second, and the flusher have what they close.
+func (f *fixture) tickAll(t *testing.T, at int64) {
+	t.Helper()
+	for _, l := range f.listeners() {
+		l.Tick(at * 1e9)
+	}
+	f.flushAll(t.Context())
+}
+
+// The aggregator is told how far it has all windows: once each listener has closed its own,
+// empty or not, and the flusher has pushed it.
+func TestTheAggregatorKnowsHowFarItHasAllWindows(t *testing.T) {
+	f := newFixture(t, func(o *Options) { o.Now = func() time.Time { return time.Unix(second+1000, 0) } })
+	all := f.listeners()
+	if len(all) < 2 {
+		t.Fatal("two listeners are needed")
+	}
+	for _, l := range all {
+		f.windows.begin(l, second)
+	}
+	f.tickAll(t, second)
+	all[0].Packet([]byte("a:1|c"), second*1e9)
+	f.tickAll(t, second+1)
+	f.tickAll(t, second+2)
+	f.flusher.tell()
+	if got := f.aggregator.told(); got != second+2 {
+		t.Errorf("told of %d, both windows are there, one of them empty", got-second)
+	}
+	// One listener is late: its window may have something.
+	for _, l := range all[1:] {
+		l.Tick((second + 3) * 1e9)
+	}
+	f.flusher.tell()
+	if got := f.aggregator.told(); got != second+2 {
+		t.Errorf("told of %d, while a listener had not closed its second", got-second)
+	}
+	all[0].Packet([]byte("a:1|c"), (second+3)*1e9-1)
+	all[0].Tick((second + 3) * 1e9)
+	f.flusher.tell()
+	if got := f.aggregator.told(); got != second+2 {
+		t.Errorf("told of %d, while a window was not pushed", got-second)
+	}
+	f.flushAll(t.Context())
+	f.flusher.tell()
+	if got := f.aggregator.told(); got != second+3 {
+		t.Errorf("told of %d, all windows are there", got-second)
+	}
+}
+
+// While a window is pushed again and again the aggregator is told of nothing behind it; when
+// it is taken the progress goes on.
+func TestAWindowThatIsNotTakenHoldsTheProgress(t *testing.T) {
+	f := newFixture(t, nil).start(t)
+	await(t, "empty windows", func() bool { return f.aggregator.told() > 0 })
+	f.aggregator.refuse(errors.New("the disk is full"))
+	send(t, dial(t, "udp", f.address("udp")), "a:1|c")
+	await(t, "a push that fails", func() bool { return len(f.aggregator.refusals()) > 0 })
+	stalled := f.aggregator.told()
+	await(t, "more of them", func() bool { return len(f.aggregator.refusals()) > 3 })
+	if got := f.aggregator.told(); got != stalled {
+		t.Errorf("told of %d s more while a window was not taken", got-stalled)
+	}
+	f.aggregator.refuse(nil)
+	await(t, "progress", func() bool { return f.aggregator.told() > stalled+1 })
+}
+
+// Without a socket no window will ever come: all that there could be are empty.
+func TestWithoutSocketsAllWindowsAreEmpty(t *testing.T) {
+	f := newFixture(t, func(o *Options) { o.Config.UDP, o.Config.Unixgram, o.Config.Unix = "", "", "" }).start(t)
+	for range 2 {
+		was := f.aggregator.told()
+		await(t, "progress", func() bool { return f.aggregator.told() > was })
+	}
+}
+
+// A listener that is gone holds nothing up, once its last window was pushed.
+func TestAListenerThatIsGoneHoldsNothingUp(t *testing.T) {
+	f := newFixture(t, func(o *Options) { o.Config.Unixgram, o.Config.Unix = "", "" }).start(t)
+	config := f.Config
+	config.UDP = ""
+	r, err := f.Prepare(config, f.Mapper, f.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := r.Apply(ctx); err != nil {
+		t.Fatal(err)
+	}
+	was := f.aggregator.told()
+	await(t, "progress", func() bool { return f.aggregator.told() > was+1 })
+}
