@@ -20,6 +20,7 @@ import (
 	v1 "github.com/prometheus/prometheus/web/api/v1"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/freshet-io/freshet/internal/adapter/connections"
 	"github.com/freshet-io/freshet/internal/adapter/promapi"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/tenant"
@@ -36,6 +37,8 @@ type httpConfig struct {
 	Tenant    string         `yaml:"tenant" help:"tenant whose series are seen there"`
 	WebConfig string         `yaml:"web_config" help:"web configuration file of Prometheus' exporter-toolkit, with TLS, client certificates and passwords; empty for plain HTTP"`
 	Listeners []httpListener `yaml:"listeners" help:"further addresses, each with its tenant"`
+
+	MaxConnections int `yaml:"max_connections" help:"open connections of HTTP and gRPC together; 0 for three eighths of the files that the process may open, at most 8192" reload:"restart"`
 
 	TenantsFile         string `yaml:"tenants_file" help:"file with the tenants' tokens, of which each request must then carry one; a reload reads it again"`
 	TrustTenantHeader   bool   `yaml:"trust_tenant_header" help:"believe the header X-Scope-OrgID: only behind something that authenticates and sets it"`
@@ -75,6 +78,9 @@ func (c httpConfig) Validate() []conf.Problem {
 		check(fmt.Sprintf("listeners[%d].", i), l)
 	}
 	problems = append(append(problems, c.checkHosts()...), c.checkOrigin()...)
+	if c.MaxConnections < 0 || c.MaxConnections > 0 && c.MaxConnections < 8 {
+		problems = append(problems, conf.Problem{Key: "max_connections", Text: "must be 0, or 8 or more"})
+	}
 	if c.TrustTenantHeader && c.TenantsFile != "" {
 		problems = append(problems, conf.Problem{Key: "trust_tenant_header", Text: "is not possible with http.tenants_file, by which the token names the tenant; keep one of the two"})
 	}
@@ -108,7 +114,7 @@ const (
 // listenHTTP binds all addresses, but for those that are open already, and begins
 // to answer there, for a start may take a while and probes ask meanwhile. After an
 // error the ones it returns must be closed.
-func listenHTTP(c httpConfig, handler http.Handler, inherited *inheritance, logger *slog.Logger) (all httpServers, err error) {
+func listenHTTP(c httpConfig, handler http.Handler, inherited *inheritance, bound *connections.Bound, logger *slog.Logger) (all httpServers, err error) {
 	for _, l := range c.all() {
 		scheme := "http"
 		if secure, err := tlsConfig(l.WebConfig); err != nil {
@@ -135,12 +141,13 @@ func listenHTTP(c httpConfig, handler http.Handler, inherited *inheritance, logg
 			// Unless the request says more, the address says on whose behalf it asks.
 			BaseContext: func(net.Listener) context.Context { return tenant.NewContext(context.Background(), l.Tenant) },
 		}}
+		counted := bound.Serve(h.server, listener)
 		go func() {
 			if l.WebConfig == "" {
-				h.served <- h.server.Serve(listener)
+				h.served <- h.server.Serve(counted)
 				return
 			}
-			h.served <- web.Serve(listener, h.server, &web.FlagConfig{WebConfigFile: &l.WebConfig}, logger)
+			h.served <- web.Serve(counted, h.server, &web.FlagConfig{WebConfigFile: &l.WebConfig}, logger)
 		}()
 		all = append(all, h)
 	}

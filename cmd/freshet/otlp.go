@@ -82,13 +82,14 @@ func (s *server) runOTLP(ctx context.Context) error {
 		return nil
 	}
 	g := s.otlpHTTP()
+	listener := s.bound.Serve(g, s.otlp.listener)
 	served := make(chan error, 1)
 	go func() {
 		if s.otlp.secure != nil {
-			served <- g.ServeTLS(s.otlp.listener, "", "")
+			served <- g.ServeTLS(listener, "", "")
 			return
 		}
-		served <- g.Serve(s.otlp.listener)
+		served <- g.Serve(listener)
 	}()
 	select {
 	case err := <-served:

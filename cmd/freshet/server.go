@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	names "github.com/freshet-io/freshet/internal/adapter/catalogue"
+	"github.com/freshet-io/freshet/internal/adapter/connections"
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/adapter/promapi"
@@ -78,6 +79,8 @@ type server struct {
 	limiter    *limit.Limiter
 	collector  *collector.Collector
 	http       httpServers
+	shares     connections.Shares            // of the descriptors
+	bound      *connections.Bound            // of http and otlp
 	otlp       *otlpServer                   // nil for none
 	access     atomic.Pointer[tenant.Access] // who may ask it; nil: everybody, for the tenant of the address
 	refused    *prometheus.CounterVec        // requests, by reason
@@ -134,7 +137,10 @@ func (s *server) openDirectory() error {
 }
 
 func (s *server) openHTTP() (err error) {
-	s.http, err = listenHTTP(s.config.HTTP, s, s.inherited, s.logger)
+	if err := s.openConnections(); err != nil {
+		return err
+	}
+	s.http, err = listenHTTP(s.config.HTTP, s, s.inherited, s.bound, s.logger)
 	return err
 }
 
@@ -237,7 +243,7 @@ func (s *server) openCollector() error {
 		Config: s.config.DogStatsD, Mapper: mapper, Catalogue: s.catalogue, Limiter: s.limiter, Names: s.names, Ledger: s.ledger, Watch: s.watch,
 		Placement: placement.Single(instance), Aggregators: map[string]collector.Aggregator{instance: &s.opening}, Events: &s.opening, Sender: sender, Host: constant.Get("host"),
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
-		Inherited: s.inherited.dogstatsd,
+		Inherited: s.inherited.dogstatsd, Connections: s.shares.Streams,
 	})
 	return err
 }

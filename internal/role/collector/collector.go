@@ -63,6 +63,7 @@ type Options struct {
 	Aggregators map[string]Aggregator // by instance; one for each that owns shards
 	Events      Events
 	Sender      uint64 // this collector, the same after a restart
+	Connections int    // open at once on all Unix stream sockets together; 0 for as many as each takes
 	Host        string // of events whose sender named none
 	Now         func() time.Time
 	Registry    prometheus.Registerer

@@ -58,7 +58,7 @@ func (c *Collector) Prepare(config Config, mapper *mapping.Mapper, host string) 
 		in, err := c.bind(wanted.key(), t, sockets.Config{
 			Network: wanted.Network, Address: wanted.Address, Mode: mode,
 			Listeners: readers, MaxPacket: int(config.MaxPacket), ReceiveBuffer: int(config.ReceiveBuffer), GRO: config.GRO,
-			Inherited: c.inherited(wanted), Timed: timed,
+			Inherited: c.inherited(wanted), Timed: timed, Connections: c.connections(config),
 		})
 		if err != nil {
 			return nil, errors.Join(err, r.Abandon())
@@ -142,4 +142,19 @@ func (c *Collector) change(ctx context.Context, stopAll func(), r *Reload) {
 	for _, l := range r.bound {
 		c.read(ctx, stopAll, l)
 	}
+}
+
+// connections is how many may be open at once on one Unix stream socket, 0 for as many as
+// a socket takes.
+func (c *Collector) connections(config Config) int {
+	streams := 0
+	for _, l := range config.addresses() {
+		if l.Network == "unix" {
+			streams++
+		}
+	}
+	if c.Connections == 0 || streams == 0 {
+		return 0
+	}
+	return min(sockets.DefaultConnections, max(1, c.Connections/streams))
 }

@@ -1,0 +1,222 @@
+package connections
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// pipes is a listener without a network, whose connections come from any address.
+type pipes chan net.Conn
+
+type from struct {
+	net.Conn
+	at net.Addr
+}
+
+func (f from) RemoteAddr() net.Addr { return f.at }
+
+func (p pipes) Accept() (net.Conn, error) {
+	c, ok := <-p
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (p pipes) Close() error   { close(p); return nil }
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// client is one connection.
+type client struct {
+	net.Conn
+	answers *bufio.Reader
+}
+
+func (p pipes) dial(host string) client {
+	here, there := net.Pipe()
+	p <- from{there, net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(host), 1))}
+	synctest.Wait()
+	return client{here, bufio.NewReader(here)}
+}
+
+func (c client) send(path string) {
+	_, _ = fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
+	synctest.Wait()
+}
+
+func (c client) answered() bool {
+	resp, err := http.ReadResponse(c.answers, nil)
+	if err != nil {
+		return false
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	synctest.Wait()
+	return err == nil
+}
+
+func (c client) asks() bool {
+	c.send("/")
+	return c.answered()
+}
+
+// open reports whether the server has not closed a connection on which it says nothing.
+func (c client) open() bool {
+	_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+	_, err := c.answers.Peek(1)
+	_ = c.SetReadDeadline(time.Time{})
+	var late net.Error
+	return errors.As(err, &late) && late.Timeout()
+}
+
+// bounded runs a server of at most that many connections. A request of /wait is answered
+// when go is closed.
+func bounded(t *testing.T, most int, do func(b *Bound, l pipes, goOn chan struct{}, log *strings.Builder)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		b := New(Options{Most: most, Why: "the test", Registry: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		goOn := make(chan struct{})
+		server := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/wait" {
+				<-goOn
+			}
+		})}
+		l, served := make(pipes), make(chan error)
+		go func() { served <- server.Serve(b.Serve(server, l)) }()
+		do(b, l, goOn, &log)
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if len(b.conns) > 0 || len(b.peers) > 0 {
+			t.Errorf("%d connections of %d addresses are left", len(b.conns), len(b.peers))
+		}
+	})
+}
+
+func (b *Bound) expect(t *testing.T, idle, full, peer float64) {
+	t.Helper()
+	for reason, want := range map[string]float64{reasonIdle: idle, reasonFull: full, reasonPeer: peer} {
+		if got := testutil.ToFloat64(b.closed.WithLabelValues(reason)); got != want {
+			t.Errorf("%s: %v are counted, want %v", reason, got, want)
+		}
+	}
+}
+
+// Where there are as many as there may be, the one on which nobody asked for the longest
+// makes room, whether it ever asked or not.
+func TestTheIdlestMakesRoom(t *testing.T) {
+	bounded(t, 8, func(b *Bound, l pipes, _ chan struct{}, log *strings.Builder) {
+		var all []client
+		for i := range 8 {
+			time.Sleep(time.Second)
+			all = append(all, l.dial(fmt.Sprintf("10.0.0.%d", i)))
+		}
+		time.Sleep(time.Second)
+		if !all[0].asks() || !all[2].asks() { // 1, which never asked, is the idlest now
+			t.Error("a connection that is open is not answered")
+		}
+		for i := range 3 {
+			if more := l.dial(fmt.Sprintf("10.0.1.%d", i)); !more.asks() {
+				t.Error("a new connection is not answered")
+			}
+		}
+		for i, want := range []bool{true, false, true, false, false, true, true, true} {
+			if all[i].open() != want {
+				t.Errorf("connection %d is open: %v", i, !want)
+			}
+		}
+		b.expect(t, 3, 0, 0)
+		if got := log.String(); strings.Count(got, "connections are closed") != 1 || !strings.Contains(got, `limit="the test"`) {
+			t.Errorf("the log: %s", got)
+		}
+	})
+}
+
+// On connections that are asked on nothing is cut off: the new one is closed.
+func TestRequestsAreNotCutOff(t *testing.T) {
+	bounded(t, 8, func(b *Bound, l pipes, goOn chan struct{}, _ *strings.Builder) {
+		var all []client
+		for i := range 8 {
+			c := l.dial(fmt.Sprintf("10.0.0.%d", i))
+			c.send("/wait")
+			all = append(all, c)
+		}
+		if late := l.dial("10.0.1.1"); late.open() {
+			t.Error("a ninth connection is open")
+		}
+		b.expect(t, 0, 1, 0)
+		close(goOn)
+		for i, c := range all {
+			if !c.answered() {
+				t.Errorf("request %d is not answered", i)
+			}
+		}
+		if c := l.dial("10.0.1.1"); !c.asks() {
+			t.Error("there is room, and a connection is not answered")
+		}
+	})
+}
+
+// One address leaves a quarter to others, even if it asks on each of its connections; and
+// among idle ones those of the address that has most make room.
+func TestOneAddressLeavesRoom(t *testing.T) {
+	bounded(t, 8, func(b *Bound, l pipes, goOn chan struct{}, _ *strings.Builder) {
+		quiet := l.dial("10.0.0.2")
+		time.Sleep(time.Second)
+		for range 20 {
+			l.dial("10.0.0.1").send("/wait")
+		}
+		b.expect(t, 0, 0, 14)
+		if !l.dial("10.0.0.3").asks() || !quiet.asks() {
+			t.Error("others have no room")
+		}
+		close(goOn)
+		synctest.Wait()
+	})
+	bounded(t, 8, func(b *Bound, l pipes, _ chan struct{}, _ *strings.Builder) {
+		quiet := l.dial("10.0.0.2")
+		time.Sleep(time.Second)
+		for range 20 {
+			l.dial("10.0.0.1")
+		}
+		l.dial("10.0.0.3")
+		l.dial("10.0.0.4")
+		b.expect(t, 15, 0, 0)
+		if !quiet.open() {
+			t.Error("a flood of idle connections closed that of another address")
+		}
+	})
+}
+
+func TestShares(t *testing.T) {
+	for _, c := range []struct {
+		limit        uint64
+		tcp, streams int
+		few          bool
+	}{{64, 24, 8, true}, {256, 96, 32, true}, {1024, 384, 128, false}, {1 << 20, ceiling, 1 << 17, false}, {1<<64 - 1, ceiling, 1 << 20, false}} {
+		s := share(c.limit)
+		if s.TCP != c.tcp || s.Streams != c.streams || s.Few() != c.few {
+			t.Errorf("of %d descriptors: %+v", c.limit, s)
+		}
+	}
+	if s := share(uint64(Shares{}.For(10_000))); s.MostTCP() < 10_000 {
+		t.Errorf("10,000 connections need more than %d descriptors", s.Limit)
+	}
+}
