@@ -14,11 +14,44 @@ const Instance = series.Shards
 
 const sections = series.Shards + 1
 
-// Types of a checkpoint's frames.
+// Types of a checkpoint's frames. The payload of a piece begins with its number in the
+// section, from 0. A program that does not know pieces takes none of them for a section.
 const (
-	sectionFrame = 1
-	endFrame     = 2
+	sectionFrame   = 1
+	endFrame       = 2
+	pieceFrame     = 3
+	lastPieceFrame = 4
+
+	pieceBytes = 4 // of the number
 )
+
+// pieces gathers those of one section: they follow each other without a gap.
+type pieces struct {
+	shard  uint16
+	pos    Position
+	frames []span
+	end    int64 // of the last frame
+}
+
+// add takes the next piece, behind the frame that ended at before. It reports false if the
+// piece is not the first of its section and does not continue the one before, so that a
+// section with a piece missing is missing as a whole.
+func (p *pieces) add(f *frame, before int64) bool {
+	if len(f.payload) < pieceBytes {
+		return false
+	}
+	number := order.Uint32(f.payload)
+	if number == 0 {
+		*p = pieces{shard: f.shard, pos: f.pos}
+	}
+	if int(number) != len(p.frames) || f.shard != p.shard || f.pos != p.pos || number > 0 && (f.offset != p.end || before != p.end) {
+		p.frames = nil
+		return false
+	}
+	p.frames = append(p.frames, span{f.offset, len(f.payload)})
+	p.end = f.offset + frameBytes + int64(len(f.payload))
+	return true
+}
 
 const checkpointTemp = "checkpoint.tmp"
 
@@ -76,10 +109,13 @@ func (c *Checkpoint) Section(shard uint16, pos Position, payload []byte) error {
 		panic(fmt.Sprintf("BUG: checkpoint section of shard %d at position %d; repeated, or not a shard, or outside of %d to %d",
 			shard, pos, c.base, last))
 	}
-	if len(payload) > MaxSection {
-		return fmt.Errorf("write checkpoint section of shard %d: %d bytes exceed %d", shard, len(payload), MaxSection)
+	put := c.putPieces
+	if len(payload) <= c.log.opts.SectionBytes {
+		put = func(shard uint16, pos Position, payload []byte) error {
+			return c.put(shard, sectionFrame, pos, nil, payload)
+		}
 	}
-	if err := c.put(shard, sectionFrame, pos, payload); err != nil {
+	if err := put(shard, pos, payload); err != nil {
 		return fmt.Errorf("write checkpoint section of shard %d: %w", shard, err)
 	}
 	c.written[shard] = true
@@ -87,12 +123,28 @@ func (c *Checkpoint) Section(shard uint16, pos Position, payload []byte) error {
 	return nil
 }
 
-// put writes one frame.
-func (c *Checkpoint) put(shard uint16, typ uint8, pos Position, payload []byte) error {
-	putFrame(c.head[:], c.log.opts.Mark, shard, typ, pos, len(payload))
-	sum := crc32.Update(crc32.Checksum(c.head[8:], castagnoli), castagnoli, payload)
-	order.PutUint32(c.head[4:], sum)
+// putPieces writes a section that is too long for one frame.
+func (c *Checkpoint) putPieces(shard uint16, pos Position, payload []byte) error {
+	for number, typ := uint32(0), uint8(pieceFrame); typ == pieceFrame; number++ {
+		n := min(c.log.opts.SectionBytes-pieceBytes, len(payload))
+		if n == len(payload) {
+			typ = lastPieceFrame
+		}
+		if err := c.put(shard, typ, pos, order.AppendUint32(nil, number), payload[:n]); err != nil {
+			return err
+		}
+		payload = payload[n:]
+	}
+	return nil
+}
+
+// put writes one frame, whose payload is head and then payload.
+func (c *Checkpoint) put(shard uint16, typ uint8, pos Position, head, payload []byte) error {
+	putFrame(c.head[:], c.log.opts.Mark, shard, typ, pos, len(head)+len(payload))
+	sum := crc32.Update(crc32.Checksum(c.head[8:], castagnoli), castagnoli, head)
+	order.PutUint32(c.head[4:], crc32.Update(sum, castagnoli, payload))
 	_, _ = c.w.Write(c.head[:]) // the next write returns its error
+	_, _ = c.w.Write(head)
 	_, err := c.w.Write(payload)
 	return err
 }
@@ -116,7 +168,7 @@ func (c *Checkpoint) Commit() error {
 // finish writes the end and gives the file its name, each step safe on disk
 // before the next.
 func (c *Checkpoint) finish() error {
-	if err := c.put(0, endFrame, c.base, order.AppendUint32(nil, c.count)); err != nil {
+	if err := c.put(0, endFrame, c.base, nil, order.AppendUint32(nil, c.count)); err != nil {
 		return err
 	}
 	if err := c.w.Flush(); err != nil {

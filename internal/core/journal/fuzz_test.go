@@ -60,7 +60,7 @@ func replayed(t *testing.T, l *Log, data []byte) (n int) {
 }
 
 // Whatever lies in a checkpoint: a start works, and each section that it loads
-// stands in the file byte for byte.
+// stands in the file byte for byte, in one frame or in pieces.
 func FuzzCheckpoint(f *testing.F) {
 	fs, _ := sample(f)
 	for name, file := range fs.files {
@@ -68,6 +68,8 @@ func FuzzCheckpoint(f *testing.F) {
 			f.Add(file.data, uint16(base))
 		}
 	}
+	cut, _ := cutSections(f)
+	f.Add(cut.files[checkpointName(3)].data, uint16(3))
 	f.Fuzz(func(t *testing.T, data []byte, base uint16) {
 		if len(data)%2 == 0 {
 			data = append(appendHeader(nil, checkpointMagic, testMark, Position(base)), data...)
@@ -79,7 +81,21 @@ func FuzzCheckpoint(f *testing.F) {
 			return
 		}
 		err = l.Load(func(shard uint16, pos Position, payload []byte) error {
-			if whole := appendFrame(nil, 0, shard, sectionFrame, pos, payload); !bytes.Contains(data, whole[markBytes:]) {
+			if whole := appendFrame(nil, 0, shard, sectionFrame, pos, payload); bytes.Contains(data, whole[markBytes:]) {
+				return nil
+			}
+			var pieces []byte // as one after the other stands in the file
+			for i, at := range l.plan.sections[shard].frames {
+				typ := uint8(pieceFrame)
+				if i == len(l.plan.sections[shard].frames)-1 {
+					typ = lastPieceFrame
+				}
+				n := at.length - pieceBytes
+				pieces = append(pieces, appendFrame(nil, order.Uint32(data[at.offset:]), shard, typ, pos,
+					append(order.AppendUint32(nil, uint32(i)), payload[:n]...))...)
+				payload = payload[n:]
+			}
+			if len(pieces) == 0 || len(payload) > 0 || !bytes.Contains(data, pieces) {
 				t.Fatalf("section of shard %d was invented", shard)
 			}
 			return nil

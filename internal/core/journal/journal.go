@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// MaxRecord and MaxSection limit a payload, in bytes. A length beyond them is
-	// damage, so they bound what a reader allocates.
+	// MaxRecord and MaxSection limit the payload of a frame, in bytes. A length beyond them
+	// is damage, so they bound what a reader allocates. Longer sections are cut.
 	MaxRecord  = 16 << 20
 	MaxSection = 256 << 20
 
@@ -78,6 +78,10 @@ type Options struct {
 	Mark uint32
 
 	SegmentBytes int64 // 0 means 64 MiB
+
+	// SectionBytes is the longest section of a checkpoint that is one frame; a longer one
+	// is cut. 0 means MaxSection, which is the most.
+	SectionBytes int
 }
 
 // Log is an open journal. Append, Sync, Size and the methods of a Checkpoint may

@@ -59,8 +59,13 @@ type plan struct {
 type section struct {
 	file   string // "" if there is none
 	pos    Position
-	offset int64 // of its frame
-	length int   // of its payload
+	frames []span // one, or its pieces in their order
+}
+
+// span is where a frame lies.
+type span struct {
+	offset int64
+	length int // of the payload
 }
 
 // segment is a file of records. Those from limit on do not count.
@@ -81,6 +86,9 @@ const noLimit = math.MaxUint64
 func Open(fs FS, opts Options) (*Log, Report, error) {
 	if opts.SegmentBytes == 0 {
 		opts.SegmentBytes = segmentBytes
+	}
+	if opts.SectionBytes == 0 {
+		opts.SectionBytes = MaxSection
 	}
 	l := &Log{fs: fs, opts: opts}
 	var report Report
@@ -111,10 +119,10 @@ func Open(fs FS, opts Options) (*Log, Report, error) {
 func (l *Log) findSections(checkpoints []file, report *Report) (known Position, err error) {
 	for _, c := range slices.Backward(checkpoints) {
 		known = max(known, c.pos)
-		whole, err := readCheckpoint(l.fs, c, report, func(f *frame) {
-			known = max(known, f.pos)
-			if s := &l.plan.sections[f.shard]; s.file == "" {
-				*s = section{file: c.name, pos: f.pos, offset: f.offset, length: len(f.payload)}
+		whole, err := readCheckpoint(l.fs, c, report, func(shard uint16, found section) {
+			known = max(known, found.pos)
+			if s := &l.plan.sections[shard]; s.file == "" {
+				*s = found
 				report.Sections++
 			}
 		})
@@ -132,7 +140,7 @@ func (l *Log) findSections(checkpoints []file, report *Report) (known Position, 
 
 // readCheckpoint calls fn for each good section and reports whether the file is
 // whole.
-func readCheckpoint(fs FS, c file, report *Report, fn func(*frame)) (whole bool, err error) {
+func readCheckpoint(fs FS, c file, report *Report, fn func(uint16, section)) (whole bool, err error) {
 	src, size, err := fs.Open(c.name)
 	if err != nil {
 		return false, fmt.Errorf("open checkpoint %s: %w", c.name, err)
@@ -148,10 +156,11 @@ func readCheckpoint(fs FS, c file, report *Report, fn func(*frame)) (whole bool,
 	}
 	r.limit = MaxSection
 	r.accept = func(f *frame, _ int64) bool {
-		return f.pos >= c.pos && f.shard <= Instance && (f.typ == sectionFrame || f.typ == endFrame)
+		return f.pos >= c.pos && f.shard <= Instance && f.typ >= sectionFrame && f.typ <= lastPieceFrame
 	}
 	damage := Damage{File: c.name, Offset: -1}
 	found, ended := uint32(0), false
+	var cut pieces
 	for {
 		before := r.end
 		f, ok := r.next()
@@ -164,9 +173,17 @@ func readCheckpoint(fs FS, c file, report *Report, fn func(*frame)) (whole bool,
 		if !ok {
 			break
 		}
-		if f.typ == sectionFrame {
+		switch s := (section{file: c.name, pos: f.pos, frames: []span{{f.offset, len(f.payload)}}}); f.typ {
+		case sectionFrame:
 			found++
-			fn(&f)
+			fn(f.shard, s)
+			continue
+		case pieceFrame, lastPieceFrame:
+			if cut.add(&f, before) && f.typ == lastPieceFrame {
+				found++
+				s.frames = cut.frames
+				fn(f.shard, s)
+			}
 			continue
 		}
 		ended = len(f.payload) == 4 && order.Uint32(f.payload) == found
@@ -322,19 +339,36 @@ func (l *Log) Load(fn func(shard uint16, pos Position, payload []byte) error) er
 			}
 			open[s.file] = r
 		}
-		buf = slices.Grow(buf[:0], frameBytes+s.length)[:frameBytes+s.length]
-		if _, err := open[s.file].ReadAt(buf, s.offset); err != nil {
-			return fmt.Errorf("read checkpoint %s at byte %d: %w", s.file, s.offset, err)
+		var payload []byte
+		var err error
+		if payload, buf, err = readSection(open[s.file], shard, s, buf); err != nil {
+			return fmt.Errorf("read checkpoint %s at %w", s.file, err)
 		}
-		f, ok := parseFrame(buf)
-		if !ok || f.shard != shard || f.pos != s.pos {
-			return fmt.Errorf("read checkpoint %s at byte %d: it has changed since the start", s.file, s.offset)
-		}
-		if err := fn(shard, s.pos, f.payload); err != nil {
+		if err := fn(shard, s.pos, payload); err != nil {
 			return fmt.Errorf("load section of shard %d from checkpoint %s: %w", shard, s.file, err)
 		}
 	}
 	return nil
+}
+
+// readSection returns the payload of a section, in buf's memory or more.
+func readSection(r Reader, shard uint16, s *section, buf []byte) (payload, scratch []byte, err error) {
+	var whole []byte
+	for _, at := range s.frames {
+		buf = slices.Grow(buf[:0], frameBytes+at.length)[:frameBytes+at.length]
+		if _, err := r.ReadAt(buf, at.offset); err != nil {
+			return nil, buf, fmt.Errorf("byte %d: %w", at.offset, err)
+		}
+		f, ok := parseFrame(buf)
+		if !ok || f.shard != shard || f.pos != s.pos {
+			return nil, buf, fmt.Errorf("byte %d: it has changed since the start", at.offset)
+		}
+		if len(s.frames) == 1 && f.typ == sectionFrame {
+			return f.payload, buf, nil
+		}
+		whole = append(whole, f.payload[pieceBytes:]...)
+	}
+	return whole, buf, nil
 }
 
 // Replay calls fn for every record that is not in its shard's section, in the

@@ -1,0 +1,112 @@
+package journal
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// cutSections writes a checkpoint of three shards, whose longest frame has 64 bytes, and a
+// journal behind it. The sections are one frame, nine pieces and two.
+func cutSections(t testing.TB) (fs *memFS, want map[uint16][]byte) {
+	t.Helper()
+	fs = newMemFS()
+	l, _, err := Open(fs, Options{Mark: testMark, SectionBytes: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Append([]Record{{Shard: 1}, {Shard: 2}, {Shard: 3}}); err != nil {
+		t.Fatal(err)
+	}
+	want = map[uint16][]byte{}
+	for shard, n := range map[uint16]int{1: 64, 2: 9*60 - 5, 3: 65} {
+		for i := range n {
+			want[shard] = append(want[shard], byte(i*7+int(shard)))
+		}
+	}
+	c, err := l.BeginCheckpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for shard := range uint16(3) {
+		if err := c.Section(shard+1, c.Base(), want[shard+1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	return fs, want
+}
+
+// loaded returns the sections that a start begins with.
+func loaded(t testing.TB, fs FS) (got map[uint16][]byte, report Report) {
+	t.Helper()
+	l, report, err := Open(fs, Options{Mark: testMark})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got = map[uint16][]byte{}
+	err = l.Load(func(shard uint16, _ Position, payload []byte) error {
+		got[shard] = bytes.Clone(payload)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got, report
+}
+
+// A section that is longer than a frame may be is cut, and comes back whole. When it failed,
+// so did each checkpoint from then on, and the journal grew for ever.
+func TestALongSectionIsCut(t *testing.T) {
+	fs, want := cutSections(t)
+	got, report := loaded(t, fs)
+	if fmt.Sprint(got) != fmt.Sprint(want) || len(report.Damage) > 0 || report.Sections != 3 {
+		t.Errorf("loaded %v: %+v", got, report)
+	}
+}
+
+// A flipped byte anywhere, or a piece cut out or doubled: a section is there as a whole or
+// not at all, and the damage is told.
+func TestDamageToAPieceCostsTheSection(t *testing.T) {
+	fs, want := cutSections(t)
+	name := checkpointName(3)
+	data := fs.files[name].data
+	broken := map[string][]byte{}
+	for i := range data {
+		flipped := bytes.Clone(data)
+		flipped[i] ^= 0x40
+		broken[fmt.Sprint("byte ", i)] = flipped
+	}
+	var frames []int
+	for i := headerBytes; i < len(data); i += frameBytes + int(order.Uint32(data[i+8:])) {
+		frames = append(frames, i)
+	}
+	if frames = append(frames, len(data)); len(frames) != 1+1+9+2+1 {
+		t.Fatalf("frames at %v", frames)
+	}
+	for i := range len(frames) - 1 {
+		from, to := frames[i], frames[i+1]
+		broken[fmt.Sprint("without frame ", i)] = slices.Delete(bytes.Clone(data), from, to)
+		broken[fmt.Sprint("with frame twice ", i)] = slices.Insert(bytes.Clone(data), to, data[from:to]...)
+	}
+	lost := map[int]int{}
+	for what, data := range broken {
+		fs.files[name].data = data
+		got, report := loaded(t, fs)
+		for shard, section := range got {
+			if !bytes.Equal(section, want[shard]) {
+				t.Fatalf("%s: half a state of shard %d: %d bytes of %d", what, shard, len(section), len(want[shard]))
+			}
+		}
+		if len(report.Damage) == 0 && len(got) < len(want) {
+			t.Errorf("%s: no damage is told", what)
+		}
+		lost[len(want)-len(got)]++
+	}
+	if lost[1] < 100 || lost[0] == 0 {
+		t.Errorf("sections lost, and how often: %v", lost)
+	}
+}
