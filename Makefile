@@ -86,8 +86,9 @@ compile: # what race and fuzz run; CI does so while tests wait
 
 # The modules of Prometheus and of telegraf have the versions that ours has where both need
 # a module, so that most of it is compiled once.
-clients: # what e2e/ sends with
+clients: # what e2e/ sends with, and the proxies in front
 	@bash e2e/clients/install
 	@bash lua/install
+	@bash e2e/proxy/install
 	GOWORK=off go build -C lab/peers-tsdb/prometheus -tags remove_all_sd -o $(CURDIR)/.cache/prometheus github.com/prometheus/prometheus/cmd/prometheus
 	GOWORK=off go build -C lab/peers/telegraf -tags $(TELEGRAF) -o $(CURDIR)/.cache/telegraf github.com/influxdata/telegraf/cmd/telegraf

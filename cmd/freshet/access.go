@@ -36,18 +36,17 @@ const (
 	// writes add to a tenant's own data.
 	writes
 
-	// readsHere are reads by this machine's users: they show what came, byte by byte.
+	// readsHere are reads by operators: they show what came, byte by byte.
 	readsHere
 
 	// operates shows or changes the whole process, all tenants in it, so that only
-	// this machine's users may ask. They need no token, which would be one tenant's.
+	// operators may ask: by operator.sock, with a token of theirs, or on loopback.
 	operates
 
 	// operatesMany is operates where there are many tenants: it names them all.
 	operatesMany
 
-	// splits shows the whole process to this machine's users, and to a tenant its
-	// own part.
+	// splits shows the whole process to operators, and to a tenant its own part.
 	splits
 )
 
@@ -131,13 +130,13 @@ func (s *server) guard(e exposure, h http.Handler) http.Handler {
 	case probes, pages:
 		return h
 	case operates:
-		return s.onLoopback(h.ServeHTTP)
+		return s.forOperators(h.ServeHTTP)
 	case readsHere:
-		h = s.onLoopback(h.ServeHTTP)
+		h = s.forOperators(h.ServeHTTP)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if e == operatesMany && s.access.Load() != nil {
-			s.onLoopback(h.ServeHTTP)(w, r)
+			s.forOperators(h.ServeHTTP)(w, r)
 			return
 		}
 		if err := s.foreign(e, r); err != nil {
@@ -177,10 +176,13 @@ func (s *server) foreign(e exposure, r *http.Request) error {
 
 // admit decides on a request that acts for a tenant.
 func (s *server) admit(e exposure, r *http.Request) (tenant.Grant, error) {
-	claim := claimOf(r)
-	grant, err := s.grant(claim, e == writes)
+	claim, access := claimOf(r), s.access.Load()
+	if s.vouched(r, claim) {
+		access = tenant.ByHeader(nil) // an operator may name any tenant
+	}
+	grant, err := s.grant(access, claim, e == writes)
 	if err == nil && s.namesOwn(claim, grant) {
-		err = s.http.elsewhere(r)
+		err = s.notOperator(r)
 	}
 	return grant, err
 }
@@ -192,28 +194,31 @@ func (s *server) namesOwn(c tenant.Claim, g tenant.Grant) bool {
 }
 
 // grant decides on a request that writes, or else reads, by whichever protocol.
-func (s *server) grant(c tenant.Claim, write bool) (tenant.Grant, error) {
-	grant, err := s.access.Load().Grant(c)
+func (s *server) grant(access *tenant.Access, c tenant.Claim, write bool) (tenant.Grant, error) {
+	grant, err := access.Grant(c)
 	switch {
 	case err != nil:
 	case write && !grant.Write:
 		err = fmt.Errorf("the token of %q may only read; give it may: both in http.tenants_file", grant.Tenant)
 	case !write && !grant.Read:
 		err = fmt.Errorf("the token of %q may only write; give it may: both in http.tenants_file", grant.Tenant)
-	case write && s.config.HTTP.TrustTenantHeader && s.namesOwn(c, grant):
+	case write && access.Trusts() && s.namesOwn(c, grant):
 		err = fmt.Errorf("the tenant %q holds what Freshet measures of itself, and nothing else is written there; name another in X-Scope-OrgID, or set self.metrics to false", selfTenant)
 	}
 	return grant, err
 }
 
 // operator reports whether r may see the whole process: where there are not many
-// tenants everybody, and else who asks on this machine and as no tenant.
+// tenants every request, and else one of an operator that is made as no tenant.
 func (s *server) operator(r *http.Request) bool {
 	if s.access.Load() == nil {
 		return true
 	}
 	c := claimOf(r)
-	return c.Token == "" && c.Headers == nil && s.http.elsewhere(r) == nil
+	if s.vouched(r, c) {
+		return c.Headers == nil
+	}
+	return c.Token == "" && c.Headers == nil && s.notOperator(r) == nil
 }
 
 // claimOf is what a request says of itself.

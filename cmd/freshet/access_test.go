@@ -111,7 +111,8 @@ dogstatsd:
 `)
 }
 
-// request asks as whoever has the token, from this machine or by way of a proxy.
+// request asks with a token, from this machine or by way of a proxy. Once one has come,
+// operators on this machine ask by their socket.
 func (s *server) request(t *testing.T, method, path, token, body string, proxied bool) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.http[0].addr()+path, strings.NewReader(body))
@@ -127,7 +128,11 @@ func (s *server) request(t *testing.T, method, path, token, body string, proxied
 	if strings.HasPrefix(body, "query=") {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
-	resp, err := http.DefaultClient.Do(r)
+	client := http.DefaultClient
+	if !proxied && s.proxied.Load() != nil {
+		client = overSocket(s.operatorPath())
+	}
+	resp, err := client.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -357,7 +362,7 @@ func (s *server) writesAreApart(t *testing.T, method, path string) {
 func (s *server) streamsAreApart(t *testing.T, path string) {
 	t.Helper()
 	for token, want := range map[string]int{"": http.StatusUnauthorized, "only-write": http.StatusForbidden} {
-		resp := s.request(t, http.MethodGet, path, token, "", false) // its body may have no end
+		resp := s.request(t, http.MethodGet, path, token, "", true) // its body may have no end
 		if resp.Body.Close(); resp.StatusCode != want {
 			t.Errorf("%s with the token %q: %s", path, token, resp.Status)
 		}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -41,17 +40,33 @@ const (
 
 // remote is a server to ask, and what it takes to be answered.
 type remote struct {
-	address   string
+	address   string // empty for the server of this machine
 	tokenFile string // empty for tokenVariable
 	caFile    string // empty for the CAs of the system
 }
 
-func (r remote) String() string { return r.address }
+func (r remote) String() string { return r.found().address }
+
+// bySocket begins the address of an operator.sock.
+const bySocket = "unix:"
+
+// found has an address: where none is given, that of the server of this machine.
+func (r remote) found() remote {
+	if r.address != "" {
+		return r
+	}
+	r.address = defaultServer
+	if path := operatorSocketHere(); path != "" {
+		r.address = bySocket + path
+	}
+	return r
+}
 
 // serverFlag adds --server, and what goes with it, to a command that asks a server.
 func serverFlag(cmd *cobra.Command) *remote {
 	r := new(remote)
-	cmd.Flags().StringVar(&r.address, "server", cmp.Or(os.Getenv(serverVariable), defaultServer), "`address` of the server to ask; also "+serverVariable)
+	cmd.Flags().StringVar(&r.address, "server", os.Getenv(serverVariable), "`address` of the server to ask, HOST:PORT, a URL or unix:PATH of its operator.sock; also "+serverVariable+
+		"; by default the operator.sock in FRESHET_DATA_DIR, ./data or "+packagedData+", or else "+defaultServer)
 	r.credentialFlags(cmd.Flags())
 	return r
 }
@@ -76,6 +91,9 @@ func (r remote) token() (string, error) {
 
 // client returns what sends requests.
 func (r remote) client() (*http.Client, error) {
+	if path, ok := strings.CutPrefix(r.address, bySocket); ok {
+		return overSocket(path), nil
+	}
 	if r.caFile == "" {
 		return http.DefaultClient, nil
 	}
@@ -115,12 +133,16 @@ func post(ctx context.Context, server remote, path string, params url.Values, bo
 }
 
 func request(ctx context.Context, method string, from remote, path string, params url.Values, body io.Reader) (*http.Response, error) {
-	server := from.address
-	if !strings.Contains(server, "://") {
+	from = from.found()
+	server := strings.TrimSuffix(from.address, "/")
+	base := server
+	if strings.HasPrefix(server, bySocket) {
+		base = "http://localhost" // the socket leads to one server
+	} else if !strings.Contains(server, "://") {
 		server = "http://" + server
+		base = server
 	}
-	server = strings.TrimSuffix(server, "/")
-	req, err := http.NewRequestWithContext(ctx, method, server+path+"?"+params.Encode(), body)
+	req, err := http.NewRequestWithContext(ctx, method, base+path+"?"+params.Encode(), body)
 	if err != nil {
 		return nil, fmt.Errorf("--server = %s: is not an address; write it like %s", server, defaultServer)
 	}

@@ -63,7 +63,7 @@ func defaultConfig() config {
 		DataDir:    "./data",
 		LogLevel:   "info",
 		Drain:      30 * time.Second,
-		HTTP:       httpConfig{Listen: defaultHTTP, Tenant: tenant.Default},
+		HTTP:       httpConfig{Listen: defaultHTTP, Tenant: tenant.Default, OperatorLoopback: true}, // else a first try would end at a refusal
 		DogStatsD:  dogstatsd,
 		Limits:     limit.DefaultConfig(),
 		Ingest:     distributor.DefaultConfig(),

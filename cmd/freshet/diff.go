@@ -113,7 +113,7 @@ func askDifference(ctx context.Context, server remote, name string, text []byte)
 		return d, err
 	}
 	if resp.StatusCode == http.StatusForbidden {
-		return d, errors.Join(fmt.Errorf("ask %s: it answers this on its own machine only; run freshet diff there", server), resp.Body.Close())
+		return d, errors.Join(refusal(server, resp), resp.Body.Close())
 	}
 	_, a, err := readAnswer(server, resp)
 	if err != nil {

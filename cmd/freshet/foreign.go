@@ -57,13 +57,17 @@ func foreignPage(r *http.Request) error {
 // rebound refuses a request on loopback whose Host is a name that is none of ours. The
 // page of such a name has it lead to loopback, and is then of the same origin as the
 // server. That page can set any header but Host, so that no header makes up for it. With
-// TLS it has no certificate for the name, and where tokens are asked for it has none.
+// TLS it has no certificate for the name, and where tokens are asked for it has none. To
+// operator.sock a tunnel may lead, from loopback on another machine.
 func (s *server) rebound(r *http.Request) error {
 	host := strings.TrimSuffix(hostOf(r.Host), ".")
 	if _, err := netip.ParseAddr(host); err == nil || host == "" || strings.EqualFold(host, "localhost") {
 		return nil // no name that somebody else can have lead here
 	}
-	if r.TLS != nil || s.config.HTTP.TenantsFile != "" || !fromLoopback(r) || s.http.named(host) || s.config.HTTP.answersTo(host) {
+	if r.TLS != nil || s.http.named(host) || s.config.HTTP.answersTo(host) {
+		return nil
+	}
+	if !atOperatorSocket(r) && (s.config.HTTP.TenantsFile != "" || !fromLoopback(r)) {
 		return nil
 	}
 	return denial{reasonHost, fmt.Errorf("Host %q is a name that this server does not know, and on loopback it could be that of a web page of others; "+

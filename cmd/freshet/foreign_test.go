@@ -207,6 +207,16 @@ func TestForeignPagesRead(t *testing.T) {
 	}
 }
 
+// overGRPC is a request of OTLP over gRPC, of which guardOTLP looks at the headers.
+func overGRPC(t *testing.T, header, value string) *http.Request {
+	t.Helper()
+	r := httptest.NewRequestWithContext(tenant.NewContext(t.Context(), tenant.Default), http.MethodPost, "/Export", nil)
+	r.ProtoMajor = 2
+	r.Header.Set("Content-Type", "application/grpc")
+	r.Header.Set(header, value)
+	return r
+}
+
 // Where a header names the tenant, nobody writes into that of Freshet's own metrics, by
 // whichever protocol. Over gRPC this was possible.
 func TestNobodyWritesIntoTheOwnTenant(t *testing.T) {
@@ -222,17 +232,25 @@ func TestNobodyWritesIntoTheOwnTenant(t *testing.T) {
 				}
 			}
 			reached := ""
-			r := httptest.NewRequest(http.MethodPost, "/Export", nil)
-			r.ProtoMajor = 2
-			r.Header.Set("Content-Type", "application/grpc")
-			r.Header.Set("X-Scope-OrgID", name)
 			w := httptest.NewRecorder()
 			s.guardOTLP(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { reached = tenantOf(r) })).
-				ServeHTTP(w, r.WithContext(tenant.NewContext(t.Context(), s.config.HTTP.Tenant)))
+				ServeHTTP(w, overGRPC(t, "X-Scope-OrgID", name))
 			denied := w.Result().Trailer.Get("Grpc-Status") == strconv.Itoa(int(codes.PermissionDenied))
 			if denied != refused || (reached == name) == refused {
 				t.Errorf("%s writes by gRPC: %v, as %q", name, w.Result().Trailer, reached)
 			}
+		}
+	}
+}
+
+// A page of others would need permission to send what gRPC takes, and is refused there, too.
+func TestForeignPagesOverGRPC(t *testing.T) {
+	s := onlyHTTP(t, "")
+	for origin, refused := range map[string]bool{"http://example.com": false, "http://evil.example": true} { // the first is that of httptest
+		reached := false
+		s.guardOTLP(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true })).ServeHTTP(httptest.NewRecorder(), overGRPC(t, "Origin", origin))
+		if reached == refused {
+			t.Errorf("a page of %q writes: %t", origin, reached)
 		}
 	}
 }

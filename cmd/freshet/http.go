@@ -40,6 +40,9 @@ type httpConfig struct {
 
 	MaxConnections int `yaml:"max_connections" help:"open connections of HTTP and gRPC together; 0 for three eighths of the files that the process may open, at most 8192" reload:"restart"`
 
+	OperatorLoopback bool   `yaml:"operator_loopback" help:"answer operator endpoints on loopback without a token; it turns itself off when the first request comes by way of a proxy, until a restart; off where a proxy on this machine adds no header"`
+	OperatorsFile    string `yaml:"operators_file" help:"file with the tokens of operators, who may see and change the whole process from elsewhere; a reload reads it again"`
+
 	TenantsFile         string `yaml:"tenants_file" help:"file with the tenants' tokens, of which each request must then carry one; a reload reads it again"`
 	TrustTenantHeader   bool   `yaml:"trust_tenant_header" help:"believe the header X-Scope-OrgID: only behind something that authenticates and sets it"`
 	AllowUnknownTenants bool   `yaml:"allow_unknown_tenants" help:"let that header give names that the configuration does not have"`
@@ -129,18 +132,7 @@ func listenHTTP(c httpConfig, handler http.Handler, inherited *inheritance, boun
 		if err != nil {
 			return all, httpError(l.Listen, err)
 		}
-		h := &httpServer{listener: listener, address: l.Listen, scheme: scheme, tenant: l.Tenant, served: make(chan error, 1), server: &http.Server{
-			Handler: handler,
-			// Panics of handlers and, with TLS, handshakes that fail.
-			ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
-			// A client that never ends its request must not hold a connection. How long
-			// an answer takes is limited by the query.
-			ReadTimeout:       time.Minute,
-			ReadHeaderTimeout: headerTimeout,
-			IdleTimeout:       idleTimeout,
-			// Unless the request says more, the address says on whose behalf it asks.
-			BaseContext: func(net.Listener) context.Context { return tenant.NewContext(context.Background(), l.Tenant) },
-		}}
+		h := newHTTPServer(listener, l, scheme, handler, logger)
 		counted := bound.Serve(h.server, listener)
 		go func() {
 			if l.WebConfig == "" {
@@ -152,6 +144,22 @@ func listenHTTP(c httpConfig, handler http.Handler, inherited *inheritance, boun
 		all = append(all, h)
 	}
 	return all, nil
+}
+
+// newHTTPServer makes the server of a listener, which does not answer yet.
+func newHTTPServer(listener net.Listener, l httpListener, scheme string, handler http.Handler, logger *slog.Logger) *httpServer {
+	return &httpServer{listener: listener, address: l.Listen, scheme: scheme, tenant: l.Tenant, served: make(chan error, 1), server: &http.Server{
+		Handler: handler,
+		// Panics of handlers and, with TLS, handshakes that fail.
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+		// A client that never ends its request must not hold a connection. How long
+		// an answer takes is limited by the query.
+		ReadTimeout:       time.Minute,
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		// Unless the request says more, the address says on whose behalf it asks.
+		BaseContext: func(net.Listener) context.Context { return tenant.NewContext(context.Background(), l.Tenant) },
+	}}
 }
 
 func httpError(address string, err error) error {
@@ -175,11 +183,11 @@ func (h *httpServer) addr() string { return h.listener.Addr().String() }
 func (h *httpServer) file() (*os.File, error) { return fileOf(h.listener, "http") }
 
 func fileOf(listener net.Listener, what string) (*os.File, error) {
-	tcp, ok := listener.(*net.TCPListener)
+	socket, ok := listener.(interface{ File() (*os.File, error) })
 	if !ok {
 		panic(fmt.Sprintf("BUG: %s listens on a %T", what, listener))
 	}
-	file, err := tcp.File()
+	file, err := socket.File()
 	if err != nil {
 		return nil, fmt.Errorf("hand over %s %s: %w", what, listener.Addr(), err)
 	}
@@ -233,7 +241,7 @@ func (s *server) serveHTTP() {
 	mux.HandleFunc("GET /-/ready", s.serveReady)
 
 	// A proxy must not pass these on: docs/operations.md lists them. Their exposure has
-	// them answered on loopback only.
+	// them answered to operators only.
 	local := func(pattern string, h http.HandlerFunc) { mux.HandleFunc(pattern, h) }
 	if s.config.stores() {
 		api := s.promAPI()
@@ -285,6 +293,7 @@ func tenantOf(r *http.Request) string {
 // it is ready everything. A request across a restart waits until the journal is replayed,
 // since this address has answered before.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.noteProxy(r.Header)
 	if s.inherited.answered && !strings.HasPrefix(r.URL.Path, "/-/") {
 		_ = s.opening.wait(r.Context()) // what it could say is said below
 	}
@@ -319,7 +328,7 @@ func (s *server) serveIndex(w http.ResponseWriter, _ *http.Request) {
 		"/metrics                  this process' own metrics",
 		"/flow                     the web page, which a browser gets at / too",
 		"/-/ready  /-/healthy      for probes",
-		"/debug/pprof/             profiles, on loopback",
+		"/debug/pprof/             profiles, for operators",
 	) {
 		fmt.Fprintln(w, line)
 	}

@@ -53,14 +53,14 @@ func (in *inheritance) dogstatsd(network, address string) (all []sockets.Inherit
 
 // tcp returns the listener for an address, nil if there is none.
 func (in *inheritance) tcp(address string) (net.Listener, error) {
-	listener, err := in.listener(address)
+	listener, err := in.listener("tcp", address)
 	in.answered = in.answered || listener != nil
 	return listener, err
 }
 
 // listener is tcp for what is not HTTP.
-func (in *inheritance) listener(address string) (net.Listener, error) {
-	taken, ok := in.TakeOne("tcp", address)
+func (in *inheritance) listener(network, address string) (net.Listener, error) {
+	taken, ok := in.TakeOne(network, address)
 	if !ok {
 		return nil, nil
 	}

@@ -42,7 +42,7 @@ func (s *server) openOTLP() error {
 	if err != nil {
 		return configurationError{fmt.Errorf("listen on OTLP %s: %w", address, err)}
 	}
-	listener, err := s.inherited.listener(address)
+	listener, err := s.inherited.listener("tcp", address)
 	if err == nil && listener == nil {
 		listener, err = net.Listen("tcp", address)
 	}
@@ -127,10 +127,14 @@ func (s *server) guardOTLP(next http.Handler) http.Handler {
 		if !receive.SpeaksGRPC(w, r) {
 			return
 		}
-		err := s.otlp.authenticate(s.config.HTTP.WebConfig, r.Header.Get("Authorization"))
+		s.noteProxy(r.Header)
+		err := s.foreign(writes, r)
+		if err == nil {
+			err = s.otlp.authenticate(s.config.HTTP.WebConfig, r.Header.Get("Authorization"))
+		}
 		var grant tenant.Grant
 		if err == nil {
-			grant, err = s.grant(claimOf(r), true)
+			grant, err = s.grant(s.access.Load(), claimOf(r), true)
 		}
 		switch {
 		case errors.Is(err, tenant.ErrNoToken):

@@ -27,8 +27,8 @@ func TestATenantIsToldOfItsOwnSockets(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]listening{
-		"a": {os.Getpid(), servers[0].addr(), "127.0.0.1:3", "127.0.0.1:1", "/run/a", ""},
-		"b": {os.Getpid(), servers[1].addr(), "", "127.0.0.1:2", "", ""},
+		"a": {PID: os.Getpid(), HTTP: servers[0].addr(), OTLPGRPC: "127.0.0.1:3", DogStatsDUDP: "127.0.0.1:1", DogStatsDUnixgram: "/run/a"},
+		"b": {PID: os.Getpid(), HTTP: servers[1].addr(), DogStatsDUDP: "127.0.0.1:2"},
 		"c": {PID: os.Getpid()},
 	} {
 		if got := listeningOf(name, servers, "127.0.0.1:3", sockets()); got != want {

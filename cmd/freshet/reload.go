@@ -104,6 +104,10 @@ func (r *reloader) apply(ctx context.Context) ([]conf.Change, error) {
 	if err != nil {
 		return nil, err
 	}
+	operators, err := next.operators()
+	if err != nil {
+		return nil, err
+	}
 	prepared, err := s.collector.Prepare(next.DogStatsD, mapper, constant.Get("host"))
 	if err != nil {
 		return nil, err
@@ -119,6 +123,7 @@ func (r *reloader) apply(ctx context.Context) ([]conf.Change, error) {
 	s.log.level.Set(level)
 	s.watch.SetBudgets(next.Self.Budgets.budgets())
 	s.access.Store(access)
+	s.operators.Store(operators)
 	s.limiter.Configure(next.Limits, next.DogStatsD.IdleContexts)
 	if s.config.stores() {
 		s.events.Configure(next.Events)

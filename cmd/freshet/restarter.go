@@ -46,6 +46,7 @@ type restartState struct {
 	State string `json:"state"`
 	Why   string `json:"why,omitempty"` // it is refused
 
+	Proxied        string  `json:"proxied,omitempty"`            // header of a proxy that has come
 	StoppedReading int64   `json:"stopped_reading_ns,omitempty"` // Unix ns
 	Gap            float64 `json:"gap_seconds,omitempty"`        // for which nobody read the sockets
 	Build          string  `json:"build,omitempty"`              // that is ready
@@ -80,6 +81,9 @@ func newRestarter(s *server) *restarter {
 func (r *restarter) restarted() {
 	if last, err := readRestartState(r.server.path()); err == nil && last.PID == os.Getpid() && last.State == restartOpening {
 		r.last = last
+		if last.Proxied != "" {
+			r.server.proxied.Store(&last.Proxied)
+		}
 	}
 }
 
@@ -227,6 +231,13 @@ func (s *server) leave() ([]handover.Socket, error) {
 		}
 		all = append(all, handover.Socket{File: file, Network: "tcp", Name: h.address})
 	}
+	if s.operatorSocket != nil {
+		file, fileErr := s.operatorSocket.file()
+		if fileErr == nil {
+			all = append(all, handover.Socket{File: file, Network: "unix", Name: s.operatorSocket.address})
+		}
+		err = errors.Join(err, fileErr)
+	}
 	if s.otlp != nil {
 		file, fileErr := s.otlp.file()
 		if fileErr == nil {
@@ -254,7 +265,11 @@ func (r *restarter) run(ctx context.Context) error {
 		r.server.aggregator.Halt()
 	}
 	r.server.writeLedger(true)
-	r.tell(restartState{State: restartOpening, StoppedReading: r.ended.Load()})
+	state := restartState{State: restartOpening, StoppedReading: r.ended.Load()}
+	if header := r.server.proxied.Load(); header != nil {
+		state.Proxied = *header
+	}
+	r.tell(state)
 	// The kernel returns what is handled to its default action, which is to die, but
 	// leaves alone what is ignored. The next image is and reads what is newest anyway.
 	signal.Ignore(reloadSignal, restartSignal)

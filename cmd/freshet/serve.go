@@ -85,10 +85,14 @@ func serve(ctx context.Context, c config, from *source, stdout, stderr io.Writer
 	return errors.Join(err, s.close())
 }
 
+// listeningFile has what is listened on, in the data directory.
+const listeningFile = "listening.json"
+
 // listening is what a started server tells programs: the file listening.json in
 // the data directory, since ports may have been chosen by the kernel.
 type listening struct {
 	PID               int    `json:"pid"`
+	Operator          string `json:"operator,omitempty"` // path of operator.sock
 	HTTP              string `json:"http"`
 	OTLPGRPC          string `json:"otlp_grpc,omitempty"`
 	DogStatsDUDP      string `json:"dogstatsd_udp,omitempty"`
@@ -122,7 +126,7 @@ func (s *server) socketWarnings() (all []string) {
 func (s *server) listening() listening {
 	sockets := s.collector.Listening()
 	return listening{
-		PID: os.Getpid(), HTTP: s.http[0].addr(), OTLPGRPC: s.otlp.addr(),
+		PID: os.Getpid(), Operator: s.operatorPath(), HTTP: s.http[0].addr(), OTLPGRPC: s.otlp.addr(),
 		DogStatsDUDP:      first(sockets, "udp").Address,
 		DogStatsDUnixgram: first(sockets, "unixgram").Address,
 		DogStatsDUnix:     first(sockets, "unix").Address,
@@ -135,7 +139,7 @@ func (s *server) writeListening() error {
 	if err != nil {
 		return err
 	}
-	if err := s.replace("listening.json", append(text, '\n')); err != nil {
+	if err := s.replace(listeningFile, append(text, '\n')); err != nil {
 		return fmt.Errorf("write what listens where: %w", err)
 	}
 	return nil
@@ -176,6 +180,9 @@ func (s *server) greet(out io.Writer) error {
 	}
 	if s.otlp != nil {
 		fmt.Fprintf(&b, "  OTLP       %-9s %s  (over HTTP at /v1/metrics)\n", "grpc", s.otlp.addr())
+	}
+	if s.operatorSocket != nil {
+		fmt.Fprintf(&b, "  operators  %-9s %s\n", "unix", s.operatorSocket.address)
 	}
 	fmt.Fprintf(&b, "  data       %s\n", s.config.DataDir)
 	if !s.config.stores() {

@@ -79,17 +79,22 @@ type server struct {
 	limiter    *limit.Limiter
 	collector  *collector.Collector
 	http       httpServers
-	shares     connections.Shares            // of the descriptors
-	bound      *connections.Bound            // of http and otlp
-	otlp       *otlpServer                   // nil for none
-	access     atomic.Pointer[tenant.Access] // who may ask it; nil: everybody, for the tenant of the address
-	refused    *prometheus.CounterVec        // requests, by reason
-	origins    *regexp.Regexp                // of pages that may read; nil for none but ours
-	metrics    http.Handler                  // of the whole process
-	reloader   *reloader
-	inherited  *inheritance
-	opening    opening
-	restarter  *restarter
+	shares     connections.Shares // of the descriptors
+	bound      *connections.Bound // of http and otlp
+	otlp       *otlpServer        // nil for none
+
+	operatorSocket *httpServer // nil where none can be
+
+	access    atomic.Pointer[tenant.Access] // who may ask it; nil: everybody, for the tenant of the address
+	operators atomic.Pointer[tenant.Operators]
+	proxied   atomic.Pointer[string] // the first header of a proxy that came; nil for none
+	refused   *prometheus.CounterVec // requests, by reason
+	origins   *regexp.Regexp         // of pages that may read; nil for none but ours
+	metrics   http.Handler           // of the whole process
+	reloader  *reloader
+	inherited *inheritance
+	opening   opening
+	restarter *restarter
 }
 
 // inForce is the configuration of the moment.
@@ -107,7 +112,7 @@ func newServer(c config, from *source, registry *prometheus.Registry, log *serve
 	s.reloader = newReloader(s, from, registry)
 	s.restarter = newRestarter(s)
 	registry.MustRegister(log, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	for _, open := range []func() error{s.openSelf, s.openInherited, s.openDirectory, s.openLedger, s.openAccess, s.openOrigins, s.openHTTP, s.openOTLP, s.openNames, s.openCollector, s.checkLeft} {
+	for _, open := range []func() error{s.openSelf, s.openInherited, s.openDirectory, s.openLedger, s.openAccess, s.openOperators, s.openOrigins, s.openHTTP, s.openOperatorSocket, s.openOTLP, s.openNames, s.openCollector, s.checkLeft} {
 		if err := open(); err != nil {
 			return s, err
 		}
@@ -329,6 +334,7 @@ func (s *server) parts(opened func() error) []run.Part {
 			defer s.ready.Store(false)
 			return s.http.run(ctx, s.config.Drain)
 		}},
+		{Name: "operators", Run: s.runOperatorSocket},
 		{Name: "prober", Run: s.runProber},
 		{Name: "recorder", Run: s.recorder.Run}, // the first to stop: who waits for a record must not hold up the others
 	}
@@ -382,7 +388,7 @@ func (s *server) close() error {
 	if s.collector != nil {
 		errs = append(errs, s.collector.Close())
 	}
-	errs = append(errs, s.otlp.close(), s.http.close())
+	errs = append(errs, s.otlp.close(), s.http.close(), s.closeOperatorSocket())
 	if s.names != nil {
 		errs = append(errs, s.names.Close())
 	}
@@ -395,7 +401,7 @@ func (s *server) close() error {
 		errs = append(errs, s.stores.Close(ctx))
 	}
 	if s.lock != nil {
-		errs = append(errs, os.Remove(s.path("listening.json")), s.lock.Unlock())
+		errs = append(errs, os.Remove(s.path(listeningFile)), s.lock.Unlock())
 	}
 	for i, err := range errs {
 		if errors.Is(err, os.ErrNotExist) {

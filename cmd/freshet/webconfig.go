@@ -79,8 +79,8 @@ func (c config) checkFiles() error {
 		read, err := readWebConfig(l.WebConfig)
 		if err != nil {
 			errs = append(errs, configurationError{fmt.Errorf("%s: %w; mend the file, or leave the key empty for plain HTTP", key, err)})
-		} else if len(read.Users) > 0 && c.HTTP.TenantsFile != "" {
-			errs = append(errs, configurationError{fmt.Errorf("%s: %s has basic_auth_users, and a request cannot carry their password and a token of http.tenants_file in one header; keep one of the two",
+		} else if len(read.Users) > 0 && (c.HTTP.TenantsFile != "" || c.HTTP.OperatorsFile != "") {
+			errs = append(errs, configurationError{fmt.Errorf("%s: %s has basic_auth_users, and a request cannot carry their password and a token of http.tenants_file or http.operators_file in one header; keep one of the two",
 				key, l.WebConfig)})
 		}
 	}
@@ -88,5 +88,6 @@ func (c config) checkFiles() error {
 		errs = append(errs, configurationError{err})
 	}
 	_, err := c.access()
-	return errors.Join(append(errs, err)...)
+	_, operatorsErr := c.operators()
+	return errors.Join(append(errs, err, operatorsErr)...)
 }

@@ -77,6 +77,9 @@ func ByTokens(file string, text []byte) (*Access, error) {
 	return a, nil
 }
 
+// Trusts reports whether a header names the tenant.
+func (a *Access) Trusts() bool { return a != nil && a.trusted }
+
 // Grant decides.
 func (a *Access) Grant(c Claim) (Grant, error) {
 	switch {
@@ -209,8 +212,11 @@ func checkMay(may string) []conf.Problem {
 	return []conf.Problem{{Key: "may", Text: "must be read, write or both"}}
 }
 
-func (h tokenHash) bytes() (hash [sha256.Size]byte, err error) {
-	read, err := hex.DecodeString(h.SHA256)
+func (h tokenHash) bytes() ([sha256.Size]byte, error) { return hashBytes(h.SHA256) }
+
+// hashBytes reads the hash of a token.
+func hashBytes(text string) (hash [sha256.Size]byte, err error) {
+	read, err := hex.DecodeString(text)
 	if err != nil || len(read) != len(hash) {
 		return hash, fmt.Errorf("sha256 must be the %d hexadecimal digits that printf %%s TOKEN | sha256sum prints", 2*len(hash))
 	}

@@ -46,7 +46,7 @@ func TestLoopbackIsForThisMachinesUsers(t *testing.T) {
 		{"a name that begins well", "127.0.0.1:40000", "localhost.evil.example", "", "is neither"},
 		{"no name, and an address without one", "127.0.0.1:40000", "", "", "is neither"},
 	} {
-		s := &server{http: httpServers{{address: "metrics.internal:7125"}, {address: ":7126"}}, registry: prometheus.NewRegistry()}
+		s := &server{config: defaultConfig(), http: httpServers{{address: "metrics.internal:7125"}, {address: ":7126"}}, registry: prometheus.NewRegistry()}
 		if err := s.openAccess(); err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func TestLoopbackIsForThisMachinesUsers(t *testing.T) {
 			}
 			answered := false
 			w := httptest.NewRecorder()
-			s.onLoopback(func(http.ResponseWriter, *http.Request) { answered = true })(w, r)
+			s.forOperators(func(http.ResponseWriter, *http.Request) { answered = true })(w, r)
 			if answered != (tt.want == "") || !answered && (w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), tt.want)) {
 				t.Errorf("%s, %s: answered %t, %d %s", tt.why, method, answered, w.Code, w.Body)
 			}

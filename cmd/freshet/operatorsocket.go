@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// operatorSocket is the name of the Unix socket in the data directory by which operators
+// ask: who may use it is who may open its file.
+const operatorSocket = "operator.sock"
+
+// runDirectory has the socket where the data directory cannot: with a path that is too
+// long for a socket, or on a file system that has none. A variable for tests.
+var runDirectory = "/run/freshet"
+
+// maxSocketPath is the longest path of a socket in bytes: the kernel's field has 108, one
+// of them for the final zero.
+const maxSocketPath = 107
+
+type operatorSocketKey struct{}
+
+// byOperatorSocket reports whether a request came by operator.sock, and by no proxy: that
+// would let its clients operate, and they are not known by the permission of a file.
+func byOperatorSocket(r *http.Request) bool {
+	return atOperatorSocket(r) && forwarded(r.Header) == ""
+}
+
+func atOperatorSocket(r *http.Request) bool { return r.Context().Value(operatorSocketKey{}) != nil }
+
+// openOperatorSocket binds the socket, unless it was open already, and begins to answer
+// there. A server without it still runs: its operators have their tokens, or loopback.
+func (s *server) openOperatorSocket() error {
+	paths := s.operatorSocketPaths()
+	listener, path, err := s.bindOperatorSocket(paths)
+	if err != nil {
+		s.logger.Warn("there is no socket for operators; they ask on loopback or with a token", "error", err)
+		return nil
+	}
+	if path != paths[0] {
+		s.logger.Warn("the socket for operators is not in the data directory, which cannot have it", "path", path)
+	}
+	h := newHTTPServer(listener, httpListener{Listen: path, Tenant: s.config.HTTP.Tenant}, "http", s, s.logger)
+	h.server.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
+		return context.WithValue(ctx, operatorSocketKey{}, true)
+	}
+	go func() { h.served <- h.server.Serve(listener) }()
+	s.operatorSocket = h
+	return nil
+}
+
+// operatorSocketPaths are where the socket may be, the data directory first. Elsewhere its
+// name is made of the path of the directory, of which one process at a time has the lock.
+func (s *server) operatorSocketPaths() []string {
+	dir := s.config.DataDir
+	if whole, err := filepath.Abs(dir); err == nil {
+		dir = whole
+	}
+	return []string{s.path(operatorSocket), filepath.Join(runDirectory, fmt.Sprintf("operator-%.8x.sock", sha256.Sum256([]byte(dir))))}
+}
+
+// bindOperatorSocket takes the first of the paths that the image before left or that can
+// be bound.
+func (s *server) bindOperatorSocket(paths []string) (net.Listener, string, error) {
+	var errs []error
+	for _, path := range paths {
+		listener, err := s.inherited.listener("unix", path)
+		if err == nil && listener == nil {
+			listener, err = listenPrivately(path)
+		}
+		if err == nil {
+			return listener, path, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, "", errors.Join(errs...)
+}
+
+// listenPrivately binds a Unix socket that this user alone may open, from the first moment
+// on. What is in its place was left by a process that died: the lock of the data directory
+// keeps others away.
+func listenPrivately(path string) (net.Listener, error) {
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("listen on %s: the path has %d bytes and the kernel allows %d; choose a shorter data_dir", path, len(path), maxSocketPath)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	switch info, err := os.Lstat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	case info.Mode().Type() != fs.ModeSocket:
+		return nil, fmt.Errorf("listen on %s: a file that is not a socket is in the way; move it", path)
+	default:
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("remove what a dead process left: %w", err)
+		}
+	}
+	// The kernel gives the file the mode of the socket, less the umask.
+	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		if controlErr := c.Control(func(fd uintptr) { err = os.NewSyscallError("fchmod", syscall.Fchmod(int(fd), 0o600)) }); controlErr != nil {
+			return controlErr
+		}
+		return err
+	}}
+	listener, err := private.Listen(context.Background(), "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	listener.(*net.UnixListener).SetUnlinkOnClose(false) // it outlives a restart in place
+	return listener, nil
+}
+
+// operatorPath is where the socket is, empty without one.
+func (s *server) operatorPath() string {
+	if s.operatorSocket == nil {
+		return ""
+	}
+	if whole, err := filepath.Abs(s.operatorSocket.address); err == nil {
+		return whole
+	}
+	return s.operatorSocket.address
+}
+
+// runOperatorSocket answers until ctx is done.
+func (s *server) runOperatorSocket(ctx context.Context) error {
+	if s.operatorSocket == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return s.operatorSocket.run(ctx, s.config.Drain)
+}
+
+// closeOperatorSocket ends what runOperatorSocket has not ended, and removes the file, but
+// for one that systemd holds.
+func (s *server) closeOperatorSocket() error {
+	if s.operatorSocket == nil {
+		return nil
+	}
+	err := s.operatorSocket.server.Close()
+	if !s.inherited.shared["unix "+s.operatorSocket.address] {
+		err = errors.Join(err, os.Remove(s.operatorSocket.address))
+	}
+	return err
+}
+
+// operatorSocketHere is the socket of a server whose data directory is where servers of
+// this machine have it, empty if none answers or this user may not ask.
+func operatorSocketHere() string {
+	for _, dir := range []string{os.Getenv("FRESHET_DATA_DIR"), defaultConfig().DataDir, packagedData} {
+		if dir == "" {
+			continue
+		}
+		var told listening
+		_ = readJSON(filepath.Join(dir, listeningFile), &told) // without it there is the usual place
+		for _, path := range []string{filepath.Join(dir, operatorSocket), told.Operator} {
+			if path == "" || len(path) > maxSocketPath {
+				continue
+			}
+			if conn, err := net.Dial("unix", path); err == nil {
+				_ = conn.Close()
+				return path
+			}
+		}
+	}
+	return ""
+}
+
+// packagedData is the data directory of deploy/systemd.
+const packagedData = "/var/lib/freshet"
+
+// overSocket is a client whose requests all go to a Unix socket.
+func overSocket(path string) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		},
+		DisableKeepAlives: true, // the next request has a client of its own
+	}}
+}
