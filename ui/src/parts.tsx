@@ -59,10 +59,10 @@ export function Refusal(props: { error: Failure; what: string }) {
   if (error.status === 403) {
     return (
       <Empty>
-        <p>{what} are shown on the server’s own machine only.</p>
+        <p>{what} are shown to operators only.</p>
         <p class="note">They tell of all tenants together. The server says: {error.message}.</p>
-        <p class="note">From elsewhere a tunnel leads there, and then the address http://127.0.0.1:7125:</p>
-        <pre>ssh -N -L 7125:127.0.0.1:7125 HOST</pre>
+        <p class="note">A tunnel leads to operator.sock in the server’s data directory, and then the address http://127.0.0.1:7125:</p>
+        <pre>ssh -N -L 7125:/var/lib/freshet/operator.sock HOST</pre>
       </Empty>
     )
   }

@@ -173,7 +173,7 @@ function RecordNow(props: { onMade: () => void }) {
           )}
           {state && 'refused' in state && (
             <span role="alert" class="bad">
-              {state.refused.status === 403 ? `Only on the server’s own machine: ${state.refused.message}` : state.refused.message}
+              {state.refused.status === 403 ? `For operators only: ${state.refused.message}` : state.refused.message}
             </span>
           )}
           <input type="text" aria-label="Why" placeholder="why, if you like" maxLength={100} value={why} onInput={(e) => setWhy(e.currentTarget.value)} />

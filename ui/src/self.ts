@@ -4,5 +4,5 @@ import { ask, usePoll } from './api'
 export const self = 'self/'
 
 // useSelf reports whether it answers here. It does not where own metrics are off, and
-// where there are many tenants only on the server's own machine.
+// where there are many tenants only to operators.
 export const useSelf = () => usePoll(async (signal) => ask(`${self}api/v1/status/buildinfo`, {}, signal), 0, []).data !== undefined

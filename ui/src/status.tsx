@@ -117,7 +117,7 @@ function Pairs(props: { of: [string, ComponentChildren][] }) {
 
 // operatorsOnly says why another tenant's configuration is not shown.
 function todo(error: Failure): string | undefined {
-  return error.status === 403 ? 'It names all tenants, so that only users of the server’s own machine see it.' : undefined
+  return error.status === 403 ? 'It names all tenants, so that only operators see it.' : undefined
 }
 
 function Configuration() {

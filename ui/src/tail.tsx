@@ -165,7 +165,7 @@ export function Tail() {
 }
 
 function todo(error: Failure): string | undefined {
-  if (error.status === 403) return 'What arrives is shown on the server’s own machine only: open this page there by its loopback address, or run freshet tail.'
+  if (error.status === 403) return 'What arrives is shown to operators only: run freshet tail on the server’s machine, or open this page there by its loopback address.'
   if (error.status === 503) return 'Only a few may look at once: close another tail or capture.'
   return undefined
 }
