@@ -34,7 +34,12 @@ type Tiles interface {
 
 // WriteTiles writes tiles of one width to our own store and to the backends that take them.
 // After an error the same samples should be written again; those that are there already
-// are repeats, here and there.
+// are repeats.
+//
+// A backend whose queue cannot be written holds up neither our own store nor other backends:
+// it lacks these tiles, and has counted them as unsent. To write them again would hold back
+// the tenant's later tiles for as long as the queue is broken, and to keep them for it in
+// memory would lose them at the next restart all the same.
 func (d *Distributor) WriteTiles(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tsdb.WriteStats, error) {
 	trip := stage.FromContext(ctx)
 	trip.Pass(stage.Distribute, stage.Append, d.Now())
@@ -47,7 +52,7 @@ func (d *Distributor) WriteTiles(ctx context.Context, tenant string, width tile.
 	for len(samples) > 0 {
 		n := min(len(samples), forwardedSamples)
 		if err := d.forward(tenant, takes, func() (forwarded, error) { return encodeTiles(samples[:n]) }); err != nil {
-			return tsdb.WriteStats{}, err
+			d.Logger.Error("tiles are stored, and a backend lacks them", "tenant", tenant, "width", width, "samples", n, "error", err)
 		}
 		samples = samples[n:]
 	}

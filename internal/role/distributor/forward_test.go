@@ -203,14 +203,26 @@ func TestTilesAreForwarded(t *testing.T) {
 	if _, err := w.WriteTiles(t.Context(), "team", tile.Width10s, samples); err != nil || len(ten.bodies) != 3 {
 		t.Errorf("%d requests, %v", len(ten.bodies), err)
 	}
-	ten.err = errors.New("no space left on device")
-	if _, err := w.WriteTiles(t.Context(), "team", tile.Width10s, samples); !errors.Is(err, ten.err) {
-		t.Errorf("%v", err)
-	}
-	ten.err, w.err = nil, errors.New("our own disk")
+	w.err = errors.New("our own disk")
 	ten.bodies = nil
 	if _, err := w.WriteTiles(t.Context(), "team", tile.Width10s, samples); !errors.Is(err, w.err) || len(ten.bodies) != 0 {
 		t.Errorf("%v, %d requests were forwarded that are not stored", err, len(ten.bodies))
+	}
+}
+
+// One backend's queue cannot be written: our own store and the other backends have the tiles,
+// and nobody is asked to write them again. That used to hold back all tiles of all tenants.
+func TestABackendWhoseQueueIsBrokenHoldsUpNobody(t *testing.T) {
+	w := newWorld(t, func(*Config) {})
+	broken, other := &backend{t: t, width: tile.Width10s, err: errors.New("no space left on device")}, &backend{t: t, width: tile.Width10s}
+	w.backends(broken, other)
+	samples := []tile.Sample{{Series: &tile.Series{Labels: labels.FromStrings("__name__", "a")}, T: 1, V: 1}}
+	stats, err := w.WriteTiles(t.Context(), "team", tile.Width10s, samples)
+	if err != nil || stats.Stored != 1 {
+		t.Errorf("%+v, %v", stats, err)
+	}
+	if len(other.got) != 1 {
+		t.Errorf("the other backend got %q", other.got)
 	}
 }
 
