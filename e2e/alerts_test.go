@@ -32,9 +32,9 @@ func TestAlerts(t *testing.T) {
 		t.Fatal(err)
 	}
 	var metrics []byte
-	eventually(t, 2*tileWidth, "a store is open, and something has passed the stages", func() error { // and their metrics with them
+	eventually(t, 2*tileWidth, "a store is open, something has passed the stages, and a tenant has closed a tile", func() error { // and their metrics with them
 		metrics, err = p.get("/metrics", nil)
-		for _, name := range []string{"prometheus_tsdb_head_series", "freshet_stage_seconds"} {
+		for _, name := range []string{"prometheus_tsdb_head_series", "freshet_stage_seconds", "freshet_aggregator_store_errors_total"} {
 			if err == nil && !hasMetric(string(metrics), name) {
 				err = fmt.Errorf("no %s", name)
 			}
