@@ -162,32 +162,37 @@ func TestWhatGoesOnIsRead(t *testing.T) {
 	}
 }
 
+// roomy takes large requests.
+type roomy struct{ *distributor }
+
+func (roomy) MaxBody() int { return 1 << 20 }
+
 // What a sender says it will send takes no memory before it comes.
 func TestMemoryIsTakenAsBytesCome(t *testing.T) {
-	d := &distributor{settings: escaping}
-	r := New(Options{Distributor: d, Tenant: func(*http.Request) string { return "team" }, MaxMemory: 1 << 20, Registry: prometheus.NewRegistry()})
-	for _, send := range []func(*http.Request){
-		func(request *http.Request) { r.RemoteWrite(httptest.NewRecorder(), request) },
-		func(request *http.Request) { r.OTLP(httptest.NewRecorder(), request) },
-		func(request *http.Request) {
-			request.URL.Path, request.ProtoMajor = exportPath, 2
-			request.Header.Set("Content-Type", "application/grpc")
-			r.GRPC(httptest.NewRecorder(), request)
-		},
-	} {
-		asked := false
-		request, _ := http.NewRequest(http.MethodPost, "/", readerFunc(func([]byte) (int, error) {
-			if asked = true; !r.memory.TryAcquire(r.MaxMemory - growStep - 1) {
-				t.Error("more than a first read has memory, and nothing came")
-			} else {
-				r.memory.Release(r.MaxMemory - growStep - 1)
+	const most = 4 << 20
+	r := New(Options{Distributor: roomy{&distributor{settings: escaping}}, Tenant: func(*http.Request) string { return "team" }, MaxMemory: most, Registry: prometheus.NewRegistry()})
+	for path, by := range map[string]http.HandlerFunc{"/api/v1/write": r.RemoteWrite, "/v1/metrics": r.OTLP, exportPath: r.GRPC} {
+		came, looked := []byte(nil), false
+		if path == exportPath {
+			came = []byte{0, 0, 0x0f, 0xff, 0xff} // the prefix of a message
+		}
+		request := httptest.NewRequest(http.MethodPost, path, readerFunc(func(b []byte) (int, error) {
+			n := copy(b, came)
+			if came = came[n:]; n > 0 {
+				return n, nil
 			}
-			return 0, io.EOF
+			looked = true
+			if rest := int64(most - firstRead - 1); !r.memory.TryAcquire(rest) {
+				t.Errorf("%s: more than the first read has memory, and nothing came", path)
+			} else {
+				r.memory.Release(rest)
+			}
+			return 0, io.ErrUnexpectedEOF
 		}))
-		request.ContentLength = 9999
-		request.Header.Set("Content-Type", protobuf)
-		if send(request); !asked {
-			t.Error("the body was not read")
+		request.ContentLength, request.ProtoMajor = 1<<20-1, 2
+		request.Header.Set("Content-Type", map[bool]string{true: "application/grpc", false: protobuf}[path == exportPath])
+		if by(httptest.NewRecorder(), request); !looked {
+			t.Errorf("%s: the body was not read", path)
 		}
 	}
 }
