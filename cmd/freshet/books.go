@@ -117,7 +117,33 @@ type booksAnswer struct {
 	Boundary int64  `json:"boundary_ms"` // Unix ms, end of the last window; 0 before the first
 	Probing  bool   `json:"probing"`     // the server sends itself a datagram each second, which is in the books as any other
 	ledger.Tenant
+	Waiting  *waitingBooks  `json:"waiting,omitempty"`
 	Previous *previousBooks `json:"previous,omitempty"`
+}
+
+// waitingBooks are of samples in tiles that are closed, and that a store has not taken.
+type waitingBooks struct {
+	Samples uint64 `json:"samples"`
+	Bytes   int64  `json:"bytes"`
+	Since   int64  `json:"since_ms"` // Unix ms, end of the oldest tile
+	Error   string `json:"error"`    // why the store takes nothing, empty if it is at work
+	Refused bool   `json:"refused"`  // store.pending is reached: new samples are refused
+}
+
+// waiting is what waits for a tenant's stores, nil for nothing.
+func (s *server) waiting(tenant string) *waitingBooks {
+	if s.aggregator == nil {
+		return nil
+	}
+	p, ok := s.aggregator.Pending()[tenant]
+	if !ok {
+		return nil
+	}
+	w := &waitingBooks{Samples: p.Samples, Bytes: p.Bytes, Since: p.Since, Refused: p.Refused}
+	if p.Err != nil {
+		w.Error = p.Err.Error()
+	}
+	return w
 }
 
 // previousBooks are those of the process before.
@@ -129,7 +155,7 @@ type previousBooks struct {
 
 func (s *server) serveLedger(w http.ResponseWriter, r *http.Request) {
 	name, books := tenantOf(r), s.ledger.Books()
-	data := booksAnswer{Name: name, Started: s.started.UnixMilli(), Boundary: books.Boundary, Probing: s.probing(), Tenant: books.Of(name)}
+	data := booksAnswer{Name: name, Started: s.started.UnixMilli(), Boundary: books.Boundary, Probing: s.probing(), Tenant: books.Of(name), Waiting: s.waiting(name)}
 	if p := s.previous; p != nil {
 		data.Previous = &previousBooks{p.Written, p.Final, p.Of(name)}
 	}

@@ -158,6 +158,12 @@ func (l *ledgerView) page() (string, error) {
 	if now.Samples.Difference != 0 {
 		fmt.Fprint(&out, "\nThe books do not close, which is a bug of ours: please report it with what freshet ledger --json says.\n")
 	}
+	if w := now.Waiting; w != nil && w.Error != "" {
+		fmt.Fprintf(&out, "\nOf those in tiles %s wait for a store since %s: %s\n", thousands(w.Samples), time.UnixMilli(w.Since).Format(time.DateTime), terminal.Printable(w.Error))
+		if w.Refused {
+			fmt.Fprint(&out, "As much waits as store.pending allows: new samples are refused until the store takes what waits.\n")
+		}
+	}
 	if p := now.Previous; p != nil {
 		kind := "final books"
 		if !p.Final {

@@ -219,3 +219,22 @@ func TestLedgerWatchIsInterrupted(t *testing.T) {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
 }
+
+// What waits for a tenant's store is told with the store's error, and that new samples are
+// refused.
+func TestLedgerSaysWhatWaits(t *testing.T) {
+	l := ledgerView{seen: []booksAnswer{{Name: "b", Waiting: &waitingBooks{Samples: 1234, Since: 1_763_679_960_000, Error: "open tsdb/b/10s: not a directory", Refused: true}}}}
+	text, err := l.page()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Of those in tiles 1,234 wait for a store since ", ": open tsdb/b/10s: not a directory\n", "as store.pending allows"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	l.seen[0].Waiting.Error = "" // it is at work, as each 10 s
+	if text, _ := l.page(); strings.Contains(text, "wait for a store") {
+		t.Errorf("a store that is at work is told of\n%s", text)
+	}
+}

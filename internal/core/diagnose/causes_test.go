@@ -84,8 +84,11 @@ func TestCauses(t *testing.T) {
 			m.end = text(t, "freshet_store_wal_cut_bytes_total{tenant=\"b\",store=\"10s\"} 700\n")
 		}), clearly, "were lost when the process began"},
 		{"a journal that is missing", stores, changed(func(m *moment) { m.end = text(t, "freshet_aggregator_journal_missing 1\n") }), clearly, "were lost when the process began"},
+		{"a store that hangs", stores, changed(func(m *moment) {
+			m.end = text(t, "freshet_aggregator_pending_seconds{tenant=\"b\"} 300\nfreshet_aggregator_pending_seconds{tenant=\"a\"} 6\n")
+		}), clearly, "Tenants whose store takes nothing: 1"},
 		{"stores in order", stores, changed(func(m *moment) {
-			m.end = text(t, "freshet_store_broken{tenant=\"b\",store=\"10s\"} 0\nfreshet_aggregator_journal_missing 0\n")
+			m.end = text(t, "freshet_store_broken{tenant=\"b\",store=\"10s\"} 0\nfreshet_aggregator_journal_missing 0\nfreshet_aggregator_pending_seconds{tenant=\"a\"} 36\n")
 		}), fine, ""},
 		{"stacks that grow", stackGrowth, changed(func(m *moment) { m.cpu = append(m.cpu, cpu(.4, growth...)) }), clearly, "most of it for main.leaf"},
 		{"stacks that grow a little", stackGrowth, changed(func(m *moment) { m.cpu = append(m.cpu, cpu(.02, growth...)) }), fine, ""},

@@ -18,6 +18,11 @@ const (
 	lostScore = 0.5
 
 	storesListed = 5
+
+	// pendingMetric is by tenant how old its oldest tile is that is not stored. With the
+	// largest aggregator.lateness, 30 s, half a minute is usual.
+	pendingMetric  = "freshet_aggregator_pending_seconds"
+	pendingSeconds = 60
 )
 
 func stores(m *moment) finding {
@@ -41,6 +46,10 @@ func stores(m *moment) finding {
 	if len(missing) > 0 {
 		f.Evidence = append(f.Evidence, Evidence{What: "the journal was empty at the start although tiles were stored: totals of counters began anew"})
 	}
+	slow := slices.DeleteFunc(above(m.end, pendingMetric), func(l labelled) bool { return l.value < pendingSeconds })
+	for _, l := range slow[:min(len(slow), storesListed)] {
+		f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("tenant %s: its tiles have waited for its store for %s", clip(l.labels["tenant"]), seconds(l.value))})
+	}
 	n := max(len(broken), len(m.broken))
 	switch {
 	case n > 0:
@@ -48,6 +57,11 @@ func stores(m *moment) finding {
 		f.Title = fmt.Sprintf("Stores that cannot be opened: %d, which answer nothing and take nothing", n)
 		f.Because = fmt.Sprintf("%d stores are broken: one is enough", n)
 		f.Next = "Do what the way out says. The store opens by itself within a minute; no restart is needed."
+	case len(slow) > 0:
+		f.Score = 1
+		f.Title = fmt.Sprintf("Tenants whose store takes nothing: %d; their tiles wait", len(slow))
+		f.Because = fmt.Sprintf("a tile waits for more than %s: it is stored in 6 s", seconds(pendingSeconds))
+		f.Next = "The log and `freshet ledger` have the store's error. What was acknowledged is kept, and new samples of the tenant are refused once store.pending is reached."
 	case len(cut) > 0 || len(missing) > 0:
 		f.Score = lostScore
 		f.Title = "Stored samples were lost when the process began"
