@@ -45,7 +45,22 @@ type remote struct {
 	caFile    string // empty for the CAs of the system
 }
 
-func (r remote) String() string { return r.found().address }
+// String is the address without a password that may stand in it.
+func (r remote) String() string {
+	address := r.found().address
+	if strings.HasPrefix(address, bySocket) {
+		return address
+	}
+	return conf.ShowURL(withScheme(address))
+}
+
+// withScheme is the URL of a server that is named by HOST:PORT.
+func withScheme(address string) string {
+	if strings.Contains(address, "://") {
+		return address
+	}
+	return "http://" + address
+}
 
 // bySocket begins the address of an operator.sock.
 const bySocket = "unix:"
@@ -134,13 +149,10 @@ func post(ctx context.Context, server remote, path string, params url.Values, bo
 
 func request(ctx context.Context, method string, from remote, path string, params url.Values, body io.Reader) (*http.Response, error) {
 	from = from.found()
-	server := strings.TrimSuffix(from.address, "/")
-	base := server
-	if strings.HasPrefix(server, bySocket) {
-		base = "http://localhost" // the socket leads to one server
-	} else if !strings.Contains(server, "://") {
-		server = "http://" + server
-		base = server
+	server := strings.TrimSuffix(from.String(), "/")
+	base := "http://localhost" // operator.sock leads to one server
+	if !strings.HasPrefix(from.address, bySocket) {
+		base = strings.TrimSuffix(withScheme(from.address), "/")
 	}
 	req, err := http.NewRequestWithContext(ctx, method, base+path+"?"+params.Encode(), body)
 	if err != nil {

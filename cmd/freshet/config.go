@@ -146,8 +146,8 @@ func (c config) reloaded(next config) config {
 // settings are all keys of c and what set them.
 func (c config) settings() []conf.Setting { return newSchema().Settings(c, c.origins) }
 
-// yaml is c as a commented file.
-func (c config) yaml() string { return conf.Render(c.settings()) }
+// yaml is c as a commented file, without its secrets.
+func (c config) yaml() string { return conf.Render(newSchema().Shown(c, c.origins)) }
 
 // Validate is part of conf.Validator.
 func (c config) Validate() []conf.Problem {

@@ -20,10 +20,11 @@ func newConfigCommand() *cobra.Command {
 		Long: `Prints the configuration that serve would run with, given the same file, flags and
 environment: each key below its help, with what it was set by. Keys that nobody has
 set are commented out, so that what differs is seen at once. What it prints is a
-configuration file that says the same: a good one to start with.
+configuration file that says the same: a good one to start with. It has the secrets that the file has.
 
 With --server it asks a running server instead, for what is in force there after
-its reloads. Then other flags and the environment of this shell count for nothing.`,
+its reloads. Then other flags and the environment of this shell count for nothing, and
+secrets are not shown: values of forward.backends[].headers, and in URLs users and queries.`,
 		Example: `  freshet config > freshet.yaml                       all keys with their defaults
   freshet config --config /etc/freshet.yaml
   freshet config --config /etc/freshet.yaml --json | jq '.[] | select(.set_by != "default")'

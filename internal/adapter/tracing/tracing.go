@@ -31,7 +31,7 @@ import (
 type Config struct {
 	Keep     int           `yaml:"keep" help:"slow traces that are held in memory, 1 to 10000"`
 	Query    time.Duration `yaml:"query" help:"queries that take longer are kept; batches are when a stage is over its budget"`
-	Endpoint string        `yaml:"endpoint" help:"URL to which kept traces are sent by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces; empty for nowhere"`
+	Endpoint string        `yaml:"endpoint" help:"URL to which kept traces are sent by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces; empty for nowhere" show:"url"`
 }
 
 // DefaultConfig holds as many as somebody may want to look through: a trace of a batch
@@ -102,9 +102,18 @@ func New(c Config, version string, watch *stage.Watch, reg prometheus.Registerer
 	t.tracer = t.provider.Tracer("github.com/freshet-io/freshet")
 	otel.SetTracerProvider(t.provider)
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		logger.Warn("traces are not sent on", "error", err)
+		logger.Warn("traces are not sent on", "endpoint", conf.ShowURL(c.Endpoint), "error", withoutURL(err))
 	}))
 	return t, nil
+}
+
+// withoutURL is what a client said, without the URL that it puts before, in which there may
+// be a password.
+func withoutURL(err error) error {
+	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+		return wrapped.Err
+	}
+	return err
 }
 
 // stopTime bounds the wait for a receiver at the end.

@@ -15,6 +15,9 @@
 // The tag `reload:"restart"` on a field or a section says that a change takes a
 // restart; all else can change while the process runs. Diff tells which is which.
 //
+// The tag `show:"secret"` keeps values, and `show:"url"` passwords and queries of URLs, out
+// of what others see: Shown, Diff, problems and the text of flags. Settings has them.
+//
 // What a value means, and which values go together, is known by whoever owns
 // the section: see Validator. Which file is read, and when, is the caller's.
 package conf

@@ -8,7 +8,7 @@ import (
 )
 
 // Change is one difference between two configurations. Old and New are what a
-// file would say; one of them is empty if an element, or a key of an element, is
+// file would say, but for secrets, which may look the same; one of them is empty if an element, or a key of an element, is
 // in the other only.
 type Change struct {
 	Path    string `json:"key"` // "dogstatsd.udp", "rules[2].name"
@@ -34,7 +34,7 @@ func (c Change) String() string {
 // element is that in old, of all others that in new.
 func Diff[T any](old, new T) []Change {
 	var d differ
-	d.section("", false, reflect.ValueOf(&old).Elem(), reflect.ValueOf(&new).Elem(), false)
+	d.section("", false, reflect.ValueOf(&old).Elem(), reflect.ValueOf(&new).Elem(), false, plainly)
 	return d.changes
 }
 
@@ -45,37 +45,38 @@ func (d *differ) add(path string, restart bool, old, new string) {
 }
 
 // section compares two structs. In an element, what is zero was not given.
-func (d *differ) section(path string, restart bool, old, new reflect.Value, element bool) {
+func (d *differ) section(path string, restart bool, old, new reflect.Value, element bool, veil veil) {
 	for _, f := range fieldsOf(old.Type()) {
-		d.value(join(path, f.name), restart || f.restart, old.Field(f.index), new.Field(f.index), element)
+		d.value(join(path, f.name), restart || f.restart, old.Field(f.index), new.Field(f.index), element, veil.of(f.veil))
 	}
 }
 
-func (d *differ) value(path string, restart bool, old, new reflect.Value, element bool) {
+func (d *differ) value(path string, restart bool, old, new reflect.Value, element bool, veil veil) {
 	switch shapeOf(old.Type()) {
 	case section:
-		d.section(path, restart, old, new, element)
+		d.section(path, restart, old, new, element, veil)
 	case tree:
 		if old.Kind() == reflect.Slice {
-			d.slices(path, restart, old, new)
+			d.slices(path, restart, old, new, veil)
 		} else {
-			d.maps(path, restart, old, new)
+			d.maps(path, restart, old, new, veil)
 		}
 	default:
-		a, b := inline(old), inline(new)
+		if inline(old) == inline(new) {
+			return
+		}
+		a, b := inlineAs(old, veil), inlineAs(new, veil)
 		if element && old.IsZero() {
 			a = ""
 		}
 		if element && new.IsZero() {
 			b = ""
 		}
-		if a != b {
-			d.add(path, restart, a, b)
-		}
+		d.add(path, restart, a, b)
 	}
 }
 
-func (d *differ) slices(path string, restart bool, old, new reflect.Value) {
+func (d *differ) slices(path string, restart bool, old, new reflect.Value, veil veil) {
 	same := func(i, j int) bool { return inline(old.Index(i)) == inline(new.Index(j)) }
 	oldEnd, newEnd := old.Len(), new.Len()
 	for min(oldEnd, newEnd) > 0 && same(oldEnd-1, newEnd-1) {
@@ -85,16 +86,16 @@ func (d *differ) slices(path string, restart bool, old, new reflect.Value) {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		switch {
 		case i >= oldEnd:
-			d.add(at, restart, "", inline(new.Index(i)))
+			d.add(at, restart, "", inlineAs(new.Index(i), veil))
 		case i >= newEnd:
-			d.add(at, restart, inline(old.Index(i)), "")
+			d.add(at, restart, inlineAs(old.Index(i), veil), "")
 		default:
-			d.value(at, restart, old.Index(i), new.Index(i), true)
+			d.value(at, restart, old.Index(i), new.Index(i), true, veil)
 		}
 	}
 }
 
-func (d *differ) maps(path string, restart bool, old, new reflect.Value) {
+func (d *differ) maps(path string, restart bool, old, new reflect.Value, veil veil) {
 	names := append(old.MapKeys(), new.MapKeys()...)
 	slices.SortFunc(names, func(a, b reflect.Value) int { return cmp.Compare(a.String(), b.String()) })
 	names = slices.CompactFunc(names, func(a, b reflect.Value) bool { return a.String() == b.String() })
@@ -103,11 +104,11 @@ func (d *differ) maps(path string, restart bool, old, new reflect.Value) {
 		a, b := old.MapIndex(name), new.MapIndex(name)
 		switch {
 		case !a.IsValid():
-			d.add(at, restart, "", inline(b))
+			d.add(at, restart, "", inlineAs(b, veil))
 		case !b.IsValid():
-			d.add(at, restart, inline(a), "")
+			d.add(at, restart, inlineAs(a, veil), "")
 		default:
-			d.value(at, restart, a, b, shapeOf(a.Type()) == section)
+			d.value(at, restart, a, b, shapeOf(a.Type()) == section, veil)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -27,7 +28,7 @@ func (l *loader) readFile(text []byte, root reflect.Value) {
 		}
 		return
 	}
-	l.read(document.Content[0], root, "")
+	l.read(document.Content[0], root, "", plainly)
 	var second yaml.Node
 	if err := documents.Decode(&second); err == nil {
 		l.addLine(second.Line, "a second document begins here; keep one and remove the line with ---")
@@ -56,7 +57,7 @@ func (l *loader) addLine(line int, text string) {
 // read sets v, the value at path, from node. A key without a value keeps the
 // default, so that all keys of a section may be commented out. Aliases cost no
 // more than the struct is deep, since each is read for one field.
-func (l *loader) read(node *yaml.Node, v reflect.Value, path string) {
+func (l *loader) read(node *yaml.Node, v reflect.Value, path string, veil veil) {
 	line := node.Line
 	for node.Kind == yaml.AliasNode {
 		node = node.Alias
@@ -71,15 +72,17 @@ func (l *loader) read(node *yaml.Node, v reflect.Value, path string) {
 			l.fail(path, "is "+describe(node)+"; write one value")
 			return
 		}
-		l.origins[path] = origin{line: line, value: shorten(node.Value)}
+		l.origins[path] = origin{line: line, value: shorten(veil.show(node.Value))}
 		if err := setScalar(v, node.Value); err != nil {
 			l.fail(path, err.Error())
+		} else if veil.written(node.Value) {
+			l.fail(path, hiddenProblem)
 		}
 	case section:
 		l.eachPair(node, path, func(name string, key, value *yaml.Node) {
 			for _, f := range fieldsOf(v.Type()) {
 				if f.name == name {
-					l.read(value, v.Field(f.index), join(path, name))
+					l.read(value, v.Field(f.index), join(path, name), veil.of(f.veil))
 					return
 				}
 			}
@@ -90,7 +93,7 @@ func (l *loader) read(node *yaml.Node, v reflect.Value, path string) {
 			read := reflect.MakeMap(v.Type())
 			l.eachPair(node, path, func(name string, _, value *yaml.Node) {
 				element := reflect.New(v.Type().Elem()).Elem()
-				l.read(value, element, join(path, name))
+				l.read(value, element, join(path, name), veil)
 				read.SetMapIndex(reflect.ValueOf(name).Convert(v.Type().Key()), element)
 			})
 			v.Set(read)
@@ -102,7 +105,7 @@ func (l *loader) read(node *yaml.Node, v reflect.Value, path string) {
 		}
 		read := reflect.MakeSlice(v.Type(), len(node.Content), len(node.Content))
 		for i, element := range node.Content {
-			l.read(element, read.Index(i), fmt.Sprintf("%s[%d]", path, i))
+			l.read(element, read.Index(i), fmt.Sprintf("%s[%d]", path, i), veil)
 		}
 		v.Set(read)
 	}
@@ -136,7 +139,8 @@ func (l *loader) eachPair(node *yaml.Node, path string, do func(name string, key
 func (l *loader) unknown(key, value *yaml.Node, path string, t reflect.Type) {
 	full := join(path, shorten(key.Value))
 	text := full
-	if value.Kind == yaml.ScalarNode && value.Value != "" {
+	secret := slices.ContainsFunc(fieldsOf(t), func(f field) bool { return f.veil != plainly }) // it may have been meant
+	if value.Kind == yaml.ScalarNode && value.Value != "" && !secret {
 		text += " = " + shorten(value.Value)
 	}
 	var names []string

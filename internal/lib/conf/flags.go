@@ -35,7 +35,7 @@ func (k *key) Set(text string) error {
 // String is the default: the help shows it.
 func (k *key) String() string {
 	if k.flag != nil {
-		return strings.Join(k.flag, ",")
+		return k.veil.show(strings.Join(k.flag, ","))
 	}
 	return format(k.preset)
 }

@@ -12,6 +12,7 @@ type key struct {
 	path    string // "dogstatsd.udp"
 	help    string
 	restart bool          // a change takes a restart
+	veil    veil          // how much of it is shown
 	index   []int         // of the field, from the outermost struct
 	preset  reflect.Value // the default
 	flag    []string      // what the command line said; nil if it said nothing
@@ -24,6 +25,7 @@ func collect(keys []*key, v reflect.Value, around key) []*key {
 			path:    join(around.path, f.name),
 			help:    f.help,
 			restart: around.restart || f.restart,
+			veil:    around.veil.of(f.veil),
 			index:   append(slices.Clone(around.index), f.index),
 			preset:  v.Field(f.index),
 		}

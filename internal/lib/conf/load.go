@@ -60,10 +60,10 @@ func (s *Schema[T]) LoadText(file string, text []byte, lookup func(string) (stri
 			if shapeOf(v.Type()) == list {
 				parts = splitList(text)
 			}
-			l.readTexts(v, k.path, origin{name: k.envName(s.env), value: text}, parts)
+			l.readTexts(v, k.path, origin{name: k.envName(s.env), value: k.veil.show(text)}, parts, k.veil)
 		}
 		if k.flag != nil {
-			l.readTexts(v, k.path, origin{name: "--" + k.flagName(), value: strings.Join(k.flag, ",")}, k.flag)
+			l.readTexts(v, k.path, origin{name: "--" + k.flagName(), value: k.veil.show(strings.Join(k.flag, ","))}, k.flag, k.veil)
 		}
 	}
 	l.validate(root, "")
@@ -130,12 +130,14 @@ func (l *loader) problem(path, text string) Problem {
 }
 
 // readTexts sets v, the value of path, from the environment or a flag.
-func (l *loader) readTexts(v reflect.Value, path string, from origin, parts []string) {
+func (l *loader) readTexts(v reflect.Value, path string, from origin, parts []string, veil veil) {
 	l.origins[path] = from
 	delete(l.failed, path)
 	if shapeOf(v.Type()) == scalar {
 		if err := setScalar(v, parts[0]); err != nil {
 			l.fail(path, err.Error())
+		} else if veil.written(parts[0]) {
+			l.fail(path, hiddenProblem)
 		}
 		return
 	}

@@ -12,23 +12,23 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// nodeOf is v as a file says it. Elements leave out what is zero, since that is
-// what a missing key means there.
-func nodeOf(v reflect.Value) *yaml.Node {
+// nodeOf is v as a file says it, or what its veil shows of it. Elements leave out what is
+// zero, since that is what a missing key means there.
+func nodeOf(v reflect.Value, veil veil) *yaml.Node {
 	switch shapeOf(v.Type()) {
 	case scalar:
-		return scalarNode(v)
+		return scalarNode(v, veil)
 	case list:
 		node := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
 		for i := range v.Len() {
-			node.Content = append(node.Content, scalarNode(v.Index(i)))
+			node.Content = append(node.Content, scalarNode(v.Index(i), veil))
 		}
 		return node
 	case section:
 		node := &yaml.Node{Kind: yaml.MappingNode}
 		for _, f := range fieldsOf(v.Type()) {
 			if value := v.Field(f.index); !value.IsZero() {
-				node.Content = append(node.Content, textNode(f.name), nodeOf(value))
+				node.Content = append(node.Content, textNode(f.name), nodeOf(value, veil.of(f.veil)))
 			}
 		}
 		return node
@@ -36,20 +36,23 @@ func nodeOf(v reflect.Value) *yaml.Node {
 	if v.Kind() == reflect.Slice {
 		node := &yaml.Node{Kind: yaml.SequenceNode}
 		for i := range v.Len() {
-			node.Content = append(node.Content, nodeOf(v.Index(i)))
+			node.Content = append(node.Content, nodeOf(v.Index(i), veil))
 		}
 		return node
 	}
 	node := &yaml.Node{Kind: yaml.MappingNode}
 	for _, name := range sortedKeys(v) {
-		node.Content = append(node.Content, textNode(name.String()), nodeOf(v.MapIndex(name)))
+		node.Content = append(node.Content, textNode(name.String()), nodeOf(v.MapIndex(name), veil))
 	}
 	return node
 }
 
 // scalarNode leaves numbers and bools bare; texts get quotes where they need them.
-func scalarNode(v reflect.Value) *yaml.Node {
+func scalarNode(v reflect.Value, veil veil) *yaml.Node {
 	text := format(v)
+	if shown := veil.show(text); shown != text {
+		return textNode(shown)
+	}
 	switch value := v.Interface().(type) {
 	case OptionalInt:
 		if !value.given {
@@ -78,9 +81,12 @@ func sortedKeys(v reflect.Value) []reflect.Value {
 	return names
 }
 
-// inline is v on one line.
-func inline(v reflect.Value) string {
-	node := nodeOf(v)
+// inline is all of v on one line.
+func inline(v reflect.Value) string { return inlineAs(v, openly) }
+
+// inlineAs is what its veil shows of v, on one line.
+func inlineAs(v reflect.Value, veil veil) string {
+	node := nodeOf(v, veil)
 	if node.Kind != yaml.ScalarNode {
 		node.Style = yaml.FlowStyle // and so is all that it holds
 	}

@@ -26,14 +26,19 @@ type Origins map[string]string
 
 const byDefault = "default"
 
-// Settings returns every key with its value in cfg.
-func (s *Schema[T]) Settings(cfg T, from Origins) []Setting {
+// Settings returns every key with its value in cfg, secrets as well.
+func (s *Schema[T]) Settings(cfg T, from Origins) []Setting { return s.settings(cfg, from, openly) }
+
+// Shown returns every key with what may be shown of its value to others.
+func (s *Schema[T]) Shown(cfg T, from Origins) []Setting { return s.settings(cfg, from, plainly) }
+
+func (s *Schema[T]) settings(cfg T, from Origins, veil veil) []Setting {
 	all := make([]Setting, 0, len(s.keys))
 	root := reflect.ValueOf(&cfg).Elem()
 	for _, k := range s.keys {
 		one := Setting{
 			Key: k.path, SetBy: cmp.Or(from[k.path], byDefault), Restart: k.restart, Help: k.help,
-			node: nodeOf(root.FieldByIndex(k.index)), preset: nodeOf(k.preset),
+			node: nodeOf(root.FieldByIndex(k.index), veil.of(k.veil)), preset: nodeOf(k.preset, openly),
 		}
 		one.Value, one.Default = plain(one.node), plain(one.preset)
 		all = append(all, one)

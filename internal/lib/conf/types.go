@@ -59,6 +59,7 @@ func shapeOf(t reflect.Type) shape {
 type field struct {
 	name, help string
 	restart    bool // a change takes a restart
+	veil       veil // how much of it is shown
 	index      int
 }
 
@@ -81,7 +82,11 @@ func fieldsOf(t reflect.Type) []field {
 		if reload != "" && reload != "restart" {
 			panic(fmt.Sprintf("BUG: conf: %s.%s has the tag reload:%q; there is reload:\"restart\" alone", t, f.Name, reload))
 		}
-		fields = append(fields, field{name: name, help: help, restart: reload == "restart", index: i})
+		veil, err := veilOf(f.Tag.Get("show"))
+		if err != nil {
+			panic(fmt.Sprintf("BUG: conf: %s.%s has the tag show:%q; %v", t, f.Name, f.Tag.Get("show"), err))
+		}
+		fields = append(fields, field{name: name, help: help, restart: reload == "restart", veil: veil, index: i})
 	}
 	return fields
 }

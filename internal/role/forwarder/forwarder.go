@@ -76,7 +76,7 @@ func New(o Options) (*Forwarder, error) {
 		panic(fmt.Sprintf("BUG: forwarder: %d directories for %d connections", len(o.Dirs), f.config.Connections))
 	}
 	if _, err := http.NewRequest(http.MethodPost, f.config.URL, nil); err != nil {
-		return nil, fmt.Errorf("backend %s: %w", f.config.Name, err)
+		return nil, fmt.Errorf("backend %s: its url: %w", f.config.Name, withoutURL(err))
 	}
 	var err error
 	if f.client, err = promconfig.NewClientFromConfig(f.config.client(), "forwarder"); err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -77,7 +78,7 @@ func (f *Forwarder) attempt(ctx context.Context, r Request) (a answer, unknown b
 	resp, err := f.client.Do(f.request(ctx, r))
 	f.metrics.requestSeconds.Observe(time.Since(begun).Seconds())
 	if err != nil {
-		a = answer{verdict: retry, reason: reasonNetwork, text: err.Error()}
+		a = answer{verdict: retry, reason: reasonNetwork, text: withoutURL(err).Error()}
 		if errors.Is(err, context.DeadlineExceeded) {
 			a.reason = reasonTimeout
 		}
@@ -102,6 +103,15 @@ func (f *Forwarder) attempt(ctx context.Context, r Request) (a answer, unknown b
 		a.verdict, a.retryAfter = retry, retryAfter(resp.Header.Get("Retry-After"), time.Now())
 	}
 	return a, false
+}
+
+// withoutURL is what a client said, without the URL that it puts before: that may have a
+// token in it, and the name of the backend stands beside.
+func withoutURL(err error) error {
+	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+		return wrapped.Err
+	}
+	return err
 }
 
 func (f *Forwarder) request(ctx context.Context, r Request) *http.Request {
