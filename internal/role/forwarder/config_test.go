@@ -23,10 +23,10 @@ func TestConfig(t *testing.T) {
 			"backends[0].name: is not a name; use 1 to 64 letters, digits, dashes and underscores",
 			"backends[0].url: is not a URL; write it like https://mimir.example:8080/api/v1/push"}},
 		{"a name that is a path", "{name: ../x, url: 'http://x'}", []string{"backends[0].name = ../x: is not a name; use 1 to 64 letters, digits, dashes and underscores"}},
-		{"a password in the url", "{name: a, url: 'http://u:p@x'}", []string{"backends[0].url = http://u:p@x: has a user in it, which would be logged; give username and password_file"}},
+		{"a password in the url", "{name: a, url: 'http://u:p@x'}", []string{"backends[0].url = http://<secret>@x: has a user in it, which would be logged; give username and password_file"}},
 		{"protocol", good + ", protocol: '3.0'}", []string{"backends[0].protocol = 3.0: must be auto, 2.0 or 1.0"}},
-		{"reserved header", good + ", headers: {content-type: x}}", []string{"backends[0].headers.content-type = x: is set by Freshet; remove it, and see username and bearer_token_file for authentication"}},
-		{"header injection", good + `, headers: {X-A: "a\r\nX-B: b"}}`, []string{`backends[0].headers.X-A = "a\r\nX-B: b": is not a header; names have letters, digits and dashes, and values are one line`}},
+		{"reserved header", good + ", headers: {content-type: x}}", []string{"backends[0].headers.content-type = <secret>: is set by Freshet; remove it, and see username and bearer_token_file for authentication"}},
+		{"header injection", good + `, headers: {X-A: "a\r\nX-B: b"}}`, []string{`backends[0].headers.X-A = <secret>: is not a header; names have letters, digits and dashes, and values are one line`}},
 		{"half a pair", good + ", username: u, tls: {key_file: k}}", []string{
 			"backends[0].username = u: and password_file go together; give both or none",
 			"backends[0].tls.cert_file: and tls.key_file go together; give both or none"}},
