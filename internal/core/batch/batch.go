@@ -90,6 +90,9 @@ type Increment struct {
 	Sum      float64                // of Classic
 	Set      *distinct.Set
 	Exemplar *Exemplar // of a timer; nil for none
+
+	flags byte   // of one that was read
+	brief []byte // of one that was read: what follows the policy in the batch
 }
 
 // Kind is the kind of the increment's series.
@@ -283,6 +286,13 @@ func (r *Reader) read() bool {
 		return false
 	}
 	i.Policy = r.cut()
+	i.flags, i.brief = flags, r.body
+	return r.readBrief(flags)
+}
+
+// readBrief reads what follows the policy.
+func (r *Reader) readBrief(flags byte) bool {
+	i := &r.inc
 	samples := r.uvarint()
 	if samples > math.MaxUint32 {
 		return false
@@ -312,6 +322,41 @@ func (r *Reader) read() bool {
 	}
 	return !r.bad && len(r.body) == 0
 }
+
+// AppendBrief appends an increment that was read, without its key and policy, which it
+// shares with all others of its series, after its length.
+func (i *Increment) AppendBrief(dst []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(i.brief)+1))
+	dst = append(dst, i.flags)
+	return append(dst, i.brief...)
+}
+
+// Brief reads what AppendBrief appended in front of b, of a series of a kind and of a batch
+// whose window starts at second. The increment has a key that says its kind and no more; it is
+// valid until the next call of Next or Brief. It is nil if b is malformed.
+func (r *Reader) Brief(kind series.Kind, second int64, b []byte) *Increment {
+	r.rest, r.left, r.err = nil, 0, nil
+	r.inc = Increment{Key: kindKeys[kind : kind+1]}
+	r.body, r.bad = b, false
+	r.Header.Second = second
+	body := r.cut()
+	if r.bad || len(body) == 0 {
+		return nil
+	}
+	r.body = body[1:]
+	if !r.readBrief(body[0]) {
+		return nil
+	}
+	return &r.inc
+}
+
+// kindKeys has, at the place of each kind, the first byte of its series' keys.
+var kindKeys = func() (keys [256]byte) {
+	for i := range keys {
+		keys[i] = byte(i)
+	}
+	return keys
+}()
 
 func (r *Reader) readValue(i *Increment, flags byte) {
 	var err error

@@ -59,6 +59,31 @@ func header() Header {
 	return Header{Tenant: []byte("default"), Shard: 1023, Sender: 1 << 63, Incarnation: 2, Sequence: 3, Second: second, Birth: second*1e9 + 7}
 }
 
+// checkBrief reads an increment without its key and policy. What is cut short is none.
+func checkBrief(t *testing.T, brief []byte, want *Increment) {
+	t.Helper()
+	var r Reader
+	for n := range brief {
+		if got := r.Brief(want.Kind(), second, brief[:n]); got != nil {
+			t.Fatalf("%d of %d bytes: %+v", n, len(brief), *got)
+		}
+	}
+	got := r.Brief(want.Kind(), second, append(brief, "what follows"...))
+	if got == nil || got.Kind() != want.Kind() {
+		t.Fatalf("%q: %+v", brief, got)
+	}
+	if want.Set != nil && got.Set.Len() == want.Set.Len() {
+		got.Set = want.Set
+	}
+	if want.Timer != nil && got.Timer.Float().Equals(want.Timer.Float()) {
+		got.Timer = want.Timer
+	}
+	got.Key, got.Policy = want.Key, want.Policy
+	if !reflect.DeepEqual(*got, *want) {
+		t.Errorf("%+v, want %+v", *got, *want)
+	}
+}
+
 func TestReadBack(t *testing.T) {
 	want := increments()
 	var r Reader
@@ -76,6 +101,8 @@ func TestReadBack(t *testing.T) {
 		if len(got.Policy) == 0 {
 			got.Policy = nil
 		}
+		brief := got.AppendBrief(nil)
+		got.flags, got.brief = 0, nil
 		if got.Set != nil {
 			if got.Set.Len() != want[i].Set.Len() {
 				t.Errorf("set of %d", got.Set.Len())
@@ -91,6 +118,7 @@ func TestReadBack(t *testing.T) {
 		if !reflect.DeepEqual(*got, want[i]) {
 			t.Errorf("increment %d: %+v, want %+v", i, *got, want[i])
 		}
+		checkBrief(t, brief, &want[i])
 	}
 	if r.Next() != nil || r.Err() != nil {
 		t.Errorf("at the end: %v", r.Err())

@@ -57,6 +57,7 @@ func (s *Shard) Close(boundary int64, config *Config) (closed Closed) {
 			closed.Waiting = append(closed.Waiting, w)
 		}
 	}
+	s.closeLog(boundary)
 	s.forgetSenders()
 	return closed
 }

@@ -63,6 +63,7 @@ type amount struct {
 	value    float64 // counter: sum; gauge, check: the last
 	at       int64   // gauge, check: Unix ns at which value was read
 	relative bool    // gauge: value is a change
+	newest   uint32  // of an open tile: the place of its newest increment in the shard's log
 	timer    *histogram.Exponential
 	classic  []float64 // timer in classic buckets: counts by bound, not cumulative
 	sum      float64   // of classic

@@ -8,9 +8,10 @@ import (
 // Live returns what the open tiles of a tenant know of the series that match:
 // samples of closed tiles that are not stored yet, the tiles that ended
 // and wait for late data, and one sample at stamp, the end of the last complete
-// window, Unix milliseconds. w is the width of the store that the answer is
-// merged with.
-func (s *Shard) Live(tenantName string, w Width, stamp int64, matchers []*labels.Matcher) []Live {
+// window. If less is asked, up to the time until, that sample is at the end of the last second
+// before it, and says what had been counted then, if that second is in an open tile; there is none if it is not.
+// Times are Unix milliseconds. w is the width of the store that the answer is merged with.
+func (s *Shard) Live(tenantName string, w Width, stamp, until int64, matchers []*labels.Matcher) []Live {
 	t := s.tenants[tenantName]
 	if t == nil {
 		return nil
@@ -34,7 +35,7 @@ func (s *Shard) Live(tenantName string, w Width, stamp int64, matchers []*labels
 				delete(waiting, s)
 			}
 		}
-		out = appendPoints(out, matching, e.liveSamples(samples, w, s.closed, stamp, s.config.ttl(e.kind)))
+		out = appendPoints(out, matching, s.liveSamples(e, samples, w, stamp, until))
 	}
 	for _, m := range matchers {
 		if m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual {
@@ -76,13 +77,20 @@ func appendPoints(out []Live, matching []*Series, samples []Sample) []Live {
 	return out
 }
 
-// liveSamples adds to samples what the open tiles say. It plays them forward on a copy,
-// as if they closed one after the other without anything late, and the last one at stamp.
-func (e *entry) liveSamples(samples []Sample, w Width, closed, stamp, ttl int64) []Sample {
+// liveSamples adds to samples what the open tiles of a series say. It plays them forward on
+// a copy, as if they closed one after the other without anything late, and the last one at stamp,
+// or at the last second up to until.
+func (s *Shard) liveSamples(e *entry, samples []Sample, w Width, stamp, until int64) []Sample {
 	for _, p := range e.timed {
 		samples = append(samples, Sample{Series: e.series, T: p.t, V: p.v})
 	}
-	if stamp <= e.lastStored[w] || len(e.open) == 0 && !e.owes[w] && (!e.live[w] || stamp-e.lastSeen >= ttl) {
+	past := until < stamp
+	if past {
+		if stamp = until - until%1000; stamp < s.closed {
+			return samples // the total has counted more
+		}
+	}
+	if stamp <= e.lastStored[w] || len(e.open) == 0 && !e.owes[w] && (!e.live[w] || stamp-e.lastSeen >= s.config.ttl(e.kind)) {
 		return samples
 	}
 	c := e.clone()
@@ -92,7 +100,7 @@ func (e *entry) liveSamples(samples []Sample, w Width, closed, stamp, ttl int64)
 	}
 	// What has counted without being stored in a wider width began in the tile
 	// that is open there.
-	start := closed - closed%w.Millis()
+	start := s.closed - s.closed%w.Millis()
 	if !e.owes[w] && len(e.open) > 0 {
 		start = e.open[0].end - finest.Millis()
 		start -= start % w.Millis()
@@ -108,6 +116,16 @@ func (e *entry) liveSamples(samples []Sample, w Width, closed, stamp, ttl int64)
 		t := &e.open[i]
 		if t.end-finest.Millis() >= stamp {
 			break // ahead of the clock
+		}
+		if past && t.end > stamp {
+			then, known := s.at(e, t, stamp)
+			if !known {
+				return samples
+			}
+			if then.samples > 0 {
+				c.absorb(&then)
+			}
+			break
 		}
 		c.absorb(t)
 		if t.end > stamp {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -301,7 +302,7 @@ func sorted(block string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// live stamp=13s [width=10s] [name=a]
+// live stamp=13s [until=12.5s] [width=10s] [name=a]
 func (p *player) live(args map[string]string) string {
 	w := Width10s
 	if args["width"] == "1m" {
@@ -312,7 +313,11 @@ func (p *player) live(args map[string]string) string {
 		matchers = append(matchers, labels.MustNewMatcher(labels.MatchEqual, "__name__", name))
 	}
 	var out bytes.Buffer
-	for _, l := range p.shard.Live("default", w, p.millis(args["stamp"]), matchers) {
+	until := int64(math.MaxInt64)
+	if args["until"] != "" {
+		until = p.millis(args["until"])
+	}
+	for _, l := range p.shard.Live("default", w, p.millis(args["stamp"]), until, matchers) {
 		for _, point := range l.Points {
 			fmt.Fprintf(&out, "%3s %s\n", w, describe(l.Labels, point))
 		}

@@ -55,6 +55,8 @@ type Shard struct {
 	senders     map[Sender]*Received
 	series      int // of all tenants
 	reader      batch.Reader
+	logs        [MaxAhead]log // of the open tiles, by end in tiles modulo MaxAhead
+	spare       []byte        // for the next log
 }
 
 // tenant holds a tenant's series by key and by name, and what its stores do not have yet.
@@ -192,10 +194,12 @@ func (s *Shard) fold(e *entry, inc *batch.Increment, f *Folded) {
 	case ahead:
 		end = s.closed + MaxAhead*width
 	}
-	if !e.add(e.openTile(end), inc) {
+	tile := e.openTile(end)
+	if !e.add(tile, inc) {
 		f.Refused += uint64(inc.Samples)
 		return
 	}
+	s.note(tile, inc, t)
 	e.lastSeen = max(e.lastSeen, end-width, min(t+1000, end))
 	f.Samples += uint64(inc.Samples)
 	if late {

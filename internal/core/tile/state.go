@@ -263,6 +263,7 @@ func (d *decoder) entry() *entry {
 	for range d.count(4) {
 		t := openTile{end: d.varint(), samples: d.uvarint()}
 		d.amount(e, &t.amount)
+		t.newest = forgotten
 		t.sources = d.sources()
 		if d.version > 3 && e.kind == series.Timer {
 			if x := d.exemplar(); x != nil {

@@ -316,7 +316,7 @@ func (a *Aggregator) Live(tenant string, w tile.Width, mint, maxt int64, matcher
 			s.mu.Unlock()
 			continue // a query of the past needs nothing that is not stored
 		}
-		found := s.tiles.Live(tenant, w, stamp, matchers)
+		found := s.tiles.Live(tenant, w, stamp, maxt, matchers)
 		s.mu.Unlock()
 		for _, l := range found {
 			if l.Points = between(l.Points, mint, maxt); len(l.Points) > 0 {

@@ -563,6 +563,18 @@ func TestOpenTilesAnswerWithinASecond(t *testing.T) {
 		if last := live[0].Points[len(live[0].Points)-1]; last.V != 3 {
 			t.Errorf("%+v", live[0].Points)
 		}
+		// Asked for the first second once the next one is complete, it says what it said then.
+		time.Sleep(time.Second)
+		if err := p.countIn(window.Add(time.Second), "a", 4); err != nil {
+			t.Fatal(err)
+		}
+		p.Through(1, window.UnixMilli()+2000)
+		for until, want := range map[time.Duration]float64{1500 * time.Millisecond: 3, time.Hour: 7} {
+			live, err := p.Live("default", tile.Width10s, 0, window.Add(until).UnixMilli(), []*labels.Matcher{m})
+			if err != nil || len(live) != 1 || live[0].Points[len(live[0].Points)-1].V != want {
+				t.Errorf("asked until %v after the start: %+v, %v; want %g", until, live, err, want)
+			}
+		}
 		if other, _ := p.Live("other", tile.Width10s, 0, 1<<60, []*labels.Matcher{m}); other != nil {
 			t.Error("another tenant sees it")
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/promapi"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/distinct"
 	"github.com/freshet-io/freshet/internal/core/histogram"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tenant"
@@ -64,7 +65,7 @@ func started(t *testing.T, delay, closeAfter time.Duration, window func(second i
 // Live answers as the aggregator does.
 func (s *server) Live(name string, w tile.Width, mint, maxt int64, matchers []*labels.Matcher) ([]tile.Live, error) {
 	open := openTiles{tenant: name, live: map[tile.Width][]tile.Live{
-		w: s.shard.Live(name, w, s.folded, matchers),
+		w: s.shard.Live(name, w, s.folded, maxt, matchers),
 	}}
 	return open.Live(name, w, mint, maxt, matchers)
 }
@@ -163,11 +164,12 @@ func constant(int64) []batch.Increment {
 func TestRateOfAConstant(t *testing.T) {
 	const quarter, tolerance = 250, 0.01
 	for _, c := range []struct {
-		why               string
-		delay, closeAfter time.Duration
+		why                       string
+		delay, closeAfter, behind time.Duration
 	}{
-		{"windows are folded at once, tiles are closed early", 0, 2 * time.Second},
-		{"windows are folded late, tiles are closed late", 900 * time.Millisecond, 6 * time.Second},
+		{"windows are folded at once, tiles are closed early", 0, 2 * time.Second, 0},
+		{"windows are folded late, tiles are closed late", 900 * time.Millisecond, 6 * time.Second, 0},
+		{"a time behind now is asked for", 400 * time.Millisecond, 3 * time.Second, 1500 * time.Millisecond},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel()
@@ -187,7 +189,7 @@ func TestRateOfAConstant(t *testing.T) {
 					} {
 						expr := fmt.Sprintf(law.expr, r)
 						for _, step := range []time.Duration{0, 3 * time.Second, time.Minute} {
-							if got := s.ask(expr, at, step); !(math.Abs(got-law.want) <= tolerance*law.want) {
+							if got := s.ask(expr, at-c.behind.Milliseconds(), step); !(math.Abs(got-law.want) <= tolerance*law.want) {
 								t.Errorf("%s, step %v, %.2f s into a minute: %.3f; want %.3f", expr, step, float64(at%60_000)/1000, got, law.want)
 							}
 						}
@@ -195,7 +197,7 @@ func TestRateOfAConstant(t *testing.T) {
 				}
 				// Each step that lies behind the newest sample is a last one, so these hold for them all.
 				for _, expr := range []string{"min_over_time(rate(requests_total[40s])[15s:250ms])", "max_over_time(rate(requests_total[40s])[15s:250ms])"} {
-					if got := s.ask(expr, at, 0); !(math.Abs(got-100) <= 1) {
+					if got := s.ask(expr, at-c.behind.Milliseconds(), 0); !(math.Abs(got-100) <= 1) {
 						t.Errorf("%s, %.2f s into a minute: %.3f; want 100", expr, float64(at%60_000)/1000, got)
 					}
 				}
@@ -203,6 +205,86 @@ func TestRateOfAConstant(t *testing.T) {
 		})
 	}
 }
+
+// bursts sends a counter, a timer, a gauge and two users that tell by their values in which
+// seconds they were sent.
+func bursts(second int64) []batch.Increment {
+	key := func(k series.Kind, name string) []byte {
+		return series.AppendKey(nil, k, labels.FromStrings("__name__", name))
+	}
+	policy := series.AppendPolicy(nil, &series.DefaultPolicy)
+	timer := new(histogram.Exponential)
+	timer.Reset(series.DefaultPolicy.Schema)
+	timer.Observe(float64(second*second), 1, int(series.DefaultPolicy.MaxBuckets))
+	users := new(distinct.Set)
+	users.Add(distinct.Hash([]byte(fmt.Sprint(second))))
+	users.Add(distinct.Hash([]byte("root")))
+	return []batch.Increment{
+		{Key: key(series.Counter, "bytes_total"), Policy: policy, Samples: 1, Value: float64(second * second)},
+		{Key: key(series.Timer, "sizes"), Policy: policy, Samples: 1, Timer: timer},
+		{Key: key(series.Gauge, "size"), Policy: policy, Samples: 1, Value: float64(second * second), At: now*1e6 + second*1e9},
+		{Key: key(series.Set, "users"), Policy: policy, Samples: 2, Set: users},
+	}
+}
+
+// Dashboards ask for a time that they round, up to 2 s behind now. They saw the end of the last
+// tile then, up to 9 s old: the sample of the open tile was newer than what they asked for.
+func TestEachSecondThatWasCompleteIsSeen(t *testing.T) {
+	const delay, closeAfter = 300 * time.Millisecond, 2 * time.Second
+	s := started(t, delay, closeAfter, bursts)
+	for at := int64(now + 100_000); at < now+160_000; at += 250 {
+		s.until(at)
+		for behind := int64(0); behind <= 2000; behind += 250 {
+			// The last second that was complete at the time that is asked for, and is folded now.
+			second := min(at-behind, at-delay.Milliseconds())/1000 - now/1000 - 1
+			n := second + 1
+			sum := float64(second*n*(2*second+1)) / 6
+			// The users of this tile: the seconds since its start, and root.
+			users := float64(second%10 + 2)
+			for expr, want := range map[string]float64{
+				"bytes_total":                         sum,
+				"histogram_sum(sizes)":                sum,
+				"histogram_count(sizes)":              float64(n),
+				"size":                                float64(second * second),
+				"users":                               users,
+				"time() - timestamp(size)":            float64((at-behind)%1000)/1000 + float64((at-behind)/1000-now/1000-n),
+				"last_over_time(bytes_total[1m])":     sum,
+				"increase(bytes_total[90s] anchored)": sum - sumUntil((at-behind-90_000-now)/10_000*10),
+			} {
+				for _, step := range []time.Duration{0, 15 * time.Second} {
+					if got := s.ask(expr, at-behind, step); !(math.Abs(got-want) < 1e-6) {
+						t.Fatalf("%s, step %v, asked %.2f s after the start for %.2f s before: %g; want %g", expr, step, float64(at-now)/1000, float64(behind)/1000, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// The table of docs/tiles.md: what increase of an anchored range of 5 min is over.
+func TestAnchoredIncreaseIsOver(t *testing.T) {
+	const start = 2*60 + 30
+	s := started(t, 300*time.Millisecond, 2*time.Second, constant)
+	for _, c := range []struct {
+		asked, at float64 // s after the start
+		until     int64
+	}{
+		{453.6, 453.6, 453},
+		{453.6, 450, 450},
+		{900, 453.6, 450},
+		{900, 450, 450},
+	} {
+		s.until(now + int64(c.asked*1000))
+		for _, step := range []time.Duration{0, 10 * time.Second} {
+			if got, want := s.ask("increase(requests_total[5m] anchored)", now+int64(c.at*1000), step), float64(100*(c.until-start)); got != want {
+				t.Errorf("asked at %g s for %g s, step %v: %g; want %g", c.asked, c.at, step, got, want)
+			}
+		}
+	}
+}
+
+// sumUntil is what bursts counts before a second.
+func sumUntil(second int64) float64 { return float64((second-1)*second*(2*second-1)) / 6 }
 
 func seconds(r string) float64 {
 	d, err := time.ParseDuration(r)

@@ -1,0 +1,118 @@
+package tile
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Asked for any second of an open tile, however much has come since, the answer is what it was
+// when that second was the last complete one.
+func TestAnySecondOfAnOpenTile(t *testing.T) {
+	for seed := range uint64(2) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		p := &player{t: t, config: testConfig()}
+		p.shard = New(p.config, base)
+		was := map[string][]string{} // by width and second: what was answered then
+		asked := 0
+		for second := 1; second <= 100; second++ {
+			for sender := range 2 {
+				p.run(fmt.Sprintf("window start=%ds sender=%d\n%s", second-1, sender+1, strings.Join(increments(rng, second-1, sender), "\n")))
+			}
+			for w := range Width(NumWidths) {
+				was[fmt.Sprint(w, second)] = p.at(w, second, base+int64(second)*1000)
+			}
+			for s := second - 1; base+int64(s)*1000 > p.shard.Closed(); s-- {
+				for w := range Width(NumWidths) {
+					asked++
+					got, want := p.at(w, second, base+int64(s)*1000+rng.Int64N(1000)), was[fmt.Sprint(w, s)]
+					if !slices.Equal(got, want) {
+						t.Fatalf("seed %d, width %v: asked at %d s for %d s:\n%s\nwhen that was now:\n%s", seed, w, second, s, strings.Join(got, ""), strings.Join(want, ""))
+					}
+				}
+			}
+			for p.shard.Closed()+finest.Millis()+4000 <= base+int64(second)*1000 {
+				p.close(nil)
+			}
+		}
+		if asked < 1000 {
+			t.Fatalf("asked %d times", asked)
+		}
+	}
+}
+
+// at is the live samples that stand at the last second up to until, sorted.
+func (p *player) at(w Width, second int, until int64) (lines []string) {
+	for line := range strings.Lines(p.live(map[string]string{
+		"stamp": fmt.Sprintf("%ds", second), "until": fmt.Sprintf("%dms", until-base), "width": w.String()})) {
+		if strings.Contains(line, "@"+(time.Duration(until-until%1000-base)*time.Millisecond).String()+" ") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// increments is what one sender counts in a second, of all kinds.
+func increments(rng *rand.Rand, second, sender int) (lines []string) {
+	for n := range 4 {
+		if rng.IntN(3) == 0 {
+			continue
+		}
+		v := rng.IntN(100)
+		lines = append(lines,
+			fmt.Sprintf("counter c%d %d.%d", n, v, rng.IntN(10)),
+			fmt.Sprintf("gauge g%d %d at=%d.%03ds", n, v, second, rng.IntN(1000)),
+			fmt.Sprintf("gauge r%d %d change", n, v-50),
+			fmt.Sprintf("gauge m%d %d source=%d merge=sum", n, v, sender+1),
+			fmt.Sprintf("timer t%d %d,%d x=1:%d@%ds", n, v+1, rng.IntN(1000)+1, v, second),
+			fmt.Sprintf("timer b%d %d bounds=10,50", n, v),
+			fmt.Sprintf("set s%d v%d,v%d", n, v, rng.IntN(50)),
+			fmt.Sprintf("check k%d %d", n, v%4))
+	}
+	return lines
+}
+
+// What is kept for queries has a bound, and memory is used again from tile to tile. Beyond the
+// bound open tiles are seen as they are now.
+func TestLogOfAnOpenTileIsBounded(t *testing.T) {
+	p := &player{t: t, config: testConfig()}
+	p.shard = New(p.config, base)
+	var lines []string
+	for n := range 100 {
+		lines = append(lines, fmt.Sprintf("counter c%d 1.25", n))
+	}
+	size := func() (n int) {
+		for _, l := range p.shard.logs {
+			n += cap(l.b)
+		}
+		return n + cap(p.shard.spare)
+	}
+	window := func(second int) { p.window(map[string]string{"start": fmt.Sprintf("%ds", second)}, lines) }
+	window(2)
+	if got := p.at(Width10s, 5, base+4000); len(got) != 100 {
+		t.Fatalf("%d series are known at 4 s", len(got))
+	}
+	for p.shard.logs[1].end != 0 && len(p.shard.logs[1].b) <= maxLog {
+		window(3)
+	}
+	window(4)
+	if got := p.at(Width10s, 9, base+4000); len(got) != 0 {
+		t.Errorf("%d series are told of, whose increments were not all kept", len(got))
+	}
+	if got := p.at(Width10s, 9, base+9000); len(got) != 100 {
+		t.Errorf("%d series are known now", len(got))
+	}
+	if size() > 2*maxLog {
+		t.Errorf("%d bytes are kept", size())
+	}
+	for second := 10; second < 200; second += 10 {
+		p.close(nil)
+		window(second + 1)
+	}
+	if size() > maxLog/4 {
+		t.Errorf("%d bytes are kept, long after the flood", size())
+	}
+}
