@@ -352,3 +352,33 @@ func replayOld(t *testing.T, stored bool) {
 	}
 	p.terminate()
 }
+
+// Two tenants have series in one shard. That one's stores have a tile says nothing of the
+// other's, after a replay either.
+func TestStoredIsOfOneTenant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, dir := &partly{store: newStore(t), tenant: "b", widths: bothWidths}, t.TempDir()
+		name, key := "", []byte(nil)
+		for i := 0; name == ""; i++ {
+			try := fmt.Sprint("n", i)
+			key = series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", try))
+			if series.Shard("default", key) == series.Shard("b", key) {
+				name = try
+			}
+		}
+		p := start(t, dir, s, time.Now)
+		s.breakIt(false)
+		for _, tenant := range []string{"default", "b"} {
+			p.pushAs(tenant, p.now().Unix(), batch.Increment{Key: key, Samples: 1, Value: 5})
+		}
+		time.Sleep(20 * time.Second) // the healthy tenant's tile is stored
+		checkCounterOf(t, s.store, "default", name, 5)
+		dir = p.kill(dir)
+		s.mend()
+		p = start(t, dir, s, time.Now)
+		time.Sleep(20 * time.Second)
+		checkCounterOf(t, s.store, "default", name, 5)
+		checkCounterOf(t, s.store, "b", name, 5)
+		p.terminate()
+	})
+}
