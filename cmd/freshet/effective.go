@@ -20,11 +20,11 @@ func newConfigCommand() *cobra.Command {
 		Long: `Prints the configuration that serve would run with, given the same file, flags and
 environment: each key below its help, with what it was set by. Keys that nobody has
 set are commented out, so that what differs is seen at once. What it prints is a
-configuration file that says the same: a good one to start with. It has the secrets that the file has.
+configuration file that says the same, with all secrets: a good one to start with.
 
 With --server it asks a running server instead, for what is in force there after
-its reloads. Then other flags and the environment of this shell count for nothing, and
-secrets are not shown: values of forward.backends[].headers, and in URLs users and queries.`,
+its reloads. Then other flags and the environment of this shell count for nothing.
+It shows no secrets: values of forward.backends[].headers, users and queries of URLs.`,
 		Example: `  freshet config > freshet.yaml                       all keys with their defaults
   freshet config --config /etc/freshet.yaml
   freshet config --config /etc/freshet.yaml --json | jq '.[] | select(.set_by != "default")'

@@ -30,7 +30,7 @@ func TestReadyNamesTenantsToOperatorsAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{inherited: new(inheritance), stores: stores}
+	s := &server{config: defaultConfig(), inherited: new(inheritance), stores: stores}
 	s.handler.Store(http.NewServeMux())
 	s.ready.Store(true)
 	ask := func(from string) string {

@@ -53,11 +53,13 @@ func (v veil) show(text string) string {
 }
 
 // ShowURL is a URL without what in it may be secret: the name and the password of a user,
-// the values of its query, its fragment. What is no URL is not shown.
+// the values of its query, its fragment. What is no URL and might have these is not shown.
 func ShowURL(text string) string {
 	u, err := url.Parse(text)
-	if err != nil {
+	if err != nil && strings.ContainsAny(text, "@?#") {
 		return hidden
+	} else if err != nil {
+		return text
 	}
 	if u.Opaque != "" { // such as HOST:PORT; behind a scheme without slashes there may be anything
 		return hideUser(text)

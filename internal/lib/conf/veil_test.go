@@ -123,7 +123,9 @@ func TestShowURL(t *testing.T) {
 		"https://a:b@a.example/?x&y=": "https://<secret>@a.example/?x=<secret>&y=<secret>",
 		"a.example:7125":              "a.example:7125",
 		"ann:t0ken@a.example:7125":    "<secret>@a.example:7125",
-		"http://a b":                  "<secret>",
+		"http://a b":                  "http://a b",
+		"http://ann:t0ken@a b":        "<secret>",
+		"http://a b?key=t0ken":        "<secret>",
 		"":                            "",
 	} {
 		if got := ShowURL(text); got != want {
