@@ -67,6 +67,7 @@ var exposures = map[string]exposure{
 	"GET /assets/{file}": pages,
 
 	"/api/v1/":                   reads,
+	"GET /federate":              reads,
 	"/api/v1/events":             reads,
 	"/api/v1/status/explain":     reads,
 	"GET /api/v1/status/ledger":  reads,

@@ -219,6 +219,7 @@ func questions(t *testing.T) map[string]question {
 		"GET /api/v1/status/top":     {path: "/api/v1/status/top", own: true},
 		"GET /api/v1/status/limits":  {path: "/api/v1/status/limits", own: true},
 		"GET /metrics":               {path: "/metrics", own: true},
+		"GET /federate":              {path: "/federate?match[]=" + anySeries, own: true},
 
 		"/query":               {path: "/api/v1/query?query=" + anySeries, own: true},
 		"/query_range":         {path: "/api/v1/query_range?query=" + anySeries + span, own: true},
@@ -239,6 +240,8 @@ func questions(t *testing.T) map[string]question {
 		"/status/runtimeinfo":  {path: "/api/v1/status/runtimeinfo"},
 		"/status/tsdb":         {path: "/api/v1/status/tsdb", own: true},
 		"/status/walreplay":    {path: "/api/v1/status/walreplay"},
+		"/features":            {path: "/api/v1/features"},
+		"/notifications":       {path: "/api/v1/notifications"},
 		"/read":                {path: "/api/v1/read", body: string(snappy.Encode(nil, read)), own: true},
 	}
 }

@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/http/pprof"
 	"os"
 	"runtime"
+	"runtime/debug"
+	runtimemetrics "runtime/metrics"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -246,6 +250,7 @@ func (s *server) serveHTTP() {
 	if s.config.stores() {
 		api := s.promAPI()
 		mux.Handle("/api/v1/", api)
+		mux.Handle("GET /federate", api)
 		if s.config.Self.Metrics {
 			mux.Handle("/self/api/v1/", selfAPI(api))
 		}
@@ -340,7 +345,7 @@ func (s *server) promAPI() http.Handler {
 	b := thisBuild()
 	return promapi.New(promapi.Options{
 		Engine: s.engine, Queryable: s.querier, Exemplars: s.querier, Metadata: s.catalogue, Families: s.ingest.metadata, Stats: storeStats{s.stores},
-		Tenant: tenantOf, Ready: s.readiness,
+		Tenant: tenantOf, Ready: s.readiness, Now: time.Now,
 		Build:   v1.PrometheusVersion{Version: b.Version, Revision: b.Revision, GoVersion: b.Go},
 		Runtime: s.runtimeInfo,
 		Config:  func() string { return s.inForce().yaml() },
@@ -349,13 +354,32 @@ func (s *server) promAPI() http.Handler {
 	})
 }
 
+// runtimeInfo is Prometheus', but for the directory, which is that of the data. Damage to
+// write-ahead logs is in the log and is not counted here.
 func (s *server) runtimeInfo() (v1.RuntimeInfo, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return v1.RuntimeInfo{}, fmt.Errorf("the host's name: %w", err)
+	}
+	percent := []runtimemetrics.Sample{{Name: "/gc/gogc:percent"}}
+	runtimemetrics.Read(percent)
+	gogc := strconv.FormatUint(percent[0].Value.Uint64(), 10)
+	if percent[0].Value.Uint64() == math.MaxUint64 {
+		gogc = "off"
+	}
 	return v1.RuntimeInfo{
-		StartTime:        s.started,
-		CWD:              s.config.DataDir,
-		GoroutineCount:   runtime.NumGoroutine(),
-		GOMAXPROCS:       runtime.GOMAXPROCS(0),
-		StorageRetention: s.inForce().Store.Retention.Tile1m.String(),
+		StartTime:           s.started.UTC(),
+		CWD:                 s.config.DataDir,
+		Hostname:            host,
+		ServerTime:          time.Now().UTC(),
+		ReloadConfigSuccess: !s.reloader.refused.Load(),
+		LastConfigTime:      time.Unix(0, s.reloader.read.Load()).UTC(),
+		GoroutineCount:      runtime.NumGoroutine(),
+		GOMAXPROCS:          runtime.GOMAXPROCS(0),
+		GOMEMLIMIT:          debug.SetMemoryLimit(-1),
+		GOGC:                gogc,
+		GODEBUG:             os.Getenv("GODEBUG"),
+		StorageRetention:    s.inForce().Store.Retention.Tile1m.String(),
 	}, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,6 +30,8 @@ type reloader struct {
 	reloads    *prometheus.CounterVec
 	successful prometheus.Gauge
 	succeeded  prometheus.Gauge
+	refused    atomic.Bool  // the last reload was
+	read       atomic.Int64 // Unix nanoseconds at which the configuration in force was
 }
 
 func newReloader(s *server, from *source, reg prometheus.Registerer) *reloader {
@@ -49,9 +52,16 @@ func newReloader(s *server, from *source, reg prometheus.Registerer) *reloader {
 	for _, result := range []string{"applied", "refused"} {
 		r.reloads.WithLabelValues(result)
 	}
+	r.inForce()
+	return r
+}
+
+// inForce notes that the configuration that was just read is in force.
+func (r *reloader) inForce() {
 	r.successful.Set(1)
 	r.succeeded.SetToCurrentTime()
-	return r
+	r.refused.Store(false)
+	r.read.Store(time.Now().UnixNano())
 }
 
 // reload reads the configuration again and puts in force what does not take a
@@ -64,11 +74,11 @@ func (r *reloader) reload(ctx context.Context) ([]conf.Change, error) {
 	if err != nil {
 		r.reloads.WithLabelValues("refused").Inc()
 		r.successful.Set(0)
+		r.refused.Store(true)
 		return nil, err
 	}
 	r.reloads.WithLabelValues("applied").Inc()
-	r.successful.Set(1)
-	r.succeeded.SetToCurrentTime()
+	r.inForce()
 	return changes, nil
 }
 

@@ -111,7 +111,7 @@ func newServer(c config, from *source, registry *prometheus.Registry, log *serve
 	s.readied = make(chan struct{})
 	s.reloader = newReloader(s, from, registry)
 	s.restarter = newRestarter(s)
-	registry.MustRegister(log, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(log, thisBuild().gauge(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, open := range []func() error{s.openSelf, s.openInherited, s.openDirectory, s.openLedger, s.openAccess, s.openOperators, s.openOrigins, s.openHTTP, s.openOperatorSocket, s.openOTLP, s.openNames, s.openCollector, s.checkLeft} {
 		if err := open(); err != nil {
 			return s, err

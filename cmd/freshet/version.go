@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"runtime/debug"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 )
 
@@ -55,6 +56,15 @@ func (b build) String() string {
 		text += ")"
 	}
 	return text + " " + b.Go + " " + b.Platform
+}
+
+// gauge is always 1: the value of freshet_build_info is in its labels.
+func (b build) gauge() prometheus.Gauge {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "freshet_build_info",
+		Help:        "Always 1, with the version and the commit of this binary, and what it was built with, as labels. More than one value among several instances: they are not of one version.",
+		ConstLabels: prometheus.Labels{"version": b.Version, "revision": b.Revision, "goversion": b.Go, "goos": runtime.GOOS, "goarch": runtime.GOARCH}})
+	g.Set(1)
+	return g
 }
 
 func newVersionCommand() *cobra.Command {

@@ -10,6 +10,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/route"
@@ -39,6 +40,8 @@ type Options struct {
 	Tenant func(*http.Request) string
 	// Ready says why queries cannot be answered yet; nil if they can.
 	Ready func() error
+
+	Now func() time.Time
 
 	Build   v1.PrometheusVersion
 	Runtime func() (v1.RuntimeInfo, error)
@@ -75,7 +78,7 @@ type api struct {
 	routes     *http.ServeMux
 }
 
-// New returns the handler of /api/v1/.
+// New returns the handler of /api/v1/ and of /federate.
 func New(o Options) http.Handler {
 	router := route.New().WithPrefix(prefix)
 	newPrometheusAPI(&o).Register(router)
@@ -135,7 +138,7 @@ func newPrometheusAPI(o *Options) *v1.API {
 		noOrigin,
 		o.Runtime,
 		&o.Build,
-		nil, nil, // notifications
+		noNotifications, nil, // live ones
 		nil, // gatherer
 		o.Registerer,
 		nil,        // renderer of query statistics
@@ -144,7 +147,7 @@ func newPrometheusAPI(o *Options) *v1.API {
 		false, // zero samples at start timestamps
 		o.Engine.lookback,
 		false, false, // type and unit labels, metadata
-		nil, nil, // status codes, features: Grafana takes a server that tells features for Mimir
+		nil, newFeatures(o.Engine.parser), // status codes; Grafana takes a server for Mimir that tells features in buildinfo
 		v1.OpenAPIOptions{},
 		o.Engine.parser,
 	)

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/model"
@@ -141,6 +142,7 @@ func newServer(q storage.SampleAndChunkQueryable, change ...func(*Config, *Optio
 		Stats:      statsOf{},
 		Tenant:     func(*http.Request) string { return tenant.Default },
 		Ready:      func() error { return nil },
+		Now:        func() time.Time { return time.Unix(base+310, 0) },
 		Build:      v1.PrometheusVersion{Version: "1.2.3", GoVersion: "go1.26"},
 		Runtime:    func() (v1.RuntimeInfo, error) { return v1.RuntimeInfo{StorageRetention: "40d"}, nil },
 		Config:     func() string { return "data_dir: data\n" },
@@ -362,6 +364,15 @@ func TestStatus(t *testing.T) {
 		if e := decode(t, w); w.Code != http.StatusOK || string(e.Data) != c.want {
 			t.Errorf("%s: %s: status %d %s\n got %s\nwant %s", c.why, c.path, w.Code, e.Error, e.Data, c.want)
 		}
+	}
+	w := s.ask(httptest.NewRequest(http.MethodGet, prefix+"/notifications", nil))
+	if e := decode(t, w); string(e.Data) != "[]" {
+		t.Errorf("notifications: %s", w.Body)
+	}
+	var features map[string]map[string]bool
+	if e := decode(t, s.ask(httptest.NewRequest(http.MethodGet, prefix+"/features", nil))); json.Unmarshal(e.Data, &features) != nil ||
+		!features["promql"]["anchored"] || !features["promql_functions"]["rate"] || features["promql_functions"]["double_exponential_smoothing"] || !features["api"]["remote_write_receiver"] {
+		t.Errorf("features: %s", e.Data)
 	}
 	var info v1.RuntimeInfo
 	e := decode(t, s.ask(httptest.NewRequest(http.MethodGet, prefix+"/status/runtimeinfo", nil)))

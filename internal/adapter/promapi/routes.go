@@ -50,6 +50,9 @@ func (a *api) register() {
 		{get, "/status/tsdb", a.own(a.stats)},
 		{get, "/status/walreplay", a.own(walReplay)},
 
+		{get, "/features", a.form(a.prometheus)},
+		{get, "/notifications", a.form(a.prometheus)},
+
 		{post, "/read", a.prometheus},
 	} {
 		for _, method := range route.methods {
@@ -61,6 +64,7 @@ func (a *api) register() {
 			refuse(w, r, http.StatusMethodNotAllowed, "bad_data", fmt.Errorf("%s takes %s, not %s", r.URL.Path, allowed, r.Method))
 		})
 	}
+	a.routes.Handle("GET "+federatePath, a.form(http.HandlerFunc(a.federate)))
 	a.routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, http.StatusNotFound, "not_found", fmt.Errorf("there is no %s here", r.URL.Path))
 	})

@@ -44,14 +44,15 @@ var routes = map[string]struct{ get, post int }{
 	"/status/tsdb":        {200, 405},
 	"/status/walreplay":   {200, 405},
 
+	"/features":      {200, 405},
+	"/notifications": {200, 405},
+
 	"/read": {405, 400},
 
 	"/targets/relabel_steps":       {404, 404},
 	"/scrape_pools/config":         {404, 404},
 	"/status/tsdb/blocks":          {404, 404},
 	"/status/self_metrics":         {404, 404},
-	"/features":                    {404, 404},
-	"/notifications":               {404, 404},
 	"/notifications/live":          {404, 404},
 	"/write":                       {404, 404},
 	"/otlp/v1/metrics":             {404, 404},

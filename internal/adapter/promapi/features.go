@@ -1,0 +1,35 @@
+package promapi
+
+import (
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/util/features"
+	"github.com/prometheus/prometheus/util/notifications"
+)
+
+// newFeatures says what this server can do, in Prometheus' words, to clients that ask
+// before they use it.
+func newFeatures(p parser.Parser) features.Collector {
+	r := features.NewRegistry()
+	p.RegisterFeatures(r)
+	for _, name := range []string{"at_modifier", "negative_offset", "per_query_lookback_delta", "subqueries"} {
+		r.Enable(features.PromQL, name)
+	}
+	for _, name := range []string{"per_step_stats", "delayed_name_removal", "type_and_unit_labels"} {
+		r.Disable(features.PromQL, name) // see NewEngine
+	}
+	for name, enabled := range map[string]bool{
+		"label_values_match": true, "query_warnings": true, "query_stats": true, "time_range_series": true, "time_range_labels": true,
+		"remote_write_receiver": true, "otlp_write_receiver": true, "lifecycle": true,
+		"admin": false, "search": false, "exclude_alerts": false, "openapi_3.1": false, "openapi_3.2": false,
+	} {
+		r.Set(features.API, name, enabled)
+	}
+	r.Enable(features.OTLPReceiver, "delta_conversion")
+	r.Disable(features.OTLPReceiver, "native_delta_ingestion")
+	r.Enable(features.Prometheus, "server_mode")
+	r.Disable(features.Prometheus, "agent_mode")
+	return r
+}
+
+// noNotifications are what Prometheus tells its own page: there are none here.
+func noNotifications() []notifications.Notification { return []notifications.Notification{} }

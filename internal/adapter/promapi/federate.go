@@ -1,0 +1,206 @@
+package promapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"google.golang.org/protobuf/proto"
+)
+
+// federatePath is where another Prometheus scrapes from this server.
+const federatePath = "/federate"
+
+// maxFederated bounds the memory of one answer: series, at 100 bytes and their labels.
+const maxFederated = 1_000_000
+
+var errTooManyFederated = fmt.Errorf("match[] finds more than %d series; ask for fewer, or use remote read", maxFederated)
+
+// federate answers with the newest sample of each series that match[] finds, not older than
+// the look-back, in a format that can be scraped. What it answers is what Prometheus'
+// web/federate.go does, except that there are no external labels here.
+func (a *api) federate(w http.ResponseWriter, r *http.Request) {
+	matchers, err := a.Engine.parser.ParseMetricSelectors(r.Form["match[]"])
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	newest, err := a.newest(r.Context(), matchers)
+	if err != nil {
+		status := http.StatusInternalServerError
+		if errors.Is(err, errTooManyFederated) {
+			status = http.StatusUnprocessableEntity
+		}
+		http.Error(w, err.Error(), status)
+		return
+	}
+	slices.SortStableFunc(newest, func(x, y promql.Sample) int {
+		return cmp.Compare(x.Metric.Get(model.MetricNameLabel), y.Metric.Get(model.MetricNameLabel))
+	})
+	format := expfmt.NegotiateAccept(r.Header, expfmt.NewFormat(expfmt.TypeProtoDelim), expfmt.NewFormat(expfmt.TypeProtoText),
+		expfmt.NewFormat(expfmt.TypeProtoCompact), expfmt.NewFormat(expfmt.TypeTextPlain))
+	w.Header().Set("Content-Type", string(format))
+	encoder := expfmt.NewEncoder(w, format)
+	for _, family := range federated(newest, format.FormatType() != expfmt.TypeTextPlain) {
+		if err := encoder.Encode(family); err != nil {
+			panic(http.ErrAbortHandler) // a part must not pass for all
+		}
+	}
+}
+
+// newest returns the newest sample of each series, without those that are stale.
+func (a *api) newest(ctx context.Context, matchers [][]*labels.Matcher) (all promql.Vector, err error) {
+	until := a.Now()
+	from, to := until.Add(-a.Engine.lookback).UnixMilli(), until.UnixMilli()
+	q, err := a.Queryable.Querier(from, to)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, q.Close()) }()
+	var sets []storage.SeriesSet
+	for _, m := range matchers {
+		sets = append(sets, q.Select(ctx, true, &storage.SelectHints{Start: from, End: to}, m...))
+	}
+	set := storage.NewMergeSeriesSet(sets, 0, storage.ChainedSeriesMerge)
+	buffer := storage.NewBuffer(int64(a.Engine.lookback / time.Millisecond))
+	var chunks chunkenc.Iterator
+	for set.Next() {
+		s := set.At()
+		chunks = s.Iterator(chunks)
+		buffer.Reset(chunks)
+		sample, ok := newestOf(buffer, to)
+		if buffer.Err() != nil {
+			return nil, buffer.Err()
+		}
+		// The formats have no stale markers: a series that ended is not there.
+		if !ok || value.IsStaleNaN(sample.F) || sample.H != nil && value.IsStaleNaN(sample.H.Sum) {
+			continue
+		}
+		if len(all) == maxFederated {
+			return nil, errTooManyFederated
+		}
+		sample.Metric = s.Labels()
+		all = append(all, sample)
+	}
+	return all, set.Err()
+}
+
+// newestOf returns the newest sample up to a time.
+func newestOf(it *storage.BufferedSeriesIterator, to int64) (s promql.Sample, ok bool) {
+	switch it.Seek(to) {
+	case chunkenc.ValFloat:
+		s.T, s.F = it.At()
+		return s, true
+	case chunkenc.ValHistogram, chunkenc.ValFloatHistogram:
+		s.T, s.H = it.AtFloatHistogram(nil)
+		return s, true
+	}
+	before, ok := it.PeekBack(1)
+	if !ok {
+		return s, false
+	}
+	s.T = before.T()
+	switch before.Type() {
+	case chunkenc.ValFloat:
+		s.F = before.F()
+	case chunkenc.ValHistogram:
+		s.H = before.H().ToFloat(nil)
+	case chunkenc.ValFloatHistogram:
+		s.H = before.FH()
+	}
+	return s, true
+}
+
+// federated puts samples together that are of one name and of one type, of which Prometheus
+// says untyped for all floats. Text has no native histograms: those with exponential
+// buckets are left out then.
+func federated(all promql.Vector, native bool) (out []*dto.MetricFamily) {
+	var last *dto.MetricFamily
+	for _, s := range all {
+		name := s.Metric.Get(model.MetricNameLabel)
+		if name == "" || s.H != nil && !native && !s.H.UsesCustomBuckets() {
+			continue
+		}
+		kind := dto.MetricType_UNTYPED
+		if s.H != nil && s.H.CounterResetHint == histogram.GaugeType {
+			kind = dto.MetricType_GAUGE_HISTOGRAM
+		} else if s.H != nil {
+			kind = dto.MetricType_HISTOGRAM
+		}
+		if last == nil || last.GetName() != name || last.GetType() != kind {
+			last = &dto.MetricFamily{Name: proto.String(name), Type: kind.Enum()}
+			out = append(out, last)
+		}
+		last.Metric = append(last.Metric, metric(&s))
+	}
+	return out
+}
+
+// metric is one sample. A series without an instance gets an empty one, so that a scrape
+// with honor_labels does not give it that of this server.
+func metric(s *promql.Sample) *dto.Metric {
+	m := &dto.Metric{TimestampMs: proto.Int64(s.T)}
+	s.Metric.Range(func(l labels.Label) {
+		if l.Name != model.MetricNameLabel {
+			m.Label = append(m.Label, &dto.LabelPair{Name: proto.String(l.Name), Value: proto.String(l.Value)})
+		}
+	})
+	if !s.Metric.Has(model.InstanceLabel) {
+		m.Label = append(m.Label, &dto.LabelPair{Name: proto.String(model.InstanceLabel), Value: proto.String("")})
+	}
+	switch {
+	case s.H == nil:
+		m.Untyped = &dto.Untyped{Value: proto.Float64(s.F)}
+	case s.H.UsesCustomBuckets():
+		m.Histogram = classic(s.H)
+	default:
+		m.Histogram = exponential(s.H)
+	}
+	return m
+}
+
+func exponential(h *histogram.FloatHistogram) *dto.Histogram {
+	return &dto.Histogram{
+		SampleCountFloat: proto.Float64(h.Count), SampleSum: proto.Float64(h.Sum), Schema: proto.Int32(h.Schema),
+		ZeroThreshold: proto.Float64(h.ZeroThreshold), ZeroCountFloat: proto.Float64(h.ZeroCount),
+		NegativeCount: h.NegativeBuckets, NegativeSpan: spans(h.NegativeSpans),
+		PositiveCount: h.PositiveBuckets, PositiveSpan: spans(h.PositiveSpans),
+	}
+}
+
+func spans(all []histogram.Span) (out []*dto.BucketSpan) {
+	for _, s := range all {
+		out = append(out, &dto.BucketSpan{Offset: proto.Int32(s.Offset), Length: proto.Uint32(s.Length)})
+	}
+	return out
+}
+
+// classic has custom buckets as they were before native histograms. The encoder adds the
+// one up to +Inf where a format wants it.
+func classic(h *histogram.FloatHistogram) *dto.Histogram {
+	out := &dto.Histogram{SampleCountFloat: proto.Float64(h.Count), SampleSum: proto.Float64(h.Sum)}
+	buckets := h.PositiveBucketIterator()
+	more := buckets.Next()
+	var total float64
+	for i, bound := range h.CustomValues {
+		for more && int(buckets.At().Index) <= i {
+			total += buckets.At().Count
+			more = buckets.Next()
+		}
+		out.Bucket = append(out.Bucket, &dto.Bucket{UpperBound: proto.Float64(bound), CumulativeCountFloat: proto.Float64(total)})
+	}
+	return out
+}
