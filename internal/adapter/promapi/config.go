@@ -18,6 +18,7 @@ type Config struct {
 	MaxQueryDepth    int           `yaml:"max_query_depth" help:"levels of a query, at most 2000; each bracket and each operator of a chain is one"`
 	MaxSubquerySteps int64         `yaml:"max_subquery_steps" help:"steps that all subqueries of a query may take together"`
 	MaxWindowSamples int64         `yaml:"max_window_samples" help:"samples that functions of ranges may look at in one series, at all steps together"`
+	Experimental     bool          `yaml:"experimental" help:"let queries use the experimental functions and aggregations of PromQL"`
 }
 
 // DefaultConfig has Prometheus' limits where Prometheus has any. A sample in

@@ -49,9 +49,10 @@ const (
 // NewEngine returns an engine with the limits of cfg.
 //
 // Anchored and smoothed selectors are on, since increase(x[5m] anchored) is what
-// tells exactly how many events were sent. The other experiments of PromQL are
-// off: Prometheus may change or remove them in any version, and a dashboard or
-// rule that uses one would break with an update of ours.
+// tells exactly how many events were sent. The experimental functions are off, unless
+// cfg says otherwise: Prometheus may change or remove them in any version, and a
+// dashboard or rule that uses one would break with an update of ours. So are the other
+// experiments of PromQL.
 func NewEngine(cfg Config, logger *slog.Logger, reg prometheus.Registerer) *Engine {
 	failed := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "query", Name: "failures_total",
 		Help: "Queries that failed for no fault of the data, by reason. Rising: limit, a dashboard asks for more than the max_* settings allow, and its panel says which; timeout, queries are slow or too many at once; panic, a bug, and the log has the stack.",
@@ -60,7 +61,7 @@ func NewEngine(cfg Config, logger *slog.Logger, reg prometheus.Registerer) *Engi
 	for _, reason := range []string{failedLimit, failedTimeout, failedPanic} {
 		failed.WithLabelValues(reason)
 	}
-	guarded := promqlguard.NewParser(parser.Options{EnableExtendedRangeSelectors: true}, cfg.limits(), failed.WithLabelValues(failedLimit).Inc)
+	guarded := promqlguard.NewParser(parser.Options{EnableExtendedRangeSelectors: true, EnableExperimentalFunctions: cfg.Experimental}, cfg.limits(), failed.WithLabelValues(failedLimit).Inc)
 	return &Engine{
 		engine: promql.NewEngine(promql.EngineOpts{
 			Logger:                   logger,
@@ -149,6 +150,7 @@ func (q *query) Exec(ctx context.Context) (result *promql.Result) {
 	}()
 	result = q.Query.Exec(ctx)
 	dropSuffixHints(result.Warnings)
+	q.dropSparse(result.Warnings)
 	// The engine recovers most panics itself, logs them, and makes them look like a
 	// mistake in the query.
 	if p, ok := errors.AsType[runtime.Error](result.Err); ok {
@@ -178,6 +180,30 @@ func (q *query) span(ctx context.Context) (context.Context, trace.Span) {
 // would carry one.
 func dropSuffixHints(notes annotations.Annotations) {
 	maps.DeleteFunc(notes, func(_ string, note error) bool { return errors.Is(note, annotations.PossibleNonCounterInfo) })
+}
+
+// ErrSparse is in notes of a Queryable that a range holds less samples than a function
+// needs. They are infos in an answer.
+var ErrSparse = fmt.Errorf("%w: too few tiles in a range", annotations.PromQLInfo)
+
+// dropSparse takes such notes out of the answer to a query all of whose ranges are anchored
+// or smoothed: those look beyond their ranges.
+func (q *query) dropSparse(notes annotations.Annotations) {
+	s, ok := q.Statement().(*parser.EvalStmt)
+	if !ok || len(notes) == 0 {
+		return
+	}
+	plain := false
+	parser.Inspect(s.Expr, func(n parser.Node, _ []parser.Node) error {
+		if m, ok := n.(*parser.MatrixSelector); ok {
+			v, ok := m.VectorSelector.(*parser.VectorSelector)
+			plain = plain || !ok || !v.Anchored && !v.Smoothed
+		}
+		return nil
+	})
+	if !plain {
+		maps.DeleteFunc(notes, func(_ string, note error) bool { return errors.Is(note, ErrSparse) })
+	}
 }
 
 // waitedInVain is the engine's error of a query that never got a slot.

@@ -530,3 +530,22 @@ func TestSenselessParameters(t *testing.T) {
 		}
 	}
 }
+
+// Experimental functions are there for who asks for them in the configuration.
+func TestExperimentalFunctions(t *testing.T) {
+	db := database(t)
+	for on, want := range map[bool]int{false: 400, true: 200} {
+		s := newServer(db, func(c *Config, _ *Options) { c.Experimental = on })
+		for _, query := range []string{"mad_over_time(requests_total[5m])", "limitk(1, requests_total)"} {
+			w := s.ask(get(prefix+"/query", url.Values{"query": {query}, "time": {"1700000300"}}))
+			if w.Code != want {
+				t.Errorf("experimental %v: %s: %d %s", on, query, w.Code, w.Body)
+			}
+		}
+		var features map[string]map[string]bool
+		e := decode(t, s.ask(get(prefix+"/features", nil)))
+		if err := json.Unmarshal(e.Data, &features); err != nil || features["promql_functions"]["mad_over_time"] != on {
+			t.Errorf("experimental %v: features say %v, %v", on, features["promql_functions"]["mad_over_time"], err)
+		}
+	}
+}

@@ -14,6 +14,7 @@ import (
 // opened is what openStores returns: one querier for each store that could be opened.
 type opened[Q storage.LabelQuerier] struct {
 	queriers []Q
+	tiles    int                     // how many of them read tiles: the last ones
 	warnings annotations.Annotations // of stores that could not be
 }
 
@@ -45,6 +46,7 @@ func openStores[Q storage.LabelQuerier](s *source, sel *selection, open func(ten
 	case err != nil:
 		return o, err
 	}
+	beforeTiles := len(o.queriers)
 	err = add(sel.width.String())
 	if errors.As(err, &broken) {
 		was := broken
@@ -63,6 +65,7 @@ func openStores[Q storage.LabelQuerier](s *source, sel *selection, open func(ten
 			err = nil
 		}
 	}
+	o.tiles = len(o.queriers) - beforeTiles
 	if err == nil && unread != nil && !exist {
 		return opened[Q]{}, fmt.Errorf("nothing is left to answer: read the stores of tenant %s: %w", sel.tenant, unread)
 	}

@@ -135,8 +135,13 @@ func (s *source) samples(ctx context.Context, sel selection, hints *storage.Sele
 	}
 	live := newLiveSet(sel.live)
 	sets := []storage.SeriesSet{live}
-	for _, q := range stored.queriers {
-		sets = append(sets, q.Select(ctx, true, hints, matchers...))
+	note := sparseNote(hints, sel.width, s.store.Retention(tile.Width10s.String()))
+	for i, q := range stored.queriers {
+		set := q.Select(ctx, true, hints, matchers...)
+		if note != nil && i >= len(stored.queriers)-stored.tiles {
+			set = &sparse{SeriesSet: set, note: note}
+		}
+		sets = append(sets, set)
 	}
 	merged := storage.NewMergeSeriesSet(sets, limitOf(hints), mergeSeries)
 	if len(stored.warnings) > 0 {

@@ -1,0 +1,52 @@
+package querier
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/util/annotations"
+
+	"github.com/freshet-io/freshet/internal/adapter/promapi"
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// needTwo are the functions that make nothing of a range with one sample.
+var needTwo = map[string]bool{"rate": true, "increase": true, "irate": true, "delta": true, "idelta": true, "deriv": true, "predict_linear": true}
+
+// sparseNote says why a function finds nothing in a range, if tiles of a width answer that
+// are as long as half the range or longer. Without it the answer is empty without a word,
+// as rate(x[1m]) is where the tiles of 10 s are kept no longer. It is nil if there is enough.
+func sparseNote(hints *storage.SelectHints, w tile.Width, finest time.Duration) error {
+	if hints == nil || w == tile.Width10s || !needTwo[hints.Func] || hints.Range <= 0 || hints.Range >= 2*w.Millis() {
+		return nil
+	}
+	text := func(ms int64) model.Duration { return model.Duration(time.Duration(ms) * time.Millisecond) }
+	return fmt.Errorf("%w: tiles of %v answer, since those of %v are kept for %v (store.retention.%v), and %s needs two of them: a range of %v holds one; ask for %v or more, or for a start that is not as long ago",
+		promapi.ErrSparse, w, tile.Width10s, model.Duration(finest), tile.Width10s, hints.Func, text(hints.Range), text(pointsPerRange*w.Millis()))
+}
+
+// sparse is a select of tiles that adds a note if it finds a series.
+type sparse struct {
+	storage.SeriesSet
+	note error
+	seen bool
+}
+
+// Next is part of storage.SeriesSet.
+func (s *sparse) Next() bool {
+	more := s.SeriesSet.Next()
+	s.seen = s.seen || more
+	return more
+}
+
+// Warnings is part of storage.SeriesSet.
+func (s *sparse) Warnings() annotations.Annotations {
+	if !s.seen {
+		return s.SeriesSet.Warnings()
+	}
+	notes := annotations.New()
+	notes.Add(s.note)
+	return notes.Merge(s.SeriesSet.Warnings())
+}
