@@ -326,8 +326,11 @@ func (r *Reader) readBrief(flags byte) bool {
 // AppendBrief appends an increment that was read, without its key and policy, which it
 // shares with all others of its series, after its length.
 func (i *Increment) AppendBrief(dst []byte) []byte {
-	dst = binary.AppendUvarint(dst, uint64(len(i.brief)+1))
-	dst = append(dst, i.flags)
+	if n := len(i.brief) + 1; n < 0x80 { // a length of one byte, as nearly always
+		dst = append(dst, byte(n), i.flags)
+	} else {
+		dst = append(binary.AppendUvarint(dst, uint64(n)), i.flags)
+	}
 	return append(dst, i.brief...)
 }
 

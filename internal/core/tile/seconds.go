@@ -2,6 +2,7 @@ package tile
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
 )
@@ -23,17 +24,24 @@ type log struct {
 // increments a second, beyond which queries see open tiles only as they are now.
 const maxLog = 256 << 10
 
-// Places in a log, as tiles know their newest increment by.
+// Numbers of places in a log, as tiles know their newest increment by.
 const (
 	nothing   = iota // the tile is empty
 	forgotten        // there were increments before this place, which are not in the log
 	firstPlace
 )
 
+// tileMillis is finest.Millis(), a constant, since the compiler divides by those without a
+// division.
+const tileMillis = 10_000
+
+// place is that of the tile that ends at end, Unix ms, among the open ones.
+func place(end int64) int64 { return end / tileMillis % MaxAhead }
+
 // note keeps an increment that was folded into tile t, as one of a second that began at
 // begin, Unix ms.
 func (s *Shard) note(t *openTile, inc *batch.Increment, begin int64) {
-	l := &s.logs[t.end/finest.Millis()%MaxAhead]
+	l := &s.logs[place(t.end)]
 	if l.end != t.end { // the first one of the tile
 		s.releaseLog(l)
 		*l = log{end: t.end, b: s.spare}
@@ -43,15 +51,14 @@ func (s *Shard) note(t *openTile, inc *batch.Increment, begin int64) {
 		t.newest = forgotten
 		return
 	}
-	place := uint32(len(l.b)) + firstPlace
-	start := t.end - finest.Millis()
+	newest, last := uint32(len(l.b))+firstPlace, t.newest
+	start := t.end - tileMillis
 	// What is late or ahead joins a tile that is not its own.
 	second := (min(max(begin, start), t.end-1) - start) / 1000
-	l.b = binary.LittleEndian.AppendUint32(l.b, t.newest)
-	l.b = append(l.b, byte(second))
+	l.b = append(l.b, byte(last), byte(last>>8), byte(last>>16), byte(last>>24), byte(second))
 	l.b = binary.AppendVarint(l.b, s.reader.Header.Second-start/1000)
 	l.b = inc.AppendBrief(l.b)
-	t.newest = place
+	t.newest = newest
 }
 
 // releaseLog keeps the memory of a log for the next, unless it was mostly empty.
@@ -64,33 +71,33 @@ func (s *Shard) releaseLog(l *log) {
 
 // closeLog forgets what came for the tile that ends at end.
 func (s *Shard) closeLog(end int64) {
-	if l := &s.logs[end/finest.Millis()%MaxAhead]; l.end == end {
+	if l := &s.logs[place(end)]; l.end == end {
 		s.releaseLog(l)
 	}
 }
 
 // at returns what a tile of a series had counted at the time at, Unix ms, which lies in the
-// tile. It reports false if that is not known any more: the tile is older than the process, or came too much.
+// tile. It reports false if that is not known any more: the tile is older than the process,
+// or there was too much of it.
 func (s *Shard) at(e *entry, t *openTile, at int64) (past openTile, known bool) {
 	past = openTile{end: t.end}
 	if t.newest == nothing {
 		return past, t.samples == 0
 	}
-	l := &s.logs[t.end/finest.Millis()%MaxAhead]
-	start := t.end - finest.Millis()
-	var places []uint32 // of what had come, the newest first
-	for place := t.newest; place != nothing; {
-		if place == forgotten || l.end != t.end {
+	l := &s.logs[place(t.end)]
+	start := t.end - tileMillis
+	var came [][]byte // until then, the newest first
+	for next := t.newest; next != nothing; {
+		if next == forgotten || l.end != t.end {
 			return past, false
 		}
-		head := l.b[place-firstPlace:]
-		if start+1000*int64(head[4])+1000 <= at {
-			places = append(places, place)
+		b := l.b[next-firstPlace:]
+		if start+1000*int64(b[4])+1000 <= at {
+			came = append(came, b[5:])
 		}
-		place = binary.LittleEndian.Uint32(head)
+		next = binary.LittleEndian.Uint32(b)
 	}
-	for i := len(places) - 1; i >= 0; i-- {
-		b := l.b[places[i]-firstPlace+5:]
+	for _, b := range slices.Backward(came) {
 		window, n := binary.Varint(b)
 		inc := s.reader.Brief(e.kind, start/1000+window, b[n:])
 		if inc == nil {
