@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -92,7 +93,7 @@ func (a *aggregator) TenantSeries(tenant string) (n int) {
 func (a *aggregator) totals() map[string]string {
 	all := map[string]string{}
 	for _, s := range a.shards {
-		for _, l := range s.Live("a", tile.Width10s, 1_700_000_020_000, nil) {
+		for _, l := range s.Live("a", tile.Width10s, 1_700_000_020_000, math.MaxInt64, nil) {
 			p := l.Points[len(l.Points)-1]
 			name := l.Labels.Get("__name__")
 			if le := l.Labels.Get("le"); le != "" {
