@@ -1,0 +1,158 @@
+package turns
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestTurns has one slot, which a holds; then waiters come in the order of the first
+// column, and the slot is given on until all had it.
+func TestTurns(t *testing.T) {
+	for _, c := range []struct{ why, come, want string }{
+		{"one party is served in the order of coming", "a1 a2 a3", "a1 a2 a3"},
+		{"another party does not wait behind the first, which had a turn", "a1 a2 a3 a4 b1", "b1 a1 a2 a3 a4"},
+		{"parties alternate", "a1 a2 a3 b1 b2 c1", "b1 c1 a1 b2 a2 a3"},
+		{"work that has begun goes before what else of its party waits", "b1 a1 a2 a3!", "b1 a3! a1 a2"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := New(1, 1, 10)
+			ctx := context.Background()
+			if err := s.Take(ctx, "a", 1); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, who := range strings.Fields(c.come) {
+				take := s.Take
+				if strings.HasSuffix(who, "!") {
+					take = s.Retake
+				}
+				go func() {
+					if err := take(ctx, who[:1], 1); err != nil {
+						t.Error(err)
+					}
+					got = append(got, who)
+				}()
+				synctest.Wait()
+			}
+			holder := "a"
+			for range strings.Fields(c.come) {
+				s.Give(holder, 1)
+				synctest.Wait()
+				holder = got[len(got)-1][:1]
+			}
+			s.Give(holder, 1)
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("%s: %v came, and %v was the order", c.why, c.come, got)
+			}
+			if len(s.parties) > 0 || len(s.wanting) > 0 || s.used != 0 {
+				t.Errorf("%s: left over: %+v", c.why, s)
+			}
+		})
+	}
+}
+
+// TestAlternating has two parties that come back for each turn, one of them with more
+// than one waiter. That one once had two turns of three, since it never left the queue.
+func TestAlternating(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(1, 1, 10)
+		var got []byte
+		for _, name := range []string{"a", "a", "a", "b"} {
+			go func() {
+				for began := time.Now(); time.Since(began) < 100*time.Second; {
+					if err := s.Retake(context.Background(), name, 1); err != nil {
+						t.Error(err)
+					}
+					got = append(got, name[0])
+					time.Sleep(time.Second)
+					s.Give(name, 1)
+				}
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := bytes.Count(got, []byte("b")); n < 45 || n > 55 {
+			t.Errorf("b had %d of %d turns: %s", n, len(got), got)
+		}
+	})
+}
+
+func TestOnePartyLeavesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(3, 2, 1)
+		ctx, leave := context.WithCancel(context.Background())
+		if !s.Try("a", 2) || s.Try("a", 1) {
+			t.Fatal("a party has 2 of 3 at most")
+		}
+		waited := make(chan error)
+		go func() { waited <- s.Take(ctx, "a", 1) }()
+		synctest.Wait()
+		if err := s.Take(ctx, "a", 1); !errors.Is(err, ErrFull) {
+			t.Errorf("the second that waits, of one that may: %v", err)
+		}
+		if err := s.Take(ctx, "b", 1); err != nil {
+			t.Errorf("another party: %v", err)
+		}
+		if s.Wanted("a") || !s.Wanted("b") {
+			t.Error("a waits, and nobody else")
+		}
+		leave()
+		if err := <-waited; !errors.Is(err, context.Canceled) {
+			t.Errorf("one that no longer wants it: %v", err)
+		}
+		if s.Wanted("b") {
+			t.Error("nobody waits")
+		}
+	})
+}
+
+// TestLaws has many parties take and give at once: no more is out than there is, no
+// party has more than it may, and in the end all is back.
+func TestLaws(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const capacity, each = 5, 3
+		s := New(capacity, each, 100)
+		check := func() {
+			var all int64
+			s.Each(func(name string, used int64, _ int) {
+				if all += used; used > each || all > capacity {
+					t.Errorf("%s has %d, all %d", name, used, all)
+				}
+			})
+		}
+		for i := range 200 {
+			name := fmt.Sprint(i % 7)
+			go func() {
+				n := 1 + rand.Int64N(each)
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				if rand.IntN(4) == 0 {
+					go cancel()
+				}
+				if s.Take(ctx, name, n) == nil {
+					check()
+					s.Give(name, n)
+				}
+			}()
+		}
+		synctest.Wait()
+		if s.used != 0 || len(s.parties) > 0 || len(s.wanting) > 0 {
+			t.Errorf("left over: %d used, parties %v", s.used, slices.Collect(func(yield func(string) bool) {
+				for name := range s.parties {
+					if !yield(name) {
+						return
+					}
+				}
+			}))
+		}
+	})
+}
