@@ -1,0 +1,121 @@
+//go:build linux
+
+package memory
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path"
+	"runtime/debug"
+	"strconv"
+	"strings"
+)
+
+// Limit is how much memory this process may have, and what says so.
+type Limit struct {
+	Bytes int64
+	Of    string // such as "the cgroup"
+}
+
+// FindLimit returns the smallest of: GOMEMLIMIT, the limit of each cgroup that the
+// process is in (version 1 or 2), and the memory of the machine. What cannot be read
+// is no limit.
+func FindLimit() (Limit, error) {
+	return findLimit(os.DirFS("/"), debug.SetMemoryLimit(-1))
+}
+
+// findLimit reads files below root; goLimit is the runtime's, math.MaxInt64 for none.
+func findLimit(root fs.FS, goLimit int64) (Limit, error) {
+	least := Limit{math.MaxInt64, "nothing"}
+	consider := func(bytes int64, of string) {
+		if bytes > 0 && bytes < least.Bytes {
+			least = Limit{bytes, of}
+		}
+	}
+	physical, err := physicalMemory(root)
+	consider(physical, "the machine")
+	bytes, errGroup := cgroupLimit(root)
+	consider(bytes, "the cgroup")
+	consider(goLimit, "GOMEMLIMIT")
+	if least.Bytes == math.MaxInt64 {
+		return Limit{}, errors.Join(errors.New("find how much memory there is: neither the machine nor a cgroup nor GOMEMLIMIT says it"), err, errGroup)
+	}
+	return least, nil
+}
+
+// physicalMemory is MemTotal of proc_meminfo(5), in bytes.
+func physicalMemory(root fs.FS) (int64, error) {
+	text, err := fs.ReadFile(root, "proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	var kibibytes int64
+	_, after, _ := strings.Cut(string(text), "MemTotal:")
+	if _, err := fmt.Sscanf(after, "%d kB", &kibibytes); err != nil {
+		return 0, fmt.Errorf("/proc/meminfo: MemTotal: %w", err)
+	}
+	return kibibytes << 10, nil
+}
+
+// cgroupLimit is the least limit of the cgroups of the process and of those above
+// them, or 0 for none. In a container the path of /proc/self/cgroup may be that of
+// the host, of which the container sees only the end: each shorter path is tried.
+func cgroupLimit(root fs.FS) (least int64, err error) {
+	file, err := root.Open("proc/self/cgroup")
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		fields := strings.SplitN(lines.Text(), ":", 3) // cgroups(7): number, controllers, path
+		if len(fields) != 3 {
+			continue
+		}
+		var mounts []string
+		name := "memory.max"
+		switch controllers := strings.Split(fields[1], ","); {
+		case fields[0] == "0" && fields[1] == "":
+			mounts = []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"}
+		case controllers[0] == "memory" || strings.Contains(fields[1], ",memory"):
+			mounts, name = []string{"sys/fs/cgroup/memory", "sys/fs/cgroup/" + fields[1]}, "memory.limit_in_bytes"
+		}
+		for _, mount := range mounts {
+			for at := path.Clean("/" + fields[2]); ; at = path.Dir(at) {
+				if n := readLimit(root, mount+path.Join(at, "/"+name)); n > 0 && (least == 0 || n < least) {
+					least = n
+				}
+				if at == "/" {
+					break
+				}
+			}
+		}
+	}
+	return least, nil
+}
+
+// readLimit is the number in a file, or 0: version 2 writes "max" for none, and
+// version 1 a number near the largest, which is larger than any machine.
+func readLimit(root fs.FS, name string) int64 {
+	text, err := fs.ReadFile(root, name)
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// Keep has the runtime collect garbage more often as the process nears its limit, so
+// that garbage alone does not end it: at nine tenths, since threads, files and the
+// kernel take some as well. GOMEMLIMIT overrides it.
+func (l Limit) Keep() {
+	if _, said := os.LookupEnv("GOMEMLIMIT"); !said {
+		debug.SetMemoryLimit(l.Bytes / 10 * 9)
+	}
+}
