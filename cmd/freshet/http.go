@@ -340,7 +340,7 @@ func (s *server) serveIndex(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *server) promAPI() http.Handler {
-	s.engine = promapi.NewEngine(s.config.Query, s.logger, s.registry)
+	s.engine = promapi.NewEngine(s.config.Query, queryMemory(s.memory), s.logger, s.registry)
 	s.querier = querier.New(s.stores, s.aggregator, s.config.Query.LookbackDelta, time.Now)
 	b := thisBuild()
 	return promapi.New(promapi.Options{

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/freshet-io/freshet/internal/adapter/promapi"
 	"github.com/freshet-io/freshet/internal/adapter/tracing"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tenant"
@@ -135,7 +136,7 @@ func (s *server) probed() (all []prober.Target) {
 
 // newest is the value of an instant query, of one series at most.
 func (s *server) newest(ctx context.Context, expr string) (v float64, found bool, err error) {
-	q, err := s.engine.NewInstantQuery(ctx, s.querier, nil, expr, time.Now())
+	q, err := promapi.Own{Engine: s.engine}.NewInstantQuery(ctx, s.querier, nil, expr, time.Now())
 	if err != nil {
 		return 0, false, err
 	}

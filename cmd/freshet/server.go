@@ -24,6 +24,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/connections"
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/adapter/memory"
 	"github.com/freshet-io/freshet/internal/adapter/promapi"
 	"github.com/freshet-io/freshet/internal/adapter/tracing"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
@@ -76,6 +77,7 @@ type server struct {
 	forwarders []*forwarder.Forwarder // in the order of the configuration
 	engine     *promapi.Engine        // with querier, once all is open
 	querier    *querier.Queryable
+	memory     memory.Limit // of the process
 	limiter    *limit.Limiter
 	collector  *collector.Collector
 	http       httpServers
@@ -112,7 +114,7 @@ func newServer(c config, from *source, registry *prometheus.Registry, log *serve
 	s.reloader = newReloader(s, from, registry)
 	s.restarter = newRestarter(s)
 	registry.MustRegister(log, thisBuild().gauge(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	for _, open := range []func() error{s.openSelf, s.openInherited, s.openDirectory, s.openLedger, s.openAccess, s.openOperators, s.openOrigins, s.openHTTP, s.openOperatorSocket, s.openOTLP, s.openNames, s.openCollector, s.checkLeft} {
+	for _, open := range []func() error{s.findMemory, s.openSelf, s.openInherited, s.openDirectory, s.openLedger, s.openAccess, s.openOperators, s.openOrigins, s.openHTTP, s.openOperatorSocket, s.openOTLP, s.openNames, s.openCollector, s.checkLeft} {
 		if err := open(); err != nil {
 			return s, err
 		}

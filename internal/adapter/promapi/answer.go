@@ -1,13 +1,18 @@
 package promapi
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"runtime"
 	"runtime/debug"
+	"time"
 
 	"github.com/grafana/regexp"
+	jsoniter "github.com/json-iterator/go"
 	"github.com/prometheus/prometheus/util/httputil"
 	v1 "github.com/prometheus/prometheus/web/api/v1"
 )
@@ -50,26 +55,121 @@ func respond(w http.ResponseWriter, r *http.Request, status int, body *v1.Respon
 	_, _ = w.Write(text) // fails if the client went away, whom nothing can be told
 }
 
-// answer remembers whether anything was sent.
+// A client must take its answer, which stays in memory until it has. It has so long
+// for the beginning, and then must take so many bytes a second on average: 2 Mbit/s,
+// a tenth of what a slow line has.
+const (
+	answerGrace = 30 * time.Second
+	answerRate  = 256 << 10
+	// answerPiece is what is written at once: the deadline moves with each.
+	answerPiece = 64 << 10
+)
+
+// answer is the way of an answer to its client. It remembers whether anything was
+// sent, and cuts off a client that does not take it.
 type answer struct {
 	http.ResponseWriter
-	sent bool
+	sent     bool
+	turn     *turn // whose slot is given back once the answer is made; nil for none
+	begun    time.Time
+	written  int64
+	deadline bool // was set
+	cut      bool // the client was too slow
 }
 
 func (w *answer) WriteHeader(status int) {
-	w.sent = true
+	w.begin()
 	w.ResponseWriter.WriteHeader(status)
 }
 
-func (w *answer) Write(b []byte) (int, error) {
-	w.sent = true
-	return w.ResponseWriter.Write(b)
+// begin is called before anything is sent. To write is to wait for the client, and
+// nobody waits for a client with a slot that others could use.
+func (w *answer) begin() {
+	if !w.sent {
+		w.sent, w.begun = true, time.Now()
+		if w.turn != nil {
+			w.turn.stop()
+		}
+	}
+}
+
+func (w *answer) Write(b []byte) (n int, err error) {
+	w.begin()
+	for first := true; first || len(b) > 0; first = false {
+		piece := b[:min(len(b), answerPiece)]
+		w.extend()
+		wrote, err := w.ResponseWriter.Write(piece)
+		n += wrote
+		w.written += int64(wrote)
+		if err != nil {
+			w.cut = w.cut || errors.Is(err, os.ErrDeadlineExceeded)
+			return n, err
+		}
+		b = b[wrote:]
+		runtime.Gosched() // to compress a long answer takes the processor from others as a query does
+	}
+	return n, nil
+}
+
+// extend gives the client time for what it has taken so far, and for one piece more.
+func (w *answer) extend() {
+	end := w.begun.Add(answerGrace + time.Duration(w.written)*time.Second/answerRate)
+	// Not possible without a connection, as in tests of handlers.
+	w.deadline = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(end) == nil || w.deadline
+}
+
+// smallAnswer is what net/http buffers: it is written after us, without a deadline.
+const smallAnswer = 2048
+
+// end is called when all is written. The connection's next answer, which may not be
+// one of ours, is not held to this one's deadline; so what is still buffered goes first.
+func (w *answer) end() {
+	if !w.deadline || w.cut {
+		return
+	}
+	if w.written > smallAnswer {
+		w.Flush()
+	}
+	if !w.cut {
+		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Time{})
+	}
 }
 
 // Flush is for the streams of remote read.
 func (w *answer) Flush() {
-	w.sent = true
-	_ = http.NewResponseController(w.ResponseWriter).Flush() // cannot, on a connection that is gone
+	w.begin()
+	w.extend()
+	err := http.NewResponseController(w.ResponseWriter).Flush() // cannot, on a connection that is gone
+	w.cut = w.cut || errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// answerKey is the key of the answer of a request in its context.
+type answerKey struct{}
+
+func withAnswer(ctx context.Context, w *answer) context.Context {
+	return context.WithValue(ctx, answerKey{}, w)
+}
+
+func answerOf(ctx context.Context) *answer {
+	w, _ := ctx.Value(answerKey{}).(*answer)
+	return w
+}
+
+// encoder is Prometheus' JSON in a buffer of the right size. Prometheus' own grows by
+// copying and is copied again, which is three times the memory.
+type encoder struct{ v1.JSONCodec }
+
+func (encoder) Encode(r *v1.Response) ([]byte, error) {
+	size := int64(fixedJSON)
+	if data, ok := r.Data.(*v1.QueryData); ok {
+		size = answerBytes(data.Result) / 3 // as a number of usual length takes
+	}
+	stream := jsoniter.NewStream(jsoniter.ConfigCompatibleWithStandardLibrary, nil, int(size))
+	stream.WriteVal(r)
+	return stream.Buffer(), stream.Error
 }
 
 // handlePanic turns a panic outside of the engine into status 500, or, if part of an

@@ -13,7 +13,9 @@ type Config struct {
 	Timeout          time.Duration `yaml:"timeout" help:"how long a query may wait and run"`
 	LookbackDelta    time.Duration `yaml:"lookback_delta" help:"how old the sample may be that an instant selector takes"`
 	MaxSamples       int           `yaml:"max_samples" help:"samples that one query may hold in memory"`
-	MaxConcurrency   int           `yaml:"max_concurrency" help:"queries that run at once; further ones wait"`
+	MaxMemory        conf.Bytes    `yaml:"max_memory" help:"memory of all queries and their answers together; 0 for a quarter of what the machine, the cgroup or GOMEMLIMIT gives the process"`
+	MaxConcurrency   int           `yaml:"max_concurrency" help:"long queries that run at once, beside short ones; further ones wait, and tenants have turns; 0 for half of the processors, at least 1"`
+	MaxWaiting       int           `yaml:"max_waiting" help:"queries of one tenant that may wait for each sort of turn"`
 	MaxQueryBytes    conf.Bytes    `yaml:"max_query_bytes" help:"longest text of a query, or of all match[] of a request"`
 	MaxQueryDepth    int           `yaml:"max_query_depth" help:"levels of a query, at most 2000; each bracket and each operator of a chain is one"`
 	MaxSubquerySteps int64         `yaml:"max_subquery_steps" help:"steps that all subqueries of a query may take together"`
@@ -21,16 +23,18 @@ type Config struct {
 	Experimental     bool          `yaml:"experimental" help:"let queries use the experimental functions and aggregations of PromQL"`
 }
 
-// DefaultConfig has Prometheus' limits where Prometheus has any. A sample in
-// memory takes 16 bytes, so a query takes up to 800 MB, and 16 MB before it sees
-// a sample if it has a million subquery steps: two years of minutes. A billion
-// window samples are a panel of 2900 points, each over 40 days of 10 s tiles.
+// DefaultConfig has Prometheus' limits where Prometheus has any, but for what depends
+// on the machine: memory and concurrency. A sample in memory takes 16 bytes, so
+// samples are bounded by memory on all but large machines: see lanes. A million
+// subquery steps are 16 MB before a query sees a sample, and two years of minutes. A
+// billion window samples are a panel of 2900 points, each over 40 days of 10 s tiles.
+// Dashboards of 10 people that are opened at once have 200 panels.
 func DefaultConfig() Config {
 	return Config{
 		Timeout:          2 * time.Minute,
 		LookbackDelta:    5 * time.Minute,
 		MaxSamples:       50_000_000,
-		MaxConcurrency:   20,
+		MaxWaiting:       200,
 		MaxQueryBytes:    256 << 10,
 		MaxQueryDepth:    500,
 		MaxSubquerySteps: 1_000_000,
@@ -49,7 +53,13 @@ func (c Config) Validate() []conf.Problem {
 	positive("timeout", c.Timeout >= time.Millisecond, "1ms")
 	positive("lookback_delta", c.LookbackDelta >= time.Millisecond, "1ms")
 	positive("max_samples", c.MaxSamples > 0, "1")
-	positive("max_concurrency", c.MaxConcurrency > 0, "1")
+	positive("max_waiting", c.MaxWaiting > 0, "1")
+	if c.MaxConcurrency < 0 {
+		problems = append(problems, conf.Problem{Key: "max_concurrency", Text: "is negative; set it to 1 or more, or to 0 for half of the processors"})
+	}
+	if c.MaxMemory < 0 || c.MaxMemory > 0 && c.MaxMemory < leastMemory {
+		problems = append(problems, conf.Problem{Key: "max_memory", Text: fmt.Sprintf("leaves next to nothing for each query; set it to %d MiB or more, or to 0 for a quarter of what there is", leastMemory>>20)})
+	}
 	positive("max_query_bytes", c.MaxQueryBytes > 0, "1")
 	positive("max_query_depth", c.MaxQueryDepth > 0, "1")
 	positive("max_subquery_steps", c.MaxSubquerySteps > 0, "1")
@@ -60,6 +70,9 @@ func (c Config) Validate() []conf.Problem {
 	}
 	return problems
 }
+
+// leastMemory is the least of MaxMemory: a short query then has 300 kB.
+const leastMemory = 16 << 20
 
 // maxDepth bounds MaxQueryDepth. Work grows with its square: to parse and run a
 // chain of 2000 operators takes an eighth of a second, of 100,000 minutes.

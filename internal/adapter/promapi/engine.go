@@ -23,18 +23,20 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/promqlguard"
 	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/lib/turns"
 )
 
 // Engine is Prometheus' query engine behind guards: queries that could take the
-// process down are refused before they run, only so many run at once, and a
-// panic costs one query. The API and the rules share one, and its limits.
+// process down are refused before they run, tenants have turns, all queries together
+// have so much memory, and a panic costs one query. The API and the rules share one,
+// and its limits.
 type Engine struct {
-	engine   *promql.Engine
+	lanes    *lanes
 	parser   promqlguard.Parser
 	limits   promqlguard.Limits
 	timeout  time.Duration
 	lookback time.Duration
-	slots    chan struct{} // one for each query that runs
+	waiting  int // most that wait in a lane, a tenant
 	logger   *slog.Logger
 	failed   *prometheus.CounterVec
 }
@@ -44,59 +46,94 @@ const (
 	failedLimit   = "limit"
 	failedTimeout = "timeout"
 	failedPanic   = "panic"
+	failedMemory  = "memory"
+	failedQueue   = "queue"
+	failedSlow    = "slow_client"
 )
 
-// NewEngine returns an engine with the limits of cfg.
+// NewEngine returns an engine with the limits of cfg. The memory is what queries may
+// take where cfg does not say it.
 //
 // Anchored and smoothed selectors are on, since increase(x[5m] anchored) is what
 // tells exactly how many events were sent. The experimental functions are off, unless
 // cfg says otherwise: Prometheus may change or remove them in any version, and a
 // dashboard or rule that uses one would break with an update of ours. So are the other
 // experiments of PromQL.
-func NewEngine(cfg Config, logger *slog.Logger, reg prometheus.Registerer) *Engine {
+func NewEngine(cfg Config, memory Memory, logger *slog.Logger, reg prometheus.Registerer) *Engine {
 	failed := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "query", Name: "failures_total",
-		Help: "Queries that failed for no fault of the data, by reason. Rising: limit, a dashboard asks for more than the max_* settings allow, and its panel says which; timeout, queries are slow or too many at once; panic, a bug, and the log has the stack.",
+		Help: "Queries that failed for no fault of the data, by reason. Rising: limit, a dashboard asks for more than the max_* settings allow, and its panel says which; memory, it needs more than its part of query.max_memory; queue, a tenant has query.max_waiting queries waiting; timeout, queries are slow or too many at once; slow_client, a client took its answer too slowly and was cut off; panic, a bug, and the log has the stack.",
 	}, []string{"reason"})
-	reg.MustRegister(failed)
-	for _, reason := range []string{failedLimit, failedTimeout, failedPanic} {
+	waited := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "freshet", Subsystem: "query", Name: "wait_seconds",
+		Help:    "How long queries waited for their first turn, by lane. Rising in long: dashboards ask for more than the processors give; rising in short or own: the processors are taken by something else.",
+		Buckets: []float64{.001, .01, .1, .5, 1, 2, 5, 10, 30, 60},
+	}, []string{"lane"})
+	reg.MustRegister(failed, waited)
+	for _, reason := range []string{failedLimit, failedTimeout, failedPanic, failedMemory, failedQueue, failedSlow} {
 		failed.WithLabelValues(reason)
 	}
-	guarded := promqlguard.NewParser(parser.Options{EnableExtendedRangeSelectors: true, EnableExperimentalFunctions: cfg.Experimental}, cfg.limits(), failed.WithLabelValues(failedLimit).Inc)
-	return &Engine{
-		engine: promql.NewEngine(promql.EngineOpts{
+	e := &Engine{
+		lanes:    newLanes(cfg, memory),
+		parser:   promqlguard.NewParser(parser.Options{EnableExtendedRangeSelectors: true, EnableExperimentalFunctions: cfg.Experimental}, cfg.limits(), failed.WithLabelValues(failedLimit).Inc),
+		limits:   cfg.limits(),
+		timeout:  cfg.Timeout,
+		lookback: cfg.LookbackDelta,
+		waiting:  cfg.MaxWaiting,
+		logger:   logger,
+		failed:   failed,
+	}
+	reg.MustRegister(lanesCollector{e.lanes})
+	for _, l := range e.lanes.all() {
+		l.waited = waited.WithLabelValues(l.name)
+	}
+	for _, l := range []*lane{e.lanes.short, e.lanes.long, e.lanes.own} {
+		l.bound(cfg.MaxSamples)
+		l.engine = promql.NewEngine(promql.EngineOpts{
 			Logger:                   logger,
-			Reg:                      reg,
-			MaxSamples:               cfg.MaxSamples,
+			Reg:                      prometheus.WrapRegistererWith(prometheus.Labels{"lane": l.name}, reg),
+			MaxSamples:               l.maxSamples,
 			Timeout:                  cfg.Timeout,
 			LookbackDelta:            cfg.LookbackDelta,
 			NoStepSubqueryIntervalFn: func(int64) int64 { return promqlguard.DefaultStep.Milliseconds() },
 			EnableAtModifier:         true,
 			EnableNegativeOffset:     true,
-			Parser:                   guarded,
-		}),
-		parser:   guarded,
-		limits:   cfg.limits(),
-		timeout:  cfg.Timeout,
-		lookback: cfg.LookbackDelta,
-		slots:    make(chan struct{}, cfg.MaxConcurrency),
-		logger:   logger,
-		failed:   failed,
+			Parser:                   e.parser,
+		})
 	}
+	return e
 }
 
 // NewInstantQuery prepares a query at one time.
 func (e *Engine) NewInstantQuery(ctx context.Context, q storage.Queryable, opts promql.QueryOpts, text string, at time.Time) (promql.Query, error) {
-	prepared, err := e.engine.NewInstantQuery(ctx, q, opts, text, at)
-	return e.guard(prepared, err)
+	return e.newQuery(e.lanes.short, func(in *promql.Engine) (promql.Query, error) {
+		return in.NewInstantQuery(ctx, meter(q), opts, text, at)
+	})
 }
 
 // NewRangeQuery prepares a query over a range of time.
 func (e *Engine) NewRangeQuery(ctx context.Context, q storage.Queryable, opts promql.QueryOpts, text string, start, end time.Time, step time.Duration) (promql.Query, error) {
-	prepared, err := e.engine.NewRangeQuery(ctx, q, opts, text, start, end, step)
-	return e.guard(prepared, err)
+	l := e.lanes.long
+	if step > 0 && end.Sub(start)/step < shortSteps {
+		l = e.lanes.short
+	}
+	return e.newQuery(l, func(in *promql.Engine) (promql.Query, error) {
+		return in.NewRangeQuery(ctx, meter(q), opts, text, start, end, step)
+	})
 }
 
-func (e *Engine) guard(q promql.Query, err error) (promql.Query, error) {
+// Own is the engine for what Freshet asks by itself: the probe, and rules. It has turns
+// of its own, for which no dashboard makes it wait.
+type Own struct{ *Engine }
+
+// NewInstantQuery prepares a query at one time.
+func (o Own) NewInstantQuery(ctx context.Context, q storage.Queryable, opts promql.QueryOpts, text string, at time.Time) (promql.Query, error) {
+	return o.newQuery(o.lanes.own, func(in *promql.Engine) (promql.Query, error) {
+		return in.NewInstantQuery(ctx, meter(q), opts, text, at)
+	})
+}
+
+// newQuery prepares a query that begins in lane l.
+func (e *Engine) newQuery(l *lane, prepare func(*promql.Engine) (promql.Query, error)) (promql.Query, error) {
+	q, err := prepare(l.engine)
 	if err != nil {
 		return nil, err
 	}
@@ -107,17 +144,20 @@ func (e *Engine) guard(q promql.Query, err error) (promql.Query, error) {
 			return nil, err
 		}
 	}
-	return &query{q, e}, nil
+	return &query{Query: q, engine: e, lane: l, prepare: prepare}, nil
 }
 
 // query is a query that passed the limits.
 type query struct {
 	promql.Query
-	engine *Engine
+	engine  *Engine
+	lane    *lane // where it begins
+	prepare func(*promql.Engine) (promql.Query, error)
+	turn    *turn // nil before and after
 }
 
-// Exec waits for one of the slots and runs the query, both within the engine's
-// timeout.
+// Exec waits for a turn and runs the query, both within the engine's timeout. The
+// result has its memory until Close.
 func (q *query) Exec(ctx context.Context) (result *promql.Result) {
 	e := q.engine
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
@@ -125,30 +165,50 @@ func (q *query) Exec(ctx context.Context) (result *promql.Result) {
 	ctx, span := q.span(ctx)
 	defer func() {
 		if result.Err != nil {
+			q.release()
 			span.SetStatus(codes.Error, result.Err.Error())
 		}
 		span.End()
 	}()
-	defer func() {
-		if _, late := errors.AsType[promql.ErrQueryTimeout](result.Err); late {
-			e.failed.WithLabelValues(failedTimeout).Inc()
+	defer func() { e.count(result.Err) }()
+	result = q.run(ctx, q.lane)
+	if larger := q.lane.larger; larger != nil && needsMore(result.Err) {
+		q.release()
+		again, err := q.prepare(larger.engine)
+		if err != nil {
+			return &promql.Result{Err: err}
 		}
-	}()
+		q.Query.Close()
+		q.Query, q.lane = again, larger
+		result = q.run(ctx, larger)
+	}
+	if _, many := errors.AsType[promql.ErrTooManySamples](result.Err); many {
+		result.Err = e.lanes.tooMany(q.lane)
+	}
+	return result
+}
+
+// run has a turn in the lane.
+func (q *query) run(ctx context.Context, l *lane) (result *promql.Result) {
+	e := q.engine
 	_, waiting := otel.Tracer("").Start(ctx, "wait")
-	select {
-	case e.slots <- struct{}{}:
-		defer func() { <-e.slots }()
-		waiting.End()
-	case <-ctx.Done():
-		waiting.End()
-		return &promql.Result{Err: waitedInVain(ctx.Err(), cap(e.slots))}
+	t, err := e.lanes.enter(ctx, l)
+	waiting.End()
+	if err != nil {
+		return &promql.Result{Err: e.notEntered(err, l)}
+	}
+	q.turn = t
+	if a := answerOf(ctx); a != nil {
+		a.turn = t // the slot is given back once the answer is made
+	} else {
+		defer t.stop()
 	}
 	defer func() {
 		if p := recover(); p != nil {
 			result = &promql.Result{Err: e.panicked(p, q.String(), debug.Stack())}
 		}
 	}()
-	result = q.Query.Exec(ctx)
+	result = q.Query.Exec(withTurn(ctx, t))
 	dropSuffixHints(result.Warnings)
 	q.dropSparse(result.Warnings)
 	// The engine recovers most panics itself, logs them, and makes them look like a
@@ -156,7 +216,36 @@ func (q *query) Exec(ctx context.Context) (result *promql.Result) {
 	if p, ok := errors.AsType[runtime.Error](result.Err); ok {
 		result.Err = e.panicked(p, q.String(), nil)
 	}
+	if result.Err == nil {
+		result.Err = t.settle(answerBytes(result.Value))
+	}
 	return result
+}
+
+// Close gives back what the query and its result hold.
+func (q *query) Close() {
+	q.Query.Close()
+	q.release()
+}
+
+func (q *query) release() {
+	if q.turn != nil {
+		q.turn.close()
+		q.turn = nil
+	}
+}
+
+// count counts a query that failed.
+func (e *Engine) count(err error) {
+	_, late := errors.AsType[promql.ErrQueryTimeout](err)
+	switch {
+	case late:
+		e.failed.WithLabelValues(failedTimeout).Inc()
+	case needsMore(err):
+		e.failed.WithLabelValues(failedMemory).Inc()
+	case errors.Is(err, turns.ErrFull):
+		e.failed.WithLabelValues(failedQueue).Inc()
+	}
 }
 
 // longestTraced is how much of a query's text its span has, in bytes.
@@ -206,9 +295,12 @@ func (q *query) dropSparse(notes annotations.Annotations) {
 	}
 }
 
-// waitedInVain is the engine's error of a query that never got a slot.
-func waitedInVain(cause error, slots int) error {
-	where := fmt.Sprintf("the queue behind %d running queries", slots)
+// notEntered is the error of work that had no turn.
+func (e *Engine) notEntered(cause error, l *lane) error {
+	if errors.Is(cause, turns.ErrFull) {
+		return fmt.Errorf("%d queries of the tenant wait already, and no more may (query.max_waiting): ask less often, or raise query.max_concurrency if there are processors for it: %w", e.waiting, cause)
+	}
+	where := fmt.Sprintf("the queue of the tenant: %d queries run at once (query.max_concurrency)", l.count)
 	if errors.Is(cause, context.DeadlineExceeded) {
 		return promql.ErrQueryTimeout(where)
 	}

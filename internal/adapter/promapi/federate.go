@@ -65,7 +65,7 @@ func (a *api) federate(w http.ResponseWriter, r *http.Request) {
 func (a *api) newest(ctx context.Context, matchers [][]*labels.Matcher) (all promql.Vector, err error) {
 	until := a.Now()
 	from, to := until.Add(-a.Engine.lookback).UnixMilli(), until.UnixMilli()
-	q, err := a.Queryable.Querier(from, to)
+	q, err := metered{a.Queryable}.Querier(from, to)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ package promapi
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"time"
@@ -25,6 +26,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/lib/turns"
 )
 
 // Options is what the API is made of. All fields are needed.
@@ -90,6 +92,7 @@ func New(o Options) http.Handler {
 // serve is what all requests have in common.
 func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 	answer := &answer{ResponseWriter: w}
+	defer a.done(answer, r)
 	defer a.handlePanic(answer, r)
 	if r.Method == http.MethodOptions { // the browser asks which origins may ask
 		a.prometheus.ServeHTTP(answer, r)
@@ -103,23 +106,30 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), a.Engine.timeout)
 	defer cancel()
 	ctx = propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(r.Header))
-	r = r.WithContext(tenant.NewContext(ctx, a.Tenant(r)))
-	a.routes.ServeHTTP(answer, r)
+	ctx = withAnswer(tenant.NewContext(ctx, a.Tenant(r)), answer)
+	a.routes.ServeHTTP(answer, r.WithContext(ctx))
 }
 
-// Limits of remote read, as Prometheus has them by default.
-const (
-	readConcurrency = 10
-	readFrameBytes  = 1 << 20
-	readSamples     = 50_000_000 // of an answer that is not streamed
-)
+// done ends an answer and counts a client that was cut off.
+func (a *api) done(w *answer, r *http.Request) {
+	w.end()
+	if w.cut {
+		a.Engine.failed.WithLabelValues(failedSlow).Inc()
+		a.Logger.Warn("a client takes its answer too slowly and was cut off", "tenant", a.Tenant(r), "path", r.URL.Path, "client", r.RemoteAddr,
+			"bytes", w.written, "least_bytes_a_second", answerRate, "after", answerGrace)
+	}
+}
+
+// readFrameBytes is the size of a frame of remote read, as Prometheus has it by default.
+const readFrameBytes = 1 << 20
 
 // newPrometheusAPI makes Prometheus' handlers. What they are denied here, such as
 // a database to administer, is behind routes that register leaves out.
 func newPrometheusAPI(o *Options) *v1.API {
 	none := noScraping{}
-	return v1.NewAPI(
-		o.Engine, o.Queryable,
+	lookup := o.Engine.lanes.lookup
+	prometheus := v1.NewAPI(
+		o.Engine, metered{o.Queryable},
 		nil, nil, // appenders
 		exemplars{o.Exemplars},
 		func(context.Context) v1.ScrapePoolsRetriever { return none },
@@ -133,7 +143,7 @@ func newPrometheusAPI(o *Options) *v1.API {
 		false, 0, // search
 		o.Logger,
 		func(context.Context) v1.RulesRetriever { return none },
-		readSamples, readConcurrency, readFrameBytes,
+		int(lookup.share/readBytes), int(lookup.count), readFrameBytes,
 		false, // agent
 		noOrigin,
 		o.Runtime,
@@ -147,10 +157,18 @@ func newPrometheusAPI(o *Options) *v1.API {
 		false, // zero samples at start timestamps
 		o.Engine.lookback,
 		false, false, // type and unit labels, metadata
-		nil, newFeatures(o.Engine.parser), // status codes; Grafana takes a server for Mimir that tells features in buildinfo
+		statusOf, newFeatures(o.Engine.parser), // Grafana takes a server for Mimir that tells features in buildinfo
 		v1.OpenAPIOptions{},
 		o.Engine.parser,
 	)
+	prometheus.ClearCodecs()
+	prometheus.InstallCodec(encoder{})
+	return prometheus
+}
+
+// statusOf is the status of errors that Prometheus does not know.
+func statusOf[number any](_ number, err error) (int, bool) {
+	return http.StatusTooManyRequests, errors.Is(err, turns.ErrFull)
 }
 
 // exemplars makes no exemplars an empty list: Prometheus' handler would answer

@@ -153,7 +153,7 @@ func newServer(q storage.SampleAndChunkQueryable, change ...func(*Config, *Optio
 	for _, f := range change {
 		f(&cfg, &o)
 	}
-	o.Engine = NewEngine(cfg, logger, reg)
+	o.Engine = NewEngine(cfg, Memory{Bytes: 2 << 30, Of: "a quarter of this test"}, logger, reg)
 	return &server{New(o), o, reg}
 }
 

@@ -1,8 +1,10 @@
 package promapi
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -28,12 +30,12 @@ func (a *api) register() {
 	}{
 		{form, "/query", a.form(a.prometheus)},
 		{form, "/query_range", a.form(a.prometheus)},
-		{form, "/query_exemplars", a.form(a.prometheus)},
+		{form, "/query_exemplars", a.form(a.lookup(a.prometheus))},
 		{form, "/format_query", a.form(printable(a.prometheus))},
 		{form, "/parse_query", a.form(a.prometheus)},
-		{form, "/labels", a.form(a.prometheus)},
-		{form, "/series", a.form(a.prometheus)},
-		{get, "/label/{name}/values", a.form(labelPath(a.prometheus))},
+		{form, "/labels", a.form(a.lookup(a.prometheus))},
+		{form, "/series", a.form(a.lookup(a.prometheus))},
+		{get, "/label/{name}/values", a.form(a.lookup(labelPath(a.prometheus)))},
 		{get, "/metadata", a.own(a.metadata)},
 
 		{get, "/rules", a.form(a.prometheus)},
@@ -53,7 +55,7 @@ func (a *api) register() {
 		{get, "/features", a.form(a.prometheus)},
 		{get, "/notifications", a.form(a.prometheus)},
 
-		{post, "/read", a.prometheus},
+		{post, "/read", a.body(a.lookup(a.prometheus))},
 	} {
 		for _, method := range route.methods {
 			a.routes.Handle(method+" "+prefix+route.path, route.handler)
@@ -64,18 +66,21 @@ func (a *api) register() {
 			refuse(w, r, http.StatusMethodNotAllowed, "bad_data", fmt.Errorf("%s takes %s, not %s", r.URL.Path, allowed, r.Method))
 		})
 	}
-	a.routes.Handle("GET "+federatePath, a.form(http.HandlerFunc(a.federate)))
+	a.routes.Handle("GET "+federatePath, a.form(a.lookup(http.HandlerFunc(a.federate))))
 	a.routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, http.StatusNotFound, "not_found", fmt.Errorf("there is no %s here", r.URL.Path))
 	})
 }
 
+// formLimit is the longest body: each byte of a query can be three in a form, and the
+// rest is for other parameters.
+func (a *api) formLimit() int64 { return int64(3*a.Engine.limits.Bytes + 64<<10) }
+
 // form reads the parameters of a request, which handlers then find in r.Form, so
 // that a body is bounded and one that cannot be read is an error: Prometheus'
 // handlers would go on with the part that they understood.
 func (a *api) form(next http.Handler) http.Handler {
-	// Each byte of a query can be three in a form; the rest is for other parameters.
-	limit := int64(3*a.Engine.limits.Bytes + 64<<10)
+	limit := a.formLimit()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, limit)
 		err := r.ParseForm()
@@ -89,6 +94,44 @@ func (a *api) form(next http.Handler) http.Handler {
 			refuse(w, r, http.StatusBadRequest, "bad_data", fmt.Errorf("read the parameters: %w", err))
 		case checkParameters(w, r):
 		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// lookup has requests that the engine does not answer wait for a turn. It is theirs
+// until the answer is taken: a stream is read as it is taken.
+func (a *api) lookup(next http.Handler) http.Handler {
+	lanes := a.Engine.lanes
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		t, err := lanes.enter(r.Context(), lanes.lookup)
+		if err != nil {
+			err = a.Engine.notEntered(err, lanes.lookup)
+			a.Engine.count(err)
+			if status, full := statusOf(0, err); full {
+				refuse(w, r, status, "execution", err)
+			} else {
+				refuse(w, r, http.StatusServiceUnavailable, "timeout", err)
+			}
+			return
+		}
+		defer t.close()
+		next.ServeHTTP(w, r.WithContext(withTurn(r.Context(), t)))
+	})
+}
+
+// body reads the body of a request before anything waits for it, and bounds it.
+func (a *api) body(next http.Handler) http.Handler {
+	limit := a.formLimit()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+		switch tooLarge, ok := errors.AsType[*http.MaxBytesError](err); {
+		case ok:
+			refuse(w, r, http.StatusRequestEntityTooLarge, "bad_data", fmt.Errorf("the body is longer than %d bytes", tooLarge.Limit))
+		case err != nil:
+			refuse(w, r, http.StatusBadRequest, "bad_data", fmt.Errorf("read the request: %w", err))
+		default:
+			r.Body = io.NopCloser(bytes.NewReader(text))
 			next.ServeHTTP(w, r)
 		}
 	})

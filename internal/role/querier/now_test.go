@@ -57,7 +57,7 @@ func started(t *testing.T, delay, closeAfter time.Duration, window func(second i
 			t.Error(err)
 		}
 	})
-	s.engine = promapi.NewEngine(promapi.DefaultConfig(), logger, prometheus.NewRegistry())
+	s.engine = promapi.NewEngine(promapi.DefaultConfig(), promapi.Memory{Bytes: 1 << 30, Of: "this test"}, logger, prometheus.NewRegistry())
 	s.Queryable = New(s.stores, s, 5*time.Minute, clock)
 	return s
 }

@@ -1,0 +1,103 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/golang/snappy"
+	"github.com/prometheus/prometheus/prompb"
+)
+
+// TestQueryMemory asks a server that has 500 MiB for 12,000 series at 4,001 steps: 768 MB
+// of samples and more of JSON. Once that ended the process. Now the query does, and
+// writes go on, also while many ask for less and read it slowly.
+func TestQueryMemory(t *testing.T) {
+	const limit = 500 << 20
+	dir := dataDir(t)
+	cmd := exec.Command(freshet, "serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--ingest-otlp-grpc-listen", "127.0.0.1:0",
+		"--dogstatsd-udp", "127.0.0.1:0", "--dogstatsd-unixgram", filepath.Join(dir, "dgram.sock"), "--dogstatsd-unix", "", "--query-max-concurrency", "1")
+	cmd.Env = append(os.Environ(), "GOMEMLIMIT="+strconv.Itoa(limit))
+	p := launch(t, dir, cmd)
+
+	const series = 12_000
+	at := time.Now()
+	write := func(name string, n int) {
+		t.Helper()
+		var req prompb.WriteRequest
+		for i := range n {
+			req.Timeseries = append(req.Timeseries, prompb.TimeSeries{
+				Labels:  []prompb.Label{{Name: "__name__", Value: name}, {Name: "instance", Value: fmt.Sprintf("host-%05d.example.com:9100", i)}, {Name: "job", Value: "wide"}},
+				Samples: []prompb.Sample{{Timestamp: at.UnixMilli(), Value: float64(i) / 7}},
+			})
+		}
+		body, err := req.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status, text, _, err := p.write(remoteWriteV1, snappy.Encode(nil, body)); err != nil || status != http.StatusNoContent {
+			t.Fatalf("write %d series of %s: %d %s %v", n, name, status, text, err)
+		}
+	}
+	write("wide", series)
+
+	// All within the look-back of the one sample that each series has.
+	ask := func(query string, steps int) (status int, text string) {
+		params := url.Values{"query": {query}, "start": {fmt.Sprint(at.Unix() + 1)}, "end": {fmt.Sprint(float64(at.Unix()+1) + float64(steps-1)*0.07)}, "step": {"0.07"}}
+		r, err := http.PostForm("http://"+p.HTTP+"/api/v1/query_range", params)
+		if err != nil {
+			return 0, err.Error()
+		}
+		defer r.Body.Close()
+		head, _ := io.ReadAll(io.LimitReader(r.Body, 2000))
+		n, _ := io.Copy(io.Discard, r.Body)
+		return r.StatusCode, fmt.Sprintf("%s... and %d bytes", head, n)
+	}
+	for _, query := range []string{"wide", "wide + 1", `label_replace(wide, "a", "b", "", "")`} {
+		status, text := ask(query, 4001)
+		if status != http.StatusUnprocessableEntity || !strings.Contains(text, `"errorType":"execution"`) || !strings.Contains(text, "query.max_memory") {
+			t.Fatalf("%s: status %d %s", query, status, text)
+		}
+	}
+	write("after", 1)
+
+	// Of these each fits, and all together do not.
+	var all sync.WaitGroup
+	for i := range 24 {
+		all.Go(func() {
+			status, text := ask([]string{`wide{instance=~"host-0[0-3].*"}`, "sum(wide)", `wide{instance=~"host-00.*"}`}[i%3], []int{80, 40, 300}[i%3])
+			if status != http.StatusOK {
+				t.Errorf("one of 24 queries: status %d %s", status, text)
+			}
+		})
+	}
+	for i := range 10 {
+		write(fmt.Sprintf("beside_%d", i), 100)
+	}
+	all.Wait()
+	if n, err := p.value(`count({__name__=~"after|beside_.*"})`); err != nil || n != 1001 {
+		t.Errorf("%v of 1001 series that were written beside the queries are there: %v", n, err)
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)
+	if found == nil {
+		t.Fatalf("no VmHWM in %s", status)
+	}
+	peak, _ := strconv.ParseInt(string(found[1]), 10, 64)
+	if t.Logf("%d MiB were resident at most", peak>>10); peak<<10 > limit {
+		t.Errorf("%d MiB were resident, of %d that there are", peak>>10, limit>>20)
+	}
+}

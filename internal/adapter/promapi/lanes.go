@@ -1,0 +1,203 @@
+package promapi
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/promql"
+
+	"github.com/freshet-io/freshet/internal/lib/turns"
+)
+
+// Memory is how much queries may take together if the configuration does not say.
+type Memory struct {
+	Bytes int64
+	Of    string // what the bytes are of, for errors: "a quarter of the memory of the cgroup"
+}
+
+// lane is a way for one sort of work. Its slots bound the processors that the sort
+// takes, its memory what it holds. Work takes a share of the memory first and then a
+// slot, and gives the slot back first, so that holders of slots wait for nothing.
+type lane struct {
+	name   string
+	slots  *turns.Shares
+	memory *turns.Shares
+	count  int64 // of slots
+	share  int64 // bytes of memory that one piece of work has
+
+	// A piece of work whose turn is over goes on in the lane then: in its own after the
+	// work of another tenant, if any waits. A turn of 0 does not end.
+	turn time.Duration
+	then *lane
+	// larger is where a query begins again that needs more than its share; nil for none.
+	larger *lane
+
+	engine     *promql.Engine // nil where none is used
+	maxSamples int            // that the engine holds at once
+	inKey      bool           // query.max_samples is what bounds them, not the memory
+	waited     prometheus.Observer
+}
+
+// lanes are all work that reads.
+type lanes struct {
+	short   *lane // queries that are expected to take little
+	long    *lane // other queries
+	own     *lane // Freshet's own: the probe
+	lookup  *lane // series, labels, exemplars and remote read
+	answers *turns.Shares
+	total   int64
+	of      string
+}
+
+const (
+	// shortTurn is when a short query was none: some hundred series of a dashboard take
+	// less. Work of another tenant waits that long behind it, and no longer.
+	shortTurn = 100 * time.Millisecond
+	// longTurn is after what time a query lets those of other tenants go on. Each is as
+	// fast as alone if it takes less; if ten tenants compete, each runs every tenth second.
+	longTurn = time.Second
+	// shortSteps is the most steps of a range query that begins as a short one.
+	shortSteps = 100
+
+	ownSlots = 2 // of which a tenant may have one
+)
+
+// Sixteenths of all memory: the lanes', and of answers that clients have not taken yet.
+const (
+	longPart    = 6
+	lookupPart  = 4
+	answersPart = 4
+	shortPart   = 1
+	ownPart     = 1
+)
+
+// Bytes in memory.
+const (
+	sampleBytes = 16  // of a sample in the engine
+	seriesBytes = 512 // of a series besides its labels: where its chunks are, and the answer's list
+	valueBytes  = 64  // of a label's value in a set and a list
+	// readBytes are of a sample in an answer to remote read that is not streamed: 36 in a
+	// list that grew, 18 as protobuf, 21 as a buffer to compress into.
+	readBytes = 75
+	// lookupShare is the share of a lookup from which on there are more slots, not larger
+	// shares: some 20,000 series.
+	lookupShare = 16 << 20
+	mostLookups = 10
+)
+
+// concurrency is how many long queries run at once. Half of the processors are left
+// to what cannot wait: writes, and short queries.
+func (c Config) concurrency() int64 {
+	if c.MaxConcurrency > 0 {
+		return int64(c.MaxConcurrency)
+	}
+	return int64(max(1, runtime.GOMAXPROCS(0)/2))
+}
+
+// newLanes divides what the configuration allows. Each lane has memory for one piece of
+// work more than it has slots, and no tenant has all of it: that one is another's.
+func newLanes(cfg Config, machine Memory) *lanes {
+	l := &lanes{total: int64(cfg.MaxMemory), of: "query.max_memory"}
+	if l.total == 0 {
+		l.total, l.of = machine.Bytes, machine.Of+"; query.max_memory overrides it"
+	}
+	n := cfg.concurrency()
+	sixteenth := l.total / 16
+	l.long = newLane("long", n, n, n+1, longPart*sixteenth, cfg.MaxWaiting)
+	l.short = newLane("short", n+1, n, n+2, shortPart*sixteenth, cfg.MaxWaiting)
+	l.own = newLane("own", ownSlots, ownSlots-1, ownSlots+1, ownPart*sixteenth, cfg.MaxWaiting)
+	lookups := min(max(lookupPart*sixteenth/lookupShare, 2), mostLookups)
+	l.lookup = newLane("lookup", lookups, lookups-1, lookups, lookupPart*sixteenth, cfg.MaxWaiting)
+	l.answers = turns.New(answersPart*sixteenth, answersPart*sixteenth/2, 0)
+
+	l.long.turn, l.long.then = longTurn, l.long
+	l.short.turn, l.short.then, l.short.larger = shortTurn, l.long, l.long
+	l.own.turn, l.own.then, l.own.larger = longTurn, l.own, l.long
+	return l
+}
+
+func (s *lanes) all() []*lane { return []*lane{s.short, s.long, s.own, s.lookup} }
+
+// newLane has slots, of which a tenant may have some, and memory for places.
+func newLane(name string, slots, slotsEach, places, bytes int64, waiting int) *lane {
+	share := bytes / places
+	return &lane{
+		name: name, count: slots, share: share,
+		slots:  turns.New(slots, slotsEach, math.MaxInt), // the memory bounds who waits
+		memory: turns.New(bytes, (places-1)*share, waiting),
+	}
+}
+
+// bound sets how many samples an engine of the lane may hold. Half of the share is for
+// them; series and what the evaluation needs besides have the other.
+func (l *lane) bound(maxSamples int) {
+	l.maxSamples = int(max(1, l.share/2/sampleBytes))
+	if maxSamples <= l.maxSamples {
+		l.maxSamples, l.inKey = maxSamples, true
+	}
+}
+
+// memoryError is the error of work that needs more than its share.
+type memoryError struct{ text string }
+
+func (e *memoryError) Error() string { return e.text }
+
+// tooMany is the error of a query that needs too many samples at once.
+func (s *lanes) tooMany(l *lane) error {
+	if l.inKey {
+		return &memoryError{fmt.Sprintf("the query needs too many samples: more than %d at once (query.max_samples); ask for fewer series, a shorter range or a longer step", l.maxSamples)}
+	}
+	return &memoryError{fmt.Sprintf("the query needs too many samples: more than the %d at once for which it has memory; %s", l.maxSamples, s.wayOut(l))}
+}
+
+// tooLarge is the error of work whose series or answer take too much memory.
+func (s *lanes) tooLarge(l *lane, what string) error {
+	return &memoryError{fmt.Sprintf("%s more than the %d MiB that there are for it; %s", what, l.share>>20, s.wayOut(l))}
+}
+
+func (s *lanes) wayOut(l *lane) string {
+	return fmt.Sprintf("queries have %d MiB together (%s), of which each of %d (query.max_concurrency) has a part: ask for fewer series, a shorter range or a longer step, or raise query.max_memory",
+		s.total>>20, s.of, l.count)
+}
+
+// lanesCollector exports what waits and what is held, by tenant: of those that wait or hold
+// something, so that their number is bounded by the slots and by who asks.
+type lanesCollector struct{ *lanes }
+
+var (
+	slotsDesc = prometheus.NewDesc("freshet_query_slots", "Queries of a lane that may run at once.", []string{"lane"}, nil)
+	shareDesc = prometheus.NewDesc("freshet_query_share_bytes", "Memory that one query of a lane may take.", []string{"lane"}, nil)
+
+	waitingDesc = prometheus.NewDesc("freshet_query_waiting", "Queries of a tenant that wait for their turn in a lane. Stays above 0: the tenant asks for more than its share, and its own queries wait for each other.", []string{"lane", "tenant"}, nil)
+	heldDesc    = prometheus.NewDesc("freshet_query_held_bytes", "Memory set aside for queries of a tenant, by lane; lane answers is for answers that its clients have not taken yet. Stays high there: clients read slowly.", []string{"lane", "tenant"}, nil)
+)
+
+func (c lanesCollector) Describe(out chan<- *prometheus.Desc) {
+	out <- slotsDesc
+	out <- shareDesc
+	out <- waitingDesc
+	out <- heldDesc
+}
+
+func (c lanesCollector) Collect(out chan<- prometheus.Metric) {
+	gauge := func(desc *prometheus.Desc, v int64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(v), labels...)
+	}
+	for _, l := range c.all() {
+		gauge(slotsDesc, l.count, l.name)
+		gauge(shareDesc, l.share, l.name)
+		waiting := map[string]int64{}
+		l.slots.Each(func(tenant string, _ int64, n int) { waiting[tenant] += int64(n) })
+		l.memory.Each(func(tenant string, used int64, n int) {
+			waiting[tenant] += int64(n)
+			gauge(heldDesc, used, l.name, tenant)
+		})
+		for tenant, n := range waiting {
+			gauge(waitingDesc, n, l.name, tenant)
+		}
+	}
+	c.answers.Each(func(tenant string, used int64, _ int) { gauge(heldDesc, used, "answers", tenant) })
+}

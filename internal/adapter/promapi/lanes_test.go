@@ -1,0 +1,323 @@
+package promapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"github.com/prometheus/prometheus/tsdb/chunks"
+	"github.com/prometheus/prometheus/util/annotations"
+
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+// fakeSeries is a storage of so many series, each of which takes some time to read and has
+// one sample at base.
+func fakeSeries(n int, each time.Duration) selects {
+	return func(context.Context) storage.SeriesSet { return &slowSet{n: n, each: each} }
+}
+
+type slowSet struct {
+	storage.SeriesSet
+	n    int
+	each time.Duration
+}
+
+func (s *slowSet) Next() bool {
+	if s.n == 0 {
+		return false
+	}
+	s.n--
+	<-time.After(s.each)
+	return true
+}
+
+func (s *slowSet) At() storage.Series {
+	return storage.NewListSeries(labels.FromStrings("__name__", "x", "i", fmt.Sprint(s.n)), []chunks.Sample{sample{}})
+}
+
+func (s *slowSet) Err() error                        { return nil }
+func (s *slowSet) Warnings() annotations.Annotations { return nil }
+
+type sample struct{ chunks.Sample }
+
+func (sample) T() int64   { return base * 1000 }
+func (sample) ST() int64  { return 0 }
+func (sample) F() float64 { return 1 }
+
+func (sample) Type() chunkenc.ValueType { return chunkenc.ValFloat }
+
+// asTenant is a change of options by which the header says who asks.
+func asTenant(_ *Config, o *Options) {
+	o.Tenant = func(r *http.Request) string { return r.Header.Get("Tenant-Of-This-Test") }
+}
+
+func (s *server) as(name string, r *http.Request) *httptest.ResponseRecorder {
+	r.Header.Set("Tenant-Of-This-Test", name)
+	return s.ask(r)
+}
+
+// ranged is a query of x at so many steps, at all of which its sample is seen.
+func ranged(steps int) *http.Request {
+	return get(prefix+"/query_range", url.Values{"query": {"x"}, "start": {fmt.Sprint(base)}, "end": {fmt.Sprint(float64(base) + float64(steps-1)*0.01)}, "step": {"0.01"}})
+}
+
+func instant(query string) *http.Request {
+	return get(prefix+"/query", url.Values{"query": {query}, "time": {fmt.Sprint(base)}})
+}
+
+// nothingHeld checks that all turns were given back.
+func (s *server) nothingHeld(t *testing.T) {
+	t.Helper()
+	lanes := s.options.Engine.lanes
+	held := func(what string) func(string, int64, int) {
+		return func(name string, used int64, waiting int) {
+			t.Errorf("%s: tenant %s still has %d, and %d wait", what, name, used, waiting)
+		}
+	}
+	for _, l := range lanes.all() {
+		l.slots.Each(held("slots of " + l.name))
+		l.memory.Each(held("memory of " + l.name))
+	}
+	lanes.answers.Each(held("answers"))
+}
+
+// TestTenantsTakeTurns has 60 queries of tenant a wait, of a minute each, where one may
+// run at once. Once they were first come, first served, and vector(1) of another tenant
+// waited for all that came before it.
+func TestTenantsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ofTenant := selects(func(ctx context.Context) storage.SeriesSet {
+			name, _ := tenant.FromContext(ctx)
+			return &slowSet{n: map[string]int{"a": 600, "b": 50}[name], each: 100 * time.Millisecond}
+		})
+		s := newServer(ofTenant, asTenant, func(cfg *Config, _ *Options) { cfg.MaxConcurrency, cfg.Timeout = 1, 10*time.Hour })
+		began := time.Now()
+		var done sync.Map // when each query of a was
+		for range 30 {
+			for _, r := range []*http.Request{ranged(1000), instant("x")} {
+				go func() {
+					if w := s.as("a", r); w.Code != http.StatusOK {
+						t.Errorf("a query of a: %d %s", w.Code, w.Body)
+					}
+					done.Store(r, time.Now())
+				}()
+			}
+		}
+		<-time.After(30*time.Second + 350*time.Millisecond) // in the middle of a turn
+		for _, c := range []struct {
+			why string
+			ask func() int
+			max time.Duration
+		}{
+			{"a query of nothing", func() int { return s.as("b", instant("vector(1)")).Code }, 0},
+			{"Freshet's own", func() int {
+				q, err := Own{s.options.Engine}.NewInstantQuery(tenant.NewContext(t.Context(), "a"), s.options.Queryable, nil, "vector(1)", time.Now())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer q.Close()
+				if err := q.Exec(tenant.NewContext(t.Context(), "a")).Err; err != nil {
+					t.Error(err)
+				}
+				return http.StatusOK
+			}, 0},
+			// Alone it takes 5 s, and each second of it that of a, and what is left of one.
+			{"a long query", func() int { return s.as("b", ranged(1000)).Code }, 12 * time.Second},
+			// It begins as a short one, and goes on as a long one.
+			{"a short query that turns out long", func() int { return s.as("b", instant("x")).Code }, 12 * time.Second},
+			{"series", func() int { return s.as("b", get(prefix+"/series", url.Values{"match[]": {"x"}})).Code }, 5 * time.Second},
+		} {
+			asked := time.Now()
+			if status := c.ask(); status != http.StatusOK {
+				t.Errorf("%s of b: status %d", c.why, status)
+			}
+			if took := time.Since(asked); took > c.max {
+				t.Errorf("%s of b took %v, beside 60 queries of a; at most %v", c.why, took, c.max)
+			}
+		}
+		time.Sleep(3 * time.Hour)
+		synctest.Wait()
+		s.nothingHeld(t)
+		n := 0
+		done.Range(func(_, at any) bool {
+			// One at once: 60 queries of a, of a minute, and two of b.
+			if n++; at.(time.Time).Sub(began) > 61*time.Minute {
+				t.Errorf("a query of a was done after %v", at.(time.Time).Sub(began))
+			}
+			return true
+		})
+		if n != 60 {
+			t.Errorf("%d queries of a were done", n)
+		}
+	})
+}
+
+// TestQueue has more of a tenant's queries come than may wait.
+func TestQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(fakeSeries(10, time.Second), asTenant, func(cfg *Config, _ *Options) { cfg.MaxConcurrency, cfg.MaxWaiting = 1, 2 })
+		var mu sync.Mutex
+		statuses := map[int]int{}
+		ask := func(name string) {
+			go func() {
+				w := s.as(name, ranged(1000))
+				mu.Lock()
+				statuses[w.Code]++
+				mu.Unlock()
+				if e := decode(t, w); w.Code == http.StatusTooManyRequests && (e.ErrorType != "execution" || !strings.Contains(e.Error, "query.max_waiting")) {
+					t.Errorf("the error does not name the setting: %+v", e)
+				}
+			}()
+			synctest.Wait()
+		}
+		for range 5 {
+			ask("a")
+		}
+		ask("b")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if statuses[http.StatusOK] != 4 || statuses[http.StatusTooManyRequests] != 2 {
+			t.Errorf("statuses %v, want three of a and one of b with 200, two of a with 429", statuses)
+		}
+		if got := s.failures(t, failedQueue); got != 2 {
+			t.Errorf("%v were counted", got)
+		}
+		s.nothingHeld(t)
+	})
+}
+
+// TestQueryMemory asks for more than there is memory for. Each error names what to do.
+func TestQueryMemory(t *testing.T) {
+	const mib = 1 << 20
+	memory := func(bytes int) func(*Config, *Options) {
+		return func(cfg *Config, _ *Options) { cfg.MaxConcurrency, cfg.MaxMemory = 1, conf.Bytes(bytes) }
+	}
+	for _, c := range []struct {
+		why    string
+		change func(*Config, *Options)
+		series int
+		r      *http.Request
+		want   string // of the error; empty for an answer
+	}{
+		// Of 64 MiB a long query has 12: 393,216 samples, and 6 MiB for series.
+		{"all fits", memory(64 * mib), 100, ranged(1000), ""},
+		{"too many samples", memory(64 * mib), 400, ranged(1000), "more than the 393216 at once for which it has memory; queries have 64 MiB together (query.max_memory), of which each of 1 (query.max_concurrency) has a part: ask for fewer series"},
+		{"too many of the setting", func(cfg *Config, _ *Options) { cfg.MaxSamples = 1000 }, 100, ranged(1000), "more than 1000 at once (query.max_samples)"},
+		{"an answer too large, of samples that fit", memory(64 * mib), 300, ranged(1000), "the answer takes more than the 12 MiB"},
+		{"too many series", memory(64 * mib), 20_000, ranged(1), "the series and labels that the query reads take more than"},
+		{"a short query begins again as a long one", memory(64 * mib), 2000, ranged(50), ""},
+		{"too many for a list of them", memory(64 * mib), 40_000, get(prefix+"/series", url.Values{"match[]": {"x"}}), "the series and labels that the query reads take more than the 8 MiB"},
+		{"of the machine, which is named", func(*Config, *Options) {}, 400_000, instant("x"), "queries have 2048 MiB together (a quarter of this test; query.max_memory overrides it)"},
+	} {
+		s := newServer(fakeSeries(c.series, 0), c.change)
+		w := s.ask(c.r)
+		switch e := decode(t, w); {
+		case c.want == "" && w.Code != http.StatusOK:
+			t.Errorf("%s: status %d %s", c.why, w.Code, e.Error)
+		case c.want != "" && (w.Code != http.StatusUnprocessableEntity || e.ErrorType != "execution" || !strings.Contains(e.Error, c.want)):
+			t.Errorf("%s: status %d, %s %q, want %q", c.why, w.Code, e.ErrorType, e.Error, c.want)
+		}
+		if c.want != "" && !strings.HasPrefix(c.r.URL.Path, prefix+"/series") && s.failures(t, failedMemory) != 1 {
+			t.Errorf("%s: not counted once", c.why)
+		}
+		s.nothingHeld(t)
+	}
+}
+
+// TestSharesAddUp holds that lanes never have more than there is, whatever is set.
+func TestSharesAddUp(t *testing.T) {
+	for _, concurrency := range []int{0, 1, 2, 20} {
+		for _, bytes := range []int64{leastMemory, 125 << 20, 16 << 30} {
+			cfg := DefaultConfig()
+			cfg.MaxConcurrency = concurrency
+			l := newLanes(cfg, Memory{Bytes: bytes})
+			n := cfg.concurrency()
+			most := l.long.share*(n+1) + l.short.share*(n+2) + l.own.share*(ownSlots+1) + l.lookup.share*l.lookup.count + bytes/16*answersPart
+			if most > bytes {
+				t.Errorf("%d queries at once and %d bytes: %d can be held", concurrency, bytes, most)
+			}
+			if n < 1 || n < 3 && l.short.share < 1<<18 {
+				t.Errorf("%d queries at once and %d bytes: %d slots, %d bytes for a short query", concurrency, bytes, n, l.short.share)
+			}
+		}
+	}
+}
+
+// TestWaitingIsSeen reads the metrics while one runs and two wait.
+func TestWaitingIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(fakeSeries(10, time.Second), asTenant, func(cfg *Config, _ *Options) { cfg.MaxConcurrency = 1 })
+		for range 3 {
+			go s.as("a", ranged(1000))
+		}
+		synctest.Wait()
+		got := s.gathered(t, "freshet_query_waiting", "long", "a")
+		if got != 2 {
+			t.Errorf("%v wait, want 2", got)
+		}
+		if held := s.gathered(t, "freshet_query_held_bytes", "long", "a"); held != float64(s.options.Engine.lanes.long.share) {
+			t.Errorf("%v bytes are held, want a share", held)
+		}
+		time.Sleep(time.Minute)
+		if got := s.gathered(t, "freshet_query_wait_seconds", "long", ""); got != 3 {
+			t.Errorf("%v waits were timed, want 3", got)
+		}
+	})
+}
+
+// gathered is the value of a metric of a lane and tenant, or the count of a histogram.
+func (s *server) gathered(t *testing.T, name, lane, tenant string) float64 {
+	t.Helper()
+	families, err := s.reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			of := map[string]string{}
+			for _, l := range m.GetLabel() {
+				of[l.GetName()] = l.GetValue()
+			}
+			if f.GetName() == name && of["lane"] == lane && of["tenant"] == tenant {
+				return m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return 0
+}
+
+// The rate of live samples asks the set of a select for them, which metering stands before.
+func TestMeteredSetsHaveLiveSamples(t *testing.T) {
+	for _, c := range []struct {
+		why  string
+		set  storage.SeriesSet
+		want int64
+	}{
+		{"live", liveAt{storage.EmptySeriesSet(), 7000, 10_000}, 7000},
+		{"stored", storage.EmptySeriesSet(), 0},
+	} {
+		q, err := metered{selects(func(context.Context) storage.SeriesSet { return c.set })}.Querier(0, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		live, ok := q.Select(withTurn(t.Context(), &turn{}), false, nil).(LiveSet)
+		if !ok {
+			t.Fatalf("%s: the set is no LiveSet", c.why)
+		}
+		if at, _ := live.LiveSample(labels.EmptyLabels()); at != c.want {
+			t.Errorf("%s: a live sample at %d, want %d", c.why, at, c.want)
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package promapi
+
+import (
+	"context"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"github.com/prometheus/prometheus/util/annotations"
+)
+
+// metered is a storage whose readers pass their turn on between two series, and which
+// counts what series and labels take of the memory of their turn.
+type metered struct {
+	storage.SampleAndChunkQueryable
+}
+
+// meteredQueries is metered for queries alone.
+type meteredQueries struct{ storage.Queryable }
+
+func (m meteredQueries) Querier(mint, maxt int64) (storage.Querier, error) {
+	q, err := m.Queryable.Querier(mint, maxt)
+	if err != nil {
+		return nil, err
+	}
+	return meteredQuerier{q}, nil
+}
+
+// meter makes a storage metered, unless it is.
+func meter(q storage.Queryable) storage.Queryable {
+	if _, ok := q.(metered); ok {
+		return q
+	}
+	return meteredQueries{q}
+}
+
+func (m metered) Querier(mint, maxt int64) (storage.Querier, error) {
+	return meteredQueries{m.SampleAndChunkQueryable}.Querier(mint, maxt)
+}
+
+func (m metered) ChunkQuerier(mint, maxt int64) (storage.ChunkQuerier, error) {
+	q, err := m.SampleAndChunkQueryable.ChunkQuerier(mint, maxt)
+	if err != nil {
+		return nil, err
+	}
+	return meteredChunkQuerier{q}, nil
+}
+
+type meteredQuerier struct{ storage.Querier }
+
+func (q meteredQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+	set := q.Querier.Select(ctx, sorted, hints, matchers...)
+	if t := turnOf(ctx); t != nil {
+		return &meteredSet{SeriesSet: set, ctx: ctx, turn: t}
+	}
+	return set
+}
+
+func (q meteredQuerier) LabelValues(ctx context.Context, name string, hints *storage.LabelHints, matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
+	return meteredTexts(ctx)(q.Querier.LabelValues(ctx, name, hints, matchers...))
+}
+
+func (q meteredQuerier) LabelNames(ctx context.Context, hints *storage.LabelHints, matchers ...*labels.Matcher) ([]string, annotations.Annotations, error) {
+	return meteredTexts(ctx)(q.Querier.LabelNames(ctx, hints, matchers...))
+}
+
+func meteredTexts(ctx context.Context) func([]string, annotations.Annotations, error) ([]string, annotations.Annotations, error) {
+	return func(texts []string, notes annotations.Annotations, err error) ([]string, annotations.Annotations, error) {
+		t := turnOf(ctx)
+		if t == nil || err != nil {
+			return texts, notes, err
+		}
+		var bytes int64
+		for _, text := range texts {
+			bytes += valueBytes + int64(len(text))
+		}
+		return texts, notes, t.take(bytes)
+	}
+}
+
+// meteredSet counts each series, which the engine keeps until the end of the query.
+type meteredSet struct {
+	storage.SeriesSet
+	ctx  context.Context
+	turn *turn
+	err  error
+}
+
+func (s *meteredSet) Next() bool {
+	if s.err != nil || !s.SeriesSet.Next() {
+		return false
+	}
+	if s.err = s.turn.take(seriesBytes + int64(s.SeriesSet.At().Labels().ByteSize())); s.err == nil {
+		s.err = s.turn.pass(s.ctx)
+	}
+	return s.err == nil
+}
+
+func (s *meteredSet) At() storage.Series { return meteredSeries{s.SeriesSet.At(), s} }
+
+func (s *meteredSet) Err() error {
+	if s.err != nil {
+		return s.err
+	}
+	return s.SeriesSet.Err()
+}
+
+// LiveSample is part of LiveSet. A set without live samples has them at no time.
+func (s *meteredSet) LiveSample(of labels.Labels) (at, width int64) {
+	if live, ok := s.SeriesSet.(LiveSet); ok {
+		return live.LiveSample(of)
+	}
+	return 0, 0
+}
+
+type meteredSeries struct {
+	storage.Series
+	of *meteredSet
+}
+
+// Iterator passes the turn on before the samples are read. If the context ends
+// meanwhile the engine sees that at the next series.
+func (s meteredSeries) Iterator(it chunkenc.Iterator) chunkenc.Iterator {
+	_ = s.of.turn.pass(s.of.ctx)
+	return s.Series.Iterator(it)
+}
+
+type meteredChunkQuerier struct{ storage.ChunkQuerier }
+
+func (q meteredChunkQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints, matchers ...*labels.Matcher) storage.ChunkSeriesSet {
+	set := q.ChunkQuerier.Select(ctx, sorted, hints, matchers...)
+	if t := turnOf(ctx); t != nil {
+		return &meteredChunkSet{ChunkSeriesSet: set, ctx: ctx, turn: t}
+	}
+	return set
+}
+
+// meteredChunkSet counts nothing: of chunks that are streamed one frame is in memory.
+type meteredChunkSet struct {
+	storage.ChunkSeriesSet
+	ctx  context.Context
+	turn *turn
+	err  error
+}
+
+func (s *meteredChunkSet) Next() bool {
+	if s.err != nil {
+		return false
+	}
+	s.err = s.turn.pass(s.ctx)
+	return s.err == nil && s.ChunkSeriesSet.Next()
+}
+
+func (s *meteredChunkSet) Err() error {
+	if s.err != nil {
+		return s.err
+	}
+	return s.ChunkSeriesSet.Err()
+}

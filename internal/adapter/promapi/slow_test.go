@@ -1,0 +1,166 @@
+package promapi
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golang/snappy"
+	"github.com/prometheus/prometheus/prompb"
+)
+
+// pipes is a listener whose connections have no buffers: what the client does not read
+// the server has not written.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if c, ok := <-p; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (p pipes) Close() error   { return nil }
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// serve answers at the pipes until the test is over.
+func (s *server) serve(t *testing.T) pipes {
+	p := make(pipes)
+	mux := http.NewServeMux()
+	mux.Handle("/", s)
+	mux.HandleFunc("/later", func(w http.ResponseWriter, _ *http.Request) {
+		time.Sleep(time.Hour)
+		fmt.Fprint(w, "still here")
+	})
+	live := &http.Server{Handler: mux}
+	go func() { _ = live.Serve(p) }()
+	t.Cleanup(func() {
+		close(p)
+		_ = live.Close()
+	})
+	return p
+}
+
+// send sends a request in a connection of its own, of which the answer can be read.
+func (p pipes) send(t *testing.T, name string, r *http.Request) (net.Conn, *bufio.Reader) {
+	client, server := net.Pipe()
+	p <- server
+	r.Header.Set("Tenant-Of-This-Test", name)
+	if err := r.Write(client); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client, bufio.NewReaderSize(client, 16)
+}
+
+// trickle reads an answer at so many bytes a second, and returns what came.
+func trickle(t *testing.T, r *bufio.Reader, rate int64) (int64, error) {
+	answer, err := http.ReadResponse(r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n int64
+	for {
+		more, err := io.CopyN(io.Discard, answer.Body, rate)
+		if n += more; err == io.EOF {
+			return n, nil
+		} else if err != nil {
+			return n, err
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+func remoteRead(t *testing.T) *http.Request {
+	text, err := (&prompb.ReadRequest{Queries: []*prompb.Query{{StartTimestampMs: base * 1000, EndTimestampMs: base*1000 + 1,
+		Matchers: []*prompb.LabelMatcher{{Type: prompb.LabelMatcher_EQ, Name: "__name__", Value: "x"}}}}}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.NewRequest(http.MethodPost, "http://server"+prefix+"/read", bytes.NewReader(snappy.Encode(nil, text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestSlowClients has clients that do not take their answers. Five that read slowly once
+// held 666 MiB for as long as they liked, and ten all of remote read.
+func TestSlowClients(t *testing.T) {
+	requests := map[string]func() *http.Request{
+		"remote read": func() *http.Request { return remoteRead(t) },
+		"a query":     func() *http.Request { return ranged(101) },
+		"series":      func() *http.Request { return get(prefix+"/series", map[string][]string{"match[]": {"x"}}) },
+	}
+	for what, request := range requests {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(fakeSeries(3000, 0), asTenant, func(cfg *Config, _ *Options) { cfg.MaxConcurrency = 1 })
+			p := s.serve(t)
+			const readers = 20
+			for range readers {
+				p.send(t, "a", request())
+			}
+			synctest.Wait()
+			// Others have theirs at once.
+			asked := time.Now()
+			_, answer := p.send(t, "b", request())
+			if n, err := trickle(t, answer, 1<<30); err != nil || n == 0 || time.Since(asked) > time.Second {
+				t.Errorf("%s of b: %d bytes after %v, %v", what, n, time.Since(asked), err)
+			}
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			s.nothingHeld(t)
+			// Of those of a that had a turn; the wait of others ended with the timeout.
+			if cut := s.failures(t, failedSlow); cut < 2 || cut > readers {
+				t.Errorf("%s: %v clients were cut off, of %d", what, cut, readers)
+			}
+		})
+	}
+}
+
+// TestPatience reads slowly, but not too slowly; and what follows in the connection is
+// not held to the deadline of the answer before.
+func TestPatience(t *testing.T) {
+	for _, c := range []struct {
+		why  string
+		rate int64
+		ok   bool
+	}{
+		{"as fast as must be", answerRate, true},
+		{"a fourth of it", answerRate / 4, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(fakeSeries(300, 0), asTenant)
+			p := s.serve(t)
+			client, answer := p.send(t, "a", ranged(1000)) // 8 MB
+			n, err := trickle(t, answer, c.rate)
+			if (err == nil) != c.ok {
+				t.Fatalf("%s: %d bytes, then %v", c.why, n, err)
+			}
+			synctest.Wait()
+			if s.nothingHeld(t); !c.ok {
+				return
+			}
+			later, err := http.NewRequest(http.MethodGet, "http://server/later", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := later.Write(client); err != nil {
+				t.Fatal(err)
+			}
+			got, err := http.ReadResponse(answer, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text, err := io.ReadAll(got.Body); string(text) != "still here" {
+				t.Errorf("an answer after an hour: %q, %v", text, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,174 @@
+package promapi
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/lib/turns"
+)
+
+// turn is one piece of work in its lane: what it has of slots and memory. It belongs
+// to the goroutine of its request.
+type turn struct {
+	all     *lanes
+	lane    *lane // whose slot it has or waits for
+	tenant  string
+	running bool      // it has a slot
+	since   time.Time // when it got the slot
+	yielded time.Time
+
+	memory *turns.Shares
+	bytes  int64 // of memory, that it has
+	series int64 // bytes of them that series took
+	begun  *lane // whose memory it began with
+}
+
+// enter waits for memory and for a slot.
+func (s *lanes) enter(ctx context.Context, l *lane) (*turn, error) {
+	name, _ := tenant.FromContext(ctx)
+	came := time.Now()
+	defer func() { l.waited.Observe(time.Since(came).Seconds()) }()
+	if err := l.memory.Take(ctx, name, l.share); err != nil {
+		return nil, err
+	}
+	if err := l.slots.Take(ctx, name, 1); err != nil {
+		l.memory.Give(name, l.share)
+		return nil, err
+	}
+	now := time.Now()
+	return &turn{all: s, lane: l, begun: l, tenant: name, running: true, since: now, yielded: now, memory: l.memory, bytes: l.share}, nil
+}
+
+// stop gives the slot back.
+func (t *turn) stop() {
+	if t.running {
+		t.running = false
+		t.lane.slots.Give(t.tenant, 1)
+	}
+}
+
+// close gives back all it has.
+func (t *turn) close() {
+	t.stop()
+	if t.bytes > 0 {
+		t.memory.Give(t.tenant, t.bytes)
+		t.bytes = 0
+	}
+}
+
+// yieldTime is how long a query runs before it lets other goroutines of the process
+// go on: writes above all. The runtime would let it run for 10 ms, and with as many
+// queries as processors that is what a write would wait.
+const yieldTime = 200 * time.Microsecond
+
+// pass is called between two series. It lets other goroutines run; once the turn is
+// over it gives the slot to another tenant that waits, and comes back when it has one
+// again. An error is that of the context.
+func (t *turn) pass(ctx context.Context) error {
+	if !t.running {
+		return ctx.Err()
+	}
+	now := time.Now()
+	if now.Sub(t.yielded) >= yieldTime {
+		runtime.Gosched()
+		t.yielded = now
+	}
+	if t.lane.turn == 0 || now.Sub(t.since) < t.lane.turn {
+		return nil
+	}
+	if t.lane.then != t.lane || t.lane.slots.Wanted(t.tenant) {
+		t.stop()
+		t.lane = t.lane.then
+		if err := t.lane.slots.Retake(ctx, t.tenant, 1); err != nil {
+			return err
+		}
+		t.running = true
+	}
+	t.since = time.Now()
+	t.yielded = t.since
+	return nil
+}
+
+// take counts bytes of series or labels, of which the share bears half for a query,
+// whose samples have the other.
+func (t *turn) take(bytes int64) error {
+	t.series += bytes
+	if limit := t.begun.share; t.series > limit || t.begun.engine != nil && t.series > limit/2 {
+		return t.all.tooLarge(t.begun, "the series and labels that the query reads take")
+	}
+	return nil
+}
+
+// settle is for the end of the evaluation: what is left to hold is the answer, and the
+// rest of the memory is free. The answer is held apart if there is room, so that a
+// client that takes it slowly does not keep the next query from running.
+func (t *turn) settle(answer int64) error {
+	if answer > t.bytes {
+		return t.all.tooLarge(t.begun, "the answer takes")
+	}
+	if t.all.answers.Try(t.tenant, answer) {
+		t.memory.Give(t.tenant, t.bytes)
+		t.memory, t.bytes = t.all.answers, answer
+	}
+	return nil
+}
+
+// What an answer takes: samples and labels as they are, and all of it as JSON.
+const (
+	pointJSON  = 44 // [1700000000.123,"-1.2345678901234567e-300"],
+	bucketJSON = 80 // [0,"-1.234567890123456","1.234567890123456","1.5"], and one more number
+	fixedJSON  = 128
+)
+
+// answerBytes is the memory of a result, with its JSON.
+func answerBytes(v parser.Value) (n int64) {
+	switch v := v.(type) {
+	case promql.Matrix:
+		for _, s := range v {
+			n += seriesBytes + 2*int64(s.Metric.ByteSize()) + int64(len(s.Floats))*(sampleBytes+pointJSON)
+			for _, p := range s.Histograms {
+				n += histogramBytes(p.H)
+			}
+		}
+	case promql.Vector:
+		for _, s := range v {
+			n += seriesBytes + 2*int64(s.Metric.ByteSize()) + pointJSON
+			if s.H != nil {
+				n += histogramBytes(s.H)
+			}
+		}
+	case promql.String:
+		n = 2 * int64(len(v.V))
+	}
+	return n + fixedJSON
+}
+
+func histogramBytes(h *histogram.FloatHistogram) int64 {
+	return int64(h.Size()) + fixedJSON + bucketJSON*int64(len(h.PositiveBuckets)+len(h.NegativeBuckets)+1)
+}
+
+// turnKey is the key of the turn of a request in its context.
+type turnKey struct{}
+
+func withTurn(ctx context.Context, t *turn) context.Context {
+	return context.WithValue(ctx, turnKey{}, t)
+}
+
+func turnOf(ctx context.Context) *turn {
+	t, _ := ctx.Value(turnKey{}).(*turn)
+	return t
+}
+
+// needsMore reports whether an error is that of work whose share is too small.
+func needsMore(err error) bool {
+	_, samples := errors.AsType[promql.ErrTooManySamples](err)
+	_, memory := errors.AsType[*memoryError](err)
+	return samples || memory
+}
