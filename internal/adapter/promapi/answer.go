@@ -69,12 +69,11 @@ const (
 // sent, and cuts off a client that does not take it.
 type answer struct {
 	http.ResponseWriter
-	sent     bool
-	turn     *turn // whose slot is given back once the answer is made; nil for none
-	begun    time.Time
-	written  int64
-	deadline bool // was set
-	cut      bool // the client was too slow
+	sent    bool
+	turn    *turn // whose slot is given back once the answer is made; nil for none
+	begun   time.Time
+	written int64
+	cut     bool // the client was too slow
 }
 
 func (w *answer) WriteHeader(status int) {
@@ -114,25 +113,9 @@ func (w *answer) Write(b []byte) (n int, err error) {
 // extend gives the client time for what it has taken so far, and for one piece more.
 func (w *answer) extend() {
 	end := w.begun.Add(answerGrace + time.Duration(w.written)*time.Second/answerRate)
-	// Not possible without a connection, as in tests of handlers.
-	w.deadline = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(end) == nil || w.deadline
-}
-
-// smallAnswer is what net/http buffers: it is written after us, without a deadline.
-const smallAnswer = 2048
-
-// end is called when all is written. The connection's next answer, which may not be
-// one of ours, is not held to this one's deadline; so what is still buffered goes first.
-func (w *answer) end() {
-	if !w.deadline || w.cut {
-		return
-	}
-	if w.written > smallAnswer {
-		w.Flush()
-	}
-	if !w.cut {
-		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Time{})
-	}
+	// Not possible without a connection, as in tests of handlers. net/http takes the
+	// deadline back after the request.
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(end)
 }
 
 // Flush is for the streams of remote read.

@@ -110,9 +110,8 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 	a.routes.ServeHTTP(answer, r.WithContext(ctx))
 }
 
-// done ends an answer and counts a client that was cut off.
+// done counts a client that was cut off.
 func (a *api) done(w *answer, r *http.Request) {
-	w.end()
 	if w.cut {
 		a.Engine.failed.WithLabelValues(failedSlow).Inc()
 		a.Logger.Warn("a client takes its answer too slowly and was cut off", "tenant", a.Tenant(r), "path", r.URL.Path, "client", r.RemoteAddr,
