@@ -30,7 +30,7 @@ type Shares struct {
 type party struct {
 	name   string
 	used   int64
-	served int64     // when it had its last turn, by the count of all
+	served int64     // when it had its last turn, by twice the count of all
 	queue  []*waiter // in the order of their coming
 }
 
@@ -144,7 +144,10 @@ func (s *Shares) Each(yield func(name string, used int64, waiting int)) {
 func (s *Shares) party(name string) *party {
 	p := s.parties[name]
 	if p == nil {
-		p = &party{name: name}
+		// Nobody remembers its last turn. It comes before whoever had the last one, and
+		// behind all others that wait: parties that come and go would otherwise be
+		// served before one that stays, always.
+		p = &party{name: name, served: 2*s.served - 1}
 		s.parties[name] = p
 	}
 	return p
@@ -170,7 +173,7 @@ func (s *Shares) add(p *party, n int64) {
 func (s *Shares) serve(p *party, n int64) {
 	s.add(p, n)
 	s.served++
-	p.served = s.served
+	p.served = 2 * s.served
 }
 
 // unqueue takes a waiter out of its party's queue, and a party that waits for nothing

@@ -86,6 +86,35 @@ func TestAlternating(t *testing.T) {
 	})
 }
 
+// TestComingAndGoing has two parties that leave after each turn and come back, one
+// always while the other has the slot, and one with so much to do that it never leaves.
+func TestComingAndGoing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(1, 1, 10)
+		had := map[string]int{}
+		for _, name := range []string{"stays", "stays", "stays", "comes", "goes"} {
+			go func() {
+				for began := time.Now(); time.Since(began) < 100*time.Second; {
+					if err := s.Take(context.Background(), name, 1); err != nil {
+						t.Error(err)
+					}
+					had[name]++
+					time.Sleep(time.Second)
+					s.Give(name, 1)
+				}
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		for _, name := range []string{"stays", "comes", "goes"} {
+			if had[name] < 30 {
+				t.Errorf("%s had %d turns of 100: %v", name, had[name], had)
+			}
+		}
+	})
+}
+
 func TestOnePartyLeavesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(3, 2, 1)
