@@ -38,7 +38,8 @@ type backlog struct {
 	onItsWay bool
 	begun    time.Time // the last try of write
 	retryAt  time.Time
-	err      error // of the last try; nil if it went well
+	err      error     // of the last try; nil if it went well
+	since    time.Time // until when all was stored
 
 	full        bool  // there is no room for more: see Options.MaxPending
 	refused     bool  // a window was refused since it is full
@@ -67,7 +68,7 @@ type write struct {
 func (a *Aggregator) backlogOf(tenant string) *backlog {
 	b := a.backlogs[tenant]
 	if b == nil {
-		b = &backlog{tenant: tenant}
+		b = &backlog{tenant: tenant, since: time.Now()}
 		a.backlogs[tenant] = b
 		a.metrics.writeErrors.WithLabelValues(tenant) // shown as 0 until there are some
 	}
@@ -123,10 +124,11 @@ func (b *backlog) portion() []closedTile {
 	return b.tiles[:n:n]
 }
 
-// storing reports whether a store is at work that neither failed nor hangs.
+// storing reports whether a store is at work that neither failed nor hangs, nor is slower
+// than what it is given: one that never has it all would hold up everybody's tiles.
 func (a *Aggregator) storing() bool {
 	for _, b := range a.backlogs {
-		if b.onItsWay && b.err == nil && time.Since(b.begun) < stalled {
+		if b.onItsWay && b.err == nil && time.Since(b.since) < stalled {
 			return true
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/freshet-io/freshet/internal/adapter/files"
@@ -299,6 +300,25 @@ func TestAStopDoesNotWaitForAWriteThatHangs(t *testing.T) {
 		checkSum(t, s.store, "b", 20)
 		checkSum(t, s.store, "default", 20)
 		p.terminate()
+	})
+}
+
+// A store that takes less than it is given never has all of it, though each write goes
+// well. Tiles of a time when nothing ran do not wait for it: it is given more meanwhile, so
+// that every tenant would wait for ever.
+func TestASlowStoreHoldsUpNoTiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &Aggregator{backlogs: map[string]*backlog{}, metrics: newMetrics(prometheus.NewRegistry(), nil)}
+		b := a.backlogOf("b")
+		for second := range 20 {
+			if second%2 == 0 { // the next portion
+				b.onItsWay, b.begun = true, time.Now()
+			}
+			if want := time.Duration(second)*time.Second < stalled; a.storing() != want {
+				t.Errorf("after %d s tiles wait for the store: %v", second, !want)
+			}
+			time.Sleep(time.Second)
+		}
 	})
 }
 
