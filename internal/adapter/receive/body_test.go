@@ -106,6 +106,32 @@ func TestAStalledRequestIsCutOff(t *testing.T) {
 	}
 }
 
+// A request of HTTP/1 at the address of gRPC is answered, whether or not its body comes.
+// It once held its connection for as long as the sender liked, and was never idle.
+func TestABodyOfNoCallIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, listener := &http.Server{Handler: http.HandlerFunc(newReceiver(&distributor{settings: escaping}).GRPC)}, make(pipes)
+		served := make(chan error)
+		go func() { served <- server.Serve(listener) }()
+		client, conn := net.Pipe()
+		listener <- conn
+		begun := time.Now()
+		time.AfterFunc(time.Hour, func() { client.Close() })
+		fmt.Fprintf(client, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n", exportPath)
+		resp, err := http.ReadResponse(bufio.NewReader(client), nil)
+		if err != nil || resp.StatusCode != http.StatusUnsupportedMediaType || time.Since(begun) > stallTime+time.Second {
+			t.Errorf("answered after %v: %+v %v", time.Since(begun), resp, err)
+		}
+		client.Close()
+		if err := server.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+}
+
 // deadlines is a connection that a piece of the body reaches at each Read.
 type deadlines struct {
 	http.ResponseWriter

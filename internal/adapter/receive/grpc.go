@@ -54,6 +54,8 @@ func SpeaksGRPC(w http.ResponseWriter, request *http.Request) bool {
 	if request.ProtoMajor == 2 && request.Method == http.MethodPost && strings.HasPrefix(kind, "application/grpc") {
 		return true
 	}
+	// net/http reads the body before it answers, and here for as long as it takes to come.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(stallTime)) // not over a connection without deadlines
 	http.Error(w, "this address speaks gRPC over HTTP/2 and nothing else; OTLP over HTTP is taken at the address of http.listen, POST /v1/metrics", http.StatusUnsupportedMediaType)
 	return false
 }
