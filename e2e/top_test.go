@@ -146,6 +146,7 @@ func TestTopOnATerminal(t *testing.T) {
 	master, slave := openTerminal(t)
 	cmd := exec.Command(freshet, "top", "--server", p.HTTP, "--interval", "100ms")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.Env = append(os.Environ(), "TERM=xterm") // a dumb one gets lines
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

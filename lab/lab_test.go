@@ -158,7 +158,7 @@ func TestParts(t *testing.T) {
 	for _, w := range all {
 		have = append(have, w.ID)
 	}
-	if have = append(have, "idle", "rates", "scale", "techniques", remoteWritePart, fairnessPart); !slices.Equal(parts, have) {
+	if have = append(have, "idle", "rates", "scale", "techniques", remoteWritePart, fairnessPart, dashboardsPart); !slices.Equal(parts, have) {
 		t.Errorf("-only takes %v, the lab has %v", parts, have)
 	}
 }
