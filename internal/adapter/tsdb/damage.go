@@ -12,6 +12,9 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/prometheus/prometheus/tsdb/record"
+	"github.com/prometheus/prometheus/tsdb/wlog"
 )
 
 // logDirs are the directories of a store's write-ahead logs: of samples in order, and of
@@ -63,8 +66,10 @@ func (before logs) cutOff(after logs) (n int64) {
 		switch {
 		case !there:
 			n += was.written
+		case is.written < was.written: // also where the new file has the inode of the old one
+			n += was.written - is.written
 		case !os.SameFile(was.FileInfo, is.FileInfo):
-			n += max(1, was.written-is.written) // one record at least, which may be compressed otherwise now
+			n++ // one record at least, which may be compressed otherwise now
 		}
 	}
 	return n
@@ -109,6 +114,31 @@ func examine(dir string) error {
 		if missing, _ := missingSegments(filepath.Join(dir, log)); len(missing) > 0 {
 			return fmt.Errorf("open %s: segments are not sequential: %s is missing", filepath.Join(dir, log), filepath.Base(missing[0]))
 		}
+	}
+	return nil
+}
+
+// examineCheckpoint reads the newest checkpoint of a store's log. tsdb takes the place of
+// damage in it for one in the log, deletes all segments behind that, and then cannot be
+// opened. It costs little of what replaying the checkpoint does.
+func examineCheckpoint(dir string) error {
+	path, _, err := wlog.LastCheckpoint(filepath.Join(dir, "wal"))
+	if errors.Is(err, record.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open %s: %w", dir, err)
+	}
+	segments, err := wlog.NewSegmentsReader(path)
+	if err != nil {
+		return fmt.Errorf("open %s: checkpoint: %w", dir, err)
+	}
+	defer segments.Close()
+	r := wlog.NewReader(segments)
+	for r.Next() {
+	}
+	if err := r.Err(); err != nil {
+		return fmt.Errorf("open %s: checkpoint: %w", dir, err)
 	}
 	return nil
 }
@@ -178,7 +208,7 @@ func wayOut(dir string, cause error) string {
 	case errors.Is(cause, syscall.EMFILE), errors.Is(cause, syscall.ENFILE):
 		return "raise the limit of open files (LimitNOFILE, ulimit -n): nothing is lost"
 	case strings.Contains(cause.Error(), checkpointPrefix), strings.Contains(cause.Error(), "backfill checkpoint"):
-		return fmt.Sprintf("move %s away: that loses the samples in it which are in no block yet, three hours at most", filepath.Join(dir, "wal"))
+		return fmt.Sprintf("bring the checkpoint back from a copy, or move %s away: that loses the samples in it which are in no block yet, three hours at most", filepath.Join(dir, "wal"))
 	}
 	if entries, err := os.ReadDir(dir); err == nil {
 		for _, e := range entries {

@@ -84,6 +84,9 @@ func (s *store) open() {
 	var db *database
 	err := examine(s.dir)
 	if err == nil {
+		err = examineCheckpoint(s.dir)
+	}
+	if err == nil {
 		db, err = openDatabase(s.dir, with, raw, s.reg, s.logger)
 	}
 	took := s.now().Sub(begun)

@@ -1,0 +1,69 @@
+package tsdb
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestADamagedCheckpointCostsNoSegment: tsdb takes the place of damage in a checkpoint for
+// one in the log. Its repair deleted all segments behind, and then failed.
+func TestADamagedCheckpointCostsNoSegment(t *testing.T) {
+	w := newWorld(t)
+	w.segments("b", "a@10=1 b@10=1", "a@20=2 b@20=2", "a@30=3 b@30=3")
+	wal := filepath.Join(w.store10s("b"), "wal")
+	checkpoint := filepath.Join(wal, "checkpoint.00000000", "00000000")
+	if err := os.Mkdir(filepath.Dir(checkpoint), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(wal, "00000000"), checkpoint); err != nil {
+		t.Fatal(err)
+	}
+	flip := func() {
+		t.Helper()
+		text, err := os.ReadFile(checkpoint)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text[12] ^= 4
+		if err := os.WriteFile(checkpoint, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flip()
+	before := listLogs(w.store10s("b"))
+	w.open()
+	err := w.writeTo(t.Context(), "b", "a@40=4")
+	if err == nil || !strings.Contains(err.Error(), "corruption in segment "+checkpoint) || !strings.Contains(err.Error(), "; bring the checkpoint back from a copy, or move "+wal+" away") {
+		t.Errorf("a write: %v, want an error that names the checkpoint", err)
+	}
+	if cut := before.cutOff(listLogs(w.store10s("b"))); cut != 0 {
+		t.Errorf("%d bytes of the log are gone", cut)
+	}
+	flip() // as it was, as if a copy were brought back
+	w.now = w.now.Add(openPause)
+	if got, want := w.stored("b", "10s"), "a@10=1 a@20=2 a@30=3 b@10=1 b@20=2 b@30=3"; got != want {
+		t.Errorf("stored: %s, want %s", got, want)
+	}
+}
+
+// TestCutOffWhereAnInodeIsUsedAgain: the file system may give a new segment the inode of the
+// one that was deleted in its place.
+func TestCutOffWhereAnInodeIsUsedAgain(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "wal", "00000001")
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("a segment"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := listLogs(dir)
+	if err := os.Truncate(path, 2); err != nil {
+		t.Fatal(err)
+	}
+	if cut := before.cutOff(listLogs(dir)); cut != 7 {
+		t.Errorf("%d bytes are said to be cut off, want 7", cut)
+	}
+}
