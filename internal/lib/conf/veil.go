@@ -76,8 +76,11 @@ func ShowURL(text string) string {
 	}
 	whole += u.Host + u.EscapedPath()
 	for i, pair := range strings.FieldsFunc(u.RawQuery, func(r rune) bool { return r == '&' }) {
-		name, _, _ := strings.Cut(pair, "=")
-		whole += map[bool]string{true: "?", false: "&"}[i == 0] + name + "=" + hidden
+		shown := hidden // a pair without a name may be the secret itself
+		if name, _, named := strings.Cut(pair, "="); named {
+			shown = name + "=" + hidden
+		}
+		whole += map[bool]string{true: "?", false: "&"}[i == 0] + shown
 	}
 	return whole
 }
