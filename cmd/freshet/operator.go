@@ -62,11 +62,11 @@ func (s *server) notOperator(r *http.Request) error {
 
 // notOnLoopback says why the address of a request does not make it an operator's.
 func (s *server) notOnLoopback(r *http.Request) error {
+	if name := forwarded(r.Header); name != "" {
+		return denial{reasonOperator, fmt.Errorf("this is answered on loopback and by operator.sock only, and not by way of a proxy (%s); %s", name, toOperators)}
+	}
 	if !fromLoopback(r) {
 		return denial{reasonOperator, errors.New("without an operator's token this is answered on loopback only; " + toOperators)}
-	}
-	if name := forwarded(r.Header); name != "" {
-		return denial{reasonOperator, fmt.Errorf("this is answered on loopback only, and not by way of a proxy (%s); %s", name, toOperators)}
 	}
 	if !s.config.HTTP.OperatorLoopback {
 		return denial{reasonOperator, errors.New("http.operator_loopback is off; " + toOperators)}

@@ -84,7 +84,7 @@ func TestWhoOperates(t *testing.T) {
 				t.Errorf("%s by operator.sock with %s: %d: %s", pattern, page, code, text)
 			}
 		}
-		if code, text := off.bySocket(t, method, path, "X-Forwarded-For: "); code != http.StatusForbidden {
+		if code, text := off.bySocket(t, method, path, "X-Forwarded-For: "); code != http.StatusForbidden || !strings.Contains(text, "not by way of a proxy (X-Forwarded-For)") {
 			t.Errorf("%s by a proxy that leads to operator.sock: %d: %s", pattern, code, text)
 		}
 	}
