@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"github.com/prometheus/prometheus/util/annotations"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -38,7 +39,7 @@ func (a *api) federate(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	newest, err := a.newest(r.Context(), matchers)
+	newest, warnings, err := a.newest(r.Context(), matchers)
 	if err != nil {
 		status := http.StatusInternalServerError
 		if errors.Is(err, errTooManyFederated) {
@@ -53,6 +54,9 @@ func (a *api) federate(w http.ResponseWriter, r *http.Request) {
 	format := expfmt.NegotiateAccept(r.Header, expfmt.NewFormat(expfmt.TypeProtoDelim), expfmt.NewFormat(expfmt.TypeProtoText),
 		expfmt.NewFormat(expfmt.TypeProtoCompact), expfmt.NewFormat(expfmt.TypeTextPlain))
 	w.Header().Set("Content-Type", string(format))
+	for _, warning := range warnings.AsErrors() { // the formats have no place for them
+		w.Header().Add("Warning", fmt.Sprintf("199 freshet %+q", warning.Error()))
+	}
 	encoder := expfmt.NewEncoder(w, format)
 	for _, family := range federated(newest, format.FormatType() != expfmt.TypeTextPlain) {
 		if err := encoder.Encode(family); err != nil {
@@ -61,13 +65,14 @@ func (a *api) federate(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// newest returns the newest sample of each series, without those that are stale.
-func (a *api) newest(ctx context.Context, matchers [][]*labels.Matcher) (all promql.Vector, err error) {
+// newest returns the newest sample of each series, without those that are stale, and what
+// is missing.
+func (a *api) newest(ctx context.Context, matchers [][]*labels.Matcher) (all promql.Vector, warnings annotations.Annotations, err error) {
 	until := a.Now()
 	from, to := until.Add(-a.Engine.lookback).UnixMilli(), until.UnixMilli()
 	q, err := metered{a.Queryable}.Querier(from, to)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, q.Close()) }()
 	var sets []storage.SeriesSet
@@ -83,19 +88,19 @@ func (a *api) newest(ctx context.Context, matchers [][]*labels.Matcher) (all pro
 		buffer.Reset(chunks)
 		sample, ok := newestOf(buffer, to)
 		if buffer.Err() != nil {
-			return nil, buffer.Err()
+			return nil, nil, buffer.Err()
 		}
 		// The formats have no stale markers: a series that ended is not there.
 		if !ok || value.IsStaleNaN(sample.F) || sample.H != nil && value.IsStaleNaN(sample.H.Sum) {
 			continue
 		}
 		if len(all) == maxFederated {
-			return nil, errTooManyFederated
+			return nil, nil, errTooManyFederated
 		}
 		sample.Metric = s.Labels()
 		all = append(all, sample)
 	}
-	return all, set.Err()
+	return all, set.Warnings(), set.Err()
 }
 
 // newestOf returns the newest sample up to a time.

@@ -2,6 +2,8 @@ package promapi
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -16,6 +18,8 @@ import (
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/util/annotations"
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
@@ -82,6 +86,39 @@ classic_count{instance="i"} 6 1700000300000
 	later := newServer(db, func(_ *Config, o *Options) { o.Now = func() time.Time { return time.Unix(base+700, 0) } })
 	if w := later.federate("", `requests_total`); w.Code != 200 || w.Body.Len() != 0 {
 		t.Errorf("after the look-back: %d %s", w.Code, w.Body)
+	}
+}
+
+// lacking is a storage of which a part cannot be read.
+type lacking struct {
+	storage.SampleAndChunkQueryable
+}
+
+type lackingQuerier struct{ storage.Querier }
+
+type lackingSet struct{ storage.SeriesSet }
+
+func (l lacking) Querier(mint, maxt int64) (storage.Querier, error) {
+	q, err := l.SampleAndChunkQueryable.Querier(mint, maxt)
+	return lackingQuerier{q}, err
+}
+
+func (q lackingQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints, m ...*labels.Matcher) storage.SeriesSet {
+	return lackingSet{q.Querier.Select(ctx, sorted, hints, m...)}
+}
+
+func (lackingSet) Warnings() annotations.Annotations {
+	return annotations.New().Add(errors.New("store raw cannot be opened"))
+}
+
+// What is missing ends series where the answer is scraped, so that it is said.
+func TestFederateWarns(t *testing.T) {
+	w := newServer(lacking{database(t)}).federate("", "requests_total")
+	if got, want := w.Header().Get("Warning"), `199 freshet "store raw cannot be opened"`; w.Code != 200 || w.Body.Len() == 0 || got != want {
+		t.Errorf("%d, Warning: %s, want %s", w.Code, got, want)
+	}
+	if got := newServer(database(t)).federate("", "requests_total").Header()["Warning"]; got != nil {
+		t.Errorf("Warning: %s where nothing is missing", got)
 	}
 }
 
