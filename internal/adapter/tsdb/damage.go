@@ -192,8 +192,10 @@ const blockName = 26
 
 // wayOut says what to do about a store that cannot be opened, and what that loses.
 func wayOut(dir string, cause error) string {
-	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
-		return fmt.Sprintf("move the file %s away: a directory belongs there, and no sample is lost by it", dir)
+	for _, path := range []string{dir, filepath.Dir(dir)} { // of the store, of the tenant
+		if info, err := os.Stat(path); err == nil && !info.IsDir() {
+			return fmt.Sprintf("move the file %s away: a directory belongs there, and no sample is lost by it", path)
+		}
 	}
 	for _, log := range logDirs {
 		if missing, all := missingSegments(filepath.Join(dir, log)); all > 0 {

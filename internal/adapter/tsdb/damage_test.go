@@ -67,3 +67,15 @@ func TestCutOffWhereAnInodeIsUsedAgain(t *testing.T) {
 		t.Errorf("%d bytes are said to be cut off, want 7", cut)
 	}
 }
+
+// TestAFileInPlaceOfATenant: the way out is not that of another damage.
+func TestAFileInPlaceOfATenant(t *testing.T) {
+	w := newWorld(t)
+	tenant := filepath.Dir(w.store10s("b"))
+	if err := os.WriteFile(tenant, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.writeTo(t.Context(), "b", "a@10=1"); err == nil || !strings.Contains(err.Error(), "move the file "+tenant+" away: a directory belongs there") {
+		t.Errorf("a write: %v", err)
+	}
+}
