@@ -4,11 +4,13 @@
 package connections
 
 import (
+	"errors"
 	"log/slog"
 	"math"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +23,14 @@ import (
 // elsewhere. A proxy in front of everybody still has most.
 const peerShare = 4
 
+const (
+	// unreadTime is how long a client may leave the next unreadBytes of its answer where
+	// they are, unless the answer has a deadline of its own. A connection whose client reads
+	// nothing is never idle, so that nobody could have its place.
+	unreadTime  = time.Minute
+	unreadBytes = 64 << 10
+)
+
 // complaint is how often the log says that there are too many.
 const complaint = time.Minute
 
@@ -29,6 +39,8 @@ const (
 	reasonIdle = "idle" // nobody asked on it the longest, and another came
 	reasonFull = "full" // on all the others somebody asks
 	reasonPeer = "peer" // on all the others of its address somebody asks
+
+	reasonUnread = "unread" // its client takes no answer
 )
 
 // Options is what a Bound is made of. All fields are needed.
@@ -54,8 +66,8 @@ type Bound struct {
 func New(o Options) *Bound {
 	b := &Bound{Options: o, conns: map[*conn]struct{}{}, peers: map[netip.Addr]int{}}
 	b.closed = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "freshet_http_closed_connections_total",
-		Help: "Connections of HTTP and gRPC that were closed since there were as many as there may be, by reason: idle, nobody asked on it for the longest, and another took its place; full, a new one, when somebody asked on each; peer, a new one, when its address had three quarters of them. Rising: a client opens connections and keeps them, or http.max_connections, or the limit of open files, is too low."}, []string{"reason"})
-	for _, reason := range []string{reasonIdle, reasonFull, reasonPeer} {
+		Help: "Connections of HTTP and gRPC that were closed since there were as many as there may be, by reason: idle, nobody asked on it for the longest, and another took its place; full, a new one, when somebody asked on each; peer, a new one, when its address had three quarters of them; and, however many there are, unread, its client took nothing of an answer for a minute. Rising: a client opens connections and keeps them, or http.max_connections, or the limit of open files, is too low."}, []string{"reason"})
+	for _, reason := range []string{reasonIdle, reasonFull, reasonPeer, reasonUnread} {
 		b.closed.WithLabelValues(reason)
 	}
 	o.Registry.MustRegister(b.closed,
@@ -117,6 +129,37 @@ type conn struct {
 	bound *Bound
 	peer  netip.Addr
 	idle  atomic.Int64 // Unix nanoseconds since when nobody asks; 0 while somebody does
+	timed atomic.Bool  // what is written has a deadline of somebody else's
+}
+
+// SetWriteDeadline is part of net.Conn. The zero time leaves it to us.
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	c.timed.Store(!t.IsZero())
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// SetDeadline is part of net.Conn.
+func (c *conn) SetDeadline(t time.Time) error {
+	c.timed.Store(!t.IsZero())
+	return c.Conn.SetDeadline(t)
+}
+
+// Write is part of net.Conn.
+func (c *conn) Write(b []byte) (n int, err error) {
+	for first := true; err == nil && (first || len(b) > 0); first = false {
+		piece := b[:min(len(b), unreadBytes)]
+		ours := !c.timed.Load()
+		if ours {
+			_ = c.Conn.SetWriteDeadline(time.Now().Add(unreadTime)) // fails if it is closed, as Write will
+		}
+		var wrote int
+		wrote, err = c.Conn.Write(piece)
+		n, b = n+wrote, b[wrote:]
+		if ours && errors.Is(err, os.ErrDeadlineExceeded) {
+			c.bound.closed.WithLabelValues(reasonUnread).Inc()
+		}
+	}
+	return n, err
 }
 
 // Close is part of net.Conn.

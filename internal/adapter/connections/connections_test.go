@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -171,6 +172,57 @@ func TestRequestsAreNotCutOff(t *testing.T) {
 		if c := l.dial("10.0.1.1"); !c.asks() {
 			t.Error("there is room, and a connection is not answered")
 		}
+	})
+}
+
+// A client that asks and takes no answer is cut off, for its connection is never idle. One
+// that is slow is not, nor one whose answer has a deadline of its own.
+func TestWhoTakesNoAnswerIsCutOff(t *testing.T) {
+	bounded(t, 8, func(b *Bound, l pipes, goOn chan struct{}, _ *strings.Builder) {
+		for range 2 {
+			deaf, slow, late := l.dial("10.0.0.1"), l.dial("10.0.0.2"), l.dial("10.0.0.3")
+			deaf.send("/")
+			slow.send("/")
+			late.send("/wait")
+			time.Sleep(unreadTime - time.Second)
+			if !slow.answered() {
+				t.Error("a slow client is cut off")
+			}
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			b.mu.Lock()
+			if b.peers[netip.MustParseAddr("10.0.0.1")] > 0 {
+				t.Error("a client that takes nothing is not cut off")
+			}
+			b.mu.Unlock()
+			deaf.Close()
+			slow.send("/")
+			if !slow.answered() {
+				t.Error("the second answer to a slow client is cut off")
+			}
+			if err := late.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := slow.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if got := testutil.ToFloat64(b.closed.WithLabelValues(reasonUnread)); got != 2 {
+			t.Errorf("%v are counted", got)
+		}
+		close(goOn)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		client, served := net.Pipe()
+		c := &conn{Conn: served}
+		begun := time.Now()
+		if err := c.SetWriteDeadline(begun.Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write([]byte("x")); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(begun) != time.Hour {
+			t.Errorf("%v after %v, and the deadline was an hour", err, time.Since(begun))
+		}
+		client.Close()
 	})
 }
 
