@@ -42,7 +42,7 @@ func (a *api) federate(w http.ResponseWriter, r *http.Request) {
 	newest, warnings, err := a.newest(r.Context(), matchers)
 	if err != nil {
 		status := http.StatusInternalServerError
-		if errors.Is(err, errTooManyFederated) {
+		if errors.Is(err, errTooManyFederated) || needsMore(err) {
 			status = http.StatusUnprocessableEntity
 		}
 		http.Error(w, err.Error(), status)

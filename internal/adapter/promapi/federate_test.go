@@ -143,3 +143,12 @@ func TestFederateNativeHistograms(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// More series than there is memory for are the fault of who asks, who is told so.
+func TestFederateTooMany(t *testing.T) {
+	s := newServer(fakeSeries(40_000, 0), func(cfg *Config, _ *Options) { cfg.MaxMemory = 64 << 20 })
+	if w := s.federate("", "x"); w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), "query.max_memory") {
+		t.Errorf("status %d %.300s", w.Code, w.Body)
+	}
+	s.nothingHeld(t)
+}
