@@ -143,9 +143,6 @@ func (c config) reloaded(next config) config {
 	return now
 }
 
-// settings are all keys of c and what set them.
-func (c config) settings() []conf.Setting { return newSchema().Settings(c, c.origins) }
-
 // yaml is c as a commented file, without its secrets.
 func (c config) yaml() string { return conf.Render(newSchema().Shown(c, c.origins)) }
 

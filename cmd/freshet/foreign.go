@@ -70,7 +70,7 @@ func (s *server) rebound(r *http.Request) error {
 	if !atOperatorSocket(r) && (s.config.HTTP.TenantsFile != "" || !fromLoopback(r)) {
 		return nil
 	}
-	return denial{reasonHost, fmt.Errorf("Host %q is a name that this server does not know, and on loopback it could be that of a web page of others; "+
+	return denial{reasonHost, fmt.Errorf("the header Host has %q, a name that this server does not know, and on loopback it could be that of a web page of others; "+
 		"if a proxy on this machine passes it on, add it to http.hosts, or have the proxy send a Host that is an address", r.Host)}
 }
 
