@@ -35,9 +35,25 @@ interface Process {
 
 const data = <T,>(path: string) => async (signal: AbortSignal) => (await ask<T>(path, {}, signal)).data
 
-async function readiness(signal: AbortSignal) {
+// Readiness is the answer of /-/ready. Which stores are broken is told to operators alone.
+interface Readiness {
+  ready: boolean
+  waits_for?: string
+  stores?: { done: number; total: number }
+  broken: number
+  broken_stores?: { tenant: string; store: string; error: string; way_out: string }[]
+}
+
+async function readiness(signal: AbortSignal): Promise<Readiness> {
   const response = await fetchAPI('-/ready', { signal })
-  return { ready: response.ok, text: (await response.text()).trim() }
+  return response.json().catch(() => {
+    throw new Failure(`/-/ready is answered with ${response.status} ${response.statusText}`)
+  })
+}
+
+function inWords(r: Readiness): string {
+  if (r.ready) return r.broken ? `Ready, but ${r.broken} ${r.broken === 1 ? 'store' : 'stores'} cannot be opened` : 'Ready'
+  return `Not ready: waits until ${r.waits_for}` + (r.stores ? `, ${r.stores.done} of ${r.stores.total}` : '')
 }
 
 export function Status() {
@@ -50,10 +66,15 @@ export function Status() {
     <div class="status">
       <div class="toolbar">
         <h1>Status</h1>
-        <p class={'note ' + (ready.data?.ready ? 'good' : 'bad')} role="status">
-          {ready.data?.text ?? ready.error?.message ?? 'Asking…'}
+        <p class="note" role="status">
+          {ready.data ? inWords(ready.data) : (ready.error?.message ?? 'Asking…')}
         </p>
       </div>
+      {ready.data?.broken_stores?.map((b) => (
+        <p key={`${b.tenant}/${b.store}`} class="hint warn">
+          Store {b.store} of tenant {b.tenant}: {b.error}. Way out: {b.way_out}.
+        </p>
+      ))}
       {process.data && <Cost process={process.data} cores={runtime.data?.GOMAXPROCS} />}
       {process.error && <Problem error={process.error} />}
       <div class="two">

@@ -268,6 +268,25 @@ describe('the page', { concurrency: 4 }, () => {
     await close()
   })
 
+  test('status says in words what /-/ready says', async () => {
+    const { page, close } = await open(browser, { allowed: [/50[23]/] })
+    const broken = { tenant: hostile, store: '10s', error: 'not a directory', way_out: 'move the file away' }
+    for (const [status, json, ...words] of [
+      [200, { ready: true, seconds: 1, broken: 0 }, 'Ready'],
+      [200, { ready: true, seconds: 1, broken: 1, broken_stores: [broken] }, 'Ready, but 1 store cannot be opened', `Store 10s of tenant ${hostile}: not a directory. Way out: move the file away.`],
+      [200, { ready: true, seconds: 1, broken: 2 }, 'Ready, but 2 stores cannot be opened'],
+      [503, { ready: false, waits_for: 'the journal is replayed', seconds: 1, broken: 0 }, 'Not ready: waits until the journal is replayed'],
+      [503, { ready: false, waits_for: 'stores are opened', seconds: 1, broken: 0, stores: { done: 3, total: 9 } }, 'Not ready: waits until stores are opened, 3 of 9'],
+      [502, undefined, '/-/ready is answered with 502 Bad Gateway'],
+    ]) {
+      await page.unroute('**/-/ready')
+      await page.route('**/-/ready', (route) => route.fulfill(json ? { status, json } : { status, body: '<h1>of a proxy</h1>' }))
+      await page.goto('/status')
+      for (const text of words) await page.getByText(text, { exact: true }).waitFor()
+    }
+    await close()
+  })
+
   test('colours are remembered, and the menu opens on a small screen', async () => {
     const { page, close } = await open(browser, { size: 'narrow' })
     const theme = () => page.evaluate(() => document.documentElement.dataset.theme)
