@@ -16,6 +16,10 @@ const (
 	// retryPause is how long a tenant waits after a store refused a write.
 	retryPause = time.Second
 
+	// complaint is how often the log says that a tenant's store takes nothing. A try fails
+	// each second, and many tenants may have a store on one broken disk.
+	complaint = time.Minute
+
 	// stalled is how long a write may take before nobody waits for it any more: neither
 	// tiles that are to be made up for, nor the end of the process.
 	stalled = 5 * time.Second
@@ -40,6 +44,7 @@ type backlog struct {
 	retryAt  time.Time
 	err      error     // of the last try; nil if it went well
 	since    time.Time // until when all was stored
+	saidAt   time.Time // when the log said so; zero if it has not since a try went well
 
 	full        bool  // there is no room for more: see Options.MaxPending
 	refused     bool  // a window was refused since it is full
@@ -173,7 +178,6 @@ func (a *Aggregator) store(w *write, width tile.Width) error {
 	if err != nil {
 		trip.Fail(a.now())
 		a.metrics.writeErrors.WithLabelValues(w.tenant).Inc()
-		a.logger.Error("samples wait until the store takes them", "tenant", w.tenant, "width", width, "samples", len(samples), "error", err)
 		return err
 	}
 	if width == tile.Width10s {
@@ -188,8 +192,16 @@ func (a *Aggregator) settle(w *write) {
 	b.onItsWay, b.err = false, w.failure
 	if w.failure != nil {
 		b.retryAt = time.Now().Add(retryPause)
+		if time.Since(b.saidAt) >= complaint {
+			b.saidAt = time.Now()
+			a.logger.Error("samples wait until the store takes them", "tenant", b.tenant, "waiting_samples", b.samples, "error", b.err)
+		}
 		a.publish(b)
 		return
+	}
+	if !b.saidAt.IsZero() {
+		b.saidAt = time.Time{}
+		a.logger.Info("the store takes samples again", "tenant", b.tenant)
 	}
 	b.write = nil
 	a.metrics.flushSeconds.Observe(w.took.Seconds())

@@ -1,11 +1,14 @@
 package aggregator
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -95,7 +98,8 @@ func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 		t.Run(how.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &partly{store: newStore(t), tenant: "b", widths: how.widths}
-				p := start(t, t.TempDir(), s, time.Now)
+				var log bytes.Buffer
+				p := startWith(t, t.TempDir(), s, time.Now, func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 				total, began := 0.0, time.Now()
 				for second := range 900 {
 					if second == 15 {
@@ -137,6 +141,11 @@ func TestABrokenStoreDelaysOnlyItsOwn(t *testing.T) {
 					t.Errorf("still waiting: %v", p.Pending())
 				}
 				p.terminate()
+				// A try fails each second for 15 minutes, and the log says so each minute.
+				said, again := strings.Count(log.String(), "samples wait until the store takes them"), strings.Count(log.String(), "the store takes samples again")
+				if !how.hangs && (said < 10 || said > 16 || again != 1) {
+					t.Errorf("the log says %d times that samples wait, and %d times that they do no more: %s", said, again, log.String())
+				}
 			})
 		})
 	}
