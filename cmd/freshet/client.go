@@ -88,7 +88,7 @@ func serverFlag(cmd *cobra.Command) *remote {
 
 // credentialFlags adds what a server may want to know of who asks, and he of it.
 func (r *remote) credentialFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&r.tokenFile, "token-file", "", "`file` with the token of a tenant; or have the token in "+tokenVariable)
+	flags.StringVar(&r.tokenFile, "token-file", "", "`file` with the token of a tenant or an operator; or have the token in "+tokenVariable)
 	flags.StringVar(&r.caFile, "ca-file", os.Getenv(caVariable), "`file` with the CA of an https server; also "+caVariable)
 }
 
@@ -229,7 +229,7 @@ func readAnswer(server remote, resp *http.Response) ([]byte, answer, error) {
 	if err := json.Unmarshal(body, &a); err != nil || a.Status == "" {
 		switch resp.StatusCode {
 		case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden: // what stands in front of the API says why
-			return nil, answer{}, fmt.Errorf("ask %s: answered %s: %.200q", server, resp.Status, bytes.TrimSpace(body))
+			return nil, answer{}, fmt.Errorf("ask %s: answered %s: %.600q", server, resp.Status, bytes.TrimSpace(body))
 		}
 		return nil, answer{}, fmt.Errorf("ask %s: answered %s, and not as a Prometheus API does; is it the address of a freshet server?", server, resp.Status)
 	}

@@ -44,7 +44,7 @@ type httpConfig struct {
 
 	MaxConnections int `yaml:"max_connections" help:"open connections of HTTP and gRPC together; 0 for three eighths of the files that the process may open, at most 8192" reload:"restart"`
 
-	OperatorLoopback bool   `yaml:"operator_loopback" help:"answer operator endpoints on loopback without a token; it turns itself off when the first request comes by way of a proxy, until a restart; off where a proxy on this machine adds no header"`
+	OperatorLoopback bool   `yaml:"operator_loopback" help:"answer operator endpoints on loopback without a token; it turns itself off when the first request comes by way of a proxy, until the server is stopped and started; off where a proxy on this machine adds no header"`
 	OperatorsFile    string `yaml:"operators_file" help:"file with the tokens of operators, who may see and change the whole process from elsewhere; a reload reads it again"`
 
 	TenantsFile         string `yaml:"tenants_file" help:"file with the tenants' tokens, of which each request must then carry one; a reload reads it again"`

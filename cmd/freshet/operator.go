@@ -72,7 +72,7 @@ func (s *server) notOnLoopback(r *http.Request) error {
 		return denial{reasonOperator, errors.New("http.operator_loopback is off; " + toOperators)}
 	}
 	if name := s.proxied.Load(); name != nil {
-		return denial{reasonOperator, fmt.Errorf("http.operator_loopback is off until a restart, since a request came by way of a proxy (%s), whose clients have a loopback address, too; %s", *name, toOperators)}
+		return denial{reasonOperator, fmt.Errorf("http.operator_loopback is off until the server is stopped and started, since a request came by way of a proxy (%s), whose clients have a loopback address, too; %s", *name, toOperators)}
 	}
 	return nil
 }
@@ -80,7 +80,7 @@ func (s *server) notOnLoopback(r *http.Request) error {
 // openOperators reads who may operate.
 func (s *server) openOperators() error {
 	promauto.With(s.registry).NewGaugeFunc(prometheus.GaugeOpts{Name: "freshet_http_operator_loopback",
-		Help: "Whether operator endpoints are answered on loopback without a token. Falling to 0: a request came by way of a proxy, whose clients have a loopback address, too; operators ask by operator.sock or with a token until a restart."},
+		Help: "Whether operator endpoints are answered on loopback without a token. Falling to 0: a request came by way of a proxy, whose clients have a loopback address, too; operators ask by operator.sock or with a token until the server is stopped and started."},
 		func() float64 {
 			if s.config.HTTP.OperatorLoopback && s.proxied.Load() == nil {
 				return 1
@@ -109,8 +109,8 @@ func (c config) operators() (*tenant.Operators, error) {
 }
 
 // noteProxy ends what http.operator_loopback allows when the first request with a header
-// of a proxy comes, by whichever address, until a restart; one in place remembers it. The
-// next client of that proxy may send what makes it add nothing.
+// of a proxy comes, by whichever address, until the server is stopped and started; a restart
+// in place remembers it. The next client of that proxy may send what makes it add nothing.
 func (s *server) noteProxy(h http.Header) {
 	if !s.config.HTTP.OperatorLoopback || s.proxied.Load() != nil {
 		return

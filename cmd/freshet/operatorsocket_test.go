@@ -136,7 +136,7 @@ func TestAProxyEndsOperatorLoopback(t *testing.T) {
 		before, _ := s.asked(t, http.MethodGet, path, "")
 		come(s)
 		after, text := s.asked(t, http.MethodGet, path, "")
-		if before.StatusCode != http.StatusOK || after.StatusCode != http.StatusForbidden || !strings.Contains(text, "off until a restart") || !strings.Contains(text, "operator.sock") {
+		if before.StatusCode != http.StatusOK || after.StatusCode != http.StatusForbidden || !strings.Contains(text, "off until the server is stopped and started") || !strings.Contains(text, "operator.sock") {
 			t.Errorf("%s: before %s, after %s: %s", why, before.Status, after.Status, text)
 		}
 		if code, text := s.bySocket(t, http.MethodGet, path, ""); code != http.StatusOK {

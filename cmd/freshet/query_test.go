@@ -231,3 +231,14 @@ func TestQueryErrors(t *testing.T) {
 		})
 	}
 }
+
+// A refusal is long since it names the way out, and is told to its end.
+func TestRefusalsAreToldWhole(t *testing.T) {
+	why := "http.operator_loopback is off until the server is stopped and started, since a request came by way of a proxy (X-Forwarded-For), whose clients have a loopback address, too; " + toOperators
+	for _, args := range [][]string{{"diagnose"}, {"query", "up"}, {"tail"}} {
+		server, _ := answering(t, http.StatusForbidden, why)
+		if code, _, stderr := freshet(t, append(args, "--server", server)...); code != exitFailure || !strings.Contains(stderr, toOperators) {
+			t.Errorf("freshet %s: exit code %d, %s", args[0], code, stderr)
+		}
+	}
+}

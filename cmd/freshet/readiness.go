@@ -139,7 +139,7 @@ func (s *server) brokenStores() []record.BrokenStore {
 // for. Stores that are broken do not make it unready: one broken file would take all
 // tenants out of service. Which tenants there are is told to operators alone.
 func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
-	state := readyState{Ready: s.ready.Load(), Seconds: time.Since(s.started).Seconds()}
+	state := readyState{Ready: s.ready.Load(), Seconds: time.Since(s.started).Round(time.Millisecond).Seconds()}
 	if s.handler.Load() == nil {
 		state.WaitsFor = "the journal is replayed"
 	} else {

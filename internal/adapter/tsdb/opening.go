@@ -146,7 +146,7 @@ func (s *store) tellCut(bytes int64) {
 	}
 	s.cut.Add(float64(bytes))
 	s.logger.Error("a log of the store was damaged, and the repair cut off all that follows the damage: samples that no block has are lost",
-		"log_bytes_cut_off", bytes, "dir", s.dir)
+		"log_bytes_cut_off", bytes, "dir", s.dir, "way_out", "look at the disk, and restore a backup if the samples matter")
 }
 
 // tryBroken tries once more to open the store if it is broken and no try is under way.

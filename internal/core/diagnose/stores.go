@@ -55,7 +55,7 @@ func stores(m *moment) finding {
 	case n > 0:
 		f.Score = 1
 		f.Title = fmt.Sprintf("Stores that cannot be opened: %d, which answer nothing and take nothing", n)
-		f.Because = fmt.Sprintf("%d stores are broken: one is enough", n)
+		f.Because = fmt.Sprintf("broken stores: %d; one is enough", n)
 		f.Next = "Do what the way out says. The store opens by itself within a minute; no restart is needed."
 	case len(slow) > 0:
 		f.Score = 1
