@@ -37,9 +37,10 @@ func (s *Shard) Close(boundary int64, config *Config) (closed Closed) {
 			continue
 		}
 		w := t.begin(boundary)
+		full := slices.Contains(config.Full, t.name)
 		for _, e := range t.entries {
 			before := w.len()
-			samples, duplicates := e.close(boundary, config.ttl(e.kind), &w.Samples)
+			samples, duplicates := e.close(boundary, config.ttl(e.kind), full, &w.Samples)
 			closed.Samples += samples
 			if duplicates > 0 {
 				closed.Duplicates[t.name] += duplicates
@@ -95,10 +96,10 @@ func (s *Shard) forgetSenders() {
 	}
 }
 
-// close absorbs the tile that ends at boundary and hands out its samples. It
-// returns how many values on the wire are in the tile, and how many stamped ones
-// gave way to it.
-func (e *entry) close(boundary, ttl int64, out *[NumWidths][]Sample) (samples, duplicates uint64) {
+// close absorbs the tile that ends at boundary and hands out its samples; if the tenant
+// is full none that says again what was said. It returns how many values on the wire are
+// in the tile, and how many stamped ones gave way to it.
+func (e *entry) close(boundary, ttl int64, full bool, out *[NumWidths][]Sample) (samples, duplicates uint64) {
 	var first [NumWidths]int
 	for w := range first {
 		first[w] = len(out[w])
@@ -118,7 +119,7 @@ func (e *entry) close(boundary, ttl int64, out *[NumWidths][]Sample) (samples, d
 	for w := range Width(NumWidths) {
 		if boundary%w.Millis() == 0 {
 			from := len(out[w])
-			out[w] = e.emit(out[w], w, boundary, expired)
+			out[w] = e.emit(out[w], w, boundary, expired, full)
 			if w == finest && samples > 0 {
 				out[w][from].Raw = samples // the tile has counted something, so there is one
 			}
@@ -162,8 +163,8 @@ func (e *entry) handOutTimed(boundary int64, out *[NumWidths][]Sample) (duplicat
 
 // emit appends the samples of width w at boundary t. What a store has not been
 // given yet it gets even if the series has expired meanwhile; the stale marker
-// then follows at the next boundary.
-func (e *entry) emit(out []Sample, w Width, t int64, expired bool) []Sample {
+// then follows at the next boundary. Of a full tenant nothing is repeated.
+func (e *entry) emit(out []Sample, w Width, t int64, expired, full bool) []Sample {
 	switch {
 	case e.owes[w]:
 		if w != finest {
@@ -176,6 +177,8 @@ func (e *entry) emit(out []Sample, w Width, t int64, expired bool) []Sample {
 	case expired:
 		e.live[w] = false
 		return e.samples(out, w, t, form{stale: true})
+	case full:
+		return out
 	}
 	return e.samples(out, w, t, form{})
 }

@@ -24,6 +24,11 @@ type Config struct {
 	GaugeTTL   time.Duration
 	CheckTTL   time.Duration
 	OutOfOrder time.Duration // how far before the last boundary a |T gauge may lie, from the next boundary on
+
+	// Full are the tenants for which no more may wait to be stored. Their tiles repeat no
+	// series, or what waits would grow with each boundary though nothing is counted. They
+	// are those of one boundary: what shards share has none.
+	Full []string
 }
 
 // ttl is in milliseconds.

@@ -328,6 +328,20 @@ func (a *Aggregator) publish(b *backlog) {
 	a.pending[b.tenant] = p
 }
 
+// fullTenants are those for which no more may wait, sorted; nil for none.
+func (a *Aggregator) fullTenants() (names []string) {
+	if a.full == 0 {
+		return nil
+	}
+	for name, b := range a.backlogs {
+		if b.full {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // unstored is the end of each tenant's oldest tile that is not stored, Unix ms.
 func (a *Aggregator) unstored() map[string]int64 {
 	oldest := map[string]int64{}

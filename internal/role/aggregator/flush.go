@@ -13,6 +13,8 @@ func (a *Aggregator) flushDue(now time.Time) {
 	var shards []uint16
 	a.records, a.boundaries = a.records[:0], a.boundaries[:0]
 	storing := a.storing()
+	config := a.tiles
+	config.Full = a.fullTenants()
 	for i := range a.shards {
 		t := a.shards[i].tiles
 		next, due := t.Closed()+tileMillis, a.dueBoundary(i, now)
@@ -22,7 +24,7 @@ func (a *Aggregator) flushDue(now time.Time) {
 			continue
 		}
 		shards = append(shards, uint16(i))
-		a.records = append(a.records, a.boundaryRecord(uint16(i), next))
+		a.records = append(a.records, a.boundaryRecord(uint16(i), next, config.Full))
 	}
 	if len(shards) == 0 {
 		return
@@ -34,7 +36,7 @@ func (a *Aggregator) flushDue(now time.Time) {
 	for _, number := range shards {
 		s := &a.shards[number]
 		s.mu.Lock()
-		closed := s.tiles.Close(s.tiles.Closed()+tileMillis, &a.tiles)
+		closed := s.tiles.Close(s.tiles.Closed()+tileMillis, &config)
 		s.mu.Unlock()
 		a.metrics.tiled.Add(float64(closed.Samples))
 		a.postDuplicates(closed.Duplicates)

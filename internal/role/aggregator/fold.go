@@ -42,7 +42,7 @@ func (a *Aggregator) fold(p *push, now time.Time) error {
 		if s.tiles.Len() == 0 {
 			due := max(a.dueBoundary(int(b.Shard), now), s.tiles.Closed())
 			if due > s.tiles.Closed() || s.position == 0 {
-				a.records = append(a.records, a.boundaryRecord(b.Shard, due))
+				a.records = append(a.records, a.boundaryRecord(b.Shard, due, nil))
 			}
 		}
 		a.records = append(a.records, journal.Record{Shard: b.Shard, Type: recordBatch, Payload: b.Bytes})
@@ -142,21 +142,24 @@ func (a *Aggregator) foldOne(s *shard, b []byte) (h batch.Header, f tile.Folded)
 	return h, f
 }
 
-// boundaryRecord says that the tile up to boundary is closed, by which times to live, and
-// how old a gauge with a time of its own may be from then on: a replay must do the same
-// under another configuration. The payload, varints of Unix ms and ms, lies in
-// a.boundaries until its next use.
-func (a *Aggregator) boundaryRecord(shardNumber uint16, boundary int64) journal.Record {
+// boundaryRecord says that the tile up to boundary is closed, by which times to live, how
+// old a gauge with a time of its own may be from then on, and which tenants were full: a
+// replay must do the same under another configuration, and whatever its stores do. The
+// payload, varints of Unix ms and ms and then names, lies in a.boundaries until its next use.
+func (a *Aggregator) boundaryRecord(shardNumber uint16, boundary int64, full []string) journal.Record {
 	from := len(a.boundaries)
 	a.boundaries = binary.AppendVarint(a.boundaries, boundary)
 	for _, d := range []time.Duration{a.tiles.CounterTTL, a.tiles.GaugeTTL, a.tiles.CheckTTL, a.tiles.OutOfOrder} {
 		a.boundaries = binary.AppendVarint(a.boundaries, d.Milliseconds())
 	}
+	for _, tenant := range full {
+		a.boundaries = append(binary.AppendUvarint(a.boundaries, uint64(len(tenant))), tenant...)
+	}
 	return journal.Record{Shard: shardNumber, Type: recordBoundary, Payload: a.boundaries[from:len(a.boundaries):len(a.boundaries)]}
 }
 
 // parseBoundary reads the payload of a boundary record. Those of older programs end
-// before the timed window, which they took from the configuration.
+// before the timed window, which they took from the configuration, and name no tenant.
 func (a *Aggregator) parseBoundary(payload []byte) (boundary int64, config tile.Config, ok bool) {
 	config = a.tiles
 	boundary, n := binary.Varint(payload)
@@ -171,7 +174,18 @@ func (a *Aggregator) parseBoundary(payload []byte) (boundary int64, config tile.
 		ms, n = binary.Varint(payload)
 		*d = time.Duration(ms) * time.Millisecond
 	}
-	return boundary, config, n == len(payload) && boundary%tileMillis == 0
+	if n <= 0 {
+		return 0, config, false
+	}
+	for payload = payload[n:]; len(payload) > 0; {
+		size, n := binary.Uvarint(payload)
+		if n <= 0 || size > uint64(len(payload)-n) {
+			return 0, config, false
+		}
+		config.Full = append(config.Full, string(payload[n:][:size]))
+		payload = payload[n:][size:]
+	}
+	return boundary, config, boundary%tileMillis == 0
 }
 
 // append journals records and notes their positions.

@@ -210,6 +210,47 @@ func TestAtItsBoundATenantIsRefused(t *testing.T) {
 	})
 }
 
+// At its bound what waits grows no more, though the tenant's gauges live for a day, and a
+// replay comes to the same. When the store is mended the gauges are repeated again.
+func TestWhatWaitsIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, dir := &partly{store: newStore(t), tenant: "b", widths: bothWidths}, t.TempDir()
+		change := func(o *Options) { o.MaxPending, o.Config.CounterTTL = 2000, 24*time.Hour }
+		p := startWith(t, dir, s, time.Now, change)
+		s.breakIt(false)
+		if err := p.countOf(7, "default", "b"); err != nil {
+			t.Fatal(err)
+		}
+		waits := func() int64 {
+			t.Helper()
+			bytes := p.Pending()["b"].Bytes
+			if bytes < 2000 || bytes > 2200 { // a tile's samples more, at most
+				t.Fatalf("%d bytes wait", bytes)
+			}
+			return bytes
+		}
+		time.Sleep(10 * time.Minute)
+		full := waits()
+		time.Sleep(time.Hour)
+		if grown := waits(); grown != full {
+			t.Fatalf("in an hour without a sample what waits grew from %d to %d bytes", full, grown)
+		}
+		dir = p.kill(dir)
+		p = startWith(t, dir, s, time.Now, change)
+		time.Sleep(time.Minute)
+		if again := waits(); again != full {
+			t.Errorf("%d bytes wait after a restart, %d did before", again, full)
+		}
+		s.mend()
+		time.Sleep(time.Minute)
+		times, values := s.valuesOf("b", "a")
+		if len(times) == 0 || times[len(times)-1] < time.Now().Add(-20*time.Second).UnixMilli() || values[len(values)-1] != 7 {
+			t.Errorf("mended, and not repeated: %v %v", times, values)
+		}
+		p.terminate()
+	})
+}
+
 // However the process ends while a tenant's store is broken, and however often: what was
 // acknowledged is stored once it is mended, each increment once. Meanwhile checkpoints
 // succeed, so that the journal does not grow without end.
