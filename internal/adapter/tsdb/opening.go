@@ -92,6 +92,7 @@ func (s *store) open() {
 	took := s.now().Sub(begun)
 	if err == nil {
 		s.tellCut(before.cutOff(listLogs(s.dir)))
+		s.note(s.name()) // while the opening is a user, whom a stop waits for
 	}
 
 	s.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -375,5 +376,47 @@ func TestWhatARepairCutsOff(t *testing.T) {
 				t.Errorf("the next opening cuts off again: %s\n%s", again, w.log.String())
 			}
 		})
+	}
+}
+
+// TestOpenUsedAfterAnEarlyCrash: a store that was opened for the first time, by a write or a
+// query, is among those in use from then on. The file was written once a minute, and a crash
+// in the first one forgot it.
+func TestOpenUsedAfterAnEarlyCrash(t *testing.T) {
+	w := newWorld(t)
+	w.segments("asked", "a@10=1")
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.WriteFile(filepath.Join(w.dir, usedFile), []byte("{}"), 0o600)) // nothing was in use
+	must(w.writeTo(t.Context(), "before", "a@10=1"))
+	w.stores.OpenUsed(t.Context())
+	want := []string{"asked/10s", "before/10s"}
+	var group sync.WaitGroup
+	for i := range 8 { // at once
+		name := fmt.Sprintf("new%d", i)
+		want = append(want, name+"/10s")
+		group.Go(func() {
+			if _, err := w.stores.Write(t.Context(), name, ten, nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	q, err := w.stores.Querier("asked", "10s", 0, base)
+	must(err)
+	must(q.Close())
+
+	crashed := filepath.Join(t.TempDir(), "crashed")
+	must(os.CopyFS(crashed, os.DirFS(w.dir))) // as kill -9 leaves it
+	w.close()
+	w.dir = crashed
+	w.open()
+	w.stores.OpenUsed(t.Context())
+	if got := w.openNames(); !slices.Equal(got, want) {
+		t.Errorf("open are %v, want %v", got, want)
 	}
 }

@@ -105,6 +105,7 @@ type store struct {
 	fault  prometheus.Gauge   // 1 while broken is set
 	cut    prometheus.Counter // bytes that repairs cut off
 	now    func() time.Time
+	note   func(name string) // says that the store was opened
 
 	broken atomic.Pointer[BrokenError] // why the last try to open it failed; nil if it did not
 

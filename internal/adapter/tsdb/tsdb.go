@@ -55,6 +55,7 @@ type Stores struct {
 	logger  *slog.Logger
 	metrics *metrics
 	warming progress
+	noted   noted
 
 	mu      sync.Mutex
 	closed  bool
@@ -109,6 +110,7 @@ func (s *Stores) newTenant(name string) map[string]*store {
 			fault:   s.metrics.broken.WithLabelValues(name, kind),
 			cut:     s.metrics.cut.WithLabelValues(name, kind),
 			now:     s.now,
+			note:    s.noteOpened,
 		}
 	}
 	return stores

@@ -41,6 +41,13 @@ type Progress struct {
 	Now   []string `json:"now"` // that are being opened, as TENANT/STORE
 }
 
+// noted is what the file says. A new store waits while another one is noted, and so many
+// that are opened at once cost few writes.
+type noted struct {
+	sync.Mutex
+	names map[string]int64 // used_ms of the last write
+}
+
 // progress is that of one Stores.
 type progress struct {
 	mu    sync.Mutex
@@ -82,6 +89,9 @@ func (p *progress) opened(name string) {
 func (s *Stores) OpenUsed(ctx context.Context) {
 	all := s.wereUsed()
 	s.warming.begin(len(all))
+	if err := s.noteUsed(); err != nil { // stores may have been opened before
+		s.logger.Warn(notNoted, "err", err)
+	}
 	var group errgroup.Group
 	group.SetLimit(runtime.GOMAXPROCS(0))
 	for _, st := range all {
@@ -150,10 +160,32 @@ func (s *Stores) readUsed(all []*store) (used usedStores) {
 
 func (s *Stores) usedPath() string { return filepath.Join(filepath.Dir(s.dir), usedFile) }
 
-// noteUsed writes which stores are in use, once OpenUsed has read what the last process
-// wrote. The file is whole at any time and not synced: after a power loss the times of
-// the logs do.
+const notNoted = "which stores are in use is not noted: the next start may not open all of them before it is ready"
+
+// noteOpened writes which stores are in use if the file does not have one that was opened:
+// the process may be killed before it is written the next time.
+func (s *Stores) noteOpened(name string) {
+	s.noted.Lock()
+	defer s.noted.Unlock()
+	if _, has := s.noted.names[name]; has {
+		return
+	}
+	if err := s.writeUsed(); err != nil {
+		s.logger.Warn(notNoted, "err", err)
+	}
+}
+
+// noteUsed writes which stores are in use.
 func (s *Stores) noteUsed() error {
+	s.noted.Lock()
+	defer s.noted.Unlock()
+	return s.writeUsed()
+}
+
+// writeUsed writes the file once OpenUsed has read what the last process wrote. The file
+// is whole at any time and not synced: after a power loss the times of the logs do. It
+// needs s.noted.
+func (s *Stores) writeUsed() error {
 	s.warming.mu.Lock()
 	begun := s.warming.begun
 	s.warming.mu.Unlock()
@@ -186,7 +218,11 @@ func (s *Stores) noteUsed() error {
 	if err := os.WriteFile(temp, append(text, '\n'), 0o640); err != nil {
 		return fmt.Errorf("note which stores are in use: %w", err)
 	}
-	return os.Rename(temp, s.usedPath())
+	if err := os.Rename(temp, s.usedPath()); err != nil {
+		return err
+	}
+	s.noted.names = used.Used
+	return nil
 }
 
 // Broken are the stores that could not be opened when this was tried last, in the order
