@@ -64,8 +64,9 @@ func (before logs) cutOff(after logs) (n int64) {
 	for path, was := range before {
 		is, there := after[path]
 		switch {
-		case !there:
+		case !there && deleted(path):
 			n += was.written
+		case !there: // it cannot be read now, or somebody moved the store away
 		case is.written < was.written: // also where the new file has the inode of the old one
 			n += was.written - is.written
 		case !os.SameFile(was.FileInfo, is.FileInfo):
@@ -73,6 +74,13 @@ func (before logs) cutOff(after logs) (n int64) {
 		}
 	}
 	return n
+}
+
+// deleted reports whether a file is gone from a directory that is still there.
+func deleted(path string) bool {
+	_, err := os.Lstat(path)
+	_, dirErr := os.Stat(filepath.Dir(path))
+	return errors.Is(err, fs.ErrNotExist) && dirErr == nil
 }
 
 // pageBytes is what tsdb pads a log to.

@@ -90,8 +90,8 @@ func (s *store) open() {
 		db, err = openDatabase(s.dir, with, raw, s.reg, s.logger)
 	}
 	took := s.now().Sub(begun)
+	s.tellCut(before.cutOff(listLogs(s.dir))) // also of a repair that failed half-way
 	if err == nil {
-		s.tellCut(before.cutOff(listLogs(s.dir)))
 		s.note(s.name()) // while the opening is a user, whom a stop waits for
 	}
 

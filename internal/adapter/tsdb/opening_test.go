@@ -420,3 +420,49 @@ func TestOpenUsedAfterAnEarlyCrash(t *testing.T) {
 		t.Errorf("open are %v, want %v", got, want)
 	}
 }
+
+// TestWhatARepairCutsOffThatFails: tsdb's repair deletes the segments behind the damage first,
+// and what comes then may fail. The next try finds no trace of them.
+func TestWhatARepairCutsOffThatFails(t *testing.T) {
+	w := newWorld(t)
+	w.segments("b", "a@10=1 b@10=1", "a@20=2 b@20=2", "a@30=3 b@30=3")
+	path := filepath.Join(w.store10s("b"), "wal", "00000001")
+	logs := listLogs(w.store10s("b"))
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text[logs[path].written/2] ^= 4
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	obstacle := path + ".repair" // the repair renames the segment so
+	if err := os.Mkdir(obstacle, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cut := func(want int64) {
+		t.Helper()
+		if got := int64(testutil.ToFloat64(w.stores.metrics.cut.WithLabelValues("b", "10s"))); got != want {
+			t.Errorf("%d bytes are said to be cut off, want %d", got, want)
+		}
+	}
+	w.log.Reset()
+	w.open()
+	var broken *BrokenError
+	if err := w.writeTo(t.Context(), "b", "a@40=4"); !errors.As(err, &broken) {
+		t.Fatalf("a write: %v", err)
+	}
+	behind := logs[filepath.Join(filepath.Dir(path), "00000002")].written
+	cut(behind)
+	if !strings.Contains(w.log.String(), fmt.Sprintf("log_bytes_cut_off=%d", behind)) {
+		t.Errorf("the log does not say it:\n%s", w.log.String())
+	}
+	if err := os.Remove(obstacle); err != nil {
+		t.Fatal(err)
+	}
+	w.now = w.now.Add(openPause)
+	if got, want := w.stored("b", "10s"), "a@10=1 b@10=1"; got != want {
+		t.Errorf("left is %s, want %s", got, want)
+	}
+	cut(behind + logs[path].written)
+}
