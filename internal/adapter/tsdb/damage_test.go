@@ -75,7 +75,32 @@ func TestAFileInPlaceOfATenant(t *testing.T) {
 	if err := os.WriteFile(tenant, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.writeTo(t.Context(), "b", "a@10=1"); err == nil || !strings.Contains(err.Error(), "move the file "+tenant+" away: a directory belongs there") {
+	wayOut := "move the file " + tenant + " away: a directory belongs there"
+	if err := w.writeTo(t.Context(), "b", "a@10=1"); err == nil || !strings.Contains(err.Error(), wayOut) {
 		t.Errorf("a write: %v", err)
+	}
+
+	// A start finds it, and nothing in a hidden file.
+	if err := os.WriteFile(filepath.Join(filepath.Dir(tenant), ".hidden"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.open()
+	found := w.stores.Broken()
+	if len(found) != len(kinds) {
+		t.Fatalf("found at the start: %v", found)
+	}
+	for _, b := range found {
+		if b.Tenant != "b" || !strings.Contains(b.Error(), wayOut) || w.broken("b", b.Store) != 1 {
+			t.Errorf("found at the start: store %s of tenant %s: %v", b.Store, b.Tenant, b)
+		}
+	}
+	if err := os.Remove(tenant); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.stores.Tend(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if found := w.stores.Broken(); len(found) != 0 {
+		t.Errorf("once it is moved away: %v", found)
 	}
 }

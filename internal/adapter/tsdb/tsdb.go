@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -84,7 +85,9 @@ func Open(cfg Config, dataDir string, now func() time.Time, reg prometheus.Regis
 		return nil, fmt.Errorf("open stores: %w", err)
 	}
 	for _, e := range entries {
-		if e.IsDir() && tenant.Check(e.Name()) == nil {
+		// A file in place of a tenant's directory makes all its stores broken. A hidden one is
+		// a file system's or an editor's own.
+		if tenant.Check(e.Name()) == nil && (e.IsDir() || !strings.HasPrefix(e.Name(), ".")) {
 			s.tenants[e.Name()] = s.newTenant(e.Name())
 		}
 	}
