@@ -59,6 +59,11 @@ const (
 	// longTurn is after what time a query lets those of other tenants go on. Each is as
 	// fast as alone if it takes less; if ten tenants compete, each runs every tenth second.
 	longTurn = time.Second
+	// passTime is how much longer than its turn a query has to reach the next series, where
+	// it can give its slot back. A function of a long range, a subquery or an aggregation may
+	// compute for minutes and not reach one: then there is one slot more for other tenants.
+	// The query that gets it waited with its memory, so that all memory still adds up.
+	passTime = 250 * time.Millisecond
 	// shortSteps is the most steps of a range query that begins as a short one.
 	shortSteps = 100
 

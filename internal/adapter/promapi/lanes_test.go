@@ -321,3 +321,86 @@ func TestMeteredSetsHaveLiveSamples(t *testing.T) {
 		}
 	}
 }
+
+// stuckSeries takes some time between the first of its samples and the next, in which no
+// turn can be passed on: as functions of long ranges do, and subqueries.
+type stuckSeries struct {
+	storage.Series
+	during func()
+}
+
+func (s stuckSeries) Iterator(it chunkenc.Iterator) chunkenc.Iterator {
+	s.during()
+	return s.Series.Iterator(it)
+}
+
+type stuckSet struct {
+	slowSet
+	during func()
+}
+
+func (s *stuckSet) At() storage.Series { return stuckSeries{s.slowSet.At(), s.during} }
+
+// TestStuckQuery has a query of tenant a compute for a minute without reaching a next
+// series, and more of a wait, where one may run at once. Tenant b waited for all of
+// that minute once: a subquery over 20 days kept its vector(1) for 19 s.
+func TestStuckQuery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var running, most int
+		s := newServer(selects(func(ctx context.Context) storage.SeriesSet {
+			if name, _ := tenant.FromContext(ctx); name != "a" {
+				return &slowSet{n: 30, each: 100 * time.Millisecond} // 3 s
+			}
+			return &stuckSet{slowSet{n: 1}, func() {
+				running++
+				most = max(most, running)
+				<-time.After(time.Minute)
+				running--
+			}}
+		}), asTenant, func(cfg *Config, _ *Options) { cfg.MaxConcurrency, cfg.Timeout = 1, 10*time.Hour })
+		for range 3 {
+			go s.as("a", ranged(1000))
+		}
+		synctest.Wait()
+		took := map[string]time.Duration{}
+		var mu sync.Mutex
+		ask := func(name string) {
+			asked := time.Now()
+			if w := s.as(name, ranged(1000)); w.Code != http.StatusOK {
+				t.Errorf("%s: %d %s", name, w.Code, w.Body)
+			}
+			mu.Lock()
+			took[name] += time.Since(asked)
+			mu.Unlock()
+		}
+		go ask("b")
+		synctest.Wait()
+		go ask("c")
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		lanes := s.options.Engine.lanes
+		for name, want := range map[string]time.Duration{
+			"b": longTurn + passTime + 3*time.Second,
+			"c": longTurn + passTime + 6*time.Second, // one slot more, not two: it is b's first
+		} {
+			if took[name] != want {
+				t.Errorf("%s took %v, want %v", name, took[name], want)
+			}
+		}
+		// All is out that there may be: no share of memory is lent.
+		lanes.long.memory.Each(func(name string, used int64, _ int) {
+			if used > lanes.long.share {
+				t.Errorf("%s has %d bytes, of shares of %d", name, used, lanes.long.share)
+			}
+		})
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if most != 1 {
+			t.Errorf("%d queries of a ran at once", most)
+		}
+		s.nothingHeld(t)
+		if lanes.long.slots.Wanted("") {
+			t.Error("the lane is over its limit")
+		}
+	})
+}

@@ -20,8 +20,9 @@ type turn struct {
 	all     *lanes
 	lane    *lane // whose slot it has or waits for
 	tenant  string
-	running bool      // it has a slot
-	since   time.Time // when it got the slot
+	running bool        // it has a slot
+	since   time.Time   // when it got the slot
+	late    *time.Timer // tells the lane that the turn should have ended; nil where turns do not end
 	yielded time.Time
 
 	memory *turns.Shares
@@ -42,15 +43,34 @@ func (s *lanes) enter(ctx context.Context, l *lane) (*turn, error) {
 		l.memory.Give(name, l.share)
 		return nil, err
 	}
-	now := time.Now()
-	return &turn{all: s, lane: l, begun: l, tenant: name, running: true, since: now, yielded: now, memory: l.memory, bytes: l.share}, nil
+	t := &turn{all: s, lane: l, begun: l, tenant: name, memory: l.memory, bytes: l.share}
+	t.start()
+	return t, nil
+}
+
+// start begins a turn with the slot that it has got.
+func (t *turn) start() {
+	t.running = true
+	t.since = time.Now()
+	t.yielded = t.since
+	if l := t.lane; l.turn > 0 {
+		t.late = time.AfterFunc(l.turn+passTime, func() { l.slots.Late(t.tenant) })
+	}
 }
 
 // stop gives the slot back.
 func (t *turn) stop() {
 	if t.running {
 		t.running = false
+		t.onTime()
 		t.lane.slots.Give(t.tenant, 1)
+	}
+}
+
+// onTime is for the end of a turn.
+func (t *turn) onTime() {
+	if t.late != nil && !t.late.Stop() {
+		t.lane.slots.OnTime(t.tenant)
 	}
 }
 
@@ -89,10 +109,10 @@ func (t *turn) pass(ctx context.Context) error {
 		if err := t.lane.slots.Retake(ctx, t.tenant, 1); err != nil {
 			return err
 		}
-		t.running = true
+	} else {
+		t.onTime()
 	}
-	t.since = time.Now()
-	t.yielded = t.since
+	t.start()
 	return nil
 }
 

@@ -22,6 +22,7 @@ type Shares struct {
 
 	mu      sync.Mutex
 	used    int64
+	late    int64             // of it, what parties have for too long
 	served  int64             // how often anybody was
 	parties map[string]*party // those that have something, or wait
 	wanting []*party          // those that wait, in the order of their coming
@@ -30,6 +31,7 @@ type Shares struct {
 type party struct {
 	name   string
 	used   int64
+	late   int64     // below 0 for a moment if OnTime comes before its Late
 	served int64     // when it had its last turn, by twice the count of all
 	queue  []*waiter // in the order of their coming
 }
@@ -124,11 +126,31 @@ func (s *Shares) Give(name string, n int64) {
 	s.forget(p)
 }
 
-// Wanted reports whether another party waits.
+// Late tells that the party has one piece for too long and cannot be asked to give it
+// back. Until OnTime, one piece more than the capacity is there for parties that have none
+// for too long; however many are late, it is one.
+func (s *Shares) Late(name string) { s.addLate(name, 1) }
+
+// OnTime takes a Late back. It comes before the Give of that piece, which would pass the
+// one more on otherwise. Late may be called after its OnTime.
+func (s *Shares) OnTime(name string) { s.addLate(name, -1) }
+
+func (s *Shares) addLate(name string, n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.party(name)
+	p.late += n
+	s.late += n
+	s.grant()
+	s.forget(p)
+}
+
+// Wanted reports whether the party should give back what it has: another one waits, or
+// more is out than the capacity.
 func (s *Shares) Wanted(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.wanting) > 1 || len(s.wanting) == 1 && s.wanting[0].name != name
+	return s.used > s.capacity || len(s.wanting) > 1 || len(s.wanting) == 1 && s.wanting[0].name != name
 }
 
 // Each yields what every party has and how many of it wait. A party that has nothing
@@ -154,12 +176,18 @@ func (s *Shares) party(name string) *party {
 }
 
 func (s *Shares) forget(p *party) {
-	if p.used == 0 && len(p.queue) == 0 {
+	if p.used == 0 && p.late == 0 && len(p.queue) == 0 {
 		delete(s.parties, p.name)
 	}
 }
 
-func (s *Shares) fits(p *party, n int64) bool { return s.used+n <= s.capacity && p.used+n <= s.each }
+func (s *Shares) fits(p *party, n int64) bool {
+	capacity := s.capacity
+	if s.late > 0 && p.late <= 0 {
+		capacity++
+	}
+	return s.used+n <= capacity && p.used+n <= s.each
+}
 
 func (s *Shares) add(p *party, n int64) {
 	s.used += n

@@ -185,3 +185,50 @@ func TestLaws(t *testing.T) {
 		}
 	})
 }
+
+// TestLate has two pieces, both of which a has, for too long where it is late; b and c
+// want one each, and a another.
+func TestLate(t *testing.T) {
+	for _, c := range []struct {
+		why  string
+		do   func(*Shares)
+		want string // that was served
+	}{
+		{"nobody is late", func(*Shares) {}, ""},
+		{"one piece more is for another party", func(s *Shares) { s.Late("a") }, "b"},
+		{"one, however much is late", func(s *Shares) { s.Late("a"); s.Late("a") }, "b"},
+		{"the one more passes on", func(s *Shares) { s.Late("a"); s.Give("b", 1) }, "bc"},
+		{"and never to the party that is late", func(s *Shares) { s.Late("a"); s.Give("b", 1); s.Give("c", 1) }, "bc"},
+		{"what is given back is that one", func(s *Shares) { s.Late("a"); s.OnTime("a"); s.Give("a", 1) }, "b"},
+		{"and what is given back after it is not", func(s *Shares) { s.Late("a"); s.OnTime("a"); s.Give("a", 1); s.Give("a", 1) }, "bc"},
+		{"an end that overtakes its beginning", func(s *Shares) { s.OnTime("a"); s.Late("a") }, ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := New(2, 2, 10)
+			if err := s.Take(t.Context(), "a", 2); err != nil {
+				t.Fatal(err)
+			}
+			ctx, leave := context.WithCancel(t.Context())
+			var got []byte
+			for _, name := range []string{"b", "c", "a"} {
+				go func() {
+					if s.Take(ctx, name, 1) == nil {
+						got = append(got, name[0])
+					}
+				}()
+				synctest.Wait()
+			}
+			c.do(s)
+			synctest.Wait()
+			if slices.Sort(got); string(got) != c.want {
+				t.Errorf("%s: %q were served, want %q", c.why, got, c.want)
+			}
+			over := s.used > 2
+			if s.used > 3 || over && !s.Wanted("a") {
+				t.Errorf("%s: %d of 2 are out, and a is asked for them: %v", c.why, s.used, s.Wanted("a"))
+			}
+			leave()
+			synctest.Wait()
+		})
+	}
+}
