@@ -137,13 +137,14 @@ func (s *server) brokenStores() []record.BrokenStore {
 
 // serveReady says whether the server answers at its usual speed, and else what it waits
 // for. Stores that are broken do not make it unready: one broken file would take all
-// tenants out of service. Which tenants there are is told to operators alone.
+// tenants out of service. Which tenants there are is told to operators alone, and to no
+// page whose name leads here: a probe may send any Host.
 func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 	state := readyState{Ready: s.ready.Load(), Seconds: time.Since(s.started).Round(time.Millisecond).Seconds()}
 	if s.handler.Load() == nil {
 		state.WaitsFor = "the journal is replayed"
 	} else {
-		operator := s.operator(r)
+		operator := s.operator(r) && s.rebound(r) == nil
 		broken := s.brokenStores()
 		if state.Broken = len(broken); operator {
 			state.BrokenStores = broken

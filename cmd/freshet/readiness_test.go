@@ -33,9 +33,9 @@ func TestReadyNamesTenantsToOperatorsAlone(t *testing.T) {
 	s := &server{config: defaultConfig(), inherited: new(inheritance), stores: stores}
 	s.handler.Store(http.NewServeMux())
 	s.ready.Store(true)
-	ask := func(from string) string {
+	ask := func(from, host string) string {
 		t.Helper()
-		r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1/-/ready", nil)
+		r := httptest.NewRequest(http.MethodGet, "http://"+host+"/-/ready", nil)
 		r.RemoteAddr = from
 		r = r.WithContext(tenant.NewContext(r.Context(), tenant.Default))
 		w := httptest.NewRecorder()
@@ -46,15 +46,18 @@ func TestReadyNamesTenantsToOperatorsAlone(t *testing.T) {
 		}
 		return w.Body.String()
 	}
-	const here, elsewhere = "127.0.0.1:5000", "192.0.2.1:5000"
-	if got := ask(elsewhere); !strings.Contains(got, "secret-team") {
+	const here, elsewhere, address = "127.0.0.1:5000", "192.0.2.1:5000", "127.0.0.1:7125"
+	if got := ask(here, "evil.example:7125"); strings.Contains(got, "secret-team") || strings.Contains(got, dir) { // its page reads the answer
+		t.Errorf("a server of one tenant, by a name that leads here: %s", got)
+	}
+	if got := ask(elsewhere, address); !strings.Contains(got, "secret-team") {
 		t.Errorf("a server of one tenant: %s", got)
 	}
 	s.access.Store(tenant.ByHeader(nil))
-	if got := ask(elsewhere); strings.Contains(got, "secret-team") || strings.Contains(got, dir) {
+	if got := ask(elsewhere, address); strings.Contains(got, "secret-team") || strings.Contains(got, dir) {
 		t.Errorf("of many tenants, from elsewhere: %s", got)
 	}
-	if got := ask(here); !strings.Contains(got, "secret-team") || !strings.Contains(got, "move the file "+broken+" away") {
+	if got := ask(here, address); !strings.Contains(got, "secret-team") || !strings.Contains(got, "move the file "+broken+" away") {
 		t.Errorf("of many tenants, from here: %s", got)
 	}
 }
