@@ -126,7 +126,7 @@ var forwarding = map[string]bool{
 	"Forwarded": true, "Via": true, "Cdn-Loop": true,
 	"X-Real-Ip": true, "X-Client-Ip": true, "Client-Ip": true, "True-Client-Ip": true, "X-Cluster-Client-Ip": true,
 	"X-Remote-Ip": true, "X-Remote-Addr": true, "X-Proxyuser-Ip": true, "Proxy-Client-Ip": true, "Wl-Proxy-Client-Ip": true,
-	"X-Original-Forwarded-For": true, "X-Original-Host": true, "X-Original-Url": true, "X-Rewrite-Url": true, "X-Host": true,
+	"X-Original-Forwarded-For": true, "X-Original-To": true, "X-Original-Host": true, "X-Original-Url": true, "X-Rewrite-Url": true, "X-Host": true,
 	"X-Envoy-External-Address": true, "X-Envoy-Internal": true, "X-Arr-Log-Id": true, "X-Arr-Ssl": true,
 	"X-Azure-Clientip": true, "X-Azure-Socketip": true, "X-Appengine-User-Ip": true,
 	"Cf-Connecting-Ip": true, "Cf-Connecting-Ipv6": true, "Cf-Ray": true, "Cf-Visitor": true, "Fastly-Client-Ip": true, "Fly-Client-Ip": true,

@@ -35,6 +35,7 @@ func TestLoopbackIsForThisMachinesUsers(t *testing.T) {
 		{"nginx as it is often set up", "127.0.0.1:40000", "127.0.0.1:7125", "X-Real-IP: 10.0.0.7", "a proxy (X-Real-Ip)"},
 		{"a proxy that tells the name", "127.0.0.1:40000", "127.0.0.1:7125", "X-Forwarded-Host: metrics.example", "a proxy (X-Forwarded-Host)"},
 		{"a proxy that tells the protocol", "127.0.0.1:40000", "127.0.0.1:7125", "X-Forwarded-Proto: https", "a proxy (X-Forwarded-Proto)"},
+		{"HAProxy with option originalto", "127.0.0.1:40000", "127.0.0.1:7125", "X-Original-To: 10.0.0.8", "a proxy (X-Original-To)"},
 		{"a content network", "127.0.0.1:40000", "127.0.0.1:7125", "CF-Connecting-IP: 10.0.0.7", "a proxy (Cf-Connecting-Ip)"},
 		{"a mesh", "127.0.0.1:40000", "127.0.0.1:7125", "X-Envoy-External-Address: 10.0.0.7", "a proxy (X-Envoy-External-Address)"},
 		{"a balancer behind another", "127.0.0.1:40000", "127.0.0.1:7125", "True-Client-IP: 10.0.0.7", "a proxy (True-Client-Ip)"},
