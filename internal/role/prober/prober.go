@@ -70,6 +70,10 @@ const (
 
 	// maxTenants bounds what probing costs.
 	maxTenants = 50
+
+	// toldAgain is how often the log has a line about lost probes of a tenant and a way: a
+	// store that is broken loses one each second.
+	toldAgain = time.Minute
 )
 
 // Prober is the role's state.
@@ -82,15 +86,22 @@ type Prober struct {
 
 	mu    sync.Mutex
 	under map[probe]int // way: that are looked for
+	told  map[probe]told
 }
 
 // probe is a tenant and a way.
 type probe struct{ tenant, path string }
 
+// told is when the log had the last line about probes that are lost, and how many are since.
+type told struct {
+	at   time.Time
+	lost int
+}
+
 // New makes a prober. It starts nothing.
 func New(o Options) *Prober {
 	p := &Prober{
-		Options: o, name: strconv.FormatUint(rand.Uint64(), 36), under: map[probe]int{},
+		Options: o, name: strconv.FormatUint(rand.Uint64(), 36), under: map[probe]int{}, told: map[probe]told{},
 		freshness: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "freshet_freshness_seconds",
 			Help:    "How long it takes from the sending of a sample until a query has it, by tenant and path: a datagram waits for the end of its second, a remote write, which is sent to the tenant freshet alone, is acknowledged first. Measured each second by a probe. Rising: freshet_stage_seconds says in which stage.",
 			Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 1.3, 2, 5, 10}, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160},
@@ -138,9 +149,10 @@ func (p *Prober) probe(ctx context.Context, what probe, send func(context.Contex
 		p.under[what]++
 	}
 	p.mu.Unlock()
-	freshness, lost := p.freshness.WithLabelValues(what.tenant, what.path), p.lost.WithLabelValues(what.tenant, what.path)
-	if busy { // those before are late already
-		lost.Inc()
+	freshness := p.freshness.WithLabelValues(what.tenant, what.path)
+	p.lost.WithLabelValues(what.tenant, what.path).Add(0) // the first one lost is a rise
+	if busy {                                             // those before are late already
+		p.lose(what, nil)
 		return
 	}
 	defer func() {
@@ -180,8 +192,25 @@ func (p *Prober) probe(ctx context.Context, what probe, send func(context.Contex
 	if ctx.Err() != nil {
 		return
 	}
-	lost.Inc()
-	p.Logger.Warn("a probe is lost: what applications send may be, too", "tenant", what.tenant, "path", what.path, "error", err)
+	p.lose(what, err)
+}
+
+// lose counts a probe that is lost, and says why if there is a reason and none was said just
+// before.
+func (p *Prober) lose(what probe, err error) {
+	p.lost.WithLabelValues(what.tenant, what.path).Inc()
+	p.mu.Lock()
+	t := p.told[what]
+	t.lost++
+	lost, tell := t.lost, err != nil && time.Since(t.at) >= toldAgain
+	if tell {
+		t = told{at: time.Now()}
+	}
+	p.told[what] = t
+	p.mu.Unlock()
+	if tell {
+		p.Logger.Warn("probes are lost: what applications send may be, too", "tenant", what.tenant, "path", what.path, "probes", lost, "error", err)
+	}
 }
 
 // sleep reports whether the time has passed before ctx was done.

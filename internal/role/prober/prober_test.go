@@ -149,6 +149,26 @@ func TestAProbeThatIsRefusedIsLost(t *testing.T) {
 	})
 }
 
+// A store that is broken loses a probe each second, with a long error: the log had a line for
+// each.
+func TestLostProbesAreToldOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, log := probing(t, &store{t: t, full: true}, 3*time.Minute, "a")
+		for _, way := range []string{"tenant=own path=remote_write", "tenant=a path=dogstatsd"} {
+			if n := strings.Count(log, way); n != 3 {
+				t.Errorf("%d lines in three minutes with %s:\n%s", n, way, log)
+			}
+		}
+		if n := testutil.ToFloat64(p.lost.WithLabelValues("own", remoteWrite)); n < 178 {
+			t.Errorf("%v are counted", n)
+		}
+		first, second := strings.Contains(log, "path=remote_write probes=1 error="), strings.Contains(log, "path=remote_write probes=6")
+		if !first || !second {
+			t.Errorf("the lines do not have the number of the probes:\n%s", log)
+		}
+	})
+}
+
 func TestReachable(t *testing.T) {
 	for address, want := range map[string]string{
 		"0.0.0.0:8125": "127.0.0.1:8125", "[::]:8125": "[::1]:8125", "127.0.0.1:8125": "127.0.0.1:8125", "10.0.0.1:8125": "10.0.0.1:8125",
