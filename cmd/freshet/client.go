@@ -81,7 +81,7 @@ func (r remote) found() remote {
 func serverFlag(cmd *cobra.Command) *remote {
 	r := new(remote)
 	cmd.Flags().StringVar(&r.address, "server", os.Getenv(serverVariable), "`address` of the server to ask, HOST:PORT, a URL or unix:PATH of its operator.sock; also "+serverVariable+
-		"; by default the operator.sock in FRESHET_DATA_DIR, ./data or "+packagedData+", or else "+defaultServer)
+		"; by default the operator.sock in FRESHET_DATA_DIR, ./data (if they are yours or root's) or "+packagedData+", or else "+defaultServer)
 	r.credentialFlags(cmd.Flags())
 	return r
 }

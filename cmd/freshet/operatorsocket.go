@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 )
 
@@ -153,9 +154,12 @@ func (s *server) closeOperatorSocket() error {
 }
 
 // operatorSocketHere is the socket of a server whose data directory is where servers of
-// this machine have it, empty if none answers or this user may not ask.
+// this machine have it, empty if none answers or this user may not ask. The working
+// directory may be another's, who would get the token of a command: in it the data
+// directory and the socket must be this user's or root's.
 func operatorSocketHere() string {
-	for _, dir := range []string{os.Getenv("FRESHET_DATA_DIR"), defaultConfig().DataDir, packagedData} {
+	named, here := os.Getenv("FRESHET_DATA_DIR"), defaultConfig().DataDir
+	for _, dir := range []string{named, here, packagedData} {
 		if dir == "" {
 			continue
 		}
@@ -165,6 +169,9 @@ func operatorSocketHere() string {
 			if path == "" || len(path) > maxSocketPath {
 				continue
 			}
+			if dir == here && dir != named && !trusted(os.Getuid(), dir, path) {
+				continue
+			}
 			if conn, err := net.Dial("unix", path); err == nil {
 				_ = conn.Close()
 				return path
@@ -172,6 +179,18 @@ func operatorSocketHere() string {
 		}
 	}
 	return ""
+}
+
+// trusted reports whether each of these files is a user's own or root's.
+func trusted(user int, paths ...string) bool {
+	return !slices.ContainsFunc(paths, func(path string) bool {
+		info, err := os.Stat(path)
+		if err != nil {
+			return true
+		}
+		owner, known := info.Sys().(*syscall.Stat_t)
+		return !known || owner.Uid != 0 && int(owner.Uid) != user
+	})
 }
 
 // packagedData is the data directory of deploy/systemd.
