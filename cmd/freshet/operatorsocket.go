@@ -73,6 +73,11 @@ func (s *server) bindOperatorSocket(paths []string) (net.Listener, string, error
 	var errs []error
 	for _, path := range paths {
 		listener, err := s.inherited.listener("unix", path)
+		if listener != nil && s.unreachable(path) {
+			s.logger.Warn("the socket for operators is bound once more: its file was removed", "path", path)
+			_ = listener.Close() // nobody can have connected since
+			listener = nil
+		}
 		if err == nil && listener == nil {
 			listener, err = listenPrivately(path)
 		}
@@ -82,6 +87,13 @@ func (s *server) bindOperatorSocket(paths []string) (net.Listener, string, error
 		errs = append(errs, err)
 	}
 	return nil, "", errors.Join(errs...)
+}
+
+// unreachable reports whether the file of a socket that the image before left is gone, as
+// after a clean-up of the directory. One that systemd holds is bound by a restart of its unit.
+func (s *server) unreachable(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist) && !s.inherited.shared["unix "+path]
 }
 
 // listenPrivately binds a Unix socket that this user alone may open, from the first moment

@@ -3,9 +3,11 @@ package main
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -282,5 +284,59 @@ func TestCommandsTrustNoSocketOfOthers(t *testing.T) {
 	t.Setenv("FRESHET_DATA_DIR", "data")
 	if got := operatorSocketHere(); got != path {
 		t.Errorf("commands find %q in the directory that they are given", got)
+	}
+}
+
+// A restart in place takes the socket that the image before has left, and binds another where
+// its file is gone: nobody could connect, until the server was stopped.
+func TestARestartBindsARemovedSocket(t *testing.T) {
+	for _, removed := range []bool{false, true} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, operatorSocket)
+		before, err := listenPrivately(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file, err := before.(*net.UnixListener).File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		left, err := syscall.Dup(int(file.Fd())) // which the next image closes
+		if err := errors.Join(err, file.Close(), before.Close()); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("LISTEN_FRESHET", fmt.Sprintf(`[{"fd": %d, "name": %q}]`, left, path))
+		if removed {
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		was, _ := os.Lstat(path)
+		s := &server{config: config{DataDir: dir}, logger: slog.New(slog.DiscardHandler)}
+		s.restarter = newRestarter(s)
+		if err := s.openInherited(); err != nil {
+			t.Fatal(err)
+		}
+		if left := s.inherited.Left(); len(left) != 1 {
+			t.Fatalf("left are %v", left)
+		}
+		listener, bound, err := s.bindOperatorSocket([]string{path})
+		if err != nil || bound != path {
+			t.Fatalf("bound %q: %v", bound, err)
+		}
+		if left := s.inherited.Left(); len(left) != 0 {
+			t.Errorf("left are %v", left)
+		}
+		if is, err := os.Lstat(path); err != nil || !removed && !os.SameFile(was, is) {
+			t.Errorf("removed %t: the file is not the one from before, or not there: %v", removed, err)
+		}
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatalf("removed %t: %v", removed, err)
+		}
+		taken, err := listener.Accept()
+		if err := errors.Join(err, conn.Close(), taken.Close(), listener.Close()); err != nil {
+			t.Error(err)
+		}
 	}
 }
