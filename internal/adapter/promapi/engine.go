@@ -298,9 +298,9 @@ func (q *query) dropSparse(notes annotations.Annotations) {
 // notEntered is the error of work that had no turn.
 func (e *Engine) notEntered(cause error, l *lane) error {
 	if errors.Is(cause, turns.ErrFull) {
-		return fmt.Errorf("%d queries of the tenant wait already, and no more may (query.max_waiting): ask less often, or raise query.max_concurrency if there are processors for it: %w", e.waiting, cause)
+		return fmt.Errorf("%d queries of the tenant wait already, and no more may (query.max_waiting): ask less often, or raise %s: %w", e.waiting, l.raise, cause)
 	}
-	where := fmt.Sprintf("the queue of the tenant: %d queries run at once (query.max_concurrency)", l.count)
+	where := "the queue of the tenant: " + l.atOnce
 	if errors.Is(cause, context.DeadlineExceeded) {
 		return promql.ErrQueryTimeout(where)
 	}

@@ -173,7 +173,7 @@ func TestTimeAndConcurrency(t *testing.T) {
 		first := ask(background, url.Values{"query": {"x"}})
 		waiting := <-ask(background, url.Values{"query": {"1"}, "timeout": {"10s"}})
 		if waiting.status != http.StatusServiceUnavailable || waiting.ErrorType != "timeout" || waiting.took != 10*time.Second ||
-			waiting.Error != "query timed out in the queue of the tenant: 2 queries run at once (query.max_concurrency)" {
+			waiting.Error != "query timed out in the queue of the tenant: 2 short queries run at once (one more than query.max_concurrency)" {
 			t.Errorf("a query that waits longer than its own timeout: %+v", waiting)
 		}
 		gone, leave := context.WithCancel(background)

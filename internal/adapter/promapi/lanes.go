@@ -25,8 +25,10 @@ type lane struct {
 	name   string
 	slots  *turns.Shares
 	memory *turns.Shares
-	count  int64 // of slots
-	share  int64 // bytes of memory that one piece of work has
+	count  int64  // of slots
+	share  int64  // bytes of memory that one piece of work has
+	atOnce string // how many run at once and what sets it, for errors
+	raise  string // what lets more of them run, for errors
 
 	// A piece of work whose turn is over goes on in the lane then: in its own after the
 	// work of another tenant, if any waits. A turn of 0 does not end.
@@ -118,6 +120,15 @@ func newLanes(cfg Config, machine Memory) *lanes {
 	l.lookup = newLane("lookup", lookups, lookups-1, lookups, lookupPart*sixteenth, cfg.MaxWaiting)
 	l.answers = turns.New(answersPart*sixteenth, answersPart*sixteenth/2, 0)
 
+	l.long.atOnce = fmt.Sprintf("%d long queries run at once (query.max_concurrency)", n)
+	l.short.atOnce = fmt.Sprintf("%d short queries run at once (one more than query.max_concurrency)", n+1)
+	l.own.atOnce = fmt.Sprintf("%d queries of Freshet's own run at once", ownSlots)
+	l.lookup.atOnce = fmt.Sprintf("%d requests for series, labels, exemplars or remote read run at once (by query.max_memory, at most %d)", lookups, mostLookups)
+	for _, of := range l.all() {
+		of.raise = "query.max_concurrency if there are processors for it"
+	}
+	l.lookup.raise = "query.max_memory if there is memory for it"
+
 	l.long.turn, l.long.then = longTurn, l.long
 	l.short.turn, l.short.then, l.short.larger = shortTurn, l.long, l.long
 	l.own.turn, l.own.then, l.own.larger = longTurn, l.own, l.long
@@ -164,8 +175,8 @@ func (s *lanes) tooLarge(l *lane, what string) error {
 }
 
 func (s *lanes) wayOut(l *lane) string {
-	return fmt.Sprintf("queries have %d MiB together (%s), of which each of %d (query.max_concurrency) has a part: ask for fewer series, a shorter range or a longer step, or raise query.max_memory",
-		s.total>>20, s.of, l.count)
+	return fmt.Sprintf("queries have %d MiB together (%s), of which each has a part, and %s: ask for fewer series, a shorter range or a longer step, or raise query.max_memory",
+		s.total>>20, s.of, l.atOnce)
 }
 
 // lanesCollector exports what waits and what is held, by tenant: of those that wait or hold
