@@ -172,7 +172,7 @@ func (q *query) Exec(ctx context.Context) (result *promql.Result) {
 	}()
 	defer func() { e.count(result.Err) }()
 	result = q.run(ctx, q.lane)
-	if larger := q.lane.larger; larger != nil && needsMore(result.Err) {
+	if larger := q.lane.larger; larger != nil && (needsMore(result.Err) || errors.Is(result.Err, errAgain)) {
 		q.release()
 		again, err := q.prepare(larger.engine)
 		if err != nil {
@@ -187,6 +187,9 @@ func (q *query) Exec(ctx context.Context) (result *promql.Result) {
 	}
 	return result
 }
+
+// errAgain ends a query that is to begin again in the larger lane.
+var errAgain = errors.New("the query takes too long for a short one")
 
 // run has a turn in the lane.
 func (q *query) run(ctx context.Context, l *lane) (result *promql.Result) {
@@ -208,7 +211,16 @@ func (q *query) run(ctx context.Context, l *lane) (result *promql.Result) {
 			result = &promql.Result{Err: e.panicked(p, q.String(), debug.Stack())}
 		}
 	}()
-	result = q.Query.Exec(withTurn(ctx, t))
+	ctx, cancel := context.WithCancelCause(withTurn(ctx, t))
+	defer cancel(nil)
+	if l.then != l {
+		t.again = func() { cancel(errAgain) }
+		defer time.AfterFunc(l.turn+passTime, func() { t.outstay(ctx, l) }).Stop()
+	}
+	result = q.Query.Exec(ctx)
+	if result.Err != nil && context.Cause(ctx) == errAgain {
+		return &promql.Result{Err: errAgain}
+	}
 	dropSuffixHints(result.Warnings)
 	q.dropSparse(result.Warnings)
 	// The engine recovers most panics itself, logs them, and makes them look like a

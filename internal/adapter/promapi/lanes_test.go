@@ -404,3 +404,54 @@ func TestStuckQuery(t *testing.T) {
 		}
 	})
 }
+
+// TestSlowShortQueries has tenants a and c take all memory for short queries with such that
+// are none, in the two ways of being slow. For as long as those ran, or waited for a long
+// slot, b's vector(1) once waited for memory.
+func TestSlowShortQueries(t *testing.T) {
+	for what, slow := range map[string]selects{
+		"many series": fakeSeries(600, 100*time.Millisecond),
+		"a function that computes for long": func(ctx context.Context) storage.SeriesSet {
+			return &stuckSet{slowSet{n: 1}, func() {
+				select { // as the engine does between two steps
+				case <-ctx.Done():
+				case <-time.After(time.Minute):
+				}
+			}}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(slow, asTenant, func(cfg *Config, _ *Options) { cfg.MaxConcurrency, cfg.Timeout = 1, 10*time.Hour })
+				var done sync.WaitGroup
+				for range 5 {
+					for _, name := range []string{"a", "c"} {
+						done.Go(func() {
+							if w := s.as(name, instant("x")); w.Code != http.StatusOK {
+								t.Errorf("%s of %s: %d %s", what, name, w.Code, w.Body)
+							}
+						})
+					}
+					synctest.Wait()
+				}
+				for range 20 {
+					time.Sleep(time.Second)
+					asked := time.Now()
+					if w := s.as("b", instant("vector(1)")); w.Code != http.StatusOK {
+						t.Errorf("b: %d %s", w.Code, w.Body)
+					}
+					if took := time.Since(asked); took > 3*time.Second {
+						t.Errorf("vector(1) of b took %v, beside %s of a and c", took, what)
+					}
+				}
+				done.Wait()
+				synctest.Wait()
+				s.nothingHeld(t)
+				// Each ran once in the end: what began again ended in the long lane.
+				if got := s.failures(t, failedTimeout) + s.failures(t, failedMemory); got != 0 {
+					t.Errorf("%v queries were counted as failures", got)
+				}
+			})
+		})
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/prometheus/model/histogram"
@@ -28,7 +29,10 @@ type turn struct {
 	memory *turns.Shares
 	bytes  int64 // of memory, that it has
 	series int64 // bytes of them that series took
-	begun  *lane // whose memory it began with
+	begun  *lane // whose memory it has, or had before the answer was settled
+
+	again context.CancelFunc // ends a query that is to begin again in another lane; nil for none
+	moved atomic.Bool        // it has memory of the lane where it goes on
 }
 
 // enter waits for memory and for a slot.
@@ -103,6 +107,9 @@ func (t *turn) pass(ctx context.Context) error {
 	if t.lane.turn == 0 || now.Sub(t.since) < t.lane.turn {
 		return nil
 	}
+	if t.again != nil && !t.moved.Load() {
+		t.move()
+	}
 	if t.lane.then != t.lane || t.lane.slots.Wanted(t.tenant) {
 		t.stop()
 		t.lane = t.lane.then
@@ -114,6 +121,29 @@ func (t *turn) pass(ctx context.Context) error {
 	}
 	t.start()
 	return nil
+}
+
+// move changes the memory of the lane where the query began for that of the lane where it
+// goes on, if there is some at once: it may take long now.
+func (t *turn) move() {
+	if then := t.begun.then; then.memory.Try(t.tenant, then.share) {
+		t.memory.Give(t.tenant, t.bytes)
+		t.memory, t.bytes, t.begun = then.memory, then.share, then
+		t.moved.Store(true)
+	}
+}
+
+// outstay is for a query that is over its turn and has memory of its first lane, of which
+// few tenants can have all. It begins again elsewhere as soon as another tenant waits for
+// it; what it has computed is lost.
+func (t *turn) outstay(ctx context.Context, first *lane) {
+	switch {
+	case ctx.Err() != nil || t.moved.Load():
+	case first.memory.Wanted(t.tenant):
+		t.again()
+	default:
+		time.AfterFunc(passTime, func() { t.outstay(ctx, first) })
+	}
 }
 
 // take counts bytes of series or labels, of which the share bears half for a query,
