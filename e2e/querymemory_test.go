@@ -23,12 +23,7 @@ import (
 // of samples and more of JSON. Once that ended the process. Now the query does, and
 // writes go on, also while many ask for less and read it slowly.
 func TestQueryMemory(t *testing.T) {
-	const limit = 500 << 20
-	dir := dataDir(t)
-	cmd := exec.Command(freshet, "serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--ingest-otlp-grpc-listen", "127.0.0.1:0",
-		"--dogstatsd-udp", "127.0.0.1:0", "--dogstatsd-unixgram", filepath.Join(dir, "dgram.sock"), "--dogstatsd-unix", "", "--query-max-concurrency", "1")
-	cmd.Env = append(os.Environ(), "GOMEMLIMIT="+strconv.Itoa(limit))
-	p := launch(t, dir, cmd)
+	p := startSmall(t)
 
 	const series = 12_000
 	at := time.Now()
@@ -41,13 +36,7 @@ func TestQueryMemory(t *testing.T) {
 				Samples: []prompb.Sample{{Timestamp: at.UnixMilli(), Value: float64(i) / 7}},
 			})
 		}
-		body, err := req.Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if status, text, _, err := p.write(remoteWriteV1, snappy.Encode(nil, body)); err != nil || status != http.StatusNoContent {
-			t.Fatalf("write %d series of %s: %d %s %v", n, name, status, text, err)
-		}
+		p.writeAll(t, &req)
 	}
 	write("wide", series)
 
@@ -88,6 +77,24 @@ func TestQueryMemory(t *testing.T) {
 	if n, err := p.value(`count({__name__=~"after|beside_.*"})`); err != nil || n != 1001 {
 		t.Errorf("%v of 1001 series that were written beside the queries are there: %v", n, err)
 	}
+	p.staysSmall(t)
+}
+
+// smallServer is the memory of servers of these tests, in bytes.
+const smallServer = 500 << 20
+
+func startSmall(t *testing.T) *process {
+	t.Helper()
+	dir := dataDir(t)
+	cmd := exec.Command(freshet, "serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--ingest-otlp-grpc-listen", "127.0.0.1:0",
+		"--dogstatsd-udp", "127.0.0.1:0", "--dogstatsd-unixgram", filepath.Join(dir, "dgram.sock"), "--dogstatsd-unix", "", "--query-max-concurrency", "1")
+	cmd.Env = append(os.Environ(), "GOMEMLIMIT="+strconv.Itoa(smallServer))
+	return launch(t, dir, cmd)
+}
+
+// staysSmall checks what was resident at most.
+func (p *process) staysSmall(t *testing.T) {
+	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +104,74 @@ func TestQueryMemory(t *testing.T) {
 		t.Fatalf("no VmHWM in %s", status)
 	}
 	peak, _ := strconv.ParseInt(string(found[1]), 10, 64)
-	if t.Logf("%d MiB were resident at most", peak>>10); peak<<10 > limit {
-		t.Errorf("%d MiB were resident, of %d that there are", peak>>10, limit>>20)
+	if t.Logf("%d MiB were resident at most", peak>>10); peak<<10 > smallServer {
+		t.Errorf("%d MiB were resident, of %d that there are", peak>>10, smallServer>>20)
+	}
+}
+
+// TestQueryResultMemory asks a server that has 500 MiB for results that are larger than what
+// they are made of: 10,000 series of 25 samples each, at 5,000 steps. The engine makes room for
+// all steps in each series of a result, and so the first of these queries once took 1.2 GB.
+func TestQueryResultMemory(t *testing.T) {
+	p := startSmall(t)
+	const series, samples = 10_000, 25
+	at := time.Now()
+	for k := range samples {
+		var req prompb.WriteRequest
+		for i := range series {
+			req.Timeseries = append(req.Timeseries, prompb.TimeSeries{
+				Labels:  []prompb.Label{{Name: "__name__", Value: "wide"}, {Name: "instance", Value: fmt.Sprintf("h%05d", i)}},
+				Samples: []prompb.Sample{{Timestamp: at.UnixMilli() - int64(samples-k)*60_000, Value: float64(k*series + i)}},
+			})
+		}
+		p.writeAll(t, &req)
+	}
+	type answer struct {
+		status int
+		text   string
+	}
+	for i, query := range []string{`count(count_values("v", wide))`, `count(count_values("v", wide))`, "count(wide + 1)"} {
+		answered := make(chan answer)
+		go func() {
+			params := url.Values{"query": {query}, "start": {fmt.Sprint(at.Unix() - 5000*60 + 200)}, "end": {fmt.Sprint(at.Unix() + 200)}, "step": {"60"}}
+			r, err := http.PostForm("http://"+p.HTTP+"/api/v1/query_range", params)
+			if err != nil {
+				answered <- answer{0, err.Error()}
+				return
+			}
+			defer r.Body.Close()
+			head, _ := io.ReadAll(io.LimitReader(r.Body, 2000))
+			answered <- answer{r.StatusCode, string(head)}
+		}()
+		for n, done := 0, false; !done; n++ {
+			p.writeAll(t, &prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{
+				Labels:  []prompb.Label{{Name: "__name__", Value: "beside"}, {Name: "query", Value: strconv.Itoa(i)}, {Name: "n", Value: strconv.Itoa(n)}},
+				Samples: []prompb.Sample{{Timestamp: at.UnixMilli(), Value: 1}},
+			}}})
+			select {
+			case a := <-answered:
+				done = true
+				if a.status != http.StatusUnprocessableEntity || !strings.Contains(a.text, `"errorType":"execution"`) || !strings.Contains(a.text, "query.max_memory") {
+					t.Errorf("%s: status %d %s", query, a.status, a.text)
+				}
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}
+	// Other queries have their answers.
+	if n, err := p.value("count(wide)"); err != nil || n != series {
+		t.Errorf("%v of %d series after the queries: %v", n, series, err)
+	}
+	p.staysSmall(t)
+}
+
+func (p *process) writeAll(t *testing.T, req *prompb.WriteRequest) {
+	t.Helper()
+	body, err := req.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, text, _, err := p.write(remoteWriteV1, snappy.Encode(nil, body)); err != nil || status != http.StatusNoContent {
+		t.Fatalf("write %d series: %d %s %v", len(req.Timeseries), status, text, err)
 	}
 }

@@ -23,5 +23,5 @@ func (s *server) findMemory() (err error) {
 // are for series, at 6 kB each, for the garbage of writes and for the kernel's caches:
 // by the sizing of docs/operations.md that is what is left.
 func queryMemory(of memory.Limit) promapi.Memory {
-	return promapi.Memory{Bytes: of.Bytes / 4, Of: "a quarter of the memory of " + of.Of}
+	return promapi.Memory{Bytes: of.Bytes / 4, Of: "a quarter of the memory of " + of.Of, Process: of.Bytes}
 }

@@ -37,6 +37,7 @@ type Engine struct {
 	timeout  time.Duration
 	lookback time.Duration
 	waiting  int // most that wait in a lane, a tenant
+	heap     *heapGuard
 	logger   *slog.Logger
 	failed   *prometheus.CounterVec
 }
@@ -61,7 +62,7 @@ const (
 // experiments of PromQL.
 func NewEngine(cfg Config, memory Memory, logger *slog.Logger, reg prometheus.Registerer) *Engine {
 	failed := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "query", Name: "failures_total",
-		Help: "Queries that failed for no fault of the data, by reason. Rising: limit, a dashboard asks for more than the max_* settings allow, and its panel says which; memory, it needs more than its part of query.max_memory; queue, a tenant has query.max_waiting queries waiting; timeout, queries are slow or too many at once; slow_client, a client took its answer too slowly and was cut off; panic, a bug, and the log has the stack.",
+		Help: "Queries that failed for no fault of the data, by reason. Rising: limit, a dashboard asks for more than the max_* settings allow, and its panel says which; memory, it needs more than its part of query.max_memory, or took the most when the memory of the process was nearly full; queue, a tenant has query.max_waiting queries waiting; timeout, queries are slow or too many at once; slow_client, a client took its answer too slowly and was cut off; panic, a bug, and the log has the stack.",
 	}, []string{"reason"})
 	waited := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "freshet", Subsystem: "query", Name: "wait_seconds",
 		Help:    "How long queries waited for their first turn, by lane. Rising in long: dashboards ask for more than the processors give; rising in short or own: the processors are taken by something else.",
@@ -78,6 +79,7 @@ func NewEngine(cfg Config, memory Memory, logger *slog.Logger, reg prometheus.Re
 		timeout:  cfg.Timeout,
 		lookback: cfg.LookbackDelta,
 		waiting:  cfg.MaxWaiting,
+		heap:     newHeapGuard(memory.Process, logger),
 		logger:   logger,
 		failed:   failed,
 	}
@@ -172,7 +174,7 @@ func (q *query) Exec(ctx context.Context) (result *promql.Result) {
 	}()
 	defer func() { e.count(result.Err) }()
 	result = q.run(ctx, q.lane)
-	if larger := q.lane.larger; larger != nil && (needsMore(result.Err) || errors.Is(result.Err, errAgain)) {
+	if larger := q.lane.larger; larger != nil && (needsMore(result.Err) && !errors.Is(result.Err, errHeap) || errors.Is(result.Err, errAgain)) {
 		q.release()
 		again, err := q.prepare(larger.engine)
 		if err != nil {
@@ -211,7 +213,9 @@ func (q *query) run(ctx context.Context, l *lane) (result *promql.Result) {
 			result = &promql.Result{Err: e.panicked(p, q.String(), debug.Stack())}
 		}
 	}()
-	ctx, cancel := context.WithCancelCause(withTurn(ctx, t))
+	w := e.heap.watch(ctx, q, t)
+	defer w.end()
+	ctx, cancel := context.WithCancelCause(withTurn(w.ctx, t))
 	defer cancel(nil)
 	if l.then != l {
 		t.again = func() { cancel(errAgain) }
@@ -221,6 +225,7 @@ func (q *query) run(ctx context.Context, l *lane) (result *promql.Result) {
 	if result.Err != nil && context.Cause(ctx) == errAgain {
 		return &promql.Result{Err: errAgain}
 	}
+	result.Err = w.cause(result.Err)
 	dropSuffixHints(result.Warnings)
 	q.dropSparse(result.Warnings)
 	// The engine recovers most panics itself, logs them, and makes them look like a

@@ -16,6 +16,9 @@ import (
 type Memory struct {
 	Bytes int64
 	Of    string // what the bytes are of, for errors: "a quarter of the memory of the cgroup"
+	// Process is how many bytes the process may have, whatever the configuration says of
+	// queries: the largest query ends when the heap comes near. 0 does not watch it.
+	Process int64
 }
 
 // lane is a way for one sort of work. Its slots bound the processors that the sort

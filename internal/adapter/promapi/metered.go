@@ -90,6 +90,7 @@ func (s *meteredSet) Next() bool {
 	if s.err != nil || !s.SeriesSet.Next() {
 		return false
 	}
+	s.turn.read.Add(1)
 	if s.err = s.turn.take(seriesBytes + int64(s.SeriesSet.At().Labels().ByteSize())); s.err == nil {
 		s.err = s.turn.pass(s.ctx)
 	}

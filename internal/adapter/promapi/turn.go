@@ -33,6 +33,7 @@ type turn struct {
 
 	again context.CancelFunc // ends a query that is to begin again in another lane; nil for none
 	moved atomic.Bool        // it has memory of the lane where it goes on
+	read  atomic.Int64       // series that were read; the heap guard looks at it meanwhile
 }
 
 // enter waits for memory and for a slot.

@@ -1,0 +1,247 @@
+package promapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"runtime/metrics"
+	"sync"
+	"time"
+
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+// heapGuard looks at the heap of the process while queries run, and ends the query that
+// may take most of it when it is nearly full. The shares of lanes count what queries
+// read. The engine allocates more: for each series that a part of a query returns, a list
+// with room for all steps.
+type heapGuard struct {
+	limit   uint64 // bytes that the process may have; 0 for no guard
+	bound   uint64 // bytes of the heap in use
+	read    func() heap
+	collect func() // garbage; returns once that is done
+	logger  *slog.Logger
+
+	mu      sync.Mutex
+	running map[*watched]struct{}
+	looks   bool      // a goroutine looks
+	stale   uint64    // the collection after which heap.live has nothing of queries that ended
+	until   time.Time // no further query is ended before, unless ending has returned
+	ending  *watched  // the query that was ended last; nil once it has returned
+}
+
+// heap is a reading of the heap.
+type heap struct {
+	live        uint64 // bytes that the last collection found in use
+	allocated   uint64 // bytes with the garbage
+	collections uint64 // so far
+}
+
+const (
+	// heapLook is the time between two looks. A query allocates some 100 MB in it at most;
+	// a look takes microseconds.
+	heapLook = 50 * time.Millisecond
+	// heapPause is what an ended query has to return before the next one is ended: the
+	// engine sees the end at its next step.
+	heapPause = time.Second
+	// smallQuery is the part of the bound below which a query is left alone: its end would
+	// free next to nothing.
+	smallQuery = 100
+	// fresh is the number of collections after which nothing of a query is left: one may have
+	// begun before the query returned, and two more empty the engine's pool of lists.
+	fresh = 3
+	// mostPoints is how many samples the engine makes room for in a list at most
+	// (maxPointsSliceSize of its source).
+	mostPoints = 5000
+)
+
+func newHeapGuard(process int64, logger *slog.Logger) *heapGuard {
+	return &heapGuard{
+		// The rest is for stacks, for the program itself, and for what is allocated until
+		// the query has returned.
+		limit: uint64(process), bound: uint64(process) / 10 * 8, read: readHeap, collect: collectTwice,
+		logger: logger, running: map[*watched]struct{}{},
+	}
+}
+
+func readHeap() heap {
+	s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}, {Name: "/gc/cycles/total:gc-cycles"}}
+	metrics.Read(s)
+	return heap{s[0].Value.Uint64(), s[1].Value.Uint64(), s[2].Value.Uint64()}
+}
+
+// collectTwice collects garbage. Lists that the engine keeps for its next query go with the
+// second collection.
+func collectTwice() {
+	runtime.GC()
+	runtime.GC()
+}
+
+// watched is a query that runs.
+type watched struct {
+	guard  *heapGuard
+	query  *query
+	turn   *turn
+	own    bool // it is one of Freshet's own
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	steps  uint64 // that a list of the query's samples has room for
+	spread bool   // it has count_values: each step may return other series
+}
+
+// errHeap is why the guard ended a query.
+var errHeap error = &memoryError{"the memory of the process is nearly full"}
+
+// watch has the guard know of a query that begins to run. The caller calls end.
+func (g *heapGuard) watch(ctx context.Context, q *query, t *turn) *watched {
+	w := &watched{guard: g, query: q, turn: t, own: t.begun == t.all.own, ctx: ctx}
+	if g.limit == 0 {
+		return w
+	}
+	w.ctx, w.cancel = context.WithCancelCause(ctx)
+	w.size()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.running[w] = struct{}{}
+	if !g.looks {
+		g.looks = true
+		g.stale = g.read().collections + fresh
+		go g.run()
+	}
+	return w
+}
+
+// size finds out what the query may return for each series that it reads.
+func (w *watched) size() {
+	s, ok := w.query.Statement().(*parser.EvalStmt)
+	if !ok {
+		return
+	}
+	w.steps = 1
+	if s.Interval > 0 {
+		w.steps = min(uint64(s.End.Sub(s.Start)/s.Interval)+1, mostPoints)
+	}
+	parser.Inspect(s.Expr, func(n parser.Node, _ []parser.Node) error {
+		switch n := n.(type) {
+		case *parser.SubqueryExpr:
+			w.steps = mostPoints
+		case *parser.AggregateExpr:
+			w.spread = w.spread || n.Op == parser.COUNT_VALUES
+		}
+		return nil
+	})
+}
+
+// potential is how many bytes the query may take for what it has read so far.
+func (w *watched) potential() uint64 {
+	lists := uint64(w.turn.read.Load()) + 1 // vector() reads nothing
+	if w.spread {
+		lists *= w.steps
+	}
+	return lists * w.steps * sampleBytes
+}
+
+// cause returns the error of the query, which is the guard's if the guard ended it.
+func (w *watched) cause(err error) error {
+	_, canceled := errors.AsType[promql.ErrQueryCanceled](err)
+	if (canceled || errors.Is(err, context.Canceled)) && errors.Is(context.Cause(w.ctx), errHeap) {
+		return w.turn.all.heapFull()
+	}
+	return err
+}
+
+// end has the guard forget the query.
+func (w *watched) end() {
+	g := w.guard
+	if g.limit == 0 {
+		return
+	}
+	w.cancel(nil)
+	now := g.read().collections
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.running, w)
+	g.stale = now + fresh
+	if g.ending == w {
+		g.ending = nil
+	}
+}
+
+// run looks until no query runs.
+func (g *heapGuard) run() {
+	tick := time.NewTicker(heapLook)
+	defer tick.Stop()
+	for now := range tick.C {
+		g.look(now)
+		g.mu.Lock()
+		if len(g.running) == 0 {
+			g.looks = false
+			g.mu.Unlock()
+			return
+		}
+		g.mu.Unlock()
+	}
+}
+
+// full reports whether the heap is. While the runtime keeps to its limit, what is in use is
+// what the last collection found. With more allocated than the limit, garbage or not, it did
+// not keep to it.
+func (g *heapGuard) full(h heap) bool { return h.live > g.bound || h.allocated > g.limit }
+
+// look ends the largest query if the heap is full.
+func (g *heapGuard) look(now time.Time) {
+	h := g.read()
+	if !g.full(h) {
+		return
+	}
+	g.mu.Lock()
+	wait := g.ending != nil && now.Before(g.until)
+	largest := g.largest()
+	stale := h.collections < g.stale
+	g.mu.Unlock()
+	if wait || largest == nil {
+		return
+	}
+	if stale {
+		// No query is to end for what another one has left.
+		g.collect()
+		if h = g.read(); !g.full(h) {
+			return
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if largest = g.largest(); largest == nil {
+		return
+	}
+	g.ending, g.until = largest, now.Add(heapPause)
+	largest.cancel(errHeap)
+	text := largest.query.String()
+	g.logger.Warn("the memory is nearly full: a query was ended", "tenant", largest.turn.tenant, "query", text[:min(len(text), longestTraced)],
+		"heap_bytes", h.live, "bound_bytes", g.bound)
+}
+
+// largest is the query whose end may free most: one of Freshet's own if there is no other,
+// nil if there is none that matters or has not been ended.
+func (g *heapGuard) largest() (found *watched) {
+	least := g.bound / smallQuery
+	for w := range g.running {
+		if w.ctx.Err() != nil || w.potential() < least {
+			continue
+		}
+		switch {
+		case found == nil, found.own && !w.own, found.own == w.own && w.potential() > found.potential():
+			found = w
+		}
+	}
+	return found
+}
+
+// heapFull is the error of a query that the guard ended. No lane has more for it.
+func (s *lanes) heapFull() error {
+	return fmt.Errorf("%w, and of all queries this one may take most of it; queries should have %d MiB together (%s): ask for fewer series, a shorter range or a longer step, or give the process more memory",
+		errHeap, s.total>>20, s.of)
+}

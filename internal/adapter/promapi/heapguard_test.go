@@ -1,0 +1,162 @@
+package promapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/prometheus/storage"
+
+	"github.com/freshet-io/freshet/internal/core/tenant"
+)
+
+// heapOfTest is what a guard reads instead of the heap.
+type heapOfTest struct {
+	live, allocated, collections atomic.Uint64
+	garbage                      atomic.Bool // the next collection finds nothing in use
+}
+
+// guarded returns an API over series of which each tenant has its own number, read at one
+// each 10 ms, by a process that may have so many bytes.
+func guarded(limit uint64, series map[string]int) (*server, *heapOfTest) {
+	s := newServer(selects(func(ctx context.Context) storage.SeriesSet {
+		name, _ := tenant.FromContext(ctx)
+		return &slowSet{n: series[name], each: 10 * time.Millisecond}
+	}), asTenant, func(cfg *Config, _ *Options) { cfg.MaxConcurrency = 10 })
+	h, g := &heapOfTest{}, s.options.Engine.heap
+	g.limit, g.bound = limit, limit/10*8
+	g.read = func() heap { return heap{h.live.Load(), h.allocated.Load(), h.collections.Load()} }
+	g.collect = func() {
+		h.collections.Add(fresh)
+		h.allocated.Store(0)
+		if h.garbage.Load() {
+			h.live.Store(0)
+		}
+	}
+	return s, h
+}
+
+func (s *server) failedForHeap(t *testing.T, name string, w *httptest.ResponseRecorder) {
+	t.Helper()
+	e := decode(t, w)
+	if w.Code != http.StatusUnprocessableEntity || e.ErrorType != "execution" || !strings.Contains(e.Error, "nearly full") || !strings.Contains(e.Error, "query.max_memory") {
+		t.Errorf("query of %s: status %d, %s %q; want 422 and an error that names query.max_memory", name, w.Code, e.ErrorType, e.Error)
+	}
+}
+
+// unwatched checks that the guard stops looking once no query runs, and that all was given back.
+func unwatched(t *testing.T, s *server) {
+	t.Helper()
+	time.Sleep(2 * heapLook)
+	synctest.Wait()
+	if g := s.options.Engine.heap; g.looks || len(g.running) > 0 {
+		t.Errorf("the guard looks: %v, at %d queries", g.looks, len(g.running))
+	}
+	s.nothingHeld(t)
+}
+
+// TestFullHeapEndsTheLargest fills the heap while three queries run. The shares of lanes do not
+// count what the engine allocates for its results: one query once took 1.2 GB of 500 MiB.
+func TestFullHeapEndsTheLargest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, h := guarded(1<<20, map[string]int{"small": 100, "large": 10_000, "middle": 200})
+		answers := map[string]chan *httptest.ResponseRecorder{}
+		for _, name := range []string{"small", "large", "middle"} {
+			done := make(chan *httptest.ResponseRecorder, 1)
+			answers[name] = done
+			steps := map[string]int{"small": 110, "large": 1000, "middle": 500}[name]
+			go func() { done <- s.as(name, ranged(steps)) }()
+		}
+		time.Sleep(505 * time.Millisecond)
+		h.allocated.Store(2 << 20) // garbage that was there before the queries
+		time.Sleep(100 * time.Millisecond)
+		for name, done := range answers {
+			if len(done) > 0 {
+				t.Fatalf("query of %s ended for garbage, or of itself: %s", name, (<-done).Body)
+			}
+		}
+		h.live.Store(900 << 10)
+		filled := time.Now()
+		w := <-answers["large"]
+		s.failedForHeap(t, "large", w)
+		if took := time.Since(filled); took > 2*heapLook {
+			t.Errorf("the largest query ended after %v", took)
+		}
+		// What it had is garbage now, which no other query is to end for.
+		h.garbage.Store(true)
+		for _, name := range []string{"small", "middle"} {
+			if w := <-answers[name]; w.Code != http.StatusOK {
+				t.Errorf("query of %s: status %d %s", name, w.Code, w.Body)
+			}
+		}
+		if got := s.failures(t, failedMemory); got != 1 {
+			t.Errorf("%v failures were counted by memory, want 1", got)
+		}
+		unwatched(t, s)
+	})
+}
+
+// TestHeapThatStaysFull ends one query after the other, and Freshet's own last.
+func TestHeapThatStaysFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, h := guarded(10_000, map[string]int{"a": 10_000, "b": 10_000, "freshet": 10_000})
+		order := make(chan string, 3)
+		go func() {
+			s.failedForHeap(t, "a", s.as("a", ranged(200)))
+			order <- "a"
+		}()
+		// A short query that is ended does not begin again as a long one.
+		go func() {
+			s.failedForHeap(t, "b", s.as("b", instant("x")))
+			order <- "b"
+		}()
+		go func() {
+			ctx := tenant.NewContext(t.Context(), "freshet")
+			q, err := Own{s.options.Engine}.NewInstantQuery(ctx, s.options.Queryable, nil, `max_over_time(x[5m:1s])`, time.Unix(base, 0)) // larger than that of b
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer q.Close()
+			if err := q.Exec(ctx).Err; err == nil || !strings.Contains(err.Error(), "nearly full") {
+				t.Errorf("Freshet's own query: %v", err)
+			}
+			order <- "own"
+		}()
+		time.Sleep(525 * time.Millisecond)
+		h.live.Store(9000)
+		if got := []string{<-order, <-order, <-order}; !slices.Equal(got, []string{"a", "b", "own"}) {
+			t.Errorf("ended in the order %v", got)
+		}
+		if got := s.failures(t, failedMemory); got != 3 {
+			t.Errorf("%v failures were counted by memory, want 3", got)
+		}
+		if got := s.gathered(t, "freshet_query_wait_seconds", "long", ""); got != 1 {
+			t.Errorf("%v long queries began, want that of a", got)
+		}
+		unwatched(t, s)
+	})
+}
+
+// TestFullHeapSparesSmallQueries holds that a heap full of other things ends no query whose end
+// frees nothing. With count_values, each step of a query may return other series.
+func TestFullHeapSparesSmallQueries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, h := guarded(100<<20, map[string]int{"a": 40})
+		h.live.Store(99 << 20)
+		if w := s.as("a", ranged(1000)); w.Code != http.StatusOK {
+			t.Errorf("a small query: status %d %s", w.Code, w.Body)
+		}
+		form := url.Values{"query": {`count(count_values("v", x))`}, "start": {fmt.Sprint(base)}, "end": {fmt.Sprint(base + 10)}, "step": {"0.01"}}
+		s.failedForHeap(t, "a", s.as("a", get(prefix+"/query_range", form)))
+		unwatched(t, s)
+	})
+}
