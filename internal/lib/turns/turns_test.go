@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -209,10 +210,13 @@ func TestLate(t *testing.T) {
 				t.Fatal(err)
 			}
 			ctx, leave := context.WithCancel(t.Context())
+			var mu sync.Mutex // two may be served at once
 			var got []byte
 			for _, name := range []string{"b", "c", "a"} {
 				go func() {
 					if s.Take(ctx, name, 1) == nil {
+						mu.Lock()
+						defer mu.Unlock()
 						got = append(got, name[0])
 					}
 				}()
