@@ -217,8 +217,8 @@ func overGRPC(t *testing.T, header, value string) *http.Request {
 	return r
 }
 
-// Where a header names the tenant, nobody writes into that of Freshet's own metrics, by
-// whichever protocol. Over gRPC this was possible.
+// Where a header names the tenant, no protocol lets a sender write into the tenant of
+// Freshet's own metrics. gRPC did.
 func TestNobodyWritesIntoTheOwnTenant(t *testing.T) {
 	for _, more := range []string{", trust_tenant_header: true, allow_unknown_tenants: true", ", trust_tenant_header: true"} {
 		s := onlyHTTP(t, more, "limits: {tenants: {freshet: {}, shop: {}}}")

@@ -220,8 +220,8 @@ func TestLedgerWatchIsInterrupted(t *testing.T) {
 	}
 }
 
-// What waits for a tenant's store is told with the store's error, and that new samples are
-// refused.
+// The command says how much waits for a tenant's store, the store's error, and that new
+// samples are refused.
 func TestLedgerSaysWhatWaits(t *testing.T) {
 	l := ledgerView{seen: []booksAnswer{{Name: "b", Waiting: &waitingBooks{Samples: 1234, Since: 1_763_679_960_000, Error: "open tsdb/b/10s: not a directory", Refused: true}}}}
 	text, err := l.page()

@@ -66,8 +66,8 @@ func (o *opening) Push(ctx context.Context, batches []batch.Batch) error {
 	return o.windows.Push(ctx, batches)
 }
 
-// Through is part of collector.Aggregator. What is said before the opening is said again
-// with the next second.
+// Through is part of collector.Aggregator. Calls before the opening are dropped: the next
+// second's call says more.
 func (o *opening) Through(sender uint64, t int64) {
 	select {
 	case <-o.done:

@@ -14,8 +14,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// forOperators refuses all but operators: what shows memory or raw data, or changes
-// anything, is for them.
+// forOperators refuses all but operators. Endpoints that show memory or raw data, or change
+// anything, are for them.
 func (s *server) forOperators(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := s.notOperator(r); err != nil {

@@ -97,8 +97,8 @@ func (s *server) unreachable(path string) bool {
 }
 
 // listenPrivately binds a Unix socket that this user alone may open, from the first moment
-// on. What is in its place was left by a process that died: the lock of the data directory
-// keeps others away.
+// on. A socket in its place was left by a process that died, since the lock of the data
+// directory allows one process at a time.
 func listenPrivately(path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("listen on %s: the path has %d bytes and the kernel allows %d; choose a shorter data_dir", path, len(path), maxSocketPath)

@@ -56,8 +56,8 @@ func operatorsFile(t *testing.T, token string) string {
 	return path
 }
 
-// What operates the process is answered by operator.sock and to an operator's token, by a
-// proxy or not; on loopback only where http.operator_loopback is on.
+// Endpoints for operators answer by operator.sock and to an operator's token, through a
+// proxy or not. On loopback they answer only where http.operator_loopback is on.
 func TestWhoOperates(t *testing.T) {
 	off := onlyHTTP(t, ", operator_loopback: false, operators_file: "+operatorsFile(t, "ann's"))
 	tried := 0
