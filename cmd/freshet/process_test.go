@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/freshet-io/freshet/internal/role/collector"
 )
 
@@ -70,5 +72,37 @@ func TestProcessFigures(t *testing.T) {
 	}
 	if after.AllocatedBytesTotal < before.AllocatedBytesTotal || after.CPUUserSeconds+after.CPUSystemSeconds < before.CPUUserSeconds+before.CPUSystemSeconds {
 		t.Errorf("totals fell from %+v to %+v", before, after)
+	}
+}
+
+// The start and a reload write listening.json at once, through one temporary file: the
+// rename of one took it from the other, and the server ended. Before the announcement a
+// reload writes nothing, since programs take the file for a server that is open.
+func TestListeningIsToldOnceOpen(t *testing.T) {
+	s := &server{config: config{DataDir: t.TempDir()}}
+	write := func() error { return s.replace(listeningFile, []byte("{}\n")) }
+	if err := s.listeningTold.again(write); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(s.path(listeningFile)); !os.IsNotExist(err) {
+		t.Fatalf("a reload told where an opening server listens: %v", err)
+	}
+	var all errgroup.Group
+	for i := range 4 {
+		all.Go(func() error {
+			for range 500 {
+				tell := s.listeningTold.again
+				if i == 0 {
+					tell = s.listeningTold.first
+				}
+				if err := tell(write); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := all.Wait(); err != nil {
+		t.Error(err)
 	}
 }

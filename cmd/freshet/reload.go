@@ -143,7 +143,7 @@ func (r *reloader) apply(ctx context.Context) ([]conf.Change, error) {
 		}
 	}
 	s.current.Store(&next)
-	if err := s.writeListening(); err != nil {
+	if err := s.listeningTold.again(s.writeListening); err != nil {
 		s.logger.Error("programs do not learn what listens where", "error", err)
 	}
 	for _, w := range s.socketWarnings() {

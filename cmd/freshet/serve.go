@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -105,7 +106,7 @@ func (s *server) announce(out io.Writer) error {
 	for _, w := range s.socketWarnings() {
 		s.logger.Warn(w)
 	}
-	if err := s.writeListening(); err != nil {
+	if err := s.listeningTold.first(s.writeListening); err != nil {
 		return err
 	}
 	if err := handover.Notify(handover.Ready); err != nil {
@@ -133,7 +134,32 @@ func (s *server) listening() listening {
 	}
 }
 
-// writeListening writes listening.json.
+// A listeningTold lets one goroutine at a time write listening.json, and nobody before
+// the server has announced itself: programs take the file for a server that is open.
+type listeningTold struct {
+	mu        sync.Mutex
+	announced bool
+}
+
+// first writes for the announcement.
+func (t *listeningTold) first(write func() error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.announced = true
+	return write()
+}
+
+// again writes after a reload. Before the announcement there is nothing to correct.
+func (t *listeningTold) again(write func() error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.announced {
+		return nil
+	}
+	return write()
+}
+
+// writeListening writes listening.json. listeningTold calls it.
 func (s *server) writeListening() error {
 	text, err := json.MarshalIndent(s.listening(), "", "  ")
 	if err != nil {

@@ -97,6 +97,8 @@ type server struct {
 	inherited *inheritance
 	opening   opening
 	restarter *restarter
+
+	listeningTold listeningTold
 }
 
 // inForce is the configuration of the moment.
