@@ -71,7 +71,7 @@ func (q query) run(ctx context.Context) error {
 	}
 	body, a, err := ask(ctx, q.server, path, params)
 	if err != nil {
-		return fmt.Errorf("query %s: %w", q.expr, err)
+		return pointed(q.expr, err)
 	}
 	a.printNotes(q.view.Notes)
 	if q.raw {

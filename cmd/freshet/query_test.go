@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -175,7 +176,11 @@ func TestQueryErrors(t *testing.T) {
 	}{
 		{
 			"the server's own words", http.StatusBadRequest, parse, []string{"query", "sum("}, exitFailure,
-			`freshet: query sum(: bad_data: invalid parameter "query": 1:5: parse error: unclosed left parenthesis`,
+			`freshet: query: bad_data: invalid parameter "query": 1:5: parse error: unclosed left parenthesis` + "\nfreshet:   sum(\nfreshet:       ^",
+		},
+		{
+			"a place that the query does not have", http.StatusBadRequest, parse, []string{"query", "up"}, exitFailure,
+			`freshet: query up: bad_data: invalid parameter "query": 1:5: parse error: unclosed left parenthesis`,
 		},
 		{
 			"something else listens there", http.StatusNotFound, "404 page not found", []string{"query", "up"}, exitFailure,
@@ -227,6 +232,35 @@ func TestQueryErrors(t *testing.T) {
 			code, stdout, stderr := freshet(t, tt.args...)
 			if code != tt.code || stdout != "" || stderr != tt.want+"\n" {
 				t.Errorf("exit code %d, output %q\n%s\nwant %d\n%s", code, stdout, stderr, tt.code, tt.want)
+			}
+		})
+	}
+}
+
+// The caret stands below what the parser of a real server stumbled over, whatever is wide,
+// unprintable or on other lines before it.
+func TestQueryPointsAtTheError(t *testing.T) {
+	s := running(t, fmt.Sprintf(`
+data_dir: %s
+http: {listen: "127.0.0.1:0"}
+dogstatsd: {udp: "", unixgram: "", unix: ""}
+`, filepath.Join(t.TempDir(), "data")))
+	for _, tt := range []struct{ name, expr, want string }{
+		{"a word", "sum(rate(a[5m]) by", "sum(rate(a[5m]) by\n                ^"},
+		{"the end", "sum(", "sum(\n    ^"},
+		{"a type", "1 + rate(a)", "1 + rate(a)\n         ^"},
+		{"a later line", "sum(a)\n  + rate(b)\n  + c", "  + rate(b)\n         ^"},
+		{"wide text", `{a="日本", b!}`, `{a="日本", b!}` + "\n            ^"},
+		{"a tab", "a +\trate(b)", `a +\x09rate(b)` + "\n            ^"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, args := range [][]string{nil, {"--range", "1h"}} {
+				code, stdout, stderr := freshet(t, append([]string{"query", tt.expr, "--server", s.http[0].addr()}, args...)...)
+				_, caret, _ := strings.Cut(strings.ReplaceAll(stderr, "freshet: ", ""), "\n")
+				want := "  " + strings.ReplaceAll(tt.want, "\n", "\n  ") + "\n"
+				if code == exitOK || stdout != "" || caret != want {
+					t.Errorf("%q: exit code %d, output %q\n%s\nwant below the error\n%s", args, code, stdout, stderr, want)
+				}
 			}
 		})
 	}
