@@ -181,7 +181,14 @@ func past(t *testing.T, p *process) {
 		Labels:  labels("__name__", "hostile_<b>name</b>", "page", hostile),
 		Samples: []prompb.Sample{{Timestamp: time.Now().UnixMilli(), Value: 1}},
 	})
-	status, text, _, err := p.write(remoteWriteV1, pack(t, &prompb.WriteRequest{Timeseries: series}))
+	lost := "shop_recommendation_cache_lookups_failed"
+	said := []prompb.MetricMetadata{}
+	for _, name := range []string{lost, lost + "_for_lack_of_connections_to_shards_total"} {
+		series = append(series, prompb.TimeSeries{Labels: labels("__name__", name), Samples: []prompb.Sample{{Timestamp: time.Now().UnixMilli(), Value: 1}}})
+		said = append(said, prompb.MetricMetadata{MetricFamilyName: name, Type: prompb.MetricMetadata_COUNTER,
+			Help: "How often the cache was asked and did not answer in time, so that recommendations were computed anew. Rising: there are too few shards."})
+	}
+	status, text, _, err := p.write(remoteWriteV1, pack(t, &prompb.WriteRequest{Timeseries: series, Metadata: said}))
 	if err != nil || status/100 != 2 {
 		t.Fatalf("write the past: %d, %s, %v", status, text, err)
 	}

@@ -12,7 +12,7 @@ import { stepFor } from './promql'
 import { QueryPanel } from './query'
 import { go, usePlace } from './router'
 import { self, useSelf } from './self'
-import { CopyLink, TimeRange } from './timerange'
+import { CopyLink, TimeRange, TimesDialog } from './timerange'
 
 const refreshes = [0, 2, 10, 60]
 
@@ -22,6 +22,7 @@ export function Explore() {
   const state = useMemo(() => explore.parse(new URLSearchParams(text)), [text])
   const [drafts, setDrafts] = useState(state.queries.map((q) => q.expr))
   const [runs, setRuns] = useState(0)
+  const [choosing, setChoosing] = useState(false) // times, in a dialog
   const shown = useRef(text)
   if (shown.current !== text) {
     // Somebody went back, or followed a link: the address counts, not what was typed.
@@ -89,7 +90,7 @@ export function Explore() {
             onChange={(of) => change({ own: of === self })}
           />
         )}
-        <TimeRange state={state} from={from} to={to} change={change} />
+        <TimeRange state={state} from={from} to={to} change={change} onChoose={() => setChoosing(true)} />
         <label class="field inline">
           Refresh
           <select value={String(state.refresh)} disabled={state.to !== null} onChange={(e) => change({ refresh: Number(e.currentTarget.value) })}>
@@ -105,6 +106,7 @@ export function Explore() {
         </label>
         <CopyLink state={state} to={to} />
       </div>
+      {choosing && <TimesDialog from={from} to={to} onClose={() => setChoosing(false)} onPick={(a, b) => (setChoosing(false), change({ to: b, range: b - a, refresh: 0 }))} />}
       {state.queries.map((query, i) => (
         <QueryPanel
           key={i}

@@ -2,7 +2,7 @@
 import { useState } from 'preact/hooks'
 import { ask, usePoll } from './api'
 import { count } from './format'
-import { Empty, Loading, Panel, Problem } from './parts'
+import { Empty, Loading, Name, Panel, Problem } from './parts'
 import { firstLook } from './promql'
 
 interface Named {
@@ -46,9 +46,12 @@ export function Suggestions(props: { base: string; onPick: (expr: string) => voi
             {found.slice(0, 200).map(({ name, type, help }) => (
               <li key={name}>
                 <button type="button" class="plain" onClick={() => props.onPick(firstLook(name, type))}>
-                  <span class="code">{name}</span>
-                  {type && <span class="tag">{type}</span>}
-                  {help && <span class="note">{help}</span>}
+                  <Name text={name} />
+                  {(type || help) && (
+                    <span class="note" title={help}>
+                      {type && <span class="tag">{type}</span>} {help}
+                    </span>
+                  )}
                 </button>
               </li>
             ))}

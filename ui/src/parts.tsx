@@ -1,6 +1,6 @@
 // Small parts that every page is made of. All text goes in as text: nothing here, or
 // anywhere on the page, makes markup of what a server said.
-import type { ComponentChildren } from 'preact'
+import { Fragment, type ComponentChildren } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { Failure } from './api'
 import { count, printable, shortened } from './format'
@@ -105,6 +105,22 @@ export interface Column<Row> {
   cell: (row: Row) => ComponentChildren
   number?: boolean
   class?: string
+}
+
+// Name is the name of a metric. It breaks behind its _ . and : only, unless a part of it
+// is wider than its place.
+export function Name(props: { text: string }) {
+  const parts = props.text.split(/(?<=[_.:])(?=[^_.:])/)
+  return (
+    <span class="metric code">
+      {parts.map((part, i) => (
+        <Fragment key={i}>
+          {i > 0 && <wbr />}
+          {part}
+        </Fragment>
+      ))}
+    </span>
+  )
 }
 
 const longest = 300 // characters of a text that nobody asked to see whole

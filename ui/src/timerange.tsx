@@ -8,9 +8,8 @@ import { go } from './router'
 
 const presets = [300, 900, 3600, 3 * 3600, 12 * 3600, 86400, 2 * 86400, 7 * 86400, 30 * 86400]
 
-export function TimeRange(props: { state: State; from: number; to: number; change: (next: Partial<State>) => void }) {
+export function TimeRange(props: { state: State; from: number; to: number; change: (next: Partial<State>) => void; onChoose: () => void }) {
   const { state, from, to, change } = props
-  const [open, setOpen] = useState(false)
   const shift = (by: number) => change({ to: Math.round(to + by * state.range), refresh: 0 })
   return (
     <div class="timerange" role="group" aria-label="Time range">
@@ -20,7 +19,7 @@ export function TimeRange(props: { state: State; from: number; to: number; chang
       <select
         aria-label="Time range"
         value={state.to === null ? String(state.range) : 'fixed'}
-        onChange={(e) => (e.currentTarget.value === 'fixed' ? setOpen(true) : change({ range: Number(e.currentTarget.value), to: null }))}
+        onChange={(e) => (e.currentTarget.value === 'fixed' ? props.onChoose() : change({ range: Number(e.currentTarget.value), to: null }))}
       >
         {[...new Set(state.to === null ? [...presets, state.range] : presets)]
           .sort((a, b) => a - b)
@@ -34,10 +33,9 @@ export function TimeRange(props: { state: State; from: number; to: number; chang
       <button type="button" aria-label="Later" title="Later" disabled={state.to === null} onClick={() => shift(0.5)}>
         ▶
       </button>
-      <button type="button" aria-label="Choose times" title="Choose times" onClick={() => setOpen(true)}>
+      <button type="button" aria-label="Choose times" title="Choose times" onClick={props.onChoose}>
         ⋯
       </button>
-      {open && <TimesDialog from={from} to={to} onClose={() => setOpen(false)} onPick={(a, b) => (setOpen(false), change({ to: b, range: b - a, refresh: 0 }))} />}
     </div>
   )
 }
@@ -47,7 +45,7 @@ function local(unix: number): string {
   return dateTime(unix).replace(' ', 'T')
 }
 
-function TimesDialog(props: { from: number; to: number; onClose: () => void; onPick: (from: number, to: number) => void }) {
+export function TimesDialog(props: { from: number; to: number; onClose: () => void; onPick: (from: number, to: number) => void }) {
   const [from, setFrom] = useState(local(props.from))
   const [to, setTo] = useState(local(props.to))
   const a = Math.round(Date.parse(from) / 1000)

@@ -236,6 +236,58 @@ describe('the page', { concurrency: 4 }, () => {
     await close()
   })
 
+  for (const width of [1400, 390]) {
+    test(`names of metrics stay whole beside their help, ${width} pixels wide`, async () => {
+      const { page, close } = await open(browser)
+      await page.setViewportSize({ width, height: 900 })
+      await page.goto('/explore')
+      const lines = async (name) => {
+        const button = page.getByRole('button', { name: new RegExp(`^${name} counter How often`) })
+        await button.waitFor()
+        return button.locator('.metric').evaluate((metric) => {
+          const lines = new Map() // text by its height on the page
+          const walk = document.createTreeWalker(metric, NodeFilter.SHOW_TEXT)
+          while (walk.nextNode()) {
+            for (let i = 0; i < walk.currentNode.length; i++) {
+              const range = document.createRange()
+              range.setStart(walk.currentNode, i)
+              range.setEnd(walk.currentNode, i + 1)
+              const top = Math.round(range.getBoundingClientRect().top)
+              lines.set(top, (lines.get(top) ?? '') + range)
+            }
+          }
+          return [...lines.values()]
+        })
+      }
+      for (const [name, most] of [['shop_recommendation_cache_lookups_failed', 2], ['shop_recommendation_cache_lookups_failed_for_lack_of_connections_to_shards_total', 3]]) {
+        const found = await lines(name)
+        assert.equal(found.join(''), name)
+        assert.ok(found.length <= most, `${name} takes ${found.length} lines: ${found}`)
+        for (const line of found.slice(0, -1)) assert.match(line, /[_.:]$/, `${name} is broken behind ${line}`)
+      }
+      await look(page, `metrics-${width}`)
+      await close()
+    })
+
+    test(`the dialog of times is in the middle, ${width} pixels wide`, async () => {
+      const { page, close } = await open(browser)
+      await page.setViewportSize({ width, height: 900 })
+      await page.goto('/explore')
+      await page.getByRole('button', { name: 'Choose times' }).click()
+      const dialog = page.getByRole('dialog', { name: 'From … to …' })
+      const { x, y, width: wide, height } = await dialog.boundingBox()
+      assert.ok(x >= 0 && y >= 0 && x + wide <= width && y + height <= 900, `it is ${wide}×${height} at ${x}, ${y}`)
+      assert.ok(Math.abs(x + wide / 2 - width / 2) <= 1, `its middle is at ${x + wide / 2}`)
+      await look(page, `times-${width}`)
+      await dialog.getByLabel('From').fill('2026-01-02T03:00:00')
+      await dialog.getByLabel('To', { exact: true }).fill('2026-01-02T04:00:00')
+      await dialog.getByRole('button', { name: 'Show' }).click()
+      await page.waitForURL(/from=1767322800&to=1767326400/)
+      assert.equal(await dialog.count(), 0)
+      await close()
+    })
+  }
+
   test('keys lead everywhere', async () => {
     const { page, close } = await open(browser)
     await page.goto('/')
