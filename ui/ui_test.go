@@ -3,10 +3,15 @@ package ui
 import (
 	"bytes"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
+	"testing/fstest"
 )
 
 // What is served is what stands in src, to the byte.
@@ -23,6 +28,88 @@ func TestTheBundleIsFresh(t *testing.T) {
 	for name := range kept {
 		t.Errorf("ui/src does not make dist/%s: run make ui", name)
 	}
+}
+
+// Who reads one file of src needs those that it imports, and never one that imports it.
+func TestImportsMakeNoCycle(t *testing.T) {
+	imports := importsOf(t, os.DirFS("src"))
+	if len(imports["main.tsx"]) == 0 || !slices.Contains(imports["query.tsx"], "editor.ts") {
+		t.Fatalf("imports are not found: main.tsx has %v, query.tsx has %v", imports["main.tsx"], imports["query.tsx"])
+	}
+	if cycle := cycleIn(imports); cycle != nil {
+		t.Errorf("%s: give what both need a place of its own", strings.Join(cycle, " imports "))
+	}
+}
+
+func TestCyclesAreFound(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		files map[string]string
+		want  string
+	}{
+		{"none", map[string]string{"a.ts": "import { b } from './b'\nimport { c } from './c'", "b.ts": "import { c } from './c'", "c.ts": "import { x } from 'a'"}, ""},
+		{"of two", map[string]string{"a.ts": "import {\n  b,\n} from './b'", "b.tsx": "import { a } from './a'"}, "a.ts b.tsx a.ts"},
+		{"of a type", map[string]string{"a.ts": "import { b } from './b'", "b.ts": "import type { A } from './a'"}, "a.ts b.ts a.ts"},
+		{"of what is loaded later", map[string]string{"a.ts": "void import('./b')", "b.ts": "export { a } from './a'"}, "a.ts b.ts a.ts"},
+		{"of three", map[string]string{"a.ts": "import './b'", "b.ts": "import './c'", "c.ts": "import './a'"}, "a.ts b.ts c.ts a.ts"},
+	} {
+		src := fstest.MapFS{}
+		for name, text := range c.files {
+			src[name] = &fstest.MapFile{Data: []byte(text)}
+		}
+		if got := strings.Join(cycleIn(importsOf(t, src)), " "); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+var importFrom = regexp.MustCompile(`(?:\bfrom|\bimport)\s*\(?\s*'\./([^']+)'`)
+
+// importsOf are the files that each file imports, of types only or when it runs.
+func importsOf(t *testing.T, src fs.FS) map[string][]string {
+	t.Helper()
+	texts := read(t, src)
+	imports := map[string][]string{}
+	for name, text := range texts {
+		for _, found := range importFrom.FindAllSubmatch(text, -1) {
+			for _, extension := range []string{".ts", ".tsx"} {
+				if to := string(found[1]) + extension; texts[to] != nil {
+					imports[name] = append(imports[name], to)
+				}
+			}
+		}
+	}
+	return imports
+}
+
+// cycleIn is a way from a file back to itself, nil if there is none.
+func cycleIn(imports map[string][]string) []string {
+	passed := map[string]bool{} // and no cycle was found from there
+	var way []string
+	var follow func(file string) []string
+	follow = func(file string) []string {
+		if i := slices.Index(way, file); i >= 0 {
+			return append(slices.Clone(way[i:]), file)
+		}
+		if passed[file] {
+			return nil
+		}
+		way = append(way, file)
+		for _, to := range imports[file] {
+			if cycle := follow(to); cycle != nil {
+				return cycle
+			}
+		}
+		way = way[:len(way)-1]
+		passed[file] = true
+		return nil
+	}
+	for _, file := range slices.Sorted(maps.Keys(imports)) {
+		if cycle := follow(file); cycle != nil {
+			return cycle
+		}
+	}
+	return nil
 }
 
 func TestTypes(t *testing.T) { run(t, "node_modules/.bin/tsc", "--noEmit", "-p", ".") }

@@ -1,17 +1,35 @@
 // The answer to a question of Explore, as lines, stacks, a heatmap or a table.
 import { useEffect, useMemo, useState } from 'preact/hooks'
 import { usePoll, type Polled } from './api'
-import { Chart, Heatmap, type Line } from './chart'
+import { Chart, Heatmap, type Line, type Mark } from './chart'
 import { dotsOf, exemplarsOf } from './exemplars'
-import type { View } from './explorestate'
+import type { Query, View } from './explorestate'
 import { clock, compact, count, dateTime, exact, seconds, shortened } from './format'
 import { Choice, Empty, Loading, Problem, Table, type Column } from './parts'
 import { common, grid, heat, isClassic, isHistograms, number, onGrid, queryAt, queryRange, seriesName, seriesOf, type Cell, type Labels, type Series } from './promql'
-import type { PanelProps, Window } from './query'
 import { self } from './self'
 
 // drawn bounds how many series a chart has: more are slow, and nobody tells them apart.
 const drawn = 100
+
+// Window is the times that all queries are asked for.
+export interface Window {
+  from: number
+  to: number
+  step: number
+  fixed: boolean // to is not now
+  runs: number
+}
+
+export interface AnswerProps {
+  base: string // of the API that is asked
+  name: string
+  query: Query
+  window: Window
+  marks: Mark[]
+  onView: (view: View) => void
+  onZoom: (from: number, to: number) => void
+}
 
 interface Loaded {
   window: Window
@@ -37,7 +55,7 @@ async function load(base: string, expr: string, instant: boolean, w: Window, sig
 }
 
 // Answered is the answer of a query, or why there is none.
-export function Answered(props: PanelProps & { name: string }) {
+export function Answered(props: AnswerProps) {
   const { query, window, onView } = props
   const instant = query.view === 'table'
   const polled: Polled<Loaded> = usePoll((signal) => load(props.base, query.expr, instant, window, signal), 0, [query.expr, instant, window.from, window.to, window.step, window.runs])
@@ -89,7 +107,7 @@ export function Answered(props: PanelProps & { name: string }) {
   )
 }
 
-function Lines(props: PanelProps & { name: string; loaded: Loaded; stacked: boolean }) {
+function Lines(props: AnswerProps & { loaded: Loaded; stacked: boolean }) {
   const { loaded, stacked } = props
   const { window } = loaded
   const [hidden, setHidden] = useState<Set<string>>(new Set())
@@ -171,7 +189,7 @@ const show = (v: number | null) => (v === null ? '–' : exact(v))
 
 const rated = /\b(rate|irate|increase|delta|xrate|xincrease)\s*\(/
 
-function Warm(props: PanelProps & { name: string; loaded: Loaded }) {
+function Warm(props: AnswerProps & { loaded: Loaded }) {
   const { loaded } = props
   const { window } = loaded
   const [cell, setCell] = useState<(Cell & { time: number }) | null>(null)

@@ -1,38 +1,21 @@
 // A question of Explore: its editor, what was asked before, and its answer.
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
-import { Answered } from './answer'
-import type { Mark } from './chart'
+import { Answered, type AnswerProps } from './answer'
 import type { Editor } from './editor'
-import type { Query, View } from './explorestate'
 import { forgetQueries, queries as pastQueries } from './history'
 import { Dialog, Empty } from './parts'
 
-// Window is the times that all queries are asked for.
-export interface Window {
-  from: number
-  to: number
-  step: number
-  fixed: boolean // to is not now
-  runs: number
-}
-
-export interface PanelProps {
+interface PanelProps extends Omit<AnswerProps, 'name'> {
   index: number
-  base: string // of the API that is asked
-  query: Query
   draft: string
   alone: boolean
-  window: Window
-  marks: Mark[]
   onDraft: (expr: string) => void
   onRun: () => void
-  onView: (view: View) => void
   onRemove: () => void
-  onZoom: (from: number, to: number) => void
 }
 
 export function QueryPanel(props: PanelProps) {
-  const { index, query, window } = props
+  const { index, query } = props
   const name = String.fromCharCode(65 + (index % 26))
   const [past, setPast] = useState(false)
   return (
@@ -57,7 +40,7 @@ export function QueryPanel(props: PanelProps) {
         </div>
       </div>
       {past && <History onClose={() => setPast(false)} onPick={(expr) => (setPast(false), props.onDraft(expr))} />}
-      {query.expr && <Answered {...props} key={props.base + query.expr} name={name} window={window} />}
+      {query.expr && <Answered {...props} key={props.base + query.expr} name={name} />}
     </section>
   )
 }
