@@ -331,7 +331,7 @@ func (s *server) serveIndex(w http.ResponseWriter, _ *http.Request) {
 	for _, line := range append(stored,
 		"/api/v1/status/ledger     what became of every sample and datagram",
 		"/metrics                  this process' own metrics",
-		"/flow                     the web page, which a browser gets at / too",
+		"/explore                  the web page, which a browser gets at / too",
 		"/-/ready  /-/healthy      for probes",
 		"/debug/pprof/             profiles, for operators",
 	) {

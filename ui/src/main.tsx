@@ -15,8 +15,8 @@ import { Tail } from './tail'
 import { setTheme, theme, type Theme } from './theme'
 
 const sections: Record<PageName, { title: string; key: string; view: () => preact.JSX.Element }> = {
-  flow: { title: 'Flow', key: 'f', view: Flow },
   explore: { title: 'Explore', key: 'e', view: Explore },
+  flow: { title: 'Flow', key: 'f', view: Flow },
   series: { title: 'Series', key: 's', view: Series },
   tail: { title: 'Tail', key: 't', view: Tail },
   records: { title: 'Records', key: 'r', view: Records },
@@ -43,7 +43,7 @@ function App() {
         Skip to the content
       </a>
       <header class="top">
-        <Link page="flow" class="brand">
+        <Link page={names[0]} class="brand">
           <svg viewBox="0 0 24 24" aria-hidden="true">
             <path d="M3 9c3-4 6-4 9 0s6 4 9 0M3 16c3-4 6-4 9 0s6 4 9 0" />
           </svg>

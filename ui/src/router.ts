@@ -1,8 +1,8 @@
-// The address is the state: which page, and what it shows. Everything is relative, so
+// The address is the state: which page, the first where it names none, and what it shows. Everything is relative, so
 // that the page works below any path of a proxy.
 import { store, useStore } from './store'
 
-export const pages = ['flow', 'explore', 'series', 'tail', 'records', 'status'] as const
+export const pages = ['explore', 'flow', 'series', 'tail', 'records', 'status'] as const
 export type PageName = (typeof pages)[number]
 
 export interface Place {
@@ -12,7 +12,7 @@ export interface Place {
 
 function here(): Place {
   const last = location.pathname.split('/').pop() ?? ''
-  return { page: pages.find((p) => p === last) ?? 'flow', params: new URLSearchParams(location.search) }
+  return { page: pages.find((p) => p === last) ?? pages[0], params: new URLSearchParams(location.search) }
 }
 
 const place = store(here())

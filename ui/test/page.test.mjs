@@ -291,8 +291,8 @@ describe('the page', { concurrency: 4 }, () => {
   test('keys lead everywhere', async () => {
     const { page, close } = await open(browser)
     await page.goto('/')
-    await page.getByRole('heading', { level: 1, name: 'Flow' }).waitFor()
-    for (const [key, name] of [['e', 'Explore'], ['s', 'Series'], ['t', 'Tail'], ['r', 'Records'], ['u', 'Status'], ['f', 'Flow']]) {
+    await page.getByRole('heading', { level: 1, name: 'Explore' }).waitFor()
+    for (const [key, name] of [['f', 'Flow'], ['e', 'Explore'], ['s', 'Series'], ['t', 'Tail'], ['r', 'Records'], ['u', 'Status']]) {
       await page.keyboard.press('g')
       await page.keyboard.press(key)
       await page.getByRole('heading', { level: 1, name }).waitFor()
