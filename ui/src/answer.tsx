@@ -4,6 +4,7 @@ import { usePoll, type Polled } from './api'
 import { Chart, Heatmap, type Line, type Mark } from './chart'
 import { dotsOf, exemplarsOf } from './exemplars'
 import type { Query, View } from './explorestate'
+import { placeIn } from './fault'
 import { clock, compact, count, dateTime, exact, seconds, shortened } from './format'
 import { Choice, Empty, Loading, Problem, Table, type Column } from './parts'
 import { common, grid, heat, isClassic, isHistograms, number, onGrid, queryAt, queryRange, seriesName, seriesOf, type Cell, type Labels, type Series } from './promql'
@@ -29,6 +30,7 @@ export interface AnswerProps {
   marks: Mark[]
   onView: (view: View) => void
   onZoom: (from: number, to: number) => void
+  onError: (message: string) => void // empty for none
 }
 
 interface Loaded {
@@ -63,6 +65,7 @@ export function Answered(props: AnswerProps) {
   useEffect(() => {
     if (polled.data) setLast(polled.data)
   }, [polled.data])
+  useEffect(() => props.onError(polled.error?.message ?? ''), [polled.error])
   const fitting = last && last.instant === instant ? last : null
   const view: View = query.view || (fitting && !instant && (isHistograms(fitting.series) || isClassic(fitting.series)) ? 'heatmap' : 'lines')
   return (
@@ -86,7 +89,7 @@ export function Answered(props: AnswerProps) {
         </p>
       ))}
       {polled.error ? (
-        <Problem error={polled.error} todo={polled.error.kind === 'bad_data' ? 'The numbers before it are the line and the column of the query.' : undefined} />
+        <Problem error={polled.error} todo={placeIn(query.expr, polled.error.message) !== null ? 'The place is marked in the query.' : undefined} />
       ) : !fitting ? (
         <Loading what="Asking…" />
       ) : fitting.single ? (

@@ -4,14 +4,15 @@ import { autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap, s
 import { defaultKeymap, history, historyKeymap, insertNewlineAndIndent } from '@codemirror/commands'
 import { bracketMatching, HighlightStyle, syntaxHighlighting } from '@codemirror/language'
 import { lintKeymap } from '@codemirror/lint'
-import { EditorState, Prec } from '@codemirror/state'
-import { EditorView, keymap, placeholder } from '@codemirror/view'
+import { EditorState, Prec, StateEffect, StateField } from '@codemirror/state'
+import { Decoration, EditorView, keymap, placeholder, WidgetType, type DecorationSet } from '@codemirror/view'
 import { tags } from '@lezer/highlight'
 import { PromQLExtension } from '@prometheus-io/codemirror-promql'
 import { fetchAPI } from './api'
 
 export interface Editor {
   set(text: string): void // does nothing if it says so already
+  mark(fault: number | null): void // a place in the text that is wrong, until the text changes
   focus(): void
   destroy(): void
 }
@@ -42,6 +43,7 @@ const theme = EditorView.theme({
   '.cm-completionMatchedText': { textDecoration: 'none', fontWeight: '700' },
   '.cm-completionDetail': { color: 'var(--muted)', fontStyle: 'normal', marginLeft: '1em' },
   '.cm-completionInfo': { padding: '6px 10px', maxWidth: '340px' },
+  '.cm-fault': { backgroundColor: 'var(--bad-bg)', textDecoration: 'underline wavy var(--bad)', textDecorationSkipInk: 'none' },
   '.cm-diagnostic': { fontFamily: 'var(--sans)', padding: '5px 10px' },
 })
 
@@ -57,6 +59,38 @@ const highlight = HighlightStyle.define([
   { tag: tags.comment, color: 'var(--muted)' },
   { tag: tags.invalid, color: 'var(--bad)' },
 ])
+
+const setFault = StateEffect.define<number | null>()
+
+// faults is the mark at what is wrong: a word, a character, or the place behind the last.
+const faults = StateField.define<DecorationSet>({
+  create: () => Decoration.none,
+  update(marks, change) {
+    if (change.docChanged) marks = Decoration.none
+    for (const e of change.effects) if (e.is(setFault)) marks = e.value === null ? Decoration.none : markAt(change.state, e.value)
+    return marks
+  },
+  provide: (field) => [
+    EditorView.decorations.from(field),
+    EditorView.contentAttributes.of((view): Record<string, string> => (view.state.field(field).size ? { 'aria-invalid': 'true' } : {})),
+  ],
+})
+
+function markAt(state: EditorState, place: number): DecorationSet {
+  const [word] = state.sliceDoc(place).match(/^(?:[\w:.]+|\S)/u) ?? ['']
+  const mark = word ? Decoration.mark({ class: 'cm-fault' }).range(place, place + word.length) : Decoration.widget({ widget: new Missing(), side: 1 }).range(place)
+  return Decoration.set(mark)
+}
+
+// Missing stands where something is missing.
+class Missing extends WidgetType {
+  toDOM() {
+    const space = document.createElement('span')
+    space.className = 'cm-fault'
+    space.textContent = '\u00a0'
+    return space
+  }
+}
 
 export function mount(parent: HTMLElement, o: Options): Editor {
   const promql = new PromQLExtension()
@@ -88,6 +122,7 @@ export function mount(parent: HTMLElement, o: Options): Editor {
         closeBrackets(),
         autocompletion({ icons: false }),
         syntaxHighlighting(highlight),
+        faults,
         theme,
         keys,
         keymap.of([...completionKeymap, { key: 'Ctrl-Space', run: startCompletion }]),
@@ -104,6 +139,7 @@ export function mount(parent: HTMLElement, o: Options): Editor {
       view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: text }, selection: { anchor: text.length } })
       setting = false
     },
+    mark: (fault) => view.dispatch({ effects: setFault.of(fault) }),
     focus: () => view.focus(),
     destroy() {
       promql.destroy()

@@ -2,10 +2,11 @@
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { Answered, type AnswerProps } from './answer'
 import type { Editor } from './editor'
+import { placeIn } from './fault'
 import { forgetQueries, queries as pastQueries } from './history'
 import { Dialog, Empty } from './parts'
 
-interface PanelProps extends Omit<AnswerProps, 'name'> {
+interface PanelProps extends Omit<AnswerProps, 'name' | 'onError'> {
   index: number
   draft: string
   alone: boolean
@@ -18,13 +19,14 @@ export function QueryPanel(props: PanelProps) {
   const { index, query } = props
   const name = String.fromCharCode(65 + (index % 26))
   const [past, setPast] = useState(false)
+  const [failed, setFailed] = useState({ expr: '', error: '' }) // the last query that was answered
   return (
     <section class="panel query" aria-label={`Query ${name}`}>
       <div class="ask">
         <span class="letter" aria-hidden="true">
           {name}
         </span>
-        <QueryEditor key={props.base} base={props.base} label={`Query ${name}`} text={props.draft} onChange={props.onDraft} onRun={props.onRun} />
+        <QueryEditor key={props.base} base={props.base} label={`Query ${name}`} text={props.draft} fault={faultOf(props.draft, failed.expr, failed.error)} onChange={props.onDraft} onRun={props.onRun} />
         <div class="buttons">
           <button type="button" class="primary" onClick={props.onRun} title="Enter, or Ctrl+Enter">
             Run
@@ -40,13 +42,20 @@ export function QueryPanel(props: PanelProps) {
         </div>
       </div>
       {past && <History onClose={() => setPast(false)} onPick={(expr) => (setPast(false), props.onDraft(expr))} />}
-      {query.expr && <Answered {...props} key={props.base + query.expr} name={name} />}
+      {query.expr && <Answered {...props} key={props.base + query.expr} name={name} onError={(error) => setFailed({ expr: query.expr, error })} />}
     </section>
   )
 }
 
+// faultOf is where a draft is wrong, if it is the query that failed.
+function faultOf(draft: string, expr: string, error: string): number | null {
+  if (draft.trim() !== expr) return null
+  const place = placeIn(expr, error)
+  return place === null ? null : draft.indexOf(expr) + place
+}
+
 // QueryEditor is a plain field until the editor is loaded.
-function QueryEditor(props: { base: string; label: string; text: string; onChange: (text: string) => void; onRun: () => void }) {
+function QueryEditor(props: { base: string; label: string; text: string; fault: number | null; onChange: (text: string) => void; onRun: () => void }) {
   const ref = useRef<HTMLDivElement>(null)
   const editor = useRef<Editor | null>(null)
   const latest = useRef(props)
@@ -83,6 +92,7 @@ function QueryEditor(props: { base: string; label: string; text: string; onChang
   }, [loaded])
   // Before the next key is handled: a later effect could set what was typed before it.
   useLayoutEffect(() => editor.current?.set(props.text), [props.text])
+  useLayoutEffect(() => editor.current?.mark(props.fault), [loaded, props.fault])
   return (
     <div class="editor" ref={ref}>
       {!loaded && (

@@ -236,6 +236,37 @@ describe('the page', { concurrency: 4 }, () => {
     await close()
   })
 
+  test('a query is marked where it is wrong, until it is changed', async () => {
+    const { page, close } = await open(browser, { allowed: [/400 \(Bad Request\)/] })
+    const wrong = ['sum(rate(shop_orders_total[5m]) by', 'sum(', 'vector(1) +\n  rate(shop_orders_total)', '{region="日本"} ! 1']
+    await page.goto(query(...wrong.map((q) => ['q', q])))
+    const marked = async (i, before, mark) => {
+      const field = page.locator('.cm-content').nth(i)
+      await field.locator('.cm-fault').waitFor()
+      assert.equal(await field.locator('.cm-fault').innerText(), mark)
+      const text = await field.evaluate((all) => {
+        const range = document.createRange()
+        range.setStart(all, 0)
+        range.setEndBefore(all.querySelector('.cm-fault'))
+        return range.toString() // of all lines, without what is between them
+      })
+      assert.equal(text, before)
+      assert.equal(await field.getAttribute('aria-invalid'), 'true')
+    }
+    await marked(0, 'sum(rate(shop_orders_total[5m]) ', 'by')
+    await marked(1, 'sum(', '\u00a0')
+    await marked(2, 'vector(1) +  rate(', 'shop_orders_total')
+    await marked(3, '{region="日本"} ', '!')
+    await page.getByText('The place is marked in the query.').nth(3).waitFor()
+    await look(page, 'explore-faults')
+    await editor(page).press('End')
+    await page.keyboard.type(' (region))')
+    await page.keyboard.press('Escape') // the completion
+    assert.equal(await editor(page).locator('.cm-fault').count(), 0)
+    assert.equal(await editor(page).getAttribute('aria-invalid'), null)
+    await close()
+  })
+
   for (const width of [1400, 390]) {
     test(`names of metrics stay whole beside their help, ${width} pixels wide`, async () => {
       const { page, close } = await open(browser)

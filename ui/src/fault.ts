@@ -1,0 +1,20 @@
+// Where a query is wrong, as the server says it.
+
+// before is what Prometheus writes before its words: line and column, both from 1, the
+// column in bytes of UTF-8.
+const before = /(?:^|: )(\d+):(\d+): parse error: /
+
+// placeIn is the place in a query that a message is about, as an index of its text; at its
+// end it is the text's length. Null if the message names none.
+export function placeIn(query: string, message: string): number | null {
+  const found = message.match(before)
+  if (!found) return null
+  const line = Number(found[1]) - 1
+  const lines = query.split('\n')
+  if (line < 0 || line >= lines.length) return null
+  const bytes = new TextEncoder().encode(lines[line])
+  const column = Number(found[2]) - 1
+  if (column < 0 || column > bytes.length) return null
+  const above = lines.slice(0, line).reduce((n, l) => n + l.length + 1, 0)
+  return above + new TextDecoder().decode(bytes.subarray(0, column)).length
+}
