@@ -40,7 +40,7 @@ type Backend struct {
 	Fsync       bool          `yaml:"fsync" help:"force each request to the disk before it is acknowledged, for power loss"`
 	Connections int           `yaml:"connections" help:"requests under way at once, 1 (the default) to 64. Those of a tenant go one after the other, so that its samples stay in order: more than 1 helps with many tenants, which share the queue's bytes evenly. Change it while nothing waits"`
 	Timeout     time.Duration `yaml:"timeout" help:"how long a request may take; 30s if it is not given"`
-	RetryMin    time.Duration `yaml:"retry_min" help:"the longest wait before the first retry; it doubles with each, and the wait is a random part of it. 30ms if it is not given"`
+	RetryMin    time.Duration `yaml:"retry_min" help:"the longest wait before the first retry; it doubles with each. Half of it is waited always, and a random part of the other half. 30ms if it is not given"`
 	RetryMax    time.Duration `yaml:"retry_max" help:"the longest wait that it doubles up to, unless the backend asks for more by Retry-After; 5s if it is not given"`
 }
 

@@ -51,7 +51,7 @@ type Forwarder struct {
 	lanes     []*lane
 	onlyV1    atomic.Bool // the backend has said so
 
-	jitter func(time.Duration) time.Duration // a random part of it
+	random func(time.Duration) time.Duration // from 0 up to it
 }
 
 // lane is a queue and the connection that empties it: one request at a time, so
@@ -70,7 +70,7 @@ func New(o Options) (*Forwarder, error) {
 		config:    o.Backend.withDefaults(),
 		userAgent: o.UserAgent,
 		logger:    o.Logger.With("backend", o.Backend.Name),
-		jitter:    func(d time.Duration) time.Duration { return randv2.N(d + 1) },
+		random:    func(d time.Duration) time.Duration { return randv2.N(d + 1) },
 	}
 	if len(o.Dirs) < f.config.Connections {
 		panic(fmt.Sprintf("BUG: forwarder: %d directories for %d connections", len(o.Dirs), f.config.Connections))
@@ -237,11 +237,12 @@ func (l *lane) try(ctx context.Context, record queue.Record) {
 }
 
 // pause waits before the next attempt: for at least so long, as the backend asks,
-// and a random part of a bound that doubles, so that not all of its senders come
-// back at once.
+// and then for half of a bound that doubles and a random part of the other half. The
+// fixed half leaves the backend in peace, and has no wait shorter than the one before
+// it while the bound grows; by the random half not all senders come back at once.
 func (l *lane) pause(ctx context.Context, atLeast time.Duration) {
 	l.bound = min(max(2*l.bound, l.config.RetryMin), l.config.RetryMax)
-	timer := time.NewTimer(atLeast + l.jitter(l.bound))
+	timer := time.NewTimer(atLeast + l.bound/2 + l.random(l.bound-l.bound/2))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
