@@ -74,9 +74,9 @@ var exposures = map[string]exposure{
 	"GET /api/v1/status/process": reads,
 	"GET /api/v1/status/top":     reads,
 
-	"/api/v1/write":                writes,
-	"POST /api/v1/otlp/v1/metrics": writes,
-	"POST /v1/metrics":             writes,
+	"/api/v1/write":           writes,
+	"/api/v1/otlp/v1/metrics": writes,
+	"/v1/metrics":             writes,
 
 	"GET /api/v1/status/capture": readsHere,
 	"GET /api/v1/status/tail":    readsHere,

@@ -258,8 +258,8 @@ func (s *server) serveHTTP() {
 		mux.Handle("GET /api/v1/status/flags", api)
 		mux.Handle("/api/v1/events", s.events.Handler())
 		mux.HandleFunc("/api/v1/write", s.ingest.receiver.RemoteWrite)
-		mux.HandleFunc("POST /api/v1/otlp/v1/metrics", s.ingest.receiver.OTLP)
-		mux.HandleFunc("POST /v1/metrics", s.ingest.receiver.OTLP)
+		mux.HandleFunc("/api/v1/otlp/v1/metrics", s.ingest.receiver.OTLP)
+		mux.HandleFunc("/v1/metrics", s.ingest.receiver.OTLP)
 		s.newSnapshots().register(local)
 	} else {
 		s.serveNothing(mux)

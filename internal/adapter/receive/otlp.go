@@ -33,6 +33,9 @@ const jsonType = "application/json"
 
 // OTLP answers POST /v1/metrics. Source: opentelemetry-proto, "OTLP/HTTP".
 func (r *Receiver) OTLP(w http.ResponseWriter, request *http.Request) {
+	if !isPost(w, request, "OTLP") {
+		return
+	}
 	begun := time.Now()
 	form, known := formOf(request.Header)
 	p, err := r.otlp(newPaced(w, request), request, form, known, begun)

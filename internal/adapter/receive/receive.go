@@ -91,9 +91,7 @@ const (
 
 // RemoteWrite answers POST /api/v1/write.
 func (r *Receiver) RemoteWrite(w http.ResponseWriter, request *http.Request) {
-	if request.Method != http.MethodPost {
-		w.Header().Set("Allow", http.MethodPost)
-		http.Error(w, "remote write takes POST, not "+request.Method, http.StatusMethodNotAllowed)
+	if !isPost(w, request, "remote write") {
 		return
 	}
 	begun := time.Now()
@@ -117,6 +115,17 @@ func (r *Receiver) RemoteWrite(w http.ResponseWriter, request *http.Request) {
 		return
 	}
 	http.Error(w, text, status)
+}
+
+// isPost reports whether a request may have a body for us, and else answers it: whoever
+// tries the address with a browser or a probe reads that it is the right one.
+func isPost(w http.ResponseWriter, request *http.Request, protocol string) bool {
+	if request.Method == http.MethodPost {
+		return true
+	}
+	w.Header().Set("Allow", http.MethodPost)
+	http.Error(w, protocol+" takes POST, not "+request.Method, http.StatusMethodNotAllowed)
+	return false
 }
 
 // failure is the status and text for an error.

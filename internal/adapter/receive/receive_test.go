@@ -50,13 +50,18 @@ func (d *distributor) Push(tenant string, r *remotewrite.Request, _ *buf.Buf, do
 	} else {
 		*d.late = done
 	}
-	d.got = append(d.got, fmt.Sprintf("%s v2=%v %+v", tenant, r.Version2(), r.Counts()))
+	d.got = append(d.got, tenant+partsOf(r))
 	return d.outcome, d.push
 }
 
 func (d *distributor) PushDeltas(tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
-	d.got = append(d.got, fmt.Sprintf("added %s v2=%v %+v", tenant, r.Version2(), r.Counts()))
+	d.got = append(d.got, "added "+tenant+partsOf(r))
 	return d.added, d.pushDeltas
+}
+
+func partsOf(r *remotewrite.Request) string {
+	c := r.Counts()
+	return fmt.Sprintf(" v2=%v {Samples:%d Histograms:%d Exemplars:%d}", r.Version2(), c.Samples, c.Histograms, c.Exemplars)
 }
 
 func (d *distributor) OTLP() otlp.Settings { return d.settings }
