@@ -227,6 +227,12 @@ func (w *rawWrite) counts() outcome.Counts {
 
 // series writes one series of the request.
 func (w *rawWrite) series() error {
+	// Prometheus refuses one that has exemplars alone, too. But its sender writes each
+	// exemplar into a series of its own, so that this would lose all of them.
+	if w.r.Version2() && w.counts() == (outcome.Counts{}) {
+		w.refuse(outcome.NoSamples, outcome.Counts{}, errors.New("it has no sample, no histogram and no exemplar"))
+		return nil
+	}
 	w.known = false
 	w.n = w.cache.Find(&w.cursor, w.r.Request, w.s)
 	switch w.n {

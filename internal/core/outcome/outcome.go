@@ -21,6 +21,7 @@ const (
 	TooFarAhead                // more than 10 minutes in the future
 	Duplicate                  // another value is at its time
 	Delta                      // what is to be added to a total, and cannot be
+	NoSamples                  // a series of version 2 of remote write that brings nothing
 	TooManySeries
 	TooManyLabels
 	TooLongLabel
@@ -31,7 +32,7 @@ const (
 const firstLimit = TooManySeries
 
 var reasonNames = [NumReasons]string{
-	"bad_labels", "bad_histogram", "bad_exemplar", "mixed_series", "too_old", "too_far_ahead", "duplicate", "delta",
+	"bad_labels", "bad_histogram", "bad_exemplar", "mixed_series", "too_old", "too_far_ahead", "duplicate", "delta", "no_samples",
 	"too_many_series", "too_many_labels", "too_long_label",
 	"too_many_tenants",
 }
@@ -43,16 +44,21 @@ func (r Reason) String() string { return reasonNames[r] }
 func (r Reason) IsLimit() bool { return r >= firstLimit }
 
 // Counts are numbers of what a request can bring.
-type Counts struct{ Samples, Histograms, Exemplars int }
+type Counts struct {
+	Samples, Histograms, Exemplars int
+
+	Series int // refused ones that bring none of these, so that they count as well
+}
 
 // Total is the sum of a request's parts.
-func (c Counts) Total() int { return c.Samples + c.Histograms + c.Exemplars }
+func (c Counts) Total() int { return c.Samples + c.Histograms + c.Exemplars + c.Series }
 
 // Add adds more to c.
 func (c *Counts) Add(more Counts) {
 	c.Samples += more.Samples
 	c.Histograms += more.Histograms
 	c.Exemplars += more.Exemplars
+	c.Series += more.Series
 }
 
 // Outcome is the fate of each part of a request: written, dropped or refused. The zero
@@ -79,9 +85,12 @@ type Refusal struct {
 // maxSeriesText bounds what of a series stands in an answer, in bytes.
 const maxSeriesText = 512
 
-// Refuse counts parts of one series that are not written. series is asked once for a
-// request, for the series that the answer names.
+// Refuse counts parts of one series that are not written, or the series if it has none.
+// series is asked once for a request, for the series that the answer names.
 func (o *Outcome) Refuse(reason Reason, parts Counts, series func() string, cause error) {
+	if parts == (Counts{}) {
+		parts.Series = 1
+	}
 	o.Refused[reason].Add(parts)
 	if o.first.Cause == nil {
 		text := strings.ToValidUTF8(series(), "\uFFFD")
@@ -174,9 +183,6 @@ func (o *Outcome) OTLP(points, samples int) (rejected int64, text string) {
 }
 
 func (o *Outcome) onlyLimits() bool {
-	if !o.first.Reason.IsLimit() {
-		return false // which may be of a series without samples
-	}
 	for reason, refused := range o.Refused {
 		if !Reason(reason).IsLimit() && refused.Total() > 0 {
 			return false

@@ -34,7 +34,10 @@ func TestOneOutcomeTwoAnswers(t *testing.T) {
 		{"a limit alone", []func(*Outcome){refuse(TooManySeries, Counts{Samples: 2, Histograms: 1})}, http.StatusTooManyRequests, 3, "3 too_many_series", ""},
 		{"a mistake goes before a limit, since it must not be repeated", []func(*Outcome){refuse(TooManySeries, Counts{Samples: 1}), refuse(TooOld, Counts{Samples: 1})},
 			http.StatusBadRequest, 2, "(1 too_old, 1 too_many_series)", ""},
-		{"a mistake in a series without samples", []func(*Outcome){refuse(BadLabels, Counts{})}, http.StatusBadRequest, 0, "the cause", ""},
+		{"a series without samples counts as one", []func(*Outcome){written(Counts{Samples: 9}), refuse(NoSamples, Counts{})},
+			http.StatusBadRequest, 0, "1 of 10 were refused (1 no_samples)", ""},
+		{"so does a mistake in it, beside a limit", []func(*Outcome){refuse(TooManySeries, Counts{Samples: 1}), refuse(BadLabels, Counts{})},
+			http.StatusBadRequest, 1, "(1 bad_labels, 1 too_many_series)", ""},
 		{"an exemplar is no data point", []func(*Outcome){refuse(BadExemplar, Counts{Exemplars: 1})}, http.StatusBadRequest, 0, "1 bad_exemplar", ""},
 		{"what cannot be added", []func(*Outcome){refuse(Delta, Counts{Samples: 1})}, http.StatusBadRequest, 1, "1 delta", ""},
 		{"a series as long as a book", []func(*Outcome){func(o *Outcome) {
@@ -61,14 +64,14 @@ func TestOneOutcomeTwoAnswers(t *testing.T) {
 
 func TestPartsOfARequestAddUp(t *testing.T) {
 	var a, b, c Outcome
-	written(Counts{1, 2, 3})(&a)
-	written(Counts{10, 20, 30})(&b)
+	written(Counts{Samples: 1, Histograms: 2, Exemplars: 3})(&a)
+	written(Counts{Samples: 10, Histograms: 20, Exemplars: 30})(&b)
 	refuse(TooOld, Counts{Samples: 1})(&b)
 	b.Dropped.Samples, b.NotKept = 5, 6
 	c.Refuse(TooOld, Counts{Samples: 1}, func() string { return "second" }, errors.New("later"))
 	a.Add(&b)
 	a.Add(&c)
-	if a.Written != (Counts{11, 22, 33}) || a.Refused[TooOld].Samples != 2 || a.Dropped.Samples != 5 || a.NotKept != 6 || !strings.Contains(a.Text(), "up{") {
+	if a.Written != (Counts{Samples: 11, Histograms: 22, Exemplars: 33}) || a.Refused[TooOld].Samples != 2 || a.Dropped.Samples != 5 || a.NotKept != 6 || !strings.Contains(a.Text(), "up{") {
 		t.Errorf("%+v: %s", a, a.Text())
 	}
 }
