@@ -70,21 +70,10 @@ func TestASeriesWithoutSamples(t *testing.T) {
 			`1 of 2 were refused (1 no_samples), everything else was written; the first is {__name__="empty"}: it has no sample, no histogram and no exemplar`, "0", 1},
 		{"two of them alone", []writev2.TimeSeries{empty, empty}, http.StatusBadRequest, "2 of 2 were refused (2 no_samples)", "0", 3},
 	} {
-		body, err := (&writev2.Request{Symbols: symbols.Symbols(), Timeseries: c.series}).Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := http.Post("http://"+s.http[0].addr()+"/api/v1/write", "application/x-protobuf;proto=io.prometheus.write.v2.Request", bytes.NewReader(snappy.Encode(nil, body)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(resp.Body)
-		if err := resp.Body.Close(); err != nil {
-			t.Error(err)
-		}
-		if exemplars := resp.Header.Get("X-Prometheus-Remote-Write-Exemplars-Written"); err != nil || resp.StatusCode != c.status ||
-			!strings.Contains(string(text), c.text) || exemplars != c.exemplars {
-			t.Errorf("%s: %s, %s exemplars written: %s %v", c.why, resp.Status, exemplars, text, err)
+		resp, text := s.writeV2(t, symbols.Symbols(), c.series...)
+		if exemplars := resp.Header.Get("X-Prometheus-Remote-Write-Exemplars-Written"); resp.StatusCode != c.status ||
+			!strings.Contains(text, c.text) || exemplars != c.exemplars {
+			t.Errorf("%s: %s, %s exemplars written: %s", c.why, resp.Status, exemplars, text)
 		}
 		if n, err := s.refusedOf("no_samples"); err != nil || n != c.refused {
 			t.Errorf("%s: %v are counted as no_samples, want %v (%v)", c.why, n, c.refused, err)
@@ -98,6 +87,25 @@ func TestASeriesWithoutSamples(t *testing.T) {
 	if _, text := s.answer(t, http.MethodGet, "/api/v1/metadata", "", "", false); strings.Contains(text, "what nobody sent") {
 		t.Errorf("what was refused is told: %s", text)
 	}
+}
+
+// writeV2 sends a request of remote write 2.0.
+func (s *server) writeV2(t *testing.T, symbols []string, series ...writev2.TimeSeries) (*http.Response, string) {
+	t.Helper()
+	body, err := (&writev2.Request{Symbols: symbols, Timeseries: series}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.Post("http://"+s.http[0].addr()+"/api/v1/write", "application/x-protobuf;proto=io.prometheus.write.v2.Request", bytes.NewReader(snappy.Encode(nil, body)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(text)
 }
 
 // refusedOf is how much of requests was refused for a reason.

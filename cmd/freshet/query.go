@@ -42,7 +42,7 @@ values, bars for native histograms, a plot for a range of time.`,
 	cmd.ValidArgsFunction = completeMetric(server)
 	at := timeFlag(cmd.Flags(), "time", "`instant` to ask for, or the end of the range, as Unix seconds or 2006-01-02T15:04:05Z (default now)")
 	length := durationFlag(cmd.Flags(), "range", 0, "draw the last `duration`, like 15m, 1h or 2d")
-	step := durationFlag(cmd.Flags(), "step", 0, "`duration` between the points of the range (default one point a column)")
+	step := durationFlag(cmd.Flags(), "step", 0, "`duration` between the points of the range, of which the last is at its end (default one point a column)")
 	raw := cmd.Flags().Bool("json", false, "print the server's answer as it came")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		view := terminal.New(cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -63,7 +63,7 @@ func (q query) run(ctx context.Context) error {
 	path, params := "/api/v1/query", url.Values{"query": {q.expr}}
 	if v := q.view; v.Length > 0 {
 		path = "/api/v1/query_range"
-		params.Set("start", unixSeconds(v.At.Add(-v.Length)))
+		params.Set("start", unixSeconds(v.Start()))
 		params.Set("end", unixSeconds(v.At))
 		params.Set("step", fmt.Sprintf("%g", v.Step.Seconds()))
 	} else {

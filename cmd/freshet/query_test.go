@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
@@ -125,7 +127,7 @@ func TestQueryAsks(t *testing.T) {
 		},
 		{
 			"a range has as many points as the page has columns", []string{"--time", "3600.5", "--range", "1h"},
-			"/api/v1/query_range", url.Values{"query": {"a + b"}, "start": {"0.500"}, "end": {"3600.500"}, "step": {"56"}},
+			"/api/v1/query_range", url.Values{"query": {"a + b"}, "start": {"16.500"}, "end": {"3600.500"}, "step": {"56"}},
 		},
 		{
 			"but none closer than a second", []string{"--time", "3600", "--range", "10s"},
@@ -134,6 +136,14 @@ func TestQueryAsks(t *testing.T) {
 		{
 			"a step of one's own", []string{"--time", "864000", "--range", "10d", "--step", "500ms"},
 			"/api/v1/query_range", url.Values{"query": {"a + b"}, "start": {"0.000"}, "end": {"864000.000"}, "step": {"0.5"}},
+		},
+		{
+			"a range begins at a step, so that it ends at one", []string{"--time", "864000", "--range", "7d", "--step", "1h1m"},
+			"/api/v1/query_range", url.Values{"query": {"a + b"}, "start": {"260100.000"}, "end": {"864000.000"}, "step": {"3660"}},
+		},
+		{
+			"a range that is shorter than its step is its end", []string{"--time", "3600", "--range", "10s", "--step", "1m"},
+			"/api/v1/query_range", url.Values{"query": {"a + b"}, "start": {"3600.000"}, "end": {"3600.000"}, "step": {"60"}},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -147,6 +157,25 @@ func TestQueryAsks(t *testing.T) {
 				t.Errorf("asked %s?%s\nwant  %s?%s", u.Path, u.RawQuery, tt.path, tt.want.Encode())
 			}
 		})
+	}
+}
+
+// What has begun since the last step of a range is found by the end of it, which is now.
+func TestARangeEndsNow(t *testing.T) {
+	s := ingesting(t)
+	symbols := writev2.NewSymbolTable()
+	series := writev2.TimeSeries{
+		LabelsRefs: []uint32{symbols.Symbolize("__name__"), symbols.Symbolize("young")},
+		Samples:    []writev2.Sample{{Timestamp: time.Now().UnixMilli(), Value: 7}},
+	}
+	if resp, text := s.writeV2(t, symbols.Symbols(), series); resp.StatusCode != http.StatusNoContent {
+		t.Fatal(resp.Status, text)
+	}
+	for _, args := range [][]string{{"--range", "7d"}, {"--range", "7d", "--step", "50h"}, {"--range", "1d"}, {"--range", "5m", "--step", "1h"}} {
+		code, stdout, stderr := freshet(t, append([]string{"query", "young", "--server", s.http[0].addr()}, args...)...)
+		if code != exitOK || stderr != "" || !strings.Contains(stdout, "young") {
+			t.Errorf("%v: exit code %d, %s\n%s", args, code, stderr, stdout)
+		}
 	}
 }
 

@@ -46,7 +46,7 @@ type curve struct {
 
 // draw plots the numbers of m, and shows the last of each native histogram.
 func (v View) draw(m model.Matrix) error {
-	start := v.At.Add(-v.Length)
+	start := v.Start()
 	var curves []curve
 	for _, s := range m {
 		if c := v.curveOf(s, start); !math.IsNaN(c.last) {
@@ -84,10 +84,11 @@ func (v View) draw(m model.Matrix) error {
 func (v View) curveOf(s *model.SampleStream, start time.Time) curve {
 	c := curve{name: s.Metric.String(), min: math.Inf(1), max: math.Inf(-1), last: math.NaN()}
 	columns := min(plotColumns(v.Columns), int(v.Length/v.Step)+1)
+	span := max(v.At.Sub(start), v.Step) // of one point it does not matter
 	c.points = slices.Repeat([]float64{math.NaN()}, columns)
 	for _, point := range s.Values {
 		y := float64(point.Value)
-		i := int(math.Round(point.Timestamp.Time().Sub(start).Seconds() / v.Length.Seconds() * float64(columns-1)))
+		i := int(math.Round(point.Timestamp.Time().Sub(start).Seconds() / span.Seconds() * float64(columns-1)))
 		if i < 0 || i >= columns || math.IsNaN(y) || math.IsInf(y, 0) {
 			continue
 		}

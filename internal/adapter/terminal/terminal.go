@@ -21,7 +21,7 @@ type View struct {
 	Colour     bool      // the terminal's colours may be used
 
 	At     time.Time     // the end of the range, if there is one
-	Length time.Duration // of the range; 0 for the instant
+	Length time.Duration // of the range at most; 0 for the instant
 	Step   time.Duration // between points of the range; above 0 if Length is
 }
 
@@ -36,6 +36,11 @@ func New(out, notes io.Writer) View {
 	}
 	return v
 }
+
+// Start is the first point of the range: whole steps before At, so that the last point is
+// there. From Length before it the steps would end up to one too soon, and what is newer
+// than that would not be seen.
+func (v View) Start() time.Time { return v.At.Add(-v.Length.Truncate(v.Step)) }
 
 // dumb reports whether the terminal says that it takes no control sequences.
 func dumb() bool { return os.Getenv("TERM") == "dumb" }
@@ -86,7 +91,7 @@ func (v View) Show(kind string, result []byte) error {
 func (v View) nothing() error {
 	span := "at " + v.At.Format(time.RFC3339)
 	if v.Length > 0 {
-		span = "from " + v.At.Add(-v.Length).Format(time.RFC3339) + " to " + v.At.Format(time.RFC3339)
+		span = "from " + v.Start().Format(time.RFC3339) + " to " + v.At.Format(time.RFC3339)
 	}
 	_, err := fmt.Fprintf(v.Notes, "no series match %s\n", span)
 	return err
