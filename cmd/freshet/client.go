@@ -156,7 +156,7 @@ func request(ctx context.Context, method string, from remote, path string, param
 	}
 	req, err := http.NewRequestWithContext(ctx, method, base+path+"?"+params.Encode(), body)
 	if err != nil {
-		return nil, fmt.Errorf("--server = %s: is not an address; write it like %s", server, defaultServer)
+		return nil, mistakeError{fmt.Errorf("--server = %s: is not an address; write it like %s", server, defaultServer)}
 	}
 	token, err := from.token()
 	if err != nil {
@@ -202,9 +202,22 @@ func refusal(server remote, resp *http.Response) error {
 	why, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // what came of it is better than nothing
 	var a answer
 	if json.Unmarshal(why, &a) == nil && a.Error != "" {
-		return a.failure()
+		return a.failure(resp)
 	}
-	return fmt.Errorf("ask %s: answered %s: %s", server, resp.Status, bytes.TrimSpace(why))
+	return mistake(resp, fmt.Errorf("ask %s: answered %s: %s", server, resp.Status, bytes.TrimSpace(why)))
+}
+
+// mistakeError is a mistake in what a command was told to ask, which the server has found.
+type mistakeError struct{ error }
+
+func (e mistakeError) Unwrap() error { return e.error }
+
+// mistake is err as the server means it.
+func mistake(resp *http.Response, err error) error {
+	if resp.StatusCode == http.StatusBadRequest {
+		return mistakeError{err}
+	}
+	return err
 }
 
 // ask gets path from the server and returns the body as it came, and its parts.
@@ -229,22 +242,22 @@ func readAnswer(server remote, resp *http.Response) ([]byte, answer, error) {
 	if err := json.Unmarshal(body, &a); err != nil || a.Status == "" {
 		switch resp.StatusCode {
 		case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden: // what stands in front of the API says why
-			return nil, answer{}, fmt.Errorf("ask %s: answered %s: %.600q", server, resp.Status, bytes.TrimSpace(body))
+			return nil, answer{}, mistake(resp, fmt.Errorf("ask %s: answered %s: %.600q", server, resp.Status, bytes.TrimSpace(body)))
 		}
 		return nil, answer{}, fmt.Errorf("ask %s: answered %s, and not as a Prometheus API does; is it the address of a freshet server?", server, resp.Status)
 	}
 	if a.Status != "success" {
-		return nil, answer{}, a.failure()
+		return nil, answer{}, a.failure(resp)
 	}
 	return body, a, nil
 }
 
 // failure is what went wrong, in the server's words.
-func (a answer) failure() error {
+func (a answer) failure(resp *http.Response) error {
 	if a.ErrorType == "unauthorized" {
 		return fmt.Errorf("%s; have the token in a file and name it by --token-file, or in %s", a.Error, tokenVariable)
 	}
-	return fmt.Errorf("%s: %s", a.ErrorType, a.Error)
+	return mistake(resp, fmt.Errorf("%s: %s", a.ErrorType, a.Error))
 }
 
 // printNotes prints what the server had to say about its answer.

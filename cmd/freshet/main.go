@@ -23,7 +23,7 @@ import (
 const (
 	exitOK      = 0
 	exitFailure = 1
-	exitUsage   = 2 // a mistake on the command line or in the configuration
+	exitUsage   = 2 // a mistake on the command line, in what a server is asked, or in the configuration
 )
 
 // By these signals a server is asked to reload and to restart. Whatever it is
@@ -65,7 +65,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	for line := range strings.Lines(strings.TrimSuffix(err.Error(), "\n")) {
 		fmt.Fprintf(stderr, "freshet: %s\n", strings.TrimSuffix(line, "\n"))
 	}
-	if problems := (conf.Problems)(nil); !parsed || errors.As(err, &problems) || errors.As(err, new(configurationError)) {
+	if problems := (conf.Problems)(nil); !parsed || errors.As(err, &problems) || errors.As(err, new(configurationError)) || errors.As(err, new(mistakeError)) {
 		return exitUsage
 	}
 	return exitFailure
@@ -140,8 +140,8 @@ func newExitCodesTopic() *cobra.Command {
 		Long: `  0  it is done
   1  it could not be done; the last lines on standard error say why. Of diff and
      convert: there is a difference
-  2  a mistake on the command line or in the configuration: to try again without a
-     change is no use
+  2  a mistake on the command line, such as PromQL that cannot be read, or in the
+     configuration: retrying cannot help
 
 A server that is asked to stop by SIGINT or SIGTERM, and does so in order, ends with 0.`,
 	}

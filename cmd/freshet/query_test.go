@@ -204,11 +204,11 @@ func TestQueryErrors(t *testing.T) {
 		want   string // SERVER stands for the server's address
 	}{
 		{
-			"the server's own words", http.StatusBadRequest, parse, []string{"query", "sum("}, exitFailure,
+			"the server's own words", http.StatusBadRequest, parse, []string{"query", "sum("}, exitUsage,
 			`freshet: query: bad_data: invalid parameter "query": 1:5: parse error: unclosed left parenthesis` + "\nfreshet:   sum(\nfreshet:       ^",
 		},
 		{
-			"a place that the query does not have", http.StatusBadRequest, parse, []string{"query", "up"}, exitFailure,
+			"a place that the query does not have", http.StatusBadRequest, parse, []string{"query", "up"}, exitUsage,
 			`freshet: query up: bad_data: invalid parameter "query": 1:5: parse error: unclosed left parenthesis`,
 		},
 		{
@@ -232,7 +232,7 @@ func TestQueryErrors(t *testing.T) {
 			"freshet: query up: ask http://" + nobody + ": dial tcp " + nobody + ": connect: connection refused; is `freshet serve` running there? Start it, or name another server by --server or FRESHET_SERVER",
 		},
 		{
-			"an address that is none", 0, "", []string{"query", "up", "--server", "a b"}, exitFailure,
+			"an address that is none", 0, "", []string{"query", "up", "--server", "a b"}, exitUsage,
 			"freshet: query up: --server = http://a b: is not an address; write it like http://127.0.0.1:7125",
 		},
 		{
@@ -287,11 +287,41 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 				code, stdout, stderr := freshet(t, append([]string{"query", tt.expr, "--server", s.http[0].addr()}, args...)...)
 				_, caret, _ := strings.Cut(strings.ReplaceAll(stderr, "freshet: ", ""), "\n")
 				want := "  " + strings.ReplaceAll(tt.want, "\n", "\n  ") + "\n"
-				if code == exitOK || stdout != "" || caret != want {
+				if code != exitUsage || stdout != "" || caret != want {
 					t.Errorf("%q: exit code %d, output %q\n%s\nwant below the error\n%s", args, code, stdout, stderr, want)
 				}
 			}
 		})
+	}
+}
+
+// What a server says is wrong with the question is a mistake on the command line, and what
+// it cannot answer is none: a script that repeats a command can tell them apart.
+func TestExitCodesOfQuestions(t *testing.T) {
+	s := running(t, `
+data_dir: `+t.TempDir()+`
+http: {listen: "127.0.0.1:0"}
+dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
+`)
+	for _, c := range []struct {
+		why  string
+		args []string
+		code int
+		text string
+	}{
+		{"it matches nothing", []string{"query", "nothing"}, exitOK, "no series match"},
+		{"it ends too soon", []string{"query", "sum("}, exitUsage, "1:5: parse error"},
+		{"a function that there is not", []string{"query", "mean(up)"}, exitUsage, `unknown function with name "mean"`},
+		{"of a range", []string{"query", "rate(up)", "--range", "1h"}, exitUsage, "expected type range vector"},
+		{"too many points", []string{"query", "up", "--range", "30d", "--step", "1s"}, exitUsage, "11,000 points"},
+		{"labels that match twice", []string{"query", `label_replace(vector(1), "a", "1", "", "") + on () (vector(1) or label_replace(vector(1), "a", "1", "", ""))`}, exitFailure, "execution: "},
+		{"a socket that there is not", []string{"tail", "--listener", "udp://127.0.0.1:1"}, exitUsage, "has no such socket"},
+		{"a record that there is not", []string{"diagnose", "--record", "none"}, exitFailure, "there is no such record"},
+	} {
+		code, stdout, stderr := freshet(t, append(c.args, "--server", s.http[0].addr())...)
+		if code != c.code || !strings.Contains(stderr, c.text) {
+			t.Errorf("%s: exit code %d, want %d: %s%s", c.why, code, c.code, stdout, stderr)
+		}
 	}
 }
 
