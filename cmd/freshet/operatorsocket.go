@@ -60,10 +60,7 @@ func (s *server) openOperatorSocket() error {
 // operatorSocketPaths are where the socket may be, the data directory first. Elsewhere its
 // name is made of the path of the directory, of which one process at a time has the lock.
 func (s *server) operatorSocketPaths() []string {
-	dir := s.config.DataDir
-	if whole, err := filepath.Abs(dir); err == nil {
-		dir = whole
-	}
+	dir := absolute(s.config.DataDir)
 	return []string{s.path(operatorSocket), filepath.Join(runDirectory, fmt.Sprintf("operator-%.8x.sock", sha256.Sum256([]byte(dir))))}
 }
 
@@ -137,10 +134,7 @@ func (s *server) operatorPath() string {
 	if s.operatorSocket == nil {
 		return ""
 	}
-	if whole, err := filepath.Abs(s.operatorSocket.address); err == nil {
-		return whole
-	}
-	return s.operatorSocket.address
+	return absolute(s.operatorSocket.address)
 }
 
 // runOperatorSocket answers until ctx is done.

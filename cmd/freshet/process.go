@@ -67,8 +67,8 @@ func listeningOf(tenant string, servers httpServers, otlp string, sockets []coll
 	}
 	sockets = slices.DeleteFunc(sockets, func(s collector.Listening) bool { return s.Tenant != tenant })
 	l.DogStatsDUDP = first(sockets, "udp").Address
-	l.DogStatsDUnixgram = first(sockets, "unixgram").Address
-	l.DogStatsDUnix = first(sockets, "unix").Address
+	l.DogStatsDUnixgram = absolute(first(sockets, "unixgram").Address)
+	l.DogStatsDUnix = absolute(first(sockets, "unix").Address)
 	return l
 }
 

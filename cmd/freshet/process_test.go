@@ -1,8 +1,11 @@
 package main
 
 import (
+	"encoding/json"
 	"net"
+	"net/http"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
@@ -36,6 +39,39 @@ func TestATenantIsToldOfItsOwnSockets(t *testing.T) {
 		if got := listeningOf(name, servers, "127.0.0.1:3", sockets()); got != want {
 			t.Errorf("%s is told %+v, want %+v", name, got, want)
 		}
+	}
+}
+
+// A program finds each socket by what listening.json says, whatever directory it runs in:
+// a data directory that is given as ./data is that of the server.
+func TestListeningHasAbsolutePaths(t *testing.T) {
+	t.Chdir(t.TempDir())
+	s := running(t, `
+data_dir: data
+http: {listen: "127.0.0.1:0"}
+dogstatsd: {udp: "", unixgram: data/gram.sock, unix: ./data/stream.sock}
+`)
+	if err := s.writeListening(); err != nil {
+		t.Fatal(err)
+	}
+	var told listening
+	if err := readJSON(s.path(listeningFile), &told); err != nil {
+		t.Fatal(err)
+	}
+	var asked struct{ Data processFigures }
+	if _, text := s.answer(t, http.MethodGet, "/api/v1/status/process", "", "", false); json.Unmarshal([]byte(text), &asked) != nil {
+		t.Fatal(text)
+	}
+	for path, network := range map[string]string{told.DogStatsDUnixgram: "unixgram", told.DogStatsDUnix: "unix", told.Operator: "unix"} {
+		conn, err := net.Dial(network, path)
+		if err != nil || !filepath.IsAbs(path) {
+			t.Errorf("listening.json has %q (%v)", path, err)
+			continue
+		}
+		_ = conn.Close()
+	}
+	if l := asked.Data.Listening; l.DogStatsDUnixgram != told.DogStatsDUnixgram || l.DogStatsDUnix != told.DogStatsDUnix {
+		t.Errorf("the API says %+v, listening.json %+v", l, told)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 
@@ -90,7 +91,8 @@ func serve(ctx context.Context, c config, from *source, stdout, stderr io.Writer
 const listeningFile = "listening.json"
 
 // listening is what a started server tells programs: the file listening.json in
-// the data directory, since ports may have been chosen by the kernel.
+// the data directory, since ports may have been chosen by the kernel. Paths are absolute,
+// for a program that runs in another directory.
 type listening struct {
 	PID               int    `json:"pid"`
 	Operator          string `json:"operator,omitempty"` // path of operator.sock
@@ -129,9 +131,17 @@ func (s *server) listening() listening {
 	return listening{
 		PID: os.Getpid(), Operator: s.operatorPath(), HTTP: s.http[0].addr(), OTLPGRPC: s.otlp.addr(),
 		DogStatsDUDP:      first(sockets, "udp").Address,
-		DogStatsDUnixgram: first(sockets, "unixgram").Address,
-		DogStatsDUnix:     first(sockets, "unix").Address,
+		DogStatsDUnixgram: absolute(first(sockets, "unixgram").Address),
+		DogStatsDUnix:     absolute(first(sockets, "unix").Address),
 	}
+}
+
+// absolute is a path from the root on, and empty if it is.
+func absolute(path string) string {
+	if whole, err := filepath.Abs(path); err == nil && path != "" {
+		return whole
+	}
+	return path // the working directory is gone
 }
 
 // A listeningTold lets one goroutine at a time write listening.json, and nobody before
