@@ -18,6 +18,14 @@ import (
 
 const version = 1
 
+// Flags of a batch: what a reader has to know to read it. They share the byte of the
+// version, so that a reader that does not know one refuses the batch.
+const (
+	versionMask = 0x0f
+	flagUpDown  = 0x10 // Header.UpDown
+	knownFlags  = flagUpDown
+)
+
 // maxSecond bounds the times in a batch. It is what the parser lets through: a
 // sample that was taken must never make a batch that cannot be read.
 const maxSecond = dogstatsd.MaxTime
@@ -31,6 +39,7 @@ type Header struct {
 	Sequence    uint64 // grows from batch to batch of a shard and an incarnation; a repeat has the same. See Writer.Begin
 	Second      int64  // Unix seconds, start of the window
 	Birth       int64  // Unix nanoseconds at which the window's first packet was read
+	UpDown      bool   // increments may be of up/down counters; a Writer sets it by itself
 }
 
 // countSize is the width of the number of increments, which ends the header and
@@ -40,7 +49,11 @@ const countSize = 4
 // Begin appends a header whose increments follow. End must be called with the
 // number of increments once they are all appended.
 func Begin(dst []byte, h *Header) []byte {
-	dst = append(dst, version)
+	first := byte(version)
+	if h.UpDown {
+		first |= flagUpDown
+	}
+	dst = append(dst, first)
 	dst = binary.LittleEndian.AppendUint16(dst, h.Shard)
 	dst = binary.LittleEndian.AppendUint64(dst, h.Sender)
 	dst = binary.LittleEndian.AppendUint64(dst, h.Incarnation)
@@ -70,6 +83,8 @@ const (
 	flagBounds               // a timer in classic buckets
 	flagDelta                // Delta is set
 	flagExemplar             // a timer has an exemplar
+
+	flagsOfIncrement = flagTime | flagRelative | flagSource | flagBounds | flagDelta | flagExemplar
 )
 
 // Increment is what happened to one series in the window. Slices point into the
@@ -82,7 +97,7 @@ type Increment struct {
 	Source  uint64 // which of the senders that a gauge is merged from, 0 without
 	Delta   int64  // Unix ms at which the interval ends that a sender's own delta covers, so that a repeat can be told; 0 without
 
-	Value    float64                // counter: sum; gauge: last; check: status
+	Value    float64                // counter, up/down counter: sum; gauge: last; check: status
 	At       int64                  // gauge and check: Unix nanoseconds at which Value was read
 	Relative bool                   // gauge: Value is a change
 	Timer    *histogram.Exponential // timer, unless Classic is set
@@ -146,7 +161,7 @@ func (i *Increment) appendBody(dst []byte, second int64) []byte {
 		dst = binary.AppendVarint(dst, i.Delta-second*1e3)
 	}
 	switch i.Kind() {
-	case series.Counter:
+	case series.Counter, series.UpDown:
 		dst = histogram.AppendFloat(dst, i.Value)
 	case series.Gauge, series.Check:
 		dst = histogram.AppendFloat(dst, i.Value)
@@ -156,8 +171,8 @@ func (i *Increment) appendBody(dst []byte, second int64) []byte {
 	case series.Set:
 		dst = i.Set.Append(dst)
 	}
-	// Behind the value: who does not know the flag finds bytes that are nobody's, and
-	// takes them for nothing else.
+	// Behind the value: a reader that does not know the flag finds bytes that it cannot
+	// explain, and passes the increment over.
 	if i.Exemplar != nil {
 		dst = i.Exemplar.Append(dst, second*1e3)
 	}
@@ -184,6 +199,7 @@ type Reader struct {
 	rest    []byte // increments to come
 	left    uint32 // how many
 	skipped uint32 // malformed ones that were passed over
+	unknown byte   // flags of theirs that are not known
 	err     error  // what ended the batch before its end
 
 	body     []byte // what is left of the current increment
@@ -195,11 +211,22 @@ type Reader struct {
 	exemplar Exemplar
 }
 
+// ErrNewer means that a batch was written by a newer version, in a way that is not known
+// here. It can be read by that version.
+var ErrNewer = errors.New("written by a newer version")
+
 // ParseHeader returns the header of a batch. It points into b.
 func ParseHeader(b []byte) (h Header, err error) {
-	if len(b) < headerSize || b[0] != version {
-		return h, errors.New("batch: unknown version or too short")
+	if len(b) < headerSize {
+		return h, errors.New("batch: too short")
 	}
+	if v := b[0] & versionMask; v != version {
+		return h, fmt.Errorf("batch: version %d, and %d is known here: %w", v, version, ErrNewer)
+	}
+	if unknown := b[0] &^ versionMask &^ knownFlags; unknown != 0 {
+		return h, fmt.Errorf("batch: flag %#02x is not known here: %w", unknown, ErrNewer)
+	}
+	h.UpDown = b[0]&flagUpDown != 0
 	h.Shard = binary.LittleEndian.Uint16(b[1:])
 	h.Sender = binary.LittleEndian.Uint64(b[3:])
 	h.Incarnation = binary.LittleEndian.Uint64(b[11:])
@@ -219,7 +246,7 @@ func ParseHeader(b []byte) (h Header, err error) {
 
 // Reset begins to read b, which must not change until the reader is done.
 func (r *Reader) Reset(b []byte) (err error) {
-	r.left, r.skipped, r.rest, r.err = 0, 0, nil, nil
+	r.left, r.skipped, r.unknown, r.rest, r.err = 0, 0, 0, nil, nil
 	if r.Header, err = ParseHeader(b); err != nil {
 		return err
 	}
@@ -252,10 +279,13 @@ func (r *Reader) Next() *Increment {
 // Err tells, once Next returned nil, what Next did not return: increments that
 // are malformed, or all those behind the place where the batch is damaged.
 func (r *Reader) Err() error {
-	if r.err == nil && r.skipped > 0 {
-		return fmt.Errorf("batch: passed over %d malformed increments", r.skipped)
+	switch {
+	case r.err != nil || r.skipped == 0:
+		return r.err
+	case r.unknown != 0:
+		return fmt.Errorf("batch: passed over %d increments, some of which have flag %#02x, which is not known here: %w", r.skipped, r.unknown, ErrNewer)
 	}
-	return r.err
+	return fmt.Errorf("batch: passed over %d malformed increments", r.skipped)
 }
 
 // cutBody takes the next increment off the front of the batch.
@@ -282,7 +312,11 @@ func (r *Reader) read() bool {
 	}
 	flags := r.body[0]
 	r.body = r.body[1:]
-	if i.Key = r.cut(); len(i.Key) == 0 || !i.Kind().Valid() {
+	if flags&^flagsOfIncrement != 0 {
+		r.unknown |= flags &^ flagsOfIncrement
+		return false
+	}
+	if i.Key = r.cut(); len(i.Key) == 0 || !i.Kind().Valid() || i.Kind() == series.UpDown && !r.Header.UpDown {
 		return false
 	}
 	i.Policy = r.cut()
@@ -364,7 +398,7 @@ var kindKeys = func() (keys [256]byte) {
 func (r *Reader) readValue(i *Increment, flags byte) {
 	var err error
 	switch i.Kind() {
-	case series.Counter:
+	case series.Counter, series.UpDown:
 		i.Value = r.float()
 	case series.Gauge, series.Check:
 		i.Value = r.float()

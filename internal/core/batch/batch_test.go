@@ -2,6 +2,7 @@ package batch
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
 	"reflect"
 	"strings"
@@ -43,6 +44,7 @@ func increments() []Increment {
 		{Key: key(series.Timer), Samples: 2, Timer: timer, Exemplar: &Exemplar{Value: -3, Time: second*1e3 - 7, Trace: TraceOf([]byte("4bf92f3577b34da6A3CE929d0e0e4736"))}},
 		{Key: key(series.Timer), Policy: series.AppendPolicy(nil, classic), Samples: 1, Classic: []float64{1, 0, 0}, Sum: 0.1,
 			Exemplar: &Exemplar{Value: 0.1, Time: 1, Trace: TraceOf([]byte("f"))}},
+		{Key: key(series.UpDown), Samples: 2, Value: -3.5, Time: second - 100},
 	}
 }
 
@@ -56,7 +58,7 @@ func encode(h Header, incs []Increment) []byte {
 }
 
 func header() Header {
-	return Header{Tenant: []byte("default"), Shard: 1023, Sender: 1 << 63, Incarnation: 2, Sequence: 3, Second: second, Birth: second*1e9 + 7}
+	return Header{Tenant: []byte("default"), Shard: 1023, Sender: 1 << 63, Incarnation: 2, Sequence: 3, Second: second, Birth: second*1e9 + 7, UpDown: true}
 }
 
 // checkBrief reads an increment without its key and policy. What is cut short is none.
@@ -171,6 +173,7 @@ func TestAMalformedIncrementCostsOnlyItself(t *testing.T) {
 		{"a kind of a newer version", Increment{Key: []byte{99}}, nil},
 		{"a time in milliseconds", Increment{Key: key(series.Counter), Samples: 1, Value: 1, Time: second * 1000}, nil},
 		{"a time before 1970", Increment{Key: key(series.Counter), Samples: 1, Value: 1, Time: -1}, nil},
+		{"an infinite up/down counter", Increment{Key: key(series.UpDown), Samples: 1, Value: math.Inf(-1)}, nil},
 		{"an infinite counter", Increment{Key: key(series.Counter), Samples: 1, Value: math.Inf(1)}, nil},
 		{"a gauge that is no number", Increment{Key: key(series.Gauge), Samples: 1, Value: math.NaN()}, nil},
 		{"a timer whose sum is infinite", Increment{Key: key(series.Timer), Samples: 2, Timer: timer}, nil},
@@ -339,4 +342,61 @@ func FuzzReader(f *testing.F) {
 			_, _ = series.ParsePolicy(inc.Policy)
 		}
 	})
+}
+
+// What a reader does not know it refuses by name: a batch whose head says so as a whole,
+// an increment alone. A reader from before up/down counters knows one first byte, 1.
+func TestWhatIsNewerIsRefusedByName(t *testing.T) {
+	good := increments()
+	for _, c := range []struct {
+		first byte
+		want  string
+	}{
+		{0x02, "version 2, and 1 is known here"}, {0x21, "flag 0x20 is not known here"}, {0x91, "flag 0x80 is not known here"},
+	} {
+		b := encode(header(), good)
+		b[0] = c.first
+		if err := new(Reader).Reset(b); !errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("first byte %#02x: %v, want %q", c.first, err, c.want)
+		}
+	}
+
+	b := encode(header(), good[:1])
+	b[headerSize+len(header().Tenant)+lengthSize] |= 0x40
+	var r Reader
+	if err := r.Reset(b); err != nil {
+		t.Fatal(err)
+	}
+	if r.Next() != nil || !errors.Is(r.Err(), ErrNewer) || !strings.Contains(r.Err().Error(), "flag 0x40") {
+		t.Errorf("an increment with an unknown flag: %v", r.Err())
+	}
+}
+
+// Only a batch that has an increment of an up/down counter says so, and others can be read
+// by a program from before them. Without the flag no such increment is taken.
+func TestTheFlagOfUpDownCounters(t *testing.T) {
+	counter, upDown := increments()[0], increments()[12]
+	var w Writer
+	w.Begin(Header{Tenant: []byte("default"), Second: second})
+	w.Add(1, &counter)
+	w.Add(2, &counter)
+	w.Add(2, &upDown)
+	batches := w.End()
+	if first := batches[0].Bytes[0]; first != version {
+		t.Errorf("a batch of a counter begins with %#02x", first)
+	}
+	var r Reader
+	if err := r.Reset(batches[1].Bytes); err != nil || !r.Header.UpDown {
+		t.Fatalf("a batch of an up/down counter: %+v, %v", r.Header, err)
+	}
+	if r.Next(); r.Next() == nil {
+		t.Fatal(r.Err())
+	}
+	batches[1].Bytes[0] = version
+	if err := r.Reset(batches[1].Bytes); err != nil {
+		t.Fatal(err)
+	}
+	if r.Next(); r.Next() != nil || r.Err() == nil {
+		t.Errorf("without the flag: %v", r.Err())
+	}
 }

@@ -65,6 +65,9 @@ func (w *Writer) Add(shard uint16, inc *Increment) {
 		p.begin(w.header, shard)
 		w.touched = append(w.touched, shard)
 	}
+	if inc.Kind() == series.UpDown {
+		p.bytes[0] |= flagUpDown
+	}
 	before := len(p.bytes)
 	p.bytes = inc.Append(p.bytes, w.header.Second)
 	w.size += len(p.bytes) - before

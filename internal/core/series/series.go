@@ -24,9 +24,12 @@ const (
 	Timer                   // values are distributed: DogStatsD ms, h and d
 	Set                     // distinct values are counted
 	Check                   // a service check's last status, 0 to 3
+	UpDown                  // increments of either sign add up: a gauge to those who ask
+
+	LastKind = UpDown
 )
 
-var kindNames = [...]string{Counter: "counter", Gauge: "gauge", Timer: "timer", Set: "set", Check: "check"}
+var kindNames = [...]string{Counter: "counter", Gauge: "gauge", Timer: "timer", Set: "set", Check: "check", UpDown: "updown"}
 
 // String returns the kind as the documentation spells it.
 func (k Kind) String() string {
@@ -37,7 +40,7 @@ func (k Kind) String() string {
 }
 
 // Valid reports whether k is one of the kinds above.
-func (k Kind) Valid() bool { return k >= Counter && k <= Check }
+func (k Kind) Valid() bool { return k >= Counter && k <= LastKind }
 
 // MetricType is the word Prometheus' metadata has for the kind.
 func (k Kind) MetricType() string {
@@ -46,7 +49,7 @@ func (k Kind) MetricType() string {
 		return "counter"
 	case Timer:
 		return "histogram"
-	default: // sets are stored as the gauge of their distinct values, checks as their status
+	default: // sets are stored as the gauge of their distinct values, checks as their status, up/down counters as their total
 		return "gauge"
 	}
 }
