@@ -21,12 +21,12 @@ type Closed struct {
 	Waiting    []*Waiting        // what is to be stored, one of each tenant that has something
 }
 
-// Close ends the tile up to boundary, which must be the next one, and returns what
-// is to be stored. The samples stay part of the open set until Stored: whether a tenant's
+// Close ends the tile up to boundary, which must be the next one, or any later one while
+// the shard rests, and returns what is to be stored. The samples stay part of the open set until Stored: whether a tenant's
 // earlier ones are stored does not matter here, so that no store holds up a shard.
 // Times to live are those of config, so that a replay can close with those of its time.
 func (s *Shard) Close(boundary int64, config *Config) (closed Closed) {
-	if boundary != s.closed+finest.Millis() {
+	if next := s.closed + finest.Millis(); boundary != next && (boundary < next || !s.Rests()) {
 		panic(fmt.Sprintf("BUG: tile of shard closed up to %d, asked for %d", s.closed, boundary))
 	}
 	s.closed, s.timedWindow = boundary, config.OutOfOrder.Milliseconds()
@@ -49,7 +49,7 @@ func (s *Shard) Close(boundary int64, config *Config) (closed Closed) {
 			if w.len() == before && len(t.waiting) == 0 && e.idle(boundary) {
 				t.remove(e)
 				e.key, e.next = "", nil // whoever expects it must not find it, nor keep others
-				s.series--
+				s.count(e, -1)
 			}
 		}
 		if w.len() > 0 {
@@ -61,6 +61,23 @@ func (s *Shard) Close(boundary int64, config *Config) (closed Closed) {
 	s.closeLog(boundary)
 	s.forgetSenders()
 	return closed
+}
+
+// Rests reports whether the shard holds nothing but totals of up/down counters, all of
+// them handed out: its next tiles say again what the last one said. Such totals outlive a
+// time when nothing ran by weeks, whose tiles nobody needs.
+func (s *Shard) Rests() bool {
+	if s.series != s.upDowns {
+		return false
+	}
+	for _, t := range s.tenants {
+		for _, e := range t.entries {
+			if len(e.open) > 0 || slices.Contains(e.owes[:], true) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // Skip moves the boundary of a shard without series, which has nothing to close. What
@@ -294,12 +311,12 @@ func classicSeries(ls labels.Labels, bounds []float64) []*Series {
 	b.Set(model.MetricNameLabel, name+"_bucket")
 	for _, bound := range append(bounds[:len(bounds):len(bounds)], math.Inf(1)) {
 		b.Set(model.BucketLabel, strconv.FormatFloat(bound, 'g', -1, 64))
-		all = append(all, &Series{Labels: b.Labels()})
+		all = append(all, &Series{Labels: b.Labels(), Kind: series.Timer})
 	}
 	b.Del(model.BucketLabel)
 	for _, suffix := range []string{"_sum", "_count"} {
 		b.Set(model.MetricNameLabel, name+suffix)
-		all = append(all, &Series{Labels: b.Labels()})
+		all = append(all, &Series{Labels: b.Labels(), Kind: series.Timer})
 	}
 	return all
 }

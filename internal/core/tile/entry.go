@@ -60,7 +60,7 @@ type openTile struct {
 
 // amount is a quantity of any kind: of a tile, or of all tiles so far.
 type amount struct {
-	value    float64 // counter: sum; gauge, check: the last
+	value    float64 // counter, up/down counter: sum; gauge, check: the last
 	at       int64   // gauge, check: Unix ns at which value was read
 	relative bool    // gauge: value is a change
 	newest   uint32  // of an open tile: the place of its newest increment in the shard's log
@@ -133,12 +133,17 @@ func (e *entry) openTile(end int64) *openTile {
 func (e *entry) add(t *openTile, inc *batch.Increment) bool {
 	switch e.kind {
 	case series.Counter:
-		if inc.Value < 0 || !e.bears(inc.Value, func(a *amount) float64 { return a.value }) {
+		if inc.Value < 0 || !e.bears(inc.Value, amountValue) {
+			return false
+		}
+		t.value += inc.Value
+	case series.UpDown:
+		if !e.bears(inc.Value, amountValue) {
 			return false
 		}
 		t.value += inc.Value
 	case series.Gauge, series.Check:
-		if inc.Relative && !e.bears(inc.Value, func(a *amount) float64 { return a.value }) {
+		if inc.Relative && !e.bears(inc.Value, amountValue) {
 			return false
 		}
 		e.addGauge(t, inc)
@@ -169,6 +174,8 @@ func (e *entry) bears(more float64, of func(*amount) float64) bool {
 	}
 	return !math.IsInf(sum, 0) && !math.IsNaN(sum)
 }
+
+func amountValue(a *amount) float64 { return a.value }
 
 func timerSum(a *amount) float64 {
 	if a.timer == nil {
@@ -294,7 +301,7 @@ func (e *entry) absorb(t *openTile) {
 		e.owes[w] = true
 	}
 	switch e.kind {
-	case series.Counter:
+	case series.Counter, series.UpDown:
 		e.total.value += t.value
 	case series.Gauge, series.Check:
 		e.absorbGauge(t)

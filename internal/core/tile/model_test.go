@@ -42,7 +42,9 @@ func randomHistory(seed uint64) history {
 				fmt.Sprintf("timer b%d %d bounds=10,50 x=%x:%d@%dms", n, rng.IntN(100), rng.IntN(1000), rng.IntN(100), start*1000+rng.IntN(1000)),
 				fmt.Sprintf("set s%d v%d,v%d", n, rng.IntN(50), rng.IntN(50)),
 				fmt.Sprintf("check k%d %d", n, rng.IntN(4)),
-			}[rng.IntN(11)])
+				fmt.Sprintf("updown o%d %d,%d", n, rng.IntN(100)-50, rng.IntN(100)-50),
+				fmt.Sprintf("updown o%d %d T=%ds", n, rng.IntN(100)-50, start-rng.IntN(30)),
+			}[rng.IntN(13)])
 		}
 		h.windows = append(h.windows, fmt.Sprintf("window start=%ds\n%s", start, strings.Join(lines, "\n")))
 		h.seconds = append(h.seconds, second)
@@ -130,6 +132,106 @@ func TestTotalsAreExact(t *testing.T) {
 		if folded != closed {
 			t.Fatalf("seed %d: %d samples folded, %d in closed tiles", seed, folded, closed)
 		}
+	}
+}
+
+// Whatever senders add and take away, late, early, with times of their own or again, and
+// whatever restarts and silences are in between: the total of an up/down counter is the sum
+// of what was folded, in tiles, in open tiles, and at each of their seconds. So is the sum
+// over the series of several hosts.
+func TestUpDownTotalsAreThePlainSum(t *testing.T) {
+	const counters = 4
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		p := &player{t: t, config: testConfig()}
+		p.shard = New(p.config, base)
+		var want [counters]float64
+		var came [counters]bool
+		var windows []string // of each sender, the last
+		for range 3 {
+			windows = append(windows, "")
+		}
+		check := func(second int) {
+			t.Helper()
+			for n := range counters {
+				out := p.run(fmt.Sprintf("live stamp=%ds name=o%d", second, n))
+				got := strings.Fields(out)
+				switch {
+				case !came[n] && out == "":
+				case len(got) == 0 || got[len(got)-1] != fmt.Sprint(want[n]):
+					t.Fatalf("seed %d, second %d: o%d is %q, want a total of %v", seed, second, n, out, want[n])
+				}
+			}
+		}
+		for second := 1; second < 900; second++ {
+			for p.shard.Closed()+12_000 <= base+int64(second)*1000 {
+				p.run("close")
+			}
+			if rng.IntN(10) == 0 {
+				p.run("restart")
+			}
+			sender := rng.IntN(len(windows))
+			if rng.IntN(10) == 0 && windows[sender] != "" {
+				if out := p.run(windows[sender]); out != "samples=0\n" {
+					t.Fatalf("seed %d: a repeat was counted: %s", seed, out)
+				}
+			}
+			if second%300 > 200 { // a silence
+				check(second)
+				continue
+			}
+			window := fmt.Sprintf("window start=%ds sender=%d sequence=%d", second-1-rng.IntN(20)/19*15, sender+1, second)
+			for range rng.IntN(4) {
+				n, v := rng.IntN(counters), float64(rng.IntN(2000)-1000)/8
+				window += fmt.Sprintf("\nupdown o%d %v", n, v)
+				if rng.IntN(8) == 0 {
+					window += fmt.Sprintf(" T=%ds", second-1-rng.IntN(40))
+				}
+				want[n], came[n] = want[n]+v, true
+			}
+			if strings.Contains(window, "\n") {
+				p.run(window)
+				windows[sender] = window
+			}
+			check(second)
+		}
+	}
+}
+
+// A shard that holds totals alone goes over a time when nothing ran in one step, and a
+// replay does, too. One that has something to say of that time does not.
+func TestARestingShardLeaps(t *testing.T) {
+	p := &player{t: t, config: testConfig()}
+	p.shard = New(p.config, base)
+	if p.run("window start=1s\nupdown open 3"); p.shard.Rests() {
+		t.Error("it rests with an open tile")
+	}
+	p.run("close until=10s")
+	if p.shard.Rests() {
+		t.Error("it rests, and the store of 1 min lacks the total")
+	}
+	p.run("close until=60s")
+	if !p.shard.Rests() {
+		t.Error("it does not rest with a total that was handed out")
+	}
+	p.run("window start=61s\ncounter c 1")
+	p.run("close until=120s")
+	if p.shard.Rests() {
+		t.Error("it rests with a counter that lives")
+	}
+}
+
+// Without up/down counters the state is what the program before reads.
+func TestStateWithoutUpDownsIsOfVersion5(t *testing.T) {
+	p := &player{t: t, config: testConfig()}
+	p.shard = New(p.config, base)
+	p.run("window start=1s\ncounter a 7")
+	if version := p.shard.AppendState(nil)[0]; version != 5 {
+		t.Errorf("version %d", version)
+	}
+	p.run("window start=1s\nupdown b -7")
+	if version := p.shard.AppendState(nil)[0]; version != 6 {
+		t.Errorf("with an up/down counter version %d", version)
 	}
 }
 
@@ -371,10 +473,10 @@ func TestStateThatWasCutShortIsRefused(t *testing.T) {
 func TestFoldOfKnownSeriesDoesNotAllocate(t *testing.T) {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)
-	lines := []string{"counter c 1", "gauge g 1", "timer t 1,2 x=4bf92f3577b34da6a3ce929d0e0e4736:2@3.5s", "set s a,b", "check k 0"}
+	lines := []string{"counter c 1", "updown u -1", "gauge g 1", "timer t 1,2 x=4bf92f3577b34da6a3ce929d0e0e4736:2@3.5s", "set s a,b", "check k 0"}
 	p.window(map[string]string{"start": "3s"}, lines)
 	sequence := uint64(100)
-	h := batch.Header{Tenant: []byte("default"), Sender: 1, Incarnation: 1, Second: base/1000 + 3}
+	h := batch.Header{Tenant: []byte("default"), Sender: 1, Incarnation: 1, Second: base/1000 + 3, UpDown: true}
 	b := batch.Begin(nil, &h)
 	for _, line := range lines {
 		b = p.increment(line, h.Second).Append(b, h.Second)
@@ -383,7 +485,7 @@ func TestFoldOfKnownSeriesDoesNotAllocate(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		sequence++
 		b[19], b[20] = byte(sequence), byte(sequence>>8) // the header's sequence
-		if f, err := p.shard.Fold(b); err != nil || f.Samples != 7 {
+		if f, err := p.shard.Fold(b); err != nil || f.Samples != 8 {
 			t.Fatal(f, err)
 		}
 	}); n > 1 { // the tenant's name

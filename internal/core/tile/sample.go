@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/series"
 )
 
 // Width is the length of a tile, an index into Widths. Each width has a store of
@@ -37,6 +38,7 @@ func (w Width) String() string { return widths[w].name }
 // long as the series is open.
 type Series struct {
 	Labels labels.Labels
+	Kind   series.Kind // 0 of one that waited at a restart and has left since
 	refs   [NumWidths]StoreRef
 }
 

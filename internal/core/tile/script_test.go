@@ -29,7 +29,7 @@ var update = flag.Bool("update", false, "rewrite the expected output of the scri
 const base = 1_763_679_960_000
 
 func testConfig() *Config {
-	return &Config{CounterTTL: 5 * time.Minute, GaugeTTL: 5 * time.Minute, CheckTTL: time.Hour, OutOfOrder: 10 * time.Minute}
+	return &Config{CounterTTL: 5 * time.Minute, GaugeTTL: 5 * time.Minute, CheckTTL: time.Hour, UpDownTTL: 20 * time.Minute, OutOfOrder: 10 * time.Minute}
 }
 
 // TestScripts plays the stories in testdata. Each command stands over a line of
@@ -138,6 +138,7 @@ func (p *player) window(args map[string]string, lines []string) string {
 	if s := args["sequence"]; s != "" {
 		h.Sequence, _ = strconv.ParseUint(s, 10, 64)
 	}
+	h.UpDown = slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, "updown") })
 	b := batch.Begin(nil, &h)
 	for _, line := range lines {
 		inc := p.increment(line, h.Second)
@@ -166,7 +167,7 @@ func (p *player) window(args map[string]string, lines []string) string {
 // [x=trace:value@3s]".
 func (p *player) increment(line string, second int64) *batch.Increment {
 	words := strings.Fields(line)
-	kind := map[string]series.Kind{"counter": series.Counter, "gauge": series.Gauge, "timer": series.Timer, "set": series.Set, "check": series.Check}[words[0]]
+	kind := map[string]series.Kind{"counter": series.Counter, "gauge": series.Gauge, "timer": series.Timer, "set": series.Set, "check": series.Check, "updown": series.UpDown}[words[0]]
 	inc := &batch.Increment{Key: series.AppendKey(nil, kind, labels.FromStrings("__name__", words[1])), At: second*1e9 + 5e8}
 	policy := series.DefaultPolicy
 	for _, w := range words[3:] {
@@ -207,7 +208,7 @@ func (p *player) increment(line string, second int64) *batch.Increment {
 		p.timer(inc, &policy, p.floats(words[2]))
 	default:
 		for _, v := range p.floats(words[2]) {
-			if kind == series.Counter {
+			if kind == series.Counter || kind == series.UpDown {
 				inc.Value += v
 			} else {
 				inc.Value = v
@@ -246,8 +247,8 @@ func (p *player) floats(s string) (values []float64) {
 	return values
 }
 
-// close [until=60s] [width=1m] [quiet] [unstored]: closes the next tile, or all up to a time,
-// which are stored then.
+// close [until=60s] [leap] [width=1m] [quiet] [unstored]: closes the next tile, or all up to a
+// time, one after the other or, with leap, in one step. They are stored then.
 func (p *player) close(args map[string]string) string {
 	until := p.shard.Closed() + finest.Millis()
 	if args["until"] != "" {
@@ -255,7 +256,11 @@ func (p *player) close(args map[string]string) string {
 	}
 	var out bytes.Buffer
 	for p.shard.Closed() < until {
-		closed := p.shard.Close(p.shard.Closed()+finest.Millis(), p.config)
+		next := p.shard.Closed() + finest.Millis()
+		if _, leap := args["leap"]; leap {
+			next = until
+		}
+		closed := p.shard.Close(next, p.config)
 		var lines []string
 		for w := range Width(NumWidths) {
 			if args["width"] != "" && args["width"] != w.String() || len(closed.Waiting) == 0 {

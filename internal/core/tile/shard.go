@@ -23,6 +23,7 @@ type Config struct {
 	CounterTTL time.Duration // of counters, timers and sets, after their last sample
 	GaugeTTL   time.Duration
 	CheckTTL   time.Duration
+	UpDownTTL  time.Duration
 	OutOfOrder time.Duration // how far before the last boundary a |T gauge may lie, from the next boundary on
 
 	// Full are the tenants for which no more may wait to be stored. Their tiles repeat no
@@ -38,6 +39,8 @@ func (c *Config) ttl(kind series.Kind) int64 {
 		return c.GaugeTTL.Milliseconds()
 	case series.Check:
 		return c.CheckTTL.Milliseconds()
+	case series.UpDown:
+		return c.UpDownTTL.Milliseconds()
 	default:
 		return c.CounterTTL.Milliseconds()
 	}
@@ -59,6 +62,7 @@ type Shard struct {
 	tenants     map[string]*tenant
 	senders     map[Sender]*Received
 	series      int // of all tenants
+	upDowns     int // of these, the up/down counters
 	reader      batch.Reader
 	logs        [MaxAhead]log // of the open tiles, by end in tiles modulo MaxAhead
 	spare       []byte        // for the next log
@@ -190,6 +194,7 @@ func (s *Shard) fold(e *entry, inc *batch.Increment, f *Folded) {
 	end := t - t%width + width
 	late, ahead := end <= s.closed, end > s.closed+MaxAhead*width
 	switch {
+	// Programs from before up/down counters wrote them as gauges with Delta.
 	case late && inc.Delta == 0 && (inc.Kind() == series.Gauge || inc.Kind() == series.Check):
 		f.LateGauge += uint64(inc.Samples)
 		return
@@ -258,8 +263,16 @@ func (s *Shard) entry(t *tenant, expected *entry, inc *batch.Increment, f *Folde
 		return nil, err
 	}
 	t.insert(e)
-	s.series++
+	s.count(e, 1)
 	return e, nil
+}
+
+// count notes that a series came, 1, or left, -1.
+func (s *Shard) count(e *entry, n int) {
+	s.series += n
+	if e.kind == series.UpDown {
+		s.upDowns += n
+	}
 }
 
 func newEntry(key, policy []byte) (*entry, error) {
@@ -267,7 +280,7 @@ func newEntry(key, policy []byte) (*entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("series: %w", err)
 	}
-	e := &entry{kind: kind, key: string(key), series: &Series{Labels: ls}}
+	e := &entry{kind: kind, key: string(key), series: &Series{Labels: ls, Kind: kind}}
 	_, err = e.setPolicy(policy)
 	return e, err
 }
@@ -295,6 +308,9 @@ func (t *tenant) remove(e *entry) {
 
 // Len is the number of series held.
 func (s *Shard) Len() int { return s.series }
+
+// HasUpDown reports whether any series held is an up/down counter.
+func (s *Shard) HasUpDown() bool { return s.upDowns > 0 }
 
 // TenantLen is the number of series held of a tenant.
 func (s *Shard) TenantLen(name string) int {
@@ -361,6 +377,9 @@ type Held struct {
 	Tenant string
 	Key    string // series.AppendKey
 	Source uint64
+
+	LastSeen int64 // Unix ms, end of the last window with a sample
+	Delta    bool  // its sender counts by itself: it came by OTLP
 }
 
 func (e *entry) held(tenant string, yield func(Held) bool) bool {
@@ -372,10 +391,10 @@ func (e *entry) held(tenant string, yield func(Held) bool) bool {
 		maps.Copy(sources, t.sources)
 	}
 	if len(sources) == 0 {
-		return yield(Held{tenant, e.key, 0})
+		return yield(Held{Tenant: tenant, Key: e.key, LastSeen: e.lastSeen, Delta: e.lastDelta != 0})
 	}
 	for source := range sources {
-		if !yield(Held{tenant, e.key, source}) {
+		if !yield(Held{Tenant: tenant, Key: e.key, Source: source, LastSeen: e.lastSeen}) {
 			return false
 		}
 	}

@@ -16,13 +16,18 @@ import (
 // stateVersion 2 says how many values on the wire a stamped point stands for. In
 // version 1 it is taken to be one. Version 3 knows when a sender's own deltas ended,
 // version 4 the exemplars of open tiles. Version 5 has the timed window of the last
-// boundary, and the samples that wait to be stored.
-const stateVersion = 5
+// boundary, and the samples that wait to be stored. Version 6 may hold up/down counters; a
+// shard without any is written as version 5, which the program before can read.
+const stateVersion = 6
 
 // AppendState appends the state of the shard to dst: its section of a checkpoint.
 // Layout: docs/format/checkpoint.md.
 func (s *Shard) AppendState(dst []byte) []byte {
-	dst = append(dst, stateVersion)
+	version := byte(stateVersion)
+	if !s.HasUpDown() {
+		version = 5
+	}
+	dst = append(dst, version)
 	dst = binary.AppendVarint(dst, s.closed)
 	dst = binary.AppendVarint(dst, s.timedWindow)
 	dst = binary.AppendUvarint(dst, uint64(len(s.senders)))
@@ -201,7 +206,7 @@ func ParseState(config *Config, b []byte) (*Shard, error) {
 				return nil, errState
 			}
 			t.insert(e)
-			s.series++
+			s.count(e, 1)
 		}
 		if d.version > 4 {
 			d.waiting(t, s.closed)

@@ -119,7 +119,8 @@ func New(o Options) (*Aggregator, error) {
 	a := &Aggregator{
 		config: o.Config,
 		tiles: tile.Config{
-			CounterTTL: o.Config.CounterTTL, GaugeTTL: o.Config.GaugeTTL, CheckTTL: o.Config.CheckTTL, OutOfOrder: o.Config.TimedWindow,
+			CounterTTL: o.Config.CounterTTL, GaugeTTL: o.Config.GaugeTTL, CheckTTL: o.Config.CheckTTL, UpDownTTL: o.Config.UpDownTTL,
+			OutOfOrder: o.Config.TimedWindow,
 		},
 		log:     o.Log,
 		writer:  o.Writer,

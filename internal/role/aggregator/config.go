@@ -13,6 +13,7 @@ type Config struct {
 	CounterTTL  time.Duration `yaml:"counter_ttl" help:"how long counters, timers and sets repeat their value after the last sample; at least 10s"`
 	GaugeTTL    time.Duration `yaml:"gauge_ttl" help:"how long gauges repeat their value after the last sample; at least 10s"`
 	CheckTTL    time.Duration `yaml:"check_ttl" help:"how long service checks repeat their status after the last sample; at least 10s"`
+	UpDownTTL   time.Duration `yaml:"updown_ttl" help:"how long up/down counters (rules with updown, and OTLP's deltas of sums that may fall) keep and repeat their total after the last sample; at least 10s"`
 	TimedWindow time.Duration `yaml:"timed_window" help:"how old the timestamp of a gauge or check may be (|T, d:); at most store.out_of_order"`
 	Fsync       string        `yaml:"fsync" help:"when the journal is forced to the disk, for power loss: interval (each second) or commit (before every acknowledgement)"`
 	Checkpoint  conf.Bytes    `yaml:"checkpoint" help:"journal bytes after which the state is checkpointed, at least 1MiB; a restart reads at most about twice as much"`
@@ -26,13 +27,16 @@ const (
 
 // DefaultConfig works on a laptop: a collector's window arrives some milliseconds
 // after its end, so 2 s are a hundred times what is needed. 64 MiB of journal are
-// six minutes of 2,000 series that change every second, and are read in a second.
+// six minutes of 2,000 series that change every second, and are read in a second. A total
+// that goes up and down may stay where it is for weeks, and is worth as much as the tiles
+// that show it: 40 days are store.retention.1m.
 func DefaultConfig() Config {
 	return Config{
 		Lateness:    2 * time.Second,
 		CounterTTL:  5 * time.Minute,
 		GaugeTTL:    5 * time.Minute,
 		CheckTTL:    time.Hour,
+		UpDownTTL:   40 * 24 * time.Hour,
 		TimedWindow: 10 * time.Minute,
 		Fsync:       FsyncInterval,
 		Checkpoint:  64 << 20,
@@ -48,7 +52,7 @@ func (c Config) Validate() []conf.Problem {
 	if c.Lateness < 0 || c.Lateness > 30*time.Second {
 		add("lateness", "must be 0s to 30s: at most six tiles of 10s are open at once; set it to 2s")
 	}
-	for key, ttl := range map[string]time.Duration{"counter_ttl": c.CounterTTL, "gauge_ttl": c.GaugeTTL, "check_ttl": c.CheckTTL} {
+	for key, ttl := range map[string]time.Duration{"counter_ttl": c.CounterTTL, "gauge_ttl": c.GaugeTTL, "check_ttl": c.CheckTTL, "updown_ttl": c.UpDownTTL} {
 		if ttl < 10*time.Second {
 			add(key, "must be at least 10s, the width of a tile")
 		}

@@ -11,19 +11,24 @@ import (
 // takes nothing. The boundary is journalled first: replaying it gives the same samples again.
 func (a *Aggregator) flushDue(now time.Time) {
 	var shards []uint16
+	var boundaries []int64 // of each of them
 	a.records, a.boundaries = a.records[:0], a.boundaries[:0]
 	storing := a.storing()
+	leaps := a.leaps(now)
 	config := a.tiles
 	config.Full = a.fullTenants()
 	for i := range a.shards {
 		t := a.shards[i].tiles
 		next, due := t.Closed()+tileMillis, a.dueBoundary(i, now)
+		if leaps {
+			next = max(next, due)
+		}
 		// Tiles of a time when nothing ran are made one after the other, or all of them
 		// would be in memory at once.
 		if t.Len() == 0 || next > due || next < due && storing {
 			continue
 		}
-		shards = append(shards, uint16(i))
+		shards, boundaries = append(shards, uint16(i)), append(boundaries, next)
 		a.records = append(a.records, a.boundaryRecord(uint16(i), next, config.Full))
 	}
 	if len(shards) == 0 {
@@ -33,10 +38,10 @@ func (a *Aggregator) flushDue(now time.Time) {
 		a.logger.Error("tiles stay open until the journal can be written", "error", err)
 		return // the next tick tries again
 	}
-	for _, number := range shards {
+	for i, number := range shards {
 		s := &a.shards[number]
 		s.mu.Lock()
-		closed := s.tiles.Close(s.tiles.Closed()+tileMillis, &config)
+		closed := s.tiles.Close(boundaries[i], &config)
 		s.mu.Unlock()
 		a.metrics.tiled.Add(float64(closed.Samples))
 		a.postDuplicates(closed.Duplicates)
@@ -45,6 +50,25 @@ func (a *Aggregator) flushDue(now time.Time) {
 		}
 	}
 	a.writeDue()
+}
+
+// leapMillis is how far shards must be behind to leap. Until then they repeat their totals
+// as always: PromQL looks back as far.
+const leapMillis = 5 * 60_000
+
+// leaps reports whether the shards go on at the present, over the tiles of a time when
+// nothing ran: some are far behind, and all of them rest. As long as one does not, it has
+// samples of that time for the stores, which would refuse them behind those of the present.
+func (a *Aggregator) leaps(now time.Time) bool {
+	far := false
+	for i := range a.shards {
+		t := a.shards[i].tiles
+		far = far || t.Len() > 0 && a.dueBoundary(i, now)-t.Closed() > leapMillis
+	}
+	for i := 0; far && i < len(a.shards); i++ {
+		far = a.shards[i].tiles.Rests()
+	}
+	return far
 }
 
 // behind reports whether a shard has so many tiles to close that a window of now

@@ -18,6 +18,7 @@ const (
 	recordBatch    = 1 // a window batch
 	recordBoundary = 2 // the tile up to a boundary was closed; payload: see boundaryRecord
 	recordStored   = 3 // the samples of a tenant up to a boundary are in its stores; payload: see storedRecord
+	recordUpDown   = 4 // recordBoundary of a shard that has up/down counters, with their time to live
 )
 
 const tileMillis = 10_000
@@ -35,6 +36,9 @@ func (a *Aggregator) dueBoundary(shardNumber int, now time.Time) int64 {
 func (a *Aggregator) fold(p *push, now time.Time) error {
 	trip := stage.FromContext(p.ctx)
 	trip.Pass(stage.Forward, stage.Journal, a.now())
+	if err := readable(p.batches); err != nil {
+		return err
+	}
 	admitted, refusal := a.admit(p.batches)
 	a.records, a.boundaries = a.records[:0], a.boundaries[:0]
 	for _, b := range admitted {
@@ -58,7 +62,7 @@ func (a *Aggregator) fold(p *push, now time.Time) error {
 		s := &a.shards[r.Shard]
 		s.mu.Lock()
 		if r.Type == recordBoundary {
-			boundary, config, _ := a.parseBoundary(r.Payload)
+			boundary, config, _ := a.parseBoundary(r)
 			s.tiles.Skip(boundary, &config)
 		} else {
 			h, f := a.foldOne(s, r.Payload)
@@ -87,6 +91,17 @@ func (a *Aggregator) fold(p *push, now time.Time) error {
 		trip.Add(stage.Journal, a.now().Sub(seen))
 	}
 	return refusal.err()
+}
+
+// readable refuses batches of a newer version before they are journalled: what cannot be
+// read would be counted nowhere.
+func readable(batches []batch.Batch) error {
+	for _, b := range batches {
+		if _, err := batch.ParseHeader(b.Bytes); errors.Is(err, batch.ErrNewer) {
+			return fmt.Errorf("%w: %w; upgrade the aggregator before its collectors", batch.ErrRefused, err)
+		}
+	}
+	return nil
 }
 
 // refusal is what admit did not let in.
@@ -146,28 +161,40 @@ func (a *Aggregator) foldOne(s *shard, b []byte) (h batch.Header, f tile.Folded)
 // old a gauge with a time of its own may be from then on, and which tenants were full: a
 // replay must do the same under another configuration, and whatever its stores do. The
 // payload, varints of Unix ms and ms and then names, lies in a.boundaries until its next use.
+// Only shards with up/down counters have a record with the time to live of these, which
+// programs from before them cannot replay.
 func (a *Aggregator) boundaryRecord(shardNumber uint16, boundary int64, full []string) journal.Record {
 	from := len(a.boundaries)
 	a.boundaries = binary.AppendVarint(a.boundaries, boundary)
 	for _, d := range []time.Duration{a.tiles.CounterTTL, a.tiles.GaugeTTL, a.tiles.CheckTTL, a.tiles.OutOfOrder} {
 		a.boundaries = binary.AppendVarint(a.boundaries, d.Milliseconds())
 	}
+	recordType := byte(recordBoundary)
+	if a.shards[shardNumber].tiles.HasUpDown() {
+		recordType = recordUpDown
+		a.boundaries = binary.AppendVarint(a.boundaries, a.tiles.UpDownTTL.Milliseconds())
+	}
 	for _, tenant := range full {
 		a.boundaries = append(binary.AppendUvarint(a.boundaries, uint64(len(tenant))), tenant...)
 	}
-	return journal.Record{Shard: shardNumber, Type: recordBoundary, Payload: a.boundaries[from:len(a.boundaries):len(a.boundaries)]}
+	return journal.Record{Shard: shardNumber, Type: recordType, Payload: a.boundaries[from:len(a.boundaries):len(a.boundaries)]}
 }
 
 // parseBoundary reads the payload of a boundary record. Those of older programs end
 // before the timed window, which they took from the configuration, and name no tenant.
-func (a *Aggregator) parseBoundary(payload []byte) (boundary int64, config tile.Config, ok bool) {
+func (a *Aggregator) parseBoundary(r journal.Record) (boundary int64, config tile.Config, ok bool) {
 	config = a.tiles
+	payload := r.Payload
 	boundary, n := binary.Varint(payload)
-	for i, d := range []*time.Duration{&config.CounterTTL, &config.GaugeTTL, &config.CheckTTL, &config.OutOfOrder} {
+	times := []*time.Duration{&config.CounterTTL, &config.GaugeTTL, &config.CheckTTL, &config.OutOfOrder}
+	if r.Type == recordUpDown {
+		times = append(times, &config.UpDownTTL)
+	}
+	for i, d := range times {
 		if n <= 0 {
 			return 0, config, false
 		}
-		if payload = payload[n:]; i == 3 && len(payload) == 0 {
+		if payload = payload[n:]; i == 3 && len(payload) == 0 && r.Type == recordBoundary {
 			return boundary, config, boundary%tileMillis == 0
 		}
 		var ms int64

@@ -2,6 +2,7 @@ package aggregator
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/freshet-io/freshet/internal/core/batch"
@@ -55,9 +56,9 @@ func (a *Aggregator) replay(pos journal.Position, r journal.Record) error {
 	s.position = pos
 	switch r.Type {
 	case recordBatch:
-		a.replayBatch(s, r.Payload)
-	case recordBoundary:
-		a.replayBoundary(s, r.Payload)
+		return a.replayBatch(s, r.Payload)
+	case recordBoundary, recordUpDown:
+		a.replayBoundary(s, r)
 	case recordStored:
 		a.replayStored(s, r.Payload)
 	default:
@@ -66,13 +67,16 @@ func (a *Aggregator) replay(pos journal.Position, r journal.Record) error {
 	return nil
 }
 
-func (a *Aggregator) replayBatch(s *shard, b []byte) {
+func (a *Aggregator) replayBatch(s *shard, b []byte) error {
+	h, err := batch.ParseHeader(b)
+	if errors.Is(err, batch.ErrNewer) {
+		return fmt.Errorf("a batch in it: %w; start that version", err)
+	}
 	if s.tiles == nil {
 		// The shard's first boundary is lost: begin at the window.
-		h, err := batch.ParseHeader(b)
 		if err != nil {
 			a.logger.Error("a batch of the journal is damaged", "error", err)
-			return
+			return nil
 		}
 		t := h.Second * 1000
 		s.tiles = tile.New(&a.tiles, t-t%tileMillis)
@@ -80,12 +84,13 @@ func (a *Aggregator) replayBatch(s *shard, b []byte) {
 	_, f := a.foldOne(s, b)
 	a.metrics.countFolded(&f)
 	a.metrics.replayed.Inc()
+	return nil
 }
 
-func (a *Aggregator) replayBoundary(s *shard, payload []byte) {
-	boundary, config, ok := a.parseBoundary(payload)
+func (a *Aggregator) replayBoundary(s *shard, r journal.Record) {
+	boundary, config, ok := a.parseBoundary(r)
 	if !ok {
-		a.logger.Error("a boundary of the journal is damaged", "payload", payload)
+		a.logger.Error("a boundary of the journal is damaged", "payload", r.Payload)
 		return
 	}
 	if s.tiles == nil {
@@ -94,9 +99,14 @@ func (a *Aggregator) replayBoundary(s *shard, payload []byte) {
 		return
 	}
 	for s.tiles.Closed() < boundary {
-		if !s.tiles.Skip(boundary, &config) {
-			s.tiles.Close(s.tiles.Closed()+tileMillis, &config)
+		if s.tiles.Skip(boundary, &config) {
+			return
 		}
+		next := s.tiles.Closed() + tileMillis
+		if s.tiles.Rests() { // as flushDue does
+			next = boundary
+		}
+		s.tiles.Close(next, &config)
 	}
 }
 

@@ -1,0 +1,227 @@
+package aggregator
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+func upDownKey(name string) []byte {
+	return series.AppendKey(nil, series.UpDown, labels.FromStrings("__name__", name))
+}
+
+// mustAdd pushes n to an up/down counter.
+func (p *process) mustAdd(name string, n float64) {
+	p.t.Helper()
+	b := p.batchOf(p.now(), batch.Increment{Key: upDownKey(name), Samples: 1, Value: n})
+	if err := p.Push(p.t.Context(), []batch.Batch{b}); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// last is the newest sample of a series in the store of 10 s.
+func (s *store) last(t *testing.T, name string) float64 {
+	t.Helper()
+	_, values := s.values(name)
+	if len(values) == 0 {
+		t.Fatalf("%s is not stored", name)
+	}
+	return values[len(values)-1]
+}
+
+// What was acknowledged is in the total, no more and no less, through kill -9, checkpoints,
+// pushes that come again, and silences that are longer than counters live.
+func TestUpDownTotalsSurvive(t *testing.T) {
+	for seed := range uint64(2) {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 1))
+			s, dir := newStore(t), t.TempDir()
+			p := start(t, dir, s, time.Now)
+			var want [3]float64
+			for round := range 60 {
+				n, v := rng.IntN(len(want)), float64(rng.IntN(200)-100)/4
+				name := fmt.Sprint("open", n)
+				again := p.batchOf(p.now(), batch.Increment{Key: upDownKey(name), Samples: 1, Value: v})
+				for range 1 + rng.IntN(2) { // its acknowledgement may be lost
+					if err := p.Push(t.Context(), []batch.Batch{again}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				want[n] += v
+				time.Sleep(time.Duration(rng.IntN(3000)) * time.Millisecond)
+				switch rng.IntN(8) {
+				case 0:
+					dir = p.kill(dir)
+					p = start(t, dir, s, time.Now)
+				case 1:
+					p.terminate()
+					p = start(t, dir, s, time.Now)
+				}
+				if round == 30 {
+					time.Sleep(7 * time.Minute)
+				}
+			}
+			time.Sleep(15 * time.Second)
+			for n, v := range want {
+				if got := s.last(t, fmt.Sprint("open", n)); got != v {
+					t.Errorf("seed %d: open%d is %v, want %v", seed, n, got, v)
+				}
+			}
+			p.terminate()
+		})
+	}
+}
+
+// A replay goes by the time to live that was in force: the same journal gives the same
+// samples under another configuration.
+func TestReplayKeepsTheTimeToLiveOfUpDowns(t *testing.T) {
+	for _, c := range []struct {
+		was, is time.Duration
+		ends    bool
+	}{{time.Minute, time.Hour, true}, {time.Hour, time.Minute, false}} {
+		t.Run(fmt.Sprintf("%v, then %v", c.was, c.is), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, dir := newStore(t), t.TempDir()
+				p := startWith(t, dir, s, time.Now, func(o *Options) { o.Config.UpDownTTL = c.was })
+				p.mustAdd("open", -3)
+				time.Sleep(4 * time.Minute)
+				p.mustAdd("open", -4)
+				time.Sleep(12 * time.Second)
+				dir = p.kill(dir)
+				p = startWith(t, dir, s, time.Now, func(o *Options) { o.Config.UpDownTTL = c.is })
+				time.Sleep(20 * time.Second)
+				_, values := s.values("open")
+				ended := false
+				for _, v := range values {
+					ended = ended || value.IsStaleNaN(v)
+				}
+				want := -7.0
+				if c.ends {
+					want = -4
+				}
+				if got := values[len(values)-1]; got != want || ended != c.ends {
+					t.Errorf("%v, want %v at the end", values, want)
+				}
+				p.terminate()
+			})
+		})
+	}
+}
+
+// A server that was away for a month has its totals at once. It used to make a tile for
+// every ten seconds of that month before it took anything.
+func TestALongSilenceIsNoWork(t *testing.T) {
+	for _, kill := range []bool{false, true} {
+		t.Run(fmt.Sprintf("kill=%t", kill), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, dir := newStore(t), t.TempDir()
+				p := start(t, dir, s, time.Now)
+				for i := range 50 { // in many shards
+					p.mustAdd(fmt.Sprint("open", i), 3)
+				}
+				p.mustCount("a", 1)
+				time.Sleep(4 * time.Second)
+				if kill {
+					dir = p.kill(dir) // its tile is open
+				} else {
+					p.terminate()
+				}
+				time.Sleep(30 * 24 * time.Hour)
+				p = start(t, dir, s, time.Now)
+				begun := time.Now()
+				for i := range 50 {
+					p.mustAdd(fmt.Sprint("open", i), -1)
+				}
+				if took := time.Since(begun); took > time.Minute {
+					t.Errorf("windows waited %v", took)
+				}
+				time.Sleep(15 * time.Second)
+				dir = p.kill(dir) // replays leap, too
+				p = start(t, dir, s, time.Now)
+				time.Sleep(15 * time.Second)
+				for i := range 50 {
+					if got := s.last(t, fmt.Sprint("open", i)); got != 2 {
+						t.Errorf("open%d is %v, want 2", i, got)
+					}
+				}
+				checkCounterEnds(t, s, "a", 1)
+				if _, values := s.values("open0"); len(values) > 60 {
+					t.Errorf("%d samples of a month in which nothing ran", len(values))
+				}
+				p.terminate()
+			})
+		})
+	}
+}
+
+// checkCounterEnds asserts that a counter was stored up to its total, and then ended.
+func checkCounterEnds(t *testing.T, s *store, name string, total float64) {
+	t.Helper()
+	_, values := s.values(name)
+	n := len(values)
+	if n < 3 || values[0] != 0 || values[n-2] != total || !value.IsStaleNaN(values[n-1]) {
+		t.Errorf("%s: %v", name, values)
+	}
+}
+
+// A batch of a newer version is refused for good, by what it has that is not known, so
+// that the collector counts it. Nothing of it is journalled.
+func TestABatchOfANewerVersionIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, dir := newStore(t), t.TempDir()
+		p := start(t, dir, s, time.Now)
+		b := p.batch(p.now(), "a", 1)
+		b.Bytes[0] |= 0x80
+		err := p.Push(t.Context(), []batch.Batch{b})
+		if !errors.Is(err, batch.ErrRefused) || !strings.Contains(err.Error(), "flag 0x80") {
+			t.Errorf("pushed: %v", err)
+		}
+		p.mustCount("a", 2)
+		time.Sleep(15 * time.Second)
+		checkCounter(t, s, "a", 2)
+		p.terminate()
+	})
+}
+
+// A journal that a newer version wrote stops the start: to go on would lose what is in it.
+func TestAJournalOfANewerVersionStopsTheStart(t *testing.T) {
+	var a Aggregator
+	b := (&process{}).batch(time.Unix(1_800_000_000, 0), "a", 1)
+	b.Bytes[0] |= 0x80
+	err := a.replay(1, journal.Record{Shard: b.Shard, Type: recordBatch, Payload: b.Bytes})
+	if !errors.Is(err, batch.ErrNewer) || !strings.Contains(err.Error(), "flag 0x80") {
+		t.Errorf("replayed: %v", err)
+	}
+}
+
+// Shards without up/down counters write boundaries that a program from before them reads.
+func TestBoundariesWithoutUpDowns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := start(t, t.TempDir(), newStore(t), time.Now)
+		p.mustCount("a", 1)
+		p.mustAdd("open", -1)
+		synctest.Wait()
+		for name, want := range map[string]byte{"a": recordBoundary, "open": recordUpDown} {
+			key := upDownKey(name)
+			if name == "a" {
+				key[0] = byte(series.Counter)
+			}
+			r := p.boundaryRecord(series.Shard("default", key), 10_000, []string{"full"})
+			if boundary, config, ok := p.parseBoundary(r); r.Type != want || !ok || boundary != 10_000 || len(config.Full) != 1 || config.UpDownTTL != p.tiles.UpDownTTL {
+				t.Errorf("%s: type %d, %d, %+v, %t", name, r.Type, boundary, config, ok)
+			}
+		}
+		p.terminate()
+	})
+}
