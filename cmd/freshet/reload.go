@@ -134,7 +134,7 @@ func (r *reloader) apply(ctx context.Context) ([]conf.Change, error) {
 	s.watch.SetBudgets(next.Self.Budgets.budgets())
 	s.access.Store(access)
 	s.operators.Store(operators)
-	s.limiter.Configure(next.Limits, next.DogStatsD.IdleContexts)
+	s.limiter.Configure(next.Limits, next.DogStatsD.IdleContexts, s.config.Aggregator.UpDownTTL)
 	if s.config.stores() {
 		s.events.Configure(next.Events)
 		s.ingest.distributor.Reload(next.Ingest)

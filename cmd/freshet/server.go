@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -180,6 +182,8 @@ func (s *server) keptNames(kind series.Kind) time.Duration {
 		ttl = c.GaugeTTL
 	case series.Check:
 		ttl = c.CheckTTL
+	case series.UpDown:
+		ttl = c.UpDownTTL
 	}
 	return s.inForce().DogStatsD.IdleContexts + ttl + catalogue.TouchedEvery
 }
@@ -197,7 +201,8 @@ func (s *server) openNames() (err error) {
 	if refused := s.catalogue.Load(entries); refused > 0 {
 		s.logger.Warn("names are not remembered: they are more than a tenant may have", "names", refused)
 	}
-	return s.names.Forget(s.catalogue.Forget(time.Now().Add(-s.unusedNames()).UnixMilli()))
+	now := time.Now()
+	return s.names.Forget(s.catalogue.Forget(now.UnixMilli(), now.Add(-s.unusedNames()).UnixMilli()))
 }
 
 func (s *server) openAggregator() error {
@@ -247,7 +252,7 @@ func (s *server) openCollector() error {
 	if err != nil {
 		return err
 	}
-	s.limiter = limit.New(s.config.Limits, s.config.DogStatsD.IdleContexts)
+	s.limiter = limit.New(s.config.Limits, s.config.DogStatsD.IdleContexts, s.config.Aggregator.UpDownTTL)
 	s.collector, err = collector.New(collector.Options{
 		Config: s.config.DogStatsD, Mapper: mapper, Catalogue: s.catalogue, Limiter: s.limiter, Names: s.names, Ledger: s.ledger, Watch: s.watch,
 		Placement: placement.Single(instance), Aggregators: map[string]collector.Aggregator{instance: &s.opening}, Events: &s.opening, Sender: sender, Host: constant.Get("host"),
@@ -361,8 +366,11 @@ func (s *server) runAggregator(ctx context.Context) error {
 		s.opening.fail()
 		return err
 	}
-	for held := range s.aggregator.Series() {
-		s.collector.Restored(held.Tenant, []byte(held.Key), held.Source)
+	restored := slices.SortedFunc(s.aggregator.Series(), func(a, b tile.Held) int { return cmp.Compare(a.LastSeen, b.LastSeen) })
+	for _, held := range restored {
+		if !held.Delta { // no series of DogStatsD, whose places these are
+			s.collector.Restored(held.Tenant, []byte(held.Key), held.Source, time.UnixMilli(held.LastSeen))
+		}
 	}
 	s.opening.open(s.aggregator, s.events)
 	return s.aggregator.Run(ctx)
@@ -373,7 +381,7 @@ func (s *server) forgetNames(ctx context.Context) error {
 	for ticker := time.NewTicker(24 * time.Hour); ; {
 		select {
 		case now := <-ticker.C:
-			if err := s.names.Forget(s.catalogue.Forget(now.Add(-s.unusedNames()).UnixMilli())); err != nil {
+			if err := s.names.Forget(s.catalogue.Forget(now.UnixMilli(), now.Add(-s.unusedNames()).UnixMilli())); err != nil {
 				s.logger.Warn("names out of use are remembered for another day", "error", err)
 			}
 		case <-ctx.Done():

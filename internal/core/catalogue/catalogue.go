@@ -481,13 +481,14 @@ func (t *tenant) taken(e *Entry) bool {
 
 // Forget removes the names that were last seen before a time, in Unix
 // milliseconds, and returns them. Whoever stood aside for one keeps the name
-// that it was given.
-func (c *Catalogue) Forget(before int64) []Entry {
+// that it was given. A name whose series live longer than that, by KeepFor, stays.
+// now is in Unix milliseconds.
+func (c *Catalogue) Forget(now, before int64) []Entry {
 	c.mu.Lock()
 	var gone []Entry
 	for _, t := range c.tenants {
 		for e := range t.all() {
-			if e.LastSeen < before {
+			if e.LastSeen < min(before, now-c.kept(e.Kind).Milliseconds()) {
 				t.remove(e)
 				delete(c.dirty, e)
 				gone = append(gone, e.Entry)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/freshet-io/freshet/internal/core/series"
 )
@@ -362,7 +363,7 @@ func TestForget(t *testing.T) {
 	cat.Resolve(10, claim("counter x", "x"))
 	cat.Resolve(20, claim("gauge x"))
 	cat.Resolve(10, claim("classic timer h"))
-	gone := cat.Forget(20)
+	gone := cat.Forget(1<<40, 20)
 	if len(gone) != 2 || gone[0].Name != "h" || gone[1].Name != "x" {
 		t.Fatalf("forgot %+v", gone)
 	}
@@ -393,7 +394,7 @@ func TestForgetOneFormOfATimer(t *testing.T) {
 	cat := New(100)
 	cat.Resolve(10, claim("timer y"))
 	cat.Resolve(20, claim("classic timer y"))
-	if gone := cat.Forget(20); len(gone) != 1 || gone[0].Name != "y" {
+	if gone := cat.Forget(1<<40, 20); len(gone) != 1 || gone[0].Name != "y" {
 		t.Fatalf("forgot %+v", gone)
 	}
 	if name, _ := cat.Resolve(20, claim("classic timer y")); name != "y_classic" {
@@ -493,5 +494,26 @@ func TestKnownNamesDoNotAllocate(t *testing.T) {
 	cat.Resolve(0, in)
 	if n := testing.AllocsPerRun(100, func() { cat.Resolve(0, in) }); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// The name of a total that lives longer than samples are kept stays its own: another kind
+// would be written into the same series.
+func TestForgetKeepsNamesOfSeriesThatLive(t *testing.T) {
+	cat := New(3)
+	cat.KeepFor(func(kind series.Kind) time.Duration {
+		if kind == series.UpDown {
+			return time.Hour
+		}
+		return time.Minute
+	})
+	cat.Resolve(0, &Claim{Tenant: "t", Name: "open", Raw: []byte("open"), Kind: series.UpDown})
+	cat.Resolve(0, &Claim{Tenant: "t", Name: "hits", Raw: []byte("hits"), Kind: series.Counter})
+	const minute = 60_000
+	if gone := cat.Forget(30*minute, 20*minute); len(gone) != 1 || gone[0].Name != "hits" {
+		t.Errorf("after 30 min: forgot %+v", gone)
+	}
+	if gone := cat.Forget(61*minute, 20*minute); len(gone) != 1 || gone[0].Name != "open" {
+		t.Errorf("after 61 min: forgot %+v", gone)
 	}
 }

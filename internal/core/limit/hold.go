@@ -14,12 +14,17 @@ type unclaimed struct {
 // leaves when they were read.
 func (t *Tenant) Key(p Place) []byte { return t.places.key(p) }
 
-// Leave gives up a table's hold on a series, which leaves with its last.
-func (t *Tenant) Leave(p Place) {
+// Leave gives up a table's hold on a series, which leaves with its last. The place of an
+// up/down counter stays taken for as long as its total is kept. now is Unix nanoseconds.
+func (t *Tenant) Leave(now int64, p Place) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.places.at(p)
-	if r.holders--; r.holders == 0 {
+	switch r.holders--; {
+	case r.holders > 0:
+	case r.is(upDown):
+		t.wait(now, p)
+	default:
 		t.places.remove(p)
 	}
 }
@@ -32,15 +37,17 @@ func (t *Tenant) Release(now int64, p Place, isPasserBy bool) {
 	defer t.mu.Unlock()
 	r := t.places.at(p)
 	if r.holders--; r.holders == 0 {
-		r.set(passerBy, isPasserBy)
+		r.set(passerBy, isPasserBy && !r.is(upDown))
 		t.wait(now, p)
 	}
 }
 
 // Load makes a series known that was live before a restart, over limits or not.
-// It has no holder, and the claim time to find one. How often it came is not
-// known, so that it counts as a passer-by until it comes again.
-func (t *Tenant) Load(now int64, key []byte, source uint64) {
+// It has no holder, and the claim time to find one; an up/down counter the rest of the time
+// for which its total is kept after seen, its last sample. So these come in the order of
+// seen. How often a series came is not known, so that it counts as a passer-by until it
+// comes again. Times are Unix nanoseconds.
+func (t *Tenant) Load(now, seen int64, key []byte, source uint64) {
 	if len(key) > maxKey { // it comes again as one that is too long
 		return
 	}
@@ -49,19 +56,38 @@ func (t *Tenant) Load(now int64, key []byte, source uint64) {
 	hash := t.places.hash(key, source)
 	if t.places.find(hash, key, source) == 0 {
 		p := t.places.insert(hash, key, source)
-		t.places.at(p).set(passerBy, true)
+		if r := t.places.at(p); r.is(upDown) {
+			now = min(now, seen)
+		} else {
+			r.set(passerBy, true)
+		}
 		t.wait(now, p)
 	}
 }
 
-// wait gives a place without a holder the claim time, from now on.
+// wait gives a place without a holder the time that it may stay without, from now on.
 func (t *Tenant) wait(now int64, p Place) {
 	r := t.places.at(p)
 	r.freed = seconds(now)
 	if !r.is(waiting) {
 		r.set(waiting, true)
-		t.unclaimed = append(t.unclaimed, unclaimed{p, r.freed})
+		q := &t.unclaimed[r.queue()]
+		*q = append(*q, unclaimed{p, r.freed})
 	}
+}
+
+// Places without a holder, by how long they may stay so. Each queue is in the order of time.
+const (
+	ordinary = iota // the claim time
+	total           // of up/down counters: as long as their totals are kept
+	numQueues
+)
+
+func (r *record) queue() int {
+	if r.is(upDown) {
+		return total
+	}
+	return ordinary
 }
 
 // seconds rounds Unix nanoseconds up: nobody leaves before the claim time is over.
@@ -75,24 +101,31 @@ const expireAtOnce = 64
 // expire removes series that nobody claimed in time, and reports whether there may be
 // more of them.
 func (t *Tenant) expire(now int64) (more bool) {
+	for queue := range t.unclaimed {
+		more = t.expireOf(queue, now) || more
+	}
+	return more
+}
+
+func (t *Tenant) expireOf(queue int, now int64) (more bool) {
+	q := &t.unclaimed[queue]
 	for range expireAtOnce {
-		if len(t.unclaimed) == 0 || !t.late(now, t.unclaimed[0].at) {
+		if len(*q) == 0 || !t.late(queue, now, (*q)[0].at) {
 			return false
 		}
-		p := t.unclaimed[0].place
-		t.unclaimed = t.unclaimed[1:]
-		if len(t.unclaimed) == 0 {
-			t.unclaimed = nil
+		p := (*q)[0].place
+		*q = (*q)[1:]
+		if len(*q) == 0 {
+			*q = nil
 		}
 		r := t.places.at(p)
 		r.set(waiting, false)
 		switch {
 		case r.holders > 0 || r.metric == 0:
-		case t.late(now, r.freed):
+		case t.late(r.queue(), now, r.freed):
 			t.places.remove(p)
-		default: // claimed and freed again meanwhile
-			r.set(waiting, true)
-			t.unclaimed = append(t.unclaimed, unclaimed{p, r.freed})
+		default: // claimed and freed again meanwhile, perhaps by another series
+			t.wait(int64(r.freed)*1e9, p)
 		}
 	}
 	return true
@@ -106,9 +139,11 @@ func (t *Tenant) expireAll(now int64) {
 	}
 }
 
-// late reports whether the claim time is over for who was without a holder since a
-// Unix second.
-func (t *Tenant) late(now int64, since uint32) bool { return now-int64(since)*1e9 > t.claimTime }
+// late reports whether the time of a queue is over for a place that is without a holder
+// since a Unix second.
+func (t *Tenant) late(queue int, now int64, since uint32) bool {
+	return now-int64(since)*1e9 > t.times[queue]
+}
 
 // leaveLook is how many places are looked at, at most, for passers-by: 1 ms.
 const leaveLook = 1 << 16

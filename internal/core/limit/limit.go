@@ -65,16 +65,23 @@ type Verdict struct {
 
 // Limiter holds the tenants of a process. It is safe for concurrent use.
 type Limiter struct {
-	mu        sync.Mutex
-	config    Config
-	claimTime int64 // nanoseconds
-	tenants   map[string]*Tenant
+	mu      sync.Mutex
+	config  Config
+	times   times
+	tenants map[string]*Tenant
 }
 
+// times is how long places stay without a holder, by queue, in nanoseconds.
+type times [numQueues]int64
+
 // New returns a limiter that knows no series. A series that is known without a
-// holder has claimTime to find one.
-func New(c Config, claimTime time.Duration) *Limiter {
-	return &Limiter{config: c, claimTime: int64(claimTime), tenants: map[string]*Tenant{}}
+// holder has claimTime to find one, an up/down counter totalTime.
+func New(c Config, claimTime, totalTime time.Duration) *Limiter {
+	return &Limiter{config: c, times: timesOf(claimTime, totalTime), tenants: map[string]*Tenant{}}
+}
+
+func timesOf(claimTime, totalTime time.Duration) times {
+	return times{ordinary: int64(claimTime), total: int64(totalTime)}
 }
 
 // Tenant returns the series of a tenant: the same object to all who ask, as long as
@@ -85,7 +92,7 @@ func (l *Limiter) Tenant(name string) *Tenant {
 	t := l.tenants[name]
 	if t == nil {
 		t = &Tenant{places: newPlaces()}
-		t.configure(l.config.of(name), l.claimTime)
+		t.configure(l.config.of(name), l.times)
 		l.tenants[name] = t
 	}
 	t.emptySince = 0
@@ -126,14 +133,14 @@ func (l *Limiter) Tenants(now int64, used func(name string) bool) map[string]*Te
 	return maps.Clone(l.tenants)
 }
 
-// Configure puts other limits and another claim time in force. Series that are over
-// the limits now stay.
-func (l *Limiter) Configure(c Config, claimTime time.Duration) {
+// Configure puts other limits and other times in force. Series that are over the limits
+// now stay.
+func (l *Limiter) Configure(c Config, claimTime, totalTime time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.config, l.claimTime = c, int64(claimTime)
+	l.config, l.times = c, timesOf(claimTime, totalTime)
 	for name, t := range l.tenants {
-		t.configure(c.of(name), l.claimTime)
+		t.configure(c.of(name), l.times)
 	}
 }
 
@@ -149,11 +156,11 @@ type Tenant struct {
 
 	mu        sync.Mutex
 	bounds    bounds
-	claimTime int64 // nanoseconds
+	times     times
 	places    places
-	tokens    float64     // series that may begin now
-	filled    int64       // when tokens were counted, Unix nanoseconds
-	unclaimed []unclaimed // by time
+	tokens    float64 // series that may begin now
+	filled    int64   // when tokens were counted, Unix nanoseconds
+	unclaimed [numQueues][]unclaimed
 	samples   [NumReasons]samples
 	offenders []*offender
 	newest    newest
@@ -171,13 +178,13 @@ func (t *Tenant) empty(now int64) bool {
 	return t.places.taken == 0 && len(t.offenders) == 0
 }
 
-func (t *Tenant) configure(b bounds, claimTime int64) {
+func (t *Tenant) configure(b bounds, times times) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if b.newSeries != t.bounds.newSeries {
 		t.tokens = float64(b.newSeries)
 	}
-	t.bounds, t.claimTime = b, claimTime
+	t.bounds, t.times = b, times
 	t.longest.Store(int64(b.longest()))
 }
 

@@ -25,7 +25,7 @@ func key(kind series.Kind, name string, id int) []byte {
 
 func claim(key []byte) *Claim { return &Claim{Key: key, Samples: 1} }
 
-func newTenant(c Config) *Tenant { return New(c, 5*time.Minute).Tenant("a") }
+func newTenant(c Config) *Tenant { return New(c, 5*time.Minute, time.Hour).Tenant("a") }
 
 func TestWhichLimitAndWhatFate(t *testing.T) {
 	for _, test := range []struct {
@@ -109,11 +109,11 @@ func TestASeriesLeavesWithItsLastHolder(t *testing.T) {
 	if held != again {
 		t.Fatal("one series has two places")
 	}
-	tenant.Leave(held)
+	tenant.Leave(begin, held)
 	if tenant.Admit(begin, claim(other)).Fate != Refused {
 		t.Error("the place was given away while a table held it")
 	}
-	tenant.Leave(held)
+	tenant.Leave(begin, held)
 	if tenant.Admit(begin, claim(other)).Fate != Admitted {
 		t.Error("the place stayed taken")
 	}
@@ -123,7 +123,7 @@ func TestASeriesLeavesWithItsLastHolder(t *testing.T) {
 func TestSeriesBeforeARestartOrReloadKeepTheirPlaces(t *testing.T) {
 	tenant := newTenant(Config{MaxSeries: 2, MaxNewSeriesPerMinute: 1})
 	loaded, held := key(series.Gauge, "a", 0), key(series.Gauge, "b", 0)
-	tenant.Load(begin, loaded, 0)
+	tenant.Load(begin, begin, loaded, 0)
 	s := tenant.Admit(begin, claim(held)).Place
 	tenant.Release(begin, s, false)
 	if tenant.Admit(begin+60*second, claim(key(series.Gauge, "c", 0))).Fate != Refused {
@@ -147,14 +147,14 @@ func TestSeriesBeforeARestartOrReloadKeepTheirPlaces(t *testing.T) {
 	}
 
 	tenant = newTenant(Config{MaxSeries: 1})
-	tenant.Load(begin, loaded, 0)
+	tenant.Load(begin, begin, loaded, 0)
 	if tenant.Admit(begin+301*second, claim(held)).Fate != Admitted {
 		t.Error("a series that nobody claimed keeps its place")
 	}
 }
 
 func TestTenantsAndReloads(t *testing.T) {
-	l := New(Config{MaxSeries: 1, Tenants: map[string]Override{"big": {MaxSeries: conf.Some(0)}}}, time.Minute)
+	l := New(Config{MaxSeries: 1, Tenants: map[string]Override{"big": {MaxSeries: conf.Some(0)}}}, time.Minute, time.Hour)
 	fates := func(tenant string) (all []Fate) {
 		for id := range 3 {
 			all = append(all, l.Tenant(tenant).Admit(begin, claim(key(series.Counter, "a", id))).Fate)
@@ -169,7 +169,7 @@ func TestTenantsAndReloads(t *testing.T) {
 	}
 	expect("small", "[admitted folded folded]")
 	expect("big", "[admitted admitted admitted]")
-	l.Configure(Config{MaxSeries: 2}, time.Minute)
+	l.Configure(Config{MaxSeries: 2}, time.Minute, time.Hour)
 	expect("small", "[admitted admitted folded]")
 	expect("big", "[admitted admitted admitted]") // they stay
 	if l.Tenant("big").Admit(begin, claim(key(series.Counter, "a", 3))).Fate == Admitted {
@@ -184,7 +184,7 @@ func TestKeysThatMemoryHasNoBlockFor(t *testing.T) {
 		longest = series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", "a", "x", strings.Repeat("x", pad)))
 	}
 	longer := append(bytes.Clone(longest), 'x')
-	l := New(Config{}, time.Minute)
+	l := New(Config{}, time.Minute, time.Hour)
 	tenant := l.Tenant("a")
 	for _, source := range []uint64{0, 7} {
 		v := tenant.Admit(begin, &Claim{Key: longest, Source: source, Length: len(longest)})
@@ -203,7 +203,7 @@ func TestKeysThatMemoryHasNoBlockFor(t *testing.T) {
 	if tenant.TooLong(maxKey) || !tenant.TooLong(maxKey+1) {
 		t.Error("what is remembered of a context is as long as a series may be")
 	}
-	tenant.Load(begin, longer, 0)
+	tenant.Load(begin, begin, longer, 0)
 	if n := tenant.Report(begin).Series; n != 2 {
 		t.Errorf("%d series, want 2", n)
 	}
@@ -272,7 +272,7 @@ func TestASeriesThatWaitedLeavesOnce(t *testing.T) {
 	tenant := newTenant(Config{MaxSeries: 2})
 	c := claim(key(series.Gauge, "a", 0))
 	tenant.Release(begin, tenant.Admit(begin, c).Place, false)
-	tenant.Leave(tenant.Admit(begin+second, c).Place)
+	tenant.Leave(begin+second, tenant.Admit(begin+second, c).Place)
 	if n := tenant.Report(begin + 1000*second).Series; n != 0 {
 		t.Errorf("%d series", n)
 	}
@@ -288,7 +288,7 @@ func TestReloadsDoNotAddUp(t *testing.T) {
 			tenant.Release(begin+reload*second, s, false)
 		}
 	}
-	if n := len(tenant.unclaimed); n != 10 {
+	if n := len(tenant.unclaimed[ordinary]); n != 10 {
 		t.Errorf("%d wait, of 10 series", n)
 	}
 	if n := tenant.Report(begin + 399*second).Series; n != 10 {
@@ -305,7 +305,7 @@ func TestNoClaimPaysForAllThatAreLate(t *testing.T) {
 	const loaded = 10 * expireAtOnce
 	tenant := newTenant(Config{MaxSeries: loaded})
 	for i := range loaded {
-		tenant.Load(begin, key(series.Gauge, "a", i), 0)
+		tenant.Load(begin, begin, key(series.Gauge, "a", i), 0)
 	}
 	if tenant.Admit(begin+299*second, claim(key(series.Gauge, "b", 0))).Fate == Admitted {
 		t.Error("a place was given away within the claim time")
@@ -324,7 +324,7 @@ func TestNoClaimPaysForAllThatAreLate(t *testing.T) {
 // What Freshet sends itself takes nobody's place, and is let in where no other is; but an
 // application that takes the name for its own gauge has no more than that.
 func TestProbesTakeNoPlace(t *testing.T) {
-	l := New(Config{MaxSeries: 2, MaxSeriesPerMetric: 1, MaxNewSeriesPerMinute: 2}, 5*time.Minute)
+	l := New(Config{MaxSeries: 2, MaxSeriesPerMetric: 1, MaxNewSeriesPerMinute: 2}, 5*time.Minute, time.Hour)
 	tenant := l.Tenant("a")
 	probe := func(id int) []byte { return key(series.Gauge, Own, id) }
 	fate := func(key []byte) Fate { return tenant.Admit(begin, claim(key)).Fate }
@@ -350,10 +350,56 @@ func TestProbesTakeNoPlace(t *testing.T) {
 	}
 	for p := range Place(7) { // all leave, and the probe comes first again
 		if p > 0 {
-			tenant.Leave(p)
+			tenant.Leave(begin, p)
 		}
 	}
 	if got := fate(probe(0)); got != Admitted || tenant.places.counted() != 0 {
 		t.Errorf("a probe: %v, %d places are counted", got, tenant.places.counted())
+	}
+}
+
+// The total of an up/down counter is kept for weeks after its last sample, and takes its
+// place as long: listeners that forget it, a flood and a restart do not change that.
+func TestAnUpDownCounterKeepsItsPlace(t *testing.T) {
+	const minute, hour = 60 * second, 3600 * second
+	open := key(series.UpDown, "open", 0)
+	for _, c := range []struct {
+		why   string
+		leave func(tenant *Tenant) (freed int64)
+	}{
+		{"a table forgets it", func(tenant *Tenant) int64 {
+			tenant.Leave(begin, tenant.Admit(begin, &Claim{Key: open}).Place)
+			return begin
+		}},
+		{"a reload gives the table up", func(tenant *Tenant) int64 {
+			tenant.Release(begin, tenant.Admit(begin, &Claim{Key: open}).Place, true)
+			return begin
+		}},
+		{"a restart half an hour after its last sample", func(tenant *Tenant) int64 {
+			tenant.Load(begin, begin-hour/2, open, 0)
+			return begin - hour/2
+		}},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			tenant := newTenant(Config{MaxSeries: 1})
+			freed := c.leave(tenant)
+			other := &Claim{Key: key(series.Gauge, "other", 0)}
+			if v := tenant.Admit(begin+second, other); v.Fate != Refused {
+				t.Fatalf("another series: %+v", v)
+			}
+			tenant.LeaveUnclaimed(0, begin, 10)
+			if v := tenant.Admit(freed+hour-second, other); v.Fate != Refused {
+				t.Errorf("before its time is over: %+v", v)
+			}
+			if v := tenant.Admit(freed+hour+second+second, other); v.Fate != Admitted {
+				t.Errorf("once its time is over: %+v", v)
+			}
+		})
+	}
+	tenant := newTenant(Config{MaxSeries: 1}) // its time begins anew with each sample
+	tenant.Leave(begin, tenant.Admit(begin, &Claim{Key: open}).Place)
+	tenant.Leave(begin+hour/2, tenant.Admit(begin+hour/2, &Claim{Key: open}).Place)
+	if v := tenant.Admit(begin+hour+minute, &Claim{Key: key(series.Gauge, "other", 0)}); v.Fate != Refused {
+		t.Errorf("half an hour after its last sample: %+v", v)
 	}
 }

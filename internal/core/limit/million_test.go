@@ -135,19 +135,19 @@ func BenchmarkAdmit(b *testing.B) {
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
 			c.Key = f.key(i * 7919 % million)
-			tenant.Leave(tenant.Admit(begin, &c).Place) // the first holder stays
+			tenant.Leave(begin, tenant.Admit(begin, &c).Place) // the first holder stays
 		}
 	})
 	b.Run("new", func(b *testing.B) {
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
 			p := &places[i*7919%million]
-			tenant.Leave(*p)
+			tenant.Leave(begin, *p)
 			c.Key = f.key(million + i)
 			*p = tenant.Admit(begin, &c).Place
 		}
 	})
-	tenant.configure(bounds{metricSeries: 1}, 0)
+	tenant.configure(bounds{metricSeries: 1}, times{})
 	for _, spread := range []int{1, 10, 100} { // metrics
 		b.Run(fmt.Sprintf("over/metrics=%d", spread), func(b *testing.B) {
 			b.ReportAllocs()

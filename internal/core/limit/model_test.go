@@ -3,6 +3,7 @@ package limit
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -39,8 +40,10 @@ func (m *naive) remove(k naiveKey) {
 	delete(m.places, k)
 }
 
-// expire removes what the tenant did: nothing before the claim time, all after twice
-// the claim time. Who is claimed and freed again waits for those that came after.
+func (k naiveKey) upDown() bool { return series.Kind(k.key[0]) == series.UpDown }
+
+// expire removes what the tenant did: nothing before its time, all after twice that. A
+// series that is claimed and freed again waits for those that came after.
 func (m *naive) expire(t *testing.T, tenant *Tenant, now int64) {
 	for k, p := range m.places {
 		if p.holders > 0 {
@@ -48,8 +51,12 @@ func (m *naive) expire(t *testing.T, tenant *Tenant, now int64) {
 		}
 		waited := now - p.freed
 		known := tenant.places.find(tenant.places.hash([]byte(k.key), k.source), []byte(k.key), k.source) != 0
-		if !known && waited <= tenant.claimTime || known && waited > 2*tenant.claimTime+2*second {
-			t.Fatalf("%q without a holder for %v: known %t", k.key, time.Duration(waited), known)
+		time := tenant.times[ordinary]
+		if k.upDown() {
+			time = tenant.times[total]
+		}
+		if !known && waited <= time || known && waited > 2*time+2*second {
+			t.Fatalf("%q without a holder for %d ns: known %t", k.key, waited, known)
 		}
 		if !known {
 			m.remove(k)
@@ -60,33 +67,35 @@ func (m *naive) expire(t *testing.T, tenant *Tenant, now int64) {
 // Places, keys and counts against a map, in any order of claims, leaves, releases,
 // loads and time.
 func TestAgainstAModel(t *testing.T) {
-	const claimTime = 20 * time.Second
+	const claimTime, totalTime = 20 * time.Second, 30 * time.Second
 	m := &naive{limit: 400, perMetric: 150, places: map[naiveKey]*naivePlace{}, metrics: map[string]int{}}
-	tenant := New(Config{MaxSeries: m.limit, MaxSeriesPerMetric: m.perMetric}, claimTime).Tenant("a")
+	tenant := New(Config{MaxSeries: m.limit, MaxSeriesPerMetric: m.perMetric}, claimTime, totalTime).Tenant("a")
 	rng := rand.New(rand.NewPCG(1, 2))
 	now := begin
 	for step := range 10_000 {
 		now += rng.Int64N(second / 10)
 		if rng.IntN(1000) == 0 { // metrics go, and others get their memory
-			now += 2*int64(claimTime) + 3*second
+			now += 2*int64(totalTime) + 3*second
 		}
 		tenant.Report(now)
 		m.expire(t, tenant, now)
-		metric := fmt.Sprint("m", rng.IntN(5)+step/1_000)
-		k := naiveKey{string(key(series.Counter, metric, rng.IntN(200))), uint64(rng.IntN(3)) * 7}
+		number := rng.IntN(5) + step/1_000
+		metric := fmt.Sprint("m", number)
+		k := naiveKey{string(key([...]series.Kind{series.Counter, series.Counter, series.UpDown}[number%3], metric, rng.IntN(200))), uint64(rng.IntN(3)) * 7}
 		p := m.places[k]
 		switch action := rng.IntN(10); {
 		case action < 5:
 			m.admit(t, tenant, now, k, metric)
 		case action == 5:
-			tenant.Load(now, []byte(k.key), k.source) // over limits or not
+			tenant.Load(now, now, []byte(k.key), k.source) // over limits or not
 			if p == nil {
 				m.add(k, metric, &naivePlace{freed: now})
 			}
 		case p == nil || p.holders == 0:
 		case action < 8:
-			tenant.Leave(p.place)
-			if p.holders--; p.holders == 0 {
+			tenant.Leave(now, p.place)
+			if p.holders--; p.holders > 0 {
+			} else if p.freed = now; !k.upDown() {
 				m.remove(k)
 			}
 		default:
@@ -139,7 +148,7 @@ func (m *naive) check(t *testing.T, tenant *Tenant, now int64) {
 		}
 	}
 	queued := map[Place]bool{}
-	for _, u := range tenant.unclaimed {
+	for _, u := range slices.Concat(tenant.unclaimed[:]...) {
 		if queued[u.place] {
 			t.Fatalf("place %d waits twice", u.place)
 		}

@@ -19,7 +19,7 @@ func keyOf(metric string, user int) []byte {
 // The newest series come with who sent their first sample; one that is known
 // already, or has no place, is not new.
 func TestNewest(t *testing.T) {
-	tenant := New(Config{MaxSeries: maxNewest + 10}, time.Minute).Tenant("a")
+	tenant := New(Config{MaxSeries: maxNewest + 10}, time.Minute, time.Hour).Tenant("a")
 	sender := Sender{Addr: netip.MustParseAddrPort("192.0.2.1:9")}
 	for i := range maxNewest + 20 {
 		c := Claim{Key: keyOf("logins", i), Samples: 1, Sender: sender, Container: []byte("c1")}
@@ -36,13 +36,13 @@ func TestNewest(t *testing.T) {
 			t.Fatalf("%d: got %q at %d of %+v", i, n.Key, n.At, n.Sender)
 		}
 	}
-	if none := New(Config{}, time.Minute).Tenant("b").Newest(); len(none) != 0 {
+	if none := New(Config{}, time.Minute, time.Hour).Tenant("b").Newest(); len(none) != 0 {
 		t.Errorf("a tenant without series has %d new ones", len(none))
 	}
 }
 
 func TestKeys(t *testing.T) {
-	tenant := New(Config{}, time.Minute).Tenant("a")
+	tenant := New(Config{}, time.Minute, time.Hour).Tenant("a")
 	var want []string
 	for i := range 3 * keysAtOnce {
 		key := keyOf(fmt.Sprint("m", i%2), i)
@@ -68,7 +68,7 @@ func TestKeys(t *testing.T) {
 
 // While the keys are copied, others get their turn.
 func TestKeysWhileSeriesCome(t *testing.T) {
-	tenant := New(Config{}, time.Minute).Tenant("a")
+	tenant := New(Config{}, time.Minute, time.Hour).Tenant("a")
 	for i := range 4 * keysAtOnce {
 		tenant.Admit(1, &Claim{Key: keyOf("before", i), Samples: 1})
 	}
@@ -77,7 +77,7 @@ func TestKeysWhileSeriesCome(t *testing.T) {
 		defer close(done)
 		for i := range 4 * keysAtOnce {
 			if v := tenant.Admit(1, &Claim{Key: keyOf("meanwhile", i), Samples: 1}); v.Place != 0 && i%2 == 0 {
-				tenant.Leave(v.Place)
+				tenant.Leave(begin, v.Place)
 			}
 		}
 	}()
@@ -101,7 +101,7 @@ func TestKeysWhileSeriesCome(t *testing.T) {
 
 // Who holds a place reads its key, and whether others want it, while others come and go.
 func TestAHolderWaitsForNobody(t *testing.T) {
-	tenant := New(Config{}, time.Minute).Tenant("a")
+	tenant := New(Config{}, time.Minute, time.Hour).Tenant("a")
 	var held []Place
 	for i := range 100 {
 		held = append(held, tenant.Admit(1, &Claim{Key: keyOf(fmt.Sprint("held", i), i), Samples: 1}).Place)
@@ -112,7 +112,7 @@ func TestAHolderWaitsForNobody(t *testing.T) {
 		for i := range 20 * chunkLen {
 			c := Claim{Key: keyOf(fmt.Sprint("other", i%chunkLen), i), Samples: 1}
 			if i%4 == 0 { // metrics and places are given back, and given to others
-				tenant.Leave(tenant.Admit(1, &c).Place)
+				tenant.Leave(1, tenant.Admit(1, &c).Place)
 			}
 			tenant.Admit(1, &c)
 		}
@@ -134,7 +134,7 @@ func TestAHolderWaitsForNobody(t *testing.T) {
 // Bound: 15 ms for 100,000 series, of which the lock is held for some 50 µs at a
 // time: a new context waits no longer than that.
 func BenchmarkKeys(b *testing.B) {
-	tenant := New(Config{}, time.Minute).Tenant("a")
+	tenant := New(Config{}, time.Minute, time.Hour).Tenant("a")
 	for i := range 100_000 {
 		tenant.Admit(1, &Claim{Key: keyOf(fmt.Sprint("m", i%100), i), Samples: 1})
 	}

@@ -78,8 +78,8 @@ type senderSamples struct {
 
 // unknownNames stand for the metrics of a kind that have no series. They are the
 // names of the overflow series where there is one.
-var unknownNames = func() (names [series.Check + 1]string) {
-	for kind := series.Counter; kind <= series.Check; kind++ {
+var unknownNames = func() (names [series.LastKind + 1]string) {
+	for kind := series.Counter; kind <= series.LastKind; kind++ {
 		names[kind] = "freshet_overflow_" + kind.String()
 	}
 	return names

@@ -12,7 +12,7 @@ import (
 // Peek answers as Admit does next, however often it is asked before.
 func TestPeek(t *testing.T) {
 	const now = int64(time.Hour)
-	l := New(Config{MaxSeries: 3, MaxSeriesPerMetric: 2, MaxNewSeriesPerMinute: 100}, time.Minute)
+	l := New(Config{MaxSeries: 3, MaxSeriesPerMetric: 2, MaxNewSeriesPerMinute: 100}, time.Minute, time.Hour)
 	key := func(kind series.Kind, name, value string) []byte {
 		return series.AppendKey(nil, kind, labels.FromStrings("__name__", name, "x", value))
 	}

@@ -65,6 +65,7 @@ const (
 	sourced  = 1 << iota // a source follows the key
 	passerBy             // without a holder: it came in one window only, as far as is known
 	waiting              // the place is among the unclaimed, once, whoever has it
+	upDown               // of an up/down counter
 )
 
 func (r *record) is(flag uint8) bool { return r.flags&flag != 0 }
@@ -137,6 +138,7 @@ func (p *places) insert(hash uint64, key []byte, source uint64) Place {
 	r.length = uint32(len(key))
 	r.metric = p.number(series.Name(key))
 	r.set(sourced, source != 0)
+	r.set(upDown, series.Kind(key[0]) == series.UpDown)
 	var block []byte
 	r.key, block = p.keys.Alloc(r.size())
 	copy(block, key)

@@ -10,12 +10,12 @@ import (
 // A reload with another claim time holds for the tenants that there are, and for those
 // that come.
 func TestAReloadChangesTheClaimTime(t *testing.T) {
-	l := New(Config{MaxSeries: 1}, 5*time.Minute)
+	l := New(Config{MaxSeries: 1}, 5*time.Minute, time.Hour)
 	l.Tenant("old")
-	l.Configure(Config{MaxSeries: 1}, time.Hour)
+	l.Configure(Config{MaxSeries: 1}, time.Hour, time.Hour)
 	for _, name := range []string{"old", "new"} {
 		tenant := l.Tenant(name)
-		tenant.Load(begin, key(series.Gauge, "a", 0), 0)
+		tenant.Load(begin, begin, key(series.Gauge, "a", 0), 0)
 		if tenant.Admit(begin+3599*second, claim(key(series.Gauge, "b", 0))).Fate == Admitted {
 			t.Errorf("%s: a place was given away within the claim time", name)
 		}
@@ -28,9 +28,9 @@ func TestAReloadChangesTheClaimTime(t *testing.T) {
 // A tenant whose last listener is gone is dropped once it holds nothing and its counts
 // have been scraped. One that is used, or asked for, stays the same object.
 func TestTenantsThatNobodyUsesAreDropped(t *testing.T) {
-	l := New(Config{MaxSeries: 1}, 5*time.Minute)
+	l := New(Config{MaxSeries: 1}, 5*time.Minute, time.Hour)
 	used, left, asked := l.Tenant("used"), l.Tenant("left"), l.Tenant("asked")
-	left.Load(begin, key(series.Gauge, "a", 0), 0)
+	left.Load(begin, begin, key(series.Gauge, "a", 0), 0)
 	left.Admit(begin, claim(key(series.Gauge, "b", 0))) // over the limit
 	var gone int64
 	for now := begin; now < begin+3600*second; now += second {
@@ -49,7 +49,7 @@ func TestTenantsThatNobodyUsesAreDropped(t *testing.T) {
 }
 
 func TestLookingForATenantMakesNone(t *testing.T) {
-	l := New(Config{}, time.Minute)
+	l := New(Config{}, time.Minute, time.Hour)
 	if none := l.Find("a"); none.MetricSeries("a") != 0 || len(none.Newest())+len(none.Keys()) != 0 {
 		t.Error("a tenant that there is not has series")
 	}

@@ -117,7 +117,14 @@ func (k *checker) rule(key string, c *Rule) rule {
 		metricType: choose(k, key+".match_metric_type", c.MetricType, metricTypes),
 
 		drop: choose(k, key+".action", c.Action, actions),
-		unit: c.Unit, help: c.Help, scale: 1,
+		unit: c.Unit, help: c.Help, scale: 1, upDown: c.UpDown,
+	}
+	k.m.upDown = k.m.upDown || c.UpDown
+	if c.UpDown && r.kind != 0 && r.kind != series.Counter {
+		k.add(key+".updown", c.UpDown, "is for counters, and the rule is for another kind by match_metric_type; set that to counter, or leave updown out")
+	}
+	if c.UpDown && r.drop {
+		k.add(key+".updown", c.UpDown, "has no meaning for what is dropped; leave it or the action out")
 	}
 	groups, ok := k.match(key, c, &r)
 	if ok && c.Name != "" {

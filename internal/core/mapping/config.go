@@ -31,6 +31,7 @@ type Rule struct {
 	Labels     map[string]string `yaml:"labels" help:"then labels to set, name and value, with $1 as in name; an empty value removes the label"`
 	Relabel    []Relabel         `yaml:"relabel" help:"then steps of Prometheus' relabel_config"`
 
+	UpDown       bool      `yaml:"updown" help:"counters may go down, as by -1|c: each becomes a gauge of the total of all increments, which aggregator.updown_ttl keeps"`
 	GaugeMerge   string    `yaml:"gauge_merge" help:"how gauges become one that differed only in what the rule took away: last (the default), sum, min or max"`
 	Histogram    string    `yaml:"histogram" help:"how timers are stored: native (the default), or classic, which is the default if there are buckets"`
 	Buckets      []float64 `yaml:"buckets" help:"upper bounds of a classic histogram, ascending, at most 256, without +Inf"`

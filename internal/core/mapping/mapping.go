@@ -33,6 +33,7 @@ type Mapper struct {
 	rules         []rule
 	exact         map[string][]int // rules without a wildcard, ascending, by the one name they match
 	scan          []int            // the other rules, ascending
+	upDown        bool             // some rule has updown
 }
 
 // Same reports whether both map everything alike, since they were made alike.
@@ -46,6 +47,7 @@ type rule struct {
 	glob       []string // dot-separated parts, "*" for any one; nil for exact names and regexes
 	regex      *regexp.Regexp
 	drop       bool
+	upDown     bool     // counters become up/down counters
 	name       template // nil keeps the name
 	dropLabels []string
 	labels     []ruleLabel // in the order of their names
@@ -195,6 +197,9 @@ func (m *Mapper) apply(r *rule, captures []string, out *Output) {
 	if out.Kind == series.Timer {
 		out.Buckets = r.buckets
 	}
+	if out.Kind == series.Counter && r.upDown {
+		out.Kind = series.UpDown
+	}
 	if out.Kind != series.Set && out.Kind != series.Check {
 		out.Scale = r.scale
 	}
@@ -247,6 +252,9 @@ func (m *Mapper) relabel(steps []*relabel.Config, out *Output) {
 // OriginLabels reports whether any origin field becomes a label, so that lines
 // which differ there alone may be of different series.
 func (m *Mapper) OriginLabels() bool { return m.container || m.podUID || m.containerName }
+
+// UpDown reports whether any rule makes up/down counters.
+func (m *Mapper) UpDown() bool { return m.upDown }
 
 // match returns the first rule for a raw name and its type, or -1, and what its
 // wildcards or groups stand for, appended to captures; [0] is the whole name.

@@ -217,6 +217,23 @@ func TestRulesBeyondLabels(t *testing.T) {
 	}
 }
 
+// A rule makes up/down counters of counters, and of nothing else that it matches.
+func TestUpDown(t *testing.T) {
+	m := newMapper(t, Config{Rules: []Rule{{Match: "open", UpDown: true, Name: "open_now", Scale: 10}, {Match: "hits"}}})
+	as := func(name string, kind dogstatsd.Type) Output { return m.Map(&Input{Type: kind, Name: []byte(name)}) }
+	if out := as("open", dogstatsd.Count); out.Kind != series.UpDown || out.Name != "open_now" || out.Scale != 10 || out.Source != 0 {
+		t.Errorf("a count: %+v", out)
+	}
+	for _, out := range []Output{as("open", dogstatsd.Gauge), as("open", dogstatsd.Timing), as("hits", dogstatsd.Count), as("other", dogstatsd.Count)} {
+		if out.Kind == series.UpDown {
+			t.Errorf("%+v", out)
+		}
+	}
+	if !m.UpDown() || newMapper(t, Config{Rules: []Rule{{Match: "hits"}}}).UpDown() {
+		t.Error("whether any rule has updown")
+	}
+}
+
 // Clients send ms in milliseconds, and h and d in whatever unit they like: a rule
 // that makes seconds of the ones must be able to leave the others alone.
 func TestTimings(t *testing.T) {
@@ -287,6 +304,8 @@ func TestProblems(t *testing.T) {
 		{"no such kind", Rule{Match: "a", MetricType: "histogram"}, `match_metric_type = "histogram": is not known; set it to one of counter, gauge, timer, timing, set, check`},
 		{"no such action", Rule{Match: "a", Action: "keep"}, `action = "keep": is not known; set it to one of map, drop`},
 		{"no such merge", Rule{Match: "a", GaugeMerge: "avg"}, `gauge_merge = "avg": is not known; set it to one of last, sum, min, max`},
+		{"a gauge that goes up and down", Rule{Match: "a", MetricType: "gauge", UpDown: true}, `updown = true: is for counters, `},
+		{"what is dropped goes nowhere", Rule{Match: "a", Action: "drop", UpDown: true}, `updown = true: has no meaning for what is dropped; `},
 		{"no such histogram", Rule{Match: "a", Histogram: "summary"}, `histogram = "summary": is not known; set it to one of native, classic`},
 		{"a name that is no name", Rule{Match: "a", Name: "a.b"}, `name = "a.b": would be stored in the style of "a_b"; `},
 		{"a reference to nothing", Rule{Match: "a.*", Name: "a_$2"}, `name = "a_$2": $2 refers to nothing: match has 1 wildcards or groups`},

@@ -23,7 +23,7 @@ func datagrams(contexts int) [][]byte {
 }
 
 func benchmarkTable(c limit.Config) *Table {
-	tenant := limit.New(c, time.Minute).Tenant("default")
+	tenant := limit.New(c, time.Minute, time.Hour).Tenant("default")
 	table := New(&plain{}, Options{IdleWindows: 300, Limits: tenant})
 	table.Start(0)
 	return table

@@ -139,7 +139,7 @@ func FuzzWhatIsTakenIsReadBack(f *testing.F) {
 	f.Add([]byte("a:1e308:1e308|c\na:1e308|ms|@1e-300\nclassic:0:0|h|@2.3e-308\x00classic:0:0|h|@2.3e-308\x00a:+1.7e308|g\na:+1.7e308|g"), true)
 	f.Add([]byte("a:1|c|T1763680000000\n_sc|up|0|d:1763680000000\na:1|c|T1\na:0:-1e-320|d|#x\na:1|d|#y"), false)
 	f.Fuzz(func(t *testing.T, data []byte, relative bool) {
-		tenant := limit.New(limit.Config{MaxSeries: 3, MaxSeriesPerMetric: 2}, time.Minute).Tenant("default")
+		tenant := limit.New(limit.Config{MaxSeries: 3, MaxSeriesPerMetric: 2}, time.Minute, time.Hour).Tenant("default")
 		table := New(&rules{}, Options{IdleWindows: 2, RelativeGauges: relative, OriginLabels: true, Limits: tenant})
 		table.Start(at(0))
 		var p dogstatsd.Parser

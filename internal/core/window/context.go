@@ -7,6 +7,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	"github.com/freshet-io/freshet/internal/core/limit"
+	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/lib/arena"
 )
 
@@ -184,6 +185,9 @@ func (t *Table) newSeries(resolved *Resolution, place limit.Place, now int64) ui
 	r := t.records.at(number)
 	r.class = classOf(resolved.Shard, t.policyOf(resolved.Policy))
 	r.flags |= passerBy
+	if series.Kind(resolved.Key[0]) == series.UpDown {
+		r.flags |= upDown
+	}
 	if r.place = uint32(place); place == 0 {
 		t.setKey(r, resolved.Key)
 	}

@@ -109,7 +109,7 @@ func TestAnExemplarWaitsWithItsWindow(t *testing.T) {
 
 // Folded into an overflow series, a line is a measurement of that one.
 func TestAnExemplarOfASeriesWithoutAPlace(t *testing.T) {
-	tenant := limit.New(limit.Config{MaxSeries: 1}, time.Minute).Tenant("default")
+	tenant := limit.New(limit.Config{MaxSeries: 1}, time.Minute, time.Hour).Tenant("default")
 	table := New(&resolver{}, Options{IdleWindows: 300, Limits: tenant})
 	table.Start(at(0))
 	send(t, table, at(0.5), "a:1|d", lineAt("a:2|d|#k:v|x:ab,2", 5))

@@ -142,7 +142,7 @@ func TestANewSeriesIsInUseAtOnce(t *testing.T) {
 func TestTableAndFlusherAgainstAModel(t *testing.T) {
 	for seed := range uint64(4) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		tenant := limit.New(limit.Config{}, 10*time.Second).Tenant("default")
+		tenant := limit.New(limit.Config{}, 10*time.Second, time.Hour).Tenant("default")
 		fresh := func(now int64) *Table {
 			table := New(&plain{}, Options{IdleWindows: 3, Limits: tenant})
 			table.Start(now)
@@ -246,7 +246,7 @@ func keysOf(lines map[string]uint64) map[string]uint64 {
 // go and makes new ones of their memory. Run it with -race.
 func TestAFlusherReadsWhileTheReaderGoesOn(t *testing.T) {
 	const windows, most = 300, 200
-	tenant := limit.New(limit.Config{}, time.Minute).Tenant("default")
+	tenant := limit.New(limit.Config{}, time.Minute, time.Hour).Tenant("default")
 	table := New(&plain{}, Options{IdleWindows: 2, Limits: tenant})
 	table.Start(at(0))
 	closed := make(chan *Window)

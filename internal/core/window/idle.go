@@ -29,7 +29,7 @@ func (t *Table) idle(used uint32) bool { return t.ordinal-used > max(t.options.I
 // leaveIdle removes series and contexts that have had no sample for long. The last
 // context of a series stays while others come, of which there are too many to be
 // remembered.
-func (t *Table) leaveIdle() {
+func (t *Table) leaveIdle(now int64) {
 	left := 0
 	for looked := uint32(0); looked <= t.last/sweepShare && left < leaveMost; looked++ {
 		if t.sweep++; t.sweep > t.last {
@@ -42,7 +42,7 @@ func (t *Table) leaveIdle() {
 		switch {
 		case !r.is(live):
 		case t.idle(r.used):
-			t.remove(t.sweep)
+			t.remove(t.sweep, now)
 			left++
 		case r.spellings > 1:
 			t.forgetIdle(r)
@@ -71,7 +71,7 @@ func (t *Table) forgetIdle(r *record) {
 
 // remove takes a series out of the table, or a context that a rule drops. It is in
 // no window.
-func (t *Table) remove(number uint32) {
+func (t *Table) remove(number uint32, now int64) {
 	r := t.records.at(number)
 	for ref := r.first; ref != 0; {
 		ref = t.forget(ref)
@@ -83,16 +83,16 @@ func (t *Table) remove(number uint32) {
 	}
 	t.held--
 	t.series.Remove(t.hash(t.key(r), t.source(r)), number)
-	t.freeSeries(number)
+	t.freeSeries(number, now)
 }
 
 // freeSeries gives up the record of a series, and its place.
-func (t *Table) freeSeries(number uint32) {
+func (t *Table) freeSeries(number uint32, now int64) {
 	r := t.records.at(number)
 	if r.is(ownKey) {
 		t.keys.Free(arena.Ref(r.place), lengthSize+len(t.key(r)))
 	} else {
-		t.options.Limits.Leave(limit.Place(r.place))
+		t.options.Limits.Leave(now, limit.Place(r.place))
 	}
 	t.freeRecord(number)
 }

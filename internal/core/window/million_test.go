@@ -21,7 +21,7 @@ func TestAMillionContexts(t *testing.T) {
 	before := heapInUse()
 	metrics.Read(scanned)
 	scanBefore := scanned[0].Value.Uint64()
-	tenant := limit.New(limit.Config{}, time.Minute).Tenant("default")
+	tenant := limit.New(limit.Config{}, time.Minute, time.Hour).Tenant("default")
 	table := New(&plain{}, Options{IdleWindows: 300, Limits: tenant})
 	table.Start(at(0))
 	var out batch.Writer

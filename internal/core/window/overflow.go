@@ -57,7 +57,7 @@ func (t *Table) countFolded() {
 
 // leaveIdleOverflows removes overflow series that have had no sample for long. It looks
 // at its share of them, as leaveIdle does at its own.
-func (t *Table) leaveIdleOverflows() {
+func (t *Table) leaveIdleOverflows(now int64) {
 	for range min(len(t.overflowNames), int(t.last/sweepShare)+1, leaveMost) {
 		if t.overflowSweep >= len(t.overflowNames) {
 			t.overflowSweep = 0
@@ -68,7 +68,7 @@ func (t *Table) leaveIdleOverflows() {
 			t.overflowSweep++
 			continue
 		}
-		t.freeSeries(number)
+		t.freeSeries(number, now)
 		delete(t.overflows, name)
 		last := len(t.overflowNames) - 1
 		t.overflowNames[t.overflowSweep] = t.overflowNames[last]
@@ -81,9 +81,10 @@ func (t *Table) leaveIdleOverflows() {
 // is what a flood leaves behind; those whose places are wanted leave at once, and
 // need not wait to be idle: a share of them with each window, since the reader
 // waits; after the table's own those that no table holds. While the flood lasts they stay, or it would flow through the tables into
-// the stores: until a whole window, which ends now, had nothing over a limit.
+// the stores: until a whole window, which ends now, had nothing over a limit. Up/down
+// counters stay: their totals live on, and so do their places.
 // Without a flood this costs one look at the clock of the last.
-func (t *Table) recover() {
+func (t *Table) recover(now int64) {
 	if t.options.Limits == nil {
 		return
 	}
@@ -99,9 +100,9 @@ func (t *Table) recover() {
 		}
 		t.recovering++
 		r := t.records.at(t.recovering)
-		if r.flags&(live|drops|passerBy|ownKey) == live|passerBy && t.ordinal-r.used >= 2 &&
+		if r.flags&(live|drops|passerBy|ownKey|upDown) == live|passerBy && t.ordinal-r.used >= 2 &&
 			t.options.Limits.Crowded(limit.Place(r.place), t.recovered) {
-			t.remove(t.recovering)
+			t.remove(t.recovering, now)
 			left++
 		}
 	}

@@ -18,7 +18,7 @@ import (
 
 // limited returns a table with limits, and the tenant whose limits they are.
 func limited(r Resolver, c limit.Config) (*Table, *limit.Tenant) {
-	tenant := limit.New(c, 5*time.Minute).Tenant("default")
+	tenant := limit.New(c, 5*time.Minute, time.Hour).Tenant("default")
 	table := New(r, Options{IdleWindows: 300, Limits: tenant})
 	table.Start(at(0))
 	return table, tenant
@@ -48,6 +48,10 @@ func TestWhatIsOverALimit(t *testing.T) {
 			lines:  []string{"a:1|c|#x:0", fmt.Sprintf("a:2|c|#x:1|T%d", second-9), fmt.Sprintf("a:3|c|#x:2|T%d", second-9)},
 			want:   []string{"counter a{overflow} n=2 5 T=-9", "counter a{x:0} n=1 1"},
 			folded: 2},
+		{why: "up/down counters add up there, too", config: limit.Config{MaxSeriesPerMetric: 1},
+			lines:  []string{"up.a:1|c|#x:0", "up.a:-2|c|#x:1", "up.a:-2:3|c|#x:1"},
+			want:   []string{"updown up.a{overflow} n=3 -1", "updown up.a{x:0} n=1 1"},
+			folded: 3},
 		{why: "sets unite", config: limit.Config{MaxSeriesPerMetric: 1},
 			lines:  []string{"a:u|s|#x:0", "a:v|s|#x:1", "a:w|s|#x:2", "a:v|s|#x:3"},
 			want:   []string{"set a{overflow} n=3 distinct=2", "set a{x:0} n=1 distinct=1"},
@@ -168,9 +172,9 @@ func TestRecoveryWithinTwoWindowsOfAReload(t *testing.T) {
 				table.Release(at(2))
 			} else {
 				before := tenant
-				tenant = limit.New(limit.Config{MaxSeriesPerMetric: 100}, 5*time.Minute).Tenant("default")
+				tenant = limit.New(limit.Config{MaxSeriesPerMetric: 100}, 5*time.Minute, time.Hour).Tenant("default")
 				for _, key := range before.Keys() {
-					tenant.Load(at(2), key, 0)
+					tenant.Load(at(2), at(2), key, 0)
 				}
 			}
 			table = New(&resolver{}, Options{IdleWindows: 300, Limits: tenant})
@@ -227,7 +231,7 @@ func TestRecoveryOfTheUnclaimedTakesItsTime(t *testing.T) {
 	const restored = 2*leaveMost + 10
 	table, tenant := limited(&resolver{}, limit.Config{MaxSeries: restored})
 	for id := range restored {
-		tenant.Load(at(0), series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", "a", "id", fmt.Sprint(id))), 0)
+		tenant.Load(at(0), at(0), series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", "a", "id", fmt.Sprint(id))), 0)
 	}
 	send(t, table, at(0.5), "a:1|c|#new")
 	flush(t, table, at(1))
@@ -413,5 +417,24 @@ func TestWhatIsRefusedTakesNoPlace(t *testing.T) {
 	expect(t, flush(t, table, at(1)), "gauge b{} n=1 1")
 	if s, r := table.Stats(), tenant.Report(at(1)); s.Negative != 1 || s.Series != 1 || r.Series != 1 {
 		t.Errorf("%+v, %d series", s, r.Series)
+	}
+}
+
+// A listener forgets an up/down counter that is idle, and its place stays taken: the total
+// lives on.
+func TestAnIdleUpDownCounterKeepsItsPlace(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		want int // series
+	}{{"up.a", 1}, {"a", 0}} {
+		table, tenant := limited(&resolver{}, limit.Config{})
+		table.options.IdleWindows = 2
+		send(t, table, at(0.5), c.name+":1|c")
+		for second := 1.0; second < 200; second++ {
+			flush(t, table, at(second))
+		}
+		if s, r := table.Stats(), tenant.Report(at(200)); s.Series != 0 || r.Series != c.want {
+			t.Errorf("%s: the table holds %d series, the tenant %d, want %d", c.name, s.Series, r.Series, c.want)
+		}
 	}
 }

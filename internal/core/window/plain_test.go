@@ -18,6 +18,8 @@ func (p *plain) ResolveCheck(c *dogstatsd.Check) Resolution {
 	return p.resolve(series.Check, c.Name, c.Tags)
 }
 
+func (p *plain) UpDown(*dogstatsd.Metric) bool { return false }
+
 func (p *plain) ResolveOverflow(kind series.Kind, name string, _ *series.Policy) Resolution {
 	return p.resolve(kind, []byte(name), []byte("overflow"))
 }

@@ -21,7 +21,7 @@ import (
 // is of its own window, and what never changes while the series lives: place and
 // class, and extra where marks say so.
 type record struct {
-	values  [2]float64 // of each window: a counter's sum, the last of a gauge or check
+	values  [2]float64 // of each window: the sum of a counter or an up/down counter, the last of a gauge or check
 	ats     [2]int64   // Unix nanoseconds at which a gauge or check was read
 	samples [2]uint32  // values on the wire without a time of their own; math.MaxUint32 is as many or more
 
@@ -45,6 +45,7 @@ const (
 	extended             // extra holds something of the window
 	relative             // a gauge that has only been changed in the window, never set
 	traced               // extra has an exemplar of the window
+	upDown               // its increments may be negative
 )
 
 // classOf packs a shard, of which there are 1,024, and the number of a policy.

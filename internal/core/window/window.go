@@ -22,6 +22,11 @@ type Resolver interface {
 	ResolveMetric(m *dogstatsd.Metric) Resolution
 	ResolveCheck(c *dogstatsd.Check) Resolution
 
+	// UpDown reports whether a count may go down: whether a rule makes an up/down counter of
+	// it. It is asked about counts below zero whose context the table does not hold, and takes
+	// no place for them.
+	UpDown(m *dogstatsd.Metric) bool
+
 	// ResolveOverflow returns the series that the samples of series without a place
 	// are counted under: that of the metric name, of the given kind and policy. An
 	// empty name stands for the names of the kind that have no series.
@@ -64,7 +69,7 @@ const maxDropped = 16_384
 type Stats struct {
 	Samples      uint64                   // values that entered a window
 	Dropped      uint64                   // values that a rule dropped
-	Negative     uint64                   // refused: a counter cannot go down, in Prometheus that is a restart
+	Negative     uint64                   // refused: a counter cannot go down, in Prometheus that is a restart; an up/down counter can
 	TimedRefused uint64                   // refused: their series has maxTimed other times (|T) in the window
 	AheadRefused uint64                   // refused: gauges and checks whose own time is more than MaxAhead ahead
 	Overflowed   uint64                   // refused: with them the series would not be finite
@@ -184,15 +189,15 @@ func (t *Table) Stats() Stats {
 
 // countMetric counts the values of a metric whose context has the hash.
 func (t *Table) countMetric(hash uint64, m *dogstatsd.Metric, now int64) {
-	if m.Type == dogstatsd.Count && negative(m.Values) {
+	rest := t.rest(nil, &m.Origin)
+	number, scale := t.find(hash, byte(m.Type), m.Name, m.Tags, rest)
+	if m.Type == dogstatsd.Count && negative(m.Values) && !t.upDown(number, m) {
 		t.refuseNegative(m)
 		if len(m.Values) == 0 { // what is refused takes no place either
 			return
 		}
 	}
 	samples := m.Samples()
-	rest := t.rest(nil, &m.Origin)
-	number, scale := t.find(hash, byte(m.Type), m.Name, m.Tags, rest)
 	if number == 0 {
 		resolved := t.resolver.ResolveMetric(m)
 		if number, scale = t.add(&spelling{byte(m.Type), m.Name, m.Tags, rest}, &resolved, samples, now); number == 0 {
@@ -246,6 +251,15 @@ func negative(values []float64) bool {
 	return false
 }
 
+// upDown reports whether a count below zero may join its series, of which number is 0 if
+// the table does not hold it.
+func (t *Table) upDown(number uint32, m *dogstatsd.Metric) bool {
+	if number == 0 {
+		return t.resolver.UpDown(m)
+	}
+	return t.records.at(number).is(upDown)
+}
+
 // refuseNegative takes negative increments out of a counter's values.
 func (t *Table) refuseNegative(m *dogstatsd.Metric) {
 	kept := m.Values[:0]
@@ -292,9 +306,9 @@ func (t *Table) Close(now int64) (w *Window, ok bool) {
 	}
 	t.ordinal++
 	t.countFolded()
-	t.leaveIdle()
-	t.leaveIdleOverflows()
-	t.recover()
+	t.leaveIdle(now)
+	t.leaveIdleOverflows(now)
+	t.recover(now)
 	if w.series == 0 {
 		w.begin(now)
 		return nil, true

@@ -52,7 +52,15 @@ func (r *resolver) resolve(kind series.Kind, name, tags []byte) Resolution {
 }
 
 func (r *resolver) ResolveMetric(m *dogstatsd.Metric) Resolution {
+	if r.UpDown(m) {
+		return r.resolve(series.UpDown, m.Name, m.Tags)
+	}
 	return r.resolve(kinds[m.Type], m.Name, m.Tags)
+}
+
+// UpDown says that a rule makes up/down counters of the counts "up.".
+func (r *resolver) UpDown(m *dogstatsd.Metric) bool {
+	return m.Type == dogstatsd.Count && bytes.HasPrefix(m.Name, []byte("up."))
 }
 
 func (r *resolver) ResolveCheck(c *dogstatsd.Check) Resolution {
@@ -184,6 +192,9 @@ func TestHowValuesCombine(t *testing.T) {
 			lines: []string{"a:1|c", "a:2:3|c", "a:1|c|@0.1"}, want: []string{"counter a{} n=4 16"}},
 		{why: "a counter cannot go down: negative increments are refused",
 			lines: []string{"a:1:-5:2|c", "b:-1|c"}, want: []string{"counter a{} n=2 3"}},
+		{why: "an up/down counter goes down, corrected for its sampling rate, at its own times, too",
+			lines: []string{"up.a:1:-5:2|c", "up.b:-1|c", "up.b:-1|c|@0.1", fmt.Sprintf("up.b:-2|c|T%d", second-9)},
+			want:  []string{"updown up.a{} n=3 -2", "updown up.b{} n=1 -2 T=-9", "updown up.b{} n=2 -11"}},
 		{why: "gauges keep the last value",
 			lines: []string{"a:1|g", "a:7:2|g"}, want: []string{"gauge a{} n=3 2"}},
 		{why: "a sign is part of a DogStatsD gauge's value",
@@ -514,7 +525,7 @@ func TestAKnownContextDoesNotAllocate(t *testing.T) {
 // them leaves the garbage collector as little to do as a calm.
 func TestNewContextsAllocateInPieces(t *testing.T) {
 	const contexts = 20_000
-	tenant := limit.New(limit.Config{}, time.Minute).Tenant("default")
+	tenant := limit.New(limit.Config{}, time.Minute, time.Hour).Tenant("default")
 	table := New(&plain{}, Options{IdleWindows: 300, Limits: tenant})
 	table.Start(at(0))
 	m := dogstatsd.Metric{Type: dogstatsd.Count, Values: []float64{1}, Rate: 1, Name: []byte("requests"), Tags: []byte("customer:0000000")}

@@ -10,7 +10,7 @@ import (
 // malformed lines are the parser's. docs/ledger.md explains them.
 const (
 	reasonRule     = "rule"           // a mapping rule drops the metric
-	reasonNegative = "negative"       // a counter cannot go down
+	reasonNegative = "negative"       // a counter cannot go down, unless a rule has updown
 	reasonTimes    = "too_many_times" // more times of their own (|T) than a series may have in one window
 	reasonAhead    = "too_far_ahead"  // the time of a gauge or check (|T, d:) is one that cannot be
 	reasonOverflow = "overflow"       // the sum would be beyond what a float holds

@@ -19,7 +19,7 @@ import (
 // closed, and what the aggregator got is what is in windows.
 func TestEverySampleIsInTheBooks(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
-		m, err := mapping.New(mapping.Config{Rules: []mapping.Rule{{Match: "noise.*", Action: "drop"}}}, labels.EmptyLabels())
+		m, err := mapping.New(mapping.Config{Rules: []mapping.Rule{{Match: "noise.*", Action: "drop"}, {Match: "open", UpDown: true}}}, labels.EmptyLabels())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -28,7 +28,7 @@ func TestEverySampleIsInTheBooks(t *testing.T) {
 	l := f.listeners()[0]
 	l.Tick(second * 1e9)
 	lines := []string{
-		"a:1:2:3|c", "a:-1:4|c", "a:1e308|c", "a:1e308|c", "noise.x:1:2|c", "noise.y:1|g",
+		"open:1:-2|c", "open:-4|c|#x", "a:1:2:3|c", "a:-1:4|c", "a:1e308|c", "a:1e308|c", "noise.x:1:2|c", "noise.y:1|g",
 		"broken", "a:x|c", "_e{9,9}:x|y", "t:1:2|ms", "s:a:b|s", "_sc|up|0", "_sc|up|9", "g:1:2|g", "t:h3,9,0;1,5,4|nh", "t:h0,1,0;1,1e308,1e308|nh", "t:h3,9,0;1|nh",
 	}
 	for i := range 1030 { // of one series, with a time each: 1,024 fit
@@ -46,8 +46,8 @@ func TestEverySampleIsInTheBooks(t *testing.T) {
 	if !maps.Equal(b.Refused, wantRefused) || !maps.Equal(b.Malformed, wantMalformed) {
 		t.Errorf("refused %v, malformed %v; want %v, %v", b.Refused, b.Malformed, wantRefused, wantMalformed)
 	}
-	// 3 + 1 + 1 counters, 2 values of a timer and a line of buckets, 1 member, 1 check, 2 gauges and 1,024 with times.
-	if b.Window != 1036 || b.Received != 1036+12+5 {
+	// 3 up/down counters, 3 + 1 + 1 counters, 2 values of a timer and a line of buckets, 1 member, 1 check, 2 gauges and 1,024 with times.
+	if b.Window != 1039 || b.Received != 1039+12+5 {
 		t.Errorf("%d in windows of %d received", b.Window, b.Received)
 	}
 	if last := f.Ledger.Books().Boundary; last != (second+1)*1000 {
@@ -138,7 +138,7 @@ func TestClientTelemetryWithoutASeriesIsInTheBooks(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				o.Mapper, o.Limiter = m, limit.New(limit.Config{MaxSeries: test.limit}, time.Minute)
+				o.Mapper, o.Limiter = m, limit.New(limit.Config{MaxSeries: test.limit}, time.Minute, time.Hour)
 			})
 			l := f.listeners()[0]
 			for window := range int64(2) {

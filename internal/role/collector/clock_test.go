@@ -336,7 +336,7 @@ func TestNamesInUseAreTouched(t *testing.T) {
 	if got := l.table.Stats().Resolved; got != 2 {
 		t.Fatalf("%d contexts were resolved, want each once", got)
 	}
-	if forgotten := f.Catalogue.Forget(clock.Add(-2 * time.Hour).UnixMilli()); len(forgotten) > 0 {
+	if forgotten := f.Catalogue.Forget(clock.UnixMilli(), clock.Add(-2*time.Hour).UnixMilli()); len(forgotten) > 0 {
 		t.Errorf("forgot %v, which is in use", forgotten)
 	}
 }

@@ -117,7 +117,7 @@ func TestLinesAreCountedInTheirOrder(t *testing.T) {
 // A sender is blamed for its own metrics alone, though datagrams of another lie between.
 func TestASenderIsNotBlamedForAnother(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
-		o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 1}, time.Minute)
+		o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 1}, time.Minute, time.Hour)
 	}).start(t)
 	to := f.address("udp")
 	a, b := dial(t, "udp", to), dial(t, "udp", to)

@@ -328,12 +328,13 @@ func (l *limits) Collect(out chan<- prometheus.Metric) {
 }
 
 // Restored makes a series known that was live before a restart: the limits do not
-// turn it away. Overflow series take no place.
-func (c *Collector) Restored(tenant string, key []byte, source uint64) {
+// turn it away. Overflow series take no place. Series come in the order of seen, their
+// last sample.
+func (c *Collector) Restored(tenant string, key []byte, source uint64, seen time.Time) {
 	for name := range series.KeyLabels(key) {
 		if string(name) == mapping.OverflowLabel {
 			return
 		}
 	}
-	c.Limiter.Tenant(tenant).Load(c.Now().UnixNano(), key, source)
+	c.Limiter.Tenant(tenant).Load(c.Now().UnixNano(), seen.UnixNano(), key, source)
 }

@@ -21,7 +21,7 @@ import (
 // name the metric, the label and the sender, whoever it is.
 func TestWhoIsOverALimitIsNamed(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
-		o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 10}, time.Minute)
+		o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 10}, time.Minute, time.Hour)
 	}).start(t)
 	const lines = 500
 	flood := func(network string, from int) (sender string) {
@@ -77,7 +77,7 @@ func TestWhoIsOverALimitIsNamed(t *testing.T) {
 // whole server.
 func TestASenderMayCallItselfAnything(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
-		o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 1}, time.Minute)
+		o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 1}, time.Minute, time.Hour)
 	}).start(t)
 	conn := dial(t, "udp", f.address("udp"))
 	send(t, conn, "a:1|c|#id:0")
@@ -137,7 +137,7 @@ func TestAFloodOverManyMetricsIsToldInFewLines(t *testing.T) {
 		{"but one that is over all the time is", 500, "heavy", 2, 2, 1},
 	} {
 		t.Run(test.why, func(t *testing.T) {
-			f := newFixture(t, func(o *Options) { o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 1}, time.Minute) })
+			f := newFixture(t, func(o *Options) { o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 1}, time.Minute, time.Hour) })
 			tenant := f.Limiter.Tenant("default")
 			claim := func(now int64, metric string, id int) {
 				ls := labels.FromStrings("__name__", metric, "id", fmt.Sprint(id))
@@ -193,9 +193,9 @@ func (f *fixture) offenders(t *testing.T) (names []string) {
 // A tenant whose listener is gone is still looked at: what folded last is scraped, and
 // what it holds expires.
 func TestTenantsWithoutAListenerAreLookedAt(t *testing.T) {
-	f := newFixture(t, func(o *Options) { o.Limiter = limit.New(limit.Config{}, time.Minute) })
+	f := newFixture(t, func(o *Options) { o.Limiter = limit.New(limit.Config{}, time.Minute, time.Hour) })
 	const begin = 1_763_680_000 * int64(1e9)
-	f.Limiter.Tenant("left").Load(begin, series.AppendKey(nil, series.Gauge, labels.FromStrings("__name__", "a")), 0)
+	f.Limiter.Tenant("left").Load(begin, begin, series.AppendKey(nil, series.Gauge, labels.FromStrings("__name__", "a")), 0)
 	var states []string
 	for second := range int64(300) {
 		f.limits.look(begin + second*1e9)
@@ -254,7 +254,7 @@ func flooded(t testing.TB, c limit.Config) (*window.Table, *catalogue.Catalogue)
 	if err != nil {
 		t.Fatal(err)
 	}
-	names, tenant := catalogue.New(catalogue.DefaultMaxNames), limit.New(c, time.Minute).Tenant("a")
+	names, tenant := catalogue.New(catalogue.DefaultMaxNames), limit.New(c, time.Minute, time.Hour).Tenant("a")
 	table := window.New(&resolver{
 		Options: &Options{Catalogue: names, Now: time.Now, Logger: slog.New(slog.DiscardHandler)},
 		terms:   &terms{tenant: "a", mapper: mapper}, reports: &reports{}, limits: tenant,

@@ -41,7 +41,7 @@ var (
 	descDropped = describe("rule_dropped_samples_total",
 		"Values dropped because a mapping rule says so.", "listener")
 	descNegative = describe("negative_samples_total",
-		"Increments refused because a counter cannot go down. Rising: a client decrements; it should send a gauge.", "listener")
+		"Increments refused because a counter cannot go down. Rising: a client decrements; a mapping rule with updown: true makes of its counter a gauge that adds up.", "listener")
 	descTimedRefused = describe("timed_refused_samples_total",
 		"Values with a timestamp of their own (|T, d:) refused because their series had 1,024 other timestamps in one window. Rising: a client sends history in one go; it should spread it.", "listener")
 	descAheadRefused = describe("ahead_refused_samples_total",

@@ -246,3 +246,33 @@ func TestReloadSetsTheReceiveBufferOnceItIsAnother(t *testing.T) {
 		t.Errorf("the buffer is %d, the configuration says 50,000", wanted)
 	}
 }
+
+// A rule that makes an up/down counter of a counter makes another series, with a total and
+// a name of its own: the counter's total ends as that of any counter. A name that no counter
+// has had is the up/down counter's.
+func TestAReloadMakesUpDownCounters(t *testing.T) {
+	f := newFixture(t, nil).start(t)
+	conn := dial(t, "udp", f.address("udp"))
+	send(t, conn, "open:7|c\nopen:-1|c")
+	await(t, "the counter", func() bool { return f.aggregator.totals()[`counter {__name__="open"}`] == 7 })
+	m, err := mapping.New(mapping.Config{Rules: []mapping.Rule{{Match: "open", UpDown: true}, {Match: "jobs", UpDown: true}}}, labels.EmptyLabels())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.reload(t, m, nil)
+	await(t, "the new rules", func() bool {
+		send(t, conn, "probe:1|g")
+		return f.aggregator.totals()[`gauge {__name__="probe"}`] == 1
+	})
+	send(t, conn, "open:2|c\nopen:-5|c\njobs:-1|c")
+	await(t, "the up/down counters", func() bool {
+		got := f.aggregator.totals()
+		return got[`updown {__name__="open_updown"}`] == -3 && got[`updown {__name__="jobs"}`] == -1
+	})
+	if got := f.aggregator.totals()[`counter {__name__="open"}`]; got != 7 {
+		t.Errorf("the counter is %v", got)
+	}
+	if f.metric(t, "negative_samples_total") != 1 || f.logs.count("two kinds under one name") != 1 {
+		t.Errorf("%v refused; the log names the clash %d times", f.metric(t, "negative_samples_total"), f.logs.count("two kinds under one name"))
+	}
+}

@@ -36,6 +36,15 @@ func (r *resolver) ResolveCheck(c *dogstatsd.Check) window.Resolution {
 	return r.resolve(&mapping.Input{Check: true, Name: c.Name, Tags: c.Tags, Host: c.Host, Origin: c.Origin})
 }
 
+// UpDown is part of window.Resolver.
+func (r *resolver) UpDown(m *dogstatsd.Metric) bool {
+	if !r.mapper.UpDown() {
+		return false
+	}
+	r.mapper.MapInto(&r.out, &mapping.Input{Type: m.Type, Name: m.Name, Tags: m.Tags, Origin: m.Origin})
+	return r.out.Kind == series.UpDown
+}
+
 func (r *resolver) resolve(in *mapping.Input) window.Resolution {
 	out := &r.out
 	r.mapper.MapInto(out, in)

@@ -49,7 +49,7 @@ func newStormListener(t testing.TB, limits limit.Config) *listener {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Mapper, o.Limiter = mapper, limit.New(limits, time.Minute)
+		o.Mapper, o.Limiter = mapper, limit.New(limits, time.Minute, time.Hour)
 	}).listeners()[0]
 	l.Tick(time.Now().UnixNano())
 	return l

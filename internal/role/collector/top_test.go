@@ -93,7 +93,7 @@ func (f *fixture) checkLabels(t *testing.T) {
 
 // Who looks sees at once what is over a limit, by which label and by whom.
 func TestTopOverALimit(t *testing.T) {
-	f := newFixture(t, func(o *Options) { o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 2}, time.Minute) }).start(t)
+	f := newFixture(t, func(o *Options) { o.Limiter = limit.New(limit.Config{MaxSeriesPerMetric: 2}, time.Minute, time.Hour) }).start(t)
 	f.mostBusy(t, 10)
 	conn := dial(t, "udp", f.address("udp"))
 	for i := range 30 {
