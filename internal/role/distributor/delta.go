@@ -171,7 +171,7 @@ func (c *collecting) series(s *remotewrite.Series) {
 	case parts.Histograms > 0:
 		kind = series.Timer
 	case s.Metadata.Type == remotewrite.GaugeType:
-		kind = series.Gauge
+		kind = series.UpDown
 	}
 	key := series.AppendKey(nil, kind, ls)
 	shard := series.Shard(c.rules.tenant, key)
@@ -193,7 +193,7 @@ func (c *collecting) series(s *remotewrite.Series) {
 		c.outcome.Written.Add(part)
 	}
 	for _, x := range r.Samples(s) {
-		add(batch.Increment{Value: x.Value, Relative: kind == series.Gauge, At: x.Time * 1e6}, outcome.Counts{Samples: 1}, x.Time)
+		add(batch.Increment{Value: x.Value}, outcome.Counts{Samples: 1}, x.Time)
 	}
 	for i := range r.Histograms(s) {
 		h := &r.Histograms(s)[i]
@@ -221,7 +221,7 @@ func (c *collecting) admit(shard uint16, key []byte) *outcome.Refusal {
 		return kindConflict(kind)
 	}
 	other := slices.Clone(key)
-	for kind := series.Counter; kind <= series.Check; kind++ {
+	for kind := series.Counter; kind <= series.LastKind; kind++ {
 		if other[0] = byte(kind); other[0] != key[0] && c.distributor.Windows.Holds(c.rules.tenant, series.Shard(c.rules.tenant, other), other) {
 			return kindConflict(byte(kind))
 		}

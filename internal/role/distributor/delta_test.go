@@ -47,7 +47,7 @@ func (a *aggregator) shard(number uint16) *tile.Shard {
 		a.shards = map[uint16]*tile.Shard{}
 	}
 	if a.shards[number] == nil {
-		a.shards[number] = tile.New(&tile.Config{CounterTTL: time.Hour, GaugeTTL: time.Hour}, 1_700_000_000_000-10_000)
+		a.shards[number] = tile.New(&tile.Config{CounterTTL: time.Hour, GaugeTTL: time.Hour, UpDownTTL: 3 * time.Hour}, 1_700_000_000_000-10_000)
 	}
 	return a.shards[number]
 }
@@ -208,6 +208,38 @@ func TestDeltasBecomeTotals(t *testing.T) {
 	books := w.Ledger.Books().Tenants["a"].Samples
 	if books.Received != 3*(samples+histograms) || books.Tile != samples+histograms || books.Refused["repeated"] != 2*(samples+histograms) || books.Difference != 0 {
 		t.Errorf("the books: %+v", books)
+	}
+}
+
+// A sum that may fall is an up/down counter by its own declaration: its total outlives
+// those of sums that only grow, and of gauges.
+func TestDeltasThatMayFallAreUpDownCounters(t *testing.T) {
+	w, a := newDeltaWorld(t, func(*Config) {})
+	push := func(falling float64) {
+		t.Helper()
+		if o, err := w.PushDeltas("a", w.increments(func(to pmetric.MetricSlice) {
+			w.sum(to, "hits", true, 3)
+			w.sum(to, "open", false, falling)
+		})); err != nil || o.AnyRefused() {
+			t.Fatal(err, o.Text())
+		}
+	}
+	push(-5)
+	for _, s := range a.shards {
+		for range 2 * 360 {
+			s.Close(s.Closed()+tile.Width10s.Millis(), &tile.Config{CounterTTL: time.Hour, GaugeTTL: time.Hour, UpDownTTL: 3 * time.Hour})
+			s.AllStored()
+		}
+	}
+	for _, s := range a.shards {
+		for held := range s.Series() {
+			if kind := series.Kind(held.Key[0]); kind != series.UpDown || !held.Delta {
+				t.Errorf("after two hours a %v is held: %+v", kind, held)
+			}
+		}
+	}
+	if n := a.TenantSeries("a"); n != 1 {
+		t.Errorf("after two hours %d series are held, want the one that may fall", n)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
@@ -126,6 +127,19 @@ func (e *encoder) series(refs []uint32) *writev2.TimeSeries {
 	return &e.message.Timeseries[len(e.message.Timeseries)-1]
 }
 
+// typeOf is how metadata of remote write says what the series of a kind are.
+func typeOf(kind series.Kind) writev2.Metadata_MetricType {
+	switch kind {
+	case 0:
+		return writev2.Metadata_METRIC_TYPE_UNSPECIFIED
+	case series.Counter:
+		return writev2.Metadata_METRIC_TYPE_COUNTER
+	case series.Timer:
+		return writev2.Metadata_METRIC_TYPE_HISTOGRAM
+	}
+	return writev2.Metadata_METRIC_TYPE_GAUGE
+}
+
 // encodeTiles puts the samples of a series together, floats apart from histograms.
 func encodeTiles(samples []tile.Sample) (forwarded, error) {
 	type kind struct {
@@ -143,7 +157,7 @@ func encodeTiles(samples []tile.Sample) (forwarded, error) {
 			at[k] = n
 			var refs []uint32
 			s.Series.Labels.Range(func(l labels.Label) { refs = append(refs, e.symbols.Symbolize(l.Name), e.symbols.Symbolize(l.Value)) })
-			e.series(refs)
+			e.series(refs).Metadata.Type = typeOf(s.Series.Kind)
 		}
 		ts := &e.message.Timeseries[n]
 		if s.H != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/lib/buf"
 )
@@ -257,5 +258,34 @@ func TestWhatIsSaidOfAMetricIsForwarded(t *testing.T) {
 	want := []string{"METRIC_TYPE_HISTOGRAM How long. seconds", "METRIC_TYPE_HISTOGRAM How long. seconds", "METRIC_TYPE_UNSPECIFIED  "}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// Backends learn what the series of tiles are: they store an up/down counter as a gauge.
+func TestTheKindOfTilesIsForwarded(t *testing.T) {
+	var samples []tile.Sample
+	for kind := series.Kind(0); kind <= series.LastKind; kind++ {
+		samples = append(samples, tile.Sample{Series: &tile.Series{Kind: kind, Labels: labels.FromStrings("__name__", fmt.Sprint("m", kind))}, T: 1, V: -1})
+	}
+	f, err := encodeTiles(samples)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := snappy.Decode(nil, f.body)
+	var r remotewrite.Request
+	if err == nil {
+		err = r.DecodeV2(raw)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[series.Kind]remotewrite.MetricType{
+		series.Counter: remotewrite.CounterType, series.Timer: remotewrite.HistogramType,
+		series.Gauge: remotewrite.GaugeType, series.Set: remotewrite.GaugeType, series.Check: remotewrite.GaugeType, series.UpDown: remotewrite.GaugeType,
+	}
+	for i := range r.Series {
+		if kind := series.Kind(i); r.Series[i].Metadata.Type != want[kind] {
+			t.Errorf("%v is forwarded as type %v, want %v", kind, r.Series[i].Metadata.Type, want[kind])
+		}
 	}
 }
