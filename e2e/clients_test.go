@@ -34,7 +34,7 @@ type report struct {
 
 // operation is one call of a client's method, or one for each value.
 type operation struct {
-	Method  string    `json:"method"` // count gauge timing histogram distribution set event check
+	Method  string    `json:"method"` // count updown gauge timing histogram distribution set event check; updown is a count below a rule
 	Name    string    `json:"name"`
 	Tags    []string  `json:"tags"`
 	Rate    float64   `json:"rate"`
@@ -120,7 +120,12 @@ func script(t *testing.T, o order, interpreter, name string) (r report) {
 // a restart.
 func TestClients(t *testing.T) {
 	t.Parallel() // it mostly waits for tiles
-	p := start(t, dataDir(t))
+	dir := dataDir(t)
+	file := filepath.Join(dir, "freshet.yaml")
+	if err := os.WriteFile(file, []byte(clientRules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, dir, "--config", file)
 	var runs []*run
 	for _, c := range clients {
 		runs = append(runs, sendInOneTile(t, p, c))
@@ -134,9 +139,13 @@ func TestClients(t *testing.T) {
 	reach(runs[len(runs)-1].tileEnd.Add(5 * time.Second)) // lateness, a window, and a busy machine
 	t.Run("stored", check)
 	p.terminate(t)
-	p = start(t, p.dataDir)
+	p = start(t, p.dataDir, "--config", file)
 	t.Run("after a restart", check)
 }
+
+// clientRules make up/down counters of what clients also decrement.
+const clientRules = `mapping: {rules: [{match: '.*\.open', match_type: regex, updown: true}]}
+`
 
 // run is what one client sent.
 type run struct {
@@ -195,6 +204,7 @@ func operations(prefix string) []operation {
 		metric("count", "http-requests.total", upTo(7), "code:500", "url:http://x:80/?a=b;c"),
 		metric("count", "no-tags", upTo(3)),
 		sampled,
+		metric("updown", "open", append(upTo(40), -1000, 70), "env:prod"),
 		metric("gauge", "queue.depth", []float64{10, 700, 2.5}, "data-center.name:eu west", "canary"),
 		metric("gauge", "below-zero", []float64{5, -40}, "env:prod"),
 		metric("timing", "db.query", logNormal(rnd, 400), "table:orders"),
@@ -261,6 +271,8 @@ func (r *run) checkMetric(t *testing.T, p *process, sel string, op *operation) e
 			}
 		}
 		return p.expect("increase("+sel+"[10m] anchored)", want, 0)
+	case "updown":
+		return p.expect(sel, sum(op.Values), 0)
 	case "gauge":
 		return p.expect(sel, op.Values[len(op.Values)-1], 0)
 	case "check":

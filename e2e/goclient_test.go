@@ -75,6 +75,9 @@ func call(c *statsd.Client, op operation) error {
 		"count": func(name string, v float64, tags []string, rate float64) error {
 			return c.Count(name, int64(v), tags, rate)
 		},
+		"updown": func(name string, v float64, tags []string, rate float64) error {
+			return c.Count(name, int64(v), tags, rate)
+		},
 		"gauge": c.Gauge, "timing": c.TimeInMilliseconds, "histogram": c.Histogram, "distribution": c.Distribution,
 	}[op.Method]
 	for _, v := range op.Values {

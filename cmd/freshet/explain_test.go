@@ -44,6 +44,8 @@ func TestExplainShows(t *testing.T) {
       buckets: [0.1, 1]
     - match: "debug.*"
       action: drop
+    - match: open
+      updown: true
 `)
 	for _, c := range []struct{ why, line, want string }{
 		{"a rule, a scale, buckets", "api.cart.time:320|ms|#env:prod", `
@@ -71,6 +73,22 @@ becomes
   rule          mapping.rules[1], match: debug.*
   kind          counter
   values        dropped by the rule
+`},
+		{"a rule by which counts go down", "open:-3:1|c|@0.5", `
+open:-3:1|c|@0.5
+~~~~ ~~ ~ ~ ~~~~
+  name          open the metric's name
+  value         -3   adds -6 (-3 at a rate of 0.5)
+  value         1    adds 2 (1 at a rate of 0.5)
+  type          c    a count
+  rate          @0.5 a sampling rate: each value stands for 2
+becomes
+  rule          mapping.rules[2], match: open
+  kind          updown
+  series        open
+  values        adds -4 to a total that goes up and down, which is kept for 40d after the last sample and stored as a gauge
+  shard         946
+  stored in     10s tiles for 2d, 1m tiles for 40d
 `},
 		{"lines of one datagram that claim one name, and bytes that are no text", "a\x1b:1|c\na_:2|g", `
 a\x1b:1|c
@@ -204,7 +222,7 @@ func TestExplainTimes(t *testing.T) {
 		{"_e{1,1}:a|b|d:1800000500", ""},
 		{"_e{1,1}:a|b|d:1800000700", "10 minutes ahead"},
 		{"_e{1,1}:a|b|d:1700000000", "events.retention"},
-		{"a:-1|c", "-1 is refused"},
+		{"a:-1|c", "-1 is refused; a rule with updown: true makes of a a gauge that adds up"},
 	} {
 		warnings := strings.Join(x.explain("default", []byte(c.line)).Lines[0].Warnings, "\n")
 		if !strings.Contains(warnings, c.want) || (c.want == "") != (warnings == "") {

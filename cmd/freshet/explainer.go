@@ -198,10 +198,10 @@ func (x *explainer) series(tenant string, in *mapping.Input, l *explainedLine, m
 	}{{tile.Width10s, x.config.Store.Retention.Tile10s}, {tile.Width1m, x.config.Store.Retention.Tile1m}} {
 		b.Stores = append(b.Stores, fmt.Sprintf("%v tiles for %s", s.width, model.Duration(s.kept)))
 	}
-	if m != nil && m.Type == dogstatsd.Count {
+	if out.Kind == series.Counter {
 		for _, v := range m.Values {
 			if v < 0 {
-				l.warn("a counter only grows: %v is refused", v)
+				l.warn("a counter only grows: %v is refused; a rule with updown: true makes of %s a gauge that adds up", v, in.Name)
 			}
 		}
 	}
@@ -258,6 +258,9 @@ func (x *explainer) combine(out *mapping.Output, m *dogstatsd.Metric) string {
 	switch out.Kind {
 	case series.Counter:
 		fmt.Fprintf(&b, "adds %v to a counter", sum(m.Values)/m.Rate*out.Scale)
+	case series.UpDown:
+		fmt.Fprintf(&b, "adds %v to a total that goes up and down, which is kept for %v after the last sample and stored as a gauge",
+			sum(m.Values)/m.Rate*out.Scale, model.Duration(x.config.Aggregator.UpDownTTL))
 	case series.Gauge:
 		last := m.Values[len(m.Values)-1] * out.Scale
 		if m.Relative && x.config.DogStatsD.RelativeGauges {

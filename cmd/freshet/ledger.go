@@ -158,6 +158,9 @@ func (l *ledgerView) page() (string, error) {
 	if now.Samples.Difference != 0 {
 		fmt.Fprint(&out, "\nThe books do not close, which is a bug of ours: please report it with what freshet ledger --json says.\n")
 	}
+	if n := now.Samples.Refused["negative"]; n > 0 {
+		fmt.Fprintf(&out, "\nOf those refused %s go below zero, where a counter cannot: a mapping rule with updown: true makes of it a gauge that adds up.\n", thousands(n))
+	}
 	if w := now.Waiting; w != nil && w.Error != "" {
 		fmt.Fprintf(&out, "\nOf those in tiles %s wait for a store since %s: %s\n", thousands(w.Samples), time.UnixMilli(w.Since).Format(time.DateTime), terminal.Printable(w.Error))
 		if w.Refused {

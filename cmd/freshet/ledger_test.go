@@ -82,6 +82,20 @@ func TestLedger(t *testing.T) {
 	}
 }
 
+// Who reads of refused decrements learns by which rule they would count.
+func TestLedgerNamesTheRuleForDecrements(t *testing.T) {
+	s := bookServer(t, t.TempDir())
+	web := httptest.NewServer(asTenant("default", s.serveLedger))
+	defer web.Close()
+	for _, want := range []bool{false, true} {
+		code, stdout, stderr := freshet(t, "ledger", "--server", web.URL)
+		if code != exitOK || strings.Contains(stdout, "3 go below zero, where a counter cannot: a mapping rule with updown: true") != want {
+			t.Errorf("exit %d, %s\n%s", code, stderr, stdout)
+		}
+		s.ledger.Post("default", ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: 3}, ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: "negative", Samples: 3})
+	}
+}
+
 // One tenant does not see another's books, and one without any sees empty ones.
 func TestLedgerOfAnotherTenant(t *testing.T) {
 	s := bookServer(t, t.TempDir())

@@ -19,7 +19,7 @@ function client(network, address) {
 }
 
 const methods = {
-  count: 'increment', gauge: 'gauge', timing: 'timing', histogram: 'histogram', distribution: 'distribution', set: 'set',
+  count: 'increment', updown: 'increment', gauge: 'gauge', timing: 'timing', histogram: 'histogram', distribution: 'distribution', set: 'set',
 };
 
 function send(statsd, op) {
@@ -34,6 +34,10 @@ function send(statsd, op) {
       return;
     default:
       for (const value of op.method === 'set' ? op.members : op.values) {
+        if (op.method === 'updown' && value < 0) {
+          statsd.decrement(op.name, -value, op.rate, op.tags);
+          continue;
+        }
         statsd[methods[op.method]](op.name, value, op.rate, op.tags);
       }
   }

@@ -31,8 +31,11 @@ def send(statsd, op):
     if op["method"] == "check":
         statsd.service_check(op["name"], op["status"], tags=tags, message=op["message"])
         return
-    method = {"count": "increment"}.get(op["method"], op["method"])
+    method = {"count": "increment", "updown": "increment"}.get(op["method"], op["method"])
     for value in op["members"] if op["method"] == "set" else op["values"]:
+        if op["method"] == "updown" and value < 0:
+            statsd.decrement(op["name"], -value, tags=tags, sample_rate=rate)
+            continue
         getattr(statsd, method)(op["name"], value, tags=tags, sample_rate=rate)
 
 

@@ -1,0 +1,75 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// A rule makes of counters that are also decremented gauges whose totals are exact:
+// after kill -9 and SIGTERM they are what was acknowledged, over senders and hosts, and
+// time and Prometheus' metadata know them as gauges. Without a rule nothing changes.
+func TestUpDownCountersSurvive(t *testing.T) {
+	t.Parallel() // it mostly waits for windows
+	dir := dataDir(t)
+	file := filepath.Join(dir, "freshet.yaml")
+	if err := os.WriteFile(file, []byte("mapping: {rules: [{match: e2e.open, updown: true}]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, dir, "--config", file)
+	rng := rand.New(rand.NewPCG(1, 1))
+	var total, host1 float64
+	for round := range 3 {
+		before, sent := p.journalled(t), 0
+		for sender := range 2 {
+			conn, err := net.Dial("unixgram", p.Unixgram)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 50 {
+				v := float64(rng.IntN(401)-200) / 4
+				if _, err := fmt.Fprintf(conn, "e2e.open:%v|c|#host:h%d\ne2e.plain:-1|c", v, sender); err != nil {
+					t.Fatal(err)
+				}
+				if total += v; sender == 1 {
+					host1 += v
+				}
+				sent++
+			}
+			if err := conn.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventually(t, 20*time.Second, "all increments are acknowledged", func() error {
+			if got := p.journalled(t) - before; got < float64(sent) {
+				return fmt.Errorf("%v of %d", got, sent)
+			}
+			return nil
+		})
+		if refused, err := p.ownMetric("freshet_dogstatsd_negative_samples_total"); err != nil || refused != float64(sent) {
+			t.Errorf("%v increments are refused, want those of e2e.plain: %d, %v", refused, sent, err)
+		}
+		if round == 1 {
+			p.terminate(t)
+		} else {
+			p.kill(t)
+		}
+		p = start(t, dir, "--config", file)
+		eventually(t, 20*time.Second, "the totals", func() error {
+			if err := p.expect("sum(e2e_open)", total, 0); err != nil {
+				return err
+			}
+			return p.expect(`e2e_open{host="h1"}`, host1, 0)
+		})
+		conflicts(t, p)
+	}
+	var metadata map[string][]struct{ Type string }
+	if err := p.ask("/api/v1/metadata", url.Values{}, &metadata); err != nil || len(metadata["e2e_open"]) != 1 || metadata["e2e_open"][0].Type != "gauge" {
+		t.Errorf("metadata: %+v, %v", metadata, err)
+	}
+}
