@@ -29,6 +29,9 @@ type Set struct {
 // Hash is the hash by which a value is counted; the same in every process.
 func Hash(value []byte) uint64 { return xxhash.Sum64(value) }
 
+// HashString is Hash of a text.
+func HashString(value string) uint64 { return xxhash.Sum64String(value) }
+
 // Add counts the value with that hash. It allocates only while the set grows.
 func (s *Set) Add(hash uint64) {
 	if s.sketch != nil {

@@ -2,6 +2,7 @@ package distinct
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"testing"
 )
@@ -80,4 +81,24 @@ func FuzzParse(f *testing.F) {
 		}
 		s.Merge(numbered(0, 2000))
 	})
+}
+
+// A Sketch is off by less than a quarter, whatever the number of values and how they came
+// together.
+func TestSketch(t *testing.T) {
+	for _, n := range []int{0, 1, 7, 100, 1000, 100_000} {
+		var all, even Sketch
+		for i := range n {
+			to := &all
+			if i%2 == 0 {
+				to = &even
+			}
+			to.Add(HashString(fmt.Sprint(i)))
+			to.Add(HashString(fmt.Sprint(i)))
+		}
+		all.Merge(&even)
+		if got := float64(all.Len()); got < .75*float64(n) || got > 1.25*float64(n) {
+			t.Errorf("%d values are %v", n, got)
+		}
+	}
 }

@@ -2,16 +2,14 @@ package limit
 
 import (
 	"cmp"
-	"math"
-	"math/bits"
 	"net/netip"
 	"slices"
 	"strconv"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/prometheus/common/model"
 
+	"github.com/freshet-io/freshet/internal/core/distinct"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
@@ -68,7 +66,7 @@ type offender struct {
 
 type labelValues struct {
 	name   string
-	values sketch
+	values distinct.Sketch
 }
 
 type senderSamples struct {
@@ -180,12 +178,12 @@ func (o *offender) label(at int, name, value []byte) {
 		at = len(o.labels)
 		o.labels = slices.Grow(o.labels, 1)[:at+1]
 		l := &o.labels[at] // of the metric that was here before
-		l.values = sketch{}
+		l.values = distinct.Sketch{}
 		if l.name != string(name) {
 			l.name = string(name)
 		}
 	}
-	o.labels[at].values.add(xxhash.Sum64(value))
+	o.labels[at].values.Add(distinct.Hash(value))
 }
 
 // sender counts who sent a claim. Beyond maxSenders the rarest gives way.
@@ -288,7 +286,7 @@ func (o *offender) report() Offender {
 		Example: string(o.example), Steady: !o.rival || o.last-o.since >= steadyFor,
 	}
 	for i := range o.labels {
-		r.Labels = append(r.Labels, LabelValues{o.labels[i].name, o.labels[i].values.estimate()})
+		r.Labels = append(r.Labels, LabelValues{o.labels[i].name, o.labels[i].values.Len()})
 	}
 	slices.SortFunc(r.Labels, func(a, b LabelValues) int {
 		return cmp.Or(cmp.Compare(b.Values, a.Values), cmp.Compare(a.Name, b.Name))
@@ -298,33 +296,4 @@ func (o *offender) report() Offender {
 	}
 	slices.SortStableFunc(r.Senders, func(a, b SenderSamples) int { return cmp.Compare(b.Samples, a.Samples) })
 	return r
-}
-
-// sketch is a small HyperLogLog: 6.5 % standard error in 256 bytes. Names of
-// labels are compared by it, nothing is added up.
-type sketch [256]uint8
-
-func (s *sketch) add(hash uint64) {
-	rank := uint8(bits.LeadingZeros64(hash<<8|1<<7)) + 1
-	if register := &s[hash>>56]; *register < rank {
-		*register = rank
-	}
-}
-
-// estimate is that of Flajolet et al. (2007), with linear counting while registers
-// are empty.
-func (s *sketch) estimate() uint64 {
-	const m = float64(len(s))
-	sum, empty := 0.0, 0
-	for _, rank := range s {
-		sum += math.Ldexp(1, -int(rank))
-		if rank == 0 {
-			empty++
-		}
-	}
-	estimate := 0.7213 / (1 + 1.079/m) * m * m / sum
-	if estimate <= 2.5*m && empty > 0 {
-		estimate = m * math.Log(m/float64(empty))
-	}
-	return uint64(math.Round(estimate))
 }
