@@ -65,7 +65,7 @@ func (r *Receiver) receiveGRPC(from *paced, request *http.Request, begun time.Ti
 	if err := r.Distributor.Admit(tenant); err != nil {
 		return p, err
 	}
-	held := r.hold(tenant)
+	held := r.hold(tenant, request)
 	defer held.release()
 	held.begin(stage.OTLP, begun, request.Header)
 	body := held.buffer()

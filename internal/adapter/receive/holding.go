@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/stage"
+	"github.com/freshet-io/freshet/internal/core/top"
 	"github.com/freshet-io/freshet/internal/lib/buf"
 )
 
@@ -16,6 +18,7 @@ import (
 type holding struct {
 	receiver *Receiver
 	tenant   string
+	sender   sender.Sender
 	bytes    int64         // of Receiver.memory
 	shared   *atomic.Int64 // bytes of all the tenant's requests
 	refused  error         // why there was no more memory
@@ -26,13 +29,13 @@ type holding struct {
 	tripRoom stage.Trip  // that trip: memory of its own would be one allocation more
 }
 
-// hold begins a holding with one user.
-func (r *Receiver) hold(tenant string) *holding {
+// hold begins a holding of a request with one user.
+func (r *Receiver) hold(tenant string, request *http.Request) *holding {
 	shared, known := r.tenants.Load(tenant)
 	if !known {
 		shared, _ = r.tenants.LoadOrStore(tenant, new(atomic.Int64))
 	}
-	h := &holding{receiver: r, tenant: tenant, shared: shared.(*atomic.Int64)}
+	h := &holding{receiver: r, tenant: tenant, sender: sender.Of(request.RemoteAddr, request.UserAgent()), shared: shared.(*atomic.Int64)}
 	h.users.Store(1)
 	return h
 }
@@ -47,13 +50,18 @@ func (h *holding) begin(input stage.Input, begun time.Time, headers http.Header)
 	h.trip.Enter(stage.Read, begun)
 }
 
-// parsed sends what the request was parsed into on its way.
-func (h *holding) parsed(requests ...*remotewrite.Request) {
+// parsed counts the request, of so many bytes once decompressed, and sends what it was
+// parsed into on its way.
+func (h *holding) parsed(input stage.Input, bytes int, requests ...*remotewrite.Request) {
+	samples := 0
+	for _, r := range requests {
+		r.Sender, r.Trip = h.sender, h.trip
+		parts := r.Counts()
+		samples += parts.Samples + parts.Histograms
+	}
+	h.receiver.sent.Add(time.Now().Unix(), top.Requester{Tenant: h.tenant, Input: input.String(), Sender: h.sender}, bytes, samples)
 	if h.trip == nil {
 		return
-	}
-	for _, r := range requests {
-		r.Trip = h.trip
 	}
 	h.trip.Pass(stage.Parse, stage.Distribute, time.Now())
 }

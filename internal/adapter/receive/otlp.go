@@ -87,7 +87,7 @@ func (r *Receiver) otlp(from io.Reader, request *http.Request, form otlp.Form, k
 	if err != nil {
 		return p, r.refuse(tenant, http.StatusUnsupportedMediaType, "content_type", err)
 	}
-	held := r.hold(tenant)
+	held := r.hold(tenant, request)
 	defer held.release()
 	held.begin(stage.OTLP, begun, request.Header)
 	body := held.buffer()
@@ -137,6 +137,7 @@ type partial struct {
 // body, for which held has room, is used again for their labels.
 func (r *Receiver) export(tenant string, body *buf.Buf, form otlp.Form, held *holding) (p partial, err error) {
 	held.trip.Pass(stage.Read, stage.Parse, time.Now())
+	bytes := len(body.B)
 	size, err := otlp.Size(body.B, form)
 	if err != nil {
 		return p, r.refuse(tenant, http.StatusBadRequest, "malformed", err)
@@ -153,7 +154,7 @@ func (r *Receiver) export(tenant string, body *buf.Buf, form otlp.Form, held *ho
 	var builder, deltas remotewrite.Builder
 	builder.Begin(request, body.B[:0])
 	deltas.Begin(increments, nil) // most requests have none
-	converted, err := otlp.Convert(metrics, r.Distributor.OTLP(), &builder, &deltas, func(bytes int) error { return held.grow(size + bytes) })
+	converted, err := otlp.Convert(metrics, r.Distributor.OTLP(), &builder, &deltas, func(more int) error { return held.grow(size + more) })
 	body.B = builder.Body
 	if errors.Is(err, remotewrite.ErrTooLargeToBuild) {
 		err = r.refuse(tenant, http.StatusRequestEntityTooLarge, "too_large", err)
@@ -161,7 +162,7 @@ func (r *Receiver) export(tenant string, body *buf.Buf, form otlp.Form, held *ho
 	if err != nil {
 		return p, err
 	}
-	held.parsed(request, increments)
+	held.parsed(stage.OTLP, bytes, request, increments)
 	// What counts from a start comes first: should the rest have to come again, it is there
 	// with the same values.
 	var o outcome.Outcome

@@ -23,6 +23,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/stage"
+	"github.com/freshet-io/freshet/internal/core/top"
 	"github.com/freshet-io/freshet/internal/lib/buf"
 )
 
@@ -62,15 +63,22 @@ type Receiver struct {
 	Options
 	memory  *semaphore.Weighted
 	metrics *metrics
-	tenants sync.Map  // bytes of memory, by tenant: *atomic.Int64
+	tenants sync.Map // bytes of memory, by tenant: *atomic.Int64
+	sent    *top.Requests
 	decoded sync.Pool // of *remotewrite.Request
 }
 
 // New makes a Receiver.
 func New(o Options) *Receiver {
-	r := &Receiver{Options: o, memory: semaphore.NewWeighted(o.MaxMemory), metrics: newMetrics(o.Registry)}
+	r := &Receiver{Options: o, memory: semaphore.NewWeighted(o.MaxMemory), metrics: newMetrics(o.Registry), sent: top.NewRequests()}
 	r.decoded.New = func() any { return new(remotewrite.Request) }
 	return r
+}
+
+// Sent returns who sent most requests that could be read, of all tenants, in the last
+// top.Span seconds, and what the others sent.
+func (r *Receiver) Sent(limit int) ([]top.RequestsRow, top.Rest) {
+	return r.sent.Busiest(time.Now().Unix(), limit)
 }
 
 // refusal is a request of which nothing is taken, and need not come again as it is.
@@ -152,7 +160,7 @@ func (r *Receiver) remoteWrite(from io.Reader, request *http.Request, begun time
 		return o, r.refuse(tenant, http.StatusUnsupportedMediaType, "content_type", err)
 	}
 	limit := r.Distributor.MaxBody()
-	held := r.hold(tenant)
+	held := r.hold(tenant, request)
 	defer held.release()
 	held.begin(stage.RemoteWrite, begun, request.Header)
 	compressed := held.buffer()
@@ -187,7 +195,7 @@ func (r *Receiver) remoteWrite(from io.Reader, request *http.Request, begun time
 		return o, r.refuse(tenant, http.StatusBadRequest, "malformed", err)
 	}
 	decoded.Compressed = compressed.B
-	held.parsed(decoded)
+	held.parsed(stage.RemoteWrite, len(body.B), decoded)
 	o, err = r.Distributor.Push(tenant, decoded, body, held.keep())
 	held.end(err)
 	return o, err

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -31,6 +32,7 @@ type distributor struct {
 	admit, push, pushDeltas error
 	outcome, added          outcome.Outcome // of Push, of PushDeltas
 	got                     []string        // tenant, version and counts
+	senders                 []string
 	malformed               []string
 	late                    *func() // what Push was to call, and has not
 	settings                otlp.Settings
@@ -50,6 +52,7 @@ func (d *distributor) Push(tenant string, r *remotewrite.Request, _ *buf.Buf, do
 	} else {
 		*d.late = done
 	}
+	d.senders = append(d.senders, r.Sender.String())
 	d.got = append(d.got, tenant+partsOf(r))
 	return d.outcome, d.push
 }
@@ -114,6 +117,44 @@ func post(r *Receiver, contentType, encoding string, body io.Reader) *httptest.R
 	w := httptest.NewRecorder()
 	r.RemoteWrite(w, request)
 	return w
+}
+
+// A request says who sent it, by each way in, to those who write it and in the table of
+// senders, with its samples and bytes. One that cannot be read is in neither.
+func TestSenders(t *testing.T) {
+	d := &distributor{}
+	r := newReceiver(d)
+	metrics := must(t, otlpRequest(2).MarshalProto)
+	send := func(path, contentType, agent string, body []byte, answer http.HandlerFunc) {
+		request := httptest.NewRequest("POST", path, bytes.NewReader(body))
+		request.Header.Set("Content-Type", contentType)
+		request.Header.Set("User-Agent", agent)
+		if agent == "otel/1" {
+			request.Header.Set("Content-Encoding", "gzip")
+		}
+		request.RemoteAddr = "10.0.0.7:4711"
+		answer(httptest.NewRecorder(), request)
+	}
+	for range 2 {
+		send("/api/v1/write", typeV1, "shop/1", snappy.Encode(nil, v1Body(t)), r.RemoteWrite)
+	}
+	send("/v1/metrics", "application/x-protobuf", "otel/1", zip(metrics), r.OTLP)
+	send("/api/v1/write", typeV1, "broken", []byte("no request"), r.RemoteWrite)
+	if want := []string{"10.0.0.7 (shop/1)", "10.0.0.7 (shop/1)", "10.0.0.7 (otel/1)"}; !slices.Equal(d.senders, want) {
+		t.Errorf("%q", d.senders)
+	}
+	rows, _ := r.sent.Busiest(time.Now().Unix()+1, 10)
+	var got []string
+	for _, row := range rows {
+		got = append(got, fmt.Sprint(row.Tenant, " ", row.Input, " ", row.Sender, " ", row.Amount))
+	}
+	want := []string{
+		fmt.Sprintf("team remote_write 10.0.0.7 (shop/1) {2 %d 2}", 2*len(v1Body(t))),
+		fmt.Sprintf("team otlp 10.0.0.7 (otel/1) {1 %d 2}", len(metrics)),
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
 }
 
 // What each request is answered, header by header.

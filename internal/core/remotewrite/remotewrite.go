@@ -9,6 +9,7 @@ import (
 	"math"
 
 	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/stage"
 )
 
@@ -26,6 +27,9 @@ type Request struct {
 
 	// Trip is that of the request, nil if nobody watches it. Decode sets it to nil.
 	Trip *stage.Trip
+
+	// Sender is who sent it; zero if nobody knows. Decode forgets it.
+	Sender sender.Sender
 
 	// More is asked before the request takes more memory, for so many bytes beyond those it
 	// asked for before; nil for as much as it takes. An error ends Decode, which returns it.
@@ -257,7 +261,7 @@ func (r *Request) reset(body []byte, v2 bool) error {
 	if r.More == nil {
 		r.allowed = math.MaxInt
 	}
-	r.Compressed, r.Trip = nil, nil
+	r.Compressed, r.Trip, r.Sender = nil, nil, sender.Sender{}
 	r.room = fewParts + len(body)/partBytes
 	r.Series = r.Series[:0]
 	r.Families = r.Families[:0]

@@ -41,10 +41,10 @@ type tallied struct {
 // Add counts a datagram.
 func (t *Tally) Add(s Sender, bytes int) {
 	if at, ok := t.places[s]; ok {
-		t.amounts[at].add(Amount{1, uint64(bytes)})
+		t.amounts[at].add(Amount{Count: 1, Bytes: uint64(bytes)})
 		return
 	}
-	t.first(s, Amount{1, uint64(bytes)})
+	t.first(s, Amount{Count: 1, Bytes: uint64(bytes)})
 }
 
 // first counts a datagram of a sender that is not among the amounts.

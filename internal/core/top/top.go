@@ -15,13 +15,15 @@ const Span = 10
 
 // Amount is what came in some seconds.
 type Amount struct {
-	Count uint64 // samples or datagrams
-	Bytes uint64 // of datagrams
+	Count   uint64 // samples, datagrams or requests
+	Bytes   uint64 // of datagrams, or of requests once decompressed
+	Samples uint64 // of requests
 }
 
 func (a *Amount) add(b Amount) {
 	a.Count += b.Count
 	a.Bytes += b.Bytes
+	a.Samples += b.Samples
 }
 
 // recent is what came in each of the last seconds. There are two more than are

@@ -1,0 +1,25 @@
+package sender
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestSender(t *testing.T) {
+	for _, c := range []struct{ remote, agent, want string }{
+		{"10.0.0.1:4711", "Prometheus/3.5.0", "10.0.0.1 (Prometheus/3.5.0)"},
+		{"[::ffff:10.0.0.1]:4711", "", "10.0.0.1"},
+		{"[2001:db8::1]:80", "x", "2001:db8::1 (x)"},
+		{"@", "curl/8", "curl/8"},
+		{"", "", "unknown"},
+		{"10.0.0.1:1", strings.Repeat("x", 5000), "10.0.0.1 (" + strings.Repeat("x", maxAgent) + ")"},
+	} {
+		if got := Of(c.remote, c.agent); got.String() != c.want || got.Clone() != got {
+			t.Errorf("%s %.20s: %s", c.remote, c.agent, got)
+		}
+	}
+	remote, agent := "10.0.0.1:4711", "Prometheus/3.5.0"
+	if n := testing.AllocsPerRun(100, func() { Of(remote, agent) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -1,0 +1,70 @@
+package top
+
+import (
+	"cmp"
+	"strings"
+	"sync"
+
+	"github.com/freshet-io/freshet/internal/core/sender"
+)
+
+// maxRequests bounds who sends requests, of all tenants: 4,096 x 600 bytes = 2.5 MB, once
+// all of them sent within Span seconds.
+const maxRequests = 4096
+
+// Requests is the requests of remote write and OTLP by who sent them. They are few, each of
+// many samples, so that it is fed all the time. It is safe for concurrent use.
+type Requests struct {
+	mu     sync.Mutex
+	rows   rows[Requester]
+	others recent
+}
+
+// Requester is who sends requests, in which way, for which tenant.
+type Requester struct {
+	Tenant string
+	Input  string // as the stages call it: remote_write or otlp
+	sender.Sender
+}
+
+// RequestsRow is one row: what a Requester sent.
+type RequestsRow struct {
+	Requester
+	Amount
+}
+
+// NewRequests returns an empty table.
+func NewRequests() *Requests { return &Requests{rows: newRows[Requester](maxRequests)} }
+
+// Add counts a request in a second. Of r nothing is kept.
+func (t *Requests) Add(second int64, r Requester, bytes, samples int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	row := t.rows.byKey[r] // allocates nothing
+	if row == nil {
+		r.Tenant, r.Sender = strings.Clone(r.Tenant), r.Sender.Clone()
+		row = t.rows.at(second, r)
+	}
+	if row == nil {
+		row = &t.others
+	}
+	row.add(second, Amount{Count: 1, Bytes: uint64(bytes), Samples: uint64(samples)})
+}
+
+// Busiest returns who sent most requests in the last Span seconds before one, which is not
+// part of them, and what the others sent.
+func (t *Requests) Busiest(second int64, limit int) ([]RequestsRow, Rest) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var all []RequestsRow
+	for key, row := range t.rows.byKey {
+		if a := row.sum(second-Span, second); a.Count > 0 {
+			all = append(all, RequestsRow{key, a})
+		}
+	}
+	kept, rest := busiest(all, limit, func(r RequestsRow) Amount { return r.Amount }, func(a, b RequestsRow) int {
+		return cmp.Or(strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Input, b.Input), a.Addr.Compare(b.Addr), strings.Compare(a.Agent, b.Agent))
+	})
+	rest.add(t.others.sum(second-Span, second))
+	return kept, rest
+}
