@@ -72,9 +72,10 @@ func (s *store) open() {
 	s.mu.Lock()
 	options, large := s.options, s.large
 	s.mu.Unlock()
+	tells := s.newcomers()
 	var raw *rawCache
 	if s.kind == Raw {
-		raw = newRawCache()
+		raw = newRawCache(tells)
 	}
 	with := *options
 	if large = large || walBytes(s.dir) > largeWAL; large {
@@ -87,7 +88,7 @@ func (s *store) open() {
 		err = examineCheckpoint(s.dir)
 	}
 	if err == nil {
-		db, err = openDatabase(s.dir, with, raw, s.reg, s.logger)
+		db, err = openDatabase(s.dir, with, raw, tells, s.reg, s.logger)
 	}
 	took := s.now().Sub(begun)
 	s.tellCut(before.cutOff(listLogs(s.dir))) // also of a repair that failed half-way

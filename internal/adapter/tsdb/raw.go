@@ -122,6 +122,7 @@ func (r *Request) refuseAll(reason outcome.Reason, cause error) {
 // rawCache is what is known of the series of one open database of raw samples. It dies
 // with it, since references of one database mean nothing in another.
 type rawCache struct {
+	*newcomers
 	mu      sync.Mutex // held through a commit, so that what is known is what is written
 	cache   *seriescache.Cache
 	bound   int64  // Unix milliseconds; a series in the head and not in the cache has nothing newer
@@ -135,17 +136,14 @@ type rawCache struct {
 	deleted  []uint64 // references that the head has let go since the last commit
 }
 
-func newRawCache() *rawCache {
-	return &rawCache{builder: labels.NewScratchBuilder(16)}
+func newRawCache(n *newcomers) *rawCache {
+	return &rawCache{newcomers: n, builder: labels.NewScratchBuilder(16)}
 }
 
 // forget forgets all series of a database that has nothing newer than maxT.
 func (c *rawCache) forget(maxT int64) { c.cache, c.bound = seriescache.New(), maxT }
 
-// PreCreation, PostCreation and PostDeletion are tsdb's callbacks.
-func (*rawCache) PreCreation(labels.Labels) error { return nil }
-func (*rawCache) PostCreation(labels.Labels)      {}
-
+// PostDeletion is tsdb's callback.
 func (c *rawCache) PostDeletion(series map[chunks.HeadSeriesRef]labels.Labels) {
 	c.deleting.Lock()
 	defer c.deleting.Unlock()
@@ -200,6 +198,7 @@ func (w *rawWrite) request(r *Request) error {
 		w.rules = g
 	}
 	w.r = r
+	w.sender = r.Sender
 	w.cursor.Begin()
 	if r.Only != nil {
 		for _, i := range r.Only {
@@ -300,6 +299,7 @@ func (w *rawWrite) resolve() bool {
 		return true
 	}
 	if limit := w.r.MaxSeries; limit > 0 && w.db.Head().NumSeries() >= uint64(limit) {
+		w.tell(ls, true)
 		w.r.Outcome.Refuse(outcome.TooManySeries, w.counts(), w.name, fmt.Errorf(
 			"the tenant has %d series in memory, and ingest.max_series allows %d; series that are known go on", w.db.Head().NumSeries(), limit))
 		return false

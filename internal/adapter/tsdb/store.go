@@ -15,6 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
+
+	"github.com/freshet-io/freshet/internal/core/growth"
 )
 
 // generations gives each database that this process opens a number of its own.
@@ -34,21 +36,23 @@ type database struct {
 	exemplars exemplarRoom
 }
 
-// openDatabase opens a database of tiles, or of raw samples if raw is an empty cache.
-func openDatabase(dir string, options tsdb.Options, raw *rawCache, reg prometheus.Registerer, logger *slog.Logger) (*database, error) {
+// openDatabase opens a database of tiles, or of raw samples if raw is an empty cache. Its new
+// series are told of if tells is not nil.
+func openDatabase(dir string, options tsdb.Options, raw *rawCache, tells *newcomers, reg prometheus.Registerer, logger *slog.Logger) (*database, error) {
 	d := &database{
 		reg:        &registrations{Registerer: reg},
 		generation: generations.Add(1),
 		touched:    map[storage.SeriesRef]uint64{},
 		raw:        raw,
 	}
-	if raw != nil {
-		options.SeriesLifecycleCallback = raw
-	}
+	options.SeriesLifecycleCallback = callback(raw, tells)
 	var err error
 	if d.DB, err = tsdb.Open(dir, slog.New(quiet{logger.Handler()}), d.reg, &options, nil); err != nil {
 		d.reg.unregister()
 		return nil, fmt.Errorf("open %s: %w", dir, err)
+	}
+	if tells != nil {
+		tells.open.Store(true)
 	}
 	d.openMaxT = d.maxT()
 	if raw != nil {
@@ -105,6 +109,7 @@ type store struct {
 	fault  prometheus.Gauge   // 1 while broken is set
 	cut    prometheus.Counter // bytes that repairs cut off
 	now    func() time.Time
+	growth *growth.Tracker
 	note   func(name string) // says that the store was opened
 
 	broken atomic.Pointer[BrokenError] // why the last try to open it failed; nil if it did not

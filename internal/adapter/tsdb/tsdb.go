@@ -24,6 +24,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/freshet-io/freshet/internal/core/growth"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
@@ -55,6 +56,7 @@ type Stores struct {
 	reg     prometheus.Registerer
 	logger  *slog.Logger
 	metrics *metrics
+	growth  *growth.Tracker
 	warming progress
 	noted   noted
 
@@ -75,6 +77,7 @@ func Open(cfg Config, dataDir string, now func() time.Time, reg prometheus.Regis
 		reg:     reg,
 		logger:  logger,
 		metrics: newMetrics(reg),
+		growth:  growth.New(),
 		tenants: map[string]map[string]*store{},
 	}
 	if err := os.MkdirAll(s.dir, 0o777); err != nil {
@@ -113,6 +116,7 @@ func (s *Stores) newTenant(name string) map[string]*store {
 			fault:   s.metrics.broken.WithLabelValues(name, kind),
 			cut:     s.metrics.cut.WithLabelValues(name, kind),
 			now:     s.now,
+			growth:  s.growth,
 			note:    s.noteOpened,
 		}
 	}

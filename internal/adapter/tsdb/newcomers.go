@@ -1,0 +1,64 @@
+package tsdb
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/tsdb"
+	"github.com/prometheus/prometheus/tsdb/chunks"
+
+	"github.com/freshet-io/freshet/internal/core/growth"
+	"github.com/freshet-io/freshet/internal/core/sender"
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// Growth says which series are new to the stores: what came by remote write and OTLP to Raw,
+// what came otherwise to that of the finest tiles.
+func (s *Stores) Growth() []growth.Tenant { return s.growth.Report(s.now().Unix()) }
+
+// newcomers tells of the series that are new to the head of one database.
+type newcomers struct {
+	tracker *growth.Tracker
+	tenant  string
+	store   string
+	now     func() time.Time
+	open    atomic.Bool   // the database is: what comes before was there when it was closed
+	sender  sender.Sender // of the request that is being written; zero for tiles
+}
+
+// tell tells of a series.
+func (n *newcomers) tell(ls labels.Labels, refused bool) {
+	n.tracker.Add(n.now().Unix(), &growth.Series{Tenant: n.tenant, Store: n.store, Labels: ls, Sender: n.sender, Refused: refused})
+}
+
+// PreCreation, PostCreation and PostDeletion are tsdb's callbacks.
+func (*newcomers) PreCreation(labels.Labels) error { return nil }
+
+func (n *newcomers) PostCreation(ls labels.Labels) {
+	if n.open.Load() {
+		n.tell(ls, false)
+	}
+}
+
+func (*newcomers) PostDeletion(map[chunks.HeadSeriesRef]labels.Labels) {}
+
+// newcomers returns what tells of new series of the store's database; nil if that has the
+// series of another store.
+func (s *store) newcomers() *newcomers {
+	if s.kind != Raw && s.kind != tile.Width10s.String() {
+		return nil
+	}
+	return &newcomers{tracker: s.growth, tenant: s.tenant, store: s.kind, now: s.now}
+}
+
+// callback is who a database tells of its series: nil for nobody.
+func callback(raw *rawCache, n *newcomers) tsdb.SeriesLifecycleCallback {
+	switch {
+	case raw != nil:
+		return raw
+	case n != nil:
+		return n
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+package tsdb
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/growth"
+	"github.com/freshet-io/freshet/internal/core/sender"
+)
+
+// growing is how many series of which metric and store are told of: "raw a 1 0" for one that
+// is new and none that was refused.
+func growing(r []growth.Tenant) string {
+	var words []string
+	for _, of := range r {
+		for _, m := range of.Metrics {
+			var new, refused uint64
+			for i := range m.New {
+				new, refused = new+m.New[i], refused+m.Refused[i]
+			}
+			word := m.Store + " " + m.Name + " " + string('0'+rune(new)) + " " + string('0'+rune(refused))
+			words = append(words, strings.Join(append([]string{word}, m.Senders...), " by "))
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// A series is told of once, when it is new to its store, with who sent it; one that a limit
+// refuses each time. What a store had when it was closed is not new when it opens again, and
+// what is stored as tiles is told of once, though there are two widths.
+func TestNewcomersAreToldOf(t *testing.T) {
+	w := newWorld(t)
+	push := func(text string) {
+		t.Helper()
+		r := requestOf(t, true, &plain{}, parseRaw(t, text))
+		r.MaxSeries, r.Sender = 2, sender.Of("10.0.0.7:1", "shop/1")
+		if err := w.stores.WriteRequests(t.Context(), "default", []*Request{r}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	push("a@10=1 b@10=1 c@10=1 dropped@10=1 refused@10=1")
+	push("a@20=1 b@20=1 c@20=1")
+	if got, want := growing(w.stores.Growth()), "raw c 0 2 by 10.0.0.7 (shop/1), raw a 1 0 by 10.0.0.7 (shop/1), raw b 1 0 by 10.0.0.7 (shop/1)"; got != want {
+		t.Errorf("got %s", got)
+	}
+	w.write("t@10=1")
+	w.write("t@20=1")
+	if got := growing(w.stores.Growth()); !strings.HasSuffix(got, "10s t 1 0") {
+		t.Errorf("of tiles: %s", got)
+	}
+	w.close()
+	w.open()
+	push("a@30=1 b@30=1")
+	w.write("t@30=1")
+	if got := growing(w.stores.Growth()); got != "" {
+		t.Errorf("after a restart, of series that were there: %s", got)
+	}
+}

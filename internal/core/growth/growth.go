@@ -1,0 +1,364 @@
+// Package growth counts series that are new, by tenant: how many came when, of which metric,
+// which of its labels brings ever new values, and who sent them. It is told of a series once,
+// when a store meets it: samples of known series cost nothing here.
+//
+// What is remembered is bounded, and forgotten in minutes. Which series may come in at all
+// is core/limit's and the distributor's business; what the numbers mean is core/diagnose's.
+package growth
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/core/distinct"
+	"github.com/freshet-io/freshet/internal/core/sender"
+)
+
+const (
+	// Step is the time of one count in seconds. Tiles are written each ten, so that each
+	// step has one flush.
+	Step = 10
+
+	// Steps is how many counts are kept: three minutes, in which the series of a start or a
+	// deploy have come at the usual scrape intervals.
+	Steps = 18
+
+	// generation is after what time, in seconds, values of labels are counted anew. Two
+	// generations are kept: the values are those of the last one to two minutes.
+	generation = 60
+)
+
+// Bounds of memory: a tenant takes 16 metrics x 8 labels x 2 generations x 256 bytes and some
+// more, 80 kB.
+const (
+	maxTenants = 100
+	maxMetrics = 16
+	maxLabels  = 8
+	maxSenders = 4
+	maxText    = 200 // bytes of a name or an example
+)
+
+// Tracker is safe for concurrent use.
+type Tracker struct {
+	mu      sync.Mutex
+	tenants map[string]*tenant
+}
+
+// New returns a tracker that knows of no series.
+func New() *Tracker { return &Tracker{tenants: map[string]*tenant{}} }
+
+// Series is one that is new to a store.
+type Series struct {
+	Tenant  string
+	Store   string // where it belongs
+	Labels  labels.Labels
+	Sender  sender.Sender // zero if nobody knows
+	Refused bool          // a limit has no place for it; it may come again
+}
+
+type tenant struct {
+	began   int64 // Unix seconds of its first new series
+	last    int64 // of its newest
+	turned  int64 // second in which the generation began
+	all     counts
+	names   values // of metrics
+	metrics []*metric
+}
+
+// metric is one of those with most new series. Memory is used again by the next one that
+// takes its place.
+type metric struct {
+	store, name string
+	weight      uint64 // new series, and those of the metrics whose place it took; halved with each generation
+	series      uint64 // since it has the place
+	new         counts
+	labels      []label
+	senders     []senderSeries
+	example     string // labels of its second series
+}
+
+type label struct {
+	name string
+	values
+}
+
+type senderSeries struct {
+	sender.Sender
+	series uint64
+}
+
+// counts are new series by step of time.
+type counts [Steps + 1]struct {
+	at           int64 // Unix seconds, a multiple of Step
+	new, refused uint64
+}
+
+func (c *counts) add(now int64, refused bool) {
+	at := now - now%Step
+	s := &c[uint64(at/Step)%uint64(len(c))]
+	if s.at != at {
+		s.at, s.new, s.refused = at, 0, 0
+	}
+	if refused {
+		s.refused++
+	} else {
+		s.new++
+	}
+}
+
+// values are those of a label in two generations.
+type values struct{ now, before distinct.Sketch }
+
+func (v *values) turn(both bool) {
+	v.before = v.now
+	if both {
+		v.before = distinct.Sketch{}
+	}
+	v.now = distinct.Sketch{}
+}
+
+func (v *values) len() uint64 {
+	all := v.before
+	all.Merge(&v.now)
+	return all.Len()
+}
+
+// Add counts a series that is new. now is Unix seconds.
+func (t *Tracker) Add(now int64, s *Series) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	of := t.tenant(now, s.Tenant)
+	if of == nil {
+		return
+	}
+	of.turn(now)
+	of.last = now
+	of.all.add(now, s.Refused)
+	name := s.Labels.Get(model.MetricNameLabel)
+	of.names.now.Add(distinct.HashString(name))
+	m := of.metric(now, s.Store, name)
+	m.weight++
+	m.new.add(now, s.Refused)
+	if m.series++; m.series == 2 { // in a flood of names each has one series, of which no text is made
+		m.example = strings.Clone(clip(s.Labels.String()))
+	}
+	at := 0
+	s.Labels.Range(func(l labels.Label) {
+		if l.Name != model.MetricNameLabel {
+			m.value(at, l.Name, l.Value)
+			at++
+		}
+	})
+	m.sentBy(s.Sender)
+}
+
+// tenant returns the counts of a tenant, nil if there is no room: then all others have had
+// new series within the last minutes.
+func (t *Tracker) tenant(now int64, name string) *tenant {
+	of := t.tenants[name]
+	if of == nil {
+		if len(t.tenants) >= maxTenants && !t.forget(now) {
+			return nil
+		}
+		of = &tenant{began: now, turned: now}
+		t.tenants[strings.Clone(name)] = of
+	}
+	return of
+}
+
+// forget removes a tenant whose counts are all too old to be shown, and reports whether
+// there was one.
+func (t *Tracker) forget(now int64) bool {
+	for name, of := range t.tenants {
+		if of.last < now-Steps*Step {
+			delete(t.tenants, name)
+			return true
+		}
+	}
+	return false
+}
+
+// turn begins another generation if it is time. A clock that went back begins one, too.
+func (t *tenant) turn(now int64) {
+	age := now - t.turned
+	if age >= 0 && age < generation {
+		return
+	}
+	t.turned = now
+	both := age < 0 || age >= 2*generation // the last one is as old as what it replaces
+	t.names.turn(both)
+	for _, m := range t.metrics {
+		m.weight /= 2
+		for i := range m.labels {
+			m.labels[i].turn(both)
+		}
+		for i := range m.senders {
+			m.senders[i].series /= 2
+		}
+	}
+}
+
+// metric finds the counts of a metric. Beyond maxMetrics that with the least weight gives
+// way, and its weight stays, so that the newcomer is not the next to go.
+func (t *tenant) metric(now int64, store, name string) *metric {
+	name = clip(name)
+	var least *metric
+	for _, m := range t.metrics {
+		if m.name == name && m.store == store {
+			return m
+		}
+		if least == nil || m.weight < least.weight {
+			least = m
+		}
+	}
+	m := least
+	if len(t.metrics) < maxMetrics {
+		m = new(metric)
+		t.metrics = append(t.metrics, m)
+	} else {
+		*m = metric{weight: least.weight, labels: m.labels[:0], senders: m.senders[:0]}
+	}
+	m.store, m.name = store, strings.Clone(name)
+	return m
+}
+
+// value counts a value of a label, which is looked for first at the place that it has if
+// series have all the same labels.
+func (m *metric) value(at int, name, value string) {
+	name = clip(name)
+	if at >= len(m.labels) || m.labels[at].name != name {
+		at = slices.IndexFunc(m.labels, func(l label) bool { return l.name == name })
+	}
+	if at < 0 {
+		if len(m.labels) == maxLabels {
+			return
+		}
+		m.labels = append(m.labels, label{name: strings.Clone(name)})
+		at = len(m.labels) - 1
+	}
+	m.labels[at].now.Add(distinct.HashString(value))
+}
+
+// sentBy counts who sent a series. Beyond maxSenders the rarest gives way.
+func (m *metric) sentBy(from sender.Sender) {
+	if from == (sender.Sender{}) {
+		return
+	}
+	least := 0
+	for i := range m.senders {
+		if m.senders[i].Sender == from {
+			m.senders[i].series++
+			return
+		}
+		if m.senders[i].series < m.senders[least].series {
+			least = i
+		}
+	}
+	if len(m.senders) < maxSenders {
+		m.senders = append(m.senders, senderSeries{from.Clone(), 1})
+		return
+	}
+	m.senders[least] = senderSeries{from.Clone(), m.senders[least].series + 1}
+}
+
+// clip shortens what a sender wrote.
+func clip(text string) string { return text[:min(len(text), maxText)] }
+
+// Tenant is what a tenant's new series are.
+//
+// Counts are by step of Step seconds, the oldest first; the last step is not over.
+type Tenant struct {
+	Tenant  string   `json:"tenant"`
+	Began   int64    `json:"began"` // Unix seconds of the first new series that the process met
+	New     []uint64 `json:"new_series"`
+	Refused []uint64 `json:"refused_series"` // by a limit; one that comes again counts again
+	Names   uint64   `json:"new_names"`      // metrics among them in the last one to two minutes, about
+	Metrics []Metric `json:"metrics"`        // most new series first
+}
+
+// Metric is a metric's new series.
+type Metric struct {
+	Store   string   `json:"store"`
+	Name    string   `json:"metric"`
+	New     []uint64 `json:"new_series"`
+	Refused []uint64 `json:"refused_series"`
+	Labels  []Label  `json:"labels"`            // most values first
+	Senders []string `json:"senders,omitempty"` // most new series first
+	Example string   `json:"example,omitempty"` // labels of one of the series
+}
+
+// Label is a label of new series.
+type Label struct {
+	Name   string `json:"label"`
+	Values uint64 `json:"values"` // in the last one to two minutes, about
+}
+
+// Report is what is known at a time, Unix seconds: of the tenants with new series in the
+// last Steps, those with most first.
+func (t *Tracker) Report(now int64) []Tenant {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := []Tenant{}
+	for name, of := range t.tenants {
+		of.turn(now)
+		r := Tenant{Tenant: name, Began: of.began, Names: of.names.len(), Metrics: []Metric{}}
+		if r.New, r.Refused = of.all.report(now); sum(r.New)+sum(r.Refused) == 0 {
+			continue
+		}
+		for _, m := range of.metrics {
+			if shown := m.report(now); sum(shown.New)+sum(shown.Refused) > 0 {
+				r.Metrics = append(r.Metrics, shown)
+			}
+		}
+		slices.SortFunc(r.Metrics, func(a, b Metric) int {
+			return cmp.Or(cmp.Compare(sum(b.New)+sum(b.Refused), sum(a.New)+sum(a.Refused)), cmp.Compare(a.Name, b.Name))
+		})
+		all = append(all, r)
+	}
+	slices.SortFunc(all, func(a, b Tenant) int {
+		return cmp.Or(cmp.Compare(sum(b.New)+sum(b.Refused), sum(a.New)+sum(a.Refused)), cmp.Compare(a.Tenant, b.Tenant))
+	})
+	return all
+}
+
+func (m *metric) report(now int64) Metric {
+	r := Metric{Store: m.store, Name: m.name, Labels: []Label{}, Example: m.example}
+	r.New, r.Refused = m.new.report(now)
+	for i := range m.labels {
+		r.Labels = append(r.Labels, Label{m.labels[i].name, m.labels[i].len()})
+	}
+	slices.SortFunc(r.Labels, func(a, b Label) int {
+		return cmp.Or(cmp.Compare(b.Values, a.Values), cmp.Compare(a.Name, b.Name))
+	})
+	senders := slices.Clone(m.senders)
+	slices.SortStableFunc(senders, func(a, b senderSeries) int { return cmp.Compare(b.series, a.series) })
+	for _, s := range senders {
+		r.Senders = append(r.Senders, s.String())
+	}
+	return r
+}
+
+// report are the counts of the last Steps and of the one that is not over.
+func (c *counts) report(now int64) (new, refused []uint64) {
+	last := now - now%Step
+	for at := last - Steps*Step; at <= last; at += Step {
+		s := c[uint64(at/Step)%uint64(len(c))]
+		if s.at != at {
+			s.new, s.refused = 0, 0
+		}
+		new, refused = append(new, s.new), append(refused, s.refused)
+	}
+	return new, refused
+}
+
+func sum(counts []uint64) (n uint64) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}

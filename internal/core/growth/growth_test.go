@@ -1,0 +1,180 @@
+package growth
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/core/sender"
+)
+
+const begin = 1_700_000_000 // Unix seconds, a multiple of Step
+
+var shop, web = from("10.0.0.7:1234", "shop/1"), from("10.0.0.8:80", "Prometheus/3")
+
+func from(remote, agent string) sender.Sender { return sender.Of(remote, agent) }
+
+func series(metric string, pairs ...string) *Series {
+	return &Series{Tenant: "a", Store: "raw", Labels: labels.FromStrings(append([]string{"__name__", metric}, pairs...)...), Sender: web}
+}
+
+// only is the one tenant of a report.
+func only(t *testing.T, r []Tenant) Tenant {
+	t.Helper()
+	if len(r) != 1 {
+		t.Fatalf("%d tenants: %+v", len(r), r)
+	}
+	return r[0]
+}
+
+// Beside the series of a hundred metrics that begin once, the one metric that goes on is
+// named first, with the label that makes new series, and who sends them.
+func TestTheMetricLabelAndSenderThatGrow(t *testing.T) {
+	tracker := New()
+	for i := range 10_000 {
+		tracker.Add(begin, series(fmt.Sprint("m", i%100), "instance", fmt.Sprint(i/100)))
+	}
+	for second := int64(0); second < 120; second++ {
+		for i := range 300 {
+			s := series("requests_total", "path", fmt.Sprint(i%7), "request", fmt.Sprint(second, i))
+			s.Sender, s.Refused = shop, second >= 110
+			tracker.Add(begin+second, s)
+		}
+	}
+	r := only(t, tracker.Report(begin+120))
+	m := r.Metrics[0]
+	if m.Name != "requests_total" || m.Store != "raw" || m.Labels[0].Name != "request" || !slices.Equal(m.Senders, []string{"10.0.0.7 (shop/1)"}) || !strings.Contains(m.Example, `request="0 1"`) {
+		t.Errorf("%+v", m)
+	}
+	if v := m.Labels[0].Values; v < 14_000 || v > 23_000 { // 18,000 in the last minute, by a sketch
+		t.Errorf("%d values", v)
+	}
+	if v := m.Labels[1]; v.Name != "path" || v.Values != 7 {
+		t.Errorf("%+v", v)
+	}
+	if n := len(m.New); n != Steps+1 || m.New[n-1] != 0 || m.New[n-3] != 3000 || m.New[n-2] != 0 || m.Refused[n-2] != 3000 || sum(m.New) != 33_000 {
+		t.Errorf("new %v, refused %v", m.New, m.Refused)
+	}
+	if r.Began != begin || sum(r.New) != 43_000 || r.New[Steps-12] != 13_000 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Values are those of the last minutes: what began long ago is no growth now.
+func TestValuesOfALongTimeAgoAreForgotten(t *testing.T) {
+	tracker := New()
+	for i := range 1000 {
+		tracker.Add(begin, series("up", "instance", fmt.Sprint(i)))
+	}
+	for second := int64(1); second < 180; second++ {
+		tracker.Add(begin+second, series("up", "instance", "one", "pod", fmt.Sprint(second)))
+	}
+	m := only(t, tracker.Report(begin+180)).Metrics[0]
+	if m.Labels[0].Name != "pod" || m.Labels[1].Name != "instance" || m.Labels[1].Values != 1 {
+		t.Errorf("%+v", m.Labels)
+	}
+	if r := tracker.Report(begin + 180 + (Steps+1)*Step); len(r) != 0 {
+		t.Errorf("nothing came for minutes, and there is %+v", r)
+	}
+}
+
+// A flood of names is one of the label __name__: no metric has many series.
+func TestNames(t *testing.T) {
+	tracker := New()
+	for i := range 5000 {
+		tracker.Add(begin, series(fmt.Sprint("request_", i)))
+	}
+	if n := only(t, tracker.Report(begin)).Names; n < 4000 || n > 6000 {
+		t.Errorf("%d names", n)
+	}
+}
+
+// Whatever comes, what is remembered is bounded, and one who grows is found among those
+// who come and go.
+func TestBounds(t *testing.T) {
+	tracker := New()
+	long := strings.Repeat("x", 5000)
+	for i := range 5000 {
+		s := series(fmt.Sprint("m", i, long), fmt.Sprint("a", i), "1", long, "2")
+		s.Sender = sender.Of(fmt.Sprintf("10.0.%d.%d:9", i>>8, i&255), long)
+		tracker.Add(begin, s)
+		tracker.Add(begin, series("grows", fmt.Sprint("l", i%100), fmt.Sprint(i)))
+	}
+	of := tracker.tenants["a"]
+	if len(of.metrics) != maxMetrics {
+		t.Errorf("%d metrics", len(of.metrics))
+	}
+	found := false
+	for _, m := range of.metrics {
+		found = found || m.name == "grows" && m.new.newest() == 5000
+		if len(m.labels) > maxLabels || len(m.senders) > maxSenders || len(m.name) > maxText || len(m.example) > maxText {
+			t.Errorf("%d labels, %d senders, %d and %d bytes", len(m.labels), len(m.senders), len(m.name), len(m.example))
+		}
+	}
+	if !found {
+		t.Error("the one that grows is not there")
+	}
+	for i := range 2 * maxTenants {
+		s := series("m")
+		s.Tenant = fmt.Sprint("t", i)
+		tracker.Add(begin, s)
+	}
+	if len(tracker.tenants) != maxTenants {
+		t.Errorf("%d tenants", len(tracker.tenants))
+	}
+	later := series("m")
+	later.Tenant = "later"
+	tracker.Add(begin+(Steps+1)*Step, later)
+	if len(tracker.tenants) != maxTenants || tracker.tenants["later"] == nil {
+		t.Error("a tenant that is quiet made no room")
+	}
+}
+
+func (c *counts) newest() (n uint64) {
+	for i := range c {
+		n = max(n, c[i].new)
+	}
+	return n
+}
+
+// A clock that goes back counts like any other.
+func TestClockGoesBack(t *testing.T) {
+	tracker := New()
+	for _, now := range []int64{begin, begin - 1000, -5, begin - 1000} {
+		tracker.Add(now, series("m", "l", fmt.Sprint(now)))
+	}
+	if r := only(t, tracker.Report(begin-1000)); sum(r.New) != 2 {
+		t.Errorf("%v", r.New)
+	}
+}
+
+// A series of a metric that is remembered allocates nothing.
+func TestNoAllocations(t *testing.T) {
+	tracker, s := New(), series("m", "pod", "a")
+	tracker.Add(begin, s)
+	tracker.Add(begin, s)
+	if n := testing.AllocsPerRun(100, func() { tracker.Add(begin, s) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// Bound: 0 allocs/op and 500 ns a new series of six labels, of which the store takes 5 us
+// and more.
+func BenchmarkAdd(b *testing.B) {
+	tracker := New()
+	all := make([]*Series, 1000)
+	for i := range all {
+		all[i] = series(fmt.Sprint("m", i%10), "instance", "web-1", "job", "shop", "path", fmt.Sprint(i%7), "pod", fmt.Sprint(i), "zone", "eu")
+		all[i].Sender.Addr = netip.AddrFrom4([4]byte{10, 0, 0, byte(i % 2)})
+	}
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		tracker.Add(begin+int64(i/100_000), all[i%len(all)])
+		i++
+	}
+}
