@@ -6,7 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/record"
+	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/role/collector"
 	"github.com/freshet-io/freshet/internal/role/recorder"
 )
@@ -22,6 +26,29 @@ func (s *server) topOfAll(ctx context.Context) (any, error) {
 		all = append(all, top)
 	}
 	return all, nil
+}
+
+// growing is which series are new, and what bounds them; none before the journal is replayed.
+func (s *server) growing() record.Growing {
+	g := record.Growing{At: time.Now().Unix(), MemoryBytes: s.memory.Bytes, MemoryOf: s.memory.Of, Tenants: []record.GrowingTenant{}}
+	if s.handler.Load() == nil || s.stores == nil {
+		return g
+	}
+	c := s.inForce()
+	for _, t := range s.stores.Growth() {
+		of := record.GrowingTenant{Tenant: t}
+		limit := func(store, setting string, series int, perMetric bool) {
+			if series > 0 { // 0 is none
+				of.Limits = append(of.Limits, record.SeriesLimit{Store: store, Setting: setting, Series: series, PerMetric: perMetric})
+			}
+		}
+		limits, tiles := c.Limits.Of(t.Tenant), tile.Width10s.String()
+		limit(tsdb.Raw, "ingest.max_series", c.Ingest.Tenants[t.Tenant].MaxSeries.Or(c.Ingest.MaxSeries), false)
+		limit(tiles, "limits.max_series", limits.MaxSeries, false)
+		limit(tiles, "limits.max_series_per_metric", limits.MaxSeriesPerMetric, true)
+		g.Tenants = append(g.Tenants, of)
+	}
+	return g
 }
 
 // respondRecord answers in the form of the Prometheus API.

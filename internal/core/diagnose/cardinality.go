@@ -3,6 +3,9 @@ package diagnose
 import (
 	"fmt"
 	"strings"
+
+	"github.com/freshet-io/freshet/internal/core/growth"
+	"github.com/freshet-io/freshet/internal/core/record"
 )
 
 // A flood of series: a label with ever new values, each of which is a series that takes
@@ -27,24 +30,100 @@ const (
 	overBad   = 50
 )
 
+// floodNext is what to do about new series.
+const floodNext = "Take the label out of the application, or meanwhile let a rule drop it, which needs no restart: for DogStatsD mapping.rules: [{match: METRIC, drop_labels: [LABEL]}] (docs/limits.md), for remote write and OTLP ingest.relabel: [{action: labeldrop, regex: LABEL}] (docs/remote-write.md). If the series are wanted, raise the limit, at 6 kB for each of DogStatsD and 2 kB for each other."
+
 func cardinality(m *moment) finding {
-	over := m.grownBy("freshet_limit_samples_total") / m.seconds
+	sockets, requests := m.grownBy("freshet_limit_samples_total")/m.seconds, 0.0
 	for _, l := range m.grown("freshet_ingest_refused_total") { // of remote write and OTLP
 		if l.labels["reason"] == "too_many_series" {
-			over += l.value / m.seconds
+			requests += l.value / m.seconds
 		}
 	}
+	over := sockets + requests
 	// Of DogStatsD's series those that have got a place, and of all inputs what is new to
 	// a store. Both count those of the other, in part: the larger counts.
 	begun := max(m.grownBy("freshet_limit_series"), m.grownBy("prometheus_tsdb_head_series_created_total")) / m.seconds
 
 	f := finding{fine: fmt.Sprintf("series: %s new ones a second, up to %s is usual; %s samples a second are over a limit", count(begun), count(newUsual), count(over))}
 	f.Name = Cardinality
-	f.Score = max(ramp(over, overUsual, overBad), newMost*ramp(begun, newUsual, newBad))
+	steady, most := m.flood(), newMost
+	if steady != nil && steady.metric != nil {
+		most = 1
+	}
+	f.Score = max(ramp(over, overUsual, overBad), most*ramp(begun, newUsual, newBad))
 	f.Title = fmt.Sprintf("A flood of series: %s new ones a second, and %s samples a second of series that a limit has no place for", count(begun), count(over))
-	f.Because = fmt.Sprintf("%s samples a second are over a limit (nothing below %s, all from %s on), or %s series a second are new (%s to %s, and %.1f at most); the larger counts",
-		count(over), count(overUsual), count(overBad), count(begun), count(newUsual), count(newBad), newMost)
-	who := ""
+	f.Because = fmt.Sprintf("%s samples a second are over a limit (nothing below %s, all from %s on), or %s series a second are new (%s to %s, and %.1f at most unless one metric has them for %d s); the larger counts",
+		count(over), count(overUsual), count(overBad), count(begun), count(newUsual), count(newBad), newMost, floodSteps*growth.Step)
+	who, newest := "", m.mostNew()
+	datagrams := sockets >= requests
+	if sockets+requests == 0 && newest != nil {
+		of := first(newest.Metrics)
+		datagrams = of != nil && of.Store != raw
+	}
+	if datagrams {
+		who = m.overLimits(&f)
+	}
+	if newest != nil {
+		f.Evidence = append(f.Evidence, m.growthEvidence(&newest.Tenant)...)
+		if who == "" {
+			who = m.newest(newest)
+		}
+	}
+	if datagrams {
+		for i := range m.tops[:min(maxTenants, len(m.tops))] {
+			f.Evidence = append(f.Evidence, m.tops[i].newest()...)
+			f.Evidence = append(f.Evidence, m.tops[i].largestLabels()...)
+		}
+	}
+	if who == "" {
+		who = m.floodedLabel()
+	}
+	f.Title += who
+	f.Next = floodNext
+	return f
+}
+
+// floodSteps is for how many steps of growth.Step a metric has had most of the new series
+// when that is a flood without any limit: a metric's first samples come within a step or two.
+const floodSteps = 2
+
+// flood is the tenant with most new series that has had them for some steps; nil for none.
+func (m *moment) flood() (most *grown) {
+	for i := range m.growing.Tenants {
+		if g, does := grows(&m.growing.Tenants[i], floodSteps); does && g.rate > newUsual && (most == nil || g.rate > most.rate) {
+			most = &g
+		}
+	}
+	return most
+}
+
+// mostNew is the tenant that has most new series, with those that have no place; nil if none
+// has any.
+func (m *moment) mostNew() (most *record.GrowingTenant) {
+	highest := 0.0
+	for i := range m.growing.Tenants {
+		t := &m.growing.Tenants[i]
+		if n := mean(recent(t.New, floodSteps)) + mean(recent(t.Refused, floodSteps)); n > highest {
+			most, highest = t, n
+		}
+	}
+	return most
+}
+
+// newest is whose series are new: of which metric, by which label, from whom.
+func (m *moment) newest(t *record.GrowingTenant) string {
+	g := grown{GrowingTenant: t}
+	all := mean(recent(t.New, floodSteps)) + mean(recent(t.Refused, floodSteps))
+	if of := first(t.Metrics); of != nil && mean(recent(of.New, floodSteps))+mean(recent(of.Refused, floodSteps)) >= oneMetricShare*all {
+		g.metric = of
+	}
+	g.names = g.metric == nil && float64(t.Names) >= oneMetricShare*all*floodSteps
+	return m.culprit(&g)
+}
+
+// overLimits is who is over a limit of DogStatsD, with the evidence.
+func (m *moment) overLimits(f *finding) (who string) {
 	for i := range m.tops[:min(maxTenants, len(m.tops))] {
 		t := &m.tops[i]
 		for j := range t.Over[:min(3, len(t.Over))] {
@@ -55,15 +134,8 @@ func cardinality(m *moment) finding {
 				who = fmt.Sprintf(": metric %s, label %s, from %s", clip(o.Metric), clip(o.Label), clip(o.Sender))
 			}
 		}
-		f.Evidence = append(f.Evidence, t.newest()...)
-		f.Evidence = append(f.Evidence, t.largestLabels()...)
 	}
-	if who == "" {
-		who = m.floodedLabel()
-	}
-	f.Title += who
-	f.Next = "Take the label out of the application, or meanwhile let a rule drop it, which needs no restart: mapping.rules: [{match: METRIC, drop_labels: [LABEL]}] (docs/limits.md). If the series are wanted, raise the limit, at 6 kB for each."
-	return f
+	return who
 }
 
 // newest is the last series that began, and who sent it.

@@ -22,6 +22,7 @@ const (
 	Disk        = "disk"
 	Garbage     = "garbage"
 	Goroutines  = "goroutines"
+	Growth      = "growth"
 	KernelDrops = "kernel_drops"
 	Lock        = "lock"
 	StackGrowth = "stack_growth"
@@ -83,11 +84,12 @@ type finding struct {
 }
 
 // looks are those for each cause.
-var looks = []func(*moment) finding{cardinality, stackGrowth, garbage, lock, goroutines, starvation, disk, kernelDrops, stores}
+var looks = []func(*moment) finding{cardinality, growing, stackGrowth, garbage, lock, goroutines, starvation, disk, kernelDrops, stores}
 
 // effects are what each cause brings about besides what it is itself. An effect that is
 // found beside a clear cause of it ranks below it. There are no circles:
 //
+//   - New series over a limit are some under it, too.
 //   - New series are allocated; allocating, starting goroutines and growing stacks take the
 //     processors; each of them, or a disk, holds the reader of a socket up.
 //   - A goroutine begins with a small stack, and shares locks with many others.
@@ -101,7 +103,7 @@ var effects = []struct {
 	cause   string
 	effects []string
 }{
-	{Cardinality, []string{Garbage, StackGrowth, Lock, Starvation, Disk, KernelDrops}},
+	{Cardinality, []string{Growth, Garbage, StackGrowth, Lock, Starvation, Disk, KernelDrops}},
 	{Goroutines, []string{Garbage, StackGrowth, Lock, Starvation, Disk, KernelDrops}},
 	{StackGrowth, []string{Garbage, Lock, Starvation, Disk, KernelDrops}},
 	{Garbage, []string{Lock, Starvation, Disk, KernelDrops}},

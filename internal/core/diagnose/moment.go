@@ -28,6 +28,7 @@ type moment struct {
 	begin, end                            samples
 	tops                                  []top
 	broken                                []record.BrokenStore
+	growing                               record.Growing
 	trace                                 traced
 	missing                               map[string]string
 }
@@ -46,8 +47,11 @@ func readMoment(f *record.File) *moment {
 	m.part(record.MetricsEnd, maxText, func(text []byte) (err error) { m.end, err = readSamples(text); return err })
 	m.part(record.Top, maxText, func(text []byte) error { return json.Unmarshal(text, &m.tops) })
 	m.part(record.Stores, maxText, func(text []byte) error { return json.Unmarshal(text, &m.broken) })
-	if _, err := f.ReadUpTo(record.Stores, 0); errors.Is(err, fs.ErrNotExist) {
-		delete(m.missing, record.Stores) // it is older than the file
+	m.part(record.Growth, maxText, func(text []byte) error { return json.Unmarshal(text, &m.growing) })
+	for _, younger := range []string{record.Stores, record.Growth} { // than the first records
+		if _, err := f.ReadUpTo(younger, 0); errors.Is(err, fs.ErrNotExist) {
+			delete(m.missing, younger)
+		}
 	}
 	m.part(record.Trace, maxTrace, func(text []byte) (err error) { m.trace, err = readTrace(text); return err })
 	return m
@@ -95,7 +99,11 @@ type top struct {
 	Tenant  string  `json:"tenant"`
 	Series  int     `json:"series"`
 	Samples float64 `json:"samples_per_second"`
-	Labels  []struct {
+	Metrics []struct {
+		Metric string `json:"metric"`
+		Series int    `json:"series"`
+	} `json:"metrics"`
+	Labels []struct {
 		Metric   string   `json:"metric"`
 		Label    string   `json:"label"`
 		Values   int      `json:"values"`
@@ -114,15 +122,15 @@ type top struct {
 		Time   float64           `json:"time"`
 		Metric string            `json:"metric"`
 		Labels map[string]string `json:"labels"`
-		Sender sender            `json:"sender"`
+		Sender socketSender      `json:"sender"`
 	} `json:"newest_series"`
 	Senders []struct {
-		sender
+		socketSender
 		Datagrams float64 `json:"datagrams_per_second"`
 	} `json:"senders"`
 }
 
-type sender struct {
+type socketSender struct {
 	Address string `json:"address"`
 	Process *struct {
 		PID     int32  `json:"pid"`
@@ -131,8 +139,11 @@ type sender struct {
 	Container string `json:"container"`
 }
 
+// known reports whether anything is known of the sender.
+func (s socketSender) known() bool { return s.Process != nil || s.Address != "" || s.Container != "" }
+
 // String is the sender as people call it.
-func (s sender) String() string {
+func (s socketSender) String() string {
 	switch {
 	case s.Process != nil:
 		return fmt.Sprintf("process %d (%s)", s.Process.PID, s.Process.Command)

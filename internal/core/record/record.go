@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/freshet-io/freshet/internal/core/growth"
 )
 
 // Format is the version of the layout.
@@ -24,6 +26,7 @@ const (
 	MetricsEnd   = "metrics.end.txt"
 	Top          = "top.json"        // who sends most, and what is new: a list of Tops
 	Stores       = "stores.json"     // those that cannot be opened: a list of BrokenStores
+	Growth       = "growth.json"     // series that are new, and what bounds them: a Growing
 	Trace        = "trace.out"       // execution trace of the seconds before the begin
 	CPU          = "cpu.pprof"       // of the time
 	Goroutines   = "goroutine.pprof" // at the begin
@@ -57,6 +60,28 @@ type BrokenStore struct {
 	Since  time.Time `json:"since"`
 	Error  string    `json:"error"`
 	WayOut string    `json:"way_out"`
+}
+
+// Growing is what series are new, and what bounds them.
+type Growing struct {
+	At          int64           `json:"at"` // Unix seconds
+	MemoryBytes int64           `json:"memory_bytes"`
+	MemoryOf    string          `json:"memory_of"` // what has so much, such as "the cgroup"
+	Tenants     []GrowingTenant `json:"tenants"`   // most new series first
+}
+
+// GrowingTenant is a tenant that has new series.
+type GrowingTenant struct {
+	growth.Tenant
+	Limits []SeriesLimit `json:"limits"`
+}
+
+// SeriesLimit bounds the series of a tenant.
+type SeriesLimit struct {
+	Store     string `json:"store"`
+	Setting   string `json:"setting"`
+	Series    int    `json:"series"`
+	PerMetric bool   `json:"per_metric,omitempty"`
 }
 
 // Seconds is the time between begin and end.

@@ -32,6 +32,7 @@ type Options struct {
 	Gatherer prometheus.Gatherer
 	Top      func(context.Context) (any, error) // who sends most, as JSON will have it
 	Broken   func() []record.BrokenStore        // stores that cannot be opened
+	Growing  func() record.Growing              // series that are new
 	Build    string
 	Registry prometheus.Registerer
 	Logger   *slog.Logger

@@ -29,9 +29,10 @@ func newRecorder(t *testing.T, c Config, log io.Writer) *Recorder {
 	reg := prometheus.NewRegistry()
 	r := New(Options{
 		Config: c, Dir: filepath.Join(t.TempDir(), "records"), Gatherer: reg, Build: "v1", Registry: reg,
-		Top:    func(context.Context) (any, error) { return []string{"who sends most"}, nil },
-		Broken: func() []record.BrokenStore { return []record.BrokenStore{{Tenant: "b", Store: "10s"}} },
-		Logger: slog.New(slog.NewTextHandler(log, nil)),
+		Top:     func(context.Context) (any, error) { return []string{"who sends most"}, nil },
+		Broken:  func() []record.BrokenStore { return []record.BrokenStore{{Tenant: "b", Store: "10s"}} },
+		Growing: func() record.Growing { return record.Growing{MemoryOf: "the cgroup"} },
+		Logger:  slog.New(slog.NewTextHandler(log, nil)),
 	})
 	r.duration = time.Millisecond
 	return r
@@ -97,7 +98,7 @@ func TestARecordHasEverything(t *testing.T) {
 	}
 	for name, has := range map[string]string{
 		record.Trace: "go 1.", record.MetricsBegin: "freshet_recorder_records_total 0", record.MetricsEnd: "freshet_recorder_records_total 0",
-		record.Top: `["who sends most"]`, record.Stores: `[{"tenant":"b","store":"10s",`,
+		record.Top: `["who sends most"]`, record.Stores: `[{"tenant":"b","store":"10s",`, record.Growth: `"memory_of":"the cgroup"`,
 	} {
 		if text, err := f.Read(name); err != nil || !bytes.Contains(text, []byte(has)) {
 			t.Errorf("%s: %.200q, %v", name, text, err)

@@ -86,6 +86,8 @@ func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, [
 	}
 	text, err = json.Marshal(r.Broken())
 	t.put(record.Stores, text, err)
+	text, err = json.Marshal(r.Growing())
+	t.put(record.Growth, text, err)
 	text, err = t.zip()
 	return *rec, text, err
 }
@@ -170,7 +172,7 @@ func (t *taking) zip() ([]byte, error) {
 	var text bytes.Buffer
 	z := zip.NewWriter(&text)
 	for _, name := range []string{
-		record.Summary, record.MetricsBegin, record.MetricsEnd, record.Top, record.Stores, record.Trace,
+		record.Summary, record.MetricsBegin, record.MetricsEnd, record.Top, record.Stores, record.Growth, record.Trace,
 		record.CPU, record.Goroutines, record.Heap, record.Allocs, record.Mutex, record.Block,
 	} {
 		content, there := t.files[name]

@@ -1,0 +1,282 @@
+package diagnose
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/growth"
+	"github.com/freshet-io/freshet/internal/core/record"
+)
+
+// Growth: series that are new all the time, though no limit is reached yet. What counts is
+// where that leads.
+const (
+	// steadyUsual is how many new series a second are nothing to speak of: in three hours
+	// they are 54,000.
+	steadyUsual = 5
+
+	// A start and a deploy make nothing but new series, until each target was scraped once.
+	// What goes on in one metric is told from that in 30 s, and in many metrics in 2.5 min.
+	// A tenant that began less than two minutes ago is still starting.
+	startSeconds   = 120
+	oneMetricSteps = 3
+	manySteps      = 15
+
+	// oneMetricShare is the part of the new series from which on they are one metric's.
+	oneMetricShare = 0.5
+
+	// headSeconds is how long a series at most stays in memory after its last sample: three
+	// hours. So what grows is level after that.
+	headSeconds = 3 * 3600
+
+	// What is reached in three hours, as a part of what there is room for.
+	roomUsual = 0.25
+	roomFull  = 1
+
+	// Bytes of memory that a series takes: docs/remote-write.md and docs/limits.md.
+	rawSeriesBytes  = 1900
+	tileSeriesBytes = 6000
+)
+
+const raw = "raw" // the store of what comes by remote write and OTLP
+
+// grown is how the series of a tenant grow.
+type grown struct {
+	*record.GrowingTenant
+	seconds float64 // for which they have grown as they do
+	rate    float64 // new ones a second
+	metric  *growth.Metric
+	names   bool // it is names of metrics that are new, each time another one
+}
+
+// grows reports whether series are new all the time, at least for some steps.
+func grows(t *record.GrowingTenant, steps int) (g grown, does bool) {
+	last := recent(t.New, steps)
+	rate := mean(last) / growth.Step
+	if len(last) < steps || !(rate > steadyUsual) || float64(slices.Min(last)) < mean(last)/2 {
+		return g, false
+	}
+	g = grown{GrowingTenant: t, seconds: float64(steps * growth.Step), rate: rate}
+	if len(t.Metrics) > 0 && mean(recent(t.Metrics[0].New, steps)) >= oneMetricShare*mean(last) {
+		g.metric = &t.Metrics[0]
+	}
+	g.names = float64(t.Names) >= oneMetricShare*mean(last)*float64(steps)
+	return g, true
+}
+
+// recent are the last counts but that of the step that is not over.
+func recent(counts []uint64, steps int) []uint64 {
+	over := max(0, len(counts)-1)
+	return counts[max(0, over-steps):over]
+}
+
+func mean(counts []uint64) float64 {
+	sum := 0.0
+	for _, n := range counts {
+		sum += float64(n)
+	}
+	return sum / float64(max(1, len(counts)))
+}
+
+// growingTenants are those whose series grow and are not those of a start.
+func (m *moment) growingTenants() (all []grown) {
+	for i := range m.growing.Tenants {
+		t := &m.growing.Tenants[i]
+		g, does := grows(t, oneMetricSteps)
+		if does && g.metric == nil && !g.names {
+			g, does = grows(t, manySteps)
+		}
+		if does && m.growing.At-t.Began >= startSeconds+int64(g.seconds) {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+// room is what bounds the series of a tenant.
+type room struct {
+	what   string
+	series float64 // for which there is room besides those that there are
+	now    float64
+}
+
+// bounds are what bounds the series of a tenant, the narrowest first.
+func (m *moment) bounds(g *grown) (all []room) {
+	store := raw
+	if g.metric != nil {
+		store = g.metric.Store
+	} else if len(g.Metrics) > 0 {
+		store = g.Metrics[0].Store
+	}
+	bytes, now := float64(tileSeriesBytes), 0.0
+	for _, l := range m.end.of("prometheus_tsdb_head_series") {
+		if l.labels["tenant"] == g.Tenant.Tenant && l.labels["store"] == store {
+			now = l.value
+		}
+	}
+	if store == raw {
+		bytes = rawSeriesBytes
+	}
+	for _, l := range g.Limits {
+		at := now
+		if l.PerMetric {
+			at = m.seriesOf(g)
+		}
+		if l.Store == store && (!l.PerMetric || at > 0) {
+			all = append(all, room{fmt.Sprintf("%s (%s)", clip(l.Setting), count(float64(l.Series))), math.Max(0, float64(l.Series)-at), at})
+		}
+	}
+	if used := sum(m.end.of("process_resident_memory_bytes")); used > 0 && m.growing.MemoryBytes > 0 {
+		free := math.Max(0, float64(m.growing.MemoryBytes)-used)
+		all = append(all, room{fmt.Sprintf("the memory of %s (%s, of which %s is used; %s each)", clip(m.growing.MemoryOf), bytesText(float64(m.growing.MemoryBytes)), bytesText(used), bytesText(bytes)), free / bytes, now})
+	}
+	slices.SortStableFunc(all, func(a, b room) int { return cmp.Compare(a.series, b.series) })
+	return all
+}
+
+func sum(all []labelled) (n float64) {
+	for _, l := range all {
+		n += l.value
+	}
+	return n
+}
+
+// seriesOf is how many series the metric has that grows, by the tables of the sockets.
+func (m *moment) seriesOf(g *grown) float64 {
+	if g.metric == nil {
+		return 0
+	}
+	for i := range m.tops {
+		for _, of := range m.tops[i].Metrics {
+			if m.tops[i].Tenant == g.Tenant.Tenant && of.Metric == g.metric.Name {
+				return float64(of.Series)
+			}
+		}
+	}
+	return 0
+}
+
+func growing(m *moment) finding {
+	f := finding{fine: fmt.Sprintf("growth: no tenant has more than %s new series a second all the time, but for a start", count(steadyUsual))}
+	f.Name, f.Title, f.Because = Growth, "Series do not grow", "no tenant has new series all the time"
+	f.Next = floodNext
+	for _, g := range m.growingTenants() {
+		narrowest := room{what: "nothing", series: math.Inf(1)}
+		all := m.bounds(&g)
+		if len(all) > 0 {
+			narrowest = all[0]
+		}
+		after := g.rate * headSeconds
+		part := after / math.Max(1, narrowest.series)
+		score := ramp(part, roomUsual, roomFull)
+		f.fine = fmt.Sprintf("growth: %s series a second of tenant %s are new, and in three hours take %s of the room that there is", count(g.rate), clip(g.Tenant.Tenant), percent(part))
+		if score < f.Score || score == 0 {
+			continue
+		}
+		f.Score = score
+		f.Title = fmt.Sprintf("Series grow: %s new ones a second, %s an hour%s; %s", count(g.rate), count(3600*g.rate), m.culprit(&g), leadsTo(narrowest, g.rate))
+		f.Because = fmt.Sprintf("series were new all the time for %s at least; in the three hours for which one stays in memory they become %s, %s of those for which there is room (nothing below %s, all from %s on)",
+			seconds(g.seconds), count(after), percent(part), percent(roomUsual), percent(roomFull))
+		f.Evidence = m.growthEvidence(&g.GrowingTenant.Tenant)
+		for _, r := range all {
+			f.Evidence = append(f.Evidence, Evidence{What: "it leads to this: " + leadsTo(r, g.rate)})
+		}
+	}
+	return f
+}
+
+// leadsTo says when a bound is reached.
+func leadsTo(r room, rate float64) string {
+	switch after := r.series / rate; {
+	case after < 1:
+		return r.what + " is reached"
+	case after <= headSeconds:
+		return fmt.Sprintf("%s is reached in %s", r.what, time.Duration(after*1e9).Round(time.Second))
+	}
+	return fmt.Sprintf("%s is not reached: a series is out of memory three hours after its last sample at the latest", r.what)
+}
+
+// culprit is the metric, the label and the sender of what grows.
+func (m *moment) culprit(g *grown) string {
+	text := fmt.Sprintf(": tenant %s", clip(g.Tenant.Tenant))
+	switch {
+	case g.names:
+		text += ", ever new names of metrics"
+		if len(g.Metrics) > 0 {
+			text += ", such as " + clip(g.Metrics[0].Name)
+		}
+	case g.metric != nil:
+		text += ", metric " + clip(g.metric.Name)
+		if len(g.metric.Labels) > 0 {
+			text += ", label " + clip(g.metric.Labels[0].Name)
+		}
+	default:
+		return text + ", many metrics alike"
+	}
+	if of := cmp.Or(g.metric, first(g.Metrics)); of != nil {
+		if from := m.sentBy(g.Tenant.Tenant, of); from != "" {
+			text += ", from " + from
+		}
+	}
+	return text
+}
+
+func first(all []growth.Metric) *growth.Metric {
+	if len(all) == 0 {
+		return nil
+	}
+	return &all[0]
+}
+
+// sentBy is who sent most new series of a metric, which of datagrams the newest says.
+func (m *moment) sentBy(tenant string, of *growth.Metric) string {
+	if len(of.Senders) > 0 {
+		return clip(of.Senders[0])
+	}
+	for i := range m.tops {
+		for j := range m.tops[i].Newest {
+			if n := &m.tops[i].Newest[j]; m.tops[i].Tenant == tenant && n.Metric == of.Name && n.Sender.known() {
+				return clip(n.Sender.String())
+			}
+		}
+	}
+	return ""
+}
+
+// growthEvidence are the metrics of a tenant with most new series in the last steps.
+func (m *moment) growthEvidence(t *growth.Tenant) (all []Evidence) {
+	both := func(new, refused []uint64) (float64, float64) {
+		return mean(recent(new, oneMetricSteps)) / growth.Step, mean(recent(refused, oneMetricSteps)) / growth.Step
+	}
+	whole, refused := both(t.New, t.Refused)
+	for i := range t.Metrics {
+		of := &t.Metrics[i]
+		rate, over := both(of.New, of.Refused)
+		if len(all) == 3 || rate+over < shownShare*(whole+refused) || rate+over == 0 {
+			continue
+		}
+		e := Evidence{What: fmt.Sprintf("tenant %s, metric %s: %s series a second are new", clip(t.Tenant), clip(of.Name), count(rate))}
+		if over > 0 {
+			e.What += fmt.Sprintf(", and %s a second have no place", count(over))
+		}
+		var labels []string
+		for _, l := range of.Labels[:min(3, len(of.Labels))] {
+			labels = append(labels, fmt.Sprintf("%s about %s", clip(l.Name), count(float64(l.Values))))
+		}
+		if len(labels) > 0 {
+			e.Figures = append(e.Figures, "values among them: label "+strings.Join(labels, ", "))
+		}
+		if from := m.sentBy(t.Tenant, of); from != "" {
+			e.Figures = append(e.Figures, "sent by "+from)
+		}
+		if of.Example != "" {
+			e.Figures = append(e.Figures, "such as "+clip(of.Example))
+		}
+		all = append(all, e)
+	}
+	return all
+}

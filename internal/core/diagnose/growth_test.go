@@ -1,0 +1,168 @@
+package diagnose
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/core/growth"
+	"github.com/freshet-io/freshet/internal/core/record"
+	"github.com/freshet-io/freshet/internal/core/sender"
+)
+
+// newSeries is what begins in one second: so many series of one metric, each with another
+// value of one label.
+type newSeries struct {
+	n                    int
+	store, metric, label string
+	refused              bool
+}
+
+// grownUntil has a tracker told of what begins in each second of a process, and reads it at
+// the end.
+func grownUntil(t *testing.T, end int64, begins func(second int64) []newSeries) *moment {
+	t.Helper()
+	const process = 1_700_000_000 // Unix seconds
+	tracker, seen := growth.New(), 0
+	for second := range end {
+		for _, of := range begins(second) {
+			for range of.n {
+				seen++
+				pairs := []string{"__name__", of.metric, "zone", fmt.Sprint("z", seen%3), of.label, fmt.Sprint(seen)}
+				if of.label == "__name__" {
+					pairs = []string{"__name__", fmt.Sprint(of.metric, seen)}
+				}
+				s := growth.Series{Tenant: "shop", Store: of.store, Labels: labels.FromStrings(pairs...), Refused: of.refused}
+				if of.store == raw {
+					s.Sender = sender.Of("10.0.0.7:1234", "shop/1")
+				}
+				tracker.Add(process+second, &s)
+			}
+		}
+	}
+	m := healthy()
+	m.growing = record.Growing{At: process + end, MemoryBytes: 16e9, MemoryOf: "the cgroup", Tenants: []record.GrowingTenant{}}
+	for _, of := range tracker.Report(process + end) {
+		m.growing.Tenants = append(m.growing.Tenants, record.GrowingTenant{Tenant: of, Limits: []record.SeriesLimit{
+			{Store: raw, Setting: "ingest.max_series", Series: 1e6},
+			{Store: "10s", Setting: "limits.max_series", Series: 1e5},
+			{Store: "10s", Setting: "limits.max_series_per_metric", Series: 1e4, PerMetric: true},
+		}})
+	}
+	m.tops = readTops(t, `[{"tenant":"shop","metrics":[{"metric":"requests","series":4000}],"newest_series":[{"metric":"freshet_probe","sender":{"address":"127.0.0.1:9"}},{"metric":"requests","sender":{"process":{"pid":7,"command":"shop"}}}]}]`)
+	m.end = text(t, "prometheus_tsdb_head_series{tenant=\"shop\",store=\"raw\"} 100000\nprocess_resident_memory_bytes 1e9\n")
+	return m
+}
+
+// start is that of a tenant with a hundred metrics, whose targets are scraped for the first
+// time within a minute.
+func start(second int64) (all []newSeries) {
+	if second < 60 {
+		for i := range 10 {
+			all = append(all, newSeries{n: 10, store: raw, metric: fmt.Sprint("m", (int(second)*10+i)%100), label: "instance"})
+		}
+	}
+	return all
+}
+
+func TestGrowth(t *testing.T) {
+	after := func(from, to int64, then ...newSeries) func(int64) []newSeries {
+		return func(second int64) []newSeries {
+			if second < from || second >= to {
+				return start(second)
+			}
+			return append(start(second), then...)
+		}
+	}
+	var many []newSeries
+	for i := range 30 {
+		many = append(many, newSeries{n: 10, store: raw, metric: fmt.Sprint("m", i), label: "pod"})
+	}
+	requests := newSeries{n: 300, store: raw, metric: "requests_total", label: "request"}
+	for _, c := range []struct {
+		name   string
+		end    int64 // second of the record
+		begins func(int64) []newSeries
+		change func(*moment)
+		want   int
+		title  string
+	}{
+		{"300 new series a second under every limit", 260, after(200, 260, requests), nil, clearly,
+			"Series grow: 300 new ones a second, 1,080,000 an hour: tenant shop, metric requests_total, label request, from 10.0.0.7 (shop/1); ingest.max_series (1,000,000) is reached in 50m0s"},
+		{"an ordinary start: all series are new", 60, start, nil, fine, ""},
+		{"a start of one metric", 60, func(int64) []newSeries { return []newSeries{requests} }, nil, fine, ""},
+		{"just after a start", 100, start, nil, fine, ""},
+		{"a tenant that grew from its first second on, three minutes later", 180, func(int64) []newSeries { return []newSeries{requests} }, nil, clearly, "metric requests_total, label request"},
+		{"a deploy: for a minute all metrics have new series", 260, after(200, 260, many...), nil, fine, ""},
+		{"pods that come and go all the time", 400, after(200, 400, many...), nil, clearly, "tenant shop, many metrics alike"},
+		{"it is over", 300, after(200, 260, requests), nil, fine, ""},
+		{"now and then many", 260, func(second int64) []newSeries {
+			if second == 210 || second == 250 {
+				return []newSeries{{n: 5000, store: raw, metric: "requests_total", label: "request"}}
+			}
+			return start(second)
+		}, nil, fine, ""},
+		{"so few that they are out of memory before a limit is reached", 260, after(200, 260, newSeries{n: 15, store: raw, metric: "m", label: "l"}), nil, fine, ""},
+		{"ever new names", 260, after(200, 260, newSeries{n: 300, store: raw, metric: "request_", label: "__name__"}), nil, clearly, "tenant shop, ever new names of metrics, such as request_"},
+		{"of DogStatsD: a metric's own limit is nearer, and the socket knows the process", 260, after(200, 260, newSeries{n: 300, store: "10s", metric: "requests", label: "request"}), nil, clearly,
+			"metric requests, label request, from process 7 (shop); limits.max_series_per_metric (10,000) is reached in 20s"},
+		{"memory is nearer than the limit", 260, after(200, 260, requests), func(m *moment) { m.growing.MemoryBytes = 1.1e9 }, clearly,
+			"the memory of the cgroup (1.1 GB, of which 1 GB is used; 1.9 kB each) is reached in 2m55s"},
+		{"an older record", 260, after(200, 260, requests), func(m *moment) { m.growing = record.Growing{} }, fine, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := grownUntil(t, c.end, c.begins)
+			if c.change != nil {
+				c.change(m)
+			}
+			f := growing(m)
+			got := fine
+			if f.Score >= Listed {
+				got = listed
+			}
+			if f.Score >= Clear {
+				got = clearly
+			}
+			if got != c.want || !strings.Contains(f.Title, c.title) {
+				t.Errorf("score %.2f: %s\n%s\n%s", f.Score, f.Title, f.Because, f.fine)
+			}
+			if f.Name == "" || f.Title == "" || f.Because == "" || f.Next == "" || f.fine == "" || got == clearly && len(f.Evidence) < 2 {
+				t.Errorf("something is left out: %+v", f)
+			}
+		})
+	}
+}
+
+// A flood by remote write or OTLP names the tenant, the metric, the label and the sender,
+// whether a limit refuses the series or none does, and nothing of the probe.
+func TestFloodOfRequests(t *testing.T) {
+	flood := func(n int, refused bool) *moment {
+		return grownUntil(t, 60, func(second int64) []newSeries {
+			if second < 30 {
+				return start(second)
+			}
+			return append(start(second), newSeries{n: n, store: raw, metric: "requests_total", label: "request", refused: refused})
+		})
+	}
+	over := flood(500, true)
+	over.end = text(t, "freshet_ingest_refused_total{reason=\"too_many_series\"} 590000\n")
+	under := flood(5000, false)
+	under.end = text(t, "prometheus_tsdb_head_series_created_total{tenant=\"shop\"} 590000\n")
+	for name, m := range map[string]*moment{"over a limit": over, "under all": under} {
+		f := cardinality(m)
+		if f.Score < Clear || !strings.HasSuffix(f.Title, ": tenant shop, metric requests_total, label request, from 10.0.0.7 (shop/1)") {
+			t.Errorf("%s: %.2f %s", name, f.Score, f.Title)
+		}
+		shown := fmt.Sprintf("%+v", f.Evidence)
+		if strings.Contains(shown, "freshet_probe") || !strings.Contains(shown, "metric requests_total") || !strings.Contains(shown, "label request about") || !strings.Contains(shown, "sent by 10.0.0.7 (shop/1)") {
+			t.Errorf("%s: %s", name, shown)
+		}
+	}
+	begun := grownUntil(t, 60, start)
+	begun.end = text(t, "prometheus_tsdb_head_series_created_total{tenant=\"shop\"} 25000\n")
+	if f := cardinality(begun); f.Score >= Clear {
+		t.Errorf("a start of 5,000 series a second is a flood: %.2f %s", f.Score, f.Title)
+	}
+}
