@@ -15,6 +15,8 @@ import (
 	jsoniter "github.com/json-iterator/go"
 	"github.com/prometheus/prometheus/util/httputil"
 	v1 "github.com/prometheus/prometheus/web/api/v1"
+
+	"github.com/freshet-io/freshet/internal/core/querycost"
 )
 
 // noOrigin is what Prometheus' handlers are told of foreign pages: none may read. Which
@@ -74,6 +76,7 @@ type answer struct {
 	begun   time.Time
 	written int64
 	cut     bool // the client was too slow
+	asker   querycost.Asker
 }
 
 func (w *answer) WriteHeader(status int) {

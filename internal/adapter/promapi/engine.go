@@ -22,6 +22,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/freshet-io/freshet/internal/core/promqlguard"
+	"github.com/freshet-io/freshet/internal/core/querycost"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/lib/turns"
 )
@@ -38,6 +39,7 @@ type Engine struct {
 	lookback time.Duration
 	waiting  int // most that wait in a lane, a tenant
 	heap     *heapGuard
+	costs    *querycost.Table
 	logger   *slog.Logger
 	failed   *prometheus.CounterVec
 }
@@ -79,6 +81,7 @@ func NewEngine(cfg Config, memory Memory, logger *slog.Logger, reg prometheus.Re
 		timeout:  cfg.Timeout,
 		lookback: cfg.LookbackDelta,
 		waiting:  cfg.MaxWaiting,
+		costs:    querycost.New(),
 		heap:     newHeapGuard(memory.Process, logger),
 		logger:   logger,
 		failed:   failed,
@@ -156,6 +159,7 @@ type query struct {
 	lane    *lane // where it begins
 	prepare func(*promql.Engine) (promql.Query, error)
 	turn    *turn // nil before and after
+	costing *costing
 }
 
 // Exec waits for a turn and runs the query, both within the engine's timeout. The
@@ -165,8 +169,11 @@ func (q *query) Exec(ctx context.Context) (result *promql.Result) {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
 	ctx, span := q.span(ctx)
+	q.costing = e.costing(ctx, costOf(q.Query))
 	defer func() {
+		q.costing.samples(q.Query)
 		if result.Err != nil {
+			q.costing.failed()
 			q.release()
 			span.SetStatus(codes.Error, result.Err.Error())
 		}
@@ -180,6 +187,7 @@ func (q *query) Exec(ctx context.Context) (result *promql.Result) {
 		if err != nil {
 			return &promql.Result{Err: err}
 		}
+		q.costing.samples(q.Query)
 		q.Query.Close()
 		q.Query, q.lane = again, larger
 		result = q.run(ctx, larger)
@@ -197,9 +205,11 @@ var errAgain = errors.New("the query takes too long for a short one")
 func (q *query) run(ctx context.Context, l *lane) (result *promql.Result) {
 	e := q.engine
 	_, waiting := otel.Tracer("").Start(ctx, "wait")
+	came := time.Now()
 	t, err := e.lanes.enter(ctx, l)
 	waiting.End()
 	if err != nil {
+		q.costing.gaveUp(time.Since(came))
 		return &promql.Result{Err: e.notEntered(err, l)}
 	}
 	q.turn = t
@@ -243,11 +253,13 @@ func (q *query) run(ctx context.Context, l *lane) (result *promql.Result) {
 func (q *query) Close() {
 	q.Query.Close()
 	q.release()
+	q.costing.end()
 }
 
 func (q *query) release() {
 	if q.turn != nil {
 		q.turn.close()
+		q.costing.add(q.turn)
 		q.turn = nil
 	}
 }

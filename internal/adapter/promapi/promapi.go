@@ -11,6 +11,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"runtime/pprof"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -91,7 +92,8 @@ func New(o Options) http.Handler {
 
 // serve is what all requests have in common.
 func (a *api) serve(w http.ResponseWriter, r *http.Request) {
-	answer := &answer{ResponseWriter: w}
+	answer := &answer{ResponseWriter: w, asker: askerOf(r)}
+	defer pprof.SetGoroutineLabels(r.Context()) // the connection's next request is another query
 	defer a.done(answer, r)
 	defer a.handlePanic(answer, r)
 	if r.Method == http.MethodOptions { // the browser asks which origins may ask

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/prometheus/scrape"
 
 	"github.com/freshet-io/freshet/internal/core/promqlguard"
+	"github.com/freshet-io/freshet/internal/core/querycost"
 )
 
 // register lists what we offer. Of Prometheus' routes it leaves out those that
@@ -104,10 +105,13 @@ func (a *api) form(next http.Handler) http.Handler {
 func (a *api) lookup(next http.Handler) http.Handler {
 	lanes := a.Engine.lanes
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		costing := a.Engine.costing(r.Context(), querycost.Query{Text: lookupText(r)})
+		defer costing.end()
 		t, err := lanes.enter(r.Context(), lanes.lookup)
 		if err != nil {
 			err = a.Engine.notEntered(err, lanes.lookup)
 			a.Engine.count(err)
+			costing.failed()
 			if status, full := statusOf(0, err); full {
 				refuse(w, r, status, "execution", err)
 			} else {
@@ -115,7 +119,10 @@ func (a *api) lookup(next http.Handler) http.Handler {
 			}
 			return
 		}
-		defer t.close()
+		defer func() {
+			t.close()
+			costing.add(t)
+		}()
 		next.ServeHTTP(w, r.WithContext(withTurn(r.Context(), t)))
 	})
 }

@@ -25,6 +25,8 @@ type turn struct {
 	since   time.Time   // when it got the slot
 	late    *time.Timer // tells the lane that the turn should have ended; nil where turns do not end
 	yielded time.Time
+	ran     time.Duration // with a slot, until since
+	waited  time.Duration // for memory and slots
 
 	memory *turns.Shares
 	bytes  int64 // of memory, that it has
@@ -48,7 +50,7 @@ func (s *lanes) enter(ctx context.Context, l *lane) (*turn, error) {
 		l.memory.Give(name, l.share)
 		return nil, err
 	}
-	t := &turn{all: s, lane: l, begun: l, tenant: name, memory: l.memory, bytes: l.share}
+	t := &turn{all: s, lane: l, begun: l, tenant: name, memory: l.memory, bytes: l.share, waited: time.Since(came)}
 	t.start()
 	return t, nil
 }
@@ -67,6 +69,7 @@ func (t *turn) start() {
 func (t *turn) stop() {
 	if t.running {
 		t.running = false
+		t.ran += time.Since(t.since)
 		t.onTime()
 		t.lane.slots.Give(t.tenant, 1)
 	}
@@ -114,10 +117,13 @@ func (t *turn) pass(ctx context.Context) error {
 	if t.lane.then != t.lane || t.lane.slots.Wanted(t.tenant) {
 		t.stop()
 		t.lane = t.lane.then
-		if err := t.lane.slots.Retake(ctx, t.tenant, 1); err != nil {
+		err := t.lane.slots.Retake(ctx, t.tenant, 1)
+		t.waited += time.Since(now)
+		if err != nil {
 			return err
 		}
 	} else {
+		t.ran += now.Sub(t.since)
 		t.onTime()
 	}
 	t.start()

@@ -1,0 +1,122 @@
+package promapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/prometheus/storage"
+
+	"github.com/freshet-io/freshet/internal/core/querycost"
+)
+
+// fromGrafana is a request as a panel of Grafana sends it.
+func fromGrafana(r *http.Request, panel string) *http.Request {
+	r.RemoteAddr = "10.0.0.9:4711"
+	r.Header.Set("User-Agent", "Grafana/12.1")
+	r.Header.Set("X-Dashboard-Uid", "ab12")
+	r.Header.Set("X-Panel-Id", panel)
+	return r
+}
+
+func row(t *testing.T, s *server, tenant string) querycost.Row {
+	t.Helper()
+	rows := s.options.Engine.Costs(10)
+	i := slices.IndexFunc(rows, func(r querycost.Row) bool { return r.Tenant == tenant })
+	if i < 0 {
+		t.Fatalf("nothing of tenant %s in %+v", tenant, rows)
+	}
+	return rows[i]
+}
+
+// What each tenant's queries cost is known, with who asks: the time with a slot and the time
+// of waiting for one, apart, over all turns of a query; what is waiting now; look-ups as well.
+func TestCosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(fakeSeries(600, 100*time.Millisecond), asTenant, func(cfg *Config, _ *Options) { cfg.MaxConcurrency, cfg.Timeout = 1, 10*time.Hour })
+		for i, r := range []*http.Request{ranged(1000), ranged(2000)} { // a minute each, one at a time
+			go func() {
+				if w := s.as("a", fromGrafana(r, fmt.Sprint(i))); w.Code != http.StatusOK {
+					t.Errorf("%d %s", w.Code, w.Body)
+				}
+			}()
+		}
+		<-time.After(30 * time.Second)
+		if r := row(t, s, "a"); r.Active != 2 || r.Queries != 0 || r.Query != "x" {
+			t.Errorf("while one runs and one waits: %+v", r)
+		}
+		<-time.After(95 * time.Second)
+		r := row(t, s, "a")
+		if r.Active != 0 || r.Queries != 1 && r.Queries != 2 || r.Longest < 59.9 || r.Longest > 60.1 {
+			t.Errorf("%+v", r)
+		}
+		if r.Samples == 0 || r.Series != 600*int64(r.Queries) || r.Step != 0.01 || r.Range != 9.99 && r.Range != 19.99 {
+			t.Errorf("%+v", r)
+		}
+		if !strings.HasPrefix(r.Askers[0], "10.0.0.9 (Grafana/12.1), dashboard ab12, panel ") {
+			t.Errorf("asked by %q", r.Askers)
+		}
+		if waited := r.Waited; waited < 59.9 || waited > 60.1 {
+			t.Errorf("one waited a minute for the other, and the table has %v s", waited)
+		}
+		s.as("b", fromGrafana(get(prefix+"/series", url.Values{"match[]": {"x{a='b'}", "y"}}), "1"))
+		if r := row(t, s, "b"); r.Query != "series x{a=?} y" || r.Queries != 1 {
+			t.Errorf("%+v", r)
+		}
+		s.nothingHeld(t)
+	})
+}
+
+// A query that is refused its turn has cost its wait.
+func TestCostOfAQueryWithoutATurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(fakeSeries(600, 100*time.Millisecond), asTenant, func(cfg *Config, _ *Options) { cfg.MaxConcurrency, cfg.Timeout = 1, 10*time.Second })
+		for range 3 {
+			go s.as("a", ranged(1000))
+		}
+		<-time.After(11 * time.Second)
+		if r := row(t, s, "a"); r.Queries != 3 || r.Failed != 3 || r.Active != 0 || r.Waited < 19.9 || r.Waited > 20.1 {
+			t.Errorf("%+v", r)
+		}
+		s.nothingHeld(t)
+	})
+}
+
+// Who profiles sees for which query a goroutine works: while it does, and not when the next
+// request of the connection does something else.
+func TestQueriesAreLabelledInProfiles(t *testing.T) {
+	var seen []string
+	s := newServer(selects(func(context.Context) storage.SeriesSet {
+		seen = append(seen, goroutineLabels())
+		return storage.EmptySeriesSet()
+	}), asTenant)
+	s.as("a", instant("x"))
+	s.as("a", instant(`x{a="b"}`))
+	id := row(t, s, "a").ID
+	if len(seen) != 2 || !strings.Contains(seen[0], `"query":"`) || !strings.Contains(strings.Join(seen, " "), `"query":"`+id+`"`) {
+		t.Errorf("labels are %q, and a row is %s", seen, id)
+	}
+	if after := goroutineLabels(); strings.Contains(after, `"query"`) {
+		t.Errorf("after the answer: %s", after)
+	}
+}
+
+// goroutineLabels are the labels of goroutines of this test as profiles have them.
+func goroutineLabels() string {
+	var text strings.Builder
+	_ = pprof.Lookup("goroutine").WriteTo(&text, 1) // to a builder
+	var found []string
+	for line := range strings.Lines(text.String()) {
+		if strings.HasPrefix(line, "# labels: ") {
+			found = append(found, strings.TrimSpace(line))
+		}
+	}
+	return strings.Join(found, " ")
+}

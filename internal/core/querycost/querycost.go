@@ -1,0 +1,274 @@
+// Package querycost adds up what queries cost, by tenant and query, over the last minute,
+// with who asked. Queries that differ only in values are one: see Normal. What is remembered
+// is bounded; when a query may run is adapter/promapi's business.
+package querycost
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/freshet-io/freshet/internal/core/sender"
+)
+
+const (
+	// Span is over how many seconds costs are added up.
+	Span = 60
+	step = 10 // seconds of one count
+)
+
+// Bounds of memory: 1,000 x (2 texts of up to 1,000 bytes and 1,500 more) = 3.5 MB, once as
+// many different queries were asked within a minute.
+const (
+	maxRows   = 1000
+	maxAskers = 4
+	maxText   = 1000 // bytes
+	maxHeader = 100  // bytes
+)
+
+// Others is the ID of all queries for which there is no room.
+const Others = "others"
+
+// Asker is who asks, as far as a request tells.
+type Asker struct {
+	sender.Sender
+	Dashboard, Panel string // of Grafana; empty if the request did not say
+}
+
+// AskerOf makes an Asker of what a request has. Its text is the request's.
+func AskerOf(from sender.Sender, dashboard, panel string) Asker {
+	return Asker{from, dashboard[:min(len(dashboard), maxHeader)], panel[:min(len(panel), maxHeader)]}
+}
+
+// String is the asker as people call it: 10.0.0.1 (Grafana/12.1), dashboard ab12, panel 3.
+func (a Asker) String() string {
+	text := a.Sender.String()
+	if a.Dashboard != "" {
+		text += ", dashboard " + a.Dashboard
+	}
+	if a.Panel != "" {
+		text += ", panel " + a.Panel
+	}
+	return text
+}
+
+func (a Asker) clone() Asker {
+	return Asker{a.Sender.Clone(), strings.Clone(a.Dashboard), strings.Clone(a.Panel)}
+}
+
+// Query is one that is asked.
+type Query struct {
+	Tenant, Text string
+	Range, Step  time.Duration // 0 of a query at one time
+	Asker        Asker
+}
+
+// Cost is what one query cost.
+type Cost struct {
+	Running time.Duration // with a slot
+	Waited  time.Duration // for one
+	Samples int64         // that it looked at
+	Series  int64         // that it read
+	Failed  bool
+}
+
+// Table adds up costs. It is safe for concurrent use.
+type Table struct {
+	mu     sync.Mutex
+	rows   map[key]*row
+	others *row
+	made   int   // rows, since the process began
+	pruned int64 // second in which it was last looked who gives way
+}
+
+type key struct {
+	tenant string
+	form   uint64 // hash of the normal form
+}
+
+type row struct {
+	id, tenant, form string
+	active           int
+	counts           [Span/step + 1]counted
+	askers           []askerCost
+	costliest        Query // without tenant and asker
+	longest          time.Duration
+}
+
+// counted is what was asked in one step.
+type counted struct {
+	at                int64 // Unix seconds, a multiple of step
+	queries, failed   uint64
+	running, waited   time.Duration
+	samples, seriesOf int64
+}
+
+type askerCost struct {
+	Asker
+	queries uint64
+	running time.Duration
+}
+
+// New returns an empty table.
+func New() *Table {
+	return &Table{rows: map[key]*row{}, others: &row{id: Others, form: "other queries"}}
+}
+
+// Running is a query that has begun.
+type Running struct {
+	ID  string // of its row: of all queries that are the same but for values
+	row *row
+}
+
+// Begin is for a query that begins, at a Unix second. End must follow.
+func (t *Table) Begin(now int64, q *Query) *Running {
+	form := Normal(q.Text)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	k := key{q.Tenant, xxhash.Sum64String(form)}
+	r := t.rows[k]
+	if r == nil && t.room(now) {
+		t.made++
+		k.tenant = strings.Clone(k.tenant)
+		r = &row{id: fmt.Sprint("q", t.made), tenant: k.tenant, form: strings.Clone(clip(form))}
+		t.rows[k] = r
+	}
+	if r == nil {
+		r = t.others
+	}
+	r.active++
+	return &Running{r.id, r}
+}
+
+// room reports whether there is room for a row, and makes some: queries that nobody asked for
+// Span seconds give way.
+func (t *Table) room(now int64) bool {
+	if len(t.rows) >= maxRows && t.pruned != now { // looking costs time: once a second
+		t.pruned = now
+		for k, r := range t.rows {
+			if r.active == 0 && r.sum(now).queries == 0 {
+				delete(t.rows, k)
+			}
+		}
+	}
+	return len(t.rows) < maxRows
+}
+
+// End adds what the query cost.
+func (t *Table) End(now int64, of *Running, q *Query, c *Cost) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := of.row
+	r.active--
+	at := now - now%step
+	n := &r.counts[uint64(at/step)%uint64(len(r.counts))]
+	if n.at != at {
+		*n = counted{at: at}
+	}
+	n.queries++
+	if c.Failed {
+		n.failed++
+	}
+	n.running += c.Running
+	n.waited += c.Waited
+	n.samples += c.Samples
+	n.seriesOf += c.Series
+	r.askedBy(q.Asker, c.Running)
+	if c.Running >= r.longest {
+		r.longest = c.Running
+		r.costliest = Query{Text: strings.Clone(clip(q.Text)), Range: q.Range, Step: q.Step}
+	}
+}
+
+// askedBy counts who asks. Beyond maxAskers who has taken least time gives way.
+func (r *row) askedBy(a Asker, running time.Duration) {
+	least := 0
+	for i := range r.askers {
+		if r.askers[i].Asker == a {
+			r.askers[i].queries++
+			r.askers[i].running += running
+			return
+		}
+		if r.askers[i].running < r.askers[least].running {
+			least = i
+		}
+	}
+	if len(r.askers) < maxAskers {
+		r.askers = append(r.askers, askerCost{a.clone(), 1, running})
+		return
+	}
+	r.askers[least] = askerCost{a.clone(), 1, r.askers[least].running + running}
+}
+
+// sum is what was asked in the last Span seconds.
+func (r *row) sum(now int64) (sum counted) {
+	for i := range r.counts {
+		if n := &r.counts[i]; n.queries > 0 && n.at > now-Span-step && n.at <= now {
+			sum.queries += n.queries
+			sum.failed += n.failed
+			sum.running += n.running
+			sum.waited += n.waited
+			sum.samples += n.samples
+			sum.seriesOf += n.seriesOf
+		}
+	}
+	return sum
+}
+
+func clip(text string) string { return text[:min(len(text), maxText)] }
+
+// Row is what all queries that are the same but for values cost in the last Span seconds.
+type Row struct {
+	ID      string   `json:"id"`
+	Tenant  string   `json:"tenant"`
+	Query   string   `json:"query"` // with a question mark for each value
+	Queries uint64   `json:"queries"`
+	Failed  uint64   `json:"failed"`
+	Active  int      `json:"active"` // that wait or run now
+	Running float64  `json:"running_seconds"`
+	Waited  float64  `json:"waited_seconds"`
+	Samples int64    `json:"samples"` // that they looked at
+	Series  int64    `json:"series"`  // that they read
+	Longest float64  `json:"longest_seconds"`
+	Example string   `json:"example,omitempty"` // the one that ran longest
+	Range   float64  `json:"range_seconds,omitempty"`
+	Step    float64  `json:"step_seconds,omitempty"`
+	Askers  []string `json:"askers"` // who took most time comes first
+}
+
+// Report returns what cost most time until a Unix second, at most limit rows.
+func (t *Table) Report(now int64, limit int) []Row {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := []Row{}
+	add := func(r *row) {
+		n := r.sum(now)
+		if n.queries == 0 && r.active == 0 {
+			return
+		}
+		shown := Row{
+			ID: r.id, Tenant: r.tenant, Query: r.form, Queries: n.queries, Failed: n.failed, Active: r.active,
+			Running: n.running.Seconds(), Waited: n.waited.Seconds(), Samples: n.samples, Series: n.seriesOf, Longest: r.longest.Seconds(),
+			Example: r.costliest.Text, Range: r.costliest.Range.Seconds(), Step: r.costliest.Step.Seconds(), Askers: []string{},
+		}
+		askers := slices.Clone(r.askers)
+		slices.SortStableFunc(askers, func(a, b askerCost) int { return cmp.Compare(b.running, a.running) })
+		for i := range askers {
+			shown.Askers = append(shown.Askers, askers[i].String())
+		}
+		all = append(all, shown)
+	}
+	for _, r := range t.rows {
+		add(r)
+	}
+	add(t.others)
+	slices.SortFunc(all, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(b.Running, a.Running), cmp.Compare(b.Active, a.Active), cmp.Compare(a.ID, b.ID))
+	})
+	return all[:min(limit, len(all))]
+}

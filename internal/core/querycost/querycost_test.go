@@ -1,0 +1,134 @@
+package querycost
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/sender"
+)
+
+const begin = 1_700_000_000 // Unix seconds
+
+func asker(i int) Asker {
+	return AskerOf(sender.Of(fmt.Sprintf("10.0.%d.%d:99", i>>8, i&255), "Grafana/12"), "ab12", fmt.Sprint(i))
+}
+
+func (t *Table) ask(now int64, tenant, text string, from Asker, running time.Duration) {
+	q := &Query{Tenant: tenant, Text: text, Range: time.Hour, Step: 15 * time.Second, Asker: from}
+	t.End(now, t.Begin(now, q), q, &Cost{Running: running, Waited: time.Second, Samples: 1000, Series: 10, Failed: running == 0})
+}
+
+// What costs most comes first, whatever the values in it, with who asks and the one that ran
+// longest; tenants are apart.
+func TestCosts(t *testing.T) {
+	table := New()
+	for second := int64(0); second < 120; second++ {
+		table.ask(begin+second, "a", fmt.Sprintf(`sum(rate(x{pod="p%d"}[%ds]))`, second, second), asker(3), 100*time.Millisecond)
+		table.ask(begin+second, "b", `sum(rate(x{pod="p"}[5m]))`, asker(1), time.Millisecond)
+	}
+	table.ask(begin+119, "a", `sum( rate(x{pod='long'}[9m]))`, asker(7), 5*time.Second)
+	table.ask(begin+119, "a", "up", asker(7), 0)
+	table.Begin(begin+119, &Query{Tenant: "c", Text: "waits"})
+	got := table.Report(begin+119, 10)
+	if len(got) != 4 || got[0].Tenant != "a" || got[0].Query != "sum(rate(x{pod=?}[?]))" || got[1].Tenant != "b" || got[2].Query != "waits" || got[2].Active != 1 {
+		t.Fatalf("%+v", got)
+	}
+	// 70 s: the step that is not over, and the six before.
+	r := got[0]
+	if r.Queries != 71 || r.Failed != 0 || r.Running < 11.9 || r.Running > 12.1 || r.Waited != 71 || r.Samples != 71_000 || r.Series != 710 {
+		t.Errorf("%+v", r)
+	}
+	if r.Longest != 5 || r.Example != `sum( rate(x{pod='long'}[9m]))` || r.Range != 3600 || r.Step != 15 {
+		t.Errorf("%+v", r)
+	}
+	if want := []string{"10.0.0.3 (Grafana/12), dashboard ab12, panel 3", "10.0.0.7 (Grafana/12), dashboard ab12, panel 7"}; !slices.Equal(r.Askers, want) {
+		t.Errorf("asked by %q", r.Askers)
+	}
+	if got[3].Failed != 1 {
+		t.Errorf("%+v", got[3])
+	}
+	if got := table.Report(begin+119+Span+step, 10); len(got) != 1 || got[0].Query != "waits" {
+		t.Errorf("a minute later: %+v", got)
+	}
+}
+
+// What differs in values, spaces and comments alone is the same query.
+func TestNormal(t *testing.T) {
+	for text, want := range map[string]string{
+		`up`: "up",
+		" sum by (job)\n(rate(http_2xx_total{job=\"a\", zone!~'b|c',x=~`\\d+`}[5m] offset 1h30m)) # why\n > 0.99e-5 ": `sum by (job) (rate(http_2xx_total{job=?,zone!~?,x=~?}[?] offset ?)) > ?-?`,
+		`topk(5, x) + .5 + 0x1F + 1_000`:           `topk(?,x) + ? + ? + ?`,
+		`{"my.metric", "a b"="c\"d"}`:              `{"my.metric","a b"=?}`,
+		`label_replace(x, "a", "$1", "b", "(.*)")`: `label_replace(x,"a","$1","b","(.*)")`,
+		`x{a="unfinished`:                          `x{a=?`,
+		`x{a="\`:                                   `x{a=?`,
+		`größe{a="ä"}`:                             `größe{a=?}`,
+		"":                                         "",
+		"#only":                                    "",
+		`job:requests:rate5m @ 1700000000.5`:       `job:requests:rate5m @ ?`,
+		"a\t\n #x\n+b":                             "a +b",
+		`x{le=~"` + strings.Repeat("x", 100_000) + `"}`: `x{le=~?}`,
+	} {
+		if got := Normal(text); got != want {
+			t.Errorf("%.100q is %q, want %q", text, got, want)
+		}
+	}
+}
+
+// Laws of any text: the normal form is no longer than it, and its own normal form.
+func FuzzNormal(f *testing.F) {
+	for _, text := range []string{`sum(rate(x{a="b"}[5m]))`, "x # y\n+1", `{"a"='\'`, "`", `=~"`, "1..2e", "\xff\x00é9"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		form := Normal(text)
+		if len(form) > len(text) || Normal(form) != form {
+			t.Errorf("%q becomes %q, and that %q", text, form, Normal(form))
+		}
+	})
+}
+
+// Whatever is asked, memory is bounded, each query is counted once, and what nobody asks any
+// more makes room.
+func TestBounds(t *testing.T) {
+	table := New()
+	long := strings.Repeat("x", 100_000)
+	for i := range maxRows + 50 {
+		table.ask(begin, "a", fmt.Sprint("m", strings.Repeat("y", i), long), AskerOf(sender.Of("10.0.0.1:1", long), long, long), time.Second)
+		table.ask(begin, "a", "same", asker(i), time.Second)
+	}
+	if len(table.rows) != maxRows {
+		t.Errorf("%d rows", len(table.rows))
+	}
+	var queries uint64
+	for _, r := range table.Report(begin, maxRows+1) {
+		queries += r.Queries
+		if len(r.Query) > maxText || len(r.Example) > maxText || len(r.Askers) > maxAskers || len(r.Askers[0]) > 400 {
+			t.Errorf("%d and %d bytes, %d askers", len(r.Query), len(r.Example), len(r.Askers))
+		}
+	}
+	if queries != 2*(maxRows+50) {
+		t.Errorf("%d queries", queries)
+	}
+	if r := table.Begin(begin+Span+2*step, &Query{Text: "new"}); r.ID == Others {
+		t.Error("queries of a while ago make no room")
+	}
+}
+
+// A query that runs keeps its row, however long it takes.
+func TestALongQueryKeepsItsRow(t *testing.T) {
+	table := New()
+	q := &Query{Tenant: "a", Text: "long"}
+	running := table.Begin(begin, q)
+	for i := range 2 * maxRows {
+		table.ask(begin+int64(i), "b", strings.Repeat("x", i+1), asker(1), time.Millisecond)
+	}
+	now := int64(begin + 2*maxRows)
+	table.End(now, running, q, &Cost{Running: time.Hour})
+	if got := table.Report(now, 1); got[0].Query != "long" || got[0].Running != 3600 || got[0].Active != 0 {
+		t.Errorf("%+v", got)
+	}
+}
