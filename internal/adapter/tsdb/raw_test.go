@@ -3,6 +3,7 @@ package tsdb
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -885,5 +886,29 @@ func (w *world) pushExemplar(name, trace string, t int64) {
 	}
 	if err := w.stores.WriteRequests(w.t.Context(), "default", []*Request{r}); err != nil {
 		w.t.Fatal(err)
+	}
+}
+
+// The series in memory are those of the stores that are open: to count them opens none.
+func TestSeriesInMemory(t *testing.T) {
+	w := newWorld(t)
+	for tenant, text := range map[string]string{"a": "x@10=1 y@10=1", "b": "x@10=1"} {
+		if err := w.stores.WriteRequests(t.Context(), tenant, []*Request{requestOf(t, true, &plain{}, parseRaw(t, text))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := w.stores.InMemory(Raw), map[string]int{"a": 2, "b": 1}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	w.close()
+	w.open()
+	if got, want := w.stores.InMemory(Raw), map[string]int{"a": 0, "b": 0}; !maps.Equal(got, want) {
+		t.Errorf("of stores that are closed: %v, want %v", got, want)
+	}
+	if _, err := w.stores.Stats("a", Raw, "__name__", 1); err != nil { // which opens it
+		t.Fatal(err)
+	}
+	if got, want := w.stores.InMemory(Raw), map[string]int{"a": 2, "b": 0}; !maps.Equal(got, want) {
+		t.Errorf("when one was read: %v, want %v", got, want)
 	}
 }

@@ -111,6 +111,18 @@ func (s *Stores) Stats(tenant, store, label string, limit int) (*tsdb.Stats, err
 	return db.Head().Stats(label, limit), nil
 }
 
+// InMemory is how many series each tenant has in the memory of one of its stores. A store
+// that is closed has none there, and stays closed.
+func (s *Stores) InMemory(store string) map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[string]int{}
+	for name, stores := range s.tenants {
+		all[name] = stores[store].inMemory()
+	}
+	return all
+}
+
 // Blocks describes the blocks on disk of a store.
 func (s *Stores) Blocks(tenant, store string) ([]tsdb.BlockMeta, error) {
 	db, release, err := s.read(context.Background(), tenant, store)

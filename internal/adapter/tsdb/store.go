@@ -161,6 +161,16 @@ func (s *store) write(ctx context.Context) (*database, error) {
 	return s.use(ctx)
 }
 
+// inMemory is how many series the database has in memory, 0 if it is closed.
+func (s *store) inMemory() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.db == nil {
+		return 0
+	}
+	return int(s.db.Head().NumSeries())
+}
+
 // widen closes a database that has become large, so that it opens again as one. If
 // somebody uses it, a later write does. It needs s.mu.
 func (s *store) widen() {

@@ -15,6 +15,7 @@ type bucket struct {
 	mu      sync.Mutex
 	samples float64
 	filled  time.Time
+	delayed uint64 // requests that were told to wait
 }
 
 // wait returns how long it takes until something is in the bucket again, 0 if something is.
@@ -25,7 +26,14 @@ func (b *bucket) wait(rate int, now time.Time) time.Duration {
 	if b.samples > 0 {
 		return 0
 	}
+	b.delayed++
 	return time.Duration((1 - b.samples) / float64(rate) * float64(time.Second))
+}
+
+func (b *bucket) delays() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.delayed
 }
 
 func (b *bucket) take(samples, rate int, now time.Time) {

@@ -161,6 +161,15 @@ func (d *Distributor) Admit(tenant string) error {
 	return nil
 }
 
+// Delayed is how many requests of a tenant were told to come later, as it sends more than
+// its rate.
+func (d *Distributor) Delayed(tenant string) uint64 {
+	if b, ok := d.buckets.Load(tenant); ok {
+		return b.(*bucket).delays()
+	}
+	return 0
+}
+
 func (d *Distributor) bucket(tenant string) *bucket {
 	if b, ok := d.buckets.Load(tenant); ok {
 		return b.(*bucket)

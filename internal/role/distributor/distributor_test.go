@@ -240,6 +240,9 @@ func TestRate(t *testing.T) {
 	if w.Admit("a") == nil {
 		t.Error("let in with an empty bucket")
 	}
+	if a, any, none := w.Delayed("a"), w.Delayed("any"), w.Delayed("none"); a != 2 || any != 0 || none != 0 {
+		t.Errorf("%d, %d and %d requests were told to wait, want 2, 0 and 0", a, any, none)
+	}
 	w.now = w.now.Add(200 * time.Millisecond)
 	if err := w.Admit("a"); err != nil {
 		t.Error(err)
