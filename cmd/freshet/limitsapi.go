@@ -1,22 +1,26 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"slices"
 
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/role/collector"
 )
 
-// tenantLimits is how far a tenant is from its limits: GET /api/v1/status/limits.
-// What is over a limit, and who makes it so, is in /api/v1/status/top.
+// tenantLimits is how far a tenant is from its limits: GET /api/v1/status/limits. Those of
+// DogStatsD come first, Ingest has those of remote write and OTLP. What is over a limit, and
+// who makes it so, is in /api/v1/status/top.
 type tenantLimits struct {
-	Tenant  string     `json:"tenant"`
-	Series  int        `json:"series"` // that have a place now
-	Folded  uint64     `json:"folded_samples"`
-	Refused uint64     `json:"refused_samples"`
-	Limits  limitsJSON `json:"limits"`
+	Tenant  string       `json:"tenant"`
+	Series  int          `json:"series"` // by DogStatsD, that have a place now
+	Folded  uint64       `json:"folded_samples"`
+	Refused uint64       `json:"refused_samples"`
+	Limits  limitsJSON   `json:"limits"`
+	Ingest  ingestLimits `json:"ingest"`
 }
 
 // limitsJSON has the names of the configuration. 0 is no limit.
@@ -27,29 +31,81 @@ type limitsJSON struct {
 	MaxSeriesBytes        int64 `json:"max_series_bytes"`
 }
 
-// serveLimits answers with all tenants that have series by DogStatsD, or with the
-// one that asks.
+// ingestLimits are those of remote write and OTLP. MaxSeries bounds Series and Totals, each
+// alone.
+type ingestLimits struct {
+	Series  int            `json:"series"`           // in memory, of those that are stored as they come
+	Totals  int            `json:"totals"`           // series with totals: of OTLP's deltas, and of DogStatsD
+	Refused uint64         `json:"refused_samples"`  // by a limit of series or of labels
+	Delayed uint64         `json:"delayed_requests"` // which were told to come later, by the rate
+	Sender  *requestSender `json:"sender,omitempty"` // who sends most samples now
+	Limits  ingestJSON     `json:"limits"`
+}
+
+// ingestJSON has the names of the configuration, too.
+type ingestJSON struct {
+	Rate          int `json:"rate"`
+	MaxSeries     int `json:"max_series"`
+	MaxLabels     int `json:"max_labels"`
+	MaxLabelName  int `json:"max_label_name"`
+	MaxLabelValue int `json:"max_label_value"`
+}
+
+// serveLimits answers with all tenants that have series, or with the one that asks.
 func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
-	name, all := tenantOf(r), s.collector.Limits()
-	if !s.operator(r) {
-		all = slices.DeleteFunc(all, func(l collector.LimitReport) bool { return l.Tenant != name })
+	name, asked := tenantOf(r), map[string]bool{}
+	asked[name] = true // which may have none yet
+	dogstatsd, stored := map[string]collector.LimitReport{}, map[string]int{}
+	for _, report := range s.collector.Limits() {
+		dogstatsd[report.Tenant] = report
 	}
-	if !slices.ContainsFunc(all, func(l collector.LimitReport) bool { return l.Tenant == name }) {
-		all = append(all, collector.LimitReport{Tenant: name}) // which has none yet
+	if s.stores != nil {
+		stored = s.stores.InMemory(tsdb.Raw)
 	}
-	slices.SortFunc(all, func(a, b collector.LimitReport) int { return cmp.Compare(a.Tenant, b.Tenant) })
-	limits, tenants := s.inForce().Limits, []tenantLimits{}
-	for _, l := range all {
-		of := limits.Of(l.Tenant)
-		t := tenantLimits{Tenant: l.Tenant, Series: l.Series, Limits: limitsJSON{
+	if s.operator(r) {
+		for tenant := range dogstatsd {
+			asked[tenant] = true
+		}
+		for tenant := range stored {
+			asked[tenant] = true
+		}
+	}
+	limits, senders, tenants := s.inForce().Limits, s.requestSenders(), []tenantLimits{}
+	for _, tenant := range slices.Sorted(maps.Keys(asked)) {
+		of, report := limits.Of(tenant), dogstatsd[tenant]
+		t := tenantLimits{Tenant: tenant, Series: report.Series, Limits: limitsJSON{
 			of.MaxSeries, of.MaxSeriesPerMetric, of.MaxNewSeriesPerMinute, int64(of.MaxSeriesBytes),
 		}}
-		for reason := range l.Folded {
-			t.Folded += l.Folded[reason]
-			t.Refused += l.Refused[reason]
+		for reason := range report.Folded {
+			t.Folded += report.Folded[reason]
+			t.Refused += report.Refused[reason]
+		}
+		t.Ingest = s.ingestLimits(tenant, stored[tenant])
+		if all := senders[tenant]; len(all) > 0 {
+			t.Ingest.Sender = &all[0]
 		}
 		tenants = append(tenants, t)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": map[string]any{"tenant": name, "tenants": tenants}}) // fails if the client went away
+}
+
+// ingestLimits are those of a tenant that has so many series in memory.
+func (s *server) ingestLimits(tenant string, series int) ingestLimits {
+	c := s.inForce().Ingest
+	own := c.Tenants[tenant]
+	l := ingestLimits{Series: series, Limits: ingestJSON{
+		own.Rate.Or(c.Rate), own.MaxSeries.Or(c.MaxSeries), c.MaxLabels, c.MaxLabelName, c.MaxLabelValue,
+	}}
+	if s.stores == nil {
+		return l
+	}
+	l.Totals, l.Delayed = s.aggregator.TenantSeries(tenant), s.ingest.distributor.Delayed(tenant)
+	refused := s.ledger.Books().Of(tenant).Samples.Refused
+	for reason := range outcome.NumReasons {
+		if reason.IsLimit() {
+			l.Refused += refused[reason.String()]
+		}
+	}
+	return l
 }

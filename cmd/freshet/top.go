@@ -67,12 +67,12 @@ type topQuery struct {
 	limit  int
 }
 
-func (t topQuery) ask(ctx context.Context) (body []byte, top *collector.Top, err error) {
+func (t topQuery) ask(ctx context.Context) (body []byte, top *topAnswer, err error) {
 	body, a, err := ask(ctx, t.server, "/api/v1/status/top", url.Values{"limit": {strconv.Itoa(t.limit)}})
 	if err != nil {
 		return nil, nil, fmt.Errorf("top: %w", err)
 	}
-	top = new(collector.Top)
+	top = &topAnswer{Top: new(collector.Top)}
 	if err := json.Unmarshal(a.Data, top); err != nil {
 		return nil, nil, fmt.Errorf("top: read the answer of %s: %w", t.server, err)
 	}

@@ -9,18 +9,16 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	"github.com/freshet-io/freshet/internal/role/collector"
 )
 
 // recordedTop is the answer of a busy server.
-func recordedTop(t *testing.T) (body string, top *collector.Top) {
+func recordedTop(t *testing.T) (body string, top *topAnswer) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "top.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var a struct{ Data *collector.Top }
+	var a struct{ Data *topAnswer }
 	if err := json.Unmarshal(text, &a); err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ type topList struct {
 }
 
 // lines are those of the page.
-func (p topPage) lines(top *collector.Top) []string {
+func (p topPage) lines(top *topAnswer) []string {
 	lines := []string{p.paint(bold, p.cut(fmt.Sprintf("tenant %s at %s: %s samples/s, %s datagrams/s, %s/s, %s series, in the last %d s",
 		terminal.Printable(top.Tenant), time.Unix(top.End, 0).Format(time.TimeOnly), perSecond(top.Samples), perSecond(top.Datagrams),
 		size(int64(top.Bytes)), thousands(uint64(top.Series)), top.Seconds)))}
@@ -145,7 +145,7 @@ func narrow(rows [][]string, numbers, columns int) {
 }
 
 // listsOf returns the lists of a page, what is wrong first.
-func listsOf(top *collector.Top) []topList {
+func listsOf(top *topAnswer) []topList {
 	over := topList{title: []string{"OVER A LIMIT", "limit", "label", "sender", "values", "samples"}, numbers: 2, colour: red}
 	for _, o := range top.Over {
 		over.rows = append(over.rows, []string{
@@ -169,7 +169,31 @@ func listsOf(top *collector.Top) []topList {
 		}
 		senders.rows = append(senders.rows, []string{name, perSecond(s.Datagrams), size(int64(s.Bytes)), percent(s.Share)})
 	}
-	return []topList{over, metrics, senders, labelList(top), newestList(top)}
+	return []topList{over, metrics, senders, requestList(top), labelList(top.Top), newestList(top.Top)}
+}
+
+func requestList(top *topAnswer) topList {
+	s := topList{title: []string{"REQUESTS", "by", "requests/s", "samples/s", "bytes/s"}, numbers: 3}
+	for _, r := range top.Requests {
+		s.rows = append(s.rows, []string{
+			describeRequester(r), strings.ReplaceAll(r.Input, "_", " "), perSecond(r.Requests), perSecond(r.Samples), size(int64(r.Bytes)),
+		})
+	}
+	return s
+}
+
+// describeRequester is who sends requests, in a cell.
+func describeRequester(r requestSender) string {
+	parts := []string{}
+	for _, text := range []string{r.Address, r.Agent} {
+		if text != "" {
+			parts = append(parts, terminal.Printable(text))
+		}
+	}
+	if len(parts) == 0 {
+		return "unknown"
+	}
+	return strings.Join(parts, " ")
 }
 
 func labelList(top *collector.Top) topList {
