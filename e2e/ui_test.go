@@ -194,8 +194,8 @@ func past(t *testing.T, p *process) {
 	}
 }
 
-// present sends by DogStatsD until the test ends: all kinds, events, lines that cannot
-// be read, and more series than there may be.
+// present sends until the test ends: by DogStatsD all kinds, events, lines that cannot be
+// read, and more series than there may be; and a request of remote write each second.
 func present(t *testing.T, p *process) {
 	t.Helper()
 	conn, err := net.Dial("udp", p.UDP)
@@ -209,6 +209,11 @@ func present(t *testing.T, p *process) {
 		conn.Close()
 	})
 	send := func(lines ...string) { _, _ = conn.Write([]byte(strings.Join(lines, "\n"))) } // the server may be gone already
+	// The same request comes each second, as a repeat.
+	request := pack(t, &prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{
+		Labels:  []prompb.Label{{Name: "__name__", Value: "shop_stock"}, {Name: "shop", Value: "1"}},
+		Samples: []prompb.Sample{{Timestamp: time.Now().UnixMilli(), Value: 7}},
+	}}})
 	event := func(kind, title, text string) {
 		send(fmt.Sprintf("_e{%d,%d}:%s|%s|t:%s|#team:web", len(title), len(text), title, text, kind))
 	}
@@ -228,6 +233,9 @@ func present(t *testing.T, p *process) {
 			lines = append(lines, fmt.Sprintf("web.sessions:%d|g|#env:prod", 300+i%100), fmt.Sprintf("web.users:u%d|s|#env:prod", rand.IntN(500)),
 				"web.hits:1|c|#page:"+hostile, fmt.Sprintf("web.flood:1|c|#request:%08x", rand.Uint32()), "web.broken:"+hostile+"|c")
 			send(lines...)
+			if i%20 == 0 {
+				_, _, _, _ = p.write(remoteWriteV1, request) // the server may be gone already
+			}
 			select {
 			case <-tick.C:
 			case <-done:

@@ -107,7 +107,7 @@ export interface Column<Row> {
   class?: string
 }
 
-// Name is the name of a metric. It breaks behind its _ . and : only, unless a part of it
+// Name is the name of a metric, or of a setting. It breaks behind its _ . and : only, unless a part of it
 // is wider than its place.
 export function Name(props: { text: string }) {
   const parts = props.text.split(/(?<=[_.:])(?=[^_.:])/)

@@ -1,17 +1,38 @@
 // Series: how many there are, of which metric, label, tenant and sender, how they grow,
-// and how far the limits are.
+// and how far the limits are. DogStatsD has limits of its own; remote write and OTLP share
+// theirs.
 import { ask, usePoll } from './api'
 import { bytes, clock, compact, count, percent } from './format'
 import { Growth } from './growth'
-import { Bar, Empty, Explored, Figure, Figures, Loading, Panel, Problem, Table } from './parts'
+import { Bar, Empty, Explored, Figure, Figures, Loading, Name, Panel, Problem, Table } from './parts'
 import { selector, seriesName } from './promql'
 
 export interface TenantLimits {
   tenant: string
-  series: number
+  series: number // this and what follows is of DogStatsD
   folded_samples: number
   refused_samples: number
   limits: { max_series: number; max_series_per_metric: number; max_new_series_per_minute: number; max_series_bytes: number }
+  ingest: IngestLimits
+}
+
+// IngestLimits are those of remote write and OTLP.
+interface IngestLimits {
+  series: number
+  totals: number // of OTLP's deltas, with those of DogStatsD, which count for the same limit
+  refused_samples: number
+  delayed_requests: number
+  sender?: RequestSender
+  limits: { rate: number; max_series: number }
+}
+
+interface RequestSender {
+  input: string
+  address?: string
+  user_agent?: string
+  requests_per_second: number
+  samples_per_second: number
+  bytes_per_second: number
 }
 
 export interface LimitsAnswer {
@@ -34,6 +55,8 @@ interface Top {
   senders: (Sender & { datagrams_per_second: number; bytes_per_second: number; share: number; others?: number })[]
   newest_series: { time: number; metric: string; labels: Record<string, string>; sender?: Sender }[]
   labels: { metric: string; label: string; values: number; examples: string[] }[]
+  request_senders: RequestSender[]
+  request_newcomers: { metric: string; new_series: number; refused_series: number; label?: string; values?: number; sender?: string }[]
   over_limits: { metric: string; kind: string; limit: string; fate: string; samples: number; label?: string; values?: number; sender: string }[]
 }
 
@@ -63,7 +86,8 @@ export function Series() {
       </div>
       <State own={own} top={top.data} stored={stored.data} />
       {(limit.error ?? top.error) && <Problem error={(limit.error ?? top.error)!} />}
-      {top.data && top.data.over_limits.length > 0 && <Over top={top.data} />}
+      {top.data && <Over top={top.data} />}
+      {limit.data && <Tenants all={limit.data.tenants} own={limit.data.tenant} sender={top.data?.senders[0] && senderName(top.data.senders[0])} />}
       <div class="two">
         <div>
           <Metrics top={top.data} stored={stored.data} own={own} />
@@ -72,7 +96,7 @@ export function Series() {
         <div>
           {limit.data && <Growth tenant={limit.data.tenant} />}
           <Senders top={top.data} />
-          {limit.data && <Tenants all={limit.data.tenants} />}
+          <Newcomers top={top.data} />
           <Newest top={top.data} />
         </div>
       </div>
@@ -82,6 +106,7 @@ export function Series() {
 
 // fullness is how much of a limit is used; 0 is no limit.
 const fullness = (n: number, limit: number) => (limit > 0 ? n / limit : 0)
+const ofLimit = (n: number, limit: number) => (limit > 0 ? `series of ${count(limit)}, ${percent(n / limit)}` : 'series, no limit')
 const stateOf = (part: number) => (part >= 1 ? 'bad' : part >= 0.8 ? 'warn' : 'good')
 
 function State(props: { own?: TenantLimits; top?: Top; stored?: Stored }) {
@@ -90,44 +115,67 @@ function State(props: { own?: TenantLimits; top?: Top; stored?: Stored }) {
   const fullest = largest?.series ?? 0
   const part = own ? fullness(own.series, own.limits.max_series) : 0
   const metricPart = own ? fullness(fullest, own.limits.max_series_per_metric) : 0
-  const lost = own ? own.folded_samples + own.refused_samples : 0
+  const ingest = own?.ingest
+  const lost = own && ingest ? own.folded_samples + own.refused_samples + ingest.refused_samples : 0
   return (
     <Figures>
       <Figure
-        name="Series now"
+        name="By DogStatsD"
         value={own ? count(own.series) : '–'}
-        note={own && (own.limits.max_series ? `of ${count(own.limits.max_series)}, ${percent(part)}` : 'no limit')}
+        note={own && ofLimit(own.series, own.limits.max_series)}
         state={own && stateOf(part)}
       />
       <Figure
-        name="Largest metric"
+        name="By remote write and OTLP"
+        value={ingest ? count(ingest.series) : '–'}
+        note={ingest && ofLimit(ingest.series, ingest.limits.max_series)}
+        state={ingest && stateOf(fullness(ingest.series, ingest.limits.max_series))}
+      />
+      <Figure
+        name="Largest metric of DogStatsD"
         value={top ? count(fullest) : '–'}
         note={own && `${largest?.metric ?? 'none'}, ${own.limits.max_series_per_metric ? `at most ${count(own.limits.max_series_per_metric)}` : 'no limit'}`}
         state={own && top && stateOf(metricPart)}
       />
-      <Figure name="Without a place" value={own ? count(lost) : '–'} note={own && `samples: ${count(own.folded_samples)} folded, ${count(own.refused_samples)} refused`} state={own && (lost > 0 ? 'warn' : 'good')} />
+      <Figure
+        name="Without a place"
+        value={own ? count(lost) : '–'}
+        note={own && ingest && `samples: ${count(own.folded_samples)} folded, ${count(own.refused_samples + ingest.refused_samples)} refused`}
+        state={own && (lost > 0 ? 'warn' : 'good')}
+      />
       <Figure name="Stored lately" value={stored ? count(stored.headStats.numSeries) : '–'} note="series in the stores' heads" />
     </Figures>
   )
 }
 
 function Over(props: { top: Top }) {
+  const { over_limits, request_newcomers } = props.top
+  const rows = [
+    ...over_limits.map((o) => ({ ...o, input: 'DogStatsD', lost: `${count(o.samples)} samples ${o.fate}` })),
+    ...request_newcomers
+      .filter((m) => m.refused_series > 0)
+      .map((m) => ({ ...m, input: 'remote write, OTLP', limit: 'ingest.max_series', lost: `${count(m.refused_series)} series refused` })),
+  ]
+  if (rows.length === 0) return null
   return (
     <Panel title="Over a limit now" class="alarm" note="Known series go on; new ones have no place. The label is what to look at.">
       <Table
         label="Over a limit now"
-        rows={props.top.over_limits}
+        rows={rows}
         columns={[
-          { name: 'metric', class: 'code', cell: (o) => o.metric },
-          { name: 'label', class: 'code', cell: (o) => (o.label ? `${o.label}, about ${count(o.values ?? 0)} values` : '–') },
-          { name: 'samples', number: true, cell: (o) => `${count(o.samples)} ${o.fate}` },
-          { name: 'limit', class: 'code', cell: (o) => o.limit },
-          { name: 'sender', cell: (o) => o.sender },
+          { name: 'metric', class: 'code', cell: (o) => <Name text={o.metric} /> },
+          { name: 'label', class: 'code', cell: (o) => valuesOf(o) },
+          { name: 'without a place', number: true, cell: (o) => o.lost },
+          { name: 'limit', class: 'code', cell: (o) => <Name text={o.limit} /> },
+          { name: 'by', cell: (o) => o.input },
+          { name: 'sender', cell: (o) => o.sender ?? 'unknown' },
         ]}
       />
     </Panel>
   )
 }
+
+const valuesOf = (m: { label?: string; values?: number }) => (m.label ? `${m.label}, about ${count(m.values ?? 0)} values` : '–')
 
 function Metrics(props: { top?: Top; stored?: Stored; own?: TenantLimits }) {
   const { top, stored, own } = props
@@ -141,7 +189,7 @@ function Metrics(props: { top?: Top; stored?: Stored; own?: TenantLimits }) {
   const most = Math.max(1, ...rows.map((r) => Math.max(r.live?.series ?? 0, r.kept)))
   const limit = own?.limits.max_series_per_metric ?? 0
   return (
-    <Panel title="By metric" note="most series first">
+    <Panel title="By metric" note="most series first; stored are those of all ways in, the rest is of DogStatsD">
       {!top && !stored && <Loading what="Counting takes a second or two…" />}
       {(top || stored) && rows.length === 0 && <Empty>No metric is there yet.</Empty>}
       {rows.length > 0 && (
@@ -149,7 +197,7 @@ function Metrics(props: { top?: Top; stored?: Stored; own?: TenantLimits }) {
           label="By metric"
           rows={rows}
           columns={[
-            { name: 'metric', class: 'code', cell: (r) => <Explored expr={`count(${selector({ __name__: r.name })})`}>{r.name}</Explored> },
+            { name: 'metric', class: 'code', cell: (r) => <Explored expr={`count(${selector({ __name__: r.name })})`}><Name text={r.name} /></Explored> },
             { name: 'kind', cell: (r) => (r.live?.kind ? <span class="tag">{r.live.kind}</span> : '') },
             {
               name: 'series',
@@ -183,7 +231,7 @@ function LabelValues(props: { top?: Top; stored?: Stored }) {
           label="Labels of metrics"
           rows={top.labels.slice(0, 15)}
           columns={[
-            { name: 'metric', class: 'code', cell: (l) => l.metric },
+            { name: 'metric of DogStatsD', class: 'code', cell: (l) => <Name text={l.metric} /> },
             { name: 'label', class: 'code', cell: (l) => l.label },
             { name: 'values', number: true, cell: (l) => count(l.values) },
             { name: 'such as', class: 'code clip', cell: (l) => l.examples.join(', ') },
@@ -212,25 +260,64 @@ export function senderName(s: Sender | undefined): string {
   return parts.join(', ') || 'unknown'
 }
 
+const requestSenderName = (s: RequestSender) => [s.address, s.user_agent].filter(Boolean).join(', ') || 'unknown'
+const inputName = (input: string) => (input === 'otlp' ? 'OTLP' : input.replaceAll('_', ' '))
+
 function Senders(props: { top?: Top }) {
   const { top } = props
   // Whose new series these are: of the newest that the server remembers.
   const fresh = new Map<string, number>()
   for (const n of top?.newest_series ?? []) fresh.set(senderName(n.sender), (fresh.get(senderName(n.sender)) ?? 0) + 1)
   return (
-    <Panel title="By sender" note="of DogStatsD, now">
+    <Panel title="By sender" note="in the last ten seconds">
       {!top && <Loading what="Watching senders takes a second or two…" />}
       {top && top.senders.length === 0 && <Empty>Nobody sends DogStatsD at the moment.</Empty>}
       {top && top.senders.length > 0 && (
         <Table
-          label="By sender"
+          label="By sender of DogStatsD"
           rows={top.senders}
           columns={[
-            { name: 'sender', class: 'code', cell: (s) => (s.others ? `${count(s.others)} or more others` : senderName(s)) },
+            { name: 'sender of DogStatsD', class: 'code', cell: (s) => (s.others ? `${count(s.others)} or more others` : senderName(s)) },
             { name: 'datagrams/s', number: true, cell: (s) => compact(s.datagrams_per_second) },
             { name: 'bytes/s', number: true, cell: (s) => bytes(s.bytes_per_second) },
             { name: 'share', number: true, cell: (s) => percent(s.share) },
             { name: 'of the newest series', number: true, cell: (s) => (s.others ? '' : count(fresh.get(senderName(s)) ?? 0)) },
+          ]}
+        />
+      )}
+      {top && top.request_senders.length === 0 && <Empty>Nobody sends remote write or OTLP at the moment.</Empty>}
+      {top && top.request_senders.length > 0 && (
+        <Table
+          label="By sender of remote write and OTLP"
+          rows={top.request_senders}
+          columns={[
+            { name: 'sender of requests', class: 'code', cell: requestSenderName },
+            { name: 'by', cell: (s) => inputName(s.input) },
+            { name: 'requests/s', number: true, cell: (s) => compact(s.requests_per_second) },
+            { name: 'samples/s', number: true, cell: (s) => compact(s.samples_per_second) },
+            { name: 'bytes/s', number: true, cell: (s) => bytes(s.bytes_per_second) },
+          ]}
+        />
+      )}
+    </Panel>
+  )
+}
+
+function Newcomers(props: { top?: Top }) {
+  const { top } = props
+  return (
+    <Panel title="New series by remote write and OTLP" note="in the last three minutes">
+      {!top && <Loading what="Asking…" />}
+      {top && top.request_newcomers.length === 0 && <Empty>None.</Empty>}
+      {top && top.request_newcomers.length > 0 && (
+        <Table
+          label="New series by remote write and OTLP"
+          rows={top.request_newcomers.slice(0, 12)}
+          columns={[
+            { name: 'metric', class: 'code', cell: (m) => <Name text={m.metric} /> },
+            { name: 'new series', number: true, cell: (m) => count(m.new_series) },
+            { name: 'label', class: 'code', cell: (m) => valuesOf(m) },
+            { name: 'sender', cell: (m) => m.sender ?? 'unknown' },
           ]}
         />
       )}
@@ -241,7 +328,7 @@ function Senders(props: { top?: Top }) {
 function Newest(props: { top?: Top }) {
   const { top } = props
   return (
-    <Panel title="Newest series">
+    <Panel title="Newest series of DogStatsD">
       {!top && <Loading what="Asking…" />}
       {top && top.newest_series.length === 0 && <Empty>None since the server started.</Empty>}
       {top && top.newest_series.length > 0 && (
@@ -259,30 +346,62 @@ function Newest(props: { top?: Top }) {
   )
 }
 
-export function Tenants(props: { all: TenantLimits[] }) {
-  const limit = (n: number) => (n ? count(n) : 'no limit')
+// Entry is a way in of a tenant, with its limits; undefined is what it has none for.
+interface Entry {
+  tenant: string
+  name: string
+  series: number
+  most: number
+  ofMetric?: number
+  newAMinute?: number
+  rate?: number
+  lost: string
+  sender?: string
+}
+
+function entriesOf(t: TenantLimits, sender?: string): Entry[] {
+  const { tenant, ingest } = t
+  const lost = `${count(ingest.refused_samples)} samples refused` + (ingest.delayed_requests ? `, ${count(ingest.delayed_requests)} requests to come later` : '')
+  return [
+    {
+      tenant, name: 'DogStatsD', series: t.series, most: t.limits.max_series, ofMetric: t.limits.max_series_per_metric,
+      newAMinute: t.limits.max_new_series_per_minute, lost: `${count(t.folded_samples)} samples folded, ${count(t.refused_samples)} refused`, sender,
+    },
+    {
+      tenant, name: 'remote write, OTLP', series: ingest.series, most: ingest.limits.max_series, rate: ingest.limits.rate, lost,
+      sender: ingest.sender && requestSenderName(ingest.sender),
+    },
+    { tenant, name: 'totals of counters and OTLP’s deltas', series: ingest.totals, most: ingest.limits.max_series, lost: '' },
+  ]
+}
+
+// Tenants shows the sender of most datagrams for the tenant whose page this is.
+export function Tenants(props: { all: TenantLimits[]; own?: string; sender?: string }) {
+  const limit = (n: number | undefined) => (n === undefined ? '' : n ? count(n) : 'no limit')
   return (
-    <Panel title="By tenant" note="series by DogStatsD, and their limits">
+    <Panel title="By tenant" note="series by each way in, and their limits">
       <Table
         label="By tenant"
-        rows={props.all}
+        rows={props.all.flatMap((t) => entriesOf(t, t.tenant === props.own ? props.sender : undefined))}
         columns={[
-          { name: 'tenant', class: 'code', cell: (t) => t.tenant },
+          { name: 'tenant', class: 'code', cell: (e) => e.tenant },
+          { name: 'by', class: 'nowrap', cell: (e) => e.name },
           {
             name: 'series',
             number: true,
-            cell: (t) => (
+            cell: (e) => (
               <>
-                <Bar part={fullness(t.series, t.limits.max_series)} state={stateOf(fullness(t.series, t.limits.max_series))} />
-                <span class="counted">{count(t.series)}</span>
+                <Bar part={fullness(e.series, e.most)} state={stateOf(fullness(e.series, e.most))} />
+                <span class="counted">{count(e.series)}</span>
               </>
             ),
           },
-          { name: 'at most', number: true, cell: (t) => limit(t.limits.max_series) },
-          { name: 'a metric', number: true, cell: (t) => limit(t.limits.max_series_per_metric) },
-          { name: 'new a minute', number: true, cell: (t) => limit(t.limits.max_new_series_per_minute) },
-          { name: 'folded', number: true, cell: (t) => count(t.folded_samples) },
-          { name: 'refused', number: true, cell: (t) => count(t.refused_samples) },
+          { name: 'at most', number: true, cell: (e) => limit(e.most) },
+          { name: 'a metric', number: true, cell: (e) => limit(e.ofMetric) },
+          { name: 'new a minute', number: true, cell: (e) => limit(e.newAMinute) },
+          { name: 'samples/s', number: true, cell: (e) => limit(e.rate) },
+          { name: 'without a place', number: true, cell: (e) => e.lost },
+          { name: 'sends most', class: 'nowrap', cell: (e) => e.sender ?? '' },
         ]}
       />
     </Panel>

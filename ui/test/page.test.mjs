@@ -351,6 +351,40 @@ describe('the page', { concurrency: 4 }, () => {
     await close()
   })
 
+  test('Series shows each way in: its limits, who sends, and what is over', async (t) => {
+    const { page, close } = await open(browser)
+    const export1 = { resourceMetrics: [{ scopeMetrics: [{ metrics: [{ name: 'by.otlp', gauge: { dataPoints: [{ timeUnixNano: `${Date.now()}000000`, asDouble: 1 }] } }] }] }] }
+    const send = () => fetch(`${server}/v1/metrics`, { method: 'POST', headers: { 'Content-Type': 'application/json', 'User-Agent': 'otel-page/1' }, body: JSON.stringify(export1) })
+    assert.equal((await send()).status, 200)
+    const sending = setInterval(send, 3000) // repeats: senders are those of the last ten seconds
+    t.after(() => clearInterval(sending))
+    await page.goto('/series')
+    const senders = page.getByRole('region', { name: 'By sender of remote write and OTLP' })
+    await senders.getByRole('row', { name: /127\.0\.0\.1, otel-page\/1 OTLP 0\.\d 0\.\d \d+ B/ }).waitFor()
+    await senders.getByRole('row', { name: /127\.0\.0\.1, Go-http-client\S* remote write/ }).waitFor()
+    await page.getByRole('region', { name: 'By sender of DogStatsD' }).getByText('127.0.0.1').first().waitFor()
+    const tenants = page.getByRole('region', { name: 'By tenant' })
+    await tenants.getByRole('row', { name: /^default DogStatsD \d+ 100,000 20 30,000 \d+ samples folded, 0 refused 127\.0\.0\.1/ }).waitFor()
+    await tenants.getByRole('row', { name: /^default remote write, OTLP \d+ 1,000,000 no limit 0 samples refused 127\.0\.0\.1, Go-http-client/ }).waitFor()
+    await page.getByRole('region', { name: 'New series by remote write and OTLP' }).getByRole('row', { name: /^by_otlp 1 / }).waitFor()
+    const figure = (name) => page.locator('.figure').filter({ hasText: name }).locator('dd')
+    assert.match(await figure('By remote write and OTLP').innerText(), /^\d+\s*series of 1,000,000, <?0\.\d+ %$/)
+
+    // Here nothing is over ingest.max_series, which Freshet's own metrics would be, too.
+    await page.route('**/api/v1/status/top?*', async (route) => {
+      const answer = await (await route.fetch()).json()
+      answer.data.request_newcomers = [{ metric: hostile, new_series: 3, refused_series: 4711, label: hostile, values: 5000, sender: `10.0.0.7 (${hostile})` }]
+      await route.fulfill({ json: answer })
+    })
+    const over = page.getByRole('region', { name: 'Over a limit now' }).last()
+    await over.getByText('4,711 series refused').waitFor()
+    await over.getByText(`${hostile}, about 5,000 values`).waitFor()
+    await over.getByText(`10.0.0.7 (${hostile})`).waitFor()
+    await over.getByText('ingest.max_series').waitFor()
+    await look(page, 'series-over')
+    await close()
+  })
+
   test('status says in words what /-/ready says', async () => {
     const { page, close } = await open(browser, { allowed: [/50[23]/] })
     const broken = { tenant: hostile, store: '10s', error: 'not a directory', way_out: 'move the file away' }
@@ -558,7 +592,7 @@ describe('the page', { concurrency: 4 }, () => {
     await dialog.getByLabel('Token').fill(process.env.FRESHET_TOKEN)
     await dialog.getByRole('button', { name: 'Show' }).click()
     await dialog.waitFor({ state: 'hidden' })
-    await page.getByRole('region', { name: 'By tenant' }).getByRole('cell', { name: 'team-a' }).waitFor()
+    await page.getByRole('region', { name: 'By tenant' }).getByRole('cell', { name: 'team-a' }).first().waitFor()
     await page.goto('/flow')
     await page.getByText('tenant team-a').waitFor()
     await page.getByText('Own metrics are off.').waitFor()
