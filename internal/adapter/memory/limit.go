@@ -3,16 +3,15 @@
 package memory
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
 	"os"
-	"path"
 	"runtime/debug"
-	"strconv"
 	"strings"
+
+	"github.com/freshet-io/freshet/internal/lib/cgroup"
 )
 
 // Limit is how much memory this process may have, and what says so.
@@ -61,54 +60,21 @@ func physicalMemory(root fs.FS) (int64, error) {
 	return kibibytes << 10, nil
 }
 
-// cgroupLimit is the least limit of the cgroups of the process and of those above
-// them, or 0 for none. In a container the path of /proc/self/cgroup may be that of
-// the host, of which the container sees only the end: each shorter path is tried.
+// cgroupLimit is the least limit of the cgroups of the process and of those above them, or
+// 0 for none. Version 1 writes a number near the largest for none, which is larger than any
+// machine.
 func cgroupLimit(root fs.FS) (least int64, err error) {
-	file, err := root.Open("proc/self/cgroup")
-	if err != nil {
-		return 0, err
-	}
-	defer file.Close()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		fields := strings.SplitN(lines.Text(), ":", 3) // cgroups(7): number, controllers, path
-		if len(fields) != 3 {
-			continue
+	groups, err := cgroup.Of(root, "memory")
+	for _, g := range groups {
+		file := "memory.max"
+		if g.Version == 1 {
+			file = "memory.limit_in_bytes"
 		}
-		var mounts []string
-		name := "memory.max"
-		switch controllers := strings.Split(fields[1], ","); {
-		case fields[0] == "0" && fields[1] == "":
-			mounts = []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"}
-		case controllers[0] == "memory" || strings.Contains(fields[1], ",memory"):
-			mounts, name = []string{"sys/fs/cgroup/memory", "sys/fs/cgroup/" + fields[1]}, "memory.limit_in_bytes"
-		}
-		for _, mount := range mounts {
-			for at := path.Clean("/" + fields[2]); ; at = path.Dir(at) {
-				if n := readLimit(root, mount+path.Join(at, "/"+name)); n > 0 && (least == 0 || n < least) {
-					least = n
-				}
-				if at == "/" {
-					break
-				}
-			}
+		if n, limited := g.Number(root, file); limited && n > 0 && (least == 0 || n < least) {
+			least = n
 		}
 	}
-	return least, nil
-}
-
-// readLimit is the number in a file, or 0: version 2 writes "max" for none, and
-// version 1 a number near the largest, which is larger than any machine.
-func readLimit(root fs.FS, name string) int64 {
-	text, err := fs.ReadFile(root, name)
-	if err != nil {
-		return 0
-	}
-	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
+	return least, err
 }
 
 // Keep has the runtime collect garbage more often as the process nears its limit, so

@@ -1,0 +1,68 @@
+// Package cgroup reads what the kernel's control groups, version 1 and 2, allow this
+// process: cgroups(7). It only reads.
+package cgroup
+
+import (
+	"bufio"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Group is a cgroup that limits the process.
+type Group struct {
+	Dir     string // below the root of the file system, without a slash at the front
+	Version int    // 1 or 2
+}
+
+// Of are the cgroups that the process is in for a controller, and those above them, which
+// limit it as well: its own first. Root is the root of the file system. In a container the
+// path in /proc/self/cgroup may be that of the host, of which the container sees only the
+// end: each shorter path is among them. A directory need not exist.
+func Of(root fs.FS, controller string) (found []Group, err error) {
+	file, err := root.Open("proc/self/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		fields := strings.SplitN(lines.Text(), ":", 3) // number, controllers, path
+		if len(fields) != 3 {
+			continue
+		}
+		var mounts []string
+		version := 1
+		switch {
+		case fields[0] == "0" && fields[1] == "":
+			mounts, version = []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"}, 2
+		case slices.Contains(strings.Split(fields[1], ","), controller):
+			mounts = []string{"sys/fs/cgroup/" + controller}
+			if _, err := fs.Stat(root, mounts[0]); err != nil { // usually a link to the other
+				mounts[0] = "sys/fs/cgroup/" + fields[1]
+			}
+		}
+		for _, mount := range mounts {
+			for at := path.Clean("/" + fields[2]); ; at = path.Dir(at) {
+				found = append(found, Group{mount + strings.TrimSuffix(at, "/"), version})
+				if at == "/" {
+					break
+				}
+			}
+		}
+	}
+	return found, lines.Err()
+}
+
+// Number is the number in a file of a cgroup. It reports false if there is none: "max"
+// stands for no limit.
+func (g Group) Number(root fs.FS, file string) (int64, bool) {
+	text, err := fs.ReadFile(root, g.Dir+"/"+file)
+	if err != nil {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	return n, err == nil
+}

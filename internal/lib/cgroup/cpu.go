@@ -1,0 +1,81 @@
+package cgroup
+
+import (
+	"fmt"
+	"io/fs"
+	"strings"
+)
+
+// CPU is the quota of a cgroup, and how often it was used up since the cgroup was made.
+type CPU struct {
+	Dir       string  // its directory, with a slash at the front
+	File      string  // where the quota stands
+	Cores     float64 // the quota: processors that it may use on average
+	Periods   float64 // in which something ran
+	Throttled float64 // periods in which the quota was used up
+	Seconds   float64 // in which threads stood still therefore, of all processors together
+}
+
+// CPUs are the cgroups of the process that have a quota, its own first.
+func CPUs(root fs.FS) (found []CPU, err error) {
+	groups, err := Of(root, "cpu")
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range groups {
+		text, err := fs.ReadFile(root, g.Dir+"/cpu.stat")
+		if err != nil {
+			continue // the process does not see it, or it has no such controller
+		}
+		c := CPU{Dir: "/" + g.Dir}
+		c.File, c.Cores = g.quota(root)
+		if c.Cores > 0 {
+			c.read(string(text))
+			found = append(found, c)
+		}
+	}
+	return found, nil
+}
+
+// quota is the number of processors that a cgroup may use on average, 0 for all, and the
+// file that says so.
+func (g Group) quota(root fs.FS) (file string, cores float64) {
+	if g.Version == 1 {
+		quota, limited := g.Number(root, "cpu.cfs_quota_us")
+		period, _ := g.Number(root, "cpu.cfs_period_us")
+		if !limited || quota <= 0 || period <= 0 { // -1 is none
+			return "", 0
+		}
+		return "/" + g.Dir + "/cpu.cfs_quota_us", float64(quota) / float64(period)
+	}
+	text, err := fs.ReadFile(root, g.Dir+"/cpu.max")
+	if err != nil {
+		return "", 0
+	}
+	var quota, period float64
+	if n, _ := fmt.Sscan(string(text), &quota, &period); n < 2 || !(quota > 0 && period > 0) { // "max 100000"
+		return "", 0
+	}
+	return "/" + g.Dir + "/cpu.max", quota / period
+}
+
+// read reads cpu.stat. Version 1 counts throttled_time in nanoseconds.
+func (c *CPU) read(text string) {
+	for line := range strings.Lines(text) {
+		var name string
+		var n float64
+		if read, _ := fmt.Sscan(line, &name, &n); read < 2 {
+			continue
+		}
+		switch name {
+		case "nr_periods":
+			c.Periods = n
+		case "nr_throttled":
+			c.Throttled = n
+		case "throttled_usec":
+			c.Seconds = n / 1e6
+		case "throttled_time":
+			c.Seconds = n / 1e9
+		}
+	}
+}
