@@ -80,7 +80,7 @@ func (s *server) serveRecord(w http.ResponseWriter, r *http.Request) {
 		reason = "somebody asked"
 	}
 	made, err := s.recorder.Record(r.Context(), reason)
-	made.Runtime, made.Spreads = nil, nil // they are in the record
+	made.Runtime, made.Spreads, made.CPUQuotas = nil, nil, nil // they are in the record
 	respondRecord(w, made, err)
 }
 

@@ -54,6 +54,36 @@ func changed(change func(*moment)) *moment {
 	return m
 }
 
+// quota is that of a cgroup in five seconds.
+func quota(cores, periods, throttled, stood float64) []record.CPUQuota {
+	return []record.CPUQuota{{
+		Cgroup: "/sys/fs/cgroup/unit", File: "/sys/fs/cgroup/unit/cpu.max", Cores: cores,
+		Periods: record.Values{Begin: 1000, End: 1000 + periods}, Throttled: record.Values{Begin: 40, End: 40 + throttled}, Stood: record.Values{Begin: 3, End: 3 + stood},
+	}}
+}
+
+// The evidence says who throttles, where that stands and by how much, and the way out asks
+// others first if they have the most of it.
+func TestThrottlingSaysWho(t *testing.T) {
+	m := changed(func(m *moment) {
+		m.CPUQuotas = append(quota(0.2, 159, 156, 18), quota(8, 50, 0, 0)...)
+		m.CPUQuotas[1].Cgroup = "/sys/fs/cgroup"
+	})
+	f := cpuThrottling(m)
+	const want = "cgroup /sys/fs/cgroup/unit has 0.2 processors (/sys/fs/cgroup/unit/cpu.max): throttled in 156 of 159 periods, 98 %, " +
+		"and 90 % of the time in which it had work, 18s on all processors together; the process used 0.40 processors"
+	if len(f.Evidence) != 1 || f.Evidence[0].What != want {
+		t.Errorf("evidence: %+v", f.Evidence)
+	}
+	if !strings.Contains(f.Next, "Raise the quota: it stands in /sys/fs/cgroup/unit/cpu.max") || strings.Contains(f.Next, "cgroup.procs") {
+		t.Errorf("the process has used the quota up: %s", f.Next)
+	}
+	m.CPUQuotas[0].Cores = 1
+	if f := cpuThrottling(m); !strings.Contains(f.Next, "cgroup.procs") {
+		t.Errorf("others have used the quota up: %s", f.Next)
+	}
+}
+
 const (
 	clearly = 2 // Clear or more
 	listed  = 1 // from Listed to below Clear
@@ -144,6 +174,16 @@ func TestCauses(t *testing.T) {
 		}), fine, ""},
 		{"a long queue that moves on", starvation, changed(func(m *moment) { m.trace.runnable = 80 }), fine, ""},
 
+		{"a quota that is used up in nearly each period", cpuThrottling, changed(func(m *moment) { m.CPUQuotas = quota(0.2, 159, 156, 13.2) }), clearly,
+			"cgroup /sys/fs/cgroup/unit may use 0.2 processors, and was throttled in 156 of 159 periods"},
+		{"a quota that short bursts reach", cpuThrottling, changed(func(m *moment) { m.CPUQuotas = quota(4, 50, 8, 0.05) }), fine, ""},
+		{"periods that end just as the quota does", cpuThrottling, changed(func(m *moment) { m.CPUQuotas = quota(1, 50, 50, 0.05) }), fine, ""},
+		{"a quota that nobody reaches", cpuThrottling, changed(func(m *moment) { m.CPUQuotas = quota(2, 50, 0, 0) }), fine, ""},
+		{"one that was used up before", cpuThrottling, changed(func(m *moment) {
+			m.CPUQuotas = quota(2, 0, 0, 0)
+			m.CPUQuotas[0].Throttled, m.CPUQuotas[0].Stood = record.Values{Begin: 900, End: 900}, record.Values{Begin: 90, End: 90}
+		}), fine, ""},
+
 		{"a slow disk", disk, changed(func(m *moment) { m.trace.syscalls = profiled{times(8, 400*time.Millisecond, fsync...)} }), clearly, "400ms a call"},
 		{"a disk that has much to do and does it", disk, changed(func(m *moment) { m.trace.syscalls = profiled{times(2e4, 100*time.Microsecond, fsync...)} }), fine, ""},
 		{"a slow place beside a quick one", disk, changed(func(m *moment) {
@@ -210,6 +250,9 @@ func TestRank(t *testing.T) {
 		{"garbage takes the processors, and the reader waits", "starvation 1 kernel_drops 1 garbage 0.9", "garbage 0.9 starvation 0.54 kernel_drops 0.32"},
 		{"a cause that is not clear explains nothing", "kernel_drops 1 starvation 0.4", "kernel_drops 1 starvation 0.4"},
 		{"a storm's stacks grow", "stack_growth 1 goroutines 0.6 starvation 1", "goroutines 0.6 stack_growth 0.36 starvation 0.36"},
+		{"a quota stops the reader", "kernel_drops 1 starvation 0.7 cpu_throttling 0.9", "cpu_throttling 0.9 starvation 0.54 kernel_drops 0.32"},
+		{"a quota that is reached at times explains no drops", "kernel_drops 1 cpu_throttling 0.4", "kernel_drops 1 cpu_throttling 0.4"},
+		{"garbage uses the quota up", "cpu_throttling 1 garbage 0.9", "garbage 0.9 cpu_throttling 0.54"},
 		{"who writes to a slow disk holds a lock", "lock 1 disk 0.7", "disk 0.7 lock 0.42"},
 		{"two that have nothing to do with each other", "lock 0.6 garbage 0.4", "lock 0.6 garbage 0.4"},
 	} {

@@ -18,16 +18,17 @@ import (
 
 // The causes, by the names that programs know them by.
 const (
-	Cardinality = "cardinality"
-	Disk        = "disk"
-	Garbage     = "garbage"
-	Goroutines  = "goroutines"
-	Growth      = "growth"
-	KernelDrops = "kernel_drops"
-	Lock        = "lock"
-	StackGrowth = "stack_growth"
-	Starvation  = "starvation"
-	Stores      = "stores"
+	Cardinality   = "cardinality"
+	CPUThrottling = "cpu_throttling"
+	Disk          = "disk"
+	Garbage       = "garbage"
+	Goroutines    = "goroutines"
+	Growth        = "growth"
+	KernelDrops   = "kernel_drops"
+	Lock          = "lock"
+	StackGrowth   = "stack_growth"
+	Starvation    = "starvation"
+	Stores        = "stores"
 )
 
 const (
@@ -84,14 +85,26 @@ type finding struct {
 }
 
 // looks are those for each cause.
-var looks = []func(*moment) finding{cardinality, growing, stackGrowth, garbage, lock, goroutines, starvation, disk, kernelDrops, stores}
+var looks = []func(*moment) finding{
+	cardinality,
+	growing,
+	stackGrowth,
+	garbage,
+	lock,
+	goroutines,
+	cpuThrottling,
+	starvation,
+	disk,
+	kernelDrops,
+	stores,
+}
 
 // effects are what each cause brings about besides what it is itself. An effect that is
 // found beside a clear cause of it ranks below it. There are no circles:
 //
 //   - New series over a limit are some under it, too.
 //   - New series are allocated; allocating, starting goroutines and growing stacks take the
-//     processors; each of them, or a disk, holds the reader of a socket up.
+//     processors, up to a CPU quota; each of them, or a disk, holds the reader of a socket up.
 //   - A goroutine begins with a small stack, and shares locks with many others.
 //   - Who holds a lock and does not get a processor holds it for long, and a system call
 //     seems slow if nobody takes its end up. Who holds one while he writes to a slow disk
@@ -103,10 +116,11 @@ var effects = []struct {
 	cause   string
 	effects []string
 }{
-	{Cardinality, []string{Growth, Garbage, StackGrowth, Lock, Starvation, Disk, KernelDrops}},
-	{Goroutines, []string{Garbage, StackGrowth, Lock, Starvation, Disk, KernelDrops}},
-	{StackGrowth, []string{Garbage, Lock, Starvation, Disk, KernelDrops}},
-	{Garbage, []string{Lock, Starvation, Disk, KernelDrops}},
+	{Cardinality, []string{Growth, Garbage, StackGrowth, Lock, CPUThrottling, Starvation, Disk, KernelDrops}},
+	{Goroutines, []string{Garbage, StackGrowth, Lock, CPUThrottling, Starvation, Disk, KernelDrops}},
+	{StackGrowth, []string{Garbage, Lock, CPUThrottling, Starvation, Disk, KernelDrops}},
+	{Garbage, []string{Lock, CPUThrottling, Starvation, Disk, KernelDrops}},
+	{CPUThrottling, []string{Lock, Starvation, Disk, KernelDrops}},
 	{Starvation, []string{Lock, Disk, KernelDrops}},
 	{Disk, []string{Lock, KernelDrops}},
 	{Lock, []string{KernelDrops}},

@@ -50,8 +50,8 @@ func starvation(m *moment) finding {
 	}
 	if used < ownPart && m.cpu.total() > 0 {
 		f.Score = min(f.Score, othersMost)
-		f.Title = fmt.Sprintf("No processor: goroutines wait %s for one, and the process gets %.2f of %d, and others, or a limit of the container, the rest", seconds(latency.P99), m.cores(), m.GOMAXPROCS) + with
-		f.Next = "If the function that is busiest does not do what the load asks for, report it with this record. Then look what else runs on the machine (top), and at the container's limit (cpu.max, nr_throttled in cpu.stat). GOMAXPROCS should be what the process really gets."
+		f.Title = fmt.Sprintf("No processor: goroutines wait %s for one, and the process gets %.2f of %d, and others the rest", seconds(latency.P99), m.cores(), m.GOMAXPROCS) + with
+		f.Next = "If the function that is busiest does not do what the load asks for, report it with this record. Then look what else runs on the machine (top). GOMAXPROCS should be what the process really gets."
 	} else {
 		f.Title = fmt.Sprintf("No processor: goroutines wait %s for one; all %d are busy", seconds(latency.P99), m.GOMAXPROCS) + with
 		f.Next = "If the function that is busiest does what the load asks for, the machine is too small, or the load belongs on two. If not, report it with this record."

@@ -48,9 +48,20 @@ type Record struct {
 	Ended      time.Time         `json:"ended"`
 	Build      string            `json:"build"`
 	GOMAXPROCS int               `json:"gomaxprocs"`
-	Runtime    map[string]Values `json:"runtime,omitempty"` // numbers of runtime/metrics, by their names there
-	Spreads    map[string]Spread `json:"spreads,omitempty"` // histograms of runtime/metrics, of the time
-	Missing    map[string]string `json:"missing,omitempty"` // files that are not there, and why
+	Runtime    map[string]Values `json:"runtime,omitempty"`    // numbers of runtime/metrics, by their names there
+	Spreads    map[string]Spread `json:"spreads,omitempty"`    // histograms of runtime/metrics, of the time
+	CPUQuotas  []CPUQuota        `json:"cpu_quotas,omitempty"` // of the cgroups that the process is in, its own first
+	Missing    map[string]string `json:"missing,omitempty"`    // files that are not there, and why
+}
+
+// CPUQuota is how many processors a cgroup may use, and how often that was not enough.
+type CPUQuota struct {
+	Cgroup    string  `json:"cgroup"` // its directory
+	File      string  `json:"file"`   // where the quota stands
+	Cores     float64 `json:"cores"`  // processors, on average
+	Periods   Values  `json:"periods"`
+	Throttled Values  `json:"throttled_periods"` // in which the quota was used up
+	Stood     Values  `json:"throttled_seconds"` // in which threads stood still therefore, of all processors together
 }
 
 // BrokenStore is a store that cannot be opened.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -57,6 +58,7 @@ const (
 type Recorder struct {
 	Options
 	duration time.Duration // Duration, but for tests
+	root     fs.FS         // of the file system, where cgroups are
 	flight   *trace.FlightRecorder
 	over     chan overBudget
 	asks     chan ask
@@ -91,7 +93,7 @@ func New(o Options) *Recorder {
 		return f.NewCounter(prometheus.CounterOpts{Name: "freshet_recorder_" + name, Help: help})
 	}
 	return &Recorder{
-		Options: o, duration: Duration,
+		Options: o, duration: Duration, root: os.DirFS("/"),
 		flight: trace.NewFlightRecorder(trace.FlightRecorderConfig{MinAge: flightAge, MaxBytes: flightBytes}),
 		over:   make(chan overBudget, 1), asks: make(chan ask), ended: make(chan struct{}),
 		made:    counter("records_total", "Records that were made: a stage was over its budget, or somebody asked. Rising: freshet diagnose reads them; the page shows them under Records."),
@@ -303,7 +305,7 @@ func (r *Recorder) List() ([]Listed, error) {
 		if l.Record, err = r.summary(f.id); err != nil {
 			l.ID, l.Error = f.id, err.Error()
 		}
-		l.Runtime, l.Spreads = nil, nil // they are in the record
+		l.Runtime, l.Spreads, l.CPUQuotas = nil, nil, nil // they are in the record
 		all = append(all, l)
 	}
 	return all, nil

@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/google/pprof/profile"
@@ -106,6 +109,43 @@ func TestARecordHasEverything(t *testing.T) {
 	}
 	if n := testutil.ToFloat64(r.made); n != 1 {
 		t.Errorf("%v records were made", n)
+	}
+}
+
+// counting is a file system in which a cgroup is throttled in each period: with each look
+// it has one more.
+type counting struct {
+	files fstest.MapFS
+	looks int
+}
+
+func (c *counting) Open(name string) (fs.File, error) {
+	if name == "sys/fs/cgroup/unit/cpu.stat" {
+		c.looks++
+		c.files[name] = &fstest.MapFile{Data: fmt.Appendf(nil, "nr_periods %d\nnr_throttled %d\nthrottled_usec %d\n", 10+c.looks, c.looks, 500*c.looks)}
+	}
+	return c.files.Open(name)
+}
+
+// What the kernel let the process have of the processors is that of the record's time.
+func TestARecordHasCPUQuotas(t *testing.T) {
+	r := newRecorder(t, DefaultConfig(), io.Discard)
+	r.root = &counting{files: fstest.MapFS{
+		"proc/self/cgroup":           {Data: []byte("0::/unit\n")},
+		"sys/fs/cgroup/unit/cpu.max": {Data: []byte("20000 100000\n")},
+	}}
+	stop := run(t, r)
+	defer stop()
+	made, err := r.Record(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []record.CPUQuota{{
+		Cgroup: "/sys/fs/cgroup/unit", File: "/sys/fs/cgroup/unit/cpu.max", Cores: 0.2,
+		Periods: record.Values{Begin: 11, End: 12}, Throttled: record.Values{Begin: 1, End: 2}, Stood: record.Values{Begin: 0.0005, End: 0.001},
+	}}
+	if got := read(t, r, made.ID).CPUQuotas; !slices.Equal(got, want) {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -10,12 +10,14 @@ import (
 	"runtime"
 	"runtime/metrics"
 	"runtime/pprof"
+	"slices"
 	"time"
 
 	"github.com/google/pprof/profile"
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/freshet-io/freshet/internal/core/record"
+	"github.com/freshet-io/freshet/internal/lib/cgroup"
 )
 
 // taking is a record that is being made.
@@ -62,7 +64,11 @@ func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, [
 		list, err := r.Top(ctx)
 		top <- answered{list, err}
 	}()
+	// Making a record takes processor time, too: only the time in between tells.
+	quotas, _ := cgroup.CPUs(r.root) // a process whose cgroups nobody sees has none
 	t.cpu(ctx, r.duration)
+	after, _ := cgroup.CPUs(r.root)
+	rec.CPUQuotas = throttling(quotas, after)
 
 	end := readRuntime()
 	rec.Ended = time.Now()
@@ -95,6 +101,22 @@ func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, [
 type answered struct {
 	list any
 	err  error
+}
+
+// throttling is what happened to cgroups with a quota.
+func throttling(begin, end []cgroup.CPU) (all []record.CPUQuota) {
+	for _, e := range end {
+		i := slices.IndexFunc(begin, func(b cgroup.CPU) bool { return b.Dir == e.Dir })
+		if i < 0 {
+			continue
+		}
+		b := begin[i]
+		all = append(all, record.CPUQuota{
+			Cgroup: e.Dir, File: e.File, Cores: e.Cores, Periods: record.Values{Begin: b.Periods, End: e.Periods},
+			Throttled: record.Values{Begin: b.Throttled, End: e.Throttled}, Stood: record.Values{Begin: b.Seconds, End: e.Seconds},
+		})
+	}
+	return all
 }
 
 // cpu profiles the processors for the time of the record.
