@@ -160,6 +160,7 @@ type Listener struct {
 	wanted   int        // bytes of receive buffer, 0 where it does not apply
 	granted  int
 	buffer   []string // warnings of it
+	queue    []string // of the length of a Unix datagram socket's queue
 	warnings []string // all others
 }
 
@@ -339,5 +340,25 @@ func (l *Listener) readReceiveBuffer(fd, wanted int) error {
 func (l *Listener) Warnings() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Concat(l.buffer, l.warnings)
+	return slices.Concat(l.buffer, l.queue, l.warnings)
+}
+
+// Settings of the kernel that bound what waits in a socket.
+const (
+	MaxReceiveBuffer = "net.core.rmem_max"       // of UDP sockets, in bytes
+	MaxQueueLength   = "net.unix.max_dgram_qlen" // of Unix datagram sockets, in datagrams
+)
+
+// Setting is the setting of the kernel that bounds what waits in the socket, empty if none
+// does, and whether it is so small that it will cost packets.
+func (l *Listener) Setting() (name string, tooSmall bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch l.addr.Network() {
+	case "udp":
+		return MaxReceiveBuffer, len(l.buffer) > 0
+	case "unixgram":
+		return MaxQueueLength, len(l.queue) > 0
+	}
+	return "", false
 }

@@ -57,7 +57,7 @@ func newUnixgram(conn *net.UnixConn, c Config, file socketFile) (*Listener, erro
 		return nil, errors.Join(err, d.close())
 	}
 	setting, _ := os.ReadFile(queueLengthFile) // without it there is nothing to compare
-	l.warnings = queueWarning(c.Address, string(setting))
+	l.queue = queueWarning(c.Address, string(setting))
 	return l, nil
 }
 

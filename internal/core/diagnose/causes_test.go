@@ -1,6 +1,8 @@
 package diagnose
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -200,6 +202,10 @@ func TestCauses(t *testing.T) {
 		{"datagrams that found no room", kernelDrops, changed(func(m *moment) { m.begin, m.end = text(t, drops("100")), text(t, drops("9100")) }), clearly, "1,800 a second"},
 		{"datagrams that found none before", kernelDrops, changed(func(m *moment) { m.begin, m.end = text(t, drops("9100")), text(t, drops("9100")) }), fine, ""},
 
+		{"a client that drops at the queue of a Unix socket", kernelDrops, changed(func(m *moment) { m.end = text(t, unixgram(1000, 1)) }), clearly,
+			"Clients drop datagrams: 200 a second, 9.1 % of theirs, since the queue of unixgram:///run/s is full"},
+		{"a short queue that nobody fills", kernelDrops, changed(func(m *moment) { m.end = text(t, unixgram(0, 1)) }), fine, ""},
+
 		{"a flood over a limit", cardinality, changed(func(m *moment) {
 			m.end = text(t, "freshet_limit_samples_total{tenant=\"a\"} 5000\n")
 			m.tops = readTops(t, `[{"tenant":"a","over_limits":[{"metric":"m","label":"l","values":7000,"sender":"10.0.0.1","limit":"limits.max_series"}]}]`)
@@ -230,6 +236,70 @@ func TestCauses(t *testing.T) {
 				t.Errorf("something is left out: %+v", f)
 			}
 		})
+	}
+}
+
+// unixgram is what /metrics has of a Unix datagram socket of which clients say that it did
+// not take some datagrams.
+func unixgram(drops, tooSmall int) string {
+	return fmt.Sprintf(`freshet_dogstatsd_kernel_dropped_packets_total{listener="unixgram:///run/s"} 0
+freshet_dogstatsd_client_dropped_packets_total{listener="unixgram:///run/s"} %d
+freshet_dogstatsd_packets_total{listener="unixgram:///run/s"} 10000
+freshet_dogstatsd_setting_too_small{listener="unixgram:///run/s",setting="net.unix.max_dgram_qlen"} %d
+`, drops, tooSmall)
+}
+
+// udp is what /metrics has of a UDP socket beside a Unix datagram socket whose queue is
+// short, as it is by default.
+func udp(drops, granted, wanted int) string {
+	return fmt.Sprintf(`freshet_dogstatsd_kernel_dropped_packets_total{listener="udp://:8125"} %d
+freshet_dogstatsd_client_dropped_packets_total{listener="udp://:8125"} 30
+freshet_dogstatsd_packets_total{listener="udp://:8125"} 10000
+freshet_dogstatsd_setting_too_small{listener="udp://:8125",setting="net.core.rmem_max"} 0
+freshet_dogstatsd_receive_buffer_bytes{listener="udp://:8125"} %d
+freshet_dogstatsd_receive_buffer_wanted_bytes{listener="udp://:8125"} %d
+freshet_dogstatsd_kernel_dropped_packets_total{listener="unixgram:///run/s"} 0
+freshet_dogstatsd_setting_too_small{listener="unixgram:///run/s",setting="net.unix.max_dgram_qlen"} 1
+`, drops, granted, wanted)
+}
+
+// What bounds a socket is told by its size and the setting that changes it. One socket's
+// bound is no advice for another.
+func TestKernelDropsSayWhatIsTooSmall(t *testing.T) {
+	for _, c := range []struct {
+		name, end string
+		want      []string
+		never     []string
+	}{
+		{"a small buffer", udp(5000, 4096, 4096), []string{
+			"the receive buffer of udp://:8125 has 4KiB", "listener udp://:8125: 5,000 datagrams dropped; its receive buffer (dogstatsd.receive_buffer) has 4KiB, room for 9 short datagrams",
+			"Raise dogstatsd.receive_buffer, which is 4KiB, to 4MiB",
+		}, []string{"max_dgram_qlen", "rmem_max", "unixgram"}},
+		{"one that the kernel caps", udp(5000, 212992, 4<<20), []string{
+			"has 208KiB", "dogstatsd.receive_buffer asks for 4MiB, and net.core.rmem_max caps it at 208KiB", "sysctl -w net.core.rmem_max=4194304",
+		}, []string{"max_dgram_qlen", "unixgram"}},
+		{"a usual one", udp(5000, 4<<20, 4<<20), []string{"has 4MiB", "If it is bursts, raise dogstatsd.receive_buffer", "add dogstatsd.readers"}, []string{"max_dgram_qlen", "unixgram"}},
+		{"a short queue", unixgram(5000, 1), []string{
+			"5,000 datagrams dropped by clients, as their telemetry says (packets_dropped_writer); net.unix.max_dgram_qlen is too small", "sysctl -w net.unix.max_dgram_qlen=512",
+		}, []string{"rmem_max", "dogstatsd.receive_buffer"}},
+		{"a long queue", unixgram(5000, 0), []string{"The queue is long enough"}, []string{"rmem_max", "max_dgram_qlen"}},
+		{"an older record", "freshet_dogstatsd_kernel_dropped_packets_total{listener=\"udp://:8125\"} 5000\n", []string{"If it is bursts, raise dogstatsd.receive_buffer"}, []string{" 0B", "room for"}},
+	} {
+		f := kernelDrops(changed(func(m *moment) { m.end = text(t, c.end) }))
+		shown, err := json.Marshal(f.Cause)
+		if err != nil || f.Score < Clear {
+			t.Errorf("%s: score %v, %v", c.name, f.Score, err)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(string(shown), want) {
+				t.Errorf("%s: %s does not say %q", c.name, shown, want)
+			}
+		}
+		for _, never := range c.never {
+			if strings.Contains(string(shown), never) {
+				t.Errorf("%s: %s says %q", c.name, shown, never)
+			}
+		}
 	}
 }
 

@@ -1,24 +1,61 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 
 	"github.com/freshet-io/freshet/internal/core/record"
+	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
 // Kernel drops: datagrams come and the socket's buffer is full, since nobody reads fast
-// enough, or nobody read for longer than the buffer lasts.
+// enough, or nobody read for longer than the buffer lasts. A Unix datagram socket has a
+// queue of some datagrams in place of a buffer of bytes: when it is full the sender is told,
+// and most clients drop. Only they know, and those that send telemetry say so.
 const (
 	dropsUsual = 1     // datagrams a second: a few are no cause
 	shareUsual = 0.001 // of the datagrams that came
 	shareBad   = 0.02
+
+	dropsListed = 3 // listeners
+
+	// usualBuffer is the default of dogstatsd.receive_buffer, in bytes.
+	usualBuffer = 4 << 20
+
+	// datagramCharge is what the kernel charges for a short datagram, in bytes, against
+	// twice the buffer that was asked for.
+	datagramCharge = 832
 )
 
-const dropsMetric, packetsMetric = "freshet_dogstatsd_kernel_dropped_packets_total", "freshet_dogstatsd_packets_total"
+const (
+	dropsMetric       = "freshet_dogstatsd_kernel_dropped_packets_total"
+	clientDropsMetric = "freshet_dogstatsd_client_dropped_packets_total"
+	packetsMetric     = "freshet_dogstatsd_packets_total"
+	bufferMetric      = "freshet_dogstatsd_receive_buffer_bytes"
+	wantedMetric      = "freshet_dogstatsd_receive_buffer_wanted_bytes"
+	tooSmallMetric    = "freshet_dogstatsd_setting_too_small"
+
+	queueSetting  = "net.unix.max_dgram_qlen"
+	bufferSetting = "net.core.rmem_max"
+)
+
+// dropping is a listener for which datagrams were dropped.
+type dropping struct {
+	listener        string
+	kernel, clients float64 // datagrams that the kernel dropped, and that clients say they did
+	granted, wanted float64 // receive buffer in bytes; 0 if it has none, or the record is older than the metric
+	shortQueue      bool
+}
 
 func kernelDrops(m *moment) finding {
-	drops, read := m.grownBy(dropsMetric), m.grownBy(packetsMetric)
+	all := m.dropping()
+	drops, read := 0.0, m.grownBy(packetsMetric)
+	for i := range all {
+		drops += all[i].kernel + all[i].clients
+	}
 	share := 0.0
 	if drops > 0 {
 		share = drops / (drops + read)
@@ -31,34 +68,116 @@ func kernelDrops(m *moment) finding {
 	if drops/m.seconds > dropsUsual {
 		f.Score = ramp(share, shareUsual, shareBad)
 	}
-	f.Title = fmt.Sprintf("The kernel drops datagrams: %s a second, %s of those that come, since nobody reads them fast enough", count(drops/m.seconds), percent(share))
 	f.Because = fmt.Sprintf("%s of the datagrams that came found the socket's buffer full: nothing below %s, all from %s on", percent(share), percent(shareUsual), percent(shareBad))
-	all := m.grown(dropsMetric)
-	slices.SortFunc(all, func(a, b labelled) int { return int(max(-1, min(1, b.value-a.value))) })
-	for _, l := range all {
-		if l.value > 0 && len(f.Evidence) < 3 {
-			f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("listener %s: %s datagrams dropped", clip(l.labels["listener"]), count(l.value))})
+	f.Title, f.Next = "The kernel drops no datagrams", "Nothing is to be done."
+	if len(all) > 0 {
+		f.Title = all[0].title(drops/m.seconds, share)
+		f.Next = all[0].wayOut()
+	}
+	for i := range all[:min(len(all), dropsListed)] {
+		f.Evidence = append(f.Evidence, all[i].evidence())
+	}
+	f.Evidence = append(f.Evidence, m.socketReader()...)
+	return f
+}
+
+// dropping are the listeners for which datagrams were dropped, most first.
+func (m *moment) dropping() (all []dropping) {
+	by := func(values []labelled) map[string]labelled {
+		found := map[string]labelled{}
+		for _, l := range values {
+			found[l.labels["listener"]] = l
+		}
+		return found
+	}
+	clients, granted, wanted := by(m.grown(clientDropsMetric)), by(m.end.of(bufferMetric)), by(m.end.of(wantedMetric))
+	short := by(slices.DeleteFunc(above(m.end, tooSmallMetric), func(l labelled) bool { return l.labels["setting"] != queueSetting }))
+	for _, l := range m.grown(dropsMetric) {
+		name := l.labels["listener"]
+		d := dropping{listener: name, kernel: l.value, granted: granted[name].value, wanted: wanted[name].value}
+		if strings.HasPrefix(name, "unixgram:") { // what a client of UDP is told is of the server before
+			d.clients = clients[name].value
+			_, d.shortQueue = short[name]
+		}
+		if d.kernel+d.clients > 0 {
+			all = append(all, d)
 		}
 	}
-	for _, l := range m.end.of("freshet_dogstatsd_setting_too_small") {
-		if l.value > 0 && len(f.Evidence) < 6 {
-			f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("listener %s: the kernel gives it a smaller receive buffer than dogstatsd.receive_buffer asks for; raise net.core.rmem_max", clip(l.labels["listener"]))})
-		}
+	slices.SortStableFunc(all, func(a, b dropping) int { return cmp.Compare(b.kernel+b.clients, a.kernel+a.clients) })
+	return all
+}
+
+// isQueue reports whether datagrams were dropped at a Unix socket alone.
+func (d *dropping) isQueue() bool { return d.kernel == 0 }
+
+func (d *dropping) title(perSecond, share float64) string {
+	if d.isQueue() {
+		return fmt.Sprintf("Clients drop datagrams: %s a second, %s of theirs, since the queue of %s is full", count(perSecond), percent(share), clip(d.listener))
 	}
+	text := fmt.Sprintf("The kernel drops datagrams: %s a second, %s of those that come, since nobody reads them fast enough", count(perSecond), percent(share))
+	if d.granted > 0 {
+		text += fmt.Sprintf("; the receive buffer of %s has %s", clip(d.listener), sizeText(d.granted))
+	}
+	return text
+}
+
+func (d *dropping) evidence() Evidence {
+	what := fmt.Sprintf("listener %s: %s datagrams dropped", clip(d.listener), count(d.kernel+d.clients))
+	switch {
+	case d.isQueue():
+		what += " by clients, as their telemetry says (packets_dropped_writer)"
+		if d.shortQueue {
+			what += "; " + queueSetting + " is too small"
+		}
+	case d.granted < d.wanted:
+		what += fmt.Sprintf("; dogstatsd.receive_buffer asks for %s, and %s caps it at %s, room for %s short datagrams", sizeText(d.wanted), bufferSetting, sizeText(d.granted), d.room())
+	case d.granted > 0:
+		what += fmt.Sprintf("; its receive buffer (dogstatsd.receive_buffer) has %s, room for %s short datagrams", sizeText(d.granted), d.room())
+	}
+	return Evidence{What: what}
+}
+
+// room is how many short datagrams a buffer holds, at most.
+func (d *dropping) room() string { return count(math.Floor(2 * d.granted / datagramCharge)) }
+
+func (d *dropping) wayOut() string {
+	const readers = "If the stages read and parse take long all the time, add dogstatsd.readers, or have clients put more metrics into a datagram."
+	switch {
+	case d.isQueue() && d.shortQueue:
+		return fmt.Sprintf("Run sysctl -w %s=512, then stop and start Freshet: a restart in place keeps the socket and its queue. A receive buffer is nothing that this socket has.", queueSetting)
+	case d.isQueue():
+		return "The queue is long enough for a reader that keeps up: see who has the processors. Clients that aggregate, or put more metrics into a datagram, send less."
+	case d.granted < d.wanted:
+		return fmt.Sprintf("Run sysctl -w %s=%.0f and restart, or give the process CAP_NET_ADMIN: dogstatsd.receive_buffer alone changes nothing. %s", bufferSetting, d.wanted, readers)
+	case d.granted > 0 && d.granted < usualBuffer:
+		return fmt.Sprintf("Raise dogstatsd.receive_buffer, which is %s, to %s, the default, or leave it out. %s", sizeText(d.granted), sizeText(usualBuffer), readers)
+	}
+	return fmt.Sprintf("If it is bursts, raise dogstatsd.receive_buffer (and %s if that is less). %s", bufferSetting, readers)
+}
+
+// sizeText is a size as the configuration spells it.
+func sizeText(n float64) string {
+	if n > 1<<50 {
+		return bytesText(n)
+	}
+	return conf.Bytes(n).String()
+}
+
+// socketReader is what the readers of the sockets did.
+func (m *moment) socketReader() (all []Evidence) {
 	for _, l := range m.grown("freshet_stage_seconds") {
 		if stage := l.labels["stage"]; l.count > 0 && l.labels["input"] == "dogstatsd" && (stage == "read" || stage == "parse") {
-			f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("its reader: stage %s took %s a batch of datagrams", stage, seconds(l.value/l.count))})
+			all = append(all, Evidence{What: fmt.Sprintf("its reader: stage %s took %s a batch of datagrams", stage, seconds(l.value/l.count))})
 		}
 	}
 	reader := m.goroutines.groups(func(s stack) string {
-		if i := s.index(func(name string) bool { return hasPrefix(name, ourModule+"internal/adapter/sockets.") }); i >= 0 {
+		if i := s.index(func(name string) bool { return strings.HasPrefix(name, ourModule+"internal/adapter/sockets.") }); i >= 0 {
 			return s[i]
 		}
 		return ""
 	})
 	if len(reader) > 0 {
-		f.Evidence = append(f.Evidence, Evidence{What: "where a reader stood when the record began", Stack: reader[0].stack.shown()})
+		all = append(all, Evidence{What: "where a reader stood when the record began", Stack: reader[0].stack.shown()})
 	}
-	f.Next = "If it is bursts, raise dogstatsd.receive_buffer (and net.core.rmem_max). If the stages read and parse take long all the time, add dogstatsd.readers, or have clients put more metrics into a datagram."
-	return f
+	return all
 }

@@ -243,11 +243,14 @@ func TestMetrics(t *testing.T) {
 		"unsent_events_total": 0, "timed_refused_samples_total": 0, "ahead_refused_samples_total": 1, "kind_conflicts_total": 1, "name_collisions_total": 1, "unremembered_names_total": 0, "given_back_names_total": 0,
 		"form_conflicts_total": 0, "refused_samples_total": 0,
 	}
-	want["setting_too_small"] = 0
-	for _, l := range f.Listening() {
-		if len(l.Warnings) > 0 { // as this machine's kernel is
+	want["setting_too_small"], want["client_dropped_packets_total"] = 0, 0
+	for _, l := range f.listeners() {
+		if _, tooSmall := l.socket.Setting(); tooSmall { // as this machine's kernel is
 			want["setting_too_small"]++
 		}
+		wanted, granted := l.socket.ReceiveBuffer()
+		want["receive_buffer_wanted_bytes"] += float64(wanted)
+		want["receive_buffer_bytes"] += float64(granted)
 	}
 	await(t, "the window", func() bool { return len(f.aggregator.taken()) > 0 && len(f.events.all()) > 0 })
 	for name, v := range want {
@@ -347,5 +350,40 @@ func TestListening(t *testing.T) {
 	}
 	if want := []string{"unixgram", "unix"}; !slices.Equal(got, want) {
 		t.Errorf("listening on %v, want %v", got, want)
+	}
+}
+
+// A UDP socket has a buffer, in bytes, and a Unix datagram socket a queue, in datagrams: each
+// is told by the setting that bounds it. What clients drop at a full queue they say alone.
+func TestMetricsOfWhatWaits(t *testing.T) {
+	f := newFixture(t, func(o *Options) { o.Config.ReceiveBuffer = 4096 }).start(t)
+	send(t, dial(t, "unixgram", f.address("unixgram")), "datadog.dogstatsd.client.packets_dropped_writer:7|c\ndatadog.dogstatsd.client.packets_dropped_queue:2|c\na:1|c")
+	await(t, "the window", func() bool { return f.metric(t, "client_dropped_packets_total") > 0 })
+	families, err := f.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			network, _, _ := strings.Cut(labels["listener"], ":")
+			switch key := network + " " + strings.TrimPrefix(family.GetName(), "freshet_dogstatsd_"); key {
+			case "udp setting_too_small", "unixgram setting_too_small", "unix setting_too_small":
+				got[key] = labels["setting"]
+			case "udp receive_buffer_bytes", "udp receive_buffer_wanted_bytes", "unixgram receive_buffer_bytes", "unixgram client_dropped_packets_total", "udp client_dropped_packets_total":
+				got[key] = fmt.Sprint(m.GetGauge().GetValue() + m.GetCounter().GetValue())
+			}
+		}
+	}
+	want := map[string]string{
+		"udp setting_too_small": "net.core.rmem_max", "unixgram setting_too_small": "net.unix.max_dgram_qlen",
+		"udp receive_buffer_bytes": "4096", "udp receive_buffer_wanted_bytes": "4096", "udp client_dropped_packets_total": "0", "unixgram client_dropped_packets_total": "7",
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

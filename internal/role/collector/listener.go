@@ -68,6 +68,7 @@ type listener struct {
 	eventsDropped uint64
 	tally         *top.Tally // of the open window; nil while nobody looks at senders
 	clients       clientCounts
+	clientDrops   float64 // of all windows before
 
 	next   atomic.Pointer[terms] // from the next window on
 	handed atomic.Bool           // the flusher has not taken yet what it was handed last
@@ -85,6 +86,7 @@ type counts struct {
 	malformed                [dogstatsd.NumReasons]uint64
 	unknownFields, badFields uint64
 	events, eventsDropped    uint64
+	clientDrops              float64 // datagrams that clients say the socket did not take
 	datagrams                ledger.Datagrams
 }
 
@@ -278,6 +280,7 @@ func (l *listener) change(t *terms, now int64) {
 // since the window before.
 func (l *listener) publish(now int64) {
 	read := l.socket.Stats()
+	l.clientDrops += l.clients[ledger.PacketsDroppedWriter]
 	next := counts{
 		Stats:         l.left.Plus(l.table.Stats()),
 		received:      l.received,
@@ -286,6 +289,7 @@ func (l *listener) publish(now int64) {
 		badFields:     l.parser.BadFields,
 		events:        l.eventCount,
 		eventsDropped: l.eventsDropped,
+		clientDrops:   l.clientDrops,
 		datagrams: ledger.Datagrams{
 			Read: read.Packets, KernelDropped: l.socket.Drops(), Oversized: read.Truncated + read.LongFrames,
 			CutFrames: read.CutFrames, RefusedConnections: read.Refused,

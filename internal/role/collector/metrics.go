@@ -53,7 +53,13 @@ var (
 	descExemplarsRefused = describe("refused_exemplars_total",
 		"Exemplars whose time is more than 10 minutes ahead, or whose value no float holds once a rule has scaled it; their lines count. Rising: a client's clock is fast.", "listener")
 	descTooSmall = describe("setting_too_small",
-		"1 while a setting of the kernel will cost packets: net.core.rmem_max or net.unix.max_dgram_qlen. The log of the start says which and how to raise it.", "listener")
+		"1 while a setting of the kernel will cost packets: net.core.rmem_max caps the receive buffer of UDP, net.unix.max_dgram_qlen the queue of a Unix datagram socket. The log of the start says how to raise it.", "listener", "setting")
+	descBuffer = describe("receive_buffer_bytes",
+		"Receive buffer that the kernel granted each UDP socket of the listener, as dogstatsd.receive_buffer counts it.", "listener")
+	descWantedBuffer = describe("receive_buffer_wanted_bytes",
+		"Receive buffer that dogstatsd.receive_buffer asks for. More than was granted: net.core.rmem_max caps it.", "listener")
+	descClientDrops = describe("client_dropped_packets_total",
+		"Datagrams that clients say they dropped since the socket did not take them (datadog.dogstatsd.client.packets_dropped_writer). Rising: the queue of a Unix datagram socket is full, see net.unix.max_dgram_qlen.", "listener")
 	descContexts = describe("contexts",
 		"Contexts (spellings of a series) that the listener remembers. Memory grows with it.", "listener")
 	descSeries = describe("series",
@@ -95,11 +101,15 @@ func (e *exporter) Collect(out chan<- prometheus.Metric) {
 	count := func(desc *prometheus.Desc, n uint64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), labels...)
 	}
+	gauge := func(desc *prometheus.Desc, n float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, n, labels...)
+	}
 	for name, l := range e.byName() {
 		s, c := l.sockets, l.counts
 		count(descPackets, s.Packets, name)
 		count(descBytes, s.Bytes, name)
 		count(descDrops, l.drops, name)
+		out <- prometheus.MustNewConstMetric(descClientDrops, prometheus.CounterValue, c.clientDrops, name)
 		count(descOversized, s.Truncated+s.LongFrames, name)
 		count(descReadErrors, s.ReadErrors, name)
 		count(descRefusedConnections, s.Refused, name)
@@ -121,9 +131,15 @@ func (e *exporter) Collect(out chan<- prometheus.Metric) {
 		count(descRespellings, c.Respellings, name)
 		count(descEvents, c.events, name)
 		count(descEventsDropped, c.eventsDropped, name)
-		out <- prometheus.MustNewConstMetric(descTooSmall, prometheus.GaugeValue, float64(l.warned), name)
-		out <- prometheus.MustNewConstMetric(descContexts, prometheus.GaugeValue, float64(c.Contexts), name)
-		out <- prometheus.MustNewConstMetric(descSeries, prometheus.GaugeValue, float64(c.Series), name)
+		if l.setting != "" {
+			gauge(descTooSmall, float64(l.tooSmall), name, l.setting)
+		}
+		if l.wanted > 0 {
+			gauge(descBuffer, float64(l.granted), name)
+			gauge(descWantedBuffer, float64(l.wanted), name)
+		}
+		gauge(descContexts, float64(c.Contexts), name)
+		gauge(descSeries, float64(c.Series), name)
 	}
 	count(descConflicts, e.reports.conflicts.Load())
 	count(descForms, e.reports.forms.Load())
@@ -140,8 +156,11 @@ func (e *exporter) Collect(out chan<- prometheus.Metric) {
 type total struct {
 	sockets sockets.Stats
 	drops   uint64
-	warned  int // 1 if any has warnings
 	counts  counts
+
+	setting         string // of the kernel that bounds what waits
+	tooSmall        int    // 1 if it is for any
+	granted, wanted int    // bytes of receive buffer; the least of all readers
 }
 
 // byName sums the readers that share an address.
@@ -167,8 +186,12 @@ func (t *total) add(l *listener) {
 	t.sockets.Refused += s.Refused
 	t.sockets.CutFrames += s.CutFrames
 	t.drops += l.socket.Drops()
-	if len(l.socket.Warnings()) > 0 {
-		t.warned = 1
+	setting, tooSmall := l.socket.Setting()
+	if t.setting = setting; tooSmall {
+		t.tooSmall = 1
+	}
+	if wanted, granted := l.socket.ReceiveBuffer(); t.wanted == 0 || granted < t.granted {
+		t.wanted, t.granted = wanted, granted
 	}
 
 	c, sum := l.counts(), &t.counts
@@ -183,4 +206,5 @@ func (t *total) add(l *listener) {
 	sum.Series += series
 	sum.events += c.events
 	sum.eventsDropped += c.eventsDropped
+	sum.clientDrops += c.clientDrops
 }
