@@ -21,6 +21,10 @@ type Parser struct {
 	UnknownFields uint64             // fields that are not in the protocol, skipped
 	BadFields     uint64             // exemplars, and fields of events and checks, with content that makes no sense, skipped
 
+	faults   uint64 // malformed lines, of all reasons
+	fault    Reason // of the last one
+	faultEnd int    // where it ends in packet
+
 	packet []byte // the datagram; with marking, up to slack more bytes of no meaning
 	end    int    // of the datagram in packet
 	at     int    // where the next line begins
@@ -75,8 +79,20 @@ func (p *Parser) next(m *Metric) Line {
 			return kind
 		}
 		p.Malformed[reason]++
+		p.faults, p.fault, p.faultEnd = p.faults+1, reason, p.at
 	}
 	return End
+}
+
+// Faults is how many lines were malformed since the parser was made.
+func (p *Parser) Faults() uint64 { return p.faults }
+
+// LastFault is the last malformed line of the datagram that is being read, which must have
+// one. It points into the datagram. Where it begins is looked for here, so that
+// well-formed lines pay nothing for it.
+func (p *Parser) LastFault() (line []byte, why Reason) {
+	line = bytes.TrimSuffix(p.packet[:p.faultEnd], []byte("\n"))
+	return line[bytes.LastIndexByte(line, '\n')+1:], p.fault
 }
 
 // parseLine decides by the prefix: whatever is neither an event nor a check is

@@ -508,3 +508,34 @@ func TestNoAllocation(t *testing.T) {
 		t.Errorf("%v allocations", allocs)
 	}
 }
+
+// The last malformed line of a datagram can be shown, wherever it stands and whichever way
+// it was read.
+func TestLastFault(t *testing.T) {
+	for _, c := range []struct {
+		packet, line string
+		why          Reason
+		faults       uint64
+	}{
+		{"a:1|c\nb:x|c\nc:1|c", "b:x|c", BadValue, 1},
+		{"a:1|c|@0", "a:1|c|@0", BadRate, 1},
+		{"a:1|c|@0|#x:1\n", "a:1|c|@0|#x:1", BadRate, 1},
+		{"broken\r\n\nb:1|c", "broken\r", NoType, 1},
+		{"one\ntwo\n_e{1,1}:t|x", "two", NoType, 2},
+		{"_e{1}:t|x\na:1|c", "_e{1}:t|x", EventHeader, 1},
+		{"a:1|c|T0\n" + strings.Repeat("b:1|c\n", 40), "a:1|c|T0", BadTimestamp, 1},
+	} {
+		for _, slack := range []int{0, 256} { // copied, and read in place
+			var p Parser
+			p.Reset(append(make([]byte, 0, len(c.packet)+slack), c.packet...))
+			for p.Next() != End {
+			}
+			if p.Faults() != c.faults {
+				t.Errorf("%q: %d faults", c.packet, p.Faults())
+			}
+			if line, why := p.LastFault(); string(line) != c.line || why != c.why {
+				t.Errorf("%q: %q, %v; want %q, %v", c.packet, line, why, c.line, c.why)
+			}
+		}
+	}
+}

@@ -6,7 +6,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// maxMetrics bounds the metrics of a tenant: 20,000 x 350 bytes = 7 MB, once they
+// maxMetrics bounds the metrics of a tenant: 20,000 x 650 bytes = 13 MB, once they
 // all had samples within Span seconds.
 const maxMetrics = 20_000
 

@@ -28,9 +28,10 @@ func (s Sender) host() Sender { return Sender{Addr: netip.AddrPortFrom(s.Addr.Ad
 // A flood of ports must not hide the other hosts: where there is no room for a
 // port, its host is counted, for which there is as much room again.
 type Tally struct {
-	places  map[Sender]int32 // in amounts
-	amounts []tallied
-	others  Amount
+	places   map[Sender]int32 // in amounts
+	amounts  []tallied
+	others   Amount
+	examples []example // of malformed lines
 }
 
 type tallied struct {
@@ -39,12 +40,13 @@ type tallied struct {
 }
 
 // Add counts a datagram.
-func (t *Tally) Add(s Sender, bytes int) {
+func (t *Tally) Add(s Sender, bytes, lines int) {
+	a := Amount{Count: 1, Bytes: uint64(bytes), Lines: uint64(lines)}
 	if at, ok := t.places[s]; ok {
-		t.amounts[at].add(Amount{Count: 1, Bytes: uint64(bytes)})
+		t.amounts[at].add(a)
 		return
 	}
-	t.first(s, Amount{Count: 1, Bytes: uint64(bytes)})
+	t.first(s, a)
 }
 
 // first counts a datagram of a sender that is not among the amounts.
@@ -72,14 +74,15 @@ func (t *Tally) first(s Sender, a Amount) {
 // Reset empties the tally.
 func (t *Tally) Reset() {
 	clear(t.places)
-	t.amounts, t.others = t.amounts[:0], Amount{}
+	t.amounts, t.others, t.examples = t.amounts[:0], Amount{}, t.examples[:0]
 }
 
 // Senders is the datagrams of a tenant by sender.
 type Senders struct {
-	rows   rows[Sender]
-	hosts  rows[Sender] // whose ports have no room in rows
-	others recent
+	rows     rows[Sender]
+	hosts    rows[Sender] // whose ports have no room in rows
+	others   recent
+	examples []example // of malformed lines, the oldest first
 }
 
 // SenderRow is one row: a sender, or a host with many ports.
@@ -101,6 +104,7 @@ func (s *Senders) Add(second int64, t *Tally) {
 		s.at(second, from.Sender).add(second, from.Amount)
 	}
 	s.others.add(second, t.others)
+	s.keep(t.examples)
 }
 
 func (s *Senders) at(second int64, from Sender) *recent {
@@ -124,16 +128,26 @@ func (s *Senders) Len() int { return len(s.rows.byKey) + len(s.hosts.byKey) }
 // Busiest returns the senders of most datagrams from one second to another, which
 // is not part of it, and what the others sent.
 func (s *Senders) Busiest(from, to int64, limit int) ([]SenderRow, Rest) {
-	var all []SenderRow
+	kept, rest := busiest(s.merged(from, to, func(a Amount) bool { return a.Count > 0 }), limit, func(r SenderRow) Amount { return r.Amount }, bySender)
+	rest.add(s.others.sum(from, to))
+	return kept, rest
+}
+
+func bySender(a, b SenderRow) int {
+	return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.PID, b.PID), cmp.Compare(a.UID, b.UID))
+}
+
+// merged are the rows that are wanted; of a host with many of them there is one.
+func (s *Senders) merged(from, to int64, wanted func(Amount) bool) (all []SenderRow) {
 	hosts := map[netip.Addr]*SenderRow{}
 	for key, row := range s.hosts.byKey {
-		if a := row.sum(from, to); a.Count > 0 {
+		if a := row.sum(from, to); wanted(a) {
 			hosts[key.Addr.Addr()] = &SenderRow{Sender: key, Ports: maxPorts + 1, Amount: a}
 		}
 	}
 	for key, row := range s.rows.byKey {
 		a := row.sum(from, to)
-		if a.Count == 0 {
+		if !wanted(a) {
 			continue
 		}
 		if !key.Addr.IsValid() {
@@ -150,7 +164,7 @@ func (s *Senders) Busiest(from, to int64, limit int) ([]SenderRow, Rest) {
 	}
 	for key, row := range s.rows.byKey {
 		a := row.sum(from, to)
-		if h := hosts[key.Addr.Addr()]; a.Count > 0 && h != nil && h.Ports <= maxPorts {
+		if h := hosts[key.Addr.Addr()]; wanted(a) && h != nil && h.Ports <= maxPorts {
 			all = append(all, SenderRow{Sender: key, Amount: a})
 		}
 	}
@@ -159,9 +173,5 @@ func (s *Senders) Busiest(from, to int64, limit int) ([]SenderRow, Rest) {
 			all = append(all, *h)
 		}
 	}
-	kept, rest := busiest(all, limit, func(r SenderRow) Amount { return r.Amount }, func(a, b SenderRow) int {
-		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.PID, b.PID), cmp.Compare(a.UID, b.UID))
-	})
-	rest.add(s.others.sum(from, to))
-	return kept, rest
+	return all
 }

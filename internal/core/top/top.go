@@ -15,15 +15,19 @@ const Span = 10
 
 // Amount is what came in some seconds.
 type Amount struct {
-	Count   uint64 // samples, datagrams or requests
-	Bytes   uint64 // of datagrams, or of requests once decompressed
-	Samples uint64 // of requests
+	Count     uint64 // samples, datagrams or requests
+	Bytes     uint64 // of datagrams, or of requests once decompressed
+	Samples   uint64 // of requests
+	Lines     uint64 // in datagrams
+	Malformed uint64 // of the lines
 }
 
 func (a *Amount) add(b Amount) {
 	a.Count += b.Count
 	a.Bytes += b.Bytes
 	a.Samples += b.Samples
+	a.Lines += b.Lines
+	a.Malformed += b.Malformed
 }
 
 // recent is what came in each of the last seconds. There are two more than are

@@ -76,7 +76,8 @@ func TestNoAllocations(t *testing.T) {
 	tally, sender := new(Tally), udp("192.0.2.1:9")
 	allocs := testing.AllocsPerRun(100, func() {
 		m.Add(100, k, 1)
-		tally.Add(sender, 10)
+		tally.Add(sender, 10, 2)
+		tally.Malformed(sender, 1, "bad_value", []byte("a:x|c"))
 		tally.Reset()
 	})
 	if allocs != 0 {
@@ -89,7 +90,7 @@ func window(s *Senders, second int64, sent map[Sender]int) {
 	tally := new(Tally)
 	for sender, n := range sent {
 		for range n {
-			tally.Add(sender, 100)
+			tally.Add(sender, 100, 0)
 		}
 	}
 	s.Add(second, tally)
@@ -137,16 +138,16 @@ func TestSendersAreBounded(t *testing.T) {
 	s := NewSenders()
 	tally := new(Tally)
 	for port := range 60_000 {
-		tally.Add(Sender{Addr: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), uint16(port+1))}, 1)
+		tally.Add(Sender{Addr: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), uint16(port+1))}, 1, 0)
 	}
 	for range 5 {
-		tally.Add(udp("192.0.2.2:1"), 1)
+		tally.Add(udp("192.0.2.2:1"), 1, 0)
 	}
 	for pid := range int32(5000) {
-		tally.Add(Sender{PID: pid + 1}, 1)
+		tally.Add(Sender{PID: pid + 1}, 1, 0)
 	}
 	for i := range 5000 {
-		tally.Add(Sender{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 1)}, 1)
+		tally.Add(Sender{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 1)}, 1, 0)
 	}
 	if len(tally.amounts) > 2*maxSenders {
 		t.Errorf("a tally of %d rows", len(tally.amounts))
@@ -213,7 +214,7 @@ func BenchmarkTally(b *testing.B) {
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {
-		tally.Add(senders[i%len(senders)], 100)
+		tally.Add(senders[i%len(senders)], 100, 0)
 		i++
 	}
 }

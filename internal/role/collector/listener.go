@@ -148,37 +148,53 @@ func (l *listener) Packet(packet []byte, now int64) {
 		l.tap(*open, packet, now)
 	}
 	from := l.socket.Sender()
-	if l.tally != nil {
-		l.tally.Add(top.Sender(from), len(packet))
-	}
 	// What is held is its own sender's to be blamed for, and what was copied gives way to
 	// what is copied next.
 	if from != l.from || !dogstatsd.InPlace(packet) {
 		l.countHeld(now)
 	}
 	l.from, l.now = from, now
-	l.parse(packet, now)
+	before := l.parser.Faults()
+	lines := l.parse(packet, now)
+	if l.tally != nil {
+		l.tell(packet, lines, l.parser.Faults()-before)
+	}
 }
 
-// parse holds the metrics of a packet, and counts what else there is.
-func (l *listener) parse(packet []byte, now int64) {
+// tell counts a packet of so many well-formed and malformed lines for whoever looks at
+// senders.
+func (l *listener) tell(packet []byte, lines int, malformed uint64) {
+	from := top.Sender(l.from)
+	l.tally.Add(from, len(packet), lines+int(malformed))
+	if malformed > 0 {
+		line, why := l.parser.LastFault()
+		l.tally.Malformed(from, malformed, why.String(), line)
+	}
+}
+
+// parse holds the metrics of a packet, and counts what else there is. It returns how many
+// lines were well-formed.
+func (l *listener) parse(packet []byte, now int64) (lines int) {
 	p := &l.parser
 	p.Reset(packet)
 	for {
 		n, next := p.Metrics(l.lines[l.held:])
 		l.held += n
+		lines += n
 		if l.held == len(l.lines) {
 			l.countHeld(now)
 		}
 		switch next {
 		case dogstatsd.CheckLine:
+			lines++
 			l.countHeld(now) // who comes first owns the name
 			l.received++
 			l.table.Check(&p.Check, now)
 		case dogstatsd.EventLine:
+			lines++
 			l.event(now)
 		case dogstatsd.End:
-			return
+			return lines
 		}
 	}
 }

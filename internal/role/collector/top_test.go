@@ -113,6 +113,34 @@ func TestTopOverALimit(t *testing.T) {
 	}
 }
 
+// A client some of whose lines are malformed is named, by its address or its process, with
+// what part of its lines they are and one of them. Its neighbours are not.
+func TestTopNamesWhoSendsMalformedLines(t *testing.T) {
+	f := newFixture(t, nil).start(t)
+	f.mostBusy(t, 10)
+	good, bad := dial(t, "udp", f.address("udp")), dial(t, "udp", f.address("udp"))
+	local := dial(t, "unixgram", f.address("unixgram"))
+	for range 10 {
+		send(t, good, "hits:1|c\nhits:1|c")
+		send(t, bad, "hits:1|c\nhits:?|c\nhits:one|c|#page:home\n_e{1,1}:t|x\nhits:1|c\n")
+		send(t, local, "depth:1|g\ndepth:2|g|@x\ndepth")
+	}
+	var v *Top
+	await(t, "all datagrams are in whole windows", func() bool {
+		v = f.mostBusy(t, 10)
+		return v.in(v.Datagrams) == 30
+	})
+	if len(v.Malformed) != 2 {
+		t.Fatalf("%+v", v.Malformed)
+	}
+	if m := v.Malformed[0]; m.Address != bad.LocalAddr().String() || v.in(m.Malformed) != 20 || v.in(m.Lines) != 50 || m.Share != 0.4 || m.Reason != "bad_value" || m.Example != "hits:one|c|#page:home" {
+		t.Errorf("by UDP: %+v", m)
+	}
+	if m := v.Malformed[1]; m.Process == nil || m.Process.PID != int32(os.Getpid()) || m.Process.Command == "" || v.in(m.Malformed) != 10 || v.in(m.Lines) != 30 || m.Reason != "no_type" || m.Example != "depth" {
+		t.Errorf("by a Unix datagram socket: %+v", m)
+	}
+}
+
 // Counting ends when nobody has looked for a while, and goes on while somebody
 // does; then nothing is held, and sockets do not tell who sends.
 func TestTopLease(t *testing.T) {

@@ -17,18 +17,19 @@ import (
 // Top is what is busiest in a tenant, for people. Rates are those of Seconds
 // seconds, each a whole one, before End.
 type Top struct {
-	Tenant    string       `json:"tenant"`
-	End       int64        `json:"end"` // Unix seconds
-	Seconds   int          `json:"seconds"`
-	Series    int          `json:"series"` // that the tenant has now
-	Samples   float64      `json:"samples_per_second"`
-	Datagrams float64      `json:"datagrams_per_second"`
-	Bytes     float64      `json:"bytes_per_second"`
-	Metrics   []TopMetric  `json:"metrics"` // most samples first
-	Senders   []TopTraffic `json:"senders"` // most datagrams first
-	Newest    []TopSeries  `json:"newest_series"`
-	Labels    []TopLabel   `json:"labels"`      // most values first
-	Over      []TopOver    `json:"over_limits"` // most samples first
+	Tenant    string         `json:"tenant"`
+	End       int64          `json:"end"` // Unix seconds
+	Seconds   int            `json:"seconds"`
+	Series    int            `json:"series"` // that the tenant has now
+	Samples   float64        `json:"samples_per_second"`
+	Datagrams float64        `json:"datagrams_per_second"`
+	Bytes     float64        `json:"bytes_per_second"`
+	Metrics   []TopMetric    `json:"metrics"`   // most samples first
+	Senders   []TopTraffic   `json:"senders"`   // most datagrams first
+	Malformed []TopMalformed `json:"malformed"` // most malformed lines first
+	Newest    []TopSeries    `json:"newest_series"`
+	Labels    []TopLabel     `json:"labels"`      // most values first
+	Over      []TopOver      `json:"over_limits"` // most samples first
 }
 
 // TopMetric is a metric, or all that are not listed.
@@ -49,6 +50,16 @@ type TopTraffic struct {
 	Bytes     float64 `json:"bytes_per_second"`
 	Share     float64 `json:"share"`            // of all datagrams, 0 to 1
 	Others    int     `json:"others,omitempty"` // how many the row stands for, at least; 0 if it is one
+}
+
+// TopMalformed is a sender of malformed lines.
+type TopMalformed struct {
+	TopSender
+	Lines     float64 `json:"lines_per_second"`
+	Malformed float64 `json:"malformed_per_second"`
+	Share     float64 `json:"share"`             // of its lines, 0 to 1
+	Reason    string  `json:"reason,omitempty"`  // of the example, as docs/dogstatsd.md has it
+	Example   string  `json:"example,omitempty"` // one of the lines, cut off after 200 bytes
 }
 
 // TopSender is who sends, as far as this machine knows.
@@ -110,7 +121,7 @@ func (c *Collector) Top(ctx context.Context, tenant string, limit int) (*Top, er
 	v.end = now.Add(-topSlack).Unix()
 	v.from = max(v.end-top.Span, min(first, v.end-1))
 	t := &Top{
-		Tenant: tenant, End: v.end, Seconds: int(v.end - v.from), Metrics: []TopMetric{}, Senders: []TopTraffic{},
+		Tenant: tenant, End: v.end, Seconds: int(v.end - v.from), Metrics: []TopMetric{}, Senders: []TopTraffic{}, Malformed: []TopMalformed{},
 		Newest: []TopSeries{}, Labels: []TopLabel{}, Over: []TopOver{},
 	}
 	v.metrics(t)
@@ -167,11 +178,20 @@ func (v *topView) metrics(t *Top) {
 func (v *topView) senders(t *Top) {
 	table := &v.collector.top.senders
 	var rows []top.SenderRow
+	var bad []top.MalformedRow
 	var rest top.Rest
 	if s := table.lock(v.tenant, top.NewSenders); s != nil {
 		rows, rest = s.Busiest(v.from, v.end, v.limit)
+		bad = s.Malformed(v.from, v.end, v.limit)
 	}
 	table.mu.Unlock()
+	for i := range bad {
+		r := &bad[i]
+		t.Malformed = append(t.Malformed, TopMalformed{
+			TopSender: v.sender(limit.Sender{Addr: r.Addr, PID: r.PID, UID: r.UID}), Lines: v.rate(r.Lines), Malformed: v.rate(r.Malformed),
+			Share: share(r.Malformed, r.Lines), Reason: r.Reason, Example: r.Example,
+		})
+	}
 	all := rest.Amount
 	for _, r := range rows {
 		all.Count += r.Count

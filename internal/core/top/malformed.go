@@ -1,0 +1,80 @@
+package top
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+const (
+	// maxBadLines bounds the malformed lines that are kept, a sender each: 64 x 300 bytes.
+	maxBadLines = 64
+
+	// maxBadLine is how much is kept of a line, in bytes.
+	maxBadLine = 200
+)
+
+// example is a malformed line.
+type example struct {
+	Sender
+	reason string
+	line   []byte // its memory is used again
+}
+
+// Malformed counts lines of the datagram that was added last, which is of that sender. The
+// line is copied, one of a sender in a window.
+func (t *Tally) Malformed(s Sender, lines uint64, reason string, line []byte) {
+	at, ok := t.places[s]
+	if !ok {
+		at, ok = t.places[s.host()]
+	}
+	if !ok {
+		t.others.Malformed += lines
+		return
+	}
+	row := &t.amounts[at]
+	first := row.Malformed == 0
+	if row.Malformed += lines; !first || len(t.examples) == maxBadLines {
+		return
+	}
+	t.examples = slices.Grow(t.examples, 1)[:len(t.examples)+1]
+	e := &t.examples[len(t.examples)-1]
+	e.Sender, e.reason, e.line = s, reason, append(e.line[:0], line[:min(len(line), maxBadLine)]...)
+}
+
+// keep keeps what is newest by sender.
+func (s *Senders) keep(newer []example) {
+	for i := range newer {
+		e := newer[i]
+		e.line = slices.Clone(e.line) // it is the tally's
+		s.examples = slices.DeleteFunc(s.examples, func(o example) bool { return o.Sender == e.Sender })
+		if len(s.examples) == maxBadLines {
+			s.examples = slices.Delete(s.examples, 0, 1)
+		}
+		s.examples = append(s.examples, e)
+	}
+}
+
+// MalformedRow is a sender of malformed lines, or a host with many ports that sent some.
+type MalformedRow struct {
+	SenderRow
+	Reason, Example string // of one of the lines, which may be cut off; empty if none was kept
+}
+
+// Malformed returns the senders of most malformed lines from one second to another, which is
+// not part of it.
+func (s *Senders) Malformed(from, to int64, limit int) (all []MalformedRow) {
+	for _, row := range s.merged(from, to, func(a Amount) bool { return a.Malformed > 0 }) {
+		m := MalformedRow{SenderRow: row}
+		for _, e := range s.examples {
+			if e.Sender == row.Sender || row.Addr.IsValid() && e.host() == row.Sender {
+				m.Reason, m.Example = e.reason, strings.ToValidUTF8(string(e.line), "\uFFFD")
+			}
+		}
+		all = append(all, m)
+	}
+	slices.SortFunc(all, func(a, b MalformedRow) int {
+		return cmp.Or(cmp.Compare(b.Malformed, a.Malformed), bySender(a.SenderRow, b.SenderRow))
+	})
+	return all[:min(limit, len(all))]
+}
