@@ -31,7 +31,7 @@ type Options struct {
 	Config   Config
 	Dir      string // of the records; made when there is one
 	Gatherer prometheus.Gatherer
-	Top      func(context.Context) (any, error) // who sends most, as JSON will have it
+	Top      func(context.Context) (any, error) // who sends most since it was first asked, as JSON will have it
 	Broken   func() []record.BrokenStore        // stores that cannot be opened
 	Growing  func() record.Growing              // series that are new
 	Build    string

@@ -112,6 +112,23 @@ func TestARecordHasEverything(t *testing.T) {
 	}
 }
 
+// Who sends is counted from the first look on, so that a record looks at its begin and shows
+// what there was at its end: one look alone sees a second or two.
+func TestARecordLooksAtWhoSendsAllTheTime(t *testing.T) {
+	r := newRecorder(t, DefaultConfig(), io.Discard)
+	looks := 0
+	r.Top = func(context.Context) (any, error) { looks++; return looks, nil }
+	stop := run(t, r)
+	defer stop()
+	made, err := r.Record(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := read(t, r, made.ID).Read(record.Top); err != nil || string(text) != "2" {
+		t.Errorf("the record has look %s, %v", text, err)
+	}
+}
+
 // counting is a file system in which a cgroup is throttled in each period: with each look
 // it has one more.
 type counting struct {

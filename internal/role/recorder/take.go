@@ -59,10 +59,10 @@ func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, [
 		before[name], _ = profileNow(name)
 	}
 
-	top := make(chan answered, 1)
-	go func() { // it looks at what comes for some seconds
-		list, err := r.Top(ctx)
-		top <- answered{list, err}
+	looking := make(chan struct{})
+	go func() { // from the first look on it is counted who sends, for some seconds
+		defer close(looking)
+		_, _ = r.Top(ctx) // what it says now is of a second or two
 	}()
 	// Making a record takes processor time, too: only the time in between tells.
 	quotas, _ := cgroup.CPUs(r.root) // a process whose cgroups nobody sees has none
@@ -84,23 +84,18 @@ func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, [
 	t.put(record.Heap, text, err)
 	text, err = r.metricsText()
 	t.put(record.MetricsEnd, text, err)
-	if found := <-top; found.err != nil {
-		t.put(record.Top, nil, found.err)
-	} else {
-		text, err = json.Marshal(found.list)
-		t.put(record.Top, text, err)
+	<-looking
+	list, err := r.Top(ctx)
+	if err == nil {
+		text, err = json.Marshal(list)
 	}
+	t.put(record.Top, text, err)
 	text, err = json.Marshal(r.Broken())
 	t.put(record.Stores, text, err)
 	text, err = json.Marshal(r.Growing())
 	t.put(record.Growth, text, err)
 	text, err = t.zip()
 	return *rec, text, err
-}
-
-type answered struct {
-	list any
-	err  error
 }
 
 // throttling is what happened to cgroups with a quota.
