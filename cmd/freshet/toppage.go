@@ -153,6 +153,12 @@ func listsOf(top *topAnswer) []topList {
 			thousands(o.Values), thousands(o.Samples) + " " + o.Fate,
 		})
 	}
+	malformed := topList{title: []string{"MALFORMED LINES", "reason", "such as", "lines/s", "share"}, numbers: 2, colour: red}
+	for _, m := range top.Malformed {
+		malformed.rows = append(malformed.rows, []string{
+			describeSender(m.TopSender), terminal.Printable(m.Reason), shorten(terminal.Printable(m.Example), 60), perSecond(m.Malformed), percent(m.Share),
+		})
+	}
 	metrics := topList{title: []string{"METRICS", "kind", "samples/s", "share", "series"}, numbers: 3}
 	for _, m := range top.Metrics {
 		name, series := terminal.Printable(m.Name), thousands(uint64(m.Series))
@@ -169,7 +175,7 @@ func listsOf(top *topAnswer) []topList {
 		}
 		senders.rows = append(senders.rows, []string{name, perSecond(s.Datagrams), size(int64(s.Bytes)), percent(s.Share)})
 	}
-	return []topList{over, metrics, senders, requestList(top), labelList(top.Top), newestList(top.Top)}
+	return []topList{over, malformed, metrics, senders, requestList(top), labelList(top.Top), newestList(top.Top)}
 }
 
 func requestList(top *topAnswer) topList {

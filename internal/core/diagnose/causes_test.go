@@ -3,6 +3,7 @@ package diagnose
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -206,6 +207,28 @@ func TestCauses(t *testing.T) {
 			"Clients drop datagrams: 200 a second, 9.1 % of theirs, since the queue of unixgram:///run/s is full"},
 		{"a short queue that nobody fills", kernelDrops, changed(func(m *moment) { m.end = text(t, unixgram(0, 1)) }), fine, ""},
 
+		{"a client half of whose lines are malformed", malformed, changed(func(m *moment) {
+			m.end = text(t, "freshet_dogstatsd_malformed_lines_total{listener=\"unixgram:///s\",reason=\"bad_value\"} 200\n")
+			m.tops = readTops(t, `[{"tenant":"shop","malformed":[
+				{"address":"10.0.0.9:7","lines_per_second":9000,"malformed_per_second":50,"share":0.0056,"reason":"no_type","example":"x"},
+				{"process":{"pid":41,"uid":1000,"command":"till"},"lines_per_second":80,"malformed_per_second":40,"share":0.5,"reason":"bad_value","example":"sold:\u001bone|c"}]}]`)
+		}), clearly, "Malformed lines: 50 % of what process 41 (till) sends, 40 lines a second"},
+		{"malformed lines of a sender that had sent before anybody looked", malformed, changed(func(m *moment) {
+			m.end = text(t, "freshet_dogstatsd_malformed_lines_total{listener=\"udp://:8125\",reason=\"bad_value\"} 200\n"+
+				"freshet_dogstatsd_samples_total{listener=\"udp://:8125\"} 200\nfreshet_dogstatsd_samples_total{listener=\"unixgram:///s\"} 99999\n")
+		}), clearly, "Malformed lines: 50 % of what comes to udp://:8125, 40 lines a second"},
+		{"few malformed lines of a sender of many", malformed, changed(func(m *moment) {
+			m.tops = readTops(t, `[{"malformed":[{"address":"10.0.0.9:7","lines_per_second":9000,"malformed_per_second":50,"share":0.0056}]}]`)
+		}), fine, ""},
+		{"one malformed line by hand", malformed, changed(func(m *moment) {
+			m.end = text(t, "freshet_dogstatsd_malformed_lines_total{listener=\"udp://:8125\",reason=\"bad_value\"} 1\n")
+			m.tops = readTops(t, `[{"malformed":[{"address":"10.0.0.9:7","lines_per_second":0.2,"malformed_per_second":0.2,"share":1}]}]`)
+		}), fine, ""},
+		{"malformed lines of yesterday", malformed, changed(func(m *moment) {
+			m.begin = text(t, "freshet_dogstatsd_malformed_lines_total{listener=\"udp://:8125\",reason=\"bad_value\"} 5000\n")
+			m.end = m.begin
+		}), fine, ""},
+
 		{"a flood over a limit", cardinality, changed(func(m *moment) {
 			m.end = text(t, "freshet_limit_samples_total{tenant=\"a\"} 5000\n")
 			m.tops = readTops(t, `[{"tenant":"a","over_limits":[{"metric":"m","label":"l","values":7000,"sender":"10.0.0.1","limit":"limits.max_series"}]}]`)
@@ -236,6 +259,17 @@ func TestCauses(t *testing.T) {
 				t.Errorf("something is left out: %+v", f)
 			}
 		})
+	}
+}
+
+// The evidence has tenant, sender, share and a line, in a form that no terminal obeys.
+func TestMalformedEvidence(t *testing.T) {
+	f := malformed(changed(func(m *moment) {
+		m.tops = readTops(t, `[{"tenant":"shop","malformed":[{"process":{"pid":41},"malformed_per_second":40,"share":0.5,"reason":"bad_value","example":"sold:\u001bone|c"}]}]`)
+	}))
+	want := []Evidence{{What: "tenant shop, what process 41 sends: 40 malformed lines a second, 50 % of its lines", Figures: []string{`such as "sold:\x1bone|c" (bad_value)`}}}
+	if !reflect.DeepEqual(f.Evidence, want) {
+		t.Errorf("%+v", f.Evidence)
 	}
 }
 

@@ -26,6 +26,7 @@ const (
 	Growth        = "growth"
 	KernelDrops   = "kernel_drops"
 	Lock          = "lock"
+	Malformed     = "malformed"
 	StackGrowth   = "stack_growth"
 	Starvation    = "starvation"
 	Stores        = "stores"
@@ -97,6 +98,7 @@ var looks = []func(*moment) finding{
 	disk,
 	kernelDrops,
 	stores,
+	malformed,
 }
 
 // effects are what each cause brings about besides what it is itself. An effect that is

@@ -128,6 +128,13 @@ type top struct {
 		socketSender
 		Datagrams float64 `json:"datagrams_per_second"`
 	} `json:"senders"`
+	Malformed []struct {
+		socketSender
+		Malformed float64 `json:"malformed_per_second"`
+		Share     float64 `json:"share"`
+		Reason    string  `json:"reason"`
+		Example   string  `json:"example"`
+	} `json:"malformed"`
 }
 
 type socketSender struct {
@@ -145,6 +152,8 @@ func (s socketSender) known() bool { return s.Process != nil || s.Address != "" 
 // String is the sender as people call it.
 func (s socketSender) String() string {
 	switch {
+	case s.Process != nil && s.Process.Command == "": // it has ended
+		return fmt.Sprintf("process %d", s.Process.PID)
 	case s.Process != nil:
 		return fmt.Sprintf("process %d (%s)", s.Process.PID, s.Process.Command)
 	case s.Address != "":
@@ -152,5 +161,5 @@ func (s socketSender) String() string {
 	case s.Container != "":
 		return "container " + s.Container
 	}
-	return "unknown"
+	return "an unknown sender"
 }

@@ -246,7 +246,7 @@ func FuzzRead(f *testing.F) {
 	plain := smallProfile(f)
 	f.Add([]byte(summary), []byte("process_cpu_seconds_total +Inf\nfreshet_limit_samples_total NaN\n"), []byte(`[{"labels":[{"values":2000,"examples":["a"]}]}]`), plain, []byte("go 1.26 trace\x00\x00\x00"))
 	f.Add([]byte(`{"format":1,"began":"2026-11-21T23:57:56Z","ended":"2026-11-21T23:58:01Z","gomaxprocs":-7,"cpu_quotas":[{"cgroup":"\n","cores":-1,"periods":{"end":1e308},"throttled_periods":{"begin":-1e308,"end":1e308},"throttled_seconds":{"begin":-1e308,"end":1e308}},{}],"runtime":{"/sched/goroutines:goroutines":{"begin":-1e308,"end":1e308}},"spreads":{"/sched/latencies:seconds":{"p99":1e308}}}`),
-		[]byte("freshet_dogstatsd_kernel_dropped_packets_total{listener=\"\\n\"} 1e308\n"), []byte(`[null,{"over_limits":[{}],"newest_series":[{"sender":{"process":null}}]}]`), []byte{}, []byte{})
+		[]byte("freshet_dogstatsd_kernel_dropped_packets_total{listener=\"\\n\"} 1e308\n"), []byte(`[null,{"over_limits":[{}],"malformed":[{},{"malformed_per_second":1e308,"share":1e308,"example":"\u0000"}],"newest_series":[{"sender":{"process":null}}]}]`), []byte{}, []byte{})
 	f.Fuzz(func(t *testing.T, summary, metrics, top, plain, trace []byte) {
 		var packed bytes.Buffer
 		w := gzip.NewWriter(&packed)

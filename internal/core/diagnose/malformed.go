@@ -1,0 +1,94 @@
+package diagnose
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Malformed lines: a client writes what is no DogStatsD. Its well-formed lines count, so that
+// nothing but a number tells, and what it meant to send is missing.
+const (
+	malformedUsual      = 1 // lines a second
+	malformedShareUsual = 0.01
+	malformedShareBad   = 0.10 // of the lines of a sender
+
+	malformedListed = 5
+)
+
+const malformedMetric, samplesMetric = "freshet_dogstatsd_malformed_lines_total", "freshet_dogstatsd_samples_total"
+
+// malformedLines are those of one sender, or of a listener whose senders are not known.
+type malformedLines struct {
+	tenant, of, reason, example string  // of whom, as in "what 10.0.0.1:53 sends"
+	perSecond, share            float64 // share of all of its lines
+}
+
+func malformed(m *moment) finding {
+	rate := m.grownBy(malformedMetric) / m.seconds
+	f := finding{fine: fmt.Sprintf("lines: %s a second are malformed", count(rate))}
+	f.Name, f.Title, f.Because, f.Next = Malformed, "No client sends malformed lines", "no line is malformed", "Nothing is to be done."
+	all := slices.DeleteFunc(m.malformedBySender(), func(l malformedLines) bool { return !(l.perSecond > malformedUsual) })
+	if len(all) == 0 {
+		all = slices.DeleteFunc(m.malformedByListener(), func(l malformedLines) bool { return !(l.perSecond > malformedUsual) })
+	}
+	if len(all) == 0 {
+		return f
+	}
+	// A sender of many lines may have more malformed ones than one that is broken as a whole.
+	slices.SortStableFunc(all, func(a, b malformedLines) int {
+		return cmp.Or(cmp.Compare(b.score(), a.score()), cmp.Compare(b.perSecond, a.perSecond))
+	})
+	worst := &all[0]
+	f.Score = worst.score()
+	f.Title = fmt.Sprintf("Malformed lines: %s of %s, %s lines a second", percent(worst.share), worst.of, count(worst.perSecond))
+	f.Because = fmt.Sprintf("%s of the lines of one sender are malformed: nothing below %s, all from %s on", percent(worst.share), percent(malformedShareUsual), percent(malformedShareBad))
+	for i := range all[:min(len(all), malformedListed)] {
+		f.Evidence = append(f.Evidence, all[i].evidence())
+	}
+	f.Next = "Mend the client: freshet explain says what is wrong with a line, and freshet tail shows what it sends. The reasons are in docs/dogstatsd.md. What is well-formed beside them counts."
+	return f
+}
+
+// malformedBySender are those of top.json.
+func (m *moment) malformedBySender() (all []malformedLines) {
+	for i := range m.tops {
+		t := &m.tops[i]
+		for _, l := range t.Malformed {
+			all = append(all, malformedLines{t.Tenant, "what " + clip(l.socketSender.String()) + " sends", l.Reason, l.Example, l.Malformed, l.Share})
+		}
+	}
+	return all
+}
+
+// malformedByListener are those of /metrics: a sender that sent before anybody looked.
+func (m *moment) malformedByListener() (all []malformedLines) {
+	samples := map[string]float64{}
+	for _, l := range m.grown(samplesMetric) {
+		samples[l.labels["listener"]] += l.value
+	}
+	for _, l := range m.grown(malformedMetric) {
+		if name := l.labels["listener"]; l.value > 0 {
+			all = append(all, malformedLines{of: "what comes to " + clip(name), reason: l.labels["reason"], perSecond: l.value / m.seconds, share: l.value / (l.value + samples[name])})
+		}
+	}
+	return all
+}
+
+func (l *malformedLines) score() float64 {
+	return ramp(l.share, malformedShareUsual, malformedShareBad)
+}
+
+func (l *malformedLines) evidence() Evidence {
+	e := Evidence{What: fmt.Sprintf("%s: %s malformed lines a second, %s of its lines", l.of, count(l.perSecond), percent(l.share))}
+	if l.tenant != "" {
+		e.What = fmt.Sprintf("tenant %s, %s", clip(l.tenant), e.What)
+	}
+	switch {
+	case l.example != "":
+		e.Figures = []string{fmt.Sprintf("such as %q (%s)", clip(l.example), clip(l.reason))}
+	case l.reason != "":
+		e.Figures = []string{"reason: " + clip(l.reason)}
+	}
+	return e
+}
