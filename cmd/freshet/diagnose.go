@@ -31,10 +31,11 @@ func newDiagnoseCommand() *cobra.Command {
 		Short: "Say why a server is slow, with evidence",
 		Long: `Has a server make a record of itself, which takes some six seconds, and names what
 is likely wrong: growing stacks, garbage, a contended lock, too many goroutines, a CPU
-quota that is used up, no processor, a slow disk, datagrams that the kernel dropped, a
-store that cannot be opened, malformed lines, a flood of series, or series that grow. It
-reads a record from a file, too, or one that the server kept when a stage was over its
-budget. docs/diagnose.md says how each cause is recognised, and what to do.`,
+quota that is used up, no processor, queries that take it, a slow disk, datagrams that the
+kernel dropped, a store that cannot be opened, malformed lines, a flood of series, series
+that grow, or requests of next to nothing. It reads a record from a file, too, or one that
+the server kept when a stage was over its budget. docs/diagnose.md says how each cause is
+recognised, and what to do.`,
 		Example: `  freshet diagnose
   freshet diagnose --last                       the newest record that the server kept
   freshet diagnose --record 20261121T235756.730-queue

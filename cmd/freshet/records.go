@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/querycost"
 	"github.com/freshet-io/freshet/internal/core/record"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/top"
 	"github.com/freshet-io/freshet/internal/role/collector"
 	"github.com/freshet-io/freshet/internal/role/recorder"
 )
@@ -49,6 +51,34 @@ func (s *server) growing() record.Growing {
 		g.Tenants = append(g.Tenants, of)
 	}
 	return g
+}
+
+// maxCosts is how many queries a record lists.
+const maxCosts = 50
+
+// queryCosts is what queries cost; nothing before the journal is replayed.
+func (s *server) queryCosts() []querycost.Row {
+	if s.handler.Load() == nil || s.engine == nil {
+		return []querycost.Row{}
+	}
+	return s.engine.Costs(maxCosts)
+}
+
+// sent is who sends most requests of remote write and OTLP; nothing before the journal is
+// replayed. The last row is all others, if there are some.
+func (s *server) sent() []record.Sent {
+	all := []record.Sent{}
+	if s.handler.Load() == nil || s.ingest.receiver == nil {
+		return all
+	}
+	rate := func(n uint64) float64 { return float64(n) / top.Span }
+	rows, rest := s.ingest.receiver.Sent(defaultTop)
+	for _, r := range append(rows, top.RequestsRow{Amount: rest.Amount}) {
+		if r.Count > 0 {
+			all = append(all, record.Sent{Tenant: r.Tenant, Input: r.Input, From: r.Sender.String(), Requests: rate(r.Count), Samples: rate(r.Amount.Samples), Bytes: rate(r.Bytes)})
+		}
+	}
+	return all
 }
 
 // respondRecord answers in the form of the Prometheus API.

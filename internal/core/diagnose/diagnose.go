@@ -27,6 +27,8 @@ const (
 	KernelDrops   = "kernel_drops"
 	Lock          = "lock"
 	Malformed     = "malformed"
+	Queries       = "queries"
+	SmallRequests = "small_requests"
 	StackGrowth   = "stack_growth"
 	Starvation    = "starvation"
 	Stores        = "stores"
@@ -89,6 +91,8 @@ type finding struct {
 var looks = []func(*moment) finding{
 	cardinality,
 	growing,
+	queries,
+	smallRequests,
 	stackGrowth,
 	garbage,
 	lock,
@@ -105,8 +109,10 @@ var looks = []func(*moment) finding{
 // found beside a clear cause of it ranks below it. There are no circles:
 //
 //   - New series over a limit are some under it, too.
-//   - New series are allocated; allocating, starting goroutines and growing stacks take the
-//     processors, up to a CPU quota; each of them, or a disk, holds the reader of a socket up.
+//   - New series, and what queries read, are allocated; allocating, starting goroutines and
+//     growing stacks take the processors, up to a CPU quota; each of them, or a disk, holds
+//     the reader of a socket up.
+//   - Each request takes locks and processors, whatever is in it.
 //   - A goroutine begins with a small stack, and shares locks with many others.
 //   - Who holds a lock and does not get a processor holds it for long, and a system call
 //     seems slow if nobody takes its end up. Who holds one while he writes to a slow disk
@@ -119,6 +125,8 @@ var effects = []struct {
 	effects []string
 }{
 	{Cardinality, []string{Growth, Garbage, StackGrowth, Lock, CPUThrottling, Starvation, Disk, KernelDrops}},
+	{Queries, []string{Garbage, StackGrowth, Lock, CPUThrottling, Starvation, Disk, KernelDrops}},
+	{SmallRequests, []string{Garbage, StackGrowth, Lock, CPUThrottling, Starvation, Disk, KernelDrops}},
 	{Goroutines, []string{Garbage, StackGrowth, Lock, CPUThrottling, Starvation, Disk, KernelDrops}},
 	{StackGrowth, []string{Garbage, Lock, CPUThrottling, Starvation, Disk, KernelDrops}},
 	{Garbage, []string{Lock, CPUThrottling, Starvation, Disk, KernelDrops}},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/freshet-io/freshet/internal/core/querycost"
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
@@ -29,6 +30,8 @@ type moment struct {
 	tops                                  []top
 	broken                                []record.BrokenStore
 	growing                               record.Growing
+	queries                               []querycost.Row
+	sent                                  []record.Sent
 	trace                                 traced
 	missing                               map[string]string
 }
@@ -48,7 +51,9 @@ func readMoment(f *record.File) *moment {
 	m.part(record.Top, maxText, func(text []byte) error { return json.Unmarshal(text, &m.tops) })
 	m.part(record.Stores, maxText, func(text []byte) error { return json.Unmarshal(text, &m.broken) })
 	m.part(record.Growth, maxText, func(text []byte) error { return json.Unmarshal(text, &m.growing) })
-	for _, younger := range []string{record.Stores, record.Growth} { // than the first records
+	m.part(record.Queries, maxText, func(text []byte) error { return json.Unmarshal(text, &m.queries) })
+	m.part(record.Requests, maxText, func(text []byte) error { return json.Unmarshal(text, &m.sent) })
+	for _, younger := range []string{record.Stores, record.Growth, record.Queries, record.Requests} { // than the first records
 		if _, err := f.ReadUpTo(younger, 0); errors.Is(err, fs.ErrNotExist) {
 			delete(m.missing, younger)
 		}

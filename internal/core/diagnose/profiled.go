@@ -20,6 +20,7 @@ type sampled struct {
 	stack stack
 	count float64 // of events, or of goroutines
 	value float64 // nanoseconds, or bytes; the count where there is no other
+	query string  // for which the goroutine worked: a querycost.Row's ID; empty for none
 }
 
 // stack is the names of functions, innermost first.
@@ -59,7 +60,7 @@ func readProfile(text []byte) (profiled, error) {
 	}
 	all := make(profiled, 0, len(p.Sample))
 	for _, s := range p.Sample {
-		all = append(all, sampled{stack: stackOf(s), count: max(0, float64(s.Value[0])), value: max(0, float64(s.Value[last]))})
+		all = append(all, sampled{stack: stackOf(s), count: max(0, float64(s.Value[0])), value: max(0, float64(s.Value[last])), query: strings.Join(s.Label["query"], "")})
 	}
 	return all, nil
 }

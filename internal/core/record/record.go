@@ -27,6 +27,8 @@ const (
 	Top          = "top.json"        // who sends most, and what is new: a list of Tops
 	Stores       = "stores.json"     // those that cannot be opened: a list of BrokenStores
 	Growth       = "growth.json"     // series that are new, and what bounds them: a Growing
+	Queries      = "queries.json"    // what queries cost: a list of querycost.Rows
+	Requests     = "requests.json"   // who sends remote write and OTLP: a list of Sents
 	Trace        = "trace.out"       // execution trace of the seconds before the begin
 	CPU          = "cpu.pprof"       // of the time
 	Goroutines   = "goroutine.pprof" // at the begin
@@ -93,6 +95,16 @@ type SeriesLimit struct {
 	Setting   string `json:"setting"`
 	Series    int    `json:"series"`
 	PerMetric bool   `json:"per_metric,omitempty"`
+}
+
+// Sent is what one sender of remote write or OTLP sends, a second.
+type Sent struct {
+	Tenant   string  `json:"tenant"`
+	Input    string  `json:"input"` // remote_write or otlp
+	From     string  `json:"from"`
+	Requests float64 `json:"requests_per_second"`
+	Samples  float64 `json:"samples_per_second"`
+	Bytes    float64 `json:"bytes_per_second"` // decompressed
 }
 
 // Seconds is the time between begin and end.

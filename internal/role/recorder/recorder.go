@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/freshet-io/freshet/internal/core/querycost"
 	"github.com/freshet-io/freshet/internal/core/record"
 	"github.com/freshet-io/freshet/internal/core/stage"
 )
@@ -34,6 +35,8 @@ type Options struct {
 	Top      func(context.Context) (any, error) // who sends most since it was first asked, as JSON will have it
 	Broken   func() []record.BrokenStore        // stores that cannot be opened
 	Growing  func() record.Growing              // series that are new
+	Queries  func() []querycost.Row             // what they cost
+	Sent     func() []record.Sent               // who sends remote write and OTLP
 	Build    string
 	Registry prometheus.Registerer
 	Logger   *slog.Logger

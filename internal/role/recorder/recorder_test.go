@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/freshet-io/freshet/internal/core/querycost"
 	"github.com/freshet-io/freshet/internal/core/record"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/lib/conf"
@@ -35,6 +36,8 @@ func newRecorder(t *testing.T, c Config, log io.Writer) *Recorder {
 		Top:     func(context.Context) (any, error) { return []string{"who sends most"}, nil },
 		Broken:  func() []record.BrokenStore { return []record.BrokenStore{{Tenant: "b", Store: "10s"}} },
 		Growing: func() record.Growing { return record.Growing{MemoryOf: "the cgroup"} },
+		Queries: func() []querycost.Row { return []querycost.Row{{Tenant: "b", Query: "up"}} },
+		Sent:    func() []record.Sent { return []record.Sent{{Tenant: "b", From: "10.0.0.7"}} },
 		Logger:  slog.New(slog.NewTextHandler(log, nil)),
 	})
 	r.duration = time.Millisecond
@@ -101,7 +104,7 @@ func TestARecordHasEverything(t *testing.T) {
 	}
 	for name, has := range map[string]string{
 		record.Trace: "go 1.", record.MetricsBegin: "freshet_recorder_records_total 0", record.MetricsEnd: "freshet_recorder_records_total 0",
-		record.Top: `["who sends most"]`, record.Stores: `[{"tenant":"b","store":"10s",`, record.Growth: `"memory_of":"the cgroup"`,
+		record.Top: `["who sends most"]`, record.Stores: `[{"tenant":"b","store":"10s",`, record.Growth: `"memory_of":"the cgroup"`, record.Queries: `"query":"up"`, record.Requests: `"from":"10.0.0.7"`,
 	} {
 		if text, err := f.Read(name); err != nil || !bytes.Contains(text, []byte(has)) {
 			t.Errorf("%s: %.200q, %v", name, text, err)

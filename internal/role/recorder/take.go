@@ -94,6 +94,10 @@ func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, [
 	t.put(record.Stores, text, err)
 	text, err = json.Marshal(r.Growing())
 	t.put(record.Growth, text, err)
+	text, err = json.Marshal(r.Queries())
+	t.put(record.Queries, text, err)
+	text, err = json.Marshal(r.Sent())
+	t.put(record.Requests, text, err)
 	text, err = t.zip()
 	return *rec, text, err
 }
@@ -189,7 +193,7 @@ func (t *taking) zip() ([]byte, error) {
 	var text bytes.Buffer
 	z := zip.NewWriter(&text)
 	for _, name := range []string{
-		record.Summary, record.MetricsBegin, record.MetricsEnd, record.Top, record.Stores, record.Growth, record.Trace,
+		record.Summary, record.MetricsBegin, record.MetricsEnd, record.Top, record.Stores, record.Growth, record.Queries, record.Requests, record.Trace,
 		record.CPU, record.Goroutines, record.Heap, record.Allocs, record.Mutex, record.Block,
 	} {
 		content, there := t.files[name]

@@ -1,0 +1,162 @@
+package diagnose
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/querycost"
+)
+
+// Queries: those that dashboards ask take the processors, or are more than have turns, so
+// that they wait for each other.
+const (
+	// The part of the processors that queries take. It is what processors are for as long as
+	// nobody lacks them.
+	queriesUsual = 0.20
+	queriesBad   = 0.50
+
+	// How full the processors are when others feel it.
+	fullUsual = 0.70
+	fullBad   = 0.90
+
+	// Queries that wait for their turn at any time. A dashboard that is opened asks 40 at once,
+	// which are answered within a second.
+	waitingUsual = 2
+	waitingBad   = 8
+
+	queriesListed = 5
+)
+
+// askedQuery is what the same query, with any values in it, costs.
+type askedQuery struct {
+	querycost.Row
+	cores float64 // processors that it keeps busy, by cpu.pprof
+}
+
+func queries(m *moment) finding {
+	all := m.askedQueries()
+	cores := 0.0
+	for _, q := range all {
+		cores += q.cores
+	}
+	share := cores / float64(max(1, m.GOMAXPROCS))
+	waiting, tenants := m.waitingQueries()
+	felt := max(ramp(m.full(), fullUsual, fullBad), ramp(waiting, waitingUsual, waitingBad), starvation(m).Score)
+
+	f := finding{fine: fmt.Sprintf("queries: they take %.2g of %d processors, and %.2g wait for their turn at any time", cores, m.GOMAXPROCS, waiting)}
+	f.Name = Queries
+	f.Score = max(ramp(share, queriesUsual, queriesBad)*felt, ramp(waiting, waitingUsual, waitingBad))
+	f.Because = fmt.Sprintf("queries take %s of the processors (nothing below %s, all from %s on), which counts if the processors are full or somebody waits; or %.2g queries wait for their turn at any time (%d to %d); the larger counts",
+		percent(share), percent(queriesUsual), percent(queriesBad), waiting, waitingUsual, waitingBad)
+	f.Title = fmt.Sprintf("Queries take %.2g of %d processors", cores, m.GOMAXPROCS)
+	if ramp(share, queriesUsual, queriesBad) == 0 {
+		f.Title = fmt.Sprintf("Queries wait for their turn: %.2g at any time", waiting)
+	}
+	if len(all) > 0 && (all[0].cores > 0 || all[0].Running > 0) {
+		f.Title += ": " + all[0].title()
+	}
+	for i := range all[:min(queriesListed, len(all))] {
+		if q := &all[i]; q.cores >= shownShare*cores && (q.cores > 0 || q.Running > 0 || q.Active > 0) {
+			f.Evidence = append(f.Evidence, q.evidence(cores))
+		}
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(tenants), func(a, b string) int {
+		return cmp.Or(cmp.Compare(tenants[b], tenants[a]), cmp.Compare(a, b))
+	})[:min(queriesListed, len(tenants))] {
+		f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("tenant %s: %.2g of its queries wait for their turn", clip(name), tenants[name])})
+	}
+	f.Next = "Have that panel ask less: fewer series, a shorter range, a longer step, a slower refresh. Tenants have turns, so that others wait for it no longer than a turn (docs/limits.md); query.max_concurrency bounds the processors that long queries have. If all of it is wanted, the machine is too small."
+	return f
+}
+
+// askedQueries are the queries of the last minute, those first that keep most processors
+// busy, or ran longest where no profile says it.
+func (m *moment) askedQueries() (all []askedQuery) {
+	cores := map[string]float64{}
+	for _, s := range m.cpu {
+		if s.query != "" {
+			cores[s.query] += s.value / 1e9 / m.seconds
+		}
+	}
+	for _, r := range m.queries {
+		all = append(all, askedQuery{r, cores[r.ID]})
+		delete(cores, r.ID)
+	}
+	for _, id := range slices.Sorted(maps.Keys(cores)) { // what the table has forgotten, or no room for
+		all = append(all, askedQuery{querycost.Row{ID: id, Query: "queries that are not listed"}, cores[id]})
+	}
+	slices.SortStableFunc(all, func(a, b askedQuery) int {
+		return cmp.Or(cmp.Compare(b.cores, a.cores), cmp.Compare(b.Running, a.Running))
+	})
+	return all
+}
+
+// waitingQueries is how many wait for their turn at any time, all together and by tenant.
+func (m *moment) waitingQueries() (all float64, tenants map[string]float64) {
+	tenants = map[string]float64{}
+	for _, moment := range []samples{m.begin, m.end} {
+		for _, l := range moment.of("freshet_query_waiting") {
+			if l.value > 0 {
+				tenants[l.labels["tenant"]] += l.value / 2
+				all += l.value / 2
+			}
+		}
+	}
+	// The sum of the waits that ended, a second, is how many waited on average.
+	return math.Max(all, m.grownBy("freshet_query_wait_seconds")/m.seconds), tenants
+}
+
+// title is whose query it is, what it asks and what it costs, on a line.
+func (q *askedQuery) title() string {
+	const most = 120 // bytes of the query
+	text := q.Query
+	if len(text) > most {
+		text = clip(text[:most]) + "..."
+	}
+	if q.Tenant == "" {
+		return text
+	}
+	title := fmt.Sprintf("tenant %s asks %s", clip(q.Tenant), text)
+	if len(q.Askers) > 0 {
+		title += ", from " + clip(q.Askers[0])
+	}
+	if q.cores > 0 {
+		title += fmt.Sprintf(", which takes %.2g of a core", q.cores)
+	}
+	return title
+}
+
+func (q *askedQuery) evidence(cores float64) Evidence {
+	e := Evidence{What: fmt.Sprintf("tenant %s: %s", clip(q.Tenant), clip(q.Query))}
+	if cores > 0 {
+		e.Figures = append(e.Figures, fmt.Sprintf("%.2g of a core, %s of what queries take", q.cores, percent(q.cores/cores)))
+	}
+	if q.Queries > 0 {
+		n := float64(q.Queries)
+		e.Figures = append(e.Figures, fmt.Sprintf("in the last minute %s queries, each %s long after %s of waiting, of %s series and %s samples; %s failed, %d are under way",
+			count(n), seconds(q.Running/n), seconds(q.Waited/n), count(float64(q.Series)/n), count(float64(q.Samples)/n), count(float64(q.Failed)), q.Active))
+	} else if q.Active > 0 {
+		e.Figures = append(e.Figures, fmt.Sprintf("%d are under way", q.Active))
+	}
+	if q.Example != "" {
+		when := ""
+		if q.Range > 0 {
+			when = fmt.Sprintf(", over %s in steps of %s", span(q.Range), span(q.Step))
+		}
+		e.Figures = append(e.Figures, fmt.Sprintf("such as %s%s, which took %s", clip(q.Example), when, seconds(q.Longest)))
+	}
+	for _, a := range q.Askers[:min(2, len(q.Askers))] {
+		e.Figures = append(e.Figures, "asked by "+clip(a))
+	}
+	return e
+}
+
+// span is a range of time, which may be of years.
+func span(seconds float64) string {
+	const most = 100 * 365 * 24 * 3600
+	return time.Duration(min(most, max(0, seconds)) * 1e9).String()
+}

@@ -1,0 +1,69 @@
+package diagnose
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/record"
+)
+
+// ofRequests is five seconds in which requests take so many seconds of the processors beside
+// their samples.
+func ofRequests(overhead float64, sent ...record.Sent) *moment {
+	return changed(func(m *moment) {
+		serve := []string{"internal/poll.(*FD).Write", "net/http.(*conn).serve"}
+		commit := []string{"syscall.write", ourModule + "internal/adapter/tsdb.(*store).commit", ourModule + "internal/role/ingester.(*Ingester).write"}
+		decode := []string{ourModule + "internal/core/remotewrite.(*Request).DecodeV1", ourModule + "internal/adapter/receive.(*Receiver).remoteWrite", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve"}
+		page := []string{"compress/flate.(*Writer).Write", ourModule + "cmd/freshet.page", "net/http.serverHandler.ServeHTTP", "net/http.(*conn).serve"}
+		m.cpu = append(m.cpu, cpu(.6*overhead, serve...), cpu(.4*overhead, commit...), cpu(2, decode...), cpu(2, page...))
+		m.sent = sent
+	})
+}
+
+func TestSmallRequests(t *testing.T) {
+	tiny := record.Sent{Tenant: "shop", Input: "remote_write", From: "10.0.0.7 (shop/1)", Requests: 4000, Samples: 40_000}
+	large := record.Sent{Tenant: "b", Input: "remote_write", From: "10.0.0.8 (Prometheus/3)", Requests: 30, Samples: 60_000}
+	otel := record.Sent{Tenant: "b", Input: "otlp", From: "10.0.0.9 (otel/1)", Requests: 2000, Samples: 10_000}
+	small := tiny
+	small.Requests, small.Samples = 10, 100
+	for _, c := range []struct {
+		name  string
+		m     *moment
+		want  int
+		title string
+		shows []string
+	}{
+		{"100 connections of ten samples a request, beside a Prometheus", ofRequests(5, large, tiny), clearly,
+			"Requests are tiny: 4,000 a second of 10 samples each, of tenant shop, from 10.0.0.7 (shop/1); remote_write.queue_config.max_samples_per_send: 2000 would make them 20 a second and save about 0.99 of a core",
+			[]string{"they cost about 0.99 of a core beside their samples, 248.14µs each"}},
+		{"of OTLP the collector's batches", ofRequests(5, otel), clearly, "the collector's batch processor (send_batch_size: 8192) would make them 1.2 a second", nil},
+		{"they cost little", ofRequests(.5, tiny), fine, "", nil},
+		{"a few of them", ofRequests(5, large, small), fine, "", nil},
+		{"large ones that take the processors", ofRequests(5, large), fine, "", nil},
+		{"an older record", ofRequests(5), fine, "", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := smallRequests(c.m)
+			got := fine
+			if f.Score >= Listed {
+				got = listed
+			}
+			if f.Score >= Clear {
+				got = clearly
+			}
+			if got != c.want || !strings.Contains(f.Title, c.title) {
+				t.Errorf("score %.2f: %s\n%s\n%s", f.Score, f.Title, f.Because, f.fine)
+			}
+			shown := fmt.Sprintf("%+v", f.Evidence)
+			for _, text := range c.shows {
+				if !strings.Contains(shown, text) {
+					t.Errorf("%q is not in %s", text, shown)
+				}
+			}
+			if strings.Contains(shown, "Prometheus/3") || f.Because == "" || f.Next == "" || f.fine == "" {
+				t.Errorf("%+v", f)
+			}
+		})
+	}
+}
