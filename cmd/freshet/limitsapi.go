@@ -15,12 +15,12 @@ import (
 // DogStatsD come first, Ingest has those of remote write and OTLP. What is over a limit, and
 // who makes it so, is in /api/v1/status/top.
 type tenantLimits struct {
-	Tenant  string       `json:"tenant"`
-	Series  int          `json:"series"` // by DogStatsD, that have a place now
-	Folded  uint64       `json:"folded_samples"`
-	Refused uint64       `json:"refused_samples"`
-	Limits  limitsJSON   `json:"limits"`
-	Ingest  ingestLimits `json:"ingest"`
+	Tenant  string        `json:"tenant"`
+	Series  int           `json:"series"` // by DogStatsD, that have a place now
+	Folded  uint64        `json:"folded_samples"`
+	Refused uint64        `json:"refused_samples"`
+	Limits  limitsJSON    `json:"limits"`
+	Ingest  *ingestLimits `json:"ingest,omitempty"` // nil where nothing is stored
 }
 
 // limitsJSON has the names of the configuration. 0 is no limit.
@@ -80,9 +80,8 @@ func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
 			t.Folded += report.Folded[reason]
 			t.Refused += report.Refused[reason]
 		}
-		t.Ingest = s.ingestLimits(tenant, stored[tenant])
-		if all := senders[tenant]; len(all) > 0 {
-			t.Ingest.Sender = &all[0]
+		if s.stores != nil {
+			t.Ingest = s.ingestLimits(tenant, stored[tenant], senders[tenant])
 		}
 		tenants = append(tenants, t)
 	}
@@ -90,17 +89,17 @@ func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": map[string]any{"tenant": name, "tenants": tenants}}) // fails if the client went away
 }
 
-// ingestLimits are those of a tenant that has so many series in memory.
-func (s *server) ingestLimits(tenant string, series int) ingestLimits {
+// ingestLimits are those of a tenant that has so many series in memory, and these senders.
+func (s *server) ingestLimits(tenant string, series int, senders []requestSender) *ingestLimits {
 	c := s.inForce().Ingest
 	own := c.Tenants[tenant]
-	l := ingestLimits{Series: series, Limits: ingestJSON{
-		own.Rate.Or(c.Rate), own.MaxSeries.Or(c.MaxSeries), c.MaxLabels, c.MaxLabelName, c.MaxLabelValue,
-	}}
-	if s.stores == nil {
-		return l
+	l := &ingestLimits{
+		Series: series, Totals: s.aggregator.TenantSeries(tenant), Delayed: s.ingest.distributor.Delayed(tenant),
+		Limits: ingestJSON{own.Rate.Or(c.Rate), own.MaxSeries.Or(c.MaxSeries), c.MaxLabels, c.MaxLabelName, c.MaxLabelValue},
 	}
-	l.Totals, l.Delayed = s.aggregator.TenantSeries(tenant), s.ingest.distributor.Delayed(tenant)
+	if len(senders) > 0 {
+		l.Sender = &senders[0]
+	}
 	refused := s.ledger.Books().Of(tenant).Samples.Refused
 	for reason := range outcome.NumReasons {
 		if reason.IsLimit() {

@@ -137,8 +137,8 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 	})
 	got := limits.Tenants[0].Ingest
 	got.Sender = nil
-	if want := (ingestLimits{Series: 4, Totals: 1, Refused: 22, Limits: ingestJSON{MaxSeries: 4, MaxLabels: 50, MaxLabelName: 1024, MaxLabelValue: 4096}}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
+	if want := (ingestLimits{Series: 4, Totals: 1, Refused: 22, Limits: ingestJSON{MaxSeries: 4, MaxLabels: 50, MaxLabelName: 1024, MaxLabelValue: 4096}}); *got != want {
+		t.Errorf("%+v, want %+v", *got, want)
 	}
 
 	var top topAnswer
@@ -161,6 +161,26 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 		s.data(t, "/api/v1/status/top?limit=1", &top)
 		return len(top.Requests) == 1 && len(top.Growing) == 1 && top.Top.Tenant == "default"
 	})
+}
+
+// A process that stores nothing takes no remote write and no OTLP, and has no limits of them.
+func TestLimitsWhereNothingIsStored(t *testing.T) {
+	s := running(t, `
+role: collector
+data_dir: `+filepath.Join(t.TempDir(), "data")+`
+http: {listen: "127.0.0.1:0"}
+dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
+`)
+	var limits struct{ Tenants []tenantLimits }
+	s.data(t, "/api/v1/status/limits", &limits)
+	if len(limits.Tenants) != 1 || limits.Tenants[0].Ingest != nil || limits.Tenants[0].Limits.MaxSeries != 100_000 {
+		t.Errorf("%+v", limits)
+	}
+	var top topAnswer
+	s.data(t, "/api/v1/status/top", &top)
+	if top.Top.Tenant != "default" || len(top.Requests)+len(top.Growing) > 0 {
+		t.Errorf("%+v", top)
+	}
 }
 
 // Who sends more than ingest.rate is told to come later; the limits say how often.

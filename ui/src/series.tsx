@@ -13,7 +13,7 @@ export interface TenantLimits {
   folded_samples: number
   refused_samples: number
   limits: { max_series: number; max_series_per_metric: number; max_new_series_per_minute: number; max_series_bytes: number }
-  ingest: IngestLimits
+  ingest?: IngestLimits // undefined where nothing is stored
 }
 
 // IngestLimits are those of remote write and OTLP.
@@ -116,7 +116,8 @@ function State(props: { own?: TenantLimits; top?: Top; stored?: Stored }) {
   const part = own ? fullness(own.series, own.limits.max_series) : 0
   const metricPart = own ? fullness(fullest, own.limits.max_series_per_metric) : 0
   const ingest = own?.ingest
-  const lost = own && ingest ? own.folded_samples + own.refused_samples + ingest.refused_samples : 0
+  const refused = own ? own.refused_samples + (ingest?.refused_samples ?? 0) : 0
+  const lost = own ? own.folded_samples + refused : 0
   return (
     <Figures>
       <Figure
@@ -128,7 +129,7 @@ function State(props: { own?: TenantLimits; top?: Top; stored?: Stored }) {
       <Figure
         name="By remote write and OTLP"
         value={ingest ? count(ingest.series) : '–'}
-        note={ingest && ofLimit(ingest.series, ingest.limits.max_series)}
+        note={ingest ? ofLimit(ingest.series, ingest.limits.max_series) : own && 'this process stores nothing'}
         state={ingest && stateOf(fullness(ingest.series, ingest.limits.max_series))}
       />
       <Figure
@@ -140,7 +141,7 @@ function State(props: { own?: TenantLimits; top?: Top; stored?: Stored }) {
       <Figure
         name="Without a place"
         value={own ? count(lost) : '–'}
-        note={own && ingest && `samples: ${count(own.folded_samples)} folded, ${count(own.refused_samples + ingest.refused_samples)} refused`}
+        note={own && `samples: ${count(own.folded_samples)} folded, ${count(refused)} refused`}
         state={own && (lost > 0 ? 'warn' : 'good')}
       />
       <Figure name="Stored lately" value={stored ? count(stored.headStats.numSeries) : '–'} note="series in the stores' heads" />
@@ -226,6 +227,7 @@ function LabelValues(props: { top?: Top; stored?: Stored }) {
   return (
     <Panel title="By label" note="most values first">
       {!top && !stored && <Loading what="Looking at labels…" />}
+      {top && top.labels.length === 0 && !stored && <Empty>No label has two values yet.</Empty>}
       {top && top.labels.length > 0 && (
         <Table
           label="Labels of metrics"
@@ -361,12 +363,14 @@ interface Entry {
 
 function entriesOf(t: TenantLimits, sender?: string): Entry[] {
   const { tenant, ingest } = t
+  const dogstatsd = {
+    tenant, name: 'DogStatsD', series: t.series, most: t.limits.max_series, ofMetric: t.limits.max_series_per_metric,
+    newAMinute: t.limits.max_new_series_per_minute, lost: `${count(t.folded_samples)} samples folded, ${count(t.refused_samples)} refused`, sender,
+  }
+  if (!ingest) return [dogstatsd]
   const lost = `${count(ingest.refused_samples)} samples refused` + (ingest.delayed_requests ? `, ${count(ingest.delayed_requests)} requests to come later` : '')
   return [
-    {
-      tenant, name: 'DogStatsD', series: t.series, most: t.limits.max_series, ofMetric: t.limits.max_series_per_metric,
-      newAMinute: t.limits.max_new_series_per_minute, lost: `${count(t.folded_samples)} samples folded, ${count(t.refused_samples)} refused`, sender,
-    },
+    dogstatsd,
     {
       tenant, name: 'remote write, OTLP', series: ingest.series, most: ingest.limits.max_series, rate: ingest.limits.rate, lost,
       sender: ingest.sender && requestSenderName(ingest.sender),
