@@ -246,6 +246,20 @@ func TestABrokenStore(t *testing.T) {
 	if err := p.expectOwn("freshet_store_broken", 0); err != nil {
 		t.Error(err)
 	}
+
+	// Then somebody moves the open store's directory away: all looks well, and would be lost.
+	raw := filepath.Join(p.dataDir, "tsdb/default/raw")
+	if err := os.Rename(raw, raw+"-away"); err != nil {
+		t.Fatal(err)
+	}
+	found = diagnosis(t, "--server", p.HTTP)
+	i = slices.IndexFunc(found.Causes, func(c diagnose.Cause) bool { return c.Name == diagnose.Stores })
+	if i < 0 || found.Causes[i].Score != 1 || !strings.Contains(fmt.Sprint(found.Causes[i].Evidence), "tenant default, store raw") || !strings.Contains(fmt.Sprint(found.Causes[i].Evidence), "move the directory back to "+raw) {
+		t.Errorf("freshet diagnose: %+v", found.Causes)
+	}
+	if err := os.Rename(raw+"-away", raw); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // warnings are those of an answer.

@@ -130,9 +130,17 @@ func (s *server) brokenStores() []record.BrokenStore {
 		return found
 	}
 	for _, b := range s.stores.Broken() {
-		found = append(found, record.BrokenStore{Tenant: b.Tenant, Store: b.Store, Since: b.Since, Error: b.Cause.Error(), WayOut: b.WayOut})
+		found = append(found, record.BrokenStore{Tenant: b.Tenant, Store: b.Store, Since: b.Since, Error: b.Cause.Error(), WayOut: b.WayOut, Open: b.Open})
 	}
 	return found
+}
+
+// looked are the broken stores after a look at those that are open.
+func (s *server) looked() []record.BrokenStore {
+	if s.handler.Load() != nil && s.stores != nil {
+		s.stores.Look()
+	}
+	return s.brokenStores()
 }
 
 // serveReady says whether the server answers at its usual speed, and else what it waits

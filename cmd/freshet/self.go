@@ -55,7 +55,7 @@ func (s *server) openSelf() (err error) {
 		return configurationError{err}
 	}
 	s.recorder = recorder.New(recorder.Options{
-		Config: s.config.Self.Recorder, Dir: s.path("records"), Gatherer: s.registry, Top: s.topOfAll, Broken: s.brokenStores, Growing: s.growing, Queries: s.queryCosts, Sent: s.sent, Build: thisBuild().String(),
+		Config: s.config.Self.Recorder, Dir: s.path("records"), Gatherer: s.registry, Top: s.topOfAll, Broken: s.looked, Growing: s.growing, Queries: s.queryCosts, Sent: s.sent, Build: thisBuild().String(),
 		Registry: s.registry, Logger: s.logger,
 	})
 	s.watch.OnOver(s.overBudget)

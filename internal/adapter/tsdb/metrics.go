@@ -34,7 +34,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		open: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "freshet", Subsystem: "store", Name: "open_databases",
 			Help: "Databases that are open, up to three for each tenant. Each takes half a megabyte and three goroutines, and the memory of its series."}),
 		broken: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "freshet", Subsystem: "store", Name: "broken",
-			Help: "1 while a store cannot be opened, and so answers nothing and takes nothing. /-/ready and freshet diagnose have the cause and the way out; it opens by itself once it is mended."},
+			Help: "1 while a store cannot be opened, and so answers nothing and takes nothing; or while it is open and its directory is gone, or its disk takes nothing. /-/ready and freshet diagnose have the cause and the way out; it opens by itself once it is mended."},
 			[]string{"tenant", "store"}),
 		cut: vec("wal_cut_bytes_total",
 			"Bytes that repairs of a damaged log cut off when a store was opened: samples that no block has are lost. Above 0: look at the disk, a log is never changed once it is written.", "tenant", "store"),

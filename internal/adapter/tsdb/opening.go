@@ -2,6 +2,7 @@ package tsdb
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ type BrokenError struct {
 	Since         time.Time // of the first try that failed
 	Cause         error
 	WayOut        string // what to do, and what that loses
+	Open          bool   // it is open, and broke since: see look
 }
 
 // Error does not name the tenant and the store: the errors that wrap it do.
@@ -110,6 +112,7 @@ func (s *store) open() {
 	}
 	s.used = s.now()
 	s.db = db
+	s.log, _ = os.Stat(filepath.Join(s.dir, "wal")) // it was just opened
 	s.opened.Inc()
 	s.mends()
 	if s.options != options { // they changed meanwhile
@@ -181,4 +184,54 @@ func walBytes(dir string) (n int64) {
 		}
 	}
 	return n
+}
+
+var (
+	errGone      = errors.New("its directory was moved or removed while it is open")
+	errNotTaking = errors.New("a write failed, and its disk still takes none")
+)
+
+// look notes what broke since the store was opened. Its directory may be another one or gone:
+// the files that are open then take what nobody will find again. Or its disk takes nothing.
+func (s *store) look() {
+	s.mu.Lock()
+	open, log := s.db != nil, s.log
+	s.mu.Unlock()
+	var now *BrokenError
+	if open {
+		now = s.ails(log)
+	}
+	before := s.ill.Load()
+	if now != nil && before != nil {
+		now.Since = before.Since
+	}
+	s.ill.Store(now)
+	switch {
+	case now != nil && (before == nil || before.Error() != now.Error()):
+		s.fault.Set(1)
+		s.logger.Error("a store that is open is broken", "err", now.Cause, "way_out", now.WayOut)
+	case now == nil && before != nil:
+		s.logger.Info("a store that was broken is in order again", "broken_for", s.now().Sub(before.Since).Round(time.Second))
+		if s.broken.Load() == nil {
+			s.fault.Set(0)
+		}
+	}
+}
+
+// ails is what is wrong with an open store, whose log was in that directory when it was
+// opened.
+func (s *store) ails(log os.FileInfo) *BrokenError {
+	broken := BrokenError{Tenant: s.tenant, Store: s.kind, Since: s.now(), Open: true}
+	if now, err := os.Stat(filepath.Join(s.dir, "wal")); log != nil && (err != nil || !os.SameFile(now, log)) {
+		broken.Cause = errGone
+		broken.WayOut = fmt.Sprintf("move the directory back to %s, and what stands there away; if it is deleted, stop and start Freshet and restore a backup: what the store takes until then is lost", s.dir)
+		return &broken
+	}
+	if s.damaged.Load() {
+		if err := probe(s.dir); err != nil {
+			broken.Cause, broken.WayOut = fmt.Errorf("%w: %w", errNotTaking, err), wayOut(s.dir, err)
+			return &broken
+		}
+	}
+	return nil
 }

@@ -144,6 +144,110 @@ func TestAStoreThatCannotBeOpened(t *testing.T) {
 	}
 }
 
+// TestBrokenNamesEachStore: whenever a store turns out to be one that cannot be opened, and
+// whose ever it is, it is named with its tenant and what is in the way.
+func TestBrokenNamesEachStore(t *testing.T) {
+	for _, tenant := range []string{"default", "b"} {
+		for _, kind := range []string{"10s", "1m", Raw} {
+			for _, running := range []bool{false, true} {
+				w := newWorld(t)
+				inTheWay := filepath.Join(w.dir, "tsdb", tenant, kind)
+				block := func() {
+					if err := errors.Join(os.MkdirAll(filepath.Dir(inTheWay), 0o755), os.WriteFile(inTheWay, nil, 0o600)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if running {
+					block()
+					st, err := w.stores.forWrite(tenant, kind)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if _, err := st.write(t.Context()); err == nil {
+						t.Fatal("a store is made where a file stands")
+					}
+				} else {
+					w.close()
+					block()
+					w.open()
+				}
+				found := w.stores.Broken()
+				if len(found) != 1 || found[0].Tenant != tenant || found[0].Store != kind || found[0].Open || !strings.Contains(found[0].WayOut, "move the file "+inTheWay+" away") {
+					t.Errorf("tenant %s, store %s, while running %t: %v", tenant, kind, running, found)
+				}
+			}
+		}
+	}
+}
+
+// TestAnOpenStoreBreaks: somebody moves its directory away, or removes it. The files that are
+// open go on to take samples which nobody finds after a restart, and all looks well.
+func TestAnOpenStoreBreaks(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		brk  func(w *world) error
+		mend func(w *world) error
+	}{
+		{
+			"the directory is moved, and back",
+			func(w *world) error { return os.Rename(w.store10s("b"), filepath.Join(w.dir, "away")) },
+			func(w *world) error { return os.Rename(filepath.Join(w.dir, "away"), w.store10s("b")) },
+		},
+		{
+			"a file takes its place",
+			func(w *world) error {
+				return errors.Join(os.Rename(w.store10s("b"), filepath.Join(w.dir, "away")), os.WriteFile(w.store10s("b"), nil, 0o600))
+			},
+			func(w *world) error {
+				return errors.Join(os.Remove(w.store10s("b")), os.Rename(filepath.Join(w.dir, "away"), w.store10s("b")))
+			},
+		},
+		{
+			"another log takes the place of its own",
+			func(w *world) error {
+				wal := filepath.Join(w.store10s("b"), "wal")
+				return errors.Join(os.Rename(wal, filepath.Join(w.dir, "away")), os.Mkdir(wal, 0o755))
+			},
+			func(w *world) error {
+				wal := filepath.Join(w.store10s("b"), "wal")
+				return errors.Join(os.Remove(wal), os.Rename(filepath.Join(w.dir, "away"), wal))
+			},
+		},
+	} {
+		w := newWorld(t)
+		if err := w.writeTo(t.Context(), "b", "a@10=1"); err != nil {
+			t.Fatal(err)
+		}
+		w.stores.Look()
+		if found := w.stores.Broken(); len(found) > 0 {
+			t.Fatalf("%s: before that: %v", c.name, found)
+		}
+		if err := c.brk(w); err != nil {
+			t.Fatal(err)
+		}
+		w.log.Reset()
+		for range 2 {
+			if err := w.stores.Tend(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		found := w.stores.Broken()
+		if len(found) != 1 || !found[0].Open || found[0].Tenant != "b" || found[0].Store != "10s" || !strings.Contains(found[0].WayOut, "move the directory back to "+w.store10s("b")) || w.broken("b", "10s") != 1 {
+			t.Errorf("%s: %v, metric %v", c.name, found, w.broken("b", "10s"))
+		}
+		if n := strings.Count(w.log.String(), "a store that is open is broken"); n != 1 {
+			t.Errorf("%s: the log says it %d times", c.name, n)
+		}
+		if err := c.mend(w); err != nil {
+			t.Fatal(err)
+		}
+		w.stores.Look()
+		if found := w.stores.Broken(); len(found) > 0 || w.broken("b", "10s") != 0 {
+			t.Errorf("%s: mended: %v, metric %v", c.name, found, w.broken("b", "10s"))
+		}
+	}
+}
+
 // TestTendMendsAStoreThatNobodyUses: an alert must end when its cause does.
 func TestTendMendsAStoreThatNobodyUses(t *testing.T) {
 	w := newWorld(t)

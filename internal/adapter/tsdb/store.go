@@ -106,19 +106,21 @@ type store struct {
 	reg    prometheus.Registerer
 	logger *slog.Logger
 	opened prometheus.Gauge
-	fault  prometheus.Gauge   // 1 while broken is set
+	fault  prometheus.Gauge   // 1 while broken or ill is set
 	cut    prometheus.Counter // bytes that repairs cut off
 	now    func() time.Time
 	growth *growth.Tracker
 	note   func(name string) // says that the store was opened
 
 	broken atomic.Pointer[BrokenError] // why the last try to open it failed; nil if it did not
+	ill    atomic.Pointer[BrokenError] // what broke since it was opened, as of the last look
 
 	mu      sync.Mutex
 	options *tsdb.Options // of the next opening
 	opening chan struct{} // closed when the opening that is under way ends; nil for none
 	again   time.Time     // before which a broken store is not tried again
 	db      *database     // nil until it is needed
+	log     os.FileInfo   // the directory of its log when it was opened
 	users   int           // writes, queriers and an opening, which hold db
 	used    time.Time     // when the last of them let go
 	idle    chan struct{} // closed when users falls to 0; nil if nobody waits for it

@@ -225,13 +225,25 @@ func (s *Stores) writeUsed() error {
 	return nil
 }
 
+// Look looks what broke of the stores that are open, for Broken to say. Tend does so once a
+// minute.
+func (s *Stores) Look() {
+	s.mu.Lock()
+	all := s.allStores()
+	s.mu.Unlock()
+	for _, st := range all {
+		st.look()
+	}
+}
+
 // Broken are the stores that could not be opened when this was tried last, in the order
-// of their names. Those that nobody used since the start were only looked at.
+// of their names, and those that broke since, as of the last Look. Those that nobody used
+// since the start were only looked at.
 func (s *Stores) Broken() (found []*BrokenError) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, st := range s.allStores() {
-		if broken := st.broken.Load(); broken != nil {
+		if broken := cmp.Or(st.broken.Load(), st.ill.Load()); broken != nil {
 			found = append(found, broken)
 		}
 	}
@@ -260,6 +272,7 @@ func (s *Stores) Tend(ctx context.Context) error {
 		try, cancel := context.WithTimeout(ctx, openPause) // one that hangs must not hold up the others
 		st.tryBroken(try)
 		cancel()
+		st.look()
 	}
 	return errors.Join(err, s.noteUsed())
 }

@@ -269,7 +269,12 @@ func TestWriteFails(t *testing.T) {
 	}
 	limit(syscall.Rlimit{Cur: 48 << 10, Max: unlimited.Max}) // one and a half pages of the WAL
 	first, second := write(), write()
+	w.stores.Look()
+	ill := w.stores.Broken()
 	limit(unlimited)
+	if len(ill) != 1 || !ill[0].Open || ill[0].Tenant != tenant.Default || ill[0].Store != "10s" || !strings.Contains(ill[0].Error(), "its disk still takes none") {
+		t.Errorf("an open store whose disk takes nothing: %v", ill)
+	}
 	if first == nil || !strings.Contains(first.Error(), "file too large") {
 		t.Fatalf("the write did not meet the limit: %v", first)
 	}

@@ -112,6 +112,9 @@ func TestCauses(t *testing.T) {
 			m.end = text(t, "freshet_store_broken{tenant=\"b\",store=\"10s\"} 1\nfreshet_store_broken{tenant=\"b\",store=\"1m\"} 0\n")
 			m.broken = []record.BrokenStore{{Tenant: "b", Store: "10s", Error: "not a directory", WayOut: "move the file away"}}
 		}), clearly, "Stores that cannot be opened: 1"},
+		{"a store that broke while it is open", stores, changed(func(m *moment) {
+			m.broken = []record.BrokenStore{{Tenant: "b", Store: "10s", Error: "moved", WayOut: "move it back", Open: true}, {Tenant: "b", Store: "raw", Error: "not a directory"}}
+		}), clearly, "Stores that broke while they are open: 1; what they take is refused, or lost when the process ends; and 1 that cannot be opened"},
 		{"one of an older record", stores, changed(func(m *moment) { m.end = text(t, "freshet_store_broken{tenant=\"b\",store=\"10s\"} 1\n") }), clearly, "Stores that cannot be opened: 1"},
 		{"a log that a repair cut off", stores, changed(func(m *moment) {
 			m.end = text(t, "freshet_store_wal_cut_bytes_total{tenant=\"b\",store=\"10s\"} 700\n")

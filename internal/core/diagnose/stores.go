@@ -50,8 +50,21 @@ func stores(m *moment) finding {
 	for _, l := range slow[:min(len(slow), storesListed)] {
 		f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("tenant %s: its tiles have waited for its store for %s", clip(l.labels["tenant"]), seconds(l.value))})
 	}
-	n := max(len(broken), len(m.broken))
+	n, open := max(len(broken), len(m.broken)), 0
+	for _, b := range m.broken {
+		if b.Open {
+			open++
+		}
+	}
 	switch {
+	case open > 0:
+		f.Score = 1
+		f.Title = fmt.Sprintf("Stores that broke while they are open: %d; what they take is refused, or lost when the process ends", open)
+		if n > open {
+			f.Title += fmt.Sprintf("; and %d that cannot be opened", n-open)
+		}
+		f.Because = fmt.Sprintf("broken stores: %d; one is enough", n)
+		f.Next = "Do what the way out says, and stop the process only if it says so: what a store has in memory is lost then."
 	case n > 0:
 		f.Score = 1
 		f.Title = fmt.Sprintf("Stores that cannot be opened: %d, which answer nothing and take nothing", n)

@@ -66,13 +66,14 @@ type CPUQuota struct {
 	Stood     Values  `json:"throttled_seconds"` // in which threads stood still therefore, of all processors together
 }
 
-// BrokenStore is a store that cannot be opened.
+// BrokenStore is a store that cannot be opened, or is open and broke since.
 type BrokenStore struct {
 	Tenant string    `json:"tenant"`
 	Store  string    `json:"store"`
 	Since  time.Time `json:"since"`
 	Error  string    `json:"error"`
 	WayOut string    `json:"way_out"`
+	Open   bool      `json:"open,omitempty"`
 }
 
 // Growing is what series are new, and what bounds them.
