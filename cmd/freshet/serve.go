@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -189,61 +188,4 @@ func first(sockets []collector.Listening, network string) collector.Listening {
 		}
 	}
 	return collector.Listening{}
-}
-
-// greet prints what listens where and what to try next, ready to paste.
-func (s *server) greet(out io.Writer) error {
-	l, sockets := s.listening(), s.collector.Listening()
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n", thisBuild())
-	for _, socket := range sockets {
-		fmt.Fprintf(&b, "  DogStatsD  %-9s %s", socket.Network, socket.Address)
-		if socket.Tenant != s.config.DogStatsD.Tenant {
-			fmt.Fprintf(&b, "  (tenant %s)", socket.Tenant)
-		}
-		b.WriteByte('\n')
-	}
-	for i, h := range s.http {
-		fmt.Fprintf(&b, "  HTTP       %s://%s", h.scheme, h.addr())
-		switch {
-		case i > 0:
-			fmt.Fprintf(&b, "  (tenant %s)\n", h.tenant)
-		case s.config.stores():
-			fmt.Fprintf(&b, "  (the page; for Grafana a Prometheus data source)\n")
-		default:
-			fmt.Fprintf(&b, "  (its own metrics and books)\n")
-		}
-	}
-	if s.otlp != nil {
-		fmt.Fprintf(&b, "  OTLP       %-9s %s  (over HTTP at /v1/metrics)\n", "grpc", s.otlp.addr())
-	}
-	if s.operatorSocket != nil {
-		fmt.Fprintf(&b, "  operators  %-9s %s\n", "unix", s.operatorSocket.address)
-	}
-	fmt.Fprintf(&b, "  data       %s\n", s.config.DataDir)
-	if !s.config.stores() {
-		fmt.Fprintf(&b, "\nNothing is stored: %s.\n", nothingStored)
-	}
-	ask := func(command string) string {
-		if l.HTTP == defaultHTTP && s.http[0].scheme == "http" {
-			return os.Args[0] + " " + command
-		}
-		return os.Args[0] + " " + command + " --server " + s.http[0].scheme + "://" + l.HTTP
-	}
-	fmt.Fprintf(&b, "\nTry:\n")
-	if s.config.HTTP.TenantsFile != "" {
-		fmt.Fprintf(&b, "  export FRESHET_TOKEN=...      # of a tenant in %s\n", s.config.HTTP.TenantsFile)
-	}
-	if host, port, ok := strings.Cut(l.DogStatsDUDP, ":"); ok && !strings.Contains(port, ":") && first(sockets, "udp").Tenant == s.config.HTTP.Tenant {
-		fmt.Fprintf(&b, "  echo 'page_views:1|c|#page:home' > /dev/udp/%s/%s      # in bash\n", host, port)
-	}
-	if s.config.stores() {
-		fmt.Fprintf(&b, "  %s page_views\n", ask("query"))
-		fmt.Fprintf(&b, "  curl '%s://%s/api/v1/query?query=page_views'\n\n", s.http[0].scheme, l.HTTP)
-	} else {
-		fmt.Fprintf(&b, "  %s\n", ask("tail"))
-		fmt.Fprintf(&b, "  %s\n\n", ask("ledger"))
-	}
-	_, err := io.WriteString(out, b.String())
-	return err
 }
