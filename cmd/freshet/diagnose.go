@@ -155,7 +155,11 @@ func (d *diagnosing) newest(ctx context.Context) (string, error) {
 
 // make has the server make a record, and says that it takes a while.
 func (d *diagnosing) make(ctx context.Context) (string, error) {
+	what := fmt.Sprintf("recording what the server does, which takes %.0f s and some more", recorder.Duration.Seconds())
 	line := terminal.NewLine(d.Notes)
+	if line == nil {
+		fmt.Fprintln(d.Notes, what)
+	}
 	defer line.Clear()
 	done := make(chan struct{})
 	drawn := make(chan struct{})
@@ -163,7 +167,7 @@ func (d *diagnosing) make(ctx context.Context) (string, error) {
 		defer close(drawn)
 		for begun := time.Now(); ; {
 			seconds := int(time.Since(begun).Seconds())
-			line.Draw(fmt.Sprintf("recording what the server does, which takes %.0f s and some more ... %d s", recorder.Duration.Seconds(), seconds))
+			line.Draw(fmt.Sprintf("%s ... %d s", what, seconds))
 			select {
 			case <-time.After(time.Second):
 			case <-done:

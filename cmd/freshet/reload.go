@@ -131,6 +131,7 @@ func (r *reloader) apply(ctx context.Context) ([]conf.Change, error) {
 	// What follows cannot be refused any more.
 	level, _ := parseLevel(next.LogLevel) // validated
 	s.log.level.Set(level)
+	s.mapper.Store(mapper)
 	s.watch.SetBudgets(next.Self.Budgets.budgets())
 	s.access.Store(access)
 	s.operators.Store(operators)

@@ -277,7 +277,7 @@ func (r *replay) failed(err error) {
 
 // print shows what is in the capture.
 func (r *replay) print(ctx context.Context, view terminal.View, asJSON bool) error {
-	selector := tail.New(tail.Filter{})
+	selector := tail.New(tail.Filter{}, nil)
 	err := r.walk(ctx, view.Notes, func(d *capture.Datagram, _ time.Duration) error {
 		for line := range selector.Lines(d) {
 			err := error(nil)

@@ -81,6 +81,7 @@ type server struct {
 	querier    *querier.Queryable
 	memory     memory.Limit // of the process
 	limiter    *limit.Limiter
+	mapper     atomic.Pointer[mapping.Mapper] // the collector's
 	collector  *collector.Collector
 	http       httpServers
 	shares     connections.Shares // of the descriptors
@@ -252,6 +253,7 @@ func (s *server) openCollector() error {
 	if err != nil {
 		return err
 	}
+	s.mapper.Store(mapper)
 	s.limiter = limit.New(s.config.Limits, s.config.DogStatsD.IdleContexts, s.config.Aggregator.UpDownTTL)
 	s.collector, err = collector.New(collector.Options{
 		Config: s.config.DogStatsD, Mapper: mapper, Catalogue: s.catalogue, Limiter: s.limiter, Names: s.names, Ledger: s.ledger, Watch: s.watch,

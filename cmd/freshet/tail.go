@@ -29,8 +29,10 @@ func newTailCommand() *cobra.Command {
 		Use:   "tail",
 		Short: "Show the lines that arrive now, and who sends them",
 		Long: `Asks a server on this machine for the lines that arrive and prints them until it is
-interrupted. Filters work in the server; * stands for any text and ? for a byte.
-What is not shown, because it is too much or the server had no time, is said.`,
+interrupted. Filters work in the server; * stands for any text and ? for a byte. A
+name is one that a client sends, such as page.views, or one that PromQL has, such as
+page_views. What is not shown, because it is too much or the server had no time, is
+said.`,
 		Example: `  freshet tail
   freshet tail --name 'page_*' --tag env:prod
   freshet tail --malformed                          and why
@@ -39,7 +41,7 @@ What is not shown, because it is too much or the server had no time, is said.`,
 	}
 	server := serverFlag(cmd)
 	flags := cmd.Flags()
-	name := flags.String("name", "", "only metrics, checks and events whose name matches this `glob`")
+	name := flags.String("name", "", "only metrics, checks and events whose name, as sent or as stored, matches this `glob`")
 	tags := flags.StringArray("tag", nil, "only lines with a tag that matches this `glob`, as in env:prod*; given again, with both")
 	flags.String("sender", "", "only what this `address` or network sent by UDP")
 	flags.Int32("pid", 0, "only what this `process` sent by a Unix socket")
@@ -91,6 +93,7 @@ func (t *tailView) run(ctx context.Context, server remote, params url.Values) er
 		return err
 	}
 	defer body.Close()
+	fmt.Fprintf(t.Notes, "waiting for lines at %s%s; Ctrl-C ends it\n", server, wanted(params))
 	t.noticed = time.Now()
 	answer := json.NewDecoder(body)
 	for {
@@ -102,6 +105,25 @@ func (t *tailView) run(ctx context.Context, server remote, params url.Values) er
 			return err
 		}
 	}
+}
+
+// wanted says which lines params let pass, for a person to whom none is shown.
+func wanted(params url.Values) string {
+	var all []string
+	for _, key := range []string{"name", "tag", "sender", "pid", "uid", "listener"} {
+		for _, value := range params[key] {
+			if value != "" {
+				all = append(all, key+" "+terminal.Printable(value))
+			}
+		}
+	}
+	if params.Get("malformed") == "true" {
+		all = append(all, "malformed")
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return " with " + strings.Join(all, ", ")
 }
 
 func (t *tailView) show(got tailed) error {

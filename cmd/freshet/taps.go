@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/capture"
+	"github.com/freshet-io/freshet/internal/core/catalogue"
+	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/tail"
 	"github.com/freshet-io/freshet/internal/role/collector"
 )
@@ -22,6 +24,7 @@ import (
 // tapAPI streams what arrives, raw or line by line, to this machine's users.
 type tapAPI struct {
 	collector *collector.Collector
+	stored    func(tenant string) tail.Stored
 	stopping  context.Context // done when the server stops, which would wait for streams
 }
 
@@ -37,7 +40,22 @@ const (
 func (s *server) newTapAPI() tapAPI {
 	ctx, stop := context.WithCancel(context.Background())
 	s.http[0].server.RegisterOnShutdown(stop) // all stop together
-	return tapAPI{s.collector, ctx}
+	return tapAPI{s.collector, s.storedNames, ctx}
+}
+
+// storedNames says what the tenant's series are called in PromQL.
+func (s *server) storedNames(tenant string) tail.Stored {
+	return func(in *mapping.Input) []string {
+		out := s.mapper.Load().Map(in)
+		if out.Drop {
+			return nil
+		}
+		name, _, _ := s.catalogue.Peek(&catalogue.Claim{Tenant: tenant, Name: out.Name, Raw: in.Name, Named: out.Named, Kind: out.Kind, Buckets: out.Buckets})
+		if out.Buckets == "" {
+			return []string{name}
+		}
+		return []string{name, name + "_bucket", name + "_sum", name + "_count"}
+	}
 }
 
 func (a tapAPI) register(local func(pattern string, h http.HandlerFunc)) {
@@ -155,7 +173,7 @@ func (a tapAPI) tail(w http.ResponseWriter, r *http.Request) {
 	}
 	o := collector.TapOptions{Tenant: tenantOf(r), Listener: r.FormValue("listener"), Share: share}
 	a.follow(w, r, o, "application/x-ndjson", func(s *stream) func([]capture.Datagram, uint64) error {
-		t := &tailer{selector: tail.New(filter), rate: rate, out: json.NewEncoder(s.out)}
+		t := &tailer{selector: tail.New(filter, a.stored(o.Tenant)), rate: rate, out: json.NewEncoder(s.out)}
 		t.out.SetEscapeHTML(false)
 		return t.show
 	})
@@ -174,6 +192,7 @@ type tailer struct {
 func (t *tailer) show(all []capture.Datagram, missed uint64) error {
 	if now := time.Now(); now.Sub(t.second) >= tapNotice {
 		t.second, t.shown = now, 0
+		t.selector.Forget()
 		if t.unseen != (tailed{}) {
 			if err := t.out.Encode(t.unseen); err != nil {
 				return err

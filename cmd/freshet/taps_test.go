@@ -164,7 +164,7 @@ func TestTailMarksTheByte(t *testing.T) {
 		{"\x1b\xe4ad:1,5|c", `\x1b\xe4ad:1,5|c`, "            ^ "},
 		{"日本:1,5|c", "日本:1,5|c", "      ^ "},
 	} {
-		for line := range tail.New(tail.Filter{}).Lines(&capture.Datagram{Data: []byte(tt.line)}) {
+		for line := range tail.New(tail.Filter{}, nil).Lines(&capture.Datagram{Data: []byte(tt.line)}) {
 			text, err := json.Marshal(line)
 			if err != nil {
 				t.Fatal(err)
@@ -243,7 +243,7 @@ func TestCapture(t *testing.T) {
 // A tail shows so many lines a second, and says what it left out.
 func TestTailer(t *testing.T) {
 	var out bytes.Buffer
-	s := &tailer{selector: tail.New(tail.Filter{}), rate: 2, out: json.NewEncoder(&out)}
+	s := &tailer{selector: tail.New(tail.Filter{}, nil), rate: 2, out: json.NewEncoder(&out)}
 	if err := s.show([]capture.Datagram{{Data: []byte("a:1|c\nb:1|c\nc:1|c\nd:1|c")}}, 7); err != nil {
 		t.Fatal(err)
 	}

@@ -1,22 +1,24 @@
 // Package tail picks, out of the datagrams that arrive, the lines that somebody
-// wants to see, and says what they are. Where datagrams come from and how lines
-// are shown is left to others.
+// wants to see, and says what they are. Where datagrams come from, what their series are
+// called and how lines are shown is left to others.
 package tail
 
 import (
 	"bytes"
 	"iter"
 	"net/netip"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/freshet-io/freshet/internal/core/capture"
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+	"github.com/freshet-io/freshet/internal/core/mapping"
 )
 
 // Filter says which lines are wanted: those that all of its fields let pass. The
 // zero value lets everything pass.
 type Filter struct {
-	Name      string       // glob of a metric's or check's name, or an event's title
+	Name      string       // glob of a metric's or check's name, as sent or as stored, or of an event's title
 	Tags      []string     // globs of whole tags, "env:prod*"; each must match one
 	From      netip.Prefix // of the sender's address
 	PID, UID  *int32       // of the sender
@@ -41,15 +43,32 @@ type Line struct {
 	Expected  string `json:"expected,omitempty"`
 }
 
+// Stored are the names by which PromQL has what a context becomes, none if it is dropped.
+type Stored func(in *mapping.Input) []string
+
 // Selector finds the lines that a filter lets pass. It belongs to one goroutine.
 type Selector struct {
 	filter Filter
+	stored Stored
 	parser dogstatsd.Parser
 	line   Line
+	input  mapping.Input // of the line
+
+	known map[string]bool // contexts: whether a stored name of theirs is wanted
+	key   []byte          // of known; used again
 }
 
-// New returns a Selector for filter.
-func New(filter Filter) *Selector { return &Selector{filter: filter} }
+// maxKnown bounds what a Selector remembers, at about 200 bytes each.
+const maxKnown = 10_000
+
+// New returns a Selector for filter. A name passes as it was sent and as stored says.
+func New(filter Filter, stored Stored) *Selector {
+	return &Selector{filter: filter, stored: stored, known: map[string]bool{}}
+}
+
+// Forget forgets what names were stored as, which may have changed: a name that somebody
+// else has belongs to the first who sent it, and rules are reloaded.
+func (s *Selector) Forget() { clear(s.known) }
 
 // Lines walks the lines of d that pass. A line is valid during its turn.
 func (s *Selector) Lines(d *capture.Datagram) iter.Seq[*Line] {
@@ -78,17 +97,22 @@ func (s *Selector) passes(text []byte) bool {
 	p := &s.parser
 	p.Reset(text)
 	var name, tags []byte
+	var in *mapping.Input // of what is stored as a series
 	switch s.line = (Line{}); p.Next() {
 	case dogstatsd.MetricLine:
 		s.line.Type, name, tags = typeName(p.Metric.Type), p.Metric.Name, p.Metric.Tags
+		s.input = mapping.Input{Type: p.Metric.Type, Name: name, Tags: tags, Origin: p.Metric.Origin}
+		in = &s.input
 	case dogstatsd.CheckLine:
 		s.line.Type, name, tags = "check", p.Check.Name, p.Check.Tags
+		s.input = mapping.Input{Check: true, Name: name, Tags: tags, Host: p.Check.Host, Origin: p.Check.Origin}
+		in = &s.input
 	case dogstatsd.EventLine:
 		s.line.Type, name, tags = "event", p.Event.Title, p.Event.Tags
 	default:
 		name, tags = guess(text)
 	}
-	if s.filter.Malformed && s.line.Type != "" || s.filter.Name != "" && !match(s.filter.Name, name) {
+	if s.filter.Malformed && s.line.Type != "" || !s.named(name, in) {
 		return false
 	}
 	for _, glob := range s.filter.Tags {
@@ -105,6 +129,34 @@ func (s *Selector) passes(text []byte) bool {
 		s.line.Tags = append(s.line.Tags, string(tag))
 	}
 	return true
+}
+
+// named reports whether the name of a line is wanted, as it was sent or as it is stored.
+// in is nil for what has no series.
+func (s *Selector) named(name []byte, in *mapping.Input) bool {
+	if s.filter.Name == "" || match(s.filter.Name, name) {
+		return true
+	}
+	if in == nil {
+		return false
+	}
+	// What its series is called depends on all that a line says but its values. Number
+	// and length before each field keep them apart.
+	s.key = append(s.key[:0], byte(in.Type))
+	for i, field := range [...][]byte{in.Name, in.Tags, in.Host, in.Origin.Container, in.Origin.Inode, in.Origin.External, in.Origin.Cardinality} {
+		if len(field) > 0 {
+			s.key = append(append(s.key, byte(i), byte(len(field)>>8), byte(len(field))), field...)
+		}
+	}
+	wanted, known := s.known[string(s.key)]
+	if !known {
+		wanted = slices.ContainsFunc(s.stored(in), func(stored string) bool { return match(s.filter.Name, []byte(stored)) })
+		if len(s.known) == maxKnown {
+			clear(s.known)
+		}
+		s.known[string(s.key)] = wanted
+	}
+	return wanted
 }
 
 // guess is what is probably the name and the tags of a malformed line, so that

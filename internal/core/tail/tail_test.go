@@ -1,12 +1,16 @@
 package tail
 
 import (
+	"fmt"
 	"net/netip"
 	"path"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/prometheus/model/labels"
+
 	"github.com/freshet-io/freshet/internal/core/capture"
+	"github.com/freshet-io/freshet/internal/core/mapping"
 )
 
 const datagram = "page_views:1|c|#env:prod,page:/home\n" +
@@ -29,6 +33,10 @@ func TestFilter(t *testing.T) {
 	}{
 		{"everything", Filter{}, udp, "counter page_views, gauge cpu,  page_views, check db.up, event deploy,  nothing"},
 		{"a name", Filter{Name: "page_views"}, udp, "counter page_views,  page_views"},
+		{"a stored name", Filter{Name: "db_up"}, udp, "check db.up"},
+		{"a stored name that a rule has chosen", Filter{Name: "load"}, udp, "gauge cpu"},
+		{"what it was sent as, beside that", Filter{Name: "cpu"}, udp, "gauge cpu"},
+		{"a glob of stored names", Filter{Name: "*_up"}, udp, "check db.up"},
 		{"a glob of names", Filter{Name: "d*"}, udp, "check db.up, event deploy"},
 		{"a tag, whatever its value has", Filter{Tags: []string{"page:*me"}}, udp, "counter page_views"},
 		{"all of several tags", Filter{Tags: []string{"env:prod", "page:*"}}, udp, "counter page_views"},
@@ -43,7 +51,7 @@ func TestFilter(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
-			for l := range New(tt.filter).Lines(&capture.Datagram{Sender: tt.sender, Data: []byte(datagram)}) {
+			for l := range New(tt.filter, storedNames(t)).Lines(&capture.Datagram{Sender: tt.sender, Data: []byte(datagram)}) {
 				got = append(got, l.Type+" "+l.Name)
 			}
 			if got := strings.Join(got, ", "); got != tt.want {
@@ -53,9 +61,51 @@ func TestFilter(t *testing.T) {
 	}
 }
 
+// storedNames maps by a rule.
+func storedNames(t testing.TB) Stored {
+	t.Helper()
+	mapper, err := mapping.New(mapping.Config{Rules: []mapping.Rule{{Match: "cpu", Name: "load"}}}, labels.EmptyLabels())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(in *mapping.Input) []string {
+		out := mapper.Map(in)
+		return []string{out.Name}
+	}
+}
+
+// Rules may choose a name by a tag, so each context is asked about; once until what is
+// known is forgotten.
+func TestStoredNamesAreAskedOnce(t *testing.T) {
+	asked := map[string]int{}
+	s := New(Filter{Name: "a_home"}, func(in *mapping.Input) []string {
+		asked[string(in.Tags)]++
+		return []string{"a_" + strings.TrimPrefix(string(in.Tags), "page:")}
+	})
+	d := capture.Datagram{Data: []byte("a:1|c|#page:home\na:1|c|#page:cart\na:2|c|#page:home\na:2|c|#page:cart")}
+	for round := 1; round <= 2; round++ {
+		var got []string
+		for l := range s.Lines(&d) {
+			got = append(got, l.Text)
+		}
+		if want := "a:1|c|#page:home a:2|c|#page:home"; strings.Join(got, " ") != want || asked["page:home"] != round || asked["page:cart"] != round {
+			t.Errorf("%q, want %q; asked %v", got, want, asked)
+		}
+		s.Forget()
+	}
+	for i := range 3 * maxKnown {
+		d.Data = fmt.Appendf(d.Data[:0], "a:1|c|#page:%d", i)
+		for range s.Lines(&d) {
+		}
+		if len(s.known) > maxKnown {
+			t.Fatalf("%d contexts are remembered", len(s.known))
+		}
+	}
+}
+
 func TestMalformedIsExplained(t *testing.T) {
 	d := capture.Datagram{Time: 5, Network: "udp", Address: "127.0.0.1:8125", Data: []byte("a:oops|c|#k:v")}
-	for l := range New(Filter{}).Lines(&d) {
+	for l := range New(Filter{}, nil).Lines(&d) {
 		if l.Malformed != "bad_value" || l.At != 2 || l.Expected == "" || l.Text != string(d.Data) || l.Listener != "udp://127.0.0.1:8125" || l.Sender != "" || len(l.Tags) != 1 {
 			t.Errorf("%+v", l)
 		}
@@ -92,7 +142,7 @@ func FuzzMatch(f *testing.F) {
 // million lines a second on a core of its own; what passes is for people.
 func BenchmarkSelector(b *testing.B) {
 	d := capture.Datagram{Data: []byte("page_views:1|c|#env:prod,page:home,host:web-1")}
-	s := New(Filter{Name: "cpu*"})
+	s := New(Filter{Name: "cpu*"}, storedNames(b))
 	b.ReportAllocs()
 	for b.Loop() {
 		for range s.Lines(&d) {
