@@ -1,5 +1,5 @@
 # Everything that a person or CI does here. Needs Go 1.26, make and git; `make
-# test` installs the rest, or says how.
+# test` installs the rest, or names all of it at once.
 
 ARGS        ?=
 FUZZTIME    ?= 3s
@@ -17,7 +17,7 @@ TELEGRAF := custom,inputs.http_listener_v2,parsers.prometheus,outputs.http,seria
 RACE = $(shell go list -f '{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}} ' ./internal/... ./client ./slogring \
 	| grep -E '/(adapter|role)/| (sync|sync/atomic|unsafe) ' | cut -d ' ' -f 1 | grep -v internal/adapter/promapi)
 
-.PHONY: help run build test race fuzz bench lab lint ui edge-demo check soak clean clients compile
+.PHONY: help run build test race fuzz bench lab lint ui edge-demo check soak clean packages clients compile
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -33,7 +33,7 @@ build: ## build ./bin/freshet
 TEST_BUILD = -vet=off -ldflags=-w
 
 # -count=1: e2e/ runs a binary that the test cache does not know.
-test: clients ## install what the tests need, then run all of them
+test: clients ## install what the tests need, or name all of it, then run all of them
 	go test $(TEST_BUILD) -timeout 15m -count=1 $(TEST_FLAGS) ./...
 	bash examples/coverage/engine/install
 	go test -C examples/coverage $(TEST_BUILD) -timeout 5m -count=1 $(TEST_FLAGS) ./...
@@ -66,7 +66,9 @@ ui: ## build the web page into ui/dist after a change in ui/src, and check its t
 	node ui/build.mjs
 	ui/node_modules/.bin/tsc --noEmit -p ui
 
-edge-demo: build ## a real nginx that counts its requests, a load, and Freshet that shows them
+edge-demo: ## a real nginx that counts its requests, a load, and Freshet that shows them
+	@bash .ci/packages demo
+	@$(MAKE) --no-print-directory build
 	@bash lua/demo/run
 
 check: ## what CI runs: test, lint, race, fuzz, with a table of the times
@@ -84,9 +86,12 @@ compile: # what race and fuzz run; CI does so while tests wait
 	go -C examples/coverage build -race -tags poison ./...
 	@bash .ci/fuzz compile
 
+packages: # before anything that takes long
+	@bash .ci/packages clients lua engine
+
 # The modules of Prometheus and of telegraf have the versions that ours has where both need
 # a module, so that most of it is compiled once.
-clients: # what e2e/ sends with, and the proxies in front
+clients: packages # what e2e/ sends with, and the proxies in front
 	@bash e2e/clients/install
 	@bash lua/install
 	@bash e2e/proxy/install

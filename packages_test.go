@@ -1,0 +1,129 @@
+package freshet_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// nobody is a user who may install nothing, if we are root.
+const nobody = 65534
+
+// packages runs .ci/packages as a user who is not root, with these programs alone beside
+// those of a minimal Debian.
+func packages(t *testing.T, groups string, programs ...string) (out string, code int) {
+	t.Helper()
+	script, err := os.ReadFile(filepath.Join(".ci", "packages"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "packages") // below t.TempDir nobody may go
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"bash", "id", "realpath", "dirname"} {
+		path, err := exec.LookPath(name)
+		if err == nil {
+			err = os.Symlink(path, filepath.Join(dir, name))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range programs {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", append([]string{"-s", "--"}, strings.Fields(groups)...)...)
+	cmd.Dir, cmd.Env, cmd.Stdin = dir, []string{"PATH=" + dir}, bytes.NewReader(script)
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	}
+	text, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return string(text), cmd.ProcessState.ExitCode()
+}
+
+// Whoever is not root learns at once of everything that is missing, in one line to run: to
+// be told of the next package after each, the last after twelve minutes, is a lost afternoon.
+func TestEverythingMissingIsNamedAtOnce(t *testing.T) {
+	for _, c := range []struct {
+		why, groups string
+		programs    []string
+		want        []string
+	}{
+		{"a fresh Debian", "clients lua engine", []string{"apt-get"}, []string{"nodejs", "npm", "python3", "python3-venv", "g++", "curl", "chromium-headless-shell",
+			"fonts-dejavu-core", "luajit2", "lua-busted", "lua-check", "valgrind", "default-jdk-headless", "maven"}},
+		{"some are there", "clients lua engine", []string{"apt-get", "node", "npm", "python3", "g++", "curl", "chromium", "luajit", "busted", "luacheck", "valgrind", "mvn"},
+			[]string{"default-jdk-headless"}},
+		{"the demo makes its load with wrk", "demo", []string{"apt-get"}, []string{"curl", "wrk", "luajit2", "lua-busted", "lua-check", "valgrind"}},
+		{"the page alone", "page", []string{"apt-get", "node"}, []string{"npm"}},
+	} {
+		out, code := packages(t, c.groups, c.programs...)
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		before, list, found := strings.Cut(lines[len(lines)-1], "sudo apt-get update && sudo apt-get install -y ")
+		if code != 1 || len(lines) != 2 || !found || strings.TrimSpace(before) != "" {
+			t.Errorf("%s: exit code %d\n%s", c.why, code, out)
+			continue
+		}
+		got := map[string]int{}
+		for _, name := range strings.Fields(list) {
+			got[name]++
+		}
+		for _, name := range c.want {
+			if got[name] == 0 {
+				t.Errorf("%s: %s is not in %s", c.why, name, list)
+			}
+			delete(got, name)
+		}
+		for name := range got {
+			if !strings.HasPrefix(name, "lib") { // what nginx links, which this machine may have
+				t.Errorf("%s: %s is there, or twice in %s", c.why, name, list)
+			}
+		}
+	}
+	if out, code := packages(t, "page engine", "node", "npm", "javac", "mvn"); code != 0 || out != "" {
+		t.Errorf("nothing is missing, and the exit code is %d: %s", code, out)
+	}
+	if out, code := packages(t, "engine"); code != 1 || !strings.Contains(out, "(names are Debian's)") || !strings.HasSuffix(out, "    default-jdk-headless maven\n") {
+		t.Errorf("not a Debian: exit code %d, %s", code, out)
+	}
+}
+
+// Each target asks before it does anything that takes long, and nothing else installs packages.
+func TestPackagesAreAskedForFirst(t *testing.T) {
+	for target, want := range map[string]string{"test": "bash .ci/packages clients lua engine", "edge-demo": "bash .ci/packages demo"} {
+		out, err := exec.CommandContext(t.Context(), "make", "--no-print-directory", "-n", target).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if first, _, _ := strings.Cut(string(out), "\n"); first != want {
+			t.Errorf("make %s begins with %q, want %q", target, first, want)
+		}
+	}
+	files, err := exec.CommandContext(t.Context(), "git", "grep", "-lE", `apt-get install [^.]*\$`).Output()
+	if got := strings.Fields(string(files)); err != nil && len(got) > 0 || len(got) > 1 || len(got) == 1 && got[0] != ".ci/packages" {
+		t.Errorf("%v install packages (%v); .ci/packages does", got, err)
+	}
+	installs := regexp.MustCompile(`\.ci/packages (\w+)`)
+	for file, group := range map[string]string{
+		"ui/install": "page", "e2e/clients/install": "clients", "lua/install": "lua", "examples/coverage/engine/install": "engine", "lua/demo/run": "demo",
+	} {
+		text, err := os.ReadFile(file)
+		if m := installs.FindSubmatch(text); err != nil || m == nil || string(m[1]) != group {
+			t.Errorf("%s does not ask for the packages of %s (%v)", file, group, err)
+		}
+	}
+}
