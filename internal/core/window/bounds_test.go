@@ -25,7 +25,11 @@ var classicPolicy = series.Policy{Schema: 3, MaxBuckets: 160, Bounds: []float64{
 
 func (r *rules) ResolveMetric(m *dogstatsd.Metric) Resolution {
 	name, scaled := bytes.CutPrefix(m.Name, []byte("ms."))
-	resolved := r.resolve(kinds[m.Type], append([]byte("m_"), name...), nil)
+	kind := kinds[m.Type]
+	if r.UpDown(m) {
+		kind = series.UpDown
+	}
+	resolved := r.resolve(kind, append([]byte("m_"), name...), nil)
 	resolved.Source = uint64(len(m.Tags))
 	if scaled {
 		resolved.Scale = 0.001
@@ -135,7 +139,7 @@ func TestSamplesSaturate(t *testing.T) {
 // sample is in one of them or in a counter. Datagrams are separated by a zero byte;
 // the flusher takes a window only at every third of them.
 func FuzzWhatIsTakenIsReadBack(f *testing.F) {
-	f.Add([]byte("a:1:2:-3|c|@0.1\na:1|c|T1763680000\na:+5|g\x00a:1|g|T9000000000\nclassic:1:2|ms\nms.a:1e308|c\x00_sc|up|1|d:9000000000|#x\nu:x:y|s"), true)
+	f.Add([]byte("a:1:2:-3|c|@0.1\na:1|c|T1763680000\na:+5|g\x00up.a:-1:2|c|@0.5\nup.a:-7|c|T1763680000\x00a:1|g|T9000000000\nclassic:1:2|ms\nms.a:1e308|c\x00_sc|up|1|d:9000000000|#x\nu:x:y|s"), true)
 	f.Add([]byte("a:1e308:1e308|c\na:1e308|ms|@1e-300\nclassic:0:0|h|@2.3e-308\x00classic:0:0|h|@2.3e-308\x00a:+1.7e308|g\na:+1.7e308|g"), true)
 	f.Add([]byte("a:1|c|T1763680000000\n_sc|up|0|d:1763680000000\na:1|c|T1\na:0:-1e-320|d|#x\na:1|d|#y"), false)
 	f.Fuzz(func(t *testing.T, data []byte, relative bool) {

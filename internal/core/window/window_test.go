@@ -498,7 +498,7 @@ func packet(contexts int) []string {
 func TestAKnownContextDoesNotAllocate(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 300})
 	table.Start(at(0))
-	raw := []byte(strings.Join(packet(100), "\n"))
+	raw := []byte(strings.Join(append(packet(100), "up.open:1:-3|c", "hits:1|c", "hits:-1:2|c"), "\n"))
 	var p dogstatsd.Parser
 	var out batch.Writer
 	now, tenant := at(0), []byte("default")

@@ -9,7 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/prometheus/model/labels"
+
 	"github.com/freshet-io/freshet/internal/core/limit"
+	"github.com/freshet-io/freshet/internal/core/mapping"
 )
 
 // top asks for what is busiest in the default tenant.
@@ -30,7 +33,11 @@ func (v *Top) in(rate float64) int { return int(math.Round(rate * float64(v.Seco
 // Whoever looks sees which metrics are busiest, who sends, which series are new
 // and which labels have most values, all in whole windows.
 func TestTop(t *testing.T) {
-	f := newFixture(t, nil).start(t)
+	m, err := mapping.New(mapping.Config{Rules: []mapping.Rule{{Match: "open", UpDown: true}}}, labels.EmptyLabels())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFixture(t, func(o *Options) { o.Mapper = m }).start(t)
 	f.mostBusy(t, 10) // from now on it is counted
 
 	busy, quiet, local := dial(t, "udp", f.address("udp")), dial(t, "udp", f.address("udp")), dial(t, "unixgram", f.address("unixgram"))
@@ -38,22 +45,22 @@ func TestTop(t *testing.T) {
 		send(t, busy, "hits:1:2:3|c|#page:home", "hits:1|c|#page:cart\nhits:1|c|#page:pay")
 	}
 	send(t, quiet, "depth:1|g|#queue:a\ndepth:2|g|#queue:b")
-	send(t, local, "took:1|ms", "took:2|ms")
+	send(t, local, "took:1|ms", "took:2|ms\nopen:-1|c")
 
 	var v *Top
 	await(t, "all samples and datagrams are in whole windows", func() bool {
 		v = f.mostBusy(t, 10)
-		return v.in(v.Samples) == 54 && v.in(v.Datagrams) == 23
+		return v.in(v.Samples) == 55 && v.in(v.Datagrams) == 23
 	})
 	for i, want := range []struct {
 		name, kind      string
 		samples, series int
-	}{{"hits", "counter", 50, 3}, {"depth", "gauge", 2, 2}, {"took", "timer", 2, 1}} {
+	}{{"hits", "counter", 50, 3}, {"depth", "gauge", 2, 2}, {"took", "timer", 2, 1}, {"open", "updown", 1, 1}} {
 		if got := v.Metrics[i]; got.Name != want.name || got.Kind != want.kind || v.in(got.Samples) != want.samples || got.Series != want.series {
 			t.Errorf("metric %d: got %+v, want %+v", i, got, want)
 		}
 	}
-	if share := v.Metrics[0].Share; share != 0.9259 {
+	if share := v.Metrics[0].Share; share != 0.9091 {
 		t.Errorf("hits are %v of all samples", share)
 	}
 	if len(v.Senders) != 3 {
@@ -68,13 +75,13 @@ func TestTop(t *testing.T) {
 	if s := v.Senders[2]; s.Address != quiet.LocalAddr().String() || v.in(s.Datagrams) != 1 {
 		t.Errorf("quiet sender: %+v", s)
 	}
-	if v.Series != 6 || len(v.Newest) != 6 || v.Newest[0].At == 0 {
+	if v.Series != 7 || len(v.Newest) != 7 || v.Newest[0].At == 0 {
 		t.Errorf("%d series, the newest %+v", v.Series, v.Newest)
 	}
 	f.checkLabels(t)
 
 	v = f.mostBusy(t, 1)
-	if len(v.Metrics) != 2 || v.Metrics[1].Name != "" || v.Metrics[1].Others != 2 || v.in(v.Metrics[1].Samples) != 4 {
+	if len(v.Metrics) != 2 || v.Metrics[1].Name != "" || v.Metrics[1].Others != 3 || v.in(v.Metrics[1].Samples) != 5 {
 		t.Errorf("the rest is not one row: %+v", v.Metrics)
 	}
 }
