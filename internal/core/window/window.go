@@ -189,15 +189,15 @@ func (t *Table) Stats() Stats {
 
 // countMetric counts the values of a metric whose context has the hash.
 func (t *Table) countMetric(hash uint64, m *dogstatsd.Metric, now int64) {
-	rest := t.rest(nil, &m.Origin)
-	number, scale := t.find(hash, byte(m.Type), m.Name, m.Tags, rest)
-	if m.Type == dogstatsd.Count && negative(m.Values) && !t.upDown(number, m) {
+	if m.Type == dogstatsd.Count && negative(m.Values) && !t.upDown(hash, m) {
 		t.refuseNegative(m)
 		if len(m.Values) == 0 { // what is refused takes no place either
 			return
 		}
 	}
 	samples := m.Samples()
+	rest := t.rest(nil, &m.Origin)
+	number, scale := t.find(hash, byte(m.Type), m.Name, m.Tags, rest)
 	if number == 0 {
 		resolved := t.resolver.ResolveMetric(m)
 		if number, scale = t.add(&spelling{byte(m.Type), m.Name, m.Tags, rest}, &resolved, samples, now); number == 0 {
@@ -251,9 +251,10 @@ func negative(values []float64) bool {
 	return false
 }
 
-// upDown reports whether a count below zero may join its series, of which number is 0 if
-// the table does not hold it.
-func (t *Table) upDown(number uint32, m *dogstatsd.Metric) bool {
+// upDown reports whether a count below zero, whose context has the hash, may join its
+// series. It looks the context up by itself, so that other counts pay nothing for it.
+func (t *Table) upDown(hash uint64, m *dogstatsd.Metric) bool {
+	number, _ := t.find(hash, byte(m.Type), m.Name, m.Tags, t.rest(nil, &m.Origin))
 	if number == 0 {
 		return t.resolver.UpDown(m)
 	}

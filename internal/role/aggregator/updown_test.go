@@ -15,6 +15,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
 func upDownKey(name string) []byte {
@@ -224,4 +225,26 @@ func TestBoundariesWithoutUpDowns(t *testing.T) {
 		}
 		p.terminate()
 	})
+}
+
+// A replay leaps where the process did: it makes one tile of the time when nothing ran.
+func TestAReplayLeaps(t *testing.T) {
+	a := Aggregator{tiles: tile.Config{UpDownTTL: 40 * 24 * time.Hour}}
+	key := upDownKey("open")
+	s := &a.shards[series.Shard("default", key)]
+	s.tiles = tile.New(&a.tiles, 0)
+	b := (&process{}).batchOf(time.Unix(1, 0), batch.Increment{Key: key, Samples: 1, Value: -3})
+	if f, err := s.tiles.Fold(b.Bytes); err != nil || f.Samples != 1 {
+		t.Fatal(f, err)
+	}
+	const month = 30 * 24 * 3_600_000
+	for _, boundary := range []int64{60_000, month} {
+		a.replayBoundary(s, a.boundaryRecord(b.Shard, boundary, nil))
+		if boundary == 60_000 {
+			s.tiles.AllStored()
+		}
+	}
+	if n := len(s.tiles.Waiting()); n != 1 || s.tiles.Closed() != month {
+		t.Errorf("%d tiles of a month, closed up to %d", n, s.tiles.Closed())
+	}
 }
