@@ -81,8 +81,7 @@ func (t *Table) leaveIdleOverflows(now int64) {
 // is what a flood leaves behind; those whose places are wanted leave at once, and
 // need not wait to be idle: a share of them with each window, since the reader
 // waits; after the table's own those that no table holds. While the flood lasts they stay, or it would flow through the tables into
-// the stores: until a whole window, which ends now, had nothing over a limit. Up/down
-// counters stay: their totals live on, and so do their places.
+// the stores: until a whole window, which ends now, had nothing over a limit.
 // Without a flood this costs one look at the clock of the last.
 func (t *Table) recover(now int64) {
 	if t.options.Limits == nil {
@@ -100,7 +99,7 @@ func (t *Table) recover(now int64) {
 		}
 		t.recovering++
 		r := t.records.at(t.recovering)
-		if r.flags&(live|drops|passerBy|ownKey|upDown) == live|passerBy && t.ordinal-r.used >= 2 &&
+		if r.flags&(live|drops|passerBy|ownKey) == live|passerBy && t.ordinal-r.used >= 2 &&
 			t.options.Limits.Crowded(limit.Place(r.place), t.recovered) {
 			t.remove(t.recovering, now)
 			left++
