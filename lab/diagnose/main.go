@@ -10,7 +10,9 @@
 // FRESHET_FAULT then names what internal/lib/fault does in the paths of each request,
 // datagram and write. It gets DogStatsD and remote write all the time, as a server does.
 // Two faults need no help by the binary: a client that makes up tags, and nothing, in which
-// case no cause may be clear.
+// case no cause may be clear. Others are made from outside (outside.go): by a CPU quota, by
+// files where directories belong, by a setting or a client; and beside each stands what looks
+// like it and has no effect. What a machine does not allow is told as not tried.
 //
 // It is timed from when the load begins to when `freshet diagnose` has printed. It exits
 // with 1 if one was named wrongly or took longer than a minute.
@@ -42,13 +44,24 @@ var faults = []string{
 	diagnose.Disk, diagnose.KernelDrops, diagnose.Cardinality, none,
 }
 
+// rows are all rows of the table.
+func rows() []string { return slices.Concat(faults, outsideNames) }
+
+// causeOf is how the fault of a row is to be named.
+func causeOf(row string) string {
+	if from, is := outsides[row]; is {
+		return from.cause
+	}
+	return row
+}
+
 // limit is how long it may take until a fault is named.
 const limit = time.Minute
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	only := flag.String("only", "", "`faults` to make, of "+strings.Join(faults, ","))
+	only := flag.String("only", "", "`faults` to make, of "+strings.Join(rows(), ","))
 	runs := flag.Int("runs", 3, "how often each is made")
 	keep := flag.String("keep", "", "keep the records in this `directory`")
 	flag.Parse()
@@ -64,13 +77,13 @@ func main() {
 
 // measure makes the faults and prints the table. right says that all were named.
 func measure(ctx context.Context, only string, runs int, keep string) (right bool, err error) {
-	wanted := faults
+	wanted := rows()
 	if only != "" {
 		wanted = strings.Split(only, ",")
 	}
 	for _, name := range wanted {
-		if !slices.Contains(faults, name) {
-			return false, fmt.Errorf("--only %s: no such fault; there are %s", name, strings.Join(faults, ", "))
+		if !slices.Contains(rows(), name) {
+			return false, fmt.Errorf("--only %s: no such fault; there are %s", name, strings.Join(rows(), ", "))
 		}
 	}
 	if keep != "" {
@@ -87,7 +100,7 @@ func measure(ctx context.Context, only string, runs int, keep string) (right boo
 	if err != nil {
 		return false, err
 	}
-	fmt.Printf("%-13s %-13s %6s  %-20s %s\n", "fault", "named first", "score", "second", "seconds until named")
+	fmt.Printf("%-24s %-14s %6s  %-20s %s\n", "fault", "named first", "score", "second", "seconds until named")
 	right = true
 	for run := range runs {
 		for _, name := range wanted {
@@ -96,10 +109,19 @@ func measure(ctx context.Context, only string, runs int, keep string) (right boo
 				t.keep = filepath.Join(keep, fmt.Sprintf("%s-%d.zip", name, run+1))
 			}
 			found, took, err := t.run(ctx)
+			if untried, is := errors.AsType[untriedError](err); is {
+				fmt.Printf("%-24s not tried: %v\n", name, untried)
+				continue
+			}
 			if err != nil {
 				return false, fmt.Errorf("%s: %w", name, err)
 			}
 			right = row(name, found, took) && right
+			from := outsides[name]
+			for _, text := range from.unsaid(t.dir, found) {
+				fmt.Printf("%-24s does not say %q  !\n", name, text)
+				right = false
+			}
 		}
 	}
 	if right {
@@ -119,15 +141,15 @@ func row(name string, found *diagnose.Diagnosis, took time.Duration) (right bool
 	if len(found.Causes) > 1 {
 		second = found.Causes[1]
 	}
-	right = first.Name == name && first.Score >= diagnose.Clear && took <= limit
-	if name == none {
+	right = first.Name == causeOf(name) && first.Score >= diagnose.Clear && took <= limit
+	if causeOf(name) == none {
 		right = first.Score < diagnose.Clear
 	}
 	mark := ""
 	if !right {
 		mark = "  !"
 	}
-	fmt.Printf("%-13s %-13s %6.2f  %-20s %.1f%s\n", name, first.Name, first.Score, fmt.Sprintf("%s %.2f", second.Name, second.Score), took.Seconds(), mark)
+	fmt.Printf("%-24s %-14s %6.2f  %-20s %.1f%s\n", name, first.Name, first.Score, fmt.Sprintf("%s %.2f", second.Name, second.Score), took.Seconds(), mark)
 	return right
 }
 

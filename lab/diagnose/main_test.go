@@ -1,7 +1,9 @@
 package main
 
 import (
+	"maps"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -40,9 +42,31 @@ func TestRow(t *testing.T) {
 		{none, &diagnose.Diagnosis{}, time.Second, true},
 		{none, named("starvation", .4), time.Second, true},
 		{none, named("starvation", .5), time.Second, false},
+		{"cpu_quota", named("cpu_throttling", .9), time.Second, true},
+		{"cpu_quota", named("kernel_drops", .9), time.Second, false},
+		{"cpu_quota_unused", named("cpu_throttling", .5), time.Second, false},
+		{"cpu_quota_unused", &diagnose.Diagnosis{}, time.Second, true},
 	} {
 		if right := row(c.fault, c.found, c.took); right != c.right {
 			t.Errorf("%s: %+v after %v is right: %t", c.fault, c.found.Causes, c.took, right)
 		}
+	}
+}
+
+// A cause from outside is right only if it says who and what.
+func TestUnsaid(t *testing.T) {
+	from := outside{says: []string{"tenant b", "DIR/tsdb/b", "Raise it", "10 %"}}
+	found := &diagnose.Diagnosis{Causes: []diagnose.Cause{
+		{Title: "of tenant b", Evidence: []diagnose.Evidence{{What: "in /d/tsdb/b"}}, Next: "Raise it"}, {Title: "10 % of another cause"},
+	}}
+	if got := from.unsaid("/d", found); !slices.Equal(got, []string{"10 %"}) {
+		t.Errorf("it does not say %q", got)
+	}
+}
+
+// Each row from outside is in the table, and each in the table exists.
+func TestOutsideNames(t *testing.T) {
+	if names := slices.Sorted(maps.Keys(outsides)); !slices.Equal(names, slices.Sorted(slices.Values(outsideNames))) {
+		t.Errorf("%q are not %q", names, outsideNames)
 	}
 }

@@ -50,19 +50,39 @@ func (t trial) run(ctx context.Context) (found *diagnose.Diagnosis, took time.Du
 	if err := os.MkdirAll(t.dir, 0o755); err != nil {
 		return nil, 0, err
 	}
-	s, err := t.start(ctx)
+	from := outsides[t.fault] // empty for a fault that the binary makes
+	if from.prepare != nil {
+		if err := from.prepare(t.dir); err != nil {
+			return nil, 0, err
+		}
+	}
+	undo := func() error { return nil }
+	defer func() { err = errors.Join(err, undo()) }() // once the server has ended
+	s, err := t.start(ctx, from.args)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
+	if from.begin != nil {
+		end, err := from.begin(t.dir, s)
+		if err != nil {
+			return nil, 0, err
+		}
+		undo = end
+	}
 
 	loadCtx, endLoad := context.WithCancel(ctx)
 	group, loadCtx := errgroup.WithContext(loadCtx)
 	begun := time.Now()
-	group.Go(func() error { return t.sendDogStatsD(loadCtx, s.UDP) })
+	if !from.quiet {
+		group.Go(func() error { return t.sendDogStatsD(loadCtx, s.UDP) })
+	}
+	if from.run != nil {
+		group.Go(func() error { return from.run(loadCtx, t.dir, s) })
+	}
 	group.Go(func() error { return t.sendRemoteWrite(loadCtx, s.HTTP) })
 	select {
-	case <-time.After(warmUp):
+	case <-time.After(max(warmUp, from.wait)):
 		found, err = t.diagnose(ctx, s.HTTP)
 	case <-loadCtx.Done():
 		err = loadCtx.Err()
@@ -134,15 +154,19 @@ type server struct {
 }
 
 // start starts the server with the fault on ports that the kernel chooses.
-func (t trial) start(ctx context.Context) (*server, error) {
+func (t trial) start(ctx context.Context, more []string) (*server, error) {
 	s := &server{log: filepath.Join(t.dir, "freshet.log"), exited: make(chan error, 1)}
 	log, err := os.Create(s.log)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	s.cmd = exec.CommandContext(ctx, t.program, "serve", "--data-dir", t.dir, "--http-listen", "127.0.0.1:0", "--ingest-otlp-grpc-listen", "",
-		"--dogstatsd-udp", "127.0.0.1:0", "--dogstatsd-unixgram", "", "--dogstatsd-unix", "", "--self-recorder-budgets=false")
+	args := []string{"serve", "--data-dir", t.dir, "--http-listen", "127.0.0.1:0", "--ingest-otlp-grpc-listen", "",
+		"--dogstatsd-udp", "127.0.0.1:0", "--dogstatsd-unixgram", "", "--dogstatsd-unix", "", "--self-recorder-budgets=false"}
+	for _, arg := range more {
+		args = append(args, in(t.dir, arg))
+	}
+	s.cmd = exec.CommandContext(ctx, t.program, args...)
 	s.cmd.Env = append(os.Environ(), "FRESHET_FAULT="+t.fault)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/diagnose"
+)
+
+// outside is a fault that is made from outside the process, by files, a cgroup, a setting or
+// a client; or something that looks like a fault and has no effect.
+type outside struct {
+	cause   string   // to be named first, or none
+	says    []string // what that cause must say; DIR stands for the data directory
+	args    []string // of the server; DIR stands for the data directory
+	quiet   bool     // nobody sends DogStatsD beside it
+	prepare func(dir string) error
+	begin   func(dir string, s *server) (undo func() error, err error) // once the server is ready
+	run     func(ctx context.Context, dir string, s *server) error     // a client, until ctx is done
+	wait    time.Duration                                              // until somebody asks; warmUp if it is 0
+}
+
+// socket is where a Unix datagram socket is in the data directory.
+const socket = "lab.sock"
+
+// storeWait is how long it takes until a tile is to be stored, and the store to be opened.
+const storeWait = 20 * time.Second
+
+// outsides are the faults from outside, by the name of their row. The load takes a fifth of a
+// processor, remote write alone an eighth.
+var outsides = map[string]outside{
+	"cpu_quota": {cause: diagnose.CPUThrottling, says: []string{"freshet-lab-", "0.08 processors", "Raise the quota"}, begin: quota(0.08)},
+	"cpu_quota_remote_write": {
+		cause: diagnose.CPUThrottling, says: []string{"freshet-lab-", "0.05 processors", "Raise the quota"}, quiet: true, begin: quota(0.05),
+	},
+	"cpu_quota_unused": {cause: none, begin: quota(64)},
+
+	"small_buffer": {
+		cause: diagnose.KernelDrops, says: []string{"4KiB", "Raise dogstatsd.receive_buffer, which is 4KiB"},
+		args: []string{"--dogstatsd-receive-buffer", "4KiB"},
+	},
+	"short_queue_unfilled": {cause: none, args: []string{"--dogstatsd-unixgram", "DIR/" + socket}, run: send("unixgram", "lab.fine:1|c")},
+
+	"store_at_start": {
+		cause: diagnose.Stores, says: []string{"tenant default, store raw", "move the file DIR/tsdb/default/raw away"},
+		prepare: fileAt("tsdb/default/raw"),
+	},
+	"store_10s_at_start": {
+		cause: diagnose.Stores, says: []string{"tenant default, store 10s", "move the file DIR/tsdb/default/10s away"},
+		prepare: fileAt("tsdb/default/10s"),
+	},
+	"store_while_running": {
+		cause: diagnose.Stores, says: []string{"tenant default, store 10s", "move the file DIR/tsdb/default/10s away"},
+		begin: blocking("tsdb/default/10s"), wait: storeWait,
+	},
+	"store_raw_while_running": {
+		cause: diagnose.Stores, says: []string{"tenant default, store raw", "move the file DIR/tsdb/default/raw away"},
+		begin: blocking("tsdb/default/raw"),
+	},
+	"store_of_a_tenant": {
+		cause: diagnose.Stores, says: []string{"tenant b, store 10s", "move the file DIR/tsdb/b/10s away"},
+		args: []string{"--config", "DIR/lab.yaml"}, prepare: tenantB, begin: blocking("tsdb/b/10s"), run: send("unixgram", "lab.b:1|c"), wait: storeWait,
+	},
+	"store_moved": {
+		cause: diagnose.Stores, says: []string{"tenant default, store raw", "move the directory back to DIR/tsdb/default/raw"},
+		run: moveRaw, wait: storeWait,
+	},
+
+	"malformed_udp": {cause: diagnose.Malformed, says: []string{"tenant default", "what 127.0.0.1:", "50 %", "lab.bad:one|c"}, run: send("udp", "lab.good:1|c\nlab.bad:one|c")},
+	"malformed_unixgram": {
+		cause: diagnose.Malformed, says: []string{"tenant default", fmt.Sprintf("what process %d (", os.Getpid()), "50 %", "lab.bad:one|c"},
+		args: []string{"--dogstatsd-unixgram", "DIR/" + socket}, run: send("unixgram", "lab.good:1|c\nlab.bad:one|c"),
+	},
+	"malformed_once": {cause: none, run: sendOnce},
+}
+
+// outsideNames are the rows in the order of the table.
+var outsideNames = []string{
+	"cpu_quota", "cpu_quota_remote_write", "cpu_quota_unused", "small_buffer", "short_queue_unfilled",
+	"store_at_start", "store_10s_at_start", "store_while_running", "store_raw_while_running", "store_of_a_tenant", "store_moved",
+	"malformed_udp", "malformed_unixgram", "malformed_once",
+}
+
+// untriedError is why a fault cannot be made on this machine.
+type untriedError struct{ error }
+
+func in(dir, text string) string { return strings.ReplaceAll(text, "DIR", dir) }
+
+// unsaid is what the cause that was named first should say and does not.
+func (o *outside) unsaid(dir string, found *diagnose.Diagnosis) (missing []string) {
+	if len(found.Causes) == 0 {
+		return nil // the row says that already
+	}
+	c := &found.Causes[0]
+	text := c.Title + "\n" + c.Next
+	for _, e := range c.Evidence {
+		text += "\n" + e.What + "\n" + strings.Join(e.Figures, "\n")
+	}
+	for _, want := range o.says {
+		if want = in(dir, want); !strings.Contains(text, want) {
+			missing = append(missing, want)
+		}
+	}
+	return missing
+}
+
+// quota puts the server into a cgroup that may use so many processors.
+func quota(cores float64) func(string, *server) (func() error, error) {
+	const period = 100_000 // microseconds
+	return func(_ string, s *server) (func() error, error) {
+		name := fmt.Sprintf("freshet-lab-%d", s.cmd.Process.Pid)
+		group, file, limit := filepath.Join("/sys/fs/cgroup/cpu", name), "cpu.cfs_quota_us", fmt.Sprint(int(cores*period))
+		if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil { // version 2
+			group, file, limit = filepath.Join("/sys/fs/cgroup", name), "cpu.max", fmt.Sprint(int(cores*period), period)
+			_ = os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+cpu"), 0) // else cpu.max is missing, which says so
+		}
+		if err := os.Mkdir(group, 0o755); err != nil {
+			return nil, untriedError{fmt.Errorf("make a cgroup: %w", err)}
+		}
+		undo := func() error { return os.Remove(group) }
+		err := os.WriteFile(filepath.Join(group, file), []byte(limit), 0)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(fmt.Sprint(s.cmd.Process.Pid)), 0)
+		}
+		if err != nil {
+			return nil, untriedError{errors.Join(fmt.Errorf("set the quota of a cgroup: %w", err), undo())}
+		}
+		return undo, nil
+	}
+}
+
+// fileAt puts a file where a directory belongs.
+func fileAt(path string) func(dir string) error {
+	return func(dir string) error {
+		path := filepath.Join(dir, path)
+		return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("in the way"), 0o600))
+	}
+}
+
+// blocking is fileAt while the server runs.
+func blocking(path string) func(string, *server) (func() error, error) {
+	return func(dir string, _ *server) (func() error, error) {
+		return func() error { return nil }, fileAt(path)(dir)
+	}
+}
+
+// tenantB has the server listen for another tenant.
+func tenantB(dir string) error {
+	text := in(dir, "dogstatsd: {listeners: [{network: unixgram, address: DIR/"+socket+", tenant: b}]}\n")
+	return os.WriteFile(filepath.Join(dir, "lab.yaml"), []byte(text), 0o600)
+}
+
+// moveRaw moves the directory of the raw store away when it has its series: before, it is
+// opened once more, as one that has many.
+func moveRaw(ctx context.Context, dir string, _ *server) error {
+	select {
+	case <-time.After(storeWait / 2):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := os.Rename(filepath.Join(dir, "tsdb/default/raw"), filepath.Join(dir, "away")); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// send sends a datagram 20 times a second.
+func send(network, datagram string) func(context.Context, string, *server) error {
+	return func(ctx context.Context, dir string, s *server) error {
+		address := s.UDP
+		if network == "unixgram" {
+			address = filepath.Join(dir, socket)
+		}
+		conn, err := net.Dial(network, address)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		for tick := time.NewTicker(50 * time.Millisecond); ; {
+			if _, err := conn.Write([]byte(datagram)); err != nil {
+				return err
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				tick.Stop()
+				return ctx.Err()
+			}
+		}
+	}
+}
+
+// sendOnce sends one malformed line, as somebody does who tries a thing out, at a time that
+// a record has in it.
+func sendOnce(ctx context.Context, _ string, s *server) error {
+	conn, err := net.Dial("udp", s.UDP)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	select {
+	case <-time.After(warmUp + 2*time.Second):
+		_, err = conn.Write([]byte("lab.bad:one|c"))
+	case <-ctx.Done():
+	}
+	return errors.Join(err, ctx.Err())
+}
