@@ -24,43 +24,58 @@ import (
 // writes what is small of them to testdata: go test ./internal/core/diagnose -trim DIR
 var trim = flag.String("trim", "", "write testdata from the records in this directory")
 
-// faultNames are the records in testdata.
-var faultNames = []string{StackGrowth, Garbage, Lock, Goroutines, Starvation, KernelDrops, Cardinality, "none"}
+// realRecords are those in testdata, by the row of the lab that made them, with the cause that
+// is to be named first and what it must say: the function, or the metric, the label and the
+// sender. Where nothing is wrong, or what is has no effect, no cause may be clear.
+var realRecords = []struct{ row, cause, says string }{
+	{StackGrowth, StackGrowth, "fault.deep"},
+	{Garbage, Garbage, "fault.waste"},
+	{Lock, Lock, "fault.hold"},
+	{Goroutines, Goroutines, "fault.linger"},
+	{Starvation, Starvation, "fault.busy"},
+	{KernelDrops, KernelDrops, "listener udp://127.0.0.1"},
+	{Cardinality, Cardinality, "metric bench_requests_new: label pod"},
+	{"none", "", ""},
+	{"cpu_quota", CPUThrottling, "cgroup /sys/fs/cgroup/cpu/freshet-lab-"},
+	{"cpu_quota_remote_write", CPUThrottling, "cgroup /sys/fs/cgroup/cpu/freshet-lab-"},
+	{"cpu_quota_unused", "", ""},
+	{"small_buffer", KernelDrops, "its receive buffer (dogstatsd.receive_buffer) has 4KiB"},
+	{"short_queue_unfilled", "", ""},
+	{"store_while_running", Stores, "tenant default, store 10s"},
+	{"store_moved", Stores, "move the directory back to"},
+	{"malformed_unixgram", Malformed, "lab.bad:one|c"},
+	{"malformed_once", "", ""},
+}
 
 // Records of the real server, each with one fault, which is named first. Of a slow disk the
 // trace alone tells, which is too large to keep: TestTrace makes one.
 func TestRealRecords(t *testing.T) {
-	for _, name := range faultNames {
-		t.Run(name, func(t *testing.T) {
-			file := filepath.Join("testdata", name+".zip")
+	for _, r := range realRecords {
+		t.Run(r.row, func(t *testing.T) {
+			file := filepath.Join("testdata", r.row+".zip")
 			if *trim != "" {
-				trimRecord(t, filepath.Join(*trim, name+"-1.zip"), file)
+				trimRecord(t, filepath.Join(*trim, r.row+"-1.zip"), file)
 			}
 			text, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}
 			d := read(t, text)
-			if name == "none" {
+			if r.cause == "" {
 				if len(d.Causes) > 0 && d.Causes[0].Score >= Clear {
 					t.Errorf("nothing was wrong, and the first cause is %+v", d.Causes[0])
 				}
 				return
 			}
-			if len(d.Causes) == 0 || d.Causes[0].Name != name || d.Causes[0].Score < Clear {
+			if len(d.Causes) == 0 || d.Causes[0].Name != r.cause || d.Causes[0].Score < Clear {
 				t.Fatalf("named first: %s", causesText(d.Causes))
 			}
 			if len(d.Causes)+len(d.Checked) != len(looks) {
 				t.Errorf("%d causes and %d found fine are not all %d", len(d.Causes), len(d.Checked), len(looks))
 			}
-			// What the lab made: the function, or the metric, the label and the sender.
-			want := map[string]string{
-				StackGrowth: "fault.deep", Garbage: "fault.waste", Lock: "fault.hold", Goroutines: "fault.linger", Starvation: "fault.busy",
-				KernelDrops: "listener udp://127.0.0.1", Cardinality: "metric bench_requests_new: label pod",
-			}[name]
 			shown, _ := json.Marshal(d.Causes[0])
-			if !strings.Contains(string(shown), want) {
-				t.Errorf("%q is not in the evidence: %s", want, shown)
+			if !strings.Contains(string(shown), r.says) {
+				t.Errorf("%q is not in the evidence: %s", r.says, shown)
 			}
 		})
 	}
@@ -126,7 +141,7 @@ func trimRecord(t *testing.T, from, to string) {
 func trimMetrics(text []byte) (kept []byte) {
 	for line := range strings.Lines(string(text)) {
 		name := strings.TrimPrefix(strings.TrimPrefix(line, "# TYPE "), "# HELP ")
-		if hasPrefix(name, "freshet_stage_seconds", "freshet_limit_", "freshet_dogstatsd_", "freshet_ingest_refused", "process_cpu", "prometheus_tsdb_head_series_created") &&
+		if hasPrefix(name, "freshet_stage_seconds", "freshet_limit_", "freshet_dogstatsd_", "freshet_ingest_refused", "freshet_store_", "freshet_aggregator_", "process_cpu", "prometheus_tsdb_head_series_created") &&
 			!strings.HasPrefix(line, "# HELP") {
 			kept = append(kept, line...)
 		}
