@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/freshet-io/freshet/internal/adapter/files"
-	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/role/distributor"
 	"github.com/freshet-io/freshet/internal/role/forwarder"
@@ -20,7 +20,7 @@ import (
 // openForwarders opens the queues of all backends, below forward/ in the data directory.
 func (s *server) openForwarders() error {
 	for _, b := range s.config.Forward.Backends {
-		var dirs []journal.FS
+		var dirs []segment.FS
 		for i := 0; ; i++ {
 			path := s.path("forward", b.Name, strconv.Itoa(i))
 			if _, err := os.Stat(path); i >= max(1, b.Connections) && errors.Is(err, os.ErrNotExist) {

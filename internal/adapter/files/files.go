@@ -1,6 +1,6 @@
-// Package files is the directory on disk that core/journal writes to, and the lock
-// that keeps a data directory to one process. What lies in the files is the
-// journal's business.
+// Package files is the directory on disk that the logs of core/segment write to, and
+// the lock that keeps a data directory to one process. What lies in the files is the
+// logs' business.
 package files
 
 import (
@@ -12,7 +12,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/lib/fault"
 )
 
@@ -22,12 +22,12 @@ const (
 	fileMode = 0o640
 )
 
-// Dir is a directory as core/journal sees it.
+// Dir is a directory as core/segment sees it.
 type Dir struct {
 	path string
 }
 
-var _ journal.FS = Dir{}
+var _ segment.FS = Dir{}
 
 // Open makes the directory if it is not there, and checks that files can be
 // written to it.
@@ -78,7 +78,7 @@ func (d Dir) List() ([]string, error) {
 }
 
 // Create opens an empty file for writing at its end.
-func (d Dir) Create(name string) (journal.Writer, error) {
+func (d Dir) Create(name string) (segment.Writer, error) {
 	f, err := os.OpenFile(d.file(name), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, fileMode)
 	if err != nil {
 		return nil, err // not f: a nil *os.File is no nil interface
@@ -87,7 +87,7 @@ func (d Dir) Create(name string) (journal.Writer, error) {
 }
 
 // Open opens a file for reading and returns its size.
-func (d Dir) Open(name string) (journal.Reader, int64, error) {
+func (d Dir) Open(name string) (segment.Reader, int64, error) {
 	f, err := os.Open(d.file(name))
 	if err != nil {
 		return nil, 0, err

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/segment"
 )
 
 // childDir makes this test binary the process that is killed: it locks the
@@ -249,7 +250,7 @@ func TestDirKeepsPromises(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write := func(w journal.Writer, s string) { _, err := w.Write([]byte(s)); must(err) }
+	write := func(w segment.Writer, s string) { _, err := w.Write([]byte(s)); must(err) }
 
 	w, err := d.Create("a")
 	must(err)

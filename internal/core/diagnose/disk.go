@@ -24,7 +24,7 @@ const (
 // fileCalls are the functions by which Go reaches files, or their beginnings.
 var fileCalls = []string{
 	"os.(*File).", "os.Rename", "os.Remove", "os.OpenFile", "os.Truncate", "os.Mkdir", "os.ReadFile", "os.WriteFile", "os.ReadDir",
-	"syscall.Fsync", "syscall.Ftruncate", ourModule + "internal/core/journal.", storeModule + "tsdb/wlog.", storeModule + "tsdb/chunks.", "golang.org/x/sys/unix.Fdatasync", "golang.org/x/sys/unix.Fallocate", "golang.org/x/sys/unix.Msync",
+	"syscall.Fsync", "syscall.Ftruncate", ourModule + "internal/core/journal.", ourModule + "internal/core/segment.", storeModule + "tsdb/wlog.", storeModule + "tsdb/chunks.", "golang.org/x/sys/unix.Fdatasync", "golang.org/x/sys/unix.Fallocate", "golang.org/x/sys/unix.Msync",
 	ourModule + "internal/adapter/files.", storeModule + "tsdb/fileutil.", "go.etcd.io/bbolt.fdatasync",
 }
 

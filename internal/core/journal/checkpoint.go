@@ -4,15 +4,10 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"hash/crc32"
 
+	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
-
-// Instance is the section number of state that belongs to no shard.
-const Instance = series.Shards
-
-const sections = series.Shards + 1
 
 // Types of a checkpoint's frames. The payload of a piece begins with its number in the
 // section, from 0. A program that does not know pieces takes none of them for a section.
@@ -36,20 +31,20 @@ type pieces struct {
 // add takes the next piece, behind the frame that ended at before. It reports false if the
 // piece is not the first of its section and does not continue the one before, so that a
 // section with a piece missing is missing as a whole.
-func (p *pieces) add(f *frame, before int64) bool {
-	if len(f.payload) < pieceBytes {
+func (p *pieces) add(f *segment.Frame, before int64) bool {
+	if len(f.Payload) < pieceBytes {
 		return false
 	}
-	number := order.Uint32(f.payload)
+	number, shard := order.Uint32(f.Payload), shardOf(f.Tag)
 	if number == 0 {
-		*p = pieces{shard: f.shard, pos: f.pos}
+		*p = pieces{shard: shard, pos: f.Pos}
 	}
-	if int(number) != len(p.frames) || f.shard != p.shard || f.pos != p.pos || number > 0 && (f.offset != p.end || before != p.end) {
+	if int(number) != len(p.frames) || shard != p.shard || f.Pos != p.pos || number > 0 && (f.Offset != p.end || before != p.end) {
 		p.frames = nil
 		return false
 	}
-	p.frames = append(p.frames, span{f.offset, len(f.payload)})
-	p.end = f.offset + frameBytes + int64(len(f.payload))
+	at := spanOf(f)
+	p.frames, p.end = append(p.frames, at), at.end()
 	return true
 }
 
@@ -63,10 +58,9 @@ type Checkpoint struct {
 	log        *Log
 	base       Position // the last record before it was begun
 	sinceBytes int64    // log's, then
-	file       Writer
+	file       segment.Writer
 	w          *bufio.Writer
-	head       [frameBytes]byte
-	written    [sections]bool
+	written    [series.Shards]bool
 	count      uint32
 }
 
@@ -86,12 +80,10 @@ func (l *Log) BeginCheckpoint() (*Checkpoint, error) {
 	if err != nil {
 		return nil, fmt.Errorf("begin checkpoint: create %s: %w", checkpointTemp, err)
 	}
-	if l.active != nil {
-		l.seal()
-	}
-	c := &Checkpoint{log: l, base: l.last, sinceBytes: l.sinceBytes, file: f, w: bufio.NewWriterSize(f, 256<<10)}
+	l.seal()
+	c := &Checkpoint{log: l, base: l.tail.Last, sinceBytes: l.sinceBytes, file: f, w: bufio.NewWriterSize(f, 256<<10)}
 	// An error stays with the buffered writer and comes back from Section or Commit.
-	_, _ = c.w.Write(appendHeader(nil, checkpointMagic, l.opts.Mark, l.last))
+	_, _ = c.w.Write(segment.AppendHeader(nil, checkpointFormat.Magic, l.opts.Mark, c.base))
 	l.checkpoint = c
 	return c, nil
 }
@@ -103,19 +95,19 @@ func (l *Log) BeginCheckpoint() (*Checkpoint, error) {
 // needs no section. The payload can be used again when Section returns.
 func (c *Checkpoint) Section(shard uint16, pos Position, payload []byte) error {
 	c.log.mu.Lock()
-	last := c.log.last
+	last := c.log.tail.Last
 	c.log.mu.Unlock()
-	if shard > Instance || c.written[shard] || pos < c.base || pos > last {
+	if shard >= series.Shards || c.written[shard] || pos < c.base || pos > last {
 		panic(fmt.Sprintf("BUG: checkpoint section of shard %d at position %d; repeated, or not a shard, or outside of %d to %d",
 			shard, pos, c.base, last))
 	}
-	put := c.putPieces
+	var err error
 	if len(payload) <= c.log.opts.SectionBytes {
-		put = func(shard uint16, pos Position, payload []byte) error {
-			return c.put(shard, sectionFrame, pos, nil, payload)
-		}
+		err = c.put(tag(shard, sectionFrame), pos, payload)
+	} else {
+		err = c.putPieces(shard, pos, payload)
 	}
-	if err := put(shard, pos, payload); err != nil {
+	if err != nil {
 		return fmt.Errorf("write checkpoint section of shard %d: %w", shard, err)
 	}
 	c.written[shard] = true
@@ -130,7 +122,7 @@ func (c *Checkpoint) putPieces(shard uint16, pos Position, payload []byte) error
 		if n == len(payload) {
 			typ = lastPieceFrame
 		}
-		if err := c.put(shard, typ, pos, order.AppendUint32(nil, number), payload[:n]); err != nil {
+		if err := c.put(tag(shard, typ), pos, order.AppendUint32(nil, number), payload[:n]); err != nil {
 			return err
 		}
 		payload = payload[n:]
@@ -138,15 +130,8 @@ func (c *Checkpoint) putPieces(shard uint16, pos Position, payload []byte) error
 	return nil
 }
 
-// put writes one frame, whose payload is head and then payload.
-func (c *Checkpoint) put(shard uint16, typ uint8, pos Position, head, payload []byte) error {
-	putFrame(c.head[:], c.log.opts.Mark, shard, typ, pos, len(head)+len(payload))
-	sum := crc32.Update(crc32.Checksum(c.head[8:], castagnoli), castagnoli, head)
-	order.PutUint32(c.head[4:], crc32.Update(sum, castagnoli, payload))
-	_, _ = c.w.Write(c.head[:]) // the next write returns its error
-	_, _ = c.w.Write(head)
-	_, err := c.w.Write(payload)
-	return err
+func (c *Checkpoint) put(tag uint32, pos Position, payload ...[]byte) error {
+	return checkpointFormat.WriteFrame(c.w, c.log.opts.Mark, &segment.Frame{Pos: pos, Tag: tag}, payload...)
 }
 
 // Commit puts the checkpoint in place of the one before, which is kept together
@@ -168,7 +153,7 @@ func (c *Checkpoint) Commit() error {
 // finish writes the end and gives the file its name, each step safe on disk
 // before the next.
 func (c *Checkpoint) finish() error {
-	if err := c.put(0, endFrame, c.base, nil, order.AppendUint32(nil, c.count)); err != nil {
+	if err := c.put(tag(0, endFrame), c.base, order.AppendUint32(nil, c.count)); err != nil {
 		return err
 	}
 	if err := c.w.Flush(); err != nil {
@@ -177,7 +162,7 @@ func (c *Checkpoint) finish() error {
 	if err := c.file.Sync(); err != nil {
 		return fmt.Errorf("sync: %w", err)
 	}
-	name := checkpointName(c.base)
+	name := checkpointFormat.Name(c.base)
 	if err := c.log.fs.Rename(checkpointTemp, name); err != nil {
 		return fmt.Errorf("rename %s to %s: %w", checkpointTemp, name, err)
 	}
@@ -231,7 +216,7 @@ func (l *Log) committed(c *Checkpoint) (keep Position) {
 // removeBelow removes the checkpoints and segments that neither the checkpoint at
 // newest nor the one at keep needs. Nothing was appended between two at the same
 // position; then the older one has been replaced, and what lies behind it stays.
-func removeBelow(fs FS, keep, newest Position) error {
+func removeBelow(fs segment.FS, keep, newest Position) error {
 	if keep == newest {
 		return nil
 	}
@@ -241,8 +226,8 @@ func removeBelow(fs FS, keep, newest Position) error {
 	}
 	var errs []error
 	for _, name := range names {
-		base, isCheckpoint := parseName(name, checkpointSuffix)
-		first, isSegment := parseName(name, segmentSuffix)
+		base, isCheckpoint := checkpointFormat.ParseName(name)
+		first, isSegment := segmentFormat.ParseName(name)
 		if (isCheckpoint && base != keep && base != newest) || (isSegment && first <= keep) {
 			if err := fs.Remove(name); err != nil {
 				errs = append(errs, fmt.Errorf("remove %s: %w", name, err))

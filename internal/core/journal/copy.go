@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+
+	"github.com/freshet-io/freshet/internal/core/segment"
 )
 
 // copyAttempts bounds how often Copy begins again. It does when checkpoints have
@@ -15,7 +17,7 @@ const copyAttempts = 3
 // newest checkpoint and the segments behind it. The journal may be in use: a
 // record that was appended before Copy was called is in the copy, and of later
 // ones the first. It returns the bytes written, which survive a power loss.
-func Copy(from, to FS) (sizeBytes int64, err error) {
+func Copy(from, to segment.FS) (sizeBytes int64, err error) {
 	for range copyAttempts {
 		sizeBytes, err = copyOnce(from, to)
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -28,26 +30,22 @@ func Copy(from, to FS) (sizeBytes int64, err error) {
 	return sizeBytes, nil
 }
 
-func copyOnce(from, to FS) (sizeBytes int64, err error) {
+func copyOnce(from, to segment.FS) (sizeBytes int64, err error) {
 	names, err := from.List()
 	if err != nil {
 		return 0, err
 	}
-	var wanted []file
+	var wanted []segment.File
 	base := Position(0)
-	if checkpoints := filesOf(names, checkpointSuffix); len(checkpoints) > 0 {
+	if checkpoints := checkpointFormat.Files(names); len(checkpoints) > 0 {
 		newest := checkpoints[len(checkpoints)-1] // whole, since it has its name
-		wanted, base = append(wanted, newest), newest.pos
+		wanted, base = append(wanted, newest), newest.First
 	}
-	for _, s := range filesOf(names, segmentSuffix) {
-		if s.pos > base {
-			wanted = append(wanted, s)
-		}
-	}
+	wanted = append(wanted, segment.After(segmentFormat.Files(names), base)...)
 	for _, f := range wanted {
-		n, err := copyFile(from, to, f.name)
+		n, err := copyFile(from, to, f.Name)
 		if err != nil {
-			return 0, fmt.Errorf("%s: %w", f.name, err)
+			return 0, fmt.Errorf("%s: %w", f.Name, err)
 		}
 		sizeBytes += n
 	}
@@ -56,7 +54,7 @@ func copyOnce(from, to FS) (sizeBytes int64, err error) {
 
 // copyFile copies what a file has now: the last segment may be growing. A record
 // that it cuts in two is a torn tail to the reader.
-func copyFile(from, to FS, name string) (n int64, err error) {
+func copyFile(from, to segment.FS, name string) (n int64, err error) {
 	r, size, err := from.Open(name)
 	if err != nil {
 		return 0, err

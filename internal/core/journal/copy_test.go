@@ -6,27 +6,30 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/segment"
+	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
 // A start from the copy is one from the original.
 func TestCopy(t *testing.T) {
 	fs, want := sample(t)
-	to := newMemFS()
+	to := memfs.New()
 	n, err := Copy(fs, to)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var size int64
-	for name, f := range to.crash().files {
-		size += int64(len(f.data))
-		if f.synced != len(f.data) || to.durable[name] == nil {
+	for name, f := range to.Crash().Files {
+		size += int64(len(f.Data))
+		if f.Synced != len(f.Data) || to.Durable[name] == nil {
 			t.Errorf("%s would not survive a power loss", name)
 		}
 	}
 	if n != size {
 		t.Errorf("%d bytes copied, %d are there", n, size)
 	}
-	if names, _ := to.List(); slices.Contains(names, checkpointName(6)) || slices.Contains(names, segmentName(7)) {
+	if names, _ := to.List(); slices.Contains(names, checkpointFormat.Name(6)) || slices.Contains(names, segmentFormat.Name(7)) {
 		t.Errorf("a start would not need all of %v", names)
 	}
 	l, report := mustOpen(t, to, 250)
@@ -41,7 +44,7 @@ func TestCopy(t *testing.T) {
 // The last segment grows while it is copied: of the records that come meanwhile
 // the copy has the first.
 func TestCopyWhileAppending(t *testing.T) {
-	fs := newMemFS()
+	fs := memfs.New()
 	l, _ := mustOpen(t, fs, 0)
 	id := uint64(1)
 	more := func() {
@@ -54,7 +57,7 @@ func TestCopyWhileAppending(t *testing.T) {
 	for range 50 {
 		before := id
 		from := interrupted{fs, more}
-		to := newMemFS()
+		to := memfs.New()
 		if _, err := Copy(from, to); err != nil {
 			t.Fatal(err)
 		}
@@ -67,11 +70,11 @@ func TestCopyWhileAppending(t *testing.T) {
 
 // interrupted does something before each file is opened.
 type interrupted struct {
-	FS
+	segment.FS
 	do func()
 }
 
-func (i interrupted) Open(name string) (Reader, int64, error) {
+func (i interrupted) Open(name string) (segment.Reader, int64, error) {
 	i.do()
 	return i.FS.Open(name)
 }
@@ -91,7 +94,7 @@ func TestCopyBeginsAgain(t *testing.T) {
 			checkpointAll(t, l, s)
 		}
 	}}
-	to := newMemFS()
+	to := memfs.New()
 	if _, err := Copy(from, to); err != nil {
 		t.Fatal(err)
 	}
@@ -103,9 +106,9 @@ func TestCopyBeginsAgain(t *testing.T) {
 
 func TestCopyFails(t *testing.T) {
 	fs, _ := sample(t)
-	to := newMemFS()
-	to.space = 100
-	if _, err := Copy(fs, to); !errors.Is(err, errNoSpace) || !strings.Contains(err.Error(), checkpointName(15)) {
+	to := memfs.New()
+	to.Space = 100
+	if _, err := Copy(fs, to); !errors.Is(err, memfs.ErrNoSpace) || !strings.Contains(err.Error(), checkpointFormat.Name(15)) {
 		t.Errorf("copy to a full disk: %v; it must name the file and the cause", err)
 	}
 }

@@ -8,13 +8,17 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/segment"
+	"github.com/freshet-io/freshet/internal/core/segment/memfs"
+	"github.com/freshet-io/freshet/internal/core/series"
 )
 
 // sample is a small journal with everything in it: two checkpoints, segments that
 // only the older one needs, and segments that both need.
-func sample(t testing.TB) (*memFS, state) {
+func sample(t testing.TB) (*memfs.FS, state) {
 	t.Helper()
-	fs, s, id := newMemFS(), state{}, uint64(1)
+	fs, s, id := memfs.New(), state{}, uint64(1)
 	l, _ := mustOpen(t, fs, 250)
 	appendSome := func(batches int) {
 		for range batches {
@@ -62,14 +66,14 @@ func subsequence(got, want []uint64) bool {
 // A write that was cut at any byte, by the death of the process: what had been
 // acknowledged is there, and of the torn batch only whole records, from the front.
 func TestTornWriteAtEveryByte(t *testing.T) {
-	fs, acknowledged, id := newMemFS(), state{}, uint64(1)
+	fs, acknowledged, id := memfs.New(), state{}, uint64(1)
 	l, _ := mustOpen(t, fs, 300)
 	cuts := 0
 	for batch := range 8 {
 		if batch == 3 {
 			checkpointAll(t, l, acknowledged)
 		}
-		before := fs.crash()
+		before := fs.Crash()
 		var records []Record
 		var all []uint64
 		after := state{}
@@ -84,15 +88,15 @@ func TestTornWriteAtEveryByte(t *testing.T) {
 		if _, err := l.Append(records); err != nil {
 			t.Fatal(err)
 		}
-		for name, f := range fs.files {
+		for name, f := range fs.Files {
 			start := 0
-			if old := before.files[name]; old != nil {
-				start = len(old.data)
+			if old := before.Files[name]; old != nil {
+				start = len(old.Data)
 			}
-			for cut := start; cut <= len(f.data) && start < len(f.data); cut++ {
+			for cut := start; cut <= len(f.Data) && start < len(f.Data); cut++ {
 				cuts++
-				torn := before.crash()
-				torn.files[name] = &memFile{data: slices.Clone(f.data[:cut])}
+				torn := before.Crash()
+				torn.Files[name] = &memfs.File{Data: slices.Clone(f.Data[:cut])}
 				l, report := mustOpen(t, torn, 300)
 				got := recovered(t, l)
 				var extra []uint64
@@ -134,14 +138,14 @@ func TestTornWriteAtEveryByte(t *testing.T) {
 // returns a wrong record (fold knows), and loses no more than it must.
 func TestFlippedBitAtEveryByte(t *testing.T) {
 	whole, want := sample(t)
-	l, _ := mustOpen(t, whole.crash(), 250)
+	l, _ := mustOpen(t, whole.Crash(), 250)
 	base := l.base
-	for name, f := range whole.files {
-		first, isSegment := parseName(name, segmentSuffix)
-		for at := range f.data {
+	for name, f := range whole.Files {
+		first, isSegment := segmentFormat.ParseName(name)
+		for at := range f.Data {
 			for bit := range 8 {
-				flipped := whole.crash()
-				flipped.files[name].data[at] ^= 1 << bit
+				flipped := whole.Crash()
+				flipped.Files[name].Data[at] ^= 1 << bit
 				l, report := mustOpen(t, flipped, 250)
 				got := recovered(t, l)
 				for _, shard := range testShards {
@@ -152,7 +156,7 @@ func TestFlippedBitAtEveryByte(t *testing.T) {
 				lost := count(want) - count(got)
 				most := 0
 				switch {
-				case isSegment && first > base && at < headerBytes:
+				case isSegment && first > base && at < segment.HeaderBytes:
 					most = 3 // all records of the segment
 				case isSegment && first > base:
 					most = 1
@@ -160,7 +164,7 @@ func TestFlippedBitAtEveryByte(t *testing.T) {
 				if lost > most {
 					t.Fatalf("%s byte %d: %d records are lost, at most %d need be\n%+v", name, at, lost, most, report)
 				}
-				isOld := isSegment && first <= base || name == checkpointName(6)
+				isOld := isSegment && first <= base || name == checkpointFormat.Name(6)
 				if (len(report.Damage) == 0) != isOld {
 					t.Fatalf("%s byte %d: the report says %+v", name, at, report)
 				}
@@ -185,11 +189,11 @@ func TestFlippedBitAtEveryByte(t *testing.T) {
 // a whole one in which the other shards were empty.
 func TestShortCheckpointAtEveryByte(t *testing.T) {
 	whole, want := sample(t)
-	size := len(whole.files[checkpointName(15)].data)
+	size := len(whole.Files[checkpointFormat.Name(15)].Data)
 	for cut := range size {
-		fs := whole.crash()
-		f := fs.files[checkpointName(15)]
-		f.data = f.data[:cut]
+		fs := whole.Crash()
+		f := fs.Files[checkpointFormat.Name(15)]
+		f.Data = f.Data[:cut]
 		l, report := mustOpen(t, fs, 250)
 		if n := count(want) - count(recovered(t, l)); n != 0 || len(report.Damage) != 1 {
 			t.Fatalf("%d of %d bytes: %d records are lost: %+v", cut, size, n, report)
@@ -200,46 +204,44 @@ func TestShortCheckpointAtEveryByte(t *testing.T) {
 // Each case damages the sample and says what a start tells the operator. The
 // sample's records are 1 to 27, its checkpoints at 6 and 15.
 func TestReport(t *testing.T) {
-	segments := func(fs *memFS) []string {
+	segments := func(fs *memfs.FS) []string {
 		var after []string
-		for _, f := range filesOf(slices.Collect(maps.Keys(fs.files)), segmentSuffix) {
-			if f.pos > 15 {
-				after = append(after, f.name)
-			}
+		for _, f := range segment.After(segmentFormat.Files(slices.Collect(maps.Keys(fs.Files))), 15) {
+			after = append(after, f.Name)
 		}
 		return after
 	}
 	cases := []struct {
 		name   string
-		damage func(fs *memFS)
+		damage func(fs *memfs.FS)
 		lost   uint64
 		want   []string // of each damage, in order
 	}{
-		{"a whole journal has nothing to say", func(*memFS) {}, 0, nil},
-		{"a missing segment is a gap of known size", func(fs *memFS) { delete(fs.files, segments(fs)[1]) }, 3,
+		{"a whole journal has nothing to say", func(*memfs.FS) {}, 0, nil},
+		{"a missing segment is a gap of known size", func(fs *memfs.FS) { delete(fs.Files, segments(fs)[1]) }, 3,
 			[]string{"00000000000000000016.segment, byte 163: records 19 to 21 are not there (0 bytes, at most 3 records lost)"}},
-		{"the first segment is missing", func(fs *memFS) { delete(fs.files, segments(fs)[0]) }, 3,
+		{"the first segment is missing", func(fs *memfs.FS) { delete(fs.Files, segments(fs)[0]) }, 3,
 			[]string{"00000000000000000019.segment, byte 0: records 16 to 18 should come before this segment and are missing (0 bytes, at most 3 records lost)"}},
-		{"the newest checkpoint is missing: the one before has all", func(fs *memFS) { delete(fs.files, checkpointName(15)) }, 0, nil},
-		{"both checkpoints are missing: what they covered is lost", func(fs *memFS) {
-			delete(fs.files, checkpointName(15))
-			delete(fs.files, checkpointName(6))
+		{"the newest checkpoint is missing: the one before has all", func(fs *memfs.FS) { delete(fs.Files, checkpointFormat.Name(15)) }, 0, nil},
+		{"both checkpoints are missing: what they covered is lost", func(fs *memfs.FS) {
+			delete(fs.Files, checkpointFormat.Name(15))
+			delete(fs.Files, checkpointFormat.Name(6))
 		}, 6, []string{"00000000000000000007.segment, byte 0: records 1 to 6 should come before this segment and are missing (0 bytes, at most 6 records lost)"}},
-		{"a header that is gone costs its segment", func(fs *memFS) { clear(fs.files[segments(fs)[0]].data[:8]) }, 3,
+		{"a header that is gone costs its segment", func(fs *memfs.FS) { clear(fs.Files[segments(fs)[0]].Data[:8]) }, 3,
 			[]string{"00000000000000000016.segment, byte 0: records 16 to 18 are not there: header is damaged (163 bytes, at most 3 records lost)"}},
-		{"a renamed segment is not believed", func(fs *memFS) {
-			fs.files[segmentName(100)] = fs.files[segments(fs)[3]]
-			delete(fs.files, segments(fs)[3])
+		{"a renamed segment is not believed", func(fs *memfs.FS) {
+			fs.Files[segmentFormat.Name(100)] = fs.Files[segments(fs)[3]]
+			delete(fs.Files, segments(fs)[3])
 		}, 84, []string{
 			"00000000000000000022.segment, byte 239: records 25 to 99 are not there (0 bytes, at most 75 records lost)",
 			"00000000000000000100.segment, byte 0: the last segment cannot be read to its end: header is damaged: it says position 25 (225 bytes, at most 9 records lost)"}},
-		{"zeros at the end, as after a power loss", func(fs *memFS) {
-			f := fs.files[segments(fs)[3]]
-			f.data = append(f.data, make([]byte, 4096)...)
+		{"zeros at the end, as after a power loss", func(fs *memfs.FS) {
+			f := fs.Files[segments(fs)[3]]
+			f.Data = append(f.Data, make([]byte, 4096)...)
 		}, 0, []string{"00000000000000000025.segment, byte 225: torn tail, cut off; it was never acknowledged, unless power was lost (4096 bytes)"}},
-		{"a checkpoint without its end", func(fs *memFS) {
-			f := fs.files[checkpointName(15)]
-			f.data = f.data[:len(f.data)-10]
+		{"a checkpoint without its end", func(fs *memfs.FS) {
+			f := fs.Files[checkpointFormat.Name(15)]
+			f.Data = f.Data[:len(f.Data)-10]
 		}, 0, []string{"00000000000000000015.checkpoint, byte 244: checkpoint is damaged or incomplete; 4 sections of it are good (18 bytes)"}},
 	}
 	for _, c := range cases {
@@ -266,22 +268,22 @@ func TestReport(t *testing.T) {
 func TestDamagedSection(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		lose func(file) bool
+		lose func(name string, pos Position) bool
 	}{
-		{"the older checkpoint is missing", func(f file) bool { return f.name == checkpointName(6) }},
-		{"the older checkpoint's segments are missing", func(f file) bool { return f.pos > 6 && f.pos < 15 }},
+		{"the older checkpoint is missing", func(name string, _ Position) bool { return name == checkpointFormat.Name(6) }},
+		{"the older checkpoint's segments are missing", func(_ string, pos Position) bool { return pos > 6 && pos < 15 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			fs, want := sample(t)
-			for name := range fs.files {
-				base, _ := parseName(name, checkpointSuffix)
-				first, _ := parseName(name, segmentSuffix)
-				if c.lose(file{name, max(base, first)}) {
-					delete(fs.files, name)
+			for name := range fs.Files {
+				base, _ := checkpointFormat.ParseName(name)
+				first, _ := segmentFormat.ParseName(name)
+				if c.lose(name, max(base, first)) {
+					delete(fs.Files, name)
 				}
 			}
 			// The first section is shard 0's; this is its payload.
-			fs.files[checkpointName(15)].data[headerBytes+frameBytes] ^= 1
+			fs.Files[checkpointFormat.Name(15)].Data[segment.HeaderBytes+segment.FrameBytes] ^= 1
 			l, _ := mustOpen(t, fs, 250)
 			got := recovered(t, l)
 			for _, shard := range testShards[1:] {
@@ -303,7 +305,7 @@ func TestCheckpointTwiceInARow(t *testing.T) {
 	l, _ := mustOpen(t, fs, 250)
 	checkpointAll(t, l, want)
 	checkpointAll(t, l, want)
-	clear(fs.files[checkpointName(27)].data)
+	clear(fs.Files[checkpointFormat.Name(27)].Data)
 	l, report := mustOpen(t, fs, 250)
 	if n := count(want) - count(recovered(t, l)); n != 0 {
 		t.Errorf("%d records are lost: %+v", n, report)
@@ -313,18 +315,18 @@ func TestCheckpointTwiceInARow(t *testing.T) {
 // A disk that writes a block to the wrong place can put good records of this very
 // process where they do not belong: their position gives them away.
 func TestMisplacedRecords(t *testing.T) {
-	fs := newMemFS()
+	fs := memfs.New()
 	l, _ := mustOpen(t, fs, 0)
 	for range 10 {
 		if _, err := l.Append([]Record{{Shard: 1, Payload: []byte("payload")}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	frames := fs.files[segmentName(1)].data[headerBytes:]
+	frames := fs.Files[segmentFormat.Name(1)].Data[segment.HeaderBytes:]
 	one := len(frames) / 10
 	copy(frames[5*one:6*one], frames[2*one:3*one]) // record 3 in place of record 6
 	copy(frames[8*one:9*one], frames[9*one:])      // record 10 in place of record 9, and again behind it
-	copy(frames[0:one], appendFrame(nil, testMark, 1, 0, 1e6, []byte("payload")))
+	copy(frames[0:one], frame(testMark, 1, 0, 1e6, []byte("payload")))
 	l, report := mustOpen(t, fs, 0)
 	var got []Position
 	if err := l.Replay(func(pos Position, _ Record) error { got = append(got, pos); return nil }); err != nil {
@@ -343,14 +345,14 @@ func TestForgedRecord(t *testing.T) {
 		mark uint32
 		want int
 	}{{testMark + 1, 0}, {testMark, 1}} {
-		forged := appendFrame(nil, c.mark, 5, 9, 2, []byte("forged"))
-		fs := newMemFS()
+		forged := frame(c.mark, 5, 9, 2, []byte("forged"))
+		fs := memfs.New()
 		l, _ := mustOpen(t, fs, 0)
-		payload := append(make([]byte, 2*frameBytes), forged...) // room for two records, so that position 2 is plausible
+		payload := append(make([]byte, 2*segment.FrameBytes), forged...) // room for two records, so that position 2 is plausible
 		if _, err := l.Append([]Record{{Shard: 1, Payload: payload}}); err != nil {
 			t.Fatal(err)
 		}
-		fs.files[segmentName(1)].data[headerBytes+frameBytes] ^= 1
+		fs.Files[segmentFormat.Name(1)].Data[segment.HeaderBytes+segment.FrameBytes] ^= 1
 		l, _ = mustOpen(t, fs, 0)
 		n := 0
 		if err := l.Replay(func(Position, Record) error { n++; return nil }); err != nil {
@@ -362,21 +364,58 @@ func TestForgedRecord(t *testing.T) {
 	}
 }
 
+// A frame that the journal does not write is damage, whole as it is: of no shard, of no type
+// of section, or with its last byte set.
+func TestForeignFrames(t *testing.T) {
+	for what, tag := range map[string]uint32{"shard": tag(series.Shards, sectionFrame), "type": tag(1, 9), "byte 15": 1<<24 | tag(1, sectionFrame)} {
+		fs, want := sample(t)
+		foreign := func(format *segment.Format, pos Position) []byte {
+			return format.AppendFrame(nil, testMark, &segment.Frame{Pos: pos, Tag: tag, Payload: []byte("foreign")})
+		}
+		last := fs.Files[segmentFormat.Name(25)]
+		last.Data = append(last.Data, foreign(&segmentFormat, 28)...)
+		newest := fs.Files[checkpointFormat.Name(15)]
+		newest.Data = slices.Insert(newest.Data, segment.HeaderBytes, foreign(&checkpointFormat, 15)...)
+		l, report := mustOpen(t, fs, 250)
+		damage := 2
+		if what == "type" {
+			damage = 1 // the type of a record is the writer's
+		}
+		if len(report.Damage) != damage || report.Last != Position(29-damage) {
+			t.Errorf("%s: report %+v", what, report)
+		}
+		if damage == 2 && !maps.EqualFunc(recovered(t, l), want, slices.Equal) {
+			t.Errorf("%s: not all is recovered", what)
+		}
+	}
+}
+
+// A section from before the checkpoint was begun would leave out records whose segments are gone.
+func TestSectionBeforeItsCheckpoint(t *testing.T) {
+	fs, _ := sample(t)
+	newest := fs.Files[checkpointFormat.Name(15)]
+	old := checkpointFormat.AppendFrame(nil, testMark, &segment.Frame{Pos: 14, Tag: tag(2, sectionFrame)})
+	newest.Data = slices.Insert(newest.Data, segment.HeaderBytes, old...)
+	if _, report := mustOpen(t, fs, 250); len(report.Damage) != 1 || report.Sections != 4 {
+		t.Errorf("report %+v", report)
+	}
+}
+
 // A sector that cannot be read costs what lies behind it in its segment; it is
 // not taken for a torn tail and not cut off, since it may come back.
 func TestUnreadableSector(t *testing.T) {
-	fs := newMemFS()
+	fs := memfs.New()
 	l, _ := mustOpen(t, fs, 8<<20)
 	for i := range 4 {
-		if _, err := l.Append([]Record{{Shard: uint16(i), Payload: make([]byte, readAhead)}}); err != nil {
+		if _, err := l.Append([]Record{{Shard: uint16(i), Payload: make([]byte, 1<<20)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	name := segmentName(1)
-	size := len(fs.files[name].data)
-	broken := fs.crash()
+	name := segmentFormat.Name(1)
+	size := len(fs.Files[name].Data)
+	broken := fs.Crash()
 	read := 0
-	broken.fail = func(op, _ string) error {
+	broken.Fail = func(op, _ string) error {
 		if read++; op == "read" && read > 4 {
 			return errors.New("input/output error")
 		}
@@ -386,8 +425,8 @@ func TestUnreadableSector(t *testing.T) {
 	if len(report.Damage) != 1 || !strings.HasSuffix(report.Damage[0].Reason, "input/output error") {
 		t.Fatalf("report %+v", report)
 	}
-	broken.fail = nil
-	if len(broken.files[name].data) != size {
+	broken.Fail = nil
+	if len(broken.Files[name].Data) != size {
 		t.Fatal("the unreadable end was cut off")
 	}
 	if _, err := l.Append([]Record{{Shard: 9}}); err != nil {
@@ -406,20 +445,20 @@ func TestUnreadableSector(t *testing.T) {
 
 // What an operator can mend, or a newer program wrote, is not overwritten.
 func TestOpenRefuses(t *testing.T) {
-	newer := appendHeader(nil, segmentMagic, testMark, 28)
-	order.PutUint32(newer[8:], 2)
-	order.PutUint32(newer[24:], crc32.Checksum(newer[:24], castagnoli))
-	newerCheckpoint := appendHeader(nil, checkpointMagic, testMark, 27)
-	order.PutUint32(newerCheckpoint[8:], 2)
-	order.PutUint32(newerCheckpoint[24:], crc32.Checksum(newerCheckpoint[:24], castagnoli))
+	newer := func(magic string, pos Position) *memfs.File {
+		b := segment.AppendHeader(nil, magic, testMark, pos)
+		order.PutUint32(b[8:], 2)
+		order.PutUint32(b[24:], crc32.Checksum(b[:24], crc32.MakeTable(crc32.Castagnoli)))
+		return &memfs.File{Data: b}
+	}
 	cases := []struct {
 		name   string
-		change func(fs *memFS)
+		change func(fs *memfs.FS)
 		want   string
 	}{
-		{"a segment of a newer version", func(fs *memFS) { fs.files[segmentName(28)] = &memFile{data: newer} },
+		{"a segment of a newer version", func(fs *memfs.FS) { fs.Files[segmentFormat.Name(28)] = newer(segmentFormat.Magic, 28) },
 			"read journal segment 00000000000000000028.segment: unknown format version 2, this program knows 1: start the program that wrote it"},
-		{"a checkpoint of a newer version", func(fs *memFS) { fs.files[checkpointName(27)] = &memFile{data: newerCheckpoint} },
+		{"a checkpoint of a newer version", func(fs *memfs.FS) { fs.Files[checkpointFormat.Name(27)] = newer(checkpointFormat.Magic, 27) },
 			"read checkpoint 00000000000000000027.checkpoint: unknown format version 2, this program knows 1: start the program that wrote it"},
 		{"a directory that cannot be listed", failing("list"), "list the journal: injected fault"},
 		{"a file that cannot be opened", failing("open"), "open checkpoint 00000000000000000015.checkpoint: injected fault"},
@@ -436,11 +475,11 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-func failing(op string) func(*memFS) {
-	return func(fs *memFS) {
-		fs.fail = func(o, _ string) error {
+func failing(op string) func(*memfs.FS) {
+	return func(fs *memfs.FS) {
+		fs.Fail = func(o, _ string) error {
 			if o == op {
-				return errInjected
+				return memfs.ErrInjected
 			}
 			return nil
 		}
@@ -449,20 +488,20 @@ func failing(op string) func(*memFS) {
 
 // A file that is damaged all over does not make a report of its size.
 func TestReportIsBounded(t *testing.T) {
-	fs := newMemFS()
+	fs := memfs.New()
 	l, _ := mustOpen(t, fs, 0)
 	for id := range uint64(1000) {
 		if _, err := l.Append([]Record{entry(id)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	data := fs.files[segmentName(1)].data
-	at := headerBytes
+	data := fs.Files[segmentFormat.Name(1)].Data
+	at := segment.HeaderBytes
 	for i := range 1000 {
 		if i%2 == 0 {
 			data[at] ^= 1
 		}
-		at += frameBytes + int(order.Uint32(data[at+8:]))
+		at += segment.FrameBytes + int(order.Uint32(data[at+8:]))
 	}
 	_, report := mustOpen(t, fs, 0)
 	if got := fmt.Sprint(len(report.Damage), report.MoreDamage, report.LostRecords, report.Records); got != "100 400 500 500" {

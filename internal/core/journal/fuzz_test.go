@@ -3,25 +3,30 @@ package journal
 import (
 	"bytes"
 	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/segment"
+	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
+
+const markBytes = 4 // at the beginning of a frame
 
 // Whatever lies in a segment: a start works, each record that it returns stands
 // in the file byte for byte, in order, and the journal goes on behind it.
 func FuzzSegment(f *testing.F) {
 	fs, _ := sample(f)
-	for name, file := range fs.files {
-		if first, ok := parseName(name, segmentSuffix); ok {
-			f.Add(file.data, uint16(first))
+	for name, file := range fs.Files {
+		if first, ok := segmentFormat.ParseName(name); ok {
+			f.Add(file.Data, uint16(first))
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte, firstPos uint16) {
 		first := Position(firstPos) + 1
 		// Half of the inputs get a good header, or few would reach the frames.
 		if len(data)%2 == 0 {
-			data = append(appendHeader(nil, segmentMagic, testMark, first), data...)
+			data = append(segment.AppendHeader(nil, segmentFormat.Magic, testMark, first), data...)
 		}
-		fs := newMemFS()
-		fs.files[segmentName(first)] = &memFile{data: bytes.Clone(data)}
+		fs := memfs.New()
+		fs.Files[segmentFormat.Name(first)] = &memfs.File{Data: bytes.Clone(data)}
 		l, _, err := Open(fs, Options{Mark: testMark})
 		if err != nil {
 			return // of another version; nothing else is an error
@@ -31,7 +36,7 @@ func FuzzSegment(f *testing.F) {
 			t.Fatal(err)
 		}
 		l, _ = mustOpen(t, fs, 0)
-		if n := replayed(t, l, append(data, fs.files[segmentName(l.last)].data...)); n != records+1 {
+		if n := replayed(t, l, append(data, fs.Files[segmentFormat.Name(l.tail.Last)].Data...)); n != records+1 {
 			t.Fatalf("%d records, and after one more %d", records, n)
 		}
 	})
@@ -48,7 +53,7 @@ func replayed(t *testing.T, l *Log, data []byte) (n int) {
 		last = pos
 		n++
 		// The mark is the file's own.
-		if whole := appendFrame(nil, 0, r.Shard, r.Type, pos, r.Payload); !bytes.Contains(data, whole[markBytes:]) {
+		if whole := frame(0, r.Shard, r.Type, pos, r.Payload); !bytes.Contains(data, whole[markBytes:]) {
 			t.Fatalf("record %d of %d bytes was invented", pos, len(r.Payload))
 		}
 		return nil
@@ -63,25 +68,25 @@ func replayed(t *testing.T, l *Log, data []byte) (n int) {
 // stands in the file byte for byte, in one frame or in pieces.
 func FuzzCheckpoint(f *testing.F) {
 	fs, _ := sample(f)
-	for name, file := range fs.files {
-		if base, ok := parseName(name, checkpointSuffix); ok {
-			f.Add(file.data, uint16(base))
+	for name, file := range fs.Files {
+		if base, ok := checkpointFormat.ParseName(name); ok {
+			f.Add(file.Data, uint16(base))
 		}
 	}
 	cut, _ := cutSections(f)
-	f.Add(cut.files[checkpointName(3)].data, uint16(3))
+	f.Add(cut.Files[checkpointFormat.Name(3)].Data, uint16(3))
 	f.Fuzz(func(t *testing.T, data []byte, base uint16) {
 		if len(data)%2 == 0 {
-			data = append(appendHeader(nil, checkpointMagic, testMark, Position(base)), data...)
+			data = append(segment.AppendHeader(nil, checkpointFormat.Magic, testMark, Position(base)), data...)
 		}
-		fs := newMemFS()
-		fs.files[checkpointName(Position(base))] = &memFile{data: data}
+		fs := memfs.New()
+		fs.Files[checkpointFormat.Name(Position(base))] = &memfs.File{Data: data}
 		l, _, err := Open(fs, Options{Mark: testMark})
 		if err != nil {
 			return
 		}
 		err = l.Load(func(shard uint16, pos Position, payload []byte) error {
-			if whole := appendFrame(nil, 0, shard, sectionFrame, pos, payload); bytes.Contains(data, whole[markBytes:]) {
+			if whole := frame(0, shard, sectionFrame, pos, payload); bytes.Contains(data, whole[markBytes:]) {
 				return nil
 			}
 			var pieces []byte // as one after the other stands in the file
@@ -91,7 +96,7 @@ func FuzzCheckpoint(f *testing.F) {
 					typ = lastPieceFrame
 				}
 				n := at.length - pieceBytes
-				pieces = append(pieces, appendFrame(nil, order.Uint32(data[at.offset:]), shard, typ, pos,
+				pieces = append(pieces, frame(order.Uint32(data[at.offset:]), shard, typ, pos,
 					append(order.AppendUint32(nil, uint32(i)), payload[:n]...))...)
 				payload = payload[n:]
 			}

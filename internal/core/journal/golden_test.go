@@ -2,24 +2,24 @@ package journal
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/segment"
+	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// goldenDir was written once and stays as it is: each later program must open it, and one that
-// does the same writes the same bytes.
-const goldenDir = "testdata/golden"
-
-// goldenStory is how goldenDir was written. Checkpoints at 6 and 15, whose longer sections are
-// cut; a write after record 18 that failed and could not be cut back; a bit that flipped in
-// record 17; and a kill in the middle of record 27.
-func goldenStory(t *testing.T) *memFS {
+// goldenStory is how testdata/golden was written. That stays as it is: each later program must
+// open it, and one that does the same writes the same bytes. In it are checkpoints at 6 and 15,
+// whose longer sections are cut; a write after record 18 that failed and could not be cut back;
+// a bit that flipped in record 17; and a kill in the middle of record 27.
+func goldenStory(t *testing.T) *memfs.FS {
 	t.Helper()
-	fs, s, id := newMemFS(), state{}, uint64(1)
+	fs, s, id := memfs.New(), state{}, uint64(1)
 	l, _, err := Open(fs, Options{Mark: testMark, SegmentBytes: 400, SectionBytes: 24})
 	if err != nil {
 		t.Fatal(err)
@@ -41,63 +41,46 @@ func goldenStory(t *testing.T) *memFS {
 	checkpointAll(t, l, s)
 	appendUpTo(18)
 	failing("truncate")(fs)
-	fs.space = 100
+	fs.Space = 100
 	if _, err := l.Append([]Record{entry(91), entry(92), entry(93)}); err == nil {
 		t.Fatal("the disk was not full")
 	}
-	fs.fail, fs.space = nil, plenty
+	fs.Fail, fs.Space = nil, memfs.Plenty
 	appendUpTo(27)
-	fs.files[segmentName(16)].data[headerBytes+frameBytes+len(entry(16).Payload)+frameBytes] ^= 1
-	last := fs.files[segmentName(25)]
-	last.data = last.data[:len(last.data)-5]
+	fs.Files[segmentFormat.Name(16)].Data[segment.HeaderBytes+segment.FrameBytes+len(entry(16).Payload)+segment.FrameBytes] ^= 1
+	last := fs.Files[segmentFormat.Name(25)]
+	last.Data = last.Data[:len(last.Data)-5]
 	return fs
 }
 
-func goldenFiles(t *testing.T) *memFS {
+func goldenFiles(t *testing.T) *memfs.FS {
 	t.Helper()
-	fs := newMemFS()
-	entries, err := os.ReadDir(goldenDir)
+	fs, err := memfs.From(os.DirFS("testdata/golden"))
 	if err != nil {
 		t.Fatal(err)
-	}
-	for _, e := range entries {
-		data, err := os.ReadFile(filepath.Join(goldenDir, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		fs.files[e.Name()] = &memFile{data: data}
 	}
 	return fs
 }
 
 // The same calls write the same bytes as when the directory was written.
 func TestGoldenBytes(t *testing.T) {
-	got, want := goldenStory(t), goldenFiles(t)
-	if names, wanted := listed(t, got), listed(t, want); !slices.Equal(names, wanted) {
-		t.Fatalf("files %v, want %v", names, wanted)
-	}
-	for name, f := range want.files {
-		if !bytes.Equal(got.files[name].data, f.data) {
-			t.Errorf("%s:\n%x\nwant\n%x", name, got.files[name].data, f.data)
+	got, want := goldenStory(t).Files, goldenFiles(t).Files
+	for name := range want {
+		if g := cmp.Or(got[name], &memfs.File{}); !bytes.Equal(g.Data, want[name].Data) {
+			t.Errorf("%s: %x\nwant %x", name, g.Data, want[name].Data)
 		}
 	}
-}
-
-func listed(t *testing.T, fs *memFS) []string {
-	t.Helper()
-	names, err := fs.List()
-	if err != nil {
-		t.Fatal(err)
+	if len(want) == 0 || len(got) != len(want) {
+		t.Errorf("%d files, want %d", len(got), len(want))
 	}
-	return names
 }
 
 // A directory that an older program wrote opens, with all its records but the damaged one, and
 // says what it said then.
 func TestGoldenOpens(t *testing.T) {
-	for _, without := range []string{"", checkpointName(15)} {
+	for _, without := range []string{"", checkpointFormat.Name(15)} {
 		fs := goldenFiles(t)
-		delete(fs.files, without)
+		delete(fs.Files, without)
 		l, report := mustOpen(t, fs, 250)
 		want := state{}
 		for id := range uint64(26) {

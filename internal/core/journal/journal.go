@@ -7,16 +7,17 @@
 // shards of an instance share one sequence of segment files, so that one window
 // of all of them costs one write and one descriptor (docs/decisions/journal.md).
 //
-// What records and sections mean is the aggregator's business, and how files are
-// reached is adapter/files'. Layout and the laws of recovery: docs/format/journal.md.
+// What records and sections mean is the aggregator's business, what segments and
+// frames are is core/segment's. Layout and the laws of recovery: docs/format/journal.md.
 package journal
 
 import (
 	"errors"
 	"fmt"
-	"io"
+	"slices"
 	"sync"
 
+	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
@@ -35,39 +36,13 @@ const (
 var ErrTooLarge = errors.New("record too large")
 
 // Position is the ordinal of a record in the journal: the first is 1.
-type Position uint64
+type Position = segment.Position
 
 // Record is one entry of a shard's journal.
 type Record struct {
 	Shard   uint16 // below series.Shards
 	Type    uint8  // the caller's
 	Payload []byte // at most MaxRecord bytes; may be nil
-}
-
-// FS is the directory that holds a journal. Names have no slashes in them.
-type FS interface {
-	List() ([]string, error)
-	Create(name string) (Writer, error)          // empty; replaces a file of that name; writes append
-	Open(name string) (Reader, int64, error)     // and its size in bytes
-	Truncate(name string, sizeBytes int64) error // also while it is open for writing
-	Rename(from, to string) error                // replaces a file named to
-	Remove(name string) error
-	SyncDir() error // makes created, renamed and removed names survive a power loss
-}
-
-// Writer is a file open for writing. Sync makes what was written survive a power
-// loss, and may be called while another goroutine writes.
-type Writer interface {
-	io.WriteCloser
-	Sync() error
-}
-
-// Reader is a file open for reading. Its Sync is the Writer's: a process may have
-// to sync what another one wrote before it died.
-type Reader interface {
-	io.ReaderAt
-	io.Closer
-	Sync() error
 }
 
 // Options of a journal.
@@ -88,32 +63,27 @@ type Options struct {
 // be called by different goroutines: a slow Sync or Commit does not hold up an
 // Append.
 type Log struct {
-	fs   FS
+	fs   segment.FS
 	opts Options
 	plan plan // what Open found, for Load and Replay
 
 	syncing sync.Mutex // held by whoever closes a sealed segment; taken before mu
 
 	mu         sync.Mutex
-	buf        []byte   // of the largest Append so far
-	last       Position // of the last record
-	active     Writer   // nil until the next Append
-	name       string   // of active
-	size       int64    // of active, in bytes; what lies beyond does not count
-	found      []file   // segments that were there at Open and that nobody may have synced
-	sealed     []sealed // segments that were ended since, and not synced
-	newNames   bool     // a segment may have been created since the last SyncDir
-	sinceBytes int64    // of records since the last checkpoint
-	base       Position // of the newest whole checkpoint
+	tail       segment.Appender
+	found      []segment.File // segments that were there at Open and that nobody may have synced
+	sealed     []sealed       // segments that were ended since, and not synced
+	newNames   bool           // a segment may have been created since the last SyncDir
+	sinceBytes int64          // of records since the last checkpoint
+	base       Position       // of the newest whole checkpoint
 	checkpoint *Checkpoint
 }
 
 // sealed is a segment that is complete but not synced. Its descriptor stays open,
 // since the kernel reports a failed write-back only to those that held the file.
 type sealed struct {
-	Writer
+	segment.Writer
 	first Position
-	name  string
 }
 
 // Append writes records after all earlier ones, in one write, and returns the
@@ -129,12 +99,9 @@ func (l *Log) Append(records []Record) (Position, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(records) == 0 {
-		return l.last, nil
+		return l.tail.Last, nil
 	}
-	// The header is encoded in any case and left out of the write where the
-	// segment has one: so a new segment's header and records are one write too,
-	// and no segment has a header and nothing else.
-	buf := appendHeader(l.buf[:0], segmentMagic, l.opts.Mark, l.last+1)
+	l.tail.Begin()
 	for i := range records {
 		r := &records[i]
 		if r.Shard >= series.Shards {
@@ -143,64 +110,28 @@ func (l *Log) Append(records []Record) (Position, error) {
 		if len(r.Payload) > MaxRecord {
 			return 0, fmt.Errorf("append to the journal of shard %d: %w: %d bytes exceed %d", r.Shard, ErrTooLarge, len(r.Payload), MaxRecord)
 		}
-		buf = appendFrame(buf, l.opts.Mark, r.Shard, r.Type, l.last+1+Position(i), r.Payload)
+		l.tail.Add(&segment.Frame{Tag: tag(r.Shard, r.Type), Payload: r.Payload})
 	}
-	l.buf = buf
-	if err := l.write(buf); err != nil {
+	if l.tail.Full() {
+		l.seal()
+	}
+	began, err := l.tail.Write()
+	l.newNames = l.newNames || began
+	if err != nil {
+		if !l.tail.CutBack() {
+			l.seal()
+		}
 		return 0, fmt.Errorf("append %d records to the journal: %w", len(records), err)
 	}
-	l.last += Position(len(records))
-	l.sinceBytes += int64(len(buf) - headerBytes)
-	return l.last, nil
+	l.sinceBytes += l.tail.Added()
+	return l.tail.Last, nil
 }
 
-// write puts buf, a header and frames, at the end of the active segment or into a
-// new one.
-func (l *Log) write(buf []byte) error {
-	if l.active != nil && l.size+int64(len(buf)-headerBytes) > l.opts.SegmentBytes {
-		l.seal()
-	}
-	if l.active == nil {
-		// A file of that name can only hold records that did not count.
-		name := segmentName(l.last + 1)
-		f, err := l.fs.Create(name)
-		if err != nil {
-			return fmt.Errorf("create %s: %w", name, err)
-		}
-		l.active, l.name, l.size, l.newNames = f, name, 0, true
-	} else {
-		buf = buf[headerBytes:]
-	}
-	n, err := l.active.Write(buf)
-	if err == nil && n < len(buf) {
-		err = io.ErrShortWrite
-	}
-	if err != nil {
-		l.cutBack()
-		return fmt.Errorf("write %s: %w", l.name, err)
-	}
-	l.size += int64(n)
-	return nil
-}
-
-// cutBack undoes a failed write. Where that fails too the file is given up: the
-// name of the next segment tells readers which of its records count.
-func (l *Log) cutBack() {
-	switch {
-	case l.size == 0: // a new segment; the next one has the same name and replaces it
-		_ = l.active.Close()
-		_ = l.fs.Remove(l.name)
-		l.active = nil
-	case l.fs.Truncate(l.name, l.size) != nil:
-		l.seal()
-	}
-}
-
-// seal ends the active segment.
+// seal ends the active segment, if there is one.
 func (l *Log) seal() {
-	first, _ := parseName(l.name, segmentSuffix)
-	l.sealed = append(l.sealed, sealed{l.active, first, l.name})
-	l.active = nil
+	if f, first := l.tail.Active(); f != nil {
+		l.sealed = append(l.sealed, sealed{l.tail.Leave(), first})
+	}
 }
 
 // Sync makes all records before it survive a power loss, also those that an
@@ -212,27 +143,27 @@ func (l *Log) Sync() error {
 	defer l.syncing.Unlock()
 
 	l.mu.Lock()
-	found, done, active, name, newNames := l.found, l.sealed, l.active, l.name, l.newNames
+	found, done, newNames := l.found, l.sealed, l.newNames
+	active, first := l.tail.Active()
 	l.found, l.sealed, l.newNames = nil, nil, false
 	l.mu.Unlock()
 
 	var errs []error
-	for _, s := range found {
-		if err := syncFound(l.fs, s.name); err != nil {
-			errs = append(errs, fmt.Errorf("sync journal segment %s: %w", s.name, err))
+	check := func(first Position, err error) bool {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("sync journal segment %s: %w", segmentFormat.Name(first), err))
 		}
+		return err == nil
+	}
+	for _, s := range found {
+		check(s.First, syncFound(l.fs, s.Name))
 	}
 	for _, s := range done {
-		if err := s.Sync(); err != nil {
-			errs = append(errs, fmt.Errorf("sync journal segment %s: %w", s.name, err))
-		}
+		check(s.first, s.Sync())
 		_ = s.Close() // what it could report, Sync did
 	}
-	if active != nil {
-		if err := active.Sync(); err != nil {
-			errs = append(errs, fmt.Errorf("sync journal segment %s: %w", name, err))
-			l.giveUp(active)
-		}
+	if active != nil && !check(first, active.Sync()) {
+		l.giveUp(active)
 	}
 	if newNames {
 		if err := l.fs.SyncDir(); err != nil {
@@ -245,7 +176,7 @@ func (l *Log) Sync() error {
 	return errors.Join(errs...)
 }
 
-func syncFound(fs FS, name string) error {
+func syncFound(fs segment.FS, name string) error {
 	f, _, err := fs.Open(name)
 	if err != nil {
 		return err
@@ -255,18 +186,13 @@ func syncFound(fs FS, name string) error {
 
 // giveUp closes a segment that was active when its Sync failed, so that no later
 // Sync calls its records safe. An Append may have sealed it meanwhile.
-func (l *Log) giveUp(w Writer) {
+func (l *Log) giveUp(w segment.Writer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.active == w {
-		l.active = nil
+	if active, _ := l.tail.Active(); active == w {
+		l.tail.Leave()
 	}
-	for i := range l.sealed {
-		if l.sealed[i].Writer == w {
-			l.sealed = append(l.sealed[:i], l.sealed[i+1:]...)
-			break
-		}
-	}
+	l.sealed = slices.DeleteFunc(l.sealed, func(s sealed) bool { return s.Writer == w })
 	_ = w.Close()
 }
 
@@ -283,9 +209,8 @@ func (l *Log) Close() error {
 	err := l.Sync()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.active != nil {
-		err = errors.Join(err, l.active.Close())
-		l.active = nil
+	if f := l.tail.Leave(); f != nil {
+		err = errors.Join(err, f.Close())
 	}
 	return err
 }

@@ -7,7 +7,28 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/segment"
+	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
+
+// testMark begins the records of tests. The zero value would be one too, but a
+// mark that occurs in zeroed memory would hide mistakes.
+const testMark = 0x9d3fa8c1
+
+func mustOpen(t testing.TB, fs segment.FS, segmentBytes int64) (*Log, Report) {
+	t.Helper()
+	l, report, err := Open(fs, Options{Mark: testMark, SegmentBytes: segmentBytes})
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	return l, report
+}
+
+// frame is a whole one, as a sender or a disk may put it somewhere.
+func frame(mark uint32, shard uint16, typ uint8, pos Position, payload []byte) []byte {
+	return segmentFormat.AppendFrame(nil, mark, &segment.Frame{Pos: pos, Tag: tag(shard, typ), Payload: payload})
+}
 
 // The shards of tests: both ends, neighbours, and one in the middle.
 var testShards = []uint16{0, 1, 517, 1023}
@@ -82,7 +103,7 @@ func checkpointAll(t testing.TB, l *Log, s state) {
 		t.Fatal(err)
 	}
 	for _, shard := range testShards {
-		if err := c.Section(shard, l.last, s.section(shard)); err != nil {
+		if err := c.Section(shard, l.tail.Last, s.section(shard)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -96,7 +117,7 @@ func checkpointAll(t testing.TB, l *Log, s state) {
 type model struct {
 	t   *testing.T
 	rng *rand.Rand
-	fs  *memFS
+	fs  *memfs.FS
 	log *Log
 	cp  *Checkpoint
 	due []uint16 // shards whose section cp has not
@@ -116,13 +137,13 @@ type model struct {
 func TestModel(t *testing.T) {
 	for seed := range uint64(400) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			m := &model{t: t, rng: rand.New(rand.NewPCG(seed, 1)), fs: newMemFS(), state: state{},
+			m := &model{t: t, rng: rand.New(rand.NewPCG(seed, 1)), fs: memfs.New(), state: state{},
 				safe: map[uint64]bool{}, doubt: map[uint64]bool{}, nextID: 1}
 			m.open()
 			for range 150 {
 				m.step()
 			}
-			m.restart(m.fs.crash(), false)
+			m.restart(m.fs.Crash(), false)
 		})
 	}
 }
@@ -132,26 +153,26 @@ func (m *model) open() {
 }
 
 func (m *model) step() {
-	m.fs.fail, m.fs.space, m.fs.short = nil, plenty, false
+	m.fs.Fail, m.fs.Space, m.fs.Short = nil, memfs.Plenty, false
 	switch m.rng.IntN(8) { // most steps work
 	case 0:
-		m.fs.space = int64(m.rng.IntN(200))
+		m.fs.Space = m.rng.IntN(200)
 	case 1:
-		m.fs.short = true
+		m.fs.Short = true
 	case 2:
-		m.fs.fail = func(op, name string) error {
+		m.fs.Fail = func(op, name string) error {
 			if m.rng.IntN(2) == 0 {
-				return fmt.Errorf("%s %s: %w", op, name, errInjected)
+				return fmt.Errorf("%s %s: %w", op, name, memfs.ErrInjected)
 			}
 			return nil
 		}
 	}
 	switch m.rng.IntN(16) {
 	case 0:
-		m.restart(m.fs.crash(), false)
+		m.restart(m.fs.Crash(), false)
 	case 1:
 		if m.rng.IntN(4) == 0 {
-			m.restart(m.fs.powerLoss(m.rng), true)
+			m.restart(m.fs.PowerLoss(m.rng), true)
 		}
 	case 2, 3:
 		m.sync()
@@ -169,11 +190,11 @@ func (m *model) append() {
 		records, ids = append(records, entry(m.nextID)), append(ids, m.nextID)
 		m.nextID++
 	}
-	before := m.log.last
+	before := m.log.tail.Last
 	pos, err := m.log.Append(records)
 	if err != nil {
-		if m.log.last != before {
-			m.t.Fatalf("a failed Append moved the position from %d to %d", before, m.log.last)
+		if m.log.tail.Last != before {
+			m.t.Fatalf("a failed Append moved the position from %d to %d", before, m.log.tail.Last)
 		}
 		m.maybe = append(m.maybe, ids...)
 		m.maybe2 = append(m.maybe2, ids...)
@@ -223,7 +244,7 @@ func (m *model) checkpoint() {
 	for n := 1 + m.rng.IntN(3); n > 0 && len(m.due) > 0; n-- {
 		shard := m.due[0]
 		m.due = m.due[1:]
-		if m.cp.Section(shard, m.log.last, m.state.section(shard)) != nil {
+		if m.cp.Section(shard, m.log.tail.Last, m.state.section(shard)) != nil {
 			m.cp.Abort()
 			m.cp = nil
 			return
@@ -245,7 +266,7 @@ func (m *model) checkpoint() {
 }
 
 // restart goes on with what a crash left, and checks it.
-func (m *model) restart(fs *memFS, power bool) {
+func (m *model) restart(fs *memfs.FS, power bool) {
 	m.fs, m.cp = fs, nil
 	m.lossy = m.lossy || power
 	var report Report

@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/segment"
+	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
 // cutSections writes a checkpoint of three shards, whose longest frame has 64 bytes, and a
 // journal behind it. The sections are one frame, nine pieces and two.
-func cutSections(t testing.TB) (fs *memFS, want map[uint16][]byte) {
+func cutSections(t testing.TB) (fs *memfs.FS, want map[uint16][]byte) {
 	t.Helper()
-	fs = newMemFS()
+	fs = memfs.New()
 	l, _, err := Open(fs, Options{Mark: testMark, SectionBytes: 64})
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +44,7 @@ func cutSections(t testing.TB) (fs *memFS, want map[uint16][]byte) {
 }
 
 // loaded returns the sections that a start begins with.
-func loaded(t testing.TB, fs FS) (got map[uint16][]byte, report Report) {
+func loaded(t testing.TB, fs segment.FS) (got map[uint16][]byte, report Report) {
 	t.Helper()
 	l, report, err := Open(fs, Options{Mark: testMark})
 	if err != nil {
@@ -72,8 +75,8 @@ func TestALongSectionIsCut(t *testing.T) {
 // not at all, and the damage is told.
 func TestDamageToAPieceCostsTheSection(t *testing.T) {
 	fs, want := cutSections(t)
-	name := checkpointName(3)
-	data := fs.files[name].data
+	name := checkpointFormat.Name(3)
+	data := fs.Files[name].Data
 	broken := map[string][]byte{}
 	for i := range data {
 		flipped := bytes.Clone(data)
@@ -81,7 +84,7 @@ func TestDamageToAPieceCostsTheSection(t *testing.T) {
 		broken[fmt.Sprint("byte ", i)] = flipped
 	}
 	var frames []int
-	for i := headerBytes; i < len(data); i += frameBytes + int(order.Uint32(data[i+8:])) {
+	for i := segment.HeaderBytes; i < len(data); i += segment.FrameBytes + int(order.Uint32(data[i+8:])) {
 		frames = append(frames, i)
 	}
 	if frames = append(frames, len(data)); len(frames) != 1+1+9+2+1 {
@@ -94,7 +97,7 @@ func TestDamageToAPieceCostsTheSection(t *testing.T) {
 	}
 	lost := map[int]int{}
 	for what, data := range broken {
-		fs.files[name].data = data
+		fs.Files[name].Data = data
 		got, report := loaded(t, fs)
 		for shard, section := range got {
 			if !bytes.Equal(section, want[shard]) {

@@ -48,7 +48,7 @@ func (d Damage) String() string {
 
 func (r *Report) add(d Damage) {
 	r.LostRecords += d.Records
-	if _, isCheckpoint := parseName(d.File, checkpointSuffix); !isCheckpoint {
+	if _, isCheckpoint := checkpointFormat.ParseName(d.File); !isCheckpoint {
 		r.LostBytes += d.Bytes
 	}
 	if len(r.Damage) == maxDamage {

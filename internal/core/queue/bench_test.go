@@ -3,14 +3,15 @@ package queue
 import (
 	"testing"
 
-	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/segment"
+	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
 // nullFS takes what is written and keeps nothing.
-type nullFS struct{ journal.FS }
+type nullFS struct{ segment.FS }
 
 func (nullFS) List() ([]string, error)               { return nil, nil }
-func (nullFS) Create(string) (journal.Writer, error) { return nullFile{}, nil }
+func (nullFS) Create(string) (segment.Writer, error) { return nullFile{}, nil }
 
 type nullFile struct{}
 
@@ -21,7 +22,7 @@ func (nullFile) Close() error                { return nil }
 // A request of remote write with 500 samples is about 5 kB. Bound: 0 allocs/op and 5 us, without the
 // disk, so that a queue for each of ten backends costs 100 requests a second 5 ms.
 func BenchmarkAppend(b *testing.B) {
-	q, err := Open(nullFS{}, Options{Mark: testMark, MaxBytes: plenty, SegmentBytes: plenty})
+	q, err := Open(nullFS{}, Options{Mark: testMark, MaxBytes: memfs.Plenty, SegmentBytes: memfs.Plenty})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -38,8 +39,8 @@ func BenchmarkAppend(b *testing.B) {
 // Bound: 5 us a record of 5 kB that is in the page cache, and memory that of one read ahead.
 func BenchmarkPeek(b *testing.B) {
 	const n = 2000
-	fs := newMemFS()
-	q, _ := open(b, fs, Options{SegmentBytes: plenty})
+	fs := memfs.New()
+	q, _ := open(b, fs, Options{SegmentBytes: memfs.Plenty})
 	for range n {
 		if _, err := q.Append(Record{Samples: 500, Payload: make([]byte, 5000)}); err != nil {
 			b.Fatal(err)
@@ -49,7 +50,7 @@ func BenchmarkPeek(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		b.StopTimer()
-		q, _ := open(b, fs.crash(), Options{SegmentBytes: plenty})
+		q, _ := open(b, fs.Crash(), Options{SegmentBytes: memfs.Plenty})
 		b.StartTimer()
 		for range n {
 			if _, ok, err := q.Peek(); !ok || err != nil {

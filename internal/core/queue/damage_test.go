@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -8,13 +9,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/segment"
+	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
 // sample is a queue of records 1 to 12, three in a segment, of which 1 and 2 are
 // done.
-func sample(t testing.TB) *memFS {
+func sample(t testing.TB) *memfs.FS {
 	t.Helper()
-	fs := newMemFS()
+	fs := memfs.New()
 	q, _ := open(t, fs, Options{SegmentBytes: 1})
 	for id := uint64(1); id < 12; id += 3 {
 		if _, err := q.Append(entries(id, id+1, id+2)...); err != nil {
@@ -29,9 +33,9 @@ func sample(t testing.TB) *memFS {
 // left is what comes out of the sample.
 func left() []uint64 { return upTo(12)[2:] }
 
-func firstsOf(fs *memFS) (firsts []uint64) {
-	for name := range fs.files {
-		if first, ok := parseName(name); ok {
+func firstsOf(fs *memfs.FS) (firsts []segment.Position) {
+	for name := range fs.Files {
+		if first, ok := segmentFormat.ParseName(name); ok {
 			firsts = append(firsts, first)
 		}
 	}
@@ -50,27 +54,27 @@ func lostOf(damage []Damage) (n uint64) {
 // acknowledged is there, and of the torn write only whole records, from the front.
 func TestTornAppendAtEveryByte(t *testing.T) {
 	cuts, torn := 0, 0
-	before := newMemFS()
+	before := memfs.New()
 	for id := uint64(1); id < 20; id += 3 {
-		after := before.crash()
+		after := before.Crash()
 		q, _ := open(t, after, Options{})
 		// The second write goes into the segment that the first one began.
 		for n := uint64(0); n < 3; n += 2 {
 			acknowledged := id + n - 1
-			before = after.crash()
+			before = after.Crash()
 			if _, err := q.Append(entries(id+n, id+n+1)[:2-n/2]...); err != nil {
 				t.Fatal(err)
 			}
 			written := acknowledged + 2 - n/2
-			for name, f := range after.files {
+			for name, f := range after.Files {
 				start := 0
-				if old := before.files[name]; old != nil {
-					start = len(old.data)
+				if old := before.Files[name]; old != nil {
+					start = len(old.Data)
 				}
-				for cut := start; cut < len(f.data); cut++ {
+				for cut := start; cut < len(f.Data); cut++ {
 					cuts++
-					crashed := before.crash()
-					crashed.files[name] = &memFile{data: slices.Clone(f.data[:cut])}
+					crashed := before.Crash()
+					crashed.Files[name] = &memfs.File{Data: slices.Clone(f.Data[:cut])}
 					q, damage := open(t, crashed, Options{})
 					appendIDs(t, q, 100) // so that the reader passes the end of the torn segment
 					got := takeAll(t, q)
@@ -85,7 +89,7 @@ func TestTornAppendAtEveryByte(t *testing.T) {
 				}
 			}
 		}
-		before = after.crash()
+		before = after.Crash()
 	}
 	if cuts < 500 || torn < cuts-20 { // some cuts are between two records
 		t.Fatalf("%d cuts were tried, %d reported", cuts, torn)
@@ -96,12 +100,12 @@ func TestTornAppendAtEveryByte(t *testing.T) {
 // record (idOf knows), loses no more than it must, and says so.
 func TestFlippedBitAtEveryByte(t *testing.T) {
 	whole := sample(t)
-	for name, f := range whole.files {
-		first, isSegment := parseName(name)
-		for at := range f.data {
+	for name, f := range whole.Files {
+		first, isSegment := segmentFormat.ParseName(name)
+		for at := range f.Data {
 			for bit := range 8 {
-				flipped := whole.crash()
-				flipped.files[name].data[at] ^= 1 << bit
+				flipped := whole.Crash()
+				flipped.Files[name].Data[at] ^= 1 << bit
 				q, damage := open(t, flipped, Options{})
 				appendIDs(t, q, 13) // going on from here must not lose more
 				got := takeAll(t, q)
@@ -111,7 +115,7 @@ func TestFlippedBitAtEveryByte(t *testing.T) {
 				case !isSegment:
 					most = 0
 					want = upTo(13)[13-len(got):] // what is done may come again
-				case at < headerBytes:
+				case at < segment.HeaderBytes:
 					most = 3 // all of the segment
 				}
 				lost := 0
@@ -139,44 +143,44 @@ func TestFlippedBitAtEveryByte(t *testing.T) {
 // Each case damages the sample and says what the operator is told. The segments
 // begin at the records 1, 4, 7 and 10.
 func TestReport(t *testing.T) {
-	segment := func(fs *memFS, i int) *memFile { return fs.files[segmentName(firstsOf(fs)[i])] }
+	nth := func(fs *memfs.FS, i int) *memfs.File { return fs.Files[segmentFormat.Name(firstsOf(fs)[i])] }
 	cases := []struct {
 		name   string
-		damage func(fs *memFS)
+		damage func(fs *memfs.FS)
 		lost   []uint64
 		want   []string
 	}{
-		{"a whole queue has nothing to say", func(*memFS) {}, nil, nil},
-		{"a missing segment is a gap of known size", func(fs *memFS) { delete(fs.files, segmentName(4)) }, []uint64{4, 5, 6},
+		{"a whole queue has nothing to say", func(*memfs.FS) {}, nil, nil},
+		{"a missing segment is a gap of known size", func(fs *memfs.FS) { delete(fs.Files, segmentFormat.Name(4)) }, []uint64{4, 5, 6},
 			[]string{"00000000000000000001.segment, byte 259: records 4 to 6 are damaged or missing (0 bytes, at most 3 records lost)"}},
-		{"the oldest segment is missing", func(fs *memFS) { delete(fs.files, segmentName(1)) }, []uint64{3},
+		{"the oldest segment is missing", func(fs *memfs.FS) { delete(fs.Files, segmentFormat.Name(1)) }, []uint64{3},
 			[]string{"00000000000000000004.segment, byte 0: records 3 to 3 should come before this segment and are missing (0 bytes, at most 1 records lost)"}},
-		{"a header that is gone costs its segment", func(fs *memFS) { clear(segment(fs, 1).data[:8]) }, []uint64{4, 5, 6},
+		{"a header that is gone costs its segment", func(fs *memfs.FS) { clear(nth(fs, 1).Data[:8]) }, []uint64{4, 5, 6},
 			[]string{"00000000000000000004.segment, byte 0: cannot be read: header is damaged (233 bytes, at most 3 records lost)"}},
-		{"a renamed segment is not believed", func(fs *memFS) {
-			fs.files[segmentName(100)] = segment(fs, 3)
-			delete(fs.files, segmentName(10))
+		{"a renamed segment is not believed", func(fs *memfs.FS) {
+			fs.Files[segmentFormat.Name(100)] = nth(fs, 3)
+			delete(fs.Files, segmentFormat.Name(10))
 		}, []uint64{10, 11, 12}, []string{
 			"00000000000000000007.segment, byte 264: records 10 to 99 are damaged or missing (0 bytes, at most 90 records lost)",
 			"00000000000000000100.segment, byte 0: cannot be read: header is damaged: it says position 10 (320 bytes, at most 11 records lost)"}},
-		{"zeros at the end, as after a power loss", func(fs *memFS) {
-			f := segment(fs, 3)
-			f.data = append(f.data, make([]byte, 4096)...)
+		{"zeros at the end, as after a power loss", func(fs *memfs.FS) {
+			f := nth(fs, 3)
+			f.Data = append(f.Data, make([]byte, 4096)...)
 		}, nil, []string{"00000000000000000010.segment, byte 320: no record that waits: one that is done, or a torn or failed write, which did not count unless power was lost (4096 bytes, at most 0 records lost)"}},
-		{"all segments are missing: nobody knows what was in them", func(fs *memFS) {
+		{"all segments are missing: nobody knows what was in them", func(fs *memfs.FS) {
 			for _, first := range firstsOf(fs) {
-				delete(fs.files, segmentName(first))
+				delete(fs.Files, segmentFormat.Name(first))
 			}
 		}, left(), nil},
-		{"the read position is missing, and nobody knows where the queue began", func(fs *memFS) {
-			delete(fs.files, doneName)
-			delete(fs.files, segmentName(1))
+		{"the read position is missing, and nobody knows where the queue began", func(fs *memfs.FS) {
+			delete(fs.Files, doneName)
+			delete(fs.Files, segmentFormat.Name(1))
 		}, []uint64{3}, nil},
-		{"damage to what is done loses nothing", func(fs *memFS) {
+		{"damage to what is done loses nothing", func(fs *memfs.FS) {
 			r := entry(1)
-			segment(fs, 0).data[headerBytes+2*frameBytes+len(r.Payload)] ^= 1
+			nth(fs, 0).Data[segment.HeaderBytes+2*headBytes+len(r.Payload)] ^= 1
 		}, nil, []string{"00000000000000000001.segment, byte 101: no record that waits: one that is done, or a torn or failed write, which did not count unless power was lost (68 bytes, at most 0 records lost)"}},
-		{"an empty segment, as after a power loss", func(fs *memFS) { fs.files[segmentName(13)] = &memFile{} }, nil,
+		{"an empty segment, as after a power loss", func(fs *memfs.FS) { fs.Files[segmentFormat.Name(13)] = &memfs.File{} }, nil,
 			[]string{"00000000000000000013.segment, byte 0: removed, since it holds no whole record: a torn write, which did not count unless power was lost (0 bytes, at most 0 records lost)"}},
 	}
 	for _, c := range cases {
@@ -204,13 +208,13 @@ func TestReport(t *testing.T) {
 func TestDamageInUse(t *testing.T) {
 	fs := sample(t)
 	q, damage := open(t, fs, Options{})
-	fs.files[segmentName(4)].data[headerBytes+frameBytes] ^= 1 // record 4
-	delete(fs.files, segmentName(7))
+	fs.Files[segmentFormat.Name(4)].Data[segment.HeaderBytes+headBytes] ^= 1 // record 4
+	delete(fs.Files, segmentFormat.Name(7))
 	if got := takeAll(t, q); !slices.Equal(got, []uint64{3, 5, 6, 10, 11, 12}) || lostOf(*damage) != 4 {
 		t.Errorf("got %v; damage %v", got, *damage)
 	}
 	appendIDs(t, q, upTo(20)[12:]...)
-	delete(fs.files, segmentName(firstsOf(fs)[len(firstsOf(fs))-1])) // the one that is being written
+	delete(fs.Files, segmentFormat.Name(firstsOf(fs)[len(firstsOf(fs))-1])) // the one that is being written
 	takeAll(t, q)
 	appendIDs(t, q, 21)
 	if got := takeAll(t, q); !slices.Equal(got, []uint64{21}) {
@@ -225,23 +229,23 @@ func TestDamageInUse(t *testing.T) {
 // position that may be in use there is not used again: if the sector comes back,
 // so do its records, and no other passes for one of them.
 func TestUnreadableSector(t *testing.T) {
-	fs := newMemFS()
+	fs := memfs.New()
 	q, _ := open(t, fs, Options{SegmentBytes: 8 << 20})
-	large := make([]byte, readAhead)
+	large := make([]byte, 1<<20)
 	for range 4 {
 		if _, err := q.Append(Record{Payload: large}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	reads := 0
-	fs.fail = func(op, _ string) error {
+	fs.Fail = func(op, _ string) error {
 		if reads++; op == "read" && reads > 4 {
 			return errors.New("input/output error")
 		}
 		return nil
 	}
 	q, damage := open(t, fs, Options{})
-	fs.fail = nil
+	fs.Fail = nil
 	appendIDs(t, q, 1)
 	for range 4 {
 		if r, ok, err := q.Peek(); !ok || err != nil || len(r.Payload) != len(large) {
@@ -250,7 +254,7 @@ func TestUnreadableSector(t *testing.T) {
 		if counted, err := q.Done(); !counted || err != nil {
 			t.Fatalf("done: %v, %v", counted, err)
 		}
-		if sum, _ := q.Waiting(); sum.Records > 4 || sum.Bytes > 4*readAhead {
+		if sum, _ := q.Waiting(); sum.Records > 4 || sum.Bytes > 4*1<<20 {
 			t.Fatalf("waiting %+v of 5 records", sum)
 		}
 	}
@@ -270,14 +274,14 @@ func TestForgedRecord(t *testing.T) {
 		mark uint32
 		want bool
 	}{{testMark + 1, false}, {testMark, true}} {
-		forged := appendFrame(nil, c.mark, 2, &Record{Payload: []byte("forged")})
-		fs := newMemFS()
+		forged := frame(c.mark, 2, &Record{Payload: []byte("forged")})
+		fs := memfs.New()
 		q, _ := open(t, fs, Options{})
 		// Room for two records, so that position 2 is plausible.
-		if _, err := q.Append(Record{Payload: append(make([]byte, 2*frameBytes), forged...)}); err != nil {
+		if _, err := q.Append(Record{Payload: append(make([]byte, 2*headBytes), forged...)}); err != nil {
 			t.Fatal(err)
 		}
-		fs.files[segmentName(1)].data[headerBytes+frameBytes] ^= 1
+		fs.Files[segmentFormat.Name(1)].Data[segment.HeaderBytes+headBytes] ^= 1
 		q, _ = open(t, fs, Options{})
 		if _, ok, err := q.Peek(); ok != c.want || err != nil {
 			t.Errorf("mark %x: %v, %v", c.mark, ok, err)
@@ -287,17 +291,17 @@ func TestForgedRecord(t *testing.T) {
 
 // A record that stands where it does not belong is given away by its position.
 func TestMisplacedRecord(t *testing.T) {
-	fs := newMemFS()
+	fs := memfs.New()
 	q, damage := open(t, fs, Options{SegmentBytes: 1 << 20})
 	for i := range 6 {
 		if _, err := q.Append(Record{Samples: uint32(i), Payload: []byte("payload")}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	records := fs.files[segmentName(1)].data[headerBytes:]
+	records := fs.Files[segmentFormat.Name(1)].Data[segment.HeaderBytes:]
 	one := len(records) / 6
 	copy(records[3*one:4*one], records[one:2*one]) // the second in place of the fourth
-	copy(records[:one], appendFrame(nil, testMark, 1e6, &Record{Payload: []byte("payload")}))
+	copy(records[:one], frame(testMark, 1e6, &Record{Payload: []byte("payload")}))
 	var got []uint32
 	for r, ok, err := q.Peek(); ok; r, ok, err = q.Peek() {
 		if err != nil {
@@ -315,41 +319,41 @@ func TestMisplacedRecord(t *testing.T) {
 
 // What an operator can mend, or a newer program wrote, is not overwritten.
 func TestOpenRefuses(t *testing.T) {
-	newer := func(magic string) *memFile {
-		b := appendHeader(nil, magic, testMark, 13)
-		order.PutUint32(b[8:], 2)
-		order.PutUint32(b[24:], crc32.Checksum(b[:24], castagnoli))
-		return &memFile{data: b}
+	newer := func(magic string) *memfs.File {
+		b := segment.AppendHeader(nil, magic, testMark, 13)
+		binary.LittleEndian.PutUint32(b[8:], 2)
+		binary.LittleEndian.PutUint32(b[24:], crc32.Checksum(b[:24], crc32.MakeTable(crc32.Castagnoli)))
+		return &memfs.File{Data: b}
 	}
 	cases := []struct {
 		name   string
-		change func(fs *memFS)
+		change func(fs *memfs.FS)
 		want   string
 	}{
-		{"a segment of a newer version", func(fs *memFS) { fs.files[segmentName(13)] = newer(segmentMagic) },
+		{"a segment of a newer version", func(fs *memfs.FS) { fs.Files[segmentFormat.Name(13)] = newer(segmentFormat.Magic) },
 			"read queue segment 00000000000000000013.segment: unknown format version 2, this program knows 1: start the program that wrote it"},
-		{"a read position of a newer version", func(fs *memFS) { fs.files[doneName] = newer(doneMagic) },
+		{"a read position of a newer version", func(fs *memfs.FS) { fs.Files[doneName] = newer(doneMagic) },
 			"read the read position of the queue, done: unknown format version 2, this program knows 1: start the program that wrote it"},
 		{"a directory that cannot be listed", failing("list", ""), "list the queue: injected fault"},
-		{"a segment that cannot be opened", failing("open", segmentName(4)), "open queue segment 00000000000000000004.segment: injected fault"},
+		{"a segment that cannot be opened", failing("open", segmentFormat.Name(4)), "open queue segment 00000000000000000004.segment: injected fault"},
 		{"a read position that cannot be opened", failing("open", doneName), "open the read position of the queue, done: injected fault"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			fs := sample(t)
 			c.change(fs)
-			if _, err := Open(fs, Options{MaxBytes: plenty}); err == nil || err.Error() != c.want {
+			if _, err := Open(fs, Options{MaxBytes: memfs.Plenty}); err == nil || err.Error() != c.want {
 				t.Errorf("got %v\nwant %s", err, c.want)
 			}
 		})
 	}
 }
 
-func failing(op, name string) func(*memFS) {
-	return func(fs *memFS) {
-		fs.fail = func(o, n string) error {
+func failing(op, name string) func(*memfs.FS) {
+	return func(fs *memfs.FS) {
+		fs.Fail = func(o, n string) error {
 			if o == op && n == name {
-				return errInjected
+				return memfs.ErrInjected
 			}
 			return nil
 		}
@@ -360,11 +364,11 @@ func failing(op, name string) func(*memFS) {
 func TestPeekFails(t *testing.T) {
 	fsys := sample(t)
 	q, _ := open(t, fsys, Options{})
-	failing("open", segmentName(1))(fsys)
-	if _, ok, err := q.Peek(); ok || !errors.Is(err, errInjected) || errors.Is(err, fs.ErrNotExist) {
+	failing("open", segmentFormat.Name(1))(fsys)
+	if _, ok, err := q.Peek(); ok || !errors.Is(err, memfs.ErrInjected) || errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("peek: %v, %v", ok, err)
 	}
-	fsys.fail = nil
+	fsys.Fail = nil
 	if got := takeAll(t, q); !slices.Equal(got, left()) {
 		t.Errorf("then %v", got)
 	}
@@ -373,23 +377,23 @@ func TestPeekFails(t *testing.T) {
 // An append that fails says so, and the next goes on as if it had not been.
 func TestAppendFails(t *testing.T) {
 	for _, op := range []string{"create", "write", "sync", "syncdir"} {
-		fs := newMemFS()
+		fs := memfs.New()
 		q, damage := open(t, fs, Options{Sync: true})
 		for id := range uint64(6) {
-			fs.fail = func(o, name string) error {
+			fs.Fail = func(o, name string) error {
 				if o == op {
-					return fmt.Errorf("%s %s: %w", o, name, errInjected)
+					return fmt.Errorf("%s %s: %w", o, name, memfs.ErrInjected)
 				}
 				return nil
 			}
 			// syncdir comes with new segments only
-			if _, err := q.Append(entry(50)); !errors.Is(err, errInjected) && (op == "write" || op == "sync" || id == 0) {
+			if _, err := q.Append(entry(50)); !errors.Is(err, memfs.ErrInjected) && (op == "write" || op == "sync" || id == 0) {
 				t.Errorf("%s: %v", op, err)
 			} else if err == nil {
 				takeOnly(t, q, 50)
 			}
-			fs.fail = nil
-			crashed, crashDamage := open(t, fs.crash(), Options{})
+			fs.Fail = nil
+			crashed, crashDamage := open(t, fs.Crash(), Options{})
 			if got := takeAll(t, crashed); len(got) > 0 || len(*crashDamage) > 0 {
 				t.Errorf("%s: after a crash %v, damage %v", op, got, *crashDamage)
 			}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/segment"
 )
 
 const (
@@ -13,13 +13,13 @@ const (
 	doneTemp = "done.tmp"
 
 	// maxEntries of the file done, 64 KiB: it is replaced once in so many records.
-	maxEntries = 64 << 10 / headerBytes
+	maxEntries = 64 << 10 / segment.HeaderBytes
 )
 
 // save writes the read position to the file done: at its end, which is one write,
 // or into a new file if it is long or there was an error.
 func (q *Queue) save() error {
-	entry := appendHeader(nil, doneMagic, q.opts.Mark, q.done)
+	entry := segment.AppendHeader(nil, doneMagic, q.opts.Mark, q.done)
 	var err error
 	if q.saved != nil && q.entries < maxEntries {
 		err = writeAll(q.saved, entry)
@@ -63,19 +63,19 @@ func writeAll(w io.Writer, b []byte) error {
 }
 
 // readDone returns the read position that was saved, or 0 if none can be read.
-func readDone(fs journal.FS) (done uint64, err error) {
+func readDone(fs segment.FS) (done segment.Position, err error) {
 	src, size, err := fs.Open(doneName)
 	if err != nil {
 		return 0, fmt.Errorf("open the read position of the queue, %s: %w", doneName, err)
 	}
 	defer src.Close()
-	b := make([]byte, min(size, maxEntries*headerBytes))
+	b := make([]byte, min(size, maxEntries*segment.HeaderBytes))
 	n, _ := src.ReadAt(b, 0) // what cannot be read is sent again
-	for b = b[:n]; len(b) >= headerBytes; b = b[headerBytes:] {
-		_, pos, err := parseHeader(b, doneMagic)
+	for b = b[:n]; len(b) >= segment.HeaderBytes; b = b[segment.HeaderBytes:] {
+		_, pos, err := segment.ParseHeader(b, doneMagic)
 		if err == nil {
 			done = max(done, pos)
-		} else if !errors.Is(err, errHeader) {
+		} else if !errors.Is(err, segment.ErrHeader) {
 			return 0, fmt.Errorf("read the read position of the queue, %s: %w", doneName, err)
 		}
 	}

@@ -3,6 +3,9 @@ package queue
 import (
 	"bytes"
 	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/segment"
+	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
 // Whatever lies in a segment: a start works, each record that comes out stands in
@@ -10,14 +13,14 @@ import (
 // a whole segment, and ones that are torn, flipped, shuffled and forged.
 func FuzzSegment(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, firstPos uint16) {
-		first := uint64(firstPos) + 1
+		first := segment.Position(firstPos) + 1
 		// Half of the inputs get a good header, or few would reach the records.
 		if len(data)%2 == 0 {
-			data = append(appendHeader(nil, segmentMagic, testMark, first), data...)
+			data = append(segment.AppendHeader(nil, segmentFormat.Magic, testMark, first), data...)
 		}
-		fs := newMemFS()
-		fs.files[segmentName(first)] = &memFile{data: bytes.Clone(data)}
-		q, err := Open(fs, Options{Mark: testMark, MaxBytes: plenty})
+		fs := memfs.New()
+		fs.Files[segmentFormat.Name(first)] = &memfs.File{Data: bytes.Clone(data)}
+		q, err := Open(fs, Options{Mark: testMark, MaxBytes: memfs.Plenty})
 		if err != nil {
 			return // of another version; nothing else is an error
 		}
@@ -26,25 +29,25 @@ func FuzzSegment(f *testing.F) {
 		if _, err := q.Append(more); err != nil {
 			t.Fatal(err)
 		}
-		last, read := uint64(0), Amount{}
+		last, read := segment.Position(0), Amount{}
 		for {
 			r, ok, err := q.Peek()
 			if err != nil || !ok {
 				t.Fatalf("%d records, and then %v without the one that was appended", read.Records, err)
 			}
-			if q.peeked.pos <= last {
-				t.Fatalf("position %d after %d", q.peeked.pos, last)
+			if q.peeked.Pos <= last {
+				t.Fatalf("position %d after %d", q.peeked.Pos, last)
 			}
-			last = q.peeked.pos
+			last = q.peeked.Pos
 			if _, err := q.Done(); err != nil {
 				t.Fatal(err)
 			}
-			if last == q.last {
+			if last == q.tail.Last {
 				break
 			}
 			read.add(r.Amount())
 			// The mark is the file's own.
-			if whole := appendFrame(nil, 0, last, &r); !bytes.Contains(data, whole[markBytes:]) {
+			if whole := frame(0, last, &r); !bytes.Contains(data, whole[4:]) {
 				t.Fatalf("record %d of %d bytes was invented", last, len(r.Payload))
 			}
 		}

@@ -2,77 +2,61 @@ package queue
 
 import (
 	"bytes"
+	"cmp"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/segment"
+	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// goldenDir was written once and stays as it is: each later program must open it, and one that
-// does the same writes the same bytes.
-const goldenDir = "testdata/golden"
-
-// goldenStory is how goldenDir was written. The records 1 to 5 are done; after record 9 a write
-// failed and could not be cut back; a bit flipped in record 11, and record 15 was torn by a kill.
-func goldenStory(t *testing.T) *memFS {
+// goldenStory is how testdata/golden was written. That stays as it is: each later program must
+// open it, and one that does the same writes the same bytes. The records 1 to 5 are done; after
+// record 9 a write failed and could not be cut back; a bit flipped in record 11, and record 15 was
+// torn by a kill.
+func goldenStory(t *testing.T) *memfs.FS {
 	t.Helper()
-	fs := newMemFS()
+	fs := memfs.New()
 	q, _ := open(t, fs, Options{SegmentBytes: 500})
 	appendIDs(t, q, upTo(9)...)
 	for range 5 {
 		take(t, q)
 	}
-	failing("truncate", segmentName(q.newest().first))(fs)
-	fs.space = 100
+	failing("truncate", segmentFormat.Name(q.newest().first))(fs)
+	fs.Space = 100
 	if _, err := q.Append(entries(91, 92, 93)...); err == nil {
 		t.Fatal("the disk was not full")
 	}
-	fs.fail, fs.space = nil, plenty
+	fs.Fail, fs.Space = nil, memfs.Plenty
 	appendIDs(t, q, upTo(15)[9:]...)
-	fs.files[segmentName(10)].data[headerBytes+frameBytes+len(entry(10).Payload)+frameBytes] ^= 1
-	last := fs.files[segmentName(firstsOf(fs)[len(firstsOf(fs))-1])]
-	last.data = last.data[:len(last.data)-5]
+	fs.Files[segmentFormat.Name(10)].Data[segment.HeaderBytes+headBytes+len(entry(10).Payload)+headBytes] ^= 1
+	last := fs.Files[segmentFormat.Name(firstsOf(fs)[len(firstsOf(fs))-1])]
+	last.Data = last.Data[:len(last.Data)-5]
 	return fs
 }
 
-func goldenFiles(t *testing.T) *memFS {
+func goldenFiles(t *testing.T) *memfs.FS {
 	t.Helper()
-	fs := newMemFS()
-	entries, err := os.ReadDir(goldenDir)
+	fs, err := memfs.From(os.DirFS("testdata/golden"))
 	if err != nil {
 		t.Fatal(err)
-	}
-	for _, e := range entries {
-		data, err := os.ReadFile(filepath.Join(goldenDir, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		fs.files[e.Name()] = &memFile{data: data}
 	}
 	return fs
 }
 
 // The same calls write the same bytes as when the directory was written.
 func TestGoldenBytes(t *testing.T) {
-	got, want := goldenStory(t), goldenFiles(t)
-	if names, wanted := listed(t, got), listed(t, want); !slices.Equal(names, wanted) {
-		t.Fatalf("files %v, want %v", names, wanted)
-	}
-	for name, f := range want.files {
-		if !bytes.Equal(got.files[name].data, f.data) {
-			t.Errorf("%s:\n%x\nwant\n%x", name, got.files[name].data, f.data)
+	got, want := goldenStory(t).Files, goldenFiles(t).Files
+	for name := range want {
+		if g := cmp.Or(got[name], &memfs.File{}); !bytes.Equal(g.Data, want[name].Data) {
+			t.Errorf("%s: %x\nwant %x", name, g.Data, want[name].Data)
 		}
 	}
-}
-
-func listed(t *testing.T, fs *memFS) []string {
-	t.Helper()
-	names, err := fs.List()
-	if err != nil {
-		t.Fatal(err)
+	if len(want) == 0 || len(got) != len(want) {
+		t.Errorf("%d files, want %d", len(got), len(want))
 	}
-	return names
 }
 
 // A directory that an older program wrote opens: all records that waited come out but the

@@ -4,18 +4,19 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/segment"
 )
 
 // Open finds the queue in fs. It reads every segment once, to count what waits.
 // Damage is no error, and is reported when Peek passes it; these are errors: a
 // directory that cannot be listed, a file that cannot be opened, a file of a newer
 // version.
-func Open(fs journal.FS, opts Options) (*Queue, error) {
+func Open(fs segment.FS, opts Options) (*Queue, error) {
 	if opts.SegmentBytes == 0 {
 		opts.SegmentBytes = min(opts.MaxBytes/segmentsOfLimit, maxSegment)
 	}
-	q := &Queue{fs: fs, opts: opts}
+	q := &Queue{fs: fs, opts: opts, tail: segment.Appender{
+		FS: fs, Format: &segmentFormat, Mark: opts.Mark, MaxBytes: opts.SegmentBytes, Sync: opts.Sync}}
 	names, err := fs.List()
 	if err != nil {
 		return nil, fmt.Errorf("list the queue: %w", err)
@@ -25,19 +26,8 @@ func Open(fs journal.FS, opts Options) (*Queue, error) {
 			return nil, err
 		}
 	}
-	var firsts []uint64
-	for _, name := range names {
-		if first, ok := parseName(name); ok {
-			firsts = append(firsts, first)
-		}
-	}
-	slices.Sort(firsts)
-	for i, first := range firsts {
-		limit := uint64(noLimit)
-		if i+1 < len(firsts) {
-			limit = firsts[i+1]
-		}
-		if err := q.find(first, limit); err != nil {
+	for _, f := range segment.After(segmentFormat.Files(names), 0) {
+		if err := q.find(f); err != nil {
 			return nil, err
 		}
 	}
@@ -47,35 +37,36 @@ func Open(fs journal.FS, opts Options) (*Queue, error) {
 
 // find counts the records of a segment. Of the last one it also decides which
 // position comes next: none that may have been used.
-func (q *Queue) find(first, limit uint64) error {
-	r, err := openSegment(q.fs, first)
+func (q *Queue) find(file segment.File) error {
+	r, err := segmentFormat.Open(q.fs, file.First)
 	if err != nil {
 		return err
 	}
-	defer r.src.Close()
-	s := &segment{first: first, size: r.size}
-	for f, ok := r.next(s.size, limit); ok; f, ok = r.next(s.size, limit) {
-		if f.pos <= q.done {
+	defer r.Close()
+	s := &segmentFile{first: file.First, size: r.Size}
+	for f, ok := r.Next(s.size, file.Limit); ok; f, ok = r.Next(s.size, file.Limit) {
+		if f.Pos <= q.done {
 			continue
 		}
+		record := recordOf(&f)
 		if s.waiting.Records == 0 {
-			s.oldest = f.Time
+			s.oldest = record.Time
 		}
-		s.waiting.add(f.Amount())
+		s.waiting.add(record.Amount())
 	}
-	q.last = r.last
+	q.tail.Last = r.Last
 	switch {
-	case limit != noLimit:
-	case s.size < headerBytes || r.last < first && r.err == nil:
+	case file.Limit != segment.NoLimit:
+	case s.size < segment.HeaderBytes || r.Last < file.First && r.Err == nil:
 		// The process died in its first write. The next segment gets the same name.
-		q.damaged(Damage{File: segmentName(first), Bytes: s.size,
+		q.damaged(Damage{File: file.Name, Bytes: s.size,
 			Reason: "removed, since it holds no whole record: a torn write, which did not count unless power was lost"})
-		if err := q.fs.Remove(segmentName(first)); err != nil {
-			return fmt.Errorf("remove torn queue segment %s: %w", segmentName(first), err)
+		if err := q.fs.Remove(file.Name); err != nil {
+			return fmt.Errorf("remove torn queue segment %s: %w", file.Name, err)
 		}
 		return nil
-	case r.err != nil:
-		q.last += 1 + uint64(s.size-r.end)/frameBytes
+	case r.Err != nil:
+		q.tail.Last += 1 + segment.Position(s.size-r.End)/segment.Position(segmentFormat.HeadBytes())
 	}
 	q.segments = append(q.segments, s)
 	return nil
@@ -88,10 +79,10 @@ func (q *Queue) begin() {
 		case q.done == 0: // never saved, or lost: nothing can be said of what came before
 			q.done = first - 1
 		case first > q.done+1:
-			q.damaged(Damage{File: segmentName(first), Records: first - q.done - 1,
+			q.damaged(Damage{File: segmentFormat.Name(first), Records: uint64(first - q.done - 1),
 				Reason: fmt.Sprintf("records %d to %d should come before this segment and are missing", q.done+1, first-1)})
 			q.done = first - 1
 		}
 	}
-	q.last = max(q.last, q.done)
+	q.tail.Last = max(q.tail.Last, q.done)
 }

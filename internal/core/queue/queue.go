@@ -4,19 +4,17 @@
 // feeds it, and one that refuses the newest would keep what nobody waits for.
 //
 // What records mean, when to try again, and what time it is, is its owner's
-// business; how files are reached is adapter/files'. Layout and the laws of
-// reading: docs/format/queue.md.
+// business; what segments and frames are is core/segment's. Layout:
+// docs/format/queue.md.
 package queue
 
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"math"
 	"sync"
 
-	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/segment"
 )
 
 // MaxRecord limits a payload, in bytes. A length beyond it is damage, so it bounds
@@ -98,33 +96,28 @@ type Options struct {
 // Queue is an open queue. Any goroutine may call Append and Waiting; Peek and Done
 // belong to one. A slow read does not hold up an Append.
 type Queue struct {
-	fs   journal.FS
+	fs   segment.FS
 	opts Options
 
 	// Of the goroutine that reads.
-	reader *reader // of the oldest segment; nil before its first Peek
-	peeked frame   // what Peek returned; valid if its position is above done
+	reader *segment.Scanner // of the oldest segment; nil before its first Peek
+	peeked segment.Frame    // what Peek returned; valid if its position is above done
 
 	mu       sync.Mutex
-	segments []*segment     // the oldest first
-	active   journal.Writer // of the last segment; nil before the next Append
-	buf      []byte         // of the largest Append so far
-	last     uint64         // position of the record that was appended last
-	done     uint64         // position up to which nothing is needed any more
-	saved    journal.Writer // the file done; nil before it is written
-	entries  int            // in it
+	segments []*segmentFile   // the oldest first
+	tail     segment.Appender // to the last one, or to none before the next Append
+	done     segment.Position // up to which nothing is needed any more
+	saved    segment.Writer   // the file done; nil before it is written
+	entries  int              // in it
 }
 
-// segment is a file of records. It ends where the next one begins.
-type segment struct {
-	first   uint64
+// segmentFile is a segment and what of it waits. It ends where the next one begins.
+type segmentFile struct {
+	first   segment.Position
 	size    int64  // in bytes; what lies beyond does not count
 	waiting Amount // not done
 	oldest  int64  // time of the first of them
 }
-
-// noLimit is the position below which the records of the last segment lie.
-const noLimit = math.MaxUint64
 
 // Append writes records behind all others, in one write, and returns what had to
 // be given up for them. When the error is nil they survive the death of the
@@ -136,28 +129,26 @@ func (q *Queue) Append(records ...Record) (givenUp Amount, err error) {
 	if len(records) == 0 {
 		return givenUp, nil
 	}
-	// The header is encoded in any case and left out of the write where the segment
-	// has one: so no segment has a header and nothing else.
-	buf := appendHeader(q.buf[:0], segmentMagic, q.opts.Mark, q.last+1)
+	q.tail.Begin()
 	var added Amount
 	for i := range records {
 		r := &records[i]
 		if len(r.Payload) > MaxRecord {
 			return givenUp, fmt.Errorf("append to the queue: %w: %d bytes exceed %d", ErrTooLarge, len(r.Payload), MaxRecord)
 		}
-		buf = appendFrame(buf, q.opts.Mark, q.last+1+uint64(i), r)
+		frame := frameOf(r)
+		q.tail.Add(&frame)
 		added.add(r.Amount())
 	}
-	q.buf = buf
-	n := int64(len(buf))
+	n := segment.HeaderBytes + q.tail.Added()
 	if n > q.opts.MaxBytes {
 		return givenUp, fmt.Errorf("append to the queue: %w: %d bytes exceed its limit of %d", ErrTooLarge, n, q.opts.MaxBytes)
 	}
-	if q.active != nil && q.newest().size+n-headerBytes > q.opts.SegmentBytes {
+	if q.tail.Full() {
 		q.seal()
 	}
 	givenUp = q.makeRoom(n)
-	if err := q.write(buf); err != nil {
+	if err := q.write(); err != nil {
 		return givenUp, fmt.Errorf("append %d records to the queue: %w", len(records), err)
 	}
 	s := q.newest()
@@ -165,16 +156,16 @@ func (q *Queue) Append(records ...Record) (givenUp Amount, err error) {
 		s.oldest = records[0].Time
 	}
 	s.waiting.add(added)
-	q.last += uint64(len(records))
 	return givenUp, nil
 }
 
-func (q *Queue) newest() *segment { return q.segments[len(q.segments)-1] }
+func (q *Queue) newest() *segmentFile { return q.segments[len(q.segments)-1] }
 
-// seal ends the active segment.
+// seal ends the segment that is written to, if there is one.
 func (q *Queue) seal() {
-	_ = q.active.Close() // what it wrote is in the page cache, or synced
-	q.active = nil
+	if f := q.tail.Leave(); f != nil {
+		_ = f.Close() // what it wrote is in the page cache, or synced
+	}
 }
 
 // makeRoom gives up the oldest segments until n more bytes are within the limit.
@@ -194,69 +185,35 @@ func (q *Queue) makeRoom(n int64) (givenUp Amount) {
 // drop removes the oldest segment, and whatever it holds is done. The position is
 // saved before: else the next start would take the records for lost.
 func (q *Queue) drop() {
-	upTo := q.last
+	upTo := q.tail.Last
 	if len(q.segments) > 1 {
 		upTo = q.segments[1].first - 1
-	} else if q.active != nil {
+	} else {
 		q.seal()
 	}
 	if upTo > q.done {
 		q.done = upTo
 		_ = q.save() // the next one is a new attempt
 	}
-	_ = q.fs.Remove(segmentName(q.segments[0].first)) // otherwise it is removed after the next start, when Peek has passed it
+	_ = q.fs.Remove(segmentFormat.Name(q.segments[0].first)) // otherwise it is removed after the next start, when Peek has passed it
 	q.segments = q.segments[1:]
 }
 
-// write puts buf, a header and records, at the end of the active segment or into a
-// new one.
-func (q *Queue) write(buf []byte) error {
-	created := q.active == nil
-	if created {
-		// A file of that name can only hold records that did not count.
-		name := segmentName(q.last + 1)
-		f, err := q.fs.Create(name)
-		if err != nil {
-			return fmt.Errorf("create %s: %w", name, err)
-		}
-		q.active = f
-		q.segments = append(q.segments, &segment{first: q.last + 1})
-	} else {
-		buf = buf[headerBytes:]
+// write writes the records that were added, to the segment that is written to or into a
+// new one. After a failure, which may be one to sync, that segment gets no more.
+func (q *Queue) write() error {
+	first := q.tail.Last + 1
+	began, err := q.tail.Write()
+	if err != nil {
+		q.tail.CutBack() // where that fails, the name of the next segment tells which records count
+		q.seal()
+		return err
 	}
-	s := q.newest()
-	if err := q.writeOut(buf, created); err != nil {
-		q.undo()
-		return fmt.Errorf("write %s: %w", segmentName(s.first), err)
+	if began {
+		q.segments = append(q.segments, &segmentFile{first: first})
 	}
-	s.size += int64(len(buf))
+	q.newest().size = q.tail.Size()
 	return nil
-}
-
-func (q *Queue) writeOut(buf []byte, created bool) error {
-	n, err := q.active.Write(buf)
-	if err == nil && n < len(buf) {
-		err = io.ErrShortWrite
-	}
-	if err == nil && q.opts.Sync {
-		if err = q.active.Sync(); err == nil && created {
-			err = q.fs.SyncDir()
-		}
-	}
-	return err
-}
-
-// undo takes back a failed write. Where that fails too, the name of the next
-// segment tells readers which records of this one count.
-func (q *Queue) undo() {
-	q.seal()
-	s := q.newest()
-	if s.size > 0 {
-		_ = q.fs.Truncate(segmentName(s.first), s.size)
-		return
-	}
-	_ = q.fs.Remove(segmentName(s.first)) // the next segment has the same name and replaces it
-	q.segments = q.segments[:len(q.segments)-1]
 }
 
 // Peek returns the oldest record that is not done, and false if none waits. It is
@@ -265,7 +222,7 @@ func (q *Queue) undo() {
 func (q *Queue) Peek() (Record, bool, error) {
 	for {
 		q.mu.Lock()
-		done, limit, s := q.done, uint64(noLimit), segment{}
+		done, limit, s := q.done, segment.NoLimit, segmentFile{}
 		if len(q.segments) > 0 {
 			s = *q.segments[0]
 		}
@@ -273,60 +230,60 @@ func (q *Queue) Peek() (Record, bool, error) {
 			limit = q.segments[1].first
 		}
 		q.mu.Unlock()
-		if q.peeked.pos > done {
-			return q.peeked.Record, true, nil
+		if q.peeked.Pos > done {
+			return recordOf(&q.peeked), true, nil
 		}
 		if s.first == 0 {
 			return Record{}, false, nil
 		}
 		if err := q.open(s.first); errors.Is(err, fs.ErrNotExist) {
 			if q.leave(s.first) { // and it was not given up meanwhile
-				q.damaged(Damage{File: segmentName(s.first), Bytes: s.size, Records: s.waiting.Records, Reason: err.Error()})
+				q.damaged(Damage{File: segmentFormat.Name(s.first), Bytes: s.size, Records: s.waiting.Records, Reason: err.Error()})
 			}
 			continue
 		} else if err != nil {
 			return Record{}, false, err
 		}
-		from, last := q.reader.end, max(q.reader.last, done)
-		f, ok := q.reader.next(s.size, limit)
+		from, last := q.reader.End, max(q.reader.Last, done)
+		f, ok := q.reader.Next(s.size, limit)
 		switch {
 		case ok:
-			q.passed(s.first, from, f.offset, last, f.pos, nil)
+			q.passed(s.first, from, f.Offset, last, f.Pos, nil)
 			q.peek(f)
-		case limit == noLimit:
+		case limit == segment.NoLimit:
 			return Record{}, false, nil // more will come behind it
 		default:
-			q.passed(s.first, from, s.size, last, limit, q.reader.err)
+			q.passed(s.first, from, s.size, last, limit, q.reader.Err)
 			q.leave(s.first)
 		}
 	}
 }
 
 // open makes q.reader that of the segment.
-func (q *Queue) open(first uint64) (err error) {
-	if q.reader != nil && q.reader.first == first {
+func (q *Queue) open(first segment.Position) (err error) {
+	if q.reader != nil && q.reader.First == first {
 		return nil
 	}
 	if q.reader != nil {
-		_ = q.reader.src.Close()
+		_ = q.reader.Close()
 	}
-	q.reader, err = openSegment(q.fs, first)
+	q.reader, err = segmentFormat.Open(q.fs, first)
 	return err
 }
 
 // peek remembers f as what was read.
-func (q *Queue) peek(f frame) {
+func (q *Queue) peek(f segment.Frame) {
 	q.peeked = f
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if f.pos > q.done { // it was not given up meanwhile
-		q.segments[0].oldest = f.Time
+	if f.Pos > q.done { // it was not given up meanwhile
+		q.segments[0].oldest = recordOf(&f).Time
 	}
 }
 
 // leave drops a segment that has nothing more to read, if it has not been given up
 // meanwhile.
-func (q *Queue) leave(first uint64) bool {
+func (q *Queue) leave(first segment.Position) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.segments) == 0 || q.segments[0].first != first {
@@ -338,15 +295,15 @@ func (q *Queue) leave(first uint64) bool {
 
 // passed reports what lies between two records of a segment, if anything does: the
 // bytes in [from, to), the records between the positions last and next.
-func (q *Queue) passed(first uint64, from, to int64, last, next uint64, err error) {
+func (q *Queue) passed(first segment.Position, from, to int64, last, next segment.Position, err error) {
 	records := uint64(0)
 	if next > last+1 {
-		records = next - last - 1
+		records = uint64(next - last - 1)
 	}
 	if to == from && records == 0 {
 		return
 	}
-	d := Damage{File: segmentName(first), Offset: from, Bytes: to - from, Records: records}
+	d := Damage{File: segmentFormat.Name(first), Offset: from, Bytes: to - from, Records: records}
 	switch {
 	case err != nil:
 		d.Reason = "cannot be read: " + err.Error()
@@ -370,11 +327,12 @@ func (q *Queue) damaged(d Damage) {
 func (q *Queue) Done() (counted bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.peeked.pos <= q.done {
+	if q.peeked.Pos <= q.done {
 		return false, nil
 	}
-	q.segments[0].waiting.sub(q.peeked.Amount())
-	q.done = q.peeked.pos
+	record := recordOf(&q.peeked)
+	q.segments[0].waiting.sub(record.Amount())
+	q.done = q.peeked.Pos
 	return true, q.save()
 }
 
@@ -397,16 +355,15 @@ func (q *Queue) Close() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var errs []error
-	if q.active != nil {
-		errs = append(errs, q.active.Close())
-		q.active = nil
+	if f := q.tail.Leave(); f != nil {
+		errs = append(errs, f.Close())
 	}
 	if q.saved != nil {
 		errs = append(errs, q.saved.Close())
 		q.saved = nil
 	}
 	if q.reader != nil {
-		errs = append(errs, q.reader.src.Close())
+		errs = append(errs, q.reader.Close())
 		q.reader = nil
 	}
 	return errors.Join(errs...)

@@ -10,10 +10,33 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/segment"
+	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
 // testMark begins the records of tests.
 const testMark = 0x9d3fa8c1
+
+// headBytes is the length of a frame before its payload.
+var headBytes = segmentFormat.HeadBytes()
+
+// frame is a whole one, as a sender or a disk may put it somewhere.
+func frame(mark uint32, pos segment.Position, r *Record) []byte {
+	f := frameOf(r)
+	f.Pos = pos
+	return segmentFormat.AppendFrame(nil, mark, &f)
+}
+
+// sizeOf all segments.
+func sizeOf(fs *memfs.FS) (n int64) {
+	for name, f := range fs.Files {
+		if _, ok := segmentFormat.ParseName(name); ok {
+			n += int64(len(f.Data))
+		}
+	}
+	return n
+}
 
 // entry is the record with number id: its fields follow from the number, so that a
 // record that was invented or garbled is known at once.
@@ -55,13 +78,13 @@ func idOf(t testing.TB, r Record) uint64 {
 }
 
 // open opens a queue whose segments have about three records.
-func open(t testing.TB, fs *memFS, opts Options) (*Queue, *[]Damage) {
+func open(t testing.TB, fs *memfs.FS, opts Options) (*Queue, *[]Damage) {
 	t.Helper()
 	damage := &[]Damage{}
 	opts.Mark = testMark
 	opts.Damaged = func(d Damage) { *damage = append(*damage, d) }
 	if opts.MaxBytes == 0 {
-		opts.MaxBytes = plenty
+		opts.MaxBytes = memfs.Plenty
 	}
 	if opts.SegmentBytes == 0 {
 		opts.SegmentBytes = 250
@@ -116,7 +139,7 @@ func upTo(n uint64) (ids []uint64) {
 
 // The bytes on disk are for ever: docs/format/queue.md draws them.
 func TestLayout(t *testing.T) {
-	fs := newMemFS()
+	fs := memfs.New()
 	q, _ := open(t, fs, Options{})
 	if _, err := q.Append(Record{Time: 1_795_228_020_123, Samples: 3, Payload: []byte("abc")}); err != nil {
 		t.Fatal(err)
@@ -132,7 +155,7 @@ func TestLayout(t *testing.T) {
 			"c1a83f9d edc8426b 03000000 03000000 0100000000000000 9badedfba1010000 616263",
 		"done": "46525348444f4e45 01000000 c1a83f9d 0100000000000000 53344bc6",
 	} {
-		if got := hex.EncodeToString(fs.files[name].data); got != strings.ReplaceAll(want, " ", "") {
+		if got := hex.EncodeToString(fs.Files[name].Data); got != strings.ReplaceAll(want, " ", "") {
 			t.Errorf("%s:\n%s\nwant\n%s", name, got, want)
 		}
 	}
@@ -142,14 +165,14 @@ func TestLayout(t *testing.T) {
 // that are done are removed.
 func TestFirstInFirstOut(t *testing.T) {
 	for stop := range 20 {
-		fs := newMemFS()
+		fs := memfs.New()
 		q, damage := open(t, fs, Options{})
 		appendIDs(t, q, upTo(20)...)
 		var got []uint64
 		for range stop {
 			got = append(got, take(t, q))
 		}
-		q, damage2 := open(t, fs.crash(), Options{})
+		q, damage2 := open(t, fs.Crash(), Options{})
 		if sum, oldest := q.Waiting(); sum != amountOf(upTo(20)[stop:]) || oldest != int64(stop+1)*1000 {
 			t.Errorf("after %d of 20: waiting %+v, oldest of %d", stop, sum, oldest)
 		}
@@ -169,7 +192,7 @@ func TestFirstInFirstOut(t *testing.T) {
 
 // A record that was not done is returned again, after a restart too.
 func TestAtLeastOnce(t *testing.T) {
-	fs := newMemFS()
+	fs := memfs.New()
 	q, _ := open(t, fs, Options{})
 	appendIDs(t, q, 1, 2)
 	for range 3 {
@@ -181,7 +204,7 @@ func TestAtLeastOnce(t *testing.T) {
 		if _, oldest := q.Waiting(); oldest != 1000 {
 			t.Fatalf("the oldest is of %d", oldest)
 		}
-		fs = fs.crash()
+		fs = fs.Crash()
 		q, _ = open(t, fs, Options{})
 	}
 	take(t, q)
@@ -197,7 +220,7 @@ func TestAtLeastOnce(t *testing.T) {
 // more than its limit.
 func TestFullGivesUpTheOldest(t *testing.T) {
 	const limit = 1000
-	fs := newMemFS()
+	fs := memfs.New()
 	q, damage := open(t, fs, Options{MaxBytes: limit})
 	appendIDs(t, q, 1)
 	take(t, q)
@@ -208,8 +231,8 @@ func TestFullGivesUpTheOldest(t *testing.T) {
 			t.Fatal(err)
 		}
 		lost.add(givenUp)
-		if fs.size() > limit {
-			t.Fatalf("%d bytes on disk after record %d", fs.size(), id+2)
+		if sizeOf(fs) > limit {
+			t.Fatalf("%d bytes on disk after record %d", sizeOf(fs), id+2)
 		}
 	}
 	waiting, oldest := q.Waiting()
@@ -225,7 +248,7 @@ func TestFullGivesUpTheOldest(t *testing.T) {
 		t.Errorf("only %d bytes wait in a full queue", waiting.Bytes)
 	}
 	// A restart does not take for lost what was given up.
-	q, damage2 := open(t, fs.crash(), Options{MaxBytes: limit})
+	q, damage2 := open(t, fs.Crash(), Options{MaxBytes: limit})
 	if got := takeAll(t, q); !slices.Equal(got, upTo(100)[first-1:]) || len(*damage)+len(*damage2) > 0 {
 		t.Errorf("left are %v, damage %v %v", got, *damage, *damage2)
 	}
@@ -234,7 +257,7 @@ func TestFullGivesUpTheOldest(t *testing.T) {
 // The record that is being sent may be given up: then it does not count as done,
 // and what follows is the oldest that is left.
 func TestGivenUpWhileSent(t *testing.T) {
-	q, _ := open(t, newMemFS(), Options{MaxBytes: 1000})
+	q, _ := open(t, memfs.New(), Options{MaxBytes: 1000})
 	appendIDs(t, q, 1)
 	if r, _, err := q.Peek(); err != nil || idOf(t, r) != 1 {
 		t.Fatal(err)
@@ -256,14 +279,14 @@ func TestGivenUpWhileSent(t *testing.T) {
 
 // What is in use is given up as a last resort: a record that needs the whole queue.
 func TestOneLargeRecord(t *testing.T) {
-	fs := newMemFS()
+	fs := memfs.New()
 	q, _ := open(t, fs, Options{MaxBytes: 1000})
 	appendIDs(t, q, 1, 2)
-	large := Record{Payload: make([]byte, 1000-headerBytes-frameBytes)}
+	large := Record{Payload: make([]byte, 1000-segment.HeaderBytes-headBytes)}
 	if givenUp, err := q.Append(large); err != nil || givenUp != amountOf(upTo(2)) {
 		t.Errorf("given up %+v, %v", givenUp, err)
 	}
-	if _, err := q.Append(Record{Payload: make([]byte, 1001-headerBytes-frameBytes)}); !errors.Is(err, ErrTooLarge) {
+	if _, err := q.Append(Record{Payload: make([]byte, 1001-segment.HeaderBytes-headBytes)}); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("beyond the limit: %v", err)
 	}
 	if r, ok, err := q.Peek(); err != nil || !ok || len(r.Payload) != len(large.Payload) {
@@ -278,13 +301,13 @@ func TestOneLargeRecord(t *testing.T) {
 // With Sync what was acknowledged survives a power loss.
 func TestPowerLoss(t *testing.T) {
 	for seed := range uint64(50) {
-		fs := newMemFS()
+		fs := memfs.New()
 		q, _ := open(t, fs, Options{Sync: true})
 		appendIDs(t, q, upTo(8)...)
 		for range 4 {
 			take(t, q)
 		}
-		q, _ = open(t, fs.powerLoss(rand.New(rand.NewPCG(seed, 3))), Options{Sync: true})
+		q, _ = open(t, fs.PowerLoss(rand.New(rand.NewPCG(seed, 3))), Options{Sync: true})
 		got := takeAll(t, q)
 		if len(got) < 4 || !slices.Equal(got, upTo(8)[8-len(got):]) {
 			t.Fatalf("seed %d: after a power loss %v", seed, got)
@@ -295,7 +318,7 @@ func TestPowerLoss(t *testing.T) {
 // One goroutine appends, one reads, one asks, while segments are given up.
 func TestTogether(t *testing.T) {
 	const n = 3000
-	fs := newMemFS()
+	fs := memfs.New()
 	q, damage := open(t, fs, Options{MaxBytes: 1500})
 	var lost Amount
 	var wg sync.WaitGroup
@@ -346,23 +369,23 @@ func TestTogether(t *testing.T) {
 	if taken+lost.Records != n || len(*damage) > 0 {
 		t.Errorf("%d taken and %d given up of %d; damage %v", taken, lost.Records, n, *damage)
 	}
-	if err := q.Close(); err != nil || fs.open != 0 {
-		t.Fatalf("%d files are open, %v", fs.open, err)
+	if err := q.Close(); err != nil || fs.Handles != 0 {
+		t.Fatalf("%d files are open, %v", fs.Handles, err)
 	}
 }
 
 // The file done does not grow without end.
 func TestDoneIsReplaced(t *testing.T) {
-	fs := newMemFS()
+	fs := memfs.New()
 	q, _ := open(t, fs, Options{SegmentBytes: 1 << 20})
 	for id := range uint64(3 * maxEntries) {
 		appendIDs(t, q, id+1)
 		take(t, q)
-		if n := len(fs.files[doneName].data); n > maxEntries*headerBytes {
+		if n := len(fs.Files[doneName].Data); n > maxEntries*segment.HeaderBytes {
 			t.Fatalf("%d bytes after %d records", n, id+1)
 		}
 	}
-	q, _ = open(t, fs.crash(), Options{})
+	q, _ = open(t, fs.Crash(), Options{})
 	if sum, _ := q.Waiting(); sum.Records != 0 {
 		t.Errorf("%d records wait after a restart", sum.Records)
 	}
@@ -373,7 +396,7 @@ func TestDoneIsReplaced(t *testing.T) {
 type model struct {
 	t   *testing.T
 	rng *rand.Rand
-	fs  *memFS
+	fs  *memfs.FS
 	q   *Queue
 
 	waiting []uint64 // acknowledged and not done
@@ -387,7 +410,7 @@ type model struct {
 func TestModel(t *testing.T) {
 	for seed := range uint64(300) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			m := &model{t: t, rng: rand.New(rand.NewPCG(seed, 1)), fs: newMemFS(), next: 1}
+			m := &model{t: t, rng: rand.New(rand.NewPCG(seed, 1)), fs: memfs.New(), next: 1}
 			m.open()
 			for range 200 {
 				m.step()
@@ -400,18 +423,18 @@ func TestModel(t *testing.T) {
 func (m *model) open() { m.q, _ = open(m.t, m.fs, Options{MaxBytes: 1500}) }
 
 func (m *model) step() {
-	m.fs.fail, m.fs.space, m.fs.short = nil, plenty, false
+	m.fs.Fail, m.fs.Space, m.fs.Short = nil, memfs.Plenty, false
 	switch m.rng.IntN(8) { // most steps work
 	case 0:
-		m.fs.space = m.rng.IntN(100)
+		m.fs.Space = m.rng.IntN(100)
 	case 1:
-		m.fs.short = true
+		m.fs.Short = true
 	case 2:
-		m.fs.fail = func(op, name string) error {
+		m.fs.Fail = func(op, name string) error {
 			// A file that is not removed comes back at the next start, and one that
 			// cannot be read is damage: others tell these stories.
 			if op != "remove" && op != "read" && m.rng.IntN(2) == 0 {
-				return fmt.Errorf("%s %s: %w", op, name, errInjected)
+				return fmt.Errorf("%s %s: %w", op, name, memfs.ErrInjected)
 			}
 			return nil
 		}
@@ -471,12 +494,12 @@ func (m *model) take() {
 
 // restart goes on with what a crash left, and checks it.
 func (m *model) restart() {
-	before := m.fs.crash()
+	before := m.fs.Crash()
 	sum, _ := m.q.Waiting()
 	if sum != amountOf(m.waiting) {
 		m.t.Fatalf("waiting are %+v, and should be %v", sum, m.waiting)
 	}
-	m.fs = m.fs.crash()
+	m.fs = m.fs.Crash()
 	m.open()
 	got := takeAll(m.t, m.q)
 	rest := got

@@ -25,6 +25,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/distinct"
 	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
@@ -114,7 +115,7 @@ func startWith(t *testing.T, dir string, w Writer, now func() time.Time, change 
 	return startOn(t, fs, w, now, change)
 }
 
-func startOn(t *testing.T, fs journal.FS, w Writer, now func() time.Time, change func(*Options)) *process {
+func startOn(t *testing.T, fs segment.FS, w Writer, now func() time.Time, change func(*Options)) *process {
 	t.Helper()
 	o := Options{Config: DefaultConfig(), MaxPending: 1 << 20, Writer: &mortal{Writer: w}, Ledger: ledger.New(), Now: now, Registry: prometheus.NewRegistry(), Logger: discard}
 	change(&o)
@@ -676,7 +677,7 @@ func TestAJournalThatCannotBeWrittenRefusesTheWindow(t *testing.T) {
 
 // fullDisk refuses writes while it is full.
 type fullDisk struct {
-	journal.FS
+	segment.FS
 	mu   sync.Mutex
 	full bool
 }
@@ -687,13 +688,13 @@ func (f *fullDisk) set(full bool) {
 	f.full = full
 }
 
-func (f *fullDisk) Create(name string) (journal.Writer, error) {
+func (f *fullDisk) Create(name string) (segment.Writer, error) {
 	w, err := f.FS.Create(name)
 	return &fullFile{w, f}, err
 }
 
 type fullFile struct {
-	journal.Writer
+	segment.Writer
 	disk *fullDisk
 }
 

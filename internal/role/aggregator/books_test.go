@@ -15,8 +15,8 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/core/batch"
-	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
@@ -53,17 +53,17 @@ func TestAWindowThatCannotBeSyncedIsPostedOnce(t *testing.T) {
 
 // unsyncable is a disk that cannot sync while it is broken.
 type unsyncable struct {
-	journal.FS
+	segment.FS
 	broken atomic.Bool
 }
 
-func (u *unsyncable) Create(name string) (journal.Writer, error) {
+func (u *unsyncable) Create(name string) (segment.Writer, error) {
 	w, err := u.FS.Create(name)
 	return &unsyncableFile{w, u}, err
 }
 
 type unsyncableFile struct {
-	journal.Writer
+	segment.Writer
 	disk *unsyncable
 }
 

@@ -23,8 +23,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	promconfig "github.com/prometheus/common/config"
 
-	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/core/queue"
+	"github.com/freshet-io/freshet/internal/core/segment"
 )
 
 // Options of a Forwarder.
@@ -34,7 +34,7 @@ type Options struct {
 	// Dirs has a directory for the queue of each connection, always in the same
 	// order. Those beyond Backend.Connections are sent until they are empty: what
 	// waited when there were more.
-	Dirs []journal.FS
+	Dirs []segment.FS
 
 	UserAgent string // such as freshet/1.2.3
 	Registry  prometheus.Registerer

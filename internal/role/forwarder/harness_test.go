@@ -22,7 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/freshet-io/freshet/internal/adapter/files"
-	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/segment"
 )
 
 // backend is a real server that remembers what it took, and answers as it is told.
@@ -114,7 +114,7 @@ func newForwarder(t *testing.T, dir string, config Backend) *fixture {
 	if problems := config.Validate(); len(problems) > 0 && config.Queue == 0 {
 		t.Fatal(problems)
 	}
-	var dirs []journal.FS
+	var dirs []segment.FS
 	for i := 0; ; i++ {
 		path := filepath.Join(dir, fmt.Sprint(i))
 		if _, err := os.Stat(path); err != nil && i >= max(1, config.Connections) {

@@ -1,0 +1,28 @@
+package journal
+
+import (
+	"encoding/binary"
+
+	"github.com/freshet-io/freshet/internal/core/segment"
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+var order = binary.LittleEndian
+
+// What core/segment needs to know of the journal's files. A checkpoint has the form of a
+// segment: a frame is a section, or a piece of one.
+var (
+	segmentFormat = segment.Format{Noun: "journal segment", Magic: "FRSHJRNL", Suffix: ".segment", MaxPayload: MaxRecord,
+		Accept: func(tag uint32) bool { return tag>>24 == 0 && shardOf(tag) < series.Shards }}
+
+	checkpointFormat = segment.Format{Noun: "checkpoint", Magic: "FRSHCKPT", Suffix: ".checkpoint", MaxPayload: MaxSection, Unordered: true,
+		Accept: func(tag uint32) bool {
+			return tag>>24 == 0 && shardOf(tag) < series.Shards && typeOf(tag) >= sectionFrame && typeOf(tag) <= lastPieceFrame
+		}}
+)
+
+// tag is what the journal keeps in that of a frame: the shard and the type.
+func tag(shard uint16, typ uint8) uint32 { return uint32(shard) | uint32(typ)<<16 }
+
+func shardOf(tag uint32) uint16 { return uint16(tag) }
+func typeOf(tag uint32) uint8   { return uint8(tag >> 16) }

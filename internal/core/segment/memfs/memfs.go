@@ -1,0 +1,270 @@
+// Package memfs is a directory in memory for tests of what core/segment's logs do when disks fail,
+// processes are killed and machines lose power. Nothing but tests imports it.
+package memfs
+
+import (
+	"errors"
+	"io"
+	iofs "io/fs"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+
+	"github.com/freshet-io/freshet/internal/core/segment"
+)
+
+// Faults of a directory.
+var (
+	ErrInjected = errors.New("injected fault")
+	ErrNoSpace  = errors.New("no space left on device")
+)
+
+// FS is a directory that can fail, and that can say what a crash would leave of it. Its fields
+// are for tests to read and change while nothing else uses it.
+type FS struct {
+	Files   map[string]*File
+	Durable map[string]*File // the names as SyncDir saw them last
+	Handles int              // that are open
+
+	Space int                         // bytes that can still be written
+	Short bool                        // the next write ends early without an error
+	Fail  func(op, name string) error // asked before each operation
+
+	mu sync.Mutex
+}
+
+// File is what a directory knows of a file.
+type File struct {
+	Data   []byte
+	Synced int  // bytes that survive a power loss
+	lost   bool // a Sync failed: as in a kernel, a later one succeeds and saves nothing
+}
+
+// Plenty is the space of a new directory, and no limit to tests.
+const Plenty = 1 << 40
+
+// New returns an empty directory.
+func New() *FS {
+	return &FS{Files: map[string]*File{}, Durable: map[string]*File{}, Space: Plenty}
+}
+
+// From returns a directory with the files of another.
+func From(dir iofs.FS) (*FS, error) {
+	m := New()
+	entries, err := iofs.ReadDir(dir, ".")
+	for _, e := range entries {
+		data, failed := iofs.ReadFile(dir, e.Name())
+		m.Files[e.Name()] = &File{Data: data}
+		err = errors.Join(err, failed)
+	}
+	return m, err
+}
+
+// Crash returns what the death of the process leaves: all that was written.
+func (m *FS) Crash() *FS {
+	c := New()
+	for name, f := range m.Files {
+		copied := *f
+		copied.Data = slices.Clone(f.Data)
+		c.Files[name] = &copied
+		if m.Durable[name] == f {
+			c.Durable[name] = &copied
+		}
+	}
+	return c
+}
+
+// PowerLoss returns what is left when the machine dies: the synced names, with
+// the synced bytes and any number of those written since.
+func (m *FS) PowerLoss(rng *rand.Rand) *FS {
+	c := New()
+	for _, name := range slices.Sorted(maps.Keys(m.Durable)) { // so that a seed gives the same run again
+		f := m.Durable[name]
+		keep := f.Synced + rng.IntN(len(f.Data)-f.Synced+1)
+		c.Files[name] = &File{Data: slices.Clone(f.Data[:keep]), Synced: keep}
+	}
+	c.Durable = maps.Clone(c.Files)
+	return c
+}
+
+func (m *FS) check(op, name string) error {
+	if m.Fail != nil {
+		return m.Fail(op, name)
+	}
+	return nil
+}
+
+// find is called with mu held.
+func (m *FS) find(op, name string) (*File, error) {
+	if err := m.check(op, name); err != nil {
+		return nil, err
+	}
+	f, ok := m.Files[name]
+	if !ok {
+		return nil, iofs.ErrNotExist
+	}
+	return f, nil
+}
+
+// List returns the names, sorted, so that a seed gives the same run again.
+func (m *FS) List() ([]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Sorted(maps.Keys(m.Files)), m.check("list", "")
+}
+
+// Create opens an empty file for writing at its end.
+func (m *FS) Create(name string) (segment.Writer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.check("create", name); err != nil {
+		return nil, err
+	}
+	f := m.Files[name]
+	if f == nil {
+		f = &File{}
+		m.Files[name] = f
+	}
+	f.Data, f.Synced, f.lost = nil, 0, false
+	return m.handle(f, name), nil
+}
+
+// Open opens a file for reading and returns its size.
+func (m *FS) Open(name string) (segment.Reader, int64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f, err := m.find("open", name)
+	if err != nil {
+		return nil, 0, err
+	}
+	return m.handle(f, name), int64(len(f.Data)), nil
+}
+
+// Truncate cuts a file.
+func (m *FS) Truncate(name string, size int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f, err := m.find("truncate", name)
+	if err != nil {
+		return err
+	}
+	f.Data = f.Data[:size]
+	f.Synced = min(f.Synced, int(size))
+	return nil
+}
+
+// Rename gives a file another name.
+func (m *FS) Rename(from, to string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f, err := m.find("rename", from)
+	if err != nil {
+		return err
+	}
+	delete(m.Files, from)
+	m.Files[to] = f
+	return nil
+}
+
+// Remove removes a file.
+func (m *FS) Remove(name string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, err := m.find("remove", name)
+	if err == nil {
+		delete(m.Files, name)
+	}
+	return err
+}
+
+// SyncDir makes the names survive a power loss.
+func (m *FS) SyncDir() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.check("syncdir", ""); err != nil {
+		return err
+	}
+	m.Durable = maps.Clone(m.Files)
+	return nil
+}
+
+// handle is an open file. It is called with mu held.
+func (m *FS) handle(f *File, name string) *handle {
+	m.Handles++
+	return &handle{fs: m, f: f, name: name}
+}
+
+type handle struct {
+	fs     *FS
+	f      *File
+	name   string
+	closed bool
+}
+
+func (h *handle) Write(b []byte) (int, error) {
+	h.fs.mu.Lock()
+	defer h.fs.mu.Unlock()
+	if h.closed {
+		return 0, iofs.ErrClosed
+	}
+	n, err := len(b), error(nil)
+	if n > h.fs.Space {
+		n, err = h.fs.Space, ErrNoSpace
+	}
+	if failed := h.fs.check("write", h.name); failed != nil {
+		n, err = n/2, failed
+	}
+	if h.fs.Short {
+		n, h.fs.Short = n/2, false
+	}
+	h.f.Data = append(h.f.Data, b[:n]...)
+	h.fs.Space -= n
+	return n, err
+}
+
+func (h *handle) ReadAt(b []byte, off int64) (int, error) {
+	h.fs.mu.Lock()
+	defer h.fs.mu.Unlock()
+	if h.closed {
+		return 0, iofs.ErrClosed
+	}
+	if err := h.fs.check("read", h.name); err != nil {
+		return 0, err
+	}
+	n := 0
+	if off < int64(len(h.f.Data)) {
+		n = copy(b, h.f.Data[off:])
+	}
+	if n < len(b) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func (h *handle) Sync() error {
+	h.fs.mu.Lock()
+	defer h.fs.mu.Unlock()
+	if h.closed {
+		return iofs.ErrClosed
+	}
+	if err := h.fs.check("sync", h.name); err != nil {
+		h.f.lost = true
+		return err
+	}
+	if !h.f.lost {
+		h.f.Synced = len(h.f.Data)
+	}
+	return nil
+}
+
+func (h *handle) Close() error {
+	h.fs.mu.Lock()
+	defer h.fs.mu.Unlock()
+	if h.closed {
+		return iofs.ErrClosed
+	}
+	h.closed = true
+	h.fs.Handles--
+	return nil
+}

@@ -1,0 +1,305 @@
+package segment_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/segment"
+	"github.com/freshet-io/freshet/internal/core/segment/memfs"
+)
+
+const testMark = 0x9d3fa8c1
+
+// The two forms of a frame.
+var (
+	plain   = segment.Format{Noun: "log", Magic: "FRSHPLAI", Suffix: ".plain", MaxPayload: 1 << 10, Accept: func(tag uint32) bool { return tag < 1000 }}
+	stamped = segment.Format{Noun: "log", Magic: "FRSHSTAM", Suffix: ".stamped", MaxPayload: 1 << 10, Stamped: true}
+)
+
+// The bytes on disk are for ever: docs/format/segment.md draws them.
+func TestLayout(t *testing.T) {
+	frame := segment.Frame{Pos: 7, Tag: 517, Stamp: 9, Payload: []byte("abc")}
+	for want, got := range map[string][]byte{
+		"46525348504c4149 01000000 c1a83f9d 0700000000000000 81c65dc5":                 segment.AppendHeader(nil, plain.Magic, testMark, 7),
+		"c1a83f9d 64d92b93 03000000 05020000 0700000000000000 616263":                  plain.AppendFrame(nil, testMark, &frame),
+		"c1a83f9d b0814857 03000000 05020000 0700000000000000 0900000000000000 616263": stamped.AppendFrame(nil, testMark, &frame),
+	} {
+		if got := fmt.Sprintf("%x", got); got != strings.ReplaceAll(want, " ", "") {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+// Only what the log itself can have written is one of its files; the rest in its directory is
+// left alone.
+func TestFiles(t *testing.T) {
+	names := []string{
+		plain.Name(300), plain.Name(1), plain.Name(20), plain.Name(0),
+		"1.plain",                        // too few digits
+		"00000000000000000001.stamped",   // another log's
+		"00000000000000000001.plain.tmp", // not done
+		"0000000000000000000x.plain", "-0000000000000000001.plain", "99999999999999999999.plain",
+	}
+	var got []string
+	for _, f := range segment.After(plain.Files(names), 0) {
+		got = append(got, fmt.Sprintf("%s from %d below %d", f.Name, f.First, f.Limit))
+	}
+	want := []string{
+		"00000000000000000001.plain from 1 below 20",
+		"00000000000000000020.plain from 20 below 300",
+		"00000000000000000300.plain from 300 below 18446744073709551615",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("files\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if all := plain.Files(names); len(all) != 4 || len(segment.After(all, 20)) != 1 || len(segment.After(all, 300)) != 0 || len(plain.Files(nil)) != 0 {
+		t.Errorf("all files: %v", all)
+	}
+}
+
+// appendAll writes payloads of one batch.
+func appendAll(a *segment.Appender, payloads ...string) (began bool, err error) {
+	a.Begin()
+	for i, p := range payloads {
+		a.Add(&segment.Frame{Tag: uint32(i), Stamp: 5, Payload: []byte(p)})
+	}
+	return a.Write()
+}
+
+func mustAppend(t *testing.T, a *segment.Appender, payloads ...string) {
+	t.Helper()
+	if _, err := appendAll(a, payloads...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// contents are the payloads that all segments of a directory hold, as a start reads them.
+func contents(t *testing.T, fs *memfs.FS, format *segment.Format) (payloads []string) {
+	t.Helper()
+	names, err := fs.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := segment.Position(0)
+	for _, file := range format.Files(names) {
+		s, err := format.Open(fs, file.First)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for f, ok := s.Next(s.Size, file.Limit); ok; f, ok = s.Next(s.Size, file.Limit) {
+			if last++; f.Pos != last {
+				t.Errorf("position %d in place of %d", f.Pos, last)
+			}
+			payloads = append(payloads, string(f.Payload))
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return payloads
+}
+
+// A failed write is taken back in both ways: cut back, with the segment in use as before, or,
+// where that fails, left in a segment whose end the next one's name says. In between even a
+// whole frame that reached the disk does not count.
+func TestFailedWrite(t *testing.T) {
+	for _, format := range []*segment.Format{&plain, &stamped} {
+		for _, truncateFails := range []bool{false, true} {
+			fs := memfs.New()
+			a := &segment.Appender{FS: fs, Format: format, Mark: testMark, MaxBytes: 1 << 10}
+			mustAppend(t, a, "one", "two")
+			fs.Space = format.HeadBytes() + 10
+			if _, err := appendAll(a, "lost", "lost, too"); !errors.Is(err, memfs.ErrNoSpace) {
+				t.Fatal(err)
+			}
+			fs.Space = memfs.Plenty
+			if truncateFails {
+				fs.Fail = func(op, _ string) error {
+					if op == "truncate" {
+						return memfs.ErrInjected
+					}
+					return nil
+				}
+			}
+			if cut := a.CutBack(); cut == truncateFails {
+				t.Errorf("cut back: %v, and truncate fails: %v", cut, truncateFails)
+			} else if !cut {
+				if err := a.Leave().Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			if began, err := appendAll(a, "three"); err != nil || began != truncateFails {
+				t.Errorf("the next write: began a segment %v, %v", began, err)
+			}
+			if got := contents(t, fs, format); !slices.Equal(got, []string{"one", "two", "three"}) || a.Last != 3 {
+				t.Errorf("truncate fails %v: %q, last %d", truncateFails, got, a.Last)
+			}
+		}
+	}
+}
+
+// The first write of a segment fails: nothing of it stays, and the position is used again.
+func TestFailedFirstWrite(t *testing.T) {
+	fs := memfs.New()
+	a := &segment.Appender{FS: fs, Format: &plain, Mark: testMark, MaxBytes: 1 << 10}
+	for _, op := range []string{"create", "write"} {
+		fs.Fail = func(o, _ string) error {
+			if o == op {
+				return memfs.ErrInjected
+			}
+			return nil
+		}
+		if _, err := appendAll(a, "lost"); !errors.Is(err, memfs.ErrInjected) || !strings.Contains(err.Error(), op+" "+plain.Name(1)) {
+			t.Errorf("%s: %v; it must name the file", op, err)
+		}
+		if !a.CutBack() || len(fs.Files) > 0 || fs.Handles > 0 {
+			t.Errorf("%s: left are %v", op, fs.Files)
+		}
+	}
+	fs.Fail = nil
+	mustAppend(t, a, "one")
+	if got := contents(t, fs, &plain); !slices.Equal(got, []string{"one"}) {
+		t.Errorf("%q", got)
+	}
+}
+
+// A scanner of a file that is being written sees what was added since, up to the size that it
+// is told, and no frame from the limit on.
+func TestScannerFollowsAWriter(t *testing.T) {
+	fs := memfs.New()
+	a := &segment.Appender{FS: fs, Format: &stamped, Mark: testMark, MaxBytes: 1 << 10}
+	mustAppend(t, a, "one")
+	s, err := stamped.Open(fs, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := a.Size()
+	mustAppend(t, a, "two", "three")
+	next := func(size int64, limit segment.Position) string {
+		f, ok := s.Next(size, limit)
+		return fmt.Sprint(string(f.Payload), " ", ok, " ", s.Last, " ", s.Err)
+	}
+	for i, got := range []string{
+		next(size, segment.NoLimit), next(size, segment.NoLimit), next(a.Size()-1, 2), next(a.Size(), 3), next(a.Size(), 3), next(a.Size(), segment.NoLimit),
+	} {
+		want := []string{"one true 1 <nil>", " false 1 <nil>", " false 1 <nil>", "two true 2 <nil>", " false 2 <nil>", "three true 3 <nil>"}[i]
+		if got != want {
+			t.Errorf("step %d: %q, want %q", i, got, want)
+		}
+	}
+	if s.End != a.Size() {
+		t.Errorf("ends at %d of %d", s.End, a.Size())
+	}
+}
+
+// Frames that are whole and cannot be the log's count as damage: one of another log, one that is
+// longer than any, one whose position leaves no room for those between, and one of a file that
+// was renamed.
+func TestForeignFrames(t *testing.T) {
+	good := func(pos segment.Position) []byte {
+		return plain.AppendFrame(nil, testMark, &segment.Frame{Pos: pos, Payload: []byte("good")})
+	}
+	for name, foreign := range map[string]segment.Frame{
+		"a tag that the log does not write": {Pos: 6, Tag: 1000},
+		"a payload beyond the limit":        {Pos: 6, Payload: make([]byte, plain.MaxPayload+1)},
+		"a position without room":           {Pos: 7},
+		"a position that was there":         {Pos: 5},
+	} {
+		data := slices.Concat(segment.AppendHeader(nil, plain.Magic, testMark, 5), good(5), plain.AppendFrame(nil, testMark, &foreign), good(6))
+		fs := memfs.New()
+		fs.Files[plain.Name(5)] = &memfs.File{Data: data}
+		s, err := plain.Open(fs, 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for f, ok := s.Next(s.Size, segment.NoLimit); ok; f, ok = s.Next(s.Size, segment.NoLimit) {
+			if n++; string(f.Payload) != "good" {
+				t.Errorf("%s: %+v", name, f)
+			}
+		}
+		if n != 2 || s.Last != 6 || s.End != s.Size {
+			t.Errorf("%s: %d frames up to %d at %d of %d", name, n, s.Last, s.End, s.Size)
+		}
+		fs.Files[plain.Name(8)] = fs.Files[plain.Name(5)]
+		if s, err = plain.Open(fs, 8); err != nil || s.End != 0 || !strings.HasSuffix(fmt.Sprint(s.Err), "it says position 5") {
+			t.Errorf("a renamed file: %v, %+v", err, s)
+		}
+	}
+}
+
+// Behind damage that is longer than what is read at once, a mark is found that lies across the
+// end of a read.
+func TestMarkAcrossReads(t *testing.T) {
+	const readAhead = 1 << 20
+	for cut := range 5 {
+		data := segment.AppendHeader(nil, plain.Magic, testMark, 1)
+		data = append(data, make([]byte, readAhead-cut-len(data))...)
+		data = plain.AppendFrame(data, testMark, &segment.Frame{Pos: 2, Payload: []byte("found")})
+		fs := memfs.New()
+		fs.Files[plain.Name(1)] = &memfs.File{Data: data}
+		s, err := plain.Open(fs, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f, ok := s.Next(s.Size, segment.NoLimit); !ok || string(f.Payload) != "found" {
+			t.Errorf("%d bytes of a mark before the end: %v", cut, ok)
+		}
+	}
+}
+
+// A write that ends early without an error is a failed one.
+func TestShortWrite(t *testing.T) {
+	fs := memfs.New()
+	a := &segment.Appender{FS: fs, Format: &plain, Mark: testMark, MaxBytes: 1 << 10}
+	mustAppend(t, a, "one")
+	fs.Short = true
+	if _, err := appendAll(a, "lost"); !errors.Is(err, io.ErrShortWrite) || !a.CutBack() {
+		t.Errorf("a short write: %v", err)
+	}
+	mustAppend(t, a, "two")
+	if got := contents(t, fs, &plain); !slices.Equal(got, []string{"one", "two"}) {
+		t.Errorf("%q", got)
+	}
+}
+
+// An unreadable sector ends what can be read, says why, and can be tried again.
+func TestUnreadable(t *testing.T) {
+	fs := memfs.New()
+	a := &segment.Appender{FS: fs, Format: &plain, Mark: testMark, MaxBytes: 1 << 10}
+	mustAppend(t, a, "one")
+	broken := func(op, _ string) error {
+		if op == "read" {
+			return memfs.ErrInjected
+		}
+		return nil
+	}
+	fs.Fail = broken
+	s, err := plain.Open(fs, 1)
+	if err != nil || !errors.Is(s.Err, memfs.ErrInjected) || !errors.Is(s.Err, segment.ErrHeader) {
+		t.Fatalf("%v, %+v", err, s)
+	}
+	if _, ok := s.Next(s.Size, segment.NoLimit); ok || s.End != 0 || s.Err == nil {
+		t.Errorf("a frame without a header: %+v", s)
+	}
+	fs.Fail = nil
+	if s, err = plain.Open(fs, 1); err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(t, a, "two") // behind what is in memory
+	fs.Fail = broken
+	if f, ok := s.Next(a.Size(), segment.NoLimit); !ok || string(f.Payload) != "one" {
+		t.Errorf("what was read before: %v, %v", ok, s.Err)
+	}
+	if _, ok := s.Next(a.Size(), segment.NoLimit); ok || !errors.Is(s.Err, memfs.ErrInjected) {
+		t.Errorf("next of a broken disk: %v, %v", ok, s.Err)
+	}
+	fs.Fail = nil
+	if f, ok := s.Next(a.Size(), segment.NoLimit); !ok || string(f.Payload) != "two" || s.Err != nil {
+		t.Errorf("next of a disk that is well again: %v, %v", ok, s.Err)
+	}
+}
