@@ -56,7 +56,7 @@ const spread = 4 * time.Second
 type Options struct {
 	Config     Config
 	MaxPending int64 // bytes that may wait for the stores of one tenant; beyond, its new windows are refused
-	Log        *journal.Log
+	Log        Journal
 	Writer     Writer
 	Ledger     Ledger
 	Watch      *stage.Watch // nil for none
@@ -71,7 +71,7 @@ type Aggregator struct {
 	config     Config
 	maxPending int64
 	tiles      tile.Config
-	log        *journal.Log
+	log        Journal
 	writer     Writer
 	ledger     Ledger
 	watch      *stage.Watch

@@ -117,13 +117,17 @@ func startWith(t *testing.T, dir string, w Writer, now func() time.Time, change 
 
 func startOn(t *testing.T, fs segment.FS, w Writer, now func() time.Time, change func(*Options)) *process {
 	t.Helper()
-	o := Options{Config: DefaultConfig(), MaxPending: 1 << 20, Writer: &mortal{Writer: w}, Ledger: ledger.New(), Now: now, Registry: prometheus.NewRegistry(), Logger: discard}
-	change(&o)
 	log, _, err := journal.Open(fs, journal.Options{Mark: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Log = log
+	return startFrom(t, Local{log}, w, now, change)
+}
+
+func startFrom(t *testing.T, log Journal, w Writer, now func() time.Time, change func(*Options)) *process {
+	t.Helper()
+	o := Options{Config: DefaultConfig(), MaxPending: 1 << 20, Log: log, Writer: &mortal{Writer: w}, Ledger: ledger.New(), Now: now, Registry: prometheus.NewRegistry(), Logger: discard}
+	change(&o)
 	a, err := New(o)
 	if err != nil {
 		t.Fatal(err)

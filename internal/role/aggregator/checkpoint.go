@@ -3,14 +3,12 @@ package aggregator
 import (
 	"context"
 	"time"
-
-	"github.com/freshet-io/freshet/internal/core/journal"
 )
 
 // checkpoint is the state of all shards while it is being written, some at each
 // tick.
 type checkpoint struct {
-	*journal.Checkpoint
+	Checkpoint
 	left   []uint16 // shards that are not in it yet
 	buf    []byte
 	begun  time.Time

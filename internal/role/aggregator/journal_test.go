@@ -1,0 +1,129 @@
+package aggregator
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/journal"
+)
+
+// memory is another journal than ours: it keeps in memory what was appended, as a log that
+// other machines hold would look from here.
+type memory struct {
+	mu       sync.Mutex
+	records  []journal.Record
+	sections map[uint16]memorySection
+}
+
+type memorySection struct {
+	pos     journal.Position
+	payload []byte
+}
+
+func (m *memory) Load(fn func(shard uint16, pos journal.Position, payload []byte) error) error {
+	for _, shard := range slices.Sorted(maps.Keys(m.sections)) {
+		if err := fn(shard, m.sections[shard].pos, m.sections[shard].payload); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *memory) Replay(fn func(pos journal.Position, r journal.Record) error) error {
+	for i, r := range m.records {
+		if pos := journal.Position(i + 1); pos > m.sections[r.Shard].pos {
+			if err := fn(pos, r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (m *memory) Append(records []journal.Record) (journal.Position, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range records {
+		r.Payload = bytes.Clone(r.Payload)
+		m.records = append(m.records, r)
+	}
+	return journal.Position(len(m.records)), nil
+}
+
+func (m *memory) Sync() error  { return nil }
+func (m *memory) Close() error { return nil }
+
+func (m *memory) Size() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return int64(len(m.records))
+}
+
+func (m *memory) BeginCheckpoint() (Checkpoint, error) {
+	return &memoryCheckpoint{m, journal.Position(m.Size()), map[uint16]memorySection{}}, nil
+}
+
+// kill returns what a process finds that comes after this one's death.
+func (m *memory) kill() *memory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return &memory{records: slices.Clone(m.records), sections: maps.Clone(m.sections)}
+}
+
+type memoryCheckpoint struct {
+	m        *memory
+	base     journal.Position
+	sections map[uint16]memorySection
+}
+
+func (c *memoryCheckpoint) Base() journal.Position { return c.base }
+
+func (c *memoryCheckpoint) Section(shard uint16, pos journal.Position, payload []byte) error {
+	c.sections[shard] = memorySection{pos, bytes.Clone(payload)}
+	return nil
+}
+
+func (c *memoryCheckpoint) Commit() error {
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	c.m.sections = c.sections
+	return nil
+}
+
+func (c *memoryCheckpoint) Abort() {}
+
+// The aggregator asks no more of its journal than Journal says: on one that is no file it
+// restarts, in order and killed, with every total.
+func TestAnotherJournal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, log := newStore(t), &memory{}
+		unchanged := func(*Options) {}
+		for life := range 6 {
+			p := startFrom(t, log, s, time.Now, unchanged)
+			for range 7 {
+				p.mustCount("a", 1)
+				time.Sleep(time.Second)
+			}
+			if life%2 == 0 {
+				p.terminate()
+				continue
+			}
+			synctest.Wait()
+			log = log.kill()
+			p.writer.(*mortal).dead.Store(true)
+			p.terminate()
+		}
+		p := startFrom(t, log, s, time.Now, unchanged)
+		time.Sleep(20 * time.Second)
+		checkCounter(t, s, "a", 42)
+		p.terminate()
+		if len(log.sections) == 0 || len(log.records) < 42 {
+			t.Errorf("%d sections, %d records", len(log.sections), len(log.records))
+		}
+	})
+}
