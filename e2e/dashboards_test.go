@@ -3,75 +3,180 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// grafanaPanel is what the test reads of a panel of Grafana.
-type grafanaPanel struct {
-	Title   string
-	Targets []struct{ Expr string }
+// monitored is an expression of a panel of deploy/grafana, or a part of one of
+// deploy/alerts.yaml that has a value whether the alert fires or not.
+type monitored struct{ in, expr string }
+
+// needFaults are metrics that are not there before something went wrong, by the reason.
+var needFaults = map[string]string{
+	"freshet_limit_samples_total":    "a series for each limit that was met",
+	"freshet_ingest_refused_total":   "a series for each reason for which samples of a request were refused",
+	"freshet_ingest_retries_total":   "a series for each reason for which a sender was told to come again",
+	"freshet_store_samples_refused_": "a series for each reason for which a store refused samples",
 }
 
-// mayBeEmpty are panels that show nothing where all is well.
-var mayBeEmpty = []string{"Lost or refused"}
-
-// TestDashboards asks a running Freshet each expression of deploy/grafana and of
-// deploy/alerts.yaml, as Grafana and Prometheus would, of its own metrics.
+// TestDashboards asks each expression of deploy/grafana and deploy/alerts.yaml wherever
+// somebody would: a Prometheus that scrapes Freshet with its defaults, which stores classic
+// histograms, one that stores native ones, and Freshet's own store.
 func TestDashboards(t *testing.T) {
 	t.Parallel()
-	p := start(t, dataDir(t), "--self-interval", "1s", "--self-probe")
-	files, err := filepath.Glob("../deploy/grafana/*.json")
-	if err != nil || len(files) < 2 {
-		t.Fatal(files, err)
+	config := filepath.Join(t.TempDir(), "freshet.yaml")
+	if err := os.WriteFile(config, []byte("forward: {backends: [{name: gone, url: \"http://127.0.0.1:9/\"}]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, dataDir(t), "--config", config, "--self-interval", "1s", "--self-probe")
+	scraped := func(settings string) func(string) ([]result, error) {
+		return startPrometheus(t, fmt.Sprintf("global: {scrape_interval: 1s%s}\nscrape_configs: [{job_name: freshet, static_configs: [{targets: [%q]}]}]\n", settings, p.HTTP)).query
+	}
+	askers := map[string]func(string) ([]result, error){
+		"a Prometheus with its defaults": scraped(""), "a Prometheus with native histograms": scraped(", scrape_native_histograms: true"), "Freshet's own store": p.self,
+	}
+	left := map[monitored][]string{} // what has had no answer yet, and where
+	everywhere := slices.Sorted(maps.Keys(askers))
+	for _, m := range slices.Concat(panelExpressions(t), alertParts(t)) {
+		left[m] = everywhere
+	}
+	if len(left) < 59 {
+		t.Fatalf("only %d expressions", len(left))
 	}
 	flood(t, "udp", p.UDP, 1000, 1000, func(packet []byte, _ int) []byte { return append(packet, "dashboards:1|c\n"...) })
-	eventually(t, 2*time.Minute, "every panel shows something", func() error {
+	eventually(t, 2*time.Minute, "every expression has an answer", func() error {
 		if status, text, _, err := p.write("application/x-protobuf", pack(t, v1Of(requestV2(time.Now().UnixMilli(), 1, "dashboards_written")))); err != nil || status != http.StatusNoContent {
 			return fmt.Errorf("%d %s %v", status, text, err)
 		}
 		increment(t, p, "dashboards", 1)
 		var empty []string
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			var d struct{ Panels []grafanaPanel }
-			if err == nil {
-				err = json.Unmarshal(text, &d)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, panel := range d.Panels {
-				shows := panel.Targets == nil || strings.Contains(strings.Join(mayBeEmpty, "\n"), panel.Title)
-				for _, target := range panel.Targets {
-					expr := strings.NewReplacer("$instance", ".*", "$__rate_interval", "20s").Replace(target.Expr)
-					results, err := p.self(expr)
-					if err != nil {
-						t.Fatalf("%s, %s: %v", file, panel.Title, err)
-					}
-					shows = shows || len(results) > 0
+		for m, at := range left {
+			left[m] = slices.DeleteFunc(slices.Clone(at), func(who string) bool {
+				results, err := askers[who](m.expr)
+				if err != nil {
+					t.Fatalf("%s, %s: %s: %v", who, m.in, m.expr, err)
 				}
-				if !shows {
-					empty = append(empty, panel.Title)
-				}
+				return len(results) > 0
+			})
+			for _, who := range left[m] {
+				empty = append(empty, fmt.Sprintf("%s: %s: %s", who, m.in, m.expr))
 			}
 		}
 		if len(empty) > 0 {
-			return fmt.Errorf("nothing to see in %q", empty)
+			slices.Sort(empty)
+			return fmt.Errorf("%d without one:\n%s", len(empty), strings.Join(empty, "\n"))
 		}
 		return nil
 	})
+	checkForms(t, askers)
 	// All is well: no alert fires.
 	for _, rule := range alertRules(t) {
-		if firing, err := p.self(rule.Expr); err != nil || len(firing) > 0 && rule.Alert != "FreshetReloadFailed" {
-			t.Errorf("%s: %v %v", rule.Alert, firing, err)
+		for who, ask := range askers {
+			if firing, err := ask(rule.Expr); err != nil || len(firing) > 0 && rule.Alert != "FreshetReloadFailed" {
+				t.Errorf("%s: %s: %v %v", who, rule.Alert, firing, err)
+			}
 		}
 	}
+}
+
+// checkForms: the one Prometheus has classic histograms only, the other native ones only.
+func checkForms(t *testing.T, askers map[string]func(string) ([]result, error)) {
+	t.Helper()
+	for _, of := range []struct{ who, has, lacks string }{
+		{"a Prometheus with its defaults", "freshet_stage_seconds_bucket", "freshet_stage_seconds"},
+		{"a Prometheus with native histograms", "freshet_stage_seconds", "freshet_stage_seconds_bucket"},
+	} {
+		has, err := askers[of.who](of.has)
+		lacks, err2 := askers[of.who](of.lacks)
+		if err != nil || err2 != nil || len(has) == 0 || len(lacks) > 0 {
+			t.Errorf("%s has %d series of %s and %d of %s: %v %v", of.who, len(has), of.has, len(lacks), of.lacks, err, err2)
+		}
+	}
+}
+
+// panelExpressions are those of deploy/grafana, as Grafana asks them.
+func panelExpressions(t *testing.T) (all []monitored) {
+	t.Helper()
+	files, err := filepath.Glob("../deploy/grafana/*.json")
+	if err != nil || len(files) < 2 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		var d struct {
+			Panels []struct {
+				Title   string
+				Targets []struct{ Expr string }
+			}
+		}
+		if err == nil {
+			err = json.Unmarshal(text, &d)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, panel := range d.Panels {
+			for _, target := range panel.Targets {
+				expr := strings.NewReplacer("$instance", ".*", "$__rate_interval", "20s").Replace(target.Expr)
+				if !needsFault(expr) {
+					all = append(all, monitored{filepath.Base(file) + ", " + panel.Title, expr})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// alertParts are what the alerts compare.
+func alertParts(t *testing.T) (all []monitored) {
+	t.Helper()
+	for _, rule := range alertRules(t) {
+		expr, err := parser.NewParser(parser.Options{}).ParseExpr(rule.Expr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range compared(expr) {
+			if !needsFault(part) {
+				all = append(all, monitored{rule.Alert, part})
+			}
+		}
+	}
+	return all
+}
+
+// compared are the parts of an expression that have a value whatever a comparison says. The
+// two forms of one histogram are one part.
+func compared(e parser.Expr) []string {
+	switch e := e.(type) {
+	case *parser.ParenExpr:
+		return compared(e.Expr)
+	case *parser.NumberLiteral:
+		return nil
+	case *parser.BinaryExpr:
+		quantile, is := e.LHS.(*parser.Call)
+		if e.Op.IsComparisonOperator() || e.Op.IsSetOperator() && (!is || quantile.Func.Name != "histogram_quantile") {
+			return append(compared(e.LHS), compared(e.RHS)...)
+		}
+	}
+	return []string{e.String()}
+}
+
+func needsFault(expr string) bool {
+	for metric := range needFaults {
+		if strings.Contains(expr, metric) {
+			return true
+		}
+	}
+	return false
 }
 
 // TestPromtool has Prometheus' own tool read the rules.

@@ -47,13 +47,10 @@ func application(t *testing.T) *httptest.Server {
 	}))
 }
 
-// startPrometheus starts a Prometheus that scrapes target and writes to p, and returns
-// where it answers.
-func startPrometheus(t *testing.T, target, write, message string) *process {
+// sendingPrometheus starts a Prometheus that scrapes target and writes to a URL.
+func sendingPrometheus(t *testing.T, target, write, message string) *process {
 	t.Helper()
-	dir := dataDir(t)
-	config := filepath.Join(dir, "prometheus.yml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, `
+	return startPrometheus(t, fmt.Sprintf(`
 global:
   scrape_interval: 250ms
   scrape_native_histograms: true
@@ -66,7 +63,15 @@ remote_write:
     send_exemplars: true
     send_native_histograms: true
     metadata_config: {send_interval: 1s}
-`, strings.TrimPrefix(target, "http://"), write, message), 0o600); err != nil {
+`, strings.TrimPrefix(target, "http://"), write, message))
+}
+
+// startPrometheus starts a Prometheus with a configuration and waits until it is ready.
+func startPrometheus(t *testing.T, settings string) *process {
+	t.Helper()
+	dir := dataDir(t)
+	config := filepath.Join(dir, "prometheus.yml")
+	if err := os.WriteFile(config, []byte(settings), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p := &process{dataDir: dir, output: &output{}, exited: make(chan struct{})}
@@ -136,7 +141,7 @@ func TestPrometheusSends(t *testing.T) {
 			app := application(t)
 			defer app.Close()
 			p := start(t, dataDir(t))
-			sender := startPrometheus(t, app.URL, "http://"+p.HTTP+"/api/v1/write", message)
+			sender := sendingPrometheus(t, app.URL, "http://"+p.HTTP+"/api/v1/write", message)
 			there := func(p *process, n float64) {
 				t.Helper()
 				eventually(t, 30*time.Second, "samples arrive", func() error {

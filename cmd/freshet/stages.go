@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/lib/conf"
@@ -91,7 +92,13 @@ func (s stages) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// durations is a native histogram. Its exemplar names a trace.
+// stageBuckets are the upper bounds of the classic buckets in seconds: 0.24 ms to 16 s. Powers
+// of two are bounds of native buckets, too, so that both forms count the same; the usual
+// budgets are among them.
+var stageBuckets = []float64{1.0 / 4096, 1.0 / 1024, 1.0 / 256, 1.0 / 64, 1.0 / 16, 0.125, 0.25, 0.5, 1, 2, 4, 16}
+
+// durations is a histogram, native and with classic buckets, of which a scraper takes what it
+// asks for: a Prometheus with its defaults the classic ones. Its exemplar names a trace.
 func durations(desc *prometheus.Desc, h stage.Histogram, labels ...string) prometheus.Metric {
 	m, err := prometheus.NewConstNativeHistogram(desc, h.Count, h.Sum, h.Buckets, nil, h.Zero, stage.Schema, stage.ZeroThreshold, time.Time{}, labels...)
 	if err == nil && h.Exemplar != nil {
@@ -102,5 +109,23 @@ func durations(desc *prometheus.Desc, h stage.Histogram, labels ...string) prome
 	if err != nil {
 		panic(fmt.Sprintf("BUG: %v of %v: %v", desc, labels, err))
 	}
-	return m
+	return bothForms{m, h}
+}
+
+// bothForms adds classic buckets to a native histogram, for which Prometheus' client has no
+// function.
+type bothForms struct {
+	prometheus.Metric
+	counted stage.Histogram
+}
+
+// Write is part of prometheus.Metric.
+func (b bothForms) Write(to *dto.Metric) error {
+	if err := b.Metric.Write(to); err != nil {
+		return err
+	}
+	for i, n := range b.counted.Classic(stageBuckets) {
+		to.Histogram.Bucket = append(to.Histogram.Bucket, &dto.Bucket{UpperBound: &stageBuckets[i], CumulativeCount: &n})
+	}
+	return nil
 }

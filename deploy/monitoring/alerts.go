@@ -68,10 +68,10 @@ and increase(freshet_aggregator_checkpoints_total[15m]) == 0`, "5m", "ticket",
 		"Senders of remote write and OTLP are told to come again by {{ $labels.instance }}: {{ $labels.reason }}. Their memory is finite."},
 	{"FreshetBackendBehind", `freshet_forwarder_oldest_seconds > 300`, "5m", "ticket",
 		"Backend {{ $labels.backend }} of {{ $labels.instance }} is {{ $value | humanizeDuration }} behind; when its queue is full the oldest is given up."},
-	{"FreshetStale", `histogram_quantile(0.99, sum by (instance, tenant, path) (rate(freshet_freshness_seconds[5m]))) > 2
+	{"FreshetStale", "(" + quantile(0.99, "freshet_freshness_seconds", "", "5m", "instance", "tenant", "path") + `) > 2
 or sum by (instance, tenant, path) (rate(freshet_freshness_lost_total[5m])) > 0`, "5m", "page",
 		"What is sent to tenant {{ $labels.tenant }} at {{ $labels.instance }} by {{ $labels.path }} is seen late, or never."},
-	{"FreshetStageOverBudget", `histogram_quantile(0.99, sum by (instance, stage) (rate(freshet_stage_seconds[5m])))
+	{"FreshetStageOverBudget", "(" + quantile(0.99, "freshet_stage_seconds", "", "5m", "instance", "stage") + `)
 > on (instance, stage) (freshet_stage_budget_seconds > 0)`, "10m", "ticket",
 		"Stage {{ $labels.stage }} of {{ $labels.instance }} takes {{ $value | humanizeDuration }}, more than its budget: freshet diagnose --last says why."},
 	{"FreshetLogLost", `sum by (instance) (rate(freshet_log_records_total{outcome=~"lost|failed"}[5m])) > 0`, "5m", "ticket",

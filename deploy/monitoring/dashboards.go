@@ -44,6 +44,11 @@ var about = [stage.NumStages]string{
 	stage.Visible:    "The whole way, from the birth until queries see it.",
 }
 
+// quantileNow is a quantile of a histogram over the time from point to point of a plot.
+func quantileNow(q float64, histogram, selector string, by ...string) string {
+	return quantile(q, histogram, selector, "$__rate_interval", by...)
+}
+
 func dashboards() []dashboard { return []dashboard{flow(), process()} }
 
 // flow has a row for each stage in the order of flow: rate at the left, latency at the right.
@@ -51,7 +56,7 @@ func flow() dashboard {
 	d := dashboard{UID: "freshet-flow", Title: "Freshet / Flow", About: "Where the time goes between a sender and a query, stage by stage: rate at the left, latency at the right."}
 	d.Rows = append(d.Rows, row{"Seen from outside", []panel{
 		{Title: "Freshness, p99", Unit: "s", About: "From the sending of a sample until a query has it, measured by a probe each second. A datagram waits for the end of its second.",
-			Queries: []query{{`histogram_quantile(0.99, sum by (tenant, path) (rate(freshet_freshness_seconds{` + of + `}[$__rate_interval])))`, "{{tenant}} {{path}}"}}},
+			Queries: []query{{quantileNow(0.99, "freshet_freshness_seconds", of, "tenant", "path"), "{{tenant}} {{path}}"}}},
 		{Title: "Samples by state", Unit: "cps", About: "What became of samples, by the ledger.",
 			Queries: []query{{`sum by (state) (rate(freshet_ledger_samples_total{` + of + `}[$__rate_interval])) > 0`, "{{state}}"}}},
 		{Title: "Lost or refused", Unit: "cps", About: "Nothing, if all is well.", Queries: []query{
@@ -66,8 +71,8 @@ func flow() dashboard {
 		d.Rows = append(d.Rows, row{"", []panel{
 			{Title: s.String() + ": rate", Unit: "cps", About: about[s], Queries: []query{{`sum by (input) (rate(freshet_stage_samples_total{` + in + `}[$__rate_interval]))`, "{{input}}"}}},
 			{Title: s.String() + ": latency", Unit: "s", About: about[s] + " The line is its budget.", Queries: []query{
-				{`histogram_quantile(0.5, sum by (input) (rate(freshet_stage_seconds{` + in + `}[$__rate_interval])))`, "{{input}} p50"},
-				{`histogram_quantile(0.99, sum by (input) (rate(freshet_stage_seconds{` + in + `}[$__rate_interval])))`, "{{input}} p99"},
+				{quantileNow(0.5, "freshet_stage_seconds", in, "input"), "{{input}} p50"},
+				{quantileNow(0.99, "freshet_stage_seconds", in, "input"), "{{input}} p99"},
 				{`max(freshet_stage_budget_seconds{` + in + `}) > 0`, "budget"},
 			}},
 		}})
@@ -92,7 +97,7 @@ func process() dashboard {
 		}},
 		{"Work", []panel{
 			{Title: "Datagrams read", Unit: "pps", About: "By socket.", Queries: []query{{`sum by (listener) (rate(freshet_dogstatsd_packets_total{` + of + `}[$__rate_interval]))`, "{{listener}}"}}},
-			{Title: "Requests, p99", Unit: "s", About: "Remote write and OTLP, from the first byte to the answer, by status.", Queries: []query{{`histogram_quantile(0.99, sum by (status) (rate(freshet_receive_request_seconds{` + of + `}[$__rate_interval])))`, "{{status}}"}}},
+			{Title: "Requests, p99", Unit: "s", About: "Remote write and OTLP, from the first byte to the answer, by status.", Queries: []query{{quantileNow(0.99, "freshet_receive_request_seconds", of, "status"), "{{status}}"}}},
 			{Title: "Log", Unit: "cps", About: "Records by what became of them.", Queries: []query{{`sum by (outcome) (rate(freshet_log_records_total{` + of + `}[$__rate_interval]))`, "{{outcome}}"}}},
 		}},
 	}}

@@ -2,6 +2,7 @@ package stage
 
 import (
 	"math"
+	"sort"
 	"sync/atomic"
 	"time"
 )
@@ -80,4 +81,22 @@ func (h *histogram) read() Histogram {
 		}
 	}
 	return r
+}
+
+// Classic is how many durations were up to each of the bounds, which are in seconds and in
+// rising order. It is exact for bounds of buckets, as powers of two are.
+func (h Histogram) Classic(bounds []float64) []uint64 {
+	upTo := make([]uint64, len(bounds))
+	for bucket, n := range h.Buckets {
+		i := sort.Search(len(bounds), func(i int) bool { return bucket <= bucketOf(bounds[i]) })
+		if i < len(bounds) {
+			upTo[i] += uint64(n)
+		}
+	}
+	sum := h.Zero
+	for i := range upTo {
+		sum += upTo[i]
+		upTo[i] = sum
+	}
+	return upTo
 }

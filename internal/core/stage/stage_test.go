@@ -179,10 +179,11 @@ func TestNilWatchesNothing(t *testing.T) {
 	w.Count(stage.Read, stage.DogStatsD, 1)
 }
 
-// Prometheus' own client counts the same durations in the same buckets.
+// Prometheus' own client counts the same durations in the same buckets, native and classic.
 func TestHistogramsAreThoseOfPrometheus(t *testing.T) {
+	bounds := []float64{1.0 / 4096, 1.0 / 64, 0.25, 1, 2, 16}
 	theirs := prometheus.NewHistogram(prometheus.HistogramOpts{
-		NativeHistogramBucketFactor: math.Exp2(1.0 / 8), NativeHistogramZeroThreshold: stage.ZeroThreshold,
+		NativeHistogramBucketFactor: math.Exp2(1.0 / 8), NativeHistogramZeroThreshold: stage.ZeroThreshold, Buckets: bounds,
 	})
 	w := stage.NewWatch()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -207,6 +208,13 @@ func TestHistogramsAreThoseOfPrometheus(t *testing.T) {
 	if err := ours.Write(&got); err != nil {
 		t.Fatal(err)
 	}
+	classic := h.Classic(bounds)
+	for i, b := range want.Histogram.Bucket {
+		if classic[i] != b.GetCumulativeCount() {
+			t.Errorf("up to %v s are %d, want %d", bounds[i], classic[i], b.GetCumulativeCount())
+		}
+	}
+	want.Histogram.Bucket = nil
 	want.Histogram.CreatedTimestamp, got.Histogram.CreatedTimestamp = nil, nil
 	if d := math.Abs(want.Histogram.GetSampleSum() - got.Histogram.GetSampleSum()); d > 1e-6 {
 		t.Errorf("the sums differ by %v s", d)
