@@ -191,7 +191,7 @@ func (s *server) admit(e exposure, r *http.Request) (tenant.Grant, error) {
 // namesOwn reports whether a header, which may say anything, names the tenant of
 // Freshet's own metrics: it shows the whole process.
 func (s *server) namesOwn(c tenant.Claim, g tenant.Grant) bool {
-	return g.Tenant == selfTenant && len(c.Headers) > 0 && s.inForce().Self.Metrics
+	return g.Tenant == tenant.Own && len(c.Headers) > 0 && s.inForce().Self.Metrics
 }
 
 // grant decides on a request that writes, or else reads, by whichever protocol.
@@ -204,7 +204,7 @@ func (s *server) grant(access *tenant.Access, c tenant.Claim, write bool) (tenan
 	case !write && !grant.Read:
 		err = fmt.Errorf("the token of %q may only write; give it may: both in http.tenants_file", grant.Tenant)
 	case write && access.Trusts() && s.namesOwn(c, grant):
-		err = fmt.Errorf("the tenant %q holds what Freshet measures of itself, and nothing else is written there; name another in X-Scope-OrgID, or set self.metrics to false", selfTenant)
+		err = fmt.Errorf("the tenant %q holds what Freshet measures of itself, and nothing else is written there; name another in X-Scope-OrgID, or set self.metrics to false", tenant.Own)
 	}
 	return grant, err
 }

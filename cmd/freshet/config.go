@@ -168,8 +168,8 @@ func (c config) Validate() []conf.Problem {
 		}
 	}
 	n, of := len(c.DogStatsD.Tenants()), "the DogStatsD sockets have"
-	if c.Self.Metrics && c.Role == roleAll && !slices.Contains(c.DogStatsD.Tenants(), selfTenant) {
-		n, of = n+1, "the DogStatsD sockets and self.metrics have"
+	if (c.Self.Metrics || c.Self.Probe) && c.Role == roleAll && !slices.Contains(c.DogStatsD.Tenants(), tenant.Own) {
+		n, of = n+1, "the DogStatsD sockets and Freshet itself (self.metrics, self.probe) have"
 	}
 	if n > c.Store.MaxTenants {
 		problems = append(problems, conf.Problem{Key: "store.max_tenants",

@@ -19,15 +19,12 @@ import (
 	"github.com/freshet-io/freshet/internal/role/scraper"
 )
 
-// selfTenant has what Freshet knows of itself.
-const selfTenant = "freshet"
-
 // selfConfig is the "self" section of the configuration file: what Freshet keeps and
 // measures of itself.
 type selfConfig struct {
 	Metrics  bool            `yaml:"metrics" help:"keep Freshet's own metrics in the tenant freshet, where the page reads them" reload:"restart"`
 	Interval time.Duration   `yaml:"interval" help:"how often they are stored; 1s to 1m" reload:"restart"`
-	Probe    bool            `yaml:"probe" help:"measure freshness: each second send the gauge freshet_probe to every tenant of a DogStatsD address as a datagram, and to the tenant freshet as a remote write, and ask until a query has it" reload:"restart"`
+	Probe    bool            `yaml:"probe" help:"measure freshness: every two seconds send the gauge freshet_probe to a DogStatsD address of every tenant, and as a remote write, and ask until a query has it; all of it is stored in the tenant freshet" reload:"restart"`
 	Budgets  budgetsConfig   `yaml:"budgets"`
 	Traces   tracing.Config  `yaml:"traces" reload:"restart"`
 	Recorder recorder.Config `yaml:"recorder" reload:"restart"`
@@ -97,7 +94,7 @@ func (s *server) runScraper(ctx context.Context) error {
 	}
 	host, _ := os.Hostname()
 	return scraper.New(scraper.Options{
-		Gatherer: s.registry, Distributor: s.ingest.distributor, Tenant: selfTenant, Interval: s.config.Self.Interval,
+		Gatherer: s.registry, Distributor: s.ingest.distributor, Tenant: tenant.Own, Interval: s.config.Self.Interval,
 		Labels: map[string]string{"job": "freshet", "instance": cmp.Or(host, instance)},
 		Now:    time.Now, Logger: s.logger,
 	}).Run(ctx)
@@ -106,7 +103,7 @@ func (s *server) runScraper(ctx context.Context) error {
 // selfAPI is the Prometheus API for the tenant that has our own metrics, below /self.
 func selfAPI(api http.Handler) http.Handler {
 	return http.StripPrefix("/self", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		api.ServeHTTP(w, r.WithContext(tenant.NewContext(r.Context(), selfTenant)))
+		api.ServeHTTP(w, r.WithContext(tenant.NewContext(r.Context(), tenant.Own)))
 	}))
 }
 
@@ -117,7 +114,7 @@ func (s *server) runProber(ctx context.Context) error {
 		return nil
 	}
 	return prober.New(prober.Options{
-		Targets: s.probed, Write: http.HandlerFunc(s.ingest.receiver.RemoteWrite), Own: selfTenant, Query: s.newest, Registry: s.registry, Logger: s.logger,
+		Targets: s.probed, Write: http.HandlerFunc(s.ingest.receiver.RemoteWrite), Query: s.newest, Mark: s.collector.Probe, Registry: s.registry, Logger: s.logger,
 	}).Run(ctx)
 }
 

@@ -36,6 +36,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/placement"
+	"github.com/freshet-io/freshet/internal/core/probe"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tenant"
@@ -254,10 +255,14 @@ func (s *server) openCollector() error {
 		return err
 	}
 	s.mapper.Store(mapper)
+	var mark *probe.Mark
+	if s.probing() {
+		mark = probe.NewMark(sender)
+	}
 	s.limiter = limit.New(s.config.Limits, s.config.DogStatsD.IdleContexts, s.config.Aggregator.UpDownTTL)
 	s.collector, err = collector.New(collector.Options{
 		Config: s.config.DogStatsD, Mapper: mapper, Catalogue: s.catalogue, Limiter: s.limiter, Names: s.names, Ledger: s.ledger, Watch: s.watch,
-		Placement: placement.Single(instance), Aggregators: map[string]collector.Aggregator{instance: &s.opening}, Events: &s.opening, Sender: sender, Host: constant.Get("host"),
+		Placement: placement.Single(instance), Aggregators: map[string]collector.Aggregator{instance: &s.opening}, Events: &s.opening, Sender: sender, Host: constant.Get("host"), Probe: mark,
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
 		Inherited: s.inherited.dogstatsd, Connections: s.shares.Streams,
 	})

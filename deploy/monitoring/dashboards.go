@@ -55,7 +55,7 @@ func dashboards() []dashboard { return []dashboard{flow(), process()} }
 func flow() dashboard {
 	d := dashboard{UID: "freshet-flow", Title: "Freshet / Flow", About: "Where the time goes between a sender and a query, stage by stage: rate at the left, latency at the right."}
 	d.Rows = append(d.Rows, row{"Seen from outside", []panel{
-		{Title: "Freshness, p99", Unit: "s", About: "From the sending of a sample until a query has it, measured by a probe each second. A datagram waits for the end of its second.",
+		{Title: "Freshness, p99", Unit: "s", About: "From the sending of a sample until a query has it, measured by a probe every two seconds. A datagram waits for the end of its second.",
 			Queries: []query{{quantileNow(0.99, "freshet_freshness_seconds", of, "tenant", "path"), "{{tenant}} {{path}}"}}},
 		{Title: "Samples by state", Unit: "cps", About: "What became of samples, by the ledger.",
 			Queries: []query{{`sum by (state) (rate(freshet_ledger_samples_total{` + of + `}[$__rate_interval])) > 0`, "{{state}}"}}},

@@ -205,10 +205,6 @@ func (t *Tenant) Admit(now int64, c *Claim) Verdict {
 		m = t.places.metric(series.Name(c.Key))
 	}
 	reason := t.overWhich(now, m)
-	free := t.places.free(series.Name(c.Key), m)
-	if free {
-		reason = 0
-	}
 	if t.bounds.long(c.Length, c.Key) {
 		reason = SeriesBytes
 	}
@@ -216,9 +212,7 @@ func (t *Tenant) Admit(now int64, c *Claim) Verdict {
 		reason = NewSeries // room came about since Room was asked
 	}
 	if reason == 0 {
-		if !free {
-			t.tokens--
-		}
+		t.tokens--
 		p := t.places.insert(hash, c.Key, c.Source)
 		t.places.at(p).holders = 1
 		t.newest.add(now, c)
@@ -237,7 +231,7 @@ func (t *Tenant) overWhich(now int64, m *metric) Reason {
 	switch b := &t.bounds; {
 	case b.metricSeries > 0 && m != nil && m.series >= b.metricSeries:
 		return MetricSeries
-	case b.series > 0 && t.places.counted() >= b.series:
+	case b.series > 0 && t.places.taken >= b.series:
 		return TenantSeries
 	case b.newSeries > 0 && t.tokens < 1:
 		return NewSeries

@@ -321,43 +321,6 @@ func TestNoClaimPaysForAllThatAreLate(t *testing.T) {
 	}
 }
 
-// What Freshet sends itself takes nobody's place, and is let in where no other is; but an
-// application that takes the name for its own gauge has no more than that.
-func TestProbesTakeNoPlace(t *testing.T) {
-	l := New(Config{MaxSeries: 2, MaxSeriesPerMetric: 1, MaxNewSeriesPerMinute: 2}, 5*time.Minute, time.Hour)
-	tenant := l.Tenant("a")
-	probe := func(id int) []byte { return key(series.Gauge, Own, id) }
-	fate := func(key []byte) Fate { return tenant.Admit(begin, claim(key)).Fate }
-	for _, step := range []struct {
-		key  []byte
-		want Fate
-	}{
-		{probe(0), Admitted},
-		{key(series.Gauge, "a", 0), Admitted},
-		{key(series.Gauge, "b", 0), Admitted},
-		{key(series.Gauge, "c", 0), Refused},
-		{probe(1), Admitted}, // of the process after a restart
-		{probe(2), Admitted},
-		{probe(3), Admitted},
-		{probe(4), Refused},
-	} {
-		if p := l.Peek(begin, "a", step.key, 0, 10); p.Fate != step.want || p.Series > 2 {
-			t.Errorf("%s: foreseen %+v", series.Name(step.key), p)
-		}
-		if got := fate(step.key); got != step.want {
-			t.Errorf("%s: %v, want %v", series.Name(step.key), got, step.want)
-		}
-	}
-	for p := range Place(7) { // all leave, and the probe comes first again
-		if p > 0 {
-			tenant.Leave(begin, p)
-		}
-	}
-	if got := fate(probe(0)); got != Admitted || tenant.places.counted() != 0 {
-		t.Errorf("a probe: %v, %d places are counted", got, tenant.places.counted())
-	}
-}
-
 // The total of an up/down counter is kept for weeks after its last sample, and takes its
 // place as long: listeners that forget it, a flood and a restart do not change that.
 func TestAnUpDownCounterKeepsItsPlace(t *testing.T) {

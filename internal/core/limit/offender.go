@@ -259,7 +259,7 @@ func (t *Tenant) Report(now int64) Report {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.expireAll(now)
-	r := Report{Series: t.places.counted()}
+	r := Report{Series: t.places.taken}
 	for reason, s := range t.samples {
 		r.Folded[reason], r.Refused[reason] = s.folded, s.refused
 	}

@@ -32,13 +32,10 @@ func (l *Limiter) Peek(now int64, tenant string, key []byte, source uint64, leng
 	defer t.mu.Unlock()
 	m := t.places.metric(series.Name(key))
 	reason := t.overWhich(now, m)
-	if t.places.free(series.Name(key), m) {
-		reason = 0
-	}
 	if b.long(length, key) {
 		reason = SeriesBytes
 	}
-	p.Series, p.New = t.places.counted(), max(0, int(t.tokens))
+	p.Series, p.New = t.places.taken, max(0, int(t.tokens))
 	if m != nil {
 		p.MetricSeries = m.series
 	}

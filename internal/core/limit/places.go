@@ -26,29 +26,6 @@ type places struct {
 	metrics list[metric]
 	numbers map[string]uint32 // of metrics, which have series
 	taken   int
-	own     uint32 // number of the metric Own; 0 while it has no series
-}
-
-// Own is the gauge that Freshet sends itself, through each tenant's socket, to measure
-// freshness. What it does by itself must not cost a tenant a place.
-const Own = "freshet_probe"
-
-// ownSeries is how many series of Own are not counted: one for each process that ran
-// while a series lives. Further ones are those of an application that took the name.
-const ownSeries = 4
-
-// counted is how many places count towards the limit of the tenant.
-func (p *places) counted() int {
-	if p.own == 0 {
-		return p.taken
-	}
-	return p.taken - min(p.metrics.at(p.own).series, ownSeries)
-}
-
-// free reports whether a series of a metric, nil for one without series, counts towards
-// no limit.
-func (p *places) free(name []byte, m *metric) bool {
-	return string(name) == Own && (m == nil || m.series < ownSeries)
 }
 
 // record is one place.
@@ -160,9 +137,6 @@ func (p *places) remove(place Place) {
 		m.series--
 	} else {
 		delete(p.numbers, m.name)
-		if r.metric == p.own {
-			p.own = 0
-		}
 		m.name, m.series = "", 0
 		m.over.Store(0)
 		p.metrics.drop(r.metric)
@@ -180,9 +154,6 @@ func (p *places) number(name []byte) uint32 {
 		m := p.metrics.at(number)
 		m.name = string(name)
 		p.numbers[m.name] = number
-		if m.name == Own {
-			p.own = number
-		}
 	}
 	return number
 }

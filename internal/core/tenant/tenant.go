@@ -11,6 +11,9 @@ import (
 // Default is the tenant of everything that names none.
 const Default = "default"
 
+// Own is the tenant of what Freshet measures of itself.
+const Own = "freshet"
+
 // maxLength of a name, in bytes: it is a directory and a label value.
 const maxLength = 64
 

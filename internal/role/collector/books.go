@@ -86,4 +86,5 @@ func (l *listener) post(next, last *counts) {
 		CutFrames:          now.CutFrames - before.CutFrames,
 		RefusedConnections: now.RefusedConnections - before.RefusedConnections,
 	})
+	l.postProbes()
 }

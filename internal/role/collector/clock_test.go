@@ -306,7 +306,8 @@ func TestEachWindowGetsATryAtTheEnd(t *testing.T) {
 		if !l.close((second+10)*1e9, false) {
 			t.Fatal("not closed")
 		}
-		f.flusher.flush(ctx, <-f.closed) // as after drainTime
+		w := <-f.closed
+		f.flusher.flush(ctx, w.tenant, w.window, w.at) // as after drainTime
 	}
 	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != float64(len(f.listeners())) {
 		t.Errorf("%v windows were taken, want all %d", got, len(f.listeners()))

@@ -23,6 +23,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/placement"
+	"github.com/freshet-io/freshet/internal/core/probe"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/window"
 )
@@ -62,9 +63,10 @@ type Options struct {
 	Placement   *placement.Placement
 	Aggregators map[string]Aggregator // by instance; one for each that owns shards
 	Events      Events
-	Sender      uint64 // this collector, the same after a restart
-	Connections int    // open at once on all Unix stream sockets together; 0 for as many as each takes
-	Host        string // of events whose sender named none
+	Sender      uint64      // this collector, the same after a restart
+	Connections int         // open at once on all Unix stream sockets together; 0 for as many as each takes
+	Host        string      // of events whose sender named none
+	Probe       *probe.Mark // on what Freshet sends itself; nil for nothing
 	Now         func() time.Time
 	Registry    prometheus.Registerer
 	Logger      *slog.Logger
@@ -217,6 +219,7 @@ type closedWindow struct {
 	tenant   string
 	at       time.Time      // when it was closed
 	window   *window.Window // nil if nothing happened in it
+	probed   *window.Window // of the probes; nil for none
 	left     *window.Table  // the table that it was the last window of, to be released; nil if it is in use
 	events   []event.Event
 }

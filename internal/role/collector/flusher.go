@@ -11,7 +11,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/stage"
+	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/top"
+	"github.com/freshet-io/freshet/internal/core/window"
 )
 
 // flusher turns windows into batches and pushes them, one after the other.
@@ -71,7 +73,12 @@ func (f *flusher) run(ctx context.Context, windows <-chan closedWindow) {
 			}
 			w.listener.handed.Store(false)
 			if w.window != nil {
-				f.flush(drain, w)
+				f.flush(drain, w.tenant, w.window, w.at)
+			}
+			if w.probed != nil {
+				f.flush(drain, tenant.Own, w.probed, w.at)
+			}
+			if w.window != nil || w.probed != nil {
 				f.windows.pushed(w.listener)
 			}
 			if w.left != nil {
@@ -91,26 +98,25 @@ func (f *flusher) run(ctx context.Context, windows <-chan closedWindow) {
 
 // flush pushes a window, in portions with a sequence of their own. The table has the
 // window back as soon as the last one is a batch.
-func (f *flusher) flush(ctx context.Context, w closedWindow) {
-	f.touch(w)
+func (f *flusher) flush(ctx context.Context, tenant string, w *window.Window, closed time.Time) {
+	f.touch(tenant, w)
 	f.saveNames()
 	defer f.endTry()
-	closed := w.at
 	for done := false; !done; closed = f.Now() {
-		trip := &stage.Trip{Input: stage.DogStatsD, Tenant: w.tenant, Born: time.Unix(0, w.window.Birth)}
+		trip := &stage.Trip{Input: stage.DogStatsD, Tenant: tenant, Born: time.Unix(0, w.Birth)}
 		trip.Enter(stage.Window, closed)
 		f.sequence++
 		f.writer.Begin(batch.Header{
-			Tenant: []byte(w.tenant), Sender: f.Sender, Incarnation: f.incarnation, Sequence: f.sequence,
-			Second: w.window.Second, Birth: w.window.Birth,
+			Tenant: []byte(tenant), Sender: f.Sender, Incarnation: f.incarnation, Sequence: f.sequence,
+			Second: w.Second, Birth: w.Birth,
 		})
-		done = w.window.Flush(&f.writer, portionBytes)
+		done = w.Flush(&f.writer, portionBytes)
 		batches := f.writer.End()
 		trip.Samples = int(samples(batches))
 		trip.Pass(stage.Window, stage.Forward, f.Now())
 		ctx := stage.NewContext(ctx, trip)
 		for _, instance := range f.Placement.Instances() {
-			f.push(ctx, w.tenant, f.Aggregators[instance], f.ownedBy(instance, batches))
+			f.push(ctx, tenant, f.Aggregators[instance], f.ownedBy(instance, batches))
 		}
 		f.Watch.End(trip)
 	}
@@ -241,18 +247,18 @@ func (f *flusher) saveNames() {
 
 // touch tells the catalogue which names are in use, and those who look at what is
 // busiest what is in the window.
-func (f *flusher) touch(w closedWindow) {
+func (f *flusher) touch(tenant string, w *window.Window) {
 	now := f.Now().UnixMilli()
-	for key := range w.window.InUse() {
-		f.Catalogue.Touch(now, w.tenant, series.Name(key))
+	for key := range w.InUse() {
+		f.Catalogue.Touch(now, tenant, series.Name(key))
 	}
-	metrics := f.metrics.lock(w.tenant, top.NewMetrics)
+	metrics := f.metrics.lock(tenant, top.NewMetrics)
 	defer f.metrics.mu.Unlock()
 	if metrics == nil { // nobody looks
 		return
 	}
-	for s := range w.window.Series() {
-		metrics.Add(w.window.Second, s.Key, s.Samples)
+	for s := range w.Series() {
+		metrics.Add(w.Second, s.Key, s.Samples)
 	}
 }
 

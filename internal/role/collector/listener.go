@@ -69,6 +69,8 @@ type listener struct {
 	tally         *top.Tally // of the open window; nil while nobody looks at senders
 	clients       clientCounts
 	clientDrops   float64 // of all windows before
+	probes        *probes // nil before the first
+	probed        uint64  // datagrams that were probes
 
 	next   atomic.Pointer[terms] // from the next window on
 	handed atomic.Bool           // the flusher has not taken yet what it was handed last
@@ -144,6 +146,10 @@ func (c *Collector) timed(t sockets.Timing) {
 // for memory, and metrics of several datagrams wait together. Those that are held are
 // counted when a group is complete or with the Tick.
 func (l *listener) Packet(packet []byte, now int64) {
+	if l.collector.Probe.On(packet) {
+		l.probe(packet, now)
+		return
+	}
 	if open := l.collector.taps.open.Load(); open != nil {
 		l.tap(*open, packet, now)
 	}
@@ -256,24 +262,29 @@ func (l *listener) close(now int64, last bool) bool {
 		return false
 	}
 	closing := l.table.Second()
+	if !l.probes.close(now) {
+		return false
+	}
 	w, ok := l.table.Close(now)
 	if !ok {
 		return false
 	}
-	l.collector.windows.close(l, closing, l.table.Second(), w == nil)
+	probed := l.probes.take()
+	l.collector.windows.close(l, closing, l.table.Second(), w == nil && probed == nil)
 	l.publish(now)
 	l.windowed(now)
-	closed := closedWindow{listener: l, tenant: l.terms.tenant, at: time.Unix(0, now), window: w, events: l.events}
+	closed := closedWindow{listener: l, tenant: l.terms.tenant, at: time.Unix(0, now), window: w, probed: probed, events: l.events}
 	if next := l.next.Load(); last || next != l.terms {
 		closed.left = l.table
 		if !last {
 			l.change(next, now)
 		}
 	}
-	if w == nil {
+	empty := w == nil && probed == nil
+	if empty {
 		l.collector.flusher.tell() // nobody else may have anything to do for a second
 	}
-	if w == nil && len(l.events) == 0 && closed.left == nil {
+	if empty && len(l.events) == 0 && closed.left == nil {
 		return true
 	}
 	l.handed.Store(true)
@@ -307,7 +318,7 @@ func (l *listener) publish(now int64) {
 		eventsDropped: l.eventsDropped,
 		clientDrops:   l.clientDrops,
 		datagrams: ledger.Datagrams{
-			Read: read.Packets, KernelDropped: l.socket.Drops(), Oversized: read.Truncated + read.LongFrames,
+			Read: read.Packets - l.probed, KernelDropped: l.socket.Drops(), Oversized: read.Truncated + read.LongFrames,
 			CutFrames: read.CutFrames, RefusedConnections: read.Refused,
 		},
 	}

@@ -70,7 +70,7 @@ func (r *resolver) name(in *mapping.Input, out *mapping.Output) (name string, na
 		Tenant: r.tenant, Name: out.Name, Raw: in.Name, Named: out.Named, Kind: out.Kind,
 		Buckets: out.Buckets, Unit: out.Unit, Help: out.Help,
 	}
-	if out.Name != limit.Own && !r.limits.Room(now) || r.limits.TooLong(r.length(in)) {
+	if !r.limits.Room(now) || r.limits.TooLong(r.length(in)) {
 		if _, known, _ := r.Catalogue.Peek(&claim); !known {
 			return out.Name, false
 		}

@@ -13,9 +13,11 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/probe"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/stage"
+	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
@@ -41,23 +43,36 @@ type Tiles interface {
 // it lacks these tiles, and has counted them as unsent. To write them again would hold back
 // the tenant's later tiles for as long as the queue is broken, and to keep them for it in
 // memory would lose them at the next restart all the same.
-func (d *Distributor) WriteTiles(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tsdb.WriteStats, error) {
+func (d *Distributor) WriteTiles(ctx context.Context, of string, width tile.Width, samples []tile.Sample) (tsdb.WriteStats, error) {
 	trip := stage.FromContext(ctx)
 	trip.Pass(stage.Distribute, stage.Append, d.Now())
-	stats, err := d.Tiles.Write(ctx, tenant, width, samples)
+	stats, err := d.Tiles.Write(ctx, of, width, samples)
 	if err != nil {
 		return stats, err
 	}
 	trip.Leave(stage.Append, d.Now())
+	if of == tenant.Own {
+		samples = withoutProbes(samples)
+	}
 	takes := func(b Backend) bool { return b.TakesTiles(width) }
 	for len(samples) > 0 {
 		n := min(len(samples), forwardedSamples)
-		if err := d.forward(tenant, takes, func() (forwarded, error) { return encodeTiles(samples[:n]) }); err != nil {
-			d.Logger.Error("tiles are stored, and a backend lacks them", "tenant", tenant, "width", width, "samples", n, "error", err)
+		if err := d.forward(of, takes, func() (forwarded, error) { return encodeTiles(samples[:n]) }); err != nil {
+			d.Logger.Error("tiles are stored, and a backend lacks them", "tenant", of, "width", width, "samples", n, "error", err)
 		}
 		samples = samples[n:]
 	}
 	return stats, nil
+}
+
+// withoutProbes leaves out what Freshet sends itself: it measures the way to its own store.
+func withoutProbes(samples []tile.Sample) (others []tile.Sample) {
+	for i := range samples {
+		if samples[i].Series.Labels.Get(model.MetricNameLabel) != probe.Metric {
+			others = append(others, samples[i])
+		}
+	}
+	return others
 }
 
 // forwardedSamples is how many samples of tiles go in one request, as Prometheus sends.

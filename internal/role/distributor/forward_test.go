@@ -15,8 +15,10 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/core/probe"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/lib/buf"
 )
@@ -208,6 +210,26 @@ func TestTilesAreForwarded(t *testing.T) {
 	ten.bodies = nil
 	if _, err := w.WriteTiles(t.Context(), "team", tile.Width10s, samples); !errors.Is(err, w.err) || len(ten.bodies) != 0 {
 		t.Errorf("%v, %d requests were forwarded that are not stored", err, len(ten.bodies))
+	}
+}
+
+// What Freshet sends itself measures the way to its own store. Others have no use for it; a
+// gauge of an application is its own, whatever it is called.
+func TestProbesAreNotForwarded(t *testing.T) {
+	w := newWorld(t, func(*Config) {})
+	ten := &backend{t: t, width: tile.Width10s}
+	w.backends(ten)
+	named := func(name string) tile.Sample {
+		return tile.Sample{Series: &tile.Series{Labels: labels.FromStrings("__name__", name)}, T: 1, V: 1}
+	}
+	for _, of := range []string{tenant.Own, "team"} {
+		samples := []tile.Sample{named(probe.Metric), named("a")}
+		if stats, err := w.WriteTiles(t.Context(), of, tile.Width10s, samples); err != nil || stats.Stored != 2 {
+			t.Errorf("%s: %+v, %v", of, stats, err)
+		}
+	}
+	if want := []string{"freshet __name__=a 1:1/0", "team __name__=freshet_probe 1:1/0", "team __name__=a 1:1/0"}; !slices.Equal(ten.got, want) {
+		t.Errorf("%q, want %q", ten.got, want)
 	}
 }
 

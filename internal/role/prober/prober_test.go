@@ -2,12 +2,16 @@ package prober
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +22,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/prometheus/prompb"
 
+	"github.com/freshet-io/freshet/internal/core/probe"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
@@ -27,8 +32,10 @@ type store struct {
 	delay time.Duration
 	full  bool
 
-	mu   sync.Mutex
-	seen map[string]float64
+	mu      sync.Mutex
+	seen    map[string]float64
+	written int // requests
+	asked   int // questions
 }
 
 func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -45,11 +52,14 @@ func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = request.Unmarshal(body)
 	}
 	of, _ := tenant.FromContext(r.Context())
-	if err != nil || len(request.Timeseries) != 1 || of != "own" { // else a tenant's store gets samples of now
+	if err != nil || len(request.Timeseries) != 1 || of != tenant.Own { // else a tenant's store gets samples of now
 		s.t.Errorf("%v %q %v", request, of, err)
 		return
 	}
 	v := request.Timeseries[0].Samples[0].Value
+	s.mu.Lock()
+	s.written++
+	s.mu.Unlock()
 	time.AfterFunc(s.delay, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -59,12 +69,13 @@ func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *store) query(ctx context.Context, expr string) (v float64, found bool, err error) {
-	if !strings.HasPrefix(expr, `max(freshet_probe{path="remote_write",prober="`) {
-		return 0, false, errors.New("asked for " + expr)
-	}
-	of, _ := tenant.FromContext(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.asked++
+	of, _ := tenant.FromContext(ctx)
+	if expr != probe.NewMark(7).Labels(probe.RemoteWrite, tenant.Own).String() || of != tenant.Own {
+		return 0, false, fmt.Errorf("asked for %s of %s", expr, of)
+	}
 	v, found = s.seen[of]
 	return v, found, nil
 }
@@ -81,7 +92,7 @@ func probing(t *testing.T, s *store, d time.Duration, tenants ...string) (*Probe
 			}
 			return all
 		},
-		Write: s, Own: "own", Query: s.query, Registry: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Write: s, Query: s.query, Mark: probe.NewMark(7), Registry: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	ctx, stop := context.WithTimeout(t.Context(), d)
 	defer stop()
@@ -103,18 +114,18 @@ func freshness(t *testing.T, p *Prober, tenant, path string) *dto.Histogram {
 func TestFreshness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{t: t, delay: 30 * time.Millisecond}
-		p, _ := probing(t, s, 20*time.Second+time.Millisecond, "a", "b")
-		h := freshness(t, p, "own", remoteWrite)
+		p, _ := probing(t, s, 20*interval+time.Millisecond, "a", "b")
+		h := freshness(t, p, tenant.Own, probe.RemoteWrite)
 		mean := h.GetSampleSum() / float64(h.GetSampleCount())
-		if h.GetSampleCount() < 18 || h.GetSampleCount() > 21 || mean < 0.030 || mean > 0.030+betweenWrites.Seconds() {
+		if h.GetSampleCount() < 19 || h.GetSampleCount() > 21 || mean < 0.030 || mean > 0.030+betweenWrites.Seconds() {
 			t.Errorf("%d probes, %v s on average", h.GetSampleCount(), mean)
 		}
-		if n := testutil.ToFloat64(p.lost.WithLabelValues("own", remoteWrite)); n != 0 {
+		if n := testutil.ToFloat64(p.lost.WithLabelValues(tenant.Own, probe.RemoteWrite)); n != 0 {
 			t.Errorf("%v are lost", n)
 		}
-		for _, tenant := range []string{"a", "b"} {
-			if n := testutil.ToFloat64(p.lost.WithLabelValues(tenant, dogstatsd)); n < 18 { // there is no socket
-				t.Errorf("%s: %v datagrams are lost", tenant, n)
+		for _, of := range []string{"a", "b"} {
+			if n := testutil.ToFloat64(p.lost.WithLabelValues(of, probe.DogStatsD)); n < 19 { // there is no socket
+				t.Errorf("%s: %v datagrams are lost", of, n)
 			}
 		}
 	})
@@ -123,24 +134,39 @@ func TestFreshness(t *testing.T) {
 func TestAProbeThatIsNeverSeenIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{t: t, delay: time.Hour}
-		p, log := probing(t, s, 60*time.Second, "a")
-		// Of each second one, but for the last ones, which are still looked for.
-		if n := testutil.ToFloat64(p.lost.WithLabelValues("own", remoteWrite)); n < 55 || n > 60 {
+		p, log := probing(t, s, 30*interval, "a")
+		// Of each interval one, but for the last ones, which are still looked for.
+		if n := testutil.ToFloat64(p.lost.WithLabelValues(tenant.Own, probe.RemoteWrite)); n < 24 || n > 30 {
 			t.Errorf("%v are lost", n)
 		}
 		if !strings.Contains(log, "no query has it after 10s") {
 			t.Error(log)
 		}
-		if h := freshness(t, p, "own", remoteWrite); h.GetSampleCount() != 0 {
+		if h := freshness(t, p, tenant.Own, probe.RemoteWrite); h.GetSampleCount() != 0 {
 			t.Errorf("%v", h)
+		}
+	})
+}
+
+// While nothing passes for some time one probe waits: the others of the time count as well,
+// or else the time would not be seen among hundreds that were quick.
+func TestASlowProbeStandsForThoseThatItKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{t: t, delay: 9 * time.Second}
+		p, _ := probing(t, s, time.Minute)
+		h := freshness(t, p, tenant.Own, probe.RemoteWrite)
+		mean := h.GetSampleSum() / float64(h.GetSampleCount())
+		// Of 9 s each, sent every two seconds; less those that the end cut off.
+		if h.GetSampleCount() < 22 || mean < 4 || mean > 6 {
+			t.Errorf("%d probes, %v s on average", h.GetSampleCount(), mean)
 		}
 	})
 }
 
 func TestAProbeThatIsRefusedIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, log := probing(t, &store{t: t, full: true}, 5*time.Second, "a")
-		if n := testutil.ToFloat64(p.lost.WithLabelValues("own", remoteWrite)); n < 3 {
+		p, log := probing(t, &store{t: t, full: true}, 5*interval, "a")
+		if n := testutil.ToFloat64(p.lost.WithLabelValues(tenant.Own, probe.RemoteWrite)); n < 4 {
 			t.Errorf("%v are lost", n)
 		}
 		if !strings.Contains(log, "503 the queue is full") {
@@ -149,22 +175,139 @@ func TestAProbeThatIsRefusedIsLost(t *testing.T) {
 	})
 }
 
-// A store that is broken loses a probe each second, with a long error: the log had a line for
-// each.
+// A store that is broken loses each probe, with a long error: the log had a line for each.
 func TestLostProbesAreToldOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, log := probing(t, &store{t: t, full: true}, 3*time.Minute, "a")
-		for _, way := range []string{"tenant=own path=remote_write", "tenant=a path=dogstatsd"} {
+		for _, way := range []string{"tenant=freshet path=remote_write", "tenant=a path=dogstatsd"} {
 			if n := strings.Count(log, way); n != 3 {
 				t.Errorf("%d lines in three minutes with %s:\n%s", n, way, log)
 			}
 		}
-		if n := testutil.ToFloat64(p.lost.WithLabelValues("own", remoteWrite)); n < 178 {
+		if n := testutil.ToFloat64(p.lost.WithLabelValues(tenant.Own, probe.RemoteWrite)); n < 88 {
 			t.Errorf("%v are counted", n)
 		}
-		first, second := strings.Contains(log, "path=remote_write probes=1 error="), strings.Contains(log, "path=remote_write probes=6")
+		first, second := strings.Contains(log, "path=remote_write probes=1 error="), strings.Contains(log, "path=remote_write probes=3")
 		if !first || !second {
 			t.Errorf("the lines do not have the number of the probes:\n%s", log)
+		}
+	})
+}
+
+// An idle server does little else than probe. One that probed ten times as often would take
+// ten times as much of a processor: operations.md says how much that is.
+func TestProbesAreFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{t: t}
+		probing(t, s, time.Minute)
+		if s.written < 29 || s.written > 31 || s.asked > 2*s.written {
+			t.Errorf("%d probes by remote write in a minute, %d questions", s.written, s.asked)
+		}
+	})
+}
+
+// listen takes datagrams at a socket until the test ends.
+func listen(t *testing.T, network, address string) net.PacketConn {
+	t.Helper()
+	conn, err := net.ListenPacket(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func read(t *testing.T, from net.PacketConn) (text string, sender net.Addr) {
+	t.Helper()
+	if err := from.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	packet := make([]byte, 100)
+	n, sender, err := from.ReadFrom(packet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(packet[:n]), sender
+}
+
+// All probes come from one port: one that was new each time made a sender of each.
+func TestOneSocketForItsLife(t *testing.T) {
+	server := listen(t, "udp", "127.0.0.1:0")
+	s := &socket{target: Target{"a", "udp", server.LocalAddr().String()}}
+	defer s.close()
+	ports := map[string]bool{}
+	for i := range 3 {
+		at := time.Now()
+		want := probe.NewMark(7).Datagram(at)
+		if err := s.send(want, at); err != nil {
+			t.Fatal(err)
+		}
+		text, sender := read(t, server)
+		if text != string(want) {
+			t.Errorf("%d: %q, want %q", i, text, want)
+		}
+		ports[sender.String()] = true
+	}
+	if len(ports) != 1 {
+		t.Errorf("sent from %v", ports)
+	}
+}
+
+// A listener that went and came back, as in a restart, is probed again.
+func TestASocketThatWasBoundAnew(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	first := listen(t, "unixgram", path)
+	s := &socket{target: Target{"a", "unixgram", path}}
+	defer s.close()
+	if err := s.send([]byte("1"), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	_ = first.Close()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.send([]byte("2"), time.Now()); err == nil {
+		t.Error("sent to nobody")
+	}
+	second := listen(t, "unixgram", path)
+	if err := s.send([]byte("3"), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := read(t, second); text != "3" {
+		t.Errorf("%q", text)
+	}
+}
+
+// Sockets that a reload brings are probed, and those that are gone are not.
+func TestTargetsOfAReload(t *testing.T) {
+	dir := t.TempDir()
+	a, b := Target{"a", "unixgram", filepath.Join(dir, "a")}, Target{"b", "unixgram", filepath.Join(dir, "b")}
+	synctest.Test(t, func(t *testing.T) {
+		var now atomic.Pointer[[]Target]
+		now.Store(&[]Target{a})
+		s := &store{t: t, seen: map[string]float64{}}
+		p := New(Options{
+			Targets: func() []Target { return *now.Load() }, Write: s, Query: s.query, Mark: probe.NewMark(7),
+			Registry: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- p.Run(ctx) }()
+		lost := func(of string) float64 { return testutil.ToFloat64(p.lost.WithLabelValues(of, probe.DogStatsD)) } // nobody listens
+		time.Sleep(time.Minute)
+		if lost("a") < 28 || lost("b") != 0 {
+			t.Errorf("before the reload %v and %v were probed", lost("a"), lost("b"))
+		}
+		now.Store(&[]Target{b})
+		time.Sleep(betweenTargets + time.Second)
+		before := lost("a")
+		time.Sleep(time.Minute)
+		if lost("a") != before || lost("b") < 28 {
+			t.Errorf("after the reload %v and %v were probed", lost("a")-before, lost("b"))
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -9,7 +9,7 @@ import (
 // Config is the section "self.recorder" of the configuration file.
 type Config struct {
 	Budgets bool          `yaml:"budgets" help:"record when a stage is over its budget, and not only when asked"`
-	Flight  bool          `yaml:"flight" help:"keep an execution trace of the last seconds in memory, for records to have the time before: that takes up to a tenth of the processor where requests are many and small, and nothing to speak of elsewhere"`
+	Flight  bool          `yaml:"flight" help:"keep an execution trace of the last seconds in memory while anybody sends, for records to have the time before: that takes up to a tenth of the processor where requests are many and small, and nothing to speak of elsewhere"`
 	Every   time.Duration `yaml:"every" help:"the shortest time between two of those; at least 30s"`
 	Records int           `yaml:"records" help:"how many are kept, 1 to 1000; the oldest go first"`
 	Bytes   conf.Bytes    `yaml:"bytes" help:"how much room they take together, at least 16MiB"`

@@ -1,0 +1,56 @@
+package probe
+
+import (
+	"testing"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+)
+
+// A probe is a line of DogStatsD like any other, and only one with the own mark is on it.
+func TestDatagram(t *testing.T) {
+	at := time.UnixMicro(1_795_160_000_123_456)
+	mark := NewMark(7)
+	packet := mark.Datagram(at)
+	var p dogstatsd.Parser
+	p.Reset(packet)
+	lines := make([]dogstatsd.Metric, 1)
+	if n, _ := p.Metrics(lines); n != 1 || lines[0].Type != dogstatsd.Gauge || len(lines[0].Values) != 1 || lines[0].Values[0] != Seconds(at) {
+		t.Fatalf("%s: %d lines, %+v", packet, n, lines[0])
+	}
+	for _, c := range []struct {
+		name   string
+		mark   *Mark
+		packet string
+		on     bool
+	}{
+		{"its own", mark, string(packet), true},
+		{"of the process before a restart", NewMark(7), string(packet), true},
+		{"of another Freshet", NewMark(8), string(packet), false},
+		{"where nothing is probed", nil, string(packet), false},
+		{"an application's own gauge", mark, "freshet_probe:1|g", false},
+		{"cut off", mark, string(packet[:20]), false},
+		{"empty", mark, "", false},
+	} {
+		if got := c.mark.On([]byte(c.packet)); got != c.on {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+// One series for a tenant's socket, whatever was restarted since.
+func TestKey(t *testing.T) {
+	if a, b := NewMark(7).AppendKey(nil, "a"), NewMark(7).AppendKey(nil, "a"); string(a) != string(b) {
+		t.Errorf("%q %q", a, b)
+	}
+	if a, b := NewMark(7).AppendKey(nil, "a"), NewMark(7).AppendKey(nil, "b"); string(a) == string(b) {
+		t.Errorf("two tenants have one series: %q", a)
+	}
+}
+
+func TestOnAllocatesNothing(t *testing.T) {
+	mark, packet := NewMark(7), []byte("page_views:1|c|#page:home,country:de")
+	if n := testing.AllocsPerRun(100, func() { _ = mark.On(packet) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

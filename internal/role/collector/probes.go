@@ -1,0 +1,101 @@
+package collector
+
+import (
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/core/probe"
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/core/window"
+)
+
+// probes are what a listener reads of Freshet itself, beside what applications send: the same
+// socket, reader, second and flusher, and then the tenant of Freshet itself. So they measure
+// the way, and the listener's own tenant meets them nowhere: not in its names, limits, books
+// and rules, and neither do those who look on.
+type probes struct {
+	terms  *terms // for which they were made
+	parser dogstatsd.Parser
+	line   [1]dogstatsd.Metric
+	table  *window.Table
+	closed *window.Window // to be handed to the flusher
+	posted uint64         // samples that are in the books
+}
+
+// probe counts a datagram that is one.
+func (l *listener) probe(packet []byte, now int64) {
+	l.probed++
+	if l.probes == nil || l.probes.terms != l.terms { // a reload gave the socket to another tenant
+		p := &probes{terms: l.terms}
+		// Without limits: a tenant's socket has one series, and sockets have a limit of their own.
+		p.table = window.New(&probeResolver{mark: l.collector.Probe, tenant: l.terms.tenant}, window.Options{IdleWindows: l.terms.idleWindows})
+		p.table.Start(now)
+		l.probes = p
+	}
+	p := l.probes
+	p.parser.Reset(packet)
+	n, _ := p.parser.Metrics(p.line[:])
+	p.table.Metrics(p.line[:n], now)
+}
+
+// close ends the open window. It reports false while the flusher still has the one before.
+func (p *probes) close(now int64) bool {
+	if p == nil || p.closed != nil { // the listener's own could not be closed the last time
+		return true
+	}
+	w, ok := p.table.Close(now)
+	p.closed = w
+	return ok
+}
+
+// take is the window that close ended, nil if no probe was in it.
+func (p *probes) take() *window.Window {
+	if p == nil {
+		return nil
+	}
+	w := p.closed
+	p.closed = nil
+	return w
+}
+
+// postProbes enters into the books what came since the last window.
+func (l *listener) postProbes() {
+	if l.probes == nil {
+		return
+	}
+	n := l.probes.table.Stats().Samples - l.probes.posted
+	if n == 0 {
+		return
+	}
+	l.probes.posted += n
+	books := l.collector.Ledger
+	books.Post(tenant.Own,
+		ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: n},
+		ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: n})
+	books.Datagrams(tenant.Own, ledger.Datagrams{Read: n})
+}
+
+// probeResolver gives all probes of a tenant's socket one series.
+type probeResolver struct {
+	mark   *probe.Mark
+	tenant string // of the socket
+}
+
+// ResolveMetric is part of window.Resolver.
+func (r *probeResolver) ResolveMetric(*dogstatsd.Metric) window.Resolution {
+	key := r.mark.AppendKey(nil, r.tenant)
+	return window.Resolution{Key: key, Shard: series.Shard(tenant.Own, key), Policy: &series.DefaultPolicy, Scale: 1}
+}
+
+// ResolveCheck is part of window.Resolver. A probe is no check.
+func (r *probeResolver) ResolveCheck(*dogstatsd.Check) window.Resolution {
+	return window.Resolution{Drop: true}
+}
+
+// UpDown is part of window.Resolver. A probe is no count.
+func (r *probeResolver) UpDown(*dogstatsd.Metric) bool { return false }
+
+// ResolveOverflow is part of window.Resolver. There is no limit to be over.
+func (r *probeResolver) ResolveOverflow(series.Kind, string, *series.Policy) window.Resolution {
+	return window.Resolution{Drop: true}
+}
