@@ -56,7 +56,17 @@ func (s *server) openSelf() (err error) {
 		Registry: s.registry, Logger: s.logger,
 	})
 	s.watch.OnOver(s.overBudget)
+	s.watch.OnEnd(s.stir)
 	return nil
+}
+
+// stir is told of each batch, and wakes the flight recorder by those that others sent: what
+// Freshet sends itself, and tiles of what was sent before, come to an idle server, too.
+// Batches of datagrams have no tenant yet; their windows do.
+func (s *server) stir(t *stage.Trip) {
+	if t.Input != stage.Tiles && t.Tenant != "" && t.Tenant != tenant.Own {
+		s.recorder.Stir()
+	}
 }
 
 // overBudget is told of each batch that was over its budget in a stage.

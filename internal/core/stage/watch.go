@@ -17,6 +17,7 @@ type Watch struct {
 	paces   [NumInputs]pace
 	budgets atomic.Pointer[Budgets]
 	over    atomic.Pointer[func(*Trip)]
+	ended   atomic.Pointer[func(*Trip)]
 }
 
 // cell is what is known of the batches of one input in one stage.
@@ -60,6 +61,10 @@ func (w *Watch) Budgets() Budgets { return *w.budgets.Load() }
 // ends it: f must be quick. The trip does not change any more, and may be kept.
 func (w *Watch) OnOver(f func(*Trip)) { w.over.Store(&f) }
 
+// OnEnd has f called with each trip that ends, by whoever ends it: f must be quick, and not
+// keep the trip.
+func (w *Watch) OnEnd(f func(*Trip)) { w.ended.Store(&f) }
+
 // End counts a trip in all stages that it passed, and times it, unless it is a request and
 // there are many of them at the time. It must be called once, and the trip not be used for
 // another batch afterwards.
@@ -88,6 +93,9 @@ func (w *Watch) End(t *Trip) {
 		}
 		w.samples[t.Input][s].Add(uint64(t.Samples))
 		over = over || budgets[s] > 0 && spent > budgets[s]
+	}
+	if f := w.ended.Load(); f != nil {
+		(*f)(t)
 	}
 	if f := w.over.Load(); over && f != nil {
 		(*f)(t)

@@ -46,8 +46,8 @@ const (
 	// Duration is how long profiles of the time are taken.
 	Duration = 5 * time.Second
 
-	// flightAge and flightBytes bound the execution trace that is always there. Events of
-	// five seconds are some megabytes.
+	// flightAge and flightBytes bound the execution trace that is kept. Events of five seconds
+	// are some megabytes.
 	flightAge   = 5 * time.Second
 	flightBytes = 8 << 20
 
@@ -62,7 +62,7 @@ type Recorder struct {
 	Options
 	duration time.Duration // Duration, but for tests
 	root     fs.FS         // of the file system, where cgroups are
-	flight   *trace.FlightRecorder
+	flight   flight
 	over     chan overBudget
 	asks     chan ask
 	ended    chan struct{}
@@ -95,14 +95,25 @@ func New(o Options) *Recorder {
 	counter := func(name, help string) prometheus.Counter {
 		return f.NewCounter(prometheus.CounterOpts{Name: "freshet_recorder_" + name, Help: help})
 	}
-	return &Recorder{
+	r := &Recorder{
 		Options: o, duration: Duration, root: os.DirFS("/"),
-		flight: trace.NewFlightRecorder(trace.FlightRecorderConfig{MinAge: flightAge, MaxBytes: flightBytes}),
-		over:   make(chan overBudget, 1), asks: make(chan ask), ended: make(chan struct{}),
+		flight: flight{
+			tracer:  trace.NewFlightRecorder(trace.FlightRecorderConfig{MinAge: flightAge, MaxBytes: flightBytes}),
+			stirred: make(chan struct{}, 1),
+		},
+		over: make(chan overBudget, 1), asks: make(chan ask), ended: make(chan struct{}),
 		made:    counter("records_total", "Records that were made: a stage was over its budget, or somebody asked. Rising: freshet diagnose reads them; the page shows them under Records."),
 		skipped: counter("skipped_total", "Times when a stage was over its budget and no record was made, since another was made shortly before."),
 		failed:  counter("failed_total", "Records that could not be made. Rising: the log says why, mostly a disk that is full."),
 	}
+	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "freshet_recorder_flight",
+		Help: "1 while an execution trace of the last seconds is kept, for records to have the time before. It is not after a minute in which nobody sent anything, since it would be most of what an idle server does, and never with self.recorder.flight off."}, func() float64 {
+		if r.flight.running.Load() {
+			return 1
+		}
+		return 0
+	})
+	return r
 }
 
 // Over asks for a record, since a batch was over its budget in a stage. It waits for
@@ -145,15 +156,16 @@ func (r *Recorder) Run(ctx context.Context) error {
 	r.removeUnfinished()
 	runtime.SetMutexProfileFraction(mutexFraction)
 	runtime.SetBlockProfileRate(blockNanoseconds)
-	if r.Config.Flight {
-		if err := r.flight.Start(); err != nil {
-			r.Logger.Warn("records have no execution trace", "error", err)
-		}
-		defer r.flight.Stop()
-	}
+	r.flight.look = time.NewTimer(flightRest)
+	defer r.flight.look.Stop()
+	defer r.land()
 	var last time.Time
 	for {
 		select {
+		case <-r.flight.stirred:
+			r.fly()
+		case <-r.flight.look.C:
+			r.rest()
 		case o := <-r.over:
 			if !last.IsZero() && time.Since(last) < r.Config.Every {
 				r.skipped.Inc()

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"math"
 	"runtime"
 	"runtime/metrics"
@@ -46,10 +45,14 @@ func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, [
 	rec.Began = time.Now()
 	rec.ID = newID(rec)
 
-	// What is gone in a moment comes first.
-	text, err := r.flightTrace()
-	t.put(record.Trace, text, err)
-	text, err = profileNow("goroutine")
+	// What is gone in a moment comes first. A flight recorder that rested has nothing of the
+	// time before: then the trace is of the time of the record.
+	rested := r.fly()
+	if !rested {
+		text, err := r.flightTrace()
+		t.put(record.Trace, text, err)
+	}
+	text, err := profileNow("goroutine")
 	t.put(record.Goroutines, text, err)
 	begin := readRuntime()
 	text, err = r.metricsText()
@@ -72,6 +75,10 @@ func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, [
 
 	end := readRuntime()
 	rec.Ended = time.Now()
+	if rested {
+		text, err = r.flightTrace()
+		t.put(record.Trace, text, err)
+	}
 	rec.Runtime, rec.Spreads = difference(begin, end)
 	for name, file := range added {
 		after, err := profileNow(name)
@@ -132,15 +139,6 @@ func (t *taking) cpu(ctx context.Context, d time.Duration) {
 		pprof.StopCPUProfile()
 	}
 	t.put(record.CPU, profile.Bytes(), err)
-}
-
-func (r *Recorder) flightTrace() ([]byte, error) {
-	var text bytes.Buffer
-	if !r.flight.Enabled() {
-		return nil, errors.New("the flight recorder is off: self.recorder.flight")
-	}
-	_, err := r.flight.WriteTo(&text)
-	return text.Bytes(), err
 }
 
 func profileNow(name string) ([]byte, error) {

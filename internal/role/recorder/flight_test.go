@@ -1,0 +1,139 @@
+package recorder
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/record"
+)
+
+// fakeTracer counts how often it is started and stopped.
+type fakeTracer struct {
+	starts, stops atomic.Int32
+	err           error
+	begun         time.Time
+}
+
+func (f *fakeTracer) Start() error {
+	f.starts.Add(1)
+	f.begun = time.Now()
+	return f.err
+}
+
+func (f *fakeTracer) Stop() { f.stops.Add(1) }
+
+// WriteTo says how long it has run.
+func (f *fakeTracer) WriteTo(to io.Writer) (int64, error) {
+	n, err := io.WriteString(to, time.Since(f.begun).String())
+	return int64(n), err
+}
+
+// On an idle server the flight recorder rests: it was nearly half of what the server did.
+func TestTheFlightRecorderRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, f := newRecorder(t, DefaultConfig(), io.Discard), new(fakeTracer)
+		r.flight.tracer = f
+		stop := run(t, r)
+		time.Sleep(time.Hour)
+		if n := f.starts.Load(); n != 0 || r.flight.running.Load() {
+			t.Errorf("started %d times while nobody sent", n)
+		}
+		for range 10 * 60 { // ten minutes
+			r.Stir()
+			synctest.Wait()
+			if !r.flight.running.Load() {
+				t.Fatal("it does not run while somebody sends")
+			}
+			time.Sleep(time.Second)
+		}
+		time.Sleep(2*flightRest + time.Second)
+		synctest.Wait()
+		if r.flight.running.Load() || f.starts.Load() != 1 || f.stops.Load() != 1 {
+			t.Errorf("after two minutes of rest: started %d times, stopped %d times", f.starts.Load(), f.stops.Load())
+		}
+		r.Stir()
+		synctest.Wait()
+		if f.starts.Load() != 2 {
+			t.Error("it rests although somebody sends again")
+		}
+		stop()
+		if f.stops.Load() != 2 {
+			t.Error("it runs although the recorder has ended")
+		}
+	})
+}
+
+// Whoever asks for a record of an idle server gets the trace of its own seconds.
+func TestARecordOfAnIdleServerHasATrace(t *testing.T) {
+	r, f := newRecorder(t, DefaultConfig(), io.Discard), new(fakeTracer)
+	r.flight.tracer = f
+	defer run(t, r)()
+	r.duration = 20 * time.Millisecond
+	for range 2 { // the first wakes it, and the second has the time before
+		made, err := r.Record(t.Context(), "to see")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := read(t, r, made.ID).Read(record.Trace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if of, err := time.ParseDuration(string(text)); err != nil || of < r.duration {
+			t.Errorf("the trace is of %v, and the record of %v; %v", of, r.duration, err)
+		}
+	}
+	if f.starts.Load() != 1 {
+		t.Errorf("%d starts", f.starts.Load())
+	}
+}
+
+func TestTheFlightRecorderIsOff(t *testing.T) {
+	c := DefaultConfig()
+	c.Flight = false
+	r, f := newRecorder(t, c, io.Discard), new(fakeTracer)
+	r.flight.tracer = f
+	defer run(t, r)()
+	r.Stir()
+	made, err := r.Record(t.Context(), "to see")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if why := made.Missing[record.Trace]; f.starts.Load() != 0 || !strings.Contains(why, "self.recorder.flight") {
+		t.Errorf("%d starts, %q", f.starts.Load(), why)
+	}
+}
+
+// A flight recorder that cannot be started is told once.
+func TestAFlightRecorderThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		r := newRecorder(t, DefaultConfig(), &log)
+		f := &fakeTracer{err: errors.New("tracing is on already")}
+		r.flight.tracer = f
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- r.Run(ctx) }()
+		for range 5 {
+			r.Stir()
+			time.Sleep(2 * flightRest)
+		}
+		cancel()
+		if err := <-ended; err != nil || f.stops.Load() != 0 || strings.Count(log.String(), "no execution trace") != 1 {
+			t.Errorf("%v, %d stops, %s", err, f.stops.Load(), log.String())
+		}
+	})
+}
+
+// Each batch stirs.
+func TestToStirAllocatesNothing(t *testing.T) {
+	r := newRecorder(t, DefaultConfig(), io.Discard)
+	if n := testing.AllocsPerRun(100, r.Stir); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
