@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/value"
 
 	"github.com/freshet-io/freshet/internal/core/outcome"
@@ -49,7 +50,7 @@ func (d *taken) Push(tenant string, r *remotewrite.Request, _ *buf.Buf, done fun
 			line += fmt.Sprintf(" @%d", v.Time/1000)
 		}
 		for _, h := range r.Histograms(s) {
-			line += fmt.Sprintf(" {count %d, zero %d, sum %v, schema %d, %v %v} @%d", h.Count.Integer, h.ZeroCount.Integer, h.Sum, h.Schema, h.PositiveSpans, h.PositiveDeltas, h.Time/1000)
+			line += fmt.Sprintf(" {%s} @%d", buckets(h), h.Time/1000)
 		}
 		for _, e := range r.Exemplars(s) {
 			line += fmt.Sprintf(" exemplar %v", e.Value)
@@ -65,6 +66,20 @@ func (d *taken) Push(tenant string, r *remotewrite.Request, _ *buf.Buf, done fun
 		return outcome.Outcome{}, errors.New("the disk is full")
 	}
 	return outcome.Outcome{}, nil
+}
+
+// buckets are those of a histogram without gaps, as Prometheus' parser has them.
+func buckets(from remotewrite.Histogram) string {
+	h := histogram.Histogram{PositiveBuckets: from.PositiveDeltas, NegativeBuckets: from.NegativeDeltas}
+	for _, s := range from.PositiveSpans {
+		h.PositiveSpans = append(h.PositiveSpans, histogram.Span{Offset: s.Offset, Length: s.Length})
+	}
+	for _, s := range from.NegativeSpans {
+		h.NegativeSpans = append(h.NegativeSpans, histogram.Span{Offset: s.Offset, Length: s.Length})
+	}
+	h.Compact(0)
+	return fmt.Sprintf("count %d, zero %d below %v, sum %v, schema %d, %v %v %v %v", from.Count.Integer, from.ZeroCount.Integer, from.ZeroThreshold, from.Sum, from.Schema,
+		h.PositiveSpans, h.PositiveBuckets, h.NegativeSpans, h.NegativeBuckets)
 }
 
 func TestScrapes(t *testing.T) {
@@ -108,8 +123,8 @@ freshet __name__=sizes_bucket instance=here job=freshet le=10.0 1 @%[1]d
 freshet __name__=sizes_count instance=here job=freshet 1 @%[1]d
 freshet __name__=sizes_sum instance=here job=freshet 7 @%[1]d
 freshet __name__=up instance=here job=freshet 1 @%[1]d
-freshet __name__=wait_seconds instance=here job=freshet line=a {count 2, zero 1, sum 3, schema 0, [{2 1}] [1]} @%[1]d exemplar 3
-freshet __name__=wait_seconds instance=here job=freshet line=b {count 2, zero 1, sum 4, schema 0, [{2 1}] [1]} @%[1]d exemplar 4`, t)
+freshet __name__=wait_seconds instance=here job=freshet line=a {count 2, zero 1 below 2.938735877055719e-39, sum 3, schema 0, [{2 1}] [1] [] []} @%[1]d exemplar 3
+freshet __name__=wait_seconds instance=here job=freshet line=b {count 2, zero 1 below 2.938735877055719e-39, sum 4, schema 0, [{2 1}] [1] [] []} @%[1]d exemplar 4`, t)
 		}
 		const said = `
 family sizes: In classic buckets. 3
