@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -51,6 +52,33 @@ func TestCommandLine(t *testing.T) {
 				t.Errorf("printed %q", stdout)
 			}
 		})
+	}
+}
+
+// Without a command there is a server with its defaults, which says what listens where and
+// what to try; --help is how to get the list of commands.
+func TestWithoutACommand(t *testing.T) {
+	t.Chdir(t.TempDir()) // whose ./data it is
+	for _, key := range []string{"HTTP_LISTEN", "DOGSTATSD_UDP", "INGEST_OTLP_GRPC_LISTEN"} {
+		t.Setenv("FRESHET_"+key, "127.0.0.1:0")
+	}
+	var said, notes printed
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	go func() { ended <- execute(ctx, nil, &said, &notes) }()
+	eventually(t, "the server says what to try", func() bool { return strings.Contains(said.String(), "\nTry:\n") })
+	var told listening
+	if err := readJSON(filepath.Join("data", listeningFile), &told); err != nil || !strings.Contains(said.String(), "  HTTP       http://"+told.HTTP+"  ") {
+		t.Errorf("%v, %+v\n%s", err, told, &said)
+	}
+	stop()
+	if code := <-ended; code != exitOK {
+		t.Errorf("exit code %d\n%s", code, &notes)
+	}
+	for _, flag := range []string{"--help", "-h"} {
+		if code, stdout, stderr := freshet(t, flag); code != exitOK || stderr != "" || !strings.Contains(stdout, "Run a server:") {
+			t.Errorf("%s: exit code %d, %s%s", flag, code, stdout, stderr)
+		}
 	}
 }
 
