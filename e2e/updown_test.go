@@ -12,13 +12,14 @@ import (
 )
 
 // A rule makes of counters that are also decremented gauges whose totals are exact:
-// after kill -9 and SIGTERM they are what was acknowledged, over senders and hosts, and
-// time and Prometheus' metadata know them as gauges. Without a rule nothing changes.
+// after kill -9 and SIGTERM they are what was acknowledged, over senders and hosts.
+// Prometheus' metadata knows them as gauges, and the limits count them for as long as their
+// totals are kept. Without a rule decrements are refused.
 func TestUpDownCountersSurvive(t *testing.T) {
 	t.Parallel() // it mostly waits for windows
 	dir := dataDir(t)
 	file := filepath.Join(dir, "freshet.yaml")
-	if err := os.WriteFile(file, []byte("mapping: {rules: [{match: e2e.open, updown: true}]}\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(upDownConfig), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p := start(t, dir, "--config", file)
@@ -68,8 +69,25 @@ func TestUpDownCountersSurvive(t *testing.T) {
 		})
 		conflicts(t, p)
 	}
+	restarted := time.Now()
 	var metadata map[string][]struct{ Type string }
 	if err := p.ask("/api/v1/metadata", url.Values{}, &metadata); err != nil || len(metadata["e2e_open"]) != 1 || metadata["e2e_open"][0].Type != "gauge" {
 		t.Errorf("metadata: %+v, %v", metadata, err)
 	}
+	reach(restarted.Add(idleContexts + 3*time.Second)) // counters would have left
+	if places, err := p.ownMetric("freshet_limit_series"); err != nil || places != 2 {
+		t.Errorf("%v series have a place, want those of the two totals: %v", places, err)
+	}
+	if err := p.expect("sum(e2e_open)", total, 0); err != nil {
+		t.Error(err)
+	}
 }
+
+// upDownConfig has idleContexts.
+const (
+	upDownConfig = `
+mapping: {rules: [{match: e2e.open, updown: true}]}
+dogstatsd: {idle_contexts: 10s}
+`
+	idleContexts = 10 * time.Second
+)
