@@ -130,7 +130,7 @@ func (l *Log) Append(records []Record) (Position, error) {
 // seal ends the active segment, if there is one.
 func (l *Log) seal() {
 	if f, first := l.tail.Active(); f != nil {
-		l.sealed = append(l.sealed, sealed{l.tail.Leave(), first})
+		l.sealed = append(l.sealed, sealed{l.tail.Seal(), first})
 	}
 }
 
@@ -190,7 +190,7 @@ func (l *Log) giveUp(w segment.Writer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if active, _ := l.tail.Active(); active == w {
-		l.tail.Leave()
+		l.tail.Seal()
 	}
 	l.sealed = slices.DeleteFunc(l.sealed, func(s sealed) bool { return s.Writer == w })
 	_ = w.Close()
@@ -209,7 +209,7 @@ func (l *Log) Close() error {
 	err := l.Sync()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if f := l.tail.Leave(); f != nil {
+	if f := l.tail.Seal(); f != nil {
 		err = errors.Join(err, f.Close())
 	}
 	return err

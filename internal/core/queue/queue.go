@@ -163,7 +163,7 @@ func (q *Queue) newest() *segmentFile { return q.segments[len(q.segments)-1] }
 
 // seal ends the segment that is written to, if there is one.
 func (q *Queue) seal() {
-	if f := q.tail.Leave(); f != nil {
+	if f := q.tail.Seal(); f != nil {
 		_ = f.Close() // what it wrote is in the page cache, or synced
 	}
 }
@@ -355,7 +355,7 @@ func (q *Queue) Close() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var errs []error
-	if f := q.tail.Leave(); f != nil {
+	if f := q.tail.Seal(); f != nil {
 		errs = append(errs, f.Close())
 	}
 	if q.saved != nil {

@@ -41,7 +41,7 @@ func (a *Appender) Add(f *Frame) {
 // Added is the length in bytes of the frames that were added.
 func (a *Appender) Added() int64 { return int64(len(a.buf) - HeaderBytes) }
 
-// Full reports whether the added frames do not fit into the segment: it must be left first.
+// Full reports whether the added frames do not fit into the segment: it must be sealed first.
 func (a *Appender) Full() bool { return a.file != nil && a.size+a.Added() > a.MaxBytes }
 
 // Write writes what was added, and says whether that began a new segment. When the error is nil
@@ -81,13 +81,13 @@ func (a *Appender) write(buf []byte, began bool) error {
 }
 
 // CutBack takes back what a failed Write left, and reports whether the segment ends again where
-// it should. If not it must be left: the name of the next one tells readers where it ends.
+// it should. If not it must be sealed: the name of the next one tells readers where it ends.
 func (a *Appender) CutBack() bool {
 	switch {
 	case a.file == nil:
 		return true
 	case a.size == 0: // the next segment has the same name and replaces it
-		_ = a.Leave().Close()
+		_ = a.Seal().Close()
 		_ = a.FS.Remove(a.Format.Name(a.first))
 		return true
 	}
@@ -101,9 +101,9 @@ func (a *Appender) Active() (Writer, Position) { return a.file, a.first }
 // Size of the segment that was written to last, in bytes.
 func (a *Appender) Size() int64 { return a.size }
 
-// Leave ends the segment that is written to and returns its file, which is the caller's to
-// close, or nil. The next Write begins another.
-func (a *Appender) Leave() Writer {
+// Seal ends the segment that is written to and returns its file, which is the caller's to
+// close, or nil if there is none. The next Write begins another.
+func (a *Appender) Seal() Writer {
 	f := a.file
 	a.file = nil
 	return f

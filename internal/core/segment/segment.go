@@ -6,14 +6,14 @@
 // the journal and a read position of the queue have the same header.
 //
 // What the logs do differently they decide themselves:
-//   - What a Format says: the magic, the longest payload, what the log keeps in a frame's tag
-//     and stamp, and whether positions are in order.
-//   - After a failed write the journal cuts the segment back and goes on in it, and abandons it
-//     only where that fails. The queue, which may have failed to sync it, always abandons it.
-//   - Behind the last good frame of all the journal cuts off what it takes for torn. The queue
-//     leaves it, and its reader passes over it.
-//   - When a segment is removed: the journal's when two checkpoints cover it, the queue's when
-//     it is done or the queue is full.
+//   - A Format says what differs on disk: the magic, the longest payload, whether positions are in
+//     order. What a frame's tag and stamp hold is the log's own.
+//   - After a failed write the journal cuts the segment back and goes on in it; where that fails
+//     it seals the segment. The queue always seals it, since its write may have failed to sync.
+//   - At a start the journal cuts off what follows the last good frame of all, a torn write. The
+//     queue leaves it, and its reader passes over it.
+//   - The journal removes a segment once two checkpoints cover it. The queue removes one when all
+//     of it is done, or, when it is full, gives up the oldest.
 //
 // How files are reached is adapter/files' business. Layout and the laws of reading:
 // docs/format/segment.md.

@@ -128,7 +128,7 @@ func TestFailedWrite(t *testing.T) {
 			if cut := a.CutBack(); cut == truncateFails {
 				t.Errorf("cut back: %v, and truncate fails: %v", cut, truncateFails)
 			} else if !cut {
-				if err := a.Leave().Close(); err != nil {
+				if err := a.Seal().Close(); err != nil {
 					t.Error(err)
 				}
 			}
