@@ -48,7 +48,7 @@ func cardinality(m *moment) finding {
 	f := finding{fine: fmt.Sprintf("series: %s new ones a second, up to %s is usual; %s samples a second are over a limit", count(begun), count(newUsual), count(over))}
 	f.Name = Cardinality
 	steady, most := m.flood(), newMost
-	if steady != nil && steady.metric != nil {
+	if steady != nil && m.isFlood(steady) {
 		most = 1
 	}
 	f.Score = max(ramp(over, overUsual, overBad), most*ramp(begun, newUsual, newBad))
@@ -58,7 +58,7 @@ func cardinality(m *moment) finding {
 	who, newest := "", m.mostNew()
 	datagrams := sockets >= requests
 	if sockets+requests == 0 && newest != nil {
-		of := first(newest.Metrics)
+		of := busiest(newest, floodSteps)
 		datagrams = of != nil && of.Store != raw
 	}
 	if datagrams {
@@ -88,6 +88,18 @@ func cardinality(m *moment) finding {
 // when that is a flood without any limit: a metric's first samples come within a step or two.
 const floodSteps = 2
 
+// isFlood tells a flood in one metric from a start, in which a histogram may have most of the
+// series: either each has a value of its own of one label, or the tenant is no newcomer.
+func (m *moment) isFlood(g *grown) bool {
+	if g.metric == nil {
+		return false
+	}
+	if m.growing.At-g.Began >= startSeconds+int64(g.seconds) {
+		return true
+	}
+	return len(g.metric.Labels) > 0 && float64(g.metric.Labels[0].Values) >= oneMetricShare*mean(recent(g.metric.New, floodSteps))*floodSteps
+}
+
 // flood is the tenant with most new series that has had them for some steps; nil for none.
 func (m *moment) flood() (most *grown) {
 	for i := range m.growing.Tenants {
@@ -115,7 +127,7 @@ func (m *moment) mostNew() (most *record.GrowingTenant) {
 func (m *moment) newest(t *record.GrowingTenant) string {
 	g := grown{GrowingTenant: t}
 	all := mean(recent(t.New, floodSteps)) + mean(recent(t.Refused, floodSteps))
-	if of := first(t.Metrics); of != nil && mean(recent(of.New, floodSteps))+mean(recent(of.Refused, floodSteps)) >= oneMetricShare*all {
+	if of := busiest(t, floodSteps); of != nil && mean(recent(of.New, floodSteps))+mean(recent(of.Refused, floodSteps)) >= oneMetricShare*all {
 		g.metric = of
 	}
 	g.names = g.metric == nil && float64(t.Names) >= oneMetricShare*all*floodSteps

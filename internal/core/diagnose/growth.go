@@ -61,8 +61,8 @@ func grows(t *record.GrowingTenant, steps int) (g grown, does bool) {
 		return g, false
 	}
 	g = grown{GrowingTenant: t, seconds: float64(steps * growth.Step), rate: rate}
-	if len(t.Metrics) > 0 && mean(recent(t.Metrics[0].New, steps)) >= oneMetricShare*mean(last) {
-		g.metric = &t.Metrics[0]
+	if of := busiest(t, steps); of != nil && mean(recent(of.New, steps)) >= oneMetricShare*mean(last) {
+		g.metric = of
 	}
 	g.names = float64(t.Names) >= oneMetricShare*mean(last)*float64(steps)
 	return g, true
@@ -109,8 +109,8 @@ func (m *moment) bounds(g *grown) (all []room) {
 	store := raw
 	if g.metric != nil {
 		store = g.metric.Store
-	} else if len(g.Metrics) > 0 {
-		store = g.Metrics[0].Store
+	} else if of := busiest(g.GrowingTenant, oneMetricSteps); of != nil {
+		store = of.Store
 	}
 	bytes, now := float64(tileSeriesBytes), 0.0
 	for _, l := range m.end.of("prometheus_tsdb_head_series") {
@@ -202,12 +202,12 @@ func leadsTo(r room, rate float64) string {
 
 // culprit is the metric, the label and the sender of what grows.
 func (m *moment) culprit(g *grown) string {
-	text := fmt.Sprintf(": tenant %s", clip(g.Tenant.Tenant))
+	text, of := fmt.Sprintf(": tenant %s", clip(g.Tenant.Tenant)), cmp.Or(g.metric, busiest(g.GrowingTenant, oneMetricSteps))
 	switch {
 	case g.names:
 		text += ", ever new names of metrics"
-		if len(g.Metrics) > 0 {
-			text += ", such as " + clip(g.Metrics[0].Name)
+		if of != nil {
+			text += ", such as " + clip(of.Name)
 		}
 	case g.metric != nil:
 		text += ", metric " + clip(g.metric.Name)
@@ -217,7 +217,7 @@ func (m *moment) culprit(g *grown) string {
 	default:
 		return text + ", many metrics alike"
 	}
-	if of := cmp.Or(g.metric, first(g.Metrics)); of != nil {
+	if of != nil {
 		if from := m.sentBy(g.Tenant.Tenant, of); from != "" {
 			text += ", from " + from
 		}
@@ -225,11 +225,17 @@ func (m *moment) culprit(g *grown) string {
 	return text
 }
 
-func first(all []growth.Metric) *growth.Metric {
-	if len(all) == 0 {
-		return nil
+// busiest is the metric with most new series in the last steps, those without a place among
+// them; nil if there is none.
+func busiest(t *record.GrowingTenant, steps int) (most *growth.Metric) {
+	highest := 0.0
+	for i := range t.Metrics {
+		of := &t.Metrics[i]
+		if n := mean(recent(of.New, steps)) + mean(recent(of.Refused, steps)); n > highest {
+			most, highest = of, n
+		}
 	}
-	return &all[0]
+	return most
 }
 
 // sentBy is who sent most new series of a metric, which of datagrams the newest says.
@@ -253,8 +259,14 @@ func (m *moment) growthEvidence(t *growth.Tenant) (all []Evidence) {
 		return mean(recent(new, oneMetricSteps)) / growth.Step, mean(recent(refused, oneMetricSteps)) / growth.Step
 	}
 	whole, refused := both(t.New, t.Refused)
-	for i := range t.Metrics {
-		of := &t.Metrics[i]
+	metrics := slices.Clone(t.Metrics)
+	slices.SortStableFunc(metrics, func(a, b growth.Metric) int {
+		rateA, overA := both(a.New, a.Refused)
+		rateB, overB := both(b.New, b.Refused)
+		return cmp.Compare(rateB+overB, rateA+overA)
+	})
+	for i := range metrics {
+		of := &metrics[i]
 		rate, over := both(of.New, of.Refused)
 		if len(all) == 3 || rate+over < shownShare*(whole+refused) || rate+over == 0 {
 			continue

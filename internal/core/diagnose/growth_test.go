@@ -18,6 +18,7 @@ type newSeries struct {
 	n                    int
 	store, metric, label string
 	refused              bool
+	few                  bool // the label has few values, as one of several that tell the series apart
 }
 
 // grownUntil has a tracker told of what begins in each second of a process, and reads it at
@@ -31,6 +32,9 @@ func grownUntil(t *testing.T, end int64, begins func(second int64) []newSeries) 
 			for range of.n {
 				seen++
 				pairs := []string{"__name__", of.metric, "zone", fmt.Sprint("z", seen%3), of.label, fmt.Sprint(seen)}
+				if of.few {
+					pairs[5] = fmt.Sprint(seen % 20)
+				}
 				if of.label == "__name__" {
 					pairs = []string{"__name__", fmt.Sprint(of.metric, seen)}
 				}
@@ -91,6 +95,12 @@ func TestGrowth(t *testing.T) {
 	}{
 		{"300 new series a second under every limit", 260, after(200, 260, requests), nil, clearly,
 			"Series grow: 300 new ones a second, 1,080,000 an hour: tenant shop, metric requests_total, label request, from 10.0.0.7 (shop/1); ingest.max_series (1,000,000) is reached in 50m0s"},
+		{"after a deploy with a histogram that had more series", 260, func(second int64) []newSeries {
+			if second >= 100 && second < 140 {
+				return []newSeries{{n: 1000, store: raw, metric: "seconds_bucket", label: "le"}}
+			}
+			return after(200, 260, requests)(second)
+		}, nil, clearly, "metric requests_total, label request, from 10.0.0.7 (shop/1)"},
 		{"an ordinary start: all series are new", 60, start, nil, fine, ""},
 		{"a start of one metric", 60, func(int64) []newSeries { return []newSeries{requests} }, nil, fine, ""},
 		{"just after a start", 100, start, nil, fine, ""},
@@ -160,9 +170,19 @@ func TestFloodOfRequests(t *testing.T) {
 			t.Errorf("%s: %s", name, shown)
 		}
 	}
-	begun := grownUntil(t, 60, start)
-	begun.end = text(t, "prometheus_tsdb_head_series_created_total{tenant=\"shop\"} 25000\n")
-	if f := cardinality(begun); f.Score >= Clear {
-		t.Errorf("a start of 5,000 series a second is a flood: %.2f %s", f.Score, f.Title)
+	for name, begins := range map[string]func(int64) []newSeries{
+		"many metrics": start,
+		"the buckets of a histogram": func(int64) (all []newSeries) {
+			for range 20 { // each time the same values of le
+				all = append(all, newSeries{n: 50, store: raw, metric: "seconds_bucket", label: "le", few: true})
+			}
+			return all
+		},
+	} {
+		begun := grownUntil(t, 60, begins)
+		begun.end = text(t, "prometheus_tsdb_head_series_created_total{tenant=\"shop\"} 25000\n")
+		if f := cardinality(begun); f.Score >= Clear {
+			t.Errorf("a start of %s, 5,000 series a second, is a flood: %.2f %s", name, f.Score, f.Title)
+		}
 	}
 }

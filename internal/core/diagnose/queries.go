@@ -23,6 +23,11 @@ const (
 	fullUsual = 0.70
 	fullBad   = 0.90
 
+	// The same of the processors that the process gets, if goroutines wait for one: others on
+	// the machine may have most of them.
+	queriesOfOwn    = 0.40
+	queriesOfOwnBad = 0.70
+
 	// Queries that wait for their turn at any time. A dashboard that is opened asks 40 at once,
 	// which are answered within a second.
 	waitingUsual = 2
@@ -49,9 +54,10 @@ func queries(m *moment) finding {
 
 	f := finding{fine: fmt.Sprintf("queries: they take %.2g of %d processors, and %.2g wait for their turn at any time", cores, m.GOMAXPROCS, waiting)}
 	f.Name = Queries
-	f.Score = max(ramp(share, queriesUsual, queriesBad)*felt, ramp(waiting, waitingUsual, waitingBad))
-	f.Because = fmt.Sprintf("queries take %s of the processors (nothing below %s, all from %s on), which counts if the processors are full or somebody waits; or %.2g queries wait for their turn at any time (%d to %d); the larger counts",
-		percent(share), percent(queriesUsual), percent(queriesBad), waiting, waitingUsual, waitingBad)
+	own := ramp(cores/max(m.cores(), 1e-9), queriesOfOwn, queriesOfOwnBad) * m.active()
+	f.Score = max(ramp(share, queriesUsual, queriesBad)*felt, own*starvation(m).Score, ramp(waiting, waitingUsual, waitingBad))
+	f.Because = fmt.Sprintf("queries take %s of the processors (nothing below %s, all from %s on), or if goroutines wait for a processor %s of those that the process gets (%s to %s), which counts as far as processors lack or queries wait; or %.2g queries wait for their turn at any time (%d to %d); the larger counts",
+		percent(share), percent(queriesUsual), percent(queriesBad), percent(min(1, cores/max(m.cores(), 1e-9))), percent(queriesOfOwn), percent(queriesOfOwnBad), waiting, waitingUsual, waitingBad)
 	f.Title = fmt.Sprintf("Queries take %.2g of %d processors", cores, m.GOMAXPROCS)
 	if ramp(share, queriesUsual, queriesBad) == 0 {
 		f.Title = fmt.Sprintf("Queries wait for their turn: %.2g at any time", waiting)

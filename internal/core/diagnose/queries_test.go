@@ -60,6 +60,11 @@ func TestQueries(t *testing.T) {
 			m.Spreads["/sched/latencies:seconds"] = record.Spread{P99: .1}
 			m.trace.runnable = 60
 		}), clearly, "tenant shop asks", nil, nil},
+		{"others have nearly all of the machine, and queries what is left", changed(func(m *moment) {
+			m.queries, m.cpu = asked(t), append(m.cpu, ofQuery("q7", 1.9), ofQuery("q1", 1))
+			m.Spreads["/sched/latencies:seconds"] = record.Spread{P99: .1}
+			m.trace.runnable = 60
+		}), listed, "tenant shop asks", nil, nil},
 		{"queries that take processors that nobody lacks", changed(func(m *moment) {
 			m.queries, m.cpu = asked(t), append(m.cpu, ofQuery("q7", 4))
 		}), fine, "", nil, nil},

@@ -23,6 +23,10 @@ const (
 	savedUsual = 0.10
 	savedBad   = 0.30
 
+	// The same of the processors that the process gets, if goroutines wait for one.
+	savedOfOwn    = 0.20
+	savedOfOwnBad = 0.40
+
 	// What senders do by themselves unless they are told otherwise: Prometheus'
 	// max_samples_per_send, and send_batch_size of OpenTelemetry's batch processor.
 	prometheusBatch = 2000
@@ -64,9 +68,10 @@ func smallRequests(m *moment) finding {
 
 	f := finding{fine: fmt.Sprintf("requests: %s a second of remote write and OTLP, each of which costs about %s beside its samples; larger ones would save %.2g of %d processors", count(all), seconds(cost), saved, m.GOMAXPROCS)}
 	f.Name, f.Title = SmallRequests, "No sender sends many small requests"
-	f.Score = ramp(saved/float64(max(1, m.GOMAXPROCS)), savedUsual, savedBad)
-	f.Because = fmt.Sprintf("requests of less than %d samples cost about %.2g of %d processors more than large ones would (nothing below %s of them, all from %s on)",
-		fewSamples, saved, m.GOMAXPROCS, percent(savedUsual), percent(savedBad))
+	own := saved / max(m.cores(), 1e-9)
+	f.Score = max(ramp(saved/float64(max(1, m.GOMAXPROCS)), savedUsual, savedBad), ramp(own, savedOfOwn, savedOfOwnBad)*m.active()*starvation(m).Score)
+	f.Because = fmt.Sprintf("requests of less than %d samples cost about %.2g of %d processors more than large ones would (nothing below %s of them, all from %s on), or if goroutines wait for a processor %s of those that the process gets (%s to %s)",
+		fewSamples, saved, m.GOMAXPROCS, percent(savedUsual), percent(savedBad), percent(min(1, own)), percent(savedOfOwn), percent(savedOfOwnBad))
 	if len(small) > 0 {
 		first := &small[0]
 		batch, setting := first.batch()

@@ -38,6 +38,13 @@ func TestSmallRequests(t *testing.T) {
 			"Requests are tiny: 4,000 a second of 10 samples each, of tenant shop, from 10.0.0.7 (shop/1); remote_write.queue_config.max_samples_per_send: 2000 would make them 20 a second and save about 0.99 of a core",
 			[]string{"they cost about 0.99 of a core beside their samples, 248.14µs each"}},
 		{"of OTLP the collector's batches", ofRequests(5, otel), clearly, "the collector's batch processor (send_batch_size: 8192) would make them 1.2 a second", nil},
+		{"others have nearly all of the machine, and tiny requests what is left", func() *moment {
+			m := ofRequests(2.5, tiny)
+			m.cpu = m.cpu[3:5] // nothing else
+			m.Spreads["/sched/latencies:seconds"] = record.Spread{P99: .1}
+			m.trace.runnable = 60
+			return m
+		}(), clearly, "of tenant shop", nil},
 		{"they cost little", ofRequests(.5, tiny), fine, "", nil},
 		{"a few of them", ofRequests(5, large, small), fine, "", nil},
 		{"large ones that take the processors", ofRequests(5, large), fine, "", nil},
