@@ -165,9 +165,12 @@ func (c *connection) appendHead(b []byte, k, length int) []byte {
 	if c.load.Version == 2 {
 		kind, version = "io.prometheus.write.v2.Request", "2.0.0"
 	}
-	b = fmt.Appendf(b, "POST %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: freshet-bench\r\nContent-Encoding: snappy\r\n"+
+	b = fmt.Appendf(b, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Encoding: snappy\r\n"+
 		"Content-Type: application/x-protobuf;proto=%s\r\nX-Prometheus-Remote-Write-Version: %s\r\nContent-Length: %d\r\n",
 		c.target.RequestURI(), c.target.Host, kind, version, length)
+	if len(c.config.Header["User-Agent"]) == 0 {
+		b = append(b, "User-Agent: freshet-bench\r\n"...)
+	}
 	for name, values := range c.config.Header {
 		for _, v := range values {
 			b = fmt.Appendf(b, "%s: %s\r\n", name, v)
