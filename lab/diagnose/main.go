@@ -11,10 +11,10 @@
 // datagram and write. It gets DogStatsD and remote write all the time, as a server does.
 // Two faults need no help by the binary: a client that makes up tags, and nothing, in which
 // case no cause may be clear. Others are made from outside (outside.go): by a CPU quota, by
-// files where directories belong, by a setting or a client; and beside each stands what looks
+// files where directories belong, by a setting or a client (clients.go); and beside each stands what looks
 // like it and has no effect. What a machine does not allow is told as not tried.
 //
-// It is timed from when the load begins to when `freshet diagnose` has printed. It exits
+// It is timed from when the fault begins to when `freshet diagnose` has printed. It exits
 // with 1 if one was named wrongly or took longer than a minute.
 package main
 

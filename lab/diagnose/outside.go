@@ -22,6 +22,7 @@ type outside struct {
 	quiet   bool     // nobody sends DogStatsD beside it
 	prepare func(dir string) error
 	begin   func(dir string, s *server) (undo func() error, err error) // once the server is ready
+	before  time.Duration                                              // that the load runs before the client does
 	run     func(ctx context.Context, dir string, s *server) error     // a client, until ctx is done
 	wait    time.Duration                                              // until somebody asks; warmUp if it is 0
 }
@@ -78,6 +79,25 @@ var outsides = map[string]outside{
 		args: []string{"--dogstatsd-unixgram", "DIR/" + socket}, run: send("unixgram", "lab.good:1|c\nlab.bad:one|c"),
 	},
 	"malformed_once": {cause: none, run: sendOnce},
+
+	// Under every limit a flood is told from a start after two steps of ten seconds.
+	"cardinality_remote_write": {
+		cause: diagnose.Cardinality, says: []string{"tenant default, metric requests_total, label request, from 127.0.0.1 (shop/1)"}, run: floodSeries, wait: 32 * time.Second,
+	},
+	// What grows is told from a start after two minutes, and after three steps.
+	"growth": {
+		cause: diagnose.Growth, says: []string{"tenant default, metric requests_total, label request, from 127.0.0.1 (shop/1)", "ingest.max_series (1,000,000) is reached in"},
+		before: 2 * time.Minute, run: growSeries, wait: 42 * time.Second,
+	},
+	"queries": {
+		cause: diagnose.Queries, says: []string{"tenant default asks sum by (pod) (rate(http_request_duration_seconds_bucket{job=~?,pod=~?}[?])), from 127.0.0.1 (Grafana/12.1), dashboard lab, panel ", "of its queries wait"},
+		before: 20 * time.Second, run: dashboards(40, 0), wait: 15 * time.Second,
+	},
+	"queries_few": {cause: none, before: 20 * time.Second, run: dashboards(1, time.Second)},
+	"small_requests": {
+		cause: diagnose.SmallRequests, says: []string{"of tenant default, from 127.0.0.1 (tiny/1)", "max_samples_per_send: 2000 would make them"}, run: sendTiny(100, 0), wait: 15 * time.Second,
+	},
+	"small_requests_few": {cause: none, run: sendTiny(4, 50)},
 }
 
 // outsideNames are the rows in the order of the table.
@@ -85,6 +105,7 @@ var outsideNames = []string{
 	"cpu_quota", "cpu_quota_remote_write", "cpu_quota_unused", "small_buffer", "short_queue_unfilled",
 	"store_at_start", "store_10s_at_start", "store_while_running", "store_raw_while_running", "store_of_a_tenant", "store_moved",
 	"malformed_udp", "malformed_unixgram", "malformed_once",
+	"cardinality_remote_write", "growth", "queries", "queries_few", "small_requests", "small_requests_few",
 }
 
 // untriedError is why a fault cannot be made on this machine.

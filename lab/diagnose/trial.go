@@ -72,20 +72,21 @@ func (t trial) run(ctx context.Context) (found *diagnose.Diagnosis, took time.Du
 	}
 
 	loadCtx, endLoad := context.WithCancel(ctx)
+	defer endLoad()
 	group, loadCtx := errgroup.WithContext(loadCtx)
-	begun := time.Now()
 	if !from.quiet {
 		group.Go(func() error { return t.sendDogStatsD(loadCtx, s.UDP) })
 	}
+	group.Go(func() error { return t.sendRemoteWrite(loadCtx, s.HTTP) })
+	if err := wait(loadCtx, from.before); err != nil {
+		return nil, 0, errors.Join(err, group.Wait())
+	}
+	begun := time.Now()
 	if from.run != nil {
 		group.Go(func() error { return from.run(loadCtx, t.dir, s) })
 	}
-	group.Go(func() error { return t.sendRemoteWrite(loadCtx, s.HTTP) })
-	select {
-	case <-time.After(max(warmUp, from.wait)):
+	if err = wait(loadCtx, max(warmUp, from.wait)); err == nil {
 		found, err = t.diagnose(ctx, s.HTTP)
-	case <-loadCtx.Done():
-		err = loadCtx.Err()
 	}
 	took = time.Since(begun)
 	endLoad()
@@ -93,6 +94,16 @@ func (t trial) run(ctx context.Context) (found *diagnose.Diagnosis, took time.Du
 		err = errors.Join(ended, err)
 	}
 	return found, took, err
+}
+
+// wait waits, or until ctx is done.
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // diagnose asks as a person would.
