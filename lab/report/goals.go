@@ -21,8 +21,13 @@ const (
 // goalRow is a line of the table: what was measured, in words and as a number, and
 // what it must be.
 func goalRow(what, how, is, bound string, reached bool) []string {
-	if !reached {
-		bound += ", **missed**"
+	return verdictRow(what, how, is, bound, verdict(reached))
+}
+
+// verdictRow is a line of a goal that a run may also leave open.
+func verdictRow(what, how, is, bound string, v Verdict) []string {
+	if v != Reached {
+		bound += fmt.Sprintf(", **%s**", v)
 	}
 	return []string{what, how, is, bound}
 }
