@@ -18,7 +18,7 @@ func (l *lab) techniqueSteps() []step {
 	return []step{
 		l.benchmarkStep("techniques", "./lab/dogstatsd6", 13, 100*time.Millisecond, &l.results.Techniques),
 		l.benchmarkStep("decoders of remote write", "./lab/cortex", 8, 200*time.Millisecond, &l.results.Decoders),
-		l.benchmarkStep("worker pools", "./lab/m3pool", 6, 200*time.Millisecond, &l.results.Pools),
+		l.benchmarkStep("worker pools", "./lab/m3pool", 8, 200*time.Millisecond, &l.results.Pools),
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 // calls is how deep the work is.
-const calls = 30
+const calls = 33
 
 // stack watches the stack that it lies on: when that is copied, so is the watch, which
 // then finds itself at another address. It must not escape to the heap, so that it is
@@ -31,75 +31,105 @@ func (s *stack) look(deepest uintptr) {
 // became of the stack meanwhile.
 type work func(x uint64) (result uint64, seen stack)
 
-// deep is work as in a write path, calls within calls.
-func deep(x uint64) (uint64, stack) {
-	var s stack
-	s.look(uintptr(unsafe.Pointer(&s)))
-	x = call(&s, x, calls)
-	return x, s
-}
-
-// shallow is the same work as in a benchmark, one call after the other.
-func shallow(x uint64) (uint64, stack) {
-	var s stack
-	s.look(uintptr(unsafe.Pointer(&s)))
-	for range calls {
-		x = call(&s, x, 1)
+// deepWork is work as in a write path, calls within calls, the last of which calls a helper.
+func deepWork(h helper) work {
+	return func(x uint64) (uint64, stack) {
+		var s stack
+		s.look(uintptr(unsafe.Pointer(&s)))
+		x = call(&s, x, calls, h)
+		return x, s
 	}
-	return x, s
 }
 
-// call needs about 200 bytes of stack, and goes on with the calls that are left. It
-// grows the stack before its first line, so that none goes unseen.
+// shallowWork is the same work as in a benchmark, one call after the other.
+func shallowWork(h helper) work {
+	return func(x uint64) (uint64, stack) {
+		var s stack
+		s.look(uintptr(unsafe.Pointer(&s)))
+		for left := range calls {
+			x = call(&s, x, 1, h && left == calls-1)
+		}
+		return x, s
+	}
+}
+
+// helper says how the helper at the end of the write path is compiled.
+type helper bool
+
+const (
+	inlined   helper = false
+	outOfLine helper = true // the regression: it has a stack frame of its own
+)
+
+// call needs 80 bytes of stack, and goes on with the calls that are left: 33 of them
+// fit in a stack of 4 KiB. It grows the stack before its first line, so that none goes unseen.
 //
 //go:noinline
-func call(s *stack, x uint64, left int) uint64 {
-	var local [16]uint64
+func call(s *stack, x uint64, left int, h helper) uint64 {
+	var local [4]uint64
 	s.look(uintptr(unsafe.Pointer(&local)))
 	for i := range local {
 		x = x*6364136223846793005 + 1442695040888963407
 		local[i] = x
 	}
-	x ^= local[x>>60]
-	if left > 1 {
-		return call(s, x, left-1)
+	x ^= local[x>>62]
+	switch {
+	case left > 1:
+		return call(s, x, left-1, h)
+	case h == outOfLine:
+		return clone(s, x)
 	}
 	return x
 }
 
-// What is measured happens: deep work makes a new goroutine grow its stack past 4 KiB,
-// and not one that has done such work before; shallow work has room in any.
+// clone returns what it is given. Its frame of 0.5 KiB is what does not fit in 4 KiB any more.
+//
+//go:noinline
+func clone(s *stack, x uint64) uint64 {
+	var local [64]uint64
+	s.look(uintptr(unsafe.Pointer(&local)))
+	local[x>>58] = x
+	return local[x>>58]
+}
+
+// What is measured happens. Deep work makes a new goroutine grow its stack of 2 KiB once, and
+// twice with the regression. It grows none that has done such work before. Shallow work
+// has room in any.
 func TestStack(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which would shrink stacks
-	done := make(chan [3]stack)
-	go func() {
-		var seen [3]stack
-		for i, do := range []work{shallow, deep, deep} {
-			_, seen[i] = do(1)
+	for _, c := range []struct {
+		name    string
+		do      work
+		growths uint64
+	}{
+		{"shallow", shallowWork(inlined), 0},
+		{"shallow, regression", shallowWork(outOfLine), 0},
+		{"deep", deepWork(inlined), 1},
+		{"deep, regression", deepWork(outOfLine), 2},
+	} {
+		done := make(chan [2]stack)
+		go func() {
+			var seen [2]stack
+			for i := range seen {
+				_, seen[i] = c.do(1)
+			}
+			done <- seen
+		}()
+		seen := <-done
+		t.Logf("%s: %d bytes", c.name, seen[0].bytes)
+		if seen[0].growths != c.growths || seen[1].growths != 0 {
+			t.Errorf("%s: the stack grew %d times, and %d times when it was large, want %d and 0", c.name, seen[0].growths, seen[1].growths, c.growths)
 		}
-		done <- seen
-	}()
-	seen := <-done
-	for i, name := range []string{"shallow", "deep", "deep again"} {
-		t.Logf("%s: %d bytes, %d growths", name, seen[i].bytes, seen[i].growths)
-	}
-	if seen[0].bytes > 1<<10 {
-		t.Error("shallow work needs more stack than every goroutine has")
-	}
-	if seen[1].growths == 0 || seen[1].bytes < 4<<10 {
-		t.Error("deep work did not grow the stack past 4 KiB")
-	}
-	if seen[2].growths != 0 {
-		t.Error("deep work grew a stack that was large before")
 	}
 }
 
 func TestSameWork(t *testing.T) {
 	for x := range uint64(100) {
-		one, _ := deep(x)
-		other, _ := shallow(x)
-		if one != other {
-			t.Fatalf("%d: deep work gives %d, shallow work %d", x, one, other)
+		one, _ := deepWork(inlined)(x)
+		for _, do := range []work{deepWork(outOfLine), shallowWork(inlined), shallowWork(outOfLine)} {
+			if other, _ := do(x); one != other {
+				t.Fatalf("%d: one work gives %d, another %d", x, one, other)
+			}
 		}
 	}
 }
