@@ -42,11 +42,12 @@ type used struct {
 	ours    time.Duration // by what is measured, and by the lab
 }
 
-func usedUntilNow(pid int) (u used, err error) {
+// usedUntilNow is of the lab and of what runs besides and is measured.
+func usedUntilNow(pids ...int) (u used, err error) {
 	if u.machine, err = readStat(); err != nil {
 		return u, err
 	}
-	for _, p := range []int{pid, os.Getpid()} {
+	for _, p := range append(pids, os.Getpid()) {
 		time, err := report.CPUTime(p)
 		if err != nil {
 			return u, err

@@ -47,7 +47,7 @@ func (l *lab) wants(part string) bool {
 // standAlone reports whether parts are compared with nothing else, so that they may be of
 // another day than the rest of the page.
 func standAlone(parts []string) bool {
-	alone := []string{remoteWritePart, fairnessPart, dashboardsPart}
+	alone := []string{techniquesPart, remoteWritePart, fairnessPart, dashboardsPart}
 	return len(parts) > 0 && !slices.ContainsFunc(parts, func(p string) bool { return !slices.Contains(alone, p) })
 }
 
@@ -113,7 +113,7 @@ func (l *lab) leaveOut(format string, args ...any) {
 }
 
 // parts are what can be measured alone.
-var parts = []string{"udp-1-40k", "udp-1-200k", "udp-14-1k", "udp-14-10k", "unixgram-81", "idle", "rates", "scale", "techniques", remoteWritePart, fairnessPart, dashboardsPart}
+var parts = []string{"udp-1-40k", "udp-1-200k", "udp-14-1k", "udp-14-10k", "unixgram-81", "idle", "rates", "scale", techniquesPart, remoteWritePart, fairnessPart, dashboardsPart}
 
 // newLab builds what is to be measured.
 func newLab(ctx context.Context, o options, p progress) (l *lab, err error) {
@@ -202,7 +202,7 @@ func (l *lab) measure(ctx context.Context) error {
 		steps = append(steps, l.dashboardSteps()...)
 	}
 	steps = append(steps, l.costSteps(l.peers)...)
-	if l.wants("techniques") {
+	if l.wants(techniquesPart) {
 		steps = append(steps, l.techniqueSteps()...)
 	}
 	l.progress.note(fmt.Sprintf("%d steps, about %s on a quiet machine", len(steps), minutes(total(steps))))

@@ -148,6 +148,29 @@ PASS
 	}
 }
 
+// Each round has one turn of every technique, and says what others had meanwhile.
+func TestTechniquesTakeTurns(t *testing.T) {
+	t.Chdir("..")
+	l := &lab{dir: t.TempDir()}
+	part := &report.Techniques{}
+	if err := l.benchmarkStep(part, "worker pools", "./lab/m3pool", 8, time.Microsecond, 2, &part.Pools).do(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(part.Pools.All); n != 8 || len(part.Pools.Others) != 2 {
+		t.Fatalf("%d techniques and %d rounds, want 8 and 2", n, len(part.Pools.Others))
+	}
+	for _, technique := range part.Pools.All {
+		if len(technique.Nanoseconds) != 2 || len(technique.Growths) != 2 {
+			t.Errorf("%s, %s: %d turns, want 2", technique.Group, technique.Name, len(technique.Nanoseconds))
+		}
+	}
+	for _, others := range part.Pools.Others {
+		if others < 0 || others > 1 {
+			t.Errorf("others had %v of the processors", others)
+		}
+	}
+}
+
 // The parts that -only takes are those that the lab has.
 func TestParts(t *testing.T) {
 	all, err := workloads()
@@ -158,7 +181,7 @@ func TestParts(t *testing.T) {
 	for _, w := range all {
 		have = append(have, w.ID)
 	}
-	if have = append(have, "idle", "rates", "scale", "techniques", remoteWritePart, fairnessPart, dashboardsPart); !slices.Equal(parts, have) {
+	if have = append(have, "idle", "rates", "scale", techniquesPart, remoteWritePart, fairnessPart, dashboardsPart); !slices.Equal(parts, have) {
 		t.Errorf("-only takes %v, the lab has %v", parts, have)
 	}
 }

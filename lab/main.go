@@ -33,7 +33,7 @@ const usage = `Measures what receiving metrics costs, on this machine and in one
   go run ./lab -write                     and write docs/performance.md, which is what make lab does
   go run ./lab -quick                     less of it in about five minutes, to look at
   go run ./lab -only udp-1-40k,idle       parts
-  go run ./lab -write -only remotewrite   measure remote write alone, or fairness, or dashboards, and write that on the page
+  go run ./lab -write -only remotewrite   measure remote write alone, or techniques, fairness, dashboards, and write that on the page
   go run ./lab -render                    write the page again from its results
 
 `
@@ -133,6 +133,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		all, err := report.Read(resultsFile)
 		if err != nil {
 			return err
+		}
+		if l.wants(techniquesPart) {
+			all.Techniques = l.results.Techniques
 		}
 		if l.wants(remoteWritePart) {
 			all.RemoteWrite = l.results.RemoteWrite

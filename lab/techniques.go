@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -13,33 +14,75 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
+// techniquesPart is its name in -only.
+const techniquesPart = "techniques"
+
+// techniqueRounds is how many the page's medians and intervals are of.
+const techniqueRounds = 11
+
 // techniqueSteps run lab/dogstatsd6, lab/cortex and lab/m3pool.
 func (l *lab) techniqueSteps() []step {
+	t := &report.Techniques{Date: l.results.Date, Machine: l.results.Machine, Versions: l.ourVersion(),
+		OthersAtMost: othersAtMost, RepeatsAtMost: repeatsAtMost}
+	if l.noisy {
+		t.RepeatsAtMost = 0
+	}
+	l.results.Techniques = t
+	rounds := techniqueRounds
+	if l.brief {
+		rounds = l.runs
+	}
 	return []step{
-		l.benchmarkStep("techniques", "./lab/dogstatsd6", 13, 100*time.Millisecond, &l.results.Techniques),
-		l.benchmarkStep("decoders of remote write", "./lab/cortex", 8, 200*time.Millisecond, &l.results.Decoders),
-		l.benchmarkStep("worker pools", "./lab/m3pool", 8, 200*time.Millisecond, &l.results.Pools),
+		l.benchmarkStep(t, "techniques", "./lab/dogstatsd6", 13, 100*time.Millisecond, rounds, &t.Parsing),
+		l.benchmarkStep(t, "decoders of remote write", "./lab/cortex", 8, 200*time.Millisecond, rounds, &t.Decoders),
+		l.benchmarkStep(t, "worker pools", "./lab/m3pool", 8, 200*time.Millisecond, rounds, &t.Pools),
 	}
 }
 
 // benchmarkStep runs the Go benchmarks of a package, of which there are so many and
-// each takes so long, or twice that with what is around it.
-func (l *lab) benchmarkStep(what, pkg string, benchmarks int, each time.Duration, results *[]report.Technique) step {
-	count := l.runs
+// each takes so long, or twice that with what is around it. In each round each benchmark has
+// one turn, so that whatever else the machine does meets all alike.
+func (l *lab) benchmarkStep(t *report.Techniques, what, pkg string, benchmarks int, each time.Duration, rounds int, results *report.Benchmarks) step {
 	return step{
 		what:  what + ", as Go benchmarks",
-		takes: time.Duration(count*benchmarks)*2*each + 15*time.Second, // and to compile them
+		takes: time.Duration(rounds*benchmarks)*2*each + 15*time.Second, // and to compile them
 		do: func(ctx context.Context) error {
-			cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", ".", "-benchmem",
-				"-benchtime", each.String(), "-count", strconv.Itoa(count), "-timeout", "30m", pkg)
-			out, err := cmd.CombinedOutput()
-			if err != nil {
-				return fmt.Errorf("%s: %w\n%s", cmd, err, out)
+			program := filepath.Join(l.dir, filepath.Base(pkg)+".test")
+			if out, err := exec.CommandContext(ctx, "go", "test", "-c", "-o", program, pkg).CombinedOutput(); err != nil {
+				return fmt.Errorf("go test -c %s: %w\n%s", pkg, err, out)
 			}
-			*results = parseBenchmarks(string(out))
+			for range rounds {
+				round, others, repeated, err := undisturbed(ctx, t.RepeatsAtMost, func(ctx context.Context) ([]report.Technique, float64, error) {
+					return benchmarkRound(ctx, program, each)
+				})
+				if err != nil {
+					return err
+				}
+				results.Add(round, others, repeated)
+			}
 			return nil
 		},
 	}
+}
+
+// benchmarkRound runs each benchmark once. It returns also what others had of the
+// processors meanwhile.
+func benchmarkRound(ctx context.Context, program string, each time.Duration) (round []report.Technique, others float64, err error) {
+	cmd := exec.CommandContext(ctx, program, "-test.run", "^$", "-test.bench", ".", "-test.benchmem", "-test.benchtime", each.String(), "-test.timeout", "30m")
+	before, err := usedUntilNow()
+	if err != nil {
+		return nil, 0, err
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return nil, 0, fmt.Errorf("%s: %w\n%s", cmd, err, out)
+	}
+	after, err := usedUntilNow()
+	if err != nil {
+		return nil, 0, err
+	}
+	after.ours += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	return parseBenchmarks(string(out)), after.othersSince(before), nil
 }
 
 // BenchmarkKey/string-2   1234   56.7 ns/op   8 B/op   1 allocs/op

@@ -86,37 +86,43 @@ func (d *Dashboards) Cost(name string, group Group) *DashboardCost {
 // Lost is how many samples were acknowledged and not found.
 func (c DashboardCost) Lost() int64 { return int64(c.Acknowledged) - int64(c.Found) }
 
-// disturbed is how many runs count, and in how many of them others took too much.
-func (d *Dashboards) disturbed() (runs, disturbed, repeated int) {
+// others is what others took of the processors in each run that counts, and how many runs
+// were measured again.
+func (d *Dashboards) others() (all []float64, repeated int) {
 	if d == nil {
-		return 0, 0, 0
+		return nil, 0
 	}
 	for _, c := range d.Databases {
-		runs += len(c.Others)
+		all = append(all, c.Others...)
 		repeated += c.Repeated
-		for _, others := range c.Others {
-			if others > d.OthersAtMost {
-				disturbed++
-			}
-		}
 	}
-	return runs, disturbed, repeated
+	return all, repeated
 }
 
-// rule says which runs count, and whether all that do keep it.
-func (d *Dashboards) rule() string {
-	runs, disturbed, repeated := d.disturbed()
-	text := fmt.Sprintf("A run in which others took more than %.0f %% of the processors is measured again, %d times at most", 100*d.OthersAtMost, d.RepeatsAtMost)
-	text += fmt.Sprintf(": of %d runs %d were measured again", runs, repeated)
-	if disturbed == 0 {
-		return text + ", and in all that count others took less.\n"
+// disturbed is in how many runs others took more than they may.
+func disturbed(others []float64, atMost float64) (n int) {
+	for _, o := range others {
+		if o > atMost {
+			n++
+		}
 	}
-	return text + fmt.Sprintf(", and **%d count all the same**, in which others took more.\n", disturbed)
+	return n
+}
+
+// disturbedRule says which runs, or rounds, count, and whether all that do keep the rule.
+func disturbedRule(run string, others []float64, repeated int, atMost float64, repeats int) string {
+	text := fmt.Sprintf("A %s in which others took more than %.0f %% of the processors is measured again, %d times at most", run, 100*atMost, repeats)
+	text += fmt.Sprintf(": of %d %ss %d were measured again", len(others), run, repeated)
+	if n := disturbed(others, atMost); n > 0 {
+		return text + fmt.Sprintf(", and **%d count all the same**, in which others took more.\n", n)
+	}
+	return text + ", and in all that count others took less.\n"
 }
 
 func (r *Results) dashboards() string {
 	d := r.Dashboards
-	if runs, _, _ := d.disturbed(); runs == 0 {
+	others, repeated := d.others()
+	if len(others) == 0 {
 		return notMeasured
 	}
 	var writes, fresh, queries [][]string
@@ -136,7 +142,7 @@ func (r *Results) dashboards() string {
 	text := measured(d.Date, d.Machine, d.Versions) +
 		fmt.Sprintf("%s samples a second, %d a request, of %s series with %g hours of history, a sample each %g s; %d dashboards of %d panels, each refreshed every %g s.\n\n",
 			thousands(d.Rate), d.Batch, thousands(float64(d.Series)), d.History, d.Interval, d.Dashboards, d.Panels, d.Every) +
-		d.rule() + "\n" +
+		disturbedRule("run", others, repeated, d.OthersAtMost, d.RepeatsAtMost) + "\n" +
 		table([]string{"database", "writes acknowledged after ms, p50 / p99 / longest, alone:", "beside the dashboards:", "CPU, % of a core, alone / beside:", "acknowledged and not found:"}, writes) + "\n" +
 		table([]string{"database", "a query has a sample after ms, median / longest, alone:", "beside the dashboards:"}, fresh) + "\n" +
 		table([]string{"database", "queries of the dashboards, ms, p50:", "p99:", "answered:", "refused:", "failed:", "without a series:", "refreshes that waited for the one before:"}, queries)
@@ -170,8 +176,8 @@ func wholes(v float64) string { return fmt.Sprintf("%.0f", v) }
 
 func (r *Results) dashboardGoals() (rows [][]string) {
 	d := r.Dashboards
-	runs, disturbed, _ := d.disturbed()
-	if runs == 0 {
+	others, _ := d.others()
+	if len(others) == 0 {
 		return nil
 	}
 	name := fmt.Sprintf("Writes beside %d dashboards", d.Dashboards)
@@ -192,7 +198,8 @@ func (r *Results) dashboardGoals() (rows [][]string) {
 		}
 	}
 	if len(rows) > 0 {
-		rows = append(rows, goalRow(name, fmt.Sprintf("runs in which others took more than %.0f %% of the processors", 100*d.OthersAtMost), fmt.Sprint(disturbed), "0", disturbed == 0))
+		n := disturbed(others, d.OthersAtMost)
+		rows = append(rows, goalRow(name, fmt.Sprintf("runs in which others took more than %.0f %% of the processors", 100*d.OthersAtMost), fmt.Sprint(n), "0", n == 0))
 	}
 	return rows
 }

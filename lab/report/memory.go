@@ -77,28 +77,3 @@ func (s Storm) sentence() string {
 	}
 	return text + fmt.Sprintf("; the ledger differs by %d", s.Difference)
 }
-
-func (r *Results) techniques() string {
-	var rows [][]string
-	for _, t := range r.Techniques {
-		rows = append(rows, []string{t.Group, t.Name, withSpread(t.Nanoseconds, significant), significant(t.Bytes), significant(t.Allocations)})
-	}
-	return table([]string{"what", "how", "ns:", "bytes allocated:", "allocations:"}, rows)
-}
-
-func (r *Results) decoders() string {
-	var rows [][]string
-	for _, t := range r.Decoders {
-		rows = append(rows, []string{t.Group, t.Name, withSpread(t.Nanoseconds, significant), significant(t.Bytes), significant(t.Allocations), withSpread(t.GCPercent, significant)})
-	}
-	return table([]string{"shape", "how", "ns a sample:", "bytes allocated:", "allocations:", "percent of CPU for garbage:"}, rows)
-}
-
-func (r *Results) pools() string {
-	var rows [][]string
-	for _, t := range r.Pools {
-		rows = append(rows, []string{t.Group, t.Name, withSpread(t.Nanoseconds, significant), significant(t.Allocations),
-			withSpread(t.Growths, significant), withSpread(t.GrowthPercent, significant)})
-	}
-	return table([]string{"work", "how", "ns:", "allocations:", "stack growths:", "percent of CPU samples in them:"}, rows)
-}

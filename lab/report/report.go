@@ -17,14 +17,12 @@ type Results struct {
 	Machine  Machine   `json:"machine"`
 	Versions []Version `json:"versions"`
 
-	Loads      []Load      `json:"loads"`
-	Idle       []Idle      `json:"idle"`
-	Rates      []Rate      `json:"rates"`
-	Scale      Scale       `json:"scale"`
-	Techniques []Technique `json:"techniques"`
-	Decoders   []Technique `json:"decoders"`
-	Pools      []Technique `json:"pools"`
+	Loads []Load `json:"loads"`
+	Idle  []Idle `json:"idle"`
+	Rates []Rate `json:"rates"`
+	Scale Scale  `json:"scale"`
 
+	Techniques  *Techniques  `json:"side_by_side,omitempty"`
 	RemoteWrite *RemoteWrite `json:"remote_write,omitempty"`
 	Fairness    *Fairness    `json:"fairness,omitempty"`
 	Dashboards  *Dashboards  `json:"dashboards,omitempty"`
@@ -174,20 +172,6 @@ type Storm struct {
 	Folded        uint64  `json:"folded"` // into a series for those without a place: the soft limit
 	KernelDropped uint64  `json:"kernel_dropped"`
 	Difference    int64   `json:"ledger_difference"` // 0: every sample is accounted for
-}
-
-// Technique is one Go benchmark: of lab/dogstatsd6, whose operation is one metric, or of
-// lab/m3pool, whose operation is one batch and which watches stacks, too.
-type Technique struct {
-	Group       string    `json:"group"`
-	Name        string    `json:"name"`
-	Nanoseconds []float64 `json:"ns"` // of each run
-	Bytes       float64   `json:"bytes"`
-	Allocations float64   `json:"allocations"`
-
-	GCPercent     []float64 `json:"gc_percent,omitempty"`           // of the process' CPU time, of each run
-	Growths       []float64 `json:"stack_growths,omitempty"`        // an operation, of each run
-	GrowthPercent []float64 `json:"stack_growth_percent,omitempty"` // of the samples of a CPU profile, of each run
 }
 
 // Read reads results as Write wrote them.

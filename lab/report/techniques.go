@@ -1,0 +1,134 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Techniques are Go benchmarks of the ways to do one thing. They may be of another day than
+// the rest, since they compare with nothing there.
+type Techniques struct {
+	Date     string    `json:"date"` // UTC
+	Machine  Machine   `json:"machine"`
+	Versions []Version `json:"versions"`
+
+	OthersAtMost  float64 `json:"others_at_most"` // part of the processors' time, or a round is measured again
+	RepeatsAtMost int     `json:"repeats_at_most"`
+
+	Parsing  Benchmarks `json:"parsing"`  // lab/dogstatsd6
+	Decoders Benchmarks `json:"decoders"` // lab/cortex
+	Pools    Benchmarks `json:"pools"`    // lab/m3pool
+}
+
+// Benchmarks are those of one package. In each round every technique has one turn, so that
+// the i-th figures of two techniques are seconds apart.
+type Benchmarks struct {
+	Others   []float64   `json:"others"`   // part of the processors' time that others had, of each round
+	Repeated int         `json:"repeated"` // rounds that were measured again
+	All      []Technique `json:"all"`
+}
+
+// Technique is one Go benchmark. Its operation is a metric, a sample or a batch.
+type Technique struct {
+	Group       string    `json:"group"`
+	Name        string    `json:"name"`
+	Nanoseconds []float64 `json:"ns"` // of each round
+	Bytes       float64   `json:"bytes"`
+	Allocations float64   `json:"allocations"`
+
+	GCPercent     []float64 `json:"gc_percent,omitempty"`           // of the process' CPU time, of each round
+	Growths       []float64 `json:"stack_growths,omitempty"`        // an operation, of each round
+	GrowthPercent []float64 `json:"stack_growth_percent,omitempty"` // of the samples of a CPU profile, of each round
+}
+
+// comparedWith is the technique that the others of its group are compared with.
+const comparedWith = "ours"
+
+// Add adds a round.
+func (b *Benchmarks) Add(round []Technique, others float64, repeated int) {
+	b.Others = append(b.Others, others)
+	b.Repeated += repeated
+	for _, t := range round {
+		i := slices.IndexFunc(b.All, func(a Technique) bool { return a.Group == t.Group && a.Name == t.Name })
+		if i < 0 {
+			b.All = append(b.All, t)
+			continue
+		}
+		a := &b.All[i]
+		a.Nanoseconds = append(a.Nanoseconds, t.Nanoseconds...)
+		a.GCPercent = append(a.GCPercent, t.GCPercent...)
+		a.Growths = append(a.Growths, t.Growths...)
+		a.GrowthPercent = append(a.GrowthPercent, t.GrowthPercent...)
+	}
+}
+
+// ratio is what a technique takes to what ours takes in the same round: the median, and its
+// 95 % interval if there are rounds enough.
+func (b Benchmarks) ratio(t Technique) string {
+	i := slices.IndexFunc(b.All, func(a Technique) bool { return a.Group == t.Group && a.Name == comparedWith })
+	if i < 0 || t.Name == comparedWith {
+		return ""
+	}
+	all := ratios(t.Nanoseconds, b.All[i].Nanoseconds)
+	if low, high := MedianInterval(all); !math.IsInf(low, 0) {
+		return fmt.Sprintf("%s (95 %%: %s-%s)", two(Median(all)), two(low), two(high))
+	}
+	return two(Median(all)) + " of too few rounds"
+}
+
+// load says what others took of the processors meanwhile, and which rounds count.
+func (t *Techniques) load(b Benchmarks) string {
+	text := fmt.Sprintf("%d rounds in which each technique has a turn; others took %s %% of the processors. ", len(b.Others), withSpread(percents(b.Others), significant))
+	return text + disturbedRule("round", b.Others, b.Repeated, t.OthersAtMost, t.RepeatsAtMost) + "\n"
+}
+
+func percents(parts []float64) []float64 {
+	all := make([]float64, len(parts))
+	for i, p := range parts {
+		all[i] = 100 * p
+	}
+	return all
+}
+
+// section is the table of some benchmarks, below when and where they ran.
+func (t *Techniques) section(b Benchmarks, head []string, row func(Technique) []string) string {
+	if len(b.Others) == 0 {
+		return notMeasured
+	}
+	var rows [][]string
+	for _, technique := range b.All {
+		rows = append(rows, row(technique))
+	}
+	return measured(t.Date, t.Machine, t.Versions) + t.load(b) + table(head, rows)
+}
+
+func (r *Results) techniques() string {
+	if r.Techniques == nil {
+		return notMeasured
+	}
+	b := r.Techniques.Parsing
+	return r.Techniques.section(b, []string{"what", "how", "ns:", "to ours in the same round:", "bytes allocated:", "allocations:"}, func(t Technique) []string {
+		return []string{t.Group, t.Name, withSpread(t.Nanoseconds, significant), b.ratio(t), significant(t.Bytes), significant(t.Allocations)}
+	})
+}
+
+func (r *Results) decoders() string {
+	if r.Techniques == nil {
+		return notMeasured
+	}
+	b := r.Techniques.Decoders
+	return r.Techniques.section(b, []string{"shape", "how", "ns a sample:", "to ours in the same round:", "bytes allocated:", "allocations:", "percent of CPU for garbage:"}, func(t Technique) []string {
+		return []string{t.Group, t.Name, withSpread(t.Nanoseconds, significant), b.ratio(t), significant(t.Bytes), significant(t.Allocations), ifAny(t.GCPercent, significant)}
+	})
+}
+
+func (r *Results) pools() string {
+	if r.Techniques == nil {
+		return notMeasured
+	}
+	b := r.Techniques.Pools
+	return r.Techniques.section(b, []string{"work", "how", "ns:", "to ours in the same round:", "allocations:", "stack growths:", "percent of CPU samples in them:"}, func(t Technique) []string {
+		return []string{t.Group, t.Name, withSpread(t.Nanoseconds, significant), b.ratio(t), significant(t.Allocations), ifAny(t.Growths, significant), ifAny(t.GrowthPercent, significant)}
+	})
+}
