@@ -23,70 +23,82 @@ import (
 
 var benchTags = []string{"env:prod", "route:/api/v1/orders", "code:200"}
 
-// BenchmarkKnown measures a call of a known series with three tags, from one goroutine and
-// from as many as there are processors, all on the same series. A handle has its name and
-// tags looked up before; datadog-go has none.
+// The benchmarks of a kind measure a call of a known series with three tags, from one
+// goroutine, and Parallel from as many as there are processors, all on the same series. A
+// handle has its name and tags looked up before; datadog-go has none.
 //
-// cpu-ns/op is what the whole process has used, with what flushes, and without what the
-// machine's other processes take.
+// ns/op is CPU time of the whole process, with what flushes, and without what the machine's
+// other processes take. docs/performance.md has the ratios of turns: `go run ./lab -only techniques`.
 //
-// Bound: 0 allocs/op, not more CPU than datadog-go, and from one goroutine 100 ns by name
-// and 50 ns by handle: a service that calls 100,000 times a second pays a hundredth of a
-// core, or half of that.
-func BenchmarkKnown(b *testing.B) {
-	for _, k := range []struct {
-		kind          string
-		named, handle func(*client.Client) func()
-		theirs        func(*statsd.Client) func()
-	}{
-		{"counter",
-			func(c *client.Client) func() { return func() { c.Count("shop.requests", 1, benchTags...) } },
-			func(c *client.Client) func() {
-				h := c.NewCounter("shop.requests", benchTags...)
-				return func() { h.Add(1) }
-			},
-			func(c *statsd.Client) func() { return func() { _ = c.Count("shop.requests", 1, benchTags, 1) } }},
-		{"gauge",
-			func(c *client.Client) func() { return func() { c.Gauge("shop.depth", 7, benchTags...) } },
-			func(c *client.Client) func() {
-				h := c.NewGauge("shop.depth", benchTags...)
-				return func() { h.Set(7) }
-			},
-			func(c *statsd.Client) func() { return func() { _ = c.Gauge("shop.depth", 7, benchTags, 1) } }},
-		{"distribution",
-			func(c *client.Client) func() { return func() { c.Distribution("shop.took", 7, benchTags...) } },
-			func(c *client.Client) func() {
-				h := c.NewDistribution("shop.took", benchTags...)
-				return func() { h.Record(7) }
-			},
-			func(c *statsd.Client) func() { return func() { _ = c.Distribution("shop.took", 7, benchTags, 1) } }},
-		{"set",
-			func(c *client.Client) func() { return func() { c.Set("shop.users", "4711", benchTags...) } },
-			func(c *client.Client) func() {
-				h := c.NewSet("shop.users", benchTags...)
-				return func() { h.Add("4711") }
-			},
-			func(c *statsd.Client) func() { return func() { _ = c.Set("shop.users", "4711", benchTags, 1) } }},
-	} {
-		for _, goroutines := range []int{1, runtime.GOMAXPROCS(0)} {
-			name := func(by string) string { return fmt.Sprintf("%s/%s/goroutines=%d", k.kind, by, goroutines) }
-			for _, ours := range []struct {
-				by      string
-				prepare func(*client.Client) func()
-			}{{"freshet", k.named}, {"freshet-handle", k.handle}} {
-				b.Run(name(ours.by), func(b *testing.B) {
-					c := newOurs(b, time.Second)
-					benchCall(b, goroutines, ours.prepare(c))
-					_ = c.Close()
-				})
-			}
-			b.Run(name("datadog"), func(b *testing.B) {
-				c := newTheirs(b, time.Second)
-				benchCall(b, goroutines, k.theirs(c))
-				_ = c.Close()
-			})
-		}
+// Bound: 0 allocs/op, and from one goroutine 100 ns by name and 50 ns by handle: a service
+// that calls 100,000 times a second pays a hundredth of a core, or half of that.
+func BenchmarkCounter(b *testing.B)              { benchKnown(b, 1, counter) }
+func BenchmarkCounterParallel(b *testing.B)      { benchKnown(b, runtime.GOMAXPROCS(0), counter) }
+func BenchmarkGauge(b *testing.B)                { benchKnown(b, 1, gauge) }
+func BenchmarkGaugeParallel(b *testing.B)        { benchKnown(b, runtime.GOMAXPROCS(0), gauge) }
+func BenchmarkDistribution(b *testing.B)         { benchKnown(b, 1, distribution) }
+func BenchmarkDistributionParallel(b *testing.B) { benchKnown(b, runtime.GOMAXPROCS(0), distribution) }
+func BenchmarkSet(b *testing.B)                  { benchKnown(b, 1, set) }
+func BenchmarkSetParallel(b *testing.B)          { benchKnown(b, runtime.GOMAXPROCS(0), set) }
+
+// kind is how each client is called.
+type kind struct {
+	named, handle func(*client.Client) func()
+	theirs        func(*statsd.Client) func()
+}
+
+var counter = kind{
+	named: func(c *client.Client) func() { return func() { c.Count("shop.requests", 1, benchTags...) } },
+	handle: func(c *client.Client) func() {
+		h := c.NewCounter("shop.requests", benchTags...)
+		return func() { h.Add(1) }
+	},
+	theirs: func(c *statsd.Client) func() { return func() { _ = c.Count("shop.requests", 1, benchTags, 1) } },
+}
+
+var gauge = kind{
+	named: func(c *client.Client) func() { return func() { c.Gauge("shop.depth", 7, benchTags...) } },
+	handle: func(c *client.Client) func() {
+		h := c.NewGauge("shop.depth", benchTags...)
+		return func() { h.Set(7) }
+	},
+	theirs: func(c *statsd.Client) func() { return func() { _ = c.Gauge("shop.depth", 7, benchTags, 1) } },
+}
+
+var distribution = kind{
+	named: func(c *client.Client) func() { return func() { c.Distribution("shop.took", 7, benchTags...) } },
+	handle: func(c *client.Client) func() {
+		h := c.NewDistribution("shop.took", benchTags...)
+		return func() { h.Record(7) }
+	},
+	theirs: func(c *statsd.Client) func() { return func() { _ = c.Distribution("shop.took", 7, benchTags, 1) } },
+}
+
+var set = kind{
+	named: func(c *client.Client) func() { return func() { c.Set("shop.users", "4711", benchTags...) } },
+	handle: func(c *client.Client) func() {
+		h := c.NewSet("shop.users", benchTags...)
+		return func() { h.Add("4711") }
+	},
+	theirs: func(c *statsd.Client) func() { return func() { _ = c.Set("shop.users", "4711", benchTags, 1) } },
+}
+
+func benchKnown(b *testing.B, goroutines int, k kind) {
+	for _, by := range []struct {
+		name    string
+		prepare func(*client.Client) func()
+	}{{"ours", k.named}, {"ours, by handle", k.handle}} {
+		b.Run(by.name, func(b *testing.B) {
+			c := newOurs(b, time.Second)
+			benchCall(b, goroutines, by.prepare(c))
+			_ = c.Close()
+		})
 	}
+	b.Run("datadog-go", func(b *testing.B) {
+		c := newTheirs(b, time.Second)
+		benchCall(b, goroutines, k.theirs(c))
+		_ = c.Close()
+	})
 }
 
 func benchCall(b *testing.B, goroutines int, call func()) {
@@ -106,22 +118,22 @@ func benchCall(b *testing.B, goroutines int, call func()) {
 		})
 	}
 	b.StopTimer()
-	b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N), "cpu-ns/op")
+	b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N), "ns/op")
 }
 
 // BenchmarkService measures a call where there are 1,000 series of four tags, a third each
 // of counters, gauges and timings, at random: what a cache does not hold is in it.
 //
-// Bound: 0 allocs/op, not more CPU than datadog-go, and 200 ns with its share of the
+// Bound: 0 allocs/op, and 200 ns with its share of the
 // flushes: a service that calls 100,000 times a second pays a fiftieth of a core.
 func BenchmarkService(b *testing.B) {
 	calls := serviceCalls()
-	b.Run("freshet", func(b *testing.B) {
+	b.Run("ours", func(b *testing.B) {
 		c := newOurs(b, time.Second)
 		benchService(b, calls, func(s *serviceCall) { s.ours(c) })
 		_ = c.Close()
 	})
-	b.Run("datadog", func(b *testing.B) {
+	b.Run("datadog-go", func(b *testing.B) {
 		c := newTheirs(b, time.Second)
 		benchService(b, calls, func(s *serviceCall) { s.theirs(c) })
 		_ = c.Close()

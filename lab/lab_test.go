@@ -153,7 +153,7 @@ func TestTechniquesTakeTurns(t *testing.T) {
 	t.Chdir("..")
 	l := &lab{dir: t.TempDir()}
 	part := &report.Techniques{}
-	if err := l.benchmarkStep(part, "worker pools", "./lab/m3pool", 8, time.Microsecond, 2, &part.Pools).do(t.Context()); err != nil {
+	if err := l.benchmarkStep(part, "worker pools", "./lab/m3pool", ".", 8, time.Microsecond, 2, &part.Pools).do(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(part.Pools.All); n != 8 || len(part.Pools.Others) != 2 {

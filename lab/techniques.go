@@ -20,7 +20,7 @@ const techniquesPart = "techniques"
 // techniqueRounds is how many the page's medians and intervals are of.
 const techniqueRounds = 11
 
-// techniqueSteps run lab/dogstatsd6, lab/cortex and lab/m3pool.
+// techniqueSteps run lab/dogstatsd6, lab/cortex and lab/m3pool, and the client.
 func (l *lab) techniqueSteps() []step {
 	t := &report.Techniques{Date: l.results.Date, Machine: l.results.Machine, Versions: l.ourVersion(),
 		OthersAtMost: othersAtMost, RepeatsAtMost: repeatsAtMost}
@@ -33,16 +33,17 @@ func (l *lab) techniqueSteps() []step {
 		rounds = l.runs
 	}
 	return []step{
-		l.benchmarkStep(t, "techniques", "./lab/dogstatsd6", 13, 100*time.Millisecond, rounds, &t.Parsing),
-		l.benchmarkStep(t, "decoders of remote write", "./lab/cortex", 8, 200*time.Millisecond, rounds, &t.Decoders),
-		l.benchmarkStep(t, "worker pools", "./lab/m3pool", 8, 200*time.Millisecond, rounds, &t.Pools),
+		l.benchmarkStep(t, "techniques", "./lab/dogstatsd6", ".", 13, 100*time.Millisecond, rounds, &t.Parsing),
+		l.benchmarkStep(t, "decoders of remote write", "./lab/cortex", ".", 8, 200*time.Millisecond, rounds, &t.Decoders),
+		l.benchmarkStep(t, "worker pools", "./lab/m3pool", ".", 8, 200*time.Millisecond, rounds, &t.Pools),
+		l.benchmarkStep(t, "clients", "./client", "^Benchmark(Counter|Gauge|Distribution|Set|Service)", 26, 100*time.Millisecond, rounds, &t.Clients),
 	}
 }
 
-// benchmarkStep runs the Go benchmarks of a package, of which there are so many and
+// benchmarkStep runs the Go benchmarks of a package, of which there are so many that match and
 // each takes so long, or twice that with what is around it. In each round each benchmark has
 // one turn, so that whatever else the machine does meets all alike.
-func (l *lab) benchmarkStep(t *report.Techniques, what, pkg string, benchmarks int, each time.Duration, rounds int, results *report.Benchmarks) step {
+func (l *lab) benchmarkStep(t *report.Techniques, what, pkg, pattern string, benchmarks int, each time.Duration, rounds int, results *report.Benchmarks) step {
 	return step{
 		what:  what + ", as Go benchmarks",
 		takes: time.Duration(rounds*benchmarks)*2*each + 15*time.Second, // and to compile them
@@ -53,7 +54,7 @@ func (l *lab) benchmarkStep(t *report.Techniques, what, pkg string, benchmarks i
 			}
 			for range rounds {
 				round, others, repeated, err := undisturbed(ctx, t.RepeatsAtMost, func(ctx context.Context) ([]report.Technique, float64, error) {
-					return benchmarkRound(ctx, program, each)
+					return benchmarkRound(ctx, program, pattern, each)
 				})
 				if err != nil {
 					return err
@@ -67,8 +68,8 @@ func (l *lab) benchmarkStep(t *report.Techniques, what, pkg string, benchmarks i
 
 // benchmarkRound runs each benchmark once. It returns also what others had of the
 // processors meanwhile.
-func benchmarkRound(ctx context.Context, program string, each time.Duration) (round []report.Technique, others float64, err error) {
-	cmd := exec.CommandContext(ctx, program, "-test.run", "^$", "-test.bench", ".", "-test.benchmem", "-test.benchtime", each.String(), "-test.timeout", "30m")
+func benchmarkRound(ctx context.Context, program, pattern string, each time.Duration) (round []report.Technique, others float64, err error) {
+	cmd := exec.CommandContext(ctx, program, "-test.run", "^$", "-test.bench", pattern, "-test.benchmem", "-test.benchtime", each.String(), "-test.timeout", "30m")
 	before, err := usedUntilNow()
 	if err != nil {
 		return nil, 0, err

@@ -25,6 +25,7 @@ var sections = []struct {
 	{"techniques", (*Results).techniques},
 	{"decoders", (*Results).decoders},
 	{"pools", (*Results).pools},
+	{"clients", (*Results).clients},
 	{"remotewrite", (*Results).remoteWrite},
 	{"fairness", (*Results).fairness},
 	{"dashboards", (*Results).dashboards},

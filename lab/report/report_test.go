@@ -85,7 +85,8 @@ func sample() *Results {
 				{Group: "Report", Name: "ours", Nanoseconds: []float64{500, 400, 250, 500, 500, 1000}},
 				{Group: "Alone", Name: "reflection", Nanoseconds: []float64{1}}}},
 			Pools: Benchmarks{Others: []float64{.2}, All: []Technique{{Group: "Deep", Name: "ours", Nanoseconds: []float64{1020, 1000, 1100},
-				Growths: []float64{0.0021, 0.002, 0.0022}, GrowthPercent: []float64{0, 0, 0.9}}}}},
+				Growths: []float64{0.0021, 0.002, 0.0022}, GrowthPercent: []float64{0, 0, 0.9}}}},
+			Clients: Benchmarks{Others: []float64{0}, All: []Technique{{Group: "Counter", Name: "datadog-go", Nanoseconds: []float64{46}}, {Group: "Counter", Name: "ours", Nanoseconds: []float64{48}}}}},
 		RemoteWrite: &RemoteWrite{Date: "2026-11-22", Machine: Machine{CPU: "Another", Cores: 4, LoadAverage: .25}, Versions: []Version{{"Freshet", "v2"}, {"Prometheus", "v0.1"}},
 			Loads: []WriteLoad{{ID: "v1", Name: "Version 1", Series: 1000, Batch: 100, Rounds: 30, Goals: WriteGoals{Seconds: .85, Ratio: .3, New: 5, Resident: 1900}, Costs: []WriteCost{
 				{Name: "Prometheus", Group: Peer, Acknowledged: 60_000, Found: 60_000, Seconds: []float64{3, 3.2}, Ratio: []float64{1, 1}, New: []float64{5, 6},
@@ -131,6 +132,7 @@ func TestTables(t *testing.T) {
 		"a technique with its spread":               "| Key | string | 120 (110-130) | 2.20 of too few rounds | 96 | 2.0 |",
 		"what the others are compared with":         "| Key | ours | 50 (50-60) |  | 0 | 0 |",
 		"a technique that is compared with nothing": "| Alone | reflection | 1.0 |  | 0 | 0 |  |",
+		"a client that is cheaper than ours":        "| Counter | datadog-go | 46 | 0.96 of too few rounds | 0 | 0 |",
 		"the load of a round":                       "3 rounds in which each technique has a turn; others took 2.0 (1.0-3.0) % of the processors. A round in which others took more than 5 % of the processors is measured again, 2 times at most: of 3 rounds 1 were measured again, and in all that count others took less.",
 		"rounds that others disturbed":              "others took 20 % of the processors. A round in which others took more than 5 % of the processors is measured again, 2 times at most: of 1 rounds 0 were measured again, and **1 count all the same**, in which others took more.",
 		"techniques, of their own day":              "Measured 2026-11-20 on A fifth, 2 cores, 0.1 processes running before. Freshet: v5.",

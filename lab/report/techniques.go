@@ -19,6 +19,7 @@ type Techniques struct {
 	Parsing  Benchmarks `json:"parsing"`  // lab/dogstatsd6
 	Decoders Benchmarks `json:"decoders"` // lab/cortex
 	Pools    Benchmarks `json:"pools"`    // lab/m3pool
+	Clients  Benchmarks `json:"clients"`  // client
 }
 
 // Benchmarks are those of one package. In each round every technique has one turn, so that
@@ -130,5 +131,15 @@ func (r *Results) pools() string {
 	b := r.Techniques.Pools
 	return r.Techniques.section(b, []string{"work", "how", "ns:", "to ours in the same round:", "allocations:", "stack growths:", "percent of CPU samples in them:"}, func(t Technique) []string {
 		return []string{t.Group, t.Name, withSpread(t.Nanoseconds, significant), b.ratio(t), significant(t.Allocations), ifAny(t.Growths, significant), ifAny(t.GrowthPercent, significant)}
+	})
+}
+
+func (r *Results) clients() string {
+	if r.Techniques == nil {
+		return notMeasured
+	}
+	b := r.Techniques.Clients
+	return r.Techniques.section(b, []string{"call", "client", "ns:", "to ours in the same round:", "bytes allocated:", "allocations:"}, func(t Technique) []string {
+		return []string{t.Group, t.Name, withSpread(t.Nanoseconds, significant), b.ratio(t), significant(t.Bytes), significant(t.Allocations)}
 	})
 }
