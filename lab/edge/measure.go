@@ -68,18 +68,6 @@ func interval(values []float64, digits int, unit string) string {
 	return fmt.Sprintf("%.*f%s [%.*f, %.*f]", digits, report.Median(values), unit, digits, low, digits, high)
 }
 
-// elsewhere are instructions a request of others' libraries over the empty handler, measured
-// in the same way before: the same releases of nginx and LuaJIT, a counter and a histogram of
-// 12 buckets.
-var elsewhere = []struct {
-	what string
-	n    int
-}{
-	{"nginx-lua-prometheus", 2331},
-	{"Kong's fork of it", 2807},
-	{"lua-resty-counter", 1978},
-}
-
 // instructions counts them with all handlers that have Lua.
 func instructions(ctx context.Context) (map[string]int, error) {
 	fmt.Fprintln(os.Stderr, "instructions by callgrind, about a minute")
@@ -112,9 +100,6 @@ func printInstructions(out io.Writer, counts map[string]int) {
 		if n, counted := counts[h.name]; counted {
 			fmt.Fprintf(w, "%s\t%d\n", h.what, n)
 		}
-	}
-	for _, e := range elsewhere {
-		fmt.Fprintf(w, "%s (measured before)\t%d\n", e.what, e.n)
 	}
 	w.Flush()
 }

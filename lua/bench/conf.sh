@@ -3,7 +3,8 @@
 #
 # All handlers have the same start, so that memory is laid out alike and only the log phase
 # differs. It answers on LISTEN, by default the socket DIR/http.sock; SERVER and INTERVAL are
-# options of the library, and JITV names a file for the messages of jit.v.
+# options of the library, JITV names a file for the messages of jit.v, and GC_PAUSE
+# is Lua's setpause, in percent.
 lua=$(cd "$(dirname "$0")/.." && pwd)
 nginx=$(cd "$lua/.." && pwd)/.cache/nginx # see lua/install
 dir=$1 handler=$2
@@ -17,7 +18,9 @@ http) log='http:log("home")' ;;     # resty.freshet.http
 variable) log='http:log()' ;;       # the same, with the route in a variable
 route) log='home()' ;;              # the same, by a function of the route
 classic) log='classic()' ;;         # the same, with 12 classic buckets
-handle) log='by_handle()' ;;        # two handles
+handle) log='by_handle()' ;;        # two handles, of one method and status, whatever the request has
+chosen) log='chosen()' ;;           # two handles, chosen by the method and status that are read
+block) log='requests:inc(1, "home", ngx.req.get_method(), ngx.status) latency:observe(latency_now(), "home", ngx.req.get_method(), ngx.status)' ;; # interpreted
 options) log='everything:log("home")' ;; # http with upstream, bytes, cache, tls and trace
 ipairs) log='first("home")' ;;      # techniques.lua: what Kong's logger did at first
 loop) log='fixed("home")' ;;        # techniques.lua: and then
@@ -43,6 +46,7 @@ http {
   uwsgi_temp_path $dir/uwsgi;
   scgi_temp_path $dir/scgi;
   init_by_lua_block {
+    collectgarbage("setpause", ${GC_PAUSE:-200})
     local file = os.getenv "JITV"
     if file and file ~= "" then
       require("jit.v").on(file)
@@ -60,14 +64,15 @@ http {
       prefix = "classic.", buckets = { 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20 },
     })):route "home"
     local labels = { "route", "method", "status" }
-    local requests, latency = metrics:counter("requests", labels), metrics:histogram("latency", labels)
+    requests, latency = metrics:counter("requests", labels), metrics:histogram("latency", labels) -- global for block
+    local requests, latency = requests, latency
     local get_method, now, start_time, band = ngx.req.get_method, ngx.now, ngx.req.start_time, bit.band
     -- Requests differ: from 1 ms to 7 s, over all buckets.
     local spread, turn = {}, 0
     for i = 0, 63 do
       spread[i] = 0.001 * 1.15 ^ i
     end
-    local function latency_now()
+    function latency_now()
       turn = band(turn + 1, 63)
       return now() - start_time() + spread[turn]
     end
@@ -85,6 +90,14 @@ http {
     function by_handle()
       requests_200:inc(1)
       latency_200:observe(latency_now())
+    end
+    function chosen()
+      if get_method() == "GET" and ngx.status == 200 then
+        requests_200:inc(1)
+        latency_200:observe(latency_now())
+      else
+        count("home")
+      end
     end
     local techniques = require "bench.techniques"
     local bounds = { 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20 }

@@ -1,42 +1,113 @@
 #!/bin/sh
 # User-mode instructions that a request takes beyond the empty handler, by callgrind: the
-# difference of two counts of one process, so that start and compilation do not count. It
-# depends on no clock and repeats within a few instructions.
+# difference of two counts of one process, so that start and compilation do not count. Counted
+# is what nginx does in its Lua log handler: the rest of a request varies with what arrives
+# when. Lua's garbage collector waits meanwhile, since a cycle of it, most of it for what the
+# Lua module leaves behind with any handler, would fall into one count or the other. So it
+# depends on no clock and repeats within ten instructions.
 #
-#   bench/instructions.sh [HANDLER...]     handlers: see conf.sh
+#   bench/instructions.sh [HANDLER...]
 #
-# Prints "HANDLER N" for each. Bound: 550, for api, http, route, classic and handle.
+# Prints "HANDLER N" for each. A handler is one of conf.sh, or
+#
+#   example           the nginx.conf of ../README.md, beside itself with empty handlers:
+#                     prints "example/PATH N" for each of its locations
+#   example_OPTION    its location /checkout, with an option of resty.freshet.http
+#
+# Bound: 550, for api, http, route, classic, handle, chosen and example.
 set -e
+export GC_PAUSE=10000
 here=$(cd "$(dirname "$0")" && pwd)
 "$here/../install"
+nginx=$here/../../.cache/nginx/usr/sbin/nginx
 dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-n=${N:-5000} warm=4000
+upstream=
+trap '[ -z "$upstream" ] || kill $upstream; rm -rf "$dir"' EXIT
+n=${N:-2000} warm=${WARM:-2000}
 
-count() { # prints instructions a request, times 10
-  mkdir -p "$dir/$1"
-  "$here/conf.sh" "$dir/$1" "$1" > "$dir/$1/nginx.conf"
-  valgrind --tool=callgrind --smc-check=all-non-file --callgrind-out-file="$dir/$1/out" \
-    "$here/../../.cache/nginx/usr/sbin/nginx" -c "$dir/$1/nginx.conf" -e "$dir/$1/error.log" > "$dir/$1/log" 2>&1 &
-  pid=$!
+ask() { luajit "$here/requests.lua" "$@"; }
+
+# await asks until there is an answer.
+await() { # await DIR PATH
   tries=0
-  until luajit "$here/requests.lua" "$dir/$1/http.sock" 1 2> /dev/null; do
+  until ask "$1/http.sock" 1 "$2" 2> /dev/null; do
     tries=$((tries + 1))
-    [ $tries -lt 300 ] || { cat "$dir/$1/log" "$dir/$1/error.log" >&2; exit 1; }
+    [ $tries -lt 300 ] || { tail -n 20 "$1/log" "$1/error.log" >&2; ask "$1/http.sock" 1 "$2"; exit 1; }
     sleep 0.1
   done
-  luajit "$here/requests.lua" "$dir/$1/http.sock" $warm
-  callgrind_control -d $pid > /dev/null 2>&1
-  luajit "$here/requests.lua" "$dir/$1/http.sock" "$n"
-  callgrind_control -d $pid > /dev/null 2>&1
-  kill -TERM $pid
-  wait $pid || true
-  sed -n 's/^totals: //p; s/^summary: //p' "$dir/$1/out.2" | head -1 | awk -v n="$n" '{ printf "%d\n", $1 * 10 / n }'
 }
 
-[ $# -gt 0 ] || set -- api http route classic
-empty=$(count empty)
+# count prints the instructions a request of each path, times 10, of the nginx.conf in a directory.
+count() { # count DIR PATH...
+  at=$1
+  shift
+  valgrind --tool=callgrind --toggle-collect=ngx_http_lua_log_handler --smc-check=all-non-file --callgrind-out-file="$at/out" \
+    "$nginx" -c "$at/nginx.conf" -e "$at/error.log" > "$at/log" 2>&1 &
+  pid=$!
+  await "$at" "$1"
+  for path; do
+    ask "$at/http.sock" "$warm" "$path"
+    callgrind_control -d $pid > /dev/null 2>&1
+    ask "$at/http.sock" "$n" "$path"
+    callgrind_control -d $pid > /dev/null 2>&1
+  done
+  kill -TERM $pid
+  wait $pid || true
+  part=2 # parts take turns: of the warm-up, and of what counts
+  for path; do
+    sed -n 's/^totals: //p; s/^summary: //p' "$at/out.$part" | head -1 | awk -v n="$n" '{ printf "%d\n", $1 * 10 / n }'
+    part=$((part + 2))
+  done
+}
+
+# handler prints the count of one of conf.sh.
+handler() {
+  mkdir -p "$dir/$1"
+  "$here/conf.sh" "$dir/$1" "$1" > "$dir/$1/nginx.conf"
+  count "$dir/$1" /
+}
+
+# start_upstream starts what the example asks.
+start_upstream() {
+  [ -z "$upstream" ] || return 0
+  mkdir -p "$dir/upstream"
+  "$here/conf.sh" "$dir/upstream" none > "$dir/upstream/nginx.conf"
+  "$nginx" -c "$dir/upstream/nginx.conf" -e "$dir/upstream/error.log" > "$dir/upstream/log" 2>&1 &
+  upstream=$!
+  await "$dir/upstream" /
+}
+
+# example prints lines of "PATH N".
+example() { # example OPTION PATH...
+  option=$1
+  shift
+  for empty in '' 1; do
+    at=$dir/example$option$empty
+    mkdir -p "$at"
+    ln -s "$dir/upstream/http.sock" "$at/upstream.sock"
+    EMPTY=$empty "$here/example.sh" "$at" "$option" > "$at/nginx.conf"
+    count "$at" "$@" > "$at/counts"
+  done
+  for path; do echo "$path"; done | paste -d ' ' - "$dir/example$option/counts" "$at/counts" |
+    awk '{ printf "%s %d\n", $1, ($2 - $3) / 10 + 0.5 }'
+}
+
+[ $# -gt 0 ] || set -- api http route classic example
+empty=
 for handler; do
-  it=$(count "$handler")
-  awk -v h="$handler" -v a="$it" -v b="$empty" 'BEGIN { printf "%s %d\n", h, (a - b) / 10 + 0.5 }'
+  case $handler in
+  example)
+    start_upstream
+    example '' / /checkout /login | sed 's/^/example/'
+    ;;
+  example_*)
+    start_upstream
+    example "${handler#example_}" /checkout | sed "s/^[^ ]*/$handler/"
+    ;;
+  *)
+    [ -n "$empty" ] || empty=$(handler empty)
+    it=$(handler "$handler")
+    awk -v h="$handler" -v a="$it" -v b="$empty" 'BEGIN { printf "%s %d\n", h, (a - b) / 10 + 0.5 }'
+    ;;
+  esac
 done

@@ -29,4 +29,8 @@ for _ = 1, n do
     local _, head = answer:find("\r\n\r\n", 1, true)
     need = need or head and head + tonumber(answer:match "[Cc]ontent%-[Ll]ength: (%d+)")
   until need and #answer >= need
+  if answer:sub(1, 12) ~= "HTTP/1.1 200" then
+    io.stderr:write("requests.lua: answered ", answer:match "[^\r]*", "\n")
+    os.exit(1)
+  end
 end
