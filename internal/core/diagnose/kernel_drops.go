@@ -91,7 +91,7 @@ func (m *moment) dropping() (all []dropping) {
 		return found
 	}
 	clients, granted, wanted := by(m.grown(clientDropsMetric)), by(m.end.of(bufferMetric)), by(m.end.of(wantedMetric))
-	short := by(slices.DeleteFunc(above(m.end, tooSmallMetric), func(l labelled) bool { return l.labels["setting"] != queueSetting }))
+	short := by(above(m.end, tooSmallMetric))
 	for _, l := range m.grown(dropsMetric) {
 		name := l.labels["listener"]
 		d := dropping{listener: name, kernel: l.value, granted: granted[name].value, wanted: wanted[name].value}
