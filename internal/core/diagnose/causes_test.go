@@ -359,6 +359,7 @@ func TestRank(t *testing.T) {
 		{"a storm's stacks grow", "stack_growth 1 goroutines 0.6 starvation 1", "goroutines 0.6 stack_growth 0.36 starvation 0.36"},
 		{"a quota stops the reader", "kernel_drops 1 starvation 0.7 cpu_throttling 0.9", "cpu_throttling 0.9 starvation 0.54 kernel_drops 0.32"},
 		{"a quota that is reached at times explains no drops", "kernel_drops 1 cpu_throttling 0.4", "kernel_drops 1 cpu_throttling 0.4"},
+		{"a start that a quota slows down", "cpu_throttling 1 cardinality 1 starvation 1", "cpu_throttling 1 cardinality 1 starvation 0.6"},
 		{"garbage uses the quota up", "cpu_throttling 1 garbage 0.9", "garbage 0.9 cpu_throttling 0.54"},
 		{"who writes to a slow disk holds a lock", "lock 1 disk 0.7", "disk 0.7 lock 0.42"},
 		{"two that have nothing to do with each other", "lock 0.6 garbage 0.4", "lock 0.6 garbage 0.4"},

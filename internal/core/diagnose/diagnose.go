@@ -89,6 +89,7 @@ type finding struct {
 
 // looks are those for each cause.
 var looks = []func(*moment) finding{
+	cpuThrottling,
 	cardinality,
 	growing,
 	queries,
@@ -97,7 +98,6 @@ var looks = []func(*moment) finding{
 	garbage,
 	lock,
 	goroutines,
-	cpuThrottling,
 	starvation,
 	disk,
 	kernelDrops,
@@ -124,7 +124,7 @@ var effects = []struct {
 	cause   string
 	effects []string
 }{
-	{Cardinality, []string{Growth, Garbage, StackGrowth, Lock, CPUThrottling, Starvation, Disk, KernelDrops}},
+	{Cardinality, []string{Growth, Garbage, StackGrowth, Lock, Starvation, Disk, KernelDrops}},
 	{Queries, []string{Garbage, StackGrowth, Lock, CPUThrottling, Starvation, Disk, KernelDrops}},
 	{SmallRequests, []string{Garbage, StackGrowth, Lock, CPUThrottling, Starvation, Disk, KernelDrops}},
 	{Goroutines, []string{Garbage, StackGrowth, Lock, CPUThrottling, Starvation, Disk, KernelDrops}},
