@@ -35,7 +35,7 @@ func addSeeds(f *testing.F) {
 
 // FuzzParser holds the laws: every line is exactly one of metric, event, check,
 // malformed or empty; what is read lies inside the datagram, or its copy; the
-// datagram is not written to; and what Metric promises is true.
+// datagram is not written to; what Metric promises is true; and so is what LastFault says.
 func FuzzParser(f *testing.F) {
 	addSeeds(f)
 	f.Fuzz(func(t *testing.T, packet []byte) {
@@ -78,10 +78,33 @@ func FuzzParser(f *testing.F) {
 		if taken+empty != lines {
 			t.Errorf("%d lines, of them %d empty, but %d taken or malformed", lines, empty, taken)
 		}
+		checkLastFault(t, &p, held)
 		if !bytes.Equal(packet, before) {
 			t.Error("the datagram was written to")
 		}
 	})
+}
+
+// checkLastFault reads the last malformed line once more, alone: it is a line of the
+// datagram, and malformed for the same reason.
+func checkLastFault(t *testing.T, p *Parser, held []byte) {
+	var all uint64
+	for _, n := range p.Malformed {
+		all += n
+	}
+	if p.Faults() != all {
+		t.Errorf("%d faults, and %d malformed lines", p.Faults(), all)
+	}
+	if all == 0 {
+		return
+	}
+	line, why := p.LastFault()
+	checkInside(t, held, line)
+	var alone Parser
+	alone.Reset(bytes.Clone(line))
+	if alone.Next() != End || alone.Malformed[why] != 1 || alone.Faults() != 1 {
+		t.Errorf("%q is malformed for %v, and alone for %v", line, why, alone.Malformed)
+	}
 }
 
 func checkMetric(t *testing.T, m *Metric) {
