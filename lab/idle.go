@@ -17,10 +17,25 @@ const (
 	idleAround   = 3 * time.Second // to start and stop
 )
 
+// watched are servers of ours that look at themselves: each way alone, and all as by default.
+func watched(program string) (all []receiver) {
+	for _, of := range []struct{ what, probe, metrics, flight string }{
+		{"as by default", "true", "true", "true"},
+		{"probe alone", "true", "false", "false"},
+		{"own metrics alone", "false", "true", "false"},
+		{"flight recorder alone", "false", "false", "true"},
+		{"none of the three", "false", "false", "false"},
+	} {
+		all = append(all, receiver{name: allInOneName + ", " + of.what, group: report.Ours, stores: true, around: 2 * time.Second,
+			start: serve(program, "all", "--self-probe="+of.probe, "--self-metrics="+of.metrics, "--self-recorder-flight="+of.flight)})
+	}
+	return all
+}
+
 // idleSteps measure all servers at the same time: they do nothing, and so do not
 // meet.
 func (l *lab) idleSteps() []step {
-	receivers := append([]receiver{collectorReceiver(l.freshet), allInOneReceiver(l.freshet)}, l.others...)
+	receivers := slices.Concat([]receiver{collectorReceiver(l.freshet)}, watched(l.freshet), l.others)
 	runs := idleRuns
 	if l.brief {
 		runs = 1
@@ -34,7 +49,7 @@ func (l *lab) idleSteps() []step {
 			for i, r := range receivers {
 				idle[i] = report.Idle{Name: r.name, Group: r.group}
 				group.Go(func() (err error) {
-					idle[i].Percent, err = r.idle(ctx, runs)
+					idle[i].Percent, idle[i].Resident, err = r.idle(ctx, runs)
 					return l.tolerate(ctx, r, err)
 				})
 			}
@@ -47,8 +62,9 @@ func (l *lab) idleSteps() []step {
 	}}
 }
 
-// idle is what the receiver uses of a core, in percent, in each of the runs.
-func (r receiver) idle(ctx context.Context, runs int) (percent []float64, err error) {
+// idle is what the receiver uses of a core, in percent, in each of the runs, and what memory it
+// has at the end of each, in bytes.
+func (r receiver) idle(ctx context.Context, runs int) (percent, bytes []float64, err error) {
 	err = r.with(ctx, nil, func(p *running) error {
 		if err := wait(ctx, idleWarmUp); err != nil {
 			return err
@@ -67,8 +83,13 @@ func (r receiver) idle(ctx context.Context, runs int) (percent []float64, err er
 				return err
 			}
 			percent = append(percent, 100*float64(after-before)/float64(time.Since(begun)))
+			memory, err := resident(p.pid)
+			if err != nil {
+				return err
+			}
+			bytes = append(bytes, float64(memory))
 		}
 		return nil
 	})
-	return percent, err
+	return percent, bytes, err
 }

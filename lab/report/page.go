@@ -223,9 +223,9 @@ func (l *Load) sorted() []Cost {
 func (r *Results) idle() string {
 	var rows [][]string
 	for _, i := range r.Idle {
-		rows = append(rows, []string{i.Name, withSpread(i.Percent, significant)})
+		rows = append(rows, []string{i.Name, withSpread(i.Percent, significant), ifAny(i.Resident, megabytes)})
 	}
-	return table([]string{"receiver", "percent of a core:"}, rows)
+	return table([]string{"receiver", "percent of a core:", "resident MB:"}, rows)
 }
 
 func (r *Results) rates() string {

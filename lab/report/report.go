@@ -122,9 +122,10 @@ func (c Cost) Lost() float64 {
 
 // Idle is what a receiver spends while nobody sends.
 type Idle struct {
-	Name    string    `json:"name"`
-	Group   Group     `json:"group"`
-	Percent []float64 `json:"percent_of_a_core"` // of each run
+	Name     string    `json:"name"`
+	Group    Group     `json:"group"`
+	Percent  []float64 `json:"percent_of_a_core"`        // of each run
+	Resident []float64 `json:"resident_bytes,omitempty"` // at the end of each; older results have none
 }
 
 // Rate is the highest at which a receiver on one core lost nothing.
