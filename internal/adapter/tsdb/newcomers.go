@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/tsdb/chunks"
@@ -16,6 +17,17 @@ import (
 // Growth says which series are new to the stores: what came by remote write and OTLP to Raw,
 // what came otherwise to that of the finest tiles.
 func (s *Stores) Growth() []growth.Tenant { return s.growth.Report(s.now().Unix()) }
+
+// NewTotal is told of a series of OTLP's deltas that is new to the aggregator, or for which a
+// limit has no place: its tiles do not know who sent it.
+func (s *Stores) NewTotal(tenant string, ls labels.Labels, from sender.Sender, refused bool) {
+	store := tile.Width10s.String()
+	if refused {
+		s.growth.Add(s.now().Unix(), &growth.Series{Tenant: tenant, Store: store, Labels: ls, Sender: from, Refused: true})
+		return
+	}
+	s.growth.Sent(tenant, store, ls.Get(model.MetricNameLabel), from)
+}
 
 // newcomers tells of the series that are new to the head of one database.
 type newcomers struct {

@@ -157,6 +157,23 @@ func (t *Tracker) Add(now int64, s *Series) {
 	m.sentBy(s.Sender)
 }
 
+// Sent notes who sends a series of a metric whose series others tell of, who do not know it.
+// It is heard once the metric has grown.
+func (t *Tracker) Sent(tenant, store, metric string, from sender.Sender) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	of := t.tenants[tenant]
+	if of == nil {
+		return
+	}
+	metric = clip(metric)
+	for _, m := range of.metrics {
+		if m.name == metric && m.store == store {
+			m.sentBy(from)
+		}
+	}
+}
+
 // tenant returns the counts of a tenant, nil if there is no room: then all others have had
 // new series within the last minutes.
 func (t *Tracker) tenant(now int64, name string) *tenant {

@@ -82,6 +82,22 @@ func TestValuesOfALongTimeAgoAreForgotten(t *testing.T) {
 	}
 }
 
+// Series whose store does not know who sent them have a sender by Sent.
+func TestSentByOthers(t *testing.T) {
+	tracker := New()
+	tracker.Sent("a", "10s", "m", shop) // nobody knows the metric yet
+	for i := range 10 {
+		s := series("m", "l", fmt.Sprint(i))
+		s.Store, s.Sender = "10s", sender.Sender{}
+		tracker.Add(begin, s)
+	}
+	tracker.Sent("a", "raw", "m", web) // another store's
+	tracker.Sent("a", "10s", "m", shop)
+	if m := only(t, tracker.Report(begin)).Metrics[0]; sum(m.New) != 10 || !slices.Equal(m.Senders, []string{"10.0.0.7 (shop/1)"}) {
+		t.Errorf("%+v", m)
+	}
+}
+
 // A flood of names is one of the label __name__: no metric has many series.
 func TestNames(t *testing.T) {
 	tracker := New()

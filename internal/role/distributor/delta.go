@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/prometheus/model/labels"
+
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/histogram"
@@ -175,7 +177,7 @@ func (c *collecting) series(s *remotewrite.Series) {
 	}
 	key := series.AppendKey(nil, kind, ls)
 	shard := series.Shard(c.rules.tenant, key)
-	if refusal := c.admit(shard, key); refusal != nil {
+	if refusal := c.admit(shard, key, ls); refusal != nil {
 		c.outcome.Refuse(refusal.Reason, parts, text, refusal.Cause)
 		return
 	}
@@ -210,7 +212,7 @@ func (c *collecting) series(s *remotewrite.Series) {
 
 // admit refuses a series that is new, if it is of another kind already, or the tenant has as
 // many as it may.
-func (c *collecting) admit(shard uint16, key []byte) *outcome.Refusal {
+func (c *collecting) admit(shard uint16, key []byte, ls labels.Labels) *outcome.Refusal {
 	if c.distributor.Windows.Holds(c.rules.tenant, shard, key) {
 		return nil
 	}
@@ -227,6 +229,7 @@ func (c *collecting) admit(shard uint16, key []byte) *outcome.Refusal {
 		}
 	}
 	if limit := c.rules.Tenants[c.rules.tenant].MaxSeries.Or(c.rules.MaxSeries); limit > 0 && c.of.series >= limit {
+		c.distributor.Tiles.NewTotal(c.rules.tenant, ls, c.request.Sender, true)
 		return &outcome.Refusal{Reason: outcome.TooManySeries, Cause: fmt.Errorf(
 			"the tenant has %d series with totals of deltas or DogStatsD in memory, and ingest.max_series allows %d; series that are known go on", c.of.series, limit)}
 	}
@@ -235,6 +238,7 @@ func (c *collecting) admit(shard uint16, key []byte) *outcome.Refusal {
 	}
 	c.added[string(key[1:])] = key[0]
 	c.of.series++
+	c.distributor.Tiles.NewTotal(c.rules.tenant, ls, c.request.Sender, false)
 	return nil
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/otlp"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
@@ -110,7 +111,7 @@ func (a *aggregator) totals() map[string]string {
 func newDeltaWorld(t *testing.T, change func(*Config)) (*world, *aggregator) {
 	w := newWorld(t, change)
 	a := &aggregator{ledger: w.Ledger}
-	w.Windows = a
+	w.Windows, w.Tiles = a, w
 	return w, a
 }
 
@@ -405,6 +406,32 @@ func TestDeltasThatCannotBeJournalled(t *testing.T) {
 		if books := w.Ledger.Books().Tenants["a"].Samples; books.Received != 6 || books.Tile != 2 || books.Difference != 0 {
 			t.Errorf("%v: the books: %+v", failure, books)
 		}
+	}
+}
+
+// A flood of deltas has a sender: a series is told of when it is new, and each time a limit
+// has no place for it; one that is known is not.
+func TestNewSeriesOfDeltasAreTold(t *testing.T) {
+	w, _ := newDeltaWorld(t, func(c *Config) { c.MaxSeries = 1 })
+	for range 2 {
+		r := w.increments(func(to pmetric.MetricSlice) {
+			w.sum(to, "a", true, 1)
+			w.sum(to, "b", true, 1)
+		})
+		r.Sender = sender.Of("10.0.0.7:1", "otel/1")
+		if _, err := w.PushDeltas("t", r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{
+		`t {__name__="a_total"} 10.0.0.7 (otel/1) false`, `t {__name__="b_total"} 10.0.0.7 (otel/1) true`, `t {__name__="b_total"} 10.0.0.7 (otel/1) true`,
+	}
+	if !slices.Equal(w.told, want) {
+		t.Errorf("told of %q", w.told)
+	}
+	grown := w.stores.Growth()
+	if len(grown) != 1 || grown[0].Metrics[0].Name != "b_total" || !slices.Equal(grown[0].Metrics[0].Senders, []string{"10.0.0.7 (otel/1)"}) {
+		t.Errorf("%+v", grown)
 	}
 }
 

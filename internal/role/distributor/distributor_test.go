@@ -32,7 +32,8 @@ type world struct {
 	t      *testing.T
 	now    time.Time
 	stores *tsdb.Stores
-	err    error // of the ingester
+	err    error    // of the ingester
+	told   []string // new series of deltas, with their senders
 }
 
 func newWorld(t *testing.T, change func(*Config)) *world {

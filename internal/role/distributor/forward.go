@@ -15,6 +15,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/probe"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tenant"
@@ -33,6 +34,8 @@ type Backend interface {
 // Tiles stores tiles: see tsdb.Stores.
 type Tiles interface {
 	Write(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tsdb.WriteStats, error)
+	// NewTotal is told of a series of deltas that is new, or for which a limit has no place.
+	NewTotal(tenant string, ls labels.Labels, from sender.Sender, refused bool)
 }
 
 // WriteTiles writes tiles of one width to our own store and to the backends that take them.

@@ -17,6 +17,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/probe"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tile"
@@ -93,6 +94,12 @@ func show(t *testing.T, tenant string, r *remotewrite.Request) (lines []string) 
 // Write is part of Tiles.
 func (w *world) Write(_ context.Context, _ string, _ tile.Width, samples []tile.Sample) (tsdb.WriteStats, error) {
 	return tsdb.WriteStats{Stored: len(samples)}, w.err
+}
+
+// NewTotal is part of Tiles.
+func (w *world) NewTotal(of string, ls labels.Labels, from sender.Sender, refused bool) {
+	w.told = append(w.told, fmt.Sprint(of, " ", ls, " ", from, " ", refused))
+	w.stores.NewTotal(of, ls, from, refused)
 }
 
 func (w *world) backends(all ...*backend) {
