@@ -146,11 +146,11 @@ func TestSenders(t *testing.T) {
 	rows, _ := r.sent.Busiest(time.Now().Unix()+1, 10)
 	var got []string
 	for _, row := range rows {
-		got = append(got, fmt.Sprint(row.Tenant, " ", row.Input, " ", row.Sender, " ", row.Amount))
+		got = append(got, fmt.Sprintf("%s %s %s: %d of %d bytes, %d samples", row.Tenant, row.Input, row.Sender, row.Count, row.Bytes, row.Amount.Samples))
 	}
 	want := []string{
-		fmt.Sprintf("team remote_write 10.0.0.7 (shop/1) {2 %d 2}", 2*len(v1Body(t))),
-		fmt.Sprintf("team otlp 10.0.0.7 (otel/1) {1 %d 2}", len(metrics)),
+		fmt.Sprintf("team remote_write 10.0.0.7 (shop/1): 2 of %d bytes, 2 samples", 2*len(v1Body(t))),
+		fmt.Sprintf("team otlp 10.0.0.7 (otel/1): 1 of %d bytes, 2 samples", len(metrics)),
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
