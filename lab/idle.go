@@ -49,7 +49,7 @@ func (l *lab) idleSteps() []step {
 			for i, r := range receivers {
 				idle[i] = report.Idle{Name: r.name, Group: r.group}
 				group.Go(func() (err error) {
-					idle[i].Percent, idle[i].Resident, err = r.idle(ctx, runs)
+					idle[i].Percent, idle[i].Resident, err = r.idle(ctx, idleWarmUp, idleInterval, runs)
 					return l.tolerate(ctx, r, err)
 				})
 			}
@@ -64,9 +64,9 @@ func (l *lab) idleSteps() []step {
 
 // idle is what the receiver uses of a core, in percent, in each of the runs, and what memory it
 // has at the end of each, in bytes.
-func (r receiver) idle(ctx context.Context, runs int) (percent, bytes []float64, err error) {
+func (r receiver) idle(ctx context.Context, warmUp, interval time.Duration, runs int) (percent, bytes []float64, err error) {
 	err = r.with(ctx, nil, func(p *running) error {
-		if err := wait(ctx, idleWarmUp); err != nil {
+		if err := wait(ctx, warmUp); err != nil {
 			return err
 		}
 		for range runs {
@@ -75,7 +75,7 @@ func (r receiver) idle(ctx context.Context, runs int) (percent, bytes []float64,
 			if err != nil {
 				return err
 			}
-			if err := wait(ctx, idleInterval); err != nil {
+			if err := wait(ctx, interval); err != nil {
 				return err
 			}
 			after, err := report.CPUTime(p.pid)
