@@ -10,11 +10,17 @@ import (
 // and wait for late data, and one sample at stamp, the end of the last complete
 // window. If less is asked, up to the time until, that sample is at the end of the last second
 // before it, and says what had been counted then, if that second is in an open tile; there is none if it is not.
+// The same holds at stamp if a window beyond it is folded: a shard has a window before all shards have it.
 // Times are Unix milliseconds. w is the width of the store that the answer is merged with.
 func (s *Shard) Live(tenantName string, w Width, stamp, until int64, matchers []*labels.Matcher) []Live {
 	t := s.tenants[tenantName]
 	if t == nil {
 		return nil
+	}
+	past := until < stamp || t.folded > stamp
+	if past {
+		stamp = min(stamp, until)
+		stamp -= stamp % 1000
 	}
 	var out []Live
 	waiting := t.waitingSamples(w, matchers)
@@ -35,7 +41,7 @@ func (s *Shard) Live(tenantName string, w Width, stamp, until int64, matchers []
 				delete(waiting, s)
 			}
 		}
-		out = appendPoints(out, matching, s.liveSamples(e, samples, w, stamp, until))
+		out = appendPoints(out, matching, s.liveSamples(e, samples, w, stamp, past))
 	}
 	for _, m := range matchers {
 		if m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual {
@@ -78,17 +84,14 @@ func appendPoints(out []Live, matching []*Series, samples []Sample) []Live {
 }
 
 // liveSamples adds to samples what the open tiles of a series say. It plays them forward on
-// a copy, as if they closed one after the other without anything late, and the last one at stamp,
-// or at the last second up to until.
-func (s *Shard) liveSamples(e *entry, samples []Sample, w Width, stamp, until int64) []Sample {
+// a copy, as if they closed one after the other without anything late, and the last one at stamp.
+// If that is past, more than what had been counted then is folded.
+func (s *Shard) liveSamples(e *entry, samples []Sample, w Width, stamp int64, past bool) []Sample {
 	for _, p := range e.timed {
 		samples = append(samples, Sample{Series: e.series, T: p.t, V: p.v})
 	}
-	past := until < stamp
-	if past {
-		if stamp = until - until%1000; stamp < s.closed {
-			return samples // the total has counted more
-		}
+	if past && stamp < s.closed {
+		return samples // the total has counted more
 	}
 	if stamp <= e.lastStored[w] || len(e.open) == 0 && !e.owes[w] && (!e.live[w] || stamp-e.lastSeen >= s.config.ttl(e.kind)) {
 		return samples

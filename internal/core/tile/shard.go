@@ -75,6 +75,7 @@ type tenant struct {
 	byName  map[string]map[*entry]struct{}
 	first   *entry     // the series of the last batch's first increment, see entry.next
 	waiting []*Waiting // closed tiles, by boundary
+	folded  int64      // end of the newest window that this process folded, Unix ms
 }
 
 // Sender is one process of one collector.
@@ -149,6 +150,7 @@ func (s *Shard) Fold(b []byte) (Folded, error) {
 	if t == nil {
 		t = s.tenant(string(h.Tenant))
 	}
+	t.folded = max(t.folded, min(h.Second*1000+1000, s.closed+MaxAhead*finest.Millis()))
 	for inc, next := r.Next(), &t.first; inc != nil; inc = r.Next() {
 		e, err := s.entry(t, *next, inc, &f)
 		if err != nil {
