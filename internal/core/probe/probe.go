@@ -4,6 +4,7 @@
 package probe
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -47,9 +48,26 @@ func (m *Mark) Datagram(at time.Time) []byte {
 	return append(strconv.AppendFloat([]byte(m.prefix), Seconds(at), 'f', 6, 64), "|g"...)
 }
 
-// On reports whether a datagram is a probe of this Freshet. There is none without a mark.
+// On reports whether a datagram is a probe of this Freshet: one line as Datagram writes it, and
+// nothing behind it. A longer one is an application's, whose other lines count. There is none
+// without a mark.
 func (m *Mark) On(packet []byte) bool {
-	return m != nil && len(packet) > len(m.prefix) && string(packet[:len(m.prefix)]) == m.prefix
+	if m == nil || len(packet) <= len(m.prefix) || string(packet[:len(m.prefix)]) != m.prefix {
+		return false
+	}
+	whole, fraction, _ := bytes.Cut(packet[len(m.prefix):], []byte{'.'})
+	fraction, gauge := bytes.CutSuffix(fraction, []byte("|g"))
+	return gauge && digits(whole) && digits(fraction)
+}
+
+// digits reports whether text is a number of decimal digits, one at least.
+func digits(text []byte) bool {
+	for _, c := range text {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return len(text) > 0
 }
 
 // Labels are those of the series of a way: of a tenant's socket, or of remote write, which

@@ -30,6 +30,18 @@ func TestDatagram(t *testing.T) {
 		{"where nothing is probed", nil, string(packet), false},
 		{"an application's own gauge", mark, "freshet_probe:1|g", false},
 		{"cut off", mark, string(packet[:20]), false},
+		{"cut off behind the mark", mark, mark.prefix, false},
+		{"with a line behind it", mark, string(packet) + "\nattacked:1|c", false},
+		{"twice", mark, string(packet) + "\n" + string(packet), false},
+		{"with a new line", mark, string(packet) + "\n", false},
+		{"behind a line", mark, "attacked:1|c\n" + string(packet), false},
+		{"with lines before its end", mark, mark.prefix + "1.5|g\nattacked:1|c\nattacked:1.5|g", false},
+		{"with a tag", mark, string(packet) + "|#attacked:yes", false},
+		{"of two values", mark, mark.prefix + "1.5:2.5|g", false},
+		{"without a fraction", mark, mark.prefix + "1|g", false},
+		{"without a number", mark, mark.prefix + ".|g", false},
+		{"negative", mark, mark.prefix + "-1.5|g", false},
+		{"of another type", mark, mark.prefix + "1.5|c", false},
 		{"empty", mark, "", false},
 	} {
 		if got := c.mark.On([]byte(c.packet)); got != c.on {
@@ -49,8 +61,10 @@ func TestKey(t *testing.T) {
 }
 
 func TestOnAllocatesNothing(t *testing.T) {
-	mark, packet := NewMark(7), []byte("page_views:1|c|#page:home,country:de")
-	if n := testing.AllocsPerRun(100, func() { _ = mark.On(packet) }); n != 0 {
-		t.Errorf("%v allocations", n)
+	mark := NewMark(7)
+	for _, packet := range [][]byte{[]byte("page_views:1|c|#page:home,country:de"), mark.Datagram(time.UnixMicro(1_795_160_000_123_456))} {
+		if n := testing.AllocsPerRun(100, func() { _ = mark.On(packet) }); n != 0 {
+			t.Errorf("%s: %v allocations", packet, n)
+		}
 	}
 }

@@ -87,6 +87,24 @@ func TestAnApplicationsProbeIsItsOwn(t *testing.T) {
 	}
 }
 
+// Who knows the mark hides no line behind it: the datagram is an application's, and all of it is
+// in the tenant's books.
+func TestLinesBehindAProbeCount(t *testing.T) {
+	mark := probe.NewMark(7)
+	f := newFixture(t, func(o *Options) { o.Probe = mark })
+	l := f.listeners()[0]
+	l.Tick(second * 1e9)
+	l.Packet(append(mark.Datagram(time.Unix(second, 0)), "\nattacked:1|c\nattacked2:2|g\nmalformed"...), second*1e9)
+	f.flush(t, l, (second+1)*1e9)
+	got := f.aggregator.totals()
+	if len(got) != 3 || got[`counter {__name__="attacked"}`] != 1 || got[`gauge {__name__="attacked2"}`] != 2 {
+		t.Errorf("%v", got)
+	}
+	if b := f.Ledger.Books().Tenants["default"].Samples; b.Received != 4 || len(b.Malformed) != 1 || b.Difference != 0 {
+		t.Errorf("the tenant's books: %+v", b)
+	}
+}
+
 // While the aggregator takes nothing a window stretches, and the probe with it: none is lost,
 // and none twice.
 func TestProbesWaitLikeSamples(t *testing.T) {
