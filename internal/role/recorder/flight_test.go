@@ -52,7 +52,12 @@ func TestTheFlightRecorderRests(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		time.Sleep(2*flightRest + time.Second)
+		time.Sleep(50 * time.Second) // less than a minute since the last
+		synctest.Wait()
+		if !r.flight.running.Load() {
+			t.Error("it rests before a minute is over")
+		}
+		time.Sleep(time.Minute + 20*time.Second) // it looks each minute whether somebody sent
 		synctest.Wait()
 		if r.flight.running.Load() || f.starts.Load() != 1 || f.stops.Load() != 1 {
 			t.Errorf("after two minutes of rest: started %d times, stopped %d times", f.starts.Load(), f.stops.Load())
