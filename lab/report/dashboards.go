@@ -187,13 +187,13 @@ func (r *Results) dashboardGoals() (rows [][]string) {
 		}
 		bad := c.Refused + c.Failed + c.Empty
 		rows = append(rows,
-			goalRow(name, "99 of 100 acknowledged after ms", withSpread(c.Beside.P99, significant), fmt.Sprintf("under %.0f", goalBeside), Median(c.Beside.P99) < goalBeside),
+			runsRow(name, "99 of 100 acknowledged after ms", c.Beside.P99, significant, fmt.Sprintf("under %.0f", goalBeside), under(goalBeside)),
 			goalRow(name, "queries refused, failed, or answered without a series", thousands(float64(bad)), "0", bad == 0),
 			goalRow(name, "samples acknowledged and not found", thousands(float64(c.Lost())), "0", c.Lost() == 0))
 		for _, path := range c.paths() {
 			goal := goalFresh[path]
 			if goal > 0 {
-				rows = append(rows, goalRow(name, "`freshet_freshness_seconds`, "+path+", 99 of 100 after ms", withSpread(c.Beside.Own[path], significant), "under "+thousands(goal), Median(c.Beside.Own[path]) < goal))
+				rows = append(rows, runsRow(name, "`freshet_freshness_seconds`, "+path+", 99 of 100 after ms", c.Beside.Own[path], significant, "under "+thousands(goal), under(goal)))
 			}
 		}
 	}

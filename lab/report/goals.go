@@ -19,12 +19,17 @@ const (
 )
 
 // goalRow is a line of the table: what was measured, in words and as a number, and
-// what it must be.
+// what it must be. The figure is one without noise.
 func goalRow(what, how, is, bound string, reached bool) []string {
 	return verdictRow(what, how, is, bound, verdict(reached))
 }
 
-// verdictRow is a line of a goal that a run may also leave open.
+// runsRow is a line of a figure of several runs.
+func runsRow(what, how string, runs []float64, format func(float64) string, bound string, keeps func(float64) bool) []string {
+	return verdictRow(what, how, withSpread(runs, format), bound, verdictOfRuns(runs, keeps))
+}
+
+// verdictRow is a line of a goal that noise may leave open.
 func verdictRow(what, how, is, bound string, v Verdict) []string {
 	if v != Reached {
 		bound += fmt.Sprintf(", **%s**", v)
@@ -37,15 +42,14 @@ func (r *Results) goals() string {
 	rows := r.ratioGoals()
 	for _, i := range r.Idle {
 		if i.Group == Ours {
-			rows = append(rows, goalRow("nobody sends", "percent of a core, "+i.Name, withSpread(i.Percent, significant),
-				"under 1", Median(i.Percent) < goalIdle))
+			rows = append(rows, runsRow("nobody sends", "percent of a core, "+i.Name, i.Percent, significant, "under 1", under(goalIdle)))
 			break
 		}
 	}
 	for _, rate := range r.Rates {
 		if rate.Group == Ours {
-			rows = append(rows, goalRow("highest rate without loss", "million metrics a second on one core, "+rate.Name, rate.millions(),
-				"over 3", Median(rate.PerSecond) > goalRate))
+			rows = append(rows, verdictRow("highest rate without loss", "million metrics a second on one core, "+rate.Name, rate.millions(),
+				"over 3", verdictOfRuns(rate.PerSecond, over(goalRate))))
 			break
 		}
 	}
@@ -58,12 +62,11 @@ func (r *Results) goals() string {
 }
 
 // ratioGoals compare the collector with the bare receiver, and the whole server with
-// the collector.
+// the collector, turn by turn.
 func (r *Results) ratioGoals() (rows [][]string) {
 	row := func(name string, base, c *Cost, goal float64) {
-		ratio := Median(c.Micros) / Median(base.Micros)
-		rows = append(rows, goalRow(name, fmt.Sprintf("%s: %s, to %s: %s", c.Name, c.micros(), base.Name, base.micros()),
-			fmt.Sprintf("%.2f", ratio), fmt.Sprintf("at most %.2f", goal), ratio <= goal))
+		rows = append(rows, runsRow(name, fmt.Sprintf("%s: %s, to %s: %s", c.Name, c.micros(), base.Name, base.micros()),
+			ratios(c.Micros, base.Micros), two, fmt.Sprintf("at most %.2f", goal), atMost(goal)))
 	}
 	for _, l := range r.Loads {
 		bare, ours := l.of(Bare), l.of(Ours)
@@ -85,9 +88,9 @@ func (r *Results) memoryGoals() (rows [][]string) {
 		return nil
 	}
 	c, with := ours[0], thousands(float64(most.Contexts))+" contexts"
-	rows = append(rows, goalRow(with, "resident MB, "+c.Name, withSpread(c.Resident, megabytes), "under 40", Median(c.Resident) < goalResident))
+	rows = append(rows, runsRow(with, "resident MB, "+c.Name, c.Resident, megabytes, "under 40", under(goalResident)))
 	if len(c.Allocations) > 0 {
-		rows = append(rows, goalRow(with, "allocations a metric, "+c.Name, withSpread(c.Allocations, two), "0.00", Median(c.Allocations) < goalAllocations))
+		rows = append(rows, runsRow(with, "allocations a metric, "+c.Name, c.Allocations, two, "0.00", under(goalAllocations)))
 	}
 	return rows
 }

@@ -171,27 +171,26 @@ func (r *Results) writeGoals() (rows [][]string) {
 		if ours == nil {
 			continue
 		}
-		atMost := func(how string, values []float64, format func(float64) string, goal float64) {
-			if goal > 0 && len(values) > 0 {
-				rows = append(rows, goalRow(l.Name, how, withSpread(values, format), "at most "+format(goal), Median(values) <= goal))
+		row := func(how string, runs []float64, format func(float64) string, goal float64) {
+			if goal > 0 && len(runs) > 0 {
+				rows = append(rows, runsRow(l.Name, how, runs, format, "at most "+format(goal), atMost(goal)))
 			}
 		}
-		atMost("CPU seconds a million samples", ours.Seconds, two, l.Goals.Seconds)
+		row("CPU seconds a million samples", ours.Seconds, two, l.Goals.Seconds)
 		if peer != nil {
-			atMost("the same, to "+peer.Name+" in the same run", ours.Ratio, two, l.Goals.Ratio)
+			row("the same, to "+peer.Name+" in the same run", ours.Ratio, two, l.Goals.Ratio)
 		}
-		atMost("CPU microseconds a new series", ours.New, significant, l.Goals.New)
-		atMost("resident bytes a series", ours.Resident, thousands, l.Goals.Resident)
+		row("CPU microseconds a new series", ours.New, significant, l.Goals.New)
+		row("resident bytes a series", ours.Resident, thousands, l.Goals.Resident)
 		if peer != nil {
-			bound := Median(peer.P99)
-			rows = append(rows, goalRow(l.Name, "99 of 100 requests acknowledged after ms, flat out", withSpread(ours.P99, significant),
-				"below "+peer.Name+"'s "+significant(bound), Median(ours.P99) < bound))
+			rows = append(rows, verdictRow(l.Name, "99 of 100 requests acknowledged after ms, flat out", withSpread(ours.P99, significant),
+				"below "+peer.Name+"'s "+withSpread(peer.P99, significant), verdictOfRuns(allRatios(ours.P99, peer.P99), under(1))))
 		}
 		rows = append(rows, goalRow(l.Name, "samples acknowledged and not found", thousands(float64(ours.Lost())), "0", ours.Lost() == 0))
 	}
 	for _, a := range r.RemoteWrite.Acknowledged {
-		rows = append(rows, goalRow(a.Load, "99 of 100 acknowledged, to 99 of 100 through queue, append and commit, "+a.Pace, withSpread(a.ratios(), two),
-			fmt.Sprintf("at most %.2f, better %.2f", goalAcknowledge, aimAcknowledge), Median(a.ratios()) <= goalAcknowledge))
+		rows = append(rows, runsRow(a.Load, "99 of 100 acknowledged, to 99 of 100 through queue, append and commit, "+a.Pace, a.ratios(), two,
+			fmt.Sprintf("at most %.2f, better %.2f", goalAcknowledge, aimAcknowledge), atMost(goalAcknowledge)))
 	}
 	return rows
 }

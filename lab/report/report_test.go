@@ -121,7 +121,7 @@ func sample() *Results {
 func TestTables(t *testing.T) {
 	text := sample().String()
 	for what, want := range map[string]string{
-		"the ratio of medians, and the goal":        "| UDP & more | Freshet: 1.00 (1.00-1.50), to bare recvfrom: 2.00 (1.00-3.00) | 0.50 | at most 1.00 |",
+		"the ratio of each turn, and the goal":      "| UDP & more | Freshet: 1.00 (1.00-1.50), to bare recvfrom: 2.00 (1.00-3.00) | 0.50 (0.50-1.00) | at most 1.00 |",
 		"the whole server to the collector":         "| UDP & more | all of it: 1.20, to Freshet: 1.00 (1.00-1.50) | 1.20 | at most 1.25 |",
 		"what a receiver lost":                      "| a peer | 6.50, lost 25 % | 1 | 10 s |",
 		"a rate that was the sender's limit":        "| Freshet | over 3.20 |",
@@ -204,7 +204,7 @@ func TestMissedGoals(t *testing.T) {
 		miss func(*Results)
 		row  string
 	}{
-		"ratio":                   {func(r *Results) { r.Loads[0].Goal = 0.49 }, "| 0.50 | at most 0.49, **missed** |"},
+		"ratio":                   {func(r *Results) { r.Loads[0].Goal = 0.49 }, "| 0.50 (0.50-1.00) | at most 0.49, **missed** |"},
 		"ratio of the whole":      {func(r *Results) { r.Loads[0].WholeGoal = 1.19 }, "| 1.20 | at most 1.19, **missed** |"},
 		"idle":                    {func(r *Results) { r.Idle[0].Percent = []float64{1} }, "| 1.0 | under 1, **missed** |"},
 		"highest rate":            {func(r *Results) { r.Rates[0].PerSecond = []float64{3e6} }, "| over 3.00 | over 3, **missed** |"},
@@ -221,7 +221,7 @@ func TestMissedGoals(t *testing.T) {
 		"its ratio":               {func(r *Results) { ours(r).Ratio = []float64{.31} }, "| 0.31 | at most 0.30, **missed** |"},
 		"a new series":            {func(r *Results) { ours(r).New = []float64{5.1} }, "| 5.1 | at most 5.0, **missed** |"},
 		"memory a series":         {func(r *Results) { ours(r).Resident = []float64{1901} }, "| 1,901 | at most 1,900, **missed** |"},
-		"a slow answer":           {func(r *Results) { ours(r).P99 = []float64{21} }, "| 21 | below Prometheus's 21, **missed** |"},
+		"a slow answer":           {func(r *Results) { ours(r).P99 = []float64{22} }, "| 22 | below Prometheus's 21 (20-22), **missed** |"},
 		"a sample that is lost":   {func(r *Results) { ours(r).Found-- }, "| 1 | 0, **missed** |"},
 		"a sample from nowhere":   {func(r *Results) { ours(r).Found++ }, "| -1 | 0, **missed** |"},
 		"a slow way in":           {func(r *Results) { r.RemoteWrite.Acknowledged[0].Whole = []float64{3.76} }, "| 1.50 | at most 1.50, better 1.20, **missed** |"},
@@ -273,6 +273,46 @@ func TestNotShown(t *testing.T) {
 	r.Fairness.Beside = []float64{.44, 1.2, 1.8, 2.2, 6, 13.48}
 	if text, row := r.goals(), "| 1.00 (95 %: 0.22-6.74) | at most 1.10, **not shown** |"; !strings.Contains(text, row) || strings.Contains(text, "missed") {
 		t.Errorf("no %q in\n%s", row, text)
+	}
+}
+
+// A figure of several runs shows that a goal is reached if each run keeps it, and that it is
+// missed if none does: the bound is not in its range.
+func TestABoundWithinTheRangeIsNotShown(t *testing.T) {
+	r := sample()
+	if text := r.goals(); strings.Contains(text, string(NotShown)) {
+		t.Errorf("something is not shown in\n%s", text)
+	}
+	for what, c := range map[string]struct {
+		spoil func(*Results)
+		row   string
+	}{
+		"ratio":            {func(r *Results) { r.Loads[0].Costs[2].Micros[1] = 1.01 }, "| 0.50 (0.50-1.01) | at most 1.00, **not shown** |"},
+		"a median over it": {func(r *Results) { r.Loads[0].Costs[2].Micros = []float64{2.2, 1.1, 1.5} }, "| 1.10 (0.50-1.10) | at most 1.00, **not shown** |"},
+		"ratio of the whole": {func(r *Results) { r.Loads[0].Costs[3].Micros = []float64{1.2, 1.26, 1.8} },
+			"| 1.20 (1.20-1.26) | at most 1.25, **not shown** |"},
+		"idle":             {func(r *Results) { r.Idle[0].Percent = []float64{.5, .6, 1} }, "| 0.60 (0.50-1.0) | under 1, **not shown** |"},
+		"highest rate":     {func(r *Results) { r.Rates[0].PerSecond = []float64{3e6, 3.2e6, 3.3e6} }, "| over 3.20 (3.00-3.30) | over 3, **not shown** |"},
+		"resident memory":  {func(r *Results) { r.Loads[0].Costs[2].Resident = []float64{36.8e6, 35.8e6, 41e6} }, "| 36.8 (35.8-41.0) | under 40, **not shown** |"},
+		"allocations":      {func(r *Results) { r.Loads[0].Costs[2].Allocations = []float64{0, 0, .01} }, "| 0.00 (0.00-0.01) | 0.00, **not shown** |"},
+		"CPU of a write":   {func(r *Results) { ours(r).Seconds = []float64{.8, .86} }, "| 0.83 (0.80-0.86) | at most 0.85, **not shown** |"},
+		"its ratio":        {func(r *Results) { ours(r).Ratio = []float64{.25, .31} }, "| 0.28 (0.25-0.31) | at most 0.30, **not shown** |"},
+		"a new series":     {func(r *Results) { ours(r).New = []float64{4, 7} }, "| 5.5 (4.0-7.0) | at most 5.0, **not shown** |"},
+		"memory a series":  {func(r *Results) { ours(r).Resident = []float64{1200, 2000} }, "| 1,600 (1,200-2,000) | at most 1,900, **not shown** |"},
+		"a slow answer":    {func(r *Results) { ours(r).P99 = []float64{6, 20} }, "| 13 (6.0-20) | below Prometheus's 21 (20-22), **not shown** |"},
+		"a slow way in":    {func(r *Results) { r.RemoteWrite.Acknowledged[0].Whole = []float64{3, 3.52} }, "| 1.40 (1.20-1.60) | at most 1.50, better 1.20, **not shown** |"},
+		"one that sends":   {func(r *Results) { r.Fairness.Rate = []float64{190e3, 200e3} }, "| 195,000 (190,000-200,000) | 200,000, **not shown** |"},
+		"writes that wait": {func(r *Results) { besideOf(r).Beside.P99 = []float64{5, 15} }, "| 10 (5.0-15) | under 15, **not shown** |"},
+		"a stale datagram": {func(r *Results) { besideOf(r).Beside.Own["dogstatsd"] = []float64{1000, 1400} }, "| 1200 (1000-1400) | under 1,300, **not shown** |"},
+	} {
+		r := sample()
+		c.spoil(r)
+		if text := r.goals(); strings.Count(text, string(NotShown)) != 1 || strings.Contains(text, string(Missed)) || !strings.Contains(text, c.row) {
+			t.Errorf("%s: want %q alone to be not shown in\n%s", what, c.row, text)
+		}
+	}
+	if v := verdictOfRuns(nil, atMost(1)); v != NotShown {
+		t.Errorf("no run at all: %s", v)
 	}
 }
 

@@ -54,6 +54,16 @@ func ratios(values, bases []float64) []float64 {
 	return all
 }
 
+// allRatios are of each value to each base, for runs that are not pairs.
+func allRatios(values, bases []float64) (all []float64) {
+	for _, v := range values {
+		for _, base := range bases {
+			all = append(all, v/base)
+		}
+	}
+	return all
+}
+
 // spread are the least and the largest of values, which are not empty.
 func spread(values []float64) (least, largest float64) {
 	return slices.Min(values), slices.Max(values)

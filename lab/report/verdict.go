@@ -10,13 +10,37 @@ const (
 	NotShown Verdict = "not shown"
 )
 
-// verdict is of a figure without noise: a count, or a median that is taken as it is.
+// verdict is of a figure without noise: a count, or one that was measured once.
 func verdict(reached bool) Verdict {
 	if reached {
 		return Reached
 	}
 	return Missed
 }
+
+// verdictOfRuns is of a figure of several runs: the bound must lie outside of the range from
+// the least to the largest. So each run keeps it, or none does.
+func verdictOfRuns(runs []float64, keeps func(float64) bool) Verdict {
+	kept := 0
+	for _, v := range runs {
+		if keeps(v) {
+			kept++
+		}
+	}
+	switch {
+	case len(runs) == 0:
+		return NotShown
+	case kept == 0:
+		return Missed
+	case kept == len(runs):
+		return Reached
+	}
+	return NotShown
+}
+
+func atMost(bound float64) func(float64) bool { return func(v float64) bool { return v <= bound } }
+func under(bound float64) func(float64) bool  { return func(v float64) bool { return v < bound } }
+func over(bound float64) func(float64) bool   { return func(v float64) bool { return v > bound } }
 
 // RatioAtMost says whether the median ratio of pairs is at most bound, which is over 1. The
 // 95 % interval of the median must lie on one side of the bound. An interval below the bound
