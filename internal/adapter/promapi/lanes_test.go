@@ -305,7 +305,7 @@ func TestMeteredSetsHaveLiveSamples(t *testing.T) {
 		set  storage.SeriesSet
 		want int64
 	}{
-		{"live", liveAt{storage.EmptySeriesSet(), 7000, 10_000}, 7000},
+		{"live", liveAt{storage.EmptySeriesSet(), 7000, 10_000}, 10_000},
 		{"stored", storage.EmptySeriesSet(), 0},
 	} {
 		q, err := metered{selects(func(context.Context) storage.SeriesSet { return c.set })}.Querier(0, 1)
@@ -316,8 +316,8 @@ func TestMeteredSetsHaveLiveSamples(t *testing.T) {
 		if !ok {
 			t.Fatalf("%s: the set is no LiveSet", c.why)
 		}
-		if at, _ := live.LiveSample(labels.EmptyLabels()); at != c.want {
-			t.Errorf("%s: a live sample at %d, want %d", c.why, at, c.want)
+		if width := live.LiveSample(labels.EmptyLabels(), 7000); width != c.want {
+			t.Errorf("%s: tiles of %d before the live sample, want %d", c.why, width, c.want)
 		}
 	}
 }

@@ -13,9 +13,9 @@ import (
 // stands inside a tile that is still open, where all others stand at the ends of tiles.
 type LiveSet interface {
 	storage.SeriesSet
-	// LiveSample is the time of the live sample of a series and the width of the tiles before it,
-	// both in milliseconds; zero if all samples stand at the ends of tiles.
-	LiveSample(labels.Labels) (at, width int64)
+	// LiveSample is the width of the tiles before the sample of a series at a time, if that
+	// sample is live, and 0 if it is not. Both are in milliseconds.
+	LiveSample(of labels.Labels, at int64) (width int64)
 }
 
 // rate, increase and delta extrapolate to the edges of their range only if these are not
@@ -62,8 +62,8 @@ func withLiveSample(f promql.FunctionCall, counter bool) promql.FunctionCall {
 }
 
 // inTile reports whether a live sample could have the time t: the end of a window that
-// is not the end of a tile.
-func inTile(t int64) bool { return t%1000 == 0 && t%10_000 != 0 }
+// is not the end of a tile of any width. LiveSample knows the width.
+func inTile(t int64) bool { return t%1000 == 0 && t%60_000 != 0 }
 
 // edge is the end of a range whose last sample is live.
 type edge struct {
@@ -88,10 +88,9 @@ func (e *edge) find(args parser.Expressions, metric labels.Labels, t int64) bool
 	if !ok {
 		return false
 	}
-	at, width := live.LiveSample(metric)
-	e.width, e.end = width, e.enh.Ts-vs.Offset.Milliseconds()
+	e.width, e.end = live.LiveSample(metric, t), e.enh.Ts-vs.Offset.Milliseconds()
 	e.start = e.end - ms.Range.Milliseconds()
-	return at == t
+	return e.width > 0
 }
 
 // floats returns the samples of the range with the live one at a regular distance, in the

@@ -30,7 +30,12 @@ type liveAt struct {
 	at, width int64
 }
 
-func (l liveAt) LiveSample(labels.Labels) (at, width int64) { return l.at, l.width }
+func (l liveAt) LiveSample(_ labels.Labels, at int64) (width int64) {
+	if at != l.at || at%l.width == 0 {
+		return 0
+	}
+	return l.width
+}
 
 // Only a live sample is moved, and what the engine holds stays as it was.
 func TestLiveSampleAtARegularDistance(t *testing.T) {

@@ -107,11 +107,11 @@ func (s *meteredSet) Err() error {
 }
 
 // LiveSample is part of LiveSet. A set without live samples has them at no time.
-func (s *meteredSet) LiveSample(of labels.Labels) (at, width int64) {
+func (s *meteredSet) LiveSample(of labels.Labels, at int64) (width int64) {
 	if live, ok := s.SeriesSet.(LiveSet); ok {
-		return live.LiveSample(of)
+		return live.LiveSample(of, at)
 	}
-	return 0, 0
+	return 0
 }
 
 type meteredSeries struct {

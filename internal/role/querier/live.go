@@ -41,19 +41,21 @@ type answer struct {
 	width tile.Width
 }
 
-// LiveSample is the time of a series' sample inside a tile that is open, Unix milliseconds,
-// and the width of the tiles before it; zero if there is none.
-func (a answer) LiveSample(of labels.Labels) (at, width int64) {
+// LiveSample is the width of the tiles before the sample of a series at a time, if that is
+// inside a tile that is open; 0 if not. Ends of tiles, which most samples are, cost no search.
+func (a answer) LiveSample(of labels.Labels, at int64) (width int64) {
+	width = a.width.Millis()
+	if at%width == 0 {
+		return 0
+	}
 	i, found := sort.Find(len(a.live), func(i int) int { return labels.Compare(of, a.live[i].Labels) })
 	if !found {
-		return 0, 0
+		return 0
 	}
-	points := a.live[i].Points
-	at, width = points[len(points)-1].T, a.width.Millis()
-	if at%width == 0 {
-		return 0, 0
+	if points := a.live[i].Points; points[len(points)-1].T != at {
+		return 0
 	}
-	return at, width
+	return width
 }
 
 // liveSeries is a series of the open tiles, over what is stored of it.

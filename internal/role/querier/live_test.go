@@ -146,3 +146,28 @@ func TestMergeIteratorHistograms(t *testing.T) {
 		t.Error("a reader changed an open tile")
 	}
 }
+
+// A sample inside a tile is live, whatever its time is to tiles of other widths.
+func TestLiveSample(t *testing.T) {
+	x, y := labels.FromStrings("__name__", "x"), labels.FromStrings("__name__", "y")
+	for _, c := range []struct {
+		why    string
+		width  tile.Width
+		newest int64 // of x, ms
+		of     labels.Labels
+		at     int64
+		want   int64
+	}{
+		{"inside a tile of 10 s", tile.Width10s, 73_000, x, 73_000, 10_000},
+		{"at the end of a tile of 10 s", tile.Width10s, 70_000, x, 70_000, 0},
+		{"inside a tile of 1 min, where one of 10 s would end", tile.Width1m, 70_000, x, 70_000, 60_000},
+		{"at the end of a tile of 1 min", tile.Width1m, 120_000, x, 120_000, 0},
+		{"a sample before the newest", tile.Width1m, 73_000, x, 72_000, 0},
+		{"a series without open tiles", tile.Width1m, 73_000, y, 73_000, 0},
+	} {
+		a := answer{live: []tile.Live{{Labels: x, Points: []tile.Point{{T: 60_000}, {T: c.newest}}}}, width: c.width}
+		if got := a.LiveSample(c.of, c.at); got != c.want {
+			t.Errorf("%s: tiles of %d ms; want %d", c.why, got, c.want)
+		}
+	}
+}

@@ -176,7 +176,7 @@ func TestRateOfAConstant(t *testing.T) {
 			s := started(t, c.delay, c.closeAfter, constant)
 			for at := int64(now + 400_000); at < now+460_000; at += quarter {
 				s.until(at)
-				for _, r := range []string{"20s", "30s", "40s", "1m", "5m"} {
+				for _, r := range []string{"20s", "30s", "40s", "1m", "2m", "3m", "5m"} {
 					for _, law := range []struct {
 						expr string
 						want float64
@@ -188,7 +188,7 @@ func TestRateOfAConstant(t *testing.T) {
 						{"histogram_quantile(0.5, rate(native[%s]))", math.Exp2(-0.5 / 8)},
 					} {
 						expr := fmt.Sprintf(law.expr, r)
-						for _, step := range []time.Duration{0, 3 * time.Second, time.Minute} {
+						for _, step := range steps(r) {
 							if got := s.ask(expr, at-c.behind.Milliseconds(), step); !(math.Abs(got-law.want) <= tolerance*law.want) {
 								t.Errorf("%s, step %v, %.2f s into a minute: %.3f; want %.3f", expr, step, float64(at%60_000)/1000, got, law.want)
 							}
@@ -285,6 +285,15 @@ func TestAnchoredIncreaseIsOver(t *testing.T) {
 
 // sumUntil is what bursts counts before a second.
 func sumUntil(second int64) float64 { return float64((second-1)*second*(2*second-1)) / 6 }
+
+// steps are those at which a range is asked for, 0 for an instant query. Those of 13 h begin
+// more than two days ago, where tiles of a minute answer: a range must hold two of these.
+func steps(r string) []time.Duration {
+	if seconds(r) < 120 {
+		return []time.Duration{0, 3 * time.Second, time.Minute}
+	}
+	return []time.Duration{0, time.Minute, 13 * time.Hour}
+}
 
 func seconds(r string) float64 {
 	d, err := time.ParseDuration(r)
