@@ -34,6 +34,21 @@ func (s *liveSet) At() storage.Series                { return liveSeries{live: s
 func (s *liveSet) Err() error                        { return nil }
 func (s *liveSet) Warnings() annotations.Annotations { return nil }
 
+// tileEnds leaves out the samples inside tiles that are open, and series that have no other.
+// Such a sample would be the second one of a range that is too short for two tiles, and
+// rate would make something of the two, at that one step and far from what it is.
+func tileEnds(series []tile.Live, w tile.Width) (ends []tile.Live) {
+	for _, s := range series {
+		if n := len(s.Points); s.Points[n-1].T%w.Millis() != 0 {
+			s.Points = s.Points[:n-1]
+		}
+		if len(s.Points) > 0 {
+			ends = append(ends, s)
+		}
+	}
+	return ends
+}
+
 // answer is what a select found, with live samples in it. See promapi.LiveSet.
 type answer struct {
 	storage.SeriesSet

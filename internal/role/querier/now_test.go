@@ -206,6 +206,23 @@ func TestRateOfAConstant(t *testing.T) {
 	}
 }
 
+// A range that holds one tile has no rate at any step. The last one made something of the tile's
+// end and the live sample: 40 to 97 of 100.
+func TestNoRateOfOneTile(t *testing.T) {
+	s := started(t, 400*time.Millisecond, 2*time.Second, constant)
+	for at := int64(now + 400_000); at < now+460_000; at += 250 {
+		s.until(at)
+		for _, expr := range []string{"rate(requests_total[1m])", "increase(classic_bucket{le='1'}[1m])", "histogram_sum(rate(native[1m]))", "irate(requests_total[1m])"} {
+			if got := s.ask(expr, at, 13*time.Hour); !math.IsNaN(got) {
+				t.Errorf("%s, %.2f s into a minute: %g; want nothing", expr, float64(at%60_000)/1000, got)
+			}
+		}
+		if got, want := s.ask("max_over_time(requests_total[1m])", at, 13*time.Hour), float64((s.folded-now)/10); got != want {
+			t.Errorf("the newest value, %.2f s into a minute: %g; want %g", float64(at%60_000)/1000, got, want)
+		}
+	}
+}
+
 // bursts sends a counter, a timer, a gauge and two users that tell by their values in which
 // seconds they were sent.
 func bursts(second int64) []batch.Increment {

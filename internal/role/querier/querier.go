@@ -133,9 +133,13 @@ func (s *source) samples(ctx context.Context, sel selection, hints *storage.Sele
 	if err != nil {
 		return storage.ErrSeriesSet(err)
 	}
+	note := sparseNote(hints, sel.width, s.store.Retention(tile.Width10s.String()))
 	live := newLiveSet(sel.live)
 	sets := []storage.SeriesSet{live}
-	note := sparseNote(hints, sel.width, s.store.Retention(tile.Width10s.String()))
+	if note != nil {
+		live.series = tileEnds(live.series, sel.width)
+		sets[0] = &sparse{SeriesSet: live, note: note, seen: len(sel.live) > 0}
+	}
 	for i, q := range stored.queriers {
 		set := q.Select(ctx, true, hints, matchers...)
 		if note != nil && i >= len(stored.queriers)-stored.tiles {

@@ -19,6 +19,7 @@ func TestARangeWithTooFewTilesIsNoted(t *testing.T) {
 	w := newWorld(t, "remote@-240=1 remote@-180=2 remote@-120=3")
 	w.write(tenant.Default, tile.Width1m, "x@-300=1 x@-240=2 x@-180=3 x@-120=4")
 	w.write(tenant.Default, tile.Width10s, "x@-130=3.8 x@-120=4")
+	w.opened(tile.Width1m, "new@-10=1")
 	engine := promapi.NewEngine(promapi.DefaultConfig(), promapi.Memory{Bytes: 1 << 30, Of: "this test"}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	const note = "PromQL info: too few tiles in a range: tiles of 1m answer, since those of 10s are kept for 2d (store.retention.10s), " +
 		"and rate needs two of them: a range of 1m holds one; ask for 4m or more, or for a start that is not as long ago"
@@ -29,6 +30,7 @@ func TestARangeWithTooFewTilesIsNoted(t *testing.T) {
 	}{
 		{"three days", "rate(x[1m])", 72 * time.Hour, note},
 		{"inside of another expression", "sum(rate(x[1m])) * 2", 72 * time.Hour, note},
+		{"nothing is stored yet", "rate(new[1m])", 72 * time.Hour, note},
 		{"a range that holds two", "rate(x[2m])", 72 * time.Hour, ""},
 		{"a function that takes one", "max_over_time(x[1m])", 72 * time.Hour, ""},
 		{"tiles of 10 s are kept", "rate(x[1m])", time.Hour, ""},
