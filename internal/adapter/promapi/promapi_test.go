@@ -536,10 +536,16 @@ func TestExperimentalFunctions(t *testing.T) {
 	db := database(t)
 	for on, want := range map[bool]int{false: 400, true: 200} {
 		s := newServer(db, func(c *Config, _ *Options) { c.Experimental = on })
-		for _, query := range []string{"mad_over_time(requests_total[5m])", "limitk(1, requests_total)"} {
+		for query, refusal := range map[string]string{
+			"1 + mad_over_time(requests_total[5m])": `1:5: parse error: function "mad_over_time" is not enabled: it is experimental and must be enabled with query.experimental: true in the configuration`,
+			"1 + limitk(1, requests_total)":         `1:5: parse error: limitk() is experimental and must be enabled with query.experimental: true in the configuration`,
+		} {
 			w := s.ask(get(prefix+"/query", url.Values{"query": {query}, "time": {"1700000300"}}))
 			if w.Code != want {
 				t.Errorf("experimental %v: %s: %d %s", on, query, w.Code, w.Body)
+			}
+			if e := decode(t, w); !on && !strings.HasSuffix(e.Error, refusal) {
+				t.Errorf("%s: %s; want %s", query, e.Error, refusal)
 			}
 		}
 		var features map[string]map[string]bool

@@ -10,7 +10,9 @@
 package promqlguard
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -48,6 +50,7 @@ func (p Parser) ParseExpr(query string) (parser.Expr, error) {
 	}
 	expr, err := p.Parser.ParseExpr(query)
 	if err != nil {
+		parser.EnrichParseError(err, nameSetting)
 		return nil, err
 	}
 	if n := len(parser.ExtractSelectors(expr)); n > maxSelectors {
@@ -55,6 +58,18 @@ func (p Parser) ParseExpr(query string) (parser.Expr, error) {
 		return nil, fmt.Errorf("the query has %d selectors; at most %d are allowed: have recording rules compute its parts", n, maxSelectors)
 	}
 	return expr, nil
+}
+
+// nameSetting has the error of an experimental function or aggregation name the setting that
+// turns it on. Prometheus' text names a flag of Prometheus, or nothing.
+func nameSetting(e *parser.ParseErr) {
+	const setting = "query.experimental: true in the configuration"
+	text := e.Err.Error()
+	if of, ok := strings.CutSuffix(text, "--enable-feature=promql-experimental-functions"); ok {
+		e.Err = errors.New(of + setting)
+	} else if strings.HasPrefix(text, "function ") && strings.HasSuffix(text, " is not enabled") {
+		e.Err = fmt.Errorf("%w: it is experimental and must be enabled with %s", e.Err, setting)
+	}
 }
 
 // ParseMetricSelector parses a selector of series.
