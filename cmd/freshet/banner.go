@@ -65,11 +65,27 @@ func (s *server) suggest(b *strings.Builder) {
 		fmt.Fprintf(b, "  echo 'page_views:1|c|#page:home' > /dev/udp/%s/%s      # in bash\n", host, port)
 	}
 	if s.config.stores() {
-		fmt.Fprintf(b, "  %s\n", c.command("query page_views"))
+		c.tell(b, "query page_views")
 		fmt.Fprintf(b, "  %s\n\n", c.curl("/api/v1/query?query=page_views"))
 	} else {
-		fmt.Fprintf(b, "  %s\n", c.command("tail"))
-		fmt.Fprintf(b, "  %s\n\n", c.command("ledger"))
+		c.tell(b, "tail", "ledger")
+		b.WriteByte('\n')
+	}
+}
+
+// tell prints commands of this program. Those that would get no answer here are a comment,
+// which says what is missing: they find a server by its name alone, and have no certificate.
+func (c *client) tell(b *strings.Builder, commands ...string) {
+	if c.certificate {
+		fmt.Fprintf(b, "  # http.web_config wants a certificate of each client, and the commands of %s have none\n", os.Args[0])
+		return
+	}
+	for _, text := range commands {
+		if line := c.command(text); c.at != "" {
+			fmt.Fprintf(b, "  # once %s leads to %s: %s\n", c.host, c.at, line)
+		} else {
+			fmt.Fprintf(b, "  %s\n", line)
+		}
 	}
 }
 

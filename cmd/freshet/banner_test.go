@@ -58,17 +58,17 @@ func TestTheBannerCanBePasted(t *testing.T) {
 		web     string
 		tenants bool
 		flags   []string // of curl
-		query   bool     // that the line of freshet query can be pasted as well
+		instead string   // begin of a comment where freshet query would get no answer; empty if its line can be pasted, too
 	}{
-		{name: "nothing", query: true},
-		{name: "a token", tenants: true, flags: []string{"Authorization: Bearer $FRESHET_TOKEN"}, query: true},
-		{name: "its own CA", web: tlsText, flags: []string{"--cacert "}, query: true},
-		{name: "its own CA and a token", web: tlsText, tenants: true, flags: []string{"--cacert ", "Authorization: Bearer $FRESHET_TOKEN"}, query: true},
-		{name: "a name that leads elsewhere", web: tlsText, signed: "metrics.example", flags: []string{"--cacert ", "--resolve metrics.example:"}},
-		{name: "names of a domain", web: tlsText, signed: "*.metrics.example", flags: []string{"--cacert ", "--resolve freshet.metrics.example:"}},
+		{name: "nothing"},
+		{name: "a token", tenants: true, flags: []string{"Authorization: Bearer $FRESHET_TOKEN"}},
+		{name: "its own CA", web: tlsText, flags: []string{"--cacert "}},
+		{name: "its own CA and a token", web: tlsText, tenants: true, flags: []string{"--cacert ", "Authorization: Bearer $FRESHET_TOKEN"}},
+		{name: "a name that leads elsewhere", web: tlsText, signed: "metrics.example", flags: []string{"--cacert ", "--resolve metrics.example:"}, instead: "# once metrics.example leads to 127.0.0.1: "},
+		{name: "names of a domain", web: tlsText, signed: "*.metrics.example", flags: []string{"--cacert ", "--resolve freshet.metrics.example:"}, instead: "# once freshet.metrics.example leads to 127.0.0.1: "},
 		{name: "a password", web: passwords, flags: []string{"-u ann"}},
 		{name: "a client's certificate", web: "tls_server_config: {cert_file: cert.pem, key_file: key.pem, client_ca_file: cert.pem, client_auth_type: RequireAndVerifyClientCert}\n",
-			flags: []string{"--cacert ", "--cert CERT_FILE --key KEY_FILE"}},
+			flags: []string{"--cacert ", "--cert CERT_FILE --key KEY_FILE"}, instead: "# http.web_config wants a certificate of each client"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -103,7 +103,7 @@ func TestTheBannerCanBePasted(t *testing.T) {
 			}
 			token := writeIn(t, dir, "token", alpha+"\n")
 			pasted := strings.NewReplacer("TOKEN_FILE has", "it has", "TOKEN_FILE", quoted(token),
-				"CERT_FILE", quoted(filepath.Join(dir, "cert.pem")), "KEY_FILE", quoted(filepath.Join(dir, "key.pem")))
+				"CERT_FILE", quoted(filepath.Join(dir, "cert.pem")), "KEY_FILE", quoted(filepath.Join(dir, "key.pem")), "PASSWORD@", "fakepassword@")
 			export := ""
 			if c.tenants {
 				export = lineOf(t, banner.String(), "export ") + "\n"
@@ -111,9 +111,16 @@ func TestTheBannerCanBePasted(t *testing.T) {
 			if out := paste(t, pasted.Replace(export+curl)); !strings.Contains(out, `"status":"success"`) {
 				t.Errorf("%s\n%s", curl, out)
 			}
-			query := lineOf(t, banner.String(), os.Args[0]+" query ")
-			if out := paste(t, pasted.Replace(export+query)); c.query && !strings.Contains(out, "no series match") {
-				t.Errorf("%s\n%s", query, out)
+			if c.instead != "" {
+				lineOf(t, banner.String(), c.instead)
+				if strings.Contains(banner.String(), "\n  "+os.Args[0]) {
+					t.Errorf("a command that gets no answer is in\n%s", &banner)
+				}
+			} else {
+				query := lineOf(t, banner.String(), os.Args[0]+" query ")
+				if out := paste(t, pasted.Replace(export+query)); !strings.Contains(out, "no series match") {
+					t.Errorf("%s\n%s", query, out)
+				}
 			}
 			for _, secret := range []string{alpha, "fakepassword", "$2y$"} {
 				if strings.Contains(banner.String(), secret) {
