@@ -6,8 +6,11 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"runtime/trace"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -114,4 +117,27 @@ func processorTime() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// The manual says how coarse the buckets are that a Prometheus gets by default.
+func TestTheManualHasTheClassicBuckets(t *testing.T) {
+	text, err := os.ReadFile("../../docs/stages.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends []string
+	for _, bound := range stageBuckets {
+		digits := max(0, 2-int(math.Floor(math.Log10(bound*1e3)))) // three that count
+		ends = append(ends, strconv.FormatFloat(bound*1e3, 'f', min(digits, 3), 64))
+	}
+	for i, end := range ends {
+		if strings.Contains(end, ".") {
+			ends[i] = strings.TrimRight(strings.TrimRight(end, "0"), ".")
+		}
+	}
+	last := len(ends) - 1
+	want := strings.Join(ends[:last], ", ") + " and " + ends[last] + " ms"
+	if !strings.Contains(string(text), want) {
+		t.Errorf("docs/stages.md does not have %q", want)
+	}
 }
