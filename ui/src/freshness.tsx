@@ -1,5 +1,5 @@
 // Freshness: how long a sample takes from being sent until a query has it, which the
-// server measures of itself by a probe each second, for each tenant and way in.
+// server measures of itself by a probe each two seconds, for each tenant and way in.
 import { ask, usePoll } from './api'
 import { Chart } from './chart'
 import { count, seconds } from './format'

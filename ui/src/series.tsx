@@ -169,7 +169,7 @@ function Over(props: { top: Top }) {
           { name: 'without a place', number: true, cell: (o) => o.lost },
           { name: 'limit', class: 'code', cell: (o) => <Name text={o.limit} /> },
           { name: 'by', cell: (o) => o.input },
-          { name: 'sender', cell: (o) => o.sender ?? 'unknown' },
+          { name: 'sender', class: 'code', cell: (o) => o.sender ?? 'unknown' },
         ]}
       />
     </Panel>
@@ -319,7 +319,7 @@ function Newcomers(props: { top?: Top }) {
             { name: 'metric', class: 'code', cell: (m) => <Name text={m.metric} /> },
             { name: 'new series', number: true, cell: (m) => count(m.new_series) },
             { name: 'label', class: 'code', cell: (m) => valuesOf(m) },
-            { name: 'sender', cell: (m) => m.sender ?? 'unknown' },
+            { name: 'sender', class: 'code', cell: (m) => m.sender ?? 'unknown' },
           ]}
         />
       )}
@@ -340,7 +340,7 @@ function Newest(props: { top?: Top }) {
           columns={[
             { name: 'since', cell: (n) => clock(n.time), class: 'nowrap' },
             { name: 'series', class: 'code', cell: (n) => seriesName({ __name__: n.metric, ...n.labels }) },
-            { name: 'sender', cell: (n) => senderName(n.sender) },
+            { name: 'sender', class: 'code', cell: (n) => senderName(n.sender) },
           ]}
         />
       )}

@@ -385,6 +385,31 @@ describe('the page', { concurrency: 4 }, () => {
     await close()
   })
 
+  for (const width of [1400, 390]) {
+    test(`a long name leaves room for its figures on Series, ${width} pixels wide`, async () => {
+      const { page, close } = await open(browser)
+      await page.setViewportSize({ width, height: 900 })
+      const long = 'x'.repeat(74)
+      await page.route('**/api/v1/status/top?*', async (route) => {
+        const answer = await (await route.fetch()).json()
+        answer.data.metrics.unshift({ metric: long, kind: 'counter', series: 4711, samples_per_second: 1234, share: 1 })
+        answer.data.request_newcomers = [{ metric: long, new_series: 4711, refused_series: 0, label: 'request_id', values: 5000, sender: '10.0.0.7, Prometheus/3.13.0' }]
+        await route.fulfill({ json: answer })
+      })
+      await page.goto('/series')
+      for (const label of ['By metric', 'New series by remote write and OTLP']) {
+        const table = page.locator(`.scroll[aria-label="${label}"]`)
+        await table.getByText(long).waitFor()
+        const [inside, place] = await table.evaluate((e) => [e.scrollWidth, e.clientWidth])
+        assert.ok(inside <= place, `${label} is ${inside} pixels wide in ${place}`)
+      }
+      const [inside, place] = await page.locator('.figure').filter({ hasText: long }).evaluate((e) => [e.scrollWidth, e.clientWidth])
+      assert.ok(inside <= place, `the figure of the largest metric is ${inside} pixels wide in ${place}`)
+      await look(page, `series-long-${width}`, null)
+      await close()
+    })
+  }
+
   test('status says in words what /-/ready says', async () => {
     const { page, close } = await open(browser, { allowed: [/50[23]/] })
     const broken = { tenant: hostile, store: '10s', error: 'not a directory', way_out: 'move the file away' }
