@@ -6,6 +6,7 @@ package querycost
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -18,12 +19,13 @@ import (
 
 const (
 	// Span is over how many seconds costs are added up.
-	Span = 60
-	step = 10 // seconds of one count
+	Span  = 60
+	step  = 10            // seconds of one count
+	steps = Span/step + 1 // that are kept: the last one is not over
 )
 
-// Bounds of memory: 1,000 x (2 texts of up to 1,000 bytes and 1,500 more) = 3.5 MB, once as
-// many different queries were asked within a minute.
+// Bounds of memory: 1,000 x (8 texts of up to 1,000 bytes and 3,500 more) = 11.5 MB, if as many
+// different queries are asked, and each again and again within a minute.
 const (
 	maxRows   = 1000
 	maxAskers = 4
@@ -94,10 +96,8 @@ type key struct {
 type row struct {
 	id, tenant, form string
 	active           int
-	counts           [Span/step + 1]counted
+	counts           [steps]counted
 	askers           []askerCost
-	costliest        Query // without tenant and asker
-	longest          time.Duration
 }
 
 // counted is what was asked in one step.
@@ -106,13 +106,24 @@ type counted struct {
 	queries, failed   uint64
 	running, waited   time.Duration
 	samples, seriesOf int64
+	longest           time.Duration
+	costliest         Query // that ran longest, without tenant and asker
 }
 
+// askerCost is how long the queries of one asker ran, in each step.
 type askerCost struct {
 	Asker
-	queries uint64
-	running time.Duration
+	counts [steps]struct {
+		at      int64 // as in counted
+		running time.Duration
+	}
 }
+
+// slot is where the count of a step is kept.
+func slot(at int64) uint64 { return uint64(at/step) % steps }
+
+// isRecent reports whether a step is one of the last Span seconds.
+func isRecent(at, now int64) bool { return at > now-Span-step && at <= now }
 
 // New returns an empty table.
 func New() *Table {
@@ -166,7 +177,7 @@ func (t *Table) End(now int64, of *Running, q *Query, c *Cost) {
 	r := of.row
 	r.active--
 	at := now - now%step
-	n := &r.counts[uint64(at/step)%uint64(len(r.counts))]
+	n := &r.counts[slot(at)]
 	if n.at != at {
 		*n = counted{at: at}
 	}
@@ -178,46 +189,88 @@ func (t *Table) End(now int64, of *Running, q *Query, c *Cost) {
 	n.waited += c.Waited
 	n.samples += c.Samples
 	n.seriesOf += c.Series
-	r.askedBy(q.Asker, c.Running)
-	if c.Running >= r.longest {
-		r.longest = c.Running
-		r.costliest = Query{Text: strings.Clone(clip(q.Text)), Range: q.Range, Step: q.Step}
+	if c.Running >= n.longest {
+		n.longest = c.Running
+		n.costliest = Query{Text: strings.Clone(clip(q.Text)), Range: q.Range, Step: q.Step}
 	}
+	r.asker(now, q.Asker).add(at, c.Running)
 }
 
-// askedBy counts who asks. Beyond maxAskers who has taken least time gives way.
-func (r *row) askedBy(a Asker, running time.Duration) {
-	least := 0
+// asker is the count of one who asks. Beyond maxAskers the one who took least time of late gives
+// way; the new one takes over its count, so that it is not the next to go.
+func (r *row) asker(now int64, a Asker) *askerCost {
+	least, leastRunning := 0, time.Duration(math.MaxInt64)
 	for i := range r.askers {
 		if r.askers[i].Asker == a {
-			r.askers[i].queries++
-			r.askers[i].running += running
-			return
+			return &r.askers[i]
 		}
-		if r.askers[i].running < r.askers[least].running {
-			least = i
+		if running, _ := r.askers[i].sum(now); running < leastRunning {
+			least, leastRunning = i, running
 		}
 	}
 	if len(r.askers) < maxAskers {
-		r.askers = append(r.askers, askerCost{a.clone(), 1, running})
-		return
+		r.askers = append(r.askers, askerCost{Asker: a.clone()})
+		return &r.askers[len(r.askers)-1]
 	}
-	r.askers[least] = askerCost{a.clone(), 1, r.askers[least].running + running}
+	r.askers[least].Asker = a.clone()
+	return &r.askers[least]
+}
+
+// add counts a query in its step.
+func (a *askerCost) add(at int64, running time.Duration) {
+	n := &a.counts[slot(at)]
+	if n.at != at {
+		n.at, n.running = at, 0
+	}
+	n.running += running
+}
+
+// sum is how long the asker's queries of the last Span seconds ran, and whether there were any.
+func (a *askerCost) sum(now int64) (running time.Duration, asked bool) {
+	for _, n := range a.counts {
+		if isRecent(n.at, now) {
+			running, asked = running+n.running, true
+		}
+	}
+	return running, asked
 }
 
 // sum is what was asked in the last Span seconds.
 func (r *row) sum(now int64) (sum counted) {
 	for i := range r.counts {
-		if n := &r.counts[i]; n.queries > 0 && n.at > now-Span-step && n.at <= now {
+		if n := &r.counts[i]; n.queries > 0 && isRecent(n.at, now) {
 			sum.queries += n.queries
 			sum.failed += n.failed
 			sum.running += n.running
 			sum.waited += n.waited
 			sum.samples += n.samples
 			sum.seriesOf += n.seriesOf
+			if n.longest >= sum.longest {
+				sum.longest, sum.costliest = n.longest, n.costliest
+			}
 		}
 	}
 	return sum
+}
+
+// askedBy is who asked in the last Span seconds. Who took most time comes first.
+func (r *row) askedBy(now int64) []string {
+	type asked struct {
+		by      string
+		running time.Duration
+	}
+	var all []asked
+	for i := range r.askers {
+		if running, ok := r.askers[i].sum(now); ok {
+			all = append(all, asked{r.askers[i].String(), running})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b asked) int { return cmp.Compare(b.running, a.running) })
+	names := []string{}
+	for _, a := range all {
+		names = append(names, a.by)
+	}
+	return names
 }
 
 func clip(text string) string { return text[:min(len(text), maxText)] }
@@ -253,13 +306,8 @@ func (t *Table) Report(now int64, limit int) []Row {
 		}
 		shown := Row{
 			ID: r.id, Tenant: r.tenant, Query: r.form, Queries: n.queries, Failed: n.failed, Active: r.active,
-			Running: n.running.Seconds(), Waited: n.waited.Seconds(), Samples: n.samples, Series: n.seriesOf, Longest: r.longest.Seconds(),
-			Example: r.costliest.Text, Range: r.costliest.Range.Seconds(), Step: r.costliest.Step.Seconds(), Askers: []string{},
-		}
-		askers := slices.Clone(r.askers)
-		slices.SortStableFunc(askers, func(a, b askerCost) int { return cmp.Compare(b.running, a.running) })
-		for i := range askers {
-			shown.Askers = append(shown.Askers, askers[i].String())
+			Running: n.running.Seconds(), Waited: n.waited.Seconds(), Samples: n.samples, Series: n.seriesOf, Longest: n.longest.Seconds(),
+			Example: n.costliest.Text, Range: n.costliest.Range.Seconds(), Step: n.costliest.Step.Seconds(), Askers: r.askedBy(now),
 		}
 		all = append(all, shown)
 	}

@@ -55,6 +55,38 @@ func TestCosts(t *testing.T) {
 	}
 }
 
+// Who asked long ago, and how long that ran, is nobody's business now: neither while others ask
+// the same query, nor once there is no room for more askers.
+func TestWhoAskedLongAgoIsForgotten(t *testing.T) {
+	table := New()
+	for i := range maxAskers {
+		table.ask(begin, "a", "up", asker(i), 1000*time.Second)
+	}
+	for i := range int64(50) {
+		table.ask(begin+99_000+i, "a", "up", asker(100), 10*time.Second)
+	}
+	got := table.Report(begin+99_050, 1)[0]
+	if want := []string{asker(100).String()}; got.Queries != 50 || got.Longest != 10 || !slices.Equal(got.Askers, want) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// What ran longest within the last minute is known after what ran longer before it is forgotten.
+func TestLongestOfTheLastMinute(t *testing.T) {
+	table := New()
+	for i, running := range []time.Duration{9 * time.Second, 5 * time.Second, time.Second} {
+		table.ask(begin+int64(i)*30, "a", fmt.Sprintf("rate(x[%dm])", i), asker(i), running)
+	}
+	for at, want := range map[int64]struct {
+		example string
+		longest float64
+	}{60: {"rate(x[0m])", 9}, 80: {"rate(x[1m])", 5}, 110: {"rate(x[2m])", 1}} {
+		if got := table.Report(begin+at, 1)[0]; got.Example != want.example || got.Longest != want.longest {
+			t.Errorf("%d s: %+v", at, got)
+		}
+	}
+}
+
 // What differs in values, spaces and comments alone is the same query.
 func TestNormal(t *testing.T) {
 	for text, want := range map[string]string{
