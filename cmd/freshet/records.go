@@ -64,6 +64,10 @@ func (s *server) queryCosts() []querycost.Row {
 	return s.engine.Costs(maxCosts)
 }
 
+// maxSent is how many senders of requests a record lists: as many as one fleet may have, each
+// of which sends little, at 200 bytes a sender.
+const maxSent = 1000
+
 // sent is who sends most requests of remote write and OTLP; nothing before the journal is
 // replayed. The last row is all others, if there are some.
 func (s *server) sent() []record.Sent {
@@ -72,10 +76,10 @@ func (s *server) sent() []record.Sent {
 		return all
 	}
 	rate := func(n uint64) float64 { return float64(n) / top.Span }
-	rows, rest := s.ingest.receiver.Sent(defaultTop)
+	rows, rest := s.ingest.receiver.Sent(maxSent)
 	for _, r := range append(rows, top.RequestsRow{Amount: rest.Amount}) {
 		if r.Count > 0 {
-			all = append(all, record.Sent{Tenant: r.Tenant, Input: r.Input, From: r.Sender.String(), Requests: rate(r.Count), Samples: rate(r.Amount.Samples), Bytes: rate(r.Bytes)})
+			all = append(all, record.Sent{Tenant: r.Tenant, Input: r.Input, From: r.Sender.String(), Agent: r.Sender.Agent, Requests: rate(r.Count), Samples: rate(r.Amount.Samples), Bytes: rate(r.Bytes)})
 		}
 	}
 	return all

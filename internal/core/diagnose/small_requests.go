@@ -16,7 +16,7 @@ const (
 	// Prometheus sends up to 2,000.
 	fewSamples = 100
 
-	// fewRequests is up to how many a second one sender costs nothing to speak of.
+	// fewRequests is up to how many a second a fleet of the same senders costs nothing to speak of.
 	fewRequests = 20
 
 	// What would be saved, as a part of all processors.
@@ -33,14 +33,17 @@ const (
 	otelBatch       = 8192
 )
 
-// smallSender is who sends small requests, and what larger ones would save.
-type smallSender struct {
-	*record.Sent
-	saved float64 // requests a second
+// smallSenders are those of one tenant, input and user agent who send small requests, and what
+// larger ones would save: a fleet may send many, each of it few.
+type smallSenders struct {
+	record.Sent     // of all; From is the one that sends most requests
+	number      int // of senders
+	most        float64
+	larger      float64 // requests a second that would do
 }
 
 // batch is how many samples a request may have, and the setting that says so.
-func (s *smallSender) batch() (samples float64, setting string) {
+func (s *smallSenders) batch() (samples float64, setting string) {
 	if s.Input == "otlp" {
 		return otelBatch, fmt.Sprintf("the collector's batch processor (send_batch_size: %d)", otelBatch)
 	}
@@ -48,21 +51,11 @@ func (s *smallSender) batch() (samples float64, setting string) {
 }
 
 func smallRequests(m *moment) finding {
-	all, requests := 0.0, 0.0
-	var small []smallSender
-	for i := range m.sent {
-		s := smallSender{Sent: &m.sent[i]}
-		if !(s.Requests > 0) || !(s.Samples >= 0) || math.IsInf(s.Requests+s.Samples, 0) {
-			continue
-		}
-		all += s.Requests
-		if s.Requests > fewRequests && s.Samples < fewSamples*s.Requests {
-			batch, _ := s.batch()
-			s.saved = s.Requests - s.Samples/batch
-			small, requests = append(small, s), requests+s.saved
-		}
+	small, all := m.smallSenders()
+	requests := 0.0 // that would be saved
+	for i := range small {
+		requests += small[i].saved()
 	}
-	slices.SortStableFunc(small, func(a, b smallSender) int { return cmp.Compare(b.saved, a.saved) })
 	cost := m.requestCost() / math.Max(1, all) // core seconds of one
 	saved := cost * requests
 
@@ -74,23 +67,72 @@ func smallRequests(m *moment) finding {
 		fewSamples, saved, m.GOMAXPROCS, percent(savedUsual), percent(savedBad), percent(min(1, own)), percent(savedOfOwn), percent(savedOfOwnBad))
 	if len(small) > 0 {
 		first := &small[0]
-		batch, setting := first.batch()
+		_, setting := first.batch()
 		f.Title = fmt.Sprintf("Requests are tiny: %s a second of %s samples each, of tenant %s, from %s; %s would make them %s a second and save about %.2g of a core",
-			count(first.Requests), count(first.Samples/first.Requests), clip(first.Tenant), clip(first.From), setting, count(first.Samples/batch), cost*first.saved)
+			count(first.Requests), count(first.Samples/first.Requests), clip(first.Tenant), first.from(), setting, count(first.larger), cost*first.saved())
 	}
 	for i := range small[:min(4, len(small))] {
 		s := &small[i]
-		batch, setting := s.batch()
+		_, setting := s.batch()
 		f.Evidence = append(f.Evidence, Evidence{
-			What: fmt.Sprintf("tenant %s, %s, from %s: %s requests a second of %s samples", clip(s.Tenant), clip(s.Input), clip(s.From), count(s.Requests), count(s.Samples/s.Requests)),
+			What: fmt.Sprintf("tenant %s, %s, from %s: %s requests a second of %s samples", clip(s.Tenant), clip(s.Input), s.from(), count(s.Requests), count(s.Samples/s.Requests)),
 			Figures: []string{
 				fmt.Sprintf("they cost about %.2g of a core beside their samples, %s each, by cpu.pprof", cost*s.Requests, seconds(cost)),
-				fmt.Sprintf("%s would make them %s a second and save about %.2g of a core", setting, count(s.Samples/batch), cost*s.saved),
+				fmt.Sprintf("%s would make them %s a second and save about %.2g of a core", setting, count(s.larger), cost*s.saved()),
 			},
 		})
 	}
 	f.Next = "Have the sender put more samples into a request: in Prometheus raise remote_write.queue_config.max_samples_per_send, and lower max_shards if each of many shards has little to send; a shard sends what it has after batch_send_deadline. In an OpenTelemetry collector add the batch processor. In a program of your own, collect samples for a second."
 	return f
+}
+
+// smallSenders are those whose requests are small, those first whose larger ones would save most,
+// and how many requests a second everybody sends.
+func (m *moment) smallSenders() (small []smallSenders, all float64) {
+	type fleet struct{ tenant, input, agent string }
+	at := map[fleet]int{} // in small
+	for i := range m.sent {
+		s := &m.sent[i]
+		if !(s.Requests > 0) || !(s.Samples >= 0) || math.IsInf(s.Requests+s.Samples, 0) {
+			continue
+		}
+		all += s.Requests
+		if s.Input == "" || s.Samples >= fewSamples*s.Requests {
+			continue // all others, who are no sender, or large requests
+		}
+		of := fleet{s.Tenant, s.Input, s.Agent}
+		if _, ok := at[of]; !ok {
+			at[of] = len(small)
+			small = append(small, smallSenders{Sent: record.Sent{Tenant: s.Tenant, Input: s.Input, Agent: s.Agent}})
+		}
+		small[at[of]].add(s)
+	}
+	small = slices.DeleteFunc(small, func(s smallSenders) bool { return s.Requests <= fewRequests })
+	slices.SortStableFunc(small, func(a, b smallSenders) int { return cmp.Compare(b.saved(), a.saved()) })
+	return small, all
+}
+
+// add adds a sender. Nobody is asked to send less than a request a second: samples would be late.
+func (s *smallSenders) add(one *record.Sent) {
+	s.number++
+	s.Requests += one.Requests
+	s.Samples += one.Samples
+	batch, _ := s.batch()
+	s.larger += max(one.Samples/batch, min(1, one.Requests))
+	if one.Requests > s.most {
+		s.From, s.most = one.From, one.Requests
+	}
+}
+
+// saved is how many requests a second larger ones would save.
+func (s *smallSenders) saved() float64 { return s.Requests - s.larger }
+
+// from names the senders: 150 senders such as 10.0.0.1 (shop/1).
+func (s *smallSenders) from() string {
+	if s.number == 1 {
+		return clip(s.From)
+	}
+	return fmt.Sprintf("%d senders such as %s", s.number, clip(s.From))
 }
 
 // requestCost is how many processors the requests of remote write and OTLP keep busy beside

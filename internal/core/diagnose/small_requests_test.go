@@ -27,6 +27,14 @@ func TestSmallRequests(t *testing.T) {
 	otel := record.Sent{Tenant: "b", Input: "otlp", From: "10.0.0.9 (otel/1)", Requests: 2000, Samples: 10_000}
 	small := tiny
 	small.Requests, small.Samples = 10, 100
+	fleet := func(size int) (all []record.Sent) {
+		for i := range size {
+			all = append(all, record.Sent{Tenant: "shop", Input: "remote_write", From: fmt.Sprintf("10.0.1.%d (till/1)", i), Agent: "till/1", Requests: 15, Samples: 150})
+		}
+		all[size/2].Requests++
+		return append(all, record.Sent{Tenant: "shop", Input: "otlp", From: "10.0.1.0 (till/1)", Agent: "till/1", Requests: 15, Samples: 150})
+	}
+	rest := record.Sent{From: "unknown", Requests: 4000, Samples: 40_000}
 	for _, c := range []struct {
 		name  string
 		m     *moment
@@ -38,6 +46,11 @@ func TestSmallRequests(t *testing.T) {
 			"Requests are tiny: 4,000 a second of 10 samples each, of tenant shop, from 10.0.0.7 (shop/1); remote_write.queue_config.max_samples_per_send: 2000 would make them 20 a second and save about 0.99 of a core",
 			[]string{"they cost about 0.99 of a core beside their samples, 248.14µs each"}},
 		{"of OTLP the collector's batches", ofRequests(5, otel), clearly, "the collector's batch processor (send_batch_size: 8192) would make them 1.2 a second", nil},
+		{"a fleet, each of which sends few: a request a second of each does", ofRequests(5, append(fleet(150), large)...), clearly,
+			"Requests are tiny: 2,251 a second of 10 samples each, of tenant shop, from 150 senders such as 10.0.1.75 (till/1); remote_write.queue_config.max_samples_per_send: 2000 would make them 150 a second",
+			[]string{"tenant shop, remote_write, from 150 senders such as 10.0.1.75 (till/1): 2,251 requests a second of 10 samples"}},
+		{"a fleet of one sends few", ofRequests(5, append(fleet(1), large)...), fine, "", nil},
+		{"all others are no sender", ofRequests(5, large, rest), fine, "", nil},
 		{"others have nearly all of the machine, and tiny requests what is left", func() *moment {
 			m := ofRequests(2.5, tiny)
 			m.cpu = m.cpu[3:5] // nothing else

@@ -103,6 +103,7 @@ type Sent struct {
 	Tenant   string  `json:"tenant"`
 	Input    string  `json:"input"` // remote_write or otlp
 	From     string  `json:"from"`
+	Agent    string  `json:"agent"` // user agent, which is part of From too
 	Requests float64 `json:"requests_per_second"`
 	Samples  float64 `json:"samples_per_second"`
 	Bytes    float64 `json:"bytes_per_second"` // decompressed
