@@ -265,6 +265,21 @@ func TestCauses(t *testing.T) {
 	}
 }
 
+// A client that flushes each 10 s may send nothing while a record is made: what came before is
+// told, and is no cause.
+func TestMalformedLinesBeforeARecord(t *testing.T) {
+	lines := "freshet_dogstatsd_malformed_lines_total{listener=\"udp://:8125\",reason=\"bad_value\"} 1200\n" +
+		"freshet_dogstatsd_malformed_lines_total{listener=\"unixgram:///s\",reason=\"no_type\"} 34\n"
+	f := malformed(changed(func(m *moment) { m.begin, m.end = text(t, lines), text(t, lines) }))
+	want := "lines: 0 a second are malformed, and 1,234 were since the start, most often bad_value from udp://:8125: freshet top shows who sends them now"
+	if f.Score != 0 || f.fine != want {
+		t.Errorf("score %.2f: %s", f.Score, f.fine)
+	}
+	if f := malformed(changed(func(*moment) {})); f.fine != "lines: 0 a second are malformed" {
+		t.Error(f.fine)
+	}
+}
+
 // The evidence has tenant, sender, share and a line, in a form that no terminal obeys.
 func TestMalformedEvidence(t *testing.T) {
 	f := malformed(changed(func(m *moment) {

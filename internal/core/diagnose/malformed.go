@@ -26,8 +26,8 @@ type malformedLines struct {
 
 func malformed(m *moment) finding {
 	rate := m.grownBy(malformedMetric) / m.seconds
-	f := finding{fine: fmt.Sprintf("lines: %s a second are malformed", count(rate))}
-	f.Name, f.Title, f.Because, f.Next = Malformed, "No client sends malformed lines", "no line is malformed", "Nothing is to be done."
+	f := finding{fine: fmt.Sprintf("lines: %s a second are malformed%s", count(rate), m.malformedSinceStart())}
+	f.Name, f.Title, f.Because, f.Next = Malformed, "No client sends malformed lines now", "no line is malformed", "Nothing is to be done."
 	all := slices.DeleteFunc(m.malformedBySender(), func(l malformedLines) bool { return !(l.perSecond > malformedUsual) })
 	if len(all) == 0 {
 		all = slices.DeleteFunc(m.malformedByListener(), func(l malformedLines) bool { return !(l.perSecond > malformedUsual) })
@@ -59,6 +59,23 @@ func (m *moment) malformedBySender() (all []malformedLines) {
 		}
 	}
 	return all
+}
+
+// malformedSinceStart says how many lines were malformed since the process began: a client that
+// flushes each 10 s may have sent none while the record was made. They are no cause, as the
+// client may have been mended since.
+func (m *moment) malformedSinceStart() string {
+	lines, worst := 0.0, labelled{}
+	for _, l := range m.end.of(malformedMetric) {
+		lines += l.value
+		if l.value > worst.value {
+			worst = l
+		}
+	}
+	if !(lines > 0) {
+		return ""
+	}
+	return fmt.Sprintf(", and %s were since the start, most often %s from %s: freshet top shows who sends them now", count(lines), clip(worst.labels["reason"]), clip(worst.labels["listener"]))
 }
 
 // malformedByListener are those of /metrics: a sender that sent before anybody looked.
