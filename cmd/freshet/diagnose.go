@@ -110,7 +110,10 @@ func (d *diagnosing) record(ctx context.Context, args []string) (text []byte, er
 	case d.last:
 		id, err = d.newest(ctx)
 	case id == "":
-		id, err = d.make(ctx)
+		var made recorder.Listed
+		made, err = d.make(ctx)
+		id = made.ID
+		d.note(made)
 	}
 	if err != nil {
 		return nil, err
@@ -137,7 +140,19 @@ func readRecord(from io.Reader) ([]byte, error) {
 	return text, err
 }
 
-// newest is the ID of the newest record that the server kept.
+// note says that the server has not kept a record.
+func (d *diagnosing) note(r recorder.Listed) {
+	if r.NotKept == "" {
+		return
+	}
+	text := fmt.Sprintf("the server has not kept record %s: %s", r.ID, r.NotKept)
+	if d.save == "" {
+		text += "; --save FILE keeps one here"
+	}
+	fmt.Fprintln(d.Notes, terminal.Printable(text))
+}
+
+// newest is the ID of the newest record that the server has.
 func (d *diagnosing) newest(ctx context.Context) (string, error) {
 	_, a, err := ask(ctx, d.server, "/api/v1/status/records", nil)
 	if err != nil {
@@ -150,11 +165,12 @@ func (d *diagnosing) newest(ctx context.Context) (string, error) {
 	if len(all) == 0 {
 		return "", fmt.Errorf("%s has kept no record: no stage was over its budget; leave out --last to make one now", d.server)
 	}
+	d.note(all[0])
 	return all[0].ID, nil
 }
 
 // make has the server make a record, and says that it takes a while.
-func (d *diagnosing) make(ctx context.Context) (string, error) {
+func (d *diagnosing) make(ctx context.Context) (made recorder.Listed, err error) {
 	what := fmt.Sprintf("recording what the server does, which takes %.0f s and some more", recorder.Duration.Seconds())
 	line := terminal.NewLine(d.Notes)
 	if line == nil {
@@ -178,17 +194,16 @@ func (d *diagnosing) make(ctx context.Context) (string, error) {
 	defer func() { close(done); <-drawn }()
 	resp, err := post(ctx, d.server, "/-/record", url.Values{"reason": {"freshet diagnose"}}, nil)
 	if err != nil {
-		return "", err
+		return made, err
 	}
 	_, a, err := readAnswer(d.server, resp)
 	if err != nil {
-		return "", err
+		return made, err
 	}
-	var made record.Record
 	if err := json.Unmarshal(a.Data, &made); err != nil {
-		return "", fmt.Errorf("read the answer of %s: %w", d.server, err)
+		return made, fmt.Errorf("read the answer of %s: %w", d.server, err)
 	}
-	return made.ID, nil
+	return made, nil
 }
 
 // show prints what the record says.
@@ -263,11 +278,6 @@ func (s *server) serveDiagnosis(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		respondRecord(w, nil, err)
-		return
-	}
-	found, err := diagnoseRecord(f, info.Size())
+	found, err := diagnoseRecord(f, f.Size())
 	respondRecord(w, found, err)
 }

@@ -16,7 +16,7 @@ import (
 	"runtime/trace"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -67,9 +67,12 @@ type Recorder struct {
 	asks     chan ask
 	ended    chan struct{}
 
-	made, skipped, failed prometheus.Counter
+	made, skipped, failed, notKept prometheus.Counter
 
-	mu sync.Mutex // held while the directory is changed
+	writing   chan struct{}                                          // of 1: held by the goroutine that writes a record
+	patience  time.Duration                                          // patience, but for tests
+	writeFile func(name string, text []byte, mode os.FileMode) error // os.WriteFile, but for tests
+	unkept    atomic.Pointer[unkept]
 }
 
 // overBudget is why a record is made by itself.
@@ -85,7 +88,7 @@ type ask struct {
 }
 
 type answer struct {
-	record record.Record
+	record Listed
 	err    error
 }
 
@@ -102,9 +105,11 @@ func New(o Options) *Recorder {
 			stirred: make(chan struct{}, 1),
 		},
 		over: make(chan overBudget, 1), asks: make(chan ask), ended: make(chan struct{}),
+		writing: make(chan struct{}, 1), patience: patience, writeFile: os.WriteFile,
 		made:    counter("records_total", "Records that were made: a stage was over its budget, or somebody asked. Rising: freshet diagnose reads them; the page shows them under Records."),
 		skipped: counter("skipped_total", "Times when a stage was over its budget and no record was made, since another was made shortly before."),
-		failed:  counter("failed_total", "Records that could not be made. Rising: the log says why, mostly a disk that is full."),
+		failed:  counter("failed_total", "Records that could not be made. Rising: the log says why."),
+		notKept: counter("not_kept_total", "Records that were made and that the disk did not take: only the last one can be read, until another is made. Rising: the log says why, mostly a disk that is full or hangs."),
 	}
 	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "freshet_recorder_flight",
 		Help: "1 while an execution trace of the last seconds is kept, for records to have the time before. It is not after a minute in which nobody sent anything, since it would be most of what an idle server does, and never with self.recorder.flight off."}, func() float64 {
@@ -132,21 +137,22 @@ func (r *Recorder) Over(s stage.Stage, spent, budget time.Duration) {
 var errEnded = errors.New("the process is stopping")
 
 // Record makes a record now, which takes Duration and some time more, and says what it is
-// of. One that is under way is waited for first.
-func (r *Recorder) Record(ctx context.Context, reason string) (record.Record, error) {
+// of. One that is under way is waited for first. A disk that takes no record is no error: the
+// record says so in NotKept, and Open has it until another is made.
+func (r *Recorder) Record(ctx context.Context, reason string) (Listed, error) {
 	a := ask{reason, make(chan answer, 1)}
 	select {
 	case r.asks <- a:
 	case <-r.ended:
-		return record.Record{}, errEnded
+		return Listed{}, errEnded
 	case <-ctx.Done():
-		return record.Record{}, context.Cause(ctx)
+		return Listed{}, context.Cause(ctx)
 	}
 	select {
 	case made := <-a.done:
 		return made.record, made.err
 	case <-ctx.Done():
-		return record.Record{}, context.Cause(ctx)
+		return Listed{}, context.Cause(ctx)
 	}
 }
 
@@ -200,18 +206,24 @@ func (r *Recorder) removeUnfinished() {
 	}
 }
 
-// make makes a record and removes those that are too many.
-func (r *Recorder) make(ctx context.Context, of record.Record) (record.Record, error) {
+// make makes a record, and keeps it if the disk takes it.
+func (r *Recorder) make(ctx context.Context, of record.Record) (Listed, error) {
 	made, text, err := r.take(ctx, of)
-	if err == nil {
-		err = r.keep(made.ID, text)
-	}
 	if err != nil {
 		r.failed.Inc()
-		return made, fmt.Errorf("record: %w", err)
+		return Listed{Record: made}, fmt.Errorf("record: %w", err)
 	}
 	r.made.Inc()
-	return made, nil
+	l := Listed{Record: made, Bytes: int64(len(text))}
+	if err := r.keep(made.ID, text); err != nil {
+		l.NotKept = err.Error()
+		r.unkept.Store(&unkept{made, text, l.NotKept})
+		r.notKept.Inc()
+		r.Logger.Warn("a record is not kept; it can be read until another is made", "record", made.ID, "error", err)
+		return l, nil
+	}
+	r.unkept.Store(nil)
+	return l, nil
 }
 
 const suffix = ".zip"
@@ -228,25 +240,6 @@ func newID(r *record.Record) string {
 	}
 	return r.Began.UTC().Format("20060102T150405.000-") + why
 }
-
-// keep writes a record, whole or not at all.
-func (r *Recorder) keep(id string, text []byte) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := os.MkdirAll(r.Dir, 0o750); err != nil {
-		return err
-	}
-	temp := r.path(id) + ".tmp"
-	if err := os.WriteFile(temp, text, 0o640); err != nil {
-		return errors.Join(err, os.Remove(temp))
-	}
-	if err := os.Rename(temp, r.path(id)); err != nil {
-		return err
-	}
-	return r.trim(id)
-}
-
-func (r *Recorder) path(id string) string { return filepath.Join(r.Dir, id+suffix) }
 
 // trim removes the oldest records beyond the bounds, but never the one that was just made:
 // by its name it is an old one if the clock was set back.
@@ -299,61 +292,55 @@ func (r *Recorder) files() (all []file, err error) {
 	return all, nil
 }
 
-// Listed is a record that is kept.
+// Listed is a record that can be read.
 type Listed struct {
 	record.Record
-	Bytes int64  `json:"bytes"`
-	Error string `json:"error,omitempty"` // it cannot be read
+	Bytes   int64  `json:"bytes"`
+	NotKept string `json:"not_kept,omitempty"` // why it is only in memory, until another is made
+	Error   string `json:"error,omitempty"`    // it cannot be read
 }
 
-// List are the records that are kept, newest first.
+// List are the records that can be read, newest first. It waits for no record that is being
+// written.
 func (r *Recorder) List() ([]Listed, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	files, err := r.files()
 	if err != nil {
 		return nil, err
 	}
 	all := []Listed{}
+	if u := r.unkept.Load(); u != nil { // it was made after all others
+		all = append(all, Listed{Record: u.Record, Bytes: int64(len(u.text)), NotKept: u.why})
+	}
 	for _, f := range files {
+		if len(all) > 0 && all[0].ID == f.id { // the disk took it after all
+			all[0].NotKept = ""
+			continue
+		}
 		l := Listed{Record: record.Record{ID: f.id}, Bytes: f.bytes}
-		if l.Record, err = r.summary(f.id); err != nil {
+		l.Record, err = r.summary(f.id)
+		if errors.Is(err, ErrUnknown) { // it has just made room
+			continue
+		}
+		if err != nil {
 			l.ID, l.Error = f.id, err.Error()
 		}
-		l.Runtime, l.Spreads, l.CPUQuotas = nil, nil, nil // they are in the record
 		all = append(all, l)
+	}
+	for i := range all {
+		all[i].Runtime, all[i].Spreads, all[i].CPUQuotas = nil, nil, nil // they are in the record
 	}
 	return all, nil
 }
 
 func (r *Recorder) summary(id string) (s record.Record, err error) {
-	file, err := r.Open(id)
+	content, err := r.Open(id)
 	if err != nil {
 		return s, err
 	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return s, err
-	}
-	opened, err := record.Open(file, info.Size())
+	defer content.Close()
+	opened, err := record.Open(content, content.Size())
 	if err != nil {
 		return s, err
 	}
 	return opened.Record, nil
-}
-
-// ErrUnknown means that there is no such record.
-var ErrUnknown = errors.New("there is no such record; it may have made room for newer ones")
-
-// Open is the file of a record, a zip.
-func (r *Recorder) Open(id string) (*os.File, error) {
-	if !idForm.MatchString(id) { // it comes from whoever asks, and is part of a path
-		return nil, ErrUnknown
-	}
-	f, err := os.Open(r.path(id))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, ErrUnknown
-	}
-	return f, err
 }

@@ -1,0 +1,177 @@
+package recorder
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// checkUnkept checks a record that the disk did not take: it is told, counted, listed and
+// read all the same.
+func checkUnkept(t *testing.T, r *Recorder, made Listed, why string) {
+	t.Helper()
+	if !strings.Contains(made.NotKept, why) || testutil.ToFloat64(r.notKept) == 0 || testutil.ToFloat64(r.failed) != 0 {
+		t.Errorf("not kept: %q, %v not kept, %v failed", made.NotKept, testutil.ToFloat64(r.notKept), testutil.ToFloat64(r.failed))
+	}
+	if f := read(t, r, made.ID); f.Reason != made.Reason || len(f.Runtime) == 0 {
+		t.Errorf("the record is of %q with %d numbers", f.Reason, len(f.Runtime))
+	}
+	if all, err := r.List(); err != nil || len(all) == 0 || all[0].ID != made.ID || all[0].NotKept != made.NotKept || all[0].Bytes != made.Bytes || all[0].Runtime != nil {
+		t.Errorf("listed: %+v, %v", all, err)
+	}
+}
+
+// A server with a full disk is one that somebody wants diagnosed: it answered with nothing
+// but the disk's error.
+func TestARecordOnAFullDisk(t *testing.T) {
+	r := newRecorder(t, DefaultConfig(), io.Discard)
+	full := true
+	r.writeFile = func(name string, text []byte, mode os.FileMode) error {
+		if !full {
+			return os.WriteFile(name, text, mode)
+		}
+		return errors.Join(os.WriteFile(name, text[:len(text)/2], mode), &os.PathError{Op: "write", Path: name, Err: syscall.ENOSPC})
+	}
+	defer run(t, r)()
+	first, err := r.Record(t.Context(), "the disk is full")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkUnkept(t, r, first, "no space left on device")
+	if left, err := os.ReadDir(r.Dir); err != nil || len(left) != 0 {
+		t.Errorf("half a record takes room: %v, %v", left, err)
+	}
+
+	full = false
+	second, err := r.Record(t.Context(), "there is room again")
+	if err != nil || second.NotKept != "" {
+		t.Fatal(second.NotKept, err)
+	}
+	if _, err := r.Open(first.ID); !errors.Is(err, ErrUnknown) {
+		t.Errorf("the first is in memory for ever: %v", err)
+	}
+	if all, err := r.List(); err != nil || len(all) != 1 || all[0].ID != second.ID || all[0].NotKept != "" {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+func TestADirectoryThatCannotBeMade(t *testing.T) {
+	r := newRecorder(t, DefaultConfig(), io.Discard)
+	r.Dir = filepath.Join(r.Dir, "records")
+	if err := os.WriteFile(filepath.Dir(r.Dir), nil, 0o600); err != nil { // a file where the directory should be
+		t.Fatal(err)
+	}
+	defer run(t, r)()
+	made, err := r.Record(t.Context(), "x")
+	if err != nil || !strings.Contains(made.NotKept, "not a directory") {
+		t.Errorf("%q, %v", made.NotKept, err)
+	}
+	if _, err := r.Open(made.ID); err != nil {
+		t.Error(err)
+	}
+}
+
+// A disk that hangs, such as a frozen file system, held the recorder for ever: who asked got
+// no answer, and neither did who asked for the list.
+func TestARecordOnADiskThatHangs(t *testing.T) {
+	r := newRecorder(t, DefaultConfig(), io.Discard)
+	r.patience = time.Millisecond
+	begun, goesOn := make(chan struct{}, 10), make(chan struct{})
+	r.writeFile = func(name string, text []byte, mode os.FileMode) error {
+		begun <- struct{}{}
+		<-goesOn
+		return os.WriteFile(name, text, mode)
+	}
+	stop := run(t, r)
+	first, err := r.Record(t.Context(), "the disk hangs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkUnkept(t, r, first, "the disk did not take it in 1ms")
+	second, err := r.Record(t.Context(), "it still does")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkUnkept(t, r, second, errStillWriting.Error())
+	stop() // although the disk hangs
+	if n := len(begun); n != 1 {
+		t.Errorf("%d goroutines write", n)
+	}
+
+	close(goesOn)
+	r.writing <- struct{}{} // once the first is written
+	all, err := r.List()
+	if err != nil || len(all) != 2 || all[0].ID != second.ID || all[1].ID != first.ID || all[1].NotKept != "" {
+		t.Errorf("after the disk went on: %+v, %v", all, err)
+	}
+}
+
+// A disk that takes the last record late has it: it is listed once, as kept.
+func TestARecordThatIsWrittenLate(t *testing.T) {
+	r := newRecorder(t, DefaultConfig(), io.Discard)
+	r.patience = time.Millisecond
+	goesOn := make(chan struct{})
+	r.writeFile = func(name string, text []byte, mode os.FileMode) error {
+		<-goesOn
+		return os.WriteFile(name, text, mode)
+	}
+	defer run(t, r)()
+	made, err := r.Record(t.Context(), "late")
+	if err != nil || made.NotKept == "" {
+		t.Fatal(made.NotKept, err)
+	}
+	close(goesOn)
+	r.writing <- struct{}{}
+	if all, err := r.List(); err != nil || len(all) != 1 || all[0].ID != made.ID || all[0].NotKept != "" {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// However many records are made while a disk hangs, they wait for it once, and together hold
+// one goroutine.
+func TestADiskThatHangsIsWaitedForOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRecorder(t, DefaultConfig(), io.Discard)
+		goesOn, writes := make(chan struct{}), 0
+		r.writeFile = func(string, []byte, os.FileMode) error { writes++; <-goesOn; return nil }
+		for i := range 10 {
+			begun := time.Now()
+			err := r.keep(fmt.Sprintf("20261121T00000%d.000-asked", i), nil)
+			want := time.Duration(0)
+			if i == 0 {
+				want = patience
+			}
+			if waited := time.Since(begun); err == nil || waited != want {
+				t.Errorf("record %d: %v after %v, not %v", i, err, waited, want)
+			}
+		}
+		synctest.Wait()
+		if writes != 1 {
+			t.Errorf("%d goroutines write", writes)
+		}
+		close(goesOn)
+	})
+}
+
+// An old record that cannot be removed does not make the new one unkept.
+func TestAnOldRecordThatStays(t *testing.T) {
+	var log strings.Builder
+	r := newRecorder(t, DefaultConfig(), &log)
+	r.Config.Records = 1
+	old := r.path("20251121T000000.000-asked")
+	if err := os.MkdirAll(filepath.Join(old, "not empty"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.keep("20261121T000000.000-asked", nil); err != nil || !strings.Contains(log.String(), old) {
+		t.Errorf("%v, log: %s", err, &log)
+	}
+}
