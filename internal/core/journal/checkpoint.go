@@ -81,7 +81,7 @@ func (l *Log) BeginCheckpoint() (*Checkpoint, error) {
 		return nil, fmt.Errorf("begin checkpoint: create %s: %w", checkpointTemp, err)
 	}
 	l.seal()
-	c := &Checkpoint{log: l, base: l.tail.Last, sinceBytes: l.sinceBytes, file: f, w: bufio.NewWriterSize(f, 256<<10)}
+	c := &Checkpoint{log: l, base: l.tail.Last, sinceBytes: l.sinceBytes.Load(), file: f, w: bufio.NewWriterSize(f, 256<<10)}
 	// An error stays with the buffered writer and comes back from Section or Commit.
 	_, _ = c.w.Write(segment.AppendHeader(nil, checkpointFormat.Magic, l.opts.Mark, c.base))
 	l.checkpoint = c
@@ -195,7 +195,7 @@ func (l *Log) committed(c *Checkpoint) (keep Position) {
 	defer l.mu.Unlock()
 	l.checkpoint = nil
 	_ = c.file.Close()
-	l.sinceBytes -= c.sinceBytes
+	l.sinceBytes.Add(-c.sinceBytes)
 	keep, l.base = l.base, c.base
 
 	// The checkpoint is synced, so the segments before it need not be.

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/core/series"
@@ -74,7 +75,7 @@ type Log struct {
 	found      []segment.File // segments that were there at Open and that nobody may have synced
 	sealed     []sealed       // segments that were ended since, and not synced
 	newNames   bool           // a segment may have been created since the last SyncDir
-	sinceBytes int64          // of records since the last checkpoint
+	sinceBytes atomic.Int64   // of records since the last checkpoint; changed under mu
 	base       Position       // of the newest whole checkpoint
 	checkpoint *Checkpoint
 }
@@ -123,7 +124,7 @@ func (l *Log) Append(records []Record) (Position, error) {
 		}
 		return 0, fmt.Errorf("append %d records to the journal: %w", len(records), err)
 	}
-	l.sinceBytes += l.tail.Added()
+	l.sinceBytes.Add(l.tail.Added())
 	return l.tail.Last, nil
 }
 
@@ -197,11 +198,10 @@ func (l *Log) giveUp(w segment.Writer) {
 }
 
 // Size returns the bytes of records since the last checkpoint was begun: what a
-// restart would replay.
+// restart would replay. It waits for no disk: the process' metrics have it, and they tell of a
+// disk that hangs.
 func (l *Log) Size() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.sinceBytes
+	return l.sinceBytes.Load()
 }
 
 // Close syncs the journal and closes its files. A checkpoint must have ended.

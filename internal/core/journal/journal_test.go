@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
@@ -409,6 +410,51 @@ type nullFile struct{ io.Writer }
 func (nullFile) Write(b []byte) (int, error) { return len(b), nil }
 func (nullFile) Sync() error                 { return nil }
 func (nullFile) Close() error                { return nil }
+
+// hangingFS has files whose Write hangs until it is told to go on.
+type hangingFS struct {
+	nullFS
+	hangs, goesOn chan struct{}
+}
+
+func (f hangingFS) Create(string) (segment.Writer, error) { return hangingFile{fs: f}, nil }
+
+type hangingFile struct {
+	nullFile
+	fs hangingFS
+}
+
+func (f hangingFile) Write(b []byte) (int, error) {
+	f.fs.hangs <- struct{}{}
+	<-f.fs.goesOn
+	return len(b), nil
+}
+
+// The size is one of the process' metrics. While a disk was frozen nobody got any of them,
+// and no diagnosis, for Size waited for the Append that hung.
+func TestSizeWaitsForNoDisk(t *testing.T) {
+	fs := hangingFS{hangs: make(chan struct{}), goesOn: make(chan struct{})}
+	l, _ := mustOpen(t, fs, 1<<40)
+	appended, size := make(chan error), make(chan int64, 1)
+	go func() {
+		_, err := l.Append(window(100))
+		appended <- err
+	}()
+	<-fs.hangs
+	go func() { size <- l.Size() }()
+	select {
+	case n := <-size:
+		if n != 0 {
+			t.Errorf("%d bytes, of which none is written", n)
+		}
+	case <-time.After(20 * time.Second): // only if it does wait
+		t.Error("Size waits for the disk")
+	}
+	close(fs.goesOn)
+	if err := <-appended; err != nil || l.Size() == 0 {
+		t.Errorf("%d bytes, %v", l.Size(), err)
+	}
+}
 
 func window(payloadBytes int) []Record {
 	records := make([]Record, 1024)

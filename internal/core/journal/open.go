@@ -168,7 +168,7 @@ func (l *Log) findRecords(files []segment.File, report *Report) error {
 		l.newNames = true
 		report.Segments++
 		report.Records += uint64(records)
-		l.sinceBytes += max(0, r.End-segment.HeaderBytes)
+		l.sinceBytes.Add(max(0, r.End-segment.HeaderBytes))
 		if f.Limit == segment.NoLimit {
 			l.tail.Last = l.endTail(f.Name, r, report)
 		}
