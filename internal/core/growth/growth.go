@@ -8,6 +8,7 @@ package growth
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -33,14 +34,15 @@ const (
 	generation = 60
 )
 
-// Bounds of memory: a tenant takes 16 metrics x 8 labels x 2 generations x 256 bytes and some
-// more, 80 kB.
+// Bounds of memory: a tenant takes at most 16 metrics x 32 labels x 2 generations x 256 bytes,
+// 260 kB, and 16 x 32 names and values of up to 200 bytes each, 200 kB. With 8 labels of 20
+// bytes it takes 80 kB. cAdvisor has 10 to 15 labels, those of its targets among them.
 const (
 	maxTenants = 100
 	maxMetrics = 16
-	maxLabels  = 8
+	maxLabels  = 32
 	maxSenders = 4
-	maxText    = 200 // bytes of a name or an example
+	maxText    = 200 // bytes of a name, a value or an example
 )
 
 // Tracker is safe for concurrent use.
@@ -79,11 +81,11 @@ type metric struct {
 	new         counts
 	labels      []label
 	senders     []senderSeries
-	example     string // labels of its second series
 }
 
 type label struct {
-	name string
+	name    string
+	example string // value in the metric's second series; empty if that has no such label
 	values
 }
 
@@ -144,9 +146,7 @@ func (t *Tracker) Add(now int64, s *Series) {
 	m := of.metric(now, s.Store, name)
 	m.weight++
 	m.new.add(now, s.Refused)
-	if m.series++; m.series == 2 { // in a flood of names each has one series, of which no text is made
-		m.example = strings.Clone(clip(s.Labels.String()))
-	}
+	m.series++
 	at := 0
 	s.Labels.Range(func(l labels.Label) {
 		if l.Name != model.MetricNameLabel {
@@ -259,6 +259,9 @@ func (m *metric) value(at int, name, value string) {
 		at = len(m.labels) - 1
 	}
 	m.labels[at].now.Add(distinct.HashString(value))
+	if m.series == 2 { // in a flood of names each has one series, of which no text is made
+		m.labels[at].example = strings.Clone(clip(value))
+	}
 }
 
 // sentBy counts who sent a series. Beyond maxSenders the rarest gives way.
@@ -306,7 +309,7 @@ type Metric struct {
 	Refused []uint64 `json:"refused_series"`
 	Labels  []Label  `json:"labels"`            // most values first
 	Senders []string `json:"senders,omitempty"` // most new series first
-	Example string   `json:"example,omitempty"` // labels of one of the series
+	Example string   `json:"example,omitempty"` // labels of one of the series, that with most values first
 }
 
 // Label is a label of new series.
@@ -344,20 +347,39 @@ func (t *Tracker) Report(now int64) []Tenant {
 }
 
 func (m *metric) report(now int64) Metric {
-	r := Metric{Store: m.store, Name: m.name, Labels: []Label{}, Example: m.example}
+	r := Metric{Store: m.store, Name: m.name, Labels: []Label{}}
 	r.New, r.Refused = m.new.report(now)
+	examples := map[string]string{}
 	for i := range m.labels {
-		r.Labels = append(r.Labels, Label{m.labels[i].name, m.labels[i].len()})
+		l := &m.labels[i]
+		r.Labels = append(r.Labels, Label{l.name, l.len()})
+		examples[l.name] = l.example
 	}
 	slices.SortFunc(r.Labels, func(a, b Label) int {
 		return cmp.Or(cmp.Compare(b.Values, a.Values), cmp.Compare(a.Name, b.Name))
 	})
+	r.Example = example(r.Labels, examples)
 	senders := slices.Clone(m.senders)
 	slices.SortStableFunc(senders, func(a, b senderSeries) int { return cmp.Compare(b.series, a.series) })
 	for _, s := range senders {
 		r.Senders = append(r.Senders, s.String())
 	}
 	return r
+}
+
+// example is the text of a series. The label that grows is first, so that it is there in what
+// is left of a long text.
+func example(order []Label, values map[string]string) string {
+	var pairs []string
+	for _, l := range order {
+		if v := values[l.Name]; v != "" {
+			pairs = append(pairs, fmt.Sprintf("%s=%q", l.Name, v))
+		}
+	}
+	if len(pairs) == 0 {
+		return ""
+	}
+	return clip("{" + strings.Join(pairs, ", ") + "}")
 }
 
 // report are the counts of the last Steps and of the one that is not over.

@@ -82,6 +82,23 @@ func TestValuesOfALongTimeAgoAreForgotten(t *testing.T) {
 	}
 }
 
+// The label that grows is found wherever it stands among the labels of cAdvisor, and is in the
+// example though the text of all labels is too long for it.
+func TestTheLastOfManyLabelsGrows(t *testing.T) {
+	tracker := New()
+	pairs := []string{"id", "/kubepods.slice/" + strings.Repeat("kubepods-burstable-pod", 8)}
+	for _, name := range []string{"container", "cpu", "endpoint", "image", "instance", "job", "metrics_path", "namespace", "node", "service"} {
+		pairs = append(pairs, name, "the same in each series")
+	}
+	for i := range 5000 {
+		tracker.Add(begin, series("container_cpu_usage_seconds_total", append(slices.Clone(pairs), "zz_pod", fmt.Sprint("app-", i))...))
+	}
+	m := only(t, tracker.Report(begin)).Metrics[0]
+	if m.Labels[0].Name != "zz_pod" || len(m.Labels) != 12 || !strings.HasPrefix(m.Example, `{zz_pod="app-1", container="the same`) || len(m.Example) != maxText {
+		t.Errorf("%+v", m)
+	}
+}
+
 // Series whose store does not know who sent them have a sender by Sent.
 func TestSentByOthers(t *testing.T) {
 	tracker := New()
@@ -127,8 +144,16 @@ func TestBounds(t *testing.T) {
 	found := false
 	for _, m := range of.metrics {
 		found = found || m.name == "grows" && m.new.newest() == 5000
-		if len(m.labels) > maxLabels || len(m.senders) > maxSenders || len(m.name) > maxText || len(m.example) > maxText {
-			t.Errorf("%d labels, %d senders, %d and %d bytes", len(m.labels), len(m.senders), len(m.name), len(m.example))
+		if len(m.labels) > maxLabels || len(m.senders) > maxSenders || len(m.name) > maxText {
+			t.Errorf("%d labels, %d senders, %d bytes", len(m.labels), len(m.senders), len(m.name))
+		}
+		for _, l := range m.labels {
+			if len(l.name) > maxText || len(l.example) > maxText {
+				t.Errorf("%d and %d bytes of a label", len(l.name), len(l.example))
+			}
+		}
+		if n := len(m.report(begin).Example); n > maxText {
+			t.Errorf("an example of %d bytes", n)
 		}
 	}
 	if !found {
@@ -160,10 +185,10 @@ func (c *counts) newest() (n uint64) {
 // A clock that goes back counts like any other.
 func TestClockGoesBack(t *testing.T) {
 	tracker := New()
-	for _, now := range []int64{begin, begin - 1000, -5, begin - 1000} {
+	for _, now := range []int64{begin, begin - 1010, -5, begin - 1010} {
 		tracker.Add(now, series("m", "l", fmt.Sprint(now)))
 	}
-	if r := only(t, tracker.Report(begin-1000)); sum(r.New) != 2 {
+	if r := only(t, tracker.Report(begin-1010)); sum(r.New) != 2 {
 		t.Errorf("%v", r.New)
 	}
 }
