@@ -37,7 +37,7 @@ type requestSender struct {
 	Bytes    float64 `json:"bytes_per_second"` // decompressed
 }
 
-// growingMetric is a metric with series that were new in the last three minutes.
+// growingMetric is a metric with series that were new in the last four minutes.
 type growingMetric struct {
 	Metric  string `json:"metric"`
 	New     uint64 `json:"new_series"`

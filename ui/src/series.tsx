@@ -308,7 +308,7 @@ function Senders(props: { top?: Top }) {
 function Newcomers(props: { top?: Top }) {
   const { top } = props
   return (
-    <Panel title="New series by remote write and OTLP" note="in the last three minutes">
+    <Panel title="New series by remote write and OTLP" note="in the last four minutes">
       {!top && <Loading what="Asking…" />}
       {top && top.request_newcomers.length === 0 && <Empty>None.</Empty>}
       {top && top.request_newcomers.length > 0 && (

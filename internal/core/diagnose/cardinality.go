@@ -65,7 +65,7 @@ func cardinality(m *moment) finding {
 		who = m.overLimits(&f)
 	}
 	if newest != nil {
-		f.Evidence = append(f.Evidence, m.growthEvidence(&newest.Tenant)...)
+		f.Evidence = append(f.Evidence, m.growthEvidence(&newest.Tenant, ownSteps)...)
 		if who == "" {
 			who = m.newest(newest)
 		}
@@ -94,10 +94,10 @@ func (m *moment) isFlood(g *grown) bool {
 	if g.metric == nil {
 		return false
 	}
-	if m.growing.At-g.Began >= startSeconds+int64(g.seconds) {
+	if m.growing.At-g.Began >= startSeconds+int64(g.seconds()) {
 		return true
 	}
-	return len(g.metric.Labels) > 0 && float64(g.metric.Labels[0].Values) >= oneMetricShare*mean(recent(g.metric.New, floodSteps))*floodSteps
+	return ownValues(g.metric, floodSteps)
 }
 
 // flood is the tenant with most new series that has had them for some steps; nil for none.
@@ -125,7 +125,7 @@ func (m *moment) mostNew() (most *record.GrowingTenant) {
 
 // newest is whose series are new: of which metric, by which label, from whom.
 func (m *moment) newest(t *record.GrowingTenant) string {
-	g := grown{GrowingTenant: t}
+	g := grown{GrowingTenant: t, steps: ownSteps}
 	all := mean(recent(t.New, floodSteps)) + mean(recent(t.Refused, floodSteps))
 	if of := busiest(t, floodSteps); of != nil && mean(recent(of.New, floodSteps))+mean(recent(of.Refused, floodSteps)) >= oneMetricShare*all {
 		g.metric = of

@@ -20,11 +20,19 @@ const (
 	steadyUsual = 5
 
 	// A start and a deploy make nothing but new series, until each target was scraped once.
-	// What goes on in one metric is told from that in 30 s, and in many metrics in 2.5 min.
+	// Where each series has a value of its own of one label, or a name of its own, that is no
+	// deploy, and 30 s tell it. All else is told in four minutes, by which a deploy is over.
 	// A tenant that began less than two minutes ago is still starting.
-	startSeconds   = 120
-	oneMetricSteps = 3
-	manySteps      = 15
+	startSeconds = 120
+	ownSteps     = 3
+
+	// Series of a target come once in each scrape interval, which is a minute at most as a
+	// rule. A window is a step longer, so that a scrape that is some seconds late is in it.
+	windows     = 4
+	windowSteps = 60/growth.Step + 1
+
+	// minuteSteps is for which time values of labels and names are counted at least.
+	minuteSteps = 60 / growth.Step
 
 	// oneMetricShare is the part of the new series from which on they are one metric's.
 	oneMetricShare = 0.5
@@ -37,6 +45,10 @@ const (
 	roomUsual = 0.25
 	roomFull  = 1
 
+	// labelShare is how many values a label has at least for each new series if it is said to
+	// make them: one for the 50 buckets of a histogram.
+	labelShare = 0.02
+
 	// Bytes of memory that a series takes: docs/remote-write.md and docs/limits.md.
 	rawSeriesBytes  = 1900
 	tileSeriesBytes = 6000
@@ -47,25 +59,61 @@ const raw = "raw" // the store of what comes by remote write and OTLP
 // grown is how the series of a tenant grow.
 type grown struct {
 	*record.GrowingTenant
-	seconds float64 // for which they have grown as they do
-	rate    float64 // new ones a second
-	metric  *growth.Metric
-	names   bool // it is names of metrics that are new, each time another one
+	steps  int     // of growth.Step, for which they have grown as they do
+	rate   float64 // new ones a second
+	metric *growth.Metric
+	names  bool // it is names of metrics that are new, each time another one
 }
 
-// grows reports whether series are new all the time, at least for some steps.
+// seconds is for how long the series have grown as they do.
+func (g *grown) seconds() float64 { return float64(g.steps * growth.Step) }
+
+// grows reports whether series are new in each of the last steps.
 func grows(t *record.GrowingTenant, steps int) (g grown, does bool) {
 	last := recent(t.New, steps)
-	rate := mean(last) / growth.Step
-	if len(last) < steps || !(rate > steadyUsual) || float64(slices.Min(last)) < mean(last)/2 {
+	if len(last) < steps || !(mean(last)/growth.Step > steadyUsual) || float64(slices.Min(last)) < mean(last)/2 {
 		return g, false
 	}
-	g = grown{GrowingTenant: t, seconds: float64(steps * growth.Step), rate: rate}
-	if of := busiest(t, steps); of != nil && mean(recent(of.New, steps)) >= oneMetricShare*mean(last) {
+	return newGrown(t, steps), true
+}
+
+// growsInBursts reports whether series are new in each window of all the time that is kept,
+// however they are spread in a window. Windows overlap.
+func growsInBursts(t *record.GrowingTenant) (g grown, does bool) {
+	last := recent(t.New, growth.Steps)
+	if len(last) < growth.Steps || !(mean(last)/growth.Step > steadyUsual) {
+		return g, false
+	}
+	for i := range windows {
+		from := i * (growth.Steps - windowSteps) / (windows - 1)
+		if mean(last[from:from+windowSteps]) < mean(last)/2 {
+			return g, false
+		}
+	}
+	return newGrown(t, growth.Steps), true
+}
+
+// newGrown says of a tenant that grows whether it is one metric or names.
+func newGrown(t *record.GrowingTenant, steps int) grown {
+	all := mean(recent(t.New, steps))
+	g := grown{GrowingTenant: t, steps: steps, rate: all / growth.Step}
+	if of := busiest(t, steps); of != nil && mean(recent(of.New, steps)) >= oneMetricShare*all {
 		g.metric = of
 	}
-	g.names = float64(t.Names) >= oneMetricShare*mean(last)*float64(steps)
-	return g, true
+	g.names = float64(t.Names) >= oneMetricShare*countedNew(t.New, steps)
+	return g
+}
+
+// countedNew are the new series of the time for which values are counted, by their rate in the
+// last steps: the last minute alone may hold no burst.
+func countedNew(counts []uint64, steps int) float64 {
+	return mean(recent(counts, steps)) * float64(min(steps, minuteSteps))
+}
+
+// ownValues reports whether each new series of the metric has a value of its own of one label,
+// as none of a deploy has: a pod or an instance has many series.
+func ownValues(of *growth.Metric, steps int) bool {
+	return of != nil && len(of.Labels) > 0 && float64(of.Labels[0].Values) >= oneMetricShare*countedNew(of.New, steps)
 }
 
 // recent are the last counts but that of the step that is not over.
@@ -86,11 +134,11 @@ func mean(counts []uint64) float64 {
 func (m *moment) growingTenants() (all []grown) {
 	for i := range m.growing.Tenants {
 		t := &m.growing.Tenants[i]
-		g, does := grows(t, oneMetricSteps)
-		if does && g.metric == nil && !g.names {
-			g, does = grows(t, manySteps)
+		g, does := grows(t, ownSteps)
+		if !does || !g.names && !ownValues(g.metric, ownSteps) {
+			g, does = growsInBursts(t)
 		}
-		if does && m.growing.At-t.Began >= startSeconds+int64(g.seconds) {
+		if does && m.growing.At-t.Began >= startSeconds+int64(g.seconds()) {
 			all = append(all, g)
 		}
 	}
@@ -109,7 +157,7 @@ func (m *moment) bounds(g *grown) (all []room) {
 	store := raw
 	if g.metric != nil {
 		store = g.metric.Store
-	} else if of := busiest(g.GrowingTenant, oneMetricSteps); of != nil {
+	} else if of := busiest(g.GrowingTenant, g.steps); of != nil {
 		store = of.Store
 	}
 	bytes, now := float64(tileSeriesBytes), 0.0
@@ -180,8 +228,8 @@ func growing(m *moment) finding {
 		f.Score = score
 		f.Title = fmt.Sprintf("Series grow: %s new ones a second, %s an hour%s; %s", count(g.rate), count(3600*g.rate), m.culprit(&g), leadsTo(narrowest, g.rate))
 		f.Because = fmt.Sprintf("series were new all the time for %s at least; in the three hours for which one stays in memory they become %s, %s of those for which there is room (nothing below %s, all from %s on)",
-			seconds(g.seconds), count(after), percent(part), percent(roomUsual), percent(roomFull))
-		f.Evidence = m.growthEvidence(&g.GrowingTenant.Tenant)
+			seconds(g.seconds()), count(after), percent(part), percent(roomUsual), percent(roomFull))
+		f.Evidence = m.growthEvidence(&g.GrowingTenant.Tenant, g.steps)
 		for _, r := range all {
 			f.Evidence = append(f.Evidence, Evidence{What: "it leads to this: " + leadsTo(r, g.rate)})
 		}
@@ -202,7 +250,7 @@ func leadsTo(r room, rate float64) string {
 
 // culprit is the metric, the label and the sender of what grows.
 func (m *moment) culprit(g *grown) string {
-	text, of := fmt.Sprintf(": tenant %s", clip(g.Tenant.Tenant)), cmp.Or(g.metric, busiest(g.GrowingTenant, oneMetricSteps))
+	text, of := fmt.Sprintf(": tenant %s", clip(g.Tenant.Tenant)), cmp.Or(g.metric, busiest(g.GrowingTenant, g.steps))
 	switch {
 	case g.names:
 		text += ", ever new names of metrics"
@@ -211,8 +259,8 @@ func (m *moment) culprit(g *grown) string {
 		}
 	case g.metric != nil:
 		text += ", metric " + clip(g.metric.Name)
-		if len(g.metric.Labels) > 0 {
-			text += ", label " + clip(g.metric.Labels[0].Name)
+		if l := growingLabel(g.metric, g.steps); l != "" {
+			text += ", label " + clip(l)
 		}
 	default:
 		return text + ", many metrics alike"
@@ -223,6 +271,16 @@ func (m *moment) culprit(g *grown) string {
 		}
 	}
 	return text
+}
+
+// growingLabel is the label with most values of a metric, if it has so many that it can make
+// the new series; empty if none has. Series that a limit refuses come again and again, so that
+// they say nothing of that.
+func growingLabel(of *growth.Metric, steps int) string {
+	if len(of.Labels) == 0 || float64(of.Labels[0].Values) < math.Max(2, labelShare*countedNew(of.New, steps)) {
+		return ""
+	}
+	return of.Labels[0].Name
 }
 
 // busiest is the metric with most new series in the last steps, those without a place among
@@ -254,9 +312,9 @@ func (m *moment) sentBy(tenant string, of *growth.Metric) string {
 }
 
 // growthEvidence are the metrics of a tenant with most new series in the last steps.
-func (m *moment) growthEvidence(t *growth.Tenant) (all []Evidence) {
+func (m *moment) growthEvidence(t *growth.Tenant, steps int) (all []Evidence) {
 	both := func(new, refused []uint64) (float64, float64) {
-		return mean(recent(new, oneMetricSteps)) / growth.Step, mean(recent(refused, oneMetricSteps)) / growth.Step
+		return mean(recent(new, steps)) / growth.Step, mean(recent(refused, steps)) / growth.Step
 	}
 	whole, refused := both(t.New, t.Refused)
 	metrics := slices.Clone(t.Metrics)

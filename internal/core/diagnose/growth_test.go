@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,6 +72,70 @@ func start(second int64) (all []newSeries) {
 	return all
 }
 
+// deploy is one of 100 pods within a minute, each of which has a histogram with 300 series and
+// some other metrics.
+func deploy(began int64) func(second int64) []newSeries {
+	return func(second int64) []newSeries {
+		if second < began || second >= began+60 {
+			return start(second)
+		}
+		all := []newSeries{{n: 500, store: raw, metric: "http_request_duration_seconds_bucket", label: "le", few: true}}
+		for i := range 10 {
+			all = append(all, newSeries{n: 15, store: raw, metric: fmt.Sprint("other", i), label: "pod"})
+		}
+		return all
+	}
+}
+
+// Series that a scrape brings come in bursts. They grow at any usual scrape interval, whenever
+// the record is made, also if each second scrape is late and so comes in the next step.
+func TestGrowthInBursts(t *testing.T) {
+	const rate = 12 // new series a second, on average
+	for _, every := range []int64{1, 5, 10, 15, 20, 30, 60} {
+		for _, label := range []string{"request", "__name__"} {
+			for _, late := range []int64{0, min(4, every-1)} {
+				for end := int64(480); end < 540; end += growth.Step {
+					name := fmt.Sprintf("a scrape each %d s, label %s, %d s late, record at %d s", every, label, late, end)
+					m := grownUntil(t, end, func(second int64) []newSeries {
+						at := second + every - 8%every // a scrape is two seconds before the end of a step
+						if at%every != late*(at/every%2) {
+							return start(second)
+						}
+						return append(start(second), newSeries{n: int(rate * every), store: raw, metric: "requests_total", label: label})
+					})
+					found := m.growingTenants()
+					if len(found) != 1 {
+						t.Errorf("%s: grows %v, new %v", name, found, m.growing.Tenants[0].New)
+						continue
+					}
+					if g := found[0]; label == "request" && !strings.Contains(m.culprit(&g), "metric requests_total, label request") || label == "__name__" && (!g.names || !strings.Contains(m.culprit(&g), "from 10.0.0.7 (shop/1)")) || g.rate < rate/1.5 || g.rate > rate*1.5 {
+						t.Errorf("%s: %.0f a second%s", name, g.rate, m.culprit(&g))
+					}
+					m.growing.Tenants[0].Limits[0].Series = 150_000
+					if f := growing(m); f.Score < Clear || label == "request" && !strings.Contains(fmt.Sprint(f.Evidence), "metric requests_total: ") {
+						t.Errorf("%s: %.2f %s: %v", name, f.Score, f.Title, f.Evidence)
+					}
+				}
+			}
+		}
+	}
+}
+
+// A label with few values does not make thousands of series: no label is better than that.
+func TestLabelWithFewValuesIsNotNamed(t *testing.T) {
+	metric := growth.Metric{New: slices.Repeat([]uint64{3000}, growth.Steps+1)}
+	for values, want := range map[uint64]string{1: "", 300: "", 400: "pod", 18_000: "pod"} {
+		metric.Labels = []growth.Label{{Name: "pod", Values: values}, {Name: "zone", Values: 1}}
+		if got := growingLabel(&metric, growth.Steps); got != want {
+			t.Errorf("%d values among 18,000 series: label %q is named, not %q", values, got, want)
+		}
+	}
+	metric = growth.Metric{New: []uint64{0, 0, 0, 0}, Refused: []uint64{9000, 9000, 9000, 9000}, Labels: []growth.Label{{Name: "pod", Values: 40}}}
+	if got := growingLabel(&metric, ownSteps); got != "pod" {
+		t.Errorf("series that a limit refuses again and again: label %q", got)
+	}
+}
+
 func TestGrowth(t *testing.T) {
 	after := func(from, to int64, then ...newSeries) func(int64) []newSeries {
 		return func(second int64) []newSeries {
@@ -105,8 +170,11 @@ func TestGrowth(t *testing.T) {
 		{"a start of one metric", 60, func(int64) []newSeries { return []newSeries{requests} }, nil, fine, ""},
 		{"just after a start", 100, start, nil, fine, ""},
 		{"a tenant that grew from its first second on, three minutes later", 180, func(int64) []newSeries { return []newSeries{requests} }, nil, clearly, "metric requests_total, label request"},
+		{"a deploy of pods with a histogram", 260, deploy(200), nil, fine, ""},
+		{"the same, half a minute and more later", 295, deploy(200), nil, fine, ""},
+		{"a deploy that takes two minutes", 460, after(300, 420, many...), nil, fine, ""},
 		{"a deploy: for a minute all metrics have new series", 260, after(200, 260, many...), nil, fine, ""},
-		{"pods that come and go all the time", 400, after(200, 400, many...), nil, clearly, "tenant shop, many metrics alike"},
+		{"pods that come and go all the time", 440, after(200, 440, many...), nil, clearly, "tenant shop, many metrics alike"},
 		{"it is over", 300, after(200, 260, requests), nil, fine, ""},
 		{"now and then many", 260, func(second int64) []newSeries {
 			if second == 210 || second == 250 {

@@ -25,9 +25,9 @@ const (
 	// step has one flush.
 	Step = 10
 
-	// Steps is how many counts are kept: three minutes, in which the series of a start or a
-	// deploy have come at the usual scrape intervals.
-	Steps = 18
+	// Steps is how many counts are kept: four minutes, in which the series of a start or a
+	// deploy have come, and a scrape interval of a minute has passed four times.
+	Steps = 24
 
 	// generation is after what time, in seconds, values of labels are counted anew. Two
 	// generations are kept: the values are those of the last one to two minutes.
