@@ -47,7 +47,7 @@ func writeSigned(t *testing.T, dir, name string) {
 	writeIn(t, dir, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 }
 
-// Whoever pastes what a server prints gets an answer, whatever the server asks of its
+// A user who pastes what a server prints gets an answer, whatever the server asks of its
 // clients: the lines are run by a shell, with a real curl and with this program's own
 // commands. No secret is printed.
 func TestTheBannerCanBePasted(t *testing.T) {
@@ -143,7 +143,7 @@ func lineOf(t *testing.T, banner, begin string) string {
 	return ""
 }
 
-// paste runs what a person pastes into a shell, who types a password when asked for one.
+// paste runs commands as a person would who pastes them, and types the password when asked.
 func paste(t *testing.T, text string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", text)

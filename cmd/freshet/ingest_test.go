@@ -22,7 +22,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 `)
 }
 
-// Whoever tries an address of senders with a browser or a probe reads that it is the right
+// A user who tries an address of senders with a browser or a probe reads that it is the right
 // one. A 404 would say that nothing takes OTLP here.
 func TestSendersPost(t *testing.T) {
 	s := ingesting(t)

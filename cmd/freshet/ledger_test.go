@@ -82,7 +82,7 @@ func TestLedger(t *testing.T) {
 	}
 }
 
-// Who reads of refused decrements learns by which rule they would count.
+// The ledger names the rule by which refused decrements would count.
 func TestLedgerNamesTheRuleForDecrements(t *testing.T) {
 	s := bookServer(t, t.TempDir())
 	web := httptest.NewServer(asTenant("default", s.serveLedger))

@@ -12,8 +12,8 @@ import (
 )
 
 // tenantLimits is how far a tenant is from its limits: GET /api/v1/status/limits. Those of
-// DogStatsD come first, Ingest has those of remote write and OTLP. What is over a limit, and
-// who makes it so, is in /api/v1/status/top.
+// DogStatsD come first, Ingest has those of remote write and OTLP. Which metrics are over a limit,
+// and which senders cause it, is in /api/v1/status/top.
 type tenantLimits struct {
 	Tenant  string        `json:"tenant"`
 	Series  int           `json:"series"` // by DogStatsD, that have a place now
