@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/prometheus/prometheus/model/labels"
 
@@ -236,3 +237,69 @@ func TestBudgetsOfCI(t *testing.T) {
 		t.Errorf("steps may take %d s one after the other, lint %d, all together %d, and the bound is %d minutes", sum, seconds["lint"], seconds["total"], minutes)
 	}
 }
+
+// needed.txt names what users look for. A page may be shortened and rewritten; what people
+// search for, and what programs and alerts point to, stays to be found.
+func TestNothingThatUsersNeedVanishes(t *testing.T) {
+	var manual strings.Builder
+	headings := map[string]bool{}
+	for _, page := range pages(t) {
+		if strings.HasPrefix(page, "../docs/decisions/") {
+			continue
+		}
+		text := read(t, page)
+		manual.WriteString(text)
+		for _, h := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+			headings[h[1]] = true
+		}
+	}
+	n := 0
+	for line := range strings.Lines(read(t, "testdata/needed.txt")) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "# ") {
+			continue
+		}
+		n++
+		if h, is := strings.CutPrefix(line, "## "); is {
+			if !headings[h] {
+				t.Errorf("no page has the heading %q", h)
+			}
+		} else if !strings.Contains(manual.String(), line) {
+			t.Errorf("no page says %s", line)
+		}
+	}
+	if n < 300 {
+		t.Errorf("needed.txt names %d things only", n)
+	}
+}
+
+// proseWidth is how wide prose is, in characters; a link or a code span that is wider stands alone.
+const proseWidth = 100
+
+// Prose in documents is wrapped at one width, so that two versions can be compared.
+func TestProseIsWrapped(t *testing.T) {
+	for _, page := range pages(t) {
+		if page == "../docs/commands.md" { // as the commands print it
+			continue
+		}
+		text := generated.ReplaceAllStringFunc(fence.ReplaceAllStringFunc(read(t, page), blank), blank)
+		n := 0
+		for line := range strings.Lines(text) {
+			n++
+			line = strings.TrimRight(line, "\n")
+			if utf8.RuneCountInString(line) <= proseWidth || unwrapped.MatchString(line) {
+				continue
+			}
+			t.Errorf("%s:%d: %d characters, and prose is wrapped at %d", page, n, utf8.RuneCountInString(line), proseWidth)
+		}
+	}
+}
+
+var (
+	generated = regexp.MustCompile(`(?s)<!-- (keys|lab): .*?<!-- end -->`)
+	// Tables, headings, code, comments, pictures, and one word that cannot be cut.
+	unwrapped = regexp.MustCompile("^(\\||#|    |<|!|> )|^\\s*([-*] )?(\\S+|`[^`]+`|\\[[^]]*\\]\\(\\S+)[.,:;)]*$")
+)
+
+// blank is text without its words, and with its lines.
+func blank(text string) string { return strings.Repeat("\n", strings.Count(text, "\n")) }
