@@ -251,7 +251,7 @@ func questions(t *testing.T) map[string]question {
 func TestTenantsDoNotCrossOver(t *testing.T) {
 	s := twoTenants(t)
 	for whose, name := range map[string]string{"team-alpha": "alpha_stored", "team-beta": "beta_stored"} {
-		_, err := s.stores.Write(t.Context(), whose, tile.Width10s, []tile.Sample{{
+		_, err := s.stores.WriteTiles(t.Context(), whose, tile.Width10s, []tile.Sample{{
 			Series: &tile.Series{Labels: labels.FromStrings("__name__", name)}, T: time.Now().UnixMilli(), V: 1,
 		}})
 		if err != nil {

@@ -19,9 +19,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
-	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
 // fill posts one sample or more to each state.
@@ -203,15 +203,15 @@ func TestReasonsAreExplained(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, found := range regexp.MustCompile(`(?m)^\treason\w+\s+= "(\w+)"`).FindAllStringSubmatch(string(source), -1) {
+		for _, found := range regexp.MustCompile(`(?m)^(?:\t|const )reason\w+\s+= "(\w+)"`).FindAllStringSubmatch(string(source), -1) {
 			reasons = append(reasons, found[1])
 		}
 	}
-	if len(reasons) < 12 {
-		t.Fatalf("found only %q", reasons)
+	for reason := range tile.NumReasons {
+		reasons = append(reasons, reason.String())
 	}
-	for reason := range written(&tsdb.WriteStats{}).Refused {
-		reasons = append(reasons, reason)
+	if len(reasons) < 16 {
+		t.Fatalf("found only %q", reasons)
 	}
 	for _, reason := range reasons {
 		if !strings.Contains(string(text), "`"+reason+"`") {

@@ -44,7 +44,6 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/run"
 	"github.com/freshet-io/freshet/internal/role/aggregator"
 	"github.com/freshet-io/freshet/internal/role/collector"
-	"github.com/freshet-io/freshet/internal/role/distributor"
 	"github.com/freshet-io/freshet/internal/role/forwarder"
 	"github.com/freshet-io/freshet/internal/role/querier"
 	"github.com/freshet-io/freshet/internal/role/recorder"
@@ -226,7 +225,7 @@ func (s *server) openAggregator() error {
 	}
 	s.checkJournal(report)
 	s.aggregator, err = aggregator.New(aggregator.Options{
-		Config: s.config.Aggregator, MaxPending: int64(s.config.Store.Pending), Log: aggregator.Local{Log: log}, Writer: tileWriter{s.ingest.distributor, s.logger}, Ledger: s.ledger, Watch: s.watch,
+		Config: s.config.Aggregator, MaxPending: int64(s.config.Store.Pending), Log: aggregator.Local{Log: log}, Writer: s.ingest.distributor, Ledger: s.ledger, Watch: s.watch,
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
 	})
 	if err != nil {
@@ -428,21 +427,4 @@ func (s *server) close() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// tileWriter is the way from the aggregator to the distributor.
-type tileWriter struct {
-	distributor *distributor.Distributor
-	logger      *slog.Logger
-}
-
-// Write is part of aggregator.Writer. Samples that the store refuses for good are
-// counted by the store, and must not keep the others from being stored.
-func (w tileWriter) Write(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (aggregator.Written, error) {
-	stats, err := w.distributor.WriteTiles(ctx, tenant, width, samples)
-	if errors.Is(err, tsdb.ErrTooManyTenants) {
-		w.logger.Error("a tenant's samples are refused: store.max_tenants is reached", "tenant", tenant, "samples", len(samples))
-		return refusedAll(samples), nil
-	}
-	return written(&stats), err
 }

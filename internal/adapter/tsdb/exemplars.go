@@ -68,15 +68,15 @@ func (w *write) exemplar(sample *tile.Sample, ref uint64) {
 	// A repeat of what is in a block alone has no reference. The head may be empty then, and
 	// would take the exemplar's time for its own beginning.
 	if w.db.exemplars.most == 0 || ref == 0 || x.Time > w.latest {
-		w.stats.ExemplarsNotKept++
+		w.written.ExemplarsNotKept++
 		return
 	}
 	w.db.exemplars.grow(w.db.DB)
 	if _, err := w.app.AppendExemplar(storage.SeriesRef(ref), sample.Series.Labels, exemplar.Exemplar{
 		Labels: labels.FromStrings(traceLabel, x.Trace.String()), Value: x.Value, Ts: x.Time, HasTs: true,
 	}); err != nil {
-		w.stats.ExemplarsNotKept++
+		w.written.ExemplarsNotKept++
 		return
 	}
-	w.stats.Exemplars++
+	w.written.Exemplars++
 }

@@ -159,7 +159,7 @@ func TestRoomForExemplars(t *testing.T) {
 // The finest width has them all, so that another would only take memory.
 func TestTilesOfAMinuteHaveNoRoomForExemplars(t *testing.T) {
 	w := newWorld(t)
-	if _, err := w.stores.Write(context.Background(), tenant.Default, tile.Width1m, w.samples("a@60=1")); err != nil {
+	if _, err := w.stores.WriteTiles(context.Background(), tenant.Default, tile.Width1m, w.samples("a@60=1")); err != nil {
 		t.Fatal(err)
 	}
 	if w.cfg.options("1m").EnableExemplarStorage || w.room() != 0 {

@@ -54,7 +54,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			"Exemplars of tiles that were not kept; the samples were. Rising: store.exemplars is 0, in which case senders can save themselves the trouble, or the clock of a sender is ahead by more than 10 minutes, or behind others of its series by store.out_of_order."),
 	}
 	for _, store := range []string{tile.Width10s.String(), tile.Width1m.String()} {
-		m.count(store, &WriteStats{}) // what has not happened yet is 0, not absent
+		m.count(store, &tile.Written{}) // what has not happened yet is 0, not absent
 		m.failed.WithLabelValues(store)
 	}
 	m.countRaw(0, 0)
@@ -68,14 +68,16 @@ func (m *metrics) countRaw(stored, repeated int) {
 	m.repeated.WithLabelValues(Raw).Add(float64(repeated))
 }
 
-func (m *metrics) count(store string, st *WriteStats) {
-	m.stored.WithLabelValues(store).Add(float64(st.Stored))
-	m.repeated.WithLabelValues(store).Add(float64(st.Repeated))
-	m.conflicts.WithLabelValues(store).Add(float64(st.Conflicts))
-	m.exemplars.Add(float64(st.Exemplars))
-	m.exemplarsNotKept.Add(float64(st.ExemplarsNotKept))
-	for reason, r := range st.Refused {
-		m.refused.WithLabelValues(store, Reason(reason).String()).Add(float64(r.Count))
+// count counts a write to a store of tiles. A tenant that has no store is counted as a
+// failed write, in failed.
+func (m *metrics) count(store string, w *tile.Written) {
+	m.stored.WithLabelValues(store).Add(float64(w.Stored.Samples))
+	m.repeated.WithLabelValues(store).Add(float64(w.Repeated.Samples))
+	m.conflicts.WithLabelValues(store).Add(float64(w.Refused[tile.Conflict].Samples))
+	m.exemplars.Add(float64(w.Exemplars))
+	m.exemplarsNotKept.Add(float64(w.ExemplarsNotKept))
+	for _, reason := range []tile.Reason{tile.TooOld, tile.TooFarAhead, tile.Invalid, tile.Duplicate} {
+		m.refused.WithLabelValues(store, reason.String()).Add(float64(w.Refused[reason].Samples))
 	}
 }
 

@@ -24,7 +24,7 @@ func (w *world) store10s(tenant string) string { return filepath.Join(w.dir, "ts
 // writeTo writes as write does, for a tenant.
 func (w *world) writeTo(ctx context.Context, tenant, text string) error {
 	w.t.Helper()
-	_, err := w.stores.Write(ctx, tenant, ten, w.samples(text))
+	_, err := w.stores.WriteTiles(ctx, tenant, ten, w.samples(text))
 	return err
 }
 
@@ -119,7 +119,7 @@ func TestAStoreThatCannotBeOpened(t *testing.T) {
 			if err := w.writeTo(t.Context(), "a", "a@40=4"); err != nil {
 				t.Errorf("another tenant: %v", err)
 			}
-			if _, err := w.stores.Write(t.Context(), "b", tile.Width1m, w.samples("a@60=6")); err != nil {
+			if _, err := w.stores.WriteTiles(t.Context(), "b", tile.Width1m, w.samples("a@60=6")); err != nil {
 				t.Errorf("another store of the tenant: %v", err)
 			}
 
@@ -504,7 +504,7 @@ func TestOpenUsedAfterAnEarlyCrash(t *testing.T) {
 		name := fmt.Sprintf("new%d", i)
 		want = append(want, name+"/10s")
 		group.Go(func() {
-			if _, err := w.stores.Write(t.Context(), name, ten, nil); err != nil {
+			if _, err := w.stores.WriteTiles(t.Context(), name, ten, nil); err != nil {
 				t.Error(err)
 			}
 		})

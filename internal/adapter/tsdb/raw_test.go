@@ -822,13 +822,13 @@ func TestIdleStoresAreClosed(t *testing.T) {
 // with all that is in it.
 func TestALargeStoreGetsALargerTable(t *testing.T) {
 	w := newWorld(t)
-	generation := func() uint64 {
+	opened := func() *database {
 		t.Helper()
 		st, err := w.stores.forWrite("default", Raw)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return st.db.generation
+		return st.db
 	}
 	round := func(second int) { // the database is large after the last of four requests
 		t.Helper()
@@ -844,23 +844,23 @@ func TestALargeStoreGetsALargerTable(t *testing.T) {
 		}
 	}
 	round(10)
-	small := generation()
+	small := opened()
 	q, err := w.stores.Querier("default", Raw, 0, math.MaxInt64) // a reader is not disturbed
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.writeRaw(&plain{}, "a@10=1")
-	if generation() != small {
+	if opened() != small {
 		t.Error("closed under a reader")
 	}
 	if err := q.Close(); err != nil {
 		t.Fatal(err)
 	}
 	round(20)
-	large := generation()
+	large := opened()
 	round(30)
-	if large == small || generation() != large {
-		t.Errorf("generations %d, %d, %d: want one more opening", small, large, generation())
+	if large == small || opened() != large {
+		t.Errorf("databases %p, %p, %p: want one more opening", small, large, opened())
 	}
 	if got := w.raw(); len(got) != manySeries+1 || got["s7"] != "10=7 20=7 30=7" {
 		t.Errorf("%d series, s7 is %q", len(got), got["s7"])

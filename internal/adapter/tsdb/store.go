@@ -19,19 +19,13 @@ import (
 	"github.com/freshet-io/freshet/internal/core/growth"
 )
 
-// generations gives each database that this process opens a number of its own.
-var generations atomic.Uint64
-
 // database is one open TSDB.
 type database struct {
 	*tsdb.DB
 	reg        *registrations
-	generation uint64
-	openMaxT   int64     // Unix milliseconds; nothing that was there at the opening is newer
-	raw        *rawCache // nil if it keeps tiles
-
-	mu      sync.Mutex
-	touched map[storage.SeriesRef]uint64 // by reference/64, a bit for each series written to since the opening
+	openMaxT   int64       // Unix milliseconds; nothing that was there at the opening is newer
+	raw        *rawCache   // nil if it keeps tiles
+	references *references // of the series of tiles
 
 	exemplars exemplarRoom
 }
@@ -41,8 +35,7 @@ type database struct {
 func openDatabase(dir string, options tsdb.Options, raw *rawCache, tells *newcomers, reg prometheus.Registerer, logger *slog.Logger) (*database, error) {
 	d := &database{
 		reg:        &registrations{Registerer: reg},
-		generation: generations.Add(1),
-		touched:    map[storage.SeriesRef]uint64{},
+		references: newReferences(),
 		raw:        raw,
 	}
 	options.SeriesLifecycleCallback = callback(raw, tells)
@@ -84,18 +77,6 @@ func (d *database) blocksMaxT() int64 {
 		newest = max(newest, b.MaxTime()-1) // a block ends before its MaxTime
 	}
 	return newest
-}
-
-func (d *database) touch(ref storage.SeriesRef) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.touched[ref/64] |= 1 << (ref % 64)
-}
-
-func (d *database) isTouched(ref storage.SeriesRef) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.touched[ref/64]&(1<<(ref%64)) != 0
 }
 
 // store is the place of one database, open or not.

@@ -156,43 +156,42 @@ const rawOfEach = 7
 func (w *world) write(text string) string {
 	w.t.Helper()
 	samples := w.samples(text)
-	stats, err := w.stores.Write(context.Background(), tenant.Default, ten, samples)
+	stats, err := w.stores.WriteTiles(context.Background(), tenant.Default, ten, samples)
 	if err != nil {
 		w.t.Fatalf("write %q: %v", text, err)
 	}
 	return w.fates(stats, len(samples))
 }
 
-func (w *world) fates(stats WriteStats, of int) string {
+func (w *world) fates(written tile.Written, of int) string {
 	w.t.Helper()
 	var fates []string
 	sum := 0
-	add := func(name string, n int, raw uint64) {
-		sum += n
-		if raw != rawOfEach*uint64(n) {
-			w.t.Errorf("%s: %d samples stand for %d values", name, n, raw)
+	add := func(name string, n tile.Count) {
+		sum += n.Samples
+		if n.Raw != rawOfEach*uint64(n.Samples) {
+			w.t.Errorf("%s: %d samples stand for %d values", name, n.Samples, n.Raw)
 		}
-		if n > 0 {
-			fates = append(fates, fmt.Sprintf("%s %d", name, n))
-		}
-	}
-	add("stored", stats.Stored, stats.RawStored-rawOfEach*uint64(stats.Repeated))
-	add("repeated", stats.Repeated, rawOfEach*uint64(stats.Repeated))
-	add("conflicts", stats.Conflicts, stats.RawConflicts)
-	for i, r := range stats.Refused {
-		add(Reason(i).String(), r.Count, r.Raw)
-		if (r.Count > 0) != (r.Example != nil) {
-			w.t.Errorf("%v: %d refused, example %v", Reason(i), r.Count, r.Example)
+		if n.Samples > 0 {
+			fates = append(fates, fmt.Sprintf("%s %d", name, n.Samples))
 		}
 	}
-	if stats.Exemplars > 0 {
-		fates = append(fates, fmt.Sprintf("exemplars %d", stats.Exemplars))
+	add("stored", written.Stored)
+	add("repeated", written.Repeated)
+	add("conflicts", written.Refused[tile.Conflict])
+	for reason, n := range written.Refused {
+		if tile.Reason(reason) != tile.Conflict {
+			add(tile.Reason(reason).String(), n)
+		}
 	}
-	if stats.ExemplarsNotKept > 0 {
-		fates = append(fates, fmt.Sprintf("exemplars not kept %d", stats.ExemplarsNotKept))
+	if written.Exemplars > 0 {
+		fates = append(fates, fmt.Sprintf("exemplars %d", written.Exemplars))
+	}
+	if written.ExemplarsNotKept > 0 {
+		fates = append(fates, fmt.Sprintf("exemplars not kept %d", written.ExemplarsNotKept))
 	}
 	if sum != of {
-		w.t.Errorf("%d samples, %d fates: %+v", of, sum, stats)
+		w.t.Errorf("%d samples, %d fates: %+v", of, sum, written)
 	}
 	return strings.Join(fates, ", ")
 }
@@ -287,7 +286,7 @@ func TestTenantsAndStoresAreApart(t *testing.T) {
 		{"blue", tile.Width1m, "a@60=3"},
 	} {
 		clear(w.series) // a tile table belongs to one tenant
-		if _, err := w.stores.Write(ctx, wr.tenant, wr.width, w.samples(wr.text)); err != nil {
+		if _, err := w.stores.WriteTiles(ctx, wr.tenant, wr.width, w.samples(wr.text)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -320,13 +319,18 @@ func TestTenantsAndStoresAreApart(t *testing.T) {
 	}
 }
 
+var errNoTenant = errors.New("the tenant's samples are refused")
+
 func TestTenantsAreBounded(t *testing.T) {
 	w := newWorld(t)
 	w.close()
 	w.cfg.MaxTenants = 2
 	w.open()
 	write := func(name string) error {
-		_, err := w.stores.Write(context.Background(), name, ten, w.samples(name+"@10=1"))
+		written, err := w.stores.WriteTiles(context.Background(), name, ten, w.samples(name+"@10=1"))
+		if written.NoTenant() && written.Refused[tile.TooManyTenants] == (tile.Count{Samples: 1, Raw: rawOfEach}) {
+			return errNoTenant
+		}
 		return err
 	}
 	for _, c := range []struct {
@@ -335,7 +339,7 @@ func TestTenantsAreBounded(t *testing.T) {
 		{"one", ""},
 		{"../two", "not allowed"},
 		{"two", ""},
-		{"three", ErrTooManyTenants.Error()},
+		{"three", errNoTenant.Error()},
 		{"one", ""},
 	} {
 		err := write(c.name)
@@ -403,7 +407,7 @@ func TestMetricsOfEachDatabase(t *testing.T) {
 	w := newWorld(t)
 	w.write("a@10=1")
 	w.stored(tenant.Default, "10s")
-	if _, err := w.stores.Write(context.Background(), tenant.Default, tile.Width1m, w.samples("a@60=1")); err != nil {
+	if _, err := w.stores.WriteTiles(context.Background(), tenant.Default, tile.Width1m, w.samples("a@60=1")); err != nil {
 		t.Fatal(err)
 	}
 	const head = `# HELP prometheus_tsdb_head_series Total number of series in the head block.
@@ -444,7 +448,7 @@ func TestCloseWaitsForReaders(t *testing.T) {
 	if _, err := w.stores.Querier(tenant.Default, "10s", 0, 1); err == nil {
 		t.Error("a closed store answers")
 	}
-	if _, err := w.stores.Write(context.Background(), tenant.Default, ten, nil); err == nil {
+	if _, err := w.stores.WriteTiles(context.Background(), tenant.Default, ten, nil); err == nil {
 		t.Error("a closed store takes samples")
 	}
 }
@@ -463,7 +467,7 @@ func TestConcurrent(t *testing.T) {
 	for i := range writers {
 		wg.Go(func() {
 			for _, samples := range all[i] {
-				if st, err := w.stores.Write(context.Background(), tenant.Default, ten, samples); err != nil || st.Stored != 1 {
+				if st, err := w.stores.WriteTiles(context.Background(), tenant.Default, ten, samples); err != nil || st.Stored.Samples != 1 {
 					t.Errorf("%+v, %v", st, err)
 				}
 			}

@@ -17,78 +17,53 @@ import (
 // would make a whole TSDB refuse the present as too old.
 const MaxAhead = 10 * time.Minute
 
-// Reason says why the store could not take a sample.
-type Reason uint8
-
-const (
-	TooOld      Reason = iota // before the out-of-order window
-	TooFarAhead               // more than 10 minutes in the future
-	Invalid                   // not a sample: no labels, a histogram that contradicts itself
-	Duplicate                 // its sender chose a time at which there is another value
-	numReasons
-)
-
-var reasonNames = [numReasons]string{"too_old", "too_far_ahead", "invalid", "duplicate"}
-
-func (r Reason) String() string { return reasonNames[r] }
-
-// Refusal is what was refused for one reason.
-type Refusal struct {
-	Count   int
-	Raw     uint64
-	Example error // names the first such sample and the cause; nil if Count is 0
-}
-
-// WriteStats is the fate of each sample of a write: they add up to its length. What
-// is called raw counts the values on the wire that the samples stand for.
-type WriteStats struct {
-	Stored    int                 // new
-	Repeated  int                 // there already, or twice in this write, with the same value
-	Conflicts int                 // another value is at that time: it stays
-	Refused   [numReasons]Refusal // by Reason
-
-	RawStored    uint64 // stored or repeated
-	RawConflicts uint64
-
-	Exemplars        int // of samples that were stored or repeated: new, or there already
-	ExemplarsNotKept int // of such samples: store.exemplars is 0, or their time is ahead of the clock or long before the newest of their series
-}
-
-// Write stores the samples of tiles of one width, all in one commit. Samples of
+// WriteTiles stores the samples of tiles of one width, all in one commit. Samples of
 // one series come in the order of time, by one tile.Series: one that returns may
-// have another, and then the first writes no more. The goroutine that calls owns
-// the samples' series: Write uses and fills their store references. It keeps the
-// labels and the histograms' buckets.
+// have another, and then the first writes no more. The store keeps the labels and the
+// histograms' buckets, and changes nothing in what it is given.
 //
-// A sample that cannot be stored harms no other: the stats say what became of
+// A sample that cannot be stored harms no other: Written says what became of
 // each. After an error, though, nothing counts as written, and the same samples
 // should be written again: those that are there by then are repeats.
-func (s *Stores) Write(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (WriteStats, error) {
+func (s *Stores) WriteTiles(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tile.Written, error) {
 	kind := width.String()
-	stats, err := s.write(ctx, tenant, width, samples)
+	written, err := s.writeTiles(ctx, tenant, width, samples)
+	if errors.Is(err, ErrTooManyTenants) { // a repeat would find the same
+		s.metrics.failed.WithLabelValues(kind).Inc()
+		return refuseAll(samples), nil
+	}
 	if err != nil {
 		s.metrics.failed.WithLabelValues(kind).Inc()
-		return WriteStats{}, fmt.Errorf("write %d samples to store %s of tenant %.80q: %w", len(samples), kind, tenant, err)
+		return tile.Written{}, fmt.Errorf("write %d samples to store %s of tenant %.80q: %w", len(samples), kind, tenant, err)
 	}
-	s.metrics.count(kind, &stats)
-	return stats, nil
+	s.metrics.count(kind, &written)
+	return written, nil
 }
 
-func (s *Stores) write(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (WriteStats, error) {
+// refuseAll says that no sample has a store to go to.
+func refuseAll(samples []tile.Sample) (w tile.Written) {
+	for i := range samples {
+		w.Refused[tile.TooManyTenants].Add(&samples[i])
+	}
+	return w
+}
+
+func (s *Stores) writeTiles(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tile.Written, error) {
 	st, err := s.forWrite(tenant, width.String())
 	if err != nil {
-		return WriteStats{}, err
+		return tile.Written{}, err
 	}
 	db, err := st.write(ctx)
 	if err != nil {
-		return WriteStats{}, err
+		return tile.Written{}, err
 	}
 	defer st.release()
+	db.references.mu.Lock()
+	defer db.references.mu.Unlock()
 	w := write{
 		store:    st,
 		db:       db,
 		app:      db.Appender(ctx),
-		width:    width,
 		latest:   s.now().Add(MaxAhead).UnixMilli(),
 		samples:  samples,
 		appended: make([]int32, 0, len(samples)),
@@ -96,30 +71,31 @@ func (s *Stores) write(ctx context.Context, tenant string, width tile.Width, sam
 	}
 	for i := range samples {
 		if err := w.add(ctx, i); err != nil {
-			return WriteStats{}, errors.Join(err, w.app.Rollback())
+			return tile.Written{}, errors.Join(err, w.app.Rollback())
 		}
 	}
 	if err := st.commit(w.app); err != nil {
-		return WriteStats{}, err
+		return tile.Written{}, err
 	}
-	w.stats.Stored = len(w.appended)
 	for _, i := range w.appended {
-		w.stats.RawStored += samples[i].Raw
+		w.written.Stored.Add(&samples[i])
 	}
-	return w.stats, nil
+	if len(w.appended) > 0 {
+		db.references.sweep(w.newest)
+	}
+	return w.written, nil
 }
 
-// write is the state of one Write.
+// write is the state of one WriteTiles.
 type write struct {
 	store    *store
 	db       *database
 	app      storage.Appender
-	width    tile.Width
 	latest   int64 // Unix milliseconds; what is newer is refused
 	samples  []tile.Sample
 	appended []int32 // indexes of the samples that wait for the commit
 	newest   int64   // time of the newest of them
-	stats    WriteStats
+	written  tile.Written
 
 	// pending has the indexes in appended by the series' reference in tsdb. It is
 	// nil until a sample asks for it, which those of a usual write never do.
@@ -130,38 +106,39 @@ type write struct {
 func (w *write) add(ctx context.Context, i int) error {
 	sample := &w.samples[i]
 	if sample.T > w.latest {
-		w.refuse(sample, TooFarAhead, fmt.Errorf("is more than %v ahead of the clock", MaxAhead))
+		w.refuse(sample, tile.TooFarAhead)
 		return nil
 	}
-	ref := sample.Series.Ref(w.width)
-	if ref.Generation != w.db.generation {
-		*ref = w.resolve(sample.Series)
+	ref := w.db.references.of[sample.Series]
+	if ref == nil {
+		ref = w.resolve(sample.Series)
+		w.db.references.of[sample.Series] = ref
 	}
-	if sample.T <= ref.LastT {
-		settled, err := w.settle(ctx, sample, ref.Ref)
+	if sample.T <= ref.lastT {
+		settled, err := w.settle(ctx, sample, ref.ref)
 		if settled || err != nil {
 			return err
 		}
 	}
-	got, err := w.append(ref.Ref, sample)
+	got, err := w.append(ref.ref, sample)
 	switch {
 	case err == nil:
 	case errors.Is(err, storage.ErrDuplicateSampleForTimestamp): // two goroutines write one series
 		w.conflict(sample, err)
 		return nil
 	case errors.Is(err, storage.ErrTooOldSample), errors.Is(err, storage.ErrOutOfBounds), errors.Is(err, storage.ErrOutOfOrderSample):
-		w.refuse(sample, TooOld, err)
+		w.refuse(sample, tile.TooOld)
 		return nil
 	default:
-		w.refuse(sample, Invalid, err)
+		w.refuse(sample, tile.Invalid)
 		return nil
 	}
-	if got != ref.Ref { // a series new to the head
-		w.db.touch(storage.SeriesRef(got))
-		ref.Ref = got
+	if got != ref.ref { // a series new to the head
+		w.db.references.touch(got)
+		ref.ref = got
 	}
 	w.exemplar(sample, got)
-	ref.LastT = max(ref.LastT, sample.T)
+	ref.lastT = max(ref.lastT, sample.T)
 	w.newest = max(w.newest, sample.T)
 	w.appended = append(w.appended, int32(i))
 	if w.pending != nil {
@@ -173,24 +150,24 @@ func (w *write) add(ctx context.Context, i int) error {
 // resolve looks a series up and finds a time after which the database cannot
 // hold a sample of it. The usual case of each is exact enough that the next tile
 // of the series lies after it.
-func (w *write) resolve(series *tile.Series) tile.StoreRef {
-	ref := tile.StoreRef{Generation: w.db.generation}
+func (w *write) resolve(series *tile.Series) *reference {
+	ref := new(reference)
 	if g, ok := w.app.(storage.GetRef); ok {
 		got, _ := g.GetRef(series.Labels, series.Labels.Hash())
-		ref.Ref = uint64(got)
+		ref.ref = uint64(got)
 	}
 	switch {
-	case ref.Ref == 0:
+	case ref.ref == 0:
 		// Not in the head, so on disk at most. A compaction that took the series
 		// from the head made its block before: the order of the two looks matters.
-		ref.LastT = w.db.blocksMaxT()
-	case !w.db.isTouched(storage.SeriesRef(ref.Ref)):
+		ref.lastT = w.db.blocksMaxT()
+	case !w.db.references.isTouched(ref.ref):
 		// In the head since the opening, as all series are after a restart.
-		ref.LastT = w.db.openMaxT
-		w.db.touch(storage.SeriesRef(ref.Ref))
+		ref.lastT = w.db.openMaxT
+		w.db.references.touch(ref.ref)
 	default:
 		// Written to by another tile.Series before this one: it ended and returned.
-		ref.LastT = max(w.db.Head().MaxTime(), w.db.Head().MaxOOOTime(), w.newest)
+		ref.lastT = max(w.db.Head().MaxTime(), w.db.Head().MaxOOOTime(), w.newest)
 	}
 	return ref
 }
@@ -219,15 +196,14 @@ func (w *write) settle(ctx context.Context, sample *tile.Sample, ref uint64) (se
 	}
 	switch {
 	case earlier != nil && same(*earlier, point(sample)):
-		w.stats.Repeated++
-		w.stats.RawStored += sample.Raw
+		w.written.Repeated.Add(sample)
 		w.exemplar(sample, ref)
 	case earlier != nil:
 		w.conflict(sample, fmt.Errorf("another value is stored: %v, not %v", format(*earlier), format(point(sample))))
 	case newer && sample.T < w.db.Head().MaxTime()-w.store.options.OutOfOrderTimeWindow:
 		// Against the order of time, within one write. The newer sample is not in
 		// tsdb yet, so that Append would take this one and Commit lose it.
-		w.refuse(sample, TooOld, storage.ErrTooOldSample)
+		w.refuse(sample, tile.TooOld)
 	default:
 		return false, nil
 	}
@@ -240,7 +216,7 @@ func (w *write) pendingAt(ref uint64, t int64) (at *tile.Point, newer bool) {
 	if w.pending == nil {
 		w.pending = map[uint64][]int32{}
 		for _, i := range w.appended {
-			r := w.samples[i].Series.Ref(w.width).Ref
+			r := w.db.references.of[w.samples[i].Series].ref
 			w.pending[r] = append(w.pending[r], i)
 		}
 	}
@@ -260,22 +236,16 @@ func (w *write) pendingAt(ref uint64, t int64) (at *tile.Point, newer bool) {
 // times that senders choose are theirs to choose twice.
 func (w *write) conflict(sample *tile.Sample, cause error) {
 	if sample.Timed {
-		w.refuse(sample, Duplicate, cause)
+		w.refuse(sample, tile.Duplicate)
 		return
 	}
-	w.stats.Conflicts++
-	w.stats.RawConflicts += sample.Raw
+	w.refuse(sample, tile.Conflict)
 	w.store.logger.Error("BUG: a tile that is final was written again with another value; the first stays",
 		"series", sample.Series.Labels.String(), "t", sample.T, "err", cause)
 }
 
-func (w *write) refuse(sample *tile.Sample, reason Reason, cause error) {
-	r := &w.stats.Refused[reason]
-	r.Count++
-	r.Raw += sample.Raw
-	if r.Example == nil {
-		r.Example = fmt.Errorf("%s at %d: %w", sample.Series.Labels, sample.T, cause)
-	}
+func (w *write) refuse(sample *tile.Sample, reason tile.Reason) {
+	w.written.Refused[reason].Add(sample)
 }
 
 func point(s *tile.Sample) tile.Point { return tile.Point{T: s.T, V: s.V, H: s.H} }

@@ -195,7 +195,7 @@ func TestWriteLeavesHistogramsAlone(t *testing.T) {
 	samples[0].H.PositiveSpans = []histogram.Span{{Length: 3}}
 	samples[0].H.PositiveBuckets = []float64{1, 0, 4}
 	want := samples[1].H.Copy()
-	if _, err := w.stores.Write(context.Background(), tenant.Default, ten, samples); err != nil {
+	if _, err := w.stores.WriteTiles(context.Background(), tenant.Default, ten, samples); err != nil {
 		t.Fatal(err)
 	}
 	if got := samples[1].H; !slices.Equal(got.PositiveSpans, want.PositiveSpans) || !slices.Equal(got.PositiveBuckets, want.PositiveBuckets) {
@@ -254,7 +254,7 @@ func TestWriteFails(t *testing.T) {
 	}
 	samples := w.samples(many)
 	write := func() error {
-		_, err := w.stores.Write(context.Background(), tenant.Default, ten, samples)
+		_, err := w.stores.WriteTiles(context.Background(), tenant.Default, ten, samples)
 		return err
 	}
 
@@ -296,7 +296,7 @@ func TestWriteFails(t *testing.T) {
 	}
 	expired, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := w.stores.Write(expired, tenant.Default, ten, samples); err == nil {
+	if _, err := w.stores.WriteTiles(expired, tenant.Default, ten, samples); err == nil {
 		t.Error("a database was closed under its reader")
 	}
 	if err := q.Close(); err != nil {
@@ -359,8 +359,8 @@ func BenchmarkWriteRepeat(b *testing.B) {
 	stores, samples := benchmarkStores(b, series)
 	b.ReportAllocs()
 	for b.Loop() {
-		st, err := stores.Write(context.Background(), tenant.Default, ten, samples)
-		if err != nil || st.Repeated != series {
+		st, err := stores.WriteTiles(context.Background(), tenant.Default, ten, samples)
+		if err != nil || st.Repeated.Samples != series {
 			b.Fatalf("%+v, %v", st, err)
 		}
 	}
@@ -382,7 +382,7 @@ func BenchmarkSmallDatabase(b *testing.B) {
 		stores, samples := benchmarkStores(b, 1)
 		heap, goroutines := measure()
 		for i := range tenants {
-			if _, err := stores.Write(context.Background(), fmt.Sprint(i), ten, samples); err != nil {
+			if _, err := stores.WriteTiles(context.Background(), fmt.Sprint(i), ten, samples); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -420,8 +420,8 @@ func nextTile(samples []tile.Sample) {
 }
 
 func mustStore(tb testing.TB, stores *Stores, samples []tile.Sample) {
-	st, err := stores.Write(context.Background(), tenant.Default, ten, samples)
-	if err != nil || st.Stored != len(samples) {
+	st, err := stores.WriteTiles(context.Background(), tenant.Default, ten, samples)
+	if err != nil || st.Stored.Samples != len(samples) {
 		tb.Fatalf("%+v, %v", st, err)
 	}
 }

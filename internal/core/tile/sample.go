@@ -36,23 +36,12 @@ func (w Width) String() string { return widths[w].name }
 
 // Series is a series as the stores know it. It belongs to the tile table for as
 // long as the series is open.
+//
+// Stores know a series by its address, see adapter/tsdb, and change nothing in it.
 type Series struct {
 	Labels labels.Labels
 	Kind   series.Kind // 0 of one that waited at a restart and has left since
-	refs   [NumWidths]StoreRef
 }
-
-// StoreRef is what a store remembers of a series between two writes, so that it
-// need not look the labels up again. The zero value remembers nothing. Only the
-// goroutine that writes a series' samples touches it.
-type StoreRef struct {
-	Generation uint64 // of the store that gave Ref: a reference dies with its open store
-	Ref        uint64
-	LastT      int64 // Unix milliseconds; the store holds nothing newer of this series
-}
-
-// Ref is the place where the store of width w keeps its reference.
-func (s *Series) Ref(w Width) *StoreRef { return &s.refs[w] }
 
 // Sample is one value of one series on its way to the store of one width. It is
 // 56 bytes, 8 of them for Raw, while its tile is being stored.

@@ -26,16 +26,10 @@ import (
 
 // Writer stores the samples of closed tiles.
 type Writer interface {
-	// Write stores samples of one width. After an error none counts as stored, and
+	// WriteTiles stores samples of one width. After an error none counts as stored, and
 	// they are written again. The same samples may be written again and are then
 	// the same.
-	Write(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (Written, error)
-}
-
-// Written says what became of the values on the wire that samples stand for.
-type Written struct {
-	Stored  uint64
-	Refused map[string]uint64 // for good, by reason
+	WriteTiles(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tile.Written, error)
 }
 
 // Ledger keeps the books of samples.

@@ -44,11 +44,11 @@ func newStore(t *testing.T) *store {
 	return &store{t: t, byKey: map[string]map[int64]float64{}}
 }
 
-func (s *store) Write(_ context.Context, tenant string, w tile.Width, samples []tile.Sample) (written Written, err error) {
+func (s *store) WriteTiles(_ context.Context, tenant string, w tile.Width, samples []tile.Sample) (written tile.Written, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.broken {
-		return Written{}, errors.New("no space left on device")
+		return tile.Written{}, errors.New("no space left on device")
 	}
 	s.writes++
 	for _, sample := range samples {
@@ -64,7 +64,7 @@ func (s *store) Write(_ context.Context, tenant string, w tile.Width, samples []
 			s.t.Errorf("%s at %d was %g and is %g now", key, sample.T, old, v)
 		}
 		s.byKey[key][sample.T] = v
-		written.Stored += sample.Raw
+		written.Stored.Add(&sample)
 	}
 	return written, nil
 }
@@ -269,11 +269,11 @@ type mortal struct {
 	dead atomic.Bool
 }
 
-func (m *mortal) Write(ctx context.Context, tenant string, w tile.Width, samples []tile.Sample) (Written, error) {
+func (m *mortal) WriteTiles(ctx context.Context, tenant string, w tile.Width, samples []tile.Sample) (tile.Written, error) {
 	if m.dead.Load() {
-		return Written{}, errors.New("killed")
+		return tile.Written{}, errors.New("killed")
 	}
-	return m.Writer.Write(ctx, tenant, w, samples)
+	return m.Writer.WriteTiles(ctx, tenant, w, samples)
 }
 
 func TestAStoreThatIsDownLosesNothing(t *testing.T) {

@@ -64,8 +64,8 @@ type write struct {
 	tenant  string
 	tiles   []closedTile
 	done    [tile.NumWidths]bool
-	written Written // by the finest width, whose samples alone stand for values on the wire
-	failure error   // of this try
+	written tile.Written // by the finest width, whose samples alone stand for values on the wire
+	failure error        // of this try
 	took    time.Duration
 }
 
@@ -174,7 +174,7 @@ func (a *Aggregator) store(w *write, width tile.Width) error {
 	trip := &stage.Trip{Input: stage.Tiles, Tenant: w.tenant, Born: time.UnixMilli(born), Samples: len(samples)}
 	defer a.watch.End(trip)
 	trip.Enter(stage.Distribute, a.now())
-	written, err := a.writer.Write(stage.NewContext(a.writes, trip), w.tenant, width, samples)
+	written, err := a.writer.WriteTiles(stage.NewContext(a.writes, trip), w.tenant, width, samples)
 	if err != nil {
 		trip.Fail(a.now())
 		a.metrics.writeErrors.WithLabelValues(w.tenant).Inc()
@@ -215,7 +215,7 @@ func (a *Aggregator) settle(w *write) {
 		b.samples -= t.Raw
 	}
 	b.tiles = slices.Clone(b.tiles[len(w.tiles):]) // and lets go of what is stored
-	a.postWritten(b.tenant, w.written)
+	a.postWritten(b.tenant, &w.written)
 	if len(b.tiles) == 0 {
 		delete(a.backlogs, b.tenant)
 	}

@@ -41,10 +41,10 @@ func (a *Aggregator) postDuplicates(byTenant map[string]uint64) {
 
 // postWritten takes what was stored out of the tiles: not before all of a write is,
 // since after a restart all of it is in them again.
-func (a *Aggregator) postWritten(tenant string, w Written) {
-	transfers := []ledger.Transfer{{From: ledger.Tile, To: ledger.Stored, Samples: w.Stored}}
+func (a *Aggregator) postWritten(tenant string, w *tile.Written) {
+	transfers := []ledger.Transfer{{From: ledger.Tile, To: ledger.Stored, Samples: w.Stored.Raw + w.Repeated.Raw}}
 	for reason, n := range w.Refused {
-		transfers = append(transfers, ledger.Transfer{From: ledger.Tile, To: ledger.Refused, Reason: reason, Samples: n})
+		transfers = append(transfers, ledger.Transfer{From: ledger.Tile, To: ledger.Refused, Reason: tile.Reason(reason).String(), Samples: n.Raw})
 	}
 	a.ledger.Post(tenant, transfers...)
 }

@@ -77,18 +77,18 @@ func (f *unsyncableFile) Sync() error {
 // choosy is a store that refuses the series named "old".
 type choosy struct{ *store }
 
-func (c choosy) Write(ctx context.Context, tenant string, w tile.Width, samples []tile.Sample) (Written, error) {
+func (c choosy) WriteTiles(ctx context.Context, tenant string, w tile.Width, samples []tile.Sample) (tile.Written, error) {
 	var taken []tile.Sample
-	refused := map[string]uint64{}
+	var refused tile.Count
 	for _, s := range samples {
 		if s.Series.Labels.Get("__name__") == "old" {
-			refused["too_old"] += s.Raw
+			refused.Add(&s)
 		} else {
 			taken = append(taken, s)
 		}
 	}
-	written, err := c.store.Write(ctx, tenant, w, taken)
-	written.Refused = refused
+	written, err := c.store.WriteTiles(ctx, tenant, w, taken)
+	written.Refused[tile.TooOld] = refused
 	return written, err
 }
 

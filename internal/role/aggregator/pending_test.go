@@ -50,17 +50,17 @@ func (p *partly) mend() {
 	p.mended = nil
 }
 
-func (p *partly) Write(ctx context.Context, tenant string, w tile.Width, samples []tile.Sample) (Written, error) {
+func (p *partly) WriteTiles(ctx context.Context, tenant string, w tile.Width, samples []tile.Sample) (tile.Written, error) {
 	p.mu.Lock()
 	mended, hangs := p.mended, p.hangs
 	p.mu.Unlock()
 	if mended != nil && tenant == p.tenant && slices.Contains(p.widths, w) {
 		if !hangs {
-			return Written{}, errors.New("open tsdb/b/10s: not a directory")
+			return tile.Written{}, errors.New("open tsdb/b/10s: not a directory")
 		}
 		<-mended // whatever ctx says
 	}
-	return p.store.Write(ctx, tenant, w, samples)
+	return p.store.WriteTiles(ctx, tenant, w, samples)
 }
 
 var bothWidths = []tile.Width{tile.Width10s, tile.Width1m}

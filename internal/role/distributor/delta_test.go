@@ -111,7 +111,7 @@ func (a *aggregator) totals() map[string]string {
 func newDeltaWorld(t *testing.T, change func(*Config)) (*world, *aggregator) {
 	w := newWorld(t, change)
 	a := &aggregator{ledger: w.Ledger}
-	w.Windows, w.Tiles = a, w
+	w.Windows, w.Tiles = a, tiles{w}
 	return w, a
 }
 

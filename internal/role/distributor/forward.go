@@ -2,7 +2,6 @@ package distributor
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 
@@ -11,14 +10,9 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
 
-	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/outcome"
-	"github.com/freshet-io/freshet/internal/core/probe"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
-	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/series"
-	"github.com/freshet-io/freshet/internal/core/stage"
-	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
@@ -29,53 +23,6 @@ type Backend interface {
 	Push(tenant string, version int, parts outcome.Counts, body []byte) error
 	TakesRequests() bool
 	TakesTiles(width tile.Width) bool
-}
-
-// Tiles stores tiles: see tsdb.Stores.
-type Tiles interface {
-	Write(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tsdb.WriteStats, error)
-	// NewTotal is told of a series of deltas that is new, or for which a limit has no place.
-	NewTotal(tenant string, ls labels.Labels, from sender.Sender, refused bool)
-}
-
-// WriteTiles writes tiles of one width to our own store and to the backends that take them.
-// After an error the same samples should be written again; those that are there already
-// are repeats.
-//
-// A backend whose queue cannot be written holds up neither our own store nor other backends:
-// it lacks these tiles, and has counted them as unsent. To write them again would hold back
-// the tenant's later tiles for as long as the queue is broken, and to keep them for it in
-// memory would lose them at the next restart all the same.
-func (d *Distributor) WriteTiles(ctx context.Context, of string, width tile.Width, samples []tile.Sample) (tsdb.WriteStats, error) {
-	trip := stage.FromContext(ctx)
-	trip.Pass(stage.Distribute, stage.Append, d.Now())
-	stats, err := d.Tiles.Write(ctx, of, width, samples)
-	if err != nil {
-		return stats, err
-	}
-	trip.Leave(stage.Append, d.Now())
-	if of == tenant.Own {
-		samples = withoutProbes(samples)
-	}
-	takes := func(b Backend) bool { return b.TakesTiles(width) }
-	for len(samples) > 0 {
-		n := min(len(samples), forwardedSamples)
-		if err := d.forward(of, takes, func() (forwarded, error) { return encodeTiles(samples[:n]) }); err != nil {
-			d.Logger.Error("tiles are stored, and a backend lacks them", "tenant", of, "width", width, "samples", n, "error", err)
-		}
-		samples = samples[n:]
-	}
-	return stats, nil
-}
-
-// withoutProbes leaves out what Freshet sends itself: it measures the way to its own store.
-func withoutProbes(samples []tile.Sample) (others []tile.Sample) {
-	for i := range samples {
-		if samples[i].Series.Labels.Get(model.MetricNameLabel) != probe.Metric {
-			others = append(others, samples[i])
-		}
-	}
-	return others
 }
 
 // forwardedSamples is how many samples of tiles go in one request, as Prometheus sends.

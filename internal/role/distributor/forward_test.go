@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
 
-	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/probe"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
@@ -91,13 +90,16 @@ func show(t *testing.T, tenant string, r *remotewrite.Request) (lines []string) 
 	return lines
 }
 
-// Write is part of Tiles.
-func (w *world) Write(_ context.Context, _ string, _ tile.Width, samples []tile.Sample) (tsdb.WriteStats, error) {
-	return tsdb.WriteStats{Stored: len(samples)}, w.err
+// tiles is a store that takes all tiles.
+type tiles struct{ *world }
+
+// WriteTiles is part of Tiles.
+func (w tiles) WriteTiles(_ context.Context, _ string, _ tile.Width, samples []tile.Sample) (tile.Written, error) {
+	return tile.Written{Stored: tile.Count{Samples: len(samples)}}, w.err
 }
 
 // NewTotal is part of Tiles.
-func (w *world) NewTotal(of string, ls labels.Labels, from sender.Sender, refused bool) {
+func (w tiles) NewTotal(of string, ls labels.Labels, from sender.Sender, refused bool) {
 	w.told = append(w.told, fmt.Sprint(of, " ", ls, " ", from, " ", refused))
 	w.stores.NewTotal(of, ls, from, refused)
 }
@@ -108,7 +110,7 @@ func (w *world) backends(all ...*backend) {
 		b.t = w.t
 		w.Backends = append(w.Backends, b)
 	}
-	w.Tiles = w
+	w.Tiles = tiles{w}
 }
 
 // What came is passed on as it came, to those who take requests.
@@ -198,7 +200,7 @@ func TestTilesAreForwarded(t *testing.T) {
 	fh := &histogram.FloatHistogram{Schema: 3, Count: 2.5, Sum: 7, PositiveSpans: []histogram.Span{{Offset: 1, Length: 2}}, PositiveBuckets: []float64{1, 1.5}}
 	samples := []tile.Sample{{Series: a, T: 1, V: 1}, {Series: h, T: 1, H: fh}, {Series: a, T: 2, V: 3}, {Series: h, T: 2, V: 1}}
 	stats, err := w.WriteTiles(t.Context(), "team", tile.Width10s, samples)
-	if err != nil || stats.Stored != 4 {
+	if err != nil || stats.Stored.Samples != 4 {
 		t.Fatalf("%+v, %v", stats, err)
 	}
 	if len(ten.got) != 3 || ten.got[0] != "team __name__=a 1:1/0 2:3/0" || !strings.HasPrefix(ten.got[1], "team __name__=h x=y 1:") ||
@@ -231,7 +233,7 @@ func TestProbesAreNotForwarded(t *testing.T) {
 	}
 	for _, of := range []string{tenant.Own, "team"} {
 		samples := []tile.Sample{named(probe.Metric), named("a")}
-		if stats, err := w.WriteTiles(t.Context(), of, tile.Width10s, samples); err != nil || stats.Stored != 2 {
+		if stats, err := w.WriteTiles(t.Context(), of, tile.Width10s, samples); err != nil || stats.Stored.Samples != 2 {
 			t.Errorf("%s: %+v, %v", of, stats, err)
 		}
 	}
@@ -248,7 +250,7 @@ func TestABackendWhoseQueueIsBrokenHoldsUpNobody(t *testing.T) {
 	w.backends(broken, other)
 	samples := []tile.Sample{{Series: &tile.Series{Labels: labels.FromStrings("__name__", "a")}, T: 1, V: 1}}
 	stats, err := w.WriteTiles(t.Context(), "team", tile.Width10s, samples)
-	if err != nil || stats.Stored != 1 {
+	if err != nil || stats.Stored.Samples != 1 {
 		t.Errorf("%+v, %v", stats, err)
 	}
 	if len(other.got) != 1 {

@@ -101,7 +101,7 @@ func (s *server) closeTile() {
 	s.closed += 10_000
 	for _, closed := range s.shard.Close(s.closed, s.config).Waiting {
 		for w, samples := range closed.Samples {
-			if written, err := s.stores.Write(context.Background(), closed.Tenant, tile.Width(w), samples); err != nil || written.Stored != len(samples) {
+			if written, err := s.stores.WriteTiles(context.Background(), closed.Tenant, tile.Width(w), samples); err != nil || written.Stored.Samples != len(samples) {
 				s.t.Fatalf("%+v, %v", written, err)
 			}
 		}

@@ -124,8 +124,8 @@ func samples(t *testing.T, text string) []tile.Sample {
 func (w *world) write(name string, width tile.Width, text string) {
 	w.t.Helper()
 	for _, s := range samples(w.t, text) {
-		st, err := w.stores.Write(context.Background(), name, width, []tile.Sample{s})
-		if err != nil || st.Stored != 1 {
+		st, err := w.stores.WriteTiles(context.Background(), name, width, []tile.Sample{s})
+		if err != nil || st.Stored.Samples != 1 {
 			w.t.Fatalf("write %s: %+v, %v", text, st, err)
 		}
 	}

@@ -1,0 +1,54 @@
+package tsdb
+
+import (
+	"sync"
+
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// reference is what a database remembers of a series of tiles between two writes, so that
+// the labels need not be looked up again.
+type reference struct {
+	ref   uint64 // in the head; 0 if the series is in no head yet
+	lastT int64  // Unix milliseconds; the database holds nothing newer of the series
+}
+
+// references are those of one open database, in which alone they mean something.
+type references struct {
+	mu      sync.Mutex // held through a write
+	of      map[*tile.Series]*reference
+	touched map[uint64]uint64 // by ref/64, a bit for each series written to since the opening
+	room    int               // references that there may be until the next sweep
+}
+
+const (
+	// fewReferences are never swept.
+	fewReferences = 1024
+
+	// quietMillis is how long nothing was written of a series whose reference a sweep
+	// takes away. A series that lives is written with each of its tiles.
+	quietMillis = 3_600_000
+)
+
+func newReferences() *references {
+	return &references{of: map[*tile.Series]*reference{}, touched: map[uint64]uint64{}, room: fewReferences}
+}
+
+func (r *references) touch(ref uint64) { r.touched[ref/64] |= 1 << (ref % 64) }
+
+func (r *references) isTouched(ref uint64) bool { return r.touched[ref/64]&(1<<(ref%64)) != 0 }
+
+// sweep forgets the series that ended, once there are twice as many references as after the
+// last sweep. newest is the time of the newest sample of a write. A series that is forgotten
+// and comes again is looked up once more.
+func (r *references) sweep(newest int64) {
+	if len(r.of) <= r.room {
+		return
+	}
+	for series, ref := range r.of {
+		if ref.lastT < newest-quietMillis {
+			delete(r.of, series)
+		}
+	}
+	r.room = max(fewReferences, 2*len(r.of))
+}

@@ -1,0 +1,65 @@
+package distributor
+
+import (
+	"context"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/core/probe"
+	"github.com/freshet-io/freshet/internal/core/sender"
+	"github.com/freshet-io/freshet/internal/core/stage"
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// Tiles stores tiles: see tsdb.Stores.
+type Tiles interface {
+	WriteTiles(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tile.Written, error)
+	// NewTotal is told of a series of deltas that is new, or for which a limit has no place.
+	NewTotal(tenant string, ls labels.Labels, from sender.Sender, refused bool)
+}
+
+// WriteTiles writes tiles of one width to our own store and to the backends that take them.
+// It is the way of all that DogStatsD and OTLP's deltas count. After an error the same
+// samples should be written again; those that are there already are repeats.
+//
+// A backend whose queue cannot be written holds up neither our own store nor other backends:
+// it lacks these tiles, and has counted them as unsent. To write them again would hold back
+// the tenant's later tiles for as long as the queue is broken, and to keep them for it in
+// memory would lose them at the next restart all the same.
+func (d *Distributor) WriteTiles(ctx context.Context, of string, width tile.Width, samples []tile.Sample) (tile.Written, error) {
+	trip := stage.FromContext(ctx)
+	trip.Pass(stage.Distribute, stage.Append, d.Now())
+	written, err := d.Tiles.WriteTiles(ctx, of, width, samples)
+	if err != nil {
+		return written, err
+	}
+	if written.NoTenant() {
+		d.Logger.Error("a tenant's samples are refused: store.max_tenants is reached", "tenant", of, "samples", len(samples))
+		return written, nil
+	}
+	trip.Leave(stage.Append, d.Now())
+	if of == tenant.Own {
+		samples = withoutProbes(samples)
+	}
+	takes := func(b Backend) bool { return b.TakesTiles(width) }
+	for len(samples) > 0 {
+		n := min(len(samples), forwardedSamples)
+		if err := d.forward(of, takes, func() (forwarded, error) { return encodeTiles(samples[:n]) }); err != nil {
+			d.Logger.Error("tiles are stored, and a backend lacks them", "tenant", of, "width", width, "samples", n, "error", err)
+		}
+		samples = samples[n:]
+	}
+	return written, nil
+}
+
+// withoutProbes leaves out what Freshet sends itself: it measures the way to its own store.
+func withoutProbes(samples []tile.Sample) (others []tile.Sample) {
+	for i := range samples {
+		if samples[i].Series.Labels.Get(model.MetricNameLabel) != probe.Metric {
+			others = append(others, samples[i])
+		}
+	}
+	return others
+}
