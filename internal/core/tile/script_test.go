@@ -261,22 +261,8 @@ func (p *player) close(args map[string]string) string {
 			next = until
 		}
 		closed := p.shard.Close(next, p.config)
-		var lines []string
-		for w := range Width(NumWidths) {
-			if args["width"] != "" && args["width"] != w.String() || len(closed.Waiting) == 0 {
-				continue
-			}
-			for _, s := range closed.Waiting[0].Samples[w] {
-				line := fmt.Sprintf("%3s %s", w, describe(s.Series.Labels, Point{s.T, s.V, s.H}))
-				if x := s.Exemplar; x != nil {
-					line += fmt.Sprintf(" x=%s:%g@%v", x.Trace.String(), x.Value, time.Duration(x.Time-base)*time.Millisecond)
-				}
-				lines = append(lines, line)
-			}
-		}
-		slices.SortStableFunc(lines, func(a, b string) int { return cmp.Compare(a[:3], b[:3]) })
-		for _, line := range lines {
-			fmt.Fprintln(&out, line)
+		if len(closed.Waiting) > 0 {
+			out.WriteString(p.describe(closed.Waiting[0], args["width"]))
 		}
 		if _, held := args["unstored"]; !held {
 			p.shard.AllStored()
@@ -284,6 +270,24 @@ func (p *player) close(args map[string]string) string {
 	}
 	if _, quiet := args["quiet"]; quiet {
 		return ""
+	}
+	return sorted(out.String())
+}
+
+// describe lists the samples of a tile, of one width or, if it is empty, of all.
+func (p *player) describe(waiting *Waiting, width string) string {
+	var out strings.Builder
+	for w, samples := range waiting.Samples {
+		if width != "" && width != Width(w).String() {
+			continue
+		}
+		for _, s := range samples {
+			fmt.Fprintf(&out, "%3s %s", Width(w), describe(s.Series.Labels, Point{s.T, s.V, s.H}))
+			if x := s.Exemplar; x != nil {
+				fmt.Fprintf(&out, " x=%s:%g@%v", x.Trace.String(), x.Value, time.Duration(x.Time-base)*time.Millisecond)
+			}
+			out.WriteString("\n")
+		}
 	}
 	return sorted(out.String())
 }

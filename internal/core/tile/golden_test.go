@@ -1,0 +1,52 @@
+package tile
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The states in testdata/golden were written by the programs of their version, in the middle of
+// the open tile that ends at 50s, with a closed one of 30s and 40s that wait from version 5 on.
+// They stay as they are: each later program must read them, hand out what their program would
+// have, and read its own state after that.
+func TestStatesOfOlderPrograms(t *testing.T) {
+	for version := 1; version <= stateVersion; version++ {
+		name := filepath.Join("testdata", "golden", fmt.Sprintf("version%d", version))
+		state, err := os.ReadFile(name + ".state")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &player{t: t, config: testConfig()}
+		if p.shard, err = ParseState(p.config, state); err != nil || int(state[0]) != version {
+			t.Fatalf("version %d: %v, and it says version %d", version, err, state[0])
+		}
+		var got strings.Builder
+		fmt.Fprintf(&got, "%d series, %d values on the wire\n", p.shard.Len(), p.shard.Raw()["default"])
+		for _, w := range p.shard.Waiting() {
+			fmt.Fprintf(&got, "%v waits\n%s", time.Duration(w.Boundary-base)*time.Millisecond, p.describe(w, ""))
+		}
+		got.WriteString(p.run("live stamp=55s"))
+		p.run("restart")
+		p.shard.AllStored()
+		for range 38 {
+			fmt.Fprintf(&got, "close\n%s", p.run("close"))
+			if p.shard.Closed()%70_000 == 0 {
+				p.run("restart")
+			}
+		}
+		if *update {
+			if err := os.WriteFile(name+".txt", []byte(got.String()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		want, err := os.ReadFile(name + ".txt")
+		if err != nil || got.String() != string(want) {
+			t.Errorf("version %d: %v, it goes on as\n%s", version, err, got.String())
+		}
+	}
+}
