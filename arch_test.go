@@ -35,6 +35,7 @@ var layers = []struct {
 	{dir: "cmd"},
 	{dir: "deploy"}, // writes what watches Freshet
 	{dir: "internal/role", isolated: true},
+	{dir: "internal/settings"},
 	{dir: "internal/adapter", isolated: true},
 	{dir: "internal/core"},
 	{dir: "internal/lib"},

@@ -16,6 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // exposure is who may ask a route. Many tenants are those of a server that asks for
@@ -256,35 +258,35 @@ func (s *server) openAccess() error {
 	for _, reason := range []string{reasonUnauthorized, reasonForbidden, reasonOperator, reasonForeignPage, reasonHost} {
 		s.refused.WithLabelValues(reason)
 	}
-	access, err := s.config.access()
+	access, err := accessOf(s.config)
 	s.access.Store(access)
 	return err
 }
 
-// access is who may ask a server with this configuration. nil: everybody, as the
+// accessOf is who may ask a server with this configuration. nil: everybody, as the
 // tenant of the address.
-func (c config) access() (*tenant.Access, error) {
+func accessOf(c settings.Config) (*tenant.Access, error) {
 	switch h := c.HTTP; {
 	case h.TenantsFile != "":
 		text, err := os.ReadFile(h.TenantsFile)
 		if err != nil {
-			return nil, configurationError{fmt.Errorf("http.tenants_file: %w; name the file with the tenants' tokens, or leave the key empty", err)}
+			return nil, conf.Mistake(fmt.Errorf("http.tenants_file: %w; name the file with the tenants' tokens, or leave the key empty", err))
 		}
 		access, err := tenant.ByTokens(h.TenantsFile, text)
 		if err != nil {
-			return nil, configurationError{err}
+			return nil, conf.Mistake(err)
 		}
 		return access, nil
 	case h.AllowUnknownTenants:
 		return tenant.ByHeader(nil), nil
 	case h.TrustTenantHeader:
-		return tenant.ByHeader(c.tenants()), nil
+		return tenant.ByHeader(tenantsOf(c)), nil
 	}
 	return nil, nil
 }
 
-// tenants are those that the configuration names.
-func (c config) tenants() []string {
+// tenantsOf are those that the configuration names.
+func tenantsOf(c settings.Config) []string {
 	all := append(c.DogStatsD.Tenants(), c.HTTP.Tenant)
 	for _, l := range c.HTTP.Listeners {
 		all = append(all, l.Tenant)

@@ -33,17 +33,22 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/lib/run"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // running starts a server with all its parts, and stops it when the test ends.
 func running(t testing.TB, text string) *server {
 	t.Helper()
-	from := newSource(pflag.NewFlagSet("", pflag.ContinueOnError))
-	from.file = writeFile(t, text)
-	c, err := from.load()
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	from := settings.NewSource(flags)
+	if err := flags.Parse([]string{"--config", writeFile(t, text)}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := from.Load()
 	if err == nil {
-		err = c.checkFiles()
+		err = checkFiles(c)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -587,14 +592,14 @@ func TestHTTPSettings(t *testing.T) {
 		"http: {tenants_file: a, trust_tenant_header: true}": "http.trust_tenant_header = true: is not possible with http.tenants_file",
 		"http: {allow_unknown_tenants: true}":                "http.allow_unknown_tenants = true: says nothing without http.trust_tenant_header",
 	} {
-		_, err := newSchema().Load(writeFile(t, text), func(string) (string, bool) { return "", false })
+		_, err := settings.Schema().Load(writeFile(t, text), func(string) (string, bool) { return "", false })
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %s", text, err, want)
 		}
 	}
-	var c config
+	var c settings.Config
 	c.HTTP.TenantsFile = "/nonexistent/tenants.yaml"
-	if err := c.checkFiles(); !errors.As(err, new(configurationError)) || !strings.Contains(err.Error(), "http.tenants_file: open /nonexistent/tenants.yaml") {
+	if err := checkFiles(c); !errors.As(err, new(conf.MistakeError)) || !strings.Contains(err.Error(), "http.tenants_file: open /nonexistent/tenants.yaml") {
 		t.Error(err)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"github.com/prometheus/exporter-toolkit/web"
+
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // greet prints what listens where and what to try next, ready to paste.
@@ -32,7 +34,7 @@ func (s *server) greet(out io.Writer) error {
 		switch {
 		case i > 0:
 			fmt.Fprintf(&b, "  (tenant %s)\n", h.tenant)
-		case s.config.stores():
+		case s.config.Stores():
 			fmt.Fprintf(&b, "  (the page; for Grafana a Prometheus data source)\n")
 		default:
 			fmt.Fprintf(&b, "  (its own metrics and books)\n")
@@ -45,8 +47,8 @@ func (s *server) greet(out io.Writer) error {
 		fmt.Fprintf(&b, "  operators  %-9s %s\n", "unix", s.operatorSocket.address)
 	}
 	fmt.Fprintf(&b, "  data       %s\n", s.config.DataDir)
-	if !s.config.stores() {
-		fmt.Fprintf(&b, "\nNothing is stored: %s.\n", nothingStored)
+	if !s.config.Stores() {
+		fmt.Fprintf(&b, "\nNothing is stored: %s.\n", settings.NothingStored)
 	}
 	s.suggest(&b)
 	_, err := io.WriteString(out, b.String())
@@ -64,7 +66,7 @@ func (s *server) suggest(b *strings.Builder) {
 	if host, port, ok := strings.Cut(udp.Address, ":"); ok && !strings.Contains(port, ":") && udp.Tenant == s.config.HTTP.Tenant {
 		fmt.Fprintf(b, "  echo 'page_views:1|c|#page:home' > /dev/udp/%s/%s      # in bash\n", host, port)
 	}
-	if s.config.stores() {
+	if s.config.Stores() {
 		c.tell(b, "query page_views")
 		fmt.Fprintf(b, "  %s\n\n", c.curl("/api/v1/query?query=page_views"))
 	} else {
@@ -162,7 +164,7 @@ func (c *client) address() string { return net.JoinHostPort(c.host, c.port) }
 // command is a command of this program that asks the address.
 func (c *client) command(text string) string {
 	text = os.Args[0] + " " + text
-	if c.scheme != "http" || c.address() != defaultHTTP || c.user != "" {
+	if c.scheme != "http" || c.address() != settings.DefaultHTTP || c.user != "" {
 		user := ""
 		if c.user != "" {
 			user = c.user + ":PASSWORD@"

@@ -18,6 +18,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/core/load"
 	"github.com/freshet-io/freshet/internal/lib/run"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 func newBenchCommand() *cobra.Command {
@@ -70,7 +71,7 @@ Cost depends on the rate: a figure means something together with its rate alone.
 	flags.BoolVar(&b.sender.DropRefused, "drop-refused", false, "drop what a full Unix socket refuses, as most clients do, and do not wait")
 	flags.StringVar(&b.server.address, "server", "", "measure the server that has this `address`, and start none")
 	b.server.credentialFlags(flags)
-	flags.StringVar(&b.role, "role", roleCollector, "`role` of the receiver that is started: collector or all")
+	flags.StringVar(&b.role, "role", settings.RoleCollector, "`role` of the receiver that is started: collector or all")
 	flags.BoolVar(&b.pin, "pin", false, "give the receiver that is started one core (GOMAXPROCS=1), and the sender another")
 	flags.BoolVar(&b.asJSON, "json", false, "print all figures as JSON, with units in their names")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
@@ -181,7 +182,7 @@ func (b *bench) check(flags *pflag.FlagSet) error {
 		return errors.New("--drop-refused: is for unixgram alone; by udp nothing is refused")
 	case b.pace.duration < shortestMeasurement:
 		return fmt.Errorf("--duration = %v: must be %v or more", b.pace.duration, shortestMeasurement)
-	case b.role != roleAll && b.role != roleCollector:
+	case b.role != settings.RoleAll && b.role != settings.RoleCollector:
 		return fmt.Errorf("--role = %s: must be collector or all", b.role)
 	case b.server.address != "" && (b.pin || len(b.serveFlags) > 0 || flags.Changed("role")):
 		return errors.New("--server: --pin, --role and flags behind -- are for a receiver that is started")

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
 // benchReceiver is the server that is measured.
@@ -210,7 +212,7 @@ func (r *benchReceiver) awaitReady(ctx context.Context) error {
 		case <-ticker.C:
 		case <-r.exited:
 			if r.cmd.ProcessState.ExitCode() == exitUsage {
-				return configurationError{fmt.Errorf("flags behind --: %s", strings.ReplaceAll(r.said(), "freshet: ", ""))}
+				return conf.Mistake(fmt.Errorf("flags behind --: %s", strings.ReplaceAll(r.said(), "freshet: ", "")))
 			}
 			return errors.New("start a receiver: it has ended") // stop tells how
 		case <-ctx.Done():

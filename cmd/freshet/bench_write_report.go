@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // writeLoad is what was sent, and to whom.
@@ -32,7 +33,7 @@ func (b *writeBench) describe() writeLoad {
 		Connections: b.writer.Connections, Seed: b.load.Seed, Job: b.load.Job(),
 	}
 	if b.server.address == "" {
-		l.Receiver = "role " + roleAll
+		l.Receiver = "role " + settings.RoleAll
 	}
 	return l
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/loadgen"
 	"github.com/freshet-io/freshet/internal/core/remoteload"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // writeRun is what was sent, what became of it, and what it cost. The names of the fields
@@ -67,7 +68,7 @@ func (b *writeBench) run(ctx context.Context) (err error) {
 	b.line.Draw("starting the receiver")
 	receiver := &benchReceiver{server: b.server}
 	if b.server.address == "" {
-		if receiver, err = startReceiver(ctx, roleAll, false, b.serveFlags); err != nil {
+		if receiver, err = startReceiver(ctx, settings.RoleAll, false, b.serveFlags); err != nil {
 			return err
 		}
 	}

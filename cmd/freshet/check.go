@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 func newCheckCommand() *cobra.Command {
@@ -28,7 +29,7 @@ It exits with 0 if all files are fine, and else with 2.`,
 	}
 	asJSON := cmd.Flags().Bool("json", false, "print a list with an object for each file")
 	cmd.RunE = func(cmd *cobra.Command, files []string) error {
-		schema, code := newSchema(), exitOK
+		schema, code := settings.Schema(), exitOK
 		var all []checkedFile
 		for _, file := range files {
 			checked := checkFile(schema, file, cmd.InOrStdin())
@@ -42,7 +43,7 @@ It exits with 0 if all files are fine, and else with 2.`,
 				return err
 			}
 		}
-		for _, typo := range schema.EnvTypos(os.Environ(), configVariable, serverVariable, tokenVariable, caVariable) {
+		for _, typo := range schema.EnvTypos(os.Environ(), settings.Variable, serverVariable, tokenVariable, caVariable) {
 			fmt.Fprintf(cmd.ErrOrStderr(), "note: %s\n", typo)
 		}
 		if *asJSON {
@@ -64,22 +65,22 @@ type checkedFile struct {
 	Problems []string `json:"problems"`
 }
 
-func checkFile(schema *conf.Schema[config], file string, stdin io.Reader) checkedFile {
+func checkFile(schema *conf.Schema[settings.Config], file string, stdin io.Reader) checkedFile {
 	checked := checkedFile{File: file, Problems: []string{}}
 	name, text, err := readConfigFile(file, stdin)
 	if err == nil {
-		var c config
+		var c settings.Config
 		if c, _, err = schema.LoadText(name, text, os.LookupEnv); err == nil {
 			checked.OK, checked.Sockets, checked.Rules = true, socketsOf(c), len(c.Mapping.Rules)
 			return checked
 		}
 	}
-	checked.Problems = lines(err)
+	checked.Problems = conf.Lines(err)
 	return checked
 }
 
 // socketsOf counts the DogStatsD sockets that are not turned off.
-func socketsOf(c config) int {
+func socketsOf(c settings.Config) int {
 	n := len(c.DogStatsD.Listeners)
 	for _, address := range []string{c.DogStatsD.UDP, c.DogStatsD.Unixgram, c.DogStatsD.Unix} {
 		if address != "" {

@@ -7,13 +7,13 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
 
 	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // rich has something in each section, and what is hard to write back.
@@ -86,24 +86,23 @@ func TestConfigCanBeLoadedAgain(t *testing.T) {
 				t.Fatal(stderr)
 			}
 			flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-			from := newSource(flags)
+			from := settings.NewSource(flags)
 			if err := flags.Parse(args); err != nil {
 				t.Fatal(err)
 			}
-			want, err := from.load()
+			want, err := from.Load()
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := os.Unsetenv("FRESHET_DRAIN"); err != nil {
 				t.Fatal(err)
 			}
-			got, err := newSource(pflag.NewFlagSet("", pflag.ContinueOnError)).loadText("printed", []byte(stdout))
+			got, err := settings.NewSource(pflag.NewFlagSet("", pflag.ContinueOnError)).LoadText("printed", []byte(stdout))
 			if err != nil {
 				t.Fatalf("%v in\n%s", err, stdout)
 			}
-			got.flags, got.origins, want.flags, want.origins = nil, nil, nil, nil
-			if !reflect.DeepEqual(got, want) {
-				t.Errorf("differs: %v", conf.Diff(want, got))
+			if changes := conf.Diff(want, got); len(changes) > 0 {
+				t.Errorf("differs: %v", changes)
 			}
 			for _, line := range []string{"  # Set by --dogstatsd-udp; default 127.0.0.1:8125\n  udp: 127.0.0.1:9125\n", "# Set by FRESHET_DRAIN; default 30s\ndrain: 5s\n"} {
 				if !strings.Contains(stdout, line) {
@@ -127,28 +126,14 @@ func TestConfigJSON(t *testing.T) {
 	}
 }
 
-// A process keeps its data directory until it is restarted, and so do the sockets
-// in it: a reload with another one must not move them.
-func TestAReloadMovesNoSockets(t *testing.T) {
-	from := newSource(pflag.NewFlagSet("", pflag.ContinueOnError))
-	from.inUse = "/old"
-	c, err := from.loadText("freshet.yaml", []byte("data_dir: /new\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.DataDir != "/new" || c.DogStatsD.Unixgram != "/old/dogstatsd.sock" {
-		t.Errorf("data directory %s, socket %s", c.DataDir, c.DogStatsD.Unixgram)
-	}
-}
-
 // The server's own flags and environment win over a file that it is asked about.
 func TestDiffConsidersFlags(t *testing.T) {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	from := newSource(flags)
+	from := settings.NewSource(flags)
 	if err := flags.Parse([]string{"--log-level=warn"}); err != nil {
 		t.Fatal(err)
 	}
-	c, err := from.load()
+	c, err := from.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,31 +175,6 @@ func TestDiffConsidersFlags(t *testing.T) {
 	}
 }
 
-// What takes a restart stays in force, and is shown so, even if the file does not
-// have it any more.
-func TestReloadedConfigIsShown(t *testing.T) {
-	from := newSource(pflag.NewFlagSet("", pflag.ContinueOnError))
-	old, err := from.loadText("old.yaml", []byte("query: {timeout: 1m}\nlog_level: warn\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	next, err := from.loadText("new.yaml", []byte("drain: 5s\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := old.reloaded(next)
-	shown, err := from.loadText("shown.yaml", []byte(now.yaml()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range conf.Diff(now, shown) {
-		t.Errorf("in force, and as it is shown: %s", c)
-	}
-	if !strings.Contains(now.yaml(), "# Set by old.yaml:1; default 2m\n") || !strings.Contains(now.yaml(), "#log_level: info\n") {
-		t.Errorf("shown as\n%s", now.yaml())
-	}
-}
-
 // It is shown in place of what the flags of this shell would give.
 func TestConfigOfAServer(t *testing.T) {
 	server, asked := answering(t, http.StatusOK, `{"status":"success","data":{"yaml":"drain: 1m\n"}}`)
@@ -230,7 +190,7 @@ func TestConfigOfAServer(t *testing.T) {
 // Each key of the reference is one that Markdown shows as it is.
 func TestWriteReference(t *testing.T) {
 	var b strings.Builder
-	if err := writeReference(&b, newSchema().Keys()); err != nil {
+	if err := writeReference(&b, settings.Schema().Keys()); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{

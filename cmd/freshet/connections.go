@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/freshet-io/freshet/internal/adapter/connections"
+	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
 // openConnections divides the descriptors of the process: those of connections end where
@@ -15,8 +16,8 @@ func (s *server) openConnections() (err error) {
 	most, why := s.config.HTTP.MaxConnections, "http.max_connections"
 	switch {
 	case most > s.shares.MostTCP():
-		return configurationError{fmt.Errorf("http.max_connections = %d: the process may open %d files, of which %d are for connections; raise LimitNOFILE= or ulimit -n to %d, or set it to 0",
-			most, s.shares.Limit, s.shares.MostTCP(), s.shares.For(most))}
+		return conf.Mistake(fmt.Errorf("http.max_connections = %d: the process may open %d files, of which %d are for connections; raise LimitNOFILE= or ulimit -n to %d, or set it to 0",
+			most, s.shares.Limit, s.shares.MostTCP(), s.shares.For(most)))
 	case most == 0:
 		most, why = s.shares.TCP, fmt.Sprintf("three eighths of the %d files that the process may open; raise LimitNOFILE= or ulimit -n", s.shares.Limit)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/freshet-io/freshet/internal/core/mapping/statsdexporter"
+	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
 func newConvertCommand() *cobra.Command {
@@ -45,11 +46,11 @@ cannot be read.`,
 			text, err = os.ReadFile(file)
 		}
 		if err != nil {
-			return configurationError{fmt.Errorf("convert: %w", err)}
+			return conf.Mistake(fmt.Errorf("convert: %w", err))
 		}
 		c, err := statsdexporter.Convert(text)
 		if err != nil {
-			return configurationError{fmt.Errorf("convert %s: %w", file, err)}
+			return conf.Mistake(fmt.Errorf("convert %s: %w", file, err))
 		}
 		if *asJSON {
 			err = printJSON(cmd.OutOrStdout(), struct {

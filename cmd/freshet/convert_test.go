@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // What is converted is a configuration of this program, and says by its exit code
@@ -42,7 +43,7 @@ func TestConvert(t *testing.T) {
 		if err := os.WriteFile(converted, []byte(out), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := conf.New("X", defaultConfig()).Load(converted, func(string) (string, bool) { return "", false }); err != nil {
+		if _, err := conf.New("X", settings.Default()).Load(converted, func(string) (string, bool) { return "", false }); err != nil {
 			t.Errorf("%s: %v\n%s", c.file, err, out)
 		}
 		shown, errs, code := shell(t, "explain", "a.x:1|c", "--config", converted)

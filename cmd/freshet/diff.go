@@ -36,7 +36,7 @@ the file is wrong or the server cannot be asked.`,
 	raw := cmd.Flags().Bool("json", false, "print the changes and problems as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		trouble := func(err error) error {
-			for _, line := range lines(err) {
+			for _, line := range conf.Lines(err) {
 				fmt.Fprintf(cmd.ErrOrStderr(), "freshet: %s\n", line)
 			}
 			return exitWith(exitUsage)
@@ -140,8 +140,8 @@ func (s *server) serveDiff(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	d := difference{Changes: []conf.Change{}, Problems: []string{}}
-	if next, err := s.reloader.source.loadText(r.URL.Query().Get("name"), text); err != nil {
-		d.Problems = lines(err)
+	if next, err := s.reloader.source.LoadText(r.URL.Query().Get("name"), text); err != nil {
+		d.Problems = conf.Lines(err)
 	} else {
 		d.Changes = append(d.Changes, conf.Diff(s.inForce(), next)...)
 	}

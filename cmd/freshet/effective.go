@@ -4,13 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 func newConfigCommand() *cobra.Command {
@@ -31,7 +31,7 @@ It shows no secrets: values of forward.backends[].headers, users and queries of 
   freshet config --server 127.0.0.1:7125              what runs there`,
 		Args: noWords,
 	}
-	from := newSource(cmd.Flags())
+	from := settings.NewSource(cmd.Flags())
 	server := serverFlag(cmd)
 	asJSON := cmd.Flags().Bool("json", false, "print a list with an object for each key; of a server its answer as it came")
 	reference := cmd.Flags().Bool("reference", false, "print the lists of docs/configuration.md")
@@ -40,23 +40,18 @@ It shows no secrets: values of forward.backends[].headers, users and queries of 
 		out := cmd.OutOrStdout()
 		switch {
 		case *reference:
-			return writeReference(out, newSchema().Keys())
+			return writeReference(out, settings.Schema().Keys())
 		case cmd.Flags().Changed("server"):
 			return writeServerConfig(cmd, *server, *asJSON)
 		}
-		text, err := conf.ReadFile(from.file)
+		all, err := from.Settings()
 		if err != nil {
 			return err
 		}
-		c, origins, err := from.schema.LoadText(from.file, text, os.LookupEnv)
-		if err != nil {
-			return err
-		}
-		settings := from.schema.Settings(c, origins)
 		if *asJSON {
-			return printJSON(out, settings)
+			return printJSON(out, all)
 		}
-		_, err = io.WriteString(out, conf.Render(settings))
+		_, err = io.WriteString(out, conf.Render(all))
 		return err
 	}
 	return cmd

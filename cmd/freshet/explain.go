@@ -17,7 +17,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
-	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 func newExplainCommand() *cobra.Command {
@@ -102,11 +102,11 @@ func askExplanation(ctx context.Context, server remote, tenant string, packet []
 
 // explainOffline goes by a file, or by the defaults if it has no name.
 func explainOffline(file, tenant string, packet []byte) ([]byte, error) {
-	c, err := conf.New("FRESHET", defaultConfig()).Load(file, os.LookupEnv)
+	c, err := settings.Schema().Load(file, os.LookupEnv)
 	if err != nil {
 		return nil, err
 	}
-	x, err := newExplainer(c.withPaths(c.DataDir), time.Now())
+	x, err := newExplainer(c.WithPaths(c.DataDir), time.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // shell runs a command and returns what it writes.
@@ -203,7 +204,7 @@ func TestExplainAsksAServer(t *testing.T) {
 // Times that are not taken as they are, by when they lie.
 func TestExplainTimes(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
-	c := defaultConfig()
+	c := settings.Default()
 	c.DogStatsD.HostLabel = false
 	x, err := newExplainer(c, now)
 	if err != nil {
@@ -234,7 +235,7 @@ func TestExplainTimes(t *testing.T) {
 // FuzzExplainer: whatever is sent is explained, and can be shown.
 func FuzzExplainer(f *testing.F) {
 	f.Add([]byte("a\xff:1|c|@0.5|#x:\x1b[2J\nb:2|g\n_e{2,1}:é|b\r\n_sc|\x00|1"))
-	x, err := newExplainer(defaultConfig(), time.Unix(1_800_000_000, 0))
+	x, err := newExplainer(settings.Default(), time.Unix(1_800_000_000, 0))
 	if err != nil {
 		f.Fatal(err)
 	}

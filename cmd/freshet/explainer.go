@@ -21,12 +21,13 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/core/window"
 	"github.com/freshet-io/freshet/internal/role/collector"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // explainer says what a datagram would become: on a running server, or by a
 // configuration file. It changes nothing.
 type explainer struct {
-	config    config
+	config    settings.Config
 	mapper    *mapping.Mapper
 	peek      func(*catalogue.Claim) (name string, known bool, report catalogue.Report)
 	admit     func(tenant string, key []byte, source uint64, length int) limit.Prospect // nil without a server
@@ -36,8 +37,8 @@ type explainer struct {
 
 // newExplainer returns one that knows no server, only a configuration: each name
 // belongs to the first line that claims it.
-func newExplainer(c config, now time.Time) (*explainer, error) {
-	constant, err := c.constantLabels()
+func newExplainer(c settings.Config, now time.Time) (*explainer, error) {
+	constant, err := c.ConstantLabels()
 	if err != nil {
 		return nil, err
 	}
@@ -110,8 +111,8 @@ func (x *explainer) explain(tenant string, packet []byte) explained {
 	for line := range dogstatsd.Lines(packet) {
 		e.Lines = append(e.Lines, x.line(tenant, line))
 	}
-	if !x.config.stores() {
-		e.Warnings = append(e.Warnings, "nothing is stored: "+nothingStored)
+	if !x.config.Stores() {
+		e.Warnings = append(e.Warnings, "nothing is stored: "+settings.NothingStored)
 	}
 	if len(e.Lines) == 0 {
 		e.Warnings = append(e.Warnings, "there is no line in it")

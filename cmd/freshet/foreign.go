@@ -9,10 +9,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/grafana/regexp"
 	"github.com/prometheus/prometheus/util/httputil"
 
-	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // denial is why a request is not answered, with the reason under which it is counted.
@@ -64,7 +63,7 @@ func (s *server) rebound(r *http.Request) error {
 	if _, err := netip.ParseAddr(host); err == nil || host == "" || strings.EqualFold(host, "localhost") {
 		return nil // no name that somebody else can have lead here
 	}
-	if r.TLS != nil || s.http.named(host) || s.config.HTTP.answersTo(host) {
+	if r.TLS != nil || s.http.named(host) || answersTo(s.config.HTTP, host) {
 		return nil
 	}
 	if !atOperatorSocket(r) && (s.config.HTTP.TenantsFile != "" || !fromLoopback(r)) {
@@ -75,34 +74,11 @@ func (s *server) rebound(r *http.Request) error {
 }
 
 // answersTo reports whether http.hosts has a name, or this machine has it.
-func (c httpConfig) answersTo(name string) bool {
+func answersTo(c settings.HTTP, name string) bool {
 	if own, err := os.Hostname(); err == nil && strings.EqualFold(own, name) {
 		return true
 	}
 	return slices.ContainsFunc(c.Hosts, func(h string) bool { return h == "*" || strings.EqualFold(h, name) })
-}
-
-// checkHosts says what is wrong with http.hosts.
-func (c httpConfig) checkHosts() (problems []conf.Problem) {
-	for i, h := range c.Hosts {
-		if h == "" || h != "*" && strings.ContainsAny(h, "*:/ ") {
-			problems = append(problems, conf.Problem{Key: fmt.Sprintf("hosts[%d]", i), Text: "must be a name alone, such as metrics.example, or * for any"})
-		}
-	}
-	return problems
-}
-
-// origins compiles http.cors_origin. As in Prometheus, it has to match all of an origin.
-func (c httpConfig) origins() (*regexp.Regexp, error) {
-	return regexp.Compile("^(?:" + c.CORSOrigin + ")$")
-}
-
-// checkOrigin says what is wrong with http.cors_origin.
-func (c httpConfig) checkOrigin() []conf.Problem {
-	if _, err := c.origins(); err != nil {
-		return []conf.Problem{{Key: "cors_origin", Text: fmt.Sprintf("is no regular expression: %v; write it like https://grafana\\.example", err)}}
-	}
-	return nil
 }
 
 // openOrigins reads which pages may read.
@@ -110,7 +86,7 @@ func (s *server) openOrigins() (err error) {
 	if s.config.HTTP.CORSOrigin == "" {
 		return nil
 	}
-	s.origins, err = s.config.HTTP.origins()
+	s.origins, err = s.config.HTTP.Origins()
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // onlyHTTP starts a server that is asked over HTTP alone, with more keys of that section
@@ -200,7 +201,7 @@ func TestForeignPagesRead(t *testing.T) {
 		`http: {hosts: ["*.example"]}`:            "http.hosts[0] = *.example: must be a name alone",
 		`http: {hosts: ["a", "metrics.example"]}`: "",
 	} {
-		_, err := newSchema().Load(writeFile(t, text), func(string) (string, bool) { return "", false })
+		_, err := settings.Schema().Load(writeFile(t, text), func(string) (string, bool) { return "", false })
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %s", text, err, want)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/role/distributor"
 	"github.com/freshet-io/freshet/internal/role/forwarder"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // openForwarders opens the queues of all backends, below forward/ in the data directory.
@@ -45,7 +46,7 @@ func (s *server) openForwarders() error {
 
 // runForwarders sends until ctx is done; those who forward have ended then.
 func (s *server) runForwarders(ctx context.Context) error {
-	if !s.config.stores() || s.opening.wait(ctx) != nil {
+	if !s.config.Stores() || s.opening.wait(ctx) != nil {
 		<-ctx.Done() // whoever failed to open says why
 		return nil
 	}
@@ -60,7 +61,7 @@ func (s *server) runForwarders(ctx context.Context) error {
 // backend is a forwarder as the distributor sees it.
 type backend struct {
 	*forwarder.Forwarder
-	config forwarder.Backend
+	config settings.Backend
 }
 
 // Push is part of distributor.Backend.

@@ -32,70 +32,9 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/role/querier"
 	"github.com/freshet-io/freshet/internal/role/webui"
+	"github.com/freshet-io/freshet/internal/settings"
 	"github.com/freshet-io/freshet/ui"
 )
-
-// httpConfig is the "http" section of the configuration file.
-type httpConfig struct {
-	Listen    string         `yaml:"listen" help:"HOST:PORT of the API; without web_config and tenants_file it has no passwords, so keep it on loopback or behind a proxy"`
-	Tenant    string         `yaml:"tenant" help:"tenant whose series are seen there"`
-	WebConfig string         `yaml:"web_config" help:"web configuration file of Prometheus' exporter-toolkit, with TLS, client certificates and passwords; empty for plain HTTP"`
-	Listeners []httpListener `yaml:"listeners" help:"further addresses, each with its tenant"`
-
-	MaxConnections int `yaml:"max_connections" help:"open connections of HTTP and gRPC together; 0 for three eighths of the files that the process may open, at most 8192" reload:"restart"`
-
-	OperatorLoopback bool   `yaml:"operator_loopback" help:"answer operator endpoints on loopback without a token; it turns itself off when the first request comes by way of a proxy, until the server is stopped and started; off where a proxy on this machine adds no header"`
-	OperatorsFile    string `yaml:"operators_file" help:"file with the tokens of operators, who may see and change the whole process from elsewhere; a reload reads it again"`
-
-	TenantsFile         string `yaml:"tenants_file" help:"file with the tenants' tokens, of which each request must then carry one; a reload reads it again"`
-	TrustTenantHeader   bool   `yaml:"trust_tenant_header" help:"believe the header X-Scope-OrgID: only behind something that authenticates and sets it"`
-	AllowUnknownTenants bool   `yaml:"allow_unknown_tenants" help:"let that header give names that the configuration does not have"`
-
-	Hosts      []string `yaml:"hosts" help:"further names in Host by which this server is asked on loopback, as a proxy on this machine may pass them on; * for any"`
-	CORSOrigin string   `yaml:"cors_origin" help:"regular expression for the whole origin of web pages of others that may read answers, such as https://grafana\\.example; empty for none"`
-}
-
-// httpListener is one further address.
-type httpListener struct {
-	Listen    string `yaml:"listen" help:"HOST:PORT"`
-	Tenant    string `yaml:"tenant" help:"tenant whose series are seen there"`
-	WebConfig string `yaml:"web_config" help:"as http.web_config, for this address"`
-}
-
-// all are the addresses, that of http.listen first.
-func (c httpConfig) all() []httpListener {
-	return append([]httpListener{{c.Listen, c.Tenant, c.WebConfig}}, c.Listeners...)
-}
-
-const defaultHTTP = "127.0.0.1:7125"
-
-// Validate is part of conf.Validator.
-func (c httpConfig) Validate() []conf.Problem {
-	var problems []conf.Problem
-	check := func(prefix string, l httpListener) {
-		if why := conf.AddressProblem(l.Listen, defaultHTTP); why != "" {
-			problems = append(problems, conf.Problem{Key: prefix + "listen", Text: why})
-		}
-		if err := tenant.Check(l.Tenant); err != nil {
-			problems = append(problems, conf.Problem{Key: prefix + "tenant", Text: err.Error()})
-		}
-	}
-	check("", httpListener{Listen: c.Listen, Tenant: c.Tenant})
-	for i, l := range c.Listeners {
-		check(fmt.Sprintf("listeners[%d].", i), l)
-	}
-	problems = append(append(problems, c.checkHosts()...), c.checkOrigin()...)
-	if c.MaxConnections < 0 || c.MaxConnections > 0 && c.MaxConnections < 8 {
-		problems = append(problems, conf.Problem{Key: "max_connections", Text: "must be 0, or 8 or more"})
-	}
-	if c.TrustTenantHeader && c.TenantsFile != "" {
-		problems = append(problems, conf.Problem{Key: "trust_tenant_header", Text: "is not possible with http.tenants_file, by which the token names the tenant; keep one of the two"})
-	}
-	if c.AllowUnknownTenants && !c.TrustTenantHeader {
-		problems = append(problems, conf.Problem{Key: "allow_unknown_tenants", Text: "says nothing without http.trust_tenant_header; set that, or take this out"})
-	}
-	return problems
-}
 
 // httpServers are bound addresses, each with the server that will answer there.
 // The first is that of http.listen.
@@ -121,11 +60,11 @@ const (
 // listenHTTP binds all addresses, but for those that are open already, and begins
 // to answer there, for a start may take a while and probes ask meanwhile. After an
 // error the ones it returns must be closed.
-func listenHTTP(c httpConfig, handler http.Handler, inherited *inheritance, bound *connections.Bound, logger *slog.Logger) (all httpServers, err error) {
-	for _, l := range c.all() {
+func listenHTTP(c settings.HTTP, handler http.Handler, inherited *inheritance, bound *connections.Bound, logger *slog.Logger) (all httpServers, err error) {
+	for _, l := range c.All() {
 		scheme := "http"
 		if secure, err := tlsConfig(l.WebConfig); err != nil {
-			return all, configurationError{fmt.Errorf("listen on http %s: %w", l.Listen, err)}
+			return all, conf.Mistake(fmt.Errorf("listen on http %s: %w", l.Listen, err))
 		} else if secure != nil {
 			scheme = "https"
 		}
@@ -151,7 +90,7 @@ func listenHTTP(c httpConfig, handler http.Handler, inherited *inheritance, boun
 }
 
 // newHTTPServer makes the server of a listener, which does not answer yet.
-func newHTTPServer(listener net.Listener, l httpListener, scheme string, handler http.Handler, logger *slog.Logger) *httpServer {
+func newHTTPServer(listener net.Listener, l settings.HTTPListener, scheme string, handler http.Handler, logger *slog.Logger) *httpServer {
 	return &httpServer{listener: listener, address: l.Listen, scheme: scheme, tenant: l.Tenant, served: make(chan error, 1), server: &http.Server{
 		Handler: handler,
 		// Panics of handlers and, with TLS, handshakes that fail.
@@ -247,7 +186,7 @@ func (s *server) serveHTTP() {
 	// A proxy must not pass these on: docs/operations.md lists them. Their exposure has
 	// them answered to operators only.
 	local := func(pattern string, h http.HandlerFunc) { mux.HandleFunc(pattern, h) }
-	if s.config.stores() {
+	if s.config.Stores() {
 		api := s.promAPI()
 		mux.Handle("/api/v1/", api)
 		mux.Handle("GET /federate", api)
@@ -325,8 +264,8 @@ func (s *server) serveIndex(w http.ResponseWriter, _ *http.Request) {
 		"/api/v1/write             takes Prometheus remote write, 1.0 and 2.0",
 		"/v1/metrics               takes OpenTelemetry's metrics, OTLP",
 	}
-	if !s.config.stores() {
-		stored = []string{"Nothing is stored: " + nothingStored + ".\n"}
+	if !s.config.Stores() {
+		stored = []string{"Nothing is stored: " + settings.NothingStored + ".\n"}
 	}
 	for _, line := range append(stored,
 		"/api/v1/status/ledger     what became of every sample and datagram",
@@ -348,8 +287,8 @@ func (s *server) promAPI() http.Handler {
 		Tenant: tenantOf, Ready: s.readiness, Now: time.Now,
 		Build:   v1.PrometheusVersion{Version: b.Version, Revision: b.Revision, GoVersion: b.Go},
 		Runtime: s.runtimeInfo,
-		Config:  func() string { return s.inForce().yaml() },
-		Flags:   s.config.flags,
+		Config:  func() string { return s.inForce().YAML() },
+		Flags:   s.config.Flags(),
 		Logger:  s.logger, Registerer: s.registry,
 	})
 }

@@ -60,7 +60,7 @@ func (s *server) openIngest() error {
 // tendStores closes the stores that nobody uses and tries the broken ones again, until
 // ctx is done.
 func (s *server) tendStores(ctx context.Context) error {
-	if !s.config.stores() || s.opening.wait(ctx) != nil {
+	if !s.config.Stores() || s.opening.wait(ctx) != nil {
 		<-ctx.Done() // whoever failed to open says why
 		return nil
 	}
@@ -79,7 +79,7 @@ func (s *server) tendStores(ctx context.Context) error {
 
 // runIngester writes what comes in until ctx is done; the HTTP servers have ended then.
 func (s *server) runIngester(ctx context.Context) error {
-	if !s.config.stores() || s.opening.wait(ctx) != nil {
+	if !s.config.Stores() || s.opening.wait(ctx) != nil {
 		<-ctx.Done() // whoever failed to open says why
 		return nil
 	}

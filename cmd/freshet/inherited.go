@@ -12,6 +12,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/handover"
 	"github.com/freshet-io/freshet/internal/adapter/sockets"
+	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
 // inheritance is the sockets that were open before this image of the process.
@@ -26,7 +27,7 @@ type inheritance struct {
 func (s *server) openInherited() error {
 	passed, err := handover.Inherit()
 	if err != nil {
-		return configurationError{fmt.Errorf("%w; mend the socket unit", err)}
+		return conf.Mistake(fmt.Errorf("%w; mend the socket unit", err))
 	}
 	if passed.Again() {
 		s.restarter.restarted()
@@ -83,9 +84,9 @@ func (s *server) checkLeft() error {
 		if l.Network == "tcp" {
 			key = "http.listen"
 		}
-		errs = append(errs, configurationError{fmt.Errorf(
+		errs = append(errs, conf.Mistake(fmt.Errorf(
 			"systemd passes %s %s (%s), which the configuration does not name, so that nobody would read it: set %s to it, or take it out of the socket unit",
-			l.Network, l.Address, l.Name, key)})
+			l.Network, l.Address, l.Name, key)))
 	}
 	if len(errs) > 0 {
 		return errors.Join(errs...)

@@ -8,6 +8,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // In a container every process has the same number: an image that died while it
@@ -25,7 +28,7 @@ func TestWhoWasRestarted(t *testing.T) {
 		if again {
 			t.Setenv("LISTEN_FRESHET", "[]")
 		}
-		s := &server{config: config{DataDir: dir}}
+		s := &server{config: settings.Config{DataDir: dir}}
 		s.restarter = newRestarter(s)
 		if err := s.openInherited(); err != nil {
 			t.Fatal(err)
@@ -41,7 +44,7 @@ func TestAWrongSocketUnitIsAMistakeInTheConfiguration(t *testing.T) {
 	t.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))
 	t.Setenv("LISTEN_FDS", "many")
 	err := new(server).openInherited()
-	if !errors.As(err, new(configurationError)) || !strings.Contains(err.Error(), "LISTEN_FDS=many") {
+	if !errors.As(err, new(conf.MistakeError)) || !strings.Contains(err.Error(), "LISTEN_FDS=many") {
 		t.Errorf("got %v", err)
 	}
 }

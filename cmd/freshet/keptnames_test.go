@@ -5,12 +5,13 @@ import (
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // A name stays its owner's for longer than a series of it lives: another kind would write
 // into the same series.
 func TestNamesAreKeptAsLongAsTheirSeriesLive(t *testing.T) {
-	c := defaultConfig()
+	c := settings.Default()
 	c.Aggregator.CounterTTL, c.Aggregator.GaugeTTL, c.Aggregator.CheckTTL, c.Aggregator.UpDownTTL = time.Hour, 2*time.Hour, 3*time.Hour, 100*24*time.Hour
 	s := &server{config: c}
 	s.current.Store(&c)

@@ -22,6 +22,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // fill posts one sample or more to each state.
@@ -43,7 +44,7 @@ func fill(l *ledger.Ledger) {
 
 // bookServer is a server with books and nothing else.
 func bookServer(t *testing.T, dir string) *server {
-	c := config{DataDir: dir}
+	c := settings.Config{DataDir: dir}
 	s := &server{config: c, registry: prometheus.NewRegistry(), logger: slog.New(slog.DiscardHandler), started: time.Unix(1_795_160_000, 0), ledger: ledger.New()}
 	if err := s.openLedger(); err != nil {
 		t.Fatal(err)

@@ -65,7 +65,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	for line := range strings.Lines(strings.TrimSuffix(err.Error(), "\n")) {
 		fmt.Fprintf(stderr, "freshet: %s\n", strings.TrimSuffix(line, "\n"))
 	}
-	if problems := (conf.Problems)(nil); !parsed || errors.As(err, &problems) || errors.As(err, new(configurationError)) || errors.As(err, new(mistakeError)) {
+	if problems := (conf.Problems)(nil); !parsed || errors.As(err, &problems) || errors.As(err, new(conf.MistakeError)) || errors.As(err, new(mistakeError)) {
 		return exitUsage
 	}
 	return exitFailure
@@ -83,11 +83,6 @@ func exitWith(code int) error {
 	}
 	return exitError{code}
 }
-
-// configurationError is a mistake in the configuration that only a start can see.
-type configurationError struct{ error }
-
-func (e configurationError) Unwrap() error { return e.error }
 
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{

@@ -10,6 +10,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/mapping/statsdexporter"
 	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // The examples of docs/migration.md: the file of statsd_exporter converts to what
@@ -39,7 +40,7 @@ func TestMigrationManual(t *testing.T) {
 		if err := os.WriteFile(file, []byte("dogstatsd: {host_label: false}\n"+ours), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c, err := conf.New("X", defaultConfig()).Load(file, func(string) (string, bool) { return "", false })
+		c, err := conf.New("X", settings.Default()).Load(file, func(string) (string, bool) { return "", false })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // forOperators refuses all but operators. Endpoints that show memory or raw data, or change
@@ -87,23 +89,23 @@ func (s *server) openOperators() error {
 			}
 			return 0
 		})
-	operators, err := s.config.operators()
+	operators, err := operatorsOf(s.config)
 	s.operators.Store(operators)
 	return err
 }
 
-// operators are those whose tokens a file has; nil without one.
-func (c config) operators() (*tenant.Operators, error) {
+// operatorsOf are those whose tokens a file has; nil without one.
+func operatorsOf(c settings.Config) (*tenant.Operators, error) {
 	if c.HTTP.OperatorsFile == "" {
 		return nil, nil
 	}
 	text, err := os.ReadFile(c.HTTP.OperatorsFile)
 	if err != nil {
-		return nil, configurationError{fmt.Errorf("http.operators_file: %w; name the file with the operators' tokens, or leave the key empty", err)}
+		return nil, conf.Mistake(fmt.Errorf("http.operators_file: %w; name the file with the operators' tokens, or leave the key empty", err))
 	}
 	operators, err := tenant.OperatorsByTokens(c.HTTP.OperatorsFile, text)
 	if err != nil {
-		return nil, configurationError{err}
+		return nil, conf.Mistake(err)
 	}
 	return operators, nil
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // Who is on this machine may have his data dumped; who only reaches it, by a proxy
@@ -47,7 +49,7 @@ func TestLoopbackIsForThisMachinesUsers(t *testing.T) {
 		{"a name that begins well", "127.0.0.1:40000", "localhost.evil.example", "", "is neither"},
 		{"no name, and an address without one", "127.0.0.1:40000", "", "", "is neither"},
 	} {
-		s := &server{config: defaultConfig(), http: httpServers{{address: "metrics.internal:7125"}, {address: ":7126"}}, registry: prometheus.NewRegistry()}
+		s := &server{config: settings.Default(), http: httpServers{{address: "metrics.internal:7125"}, {address: ":7126"}}, registry: prometheus.NewRegistry()}
 		if err := s.openAccess(); err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // operatorSocket is the name of the Unix socket in the data directory by which operators
@@ -48,7 +50,7 @@ func (s *server) openOperatorSocket() error {
 	if path != paths[0] {
 		s.logger.Warn("the socket for operators is not in the data directory, which cannot have it", "path", path)
 	}
-	h := newHTTPServer(listener, httpListener{Listen: path, Tenant: s.config.HTTP.Tenant}, "http", s, s.logger)
+	h := newHTTPServer(listener, settings.HTTPListener{Listen: path, Tenant: s.config.HTTP.Tenant}, "http", s, s.logger)
 	h.server.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
 		return context.WithValue(ctx, operatorSocketKey{}, true)
 	}
@@ -164,7 +166,7 @@ func (s *server) closeOperatorSocket() error {
 // directory may be another's, who would get the token of a command: in it the data
 // directory and the socket must be this user's or root's.
 func operatorSocketHere() string {
-	named, here := os.Getenv("FRESHET_DATA_DIR"), defaultConfig().DataDir
+	named, here := os.Getenv("FRESHET_DATA_DIR"), settings.Default().DataDir
 	for _, dir := range []string{named, here, packagedData} {
 		if dir == "" {
 			continue

@@ -18,6 +18,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // bySocket asks by operator.sock, with headers separated by "; ".
@@ -312,7 +314,7 @@ func TestARestartBindsARemovedSocket(t *testing.T) {
 			}
 		}
 		was, _ := os.Lstat(path)
-		s := &server{config: config{DataDir: dir}, logger: slog.New(slog.DiscardHandler)}
+		s := &server{config: settings.Config{DataDir: dir}, logger: slog.New(slog.DiscardHandler)}
 		s.restarter = newRestarter(s)
 		if err := s.openInherited(); err != nil {
 			t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/receive"
 	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
 // otlpServer is the bound address of OTLP over gRPC. Over HTTP it comes in with
@@ -35,12 +36,12 @@ type otlpServer struct {
 // everything is open: who asks before waits.
 func (s *server) openOTLP() error {
 	address := s.config.Ingest.OTLP.GRPCListen
-	if address == "" || !s.config.stores() {
+	if address == "" || !s.config.Stores() {
 		return nil
 	}
 	secure, err := tlsConfig(s.config.HTTP.WebConfig)
 	if err != nil {
-		return configurationError{fmt.Errorf("listen on OTLP %s: %w", address, err)}
+		return conf.Mistake(fmt.Errorf("listen on OTLP %s: %w", address, err))
 	}
 	listener, err := s.inherited.listener("tcp", address)
 	if err == nil && listener == nil {

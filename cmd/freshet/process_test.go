@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/freshet-io/freshet/internal/role/collector"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // A tenant that is told of another's socket would send there.
@@ -115,7 +116,7 @@ func TestProcessFigures(t *testing.T) {
 // rename of one took it from the other, and the server ended. Before the announcement a
 // reload writes nothing, since programs take the file for a server that is open.
 func TestListeningIsToldOnceOpen(t *testing.T) {
-	s := &server{config: config{DataDir: t.TempDir()}}
+	s := &server{config: settings.Config{DataDir: t.TempDir()}}
 	write := func() error { return s.replace(listeningFile, []byte("{}\n")) }
 	if err := s.listeningTold.again(write); err != nil {
 		t.Fatal(err)

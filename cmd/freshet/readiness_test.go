@@ -16,6 +16,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // TestReadyNamesTenantsToOperatorsAlone: everybody may ask whether the server is ready,
@@ -30,7 +31,7 @@ func TestReadyNamesTenantsToOperatorsAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{config: defaultConfig(), inherited: new(inheritance), stores: stores}
+	s := &server{config: settings.Default(), inherited: new(inheritance), stores: stores}
 	s.handler.Store(http.NewServeMux())
 	s.ready.Store(true)
 	ask := func(from, host string) string {

@@ -18,12 +18,13 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // reloader puts another configuration in force while the server runs.
 type reloader struct {
 	server *server
-	source *source
+	source *settings.Source
 	asked  chan os.Signal // one more while one is handled: it reads what is newest
 	mu     sync.Mutex     // one reload at a time
 
@@ -34,8 +35,8 @@ type reloader struct {
 	read       atomic.Int64 // Unix nanoseconds at which the configuration in force was
 }
 
-func newReloader(s *server, from *source, reg prometheus.Registerer) *reloader {
-	from.inUse = s.config.DataDir // what lies below it stays, whatever a reload says
+func newReloader(s *server, from *settings.Source, reg prometheus.Registerer) *reloader {
+	from.KeepBelow(s.config.DataDir) // what lies below it stays, whatever a reload says
 	f := promauto.With(reg)
 	r := &reloader{
 		server: s,
@@ -95,14 +96,14 @@ func (r *reloader) apply(ctx context.Context) ([]conf.Change, error) {
 	if s.restarter.plan != nil { // it has the sockets already
 		return nil, errRestarting
 	}
-	next, err := r.source.load()
+	next, err := r.source.Load()
 	if err != nil {
 		return nil, err
 	}
 	old := s.inForce()
 	changes := conf.Diff(old, next)
-	next = old.reloaded(next)
-	constant, err := next.constantLabels()
+	next = old.Reloaded(next)
+	constant, err := next.ConstantLabels()
 	if err != nil {
 		return nil, err
 	}
@@ -110,11 +111,11 @@ func (r *reloader) apply(ctx context.Context) ([]conf.Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	access, err := next.access()
+	access, err := accessOf(next)
 	if err != nil {
 		return nil, err
 	}
-	operators, err := next.operators()
+	operators, err := operatorsOf(next)
 	if err != nil {
 		return nil, err
 	}
@@ -129,14 +130,13 @@ func (r *reloader) apply(ctx context.Context) ([]conf.Change, error) {
 		return nil, err
 	}
 	// What follows cannot be refused any more.
-	level, _ := parseLevel(next.LogLevel) // validated
-	s.log.level.Set(level)
+	s.log.level.Set(next.Level())
 	s.mapper.Store(mapper)
-	s.watch.SetBudgets(next.Self.Budgets.budgets())
+	s.watch.SetBudgets(next.Self.Budgets.Stages())
 	s.access.Store(access)
 	s.operators.Store(operators)
 	s.limiter.Configure(next.Limits, next.DogStatsD.IdleContexts, s.config.Aggregator.UpDownTTL)
-	if s.config.stores() {
+	if s.config.Stores() {
 		s.events.Configure(next.Events)
 		s.ingest.distributor.Reload(next.Ingest)
 		if err := s.stores.SetRetention(next.Store.Retention); err != nil {
@@ -172,7 +172,7 @@ func (r *reloader) watch(ctx context.Context) error {
 func (r *reloader) tell(changes []conf.Change, err error) {
 	logger := r.server.logger
 	if err != nil {
-		for _, line := range lines(err) {
+		for _, line := range conf.Lines(err) {
 			logger.Error("the configuration is not reloaded, nothing has changed", "problem", line)
 		}
 		return
@@ -187,25 +187,13 @@ func (r *reloader) tell(changes []conf.Change, err error) {
 	}
 }
 
-// lines are the problems of an error, each in a line of its own.
-func lines(err error) (all []string) {
-	problems := conf.Problems(nil)
-	if !errors.As(err, &problems) {
-		return []string{err.Error()}
-	}
-	for _, p := range problems {
-		all = append(all, p.Error())
-	}
-	return all
-}
-
 // ServeHTTP answers POST /-/reload: 200 with what changed, 400 with what is wrong.
 func (r *reloader) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	changes, err := r.reload(request.Context())
 	r.tell(changes, err)
 	if err != nil {
 		http.Error(w, "nothing has changed:", http.StatusBadRequest)
-		for _, line := range lines(err) {
+		for _, line := range conf.Lines(err) {
 			fmt.Fprintln(w, line)
 		}
 		return

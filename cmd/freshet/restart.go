@@ -14,6 +14,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 func newRestartCommand() *cobra.Command {
@@ -32,7 +33,7 @@ It sends SIGUSR2 to the process that has the data directory.`,
 	}
 	preset := os.Getenv("FRESHET_DATA_DIR")
 	if preset == "" {
-		preset = defaultConfig().DataDir
+		preset = settings.Default().DataDir
 	}
 	dir := cmd.Flags().String("data-dir", preset, "`directory` of the server's data; also FRESHET_DATA_DIR")
 	raw := cmd.Flags().Bool("json", false, "print what came of it as JSON")

@@ -187,7 +187,7 @@ func (s *server) checkRoom() error {
 // a reload does not. A configuration that is of a newer version than this image
 // is left to the program that has checked it.
 func (r *restarter) checkAddresses() error {
-	next, err := r.server.reloader.source.load()
+	next, err := r.server.reloader.source.Load()
 	if err != nil {
 		return nil
 	}
@@ -195,7 +195,7 @@ func (r *restarter) checkAddresses() error {
 	for _, h := range r.server.http {
 		open[h.address] = true
 	}
-	for _, l := range next.HTTP.all() {
+	for _, l := range next.HTTP.All() {
 		if open[l.Listen] {
 			continue
 		}
@@ -206,7 +206,7 @@ func (r *restarter) checkAddresses() error {
 		_ = listener.Close()
 	}
 	address := next.Ingest.OTLP.GRPCListen
-	if address == "" || !next.stores() || r.server.otlp != nil && r.server.otlp.address == address {
+	if address == "" || !next.Stores() || r.server.otlp != nil && r.server.otlp.address == address {
 		return nil
 	}
 	listener, err := net.Listen("tcp", address)

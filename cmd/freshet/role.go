@@ -14,19 +14,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/event"
 	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/settings"
 )
-
-// What a process can do: the key role.
-const (
-	roleAll       = "all"       // every role
-	roleCollector = "collector" // reads the sockets, and has nobody to hand its windows to
-)
-
-// stores reports whether a process keeps what it counts, and so can be asked for it.
-func (c config) stores() bool { return c.Role == roleAll }
-
-// nothingStored is what people are told of a process that keeps nothing.
-const nothingStored = "this process has the role collector alone, and no aggregator is named: what it counts is discarded at the end of each window"
 
 // collectorGarbage is what a collector lets lie: with 10,000 contexts a few MB. It
 // makes 13 kB a second while it counts, so that to collect it sooner costs nothing.
@@ -34,15 +23,15 @@ const nothingStored = "this process has the role collector alone, and no aggrega
 var collectorGarbage = memory.Garbage{Percent: 25, Most: 16 << 20}
 
 // limitGarbage does so until ctx is done, unless the user has a say.
-func (c config) limitGarbage(ctx context.Context) {
-	if _, said := os.LookupEnv("GOGC"); !said && !c.stores() {
+func limitGarbage(ctx context.Context, c settings.Config) {
+	if _, said := os.LookupEnv("GOGC"); !said && !c.Stores() {
 		collectorGarbage.Limit(ctx)
 	}
 }
 
 // runDiscarding is runAggregator of a process that keeps nothing.
 func (s *server) runDiscarding(ctx context.Context) error {
-	s.logger.Warn("nothing is stored: " + nothingStored)
+	s.logger.Warn("nothing is stored: " + settings.NothingStored)
 	s.serveHTTP()
 	discard := newDiscarding(s.ledger, s.registry)
 	s.opening.open(discard, discard)
@@ -92,9 +81,9 @@ func (s *server) serveNothing(mux *routes) {
 	}
 	mux.HandleFunc("/api/v1/", func(w http.ResponseWriter, _ *http.Request) {
 		respond(w, http.StatusNotImplemented, map[string]any{"status": "error", "errorType": "not_stored",
-			"error": "nothing is stored here: " + nothingStored + "; ask a server whose role is all"})
+			"error": "nothing is stored here: " + settings.NothingStored + "; ask a server whose role is all"})
 	})
 	mux.HandleFunc("GET /api/v1/status/config", func(w http.ResponseWriter, _ *http.Request) {
-		respond(w, http.StatusOK, map[string]any{"status": "success", "data": map[string]string{"yaml": s.inForce().yaml()}})
+		respond(w, http.StatusOK, map[string]any{"status": "success", "data": map[string]string{"yaml": s.inForce().YAML()}})
 	})
 }

@@ -19,37 +19,12 @@ import (
 	"github.com/freshet-io/freshet/internal/role/scraper"
 )
 
-// selfConfig is the "self" section of the configuration file: what Freshet keeps and
-// measures of itself.
-type selfConfig struct {
-	Metrics  bool            `yaml:"metrics" help:"keep Freshet's own metrics in the tenant freshet, where the page reads them" reload:"restart"`
-	Interval time.Duration   `yaml:"interval" help:"how often they are stored; 1s to 1m" reload:"restart"`
-	Probe    bool            `yaml:"probe" help:"measure freshness: every two seconds send the gauge freshet_probe to a DogStatsD address of every tenant, and as a remote write, and ask until a query has it; all of it is stored in the tenant freshet" reload:"restart"`
-	Budgets  budgetsConfig   `yaml:"budgets"`
-	Traces   tracing.Config  `yaml:"traces" reload:"restart"`
-	Recorder recorder.Config `yaml:"recorder" reload:"restart"`
-}
-
-// defaultSelf keeps about 800 series, which at 5 s are as many samples a second as 2,400
-// series of a Prometheus that scrapes each 15 s.
-func defaultSelf() selfConfig {
-	return selfConfig{Metrics: true, Interval: 5 * time.Second, Probe: true, Budgets: defaultBudgets(), Traces: tracing.DefaultConfig(), Recorder: recorder.DefaultConfig()}
-}
-
-// Validate is part of conf.Validator.
-func (c selfConfig) Validate() (problems []conf.Problem) {
-	if c.Interval < time.Second || c.Interval > time.Minute {
-		problems = append(problems, conf.Problem{Key: "interval", Text: "must be 1s to 1m; set it to 5s"})
-	}
-	return problems
-}
-
 // openSelf opens what looks at the process, which must be there before what it looks at.
 func (s *server) openSelf() (err error) {
-	s.watch.SetBudgets(s.config.Self.Budgets.budgets())
+	s.watch.SetBudgets(s.config.Self.Budgets.Stages())
 	s.registry.MustRegister(stages{s.watch})
 	if s.tracing, err = tracing.New(s.config.Self.Traces, thisBuild().Version, s.watch, s.registry, s.logger); err != nil {
-		return configurationError{err}
+		return conf.Mistake(err)
 	}
 	s.recorder = recorder.New(recorder.Options{
 		Config: s.config.Self.Recorder, Dir: s.path("records"), Gatherer: s.registry, Top: s.topOfAll, Broken: s.looked, Growing: s.growing, Queries: s.queryCosts, Sent: s.sent, Build: thisBuild().String(),
@@ -98,7 +73,7 @@ func (s *server) serveTraces(w http.ResponseWriter, r *http.Request) {
 
 // runScraper keeps the process' own metrics until ctx is done.
 func (s *server) runScraper(ctx context.Context) error {
-	if !s.config.stores() || !s.config.Self.Metrics || s.opening.wait(ctx) != nil {
+	if !s.config.Stores() || !s.config.Self.Metrics || s.opening.wait(ctx) != nil {
 		<-ctx.Done() // whoever failed to open says why
 		return nil
 	}
@@ -129,7 +104,7 @@ func (s *server) runProber(ctx context.Context) error {
 }
 
 // probing reports whether freshness is measured.
-func (s *server) probing() bool { return s.config.stores() && s.config.Self.Probe }
+func (s *server) probing() bool { return s.config.Stores() && s.config.Self.Probe }
 
 // probed are the sockets that a probe can send to. One of a stream has no datagrams.
 func (s *server) probed() (all []prober.Target) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/handover"
 	"github.com/freshet-io/freshet/internal/lib/run"
 	"github.com/freshet-io/freshet/internal/role/collector"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 const serveName = "serve"
@@ -35,12 +35,12 @@ Flags win over the environment, the environment over the file.`,
   freshet serve --dogstatsd-unix ''              turn an input off`,
 		Args: noWords,
 	}
-	from := newSource(cmd.Flags())
+	from := settings.NewSource(cmd.Flags())
 	check := cmd.Flags().Bool(checkFlag, false, "load the configuration as this command would, say what is wrong with it, and end")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, err := from.load()
+		c, err := from.Load()
 		if err == nil {
-			err = c.checkFiles()
+			err = checkFiles(c)
 		}
 		if err != nil || *check {
 			return err
@@ -50,16 +50,10 @@ Flags win over the environment, the environment over the file.`,
 	return cmd
 }
 
-func parseLevel(text string) (level slog.Level, err error) {
-	err = level.UnmarshalText([]byte(text))
-	return level, err
-}
-
 // serve runs the server until a signal, or until one of its parts fails. The
 // source of c can be read again.
-func serve(ctx context.Context, c config, from *source, stdout, stderr io.Writer) (err error) {
-	level, _ := parseLevel(c.LogLevel) // validated
-	logger := newLog(stderr, level)
+func serve(ctx context.Context, c settings.Config, from *settings.Source, stdout, stderr io.Writer) (err error) {
+	logger := newLog(stderr, c.Level())
 	defer func() {
 		closed := logger.close()
 		if errors.Is(closed, context.DeadlineExceeded) && err != nil {
@@ -73,7 +67,7 @@ func serve(ctx context.Context, c config, from *source, stdout, stderr io.Writer
 	ctx, stop := context.WithCancelCause(signaled)
 	defer stop(nil)
 
-	go c.limitGarbage(ctx)
+	go limitGarbage(ctx, c)
 	s, err := newServer(c, from, prometheus.NewRegistry(), logger)
 	if err != nil {
 		return errors.Join(err, s.close())

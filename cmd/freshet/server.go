@@ -47,13 +47,14 @@ import (
 	"github.com/freshet-io/freshet/internal/role/forwarder"
 	"github.com/freshet-io/freshet/internal/role/querier"
 	"github.com/freshet-io/freshet/internal/role/recorder"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // server is every role of one process. What is nil was not reached by newServer; a
 // process that keeps nothing never has stores, events and an aggregator.
 type server struct {
-	config   config                 // that it was started with
-	current  atomic.Pointer[config] // after reloads
+	config   settings.Config                 // that it was started with
+	current  atomic.Pointer[settings.Config] // after reloads
 	registry *prometheus.Registry
 	logger   *slog.Logger // of log
 	log      *serverLog
@@ -105,13 +106,13 @@ type server struct {
 }
 
 // inForce is the configuration of the moment.
-func (s *server) inForce() config { return *s.current.Load() }
+func (s *server) inForce() settings.Config { return *s.current.Load() }
 
 // newServer opens what it takes to read the sockets, in the order in which things
 // need each other; open does the rest. What others may hold (ports, the
 // directory) comes first, so that its errors are quick. The source of c can be
 // read again. After an error the server must still be closed.
-func newServer(c config, from *source, registry *prometheus.Registry, log *serverLog) (*server, error) {
+func newServer(c settings.Config, from *settings.Source, registry *prometheus.Registry, log *serverLog) (*server, error) {
 	s := &server{config: c, registry: registry, logger: log.Logger, log: log, started: time.Now(), ledger: ledger.New(), watch: stage.NewWatch()}
 	s.current.Store(&c)
 	s.opening.done = make(chan struct{})
@@ -241,7 +242,7 @@ func (s *server) openAggregator() error {
 const instance = "local"
 
 func (s *server) openCollector() error {
-	constant, err := s.config.constantLabels()
+	constant, err := s.config.ConstantLabels()
 	if err != nil {
 		return err
 	}
@@ -326,7 +327,7 @@ func (s *server) replace(name string, text []byte) error {
 // was in use before.
 func (s *server) parts(opened func() error) []run.Part {
 	aggregate := s.runAggregator
-	if !s.config.stores() {
+	if !s.config.Stores() {
 		aggregate = s.runDiscarding
 	}
 	return []run.Part{

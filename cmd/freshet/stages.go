@@ -8,49 +8,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/freshet-io/freshet/internal/core/stage"
-	"github.com/freshet-io/freshet/internal/lib/conf"
 )
-
-// budgetsConfig is the section "self.budgets" of the configuration file.
-type budgetsConfig struct {
-	Read       time.Duration `yaml:"read" help:"what a batch of datagrams may take to be read out of the kernel, or a request's body until it is there; 0s for any time, as with the others"`
-	Parse      time.Duration `yaml:"parse" help:"to be parsed and counted, or decoded"`
-	Window     time.Duration `yaml:"window" help:"from the end of a second until its batches are made"`
-	Forward    time.Duration `yaml:"forward" help:"until the aggregator takes the batches"`
-	Journal    time.Duration `yaml:"journal" help:"to be journalled"`
-	Tile       time.Duration `yaml:"tile" help:"to be folded into tiles"`
-	Distribute time.Duration `yaml:"distribute" help:"for rules and limits"`
-	Queue      time.Duration `yaml:"queue" help:"until a worker writes it"`
-	Append     time.Duration `yaml:"append" help:"to be committed in the store"`
-	Visible    time.Duration `yaml:"visible" help:"all together, from the first packet of a second or the begin of a request until queries see it"`
-}
-
-// defaultBudgets are ten and more times what the stages take on a laptop, so that what
-// breaks them is worth a look. A window is a second long: visible has that in it.
-func defaultBudgets() budgetsConfig {
-	const usual = 250 * time.Millisecond
-	return budgetsConfig{
-		Read: usual, Parse: usual, Window: usual, Forward: time.Second, Journal: usual, Tile: usual,
-		Distribute: usual, Queue: usual, Append: time.Second, Visible: 2 * time.Second,
-	}
-}
-
-func (c budgetsConfig) budgets() stage.Budgets {
-	return stage.Budgets{
-		stage.Read: c.Read, stage.Parse: c.Parse, stage.Window: c.Window, stage.Forward: c.Forward, stage.Journal: c.Journal, stage.Tile: c.Tile,
-		stage.Distribute: c.Distribute, stage.Queue: c.Queue, stage.Append: c.Append, stage.Visible: c.Visible,
-	}
-}
-
-// Validate is part of conf.Validator.
-func (c budgetsConfig) Validate() (problems []conf.Problem) {
-	for s, budget := range c.budgets() {
-		if budget < 0 {
-			problems = append(problems, conf.Problem{Key: stage.Stage(s).String(), Text: fmt.Sprintf("is %v, and nothing is done in less than no time; set it to 0s for no budget", budget)})
-		}
-	}
-	return problems
-}
 
 // stages are the metrics of a stage.Watch.
 type stages struct{ *stage.Watch }

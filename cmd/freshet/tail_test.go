@@ -97,7 +97,7 @@ func TestTailByAName(t *testing.T) {
 	// Rules are reloaded while somebody looks.
 	lines, _, end := s.tailing(t, "--name", "orders")
 	defer end()
-	if err := os.WriteFile(s.reloader.source.file, []byte(strings.Replace(text, "NAME", "orders", 1)), 0o600); err != nil {
+	if err := os.WriteFile(s.reloader.source.File(), []byte(strings.Replace(text, "NAME", "orders", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if resp, said := s.answer(t, http.MethodPost, "/-/reload", "", "", false); resp.StatusCode != http.StatusOK {

@@ -26,6 +26,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tail"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/role/collector"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // aCapture has three datagrams, half a second apart.
@@ -282,7 +283,7 @@ func TestTapOfNoListener(t *testing.T) {
 // A stream goes on after the time in which a request must be read, and ends when
 // the server stops.
 func TestStreamOutlivesReadTimeout(t *testing.T) {
-	config := collector.DefaultConfig()
+	config := settings.DefaultDogStatsD()
 	config.UDP = "" // nothing has to arrive
 	c, err := collector.New(collector.Options{Config: config, Now: time.Now, Registry: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {

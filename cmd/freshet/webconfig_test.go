@@ -19,7 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/freshet-io/freshet/internal/role/forwarder"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // writeCertificate writes a certificate for this machine, which is its own CA, and
@@ -122,19 +123,19 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 		t.Errorf("%d, %s%s", code, stdout, stderr)
 	}
 
-	var c config
+	var c settings.Config
 	c.HTTP.WebConfig, c.HTTP.TenantsFile = web, writeIn(t, dir, "tenants.yaml", tenantsText())
-	if err := c.checkFiles(); !errors.As(err, new(configurationError)) || !strings.Contains(err.Error(), "http.web_config: "+web+" has basic_auth_users") {
+	if err := checkFiles(c); !errors.As(err, new(conf.MistakeError)) || !strings.Contains(err.Error(), "http.web_config: "+web+" has basic_auth_users") {
 		t.Errorf("a password and a token in one header: %v", err)
 	}
-	c.HTTP.Listeners = []httpListener{{WebConfig: writeIn(t, dir, "broken.yaml", "tls_server_config: {cert_file: nowhere.pem}\n")}}
-	if err := c.checkFiles(); !strings.Contains(err.Error(), "http.listeners[0].web_config: ") || !strings.Contains(err.Error(), "missing one of key or key_file") {
+	c.HTTP.Listeners = []settings.HTTPListener{{WebConfig: writeIn(t, dir, "broken.yaml", "tls_server_config: {cert_file: nowhere.pem}\n")}}
+	if err := checkFiles(c); !strings.Contains(err.Error(), "http.listeners[0].web_config: ") || !strings.Contains(err.Error(), "missing one of key or key_file") {
 		t.Errorf("a file that is broken: %v", err)
 	}
-	c.Forward.Backends = []forwarder.Backend{{Name: "a", PasswordFile: "nowhere"}, {Name: "b", TLS: forwarder.TLS{CAFile: "nope.pem"}}}
-	err := c.checkFiles()
+	c.Forward.Backends = []settings.Backend{{Name: "a", PasswordFile: "nowhere"}, {Name: "b", TLS: settings.BackendTLS{CAFile: "nope.pem"}}}
+	err := checkFiles(c)
 	for _, want := range []string{"forward.backends[0].password_file: open nowhere", "forward.backends[1].tls: unable to read CA cert"} {
-		if !errors.As(err, new(configurationError)) || !strings.Contains(err.Error(), want) {
+		if !errors.As(err, new(conf.MistakeError)) || !strings.Contains(err.Error(), want) {
 			t.Errorf("a backend's file that is not there: %v", err)
 		}
 	}

@@ -1,6 +1,9 @@
 package conf
 
-import "strings"
+import (
+	"errors"
+	"strings"
+)
 
 // Problem is one thing that is wrong with the configuration.
 type Problem struct {
@@ -29,3 +32,25 @@ func (p Problems) Error() string {
 	}
 	return strings.Join(lines, "\n")
 }
+
+// Lines are the problems of an error, each in a line of its own.
+func Lines(err error) (all []string) {
+	problems := Problems(nil)
+	if !errors.As(err, &problems) {
+		return []string{err.Error()}
+	}
+	for _, p := range problems {
+		all = append(all, p.Error())
+	}
+	return all
+}
+
+// MistakeError is a mistake in the configuration that loading it does not show, such as
+// a file that it names and that is not there.
+type MistakeError struct{ error }
+
+// Mistake marks err as a MistakeError.
+func Mistake(err error) error { return MistakeError{err} }
+
+// Unwrap is what was marked.
+func (e MistakeError) Unwrap() error { return e.error }

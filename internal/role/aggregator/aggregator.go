@@ -22,6 +22,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // Writer stores the samples of closed tiles.
@@ -48,7 +49,7 @@ const spread = 4 * time.Second
 
 // Options is what an aggregator is made of. All fields are needed but Watch.
 type Options struct {
-	Config     Config
+	Config     settings.Aggregator
 	MaxPending int64 // bytes that may wait for the stores of one tenant; beyond, its new windows are refused
 	Log        Journal
 	Writer     Writer
@@ -62,7 +63,7 @@ type Options struct {
 // Aggregator is the role's state. The shards belong to Run, but for short looks
 // at open tiles.
 type Aggregator struct {
-	config     Config
+	config     settings.Aggregator
 	maxPending int64
 	tiles      tile.Config
 	log        Journal

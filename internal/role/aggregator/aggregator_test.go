@@ -28,6 +28,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // store remembers what was written, as a TSDB would, and refuses what would
@@ -126,7 +127,7 @@ func startOn(t *testing.T, fs segment.FS, w Writer, now func() time.Time, change
 
 func startFrom(t *testing.T, log Journal, w Writer, now func() time.Time, change func(*Options)) *process {
 	t.Helper()
-	o := Options{Config: DefaultConfig(), MaxPending: 1 << 20, Log: log, Writer: &mortal{Writer: w}, Ledger: ledger.New(), Now: now, Registry: prometheus.NewRegistry(), Logger: discard}
+	o := Options{Config: settings.DefaultAggregator(), MaxPending: 1 << 20, Log: log, Writer: &mortal{Writer: w}, Ledger: ledger.New(), Now: now, Registry: prometheus.NewRegistry(), Logger: discard}
 	change(&o)
 	a, err := New(o)
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // Samples of a window that could not be synced are in tiles, whether or not the
@@ -30,7 +31,7 @@ func TestAWindowThatCannotBeSyncedIsPostedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		disk := &unsyncable{FS: fs}
-		p := startOn(t, disk, newStore(t), time.Now, func(o *Options) { o.Config.Fsync = FsyncCommit })
+		p := startOn(t, disk, newStore(t), time.Now, func(o *Options) { o.Config.Fsync = settings.FsyncCommit })
 		b := p.batch(p.now(), "a", 1)
 		p.ledger.Post("default", ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: 1},
 			ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: 1})

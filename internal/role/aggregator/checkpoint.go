@@ -3,6 +3,8 @@ package aggregator
 import (
 	"context"
 	"time"
+
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // checkpoint is the state of all shards while it is being written, some at each
@@ -124,7 +126,7 @@ func (a *Aggregator) abandonCheckpoint() {
 
 // syncLoop forces the journal to the disk once a second.
 func (a *Aggregator) syncLoop(ctx context.Context) {
-	if a.config.Fsync != FsyncInterval {
+	if a.config.Fsync != settings.FsyncInterval {
 		return
 	}
 	ticker := time.NewTicker(time.Second)

@@ -11,6 +11,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // Types of journal records. Layout: docs/format/checkpoint.md.
@@ -82,7 +83,7 @@ func (a *Aggregator) fold(p *push, now time.Time) error {
 	seen := a.now()
 	trip.Leave(stage.Tile, seen)
 	trip.Seen(seen)
-	if a.config.Fsync == FsyncCommit {
+	if a.config.Fsync == settings.FsyncCommit {
 		if err := a.log.Sync(); err != nil {
 			// It counts, but is not acknowledged: pushed again, it is a repeat.
 			a.metrics.journalErrors.Inc()

@@ -26,6 +26,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/probe"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/window"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // Aggregator takes the batches of a window.
@@ -53,7 +54,7 @@ type Names interface {
 
 // Options are what a collector works with. A reload changes Config, Mapper and Host.
 type Options struct {
-	Config      Config
+	Config      settings.DogStatsD
 	Mapper      *mapping.Mapper
 	Catalogue   *catalogue.Catalogue
 	Limiter     *limit.Limiter
@@ -102,8 +103,10 @@ type input struct {
 	listeners []*listener
 }
 
-// maxSockets bounds the listeners: each may have a window on its way.
-const maxSockets = 1024
+// address is where a socket listens. Two cannot be the same.
+type address struct{ network, address string }
+
+func addressOf(l settings.Listener) address { return address{l.Network, l.Address} }
 
 // reports counts what the catalogue found worth telling.
 type reports struct{ conflicts, forms, collisions, full atomic.Uint64 }
@@ -115,7 +118,7 @@ func New(o Options) (*Collector, error) {
 		Options: o,
 		// Each listener has at most one window in the channel. Those that a reload
 		// removed add theirs, so that there is room for twice as many.
-		closed:  make(chan closedWindow, 2*maxSockets),
+		closed:  make(chan closedWindow, 2*settings.MaxSockets),
 		reloads: make(chan *Reload),
 		windows: newProgress(),
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 var networks = []string{"udp", "unixgram", "unix"}
@@ -161,7 +162,7 @@ func TestShutdownHandsOverEverything(t *testing.T) {
 // series, and may be of another kind.
 func TestListenersHaveTheirTenants(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
-		o.Config.Listeners = []Listener{{Network: "udp", Address: "127.0.0.1:0", Tenant: "blue"}}
+		o.Config.Listeners = []settings.Listener{{Network: "udp", Address: "127.0.0.1:0", Tenant: "blue"}}
 		o.Host = "web-1"
 	}).start(t)
 	for _, l := range f.Listening() {
@@ -212,7 +213,7 @@ func TestNewGivesBackWhatItBound(t *testing.T) {
 	o.Registry = prometheus.NewRegistry()
 	o.Config.Unixgram += "2"
 	o.Config.Unix = ""
-	o.Config.Listeners = []Listener{{Network: "udp", Address: taken.LocalAddr().String(), Tenant: "default"}}
+	o.Config.Listeners = []settings.Listener{{Network: "udp", Address: taken.LocalAddr().String(), Tenant: "default"}}
 	if _, err := New(o); err == nil || !strings.Contains(err.Error(), taken.LocalAddr().String()) {
 		t.Fatalf("error %v does not name %v", err, taken.LocalAddr())
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/placement"
 	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // patience is how long a test waits for what takes a second or two on an idle machine.
@@ -265,7 +266,7 @@ func newFixture(t testing.TB, change func(*Options)) *fixture {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	config := DefaultConfig()
+	config := settings.DefaultDogStatsD()
 	config.UDP, config.Unixgram, config.Unix = "127.0.0.1:0", filepath.Join(dir, "d"), filepath.Join(dir, "s")
 	o := Options{
 		Config: config, Mapper: mapper, Catalogue: catalogue.New(1000), Limiter: limit.New(limit.Config{}, time.Minute, time.Hour), Names: f.names, Ledger: ledger.New(), Placement: placement.Single("a"), Aggregators: map[string]Aggregator{"a": f.aggregator},

@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/freshet-io/freshet/internal/adapter/sockets"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // Left is a socket that a successor goes on reading. Its file is the caller's.
@@ -42,7 +43,7 @@ func (c *Collector) Booked() map[uint64]uint32 {
 }
 
 // inherited are the sockets for an address that are open already.
-func (c *Collector) inherited(l Listener) []sockets.Inherited {
+func (c *Collector) inherited(l settings.Listener) []sockets.Inherited {
 	if c.Inherited == nil {
 		return nil
 	}

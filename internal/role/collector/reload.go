@@ -9,6 +9,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/sockets"
 	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // Reload is another configuration, checked and with its sockets bound, that is
@@ -24,8 +25,8 @@ type Reload struct {
 
 // Prepare does of a reload what can go wrong, and changes nothing that is in
 // force. One reload must end before the next is prepared.
-func (c *Collector) Prepare(config Config, mapper *mapping.Mapper, host string) (*Reload, error) {
-	mode, err := config.socketMode()
+func (c *Collector) Prepare(config settings.DogStatsD, mapper *mapping.Mapper, host string) (*Reload, error) {
+	mode, err := config.Mode()
 	if err != nil {
 		return nil, fmt.Errorf("dogstatsd.socket_mode: %w", err)
 	}
@@ -33,12 +34,12 @@ func (c *Collector) Prepare(config Config, mapper *mapping.Mapper, host string) 
 	c.mu.Lock()
 	left := slices.Clone(c.inputs)
 	c.mu.Unlock()
-	for _, wanted := range config.addresses() {
+	for _, wanted := range config.Sockets() {
 		t := &terms{
 			tenant: wanted.Tenant, mapper: mapper, host: host,
 			relativeGauges: config.RelativeGauges, idleWindows: uint32(config.IdleContexts / time.Second),
 		}
-		if at := slices.IndexFunc(left, func(in *input) bool { return in.address == wanted.key() }); at >= 0 {
+		if at := slices.IndexFunc(left, func(in *input) bool { return in.address == addressOf(wanted) }); at >= 0 {
 			if now := left[at].listeners[0].next.Load(); now.same(t) {
 				t = now // and its table stays, with all that it knows
 			}
@@ -55,7 +56,7 @@ func (c *Collector) Prepare(config Config, mapper *mapping.Mapper, host string) 
 		if c.Watch != nil {
 			timed = c.timed
 		}
-		in, err := c.bind(wanted.key(), t, sockets.Config{
+		in, err := c.bind(addressOf(wanted), t, sockets.Config{
 			Network: wanted.Network, Address: wanted.Address, Mode: mode,
 			Listeners: readers, MaxPacket: int(config.MaxPacket), ReceiveBuffer: int(config.ReceiveBuffer), GRO: config.GRO,
 			Inherited: c.inherited(wanted), Timed: timed, Connections: c.connections(config),
@@ -146,9 +147,9 @@ func (c *Collector) change(ctx context.Context, stopAll func(), r *Reload) {
 
 // connections is how many may be open at once on one Unix stream socket, 0 for as many as
 // a socket takes.
-func (c *Collector) connections(config Config) int {
+func (c *Collector) connections(config settings.DogStatsD) int {
 	streams := 0
-	for _, l := range config.addresses() {
+	for _, l := range config.Sockets() {
 		if l.Network == "unix" {
 			streams++
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // mapper adds one label to every series.
@@ -26,7 +27,7 @@ func mapper(t *testing.T, name, value string) *mapping.Mapper {
 }
 
 // reload puts a configuration in force that differs from the present one by change.
-func (f *fixture) reload(t *testing.T, m *mapping.Mapper, change func(*Config)) {
+func (f *fixture) reload(t *testing.T, m *mapping.Mapper, change func(*settings.DogStatsD)) {
 	t.Helper()
 	config := f.Config
 	if change != nil {
@@ -119,7 +120,7 @@ func TestReloadChangesWhatAContextBecomes(t *testing.T) {
 	conn := dial(t, "udp", f.address("udp"))
 	send(t, conn, "hits:1|c")
 	await(t, "the first window", func() bool { return len(f.aggregator.taken()) == 1 })
-	f.reload(t, mapper(t, "zone", "a"), func(c *Config) { c.Tenant = "blue" })
+	f.reload(t, mapper(t, "zone", "a"), func(c *settings.DogStatsD) { c.Tenant = "blue" })
 	await(t, "the new terms", func() bool {
 		send(t, conn, "hits:1|c")
 		w := f.aggregator.taken()
@@ -140,9 +141,9 @@ func TestReloadAddsAndRemovesSockets(t *testing.T) {
 	for range 5 {
 		send(t, conn, "old:1|c")
 	}
-	f.reload(t, f.Mapper, func(c *Config) {
+	f.reload(t, f.Mapper, func(c *settings.DogStatsD) {
 		c.Unixgram = ""
-		c.Listeners = []Listener{{Network: "unixgram", Address: path, Tenant: "blue"}}
+		c.Listeners = []settings.Listener{{Network: "unixgram", Address: path, Tenant: "blue"}}
 	})
 	if _, err := conn.Write([]byte("old:1|c")); err == nil {
 		t.Error("the removed socket still takes datagrams")
@@ -167,7 +168,7 @@ func TestAReloadThatCannotBeChangesNothing(t *testing.T) {
 	defer taken.Close()
 	free := filepath.Join(t.TempDir(), "free")
 	config := f.Config
-	config.Listeners = []Listener{
+	config.Listeners = []settings.Listener{
 		{Network: "unixgram", Address: free, Tenant: "default"},
 		{Network: "udp", Address: taken.LocalAddr().String(), Tenant: "default"},
 	}
@@ -192,7 +193,7 @@ func TestAReloadCanGiveUp(t *testing.T) {
 	f := newFixture(t, nil)
 	path := filepath.Join(t.TempDir(), "d")
 	config := f.Config
-	config.Listeners = []Listener{{Network: "unixgram", Address: path, Tenant: "default"}}
+	config.Listeners = []settings.Listener{{Network: "unixgram", Address: path, Tenant: "default"}}
 	r, err := f.Prepare(config, f.Mapper, "")
 	if err != nil {
 		t.Fatal(err)
@@ -219,7 +220,7 @@ func TestAReloadWithoutChangesKeepsTheTables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.reload(t, same, func(c *Config) { c.ReceiveBuffer *= 2 })
+	f.reload(t, same, func(c *settings.DogStatsD) { c.ReceiveBuffer *= 2 })
 	await(t, "a second window", func() bool {
 		send(t, conn, "hits:1|c")
 		return len(f.aggregator.taken()) >= 3
@@ -241,7 +242,7 @@ func TestReloadSetsTheReceiveBufferOnceItIsAnother(t *testing.T) {
 	if wanted, _ := udp.ReceiveBuffer(); wanted != 100_000 {
 		t.Errorf("a reload of something else set the buffer to %d", wanted)
 	}
-	f.reload(t, f.Mapper, func(c *Config) { c.ReceiveBuffer = 50_000 })
+	f.reload(t, f.Mapper, func(c *settings.DogStatsD) { c.ReceiveBuffer = 50_000 })
 	if wanted, _ := udp.ReceiveBuffer(); wanted != 50_000 {
 		t.Errorf("the buffer is %d, the configuration says 50,000", wanted)
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // aggregator counts in shards of tiles, as the role does, and posts what became of samples.
@@ -108,7 +109,7 @@ func (a *aggregator) totals() map[string]string {
 	return all
 }
 
-func newDeltaWorld(t *testing.T, change func(*Config)) (*world, *aggregator) {
+func newDeltaWorld(t *testing.T, change func(*settings.Distributor)) (*world, *aggregator) {
 	w := newWorld(t, change)
 	a := &aggregator{ledger: w.Ledger}
 	w.Windows, w.Tiles = a, tiles{w}
@@ -190,7 +191,7 @@ func (w *world) buckets(to pmetric.MetricSlice, count uint64, counts ...uint64) 
 
 // What a sender adds becomes totals, of every kind; what it repeats does not count again.
 func TestDeltasBecomeTotals(t *testing.T) {
-	w, a := newDeltaWorld(t, func(c *Config) { c.OTLP.NativeHistograms = true })
+	w, a := newDeltaWorld(t, func(c *settings.Distributor) { c.OTLP.NativeHistograms = true })
 	want := map[string]string{
 		"requests_total": "7", "open": "-2",
 		"latency_bucket{1}": "0", "latency_bucket{2}": "4", "latency_bucket{+Inf}": "6", "latency_count": "6", "latency_sum": "14",
@@ -215,7 +216,7 @@ func TestDeltasBecomeTotals(t *testing.T) {
 // A sum that may fall is an up/down counter by its own declaration: its total outlives
 // those of sums that only grow, and of gauges.
 func TestDeltasThatMayFallAreUpDownCounters(t *testing.T) {
-	w, a := newDeltaWorld(t, func(*Config) {})
+	w, a := newDeltaWorld(t, func(*settings.Distributor) {})
 	push := func(falling float64) {
 		t.Helper()
 		if o, err := w.PushDeltas("a", w.increments(func(to pmetric.MetricSlice) {
@@ -246,7 +247,7 @@ func TestDeltasThatMayFallAreUpDownCounters(t *testing.T) {
 
 // Points of a series that come in the wrong order are put right within a request.
 func TestDeltasAreCountedInTheOrderOfTime(t *testing.T) {
-	w, a := newDeltaWorld(t, func(*Config) {})
+	w, a := newDeltaWorld(t, func(*settings.Distributor) {})
 	r := w.increments(func(to pmetric.MetricSlice) {
 		w.sum(to, "a", true, 1, 2, 4)
 		points := to.At(0).Sum().DataPoints()
@@ -259,7 +260,7 @@ func TestDeltasAreCountedInTheOrderOfTime(t *testing.T) {
 
 // Requests at the same time: each counts, none is taken for a repeat of another.
 func TestDeltasAtTheSameTime(t *testing.T) {
-	w, a := newDeltaWorld(t, func(*Config) {})
+	w, a := newDeltaWorld(t, func(*settings.Distributor) {})
 	var wg sync.WaitGroup
 	for i := range 64 {
 		r := w.increments(func(to pmetric.MetricSlice) { w.sum(to, fmt.Sprintf("a%d", i), true, 1) })
@@ -283,26 +284,26 @@ func TestDeltasThatAreNotCounted(t *testing.T) {
 	}
 	for _, c := range []struct {
 		why     string
-		change  func(*Config)
+		change  func(*settings.Distributor)
 		add     func(*world, pmetric.MetricSlice)
 		written int
 		dropped int
 		refused string // in the text
 	}{
-		{why: "a rule drops one", change: func(c *Config) {
+		{why: "a rule drops one", change: func(c *settings.Distributor) {
 			c.Relabel = []mapping.Relabel{{SourceLabels: []string{"__name__"}, Regex: mapping.Optional{Text: "b_total", Given: true}, Action: "drop"}}
 		}, add: two, written: 1, dropped: 1},
-		{why: "a label that is too long", change: func(c *Config) { c.MaxLabelValue = 6 }, add: two, refused: "2 too_long_label"},
-		{why: "too many series", change: func(c *Config) { c.MaxSeries = 1 }, add: two, written: 1, refused: `(1 too_many_series), everything else was written; the first is {__name__="b_total"}: the tenant has 1 series`},
-		{why: "too far ahead", change: func(*Config) {}, add: func(w *world, to pmetric.MetricSlice) {
+		{why: "a label that is too long", change: func(c *settings.Distributor) { c.MaxLabelValue = 6 }, add: two, refused: "2 too_long_label"},
+		{why: "too many series", change: func(c *settings.Distributor) { c.MaxSeries = 1 }, add: two, written: 1, refused: `(1 too_many_series), everything else was written; the first is {__name__="b_total"}: the tenant has 1 series`},
+		{why: "too far ahead", change: func(*settings.Distributor) {}, add: func(w *world, to pmetric.MetricSlice) {
 			w.sum(to, "a", true, 1)
 			to.At(0).Sum().DataPoints().At(0).SetTimestamp(w.stamp(11 * time.Minute))
 		}, refused: "1 too_far_ahead"},
-		{why: "before there was time", change: func(*Config) {}, add: func(w *world, to pmetric.MetricSlice) {
+		{why: "before there was time", change: func(*settings.Distributor) {}, add: func(w *world, to pmetric.MetricSlice) {
 			w.sum(to, "a", true, 1)
 			to.At(0).Sum().DataPoints().At(0).SetTimestamp(1)
 		}, refused: "1 too_old"},
-		{why: "a bucket beyond any number", change: func(*Config) {}, add: func(w *world, to pmetric.MetricSlice) {
+		{why: "a bucket beyond any number", change: func(*settings.Distributor) {}, add: func(w *world, to pmetric.MetricSlice) {
 			m := to.AppendEmpty()
 			m.SetName("h")
 			m.SetEmptyExponentialHistogram().SetAggregationTemporality(pmetric.AggregationTemporalityDelta)
@@ -312,8 +313,8 @@ func TestDeltasThatAreNotCounted(t *testing.T) {
 			p.Positive().BucketCounts().FromRaw([]uint64{1})
 			p.SetCount(1)
 		}, refused: "1 bad_histogram"},
-		{why: "more values in buckets than it counts", change: func(*Config) {}, add: func(w *world, to pmetric.MetricSlice) { w.buckets(to, 2, 300, 300) }, refused: "its count is 2, and its buckets have 600"},
-		{why: "more values than can be counted", change: func(*Config) {}, add: func(w *world, to pmetric.MetricSlice) { w.buckets(to, 1<<63, 1<<63) }, refused: "1 bad_histogram"},
+		{why: "more values in buckets than it counts", change: func(*settings.Distributor) {}, add: func(w *world, to pmetric.MetricSlice) { w.buckets(to, 2, 300, 300) }, refused: "its count is 2, and its buckets have 600"},
+		{why: "more values than can be counted", change: func(*settings.Distributor) {}, add: func(w *world, to pmetric.MetricSlice) { w.buckets(to, 1<<63, 1<<63) }, refused: "1 bad_histogram"},
 	} {
 		w, _ := newDeltaWorld(t, c.change)
 		r := w.increments(func(to pmetric.MetricSlice) { c.add(w, to) })
@@ -331,7 +332,7 @@ func TestDeltasThatAreNotCounted(t *testing.T) {
 
 // Two kinds under one name and labels would be one series to a store, with two values.
 func TestDeltasOfTwoKinds(t *testing.T) {
-	w, a := newDeltaWorld(t, func(*Config) {})
+	w, a := newDeltaWorld(t, func(*settings.Distributor) {})
 	both := func(to pmetric.MetricSlice) {
 		w.sum(to, "conf", true, 7)         // conf_total
 		w.sum(to, "conf_total", false, -3) // as well
@@ -348,7 +349,7 @@ func TestDeltasOfTwoKinds(t *testing.T) {
 // Two points of one series and time in one request, as of two scopes, are both counted; the
 // request that comes again counts nothing.
 func TestDeltasOfTwoScopesAddUp(t *testing.T) {
-	w, a := newDeltaWorld(t, func(*Config) {})
+	w, a := newDeltaWorld(t, func(*settings.Distributor) {})
 	r := w.increments(func(to pmetric.MetricSlice) {
 		w.sum(to, "a", true, 5)
 		w.sum(to, "a", true, 6)
@@ -371,7 +372,7 @@ func TestDeltasOfTwoScopesAddUp(t *testing.T) {
 
 // The same rate holds for what is added as for everything else.
 func TestDeltasTakeFromTheRate(t *testing.T) {
-	w, _ := newDeltaWorld(t, func(c *Config) { c.Rate = 1 })
+	w, _ := newDeltaWorld(t, func(c *settings.Distributor) { c.Rate = 1 })
 	r := w.increments(func(to pmetric.MetricSlice) { w.sum(to, "a", true, slices.Repeat([]float64{1}, 100)...) })
 	if _, err := w.PushDeltas("a", r); err != nil || w.Admit("a") == nil {
 		t.Errorf("%v, and the next is let in", err)
@@ -382,7 +383,7 @@ func TestDeltasTakeFromTheRate(t *testing.T) {
 // has counted and cannot be sure of the disk has it counted once.
 func TestDeltasThatCannotBeJournalled(t *testing.T) {
 	for _, failure := range []error{errors.New("no space left"), fmt.Errorf("%w: the disk", batch.ErrUnsynced)} {
-		w, a := newDeltaWorld(t, func(c *Config) { c.MaxSeries = 1 })
+		w, a := newDeltaWorld(t, func(c *settings.Distributor) { c.MaxSeries = 1 })
 		a.err = failure
 		request := w.increments(func(to pmetric.MetricSlice) {
 			w.sum(to, "a", true, 1, 2)
@@ -412,7 +413,7 @@ func TestDeltasThatCannotBeJournalled(t *testing.T) {
 // A flood of deltas has a sender: a series is told of when it is new, and each time a limit
 // has no place for it; one that is known is not.
 func TestNewSeriesOfDeltasAreTold(t *testing.T) {
-	w, _ := newDeltaWorld(t, func(c *Config) { c.MaxSeries = 1 })
+	w, _ := newDeltaWorld(t, func(c *settings.Distributor) { c.MaxSeries = 1 })
 	for range 2 {
 		r := w.increments(func(to pmetric.MetricSlice) {
 			w.sum(to, "a", true, 1)
@@ -437,7 +438,7 @@ func TestNewSeriesOfDeltasAreTold(t *testing.T) {
 
 // What a sender says of a metric is known whatever its temporality.
 func TestWhatIsSaidOfDeltas(t *testing.T) {
-	w, _ := newDeltaWorld(t, func(*Config) {})
+	w, _ := newDeltaWorld(t, func(*settings.Distributor) {})
 	r := w.increments(func(to pmetric.MetricSlice) {
 		w.sum(to, "a", true, 1)
 		to.At(0).SetDescription("How many.")
@@ -458,7 +459,7 @@ func TestWhatIsSaidOfDeltas(t *testing.T) {
 
 // The key of a series is that of DogStatsD's: who sends both has one total.
 func TestDeltasShareTotals(t *testing.T) {
-	w, a := newDeltaWorld(t, func(*Config) {})
+	w, a := newDeltaWorld(t, func(*settings.Distributor) {})
 	key := series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", "a_total"))
 	var bw batch.Writer
 	bw.Begin(batch.Header{Tenant: []byte("a"), Sender: 1, Sequence: 1, Second: w.now.Unix()})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/model"
+	"github.com/prometheus/otlptranslator"
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
@@ -29,6 +30,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/placement"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/lib/buf"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // Ingester writes a request of a tenant, which points into body, and returns when it
@@ -78,7 +80,7 @@ const (
 
 // Options is what a distributor is made of. All fields are needed.
 type Options struct {
-	Config    Config
+	Config    settings.Distributor
 	Placement *placement.Placement // of the series that are stored as they come
 	Ingesters map[string]Ingester  // by instance of the placement
 	Tiles     Tiles
@@ -109,7 +111,7 @@ type Distributor struct {
 
 // terms are what a distributor works by. They never change; a reload gives others.
 type terms struct {
-	Config
+	settings.Distributor
 	generation uint64
 	rules      labelrules.Rules
 	otlp       otlp.Settings
@@ -128,8 +130,8 @@ func New(o Options) *Distributor {
 }
 
 // Reload works by another configuration, which is valid, from the next request on.
-func (d *Distributor) Reload(c Config) {
-	t := &terms{Config: c, generation: 1}
+func (d *Distributor) Reload(c settings.Distributor) {
+	t := &terms{Distributor: c, generation: 1}
 	if before := d.terms.Load(); before != nil {
 		t.generation = before.generation + 1
 	}
@@ -138,8 +140,16 @@ func (d *Distributor) Reload(c Config) {
 		Replica: c.HA.Replica,
 	}
 	t.rules.Relabel, _ = mapping.CompileRelabel(c.Relabel)
-	t.otlp = c.OTLP.settings(d.Lookback)
+	t.otlp = otlpSettings(c.OTLP, d.Lookback)
 	d.terms.Store(t)
+}
+
+// otlpSettings are a section in the words of core/otlp.
+func otlpSettings(c settings.OTLP, lookback time.Duration) otlp.Settings {
+	return otlp.Settings{
+		Strategy: otlptranslator.TranslationStrategyOption(c.Translation), Promote: c.Promote,
+		PromoteScope: c.PromoteScope, CustomBuckets: c.NativeHistograms, Lookback: lookback,
+	}
 }
 
 // MaxBody is how many bytes a request may have, decompressed.

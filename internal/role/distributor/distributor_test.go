@@ -24,6 +24,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/lib/buf"
 	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // world is a distributor in front of real stores, on a clock that the test moves.
@@ -36,10 +37,10 @@ type world struct {
 	told   []string // new series of deltas, with their senders
 }
 
-func newWorld(t *testing.T, change func(*Config)) *world {
+func newWorld(t *testing.T, change func(*settings.Distributor)) *world {
 	t.Helper()
 	w := &world{t: t, now: time.UnixMilli(1_700_000_000_000)}
-	config := DefaultConfig()
+	config := settings.DefaultDistributor()
 	change(&config)
 	if problems := config.Validate(); len(problems) > 0 {
 		t.Fatal(problems)
@@ -123,7 +124,7 @@ func (w *world) series(tenant string) uint64 {
 
 // The books say of each sample what became of it, and close.
 func TestTheBooksClose(t *testing.T) {
-	w := newWorld(t, func(c *Config) {
+	w := newWorld(t, func(c *settings.Distributor) {
 		c.MaxLabels = 2
 		c.Relabel = []mapping.Relabel{{SourceLabels: []string{"__name__"}, Regex: mapping.Optional{Text: "secret", Given: true}, Action: "drop"}}
 	})
@@ -148,7 +149,7 @@ func TestTheBooksClose(t *testing.T) {
 // vmagent by default, and clients of remote write in other languages, do not sort labels.
 // They were answered with 400.
 func TestLabelsInAnyOrder(t *testing.T) {
-	w := newWorld(t, func(*Config) {})
+	w := newWorld(t, func(*settings.Distributor) {})
 	o := w.mustPush("a", "up{z=1,b=2}", "up{b=2,z=1}", "up{B=3,a=4}", "twice{b=1,a=1,b=1}")
 	o2 := w.mustPush("a", "up{b=2,z=1}", "up{a=4,B=3}")
 	if w.series("a") != 2 || o.Written.Samples != 3 || o2.Written.Samples != 2 || o.Refused[outcome.BadLabels].Samples != 1 {
@@ -161,7 +162,7 @@ func TestLabelsInAnyOrder(t *testing.T) {
 
 // A tenant for whom there is no room was asked to send again, for ever: 503.
 func TestTooManyTenants(t *testing.T) {
-	w := newWorld(t, func(*Config) {})
+	w := newWorld(t, func(*settings.Distributor) {})
 	config := tsdb.DefaultConfig()
 	config.MaxTenants = 2
 	stores, err := tsdb.Open(config, t.TempDir(), func() time.Time { return w.now }, prometheus.NewRegistry(), w.Logger)
@@ -195,9 +196,9 @@ func TestTooManyTenants(t *testing.T) {
 }
 
 func TestTenantsAreApart(t *testing.T) {
-	w := newWorld(t, func(c *Config) {
+	w := newWorld(t, func(c *settings.Distributor) {
 		c.MaxSeries = 2
-		c.Tenants = map[string]Override{"big": {MaxSeries: conf.Some(3)}}
+		c.Tenants = map[string]settings.Override{"big": {MaxSeries: conf.Some(3)}}
 	})
 	if o := w.mustPush("a", "s1", "s2", "s3", "s4"); o.Refused[outcome.TooManySeries].Samples != 2 || !strings.Contains(o.Text(), `__name__="s3"`) || !strings.Contains(o.Text(), "ingest.max_series allows 2") {
 		t.Errorf("%s", o.Text())
@@ -213,9 +214,9 @@ func TestTenantsAreApart(t *testing.T) {
 // A tenant above its rate is refused before its request is read, until its bucket has
 // something again; others are let in.
 func TestRate(t *testing.T) {
-	w := newWorld(t, func(c *Config) {
+	w := newWorld(t, func(c *settings.Distributor) {
 		c.Rate = 10
-		c.Tenants = map[string]Override{"any": {Rate: conf.Some(0)}}
+		c.Tenants = map[string]settings.Override{"any": {Rate: conf.Some(0)}}
 	})
 	var many []string
 	for i := range 130 { // 100 may come at once
@@ -256,7 +257,7 @@ func TestRate(t *testing.T) {
 
 // Answers that ask senders to come again do not bring them back together.
 func TestRetriesAreSpread(t *testing.T) {
-	w := newWorld(t, func(*Config) {})
+	w := newWorld(t, func(*settings.Distributor) {})
 	w.err = errors.New("no space left on device")
 	seen := map[time.Duration]bool{}
 	for range 20 {
@@ -273,7 +274,7 @@ func TestRetriesAreSpread(t *testing.T) {
 }
 
 func TestOneOfAPair(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.HA.Replica = "replica" })
+	w := newWorld(t, func(c *settings.Distributor) { c.HA.Replica = "replica" })
 	w.mustPush("a", "up{cluster=c,replica=1}", "s{cluster=c,replica=1}")
 	w.now = w.now.Add(time.Second)
 	if o := w.mustPush("a", "up{cluster=c,replica=2}", "s{cluster=c,replica=2}"); o.Dropped.Samples != 2 || o.Written.Samples != 0 {
@@ -299,7 +300,7 @@ func TestOneOfAPair(t *testing.T) {
 
 // A reload gives other rules to series that are known, too.
 func TestReload(t *testing.T) {
-	w := newWorld(t, func(*Config) {})
+	w := newWorld(t, func(*settings.Distributor) {})
 	w.mustPush("a", "up", "down")
 	c := w.Config
 	c.Relabel = []mapping.Relabel{{SourceLabels: []string{"__name__"}, Regex: mapping.Optional{Text: "up", Given: true}, Action: "drop"}}
@@ -311,7 +312,7 @@ func TestReload(t *testing.T) {
 }
 
 func TestWhatIsSaidOfMetrics(t *testing.T) {
-	w := newWorld(t, func(*Config) {})
+	w := newWorld(t, func(*settings.Distributor) {})
 	w.mustPush("a", "up")
 	var got string
 	w.Metadata.All("a", func(name string, m prom.Metadata) bool {
@@ -320,25 +321,5 @@ func TestWhatIsSaidOfMetrics(t *testing.T) {
 	})
 	if got != "up gauge help of up" {
 		t.Error(got)
-	}
-}
-
-func TestConfig(t *testing.T) {
-	for why, change := range map[string]func(*Config){
-		"rate":                     func(c *Config) { c.Rate = -1 },
-		"max_body":                 func(c *Config) { c.MaxBody = 1 },
-		"max_memory":               func(c *Config) { c.MaxMemory = 1 << 20 },
-		"ha":                       func(c *Config) { c.HA = HA{Replica: "r"} },
-		"relabel[0].action":        func(c *Config) { c.Relabel = []mapping.Relabel{{Action: "jump"}} },
-		"tenants.../etc/something": func(c *Config) { c.Tenants = map[string]Override{"../etc/something": {}} },
-	} {
-		c := DefaultConfig()
-		if problems := c.Validate(); len(problems) > 0 {
-			t.Fatal(problems)
-		}
-		change(&c)
-		if problems := c.Validate(); len(problems) != 1 || problems[0].Key != why {
-			t.Errorf("%s: %v", why, problems)
-		}
 	}
 }

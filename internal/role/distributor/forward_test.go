@@ -21,6 +21,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/lib/buf"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // backend remembers what it got, as text: tenant, series, samples.
@@ -115,7 +116,7 @@ func (w *world) backends(all ...*backend) {
 
 // What came is passed on as it came, to those who take requests.
 func TestRequestsAreForwarded(t *testing.T) {
-	w := newWorld(t, func(*Config) {})
+	w := newWorld(t, func(*settings.Distributor) {})
 	takes, not := &backend{requests: true}, &backend{width: tile.Width10s}
 	w.backends(takes, not)
 	r := w.request("up{job=a}", "down")
@@ -143,7 +144,7 @@ func TestRequestsAreForwarded(t *testing.T) {
 // What the backends' queue does not take is not acknowledged, and comes again; but it is
 // written here, and both the answer and the books say so.
 func TestABackendWithoutDisk(t *testing.T) {
-	w := newWorld(t, func(*Config) {})
+	w := newWorld(t, func(*settings.Distributor) {})
 	b := &backend{requests: true, err: errors.New("no space left on device")}
 	w.backends(b)
 	var again *RetryError
@@ -192,7 +193,7 @@ func TestRequestsWrittenAnew(t *testing.T) {
 }
 
 func TestTilesAreForwarded(t *testing.T) {
-	w := newWorld(t, func(*Config) {})
+	w := newWorld(t, func(*settings.Distributor) {})
 	ten, minute := &backend{width: tile.Width10s}, &backend{width: tile.Width1m}
 	w.backends(ten, minute)
 	a := &tile.Series{Labels: labels.FromStrings("__name__", "a")}
@@ -225,7 +226,7 @@ func TestTilesAreForwarded(t *testing.T) {
 // What Freshet sends itself measures the way to its own store. Others have no use for it; a
 // gauge of an application is its own, whatever it is called.
 func TestProbesAreNotForwarded(t *testing.T) {
-	w := newWorld(t, func(*Config) {})
+	w := newWorld(t, func(*settings.Distributor) {})
 	ten := &backend{t: t, width: tile.Width10s}
 	w.backends(ten)
 	named := func(name string) tile.Sample {
@@ -245,7 +246,7 @@ func TestProbesAreNotForwarded(t *testing.T) {
 // One backend's queue cannot be written: our own store and the other backends have the tiles,
 // and nobody is asked to write them again. That used to hold back all tiles of all tenants.
 func TestABackendWhoseQueueIsBrokenHoldsUpNobody(t *testing.T) {
-	w := newWorld(t, func(*Config) {})
+	w := newWorld(t, func(*settings.Distributor) {})
 	broken, other := &backend{t: t, width: tile.Width10s, err: errors.New("no space left on device")}, &backend{t: t, width: tile.Width10s}
 	w.backends(broken, other)
 	samples := []tile.Sample{{Series: &tile.Series{Labels: labels.FromStrings("__name__", "a")}, T: 1, V: 1}}

@@ -2,7 +2,6 @@ package distributor
 
 import (
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -13,6 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/lib/buf"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // pushOTLP converts and pushes a request of one histogram point of each kind.
@@ -58,7 +58,7 @@ func (w *world) pushOTLP(flags pmetric.DataPointFlags) (outcome.Outcome, error) 
 // Native histograms of both kinds are written by the way of remote write, and so is what
 // says that they are no more.
 func TestHistogramsOfOTLP(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.OTLP.NativeHistograms = true })
+	w := newWorld(t, func(c *settings.Distributor) { c.OTLP.NativeHistograms = true })
 	for _, flags := range []pmetric.DataPointFlags{0, pmetric.DefaultDataPointFlags.WithNoRecordedValue(true)} {
 		w.now = w.now.Add(1e9)
 		if o, err := w.pushOTLP(flags); err != nil || o.Written.Histograms != 2 || o.AnyRefused() {
@@ -69,7 +69,7 @@ func TestHistogramsOfOTLP(t *testing.T) {
 
 // What is refused before Push is in the books and metrics as what is refused by it.
 func TestPointsRefusedBeforehandAreCounted(t *testing.T) {
-	w := newWorld(t, func(*Config) {})
+	w := newWorld(t, func(*settings.Distributor) {})
 	var o outcome.Outcome
 	o.Refuse(outcome.Delta, outcome.Counts{Samples: 3}, func() string { return "x" }, errors.New("the cause"))
 	w.Refused("a", &o)
@@ -78,31 +78,5 @@ func TestPointsRefusedBeforehandAreCounted(t *testing.T) {
 	}
 	if books := w.Ledger.Books().Tenants["a"].Samples; books.Refused["delta"] != 3 || books.Received != 3 || books.Difference != 0 {
 		t.Errorf("the books: %+v", books)
-	}
-}
-
-func TestConfigurationOfOTLP(t *testing.T) {
-	for _, c := range []struct {
-		why    string
-		change func(*OTLP)
-		want   string // in the problem
-	}{
-		{"the default", func(*OTLP) {}, ""},
-		{"off", func(c *OTLP) { c.GRPCListen = "" }, ""},
-		{"all attributes", func(c *OTLP) { c.Promote = []string{"*"} }, ""},
-		{"no port", func(c *OTLP) { c.GRPCListen = "localhost" }, "grpc_listen must be HOST:PORT"},
-		{"a strategy of nobody", func(c *OTLP) { c.Translation = "underscores" }, "translation must be one of UnderscoreEscapingWithSuffixes, "},
-		{"all and some", func(c *OTLP) { c.Promote = []string{"a", "*"} }, "promote_resource_attributes[1] must be"},
-		{"an attribute without a name", func(c *OTLP) { c.Promote = []string{""} }, "promote_resource_attributes[0] must be"},
-	} {
-		config := DefaultConfig().OTLP
-		c.change(&config)
-		var all []string
-		for _, p := range config.Validate() {
-			all = append(all, p.Key+" "+p.Text)
-		}
-		if text := strings.Join(all, "; "); !strings.HasPrefix(text, c.want) || (c.want == "") != (text == "") {
-			t.Errorf("%s: %q", c.why, text)
-		}
 	}
 }

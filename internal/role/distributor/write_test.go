@@ -14,6 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/placement"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/lib/buf"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // noting is an ingester that notes which series of a request it is to write.
@@ -72,7 +73,7 @@ func manySeries() (all []string) {
 // Each series goes to the owner of its shard, and to nobody else; of what became of the
 // parts the answer has the sum.
 func TestEachSeriesGoesToItsOwner(t *testing.T) {
-	w := newWorld(t, func(*Config) {})
+	w := newWorld(t, func(*settings.Distributor) {})
 	all := w.among()
 	all["1"].refuses = 2
 	o := w.mustPush("a", manySeries()...)
@@ -105,7 +106,7 @@ func TestEachSeriesGoesToItsOwner(t *testing.T) {
 
 // The copies of an HA pair have the same owners.
 func TestTheReplicaLabelDoesNotChangeTheOwner(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.HA.Replica = "replica" })
+	w := newWorld(t, func(c *settings.Distributor) { c.HA.Replica = "replica" })
 	all := w.among()
 	for replica := range 2 {
 		var sent []string
@@ -127,7 +128,7 @@ func TestTheReplicaLabelDoesNotChangeTheOwner(t *testing.T) {
 // One owner that fails has the request come again. The memory is in use until the last one
 // is done, whatever has been answered.
 func TestMemoryIsInUseUntilTheLastOwnerIsDone(t *testing.T) {
-	w := newWorld(t, func(*Config) {})
+	w := newWorld(t, func(*settings.Distributor) {})
 	all := w.among()
 	all["1"].err = errors.New("the disk is full")
 	all["2"].hang = make(chan struct{})

@@ -9,6 +9,8 @@ import (
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/prompb"
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
+
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // fullV2 has everything that a request of remote write 2.0 can have.
@@ -87,7 +89,7 @@ func TestFallsBack(t *testing.T) {
 				w.WriteHeader(http.StatusNoContent) // 1.0 says nothing of what was written
 			})
 			b.Start()
-			x := newForwarder(t, t.TempDir(), Backend{URL: b.URL})
+			x := newForwarder(t, t.TempDir(), settings.Backend{URL: b.URL})
 			x.push(fullV2(t), fullV2(t))
 			x.runUntilEmpty()
 			if asked != 1 || len(got) != 2 {
@@ -112,7 +114,7 @@ func TestFixedProtocol(t *testing.T) {
 			answers = answers[1:]
 		})
 		b.Start()
-		x := newForwarder(t, t.TempDir(), Backend{URL: b.URL, Protocol: ProtocolV2})
+		x := newForwarder(t, t.TempDir(), settings.Backend{URL: b.URL, Protocol: settings.ProtocolV2})
 		x.push(fullV2(t), fullV2(t))
 		x.runUntilEmpty()
 		x.expect("samples_total", map[string]float64{"refused_samples_total 415": 4, "refused_samples_total not_written": 4})
@@ -120,7 +122,7 @@ func TestFixedProtocol(t *testing.T) {
 	t.Run("1.0", func(t *testing.T) {
 		b := newBackend(t, nil)
 		b.Start()
-		x := newForwarder(t, t.TempDir(), Backend{URL: b.URL, Protocol: ProtocolV1})
+		x := newForwarder(t, t.TempDir(), settings.Backend{URL: b.URL, Protocol: settings.ProtocolV1})
 		x.push(fullV2(t), newRequest(2)) // the second is no snappy
 		x.runUntilEmpty()
 		if got := b.all(); len(got) != 1 {

@@ -25,11 +25,12 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/queue"
 	"github.com/freshet-io/freshet/internal/core/segment"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // Options of a Forwarder.
 type Options struct {
-	Backend Backend
+	Backend settings.Backend
 
 	// Dirs has a directory for the queue of each connection, always in the same
 	// order. Those beyond Backend.Connections are sent until they are empty: what
@@ -43,7 +44,7 @@ type Options struct {
 
 // Forwarder sends to one backend. Push may be called by any goroutine.
 type Forwarder struct {
-	config    Backend
+	config    settings.Backend
 	userAgent string
 	client    *http.Client
 	logger    *slog.Logger
@@ -67,7 +68,7 @@ type lane struct {
 // New opens the queues, and finds what an earlier process left in them.
 func New(o Options) (*Forwarder, error) {
 	f := &Forwarder{
-		config:    o.Backend.withDefaults(),
+		config:    o.Backend.WithDefaults(),
 		userAgent: o.UserAgent,
 		logger:    o.Logger.With("backend", o.Backend.Name),
 		random:    func(d time.Duration) time.Duration { return randv2.N(d + 1) },
@@ -79,7 +80,7 @@ func New(o Options) (*Forwarder, error) {
 		return nil, fmt.Errorf("backend %s: its url: %w", f.config.Name, withoutURL(err))
 	}
 	var err error
-	if f.client, err = promconfig.NewClientFromConfig(f.config.client(), "forwarder"); err != nil {
+	if f.client, err = promconfig.NewClientFromConfig(clientConfig(f.config), "forwarder"); err != nil {
 		return nil, fmt.Errorf("backend %s: %w", f.config.Name, err)
 	}
 	var mark [4]byte

@@ -18,6 +18,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // A request arrives as it was pushed, with the headers of its version.
@@ -28,7 +30,7 @@ func TestForwards(t *testing.T) {
 			r.Header.Get("X-Prometheus-Remote-Write-Version"), r.UserAgent(), r.Header.Get("X-Scope-OrgID"), r.Header.Get("X-Region"), body}, "|"))
 	})
 	b.Start()
-	x := newForwarder(t, t.TempDir(), Backend{URL: b.URL + "/push", Headers: map[string]string{"X-Scope-OrgID": "freshet-{tenant}", "X-Region": "eu"}})
+	x := newForwarder(t, t.TempDir(), settings.Backend{URL: b.URL + "/push", Headers: map[string]string{"X-Scope-OrgID": "freshet-{tenant}", "X-Region": "eu"}})
 	one := newRequest(1)
 	one.Version, one.Tenant = 1, "shop"
 	x.push(one, newRequest(2))
@@ -70,7 +72,7 @@ func TestRestartLosesNothing(t *testing.T) {
 	dir := t.TempDir()
 	restarts := 0
 	for pushed := 0; ; restarts++ {
-		x := newForwarder(t, dir, Backend{URL: b.URL})
+		x := newForwarder(t, dir, settings.Backend{URL: b.URL})
 		if restarts < 4 {
 			x.pushNumbers(pushed+1, pushed+10)
 			pushed += 10
@@ -104,7 +106,7 @@ func TestRestartLosesNothing(t *testing.T) {
 func TestFullQueue(t *testing.T) {
 	b := newBackend(t, nil)
 	b.Start()
-	x := newForwarder(t, t.TempDir(), Backend{URL: b.URL, Queue: 4000})
+	x := newForwarder(t, t.TempDir(), settings.Backend{URL: b.URL, Queue: 4000})
 	x.pushNumbers(1, 200)
 	waiting, _ := x.waiting()
 	x.runUntilEmpty()
@@ -135,7 +137,7 @@ func TestGivenUpWhileSent(t *testing.T) {
 		once.Do(func() { close(arrived); <-goOn })
 	})
 	b.Start()
-	x := newForwarder(t, t.TempDir(), Backend{URL: b.URL, Queue: 4000})
+	x := newForwarder(t, t.TempDir(), settings.Backend{URL: b.URL, Queue: 4000})
 	x.pushNumbers(1, 1)
 	filled := false
 	x.run(func() bool {
@@ -169,7 +171,7 @@ func TestRefused(t *testing.T) {
 		}
 	})
 	b.Start()
-	x := newForwarder(t, t.TempDir(), Backend{URL: b.URL})
+	x := newForwarder(t, t.TempDir(), settings.Backend{URL: b.URL})
 	x.pushNumbers(1, 4)
 	x.runUntilEmpty()
 	if got := b.all(); !slices.Equal(got, []string{"body 2", "body 4"}) {
@@ -192,7 +194,7 @@ func TestRefused(t *testing.T) {
 func TestEarlyAnswer(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusBadRequest) }))
 	defer server.Close()
-	x := newForwarder(t, t.TempDir(), Backend{URL: server.URL})
+	x := newForwarder(t, t.TempDir(), settings.Backend{URL: server.URL})
 	for range 8 {
 		large := newRequest(1)
 		large.Body = make([]byte, 8<<20)
@@ -215,7 +217,7 @@ func TestRetries(t *testing.T) {
 		}
 	})
 	b.Start()
-	x := newForwarder(t, t.TempDir(), Backend{URL: b.URL + "/"})
+	x := newForwarder(t, t.TempDir(), settings.Backend{URL: b.URL + "/"})
 	x.pushNumbers(1, 3)
 	x.runUntilEmpty()
 	if got := b.all(); !slices.Equal(got, bodies(1, 3)) {
@@ -238,7 +240,7 @@ func TestAway(t *testing.T) {
 	if err := b.Listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	x := newForwarder(t, t.TempDir(), Backend{URL: "http://" + address, Timeout: 100 * time.Millisecond})
+	x := newForwarder(t, t.TempDir(), settings.Backend{URL: "http://" + address, Timeout: 100 * time.Millisecond})
 	x.pushNumbers(1, 2)
 	started := false
 	x.run(func() bool {
@@ -277,7 +279,7 @@ func TestConnections(t *testing.T) {
 		}
 	})
 	b.Start()
-	x := newForwarder(t, t.TempDir(), Backend{URL: b.URL, Connections: 4})
+	x := newForwarder(t, t.TempDir(), settings.Backend{URL: b.URL, Connections: 4})
 	for n := range each {
 		for i := range tenants {
 			x.push(Request{Tenant: fmt.Sprintf("t%d", i), Version: 1, Samples: 1, Body: fmt.Appendf(nil, "t%d %d", i, n)})
@@ -307,8 +309,8 @@ func TestFewerConnections(t *testing.T) {
 			x.push(Request{Tenant: fmt.Sprintf("t%d", i), Version: 1, Samples: 1, Body: fmt.Append(nil, i)})
 		}
 	}
-	push(newForwarder(t, dir, Backend{URL: b.URL, Connections: 4}))
-	x := newForwarder(t, dir, Backend{URL: b.URL})
+	push(newForwarder(t, dir, settings.Backend{URL: b.URL, Connections: 4}))
+	x := newForwarder(t, dir, settings.Backend{URL: b.URL})
 	before, _ := x.lanes[0].queue.Waiting()
 	push(x)
 	if after, _ := x.lanes[0].queue.Waiting(); after.Records != before.Records+16 || before.Records == 16 {
@@ -334,7 +336,7 @@ func TestNothingIsLeft(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBackend(t, answer)
 			b.Start()
-			x := newForwarder(t, t.TempDir(), Backend{URL: b.URL})
+			x := newForwarder(t, t.TempDir(), settings.Backend{URL: b.URL})
 			x.pushNumbers(1, 1)
 			x.run(func() bool {
 				select {
@@ -384,11 +386,11 @@ func TestCredentials(t *testing.T) {
 	ca := write("ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: b.Certificate().Raw})))
 	password, token := write("password", "secret\n"), write("token", "one\n")
 
-	x := newForwarder(t, t.TempDir(), Backend{URL: b.URL, Username: "freshet", PasswordFile: password, TLS: TLS{CAFile: ca}})
+	x := newForwarder(t, t.TempDir(), settings.Backend{URL: b.URL, Username: "freshet", PasswordFile: password, TLS: settings.BackendTLS{CAFile: ca}})
 	x.pushNumbers(1, 1)
 	x.runUntilEmpty()
 
-	x = newForwarder(t, t.TempDir(), Backend{URL: b.URL, BearerTokenFile: token, TLS: TLS{CAFile: ca}})
+	x = newForwarder(t, t.TempDir(), settings.Backend{URL: b.URL, BearerTokenFile: token, TLS: settings.BackendTLS{CAFile: ca}})
 	x.pushNumbers(2, 2)
 	changed := false
 	x.run(func() bool {
@@ -405,7 +407,7 @@ func TestCredentials(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 
-	x = newForwarder(t, t.TempDir(), Backend{URL: b.URL})
+	x = newForwarder(t, t.TempDir(), settings.Backend{URL: b.URL})
 	x.pushNumbers(4, 4)
 	x.run(func() bool { return x.counts("retries")["retries_total network"] > 0 })
 	if !strings.Contains(x.logs.String(), "certificate") {
@@ -415,7 +417,7 @@ func TestCredentials(t *testing.T) {
 
 // What cannot be queued is an error and is counted.
 func TestPushFails(t *testing.T) {
-	x := newForwarder(t, t.TempDir(), Backend{URL: "http://localhost"})
+	x := newForwarder(t, t.TempDir(), settings.Backend{URL: "http://localhost"})
 	large := newRequest(1)
 	large.Body = make([]byte, 64<<20)
 	if err := x.Push(large); err == nil || !strings.HasPrefix(err.Error(), "forward to test: append to the queue: too large") {

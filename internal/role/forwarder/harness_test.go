@@ -23,6 +23,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/core/segment"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // backend is a real server that remembers what it took, and answers as it is told.
@@ -105,7 +106,7 @@ type fixture struct {
 	logs *bytes.Buffer // read after Run
 }
 
-func newForwarder(t *testing.T, dir string, config Backend) *fixture {
+func newForwarder(t *testing.T, dir string, config settings.Backend) *fixture {
 	t.Helper()
 	config.Name = "test"
 	if config.RetryMin == 0 {

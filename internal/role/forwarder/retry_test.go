@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // transport answers without a network, so that time is the test's.
@@ -27,7 +29,7 @@ func (f transport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // waits returns how long a Forwarder waited between the attempts until the
 // answers are used up.
-func waits(t *testing.T, config Backend, prepare func(*Forwarder), answers ...func(w http.ResponseWriter)) (all []time.Duration) {
+func waits(t *testing.T, config settings.Backend, prepare func(*Forwarder), answers ...func(w http.ResponseWriter)) (all []time.Duration) {
 	t.Helper()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -79,7 +81,7 @@ func TestBackOff(t *testing.T) {
 		answers = append(answers, failed)
 	}
 	answers = append(answers, taken, failed, failed, status(400), failed)
-	got := waits(t, Backend{RetryMin: 30 * ms, RetryMax: 5 * time.Second}, longest, answers...)
+	got := waits(t, settings.Backend{RetryMin: 30 * ms, RetryMax: 5 * time.Second}, longest, answers...)
 	want := []time.Duration{30 * ms, 60 * ms, 120 * ms, 240 * ms, 480 * ms, 960 * ms, 1920 * ms, 3840 * ms, 5000 * ms, 5000 * ms, 0, 30 * ms, 60 * ms, 0, 30 * ms}
 	if !slices.Equal(got, want) {
 		t.Errorf("waits %v, want %v", got, want)
@@ -101,7 +103,7 @@ func TestJitter(t *testing.T) {
 				f.random = func(d time.Duration) time.Duration { return time.Duration(random.Int64N(int64(d) + 1)) }
 			}
 		}
-		got := waits(t, Backend{RetryMin: 30 * ms, RetryMax: 4 * time.Second}, seeded, answers...)
+		got := waits(t, settings.Backend{RetryMin: 30 * ms, RetryMax: 4 * time.Second}, seeded, answers...)
 		if first := got[0]; first < 15*ms || first > 30*ms {
 			t.Errorf("seed %d: the first wait is %v, want 15 to 30 ms", seed, first)
 		}
@@ -134,7 +136,7 @@ func TestRetryAfter(t *testing.T) {
 		"absurd, as of milliseconds": {status(503, "Retry-After", "1790000000"), maxRetryAfter},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := waits(t, Backend{RetryMin: 30 * ms, RetryMax: 5 * time.Second}, longest, c.answer)
+			got := waits(t, settings.Backend{RetryMin: 30 * ms, RetryMax: 5 * time.Second}, longest, c.answer)
 			if want := []time.Duration{c.want + 30*ms}; !slices.Equal(got, want) {
 				t.Errorf("waits %v, want %v", got, want)
 			}
@@ -146,7 +148,7 @@ func TestRetryAfter(t *testing.T) {
 func TestOldest(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		x := newForwarder(t, dir, Backend{URL: "http://backend"})
+		x := newForwarder(t, dir, settings.Backend{URL: "http://backend"})
 		x.pushNumbers(1, 1)
 		time.Sleep(time.Minute)
 		x.pushNumbers(2, 2)
@@ -155,7 +157,7 @@ func TestOldest(t *testing.T) {
 			if got := x.counts("oldest"); !maps.Equal(got, want) {
 				t.Errorf("%v, want %v", got, want)
 			}
-			x = newForwarder(t, dir, Backend{URL: "http://backend"})
+			x = newForwarder(t, dir, settings.Backend{URL: "http://backend"})
 		}
 		if log := x.logs.String(); log != "level=INFO msg=\"requests of an earlier process wait for the backend\" backend=test records=2 samples=8 bytes=38 oldest=2000-01-01T00:00:00.000Z\n" {
 			t.Error(log)

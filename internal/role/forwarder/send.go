@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // answer is what became of one attempt to send a request.
@@ -49,7 +51,7 @@ const (
 // send makes one attempt, and another in version 1.0 at once if the backend turns
 // out not to know 2.0.
 func (f *Forwarder) send(ctx context.Context, r Request) answer {
-	if r.Version == 2 && (f.config.Protocol == ProtocolV1 || f.onlyV1.Load()) {
+	if r.Version == 2 && (f.config.Protocol == settings.ProtocolV1 || f.onlyV1.Load()) {
 		body, err := toV1(r.Body)
 		if err != nil {
 			return answer{verdict: refused, reason: reasonConversion, text: err.Error()}
@@ -61,7 +63,7 @@ func (f *Forwarder) send(ctx context.Context, r Request) answer {
 		r.Body = bytes.Clone(r.Body)
 	}
 	a, unknown := f.attempt(ctx, r)
-	if unknown && r.Version == 2 && f.config.Protocol == ProtocolAuto {
+	if unknown && r.Version == 2 && f.config.Protocol == settings.ProtocolAuto {
 		f.onlyV1.Store(true)
 		f.logger.Info("the backend does not know remote write 2.0; it gets 1.0 until the next restart", "status", a.reason)
 		return f.send(ctx, r)
@@ -113,6 +115,9 @@ func withoutURL(err error) error {
 	}
 	return err
 }
+
+// tenantPlace in the value of a header stands for the tenant.
+const tenantPlace = "{tenant}"
 
 func (f *Forwarder) request(ctx context.Context, r Request) *http.Request {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.config.URL, bytes.NewReader(r.Body))

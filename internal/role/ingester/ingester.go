@@ -7,6 +7,7 @@ package ingester
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/buf"
 	"github.com/freshet-io/freshet/internal/lib/fault"
 	"github.com/freshet-io/freshet/internal/lib/pool"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // ErrFull means that as many requests wait as may. Nothing of this one was written.
@@ -41,7 +43,7 @@ const (
 // Ingester is made by New and works between the begin and the end of Run.
 type Ingester struct {
 	store   Store
-	config  Config
+	config  settings.Ingester
 	metrics *metrics
 	pool    *pool.Pool[*push]
 	waiting atomic.Int64 // pushes that are not done
@@ -70,10 +72,10 @@ type tenant struct {
 }
 
 // New makes an ingester.
-func New(config Config, store Store, reg prometheus.Registerer) *Ingester {
+func New(config settings.Ingester, store Store, reg prometheus.Registerer) *Ingester {
 	g := &Ingester{store: store, config: config}
 	g.pushes.New = func() any { return &push{done: make(chan error, 1)} }
-	g.pool = pool.New(pool.Options{Workers: config.workers(), Queue: config.Queue}, g.work)
+	g.pool = pool.New(pool.Options{Workers: workers(config), Queue: config.Queue}, g.work)
 	g.metrics = newMetrics(reg, g)
 	return g
 }
@@ -166,4 +168,12 @@ func (g *Ingester) write(tenant string, group []*push, requests []*tsdb.Request)
 		}
 		p.done <- err
 	}
+}
+
+// workers is how many goroutines write.
+func workers(c settings.Ingester) int {
+	if c.Workers > 0 {
+		return c.Workers
+	}
+	return max(4, 2*runtime.GOMAXPROCS(0))
 }

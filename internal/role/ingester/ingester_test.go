@@ -16,6 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/lib/buf"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // store takes a second for each commit and remembers them.
@@ -49,7 +50,7 @@ func (s *store) WriteRequests(ctx context.Context, tenant string, requests []*ts
 	return s.err
 }
 
-func run(t *testing.T, config Config, do func(*Ingester, *store)) {
+func run(t *testing.T, config settings.Ingester, do func(*Ingester, *store)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{busy: map[string]bool{}, stuck: make(chan struct{})}
 		g := New(config, s, prometheus.NewRegistry())
@@ -104,7 +105,7 @@ func failed(errs []error) (n int) {
 // What waits while a tenant is written is written together, and tenants do not wait for
 // each other.
 func TestWhatWaitsIsWrittenTogether(t *testing.T) {
-	run(t, Config{Queue: 1000, Workers: 4}, func(g *Ingester, s *store) {
+	run(t, settings.Ingester{Queue: 1000, Workers: 4}, func(g *Ingester, s *store) {
 		begun := time.Now()
 		a, b := pushAll(g, "a", 1+2*maxGroup), pushAll(g, "b", 3)
 		if n := failed(wait(a, 1+2*maxGroup)) + failed(wait(b, 3)); n > 0 {
@@ -122,7 +123,7 @@ func TestWhatWaitsIsWrittenTogether(t *testing.T) {
 
 // What is counted of a request is its own wait and the commit of its group.
 func TestPushSeconds(t *testing.T) {
-	run(t, Config{Queue: 1000, Workers: 4}, func(g *Ingester, s *store) {
+	run(t, settings.Ingester{Queue: 1000, Workers: 4}, func(g *Ingester, s *store) {
 		wait(pushAll(g, "a", 1+maxGroup+3), 1+maxGroup+3)
 		var m dto.Metric
 		if err := g.metrics.pushed.Write(&m); err != nil {
@@ -137,7 +138,7 @@ func TestPushSeconds(t *testing.T) {
 
 // A tenant whose database hangs fills its share of the queue; others are written.
 func TestATenantFillsItsShareOnly(t *testing.T) {
-	run(t, Config{Queue: 40, Workers: 2}, func(g *Ingester, s *store) {
+	run(t, settings.Ingester{Queue: 40, Workers: 2}, func(g *Ingester, s *store) {
 		stuck := pushAll(g, "stuck", 15)
 		if errs := wait(stuck, 5); failed(errs) != 5 || !errors.Is(errs[0], ErrFull) {
 			t.Errorf("of 15 requests, for which there is room for 10, 5 came back with %v", errs)
@@ -153,7 +154,7 @@ func TestATenantFillsItsShareOnly(t *testing.T) {
 }
 
 func TestTheQueueIsBounded(t *testing.T) {
-	run(t, Config{Queue: 8, Workers: 1}, func(g *Ingester, s *store) {
+	run(t, settings.Ingester{Queue: 8, Workers: 1}, func(g *Ingester, s *store) {
 		var all []chan error
 		for i := range 10 { // each within its share
 			all = append(all, pushAll(g, fmt.Sprint("tenant", i), 1))
@@ -170,7 +171,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 
 // A failed commit fails those who are in it, and nobody after.
 func TestAFailedCommit(t *testing.T) {
-	run(t, Config{Queue: 100, Workers: 2}, func(g *Ingester, s *store) {
+	run(t, settings.Ingester{Queue: 100, Workers: 2}, func(g *Ingester, s *store) {
 		s.err = errors.New("no space left on device")
 		if errs := wait(pushAll(g, "a", 3), 3); failed(errs) != 3 || !errors.Is(errs[0], s.err) {
 			t.Errorf("%v", errs)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/record"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // fakeTracer counts how often it is started and stopped.
@@ -37,7 +38,7 @@ func (f *fakeTracer) WriteTo(to io.Writer) (int64, error) {
 // On an idle server the flight recorder rests: it was nearly half of what the server did.
 func TestTheFlightRecorderRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, f := newRecorder(t, DefaultConfig(), io.Discard), new(fakeTracer)
+		r, f := newRecorder(t, settings.DefaultRecorder(), io.Discard), new(fakeTracer)
 		r.flight.tracer = f
 		stop := run(t, r)
 		time.Sleep(time.Hour)
@@ -76,7 +77,7 @@ func TestTheFlightRecorderRests(t *testing.T) {
 
 // Whoever asks for a record of an idle server gets the trace of its own seconds.
 func TestARecordOfAnIdleServerHasATrace(t *testing.T) {
-	r, f := newRecorder(t, DefaultConfig(), io.Discard), new(fakeTracer)
+	r, f := newRecorder(t, settings.DefaultRecorder(), io.Discard), new(fakeTracer)
 	r.flight.tracer = f
 	defer run(t, r)()
 	r.duration = 20 * time.Millisecond
@@ -99,7 +100,7 @@ func TestARecordOfAnIdleServerHasATrace(t *testing.T) {
 }
 
 func TestTheFlightRecorderIsOff(t *testing.T) {
-	c := DefaultConfig()
+	c := settings.DefaultRecorder()
 	c.Flight = false
 	r, f := newRecorder(t, c, io.Discard), new(fakeTracer)
 	r.flight.tracer = f
@@ -118,7 +119,7 @@ func TestTheFlightRecorderIsOff(t *testing.T) {
 func TestAFlightRecorderThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
-		r := newRecorder(t, DefaultConfig(), &log)
+		r := newRecorder(t, settings.DefaultRecorder(), &log)
 		f := &fakeTracer{err: errors.New("tracing is on already")}
 		r.flight.tracer = f
 		ctx, cancel := context.WithCancel(t.Context())
@@ -137,7 +138,7 @@ func TestAFlightRecorderThatFails(t *testing.T) {
 
 // Each batch stirs.
 func TestToStirAllocatesNothing(t *testing.T) {
-	r := newRecorder(t, DefaultConfig(), io.Discard)
+	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	if n := testing.AllocsPerRun(100, r.Stir); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

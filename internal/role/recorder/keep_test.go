@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // checkUnkept checks a record that the disk did not take: it is told, counted, listed and
@@ -33,7 +35,7 @@ func checkUnkept(t *testing.T, r *Recorder, made Listed, why string) {
 // A server with a full disk is one that somebody wants diagnosed: it answered with nothing
 // but the disk's error.
 func TestARecordOnAFullDisk(t *testing.T) {
-	r := newRecorder(t, DefaultConfig(), io.Discard)
+	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	full := true
 	r.writeFile = func(name string, text []byte, mode os.FileMode) error {
 		if !full {
@@ -65,7 +67,7 @@ func TestARecordOnAFullDisk(t *testing.T) {
 }
 
 func TestADirectoryThatCannotBeMade(t *testing.T) {
-	r := newRecorder(t, DefaultConfig(), io.Discard)
+	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	r.Dir = filepath.Join(r.Dir, "records")
 	if err := os.WriteFile(filepath.Dir(r.Dir), nil, 0o600); err != nil { // a file where the directory should be
 		t.Fatal(err)
@@ -83,7 +85,7 @@ func TestADirectoryThatCannotBeMade(t *testing.T) {
 // A disk that hangs, such as a frozen file system, held the recorder for ever: who asked got
 // no answer, and neither did who asked for the list.
 func TestARecordOnADiskThatHangs(t *testing.T) {
-	r := newRecorder(t, DefaultConfig(), io.Discard)
+	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	r.patience = time.Millisecond
 	begun, goesOn := make(chan struct{}, 10), make(chan struct{})
 	r.writeFile = func(name string, text []byte, mode os.FileMode) error {
@@ -117,7 +119,7 @@ func TestARecordOnADiskThatHangs(t *testing.T) {
 
 // A disk that takes the last record late has it: it is listed once, as kept.
 func TestARecordThatIsWrittenLate(t *testing.T) {
-	r := newRecorder(t, DefaultConfig(), io.Discard)
+	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	r.patience = time.Millisecond
 	goesOn := make(chan struct{})
 	r.writeFile = func(name string, text []byte, mode os.FileMode) error {
@@ -140,7 +142,7 @@ func TestARecordThatIsWrittenLate(t *testing.T) {
 // one goroutine.
 func TestADiskThatHangsIsWaitedForOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRecorder(t, DefaultConfig(), io.Discard)
+		r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 		goesOn, writes := make(chan struct{}), 0
 		r.writeFile = func(string, []byte, os.FileMode) error { writes++; <-goesOn; return nil }
 		for i := range 10 {
@@ -165,7 +167,7 @@ func TestADiskThatHangsIsWaitedForOnce(t *testing.T) {
 // An old record that cannot be removed does not make the new one unkept.
 func TestAnOldRecordThatStays(t *testing.T) {
 	var log strings.Builder
-	r := newRecorder(t, DefaultConfig(), &log)
+	r := newRecorder(t, settings.DefaultRecorder(), &log)
 	r.Config.Records = 1
 	old := r.path("20251121T000000.000-asked")
 	if err := os.MkdirAll(filepath.Join(old, "not empty"), 0o750); err != nil {

@@ -25,11 +25,12 @@ import (
 	"github.com/freshet-io/freshet/internal/core/querycost"
 	"github.com/freshet-io/freshet/internal/core/record"
 	"github.com/freshet-io/freshet/internal/core/stage"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // Options is what a Recorder is made of. All fields are needed.
 type Options struct {
-	Config   Config
+	Config   settings.Recorder
 	Dir      string // of the records; made when there is one
 	Gatherer prometheus.Gatherer
 	Top      func(context.Context) (any, error) // who sends most since it was first asked, as JSON will have it

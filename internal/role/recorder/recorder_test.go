@@ -25,10 +25,11 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // newRecorder makes one whose records take no time, and runs it until the test ends.
-func newRecorder(t *testing.T, c Config, log io.Writer) *Recorder {
+func newRecorder(t *testing.T, c settings.Recorder, log io.Writer) *Recorder {
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	r := New(Options{
@@ -72,7 +73,7 @@ func read(t *testing.T, r *Recorder, id string) *record.File {
 }
 
 func TestARecordHasEverything(t *testing.T) {
-	r := newRecorder(t, DefaultConfig(), io.Discard)
+	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	stop := run(t, r)
 	defer stop()
 	made, err := r.Record(t.Context(), "to see what is in it")
@@ -114,7 +115,7 @@ func TestARecordHasEverything(t *testing.T) {
 // Who sends is counted from the first look on, so that a record looks at its begin and shows
 // what there was at its end: one look alone sees a second or two.
 func TestARecordLooksAtWhoSendsAllTheTime(t *testing.T) {
-	r := newRecorder(t, DefaultConfig(), io.Discard)
+	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	looks := 0
 	r.Top = func(context.Context) (any, error) { looks++; return looks, nil }
 	stop := run(t, r)
@@ -145,7 +146,7 @@ func (c *counting) Open(name string) (fs.File, error) {
 
 // What the kernel let the process have of the processors is that of the record's time.
 func TestARecordHasCPUQuotas(t *testing.T) {
-	r := newRecorder(t, DefaultConfig(), io.Discard)
+	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	r.root = &counting{files: fstest.MapFS{
 		"proc/self/cgroup":           {Data: []byte("0::/unit\n")},
 		"sys/fs/cgroup/unit/cpu.max": {Data: []byte("20000 100000\n")},
@@ -168,7 +169,7 @@ func TestARecordHasCPUQuotas(t *testing.T) {
 // One batch in a bad second has many after it: they say the same.
 func TestOneRecordOfABadTime(t *testing.T) {
 	var log bytes.Buffer
-	r := newRecorder(t, DefaultConfig(), &log)
+	r := newRecorder(t, settings.DefaultRecorder(), &log)
 	stop := run(t, r)
 	for range 3 {
 		r.over <- overBudget{stage.Queue, 300 * time.Millisecond, 250 * time.Millisecond}
@@ -191,14 +192,14 @@ func TestOneRecordOfABadTime(t *testing.T) {
 }
 
 func TestOverNeverWaits(t *testing.T) {
-	r := newRecorder(t, DefaultConfig(), io.Discard) // and does not run
+	r := newRecorder(t, settings.DefaultRecorder(), io.Discard) // and does not run
 	for range 10 {
 		r.Over(stage.Queue, time.Second, time.Millisecond)
 	}
 	if n := testutil.ToFloat64(r.skipped); n != 9 {
 		t.Errorf("%v were skipped", n)
 	}
-	off := newRecorder(t, Config{}, io.Discard)
+	off := newRecorder(t, settings.Recorder{}, io.Discard)
 	off.Over(stage.Queue, time.Second, time.Millisecond)
 	if len(off.over) != 0 {
 		t.Error("a record is made although self.recorder.budgets is off")
@@ -208,15 +209,15 @@ func TestOverNeverWaits(t *testing.T) {
 func TestTheOldestMakeRoom(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		set  func(*Config, int64)
+		set  func(*settings.Recorder, int64)
 		left int
 	}{
-		{"by number", func(c *Config, _ int64) { c.Records = 3 }, 3},
-		{"by bytes", func(c *Config, each int64) { c.Bytes = 2*conf.Bytes(each) + conf.Bytes(each)/2 }, 2},
-		{"but never the last", func(c *Config, _ int64) { c.Bytes = 1 }, 1},
+		{"by number", func(c *settings.Recorder, _ int64) { c.Records = 3 }, 3},
+		{"by bytes", func(c *settings.Recorder, each int64) { c.Bytes = 2*conf.Bytes(each) + conf.Bytes(each)/2 }, 2},
+		{"but never the last", func(c *settings.Recorder, _ int64) { c.Bytes = 1 }, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRecorder(t, DefaultConfig(), io.Discard)
+			r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 			c.set(&r.Config, 100)
 			if err := os.MkdirAll(r.Dir, 0o750); err != nil {
 				t.Fatal(err)
@@ -243,7 +244,7 @@ func TestTheOldestMakeRoom(t *testing.T) {
 
 // A record is kept although the clock was set back, and older ones seem newer.
 func TestTheNewestIsKeptWhateverItsName(t *testing.T) {
-	r := newRecorder(t, DefaultConfig(), io.Discard)
+	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	r.Config.Records = 2
 	for _, id := range []string{"20361121T000000.000-asked", "20361121T000001.000-asked", "20261121T000000.000-asked"} {
 		if err := r.keep(id, nil); err != nil {
@@ -258,7 +259,7 @@ func TestTheNewestIsKeptWhateverItsName(t *testing.T) {
 
 // An id comes from whoever asks, and becomes part of a path.
 func TestStrangeIDs(t *testing.T) {
-	r := newRecorder(t, DefaultConfig(), io.Discard)
+	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	for _, id := range []string{"", "..", "../../etc/passwd", "20261121T000000.000-asked", "20261121T000000.000-asked/../x", "20261121T000000.000-ASKED\x00"} {
 		if _, err := r.Open(id); !errors.Is(err, ErrUnknown) {
 			t.Errorf("%q: %v", id, err)
@@ -267,7 +268,7 @@ func TestStrangeIDs(t *testing.T) {
 }
 
 func TestARecordThatIsDamagedIsListed(t *testing.T) {
-	r := newRecorder(t, DefaultConfig(), io.Discard)
+	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	if err := r.keep("20261121T000000.000-asked", []byte("no zip")); err != nil {
 		t.Fatal(err)
 	}
@@ -279,18 +280,9 @@ func TestARecordThatIsDamagedIsListed(t *testing.T) {
 }
 
 func TestAskingAStoppedRecorder(t *testing.T) {
-	r := newRecorder(t, DefaultConfig(), io.Discard)
+	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	run(t, r)()
 	if _, err := r.Record(t.Context(), "x"); !errors.Is(err, errEnded) {
 		t.Error(err)
-	}
-}
-
-func TestConfig(t *testing.T) {
-	if problems := DefaultConfig().Validate(); len(problems) != 0 {
-		t.Error(problems)
-	}
-	if problems := (Config{}).Validate(); len(problems) != 3 {
-		t.Error(problems)
 	}
 }

@@ -19,8 +19,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	ours "github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/lib/conf"
-	"github.com/freshet-io/freshet/internal/role/aggregator"
-	"github.com/freshet-io/freshet/internal/role/collector"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 var update = flag.Bool("update", false, "rewrite the converted files in testdata")
@@ -56,11 +55,11 @@ func load(t testing.TB, text string) ours.Config {
 		t.Fatal(err)
 	}
 	type root struct {
-		DogStatsD  collector.Config  `yaml:"dogstatsd"`
-		Mapping    ours.Config       `yaml:"mapping"`
-		Aggregator aggregator.Config `yaml:"aggregator"`
+		DogStatsD  settings.DogStatsD  `yaml:"dogstatsd"`
+		Mapping    ours.Config         `yaml:"mapping"`
+		Aggregator settings.Aggregator `yaml:"aggregator"`
 	}
-	schema := conf.New("X", root{DogStatsD: collector.DefaultConfig(), Aggregator: aggregator.DefaultConfig()})
+	schema := conf.New("X", root{DogStatsD: settings.DefaultDogStatsD(), Aggregator: settings.DefaultAggregator()})
 	c, err := schema.Load(file, func(string) (string, bool) { return "", false })
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)

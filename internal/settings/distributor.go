@@ -1,4 +1,4 @@
-package distributor
+package settings
 
 import (
 	"fmt"
@@ -14,9 +14,9 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// Config is the "ingest" section of the configuration file: what remote write and OTLP may
+// Distributor is the "ingest" section of the configuration file: what remote write and OTLP may
 // bring.
-type Config struct {
+type Distributor struct {
 	MaxBody   conf.Bytes `yaml:"max_body" help:"largest request, decompressed; larger ones are answered with 413"`
 	MaxMemory conf.Bytes `yaml:"max_memory" help:"memory of all requests under way, as they came, decompressed and decoded; half of it for one tenant; further ones are answered with 503" reload:"restart"`
 
@@ -51,13 +51,6 @@ type OTLP struct {
 
 const defaultGRPC = "127.0.0.1:4317"
 
-func (c OTLP) settings(lookback time.Duration) otlp.Settings {
-	return otlp.Settings{
-		Strategy: otlptranslator.TranslationStrategyOption(c.Translation), Promote: c.Promote,
-		PromoteScope: c.PromoteScope, CustomBuckets: c.NativeHistograms, Lookback: lookback,
-	}
-}
-
 // Validate is part of conf.Validator.
 func (c OTLP) Validate() (problems []conf.Problem) {
 	if c.GRPCListen != "" {
@@ -86,9 +79,9 @@ type Override struct {
 	MaxSeries conf.OptionalInt `yaml:"max_series" help:"in place of ingest.max_series"`
 }
 
-// DefaultConfig takes what a Prometheus sends by itself.
-func DefaultConfig() Config {
-	return Config{
+// DefaultDistributor takes what a Prometheus sends by itself.
+func DefaultDistributor() Distributor {
+	return Distributor{
 		// 2,000 samples, which Prometheus sends at once, are 0.5 MB; others send more.
 		MaxBody: 32 << 20,
 		// Some of the largest, or 500 of the usual ones, of 0.5 MB each.
@@ -104,7 +97,7 @@ func DefaultConfig() Config {
 }
 
 // Validate is part of conf.Validator.
-func (c Config) Validate() []conf.Problem {
+func (c Distributor) Validate() []conf.Problem {
 	var problems []conf.Problem
 	for _, limit := range []struct {
 		key   string

@@ -1,4 +1,4 @@
-package forwarder
+package settings
 
 import (
 	"slices"
@@ -9,7 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-func TestConfig(t *testing.T) {
+func TestForward(t *testing.T) {
 	good := "{name: mimir, url: 'https://mimir:8080/api/v1/push'"
 	cases := []struct {
 		name, backends string
@@ -39,7 +39,7 @@ func TestConfig(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			_, _, err := conf.New("TEST", Config{}).LoadText("f", []byte("backends: ["+c.backends+"]\n"), func(string) (string, bool) { return "", false })
+			_, _, err := conf.New("TEST", Forward{}).LoadText("f", []byte("backends: ["+c.backends+"]\n"), func(string) (string, bool) { return "", false })
 			var got []string
 			if err != nil {
 				for line := range strings.Lines(err.Error()) {
@@ -54,8 +54,8 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-func TestDefaults(t *testing.T) {
-	b := Backend{Name: "a", URL: "http://a"}.withDefaults()
+func TestDefaultsOfABackend(t *testing.T) {
+	b := Backend{Name: "a", URL: "http://a"}.WithDefaults()
 	if b.Protocol != ProtocolAuto || b.Queue != 1<<30 || b.Connections != 1 || b.Timeout != 30*time.Second ||
 		b.RetryMin != 30*time.Millisecond || b.RetryMax != 5*time.Second {
 		t.Errorf("%+v", b)

@@ -1,4 +1,4 @@
-package recorder
+package settings
 
 import (
 	"time"
@@ -6,8 +6,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// Config is the section "self.recorder" of the configuration file.
-type Config struct {
+// Recorder is the section "self.recorder" of the configuration file.
+type Recorder struct {
 	Budgets bool          `yaml:"budgets" help:"record when a stage is over its budget, and not only when asked"`
 	Flight  bool          `yaml:"flight" help:"keep an execution trace of the last seconds in memory while anybody sends, for records to have the time before: that takes up to a tenth of the processor where requests are many and small, and nothing to speak of elsewhere"`
 	Every   time.Duration `yaml:"every" help:"the shortest time between two of those; at least 30s"`
@@ -15,13 +15,13 @@ type Config struct {
 	Bytes   conf.Bytes    `yaml:"bytes" help:"how much room they take together, at least 16MiB"`
 }
 
-// DefaultConfig keeps some records of 1 to 5 MB.
-func DefaultConfig() Config {
-	return Config{Budgets: true, Flight: true, Every: 5 * time.Minute, Records: 20, Bytes: 256 << 20}
+// DefaultRecorder keeps some records of 1 to 5 MB.
+func DefaultRecorder() Recorder {
+	return Recorder{Budgets: true, Flight: true, Every: 5 * time.Minute, Records: 20, Bytes: 256 << 20}
 }
 
 // Validate is part of conf.Validator.
-func (c Config) Validate() (problems []conf.Problem) {
+func (c Recorder) Validate() (problems []conf.Problem) {
 	for _, of := range []struct {
 		key, text string
 		wrong     bool

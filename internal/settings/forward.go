@@ -1,12 +1,10 @@
-package forwarder
+package settings
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"regexp"
 	"strings"
 	"time"
@@ -17,8 +15,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// Config is the "forward" section of the configuration file.
-type Config struct {
+// Forward is the "forward" section of the configuration file.
+type Forward struct {
 	Backends []Backend `yaml:"backends" help:"where else, beside our own stores, everything goes by remote write; each has a queue of its own"`
 }
 
@@ -31,10 +29,10 @@ type Backend struct {
 	Tiles    string            `yaml:"tiles" help:"which tiles of DogStatsD metrics go there: 10s (the default), 1m or none"`
 	Headers  map[string]string `yaml:"headers" help:"headers for each request, name and value; {tenant} in a value stands for the tenant, as in X-Scope-OrgID: '{tenant}'" show:"secret"`
 
-	Username        string `yaml:"username" help:"for basic authentication, together with password_file"`
-	PasswordFile    string `yaml:"password_file" help:"file with the password, read for each request"`
-	BearerTokenFile string `yaml:"bearer_token_file" help:"file with the token for the header Authorization, read for each request; in place of username"`
-	TLS             TLS    `yaml:"tls"`
+	Username        string     `yaml:"username" help:"for basic authentication, together with password_file"`
+	PasswordFile    string     `yaml:"password_file" help:"file with the password, read for each request"`
+	BearerTokenFile string     `yaml:"bearer_token_file" help:"file with the token for the header Authorization, read for each request; in place of username"`
+	TLS             BackendTLS `yaml:"tls"`
 
 	Queue       conf.Bytes    `yaml:"queue" help:"bytes on disk that may wait, 1MiB or more for each connection; beyond, the oldest are given up. 1GiB if it is not given"`
 	Fsync       bool          `yaml:"fsync" help:"force each request to the disk before it is acknowledged, for power loss"`
@@ -44,8 +42,8 @@ type Backend struct {
 	RetryMax    time.Duration `yaml:"retry_max" help:"the longest wait that it doubles up to, unless the backend asks for more by Retry-After; 5s if it is not given"`
 }
 
-// TLS are the files for a backend whose URL begins with https.
-type TLS struct {
+// BackendTLS are the files for a backend whose URL begins with https.
+type BackendTLS struct {
 	CAFile             string `yaml:"ca_file" help:"certificates of those who may have signed the backend's, PEM; the system's if it is not given"`
 	CertFile           string `yaml:"cert_file" help:"our certificate, PEM, if the backend asks for one"`
 	KeyFile            string `yaml:"key_file" help:"its key, PEM"`
@@ -67,21 +65,18 @@ const (
 )
 
 // TakesRequests reports whether requests go to b.
-func (b Backend) TakesRequests() bool { return b.withDefaults().Requests == All }
+func (b Backend) TakesRequests() bool { return b.WithDefaults().Requests == All }
 
 // TakesTiles reports whether tiles of a width, such as 10s, go to b.
-func (b Backend) TakesTiles(width string) bool { return b.withDefaults().Tiles == width }
-
-// tenantPlace in the value of a header stands for the tenant.
-const tenantPlace = "{tenant}"
+func (b Backend) TakesTiles(width string) bool { return b.WithDefaults().Tiles == width }
 
 const (
 	minQueue       = 1 << 20 // bytes; a smaller queue gives up requests that have just come
 	maxConnections = 64
 )
 
-// withDefaults fills in what is zero.
-func (b Backend) withDefaults() Backend {
+// WithDefaults fills in what is zero.
+func (b Backend) WithDefaults() Backend {
 	b.Protocol = cmp.Or(b.Protocol, ProtocolAuto)
 	b.Requests = cmp.Or(b.Requests, All)
 	b.Tiles = cmp.Or(b.Tiles, tile.Width10s.String())
@@ -98,7 +93,7 @@ func (b Backend) withDefaults() Backend {
 }
 
 // Validate returns what is wrong with c beyond what is wrong with one backend.
-func (c Config) Validate() []conf.Problem {
+func (c Forward) Validate() []conf.Problem {
 	var problems []conf.Problem
 	first := map[string]int{}
 	for i, b := range c.Backends {
@@ -123,7 +118,7 @@ func (b Backend) Validate() []conf.Problem {
 	add := func(key, text string, args ...any) {
 		problems = append(problems, conf.Problem{Key: key, Text: fmt.Sprintf(text, args...)})
 	}
-	b = b.withDefaults()
+	b = b.WithDefaults()
 	if !namePattern.MatchString(b.Name) {
 		add("name", "is not a name; use 1 to 64 letters, digits, dashes and underscores")
 	}
@@ -171,46 +166,4 @@ func (b Backend) Validate() []conf.Problem {
 		add("retry_max", "is less than retry_min (%v); set it to that or more", b.RetryMin)
 	}
 	return problems
-}
-
-// CheckFiles reads the files that the configuration names.
-func (c Config) CheckFiles() error {
-	var errs []error
-	for i, b := range c.Backends {
-		for key, path := range map[string]string{"password_file": b.PasswordFile, "bearer_token_file": b.BearerTokenFile} {
-			if path == "" {
-				continue
-			}
-			if _, err := os.ReadFile(path); err != nil {
-				errs = append(errs, fmt.Errorf("forward.backends[%d].%s: %w", i, key, err))
-			}
-		}
-		tls := b.client().TLSConfig
-		if _, err := promconfig.NewTLSConfig(&tls); err != nil {
-			errs = append(errs, fmt.Errorf("forward.backends[%d].tls: %w", i, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// client is the configuration of an HTTP client, as Prometheus has it. It reads
-// the files again when they change.
-func (b Backend) client() promconfig.HTTPClientConfig {
-	c := promconfig.HTTPClientConfig{
-		// Behind a redirect a POST may become a GET, whose 200 would acknowledge what
-		// nobody has.
-		FollowRedirects: false,
-		EnableHTTP2:     true,
-		TLSConfig: promconfig.TLSConfig{
-			CAFile: b.TLS.CAFile, CertFile: b.TLS.CertFile, KeyFile: b.TLS.KeyFile,
-			ServerName: b.TLS.ServerName, InsecureSkipVerify: b.TLS.InsecureSkipVerify,
-		},
-	}
-	if b.Username != "" {
-		c.BasicAuth = &promconfig.BasicAuth{Username: b.Username, PasswordFile: b.PasswordFile}
-	}
-	if b.BearerTokenFile != "" {
-		c.Authorization = &promconfig.Authorization{Type: "Bearer", CredentialsFile: b.BearerTokenFile}
-	}
-	return c
 }

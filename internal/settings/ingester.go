@@ -1,24 +1,22 @@
-package ingester
+package settings
 
 import (
-	"runtime"
-
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// Config is the "ingester" section of the configuration file.
-type Config struct {
+// Ingester is the "ingester" section of the configuration file.
+type Ingester struct {
 	Queue   int `yaml:"queue" help:"requests that may wait to be written; further ones are answered with 503"`
 	Workers int `yaml:"workers" help:"goroutines that write, each for one tenant at a time; 0 for two a processor, at least 4"`
 }
 
-// DefaultConfig lets a second's worth of requests wait on a machine of two cores, which
+// DefaultIngester lets a second's worth of requests wait on a machine of two cores, which
 // writes 2 million samples a second at most: 1,000 requests of 2,000 samples, 0.5 GB with
 // 250 bytes a sample. What waits is bounded by ingest.max_memory besides.
-func DefaultConfig() Config { return Config{Queue: 1000} }
+func DefaultIngester() Ingester { return Ingester{Queue: 1000} }
 
 // Validate is part of conf.Validator.
-func (c Config) Validate() []conf.Problem {
+func (c Ingester) Validate() []conf.Problem {
 	var problems []conf.Problem
 	if c.Queue < 1 {
 		problems = append(problems, conf.Problem{Key: "queue", Text: "leaves no room for a request; set it to 1 or more"})
@@ -27,11 +25,4 @@ func (c Config) Validate() []conf.Problem {
 		problems = append(problems, conf.Problem{Key: "workers", Text: "is negative; set it to 0 for two a processor, or to a number"})
 	}
 	return problems
-}
-
-func (c Config) workers() int {
-	if c.Workers > 0 {
-		return c.Workers
-	}
-	return max(4, 2*runtime.GOMAXPROCS(0))
 }

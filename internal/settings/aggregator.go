@@ -1,4 +1,4 @@
-package aggregator
+package settings
 
 import (
 	"fmt"
@@ -7,8 +7,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// Config is the "aggregator" section of the configuration file.
-type Config struct {
+// Aggregator is the "aggregator" section of the configuration file.
+type Aggregator struct {
 	Lateness    time.Duration `yaml:"lateness" help:"how long a tile stays open after its end, for windows that come late; 0s to 30s"`
 	CounterTTL  time.Duration `yaml:"counter_ttl" help:"how long counters, timers and sets repeat their value after the last sample; at least 10s"`
 	GaugeTTL    time.Duration `yaml:"gauge_ttl" help:"how long gauges repeat their value after the last sample; at least 10s"`
@@ -19,19 +19,19 @@ type Config struct {
 	Checkpoint  conf.Bytes    `yaml:"checkpoint" help:"journal bytes after which the state is checkpointed, at least 1MiB; a restart reads at most about twice as much"`
 }
 
-// Values of Config.Fsync.
+// Values of Aggregator.Fsync.
 const (
 	FsyncInterval = "interval"
 	FsyncCommit   = "commit"
 )
 
-// DefaultConfig works on a laptop: a collector's window arrives some milliseconds
+// DefaultAggregator works on a laptop: a collector's window arrives some milliseconds
 // after its end, so 2 s are a hundred times what is needed. 64 MiB of journal are
 // six minutes of 2,000 series that change every second, and are read in a second. A total
 // that goes up and down may stay where it is for weeks, and is worth as much as the tiles
 // that show it: 40 days are store.retention.1m.
-func DefaultConfig() Config {
-	return Config{
+func DefaultAggregator() Aggregator {
+	return Aggregator{
 		Lateness:    2 * time.Second,
 		CounterTTL:  5 * time.Minute,
 		GaugeTTL:    5 * time.Minute,
@@ -44,7 +44,7 @@ func DefaultConfig() Config {
 }
 
 // Validate returns what is wrong with c, keys relative to the section.
-func (c Config) Validate() []conf.Problem {
+func (c Aggregator) Validate() []conf.Problem {
 	var problems []conf.Problem
 	add := func(key, text string, args ...any) {
 		problems = append(problems, conf.Problem{Key: key, Text: fmt.Sprintf(text, args...)})

@@ -1,4 +1,4 @@
-package collector
+package settings
 
 import (
 	"fmt"
@@ -12,8 +12,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// Config is the "dogstatsd" section of the configuration file.
-type Config struct {
+// DogStatsD is the "dogstatsd" section of the configuration file.
+type DogStatsD struct {
 	UDP       string     `yaml:"udp" help:"HOST:PORT of the UDP socket; empty turns it off"`
 	Unixgram  string     `yaml:"unixgram" help:"path of the Unix datagram socket; empty turns it off. {data_dir} at the front stands for the data directory"`
 	Unix      string     `yaml:"unix" help:"path of the Unix stream socket, whose frames follow their length in 4 bytes, little-endian; empty turns it off"`
@@ -39,12 +39,15 @@ type Listener struct {
 	Tenant  string `yaml:"tenant" help:"tenant of what the socket receives"`
 }
 
+// MaxSockets bounds the sockets of DogStatsD: each may have a window on its way.
+const MaxSockets = 1024
+
 const defaultUDP = "127.0.0.1:8125"
 
-// DefaultConfig listens on loopback. The paths of the Unix sockets are below the
+// DefaultDogStatsD listens on loopback. The paths of the Unix sockets are below the
 // data directory, so whoever knows that sets them.
-func DefaultConfig() Config {
-	return Config{
+func DefaultDogStatsD() DogStatsD {
+	return DogStatsD{
 		UDP:           defaultUDP,
 		Tenant:        tenant.Default,
 		Readers:       1,
@@ -59,7 +62,7 @@ func DefaultConfig() Config {
 }
 
 // Validate returns what is wrong with c, keys relative to the section.
-func (c Config) Validate() []conf.Problem {
+func (c DogStatsD) Validate() []conf.Problem {
 	var problems []conf.Problem
 	add := func(key, text string, args ...any) {
 		problems = append(problems, conf.Problem{Key: key, Text: fmt.Sprintf(text, args...)})
@@ -86,8 +89,8 @@ func (c Config) Validate() []conf.Problem {
 	}
 	if c.Readers < 1 || c.Readers > 256 {
 		add("readers", "must be 1 to 256")
-	} else if n := len(c.addresses()) * c.Readers; n > maxSockets {
-		add("listeners", "make up to %d sockets with %d readers; at most %d can be read", n, c.Readers, maxSockets)
+	} else if n := len(c.Sockets()) * c.Readers; n > MaxSockets {
+		add("listeners", "make up to %d sockets with %d readers; at most %d can be read", n, c.Readers, MaxSockets)
 	}
 	if c.ReceiveBuffer < 4096 || c.ReceiveBuffer > 1<<30 {
 		add("receive_buffer", "must be 4KiB to 1GiB")
@@ -95,7 +98,7 @@ func (c Config) Validate() []conf.Problem {
 	if c.MaxPacket < 512 || c.MaxPacket > 1<<20 {
 		add("max_packet", "must be 512 bytes to 1MiB")
 	}
-	if _, err := c.socketMode(); err != nil {
+	if _, err := c.Mode(); err != nil {
 		add("socket_mode", "must be an octal file mode such as 0722")
 	}
 	if c.IdleContexts < 10*time.Second || c.IdleContexts > 24*time.Hour {
@@ -104,7 +107,8 @@ func (c Config) Validate() []conf.Problem {
 	return problems
 }
 
-func (c Config) socketMode() (fs.FileMode, error) {
+// Mode is SocketMode as the file system takes it.
+func (c DogStatsD) Mode() (fs.FileMode, error) {
 	mode, err := strconv.ParseUint(c.SocketMode, 8, 32)
 	if err == nil && mode > 0o777 {
 		err = fs.ErrInvalid
@@ -112,11 +116,8 @@ func (c Config) socketMode() (fs.FileMode, error) {
 	return fs.FileMode(mode), err
 }
 
-// address is where a socket listens. Two cannot be the same.
-type address struct{ network, address string }
-
-// addresses are all sockets to listen on, in the order of the configuration.
-func (c Config) addresses() []Listener {
+// Sockets are all sockets to listen on, in the order of the configuration.
+func (c DogStatsD) Sockets() []Listener {
 	var all []Listener
 	for _, l := range append([]Listener{
 		{"udp", c.UDP, c.Tenant}, {"unixgram", c.Unixgram, c.Tenant}, {"unix", c.Unix, c.Tenant},
@@ -128,12 +129,10 @@ func (c Config) addresses() []Listener {
 	return all
 }
 
-func (l Listener) key() address { return address{l.Network, l.Address} }
-
 // Tenants are those of all sockets, each once.
-func (c Config) Tenants() []string {
+func (c DogStatsD) Tenants() []string {
 	var all []string
-	for _, l := range c.addresses() {
+	for _, l := range c.Sockets() {
 		all = append(all, l.Tenant)
 	}
 	slices.Sort(all)

@@ -1,0 +1,53 @@
+package forwarder
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	promconfig "github.com/prometheus/common/config"
+
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// CheckFiles reads the files that the configuration names.
+func CheckFiles(c settings.Forward) error {
+	var errs []error
+	for i, b := range c.Backends {
+		for key, path := range map[string]string{"password_file": b.PasswordFile, "bearer_token_file": b.BearerTokenFile} {
+			if path == "" {
+				continue
+			}
+			if _, err := os.ReadFile(path); err != nil {
+				errs = append(errs, fmt.Errorf("forward.backends[%d].%s: %w", i, key, err))
+			}
+		}
+		tls := clientConfig(b).TLSConfig
+		if _, err := promconfig.NewTLSConfig(&tls); err != nil {
+			errs = append(errs, fmt.Errorf("forward.backends[%d].tls: %w", i, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// clientConfig is the configuration of an HTTP client, as Prometheus has it. It reads
+// the files again when they change.
+func clientConfig(b settings.Backend) promconfig.HTTPClientConfig {
+	c := promconfig.HTTPClientConfig{
+		// Behind a redirect a POST may become a GET, whose 200 would acknowledge what
+		// nobody has.
+		FollowRedirects: false,
+		EnableHTTP2:     true,
+		TLSConfig: promconfig.TLSConfig{
+			CAFile: b.TLS.CAFile, CertFile: b.TLS.CertFile, KeyFile: b.TLS.KeyFile,
+			ServerName: b.TLS.ServerName, InsecureSkipVerify: b.TLS.InsecureSkipVerify,
+		},
+	}
+	if b.Username != "" {
+		c.BasicAuth = &promconfig.BasicAuth{Username: b.Username, PasswordFile: b.PasswordFile}
+	}
+	if b.BearerTokenFile != "" {
+		c.Authorization = &promconfig.Authorization{Type: "Bearer", CredentialsFile: b.BearerTokenFile}
+	}
+	return c
+}

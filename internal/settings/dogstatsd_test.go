@@ -1,0 +1,38 @@
+package settings
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Every setting that makes no sense is named, with what would.
+func TestDogStatsD(t *testing.T) {
+	c := DefaultDogStatsD()
+	if problems := c.Validate(); len(problems) > 0 {
+		t.Fatalf("the default: %v", problems)
+	}
+	c.Tenant, c.Readers, c.ReceiveBuffer, c.MaxPacket, c.SocketMode, c.IdleContexts = "a/b", 0, 1, 1, "999", time.Second
+	c.Listeners = []Listener{{"tcp", "", ".."}}
+	var keys []string
+	for _, p := range c.Validate() {
+		keys = append(keys, p.Key)
+		if !strings.Contains(p.Text, "must ") && !strings.Contains(p.Text, "give ") && !strings.Contains(p.Text, ";") {
+			t.Errorf("%s: %s: names no way out", p.Key, p.Text)
+		}
+	}
+	slices.Sort(keys)
+	want := []string{"idle_contexts", "listeners[0].address", "listeners[0].network", "listeners[0].tenant",
+		"max_packet", "readers", "receive_buffer", "socket_mode", "tenant"}
+	if !slices.Equal(keys, want) {
+		t.Errorf("problems with\n %v, want\n %v", keys, want)
+	}
+	for mode, valid := range map[string]bool{"0722": true, "666": true, "0": true, "1777": false, "rw": false, "-1": false} {
+		c := DefaultDogStatsD()
+		c.SocketMode = mode
+		if got := len(c.Validate()) == 0; got != valid {
+			t.Errorf("socket_mode %s: valid %t, want %t", mode, got, valid)
+		}
+	}
+}

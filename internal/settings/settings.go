@@ -1,0 +1,252 @@
+// Package settings is the configuration: its sections, their defaults, what is wrong
+// with them, and where a process reads them from. It lies below the roles, so that
+// a command reads, checks and prints a configuration without any of them. An
+// adapter declares its section itself, in the type Config beside the code that reads it.
+package settings
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/spf13/pflag"
+
+	"github.com/freshet-io/freshet/internal/adapter/eventlog"
+	"github.com/freshet-io/freshet/internal/adapter/promapi"
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/limit"
+	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+// Config is the configuration file.
+type Config struct {
+	Role       string          `yaml:"role" help:"what this process does: all, or collector, which reads the sockets and, as no aggregator can be named yet, counts and discards" reload:"restart"`
+	DataDir    string          `yaml:"data_dir" help:"directory of everything that outlives a restart; one process at a time" reload:"restart"`
+	LogLevel   string          `yaml:"log_level" help:"debug, info, warn or error; logs go to standard error"`
+	Drain      time.Duration   `yaml:"drain" help:"how long a stop may take to hand on what was accepted; at least 1s" reload:"restart"`
+	HTTP       HTTP            `yaml:"http" reload:"restart"`
+	DogStatsD  DogStatsD       `yaml:"dogstatsd"`
+	Mapping    mapping.Config  `yaml:"mapping"`
+	Limits     limit.Config    `yaml:"limits"`
+	Ingest     Distributor     `yaml:"ingest"`
+	Ingester   Ingester        `yaml:"ingester" reload:"restart"`
+	Forward    Forward         `yaml:"forward" reload:"restart"`
+	Aggregator Aggregator      `yaml:"aggregator" reload:"restart"`
+	Store      tsdb.Config     `yaml:"store"`
+	Events     eventlog.Config `yaml:"events"`
+	Query      promapi.Config  `yaml:"query" reload:"restart"`
+	Self       Self            `yaml:"self"`
+
+	flags   map[string]string // the command line's, by name, for status/flags
+	origins conf.Origins      // what set each key
+}
+
+// dataDir in the path of a Unix socket stands for the data directory.
+const dataDir = "{data_dir}"
+
+// Default works on a laptop: everything on loopback, and below ./data.
+func Default() Config {
+	dogstatsd := DefaultDogStatsD()
+	dogstatsd.Unixgram = dataDir + "/dogstatsd.sock"
+	dogstatsd.Unix = dataDir + "/dogstatsd-stream.sock"
+	return Config{
+		Role:       RoleAll,
+		DataDir:    "./data",
+		LogLevel:   "info",
+		Drain:      30 * time.Second,
+		HTTP:       HTTP{Listen: DefaultHTTP, Tenant: tenant.Default, OperatorLoopback: true}, // else a first try would end at a refusal
+		DogStatsD:  dogstatsd,
+		Limits:     limit.DefaultConfig(),
+		Ingest:     DefaultDistributor(),
+		Ingester:   DefaultIngester(),
+		Aggregator: DefaultAggregator(),
+		Store:      tsdb.DefaultConfig(),
+		Events:     eventlog.DefaultConfig(),
+		Query:      promapi.DefaultConfig(),
+		Self:       DefaultSelf(),
+	}
+}
+
+// Source is where a configuration comes from: a file, the environment and the
+// command line. It can be read again while the process runs.
+type Source struct {
+	schema *conf.Schema[Config]
+	flags  *pflag.FlagSet
+	file   string // empty for none
+	inUse  string // data directory of the process, empty until it has one
+}
+
+// NewSource adds --config and a flag for each key to a command's flags.
+func NewSource(flags *pflag.FlagSet) *Source {
+	s := &Source{schema: Schema(), flags: flags}
+	flags.StringVar(&s.file, "config", os.Getenv(Variable), "configuration `file` (YAML) [$"+Variable+"]")
+	s.schema.AddFlags(flags)
+	flags.SetNormalizeFunc(shortFlags)
+	return s
+}
+
+// Variable names the file where no flag does.
+const Variable = "FRESHET_CONFIG"
+
+// KeepBelow keeps what lies below a data directory there, whatever is read later: a process
+// has one until it ends.
+func (s *Source) KeepBelow(dir string) { s.inUse = dir }
+
+// File is the path of the file, empty for none.
+func (s *Source) File() string { return s.file }
+
+// Settings are all keys as they are set now, those below the data directory as they are written.
+func (s *Source) Settings() ([]conf.Setting, error) {
+	text, err := conf.ReadFile(s.file)
+	if err != nil {
+		return nil, err
+	}
+	c, origins, err := s.schema.LoadText(s.file, text, os.LookupEnv)
+	if err != nil {
+		return nil, err
+	}
+	return s.schema.Settings(c, origins), nil
+}
+
+// shortFlags are other names of flags, as others of the field call them.
+func shortFlags(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	if name == "otlp-grpc-listen" {
+		name = "ingest-otlp-grpc-listen"
+	}
+	return pflag.NormalizedName(name)
+}
+
+// Schema has all keys.
+func Schema() *conf.Schema[Config] { return conf.New("FRESHET", Default()) }
+
+// Load reads the file again.
+func (s *Source) Load() (Config, error) {
+	text, err := conf.ReadFile(s.file)
+	if err != nil {
+		return Config{}, err
+	}
+	return s.LoadText(s.file, text)
+}
+
+// LoadText is Load with another text for the file, of which problems name it.
+func (s *Source) LoadText(file string, text []byte) (Config, error) {
+	c, from, err := s.schema.LoadText(file, text, os.LookupEnv)
+	if err != nil {
+		return c, err
+	}
+	c.origins, c.flags = from, map[string]string{}
+	s.flags.VisitAll(func(f *pflag.Flag) { c.flags[f.Name] = f.Value.String() })
+	return c.WithPaths(cmp.Or(s.inUse, c.DataDir)), nil
+}
+
+// Reloaded is what is in force after next has been read while c was: next, but
+// for what takes a restart.
+func (c Config) Reloaded(next Config) Config {
+	now := conf.Reloaded(c, next)
+	now.origins = conf.Origins{}
+	for _, k := range Schema().Keys() {
+		from := next.origins
+		if k.Restart {
+			from = c.origins
+		}
+		if origin, set := from[k.Path]; set {
+			now.origins[k.Path] = origin
+		}
+	}
+	return now
+}
+
+// YAML is c as a commented file, without its secrets.
+func (c Config) YAML() string { return conf.Render(Schema().Shown(c, c.origins)) }
+
+// Flags are those of the command line, by name.
+func (c Config) Flags() map[string]string { return c.flags }
+
+// Level is LogLevel, which is valid.
+func (c Config) Level() slog.Level {
+	level, _ := parseLevel(c.LogLevel)
+	return level
+}
+
+func parseLevel(text string) (level slog.Level, err error) {
+	err = level.UnmarshalText([]byte(text))
+	return level, err
+}
+
+// Validate is part of conf.Validator.
+func (c Config) Validate() []conf.Problem {
+	var problems []conf.Problem
+	if c.Role != RoleAll && c.Role != RoleCollector {
+		problems = append(problems, conf.Problem{Key: "role", Text: "must be all, or collector for a process that only reads the sockets"})
+	}
+	if c.DataDir == "" {
+		problems = append(problems, conf.Problem{Key: "data_dir", Text: "must name a directory, such as ./data"})
+	}
+	if _, err := parseLevel(c.LogLevel); err != nil {
+		problems = append(problems, conf.Problem{Key: "log_level", Text: "must be debug, info, warn or error"})
+	}
+	if c.Aggregator.TimedWindow > c.Store.OutOfOrder {
+		problems = append(problems, conf.Problem{Key: "aggregator.timed_window",
+			Text: fmt.Sprintf("exceeds store.out_of_order (%v), so the store would refuse what passed here; set it to that or less", c.Store.OutOfOrder)})
+	}
+	for name, value := range c.DogStatsD.Labels {
+		if _, err := mapping.New(mapping.Config{UTF8Names: c.Mapping.UTF8Names}, labels.FromStrings(name, value)); err != nil {
+			problems = append(problems, conf.Problem{Key: "dogstatsd.labels." + name, Text: err.Error()})
+		}
+	}
+	n, of := len(c.DogStatsD.Tenants()), "the DogStatsD sockets have"
+	if (c.Self.Metrics || c.Self.Probe) && c.Role == RoleAll && !slices.Contains(c.DogStatsD.Tenants(), tenant.Own) {
+		n, of = n+1, "the DogStatsD sockets and Freshet itself (self.metrics, self.probe) have"
+	}
+	if n > c.Store.MaxTenants {
+		problems = append(problems, conf.Problem{Key: "store.max_tenants",
+			Text: fmt.Sprintf("leaves no stores for some of the %d tenants that %s; set it to %d or more", n, of, n)})
+	}
+	if c.Drain < time.Second {
+		problems = append(problems, conf.Problem{Key: "drain", Text: "must be at least 1s, or what was accepted is lost"})
+	}
+	return problems
+}
+
+// ConstantLabels are added to every series, unless its sender gave the label.
+func (c Config) ConstantLabels() (labels.Labels, error) {
+	all := map[string]string{}
+	if c.DogStatsD.HostLabel {
+		host, err := os.Hostname()
+		if err != nil {
+			return labels.EmptyLabels(), fmt.Errorf("label host: %w; set dogstatsd.host_label to false, or dogstatsd.labels.host to a name", err)
+		}
+		all["host"] = host
+	}
+	for name, value := range c.DogStatsD.Labels {
+		all[name] = value
+	}
+	return labels.FromMap(all), nil
+}
+
+// WithPaths puts a data directory into the paths that stand below it.
+func (c Config) WithPaths(dir string) Config {
+	place := func(path string) string {
+		if rest, below := strings.CutPrefix(path, dataDir); below {
+			return filepath.Join(dir, rest)
+		}
+		return path
+	}
+	c.DogStatsD.Unixgram = place(c.DogStatsD.Unixgram)
+	c.DogStatsD.Unix = place(c.DogStatsD.Unix)
+	listeners := make([]Listener, len(c.DogStatsD.Listeners))
+	for i, l := range c.DogStatsD.Listeners {
+		l.Address = place(l.Address)
+		listeners[i] = l
+	}
+	c.DogStatsD.Listeners = listeners
+	return c
+}

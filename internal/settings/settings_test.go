@@ -1,0 +1,49 @@
+package settings
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+// A process keeps its data directory until it is restarted, and so do the sockets
+// in it: a reload with another one must not move them.
+func TestAReloadMovesNoSockets(t *testing.T) {
+	from := NewSource(pflag.NewFlagSet("", pflag.ContinueOnError))
+	from.KeepBelow("/old")
+	c, err := from.LoadText("freshet.yaml", []byte("data_dir: /new\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.DataDir != "/new" || c.DogStatsD.Unixgram != "/old/dogstatsd.sock" {
+		t.Errorf("data directory %s, socket %s", c.DataDir, c.DogStatsD.Unixgram)
+	}
+}
+
+// What takes a restart stays in force, and is shown so, even if the file does not
+// have it any more.
+func TestReloadedConfigIsShown(t *testing.T) {
+	from := NewSource(pflag.NewFlagSet("", pflag.ContinueOnError))
+	old, err := from.LoadText("old.yaml", []byte("query: {timeout: 1m}\nlog_level: warn\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := from.LoadText("new.yaml", []byte("drain: 5s\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := old.Reloaded(next)
+	shown, err := from.LoadText("shown.yaml", []byte(now.YAML()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range conf.Diff(now, shown) {
+		t.Errorf("in force, and as it is shown: %s", c)
+	}
+	if !strings.Contains(now.YAML(), "# Set by old.yaml:1; default 2m\n") || !strings.Contains(now.YAML(), "#log_level: info\n") {
+		t.Errorf("shown as\n%s", now.YAML())
+	}
+}
