@@ -14,39 +14,32 @@ const (
 //
 //	h<schema>,<sum>,<zero>[;[n]<index>,<count>[,<count>]...]...
 //
-// which docs/format/buckets.md describes. It fills Values as Metric says, and returns
-// where raw goes wrong if it does, and what should be there.
-func (m *Metric) parseBuckets(raw []byte) (at int, expected string, reason Reason) {
+// which docs/format/buckets.md describes. It fills Values as Metric says.
+func (p *Parser) parseBuckets(m *Metric, raw []byte) Reason {
 	head, rest, more := cut(raw, ';')
 	if len(head) == 0 || head[0] != 'h' {
-		return 0, "'h' and the schema, -4 to 8", BadHistogram
+		return p.fail(BadHistogram, raw, "'h' and the schema, -4 to 8")
 	}
 	text, numbers, found := cut(head[1:], ',')
 	schema, ok := parseIndex(text, minSchema, maxSchema)
-	at = 1
 	if !ok {
-		return at, "a schema from -4 to 8", BadHistogram
+		return p.fail(BadHistogram, text, "a schema from -4 to 8")
 	}
-	at += len(text)
 	if !found {
-		return at, "',' and the sum of all values", BadHistogram
+		return p.fail(BadHistogram, text[len(text):], "',' and the sum of all values")
 	}
 	text, numbers, found = cut(numbers, ',')
-	at++
 	sum, reason := parseNumber(text)
 	if reason != wellFormed {
-		return at, "the sum of all values, a decimal number", BadHistogram
+		return p.fail(BadHistogram, text, "the sum of all values, a decimal number")
 	}
-	at += len(text)
 	if !found {
-		return at, "',' and how many values are zero", BadHistogram
+		return p.fail(BadHistogram, text[len(text):], "',' and how many values are zero")
 	}
-	at++
 	zero, ok := parseCount(numbers)
 	if !ok {
-		return at, "how many values are zero, a decimal number that is not negative", BadHistogram
+		return p.fail(BadHistogram, numbers, "how many values are zero, a decimal number that is not negative")
 	}
-	at += len(numbers)
 	m.Values = append(m.Values, sum)
 	if zero > 0 {
 		m.Values = append(m.Values, 0, zero)
@@ -54,24 +47,21 @@ func (m *Metric) parseBuckets(raw []byte) (at int, expected string, reason Reaso
 	for more {
 		var run []byte
 		run, rest, more = cut(rest, ';')
-		at++
-		wrong, expected := m.parseRun(run, schema)
-		if expected != "" {
-			return at + wrong, expected, BadHistogram
+		if reason := p.parseRun(m, run, schema); reason != wellFormed {
+			return reason
 		}
-		at += len(run)
 	}
 	if len(m.Values) == 1 {
-		return at, "a bucket that has values", NoValue
+		return p.fail(NoValue, raw[len(raw):], "a bucket that has values")
 	}
-	return 0, "", wellFormed
+	return wellFormed
 }
 
 // parseRun reads the counts of buckets side by side.
-func (m *Metric) parseRun(run []byte, schema int) (at int, expected string) {
+func (p *Parser) parseRun(m *Metric, run []byte, schema int) Reason {
 	sign := 1.0
 	if len(run) > 0 && run[0] == 'n' {
-		sign, run, at = -1, run[1:], 1
+		sign, run = -1, run[1:]
 	}
 	// Within 32 bits whatever the schema.
 	least, most := -maxLowest<<maxSchema, maxIndex<<max(0, schema)
@@ -81,29 +71,26 @@ func (m *Metric) parseRun(run []byte, schema int) (at int, expected string) {
 	text, counts, more := cut(run, ',')
 	index, ok := parseIndex(text, least, most)
 	if !ok {
-		return at, "the index of a bucket of this schema, a whole number"
+		return p.fail(BadHistogram, text, "the index of a bucket of this schema, a whole number")
 	}
-	at += len(text)
 	if !more {
-		return at, "',' and how many values are in the bucket"
+		return p.fail(BadHistogram, text[len(text):], "',' and how many values are in the bucket")
 	}
 	width := math.Exp2(-float64(schema)) // of a bucket, in powers of two
 	for ; more; index++ {
 		text, counts, more = cut(counts, ',')
-		at++
 		count, ok := parseCount(text)
 		if !ok {
-			return at, "how many values are in the bucket, a decimal number that is not negative"
+			return p.fail(BadHistogram, text, "how many values are in the bucket, a decimal number that is not negative")
 		}
 		if index > most {
-			return at, "no bucket beyond that of the largest number"
+			return p.fail(BadHistogram, text, "no bucket beyond that of the largest number")
 		}
 		if count > 0 {
 			m.Values = append(m.Values, sign*math.Exp2((float64(index)-0.5)*width), count)
 		}
-		at += len(text)
 	}
-	return 0, ""
+	return wellFormed
 }
 
 // parseCount reads a number that is not negative.

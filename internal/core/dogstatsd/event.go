@@ -9,29 +9,40 @@ import (
 // "_e{". The lengths must lead to the separators: a client that counted
 // characters instead of bytes is told so instead of having its text cut askew.
 func (p *Parser) parseEvent(b []byte) Reason {
-	header, body, ok := bytes.Cut(b, []byte("}:"))
-	if !ok {
-		return EventHeader
+	rawTitle, b := cutDigits(b)
+	if len(rawTitle) == 0 {
+		return p.fail(EventHeader, b, "the length of the title in bytes")
 	}
-	rawTitle, rawText, _ := cut(header, ',')
-	titleLen, ok1 := parseUint(rawTitle)
-	textLen, ok2 := parseUint(rawText)
-	if !ok1 || !ok2 {
-		return EventHeader
+	if len(b) == 0 || b[0] != ',' {
+		return p.fail(EventHeader, b, "',' and the length of the text in bytes")
 	}
+	rawText, b := cutDigits(b[1:])
+	if len(rawText) == 0 {
+		return p.fail(EventHeader, b, "the length of the text in bytes")
+	}
+	if len(b) == 0 || b[0] != '}' {
+		return p.fail(EventHeader, b, expectedBrace)
+	}
+	if len(b) == 1 || b[1] != ':' {
+		return p.fail(EventHeader, b[1:], expectedBrace)
+	}
+	body := b[2:]
+	titleLen, _ := parseUint(rawTitle)
+	textLen, _ := parseUint(rawText)
+	p.Event = Event{}
 	if titleLen == 0 {
-		return EventTitle
+		return p.fail(EventTitle, rawTitle, "a title of at least one byte")
 	}
 	if titleLen >= int64(len(body)) || body[titleLen] != '|' {
-		return EventLength
+		return p.fail(EventLength, body[min(titleLen, int64(len(body))):], "")
 	}
 	title, body := body[:titleLen], body[titleLen+1:]
+	p.Event.Title = title
 	if textLen > int64(len(body)) || (textLen < int64(len(body)) && body[textLen] != '|') {
-		return EventLength
+		return p.fail(EventLength, body[min(textLen, int64(len(body))):], "")
 	}
 	text, rest := body[:textLen], body[textLen:]
-
-	p.Event = Event{Title: title, Text: text}
+	p.Event.Text = text
 	for len(rest) > 0 { // here rest begins with the '|' before the next field
 		var field []byte
 		n := bytes.IndexByte(rest[1:], '|') + 1
@@ -44,43 +55,63 @@ func (p *Parser) parseEvent(b []byte) Reason {
 	return wellFormed
 }
 
-// parseEventField reads one optional field. What is wrong with it is counted and
-// costs only the field, since an event without its priority is still worth
-// keeping. The last valid one of a kind wins.
-func (p *Parser) parseEventField(field []byte) {
+const expectedBrace = "'}:' before the title"
+
+// parseEventField reads one optional field and says what it was. What is wrong with it
+// is counted and costs only the field, since an event without its priority is still
+// worth keeping. The last valid one of a kind wins.
+func (p *Parser) parseEventField(field []byte) part {
 	e := &p.Event
 	key, value := cutField(field)
 	switch key {
 	case '#':
 		e.Tags = value
+		return tagsPart
 	case 'd':
-		p.setTime(&e.Time, value)
+		return p.setTime(&e.Time, value, eventTimePart)
 	case 'h':
 		e.Host = value
+		return hostPart
 	case 'k':
 		e.Key = value
+		return keyPart
 	case 'p':
-		p.setWord(&e.Priority, value, "normal", "low")
+		if !p.setWord(&e.Priority, value, priorities) {
+			return badPriorityPart
+		}
+		return priorityPart
 	case 's':
 		e.Source = value
+		return sourcePart
 	case 't':
-		p.setWord(&e.Alert, value, "error", "warning", "info", "success")
-	default:
-		if !e.Origin.parseField(field) {
-			p.UnknownFields++
+		if !p.setWord(&e.Alert, value, alerts) {
+			return badAlertPart
 		}
+		return alertPart
 	}
+	return p.parseOrigin(&e.Origin, field)
 }
+
+var (
+	priorities = []string{"normal", "low"}
+	alerts     = []string{"error", "warning", "info", "success"}
+)
 
 // parseCheck reads name|status[|field], what follows "_sc|".
 func (p *Parser) parseCheck(b []byte) Reason {
-	name, rest, _ := cut(b, '|')
+	name, rest, more := cut(b, '|')
 	if len(name) == 0 {
-		return EmptyName
+		return p.fail(EmptyName, b, "the name of the check")
+	}
+	if !more {
+		return p.fail(CheckStatus, b[len(b):], "'|' and "+expectedStatus)
 	}
 	status, rest, more := cut(rest, '|')
-	if len(status) != 1 || status[0] < '0' || status[0] > '3' {
-		return CheckStatus
+	if len(status) == 0 || status[0] < '0' || status[0] > '3' {
+		return p.fail(CheckStatus, status, expectedStatus)
+	}
+	if len(status) > 1 {
+		return p.fail(CheckStatus, status[1:], expectedStatus+", and nothing behind it")
 	}
 	p.Check = Check{Name: name, Status: status[0] - '0'}
 	for more {
@@ -91,25 +122,27 @@ func (p *Parser) parseCheck(b []byte) Reason {
 	return wellFormed
 }
 
+const expectedStatus = "a status: 0 (OK), 1 (warning), 2 (critical) or 3 (unknown)"
+
 // parseCheckField is parseEventField for checks. The protocol wants m: last, but
 // clients put the origin behind it, so that it ends at the next '|' like any other.
-func (p *Parser) parseCheckField(field []byte) {
+func (p *Parser) parseCheckField(field []byte) part {
 	c := &p.Check
 	key, value := cutField(field)
 	switch key {
 	case '#':
 		c.Tags = value
+		return tagsPart
 	case 'd':
-		p.setTime(&c.Time, value)
+		return p.setTime(&c.Time, value, checkTimePart)
 	case 'h':
 		c.Host = value
+		return hostPart
 	case 'm':
 		c.Message = value
-	default:
-		if !c.Origin.parseField(field) {
-			p.UnknownFields++
-		}
+		return messagePart
 	}
+	return p.parseOrigin(&c.Origin, field)
 }
 
 // cutField splits "#tags" and "k:value" behind their one letter. The key is 0 if
@@ -124,22 +157,31 @@ func cutField(field []byte) (key byte, value []byte) {
 	return 0, nil
 }
 
-func (p *Parser) setTime(dst *int64, value []byte) {
-	if t, ok := parseUnix(value); ok {
-		*dst = t
-	} else {
-		p.BadFields++
-	}
+// cutDigits splits b behind the digits that it begins with.
+func cutDigits(b []byte) (digits, rest []byte) {
+	n := countDigits(b)
+	return b[:n], b[n:]
 }
 
-func (p *Parser) setWord(dst *[]byte, value []byte, words ...string) {
+func (p *Parser) setTime(dst *int64, value []byte, of part) part {
+	t, ok := parseUnix(value)
+	if !ok {
+		p.BadFields++
+		return badTimePart
+	}
+	*dst = t
+	return of
+}
+
+func (p *Parser) setWord(dst *[]byte, value []byte, words []string) bool {
 	for _, w := range words {
 		if string(value) == w {
 			*dst = value
-			return
+			return true
 		}
 	}
 	p.BadFields++
+	return false
 }
 
 // Unescape gives the title or text of an event with its line breaks: clients

@@ -3,15 +3,14 @@ package dogstatsd
 import (
 	"bytes"
 	"fmt"
-	"iter"
-	"strconv"
 	"time"
 	"unicode/utf8"
 )
 
 // Explanation says what one line means, byte by byte, or where it goes wrong. It
-// is for people and allocates at will; what a line becomes is the Parser's word
-// alone, and fuzzing holds that the two agree.
+// is for people and allocates at will. What a line becomes, what each field is taken
+// for, and which byte is wrong is the Parser's word; here the line is cut into pieces,
+// and these are put into words.
 type Explanation struct {
 	Line   Line // what the line is, or was begun as
 	Reason Reason
@@ -41,66 +40,36 @@ type Field struct {
 // WellFormed reports whether the line is taken.
 func (e *Explanation) WellFormed() bool { return e.Reason == wellFormed }
 
-// Lines walks the lines of a datagram that the Parser looks at.
-func Lines(packet []byte) iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		for len(packet) > 0 {
-			var line []byte
-			line, packet = cutLine(packet)
-			if len(line) > 0 && !yield(line) {
-				return
-			}
-		}
-	}
-}
-
-// cutLine splits a datagram behind its first line, which comes without its line
-// break.
-func cutLine(packet []byte) (line, rest []byte) {
-	line, rest, _ = cut(packet, '\n')
-	if n := len(line); n > 0 && line[n-1] == '\r' {
-		line = line[:n-1]
-	}
-	return line, rest
-}
-
 // Explain explains one line, without its line break.
 func Explain(line []byte) Explanation {
-	e, _ := explain(line)
-	return e
-}
-
-// explain also returns what its own walk over the line found, for the fuzz test
-// that holds it to the parser.
-func explain(line []byte) (Explanation, Reason) {
 	if len(line) == 0 {
-		return Explanation{Line: MetricLine, Reason: NoType, Expected: "a line, such as page_views:1|c"}, NoType
+		return Explanation{Line: MetricLine, Reason: NoType, Expected: "a line, such as page_views:1|c"}
 	}
 	var p Parser
-	x := explainer{line: line, e: &Explanation{}}
+	x := explainer{line: line}
 	x.e.Line, x.e.Reason = p.parseLine(&p.Metric, line)
-	x.m.Rate = 1
-	var found Reason
+	if !x.e.WellFormed() {
+		x.e.Fault, x.e.Expected = x.at(p.wrong), p.expected
+	}
 	switch x.e.Line {
 	case EventLine:
-		found = x.event()
+		x.event(&p.Event)
 	case CheckLine:
-		found = x.check()
+		x.check()
 	default:
-		found = x.metric()
+		x.metric(&p.Metric)
 	}
 	if x.e.WellFormed() {
 		x.e.Metric, x.e.Event, x.e.Check = p.Metric, p.Event, p.Check
-		x.values()
 	}
-	return *x.e, found
+	return x.e
 }
 
-// explainer walks over one line with the steps of the parser.
+// explainer walks over one line.
 type explainer struct {
-	line []byte
-	e    *Explanation
-	m    Metric // for the parser's steps
+	line  []byte
+	e     Explanation
+	steps Parser // reads each field alone
 }
 
 func (x *explainer) add(from, to int, name, meaning string, args ...any) {
@@ -122,11 +91,9 @@ func (x *explainer) replace(name string) {
 	}
 }
 
-// fault notes where the line goes wrong.
-func (x *explainer) fault(at int, reason Reason, expected string, args ...any) Reason {
-	x.e.Fault, x.e.Expected = at, fmt.Sprintf(expected, args...)
-	return reason
-}
+// at is where a piece of the line begins. The capacity of both ends where the memory of
+// the line does.
+func (x *explainer) at(piece []byte) int { return cap(x.line) - cap(piece) }
 
 // upTo returns the index of the first c at or behind from, or the line's length.
 func (x *explainer) upTo(from int, c byte) int {
@@ -136,47 +103,29 @@ func (x *explainer) upTo(from int, c byte) int {
 	return len(x.line)
 }
 
-// expectedType lists the types of a metric.
-const expectedType = "a type: c, g, ms, h, d, s or nh"
+// taken reports whether the piece that ends at to comes before the fault.
+func (x *explainer) taken(to int) bool { return x.e.WellFormed() || to < x.e.Fault }
 
-func (x *explainer) metric() Reason {
+// metric walks name:value[:value]|type[|field].
+func (x *explainer) metric(m *Metric) {
 	bar := x.upTo(0, '|')
-	colon := bytes.IndexByte(x.line[:bar], ':')
-	switch {
-	case colon == 0:
-		if bar == len(x.line) {
-			break
-		}
-		return x.fault(0, EmptyName, "the name of the metric")
-	case colon > 0:
-		x.add(0, colon, "name", "the metric's name")
-	case bar > 0:
-		x.add(0, bar, "name", "the metric's name")
+	name := min(bar, x.upTo(0, ':'))
+	if name > 0 {
+		x.add(0, name, "name", "the metric's name")
 	}
-	switch {
-	case bar == len(x.line):
-		return x.fault(bar, NoType, "'|' and %s", expectedType)
-	case colon < 0:
-		return x.fault(bar, NoValue, "':' and a value before this '|'")
-	case colon+1 == bar:
-		return x.fault(bar, NoValue, "a value before this '|'")
+	if m.Type == 0 {
+		return // without a type, values mean nothing
 	}
+	x.values(m, name+1, bar)
 	end := x.upTo(bar+1, '|')
-	if x.m.Type = parseType(x.line[bar+1 : end]); x.m.Type == 0 {
-		return x.fault(bar+1, UnknownType, "%s", expectedType)
+	if x.taken(end) {
+		x.add(bar+1, end, "type", "%s", typeMeanings[m.Type])
 	}
-	if reason := x.metricValues(colon+1, bar); reason != wellFormed {
-		return reason
-	}
-	x.add(bar+1, end, "type", "%s", typeMeanings[x.m.Type])
-	for end < len(x.line) {
-		from := end + 1
-		end = x.upTo(from, '|')
-		if reason := x.metricField(from, end); reason != wellFormed {
-			return reason
-		}
-	}
-	return wellFormed
+	x.steps.Metric = Metric{Type: m.Type, Rate: 1}
+	x.fields(end, func(field []byte) part {
+		of, _ := x.steps.parseMetricField(&x.steps.Metric, field)
+		return of
+	})
 }
 
 var typeMeanings = [...]string{
@@ -185,362 +134,216 @@ var typeMeanings = [...]string{
 	Buckets: "values that the sender has put into buckets",
 }
 
-// metricValues walks value[:value]. What they do depends on the rate, see values.
-func (x *explainer) metricValues(from, to int) Reason {
-	if x.m.Type == Set {
+// values walks value[:value].
+func (x *explainer) values(m *Metric, from, to int) {
+	switch m.Type {
+	case Set:
 		x.add(from, to, "value", "one distinct value")
-		return wellFormed
-	}
-	if x.m.Type == Buckets {
-		if at, expected, reason := x.m.parseBuckets(x.line[from:to]); reason != wellFormed {
-			return x.fault(from+at, reason, "%s", expected)
+		return
+	case Buckets:
+		if x.e.WellFormed() {
+			x.add(from, to, "value", "%v measurements in %d buckets, %v in sum",
+				m.Measurements(), len(m.Values)/2, m.Values[0]/m.Rate)
+		} else if x.taken(to) {
+			x.add(from, to, "value", "values by bucket")
 		}
-		x.add(from, to, "value", "values by bucket")
-		return wellFormed
-	}
-	found := false
-	for at := from; at <= to; {
-		end := min(x.upTo(at, ':'), to)
-		if part := x.line[at:end]; len(part) > 0 {
-			found = true
-			switch _, reason := parseNumber(part); reason {
-			case BadValue:
-				return x.fault(at+decimalPrefix(part), reason, "a decimal number, such as 1, -0.5 or 1e3")
-			case NotFinite:
-				return x.fault(at, reason, "a number that a 64-bit float holds")
-			}
-			x.add(at, end, "value", "a number")
-		}
-		at = end + 1
-	}
-	if !found {
-		return x.fault(to, NoValue, "a value before this '|'")
-	}
-	return wellFormed
-}
-
-// values says what the values of a well-formed line do.
-func (x *explainer) values() {
-	m, next := &x.e.Metric, 0
-	for i := range x.e.Fields {
-		f := &x.e.Fields[i]
-		if f.Name != "value" || m.Type == Set {
-			continue
-		}
-		if m.Type == Buckets {
-			f.Meaning = fmt.Sprintf("%v measurements in %d buckets, %v in sum", m.Measurements(), len(m.Values)/2, m.Values[0]/m.Rate)
-			continue
-		}
-		v := m.Values[next]
-		next++
-		switch {
-		case m.Type == Count && m.Rate != 1:
-			f.Meaning = fmt.Sprintf("adds %v (%v at a rate of %v)", v/m.Rate, v, m.Rate)
-		case m.Type == Count:
-			f.Meaning = fmt.Sprintf("adds %v", v)
-		case m.Relative:
-			f.Meaning = fmt.Sprintf("has a sign: sets the gauge to %v, or with relative gauges adds %v to it", v, v)
-		case m.Type == Gauge:
-			f.Meaning = fmt.Sprintf("sets the gauge to %v", v)
-		case m.Rate != 1:
-			f.Meaning = fmt.Sprintf("a measurement of %v, counted %v times (at a rate of %v)", v, 1/m.Rate, m.Rate)
-		default:
-			f.Meaning = fmt.Sprintf("a measurement of %v", v)
-		}
-	}
-}
-
-// metricField walks one optional field, as parseMetricField reads it.
-func (x *explainer) metricField(from, to int) Reason {
-	field := x.line[from:to]
-	if len(field) > 0 {
-		switch field[0] {
-		case '#':
-			x.tags(from, to)
-			return wellFormed
-		case '@':
-			return x.rate(from, to)
-		case 'T':
-			return x.timestamp(from, to)
-		case 'x':
-			if x.m.hasExemplar(field) {
-				x.exemplar(from, to)
-				return wellFormed
-			}
-		}
-	}
-	x.common(from, to)
-	return wellFormed
-}
-
-// exemplar walks "x:trace,value,time", of which the last valid one counts.
-func (x *explainer) exemplar(from, to int) {
-	if expected := x.m.parseExemplar(x.line[from+len("x:") : to]); expected != "" {
-		x.ignore(from, to, "exemplar", "an exemplar without %s: ignored", expected)
 		return
 	}
-	e := &x.m.Exemplar
-	x.replace("exemplar")
-	x.add(from, to, "exemplar", "an exemplar: trace %s has a measurement of %v, at %s", e.Trace, e.Value,
-		time.UnixMilli(e.Time).UTC().Format("2006-01-02T15:04:05.000Z"))
-}
-
-func (x *explainer) rate(from, to int) Reason {
-	if x.m.Type == Gauge || x.m.Type == Set {
-		x.ignore(from, to, "rate", "a sampling rate, which %s does not have: ignored", typeMeanings[x.m.Type])
-		return wellFormed
-	}
-	raw := x.line[from+1 : to]
-	if reason := x.m.parseRate(raw); reason != wellFormed {
-		at := from + 1
-		if _, why := parseNumber(raw); why == BadValue {
-			at += decimalPrefix(raw)
+	for next := 0; from <= to; {
+		end := min(x.upTo(from, ':'), to)
+		if !x.taken(end) {
+			return
 		}
-		return x.fault(at, reason, "a sampling rate from 1e-9 to 1")
-	}
-	x.replace("rate")
-	x.add(from, to, "rate", "a sampling rate: each value stands for %v", 1/x.m.Rate)
-	return wellFormed
-}
-
-func (x *explainer) timestamp(from, to int) Reason {
-	raw := x.line[from+1 : to]
-	switch reason := x.m.parseTimestamp(raw); reason {
-	case TimestampType:
-		return x.fault(from, reason, "no timestamp: only counts and gauges have one")
-	case BadTimestamp:
-		at := from + 1
-		if n := countDigits(raw); n < len(raw) {
-			at += n
+		if end > from {
+			x.add(from, end, "value", "%s", x.value(m, next))
+			next++
 		}
-		return x.fault(at, reason, "whole Unix seconds, 1 to %d", int64(MaxTime))
-	}
-	x.replace("timestamp")
-	x.add(from, to, "timestamp", "the value's own time, in Unix seconds")
-	return wellFormed
-}
-
-// tags walks "#tag,tag".
-func (x *explainer) tags(from, to int) {
-	x.replace("tag")
-	found := false
-	for at := from + 1; at <= to; {
-		end := min(x.upTo(at, ','), to)
-		if tag := x.line[at:end]; len(tag) > 0 {
-			found = true
-			if key, value, ok := bytes.Cut(tag, []byte(":")); !ok || len(key) == 0 {
-				x.add(at, end, "tag", "a bare tag: its value is true")
-			} else if len(value) == 0 {
-				x.add(at, end, "tag", "a tag with an empty value: no label %s", key)
-			} else {
-				x.add(at, end, "tag", "a tag: %s = %s", key, value)
-			}
-		}
-		at = end + 1
-	}
-	if !found {
-		x.ignore(from, to, "tags", "no tags")
+		from = end + 1
 	}
 }
 
-// common walks the fields that every kind of line has, and those that none has.
-func (x *explainer) common(from, to int) {
-	field := x.line[from:to]
-	var o Origin
+// value says what one value does, which depends on the rate further on.
+func (x *explainer) value(m *Metric, i int) string {
+	if !x.e.WellFormed() {
+		return "a number"
+	}
+	v := m.Values[i]
 	switch {
-	case !o.parseField(field):
-		x.ignore(from, to, "unknown", "not a field of the protocol: ignored")
-	case bytes.HasPrefix(field, []byte("c:")):
-		x.replace("origin")
-		x.add(from, to, "origin", "where it comes from: container %q, cgroup inode %q", o.Container, o.Inode)
-	case bytes.HasPrefix(field, []byte("e:")):
-		x.replace("external data")
-		external := ParseExternal(o.External)
-		x.add(from, to, "external data", "where it comes from, as the cluster said: container %q, pod %q", external.Container, external.Pod)
-	default:
-		x.replace("cardinality")
-		meaning := "which origin labels the sender wants; only none changes anything"
-		if string(o.Cardinality) == "none" {
-			meaning = "the sender wants no origin labels"
-		}
-		x.add(from, to, "cardinality", "%s", meaning)
+	case m.Type == Count && m.Rate != 1:
+		return fmt.Sprintf("adds %v (%v at a rate of %v)", v/m.Rate, v, m.Rate)
+	case m.Type == Count:
+		return fmt.Sprintf("adds %v", v)
+	case m.Relative:
+		return fmt.Sprintf("has a sign: sets the gauge to %v, or with relative gauges adds %v to it", v, v)
+	case m.Type == Gauge:
+		return fmt.Sprintf("sets the gauge to %v", v)
+	case m.Rate != 1:
+		return fmt.Sprintf("a measurement of %v, counted %v times (at a rate of %v)", v, 1/m.Rate, m.Rate)
 	}
+	return fmt.Sprintf("a measurement of %v", v)
 }
 
-// decimalPrefix is how far b can be read as a decimal number: the index of the
-// first byte that is wrong, or its length if more is missing.
-func decimalPrefix(b []byte) int {
-	i := len(b) - len(skipSign(b))
-	whole := countDigits(b[i:])
-	i += whole
-	fraction := 0
-	if i < len(b) && b[i] == '.' {
-		fraction = countDigits(b[i+1:])
-		i += 1 + fraction
+// event walks _e{<title bytes>,<text bytes>}:title|text[|field]. What e holds of it is
+// well-formed.
+func (x *explainer) event(e *Event) {
+	if x.e.Reason == EventHeader {
+		return
 	}
-	if whole+fraction == 0 || i == len(b) || b[i] != 'e' && b[i] != 'E' {
-		return i
-	}
-	i++
-	i += len(b[i:]) - len(skipSign(b[i:]))
-	return i + countDigits(b[i:])
-}
-
-// event walks _e{<title bytes>,<text bytes>}:title|text[|field].
-func (x *explainer) event() Reason {
 	const begin = len("_e{")
-	comma := begin + countDigits(x.line[begin:])
-	switch {
-	case comma == begin:
-		return x.fault(comma, EventHeader, "the length of the title in bytes")
-	case comma == len(x.line) || x.line[comma] != ',':
-		return x.fault(comma, EventHeader, "',' and the length of the text in bytes")
-	}
-	brace := comma + 1 + countDigits(x.line[comma+1:])
-	if brace == comma+1 {
-		return x.fault(brace, EventHeader, "the length of the text in bytes")
-	}
-	if rest := x.line[brace:]; !bytes.HasPrefix(rest, []byte("}:")) {
-		at := brace
-		if len(rest) > 0 && rest[0] == '}' {
-			at++
-		}
-		return x.fault(at, EventHeader, "'}:' before the title")
-	}
+	comma, brace := x.upTo(begin, ','), x.upTo(begin, '}')
 	titleBytes, _ := parseUint(x.line[begin:comma])
 	textBytes, _ := parseUint(x.line[comma+1 : brace])
 	x.add(begin, comma, "title length", "the title has %d bytes", titleBytes)
 	x.add(comma+1, brace, "text length", "the text has %d bytes", textBytes)
-	if titleBytes == 0 {
-		return x.fault(begin, EventTitle, "a title of at least one byte")
+	if x.e.Reason == EventTitle {
+		return
 	}
-	title := brace + len("}:")
-	bar, ok := x.lengthFits(title, titleBytes, "title", false)
-	if !ok {
-		return EventLength
+	from := brace + len("}:")
+	if e.Title == nil {
+		x.e.Expected = x.expectedLength(from, titleBytes, "title")
+		return
 	}
-	x.add(title, bar, "title", "the event's title")
-	end, ok := x.lengthFits(bar+1, textBytes, "text", true)
-	if !ok {
-		return EventLength
+	end := from + len(e.Title)
+	x.add(from, end, "title", "the event's title")
+	from = end + 1
+	if !x.e.WellFormed() {
+		x.e.Expected = x.expectedLength(from, textBytes, "text")
+		return
 	}
-	x.add(bar+1, end, "text", "the event's text")
-	for end < len(x.line) {
-		from := end + 1
-		end = x.upTo(from, '|')
-		x.eventField(from, end)
-	}
-	return wellFormed
+	end = from + len(e.Text)
+	x.add(from, end, "text", "the event's text")
+	x.fields(end, x.steps.parseEventField)
 }
 
-// lengthFits returns the end of a title or text that says it has n bytes, and
-// whether a '|' is there, or the line's end where that may be.
-func (x *explainer) lengthFits(from int, n int64, what string, last bool) (end int, ok bool) {
-	rest := x.line[from:]
-	end = from + int(min(n, int64(len(rest))))
-	if n <= int64(len(rest)) && (last && end == len(x.line) || end < len(x.line) && x.line[end] == '|') {
-		return end, true
-	}
-	has := rest[:x.upTo(from, '|')-from]
-	expected := fmt.Sprintf("'|' behind a %s of %d bytes; up to the next '|' or the line's end it has %d", what, n, len(has))
+// expectedLength says why a title or text, which begins at from, has not the n bytes
+// that the line gives it.
+func (x *explainer) expectedLength(from int, n int64, what string) string {
+	has := x.line[from:x.upTo(from, '|')]
+	expected := fmt.Sprintf("'|' behind a %s of %d bytes; up to the next '|' or the line's end it has %d",
+		what, n, len(has))
 	if int64(utf8.RuneCount(has)) == n {
 		expected += ": the length counts characters, and bytes are meant"
 	}
-	x.fault(end, EventLength, "%s", expected)
-	return end, false
-}
-
-// eventField walks one optional field, as parseEventField reads it.
-func (x *explainer) eventField(from, to int) {
-	key, value := cutField(x.line[from:to])
-	switch key {
-	case '#':
-		x.tags(from, to)
-	case 'd':
-		x.time(from, to, value, "the event's time, in Unix seconds")
-	case 'h':
-		x.put(from, to, "host", "the host it is about")
-	case 'k':
-		x.put(from, to, "key", "the aggregation key")
-	case 'p':
-		x.word(from, to, value, "priority", "the priority", "normal", "low")
-	case 's':
-		x.put(from, to, "source", "the source type")
-	case 't':
-		x.word(from, to, value, "alert", "the alert type", "error", "warning", "info", "success")
-	default:
-		x.common(from, to)
-	}
+	return expected
 }
 
 // check walks _sc|name|status[|field].
-func (x *explainer) check() Reason {
+func (x *explainer) check() {
 	const begin = len("_sc|")
 	bar := x.upTo(begin, '|')
-	if bar == begin {
-		return x.fault(begin, EmptyName, "the name of the check")
+	if bar > begin {
+		x.add(begin, bar, "name", "the check's name")
 	}
-	x.add(begin, bar, "name", "the check's name")
-	const expected = "a status: 0 (OK), 1 (warning), 2 (critical) or 3 (unknown)"
-	if bar == len(x.line) {
-		return x.fault(bar, CheckStatus, "'|' and %s", expected)
-	}
-	from := bar + 1
-	end := x.upTo(from, '|')
-	status := x.line[from:end]
-	if len(status) == 0 || status[0] < '0' || status[0] > '3' {
-		return x.fault(from, CheckStatus, "%s", expected)
-	}
-	if len(status) > 1 {
-		return x.fault(from+1, CheckStatus, "%s, and nothing behind it", expected)
-	}
-	x.add(from, end, "status", "%s", [...]string{"OK", "warning", "critical", "unknown"}[status[0]-'0'])
-	for end < len(x.line) {
-		from = end + 1
-		end = x.upTo(from, '|')
-		x.checkField(from, end)
-	}
-	return wellFormed
-}
-
-// checkField walks one optional field, as parseCheckField reads it.
-func (x *explainer) checkField(from, to int) {
-	key, value := cutField(x.line[from:to])
-	switch key {
-	case '#':
-		x.tags(from, to)
-	case 'd':
-		x.time(from, to, value, "the status' time, in Unix seconds")
-	case 'h':
-		x.put(from, to, "host", "the host it is about")
-	case 'm':
-		x.put(from, to, "message", "a message, which is not stored")
-	default:
-		x.common(from, to)
-	}
-}
-
-// put is a field of which the last counts.
-func (x *explainer) put(from, to int, name, meaning string) {
-	x.replace(name)
-	x.add(from, to, name, "%s", meaning)
-}
-
-// time and word are fields of which the last valid one counts.
-func (x *explainer) time(from, to int, value []byte, meaning string) {
-	if _, ok := parseUnix(value); !ok {
-		x.ignore(from, to, "timestamp", "not whole Unix seconds from 1 to %d: ignored", int64(MaxTime))
+	if !x.e.WellFormed() {
 		return
 	}
-	x.put(from, to, "timestamp", meaning)
+	status := bar + 1
+	x.add(status, status+1, "status", "%s", [...]string{"OK", "warning", "critical", "unknown"}[x.line[status]-'0'])
+	x.fields(status+1, x.steps.parseCheckField)
 }
 
-func (x *explainer) word(from, to int, value []byte, name, meaning string, words ...string) {
-	for _, w := range words {
-		if string(value) == w {
-			x.put(from, to, name, meaning)
+// fields walks the optional fields from at on, each of which step reads.
+func (x *explainer) fields(at int, step func(field []byte) part) {
+	for at < len(x.line) {
+		from := at + 1
+		if at = x.upTo(from, '|'); !x.taken(at) {
 			return
 		}
+		x.field(step(x.line[from:at]), from, at)
 	}
-	x.ignore(from, to, name, "%s is none of %s: ignored", strconv.Quote(string(value)), words)
+}
+
+// partTexts are the name of each part and its meaning, where that is always the same.
+var partTexts = [...]struct{ name, meaning string }{
+	ratePart:        {"rate", ""},
+	timestampPart:   {"timestamp", "the value's own time, in Unix seconds"},
+	exemplarPart:    {"exemplar", ""},
+	containerPart:   {"origin", ""},
+	externalPart:    {"external data", ""},
+	cardinalityPart: {"cardinality", ""},
+	eventTimePart:   {"timestamp", "the event's time, in Unix seconds"},
+	checkTimePart:   {"timestamp", "the status' time, in Unix seconds"},
+	hostPart:        {"host", "the host it is about"},
+	keyPart:         {"key", "the aggregation key"},
+	priorityPart:    {"priority", "the priority"},
+	sourcePart:      {"source", "the source type"},
+	alertPart:       {"alert", "the alert type"},
+	messagePart:     {"message", "a message, which is not stored"},
+	unknownPart:     {"unknown", "not a field of the protocol"},
+	badExemplarPart: {"exemplar", ""},
+	badTimePart:     {"timestamp", ""},
+	badPriorityPart: {"priority", ""},
+	badAlertPart:    {"alert", ""},
+}
+
+// field explains one optional field by what the parser took it for. Of several with one
+// name the last counts.
+func (x *explainer) field(of part, from, to int) {
+	field, name := x.line[from:to], partTexts[of].name
+	switch {
+	case of == tagsPart:
+		x.replace("tag")
+		x.tags(from, to)
+	case of >= unknownPart || of == ratePart && !x.steps.Metric.Type.sampled():
+		x.ignore(from, to, name, "%s: ignored", x.meaning(of, field))
+	default:
+		x.replace(name)
+		x.add(from, to, name, "%s", x.meaning(of, field))
+	}
+}
+
+// meaning is what a field says that the parser took for a part.
+func (x *explainer) meaning(of part, field []byte) string {
+	var o Origin
+	o.parseField(field)
+	m := &x.steps.Metric
+	_, value := cutField(field)
+	switch of {
+	case ratePart:
+		if !m.Type.sampled() {
+			return "a sampling rate, which " + typeMeanings[m.Type] + " does not have"
+		}
+		return fmt.Sprintf("a sampling rate: each value stands for %v", 1/m.Rate)
+	case exemplarPart:
+		at := time.UnixMilli(m.Exemplar.Time).UTC().Format("2006-01-02T15:04:05.000Z")
+		return fmt.Sprintf("an exemplar: trace %s has a measurement of %v, at %s", m.Exemplar.Trace, m.Exemplar.Value, at)
+	case badExemplarPart:
+		return "an exemplar without " + m.parseExemplar(value)
+	case containerPart:
+		return fmt.Sprintf("where it comes from: container %q, cgroup inode %q", o.Container, o.Inode)
+	case externalPart:
+		e := ParseExternal(o.External)
+		return fmt.Sprintf("where it comes from, as the cluster said: container %q, pod %q", e.Container, e.Pod)
+	case cardinalityPart:
+		if string(o.Cardinality) == "none" {
+			return "the sender wants no origin labels"
+		}
+		return "which origin labels the sender wants; only none changes anything"
+	case badTimePart:
+		return fmt.Sprintf("not whole Unix seconds from 1 to %d", int64(MaxTime))
+	case badPriorityPart:
+		return fmt.Sprintf("%q is none of %s", value, priorities)
+	case badAlertPart:
+		return fmt.Sprintf("%q is none of %s", value, alerts)
+	}
+	return partTexts[of].meaning
+}
+
+// tags walks "#tag,tag".
+func (x *explainer) tags(from, to int) {
+	found := false
+	for tag := range Tags(x.line[from+1 : to]) {
+		found = true
+		at := x.at(tag)
+		if key, value, ok := bytes.Cut(tag, []byte(":")); !ok || len(key) == 0 {
+			x.add(at, at+len(tag), "tag", "a bare tag: its value is true")
+		} else if len(value) == 0 {
+			x.add(at, at+len(tag), "tag", "a tag with an empty value: no label %s", key)
+		} else {
+			x.add(at, at+len(tag), "tag", "a tag: %s = %s", key, value)
+		}
+	}
+	if !found {
+		x.ignore(from, to, "tags", "no tags")
+	}
 }

@@ -65,7 +65,7 @@ func (p *Parser) parseFields(m *Metric, at int) Reason {
 		if len(field) > 0 && field[0] != '@' {
 			m.rare = true
 		}
-		if reason := p.parseMetricField(m, field); reason != wellFormed {
+		if _, reason := p.parseMetricField(m, field); reason != wellFormed {
 			_, rest := cutLine(p.packet[at:p.end])
 			p.at = p.end - len(rest)
 			return reason

@@ -74,25 +74,35 @@ func parseShort(b []byte) (float64, bool) {
 // isDecimal reports whether b is [+-] digits [. digits] [e [+-] digits] with a
 // digit before or behind the point.
 func isDecimal(b []byte) bool {
-	b = skipSign(b)
-	whole := countDigits(b)
-	b = b[whole:]
-	fraction := 0
-	if len(b) > 0 && b[0] == '.' {
-		fraction = countDigits(b[1:])
-		b = b[1+fraction:]
+	n, whole := readDecimal(b)
+	return whole && n == len(b)
+}
+
+// decimalPrefix is how far b, which is no decimal number, can be read as one: the index
+// of the first byte that is wrong, or its length if more is missing.
+func decimalPrefix(b []byte) int {
+	n, _ := readDecimal(b)
+	return n
+}
+
+// readDecimal returns how far b can be read as a decimal number, and whether it is whole
+// there.
+func readDecimal(b []byte) (n int, whole bool) {
+	n = len(b) - len(skipSign(b))
+	digits := countDigits(b[n:])
+	n += digits
+	if n < len(b) && b[n] == '.' {
+		decimals := countDigits(b[n+1:])
+		n += 1 + decimals
+		digits += decimals
 	}
-	if whole+fraction == 0 {
-		return false
+	if digits == 0 || n == len(b) || b[n] != 'e' && b[n] != 'E' {
+		return n, digits > 0
 	}
-	if len(b) == 0 {
-		return true
-	}
-	if b[0] != 'e' && b[0] != 'E' {
-		return false
-	}
-	b = skipSign(b[1:])
-	return len(b) > 0 && countDigits(b) == len(b)
+	n++
+	n += len(b[n:]) - len(skipSign(b[n:]))
+	digits = countDigits(b[n:])
+	return n + digits, digits > 0
 }
 
 // isNotFinite reports whether b spells an infinity or NaN, in any case.

@@ -1,6 +1,9 @@
 package dogstatsd
 
-import "bytes"
+import (
+	"bytes"
+	"iter"
+)
 
 // Parser reads the lines of one datagram after another. The zero value is ready
 // for Reset. It allocates nothing, except that what it holds grows with the largest
@@ -24,6 +27,8 @@ type Parser struct {
 	faults   uint64 // malformed lines, of all reasons
 	fault    Reason // of the last one
 	faultEnd int    // where it ends in packet
+	wrong    []byte // the last malformed line from the byte on at which it goes wrong
+	expected string // what should be there; empty where only Explain can say it
 
 	packet []byte // the datagram; with marking, up to slack more bytes of no meaning
 	end    int    // of the datagram in packet
@@ -95,6 +100,36 @@ func (p *Parser) LastFault() (line []byte, why Reason) {
 	return line[bytes.LastIndexByte(line, '\n')+1:], p.fault
 }
 
+// fail notes that the line goes wrong where rest begins, and what should be there. Only
+// malformed lines pay for it.
+func (p *Parser) fail(reason Reason, rest []byte, expected string) Reason {
+	p.wrong, p.expected = rest, expected
+	return reason
+}
+
+// Lines walks the lines of a datagram that the Parser looks at.
+func Lines(packet []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for len(packet) > 0 {
+			var line []byte
+			line, packet = cutLine(packet)
+			if len(line) > 0 && !yield(line) {
+				return
+			}
+		}
+	}
+}
+
+// cutLine splits a datagram behind its first line, which comes without its line
+// break.
+func cutLine(packet []byte) (line, rest []byte) {
+	line, rest, _ = cut(packet, '\n')
+	if n := len(line); n > 0 && line[n-1] == '\r' {
+		line = line[:n-1]
+	}
+	return line, rest
+}
+
 // parseLine decides by the prefix: whatever is neither an event nor a check is
 // a metric. "_sc" counts only with its '|', since "_scratch" is a metric's name.
 func (p *Parser) parseLine(m *Metric, line []byte) (Line, Reason) {
@@ -113,41 +148,46 @@ func (p *Parser) parseLine(m *Metric, line []byte) (Line, Reason) {
 func (p *Parser) parseMetric(m *Metric, line []byte) Reason {
 	bar := bytes.IndexByte(line, '|')
 	if bar < 0 {
-		return NoType
+		return p.fail(NoType, line[len(line):], "'|' and "+expectedType)
 	}
 	colon := bytes.IndexByte(line[:bar], ':')
 	switch {
 	case colon < 0:
-		return NoValue
+		return p.fail(NoValue, line[bar:], "':' and a value before this '|'")
 	case colon == 0:
-		return EmptyName
+		return p.fail(EmptyName, line, "the name of the metric")
 	case colon+1 == bar:
-		return NoValue
+		return p.fail(NoValue, line[bar:], expectedValue)
 	}
 	*m = Metric{Name: line[:colon], Values: m.Values[:0], Rate: 1, rare: true}
 	raw := line[colon+1 : bar]
 
 	field, rest, more := cutShort(line[bar+1:], '|')
 	if m.Type = parseType(field); m.Type == 0 {
-		return UnknownType
+		return p.fail(UnknownType, field, expectedType)
 	}
 	if m.Type == Set {
 		m.Set = raw
 	} else if m.Type == Buckets {
-		if _, _, reason := m.parseBuckets(raw); reason != wellFormed {
+		if reason := p.parseBuckets(m, raw); reason != wellFormed {
 			return reason
 		}
-	} else if reason := m.parseValues(raw); reason != wellFormed {
+	} else if reason := p.parseValues(m, raw); reason != wellFormed {
 		return reason
 	}
 	for more {
 		field, rest, more = cut(rest, '|')
-		if reason := p.parseMetricField(m, field); reason != wellFormed {
+		if _, reason := p.parseMetricField(m, field); reason != wellFormed {
 			return reason
 		}
 	}
 	return wellFormed
 }
+
+const (
+	expectedType  = "a type: c, g, ms, h, d, s or nh"
+	expectedValue = "a value before this '|'"
+)
 
 func parseType(b []byte) Type {
 	switch string(b) {
@@ -172,58 +212,96 @@ func parseType(b []byte) Type {
 // parseValues reads value[:value]. Empty parts are skipped, as the Agent does;
 // if there is nothing else the line has no value. One value that is no number
 // costs the line: which of the others are meant cannot be known.
-func (m *Metric) parseValues(raw []byte) Reason {
+func (p *Parser) parseValues(m *Metric, raw []byte) Reason {
 	if v, ok := parseShort(raw); ok { // one short value, as nearly always: no search for ':'
 		m.Values = append(m.Values, v)
 		m.Relative = m.Type == Gauge && isSigned(raw)
 		return wellFormed
 	}
+	rest := raw
 	for more := true; more; {
-		var part []byte
-		if part, raw, more = cut(raw, ':'); len(part) == 0 {
+		var value []byte
+		if value, rest, more = cut(rest, ':'); len(value) == 0 {
 			continue
 		}
-		v, reason := parseNumber(part)
+		v, reason := parseNumber(value)
+		if reason == NotFinite {
+			return p.fail(reason, value, "a number that a 64-bit float holds")
+		}
 		if reason != wellFormed {
-			return reason
+			return p.fail(reason, value[decimalPrefix(value):], "a decimal number, such as 1, -0.5 or 1e3")
 		}
 		if len(m.Values) == 0 {
-			m.Relative = m.Type == Gauge && isSigned(part)
+			m.Relative = m.Type == Gauge && isSigned(value)
 		}
 		m.Values = append(m.Values, v)
 	}
 	if len(m.Values) == 0 {
-		return NoValue
+		return p.fail(NoValue, raw[len(raw):], expectedValue)
 	}
 	return wellFormed
 }
 
-// parseMetricField reads one optional field. Fields come in any order and the
-// last of a kind wins. One that is not known must never cost the sample: newer
-// clients speak to older servers.
-func (p *Parser) parseMetricField(m *Metric, field []byte) Reason {
+// part is what an optional field is taken for.
+type part uint8
+
+const (
+	tagsPart part = iota
+	ratePart
+	timestampPart
+	exemplarPart
+	containerPart
+	externalPart
+	cardinalityPart
+	eventTimePart
+	checkTimePart
+	hostPart
+	keyPart
+	priorityPart
+	sourcePart
+	alertPart
+	messagePart
+
+	unknownPart // this and what follows says nothing and is skipped
+	badExemplarPart
+	badTimePart
+	badPriorityPart
+	badAlertPart
+)
+
+// parseMetricField reads one optional field and says what it was. Fields come in any
+// order and the last of a kind wins. One that is not known must never cost the sample:
+// newer clients speak to older servers.
+func (p *Parser) parseMetricField(m *Metric, field []byte) (part, Reason) {
 	if len(field) > 0 {
 		switch field[0] {
 		case '#':
 			m.Tags = field[1:]
-			return wellFormed
+			return tagsPart, wellFormed
 		case '@':
-			return m.parseRate(field[1:])
+			return ratePart, p.parseRate(m, field[1:])
 		case 'T':
-			return m.parseTimestamp(field[1:])
+			return timestampPart, p.parseTimestamp(m, field)
 		case 'x':
 			if m.hasExemplar(field) {
 				if expected := m.parseExemplar(field[len("x:"):]); expected != "" {
 					p.BadFields++
+					return badExemplarPart, wellFormed
 				}
-				return wellFormed
+				return exemplarPart, wellFormed
 			}
 		}
 	}
-	if !m.Origin.parseField(field) {
+	return p.parseOrigin(&m.Origin, field), wellFormed
+}
+
+// parseOrigin reads a field that every kind of line may have, or counts it as unknown.
+func (p *Parser) parseOrigin(o *Origin, field []byte) part {
+	of := o.parseField(field)
+	if of == unknownPart {
 		p.UnknownFields++
 	}
-	return wellFormed
+	return of
 }
 
 // MinRate is the smallest sampling rate: a value stands for a billion at most, which is more
@@ -233,31 +311,43 @@ const MinRate = 1e-9
 
 // parseRate reads |@. Gauges and sets are not sampled, so a rate there says
 // nothing and is not even looked at.
-func (m *Metric) parseRate(b []byte) Reason {
-	if m.Type == Gauge || m.Type == Set {
+func (p *Parser) parseRate(m *Metric, b []byte) Reason {
+	if !m.Type.sampled() {
 		return wellFormed
 	}
 	rate, reason := parseNumber(b)
+	if reason == BadValue {
+		b = b[decimalPrefix(b):]
+	}
 	if reason != wellFormed || rate < MinRate || rate > 1 {
-		return BadRate
+		return p.fail(BadRate, b, "a sampling rate from 1e-9 to 1")
 	}
 	m.Rate = rate
 	return wellFormed
 }
 
+func (t Type) sampled() bool { return t != Gauge && t != Set }
+
 // parseTimestamp reads |T. Only counts and gauges have one: the values of a
 // timer or a set cannot be put into a distribution that is already written.
-func (m *Metric) parseTimestamp(b []byte) Reason {
+func (p *Parser) parseTimestamp(m *Metric, field []byte) Reason {
 	if m.Type != Count && m.Type != Gauge {
-		return TimestampType
+		return p.fail(TimestampType, field, "no timestamp: only counts and gauges have one")
 	}
+	b := field[len("T"):]
 	t, ok := parseUnix(b)
 	if !ok {
-		return BadTimestamp
+		if n := countDigits(b); n < len(b) {
+			b = b[n:]
+		}
+		return p.fail(BadTimestamp, b, expectedTime)
 	}
 	m.Time = t
 	return wellFormed
 }
+
+// expectedTime ends with MaxTime.
+const expectedTime = "whole Unix seconds, 1 to 9000000000"
 
 // hasExemplar reports whether a field is an exemplar. Only measurements have them: on
 // any other type it is a field that is not known.
@@ -286,19 +376,22 @@ func (m *Metric) parseExemplar(b []byte) (expected string) {
 	return ""
 }
 
-// parseField takes the fields that every kind of line has in common and reports
-// whether field was one of them.
-func (o *Origin) parseField(field []byte) bool {
+// parseField takes the fields that every kind of line has in common and says which one
+// field is, if it is one of them.
+func (o *Origin) parseField(field []byte) part {
 	if b, ok := bytes.CutPrefix(field, []byte("c:")); ok {
 		o.parseLocal(b)
-	} else if b, ok := bytes.CutPrefix(field, []byte("e:")); ok {
-		o.External = b
-	} else if b, ok := bytes.CutPrefix(field, []byte("card:")); ok {
-		o.Cardinality = b
-	} else {
-		return false
+		return containerPart
 	}
-	return true
+	if b, ok := bytes.CutPrefix(field, []byte("e:")); ok {
+		o.External = b
+		return externalPart
+	}
+	if b, ok := bytes.CutPrefix(field, []byte("card:")); ok {
+		o.Cardinality = b
+		return cardinalityPart
+	}
+	return unknownPart
 }
 
 // parseLocal reads what follows c: a container id alone (v1.2), or one or more
