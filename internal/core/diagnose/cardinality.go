@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/freshet-io/freshet/internal/core/growth"
@@ -13,8 +14,7 @@ import (
 // the first to know.
 const (
 	// New series a second. The default limit is 30,000 a minute, 500 a second. A deploy
-	// makes as many for some seconds, so that what no limit turns away is never a clear
-	// cause.
+	// makes as many for some seconds, so that these alone are never a clear cause.
 	newUsual = 500
 	newBad   = 3_000
 	newMost  = 0.4
@@ -47,27 +47,30 @@ func cardinality(m *moment) finding {
 
 	f := finding{fine: fmt.Sprintf("series: %s new ones a second, up to %s is usual; %s samples a second are over a limit", count(begun), count(newUsual), count(over))}
 	f.Name = Cardinality
-	steady, most := m.flood(), newMost
-	if steady != nil && m.isFlood(steady) {
-		most = 1
+	f.Score = max(ramp(over, overUsual, overBad), newMost*ramp(begun, newUsual, newBad))
+	newest := m.flood()
+	if newest != nil {
+		begun = max(begun, newest.rate) // no scrape may have come while the record was made
+		f.Score = max(f.Score, ramp(newest.rate, newUsual, newBad))
+	} else {
+		newest = m.mostNew()
 	}
-	f.Score = max(ramp(over, overUsual, overBad), most*ramp(begun, newUsual, newBad))
 	f.Title = fmt.Sprintf("A flood of series: %s new ones a second, and %s samples a second of series that a limit has no place for", count(begun), count(over))
-	f.Because = fmt.Sprintf("%s samples a second are over a limit (nothing below %s, all from %s on), or %s series a second are new (%s to %s, and %.1f at most unless one metric has them for %d s); the larger counts",
-		count(over), count(overUsual), count(overBad), count(begun), count(newUsual), count(newBad), newMost, floodSteps*growth.Step)
-	who, newest := "", m.mostNew()
+	f.Because = fmt.Sprintf("%s samples a second are over a limit (nothing below %s, all from %s on), or %s series a second are new (%s to %s, and %.1f at most if they may be a start's or a deploy's); the larger counts",
+		count(over), count(overUsual), count(overBad), count(begun), count(newUsual), count(newBad), newMost)
+	who := ""
 	datagrams := sockets >= requests
 	if sockets+requests == 0 && newest != nil {
-		of := busiest(newest, floodSteps)
+		of := busiest(newest.GrowingTenant, newest.steps)
 		datagrams = of != nil && of.Store != raw
 	}
 	if datagrams {
 		who = m.overLimits(&f)
 	}
 	if newest != nil {
-		f.Evidence = append(f.Evidence, m.growthEvidence(&newest.Tenant, ownSteps)...)
+		f.Evidence = append(f.Evidence, m.growthEvidence(&newest.Tenant, newest.steps)...)
 		if who == "" {
-			who = m.newest(newest)
+			who = m.culprit(newest)
 		}
 	}
 	if datagrams {
@@ -84,54 +87,102 @@ func cardinality(m *moment) finding {
 	return f
 }
 
-// floodSteps is for how many steps of growth.Step a metric has had most of the new series
-// when that is a flood without any limit: a metric's first samples come within a step or two.
+// A flood is told from a start and a deploy by its values: each of its series has one of its
+// own of one label, or a name of its own, and so have those of the next window. A deploy brings
+// about as many values as it ends, each with many series. What has no such values and goes on
+// for four minutes is no deploy.
+//
+// floodWindows are the windows in steps of growth.Step: for what is sent all the time, and for
+// scrapes each 15 or 20 s, 30 s and a minute.
+var floodWindows = []int{1, 2, 4, windowSteps}
+
+// floodSteps is the time of two of the shortest.
 const floodSteps = 2
 
-// isFlood tells a flood in one metric from a start, in which a histogram may have most of the
-// series: either each has a value of its own of one label, or the tenant is no newcomer.
-func (m *moment) isFlood(g *grown) bool {
-	if g.metric == nil {
-		return false
-	}
-	if m.growing.At-g.Began >= startSeconds+int64(g.seconds()) {
-		return true
-	}
-	return ownValues(g.metric, floodSteps)
-}
-
-// flood is the tenant with most new series that has had them for some steps; nil for none.
+// flood is the tenant with the flood of most series a second; nil for none.
 func (m *moment) flood() (most *grown) {
 	for i := range m.growing.Tenants {
-		if g, does := grows(&m.growing.Tenants[i], floodSteps); does && g.rate > newUsual && (most == nil || g.rate > most.rate) {
-			most = &g
+		if g := m.floods(&m.growing.Tenants[i]); g != nil && g.rate > newUsual && (most == nil || g.rate > most.rate) {
+			most = g
 		}
 	}
 	return most
 }
 
-// mostNew is the tenant that has most new series, with those that have no place; nil if none
-// has any.
-func (m *moment) mostNew() (most *record.GrowingTenant) {
-	highest := 0.0
-	for i := range m.growing.Tenants {
-		t := &m.growing.Tenants[i]
-		if n := mean(recent(t.New, floodSteps)) + mean(recent(t.Refused, floodSteps)); n > highest {
-			most, highest = t, n
+// floods is how the series of a tenant grow if that is a flood, and else nil.
+func (m *moment) floods(t *record.GrowingTenant) *grown {
+	starts := func(steps int) bool { return m.growing.At-t.Began < startSeconds+int64(steps*growth.Step) }
+	for _, window := range floodWindows {
+		g, does := grows(t, 2, window)
+		if does && goesOn(recent(t.New, g.steps)) && (everNew(g.metric, g.steps) || g.names && !starts(g.steps)) {
+			return &g
 		}
 	}
-	return most
+	if g, does := growsInBursts(t); does && g.metric != nil && !starts(g.steps) {
+		return &g
+	}
+	return nil
 }
 
-// newest is whose series are new: of which metric, by which label, from whom.
-func (m *moment) newest(t *record.GrowingTenant) string {
-	g := grown{GrowingTenant: t, steps: ownSteps}
-	all := mean(recent(t.New, floodSteps)) + mean(recent(t.Refused, floodSteps))
-	if of := busiest(t, floodSteps); of != nil && mean(recent(of.New, floodSteps))+mean(recent(of.Refused, floodSteps)) >= oneMetricShare*all {
-		g.metric = of
+// goesOn reports whether the next series are not overdue: the last came no longer ago than
+// two bursts were apart, and a step for one that is late.
+func goesOn(counts []uint64) bool {
+	usual, quiet, begun := 0, 0, false
+	for _, n := range counts {
+		if float64(n) < mean(counts)/2 {
+			quiet++
+			continue
+		}
+		if begun {
+			usual = max(usual, quiet)
+		}
+		quiet, begun = 0, true
 	}
-	g.names = g.metric == nil && float64(t.Names) >= oneMetricShare*all*floodSteps
-	return m.culprit(&g)
+	return quiet <= usual+1
+}
+
+// histogramShare is the part of a metric's new series from which on they are one classic
+// histogram for each new value of a label. What is counted of values is some per cent off.
+const histogramShare = 0.8
+
+// everNew reports whether each new series of the metric has a value of its own of one label, or
+// each classic histogram of it has, whose buckets share it: so many of these are of no deploy.
+func everNew(of *growth.Metric, steps int) bool {
+	if of == nil {
+		return false
+	}
+	if ownValues(of, steps) {
+		return true
+	}
+	buckets := slices.IndexFunc(of.Labels, func(l growth.Label) bool { return l.Name == "le" })
+	if buckets < 1 || of.Labels[0].Values < manyValues {
+		return false
+	}
+	return float64(of.Labels[0].Values)*float64(of.Labels[buckets].Values) >= histogramShare*countedNew(of.Counted, of.New, steps)
+}
+
+// mostNew is the tenant with most new series, those without a place among them, in the last
+// steps or else in the last minute; nil if none has any.
+func (m *moment) mostNew() (most *grown) {
+	for _, steps := range []int{floodSteps, windowSteps} {
+		highest := 0.0
+		for i := range m.growing.Tenants {
+			t := &m.growing.Tenants[i]
+			all := mean(recent(t.New, steps)) + mean(recent(t.Refused, steps))
+			if all <= highest {
+				continue
+			}
+			highest, most = all, &grown{GrowingTenant: t, steps: steps}
+			if of := busiest(t, steps); of != nil && mean(recent(of.New, steps))+mean(recent(of.Refused, steps)) >= oneMetricShare*all {
+				most.metric = of
+			}
+			most.names = most.metric == nil && float64(t.Names) >= oneMetricShare*all*float64(steps)
+		}
+		if most != nil {
+			return most
+		}
+	}
+	return nil
 }
 
 // overLimits is who is over a limit of DogStatsD, with the evidence.

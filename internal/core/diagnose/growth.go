@@ -68,11 +68,17 @@ type grown struct {
 // seconds is for how long the series have grown as they do.
 func (g *grown) seconds() float64 { return float64(g.steps * growth.Step) }
 
-// grows reports whether series are new in each of the last steps.
-func grows(t *record.GrowingTenant, steps int) (g grown, does bool) {
+// grows reports whether series are new in each of the last windows of so many steps.
+func grows(t *record.GrowingTenant, windows, each int) (g grown, does bool) {
+	steps := windows * each
 	last := recent(t.New, steps)
-	if len(last) < steps || !(mean(last)/growth.Step > steadyUsual) || float64(slices.Min(last)) < mean(last)/2 {
+	if len(last) < steps || !(mean(last)/growth.Step > steadyUsual) {
 		return g, false
+	}
+	for window := range slices.Chunk(last, each) {
+		if mean(window) < mean(last)/2 {
+			return g, false
+		}
 	}
 	return newGrown(t, steps), true
 }
@@ -100,20 +106,23 @@ func newGrown(t *record.GrowingTenant, steps int) grown {
 	if of := busiest(t, steps); of != nil && mean(recent(of.New, steps)) >= oneMetricShare*all {
 		g.metric = of
 	}
-	g.names = float64(t.Names) >= oneMetricShare*countedNew(t.New, steps)
+	g.names = float64(t.Names) >= oneMetricShare*countedNew(t.Counted, t.New, steps)
 	return g
 }
 
-// countedNew are the new series of the time for which values are counted, by their rate in the
-// last steps: the last minute alone may hold no burst.
-func countedNew(counts []uint64, steps int) float64 {
+// countedNew are the new series of the time for which values are counted. An older record has
+// them by their rate in the last steps: the last minute alone may hold no burst.
+func countedNew(counted uint64, counts []uint64, steps int) float64 {
+	if counted > 0 {
+		return float64(counted)
+	}
 	return mean(recent(counts, steps)) * float64(min(steps, minuteSteps))
 }
 
 // ownValues reports whether each new series of the metric has a value of its own of one label,
 // as none of a deploy has: a pod or an instance has many series.
 func ownValues(of *growth.Metric, steps int) bool {
-	return of != nil && len(of.Labels) > 0 && float64(of.Labels[0].Values) >= oneMetricShare*countedNew(of.New, steps)
+	return of != nil && len(of.Labels) > 0 && float64(of.Labels[0].Values) >= oneMetricShare*countedNew(of.Counted, of.New, steps)
 }
 
 // recent are the last counts but that of the step that is not over.
@@ -134,7 +143,7 @@ func mean(counts []uint64) float64 {
 func (m *moment) growingTenants() (all []grown) {
 	for i := range m.growing.Tenants {
 		t := &m.growing.Tenants[i]
-		g, does := grows(t, ownSteps)
+		g, does := grows(t, ownSteps, 1)
 		if !does || !g.names && !ownValues(g.metric, ownSteps) {
 			g, does = growsInBursts(t)
 		}
@@ -277,7 +286,7 @@ func (m *moment) culprit(g *grown) string {
 // the new series; empty if none has. Series that a limit refuses come again and again, so that
 // they say nothing of that.
 func growingLabel(of *growth.Metric, steps int) string {
-	if len(of.Labels) == 0 || float64(of.Labels[0].Values) < math.Max(2, labelShare*countedNew(of.New, steps)) {
+	if len(of.Labels) == 0 || float64(of.Labels[0].Values) < math.Max(2, labelShare*countedNew(of.Counted, of.New, steps)) {
 		return ""
 	}
 	return of.Labels[0].Name
@@ -347,6 +356,9 @@ func (m *moment) growthEvidence(t *growth.Tenant, steps int) (all []Evidence) {
 			e.Figures = append(e.Figures, "such as "+clip(of.Example))
 		}
 		all = append(all, e)
+	}
+	if len(all) == 0 && whole+refused > 0 {
+		all = append(all, Evidence{What: fmt.Sprintf("tenant %s: %s series a second are new, of about %s metrics, none of which has many", clip(t.Tenant), count(whole), count(float64(t.Names)))})
 	}
 	return all
 }

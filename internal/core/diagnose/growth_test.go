@@ -3,6 +3,7 @@ package diagnose
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -20,24 +21,41 @@ type newSeries struct {
 	store, metric, label string
 	refused              bool
 	few                  bool // the label has few values, as one of several that tell the series apart
+	each                 int  // series with the same value, which differ in bucket and path; 0 is 1
 }
+
+const process = 1_700_000_000 // Unix seconds of its start
 
 // grownUntil has a tracker told of what begins in each second of a process, and reads it at
 // the end.
-func grownUntil(t *testing.T, end int64, begins func(second int64) []newSeries) *moment {
+func grownUntil(t *testing.T, end int64, begins func(second int64) []newSeries) (m *moment) {
 	t.Helper()
-	const process = 1_700_000_000 // Unix seconds
-	tracker, seen := growth.New(), 0
-	for second := range end {
+	grow(t, end, begins, func(second int64, read func() *moment) {
+		if second == end {
+			m = read()
+		}
+	})
+	return m
+}
+
+// grow has a tracker told of what begins in each second, and others read it before each.
+func grow(t *testing.T, end int64, begins func(second int64) []newSeries, look func(second int64, read func() *moment)) {
+	t.Helper()
+	tracker, seen, zones := growth.New(), 0, [...]string{"z0", "z1", "z2"}
+	for second := range end + 1 {
+		look(second, func() *moment { return reported(t, tracker, second) })
 		for _, of := range begins(second) {
 			for range of.n {
 				seen++
-				pairs := []string{"__name__", of.metric, "zone", fmt.Sprint("z", seen%3), of.label, fmt.Sprint(seen)}
-				if of.few {
+				pairs := []string{"__name__", of.metric, "zone", zones[seen%3], of.label, strconv.Itoa(seen)}
+				switch {
+				case of.few:
 					pairs[5] = fmt.Sprint(seen % 20)
-				}
-				if of.label == "__name__" {
+				case of.label == "__name__":
 					pairs = []string{"__name__", fmt.Sprint(of.metric, seen)}
+				case of.each > 0:
+					at := seen % of.each
+					pairs = append(pairs[:5], strconv.Itoa(seen/of.each), "le", strconv.Itoa(at%12), "path", strconv.Itoa(at/12))
 				}
 				s := growth.Series{Tenant: "shop", Store: of.store, Labels: labels.FromStrings(pairs...), Refused: of.refused}
 				if of.store == raw {
@@ -47,9 +65,13 @@ func grownUntil(t *testing.T, end int64, begins func(second int64) []newSeries) 
 			}
 		}
 	}
+}
+
+// reported is a healthy server whose tracker is read in a second.
+func reported(t *testing.T, tracker *growth.Tracker, second int64) *moment {
 	m := healthy()
-	m.growing = record.Growing{At: process + end, MemoryBytes: 16e9, MemoryOf: "the cgroup", Tenants: []record.GrowingTenant{}}
-	for _, of := range tracker.Report(process + end) {
+	m.growing = record.Growing{At: process + second, MemoryBytes: 16e9, MemoryOf: "the cgroup", Tenants: []record.GrowingTenant{}}
+	for _, of := range tracker.Report(process + second) {
 		m.growing.Tenants = append(m.growing.Tenants, record.GrowingTenant{Tenant: of, Limits: []record.SeriesLimit{
 			{Store: raw, Setting: "ingest.max_series", Series: 1e6},
 			{Store: "10s", Setting: "limits.max_series", Series: 1e5},
@@ -251,6 +273,93 @@ func TestFloodOfRequests(t *testing.T) {
 		begun.end = text(t, "prometheus_tsdb_head_series_created_total{tenant=\"shop\"} 25000\n")
 		if f := cardinality(begun); f.Score >= Clear {
 			t.Errorf("a start of %s, 5,000 series a second, is a flood: %.2f %s", name, f.Score, f.Title)
+		}
+	}
+}
+
+// inputs are how series come: so often, to that store, and after what time a flood is told at
+// the latest, which needs two scrapes.
+var inputs = []struct {
+	name   string
+	store  string
+	every  int64 // seconds
+	within int64
+}{
+	{"remote write all the time", raw, 1, 30},
+	{"tiles of DogStatsD", "10s", 10, 40},
+	{"scrapes each 15 s", raw, 15, 60},
+	{"scrapes each 30 s", raw, 30, 100},
+	{"scrapes each 60 s", raw, 60, 150},
+}
+
+// A flood is named as such within two scrapes, and then at any moment as long as it goes on,
+// whether a metric of few labels or a histogram floods, or names do; each second scrape is late.
+func TestFlood(t *testing.T) {
+	const rate, began, over = 2500, 200, 90 // series a second; seconds
+	for _, in := range inputs {
+		ended := began + in.within + in.every + 15
+		for name, of := range map[string]newSeries{
+			"a label":     {metric: "requests", label: "request"},
+			"a histogram": {metric: "seconds_bucket", label: "request", each: 12},
+			"names":       {metric: "request_", label: "__name__"},
+		} {
+			if name != "a label" && in.every != 1 && in.every != 60 {
+				continue // they differ in what is counted, not in when
+			}
+			begins := func(second int64) []newSeries {
+				at := second - began - in.every - second/in.every%2*min(3, in.every-1)
+				if at < 0 || second >= ended+in.every || at%in.every != 0 {
+					return start(second)
+				}
+				flood := of
+				flood.n, flood.store = int(rate*in.every), in.store
+				return append(start(second), flood)
+			}
+			grow(t, ended+over+in.every, begins, func(second int64, read func() *moment) {
+				if second%5 != 0 || second < began {
+					return
+				}
+				f := cardinality(read())
+				if second >= began+in.within && second <= ended && (f.Score < Clear || !strings.Contains(f.Title, ": tenant shop, ") || len(f.Evidence) == 0) {
+					t.Errorf("%s by %s, %d s after its begin: %.2f %s", name, in.name, second-began, f.Score, f.Title)
+				}
+				if second >= ended+in.every+over && f.Score >= Listed {
+					t.Errorf("%s by %s, %d s after its end: %.2f %s", name, in.name, second-ended, f.Score, f.Title)
+				}
+			})
+		}
+	}
+}
+
+// A deploy makes as many series a second as a flood, in one metric, and is none at any moment:
+// each of its pods has many, of one value of a label, whatever comes in one scrape and however
+// long it takes.
+func TestDeployIsNoFlood(t *testing.T) {
+	const began, series = 200, 60_000
+	for _, in := range inputs {
+		for name, pod := range map[string]int64{"with a histogram by path": 300, "with few series": 24} {
+			for _, lasts := range []int64{20, 120} {
+				deploy := func(second int64) []newSeries {
+					all := start(second)
+					pods := series / pod
+					for p := range pods {
+						at := began + p*lasts/pods
+						if first := at + in.every - (at+p%min(in.every, 10))%in.every; first == second {
+							all = append(all, newSeries{n: int(pod), store: in.store, metric: "seconds_bucket", label: "pod", each: int(pod)})
+						}
+					}
+					return all
+				}
+				grow(t, began+lasts+4*in.every+120, deploy, func(second int64, read func() *moment) {
+					if second%5 != 0 || second < began {
+						return
+					}
+					m := read()
+					if f := cardinality(m); f.Score >= Listed && m.flood() != nil {
+						t.Errorf("a deploy %s in %d s by %s, %d s after its begin: %.2f %s", name, lasts, in.name, second-began, f.Score, f.Title)
+					}
+				})
+			}
 		}
 	}
 }

@@ -68,7 +68,8 @@ type tenant struct {
 	last    int64 // of its newest
 	turned  int64 // second in which the generation began
 	all     counts
-	names   values // of metrics
+	known   generations // series that have a place, as long as names are counted
+	names   values      // of metrics
 	metrics []*metric
 }
 
@@ -79,6 +80,7 @@ type metric struct {
 	weight      uint64 // new series, and those of the metrics whose place it took; halved with each generation
 	series      uint64 // since it has the place
 	new         counts
+	known       generations // series that have a place, as long as values are counted
 	labels      []label
 	senders     []senderSeries
 }
@@ -113,6 +115,23 @@ func (c *counts) add(now int64, refused bool) {
 	}
 }
 
+// generations count series as values counts values.
+type generations struct{ now, before uint64 }
+
+func (g *generations) turn(both bool) {
+	g.before = g.now
+	if both {
+		g.before = 0
+	}
+	g.now = 0
+}
+
+func (g *generations) add(refused bool) {
+	if !refused {
+		g.now++
+	}
+}
+
 // values are those of a label in two generations.
 type values struct{ now, before distinct.Sketch }
 
@@ -141,11 +160,13 @@ func (t *Tracker) Add(now int64, s *Series) {
 	of.turn(now)
 	of.last = now
 	of.all.add(now, s.Refused)
+	of.known.add(s.Refused)
 	name := s.Labels.Get(model.MetricNameLabel)
 	of.names.now.Add(distinct.HashString(name))
 	m := of.metric(now, s.Store, name)
 	m.weight++
 	m.new.add(now, s.Refused)
+	m.known.add(s.Refused)
 	m.series++
 	at := 0
 	s.Labels.Range(func(l labels.Label) {
@@ -209,8 +230,10 @@ func (t *tenant) turn(now int64) {
 	t.turned = now
 	both := age < 0 || age >= 2*generation // the last one is as old as what it replaces
 	t.names.turn(both)
+	t.known.turn(both)
 	for _, m := range t.metrics {
 		m.weight /= 2
+		m.known.turn(both)
 		for i := range m.labels {
 			m.labels[i].turn(both)
 		}
@@ -298,6 +321,7 @@ type Tenant struct {
 	New     []uint64 `json:"new_series"`
 	Refused []uint64 `json:"refused_series"` // by a limit; one that comes again counts again
 	Names   uint64   `json:"new_names"`      // metrics among them in the last one to two minutes, about
+	Counted uint64   `json:"counted_series"` // new ones with a place in just that time; 0 in an older record
 	Metrics []Metric `json:"metrics"`        // most new series first
 }
 
@@ -307,6 +331,7 @@ type Metric struct {
 	Name    string   `json:"metric"`
 	New     []uint64 `json:"new_series"`
 	Refused []uint64 `json:"refused_series"`
+	Counted uint64   `json:"counted_series"`    // new ones with a place in just the time of which labels have their values; 0 in an older record
 	Labels  []Label  `json:"labels"`            // most values first
 	Senders []string `json:"senders,omitempty"` // most new series first
 	Example string   `json:"example,omitempty"` // labels of one of the series, that with most values first
@@ -326,7 +351,7 @@ func (t *Tracker) Report(now int64) []Tenant {
 	all := []Tenant{}
 	for name, of := range t.tenants {
 		of.turn(now)
-		r := Tenant{Tenant: name, Began: of.began, Names: of.names.len(), Metrics: []Metric{}}
+		r := Tenant{Tenant: name, Began: of.began, Names: of.names.len(), Counted: of.known.now + of.known.before, Metrics: []Metric{}}
 		if r.New, r.Refused = of.all.report(now); sum(r.New)+sum(r.Refused) == 0 {
 			continue
 		}
@@ -347,7 +372,7 @@ func (t *Tracker) Report(now int64) []Tenant {
 }
 
 func (m *metric) report(now int64) Metric {
-	r := Metric{Store: m.store, Name: m.name, Labels: []Label{}}
+	r := Metric{Store: m.store, Name: m.name, Counted: m.known.now + m.known.before, Labels: []Label{}}
 	r.New, r.Refused = m.new.report(now)
 	examples := map[string]string{}
 	for i := range m.labels {
