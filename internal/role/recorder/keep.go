@@ -2,6 +2,7 @@ package recorder
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,8 +13,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// patience is how long the disk may take to write a record. It takes some milliseconds for
-// the usual 1 to 5 MB.
+// patience is how long the disk may take to write a record, or to say how the stores are. It
+// takes some milliseconds for the usual 1 to 5 MB.
 const patience = 5 * time.Second
 
 // unkept is a record that the disk did not take. The last one stays in memory until another
@@ -26,27 +27,63 @@ type unkept struct {
 
 var errStillWriting = errors.New("the disk still writes an earlier record")
 
-// keep has a record written, and waits for patience at most. A disk that hangs holds one
-// goroutine, and no more: until it goes on, other records are not kept.
+// keep has a record written, and waits for patience at most: until a disk that hangs goes on,
+// other records are not kept.
 func (r *Recorder) keep(id string, text []byte) error {
-	select {
-	case r.writing <- struct{}{}:
-	default:
+	err, answered := within(r.patience, r.writing, func() error { return r.write(id, text) })
+	switch answered {
+	case busy:
 		return errStillWriting
+	case late:
+		return fmt.Errorf("the disk did not take it in %v", r.patience)
 	}
-	written := make(chan error, 1)
+	return err
+}
+
+var errStillLooking = errors.New("an earlier look at the stores still waits for the disk")
+
+// broken are the stores that are broken, as JSON. To look at them touches the disk.
+func (r *Recorder) broken() ([]byte, error) {
+	found, answered := within(r.patience, r.looking, r.Broken)
+	switch answered {
+	case busy:
+		return nil, errStillLooking
+	case late:
+		return nil, fmt.Errorf("the disk said nothing of the stores in %v", r.patience)
+	}
+	return json.Marshal(found)
+}
+
+// answered is whether somebody who waits for the disk had an answer in time.
+type answered int
+
+const (
+	inTime answered = iota
+	late
+	busy // an earlier one still waits
+)
+
+// within has something done that waits for the disk, and waits for it so long. held is of 1: a
+// disk that hangs holds one goroutine, however often it is asked.
+func within[T any](patience time.Duration, held chan struct{}, do func() T) (result T, is answered) {
+	select {
+	case held <- struct{}{}:
+	default:
+		return result, busy
+	}
+	done := make(chan T, 1)
 	go func() {
-		err := r.write(id, text)
-		<-r.writing
-		written <- err
+		result := do()
+		<-held
+		done <- result
 	}()
-	timer := time.NewTimer(r.patience)
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case err := <-written:
-		return err
+	case result = <-done:
+		return result, inTime
 	case <-timer.C:
-		return fmt.Errorf("the disk did not take it in %v", r.patience)
+		return result, late
 	}
 }
 

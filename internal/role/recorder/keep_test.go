@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/freshet-io/freshet/internal/core/record"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -176,4 +177,44 @@ func TestAnOldRecordThatStays(t *testing.T) {
 	if err := r.keep("20261121T000000.000-asked", nil); err != nil || !strings.Contains(log.String(), old) {
 		t.Errorf("%v, log: %s", err, &log)
 	}
+}
+
+// A look at the stores waits for the disk: one that hangs held the record, and with it the
+// recorder, for ever. The record says why it has no stores.
+func TestALookAtStoresOnADiskThatHangs(t *testing.T) {
+	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
+	r.patience = 20 * time.Millisecond
+	looks, goesOn := make(chan struct{}, 10), make(chan struct{})
+	healthy := r.Broken
+	r.Broken = func() []record.BrokenStore {
+		looks <- struct{}{}
+		<-goesOn
+		return healthy()
+	}
+	stop := run(t, r)
+	for _, why := range []string{"the disk said nothing of the stores in 20ms", errStillLooking.Error()} {
+		made, err := r.Record(t.Context(), "the disk hangs")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f := read(t, r, made.ID); f.Missing[record.Stores] != why || len(f.Missing) != 1 {
+			t.Errorf("missing: %q", f.Missing)
+		}
+	}
+	if n := len(looks); n != 1 {
+		t.Errorf("%d goroutines look", n)
+	}
+
+	close(goesOn)
+	r.looking <- struct{}{} // once the first has looked
+	<-r.looking
+	r.patience = time.Minute
+	made, err := r.Record(t.Context(), "it goes on")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := read(t, r, made.ID).Read(record.Stores); err != nil || !strings.Contains(string(text), `"store":"10s"`) {
+		t.Errorf("%q, %v", text, err)
+	}
+	stop()
 }

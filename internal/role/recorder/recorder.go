@@ -34,7 +34,7 @@ type Options struct {
 	Dir      string // of the records; made when there is one
 	Gatherer prometheus.Gatherer
 	Top      func(context.Context) (any, error) // who sends most since it was first asked, as JSON will have it
-	Broken   func() []record.BrokenStore        // stores that cannot be opened
+	Broken   func() []record.BrokenStore        // stores that cannot be opened; may wait for the disk
 	Growing  func() record.Growing              // series that are new
 	Queries  func() []querycost.Row             // what they cost
 	Sent     func() []record.Sent               // who sends remote write and OTLP
@@ -71,6 +71,7 @@ type Recorder struct {
 	made, skipped, failed, notKept prometheus.Counter
 
 	writing   chan struct{}                                          // of 1: held by the goroutine that writes a record
+	looking   chan struct{}                                          // of 1: held by the one that looks at the stores
 	patience  time.Duration                                          // patience, but for tests
 	writeFile func(name string, text []byte, mode os.FileMode) error // os.WriteFile, but for tests
 	unkept    atomic.Pointer[unkept]
@@ -106,7 +107,7 @@ func New(o Options) *Recorder {
 			stirred: make(chan struct{}, 1),
 		},
 		over: make(chan overBudget, 1), asks: make(chan ask), ended: make(chan struct{}),
-		writing: make(chan struct{}, 1), patience: patience, writeFile: os.WriteFile,
+		writing: make(chan struct{}, 1), looking: make(chan struct{}, 1), patience: patience, writeFile: os.WriteFile,
 		made:    counter("records_total", "Records that were made: a stage was over its budget, or somebody asked. Rising: freshet diagnose reads them; the page shows them under Records."),
 		skipped: counter("skipped_total", "Times when a stage was over its budget and no record was made, since another was made shortly before."),
 		failed:  counter("failed_total", "Records that could not be made. Rising: the log says why."),

@@ -97,7 +97,7 @@ func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, [
 		text, err = json.Marshal(list)
 	}
 	t.put(record.Top, text, err)
-	text, err = json.Marshal(r.Broken())
+	text, err = r.broken()
 	t.put(record.Stores, text, err)
 	text, err = json.Marshal(r.Growing())
 	t.put(record.Growth, text, err)
