@@ -223,9 +223,9 @@ func TestDamagedJournal(t *testing.T) {
 		damage func(b []byte) []byte
 		lost   float64 // of three steps of ten, at most: a checkpoint makes up for none, the journal does
 	}{
-		{"the last record is torn, as by a power loss", (*process).kill, "*.segment",
+		{"the last frame is torn, as by a power loss", (*process).kill, "*.segment",
 			func(b []byte) []byte { return b[:len(b)-3] }, 10},
-		{"a bit of the last record is flipped", (*process).kill, "*.segment",
+		{"a bit of the last frame is flipped", (*process).kill, "*.segment",
 			func(b []byte) []byte { b[len(b)-3] ^= 4; return b }, 10},
 		{"a bit in the middle is flipped", (*process).kill, "*.segment",
 			func(b []byte) []byte { b[len(b)/2] ^= 4; return b }, 10},
@@ -237,7 +237,7 @@ func TestDamagedJournal(t *testing.T) {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel() // it mostly waits for windows
 			p := start(t, dataDir(t))
-			for step := range 3 { // a window each, so that they are records of their own
+			for step := range 3 { // a window each, so that they are frames of their own
 				increment(t, p, fmt.Sprintf("step.%d", step), 10)
 				expectSoon(t, p, fmt.Sprintf("step_%d", step), 10)
 			}

@@ -58,7 +58,7 @@ type restored struct {
 	Created  time.Time       `json:"created"` // the snapshot
 	Bytes    int64           `json:"bytes"`
 	Stores   []restoredStore `json:"stores"`
-	Records  uint64          `json:"journal_records"`
+	Frames   uint64          `json:"journal_frames"`
 	Warnings []string        `json:"warnings,omitempty"`
 }
 
@@ -75,7 +75,7 @@ func (r *restored) print(out io.Writer) error {
 	for _, s := range r.Stores {
 		fmt.Fprintf(&b, "  tsdb/%s/%s: %d blocks, %d samples\n", s.Tenant, s.Store, s.Blocks, s.Samples)
 	}
-	fmt.Fprintf(&b, "  journal: %d records\n", r.Records)
+	fmt.Fprintf(&b, "  journal: %d frames\n", r.Frames)
 	for _, w := range r.Warnings {
 		fmt.Fprintf(&b, "warning: %s\n", w)
 	}
@@ -201,14 +201,14 @@ func (r *restored) verify(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	// Opening cuts off the record that was being written when it was copied.
+	// Opening cuts off the frame that was being written when it was copied.
 	log, report, err := journal.Open(journalDir, journal.Options{})
 	if err != nil {
 		return err
 	}
-	r.Records = report.Records
+	r.Frames = report.Frames
 	for _, d := range report.Damage {
-		if d.Records > 0 {
+		if d.Frames > 0 {
 			r.Warnings = append(r.Warnings, "journal: "+d.String())
 		}
 	}

@@ -232,8 +232,8 @@ func (s *server) openAggregator() error {
 	if err != nil {
 		return err
 	}
-	if report.Records > 0 {
-		s.logger.Info("restored from the journal", "records", report.Records, "lost_records", report.LostRecords, "took", time.Since(begun).Round(time.Millisecond))
+	if report.Frames > 0 {
+		s.logger.Info("restored from the journal", "frames", report.Frames, "lost_frames", report.LostFrames, "took", time.Since(begun).Round(time.Millisecond))
 	}
 	return nil
 }

@@ -12,15 +12,15 @@ import (
 
 const (
 	shards     = 1024
-	frameBytes = 24 // around a record: docs/format/journal.md
+	frameBytes = 24 // around a frame: docs/format/journal.md
 )
 
-func window(payloadBytes int) []journal.Record {
-	records := make([]journal.Record, shards)
-	for i := range records {
-		records[i] = journal.Record{Shard: uint16(i), Payload: make([]byte, payloadBytes)}
+func window(payloadBytes int) []journal.Frame {
+	frames := make([]journal.Frame, shards)
+	for i := range frames {
+		frames[i] = journal.Frame{Shard: uint16(i), Payload: make([]byte, payloadBytes)}
 	}
-	return records
+	return frames
 }
 
 // cpu returns the processor time that the process has used, in nanoseconds.
@@ -47,7 +47,7 @@ func measure(b *testing.B, payloadBytes int, append func(), cut func()) {
 		}
 	}
 	b.ReportMetric(float64(cpu(b)-before)/float64(b.N), "cpu-ns/window")
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*shards), "ns/record")
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*shards), "ns/frame")
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		b.Fatal(err)
@@ -60,9 +60,9 @@ func measure(b *testing.B, payloadBytes int, append func(), cut func()) {
 func BenchmarkSyncedWindow(b *testing.B) {
 	b.Run("one file", func(b *testing.B) {
 		l := open(b)
-		records := window(100)
+		frames := window(100)
 		for b.Loop() {
-			if _, err := l.Append(records); err != nil {
+			if _, err := l.Append(frames); err != nil {
 				b.Fatal(err)
 			}
 			if err := l.Sync(); err != nil {
@@ -72,10 +72,10 @@ func BenchmarkSyncedWindow(b *testing.B) {
 	})
 	b.Run("file for each shard", func(b *testing.B) {
 		logs := openEach(b)
-		record := make([]byte, 100+frameBytes)
+		frame := make([]byte, 100+frameBytes)
 		for b.Loop() {
 			for _, f := range logs {
-				if _, err := f.Write(record); err != nil {
+				if _, err := f.Write(frame); err != nil {
 					b.Fatal(err)
 				}
 				if err := f.Sync(); err != nil {
@@ -115,15 +115,15 @@ func openEach(b *testing.B) []*os.File {
 	return logs
 }
 
-// One window of all shards: one record each, in one write. Bound: 1 us a record
+// One window of all shards: one frame each, in one write. Bound: 1 us a frame
 // of 1,000 bytes, so that a window is journalled within a millisecond.
 func BenchmarkWindow(b *testing.B) {
 	for _, size := range []int{100, 1000} {
 		b.Run(fmt.Sprint("one file/", size), func(b *testing.B) {
 			l := open(b)
-			records := window(size)
+			frames := window(size)
 			measure(b, size, func() {
-				if _, err := l.Append(records); err != nil {
+				if _, err := l.Append(frames); err != nil {
 					b.Fatal(err)
 				}
 			}, func() {
@@ -138,10 +138,10 @@ func BenchmarkWindow(b *testing.B) {
 		})
 		b.Run(fmt.Sprint("file for each shard/", size), func(b *testing.B) {
 			logs := openEach(b)
-			record := make([]byte, size+frameBytes)
+			frame := make([]byte, size+frameBytes)
 			measure(b, size, func() {
 				for _, f := range logs {
-					if _, err := f.Write(record); err != nil {
+					if _, err := f.Write(frame); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -42,12 +42,12 @@ func appendForEver(dir string) error {
 	}
 	fmt.Println(uint64(report.Last))
 	for {
-		records := make([]journal.Record, 1+int(report.Last)%50)
-		for i := range records {
+		frames := make([]journal.Frame, 1+int(report.Last)%50)
+		for i := range frames {
 			n := int(report.Last) + i + 1
-			records[i] = journal.Record{Shard: uint16(n % 1024), Payload: []byte(strings.Repeat("x", n%300) + strconv.Itoa(n))}
+			frames[i] = journal.Frame{Shard: uint16(n % 1024), Payload: []byte(strings.Repeat("x", n%300) + strconv.Itoa(n))}
 		}
-		if report.Last, err = l.Append(records); err != nil {
+		if report.Last, err = l.Append(frames); err != nil {
 			return err
 		}
 		fmt.Println(uint64(report.Last))
@@ -100,9 +100,9 @@ func TestKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		var next journal.Position = 1
-		if err := l.Replay(func(pos journal.Position, r journal.Record) error {
+		if err := l.Replay(func(pos journal.Position, r journal.Frame) error {
 			if want := strings.Repeat("x", int(pos)%300) + strconv.Itoa(int(pos)); pos != next || string(r.Payload) != want {
-				return fmt.Errorf("record %d of %d bytes in place of record %d", pos, len(r.Payload), next)
+				return fmt.Errorf("frame %d of %d bytes in place of frame %d", pos, len(r.Payload), next)
 			}
 			next++
 			return nil

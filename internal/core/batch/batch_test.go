@@ -226,12 +226,12 @@ func TestTheClockMayJumpWithinAWindow(t *testing.T) {
 	}
 }
 
-// A journal record holds 16 MiB: a batch that grew beyond it could never be
+// A journal frame holds 16 MiB: a batch that grew beyond it could never be
 // written, and was tried again for ever. A large window becomes several batches
 // of a shard, each with a sequence above the one before: otherwise the reader
 // would take it for a repeat. The next window's are above all of them.
 func TestALargeWindowIsSplit(t *testing.T) {
-	const record = 16 << 20
+	const frame = 16 << 20
 	inc := increments()[0]
 	inc.Key = series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", strings.Repeat("m", 64<<10)))
 	small := increments()[0]
@@ -257,7 +257,7 @@ func TestALargeWindowIsSplit(t *testing.T) {
 			if err := r.Reset(b.Bytes); err != nil {
 				t.Fatal(err)
 			}
-			if len(b.Bytes) > record/2 || r.Header.Shard != b.Shard {
+			if len(b.Bytes) > frame/2 || r.Header.Shard != b.Shard {
 				t.Errorf("a batch of %d bytes for shard %d, by its header for %d", len(b.Bytes), b.Shard, r.Header.Shard)
 			}
 			if s := r.Header.Sequence; s <= last[b.Shard] || s>>partBits != h.Sequence {

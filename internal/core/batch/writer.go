@@ -22,7 +22,7 @@ type pending struct {
 
 const (
 	// splitBytes is the size beyond which a batch takes no more increments. A
-	// journal record holds 16 MiB, and no increment is nearly as large as the rest.
+	// journal frame holds 16 MiB, and no increment is nearly as large as the rest.
 	splitBytes = 4 << 20
 
 	// keepBytes is the most memory that a shard's batch may keep for the next

@@ -56,7 +56,7 @@ var errBusy = errors.New("begin checkpoint: another one is being written")
 // are not for concurrent use, but Appends may go on between and during them.
 type Checkpoint struct {
 	log        *Log
-	base       Position // the last record before it was begun
+	base       Position // the last frame before it was begun
 	sinceBytes int64    // log's, then
 	file       segment.Writer
 	w          *bufio.Writer
@@ -88,9 +88,9 @@ func (l *Log) BeginCheckpoint() (*Checkpoint, error) {
 	return c, nil
 }
 
-// Section writes the state of a shard as of pos: every record of the shard up to
+// Section writes the state of a shard as of pos: every frame of the shard up to
 // pos is in it and none behind. pos is at least the last position that was
-// appended before BeginCheckpoint, also for a shard without records for long. The
+// appended before BeginCheckpoint, also for a shard without frames for long. The
 // order of the sections is free. A shard that had no state at BeginCheckpoint
 // needs no section. The payload can be used again when Section returns.
 func (c *Checkpoint) Section(shard uint16, pos Position, payload []byte) error {

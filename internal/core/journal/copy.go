@@ -15,7 +15,7 @@ const copyAttempts = 3
 
 // Copy writes to an empty directory what a start from this moment would need: the
 // newest checkpoint and the segments behind it. The journal may be in use: a
-// record that was appended before Copy was called is in the copy, and of later
+// frame that was appended before Copy was called is in the copy, and of later
 // ones the first. It returns the bytes written, which survive a power loss.
 func Copy(from, to segment.FS) (sizeBytes int64, err error) {
 	for range copyAttempts {
@@ -52,7 +52,7 @@ func copyOnce(from, to segment.FS) (sizeBytes int64, err error) {
 	return sizeBytes, to.SyncDir()
 }
 
-// copyFile copies what a file has now: the last segment may be growing. A record
+// copyFile copies what a file has now: the last segment may be growing. A frame
 // that it cuts in two is a torn tail to the reader.
 func copyFile(from, to segment.FS, name string) (n int64, err error) {
 	r, size, err := from.Open(name)

@@ -41,14 +41,14 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// The last segment grows while it is copied: of the records that come meanwhile
+// The last segment grows while it is copied: of the frames that come meanwhile
 // the copy has the first.
 func TestCopyWhileAppending(t *testing.T) {
 	fs := memfs.New()
 	l, _ := mustOpen(t, fs, 0)
 	id := uint64(1)
 	more := func() {
-		if _, err := l.Append([]Record{entry(id), entry(id + 1)}); err != nil {
+		if _, err := l.Append([]Frame{entry(id), entry(id + 1)}); err != nil {
 			t.Fatal(err)
 		}
 		id += 2
@@ -62,8 +62,8 @@ func TestCopyWhileAppending(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, report := mustOpen(t, to, 0)
-		if report.Last < Position(before-1) || report.LostRecords > 0 {
-			t.Fatalf("%d records had been appended; report %+v", before-1, report)
+		if report.Last < Position(before-1) || report.LostFrames > 0 {
+			t.Fatalf("%d frames had been appended; report %+v", before-1, report)
 		}
 	}
 }
@@ -87,7 +87,7 @@ func TestCopyBeginsAgain(t *testing.T) {
 	left := 2 // checkpoints that end during the copy
 	from := interrupted{fs, func() {
 		for ; left > 0; left-- {
-			if _, err := l.Append([]Record{entry(uint64(100 + left))}); err != nil {
+			if _, err := l.Append([]Frame{entry(uint64(100 + left))}); err != nil {
 				t.Fatal(err)
 			}
 			s.fold(t, entry(uint64(100+left)))
@@ -99,7 +99,7 @@ func TestCopyBeginsAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	copied, report := mustOpen(t, to, 250)
-	if got := recovered(t, copied); !maps.EqualFunc(got, s, slices.Equal) || report.LostRecords > 0 {
+	if got := recovered(t, copied); !maps.EqualFunc(got, s, slices.Equal) || report.LostFrames > 0 {
 		t.Errorf("recovered %v, want %v; report %+v", got, s, report)
 	}
 }

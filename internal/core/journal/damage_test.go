@@ -22,13 +22,13 @@ func sample(t testing.TB) (*memfs.FS, state) {
 	l, _ := mustOpen(t, fs, 250)
 	appendSome := func(batches int) {
 		for range batches {
-			var records []Record
+			var frames []Frame
 			for range 3 {
-				records = append(records, entry(id))
+				frames = append(frames, entry(id))
 				s.fold(t, entry(id))
 				id++
 			}
-			if _, err := l.Append(records); err != nil {
+			if _, err := l.Append(frames); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -64,7 +64,7 @@ func subsequence(got, want []uint64) bool {
 }
 
 // A write that was cut at any byte, by the death of the process: what had been
-// acknowledged is there, and of the torn batch only whole records, from the front.
+// acknowledged is there, and of the torn batch only whole frames, from the front.
 func TestTornWriteAtEveryByte(t *testing.T) {
 	fs, acknowledged, id := memfs.New(), state{}, uint64(1)
 	l, _ := mustOpen(t, fs, 300)
@@ -74,18 +74,18 @@ func TestTornWriteAtEveryByte(t *testing.T) {
 			checkpointAll(t, l, acknowledged)
 		}
 		before := fs.Crash()
-		var records []Record
+		var frames []Frame
 		var all []uint64
 		after := state{}
 		for shard, ids := range acknowledged {
 			after[shard] = slices.Clone(ids)
 		}
 		for range 4 {
-			records, all = append(records, entry(id)), append(all, id)
+			frames, all = append(frames, entry(id)), append(all, id)
 			after.fold(t, entry(id))
 			id++
 		}
-		if _, err := l.Append(records); err != nil {
+		if _, err := l.Append(frames); err != nil {
 			t.Fatal(err)
 		}
 		for name, f := range fs.Files {
@@ -111,14 +111,14 @@ func TestTornWriteAtEveryByte(t *testing.T) {
 				if !slices.Equal(extra, all[:len(extra)]) {
 					t.Fatalf("%s cut at %d: of the torn batch %v came back %v", name, cut, all, extra)
 				}
-				if report.LostRecords != 0 {
+				if report.LostFrames != 0 {
 					t.Fatalf("%s cut at %d: nothing acknowledged is lost, and the report says %+v", name, cut, report)
 				}
 				// The tail is gone, and the journal goes on.
 				if _, report := mustOpen(t, torn, 300); len(report.Damage) > 0 {
 					t.Fatalf("%s cut at %d: the second start says %+v", name, cut, report)
 				}
-				if _, err := l.Append([]Record{entry(1000)}); err != nil {
+				if _, err := l.Append([]Frame{entry(1000)}); err != nil {
 					t.Fatal(err)
 				}
 				again, report := mustOpen(t, torn, 300)
@@ -135,7 +135,7 @@ func TestTornWriteAtEveryByte(t *testing.T) {
 }
 
 // A bit that flipped anywhere on disk: the journal opens and says so, never
-// returns a wrong record (fold knows), and loses no more than it must.
+// returns a wrong frame (fold knows), and loses no more than it must.
 func TestFlippedBitAtEveryByte(t *testing.T) {
 	whole, want := sample(t)
 	l, _ := mustOpen(t, whole.Crash(), 250)
@@ -157,28 +157,28 @@ func TestFlippedBitAtEveryByte(t *testing.T) {
 				most := 0
 				switch {
 				case isSegment && first > base && at < segment.HeaderBytes:
-					most = 3 // all records of the segment
+					most = 3 // all frames of the segment
 				case isSegment && first > base:
 					most = 1
 				}
 				if lost > most {
-					t.Fatalf("%s byte %d: %d records are lost, at most %d need be\n%+v", name, at, lost, most, report)
+					t.Fatalf("%s byte %d: %d frames are lost, at most %d need be\n%+v", name, at, lost, most, report)
 				}
 				isOld := isSegment && first <= base || name == checkpointFormat.Name(6)
 				if (len(report.Damage) == 0) != isOld {
 					t.Fatalf("%s byte %d: the report says %+v", name, at, report)
 				}
 				tail := len(report.Damage) == 1 && strings.Contains(report.Damage[0].Reason, "torn tail")
-				if uint64(lost) > report.LostRecords && !tail {
-					t.Fatalf("%s byte %d: %d records are lost, and the report says %+v", name, at, lost, report)
+				if uint64(lost) > report.LostFrames && !tail {
+					t.Fatalf("%s byte %d: %d frames are lost, and the report says %+v", name, at, lost, report)
 				}
 				// Going on from here must not lose more.
-				if _, err := l.Append([]Record{entry(1000)}); err != nil {
+				if _, err := l.Append([]Frame{entry(1000)}); err != nil {
 					t.Fatal(err)
 				}
 				again, _ := mustOpen(t, flipped, 250)
 				if n := count(recovered(t, again)); n != count(got)+1 {
-					t.Fatalf("%s byte %d: %d records, and after one more %d", name, at, count(got), n)
+					t.Fatalf("%s byte %d: %d frames, and after one more %d", name, at, count(got), n)
 				}
 			}
 		}
@@ -196,13 +196,13 @@ func TestShortCheckpointAtEveryByte(t *testing.T) {
 		f.Data = f.Data[:cut]
 		l, report := mustOpen(t, fs, 250)
 		if n := count(want) - count(recovered(t, l)); n != 0 || len(report.Damage) != 1 {
-			t.Fatalf("%d of %d bytes: %d records are lost: %+v", cut, size, n, report)
+			t.Fatalf("%d of %d bytes: %d frames are lost: %+v", cut, size, n, report)
 		}
 	}
 }
 
 // Each case damages the sample and says what a start tells the operator. The
-// sample's records are 1 to 27, its checkpoints at 6 and 15.
+// sample's frames are 1 to 27, its checkpoints at 6 and 15.
 func TestReport(t *testing.T) {
 	segments := func(fs *memfs.FS) []string {
 		var after []string
@@ -219,22 +219,22 @@ func TestReport(t *testing.T) {
 	}{
 		{"a whole journal has nothing to say", func(*memfs.FS) {}, 0, nil},
 		{"a missing segment is a gap of known size", func(fs *memfs.FS) { delete(fs.Files, segments(fs)[1]) }, 3,
-			[]string{"00000000000000000016.segment, byte 163: records 19 to 21 are not there (0 bytes, at most 3 records lost)"}},
+			[]string{"00000000000000000016.segment, byte 163: frames 19 to 21 are not there (0 bytes, at most 3 frames lost)"}},
 		{"the first segment is missing", func(fs *memfs.FS) { delete(fs.Files, segments(fs)[0]) }, 3,
-			[]string{"00000000000000000019.segment, byte 0: records 16 to 18 should come before this segment and are missing (0 bytes, at most 3 records lost)"}},
+			[]string{"00000000000000000019.segment, byte 0: frames 16 to 18 should come before this segment and are missing (0 bytes, at most 3 frames lost)"}},
 		{"the newest checkpoint is missing: the one before has all", func(fs *memfs.FS) { delete(fs.Files, checkpointFormat.Name(15)) }, 0, nil},
 		{"both checkpoints are missing: what they covered is lost", func(fs *memfs.FS) {
 			delete(fs.Files, checkpointFormat.Name(15))
 			delete(fs.Files, checkpointFormat.Name(6))
-		}, 6, []string{"00000000000000000007.segment, byte 0: records 1 to 6 should come before this segment and are missing (0 bytes, at most 6 records lost)"}},
+		}, 6, []string{"00000000000000000007.segment, byte 0: frames 1 to 6 should come before this segment and are missing (0 bytes, at most 6 frames lost)"}},
 		{"a header that is gone costs its segment", func(fs *memfs.FS) { clear(fs.Files[segments(fs)[0]].Data[:8]) }, 3,
-			[]string{"00000000000000000016.segment, byte 0: records 16 to 18 are not there: header is damaged (163 bytes, at most 3 records lost)"}},
+			[]string{"00000000000000000016.segment, byte 0: frames 16 to 18 are not there: header is damaged (163 bytes, at most 3 frames lost)"}},
 		{"a renamed segment is not believed", func(fs *memfs.FS) {
 			fs.Files[segmentFormat.Name(100)] = fs.Files[segments(fs)[3]]
 			delete(fs.Files, segments(fs)[3])
 		}, 84, []string{
-			"00000000000000000022.segment, byte 239: records 25 to 99 are not there (0 bytes, at most 75 records lost)",
-			"00000000000000000100.segment, byte 0: the last segment cannot be read to its end: header is damaged: it says position 25 (225 bytes, at most 9 records lost)"}},
+			"00000000000000000022.segment, byte 239: frames 25 to 99 are not there (0 bytes, at most 75 frames lost)",
+			"00000000000000000100.segment, byte 0: the last segment cannot be read to its end: header is damaged: it says position 25 (225 bytes, at most 9 frames lost)"}},
 		{"zeros at the end, as after a power loss", func(fs *memfs.FS) {
 			f := fs.Files[segments(fs)[3]]
 			f.Data = append(f.Data, make([]byte, 4096)...)
@@ -253,11 +253,11 @@ func TestReport(t *testing.T) {
 			for _, d := range report.Damage {
 				got = append(got, d.String())
 			}
-			if !slices.Equal(got, c.want) || report.LostRecords != c.lost {
-				t.Errorf("lost %d, report:\n%s\nwant %d:\n%s", report.LostRecords, strings.Join(got, "\n"), c.lost, strings.Join(c.want, "\n"))
+			if !slices.Equal(got, c.want) || report.LostFrames != c.lost {
+				t.Errorf("lost %d, report:\n%s\nwant %d:\n%s", report.LostFrames, strings.Join(got, "\n"), c.lost, strings.Join(c.want, "\n"))
 			}
 			if n := count(want) - count(recovered(t, l)); uint64(n) > c.lost {
-				t.Errorf("%d records are lost", n)
+				t.Errorf("%d frames are lost", n)
 			}
 		})
 	}
@@ -308,28 +308,28 @@ func TestCheckpointTwiceInARow(t *testing.T) {
 	clear(fs.Files[checkpointFormat.Name(27)].Data)
 	l, report := mustOpen(t, fs, 250)
 	if n := count(want) - count(recovered(t, l)); n != 0 {
-		t.Errorf("%d records are lost: %+v", n, report)
+		t.Errorf("%d frames are lost: %+v", n, report)
 	}
 }
 
-// A disk that writes a block to the wrong place can put good records of this very
+// A disk that writes a block to the wrong place can put good frames of this very
 // process where they do not belong: their position gives them away.
-func TestMisplacedRecords(t *testing.T) {
+func TestMisplacedFrames(t *testing.T) {
 	fs := memfs.New()
 	l, _ := mustOpen(t, fs, 0)
 	for range 10 {
-		if _, err := l.Append([]Record{{Shard: 1, Payload: []byte("payload")}}); err != nil {
+		if _, err := l.Append([]Frame{{Shard: 1, Payload: []byte("payload")}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	frames := fs.Files[segmentFormat.Name(1)].Data[segment.HeaderBytes:]
 	one := len(frames) / 10
-	copy(frames[5*one:6*one], frames[2*one:3*one]) // record 3 in place of record 6
-	copy(frames[8*one:9*one], frames[9*one:])      // record 10 in place of record 9, and again behind it
+	copy(frames[5*one:6*one], frames[2*one:3*one]) // frame 3 in place of frame 6
+	copy(frames[8*one:9*one], frames[9*one:])      // frame 10 in place of frame 9, and again behind it
 	copy(frames[0:one], frame(testMark, 1, 0, 1e6, []byte("payload")))
 	l, report := mustOpen(t, fs, 0)
 	var got []Position
-	if err := l.Replay(func(pos Position, _ Record) error { got = append(got, pos); return nil }); err != nil {
+	if err := l.Replay(func(pos Position, _ Frame) error { got = append(got, pos); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if want := []Position{2, 3, 4, 5, 7, 8, 10}; !slices.Equal(got, want) || report.Last != 10 {
@@ -337,10 +337,10 @@ func TestMisplacedRecords(t *testing.T) {
 	}
 }
 
-// A sender that wraps a record in its payload, with every field as the journal
-// would write it but the mark, gets it neither read nor replayed when the record
+// A sender that wraps a frame in its payload, with every field as the journal
+// would write it but the mark, gets it neither read nor replayed when the frame
 // around it is damaged. With the mark it would be: that is why the mark is secret.
-func TestForgedRecord(t *testing.T) {
+func TestForgedFrame(t *testing.T) {
 	for _, c := range []struct {
 		mark uint32
 		want int
@@ -348,18 +348,18 @@ func TestForgedRecord(t *testing.T) {
 		forged := frame(c.mark, 5, 9, 2, []byte("forged"))
 		fs := memfs.New()
 		l, _ := mustOpen(t, fs, 0)
-		payload := append(make([]byte, 2*segment.FrameBytes), forged...) // room for two records, so that position 2 is plausible
-		if _, err := l.Append([]Record{{Shard: 1, Payload: payload}}); err != nil {
+		payload := append(make([]byte, 2*segment.FrameBytes), forged...) // room for two frames, so that position 2 is plausible
+		if _, err := l.Append([]Frame{{Shard: 1, Payload: payload}}); err != nil {
 			t.Fatal(err)
 		}
 		fs.Files[segmentFormat.Name(1)].Data[segment.HeaderBytes+segment.FrameBytes] ^= 1
 		l, _ = mustOpen(t, fs, 0)
 		n := 0
-		if err := l.Replay(func(Position, Record) error { n++; return nil }); err != nil {
+		if err := l.Replay(func(Position, Frame) error { n++; return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if n != c.want {
-			t.Errorf("mark %x: %d records", c.mark, n)
+			t.Errorf("mark %x: %d frames", c.mark, n)
 		}
 	}
 }
@@ -379,7 +379,7 @@ func TestForeignFrames(t *testing.T) {
 		l, report := mustOpen(t, fs, 250)
 		damage := 2
 		if what == "type" {
-			damage = 1 // the type of a record is the writer's
+			damage = 1 // the type of a frame is the writer's
 		}
 		if len(report.Damage) != damage || report.Last != Position(29-damage) {
 			t.Errorf("%s: report %+v", what, report)
@@ -390,7 +390,7 @@ func TestForeignFrames(t *testing.T) {
 	}
 }
 
-// A section from before the checkpoint was begun would leave out records whose segments are gone.
+// A section from before the checkpoint was begun would leave out frames whose segments are gone.
 func TestSectionBeforeItsCheckpoint(t *testing.T) {
 	fs, _ := sample(t)
 	newest := fs.Files[checkpointFormat.Name(15)]
@@ -407,7 +407,7 @@ func TestUnreadableSector(t *testing.T) {
 	fs := memfs.New()
 	l, _ := mustOpen(t, fs, 8<<20)
 	for i := range 4 {
-		if _, err := l.Append([]Record{{Shard: uint16(i), Payload: make([]byte, 1<<20)}}); err != nil {
+		if _, err := l.Append([]Frame{{Shard: uint16(i), Payload: make([]byte, 1<<20)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -429,13 +429,13 @@ func TestUnreadableSector(t *testing.T) {
 	if len(broken.Files[name].Data) != size {
 		t.Fatal("the unreadable end was cut off")
 	}
-	if _, err := l.Append([]Record{{Shard: 9}}); err != nil {
+	if _, err := l.Append([]Frame{{Shard: 9}}); err != nil {
 		t.Fatal(err)
 	}
 	// The disk is well again: all that was appended is there, before and after.
 	l, report = mustOpen(t, broken, 8<<20)
 	var shards []uint16
-	if err := l.Replay(func(_ Position, r Record) error { shards = append(shards, r.Shard); return nil }); err != nil {
+	if err := l.Replay(func(_ Position, r Frame) error { shards = append(shards, r.Shard); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(shards, []uint16{0, 1, 2, 3, 9}) {
@@ -491,7 +491,7 @@ func TestReportIsBounded(t *testing.T) {
 	fs := memfs.New()
 	l, _ := mustOpen(t, fs, 0)
 	for id := range uint64(1000) {
-		if _, err := l.Append([]Record{entry(id)}); err != nil {
+		if _, err := l.Append([]Frame{entry(id)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -504,7 +504,7 @@ func TestReportIsBounded(t *testing.T) {
 		at += segment.FrameBytes + int(order.Uint32(data[at+8:]))
 	}
 	_, report := mustOpen(t, fs, 0)
-	if got := fmt.Sprint(len(report.Damage), report.MoreDamage, report.LostRecords, report.Records); got != "100 400 500 500" {
-		t.Errorf("damage, more, lost, records: %s", got)
+	if got := fmt.Sprint(len(report.Damage), report.MoreDamage, report.LostFrames, report.Frames); got != "100 400 500 500" {
+		t.Errorf("damage, more, lost, frames: %s", got)
 	}
 }

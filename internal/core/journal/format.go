@@ -12,7 +12,7 @@ var order = binary.LittleEndian
 // What core/segment needs to know of the journal's files. A checkpoint has the form of a
 // segment: a frame is a section, or a piece of one.
 var (
-	segmentFormat = segment.Format{Noun: "journal segment", Magic: "FRSHJRNL", Suffix: ".segment", MaxPayload: MaxRecord,
+	segmentFormat = segment.Format{Noun: "journal segment", Magic: "FRSHJRNL", Suffix: ".segment", MaxPayload: MaxPayload,
 		Accept: func(tag uint32) bool { return tag>>24 == 0 && shardOf(tag) < series.Shards }}
 
 	checkpointFormat = segment.Format{Noun: "checkpoint", Magic: "FRSHCKPT", Suffix: ".checkpoint", MaxPayload: MaxSection, Unordered: true,

@@ -10,7 +10,7 @@ import (
 
 const markBytes = 4 // at the beginning of a frame
 
-// Whatever lies in a segment: a start works, each record that it returns stands
+// Whatever lies in a segment: a start works, each frame that it returns stands
 // in the file byte for byte, in order, and the journal goes on behind it.
 func FuzzSegment(f *testing.F) {
 	fs, _ := sample(f)
@@ -31,22 +31,22 @@ func FuzzSegment(f *testing.F) {
 		if err != nil {
 			return // of another version; nothing else is an error
 		}
-		records := replayed(t, l, data)
-		if _, err := l.Append([]Record{{Shard: 3, Payload: []byte("more")}}); err != nil {
+		frames := replayed(t, l, data)
+		if _, err := l.Append([]Frame{{Shard: 3, Payload: []byte("more")}}); err != nil {
 			t.Fatal(err)
 		}
 		l, _ = mustOpen(t, fs, 0)
-		if n := replayed(t, l, append(data, fs.Files[segmentFormat.Name(l.tail.Last)].Data...)); n != records+1 {
-			t.Fatalf("%d records, and after one more %d", records, n)
+		if n := replayed(t, l, append(data, fs.Files[segmentFormat.Name(l.tail.Last)].Data...)); n != frames+1 {
+			t.Fatalf("%d frames, and after one more %d", frames, n)
 		}
 	})
 }
 
-// replayed counts the records and checks that each stands in data.
+// replayed counts the frames and checks that each stands in data.
 func replayed(t *testing.T, l *Log, data []byte) (n int) {
 	t.Helper()
 	var last Position
-	err := l.Replay(func(pos Position, r Record) error {
+	err := l.Replay(func(pos Position, r Frame) error {
 		if pos <= last {
 			t.Fatalf("position %d after %d", pos, last)
 		}
@@ -54,7 +54,7 @@ func replayed(t *testing.T, l *Log, data []byte) (n int) {
 		n++
 		// The mark is the file's own.
 		if whole := frame(0, r.Shard, r.Type, pos, r.Payload); !bytes.Contains(data, whole[markBytes:]) {
-			t.Fatalf("record %d of %d bytes was invented", pos, len(r.Payload))
+			t.Fatalf("frame %d of %d bytes was invented", pos, len(r.Payload))
 		}
 		return nil
 	})

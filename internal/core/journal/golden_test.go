@@ -15,8 +15,8 @@ import (
 
 // goldenStory is how testdata/golden was written. That stays as it is: each later program must
 // open it, and one that does the same writes the same bytes. In it are checkpoints at 6 and 15,
-// whose longer sections are cut; a write after record 18 that failed and could not be cut back;
-// a bit that flipped in record 17; and a kill in the middle of record 27.
+// whose longer sections are cut; a write after frame 18 that failed and could not be cut back;
+// a bit that flipped in frame 17; and a kill in the middle of frame 27.
 func goldenStory(t *testing.T) *memfs.FS {
 	t.Helper()
 	fs, s, id := memfs.New(), state{}, uint64(1)
@@ -26,11 +26,11 @@ func goldenStory(t *testing.T) *memfs.FS {
 	}
 	appendUpTo := func(last uint64) {
 		for ; id <= last; id += 3 {
-			records := []Record{entry(id), entry(id + 1), entry(id + 2)}
-			if _, err := l.Append(records); err != nil {
+			frames := []Frame{entry(id), entry(id + 1), entry(id + 2)}
+			if _, err := l.Append(frames); err != nil {
 				t.Fatal(err)
 			}
-			for _, r := range records {
+			for _, r := range frames {
 				s.fold(t, r)
 			}
 		}
@@ -42,7 +42,7 @@ func goldenStory(t *testing.T) *memfs.FS {
 	appendUpTo(18)
 	failing("truncate")(fs)
 	fs.Space = 100
-	if _, err := l.Append([]Record{entry(91), entry(92), entry(93)}); err == nil {
+	if _, err := l.Append([]Frame{entry(91), entry(92), entry(93)}); err == nil {
 		t.Fatal("the disk was not full")
 	}
 	fs.Fail, fs.Space = nil, memfs.Plenty
@@ -75,7 +75,7 @@ func TestGoldenBytes(t *testing.T) {
 	}
 }
 
-// A directory that an older program wrote opens, with all its records but the damaged one, and
+// A directory that an older program wrote opens, with all its frames but the damaged one, and
 // says what it said then.
 func TestGoldenOpens(t *testing.T) {
 	for _, without := range []string{"", checkpointFormat.Name(15)} {
@@ -102,6 +102,6 @@ func TestGoldenOpens(t *testing.T) {
 }
 
 var goldenReport = []string{
-	"00000000000000000016.segment, byte 68: checksum or position does not match (38 bytes, at most 1 records lost)",
+	"00000000000000000016.segment, byte 68: checksum or position does not match (38 bytes, at most 1 frames lost)",
 	"00000000000000000025.segment, byte 164: torn tail, cut off; it was never acknowledged, unless power was lost (56 bytes)",
 }

@@ -1,13 +1,13 @@
 // Package journal keeps what an aggregator must not lose when its process dies: a
-// log of opaque records, each of one shard, and checkpoints of the shards' state
-// that make older records unnecessary.
+// log of opaque frames, each of one shard, and checkpoints of the shards' state
+// that make older frames unnecessary.
 //
-// Each shard has a journal of its own: its records never refer to another
+// Each shard has a journal of its own: its frames never refer to another
 // shard's, and are replayed from the shard's own checkpoint section. On disk the
 // shards of an instance share one sequence of segment files, so that one window
 // of all of them costs one write and one descriptor (docs/decisions/journal.md).
 //
-// What records and sections mean is the aggregator's business, what segments and
+// What frames and sections mean is the aggregator's business, what segments and
 // frames are is core/segment's. Layout and the laws of recovery: docs/format/journal.md.
 package journal
 
@@ -23,9 +23,10 @@ import (
 )
 
 const (
-	// MaxRecord and MaxSection limit the payload of a frame, in bytes. A length beyond them
-	// is damage, so they bound what a reader allocates. Longer sections are cut.
-	MaxRecord  = 16 << 20
+	// MaxPayload limits the payload of a frame of a segment, MaxSection that of a checkpoint's, in
+	// bytes. A length beyond them is damage, so they bound what a reader allocates. Longer sections
+	// are cut.
+	MaxPayload = 16 << 20
 	MaxSection = 256 << 20
 
 	// segmentBytes is when a segment is full. Smaller ones are removed sooner
@@ -33,24 +34,24 @@ const (
 	segmentBytes = 64 << 20
 )
 
-// ErrTooLarge means that a record exceeds MaxRecord: it can never be appended.
-var ErrTooLarge = errors.New("record too large")
+// ErrTooLarge means that a frame exceeds MaxPayload: it can never be appended.
+var ErrTooLarge = errors.New("frame too large")
 
-// Position is the ordinal of a record in the journal: the first is 1.
+// Position is the ordinal of a frame in the journal: the first is 1.
 type Position = segment.Position
 
-// Record is one entry of a shard's journal.
-type Record struct {
+// Frame is what one shard's journal is made of.
+type Frame struct {
 	Shard   uint16 // below series.Shards
 	Type    uint8  // the caller's
-	Payload []byte // at most MaxRecord bytes; may be nil
+	Payload []byte // at most MaxPayload bytes; may be nil
 }
 
 // Options of a journal.
 type Options struct {
-	// Mark begins every record that this process writes, and lets a reader find
+	// Mark begins every frame that this process writes, and lets a reader find
 	// the next one behind damage. It must be a random number that senders cannot
-	// know, or they could forge records inside their payload.
+	// know, or they could forge frames inside their payload.
 	Mark uint32
 
 	SegmentBytes int64 // 0 means 64 MiB
@@ -75,7 +76,7 @@ type Log struct {
 	found      []segment.File // segments that were there at Open and that nobody may have synced
 	sealed     []sealed       // segments that were ended since, and not synced
 	newNames   bool           // a segment may have been created since the last SyncDir
-	sinceBytes atomic.Int64   // of records since the last checkpoint; changed under mu
+	sinceBytes atomic.Int64   // of frames since the last checkpoint; changed under mu
 	base       Position       // of the newest whole checkpoint
 	checkpoint *Checkpoint
 }
@@ -87,31 +88,31 @@ type sealed struct {
 	first Position
 }
 
-// Append writes records after all earlier ones, in one write, and returns the
+// Append writes frames after all earlier ones, in one write, and returns the
 // position of the last of them; the others precede it without a gap. When it
 // returns nil they survive the death of the process.
 //
 // On an error none of them counts, and the next Append goes on as if this one had
 // not been: the file is cut back, or else abandoned for a new segment. Only if
 // the process dies before that next Append, or the machine before the next Sync,
-// may an abandoned segment hand some first records of the batch to Replay. A
-// payload beyond MaxRecord is refused before anything is written.
-func (l *Log) Append(records []Record) (Position, error) {
+// may an abandoned segment hand the first few of them to Replay. A
+// payload beyond MaxPayload is refused before anything is written.
+func (l *Log) Append(frames []Frame) (Position, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(records) == 0 {
+	if len(frames) == 0 {
 		return l.tail.Last, nil
 	}
 	l.tail.Begin()
-	for i := range records {
-		r := &records[i]
-		if r.Shard >= series.Shards {
-			panic(fmt.Sprintf("BUG: journal record for shard %d", r.Shard))
+	for i := range frames {
+		f := &frames[i]
+		if f.Shard >= series.Shards {
+			panic(fmt.Sprintf("BUG: journal frame for shard %d", f.Shard))
 		}
-		if len(r.Payload) > MaxRecord {
-			return 0, fmt.Errorf("append to the journal of shard %d: %w: %d bytes exceed %d", r.Shard, ErrTooLarge, len(r.Payload), MaxRecord)
+		if len(f.Payload) > MaxPayload {
+			return 0, fmt.Errorf("append to the journal of shard %d: %w: %d bytes exceed %d", f.Shard, ErrTooLarge, len(f.Payload), MaxPayload)
 		}
-		l.tail.Add(&segment.Frame{Tag: tag(r.Shard, r.Type), Payload: r.Payload})
+		l.tail.Add(&segment.Frame{Tag: tag(f.Shard, f.Type), Payload: f.Payload})
 	}
 	if l.tail.Full() {
 		l.seal()
@@ -122,7 +123,7 @@ func (l *Log) Append(records []Record) (Position, error) {
 		if !l.tail.CutBack() {
 			l.seal()
 		}
-		return 0, fmt.Errorf("append %d records to the journal: %w", len(records), err)
+		return 0, fmt.Errorf("append %d frames to the journal: %w", len(frames), err)
 	}
 	l.sinceBytes.Add(l.tail.Added())
 	return l.tail.Last, nil
@@ -135,7 +136,7 @@ func (l *Log) seal() {
 	}
 }
 
-// Sync makes all records before it survive a power loss, also those that an
+// Sync makes all frames before it survive a power loss, also those that an
 // earlier process appended. After an error those since the last Sync may not, whatever a later Sync says, for the
 // kernel reports a lost page once: only a checkpoint makes up for them. The
 // journal goes on in a new segment.
@@ -186,7 +187,7 @@ func syncFound(fs segment.FS, name string) error {
 }
 
 // giveUp closes a segment that was active when its Sync failed, so that no later
-// Sync calls its records safe. An Append may have sealed it meanwhile.
+// Sync calls its frames safe. An Append may have sealed it meanwhile.
 func (l *Log) giveUp(w segment.Writer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -197,7 +198,7 @@ func (l *Log) giveUp(w segment.Writer) {
 	_ = w.Close()
 }
 
-// Size returns the bytes of records since the last checkpoint was begun: what a
+// Size returns the bytes of frames since the last checkpoint was begun: what a
 // restart would replay. It waits for no disk: the process' metrics have it, and they tell of a
 // disk that hangs.
 func (l *Log) Size() int64 {

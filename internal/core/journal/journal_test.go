@@ -25,7 +25,7 @@ func TestRestart(t *testing.T) {
 			t.Errorf("shard %d: %v, want %v", shard, got[shard], want[shard])
 		}
 	}
-	if report.Checkpoint != checkpointFormat.Name(15) || report.Sections != 4 || report.Records != 12 || report.Last != 27 {
+	if report.Checkpoint != checkpointFormat.Name(15) || report.Sections != 4 || report.Frames != 12 || report.Last != 27 {
 		t.Errorf("report %+v", report)
 	}
 }
@@ -34,7 +34,7 @@ func TestRestart(t *testing.T) {
 func TestFormat(t *testing.T) {
 	fs := memfs.New()
 	l, _ := mustOpen(t, fs, 0)
-	if _, err := l.Append([]Record{{Shard: 517, Type: 3, Payload: []byte("abc")}}); err != nil {
+	if _, err := l.Append([]Frame{{Shard: 517, Type: 3, Payload: []byte("abc")}}); err != nil {
 		t.Fatal(err)
 	}
 	c, err := l.BeginCheckpoint()
@@ -70,7 +70,7 @@ func TestPositionsGoOn(t *testing.T) {
 		if report.Last != Position(2*process) {
 			t.Fatalf("last %d after %d processes", report.Last, process)
 		}
-		pos, err := l.Append([]Record{{Shard: 1}, {Shard: 2}})
+		pos, err := l.Append([]Frame{{Shard: 1}, {Shard: 2}})
 		if err != nil || pos != Position(2*process+2) {
 			t.Fatalf("position %d, %v", pos, err)
 		}
@@ -80,7 +80,7 @@ func TestPositionsGoOn(t *testing.T) {
 	}
 }
 
-// All records of an Append are one write, the header of a new segment included.
+// All frames of an Append are one write, the header of a new segment included.
 func TestOneWrite(t *testing.T) {
 	fs := memfs.New()
 	writes := 0
@@ -92,11 +92,11 @@ func TestOneWrite(t *testing.T) {
 	}
 	l, _ := mustOpen(t, fs, 1000)
 	for range 5 {
-		var records []Record
+		var frames []Frame
 		for shard := range uint16(100) {
-			records = append(records, Record{Shard: shard, Payload: make([]byte, 100)})
+			frames = append(frames, Frame{Shard: shard, Payload: make([]byte, 100)})
 		}
-		if _, err := l.Append(records); err != nil {
+		if _, err := l.Append(frames); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -112,14 +112,14 @@ func TestNoSpaceAndSpaceAgain(t *testing.T) {
 		t.Run(fmt.Sprint("truncate fails: ", truncateFails), func(t *testing.T) {
 			fs := memfs.New()
 			l, _ := mustOpen(t, fs, 0)
-			appendOne := func(id uint64) error { _, err := l.Append([]Record{entry(id), entry(id + 1)}); return err }
+			appendOne := func(id uint64) error { _, err := l.Append([]Frame{entry(id), entry(id + 1)}); return err }
 			if err := appendOne(1); err != nil {
 				t.Fatal(err)
 			}
 			if truncateFails {
 				failing("truncate")(fs)
 			}
-			for _, space := range []int{segment.FrameBytes + 70, 1, 0} { // the first lets a whole record through
+			for _, space := range []int{segment.FrameBytes + 70, 1, 0} { // the first lets a whole frame through
 				fs.Space = space
 				if err := appendOne(100); !errors.Is(err, memfs.ErrNoSpace) {
 					t.Fatalf("with %d bytes left: %v", space, err)
@@ -209,12 +209,12 @@ func TestRemoveFails(t *testing.T) {
 	if l.Size() != 0 || len(fs.Files) != before {
 		t.Errorf("size %d, %d files of %d", l.Size(), len(fs.Files), before)
 	}
-	if _, err := l.Append([]Record{entry(28)}); err != nil {
+	if _, err := l.Append([]Frame{entry(28)}); err != nil {
 		t.Fatal(err)
 	}
 	want.fold(t, entry(28))
 	checkpointAll(t, l, want)
-	if len(fs.Files) != 3 { // two checkpoints and the segment of record 28
+	if len(fs.Files) != 3 { // two checkpoints and the segment of frame 28
 		t.Errorf("%d files are left", len(fs.Files))
 	}
 }
@@ -226,7 +226,7 @@ func TestSyncFails(t *testing.T) {
 		t.Run(op, func(t *testing.T) {
 			fs := memfs.New()
 			l, _ := mustOpen(t, fs, 0)
-			if _, err := l.Append([]Record{{Shard: 1}}); err != nil {
+			if _, err := l.Append([]Frame{{Shard: 1}}); err != nil {
 				t.Fatal(err)
 			}
 			failing(op)(fs)
@@ -234,7 +234,7 @@ func TestSyncFails(t *testing.T) {
 				t.Fatalf("sync: %v", err)
 			}
 			fs.Fail = nil
-			if _, err := l.Append([]Record{{Shard: 2}}); err != nil {
+			if _, err := l.Append([]Frame{{Shard: 2}}); err != nil {
 				t.Fatal(err)
 			}
 			if err := l.Sync(); err != nil {
@@ -242,11 +242,11 @@ func TestSyncFails(t *testing.T) {
 			}
 			l, _ = mustOpen(t, fs.PowerLoss(rand.New(rand.NewPCG(1, 1))), 0)
 			var last uint16
-			if err := l.Replay(func(_ Position, r Record) error { last = r.Shard; return nil }); err != nil {
+			if err := l.Replay(func(_ Position, r Frame) error { last = r.Shard; return nil }); err != nil {
 				t.Fatal(err)
 			}
 			if last != 2 {
-				t.Errorf("the last record is of shard %d", last)
+				t.Errorf("the last frame is of shard %d", last)
 			}
 		})
 	}
@@ -257,7 +257,7 @@ func TestDiskIsBounded(t *testing.T) {
 	fs, s := memfs.New(), state{}
 	l, _ := mustOpen(t, fs, 250)
 	for id := range uint64(200) {
-		if _, err := l.Append([]Record{entry(id)}); err != nil {
+		if _, err := l.Append([]Frame{entry(id)}); err != nil {
 			t.Fatal(err)
 		}
 		s.fold(t, entry(id))
@@ -266,7 +266,7 @@ func TestDiskIsBounded(t *testing.T) {
 			checkpointAll(t, l, s) // nothing in between: the older one must not go
 		}
 		if len(fs.Files) > 16 {
-			t.Fatalf("%d files after %d records", len(fs.Files), id)
+			t.Fatalf("%d files after %d frames", len(fs.Files), id)
 		}
 	}
 	if len(l.sealed) > 8 {
@@ -301,11 +301,11 @@ func TestBrokenPromises(t *testing.T) {
 		t.Fatal(err)
 	}
 	cases := map[string]func(){
-		"a section twice":                      func() { _ = c.Section(1, 27, nil) },
-		"a state older than removed records":   func() { _ = c.Section(2, 26, nil) },
-		"a state with records not yet written": func() { _ = c.Section(2, 28, nil) },
-		"a section of no shard":                func() { _ = c.Section(series.Shards, 27, nil) },
-		"a record of no shard":                 func() { _, _ = l.Append([]Record{{Shard: series.Shards}}) },
+		"a section twice":                     func() { _ = c.Section(1, 27, nil) },
+		"a state older than removed frames":   func() { _ = c.Section(2, 26, nil) },
+		"a state with frames not yet written": func() { _ = c.Section(2, 28, nil) },
+		"a section of no shard":               func() { _ = c.Section(series.Shards, 27, nil) },
+		"a frame of no shard":                 func() { _, _ = l.Append([]Frame{{Shard: series.Shards}}) },
 	}
 	for name, broken := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -323,14 +323,14 @@ func TestBrokenPromises(t *testing.T) {
 func TestLimits(t *testing.T) {
 	fs := memfs.New()
 	l, _ := mustOpen(t, fs, 0)
-	if _, err := l.Append([]Record{{Shard: 1, Payload: []byte("x")}, {Shard: 7, Payload: make([]byte, MaxRecord+1)}}); err == nil ||
-		err.Error() != "append to the journal of shard 7: record too large: 16777217 bytes exceed 16777216" {
+	if _, err := l.Append([]Frame{{Shard: 1, Payload: []byte("x")}, {Shard: 7, Payload: make([]byte, MaxPayload+1)}}); err == nil ||
+		err.Error() != "append to the journal of shard 7: frame too large: 16777217 bytes exceed 16777216" {
 		t.Errorf("append: %v", err)
 	}
 	if len(fs.Files) > 0 {
 		t.Error("something was written")
 	}
-	if _, err := l.Append([]Record{{Shard: 7, Payload: make([]byte, MaxRecord)}}); err != nil {
+	if _, err := l.Append([]Frame{{Shard: 7, Payload: make([]byte, MaxPayload)}}); err != nil {
 		t.Error(err)
 	}
 	if l, _ = mustOpen(t, fs, 0); l.tail.Last != 1 {
@@ -347,8 +347,8 @@ func TestCallbackErrors(t *testing.T) {
 		err.Error() != "load section of shard 0 from checkpoint 00000000000000000015.checkpoint: kind 9 is unknown" {
 		t.Errorf("load: %v", err)
 	}
-	if err := l.Replay(func(Position, Record) error { return bad }); !errors.Is(err, bad) ||
-		!strings.HasPrefix(err.Error(), "replay record 16 of shard ") {
+	if err := l.Replay(func(Position, Frame) error { return bad }); !errors.Is(err, bad) ||
+		!strings.HasPrefix(err.Error(), "replay frame 16 of shard ") {
 		t.Errorf("replay: %v", err)
 	}
 }
@@ -385,7 +385,7 @@ func TestConcurrently(t *testing.T) {
 		}
 	})
 	for range 2000 {
-		if _, err := l.Append([]Record{{Shard: 5, Payload: []byte("payload")}}); err != nil {
+		if _, err := l.Append([]Frame{{Shard: 5, Payload: []byte("payload")}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -456,19 +456,19 @@ func TestSizeWaitsForNoDisk(t *testing.T) {
 	}
 }
 
-func window(payloadBytes int) []Record {
-	records := make([]Record, 1024)
-	for i := range records {
-		records[i] = Record{Shard: uint16(i), Type: 1, Payload: make([]byte, payloadBytes)}
+func window(payloadBytes int) []Frame {
+	frames := make([]Frame, 1024)
+	for i := range frames {
+		frames[i] = Frame{Shard: uint16(i), Type: 1, Payload: make([]byte, payloadBytes)}
 	}
-	return records
+	return frames
 }
 
 func TestAppendDoesNotAllocate(t *testing.T) {
 	l, _ := mustOpen(t, nullFS{}, 1<<40)
-	records := window(100)
+	frames := window(100)
 	if n := testing.AllocsPerRun(100, func() {
-		if _, err := l.Append(records); err != nil {
+		if _, err := l.Append(frames); err != nil {
 			t.Fatal(err)
 		}
 	}); n != 0 {
@@ -476,33 +476,33 @@ func TestAppendDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Bound: 0 allocs/op and at most 100 ns a record of 100 bytes, without the disk:
+// Bound: 0 allocs/op and at most 100 ns a frame of 100 bytes, without the disk:
 // one window of all shards is then a tenth of a millisecond.
 func BenchmarkEncode(b *testing.B) {
 	for _, size := range []int{100, 1000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			l, _ := mustOpen(b, nullFS{}, 1<<40)
-			records := window(size)
-			b.SetBytes(int64(len(records) * (segment.FrameBytes + size)))
+			frames := window(size)
+			b.SetBytes(int64(len(frames) * (segment.FrameBytes + size)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := l.Append(records); err != nil {
+				if _, err := l.Append(frames); err != nil {
 					b.Fatal(err)
 				}
 			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(records)), "ns/record")
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(frames)), "ns/frame")
 		})
 	}
 }
 
-// Bound: 250 ns a record of 100 bytes that is in the page cache, so that a restart takes in a
-// minute of windows of all shards, 61,440 records, in 15 ms. Memory is that of one read ahead.
+// Bound: 250 ns a frame of 100 bytes that is in the page cache, so that a restart takes in a
+// minute of windows of all shards, 61,440 frames, in 15 ms. Memory is that of one read ahead.
 func BenchmarkReplay(b *testing.B) {
 	fs := memfs.New()
 	l, _ := mustOpen(b, fs, 0)
-	records := window(100)
+	frames := window(100)
 	for range 60 {
-		if _, err := l.Append(records); err != nil {
+		if _, err := l.Append(frames); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -511,9 +511,9 @@ func BenchmarkReplay(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		n := uint64(0)
-		if err := l.Replay(func(Position, Record) error { n++; return nil }); err != nil || n != report.Records {
+		if err := l.Replay(func(Position, Frame) error { n++; return nil }); err != nil || n != report.Frames {
 			b.Fatal(n, err)
 		}
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(report.Records), "ns/record")
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(report.Frames), "ns/frame")
 }

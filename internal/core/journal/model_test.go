@@ -12,7 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// testMark begins the records of tests. The zero value would be one too, but a
+// testMark begins the frames of tests. The zero value would be one too, but a
 // mark that occurs in zeroed memory would hide mistakes.
 const testMark = 0x9d3fa8c1
 
@@ -33,29 +33,29 @@ func frame(mark uint32, shard uint16, typ uint8, pos Position, payload []byte) [
 // The shards of tests: both ends, neighbours, and one in the middle.
 var testShards = []uint16{0, 1, 517, 1023}
 
-// entry is the record with number id: its shard, type and payload follow from the
-// number, so that a record that was invented or garbled is known at once.
-func entry(id uint64) Record {
+// entry is the frame with number id: its shard, type and payload follow from the
+// number, so that a frame that was invented or garbled is known at once.
+func entry(id uint64) Frame {
 	rng := rand.New(rand.NewPCG(id, 7))
 	payload := binary.BigEndian.AppendUint64(nil, id)
 	for range rng.IntN(60) {
 		payload = append(payload, byte(rng.IntN(4))) // few values: many false beginnings
 	}
-	return Record{Shard: testShards[rng.IntN(len(testShards))], Type: uint8(rng.IntN(256)), Payload: payload}
+	return Frame{Shard: testShards[rng.IntN(len(testShards))], Type: uint8(rng.IntN(256)), Payload: payload}
 }
 
 // state is what the aggregator keeps of its shards: here the numbers of all
-// records that it folded.
+// frames that it folded.
 type state map[uint16][]uint64
 
-func (s state) fold(t testing.TB, r Record) {
+func (s state) fold(t testing.TB, r Frame) {
 	t.Helper()
 	if len(r.Payload) < 8 {
-		t.Fatalf("record of %d bytes was never appended", len(r.Payload))
+		t.Fatalf("frame of %d bytes was never appended", len(r.Payload))
 	}
 	id := binary.BigEndian.Uint64(r.Payload)
 	if want := entry(id); want.Shard != r.Shard || want.Type != r.Type || string(want.Payload) != string(r.Payload) {
-		t.Fatalf("record %d came back changed: %+v", id, r)
+		t.Fatalf("frame %d came back changed: %+v", id, r)
 	}
 	s[r.Shard] = append(s[r.Shard], id)
 }
@@ -82,7 +82,7 @@ func recovered(t testing.TB, l *Log) state {
 		t.Fatalf("load: %v", err)
 	}
 	var last Position
-	err = l.Replay(func(pos Position, r Record) error {
+	err = l.Replay(func(pos Position, r Frame) error {
 		if pos <= last {
 			t.Fatalf("position %d after %d", pos, last)
 		}
@@ -184,14 +184,14 @@ func (m *model) step() {
 }
 
 func (m *model) append() {
-	var records []Record
+	var frames []Frame
 	var ids []uint64
 	for range m.rng.IntN(6) {
-		records, ids = append(records, entry(m.nextID)), append(ids, m.nextID)
+		frames, ids = append(frames, entry(m.nextID)), append(ids, m.nextID)
 		m.nextID++
 	}
 	before := m.log.tail.Last
-	pos, err := m.log.Append(records)
+	pos, err := m.log.Append(frames)
 	if err != nil {
 		if m.log.tail.Last != before {
 			m.t.Fatalf("a failed Append moved the position from %d to %d", before, m.log.tail.Last)
@@ -200,13 +200,13 @@ func (m *model) append() {
 		m.maybe2 = append(m.maybe2, ids...)
 		return
 	}
-	if pos != before+Position(len(records)) {
-		m.t.Fatalf("position %d after %d and %d records", pos, before, len(records))
+	if pos != before+Position(len(frames)) {
+		m.t.Fatalf("position %d after %d and %d frames", pos, before, len(frames))
 	}
-	for _, r := range records {
+	for _, r := range frames {
 		m.state.fold(m.t, r)
 	}
-	if len(records) > 0 {
+	if len(frames) > 0 {
 		m.maybe = nil
 	}
 }
@@ -279,12 +279,12 @@ func (m *model) restart(fs *memfs.FS, power bool) {
 	for _, shard := range testShards {
 		want, extra := m.state[shard], got[shard]
 		if power {
-			// Unsynced records may be missing anywhere.
+			// Unsynced frames may be missing anywhere.
 			for _, id := range want {
 				if i := slices.Index(extra, id); i >= 0 {
 					extra = slices.Delete(slices.Clone(extra), i, i+1)
 				} else if m.safe[id] {
-					m.t.Fatalf("shard %d: synced record %d is lost: %v", shard, id, got[shard])
+					m.t.Fatalf("shard %d: synced frame %d is lost: %v", shard, id, got[shard])
 				}
 			}
 		} else {
@@ -295,7 +295,7 @@ func (m *model) restart(fs *memfs.FS, power bool) {
 		}
 		for _, id := range extra {
 			if !slices.Contains(maybe, id) {
-				m.t.Fatalf("shard %d: record %d did not count and came back", shard, id)
+				m.t.Fatalf("shard %d: frame %d did not count and came back", shard, id)
 			}
 		}
 		if !slices.IsSorted(got[shard]) {
@@ -310,7 +310,7 @@ func (m *model) restart(fs *memfs.FS, power bool) {
 		}
 	}
 	m.state = got
-	// Recovered records were on disk, but nobody synced them again; those that a
+	// Recovered frames were on disk, but nobody synced them again; those that a
 	// power loss left are there.
 	for _, ids := range got {
 		for _, id := range ids {

@@ -32,14 +32,14 @@ func spanOf(f *segment.Frame) span { return span{f.Offset, len(f.Payload)} }
 
 func (s span) end() int64 { return s.offset + segment.FrameBytes + int64(s.length) }
 
-// segmentFile is a segment and how many of its records count and are whole.
+// segmentFile is a segment and how many of its frames count and are whole.
 type segmentFile struct {
 	segment.File
-	records int
+	frames int
 }
 
 // Open finds the journal in fs, cuts off what the death of the last process left
-// behind the last whole record, and reports what it found, in particular what is
+// behind the last whole frame, and reports what it found, in particular what is
 // lost. It reads everything once. Damage is no error; these are: a directory that
 // cannot be listed, a file that cannot be opened, a file of a newer version.
 //
@@ -61,13 +61,13 @@ func Open(fs segment.FS, opts Options) (*Log, Report, error) {
 	if err != nil {
 		return nil, report, err
 	}
-	if err := l.findRecords(segment.After(segmentFormat.Files(names), l.base), &report); err != nil {
+	if err := l.findFrames(segment.After(segmentFormat.Files(names), l.base), &report); err != nil {
 		return nil, report, err
 	}
 	if last := l.tail.Last; known > last {
 		// Its state may hold them, but not every shard's did.
-		report.add(Damage{Records: uint64(known - last),
-			Reason: fmt.Sprintf("the checkpoint knows records up to %d, the segments end at %d", known, last)})
+		report.add(segment.Damage{Frames: uint64(known - last),
+			Reason: fmt.Sprintf("the checkpoint knows frames up to %d, the segments end at %d", known, last)})
 		l.tail.Last = known
 	}
 	report.Last = l.tail.Last
@@ -108,10 +108,10 @@ func readCheckpoint(fs segment.FS, c segment.File, report *Report, fn func(uint1
 	}
 	defer r.Close()
 	if r.End == 0 {
-		report.add(Damage{File: c.Name, Bytes: r.Size, Reason: r.Err.Error()})
+		report.add(segment.Damage{File: c.Name, Bytes: r.Size, Reason: r.Err.Error()})
 		return false, nil
 	}
-	damage := Damage{File: c.Name, Offset: -1}
+	damage := segment.Damage{File: c.Name, Offset: -1}
 	found, ended := uint32(0), false
 	var cut pieces
 	for {
@@ -149,25 +149,25 @@ func readCheckpoint(fs segment.FS, c segment.File, report *Report, fn func(uint1
 	return whole, nil
 }
 
-// findRecords reads the segments behind the whole checkpoint, cuts the last one's
+// findFrames reads the segments behind the whole checkpoint, cuts the last one's
 // torn tail off and finds the last position.
-func (l *Log) findRecords(files []segment.File, report *Report) error {
+func (l *Log) findFrames(files []segment.File, report *Report) error {
 	l.tail.Last = l.base
 	if len(files) > 0 && files[0].First > l.base+1 {
 		first := files[0].First
-		report.add(Damage{File: files[0].Name, Records: uint64(first - l.base - 1),
-			Reason: fmt.Sprintf("records %d to %d should come before this segment and are missing", l.base+1, first-1)})
+		report.add(segment.Damage{File: files[0].Name, Frames: uint64(first - l.base - 1),
+			Reason: fmt.Sprintf("frames %d to %d should come before this segment and are missing", l.base+1, first-1)})
 	}
 	for _, f := range files {
-		r, records, err := readSegment(l.fs, f, report, func(Position, Record) error { return nil })
+		r, frames, err := readSegment(l.fs, f, report, func(Position, Frame) error { return nil })
 		if err != nil {
 			return err
 		}
-		l.plan.segments = append(l.plan.segments, segmentFile{f, records})
+		l.plan.segments = append(l.plan.segments, segmentFile{f, frames})
 		l.found = append(l.found, f)
 		l.newNames = true
 		report.Segments++
-		report.Records += uint64(records)
+		report.Frames += uint64(frames)
 		l.sinceBytes.Add(max(0, r.End-segment.HeaderBytes))
 		if f.Limit == segment.NoLimit {
 			l.tail.Last = l.endTail(f.Name, r, report)
@@ -176,10 +176,10 @@ func (l *Log) findRecords(files []segment.File, report *Report) error {
 	return nil
 }
 
-// readSegment calls fn for each record of a segment that counts, returns how many
+// readSegment calls fn for each frame of a segment that counts, returns how many
 // those were and where reading ended, and reports damage between them. Of the last
-// segment it leaves to the caller what follows the last good record.
-func readSegment(fs segment.FS, s segment.File, report *Report, fn func(Position, Record) error) (r *segment.Scanner, records int, err error) {
+// segment it leaves to the caller what follows the last good frame.
+func readSegment(fs segment.FS, s segment.File, report *Report, fn func(Position, Frame) error) (r *segment.Scanner, frames int, err error) {
 	if r, err = segmentFormat.Open(fs, s.First); err != nil {
 		return nil, 0, err
 	}
@@ -191,22 +191,22 @@ func readSegment(fs segment.FS, s segment.File, report *Report, fn func(Position
 			break
 		}
 		if f.Offset > end {
-			report.add(Damage{File: s.Name, Offset: end, Bytes: f.Offset - end,
-				Records: uint64(f.Pos - last - 1), Reason: "checksum or position does not match"})
+			report.add(segment.Damage{File: s.Name, Offset: end, Bytes: f.Offset - end,
+				Frames: uint64(f.Pos - last - 1), Reason: "checksum or position does not match"})
 		}
-		records++
-		if err := fn(f.Pos, Record{shardOf(f.Tag), typeOf(f.Tag), f.Payload}); err != nil {
-			return r, records, err
+		frames++
+		if err := fn(f.Pos, Frame{shardOf(f.Tag), typeOf(f.Tag), f.Payload}); err != nil {
+			return r, frames, err
 		}
 	}
 	if missing := uint64(s.Limit - 1 - r.Last); missing > 0 && s.Limit != segment.NoLimit {
-		report.add(Damage{File: s.Name, Offset: r.End, Bytes: r.Size - r.End, Records: missing,
-			Reason: because(fmt.Sprintf("records %d to %d are not there", r.Last+1, s.Limit-1), r.Err)})
+		report.add(segment.Damage{File: s.Name, Offset: r.End, Bytes: r.Size - r.End, Frames: missing,
+			Reason: because(fmt.Sprintf("frames %d to %d are not there", r.Last+1, s.Limit-1), r.Err)})
 	}
-	return r, records, nil
+	return r, frames, nil
 }
 
-// endTail deals with what follows the last good record of the last segment and
+// endTail deals with what follows the last good frame of the last segment and
 // returns the position that counts as the last. A tail that could be read is
 // torn and cut off. One that could not is left alone, and the positions that it
 // may hold are not used again.
@@ -215,12 +215,12 @@ func (l *Log) endTail(name string, r *segment.Scanner, report *Report) Position 
 	if tail == 0 {
 		return r.Last
 	}
-	damage := Damage{File: name, Offset: r.End, Bytes: tail}
+	damage := segment.Damage{File: name, Offset: r.End, Bytes: tail}
 	if r.Err != nil && r.Size >= segment.HeaderBytes {
-		damage.Records = uint64(tail / segment.FrameBytes)
+		damage.Frames = uint64(tail / segment.FrameBytes)
 		damage.Reason = because("the last segment cannot be read to its end", r.Err)
 		report.add(damage)
-		return r.Last + Position(damage.Records)
+		return r.Last + Position(damage.Frames)
 	}
 	damage.Reason = "torn tail, cut off; it was never acknowledged, unless power was lost"
 	if err := l.fs.Truncate(name, r.End); err != nil {
@@ -294,26 +294,26 @@ func readSection(r segment.Reader, shard uint16, s *section, buf []byte) (payloa
 	return whole, buf, nil
 }
 
-// Replay calls fn for every record that is not in its shard's section, in the
-// order in which they were appended. The record's payload belongs to the journal
+// Replay calls fn for every frame that is not in its shard's section, in the
+// order in which they were appended. The frame's payload belongs to the journal
 // and lasts until fn returns.
-func (l *Log) Replay(fn func(pos Position, r Record) error) error {
+func (l *Log) Replay(fn func(pos Position, f Frame) error) error {
 	var known Report // Open has reported it
 	for _, s := range l.plan.segments {
-		_, records, err := readSegment(l.fs, s.File, &known, func(pos Position, r Record) error {
-			if pos <= l.plan.sections[r.Shard].pos {
+		_, frames, err := readSegment(l.fs, s.File, &known, func(pos Position, f Frame) error {
+			if pos <= l.plan.sections[f.Shard].pos {
 				return nil
 			}
-			if err := fn(pos, r); err != nil {
-				return fmt.Errorf("replay record %d of shard %d from %s: %w", pos, r.Shard, s.Name, err)
+			if err := fn(pos, f); err != nil {
+				return fmt.Errorf("replay frame %d of shard %d from %s: %w", pos, f.Shard, s.Name, err)
 			}
 			return nil
 		})
 		if err != nil {
 			return err
 		}
-		if records != s.records {
-			return fmt.Errorf("replay %s: %d records can be read, and were %d at the start", s.Name, records, s.records)
+		if frames != s.frames {
+			return fmt.Errorf("replay %s: %d frames can be read, and were %d at the start", s.Name, frames, s.frames)
 		}
 	}
 	return nil

@@ -19,7 +19,7 @@ func cutSections(t testing.TB) (fs *memfs.FS, want map[uint16][]byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Append([]Record{{Shard: 1}, {Shard: 2}, {Shard: 3}}); err != nil {
+	if _, err := l.Append([]Frame{{Shard: 1}, {Shard: 2}, {Shard: 3}}); err != nil {
 		t.Fatal(err)
 	}
 	want = map[uint16][]byte{}

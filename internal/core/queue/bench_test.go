@@ -26,23 +26,23 @@ func BenchmarkAppend(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	record := []Record{{Time: 1, Samples: 500, Payload: make([]byte, 5000)}}
+	frame := []Frame{{Time: 1, Samples: 500, Payload: make([]byte, 5000)}}
 	b.SetBytes(5000)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := q.Append(record...); err != nil {
+		if _, err := q.Append(frame...); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
-// Bound: 5 us a record of 5 kB that is in the page cache, and memory that of one read ahead.
+// Bound: 5 us a frame of 5 kB that is in the page cache, and memory that of one read ahead.
 func BenchmarkPeek(b *testing.B) {
 	const n = 2000
 	fs := memfs.New()
 	q, _ := open(b, fs, Options{SegmentBytes: memfs.Plenty})
 	for range n {
-		if _, err := q.Append(Record{Samples: 500, Payload: make([]byte, 5000)}); err != nil {
+		if _, err := q.Append(Frame{Samples: 500, Payload: make([]byte, 5000)}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -61,5 +61,5 @@ func BenchmarkPeek(b *testing.B) {
 			}
 		}
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/record")
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/frame")
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// sample is a queue of records 1 to 12, three in a segment, of which 1 and 2 are
+// sample is a queue of frames 1 to 12, three in a segment, of which 1 and 2 are
 // done.
 func sample(t testing.TB) *memfs.FS {
 	t.Helper()
@@ -43,15 +43,15 @@ func firstsOf(fs *memfs.FS) (firsts []segment.Position) {
 	return firsts
 }
 
-func lostOf(damage []Damage) (n uint64) {
+func lostOf(damage []segment.Damage) (n uint64) {
 	for _, d := range damage {
-		n += d.Records
+		n += d.Frames
 	}
 	return n
 }
 
 // An append that was cut at any byte, by the death of the process: what had been
-// acknowledged is there, and of the torn write only whole records, from the front.
+// acknowledged is there, and of the torn write only whole frames, from the front.
 func TestTornAppendAtEveryByte(t *testing.T) {
 	cuts, torn := 0, 0
 	before := memfs.New()
@@ -80,7 +80,7 @@ func TestTornAppendAtEveryByte(t *testing.T) {
 					got := takeAll(t, q)
 					n := uint64(len(got)) - 1
 					if n < acknowledged || n > written || !slices.Equal(got, append(upTo(n), 100)) {
-						t.Fatalf("%s cut at %d: acknowledged %d records, got %v", name, cut, acknowledged, got)
+						t.Fatalf("%s cut at %d: acknowledged %d frames, got %v", name, cut, acknowledged, got)
 					}
 					if lostOf(*damage) != 0 || len(*damage) > 1 {
 						t.Fatalf("%s cut at %d: nothing acknowledged is lost, and the report says %v", name, cut, *damage)
@@ -91,13 +91,13 @@ func TestTornAppendAtEveryByte(t *testing.T) {
 		}
 		before = after.Crash()
 	}
-	if cuts < 500 || torn < cuts-20 { // some cuts are between two records
+	if cuts < 500 || torn < cuts-20 { // some cuts are between two frames
 		t.Fatalf("%d cuts were tried, %d reported", cuts, torn)
 	}
 }
 
 // A bit that flipped anywhere on disk: the queue opens, never returns a wrong
-// record (idOf knows), loses no more than it must, and says so.
+// frame (idOf knows), loses no more than it must, and says so.
 func TestFlippedBitAtEveryByte(t *testing.T) {
 	whole := sample(t)
 	for name, f := range whole.Files {
@@ -128,12 +128,12 @@ func TestFlippedBitAtEveryByte(t *testing.T) {
 					t.Fatalf("%s byte %d: got %v of %v", name, at, got, want)
 				}
 				if lost > most {
-					t.Fatalf("%s byte %d: %d records are lost, at most %d need be: %v", name, at, lost, most, *damage)
+					t.Fatalf("%s byte %d: %d frames are lost, at most %d need be: %v", name, at, lost, most, *damage)
 				}
 				// The end of the last segment may be torn, as far as a reader can know.
 				last := len(*damage) == 1 && strings.Contains((*damage)[0].Reason, "torn")
 				if lost > 0 && (len(*damage) == 0 || uint64(lost) > lostOf(*damage) && !last) {
-					t.Fatalf("%s byte %d (segment of %d): %d records are lost, and the report says %v", name, at, first, lost, *damage)
+					t.Fatalf("%s byte %d (segment of %d): %d frames are lost, and the report says %v", name, at, first, lost, *damage)
 				}
 			}
 		}
@@ -141,7 +141,7 @@ func TestFlippedBitAtEveryByte(t *testing.T) {
 }
 
 // Each case damages the sample and says what the operator is told. The segments
-// begin at the records 1, 4, 7 and 10.
+// begin at the frames 1, 4, 7 and 10.
 func TestReport(t *testing.T) {
 	nth := func(fs *memfs.FS, i int) *memfs.File { return fs.Files[segmentFormat.Name(firstsOf(fs)[i])] }
 	cases := []struct {
@@ -152,21 +152,21 @@ func TestReport(t *testing.T) {
 	}{
 		{"a whole queue has nothing to say", func(*memfs.FS) {}, nil, nil},
 		{"a missing segment is a gap of known size", func(fs *memfs.FS) { delete(fs.Files, segmentFormat.Name(4)) }, []uint64{4, 5, 6},
-			[]string{"00000000000000000001.segment, byte 259: records 4 to 6 are damaged or missing (0 bytes, at most 3 records lost)"}},
+			[]string{"00000000000000000001.segment, byte 259: frames 4 to 6 are damaged or missing (0 bytes, at most 3 frames lost)"}},
 		{"the oldest segment is missing", func(fs *memfs.FS) { delete(fs.Files, segmentFormat.Name(1)) }, []uint64{3},
-			[]string{"00000000000000000004.segment, byte 0: records 3 to 3 should come before this segment and are missing (0 bytes, at most 1 records lost)"}},
+			[]string{"00000000000000000004.segment, byte 0: frames 3 to 3 should come before this segment and are missing (0 bytes, at most 1 frames lost)"}},
 		{"a header that is gone costs its segment", func(fs *memfs.FS) { clear(nth(fs, 1).Data[:8]) }, []uint64{4, 5, 6},
-			[]string{"00000000000000000004.segment, byte 0: cannot be read: header is damaged (233 bytes, at most 3 records lost)"}},
+			[]string{"00000000000000000004.segment, byte 0: cannot be read: header is damaged (233 bytes, at most 3 frames lost)"}},
 		{"a renamed segment is not believed", func(fs *memfs.FS) {
 			fs.Files[segmentFormat.Name(100)] = nth(fs, 3)
 			delete(fs.Files, segmentFormat.Name(10))
 		}, []uint64{10, 11, 12}, []string{
-			"00000000000000000007.segment, byte 264: records 10 to 99 are damaged or missing (0 bytes, at most 90 records lost)",
-			"00000000000000000100.segment, byte 0: cannot be read: header is damaged: it says position 10 (320 bytes, at most 11 records lost)"}},
+			"00000000000000000007.segment, byte 264: frames 10 to 99 are damaged or missing (0 bytes, at most 90 frames lost)",
+			"00000000000000000100.segment, byte 0: cannot be read: header is damaged: it says position 10 (320 bytes, at most 11 frames lost)"}},
 		{"zeros at the end, as after a power loss", func(fs *memfs.FS) {
 			f := nth(fs, 3)
 			f.Data = append(f.Data, make([]byte, 4096)...)
-		}, nil, []string{"00000000000000000010.segment, byte 320: no record that waits: one that is done, or a torn or failed write, which did not count unless power was lost (4096 bytes, at most 0 records lost)"}},
+		}, nil, []string{"00000000000000000010.segment, byte 320: no frame that waits: one that is done, or a torn or failed write, which did not count unless power was lost (4096 bytes)"}},
 		{"all segments are missing: nobody knows what was in them", func(fs *memfs.FS) {
 			for _, first := range firstsOf(fs) {
 				delete(fs.Files, segmentFormat.Name(first))
@@ -179,9 +179,9 @@ func TestReport(t *testing.T) {
 		{"damage to what is done loses nothing", func(fs *memfs.FS) {
 			r := entry(1)
 			nth(fs, 0).Data[segment.HeaderBytes+2*headBytes+len(r.Payload)] ^= 1
-		}, nil, []string{"00000000000000000001.segment, byte 101: no record that waits: one that is done, or a torn or failed write, which did not count unless power was lost (68 bytes, at most 0 records lost)"}},
+		}, nil, []string{"00000000000000000001.segment, byte 101: no frame that waits: one that is done, or a torn or failed write, which did not count unless power was lost (68 bytes)"}},
 		{"an empty segment, as after a power loss", func(fs *memfs.FS) { fs.Files[segmentFormat.Name(13)] = &memfs.File{} }, nil,
-			[]string{"00000000000000000013.segment, byte 0: removed, since it holds no whole record: a torn write, which did not count unless power was lost (0 bytes, at most 0 records lost)"}},
+			[]string{"00000000000000000013.segment, byte 0: removed, since it holds no whole frame: a torn write, which did not count unless power was lost (0 bytes)"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -208,7 +208,7 @@ func TestReport(t *testing.T) {
 func TestDamageInUse(t *testing.T) {
 	fs := sample(t)
 	q, damage := open(t, fs, Options{})
-	fs.Files[segmentFormat.Name(4)].Data[segment.HeaderBytes+headBytes] ^= 1 // record 4
+	fs.Files[segmentFormat.Name(4)].Data[segment.HeaderBytes+headBytes] ^= 1 // frame 4
 	delete(fs.Files, segmentFormat.Name(7))
 	if got := takeAll(t, q); !slices.Equal(got, []uint64{3, 5, 6, 10, 11, 12}) || lostOf(*damage) != 4 {
 		t.Errorf("got %v; damage %v", got, *damage)
@@ -227,13 +227,13 @@ func TestDamageInUse(t *testing.T) {
 
 // A sector that cannot be read costs what lies behind it in its segment. A
 // position that may be in use there is not used again: if the sector comes back,
-// so do its records, and no other passes for one of them.
+// so do its frames, and no other passes for one of them.
 func TestUnreadableSector(t *testing.T) {
 	fs := memfs.New()
 	q, _ := open(t, fs, Options{SegmentBytes: 8 << 20})
 	large := make([]byte, 1<<20)
 	for range 4 {
-		if _, err := q.Append(Record{Payload: large}); err != nil {
+		if _, err := q.Append(Frame{Payload: large}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -254,8 +254,8 @@ func TestUnreadableSector(t *testing.T) {
 		if counted, err := q.Done(); !counted || err != nil {
 			t.Fatalf("done: %v, %v", counted, err)
 		}
-		if sum, _ := q.Waiting(); sum.Records > 4 || sum.Bytes > 4*1<<20 {
-			t.Fatalf("waiting %+v of 5 records", sum)
+		if sum, _ := q.Waiting(); sum.Frames > 4 || sum.Bytes > 4*1<<20 {
+			t.Fatalf("waiting %+v of 5 frames", sum)
 		}
 	}
 	if got := takeAll(t, q); !slices.Equal(got, []uint64{1}) {
@@ -266,19 +266,19 @@ func TestUnreadableSector(t *testing.T) {
 	}
 }
 
-// A sender that wraps a record in its payload, with every field as the queue would
-// write it but the mark, does not get it read when the record around it is
+// A sender that wraps a frame in its payload, with every field as the queue would
+// write it but the mark, does not get it read when the frame around it is
 // damaged. With the mark it would be: that is why the mark is secret.
-func TestForgedRecord(t *testing.T) {
+func TestForgedFrame(t *testing.T) {
 	for _, c := range []struct {
 		mark uint32
 		want bool
 	}{{testMark + 1, false}, {testMark, true}} {
-		forged := frame(c.mark, 2, &Record{Payload: []byte("forged")})
+		forged := frame(c.mark, 2, &Frame{Payload: []byte("forged")})
 		fs := memfs.New()
 		q, _ := open(t, fs, Options{})
-		// Room for two records, so that position 2 is plausible.
-		if _, err := q.Append(Record{Payload: append(make([]byte, 2*headBytes), forged...)}); err != nil {
+		// Room for two frames, so that position 2 is plausible.
+		if _, err := q.Append(Frame{Payload: append(make([]byte, 2*headBytes), forged...)}); err != nil {
 			t.Fatal(err)
 		}
 		fs.Files[segmentFormat.Name(1)].Data[segment.HeaderBytes+headBytes] ^= 1
@@ -289,19 +289,19 @@ func TestForgedRecord(t *testing.T) {
 	}
 }
 
-// A record that stands where it does not belong is given away by its position.
-func TestMisplacedRecord(t *testing.T) {
+// A frame that stands where it does not belong is given away by its position.
+func TestMisplacedFrame(t *testing.T) {
 	fs := memfs.New()
 	q, damage := open(t, fs, Options{SegmentBytes: 1 << 20})
 	for i := range 6 {
-		if _, err := q.Append(Record{Samples: uint32(i), Payload: []byte("payload")}); err != nil {
+		if _, err := q.Append(Frame{Samples: uint32(i), Payload: []byte("payload")}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	records := fs.Files[segmentFormat.Name(1)].Data[segment.HeaderBytes:]
-	one := len(records) / 6
-	copy(records[3*one:4*one], records[one:2*one]) // the second in place of the fourth
-	copy(records[:one], frame(testMark, 1e6, &Record{Payload: []byte("payload")}))
+	frames := fs.Files[segmentFormat.Name(1)].Data[segment.HeaderBytes:]
+	one := len(frames) / 6
+	copy(frames[3*one:4*one], frames[one:2*one]) // the second in place of the fourth
+	copy(frames[:one], frame(testMark, 1e6, &Frame{Payload: []byte("payload")}))
 	var got []uint32
 	for r, ok, err := q.Peek(); ok; r, ok, err = q.Peek() {
 		if err != nil {

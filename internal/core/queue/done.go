@@ -12,7 +12,7 @@ const (
 	doneName = "done"
 	doneTemp = "done.tmp"
 
-	// maxEntries of the file done, 64 KiB: it is replaced once in so many records.
+	// maxEntries of the file done, 64 KiB: it is replaced once in so many frames.
 	maxEntries = 64 << 10 / segment.HeaderBytes
 )
 
@@ -49,7 +49,7 @@ func (q *Queue) replace(entry []byte) (err error) {
 
 func (q *Queue) closeSaved() {
 	if q.saved != nil {
-		_ = q.saved.Close() // an entry that is lost means that a record is sent again
+		_ = q.saved.Close() // an entry that is lost means that a frame is sent again
 		q.saved = nil
 	}
 }

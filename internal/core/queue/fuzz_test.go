@@ -8,13 +8,13 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// Whatever lies in a segment: a start works, each record that comes out stands in
+// Whatever lies in a segment: a start works, each frame that comes out stands in
 // the file byte for byte, in order, and the queue goes on behind it. The corpus has
 // a whole segment, and ones that are torn, flipped, shuffled and forged.
 func FuzzSegment(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, firstPos uint16) {
 		first := segment.Position(firstPos) + 1
-		// Half of the inputs get a good header, or few would reach the records.
+		// Half of the inputs get a good header, or few would reach the frames.
 		if len(data)%2 == 0 {
 			data = append(segment.AppendHeader(nil, segmentFormat.Magic, testMark, first), data...)
 		}
@@ -25,7 +25,7 @@ func FuzzSegment(f *testing.F) {
 			return // of another version; nothing else is an error
 		}
 		waiting, _ := q.Waiting()
-		more := Record{Time: 1, Samples: 2, Payload: []byte("more")}
+		more := Frame{Time: 1, Samples: 2, Payload: []byte("more")}
 		if _, err := q.Append(more); err != nil {
 			t.Fatal(err)
 		}
@@ -33,7 +33,7 @@ func FuzzSegment(f *testing.F) {
 		for {
 			r, ok, err := q.Peek()
 			if err != nil || !ok {
-				t.Fatalf("%d records, and then %v without the one that was appended", read.Records, err)
+				t.Fatalf("%d frames, and then %v without the one that was appended", read.Frames, err)
 			}
 			if q.peeked.Pos <= last {
 				t.Fatalf("position %d after %d", q.peeked.Pos, last)
@@ -48,7 +48,7 @@ func FuzzSegment(f *testing.F) {
 			read.add(r.Amount())
 			// The mark is the file's own.
 			if whole := frame(0, last, &r); !bytes.Contains(data, whole[4:]) {
-				t.Fatalf("record %d of %d bytes was invented", last, len(r.Payload))
+				t.Fatalf("frame %d of %d bytes was invented", last, len(r.Payload))
 			}
 		}
 		if read != waiting {

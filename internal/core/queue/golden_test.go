@@ -13,8 +13,8 @@ import (
 )
 
 // goldenStory is how testdata/golden was written. That stays as it is: each later program must
-// open it, and one that does the same writes the same bytes. The records 1 to 5 are done; after
-// record 9 a write failed and could not be cut back; a bit flipped in record 11, and record 15 was
+// open it, and one that does the same writes the same bytes. The frames 1 to 5 are done; after
+// frame 9 a write failed and could not be cut back; a bit flipped in frame 11, and frame 15 was
 // torn by a kill.
 func goldenStory(t *testing.T) *memfs.FS {
 	t.Helper()
@@ -59,7 +59,7 @@ func TestGoldenBytes(t *testing.T) {
 	}
 }
 
-// A directory that an older program wrote opens: all records that waited come out but the
+// A directory that an older program wrote opens: all frames that waited come out but the
 // damaged one, and the reports are those of then.
 func TestGoldenOpens(t *testing.T) {
 	q, damage := open(t, goldenFiles(t), Options{SegmentBytes: 500})
@@ -77,7 +77,7 @@ func TestGoldenOpens(t *testing.T) {
 }
 
 var goldenReport = []string{
-	"00000000000000000015.segment, byte 0: removed, since it holds no whole record: a torn write, which did not count unless power was lost (68 bytes, at most 0 records lost)",
-	"00000000000000000007.segment, byte 264: no record that waits: one that is done, or a torn or failed write, which did not count unless power was lost (100 bytes, at most 0 records lost)",
-	"00000000000000000010.segment, byte 124: records 11 to 11 are damaged or missing (99 bytes, at most 1 records lost)",
+	"00000000000000000015.segment, byte 0: removed, since it holds no whole frame: a torn write, which did not count unless power was lost (68 bytes)",
+	"00000000000000000007.segment, byte 264: no frame that waits: one that is done, or a torn or failed write, which did not count unless power was lost (100 bytes)",
+	"00000000000000000010.segment, byte 124: frames 11 to 11 are damaged or missing (99 bytes, at most 1 frames lost)",
 }

@@ -35,7 +35,7 @@ func Open(fs segment.FS, opts Options) (*Queue, error) {
 	return q, nil
 }
 
-// find counts the records of a segment. Of the last one it also decides which
+// find counts the frames of a segment. Of the last one it also decides which
 // position comes next: none that may have been used.
 func (q *Queue) find(file segment.File) error {
 	r, err := segmentFormat.Open(q.fs, file.First)
@@ -48,19 +48,19 @@ func (q *Queue) find(file segment.File) error {
 		if f.Pos <= q.done {
 			continue
 		}
-		record := recordOf(&f)
-		if s.waiting.Records == 0 {
-			s.oldest = record.Time
+		frame := frameOf(&f)
+		if s.waiting.Frames == 0 {
+			s.oldest = frame.Time
 		}
-		s.waiting.add(record.Amount())
+		s.waiting.add(frame.Amount())
 	}
 	q.tail.Last = r.Last
 	switch {
 	case file.Limit != segment.NoLimit:
 	case s.size < segment.HeaderBytes || r.Last < file.First && r.Err == nil:
 		// The process died in its first write. The next segment gets the same name.
-		q.damaged(Damage{File: file.Name, Bytes: s.size,
-			Reason: "removed, since it holds no whole record: a torn write, which did not count unless power was lost"})
+		q.damaged(segment.Damage{File: file.Name, Bytes: s.size,
+			Reason: "removed, since it holds no whole frame: a torn write, which did not count unless power was lost"})
 		if err := q.fs.Remove(file.Name); err != nil {
 			return fmt.Errorf("remove torn queue segment %s: %w", file.Name, err)
 		}
@@ -79,8 +79,8 @@ func (q *Queue) begin() {
 		case q.done == 0: // never saved, or lost: nothing can be said of what came before
 			q.done = first - 1
 		case first > q.done+1:
-			q.damaged(Damage{File: segmentFormat.Name(first), Records: uint64(first - q.done - 1),
-				Reason: fmt.Sprintf("records %d to %d should come before this segment and are missing", q.done+1, first-1)})
+			q.damaged(segment.Damage{File: segmentFormat.Name(first), Frames: uint64(first - q.done - 1),
+				Reason: fmt.Sprintf("frames %d to %d should come before this segment and are missing", q.done+1, first-1)})
 			q.done = first - 1
 		}
 	}

@@ -1,9 +1,9 @@
-// Package queue keeps records on disk, the oldest first, until they are done: a
+// Package queue keeps frames on disk, the oldest first, until they are done: a
 // bounded queue that outlives its process. A full one gives up its oldest segment
 // and says what was in it, since a queue that blocks its writer would stop what
 // feeds it, and one that refuses the newest would keep what nobody waits for.
 //
-// What records mean, when to try again, and what time it is, is its owner's
+// What frames mean, when to try again, and what time it is, is its owner's
 // business; what segments and frames are is core/segment's. Layout:
 // docs/format/queue.md.
 package queue
@@ -17,9 +17,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment"
 )
 
-// MaxRecord limits a payload, in bytes. A length beyond it is damage, so it bounds
+// MaxPayload limits a payload, in bytes. A length beyond it is damage, so it bounds
 // what a reader allocates.
-const MaxRecord = 32 << 20
+const MaxPayload = 32 << 20
 
 // A queue has segments of a 16th of its limit, which is what it gives up at once,
 // but none above 64 MiB.
@@ -28,61 +28,47 @@ const (
 	maxSegment      = 64 << 20
 )
 
-// ErrTooLarge means that records exceed MaxRecord, or the queue's limit: they can
+// ErrTooLarge means that frames exceed MaxPayload, or the queue's limit: they can
 // never be appended.
 var ErrTooLarge = errors.New("too large for the queue")
 
-// Record is one entry of the queue.
-type Record struct {
+// Frame is what waits in the queue.
+type Frame struct {
 	Time    int64  // Unix milliseconds, when it was appended
 	Samples uint32 // in the payload, only to be counted
-	Payload []byte // at most MaxRecord bytes
+	Payload []byte // at most MaxPayload bytes
 }
 
-// Amount counts records, the samples in them and the bytes of their payload.
+// Amount counts frames, the samples in them and the bytes of their payload.
 type Amount struct {
-	Records, Samples uint64
-	Bytes            int64
+	Frames, Samples uint64
+	Bytes           int64
 }
 
 func (a *Amount) add(b Amount) {
-	a.Records += b.Records
+	a.Frames += b.Frames
 	a.Samples += b.Samples
 	a.Bytes += b.Bytes
 }
 
 // sub stops at zero: a sector that could not be read at the start, and can now,
-// gives records that were not counted.
+// gives frames that were not counted.
 func (a *Amount) sub(b Amount) {
-	a.Records -= min(a.Records, b.Records)
+	a.Frames -= min(a.Frames, b.Frames)
 	a.Samples -= min(a.Samples, b.Samples)
 	a.Bytes -= min(a.Bytes, b.Bytes)
 }
 
-// Amount of one record.
-func (r *Record) Amount() Amount { return Amount{1, uint64(r.Samples), int64(len(r.Payload))} }
-
-// Damage is a place that could not be read and was passed over.
-type Damage struct {
-	File    string
-	Offset  int64
-	Bytes   int64
-	Records uint64 // lost, at most; 0 also if that cannot be known
-	Reason  string
-}
-
-// String names the place, the loss and the reason.
-func (d Damage) String() string {
-	return fmt.Sprintf("%s, byte %d: %s (%d bytes, at most %d records lost)", d.File, d.Offset, d.Reason, d.Bytes, d.Records)
-}
+// Amount of one frame.
+func (f *Frame) Amount() Amount { return Amount{1, uint64(f.Samples), int64(len(f.Payload))} }
 
 // Options of a queue.
 type Options struct {
 	MaxBytes     int64 // of all segments
 	SegmentBytes int64 // 0 means a 16th of MaxBytes, at most 64 MiB
 
-	// Mark begins every record that this process writes. It must be a random number
-	// that senders cannot know, or they could forge records inside their payload.
+	// Mark begins every frame that this process writes. It must be a random number
+	// that senders cannot know, or they could forge frames inside their payload.
 	Mark uint32
 
 	// Sync forces each Append to the disk before it returns, so that it survives a
@@ -90,7 +76,7 @@ type Options struct {
 	Sync bool
 
 	// Damaged is told of each place that is passed over, by Open and by Peek.
-	Damaged func(Damage)
+	Damaged func(segment.Damage)
 }
 
 // Queue is an open queue. Any goroutine may call Append and Waiting; Peek and Done
@@ -119,26 +105,26 @@ type segmentFile struct {
 	oldest  int64  // time of the first of them
 }
 
-// Append writes records behind all others, in one write, and returns what had to
+// Append writes frames behind all others, in one write, and returns what had to
 // be given up for them. When the error is nil they survive the death of the
 // process. On an error none of them counts; only if the process dies before the
 // next Append may some of them be sent after all.
-func (q *Queue) Append(records ...Record) (givenUp Amount, err error) {
+func (q *Queue) Append(frames ...Frame) (givenUp Amount, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(records) == 0 {
+	if len(frames) == 0 {
 		return givenUp, nil
 	}
 	q.tail.Begin()
 	var added Amount
-	for i := range records {
-		r := &records[i]
-		if len(r.Payload) > MaxRecord {
-			return givenUp, fmt.Errorf("append to the queue: %w: %d bytes exceed %d", ErrTooLarge, len(r.Payload), MaxRecord)
+	for i := range frames {
+		f := &frames[i]
+		if len(f.Payload) > MaxPayload {
+			return givenUp, fmt.Errorf("append to the queue: %w: %d bytes exceed %d", ErrTooLarge, len(f.Payload), MaxPayload)
 		}
-		frame := frameOf(r)
-		q.tail.Add(&frame)
-		added.add(r.Amount())
+		stored := onDisk(f)
+		q.tail.Add(&stored)
+		added.add(f.Amount())
 	}
 	n := segment.HeaderBytes + q.tail.Added()
 	if n > q.opts.MaxBytes {
@@ -149,11 +135,11 @@ func (q *Queue) Append(records ...Record) (givenUp Amount, err error) {
 	}
 	givenUp = q.makeRoom(n)
 	if err := q.write(); err != nil {
-		return givenUp, fmt.Errorf("append %d records to the queue: %w", len(records), err)
+		return givenUp, fmt.Errorf("append %d frames to the queue: %w", len(frames), err)
 	}
 	s := q.newest()
-	if s.waiting.Records == 0 {
-		s.oldest = records[0].Time
+	if s.waiting.Frames == 0 {
+		s.oldest = frames[0].Time
 	}
 	s.waiting.add(added)
 	return givenUp, nil
@@ -183,7 +169,7 @@ func (q *Queue) makeRoom(n int64) (givenUp Amount) {
 }
 
 // drop removes the oldest segment, and whatever it holds is done. The position is
-// saved before: else the next start would take the records for lost.
+// saved before: else the next start would take the frames for lost.
 func (q *Queue) drop() {
 	upTo := q.tail.Last
 	if len(q.segments) > 1 {
@@ -199,13 +185,13 @@ func (q *Queue) drop() {
 	q.segments = q.segments[1:]
 }
 
-// write writes the records that were added, to the segment that is written to or into a
+// write writes the frames that were added, to the segment that is written to or into a
 // new one. After a failure, which may be one to sync, that segment gets no more.
 func (q *Queue) write() error {
 	first := q.tail.Last + 1
 	began, err := q.tail.Write()
 	if err != nil {
-		q.tail.CutBack() // where that fails, the name of the next segment tells which records count
+		q.tail.CutBack() // where that fails, the name of the next segment tells which frames count
 		q.seal()
 		return err
 	}
@@ -216,10 +202,10 @@ func (q *Queue) write() error {
 	return nil
 }
 
-// Peek returns the oldest record that is not done, and false if none waits. It is
+// Peek returns the oldest frame that is not done, and false if none waits. It is
 // the same until Done, or until the queue gives it up. The payload lasts until the
 // next Peek.
-func (q *Queue) Peek() (Record, bool, error) {
+func (q *Queue) Peek() (Frame, bool, error) {
 	for {
 		q.mu.Lock()
 		done, limit, s := q.done, segment.NoLimit, segmentFile{}
@@ -231,18 +217,18 @@ func (q *Queue) Peek() (Record, bool, error) {
 		}
 		q.mu.Unlock()
 		if q.peeked.Pos > done {
-			return recordOf(&q.peeked), true, nil
+			return frameOf(&q.peeked), true, nil
 		}
 		if s.first == 0 {
-			return Record{}, false, nil
+			return Frame{}, false, nil
 		}
 		if err := q.open(s.first); errors.Is(err, fs.ErrNotExist) {
 			if q.leave(s.first) { // and it was not given up meanwhile
-				q.damaged(Damage{File: segmentFormat.Name(s.first), Bytes: s.size, Records: s.waiting.Records, Reason: err.Error()})
+				q.damaged(segment.Damage{File: segmentFormat.Name(s.first), Bytes: s.size, Frames: s.waiting.Frames, Reason: err.Error()})
 			}
 			continue
 		} else if err != nil {
-			return Record{}, false, err
+			return Frame{}, false, err
 		}
 		from, last := q.reader.End, max(q.reader.Last, done)
 		f, ok := q.reader.Next(s.size, limit)
@@ -251,7 +237,7 @@ func (q *Queue) Peek() (Record, bool, error) {
 			q.passed(s.first, from, f.Offset, last, f.Pos, nil)
 			q.peek(f)
 		case limit == segment.NoLimit:
-			return Record{}, false, nil // more will come behind it
+			return Frame{}, false, nil // more will come behind it
 		default:
 			q.passed(s.first, from, s.size, last, limit, q.reader.Err)
 			q.leave(s.first)
@@ -277,7 +263,7 @@ func (q *Queue) peek(f segment.Frame) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if f.Pos > q.done { // it was not given up meanwhile
-		q.segments[0].oldest = recordOf(&f).Time
+		q.segments[0].oldest = frameOf(&f).Time
 	}
 }
 
@@ -293,56 +279,56 @@ func (q *Queue) leave(first segment.Position) bool {
 	return true
 }
 
-// passed reports what lies between two records of a segment, if anything does: the
-// bytes in [from, to), the records between the positions last and next.
+// passed reports what lies between two frames of a segment, if anything does: the
+// bytes in [from, to), the frames between the positions last and next.
 func (q *Queue) passed(first segment.Position, from, to int64, last, next segment.Position, err error) {
-	records := uint64(0)
+	frames := uint64(0)
 	if next > last+1 {
-		records = uint64(next - last - 1)
+		frames = uint64(next - last - 1)
 	}
-	if to == from && records == 0 {
+	if to == from && frames == 0 {
 		return
 	}
-	d := Damage{File: segmentFormat.Name(first), Offset: from, Bytes: to - from, Records: records}
+	d := segment.Damage{File: segmentFormat.Name(first), Offset: from, Bytes: to - from, Frames: frames}
 	switch {
 	case err != nil:
 		d.Reason = "cannot be read: " + err.Error()
-	case records == 0:
-		d.Reason = "no record that waits: one that is done, or a torn or failed write, which did not count unless power was lost"
+	case frames == 0:
+		d.Reason = "no frame that waits: one that is done, or a torn or failed write, which did not count unless power was lost"
 	default:
-		d.Reason = fmt.Sprintf("records %d to %d are damaged or missing", last+1, next-1)
+		d.Reason = fmt.Sprintf("frames %d to %d are damaged or missing", last+1, next-1)
 	}
 	q.damaged(d)
 }
 
-func (q *Queue) damaged(d Damage) {
+func (q *Queue) damaged(d segment.Damage) {
 	if q.opts.Damaged != nil {
 		q.opts.Damaged(d)
 	}
 }
 
-// Done says that the record that Peek returned last is not needed any more. It
+// Done says that the frame that Peek returned last is not needed any more. It
 // reports whether it still counted, which it does not if it was given up
-// meanwhile. After an error a restart may return the record again.
+// meanwhile. After an error a restart may return the frame again.
 func (q *Queue) Done() (counted bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.peeked.Pos <= q.done {
 		return false, nil
 	}
-	record := recordOf(&q.peeked)
-	q.segments[0].waiting.sub(record.Amount())
+	frame := frameOf(&q.peeked)
+	q.segments[0].waiting.sub(frame.Amount())
 	q.done = q.peeked.Pos
 	return true, q.save()
 }
 
 // Waiting returns what is not done, and the time of the oldest of it, 0 if there is
-// nothing. Between Done and the next Peek that time is of the record before.
+// nothing. Between Done and the next Peek that time is of the frame before.
 func (q *Queue) Waiting() (sum Amount, oldest int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, s := range q.segments {
-		if sum.Records == 0 && s.waiting.Records > 0 {
+		if sum.Frames == 0 && s.waiting.Frames > 0 {
 			oldest = s.oldest
 		}
 		sum.add(s.waiting)

@@ -15,15 +15,15 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// testMark begins the records of tests.
+// testMark begins the frames of tests.
 const testMark = 0x9d3fa8c1
 
 // headBytes is the length of a frame before its payload.
 var headBytes = segmentFormat.HeadBytes()
 
 // frame is a whole one, as a sender or a disk may put it somewhere.
-func frame(mark uint32, pos segment.Position, r *Record) []byte {
-	f := frameOf(r)
+func frame(mark uint32, pos segment.Position, r *Frame) []byte {
+	f := onDisk(r)
 	f.Pos = pos
 	return segmentFormat.AppendFrame(nil, mark, &f)
 }
@@ -38,22 +38,22 @@ func sizeOf(fs *memfs.FS) (n int64) {
 	return n
 }
 
-// entry is the record with number id: its fields follow from the number, so that a
-// record that was invented or garbled is known at once.
-func entry(id uint64) Record {
+// entry is the frame with number id: its fields follow from the number, so that a
+// frame that was invented or garbled is known at once.
+func entry(id uint64) Frame {
 	rng := rand.New(rand.NewPCG(id, 7))
 	payload := binary.BigEndian.AppendUint64(nil, id)
 	for range rng.IntN(60) {
 		payload = append(payload, byte(rng.IntN(4))) // few values: many false beginnings
 	}
-	return Record{Time: int64(id) * 1000, Samples: uint32(rng.IntN(9)), Payload: payload}
+	return Frame{Time: int64(id) * 1000, Samples: uint32(rng.IntN(9)), Payload: payload}
 }
 
-func entries(ids ...uint64) (records []Record) {
+func entries(ids ...uint64) (frames []Frame) {
 	for _, id := range ids {
-		records = append(records, entry(id))
+		frames = append(frames, entry(id))
 	}
-	return records
+	return frames
 }
 
 func amountOf(ids []uint64) (sum Amount) {
@@ -65,24 +65,24 @@ func amountOf(ids []uint64) (sum Amount) {
 }
 
 // idOf is the inverse of entry.
-func idOf(t testing.TB, r Record) uint64 {
+func idOf(t testing.TB, r Frame) uint64 {
 	t.Helper()
 	if len(r.Payload) < 8 {
-		t.Fatalf("a record of %d bytes was never appended", len(r.Payload))
+		t.Fatalf("a frame of %d bytes was never appended", len(r.Payload))
 	}
 	id := binary.BigEndian.Uint64(r.Payload)
 	if want := entry(id); want.Time != r.Time || want.Samples != r.Samples || string(want.Payload) != string(r.Payload) {
-		t.Fatalf("record %d came back changed: %+v", id, r)
+		t.Fatalf("frame %d came back changed: %+v", id, r)
 	}
 	return id
 }
 
-// open opens a queue whose segments have about three records.
-func open(t testing.TB, fs *memfs.FS, opts Options) (*Queue, *[]Damage) {
+// open opens a queue whose segments have about three frames.
+func open(t testing.TB, fs *memfs.FS, opts Options) (*Queue, *[]segment.Damage) {
 	t.Helper()
-	damage := &[]Damage{}
+	damage := &[]segment.Damage{}
 	opts.Mark = testMark
-	opts.Damaged = func(d Damage) { *damage = append(*damage, d) }
+	opts.Damaged = func(d segment.Damage) { *damage = append(*damage, d) }
 	if opts.MaxBytes == 0 {
 		opts.MaxBytes = memfs.Plenty
 	}
@@ -105,7 +105,7 @@ func appendIDs(t testing.TB, q *Queue, ids ...uint64) {
 	}
 }
 
-// take returns the next record's number, after Done, or 0 if there is none.
+// take returns the next frame's number, after Done, or 0 if there is none.
 func take(t testing.TB, q *Queue) uint64 {
 	t.Helper()
 	r, ok, err := q.Peek()
@@ -117,7 +117,7 @@ func take(t testing.TB, q *Queue) uint64 {
 	}
 	id := idOf(t, r)
 	if counted, err := q.Done(); !counted || err != nil {
-		t.Fatalf("done with record %d: counted %v, %v", id, counted, err)
+		t.Fatalf("done with frame %d: counted %v, %v", id, counted, err)
 	}
 	return id
 }
@@ -141,7 +141,7 @@ func upTo(n uint64) (ids []uint64) {
 func TestLayout(t *testing.T) {
 	fs := memfs.New()
 	q, _ := open(t, fs, Options{})
-	if _, err := q.Append(Record{Time: 1_795_228_020_123, Samples: 3, Payload: []byte("abc")}); err != nil {
+	if _, err := q.Append(Frame{Time: 1_795_228_020_123, Samples: 3, Payload: []byte("abc")}); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := q.Peek(); err != nil {
@@ -190,7 +190,7 @@ func TestFirstInFirstOut(t *testing.T) {
 	}
 }
 
-// A record that was not done is returned again, after a restart too.
+// A frame that was not done is returned again, after a restart too.
 func TestAtLeastOnce(t *testing.T) {
 	fs := memfs.New()
 	q, _ := open(t, fs, Options{})
@@ -232,12 +232,12 @@ func TestFullGivesUpTheOldest(t *testing.T) {
 		}
 		lost.add(givenUp)
 		if sizeOf(fs) > limit {
-			t.Fatalf("%d bytes on disk after record %d", sizeOf(fs), id+2)
+			t.Fatalf("%d bytes on disk after frame %d", sizeOf(fs), id+2)
 		}
 	}
 	waiting, oldest := q.Waiting()
 	first := uint64(oldest / 1000)
-	if lost != amountOf(upTo(first-1)) || lost.Records < 50 {
+	if lost != amountOf(upTo(first-1)) || lost.Frames < 50 {
 		t.Errorf("given up %+v; the first that is left is %d", lost, first)
 	}
 	lost.add(waiting)
@@ -254,7 +254,7 @@ func TestFullGivesUpTheOldest(t *testing.T) {
 	}
 }
 
-// The record that is being sent may be given up: then it does not count as done,
+// The frame that is being sent may be given up: then it does not count as done,
 // and what follows is the oldest that is left.
 func TestGivenUpWhileSent(t *testing.T) {
 	q, _ := open(t, memfs.New(), Options{MaxBytes: 1000})
@@ -263,7 +263,7 @@ func TestGivenUpWhileSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	lost := Amount{}
-	for id := uint64(2); lost.Records == 0; id++ {
+	for id := uint64(2); lost.Frames == 0; id++ {
 		var err error
 		if lost, err = q.Append(entry(id)); err != nil {
 			t.Fatal(err)
@@ -272,29 +272,29 @@ func TestGivenUpWhileSent(t *testing.T) {
 	if counted, err := q.Done(); counted || err != nil {
 		t.Errorf("done with what was given up: counted %v, %v", counted, err)
 	}
-	if id := take(t, q); id != lost.Records+1 {
-		t.Errorf("record %d follows %d that were given up", id, lost.Records)
+	if id := take(t, q); id != lost.Frames+1 {
+		t.Errorf("frame %d follows %d that were given up", id, lost.Frames)
 	}
 }
 
-// What is in use is given up as a last resort: a record that needs the whole queue.
-func TestOneLargeRecord(t *testing.T) {
+// What is in use is given up as a last resort: a frame that needs the whole queue.
+func TestOneLargeFrame(t *testing.T) {
 	fs := memfs.New()
 	q, _ := open(t, fs, Options{MaxBytes: 1000})
 	appendIDs(t, q, 1, 2)
-	large := Record{Payload: make([]byte, 1000-segment.HeaderBytes-headBytes)}
+	large := Frame{Payload: make([]byte, 1000-segment.HeaderBytes-headBytes)}
 	if givenUp, err := q.Append(large); err != nil || givenUp != amountOf(upTo(2)) {
 		t.Errorf("given up %+v, %v", givenUp, err)
 	}
-	if _, err := q.Append(Record{Payload: make([]byte, 1001-segment.HeaderBytes-headBytes)}); !errors.Is(err, ErrTooLarge) {
+	if _, err := q.Append(Frame{Payload: make([]byte, 1001-segment.HeaderBytes-headBytes)}); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("beyond the limit: %v", err)
 	}
 	if r, ok, err := q.Peek(); err != nil || !ok || len(r.Payload) != len(large.Payload) {
 		t.Errorf("peek: %d bytes, %v, %v", len(r.Payload), ok, err)
 	}
 	q, _ = open(t, fs, Options{})
-	if _, err := q.Append(Record{Payload: make([]byte, MaxRecord+1)}); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("beyond MaxRecord: %v", err)
+	if _, err := q.Append(Frame{Payload: make([]byte, MaxPayload+1)}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("beyond MaxPayload: %v", err)
 	}
 }
 
@@ -354,7 +354,7 @@ func TestTogether(t *testing.T) {
 		}
 		id := idOf(t, r)
 		if id <= last {
-			t.Fatalf("record %d after %d", id, last)
+			t.Fatalf("frame %d after %d", id, last)
 		}
 		counted, err := q.Done()
 		if err != nil {
@@ -366,8 +366,8 @@ func TestTogether(t *testing.T) {
 		last = id
 	}
 	wg.Wait()
-	if taken+lost.Records != n || len(*damage) > 0 {
-		t.Errorf("%d taken and %d given up of %d; damage %v", taken, lost.Records, n, *damage)
+	if taken+lost.Frames != n || len(*damage) > 0 {
+		t.Errorf("%d taken and %d given up of %d; damage %v", taken, lost.Frames, n, *damage)
 	}
 	if err := q.Close(); err != nil || fs.Handles != 0 {
 		t.Fatalf("%d files are open, %v", fs.Handles, err)
@@ -382,12 +382,12 @@ func TestDoneIsReplaced(t *testing.T) {
 		appendIDs(t, q, id+1)
 		take(t, q)
 		if n := len(fs.Files[doneName].Data); n > maxEntries*segment.HeaderBytes {
-			t.Fatalf("%d bytes after %d records", n, id+1)
+			t.Fatalf("%d bytes after %d frames", n, id+1)
 		}
 	}
 	q, _ = open(t, fs.Crash(), Options{})
-	if sum, _ := q.Waiting(); sum.Records != 0 {
-		t.Errorf("%d records wait after a restart", sum.Records)
+	if sum, _ := q.Waiting(); sum.Frames != 0 {
+		t.Errorf("%d frames wait after a restart", sum.Frames)
 	}
 }
 
@@ -456,11 +456,11 @@ func (m *model) append() {
 		m.next++
 	}
 	givenUp, err := m.q.Append(entries(ids...)...)
-	lost := m.waiting[:givenUp.Records]
+	lost := m.waiting[:givenUp.Frames]
 	if givenUp != amountOf(lost) {
 		m.t.Fatalf("given up %+v, which is not %v", givenUp, lost)
 	}
-	m.waiting = m.waiting[givenUp.Records:]
+	m.waiting = m.waiting[givenUp.Frames:]
 	if err != nil {
 		m.maybe = append(m.maybe, ids...)
 		return
@@ -480,7 +480,7 @@ func (m *model) take() {
 		return
 	}
 	if id := idOf(m.t, r); id != m.waiting[0] {
-		m.t.Fatalf("record %d came out, and %v wait", id, m.waiting)
+		m.t.Fatalf("frame %d came out, and %v wait", id, m.waiting)
 	}
 	counted, err := m.q.Done()
 	if !counted {
@@ -511,7 +511,7 @@ func (m *model) restart() {
 	}
 	for _, id := range rest[len(m.waiting):] {
 		if !slices.Contains(m.maybe, id) {
-			m.t.Fatalf("record %d did not count and came back", id)
+			m.t.Fatalf("frame %d did not count and came back", id)
 		}
 	}
 	if !slices.IsSorted(got) {

@@ -53,7 +53,7 @@ func ParseHeader(b []byte, magic string) (mark uint32, pos Position, err error) 
 	return order.Uint32(b[12:]), Position(order.Uint64(b[16:])), nil
 }
 
-// Frame is one record of a log.
+// Frame is what a log is made of: a payload and what the log keeps beside it.
 type Frame struct {
 	Pos     Position
 	Tag     uint32 // whatever the log keeps in it

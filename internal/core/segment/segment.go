@@ -1,9 +1,9 @@
 // Package segment is what our logs on disk have in common. A log is a directory of segments,
 // files that are named after the position of their first frame. A segment begins with a header
-// and holds frames without space between them; a frame is one record of the log, with its
-// length, its checksum and its position, behind a mark by which the next frame is found behind
-// damage. An Appender writes frames, many at once, and a Scanner reads them. A checkpoint of
-// the journal and a read position of the queue have the same header.
+// and holds frames without space between them. A frame is a payload with its length, its checksum
+// and its position, behind a mark by which the next frame is found behind damage. An Appender
+// writes frames, many at once, and a Scanner reads them. A checkpoint of the journal and a read
+// position of the queue have the same header.
 //
 // What the logs do differently they decide themselves:
 //   - A Format says what differs on disk: the magic, the longest payload, whether positions are in
@@ -29,7 +29,7 @@ import (
 	"strings"
 )
 
-// Position is the ordinal of a record in its log: the first is 1, and each has that of the one
+// Position is the ordinal of a frame in its log: the first is 1, and each has that of the one
 // before plus one, from segment to segment.
 type Position uint64
 

@@ -89,13 +89,13 @@ type Aggregator struct {
 	mu      sync.Mutex
 	pending map[string]Pending // of backlogs, for those who ask
 
-	records    []journal.Record // scratch of one Append
-	boundaries []byte           // scratch, payloads of records
-	checkpoint *checkpoint      // being written, or nil
-	lastSaved  time.Time        // when the last checkpoint was begun
+	frames     []journal.Frame // scratch of one Append
+	boundaries []byte          // scratch, payloads of frames
+	checkpoint *checkpoint     // being written, or nil
+	lastSaved  time.Time       // when the last checkpoint was begun
 }
 
-// shard is a shard of tiles and the last journal record that is in it.
+// shard is a shard of tiles and the last journal frame that is in it.
 type shard struct {
 	mu       sync.Mutex // held by Run while it changes the tiles, and by those who look
 	tiles    *tile.Shard

@@ -229,21 +229,21 @@ func (a *Aggregator) journalStored(w *write) {
 	for _, t := range w.tiles {
 		newest[t.shard] = max(newest[t.shard], t.Boundary)
 	}
-	a.records, a.boundaries = a.records[:0], a.boundaries[:0]
+	a.frames, a.boundaries = a.frames[:0], a.boundaries[:0]
 	for shard, boundary := range newest {
-		a.records = append(a.records, a.storedRecord(shard, w.tenant, boundary))
+		a.frames = append(a.frames, a.storedFrame(shard, w.tenant, boundary))
 	}
-	if err := a.append(a.records); err != nil {
+	if err := a.append(a.frames); err != nil {
 		a.logger.Warn("the journal does not know that samples were stored", "tenant", w.tenant, "error", err)
 	}
 }
 
-// storedRecord says that a tenant's stores have all of a shard up to boundary. The payload,
+// storedFrame says that a tenant's stores have all of a shard up to boundary. The payload,
 // a varint of Unix ms and the tenant's name, lies in a.boundaries until its next use.
-func (a *Aggregator) storedRecord(shard uint16, tenant string, boundary int64) journal.Record {
+func (a *Aggregator) storedFrame(shard uint16, tenant string, boundary int64) journal.Frame {
 	from := len(a.boundaries)
 	a.boundaries = append(binary.AppendVarint(a.boundaries, boundary), tenant...)
-	return journal.Record{Shard: shard, Type: recordStored, Payload: a.boundaries[from:len(a.boundaries):len(a.boundaries)]}
+	return journal.Frame{Shard: shard, Type: frameStored, Payload: a.boundaries[from:len(a.boundaries):len(a.boundaries)]}
 }
 
 // stopTime bounds the wait for the stores at the end.

@@ -12,7 +12,7 @@ import (
 func (a *Aggregator) flushDue(now time.Time) {
 	var shards []uint16
 	var boundaries []int64 // of each of them
-	a.records, a.boundaries = a.records[:0], a.boundaries[:0]
+	a.frames, a.boundaries = a.frames[:0], a.boundaries[:0]
 	storing := a.storing()
 	leaps := a.leaps(now)
 	config := a.tiles
@@ -29,12 +29,12 @@ func (a *Aggregator) flushDue(now time.Time) {
 			continue
 		}
 		shards, boundaries = append(shards, uint16(i)), append(boundaries, next)
-		a.records = append(a.records, a.boundaryRecord(uint16(i), next, config.Full))
+		a.frames = append(a.frames, a.boundaryFrame(uint16(i), next, config.Full))
 	}
 	if len(shards) == 0 {
 		return
 	}
-	if err := a.append(a.records); err != nil {
+	if err := a.append(a.frames); err != nil {
 		a.logger.Error("tiles stay open until the journal can be written", "error", err)
 		return // the next tick tries again
 	}

@@ -14,12 +14,12 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// Types of journal records. Layout: docs/format/checkpoint.md.
+// Types of journal frames. Layout: docs/format/checkpoint.md.
 const (
-	recordBatch    = 1 // a window batch
-	recordBoundary = 2 // the tile up to a boundary was closed; payload: see boundaryRecord
-	recordStored   = 3 // the samples of a tenant up to a boundary are in its stores; payload: see storedRecord
-	recordUpDown   = 4 // recordBoundary of a shard that has up/down counters, with their time to live
+	frameBatch    = 1 // a window batch
+	frameBoundary = 2 // the tile up to a boundary was closed; payload: see boundaryFrame
+	frameStored   = 3 // the samples of a tenant up to a boundary are in its stores; payload: see storedFrame
+	frameUpDown   = 4 // frameBoundary of a shard that has up/down counters, with their time to live
 )
 
 const tileMillis = 10_000
@@ -33,7 +33,7 @@ func (a *Aggregator) dueBoundary(shardNumber int, now time.Time) int64 {
 
 // fold journals the batches of a window, then counts them. An empty shard closed
 // no tiles while it had nothing to close: its boundary comes first. The first
-// record of a shard is one too, since a replay begins there.
+// frame of a shard is one too, since a replay begins there.
 func (a *Aggregator) fold(p *push, now time.Time) error {
 	trip := stage.FromContext(p.ctx)
 	trip.Pass(stage.Forward, stage.Journal, a.now())
@@ -41,28 +41,28 @@ func (a *Aggregator) fold(p *push, now time.Time) error {
 		return err
 	}
 	admitted, refusal := a.admit(p.batches)
-	a.records, a.boundaries = a.records[:0], a.boundaries[:0]
+	a.frames, a.boundaries = a.frames[:0], a.boundaries[:0]
 	for _, b := range admitted {
 		s := &a.shards[b.Shard]
 		if s.tiles.Len() == 0 {
 			due := max(a.dueBoundary(int(b.Shard), now), s.tiles.Closed())
 			if due > s.tiles.Closed() || s.position == 0 {
-				a.records = append(a.records, a.boundaryRecord(b.Shard, due, nil))
+				a.frames = append(a.frames, a.boundaryFrame(b.Shard, due, nil))
 			}
 		}
-		a.records = append(a.records, journal.Record{Shard: b.Shard, Type: recordBatch, Payload: b.Bytes})
+		a.frames = append(a.frames, journal.Frame{Shard: b.Shard, Type: frameBatch, Payload: b.Bytes})
 	}
-	if err := a.append(a.records); errors.Is(err, journal.ErrTooLarge) {
+	if err := a.append(a.frames); errors.Is(err, journal.ErrTooLarge) {
 		return fmt.Errorf("%w: %w", batch.ErrRefused, err)
 	} else if err != nil {
 		return err
 	}
 	trip.Pass(stage.Journal, stage.Tile, a.now())
 	folded := map[string]*tile.Folded{}
-	for _, r := range a.records {
+	for _, r := range a.frames {
 		s := &a.shards[r.Shard]
 		s.mu.Lock()
-		if r.Type == recordBoundary {
+		if r.Type == frameBoundary {
 			boundary, config, _ := a.parseBoundary(r)
 			s.tiles.Skip(boundary, &config)
 		} else {
@@ -158,44 +158,44 @@ func (a *Aggregator) foldOne(s *shard, b []byte) (h batch.Header, f tile.Folded)
 	return h, f
 }
 
-// boundaryRecord says that the tile up to boundary is closed, by which times to live, how
+// boundaryFrame says that the tile up to boundary is closed, by which times to live, how
 // old a gauge with a time of its own may be from then on, and which tenants were full: a
 // replay must do the same under another configuration, and whatever its stores do. The
 // payload, varints of Unix ms and ms and then names, lies in a.boundaries until its next use.
-// Only shards with up/down counters have a record with the time to live of these, which
+// Only shards with up/down counters have a frame with the time to live of these, which
 // programs from before them cannot replay.
-func (a *Aggregator) boundaryRecord(shardNumber uint16, boundary int64, full []string) journal.Record {
+func (a *Aggregator) boundaryFrame(shardNumber uint16, boundary int64, full []string) journal.Frame {
 	from := len(a.boundaries)
 	a.boundaries = binary.AppendVarint(a.boundaries, boundary)
 	for _, d := range []time.Duration{a.tiles.CounterTTL, a.tiles.GaugeTTL, a.tiles.CheckTTL, a.tiles.OutOfOrder} {
 		a.boundaries = binary.AppendVarint(a.boundaries, d.Milliseconds())
 	}
-	recordType := byte(recordBoundary)
+	frameType := byte(frameBoundary)
 	if a.shards[shardNumber].tiles.HasUpDown() {
-		recordType = recordUpDown
+		frameType = frameUpDown
 		a.boundaries = binary.AppendVarint(a.boundaries, a.tiles.UpDownTTL.Milliseconds())
 	}
 	for _, tenant := range full {
 		a.boundaries = append(binary.AppendUvarint(a.boundaries, uint64(len(tenant))), tenant...)
 	}
-	return journal.Record{Shard: shardNumber, Type: recordType, Payload: a.boundaries[from:len(a.boundaries):len(a.boundaries)]}
+	return journal.Frame{Shard: shardNumber, Type: frameType, Payload: a.boundaries[from:len(a.boundaries):len(a.boundaries)]}
 }
 
-// parseBoundary reads the payload of a boundary record. Those of older programs end
+// parseBoundary reads the payload of a boundary frame. Those of older programs end
 // before the timed window, which they took from the configuration, and name no tenant.
-func (a *Aggregator) parseBoundary(r journal.Record) (boundary int64, config tile.Config, ok bool) {
+func (a *Aggregator) parseBoundary(r journal.Frame) (boundary int64, config tile.Config, ok bool) {
 	config = a.tiles
 	payload := r.Payload
 	boundary, n := binary.Varint(payload)
 	times := []*time.Duration{&config.CounterTTL, &config.GaugeTTL, &config.CheckTTL, &config.OutOfOrder}
-	if r.Type == recordUpDown {
+	if r.Type == frameUpDown {
 		times = append(times, &config.UpDownTTL)
 	}
 	for i, d := range times {
 		if n <= 0 {
 			return 0, config, false
 		}
-		if payload = payload[n:]; i == 3 && len(payload) == 0 && r.Type == recordBoundary {
+		if payload = payload[n:]; i == 3 && len(payload) == 0 && r.Type == frameBoundary {
 			return boundary, config, boundary%tileMillis == 0
 		}
 		var ms int64
@@ -216,15 +216,15 @@ func (a *Aggregator) parseBoundary(r journal.Record) (boundary int64, config til
 	return boundary, config, boundary%tileMillis == 0
 }
 
-// append journals records and notes their positions.
-func (a *Aggregator) append(records []journal.Record) error {
-	last, err := a.log.Append(records)
+// append journals frames and notes their positions.
+func (a *Aggregator) append(frames []journal.Frame) error {
+	last, err := a.log.Append(frames)
 	if err != nil {
 		a.metrics.journalErrors.Inc()
-		return fmt.Errorf("journal %d records: %w", len(records), err)
+		return fmt.Errorf("journal %d frames: %w", len(frames), err)
 	}
-	first := last - journal.Position(len(records)) + 1
-	for i, r := range records {
+	first := last - journal.Position(len(frames)) + 1
+	for i, r := range frames {
 		a.shards[r.Shard].position = first + journal.Position(i)
 	}
 	return nil

@@ -6,8 +6,8 @@ import "github.com/freshet-io/freshet/internal/core/journal"
 // of journal.Log does.
 type Journal interface {
 	Load(fn func(shard uint16, pos journal.Position, payload []byte) error) error
-	Replay(fn func(pos journal.Position, r journal.Record) error) error
-	Append(records []journal.Record) (journal.Position, error)
+	Replay(fn func(pos journal.Position, r journal.Frame) error) error
+	Append(frames []journal.Frame) (journal.Position, error)
 	Sync() error
 	Size() int64
 	BeginCheckpoint() (Checkpoint, error)

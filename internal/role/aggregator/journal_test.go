@@ -16,7 +16,7 @@ import (
 // other machines hold would look from here.
 type memory struct {
 	mu       sync.Mutex
-	records  []journal.Record
+	frames   []journal.Frame
 	sections map[uint16]memorySection
 }
 
@@ -34,8 +34,8 @@ func (m *memory) Load(fn func(shard uint16, pos journal.Position, payload []byte
 	return nil
 }
 
-func (m *memory) Replay(fn func(pos journal.Position, r journal.Record) error) error {
-	for i, r := range m.records {
+func (m *memory) Replay(fn func(pos journal.Position, r journal.Frame) error) error {
+	for i, r := range m.frames {
 		if pos := journal.Position(i + 1); pos > m.sections[r.Shard].pos {
 			if err := fn(pos, r); err != nil {
 				return err
@@ -45,14 +45,14 @@ func (m *memory) Replay(fn func(pos journal.Position, r journal.Record) error) e
 	return nil
 }
 
-func (m *memory) Append(records []journal.Record) (journal.Position, error) {
+func (m *memory) Append(frames []journal.Frame) (journal.Position, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, r := range records {
+	for _, r := range frames {
 		r.Payload = bytes.Clone(r.Payload)
-		m.records = append(m.records, r)
+		m.frames = append(m.frames, r)
 	}
-	return journal.Position(len(m.records)), nil
+	return journal.Position(len(m.frames)), nil
 }
 
 func (m *memory) Sync() error  { return nil }
@@ -61,7 +61,7 @@ func (m *memory) Close() error { return nil }
 func (m *memory) Size() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return int64(len(m.records))
+	return int64(len(m.frames))
 }
 
 func (m *memory) BeginCheckpoint() (Checkpoint, error) {
@@ -72,7 +72,7 @@ func (m *memory) BeginCheckpoint() (Checkpoint, error) {
 func (m *memory) kill() *memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return &memory{records: slices.Clone(m.records), sections: maps.Clone(m.sections)}
+	return &memory{frames: slices.Clone(m.frames), sections: maps.Clone(m.sections)}
 }
 
 type memoryCheckpoint struct {
@@ -122,8 +122,8 @@ func TestAnotherJournal(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		checkCounter(t, s, "a", 42)
 		p.terminate()
-		if len(log.sections) == 0 || len(log.records) < 42 {
-			t.Errorf("%d sections, %d records", len(log.sections), len(log.records))
+		if len(log.sections) == 0 || len(log.frames) < 42 {
+			t.Errorf("%d sections, %d frames", len(log.sections), len(log.frames))
 		}
 	})
 }

@@ -396,18 +396,18 @@ func replayOld(t *testing.T, stored bool) {
 	b := p.batch(time.Now(), "a", 3)
 	boundary := time.Now().UnixMilli()
 	boundary -= boundary % tileMillis
-	record := func(boundary int64) journal.Record {
+	frame := func(boundary int64) journal.Frame {
 		payload := binary.AppendVarint(nil, boundary)
 		for _, ttl := range []int64{300_000, 300_000, 3_600_000} {
 			payload = binary.AppendVarint(payload, ttl)
 		}
-		return journal.Record{Shard: b.Shard, Type: recordBoundary, Payload: payload}
+		return journal.Frame{Shard: b.Shard, Type: frameBoundary, Payload: payload}
 	}
-	records := []journal.Record{record(boundary), {Shard: b.Shard, Type: recordBatch, Payload: b.Bytes}, record(boundary + tileMillis)}
+	frames := []journal.Frame{frame(boundary), {Shard: b.Shard, Type: frameBatch, Payload: b.Bytes}, frame(boundary + tileMillis)}
 	if stored {
-		records = append(records, journal.Record{Shard: b.Shard, Type: recordStored})
+		frames = append(frames, journal.Frame{Shard: b.Shard, Type: frameStored})
 	}
-	if _, err := log.Append(records); err != nil {
+	if _, err := log.Append(frames); err != nil {
 		t.Fatal(err)
 	}
 	if err := log.Close(); err != nil {

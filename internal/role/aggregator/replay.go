@@ -44,22 +44,22 @@ func (a *Aggregator) restore() error {
 	return nil
 }
 
-// replay does again what Run did with a record. Samples of closed tiles wait if nothing
+// replay does again what Run did with a frame. Samples of closed tiles wait if nothing
 // says that they were stored; Run then writes them again.
-// Where records are missing, since the disk was damaged, it makes the best of
+// Where frames are missing, since the disk was damaged, it makes the best of
 // what is left: a start must never fail for it.
-func (a *Aggregator) replay(pos journal.Position, r journal.Record) error {
+func (a *Aggregator) replay(pos journal.Position, r journal.Frame) error {
 	s := &a.shards[r.Shard]
 	s.position = pos
 	switch r.Type {
-	case recordBatch:
+	case frameBatch:
 		return a.replayBatch(s, r.Payload)
-	case recordBoundary, recordUpDown:
+	case frameBoundary, frameUpDown:
 		a.replayBoundary(s, r)
-	case recordStored:
+	case frameStored:
 		a.replayStored(s, r.Payload)
 	default:
-		return fmt.Errorf("record of unknown type %d: it was written by a newer version", r.Type)
+		return fmt.Errorf("frame of unknown type %d: it was written by a newer version", r.Type)
 	}
 	return nil
 }
@@ -84,7 +84,7 @@ func (a *Aggregator) replayBatch(s *shard, b []byte) error {
 	return nil
 }
 
-func (a *Aggregator) replayBoundary(s *shard, r journal.Record) {
+func (a *Aggregator) replayBoundary(s *shard, r journal.Frame) {
 	boundary, config, ok := a.parseBoundary(r)
 	if !ok {
 		a.logger.Error("a boundary of the journal is damaged", "payload", r.Payload)
@@ -119,7 +119,7 @@ func (a *Aggregator) replayStored(s *shard, payload []byte) {
 	}
 	boundary, n := binary.Varint(payload)
 	if n <= 0 {
-		a.logger.Error("a record of what was stored is damaged", "payload", payload)
+		a.logger.Error("a frame of what was stored is damaged", "payload", payload)
 		return
 	}
 	s.tiles.Stored(string(payload[n:]), boundary)

@@ -200,7 +200,7 @@ func TestAJournalOfANewerVersionStopsTheStart(t *testing.T) {
 	var a Aggregator
 	b := (&process{}).batch(time.Unix(1_800_000_000, 0), "a", 1)
 	b.Bytes[0] |= 0x80
-	err := a.replay(1, journal.Record{Shard: b.Shard, Type: recordBatch, Payload: b.Bytes})
+	err := a.replay(1, journal.Frame{Shard: b.Shard, Type: frameBatch, Payload: b.Bytes})
 	if !errors.Is(err, batch.ErrNewer) || !strings.Contains(err.Error(), "flag 0x80") {
 		t.Errorf("replayed: %v", err)
 	}
@@ -213,12 +213,12 @@ func TestBoundariesWithoutUpDowns(t *testing.T) {
 		p.mustCount("a", 1)
 		p.mustAdd("open", -1)
 		synctest.Wait()
-		for name, want := range map[string]byte{"a": recordBoundary, "open": recordUpDown} {
+		for name, want := range map[string]byte{"a": frameBoundary, "open": frameUpDown} {
 			key := upDownKey(name)
 			if name == "a" {
 				key[0] = byte(series.Counter)
 			}
-			r := p.boundaryRecord(series.Shard("default", key), 10_000, []string{"full"})
+			r := p.boundaryFrame(series.Shard("default", key), 10_000, []string{"full"})
 			if boundary, config, ok := p.parseBoundary(r); r.Type != want || !ok || boundary != 10_000 || len(config.Full) != 1 || config.UpDownTTL != p.tiles.UpDownTTL {
 				t.Errorf("%s: type %d, %d, %+v, %t", name, r.Type, boundary, config, ok)
 			}
@@ -239,7 +239,7 @@ func TestAReplayLeaps(t *testing.T) {
 	}
 	const month = 30 * 24 * 3_600_000
 	for _, boundary := range []int64{60_000, month} {
-		a.replayBoundary(s, a.boundaryRecord(b.Shard, boundary, nil))
+		a.replayBoundary(s, a.boundaryFrame(b.Shard, boundary, nil))
 		if boundary == 60_000 {
 			s.tiles.AllStored()
 		}

@@ -102,15 +102,15 @@ func New(o Options) (*Forwarder, error) {
 		f.lanes = append(f.lanes, &lane{Forwarder: f, queue: q, wake: make(chan struct{}, 1)})
 	}
 	watch(registry, f.waiting)
-	if sum, oldest := f.waiting(); sum.Records > 0 {
-		f.logger.Info("requests of an earlier process wait for the backend", "records", sum.Records, "samples", sum.Samples,
+	if sum, oldest := f.waiting(); sum.Frames > 0 {
+		f.logger.Info("requests of an earlier process wait for the backend", "requests", sum.Frames, "samples", sum.Samples,
 			"bytes", sum.Bytes, "oldest", time.UnixMilli(oldest).UTC())
 	}
 	return f, nil
 }
 
-func (f *Forwarder) damaged(d queue.Damage) {
-	f.metrics.unsent.add(queue.Amount{Records: d.Records, Bytes: d.Bytes}, unsentDamaged)
+func (f *Forwarder) damaged(d segment.Damage) {
+	f.metrics.unsent.add(queue.Amount{Frames: d.Frames, Bytes: d.Bytes}, unsentDamaged)
 	f.logger.Warn("the queue is damaged; everything else in it is sent", "place", d.String())
 }
 
@@ -118,10 +118,10 @@ func (f *Forwarder) damaged(d queue.Damage) {
 func (f *Forwarder) waiting() (sum queue.Amount, oldest int64) {
 	for _, l := range f.lanes {
 		amount, t := l.queue.Waiting()
-		if amount.Records > 0 && (oldest == 0 || t < oldest) {
+		if amount.Frames > 0 && (oldest == 0 || t < oldest) {
 			oldest = t
 		}
-		sum.Records += amount.Records
+		sum.Frames += amount.Frames
 		sum.Samples += amount.Samples
 		sum.Bytes += amount.Bytes
 	}
@@ -132,20 +132,20 @@ func (f *Forwarder) waiting() (sum queue.Amount, oldest int64) {
 // the death of the process, and is sent sooner or later unless the queue runs
 // full; after an error it is not, and is counted. The body may be used again.
 func (f *Forwarder) Push(r Request) error {
-	record := queue.Record{Time: time.Now().UnixMilli(), Samples: uint32(r.Samples + r.Histograms)}
+	frame := queue.Frame{Time: time.Now().UnixMilli(), Samples: uint32(r.Samples + r.Histograms)}
 	var err error
-	if record.Payload, err = appendRecord(nil, &r); err != nil {
+	if frame.Payload, err = appendRequest(nil, &r); err != nil {
 		return fmt.Errorf("forward to %s: %w", f.config.Name, err)
 	}
 	l := f.lanes[xxhash.Sum64String(r.Tenant)%uint64(f.config.Connections)]
-	givenUp, err := l.queue.Append(record)
-	if givenUp.Records > 0 {
+	givenUp, err := l.queue.Append(frame)
+	if givenUp.Frames > 0 {
 		f.metrics.unsent.add(givenUp, unsentFull)
-		f.logger.Warn("the queue is full; the oldest requests are given up", "records", givenUp.Records,
+		f.logger.Warn("the queue is full; the oldest requests are given up", "requests", givenUp.Frames,
 			"samples", givenUp.Samples, "bytes", givenUp.Bytes)
 	}
 	if err != nil {
-		f.metrics.unsent.add(record.Amount(), unsentDisk)
+		f.metrics.unsent.add(frame.Amount(), unsentDisk)
 		return fmt.Errorf("forward to %s: %w", f.config.Name, err)
 	}
 	select {
@@ -178,7 +178,7 @@ func (f *Forwarder) close() error {
 // run sends the oldest request until it comes to an end, then the next.
 func (l *lane) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		record, ok, err := l.queue.Peek()
+		frame, ok, err := l.queue.Peek()
 		switch {
 		case err != nil:
 			l.metrics.queueErrors.Inc()
@@ -190,16 +190,16 @@ func (l *lane) run(ctx context.Context) {
 			case <-ctx.Done():
 			}
 		default:
-			l.try(ctx, record)
+			l.try(ctx, frame)
 		}
 	}
 }
 
-// try makes one attempt with a record. The next one begins with Peek again, since
-// the queue may give the record up meanwhile.
-func (l *lane) try(ctx context.Context, record queue.Record) {
-	r, err := parseRecord(record.Payload, record.Samples)
-	a := answer{verdict: refused, reason: reasonRecord}
+// try makes one attempt with a frame. The next one begins with Peek again, since
+// the queue may give the frame up meanwhile.
+func (l *lane) try(ctx context.Context, frame queue.Frame) {
+	r, err := parseRequest(frame.Payload, frame.Samples)
+	a := answer{verdict: refused, reason: reasonFrame}
 	if err == nil {
 		a = l.send(ctx, r)
 	} else {
@@ -228,12 +228,12 @@ func (l *lane) try(ctx context.Context, record queue.Record) {
 	switch {
 	case a.verdict == refused:
 		l.logger.Warn("the backend refused a request; it is not sent again", "reason", a.reason, "answer", a.text,
-			"tenant", r.Tenant, "samples", record.Samples)
+			"tenant", r.Tenant, "samples", frame.Samples)
 		if counted {
-			l.metrics.refused.add(record.Amount(), a.reason)
+			l.metrics.refused.add(frame.Amount(), a.reason)
 		}
 	case counted: // else it was given up meanwhile, and is counted as that
-		l.metrics.acknowledged.add(record.Amount())
+		l.metrics.acknowledged.add(frame.Amount())
 	}
 }
 

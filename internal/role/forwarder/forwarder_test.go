@@ -42,7 +42,7 @@ func TestForwards(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	x.expect("_total", map[string]float64{"acknowledged_records_total": 2, "acknowledged_samples_total": 8, "acknowledged_bytes_total": 2*6 + 4 + 7 + 12})
+	x.expect("_total", map[string]float64{"acknowledged_requests_total": 2, "acknowledged_samples_total": 8, "acknowledged_bytes_total": 2*6 + 4 + 7 + 12})
 	x.expect("waiting", map[string]float64{})
 }
 
@@ -84,9 +84,9 @@ func TestRestartLosesNothing(t *testing.T) {
 			default:
 			}
 			sum, _ := x.waiting()
-			return sum.Records == 0
+			return sum.Frames == 0
 		})
-		if sum, _ := x.waiting(); sum.Records == 0 && pushed == n {
+		if sum, _ := x.waiting(); sum.Frames == 0 && pushed == n {
 			break
 		}
 	}
@@ -115,16 +115,16 @@ func TestFullQueue(t *testing.T) {
 		t.Errorf("taken were %q", got)
 	}
 	lost := float64(200 - len(got))
-	if uint64(len(got)) != waiting.Records {
-		t.Errorf("%d waited, and %d were taken", waiting.Records, len(got))
+	if uint64(len(got)) != waiting.Frames {
+		t.Errorf("%d waited, and %d were taken", waiting.Frames, len(got))
 	}
-	if got := x.counts("records_total"); !maps.Equal(got, map[string]float64{"acknowledged_records_total": 200 - lost, "unsent_records_total queue_full": lost}) {
+	if got := x.counts("requests_total"); !maps.Equal(got, map[string]float64{"acknowledged_requests_total": 200 - lost, "unsent_requests_total queue_full": lost}) {
 		t.Errorf("counted are %v, given up were %v", got, lost)
 	}
 	if got := x.counts("samples_total"); got["unsent_samples_total queue_full"] != 4*lost {
 		t.Errorf("counted are %v", got)
 	}
-	if !strings.Contains(x.logs.String(), `level=WARN msg="the queue is full; the oldest requests are given up" backend=test records=`) {
+	if !strings.Contains(x.logs.String(), `level=WARN msg="the queue is full; the oldest requests are given up" backend=test requests=`) {
 		t.Errorf("log:\n%s", x.logs)
 	}
 }
@@ -148,13 +148,13 @@ func TestGivenUpWhileSent(t *testing.T) {
 			filled = true
 		}
 		sum, _ := x.waiting()
-		return sum.Records == 0
+		return sum.Frames == 0
 	})
-	counts := x.counts("records_total")
-	if sum := counts["acknowledged_records_total"] + counts["unsent_records_total queue_full"]; sum != 200 {
+	counts := x.counts("requests_total")
+	if sum := counts["acknowledged_requests_total"] + counts["unsent_requests_total queue_full"]; sum != 200 {
 		t.Errorf("counted are %v of 200", counts)
 	}
-	if got := b.all(); float64(len(got)) != counts["acknowledged_records_total"]+1 {
+	if got := b.all(); float64(len(got)) != counts["acknowledged_requests_total"]+1 {
 		t.Errorf("the backend took %d, counted are %v", len(got), counts)
 	}
 }
@@ -253,7 +253,7 @@ func TestAway(t *testing.T) {
 			started = true
 		}
 		sum, _ := x.waiting()
-		return sum.Records == 0
+		return sum.Frames == 0
 	})
 	if got := slices.Compact(b.all()); !slices.Equal(got, bodies(1, 2)) {
 		t.Errorf("taken were %q", got)
@@ -313,8 +313,8 @@ func TestFewerConnections(t *testing.T) {
 	x := newForwarder(t, dir, settings.Backend{URL: b.URL})
 	before, _ := x.lanes[0].queue.Waiting()
 	push(x)
-	if after, _ := x.lanes[0].queue.Waiting(); after.Records != before.Records+16 || before.Records == 16 {
-		t.Errorf("%d of 16 waited for the first connection, and with 16 more %d", before.Records, after.Records)
+	if after, _ := x.lanes[0].queue.Waiting(); after.Frames != before.Frames+16 || before.Frames == 16 {
+		t.Errorf("%d of 16 waited for the first connection, and with 16 more %d", before.Frames, after.Frames)
 	}
 	x.runUntilEmpty()
 	if n := len(b.all()); n != 32 {
@@ -345,7 +345,7 @@ func TestNothingIsLeft(t *testing.T) {
 				default:
 				}
 				sum, _ := x.waiting()
-				return sum.Records == 0 || len(x.counts("retries")) > 0
+				return sum.Frames == 0 || len(x.counts("retries")) > 0
 			})
 			select {
 			case <-b.closed:
@@ -395,13 +395,13 @@ func TestCredentials(t *testing.T) {
 	changed := false
 	x.run(func() bool {
 		sum, _ := x.waiting()
-		if sum.Records == 0 && !changed {
+		if sum.Frames == 0 && !changed {
 			write("token", "two\n")
 			x.pushNumbers(3, 3)
 			changed = true
 			return false
 		}
-		return sum.Records == 0
+		return sum.Frames == 0
 	})
 	if want := []string{"Basic ZnJlc2hldDpzZWNyZXQ=", "Bearer one", "Bearer two"}; !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
@@ -433,26 +433,26 @@ func TestPushFails(t *testing.T) {
 }
 
 // The queue may hold what another program wrote.
-func TestParseRecord(t *testing.T) {
+func TestParseRequest(t *testing.T) {
 	r := newRequest(1)
-	b, err := appendRecord(nil, &r)
+	b, err := appendRequest(nil, &r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := parseRecord(b, 4)
+	got, err := parseRequest(b, 4)
 	if err != nil || fmt.Sprint(got) != fmt.Sprint(r) {
 		t.Errorf("%+v became %+v, %v", r, got, err)
 	}
-	for cut := range recordHeader + len(r.Tenant) {
-		if _, err := parseRecord(b[:cut], 4); !errors.Is(err, errRecord) {
+	for cut := range requestHeader + len(r.Tenant) {
+		if _, err := parseRequest(b[:cut], 4); !errors.Is(err, errRequest) {
 			t.Errorf("%d bytes of it: %v", cut, err)
 		}
 	}
-	if _, err := parseRecord(b, 0); !errors.Is(err, errRecord) {
+	if _, err := parseRequest(b, 0); !errors.Is(err, errRequest) {
 		t.Errorf("more histograms than samples: %v", err)
 	}
 	b[0] = 3
-	if _, err := parseRecord(b, 4); !errors.Is(err, errRecord) {
+	if _, err := parseRequest(b, 4); !errors.Is(err, errRequest) {
 		t.Errorf("version 3: %v", err)
 	}
 }

@@ -186,7 +186,7 @@ func (x *fixture) run(stop func() bool) {
 
 func (x *fixture) runUntilEmpty() {
 	x.t.Helper()
-	x.run(func() bool { sum, _ := x.waiting(); return sum.Records == 0 })
+	x.run(func() bool { sum, _ := x.waiting(); return sum.Frames == 0 })
 }
 
 // counts are the metrics whose names have the text, without what is zero.

@@ -24,10 +24,10 @@ type metrics struct {
 }
 
 // fate counts what came to one end.
-type fate struct{ records, samples, bytes *prometheus.CounterVec }
+type fate struct{ requests, samples, bytes *prometheus.CounterVec }
 
 func (f fate) add(a queue.Amount, reason ...string) {
-	f.records.WithLabelValues(reason...).Add(float64(a.Records))
+	f.requests.WithLabelValues(reason...).Add(float64(a.Frames))
 	f.samples.WithLabelValues(reason...).Add(float64(a.Samples))
 	f.bytes.WithLabelValues(reason...).Add(float64(a.Bytes))
 }
@@ -39,15 +39,15 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	newFate := func(name, help string, labels ...string) fate {
 		return fate{
-			records: counter(name+"_records_total", "Requests "+help, labels...),
-			samples: counter(name+"_samples_total", "Samples and histograms "+help, labels...),
-			bytes:   counter(name+"_bytes_total", "Bytes of requests, compressed, "+help, labels...),
+			requests: counter(name+"_requests_total", "Requests "+help, labels...),
+			samples:  counter(name+"_samples_total", "Samples and histograms "+help, labels...),
+			bytes:    counter(name+"_bytes_total", "Bytes of requests, compressed, "+help, labels...),
 		}
 	}
 	all := &metrics{
 		acknowledged: newFate("acknowledged", "that the backend has taken."),
 		refused: newFate("refused", "that the backend refused for good, by the status of its answer. Rising: the log has the backend's words. "+
-			"conversion and record: Freshet could not make a request of it.", "reason"),
+			"conversion and frame: Freshet could not make a request of it.", "reason"),
 		unsent: newFate("unsent", "that will never be sent. queue_full: the backend was away for longer than the queue is large, and the oldest were given up. "+
 			"queue_error: the disk is full or broken. damaged: the disk lost what was written.", "reason"),
 		retries: counter("retries_total", "Requests that are sent again, by status or cause. Rising: the backend is overloaded, away or badly configured.", "reason"),
@@ -74,8 +74,8 @@ func watch(reg prometheus.Registerer, waiting func() (queue.Amount, int64)) {
 		})
 	}
 	const rising = " Rising without end: the backend takes less than comes, or nothing."
-	gauge("waiting_records", "Requests on disk that the backend has not acknowledged yet."+rising,
-		func(a queue.Amount) float64 { return float64(a.Records) })
+	gauge("waiting_requests", "Requests on disk that the backend has not acknowledged yet."+rising,
+		func(a queue.Amount) float64 { return float64(a.Frames) })
 	gauge("waiting_samples", "Samples and histograms in them."+rising,
 		func(a queue.Amount) float64 { return float64(a.Samples) })
 	gauge("waiting_bytes", "Bytes of them, compressed. The queue's files may have a 16th of its limit more.",

@@ -159,7 +159,7 @@ func TestOldest(t *testing.T) {
 			}
 			x = newForwarder(t, dir, settings.Backend{URL: "http://backend"})
 		}
-		if log := x.logs.String(); log != "level=INFO msg=\"requests of an earlier process wait for the backend\" backend=test records=2 samples=8 bytes=38 oldest=2000-01-01T00:00:00.000Z\n" {
+		if log := x.logs.String(); log != "level=INFO msg=\"requests of an earlier process wait for the backend\" backend=test requests=2 samples=8 bytes=38 oldest=2000-01-01T00:00:00.000Z\n" {
 			t.Error(log)
 		}
 	})

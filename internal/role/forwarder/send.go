@@ -32,7 +32,7 @@ const (
 
 // Reasons of answers that have no status.
 const (
-	reasonRecord     = "record"      // the queue holds what we did not write
+	reasonFrame      = "frame"       // the queue holds what we did not write
 	reasonConversion = "conversion"  // into remote write 1.0
 	reasonNotWritten = "not_written" // a success that says nothing of what was written
 	reasonTimeout    = "timeout"

@@ -17,11 +17,11 @@ type Request struct {
 	Body       []byte // compressed with snappy, block format
 }
 
-// The payload of a record is drawn in docs/format/queue.md.
-const recordHeader = 6
+// The payload of a frame is drawn in docs/format/queue.md.
+const requestHeader = 6
 
-// appendRecord appends the payload of r's record.
-func appendRecord(dst []byte, r *Request) ([]byte, error) {
+// appendRequest appends the payload of r's frame.
+func appendRequest(dst []byte, r *Request) ([]byte, error) {
 	if r.Version != 1 && r.Version != 2 {
 		return nil, fmt.Errorf("remote write has no version %d", r.Version)
 	}
@@ -34,21 +34,21 @@ func appendRecord(dst []byte, r *Request) ([]byte, error) {
 	return append(dst, r.Body...), nil
 }
 
-var errRecord = errors.New("not a record of the forwarder")
+var errRequest = errors.New("not a frame of the forwarder")
 
-// parseRecord is the inverse of appendRecord; samples are all that the record
+// parseRequest is the inverse of appendRequest; samples are all that the frame
 // counts. The body is a part of b.
-func parseRecord(b []byte, samples uint32) (r Request, err error) {
-	if len(b) < recordHeader || b[0] != 1 && b[0] != 2 || len(b) < recordHeader+int(b[1]) {
-		return r, errRecord
+func parseRequest(b []byte, samples uint32) (r Request, err error) {
+	if len(b) < requestHeader || b[0] != 1 && b[0] != 2 || len(b) < requestHeader+int(b[1]) {
+		return r, errRequest
 	}
-	end := recordHeader + int(b[1])
+	end := requestHeader + int(b[1])
 	histograms := binary.LittleEndian.Uint32(b[2:])
 	if histograms > samples {
-		return r, errRecord
+		return r, errRequest
 	}
 	return Request{
-		Tenant:     string(b[recordHeader:end]),
+		Tenant:     string(b[requestHeader:end]),
 		Version:    int(b[0]),
 		Samples:    int(samples - histograms),
 		Histograms: int(histograms),

@@ -1,0 +1,29 @@
+package segment
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Damage is one place of a log that could not be read and was passed over.
+type Damage struct {
+	File   string // "" if it is not in one
+	Offset int64
+	Bytes  int64
+	Frames uint64 // lost, at most; 0 also if that cannot be known
+	Reason string
+}
+
+// String names the place, the loss and the reason.
+func (d Damage) String() string {
+	var b strings.Builder
+	if d.File != "" {
+		fmt.Fprintf(&b, "%s, byte %d: ", d.File, d.Offset)
+	}
+	fmt.Fprintf(&b, "%s (%d bytes", d.Reason, d.Bytes)
+	if d.Frames > 0 {
+		fmt.Fprintf(&b, ", at most %d frames lost", d.Frames)
+	}
+	b.WriteString(")")
+	return b.String()
+}
