@@ -226,7 +226,7 @@ func (s *server) openAggregator() error {
 	}
 	s.checkJournal(report)
 	s.aggregator, err = aggregator.New(aggregator.Options{
-		Config: s.config.Aggregator, MaxPending: int64(s.config.Store.Pending), Log: aggregator.Local{Log: log}, Writer: s.ingest.distributor, Ledger: s.ledger, Watch: s.watch,
+		Config: s.config.Aggregator, MaxPending: int64(s.config.Store.Pending), Log: log, Writer: s.ingest.distributor, Ledger: s.ledger, Watch: s.watch,
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
 	})
 	if err != nil {

@@ -52,9 +52,30 @@ const checkpointTemp = "checkpoint.tmp"
 
 var errBusy = errors.New("begin checkpoint: another one is being written")
 
-// Checkpoint is the state of all shards while it is being written. Its methods
-// are not for concurrent use, but Appends may go on between and during them.
-type Checkpoint struct {
+// Checkpoint is the state of all shards while it is being written. Its methods are not for
+// concurrent use, but Appends may go on between and during them. It is an interface, since a log
+// that other machines hold writes its own.
+type Checkpoint interface {
+	// Base is the last position that was appended before BeginCheckpoint: the least that a
+	// section can have.
+	Base() Position
+
+	// Section writes the state of a shard as of pos: every frame of the shard up to pos is in it
+	// and none behind. pos is at least Base, also for a shard without frames for long. The order
+	// of the sections is free. A shard that had no state at BeginCheckpoint needs no section. The
+	// payload can be used again when Section returns.
+	Section(shard uint16, pos Position, payload []byte) error
+
+	// Commit puts the checkpoint in place of the one before. Until it returns nil, or an error
+	// that says that the checkpoint is in place, the one before counts.
+	Commit() error
+
+	// Abort ends a checkpoint that will not be committed. After Commit it does nothing.
+	Abort()
+}
+
+// checkpoint is one in a file of this journal.
+type checkpoint struct {
 	log        *Log
 	base       Position // the last frame before it was begun
 	sinceBytes int64    // log's, then
@@ -64,13 +85,12 @@ type Checkpoint struct {
 	count      uint32
 }
 
-// Base is the last position that was appended before BeginCheckpoint: the least
-// that a section can have.
-func (c *Checkpoint) Base() Position { return c.base }
+// Base is a method of Checkpoint.
+func (c *checkpoint) Base() Position { return c.base }
 
 // BeginCheckpoint starts a new checkpoint and a new segment. One can be written
 // at a time.
-func (l *Log) BeginCheckpoint() (*Checkpoint, error) {
+func (l *Log) BeginCheckpoint() (Checkpoint, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.checkpoint != nil {
@@ -81,19 +101,15 @@ func (l *Log) BeginCheckpoint() (*Checkpoint, error) {
 		return nil, fmt.Errorf("begin checkpoint: create %s: %w", checkpointTemp, err)
 	}
 	l.seal()
-	c := &Checkpoint{log: l, base: l.tail.Last, sinceBytes: l.sinceBytes.Load(), file: f, w: bufio.NewWriterSize(f, 256<<10)}
+	c := &checkpoint{log: l, base: l.tail.Last, sinceBytes: l.sinceBytes.Load(), file: f, w: bufio.NewWriterSize(f, 256<<10)}
 	// An error stays with the buffered writer and comes back from Section or Commit.
 	_, _ = c.w.Write(segment.AppendHeader(nil, checkpointFormat.Magic, l.opts.Mark, c.base))
 	l.checkpoint = c
 	return c, nil
 }
 
-// Section writes the state of a shard as of pos: every frame of the shard up to
-// pos is in it and none behind. pos is at least the last position that was
-// appended before BeginCheckpoint, also for a shard without frames for long. The
-// order of the sections is free. A shard that had no state at BeginCheckpoint
-// needs no section. The payload can be used again when Section returns.
-func (c *Checkpoint) Section(shard uint16, pos Position, payload []byte) error {
+// Section is a method of Checkpoint. A section that is too long for one frame is cut.
+func (c *checkpoint) Section(shard uint16, pos Position, payload []byte) error {
 	c.log.mu.Lock()
 	last := c.log.tail.Last
 	c.log.mu.Unlock()
@@ -116,7 +132,7 @@ func (c *Checkpoint) Section(shard uint16, pos Position, payload []byte) error {
 }
 
 // putPieces writes a section that is too long for one frame.
-func (c *Checkpoint) putPieces(shard uint16, pos Position, payload []byte) error {
+func (c *checkpoint) putPieces(shard uint16, pos Position, payload []byte) error {
 	for number, typ := uint32(0), uint8(pieceFrame); typ == pieceFrame; number++ {
 		n := min(c.log.opts.SectionBytes-pieceBytes, len(payload))
 		if n == len(payload) {
@@ -130,15 +146,13 @@ func (c *Checkpoint) putPieces(shard uint16, pos Position, payload []byte) error
 	return nil
 }
 
-func (c *Checkpoint) put(tag uint32, pos Position, payload ...[]byte) error {
+func (c *checkpoint) put(tag uint32, pos Position, payload ...[]byte) error {
 	return checkpointFormat.WriteFrame(c.w, c.log.opts.Mark, &segment.Frame{Pos: pos, Tag: tag}, payload...)
 }
 
-// Commit puts the checkpoint in place of the one before, which is kept together
-// with the segments that it needs in case this one is ever damaged; what is older
-// is removed. Until it returns nil, or an error that says that the checkpoint is
-// in place, the one before counts.
-func (c *Checkpoint) Commit() error {
+// Commit is a method of Checkpoint. The checkpoint before is kept together with the segments that
+// it needs, in case this one is ever damaged; what is older is removed.
+func (c *checkpoint) Commit() error {
 	defer c.Abort()
 	if err := c.finish(); err != nil {
 		return fmt.Errorf("write checkpoint at position %d: %w", c.base, err)
@@ -152,7 +166,7 @@ func (c *Checkpoint) Commit() error {
 
 // finish writes the end and gives the file its name, each step safe on disk
 // before the next.
-func (c *Checkpoint) finish() error {
+func (c *checkpoint) finish() error {
 	if err := c.put(tag(0, endFrame), c.base, order.AppendUint32(nil, c.count)); err != nil {
 		return err
 	}
@@ -172,9 +186,8 @@ func (c *Checkpoint) finish() error {
 	return nil
 }
 
-// Abort ends a checkpoint that will not be committed. After Commit it does
-// nothing.
-func (c *Checkpoint) Abort() {
+// Abort is a method of Checkpoint.
+func (c *checkpoint) Abort() {
 	l := c.log
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,7 +201,7 @@ func (c *Checkpoint) Abort() {
 
 // committed makes c the newest checkpoint and returns the base of the one to
 // keep besides it.
-func (l *Log) committed(c *Checkpoint) (keep Position) {
+func (l *Log) committed(c *checkpoint) (keep Position) {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
 	l.mu.Lock()

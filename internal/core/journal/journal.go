@@ -78,7 +78,7 @@ type Log struct {
 	newNames   bool           // a segment may have been created since the last SyncDir
 	sinceBytes atomic.Int64   // of frames since the last checkpoint; changed under mu
 	base       Position       // of the newest whole checkpoint
-	checkpoint *Checkpoint
+	checkpoint *checkpoint
 }
 
 // sealed is a segment that is complete but not synced. Its descriptor stays open,

@@ -119,7 +119,7 @@ type model struct {
 	rng *rand.Rand
 	fs  *memfs.FS
 	log *Log
-	cp  *Checkpoint
+	cp  Checkpoint
 	due []uint16 // shards whose section cp has not
 	in  state    // what cp holds
 

@@ -122,7 +122,7 @@ func startOn(t *testing.T, fs segment.FS, w Writer, now func() time.Time, change
 	if err != nil {
 		t.Fatal(err)
 	}
-	return startFrom(t, Local{log}, w, now, change)
+	return startFrom(t, log, w, now, change)
 }
 
 func startFrom(t *testing.T, log Journal, w Writer, now func() time.Time, change func(*Options)) *process {

@@ -4,13 +4,14 @@ import (
 	"context"
 	"time"
 
+	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // checkpoint is the state of all shards while it is being written, some at each
 // tick.
 type checkpoint struct {
-	Checkpoint
+	journal.Checkpoint
 	left   []uint16 // shards that are not in it yet
 	buf    []byte
 	begun  time.Time

@@ -64,7 +64,7 @@ func (m *memory) Size() int64 {
 	return int64(len(m.frames))
 }
 
-func (m *memory) BeginCheckpoint() (Checkpoint, error) {
+func (m *memory) BeginCheckpoint() (journal.Checkpoint, error) {
 	return &memoryCheckpoint{m, journal.Position(m.Size()), map[uint16]memorySection{}}, nil
 }
 
