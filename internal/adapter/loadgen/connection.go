@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/remoteload"
+	"github.com/freshet-io/freshet/internal/lib/retry"
 )
 
 // connection is one to a receiver of remote write, opened when it is needed. It writes
@@ -47,10 +48,10 @@ type answer struct {
 
 // write sends request k of a round until it is answered for good.
 func (c *connection) write(ctx context.Context, k int, request remoteload.Request) (a answer, err error) {
-	backoff := firstBackoff
+	backoff := retry.Backoff{Min: firstBackoff, Max: lastBackoff}
 	for begun := time.Now(); ; a.retries++ {
 		response, err := c.post(ctx, k, request.Body)
-		wait := backoff
+		wait := backoff.Next()
 		switch {
 		case ctx.Err() != nil:
 			return a, context.Cause(ctx)
@@ -73,10 +74,9 @@ func (c *connection) write(ctx context.Context, k int, request remoteload.Reques
 		if time.Since(begun)+wait > patience {
 			return a, fmt.Errorf("%w; gave up after %d attempts in %v", err, a.retries+1, time.Since(begun).Round(time.Second))
 		}
-		if err := sleep(ctx, wait); err != nil {
+		if err := retry.Wait(ctx, wait); err != nil {
 			return a, err
 		}
-		backoff = min(2*backoff, lastBackoff)
 	}
 }
 

@@ -184,15 +184,15 @@ func TestRequestsAreSentAgain(t *testing.T) {
 		"500 without it": {func(n int, body []byte, w http.ResponseWriter) bool {
 			w.WriteHeader(http.StatusInternalServerError)
 			return true
-		}, firstBackoff},
+		}, firstBackoff / 2},
 		"a connection that breaks": {func(n int, body []byte, w http.ResponseWriter) bool {
 			panic(http.ErrAbortHandler)
-		}, firstBackoff},
+		}, firstBackoff / 2},
 		"a receiver that closes its connections": {func(n int, body []byte, w http.ResponseWriter) bool {
 			w.Header().Set("Connection", "close")
 			w.WriteHeader(http.StatusBadGateway)
 			return true
-		}, firstBackoff},
+		}, firstBackoff / 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(t, func(n int, body []byte, w http.ResponseWriter) bool {

@@ -14,6 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/top"
 	"github.com/freshet-io/freshet/internal/core/window"
+	"github.com/freshet-io/freshet/internal/lib/retry"
 )
 
 // flusher turns windows into batches and pushes them, one after the other.
@@ -61,7 +62,7 @@ func (f *flusher) run(ctx context.Context, windows <-chan closedWindow) {
 	drain, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(drainTime, stop) })()
-	var retry <-chan time.Time             // nil while no events wait for it
+	var eventsDue <-chan time.Time         // nil while no events wait for it
 	seconds := time.NewTicker(time.Second) // for a collector without sockets
 	defer seconds.Stop()
 	for {
@@ -85,13 +86,13 @@ func (f *flusher) run(ctx context.Context, windows <-chan closedWindow) {
 				w.left.Release(f.Now().UnixNano())
 			}
 			f.holdEvents(w.events)
-		case <-retry:
-			retry = nil
+		case <-eventsDue:
+			eventsDue = nil
 		case <-seconds.C:
 		}
 		f.tell()
-		if retry == nil && !f.appendEvents(drain) {
-			retry = time.After(eventRetry)
+		if eventsDue == nil && !f.appendEvents(drain) {
+			eventsDue = time.After(eventRetry)
 		}
 	}
 }
@@ -152,7 +153,8 @@ func (f *flusher) ownedBy(instance string, batches []batch.Batch) []batch.Batch 
 // listeners stretch their open window: what comes adds to what is there, and
 // nothing is lost. Once ctx is done there is one more try.
 func (f *flusher) push(ctx context.Context, tenant string, to Aggregator, batches []batch.Batch) {
-	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+	backoff := retry.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
+	for {
 		last := ctx.Err() != nil
 		err := f.pushOnce(ctx, to, batches)
 		if err == nil {
@@ -182,11 +184,9 @@ func (f *flusher) push(ctx context.Context, tenant string, to Aggregator, batche
 			f.Logger.Error("samples are lost: the aggregator took no window before the end", "samples", lost, "error", err)
 			return
 		}
+		pause := backoff.Next()
 		f.Logger.Error("windows grow until the aggregator takes them", "error", err, "retry_in", pause)
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
+		_ = retry.Wait(ctx, pause) // once ctx is done there is one more try
 	}
 }
 

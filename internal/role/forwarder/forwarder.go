@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	randv2 "math/rand/v2"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -25,6 +24,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/queue"
 	"github.com/freshet-io/freshet/internal/core/segment"
+	"github.com/freshet-io/freshet/internal/lib/retry"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -51,8 +51,6 @@ type Forwarder struct {
 	metrics   *metrics
 	lanes     []*lane
 	onlyV1    atomic.Bool // the backend has said so
-
-	random func(time.Duration) time.Duration // from 0 up to it
 }
 
 // lane is a queue and the connection that empties it: one request at a time, so
@@ -62,7 +60,8 @@ type lane struct {
 	queue *queue.Queue
 	wake  chan struct{} // something has been pushed
 
-	bound time.Duration // of the last wait before a retry; 0 after a request that came to an end
+	backoff retry.Backoff
+	away    bool // the backend does not take what was tried last
 }
 
 // New opens the queues, and finds what an earlier process left in them.
@@ -71,7 +70,6 @@ func New(o Options) (*Forwarder, error) {
 		config:    o.Backend.WithDefaults(),
 		userAgent: o.UserAgent,
 		logger:    o.Logger.With("backend", o.Backend.Name),
-		random:    func(d time.Duration) time.Duration { return randv2.N(d + 1) },
 	}
 	if len(o.Dirs) < f.config.Connections {
 		panic(fmt.Sprintf("BUG: forwarder: %d directories for %d connections", len(o.Dirs), f.config.Connections))
@@ -99,7 +97,7 @@ func New(o Options) (*Forwarder, error) {
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("backend %s: queue %d: %w", f.config.Name, i, err), f.close())
 		}
-		f.lanes = append(f.lanes, &lane{Forwarder: f, queue: q, wake: make(chan struct{}, 1)})
+		f.lanes = append(f.lanes, &lane{Forwarder: f, queue: q, wake: make(chan struct{}, 1), backoff: retry.Backoff{Min: f.config.RetryMin, Max: f.config.RetryMax}})
 	}
 	watch(registry, f.waiting)
 	if sum, oldest := f.waiting(); sum.Frames > 0 {
@@ -205,20 +203,22 @@ func (l *lane) try(ctx context.Context, frame queue.Frame) {
 	} else {
 		a.text = err.Error()
 	}
-	if ctx.Err() != nil && a.verdict == retry {
+	if ctx.Err() != nil && a.verdict == again {
 		return // we have hung up
 	}
-	if a.verdict == retry {
+	if a.verdict == again {
 		l.metrics.retries.WithLabelValues(a.reason).Inc()
-		if l.bound == 0 {
+		if !l.away {
+			l.away = true
 			l.logger.Warn("requests wait in the queue until the backend takes them", "answer", a.text)
 		}
 		l.pause(ctx, a.retryAfter)
 		return
 	}
-	if l.bound > 0 {
+	l.backoff.Reset()
+	if l.away {
+		l.away = false
 		l.logger.Info("the backend takes requests again")
-		l.bound = 0
 	}
 	counted, err := l.queue.Done()
 	if err != nil {
@@ -237,16 +237,7 @@ func (l *lane) try(ctx context.Context, frame queue.Frame) {
 	}
 }
 
-// pause waits before the next attempt: for at least so long, as the backend asks,
-// and then for half of a bound that doubles and a random part of the other half. The
-// fixed half leaves the backend in peace, and has no wait shorter than the one before
-// it while the bound grows; by the random half not all senders come back at once.
-func (l *lane) pause(ctx context.Context, atLeast time.Duration) {
-	l.bound = min(max(2*l.bound, l.config.RetryMin), l.config.RetryMax)
-	timer := time.NewTimer(atLeast + l.bound/2 + l.random(l.bound-l.bound/2))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+// pause waits before the next attempt: for as long as the backend asks, and then as the backoff says.
+func (l *lane) pause(ctx context.Context, asked time.Duration) {
+	_ = retry.Wait(ctx, asked+l.backoff.Next()) // its caller looks at ctx
 }

@@ -27,7 +27,7 @@ type verdict int
 const (
 	acknowledged verdict = iota
 	refused              // for good
-	retry
+	again                // to be sent once more
 )
 
 // Reasons of answers that have no status.
@@ -80,7 +80,7 @@ func (f *Forwarder) attempt(ctx context.Context, r Request) (a answer, unknown b
 	resp, err := f.client.Do(f.request(ctx, r))
 	f.metrics.requestSeconds.Observe(time.Since(begun).Seconds())
 	if err != nil {
-		a = answer{verdict: retry, reason: reasonNetwork, text: withoutURL(err).Error()}
+		a = answer{verdict: again, reason: reasonNetwork, text: withoutURL(err).Error()}
 		if errors.Is(err, context.DeadlineExceeded) {
 			a.reason = reasonTimeout
 		}
@@ -102,7 +102,7 @@ func (f *Forwarder) attempt(ctx context.Context, r Request) (a answer, unknown b
 	case code/100 == 4 && code != http.StatusTooManyRequests:
 		a.verdict = refused
 	default: // a redirect, too: the queue waits until somebody mends the URL
-		a.verdict, a.retryAfter = retry, retryAfter(resp.Header.Get("Retry-After"), time.Now())
+		a.verdict, a.retryAfter = again, retryAfter(resp.Header.Get("Retry-After"), time.Now())
 	}
 	return a, false
 }

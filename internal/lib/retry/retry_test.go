@@ -1,0 +1,74 @@
+package retry
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const ms = time.Millisecond
+
+// waits makes n tries that fail and returns how long each wait took.
+func waits(t *testing.T, b *Backoff, n int) (all []time.Duration) {
+	t.Helper()
+	for range n {
+		begun := time.Now()
+		if err := Wait(t.Context(), b.Next()); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, time.Since(begun))
+	}
+	return all
+}
+
+// The bound of the wait doubles up to its limit, and begins anew after a try that went well.
+func TestTheBoundDoubles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := Backoff{Min: 30 * ms, Max: 5 * time.Second}
+		for range 3 {
+			bounds := []time.Duration{30 * ms, 60 * ms, 120 * ms, 240 * ms, 480 * ms, 960 * ms, 1920 * ms, 3840 * ms, 5000 * ms, 5000 * ms}
+			for i, wait := range waits(t, &b, len(bounds)) {
+				if wait < bounds[i]/2 || wait > bounds[i] {
+					t.Errorf("wait %d is %v, want %v to %v", i+1, wait, bounds[i]/2, bounds[i])
+				}
+			}
+			b.Reset()
+		}
+	})
+}
+
+// Half of each wait is fixed: while the bound doubles, no wait is shorter than the one before it.
+// The other half is random, over all of it.
+func TestJitter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 20 {
+			b := Backoff{Min: 30 * ms, Max: 4 * time.Second}
+			growing := waits(t, &b, 8) // 30 ms, doubled seven times, are 3.84 s
+			if !slices.IsSorted(growing) {
+				t.Errorf("a wait is shorter than the one before it: %v", growing)
+			}
+			later := waits(t, &b, 200)
+			if low, high := slices.Min(later), slices.Max(later); low < 2*time.Second || low > 2300*ms || high < 3700*ms || high > 4*time.Second {
+				t.Errorf("later waits lie from %v to %v, want them all over 2 to 4 s", low, high)
+			}
+		}
+	})
+}
+
+func TestAWaitEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		why := errors.New("stopped")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(why) })
+		begun := time.Now()
+		if err := Wait(ctx, time.Hour); !errors.Is(err, why) || time.Since(begun) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+		if err := Wait(ctx, time.Hour); !errors.Is(err, why) || time.Since(begun) != time.Second {
+			t.Errorf("of a context that has ended: %v after %v", err, time.Since(begun))
+		}
+	})
+}
