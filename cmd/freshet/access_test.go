@@ -31,6 +31,7 @@ import (
 	"github.com/prometheus/prometheus/prompb"
 	"github.com/spf13/pflag"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/lib/conf"
@@ -135,7 +136,7 @@ func (s *server) request(t *testing.T, method, path, token, body string, proxied
 	}
 	client := http.DefaultClient
 	if !proxied && s.proxied.Load() != nil {
-		client = overSocket(s.operatorPath())
+		client = apiclient.OverSocket(s.operatorPath())
 	}
 	resp, err := client.Do(r)
 	if err != nil {

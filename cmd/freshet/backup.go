@@ -13,6 +13,10 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
 func newBackupCommand() *cobra.Command {
@@ -27,9 +31,9 @@ another disk; DIR must not exist yet. freshet restore makes a data directory of 
 		Example: `  freshet backup                                 into the data directory
   freshet backup /backup/freshet-monday          and to another disk
   freshet backup --json | jq -r 'select(.path).path'`,
-		Args: words(0, 1, "freshet backup, or freshet backup /backup/freshet-monday"),
+		Args: command.Words(0, 1, "freshet backup, or freshet backup /backup/freshet-monday"),
 	}
-	server := serverFlag(cmd)
+	server := apiclient.Flags(cmd.Flags())
 	asJSON := cmd.Flags().Bool("json", false, "print each step as a line of JSON; the last one has the path")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		b := backup{server: *server, asJSON: *asJSON, out: cmd.OutOrStdout()}
@@ -42,7 +46,7 @@ another disk; DIR must not exist yet. freshet restore makes a data directory of 
 }
 
 type backup struct {
-	server remote
+	server apiclient.Server
 	to     string // "" leaves the snapshot where the server put it
 	asJSON bool
 	out    io.Writer
@@ -81,13 +85,13 @@ func (b *backup) checkTarget() error {
 
 // request has the server make a snapshot, tells its steps and returns the last.
 func (b *backup) request(ctx context.Context) (whole snapshotStep, err error) {
-	resp, err := post(ctx, b.server, "/api/v1/admin/snapshot", nil, nil)
+	resp, err := b.server.Post(ctx, "/api/v1/admin/snapshot", nil, nil)
 	if err != nil {
 		return whole, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return whole, refusal(b.server, resp)
+		return whole, b.server.Refusal(resp)
 	}
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 		var step snapshotStep
@@ -110,7 +114,7 @@ func (b *backup) request(ctx context.Context) (whole snapshotStep, err error) {
 // tell prints a step.
 func (b *backup) tell(step snapshotStep) error {
 	if b.asJSON {
-		return printJSON(b.out, step)
+		return terminal.PrintJSON(b.out, step)
 	}
 	text := step.File
 	switch {

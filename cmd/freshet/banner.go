@@ -15,13 +15,15 @@ import (
 
 	"github.com/prometheus/exporter-toolkit/web"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
+	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // greet prints what listens where and what to try next, ready to paste.
 func (s *server) greet(out io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n", thisBuild())
+	fmt.Fprintf(&b, "%s\n\n", build.This())
 	for _, socket := range s.collector.Listening() {
 		fmt.Fprintf(&b, "  DogStatsD  %-9s %s", socket.Network, socket.Address)
 		if socket.Tenant != s.config.DogStatsD.Tenant {
@@ -60,7 +62,7 @@ func (s *server) suggest(b *strings.Builder) {
 	c := s.client()
 	fmt.Fprintf(b, "\nTry:\n")
 	if s.config.HTTP.TenantsFile != "" {
-		fmt.Fprintf(b, "  export %s=\"$(cat TOKEN_FILE)\"      # TOKEN_FILE has a token of a tenant in %s\n", tokenVariable, s.config.HTTP.TenantsFile)
+		fmt.Fprintf(b, "  export %s=\"$(cat TOKEN_FILE)\"      # TOKEN_FILE has a token of a tenant in %s\n", apiclient.TokenVariable, s.config.HTTP.TenantsFile)
 	}
 	udp := first(s.collector.Listening(), "udp")
 	if host, port, ok := strings.Cut(udp.Address, ":"); ok && !strings.Contains(port, ":") && udp.Tenant == s.config.HTTP.Tenant {
@@ -97,7 +99,7 @@ type client struct {
 	at                 string // IP address, if host may not lead to it
 	ca                 string // file that vouches for the certificate; empty if the system's CAs do
 	user               string // with a password; empty for none
-	token              bool   // is in tokenVariable
+	token              bool   // is in apiclient.TokenVariable
 	certificate        bool   // the client needs one
 }
 
@@ -190,7 +192,7 @@ func (c *client) curl(path string) string {
 		text += " --cert CERT_FILE --key KEY_FILE"
 	}
 	if c.token {
-		text += ` -H "Authorization: Bearer $` + tokenVariable + `"`
+		text += ` -H "Authorization: Bearer $` + apiclient.TokenVariable + `"`
 	}
 	if c.user != "" {
 		text += " -u " + quoted(c.user) // it asks for the password

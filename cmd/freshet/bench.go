@@ -14,9 +14,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/loadgen"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/core/load"
+	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/run"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -29,7 +31,7 @@ func newBenchCommand() *cobra.Command {
 it cost the server. docs/benchmarking.md says what the figures mean.`,
 		Example: `  freshet bench dogstatsd
   freshet bench remote-write`,
-		Args: unknownCommand,
+		Args: command.Unknown,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newBenchDogStatsDCommand(), newBenchRemoteWriteCommand())
@@ -62,15 +64,15 @@ Cost depends on the rate: a figure means something together with its rate alone.
 	flags := cmd.Flags()
 	b.loadFlags(flags)
 	flags.Func("rate", "send this `number` of metrics a second, or max for as fast as it goes (default 120000)", b.setRate)
-	duration := durationFlag(flags, "duration", 8*time.Second, "measure for this `duration`, after a warm-up of 1s (default 8s)")
+	duration := command.DurationFlag(flags, "duration", 8*time.Second, "measure for this `duration`, after a warm-up of 1s (default 8s)")
 	flags.IntVar(&b.runs, "runs", 1, "measure this `number` of times and give medians")
 	flags.BoolVar(&b.findMax, "find-max", false, "find the highest rate without loss, in steps of 2s each, or of --duration")
 	flags.StringVar(&b.to, "to", "udp", "send this `way`, udp or unixgram; of a --server also udp://HOST:PORT or unixgram:PATH")
 	flags.BoolVar(&b.sender.GSO, "gso", false, "hand the kernel up to 64 UDP packets at once (UDP_SEGMENT), so that sending costs less")
 	flags.IntVar(&b.sender.Sources, "sources", 1, "send from this `number` of sockets; several readers need several")
 	flags.BoolVar(&b.sender.DropRefused, "drop-refused", false, "drop what a full Unix socket refuses, as most clients do, and do not wait")
-	flags.StringVar(&b.server.address, "server", "", "measure the server that has this `address`, and start none")
-	b.server.credentialFlags(flags)
+	flags.StringVar(&b.server.Address, "server", "", "measure the server that has this `address`, and start none")
+	b.server.CredentialFlags(flags)
 	flags.StringVar(&b.role, "role", settings.RoleCollector, "`role` of the receiver that is started: collector or all")
 	flags.BoolVar(&b.pin, "pin", false, "give the receiver that is started one core (GOMAXPROCS=1), and the sender another")
 	flags.BoolVar(&b.asJSON, "json", false, "print all figures as JSON, with units in their names")
@@ -119,9 +121,9 @@ type bench struct {
 
 	to         string
 	sender     loadgen.Config
-	server     remote   // to measure; without an address to start one
-	role       string   // of the one that is started, as the next two
-	serveFlags []string // for it
+	server     apiclient.Server // to measure; without an address to start one
+	role       string           // of the one that is started, as the next two
+	serveFlags []string         // for it
 	pin        bool
 
 	asJSON bool
@@ -184,7 +186,7 @@ func (b *bench) check(flags *pflag.FlagSet) error {
 		return fmt.Errorf("--duration = %v: must be %v or more", b.pace.duration, shortestMeasurement)
 	case b.role != settings.RoleAll && b.role != settings.RoleCollector:
 		return fmt.Errorf("--role = %s: must be collector or all", b.role)
-	case b.server.address != "" && (b.pin || len(b.serveFlags) > 0 || flags.Changed("role")):
+	case b.server.Address != "" && (b.pin || len(b.serveFlags) > 0 || flags.Changed("role")):
 		return errors.New("--server: --pin, --role and flags behind -- are for a receiver that is started")
 	case !(b.newContexts >= 0):
 		return fmt.Errorf("--new-contexts = %g: must be 0 or more a second", b.newContexts)
@@ -242,11 +244,11 @@ func (b *bench) target() (network, address string, err error) {
 	if b.to == "udp" || b.to == "unixgram" {
 		return b.to, "", nil
 	}
-	network, address, err = parseTarget(b.to)
+	network, address, err = loadgen.ParseTarget(b.to)
 	if err != nil || network == "unix" {
 		return "", "", fmt.Errorf("--to = %s: is none of udp, unixgram, udp://HOST:PORT and unixgram:PATH", b.to)
 	}
-	if b.server.address == "" {
+	if b.server.Address == "" {
 		return "", "", fmt.Errorf("--to = %s: is an address, so name its server by --server, whose books are to be read", b.to)
 	}
 	return network, address, nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/loadgen"
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/load"
 )
@@ -35,10 +36,10 @@ const (
 
 // settle returns the books once they account for all packets that were sent, or
 // have stopped to change without doing so, or go on to.
-func (m *measurement) settle(ctx context.Context, before booksAnswer, r benchRun) (booksAnswer, error) {
+func (m *measurement) settle(ctx context.Context, before answer.Ledger, r benchRun) (answer.Ledger, error) {
 	ticker := time.NewTicker(settleInterval)
 	defer ticker.Stop()
-	var last booksAnswer
+	var last answer.Ledger
 	begun := time.Now()
 	for changed := begun; ; {
 		books, err := m.receiver.books(ctx)
@@ -67,7 +68,7 @@ var errUnexplained = errors.New("packets are unexplained")
 // enter takes from the books what became of the run, whose packets have perPacket
 // metrics, or fewer where the load begins anew. It is an error if they do not
 // account for each packet and each sample.
-func (r *benchRun) enter(before, after booksAnswer, perPacket uint64) error {
+func (r *benchRun) enter(before, after answer.Ledger, perPacket uint64) error {
 	if before.Started != after.Started {
 		return errors.New("the receiver was restarted during the measurement: its books begin anew")
 	}

@@ -92,7 +92,7 @@ func (m *measurement) try(ctx context.Context, found *benchMax, rate float64) (m
 	return step, nil
 }
 
-func wholeRate(rate float64) string { return thousands(uint64(math.Round(rate))) }
+func wholeRate(rate float64) string { return terminal.Thousands(uint64(math.Round(rate))) }
 
 // printMax prints what was found.
 func (b *bench) printMax(found benchMax, err error) error {
@@ -101,7 +101,7 @@ func (b *bench) printMax(found benchMax, err error) error {
 	}
 	b.line.Clear()
 	if b.asJSON {
-		return printJSON(b.view.Out, struct {
+		return terminal.PrintJSON(b.view.Out, struct {
 			Load benchLoad `json:"load"`
 			benchMax
 		}{b.describe(), found})
@@ -114,7 +114,7 @@ func (b *bench) printMax(found benchMax, err error) error {
 		if s.Asked > 0 {
 			asked = wholeRate(s.Asked)
 		}
-		rows = append(rows, []string{asked, wholeRate(s.Run.Cost.SentPerSecond), thousands(s.Run.LostSamples), share(s.Run.LostSamples, s.Run.SentSamples),
+		rows = append(rows, []string{asked, wholeRate(s.Run.Cost.SentPerSecond), terminal.Thousands(s.Run.LostSamples), terminal.Share(s.Run.LostSamples, s.Run.SentSamples),
 			fmt.Sprintf("%.3f", s.Run.Cost.CPUMicros), fmt.Sprintf("%.0f %%", s.Run.Cost.CPUPercent)})
 	}
 	if err := terminal.WriteTable(&text, rows, len(rows[0])-1); err != nil {

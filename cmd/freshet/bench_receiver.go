@@ -17,12 +17,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
 // benchReceiver is the server that is measured.
 type benchReceiver struct {
-	server remote
+	server apiclient.Server
 	role   string // unknown of one that runs already
 
 	// Of one that was started.
@@ -35,7 +38,7 @@ type benchReceiver struct {
 // where it listens.
 func (b *bench) openReceiver(ctx context.Context) (r *benchReceiver, err error) {
 	r = &benchReceiver{server: b.server}
-	if b.server.address == "" {
+	if b.server.Address == "" {
 		if r, err = startReceiver(ctx, b.role, b.pin, b.serveFlags); err != nil {
 			return nil, err
 		}
@@ -50,7 +53,7 @@ func (b *bench) openReceiver(ctx context.Context) (r *benchReceiver, err error) 
 		b.sender.Address = map[string]string{"udp": l.DogStatsDUDP, "unixgram": l.DogStatsDUnixgram}[b.sender.Network]
 		if b.sender.Address == "" {
 			err = fmt.Errorf("--server = %s: listens on no %s for the tenant of that address; name a socket by --to", r.server, b.sender.Network)
-			if b.server.address == "" {
+			if b.server.Address == "" {
 				err = fmt.Errorf("flags behind --: the receiver listens on no %s", b.sender.Network)
 			}
 		}
@@ -196,13 +199,13 @@ func (r *benchReceiver) awaitReady(ctx context.Context) error {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
 	for {
-		var l listening
+		var l answer.Listening
 		text, err := os.ReadFile(r.path("data", "listening.json"))
 		if err == nil {
 			err = json.Unmarshal(text, &l)
 		}
 		if err == nil {
-			r.server.address = "http://" + l.HTTP
+			r.server.Address = "http://" + l.HTTP
 			_, err = r.figures(ctx)
 		}
 		if err == nil {
@@ -211,7 +214,7 @@ func (r *benchReceiver) awaitReady(ctx context.Context) error {
 		select {
 		case <-ticker.C:
 		case <-r.exited:
-			if r.cmd.ProcessState.ExitCode() == exitUsage {
+			if r.cmd.ProcessState.ExitCode() == command.Usage {
 				return conf.Mistake(fmt.Errorf("flags behind --: %s", strings.ReplaceAll(r.said(), "freshet: ", "")))
 			}
 			return errors.New("start a receiver: it has ended") // stop tells how
@@ -237,24 +240,24 @@ func (r *benchReceiver) stop() error {
 		<-r.exited
 	}
 	var err error
-	if state := r.cmd.ProcessState; !state.Success() && state.ExitCode() != exitUsage { // of which was told
+	if state := r.cmd.ProcessState; !state.Success() && state.ExitCode() != command.Usage { // of which was told
 		err = fmt.Errorf("the receiver ended with %v, and said:\n%s", state, r.said())
 	}
 	return errors.Join(err, os.RemoveAll(r.dir))
 }
 
 // figures are what the receiver has cost so far.
-func (r *benchReceiver) figures(ctx context.Context) (p processFigures, err error) {
+func (r *benchReceiver) figures(ctx context.Context) (p answer.Process, err error) {
 	return p, r.ask(ctx, "/api/v1/status/process", &p)
 }
 
 // books are what the receiver has counted so far.
-func (r *benchReceiver) books(ctx context.Context) (b booksAnswer, err error) {
+func (r *benchReceiver) books(ctx context.Context) (b answer.Ledger, err error) {
 	return b, r.ask(ctx, "/api/v1/status/ledger", &b)
 }
 
 func (r *benchReceiver) ask(ctx context.Context, path string, data any) error {
-	_, a, err := ask(ctx, r.server, path, url.Values{})
+	_, a, err := r.server.Ask(ctx, path, url.Values{})
 	if err != nil {
 		return err
 	}

@@ -9,9 +9,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/loadgen"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/core/remoteload"
+	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/run"
 )
 
@@ -38,14 +40,14 @@ fast they are sent; with --live they are of the moment at which they are sent.`,
 	b := writeBench{load: remoteload.Standard()}
 	flags := cmd.Flags()
 	b.loadFlags(flags)
-	interval := durationFlag(flags, "interval", 15*time.Second, "put the samples of a series this `duration` apart (default 15s)")
+	interval := command.DurationFlag(flags, "interval", 15*time.Second, "put the samples of a series this `duration` apart (default 15s)")
 	flags.Func("rate", "send this `number` of samples a second, or max for as fast as it goes (default max)", b.setRate)
 	flags.IntVar(&b.rounds, "rounds", defaultRounds, "send this `number` of samples of each series; 0 for as many as --duration has room for")
-	duration := durationFlag(flags, "duration", 0, "send for this `duration`, and any number of rounds unless --rounds is given")
+	duration := command.DurationFlag(flags, "duration", 0, "send for this `duration`, and any number of rounds unless --rounds is given")
 	flags.BoolVar(&b.live, "live", false, "send each round at the time of its samples, --interval apart")
 	flags.IntVar(&b.writer.Connections, "connections", 2, "have this `number` of requests under way")
-	flags.StringVar(&b.server.address, "server", "", "measure the server that has this `address`, and start none")
-	b.server.credentialFlags(flags)
+	flags.StringVar(&b.server.Address, "server", "", "measure the server that has this `address`, and start none")
+	b.server.CredentialFlags(flags)
 	flags.StringVar(&b.tenant, "tenant", "", "`name` for the header X-Scope-OrgID, if the server believes it")
 	flags.BoolVar(&b.asJSON, "json", false, "print all figures as JSON, with units in their names")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
@@ -83,7 +85,7 @@ type writeBench struct {
 	live     bool
 
 	writer     loadgen.WriterConfig
-	server     remote // to measure; without an address to start one
+	server     apiclient.Server // to measure; without an address to start one
 	tenant     string
 	serveFlags []string // for the one that is started
 
@@ -133,7 +135,7 @@ func (b *writeBench) check() error {
 		return fmt.Errorf("--connections = %d: must be 1 to 1000", b.writer.Connections)
 	case b.live && b.rate > 0:
 		return errors.New("--live and --rate: only one of them can be; --live sends all series each --interval")
-	case b.server.address != "" && len(b.serveFlags) > 0:
+	case b.server.Address != "" && len(b.serveFlags) > 0:
 		return errors.New("--server: flags behind -- are for a receiver that is started")
 	}
 	if err := checkServeFlags(b.serveFlags); err != nil {

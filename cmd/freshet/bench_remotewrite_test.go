@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/core/remoteload"
+	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
 func TestBenchRemoteWriteMistakesSayWhatToDo(t *testing.T) {
@@ -34,7 +36,7 @@ func TestBenchRemoteWriteMistakesSayWhatToDo(t *testing.T) {
 		"--server http://127.0.0.1:1 --batch": "flag needs an argument: --batch",
 	} {
 		code, out, said := freshet(t, append([]string{"bench", "remote-write"}, strings.Fields(args)...)...)
-		if code != exitUsage || out != "" || !strings.Contains(said, want) {
+		if code != command.Usage || out != "" || !strings.Contains(said, want) {
 			t.Errorf("%s: exit code %d, %q, %q", args, code, out, said)
 		}
 	}
@@ -42,7 +44,7 @@ func TestBenchRemoteWriteMistakesSayWhatToDo(t *testing.T) {
 
 func TestBenchRemoteWriteNeedsItsServer(t *testing.T) {
 	code, _, said := freshet(t, "bench", "remote-write", "--server", "http://127.0.0.1:1", "--series", "10")
-	if code != exitFailure || !strings.Contains(said, "ask http://127.0.0.1:1") {
+	if code != command.Failure || !strings.Contains(said, "ask http://127.0.0.1:1") {
 		t.Errorf("exit code %d, %q", code, said)
 	}
 }
@@ -134,7 +136,7 @@ func TestBenchRemoteWriteProves(t *testing.T) {
 			defer server.Close()
 			b := &writeBench{load: remoteload.Standard(), tenant: "team"}
 			b.load.Begin = 1_795_000_000_000
-			m := writeMeasurement{writeBench: b, server: remote{address: server.URL}}
+			m := writeMeasurement{writeBench: b, server: apiclient.Server{Address: server.URL}}
 			if err := b.aim(m.server); err != nil {
 				t.Fatal(err)
 			}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/lib/build"
 )
 
 // benchLoad is what was sent, and to whom.
@@ -33,12 +34,12 @@ type benchLoad struct {
 func (b *bench) describe() benchLoad {
 	per := b.load.PerPacket()
 	l := benchLoad{
-		Build: thisBuild().String(), Receiver: b.server.address, Network: b.sender.Network, RatePerSecond: b.pace.rate,
+		Build: build.This().String(), Receiver: b.server.Address, Network: b.sender.Network, RatePerSecond: b.pace.rate,
 		Contexts: b.load.Contexts, NewPerSecond: b.newContexts, Kinds: b.load.Kinds.String(), Tags: b.load.Tags, LineBytes: b.load.LineBytes(),
 		MetricsPerPacket: per, PacketBytes: per*(b.load.LineBytes()+1) - 1, Seed: b.load.Seed,
 		GSO: b.sender.GSO, Sources: b.sender.Sources, Pinned: b.pin,
 	}
-	if b.server.address == "" {
+	if b.server.Address == "" {
 		l.Receiver = "role " + b.role
 	}
 	if b.findMax {
@@ -51,7 +52,7 @@ func (b *bench) describe() benchLoad {
 func (b *bench) headline() string {
 	l := b.describe()
 	text := fmt.Sprintf("%s, %s: %s contexts with %d tags, %d of %d bytes a packet", l.Receiver, l.Network,
-		thousands(uint64(l.Contexts)), l.Tags, l.MetricsPerPacket, l.LineBytes)
+		terminal.Thousands(uint64(l.Contexts)), l.Tags, l.MetricsPerPacket, l.LineBytes)
 	if l.NewPerSecond > 0 {
 		text += ", " + wholeRate(l.NewPerSecond) + " new contexts/s"
 	}
@@ -157,18 +158,18 @@ func bookRows(runs []benchRun) [][]string {
 	}
 	rows := [][]string{
 		{"books", "packets", "samples", ""},
-		{"sent", thousands(sum.SentPackets), thousands(sum.SentSamples), ""},
-		{"received", thousands(sum.ReceivedPackets), thousands(sum.ReceivedSamples), share(sum.ReceivedSamples, sum.SentSamples)},
-		{"dropped by the kernel", thousands(sum.KernelDroppedPackets), thousands(sum.LostSamples), share(sum.LostSamples, sum.SentSamples)},
+		{"sent", terminal.Thousands(sum.SentPackets), terminal.Thousands(sum.SentSamples), ""},
+		{"received", terminal.Thousands(sum.ReceivedPackets), terminal.Thousands(sum.ReceivedSamples), terminal.Share(sum.ReceivedSamples, sum.SentSamples)},
+		{"dropped by the kernel", terminal.Thousands(sum.KernelDroppedPackets), terminal.Thousands(sum.LostSamples), terminal.Share(sum.LostSamples, sum.SentSamples)},
 	}
 	if sum.OversizedPackets > 0 {
-		rows = append(rows, []string{"longer than max_packet", thousands(sum.OversizedPackets), "", ""})
+		rows = append(rows, []string{"longer than max_packet", terminal.Thousands(sum.OversizedPackets), "", ""})
 	}
 	if sum.FoldedSamples > 0 {
-		rows = append(rows, []string{"received, and folded by a limit", "", thousands(sum.FoldedSamples), share(sum.FoldedSamples, sum.SentSamples)})
+		rows = append(rows, []string{"received, and folded by a limit", "", terminal.Thousands(sum.FoldedSamples), terminal.Share(sum.FoldedSamples, sum.SentSamples)})
 	}
 	if sum.SenderDropped > 0 {
-		rows = append(rows, []string{"not sent: the socket was full", thousands(sum.SenderDropped), thousands(sum.SenderDroppedSamples), ""})
+		rows = append(rows, []string{"not sent: the socket was full", terminal.Thousands(sum.SenderDropped), terminal.Thousands(sum.SenderDroppedSamples), ""})
 	}
 	return rows
 }
@@ -182,7 +183,7 @@ func writeNotKept(w io.Writer, runs []benchRun) {
 		}
 	}
 	for _, reason := range slices.Sorted(maps.Keys(sum)) {
-		fmt.Fprintf(w, "of those received, %s samples are %s\n", thousands(sum[reason]), terminal.Printable(reason))
+		fmt.Fprintf(w, "of those received, %s samples are %s\n", terminal.Thousands(sum[reason]), terminal.Printable(reason))
 	}
 }
 
@@ -195,7 +196,7 @@ func (b *bench) hint(r *benchReceiver, runs []benchRun) string {
 		refused += r.RefusedTimes
 	}
 	if refused > 0 && !b.sender.DropRefused {
-		fmt.Fprintf(&text, "\nThe socket was full %s times, and the sender waited for room.\n", thousands(refused))
+		fmt.Fprintf(&text, "\nThe socket was full %s times, and the sender waited for room.\n", terminal.Thousands(refused))
 	}
 	if dropped > 0 {
 		text.WriteString("\nThe kernel dropped what found no room in the receive buffer; --find-max looks for the limit.\n")
@@ -217,7 +218,7 @@ func (b *bench) printRunsJSON(runs []benchRun) error {
 	for _, f := range benchFigures {
 		spreads[f.key] = spreadOf(runs, f.of)
 	}
-	return printJSON(b.view.Out, struct {
+	return terminal.PrintJSON(b.view.Out, struct {
 		Load    benchLoad         `json:"load"`
 		Runs    []benchRun        `json:"runs"`
 		Spreads map[string]spread `json:"measured"`

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/loadgen"
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/load"
 )
 
@@ -66,7 +68,7 @@ type benchCost struct {
 type moment struct {
 	at      time.Time
 	sent    load.Totals
-	figures processFigures
+	figures answer.Process
 }
 
 func (m *measurement) now(ctx context.Context) (moment, error) {
@@ -198,7 +200,7 @@ func (m *measurement) until(ctx context.Context, ended chan sendingEnd, doing st
 	for !done() {
 		select {
 		case <-ticker.C:
-			m.show(doing + ", " + thousands(m.sender.Progress().Metrics) + " metrics sent")
+			m.show(doing + ", " + terminal.Thousands(m.sender.Progress().Metrics) + " metrics sent")
 		case end := <-ended:
 			ended <- end
 			if end.err == nil {

@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
 func TestBenchMistakesSayWhatToDo(t *testing.T) {
@@ -43,18 +45,18 @@ func TestBenchMistakesSayWhatToDo(t *testing.T) {
 		"--server http://127.0.0.1:1 --role x": "--role = x",
 	} {
 		code, out, said := freshet(t, append([]string{"bench", "dogstatsd"}, strings.Fields(args)...)...)
-		if code != exitUsage || out != "" || !strings.Contains(said, want) {
+		if code != command.Usage || out != "" || !strings.Contains(said, want) {
 			t.Errorf("%s: exit code %d, %q, %q", args, code, out, said)
 		}
 	}
-	if code, _, said := freshet(t, "bench", "dogstatd"); code != exitUsage || !strings.Contains(said, "did you mean freshet bench dogstatsd?") {
+	if code, _, said := freshet(t, "bench", "dogstatd"); code != command.Usage || !strings.Contains(said, "did you mean freshet bench dogstatsd?") {
 		t.Errorf("exit code %d, %q", code, said)
 	}
 }
 
 func TestBenchNeedsItsServer(t *testing.T) {
 	code, _, said := freshet(t, "bench", "dogstatsd", "--server", "http://127.0.0.1:1")
-	if code != exitFailure || !strings.Contains(said, "ask http://127.0.0.1:1") {
+	if code != command.Failure || !strings.Contains(said, "ask http://127.0.0.1:1") {
 		t.Errorf("exit code %d, %q", code, said)
 	}
 }
@@ -63,14 +65,14 @@ func TestBenchNeedsItsServer(t *testing.T) {
 func TestBenchEntersTheBooks(t *testing.T) {
 	const perPacket = 14
 	sent := benchRun{SentPackets: 100, SentSamples: 1393} // the last packet was short
-	books := func(read, dropped, received uint64) (b booksAnswer) {
+	books := func(read, dropped, received uint64) (b answer.Ledger) {
 		b.Datagrams.Read, b.Datagrams.KernelDropped = 1000+read, 50+dropped
 		b.Samples.Received = 20_000 + received
 		return b
 	}
 	for name, c := range map[string]struct {
-		after  booksAnswer
-		change func(*booksAnswer)
+		after  answer.Ledger
+		change func(*answer.Ledger)
 		want   string
 	}{
 		"all came":                      {after: books(100, 0, 1393)},
@@ -85,8 +87,8 @@ func TestBenchEntersTheBooks(t *testing.T) {
 		"another one sends, too":        {after: books(101, 0, 1400), want: "does anybody else send to it?"},
 		"another one's empty packet":    {after: books(101, 0, 1393), want: "does anybody else send to it?"},
 		"another one's samples":         {after: books(100, 0, 1394), want: "does anybody else send to it?"},
-		"the receiver loses one inside": {after: books(100, 0, 1393), change: func(b *booksAnswer) { b.Samples.Difference = 1 }, want: "1 samples are in no state"},
-		"the receiver began anew":       {after: books(100, 0, 1393), change: func(b *booksAnswer) { b.Started = 1 }, want: "restarted"},
+		"the receiver loses one inside": {after: books(100, 0, 1393), change: func(b *answer.Ledger) { b.Samples.Difference = 1 }, want: "1 samples are in no state"},
+		"the receiver began anew":       {after: books(100, 0, 1393), change: func(b *answer.Ledger) { b.Started = 1 }, want: "restarted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := sent

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -28,11 +29,11 @@ type writeLoad struct {
 
 func (b *writeBench) describe() writeLoad {
 	l := writeLoad{
-		Build: thisBuild().String(), Receiver: b.server.address, Version: b.load.Version, Series: b.load.Series, Labels: b.load.Labels,
+		Build: build.This().String(), Receiver: b.server.Address, Version: b.load.Version, Series: b.load.Series, Labels: b.load.Labels,
 		Batch: b.load.Batch, RatePerSecond: b.rate, IntervalSeconds: b.interval().Seconds(), Live: b.live, NewShare: b.load.NewShare,
 		Connections: b.writer.Connections, Seed: b.load.Seed, Job: b.load.Job(),
 	}
-	if b.server.address == "" {
+	if b.server.Address == "" {
 		l.Receiver = "role " + settings.RoleAll
 	}
 	return l
@@ -42,7 +43,7 @@ func (b *writeBench) describe() writeLoad {
 func (b *writeBench) headline() string {
 	l := b.describe()
 	text := fmt.Sprintf("%s, remote write %d.0: %s series with %d labels, %s a request, %d connections", l.Receiver, l.Version,
-		thousands(uint64(l.Series)), l.Labels, thousands(uint64(min(l.Batch, l.Series))), l.Connections)
+		terminal.Thousands(uint64(l.Series)), l.Labels, terminal.Thousands(uint64(min(l.Batch, l.Series))), l.Connections)
 	if l.NewShare > 0 {
 		text += fmt.Sprintf(", %g %% of the series new each round", 100*l.NewShare)
 	}
@@ -78,7 +79,7 @@ var writeFigures = []struct {
 func (b *writeBench) print(r writeRun) error {
 	b.line.Clear()
 	if b.asJSON {
-		return printJSON(b.view.Out, struct {
+		return terminal.PrintJSON(b.view.Out, struct {
 			Load writeLoad `json:"load"`
 			Run  writeRun  `json:"run"`
 		}{b.describe(), r})
@@ -87,9 +88,9 @@ func (b *writeBench) print(r writeRun) error {
 	fmt.Fprintf(&text, "%s\n\n", b.headline())
 	rows := [][]string{
 		{"books", "samples", "series", ""},
-		{"sent", thousands(r.SentSamples), thousands(r.SentSeries), ""},
-		{"acknowledged", thousands(r.WrittenSamples), "", share(r.WrittenSamples, r.SentSamples)},
-		{"found by a query", thousands(r.FoundSamples), thousands(r.FoundSeries), share(r.FoundSamples, r.WrittenSamples)},
+		{"sent", terminal.Thousands(r.SentSamples), terminal.Thousands(r.SentSeries), ""},
+		{"acknowledged", terminal.Thousands(r.WrittenSamples), "", terminal.Share(r.WrittenSamples, r.SentSamples)},
+		{"found by a query", terminal.Thousands(r.FoundSamples), terminal.Thousands(r.FoundSeries), terminal.Share(r.FoundSamples, r.WrittenSamples)},
 	}
 	if err := terminal.WriteTable(&text, rows, 3); err != nil {
 		return err
@@ -98,11 +99,11 @@ func (b *writeBench) print(r writeRun) error {
 		fmt.Fprintf(&text, "of some the receiver said: %s\n", terminal.Printable(r.Refused))
 	}
 	if r.Retries > 0 {
-		fmt.Fprintf(&text, "requests were sent again %s times\n", thousands(r.Retries))
+		fmt.Fprintf(&text, "requests were sent again %s times\n", terminal.Thousands(r.Retries))
 	}
 	text.WriteByte('\n')
 	rows = [][]string{{fmt.Sprintf("cost over %.1f s, %d rounds of %s requests, %d bytes each", r.Cost.Seconds, r.Rounds-1,
-		thousands(uint64(b.load.Requests())), r.SentBytes/max(1, r.SentRequests)), ""}}
+		terminal.Thousands(uint64(b.load.Requests())), r.SentBytes/max(1, r.SentRequests)), ""}}
 	for _, f := range writeFigures {
 		rows = append(rows, []string{f.name, f.text(f.of(r.Cost))})
 	}

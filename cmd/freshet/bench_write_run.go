@@ -11,7 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/loadgen"
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/remoteload"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -59,7 +62,7 @@ type writeCost struct {
 
 // run measures, asks for what was stored, and prints what came of it.
 func (b *writeBench) run(ctx context.Context) (err error) {
-	b.line.Draw("rendering " + thousands(uint64(b.load.Series)) + " series")
+	b.line.Draw("rendering " + terminal.Thousands(uint64(b.load.Series)) + " series")
 	defer b.line.Clear()
 	traffic, err := remoteload.New(b.load)
 	if err != nil {
@@ -67,7 +70,7 @@ func (b *writeBench) run(ctx context.Context) (err error) {
 	}
 	b.line.Draw("starting the receiver")
 	receiver := &benchReceiver{server: b.server}
-	if b.server.address == "" {
+	if b.server.Address == "" {
 		if receiver, err = startReceiver(ctx, settings.RoleAll, false, b.serveFlags); err != nil {
 			return err
 		}
@@ -89,13 +92,13 @@ func (b *writeBench) run(ctx context.Context) (err error) {
 }
 
 // aim makes what goes to the server what it takes.
-func (b *writeBench) aim(server remote) error {
-	address := server.address
+func (b *writeBench) aim(server apiclient.Server) error {
+	address := server.Address
 	if !strings.Contains(address, "://") {
 		address = "http://" + address
 	}
 	b.writer.URL, b.writer.Header = strings.TrimSuffix(address, "/")+"/api/v1/write", http.Header{}
-	token, err := server.token()
+	token, err := server.Token()
 	if err != nil {
 		return err
 	}
@@ -105,7 +108,7 @@ func (b *writeBench) aim(server remote) error {
 	if b.tenant != "" {
 		b.writer.Header.Set("X-Scope-OrgID", b.tenant)
 	}
-	client, err := server.client()
+	client, err := server.Client()
 	if err != nil {
 		return err
 	}
@@ -118,7 +121,7 @@ func (b *writeBench) aim(server remote) error {
 // writeMeasurement is one run of a load against a server.
 type writeMeasurement struct {
 	*writeBench
-	server remote
+	server apiclient.Server
 	sender *loadgen.Writer
 }
 
@@ -192,7 +195,7 @@ func (m *writeMeasurement) send(ctx context.Context, doing string, pace loadgen.
 		case <-ticker.C:
 			n := m.sender.Progress().Samples
 			m.line.Draw(fmt.Sprintf("%s: round %d%s, %s samples acknowledged, %s a second", doing, m.sender.Rounds(), of,
-				thousands(n), wholeRate(float64(n)/time.Since(begun).Seconds())))
+				terminal.Thousands(n), wholeRate(float64(n)/time.Since(begun).Seconds())))
 		case <-ended:
 			return result, err
 		}
@@ -201,8 +204,8 @@ func (m *writeMeasurement) send(ctx context.Context, doing string, pace loadgen.
 
 // writeCostOf is what the receiver cost between three moments: before the first round,
 // after it, and after the rest.
-func writeCostOf(first, rest loadgen.WriterResult, before, introduced, after processFigures) writeCost {
-	cpu := func(a, b processFigures) float64 {
+func writeCostOf(first, rest loadgen.WriterResult, before, introduced, after answer.Process) writeCost {
+	cpu := func(a, b answer.Process) float64 {
 		return b.CPUUserSeconds - a.CPUUserSeconds + b.CPUSystemSeconds - a.CPUSystemSeconds
 	}
 	samples := float64(rest.Sent.Samples)
@@ -259,10 +262,10 @@ func (m *writeMeasurement) prove(ctx context.Context, r *writeRun) error {
 		r.FoundSeries += series
 	}
 	if r.FoundSamples != r.WrittenSamples {
-		return fmt.Errorf("%s samples are acknowledged, and %s are found by count_over_time({%s}[...])", thousands(r.WrittenSamples), thousands(r.FoundSamples), selector)
+		return fmt.Errorf("%s samples are acknowledged, and %s are found by count_over_time({%s}[...])", terminal.Thousands(r.WrittenSamples), terminal.Thousands(r.FoundSamples), selector)
 	}
 	if r.WrittenSamples == r.SentSamples && r.FoundSeries != r.SentSeries {
-		return fmt.Errorf("all samples of %s series are acknowledged, and %s are found by count_over_time({%s}[...])", thousands(r.SentSeries), thousands(r.FoundSeries), selector)
+		return fmt.Errorf("all samples of %s series are acknowledged, and %s are found by count_over_time({%s}[...])", terminal.Thousands(r.SentSeries), terminal.Thousands(r.FoundSeries), selector)
 	}
 	return nil
 }
@@ -288,20 +291,20 @@ func (m *writeMeasurement) count(ctx context.Context, expr string, rounds int) (
 	return uint64(v), nil
 }
 
-func (m *writeMeasurement) figures(ctx context.Context) (p processFigures, err error) {
+func (m *writeMeasurement) figures(ctx context.Context) (p answer.Process, err error) {
 	return p, m.ask(ctx, "/api/v1/status/process", nil, &p)
 }
 
 // ask is for the tenant who writes.
 func (m *writeMeasurement) ask(ctx context.Context, path string, params url.Values, data any) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, apiclient.Timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(m.writer.URL, "/api/v1/write")+path+"?"+params.Encode(), nil)
 	if err != nil {
 		return err
 	}
 	request.Header = m.writer.Header.Clone()
-	client, err := m.server.client()
+	client, err := m.server.Client()
 	if err != nil {
 		return err
 	}
@@ -309,7 +312,7 @@ func (m *writeMeasurement) ask(ctx context.Context, path string, params url.Valu
 	if err != nil {
 		return fmt.Errorf("ask %s: %w; is `freshet serve` running there?", m.server, err)
 	}
-	_, a, err := readAnswer(m.server, resp)
+	_, a, err := m.server.Read(resp)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/ledger"
 )
 
@@ -86,28 +87,8 @@ func (s *server) writeLedger(final bool) {
 	}
 }
 
-// booksAnswer is what /api/v1/status/ledger says of a tenant.
-type booksAnswer struct {
-	Name     string `json:"tenant"`
-	Started  int64  `json:"started_ms"`  // Unix ms, when the process did, and the books with it
-	Boundary int64  `json:"boundary_ms"` // Unix ms, end of the last window; 0 before the first
-	Probing  bool   `json:"probing"`     // the server sends itself a datagram each second, which is in the books as any other
-	ledger.Tenant
-	Waiting  *waitingBooks  `json:"waiting,omitempty"`
-	Previous *previousBooks `json:"previous,omitempty"`
-}
-
-// waitingBooks are of samples in tiles that are closed, and that a store has not taken.
-type waitingBooks struct {
-	Samples uint64 `json:"samples"`
-	Bytes   int64  `json:"bytes"`
-	Since   int64  `json:"since_ms"` // Unix ms, end of the oldest tile
-	Error   string `json:"error"`    // why the store takes nothing, empty if it is at work
-	Refused bool   `json:"refused"`  // store.pending is reached: new samples are refused
-}
-
 // waiting is what waits for a tenant's stores, nil for nothing.
-func (s *server) waiting(tenant string) *waitingBooks {
+func (s *server) waiting(tenant string) *answer.Waiting {
 	if s.aggregator == nil {
 		return nil
 	}
@@ -115,25 +96,18 @@ func (s *server) waiting(tenant string) *waitingBooks {
 	if !ok {
 		return nil
 	}
-	w := &waitingBooks{Samples: p.Samples, Bytes: p.Bytes, Since: p.Since, Refused: p.Refused}
+	w := &answer.Waiting{Samples: p.Samples, Bytes: p.Bytes, Since: p.Since, Refused: p.Refused}
 	if p.Err != nil {
 		w.Error = p.Err.Error()
 	}
 	return w
 }
 
-// previousBooks are those of the process before.
-type previousBooks struct {
-	Written int64 `json:"written_ms"`
-	Final   bool  `json:"final"`
-	ledger.Tenant
-}
-
 func (s *server) serveLedger(w http.ResponseWriter, r *http.Request) {
 	name, books := tenantOf(r), s.ledger.Books()
-	data := booksAnswer{Name: name, Started: s.started.UnixMilli(), Boundary: books.Boundary, Probing: s.probing(), Tenant: books.Of(name), Waiting: s.waiting(name)}
+	data := answer.Ledger{Name: name, Started: s.started.UnixMilli(), Boundary: books.Boundary, Probing: s.probing(), Tenant: books.Of(name), Waiting: s.waiting(name)}
 	if p := s.previous; p != nil {
-		data.Previous = &previousBooks{p.Written, p.Final, p.Of(name)}
+		data.Previous = &answer.Previous{Written: p.Written, Final: p.Final, Tenant: p.Of(name)}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": data}) // fails if the client went away

@@ -14,7 +14,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/core/capture"
+	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/run"
 )
 
@@ -30,10 +33,10 @@ output. It holds whatever applications put into names and tags.`,
   freshet capture bug.capture --duration 30s
   freshet capture - --datagrams 1000 | zstd > bug.capture.zst
   freshet capture --listener unixgram:///run/freshet.sock`,
-		Args: words(0, 1, "freshet capture, or freshet capture bug.capture"),
+		Args: command.Words(0, 1, "freshet capture, or freshet capture bug.capture"),
 	}
-	server := serverFlag(cmd)
-	duration := durationFlag(cmd.Flags(), "duration", 0, "end after this `duration` (default not before it is interrupted)")
+	server := apiclient.Flags(cmd.Flags())
+	duration := command.DurationFlag(cmd.Flags(), "duration", 0, "end after this `duration` (default not before it is interrupted)")
 	datagrams := cmd.Flags().Uint64("datagrams", 0, "end after this `number` of datagrams (default any)")
 	listener := cmd.Flags().String("listener", "", "only what comes to this socket, `NETWORK://ADDRESS` as in /metrics")
 	asJSON := cmd.Flags().Bool("json", false, "print the summary as JSON")
@@ -61,7 +64,7 @@ output. It holds whatever applications put into names and tags.`,
 			out = cmd.ErrOrStderr()
 		}
 		if *asJSON {
-			return printJSON(out, c.summary())
+			return terminal.PrintJSON(out, c.summary())
 		}
 		_, err := fmt.Fprintf(out, "%s: %s\n", c.File, c.summary())
 		return err
@@ -100,8 +103,8 @@ func (c *capturing) summary() captured {
 	return c.captured
 }
 
-func (c *capturing) run(ctx context.Context, server remote, params url.Values, stdout io.Writer) error {
-	body, err := follow(ctx, server, "/api/v1/status/capture", params)
+func (c *capturing) run(ctx context.Context, server apiclient.Server, params url.Values, stdout io.Writer) error {
+	body, err := server.Follow(ctx, "/api/v1/status/capture", params)
 	if err != nil {
 		if ctx.Err() != nil {
 			return errors.New("interrupted before the server answered")

@@ -9,6 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -25,16 +28,16 @@ It exits with 0 if all files are fine, and else with 2.`,
 		Example: `  freshet check /etc/freshet.yaml
   freshet check --json environments/*.yaml
   freshet config --server prod:7125 | freshet check -`,
-		Args: words(1, math.MaxInt, "freshet check freshet.yaml, or - for standard input"),
+		Args: command.Words(1, math.MaxInt, "freshet check freshet.yaml, or - for standard input"),
 	}
 	asJSON := cmd.Flags().Bool("json", false, "print a list with an object for each file")
 	cmd.RunE = func(cmd *cobra.Command, files []string) error {
-		schema, code := settings.Schema(), exitOK
+		schema, code := settings.Schema(), command.OK
 		var all []checkedFile
 		for _, file := range files {
 			checked := checkFile(schema, file, cmd.InOrStdin())
 			if all = append(all, checked); len(checked.Problems) > 0 {
-				code = exitUsage
+				code = command.Usage
 			}
 			if *asJSON {
 				continue
@@ -43,15 +46,15 @@ It exits with 0 if all files are fine, and else with 2.`,
 				return err
 			}
 		}
-		for _, typo := range schema.EnvTypos(os.Environ(), settings.Variable, serverVariable, tokenVariable, caVariable) {
+		for _, typo := range schema.EnvTypos(os.Environ(), settings.Variable, apiclient.ServerVariable, apiclient.TokenVariable, apiclient.CAVariable) {
 			fmt.Fprintf(cmd.ErrOrStderr(), "note: %s\n", typo)
 		}
 		if *asJSON {
-			if err := printJSON(cmd.OutOrStdout(), all); err != nil {
+			if err := terminal.PrintJSON(cmd.OutOrStdout(), all); err != nil {
 				return err
 			}
 		}
-		return exitWith(code)
+		return command.Exit(code)
 	}
 	return cmd
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/freshet-io/freshet/internal/core/capture"
+	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
 // withoutJSON are the commands that need no --json, each with its reason.
@@ -151,7 +152,7 @@ func TestHelp(t *testing.T) {
 			t.Errorf("help does not have %q:\n%s", want, help)
 		}
 	}
-	if code, page, _ := freshet(t, "help", "exit-codes"); code != exitOK || !strings.Contains(page, "mistake on the command line") {
+	if code, page, _ := freshet(t, "help", "exit-codes"); code != command.OK || !strings.Contains(page, "mistake on the command line") {
 		t.Errorf("exit code %d, %s", code, page)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 )
 
 func newCompletionCommand() *cobra.Command {
@@ -76,7 +78,7 @@ const (
 
 // completeMetric completes the name of a metric that the server knows, or nothing
 // if it does not say so at once.
-func completeMetric(server *remote) cobra.CompletionFunc {
+func completeMetric(server *apiclient.Server) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		const noFiles = cobra.ShellCompDirectiveNoFileComp
 		if len(args) > 0 {
@@ -88,7 +90,7 @@ func completeMetric(server *remote) cobra.CompletionFunc {
 		if prefix != "" { // everything matches nothing: a selector may not be empty
 			params.Set("match[]", fmt.Sprintf("{__name__=~%q}", regexp.QuoteMeta(prefix)+".*"))
 		}
-		_, a, err := ask(ctx, *server, "/api/v1/label/__name__/values", params)
+		_, a, err := server.Ask(ctx, "/api/v1/label/__name__/values", params)
 		if err != nil {
 			return nil, noFiles
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -56,20 +57,20 @@ func TestCheck(t *testing.T) {
 	good := writeFile(t, rich)
 	bad := writeFile(t, "dogstatsd:\n  upd: x\naggregator: {lateness: 45s}\nmapping:\n  rules:\n  - {match: a.*, nmae: b}\n  - {match: '(', match_type: regex}\n")
 	code, stdout, stderr := freshet(t, "check", good)
-	if want := good + ": ok: 3 DogStatsD sockets, 2 rules\n"; code != exitOK || stdout != want || stderr != "" {
+	if want := good + ": ok: 3 DogStatsD sockets, 2 rules\n"; code != command.OK || stdout != want || stderr != "" {
 		t.Errorf("exit code %d, %q, %q\nwant %q", code, stdout, stderr, want)
 	}
 
 	t.Setenv("FRESHET_DOGSTATSD_UPD", "x")
 	code, stdout, stderr = freshet(t, "check", bad, good)
 	golden(t, "check.txt", strings.ReplaceAll(strings.ReplaceAll(stdout+stderr, bad, "bad.yaml"), good, "good.yaml"))
-	if code != exitUsage {
+	if code != command.Usage {
 		t.Errorf("exit code %d", code)
 	}
 
 	code, stdout, _ = freshet(t, "check", "--json", good, bad)
 	var all []checkedFile
-	if err := json.Unmarshal([]byte(stdout), &all); err != nil || code != exitUsage || len(all) != 2 || !all[0].OK || all[1].OK || len(all[1].Problems) != 4 {
+	if err := json.Unmarshal([]byte(stdout), &all); err != nil || code != command.Usage || len(all) != 2 || !all[0].OK || all[1].OK || len(all[1].Problems) != 4 {
 		t.Errorf("exit code %d, %v, %s", code, err, stdout)
 	}
 }
@@ -82,7 +83,7 @@ func TestConfigCanBeLoadedAgain(t *testing.T) {
 			args := []string{"--config", file, "--dogstatsd-udp", "127.0.0.1:9125"}
 			t.Setenv("FRESHET_DRAIN", "5s")
 			code, stdout, stderr := freshet(t, append([]string{"config"}, args...)...)
-			if code != exitOK {
+			if code != command.OK {
 				t.Fatal(stderr)
 			}
 			flags := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -116,7 +117,7 @@ func TestConfigCanBeLoadedAgain(t *testing.T) {
 func TestConfigJSON(t *testing.T) {
 	code, stdout, stderr := freshet(t, "config", "--json", "--config", writeFile(t, rich))
 	var settings []conf.Setting
-	if err := json.Unmarshal([]byte(stdout), &settings); err != nil || code != exitOK {
+	if err := json.Unmarshal([]byte(stdout), &settings); err != nil || code != command.OK {
 		t.Fatal(code, err, stderr)
 	}
 	for _, s := range settings {
@@ -147,12 +148,12 @@ func TestDiffConsidersFlags(t *testing.T) {
 		code           int
 		stdout, stderr string
 	}{
-		{"nothing", "log_level: debug\n", exitOK, "", "nothing would change\n"},
+		{"nothing", "log_level: debug\n", command.OK, "", "nothing would change\n"},
 		{
-			"changes", "log_level: debug\nquery: {timeout: 1m}\nmapping: {rules: [{match: a.*}]}\n", exitFailure,
+			"changes", "log_level: debug\nquery: {timeout: 1m}\nmapping: {rules: [{match: a.*}]}\n", command.Failure,
 			"mapping.rules[0]: added {match: a.*}  (on reload)\nquery.timeout: 2m -> 1m  (needs a restart)\n", "",
 		},
-		{"problems", "query: {timeuot: 1m}\n", exitUsage, "", "freshet: FILE:1: query.timeuot = 1m: is not a key; did you mean query.timeout?\n"},
+		{"problems", "query: {timeuot: 1m}\n", command.Usage, "", "freshet: FILE:1: query.timeuot = 1m: is not a key; did you mean query.timeout?\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			file := writeFile(t, tt.text)
@@ -167,10 +168,10 @@ func TestDiffConsidersFlags(t *testing.T) {
 			}
 		})
 	}
-	if code, _, stderr := freshet(t, "diff", writeFile(t, ""), "--server", "127.0.0.1:1"); code != exitUsage || !strings.HasPrefix(stderr, "freshet: diff: ask ") {
+	if code, _, stderr := freshet(t, "diff", writeFile(t, ""), "--server", "127.0.0.1:1"); code != command.Usage || !strings.HasPrefix(stderr, "freshet: diff: ask ") {
 		t.Errorf("nobody to ask: exit code %d, %q", code, stderr)
 	}
-	if code, _, stderr := freshet(t, "diff", writeFile(t, strings.Repeat("#", maxConfigFile+1)), "--server", web.URL); code != exitUsage || !strings.Contains(stderr, "too large") {
+	if code, _, stderr := freshet(t, "diff", writeFile(t, strings.Repeat("#", maxConfigFile+1)), "--server", web.URL); code != command.Usage || !strings.Contains(stderr, "too large") {
 		t.Errorf("a file too large: exit code %d, %q", code, stderr)
 	}
 }
@@ -179,7 +180,7 @@ func TestDiffConsidersFlags(t *testing.T) {
 func TestConfigOfAServer(t *testing.T) {
 	server, asked := answering(t, http.StatusOK, `{"status":"success","data":{"yaml":"drain: 1m\n"}}`)
 	code, stdout, stderr := freshet(t, "config", "--server", server, "--drain", "5s")
-	if code != exitOK || stdout != "drain: 1m\n" {
+	if code != command.OK || stdout != "drain: 1m\n" {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
 	if path := asked().Path; path != "/api/v1/status/config" {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/core/mapping/statsdexporter"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
@@ -53,7 +54,7 @@ cannot be read.`,
 			return conf.Mistake(fmt.Errorf("convert %s: %w", file, err))
 		}
 		if *asJSON {
-			err = printJSON(cmd.OutOrStdout(), struct {
+			err = terminal.PrintJSON(cmd.OutOrStdout(), struct {
 				Configuration string                `json:"configuration"`
 				Notes         []statsdexporter.Note `json:"notes"`
 			}{c.Text, append([]statsdexporter.Note{}, c.Notes...)})

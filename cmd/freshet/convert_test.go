@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -28,12 +29,12 @@ func TestConvert(t *testing.T) {
 		file string
 		code int
 		says string
-	}{{"same.yml", exitOK, ""}, {"other.yml", exitFailure, "other.yml:2: ttl"}, {"bad.yml", exitUsage, "line 2"}, {"none.yml", exitUsage, "no such file"}} {
+	}{{"same.yml", command.OK, ""}, {"other.yml", command.Failure, "other.yml:2: ttl"}, {"bad.yml", command.Usage, "line 2"}, {"none.yml", command.Usage, "no such file"}} {
 		out, errs, code := shell(t, "convert", "statsd_exporter", filepath.Join(dir, c.file))
 		if code != c.code || !strings.Contains(errs, c.says) || (c.says == "") != (errs == "") {
 			t.Errorf("%s: exit %d\n%s", c.file, code, errs)
 		}
-		if c.code == exitUsage {
+		if c.code == command.Usage {
 			if out != "" {
 				t.Errorf("%s: wrote %q", c.file, out)
 			}
@@ -47,7 +48,7 @@ func TestConvert(t *testing.T) {
 			t.Errorf("%s: %v\n%s", c.file, err, out)
 		}
 		shown, errs, code := shell(t, "explain", "a.x:1|c", "--config", converted)
-		if code != exitOK || !strings.Contains(shown, " b") {
+		if code != command.OK || !strings.Contains(shown, " b") {
 			t.Errorf("%s: exit %d, %s\n%s", c.file, code, errs, shown)
 		}
 	}
@@ -59,7 +60,7 @@ func TestConvert(t *testing.T) {
 	if err := root.ExecuteContext(t.Context()); err != nil || !strings.Contains(out.String(), "name: 'b'") {
 		t.Errorf("of standard input: %v\n%s", err, &out)
 	}
-	if _, errs, code := shell(t, "convert", "graphite", "x"); code != exitUsage || !strings.Contains(errs, "statsd_exporter") {
+	if _, errs, code := shell(t, "convert", "graphite", "x"); code != command.Usage || !strings.Contains(errs, "statsd_exporter") {
 		t.Errorf("exit %d, %s", code, errs)
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/core/diagnose"
 	"github.com/freshet-io/freshet/internal/core/record"
@@ -44,7 +45,7 @@ recognised, and what to do.`,
   freshet diagnose --json | jq '.causes[0].name'`,
 	}
 	d := diagnosing{}
-	server := serverFlag(cmd)
+	server := apiclient.Flags(cmd.Flags())
 	cmd.Flags().StringVar(&d.id, "record", "", "diagnose the record with this `id`, which the server kept")
 	cmd.Flags().BoolVar(&d.last, "last", false, "diagnose the newest record that the server kept")
 	cmd.Flags().StringVar(&d.save, "save", "", "keep the record in this `file`")
@@ -85,7 +86,7 @@ recognised, and what to do.`,
 // diagnosing is one run of freshet diagnose.
 type diagnosing struct {
 	terminal.View
-	server remote
+	server apiclient.Server
 	id     string
 	last   bool
 	save   string
@@ -118,13 +119,13 @@ func (d *diagnosing) record(ctx context.Context, args []string) (text []byte, er
 	if err != nil {
 		return nil, err
 	}
-	resp, err := get(ctx, d.server, "/api/v1/status/records/"+url.PathEscape(id), nil)
+	resp, err := d.server.Get(ctx, "/api/v1/status/records/"+url.PathEscape(id), nil)
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, refusal(d.server, resp)
+		return nil, d.server.Refusal(resp)
 	}
 	if text, err = readRecord(resp.Body); err != nil || d.save == "" {
 		return text, err
@@ -154,7 +155,7 @@ func (d *diagnosing) note(r recorder.Listed) {
 
 // newest is the ID of the newest record that the server has.
 func (d *diagnosing) newest(ctx context.Context) (string, error) {
-	_, a, err := ask(ctx, d.server, "/api/v1/status/records", nil)
+	_, a, err := d.server.Ask(ctx, "/api/v1/status/records", nil)
 	if err != nil {
 		return "", err
 	}
@@ -192,11 +193,11 @@ func (d *diagnosing) make(ctx context.Context) (made recorder.Listed, err error)
 		}
 	}()
 	defer func() { close(done); <-drawn }()
-	resp, err := post(ctx, d.server, "/-/record", url.Values{"reason": {"freshet diagnose"}}, nil)
+	resp, err := d.server.Post(ctx, "/-/record", url.Values{"reason": {"freshet diagnose"}}, nil)
 	if err != nil {
 		return made, err
 	}
-	_, a, err := readAnswer(d.server, resp)
+	_, a, err := d.server.Read(resp)
 	if err != nil {
 		return made, err
 	}
@@ -213,7 +214,7 @@ func (d *diagnosing) show(text []byte) error {
 		return err
 	}
 	if d.raw {
-		return printJSON(d.Out, found)
+		return terminal.PrintJSON(d.Out, found)
 	}
 	_, err = fmt.Fprint(d.Out, d.page(found))
 	return err

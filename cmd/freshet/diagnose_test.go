@@ -11,6 +11,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/core/diagnose"
 	"github.com/freshet-io/freshet/internal/core/record"
+	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
 // recordFile writes a record, which may come from anybody.
@@ -102,7 +103,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 	}
 	ask := func(args ...string) {
 		code, stdout, stderr := freshet(t, append([]string{"diagnose", "--server", s.http[0].addr()}, args...)...)
-		if code != exitOK || !strings.HasPrefix(stdout, "record 2") || !strings.Contains(stdout, "Found fine:") || !strings.Contains(stderr, "the server has not kept record 2") || !strings.Contains(stderr, "not a directory; --save FILE keeps one here") {
+		if code != command.OK || !strings.HasPrefix(stdout, "record 2") || !strings.Contains(stdout, "Found fine:") || !strings.Contains(stderr, "the server has not kept record 2") || !strings.Contains(stderr, "not a directory; --save FILE keeps one here") {
 			t.Errorf("diagnose %s: exit code %d: %s%s", args, code, stdout, stderr)
 		}
 	}

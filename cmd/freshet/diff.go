@@ -12,7 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
@@ -30,16 +32,16 @@ the file is wrong or the server cannot be asked.`,
 		Example: `  freshet diff /etc/freshet.yaml
   freshet diff new.yaml --json | jq '.changes[] | select(.restart)'
   freshet diff new.yaml; [ $? = 1 ] && cp new.yaml /etc/freshet.yaml && systemctl reload freshet`,
-		Args: words(1, 1, "freshet diff freshet.yaml, or - for standard input"),
+		Args: command.Words(1, 1, "freshet diff freshet.yaml, or - for standard input"),
 	}
-	server := serverFlag(cmd)
+	server := apiclient.Flags(cmd.Flags())
 	raw := cmd.Flags().Bool("json", false, "print the changes and problems as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		trouble := func(err error) error {
 			for _, line := range conf.Lines(err) {
 				fmt.Fprintf(cmd.ErrOrStderr(), "freshet: %s\n", line)
 			}
-			return exitWith(exitUsage)
+			return command.Exit(command.Usage)
 		}
 		name, text, err := readConfigFile(args[0], cmd.InOrStdin())
 		if err != nil {
@@ -51,14 +53,14 @@ the file is wrong or the server cannot be asked.`,
 		}
 		view := terminal.New(cmd.OutOrStdout(), cmd.ErrOrStderr())
 		if *raw {
-			err = printJSON(view.Out, d)
+			err = terminal.PrintJSON(view.Out, d)
 		} else {
 			err = d.print(view)
 		}
 		if err != nil {
 			return trouble(fmt.Errorf("diff: %w", err))
 		}
-		return exitWith(d.exitCode())
+		return command.Exit(d.exitCode())
 	}
 	return cmd
 }
@@ -72,11 +74,11 @@ type difference struct {
 func (d difference) exitCode() int {
 	switch {
 	case len(d.Problems) > 0:
-		return exitUsage
+		return command.Usage
 	case len(d.Changes) > 0:
-		return exitFailure
+		return command.Failure
 	}
-	return exitOK
+	return command.OK
 }
 
 func (d difference) print(v terminal.View) error {
@@ -97,7 +99,7 @@ func (d difference) print(v terminal.View) error {
 			return err
 		}
 	}
-	if d.exitCode() == exitOK {
+	if d.exitCode() == command.OK {
 		_, err := fmt.Fprintln(v.Notes, "nothing would change")
 		return err
 	}
@@ -105,17 +107,17 @@ func (d difference) print(v terminal.View) error {
 }
 
 // askDifference asks a server what the text of a file would change.
-func askDifference(ctx context.Context, server remote, name string, text []byte) (d difference, err error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+func askDifference(ctx context.Context, server apiclient.Server, name string, text []byte) (d difference, err error) {
+	ctx, cancel := context.WithTimeout(ctx, apiclient.Timeout)
 	defer cancel()
-	resp, err := post(ctx, server, "/api/v1/status/diff", url.Values{"name": {name}}, bytes.NewReader(text))
+	resp, err := server.Post(ctx, "/api/v1/status/diff", url.Values{"name": {name}}, bytes.NewReader(text))
 	if err != nil {
 		return d, err
 	}
 	if resp.StatusCode == http.StatusForbidden {
-		return d, errors.Join(refusal(server, resp), resp.Body.Close())
+		return d, errors.Join(server.Refusal(resp), resp.Body.Close())
 	}
-	_, a, err := readAnswer(server, resp)
+	_, a, err := server.Read(resp)
 	if err != nil {
 		return d, err
 	}
@@ -136,7 +138,7 @@ func (s *server) serveDiff(w http.ResponseWriter, r *http.Request) {
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxConfigFile))
 	if err != nil {
 		w.WriteHeader(http.StatusBadRequest)
-		_ = json.NewEncoder(w).Encode(answer{Status: "error", ErrorType: "bad_data", Error: fmt.Sprintf("read the file: %v", err)}) // who asked is gone
+		_ = json.NewEncoder(w).Encode(apiclient.Answer{Status: "error", ErrorType: "bad_data", Error: fmt.Sprintf("read the file: %v", err)}) // who asked is gone
 		return
 	}
 	d := difference{Changes: []conf.Change{}, Problems: []string{}}

@@ -8,7 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -29,10 +31,10 @@ It shows no secrets: values of forward.backends[].headers, users and queries of 
   freshet config --config /etc/freshet.yaml
   freshet config --config /etc/freshet.yaml --json | jq '.[] | select(.set_by != "default")'
   freshet config --server 127.0.0.1:7125              what runs there`,
-		Args: noWords,
+		Args: command.NoWords,
 	}
 	from := settings.NewSource(cmd.Flags())
-	server := serverFlag(cmd)
+	server := apiclient.Flags(cmd.Flags())
 	asJSON := cmd.Flags().Bool("json", false, "print a list with an object for each key; of a server its answer as it came")
 	reference := cmd.Flags().Bool("reference", false, "print the lists of docs/configuration.md")
 	_ = cmd.Flags().MarkHidden("reference") // it exists
@@ -49,7 +51,7 @@ It shows no secrets: values of forward.backends[].headers, users and queries of 
 			return err
 		}
 		if *asJSON {
-			return printJSON(out, all)
+			return terminal.PrintJSON(out, all)
 		}
 		_, err = io.WriteString(out, conf.Render(all))
 		return err
@@ -58,8 +60,8 @@ It shows no secrets: values of forward.backends[].headers, users and queries of 
 }
 
 // writeServerConfig prints what is in force in a running server.
-func writeServerConfig(cmd *cobra.Command, server remote, asJSON bool) error {
-	body, a, err := ask(cmd.Context(), server, "/api/v1/status/config", nil)
+func writeServerConfig(cmd *cobra.Command, server apiclient.Server, asJSON bool) error {
+	body, a, err := server.Ask(cmd.Context(), "/api/v1/status/config", nil)
 	if err != nil {
 		return fmt.Errorf("config: %w", err)
 	}

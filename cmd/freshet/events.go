@@ -11,7 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
 // entry is one event of the server's event log, as its API writes it.
@@ -32,10 +34,10 @@ func newEventsCommand() *cobra.Command {
 first. They are kept as long as events.retention says.`,
 		Example: `  freshet events --since 15m
   freshet events --since 2d --text deploy --tag env:prod --tag team:web`,
-		Args: noWords,
+		Args: command.NoWords,
 	}
-	server := serverFlag(cmd)
-	since := durationFlag(cmd.Flags(), "since", time.Hour, "print those of the last `duration`, like 15m or 2d (default 1h)")
+	server := apiclient.Flags(cmd.Flags())
+	since := command.DurationFlag(cmd.Flags(), "since", time.Hour, "print those of the last `duration`, like 15m or 2d (default 1h)")
 	text := cmd.Flags().String("text", "", "only those with this in their title or text")
 	tags := cmd.Flags().StringArray("tag", nil, "only those with this `tag`, such as env:prod; given again, with both")
 	raw := cmd.Flags().Bool("json", false, "print the server's answer as it came")
@@ -45,11 +47,11 @@ first. They are kept as long as events.retention says.`,
 		if *text != "" {
 			params.Set("text", *text)
 		}
-		body, a, err := ask(cmd.Context(), *server, "/api/v1/events", params)
+		body, a, err := server.Ask(cmd.Context(), "/api/v1/events", params)
 		if err != nil {
 			return fmt.Errorf("events: %w", err)
 		}
-		a.printNotes(cmd.ErrOrStderr())
+		a.PrintNotes(cmd.ErrOrStderr())
 		if *raw {
 			return terminal.WriteJSON(cmd.OutOrStdout(), body)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	"github.com/freshet-io/freshet/internal/settings"
@@ -43,7 +44,7 @@ It exits with 1 if a line is malformed.`,
 			return nil
 		},
 	}
-	server := serverFlag(cmd)
+	server := apiclient.Flags(cmd.Flags())
 	tenant := cmd.Flags().String("tenant", "", "`tenant` for whom it arrives (default that of the server's address)")
 	file := cmd.Flags().String("config", "", "go by this configuration `file`, and ask no server")
 	offline := cmd.Flags().Bool("offline", false, "go by the defaults, and ask no server")
@@ -64,7 +65,7 @@ It exits with 1 if a line is malformed.`,
 		if *file != "" || *offline {
 			data, err = explainOffline(*file, *tenant, packet)
 		} else {
-			var a answer
+			var a apiclient.Answer
 			a, err = askExplanation(cmd.Context(), *server, *tenant, packet)
 			data = a.Data
 			if err != nil {
@@ -89,14 +90,14 @@ It exits with 1 if a line is malformed.`,
 }
 
 // askExplanation asks a server. The packet is the body: it may be longer than a URL.
-func askExplanation(ctx context.Context, server remote, tenant string, packet []byte) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+func askExplanation(ctx context.Context, server apiclient.Server, tenant string, packet []byte) (apiclient.Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, apiclient.Timeout)
 	defer cancel()
-	resp, err := post(ctx, server, "/api/v1/status/explain", url.Values{"tenant": {tenant}}, bytes.NewReader(packet))
+	resp, err := server.Post(ctx, "/api/v1/status/explain", url.Values{"tenant": {tenant}}, bytes.NewReader(packet))
 	if err != nil {
-		return answer{}, err
+		return apiclient.Answer{}, err
 	}
-	_, a, err := readAnswer(server, resp)
+	_, a, err := server.Read(resp)
 	return a, err
 }
 

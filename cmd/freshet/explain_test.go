@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -121,7 +122,7 @@ warning: the name a_ belongs to the counter a\x1b, so this gauge is stored as a_
 `},
 	} {
 		out, errs, code := shell(t, "explain", c.line, "--config", file)
-		if code != exitOK || errs != "" || out != c.want[1:] {
+		if code != command.OK || errs != "" || out != c.want[1:] {
 			t.Errorf("%s: exit %d, %s\n%s\nwant\n%s", c.why, code, errs, out, c.want[1:])
 		}
 	}
@@ -130,7 +131,7 @@ warning: the name a_ belongs to the counter a\x1b, so this gauge is stored as a_
 func TestExplainShowsTheFault(t *testing.T) {
 	out, errs, code := shell(t, "explain", "price:1,5|g\nok:1|c", "--offline")
 	want := "price:1,5|g\n       ^\nmalformed: bad_value at byte 7: expected a decimal number, such as 1, -0.5 or 1e3\n"
-	if code != exitFailure || !strings.HasPrefix(out, want) || errs != "freshet: 1 of 2 lines malformed\n" {
+	if code != command.Failure || !strings.HasPrefix(out, want) || errs != "freshet: 1 of 2 lines malformed\n" {
 		t.Errorf("exit %d, %s\n%s\nwant\n%s", code, errs, out, want)
 	}
 }
@@ -149,7 +150,7 @@ func TestExplainAsJSON(t *testing.T) {
 		Status string    `json:"status"`
 		Data   explained `json:"data"`
 	}
-	if err := json.Unmarshal([]byte(out), &a); err != nil || code != exitOK {
+	if err := json.Unmarshal([]byte(out), &a); err != nil || code != command.OK {
 		t.Fatalf("exit %d, %v\n%s", code, err, out)
 	}
 	l := a.Data.Lines[0]
@@ -160,11 +161,11 @@ func TestExplainAsJSON(t *testing.T) {
 
 func TestExplainWithoutAServer(t *testing.T) {
 	_, errs, code := shell(t, "explain", "hits:1|c", "--server", "127.0.0.1:1")
-	if code != exitFailure || !strings.Contains(errs, "--offline") {
+	if code != command.Failure || !strings.Contains(errs, "--offline") {
 		t.Errorf("exit %d, %s", code, errs)
 	}
 	_, errs, code = shell(t, "explain", "hits:1|c", "--config", noHost(t, "mapping: {rules: 7}\n"))
-	if code != exitUsage || !strings.Contains(errs, "mapping.rules") {
+	if code != command.Usage || !strings.Contains(errs, "mapping.rules") {
 		t.Errorf("exit %d, %s", code, errs)
 	}
 }
@@ -196,7 +197,7 @@ func TestExplainAsksAServer(t *testing.T) {
 		_, _ = io.WriteString(w, `{"status":"success","data":{"tenant":"shop","lines":[]}}`)
 	}))
 	defer server.Close()
-	if _, errs, code := shell(t, "explain", line, "--tenant", "shop", "--server", server.URL); code != exitOK {
+	if _, errs, code := shell(t, "explain", line, "--tenant", "shop", "--server", server.URL); code != command.OK {
 		t.Errorf("exit %d, %s", code, errs)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/segment"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/role/distributor"
 	"github.com/freshet-io/freshet/internal/role/forwarder"
 	"github.com/freshet-io/freshet/internal/settings"
@@ -34,7 +35,7 @@ func (s *server) openForwarders() error {
 			dirs = append(dirs, dir)
 		}
 		f, err := forwarder.New(forwarder.Options{
-			Backend: b, Dirs: dirs, UserAgent: "freshet/" + thisBuild().Version, Registry: s.registry, Logger: s.logger,
+			Backend: b, Dirs: dirs, UserAgent: "freshet/" + build.This().Version, Registry: s.registry, Logger: s.logger,
 		})
 		if err != nil {
 			return err

@@ -29,6 +29,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/role/querier"
 	"github.com/freshet-io/freshet/internal/role/webui"
@@ -257,7 +258,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func serveHealthy(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "Freshet is healthy.") }
 
 func (s *server) serveIndex(w http.ResponseWriter, _ *http.Request) {
-	fmt.Fprintf(w, "%s\n\n", thisBuild())
+	fmt.Fprintf(w, "%s\n\n", build.This())
 	stored := []string{
 		"/api/v1/query?query=...   PromQL; the whole Prometheus API is below /api/v1/",
 		"/api/v1/events            events, newest first",
@@ -281,7 +282,7 @@ func (s *server) serveIndex(w http.ResponseWriter, _ *http.Request) {
 func (s *server) promAPI() http.Handler {
 	s.engine = promapi.NewEngine(s.config.Query, queryMemory(s.memory), s.logger, s.registry)
 	s.querier = querier.New(s.stores, s.aggregator, s.config.Query.LookbackDelta, time.Now)
-	b := thisBuild()
+	b := build.This()
 	return promapi.New(promapi.Options{
 		Engine: s.engine, Queryable: s.querier, Exemplars: s.querier, Metadata: s.catalogue, Families: s.ingest.metadata, Stats: storeStats{s.stores},
 		Tenant: tenantOf, Ready: s.readiness, Now: time.Now,

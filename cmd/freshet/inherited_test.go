@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -21,7 +22,7 @@ func TestWhoWasRestarted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, restartFile), text, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, answer.RestartFile), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, again := range []bool{false, true} {

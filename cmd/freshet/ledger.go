@@ -16,8 +16,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/run"
 )
 
@@ -31,9 +34,9 @@ docs/ledger.md says what each state and reason means, and what to do about it.`,
 		Example: `  freshet ledger
   freshet ledger --watch
   freshet ledger --json | jq .data.samples`,
-		Args: noWords,
+		Args: command.NoWords,
 	}
-	server := serverFlag(cmd)
+	server := apiclient.Flags(cmd.Flags())
 	watch := cmd.Flags().Bool("watch", false, "show them again each second, with rates, until interrupted")
 	raw := cmd.Flags().Bool("json", false, "print the server's answer as it came")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -51,11 +54,11 @@ docs/ledger.md says what each state and reason means, and what to do about it.`,
 // ledgerView shows the books of a server to a person.
 type ledgerView struct {
 	terminal.View
-	server remote
+	server apiclient.Server
 	raw    bool
 	live   bool             // one page after the other
 	screen *terminal.Screen // to show them on; nil if there is none
-	seen   []booksAnswer    // the last few, for rates
+	seen   []answer.Ledger  // the last few, for rates
 }
 
 // rateWindow is how many answers back rates look: tiles are stored in bursts, ten
@@ -94,14 +97,14 @@ func (l *ledgerView) watch(ctx context.Context) (err error) {
 }
 
 func (l *ledgerView) show(ctx context.Context) error {
-	body, a, err := ask(ctx, l.server, "/api/v1/status/ledger", url.Values{})
+	body, a, err := l.server.Ask(ctx, "/api/v1/status/ledger", url.Values{})
 	if err != nil {
 		return fmt.Errorf("ledger: %w", err)
 	}
 	if l.raw {
 		return terminal.WriteJSON(l.Out, body)
 	}
-	var books booksAnswer
+	var books answer.Ledger
 	if err := json.Unmarshal(a.Data, &books); err != nil {
 		return fmt.Errorf("ledger: read the answer of %s: %w", l.server, err)
 	}
@@ -159,10 +162,10 @@ func (l *ledgerView) page() (string, error) {
 		fmt.Fprint(&out, "\nThe books do not close, which is a bug of ours: please report it with what freshet ledger --json says.\n")
 	}
 	if n := now.Samples.Refused["negative"]; n > 0 {
-		fmt.Fprintf(&out, "\nOf those refused %s go below zero, where a counter cannot: a mapping rule with updown: true makes of it a gauge that adds up.\n", thousands(n))
+		fmt.Fprintf(&out, "\nOf those refused %s go below zero, where a counter cannot: a mapping rule with updown: true makes of it a gauge that adds up.\n", terminal.Thousands(n))
 	}
 	if w := now.Waiting; w != nil && w.Error != "" {
-		fmt.Fprintf(&out, "\nOf those in tiles %s wait for a store since %s: %s\n", thousands(w.Samples), time.UnixMilli(w.Since).Format(time.DateTime), terminal.Printable(w.Error))
+		fmt.Fprintf(&out, "\nOf those in tiles %s wait for a store since %s: %s\n", terminal.Thousands(w.Samples), time.UnixMilli(w.Since).Format(time.DateTime), terminal.Printable(w.Error))
 		if w.Refused {
 			fmt.Fprint(&out, "As much waits as store.pending allows: new samples are refused until the store takes what waits.\n")
 		}
@@ -173,7 +176,7 @@ func (l *ledgerView) page() (string, error) {
 			kind = "last books, which are not final,"
 		}
 		fmt.Fprintf(&out, "\nThe process before: %s of %s with %s received, %s stored, %s in tiles, difference %d.\n", kind,
-			time.UnixMilli(p.Written).Format(time.DateTime), thousands(p.Samples.Received), thousands(p.Samples.Stored), thousands(p.Samples.Tile), p.Samples.Difference)
+			time.UnixMilli(p.Written).Format(time.DateTime), terminal.Thousands(p.Samples.Received), terminal.Thousands(p.Samples.Stored), terminal.Thousands(p.Samples.Tile), p.Samples.Difference)
 	}
 	return out.String(), nil
 }
@@ -182,9 +185,9 @@ func (l *ledgerView) page() (string, error) {
 type ledgerTable struct {
 	rows    [][]string
 	colours []string
-	before  *booksAnswer // for rates
-	seconds float64      // since before; 0 if there are no rates
-	total   uint64       // of which shares are
+	before  *answer.Ledger // for rates
+	seconds float64        // since before; 0 if there are no rates
+	total   uint64         // of which shares are
 }
 
 func (t *ledgerTable) add(colour string, cells ...string) {
@@ -199,9 +202,9 @@ func (t *ledgerTable) add(colour string, cells ...string) {
 func (t *ledgerTable) count(colour, name string, n, was uint64) {
 	rate := ""
 	if t.seconds > 0 {
-		rate = thousands(uint64(math.Round(float64(n-min(n, was)) / t.seconds)))
+		rate = terminal.Thousands(uint64(math.Round(float64(n-min(n, was)) / t.seconds)))
 	}
-	t.add(colour, name, thousands(n), share(n, t.total), rate)
+	t.add(colour, name, terminal.Thousands(n), terminal.Share(n, t.total), rate)
 }
 
 // lost is a row that is a warning unless it is 0.
@@ -232,8 +235,8 @@ func (t *ledgerTable) samples(now, was *ledger.Samples) {
 			t.count("", "    "+terminal.Printable(reason), state.Reasons[reason], before[i].Reasons[reason])
 		}
 	}
-	t.add("", "  in windows", thousands(now.Window), share(now.Window, t.total), "")
-	t.add("", "  in tiles", thousands(now.Tile), share(now.Tile, t.total), "")
+	t.add("", "  in windows", terminal.Thousands(now.Window), terminal.Share(now.Window, t.total), "")
+	t.add("", "  in tiles", terminal.Thousands(now.Tile), terminal.Share(now.Tile, t.total), "")
 	t.count("", "  stored", now.Stored, was.Stored)
 	colour := green
 	if now.Difference != 0 {
@@ -287,25 +290,4 @@ func (t *ledgerTable) clients(now, was map[string]float64) {
 			t.count("", name, n, before)
 		}
 	}
-}
-
-// share is n as a part of all, nothing if there is none.
-func share(n, of uint64) string {
-	percent := 100 * float64(n) / float64(of)
-	switch {
-	case n == 0 || of == 0:
-		return ""
-	case percent < 0.1:
-		return "<0.1 %"
-	}
-	return strconv.FormatFloat(percent, 'f', 1, 64) + " %"
-}
-
-// thousands writes a number so that its size is seen.
-func thousands(n uint64) string {
-	s := strconv.FormatUint(n, 10)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
 }

@@ -18,10 +18,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -68,7 +71,7 @@ func TestLedger(t *testing.T) {
 	web := httptest.NewServer(asTenant("default", s.serveLedger))
 	defer web.Close()
 	code, stdout, stderr := freshet(t, "ledger", "--server", web.URL)
-	if code != exitOK {
+	if code != command.OK {
 		t.Fatal(stderr)
 	}
 	golden(t, "ledger.txt", stdout)
@@ -76,9 +79,9 @@ func TestLedger(t *testing.T) {
 	code, stdout, stderr = freshet(t, "ledger", "--json", "--server", web.URL)
 	var a struct {
 		Status string
-		Data   booksAnswer
+		Data   answer.Ledger
 	}
-	if err := json.Unmarshal([]byte(stdout), &a); code != exitOK || err != nil || a.Status != "success" || a.Data.Samples.Received != 1_000_020 {
+	if err := json.Unmarshal([]byte(stdout), &a); code != command.OK || err != nil || a.Status != "success" || a.Data.Samples.Received != 1_000_020 {
 		t.Errorf("exit code %d, %v, %s%s", code, err, stdout, stderr)
 	}
 }
@@ -90,7 +93,7 @@ func TestLedgerNamesTheRuleForDecrements(t *testing.T) {
 	defer web.Close()
 	for _, want := range []bool{false, true} {
 		code, stdout, stderr := freshet(t, "ledger", "--server", web.URL)
-		if code != exitOK || strings.Contains(stdout, "3 go below zero, where a counter cannot: a mapping rule with updown: true") != want {
+		if code != command.OK || strings.Contains(stdout, "3 go below zero, where a counter cannot: a mapping rule with updown: true") != want {
 			t.Errorf("exit %d, %s\n%s", code, stderr, stdout)
 		}
 		s.ledger.Post("default", ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: 3}, ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: "negative", Samples: 3})
@@ -117,7 +120,7 @@ func TestLedgerOnATerminal(t *testing.T) {
 	web := httptest.NewServer(asTenant("default", s.serveLedger))
 	defer web.Close()
 	var out strings.Builder
-	l := ledgerView{View: terminal.View{Out: &out, Notes: io.Discard, Columns: 80, Colour: true}, server: remote{address: web.URL}, live: true}
+	l := ledgerView{View: terminal.View{Out: &out, Notes: io.Discard, Columns: 80, Colour: true}, server: apiclient.Server{Address: web.URL}, live: true}
 	show := func() {
 		t.Helper()
 		if err := l.show(t.Context()); err != nil {
@@ -230,7 +233,7 @@ func TestLedgerWatchIsInterrupted(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer web.Close()
-	if code, _, stderr := freshet(t, "ledger", "--watch", "--server", web.URL); code != exitOK || stderr != "" {
+	if code, _, stderr := freshet(t, "ledger", "--watch", "--server", web.URL); code != command.OK || stderr != "" {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
 }
@@ -238,7 +241,7 @@ func TestLedgerWatchIsInterrupted(t *testing.T) {
 // The command says how much waits for a tenant's store, the store's error, and that new
 // samples are refused.
 func TestLedgerSaysWhatWaits(t *testing.T) {
-	l := ledgerView{seen: []booksAnswer{{Name: "b", Waiting: &waitingBooks{Samples: 1234, Since: 1_763_679_960_000, Error: "open tsdb/b/10s: not a directory", Refused: true}}}}
+	l := ledgerView{seen: []answer.Ledger{{Name: "b", Waiting: &answer.Waiting{Samples: 1234, Since: 1_763_679_960_000, Error: "open tsdb/b/10s: not a directory", Refused: true}}}}
 	text, err := l.page()
 	if err != nil {
 		t.Fatal(err)

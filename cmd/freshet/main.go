@@ -5,83 +5,33 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
-	"github.com/freshet-io/freshet/internal/lib/conf"
-)
-
-// Exit codes. The systemd unit relies on usage: starting again does not help.
-const (
-	exitOK      = 0
-	exitFailure = 1
-	exitUsage   = 2 // a mistake on the command line, in what a server is asked, or in the configuration
-)
-
-// By these signals a server is asked to reload and to restart. Whatever it is
-// doing, from its first line to its last, it must not die of them.
-const (
-	reloadSignal  = syscall.SIGHUP
-	restartSignal = syscall.SIGUSR2
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/lib/build"
+	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
 func main() {
+	build.Version = version
 	// Nobody listens yet: a server that starts reads what is newest anyway.
-	signal.Notify(make(chan os.Signal, 1), reloadSignal, restartSignal)
+	signal.Notify(make(chan os.Signal, 1), answer.ReloadSignal, answer.RestartSignal)
 	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
+
+// version is set when a release is linked: -ldflags "-X main.version=v1.2.3".
+var version string
 
 // execute runs the command that args name and returns the exit code.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		args = []string{"serve"} // with defaults, it does something useful at once
 	}
-	root := newRootCommand()
-	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
-	parsed := false // what fails before is a mistake on the command line
-	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
-		parsed = true
-		if cmd.Name() != serveName {
-			signal.Reset(reloadSignal, restartSignal) // others end with their terminal
-		}
-	}
-	err := root.ExecuteContext(ctx)
-	if err == nil {
-		return exitOK
-	}
-	if said := (exitError{}); errors.As(err, &said) {
-		return said.code
-	}
-	for line := range strings.Lines(strings.TrimSuffix(err.Error(), "\n")) {
-		fmt.Fprintf(stderr, "freshet: %s\n", strings.TrimSuffix(line, "\n"))
-	}
-	if problems := (conf.Problems)(nil); !parsed || errors.As(err, &problems) || errors.As(err, new(conf.MistakeError)) || errors.As(err, new(mistakeError)) {
-		return exitUsage
-	}
-	return exitFailure
-}
-
-// exitError is the exit code of a command that has said itself what there is to
-// say.
-type exitError struct{ code int }
-
-func (e exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
-
-func exitWith(code int) error {
-	if code == exitOK {
-		return nil
-	}
-	return exitError{code}
+	return command.Execute(ctx, newRootCommand(), args, stdout, stderr)
 }
 
 func newRootCommand() *cobra.Command {
@@ -99,14 +49,16 @@ this machine's loopback, with its data in ./data.`,
   freshet events --since 1d --tag env:prod      what happened since yesterday
   freshet backup /backup/freshet-monday         keep what there is
   freshet help query                            more about a command, with examples`,
-		Args:                  unknownCommand,
+		Args:                  command.Unknown,
 		RunE:                  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		DisableFlagsInUseLine: true,
-		SilenceErrors:         true, // printed once, by execute
-		SilenceUsage:          true, // an error is not an occasion to print 100 flags
+		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
+			if cmd.Name() != serveName {
+				signal.Reset(answer.ReloadSignal, answer.RestartSignal) // others end with their terminal
+			}
+		},
 	}
 	root.CompletionOptions.DisableDefaultCmd = true // ours says less and leaves PowerShell out
-	root.SetFlagErrorFunc(unknownFlag)
 	addGroup(root, "Run a server:", newServeCommand(), newRestartCommand(), newBackupCommand(), newRestoreCommand())
 	addGroup(root, "Ask it:", newQueryCommand(), newEventsCommand(), newLedgerCommand(), newExplainCommand(), newDiagnoseCommand())
 	addGroup(root, "See what arrives:", newTopCommand(), newTailCommand(), newCaptureCommand(), newReplayCommand())
@@ -142,32 +94,17 @@ A server that is asked to stop by SIGINT or SIGTERM, and does so in order, ends 
 	}
 }
 
-// unknownCommand refuses what is no command below parent, and names the one that was
-// likely meant.
-func unknownCommand(parent *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
+// addHelp adds the command help, which refuses what it has no page for.
+func addHelp(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	help, _, err := root.Find([]string{"help"})
+	if err != nil {
+		panic("BUG: " + err.Error())
 	}
-	var names []string
-	for _, c := range parent.Commands() {
-		names = append(names, c.Name())
+	help.Args = func(_ *cobra.Command, args []string) error {
+		if found, _, err := root.Find(args); err == nil && found != root {
+			return nil
+		}
+		return command.Unknown(root, args)
 	}
-	if near := conf.Nearest(args[0], names); near != "" {
-		return fmt.Errorf("unknown command: %s; did you mean %s %s?", args[0], parent.CommandPath(), near)
-	}
-	return fmt.Errorf("unknown command: %s; see freshet help", args[0])
-}
-
-// unknownFlag adds to the error of an unknown flag the one that was likely meant.
-func unknownFlag(cmd *cobra.Command, err error) error {
-	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) {
-		return wrongValue(err)
-	}
-	var names []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	if near := conf.Nearest(unknown.GetSpecifiedName(), names); near != "" {
-		return fmt.Errorf("%w; did you mean --%s?", err, near)
-	}
-	return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
 }

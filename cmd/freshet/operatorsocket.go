@@ -10,15 +10,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/settings"
 )
-
-// operatorSocket is the name of the Unix socket in the data directory by which operators
-// ask: who may use it is who may open its file.
-const operatorSocket = "operator.sock"
 
 // runDirectory has the socket where the data directory cannot: with a path that is too
 // long for a socket, or on a file system that has none. A variable for tests.
@@ -63,7 +59,7 @@ func (s *server) openOperatorSocket() error {
 // name is made of the path of the directory, of which one process at a time has the lock.
 func (s *server) operatorSocketPaths() []string {
 	dir := absolute(s.config.DataDir)
-	return []string{s.path(operatorSocket), filepath.Join(runDirectory, fmt.Sprintf("operator-%.8x.sock", sha256.Sum256([]byte(dir))))}
+	return []string{s.path(answer.OperatorSocket), filepath.Join(runDirectory, fmt.Sprintf("operator-%.8x.sock", sha256.Sum256([]byte(dir))))}
 }
 
 // bindOperatorSocket takes the first of the paths that the image before left or that can
@@ -159,57 +155,4 @@ func (s *server) closeOperatorSocket() error {
 		err = errors.Join(err, os.Remove(s.operatorSocket.address))
 	}
 	return err
-}
-
-// operatorSocketHere is the socket of a server whose data directory is where servers of
-// this machine have it, empty if none answers or this user may not ask. The working
-// directory may be another's, who would get the token of a command: in it the data
-// directory and the socket must be this user's or root's.
-func operatorSocketHere() string {
-	named, here := os.Getenv("FRESHET_DATA_DIR"), settings.Default().DataDir
-	for _, dir := range []string{named, here, packagedData} {
-		if dir == "" {
-			continue
-		}
-		var told listening
-		_ = readJSON(filepath.Join(dir, listeningFile), &told) // without it there is the usual place
-		for _, path := range []string{filepath.Join(dir, operatorSocket), told.Operator} {
-			if path == "" || len(path) > maxSocketPath {
-				continue
-			}
-			if dir == here && dir != named && !trusted(os.Getuid(), dir, path) {
-				continue
-			}
-			if conn, err := net.Dial("unix", path); err == nil {
-				_ = conn.Close()
-				return path
-			}
-		}
-	}
-	return ""
-}
-
-// trusted reports whether each of these files is a user's own or root's.
-func trusted(user int, paths ...string) bool {
-	return !slices.ContainsFunc(paths, func(path string) bool {
-		info, err := os.Stat(path)
-		if err != nil {
-			return true
-		}
-		owner, known := info.Sys().(*syscall.Stat_t)
-		return !known || owner.Uid != 0 && int(owner.Uid) != user
-	})
-}
-
-// packagedData is the data directory of deploy/systemd.
-const packagedData = "/var/lib/freshet"
-
-// overSocket is a client whose requests all go to a Unix socket.
-func overSocket(path string) *http.Client {
-	return &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", path)
-		},
-		DisableKeepAlives: true, // the next request has a client of its own
-	}}
 }

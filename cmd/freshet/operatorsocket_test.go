@@ -19,6 +19,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -36,7 +38,7 @@ func (s *server) bySocket(t *testing.T, method, path, headers string) (int, stri
 			r.Header.Add(name, value)
 		}
 	}
-	resp, err := overSocket(s.operatorPath()).Do(r)
+	resp, err := apiclient.OverSocket(s.operatorPath()).Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +159,7 @@ func TestAProxyEndsOperatorLoopback(t *testing.T) {
 func TestOperatorSocketFile(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	dir := t.TempDir()
-	path := filepath.Join(dir, operatorSocket)
+	path := filepath.Join(dir, answer.OperatorSocket)
 	for range 2 { // the second finds what the first left
 		l, err := listenPrivately(path)
 		if err != nil {
@@ -195,15 +197,15 @@ func TestOperatorSocketElsewhere(t *testing.T) {
 	})
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
 	s := running(t, "data_dir: "+dir+"\nhttp: {listen: \"127.0.0.1:0\", operator_loopback: false}\ndogstatsd: {udp: \"\", unix: \"\", unixgram: \"\"}\nself: {probe: false}\n")
-	var told listening
+	var told answer.Listening
 	eventually(t, "listening.json", func() bool {
-		return s.writeListening() == nil && readJSON(filepath.Join(dir, listeningFile), &told) == nil
+		return s.writeListening() == nil && readJSON(filepath.Join(dir, answer.ListeningFile), &told) == nil
 	})
 	if filepath.Dir(told.Operator) != runDirectory || told.Operator != s.operatorPath() {
 		t.Errorf("listening.json has the socket at %q, and it is at %q", told.Operator, s.operatorPath())
 	}
 	t.Setenv("FRESHET_DATA_DIR", dir)
-	if got := operatorSocketHere(); got != told.Operator {
+	if got := (apiclient.Server{}).String(); got != "unix:"+told.Operator {
 		t.Errorf("commands find %q", got)
 	}
 }
@@ -211,81 +213,38 @@ func TestOperatorSocketElsewhere(t *testing.T) {
 // Without --server a command asks by the socket of the data directory, and where none
 // answers at the usual address.
 func TestCommandsAskBySocket(t *testing.T) {
-	t.Setenv(serverVariable, "")
+	t.Setenv(apiclient.ServerVariable, "")
 	s := onlyHTTP(t, ", operator_loopback: false")
 	t.Setenv("FRESHET_DATA_DIR", s.config.DataDir)
-	if got, want := (remote{}).found().address, bySocket+filepath.Join(s.config.DataDir, operatorSocket); got != want {
+	if got, want := (apiclient.Server{}).String(), "unix:"+filepath.Join(s.config.DataDir, answer.OperatorSocket); got != want {
 		t.Errorf("a command asks %s, not %s", got, want)
 	}
-	_, a, err := ask(t.Context(), remote{}, "/api/v1/status/records", nil)
+	_, a, err := apiclient.Server{}.Ask(t.Context(), "/api/v1/status/records", nil)
 	if err != nil || a.Status != "success" {
 		t.Errorf("%+v, %v", a, err)
 	}
-	if d, err := askDifference(t.Context(), remote{}, "f", []byte("log_level: debug\n")); err != nil || len(d.Changes) == 0 {
+	if d, err := askDifference(t.Context(), apiclient.Server{}, "f", []byte("log_level: debug\n")); err != nil || len(d.Changes) == 0 {
 		t.Errorf("diff: %+v, %v", d, err)
 	}
-	if _, err := askDifference(t.Context(), remote{address: s.http[0].addr()}, "f", nil); err == nil || !strings.Contains(err.Error(), "operator.sock") {
+	if _, err := askDifference(t.Context(), apiclient.Server{Address: s.http[0].addr()}, "f", nil); err == nil || !strings.Contains(err.Error(), "operator.sock") {
 		t.Errorf("diff over TCP: %v", err)
 	}
 
 	dead := t.TempDir() // what a process left that was killed
-	l, err := listenPrivately(filepath.Join(dead, operatorSocket))
+	l, err := listenPrivately(filepath.Join(dead, answer.OperatorSocket))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = l.Close()
-	text, _ := json.Marshal(listening{Operator: filepath.Join(dead, operatorSocket)})
-	if err := os.WriteFile(filepath.Join(dead, listeningFile), text, 0o600); err != nil {
+	text, _ := json.Marshal(answer.Listening{Operator: filepath.Join(dead, answer.OperatorSocket)})
+	if err := os.WriteFile(filepath.Join(dead, answer.ListeningFile), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("FRESHET_DATA_DIR", dead)
-	if _, err := net.Dial("unix", filepath.Join(packagedData, operatorSocket)); err != nil { // no server runs here for itself
-		if got := (remote{}).found().address; got != defaultServer {
+	if _, err := net.Dial("unix", filepath.Join(answer.PackagedDataDir, answer.OperatorSocket)); err != nil { // no server runs here for itself
+		if got := (apiclient.Server{}).String(); got != apiclient.DefaultServer {
 			t.Errorf("where no server answers a command asks %s", got)
 		}
-	}
-}
-
-// A command sends its token to a socket in ./data only where the directory and the socket are
-// this user's or root's: the working directory may be another's.
-func TestCommandsTrustNoSocketOfOthers(t *testing.T) {
-	t.Setenv("FRESHET_DATA_DIR", "")
-	dir := t.TempDir()
-	t.Chdir(dir)
-	path := filepath.Join("data", operatorSocket)
-	l, err := listenPrivately(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	if got := operatorSocketHere(); got != path {
-		t.Fatalf("commands find %q, want their own socket", got)
-	}
-	user, other := os.Getuid(), os.Getuid()+1
-	if user == 0 { // whose files all trust
-		for _, file := range []string{path, "data"} {
-			if err := os.Chown(file, other, -1); err != nil {
-				t.Fatal(err)
-			}
-			if got := operatorSocketHere(); got == path {
-				t.Errorf("commands trust it where %s is another's", file)
-			}
-			if err := os.Chown(file, user, -1); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if !trusted(other, path) {
-			t.Error("a user does not trust root")
-		}
-	} else if trusted(other, path) || !trusted(user, path) {
-		t.Error("a user trusts the files of another, or not their own")
-	}
-	if trusted(user, path, "nothing") {
-		t.Error("a file that is not there is trusted")
-	}
-	t.Setenv("FRESHET_DATA_DIR", "data")
-	if got := operatorSocketHere(); got != path {
-		t.Errorf("commands find %q in the directory that they are given", got)
 	}
 }
 
@@ -294,7 +253,7 @@ func TestCommandsTrustNoSocketOfOthers(t *testing.T) {
 func TestARestartBindsARemovedSocket(t *testing.T) {
 	for _, removed := range []bool{false, true} {
 		dir := t.TempDir()
-		path := filepath.Join(dir, operatorSocket)
+		path := filepath.Join(dir, answer.OperatorSocket)
 		before, err := listenPrivately(path)
 		if err != nil {
 			t.Fatal(err)

@@ -23,6 +23,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
 // exportRequest has one gauge.
@@ -154,10 +156,10 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 
 func TestTheShortFlagOfOTLP(t *testing.T) {
 	code, stdout, stderr := freshet(t, "config", "--otlp-grpc-listen", "127.0.0.1:9")
-	if code != exitOK || !strings.Contains(stdout, `grpc_listen: 127.0.0.1:9`) {
+	if code != command.OK || !strings.Contains(stdout, `grpc_listen: 127.0.0.1:9`) {
 		t.Errorf("%d, %s%s", code, stdout, stderr)
 	}
-	if code, _, stderr := freshet(t, "config", "--otlp-grpc-listen", "nowhere"); code != exitUsage && code != exitFailure || !strings.Contains(stderr, "must be HOST:PORT, such as 127.0.0.1:4317") {
+	if code, _, stderr := freshet(t, "config", "--otlp-grpc-listen", "nowhere"); code != command.Usage && code != command.Failure || !strings.Contains(stderr, "must be HOST:PORT, such as 127.0.0.1:4317") {
 		t.Errorf("%d, %s", code, stderr)
 	}
 }

@@ -12,39 +12,17 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/role/collector"
 )
-
-// processFigures is what the process costs: GET /api/v1/status/process. Totals are
-// since it started, those of the operating system since before a restart in place.
-// The names of the fields stay.
-type processFigures struct {
-	PID           int       `json:"pid"`
-	UptimeSeconds float64   `json:"uptime_seconds"`
-	Listening     listening `json:"listening"`
-
-	CPUUserSeconds   float64 `json:"cpu_user_seconds"`
-	CPUSystemSeconds float64 `json:"cpu_system_seconds"`
-	MaxResidentBytes uint64  `json:"max_resident_bytes"`
-	ResidentBytes    uint64  `json:"resident_bytes"`
-	Threads          int     `json:"threads"`
-
-	HeapLiveBytes         uint64  `json:"heap_live_bytes"` // after the last collection; 0 before the first
-	HeapObjects           uint64  `json:"heap_objects"`
-	AllocatedObjectsTotal uint64  `json:"allocated_objects_total"`
-	AllocatedBytesTotal   uint64  `json:"allocated_bytes_total"`
-	GCCycles              uint64  `json:"gc_cycles"`
-	GCCPUSeconds          float64 `json:"gc_cpu_seconds"` // counted at the end of each collection
-	Goroutines            int     `json:"goroutines"`
-}
 
 // serveProcess answers in tens of microseconds and stops nobody: who measures asks
 // during the measurement.
 func (s *server) serveProcess(w http.ResponseWriter, r *http.Request) {
-	figures := processFigures{PID: os.Getpid(), UptimeSeconds: time.Since(s.started).Seconds()}
+	figures := answer.Process{PID: os.Getpid(), UptimeSeconds: time.Since(s.started).Seconds()}
 	figures.Listening = listeningOf(tenantOf(r), s.http, s.otlp.addr(), s.collector.Listening())
-	figures.readRuntime()
-	if err := figures.readKernel(); err != nil {
+	readRuntime(&figures)
+	if err := readKernel(&figures); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
@@ -54,8 +32,8 @@ func (s *server) serveProcess(w http.ResponseWriter, r *http.Request) {
 
 // listeningOf is where a tenant is listened to. The addresses of others are none of its
 // business, and what it sends there is in the books of others.
-func listeningOf(tenant string, servers httpServers, otlp string, sockets []collector.Listening) listening {
-	l := listening{PID: os.Getpid()}
+func listeningOf(tenant string, servers httpServers, otlp string, sockets []collector.Listening) answer.Listening {
+	l := answer.Listening{PID: os.Getpid()}
 	if servers[0].tenant == tenant { // OTLP over gRPC is for those of http.tenant
 		l.OTLPGRPC = otlp
 	}
@@ -74,7 +52,7 @@ func listeningOf(tenant string, servers httpServers, otlp string, sockets []coll
 
 // readRuntime asks the Go runtime, by a way that does not stop the world as
 // runtime.ReadMemStats does.
-func (p *processFigures) readRuntime() {
+func readRuntime(p *answer.Process) {
 	samples := []runtimemetrics.Sample{
 		{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/objects:objects"},
 		{Name: "/gc/heap/allocs:objects"}, {Name: "/gc/heap/allocs:bytes"},
@@ -88,7 +66,7 @@ func (p *processFigures) readRuntime() {
 	p.Goroutines = int(samples[6].Value.Uint64())
 }
 
-func (p *processFigures) readKernel() error {
+func readKernel(p *answer.Process) error {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		return fmt.Errorf("getrusage: %w", err)
@@ -100,12 +78,12 @@ func (p *processFigures) readKernel() error {
 	if err != nil {
 		return err
 	}
-	return p.readStat(stat)
+	return readStat(p, stat)
 }
 
 // readStat takes two fields of proc_pid_stat(5): 20, num_threads, and 24, rss in
 // pages. The second is the name in parentheses, which may hold anything.
-func (p *processFigures) readStat(stat []byte) error {
+func readStat(p *answer.Process, stat []byte) error {
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // from 3
 	if len(fields) < 22 {
 		return fmt.Errorf("/proc/self/stat: %d fields behind the name, not 22 or more", len(fields))

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/role/collector"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -32,7 +33,7 @@ func TestATenantIsToldOfItsOwnSockets(t *testing.T) {
 			{Network: "udp", Address: "127.0.0.1:2", Tenant: "b"},
 		}
 	}
-	for name, want := range map[string]listening{
+	for name, want := range map[string]answer.Listening{
 		"a": {PID: os.Getpid(), HTTP: servers[0].addr(), OTLPGRPC: "127.0.0.1:3", DogStatsDUDP: "127.0.0.1:1", DogStatsDUnixgram: "/run/a"},
 		"b": {PID: os.Getpid(), HTTP: servers[1].addr(), DogStatsDUDP: "127.0.0.1:2"},
 		"c": {PID: os.Getpid()},
@@ -55,11 +56,11 @@ dogstatsd: {udp: "", unixgram: data/gram.sock, unix: ./data/stream.sock}
 	if err := s.writeListening(); err != nil {
 		t.Fatal(err)
 	}
-	var told listening
-	if err := readJSON(s.path(listeningFile), &told); err != nil {
+	var told answer.Listening
+	if err := readJSON(s.path(answer.ListeningFile), &told); err != nil {
 		t.Fatal(err)
 	}
-	var asked struct{ Data processFigures }
+	var asked struct{ Data answer.Process }
 	if _, text := s.answer(t, http.MethodGet, "/api/v1/status/process", "", "", false); json.Unmarshal([]byte(text), &asked) != nil {
 		t.Fatal(text)
 	}
@@ -85,8 +86,8 @@ func TestReadStat(t *testing.T) {
 		"1 (freshet) S 1 2":        false,
 		"":                         false,
 	} {
-		var p processFigures
-		if err := p.readStat([]byte(stat)); (err == nil) != ok {
+		var p answer.Process
+		if err := readStat(&p, []byte(stat)); (err == nil) != ok {
 			t.Errorf("%q: %v", stat, err)
 		}
 		if ok && (p.Threads != 17 || p.ResidentBytes != 300*uint64(os.Getpagesize())) {
@@ -97,10 +98,10 @@ func TestReadStat(t *testing.T) {
 
 // Figures of this very process are plausible.
 func TestProcessFigures(t *testing.T) {
-	var before, after processFigures
-	for _, p := range []*processFigures{&before, &after} {
-		p.readRuntime()
-		if err := p.readKernel(); err != nil {
+	var before, after answer.Process
+	for _, p := range []*answer.Process{&before, &after} {
+		readRuntime(p)
+		if err := readKernel(p); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -117,11 +118,11 @@ func TestProcessFigures(t *testing.T) {
 // reload writes nothing, since programs take the file for a server that is open.
 func TestListeningIsToldOnceOpen(t *testing.T) {
 	s := &server{config: settings.Config{DataDir: t.TempDir()}}
-	write := func() error { return s.replace(listeningFile, []byte("{}\n")) }
+	write := func() error { return s.replace(answer.ListeningFile, []byte("{}\n")) }
 	if err := s.listeningTold.again(write); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(s.path(listeningFile)); !os.IsNotExist(err) {
+	if _, err := os.Stat(s.path(answer.ListeningFile)); !os.IsNotExist(err) {
 		t.Fatalf("a reload told where an opening server listens: %v", err)
 	}
 	var all errgroup.Group

@@ -5,16 +5,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
 // query is one question to a server and how to show its answer.
 type query struct {
-	server remote
+	server apiclient.Server
 	expr   string
 	raw    bool          // print the answer as it came
 	view   terminal.View // with the time to ask for
@@ -38,11 +41,11 @@ values, bars for native histograms, a plot for a range of time.`,
 			return nil
 		},
 	}
-	server := serverFlag(cmd)
+	server := apiclient.Flags(cmd.Flags())
 	cmd.ValidArgsFunction = completeMetric(server)
-	at := timeFlag(cmd.Flags(), "time", "`instant` to ask for, or the end of the range, as Unix seconds or 2006-01-02T15:04:05Z (default now)")
-	length := durationFlag(cmd.Flags(), "range", 0, "draw the last `duration`, like 15m, 1h or 2d")
-	step := durationFlag(cmd.Flags(), "step", 0, "`duration` between the points of the range, of which the last is at its end (default one point a column)")
+	at := command.TimeFlag(cmd.Flags(), "time", "`instant` to ask for, or the end of the range, as Unix seconds or 2006-01-02T15:04:05Z (default now)")
+	length := command.DurationFlag(cmd.Flags(), "range", 0, "draw the last `duration`, like 15m, 1h or 2d")
+	step := command.DurationFlag(cmd.Flags(), "step", 0, "`duration` between the points of the range, of which the last is at its end (default one point a column)")
 	raw := cmd.Flags().Bool("json", false, "print the server's answer as it came")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		view := terminal.New(cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -69,11 +72,11 @@ func (q query) run(ctx context.Context) error {
 	} else {
 		params.Set("time", unixSeconds(v.At))
 	}
-	body, a, err := ask(ctx, q.server, path, params)
+	body, a, err := q.server.Ask(ctx, path, params)
 	if err != nil {
 		return pointed(q.expr, err)
 	}
-	a.printNotes(q.view.Notes)
+	a.PrintNotes(q.view.Notes)
 	if q.raw {
 		return terminal.WriteJSON(q.view.Out, body)
 	}
@@ -88,4 +91,9 @@ func (q query) run(ctx context.Context) error {
 		return fmt.Errorf("query %s: show the answer: %w", q.expr, err)
 	}
 	return nil
+}
+
+// unixSeconds writes t as the API takes it.
+func unixSeconds(t time.Time) string {
+	return strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64)
 }

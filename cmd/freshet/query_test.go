@@ -17,6 +17,8 @@ import (
 	"time"
 
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
+
+	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
@@ -111,7 +113,7 @@ func TestQuery(t *testing.T) {
 				args = append(args, "--range", "1h", "--step", "1m")
 			}
 			code, stdout, stderr := freshet(t, args...)
-			if code != exitOK {
+			if code != command.OK {
 				t.Errorf("exit code %d", code)
 			}
 			golden(t, tt.name+".txt", "# "+tt.why+"\n"+stdout+"---- notes\n"+stderr)
@@ -155,7 +157,7 @@ func TestQueryAsks(t *testing.T) {
 			server, asked := answering(t, http.StatusOK, recorded(t, "range-none"))
 			t.Setenv("FRESHET_SERVER", strings.TrimPrefix(server, "http://")+"/") // as people write it
 			code, _, stderr := freshet(t, append([]string{"query", "a + b"}, tt.args...)...)
-			if code != exitOK {
+			if code != command.OK {
 				t.Fatal(stderr)
 			}
 			if u := asked(); u.Path != tt.path || u.RawQuery != tt.want.Encode() {
@@ -178,7 +180,7 @@ func TestARangeEndsNow(t *testing.T) {
 	}
 	for _, args := range [][]string{{"--range", "7d"}, {"--range", "7d", "--step", "50h"}, {"--range", "1d"}, {"--range", "5m", "--step", "1h"}} {
 		code, stdout, stderr := freshet(t, append([]string{"query", "young", "--server", s.http[0].addr()}, args...)...)
-		if code != exitOK || stderr != "" || !strings.Contains(stdout, "young") {
+		if code != command.OK || stderr != "" || !strings.Contains(stdout, "young") {
 			t.Errorf("%v: exit code %d, %s\n%s", args, code, stderr, stdout)
 		}
 	}
@@ -187,7 +189,7 @@ func TestARangeEndsNow(t *testing.T) {
 func TestQueryJSON(t *testing.T) {
 	body := strings.TrimSpace(recorded(t, "columns"))
 	server, _ := answering(t, http.StatusOK, body)
-	if code, stdout, stderr := freshet(t, "query", "EXPR", "--json", "--server", server); code != exitOK || stdout != body+"\n" {
+	if code, stdout, stderr := freshet(t, "query", "EXPR", "--json", "--server", server); code != command.OK || stdout != body+"\n" {
 		t.Errorf("exit code %d, %s\n%s", code, stdout, stderr)
 	}
 }
@@ -209,51 +211,51 @@ func TestQueryErrors(t *testing.T) {
 		want   string // SERVER stands for the server's address
 	}{
 		{
-			"the server's own words", http.StatusBadRequest, parse, []string{"query", "sum("}, exitUsage,
+			"the server's own words", http.StatusBadRequest, parse, []string{"query", "sum("}, command.Usage,
 			`freshet: query: bad_data: invalid parameter "query": 1:5: parse error: unclosed left parenthesis` + "\nfreshet:   sum(\nfreshet:       ^",
 		},
 		{
-			"a place that the query does not have", http.StatusBadRequest, parse, []string{"query", "up"}, exitUsage,
+			"a place that the query does not have", http.StatusBadRequest, parse, []string{"query", "up"}, command.Usage,
 			`freshet: query up: bad_data: invalid parameter "query": 1:5: parse error: unclosed left parenthesis`,
 		},
 		{
-			"something else listens there", http.StatusNotFound, "404 page not found", []string{"query", "up"}, exitFailure,
+			"something else listens there", http.StatusNotFound, "404 page not found", []string{"query", "up"}, command.Failure,
 			"freshet: query up: ask SERVER: answered 404 Not Found, and not as a Prometheus API does; is it the address of a freshet server?",
 		},
 		{
-			"JSON of another kind", http.StatusOK, `{"hello":"world"}`, []string{"query", "up"}, exitFailure,
+			"JSON of another kind", http.StatusOK, `{"hello":"world"}`, []string{"query", "up"}, command.Failure,
 			"freshet: query up: ask SERVER: answered 200 OK, and not as a Prometheus API does; is it the address of a freshet server?",
 		},
 		{
-			"a result that is no result", http.StatusOK, `{"status":"success","data":{"resultType":"vector","result":[1]}}`, []string{"query", "up"}, exitFailure,
+			"a result that is no result", http.StatusOK, `{"status":"success","data":{"resultType":"vector","result":[1]}}`, []string{"query", "up"}, command.Failure,
 			"freshet: query up: show the answer: json: cannot unmarshal number into Go value of type struct { Metric model.Metric \"json:\\\"metric\\\"\"; Value model.SamplePair \"json:\\\"value\\\"\"; Histogram model.SampleHistogramPair \"json:\\\"histogram\\\"\" }",
 		},
 		{
-			"a type of the future", http.StatusOK, `{"status":"success","data":{"resultType":"none","result":[]}}`, []string{"query", "up"}, exitFailure,
+			"a type of the future", http.StatusOK, `{"status":"success","data":{"resultType":"none","result":[]}}`, []string{"query", "up"}, command.Failure,
 			"freshet: query up: show the answer: this version does not know the type \"none\"; use --json",
 		},
 		{
-			"nobody listens", 0, "", []string{"query", "up", "--server", nobody}, exitFailure,
+			"nobody listens", 0, "", []string{"query", "up", "--server", nobody}, command.Failure,
 			"freshet: query up: ask http://" + nobody + ": dial tcp " + nobody + ": connect: connection refused; is `freshet serve` running there? Start it, or name another server by --server or FRESHET_SERVER",
 		},
 		{
-			"an address that is none", 0, "", []string{"query", "up", "--server", "a b"}, exitUsage,
+			"an address that is none", 0, "", []string{"query", "up", "--server", "a b"}, command.Usage,
 			"freshet: query up: --server = http://a b: is not an address; write it like http://127.0.0.1:7125",
 		},
 		{
-			"an expression without quotes", 0, "", []string{"query", "sum", "by", "x"}, exitUsage,
+			"an expression without quotes", 0, "", []string{"query", "sum", "by", "x"}, command.Usage,
 			"freshet: query takes one expression, got 3 words; write it in quotes: freshet query 'sum by (host) (page_views)'",
 		},
 		{
-			"a range without a unit", 0, "", []string{"query", "up", "--range", "5"}, exitUsage,
+			"a range without a unit", 0, "", []string{"query", "up", "--range", "5"}, command.Usage,
 			`freshet: invalid argument "5" for "--range" flag: is not a duration; write it like 500ms, 10s, 1h30m or 2d`,
 		},
 		{
-			"a step that would never end", 0, "", []string{"query", "up", "--step", "0s"}, exitUsage,
+			"a step that would never end", 0, "", []string{"query", "up", "--step", "0s"}, command.Usage,
 			`freshet: invalid argument "0s" for "--step" flag: is too short; write at least 1ms`,
 		},
 		{
-			"a time that is none", 0, "", []string{"query", "up", "--time", "yesterday"}, exitUsage,
+			"a time that is none", 0, "", []string{"query", "up", "--time", "yesterday"}, command.Usage,
 			`freshet: invalid argument "yesterday" for "--time" flag: is not a time; write Unix seconds or 2006-01-02T15:04:05Z`,
 		},
 	} {
@@ -292,7 +294,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 				code, stdout, stderr := freshet(t, append([]string{"query", tt.expr, "--server", s.http[0].addr()}, args...)...)
 				_, caret, _ := strings.Cut(strings.ReplaceAll(stderr, "freshet: ", ""), "\n")
 				want := "  " + strings.ReplaceAll(tt.want, "\n", "\n  ") + "\n"
-				if code != exitUsage || stdout != "" || caret != want {
+				if code != command.Usage || stdout != "" || caret != want {
 					t.Errorf("%q: exit code %d, output %q\n%s\nwant below the error\n%s", args, code, stdout, stderr, want)
 				}
 			}
@@ -314,14 +316,14 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 		code int
 		text string
 	}{
-		{"it matches nothing", []string{"query", "nothing"}, exitOK, "no series match"},
-		{"it ends too soon", []string{"query", "sum("}, exitUsage, "1:5: parse error"},
-		{"a function that there is not", []string{"query", "mean(up)"}, exitUsage, `unknown function with name "mean"`},
-		{"of a range", []string{"query", "rate(up)", "--range", "1h"}, exitUsage, "expected type range vector"},
-		{"too many points", []string{"query", "up", "--range", "30d", "--step", "1s"}, exitUsage, "11,000 points"},
-		{"labels that match twice", []string{"query", `label_replace(vector(1), "a", "1", "", "") + on () (vector(1) or label_replace(vector(1), "a", "1", "", ""))`}, exitFailure, "execution: "},
-		{"a socket that there is not", []string{"tail", "--listener", "udp://127.0.0.1:1"}, exitUsage, "has no such socket"},
-		{"a record that there is not", []string{"diagnose", "--record", "none"}, exitFailure, "there is no such record"},
+		{"it matches nothing", []string{"query", "nothing"}, command.OK, "no series match"},
+		{"it ends too soon", []string{"query", "sum("}, command.Usage, "1:5: parse error"},
+		{"a function that there is not", []string{"query", "mean(up)"}, command.Usage, `unknown function with name "mean"`},
+		{"of a range", []string{"query", "rate(up)", "--range", "1h"}, command.Usage, "expected type range vector"},
+		{"too many points", []string{"query", "up", "--range", "30d", "--step", "1s"}, command.Usage, "11,000 points"},
+		{"labels that match twice", []string{"query", `label_replace(vector(1), "a", "1", "", "") + on () (vector(1) or label_replace(vector(1), "a", "1", "", ""))`}, command.Failure, "execution: "},
+		{"a socket that there is not", []string{"tail", "--listener", "udp://127.0.0.1:1"}, command.Usage, "has no such socket"},
+		{"a record that there is not", []string{"diagnose", "--record", "none"}, command.Failure, "there is no such record"},
 	} {
 		code, stdout, stderr := freshet(t, append(c.args, "--server", s.http[0].addr())...)
 		if code != c.code || !strings.Contains(stderr, c.text) {
@@ -335,7 +337,7 @@ func TestRefusalsAreToldWhole(t *testing.T) {
 	why := "http.operator_loopback is off until the server is stopped and started, since a request came by way of a proxy (X-Forwarded-For), whose clients have a loopback address, too; " + toOperators
 	for _, args := range [][]string{{"diagnose"}, {"query", "up"}, {"tail"}} {
 		server, _ := answering(t, http.StatusForbidden, why)
-		if code, _, stderr := freshet(t, append(args, "--server", server)...); code != exitFailure || !strings.Contains(stderr, toOperators) {
+		if code, _, stderr := freshet(t, append(args, "--server", server)...); code != command.Failure || !strings.Contains(stderr, toOperators) {
 			t.Errorf("freshet %s: exit code %d, %s", args[0], code, stderr)
 		}
 	}

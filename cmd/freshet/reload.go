@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/settings"
@@ -49,7 +50,7 @@ func newReloader(s *server, from *settings.Source, reg prometheus.Registerer) *r
 		succeeded: f.NewGauge(prometheus.GaugeOpts{Name: "freshet_config_last_reload_success_timestamp_seconds",
 			Help: "When the configuration in force was read."}),
 	}
-	signal.Notify(r.asked, reloadSignal) // for as long as the process lives
+	signal.Notify(r.asked, answer.ReloadSignal) // for as long as the process lives
 	for _, result := range []string{"applied", "refused"} {
 		r.reloads.WithLabelValues(result)
 	}

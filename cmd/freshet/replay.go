@@ -12,13 +12,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/freshet-io/freshet/internal/adapter/loadgen"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/core/capture"
 	"github.com/freshet-io/freshet/internal/core/tail"
+	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/run"
 )
-
-const defaultTarget = "udp://127.0.0.1:8125"
 
 func newReplayCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -35,17 +35,17 @@ lost without a word, as ever; Unix sockets wait. - is standard input. It exits w
   zstd -dc bug.capture.zst | freshet replay - --speed 10`,
 	}
 	flags := cmd.Flags()
-	to := flags.String("to", defaultTarget, "send there: udp://HOST:PORT, unixgram:PATH or unix:PATH")
+	to := flags.String("to", loadgen.DefaultTarget, "send there: udp://HOST:PORT, unixgram:PATH or unix:PATH")
 	r := replay{speed: 1}
 	flags.Func("speed", "`times` as fast as it came, or max (default 1)", r.setSpeed)
 	flags.Float64Var(&r.rate, "rate", 0, "send this `number` of datagrams a second, whenever they came")
 	loops := flags.Int("loop", 1, "send it this `number` of times")
-	from := durationFlag(flags, "from", 0, "begin this `duration` after the first datagram")
-	until := durationFlag(flags, "until", 0, "end this `duration` after the first datagram")
+	from := command.DurationFlag(flags, "from", 0, "begin this `duration` after the first datagram")
+	until := command.DurationFlag(flags, "until", 0, "end this `duration` after the first datagram")
 	lines := flags.Bool("print", false, "print the lines and send nothing")
 	asJSON := flags.Bool("json", false, "print JSON: the summary, or with --print the lines")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		_, _, badTarget := parseTarget(*to)
+		_, _, badTarget := loadgen.ParseTarget(*to)
 		switch {
 		case len(args) != 1:
 			return fmt.Errorf("replay takes one file, got %d words; write freshet replay bug.capture, or - for standard input", len(args))
@@ -75,7 +75,7 @@ lost without a word, as ever; Unix sockets wait. - is standard input. It exits w
 		}
 		var err error
 		if *asJSON {
-			err = printJSON(view.Out, r.replayed)
+			err = terminal.PrintJSON(view.Out, r.replayed)
 		} else {
 			_, err = fmt.Fprintln(view.Out, r.replayed)
 		}
@@ -183,12 +183,12 @@ func (r *replay) walk(ctx context.Context, notes io.Writer, each func(d *capture
 
 // send sends the capture so many times.
 func (r *replay) send(ctx context.Context, to string, loops int, view terminal.View) error {
-	target, err := dialTarget(ctx, to)
+	target, err := loadgen.DialTarget(ctx, to)
 	if err != nil {
 		return err
 	}
 	defer target.Close()
-	defer context.AfterFunc(ctx, target.interrupt)()
+	defer context.AfterFunc(ctx, target.Interrupt)()
 	begun := time.Now()
 	for range loops {
 		if ctx.Err() != nil {
@@ -205,7 +205,7 @@ func (r *replay) send(ctx context.Context, to string, loops int, view terminal.V
 			return err
 		}
 	}
-	if err := target.pending(); err != nil { // the last datagram was refused
+	if err := target.Pending(); err != nil { // the last datagram was refused
 		r.refused(err)
 	}
 	r.Seconds = time.Since(begun).Seconds()
@@ -238,11 +238,11 @@ func (r *replay) wait(ctx context.Context, round time.Time, sent float64, after 
 
 // sendOne counts a datagram as sent or not. Only an end of the connection ends the
 // replay.
-func (r *replay) sendOne(ctx context.Context, t *target, data []byte) error {
-	err := t.send(data)
-	if t.refused(err) { // the one before; this one was not tried
+func (r *replay) sendOne(ctx context.Context, t *loadgen.Target, data []byte) error {
+	err := t.Send(data)
+	if t.Refused(err) { // the one before; this one was not tried
 		r.refused(err)
-		err = t.send(data)
+		err = t.Send(data)
 	}
 	switch {
 	case err == nil:
@@ -250,7 +250,7 @@ func (r *replay) sendOne(ctx context.Context, t *target, data []byte) error {
 		r.latest = uint64(len(data))
 		r.Bytes += r.latest
 	case ctx.Err() != nil: // interrupted; walk ends
-	case t.broken(err):
+	case t.Broken(err):
 		return err
 	default:
 		r.failed(err)
@@ -282,7 +282,7 @@ func (r *replay) print(ctx context.Context, view terminal.View, asJSON bool) err
 		for line := range selector.Lines(d) {
 			err := error(nil)
 			if asJSON {
-				err = printJSON(view.Out, line)
+				err = terminal.PrintJSON(view.Out, line)
 			} else {
 				err = writeLine(view, line)
 			}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -29,7 +31,7 @@ It sends SIGUSR2 to the process that has the data directory.`,
 		Example: `  freshet restart
   freshet restart --data-dir /var/lib/freshet
   freshet restart --json`,
-		Args: noWords,
+		Args: command.NoWords,
 	}
 	preset := os.Getenv("FRESHET_DATA_DIR")
 	if preset == "" {
@@ -45,7 +47,7 @@ It sends SIGUSR2 to the process that has the data directory.`,
 			}
 		})
 		if *raw && end.State != "" {
-			if err := printJSON(v.Out, end); err != nil {
+			if err := terminal.PrintJSON(v.Out, end); err != nil {
 				return err
 			}
 		}
@@ -93,7 +95,7 @@ func restart(ctx context.Context, dir string, see func(restartState)) (restartSt
 		return restartState{}, err
 	}
 	last, _ := readRestartState(dir) // of the restart before, if there was one
-	if err := server.Signal(restartSignal); err != nil {
+	if err := server.Signal(answer.RestartSignal); err != nil {
 		return restartState{}, fmt.Errorf("signal process %d: %w%s", server.Pid, err, signalHint(err))
 	}
 	for begun, seen := time.Now(), false; ; {
@@ -149,7 +151,7 @@ func signalHint(err error) string {
 }
 
 func readRestartState(dir string) (s restartState, err error) {
-	return s, readJSON(filepath.Join(dir, restartFile), &s)
+	return s, readJSON(filepath.Join(dir, answer.RestartFile), &s)
 }
 
 func readJSON(path string, into any) error {

@@ -17,6 +17,8 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/adapter/handover"
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/lib/build"
 )
 
 // restarter replaces the running program by the one that lies at its path now,
@@ -62,18 +64,17 @@ const (
 )
 
 const (
-	restartFile = "restart.json"
-	checkFlag   = "check" // of freshet serve
-	checkTime   = 30 * time.Second
-	checkDelay  = time.Second // for its output, once it has ended
-	probeBytes  = 1 << 20     // far more than what an image writes before it is ready, but for windows
+	checkFlag  = "check" // of freshet serve
+	checkTime  = 30 * time.Second
+	checkDelay = time.Second // for its output, once it has ended
+	probeBytes = 1 << 20     // far more than what an image writes before it is ready, but for windows
 )
 
 var errRestart = errors.New("restart in place")
 
 func newRestarter(s *server) *restarter {
 	r := &restarter{server: s, asked: make(chan os.Signal, 1)}
-	signal.Notify(r.asked, restartSignal) // for as long as the process lives
+	signal.Notify(r.asked, answer.RestartSignal) // for as long as the process lives
 	return r
 }
 
@@ -272,7 +273,7 @@ func (r *restarter) run(ctx context.Context) error {
 	r.tell(state)
 	// The kernel returns what is handled to its default action, which is to die, but
 	// leaves alone what is ignored. The next image is and reads what is newest anyway.
-	signal.Ignore(reloadSignal, restartSignal)
+	signal.Ignore(answer.ReloadSignal, answer.RestartSignal)
 	_ = r.server.log.flush() // the lines of this image; what the output does not take is lost with it
 	return handover.Exec(r.plan.path, os.Args, r.plan.sockets)
 }
@@ -284,7 +285,7 @@ func (r *restarter) ready() {
 	}
 	gap := r.begun.Sub(time.Unix(0, r.last.StoppedReading))
 	r.server.logger.Info("restarted in place", "unread_for", gap.Round(time.Millisecond), "ready_after", time.Since(time.Unix(0, r.last.StoppedReading)).Round(time.Millisecond))
-	r.tell(restartState{State: restartReady, Gap: gap.Seconds(), Build: thisBuild().String()})
+	r.tell(restartState{State: restartReady, Gap: gap.Seconds(), Build: build.This().String()})
 }
 
 // tell writes the file.
@@ -292,7 +293,7 @@ func (r *restarter) tell(state restartState) {
 	state.PID, state.At = os.Getpid(), time.Now().UnixMilli()
 	text, err := json.Marshal(state)
 	if err == nil {
-		err = r.server.replace(restartFile, append(text, '\n'))
+		err = r.server.replace(answer.RestartFile, append(text, '\n'))
 	}
 	if err != nil {
 		r.server.logger.Warn("freshet restart is not told", "state", state.State, "error", err)

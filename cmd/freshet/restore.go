@@ -17,8 +17,10 @@ import (
 	names "github.com/freshet-io/freshet/internal/adapter/catalogue"
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
 func newRestoreCommand() *cobra.Command {
@@ -37,7 +39,7 @@ once, and leaves it ready for freshet serve --data-dir. The snapshot stays as it
 		if *dataDir == "" {
 			return errors.New("restore needs an empty directory, or the name of a new one; write " + right)
 		}
-		return words(1, 1, right)(cmd, args)
+		return command.Words(1, 1, right)(cmd, args)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		done, err := restore(cmd.Context(), filepath.Clean(args[0]), filepath.Clean(*dataDir))
@@ -45,7 +47,7 @@ once, and leaves it ready for freshet serve --data-dir. The snapshot stays as it
 			return fmt.Errorf("restore %s: %w", args[0], err)
 		}
 		if *asJSON {
-			return printJSON(cmd.OutOrStdout(), done)
+			return terminal.PrintJSON(cmd.OutOrStdout(), done)
 		}
 		return done.print(cmd.OutOrStdout())
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/tracing"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/role/prober"
 	"github.com/freshet-io/freshet/internal/role/recorder"
@@ -23,11 +24,11 @@ import (
 func (s *server) openSelf() (err error) {
 	s.watch.SetBudgets(s.config.Self.Budgets.Stages())
 	s.registry.MustRegister(stages{s.watch})
-	if s.tracing, err = tracing.New(s.config.Self.Traces, thisBuild().Version, s.watch, s.registry, s.logger); err != nil {
+	if s.tracing, err = tracing.New(s.config.Self.Traces, build.This().Version, s.watch, s.registry, s.logger); err != nil {
 		return conf.Mistake(err)
 	}
 	s.recorder = recorder.New(recorder.Options{
-		Config: s.config.Self.Recorder, Dir: s.path("records"), Gatherer: s.registry, Top: s.topOfAll, Broken: s.looked, Growing: s.growing, Queries: s.queryCosts, Sent: s.sent, Build: thisBuild().String(),
+		Config: s.config.Self.Recorder, Dir: s.path("records"), Gatherer: s.registry, Top: s.topOfAll, Broken: s.looked, Growing: s.growing, Queries: s.queryCosts, Sent: s.sent, Build: build.This().String(),
 		Registry: s.registry, Logger: s.logger,
 	})
 	s.watch.OnOver(s.overBudget)

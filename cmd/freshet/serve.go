@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/freshet-io/freshet/internal/adapter/handover"
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/run"
 	"github.com/freshet-io/freshet/internal/role/collector"
 	"github.com/freshet-io/freshet/internal/settings"
@@ -33,7 +35,7 @@ Flags win over the environment, the environment over the file.`,
   freshet serve --config /etc/freshet.yaml
   freshet serve --dogstatsd-udp 0.0.0.0:8125 --http-listen 0.0.0.0:7125
   freshet serve --dogstatsd-unix ''              turn an input off`,
-		Args: noWords,
+		Args: command.NoWords,
 	}
 	from := settings.NewSource(cmd.Flags())
 	check := cmd.Flags().Bool(checkFlag, false, "load the configuration as this command would, say what is wrong with it, and end")
@@ -57,7 +59,7 @@ func serve(ctx context.Context, c settings.Config, from *settings.Source, stdout
 	defer func() {
 		closed := logger.close()
 		if errors.Is(closed, context.DeadlineExceeded) && err != nil {
-			err = exitError{exitFailure} // whoever reads standard error hangs: to say more would wait for him
+			err = command.ExitError{Code: command.Failure} // whoever reads standard error hangs: to say more would wait for him
 		} else if !errors.Is(closed, context.DeadlineExceeded) {
 			err = errors.Join(err, closed)
 		}
@@ -78,22 +80,6 @@ func serve(ctx context.Context, c settings.Config, from *settings.Source, stdout
 		logger.Info("stopped", "cause", signal)
 	}
 	return errors.Join(err, s.close())
-}
-
-// listeningFile has what is listened on, in the data directory.
-const listeningFile = "listening.json"
-
-// listening is what a started server tells programs: the file listening.json in
-// the data directory, since ports may have been chosen by the kernel. Paths are absolute,
-// for a program that runs in another directory.
-type listening struct {
-	PID               int    `json:"pid"`
-	Operator          string `json:"operator,omitempty"` // path of operator.sock
-	HTTP              string `json:"http"`
-	OTLPGRPC          string `json:"otlp_grpc,omitempty"`
-	DogStatsDUDP      string `json:"dogstatsd_udp,omitempty"`
-	DogStatsDUnixgram string `json:"dogstatsd_unixgram,omitempty"`
-	DogStatsDUnix     string `json:"dogstatsd_unix,omitempty"`
 }
 
 // announce says what listens where, to people and to programs, and that all is open.
@@ -119,9 +105,9 @@ func (s *server) socketWarnings() (all []string) {
 	return all
 }
 
-func (s *server) listening() listening {
+func (s *server) listening() answer.Listening {
 	sockets := s.collector.Listening()
-	return listening{
+	return answer.Listening{
 		PID: os.Getpid(), Operator: s.operatorPath(), HTTP: s.http[0].addr(), OTLPGRPC: s.otlp.addr(),
 		DogStatsDUDP:      first(sockets, "udp").Address,
 		DogStatsDUnixgram: absolute(first(sockets, "unixgram").Address),
@@ -168,7 +154,7 @@ func (s *server) writeListening() error {
 	if err != nil {
 		return err
 	}
-	if err := s.replace(listeningFile, append(text, '\n')); err != nil {
+	if err := s.replace(answer.ListeningFile, append(text, '\n')); err != nil {
 		return fmt.Errorf("write what listens where: %w", err)
 	}
 	return nil

@@ -30,6 +30,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/promapi"
 	"github.com/freshet-io/freshet/internal/adapter/tracing"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/core/ledger"
@@ -41,6 +42,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/lib/run"
 	"github.com/freshet-io/freshet/internal/role/aggregator"
 	"github.com/freshet-io/freshet/internal/role/collector"
@@ -119,7 +121,7 @@ func newServer(c settings.Config, from *settings.Source, registry *prometheus.Re
 	s.readied = make(chan struct{})
 	s.reloader = newReloader(s, from, registry)
 	s.restarter = newRestarter(s)
-	registry.MustRegister(log, thisBuild().gauge(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(log, buildGauge(build.This()), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, open := range []func() error{s.findMemory, s.openSelf, s.openInherited, s.openDirectory, s.openLedger, s.openAccess, s.openOperators, s.openOrigins, s.openHTTP, s.openOperatorSocket, s.openOTLP, s.openNames, s.openCollector, s.checkLeft} {
 		if err := open(); err != nil {
 			return s, err
@@ -420,7 +422,7 @@ func (s *server) close() error {
 		errs = append(errs, s.stores.Close(ctx))
 	}
 	if s.lock != nil {
-		errs = append(errs, os.Remove(s.path(listeningFile)), s.lock.Unlock())
+		errs = append(errs, os.Remove(s.path(answer.ListeningFile)), s.lock.Unlock())
 	}
 	for i, err := range errs {
 		if errors.Is(err, os.ErrNotExist) {

@@ -20,6 +20,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/lib/build"
 )
 
 // A snapshot is a directory with the files of a data directory, laid out in the
@@ -91,7 +92,7 @@ func (s *snapshots) take(ctx context.Context, now time.Time, told func(snapshotS
 	if err := s.fill(ctx, temp, told); err != nil {
 		return whole, err
 	}
-	m := manifest{Format: snapshotFormat, Created: now.UTC(), Freshet: thisBuild().Version}
+	m := manifest{Format: snapshotFormat, Created: now.UTC(), Freshet: build.This().Version}
 	if m.Files, err = sizes(temp); err != nil {
 		return whole, err
 	}

@@ -13,8 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/core/tail"
+	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/run"
 )
 
@@ -39,7 +41,7 @@ said.`,
   freshet tail --sender 10.2.0.0/16 --sample 0.01   a hundredth of the datagrams
   freshet tail --pid 4711 --json`,
 	}
-	server := serverFlag(cmd)
+	server := apiclient.Flags(cmd.Flags())
 	flags := cmd.Flags()
 	name := flags.String("name", "", "only metrics, checks and events whose name, as sent or as stored, matches this `glob`")
 	tags := flags.StringArray("tag", nil, "only lines with a tag that matches this `glob`, as in env:prod*; given again, with both")
@@ -65,7 +67,7 @@ said.`,
 		if _, _, _, err := parseTail(params); err != nil {
 			return err
 		}
-		return noWords(cmd, args)
+		return command.NoWords(cmd, args)
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx, cancel := run.WithSignals(cmd.Context())
@@ -87,8 +89,8 @@ type tailView struct {
 	noticed time.Time
 }
 
-func (t *tailView) run(ctx context.Context, server remote, params url.Values) error {
-	body, err := follow(ctx, server, "/api/v1/status/tail", params)
+func (t *tailView) run(ctx context.Context, server apiclient.Server, params url.Values) error {
+	body, err := server.Follow(ctx, "/api/v1/status/tail", params)
 	if err != nil {
 		return err
 	}
@@ -128,7 +130,7 @@ func wanted(params url.Values) string {
 
 func (t *tailView) show(got tailed) error {
 	if t.raw {
-		return printJSON(t.Out, got)
+		return terminal.PrintJSON(t.Out, got)
 	}
 	if got.Line != nil {
 		return writeLine(t.View, got.Line)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
 // printed is what a command that runs has printed so far.
@@ -39,7 +41,7 @@ func (s *server) tailing(t *testing.T, args ...string) (lines, notes *printed, e
 	return lines, notes, func() {
 		t.Helper()
 		cancel()
-		if code := <-ended; code != exitOK {
+		if code := <-ended; code != command.OK {
 			t.Errorf("tail %v: exit code %d, %s", args, code, notes)
 		}
 	}

@@ -21,10 +21,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/core/capture"
 	"github.com/freshet-io/freshet/internal/core/tail"
 	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/role/collector"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -94,7 +96,7 @@ func TestReplay(t *testing.T) {
 				got = append(got, next()[:1])
 			}
 			var sum replayed
-			if err := json.Unmarshal([]byte(stdout), &sum); err != nil || code != exitOK || stderr != "" {
+			if err := json.Unmarshal([]byte(stdout), &sum); err != nil || code != command.OK || stderr != "" {
 				t.Fatalf("exit code %d, %q, %q", code, stdout, stderr)
 			}
 			if names := strings.Join(got, ","); names != tt.want || sum.Sent != uint64(len(got)) || sum.Errors != 0 {
@@ -122,7 +124,7 @@ func TestReplayToNobody(t *testing.T) {
 	if sum.Sent != 0 || sum.Bytes != 0 || sum.Errors != 3 {
 		t.Errorf("%+v", sum)
 	}
-	if code != exitFailure || !strings.Contains(stderr, "3 datagrams could not be sent; the first: send to "+to) || !strings.Contains(stderr, "is a server listening there?") {
+	if code != command.Failure || !strings.Contains(stderr, "3 datagrams could not be sent; the first: send to "+to) || !strings.Contains(stderr, "is a server listening there?") {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
 }
@@ -135,7 +137,7 @@ func TestReplayOfACutCapture(t *testing.T) {
 	}
 	to, next := receiver(t)
 	code, stdout, stderr := freshet(t, "replay", file, "--to", to, "--speed", "max")
-	if code != exitOK || !strings.HasPrefix(stdout, "sent 2 datagrams, 29 bytes ") || !strings.Contains(stderr, "cut off") {
+	if code != command.OK || !strings.HasPrefix(stdout, "sent 2 datagrams, 29 bytes ") || !strings.Contains(stderr, "cut off") {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
 	next()
@@ -151,7 +153,7 @@ func TestReplayPrints(t *testing.T) {
 	indent := strings.Repeat(" ", len(at)+2+21+2)
 	want := at + "  -                      b:oops|c\n" + indent + "  ^ bad_value: expected a decimal number, such as 1, -0.5 or 1e3\n" +
 		at + "  -                      b:1|g\n"
-	if code != exitOK || stdout != want {
+	if code != command.OK || stdout != want {
 		t.Errorf("exit code %d\n%s\nwant\n%s", code, stdout, want)
 	}
 }
@@ -193,20 +195,20 @@ func TestMistakesOfTaps(t *testing.T) {
 		code   int
 		stderr string
 	}{
-		{[]string{"replay", file, "--speed", "0"}, exitUsage, "is not a speed; write a number above 0, or max"},
-		{[]string{"replay", "-", "--loop", "2"}, exitUsage, "--loop = 2: must be 1 or more, and 1 for standard input"},
-		{[]string{"replay", file, "--rate", "0"}, exitUsage, "--rate = 0: must be datagrams a second, above 0"},
-		{[]string{"replay", file, "--rate", "10", "--speed", "2"}, exitUsage, "--rate and --speed: only one of them can be"},
-		{[]string{"replay", file, "--from", "2s", "--until", "1s"}, exitUsage, "--until = 1s: must be after --from, which is 2s"},
-		{[]string{"replay", file, "--from", "2s", "--print"}, exitFailure, "--from = 2s: is after its last datagram; it lasts 1s"},
-		{[]string{"replay", file, "--to", "udp://127.0.0.1"}, exitUsage, "--to = udp://127.0.0.1: has no port from 1 to 65535; write udp://HOST:PORT"},
-		{[]string{"replay", file, "--to", "udp://[::1]:x"}, exitUsage, "has no port"},
-		{[]string{"replay", file, "--to", "tcp://x"}, exitUsage, "--to = tcp://x: is no address; write udp://HOST:PORT, unixgram:PATH or unix:PATH"},
-		{[]string{"replay", file, "--to", "unixgram:/nowhere"}, exitFailure, "is a server listening there?"},
-		{[]string{"replay", file + "x"}, exitFailure, "no such file"},
-		{[]string{"tail", "--sample", "0"}, exitUsage, "sample = 0: must be above 0 and at most 1, such as 0.01"},
-		{[]string{"tail", "--sender", "web-1"}, exitUsage, "sender = web-1: must be an address or a network, such as 10.1.2.3 or 10.0.0.0/8"},
-		{[]string{"tail", "--max-rate", "-1"}, exitUsage, "max_rate = -1: must be lines a second, 0 for no limit"},
+		{[]string{"replay", file, "--speed", "0"}, command.Usage, "is not a speed; write a number above 0, or max"},
+		{[]string{"replay", "-", "--loop", "2"}, command.Usage, "--loop = 2: must be 1 or more, and 1 for standard input"},
+		{[]string{"replay", file, "--rate", "0"}, command.Usage, "--rate = 0: must be datagrams a second, above 0"},
+		{[]string{"replay", file, "--rate", "10", "--speed", "2"}, command.Usage, "--rate and --speed: only one of them can be"},
+		{[]string{"replay", file, "--from", "2s", "--until", "1s"}, command.Usage, "--until = 1s: must be after --from, which is 2s"},
+		{[]string{"replay", file, "--from", "2s", "--print"}, command.Failure, "--from = 2s: is after its last datagram; it lasts 1s"},
+		{[]string{"replay", file, "--to", "udp://127.0.0.1"}, command.Usage, "--to = udp://127.0.0.1: has no port from 1 to 65535; write udp://HOST:PORT"},
+		{[]string{"replay", file, "--to", "udp://[::1]:x"}, command.Usage, "has no port"},
+		{[]string{"replay", file, "--to", "tcp://x"}, command.Usage, "--to = tcp://x: is no address; write udp://HOST:PORT, unixgram:PATH or unix:PATH"},
+		{[]string{"replay", file, "--to", "unixgram:/nowhere"}, command.Failure, "is a server listening there?"},
+		{[]string{"replay", file + "x"}, command.Failure, "no such file"},
+		{[]string{"tail", "--sample", "0"}, command.Usage, "sample = 0: must be above 0 and at most 1, such as 0.01"},
+		{[]string{"tail", "--sender", "web-1"}, command.Usage, "sender = web-1: must be an address or a network, such as 10.1.2.3 or 10.0.0.0/8"},
+		{[]string{"tail", "--max-rate", "-1"}, command.Usage, "max_rate = -1: must be lines a second, 0 for no limit"},
 	} {
 		if code, _, stderr := freshet(t, tt.args...); code != tt.code || !strings.Contains(stderr, tt.stderr) {
 			t.Errorf("%v: exit code %d, %q", tt.args, code, stderr)
@@ -223,7 +225,7 @@ func TestCapture(t *testing.T) {
 	server := answering.URL
 	file := filepath.Join(t.TempDir(), "new.capture")
 	code, stdout, stderr := freshet(t, "capture", file, "--server", server, "--datagrams", "2")
-	if code != exitOK || !strings.HasPrefix(stdout, file+": 2 datagrams, 29 bytes in ") {
+	if code != command.OK || !strings.HasPrefix(stdout, file+": 2 datagrams, 29 bytes in ") {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
 	if got, err := os.ReadFile(file); err != nil || !bytes.HasPrefix(whole, got) {
@@ -232,11 +234,11 @@ func TestCapture(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	if code, _, stderr := freshet(t, "capture", file, "--server", server); code != exitFailure || !strings.Contains(stderr, "is there already") {
+	if code, _, stderr := freshet(t, "capture", file, "--server", server); code != command.Failure || !strings.Contains(stderr, "is there already") {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
 	code, stdout, stderr = freshet(t, "capture", "-", "--json", "--server", server)
-	if code != exitFailure || stdout != string(whole) || !strings.Contains(stderr, "the server ended it") {
+	if code != command.Failure || stdout != string(whole) || !strings.Contains(stderr, "the server ended it") {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
 }
@@ -298,10 +300,10 @@ func TestStreamOutlivesReadTimeout(t *testing.T) {
 	web.Start()
 	defer web.Close()
 
-	if _, err := follow(t.Context(), remote{address: web.URL}, "/api/v1/status/capture", url.Values{"listener": {"nope"}}); err == nil || !strings.Contains(err.Error(), "no such socket; it has none") {
+	if _, err := (apiclient.Server{Address: web.URL}).Follow(t.Context(), "/api/v1/status/capture", url.Values{"listener": {"nope"}}); err == nil || !strings.Contains(err.Error(), "no such socket; it has none") {
 		t.Errorf("a socket that there is not: %v", err)
 	}
-	body, err := follow(t.Context(), remote{address: web.URL}, "/api/v1/status/capture", nil)
+	body, err := apiclient.Server{Address: web.URL}.Follow(t.Context(), "/api/v1/status/capture", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

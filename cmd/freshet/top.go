@@ -12,7 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/run"
 	"github.com/freshet-io/freshet/internal/role/collector"
 )
@@ -30,16 +32,16 @@ ten seconds, as far as they were looked at. Metrics over a limit are red.`,
   freshet top --json --interval 10s             a line of JSON every ten seconds
   freshet top --once --json | jq '.data.labels[0]'`,
 	}
-	server := serverFlag(cmd)
+	server := apiclient.Flags(cmd.Flags())
 	limit := cmd.Flags().Int("limit", defaultTop, fmt.Sprintf("`rows` of each list, at most %d; a terminal shows what it has room for", collector.MaxTop))
-	interval := durationFlag(cmd.Flags(), "interval", time.Second, "`duration` between two looks (default 1s)")
+	interval := command.DurationFlag(cmd.Flags(), "interval", time.Second, "`duration` between two looks (default 1s)")
 	once := cmd.Flags().Bool("once", false, "look once")
 	raw := cmd.Flags().Bool("json", false, "print the server's answers as they came, a line each")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if _, err := parseTop(strconv.Itoa(*limit)); err != nil {
 			return fmt.Errorf("--%w", err)
 		}
-		return noWords(cmd, args)
+		return command.NoWords(cmd, args)
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx, cancel := run.WithSignals(cmd.Context())
@@ -63,12 +65,12 @@ ten seconds, as far as they were looked at. Metrics over a limit are red.`,
 
 // topQuery asks a server what is busiest.
 type topQuery struct {
-	server remote
+	server apiclient.Server
 	limit  int
 }
 
 func (t topQuery) ask(ctx context.Context) (body []byte, top *topAnswer, err error) {
-	body, a, err := ask(ctx, t.server, "/api/v1/status/top", url.Values{"limit": {strconv.Itoa(t.limit)}})
+	body, a, err := t.server.Ask(ctx, "/api/v1/status/top", url.Values{"limit": {strconv.Itoa(t.limit)}})
 	if err != nil {
 		return nil, nil, fmt.Errorf("top: %w", err)
 	}

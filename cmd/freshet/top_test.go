@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
 // recordedTop is the answer of a busy server.
@@ -31,7 +33,7 @@ func TestTop(t *testing.T) {
 	body, _ := recordedTop(t)
 	server, asked := answering(t, http.StatusOK, body)
 	code, stdout, stderr := freshet(t, "top", "--server", server, "--limit", "7")
-	if code != exitOK || stderr != "" {
+	if code != command.OK || stderr != "" {
 		t.Fatalf("exit code %d, %s", code, stderr)
 	}
 	if u := asked(); u.Path != "/api/v1/status/top" || u.Query().Get("limit") != "7" {
@@ -40,7 +42,7 @@ func TestTop(t *testing.T) {
 	golden(t, "top.txt", stdout)
 
 	code, stdout, _ = freshet(t, "top", "--server", server, "--json", "--once")
-	if code != exitOK || stdout != strings.TrimSpace(body)+"\n" {
+	if code != command.OK || stdout != strings.TrimSpace(body)+"\n" {
 		t.Errorf("exit code %d, %s", code, stdout)
 	}
 }
@@ -77,7 +79,7 @@ func TestTopInWindows(t *testing.T) {
 func TestTopOfNothing(t *testing.T) {
 	server, _ := answering(t, http.StatusOK, `{"status":"success","data":{"tenant":"a","seconds":1}}`)
 	code, stdout, stderr := freshet(t, "top", "--server", server)
-	if want := ": 0.0 samples/s, 0.0 datagrams/s, 0 B/s, 0 series, in the last 1 s\n"; code != exitOK || !strings.HasSuffix(stdout, want) {
+	if want := ": 0.0 samples/s, 0.0 datagrams/s, 0 B/s, 0 series, in the last 1 s\n"; code != command.OK || !strings.HasSuffix(stdout, want) {
 		t.Errorf("exit code %d, %q, %s", code, stdout, stderr)
 	}
 }
@@ -90,11 +92,11 @@ func TestTopErrors(t *testing.T) {
 		code   int
 		stderr string
 	}{
-		{"no rows", []string{"--limit", "0"}, exitUsage, "freshet: --limit = 0: is not a number from 1 to 100\n"},
-		{"too many rows", []string{"--limit", "101"}, exitUsage, "freshet: --limit = 101: is not a number from 1 to 100\n"},
-		{"no server", []string{"--server", "127.0.0.1:1"}, exitFailure, "freshet: top: ask http://127.0.0.1:1: "},
-		{"no server, as JSON", []string{"--server", "127.0.0.1:1", "--json"}, exitFailure, "freshet: top: ask http://127.0.0.1:1: "},
-		{"another answer", []string{"--server", server}, exitFailure, "freshet: top: read the answer of "},
+		{"no rows", []string{"--limit", "0"}, command.Usage, "freshet: --limit = 0: is not a number from 1 to 100\n"},
+		{"too many rows", []string{"--limit", "101"}, command.Usage, "freshet: --limit = 101: is not a number from 1 to 100\n"},
+		{"no server", []string{"--server", "127.0.0.1:1"}, command.Failure, "freshet: top: ask http://127.0.0.1:1: "},
+		{"no server, as JSON", []string{"--server", "127.0.0.1:1", "--json"}, command.Failure, "freshet: top: ask http://127.0.0.1:1: "},
+		{"another answer", []string{"--server", server}, command.Failure, "freshet: top: read the answer of "},
 	} {
 		if code, _, stderr := freshet(t, append([]string{"top"}, tt.args...)...); code != tt.code || !strings.HasPrefix(stderr, tt.stderr) {
 			t.Errorf("%s: exit code %d, %s", tt.why, code, stderr)

@@ -32,7 +32,7 @@ type topList struct {
 func (p topPage) lines(top *topAnswer) []string {
 	lines := []string{p.paint(bold, p.cut(fmt.Sprintf("tenant %s at %s: %s samples/s, %s datagrams/s, %s/s, %s series, in the last %d s",
 		terminal.Printable(top.Tenant), time.Unix(top.End, 0).Format(time.TimeOnly), perSecond(top.Samples), perSecond(top.Datagrams),
-		size(int64(top.Bytes)), thousands(uint64(top.Series)), top.Seconds)))}
+		size(int64(top.Bytes)), terminal.Thousands(uint64(top.Series)), top.Seconds)))}
 	if p.notice != "" {
 		lines = append(lines, p.paint(red, p.cut(p.notice)))
 	}
@@ -150,7 +150,7 @@ func listsOf(top *topAnswer) []topList {
 	for _, o := range top.Over {
 		over.rows = append(over.rows, []string{
 			terminal.Printable(o.Metric), strings.TrimPrefix(o.Limit, "limits."), terminal.Printable(o.Label), shorten(terminal.Printable(o.Sender), 60),
-			thousands(o.Values), thousands(o.Samples) + " " + o.Fate,
+			terminal.Thousands(o.Values), terminal.Thousands(o.Samples) + " " + o.Fate,
 		})
 	}
 	malformed := topList{title: []string{"MALFORMED LINES", "reason", "such as", "lines/s", "share"}, numbers: 2, colour: red}
@@ -161,7 +161,7 @@ func listsOf(top *topAnswer) []topList {
 	}
 	metrics := topList{title: []string{"METRICS", "kind", "samples/s", "share", "series"}, numbers: 3}
 	for _, m := range top.Metrics {
-		name, series := terminal.Printable(m.Name), thousands(uint64(m.Series))
+		name, series := terminal.Printable(m.Name), terminal.Thousands(uint64(m.Series))
 		if m.Others > 0 {
 			name, series = others(m.Others), ""
 		}
@@ -210,7 +210,7 @@ func labelList(top *collector.Top) topList {
 			examples = append(examples, shorten(terminal.Printable(e), 20))
 		}
 		s.rows = append(s.rows, []string{
-			terminal.Printable(l.Label), shorten(terminal.Printable(l.Metric), 40), strings.Join(examples, ", "), thousands(uint64(l.Values)),
+			terminal.Printable(l.Label), shorten(terminal.Printable(l.Metric), 40), strings.Join(examples, ", "), terminal.Thousands(uint64(l.Values)),
 		})
 	}
 	return s
@@ -233,7 +233,7 @@ func others(n int) string {
 	if n == 1 {
 		return "others"
 	}
-	return thousands(uint64(n)) + " others"
+	return terminal.Thousands(uint64(n)) + " others"
 }
 
 // describeSender is a sender in a cell.
@@ -262,7 +262,7 @@ func perSecond(rate float64) string {
 	if rate < 100 {
 		return strconv.FormatFloat(rate, 'f', 1, 64)
 	}
-	return thousands(uint64(math.Round(rate)))
+	return terminal.Thousands(uint64(math.Round(rate)))
 }
 
 func percent(share float64) string {

@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
+	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -89,7 +91,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 		{"a token that is not there", []string{"--server", address, "--ca-file", ca, "--token-file", "/nonexistent"}, "", "--token-file: open /nonexistent"},
 		{"without TLS", []string{"--server", s.http[0].addr()}, "", "Client sent an HTTP request to an HTTPS server."},
 	} {
-		t.Setenv(tokenVariable, tt.env)
+		t.Setenv(apiclient.TokenVariable, tt.env)
 		if _, stdout, stderr := freshet(t, append([]string{"ledger"}, tt.args...)...); !strings.Contains(stdout+stderr, tt.want) {
 			t.Errorf("%s: %s%s\nwant %s", tt.why, stdout, stderr, tt.want)
 		}
@@ -119,7 +121,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 			t.Errorf("address %d as %q: %s", tt.server, tt.user, resp.Status)
 		}
 	}
-	if code, stdout, stderr := freshet(t, "ledger", "--server", "http://ann:fakepassword@"+s.http[1].addr()); code != exitOK || !strings.HasPrefix(stdout, "tenant shop ") {
+	if code, stdout, stderr := freshet(t, "ledger", "--server", "http://ann:fakepassword@"+s.http[1].addr()); code != command.OK || !strings.HasPrefix(stdout, "tenant shop ") {
 		t.Errorf("%d, %s%s", code, stdout, stderr)
 	}
 

@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"unicode"
@@ -16,6 +17,15 @@ import (
 func WriteJSON(w io.Writer, text []byte) error {
 	_, err := w.Write(append(escape(bytes.TrimSpace(text)), '\n'))
 	return err
+}
+
+// PrintJSON is WriteJSON for a value that is yet to be encoded.
+func PrintJSON(w io.Writer, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return WriteJSON(w, text)
 }
 
 // escape returns text with no character in it that cannot be printed. The encoder

@@ -45,8 +45,8 @@ func Lines(err error) (all []string) {
 	return all
 }
 
-// MistakeError is a mistake in the configuration that loading it does not show, such as
-// a file that it names and that is not there.
+// MistakeError is a mistake of the user's that loading the configuration does not show, such
+// as a file that it names and that is not there: retrying cannot help.
 type MistakeError struct{ error }
 
 // Mistake marks err as a MistakeError.

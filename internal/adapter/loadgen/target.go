@@ -1,4 +1,4 @@
-package main
+package loadgen
 
 import (
 	"context"
@@ -12,16 +12,19 @@ import (
 	"time"
 )
 
-// target is a DogStatsD socket to send to.
-type target struct {
+// DefaultTarget is where DogStatsD clients send unless they are told otherwise.
+const DefaultTarget = "udp://127.0.0.1:8125"
+
+// Target is a DogStatsD socket to send to, datagram by datagram.
+type Target struct {
 	net.Conn
 	name  string
 	frame []byte // of a stream, used again; nil for datagrams
 }
 
-// parseTarget reads udp://HOST:PORT, unixgram:PATH or unix:PATH. A path may follow
+// ParseTarget reads udp://HOST:PORT, unixgram:PATH or unix:PATH. A path may follow
 // two slashes.
-func parseTarget(name string) (network, address string, err error) {
+func ParseTarget(name string) (network, address string, err error) {
 	network, address, _ = strings.Cut(name, ":")
 	address = strings.TrimPrefix(address, "//")
 	if address == "" || network != "udp" && network != "unixgram" && network != "unix" {
@@ -30,15 +33,15 @@ func parseTarget(name string) (network, address string, err error) {
 	if network == "udp" {
 		_, port, err := net.SplitHostPort(address)
 		if n, noPort := strconv.ParseUint(port, 10, 16); err != nil || noPort != nil || n == 0 {
-			return "", "", fmt.Errorf("--to = %s: has no port from 1 to 65535; write udp://HOST:PORT, such as %s", name, defaultTarget)
+			return "", "", fmt.Errorf("--to = %s: has no port from 1 to 65535; write udp://HOST:PORT, such as %s", name, DefaultTarget)
 		}
 	}
 	return network, address, nil
 }
 
-// dialTarget connects to an address that parseTarget reads.
-func dialTarget(ctx context.Context, name string) (*target, error) {
-	network, address, err := parseTarget(name)
+// DialTarget connects to an address that ParseTarget reads.
+func DialTarget(ctx context.Context, name string) (*Target, error) {
+	network, address, err := ParseTarget(name)
 	if err != nil {
 		return nil, err
 	}
@@ -46,16 +49,16 @@ func dialTarget(ctx context.Context, name string) (*target, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--to = %s: %w; is a server listening there?", name, err)
 	}
-	t := &target{Conn: conn, name: name}
+	t := &Target{Conn: conn, name: name}
 	if network == "unix" {
 		t.frame = make([]byte, 4)
 	}
 	return t, nil
 }
 
-// send sends one datagram or frame. By a Unix socket it waits while the receiver is
+// Send sends one datagram or frame. By a Unix socket it waits while the receiver is
 // busy.
-func (t *target) send(data []byte) error {
+func (t *Target) Send(data []byte) error {
 	if t.frame != nil {
 		t.frame = append(binary.LittleEndian.AppendUint32(t.frame[:0], uint32(len(data))), data...)
 		data = t.frame
@@ -66,20 +69,20 @@ func (t *target) send(data []byte) error {
 	return nil
 }
 
-// broken reports whether no other datagram can be sent after err. By UDP each one
+// Broken reports whether no other datagram can be sent after err. By UDP each one
 // stands for itself, and so does one that is too long.
-func (t *target) broken(err error) bool {
+func (t *Target) Broken(err error) bool {
 	return t.RemoteAddr().Network() != "udp" && !errors.Is(err, syscall.EMSGSIZE) && !errors.Is(err, syscall.ENOBUFS)
 }
 
-// refused reports whether err says, by UDP, that nobody listens. The kernel learns
+// Refused reports whether err says, by UDP, that nobody listens. The kernel learns
 // it of a datagram that was sent and says it at the next one, which it does not send.
-func (t *target) refused(err error) bool {
+func (t *Target) Refused(err error) bool {
 	return t.RemoteAddr().Network() == "udp" && errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// pending is what the kernel has yet to say of the last datagram.
-func (t *target) pending() error {
+// Pending is what the kernel has yet to say of the last datagram.
+func (t *Target) Pending() error {
 	conn, ok := t.Conn.(*net.UDPConn)
 	if !ok {
 		return nil
@@ -98,5 +101,5 @@ func (t *target) pending() error {
 	return err
 }
 
-// interrupt ends a send that waits.
-func (t *target) interrupt() { _ = t.SetWriteDeadline(time.Now()) }
+// Interrupt ends a send that waits.
+func (t *Target) Interrupt() { _ = t.SetWriteDeadline(time.Now()) }

@@ -1,0 +1,253 @@
+// Package apiclient asks a Freshet server by its HTTP API, for the commands: it finds the
+// server of this machine, sends the user's token, and tells in words what went wrong. What an
+// answer means is the command's business.
+package apiclient
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+const (
+	// DefaultServer is asked where no operator.sock is found.
+	DefaultServer = "http://127.0.0.1:7125"
+
+	// Timeout is longer than what a server gives to a query (2 min), so that its own error
+	// arrives.
+	Timeout = 150 * time.Second
+)
+
+// Variables in place of flags, for the commands that ask a server.
+const (
+	ServerVariable = "FRESHET_SERVER"
+	TokenVariable  = "FRESHET_TOKEN" // the token itself: no flag, since other users see flags
+	CAVariable     = "FRESHET_CA_FILE"
+)
+
+// Server is a server to ask, and what it takes to be answered.
+type Server struct {
+	Address   string // empty for the server of this machine
+	TokenFile string // empty for TokenVariable
+	CAFile    string // empty for the CAs of the system
+}
+
+// Flags adds --server and what goes with it to the flags of a command.
+func Flags(flags *pflag.FlagSet) *Server {
+	s := new(Server)
+	flags.StringVar(&s.Address, "server", os.Getenv(ServerVariable), "`address` of the server to ask, HOST:PORT, a URL or unix:PATH of its operator.sock; also "+ServerVariable+
+		"; by default the operator.sock in FRESHET_DATA_DIR, ./data (if they are yours or root's) or "+answer.PackagedDataDir+", or else "+DefaultServer)
+	s.CredentialFlags(flags)
+	return s
+}
+
+// CredentialFlags adds the flags by which client and server prove who they are.
+func (s *Server) CredentialFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&s.TokenFile, "token-file", "", "`file` with the token of a tenant or an operator; or have the token in "+TokenVariable)
+	flags.StringVar(&s.CAFile, "ca-file", os.Getenv(CAVariable), "`file` with the CA of an https server; also "+CAVariable)
+}
+
+// String is the address without a password that may stand in it.
+func (s Server) String() string {
+	address := s.found().Address
+	if strings.HasPrefix(address, bySocket) {
+		return address
+	}
+	return conf.ShowURL(WithScheme(address))
+}
+
+// WithScheme is the URL of a server that is named by HOST:PORT.
+func WithScheme(address string) string {
+	if strings.Contains(address, "://") {
+		return address
+	}
+	return "http://" + address
+}
+
+// Token returns the user's token, empty for none.
+func (s Server) Token() (string, error) {
+	if s.TokenFile == "" {
+		return os.Getenv(TokenVariable), nil
+	}
+	text, err := os.ReadFile(s.TokenFile)
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// Client returns what sends requests.
+func (s Server) Client() (*http.Client, error) {
+	if path, ok := strings.CutPrefix(s.Address, bySocket); ok {
+		return OverSocket(path), nil
+	}
+	if s.CAFile == "" {
+		return http.DefaultClient, nil
+	}
+	text, err := os.ReadFile(s.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("--ca-file: %w", err)
+	}
+	cas := x509.NewCertPool()
+	if !cas.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("--ca-file = %s: has no certificate; name a file in PEM form", s.CAFile)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{RootCAs: cas}
+	transport.DisableKeepAlives = true // the next request has a client of its own
+	return &http.Client{Transport: transport}, nil
+}
+
+// Get begins to ask the server for path. The body must be closed.
+func (s Server) Get(ctx context.Context, path string, params url.Values) (*http.Response, error) {
+	return s.request(ctx, http.MethodGet, path, params, nil)
+}
+
+// Post sends a body, nil for none, to path. The answer may take as long as it needs; its body
+// must be closed.
+func (s Server) Post(ctx context.Context, path string, params url.Values, body io.Reader) (*http.Response, error) {
+	return s.request(ctx, http.MethodPost, path, params, body)
+}
+
+// Follow gets path, whose answer goes on until ctx is done or the server stops. The body must
+// be closed.
+func (s Server) Follow(ctx context.Context, path string, params url.Values) (io.ReadCloser, error) {
+	resp, err := s.Get(ctx, path, params)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	return nil, s.Refusal(resp)
+}
+
+// Ask gets path from the server and returns the body as it came, and its parts.
+func (s Server) Ask(ctx context.Context, path string, params url.Values) ([]byte, Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	resp, err := s.Get(ctx, path, params)
+	if err != nil {
+		return nil, Answer{}, err
+	}
+	return s.Read(resp)
+}
+
+func (s Server) request(ctx context.Context, method, path string, params url.Values, body io.Reader) (*http.Response, error) {
+	s = s.found()
+	shown := strings.TrimSuffix(s.String(), "/")
+	base := "http://localhost" // operator.sock leads to one server
+	if !strings.HasPrefix(s.Address, bySocket) {
+		base = strings.TrimSuffix(WithScheme(s.Address), "/")
+	}
+	req, err := http.NewRequestWithContext(ctx, method, base+path+"?"+params.Encode(), body)
+	if err != nil {
+		return nil, conf.Mistake(fmt.Errorf("--server = %s: is not an address; write it like %s", shown, DefaultServer))
+	}
+	token, err := s.Token()
+	if err != nil {
+		return nil, err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	client, err := s.Client()
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		cause := err
+		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
+			cause = wrapped.Err // the whole URL is no help
+		}
+		if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
+			return nil, fmt.Errorf("ask %s: %w; name the file with its CA by --ca-file or %s", shown, cause, CAVariable)
+		}
+		return nil, fmt.Errorf("ask %s: %w; is `freshet serve` running there? Start it, or name another server by --server or FRESHET_SERVER", shown, cause)
+	}
+	return resp, nil
+}
+
+// Answer is what a Prometheus API wraps around its data.
+type Answer struct {
+	Status    string          `json:"status"`
+	Data      json.RawMessage `json:"data"`
+	ErrorType string          `json:"errorType"`
+	Error     string          `json:"error"`
+	Warnings  []string        `json:"warnings"`
+	Infos     []string        `json:"infos"`
+}
+
+// Read reads what the server answered, and closes it.
+func (s Server) Read(resp *http.Response) ([]byte, Answer, error) {
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, Answer{}, fmt.Errorf("read the answer of %s: %w", s, err)
+	}
+	var a Answer
+	if err := json.Unmarshal(body, &a); err != nil || a.Status == "" {
+		switch resp.StatusCode {
+		case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden: // what stands in front of the API says why
+			return nil, Answer{}, mistake(resp, fmt.Errorf("ask %s: answered %s: %.600q", s, resp.Status, bytes.TrimSpace(body)))
+		}
+		return nil, Answer{}, fmt.Errorf("ask %s: answered %s, and not as a Prometheus API does; is it the address of a freshet server?", s, resp.Status)
+	}
+	if a.Status != "success" {
+		return nil, Answer{}, a.failure(resp)
+	}
+	return body, a, nil
+}
+
+// Refusal is what the server said in place of what it was asked for.
+func (s Server) Refusal(resp *http.Response) error {
+	why, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // the part that came is better than nothing
+	var a Answer
+	if json.Unmarshal(why, &a) == nil && a.Error != "" {
+		return a.failure(resp)
+	}
+	return mistake(resp, fmt.Errorf("ask %s: answered %s: %s", s, resp.Status, bytes.TrimSpace(why)))
+}
+
+// failure is what went wrong, in the server's words.
+func (a Answer) failure(resp *http.Response) error {
+	if a.ErrorType == "unauthorized" {
+		return fmt.Errorf("%s; have the token in a file and name it by --token-file, or in %s", a.Error, TokenVariable)
+	}
+	return mistake(resp, fmt.Errorf("%s: %s", a.ErrorType, a.Error))
+}
+
+// mistake marks err as a mistake of the user if the server takes it for one.
+func mistake(resp *http.Response, err error) error {
+	if resp.StatusCode == http.StatusBadRequest {
+		return conf.Mistake(err)
+	}
+	return err
+}
+
+// PrintNotes prints what the server had to say about its answer.
+func (a Answer) PrintNotes(w io.Writer) {
+	for _, text := range a.Warnings {
+		fmt.Fprintf(w, "warning: %s\n", text)
+	}
+	for _, text := range a.Infos {
+		fmt.Fprintf(w, "note: %s\n", text)
+	}
+}

@@ -1,0 +1,82 @@
+package apiclient
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"github.com/freshet-io/freshet/internal/answer"
+)
+
+// bySocket begins the address of an operator.sock.
+const bySocket = "unix:"
+
+// found has an address: where none is given, the one of the server of this machine.
+func (s Server) found() Server {
+	if s.Address != "" {
+		return s
+	}
+	s.Address = DefaultServer
+	if path := operatorSocketHere(); path != "" {
+		s.Address = bySocket + path
+	}
+	return s
+}
+
+// operatorSocketHere is the socket of a server whose data directory is where servers of
+// this machine have it, empty if none answers or this user may not ask. The working
+// directory may be another's, who would get the token of a command: in it the data
+// directory and the socket must be this user's or root's.
+func operatorSocketHere() string {
+	named, here := os.Getenv("FRESHET_DATA_DIR"), answer.DefaultDataDir
+	for _, dir := range []string{named, here, answer.PackagedDataDir} {
+		if dir == "" {
+			continue
+		}
+		for _, path := range []string{filepath.Join(dir, answer.OperatorSocket), listening(dir).Operator} {
+			if path == "" || dir == here && dir != named && !trusted(os.Getuid(), dir, path) {
+				continue
+			}
+			if conn, err := net.Dial("unix", path); err == nil { // which refuses a path that is too long
+				_ = conn.Close()
+				return path
+			}
+		}
+	}
+	return ""
+}
+
+// listening is what the server of a data directory has told, nothing if it cannot be read.
+func listening(dir string) (l answer.Listening) {
+	if text, err := os.ReadFile(filepath.Join(dir, answer.ListeningFile)); err == nil {
+		_ = json.Unmarshal(text, &l)
+	}
+	return l
+}
+
+// trusted reports whether each of these files is a user's own or root's.
+func trusted(user int, paths ...string) bool {
+	return !slices.ContainsFunc(paths, func(path string) bool {
+		info, err := os.Stat(path)
+		if err != nil {
+			return true
+		}
+		owner, known := info.Sys().(*syscall.Stat_t)
+		return !known || owner.Uid != 0 && int(owner.Uid) != user
+	})
+}
+
+// OverSocket is a client whose requests all go to a Unix socket.
+func OverSocket(path string) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		},
+		DisableKeepAlives: true, // the next request has a client of its own
+	}}
+}

@@ -1,0 +1,56 @@
+package apiclient
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/freshet-io/freshet/internal/answer"
+)
+
+// A command sends its token to a socket in ./data only where the directory and the socket are
+// this user's or root's: the working directory may be another's.
+func TestCommandsTrustNoSocketOfOthers(t *testing.T) {
+	t.Setenv("FRESHET_DATA_DIR", "")
+	dir := t.TempDir()
+	t.Chdir(dir)
+	path := filepath.Join("data", answer.OperatorSocket)
+	if err := os.Mkdir("data", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if got := operatorSocketHere(); got != path {
+		t.Fatalf("commands find %q, want their own socket", got)
+	}
+	user, other := os.Getuid(), os.Getuid()+1
+	if user == 0 { // whose files all trust
+		for _, file := range []string{path, "data"} {
+			if err := os.Chown(file, other, -1); err != nil {
+				t.Fatal(err)
+			}
+			if got := operatorSocketHere(); got == path {
+				t.Errorf("commands trust it where %s is another's", file)
+			}
+			if err := os.Chown(file, user, -1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !trusted(other, path) {
+			t.Error("a user does not trust root")
+		}
+	} else if trusted(other, path) || !trusted(user, path) {
+		t.Error("a user trusts the files of another, or not their own")
+	}
+	if trusted(user, path, "nothing") {
+		t.Error("a file that is not there is trusted")
+	}
+	t.Setenv("FRESHET_DATA_DIR", "data")
+	if got := operatorSocketHere(); got != path {
+		t.Errorf("commands find %q in the directory that they are given", got)
+	}
+}

@@ -1,0 +1,36 @@
+// Package answer declares what a server tells the commands that ask it: the data of its JSON
+// answers, and the small files in its data directory. Server and commands both import it, so
+// that each shape is declared once. It has types and names, and computes nothing.
+//
+// The names of fields in JSON stay: scripts read them.
+package answer
+
+import "syscall"
+
+// Files in the data directory by which programs find and watch a server.
+const (
+	DefaultDataDir  = "./data"         // where it is unless the configuration says otherwise
+	ListeningFile   = "listening.json" // a Listening
+	RestartFile     = "restart.json"   // a Restart
+	OperatorSocket  = "operator.sock"  // Unix socket for operators: who may open the file may operate
+	PackagedDataDir = "/var/lib/freshet"
+)
+
+// By these signals a server is asked to reload and to restart. Whatever it is doing, from its
+// first line to its last, it must not die of them.
+const (
+	ReloadSignal  = syscall.SIGHUP
+	RestartSignal = syscall.SIGUSR2
+)
+
+// Listening is what a started server tells programs, since ports may have been chosen by the
+// kernel. Paths are absolute, for a program that runs in another directory.
+type Listening struct {
+	PID               int    `json:"pid"`
+	Operator          string `json:"operator,omitempty"` // path of operator.sock
+	HTTP              string `json:"http"`
+	OTLPGRPC          string `json:"otlp_grpc,omitempty"`
+	DogStatsDUDP      string `json:"dogstatsd_udp,omitempty"`
+	DogStatsDUnixgram string `json:"dogstatsd_unixgram,omitempty"`
+	DogStatsDUnix     string `json:"dogstatsd_unix,omitempty"`
+}

@@ -1,0 +1,57 @@
+// Package build says which source this binary was made of.
+package build
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+)
+
+// Version is what the linker gave to main, empty for builds that are no release: those have
+// the version that the Go command derives from git. main sets it before anything reads it.
+var Version string
+
+// Info is a build.
+type Info struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"` // commit
+	Modified bool   `json:"modified,omitempty"` // there were changes that no commit holds
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+// This reads what the linker and the Go command have left in the binary.
+func This() Info {
+	b := Info{Version: Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	if b.Version == "" {
+		b.Version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Revision = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	return b
+}
+
+func (b Info) String() string {
+	text := "freshet"
+	if b.Version != "" {
+		text += " " + b.Version
+	}
+	if b.Revision != "" {
+		text += fmt.Sprintf(" (%.12s", b.Revision)
+		if b.Modified {
+			text += ", modified"
+		}
+		text += ")"
+	}
+	return text + " " + b.Go + " " + b.Platform
+}

@@ -1,0 +1,68 @@
+// Package command is what the commands of a program have in common: exit codes, and how
+// mistakes on the command line are told. What a command does is its own business.
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+// Exit codes. The systemd unit relies on Usage: starting again does not help.
+const (
+	OK      = 0
+	Failure = 1
+	Usage   = 2 // a mistake on the command line, in what a server is asked, or in the configuration
+)
+
+// Execute runs the command of root that args name, prints why it failed, and returns the exit
+// code.
+func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
+	root.SilenceErrors = true // printed once, below
+	root.SilenceUsage = true  // an error is not an occasion to print 100 flags
+	root.SetFlagErrorFunc(flagError)
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	parsed := false // an error before is a mistake on the command line
+	before := root.PersistentPreRun
+	root.PersistentPreRun = func(cmd *cobra.Command, args []string) {
+		parsed = true
+		if before != nil {
+			before(cmd, args)
+		}
+	}
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return OK
+	}
+	if said := (ExitError{}); errors.As(err, &said) {
+		return said.Code
+	}
+	for line := range strings.Lines(strings.TrimSuffix(err.Error(), "\n")) {
+		fmt.Fprintf(stderr, "%s: %s\n", root.Name(), strings.TrimSuffix(line, "\n"))
+	}
+	if problems := (conf.Problems)(nil); !parsed || errors.As(err, &problems) || errors.As(err, new(conf.MistakeError)) {
+		return Usage
+	}
+	return Failure
+}
+
+// ExitError is the exit code of a command that has already printed why it ends.
+type ExitError struct{ Code int }
+
+func (e ExitError) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
+
+// Exit is the error by which a command ends with a code and prints nothing more, nil for OK.
+func Exit(code int) error {
+	if code == OK {
+		return nil
+	}
+	return ExitError{code}
+}
