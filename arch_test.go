@@ -33,15 +33,27 @@ var layers = []struct {
 	{dir: "lab"},
 	{dir: "examples"}, // other people's services, as they would be
 	{dir: "cmd"},
-	{dir: "deploy"}, // writes what watches Freshet
+	{dir: "deploy"},          // writes what watches Freshet
+	{dir: "internal/server"}, // a process with roles
+	{dir: "internal/cli"},    // the commands that ask it, or need none
+	{dir: "internal/bench"},  // the command bench
 	{dir: "internal/role", isolated: true},
 	{dir: "internal/settings"},
 	{dir: "internal/adapter", isolated: true},
+	{dir: "internal/answer"}, // what a server tells the commands
 	{dir: "internal/core"},
 	{dir: "internal/lib"},
 	{dir: "client"},   // for others, so that it imports nothing of ours
 	{dir: "slogring"}, // likewise
 	{dir: "ui"},       // the web page's files
+}
+
+// strangers do not import each other, though imports would point down. A command knows a server
+// by its HTTP API alone.
+var strangers = [][2]string{
+	{"internal/server", "internal/cli"}, {"internal/server", "internal/bench"},
+	{"internal/cli", "internal/bench"}, {"internal/cli", "internal/role"},
+	{"internal/bench", "internal/role"},
 }
 
 const core = "internal/core"
@@ -68,6 +80,8 @@ func TestImportRulesCatch(t *testing.T) {
 	want := []string{
 		"internal/adapter/sideways/sideways.go: imports internal/adapter/files: parts of internal/adapter do not import each other",
 		"internal/adapter/sideways/sideways.go: imports internal/role/second: imports point down, never up",
+		"internal/cli/asks.go: imports internal/role/second: internal/cli knows nothing of it",
+		"internal/cli/asks.go: imports internal/server: imports point down, never up",
 		"internal/core/clock/clock.go: uses time.After: core is handed the time",
 		"internal/core/clock/clock.go: uses time.AfterFunc: core is handed the time",
 		"internal/core/clock/clock.go: uses time.NewTicker: core is handed the time",
@@ -89,6 +103,7 @@ func TestImportRulesCatch(t *testing.T) {
 		"internal/lib/knowing/knowing.go: imports internal/core/pure: imports point down, never up",
 		"internal/role/first/first.go: imports cmd/freshet: imports point down, never up",
 		"internal/role/first/first.go: imports internal/role/second: parts of internal/role do not import each other",
+		"internal/server/serves.go: imports internal/cli: internal/server knows nothing of it",
 	}
 	got := violations(t, "testdata/arch")
 	for _, v := range got {
@@ -158,6 +173,8 @@ func check(dir string, file *ast.File) (broken []string) {
 				broken = append(broken, "imports "+own+": imports point down, never up")
 			case to == from && layers[from].isolated && part(own, to) != part(dir, from):
 				broken = append(broken, fmt.Sprintf("imports %s: parts of %s do not import each other", own, layers[to].dir))
+			case slices.ContainsFunc(strangers, func(s [2]string) bool { return within(dir, s[0]) && within(own, s[1]) }):
+				broken = append(broken, fmt.Sprintf("imports %s: %s knows nothing of it", own, layers[from].dir))
 			}
 		} else if within(dir, core) && slices.ContainsFunc(outside, func(o string) bool { return within(name, o) }) &&
 			!slices.Contains(harmless, name) {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/bench"
 	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
@@ -62,7 +63,7 @@ this machine's loopback, with its data in ./data.`,
 	addGroup(root, "Run a server:", newServeCommand(), newRestartCommand(), newBackupCommand(), newRestoreCommand())
 	addGroup(root, "Ask it:", newQueryCommand(), newEventsCommand(), newLedgerCommand(), newExplainCommand(), newDiagnoseCommand())
 	addGroup(root, "See what arrives:", newTopCommand(), newTailCommand(), newCaptureCommand(), newReplayCommand())
-	addGroup(root, "Measure it:", newBenchCommand())
+	addGroup(root, "Measure it:", bench.NewCommand())
 	addGroup(root, "Configure it:", newCheckCommand(), newConfigCommand(), newDiffCommand(), newConvertCommand(), newCompletionCommand(), newVersionCommand())
 	root.SetHelpCommandGroupID(root.Groups()[len(root.Groups())-1].ID)
 	root.AddCommand(newExitCodesTopic())

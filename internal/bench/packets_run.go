@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -6,62 +6,46 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/loadgen"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/load"
 )
 
-// measurement runs a load against a receiver, as often as is wanted.
-type measurement struct {
-	*bench
-	receiver *benchReceiver
+// packetBench is a measurement of one server.
+type packetBench struct {
+	load        load.Config
+	newContexts float64 // a second
+	pace        pace
+	runs        int
+	findMax     bool
+
+	to         string
+	sender     loadgen.Config
+	server     apiclient.Server // to measure; without an address to start one
+	role       string           // of the one that is started, as the next two
+	serveFlags []string         // for it
+	pin        bool
+
+	asJSON bool
+	view   terminal.View
+	line   *terminal.Line
+}
+
+// pace is how fast metrics are sent, and for how long they are measured.
+type pace struct {
+	rate     float64 // a second; 0 for as fast as it goes
+	duration time.Duration
+}
+
+// packetMeasurement runs a load against a receiver, as often as is wanted.
+type packetMeasurement struct {
+	*packetBench
+	receiver *receiver
 	sender   *loadgen.Sender
 	traffic  *load.Load
 	title    string // of what is being done, for the line that shows progress
-}
-
-// benchRun is one run: what was sent, what the receiver's books say of it, and what
-// it cost while the load went on. The names of the fields in JSON stay.
-type benchRun struct {
-	SentPackets          uint64            `json:"sent_packets"`
-	SentBytes            uint64            `json:"sent_bytes"` // of payload
-	SentSamples          uint64            `json:"sent_samples"`
-	SentByKind           map[string]uint64 `json:"sent_samples_by_kind"`
-	CounterSum           uint64            `json:"sent_counter_increments"` // their sum
-	NewContexts          uint64            `json:"sent_new_contexts"`
-	RefusedTimes         uint64            `json:"sender_refused_times"` // a Unix socket was full
-	SenderDropped        uint64            `json:"sender_dropped_packets"`
-	SenderDroppedSamples uint64            `json:"sender_dropped_samples"` // in those packets
-	SenderCPUUser        float64           `json:"sender_cpu_user_us_per_metric"`
-	SenderCPUSystem      float64           `json:"sender_cpu_system_us_per_metric"`
-
-	ReceivedPackets      uint64            `json:"received_packets"`
-	ReceivedSamples      uint64            `json:"received_samples"`
-	KernelDroppedPackets uint64            `json:"kernel_dropped_packets"`
-	OversizedPackets     uint64            `json:"oversized_packets"`
-	LostSamples          uint64            `json:"lost_samples"`              // in those packets
-	FoldedSamples        uint64            `json:"received_folded_samples"`   // by a limit, into the overflow series of their metric
-	NotKept              map[string]uint64 `json:"received_not_kept_samples"` // malformed, refused, late; by state and reason
-
-	Cost benchCost `json:"measured"`
-}
-
-// benchCost is what the receiver cost while the load went on, warm-up excluded.
-type benchCost struct {
-	Seconds          float64 `json:"seconds"`
-	SentPerSecond    float64 `json:"sent_metrics_per_second"`
-	CPUMicros        float64 `json:"cpu_us_per_metric"` // that was received, as all that follow
-	CPUUserMicros    float64 `json:"cpu_user_us_per_metric"`
-	CPUSystemMicros  float64 `json:"cpu_system_us_per_metric"`
-	CPUPercent       float64 `json:"cpu_percent_of_a_core"`
-	GCPercent        float64 `json:"gc_percent_of_cpu"`
-	GCCycles         float64 `json:"gc_cycles"`
-	Allocations      float64 `json:"allocations_per_metric"`
-	AllocatedBytes   float64 `json:"allocated_bytes_per_metric"`
-	ResidentBytes    float64 `json:"resident_bytes"`
-	MaxResidentBytes float64 `json:"max_resident_bytes"` // since the receiver started
-	HeapLiveBytes    float64 `json:"heap_live_bytes"`
 }
 
 // moment is a state of sender and receiver.
@@ -71,7 +55,7 @@ type moment struct {
 	figures answer.Process
 }
 
-func (m *measurement) now(ctx context.Context) (moment, error) {
+func (m *packetMeasurement) now(ctx context.Context) (moment, error) {
 	figures, err := m.receiver.figures(ctx)
 	return moment{time.Now(), m.sender.Progress(), figures}, err
 }
@@ -89,7 +73,7 @@ const (
 )
 
 // introduce sends each context once, if they are many.
-func (m *measurement) introduce(ctx context.Context, p pace) error {
+func (m *packetMeasurement) introduce(ctx context.Context, p pace) error {
 	if m.load.Contexts <= fewContexts {
 		return nil
 	}
@@ -106,7 +90,7 @@ func (m *measurement) introduce(ctx context.Context, p pace) error {
 }
 
 // run sends the load, measures while it goes on, and closes the books over it.
-func (m *measurement) run(ctx context.Context, p pace) (benchRun, error) {
+func (m *packetMeasurement) run(ctx context.Context, p pace) (packetRun, error) {
 	var from, to moment
 	r, err := m.sendWhile(ctx, p.rate, func(ended chan sendingEnd) (err error) {
 		from, to, err = m.observe(ctx, p.duration, ended)
@@ -120,13 +104,13 @@ func (m *measurement) run(ctx context.Context, p pace) (benchRun, error) {
 }
 
 // sendWhile sends the load until watch returns, and closes the books over it.
-func (m *measurement) sendWhile(ctx context.Context, rate float64, watch func(ended chan sendingEnd) error) (benchRun, error) {
+func (m *packetMeasurement) sendWhile(ctx context.Context, rate float64, watch func(ended chan sendingEnd) error) (packetRun, error) {
 	before, err := m.receiver.books(ctx)
 	if err != nil {
-		return benchRun{}, err
+		return packetRun{}, err
 	}
 	if before.Probing {
-		return benchRun{}, fmt.Errorf("%s sends itself a probe each second, and its books cannot tell it from what is sent here: "+
+		return packetRun{}, fmt.Errorf("%s sends itself a probe each second, and its books cannot tell it from what is sent here: "+
 			"start it with --self-probe=false, or leave --server out, to measure a receiver of our own", m.receiver.server)
 	}
 	sending, stop := context.WithCancel(ctx)
@@ -140,9 +124,9 @@ func (m *measurement) sendWhile(ctx context.Context, rate float64, watch func(en
 		err = end.err
 	}
 	if err != nil {
-		return benchRun{}, err
+		return packetRun{}, err
 	}
-	r := newBenchRun(end.Result)
+	r := newPacketRun(end.Result)
 	m.show("waiting for the books")
 	after, err := m.settle(ctx, before, r)
 	if err != nil {
@@ -157,11 +141,11 @@ type sendingEnd struct {
 	err error
 }
 
-func (m *measurement) send(ctx context.Context, rate float64, ended chan<- sendingEnd) {
+func (m *packetMeasurement) send(ctx context.Context, rate float64, ended chan<- sendingEnd) {
 	var end sendingEnd
 	send := func() (err error) {
 		// Bursts would spare a receiver wakings; what goes as one message is a burst.
-		end.Result, err = m.sender.Run(ctx, m.traffic, loadgen.Pace{Rate: rate, Even: !m.bench.sender.GSO})
+		end.Result, err = m.sender.Run(ctx, m.traffic, loadgen.Pace{Rate: rate, Even: !m.packetBench.sender.GSO})
 		return err
 	}
 	if !m.pin {
@@ -176,7 +160,7 @@ func (m *measurement) send(ctx context.Context, rate float64, ended chan<- sendi
 
 // observe waits for the warm-up, and then for the time that is measured, whose begin
 // and end it returns.
-func (m *measurement) observe(ctx context.Context, d time.Duration, ended chan sendingEnd) (from, to moment, err error) {
+func (m *packetMeasurement) observe(ctx context.Context, d time.Duration, ended chan sendingEnd) (from, to moment, err error) {
 	passed := func(since time.Time, d time.Duration) func() bool {
 		return func() bool { return time.Since(since) >= d }
 	}
@@ -194,7 +178,7 @@ func (m *measurement) observe(ctx context.Context, d time.Duration, ended chan s
 }
 
 // until waits for done and shows how far the load has come.
-func (m *measurement) until(ctx context.Context, ended chan sendingEnd, doing string, done func() bool) error {
+func (m *packetMeasurement) until(ctx context.Context, ended chan sendingEnd, doing string, done func() bool) error {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	for !done() {
@@ -214,11 +198,11 @@ func (m *measurement) until(ctx context.Context, ended chan sendingEnd, doing st
 	return nil
 }
 
-func (m *measurement) show(doing string) { m.line.Draw(m.title + ": " + doing) }
+func (m *packetMeasurement) show(doing string) { m.line.Draw(m.title + ": " + doing) }
 
 // costBetween is what the receiver cost between two moments, for each metric that it
 // received: the given share of those that were sent.
-func costBetween(a, b moment, received float64) benchCost {
+func costBetween(a, b moment, received float64) packetCost {
 	seconds, sent := b.at.Sub(a.at).Seconds(), float64(b.sent.Metrics-a.sent.Metrics)
 	user := b.figures.CPUUserSeconds - a.figures.CPUUserSeconds
 	system := b.figures.CPUSystemSeconds - a.figures.CPUSystemSeconds
@@ -228,7 +212,7 @@ func costBetween(a, b moment, received float64) benchCost {
 		}
 		return v / (sent * received)
 	}
-	return benchCost{
+	return packetCost{
 		Seconds: seconds, SentPerSecond: sent / seconds,
 		CPUMicros: per(1e6 * (user + system)), CPUUserMicros: per(1e6 * user), CPUSystemMicros: per(1e6 * system),
 		CPUPercent:     100 * (user + system) / seconds,

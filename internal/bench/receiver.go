@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -23,8 +24,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// benchReceiver is the server that is measured.
-type benchReceiver struct {
+// receiver is the server that is measured.
+type receiver struct {
 	server apiclient.Server
 	role   string // unknown of one that runs already
 
@@ -34,40 +35,10 @@ type benchReceiver struct {
 	exited chan struct{} // closed when it has ended
 }
 
-// openReceiver starts a server or finds the one that runs, and tells the sender
-// where it listens.
-func (b *bench) openReceiver(ctx context.Context) (r *benchReceiver, err error) {
-	r = &benchReceiver{server: b.server}
-	if b.server.Address == "" {
-		if r, err = startReceiver(ctx, b.role, b.pin, b.serveFlags); err != nil {
-			return nil, err
-		}
-	}
-	b.sender.Network, b.sender.Address, err = b.target()
-	if err != nil || b.sender.Address != "" {
-		return r, err
-	}
-	figures, err := r.figures(ctx)
-	if err == nil {
-		l := figures.Listening
-		b.sender.Address = map[string]string{"udp": l.DogStatsDUDP, "unixgram": l.DogStatsDUnixgram}[b.sender.Network]
-		if b.sender.Address == "" {
-			err = fmt.Errorf("--server = %s: listens on no %s for the tenant of that address; name a socket by --to", r.server, b.sender.Network)
-			if b.server.Address == "" {
-				err = fmt.Errorf("flags behind --: the receiver listens on no %s", b.sender.Network)
-			}
-		}
-	}
-	if err != nil {
-		return nil, errors.Join(err, r.stop())
-	}
-	return r, nil
-}
-
 // startLimit is how long a receiver with an empty directory may take to start.
 const startLimit = time.Minute
 
-func startReceiver(ctx context.Context, role string, pin bool, flags []string) (*benchReceiver, error) {
+func startReceiver(ctx context.Context, role string, pin bool, flags []string) (*receiver, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("start a receiver: %w", err)
@@ -76,13 +47,13 @@ func startReceiver(ctx context.Context, role string, pin bool, flags []string) (
 	if err != nil {
 		return nil, fmt.Errorf("start a receiver: %w", err)
 	}
-	r := &benchReceiver{role: role, dir: dir, exited: make(chan struct{})}
+	r := &receiver{role: role, dir: dir, exited: make(chan struct{})}
 	log, err := os.Create(r.path("log"))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start a receiver: %w", err), os.RemoveAll(dir))
 	}
 	defer log.Close()
-	r.cmd = exec.Command(program, append([]string{serveName, "--role", role, "--data-dir", r.path("data"),
+	r.cmd = exec.Command(program, append([]string{"serve", "--role", role, "--data-dir", r.path("data"),
 		"--http-listen", "127.0.0.1:0", "--ingest-otlp-grpc-listen", "", "--dogstatsd-udp", "127.0.0.1:0",
 		"--dogstatsd-unixgram", r.path("dgram.sock"), "--dogstatsd-unix", "",
 		"--self-probe=false", "--self-metrics=false"}, flags...)...)
@@ -105,12 +76,12 @@ func startReceiver(ctx context.Context, role string, pin bool, flags []string) (
 	return r, nil
 }
 
-func (r *benchReceiver) path(elements ...string) string {
+func (r *receiver) path(elements ...string) string {
 	return filepath.Join(append([]string{r.dir}, elements...)...)
 }
 
 // said is what the receiver has said on standard error.
-func (r *benchReceiver) said() string {
+func (r *receiver) said() string {
 	text, err := os.ReadFile(r.path("log"))
 	if err != nil {
 		return err.Error()
@@ -120,7 +91,7 @@ func (r *benchReceiver) said() string {
 
 // warnings are what the receiver has said of its sockets of a network: how the
 // kernel's settings will cost packets, and how to mend them.
-func (r *benchReceiver) warnings(network string) (all []string) {
+func (r *receiver) warnings(network string) (all []string) {
 	if r.cmd == nil {
 		return nil
 	}
@@ -147,7 +118,7 @@ func receiverEnvironment(all []string, pin bool) (kept []string) {
 
 // start starts the process, on one core if pin is set: it inherits the cores of the
 // thread that starts it.
-func (r *benchReceiver) start(pin bool) error {
+func (r *receiver) start(pin bool) error {
 	if !pin {
 		return r.cmd.Start()
 	}
@@ -193,7 +164,7 @@ func onCore(core int, do func() error) error {
 }
 
 // awaitReady waits until the receiver answers.
-func (r *benchReceiver) awaitReady(ctx context.Context) error {
+func (r *receiver) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	ticker := time.NewTicker(20 * time.Millisecond)
@@ -228,7 +199,7 @@ func (r *benchReceiver) awaitReady(ctx context.Context) error {
 const stopLimit = 20 * time.Second
 
 // stop ends a receiver that was started, and removes what it wrote.
-func (r *benchReceiver) stop() error {
+func (r *receiver) stop() error {
 	if r.cmd == nil {
 		return nil
 	}
@@ -247,22 +218,49 @@ func (r *benchReceiver) stop() error {
 }
 
 // figures are what the receiver has cost so far.
-func (r *benchReceiver) figures(ctx context.Context) (p answer.Process, err error) {
+func (r *receiver) figures(ctx context.Context) (p answer.Process, err error) {
 	return p, r.ask(ctx, "/api/v1/status/process", &p)
 }
 
 // books are what the receiver has counted so far.
-func (r *benchReceiver) books(ctx context.Context) (b answer.Ledger, err error) {
+func (r *receiver) books(ctx context.Context) (b answer.Ledger, err error) {
 	return b, r.ask(ctx, "/api/v1/status/ledger", &b)
 }
 
-func (r *benchReceiver) ask(ctx context.Context, path string, data any) error {
+func (r *receiver) ask(ctx context.Context, path string, data any) error {
 	_, a, err := r.server.Ask(ctx, path, url.Values{})
 	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal(a.Data, data); err != nil {
 		return fmt.Errorf("read the answer of %s to %s: %w", r.server, path, err)
+	}
+	return nil
+}
+
+// untilHangup returns a context that the end of the terminal ends. A reader of the
+// output who has gone makes writing fail and no longer ends the process at once. So
+// either way the receiver is stopped and its directory removed.
+func untilHangup(ctx context.Context) (context.Context, context.CancelFunc) {
+	closedPipe := make(chan os.Signal, 1)
+	signal.Notify(closedPipe, syscall.SIGPIPE)
+	ctx, cancel := signal.NotifyContext(ctx, syscall.SIGHUP)
+	return ctx, func() {
+		cancel()
+		signal.Stop(closedPipe)
+	}
+}
+
+// checkServeFlags refuses flags of the receiver that are bench's own to set.
+func checkServeFlags(flags []string) error {
+	for _, f := range flags {
+		name, _, _ := strings.Cut(f, "=")
+		switch name {
+		case "--role":
+			return errors.New("--role: goes before --")
+		case "--config", "--data-dir", "--http-listen":
+			return fmt.Errorf("%s: is not for a receiver that is started; start a server with it, and measure that with --server", name)
+		}
 	}
 	return nil
 }

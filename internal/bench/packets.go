@@ -1,20 +1,15 @@
-package main
+package bench
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
 	"strconv"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/loadgen"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/core/load"
@@ -23,22 +18,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-func newBenchCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "bench",
-		Short: "Measure what a server costs on this machine",
-		Long: `Sends a load that is known exactly to a server, and says what became of it and what
-it cost the server. docs/benchmarking.md says what the figures mean.`,
-		Example: `  freshet bench dogstatsd
-  freshet bench remote-write`,
-		Args: command.Unknown,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newBenchDogStatsDCommand(), newBenchRemoteWriteCommand())
-	return cmd
-}
-
-func newBenchDogStatsDCommand() *cobra.Command {
+func newDogStatsDCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dogstatsd [-- FLAGS OF SERVE]",
 		Short: "Measure the cost of receiving DogStatsD",
@@ -60,7 +40,7 @@ Cost depends on the rate: a figure means something together with its rate alone.
       --limits-max-series-per-metric 0 --limits-max-new-series-per-minute 0
   freshet bench dogstatsd --server http://127.0.0.1:7125 --json`,
 	}
-	b := bench{load: load.Standard(), pace: pace{rate: 120_000}}
+	b := packetBench{load: load.Standard(), pace: pace{rate: 120_000}}
 	flags := cmd.Flags()
 	b.loadFlags(flags)
 	flags.Func("rate", "send this `number` of metrics a second, or max for as fast as it goes (default 120000)", b.setRate)
@@ -98,46 +78,7 @@ Cost depends on the rate: a figure means something together with its rate alone.
 	return cmd
 }
 
-// untilHangup returns a context that the end of the terminal ends. A reader of the
-// output who has gone makes writing fail and no longer ends the process at once. So
-// either way the receiver is stopped and its directory removed.
-func untilHangup(ctx context.Context) (context.Context, context.CancelFunc) {
-	closedPipe := make(chan os.Signal, 1)
-	signal.Notify(closedPipe, syscall.SIGPIPE)
-	ctx, cancel := signal.NotifyContext(ctx, syscall.SIGHUP)
-	return ctx, func() {
-		cancel()
-		signal.Stop(closedPipe)
-	}
-}
-
-// bench is a measurement of one server.
-type bench struct {
-	load        load.Config
-	newContexts float64 // a second
-	pace        pace
-	runs        int
-	findMax     bool
-
-	to         string
-	sender     loadgen.Config
-	server     apiclient.Server // to measure; without an address to start one
-	role       string           // of the one that is started, as the next two
-	serveFlags []string         // for it
-	pin        bool
-
-	asJSON bool
-	view   terminal.View
-	line   *terminal.Line
-}
-
-// pace is how fast metrics are sent, and for how long they are measured.
-type pace struct {
-	rate     float64 // a second; 0 for as fast as it goes
-	duration time.Duration
-}
-
-func (b *bench) loadFlags(flags *pflag.FlagSet) {
+func (b *packetBench) loadFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&b.load.Contexts, "contexts", b.load.Contexts, "send this `number` of distinct names with tags")
 	flags.Func("kinds", "`weights` of the metrics' kinds (default "+b.load.Kinds.String()+")", func(text string) (err error) {
 		b.load.Kinds, err = load.ParseMix(text)
@@ -150,7 +91,7 @@ func (b *bench) loadFlags(flags *pflag.FlagSet) {
 	flags.Uint64Var(&b.load.Seed, "seed", b.load.Seed, "`number` that the load is made from: the same bytes for the same seed")
 }
 
-func (b *bench) setRate(text string) error {
+func (b *packetBench) setRate(text string) error {
 	if text == "max" {
 		b.pace.rate = 0
 		return nil
@@ -164,7 +105,7 @@ func (b *bench) setRate(text string) error {
 }
 
 // check refuses what does not go together, and completes the load.
-func (b *bench) check(flags *pflag.FlagSet) error {
+func (b *packetBench) check(flags *pflag.FlagSet) error {
 	network, _, err := b.target()
 	if err != nil {
 		return err
@@ -225,22 +166,8 @@ const (
 	fewestPackets       = 10
 )
 
-// checkServeFlags refuses flags of the receiver that are bench's own to set.
-func checkServeFlags(flags []string) error {
-	for _, f := range flags {
-		name, _, _ := strings.Cut(f, "=")
-		switch name {
-		case "--role":
-			return errors.New("--role: goes before --")
-		case "--config", "--data-dir", "--http-listen":
-			return fmt.Errorf("%s: is not for a receiver that is started; start a server with it, and measure that with --server", name)
-		}
-	}
-	return nil
-}
-
 // target reads --to; the address may be left to the server.
-func (b *bench) target() (network, address string, err error) {
+func (b *packetBench) target() (network, address string, err error) {
 	if b.to == "udp" || b.to == "unixgram" {
 		return b.to, "", nil
 	}
@@ -255,7 +182,7 @@ func (b *bench) target() (network, address string, err error) {
 }
 
 // run measures and prints what came of it.
-func (b *bench) run(ctx context.Context) (err error) {
+func (b *packetBench) run(ctx context.Context) (err error) {
 	traffic, err := load.New(b.load)
 	if err != nil {
 		return err
@@ -272,7 +199,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer sender.Close()
-	m := &measurement{bench: b, receiver: r, sender: sender, traffic: traffic}
+	m := &packetMeasurement{packetBench: b, receiver: r, sender: sender, traffic: traffic}
 	m.title = "warm-up"
 	if err := m.introduce(ctx, b.pace); err != nil {
 		return err
@@ -280,7 +207,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 	if b.findMax {
 		return b.printMax(m.findMax(ctx))
 	}
-	var runs []benchRun
+	var runs []packetRun
 	for i := range b.runs {
 		m.title = fmt.Sprintf("run %d of %d", i+1, b.runs)
 		one, err := m.run(ctx, b.pace)
@@ -290,4 +217,34 @@ func (b *bench) run(ctx context.Context) (err error) {
 		runs = append(runs, one)
 	}
 	return b.printRuns(r, runs)
+}
+
+// openReceiver starts a server or finds the one that runs, and tells the sender
+// where it listens.
+func (b *packetBench) openReceiver(ctx context.Context) (r *receiver, err error) {
+	r = &receiver{server: b.server}
+	if b.server.Address == "" {
+		if r, err = startReceiver(ctx, b.role, b.pin, b.serveFlags); err != nil {
+			return nil, err
+		}
+	}
+	b.sender.Network, b.sender.Address, err = b.target()
+	if err != nil || b.sender.Address != "" {
+		return r, err
+	}
+	figures, err := r.figures(ctx)
+	if err == nil {
+		l := figures.Listening
+		b.sender.Address = map[string]string{"udp": l.DogStatsDUDP, "unixgram": l.DogStatsDUnixgram}[b.sender.Network]
+		if b.sender.Address == "" {
+			err = fmt.Errorf("--server = %s: listens on no %s for the tenant of that address; name a socket by --to", r.server, b.sender.Network)
+			if b.server.Address == "" {
+				err = fmt.Errorf("flags behind --: the receiver listens on no %s", b.sender.Network)
+			}
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, r.stop())
+	}
+	return r, nil
 }

@@ -1,19 +1,18 @@
-package main
+package bench
 
 import (
 	"fmt"
 	"io"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/lib/build"
 )
 
-// benchLoad is what was sent, and to whom.
-type benchLoad struct {
+// packetLoad is what was sent, and to whom.
+type packetLoad struct {
 	Build            string  `json:"build"`
 	Receiver         string  `json:"receiver"` // role of the one that was started, or its address
 	Network          string  `json:"network"`
@@ -31,9 +30,9 @@ type benchLoad struct {
 	Pinned           bool    `json:"receiver_on_one_core"`
 }
 
-func (b *bench) describe() benchLoad {
+func (b *packetBench) describe() packetLoad {
 	per := b.load.PerPacket()
-	l := benchLoad{
+	l := packetLoad{
 		Build: build.This().String(), Receiver: b.server.Address, Network: b.sender.Network, RatePerSecond: b.pace.rate,
 		Contexts: b.load.Contexts, NewPerSecond: b.newContexts, Kinds: b.load.Kinds.String(), Tags: b.load.Tags, LineBytes: b.load.LineBytes(),
 		MetricsPerPacket: per, PacketBytes: per*(b.load.LineBytes()+1) - 1, Seed: b.load.Seed,
@@ -49,7 +48,7 @@ func (b *bench) describe() benchLoad {
 }
 
 // headline says what was measured.
-func (b *bench) headline() string {
+func (b *packetBench) headline() string {
 	l := b.describe()
 	text := fmt.Sprintf("%s, %s: %s contexts with %d tags, %d of %d bytes a packet", l.Receiver, l.Network,
 		terminal.Thousands(uint64(l.Contexts)), l.Tags, l.MetricsPerPacket, l.LineBytes)
@@ -72,7 +71,7 @@ type spread struct {
 	Highest float64 `json:"highest"`
 }
 
-func spreadOf(runs []benchRun, figure func(benchCost) float64) spread {
+func spreadOf(runs []packetRun, figure func(packetCost) float64) spread {
 	var all []float64
 	for _, r := range runs {
 		all = append(all, figure(r.Cost))
@@ -82,34 +81,27 @@ func spreadOf(runs []benchRun, figure func(benchCost) float64) spread {
 	return spread{(all[(n-1)/2] + all[n/2]) / 2, all[0], all[n-1]}
 }
 
-// benchFigures are those that vary from run to run, as they are called in JSON and
+// packetFigures are those that vary from run to run, as they are called in JSON and
 // by people.
-var benchFigures = []struct {
+var packetFigures = []struct {
 	key, name string
-	of        func(benchCost) float64
+	of        func(packetCost) float64
 	text      func(float64) string
 }{
-	{"sent_metrics_per_second", "sent, metrics/s", func(c benchCost) float64 { return c.SentPerSecond }, wholeRate},
-	{"cpu_us_per_metric", "CPU, us a metric", func(c benchCost) float64 { return c.CPUMicros }, decimals(3)},
-	{"cpu_user_us_per_metric", "  user", func(c benchCost) float64 { return c.CPUUserMicros }, decimals(3)},
-	{"cpu_system_us_per_metric", "  system", func(c benchCost) float64 { return c.CPUSystemMicros }, decimals(3)},
-	{"cpu_percent_of_a_core", "CPU, % of a core", func(c benchCost) float64 { return c.CPUPercent }, decimals(1)},
-	{"gc_percent_of_cpu", "GC, % of the CPU", func(c benchCost) float64 { return c.GCPercent }, decimals(1)},
-	{"allocations_per_metric", "allocations a metric", func(c benchCost) float64 { return c.Allocations }, decimals(4)},
-	{"allocated_bytes_per_metric", "allocated bytes a metric", func(c benchCost) float64 { return c.AllocatedBytes }, decimals(2)},
-	{"resident_bytes", "resident memory, MB", func(c benchCost) float64 { return c.ResidentBytes }, megabytes},
-	{"heap_live_bytes", "live heap, MB", func(c benchCost) float64 { return c.HeapLiveBytes }, megabytes},
+	{"sent_metrics_per_second", "sent, metrics/s", func(c packetCost) float64 { return c.SentPerSecond }, wholeRate},
+	{"cpu_us_per_metric", "CPU, us a metric", func(c packetCost) float64 { return c.CPUMicros }, decimals(3)},
+	{"cpu_user_us_per_metric", "  user", func(c packetCost) float64 { return c.CPUUserMicros }, decimals(3)},
+	{"cpu_system_us_per_metric", "  system", func(c packetCost) float64 { return c.CPUSystemMicros }, decimals(3)},
+	{"cpu_percent_of_a_core", "CPU, % of a core", func(c packetCost) float64 { return c.CPUPercent }, decimals(1)},
+	{"gc_percent_of_cpu", "GC, % of the CPU", func(c packetCost) float64 { return c.GCPercent }, decimals(1)},
+	{"allocations_per_metric", "allocations a metric", func(c packetCost) float64 { return c.Allocations }, decimals(4)},
+	{"allocated_bytes_per_metric", "allocated bytes a metric", func(c packetCost) float64 { return c.AllocatedBytes }, decimals(2)},
+	{"resident_bytes", "resident memory, MB", func(c packetCost) float64 { return c.ResidentBytes }, megabytes},
+	{"heap_live_bytes", "live heap, MB", func(c packetCost) float64 { return c.HeapLiveBytes }, megabytes},
 }
-
-// decimals writes a figure with so many digits behind the point.
-func decimals(n int) func(float64) string {
-	return func(v float64) string { return strconv.FormatFloat(v, 'f', n, 64) }
-}
-
-func megabytes(v float64) string { return decimals(1)(v / 1e6) }
 
 // printRuns prints what came of the runs.
-func (b *bench) printRuns(r *benchReceiver, runs []benchRun) error {
+func (b *packetBench) printRuns(r *receiver, runs []packetRun) error {
 	b.line.Clear()
 	if b.asJSON {
 		return b.printRunsJSON(runs)
@@ -125,7 +117,7 @@ func (b *bench) printRuns(r *benchReceiver, runs []benchRun) error {
 	if len(runs) > 1 {
 		rows = [][]string{{fmt.Sprintf("cost, %d runs of %.1f s", len(runs), runs[0].Cost.Seconds), "median", "lowest", "highest"}}
 	}
-	for _, f := range benchFigures {
+	for _, f := range packetFigures {
 		s := spreadOf(runs, f.of)
 		row := []string{f.name, f.text(s.Median)}
 		if len(runs) > 1 {
@@ -142,8 +134,8 @@ func (b *bench) printRuns(r *benchReceiver, runs []benchRun) error {
 }
 
 // bookRows are what was sent and what became of it, all runs together.
-func bookRows(runs []benchRun) [][]string {
-	var sum benchRun
+func bookRows(runs []packetRun) [][]string {
+	var sum packetRun
 	for _, r := range runs {
 		sum.SentPackets += r.SentPackets
 		sum.SentSamples += r.SentSamples
@@ -175,7 +167,7 @@ func bookRows(runs []benchRun) [][]string {
 }
 
 // writeNotKept lists why samples that were received are not kept.
-func writeNotKept(w io.Writer, runs []benchRun) {
+func writeNotKept(w io.Writer, runs []packetRun) {
 	sum := map[string]uint64{}
 	for _, r := range runs {
 		for reason, n := range r.NotKept {
@@ -188,7 +180,7 @@ func writeNotKept(w io.Writer, runs []benchRun) {
 }
 
 // hint says what to try where the result is not what was asked for.
-func (b *bench) hint(r *benchReceiver, runs []benchRun) string {
+func (b *packetBench) hint(r *receiver, runs []packetRun) string {
 	var text strings.Builder
 	var dropped, refused uint64
 	for _, r := range runs {
@@ -201,7 +193,7 @@ func (b *bench) hint(r *benchReceiver, runs []benchRun) string {
 	if dropped > 0 {
 		text.WriteString("\nThe kernel dropped what found no room in the receive buffer; --find-max looks for the limit.\n")
 	}
-	reached := spreadOf(runs, func(c benchCost) float64 { return c.SentPerSecond }).Median
+	reached := spreadOf(runs, func(c packetCost) float64 { return c.SentPerSecond }).Median
 	if reached < reachedShare*b.pace.rate && refused == 0 {
 		fmt.Fprintf(&text, "\nThe sender did not reach %s metrics/s: other processes had its core, or it could not send more.\n", wholeRate(b.pace.rate))
 	}
@@ -213,14 +205,14 @@ func (b *bench) hint(r *benchReceiver, runs []benchRun) string {
 	return text.String()
 }
 
-func (b *bench) printRunsJSON(runs []benchRun) error {
+func (b *packetBench) printRunsJSON(runs []packetRun) error {
 	spreads := map[string]spread{}
-	for _, f := range benchFigures {
+	for _, f := range packetFigures {
 		spreads[f.key] = spreadOf(runs, f.of)
 	}
 	return terminal.PrintJSON(b.view.Out, struct {
-		Load    benchLoad         `json:"load"`
-		Runs    []benchRun        `json:"runs"`
+		Load    packetLoad        `json:"load"`
+		Runs    []packetRun       `json:"runs"`
 		Spreads map[string]spread `json:"measured"`
 	}{b.describe(), runs, spreads})
 }

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"os"
@@ -64,7 +64,7 @@ func TestBenchNeedsItsServer(t *testing.T) {
 // The books close over what was sent, or say why not.
 func TestBenchEntersTheBooks(t *testing.T) {
 	const perPacket = 14
-	sent := benchRun{SentPackets: 100, SentSamples: 1393} // the last packet was short
+	sent := packetRun{SentPackets: 100, SentSamples: 1393} // the last packet was short
 	books := func(read, dropped, received uint64) (b answer.Ledger) {
 		b.Datagrams.Read, b.Datagrams.KernelDropped = 1000+read, 50+dropped
 		b.Samples.Received = 20_000 + received
@@ -109,7 +109,7 @@ func TestBenchEntersTheBooks(t *testing.T) {
 // What a receiver took and did not keep is named; that a collector alone keeps
 // nothing is no news.
 func TestBenchNamesWhatIsNotKept(t *testing.T) {
-	var r benchRun
+	var r packetRun
 	r.enterNotKept(
 		ledger.Samples{Refused: map[string]uint64{"series": 5, "kind": 3}},
 		ledger.Samples{Refused: map[string]uint64{"series": 12, "kind": 3}, Discarded: map[string]uint64{"no_aggregator": 9}})
@@ -131,7 +131,7 @@ func TestReceiverEnvironment(t *testing.T) {
 
 // A receiver's warnings of the sockets that were used are for the person who asked.
 func TestReceiverWarnings(t *testing.T) {
-	r := benchReceiver{dir: t.TempDir(), cmd: &exec.Cmd{}}
+	r := receiver{dir: t.TempDir(), cmd: &exec.Cmd{}}
 	const log = `time=1 level=WARN msg="nothing is stored"
 time=1 level=WARN msg="udp 127.0.0.1:1: the kernel granted 1 of 2; run ` + "`sysctl -w a=b`" + `"
 time=1 level=WARN msg="unixgram /run/s: the kernel queues only 10"
@@ -145,11 +145,11 @@ time=1 level=INFO msg="udp is fine"`
 }
 
 func TestSpread(t *testing.T) {
-	var runs []benchRun
+	var runs []packetRun
 	for _, v := range []float64{3, 1, 2, 10} {
-		runs = append(runs, benchRun{Cost: benchCost{CPUMicros: v}})
+		runs = append(runs, packetRun{Cost: packetCost{CPUMicros: v}})
 	}
-	cpu := func(c benchCost) float64 { return c.CPUMicros }
+	cpu := func(c packetCost) float64 { return c.CPUMicros }
 	if got := spreadOf(runs, cpu); got != (spread{2.5, 1, 10}) {
 		t.Errorf("%+v", got)
 	}
@@ -160,11 +160,11 @@ func TestSpread(t *testing.T) {
 
 // Who was the limit is said honestly.
 func TestBenchMaxSaysWhoIsTheLimit(t *testing.T) {
-	for want, found := range map[string]benchMax{
+	for want, found := range map[string]packetMax{
 		"over 3,000,000 metrics/s. The sender is the limit":                            {Rate: 3e6, LimitIs: "sender"},
 		"6,000,000 metrics/s. The receiver is the limit: it made the sender wait":      {Rate: 6e6, LimitIs: "receiver"},
-		"2,000,000 metrics/s, for 2s. The receiver is the limit: it lost at 2,050,000": {Rate: 2e6, Loss: 2.05e6, LimitIs: "receiver", CostThen: benchCost{Seconds: 2.01}, LossCost: benchCost{CPUPercent: 99}},
-		"It had used 40 % of a core by then":                                           {Rate: 2e6, Loss: 2.05e6, LimitIs: "receiver", LossCost: benchCost{CPUPercent: 40}},
+		"2,000,000 metrics/s, for 2s. The receiver is the limit: it lost at 2,050,000": {Rate: 2e6, Loss: 2.05e6, LimitIs: "receiver", CostThen: packetCost{Seconds: 2.01}, LossCost: packetCost{CPUPercent: 99}},
+		"It had used 40 % of a core by then":                                           {Rate: 2e6, Loss: 2.05e6, LimitIs: "receiver", LossCost: packetCost{CPUPercent: 40}},
 		"No rate without loss was found: it loses at 1,000 metrics/s, too":             {Loss: 1000, LimitIs: "receiver"},
 		"between 2,500,000 and 5,000,000 metrics/s. The sender did not reach what":     {Rate: 2.5e6, Loss: 5e6, LimitIs: "sender"},
 	} {
@@ -176,11 +176,11 @@ func TestBenchMaxSaysWhoIsTheLimit(t *testing.T) {
 
 // What the sender dropped is counted in packets and in samples.
 func TestBenchBooksOfWhatTheSenderDropped(t *testing.T) {
-	rows := bookRows([]benchRun{{SentPackets: 10, SentSamples: 810, RefusedTimes: 3, SenderDropped: 3, SenderDroppedSamples: 243}})
+	rows := bookRows([]packetRun{{SentPackets: 10, SentSamples: 810, RefusedTimes: 3, SenderDropped: 3, SenderDroppedSamples: 243}})
 	if got := rows[len(rows)-1]; !slices.Equal(got, []string{"not sent: the socket was full", "3", "243", ""}) {
 		t.Errorf("%q", got)
 	}
-	waited := bookRows([]benchRun{{SentPackets: 10, SentSamples: 810, RefusedTimes: 3}})
+	waited := bookRows([]packetRun{{SentPackets: 10, SentSamples: 810, RefusedTimes: 3}})
 	if len(waited) != len(rows)-1 {
 		t.Errorf("%q, though nothing was dropped", waited)
 	}

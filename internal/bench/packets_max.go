@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -11,20 +11,20 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 )
 
-// benchMax is the highest rate without loss.
-type benchMax struct {
-	Rate     float64   `json:"highest_rate_without_loss_metrics_per_second"` // that was reached; 0: none was found
-	Loss     float64   `json:"lowest_rate_with_loss_metrics_per_second"`     // 0: nothing was lost
-	LimitIs  string    `json:"limit"`                                        // receiver or sender
-	Steps    []maxStep `json:"steps"`
-	CostThen benchCost `json:"measured_at_highest_rate_without_loss"`
-	LossCost benchCost `json:"measured_at_lowest_rate_with_loss"`
+// packetMax is the highest rate without loss.
+type packetMax struct {
+	Rate     float64    `json:"highest_rate_without_loss_metrics_per_second"` // that was reached; 0: none was found
+	Loss     float64    `json:"lowest_rate_with_loss_metrics_per_second"`     // 0: nothing was lost
+	LimitIs  string     `json:"limit"`                                        // receiver or sender
+	Steps    []maxStep  `json:"steps"`
+	CostThen packetCost `json:"measured_at_highest_rate_without_loss"`
+	LossCost packetCost `json:"measured_at_lowest_rate_with_loss"`
 }
 
 // maxStep is one rate that was tried.
 type maxStep struct {
-	Asked float64  `json:"asked_metrics_per_second"` // 0 for as fast as it goes
-	Run   benchRun `json:"run"`
+	Asked float64   `json:"asked_metrics_per_second"` // 0 for as fast as it goes
+	Run   packetRun `json:"run"`
 }
 
 func (s maxStep) lossless() bool { return s.Run.LostSamples == 0 && s.Run.SenderDropped == 0 }
@@ -32,14 +32,13 @@ func (s maxStep) lossless() bool { return s.Run.LostSamples == 0 && s.Run.Sender
 const (
 	maxPrecision = 0.03 // of the rate: less is the noise of most machines
 	busyCore     = 80   // percent: a receiver that loses while it uses less was not given more
-	reachedShare = 0.97 // of the rate that was asked: below it the sender was the limit
 )
 
 // findMax tries to send as fast as it goes, which tells how far up it makes sense to
 // look, and then halves what is between a rate without loss and one with loss. A
 // rate must lose twice: other processes cost packets, too.
-func (m *measurement) findMax(ctx context.Context) (benchMax, error) {
-	var found benchMax
+func (m *packetMeasurement) findMax(ctx context.Context) (packetMax, error) {
+	var found packetMax
 	high, err := m.try(ctx, &found, 0)
 	if err != nil {
 		return found, err
@@ -72,7 +71,7 @@ func (m *measurement) findMax(ctx context.Context) (benchMax, error) {
 }
 
 // try sends at a rate and notes what came of it.
-func (m *measurement) try(ctx context.Context, found *benchMax, rate float64) (maxStep, error) {
+func (m *packetMeasurement) try(ctx context.Context, found *packetMax, rate float64) (maxStep, error) {
 	m.title = "as fast as it goes"
 	if rate > 0 {
 		m.title = fmt.Sprintf("%s metrics/s (%s without loss so far)", wholeRate(rate), wholeRate(found.Rate))
@@ -92,18 +91,16 @@ func (m *measurement) try(ctx context.Context, found *benchMax, rate float64) (m
 	return step, nil
 }
 
-func wholeRate(rate float64) string { return terminal.Thousands(uint64(math.Round(rate))) }
-
 // printMax prints what was found.
-func (b *bench) printMax(found benchMax, err error) error {
+func (b *packetBench) printMax(found packetMax, err error) error {
 	if err != nil {
 		return err
 	}
 	b.line.Clear()
 	if b.asJSON {
 		return terminal.PrintJSON(b.view.Out, struct {
-			Load benchLoad `json:"load"`
-			benchMax
+			Load packetLoad `json:"load"`
+			packetMax
 		}{b.describe(), found})
 	}
 	var text strings.Builder
@@ -125,7 +122,7 @@ func (b *bench) printMax(found benchMax, err error) error {
 }
 
 // String says what was found to a person.
-func (m benchMax) String() string {
+func (m packetMax) String() string {
 	switch {
 	case m.LimitIs == "sender" && m.Loss > 0:
 		return fmt.Sprintf("Highest rate without loss: between %s and %s metrics/s. The sender did not reach what lies between: other processes had its core.",

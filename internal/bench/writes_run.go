@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -18,6 +18,24 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remoteload"
 	"github.com/freshet-io/freshet/internal/settings"
 )
+
+// writeBench is a measurement of one server by remote write.
+type writeBench struct {
+	load     remoteload.Config
+	rate     float64 // samples a second; 0 for as fast as it goes
+	rounds   int     // 0 for as many as duration has room for
+	duration time.Duration
+	live     bool
+
+	writer     loadgen.WriterConfig
+	server     apiclient.Server // to measure; without an address to start one
+	tenant     string
+	serveFlags []string // for the one that is started
+
+	asJSON bool
+	view   terminal.View
+	line   *terminal.Line
+}
 
 // writeRun is what was sent, what became of it, and what it cost. The names of the fields
 // in JSON stay.
@@ -69,7 +87,7 @@ func (b *writeBench) run(ctx context.Context) (err error) {
 		return err
 	}
 	b.line.Draw("starting the receiver")
-	receiver := &benchReceiver{server: b.server}
+	receiver := &receiver{server: b.server}
 	if b.server.Address == "" {
 		if receiver, err = startReceiver(ctx, settings.RoleAll, false, b.serveFlags); err != nil {
 			return err

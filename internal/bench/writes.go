@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"errors"
@@ -9,15 +9,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/freshet-io/freshet/internal/adapter/apiclient"
-	"github.com/freshet-io/freshet/internal/adapter/loadgen"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/core/remoteload"
 	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/run"
 )
 
-func newBenchRemoteWriteCommand() *cobra.Command {
+func newRemoteWriteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remote-write [-- FLAGS OF SERVE]",
 		Short: "Measure the cost of receiving and storing remote write",
@@ -75,24 +73,6 @@ fast they are sent; with --live they are of the moment at which they are sent.`,
 // defaultRounds are enough for the runtime to collect garbage several times, and fewer
 // than the 120 samples after which a chunk of a series is full.
 const defaultRounds = 60
-
-// writeBench is a measurement of one server by remote write.
-type writeBench struct {
-	load     remoteload.Config
-	rate     float64 // samples a second; 0 for as fast as it goes
-	rounds   int     // 0 for as many as duration has room for
-	duration time.Duration
-	live     bool
-
-	writer     loadgen.WriterConfig
-	server     apiclient.Server // to measure; without an address to start one
-	tenant     string
-	serveFlags []string // for the one that is started
-
-	asJSON bool
-	view   terminal.View
-	line   *terminal.Line
-}
 
 func (b *writeBench) loadFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&b.load.Version, "version", b.load.Version, "write in this `version` of the protocol, 1 or 2")

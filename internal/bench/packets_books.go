@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -12,8 +12,52 @@ import (
 	"github.com/freshet-io/freshet/internal/core/load"
 )
 
-func newBenchRun(sent loadgen.Result) benchRun {
-	r := benchRun{
+// packetRun is one run: what was sent, what the receiver's books say of it, and what
+// it cost while the load went on. The names of the fields in JSON stay.
+type packetRun struct {
+	SentPackets          uint64            `json:"sent_packets"`
+	SentBytes            uint64            `json:"sent_bytes"` // of payload
+	SentSamples          uint64            `json:"sent_samples"`
+	SentByKind           map[string]uint64 `json:"sent_samples_by_kind"`
+	CounterSum           uint64            `json:"sent_counter_increments"` // their sum
+	NewContexts          uint64            `json:"sent_new_contexts"`
+	RefusedTimes         uint64            `json:"sender_refused_times"` // a Unix socket was full
+	SenderDropped        uint64            `json:"sender_dropped_packets"`
+	SenderDroppedSamples uint64            `json:"sender_dropped_samples"` // in those packets
+	SenderCPUUser        float64           `json:"sender_cpu_user_us_per_metric"`
+	SenderCPUSystem      float64           `json:"sender_cpu_system_us_per_metric"`
+
+	ReceivedPackets      uint64            `json:"received_packets"`
+	ReceivedSamples      uint64            `json:"received_samples"`
+	KernelDroppedPackets uint64            `json:"kernel_dropped_packets"`
+	OversizedPackets     uint64            `json:"oversized_packets"`
+	LostSamples          uint64            `json:"lost_samples"`              // in those packets
+	FoldedSamples        uint64            `json:"received_folded_samples"`   // by a limit, into the overflow series of their metric
+	NotKept              map[string]uint64 `json:"received_not_kept_samples"` // malformed, refused, late; by state and reason
+
+	Cost packetCost `json:"measured"`
+}
+
+// packetCost is what the receiver cost while the load went on, warm-up excluded.
+type packetCost struct {
+	Seconds          float64 `json:"seconds"`
+	SentPerSecond    float64 `json:"sent_metrics_per_second"`
+	CPUMicros        float64 `json:"cpu_us_per_metric"` // that was received, as all that follow
+	CPUUserMicros    float64 `json:"cpu_user_us_per_metric"`
+	CPUSystemMicros  float64 `json:"cpu_system_us_per_metric"`
+	CPUPercent       float64 `json:"cpu_percent_of_a_core"`
+	GCPercent        float64 `json:"gc_percent_of_cpu"`
+	GCCycles         float64 `json:"gc_cycles"`
+	Allocations      float64 `json:"allocations_per_metric"`
+	AllocatedBytes   float64 `json:"allocated_bytes_per_metric"`
+	ResidentBytes    float64 `json:"resident_bytes"`
+	MaxResidentBytes float64 `json:"max_resident_bytes"` // since the receiver started
+	HeapLiveBytes    float64 `json:"heap_live_bytes"`
+}
+
+// newPacketRun has what the sender knows of a run.
+func newPacketRun(sent loadgen.Result) packetRun {
+	r := packetRun{
 		SentPackets: sent.Sent.Packets, SentBytes: sent.Sent.Bytes, SentSamples: sent.Sent.Metrics, SentByKind: map[string]uint64{},
 		CounterSum: sent.Sent.CounterSum, NewContexts: sent.Sent.NewContexts,
 		RefusedTimes: sent.Refused, SenderDropped: sent.Dropped.Packets, SenderDroppedSamples: sent.Dropped.Metrics,
@@ -36,7 +80,7 @@ const (
 
 // settle returns the books once they account for all packets that were sent, or
 // have stopped to change without doing so, or go on to.
-func (m *measurement) settle(ctx context.Context, before answer.Ledger, r benchRun) (answer.Ledger, error) {
+func (m *packetMeasurement) settle(ctx context.Context, before answer.Ledger, r packetRun) (answer.Ledger, error) {
 	ticker := time.NewTicker(settleInterval)
 	defer ticker.Stop()
 	var last answer.Ledger
@@ -68,7 +112,7 @@ var errUnexplained = errors.New("packets are unexplained")
 // enter takes from the books what became of the run, whose packets have perPacket
 // metrics, or fewer where the load begins anew. It is an error if they do not
 // account for each packet and each sample.
-func (r *benchRun) enter(before, after answer.Ledger, perPacket uint64) error {
+func (r *packetRun) enter(before, after answer.Ledger, perPacket uint64) error {
 	if before.Started != after.Started {
 		return errors.New("the receiver was restarted during the measurement: its books begin anew")
 	}
@@ -103,7 +147,7 @@ func (r *benchRun) enter(before, after answer.Ledger, perPacket uint64) error {
 }
 
 // enterNotKept notes why samples that were received are not kept: limits, say.
-func (r *benchRun) enterNotKept(before, after ledger.Samples) {
+func (r *packetRun) enterNotKept(before, after ledger.Samples) {
 	r.NotKept = map[string]uint64{}
 	was := before.Lost()
 	for i, state := range after.Lost() {
