@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/diagnose"
 	"github.com/freshet-io/freshet/internal/core/growth"
 	"github.com/freshet-io/freshet/internal/core/top"
 	"github.com/freshet-io/freshet/internal/role/collector"
@@ -41,8 +42,8 @@ type requestSender struct {
 type growingMetric struct {
 	Metric  string `json:"metric"`
 	New     uint64 `json:"new_series"`
-	Refused uint64 `json:"refused_series"` // by ingest.max_series; one that comes again counts again
-	Label   string `json:"label,omitempty"`
+	Refused uint64 `json:"refused_series"`   // by ingest.max_series; one that comes again counts again
+	Label   string `json:"label,omitempty"`  // that makes them: the one with most new values, if these are enough
 	Values  uint64 `json:"values,omitempty"` // new ones, about
 	Sender  string `json:"sender,omitempty"` // of most of them
 }
@@ -122,9 +123,8 @@ func newGrowingMetric(m growth.Metric) growingMetric {
 	for _, n := range m.Refused {
 		g.Refused += n
 	}
-	if len(m.Labels) > 0 {
-		g.Label, g.Values = m.Labels[0].Name, m.Labels[0].Values
-	}
+	l := diagnose.GrowingLabel(&m, growth.Steps)
+	g.Label, g.Values = l.Name, l.Values
 	if len(m.Senders) > 0 {
 		g.Sender = m.Senders[0]
 	}

@@ -268,8 +268,8 @@ func (m *moment) culprit(g *grown) string {
 		}
 	case g.metric != nil:
 		text += ", metric " + clip(g.metric.Name)
-		if l := growingLabel(g.metric, g.steps); l != "" {
-			text += ", label " + clip(l)
+		if l := GrowingLabel(g.metric, g.steps); l.Name != "" {
+			text += ", label " + clip(l.Name)
 		}
 	default:
 		return text + ", many metrics alike"
@@ -282,14 +282,14 @@ func (m *moment) culprit(g *grown) string {
 	return text
 }
 
-// growingLabel is the label with most values of a metric, if it has so many that it can make
-// the new series; empty if none has. Series that a limit refuses come again and again, so that
-// they say nothing of that.
-func growingLabel(of *growth.Metric, steps int) string {
+// GrowingLabel is the label of a metric with most new values, if it has so many that it can make
+// the new series of the last steps; its name is empty if none has. Series that a limit refuses
+// come again and again, so that they say nothing of that.
+func GrowingLabel(of *growth.Metric, steps int) (l growth.Label) {
 	if len(of.Labels) == 0 || float64(of.Labels[0].Values) < math.Max(2, labelShare*countedNew(of.Counted, of.New, steps)) {
-		return ""
+		return l
 	}
-	return of.Labels[0].Name
+	return of.Labels[0]
 }
 
 // busiest is the metric with most new series in the last steps, those without a place among

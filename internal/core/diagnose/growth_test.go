@@ -148,12 +148,12 @@ func TestLabelWithFewValuesIsNotNamed(t *testing.T) {
 	metric := growth.Metric{New: slices.Repeat([]uint64{3000}, growth.Steps+1)}
 	for values, want := range map[uint64]string{1: "", 300: "", 400: "pod", 18_000: "pod"} {
 		metric.Labels = []growth.Label{{Name: "pod", Values: values}, {Name: "zone", Values: 1}}
-		if got := growingLabel(&metric, growth.Steps); got != want {
+		if got := GrowingLabel(&metric, growth.Steps).Name; got != want {
 			t.Errorf("%d values among 18,000 series: label %q is named, not %q", values, got, want)
 		}
 	}
 	metric = growth.Metric{New: []uint64{0, 0, 0, 0}, Refused: []uint64{9000, 9000, 9000, 9000}, Labels: []growth.Label{{Name: "pod", Values: 40}}}
-	if got := growingLabel(&metric, ownSteps); got != "pod" {
+	if got := GrowingLabel(&metric, ownSteps).Name; got != "pod" {
 		t.Errorf("series that a limit refuses again and again: label %q", got)
 	}
 }
