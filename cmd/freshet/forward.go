@@ -47,10 +47,6 @@ func (s *server) openForwarders() error {
 
 // runForwarders sends until ctx is done; those who forward have ended then.
 func (s *server) runForwarders(ctx context.Context) error {
-	if !s.config.Stores() || s.opening.wait(ctx) != nil {
-		<-ctx.Done() // whoever failed to open says why
-		return nil
-	}
 	var all errgroup.Group
 	for _, f := range s.forwarders {
 		all.Go(func() error { return f.Run(ctx) })

@@ -60,10 +60,6 @@ func (s *server) openIngest() error {
 // tendStores closes the stores that nobody uses and tries the broken ones again, until
 // ctx is done.
 func (s *server) tendStores(ctx context.Context) error {
-	if !s.config.Stores() || s.opening.wait(ctx) != nil {
-		<-ctx.Done() // whoever failed to open says why
-		return nil
-	}
 	for ticker := time.NewTicker(time.Minute); ; {
 		select {
 		case <-ticker.C:
@@ -78,10 +74,4 @@ func (s *server) tendStores(ctx context.Context) error {
 }
 
 // runIngester writes what comes in until ctx is done; the HTTP servers have ended then.
-func (s *server) runIngester(ctx context.Context) error {
-	if !s.config.Stores() || s.opening.wait(ctx) != nil {
-		<-ctx.Done() // whoever failed to open says why
-		return nil
-	}
-	return s.ingest.ingester.Run(ctx)
-}
+func (s *server) runIngester(ctx context.Context) error { return s.ingest.ingester.Run(ctx) }

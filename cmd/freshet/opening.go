@@ -14,44 +14,49 @@ import (
 // are open. A collector reads its sockets long before the journal is replayed: its
 // windows grow meanwhile, and nothing waits in a kernel's buffer that could overflow.
 type opening struct {
-	done    chan struct{} // closed by open or fail
+	opened  chan struct{} // closed by open
+	failed  chan struct{} // closed by fail
 	windows collector.Aggregator
 	events  collector.Events
 }
 
 var errNotOpened = errors.New("the aggregator could not be opened")
 
+func newOpening() opening {
+	return opening{opened: make(chan struct{}), failed: make(chan struct{})}
+}
+
 // open lets windows and events through from now on. It is called once, as is fail
 // in its place.
 func (o *opening) open(windows collector.Aggregator, events collector.Events) {
 	o.windows, o.events = windows, events
-	close(o.done)
+	close(o.opened)
 }
 
 // fail says that nobody will ever take windows.
-func (o *opening) fail() { close(o.done) }
+func (o *opening) fail() { close(o.failed) }
 
 // isOpen reports whether wait would return nil at once.
 func (o *opening) isOpen() bool {
 	select {
-	case <-o.done:
-		return o.windows != nil
+	case <-o.opened:
+		return true
 	default:
 		return false
 	}
 }
 
-// wait returns nil once the aggregator is open.
+// wait returns nil once the aggregator is open: for those who wait in the middle of their
+// work. Parts of the process say in run.Part.After that they need it.
 func (o *opening) wait(ctx context.Context) error {
 	select {
-	case <-o.done:
+	case <-o.opened:
+		return nil
+	case <-o.failed:
+		return errNotOpened
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if o.windows == nil {
-		return errNotOpened
-	}
-	return nil
 }
 
 // Push is part of collector.Aggregator.
@@ -69,12 +74,8 @@ func (o *opening) Push(ctx context.Context, batches []batch.Batch) error {
 // Through is part of collector.Aggregator. Calls before the opening are dropped: the next
 // second's call says more.
 func (o *opening) Through(sender uint64, t int64) {
-	select {
-	case <-o.done:
-		if o.windows != nil {
-			o.windows.Through(sender, t)
-		}
-	default:
+	if o.isOpen() {
+		o.windows.Through(sender, t)
 	}
 }
 

@@ -137,10 +137,6 @@ func (s *server) operatorPath() string {
 
 // runOperatorSocket answers until ctx is done.
 func (s *server) runOperatorSocket(ctx context.Context) error {
-	if s.operatorSocket == nil {
-		<-ctx.Done()
-		return nil
-	}
 	return s.operatorSocket.run(ctx, s.config.Drain)
 }
 

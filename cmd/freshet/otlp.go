@@ -78,10 +78,6 @@ func (o *otlpServer) close() error {
 
 // runOTLP answers until ctx is done, then lets the running requests end.
 func (s *server) runOTLP(ctx context.Context) error {
-	if s.otlp == nil || s.waitAnswering(ctx) != nil {
-		<-ctx.Done() // whoever failed to open says why
-		return nil
-	}
 	g := s.otlpHTTP()
 	listener := s.bound.Serve(g, s.otlp.listener)
 	served := make(chan error, 1)

@@ -31,10 +31,8 @@ const (
 // runOpening opens the stores in use once the journal is replayed, and then says that the
 // server is ready. The sockets are read and windows are folded meanwhile.
 func (s *server) runOpening(ctx context.Context, opened func() error) error {
-	if s.opening.wait(ctx) == nil {
-		s.openUsed(ctx)
-	}
-	if s.opening.isOpen() && ctx.Err() == nil {
+	s.openUsed(ctx)
+	if ctx.Err() == nil {
 		s.ready.Store(true)
 		close(s.readied)
 		if err := opened(); err != nil {
@@ -79,27 +77,14 @@ func (s *server) openUsed(ctx context.Context) {
 	}
 }
 
-// waitAnswering returns nil once requests are answered. After a restart in place that is
-// when the journal is replayed, since clients have waited since the image before: a
-// request then waits for the store that it needs, and for no other.
-func (s *server) waitAnswering(ctx context.Context) error {
-	if err := s.opening.wait(ctx); err != nil || s.inherited.answered {
-		return err
+// answering is closed once requests are answered. After a restart in place that is when
+// the journal is replayed, since clients have waited since the image before: a request
+// then waits for the store that it needs, and for no other.
+func (s *server) answering() <-chan struct{} {
+	if s.inherited.answered {
+		return s.opening.opened
 	}
-	return s.waitReady(ctx)
-}
-
-// waitReady returns nil once all is open that was in use.
-func (s *server) waitReady(ctx context.Context) error {
-	if err := s.opening.wait(ctx); err != nil {
-		return err
-	}
-	select {
-	case <-s.readied:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return s.readied
 }
 
 var errNotReady = errors.New("starting or stopping; ask again in a moment")

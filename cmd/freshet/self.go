@@ -74,10 +74,6 @@ func (s *server) serveTraces(w http.ResponseWriter, r *http.Request) {
 
 // runScraper keeps the process' own metrics until ctx is done.
 func (s *server) runScraper(ctx context.Context) error {
-	if !s.config.Stores() || !s.config.Self.Metrics || s.opening.wait(ctx) != nil {
-		<-ctx.Done() // whoever failed to open says why
-		return nil
-	}
 	host, _ := os.Hostname()
 	return scraper.New(scraper.Options{
 		Gatherer: s.registry, Distributor: s.ingest.distributor, Tenant: tenant.Own, Interval: s.config.Self.Interval,
@@ -95,10 +91,6 @@ func selfAPI(api http.Handler) http.Handler {
 
 // runProber measures freshness until ctx is done.
 func (s *server) runProber(ctx context.Context) error {
-	if !s.probing() || s.waitReady(ctx) != nil {
-		<-ctx.Done() // whoever failed to open says why
-		return nil
-	}
 	return prober.New(prober.Options{
 		Targets: s.probed, Write: http.HandlerFunc(s.ingest.receiver.RemoteWrite), Query: s.newest, Mark: s.collector.Probe, Registry: s.registry, Logger: s.logger,
 	}).Run(ctx)

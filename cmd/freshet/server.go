@@ -117,7 +117,7 @@ func (s *server) inForce() settings.Config { return *s.current.Load() }
 func newServer(c settings.Config, from *settings.Source, registry *prometheus.Registry, log *serverLog) (*server, error) {
 	s := &server{config: c, registry: registry, logger: log.Logger, log: log, started: time.Now(), ledger: ledger.New(), watch: stage.NewWatch()}
 	s.current.Store(&c)
-	s.opening.done = make(chan struct{})
+	s.opening = newOpening()
 	s.readied = make(chan struct{})
 	s.reloader = newReloader(s, from, registry)
 	s.restarter = newRestarter(s)
@@ -324,50 +324,65 @@ func (s *server) replace(name string, text []byte) error {
 	return os.Rename(temp, s.path(name))
 }
 
-// parts are what runs, in the order of starting. None waits for the one before:
-// the collector reads while the aggregator opens. opened is called when all is open that
+// parts are what runs, in the order of starting. None waits for the one before: the
+// collector reads while the aggregator opens. opened is called when all is open that
 // was in use before.
 func (s *server) parts(opened func() error) []run.Part {
 	aggregate := s.runAggregator
 	if !s.config.Stores() {
 		aggregate = s.runDiscarding
 	}
-	return []run.Part{
-		{Name: "traces", Run: s.tracing.Run},
-		{Name: "ledger", Run: s.keepLedger},
-		{Name: "forward", Run: s.runForwarders},
-		{Name: "aggregator", Run: aggregate},
-		{Name: "ingester", Run: s.runIngester},
-		{Name: "stores", Run: s.tendStores},
-		{Name: "restart", Run: s.restarter.run},
-		{Name: "names", Run: s.forgetNames},
-		{Name: "sockets", Run: s.keepBooked},
-		{Name: "collector", Run: s.runCollector},
-		{Name: "opening", Run: func(ctx context.Context) error { return s.runOpening(ctx, opened) }},
-		{Name: "own metrics", Run: s.runScraper},
-		{Name: "reload", Run: s.reloader.watch},
-		{Name: "restart signal", Run: s.restarter.watch},
-		{Name: "otlp", Run: s.runOTLP},
-		{Name: "http", Run: func(ctx context.Context) error {
-			defer s.ready.Store(false)
-			return s.http.run(ctx, s.config.Drain)
-		}},
-		{Name: "operators", Run: s.runOperatorSocket},
-		{Name: "prober", Run: s.runProber},
-		{Name: "recorder", Run: s.recorder.Run}, // the first to stop: who waits for a record must not hold up the others
+	all := []struct {
+		run.Part
+		has bool
+	}{
+		{run.Part{Name: "traces", Run: s.tracing.Run}, true},
+		{run.Part{Name: "ledger", Run: s.keepLedger}, true},
+		{run.Part{Name: "forward", Run: s.runForwarders, After: s.opening.opened}, s.config.Stores()},
+		{run.Part{Name: "aggregator", Run: aggregate}, true},
+		{run.Part{Name: "ingester", Run: s.runIngester, After: s.opening.opened}, s.config.Stores()},
+		{run.Part{Name: "stores", Run: s.tendStores, After: s.opening.opened}, s.config.Stores()},
+		{run.Part{Name: "restart", Run: s.restarter.run}, true},
+		{run.Part{Name: "names", Run: s.forgetNames}, true},
+		{run.Part{Name: "sockets", Run: s.keepBooked}, true},
+		{run.Part{Name: "collector", Run: s.runCollector, After: s.mayRead()}, true},
+		{run.Part{Name: "opening", Run: func(ctx context.Context) error { return s.runOpening(ctx, opened) }, After: s.opening.opened}, true},
+		{run.Part{Name: "own metrics", Run: s.runScraper, After: s.opening.opened}, s.config.Stores() && s.config.Self.Metrics},
+		{run.Part{Name: "reload", Run: s.reloader.watch, After: s.opening.opened}, true},
+		{run.Part{Name: "restart signal", Run: s.restarter.watch}, true},
+		{run.Part{Name: "otlp", Run: s.runOTLP, After: s.answering()}, s.otlp != nil},
+		{run.Part{Name: "http", Run: s.runHTTP}, true},
+		{run.Part{Name: "operators", Run: s.runOperatorSocket}, s.operatorSocket != nil},
+		{run.Part{Name: "prober", Run: s.runProber, After: s.readied}, s.probing()},
+		{run.Part{Name: "recorder", Run: s.recorder.Run}, true}, // the first to stop: who waits for a record must not hold up the others
 	}
+	var parts []run.Part
+	for _, p := range all {
+		if p.has {
+			parts = append(parts, p.Part)
+		}
+	}
+	return parts
+}
+
+// mayRead is closed when the sockets may be read, nil for at once. What waits in sockets
+// that systemd holds can wait longer: were it read and the stores then not opened, it
+// would be lost, and again with each try.
+func (s *server) mayRead() <-chan struct{} {
+	if len(s.inherited.shared) > 0 && !s.inherited.Again() {
+		return s.opening.opened
+	}
+	return nil
 }
 
 func (s *server) runCollector(ctx context.Context) error {
-	// What waits in sockets that systemd holds can wait longer: were it read and the
-	// stores then not opened, it would be lost, and again with each try.
-	if len(s.inherited.shared) > 0 && !s.inherited.Again() {
-		if s.opening.wait(ctx) != nil {
-			return nil // whoever failed to open says why
-		}
-	}
 	defer context.AfterFunc(ctx, s.restarter.notReading)()
 	return s.collector.Run(ctx)
+}
+
+func (s *server) runHTTP(ctx context.Context) error {
+	defer s.ready.Store(false)
+	return s.http.run(ctx, s.config.Drain)
 }
 
 func (s *server) runAggregator(ctx context.Context) error {

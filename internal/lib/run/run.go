@@ -1,6 +1,6 @@
-// Package run starts the parts of a process in order, and stops them in the
-// reverse of the order in which they started, each one only after all that feed
-// it have ended. It knows nothing of what the parts do.
+// Package run starts the parts of a process, each when what it needs is there, and
+// stops them in the reverse of the order in which they are given, each one only after
+// all that feed it have ended. It knows nothing of what the parts do.
 package run
 
 import (
@@ -19,24 +19,22 @@ type Part struct {
 	// started is still running. An end before that, error or not, stops all.
 	Run func(ctx context.Context) error
 
-	// Ready is closed by Run when the next part may start; nil means at once.
-	Ready <-chan struct{}
+	// After is closed when what the part needs is there: Run is called then. nil means at
+	// once. Others do not wait for it. A part that is told to stop before has nothing to stop.
+	After <-chan struct{}
 }
 
 var errEndedEarly = errors.New("ended although nobody had asked it to")
 
-// Run starts parts in order, until all run, or ctx ends, or one of them ends.
-// From then on it stops them in the reverse order, for at most the time drain.
-// The error joins those of the parts, each with the part's name; being stopped
-// is not one. After drain, parts that still run are told to stop all at once and
+// Run starts parts, and when ctx or one of them ends it stops them in the reverse
+// order, for at most the time drain. The error joins those of the parts, each with the
+// part's name; being stopped is not one. After drain, parts that still run are told to stop all at once and
 // named in the error, and Run returns without them: the process should exit.
 func Run(ctx context.Context, drain time.Duration, parts ...Part) error {
 	ended := make(chan struct{}, len(parts)) // one for each part that has returned
 	var started []*running
 	for _, p := range parts {
-		r := start(ctx, p, ended)
-		started = append(started, r)
-		if !r.waitReady(ctx, ended) {
+		if started = append(started, start(ctx, p, ended)); ctx.Err() != nil {
 			return stop(started, drain)
 		}
 	}
@@ -62,26 +60,26 @@ func start(ctx context.Context, p Part, ended chan<- struct{}) *running {
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r := &running{Part: p, cancel: cancel, done: make(chan struct{})}
 	go func() {
-		r.err = p.Run(own)
+		if r.waitAfter(own) {
+			r.err = p.Run(own)
+		}
 		close(r.done)
 		ended <- struct{}{}
 	}()
 	return r
 }
 
-// waitReady reports whether the next part may start. If any part has ended, or
-// ctx has, it may not.
-func (r *running) waitReady(ctx context.Context, ended <-chan struct{}) bool {
-	if r.Ready == nil {
-		return ctx.Err() == nil
+// waitAfter reports whether what the part needs is there; it is not if ctx ends before.
+func (r *running) waitAfter(ctx context.Context) bool {
+	if r.After == nil {
+		return true
 	}
 	select {
-	case <-r.Ready:
-		return ctx.Err() == nil
+	case <-r.After:
+		return true
 	case <-ctx.Done():
-	case <-ended:
+		return false
 	}
-	return false
 }
 
 // stop stops the parts that were started, the last one first.

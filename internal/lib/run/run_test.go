@@ -29,11 +29,11 @@ func (j *journal) String() string {
 	return strings.Join(j.lines, "\n")
 }
 
-// part starts up for a while, works until it is told to stop or for life, then
+// part waits for what it needs, works until it is told to stop or for life, then
 // drains for a while.
 type part struct {
 	name        string
-	starts      time.Duration
+	after       time.Duration // until what it needs is there; 0: it needs nothing
 	life        time.Duration // 0: until told
 	err         error         // of a life that ends
 	drains      time.Duration
@@ -43,11 +43,15 @@ type part struct {
 }
 
 func (p part) in(j *journal) Part {
-	ready := make(chan struct{})
-	return Part{Name: p.name, Ready: ready, Run: func(ctx context.Context) error {
-		j.note("start " + p.name)
-		time.Sleep(p.starts) // on synctest's clock
-		close(ready)
+	var after chan struct{}
+	if p.after > 0 {
+		after = make(chan struct{})
+		time.AfterFunc(p.after, func() { close(after) }) // on synctest's clock
+	}
+	return Part{Name: p.name, After: after, Run: func(ctx context.Context) error {
+		if p.after > 0 { // the others start together, in any order
+			j.note("start " + p.name)
+		}
 		var over <-chan time.Time
 		if p.life > 0 {
 			over = time.After(p.life)
@@ -84,63 +88,63 @@ func TestRun(t *testing.T) {
 			"stops in the reverse order, each when those that feed it have ended",
 			10 * time.Second,
 			[]part{{name: "store"}, {name: "aggregator", drains: 3 * time.Second}, {name: "collector", drains: time.Second}},
-			"0s start store\n0s start aggregator\n0s start collector\n11s stop collector\n14s stop aggregator\n14s stop store",
+			"11s stop collector\n14s stop aggregator\n14s stop store",
 			"",
 		},
 		{
-			"a part that says when it is ready holds up the next",
+			"a part that waits for what it needs holds up no other",
 			10 * time.Second,
-			[]part{{name: "store", starts: 4 * time.Second}, {name: "collector"}},
-			"0s start store\n4s start collector\n10s stop collector\n10s stop store",
+			[]part{{name: "store", after: 4 * time.Second}, {name: "collector"}},
+			"4s start store\n10s stop collector\n10s stop store",
 			"",
 		},
 		{
 			"a part that fails stops all, and is named",
 			0,
 			[]part{{name: "store"}, {name: "aggregator", life: 5 * time.Second, err: disk}, {name: "collector", drains: time.Second}},
-			"0s start store\n0s start aggregator\n0s start collector\n5s end aggregator\n6s stop collector\n6s stop store",
+			"5s end aggregator\n6s stop collector\n6s stop store",
 			"aggregator: disk full",
 		},
 		{
 			"a part that ends without an error has broken its promise all the same",
 			0,
 			[]part{{name: "store"}, {name: "collector", life: 5 * time.Second}},
-			"0s start store\n0s start collector\n5s end collector\n5s stop store",
+			"5s end collector\n5s stop store",
 			"collector: ended although nobody had asked it to",
 		},
 		{
 			"errors of the drain are joined",
 			time.Second,
 			[]part{{name: "store", drainErr: disk}, {name: "aggregator", drainErr: errors.New("no room for the checkpoint")}},
-			"0s start store\n0s start aggregator\n1s stop aggregator\n1s stop store",
+			"1s stop aggregator\n1s stop store",
 			"aggregator: no room for the checkpoint\nstore: disk full",
 		},
 		{
 			"the end of the context is not an error of the part that returns it",
 			time.Second,
 			[]part{{name: "store", passesOnCtx: true}},
-			"0s start store\n1s stop store",
+			"1s stop store",
 			"",
 		},
 		{
-			"parts after one that never becomes ready do not start",
+			"a part whose needs are never there has nothing to stop",
 			3 * time.Second,
-			[]part{{name: "store", starts: time.Hour}, {name: "collector"}},
-			"0s start store",
-			"store: still running when the 30s for draining were over",
+			[]part{{name: "store", after: time.Hour}, {name: "collector"}},
+			"3s stop collector",
+			"",
 		},
 		{
-			"a part that fails before it is ready does not start the next",
+			"a part that fails stops those that still wait",
 			0,
-			[]part{{name: "store", life: time.Second, err: disk}, {name: "aggregator", starts: 5 * time.Second}, {name: "collector"}},
-			"0s start store\n0s start aggregator\n1s end store\n5s stop aggregator",
+			[]part{{name: "store", life: time.Second, err: disk}, {name: "aggregator", after: 5 * time.Second}, {name: "collector"}},
+			"1s end store\n1s stop collector",
 			"store: disk full",
 		},
 		{
 			"the drain is bounded as a whole; those not reached are told at once",
 			10 * time.Second,
 			[]part{{name: "store"}, {name: "aggregator", neverStops: true}, {name: "collector", drains: 20 * time.Second}},
-			"0s start store\n0s start aggregator\n0s start collector\n30s stop collector",
+			"30s stop collector",
 			"aggregator: still running when the 30s for draining were over\nstore: still running when the 30s for draining were over",
 		},
 	} {
@@ -173,8 +177,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// Parts that say nothing of being ready start without waiting.
-func TestRunWithoutReady(t *testing.T) {
+// Parts that need nothing start without waiting for each other.
+func TestRunWithoutWaiting(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	met := make(chan struct{})
 	err := Run(ctx, time.Second,
