@@ -1,32 +1,16 @@
 package aggregator
 
 import (
-	"cmp"
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/freshet-io/freshet/internal/core/journal"
-	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-const (
-	// retryPause is how long a tenant waits after a store refused a write.
-	retryPause = time.Second
-
-	// complaint is how often the log says that a tenant's store takes nothing. A try fails
-	// each second, and many tenants may have a store on one broken disk.
-	complaint = time.Minute
-
-	// stalled is how long a write may take before nobody waits for it any more: neither
-	// tiles that are to be made up for, nor the end of the process.
-	stalled = 5 * time.Second
-
-	// portionSamples bounds a write: what waited long goes in several, of 7 MB each.
-	portionSamples = 128 << 10
-)
+// stalled is how long a write may take before nobody waits for it any more: neither
+// tiles that are to be made up for, nor the end of the process.
+const stalled = 5 * time.Second
 
 // backlog is what waits for the stores of one tenant, its closed tiles in the order in
 // which they were closed. A tenant has one write at a time, in a goroutine that ends with
@@ -85,191 +69,6 @@ func (b *backlog) add(shard uint16, w *tile.Waiting) {
 	b.tiles = append(b.tiles, closedTile{shard, w})
 	b.bytes += w.Bytes
 	b.samples += w.Raw
-}
-
-// resume takes up what the last process may not have stored.
-func (a *Aggregator) resume() {
-	var all []closedTile
-	for i := range a.shards {
-		for _, w := range a.shards[i].tiles.Waiting() {
-			all = append(all, closedTile{uint16(i), w})
-		}
-	}
-	slices.SortStableFunc(all, func(x, y closedTile) int { return cmp.Compare(x.Boundary, y.Boundary) })
-	for _, t := range all {
-		a.backlogOf(t.Tenant).add(t.shard, t.Waiting)
-	}
-	a.writeDue()
-}
-
-// writeDue begins a write for each tenant that has something to write, is not writing and
-// does not pause.
-func (a *Aggregator) writeDue() {
-	for _, b := range a.backlogs {
-		if !b.onItsWay && !time.Now().Before(b.retryAt) {
-			if b.write == nil {
-				b.write = &write{backlog: b, tenant: b.tenant, tiles: b.portion()}
-			}
-			b.onItsWay, b.begun = true, time.Now()
-			go a.try(b.write)
-		}
-		a.publish(b)
-	}
-}
-
-// portion is the first tiles, at least one, up to portionSamples.
-func (b *backlog) portion() []closedTile {
-	n, samples := 0, 0
-	for n < len(b.tiles) && (n == 0 || samples < portionSamples) {
-		for _, of := range b.tiles[n].Samples {
-			samples += len(of)
-		}
-		n++
-	}
-	return b.tiles[:n:n]
-}
-
-// storing reports whether a store is at work that neither failed nor hangs, nor is slower
-// than what it is given: one that never has it all would hold up everybody's tiles.
-func (a *Aggregator) storing() bool {
-	for _, b := range a.backlogs {
-		if b.onItsWay && b.err == nil && time.Since(b.since) < stalled {
-			return true
-		}
-	}
-	return false
-}
-
-// try makes one attempt with a write, and hands it back to Run.
-func (a *Aggregator) try(w *write) {
-	begun := time.Now()
-	w.failure = nil
-	for width := range w.done {
-		if !w.done[width] {
-			if err := a.store(w, tile.Width(width)); err != nil {
-				w.failure = cmp.Or(w.failure, err)
-				continue
-			}
-			w.done[width] = true
-		}
-	}
-	w.took = time.Since(begun)
-	select {
-	case a.written <- w:
-	case <-a.ended:
-	}
-}
-
-// store writes the samples of one width.
-func (a *Aggregator) store(w *write, width tile.Width) error {
-	var samples []tile.Sample
-	born := w.tiles[0].Boundary
-	for _, t := range w.tiles {
-		samples = append(samples, t.Samples[width]...)
-		born = min(born, t.Boundary)
-	}
-	if len(samples) == 0 {
-		return nil
-	}
-	trip := &stage.Trip{Input: stage.Tiles, Tenant: w.tenant, Born: time.UnixMilli(born), Samples: len(samples)}
-	defer a.watch.End(trip)
-	trip.Enter(stage.Distribute, a.now())
-	written, err := a.writer.WriteTiles(stage.NewContext(a.writes, trip), w.tenant, width, samples)
-	if err != nil {
-		trip.Fail(a.now())
-		a.metrics.writeErrors.WithLabelValues(w.tenant).Inc()
-		return err
-	}
-	if width == tile.Width10s {
-		w.written = written
-	}
-	return nil
-}
-
-// settle is called with a write that came back.
-func (a *Aggregator) settle(w *write) {
-	b := w.backlog
-	b.onItsWay, b.err = false, w.failure
-	if w.failure != nil {
-		b.retryAt = time.Now().Add(retryPause)
-		if time.Since(b.saidAt) >= complaint {
-			b.saidAt = time.Now()
-			a.logger.Error("samples wait until the store takes them", "tenant", b.tenant, "waiting_samples", b.samples, "error", b.err)
-		}
-		a.publish(b)
-		return
-	}
-	if !b.saidAt.IsZero() {
-		b.saidAt = time.Time{}
-		a.logger.Info("the store takes samples again", "tenant", b.tenant)
-	}
-	b.write = nil
-	a.metrics.flushSeconds.Observe(w.took.Seconds())
-	a.journalStored(w)
-	for _, t := range w.tiles {
-		s := &a.shards[t.shard]
-		s.mu.Lock()
-		s.tiles.Stored(b.tenant, t.Boundary)
-		s.mu.Unlock()
-		b.bytes -= t.Bytes
-		b.samples -= t.Raw
-	}
-	b.tiles = slices.Clone(b.tiles[len(w.tiles):]) // and lets go of what is stored
-	a.postWritten(b.tenant, &w.written)
-	if len(b.tiles) == 0 {
-		delete(a.backlogs, b.tenant)
-	}
-	a.publish(b)
-}
-
-// journalStored says up to which tile the stores of a tenant have each shard of a write.
-// Without that nothing is lost: after a restart the same samples are written again.
-func (a *Aggregator) journalStored(w *write) {
-	newest := map[uint16]int64{}
-	for _, t := range w.tiles {
-		newest[t.shard] = max(newest[t.shard], t.Boundary)
-	}
-	a.frames, a.boundaries = a.frames[:0], a.boundaries[:0]
-	for shard, boundary := range newest {
-		a.frames = append(a.frames, a.storedFrame(shard, w.tenant, boundary))
-	}
-	if err := a.append(a.frames); err != nil {
-		a.logger.Warn("the journal does not know that samples were stored", "tenant", w.tenant, "error", err)
-	}
-}
-
-// storedFrame says that a tenant's stores have all of a shard up to boundary. The payload,
-// a varint of Unix ms and the tenant's name, lies in a.boundaries until its next use.
-func (a *Aggregator) storedFrame(shard uint16, tenant string, boundary int64) journal.Frame {
-	from := len(a.boundaries)
-	a.boundaries = append(binary.AppendVarint(a.boundaries, boundary), tenant...)
-	return journal.Frame{Shard: shard, Type: frameStored, Payload: a.boundaries[from:len(a.boundaries):len(a.boundaries)]}
-}
-
-// stopTime bounds the wait for the stores at the end.
-const stopTime = 10 * time.Second
-
-// finishWrites waits for the writes that are on their way, but not for those that hang.
-func (a *Aggregator) finishWrites() {
-	deadline := time.After(stopTime)
-	check := time.NewTicker(tick)
-	defer check.Stop()
-	for {
-		waits := false
-		for _, b := range a.backlogs {
-			waits = waits || b.onItsWay && time.Since(b.begun) < stalled
-		}
-		if !waits {
-			return
-		}
-		select {
-		case w := <-a.written:
-			a.settle(w)
-		case <-check.C:
-		case <-deadline:
-			return
-		}
-	}
 }
 
 // reason says why what waits is not stored, nil if a store is at work.

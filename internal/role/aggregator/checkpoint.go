@@ -1,11 +1,9 @@
 package aggregator
 
 import (
-	"context"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/journal"
-	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // checkpoint is the state of all shards while it is being written, some at each
@@ -92,55 +90,4 @@ func (a *Aggregator) endCheckpoint(err error) {
 		a.metrics.checkpoints.Inc()
 	}
 	a.checkpoint = nil
-}
-
-// stop lets the writes that are on their way finish and checkpoints everything, so that
-// the next start has nothing to replay. What the stores have not taken by then is in the
-// checkpoint.
-func (a *Aggregator) stop() error {
-	a.abandonCheckpoint()
-	a.finishWrites()
-	for _, b := range a.backlogs {
-		a.logger.Warn("samples wait for a store; they are in the checkpoint, and the next start stores them",
-			"tenant", b.tenant, "samples", b.samples, "bytes", b.bytes, "error", b.reason())
-	}
-	if a.beginCheckpoint(a.now()); a.checkpoint != nil {
-		a.continueCheckpoint(len(a.shards))
-		if a.checkpoint != nil {
-			a.endCheckpoint(<-a.checkpoint.commit)
-		}
-	}
-	return a.log.Close()
-}
-
-// abandonCheckpoint ends the one that is being written.
-func (a *Aggregator) abandonCheckpoint() {
-	switch c := a.checkpoint; {
-	case c == nil:
-	case c.commit != nil:
-		a.endCheckpoint(<-c.commit)
-	default:
-		c.Abort()
-		a.checkpoint = nil
-	}
-}
-
-// syncLoop forces the journal to the disk once a second.
-func (a *Aggregator) syncLoop(ctx context.Context) {
-	if a.config.Fsync != settings.FsyncInterval {
-		return
-	}
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-			if err := a.log.Sync(); err != nil {
-				a.metrics.journalErrors.Inc()
-				a.logger.Error("what was journalled in the last second would not survive a power loss", "error", err)
-			}
-		case <-ctx.Done():
-			return
-		}
-	}
 }

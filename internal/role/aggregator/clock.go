@@ -5,6 +5,10 @@ import (
 	"time"
 )
 
+// tick is how often the aggregator looks for tiles that are due. Each look costs the
+// same whatever is due, and each flush a commit of the stores.
+const tick = 250 * time.Millisecond
+
 // A wall clock that leaps ahead by more than maxLeap is not believed until it has
 // stayed there for patience. Tiles of a time that is not yet would make the
 // stores refuse the present, for as long as the leap was wide; meanwhile nothing

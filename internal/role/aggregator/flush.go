@@ -52,6 +52,17 @@ func (a *Aggregator) flushDue(now time.Time) {
 	a.writeDue()
 }
 
+// spread is the time over which the shards close the same tile, one after the
+// other, so that a flush of many series is no burst.
+const spread = 4 * time.Second
+
+// dueBoundary is the end of the last tile that a shard must have closed at a time.
+func (a *Aggregator) dueBoundary(shardNumber int, now time.Time) int64 {
+	offset := spread * time.Duration(shardNumber) / time.Duration(len(a.shards))
+	t := now.Add(-a.config.Lateness - offset).UnixMilli()
+	return t - t%tileMillis
+}
+
 // leapMillis is how far shards must be behind to leap. Until then they repeat their totals
 // as always: PromQL looks back as far.
 const leapMillis = 5 * 60_000

@@ -1,15 +1,56 @@
 package aggregator
 
-import "github.com/freshet-io/freshet/internal/core/journal"
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/settings"
+)
 
 // Journal is where the aggregator keeps what it must not lose. Each method promises what the one
 // of journal.Log does.
 type Journal interface {
 	Load(fn func(shard uint16, pos journal.Position, payload []byte) error) error
-	Replay(fn func(pos journal.Position, r journal.Frame) error) error
+	Replay(fn func(pos journal.Position, f journal.Frame) error) error
 	Append(frames []journal.Frame) (journal.Position, error)
 	Sync() error
 	Size() int64
 	BeginCheckpoint() (journal.Checkpoint, error)
 	Close() error
+}
+
+// append journals frames and notes their positions.
+func (a *Aggregator) append(frames []journal.Frame) error {
+	last, err := a.log.Append(frames)
+	if err != nil {
+		a.metrics.journalErrors.Inc()
+		return fmt.Errorf("journal %d frames: %w", len(frames), err)
+	}
+	first := last - journal.Position(len(frames)) + 1
+	for i, f := range frames {
+		a.shards[f.Shard].position = first + journal.Position(i)
+	}
+	return nil
+}
+
+// syncLoop forces the journal to the disk once a second.
+func (a *Aggregator) syncLoop(ctx context.Context) {
+	if a.config.Fsync != settings.FsyncInterval {
+		return
+	}
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			if err := a.log.Sync(); err != nil {
+				a.metrics.journalErrors.Inc()
+				a.logger.Error("what was journalled in the last second would not survive a power loss", "error", err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
 }

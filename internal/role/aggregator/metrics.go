@@ -1,6 +1,8 @@
 package aggregator
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
@@ -18,7 +20,7 @@ type metrics struct {
 	flushSeconds                         prometheus.Histogram
 }
 
-func newMetrics(reg prometheus.Registerer, a *Aggregator) *metrics {
+func newMetrics(reg prometheus.Registerer) *metrics {
 	f := promauto.With(reg)
 	counter := func(name, help string) prometheus.Counter {
 		return f.NewCounter(prometheus.CounterOpts{Name: "freshet_aggregator_" + name, Help: help})
@@ -26,25 +28,6 @@ func newMetrics(reg prometheus.Registerer, a *Aggregator) *metrics {
 	byTenant := func(name, help string) *prometheus.CounterVec {
 		return f.NewCounterVec(prometheus.CounterOpts{Name: "freshet_aggregator_" + name, Help: help}, []string{"tenant"})
 	}
-	reg.MustRegister(pendingExporter{a})
-	f.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "freshet_aggregator_series", Help: "Series held, with their open tiles. Memory grows with it.",
-	}, func() float64 {
-		n := 0
-		for i := range a.shards {
-			s := &a.shards[i]
-			s.mu.Lock()
-			n += s.tiles.Len()
-			s.mu.Unlock()
-		}
-		return float64(n)
-	})
-	f.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "freshet_aggregator_live_age_seconds", Help: "Age of the last second of which all windows are counted: of what open tiles answer. About 1 to 2 is normal; rising: the collector or the journal stalls.",
-	}, func() float64 { return float64(a.now().UnixMilli()-a.stamp.Load()) / 1000 })
-	f.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "freshet_aggregator_journal_bytes", Help: "Journal since the last checkpoint was begun. A restart reads about as much. Rising without end: checkpoints fail.",
-	}, func() float64 { return float64(a.log.Size()) })
 	return &metrics{
 		folded: counter("journalled_samples_total",
 			"Samples that were journalled and joined a tile. From here on they survive the death of the process."),
@@ -86,6 +69,30 @@ func newMetrics(reg prometheus.Registerer, a *Aggregator) *metrics {
 	}
 }
 
+// register registers what is asked of the aggregator at each scrape.
+func (a *Aggregator) register(reg prometheus.Registerer) {
+	f := promauto.With(reg)
+	reg.MustRegister(pendingExporter{a.now, a.Pending, a.unstored})
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "freshet_aggregator_series", Help: "Series held, with their open tiles. Memory grows with it.",
+	}, func() float64 {
+		n := 0
+		for i := range a.shards {
+			s := &a.shards[i]
+			s.mu.Lock()
+			n += s.tiles.Len()
+			s.mu.Unlock()
+		}
+		return float64(n)
+	})
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "freshet_aggregator_live_age_seconds", Help: "Age of the last second of which all windows are counted: of what open tiles answer. About 1 to 2 is normal; rising: the collector or the journal stalls.",
+	}, func() float64 { return float64(a.now().UnixMilli()-a.stamp.Load()) / 1000 })
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "freshet_aggregator_journal_bytes", Help: "Journal since the last checkpoint was begun. A restart reads about as much. Rising without end: checkpoints fail.",
+	}, func() float64 { return float64(a.log.Size()) })
+}
+
 func describePending(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("freshet_aggregator_pending_"+name, help, []string{"tenant"}, nil)
 }
@@ -100,7 +107,11 @@ var (
 )
 
 // pendingExporter shows what waits for the stores. Tenants are bounded by store.max_tenants.
-type pendingExporter struct{ aggregator *Aggregator }
+type pendingExporter struct {
+	now      func() time.Time
+	pending  func() map[string]Pending
+	unstored func() map[string]int64
+}
 
 // Describe is part of prometheus.Collector.
 func (e pendingExporter) Describe(out chan<- *prometheus.Desc) {
@@ -114,12 +125,12 @@ func (e pendingExporter) Collect(out chan<- prometheus.Metric) {
 	emit := func(desc *prometheus.Desc, tenant string, v float64) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, tenant)
 	}
-	for tenant, p := range e.aggregator.Pending() {
+	for tenant, p := range e.pending() {
 		emit(descPendingBytes, tenant, float64(p.Bytes))
 		emit(descPendingSamples, tenant, float64(p.Samples))
 	}
-	now := e.aggregator.now().UnixMilli()
-	for tenant, end := range e.aggregator.unstored() {
+	now := e.now().UnixMilli()
+	for tenant, end := range e.unstored() {
 		emit(descPendingSeconds, tenant, max(0, float64(now-end)/1000))
 	}
 }

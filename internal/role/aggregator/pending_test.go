@@ -358,7 +358,7 @@ func TestAStopDoesNotWaitForAWriteThatHangs(t *testing.T) {
 // that every tenant would wait for ever.
 func TestASlowStoreHoldsUpNoTiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &Aggregator{backlogs: map[string]*backlog{}, metrics: newMetrics(prometheus.NewRegistry(), nil)}
+		a := &Aggregator{backlogs: map[string]*backlog{}, metrics: newMetrics(prometheus.NewRegistry())}
 		b := a.backlogOf("b")
 		for second := range 20 {
 			if second%2 == 0 { // the next portion

@@ -48,18 +48,18 @@ func (a *Aggregator) restore() error {
 // says that they were stored; Run then writes them again.
 // Where frames are missing, since the disk was damaged, it makes the best of
 // what is left: a start must never fail for it.
-func (a *Aggregator) replay(pos journal.Position, r journal.Frame) error {
-	s := &a.shards[r.Shard]
+func (a *Aggregator) replay(pos journal.Position, f journal.Frame) error {
+	s := &a.shards[f.Shard]
 	s.position = pos
-	switch r.Type {
+	switch f.Type {
 	case frameBatch:
-		return a.replayBatch(s, r.Payload)
+		return a.replayBatch(s, f.Payload)
 	case frameBoundary, frameUpDown:
-		a.replayBoundary(s, r)
+		a.replayBoundary(s, f)
 	case frameStored:
-		a.replayStored(s, r.Payload)
+		a.replayStored(s, f.Payload)
 	default:
-		return fmt.Errorf("frame of unknown type %d: it was written by a newer version", r.Type)
+		return fmt.Errorf("frame of unknown type %d: it was written by a newer version", f.Type)
 	}
 	return nil
 }
@@ -84,10 +84,10 @@ func (a *Aggregator) replayBatch(s *shard, b []byte) error {
 	return nil
 }
 
-func (a *Aggregator) replayBoundary(s *shard, r journal.Frame) {
-	boundary, config, ok := a.parseBoundary(r)
+func (a *Aggregator) replayBoundary(s *shard, f journal.Frame) {
+	boundary, config, ok := a.parseBoundary(f)
 	if !ok {
-		a.logger.Error("a boundary of the journal is damaged", "payload", r.Payload)
+		a.logger.Error("a boundary of the journal is damaged", "payload", f.Payload)
 		return
 	}
 	if s.tiles == nil {

@@ -1,0 +1,119 @@
+package aggregator
+
+import (
+	"iter"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// clockSlack is how far a window may end ahead of the clock that Run looked at last, a tick
+// ago and what the tick did.
+const clockSlack = time.Second
+
+// Through says that a sender's windows are all counted that end at or before t, Unix
+// milliseconds. Open tiles are answered up to then: a sender, a push or Run itself that stalls
+// is seen as age of the answers, and never as a fresh time on old values. A gauge that nobody
+// touches is answered up to the present, since its empty windows are told of, too.
+//
+// There is one sender that pushes windows. With several the stamp is the least of theirs.
+func (a *Aggregator) Through(_ uint64, t int64) {
+	a.raiseStamp(min(t, a.clock.Load()+clockSlack.Milliseconds()))
+}
+
+func (a *Aggregator) raiseStamp(ms int64) {
+	for {
+		old := a.stamp.Load()
+		if ms <= old || a.stamp.CompareAndSwap(old, ms) {
+			return
+		}
+	}
+}
+
+// FoldedThrough is the time, Unix milliseconds, up to which all windows of a tenant that
+// were pushed are counted: what Live says of later times, nobody knows yet. While windows of the
+// tenant are refused it stays at the last one that was counted.
+func (a *Aggregator) FoldedThrough(tenant string) (ms int64) {
+	ms = a.stamp.Load()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if p := a.pending[tenant]; p.Refused {
+		ms = min(ms, p.refusedFrom)
+	}
+	return ms
+}
+
+// Series yields the series that were restored. It is for those who start, before
+// Run.
+func (a *Aggregator) Series() iter.Seq[tile.Held] {
+	return func(yield func(tile.Held) bool) {
+		for i := range a.shards {
+			for held := range a.shards[i].tiles.Series() {
+				if !yield(held) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Holds reports whether a series of a tenant, by its shard and the key of
+// series.AppendKey, has a total.
+func (a *Aggregator) Holds(tenant string, shard uint16, key []byte) bool {
+	s := &a.shards[shard]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tiles.Holds(tenant, key)
+}
+
+// TenantSeries is how many series of a tenant have totals. It looks at all shards.
+func (a *Aggregator) TenantSeries(tenant string) (n int) {
+	for i := range a.shards {
+		s := &a.shards[i]
+		s.mu.Lock()
+		n += s.tiles.TenantLen(tenant)
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// Live returns what the open tiles know of a tenant's series that match, between
+// mint and maxt, Unix milliseconds, inclusive.
+func (a *Aggregator) Live(tenant string, w tile.Width, mint, maxt int64, matchers []*labels.Matcher) ([]tile.Live, error) {
+	var out []tile.Live
+	stamp := a.FoldedThrough(tenant)
+	for i := range a.shards {
+		s := &a.shards[i]
+		s.mu.Lock()
+		if maxt < s.tiles.Since(tenant)-a.reach() {
+			s.mu.Unlock()
+			continue // a query of the past needs nothing that is not stored
+		}
+		found := s.tiles.Live(tenant, w, stamp, maxt, matchers)
+		s.mu.Unlock()
+		for _, l := range found {
+			if l.Points = between(l.Points, mint, maxt); len(l.Points) > 0 {
+				out = append(out, l)
+			}
+		}
+	}
+	return out, nil
+}
+
+// reach is how far, in milliseconds, open points may lie before the boundary: the
+// zero of a new series at the start of its minute, and what senders stamped.
+func (a *Aggregator) reach() int64 {
+	return a.config.TimedWindow.Milliseconds() + 2*tile.Width1m.Millis()
+}
+
+func between(points []tile.Point, mint, maxt int64) []tile.Point {
+	for len(points) > 0 && points[0].T < mint {
+		points = points[1:]
+	}
+	for len(points) > 0 && points[len(points)-1].T > maxt {
+		points = points[:len(points)-1]
+	}
+	return points
+}

@@ -1,0 +1,83 @@
+package aggregator
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+// Types of journal frames. Layout: docs/format/checkpoint.md.
+const (
+	frameBatch    = 1 // a window batch
+	frameBoundary = 2 // the tile up to a boundary was closed; payload: see boundaryFrame
+	frameStored   = 3 // the samples of a tenant up to a boundary are in its stores; payload: see storedFrame
+	frameUpDown   = 4 // frameBoundary of a shard that has up/down counters, with their time to live
+)
+
+// boundaryFrame says that the tile up to boundary is closed, by which times to live, how
+// old a gauge with a time of its own may be from then on, and which tenants were full: a
+// replay must do the same under another configuration, and whatever its stores do. The
+// payload, varints of Unix ms and ms and then names, lies in a.boundaries until its next use.
+// Only shards with up/down counters have a frame with the time to live of these, which
+// programs from before them cannot replay.
+func (a *Aggregator) boundaryFrame(shardNumber uint16, boundary int64, full []string) journal.Frame {
+	from := len(a.boundaries)
+	a.boundaries = binary.AppendVarint(a.boundaries, boundary)
+	for _, d := range []time.Duration{a.tiles.CounterTTL, a.tiles.GaugeTTL, a.tiles.CheckTTL, a.tiles.OutOfOrder} {
+		a.boundaries = binary.AppendVarint(a.boundaries, d.Milliseconds())
+	}
+	frameType := byte(frameBoundary)
+	if a.shards[shardNumber].tiles.HasUpDown() {
+		frameType = frameUpDown
+		a.boundaries = binary.AppendVarint(a.boundaries, a.tiles.UpDownTTL.Milliseconds())
+	}
+	for _, tenant := range full {
+		a.boundaries = append(binary.AppendUvarint(a.boundaries, uint64(len(tenant))), tenant...)
+	}
+	return journal.Frame{Shard: shardNumber, Type: frameType, Payload: a.boundaries[from:len(a.boundaries):len(a.boundaries)]}
+}
+
+// parseBoundary reads the payload of a boundary frame. Those of older programs end
+// before the timed window, which they took from the configuration, and name no tenant.
+func (a *Aggregator) parseBoundary(f journal.Frame) (boundary int64, config tile.Config, ok bool) {
+	config = a.tiles
+	payload := f.Payload
+	boundary, n := binary.Varint(payload)
+	times := []*time.Duration{&config.CounterTTL, &config.GaugeTTL, &config.CheckTTL, &config.OutOfOrder}
+	if f.Type == frameUpDown {
+		times = append(times, &config.UpDownTTL)
+	}
+	for i, d := range times {
+		if n <= 0 {
+			return 0, config, false
+		}
+		if payload = payload[n:]; i == 3 && len(payload) == 0 && f.Type == frameBoundary {
+			return boundary, config, boundary%tileMillis == 0
+		}
+		var ms int64
+		ms, n = binary.Varint(payload)
+		*d = time.Duration(ms) * time.Millisecond
+	}
+	if n <= 0 {
+		return 0, config, false
+	}
+	for payload = payload[n:]; len(payload) > 0; {
+		size, n := binary.Uvarint(payload)
+		if n <= 0 || size > uint64(len(payload)-n) {
+			return 0, config, false
+		}
+		config.Full = append(config.Full, string(payload[n:][:size]))
+		payload = payload[n:][size:]
+	}
+	return boundary, config, boundary%tileMillis == 0
+}
+
+// storedFrame says that a tenant's stores have all of a shard up to boundary. The payload,
+// a varint of Unix ms and the tenant's name, lies in a.boundaries until its next use.
+func (a *Aggregator) storedFrame(shard uint16, tenant string, boundary int64) journal.Frame {
+	from := len(a.boundaries)
+	a.boundaries = append(binary.AppendVarint(a.boundaries, boundary), tenant...)
+	return journal.Frame{Shard: shard, Type: frameStored, Payload: a.boundaries[from:len(a.boundaries):len(a.boundaries)]}
+}

@@ -1,0 +1,60 @@
+package aggregator
+
+import "time"
+
+// stopTime bounds the wait for the stores at the end.
+const stopTime = 10 * time.Second
+
+// stop lets the writes that are on their way finish and checkpoints everything, so that
+// the next start has nothing to replay. What the stores have not taken by then is in the
+// checkpoint.
+func (a *Aggregator) stop() error {
+	a.abandonCheckpoint()
+	a.finishWrites()
+	for _, b := range a.backlogs {
+		a.logger.Warn("samples wait for a store; they are in the checkpoint, and the next start stores them",
+			"tenant", b.tenant, "samples", b.samples, "bytes", b.bytes, "error", b.reason())
+	}
+	if a.beginCheckpoint(a.now()); a.checkpoint != nil {
+		a.continueCheckpoint(len(a.shards))
+		if a.checkpoint != nil {
+			a.endCheckpoint(<-a.checkpoint.commit)
+		}
+	}
+	return a.log.Close()
+}
+
+// abandonCheckpoint ends the one that is being written.
+func (a *Aggregator) abandonCheckpoint() {
+	switch c := a.checkpoint; {
+	case c == nil:
+	case c.commit != nil:
+		a.endCheckpoint(<-c.commit)
+	default:
+		c.Abort()
+		a.checkpoint = nil
+	}
+}
+
+// finishWrites waits for the writes that are on their way, but not for those that hang.
+func (a *Aggregator) finishWrites() {
+	deadline := time.After(stopTime)
+	check := time.NewTicker(tick)
+	defer check.Stop()
+	for {
+		waits := false
+		for _, b := range a.backlogs {
+			waits = waits || b.onItsWay && time.Since(b.begun) < stalled
+		}
+		if !waits {
+			return
+		}
+		select {
+		case w := <-a.written:
+			a.settle(w)
+		case <-check.C:
+		case <-deadline:
+			return
+		}
+	}
+}
