@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 // server is the program, which is linked once for all tests.
 var server = sync.OnceValues(func() (string, error) {
 	program := filepath.Join(builtDir, "freshet")
-	out, err := exec.Command("go", "build", "-o", program, "../cmd/freshet").CombinedOutput()
+	out, err := exec.Command("go", "build", "-C", "..", "-o", program, "./cmd/freshet").CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("build freshet: %w\n%s", err, out)
 	}
@@ -153,7 +153,7 @@ func TestTechniquesTakeTurns(t *testing.T) {
 	t.Chdir("..")
 	l := &lab{dir: t.TempDir()}
 	part := &report.Techniques{}
-	if err := l.benchmarkStep(part, "worker pools", "./lab/m3pool", ".", 8, time.Microsecond, 2, &part.Pools).do(t.Context()); err != nil {
+	if err := l.benchmarkStep(part, "worker pools", "./m3pool", ".", 8, time.Microsecond, 2, &part.Pools).do(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(part.Pools.All); n != 8 || len(part.Pools.Others) != 2 {

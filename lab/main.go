@@ -18,6 +18,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/lab/report"
+	"github.com/freshet-io/freshet/lab/repository"
 )
 
 // Where things are, from the repository's directory, in which the lab runs.
@@ -29,12 +30,12 @@ const (
 
 const usage = `Measures what receiving metrics costs, on this machine and in one run.
 
-  go run ./lab                            measure everything and print the tables
-  go run ./lab -write                     and write docs/performance.md, which is what make lab does
-  go run ./lab -quick                     less of it in about five minutes, to look at
-  go run ./lab -only udp-1-40k,idle       parts
-  go run ./lab -write -only remotewrite   measure remote write alone, or techniques, fairness, dashboards, and write that on the page
-  go run ./lab -render                    write the page again from its results
+  go run -C lab .                            measure everything and print the tables
+  go run -C lab . -write                     and write docs/performance.md, which is what make lab does
+  go run -C lab . -quick                     less of it in about five minutes, to look at
+  go run -C lab . -only udp-1-40k,idle       parts
+  go run -C lab . -write -only remotewrite   measure remote write alone, or techniques, fairness, dashboards, and write that on the page
+  go run -C lab . -render                    write the page again from its results
 
 `
 
@@ -42,7 +43,10 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends it at once
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	err := repository.Enter()
+	if err == nil {
+		err = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	}
 	switch {
 	case err == nil || errors.Is(err, flag.ErrHelp):
 	case errors.Is(err, errUsage):
@@ -82,7 +86,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return errors.Join(errUsage, err)
 	}
 	mistake := func(format string, args ...any) error {
-		fmt.Fprintf(stderr, "lab: "+format+"; see go run ./lab -help\n", args...)
+		fmt.Fprintf(stderr, "lab: "+format+"; see go run -C lab . -help\n", args...)
 		return errUsage
 	}
 	switch {
@@ -109,9 +113,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		if !slices.Contains(parts, part) {
 			return mistake("-only %s: no such part; there are %s", part, strings.Join(parts, ", "))
 		}
-	}
-	if _, err := os.Stat(limitSource); err != nil {
-		return fmt.Errorf("%w; run it from the repository's directory", err)
 	}
 	if render {
 		return renderPage()

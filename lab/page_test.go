@@ -23,12 +23,12 @@ func TestCommittedPage(t *testing.T) {
 	if page, err := results.Page(string(old)); err != nil {
 		t.Error(err)
 	} else if page != string(old) {
-		t.Errorf("%s is not what %s gives: go run ./lab -render", pageFile, resultsFile)
+		t.Errorf("%s is not what %s gives: go run -C lab . -render", pageFile, resultsFile)
 	}
 	plots := results.Plots()
 	for name, plot := range plots {
 		if old, err := os.ReadFile(filepath.Join(filepath.Dir(resultsFile), name)); err != nil || string(old) != plot {
-			t.Errorf("%s is not what %s gives (%v): go run ./lab -render", name, resultsFile, err)
+			t.Errorf("%s is not what %s gives (%v): go run -C lab . -render", name, resultsFile, err)
 		}
 	}
 	files, err := filepath.Glob(filepath.Join(filepath.Dir(resultsFile), "*.svg"))

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/freshet-io/freshet/lab/report"
+	"github.com/freshet-io/freshet/lab/repository"
 )
 
 // techniquesPart is its name in -only.
@@ -20,7 +21,7 @@ const techniquesPart = "techniques"
 // techniqueRounds is how many the page's medians and intervals are of.
 const techniqueRounds = 11
 
-// techniqueSteps run lab/dogstatsd6, lab/cortex and lab/m3pool, and the client.
+// techniqueSteps run lab/dogstatsd6, lab/cortex, lab/m3pool and lab/clients.
 func (l *lab) techniqueSteps() []step {
 	t := &report.Techniques{Date: l.results.Date, Machine: l.results.Machine, Versions: l.ourVersion(),
 		OthersAtMost: othersAtMost, RepeatsAtMost: repeatsAtMost}
@@ -33,14 +34,14 @@ func (l *lab) techniqueSteps() []step {
 		rounds = l.runs
 	}
 	return []step{
-		l.benchmarkStep(t, "techniques", "./lab/dogstatsd6", ".", 13, 100*time.Millisecond, rounds, &t.Parsing),
-		l.benchmarkStep(t, "decoders of remote write", "./lab/cortex", ".", 8, 200*time.Millisecond, rounds, &t.Decoders),
-		l.benchmarkStep(t, "worker pools", "./lab/m3pool", ".", 8, 200*time.Millisecond, rounds, &t.Pools),
-		l.benchmarkStep(t, "clients", "./client", "^Benchmark(Counter|Gauge|Distribution|Set|Service)", 26, 100*time.Millisecond, rounds, &t.Clients),
+		l.benchmarkStep(t, "techniques", "./dogstatsd6", ".", 13, 100*time.Millisecond, rounds, &t.Parsing),
+		l.benchmarkStep(t, "decoders of remote write", "./cortex", ".", 8, 200*time.Millisecond, rounds, &t.Decoders),
+		l.benchmarkStep(t, "worker pools", "./m3pool", ".", 8, 200*time.Millisecond, rounds, &t.Pools),
+		l.benchmarkStep(t, "clients", "./clients", "^Benchmark(Counter|Gauge|Distribution|Set|Service)", 26, 100*time.Millisecond, rounds, &t.Clients),
 	}
 }
 
-// benchmarkStep runs the Go benchmarks of a package, of which there are so many that match and
+// benchmarkStep runs the Go benchmarks of a package below lab, of which there are so many that match and
 // each takes so long, or twice that with what is around it. In each round each benchmark has
 // one turn, so that whatever else the machine does meets all alike.
 func (l *lab) benchmarkStep(t *report.Techniques, what, pkg, pattern string, benchmarks int, each time.Duration, rounds int, results *report.Benchmarks) step {
@@ -48,8 +49,13 @@ func (l *lab) benchmarkStep(t *report.Techniques, what, pkg, pattern string, ben
 		what:  what + ", as Go benchmarks",
 		takes: time.Duration(rounds*benchmarks)*2*each + 15*time.Second, // and to compile them
 		do: func(ctx context.Context) error {
+			root, err := repository.Dir()
+			if err != nil {
+				return err
+			}
 			program := filepath.Join(l.dir, filepath.Base(pkg)+".test")
-			if out, err := exec.CommandContext(ctx, "go", "test", "-c", "-o", program, pkg).CombinedOutput(); err != nil {
+			cmd := exec.CommandContext(ctx, "go", "test", "-C", filepath.Join(root, "lab"), "-c", "-o", program, pkg)
+			if out, err := cmd.CombinedOutput(); err != nil {
 				return fmt.Errorf("go test -c %s: %w\n%s", pkg, err, out)
 			}
 			for range rounds {

@@ -9,7 +9,7 @@
 //
 // Run it with
 //
-//	go test -bench . ./lab/cortex
+//	go test -C lab -bench . ./cortex
 //
 // Benchmarks are named shape/technique, and one operation is one sample. gc-% is the part
 // of the process' CPU time that the garbage collector took, while all cores decode and as

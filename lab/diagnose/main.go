@@ -1,10 +1,10 @@
 // Diagnose makes Freshet ill in each way that `freshet diagnose` knows, one after the
 // other, and looks whether it names the right one first, within a minute.
 //
-//	go run ./lab/diagnose                      each fault three times, about ten minutes
-//	go run ./lab/diagnose --only lock,disk     some of them
-//	go run ./lab/diagnose --runs 1             once, to look at
-//	go run ./lab/diagnose --keep DIR           and keep the records
+//	go run -C lab ./diagnose                      each fault three times, about ten minutes
+//	go run -C lab ./diagnose --only lock,disk     some of them
+//	go run -C lab ./diagnose --runs 1             once, to look at
+//	go run -C lab ./diagnose --keep DIR           and keep the records
 //
 // The binary is that of this tree with the build tag faults, which releases do not have:
 // FRESHET_FAULT then names what internal/lib/fault does in the paths of each request,
@@ -33,6 +33,7 @@ import (
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/diagnose"
+	"github.com/freshet-io/freshet/lab/repository"
 )
 
 // none is the row without a fault.
@@ -65,7 +66,10 @@ func main() {
 	runs := flag.Int("runs", 3, "how often each is made")
 	keep := flag.String("keep", "", "keep the records in this `directory`")
 	flag.Parse()
-	right, err := measure(ctx, *only, *runs, *keep)
+	right, err := false, repository.Enter()
+	if err == nil {
+		right, err = measure(ctx, *only, *runs, *keep)
+	}
 	switch {
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "diagnose:", err)
@@ -155,9 +159,6 @@ func row(name string, found *diagnose.Diagnosis, took time.Duration) (right bool
 
 // build compiles the server with the faults in it.
 func build(ctx context.Context, dir string) (string, error) {
-	if _, err := os.Stat("internal/lib/fault"); err != nil {
-		return "", errors.New("run it from the repository's directory")
-	}
 	program := filepath.Join(dir, "freshet")
 	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "faults", "-o", program, "./cmd/freshet")
 	if out, err := cmd.CombinedOutput(); err != nil {

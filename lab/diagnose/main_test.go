@@ -12,11 +12,11 @@ import (
 
 // What is behind the build tag compiles, though no release and no other test has it.
 func TestFaultsCompile(t *testing.T) {
-	cmd := exec.Command("go", "build", "-tags", "faults", "-o", "/dev/null", "../../internal/role/ingester")
+	cmd := exec.Command("go", "build", "-C", "../..", "-tags", "faults", "-o", "/dev/null", "./internal/role/ingester")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%s: %v\n%s", cmd, err, out)
 	}
-	cmd = exec.Command("go", "vet", "-tags", "faults", "../../internal/lib/fault", "../../internal/adapter/files", "../../internal/adapter/sockets")
+	cmd = exec.Command("go", "vet", "-C", "../..", "-tags", "faults", "./internal/lib/fault", "./internal/adapter/files", "./internal/adapter/sockets")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%s: %v\n%s", cmd, err, out)
 	}

@@ -13,7 +13,7 @@
 //
 // Run it with
 //
-//	go test -bench . ./lab/dogstatsd6
+//	go test -C lab -bench . ./dogstatsd6
 //
 // Benchmarks are named table/technique. One operation is one metric of 100 bytes
 // and four tags, of 1,000 contexts and mixed kinds, alone in its packet. ns/op is

@@ -1,8 +1,8 @@
 // Edge measures what counting a request costs nginx, by how it is counted: the story that
 // Kong told of its logger at the edge, on your machine and in one run.
 //
-//	go run ./lab/edge             about seven minutes
-//	go run ./lab/edge --quick     about two, to look at
+//	go run -C lab ./edge             about seven minutes
+//	go run -C lab ./edge --quick     about two, to look at
 //
 // One nginx with one worker for each log handler, all of them running, and wrk asks them in
 // turns of a second, in another random order each round, so that what else the machine does
@@ -26,6 +26,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/freshet-io/freshet/lab/repository"
 )
 
 // handler is a row of the tables.
@@ -71,10 +73,13 @@ func main() {
 }
 
 func run(ctx context.Context, p plan) error {
+	if err := repository.Enter(); err != nil {
+		return err
+	}
 	install := exec.CommandContext(ctx, "bash", "lua/install")
 	install.Stdout, install.Stderr = os.Stderr, os.Stderr
 	if err := install.Run(); err != nil {
-		return fmt.Errorf("lua/install: %w (run this from the root of the tree)", err)
+		return fmt.Errorf("lua/install: %w", err)
 	}
 	if _, err := exec.LookPath("wrk"); err != nil {
 		return fmt.Errorf("%w; run: sudo apt-get install -y wrk", err)

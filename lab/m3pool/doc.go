@@ -10,7 +10,7 @@
 //
 // Run it with
 //
-//	go test -bench . ./lab/m3pool
+//	go test -C lab -bench . ./m3pool
 //
 // Benchmarks are named depth/technique. One operation is one batch: the same work, 33
 // calls deep or one after the other. "regression" has the helper out of line: its frame is

@@ -19,6 +19,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/freshet-io/freshet/lab/repository"
 )
 
 // Peer is a database to compare with.
@@ -56,7 +58,7 @@ func (p *Peer) Build(ctx context.Context, dir string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	folder, err := source(ctx)
+	folder, err := source()
 	if err != nil {
 		return err
 	}
@@ -72,15 +74,9 @@ func (p *Peer) Build(ctx context.Context, dir string, out io.Writer) error {
 
 // source is the folder of this package. The nested modules are not of ours, so their files
 // cannot be embedded.
-func source(ctx context.Context) (string, error) {
-	const self = "github.com/freshet-io/freshet/lab/peers-tsdb"
-	cmd := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", self)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("find the source of %s, from within Freshet's repository: %w", self, err)
-	}
-	return strings.TrimSpace(string(out)), nil
+func source() (string, error) {
+	root, err := repository.Dir()
+	return filepath.Join(root, "lab/peers-tsdb"), err
 }
 
 // place is what a peer is given to run with.

@@ -2,19 +2,20 @@ package peers
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/freshet-io/freshet/lab/repository"
 )
 
 // goModule builds a package with the versions and sums of the module that lies in
 // the folder of the peer's name.
 func goModule(pkg string, tags ...string) func(context.Context, *Peer, string, io.Writer) error {
 	return func(ctx context.Context, p *Peer, home string, out io.Writer) error {
-		folder, err := source(ctx)
+		folder, err := source()
 		if err != nil {
 			return err
 		}
@@ -28,13 +29,7 @@ func goModule(pkg string, tags ...string) func(context.Context, *Peer, string, i
 
 // source is the folder of this package. The nested modules are not of ours, so
 // their files cannot be embedded.
-func source(ctx context.Context) (string, error) {
-	const self = "github.com/freshet-io/freshet/lab/peers"
-	cmd := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", self)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("find the source of %s, from within Freshet's repository: %w", self, err)
-	}
-	return strings.TrimSpace(string(out)), nil
+func source() (string, error) {
+	root, err := repository.Dir()
+	return filepath.Join(root, "lab/peers"), err
 }

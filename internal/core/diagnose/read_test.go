@@ -20,7 +20,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// trim takes records as the lab keeps them (go run ./lab/diagnose --runs 1 --keep DIR) and
+// trim takes records as the lab keeps them (go run -C lab ./diagnose --runs 1 --keep DIR) and
 // writes what is small of them to testdata: go test ./internal/core/diagnose -trim DIR
 var trim = flag.String("trim", "", "write testdata from the records in this directory")
 

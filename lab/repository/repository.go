@@ -1,0 +1,34 @@
+// Package repository finds the directory of Freshet's repository. The lab runs there, from
+// wherever below it is started: `go run -C lab .` starts it in a directory of its own.
+package repository
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Dir is the first directory, from the current one upward, that has the sources of Freshet.
+func Dir() (string, error) {
+	start, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for dir := start; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "cmd", "freshet", "main.go")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("%s is not below Freshet's repository", start)
+		}
+	}
+}
+
+// Enter makes it the current directory.
+func Enter() error {
+	dir, err := Dir()
+	if err != nil {
+		return err
+	}
+	return os.Chdir(dir)
+}
