@@ -10,11 +10,19 @@ GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 # The plugins of telegraf that e2e/ needs; all 300 take many minutes and a gigabyte of modules.
 TELEGRAF := custom,inputs.http_listener_v2,parsers.prometheus,outputs.http,serializers.prometheusremotewrite,outputs.opentelemetry
 
+# Modules of our own beside the one at the root, and the packages of all. What runs them does so in
+# one workspace, so that one go command compiles and tests all of them. It is not committed: in a
+# workspace go.mod has no say of its own about versions, and a clone is to build what go.mod says.
+MODULES   := client slogring
+PACKAGES  := ./... $(MODULES:%=./%/...)
+WORKSPACE := $(CURDIR)/.cache/go.work
+ALL       := GOWORK=$(WORKSPACE)
+
 # What the race detector watches: adapters and roles, which have the goroutines, and what
 # imports one of these packages: they share it, or it has pointers to be checked. The
 # Prometheus API is left out, since compiling its 950 packages once more takes longer
 # than everything else here together.
-RACE = $(shell go list -f '{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}} ' ./internal/... ./client ./slogring \
+RACE = $(shell $(ALL) go list -f '{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}} ' ./internal/... ./client ./slogring \
 	| grep -E '/(adapter|role)/| (sync|sync/atomic|unsafe) ' | cut -d ' ' -f 1 | grep -v internal/adapter/promapi)
 
 .PHONY: help run build test race fuzz bench lab lint ui edge-demo check soak clean packages clients compile
@@ -33,31 +41,35 @@ build: ## build ./bin/freshet
 TEST_BUILD = -vet=off -ldflags=-w
 
 # -count=1: e2e/ runs a binary that the test cache does not know.
-test: clients ## install what the tests need, or name all of it, then run all of them
-	go test $(TEST_BUILD) -timeout 15m -count=1 $(TEST_FLAGS) ./...
+# Moved there whole: CI runs several targets at once.
+$(WORKSPACE): Makefile
+	@mkdir -p $(@D) && GOWORK=$(@D)/$$$$.work go work init . $(MODULES) && mv $(@D)/$$$$.work $@
+
+test: clients $(WORKSPACE) ## install what the tests need, or name all of it, then run all of them
+	$(ALL) go test $(TEST_BUILD) -timeout 15m -count=1 $(TEST_FLAGS) $(PACKAGES)
 	bash examples/coverage/engine/install
 	go test -C examples/coverage $(TEST_BUILD) -timeout 5m -count=1 $(TEST_FLAGS) ./...
 
-race: ## run the tests below internal/, client/ and slogring/ under the race detector, except the Prometheus API's, with buffers overwritten when given back
-	go test $(TEST_BUILD) -race -tags poison -timeout 15m $(TEST_FLAGS) $(RACE)
+race: $(WORKSPACE) ## run the tests below internal/, client/ and slogring/ under the race detector, except the Prometheus API's, with buffers overwritten when given back
+	$(ALL) go test $(TEST_BUILD) -race -tags poison -timeout 15m $(TEST_FLAGS) $(RACE)
 	bash examples/coverage/engine/install
 	go test -C examples/coverage $(TEST_BUILD) -race -timeout 5m $(TEST_FLAGS) ./...
 
 fuzz: ## run every fuzz test for FUZZTIME (3s)
 	@FUZZTIME=$(FUZZTIME) bash .ci/fuzz
 
-bench: ## run every benchmark; each states its bound in its comment
-	go test -run '^$$' -bench . -benchmem ./internal/... ./client ./slogring
+bench: $(WORKSPACE) ## run every benchmark; each states its bound in its comment
+	$(ALL) go test -run '^$$' -bench . -benchmem ./internal/... ./client ./slogring
 
 # exec: a signal meets the lab itself, which then prints what it has.
 lab: ## measure what receiving costs, write docs/performance.md; ARGS=--quick: five minutes, print only
 	@go build -o bin/lab ./lab && exec ./bin/lab $(if $(ARGS),$(ARGS),-write)
 
-lint: ## gofmt, vet, staticcheck, govulncheck
+lint: $(WORKSPACE) ## gofmt, vet, staticcheck, govulncheck
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
-	go vet ./...
-	go run $(STATICCHECK) ./...
+	$(ALL) go vet $(PACKAGES)
+	$(ALL) go run $(STATICCHECK) $(PACKAGES)
 	cd examples/coverage && go vet ./... && go run $(STATICCHECK) ./...
 	@GOVULNCHECK=$(GOVULNCHECK) bash .ci/vulncheck
 
@@ -74,15 +86,15 @@ edge-demo: ## a real nginx that counts its requests, a load, and Freshet that sh
 check: ## what CI runs: test, lint, race, fuzz, with a table of the times
 	@bash .ci/run
 
-soak: clients ## the same tests with large numbers, then a minute of each fuzz test; about an hour
-	FRESHET_SOAK=1 go test -timeout 3h -count=1 -v ./...
+soak: clients $(WORKSPACE) ## the same tests with large numbers, then a minute of each fuzz test; about an hour
+	FRESHET_SOAK=1 $(ALL) go test -timeout 3h -count=1 -v $(PACKAGES)
 	@FUZZTIME=1m FUZZ_ALL=1 bash .ci/fuzz
 
 clean: ## remove what was built and installed; ./data stays
 	rm -rf bin .cache e2e/clients/node/node_modules ui/node_modules
 
-compile: # what race and fuzz run; CI does so while tests wait
-	go build -race -tags poison $(RACE)
+compile: $(WORKSPACE) # what race and fuzz run; CI does so while tests wait
+	$(ALL) go build -race -tags poison $(RACE)
 	go -C examples/coverage build -race -tags poison ./...
 	@bash .ci/fuzz compile
 

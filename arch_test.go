@@ -236,22 +236,96 @@ func part(dir string, layer int) string {
 
 func within(dir, of string) bool { return dir == of || strings.HasPrefix(dir, of+"/") }
 
+// requirement is a line of a go.mod.
+type requirement struct {
+	Path, Version string
+	Indirect      bool
+}
+
+// own reports whether it is a module of this repository.
+func (r requirement) own() bool { return within(r.Path, module) }
+
+// requirements are those of each module of the repository, by its directory. Left out is
+// what the lab measures beside Freshet: each is the whole program of others, and the READMEs
+// there list them.
+func requirements(t *testing.T) map[string][]requirement {
+	t.Helper()
+	out, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "go.mod", "*/go.mod").Output()
+	if err != nil {
+		t.Fatalf("list the modules: %v", err)
+	}
+	all := map[string][]requirement{}
+	for file := range strings.Lines(string(out)) {
+		dir := path.Dir(strings.TrimSpace(file))
+		if within(dir, "lab/peers") || within(dir, "lab/peers-tsdb") {
+			continue
+		}
+		out, err := exec.Command("go", "mod", "edit", "-json", path.Join(dir, "go.mod")).Output()
+		if err != nil {
+			t.Fatalf("read %s/go.mod: %v", dir, err)
+		}
+		var mod struct{ Require []requirement }
+		if err := json.Unmarshal(out, &mod); err != nil {
+			t.Fatalf("read %s/go.mod: %v", dir, err)
+		}
+		all[dir] = mod.Require
+	}
+	return all
+}
+
+// The same code is tested that is shipped, and compiled once for all modules.
+func TestModulesAgreeOnVersions(t *testing.T) {
+	all := requirements(t)
+	root := map[string]string{}
+	for _, r := range all["."] {
+		root[r.Path] = r.Version
+	}
+	for dir, required := range all {
+		for _, r := range required {
+			if version, shared := root[r.Path]; shared && version != r.Version {
+				t.Errorf("%s/go.mod requires %s %s, and the binary has %s", dir, r.Path, r.Version, version)
+			}
+		}
+	}
+}
+
+// A service that imports the client, or logs with slogring, gets nothing else with it: none of
+// our dependencies, and not our version of Go.
+func TestPublicModulesBringNothing(t *testing.T) {
+	for name, oldest := range map[string]string{"client": "1.22", "slogring": "1.25"} {
+		public := module + "/" + name
+		source, err := filepath.Abs(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		service := t.TempDir()
+		for file, text := range map[string]string{
+			"go.mod":  "module service\n\ngo " + oldest + "\n\nrequire " + public + " v0.0.0\n\nreplace " + public + " => " + source + "\n",
+			"main.go": "package main\n\nimport _ \"" + public + "\"\n\nfunc main() {}\n",
+		} {
+			if err := os.WriteFile(filepath.Join(service, file), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		command := func(args ...string) string {
+			cmd := exec.CommandContext(t.Context(), "go", args...)
+			cmd.Dir, cmd.Env = service, append(os.Environ(), "GOWORK=off", "GOPROXY=off", "GOFLAGS=-mod=readonly")
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Errorf("%s: %v\n%s", cmd, err, out)
+			}
+			return string(out)
+		}
+		if all, want := command("list", "-m", "all"), "service\n"+public+" v0.0.0 => "+source+"\n"; all != want {
+			t.Errorf("the modules of a service that imports %s are\n%swant\n%s", name, all, want)
+		}
+		command("build", "-o", os.DevNull, ".")
+	}
+}
+
 // A dependency that nobody can give a reason for should go; one that came
 // without a reason should get one.
 func TestDependenciesHaveReasons(t *testing.T) {
-	out, err := exec.Command("go", "mod", "edit", "-json").Output()
-	if err != nil {
-		t.Fatalf("read go.mod: %v", err)
-	}
-	var mod struct {
-		Require []struct {
-			Path     string
-			Indirect bool
-		}
-	}
-	if err := json.Unmarshal(out, &mod); err != nil {
-		t.Fatalf("read go.mod: %v", err)
-	}
 	doc, err := os.ReadFile("docs/dependencies.md")
 	if err != nil {
 		t.Fatal(err)
@@ -260,16 +334,21 @@ func TestDependenciesHaveReasons(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^- `([^`]+)`: \\S").FindAllSubmatch(doc, -1) {
 		reasons[string(m[1])] = true
 	}
-	for _, r := range mod.Require {
-		if r.Indirect {
-			continue
+	required := map[string]bool{}
+	for dir, all := range requirements(t) {
+		for _, r := range all {
+			if r.Indirect || r.own() {
+				continue
+			}
+			required[r.Path] = true
+			if !reasons[r.Path] {
+				t.Errorf("docs/dependencies.md gives no reason for %s, which %s/go.mod requires directly", r.Path, dir)
+			}
 		}
-		if !reasons[r.Path] {
-			t.Errorf("docs/dependencies.md gives no reason for %s, which go.mod requires directly", r.Path)
-		}
-		delete(reasons, r.Path)
 	}
 	for p := range reasons {
-		t.Errorf("docs/dependencies.md gives a reason for %s, which go.mod does not require directly", p)
+		if !required[p] {
+			t.Errorf("docs/dependencies.md gives a reason for %s, which no go.mod requires directly", p)
+		}
 	}
 }

@@ -2,10 +2,18 @@ module github.com/freshet-io/freshet
 
 go 1.26.0
 
+// Ours, of this commit. A replace is for the main module alone: the modules of other people do not see it.
+replace (
+	github.com/freshet-io/freshet/client => ./client
+	github.com/freshet-io/freshet/slogring => ./slogring
+)
+
 require (
 	github.com/DataDog/datadog-go/v5 v5.9.1
 	github.com/axiomhq/hyperloglog v0.3.0
 	github.com/cespare/xxhash/v2 v2.3.0
+	github.com/freshet-io/freshet/client v0.0.0
+	github.com/freshet-io/freshet/slogring v0.0.0
 	github.com/gogo/protobuf v1.3.2
 	github.com/golang/snappy v1.0.0
 	github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe
@@ -115,7 +123,7 @@ require (
 	github.com/hashicorp/go-version v1.9.0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/jpillora/backoff v1.0.0 // indirect
-	github.com/json-iterator/go v1.1.12 // indirect
+	github.com/json-iterator/go v1.1.12
 	github.com/julienschmidt/httprouter v1.3.0 // indirect
 	github.com/kamstrup/intmap v0.5.2 // indirect
 	github.com/klauspost/compress v1.20.3 // indirect

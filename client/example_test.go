@@ -50,6 +50,49 @@ func Example() {
 	// shop.customers:4711|s|#env:prod
 }
 
+// A counter whose name and tags are looked up once, where each nanosecond counts.
+func ExampleClient_NewCounter() {
+	server, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	c, err := client.New(server.LocalAddr().String())
+	if err != nil {
+		log.Fatal(err)
+	}
+	hits := c.NewCounter("shop.cache.hits", "cache:prices")
+	for i := 0; i < 1000; i++ {
+		hits.Add(1)
+	}
+	if err := c.Close(); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(read(server))
+	// Output: shop.cache.hits:1000|c|#cache:prices
+}
+
+// Stats has one fate for each call.
+func ExampleClient_Stats() {
+	server, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	c, err := client.New(server.LocalAddr().String())
+	if err != nil {
+		log.Fatal(err)
+	}
+	c.Count("requests", 2)
+	c.Count("requests", -1) // a counter does not go down
+	if err := c.Close(); err != nil {
+		log.Fatal(err)
+	}
+	s := c.Stats()
+	fmt.Println(s.Calls, "calls,", s.Sent, "sent,", s.Refused, "refused,", s.Held, "held")
+	// Output: 2 calls, 1 sent, 1 refused, 0 held
+}
+
 // Tests, and services that are told not to report, give Discard where a client is wanted.
 func ExampleDiscard() {
 	handle := func(c *client.Client) { c.Count("requests", 1) }
@@ -66,9 +109,9 @@ func read(server net.PacketConn) string {
 			log.Fatal(err)
 		}
 		var lines []string
-		for line := range strings.Lines(string(buf[:n])) {
+		for _, line := range strings.Split(string(buf[:n]), "\n") {
 			if strings.HasPrefix(line, "shop.") {
-				lines = append(lines, strings.TrimSpace(line))
+				lines = append(lines, line)
 			}
 		}
 		if len(lines) > 0 {

@@ -12,6 +12,23 @@ import (
 	"github.com/freshet-io/freshet/slogring"
 )
 
+// Warnings and errors are written however often they come; what is less is counted after the
+// first ones of a period.
+func ExampleOptions() {
+	var file bytes.Buffer
+	h := slogring.New(&file, slogring.Options{First: 1, Unsampled: slog.LevelWarn})
+	log := slog.New(h)
+	for range 3 {
+		log.Info("lookup done")
+		log.Warn("lookup is slow")
+	}
+	if err := h.Close(context.Background()); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println(strings.Count(file.String(), "lookup is slow"), "warnings,", h.Stats().Suppressed, "suppressed")
+	// Output: 3 warnings, 2 suppressed
+}
+
 func Example() {
 	var file bytes.Buffer // os.Stderr, or a file
 	h := slogring.New(&file, slogring.Options{First: 2})

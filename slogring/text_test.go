@@ -168,12 +168,29 @@ func TestSameBytesOfTheBuiltIn(t *testing.T) {
 func TestSameSource(t *testing.T) {
 	b := newBoth(Options{AddSource: true})
 	b.handle(t, slog.NewRecord(time.Now(), slog.LevelInfo, "without a place", 0))
-	logger := slog.New(slog.NewMultiHandler(b.ours, b.slogs)).With("with", 1).WithGroup("group")
+	logger := slog.New(tee{b.ours, b.slogs}).With("with", 1).WithGroup("group")
 	logger.Info("message", "key", "value")
 	if !strings.Contains(b.text.String(), "text_test.go:") {
 		t.Error("there was no source")
 	}
 	b.compare(t)
+}
+
+// tee hands each record to two handlers.
+type tee [2]slog.Handler
+
+func (t tee) Enabled(context.Context, slog.Level) bool { return true }
+
+func (t tee) Handle(ctx context.Context, r slog.Record) error {
+	return errors.Join(t[0].Handle(ctx, r.Clone()), t[1].Handle(ctx, r.Clone()))
+}
+
+func (t tee) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return tee{t[0].WithAttrs(attrs), t[1].WithAttrs(attrs)}
+}
+
+func (t tee) WithGroup(name string) slog.Handler {
+	return tee{t[0].WithGroup(name), t[1].WithGroup(name)}
 }
 
 // Handlers that come from the same one do not write into each other's attributes, and a

@@ -2,11 +2,15 @@ module github.com/freshet-io/freshet/examples/coverage
 
 go 1.26.0
 
-replace github.com/freshet-io/freshet => ../..
+replace (
+	github.com/freshet-io/freshet/client => ../../client
+	github.com/freshet-io/freshet/slogring => ../../slogring
+)
 
 require (
 	github.com/elastic/elastic-transport-go/v8 v8.11.0
-	github.com/freshet-io/freshet v0.0.0
+	github.com/freshet-io/freshet/client v0.0.0
+	github.com/freshet-io/freshet/slogring v0.0.0
 )
 
 require (

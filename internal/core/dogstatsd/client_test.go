@@ -1,59 +1,129 @@
-package client
+package dogstatsd_test
 
 import (
 	"fmt"
 	"math"
+	"net"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/freshet-io/freshet/client"
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 )
 
+// The client and the parser live in two modules, and each has its own idea of the protocol.
+// These tests hold that the parser reads what a caller of the client meant.
+
+// server keeps what clients send to a Unix datagram socket.
+type server struct {
+	address string
+	conn    *net.UnixConn
+}
+
+func listen(f *testing.F) *server {
+	f.Helper()
+	path := filepath.Join(f.TempDir(), "s")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = conn.Close() })
+	return &server{path, conn}
+}
+
+// take returns what arrived since the last call. A client that was closed has nothing under way.
+func (s *server) take(t *testing.T) (packets []string) {
+	t.Helper()
+	const end = "end"
+	mark, err := net.Dial("unixgram", s.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = mark.Close() }()
+	if _, err := mark.Write([]byte(end)); err != nil {
+		t.Fatal(err)
+	}
+	for buf := make([]byte, 1<<16); ; {
+		n, err := s.conn.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if packet := string(buf[:n]); packet != end {
+			packets = append(packets, packet)
+			continue
+		}
+		return packets
+	}
+}
+
+// kinds of the client, as the protocol writes them.
+const kinds = 6
+
+var kindLetters = [kinds]string{"c", "g", "ms", "h", "d", "s"}
+
+const leastRate = 1e-9 // of the client
+
+var letterOf = map[dogstatsd.Type]string{
+	dogstatsd.Count: "c", dogstatsd.Gauge: "g", dogstatsd.Timing: "ms",
+	dogstatsd.Histogram: "h", dogstatsd.Distribution: "d", dogstatsd.Set: "s",
+}
+
+func malformedLines(p *dogstatsd.Parser) (n uint64) {
+	for _, lines := range p.Malformed {
+		n += lines
+	}
+	return n
+}
+
 // Whatever strings and numbers are handed in, the server reads what was meant and nothing
 // else, or the call is counted as refused.
-func FuzzMetrics(f *testing.F) {
+func FuzzClientMetrics(f *testing.F) {
+	server := listen(f)
 	f.Add(uint8(0), "", "name", "k:v", "bare", "member", 1.5, 1.0)
 	f.Add(uint8(5), "p.", "a:1|c\nb", "x|#y,z", "", "m|s\ninjected:1|c", 0.0, 0.5)
 	f.Add(uint8(2), "_", "e{1,1}:a|b", "T123", "|T5", "\r", -1e300, 1e-12)
 	f.Add(uint8(3), "", "_sc|x|0", "c:ci-1", "e:it-true", ":", math.Inf(1), 0.3)
 	f.Add(uint8(1), "_e", "{", "@0.5", "#", "\x00\xff", math.NaN(), 2.0)
 	f.Fuzz(func(t *testing.T, kindByte uint8, prefix, name, tag1, tag2, member string, value, rate float64) {
-		o := Options{Prefix: prefix, Tags: []string{"all:x"}, NoTelemetry: true, FlushInterval: time.Hour}
-		if o.complete(udp) != nil {
-			return // the client would not begin
+		c, err := client.NewWithOptions(server.address,
+			client.Options{Prefix: prefix, Tags: []string{"all:x"}, NoTelemetry: true, FlushInterval: time.Hour})
+		if err != nil {
+			return // the prefix is none
 		}
-		w := &wire{network: udp}
-		c := start(o, &socket{to: address{network: udp, at: "192.0.2.1:1"}, dial: w.dial})
-		k := kind(kindByte) % event
+		k := kindLetters[kindByte%kinds]
 		switch k {
-		case count:
+		case "c":
 			c.Count(name, value, tag1, tag2)
-		case gauge:
+		case "g":
 			c.Gauge(name, value, tag1, tag2)
-		case timing:
+		case "ms":
 			c.Sampled(rate).Timing(name, time.Duration(value), tag1, tag2)
 			value = float64(time.Duration(value)) / 1e6
-		case histogram:
+		case "h":
 			c.Sampled(rate).Histogram(name, value, tag1, tag2)
-		case distribution:
+		case "d":
 			c.NewDistribution(name, tag1, tag2).Record(value)
-		case set:
+		case "s":
 			c.Set(name, member, tag1, tag2)
 		}
 		if err := c.Close(); err != nil {
 			t.Fatal(err)
 		}
-		packets := w.take()
+		packets := server.take(t)
 		lines := fmt.Sprint(metricsIn(t, packets))
-		s := checkStats(t, c, 1)
+		s := c.Stats()
+		if s.Calls != 1 {
+			t.Fatalf("one call, and the fates of %d: %+v", s.Calls, s)
+		}
 		if s.Sent == 0 {
 			if len(packets) > 0 || s.Refused+s.Skipped != 1 {
 				t.Fatalf("%+v, and %q", s, packets)
 			}
-			if long := len(prefix + name + tag1 + tag2 + member); s.Refused == 1 && long < 1000 && name != "" && (member != "" || k != set) &&
-				!math.IsNaN(value) && !math.IsInf(value, 0) && (value >= 0 || k != count) {
+			if long := len(prefix + name + tag1 + tag2 + member); s.Refused == 1 && long < 1000 && name != "" && (member != "" || k != "s") &&
+				!math.IsNaN(value) && !math.IsInf(value, 0) && (value >= 0 || k != "c") {
 				t.Fatalf("refused: %q %q %q %q %v", name, tag1, tag2, member, value)
 			}
 			return
@@ -67,14 +137,14 @@ func FuzzMetrics(f *testing.F) {
 		if value == 0 {
 			wantValue = "[0]" // not [-0]
 		}
-		if k == set {
+		if k == "s" {
 			wantValue = meant(member, "|\r\n")
 		}
 		wantRate := 1.0
-		if (k == timing || k == histogram) && rate > 0 && rate < 1 {
+		if (k == "ms" || k == "h") && rate > 0 && rate < 1 {
 			wantRate = max(rate, leastRate)
 		}
-		if want := fmt.Sprintf("[%s|%s|%s|%q|%v]", kindLetters[k], wantName, wantValue, tags, wantRate); lines != want {
+		if want := fmt.Sprintf("[%s|%s|%s|%q|%v]", k, wantName, wantValue, tags, wantRate); lines != want {
 			t.Fatalf("\n got %q\nwant %q\n of %q", lines, want, packets)
 		}
 	})
@@ -111,7 +181,7 @@ func metricsIn(t *testing.T, packets []string) (lines []string) {
 			if m.Type == dogstatsd.Set {
 				value = string(m.Set)
 			}
-			lines = append(lines, fmt.Sprintf("%s|%s|%s|%q|%v", typeNames[m.Type], m.Name, value, tags, m.Rate))
+			lines = append(lines, fmt.Sprintf("%s|%s|%s|%q|%v", letterOf[m.Type], m.Name, value, tags, m.Rate))
 		}
 	}
 	if malformedLines(p) > 0 || p.UnknownFields > 0 {
@@ -121,31 +191,32 @@ func metricsIn(t *testing.T, packets []string) (lines []string) {
 }
 
 // The same for events and checks.
-func FuzzEvents(f *testing.F) {
+func FuzzClientEvents(f *testing.F) {
+	server := listen(f)
 	f.Add(false, "title", "text", "host", "key", "source", "tag", "message", int64(5))
 	f.Add(true, "a|b\n", "x\r\ny\\n", "h|t:error", "k\n_e{1,1}:a|b", "\r", "t|#,", "m:|m:\nx:1|c", int64(-1))
 	f.Fuzz(func(t *testing.T, isCheck bool, title, text, host, key, source, tag, message string, unix int64) {
-		w := &wire{network: unixgram}
-		o := Options{NoTelemetry: true}
-		if err := o.complete(w.network); err != nil {
+		c, err := client.NewWithOptions(server.address, client.Options{NoTelemetry: true, FlushInterval: time.Hour})
+		if err != nil {
 			t.Fatal(err)
 		}
-		c := start(o, &socket{to: address{network: w.network}, dial: w.dial})
 		at := time.Time{}
 		if unix != 0 {
 			at = time.Unix(unix, 0)
 		}
-		var err error
 		if isCheck {
-			err = c.ServiceCheck(ServiceCheck{Name: title, Status: Warning, Time: at, Host: host, Message: message, Tags: []string{tag}})
+			err = c.ServiceCheck(client.ServiceCheck{Name: title, Status: client.Warning, Time: at, Host: host, Message: message, Tags: []string{tag}})
 		} else {
-			err = c.Event(Event{Title: title, Text: text, Time: at, Host: host, AggregationKey: key, SourceType: source, Tags: []string{tag}})
+			err = c.Event(client.Event{Title: title, Text: text, Time: at, Host: host, AggregationKey: key, SourceType: source, Tags: []string{tag}})
 		}
 		if closeErr := c.Close(); closeErr != nil {
 			t.Fatal(closeErr)
 		}
-		packets := w.take()
-		s := checkStats(t, c, 1)
+		packets := server.take(t)
+		s := c.Stats()
+		if s.Calls != 1 {
+			t.Fatalf("one call, and the fates of %d: %+v", s.Calls, s)
+		}
 		if err != nil {
 			if s.Refused != 1 || len(packets) > 0 {
 				t.Fatalf("%v, and %+v, %q", err, s, packets)

@@ -1,0 +1,3 @@
+module github.com/freshet-io/freshet/client
+
+go 1.22

@@ -1,0 +1,24 @@
+package docs_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// What client.md shows is an example of the client, which is compiled and run there.
+func TestClientPageShowsTheExample(t *testing.T) {
+	doc, err := os.ReadFile("client.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile("../client/example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shown, _ := strings.Cut(string(doc), "```go\n")
+	shown, _, ok := strings.Cut(shown, "```")
+	if !ok || !strings.Contains(string(source), "\n"+shown) {
+		t.Errorf("client/example_test.go has not what client.md shows:\n%s", shown)
+	}
+}

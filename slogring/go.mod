@@ -1,0 +1,3 @@
+module github.com/freshet-io/freshet/slogring
+
+go 1.25
