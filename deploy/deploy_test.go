@@ -110,7 +110,7 @@ func TestDockerfile(t *testing.T) {
 
 	t.Run("listens where publishing ports reaches it", func(t *testing.T) {
 		for _, tt := range []struct{ variable, exposed string }{
-			{"FRESHET_DOGSTATSD_UDP", "8125/udp"}, {"FRESHET_HTTP_LISTEN", "7125"}, {"FRESHET_INGEST_OTLP_GRPC_LISTEN", "4317"},
+			{"FRESHET_DOGSTATSD_UDP", "8125/udp"}, {"FRESHET_HTTP_LISTEN", "7125"}, {"FRESHET_DISTRIBUTOR_OTLP_GRPC_LISTEN", "4317"},
 		} {
 			port, _, _ := strings.Cut(tt.exposed, "/")
 			if at, err := netip.ParseAddrPort(variables[tt.variable]); err != nil || !at.Addr().IsUnspecified() || at.String() != "0.0.0.0:"+port {
@@ -189,7 +189,7 @@ func notified(t *testing.T, binary string) string {
 	if err := systemd.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
-	serve := exec.CommandContext(t.Context(), binary, "serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--ingest-otlp-grpc-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0")
+	serve := exec.CommandContext(t.Context(), binary, "serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--distributor-otlp-grpc-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0")
 	serve.Env = append(os.Environ(), "NOTIFY_SOCKET="+path)
 	if err := serve.Start(); err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 func TestConnectionsLeaveFiles(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
-	serve := fmt.Sprintf(`ulimit -n 256; exec %s serve --data-dir %s --http-listen 127.0.0.1:0 --ingest-otlp-grpc-listen 127.0.0.1:0 --dogstatsd-udp 127.0.0.1:0 --dogstatsd-unixgram '' --dogstatsd-unix %s --http-trust-tenant-header --http-allow-unknown-tenants --aggregator-checkpoint 1MiB --limits-max-series-per-metric 0`,
+	serve := fmt.Sprintf(`ulimit -n 256; exec %s serve --data-dir %s --http-listen 127.0.0.1:0 --distributor-otlp-grpc-listen 127.0.0.1:0 --dogstatsd-udp 127.0.0.1:0 --dogstatsd-unixgram '' --dogstatsd-unix %s --http-trust-tenant-header --http-allow-unknown-tenants --aggregator-checkpoint 1MiB --limits-max-series-per-metric 0`,
 		freshet, dir, filepath.Join(dir, "stream.sock"))
 	p := launch(t, dir, exec.Command("sh", "-c", serve))
 	p.says(t, "the process may open few files", "files=256")

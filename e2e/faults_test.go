@@ -54,7 +54,7 @@ func refused(t *testing.T, code int, args ...string) string {
 
 // serveArgs are arguments that work, followed by those that are tried.
 func serveArgs(dir string, args ...string) []string {
-	return append([]string{"serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--ingest-otlp-grpc-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0"}, args...)
+	return append([]string{"serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--distributor-otlp-grpc-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0"}, args...)
 }
 
 // TestStartsThatCannotBe: each is one clear error that names the thing and the
@@ -87,7 +87,7 @@ func TestStartsThatCannotBe(t *testing.T) {
 		{"the HTTP port is in use", exitFailure, serveArgs(data, "--http-listen", tcp.Addr().String()),
 			"listen on http " + tcp.Addr().String() + ": the port is in use; stop the process that has it, or choose another by --http-listen"},
 		{"the port of OTLP is in use", exitFailure, serveArgs(data, "--otlp-grpc-listen", tcp.Addr().String()),
-			"listen on OTLP " + tcp.Addr().String() + ": the port is in use; stop the process that has it, or choose another by --ingest-otlp-grpc-listen"},
+			"listen on OTLP " + tcp.Addr().String() + ": the port is in use; stop the process that has it, or choose another by --distributor-otlp-grpc-listen"},
 		{"the UDP port is in use", exitFailure, serveArgs(data, "--dogstatsd-udp", udp.LocalAddr().String()),
 			"listen on udp " + udp.LocalAddr().String() + ": bind: address already in use; `ss -ulpn 'sport = :" + udpPort +
 				"'` shows which process has the port: stop that, or choose another port"},

@@ -115,7 +115,7 @@ func start(t *testing.T, dir string, args ...string) *process {
 
 func serveCommand(dir string, args ...string) *exec.Cmd {
 	return exec.Command(freshet, append([]string{"serve", "--data-dir", dir,
-		"--http-listen", "127.0.0.1:0", "--ingest-otlp-grpc-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0",
+		"--http-listen", "127.0.0.1:0", "--distributor-otlp-grpc-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0",
 		"--dogstatsd-unixgram", filepath.Join(dir, "dgram.sock"),
 		"--dogstatsd-unix", filepath.Join(dir, "stream.sock")}, args...)...)
 }

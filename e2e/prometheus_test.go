@@ -218,7 +218,7 @@ func TestPrometheusSends(t *testing.T) {
 			}
 			t.Logf("%d samples of %d series, 0 lost", n, len(want))
 			checkExemplars(t, sender, p, stopped)
-			if v, err := p.metric(`freshet_ingest_refused_total{reason="duplicate"}`); err != nil || v != 0 {
+			if v, err := p.metric(`freshet_distributor_refused_total{reason="duplicate"}`); err != nil || v != 0 {
 				t.Errorf("%v samples met another value, %v", v, err)
 			}
 		})

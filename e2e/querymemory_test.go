@@ -86,7 +86,7 @@ const smallServer = 500 << 20
 func startSmall(t *testing.T) *process {
 	t.Helper()
 	dir := dataDir(t)
-	cmd := exec.Command(freshet, "serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--ingest-otlp-grpc-listen", "127.0.0.1:0",
+	cmd := exec.Command(freshet, "serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--distributor-otlp-grpc-listen", "127.0.0.1:0",
 		"--dogstatsd-udp", "127.0.0.1:0", "--dogstatsd-unixgram", filepath.Join(dir, "dgram.sock"), "--dogstatsd-unix", "", "--query-max-concurrency", "1")
 	cmd.Env = append(os.Environ(), "GOMEMLIMIT="+strconv.Itoa(smallServer))
 	return launch(t, dir, cmd)

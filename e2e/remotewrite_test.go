@@ -74,7 +74,7 @@ func requestV2(ms int64, v float64, names ...string) *writev2.Request {
 // nobody: what is good in it and what comes after it is there.
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
-	p := start(t, dataDir(t), "--ingest-max-series", "20", "--ingest-max-body", "100KiB", "--ingest-max-label-value", "50")
+	p := start(t, dataDir(t), "--distributor-max-series", "20", "--distributor-max-body", "100KiB", "--distributor-max-label-value", "50")
 	now := time.Now().UnixMilli()
 	series := func(labels ...string) []prompb.Label {
 		var ls []prompb.Label
@@ -101,15 +101,15 @@ func TestBadRequests(t *testing.T) {
 		written   string
 		counter   string
 	}{
-		{"a good one", remoteWriteV1, pack(t, with(series("__name__", "first"), now, 1)), 204, "", "2", `freshet_ingest_written_samples_total`},
-		{"no name", remoteWriteV1, pack(t, with(series("job", "a"), now, 1)), 400, `{job="a"}: it has no name`, "1", `freshet_ingest_refused_total{reason="bad_labels"}`},
-		{"a name twice", remoteWriteV1, pack(t, with(series("__name__", "a", "b", "1", "b", "2"), now, 1)), 400, "b is there twice", "1", `freshet_ingest_refused_total{reason="bad_labels"}`},
-		{"not UTF-8", remoteWriteV1, pack(t, with(series("__name__", "a", "b", "\xff"), now, 1)), 400, "is not UTF-8", "1", `freshet_ingest_refused_total{reason="bad_labels"}`},
-		{"another value", remoteWriteV1, pack(t, with(series("__name__", "first"), now, 2)), 400, "there is another value: 1, not 2", "1", `freshet_ingest_refused_total{reason="duplicate"}`},
-		{"a year ahead", remoteWriteV1, pack(t, with(series("__name__", "ahead"), now+365*24*3600_000, 1)), 400, "ahead of the clock", "1", `freshet_ingest_refused_total{reason="too_far_ahead"}`},
-		{"a day ago", remoteWriteV1, pack(t, with(series("__name__", "first"), now-24*3600_000, 1)), 400, "store.out_of_order (30m", "1", `freshet_ingest_refused_total{reason="too_old"}`},
-		{"a long value", remoteWriteV1, pack(t, with(series("__name__", "a", "b", strings.Repeat("x", 51)), now, 1)), 429, "ingest.max_label_value allows 50", "1", `freshet_ingest_refused_total{reason="too_long_label"}`},
-		{"too many series", remoteWriteV2, pack(t, requestV2(now, 1, many...)), 429, `__name__="many18"`, "18", `freshet_ingest_refused_total{reason="too_many_series"}`},
+		{"a good one", remoteWriteV1, pack(t, with(series("__name__", "first"), now, 1)), 204, "", "2", `freshet_distributor_written_samples_total`},
+		{"no name", remoteWriteV1, pack(t, with(series("job", "a"), now, 1)), 400, `{job="a"}: it has no name`, "1", `freshet_distributor_refused_total{reason="bad_labels"}`},
+		{"a name twice", remoteWriteV1, pack(t, with(series("__name__", "a", "b", "1", "b", "2"), now, 1)), 400, "b is there twice", "1", `freshet_distributor_refused_total{reason="bad_labels"}`},
+		{"not UTF-8", remoteWriteV1, pack(t, with(series("__name__", "a", "b", "\xff"), now, 1)), 400, "is not UTF-8", "1", `freshet_distributor_refused_total{reason="bad_labels"}`},
+		{"another value", remoteWriteV1, pack(t, with(series("__name__", "first"), now, 2)), 400, "there is another value: 1, not 2", "1", `freshet_distributor_refused_total{reason="duplicate"}`},
+		{"a year ahead", remoteWriteV1, pack(t, with(series("__name__", "ahead"), now+365*24*3600_000, 1)), 400, "ahead of the clock", "1", `freshet_distributor_refused_total{reason="too_far_ahead"}`},
+		{"a day ago", remoteWriteV1, pack(t, with(series("__name__", "first"), now-24*3600_000, 1)), 400, "store.out_of_order (30m", "1", `freshet_distributor_refused_total{reason="too_old"}`},
+		{"a long value", remoteWriteV1, pack(t, with(series("__name__", "a", "b", strings.Repeat("x", 51)), now, 1)), 429, "distributor.max_label_value allows 50", "1", `freshet_distributor_refused_total{reason="too_long_label"}`},
+		{"too many series", remoteWriteV2, pack(t, requestV2(now, 1, many...)), 429, `__name__="many18"`, "18", `freshet_distributor_refused_total{reason="too_many_series"}`},
 		{"another type", "text/plain", pack(t, requestV2(now, 1, "a")), 415, "is not taken", "0", `freshet_receive_unread_requests_total{reason="content_type"}`},
 		{"not snappy", remoteWriteV2, []byte("{}"), 400, "not compressed with snappy", "0", `freshet_receive_unread_requests_total{reason="malformed"}`},
 		{"not protobuf", remoteWriteV2, snappy.Encode(nil, []byte("{}")), 400, "byte 0", "0", `freshet_receive_unread_requests_total{reason="malformed"}`},

@@ -268,7 +268,7 @@ func TestABadUpgradeChangesNothing(t *testing.T) {
 	}
 	install(program, good)
 	install(config, []byte("log_level: info\n"))
-	p := launch(t, dir, exec.Command(program, "serve", "--config", config, "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--ingest-otlp-grpc-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0"))
+	p := launch(t, dir, exec.Command(program, "serve", "--config", config, "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--distributor-otlp-grpc-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0"))
 	refused := func(why string) {
 		t.Helper()
 		r, said, err := p.restart(t)
@@ -466,7 +466,7 @@ func TestAStopIsNotKeptWaitingByARestart(t *testing.T) {
 		if err := os.Symlink(freshet, program); err != nil {
 			t.Fatal(err)
 		}
-		p := launch(t, dir, exec.Command(program, "serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--ingest-otlp-grpc-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0"))
+		p := launch(t, dir, exec.Command(program, "serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--distributor-otlp-grpc-listen", "127.0.0.1:0", "--dogstatsd-udp", "127.0.0.1:0"))
 		if err := os.Remove(program); err != nil {
 			t.Fatal(err)
 		}
@@ -545,7 +545,7 @@ func activate(t *testing.T) *activated {
 func (a *activated) command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	args = append([]string{"-c", `export LISTEN_PID=$$; exec "$0" "$@"`, freshet, "serve", "--data-dir", a.dir,
-		"--http-listen", a.tcp.Addr().String(), "--ingest-otlp-grpc-listen", "", "--dogstatsd-udp", a.udp.LocalAddr().String(),
+		"--http-listen", a.tcp.Addr().String(), "--distributor-otlp-grpc-listen", "", "--dogstatsd-udp", a.udp.LocalAddr().String(),
 		"--dogstatsd-unixgram", a.gramPath, "--dogstatsd-unix", a.streamPath}, args...)
 	cmd := exec.Command("sh", args...)
 	cmd.Env = append(os.Environ(), "LISTEN_FDS=4", "LISTEN_FDNAMES=udp:gram:stream:tcp")

@@ -217,7 +217,7 @@ func TestTelegrafSends(t *testing.T) {
 			if !strings.Contains(sender.String(), "Error writing to outputs.") {
 				t.Errorf("telegraf collected %d times and did not notice that nobody took it", missed)
 			}
-			p = start(t, p.dataDir, "--http-listen", p.HTTP, "--ingest-otlp-grpc-listen", p.OTLPGRPC)
+			p = start(t, p.dataDir, "--http-listen", p.HTTP, "--distributor-otlp-grpc-listen", p.OTLPGRPC)
 			sender.collect(t)
 			there()
 			t.Logf("%d samples of %d series, %d of %d collected while nobody took them, 0 lost",

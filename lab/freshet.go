@@ -104,7 +104,7 @@ func startFreshet(ctx context.Context, program, dir string, on cpus, settings ..
 	defer log.Close()
 	// What watches the server writes samples of its own, which the load's books would have.
 	f.cmd = exec.CommandContext(ctx, program, append([]string{"serve", "--self-probe=false", "--self-metrics=false", "--data-dir", dir, "--http-listen", "127.0.0.1:0",
-		"--ingest-otlp-grpc-listen", "", "--dogstatsd-udp", "127.0.0.1:0", "--dogstatsd-unix", ""}, settings...)...)
+		"--distributor-otlp-grpc-listen", "", "--dogstatsd-udp", "127.0.0.1:0", "--dogstatsd-unix", ""}, settings...)...)
 	f.cmd.Stdout, f.cmd.Stderr = log, log
 	if err := on.start(f.cmd); err != nil {
 		return nil, err

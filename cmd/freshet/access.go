@@ -294,7 +294,7 @@ func tenantsOf(c settings.Config) []string {
 	for name := range c.Limits.Tenants {
 		all = append(all, name)
 	}
-	for name := range c.Ingest.Tenants {
+	for name := range c.Distributor.Tenants {
 		all = append(all, name)
 	}
 	return all

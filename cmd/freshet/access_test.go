@@ -54,7 +54,7 @@ func running(t testing.TB, text string) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Ingest.OTLP.GRPCListen = "127.0.0.1:0" // as the other addresses of such texts
+	c.Distributor.OTLP.GRPCListen = "127.0.0.1:0" // as the other addresses of such texts
 	ctx, stop := context.WithCancelCause(context.Background())
 	s, err := newServer(c, from, prometheus.NewRegistry(), newLog(io.Discard, slog.LevelInfo))
 	if err != nil {

@@ -46,12 +46,12 @@ func (s *server) openIngest() error {
 	}
 	i := ingest{metadata: metadata.New(), ingester: ingester.New(s.config.Ingester, s.stores, s.registry)}
 	i.distributor = distributor.New(distributor.Options{
-		Config: s.config.Ingest, Placement: placement.Single(instance), Ingesters: map[string]distributor.Ingester{instance: i.ingester},
+		Config: s.config.Distributor, Placement: placement.Single(instance), Ingesters: map[string]distributor.Ingester{instance: i.ingester},
 		Tiles: s.stores, Windows: totals{s}, Sender: sender, Backends: s.backends(),
 		Metadata: i.metadata, Ledger: s.ledger, Lookback: s.config.Query.LookbackDelta, Now: time.Now, Registry: s.registry, Logger: s.logger,
 	})
 	i.receiver = receive.New(receive.Options{
-		Distributor: i.distributor, Tenant: tenantOf, MaxMemory: int64(s.config.Ingest.MaxMemory), Watch: s.watch, Registry: s.registry,
+		Distributor: i.distributor, Tenant: tenantOf, MaxMemory: int64(s.config.Distributor.MaxMemory), Watch: s.watch, Registry: s.registry,
 	})
 	s.ingest = i
 	return nil

@@ -113,7 +113,7 @@ func (s *server) refusedOf(reason string) (float64, error) {
 	families, err := s.registry.Gather()
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			if f.GetName() == "freshet_ingest_refused_total" && m.GetLabel()[0].GetValue() == reason {
+			if f.GetName() == "freshet_distributor_refused_total" && m.GetLabel()[0].GetValue() == reason {
 				return m.GetCounter().GetValue(), err
 			}
 		}

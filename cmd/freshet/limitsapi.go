@@ -12,15 +12,15 @@ import (
 )
 
 // tenantLimits is how far a tenant is from its limits: GET /api/v1/status/limits. Those of
-// DogStatsD come first, Ingest has those of remote write and OTLP. Which metrics are over a limit,
+// DogStatsD come first, Distributor has those of remote write and OTLP. Which metrics are over a limit,
 // and which senders cause it, is in /api/v1/status/top.
 type tenantLimits struct {
-	Tenant  string        `json:"tenant"`
-	Series  int           `json:"series"` // by DogStatsD, that have a place now
-	Folded  uint64        `json:"folded_samples"`
-	Refused uint64        `json:"refused_samples"`
-	Limits  limitsJSON    `json:"limits"`
-	Ingest  *ingestLimits `json:"ingest,omitempty"` // nil where nothing is stored
+	Tenant      string             `json:"tenant"`
+	Series      int                `json:"series"` // by DogStatsD, that have a place now
+	Folded      uint64             `json:"folded_samples"`
+	Refused     uint64             `json:"refused_samples"`
+	Limits      limitsJSON         `json:"limits"`
+	Distributor *distributorLimits `json:"distributor,omitempty"` // nil where nothing is stored
 }
 
 // limitsJSON has the names of the configuration. 0 is no limit.
@@ -31,19 +31,19 @@ type limitsJSON struct {
 	MaxSeriesBytes        int64 `json:"max_series_bytes"`
 }
 
-// ingestLimits are those of remote write and OTLP. MaxSeries bounds Series and Totals, each
+// distributorLimits are those of remote write and OTLP. MaxSeries bounds Series and Totals, each
 // alone.
-type ingestLimits struct {
-	Series  int            `json:"series"`           // in memory, of those that are stored as they come
-	Totals  int            `json:"totals"`           // series with totals: of OTLP's deltas, and of DogStatsD
-	Refused uint64         `json:"refused_samples"`  // by a limit of series or of labels
-	Delayed uint64         `json:"delayed_requests"` // which were told to come later, by the rate
-	Sender  *requestSender `json:"sender,omitempty"` // who sends most samples now
-	Limits  ingestJSON     `json:"limits"`
+type distributorLimits struct {
+	Series  int             `json:"series"`           // in memory, of those that are stored as they come
+	Totals  int             `json:"totals"`           // series with totals: of OTLP's deltas, and of DogStatsD
+	Refused uint64          `json:"refused_samples"`  // by a limit of series or of labels
+	Delayed uint64          `json:"delayed_requests"` // which were told to come later, by the rate
+	Sender  *requestSender  `json:"sender,omitempty"` // who sends most samples now
+	Limits  distributorJSON `json:"limits"`
 }
 
-// ingestJSON has the names of the configuration, too.
-type ingestJSON struct {
+// distributorJSON has the names of the configuration, too.
+type distributorJSON struct {
 	Rate          int `json:"rate"`
 	MaxSeries     int `json:"max_series"`
 	MaxLabels     int `json:"max_labels"`
@@ -81,7 +81,7 @@ func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
 			t.Refused += report.Refused[reason]
 		}
 		if s.stores != nil {
-			t.Ingest = s.ingestLimits(tenant, stored[tenant], senders[tenant])
+			t.Distributor = s.distributorLimits(tenant, stored[tenant], senders[tenant])
 		}
 		tenants = append(tenants, t)
 	}
@@ -89,13 +89,13 @@ func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": map[string]any{"tenant": name, "tenants": tenants}}) // fails if the client went away
 }
 
-// ingestLimits are those of a tenant that has so many series in memory, and these senders.
-func (s *server) ingestLimits(tenant string, series int, senders []requestSender) *ingestLimits {
-	c := s.inForce().Ingest
+// distributorLimits are those of a tenant that has so many series in memory, and these senders.
+func (s *server) distributorLimits(tenant string, series int, senders []requestSender) *distributorLimits {
+	c := s.inForce().Distributor
 	own := c.Tenants[tenant]
-	l := &ingestLimits{
+	l := &distributorLimits{
 		Series: series, Totals: s.aggregator.TenantSeries(tenant), Delayed: s.ingest.distributor.Delayed(tenant),
-		Limits: ingestJSON{own.Rate.Or(c.Rate), own.MaxSeries.Or(c.MaxSeries), c.MaxLabels, c.MaxLabelName, c.MaxLabelValue},
+		Limits: distributorJSON{own.Rate.Or(c.Rate), own.MaxSeries.Or(c.MaxSeries), c.MaxLabels, c.MaxLabelName, c.MaxLabelValue},
 	}
 	if len(senders) > 0 {
 		l.Sender = &senders[0]

@@ -106,7 +106,7 @@ func TestLimitsAndSendersOfRequests(t *testing.T) {
 	s := running(t, `
 data_dir: `+filepath.Join(t.TempDir(), "data")+`
 http: {listen: "127.0.0.1:0"}
-ingest: {max_series: 4, max_labels: 50}
+distributor: {max_series: 4, max_labels: 50}
 self: {probe: false, metrics: false}
 dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 `)
@@ -132,12 +132,12 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 	eventually(t, "the limits of remote write and OTLP", func() bool {
 		send()
 		s.data(t, "/api/v1/status/limits", &limits)
-		from := limits.Tenants[0].Ingest.Sender
-		return limits.Tenants[0].Ingest.Totals > 0 && from != nil && from.Input == "remote_write" && from.Agent == "shop/1" && from.Address == "127.0.0.1"
+		from := limits.Tenants[0].Distributor.Sender
+		return limits.Tenants[0].Distributor.Totals > 0 && from != nil && from.Input == "remote_write" && from.Agent == "shop/1" && from.Address == "127.0.0.1"
 	})
-	got := limits.Tenants[0].Ingest
+	got := limits.Tenants[0].Distributor
 	got.Sender = nil
-	if want := (ingestLimits{Series: 4, Totals: 1, Refused: 22, Limits: ingestJSON{MaxSeries: 4, MaxLabels: 50, MaxLabelName: 1024, MaxLabelValue: 4096}}); *got != want {
+	if want := (distributorLimits{Series: 4, Totals: 1, Refused: 22, Limits: distributorJSON{MaxSeries: 4, MaxLabels: 50, MaxLabelName: 1024, MaxLabelValue: 4096}}); *got != want {
 		t.Errorf("%+v, want %+v", *got, want)
 	}
 
@@ -173,7 +173,7 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 `)
 	var limits struct{ Tenants []tenantLimits }
 	s.data(t, "/api/v1/status/limits", &limits)
-	if len(limits.Tenants) != 1 || limits.Tenants[0].Ingest != nil || limits.Tenants[0].Limits.MaxSeries != 100_000 {
+	if len(limits.Tenants) != 1 || limits.Tenants[0].Distributor != nil || limits.Tenants[0].Limits.MaxSeries != 100_000 {
 		t.Errorf("%+v", limits)
 	}
 	var top topAnswer
@@ -183,12 +183,12 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 	}
 }
 
-// Who sends more than ingest.rate is told to come later; the limits say how often.
+// Who sends more than distributor.rate is told to come later; the limits say how often.
 func TestRequestsOverTheRate(t *testing.T) {
 	s := running(t, `
 data_dir: `+filepath.Join(t.TempDir(), "data")+`
 http: {listen: "127.0.0.1:0"}
-ingest: {tenants: {default: {rate: 1}}}
+distributor: {tenants: {default: {rate: 1}}}
 self: {probe: false, metrics: false}
 dogstatsd: {udp: "", unixgram: "", unix: ""}
 `)
@@ -199,7 +199,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 	}
 	var limits struct{ Tenants []tenantLimits }
 	s.data(t, "/api/v1/status/limits", &limits)
-	if got := limits.Tenants[0].Ingest; got.Delayed != 2 || got.Limits.Rate != 1 || got.Series != 10_000 || got.Refused != 0 {
+	if got := limits.Tenants[0].Distributor; got.Delayed != 2 || got.Limits.Rate != 1 || got.Series != 10_000 || got.Refused != 0 {
 		t.Errorf("%+v", got)
 	}
 }

@@ -32,6 +32,8 @@ func TestCommandLine(t *testing.T) {
 		{"a command that is nearly one", []string{"qurey"}, command.Usage, "freshet: unknown command: qurey; did you mean freshet query?\n"},
 		{"one that is none", []string{"frobnicate"}, command.Usage, "freshet: unknown command: frobnicate; see freshet help\n"},
 		{"a flag that is nearly one", []string{"query", "--rnage", "1h", "up"}, command.Usage, "freshet: unknown flag: --rnage; did you mean --range?\n"},
+		{"one by its old name", []string{"serve", "--ingest-max-body", "1MiB"}, command.Usage, "freshet: --ingest-max-body: was renamed: say --distributor-max-body\n"},
+		{"one that another command had", []string{"version", "--ingest-max-body", "1MiB"}, command.Usage, "freshet: unknown flag: --ingest-max-body; see freshet version --help\n"},
 		{"one that is none", []string{"version", "--frobnicate"}, command.Usage, "freshet: unknown flag: --frobnicate; see freshet version --help\n"},
 		{"a word too many", []string{"version", "now"}, command.Usage, "freshet: freshet version takes flags alone, got \"now\"; see freshet version --help\n"},
 		{"no file", []string{"check"}, command.Usage, "freshet: freshet check got 0 words; write freshet check freshet.yaml, or - for standard input\n"},
@@ -62,7 +64,7 @@ func TestCommandLine(t *testing.T) {
 // what to try; --help is how to get the list of commands.
 func TestWithoutACommand(t *testing.T) {
 	t.Chdir(t.TempDir()) // whose ./data it is
-	for _, key := range []string{"HTTP_LISTEN", "DOGSTATSD_UDP", "INGEST_OTLP_GRPC_LISTEN"} {
+	for _, key := range []string{"HTTP_LISTEN", "DOGSTATSD_UDP", "DISTRIBUTOR_OTLP_GRPC_LISTEN"} {
 		t.Setenv("FRESHET_"+key, "127.0.0.1:0")
 	}
 	var said, notes printed

@@ -35,7 +35,7 @@ type otlpServer struct {
 // openOTLP binds the address, unless it was open already. Nobody is answered until
 // everything is open: who asks before waits.
 func (s *server) openOTLP() error {
-	address := s.config.Ingest.OTLP.GRPCListen
+	address := s.config.Distributor.OTLP.GRPCListen
 	if address == "" || !s.config.Stores() {
 		return nil
 	}
@@ -55,7 +55,7 @@ func (s *server) openOTLP() error {
 }
 
 func otlpError(address string, err error) error {
-	return listenError("OTLP", address, "--ingest-otlp-grpc-listen", err)
+	return listenError("OTLP", address, "--distributor-otlp-grpc-listen", err)
 }
 
 // addr is empty if nothing listens.

@@ -45,7 +45,7 @@ func (s *server) growing() record.Growing {
 			}
 		}
 		limits, tiles := c.Limits.Of(t.Tenant), tile.Width10s.String()
-		limit(tsdb.Raw, "ingest.max_series", c.Ingest.Tenants[t.Tenant].MaxSeries.Or(c.Ingest.MaxSeries), false)
+		limit(tsdb.Raw, "distributor.max_series", c.Distributor.Tenants[t.Tenant].MaxSeries.Or(c.Distributor.MaxSeries), false)
 		limit(tiles, "limits.max_series", limits.MaxSeries, false)
 		limit(tiles, "limits.max_series_per_metric", limits.MaxSeriesPerMetric, true)
 		g.Tenants = append(g.Tenants, of)

@@ -139,7 +139,7 @@ func (r *reloader) apply(ctx context.Context) ([]conf.Change, error) {
 	s.limiter.Configure(next.Limits, next.DogStatsD.IdleContexts, s.config.Aggregator.UpDownTTL)
 	if s.config.Stores() {
 		s.events.Configure(next.Events)
-		s.ingest.distributor.Reload(next.Ingest)
+		s.ingest.distributor.Reload(next.Distributor)
 		if err := s.stores.SetRetention(next.Store.Retention); err != nil {
 			s.logger.Error("a store keeps its retention until the next reload or restart", "error", err)
 		}

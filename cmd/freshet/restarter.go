@@ -206,7 +206,7 @@ func (r *restarter) checkAddresses() error {
 		}
 		_ = listener.Close()
 	}
-	address := next.Ingest.OTLP.GRPCListen
+	address := next.Distributor.OTLP.GRPCListen
 	if address == "" || !next.Stores() || r.server.otlp != nil && r.server.otlp.address == address {
 		return nil
 	}

@@ -42,7 +42,7 @@ type requestSender struct {
 type growingMetric struct {
 	Metric  string `json:"metric"`
 	New     uint64 `json:"new_series"`
-	Refused uint64 `json:"refused_series"`   // by ingest.max_series; one that comes again counts again
+	Refused uint64 `json:"refused_series"`   // by distributor.max_series; one that comes again counts again
 	Label   string `json:"label,omitempty"`  // that makes them: the one with most new values, if these are enough
 	Values  uint64 `json:"values,omitempty"` // new ones, about
 	Sender  string `json:"sender,omitempty"` // of most of them

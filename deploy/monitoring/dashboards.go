@@ -62,7 +62,7 @@ func flow() dashboard {
 		{Title: "Lost or refused", Unit: "cps", About: "Nothing, if all is well.", Queries: []query{
 			{`sum(rate(freshet_dogstatsd_kernel_dropped_packets_total{` + of + `}[$__rate_interval]))`, "datagrams dropped by the kernel"},
 			{`sum by (reason) (rate(freshet_limit_samples_total{` + of + `}[$__rate_interval]))`, "over a limit: {{reason}}"},
-			{`sum by (reason) (rate(freshet_ingest_refused_total{` + of + `}[$__rate_interval]))`, "requests' samples: {{reason}}"},
+			{`sum by (reason) (rate(freshet_distributor_refused_total{` + of + `}[$__rate_interval]))`, "requests' samples: {{reason}}"},
 			{`sum(rate(freshet_freshness_lost_total{` + of + `}[$__rate_interval]))`, "probes"},
 		}},
 	}})

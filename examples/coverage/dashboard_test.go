@@ -30,7 +30,7 @@ func startFreshet(t *testing.T) (httpAddress, udp string) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build freshet: %v\n%s", err, out)
 	}
-	cmd := exec.Command(program, "serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--ingest-otlp-grpc-listen", "127.0.0.1:0",
+	cmd := exec.Command(program, "serve", "--data-dir", dir, "--http-listen", "127.0.0.1:0", "--distributor-otlp-grpc-listen", "127.0.0.1:0",
 		"--dogstatsd-udp", "127.0.0.1:0", "--dogstatsd-unixgram", "", "--dogstatsd-unix", "")
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output

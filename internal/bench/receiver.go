@@ -54,7 +54,7 @@ func startReceiver(ctx context.Context, role string, pin bool, flags []string) (
 	}
 	defer log.Close()
 	r.cmd = exec.Command(program, append([]string{"serve", "--role", role, "--data-dir", r.path("data"),
-		"--http-listen", "127.0.0.1:0", "--ingest-otlp-grpc-listen", "", "--dogstatsd-udp", "127.0.0.1:0",
+		"--http-listen", "127.0.0.1:0", "--distributor-otlp-grpc-listen", "", "--dogstatsd-udp", "127.0.0.1:0",
 		"--dogstatsd-unixgram", r.path("dgram.sock"), "--dogstatsd-unix", "",
 		"--self-probe=false", "--self-metrics=false"}, flags...)...)
 	r.cmd.Env = receiverEnvironment(os.Environ(), pin)

@@ -30,7 +30,7 @@ Each series has one sample a round. The first round, in which all of them are ne
 measured by itself. The samples' times are --interval apart and end about now, however
 fast they are sent; with --live they are of the moment at which they are sent.`,
 		Example: `  freshet bench remote-write
-  freshet bench remote-write --version 2 --series 1000000 --rounds 10 -- --ingest-max-series 0
+  freshet bench remote-write --version 2 --series 1000000 --rounds 10 -- --distributor-max-series 0
   freshet bench remote-write --series 10000 --batch 100 --duration 10s
   freshet bench remote-write --rate 200000 --new-share 0.01 --duration 30s
   freshet bench remote-write --server http://127.0.0.1:7125 --live --duration 5m --json`,

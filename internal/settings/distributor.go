@@ -14,7 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// Distributor is the "ingest" section of the configuration file: what remote write and OTLP may
+// Distributor is the "distributor" section of the configuration file: what remote write and OTLP may
 // bring.
 type Distributor struct {
 	MaxBody   conf.Bytes `yaml:"max_body" help:"largest request, decompressed; larger ones are answered with 413"`
@@ -75,8 +75,8 @@ func (c OTLP) Validate() (problems []conf.Problem) {
 
 // Override is what one tenant has in place of the limits of all.
 type Override struct {
-	Rate      conf.OptionalInt `yaml:"rate" help:"in place of ingest.rate"`
-	MaxSeries conf.OptionalInt `yaml:"max_series" help:"in place of ingest.max_series"`
+	Rate      conf.OptionalInt `yaml:"rate" help:"in place of distributor.rate"`
+	MaxSeries conf.OptionalInt `yaml:"max_series" help:"in place of distributor.max_series"`
 }
 
 // DefaultDistributor takes what a Prometheus sends by itself.
@@ -114,7 +114,7 @@ func (c Distributor) Validate() []conf.Problem {
 		problems = append(problems, conf.Problem{Key: "max_body", Text: "must be between 1KiB and 1GiB"})
 	}
 	if c.MaxMemory < c.MaxBody {
-		problems = append(problems, conf.Problem{Key: "max_memory", Text: fmt.Sprintf("leaves no room for one request; set it to ingest.max_body (%v) or more", c.MaxBody)})
+		problems = append(problems, conf.Problem{Key: "max_memory", Text: fmt.Sprintf("leaves no room for one request; set it to distributor.max_body (%v) or more", c.MaxBody)})
 	}
 	if c.HA.Replica != "" && (c.HA.Cluster == "" || c.HA.Timeout < time.Second) {
 		problems = append(problems, conf.Problem{Key: "ha", Text: "needs a cluster label and a timeout of 1s or more"})

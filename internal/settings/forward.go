@@ -25,7 +25,7 @@ type Backend struct {
 	Name     string            `yaml:"name" help:"1 to 64 letters, digits, dashes and underscores; names the queue's directory and the label backend of its metrics"`
 	URL      string            `yaml:"url" help:"where requests go, such as https://mimir.example:8080/api/v1/push" show:"url"`
 	Protocol string            `yaml:"protocol" help:"version of remote write: auto (the default) begins with 2.0 and goes on with 1.0 until the next restart if the backend does not know it; 2.0; or 1.0, into which requests of 2.0 are converted. Requests that came in 1.0 are sent as they are"`
-	Requests string            `yaml:"requests" help:"which requests of remote write and OTLP go there: all (the default), as they came and before ingest.relabel, or none"`
+	Requests string            `yaml:"requests" help:"which requests of remote write and OTLP go there: all (the default), as they came and before distributor.relabel, or none"`
 	Tiles    string            `yaml:"tiles" help:"which tiles of DogStatsD metrics go there: 10s (the default), 1m or none"`
 	Headers  map[string]string `yaml:"headers" help:"headers for each request, name and value; {tenant} in a value stands for the tenant, as in X-Scope-OrgID: '{tenant}'" show:"secret"`
 

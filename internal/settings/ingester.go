@@ -12,7 +12,7 @@ type Ingester struct {
 
 // DefaultIngester lets a second's worth of requests wait on a machine of two cores, which
 // writes 2 million samples a second at most: 1,000 requests of 2,000 samples, 0.5 GB with
-// 250 bytes a sample. What waits is bounded by ingest.max_memory besides.
+// 250 bytes a sample. What waits is bounded by distributor.max_memory besides.
 func DefaultIngester() Ingester { return Ingester{Queue: 1000} }
 
 // Validate is part of conf.Validator.

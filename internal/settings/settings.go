@@ -28,22 +28,22 @@ import (
 
 // Config is the configuration file.
 type Config struct {
-	Role       string          `yaml:"role" help:"what this process does: all, or collector, which reads the sockets and, as no aggregator can be named yet, counts and discards" reload:"restart"`
-	DataDir    string          `yaml:"data_dir" help:"directory of everything that outlives a restart; one process at a time" reload:"restart"`
-	LogLevel   string          `yaml:"log_level" help:"debug, info, warn or error; logs go to standard error"`
-	Drain      time.Duration   `yaml:"drain" help:"how long a stop may take to hand on what was accepted; at least 1s" reload:"restart"`
-	HTTP       HTTP            `yaml:"http" reload:"restart"`
-	DogStatsD  DogStatsD       `yaml:"dogstatsd"`
-	Mapping    mapping.Config  `yaml:"mapping"`
-	Limits     limit.Config    `yaml:"limits"`
-	Ingest     Distributor     `yaml:"ingest"`
-	Ingester   Ingester        `yaml:"ingester" reload:"restart"`
-	Forward    Forward         `yaml:"forward" reload:"restart"`
-	Aggregator Aggregator      `yaml:"aggregator" reload:"restart"`
-	Store      tsdb.Config     `yaml:"store"`
-	Events     eventlog.Config `yaml:"events"`
-	Query      promapi.Config  `yaml:"query" reload:"restart"`
-	Self       Self            `yaml:"self"`
+	Role        string          `yaml:"role" help:"what this process does: all, or collector, which reads the sockets and, as no aggregator can be named yet, counts and discards" reload:"restart"`
+	DataDir     string          `yaml:"data_dir" help:"directory of everything that outlives a restart; one process at a time" reload:"restart"`
+	LogLevel    string          `yaml:"log_level" help:"debug, info, warn or error; logs go to standard error"`
+	Drain       time.Duration   `yaml:"drain" help:"how long a stop may take to hand on what was accepted; at least 1s" reload:"restart"`
+	HTTP        HTTP            `yaml:"http" reload:"restart"`
+	DogStatsD   DogStatsD       `yaml:"dogstatsd"`
+	Mapping     mapping.Config  `yaml:"mapping"`
+	Limits      limit.Config    `yaml:"limits"`
+	Distributor Distributor     `yaml:"distributor"`
+	Ingester    Ingester        `yaml:"ingester" reload:"restart"`
+	Forward     Forward         `yaml:"forward" reload:"restart"`
+	Aggregator  Aggregator      `yaml:"aggregator" reload:"restart"`
+	Store       tsdb.Config     `yaml:"store"`
+	Events      eventlog.Config `yaml:"events"`
+	Query       promapi.Config  `yaml:"query" reload:"restart"`
+	Self        Self            `yaml:"self"`
 
 	flags   map[string]string // the command line's, by name, for status/flags
 	origins conf.Origins      // what set each key
@@ -58,20 +58,20 @@ func Default() Config {
 	dogstatsd.Unixgram = dataDir + "/dogstatsd.sock"
 	dogstatsd.Unix = dataDir + "/dogstatsd-stream.sock"
 	return Config{
-		Role:       RoleAll,
-		DataDir:    "./data",
-		LogLevel:   "info",
-		Drain:      30 * time.Second,
-		HTTP:       HTTP{Listen: DefaultHTTP, Tenant: tenant.Default, OperatorLoopback: true}, // else a first try would end at a refusal
-		DogStatsD:  dogstatsd,
-		Limits:     limit.DefaultConfig(),
-		Ingest:     DefaultDistributor(),
-		Ingester:   DefaultIngester(),
-		Aggregator: DefaultAggregator(),
-		Store:      tsdb.DefaultConfig(),
-		Events:     eventlog.DefaultConfig(),
-		Query:      promapi.DefaultConfig(),
-		Self:       DefaultSelf(),
+		Role:        RoleAll,
+		DataDir:     "./data",
+		LogLevel:    "info",
+		Drain:       30 * time.Second,
+		HTTP:        HTTP{Listen: DefaultHTTP, Tenant: tenant.Default, OperatorLoopback: true}, // else a first try would end at a refusal
+		DogStatsD:   dogstatsd,
+		Limits:      limit.DefaultConfig(),
+		Distributor: DefaultDistributor(),
+		Ingester:    DefaultIngester(),
+		Aggregator:  DefaultAggregator(),
+		Store:       tsdb.DefaultConfig(),
+		Events:      eventlog.DefaultConfig(),
+		Query:       promapi.DefaultConfig(),
+		Self:        DefaultSelf(),
 	}
 }
 
@@ -119,13 +119,15 @@ func (s *Source) Settings() ([]conf.Setting, error) {
 // shortFlags are other names of flags, as others of the field call them.
 func shortFlags(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	if name == "otlp-grpc-listen" {
-		name = "ingest-otlp-grpc-listen"
+		name = "distributor-otlp-grpc-listen"
 	}
 	return pflag.NormalizedName(name)
 }
 
 // Schema has all keys.
-func Schema() *conf.Schema[Config] { return conf.New("FRESHET", Default()) }
+func Schema() *conf.Schema[Config] {
+	return conf.New("FRESHET", Default()).Renamed("ingest", "distributor")
+}
 
 // Load reads the file again.
 func (s *Source) Load() (Config, error) {

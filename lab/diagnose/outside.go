@@ -86,7 +86,7 @@ var outsides = map[string]outside{
 	},
 	// What grows is told from a start after two minutes, and after three steps.
 	"growth": {
-		cause: diagnose.Growth, says: []string{"tenant default, metric requests_total, label request, from 127.0.0.1 (shop/1)", "ingest.max_series (1,000,000) is reached in"},
+		cause: diagnose.Growth, says: []string{"tenant default, metric requests_total, label request, from 127.0.0.1 (shop/1)", "distributor.max_series (1,000,000) is reached in"},
 		before: 2 * time.Minute, run: growSeries, wait: 42 * time.Second,
 	},
 	"queries": {

@@ -172,7 +172,7 @@ func (t trial) start(ctx context.Context, more []string) (*server, error) {
 		return nil, err
 	}
 	defer log.Close()
-	args := []string{"serve", "--data-dir", t.dir, "--http-listen", "127.0.0.1:0", "--ingest-otlp-grpc-listen", "",
+	args := []string{"serve", "--data-dir", t.dir, "--http-listen", "127.0.0.1:0", "--distributor-otlp-grpc-listen", "",
 		"--dogstatsd-udp", "127.0.0.1:0", "--dogstatsd-unixgram", "", "--dogstatsd-unix", "", "--self-recorder-budgets=false"}
 	for _, arg := range more {
 		args = append(args, in(t.dir, arg))

@@ -13,11 +13,11 @@ export interface TenantLimits {
   folded_samples: number
   refused_samples: number
   limits: { max_series: number; max_series_per_metric: number; max_new_series_per_minute: number; max_series_bytes: number }
-  ingest?: IngestLimits // undefined where nothing is stored
+  distributor?: DistributorLimits // undefined where nothing is stored
 }
 
-// IngestLimits are those of remote write and OTLP.
-interface IngestLimits {
+// DistributorLimits are those of remote write and OTLP.
+interface DistributorLimits {
   series: number
   totals: number // of OTLP's deltas, with those of DogStatsD, which count for the same limit
   refused_samples: number
@@ -115,8 +115,8 @@ function State(props: { own?: TenantLimits; top?: Top; stored?: Stored }) {
   const fullest = largest?.series ?? 0
   const part = own ? fullness(own.series, own.limits.max_series) : 0
   const metricPart = own ? fullness(fullest, own.limits.max_series_per_metric) : 0
-  const ingest = own?.ingest
-  const refused = own ? own.refused_samples + (ingest?.refused_samples ?? 0) : 0
+  const distributor = own?.distributor
+  const refused = own ? own.refused_samples + (distributor?.refused_samples ?? 0) : 0
   const lost = own ? own.folded_samples + refused : 0
   return (
     <Figures>
@@ -128,9 +128,9 @@ function State(props: { own?: TenantLimits; top?: Top; stored?: Stored }) {
       />
       <Figure
         name="By remote write and OTLP"
-        value={ingest ? count(ingest.series) : '–'}
-        note={ingest ? ofLimit(ingest.series, ingest.limits.max_series) : own && 'this process stores nothing'}
-        state={ingest && stateOf(fullness(ingest.series, ingest.limits.max_series))}
+        value={distributor ? count(distributor.series) : '–'}
+        note={distributor ? ofLimit(distributor.series, distributor.limits.max_series) : own && 'this process stores nothing'}
+        state={distributor && stateOf(fullness(distributor.series, distributor.limits.max_series))}
       />
       <Figure
         name="Largest metric of DogStatsD"
@@ -155,7 +155,7 @@ function Over(props: { top: Top }) {
     ...over_limits.map((o) => ({ ...o, input: 'DogStatsD', lost: `${count(o.samples)} samples ${o.fate}` })),
     ...request_newcomers
       .filter((m) => m.refused_series > 0)
-      .map((m) => ({ ...m, input: 'remote write, OTLP', limit: 'ingest.max_series', lost: `${count(m.refused_series)} series refused` })),
+      .map((m) => ({ ...m, input: 'remote write, OTLP', limit: 'distributor.max_series', lost: `${count(m.refused_series)} series refused` })),
   ]
   if (rows.length === 0) return null
   return (
@@ -362,20 +362,20 @@ interface Entry {
 }
 
 function entriesOf(t: TenantLimits, sender?: string): Entry[] {
-  const { tenant, ingest } = t
+  const { tenant, distributor } = t
   const dogstatsd = {
     tenant, name: 'DogStatsD', series: t.series, most: t.limits.max_series, ofMetric: t.limits.max_series_per_metric,
     newAMinute: t.limits.max_new_series_per_minute, lost: `${count(t.folded_samples)} samples folded, ${count(t.refused_samples)} refused`, sender,
   }
-  if (!ingest) return [dogstatsd]
-  const lost = `${count(ingest.refused_samples)} samples refused` + (ingest.delayed_requests ? `, ${count(ingest.delayed_requests)} requests to come later` : '')
+  if (!distributor) return [dogstatsd]
+  const lost = `${count(distributor.refused_samples)} samples refused` + (distributor.delayed_requests ? `, ${count(distributor.delayed_requests)} requests to come later` : '')
   return [
     dogstatsd,
     {
-      tenant, name: 'remote write, OTLP', series: ingest.series, most: ingest.limits.max_series, rate: ingest.limits.rate, lost,
-      sender: ingest.sender && requestSenderName(ingest.sender),
+      tenant, name: 'remote write, OTLP', series: distributor.series, most: distributor.limits.max_series, rate: distributor.limits.rate, lost,
+      sender: distributor.sender && requestSenderName(distributor.sender),
     },
-    { tenant, name: 'totals of counters and OTLP’s deltas', series: ingest.totals, most: ingest.limits.max_series, lost: '' },
+    { tenant, name: 'totals of counters and OTLP’s deltas', series: distributor.totals, most: distributor.limits.max_series, lost: '' },
   ]
 }
 

@@ -370,7 +370,7 @@ describe('the page', { concurrency: 4 }, () => {
     const figure = (name) => page.locator('.figure').filter({ hasText: name }).locator('dd')
     assert.match(await figure('By remote write and OTLP').innerText(), /^\d+\s*series of 1,000,000, <?0\.\d+ %$/)
 
-    // Here nothing is over ingest.max_series, which Freshet's own metrics would be, too.
+    // Here nothing is over distributor.max_series, which Freshet's own metrics would be, too.
     await page.route('**/api/v1/status/top?*', async (route) => {
       const answer = await (await route.fetch()).json()
       answer.data.request_newcomers = [{ metric: hostile, new_series: 3, refused_series: 4711, label: hostile, values: 5000, sender: `10.0.0.7 (${hostile})` }]
@@ -380,7 +380,7 @@ describe('the page', { concurrency: 4 }, () => {
     await over.getByText('4,711 series refused').waitFor()
     await over.getByText(`${hostile}, about 5,000 values`).waitFor()
     await over.getByText(`10.0.0.7 (${hostile})`).waitFor()
-    await over.getByText('ingest.max_series').waitFor()
+    await over.getByText('distributor.max_series').waitFor()
     await look(page, 'series-over')
     await close()
   })

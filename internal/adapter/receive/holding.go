@@ -143,7 +143,7 @@ func (h *holding) grow(to int) error {
 	most := h.receiver.MaxMemory
 	if int64(to) > most {
 		return h.fail(h.receiver.refuse(h.tenant, http.StatusRequestEntityTooLarge, "too_large", fmt.Errorf(
-			"the request takes more than %d bytes once it is decoded, which is what ingest.max_memory allows for all requests together; send less in a request", most)))
+			"the request takes more than %d bytes once it is decoded, which is what distributor.max_memory allows for all requests together; send less in a request", most)))
 	}
 	if !h.take(min(max(int64(to)-h.bytes, growStep), most-h.bytes)) {
 		return h.fail(h.receiver.Distributor.NoMemory())

@@ -18,7 +18,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help:    "How long requests of remote write and OTLP take from the first byte to the answer, by status, which for gRPC is what HTTP would have answered. Rising: freshet_stage_seconds says in which stage.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 3, 9), NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160}, []string{"status"}),
 		unread: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "receive", Name: "unread_requests_total",
-			Help: "Requests that could not be read, by reason. Rising: content_type, a sender that speaks something else; too_large, ingest.max_body; malformed, a broken sender, or a connection that was cut; stalled, a sender that began a request and did not go on, which is asked to send it again."}, []string{"reason"}),
+			Help: "Requests that could not be read, by reason. Rising: content_type, a sender that speaks something else; too_large, distributor.max_body; malformed, a broken sender, or a connection that was cut; stalled, a sender that began a request and did not go on, which is asked to send it again."}, []string{"reason"}),
 	}
 	for _, reason := range []string{"content_type", "too_large", "malformed", "stalled"} {
 		m.unread.WithLabelValues(reason)

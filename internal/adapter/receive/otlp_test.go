@@ -165,7 +165,7 @@ func TestOTLPAnswers(t *testing.T) {
 		{why: "too large as it comes", kind: protobuf, body: make([]byte, 10_001), status: 413, text: "code 8: the body has 10001 bytes", unread: "team too_large"},
 		{why: "a gzip bomb", kind: protobuf, encoding: "gzip", body: zip(make([]byte, 8_000_000)), status: 413, text: "code 8: the body has 10001 bytes", unread: "team too_large"},
 		{why: "points of nothing, which take memory", kind: protobuf, body: must(t, otlpRequest(0).MarshalProto), status: 200},
-		{why: "messages of two bytes", kind: protobuf, body: bytes.Repeat([]byte{0x0a, 0}, 5000), status: 413, text: "ingest.max_memory", unread: "team too_large"},
+		{why: "messages of two bytes", kind: protobuf, body: bytes.Repeat([]byte{0x0a, 0}, 5000), status: 413, text: "distributor.max_memory", unread: "team too_large"},
 		{why: "values in values", kind: js, body: []byte(strings.Repeat("[", 1000)), status: 400, text: "too deep", unread: "team malformed"},
 	} {
 		for _, sized := range []bool{true, false} {

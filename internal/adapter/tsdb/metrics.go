@@ -45,11 +45,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		conflicts: vec("tile_conflicts_total",
 			"Samples that met another value at their time; the first value stays. Always a bug, since a tile is final once written: the log has the series.", "store"),
 		refused: vec("samples_refused_total",
-			"Samples of tiles that the store cannot take, by reason; those of requests are in freshet_ingest_refused_total. Rising: too_old, they wait too long on their way, see store.out_of_order; too_far_ahead, a clock is wrong; invalid, a bug of the writer; duplicate, a client sends two values with one timestamp (|T), and the first stays.", "store", "reason"),
+			"Samples of tiles that the store cannot take, by reason; those of requests are in freshet_distributor_refused_total. Rising: too_old, they wait too long on their way, see store.out_of_order; too_far_ahead, a clock is wrong; invalid, a bug of the writer; duplicate, a client sends two values with one timestamp (|T), and the first stays.", "store", "reason"),
 		failed: vec("writes_failed_total",
 			"Writes of which nothing was stored. Rising: the disk is full or broken; the log has the cause.", "store"),
 		exemplars: counter("exemplars_stored_total",
-			"Exemplars of tiles that were written, or were there already; those of requests are in freshet_ingest_written_exemplars_total."),
+			"Exemplars of tiles that were written, or were there already; those of requests are in freshet_distributor_written_exemplars_total."),
 		exemplarsNotKept: counter("exemplars_not_kept_total",
 			"Exemplars of tiles that were not kept; the samples were. Rising: store.exemplars is 0, in which case senders can save themselves the trouble, or the clock of a sender is ahead by more than 10 minutes, or behind others of its series by store.out_of_order."),
 	}

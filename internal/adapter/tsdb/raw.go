@@ -301,7 +301,7 @@ func (w *rawWrite) resolve() bool {
 	if limit := w.r.MaxSeries; limit > 0 && w.db.Head().NumSeries() >= uint64(limit) {
 		w.tell(ls, true)
 		w.r.Outcome.Refuse(outcome.TooManySeries, w.counts(), w.name, fmt.Errorf(
-			"the tenant has %d series in memory, and ingest.max_series allows %d; series that are known go on", w.db.Head().NumSeries(), limit))
+			"the tenant has %d series in memory, and distributor.max_series allows %d; series that are known go on", w.db.Head().NumSeries(), limit))
 		return false
 	}
 	return true

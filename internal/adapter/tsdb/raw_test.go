@@ -461,7 +461,7 @@ func TestMaxSeries(t *testing.T) {
 }
 
 // tsdb makes a series before it refuses its first sample. Series that no query finds took
-// the places of others in ingest.max_series.
+// the places of others in distributor.max_series.
 func TestRefusedSamplesMakeNoSeries(t *testing.T) {
 	for _, c := range []struct {
 		why    string

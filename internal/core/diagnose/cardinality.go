@@ -31,13 +31,19 @@ const (
 )
 
 // floodNext is what to do about new series.
-const floodNext = "Take the label out of the application, or meanwhile let a rule drop it, which needs no restart: for DogStatsD mapping.rules: [{match: METRIC, drop_labels: [LABEL]}] (docs/limits.md), for remote write and OTLP ingest.relabel: [{action: labeldrop, regex: LABEL}] (docs/remote-write.md). If the series are wanted, raise the limit, at 6 kB for each of DogStatsD and 2 kB for each other."
+const floodNext = "Take the label out of the application, or meanwhile let a rule drop it, which needs no restart: for DogStatsD mapping.rules: [{match: METRIC, drop_labels: [LABEL]}] (docs/limits.md), for remote write and OTLP distributor.relabel: [{action: labeldrop, regex: LABEL}] (docs/remote-write.md). If the series are wanted, raise the limit, at 6 kB for each of DogStatsD and 2 kB for each other."
+
+// refusedByRequests are the metric that counts what was refused of remote write and OTLP, and the
+// name that it has in older records.
+var refusedByRequests = [...]string{"freshet_distributor_refused_total", "freshet_ingest_refused_total"}
 
 func cardinality(m *moment) finding {
 	sockets, requests := m.grownBy("freshet_limit_samples_total")/m.seconds, 0.0
-	for _, l := range m.grown("freshet_ingest_refused_total") { // of remote write and OTLP
-		if l.labels["reason"] == "too_many_series" {
-			requests += l.value / m.seconds
+	for _, name := range refusedByRequests {
+		for _, l := range m.grown(name) {
+			if l.labels["reason"] == "too_many_series" {
+				requests += l.value / m.seconds
+			}
 		}
 	}
 	over := sockets + requests

@@ -237,10 +237,10 @@ func TestCauses(t *testing.T) {
 			m.tops = readTops(t, `[{"tenant":"a","over_limits":[{"metric":"m","label":"l","values":7000,"sender":"10.0.0.1","limit":"limits.max_series"}]}]`)
 		}), clearly, "1,000 samples a second of series that a limit has no place for: metric m, label l, from 10.0.0.1"},
 		{"a flood of remote write", cardinality, changed(func(m *moment) {
-			m.end = text(t, "freshet_ingest_refused_total{reason=\"too_many_series\"} 5000\n")
+			m.end = text(t, "freshet_distributor_refused_total{reason=\"too_many_series\"} 5000\n")
 		}), clearly, "1,000 samples a second"},
 		{"samples refused for other reasons", cardinality, changed(func(m *moment) {
-			m.end = text(t, "freshet_ingest_refused_total{reason=\"too_old\"} 5000\n")
+			m.end = text(t, "freshet_distributor_refused_total{reason=\"too_old\"} 5000\n")
 		}), fine, ""},
 		{"a deploy: many new series, and none over a limit", cardinality, changed(func(m *moment) {
 			m.end = text(t, "prometheus_tsdb_head_series_created_total 30000\n")

@@ -73,7 +73,7 @@ func reported(t *testing.T, tracker *growth.Tracker, second int64) *moment {
 	m.growing = record.Growing{At: process + second, MemoryBytes: 16e9, MemoryOf: "the cgroup", Tenants: []record.GrowingTenant{}}
 	for _, of := range tracker.Report(process + second) {
 		m.growing.Tenants = append(m.growing.Tenants, record.GrowingTenant{Tenant: of, Limits: []record.SeriesLimit{
-			{Store: raw, Setting: "ingest.max_series", Series: 1e6},
+			{Store: raw, Setting: "distributor.max_series", Series: 1e6},
 			{Store: "10s", Setting: "limits.max_series", Series: 1e5},
 			{Store: "10s", Setting: "limits.max_series_per_metric", Series: 1e4, PerMetric: true},
 		}})
@@ -181,7 +181,7 @@ func TestGrowth(t *testing.T) {
 		title  string
 	}{
 		{"300 new series a second under every limit", 260, after(200, 260, requests), nil, clearly,
-			"Series grow: 300 new ones a second, 1,080,000 an hour: tenant shop, metric requests_total, label request, from 10.0.0.7 (shop/1); ingest.max_series (1,000,000) is reached in 50m0s"},
+			"Series grow: 300 new ones a second, 1,080,000 an hour: tenant shop, metric requests_total, label request, from 10.0.0.7 (shop/1); distributor.max_series (1,000,000) is reached in 50m0s"},
 		{"after a deploy with a histogram that had more series", 260, func(second int64) []newSeries {
 			if second >= 100 && second < 140 {
 				return []newSeries{{n: 1000, store: raw, metric: "seconds_bucket", label: "le"}}
@@ -247,7 +247,7 @@ func TestFloodOfRequests(t *testing.T) {
 		})
 	}
 	over := flood(500, true)
-	over.end = text(t, "freshet_ingest_refused_total{reason=\"too_many_series\"} 590000\n")
+	over.end = text(t, "freshet_distributor_refused_total{reason=\"too_many_series\"} 590000\n")
 	under := flood(5000, false)
 	under.end = text(t, "prometheus_tsdb_head_series_created_total{tenant=\"shop\"} 590000\n")
 	for name, m := range map[string]*moment{"over a limit": over, "under all": under} {

@@ -147,7 +147,7 @@ func trimRecord(t *testing.T, from, to string) {
 func trimMetrics(text []byte) (kept []byte) {
 	for line := range strings.Lines(string(text)) {
 		name := strings.TrimPrefix(strings.TrimPrefix(line, "# TYPE "), "# HELP ")
-		if hasPrefix(name, "freshet_stage_seconds", "freshet_limit_", "freshet_dogstatsd_", "freshet_ingest_refused", "freshet_store_", "freshet_aggregator_", "process_cpu", "process_resident_memory_bytes", "prometheus_tsdb_head_series", "freshet_query_wait") &&
+		if hasPrefix(name, "freshet_stage_seconds", "freshet_limit_", "freshet_dogstatsd_", "freshet_distributor_refused", "freshet_store_", "freshet_aggregator_", "process_cpu", "process_resident_memory_bytes", "prometheus_tsdb_head_series", "freshet_query_wait") &&
 			!strings.HasPrefix(line, "# HELP") {
 			kept = append(kept, line...)
 		}

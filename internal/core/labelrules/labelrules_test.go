@@ -74,9 +74,9 @@ func TestResolve(t *testing.T) {
 		{"not sorted, as vmagent and several small clients send", Rules{}, "job=b __name__=up Zone=c a=1", `{Zone="c", __name__="up", a="1", job="b"}`, 0, ""},
 		{"not sorted, and relabelled", Rules{Replica: "r", Relabel: []*relabel.Config{step("replace", "job", "(.)", "job", "x$1")}}, "r=2 job=a __name__=up", `{__name__="up", job="xa"}`, 0, ""},
 		{"as many as may be", limits, "__name__=up a=1 b=1", `{__name__="up", a="1", b="1"}`, 0, ""},
-		{"one more", limits, "__name__=up a=1 b=1 c=1", "", outcome.TooManyLabels, "4 labels, and ingest.max_labels allows 3"},
-		{"a long name", limits, "__name__=up aaaaaaaaa=1", "", outcome.TooLongLabel, "has 9 bytes, and ingest.max_label_name allows 8"},
-		{"a long value", limits, "__name__=up a=01234567890", "", outcome.TooLongLabel, "has 11 bytes, and ingest.max_label_value allows 10"},
+		{"one more", limits, "__name__=up a=1 b=1 c=1", "", outcome.TooManyLabels, "4 labels, and distributor.max_labels allows 3"},
+		{"a long name", limits, "__name__=up aaaaaaaaa=1", "", outcome.TooLongLabel, "has 9 bytes, and distributor.max_label_name allows 8"},
+		{"a long value", limits, "__name__=up a=01234567890", "", outcome.TooLongLabel, "has 11 bytes, and distributor.max_label_value allows 10"},
 		{"the copies of a pair are one series", Rules{Replica: "__replica__"}, "__name__=up __replica__=b job=a", `{__name__="up", job="a"}`, 0, ""},
 		{"a rule drops it", Rules{Relabel: []*relabel.Config{step("drop", "job", "a", "", "")}}, "__name__=up job=a", "", 0, ""},
 		{"a rule changes a label", Rules{Relabel: []*relabel.Config{step("replace", "job", "(.)", "job", "x$1")}}, "__name__=up job=a", `{__name__="up", job="xa"}`, 0, ""},
@@ -131,7 +131,7 @@ func TestLabelsAreACopy(t *testing.T) {
 func TestAMillionLabels(t *testing.T) {
 	symbols := writev2.NewSymbolTable()
 	name, value := symbols.Symbolize("__name__"), symbols.Symbolize(strings.Repeat("v", 1<<20))
-	for n, want := range map[int]string{5000: "it has 5000 labels, and ingest.max_labels allows 100", 1 << 20: "it has more than 10000 labels"} {
+	for n, want := range map[int]string{5000: "it has 5000 labels, and distributor.max_labels allows 100", 1 << 20: "it has more than 10000 labels"} {
 		one := writev2.TimeSeries{LabelsRefs: slices.Repeat([]uint32{name, value}, n)}
 		body, err := (&writev2.Request{Timeseries: []writev2.TimeSeries{one}, Symbols: symbols.Symbols()}).Marshal()
 		var r remotewrite.Request

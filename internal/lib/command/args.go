@@ -51,9 +51,13 @@ func flagError(cmd *cobra.Command, err error) error {
 	if !errors.As(err, &unknown) {
 		return wrongValue(err)
 	}
+	name := unknown.GetSpecifiedName()
+	if now := conf.RenamedFlag(cmd.Flags(), name); now != "" {
+		return fmt.Errorf("--%s: was renamed: say --%s", name, now)
+	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	if near := conf.Nearest(unknown.GetSpecifiedName(), names); near != "" {
+	if near := conf.Nearest(name, names); near != "" {
 		return fmt.Errorf("%w; did you mean --%s?", err, near)
 	}
 	return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())

@@ -25,6 +25,8 @@ package conf
 import (
 	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 )
 
 // Validator is a section, or an element of a list or map, that knows which of
@@ -39,7 +41,8 @@ type Validator interface {
 type Schema[T any] struct {
 	env      string // "FRESHET"
 	defaults T
-	keys     []*key // in the order of the struct
+	keys     []*key            // in the order of the struct
+	renamed  map[string]string // paths of sections and keys as they were, and as they are
 }
 
 // New returns the schema of T. The environment variables begin with env and an
@@ -62,3 +65,28 @@ func New[T any](env string, defaults T) *Schema[T] {
 	}
 	return s
 }
+
+// Renamed says that a section or key had another path before. The old path is no alias: to
+// set it in any way is a problem that names the new one.
+func (s *Schema[T]) Renamed(before, now string) *Schema[T] {
+	if !slices.Contains(pathsOf(nil, reflect.TypeFor[T](), ""), now) {
+		panic(fmt.Sprintf("BUG: conf: %s was renamed to %s, which there is not", before, now))
+	}
+	if s.renamed == nil {
+		s.renamed = map[string]string{}
+	}
+	s.renamed[before] = now
+	return s
+}
+
+// formerPaths are the paths that the key at path had before.
+func (s *Schema[T]) formerPaths(path string) (all []string) {
+	for before, now := range s.renamed {
+		if rest, ok := strings.CutPrefix(path, now); ok && (rest == "" || rest[0] == '.') {
+			all = append(all, before+rest)
+		}
+	}
+	return all
+}
+
+func renamedTo(now string) string { return "was renamed: say " + now }

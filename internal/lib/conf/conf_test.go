@@ -613,3 +613,29 @@ func FuzzLoad(f *testing.F) {
 		}
 	})
 }
+
+// A key that was renamed has no alias. Whichever way it is set by its old name, the new one is told.
+func TestRenamed(t *testing.T) {
+	s := New("FRESHET", defaults()).Renamed("bounds", "limits").Renamed("aggregator.grace", "aggregator.lateness")
+	_, _, err := s.LoadText("freshet.yaml", []byte("aggregator:\n  grace: 5s\nbounds:\n  body: 1MiB\n"), func(name string) (string, bool) {
+		return "1", name == "FRESHET_BOUNDS_NESTING_DEPTH" || name == "FRESHET_AGGREGATOR_GRACE"
+	})
+	want := strings.Join([]string{
+		"FRESHET_AGGREGATOR_GRACE: was renamed: say FRESHET_AGGREGATOR_LATENESS",
+		"FRESHET_BOUNDS_NESTING_DEPTH: was renamed: say FRESHET_LIMITS_NESTING_DEPTH",
+		"freshet.yaml:2: aggregator.grace: was renamed: say aggregator.lateness",
+		"freshet.yaml:3: bounds: was renamed: say limits",
+	}, "\n")
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
+	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	s.AddFlags(flags)
+	for before, now := range map[string]string{
+		"bounds-nesting-depth": "limits-nesting-depth", "aggregator-grace": "aggregator-lateness", "limits-series": "", "bounds": "",
+	} {
+		if got := RenamedFlag(flags, before); got != now {
+			t.Errorf("--%s is now %q, want %q", before, got, now)
+		}
+	}
+}

@@ -138,6 +138,10 @@ func (l *loader) eachPair(node *yaml.Node, path string, do func(name string, key
 // name of its flag or variable.
 func (l *loader) unknown(key, value *yaml.Node, path string, t reflect.Type) {
 	full := join(path, shorten(key.Value))
+	if now, renamed := l.renamed[full]; renamed {
+		l.addLine(key.Line, full+": "+renamedTo(now))
+		return
+	}
 	text := full
 	secret := slices.ContainsFunc(fieldsOf(t), func(f field) bool { return f.veil != plainly }) // it may have been meant
 	if value.Kind == yaml.ScalarNode && value.Value != "" && !secret {

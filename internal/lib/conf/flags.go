@@ -2,6 +2,7 @@ package conf
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -16,10 +17,27 @@ func (s *Schema[T]) AddFlags(flags *pflag.FlagSet) {
 			continue
 		}
 		added := flags.VarPF(k, k.flagName(), "", k.help)
+		for _, path := range s.formerPaths(k.path) {
+			_ = flags.SetAnnotation(added.Name, formerly, append(added.Annotations[formerly], flagName(path)))
+		}
 		if k.preset.Kind() == reflect.Bool {
 			added.NoOptDefVal = "true" // --flag means --flag=true
 		}
 	}
+}
+
+// formerly is the annotation of a flag that has the names it had before.
+const formerly = "formerly"
+
+// RenamedFlag returns what the flag of that name is called now, or "" if none of the flags
+// had it before.
+func RenamedFlag(flags *pflag.FlagSet, name string) (now string) {
+	flags.VisitAll(func(f *pflag.Flag) {
+		if slices.Contains(f.Annotations[formerly], name) {
+			now = f.Name
+		}
+	})
+	return now
 }
 
 // Set keeps what the command line says: of a value the last, of a list all.

@@ -44,8 +44,10 @@ func (k *key) flagName() string { return flagName(k.path) }
 
 func flagName(path string) string { return strings.NewReplacer(".", "-", "_", "-").Replace(path) }
 
-func (k *key) envName(prefix string) string {
-	return prefix + "_" + strings.ToUpper(strings.ReplaceAll(k.path, ".", "_"))
+func (k *key) envName(prefix string) string { return envName(prefix, k.path) }
+
+func envName(prefix, path string) string {
+	return prefix + "_" + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
 }
 
 // Key is what a manual says about one key.
@@ -100,10 +102,13 @@ func elements(t reflect.Type, path string, restart bool) (all []Key) {
 // is not. Others are none of our business.
 func (s *Schema[T]) EnvTypos(environ []string, known ...string) (typos []string) {
 	prefix := s.env + "_"
-	var names []string
+	var names, before []string
 	for _, k := range s.keys {
 		if !k.fileOnly() {
 			names = append(names, strings.TrimPrefix(k.envName(s.env), prefix))
+			for _, path := range s.formerPaths(k.path) {
+				before = append(before, envName(s.env, path)) // of which Load tells
+			}
 		}
 	}
 	for _, name := range known {
@@ -112,7 +117,7 @@ func (s *Schema[T]) EnvTypos(environ []string, known ...string) (typos []string)
 	for _, variable := range environ {
 		name, _, _ := strings.Cut(variable, "=")
 		rest, ours := strings.CutPrefix(name, prefix)
-		if !ours || slices.Contains(names, rest) {
+		if !ours || slices.Contains(names, rest) || slices.Contains(before, name) {
 			continue
 		}
 		if near := Nearest(rest, names); near != "" {

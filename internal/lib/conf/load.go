@@ -43,7 +43,7 @@ func ReadFile(file string) ([]byte, error) {
 func (s *Schema[T]) LoadText(file string, text []byte, lookup func(string) (string, bool)) (T, Origins, error) {
 	cfg := s.defaults
 	root := reflect.ValueOf(&cfg).Elem()
-	l := &loader{file: file, env: s.env, keys: pathsOf(nil, root.Type(), ""), origins: map[string]origin{}, failed: map[string]bool{}}
+	l := &loader{file: file, env: s.env, keys: pathsOf(nil, root.Type(), ""), renamed: s.renamed, origins: map[string]origin{}, failed: map[string]bool{}}
 	for _, k := range s.keys {
 		if !k.fileOnly() {
 			l.origins[k.path] = origin{name: k.path, value: strings.TrimSpace(format(k.preset) + " (default)")}
@@ -53,6 +53,11 @@ func (s *Schema[T]) LoadText(file string, text []byte, lookup func(string) (stri
 	for _, k := range s.keys {
 		if k.fileOnly() {
 			continue
+		}
+		for _, before := range s.formerPaths(k.path) {
+			if name := envName(s.env, before); isSet(lookup, name) {
+				l.problems = append(l.problems, Problem{Key: k.path, where: name, Text: renamedTo(k.envName(s.env))})
+			}
 		}
 		v := root.FieldByIndex(k.index)
 		if text, ok := lookup(k.envName(s.env)); ok {
@@ -83,11 +88,17 @@ func (s *Schema[T]) LoadText(file string, text []byte, lookup func(string) (stri
 	return cfg, from, nil
 }
 
+func isSet(lookup func(string) (string, bool), name string) bool {
+	_, set := lookup(name)
+	return set
+}
+
 // loader is one load: where each value came from, and what was wrong.
 type loader struct {
 	file     string
 	env      string            // prefix of variables
 	keys     []string          // the paths of all keys and sections
+	renamed  map[string]string // paths as they were, and as they are
 	origins  map[string]origin // by path
 	failed   map[string]bool   // paths whose value could not be read: they hold the default
 	problems Problems

@@ -88,8 +88,9 @@ func TestKeys(t *testing.T) {
 }
 
 func TestEnvTypos(t *testing.T) {
-	got := New("FRESHET", defaults()).EnvTypos([]string{
+	got := New("FRESHET", defaults()).Renamed("bounds", "limits").EnvTypos([]string{
 		"FRESHET_DATADIR=/d", "FRESHET_LIMITS_SERIES=1", "FRESHET_CONFIG=c", // nearly a key, a key, known
+		"FRESHET_BOUNDS_SERIES=1", // of which Load tells
 		"FRESHET_PORT=tcp://10.0.0.1:7125", "FRESHET_SERVICE_HOST=h", "PATH=/bin",
 	}, "FRESHET_CONFIG")
 	want := []string{"FRESHET_DATADIR: is not the variable of a key, so it says nothing; did you mean FRESHET_DATA_DIR?"}

@@ -42,7 +42,7 @@ const (
 	// takes longer than usual while the stores do not keep up.
 	deltaPatience = 10 * time.Second
 
-	// recount is how often the series of a tenant are counted for ingest.max_series.
+	// recount is how often the series of a tenant are counted for distributor.max_series.
 	recount = time.Second
 )
 
@@ -231,7 +231,7 @@ func (c *collecting) admit(shard uint16, key []byte, ls labels.Labels) *outcome.
 	if limit := c.rules.Tenants[c.rules.tenant].MaxSeries.Or(c.rules.MaxSeries); limit > 0 && c.of.series >= limit {
 		c.distributor.Tiles.NewTotal(c.rules.tenant, ls, c.request.Sender, true)
 		return &outcome.Refusal{Reason: outcome.TooManySeries, Cause: fmt.Errorf(
-			"the tenant has %d series with totals of deltas or DogStatsD in memory, and ingest.max_series allows %d; series that are known go on", c.of.series, limit)}
+			"the tenant has %d series with totals of deltas or DogStatsD in memory, and distributor.max_series allows %d; series that are known go on", c.of.series, limit)}
 	}
 	if c.added == nil {
 		c.added = map[string]byte{}

@@ -166,7 +166,7 @@ func (d *Distributor) Admit(tenant string) error {
 		return nil
 	}
 	if wait := d.bucket(tenant).wait(rate, d.Now()); wait > 0 {
-		return d.retry(overRate, wait, fmt.Errorf("the tenant sends more than %d samples a second, which ingest.rate allows it", rate))
+		return d.retry(overRate, wait, fmt.Errorf("the tenant sends more than %d samples a second, which distributor.rate allows it", rate))
 	}
 	return nil
 }
@@ -287,7 +287,7 @@ func (d *Distributor) notElected(tenant string, parts outcome.Counts) outcome.Ou
 
 // Reasons why samples are dropped, as metrics and the ledger spell them.
 const (
-	droppedRule    = "rule"    // of ingest.relabel
+	droppedRule    = "rule"    // of distributor.relabel
 	droppedReplica = "replica" // sent by the other server of an HA pair
 )
 
@@ -338,7 +338,7 @@ func (d *Distributor) complain(tenant string, err error) {
 	}
 }
 
-var errNoMemory = errors.New("the requests under way take all the memory that ingest.max_memory allows")
+var errNoMemory = errors.New("the requests under way take all the memory that distributor.max_memory allows")
 
 // NoMemory is the error for a request that finds no memory.
 func (d *Distributor) NoMemory() error { return d.retry(noMemory, retryAfter, errNoMemory) }

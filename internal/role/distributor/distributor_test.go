@@ -200,7 +200,7 @@ func TestTenantsAreApart(t *testing.T) {
 		c.MaxSeries = 2
 		c.Tenants = map[string]settings.Override{"big": {MaxSeries: conf.Some(3)}}
 	})
-	if o := w.mustPush("a", "s1", "s2", "s3", "s4"); o.Refused[outcome.TooManySeries].Samples != 2 || !strings.Contains(o.Text(), `__name__="s3"`) || !strings.Contains(o.Text(), "ingest.max_series allows 2") {
+	if o := w.mustPush("a", "s1", "s2", "s3", "s4"); o.Refused[outcome.TooManySeries].Samples != 2 || !strings.Contains(o.Text(), `__name__="s3"`) || !strings.Contains(o.Text(), "distributor.max_series allows 2") {
 		t.Errorf("%s", o.Text())
 	}
 	if o := w.mustPush("big", "s1", "s2", "s3", "s4"); o.Refused[outcome.TooManySeries].Samples != 1 {
@@ -232,7 +232,7 @@ func TestRate(t *testing.T) {
 		t.Error("a tenant within its rate is refused")
 	}
 	var again *RetryError
-	if err := w.Admit("a"); !errors.As(err, &again) || !strings.Contains(err.Error(), "more than 10 samples a second, which ingest.rate allows") {
+	if err := w.Admit("a"); !errors.As(err, &again) || !strings.Contains(err.Error(), "more than 10 samples a second, which distributor.rate allows") {
 		t.Fatalf("%v", err)
 	}
 	if again.After < 3*time.Second || again.After > 7*time.Second { // 31 samples are missing: 3.1 s, and as much jitter at most
