@@ -13,7 +13,7 @@ TELEGRAF := custom,inputs.http_listener_v2,parsers.prometheus,outputs.http,seria
 # Modules of our own beside the one at the root, and the packages of all. What runs them does so in
 # one workspace, so that one go command compiles and tests all of them. It is not committed: in a
 # workspace go.mod has no say of its own about versions, and a clone is to build what go.mod says.
-MODULES   := client slogring
+MODULES   := client slogring e2e lab
 PACKAGES  := ./... $(MODULES:%=./%/...)
 WORKSPACE := $(CURDIR)/.cache/go.work
 ALL       := GOWORK=$(WORKSPACE)
@@ -63,7 +63,7 @@ bench: $(WORKSPACE) ## run every benchmark; each states its bound in its comment
 
 # exec: a signal meets the lab itself, which then prints what it has.
 lab: ## measure what receiving costs, write docs/performance.md; ARGS=--quick: five minutes, print only
-	@go build -o bin/lab ./lab && exec ./bin/lab $(if $(ARGS),$(ARGS),-write)
+	@go build -C lab -o ../bin/lab . && exec ./bin/lab $(if $(ARGS),$(ARGS),-write)
 
 lint: $(WORKSPACE) ## gofmt, vet, staticcheck, govulncheck
 	@unformatted=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); \

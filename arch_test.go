@@ -289,6 +289,20 @@ func TestModulesAgreeOnVersions(t *testing.T) {
 	}
 }
 
+// make tests all modules in one workspace, where each sees what the others require. Alone each must
+// find all of its packages as well, since that is how people run a test by hand.
+func TestModulesAreComplete(t *testing.T) {
+	for dir := range requirements(t) {
+		cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-test", "./...")
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOWORK=off")
+		var wrong strings.Builder
+		cmd.Stderr = &wrong
+		if err := cmd.Run(); err != nil {
+			t.Errorf("%s in %s: %v\n%s", cmd, dir, err, &wrong)
+		}
+	}
+}
+
 // A service that imports the client, or logs with slogring, gets nothing else with it: none of
 // our dependencies, and not our version of Go.
 func TestPublicModulesBringNothing(t *testing.T) {
@@ -309,7 +323,7 @@ func TestPublicModulesBringNothing(t *testing.T) {
 		}
 		command := func(args ...string) string {
 			cmd := exec.CommandContext(t.Context(), "go", args...)
-			cmd.Dir, cmd.Env = service, append(os.Environ(), "GOWORK=off", "GOPROXY=off", "GOFLAGS=-mod=readonly")
+			cmd.Dir, cmd.Env = service, append(os.Environ(), "GOWORK=off", "GOPROXY=off")
 			out, err := cmd.CombinedOutput()
 			if err != nil {
 				t.Errorf("%s: %v\n%s", cmd, err, out)

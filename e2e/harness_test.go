@@ -39,7 +39,7 @@ func buildAndRun(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	freshet = filepath.Join(dir, "freshet")
 	// With buffers overwritten when they are given back: what still points into one shows.
-	if out, err := exec.Command("go", "build", "-tags", "poison", "-o", freshet, "../cmd/freshet").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-C", "..", "-tags", "poison", "-o", freshet, "./cmd/freshet").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build freshet: %v\n%s", err, out)
 		return 1
 	}

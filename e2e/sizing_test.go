@@ -13,7 +13,7 @@ import (
 // series, the processor time of a million samples, and the journal of a sample.
 // Bounds hold only what does not depend on the machine; the numbers are in the log:
 //
-//	go test -count=1 -run TestSizing -v ./e2e
+//	go test -C e2e -count=1 -run TestSizing -v .
 //
 // 20,000 series in CI, 200,000 in `make soak`.
 func TestSizing(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// What is committed of the page, its plots and its results belongs together: `go
-// run ./lab -render`.
+// What is committed of the page, its plots and its results belongs together:
+// `go run -C lab . -render`.
 func TestCommittedPage(t *testing.T) {
 	t.Chdir("..")
 	results, err := report.Read(resultsFile)

@@ -24,7 +24,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gogo/protobuf/proto"
 	"github.com/golang/snappy"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/model/labels"
@@ -210,9 +209,10 @@ const anySeries = "%7B__name__%3D~%22.%2B%22%7D" // {__name__=~".+"}
 func questions(t *testing.T) map[string]question {
 	now := time.Now()
 	span := fmt.Sprintf("&start=%d&end=%d&step=1", now.Add(-time.Hour).Unix(), now.Add(time.Minute).Unix())
-	read, err := proto.Marshal(&prompb.ReadRequest{Queries: []*prompb.Query{{
+	request := prompb.ReadRequest{Queries: []*prompb.Query{{
 		EndTimestampMs: now.Add(time.Minute).UnixMilli(), Matchers: []*prompb.LabelMatcher{{Type: prompb.LabelMatcher_RE, Name: "__name__", Value: ".+"}},
-	}}})
+	}}}
+	read, err := request.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@
 // log then take turns of a fraction of a second, so that what else the machine does meets
 // both. A second process without a log says how much of a difference is none.
 //
-// It is a module of its own, since Freshet needs none of these loggers.
+// The loggers are dependencies of the lab alone, since Freshet needs none of them.
 package main
 
 import (

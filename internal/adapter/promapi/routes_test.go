@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gogo/protobuf/proto"
 	"github.com/golang/snappy"
 	"github.com/prometheus/prometheus/prompb"
 	v1 "github.com/prometheus/prometheus/web/api/v1"
@@ -122,10 +121,11 @@ func TestRoutesAreAllOfPrometheus(t *testing.T) {
 
 func TestRemoteRead(t *testing.T) {
 	s := newServer(database(t))
-	body, err := proto.Marshal(&prompb.ReadRequest{Queries: []*prompb.Query{{
+	request := prompb.ReadRequest{Queries: []*prompb.Query{{
 		StartTimestampMs: base * 1000, EndTimestampMs: (base + 20) * 1000,
 		Matchers: []*prompb.LabelMatcher{{Name: "code", Value: "500"}},
-	}}})
+	}}}
+	body, err := request.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestRemoteRead(t *testing.T) {
 		t.Fatalf("status %d: %v: %.200q", w.Code, err, w.Body)
 	}
 	var answer prompb.ReadResponse
-	if err := proto.Unmarshal(raw, &answer); err != nil {
+	if err := answer.Unmarshal(raw); err != nil {
 		t.Fatal(err)
 	}
 	if series := answer.Results[0].Timeseries; len(series) != 1 || len(series[0].Samples) != 3 || series[0].Samples[2].Value != 2 {
@@ -146,11 +146,12 @@ func TestRemoteRead(t *testing.T) {
 func TestRemoteReadInChunks(t *testing.T) {
 	live := httptest.NewServer(newServer(database(t)))
 	defer live.Close()
-	body, err := proto.Marshal(&prompb.ReadRequest{
+	request := prompb.ReadRequest{
 		AcceptedResponseTypes: []prompb.ReadRequest_ResponseType{prompb.ReadRequest_STREAMED_XOR_CHUNKS},
 		Queries: []*prompb.Query{{StartTimestampMs: base * 1000, EndTimestampMs: (base + 20) * 1000,
 			Matchers: []*prompb.LabelMatcher{{Name: "code", Value: "500"}}}},
-	})
+	}
+	body, err := request.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package statsdexporter
+package statsdexporter_test
 
 import (
 	"log/slog"

@@ -1,4 +1,4 @@
-package statsdexporter
+package statsdexporter_test
 
 import (
 	"flag"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	ours "github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/mapping/statsdexporter"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -28,7 +29,7 @@ var update = flag.Bool("update", false, "rewrite the converted files in testdata
 type pair struct {
 	theirs theirs.MetricMapper
 	ours   *ours.Mapper
-	text   Conversion
+	text   statsdexporter.Conversion
 }
 
 func newPair(t testing.TB, file string) *pair {
@@ -38,7 +39,7 @@ func newPair(t testing.TB, file string) *pair {
 		t.Fatalf("statsd_exporter does not take the file: %v\n%s", err, file)
 	}
 	var err error
-	if p.text, err = Convert([]byte(file)); err != nil {
+	if p.text, err = statsdexporter.Convert([]byte(file)); err != nil {
 		t.Fatalf("%v\n%s", err, file)
 	}
 	if p.ours, err = ours.New(load(t, p.text.Text), labels.EmptyLabels()); err != nil {
@@ -129,7 +130,7 @@ func series(name string, set map[string]string, scale float64) string {
 // notes of the conversion.
 func (p *pair) foreseen(l line) bool {
 	_, _, present := p.theirs.GetMapping(l.name, l.kind)
-	return !present && slices.ContainsFunc(p.text.Notes, func(n Note) bool { return strings.Contains(n.Text, "may leave without a mapping") })
+	return !present && slices.ContainsFunc(p.text.Notes, func(n statsdexporter.Note) bool { return strings.Contains(n.Text, "may leave without a mapping") })
 }
 
 var lineTypes = []line{
@@ -316,7 +317,7 @@ func TestNotes(t *testing.T) {
 		{"no way back", "defaults: {glob_disable_ordering: true}\nmappings:\n- {match: a.*.c, name: b}\n- {match: a.b.d, name: c}",
 			"3: takes names such as a.b.c"},
 	} {
-		got, err := Convert([]byte(c.file))
+		got, err := statsdexporter.Convert([]byte(c.file))
 		if err != nil {
 			t.Errorf("%s: %v", c.why, err)
 			continue
@@ -360,7 +361,7 @@ func TestRefused(t *testing.T) {
 		{"mappings:\n- {match: a, name: b, labels: {a-b: c}}", "labels.a-b"},
 		{"defaults: {observer_type: gauge}", "defaults.observer_type"},
 	} {
-		if _, err := Convert([]byte(c.file)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := statsdexporter.Convert([]byte(c.file)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s\ngot %v, want %s", c.file, err, c.want)
 		}
 		if err := (&theirs.MetricMapper{}).InitFromYAMLString(c.file); err == nil {
@@ -381,8 +382,8 @@ func FuzzConvert(f *testing.F) {
 	f.Add("mappings:\n- {match: a.*, name: b, help: \"it's\\n\\u2028:\", labels: {xx: '$1$$#%', null: ~}}")
 	f.Add("mappings:\n- {match: '(a|b.*', match_type: regex, name: b}\n- {match: '(?i)a|b.*', match_type: regex, name: b$0}")
 	f.Fuzz(func(t *testing.T, text string) {
-		c, err := Convert([]byte(text))
-		if err == nil && !slices.ContainsFunc(c.Notes, func(n Note) bool { return strings.HasPrefix(n.Text, "is refused until") }) {
+		c, err := statsdexporter.Convert([]byte(text))
+		if err == nil && !slices.ContainsFunc(c.Notes, func(n statsdexporter.Note) bool { return strings.HasPrefix(n.Text, "is refused until") }) {
 			load(t, c.Text)
 		}
 	})
