@@ -38,6 +38,7 @@ var layers = []struct {
 	{dir: "internal/cli"},    // the commands that ask it, or need none
 	{dir: "internal/bench"},  // the command bench
 	{dir: "internal/role", isolated: true},
+	{dir: "internal/explain"}, // what a datagram would become, for the server and the command
 	{dir: "internal/settings"},
 	{dir: "internal/adapter", isolated: true},
 	{dir: "internal/answer"}, // what a server tells the commands

@@ -15,7 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/freshet-io/freshet/internal/adapter/apiclient"
+	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
@@ -84,7 +86,7 @@ func (b *backup) checkTarget() error {
 }
 
 // request has the server make a snapshot, tells its steps and returns the last.
-func (b *backup) request(ctx context.Context) (whole snapshotStep, err error) {
+func (b *backup) request(ctx context.Context) (whole answer.SnapshotStep, err error) {
 	resp, err := b.server.Post(ctx, "/api/v1/admin/snapshot", nil, nil)
 	if err != nil {
 		return whole, err
@@ -94,7 +96,7 @@ func (b *backup) request(ctx context.Context) (whole snapshotStep, err error) {
 		return whole, b.server.Refusal(resp)
 	}
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-		var step snapshotStep
+		var step answer.SnapshotStep
 		if err := json.Unmarshal(lines.Bytes(), &step); err != nil {
 			return whole, fmt.Errorf("%s answered %.80q, which is no step of a snapshot", b.server, lines.Text())
 		}
@@ -112,7 +114,7 @@ func (b *backup) request(ctx context.Context) (whole snapshotStep, err error) {
 }
 
 // tell prints a step.
-func (b *backup) tell(step snapshotStep) error {
+func (b *backup) tell(step answer.SnapshotStep) error {
 	if b.asJSON {
 		return terminal.PrintJSON(b.out, step)
 	}
@@ -144,13 +146,13 @@ func moveTree(from, to string) error {
 		return cause(err)
 	}
 	defer os.RemoveAll(temp) // nothing, once it has its name
-	if err := copyTree(from, temp); err != nil {
+	if err := files.CopyTree(from, temp); err != nil {
 		return err
 	}
 	if err := os.Rename(temp, to); err != nil {
 		return err
 	}
-	return errors.Join(syncDir(filepath.Dir(to)), os.RemoveAll(from))
+	return errors.Join(files.SyncDir(filepath.Dir(to)), os.RemoveAll(from))
 }
 
 // cause is what the kernel said, without the paths, which the caller names.

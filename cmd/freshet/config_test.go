@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/settings"
@@ -162,8 +163,8 @@ func TestDiffConsidersFlags(t *testing.T) {
 				t.Errorf("exit code %d\n%s%s\nwant %d\n%s%s", code, stdout, stderr, tt.code, tt.stdout, tt.stderr)
 			}
 			code, stdout, _ = freshet(t, "diff", "--json", file, "--server", web.URL)
-			var d difference
-			if err := json.Unmarshal([]byte(stdout), &d); err != nil || code != tt.code || d.exitCode() != tt.code {
+			var d answer.Difference
+			if err := json.Unmarshal([]byte(stdout), &d); err != nil || code != tt.code || exitCodeOf(d) != tt.code {
 				t.Errorf("--json: exit code %d, %v: %s", code, err, stdout)
 			}
 		})

@@ -23,7 +23,6 @@ import (
 	"github.com/freshet-io/freshet/internal/core/diagnose"
 	"github.com/freshet-io/freshet/internal/core/record"
 	"github.com/freshet-io/freshet/internal/lib/run"
-	"github.com/freshet-io/freshet/internal/role/recorder"
 )
 
 func newDiagnoseCommand() *cobra.Command {
@@ -111,7 +110,7 @@ func (d *diagnosing) record(ctx context.Context, args []string) (text []byte, er
 	case d.last:
 		id, err = d.newest(ctx)
 	case id == "":
-		var made recorder.Listed
+		var made record.Listed
 		made, err = d.make(ctx)
 		id = made.ID
 		d.note(made)
@@ -142,7 +141,7 @@ func readRecord(from io.Reader) ([]byte, error) {
 }
 
 // note says that the server has not kept a record.
-func (d *diagnosing) note(r recorder.Listed) {
+func (d *diagnosing) note(r record.Listed) {
 	if r.NotKept == "" {
 		return
 	}
@@ -159,7 +158,7 @@ func (d *diagnosing) newest(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var all []recorder.Listed
+	var all []record.Listed
 	if err := json.Unmarshal(a.Data, &all); err != nil {
 		return "", fmt.Errorf("read the answer of %s: %w", d.server, err)
 	}
@@ -171,8 +170,8 @@ func (d *diagnosing) newest(ctx context.Context) (string, error) {
 }
 
 // make has the server make a record, and says that it takes a while.
-func (d *diagnosing) make(ctx context.Context) (made recorder.Listed, err error) {
-	what := fmt.Sprintf("recording what the server does, which takes %.0f s and some more", recorder.Duration.Seconds())
+func (d *diagnosing) make(ctx context.Context) (made record.Listed, err error) {
+	what := fmt.Sprintf("recording what the server does, which takes %.0f s and some more", record.Duration.Seconds())
 	line := terminal.NewLine(d.Notes)
 	if line == nil {
 		fmt.Fprintln(d.Notes, what)
@@ -209,7 +208,7 @@ func (d *diagnosing) make(ctx context.Context) (made recorder.Listed, err error)
 
 // show prints what the record says.
 func (d *diagnosing) show(text []byte) error {
-	found, err := diagnoseRecord(bytes.NewReader(text), int64(len(text)))
+	found, err := diagnose.ReadRecord(bytes.NewReader(text), int64(len(text)))
 	if err != nil {
 		return err
 	}
@@ -218,14 +217,6 @@ func (d *diagnosing) show(text []byte) error {
 	}
 	_, err = fmt.Fprint(d.Out, d.page(found))
 	return err
-}
-
-func diagnoseRecord(from io.ReaderAt, size int64) (*diagnose.Diagnosis, error) {
-	f, err := record.Open(from, size)
-	if err != nil {
-		return nil, err
-	}
-	return diagnose.Read(f)
 }
 
 // page is a diagnosis as a person reads it. What comes from a record may be anything, and
@@ -269,16 +260,4 @@ func (d *diagnosing) page(found *diagnose.Diagnosis) string {
 		line(yellow, "", fmt.Sprintf("not in the record: %s: %s", name, cmp.Or(found.Missing[name], "nobody says why")))
 	}
 	return b.String()
-}
-
-// serveDiagnosis answers with what a record says.
-func (s *server) serveDiagnosis(w http.ResponseWriter, r *http.Request) {
-	f, err := s.recorder.Open(r.PathValue("id"))
-	if err != nil {
-		respondRecord(w, nil, err)
-		return
-	}
-	defer f.Close()
-	found, err := diagnoseRecord(f, f.Size())
-	respondRecord(w, found, err)
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 
@@ -14,6 +13,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
@@ -55,23 +55,17 @@ the file is wrong or the server cannot be asked.`,
 		if *raw {
 			err = terminal.PrintJSON(view.Out, d)
 		} else {
-			err = d.print(view)
+			err = printDifference(view, d)
 		}
 		if err != nil {
 			return trouble(fmt.Errorf("diff: %w", err))
 		}
-		return command.Exit(d.exitCode())
+		return command.Exit(exitCodeOf(d))
 	}
 	return cmd
 }
 
-// difference is the answer of POST /api/v1/status/diff.
-type difference struct {
-	Changes  []conf.Change `json:"changes"`
-	Problems []string      `json:"problems"` // with the file; then there are no changes
-}
-
-func (d difference) exitCode() int {
+func exitCodeOf(d answer.Difference) int {
 	switch {
 	case len(d.Problems) > 0:
 		return command.Usage
@@ -81,7 +75,7 @@ func (d difference) exitCode() int {
 	return command.OK
 }
 
-func (d difference) print(v terminal.View) error {
+func printDifference(v terminal.View, d answer.Difference) error {
 	for _, p := range d.Problems {
 		if _, err := fmt.Fprintf(v.Notes, "freshet: %s\n", p); err != nil {
 			return err
@@ -99,7 +93,7 @@ func (d difference) print(v terminal.View) error {
 			return err
 		}
 	}
-	if d.exitCode() == command.OK {
+	if exitCodeOf(d) == command.OK {
 		_, err := fmt.Fprintln(v.Notes, "nothing would change")
 		return err
 	}
@@ -107,7 +101,7 @@ func (d difference) print(v terminal.View) error {
 }
 
 // askDifference asks a server what the text of a file would change.
-func askDifference(ctx context.Context, server apiclient.Server, name string, text []byte) (d difference, err error) {
+func askDifference(ctx context.Context, server apiclient.Server, name string, text []byte) (d answer.Difference, err error) {
 	ctx, cancel := context.WithTimeout(ctx, apiclient.Timeout)
 	defer cancel()
 	resp, err := server.Post(ctx, "/api/v1/status/diff", url.Values{"name": {name}}, bytes.NewReader(text))
@@ -125,30 +119,4 @@ func askDifference(ctx context.Context, server apiclient.Server, name string, te
 		return d, fmt.Errorf("read the answer of %s: %w", server, err)
 	}
 	return d, nil
-}
-
-// maxConfigFile bounds the file that a server is asked about, in bytes: a rule
-// takes some hundred.
-const maxConfigFile = 1 << 20
-
-// serveDiff says what the file in the request's body would change here. It changes
-// nothing.
-func (s *server) serveDiff(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "application/json")
-	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxConfigFile))
-	if err != nil {
-		w.WriteHeader(http.StatusBadRequest)
-		_ = json.NewEncoder(w).Encode(apiclient.Answer{Status: "error", ErrorType: "bad_data", Error: fmt.Sprintf("read the file: %v", err)}) // who asked is gone
-		return
-	}
-	d := difference{Changes: []conf.Change{}, Problems: []string{}}
-	if next, err := s.reloader.source.LoadText(r.URL.Query().Get("name"), text); err != nil {
-		d.Problems = conf.Lines(err)
-	} else {
-		d.Changes = append(d.Changes, conf.Diff(s.inForce(), next)...)
-	}
-	_ = json.NewEncoder(w).Encode(struct {
-		Status string     `json:"status"`
-		Data   difference `json:"data"`
-	}{"success", d}) // who asked is gone
 }

@@ -17,7 +17,9 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+	"github.com/freshet-io/freshet/internal/explain"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -53,11 +55,11 @@ It exits with 1 if a line is malformed.`,
 		packet := []byte(args[0])
 		if args[0] == "-" {
 			var err error
-			if packet, err = io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxExplained+1)); err != nil {
+			if packet, err = io.ReadAll(io.LimitReader(cmd.InOrStdin(), explain.MaxBytes+1)); err != nil {
 				return fmt.Errorf("read the datagram from standard input: %w", err)
 			}
-			if len(packet) > maxExplained {
-				return fmt.Errorf("explain: standard input is longer than the %d bytes that can be explained at once; give it a part, as by head -n 1000", maxExplained)
+			if len(packet) > explain.MaxBytes {
+				return fmt.Errorf("explain: standard input is longer than the %d bytes that can be explained at once; give it a part, as by head -n 1000", explain.MaxBytes)
 			}
 		}
 		var data []byte
@@ -75,16 +77,16 @@ It exits with 1 if a line is malformed.`,
 		if err != nil {
 			return err
 		}
-		var e explained
+		var e answer.Explained
 		if err := json.Unmarshal(data, &e); err != nil {
 			return fmt.Errorf("explain: read the answer: %w", err)
 		}
 		if *asJSON {
 			err = terminal.WriteJSON(cmd.OutOrStdout(), fmt.Appendf(nil, `{"status":"success","data":%s}`, bytes.TrimSpace(data)))
 		} else {
-			err = e.print(terminal.New(cmd.OutOrStdout(), cmd.ErrOrStderr()), packet)
+			err = printExplained(terminal.New(cmd.OutOrStdout(), cmd.ErrOrStderr()), &e, packet)
 		}
-		return errors.Join(err, e.malformed())
+		return errors.Join(err, malformed(&e))
 	}
 	return cmd
 }
@@ -107,18 +109,18 @@ func explainOffline(file, tenant string, packet []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	x, err := newExplainer(c.WithPaths(c.DataDir), time.Now())
+	x, err := explain.New(c.WithPaths(c.DataDir), time.Now())
 	if err != nil {
 		return nil, err
 	}
 	if tenant == "" {
 		tenant = c.DogStatsD.Tenant
 	}
-	return json.Marshal(x.explain(tenant, packet))
+	return json.Marshal(x.Explain(tenant, packet))
 }
 
 // malformed is the error of a datagram in which not everything is well-formed.
-func (e *explained) malformed() error {
+func malformed(e *answer.Explained) error {
 	bad := 0
 	for _, l := range e.Lines {
 		if !l.WellFormed {
@@ -131,9 +133,9 @@ func (e *explained) malformed() error {
 	return fmt.Errorf("%d of %d lines malformed", bad, len(e.Lines))
 }
 
-// print shows it to a person. packet is what was explained, since JSON keeps only
+// printExplained shows it to a person. packet is what was explained, since JSON keeps only
 // text of a line.
-func (e *explained) print(v terminal.View, packet []byte) error {
+func printExplained(v terminal.View, e *answer.Explained, packet []byte) error {
 	var b strings.Builder
 	next := 0
 	for line := range dogstatsd.Lines(packet) {
@@ -143,7 +145,7 @@ func (e *explained) print(v terminal.View, packet []byte) error {
 		if next > 0 {
 			b.WriteByte('\n')
 		}
-		e.Lines[next].print(&b, v.Colour, line)
+		printLine(&b, &e.Lines[next], v.Colour, line)
 		next++
 	}
 	if len(e.Arrives) > 0 {
@@ -175,7 +177,7 @@ func printWarnings(b *strings.Builder, colour bool, warnings []string) {
 	}
 }
 
-func (l *explainedLine) print(b *strings.Builder, colour bool, line []byte) {
+func printLine(b *strings.Builder, l *answer.ExplainedLine, colour bool, line []byte) {
 	v := terminal.Show(line)
 	if colour {
 		at := 0
@@ -211,12 +213,12 @@ func (l *explainedLine) print(b *strings.Builder, colour bool, line []byte) {
 	}
 	if l.Becomes != nil {
 		b.WriteString("becomes\n")
-		l.Becomes.print(b)
+		printBecomes(b, l.Becomes)
 	}
 	printWarnings(b, colour, l.Warnings)
 }
 
-func (s *becomes) print(b *strings.Builder) {
+func printBecomes(b *strings.Builder, s *answer.Becomes) {
 	row := func(name, text string) {
 		if text != "" {
 			fmt.Fprintf(b, "  %-13s %s\n", name, printable(text))

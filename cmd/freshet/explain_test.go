@@ -13,7 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+	"github.com/freshet-io/freshet/internal/explain"
 	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -147,8 +149,8 @@ func TestExplainMarksTheColumn(t *testing.T) {
 func TestExplainAsJSON(t *testing.T) {
 	out, _, code := shell(t, "explain", "hits:1|c|T7|x", "--config", noHost(t, ""), "--json", "--tenant", "shop")
 	var a struct {
-		Status string    `json:"status"`
-		Data   explained `json:"data"`
+		Status string           `json:"status"`
+		Data   answer.Explained `json:"data"`
 	}
 	if err := json.Unmarshal([]byte(out), &a); err != nil || code != command.OK {
 		t.Fatalf("exit %d, %v\n%s", code, err, out)
@@ -175,7 +177,7 @@ func TestExplainOfTooMuch(t *testing.T) {
 	for _, c := range []struct {
 		bytes int
 		want  string
-	}{{maxExplained, ""}, {maxExplained + 2, "standard input is longer than the 1048576 bytes"}} {
+	}{{explain.MaxBytes, ""}, {explain.MaxBytes + 2, "standard input is longer than the 1048576 bytes"}} {
 		root := newRootCommand()
 		root.SetArgs([]string{"explain", "-", "--config", noHost(t, "")})
 		root.SetIn(strings.NewReader(strings.Repeat("\n", c.bytes-5) + "a:1|c"))
@@ -202,52 +204,21 @@ func TestExplainAsksAServer(t *testing.T) {
 	}
 }
 
-// Times that are not taken as they are, by when they lie.
-func TestExplainTimes(t *testing.T) {
-	now := time.Unix(1_800_000_000, 0)
-	c := settings.Default()
-	c.DogStatsD.HostLabel = false
-	x, err := newExplainer(c, now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct{ line, want string }{
-		{"a:1|c|T1799999999", ""},
-		{"a:1|c|T1799999900", "oldest one that is open"},
-		{"a:1|c|T1800000600", "too far ahead"},
-		{"b:1|g|T1799999900", ""},
-		{"b:1|g|T1800000060", ""},
-		{"b:1|g|T1800000061", "refused, as too_far_ahead"},
-		{"_sc|c|0|d:1800000061", "refused, as too_far_ahead"},
-		{"b:1|g|T1799999000", "aggregator.timed_window"},
-		{"_sc|c|0|d:1799999000", "aggregator.timed_window"},
-		{"_e{1,1}:a|b|d:1800000500", ""},
-		{"_e{1,1}:a|b|d:1800000700", "10 minutes ahead"},
-		{"_e{1,1}:a|b|d:1700000000", "events.retention"},
-		{"a:-1|c", "-1 is refused; a rule with updown: true makes of a a gauge that adds up"},
-	} {
-		warnings := strings.Join(x.explain("default", []byte(c.line)).Lines[0].Warnings, "\n")
-		if !strings.Contains(warnings, c.want) || (c.want == "") != (warnings == "") {
-			t.Errorf("%s: %q, want %q", c.line, warnings, c.want)
-		}
-	}
-}
-
 // FuzzExplainer: whatever is sent is explained, and can be shown.
 func FuzzExplainer(f *testing.F) {
 	f.Add([]byte("a\xff:1|c|@0.5|#x:\x1b[2J\nb:2|g\n_e{2,1}:é|b\r\n_sc|\x00|1"))
-	x, err := newExplainer(settings.Default(), time.Unix(1_800_000_000, 0))
+	x, err := explain.New(settings.Default(), time.Unix(1_800_000_000, 0))
 	if err != nil {
 		f.Fatal(err)
 	}
 	steers := regexp.MustCompile(`[\x00-\x09\x0b-\x1f\x7f]`)
 	f.Fuzz(func(t *testing.T, packet []byte) {
-		e := x.explain("default", packet)
+		e := x.Explain("default", packet)
 		next := 0
 		for line := range dogstatsd.Lines(packet) {
 			for _, colour := range []bool{false, true} {
 				var b strings.Builder
-				e.Lines[next].print(&b, colour, line)
+				printLine(&b, &e.Lines[next], colour, line)
 				if text := b.String(); !colour && steers.MatchString(text) {
 					t.Errorf("%q steers the terminal", text)
 				}

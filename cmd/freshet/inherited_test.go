@@ -18,7 +18,7 @@ import (
 // opened is not one that has made the present one.
 func TestWhoWasRestarted(t *testing.T) {
 	dir := t.TempDir()
-	text, err := json.Marshal(restartState{PID: os.Getpid(), State: restartOpening})
+	text, err := json.Marshal(answer.Restart{PID: os.Getpid(), State: answer.RestartOpening})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/role/collector"
 )
@@ -34,12 +35,12 @@ type limitsJSON struct {
 // distributorLimits are those of remote write and OTLP. MaxSeries bounds Series and Totals, each
 // alone.
 type distributorLimits struct {
-	Series  int             `json:"series"`           // in memory, of those that are stored as they come
-	Totals  int             `json:"totals"`           // series with totals: of OTLP's deltas, and of DogStatsD
-	Refused uint64          `json:"refused_samples"`  // by a limit of series or of labels
-	Delayed uint64          `json:"delayed_requests"` // which were told to come later, by the rate
-	Sender  *requestSender  `json:"sender,omitempty"` // who sends most samples now
-	Limits  distributorJSON `json:"limits"`
+	Series  int                  `json:"series"`           // in memory, of those that are stored as they come
+	Totals  int                  `json:"totals"`           // series with totals: of OTLP's deltas, and of DogStatsD
+	Refused uint64               `json:"refused_samples"`  // by a limit of series or of labels
+	Delayed uint64               `json:"delayed_requests"` // which were told to come later, by the rate
+	Sender  *answer.TopRequester `json:"sender,omitempty"` // who sends most samples now
+	Limits  distributorJSON      `json:"limits"`
 }
 
 // distributorJSON has the names of the configuration, too.
@@ -90,7 +91,7 @@ func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
 }
 
 // distributorLimits are those of a tenant that has so many series in memory, and these senders.
-func (s *server) distributorLimits(tenant string, series int, senders []requestSender) *distributorLimits {
+func (s *server) distributorLimits(tenant string, series int, senders []answer.TopRequester) *distributorLimits {
 	c := s.inForce().Distributor
 	own := c.Tenants[tenant]
 	l := &distributorLimits{

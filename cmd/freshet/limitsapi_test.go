@@ -11,6 +11,8 @@ import (
 
 	"github.com/golang/snappy"
 	"github.com/prometheus/prometheus/prompb"
+
+	"github.com/freshet-io/freshet/internal/answer"
 )
 
 // Each tenant is shown with the limits that hold for it, and one that has sent nothing
@@ -141,7 +143,7 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 		t.Errorf("%+v, want %+v", *got, want)
 	}
 
-	var top topAnswer
+	var top answer.TopAll
 	eventually(t, "who sends remote write and OTLP", func() bool {
 		send()
 		s.data(t, "/api/v1/status/top", &top)
@@ -176,7 +178,7 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 	if len(limits.Tenants) != 1 || limits.Tenants[0].Distributor != nil || limits.Tenants[0].Limits.MaxSeries != 100_000 {
 		t.Errorf("%+v", limits)
 	}
-	var top topAnswer
+	var top answer.TopAll
 	s.data(t, "/api/v1/status/top", &top)
 	if top.Top.Tenant != "default" || len(top.Requests)+len(top.Growing) > 0 {
 		t.Errorf("%+v", top)

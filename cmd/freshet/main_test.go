@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
+	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/event"
 	"github.com/freshet-io/freshet/internal/core/tenant"
@@ -73,7 +74,7 @@ func TestWithoutACommand(t *testing.T) {
 	go func() { ended <- execute(ctx, nil, &said, &notes) }()
 	eventually(t, "the server says what to try", func() bool { return strings.Contains(said.String(), "\nTry:\n") })
 	var told answer.Listening
-	if err := readJSON(filepath.Join("data", answer.ListeningFile), &told); err != nil || !strings.Contains(said.String(), "  HTTP       http://"+told.HTTP+"  ") {
+	if err := files.ReadJSON(filepath.Join("data", answer.ListeningFile), &told); err != nil || !strings.Contains(said.String(), "  HTTP       http://"+told.HTTP+"  ") {
 		t.Errorf("%v, %+v\n%s", err, told, &said)
 	}
 	stop()

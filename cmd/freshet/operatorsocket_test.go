@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/freshet-io/freshet/internal/adapter/apiclient"
+	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -199,7 +200,7 @@ func TestOperatorSocketElsewhere(t *testing.T) {
 	s := running(t, "data_dir: "+dir+"\nhttp: {listen: \"127.0.0.1:0\", operator_loopback: false}\ndogstatsd: {udp: \"\", unix: \"\", unixgram: \"\"}\nself: {probe: false}\n")
 	var told answer.Listening
 	eventually(t, "listening.json", func() bool {
-		return s.writeListening() == nil && readJSON(filepath.Join(dir, answer.ListeningFile), &told) == nil
+		return s.writeListening() == nil && files.ReadJSON(filepath.Join(dir, answer.ListeningFile), &told) == nil
 	})
 	if filepath.Dir(told.Operator) != runDirectory || told.Operator != s.operatorPath() {
 		t.Errorf("listening.json has the socket at %q, and it is at %q", told.Operator, s.operatorPath())

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/role/collector"
 	"github.com/freshet-io/freshet/internal/settings"
@@ -57,7 +58,7 @@ dogstatsd: {udp: "", unixgram: data/gram.sock, unix: ./data/stream.sock}
 		t.Fatal(err)
 	}
 	var told answer.Listening
-	if err := readJSON(s.path(answer.ListeningFile), &told); err != nil {
+	if err := files.ReadJSON(s.path(answer.ListeningFile), &told); err != nil {
 		t.Fatal(err)
 	}
 	var asked struct{ Data answer.Process }

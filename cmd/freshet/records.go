@@ -9,19 +9,20 @@ import (
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/diagnose"
 	"github.com/freshet-io/freshet/internal/core/querycost"
 	"github.com/freshet-io/freshet/internal/core/record"
 	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/core/top"
-	"github.com/freshet-io/freshet/internal/role/collector"
 	"github.com/freshet-io/freshet/internal/role/recorder"
 )
 
 // topOfAll is what is busiest in each tenant of the sockets.
 func (s *server) topOfAll(ctx context.Context) (any, error) {
-	all := []*collector.Top{}
+	all := []*answer.Top{}
 	for _, tenant := range s.inForce().DogStatsD.Tenants() {
-		top, err := s.collector.Top(ctx, tenant, defaultTop)
+		top, err := s.collector.Top(ctx, tenant, top.DefaultRows)
 		if err != nil {
 			return nil, err
 		}
@@ -136,4 +137,16 @@ func (s *server) serveRecordFile(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/zip")
 	w.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", "freshet-record-"+id+".zip"))
 	http.ServeContent(w, r, "", f.Modified, f)
+}
+
+// serveDiagnosis answers with what a record says.
+func (s *server) serveDiagnosis(w http.ResponseWriter, r *http.Request) {
+	f, err := s.recorder.Open(r.PathValue("id"))
+	if err != nil {
+		respondRecord(w, nil, err)
+		return
+	}
+	defer f.Close()
+	found, err := diagnose.ReadRecord(f, f.Size())
+	respondRecord(w, found, err)
 }

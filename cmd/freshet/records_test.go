@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"path/filepath"
 	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/top"
 )
 
 // A record has each of many senders of requests, so that a fleet, each of which sends little, is
@@ -16,7 +18,7 @@ http: {listen: "127.0.0.1:0"}
 self: {probe: false, metrics: false}
 dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 `)
-	const tills = 3 * defaultTop
+	const tills = 3 * top.DefaultRows
 	body := flood(t, 1)
 	eventually(t, "each sender of the last seconds", func() bool {
 		for i := range tills {

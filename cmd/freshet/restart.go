@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -41,9 +40,9 @@ It sends SIGUSR2 to the process that has the data directory.`,
 	raw := cmd.Flags().Bool("json", false, "print what came of it as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		v := terminal.New(cmd.OutOrStdout(), cmd.ErrOrStderr())
-		end, err := restart(cmd.Context(), *dir, func(s restartState) {
+		end, err := restart(cmd.Context(), *dir, func(s answer.Restart) {
 			if !*raw {
-				fmt.Fprintln(v.Notes, s.progress())
+				fmt.Fprintln(v.Notes, progress(s))
 			}
 		})
 		if *raw && end.State != "" {
@@ -57,17 +56,17 @@ It sends SIGUSR2 to the process that has the data directory.`,
 }
 
 // progress is what a person reads.
-func (s restartState) progress() string {
+func progress(s answer.Restart) string {
 	switch s.State {
-	case restartChecking:
+	case answer.RestartChecking:
 		return fmt.Sprintf("process %d checks the program and the configuration", s.PID)
-	case restartStopping:
+	case answer.RestartStopping:
 		return "both are good; it ends its requests and journals its windows"
-	case restartOpening:
+	case answer.RestartOpening:
 		return "the new program reads the sockets, and opens the stores"
-	case restartRefused:
+	case answer.RestartRefused:
 		return "it goes on as before"
-	case restartReady:
+	case answer.RestartReady:
 		return fmt.Sprintf("ready: %s; the sockets waited for %.0f ms", s.Build, s.Gap*1000)
 	}
 	return s.State
@@ -87,29 +86,29 @@ const (
 
 // restart asks the server of a data directory to restart, and tells each state
 // that it sees until the end, which it returns.
-func restart(ctx context.Context, dir string, see func(restartState)) (restartState, error) {
+func restart(ctx context.Context, dir string, see func(answer.Restart)) (answer.Restart, error) {
 	tick := time.NewTicker(restartPoll)
 	defer tick.Stop()
 	server, err := findServer(ctx, dir, tick.C)
 	if err != nil {
-		return restartState{}, err
+		return answer.Restart{}, err
 	}
-	last, _ := readRestartState(dir) // of the restart before, if there was one
+	last, _ := readRestart(dir) // of the restart before, if there was one
 	if err := server.Signal(answer.RestartSignal); err != nil {
-		return restartState{}, fmt.Errorf("signal process %d: %w%s", server.Pid, err, signalHint(err))
+		return answer.Restart{}, fmt.Errorf("signal process %d: %w%s", server.Pid, err, signalHint(err))
 	}
 	for begun, seen := time.Now(), false; ; {
-		if now, err := readRestartState(dir); err == nil && now != last && now.PID == server.Pid {
+		if now, err := readRestart(dir); err == nil && now != last && now.PID == server.Pid {
 			see(now)
 			last, seen = now, true
 		}
 		switch {
-		case seen && last.State == restartReady:
+		case seen && last.State == answer.RestartReady:
 			return last, nil
-		case seen && last.State == restartRefused:
+		case seen && last.State == answer.RestartRefused:
 			return last, fmt.Errorf("not restarted, nothing has changed: %s", last.Why)
 		case !seen && time.Since(begun) > signalTime:
-			return restartState{}, fmt.Errorf("process %d does not answer SIGUSR2: it is busy starting, or of a version that cannot restart in place", server.Pid)
+			return answer.Restart{}, fmt.Errorf("process %d does not answer SIGUSR2: it is busy starting, or of a version that cannot restart in place", server.Pid)
 		case errors.Is(server.Signal(syscall.Signal(0)), os.ErrProcessDone):
 			return last, fmt.Errorf("process %d has ended; its log says why", server.Pid)
 		}
@@ -150,17 +149,6 @@ func signalHint(err error) string {
 	return ""
 }
 
-func readRestartState(dir string) (s restartState, err error) {
-	return s, readJSON(filepath.Join(dir, answer.RestartFile), &s)
-}
-
-func readJSON(path string, into any) error {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(text, into); err != nil {
-		return fmt.Errorf("read %s: %w", path, err)
-	}
-	return nil
+func readRestart(dir string) (s answer.Restart, err error) {
+	return s, files.ReadJSON(filepath.Join(dir, answer.RestartFile), &s)
 }

@@ -29,7 +29,7 @@ type restarter struct {
 	signaled context.Context         // ends when somebody wants the process to stop; set by begin
 	stop     context.CancelCauseFunc // ends the parts; set by begin
 	plan     *plan                   // set once it is decided
-	last     restartState            // what the image before wrote, if it has made this one
+	last     answer.Restart          // what the image before wrote, if it has made this one
 	begun    time.Time               // when this image began to read
 	ended    atomic.Int64            // Unix ns, when it was told to stop reading
 }
@@ -39,29 +39,6 @@ type plan struct {
 	path    string
 	sockets []handover.Socket
 }
-
-// restartState is how far a restart has come: the file restart.json in the data
-// directory, which freshet restart watches.
-type restartState struct {
-	PID   int    `json:"pid"`
-	At    int64  `json:"at_ms"` // Unix ms, when this was written
-	State string `json:"state"`
-	Why   string `json:"why,omitempty"` // it is refused
-
-	Proxied        string  `json:"proxied,omitempty"`            // header of a proxy that has come
-	StoppedReading int64   `json:"stopped_reading_ns,omitempty"` // Unix ns
-	Gap            float64 `json:"gap_seconds,omitempty"`        // for which nobody read the sockets
-	Build          string  `json:"build,omitempty"`              // that is ready
-}
-
-// The states, in their order.
-const (
-	restartChecking = "checking" // whether the program and the configuration are good
-	restartRefused  = "refused"  // they are not: nothing has changed
-	restartStopping = "stopping" // requests end, windows are on their way into the journal
-	restartOpening  = "opening"  // the next image reads, and opens the stores
-	restartReady    = "ready"    // it answers
-)
 
 const (
 	checkFlag  = "check" // of freshet serve
@@ -80,7 +57,8 @@ func newRestarter(s *server) *restarter {
 
 // restarted is called in an image that another one has made.
 func (r *restarter) restarted() {
-	if last, err := readRestartState(r.server.path()); err == nil && last.PID == os.Getpid() && last.State == restartOpening {
+	var last answer.Restart
+	if err := files.ReadJSON(r.server.path(answer.RestartFile), &last); err == nil && last.PID == os.Getpid() && last.State == answer.RestartOpening {
 		r.last = last
 		if last.Proxied != "" {
 			r.server.proxied.Store(&last.Proxied)
@@ -101,13 +79,13 @@ func (r *restarter) watch(ctx context.Context) error {
 	for {
 		select {
 		case <-r.asked:
-			r.tell(restartState{State: restartChecking})
+			r.tell(answer.Restart{State: answer.RestartChecking})
 			if err := r.prepare(ctx); err != nil {
 				r.server.logger.Error("not restarted, nothing has changed", "error", err)
-				r.tell(restartState{State: restartRefused, Why: err.Error()})
+				r.tell(answer.Restart{State: answer.RestartRefused, Why: err.Error()})
 				continue
 			}
-			r.tell(restartState{State: restartStopping})
+			r.tell(answer.Restart{State: answer.RestartStopping})
 			r.stop(errRestart)
 			<-ctx.Done()
 			return nil
@@ -266,7 +244,7 @@ func (r *restarter) run(ctx context.Context) error {
 		r.server.aggregator.Halt()
 	}
 	r.server.writeLedger(true)
-	state := restartState{State: restartOpening, StoppedReading: r.ended.Load()}
+	state := answer.Restart{State: answer.RestartOpening, StoppedReading: r.ended.Load()}
 	if header := r.server.proxied.Load(); header != nil {
 		state.Proxied = *header
 	}
@@ -285,11 +263,11 @@ func (r *restarter) ready() {
 	}
 	gap := r.begun.Sub(time.Unix(0, r.last.StoppedReading))
 	r.server.logger.Info("restarted in place", "unread_for", gap.Round(time.Millisecond), "ready_after", time.Since(time.Unix(0, r.last.StoppedReading)).Round(time.Millisecond))
-	r.tell(restartState{State: restartReady, Gap: gap.Seconds(), Build: build.This().String()})
+	r.tell(answer.Restart{State: answer.RestartReady, Gap: gap.Seconds(), Build: build.This().String()})
 }
 
 // tell writes the file.
-func (r *restarter) tell(state restartState) {
+func (r *restarter) tell(state answer.Restart) {
 	state.PID, state.At = os.Getpid(), time.Now().UnixMilli()
 	text, err := json.Marshal(state)
 	if err == nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
@@ -107,7 +108,7 @@ func restore(ctx context.Context, from, dataDir string) (*restored, error) {
 		return nil, err
 	}
 	done := &restored{DataDir: dataDir, Created: m.Created}
-	if err := m.copy(ctx, from, temp, done); err != nil {
+	if err := copySnapshot(ctx, m, from, temp, done); err != nil {
 		return nil, err
 	}
 	if err := done.verify(ctx, temp); err != nil {
@@ -122,22 +123,22 @@ func restore(ctx context.Context, from, dataDir string) (*restored, error) {
 			return nil, err
 		}
 	}
-	return done, syncDir(dataDir)
+	return done, files.SyncDir(dataDir)
 }
 
 // unfinished is the directory in a data directory where a restore works.
 const unfinished = "restore-unfinished"
 
-func readManifest(dir string) (m manifest, err error) {
-	text, err := os.ReadFile(filepath.Join(dir, manifestName))
+func readManifest(dir string) (m answer.Manifest, err error) {
+	text, err := os.ReadFile(filepath.Join(dir, answer.ManifestName))
 	if err != nil {
 		return m, fmt.Errorf("it is no snapshot: %w", err)
 	}
 	if err := json.Unmarshal(text, &m); err != nil {
-		return m, fmt.Errorf("read %s: %w", manifestName, err)
+		return m, fmt.Errorf("read %s: %w", answer.ManifestName, err)
 	}
-	if m.Format != snapshotFormat {
-		return m, fmt.Errorf("it has format %d, and this version of freshet reads %d; restore it with version %s", m.Format, snapshotFormat, m.Freshet)
+	if m.Format != answer.SnapshotFormat {
+		return m, fmt.Errorf("it has format %d, and this version of freshet reads %d; restore it with version %s", m.Format, answer.SnapshotFormat, m.Freshet)
 	}
 	return m, nil
 }
@@ -156,15 +157,15 @@ func checkEmpty(dataDir string) error {
 	return nil
 }
 
-// copy copies every file that the snapshot was made with.
-func (m *manifest) copy(ctx context.Context, from, to string, done *restored) error {
+// copySnapshot copies every file that the snapshot was made with.
+func copySnapshot(ctx context.Context, m answer.Manifest, from, to string, done *restored) error {
 	for name, want := range m.Files {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		first, _, _ := strings.Cut(filepath.ToSlash(name), "/")
 		if !filepath.IsLocal(name) || !slices.Contains([]string{"tsdb", "journal", "events.db", "names.db", "sender"}, first) {
-			return fmt.Errorf("%s names %s, which no snapshot has", manifestName, name)
+			return fmt.Errorf("%s names %s, which no snapshot has", answer.ManifestName, name)
 		}
 		source, target := filepath.Join(from, name), filepath.Join(to, name)
 		info, err := os.Lstat(source)
@@ -180,12 +181,12 @@ func (m *manifest) copy(ctx context.Context, from, to string, done *restored) er
 		if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
 			return err
 		}
-		if err := copyFile(source, target); err != nil {
+		if err := files.CopyFile(source, target); err != nil {
 			return err
 		}
 		done.Bytes += want
 	}
-	return syncDirs(to)
+	return files.SyncDirs(to)
 }
 
 // verify reads everything once: a restore is the time to learn that it cannot be.

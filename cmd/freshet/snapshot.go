@@ -6,12 +6,10 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,38 +17,10 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/journal"
 	"github.com/freshet-io/freshet/internal/lib/build"
 )
-
-// A snapshot is a directory with the files of a data directory, laid out in the
-// same way, and manifestName. docs/operations.md says what is in it.
-const (
-	manifestName   = "snapshot.json"
-	snapshotFormat = 1
-)
-
-// manifest says what a snapshot is made of, so that a restore misses nothing.
-type manifest struct {
-	Format  int              `json:"format"`
-	Created time.Time        `json:"created"`
-	Freshet string           `json:"freshet"` // version that made it
-	Files   map[string]int64 `json:"files"`   // bytes of each, by its path
-}
-
-// snapshotStep is one line of the answer to a request for a snapshot. The last
-// one has Path or Error.
-type snapshotStep struct {
-	Tenant  string  `json:"tenant,omitempty"`
-	Store   string  `json:"store,omitempty"`
-	Blocks  int     `json:"blocks,omitempty"`
-	File    string  `json:"file,omitempty"` // journal, events.db, names.db
-	Name    string  `json:"name,omitempty"`
-	Path    string  `json:"path,omitempty"` // of the whole snapshot, where the server runs
-	Bytes   int64   `json:"bytes,omitempty"`
-	Seconds float64 `json:"seconds,omitempty"`
-	Error   string  `json:"error,omitempty"`
-}
 
 // snapshots makes snapshots of a running server, one at a time.
 type snapshots struct {
@@ -71,7 +41,7 @@ var errSnapshotRunning = errors.New("another snapshot is being made; wait until 
 // of tiles that were stored in between: it has counted them. An older one would
 // count from an older total, which rate() sees as a reset. Names come last, so
 // that all that have samples are in it.
-func (s *snapshots) take(ctx context.Context, now time.Time, told func(snapshotStep)) (whole snapshotStep, err error) {
+func (s *snapshots) take(ctx context.Context, now time.Time, told func(answer.SnapshotStep)) (whole answer.SnapshotStep, err error) {
 	if !s.mu.TryLock() {
 		return whole, errSnapshotRunning
 	}
@@ -92,7 +62,7 @@ func (s *snapshots) take(ctx context.Context, now time.Time, told func(snapshotS
 	if err := s.fill(ctx, temp, told); err != nil {
 		return whole, err
 	}
-	m := manifest{Format: snapshotFormat, Created: now.UTC(), Freshet: build.This().Version}
+	m := answer.Manifest{Format: answer.SnapshotFormat, Created: now.UTC(), Freshet: build.This().Version}
 	if m.Files, err = sizes(temp); err != nil {
 		return whole, err
 	}
@@ -102,7 +72,7 @@ func (s *snapshots) take(ctx context.Context, now time.Time, told func(snapshotS
 	if err := writeManifest(dir, m); err != nil {
 		return whole, err
 	}
-	if err := syncDirs(temp); err != nil {
+	if err := files.SyncDirs(temp); err != nil {
 		return whole, err
 	}
 	var mark [4]byte // two in one second
@@ -114,12 +84,12 @@ func (s *snapshots) take(ctx context.Context, now time.Time, told func(snapshotS
 	if err := os.Rename(temp, whole.Path); err != nil {
 		return whole, err
 	}
-	return whole, syncDir(root)
+	return whole, files.SyncDir(root)
 }
 
-func (s *snapshots) fill(ctx context.Context, dir string, told func(snapshotStep)) error {
+func (s *snapshots) fill(ctx context.Context, dir string, told func(answer.SnapshotStep)) error {
 	err := s.stores.Snapshot(ctx, filepath.Join(dir, "tsdb"), func(c tsdb.Content) {
-		told(snapshotStep{Tenant: c.Tenant, Store: c.Store, Blocks: c.Blocks})
+		told(answer.SnapshotStep{Tenant: c.Tenant, Store: c.Store, Blocks: c.Blocks})
 	})
 	if err != nil {
 		return err
@@ -136,7 +106,7 @@ func (s *snapshots) fill(ctx context.Context, dir string, told func(snapshotStep
 	if err != nil {
 		return err
 	}
-	told(snapshotStep{File: "journal", Bytes: n})
+	told(answer.SnapshotStep{File: "journal", Bytes: n})
 	for _, db := range []struct {
 		name string
 		copy func(path string) error
@@ -147,7 +117,7 @@ func (s *snapshots) fill(ctx context.Context, dir string, told func(snapshotStep
 		if err := db.copy(filepath.Join(dir, db.name)); err != nil {
 			return err
 		}
-		told(snapshotStep{File: db.name})
+		told(answer.SnapshotStep{File: db.name})
 	}
 	return nil
 }
@@ -155,15 +125,15 @@ func (s *snapshots) fill(ctx context.Context, dir string, told func(snapshotStep
 // copySender copies the number by which aggregators know this collector: what is
 // restored goes on in its place.
 func (s *snapshots) copySender(to string) error {
-	return copyFile(filepath.Join(s.dataDir, "sender"), to)
+	return files.CopyFile(filepath.Join(s.dataDir, "sender"), to)
 }
 
-func writeManifest(dir files.Dir, m manifest) error {
+func writeManifest(dir files.Dir, m answer.Manifest) error {
 	text, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return err
 	}
-	f, err := dir.Create(manifestName)
+	f, err := dir.Create(answer.ManifestName)
 	if err != nil {
 		return err
 	}
@@ -197,13 +167,13 @@ func (s *snapshots) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	lines, begun := json.NewEncoder(w), time.Now()
-	tell := func(step snapshotStep) {
+	tell := func(step answer.SnapshotStep) {
 		_ = lines.Encode(step) // fails if the client went away; then the context is done
 		_ = http.NewResponseController(w).Flush()
 	}
 	whole, err := s.take(r.Context(), begun, tell)
 	if err != nil {
-		tell(snapshotStep{Error: err.Error()})
+		tell(answer.SnapshotStep{Error: err.Error()})
 		return
 	}
 	whole.Seconds = time.Since(begun).Seconds()
@@ -213,13 +183,13 @@ func (s *snapshots) serve(w http.ResponseWriter, r *http.Request) {
 // servePrometheus answers as Prometheus does under /api/v1/admin/tsdb/snapshot,
 // for the scripts that know it.
 func (s *snapshots) servePrometheus(w http.ResponseWriter, r *http.Request) {
-	answer := func(status int, body map[string]any) {
+	respond := func(status int, body map[string]any) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
 		_ = json.NewEncoder(w).Encode(body)
 	}
 	refuse := func(status int, kind string, err error) {
-		answer(status, map[string]any{"status": "error", "errorType": kind, "error": err.Error()})
+		respond(status, map[string]any{"status": "error", "errorType": kind, "error": err.Error()})
 	}
 	if err := s.ready(); err != nil {
 		refuse(http.StatusServiceUnavailable, "unavailable", err)
@@ -229,67 +199,12 @@ func (s *snapshots) servePrometheus(w http.ResponseWriter, r *http.Request) {
 		refuse(http.StatusBadRequest, "bad_data", errors.New("skip_head is not supported: a snapshot always has the newest samples"))
 		return
 	}
-	whole, err := s.take(r.Context(), time.Now(), func(snapshotStep) {})
+	whole, err := s.take(r.Context(), time.Now(), func(answer.SnapshotStep) {})
 	if err != nil {
 		refuse(http.StatusInternalServerError, "internal", err)
 		return
 	}
-	answer(http.StatusOK, map[string]any{"status": "success", "data": map[string]string{"name": whole.Name}})
-}
-
-// syncDir makes the names in a directory survive a power loss.
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
-// syncDirs is syncDir for a directory and all below it.
-func syncDirs(root string) error {
-	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
-			return err
-		}
-		return syncDir(path)
-	})
-}
-
-// copyFile copies a file to where there is none. Its bytes survive a power loss.
-func copyFile(from, to string) error {
-	r, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	w, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
-	if err != nil {
-		return err
-	}
-	_, err = w.ReadFrom(r)
-	if err == nil {
-		err = w.Sync()
-	}
-	return errors.Join(err, w.Close())
-}
-
-// copyTree copies what is below from into the directory to, which it makes.
-func copyTree(from, to string) error {
-	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(to, strings.TrimPrefix(path, from))
-		if d.IsDir() {
-			return os.MkdirAll(target, 0o750)
-		}
-		return copyFile(path, target)
-	})
-	if err != nil {
-		return err
-	}
-	return syncDirs(to)
+	respond(http.StatusOK, map[string]any{"status": "success", "data": map[string]string{"name": whole.Name}})
 }
 
 // register adds the routes. A snapshot fills the disk, and has every tenant's
@@ -303,17 +218,4 @@ func (s *snapshots) register(local func(pattern string, h http.HandlerFunc)) {
 // newSnapshots is for a server that has opened everything.
 func (s *server) newSnapshots() *snapshots {
 	return &snapshots{dataDir: s.config.DataDir, stores: s.stores, events: s.events, names: s.names, ready: s.readiness}
-}
-
-// size writes bytes for people.
-func size(n int64) string {
-	for _, unit := range []struct {
-		bytes int64
-		name  string
-	}{{1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}} {
-		if n >= unit.bytes {
-			return fmt.Sprintf("%.1f %s", float64(n)/float64(unit.bytes), unit.name)
-		}
-	}
-	return fmt.Sprintf("%d B", n)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/tail"
 	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/run"
@@ -64,7 +65,7 @@ said.`,
 		if !flags.Changed("max-rate") && isTerminal(cmd.OutOrStdout()) {
 			params.Set("max_rate", strconv.Itoa(readableRate))
 		}
-		if _, _, _, err := parseTail(params); err != nil {
+		if _, _, _, err := tail.ParseQuery(params); err != nil {
 			return err
 		}
 		return command.NoWords(cmd, args)
@@ -85,7 +86,7 @@ said.`,
 type tailView struct {
 	terminal.View
 	raw     bool
-	unseen  tailed // not yet told
+	unseen  answer.Tailed // not yet told
 	noticed time.Time
 }
 
@@ -97,10 +98,10 @@ func (t *tailView) run(ctx context.Context, server apiclient.Server, params url.
 	defer body.Close()
 	fmt.Fprintf(t.Notes, "waiting for lines at %s%s; Ctrl-C ends it\n", server, wanted(params))
 	t.noticed = time.Now()
-	answer := json.NewDecoder(body)
+	stream := json.NewDecoder(body)
 	for {
-		var got tailed
-		if err := answer.Decode(&got); err != nil {
+		var got answer.Tailed
+		if err := stream.Decode(&got); err != nil {
 			return errors.Join(ended(ctx, err), t.notice())
 		}
 		if err := t.show(got); err != nil {
@@ -128,7 +129,7 @@ func wanted(params url.Values) string {
 	return " with " + strings.Join(all, ", ")
 }
 
-func (t *tailView) show(got tailed) error {
+func (t *tailView) show(got answer.Tailed) error {
 	if t.raw {
 		return terminal.PrintJSON(t.Out, got)
 	}
@@ -153,7 +154,7 @@ func (t *tailView) notice() error {
 	if n := t.unseen.Missed; n > 0 {
 		parts = append(parts, fmt.Sprintf("%d datagrams were missed (--sample, to look at fewer)", n))
 	}
-	t.unseen = tailed{}
+	t.unseen = answer.Tailed{}
 	if len(parts) == 0 {
 		return nil
 	}

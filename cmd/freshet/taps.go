@@ -8,12 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
-	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/capture"
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/mapping"
@@ -156,17 +154,9 @@ func (a tapAPI) capture(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// tailed is one line of a tail's answer: a line that arrived, or what was not shown
-// since the last time that this was said.
-type tailed struct {
-	*tail.Line
-	LeftOut uint64 `json:"left_out,omitempty"` // lines beyond the rate
-	Missed  uint64 `json:"missed,omitempty"`   // datagrams that were not looked at, for want of time
-}
-
 // tail answers with the lines that pass a filter, as JSON, one a line.
 func (a tapAPI) tail(w http.ResponseWriter, r *http.Request) {
-	filter, share, rate, err := parseTail(r.URL.Query())
+	filter, share, rate, err := tail.ParseQuery(r.URL.Query())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -186,18 +176,18 @@ type tailer struct {
 	out      *json.Encoder
 	second   time.Time // when the present one began
 	shown    int       // in it
-	unseen   tailed
+	unseen   answer.Tailed
 }
 
 func (t *tailer) show(all []capture.Datagram, missed uint64) error {
 	if now := time.Now(); now.Sub(t.second) >= tapNotice {
 		t.second, t.shown = now, 0
 		t.selector.Forget()
-		if t.unseen != (tailed{}) {
+		if t.unseen != (answer.Tailed{}) {
 			if err := t.out.Encode(t.unseen); err != nil {
 				return err
 			}
-			t.unseen = tailed{}
+			t.unseen = answer.Tailed{}
 		}
 	}
 	t.unseen.Missed += missed
@@ -208,49 +198,10 @@ func (t *tailer) show(all []capture.Datagram, missed uint64) error {
 				continue
 			}
 			t.shown++
-			if err := t.out.Encode(tailed{Line: line}); err != nil {
+			if err := t.out.Encode(answer.Tailed{Line: line}); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
-}
-
-// parseTail reads what a tail asks for.
-func parseTail(q url.Values) (f tail.Filter, share float64, rate int, err error) {
-	f.Name, f.Tags, f.Malformed = q.Get("name"), q["tag"], q.Get("malformed") == "true"
-	share = 1
-	if text := q.Get("sample"); text != "" {
-		if share, err = strconv.ParseFloat(text, 64); err != nil || !(share > 0 && share <= 1) {
-			return f, 0, 0, fmt.Errorf("sample = %s: must be above 0 and at most 1, such as 0.01", text)
-		}
-	}
-	if text := q.Get("max_rate"); text != "" {
-		if rate, err = strconv.Atoi(text); err != nil || rate < 0 {
-			return f, 0, 0, fmt.Errorf("max_rate = %s: must be lines a second, 0 for no limit", text)
-		}
-	}
-	if text := q.Get("sender"); text != "" {
-		if f.From, err = parseNetwork(text); err != nil {
-			return f, 0, 0, fmt.Errorf("sender = %s: must be an address or a network, such as 10.1.2.3 or 10.0.0.0/8", text)
-		}
-	}
-	for key, to := range map[string]**int32{"pid": &f.PID, "uid": &f.UID} {
-		if text := q.Get(key); text != "" {
-			n, err := strconv.ParseInt(text, 10, 32)
-			if err != nil {
-				return f, 0, 0, fmt.Errorf("%s = %s: must be a whole number", key, text)
-			}
-			*to = new(int32)
-			**to = int32(n)
-		}
-	}
-	return f, share, rate, nil
-}
-
-func parseNetwork(text string) (netip.Prefix, error) {
-	if ip, err := netip.ParseAddr(text); err == nil {
-		return netip.PrefixFrom(ip, ip.BitLen()), nil
-	}
-	return netip.ParsePrefix(text)
 }

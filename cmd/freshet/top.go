@@ -14,9 +14,10 @@ import (
 
 	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/top"
 	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/lib/run"
-	"github.com/freshet-io/freshet/internal/role/collector"
 )
 
 func newTopCommand() *cobra.Command {
@@ -33,12 +34,12 @@ ten seconds, as far as they were looked at. Metrics over a limit are red.`,
   freshet top --once --json | jq '.data.labels[0]'`,
 	}
 	server := apiclient.Flags(cmd.Flags())
-	limit := cmd.Flags().Int("limit", defaultTop, fmt.Sprintf("`rows` of each list, at most %d; a terminal shows what it has room for", collector.MaxTop))
+	limit := cmd.Flags().Int("limit", top.DefaultRows, fmt.Sprintf("`rows` of each list, at most %d; a terminal shows what it has room for", top.MaxRows))
 	interval := command.DurationFlag(cmd.Flags(), "interval", time.Second, "`duration` between two looks (default 1s)")
 	once := cmd.Flags().Bool("once", false, "look once")
 	raw := cmd.Flags().Bool("json", false, "print the server's answers as they came, a line each")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if _, err := parseTop(strconv.Itoa(*limit)); err != nil {
+		if _, err := top.ParseRows(strconv.Itoa(*limit)); err != nil {
 			return fmt.Errorf("--%w", err)
 		}
 		return command.NoWords(cmd, args)
@@ -69,12 +70,12 @@ type topQuery struct {
 	limit  int
 }
 
-func (t topQuery) ask(ctx context.Context) (body []byte, top *topAnswer, err error) {
+func (t topQuery) ask(ctx context.Context) (body []byte, top *answer.TopAll, err error) {
 	body, a, err := t.server.Ask(ctx, "/api/v1/status/top", url.Values{"limit": {strconv.Itoa(t.limit)}})
 	if err != nil {
 		return nil, nil, fmt.Errorf("top: %w", err)
 	}
-	top = &topAnswer{Top: new(collector.Top)}
+	top = &answer.TopAll{Top: new(answer.Top)}
 	if err := json.Unmarshal(a.Data, top); err != nil {
 		return nil, nil, fmt.Errorf("top: read the answer of %s: %w", t.server, err)
 	}

@@ -10,17 +10,18 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
 // recordedTop is the answer of a busy server.
-func recordedTop(t *testing.T) (body string, top *topAnswer) {
+func recordedTop(t *testing.T) (body string, top *answer.TopAll) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "top.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var a struct{ Data *topAnswer }
+	var a struct{ Data *answer.TopAll }
 	if err := json.Unmarshal(text, &a); err != nil {
 		t.Fatal(err)
 	}

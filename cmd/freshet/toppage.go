@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
-	"github.com/freshet-io/freshet/internal/role/collector"
+	"github.com/freshet-io/freshet/internal/answer"
 )
 
 // topPage lays out what is busiest for a person.
@@ -29,7 +29,7 @@ type topList struct {
 }
 
 // lines are those of the page.
-func (p topPage) lines(top *topAnswer) []string {
+func (p topPage) lines(top *answer.TopAll) []string {
 	lines := []string{p.paint(bold, p.cut(fmt.Sprintf("tenant %s at %s: %s samples/s, %s datagrams/s, %s/s, %s series, in the last %d s",
 		terminal.Printable(top.Tenant), time.Unix(top.End, 0).Format(time.TimeOnly), perSecond(top.Samples), perSecond(top.Datagrams),
 		size(int64(top.Bytes)), terminal.Thousands(uint64(top.Series)), top.Seconds)))}
@@ -145,7 +145,7 @@ func narrow(rows [][]string, numbers, columns int) {
 }
 
 // listsOf returns the lists of a page, what is wrong first.
-func listsOf(top *topAnswer) []topList {
+func listsOf(top *answer.TopAll) []topList {
 	over := topList{title: []string{"OVER A LIMIT", "limit", "label", "sender", "values", "samples"}, numbers: 2, colour: red}
 	for _, o := range top.Over {
 		over.rows = append(over.rows, []string{
@@ -178,7 +178,7 @@ func listsOf(top *topAnswer) []topList {
 	return []topList{over, malformed, metrics, senders, requestList(top), labelList(top.Top), newestList(top.Top)}
 }
 
-func requestList(top *topAnswer) topList {
+func requestList(top *answer.TopAll) topList {
 	s := topList{title: []string{"REQUESTS", "by", "requests/s", "samples/s", "bytes/s"}, numbers: 3}
 	for _, r := range top.Requests {
 		s.rows = append(s.rows, []string{
@@ -189,7 +189,7 @@ func requestList(top *topAnswer) topList {
 }
 
 // describeRequester is who sends requests, in a cell.
-func describeRequester(r requestSender) string {
+func describeRequester(r answer.TopRequester) string {
 	parts := []string{}
 	for _, text := range []string{r.Address, r.Agent} {
 		if text != "" {
@@ -202,7 +202,7 @@ func describeRequester(r requestSender) string {
 	return strings.Join(parts, " ")
 }
 
-func labelList(top *collector.Top) topList {
+func labelList(top *answer.Top) topList {
 	s := topList{title: []string{"LABELS", "of metric", "such as", "values"}, numbers: 1}
 	for _, l := range top.Labels {
 		var examples []string
@@ -216,7 +216,7 @@ func labelList(top *collector.Top) topList {
 	return s
 }
 
-func newestList(top *collector.Top) topList {
+func newestList(top *answer.Top) topList {
 	s := topList{title: []string{"NEW SERIES", "sender", "age"}, numbers: 1}
 	for _, n := range top.Newest {
 		name := terminal.Printable(n.Metric) // quotes in labels are the label set's
@@ -237,7 +237,7 @@ func others(n int) string {
 }
 
 // describeSender is a sender in a cell.
-func describeSender(s collector.TopSender) string {
+func describeSender(s answer.TopSender) string {
 	var parts []string
 	if s.Address != "" {
 		parts = append(parts, s.Address)
@@ -270,4 +270,17 @@ func percent(share float64) string {
 		return "<0.1 %"
 	}
 	return strconv.FormatFloat(100*share, 'f', 1, 64) + " %"
+}
+
+// size writes bytes for people.
+func size(n int64) string {
+	for _, unit := range []struct {
+		bytes int64
+		name  string
+	}{{1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}} {
+		if n >= unit.bytes {
+			return fmt.Sprintf("%.1f %s", float64(n)/float64(unit.bytes), unit.name)
+		}
+	}
+	return fmt.Sprintf("%d B", n)
 }

@@ -9,6 +9,7 @@ package diagnose
 import (
 	"cmp"
 	"errors"
+	"io"
 	"math"
 	"slices"
 	"time"
@@ -140,6 +141,15 @@ var effects = []struct {
 const effectShare = 0.6
 
 var errTimes = errors.New("the record ends before it begins")
+
+// ReadRecord is Read for a record of size bytes, a zip.
+func ReadRecord(from io.ReaderAt, size int64) (*Diagnosis, error) {
+	f, err := record.Open(from, size)
+	if err != nil {
+		return nil, err
+	}
+	return Read(f)
+}
 
 // Read says what a record shows. Files that are missing or cannot be read cost only what
 // they would have shown.

@@ -56,6 +56,17 @@ type Record struct {
 	Missing    map[string]string `json:"missing,omitempty"`    // files that are not there, and why
 }
 
+// Duration is how long profiles of the time are taken.
+const Duration = 5 * time.Second
+
+// Listed is a record that can be read.
+type Listed struct {
+	Record
+	Bytes   int64  `json:"bytes"`
+	NotKept string `json:"not_kept,omitempty"` // why it is only in memory, until another is made
+	Error   string `json:"error,omitempty"`    // it cannot be read
+}
+
 // CPUQuota is how many processors a cgroup may use, and how often that was not enough.
 type CPUQuota struct {
 	Cgroup    string  `json:"cgroup"` // its directory

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/probe"
@@ -35,10 +36,10 @@ func TestUsersDoNotMeetProbes(t *testing.T) {
 		conn := dial(t, network, f.address(network))
 		send(t, conn, string(mark.Datagram(sent)), "mine:1|c")
 	}
-	var v *Top
+	var v *answer.Top
 	await(t, "what was sent is in whole windows", func() bool {
 		v = f.mostBusy(t, 10)
-		return v.in(v.Samples) == 2 && v.in(v.Datagrams) == 2
+		return in(v, v.Samples) == 2 && in(v, v.Datagrams) == 2
 	})
 	if len(v.Metrics) != 1 || v.Metrics[0].Name != "mine" || v.Series != 1 || len(v.Over) != 0 {
 		t.Errorf("top: %+v", v)

@@ -23,9 +23,6 @@ const (
 	// labelsAge is how old the values of labels may be: counting them looks at every
 	// series, 40 ms for 100,000.
 	labelsAge = 5 * time.Second
-
-	// MaxTop bounds each list of an answer.
-	MaxTop = 100
 )
 
 // tops counts what is busiest while somebody looks, and holds nothing while

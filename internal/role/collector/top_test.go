@@ -11,12 +11,13 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
 )
 
 // top asks for what is busiest in the default tenant.
-func (f *fixture) mostBusy(t *testing.T, limit int) *Top {
+func (f *fixture) mostBusy(t *testing.T, limit int) *answer.Top {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -28,7 +29,7 @@ func (f *fixture) mostBusy(t *testing.T, limit int) *Top {
 }
 
 // in is what a rate stands for.
-func (v *Top) in(rate float64) int { return int(math.Round(rate * float64(v.Seconds))) }
+func in(v *answer.Top, rate float64) int { return int(math.Round(rate * float64(v.Seconds))) }
 
 // Whoever looks sees which metrics are busiest, who sends, which series are new
 // and which labels have most values, all in whole windows.
@@ -47,16 +48,16 @@ func TestTop(t *testing.T) {
 	send(t, quiet, "depth:1|g|#queue:a\ndepth:2|g|#queue:b")
 	send(t, local, "took:1|ms", "took:2|ms\nopen:-1|c")
 
-	var v *Top
+	var v *answer.Top
 	await(t, "all samples and datagrams are in whole windows", func() bool {
 		v = f.mostBusy(t, 10)
-		return v.in(v.Samples) == 55 && v.in(v.Datagrams) == 23
+		return in(v, v.Samples) == 55 && in(v, v.Datagrams) == 23
 	})
 	for i, want := range []struct {
 		name, kind      string
 		samples, series int
 	}{{"hits", "counter", 50, 3}, {"depth", "gauge", 2, 2}, {"took", "timer", 2, 1}, {"open", "updown", 1, 1}} {
-		if got := v.Metrics[i]; got.Name != want.name || got.Kind != want.kind || v.in(got.Samples) != want.samples || got.Series != want.series {
+		if got := v.Metrics[i]; got.Name != want.name || got.Kind != want.kind || in(v, got.Samples) != want.samples || got.Series != want.series {
 			t.Errorf("metric %d: got %+v, want %+v", i, got, want)
 		}
 	}
@@ -66,13 +67,13 @@ func TestTop(t *testing.T) {
 	if len(v.Senders) != 3 {
 		t.Fatalf("senders %+v", v.Senders)
 	}
-	if s := v.Senders[0]; s.Address != busy.LocalAddr().String() || v.in(s.Datagrams) != 20 || v.in(s.Bytes) != 10*(23+38) {
+	if s := v.Senders[0]; s.Address != busy.LocalAddr().String() || in(v, s.Datagrams) != 20 || in(v, s.Bytes) != 10*(23+38) {
 		t.Errorf("busiest sender: %+v", s)
 	}
-	if s := v.Senders[1]; s.Process == nil || s.Process.PID != int32(os.Getpid()) || s.Process.Command == "" || v.in(s.Datagrams) != 2 {
+	if s := v.Senders[1]; s.Process == nil || s.Process.PID != int32(os.Getpid()) || s.Process.Command == "" || in(v, s.Datagrams) != 2 {
 		t.Errorf("sender by a Unix socket: %+v", s)
 	}
-	if s := v.Senders[2]; s.Address != quiet.LocalAddr().String() || v.in(s.Datagrams) != 1 {
+	if s := v.Senders[2]; s.Address != quiet.LocalAddr().String() || in(v, s.Datagrams) != 1 {
 		t.Errorf("quiet sender: %+v", s)
 	}
 	if v.Series != 7 || len(v.Newest) != 7 || v.Newest[0].At == 0 {
@@ -81,14 +82,14 @@ func TestTop(t *testing.T) {
 	f.checkLabels(t)
 
 	v = f.mostBusy(t, 1)
-	if len(v.Metrics) != 2 || v.Metrics[1].Name != "" || v.Metrics[1].Others != 3 || v.in(v.Metrics[1].Samples) != 5 {
+	if len(v.Metrics) != 2 || v.Metrics[1].Name != "" || v.Metrics[1].Others != 3 || in(v, v.Metrics[1].Samples) != 5 {
 		t.Errorf("the rest is not one row: %+v", v.Metrics)
 	}
 }
 
 func (f *fixture) checkLabels(t *testing.T) {
 	t.Helper()
-	var v *Top
+	var v *answer.Top
 	await(t, "labels are looked at again", func() bool {
 		v = f.mostBusy(t, 10)
 		return len(v.Labels) == 2
@@ -106,7 +107,7 @@ func TestTopOverALimit(t *testing.T) {
 	for i := range 30 {
 		send(t, conn, fmt.Sprintf("logins:1|c|#zone:eu,user:u%d", i))
 	}
-	var v *Top
+	var v *answer.Top
 	await(t, "the metric is named", func() bool {
 		v = f.mostBusy(t, 10)
 		return len(v.Over) == 1
@@ -132,18 +133,18 @@ func TestTopNamesWhoSendsMalformedLines(t *testing.T) {
 		send(t, bad, "hits:1|c\nhits:?|c\nhits:one|c|#page:home\n_e{1,1}:t|x\nhits:1|c\n")
 		send(t, local, "depth:1|g\ndepth:2|g|@x\ndepth")
 	}
-	var v *Top
+	var v *answer.Top
 	await(t, "all datagrams are in whole windows", func() bool {
 		v = f.mostBusy(t, 10)
-		return v.in(v.Datagrams) == 30
+		return in(v, v.Datagrams) == 30
 	})
 	if len(v.Malformed) != 2 {
 		t.Fatalf("%+v", v.Malformed)
 	}
-	if m := v.Malformed[0]; m.Address != bad.LocalAddr().String() || v.in(m.Malformed) != 20 || v.in(m.Lines) != 50 || m.Share != 0.4 || m.Reason != "bad_value" || m.Example != "hits:one|c|#page:home" {
+	if m := v.Malformed[0]; m.Address != bad.LocalAddr().String() || in(v, m.Malformed) != 20 || in(v, m.Lines) != 50 || m.Share != 0.4 || m.Reason != "bad_value" || m.Example != "hits:one|c|#page:home" {
 		t.Errorf("by UDP: %+v", m)
 	}
-	if m := v.Malformed[1]; m.Process == nil || m.Process.PID != int32(os.Getpid()) || m.Process.Command == "" || v.in(m.Malformed) != 10 || v.in(m.Lines) != 30 || m.Reason != "no_type" || m.Example != "depth" {
+	if m := v.Malformed[1]; m.Process == nil || m.Process.PID != int32(os.Getpid()) || m.Process.Command == "" || in(v, m.Malformed) != 10 || in(v, m.Lines) != 30 || m.Reason != "no_type" || m.Example != "depth" {
 		t.Errorf("by a Unix datagram socket: %+v", m)
 	}
 }
@@ -210,7 +211,7 @@ func TestTopCountsEachDatagramOnce(t *testing.T) {
 			l.Packet([]byte("x:"), now) // malformed, so that no window waits for a flusher
 		}
 		// The first tick begins the counting, and the last window is still open.
-		if v := f.mostBusy(t, 10); v.in(v.Datagrams) != 5 || v.in(v.Bytes) != 5*len("x:") {
+		if v := f.mostBusy(t, 10); in(v, v.Datagrams) != 5 || in(v, v.Bytes) != 5*len("x:") {
 			t.Errorf("%v datagrams/s in %d s", v.Datagrams, v.Seconds)
 		}
 	})

@@ -6,108 +6,18 @@ import (
 	"time"
 
 	"github.com/prometheus/common/model"
-	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/freshet-io/freshet/internal/adapter/process"
+	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/top"
 )
 
-// Top is what is busiest in a tenant, for people. Rates are those of Seconds
-// seconds, each a whole one, before End.
-type Top struct {
-	Tenant    string         `json:"tenant"`
-	End       int64          `json:"end"` // Unix seconds
-	Seconds   int            `json:"seconds"`
-	Series    int            `json:"series"` // that the tenant has now
-	Samples   float64        `json:"samples_per_second"`
-	Datagrams float64        `json:"datagrams_per_second"`
-	Bytes     float64        `json:"bytes_per_second"`
-	Metrics   []TopMetric    `json:"metrics"`   // most samples first
-	Senders   []TopTraffic   `json:"senders"`   // most datagrams first
-	Malformed []TopMalformed `json:"malformed"` // most malformed lines first
-	Newest    []TopSeries    `json:"newest_series"`
-	Labels    []TopLabel     `json:"labels"`      // most values first
-	Over      []TopOver      `json:"over_limits"` // most samples first
-}
-
-// TopMetric is a metric, or all that are not listed.
-type TopMetric struct {
-	Name    string  `json:"metric,omitempty"`
-	Kind    string  `json:"kind,omitempty"`
-	Series  int     `json:"series,omitempty"` // that it has now
-	Samples float64 `json:"samples_per_second"`
-	Share   float64 `json:"share"`            // of all samples, 0 to 1
-	Others  int     `json:"others,omitempty"` // how many the row stands for, at least; 0 if it is one
-}
-
-// TopTraffic is what a sender sends, or all that are not listed. A row that says
-// nothing of its sender is what the kernel did not tell.
-type TopTraffic struct {
-	TopSender
-	Datagrams float64 `json:"datagrams_per_second"`
-	Bytes     float64 `json:"bytes_per_second"`
-	Share     float64 `json:"share"`            // of all datagrams, 0 to 1
-	Others    int     `json:"others,omitempty"` // how many the row stands for, at least; 0 if it is one
-}
-
-// TopMalformed is a sender of malformed lines.
-type TopMalformed struct {
-	TopSender
-	Lines     float64 `json:"lines_per_second"`
-	Malformed float64 `json:"malformed_per_second"`
-	Share     float64 `json:"share"`             // of its lines, 0 to 1
-	Reason    string  `json:"reason,omitempty"`  // of the example, as docs/dogstatsd.md has it
-	Example   string  `json:"example,omitempty"` // one of the lines, cut off after 200 bytes
-}
-
-// TopSender is who sends, as far as this machine knows.
-type TopSender struct {
-	Address   string      `json:"address,omitempty"` // of UDP; without a port if there are many
-	Process   *TopProcess `json:"process,omitempty"` // of Unix sockets
-	Container string      `json:"container,omitempty"`
-}
-
-// TopProcess is a process on this machine.
-type TopProcess struct {
-	PID     int32  `json:"pid"`
-	UID     int32  `json:"uid"`
-	Command string `json:"command,omitempty"` // while it lives
-}
-
-// TopSeries is a series and when it got its place.
-type TopSeries struct {
-	At     float64       `json:"time"` // Unix seconds
-	Metric string        `json:"metric"`
-	Labels labels.Labels `json:"labels"`
-	Sender TopSender     `json:"sender,omitzero"` // of its first sample
-}
-
-// TopLabel is a label of a metric.
-type TopLabel struct {
-	Metric   string   `json:"metric"`
-	Label    string   `json:"label"`
-	Values   int      `json:"values"`
-	Examples []string `json:"examples"`
-}
-
-// TopOver is a metric whose new series have no place now.
-type TopOver struct {
-	Metric  string `json:"metric"`
-	Kind    string `json:"kind"`
-	Limit   string `json:"limit"`   // its key in the configuration
-	Fate    string `json:"fate"`    // of its samples: folded or refused
-	Samples uint64 `json:"samples"` // since it has been over the limit
-	Label   string `json:"label,omitempty"`
-	Values  uint64 `json:"values,omitempty"`
-	Sender  string `json:"sender"`
-}
-
 // Top counts what is busiest for a while, and returns it for one tenant, at most
 // limit rows of each list. The first call waits up to 2.5 s until a window has been
 // counted whole; the error is that of ctx.
-func (c *Collector) Top(ctx context.Context, tenant string, limit int) (*Top, error) {
+func (c *Collector) Top(ctx context.Context, tenant string, limit int) (*answer.Top, error) {
 	first := c.top.look(c.Now())
 	// A clock that steps back meanwhile must not make anybody wait for it.
 	wait := min(time.Unix(first+1, 0).Add(topSlack).Sub(c.Now()), 2*time.Second+topSlack)
@@ -117,12 +27,12 @@ func (c *Collector) Top(ctx context.Context, tenant string, limit int) (*Top, er
 		return nil, ctx.Err()
 	}
 	now := c.Now()
-	v := topView{collector: c, tenant: tenant, limit: min(limit, MaxTop), processes: map[int32]process.Process{}}
+	v := topView{collector: c, tenant: tenant, limit: min(limit, top.MaxRows), processes: map[int32]process.Process{}}
 	v.end = now.Add(-topSlack).Unix()
 	v.from = max(v.end-top.Span, min(first, v.end-1))
-	t := &Top{
-		Tenant: tenant, End: v.end, Seconds: int(v.end - v.from), Metrics: []TopMetric{}, Senders: []TopTraffic{}, Malformed: []TopMalformed{},
-		Newest: []TopSeries{}, Labels: []TopLabel{}, Over: []TopOver{},
+	t := &answer.Top{
+		Tenant: tenant, End: v.end, Seconds: int(v.end - v.from), Metrics: []answer.TopMetric{}, Senders: []answer.TopTraffic{}, Malformed: []answer.TopMalformed{},
+		Newest: []answer.TopSeries{}, Labels: []answer.TopLabel{}, Over: []answer.TopOver{},
 	}
 	v.metrics(t)
 	v.senders(t)
@@ -151,7 +61,7 @@ func share(n, all uint64) float64 {
 	return math.Round(1e4*float64(n)/float64(all)) / 1e4
 }
 
-func (v *topView) metrics(t *Top) {
+func (v *topView) metrics(t *answer.Top) {
 	table := &v.collector.top.metrics
 	var rows []top.Metric
 	var rest top.Rest
@@ -165,17 +75,17 @@ func (v *topView) metrics(t *Top) {
 	}
 	limits := v.collector.Limiter.Find(v.tenant)
 	for _, r := range rows {
-		t.Metrics = append(t.Metrics, TopMetric{
+		t.Metrics = append(t.Metrics, answer.TopMetric{
 			Name: r.Name, Kind: r.Kind.String(), Series: limits.MetricSeries(r.Name), Samples: v.rate(r.Samples), Share: share(r.Samples, all),
 		})
 	}
 	if rest.Count > 0 {
-		t.Metrics = append(t.Metrics, TopMetric{Samples: v.rate(rest.Count), Share: share(rest.Count, all), Others: max(1, rest.Rows)})
+		t.Metrics = append(t.Metrics, answer.TopMetric{Samples: v.rate(rest.Count), Share: share(rest.Count, all), Others: max(1, rest.Rows)})
 	}
 	t.Samples = v.rate(all)
 }
 
-func (v *topView) senders(t *Top) {
+func (v *topView) senders(t *answer.Top) {
 	table := &v.collector.top.senders
 	var rows []top.SenderRow
 	var bad []top.MalformedRow
@@ -187,7 +97,7 @@ func (v *topView) senders(t *Top) {
 	table.mu.Unlock()
 	for i := range bad {
 		r := &bad[i]
-		t.Malformed = append(t.Malformed, TopMalformed{
+		t.Malformed = append(t.Malformed, answer.TopMalformed{
 			TopSender: v.sender(limit.Sender{Addr: r.Addr, PID: r.PID, UID: r.UID}), Lines: v.rate(r.Lines), Malformed: v.rate(r.Malformed),
 			Share: share(r.Malformed, r.Lines), Reason: r.Reason, Example: r.Example,
 		})
@@ -198,21 +108,21 @@ func (v *topView) senders(t *Top) {
 		all.Bytes += r.Bytes
 	}
 	for _, r := range rows {
-		t.Senders = append(t.Senders, TopTraffic{
+		t.Senders = append(t.Senders, answer.TopTraffic{
 			TopSender: v.sender(limit.Sender{Addr: r.Addr, PID: r.PID, UID: r.UID}),
-			Datagrams: v.rate(r.Count), Bytes: v.rate(r.Bytes), Share: share(r.Count, all.Count),
+			Datagrams:        v.rate(r.Count), Bytes: v.rate(r.Bytes), Share: share(r.Count, all.Count),
 		})
 	}
 	if rest.Count > 0 {
-		t.Senders = append(t.Senders, TopTraffic{
+		t.Senders = append(t.Senders, answer.TopTraffic{
 			Datagrams: v.rate(rest.Count), Bytes: v.rate(rest.Bytes), Share: share(rest.Count, all.Count), Others: max(1, rest.Rows),
 		})
 	}
 	t.Datagrams, t.Bytes = v.rate(all.Count), v.rate(all.Bytes)
 }
 
-func (v *topView) sender(s limit.Sender) TopSender {
-	known := TopSender{Container: s.Container}
+func (v *topView) sender(s limit.Sender) answer.TopSender {
+	known := answer.TopSender{Container: s.Container}
 	switch {
 	case s.Addr.IsValid() && s.Addr.Port() == 0:
 		known.Address = s.Addr.Addr().String()
@@ -227,14 +137,14 @@ func (v *topView) sender(s limit.Sender) TopSender {
 		p = process.Find(s.PID)
 		v.processes[s.PID] = p
 	}
-	known.Process = &TopProcess{s.PID, s.UID, p.Command}
+	known.Process = &answer.TopProcess{PID: s.PID, UID: s.UID, Command: p.Command}
 	if known.Container == "" {
 		known.Container = p.Container
 	}
 	return known
 }
 
-func (v *topView) newest(t *Top) {
+func (v *topView) newest(t *answer.Top) {
 	limits := v.collector.Limiter.Find(v.tenant)
 	t.Series = limits.Series()
 	newest := limits.Newest()
@@ -243,17 +153,17 @@ func (v *topView) newest(t *Top) {
 		if err != nil {
 			continue // the slow path wrote it
 		}
-		t.Newest = append(t.Newest, TopSeries{
+		t.Newest = append(t.Newest, answer.TopSeries{
 			At: float64(n.At/1e6) / 1e3, Metric: ls.Get(model.MetricNameLabel),
 			Labels: ls.MatchLabels(false, model.MetricNameLabel), Sender: v.sender(n.Sender),
 		})
 	}
 }
 
-func (v *topView) labels(t *Top, now time.Time) {
+func (v *topView) labels(t *answer.Top, now time.Time) {
 	all := v.collector.top.labels.of(v.tenant, v.collector.Limiter.Find(v.tenant), now)
 	for _, l := range all[:min(v.limit, len(all))] {
-		t.Labels = append(t.Labels, TopLabel{Metric: l.Metric, Label: l.Name, Values: l.Values, Examples: l.Examples})
+		t.Labels = append(t.Labels, answer.TopLabel{Metric: l.Metric, Label: l.Name, Values: l.Values, Examples: l.Examples})
 	}
 }
 
@@ -266,13 +176,13 @@ func (s *labelScans) of(tenant string, series *limit.Tenant, now time.Time) []to
 		if s.scans == nil {
 			s.scans = map[string]labelScan{}
 		}
-		scan = labelScan{now, top.Labels(series.Keys(), MaxTop)}
+		scan = labelScan{now, top.Labels(series.Keys(), top.MaxRows)}
 		s.scans[tenant] = scan
 	}
 	return scan.labels
 }
 
-func (v *topView) over(t *Top, now time.Time) {
+func (v *topView) over(t *answer.Top, now time.Time) {
 	for _, r := range v.collector.Limits() {
 		if r.Tenant != v.tenant {
 			continue
@@ -282,7 +192,7 @@ func (v *topView) over(t *Top, now time.Time) {
 			if now.UnixNano()-o.Last >= int64(overFor) || len(t.Over) == v.limit {
 				continue
 			}
-			t.Over = append(t.Over, TopOver{
+			t.Over = append(t.Over, answer.TopOver{
 				Metric: o.Metric, Kind: o.Kind.String(), Limit: setting(o), Fate: o.Fate.String(), Samples: samplesOver(o),
 				Label: culprit(o), Values: values(o), Sender: sender(o),
 			})

@@ -20,7 +20,7 @@ import (
 
 // checkUnkept checks a record that the disk did not take: it is told, counted, listed and
 // read all the same.
-func checkUnkept(t *testing.T, r *Recorder, made Listed, why string) {
+func checkUnkept(t *testing.T, r *Recorder, made record.Listed, why string) {
 	t.Helper()
 	if !strings.Contains(made.NotKept, why) || testutil.ToFloat64(r.notKept) == 0 || testutil.ToFloat64(r.failed) != 0 {
 		t.Errorf("not kept: %q, %v not kept, %v failed", made.NotKept, testutil.ToFloat64(r.notKept), testutil.ToFloat64(r.failed))

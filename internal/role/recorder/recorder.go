@@ -44,9 +44,6 @@ type Options struct {
 }
 
 const (
-	// Duration is how long profiles of the time are taken.
-	Duration = 5 * time.Second
-
 	// flightAge and flightBytes bound the execution trace that is kept. Events of five seconds
 	// are some megabytes.
 	flightAge   = 5 * time.Second
@@ -90,7 +87,7 @@ type ask struct {
 }
 
 type answer struct {
-	record Listed
+	record record.Listed
 	err    error
 }
 
@@ -101,7 +98,7 @@ func New(o Options) *Recorder {
 		return f.NewCounter(prometheus.CounterOpts{Name: "freshet_recorder_" + name, Help: help})
 	}
 	r := &Recorder{
-		Options: o, duration: Duration, root: os.DirFS("/"),
+		Options: o, duration: record.Duration, root: os.DirFS("/"),
 		flight: flight{
 			tracer:  trace.NewFlightRecorder(trace.FlightRecorderConfig{MinAge: flightAge, MaxBytes: flightBytes}),
 			stirred: make(chan struct{}, 1),
@@ -138,23 +135,23 @@ func (r *Recorder) Over(s stage.Stage, spent, budget time.Duration) {
 
 var errEnded = errors.New("the process is stopping")
 
-// Record makes a record now, which takes Duration and some time more, and says what it is
+// Record makes a record now, which takes record.Duration and some time more, and says what it is
 // of. One that is under way is waited for first. A disk that takes no record is no error: the
 // record says so in NotKept, and Open has it until another is made.
-func (r *Recorder) Record(ctx context.Context, reason string) (Listed, error) {
+func (r *Recorder) Record(ctx context.Context, reason string) (record.Listed, error) {
 	a := ask{reason, make(chan answer, 1)}
 	select {
 	case r.asks <- a:
 	case <-r.ended:
-		return Listed{}, errEnded
+		return record.Listed{}, errEnded
 	case <-ctx.Done():
-		return Listed{}, context.Cause(ctx)
+		return record.Listed{}, context.Cause(ctx)
 	}
 	select {
 	case made := <-a.done:
 		return made.record, made.err
 	case <-ctx.Done():
-		return Listed{}, context.Cause(ctx)
+		return record.Listed{}, context.Cause(ctx)
 	}
 }
 
@@ -209,14 +206,14 @@ func (r *Recorder) removeUnfinished() {
 }
 
 // make makes a record, and keeps it if the disk takes it.
-func (r *Recorder) make(ctx context.Context, of record.Record) (Listed, error) {
+func (r *Recorder) make(ctx context.Context, of record.Record) (record.Listed, error) {
 	made, text, err := r.take(ctx, of)
 	if err != nil {
 		r.failed.Inc()
-		return Listed{Record: made}, fmt.Errorf("record: %w", err)
+		return record.Listed{Record: made}, fmt.Errorf("record: %w", err)
 	}
 	r.made.Inc()
-	l := Listed{Record: made, Bytes: int64(len(text))}
+	l := record.Listed{Record: made, Bytes: int64(len(text))}
 	if err := r.keep(made.ID, text); err != nil {
 		l.NotKept = err.Error()
 		r.unkept.Store(&unkept{made, text, l.NotKept})
@@ -294,31 +291,23 @@ func (r *Recorder) files() (all []file, err error) {
 	return all, nil
 }
 
-// Listed is a record that can be read.
-type Listed struct {
-	record.Record
-	Bytes   int64  `json:"bytes"`
-	NotKept string `json:"not_kept,omitempty"` // why it is only in memory, until another is made
-	Error   string `json:"error,omitempty"`    // it cannot be read
-}
-
 // List are the records that can be read, newest first. It waits for no record that is being
 // written.
-func (r *Recorder) List() ([]Listed, error) {
+func (r *Recorder) List() ([]record.Listed, error) {
 	files, err := r.files()
 	if err != nil {
 		return nil, err
 	}
-	all := []Listed{}
+	all := []record.Listed{}
 	if u := r.unkept.Load(); u != nil { // it was made after all others
-		all = append(all, Listed{Record: u.Record, Bytes: int64(len(u.text)), NotKept: u.why})
+		all = append(all, record.Listed{Record: u.Record, Bytes: int64(len(u.text)), NotKept: u.why})
 	}
 	for _, f := range files {
 		if len(all) > 0 && all[0].ID == f.id { // the disk took it after all
 			all[0].NotKept = ""
 			continue
 		}
-		l := Listed{Record: record.Record{ID: f.id}, Bytes: f.bytes}
+		l := record.Listed{Record: record.Record{ID: f.id}, Bytes: f.bytes}
 		l.Record, err = r.summary(f.id)
 		if errors.Is(err, ErrUnknown) { // it has just made room
 			continue

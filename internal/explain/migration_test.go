@@ -1,4 +1,4 @@
-package main
+package explain
 
 import (
 	"os"
@@ -44,13 +44,13 @@ func TestMigrationManual(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x, err := newExplainer(c, time.Unix(1_800_000_000, 0))
+		x, err := New(c, time.Unix(1_800_000_000, 0))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, row := range rows.FindAllStringSubmatch(section, -1) {
 			examples++
-			b := x.explain("default", []byte(strings.ReplaceAll(row[1], `\|`, "|"))).Lines[0].Becomes
+			b := x.Explain("default", []byte(strings.ReplaceAll(row[1], `\|`, "|"))).Lines[0].Becomes
 			got := b.Query
 			if b.Dropped {
 				got = "dropped"

@@ -1,0 +1,287 @@
+// Package explain says what a datagram would become, field by field: on a running server, or by
+// a configuration alone. It changes nothing.
+package explain
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/catalogue"
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
+	"github.com/freshet-io/freshet/internal/core/limit"
+	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/window"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// MaxBytes bounds what is explained at once; no datagram is longer.
+const MaxBytes = 1 << 20
+
+// Explainer explains datagrams. New returns one for a configuration alone; a running server
+// then sets what it knows better.
+type Explainer struct {
+	config settings.Config
+	mapper *mapping.Mapper
+	// Peek is which name a claim would get.
+	Peek func(*catalogue.Claim) (name string, known bool, report catalogue.Report)
+
+	// Admit is what limits would make of a series. Nil without a server.
+	Admit func(tenant string, key []byte, source uint64, length int) limit.Prospect
+
+	// Arrives lists the DogStatsD sockets of a tenant. Nil without a server.
+	Arrives func(tenant string) []string
+	now     time.Time
+}
+
+// New returns one that knows no server, only a configuration: each name
+// belongs to the first line that claims it.
+func New(c settings.Config, now time.Time) (*Explainer, error) {
+	constant, err := c.ConstantLabels()
+	if err != nil {
+		return nil, err
+	}
+	mapper, err := mapping.New(c.Mapping, constant)
+	if err != nil {
+		return nil, err
+	}
+	names := catalogue.New(catalogue.DefaultMaxNames)
+	return &Explainer{config: c, mapper: mapper, now: now, Peek: func(claim *catalogue.Claim) (string, bool, catalogue.Report) {
+		name, known, report := names.Peek(claim)
+		names.Resolve(now.UnixMilli(), claim) // so that the lines of a datagram meet each other
+		return name, known, report
+	}}, nil
+}
+
+// Explain explains a datagram that arrives for a tenant.
+func (x *Explainer) Explain(tenant string, packet []byte) answer.Explained {
+	e := answer.Explained{Tenant: tenant, Arrives: []string{}, Lines: []answer.ExplainedLine{}}
+	if x.Arrives != nil {
+		e.Arrives = append(e.Arrives, x.Arrives(tenant)...)
+	}
+	if x.Arrives != nil && len(e.Arrives) == 0 {
+		e.Warnings = append(e.Warnings, fmt.Sprintf("no DogStatsD socket belongs to the tenant %s: nothing can arrive for it", tenant))
+	}
+	if limit := int(x.config.DogStatsD.MaxPacket); len(packet) > limit {
+		e.Warnings = append(e.Warnings, fmt.Sprintf("%d bytes are more than dogstatsd.max_packet (%d): the datagram would be dropped", len(packet), limit))
+	}
+	for line := range dogstatsd.Lines(packet) {
+		e.Lines = append(e.Lines, x.line(tenant, line))
+	}
+	if !x.config.Stores() {
+		e.Warnings = append(e.Warnings, "nothing is stored: "+settings.NothingStored)
+	}
+	if len(e.Lines) == 0 {
+		e.Warnings = append(e.Warnings, "there is no line in it")
+	}
+	return e
+}
+
+func (x *Explainer) line(tenant string, line []byte) answer.ExplainedLine {
+	e := dogstatsd.Explain(line)
+	l := answer.ExplainedLine{
+		Line: string(line), WellFormed: e.WellFormed(), Fields: e.Fields,
+		Type: map[dogstatsd.Line]string{dogstatsd.MetricLine: "metric", dogstatsd.EventLine: "event", dogstatsd.CheckLine: "check"}[e.Line],
+	}
+	if !l.WellFormed {
+		l.Fault = &answer.ExplainedFault{Reason: e.Reason.String(), At: e.Fault, Expected: e.Expected}
+		return l
+	}
+	for _, f := range e.Fields {
+		if f.Ignored && f.Name != "tags" {
+			warn(&l, "%s %q: %s", f.Name, line[f.From:f.To], f.Meaning)
+		}
+	}
+	switch e.Line {
+	case dogstatsd.EventLine:
+		l.Becomes = x.event(&e.Event, &l)
+	case dogstatsd.CheckLine:
+		c := &e.Check
+		l.Becomes = x.series(tenant, &mapping.Input{Check: true, Name: c.Name, Tags: c.Tags, Host: c.Host, Origin: c.Origin}, &l, nil)
+		x.timed(series.Check, c.Time, &l)
+	default:
+		m := &e.Metric
+		l.Becomes = x.series(tenant, &mapping.Input{Type: m.Type, Name: m.Name, Tags: m.Tags, Origin: m.Origin}, &l, m)
+		if m.Type == dogstatsd.Count || m.Type == dogstatsd.Gauge {
+			x.timed(map[dogstatsd.Type]series.Kind{dogstatsd.Count: series.Counter, dogstatsd.Gauge: series.Gauge}[m.Type], m.Time, &l)
+		}
+	}
+	return l
+}
+
+func warn(l *answer.ExplainedLine, text string, args ...any) {
+	l.Warnings = append(l.Warnings, fmt.Sprintf(text, args...))
+}
+
+// event is what an event becomes.
+func (x *Explainer) event(e *dogstatsd.Event, l *answer.ExplainedLine) *answer.Becomes {
+	kept := x.config.Events.Retention
+	if at := time.Unix(e.Time, 0); e.Time > 0 && at.Before(x.now.Add(-kept)) {
+		warn(l, "its time, %s, is older than events.retention (%v): it is not kept", at.UTC().Format(time.RFC3339), model.Duration(kept))
+	} else if at.After(x.now.Add(10 * time.Minute)) {
+		warn(l, "its time, %s, is more than 10 minutes ahead: the time of arrival is taken", at.UTC().Format(time.RFC3339))
+	}
+	return &answer.Becomes{Kind: "event", Combine: "kept as it is; see freshet events", Stores: []string{"events for " + model.Duration(kept).String()}}
+}
+
+// series is the series that a context belongs to, and what becomes of the values
+// of m, which is nil for a check.
+func (x *Explainer) series(tenant string, in *mapping.Input, l *answer.ExplainedLine, m *dogstatsd.Metric) *answer.Becomes {
+	out := x.mapper.Map(in)
+	b := &answer.Becomes{Kind: out.Kind.String(), Dropped: out.Drop}
+	if out.Rule >= 0 {
+		b.Rule, b.Match = &out.Rule, x.config.Mapping.Rules[out.Rule].Match
+	}
+	if out.Drop {
+		b.Combine = "dropped by the rule"
+		return b
+	}
+	claim := catalogue.Claim{
+		Tenant: tenant, Name: out.Name, Raw: in.Name, Named: out.Named, Kind: out.Kind, Buckets: out.Buckets, Unit: out.Unit, Help: out.Help,
+	}
+	name, _, report := x.Peek(&claim)
+	reportTo(l, &claim, name, report)
+	out.Name = name
+	ls, key := out.Labels(), out.AppendKey(nil)
+	shard := series.Shard(tenant, key)
+	b.Name, b.Shard, b.Labels = name, &shard, ls.Map()
+	b.Query = selector(ls, out.Buckets != "")
+	b.Combine = x.combine(&out, m)
+	if x.Admit != nil {
+		limits(b, x.Admit(tenant, key, out.Source, len(in.Name)+len(in.Tags)), l)
+	}
+	for _, s := range []struct {
+		width tile.Width
+		kept  time.Duration
+	}{{tile.Width10s, x.config.Store.Retention.Tile10s}, {tile.Width1m, x.config.Store.Retention.Tile1m}} {
+		b.Stores = append(b.Stores, fmt.Sprintf("%v tiles for %s", s.width, model.Duration(s.kept)))
+	}
+	if out.Kind == series.Counter {
+		for _, v := range m.Values {
+			if v < 0 {
+				warn(l, "a counter only grows: %v is refused; a rule with updown: true makes of %s a gauge that adds up", v, in.Name)
+			}
+		}
+	}
+	return b
+}
+
+// limits says how much room there is, and what becomes of a series without.
+func limits(b *answer.Becomes, p limit.Prospect, l *answer.ExplainedLine) {
+	row := func(what string, n, most int) {
+		if most > 0 {
+			b.Limits = append(b.Limits, fmt.Sprintf("%s %d of %d", what, n, most))
+		}
+	}
+	row("series of the metric", p.MetricSeries, p.MaxMetricSeries)
+	row("of the tenant", p.Series, p.MaxSeries)
+	row("may begin now", p.New, p.MaxNew)
+	switch p.Fate {
+	case limit.FoldedMetric:
+		warn(l, "there is no room for the series (%s): its values are counted under %s{freshet_overflow=\"true\"}", p.Reason, b.Name)
+	case limit.FoldedKind:
+		warn(l, "there is no room for the series (%s): its values are counted under freshet_overflow_%s", p.Reason, b.Kind)
+	case limit.Refused:
+		warn(l, "there is no room for the series (%s): its values are refused, since those of a %s do not add up", p.Reason, b.Kind)
+	}
+}
+
+// reportTo warns of what the catalogue says of a claim.
+func reportTo(l *answer.ExplainedLine, c *catalogue.Claim, name string, r catalogue.Report) {
+	switch r.Event {
+	case catalogue.KindConflict:
+		warn(l, "the name %s belongs to the %s %s, so this %s is stored as %s", r.Owner.Name, r.Owner.Kind, r.Owner.Raw, c.Kind, name)
+	case catalogue.FormConflict:
+		warn(l, "the name %s belongs to timers with other buckets, of %s, so this one is stored as %s; give both one rule to join them", r.Owner.Name, r.Owner.Raw, name)
+	case catalogue.NameCollision:
+		warn(l, "the metric %s has become %s too: both are one series where their labels agree", r.Owner.Raw, name)
+	case catalogue.Full:
+		warn(l, "the tenant has all the names that it may: this one is stored under a name with a hash")
+	}
+}
+
+// selector is a series as PromQL writes it.
+func selector(ls labels.Labels, classic bool) string {
+	m := model.Metric{}
+	ls.Range(func(l labels.Label) { m[model.LabelName(l.Name)] = model.LabelValue(l.Value) })
+	if classic {
+		m[model.MetricNameLabel] += "_bucket"
+	}
+	return m.String()
+}
+
+// combine says how the values of a line and those of others become one.
+func (x *Explainer) combine(out *mapping.Output, m *dogstatsd.Metric) string {
+	var b strings.Builder
+	switch out.Kind {
+	case series.Counter:
+		fmt.Fprintf(&b, "adds %v to a counter", sum(m.Values)/m.Rate*out.Scale)
+	case series.UpDown:
+		fmt.Fprintf(&b, "adds %v to a total that goes up and down, which is kept for %v after the last sample and stored as a gauge",
+			sum(m.Values)/m.Rate*out.Scale, model.Duration(x.config.Aggregator.UpDownTTL))
+	case series.Gauge:
+		last := m.Values[len(m.Values)-1] * out.Scale
+		if m.Relative && x.config.DogStatsD.RelativeGauges {
+			fmt.Fprintf(&b, "changes the gauge by %v (dogstatsd.relative_gauges)", sum(m.Values)*out.Scale)
+		} else {
+			fmt.Fprintf(&b, "sets the gauge to %v", last)
+		}
+		fmt.Fprintf(&b, "; of several senders of one series %s", [...]string{
+			series.MergeLast: "the last value holds", series.MergeSum: "the values are added",
+			series.MergeMin: "the smallest value holds", series.MergeMax: "the largest value holds",
+		}[out.Policy.Merge])
+	case series.Timer:
+		fmt.Fprintf(&b, "counts as %v in ", m.Measurements())
+		if p := out.Policy; p.Bounds != nil {
+			fmt.Fprintf(&b, "classic buckets up to %s and +Inf (%s_bucket, _sum, _count)", strings.ReplaceAll(out.Buckets, ",", ", "), out.Name)
+		} else {
+			fmt.Fprintf(&b, "a native histogram of schema %d (%.2g %% between bounds), at most %d buckets",
+				p.Schema, (math.Exp2(math.Exp2(-float64(p.Schema)))-1)*100, p.MaxBuckets)
+		}
+	case series.Set:
+		b.WriteString("a gauge of the number of distinct values in each tile")
+	default:
+		b.WriteString("a gauge of the last status: 0 OK, 1 warning, 2 critical, 3 unknown")
+	}
+	if out.Scale != 1 {
+		fmt.Fprintf(&b, "; each value is multiplied by %v: %v is %v", out.Scale, m.Values[0], m.Values[0]*out.Scale)
+	}
+	if out.Unit != "" {
+		fmt.Fprintf(&b, "; the unit is %s", out.Unit)
+	}
+	return b.String()
+}
+
+func sum(values []float64) (total float64) {
+	for _, v := range values {
+		total += v
+	}
+	return total
+}
+
+// timed warns of a time that cannot be taken as it is. seconds is 0 if there is none.
+func (x *Explainer) timed(kind series.Kind, seconds int64, l *answer.ExplainedLine) {
+	if seconds == 0 {
+		return
+	}
+	at, a := time.Unix(seconds, 0), x.config.Aggregator
+	said := at.UTC().Format(time.RFC3339)
+	closed := x.now.Add(-a.Lateness).Truncate(10 * time.Second)
+	switch {
+	case kind != series.Counter && seconds > x.now.Unix()+window.MaxAhead:
+		warn(l, "its time, %s, is more than %d s ahead of the clock here: it is refused, as too_far_ahead", said, window.MaxAhead)
+	case kind == series.Counter && at.After(closed.Add(tile.MaxAhead*10*time.Second)):
+		warn(l, "its time, %s, is too far ahead: it is counted in the last tile that is open, a minute ahead at most", said)
+	case kind == series.Counter && at.Before(closed):
+		warn(l, "its time, %s, lies in a tile that is closed: it is counted in the oldest one that is open, and as late", said)
+	case kind != series.Counter && at.Before(closed.Add(-a.TimedWindow)):
+		warn(l, "its time, %s, is older than aggregator.timed_window (%v): it is dropped, and counted as late", said, a.TimedWindow)
+	}
+}
