@@ -120,7 +120,8 @@ func TestOTLPAnswers(t *testing.T) {
 	wire, text := must(t, good.MarshalProto), must(t, good.MarshalJSON)
 	var partly outcome.Outcome
 	partly.Written.Samples = 1
-	partly.Refuse(outcome.Duplicate, outcome.Counts{Samples: 1}, func() string { return "sum{}" }, errors.New("the cause"))
+	partly.Refuse(outcome.Duplicate, outcome.Counts{Samples: 1})
+	partly.Tell("sum{}", errors.New("the cause"))
 	full := partly // what the sender need not know is not told
 	full.Refused[outcome.Duplicate].Samples = 2
 

@@ -172,7 +172,8 @@ func TestAnswers(t *testing.T) {
 	dropped := written
 	dropped.Dropped.Samples = 4
 	refuse := func(o *outcome.Outcome, reason outcome.Reason) {
-		o.Refuse(reason, outcome.Counts{Samples: 1}, func() string { return "up{}" }, errors.New("the cause"))
+		o.Refuse(reason, outcome.Counts{Samples: 1})
+		o.Tell("up{}", errors.New("the cause"))
 	}
 	refuse(&partial, outcome.Duplicate)
 	refuse(&limited, outcome.TooManySeries)

@@ -106,7 +106,9 @@ func (s *Stores) writeRequests(ctx context.Context, tenant string, requests []*R
 func (r *Request) refuseAll(reason outcome.Reason, cause error) {
 	refuse := func(s *remotewrite.Series) {
 		parts := outcome.Counts{Samples: len(r.Samples(s)), Histograms: len(r.Histograms(s)), Exemplars: len(r.Exemplars(s))}
-		r.Outcome.Refuse(reason, parts, func() string { return labelrules.Text(r.Request, s) }, cause)
+		if r.Outcome.Refuse(reason, parts) {
+			r.Outcome.Tell(labelrules.Text(r.Request, s), cause)
+		}
 	}
 	if r.Only != nil {
 		for _, i := range r.Only {
@@ -282,7 +284,7 @@ func (w *rawWrite) resolve() bool {
 	ls, refused := w.r.Rules.Resolve(w.r.Request, w.s)
 	switch {
 	case refused != nil:
-		w.r.Outcome.Refuse(refused.Reason, w.counts(), w.name, refused.Cause)
+		w.refuse(refused.Reason, w.counts(), refused.Cause)
 		return false
 	case ls.IsEmpty():
 		w.cache.Add(&w.cursor, w.r.Request, w.s, seriescache.Dropped)
@@ -300,7 +302,7 @@ func (w *rawWrite) resolve() bool {
 	}
 	if limit := w.r.MaxSeries; limit > 0 && w.db.Head().NumSeries() >= uint64(limit) {
 		w.tell(ls, true)
-		w.r.Outcome.Refuse(outcome.TooManySeries, w.counts(), w.name, fmt.Errorf(
+		w.refuse(outcome.TooManySeries, w.counts(), fmt.Errorf(
 			"the tenant has %d series in memory, and distributor.max_series allows %d; series that are known go on", w.db.Head().NumSeries(), limit))
 		return false
 	}
@@ -550,7 +552,9 @@ func (w *rawWrite) start(start, last, t int64, h nativeHistogram) {
 }
 
 func (w *rawWrite) refuse(reason outcome.Reason, parts outcome.Counts, cause error) {
-	w.r.Outcome.Refuse(reason, parts, w.name, cause)
+	if w.r.Outcome.Refuse(reason, parts) {
+		w.r.Outcome.Tell(labelrules.Text(w.r.Request, w.s), cause)
+	}
 }
 
 // refuseAppend says why tsdb did not take a sample.
@@ -569,9 +573,6 @@ func (w *rawWrite) refuseAppend(part outcome.Counts, t int64, err error) {
 }
 
 func stamp(t int64) string { return time.UnixMilli(t).UTC().Format("2006-01-02T15:04:05.000Z") }
-
-// name is the series as it was sent, for people.
-func (w *rawWrite) name() string { return labelrules.Text(w.r.Request, w.s) }
 
 // exemplar writes an exemplar of a series that has a sample by now.
 func (w *rawWrite) exemplar(x *remotewrite.Exemplar) {

@@ -210,7 +210,9 @@ func (c *check) point(m pmetric.Metric, attributes pcommon.Map, t pcommon.Timest
 		c.out.Samples += samples
 		return false
 	}
-	c.out.Refused.Refuse(refused.Reason, outcome.Counts{Samples: 1}, func() string { return pointText(m, attributes) }, refused.Cause)
+	if c.out.Refused.Refuse(refused.Reason, outcome.Counts{Samples: 1}) {
+		c.out.Refused.Tell(pointText(m, attributes), refused.Cause)
+	}
 	return true
 }
 
@@ -242,7 +244,9 @@ func (c *check) exemplars(m pmetric.Metric, attributes pcommon.Map, all pmetric.
 		if e.ValueType() != pmetric.ExemplarValueTypeEmpty {
 			return false
 		}
-		c.out.Refused.Refuse(outcome.BadExemplar, outcome.Counts{Exemplars: 1}, func() string { return pointText(m, attributes) }, errors.New("the exemplar has no value"))
+		if c.out.Refused.Refuse(outcome.BadExemplar, outcome.Counts{Exemplars: 1}) {
+			c.out.Refused.Tell(pointText(m, attributes), errors.New("the exemplar has no value"))
+		}
 		return true
 	})
 }

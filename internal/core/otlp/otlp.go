@@ -87,7 +87,9 @@ func Convert(m pmetric.Metrics, s Settings, to, deltas *remotewrite.Builder, roo
 	if missing := c.Samples - a.samples; err != nil && missing > 0 {
 		c.Points = max(0, c.Points-missing)
 		c.Samples = a.samples
-		c.Refused.Refuse(outcome.BadLabels, outcome.Counts{Samples: missing}, func() string { return "a metric" }, err)
+		if c.Refused.Refuse(outcome.BadLabels, outcome.Counts{Samples: missing}) {
+			c.Refused.Tell("a metric", err)
+		}
 	}
 	to.Finish()
 	deltas.Finish()

@@ -61,8 +61,8 @@ func (c *Counts) Add(more Counts) {
 	c.Series += more.Series
 }
 
-// Outcome is the fate of each part of a request: written, dropped or refused. The zero
-// Outcome is that of an empty request.
+// Outcome is the fate of each part of a request: written, dropped or refused. It is a value
+// that points at nothing of the request. The zero Outcome is that of an empty request.
 type Outcome struct {
 	Written Counts // stored, or there already with the same value
 	Dropped Counts // by a rule, or the copy of an HA pair: as the configuration wants it
@@ -72,8 +72,13 @@ type Outcome struct {
 	// store keeps the newest of a fixed number.
 	NotKept int
 
-	first  Refusal
-	series string // of the first
+	First Example // of what was refused
+}
+
+// Example is the one refusal that an answer tells of.
+type Example struct {
+	Series string // as it was sent, at most maxSeriesText bytes of it
+	Cause  string // names the limit, if it is one, and the way out
 }
 
 // Refusal is why something is not written.
@@ -85,28 +90,32 @@ type Refusal struct {
 // maxSeriesText bounds what of a series stands in an answer, in bytes.
 const maxSeriesText = 512
 
-// Refuse counts parts of one series that are not written, or the series if it has none.
-// series is asked once for a request, for the series that the answer names.
-func (o *Outcome) Refuse(reason Reason, parts Counts, series func() string, cause error) {
+// Refuse counts parts of one series that are not written, or the series if it has none. It
+// reports whether they are the request's first: then the caller has Tell say which series
+// they are of, and why. To spell that out for each refusal would cost more than to write it.
+func (o *Outcome) Refuse(reason Reason, parts Counts) (first bool) {
 	if parts == (Counts{}) {
 		parts.Series = 1
 	}
 	o.Refused[reason].Add(parts)
-	if o.first.Cause == nil {
-		text := strings.ToValidUTF8(series(), "\uFFFD")
-		if len(text) > maxSeriesText {
-			text = strings.ToValidUTF8(text[:maxSeriesText], "") + "…"
-		}
-		o.first, o.series = Refusal{reason, cause}, text
+	return o.First == (Example{})
+}
+
+// Tell says what was refused first.
+func (o *Outcome) Tell(series string, cause error) {
+	series = strings.ToValidUTF8(series, "\uFFFD")
+	if len(series) > maxSeriesText {
+		series = strings.ToValidUTF8(series[:maxSeriesText], "") + "…"
 	}
+	o.First = Example{series, cause.Error()}
 }
 
 // AnyRefused reports whether the request was written in part only.
-func (o *Outcome) AnyRefused() bool { return o.first.Cause != nil }
+func (o *Outcome) AnyRefused() bool { return o.First != (Example{}) }
 
 // NoTenant reports whether all of the request was refused for its tenant's sake, of whom
 // there is nothing here.
-func (o *Outcome) NoTenant() bool { return o.AnyRefused() && o.first.Reason == TooManyTenants }
+func (o *Outcome) NoTenant() bool { return o.Refused[TooManyTenants] != (Counts{}) }
 
 // AllRefused is how much was refused.
 func (o *Outcome) AllRefused() (all Counts) {
@@ -124,8 +133,8 @@ func (o *Outcome) Add(more *Outcome) {
 	for i := range o.Refused {
 		o.Refused[i].Add(more.Refused[i])
 	}
-	if o.first.Cause == nil {
-		o.first, o.series = more.first, more.series
+	if !o.AnyRefused() {
+		o.First = more.First
 	}
 }
 
@@ -142,8 +151,8 @@ func (o *Outcome) Text() string {
 		}
 	}
 	refused := o.AllRefused().Total()
-	return fmt.Sprintf("%d of %d were refused (%s), everything else was written; the first is %s: %v",
-		refused, refused+o.Written.Total()+o.Dropped.Total()+o.NotKept, strings.Join(reasons, ", "), o.series, o.first.Cause)
+	return fmt.Sprintf("%d of %d were refused (%s), everything else was written; the first is %s: %s",
+		refused, refused+o.Written.Total()+o.Dropped.Total()+o.NotKept, strings.Join(reasons, ", "), o.First.Series, o.First.Cause)
 }
 
 // Statuses of HTTP.

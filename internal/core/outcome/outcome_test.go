@@ -9,7 +9,9 @@ import (
 
 func refuse(reason Reason, parts Counts) func(*Outcome) {
 	return func(o *Outcome) {
-		o.Refuse(reason, parts, func() string { return `up{job="a"}` }, errors.New("the cause"))
+		if o.Refuse(reason, parts) {
+			o.Tell(`up{job="a"}`, errors.New("the cause"))
+		}
 	}
 }
 
@@ -41,10 +43,12 @@ func TestOneOutcomeTwoAnswers(t *testing.T) {
 		{"an exemplar is no data point", []func(*Outcome){refuse(BadExemplar, Counts{Exemplars: 1})}, http.StatusBadRequest, 0, "1 bad_exemplar", ""},
 		{"what cannot be added", []func(*Outcome){refuse(Delta, Counts{Samples: 1})}, http.StatusBadRequest, 1, "1 delta", ""},
 		{"a series as long as a book", []func(*Outcome){func(o *Outcome) {
-			o.Refuse(TooLongLabel, Counts{Samples: 1}, func() string { return strings.Repeat("é", 1000) + "end" }, errors.New("the cause"))
+			o.Refuse(TooLongLabel, Counts{Samples: 1})
+			o.Tell(strings.Repeat("é", 1000)+"end", errors.New("the cause"))
 		}}, http.StatusTooManyRequests, 1, "é…: the cause", "end"},
 		{"not UTF-8", []func(*Outcome){func(o *Outcome) {
-			o.Refuse(BadLabels, Counts{Samples: 1}, func() string { return "a\xff" }, errors.New("the cause"))
+			o.Refuse(BadLabels, Counts{Samples: 1})
+			o.Tell("a\xff", errors.New("the cause"))
 		}}, http.StatusBadRequest, 1, "a\uFFFD: the cause", ""},
 	} {
 		var o Outcome
@@ -68,7 +72,8 @@ func TestPartsOfARequestAddUp(t *testing.T) {
 	written(Counts{Samples: 10, Histograms: 20, Exemplars: 30})(&b)
 	refuse(TooOld, Counts{Samples: 1})(&b)
 	b.Dropped.Samples, b.NotKept = 5, 6
-	c.Refuse(TooOld, Counts{Samples: 1}, func() string { return "second" }, errors.New("later"))
+	c.Refuse(TooOld, Counts{Samples: 1})
+	c.Tell("second", errors.New("later"))
 	a.Add(&b)
 	a.Add(&c)
 	if a.Written != (Counts{Samples: 11, Histograms: 22, Exemplars: 33}) || a.Refused[TooOld].Samples != 2 || a.Dropped.Samples != 5 || a.NotKept != 6 || !strings.Contains(a.Text(), "up{") {

@@ -92,7 +92,8 @@ const parts = 10 // of the request that is written
 func refusing(n int) (o outcome.Outcome) {
 	o.Written.Samples = parts - n
 	if n > 0 {
-		o.Refuse(outcome.TooOld, outcome.Counts{Samples: n}, func() string { return "up" }, errors.New("cause"))
+		o.Refuse(outcome.TooOld, outcome.Counts{Samples: n})
+		o.Tell("up", errors.New("cause"))
 	}
 	return o
 }

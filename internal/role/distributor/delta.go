@@ -159,9 +159,8 @@ func (c *collecting) series(s *remotewrite.Series) {
 	r := c.request
 	parts := outcome.Counts{Samples: len(r.Samples(s)), Histograms: len(r.Histograms(s))}
 	ls, refusal := c.rules.terms.rules.Resolve(r, s) // what is said of it came with its family
-	text := func() string { return labelrules.Text(r, s) }
 	if refusal != nil {
-		c.outcome.Refuse(refusal.Reason, parts, text, refusal.Cause)
+		c.refuse(s, refusal.Reason, parts, refusal.Cause)
 		return
 	}
 	if ls.IsEmpty() {
@@ -178,16 +177,16 @@ func (c *collecting) series(s *remotewrite.Series) {
 	key := series.AppendKey(nil, kind, ls)
 	shard := series.Shard(c.rules.tenant, key)
 	if refusal := c.admit(shard, key, ls); refusal != nil {
-		c.outcome.Refuse(refusal.Reason, parts, text, refusal.Cause)
+		c.refuse(s, refusal.Reason, parts, refusal.Cause)
 		return
 	}
 	add := func(inc batch.Increment, part outcome.Counts, t int64) {
 		if t < 1 {
-			c.outcome.Refuse(outcome.TooOld, part, text, errors.New("its time is in the first millisecond of 1970, or before"))
+			c.refuse(s, outcome.TooOld, part, errors.New("its time is in the first millisecond of 1970, or before"))
 			return
 		}
 		if latest := c.now.Add(tsdb.MaxAhead).UnixMilli(); t > latest {
-			c.outcome.Refuse(outcome.TooFarAhead, part, text, fmt.Errorf("its time %s is more than %v ahead of the clock here", time.UnixMilli(t).UTC().Format(time.RFC3339), tsdb.MaxAhead))
+			c.refuse(s, outcome.TooFarAhead, part, fmt.Errorf("its time %s is more than %v ahead of the clock here", time.UnixMilli(t).UTC().Format(time.RFC3339), tsdb.MaxAhead))
 			return
 		}
 		inc.Key, inc.Samples, inc.Delta = key, 1, t
@@ -201,12 +200,18 @@ func (c *collecting) series(s *remotewrite.Series) {
 		h := &r.Histograms(s)[i]
 		timer, err := timerOf(h)
 		if err != nil {
-			c.outcome.Refuse(outcome.BadHistogram, outcome.Counts{Histograms: 1}, text, err)
+			c.refuse(s, outcome.BadHistogram, outcome.Counts{Histograms: 1}, err)
 			continue
 		}
 		policy := series.DefaultPolicy
 		policy.Schema = timer.Schema
 		add(batch.Increment{Timer: timer, Policy: series.AppendPolicy(nil, &policy)}, outcome.Counts{Histograms: 1}, h.Time)
+	}
+}
+
+func (c *collecting) refuse(s *remotewrite.Series, reason outcome.Reason, parts outcome.Counts, cause error) {
+	if c.outcome.Refuse(reason, parts) {
+		c.outcome.Tell(labelrules.Text(c.request, s), cause)
 	}
 }
 

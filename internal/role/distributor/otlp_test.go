@@ -71,7 +71,8 @@ func TestHistogramsOfOTLP(t *testing.T) {
 func TestPointsRefusedBeforehandAreCounted(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	var o outcome.Outcome
-	o.Refuse(outcome.Delta, outcome.Counts{Samples: 3}, func() string { return "x" }, errors.New("the cause"))
+	o.Refuse(outcome.Delta, outcome.Counts{Samples: 3})
+	o.Tell("x", errors.New("the cause"))
 	w.Refused("a", &o)
 	if n := testutil.ToFloat64(w.metrics.refused.WithLabelValues("delta")); n != 3 {
 		t.Errorf("%v are counted", n)

@@ -47,7 +47,8 @@ func (n *noting) Push(_ string, r *tsdb.Request, _ *buf.Buf) error {
 	}
 	r.Outcome.Written.Samples = len(only) - n.refuses
 	if n.refuses > 0 {
-		r.Outcome.Refuse(outcome.TooOld, outcome.Counts{Samples: n.refuses}, func() string { return "x" }, errors.New("the cause"))
+		r.Outcome.Refuse(outcome.TooOld, outcome.Counts{Samples: n.refuses})
+		r.Outcome.Tell("x", errors.New("the cause"))
 	}
 	return nil
 }
