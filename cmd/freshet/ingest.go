@@ -7,7 +7,6 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/receive"
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/metadata"
-	"github.com/freshet-io/freshet/internal/core/placement"
 	"github.com/freshet-io/freshet/internal/role/distributor"
 	"github.com/freshet-io/freshet/internal/role/ingester"
 )
@@ -46,7 +45,7 @@ func (s *server) openIngest() error {
 	}
 	i := ingest{metadata: metadata.New(), ingester: ingester.New(s.config.Ingester, s.stores, s.registry)}
 	i.distributor = distributor.New(distributor.Options{
-		Config: s.config.Distributor, Placement: placement.Single(instance), Ingesters: map[string]distributor.Ingester{instance: i.ingester},
+		Config: s.config.Distributor, Ingester: i.ingester,
 		Tiles: s.stores, Windows: totals{s}, Sender: sender, Backends: s.backends(),
 		Metadata: i.metadata, Ledger: s.ledger, Lookback: s.config.Query.LookbackDelta, Now: time.Now, Registry: s.registry, Logger: s.logger,
 	})

@@ -13,8 +13,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/buf"
 )
 
-// holding is all that one request holds until nobody uses it any more: buffers, decoded
-// requests, and its part of the memory of all requests.
+// holding is all that one request holds until it is answered: buffers, decoded requests, and
+// its part of the memory of all requests.
 type holding struct {
 	receiver *Receiver
 	tenant   string
@@ -22,22 +22,19 @@ type holding struct {
 	bytes    int64         // of Receiver.memory
 	shared   *atomic.Int64 // bytes of all the tenant's requests
 	refused  error         // why there was no more memory
-	users    atomic.Int32
 	buffers  []*buf.Buf
 	requests []*remotewrite.Request
 	trip     *stage.Trip // nil if nobody watches
 	tripRoom stage.Trip  // that trip: memory of its own would be one allocation more
 }
 
-// hold begins a holding of a request with one user.
+// hold begins the holding of a request, which release ends.
 func (r *Receiver) hold(tenant string, request *http.Request) *holding {
 	shared, known := r.tenants.Load(tenant)
 	if !known {
 		shared, _ = r.tenants.LoadOrStore(tenant, new(atomic.Int64))
 	}
-	h := &holding{receiver: r, tenant: tenant, sender: sender.Of(request.RemoteAddr, request.UserAgent()), shared: shared.(*atomic.Int64)}
-	h.users.Store(1)
-	return h
+	return &holding{receiver: r, tenant: tenant, sender: sender.Of(request.RemoteAddr, request.UserAgent()), shared: shared.(*atomic.Int64)}
 }
 
 // begin begins the trip of the request. Headers may be nil.
@@ -76,20 +73,8 @@ func (h *holding) end(err error) {
 	}
 }
 
-// keep adds a user, who calls what it returns once.
-func (h *holding) keep() (release func()) {
-	h.users.Add(1)
-	return h.release
-}
-
-// release is called once by each user. The last one gives everything back.
+// release gives everything back.
 func (h *holding) release() {
-	switch n := h.users.Add(-1); {
-	case n > 0:
-		return
-	case n < 0:
-		panic("BUG: what a request holds is released by more than use it")
-	}
 	for _, b := range h.buffers {
 		b.Release()
 	}

@@ -8,8 +8,7 @@ import (
 	"github.com/golang/snappy"
 )
 
-// An ingester that lags behind others still reads the request: its memory is given back
-// when that is done, not when the answer goes out.
+// The distributor reads the request until Push returns, and nobody after that.
 func TestMemoryIsHeldUntilTheRequestIsDone(t *testing.T) {
 	for why, send := range map[string]func(*Receiver) int{
 		"remote write": func(r *Receiver) int {
@@ -19,15 +18,16 @@ func TestMemoryIsHeldUntilTheRequestIsDone(t *testing.T) {
 			return postOTLP(r, protobuf, "", bytes.NewReader(must(t, otlpRequest(2).MarshalProto))).Code
 		},
 	} {
-		var done func()
-		r := newReceiver(&distributor{settings: escaping, late: &done})
-		if code := send(r); code/100 != http.StatusOK/100 || done == nil {
+		d, pushed := &distributor{settings: escaping}, false
+		r := newReceiver(d)
+		d.during = func() {
+			if pushed = true; r.memory.TryAcquire(r.MaxMemory) {
+				t.Errorf("%s: memory that is in use was given back", why)
+			}
+		}
+		if code := send(r); code/100 != http.StatusOK/100 || !pushed {
 			t.Fatalf("%s: %d", why, code)
 		}
-		if r.memory.TryAcquire(r.MaxMemory) {
-			t.Errorf("%s: memory that is in use was given back", why)
-		}
-		done()
 		if !r.memory.TryAcquire(r.MaxMemory) {
 			t.Errorf("%s: not all memory was given back", why)
 		}

@@ -167,7 +167,7 @@ func (r *Receiver) export(tenant string, body *buf.Buf, form otlp.Form, held *ho
 	// with the same values.
 	var o outcome.Outcome
 	if len(request.Series) > 0 {
-		if o, err = r.Distributor.Push(tenant, request, body, held.keep()); err != nil {
+		if o, err = r.Distributor.Push(tenant, request); err != nil {
 			held.end(err)
 			return p, err
 		}

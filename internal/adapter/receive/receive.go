@@ -24,7 +24,6 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/top"
-	"github.com/freshet-io/freshet/internal/lib/buf"
 )
 
 // Distributor lets requests in.
@@ -37,10 +36,9 @@ type Distributor interface {
 	NoMemory() error
 	// Malformed counts a request that could not be read.
 	Malformed(tenant, reason string)
-	// Push writes a request, which points into body. After an error that has a RetryAfter
-	// it may be sent again. The memory of both is in use until done is called, which may
-	// be after Push has returned.
-	Push(tenant string, r *remotewrite.Request, body *buf.Buf, done func()) (outcome.Outcome, error)
+	// Push writes a request. After an error that has a RetryAfter it may be sent again. When
+	// Push has returned nobody has the request's memory any more.
+	Push(tenant string, r *remotewrite.Request) (outcome.Outcome, error)
 	// PushDeltas counts what is added to totals: see distributor.PushDeltas.
 	PushDeltas(tenant string, r *remotewrite.Request) (outcome.Outcome, error)
 	// OTLP says how OTLP becomes series.
@@ -196,7 +194,7 @@ func (r *Receiver) remoteWrite(from io.Reader, request *http.Request, begun time
 	}
 	decoded.Compressed = compressed.B
 	held.parsed(stage.RemoteWrite, len(body.B), decoded)
-	o, err = r.Distributor.Push(tenant, decoded, body, held.keep())
+	o, err = r.Distributor.Push(tenant, decoded)
 	held.end(err)
 	return o, err
 }

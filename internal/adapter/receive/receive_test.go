@@ -24,7 +24,6 @@ import (
 	"github.com/freshet-io/freshet/internal/core/otlp"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
-	"github.com/freshet-io/freshet/internal/lib/buf"
 )
 
 // distributor answers as it is told and remembers what came.
@@ -34,7 +33,7 @@ type distributor struct {
 	got                     []string        // tenant, version and counts
 	senders                 []string
 	malformed               []string
-	late                    *func() // what Push was to call, and has not
+	during                  func() // Push, if not nil
 	settings                otlp.Settings
 	refused                 []string // tenant, and what it was told
 }
@@ -46,11 +45,9 @@ func (d *distributor) Malformed(tenant, reason string) {
 	d.malformed = append(d.malformed, tenant+" "+reason)
 }
 
-func (d *distributor) Push(tenant string, r *remotewrite.Request, _ *buf.Buf, done func()) (outcome.Outcome, error) {
-	if d.late == nil {
-		defer done()
-	} else {
-		*d.late = done
+func (d *distributor) Push(tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
+	if d.during != nil {
+		d.during()
 	}
 	d.senders = append(d.senders, r.Sender.String())
 	d.got = append(d.got, tenant+partsOf(r))

@@ -60,7 +60,7 @@ const traceLabel = "trace_id"
 
 // exemplar adds the exemplar of a sample that is stored, if it has one. What becomes of it
 // harms nothing else. One that is there already is a repeat.
-func (w *write) exemplar(sample *tile.Sample, ref uint64) {
+func (w *tileWrite) exemplar(sample *tile.Sample, ref uint64) {
 	x := sample.Exemplar
 	if x == nil {
 		return

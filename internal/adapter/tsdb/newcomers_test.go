@@ -6,6 +6,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/growth"
 	"github.com/freshet-io/freshet/internal/core/sender"
+	"github.com/freshet-io/freshet/internal/core/write"
 )
 
 // growing is how many series of which metric and store are told of: "raw a 1 0" for one that
@@ -32,9 +33,9 @@ func TestNewcomersAreToldOf(t *testing.T) {
 	w := newWorld(t)
 	push := func(text string) {
 		t.Helper()
-		r := requestOf(t, true, &plain{}, parseRaw(t, text))
+		r := requestOf(t, true, &plain, parseRaw(t, text))
 		r.MaxSeries, r.Sender = 2, sender.Of("10.0.0.7:1", "shop/1")
-		if err := w.stores.WriteRequests(t.Context(), "default", []*Request{r}); err != nil {
+		if err := w.stores.WriteRequests(t.Context(), "default", []*write.Request{r}); err != nil {
 			t.Fatal(err)
 		}
 	}

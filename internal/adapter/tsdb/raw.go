@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/exemplar"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
@@ -20,27 +21,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/seriescache"
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/write"
 )
-
-// Request is one request for the raw store of a tenant, and what became of it.
-type Request struct {
-	*remotewrite.Request
-	Rules     Rules
-	MaxSeries int      // of the tenant in memory; 0 for any number
-	Only      []uint32 // series to write, as indexes that grow; nil for all
-	Outcome   outcome.Outcome
-}
-
-// Rules say what series the labels of a request stand for. What they said once is
-// remembered for as long as Generation does not change.
-type Rules interface {
-	Generation() uint64
-
-	// Resolve returns labels that hold none of the request's memory. A series may be
-	// dropped, and then has none, or be refused. It is asked again when a series comes
-	// with metadata for the first time: a Prometheus sends it later than the series.
-	Resolve(r *remotewrite.Request, s *remotewrite.Series) (labels.Labels, *outcome.Refusal)
-}
 
 // WriteRequests stores requests of one tenant in its raw store, all in one commit. What
 // of a request cannot be stored harms nothing else: its Outcome says what became of each
@@ -48,23 +30,23 @@ type Rules interface {
 // and the same requests should be written again: what is there by then is a repeat.
 //
 // The labels of a series that came before are not looked at: see core/seriescache.
-func (s *Stores) WriteRequests(ctx context.Context, tenant string, requests []*Request) error {
+func (s *Stores) WriteRequests(ctx context.Context, tenant string, requests []*write.Request) error {
 	err := s.writeRequests(ctx, tenant, requests)
 	if err != nil {
 		s.metrics.failed.WithLabelValues(Raw).Inc()
 		for _, r := range requests {
-			r.Outcome = outcome.Outcome{}
+			r.Outcome, r.Described = outcome.Outcome{}, r.Described[:0]
 		}
 		return fmt.Errorf("write %d requests to store %s of tenant %.80q: %w", len(requests), Raw, tenant, err)
 	}
 	return nil
 }
 
-func (s *Stores) writeRequests(ctx context.Context, tenant string, requests []*Request) error {
+func (s *Stores) writeRequests(ctx context.Context, tenant string, requests []*write.Request) error {
 	st, err := s.forWrite(tenant, Raw)
 	if errors.Is(err, ErrTooManyTenants) {
 		for _, r := range requests {
-			r.refuseAll(outcome.TooManyTenants, err)
+			refuseRequest(r, outcome.TooManyTenants, err)
 		}
 		return nil // a repeat would find the same
 	}
@@ -102,8 +84,8 @@ func (s *Stores) writeRequests(ctx context.Context, tenant string, requests []*R
 	return nil
 }
 
-// refuseAll refuses each part of a request.
-func (r *Request) refuseAll(reason outcome.Reason, cause error) {
+// refuseRequest refuses each part of a request.
+func refuseRequest(r *write.Request, reason outcome.Reason, cause error) {
 	refuse := func(s *remotewrite.Series) {
 		parts := outcome.Counts{Samples: len(r.Samples(s)), Histograms: len(r.Histograms(s)), Exemplars: len(r.Exemplars(s))}
 		if r.Outcome.Refuse(reason, parts) {
@@ -125,14 +107,15 @@ func (r *Request) refuseAll(reason outcome.Reason, cause error) {
 // with it, since references of one database mean nothing in another.
 type rawCache struct {
 	*newcomers
-	mu      sync.Mutex // held through a commit, so that what is known is what is written
-	cache   *seriescache.Cache
-	bound   int64  // Unix milliseconds; a series in the head and not in the cache has nothing newer
-	rules   uint64 // generation that its spellings are of
-	commit  uint32 // number of the last
-	cursor  seriescache.Cursor
-	builder labels.ScratchBuilder
-	labels  []remotewrite.Label
+	mu       sync.Mutex // held through a commit, so that what is known is what is written
+	cache    *seriescache.Cache
+	bound    int64  // Unix milliseconds; a series in the head and not in the cache has nothing newer
+	terms    uint64 // generation that its spellings are of
+	resolved int    // how often labels were looked at since the database is open
+	commit   uint32 // number of the last
+	cursor   seriescache.Cursor
+	builder  labels.ScratchBuilder
+	labels   []remotewrite.Label
 
 	deleting sync.Mutex
 	deleted  []uint64 // references that the head has let go since the last commit
@@ -183,7 +166,7 @@ type rawWrite struct {
 	oldest           int64 // Unix milliseconds; app refuses what is older and the first of a series; MinInt64 while the head is empty
 	stored, repeated int
 
-	r *Request
+	r *write.Request
 	s *remotewrite.Series
 
 	// Of the series that is being written.
@@ -194,10 +177,10 @@ type rawWrite struct {
 	lateNewer int64 // time of the newest sample that waits for the commit and is not in order
 }
 
-func (w *rawWrite) request(r *Request) error {
-	if g := r.Rules.Generation(); g != w.rules {
+func (w *rawWrite) request(r *write.Request) error {
+	if g := r.Terms.Generation; g != w.terms {
 		w.cache.ForgetSpellings()
-		w.rules = g
+		w.terms = g
 	}
 	w.r = r
 	w.sender = r.Sender
@@ -248,7 +231,10 @@ func (w *rawWrite) series() error {
 	if w.s.Metadata != (remotewrite.Metadata{}) && w.n != 0 {
 		if e := w.cache.At(w.n); !e.Described {
 			e.Described = true
-			w.spell()
+			if !w.known { // or resolve has done it
+				w.spell()
+				w.describe()
+			}
 		}
 	}
 	w.beginSeries()
@@ -281,7 +267,7 @@ func (w *rawWrite) series() error {
 // resolve finds out what a series is that was not found, and reports whether it is to be
 // written.
 func (w *rawWrite) resolve() bool {
-	ls, refused := w.r.Rules.Resolve(w.r.Request, w.s)
+	ls, refused := w.labelsOf()
 	switch {
 	case refused != nil:
 		w.refuse(refused.Reason, w.counts(), refused.Cause)
@@ -292,6 +278,7 @@ func (w *rawWrite) resolve() bool {
 		return false
 	}
 	w.known, w.ls = true, ls
+	w.describe()
 	var ref storage.SeriesRef
 	if g, ok := w.app.(storage.GetRef); ok {
 		ref, _ = g.GetRef(ls, ls.Hash())
@@ -307,6 +294,19 @@ func (w *rawWrite) resolve() bool {
 		return false
 	}
 	return true
+}
+
+// labelsOf says what series the labels that were sent stand for: none if a rule drops it.
+func (w *rawWrite) labelsOf() (labels.Labels, *outcome.Refusal) {
+	w.resolved++
+	return w.r.Terms.Rules.Resolve(w.r.Request, w.s)
+}
+
+// describe passes on what the request says of the metric of a series.
+func (w *rawWrite) describe() {
+	if w.s.Metadata != (remotewrite.Metadata{}) {
+		w.r.Described = append(w.r.Described, write.Description{Metric: w.ls.Get(model.MetricNameLabel), Metadata: w.s.Metadata})
+	}
 }
 
 // learn remembers the reference of the series that is being written, which has nothing
@@ -435,7 +435,7 @@ func (w *rawWrite) append(t int64, v float64, h nativeHistogram) error {
 			return err
 		}
 		w.learn(got, w.before)
-		w.cache.At(w.n).Described = w.s.Metadata != (remotewrite.Metadata{}) // to Resolve, just now
+		w.cache.At(w.n).Described = w.s.Metadata != (remotewrite.Metadata{}) // by resolve, just now
 		return nil
 	}
 	ref := w.cache.At(w.n).Ref
@@ -466,7 +466,7 @@ func (w *rawWrite) spell() {
 	if w.known {
 		return
 	}
-	ls, refused := w.r.Rules.Resolve(w.r.Request, w.s)
+	ls, refused := w.labelsOf()
 	if refused != nil || ls.IsEmpty() {
 		panic(fmt.Sprintf("BUG: the rules took a series and now, in the same generation, do not: %v", refused))
 	}

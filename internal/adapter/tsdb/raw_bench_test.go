@@ -10,6 +10,7 @@ import (
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
 
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/write"
 )
 
 // bodies are requests of size series each for all series, as a sender with 7 labels a
@@ -54,7 +55,7 @@ func BenchmarkWriteRequests(b *testing.B) {
 		b.Run(fmt.Sprintf("v2=%v/series=%d/size=%d", c.v2, c.series, c.size), func(b *testing.B) {
 			w := newWorld(b)
 			now := int64(base)
-			r := &Request{Request: new(remotewrite.Request), Rules: &plain{}}
+			r := &write.Request{Request: new(remotewrite.Request), Terms: &plain}
 			round := func(timed bool) {
 				b.StopTimer()
 				now += 15_000
@@ -72,7 +73,7 @@ func BenchmarkWriteRequests(b *testing.B) {
 					if err := decode(body); err != nil {
 						b.Fatal(err)
 					}
-					if err := w.stores.WriteRequests(b.Context(), "default", []*Request{r}); err != nil {
+					if err := w.stores.WriteRequests(b.Context(), "default", []*write.Request{r}); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -14,47 +14,28 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/relabel"
 	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/prompb"
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
 	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 
+	"github.com/freshet-io/freshet/internal/core/labelrules"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// plain is rules that take labels as they are, drop what is called dropped and refuse
-// what is called refused.
-type plain struct {
-	generation uint64
-	asked      int
-}
-
-func (p *plain) Generation() uint64 { return p.generation }
-
-func (p *plain) Resolve(r *remotewrite.Request, s *remotewrite.Series) (labels.Labels, *outcome.Refusal) {
-	p.asked++
-	all, err := r.Labels(nil, s)
-	if err != nil {
-		return labels.EmptyLabels(), &outcome.Refusal{Reason: outcome.BadLabels, Cause: err}
-	}
-	var b labels.ScratchBuilder
-	for _, l := range all {
-		b.Add(string(l.Name), string(l.Value))
-	}
-	b.Sort()
-	ls := b.Labels()
-	switch ls.Get("__name__") {
-	case "dropped":
-		return labels.EmptyLabels(), nil
-	case "refused":
-		return labels.EmptyLabels(), &outcome.Refusal{Reason: outcome.BadLabels, Cause: fmt.Errorf("it is called so")}
-	}
-	return ls, nil
-}
+// plain are terms that take labels as they are, drop what is called dropped and refuse
+// what is called refused, since nothing is left of its name.
+var plain = write.Terms{Rules: labelrules.Rules{Relabel: []*relabel.Config{
+	{Action: relabel.Drop, SourceLabels: []model.LabelName{"__name__"}, Regex: relabel.MustNewRegexp("dropped"), NameValidationScheme: model.UTF8Validation},
+	{Action: relabel.Replace, SourceLabels: []model.LabelName{"__name__"}, Regex: relabel.MustNewRegexp("refused"), TargetLabel: "__name__", NameValidationScheme: model.UTF8Validation},
+}}}
 
 // rawSample is one of a request in words: see requestOf.
 type rawSample struct {
@@ -117,7 +98,7 @@ func intHistogram(v float64) *histogram.Histogram {
 
 // requestOf makes a request of samples; neighbours of one spelling share a message, floats
 // and histograms alike.
-func requestOf(t testing.TB, v2 bool, rules Rules, samples []rawSample) *Request {
+func requestOf(t testing.TB, v2 bool, terms *write.Terms, samples []rawSample) *write.Request {
 	t.Helper()
 	var one prompb.WriteRequest
 	var two writev2.Request
@@ -149,7 +130,7 @@ func requestOf(t testing.TB, v2 bool, rules Rules, samples []rawSample) *Request
 			ts2.Samples = append(ts2.Samples, writev2.Sample{Timestamp: s.t, Value: s.v, StartTimestamp: s.start})
 		}
 	}
-	r := &Request{Request: new(remotewrite.Request), Rules: rules}
+	r := &write.Request{Request: new(remotewrite.Request), Terms: terms}
 	if v2 {
 		two.Symbols = symbols.Symbols()
 		body, err := two.Marshal()
@@ -172,11 +153,11 @@ func requestOf(t testing.TB, v2 bool, rules Rules, samples []rawSample) *Request
 }
 
 // write writes requests, one for each text, in one commit, in version 2.
-func (w *world) writeRaw(rules Rules, texts ...string) []outcome.Outcome {
+func (w *world) writeRaw(terms *write.Terms, texts ...string) []outcome.Outcome {
 	w.t.Helper()
-	var requests []*Request
+	var requests []*write.Request
 	for _, text := range texts {
-		requests = append(requests, requestOf(w.t, true, rules, parseRaw(w.t, text)))
+		requests = append(requests, requestOf(w.t, true, terms, parseRaw(w.t, text)))
 	}
 	if err := w.stores.WriteRequests(w.t.Context(), "default", requests); err != nil {
 		w.t.Fatal(err)
@@ -296,7 +277,7 @@ func TestRawConflicts(t *testing.T) {
 		w.now = time.UnixMilli(base).Add(2 * time.Hour)
 		var total outcome.Outcome
 		for _, commit := range c.requests {
-			for _, o := range w.writeRaw(&plain{}, strings.Split(commit, "|")...) {
+			for _, o := range w.writeRaw(&plain, strings.Split(commit, "|")...) {
 				total.Add(&o)
 			}
 		}
@@ -321,7 +302,7 @@ func TestAnswersAgreeWithQueries(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		w := newWorld(t)
-		rules := &plain{}
+		terms := plain
 		type sent struct {
 			samples []rawSample
 			outcome outcome.Outcome
@@ -331,7 +312,7 @@ func TestAnswersAgreeWithQueries(t *testing.T) {
 		for range 40 {
 			clock += random.Int64N(120)
 			w.now = time.UnixMilli(base + 1000*clock)
-			var requests []*Request
+			var requests []*write.Request
 			var group []sent
 			for range 1 + random.IntN(4) {
 				var samples []rawSample
@@ -347,7 +328,7 @@ func TestAnswersAgreeWithQueries(t *testing.T) {
 					}
 					samples = append(samples, s)
 				}
-				requests = append(requests, requestOf(t, random.IntN(2) == 0, rules, samples))
+				requests = append(requests, requestOf(t, random.IntN(2) == 0, &terms, samples))
 				group = append(group, sent{samples: samples})
 			}
 			if err := w.stores.WriteRequests(t.Context(), "default", requests); err != nil {
@@ -362,7 +343,7 @@ func TestAnswersAgreeWithQueries(t *testing.T) {
 				w.close()
 				w.open()
 			case 1:
-				rules.generation++
+				terms.Generation++
 			case 2:
 				st, _ := w.stores.forWrite("default", Raw)
 				if err := st.db.CompactHead(headOf(st.db)); err != nil {
@@ -402,51 +383,59 @@ func TestAnswersAgreeWithQueries(t *testing.T) {
 	}
 }
 
-// A series is asked after once, as long as it is in memory and the rules are the same.
-func TestRulesAreAskedOnce(t *testing.T) {
+// resolved is how often labels of requests were looked at.
+func (w *world) resolved() int {
+	w.t.Helper()
+	st, err := w.stores.forWrite("default", Raw)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return st.db.raw.resolved
+}
+
+// The labels of a series are looked at once, as long as it is in memory and the terms are the
+// same.
+func TestLabelsAreResolvedOnce(t *testing.T) {
 	w := newWorld(t)
-	rules := &plain{}
+	terms := plain
 	for i := range 5 {
-		w.writeRaw(rules, fmt.Sprintf("a@%d=1 b@%d=1 dropped@%d=1", i, i, i))
+		w.writeRaw(&terms, fmt.Sprintf("a@%d=1 b@%d=1 dropped@%d=1", i, i, i))
 	}
-	if rules.asked != 3 {
-		t.Errorf("asked %d times for 3 series", rules.asked)
+	if n := w.resolved(); n != 3 {
+		t.Errorf("labels were looked at %d times for 3 series", n)
 	}
-	rules.generation++
-	w.writeRaw(rules, "a@10=1 b@10=1 dropped@10=1")
-	w.writeRaw(rules, "a@11=1 b@11=1 dropped@11=1")
-	if rules.asked != 6 {
-		t.Errorf("asked %d times for 3 series in two generations", rules.asked)
+	terms.Generation++
+	w.writeRaw(&terms, "a@10=1 b@10=1 dropped@10=1")
+	w.writeRaw(&terms, "a@11=1 b@11=1 dropped@11=1")
+	if n := w.resolved(); n != 6 {
+		t.Errorf("labels were looked at %d times for 3 series in two generations", n)
 	}
 }
 
-// Metadata that comes later than the series reaches the rules, once.
+// Metadata that comes later than the series is passed on, once.
 func TestMetadataThatComesLater(t *testing.T) {
 	w := newWorld(t)
-	rules := &plain{}
-	asked := 0
+	heard := 0
 	for i, described := range []bool{false, false, true, true, false} {
-		r := requestOf(t, true, rules, parseRaw(t, fmt.Sprintf("a@%d=1", i)))
+		r := requestOf(t, true, &plain, parseRaw(t, fmt.Sprintf("a@%d=1", i)))
 		if described {
 			r.Series[0].Metadata.Type = remotewrite.GaugeType
 		}
-		if err := w.stores.WriteRequests(t.Context(), "default", []*Request{r}); err != nil {
+		if err := w.stores.WriteRequests(t.Context(), "default", []*write.Request{r}); err != nil {
 			t.Fatal(err)
 		}
-		if i == 0 || i == 2 {
-			asked++
-		}
-		if rules.asked != asked {
-			t.Fatalf("request %d: asked %d times, want %d", i, rules.asked, asked)
+		heard += len(r.Described)
+		if want := min(1, max(0, i-1)); heard != want || len(r.Described) > 0 && r.Described[0] != (write.Description{Metric: "a", Metadata: r.Series[0].Metadata}) {
+			t.Fatalf("request %d: %+v, and %d in all, want %d", i, r.Described, heard, want)
 		}
 	}
 }
 
 func TestMaxSeries(t *testing.T) {
 	w := newWorld(t)
-	r := requestOf(t, true, &plain{}, parseRaw(t, "a@10=1 b@10=1 c@10=1 a@20=1 c@20=1"))
+	r := requestOf(t, true, &plain, parseRaw(t, "a@10=1 b@10=1 c@10=1 a@20=1 c@20=1"))
 	r.MaxSeries = 2
-	if err := w.stores.WriteRequests(t.Context(), "default", []*Request{r}); err != nil {
+	if err := w.stores.WriteRequests(t.Context(), "default", []*write.Request{r}); err != nil {
 		t.Fatal(err)
 	}
 	if r.Outcome.Written.Samples != 3 || r.Outcome.Refused[outcome.TooManySeries].Samples != 2 {
@@ -485,23 +474,23 @@ func TestRefusedSamplesMakeNoSeries(t *testing.T) {
 				w.now = time.UnixMilli(base).Add(2 * time.Hour)
 				text := "kept@7200=1 "
 				if !first {
-					w.writeRaw(&plain{}, text)
+					w.writeRaw(&plain, text)
 					text = ""
 				}
 				for i := range 20 {
 					text += " " + strings.ReplaceAll(c.text, "x", fmt.Sprint("x", i))
 				}
-				r := requestOf(t, true, &plain{}, parseRaw(t, text))
+				r := requestOf(t, true, &plain, parseRaw(t, text))
 				r.MaxSeries = 10
-				if err := w.stores.WriteRequests(t.Context(), "default", []*Request{r}); err != nil {
+				if err := w.stores.WriteRequests(t.Context(), "default", []*write.Request{r}); err != nil {
 					t.Fatal(err)
 				}
 				if n := r.Outcome.AllRefused().Total(); n < 20 || r.Outcome.Refused[c.reason].Total() != n {
 					t.Errorf("%s, window %v, first %v: %s", c.why, window, first, r.Outcome.Text())
 				}
-				r = requestOf(t, true, &plain{}, parseRaw(t, "a@7200=1 b@7200=1"))
+				r = requestOf(t, true, &plain, parseRaw(t, "a@7200=1 b@7200=1"))
 				r.MaxSeries = 3
-				if err := w.stores.WriteRequests(t.Context(), "default", []*Request{r}); err != nil {
+				if err := w.stores.WriteRequests(t.Context(), "default", []*write.Request{r}); err != nil {
 					t.Fatal(err)
 				}
 				if got := w.raw(); r.Outcome.AnyRefused() || len(got) != 3 {
@@ -526,20 +515,20 @@ func TestTooOldIsWhatTheHeadSays(t *testing.T) {
 		state string
 		reach func(w *world) // it; nothing is newer than 10 h
 	}{
-		{"one sample", func(w *world) { w.writeRaw(&plain{}, "a@36000=1") }},
+		{"one sample", func(w *world) { w.writeRaw(&plain, "a@36000=1") }},
 		{"one, and a restart", func(w *world) {
-			w.writeRaw(&plain{}, "a@36000=1")
+			w.writeRaw(&plain, "a@36000=1")
 			w.close()
 			w.open()
 		}},
 		{"a block and a head", func(w *world) {
 			for second := 0; second <= 10*hour; second += hour / 4 {
-				w.writeRaw(&plain{}, fmt.Sprintf("a@%d=1", second))
+				w.writeRaw(&plain, fmt.Sprintf("a@%d=1", second))
 			}
 			compact(w, base+1000*(9*hour+hour/2)-1)
 		}},
 		{"a block and a head without a sample", func(w *world) {
-			w.writeRaw(&plain{}, "a@0=1 a@36000=1")
+			w.writeRaw(&plain, "a@0=1 a@36000=1")
 			compact(w, base+1000*10*hour)
 			w.close()
 			if err := os.RemoveAll(filepath.Join(w.dir, "tsdb", "default", Raw, "wal")); err != nil {
@@ -574,8 +563,8 @@ func TestTooOldIsWhatTheHeadSays(t *testing.T) {
 						t.Fatal(err)
 					}
 					before := db.Head().NumSeries()
-					r := requestOf(t, true, &plain{}, sample)
-					if err := w.stores.WriteRequests(t.Context(), "default", []*Request{r}); err != nil {
+					r := requestOf(t, true, &plain, sample)
+					if err := w.stores.WriteRequests(t.Context(), "default", []*write.Request{r}); err != nil {
 						t.Fatal(err)
 					}
 					if r.Outcome.Refused[outcome.TooOld].Samples == 1 != (want != nil) || r.Outcome.Written.Samples == 1 != (want == nil) {
@@ -600,17 +589,17 @@ func TestTooOldIsWhatTheHeadSays(t *testing.T) {
 // same samples come again, and would be taken for repeats.
 func TestAFailedWriteIsForgotten(t *testing.T) {
 	w := newWorld(t)
-	w.writeRaw(&plain{}, "a@10=1 a@30=3")
+	w.writeRaw(&plain, "a@10=1 a@30=3")
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	r := requestOf(t, true, &plain{}, parseRaw(t, "b@40=4 a@20=2"))
-	if err := w.stores.WriteRequests(canceled, "default", []*Request{r}); err == nil {
+	r := requestOf(t, true, &plain, parseRaw(t, "b@40=4 a@20=2"))
+	if err := w.stores.WriteRequests(canceled, "default", []*write.Request{r}); err == nil {
 		t.Fatal("the look for what is at 20 s was not canceled, so that this test shows nothing")
 	}
 	if r.Outcome.Written.Total() != 0 {
 		t.Errorf("%+v was written by a write that failed", r.Outcome)
 	}
-	w.writeRaw(&plain{}, "b@40=4 a@20=2")
+	w.writeRaw(&plain, "b@40=4 a@20=2")
 	if got := w.raw(); got["a"] != "10=1 20=2 30=3" || got["b"] != "40=4" {
 		t.Error(got)
 	}
@@ -634,11 +623,11 @@ func TestRawExemplars(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // a repeat is success
-		r := &Request{Request: new(remotewrite.Request), Rules: &plain{}}
+		r := &write.Request{Request: new(remotewrite.Request), Terms: &plain}
 		if err := r.DecodeV2(body); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.stores.WriteRequests(t.Context(), "default", []*Request{r}); err != nil {
+		if err := w.stores.WriteRequests(t.Context(), "default", []*write.Request{r}); err != nil {
 			t.Fatal(err)
 		}
 		if r.Outcome.Written != (outcome.Counts{Samples: 1, Exemplars: 2}) || r.Outcome.Refused[outcome.BadExemplar].Exemplars != 2 {
@@ -687,7 +676,7 @@ func TestLabelsOfExemplars(t *testing.T) {
 			two := writev2.Request{Timeseries: []writev2.TimeSeries{{LabelsRefs: name,
 				Samples: []writev2.Sample{{Timestamp: base, Value: 1}}, Exemplars: []writev2.Exemplar{{LabelsRefs: refs, Timestamp: base}}}},
 				Symbols: symbols.Symbols()}
-			r := &Request{Request: new(remotewrite.Request), Rules: &plain{}}
+			r := &write.Request{Request: new(remotewrite.Request), Terms: &plain}
 			body, err := one.Marshal()
 			decode := r.DecodeV1
 			if v2 {
@@ -701,7 +690,7 @@ func TestLabelsOfExemplars(t *testing.T) {
 				t.Fatal(err)
 			}
 			w := newWorld(t)
-			if err := w.stores.WriteRequests(t.Context(), "default", []*Request{r}); err != nil {
+			if err := w.stores.WriteRequests(t.Context(), "default", []*write.Request{r}); err != nil {
 				t.Fatal(err)
 			}
 			q, err := w.stores.ExemplarQuerier(t.Context(), "default")
@@ -728,10 +717,10 @@ func TestLabelsOfExemplars(t *testing.T) {
 // succeeds when it takes it again.
 func TestRawAfterAFailedCommit(t *testing.T) {
 	w := newWorld(t)
-	w.writeRaw(&plain{}, "a@10=1")
+	w.writeRaw(&plain, "a@10=1")
 	st, _ := w.stores.forWrite("default", Raw)
 	st.damaged.Store(true) // as a commit that failed leaves it
-	w.writeRaw(&plain{}, "a@20=2 a@10=1 b@20=1")
+	w.writeRaw(&plain, "a@20=2 a@10=1 b@20=1")
 	if got := w.raw(); got["a"] != "10=1 20=2" || got["b"] != "20=1" {
 		t.Errorf("%v", got)
 	}
@@ -751,9 +740,8 @@ func headOf(db *database) *tsdb.RangeHead {
 func TestASeriesThatTheHeadLetGo(t *testing.T) {
 	for _, heard := range []bool{false, true} {
 		w := newWorld(t)
-		rules := &plain{}
-		w.writeRaw(rules, "a@0=1 b@0=1 c@0=1")
-		w.writeRaw(rules, "b@10000=2")
+		w.writeRaw(&plain, "a@0=1 b@0=1 c@0=1")
+		w.writeRaw(&plain, "b@10000=2")
 		st, _ := w.stores.forWrite("default", Raw)
 		if err := st.db.CompactHead(headOf(st.db)); err != nil {
 			t.Fatal(err)
@@ -764,14 +752,14 @@ func TestASeriesThatTheHeadLetGo(t *testing.T) {
 		if !heard {
 			st.db.raw.deleted = nil
 		}
-		w.writeRaw(rules, "b@10010=3 a@10010=3")
-		w.writeRaw(rules, "b@10020=4 a@10020=4 a@0=1 a@0=7")
+		w.writeRaw(&plain, "b@10010=3 a@10010=3")
+		w.writeRaw(&plain, "b@10020=4 a@10020=4 a@0=1 a@0=7")
 		if got := w.raw(); got["a"] != "0=1 10010=3 10020=4" || got["b"] != "0=1 10000=2 10010=3 10020=4" {
 			t.Errorf("heard: %v: %v", heard, got)
 		}
-		w.writeRaw(rules, "a@10030=5")
-		if rules.asked != 5 { // for each series once, for a when it came back, and for its repeat
-			t.Errorf("heard: %v: the rules were asked %d times", heard, rules.asked)
+		w.writeRaw(&plain, "a@10030=5")
+		if n := w.resolved(); n != 5 { // for each series once, for a when it came back, and for its repeat
+			t.Errorf("heard: %v: labels were looked at %d times", heard, n)
 		}
 		if n := st.db.raw.cache.Len(); heard && n != 2 {
 			t.Errorf("%d series are in the cache, 2 in the head", n)
@@ -791,7 +779,7 @@ func TestIdleStoresAreClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.writeRaw(&plain{}, "a@10=1 b@10=1")
+	w.writeRaw(&plain, "a@10=1 b@10=1")
 	idle(w.cfg.Idle - time.Second)
 	if open() != 1 {
 		t.Fatal("closed before it was idle for long enough")
@@ -812,7 +800,7 @@ func TestIdleStoresAreClosed(t *testing.T) {
 		t.Fatal("not closed")
 	}
 	idle(w.cfg.Idle) // once more is nothing
-	w.writeRaw(&plain{}, "b@20=2 a@20=2 a@10=1")
+	w.writeRaw(&plain, "b@20=2 a@20=2 a@10=1")
 	if got := w.raw(); got["a"] != "10=1 20=2" || got["b"] != "10=1 20=2" || open() != 1 {
 		t.Errorf("%v", got)
 	}
@@ -837,8 +825,8 @@ func TestALargeStoreGetsALargerTable(t *testing.T) {
 			for i := from; i < from+manySeries/4; i++ {
 				samples = append(samples, rawSample{series: fmt.Sprint("s", i), t: base + 1000*int64(second), v: float64(i)})
 			}
-			r := requestOf(t, true, &plain{}, samples)
-			if err := w.stores.WriteRequests(t.Context(), "default", []*Request{r}); err != nil || r.Outcome.Written.Samples != len(samples) {
+			r := requestOf(t, true, &plain, samples)
+			if err := w.stores.WriteRequests(t.Context(), "default", []*write.Request{r}); err != nil || r.Outcome.Written.Samples != len(samples) {
 				t.Fatalf("%v, %v", err, r.Outcome.Text())
 			}
 		}
@@ -849,7 +837,7 @@ func TestALargeStoreGetsALargerTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.writeRaw(&plain{}, "a@10=1")
+	w.writeRaw(&plain, "a@10=1")
 	if opened() != small {
 		t.Error("closed under a reader")
 	}
@@ -880,11 +868,11 @@ func (w *world) pushExemplar(name, trace string, t int64) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	r := &Request{Request: new(remotewrite.Request), Rules: &plain{}}
+	r := &write.Request{Request: new(remotewrite.Request), Terms: &plain}
 	if err := r.DecodeV2(body); err != nil {
 		w.t.Fatal(err)
 	}
-	if err := w.stores.WriteRequests(w.t.Context(), "default", []*Request{r}); err != nil {
+	if err := w.stores.WriteRequests(w.t.Context(), "default", []*write.Request{r}); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -893,7 +881,7 @@ func (w *world) pushExemplar(name, trace string, t int64) {
 func TestSeriesInMemory(t *testing.T) {
 	w := newWorld(t)
 	for tenant, text := range map[string]string{"a": "x@10=1 y@10=1", "b": "x@10=1"} {
-		if err := w.stores.WriteRequests(t.Context(), tenant, []*Request{requestOf(t, true, &plain{}, parseRaw(t, text))}); err != nil {
+		if err := w.stores.WriteRequests(t.Context(), tenant, []*write.Request{requestOf(t, true, &plain, parseRaw(t, text))}); err != nil {
 			t.Fatal(err)
 		}
 	}

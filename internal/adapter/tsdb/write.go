@@ -60,7 +60,7 @@ func (s *Stores) writeTiles(ctx context.Context, tenant string, width tile.Width
 	defer st.release()
 	db.references.mu.Lock()
 	defer db.references.mu.Unlock()
-	w := write{
+	w := tileWrite{
 		store:    st,
 		db:       db,
 		app:      db.Appender(ctx),
@@ -86,8 +86,8 @@ func (s *Stores) writeTiles(ctx context.Context, tenant string, width tile.Width
 	return w.written, nil
 }
 
-// write is the state of one WriteTiles.
-type write struct {
+// tileWrite is the state of one WriteTiles.
+type tileWrite struct {
 	store    *store
 	db       *database
 	app      storage.Appender
@@ -103,7 +103,7 @@ type write struct {
 }
 
 // add decides about sample i. Its error is one of the disk, not of the sample.
-func (w *write) add(ctx context.Context, i int) error {
+func (w *tileWrite) add(ctx context.Context, i int) error {
 	sample := &w.samples[i]
 	if sample.T > w.latest {
 		w.refuse(sample, tile.TooFarAhead)
@@ -150,7 +150,7 @@ func (w *write) add(ctx context.Context, i int) error {
 // resolve looks a series up and finds a time after which the database cannot
 // hold a sample of it. The usual case of each is exact enough that the next tile
 // of the series lies after it.
-func (w *write) resolve(series *tile.Series) *reference {
+func (w *tileWrite) resolve(series *tile.Series) *reference {
 	ref := new(reference)
 	if g, ok := w.app.(storage.GetRef); ok {
 		got, _ := g.GetRef(series.Labels, series.Labels.Hash())
@@ -172,7 +172,7 @@ func (w *write) resolve(series *tile.Series) *reference {
 	return ref
 }
 
-func (w *write) append(ref uint64, sample *tile.Sample) (uint64, error) {
+func (w *tileWrite) append(ref uint64, sample *tile.Sample) (uint64, error) {
 	if sample.H == nil {
 		got, err := w.app.Append(storage.SeriesRef(ref), sample.Series.Labels, sample.T, sample.V)
 		return uint64(got), err
@@ -187,7 +187,7 @@ func (w *write) append(ref uint64, sample *tile.Sample) (uint64, error) {
 
 // settle handles a sample that might not be new: it reports whether the sample
 // met its fate here. Otherwise it is to be appended.
-func (w *write) settle(ctx context.Context, sample *tile.Sample, ref uint64) (settled bool, err error) {
+func (w *tileWrite) settle(ctx context.Context, sample *tile.Sample, ref uint64) (settled bool, err error) {
 	earlier, newer := w.pendingAt(ref, sample.T)
 	if earlier == nil {
 		if earlier, err = w.db.at(ctx, sample.Series.Labels, sample.T); err != nil {
@@ -212,7 +212,7 @@ func (w *write) settle(ctx context.Context, sample *tile.Sample, ref uint64) (se
 
 // pendingAt looks among the samples of a series that wait for the commit, which
 // no query can see: for one at t and for any that is newer.
-func (w *write) pendingAt(ref uint64, t int64) (at *tile.Point, newer bool) {
+func (w *tileWrite) pendingAt(ref uint64, t int64) (at *tile.Point, newer bool) {
 	if w.pending == nil {
 		w.pending = map[uint64][]int32{}
 		for _, i := range w.appended {
@@ -234,7 +234,7 @@ func (w *write) pendingAt(ref uint64, t int64) (at *tile.Point, newer bool) {
 
 // conflict keeps the first value. Tiles are computed so that this cannot happen;
 // times that senders choose are theirs to choose twice.
-func (w *write) conflict(sample *tile.Sample, cause error) {
+func (w *tileWrite) conflict(sample *tile.Sample, cause error) {
 	if sample.Timed {
 		w.refuse(sample, tile.Duplicate)
 		return
@@ -244,7 +244,7 @@ func (w *write) conflict(sample *tile.Sample, cause error) {
 		"series", sample.Series.Labels.String(), "t", sample.T, "err", cause)
 }
 
-func (w *write) refuse(sample *tile.Sample, reason tile.Reason) {
+func (w *tileWrite) refuse(sample *tile.Sample, reason tile.Reason) {
 	w.written.Refused[reason].Add(sample)
 }
 

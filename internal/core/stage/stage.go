@@ -58,8 +58,7 @@ func (i Input) String() string { return inputs[i] }
 // Trip is one batch on its way through the stages. The zero value of the times means that
 // it did not come there. A nil *Trip is one that nobody watches.
 //
-// Replicas write a request at the same time, so that some of them pass their stages when
-// the trip has ended: these are not in it.
+// Stages that are passed when the trip has ended are not in it.
 type Trip struct {
 	Input   Input
 	Tenant  string

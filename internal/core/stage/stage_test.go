@@ -72,8 +72,8 @@ func TestATripThatFailsIsCountedWhereItEnds(t *testing.T) {
 	}
 }
 
-// A replica that lags behind the quorum passes its stages when the request is answered
-// and its memory belongs to another.
+// What passes a stage when the batch has its answer is not counted: its memory may belong to
+// another by then.
 func TestWhatComesAfterTheEndIsNotInTheTrip(t *testing.T) {
 	w := stage.NewWatch()
 	trip := &stage.Trip{Born: born}

@@ -82,7 +82,7 @@ func (d *Distributor) PushDeltas(tenant string, r *remotewrite.Request) (outcome
 	defer of.mu.Unlock()
 	now := d.Now()
 	r.Trip.Enter(stage.Distribute, now) // anew, if the rest of the request was written before
-	c := collecting{distributor: d, of: of, rules: rules{t, tenant, d.Metadata}, request: r, now: now, outcome: &o}
+	c := collecting{distributor: d, of: of, terms: t, tenant: tenant, request: r, now: now, outcome: &o}
 	if of.counted.IsZero() || now.Sub(of.counted) >= recount {
 		of.series, of.counted = d.Windows.TenantSeries(tenant), now
 	}
@@ -147,7 +147,8 @@ func (d *Distributor) pushIncrements(tenant string, trip *stage.Trip, of *deltas
 type collecting struct {
 	distributor *Distributor
 	of          *deltas
-	rules       rules
+	terms       *terms
+	tenant      string
 	request     *remotewrite.Request
 	now         time.Time
 	added       map[string]byte // kinds of series that are new, by the rest of their key
@@ -158,7 +159,7 @@ type collecting struct {
 func (c *collecting) series(s *remotewrite.Series) {
 	r := c.request
 	parts := outcome.Counts{Samples: len(r.Samples(s)), Histograms: len(r.Histograms(s))}
-	ls, refusal := c.rules.terms.rules.Resolve(r, s) // what is said of it came with its family
+	ls, refusal := c.terms.write.Rules.Resolve(r, s) // what is said of it came with its family
 	if refusal != nil {
 		c.refuse(s, refusal.Reason, parts, refusal.Cause)
 		return
@@ -175,7 +176,7 @@ func (c *collecting) series(s *remotewrite.Series) {
 		kind = series.UpDown
 	}
 	key := series.AppendKey(nil, kind, ls)
-	shard := series.Shard(c.rules.tenant, key)
+	shard := series.Shard(c.tenant, key)
 	if refusal := c.admit(shard, key, ls); refusal != nil {
 		c.refuse(s, refusal.Reason, parts, refusal.Cause)
 		return
@@ -218,7 +219,7 @@ func (c *collecting) refuse(s *remotewrite.Series, reason outcome.Reason, parts 
 // admit refuses a series that is new, if it is of another kind already, or the tenant has as
 // many as it may.
 func (c *collecting) admit(shard uint16, key []byte, ls labels.Labels) *outcome.Refusal {
-	if c.distributor.Windows.Holds(c.rules.tenant, shard, key) {
+	if c.distributor.Windows.Holds(c.tenant, shard, key) {
 		return nil
 	}
 	// Behind its kind a key has the labels, which are all that stores see of it.
@@ -229,12 +230,12 @@ func (c *collecting) admit(shard uint16, key []byte, ls labels.Labels) *outcome.
 	}
 	other := slices.Clone(key)
 	for kind := series.Counter; kind <= series.LastKind; kind++ {
-		if other[0] = byte(kind); other[0] != key[0] && c.distributor.Windows.Holds(c.rules.tenant, series.Shard(c.rules.tenant, other), other) {
+		if other[0] = byte(kind); other[0] != key[0] && c.distributor.Windows.Holds(c.tenant, series.Shard(c.tenant, other), other) {
 			return kindConflict(byte(kind))
 		}
 	}
-	if limit := c.rules.Tenants[c.rules.tenant].MaxSeries.Or(c.rules.MaxSeries); limit > 0 && c.of.series >= limit {
-		c.distributor.Tiles.NewTotal(c.rules.tenant, ls, c.request.Sender, true)
+	if limit := c.terms.Tenants[c.tenant].MaxSeries.Or(c.terms.MaxSeries); limit > 0 && c.of.series >= limit {
+		c.distributor.Tiles.NewTotal(c.tenant, ls, c.request.Sender, true)
 		return &outcome.Refusal{Reason: outcome.TooManySeries, Cause: fmt.Errorf(
 			"the tenant has %d series with totals of deltas or DogStatsD in memory, and distributor.max_series allows %d; series that are known go on", c.of.series, limit)}
 	}
@@ -243,7 +244,7 @@ func (c *collecting) admit(shard uint16, key []byte, ls labels.Labels) *outcome.
 	}
 	c.added[string(key[1:])] = key[0]
 	c.of.series++
-	c.distributor.Tiles.NewTotal(c.rules.tenant, ls, c.request.Sender, false)
+	c.distributor.Tiles.NewTotal(c.tenant, ls, c.request.Sender, false)
 	return nil
 }
 

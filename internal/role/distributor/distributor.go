@@ -5,6 +5,7 @@
 package distributor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,11 +15,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/common/model"
 	"github.com/prometheus/otlptranslator"
-	"github.com/prometheus/prometheus/model/labels"
 
-	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/hapair"
 	"github.com/freshet-io/freshet/internal/core/labelrules"
@@ -27,16 +25,18 @@ import (
 	"github.com/freshet-io/freshet/internal/core/metadata"
 	"github.com/freshet-io/freshet/internal/core/otlp"
 	"github.com/freshet-io/freshet/internal/core/outcome"
-	"github.com/freshet-io/freshet/internal/core/placement"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
-	"github.com/freshet-io/freshet/internal/lib/buf"
+	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// Ingester writes a request of a tenant, which points into body, and returns when it
-// survives the death of the process.
+// Ingester writes requests.
 type Ingester interface {
-	Push(tenant string, request *tsdb.Request, body *buf.Buf) error
+	// Push writes a request, which then says what became of it, and returns when that
+	// survives the death of the process. After an error nothing of it is written: so too if
+	// ctx is done before the request is its turn. Once it is, ctx ends nothing. When Push has
+	// returned nobody has the request's memory any more.
+	Push(ctx context.Context, r *write.Request) error
 }
 
 // errWritten is in a RetryError of a request that was written, and is to come again for
@@ -74,25 +74,28 @@ const (
 	// choose their own, Prometheus 30 ms at first.
 	retryAfter = time.Second
 
+	// patience is how long a request waits to be written. Those that sent it wait no longer:
+	// Prometheus gives up after 30 s, vmagent after a minute.
+	patience = time.Minute
+
 	// complaint is how often the log says that requests cannot be written.
 	complaint = 10 * time.Second
 )
 
 // Options is what a distributor is made of. All fields are needed.
 type Options struct {
-	Config    settings.Distributor
-	Placement *placement.Placement // of the series that are stored as they come
-	Ingesters map[string]Ingester  // by instance of the placement
-	Tiles     Tiles
-	Windows   Windows
-	Sender    uint64    // by which Windows knows this process, before and after a restart
-	Backends  []Backend // none is fine
-	Metadata  *metadata.Store
-	Ledger    *ledger.Ledger
-	Lookback  time.Duration // of queries
-	Now       func() time.Time
-	Registry  prometheus.Registerer
-	Logger    *slog.Logger
+	Config   settings.Distributor
+	Ingester Ingester // of the series that are stored as they come
+	Tiles    Tiles
+	Windows  Windows
+	Sender   uint64    // by which Windows knows this process, before and after a restart
+	Backends []Backend // none is fine
+	Metadata *metadata.Store
+	Ledger   *ledger.Ledger
+	Lookback time.Duration // of queries
+	Now      func() time.Time
+	Registry prometheus.Registerer
+	Logger   *slog.Logger
 }
 
 // Distributor is safe for concurrent use.
@@ -101,29 +104,24 @@ type Distributor struct {
 	metrics    *metrics
 	terms      atomic.Pointer[terms]
 	pairs      *hapair.Tracker
-	buckets    sync.Map              // by tenant: *bucket
-	ingesters  map[string][]Ingester // each alone
-	attempts   sync.Pool             // of *attempt
-	deltas     sync.Map              // by tenant: *deltas
-	writers    sync.Pool             // of *batch.Writer
-	complained atomic.Int64          // Unix ns
+	buckets    sync.Map     // by tenant: *bucket
+	requests   sync.Pool    // of *write.Request
+	deltas     sync.Map     // by tenant: *deltas
+	writers    sync.Pool    // of *batch.Writer
+	complained atomic.Int64 // Unix ns
 }
 
 // terms are what a distributor works by. They never change; a reload gives others.
 type terms struct {
 	settings.Distributor
-	generation uint64
-	rules      labelrules.Rules
-	otlp       otlp.Settings
+	write write.Terms
+	otlp  otlp.Settings
 }
 
 // New makes a distributor.
 func New(o Options) *Distributor {
-	d := &Distributor{Options: o, metrics: newMetrics(o.Registry), pairs: hapair.New(o.Config.HA.Timeout), ingesters: map[string][]Ingester{}}
-	for instance, ingester := range o.Ingesters {
-		d.ingesters[instance] = []Ingester{ingester}
-	}
-	d.attempts.New = func() any { return new(attempt) }
+	d := &Distributor{Options: o, metrics: newMetrics(o.Registry), pairs: hapair.New(o.Config.HA.Timeout)}
+	d.requests.New = func() any { return new(write.Request) }
 	d.writers.New = func() any { return new(batch.Writer) }
 	d.Reload(o.Config)
 	return d
@@ -131,16 +129,16 @@ func New(o Options) *Distributor {
 
 // Reload works by another configuration, which is valid, from the next request on.
 func (d *Distributor) Reload(c settings.Distributor) {
-	t := &terms{Distributor: c, generation: 1}
+	t := &terms{Distributor: c, otlp: otlpSettings(c.OTLP, d.Lookback)}
+	t.write.Generation = 1
 	if before := d.terms.Load(); before != nil {
-		t.generation = before.generation + 1
+		t.write.Generation = before.write.Generation + 1
 	}
-	t.rules = labelrules.Rules{
+	t.write.Rules = labelrules.Rules{
 		Limits:  labelrules.Limits{Labels: c.MaxLabels, NameBytes: c.MaxLabelName, ValueBytes: c.MaxLabelValue},
 		Replica: c.HA.Replica,
 	}
-	t.rules.Relabel, _ = mapping.CompileRelabel(c.Relabel)
-	t.otlp = otlpSettings(c.OTLP, d.Lookback)
+	t.write.Rules.Relabel, _ = mapping.CompileRelabel(c.Relabel)
 	d.terms.Store(t)
 }
 
@@ -195,33 +193,11 @@ func (d *Distributor) retry(reason string, after time.Duration, cause error) err
 	return &RetryError{Cause: cause, Reason: reason, After: after + rand.N(after)}
 }
 
-// rules are those of one request.
-type rules struct {
-	*terms
-	tenant   string
-	metadata *metadata.Store
-}
-
-func (r *rules) Generation() uint64 { return r.generation }
-
-// Resolve is asked about series that are new, which is when what is said of them counts.
-func (r *rules) Resolve(request *remotewrite.Request, s *remotewrite.Series) (labels.Labels, *outcome.Refusal) {
-	ls, refusal := r.terms.rules.Resolve(request, s)
-	if refusal == nil {
-		r.metadata.Series(r.tenant, ls.Get(model.MetricNameLabel), request, s.Metadata)
-	}
-	return ls, refusal
-}
-
-// Push writes a request of a tenant, which points into body, and says what became of it
-// when that survives the death of a process. After an error it may be sent again; nothing of
-// it was written if there is one ingester. The memory of both is in use until done is
-// called, once, which is after Push has returned if an ingester lags behind others.
-func (d *Distributor) Push(tenant string, r *remotewrite.Request, body *buf.Buf, done func()) (outcome.Outcome, error) {
+// Push writes a request of a tenant and says what became of it when that survives the death
+// of the process. After an error nothing of it is written, and it may be sent again. When Push
+// has returned nobody has the request's memory any more.
+func (d *Distributor) Push(tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
 	t := d.terms.Load()
-	w := &writing{distributor: d, terms: t, tenant: tenant, request: r, body: body, done: done}
-	w.keep(1)
-	defer w.release()
 	parts := r.Counts()
 	r.Trip.Count(parts.Samples + parts.Histograms)
 	if rate := t.Tenants[tenant].Rate.Or(t.Rate); rate > 0 {
@@ -230,8 +206,13 @@ func (d *Distributor) Push(tenant string, r *remotewrite.Request, body *buf.Buf,
 	if t.HA.Replica != "" && !d.elected(t, tenant, r) {
 		return d.notElected(tenant, parts), nil
 	}
-	o, err := w.write()
-	if err == nil && !o.NoTenant() {
+	o, err := d.write(t, tenant, r)
+	if err != nil {
+		d.complain(tenant, err)
+		d.Ledger.Post(tenant, received(parts), ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: unavailable, Samples: samples(parts)})
+		return outcome.Outcome{}, d.retry(unavailable, retryAfter, err)
+	}
+	if !o.NoTenant() {
 		d.Metadata.Families(tenant, r.Families) // of a tenant that there is now, if not before
 		if err := d.forwardRequest(tenant, r); err != nil {
 			d.complain(tenant, err)
@@ -239,13 +220,29 @@ func (d *Distributor) Push(tenant string, r *remotewrite.Request, body *buf.Buf,
 			return o, d.retry(unavailable, retryAfter, fmt.Errorf("%w; only the queue for backends lacks it: %w", errWritten, err))
 		}
 	}
-	if err != nil {
-		d.complain(tenant, err)
-		d.Ledger.Post(tenant, received(parts), ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: unavailable, Samples: samples(parts)})
-		return outcome.Outcome{}, d.retry(unavailable, retryAfter, err)
-	}
 	d.count(tenant, parts, &o)
 	return o, nil
+}
+
+// write hands a request over with the terms that hold for it.
+func (d *Distributor) write(t *terms, tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
+	w := d.requests.Get().(*write.Request)
+	defer func() {
+		clear(w.Described)
+		d.requests.Put(w)
+	}()
+	*w = write.Request{
+		Request: r, Tenant: tenant, MaxSeries: t.Tenants[tenant].MaxSeries.Or(t.MaxSeries), Terms: &t.write, Described: w.Described[:0],
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := d.Ingester.Push(ctx, w); err != nil {
+		return outcome.Outcome{}, err
+	}
+	for _, x := range w.Described {
+		d.Metadata.Series(tenant, x.Metric, r, x.Metadata)
+	}
+	return w.Outcome, nil
 }
 
 // elected reports whether the sender of a request is the one of its pair whose samples are

@@ -20,9 +20,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/metadata"
 	"github.com/freshet-io/freshet/internal/core/outcome"
-	"github.com/freshet-io/freshet/internal/core/placement"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
-	"github.com/freshet-io/freshet/internal/lib/buf"
+	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -52,18 +51,21 @@ func newWorld(t *testing.T, change func(*settings.Distributor)) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.stores.Close(context.Background()) })
-	w.Distributor = New(Options{Config: config, Placement: placement.Single("a"), Ingesters: map[string]Ingester{"a": direct{w}}, Metadata: metadata.New(), Ledger: ledger.New(), Now: clock, Registry: prometheus.NewRegistry(), Logger: logger})
+	w.Distributor = New(Options{Config: config, Ingester: direct{w}, Metadata: metadata.New(), Ledger: ledger.New(), Now: clock, Registry: prometheus.NewRegistry(), Logger: logger})
 	return w
 }
 
 // direct is an ingester without a queue.
 type direct struct{ *world }
 
-func (d direct) Push(tenant string, request *tsdb.Request, _ *buf.Buf) error {
+func (d direct) Push(ctx context.Context, r *write.Request) error {
+	if _, bounded := ctx.Deadline(); !bounded {
+		d.t.Error("a request may wait for ever")
+	}
 	if d.err != nil {
 		return d.err
 	}
-	return d.stores.WriteRequests(context.Background(), tenant, []*tsdb.Request{request})
+	return d.stores.WriteRequests(ctx, r.Tenant, []*write.Request{r})
 }
 
 // request has one sample for each series, "name{a=b,c=d}".
@@ -96,9 +98,7 @@ func (w *world) request(series ...string) *remotewrite.Request {
 
 func (w *world) push(tenant string, series ...string) (outcome.Outcome, error) {
 	w.t.Helper()
-	b := buf.Get()
-	defer b.Release()
-	return w.Push(tenant, w.request(series...), b, func() {})
+	return w.Push(tenant, w.request(series...))
 }
 
 func (w *world) mustPush(tenant string, series ...string) outcome.Outcome {
@@ -173,10 +173,9 @@ func TestTooManyTenants(t *testing.T) {
 	w.stores = stores
 	w.mustPush("first", "up")
 	w.mustPush("second", "up")
-	r, b := w.request("up", "down{a=b}"), buf.Get()
-	defer b.Release()
+	r := w.request("up", "down{a=b}")
 	r.Families = []remotewrite.Family{{Name: []byte("up"), Help: []byte("help")}}
-	o, err := w.Push("one-more", r, b, func() {})
+	o, err := w.Push("one-more", r)
 	if err != nil {
 		t.Fatal(err)
 	}

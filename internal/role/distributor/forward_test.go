@@ -20,7 +20,6 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tile"
-	"github.com/freshet-io/freshet/internal/lib/buf"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -126,9 +125,7 @@ func TestRequestsAreForwarded(t *testing.T) {
 	}
 	raw, _ := snappy.Decode(nil, anew.body)
 	r.Compressed = snappy.Encode(nil, append(raw, 0xf8, 7, 1)) // with a field that only what came has
-	body := buf.Get()
-	defer body.Release()
-	if _, err := w.Push("team", r, body, func() {}); err != nil {
+	if _, err := w.Push("team", r); err != nil {
 		t.Fatal(err)
 	}
 	if len(takes.bodies) != 1 || takes.bodies[0] != string(r.Compressed) || len(not.bodies) != 0 {

@@ -11,7 +11,6 @@ import (
 	"github.com/freshet-io/freshet/internal/core/otlp"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
-	"github.com/freshet-io/freshet/internal/lib/buf"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -41,18 +40,15 @@ func (w *world) pushOTLP(flags pmetric.DataPointFlags) (outcome.Outcome, error) 
 		p.Positive().BucketCounts().FromRaw([]uint64{2})
 		p.SetCount(2)
 	}
-	body := buf.Get()
-	defer body.Release()
 	var r, none remotewrite.Request
 	var b, deltas remotewrite.Builder
-	b.Begin(&r, body.B)
+	b.Begin(&r, nil)
 	deltas.Begin(&none, nil)
 	c, err := otlp.Convert(m, w.OTLP(), &b, &deltas, func(int) error { return nil })
-	body.B = b.Body
 	if err != nil || c.Points != 2 {
 		w.t.Fatalf("%v: %+v", err, c)
 	}
-	return w.Push("a", &r, body, func() {})
+	return w.Push("a", &r)
 }
 
 // Native histograms of both kinds are written by the way of remote write, and so is what

@@ -7,6 +7,7 @@ package ingester
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -14,9 +15,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/stage"
-	"github.com/freshet-io/freshet/internal/lib/buf"
+	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/lib/fault"
 	"github.com/freshet-io/freshet/internal/lib/pool"
 	"github.com/freshet-io/freshet/internal/settings"
@@ -27,7 +27,7 @@ var ErrFull = errors.New("too many requests wait to be written: the disk or the 
 
 // Store is where samples go: see tsdb.Stores.
 type Store interface {
-	WriteRequests(ctx context.Context, tenant string, requests []*tsdb.Request) error
+	WriteRequests(ctx context.Context, tenant string, requests []*write.Request) error
 }
 
 const (
@@ -54,11 +54,19 @@ type Ingester struct {
 // push is a request on its way.
 type push struct {
 	tenant  *tenant
-	request *tsdb.Request
-	body    *buf.Buf
+	request *write.Request // of the caller, once the push is given up
 	begun   time.Time
+	fate    atomic.Int32
 	done    chan error
 }
+
+// Fates of a push. The first who changes it from waiting decides: a worker, which then writes
+// the request, or the caller, which then takes it back.
+const (
+	waiting int32 = iota
+	taken
+	givenUp
+)
 
 // tenant is what waits for one database. At most one worker writes for a tenant, and takes
 // what came meanwhile along.
@@ -86,11 +94,11 @@ func (g *Ingester) Run(ctx context.Context) error {
 	return g.pool.Run(ctx)
 }
 
-// Push writes a request, whose Outcome then says what became of it, and returns when it
-// survives the death of the process. body is what the request points into.
-func (g *Ingester) Push(tenantName string, request *tsdb.Request, body *buf.Buf) error {
+// Push writes a request, whose Outcome then says what became of it, and returns when that
+// survives the death of the process. If ctx is done before its turn, nothing of it is written.
+func (g *Ingester) Push(ctx context.Context, request *write.Request) error {
 	fault.Push(len(request.Series))
-	t := g.tenant(tenantName)
+	t := g.tenant(request.Tenant)
 	all, own := g.waiting.Add(1), t.waiting.Add(1)
 	defer g.waiting.Add(-1)
 	defer t.waiting.Add(-1)
@@ -99,18 +107,31 @@ func (g *Ingester) Push(tenantName string, request *tsdb.Request, body *buf.Buf)
 		return ErrFull
 	}
 	p := g.pushes.Get().(*push)
-	p.tenant, p.request, p.body, p.begun = t, request, body.Keep(), time.Now()
+	p.tenant, p.request, p.begun = t, request, time.Now()
+	p.fate.Store(waiting)
 	request.Trip.Pass(stage.Distribute, stage.Queue, p.begun)
-	err := ErrFull
-	if g.pool.Push(p) {
-		err = <-p.done // no giving up: the request's memory is the caller's
-	} else {
+	if !g.pool.Push(p) {
 		g.metrics.full.Inc()
+		g.free(p)
+		return ErrFull
 	}
-	p.body.Release()
-	p.tenant, p.request, p.body = nil, nil, nil
-	g.pushes.Put(p)
+	select {
+	case err := <-p.done:
+		g.free(p)
+		return err
+	case <-ctx.Done():
+	}
+	if p.fate.CompareAndSwap(waiting, givenUp) {
+		return fmt.Errorf("wait for the requests before it to be written: %w", context.Cause(ctx)) // a worker frees p
+	}
+	err := <-p.done // no giving up now: the worker has the request's memory
+	g.free(p)
 	return err
+}
+
+func (g *Ingester) free(p *push) {
+	p.tenant, p.request = nil, nil
+	g.pushes.Put(p)
 }
 
 func (g *Ingester) tenant(name string) *tenant {
@@ -133,17 +154,22 @@ func (g *Ingester) work(p *push) {
 	}
 	t.writing = true
 	var group []*push
-	var requests []*tsdb.Request
+	var requests []*write.Request
 	for len(t.next) > 0 {
 		n := min(len(t.next), maxGroup)
-		group = append(group[:0], t.next[:n]...)
+		group, requests = group[:0], requests[:0]
+		for _, p := range t.next[:n] {
+			if !p.fate.CompareAndSwap(waiting, taken) {
+				g.free(p)
+				continue
+			}
+			group, requests = append(group, p), append(requests, p.request)
+		}
 		t.next = append(t.next[:0], t.next[n:]...)
 		t.mu.Unlock()
-		requests = requests[:0]
-		for _, p := range group {
-			requests = append(requests, p.request)
+		if len(group) > 0 {
+			g.write(t.name, group, requests)
 		}
-		g.write(t.name, group, requests)
 		t.mu.Lock()
 	}
 	t.writing = false
@@ -151,7 +177,7 @@ func (g *Ingester) work(p *push) {
 }
 
 // write writes a group in one commit.
-func (g *Ingester) write(tenant string, group []*push, requests []*tsdb.Request) {
+func (g *Ingester) write(tenant string, group []*push, requests []*write.Request) {
 	begun := time.Now()
 	for _, p := range group {
 		p.request.Trip.Pass(stage.Queue, stage.Append, begun)

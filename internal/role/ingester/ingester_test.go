@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,9 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
-	"github.com/freshet-io/freshet/internal/lib/buf"
+	"github.com/freshet-io/freshet/internal/core/write"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -26,9 +26,10 @@ type store struct {
 	busy    map[string]bool
 	err     error
 	stuck   chan struct{} // of tenant "stuck"
+	quick   bool          // a commit takes no time
 }
 
-func (s *store) WriteRequests(ctx context.Context, tenant string, requests []*tsdb.Request) error {
+func (s *store) WriteRequests(ctx context.Context, tenant string, requests []*write.Request) error {
 	s.mu.Lock()
 	if s.busy[tenant] {
 		panic("two commits of " + tenant + " at the same time")
@@ -36,9 +37,11 @@ func (s *store) WriteRequests(ctx context.Context, tenant string, requests []*ts
 	s.busy[tenant] = true
 	s.commits = append(s.commits, fmt.Sprint(tenant, len(requests)))
 	s.mu.Unlock()
-	if tenant == "stuck" {
+	switch {
+	case s.quick:
+	case tenant == "stuck":
 		<-s.stuck
-	} else {
+	default:
 		time.Sleep(time.Second)
 	}
 	s.mu.Lock()
@@ -69,13 +72,15 @@ func run(t *testing.T, config settings.Ingester, do func(*Ingester, *store)) {
 // push pushes n requests of a tenant, one after the other has begun, and returns where
 // their errors come in.
 func pushAll(g *Ingester, tenant string, n int) chan error {
+	return pushUntil(context.Background(), g, tenant, n)
+}
+
+func pushUntil(ctx context.Context, g *Ingester, tenant string, n int) chan error {
 	errs := make(chan error, n)
 	for range n {
 		go func() {
-			r := tsdb.Request{Request: new(remotewrite.Request)}
-			b := buf.Get()
-			err := g.Push(tenant, &r, b)
-			b.Release()
+			r := write.Request{Tenant: tenant, Request: new(remotewrite.Request)}
+			err := g.Push(ctx, &r)
 			if err == nil && r.Outcome.Written.Samples != 1 {
 				err = fmt.Errorf("written %d times", r.Outcome.Written.Samples)
 			}
@@ -181,4 +186,60 @@ func TestAFailedCommit(t *testing.T) {
 			t.Errorf("%v", errs)
 		}
 	})
+}
+
+// What has waited until its deadline is not written, and its room is another's. What is being
+// written by then is waited for: the store has its memory.
+func TestARequestDoesNotWaitBeyondItsDeadline(t *testing.T) {
+	run(t, settings.Ingester{Queue: 40, Workers: 2}, func(g *Ingester, s *store) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		begun := time.Now()
+		first := pushUntil(ctx, g, "stuck", 1)
+		behind := wait(pushUntil(ctx, g, "stuck", 9), 9)
+		if failed(behind) != 9 || !errors.Is(behind[0], context.DeadlineExceeded) || time.Since(begun) != time.Minute {
+			t.Errorf("after %v %v", time.Since(begun), behind)
+		}
+		if again := wait(pushUntil(ctx, g, "stuck", 1), 1); !errors.Is(again[0], context.DeadlineExceeded) {
+			t.Errorf("there was no room for another: %v", again)
+		}
+		close(s.stuck)
+		if errs := wait(first, 1); failed(errs) > 0 {
+			t.Errorf("what was being written: %v", errs)
+		}
+		if errs := wait(pushAll(g, "stuck", 3), 3); failed(errs) > 0 {
+			t.Errorf("those after: %v", errs)
+		}
+		if got := strings.Join(s.commits, " "); strings.Count(got, "stuck") > 4 || strings.Contains(got, "stuck1 stuck9") {
+			t.Errorf("commits %s: what was given up is in one", got)
+		}
+	})
+}
+
+// Callers give up while workers take: whoever comes first has the request, and only one has.
+func TestGivingUpWhileItIsTaken(t *testing.T) {
+	s := &store{busy: map[string]bool{}, quick: true}
+	g := New(settings.Ingester{Queue: 10_000, Workers: 4}, s, prometheus.NewRegistry()) // those that were given up, too
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- g.Run(ctx) }()
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 500 {
+				r := write.Request{Tenant: "a", Request: new(remotewrite.Request)}
+				ctx, cancel := context.WithCancel(t.Context())
+				go cancel()
+				if err := g.Push(ctx, &r); (err == nil) != (r.Outcome.Written.Samples == 1) || err != nil && !errors.Is(err, context.Canceled) {
+					t.Errorf("%v, and it was written %d times", err, r.Outcome.Written.Samples)
+				}
+				r.Outcome.Written.Samples = 7 // the memory is ours again
+			}
+		})
+	}
+	wg.Wait()
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }

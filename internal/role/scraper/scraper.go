@@ -17,7 +17,7 @@ import (
 
 // Distributor lets samples in: see distributor.Push.
 type Distributor interface {
-	Push(tenant string, r *remotewrite.Request, body *buf.Buf, done func()) (outcome.Outcome, error)
+	Push(tenant string, r *remotewrite.Request) (outcome.Outcome, error)
 }
 
 // Options is what a Scraper is made of. All fields are needed.
@@ -75,9 +75,7 @@ func (s *Scraper) scrape(now time.Time) error {
 	s.add(families, now.UnixMilli(), &b)
 	b.Finish()
 	body.B = b.Body
-	// The request and its body are used by nobody else once Push has returned, unless a
-	// replica lags behind, and then the last of them gives the body back.
-	o, err := s.Distributor.Push(s.Tenant, request, body.Keep(), body.Release)
+	o, err := s.Distributor.Push(s.Tenant, request)
 	if err != nil {
 		return err // and what is gone gets its stale markers the next time
 	}

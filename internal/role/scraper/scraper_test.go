@@ -19,7 +19,6 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
-	"github.com/freshet-io/freshet/internal/lib/buf"
 )
 
 // taken is a distributor that writes down what it gets.
@@ -28,8 +27,7 @@ type taken struct {
 	full   atomic.Bool
 }
 
-func (d *taken) Push(tenant string, r *remotewrite.Request, _ *buf.Buf, done func()) (outcome.Outcome, error) {
-	defer done()
+func (d *taken) Push(tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
 	var lines []string
 	for i := range r.Series {
 		s := &r.Series[i]
