@@ -1,60 +1,81 @@
 package tile
 
 import (
-	"github.com/prometheus/common/model"
+	"cmp"
+	"math"
+	"slices"
+
 	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
 )
 
-// Live returns what the open tiles of a tenant know of the series that match:
-// samples of closed tiles that are not stored yet, the tiles that ended
-// and wait for late data, and one sample at stamp, the end of the last complete
-// window. If less is asked, up to the time until, that sample is at the end of the last second
-// before it, and says what had been counted then, if that second is in an open tile; there is none if it is not.
-// The same holds at stamp if a window beyond it is folded: a shard has a window before all shards have it.
-// Times are Unix milliseconds. w is the width of the store that the answer is merged with.
-func (s *Shard) Live(tenantName string, w Width, stamp, until int64, matchers []*labels.Matcher) []Live {
-	t := s.tenants[tenantName]
-	if t == nil {
-		return nil
+// view is what a query asks of the open tiles of a shard.
+type view struct {
+	width   Width
+	stamp   int64 // of the last sample, Unix ms
+	past    bool  // more is folded than had been counted at stamp
+	closed  int64 // boundary of the shard
+	config  *Config
+	seconds *seconds
+	reader  *batch.Reader
+	copy    entry // of the series that is looked at
+}
+
+// append adds to samples what a query sees of a series. Nothing but a copy of the series changes:
+// its tiles that end before stamp close as if nothing came late, and the one that is open at
+// stamp closes there.
+func (v *view) append(samples []Sample, e *entry) []Sample {
+	w := v.width
+	for _, p := range e.timed {
+		samples = append(samples, Sample{Series: e.series, T: p.t, V: p.v})
 	}
-	past := until < stamp || t.folded > stamp
-	if past {
-		stamp = min(stamp, until)
-		stamp -= stamp % 1000
+	if v.past && v.stamp < v.closed {
+		return samples // the total has counted more
 	}
-	var out []Live
-	waiting := t.waitingSamples(w, matchers)
-	look := func(e *entry) {
-		var matching []*Series
-		for _, s := range e.stored() {
-			if matches(s.Labels, matchers) {
-				matching = append(matching, s)
+	if v.stamp <= e.lastStored[w] || !e.pending(w) && (!e.live[w] || v.stamp-e.lastSeen >= v.config.ttl(e.kind)) {
+		return samples
+	}
+	c := &v.copy
+	e.copyTo(c)
+	known := v.cut(c, e)
+	var out [NumWidths][]Sample
+	out[w] = samples
+	for end := v.closed + tileMillis; end < v.stamp && c.pending(w); end += tileMillis {
+		c.close(end, never, true, &out)
+	}
+	if known {
+		c.take(v.stamp, &out)
+		out[w] = c.handOut(out[w], w, v.stamp, false, false)
+	}
+	return out[w]
+}
+
+// never is a time to live, ms: what has expired says so when its tile really closes.
+const never = math.MaxInt64
+
+// cut gives a copy of a series its open tiles up to the stamp of the view, the last one as it was
+// then. It reports false if that is not known.
+func (v *view) cut(c, e *entry) (known bool) {
+	for i := range e.open {
+		t := &e.open[i]
+		if t.end-tileMillis >= v.stamp {
+			break // ahead of the clock
+		}
+		c.open = append(c.open, *t)
+		last := &c.open[len(c.open)-1]
+		if v.past && t.end > v.stamp {
+			*last = openTile{end: t.end}
+			if !v.seconds.at(v.reader, e, t, v.stamp, last) {
+				return false
+			}
+			if last.samples == 0 {
+				c.open = c.open[:len(c.open)-1]
 			}
 		}
-		if len(matching) == 0 {
-			return
-		}
-		var samples []Sample
-		if waiting != nil {
-			for _, s := range matching {
-				samples = append(samples, waiting[s]...)
-				delete(waiting, s)
-			}
-		}
-		out = appendPoints(out, matching, s.liveSamples(e, samples, w, stamp, past))
+		last.end = min(t.end, v.stamp)
 	}
-	for _, m := range matchers {
-		if m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual {
-			for e := range t.byName[m.Value] {
-				look(e)
-			}
-			return appendWaiting(out, waiting)
-		}
-	}
-	for _, e := range t.entries {
-		look(e)
-	}
-	return appendWaiting(out, waiting)
+	return true
 }
 
 func matches(ls labels.Labels, matchers []*labels.Matcher) bool {
@@ -83,66 +104,30 @@ func appendPoints(out []Live, matching []*Series, samples []Sample) []Live {
 	return out
 }
 
-// liveSamples adds to samples what the open tiles of a series say. It plays them forward on
-// a copy, as if they closed one after the other without anything late, and the last one at stamp.
-// If that is past, more than what had been counted then is folded.
-func (s *Shard) liveSamples(e *entry, samples []Sample, w Width, stamp int64, past bool) []Sample {
-	for _, p := range e.timed {
-		samples = append(samples, Sample{Series: e.series, T: p.t, V: p.v})
+// appendWaiting adds the series of which nothing but waiting samples are left: their
+// buckets are others now. They may have come back with the same labels.
+func appendWaiting(out []Live, left map[*Series][]Sample) []Live {
+	if len(left) == 0 {
+		return out
 	}
-	if past && stamp < s.closed {
-		return samples // the total has counted more
+	for s, samples := range left {
+		out = appendPoints(out, []*Series{s}, samples)
 	}
-	if stamp <= e.lastStored[w] || len(e.open) == 0 && !e.owes[w] && (!e.live[w] || stamp-e.lastSeen >= s.config.ttl(e.kind)) {
-		return samples
-	}
-	c := e.clone()
-	if w == finest && len(e.open) > 0 {
-		samples = c.begin(samples, w, e.open[0].end-finest.Millis(), min(e.open[0].end, stamp))
-		c.live[w] = true
-	}
-	// What has counted without being stored in a wider width began in the tile
-	// that is open there.
-	start := s.closed - s.closed%w.Millis()
-	if !e.owes[w] && len(e.open) > 0 {
-		start = e.open[0].end - finest.Millis()
-		start -= start % w.Millis()
-	}
-	emit := func(t int64) {
-		samples = c.begin(samples, w, start, t)
-		c.live[w] = true
-		samples = c.samples(samples, w, t, form{})
-	}
-	c.total.set = nil // of the last tile; the open ones have their own
-	last := int64(0)
-	for i := range e.open {
-		t := &e.open[i]
-		if t.end-finest.Millis() >= stamp {
-			break // ahead of the clock
+	slices.SortStableFunc(out, func(a, b Live) int { return labels.Compare(a.Labels, b.Labels) })
+	merged := out[:1]
+	for _, l := range out[1:] {
+		last := &merged[len(merged)-1]
+		if !labels.Equal(last.Labels, l.Labels) {
+			merged = append(merged, l)
+			continue
 		}
-		if past && t.end > stamp {
-			then, known := s.at(e, t, stamp)
-			if !known {
-				return samples
-			}
-			if then.samples > 0 {
-				c.absorb(&then)
-			}
-			break
-		}
-		c.absorb(t)
-		if t.end > stamp {
-			break
-		}
-		if t.end%w.Millis() == 0 {
-			emit(t.end)
-			last = t.end
-			c.minute.Reset()
-		}
-		c.total.set = nil
+		last.Points = sortPoints(append(last.Points, l.Points...))
 	}
-	if c.started && last < stamp {
-		emit(stamp)
-	}
-	return samples
+	return merged
+}
+
+// sortPoints puts points in the order of time, the first one of each.
+func sortPoints(points []Point) []Point {
+	slices.SortStableFunc(points, func(a, b Point) int { return cmp.Compare(a.T, b.T) })
+	return slices.CompactFunc(points, func(a, b Point) bool { return a.T == b.T })
 }

@@ -34,6 +34,18 @@ func (w Width) Duration() time.Duration { return time.Duration(widths[w].ms) * t
 // String is the name of the width and of its store: "10s" or "1m".
 func (w Width) String() string { return widths[w].name }
 
+// finest is the width by which tiles close; every other width is a multiple.
+const finest = Width10s
+
+// tileMillis is finest.Millis(), a constant, since the compiler divides by those without a
+// division.
+const tileMillis = 10_000
+
+// MaxAhead is how many tiles may be open at once. A window from further ahead
+// joins the last of them: one sender with a fast clock must not open tiles that
+// nobody will close for hours.
+const MaxAhead = 6
+
 // Series is a series as the stores know it. It belongs to the tile table for as
 // long as the series is open.
 //
@@ -69,4 +81,14 @@ type Point struct {
 type Live struct {
 	Labels labels.Labels
 	Points []Point
+}
+
+// Held is a series of a shard.
+type Held struct {
+	Tenant string
+	Key    string // series.AppendKey
+	Source uint64
+
+	LastSeen int64 // Unix ms, end of the last window with a sample
+	Delta    bool  // its sender counts by itself: it came by OTLP
 }

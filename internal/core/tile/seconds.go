@@ -14,40 +14,42 @@ import (
 // series of the shard, without pointers, and read by such queries alone, which fold it
 // once more. A series without increments in its open tiles has nothing here.
 
-// log is what came for one open tile of the shard.
-type log struct {
+// seconds are the trails of a shard's open tiles.
+type seconds struct {
+	tiles [MaxAhead]trail // by end in tiles modulo MaxAhead
+	spare []byte          // for the next trail
+}
+
+// trail is what came for one open tile of the shard.
+type trail struct {
 	end int64 // of the tile, Unix ms
 	b   []byte
 }
 
-// maxLog bounds a log, in bytes: with 1,024 shards and two open tiles that is a million
+// maxTrail bounds a trail, in bytes: with 1,024 shards and two open tiles that is a million
 // increments a second, beyond which queries see open tiles only as they are now.
-const maxLog = 256 << 10
+const maxTrail = 256 << 10
 
-// Numbers of places in a log, as tiles know their newest increment by.
+// Numbers of places in a trail, as tiles know their newest increment by.
 const (
 	nothing   = iota // the tile is empty
-	forgotten        // there were increments before this place, which are not in the log
+	forgotten        // there were increments before this place, which are not in the trail
 	firstPlace
 )
-
-// tileMillis is finest.Millis(), a constant, since the compiler divides by those without a
-// division.
-const tileMillis = 10_000
 
 // place is that of the tile that ends at end, Unix ms, among the open ones.
 func place(end int64) int64 { return end / tileMillis % MaxAhead }
 
-// note keeps an increment that was folded into tile t, as one of a second that began at
-// begin, Unix ms.
-func (s *Shard) note(t *openTile, inc *batch.Increment, begin int64) {
-	l := &s.logs[place(t.end)]
+// note keeps an increment of the window that starts at the Unix second window, which was folded
+// into tile t as one of a second that began at begin, Unix ms.
+func (s *seconds) note(t *openTile, inc *batch.Increment, window, begin int64) {
+	l := &s.tiles[place(t.end)]
 	if l.end != t.end { // the first one of the tile
-		s.releaseLog(l)
-		*l = log{end: t.end, b: s.spare}
+		s.release(l)
+		*l = trail{end: t.end, b: s.spare}
 		s.spare = nil
 	}
-	if len(l.b) > maxLog {
+	if len(l.b) > maxTrail {
 		t.newest = forgotten
 		return
 	}
@@ -56,40 +58,39 @@ func (s *Shard) note(t *openTile, inc *batch.Increment, begin int64) {
 	// What is late or ahead joins a tile that is not its own.
 	second := (min(max(begin, start), t.end-1) - start) / 1000
 	l.b = append(l.b, byte(last), byte(last>>8), byte(last>>16), byte(last>>24), byte(second))
-	l.b = binary.AppendVarint(l.b, s.reader.Header.Second-start/1000)
+	l.b = binary.AppendVarint(l.b, window-start/1000)
 	l.b = inc.AppendBrief(l.b)
 	t.newest = newest
 }
 
-// releaseLog keeps the memory of a log for the next, unless it was mostly empty.
-func (s *Shard) releaseLog(l *log) {
+// release keeps the memory of a trail for the next, unless it was mostly empty.
+func (s *seconds) release(l *trail) {
 	if len(l.b) >= cap(l.b)/4 && cap(l.b) >= cap(s.spare) {
 		s.spare = l.b[:0]
 	}
-	*l = log{}
+	*l = trail{}
 }
 
-// closeLog forgets what came for the tile that ends at end.
-func (s *Shard) closeLog(end int64) {
-	if l := &s.logs[place(end)]; l.end == end {
-		s.releaseLog(l)
+// close forgets what came for the tile that ends at end.
+func (s *seconds) close(end int64) {
+	if l := &s.tiles[place(end)]; l.end == end {
+		s.release(l)
 	}
 }
 
-// at returns what a tile of a series had counted at the time at, Unix ms, which lies in the
-// tile. It reports false if that is not known any more: the tile is older than the process,
-// or there was too much of it.
-func (s *Shard) at(e *entry, t *openTile, at int64) (past openTile, known bool) {
-	past = openTile{end: t.end}
+// at folds into past, an empty tile, what tile t of a series had counted at the time at, Unix ms,
+// which lies in the tile. It does so by way of a reader, which reads no batch then. It reports false
+// if that is not known any more: the tile is older than the process, or there was too much of it.
+func (s *seconds) at(r *batch.Reader, e *entry, t *openTile, at int64, past *openTile) (known bool) {
 	if t.newest == nothing {
-		return past, t.samples == 0
+		return t.samples == 0
 	}
-	l := &s.logs[place(t.end)]
+	l := &s.tiles[place(t.end)]
 	start := t.end - tileMillis
 	var came [][]byte // until then, the newest first
 	for next := t.newest; next != nothing; {
 		if next == forgotten || l.end != t.end {
-			return past, false
+			return false
 		}
 		b := l.b[next-firstPlace:]
 		if start+1000*int64(b[4])+1000 <= at {
@@ -99,12 +100,12 @@ func (s *Shard) at(e *entry, t *openTile, at int64) (past openTile, known bool) 
 	}
 	for _, b := range slices.Backward(came) {
 		window, n := binary.Varint(b)
-		inc := s.reader.Brief(e.kind, start/1000+window, b[n:])
+		inc := r.Brief(e.kind, start/1000+window, b[n:])
 		if inc == nil {
-			return past, false
+			return false
 		}
 		inc.Exemplar = nil // belongs to the tile as it is now
-		e.add(&past, inc)
+		e.add(past, inc)
 	}
-	return past, true
+	return true
 }

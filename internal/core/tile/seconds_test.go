@@ -91,17 +91,17 @@ func TestLogOfAnOpenTileIsBounded(t *testing.T) {
 		lines = append(lines, fmt.Sprintf("counter c%d 1.25", n))
 	}
 	size := func() (n int) {
-		for _, l := range p.shard.logs {
+		for _, l := range p.shard.seconds.tiles {
 			n += cap(l.b)
 		}
-		return n + cap(p.shard.spare)
+		return n + cap(p.shard.seconds.spare)
 	}
 	window := func(second int) { p.window(map[string]string{"start": fmt.Sprintf("%ds", second)}, lines) }
 	window(2)
 	if got := p.at(Width10s, 5, base+4000); len(got) != 100 {
 		t.Fatalf("%d series are known at 4 s", len(got))
 	}
-	for p.shard.logs[1].end != 0 && len(p.shard.logs[1].b) <= maxLog {
+	for p.shard.seconds.tiles[1].end != 0 && len(p.shard.seconds.tiles[1].b) <= maxTrail {
 		window(3)
 	}
 	window(4)
@@ -111,14 +111,14 @@ func TestLogOfAnOpenTileIsBounded(t *testing.T) {
 	if got := p.at(Width10s, 9, base+9000); len(got) != 100 {
 		t.Errorf("%d series are known now", len(got))
 	}
-	if size() > 2*maxLog {
+	if size() > 2*maxTrail {
 		t.Errorf("%d bytes are kept", size())
 	}
 	for second := 10; second < 200; second += 10 {
 		p.close(nil)
 		window(second + 1)
 	}
-	if size() > maxLog/4 {
+	if size() > maxTrail/4 {
 		t.Errorf("%d bytes are kept, long after the flood", size())
 	}
 }

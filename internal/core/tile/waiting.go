@@ -1,11 +1,12 @@
 package tile
 
 import (
-	"cmp"
-	"iter"
+	"encoding/binary"
 	"slices"
 
-	"github.com/prometheus/prometheus/model/labels"
+	prom "github.com/prometheus/prometheus/model/histogram"
+
+	"github.com/freshet-io/freshet/internal/core/series"
 )
 
 // Waiting is the samples of one closed tile of a tenant in a shard, until the tenant's
@@ -16,18 +17,6 @@ type Waiting struct {
 	Samples  [NumWidths][]Sample // in the order of time for each series
 	Raw      uint64              // values on the wire that they stand for
 	Bytes    int64               // of memory, about
-}
-
-// begin returns a place for the samples of the tile up to boundary, with room for a
-// sample of each series in each width that ends there.
-func (t *tenant) begin(boundary int64) *Waiting {
-	w := &Waiting{Tenant: t.name, Boundary: boundary}
-	for width := range w.Samples {
-		if boundary%Width(width).Millis() == 0 {
-			w.Samples[width] = make([]Sample, 0, len(t.entries))
-		}
-	}
-	return w
 }
 
 func (w *Waiting) len() (n int) {
@@ -56,108 +45,198 @@ func (w *Waiting) measure() {
 	for i := range w.Samples[finest] {
 		w.Raw += w.Samples[finest][i].Raw
 		if h := w.Samples[finest][i].H; h != nil {
-			w.Bytes += histogramBytes + 8*int64(len(h.PositiveSpans)+len(h.NegativeSpans)+len(h.PositiveBuckets)+len(h.NegativeBuckets))
+			words := len(h.PositiveSpans) + len(h.NegativeSpans) + len(h.PositiveBuckets) + len(h.NegativeBuckets)
+			w.Bytes += histogramBytes + 8*int64(words)
 		}
 	}
 }
 
-// Stored says that the stores of a tenant have its samples up to boundary: they leave
-// the open set.
-func (s *Shard) Stored(tenantName string, boundary int64) {
-	t := s.tenants[tenantName]
-	if t == nil {
-		return
-	}
-	n := 0
-	for n < len(t.waiting) && t.waiting[n].Boundary <= boundary {
-		n++
-	}
-	t.waiting = slices.Delete(t.waiting, 0, n)
-}
+// The layout of what waits in a checkpoint is drawn in docs/format/checkpoint.md.
 
-// AllStored is Stored for all tenants and all that is closed.
-func (s *Shard) AllStored() {
-	for name := range s.tenants {
-		s.Stored(name, s.closed)
-	}
-}
+// Flags of a sample that waits.
+const (
+	flagHistogram = 1 << iota
+	flagTimed
+	flagExemplar
+	waitingFlags = 1<<iota - 1
+)
 
-// Waiting returns what waits to be stored, for each tenant by boundary.
-func (s *Shard) Waiting() (all []*Waiting) {
-	for _, t := range s.tenants {
-		all = append(all, t.waiting...)
+// appendTiles appends the tiles of a tenant that wait. Their series are numbered as they come, and
+// those with the same labels have one number, as they have one place once they are read.
+func appendTiles(dst []byte, waiting []*Waiting) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(waiting)))
+	if len(waiting) == 0 {
+		return dst
 	}
-	return all
-}
-
-// Since is the time, Unix milliseconds, before which everything of a tenant that was
-// counted at its time is stored: the start of its first tile that waits, or the boundary.
-func (s *Shard) Since(tenantName string) int64 {
-	if t := s.tenants[tenantName]; t != nil && len(t.waiting) > 0 {
-		return t.waiting[0].Boundary - finest.Millis()
-	}
-	return s.closed
-}
-
-// Unstored yields each tenant that has something here, with the end of its first tile that is not
-// stored, Unix milliseconds: one that waits, or the one that closes next.
-func (s *Shard) Unstored() iter.Seq2[string, int64] {
-	return func(yield func(string, int64) bool) {
-		for name, t := range s.tenants {
-			if len(t.entries)+len(t.waiting) > 0 && !yield(name, s.Since(name)+finest.Millis()) {
-				return
+	numbers, byKey := map[*Series]int{}, map[string]int{}
+	var keys []byte
+	for _, w := range waiting {
+		for _, samples := range w.Samples {
+			for i := range samples {
+				s := samples[i].Series
+				if _, numbered := numbers[s]; numbered {
+					continue
+				}
+				key := seriesKey(s)
+				number, known := byKey[string(key)]
+				if !known {
+					number = len(byKey)
+					byKey[string(key)] = number
+					keys = appendString(keys, key)
+				}
+				numbers[s] = number
 			}
 		}
 	}
+	dst = binary.AppendUvarint(dst, uint64(len(byKey)))
+	dst = append(dst, keys...)
+	for _, w := range waiting {
+		dst = binary.AppendVarint(dst, w.Boundary)
+		for _, samples := range w.Samples {
+			dst = binary.AppendUvarint(dst, uint64(len(samples)))
+			for i := range samples {
+				dst = binary.AppendUvarint(dst, uint64(numbers[samples[i].Series]))
+				dst = samples[i].append(dst)
+			}
+		}
+	}
+	return dst
 }
 
-// waitingSamples are those samples of a width that wait and whose series match, by
-// series. It is nil if there are none.
-func (t *tenant) waitingSamples(w Width, matchers []*labels.Matcher) map[*Series][]Sample {
-	if len(t.waiting) == 0 {
+// seriesKey is a series by its labels alone, in the form of series.AppendKey.
+func seriesKey(s *Series) []byte { return series.AppendKey(nil, series.Counter, s.Labels) }
+
+func (s *Sample) append(dst []byte) []byte {
+	var flags byte
+	if s.H != nil {
+		flags |= flagHistogram
+	}
+	if s.Timed {
+		flags |= flagTimed
+	}
+	if s.Exemplar != nil {
+		flags |= flagExemplar
+	}
+	dst = append(dst, flags)
+	dst = binary.AppendVarint(dst, s.T)
+	dst = binary.AppendUvarint(dst, s.Raw)
+	if s.H != nil {
+		dst = appendHistogram(dst, s.H)
+	} else {
+		dst = appendFloat(dst, s.V)
+	}
+	if s.Exemplar != nil {
+		dst = s.Exemplar.Append(dst, 0)
+	}
+	return dst
+}
+
+func appendHistogram(dst []byte, h *prom.FloatHistogram) []byte {
+	dst = binary.AppendVarint(dst, int64(h.Schema))
+	for _, v := range []float64{h.ZeroThreshold, h.ZeroCount, h.Count, h.Sum} {
+		dst = appendFloat(dst, v)
+	}
+	dst = appendBuckets(dst, h.PositiveSpans, h.PositiveBuckets)
+	return appendBuckets(dst, h.NegativeSpans, h.NegativeBuckets)
+}
+
+func appendBuckets(dst []byte, spans []prom.Span, counts []float64) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(spans)))
+	for _, s := range spans {
+		dst = binary.AppendVarint(dst, int64(s.Offset))
+		dst = binary.AppendUvarint(dst, uint64(s.Length))
+	}
+	for _, c := range counts {
+		dst = appendFloat(dst, c)
+	}
+	return dst
+}
+
+// tiles reads what appendTiles wrote. Samples of a series that is held, by its seriesKey, get that
+// one, so that a query finds all of a series in one place.
+func (d *decoder) tiles(tenant string, closed int64, held func() map[string]*Series) (waiting []*Waiting) {
+	tiles := d.count(3)
+	if tiles == 0 {
 		return nil
 	}
-	found := map[*Series][]Sample{}
-	other := map[*Series]bool{}
-	for _, waiting := range t.waiting {
-		for _, sample := range waiting.Samples[w] {
-			samples, known := found[sample.Series]
-			switch {
-			case !known && other[sample.Series]:
-			case !known && !matches(sample.Series.Labels, matchers):
-				other[sample.Series] = true
-			default:
-				found[sample.Series] = append(samples, sample)
+	known := held()
+	var all []*Series
+	for range d.count(2) {
+		all = append(all, d.series(known))
+	}
+	for range tiles {
+		w := &Waiting{Tenant: tenant, Boundary: d.varint()}
+		for width := range w.Samples {
+			for range d.count(12) {
+				w.Samples[width] = append(w.Samples[width], d.sample(all))
 			}
 		}
-	}
-	return found
-}
-
-// appendWaiting adds the series of which nothing but waiting samples are left: their
-// buckets are others now. They may have come back with the same labels.
-func appendWaiting(out []Live, left map[*Series][]Sample) []Live {
-	if len(left) == 0 {
-		return out
-	}
-	for s, samples := range left {
-		out = appendPoints(out, []*Series{s}, samples)
-	}
-	slices.SortStableFunc(out, func(a, b Live) int { return labels.Compare(a.Labels, b.Labels) })
-	merged := out[:1]
-	for _, l := range out[1:] {
-		last := &merged[len(merged)-1]
-		if !labels.Equal(last.Labels, l.Labels) {
-			merged = append(merged, l)
-			continue
+		newest := len(waiting) - 1
+		if w.Boundary > closed || newest >= 0 && waiting[newest].Boundary >= w.Boundary || w.len() == 0 {
+			d.fail()
 		}
-		last.Points = sortPoints(append(last.Points, l.Points...))
+		if d.err != nil {
+			return nil
+		}
+		w.measure()
+		waiting = append(waiting, w)
 	}
-	return merged
+	return waiting
 }
 
-// sortPoints puts points in the order of time, the first one of each.
-func sortPoints(points []Point) []Point {
-	slices.SortStableFunc(points, func(a, b Point) int { return cmp.Compare(a.T, b.T) })
-	return slices.CompactFunc(points, func(a, b Point) bool { return a.T == b.T })
+// series reads a key of seriesKey.
+func (d *decoder) series(held map[string]*Series) *Series {
+	key := d.bytes()
+	if s := held[string(key)]; s != nil {
+		return s
+	}
+	_, ls, err := series.ParseKey(key)
+	if err != nil {
+		d.fail()
+	}
+	return &Series{Labels: ls}
+}
+
+func (d *decoder) sample(all []*Series) (s Sample) {
+	number, flags := d.uvarint(), d.byte()
+	if number >= uint64(len(all)) || flags&^waitingFlags != 0 {
+		d.fail()
+		return s
+	}
+	s = Sample{Series: all[number], T: d.varint(), Raw: d.uvarint(), Timed: flags&flagTimed != 0}
+	if flags&flagHistogram != 0 {
+		s.H = d.histogram()
+	} else {
+		s.V = d.float()
+	}
+	if flags&flagExemplar != 0 {
+		s.Exemplar = d.exemplar()
+	}
+	return s
+}
+
+func (d *decoder) histogram() *prom.FloatHistogram {
+	h := &prom.FloatHistogram{
+		Schema: int32(d.varint()), ZeroThreshold: d.float(), ZeroCount: d.float(), Count: d.float(), Sum: d.float(),
+	}
+	h.PositiveSpans, h.PositiveBuckets = d.buckets()
+	h.NegativeSpans, h.NegativeBuckets = d.buckets()
+	return h
+}
+
+func (d *decoder) buckets() (spans []prom.Span, counts []float64) {
+	buckets := uint64(0)
+	for range d.count(2) {
+		s := prom.Span{Offset: int32(d.varint()), Length: uint32(d.uvarint())}
+		spans = append(spans, s)
+		buckets += uint64(s.Length)
+	}
+	if buckets > uint64(len(d.b)/8) {
+		d.fail()
+		return nil, nil
+	}
+	for range buckets {
+		counts = append(counts, d.float())
+	}
+	return spans, counts
 }

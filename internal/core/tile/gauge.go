@@ -1,0 +1,119 @@
+package tile
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// gauge keeps the value that was read last, or merges the last ones of several sources.
+type gauge struct{}
+
+// isReading reports whether the values of a kind are read at a time, and not counted: a late one
+// says nothing any more, and one with a time of its own is stored at that time.
+func isReading(k series.Kind) bool { return k == series.Gauge || k == series.Check }
+
+// add keeps the value that was read last, in whichever order batches come.
+func (gauge) add(e *entry, t *openTile, inc *batch.Increment) bool {
+	if inc.Relative && !e.bears(inc.Value, amountValue) {
+		return false
+	}
+	if e.policy.Merge != series.MergeLast {
+		if t.sources == nil {
+			t.sources = map[uint64]sourceValue{}
+		}
+		if last, known := t.sources[inc.Source]; !known || inc.At >= last.at {
+			t.sources[inc.Source] = sourceValue{inc.Value, inc.At}
+		}
+		return true
+	}
+	switch {
+	case inc.Relative:
+		if t.at == 0 {
+			t.relative = true
+		}
+		t.value += inc.Value
+		t.at = max(t.at, inc.At)
+	case t.at == 0 || t.relative || inc.At >= t.at:
+		t.value, t.at, t.relative = inc.Value, inc.At, false
+	}
+	return true
+}
+
+func (gauge) absorb(e *entry, t *openTile) {
+	switch {
+	case len(t.sources) > 0:
+		if e.total.sources == nil {
+			e.total.sources = map[uint64]sourceValue{}
+		}
+		maps.Copy(e.total.sources, t.sources)
+		e.total.value = e.merged()
+		return
+	case t.at == 0:
+		return
+	case t.relative:
+		e.total.value += t.value
+	default:
+		e.total.value = t.value
+	}
+	e.total.at = t.at
+}
+
+// merged is the value of a gauge that several senders report. Sources are added
+// in a fixed order: a sum must have the same bits each time it is computed.
+func (e *entry) merged() float64 {
+	var v float64
+	for i, id := range slices.Sorted(maps.Keys(e.total.sources)) {
+		value := e.total.sources[id].value
+		switch {
+		case i == 0:
+			v = value
+		case e.policy.Merge == series.MergeSum:
+			v += value
+		case e.policy.Merge == series.MergeMin:
+			v = min(v, value)
+		case e.policy.Merge == series.MergeMax:
+			v = max(v, value)
+		}
+	}
+	return v
+}
+
+// expireSources forgets the senders that a merged gauge no longer hears of.
+func (e *entry) expireSources(boundary, ttl int64) {
+	changed := false
+	for id, s := range e.total.sources {
+		if boundary-s.at/1e6 >= ttl {
+			delete(e.total.sources, id)
+			changed = true
+		}
+	}
+	if changed && len(e.total.sources) > 0 {
+		e.total.value = e.merged()
+	}
+}
+
+func (gauge) emit(e *entry, out []Sample, _ Width, at int64, f form) []Sample {
+	return appendValue(out, e.series, at, f, e.total.value)
+}
+
+func (gauge) append(e *entry, t *openTile, dst []byte) []byte {
+	a := e.amount(t)
+	var flags byte
+	if a.relative {
+		flags |= flagRelative
+	}
+	return appendSources(appendAmount(dst, flags, a.value, a.at), a.sources)
+}
+
+func (gauge) parse(e *entry, t *openTile, d *decoder) {
+	a := e.amount(t)
+	var flags byte
+	flags, a.value, a.at = d.amount(flagRelative)
+	a.relative = flags&flagRelative != 0
+	a.sources = d.sources()
+}
+
+func (gauge) rises() bool { return false }

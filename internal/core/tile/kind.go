@@ -1,0 +1,87 @@
+package tile
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// kind is how the values of a series combine. A tile t is an open one of the series, or nil where
+// the total of the closed ones is meant.
+type kind interface {
+	// add folds an increment into an open tile. It reports false, and leaves the tile as it
+	// was, if the increment does not fit the series or the sum would overflow.
+	add(e *entry, t *openTile, inc *batch.Increment) bool
+	// absorb adds a tile that closes to the total.
+	absorb(e *entry, t *openTile)
+	// emit appends what the store of a width gets at a time: one sample, or one for each
+	// classic bucket, the sum and the count.
+	emit(e *entry, out []Sample, w Width, at int64, f form) []Sample
+	// append writes what a tile holds into a checkpoint, and parse reads it.
+	append(e *entry, t *openTile, dst []byte) []byte
+	parse(e *entry, t *openTile, d *decoder)
+	// rises reports whether queries ask by how much the series rose: then a zero precedes what
+	// is new, so that they see its first increment.
+	rises() bool
+}
+
+var kinds = [series.LastKind + 1]kind{
+	series.Counter: counter{},
+	series.Gauge:   gauge{},
+	series.Timer:   timer{},
+	series.Set:     set{},
+	series.Check:   check{},
+	series.UpDown:  upDown{},
+}
+
+func (e *entry) combines() kind {
+	if e.inBuckets {
+		return classic{}
+	}
+	return kinds[e.kind]
+}
+
+func newEntry(key, policy []byte) (*entry, error) {
+	kind, ls, err := series.ParseKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("series: %w", err)
+	}
+	e := &entry{kind: kind, key: string(key), series: &Series{Labels: ls, Kind: kind}}
+	_, err = e.setPolicy(policy)
+	return e, err
+}
+
+// setPolicy follows the policy that came with the last increment. It returns how
+// many values on the wire are lost with open tiles that it had to drop.
+func (e *entry) setPolicy(b []byte) (dropped uint64, err error) {
+	p, err := series.ParsePolicy(b)
+	if err != nil {
+		return 0, err
+	}
+	if e.policy != nil && !slices.Equal(e.policy.Bounds, p.Bounds) {
+		// Other buckets are other series: they begin at zero. What open tiles
+		// hold in the old ones cannot be told in the new ones, and is dropped.
+		for i := range e.open {
+			dropped += e.open[i].samples
+		}
+		e.forget()
+		e.classic, e.live, e.owes, e.open, e.exemplars = nil, [NumWidths]bool{}, [NumWidths]bool{}, nil, nil
+	}
+	e.policy, e.policyBytes = p, string(b)
+	e.inBuckets = e.kind == series.Timer && p.Bounds != nil
+	if e.inBuckets && e.classic == nil {
+		e.classic = classicSeries(e.series.Labels, p.Bounds)
+	}
+	return dropped, nil
+}
+
+// add folds an increment into an open tile, if it fits.
+func (e *entry) add(t *openTile, inc *batch.Increment) bool {
+	if !e.combines().add(e, t, inc) {
+		return false
+	}
+	t.samples += uint64(inc.Samples)
+	return true
+}

@@ -1,0 +1,68 @@
+package tile
+
+import (
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/distinct"
+)
+
+// set counts the distinct values of a tile.
+type set struct{}
+
+func (set) add(_ *entry, t *openTile, inc *batch.Increment) bool {
+	if t.set == nil {
+		t.set = new(distinct.Set)
+	}
+	t.set.Merge(inc.Set)
+	return true
+}
+
+// absorb keeps the tile's values until the tile is emitted, and those of the minute.
+func (set) absorb(e *entry, t *openTile) {
+	e.total.set = t.set
+	if t.set != nil {
+		e.minute.Merge(t.set)
+	}
+}
+
+// emit counts the values of the tile that closes: none if there was no increment.
+func (set) emit(e *entry, out []Sample, w Width, at int64, f form) []Sample {
+	var n uint64
+	switch {
+	case w != finest:
+		n = e.minute.Len()
+	case e.total.set != nil:
+		n = e.total.set.Len()
+		e.total.set = nil
+	}
+	return appendValue(out, e.series, at, f, float64(n))
+}
+
+func (set) append(e *entry, t *openTile, dst []byte) []byte {
+	if a := e.amount(t); a.set == nil {
+		dst = appendAmount(dst, 0, 0, 0)
+	} else {
+		dst = a.set.Append(appendAmount(dst, flagSet, 0, 0))
+	}
+	dst = appendSources(dst, nil)
+	if t == nil {
+		dst = e.minute.Append(dst)
+	}
+	return dst
+}
+
+// parse passes over the set of a total, which programs from before kept until the next tile.
+func (set) parse(e *entry, t *openTile, d *decoder) {
+	if flags, _, _ := d.amount(flagSet); flags != 0 {
+		s := new(distinct.Set)
+		d.rest(s.Parse(d.b))
+		if t != nil {
+			t.set = s
+		}
+	}
+	d.sources()
+	if t == nil {
+		d.rest(e.minute.Parse(d.b))
+	}
+}
+
+func (set) rises() bool { return false }

@@ -1,0 +1,204 @@
+package tile
+
+import (
+	"cmp"
+	"encoding/binary"
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+)
+
+// tenant holds a tenant's series by key and by name, and what its stores do not have yet.
+type tenant struct {
+	name      string
+	entries   map[string]*entry
+	ordered   []*entry // by key, all but the newcomers: what is handed out and written has one order
+	newcomers []*entry // since ordered was made, in any order
+	byName    map[string]map[*entry]struct{}
+	first     *entry     // the series of the last batch's first increment, see entry.next
+	waiting   []*Waiting // closed tiles, by boundary
+	folded    int64      // end of the newest window that this process folded, Unix ms
+}
+
+func newTenant(name string) *tenant {
+	return &tenant{name: name, entries: map[string]*entry{}, byName: map[string]map[*entry]struct{}{}}
+}
+
+func (t *tenant) insert(e *entry) {
+	t.entries[e.key] = e
+	t.newcomers = append(t.newcomers, e)
+	t.addNames(e)
+}
+
+// remove forgets a series but for its place in the order, see keep.
+func (t *tenant) remove(e *entry) {
+	t.removeNames(e)
+	delete(t.entries, e.key)
+	e.key, e.next = "", nil // a batch that expects it must not find it, nor keep others
+}
+
+// setPolicy follows the policy that came with the last increment. Other buckets have other names.
+func (t *tenant) setPolicy(e *entry, policy []byte) (dropped uint64, err error) {
+	t.removeNames(e)
+	defer t.addNames(e)
+	return e.setPolicy(policy)
+}
+
+func (t *tenant) addNames(e *entry) {
+	for _, s := range e.stored() {
+		name := s.Labels.Get(model.MetricNameLabel)
+		if t.byName[name] == nil {
+			t.byName[name] = map[*entry]struct{}{}
+		}
+		t.byName[name][e] = struct{}{}
+	}
+}
+
+func (t *tenant) removeNames(e *entry) {
+	for _, s := range e.stored() {
+		name := s.Labels.Get(model.MetricNameLabel)
+		if delete(t.byName[name], e); len(t.byName[name]) == 0 {
+			delete(t.byName, name)
+		}
+	}
+}
+
+// byKey returns all series in the order of their keys. Newcomers move into their places: each is
+// looked for by halving, from the last to the first, and what lies behind it moves once.
+func (t *tenant) byKey() []*entry {
+	byKey := func(a, b *entry) int { return cmp.Compare(a.key, b.key) }
+	slices.SortFunc(t.newcomers, byKey)
+	end := len(t.ordered)
+	t.ordered = append(t.ordered, t.newcomers...)
+	for i, e := range slices.Backward(t.newcomers) {
+		at, _ := slices.BinarySearchFunc(t.ordered[:end], e, byKey)
+		copy(t.ordered[at+i+1:], t.ordered[at:end])
+		t.ordered[at+i], end = e, at
+	}
+	t.newcomers = nil
+	return t.ordered
+}
+
+// keep makes kept, which begins where what byKey returned does, the series in their order.
+func (t *tenant) keep(kept []*entry) {
+	clear(t.ordered[len(kept):])
+	t.ordered = kept
+}
+
+// begin returns a place for the samples of the tile up to boundary, with room for a
+// sample of each series in each width that ends there.
+func (t *tenant) begin(boundary int64) *Waiting {
+	w := &Waiting{Tenant: t.name, Boundary: boundary}
+	for width := range w.Samples {
+		if boundary%Width(width).Millis() == 0 {
+			w.Samples[width] = make([]Sample, 0, len(t.entries))
+		}
+	}
+	return w
+}
+
+// stored forgets the tiles up to boundary.
+func (t *tenant) stored(boundary int64) {
+	n := 0
+	for n < len(t.waiting) && t.waiting[n].Boundary <= boundary {
+		n++
+	}
+	t.waiting = slices.Delete(t.waiting, 0, n)
+}
+
+// live is Shard.Live of a tenant.
+func (t *tenant) live(v *view, matchers []*labels.Matcher) (out []Live) {
+	waiting := t.waitingSamples(v.width, matchers)
+	for e := range t.named(matchers) {
+		var matching []*Series
+		for _, s := range e.stored() {
+			if matches(s.Labels, matchers) {
+				matching = append(matching, s)
+			}
+		}
+		if len(matching) == 0 {
+			continue
+		}
+		var samples []Sample
+		if waiting != nil {
+			for _, s := range matching {
+				samples = append(samples, waiting[s]...)
+				delete(waiting, s)
+			}
+		}
+		out = appendPoints(out, matching, v.append(samples, e))
+	}
+	return appendWaiting(out, waiting)
+}
+
+// named yields the series that may match: those of a name, if the matchers say which.
+func (t *tenant) named(matchers []*labels.Matcher) iter.Seq[*entry] {
+	for _, m := range matchers {
+		if m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual {
+			return maps.Keys(t.byName[m.Value])
+		}
+	}
+	return maps.Values(t.entries)
+}
+
+// waitingSamples are those samples of a width that wait and whose series match, by
+// series. It is nil if there are none.
+func (t *tenant) waitingSamples(w Width, matchers []*labels.Matcher) map[*Series][]Sample {
+	if len(t.waiting) == 0 {
+		return nil
+	}
+	found := map[*Series][]Sample{}
+	other := map[*Series]bool{}
+	for _, waiting := range t.waiting {
+		for _, sample := range waiting.Samples[w] {
+			samples, known := found[sample.Series]
+			switch {
+			case !known && other[sample.Series]:
+			case !known && !matches(sample.Series.Labels, matchers):
+				other[sample.Series] = true
+			default:
+				found[sample.Series] = append(samples, sample)
+			}
+		}
+	}
+	return found
+}
+
+// append appends the state of the tenant to dst.
+func (t *tenant) append(dst []byte) []byte {
+	dst = appendString(dst, t.name)
+	dst = binary.AppendUvarint(dst, uint64(len(t.entries)))
+	for _, e := range t.byKey() {
+		dst = e.append(dst)
+	}
+	return appendTiles(dst, t.waiting)
+}
+
+// parse reads what append wrote behind the name.
+func (t *tenant) parse(d *decoder, closed int64) {
+	for range d.count(8) {
+		e := parseEntry(d)
+		if d.err == nil && t.entries[e.key] != nil {
+			d.fail()
+		}
+		if d.err != nil {
+			return
+		}
+		t.insert(e)
+	}
+	if d.version < 5 {
+		return
+	}
+	t.waiting = d.tiles(t.name, closed, func() map[string]*Series {
+		held := map[string]*Series{}
+		for _, e := range t.byKey() {
+			for _, s := range e.stored() {
+				held[string(seriesKey(s))] = s
+			}
+		}
+		return held
+	})
+}

@@ -1,0 +1,577 @@
+// Package tile is the aggregator's state: what each series of a shard has
+// counted since it began, and the tiles that are still open. It is a state
+// machine without a clock: the same batches and boundaries in the same order
+// give the same samples and the same bytes in a checkpoint. That makes the journal a
+// way to come back, and lets two machines with one journal be compared. When a boundary
+// is due, and what becomes of the samples, is the aggregator's business.
+//
+// The states of a series, an entry here. It is owed, live or stale in the store of each width:
+//
+//	       increment        its tile closes      boundary of the width       time to live
+//	absent ────────▶ open ─────────────▶ owed ─────────────────▶ live ─────────────▶ stale
+//	   ▲              ▲                                          │  ▲ each boundary   │  │
+//	   │              │                                          │  └ says it again   │  │
+//	   │              └──────────────── increment ───────────────┴────────────────────┘  │
+//	   └───────────── next boundary: the total is dropped, and begins at zero ───────────┘
+//
+//	open   open tiles hold increments
+//	owed   the total has taken a tile that the store does not have yet
+//	live   the newest sample in the store is a value
+//	stale  it is a stale marker; the total is dropped once no store is owed anything or live
+//
+// The files from top to bottom; each uses names of those below it alone:
+//
+//	tile.go       Shard: folds batches, closes tiles, answers queries, has a state
+//	tenant.go     the series of a tenant in a shard, and its closed tiles until they are stored
+//	live.go       what a query sees of an open tile: a copy of a series, closed early
+//	state.go      a series in a checkpoint
+//	close.go      what a series hands out when a tile closes
+//	seconds.go    what came in each second of an open tile
+//	kind.go       what each kind of series does with its values, in a file of its own:
+//	counter.go, updown.go, check.go, gauge.go, classic.go, timer.go, set.go
+//	waiting.go    closed tiles until they are stored, in memory and in a checkpoint
+//	decode.go     how fields are written and read in a checkpoint
+//	entry.go      what is held of a series, and the states it passes through
+//	written.go    what became of samples in a store
+//	config.go     times to live
+//	sample.go     widths, samples and series, as stores and queries get them
+package tile
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+// Shard is the state of one shard. It belongs to one goroutine at a time.
+type Shard struct {
+	config      *Config
+	closed      int64 // boundary: end of the last closed tile, Unix milliseconds
+	timedWindow int64 // Config.OutOfOrder of the last boundary, ms: folding obeys it, so a replay has to know it
+	tenants     map[string]*tenant
+	producers   map[producer]*received
+	series      int // of all tenants
+	upDowns     int // of these, the up/down counters
+	reader      batch.Reader
+	seconds     seconds
+}
+
+// producer is the process that made a batch. Its batches have ascending sequences, by which
+// one that comes again is known.
+type producer struct{ id, incarnation uint64 }
+
+// received is the last batch that came from a producer.
+type received struct {
+	sequence uint64
+	boundary int64 // Unix ms, of the shard at that time
+}
+
+// New returns an empty shard whose first tile begins at boundary, Unix
+// milliseconds, a multiple of ten seconds.
+func New(config *Config, boundary int64) *Shard {
+	return &Shard{
+		config:      config,
+		closed:      boundary,
+		timedWindow: config.OutOfOrder.Milliseconds(),
+		tenants:     map[string]*tenant{},
+		producers:   map[producer]*received{},
+	}
+}
+
+// Closed is the boundary: the end of the last closed tile, Unix milliseconds.
+func (s *Shard) Closed() int64 { return s.closed }
+
+// Folded counts what became of the samples of one batch.
+type Folded struct {
+	Samples   uint64 // in a tile, the late ones included
+	Late      uint64 // of which: their tile was closed, the oldest open one took them
+	LateGauge uint64 // dropped: a gauge of a closed tile has nothing to say
+	Refused   uint64 // the sum would be beyond what a float holds, or the increment makes no sense
+	Ahead     uint64 // of which: their window lay too far ahead, the last open tile took them
+	Dropped   uint64 // of earlier batches, from open tiles: their series has other buckets now
+	Repeated  uint64 // dropped: a sender's own delta of an interval that ends no later than what was counted already
+	Again     uint64 // batches, not samples: their sender's sequence says that they were folded before
+}
+
+// Add sums up the counts of several batches.
+func (f *Folded) Add(g Folded) {
+	f.Samples += g.Samples
+	f.Late += g.Late
+	f.LateGauge += g.LateGauge
+	f.Refused += g.Refused
+	f.Ahead += g.Ahead
+	f.Dropped += g.Dropped
+	f.Repeated += g.Repeated
+	f.Again += g.Again
+}
+
+// Fold adds a batch to the open tiles. An error means that the batch is damaged;
+// what could be read of it is folded, since a batch is never half sent.
+func (s *Shard) Fold(b []byte) (Folded, error) {
+	var f Folded
+	r := &s.reader
+	if err := r.Reset(b); err != nil {
+		return f, err
+	}
+	h := &r.Header
+	from := producer{h.Sender, h.Incarnation}
+	last := s.producers[from]
+	switch {
+	case last == nil:
+		last = new(received)
+		s.producers[from] = last
+	case h.Sequence <= last.sequence: // it was folded already
+		f.Again++
+		return f, nil
+	}
+	*last = received{h.Sequence, s.closed}
+	t := s.tenants[string(h.Tenant)]
+	if t == nil {
+		t = s.tenant(string(h.Tenant))
+	}
+	t.folded = max(t.folded, min(h.Second*1000+1000, s.closed+MaxAhead*finest.Millis()))
+	for inc, next := r.Next(), &t.first; inc != nil; inc = r.Next() {
+		e, err := s.entry(t, *next, inc, &f)
+		if err != nil {
+			f.Refused += uint64(inc.Samples)
+			continue
+		}
+		*next, next = e, &e.next
+		if inc.Delta != 0 {
+			if inc.Delta <= e.lastDelta {
+				f.Repeated += uint64(inc.Samples)
+				continue
+			}
+			e.lastDelta = inc.Delta
+		}
+		s.fold(e, inc, &f)
+	}
+	return f, r.Err()
+}
+
+func (s *Shard) tenant(name string) *tenant {
+	t := s.tenants[name]
+	if t == nil {
+		t = newTenant(name)
+		s.tenants[name] = t
+	}
+	return t
+}
+
+// fold adds one increment to the tile of its time.
+func (s *Shard) fold(e *entry, inc *batch.Increment, f *Folded) {
+	width := finest.Millis()
+	t := s.reader.Header.Second * 1000 // the start of the window
+	if inc.Time != 0 {
+		if isReading(inc.Kind()) {
+			s.foldTimed(e, inc, f)
+			return
+		}
+		t = inc.Time * 1000
+	}
+	if inc.Delta != 0 {
+		t = inc.Delta - 1 // the interval's end is no part of it
+	}
+	end := t - t%width + width
+	late, ahead := end <= s.closed, end > s.closed+MaxAhead*width
+	switch {
+	// Programs from before up/down counters wrote them as gauges with Delta.
+	case late && inc.Delta == 0 && isReading(inc.Kind()):
+		f.LateGauge += uint64(inc.Samples)
+		return
+	case late:
+		// The oldest open tile takes it, so that totals stay exact.
+		end = s.closed + width
+	case ahead:
+		end = s.closed + MaxAhead*width
+	}
+	tile := e.openTile(end)
+	if !e.add(tile, inc) {
+		f.Refused += uint64(inc.Samples)
+		return
+	}
+	s.seconds.note(tile, inc, s.reader.Header.Second, t)
+	e.lastSeen = max(e.lastSeen, end-width, min(t+1000, end))
+	f.Samples += uint64(inc.Samples)
+	if late {
+		f.Late += uint64(inc.Samples)
+	}
+	if ahead {
+		f.Ahead += uint64(inc.Samples)
+	}
+}
+
+// foldTimed notes a gauge that its sender stamped: it is written at its own time
+// and not aggregated.
+func (s *Shard) foldTimed(e *entry, inc *batch.Increment, f *Folded) {
+	t := inc.Time * 1000
+	if t < s.closed-s.timedWindow {
+		f.LateGauge += uint64(inc.Samples)
+		return
+	}
+	// Collectors refuse what is more than window.MaxAhead ahead of their clock. Twice that
+	// leaves room for the lateness here and for clocks that differ.
+	if limit := s.closed + 2*MaxAhead*finest.Millis(); t > limit {
+		t = limit
+		f.Ahead += uint64(inc.Samples)
+	}
+	e.addTimed(timedPoint{t, inc.Value, uint64(inc.Samples)})
+	e.lastSeen = max(e.lastSeen, min(t, s.closed+finest.Millis()))
+	f.Samples += uint64(inc.Samples)
+}
+
+// entry returns the series of an increment, new if need be, and keeps its policy
+// up to date. It is likely the expected one, which is nil or a series that is or
+// was held: batches of a producer list their series in the same order, and to look
+// there first spares the map, most of which is in no cache.
+func (s *Shard) entry(t *tenant, expected *entry, inc *batch.Increment, f *Folded) (*entry, error) {
+	e := expected
+	if e == nil || e.key != string(inc.Key) {
+		e = t.entries[string(inc.Key)]
+	}
+	if e != nil {
+		if e.policyBytes == string(inc.Policy) {
+			return e, nil
+		}
+		dropped, err := t.setPolicy(e, inc.Policy)
+		f.Dropped += dropped
+		return e, err
+	}
+	e, err := newEntry(inc.Key, inc.Policy)
+	if err != nil {
+		return nil, err
+	}
+	t.insert(e)
+	s.count(e, 1)
+	return e, nil
+}
+
+// count notes that a series came, 1, or left, -1.
+func (s *Shard) count(e *entry, n int) {
+	s.series += n
+	if e.kind == series.UpDown {
+		s.upDowns += n
+	}
+}
+
+// Closed counts what became of the samples of closed tiles.
+type Closed struct {
+	Samples    uint64            // on the wire, in the tiles
+	Duplicates map[string]uint64 // on the wire, by tenant: stamped with the end of a tile, which has a sample already
+	Waiting    []*Waiting        // what is to be stored, one of each tenant that has something
+}
+
+// Close ends the tile up to boundary, which must be the next one, or any later one while
+// the shard rests, and returns what is to be stored, in the order of tenants, series and time. The
+// samples stay part of the open set until Stored: whether a tenant's earlier ones are stored does
+// not matter here, so that no store holds up a shard.
+// Times to live are those of config, so that a replay can close with those of its time.
+func (s *Shard) Close(boundary int64, config *Config) (closed Closed) {
+	if next := s.closed + finest.Millis(); boundary != next && (boundary < next || !s.Rests()) {
+		panic(fmt.Sprintf("BUG: tile of shard closed up to %d, asked for %d", s.closed, boundary))
+	}
+	s.closed, s.timedWindow = boundary, config.OutOfOrder.Milliseconds()
+	closed.Duplicates = map[string]uint64{}
+	for _, t := range s.tenantsByName() {
+		if len(t.entries) == 0 {
+			s.forgetTenant(t)
+			continue
+		}
+		w := t.begin(boundary)
+		full := slices.Contains(config.Full, t.name)
+		all := t.byKey()
+		kept := all[:0]
+		for _, e := range all {
+			before := w.len()
+			samples, duplicates := e.close(boundary, config.ttl(e.kind), full, &w.Samples)
+			closed.Samples += samples
+			if duplicates > 0 {
+				closed.Duplicates[t.name] += duplicates
+			}
+			// What waits needs the series: it is found by it.
+			if w.len() == before && len(t.waiting) == 0 && e.idle(boundary) {
+				t.remove(e)
+				s.count(e, -1)
+				continue
+			}
+			kept = append(kept, e)
+		}
+		t.keep(kept)
+		if w.len() > 0 {
+			w.measure()
+			t.waiting = append(t.waiting, w)
+			closed.Waiting = append(closed.Waiting, w)
+		}
+	}
+	s.seconds.close(boundary)
+	s.forgetProducers()
+	return closed
+}
+
+// Rests reports whether the shard holds nothing but totals of up/down counters, all of
+// them handed out: its next tiles say again what the last one said. Such totals outlive a
+// time when nothing ran by weeks, whose tiles nobody needs.
+func (s *Shard) Rests() bool {
+	if s.series != s.upDowns {
+		return false
+	}
+	for _, t := range s.tenants {
+		for _, e := range t.entries {
+			if e.pending(Width10s) || e.pending(Width1m) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Skip moves the boundary of a shard without series, which has nothing to close. What
+// waits to be stored goes on waiting.
+func (s *Shard) Skip(boundary int64, config *Config) bool {
+	if s.Len() > 0 {
+		return false
+	}
+	for _, t := range s.tenants {
+		s.forgetTenant(t)
+	}
+	s.closed, s.timedWindow = boundary, config.OutOfOrder.Milliseconds()
+	s.forgetProducers()
+	return true
+}
+
+// forgetTenant forgets a tenant without series, unless it waits for its stores.
+func (s *Shard) forgetTenant(t *tenant) {
+	if len(t.waiting) == 0 {
+		delete(s.tenants, t.name)
+	}
+}
+
+// producerTTL is how long the sequence of a silent producer is remembered, by our
+// boundaries: longer than a batch is repeated.
+const producerTTL = 3_600_000 // ms
+
+func (s *Shard) forgetProducers() {
+	for id, last := range s.producers {
+		if last.boundary < s.closed-producerTTL {
+			delete(s.producers, id)
+		}
+	}
+}
+
+// tenantsByName are the tenants in the one order in which they are handed out and written.
+func (s *Shard) tenantsByName() []*tenant {
+	return slices.SortedFunc(maps.Values(s.tenants), func(a, b *tenant) int { return cmp.Compare(a.name, b.name) })
+}
+
+// Stored says that the stores of a tenant have its samples up to boundary: they leave
+// the open set.
+func (s *Shard) Stored(tenantName string, boundary int64) {
+	if t := s.tenants[tenantName]; t != nil {
+		t.stored(boundary)
+	}
+}
+
+// AllStored is Stored for all tenants and all that is closed.
+func (s *Shard) AllStored() {
+	for name := range s.tenants {
+		s.Stored(name, s.closed)
+	}
+}
+
+// Waiting returns what waits to be stored, for each tenant by boundary.
+func (s *Shard) Waiting() (all []*Waiting) {
+	for _, t := range s.tenantsByName() {
+		all = append(all, t.waiting...)
+	}
+	return all
+}
+
+// Since is the time, Unix milliseconds, before which everything of a tenant that was
+// counted at its time is stored: the start of its first tile that waits, or the boundary.
+func (s *Shard) Since(tenantName string) int64 {
+	if t := s.tenants[tenantName]; t != nil && len(t.waiting) > 0 {
+		return t.waiting[0].Boundary - finest.Millis()
+	}
+	return s.closed
+}
+
+// Unstored yields each tenant that has something here, with the end of its first tile that is not
+// stored, Unix milliseconds: one that waits, or the one that closes next.
+func (s *Shard) Unstored() iter.Seq2[string, int64] {
+	return func(yield func(string, int64) bool) {
+		for name, t := range s.tenants {
+			if len(t.entries)+len(t.waiting) > 0 && !yield(name, s.Since(name)+finest.Millis()) {
+				return
+			}
+		}
+	}
+}
+
+// Live returns what the open tiles of a tenant know of the series that match:
+// samples of closed tiles that are not stored yet, the tiles that ended
+// and wait for late data, and one sample at stamp, the end of the last complete
+// window. If less is asked, up to the time until, that sample is at the end of the last second
+// before it, and says what had been counted then, if that second is in an open tile; there is none if it is not.
+// The same holds at stamp if a window beyond it is folded: a shard has a window before all shards have it.
+// Times are Unix milliseconds. w is the width of the store that the answer is merged with.
+func (s *Shard) Live(tenantName string, w Width, stamp, until int64, matchers []*labels.Matcher) []Live {
+	t := s.tenants[tenantName]
+	if t == nil {
+		return nil
+	}
+	past := until < stamp || t.folded > stamp
+	if past {
+		stamp = min(stamp, until)
+		stamp -= stamp % 1000
+	}
+	return t.live(&view{
+		width: w, stamp: stamp, past: past,
+		closed: s.closed, config: s.config, seconds: &s.seconds, reader: &s.reader,
+	}, matchers)
+}
+
+// Len is the number of series held.
+func (s *Shard) Len() int { return s.series }
+
+// HasUpDown reports whether any series held is an up/down counter.
+func (s *Shard) HasUpDown() bool { return s.upDowns > 0 }
+
+// TenantLen is the number of series held of a tenant.
+func (s *Shard) TenantLen(name string) int {
+	if t := s.tenants[name]; t != nil {
+		return len(t.entries)
+	}
+	return 0
+}
+
+// Holds reports whether a series of a tenant is held.
+func (s *Shard) Holds(name string, key []byte) bool {
+	t := s.tenants[name]
+	return t != nil && t.entries[string(key)] != nil
+}
+
+// Knows reports whether the batch of a header was folded already.
+func (s *Shard) Knows(h *batch.Header) bool {
+	last := s.producers[producer{h.Sender, h.Incarnation}]
+	return last != nil && h.Sequence <= last.sequence
+}
+
+// Raw returns how many values on the wire are in tiles, by tenant: in open ones,
+// and in those that are closed and wait to be stored.
+func (s *Shard) Raw() map[string]uint64 {
+	held := map[string]uint64{}
+	for _, t := range s.tenants {
+		for _, e := range t.entries {
+			held[t.name] += e.raw()
+		}
+		for _, w := range t.waiting {
+			held[t.name] += w.Raw
+		}
+	}
+	return held
+}
+
+// LastSeen is the end of the last window that counted something in a series that is
+// held, Unix milliseconds; 0 for none. It looks at all series.
+func (s *Shard) LastSeen() (ms int64) {
+	for _, t := range s.tenants {
+		for _, e := range t.entries {
+			ms = max(ms, e.lastSeen)
+		}
+	}
+	return ms
+}
+
+// Series yields each series that is held, by tenant, with each of the sources of
+// a merged gauge; 0 where there is nothing to merge.
+func (s *Shard) Series() iter.Seq[Held] {
+	return func(yield func(Held) bool) {
+		for _, t := range s.tenants {
+			for _, e := range t.entries {
+				if !e.held(t.name, yield) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// stateVersion 2 says how many values on the wire a stamped point stands for. In
+// version 1 it is taken to be one. Version 3 knows when a sender's own deltas ended,
+// version 4 the exemplars of open tiles. Version 5 has the timed window of the last
+// boundary, and the samples that wait to be stored. Version 6 may hold up/down counters; a
+// shard without any is written as version 5, which the program before can read.
+const stateVersion = 6
+
+// AppendState appends the state of the shard to dst: its section of a checkpoint. Everything in it
+// has one order, so that equal states have equal bytes.
+// Layout: docs/format/checkpoint.md.
+func (s *Shard) AppendState(dst []byte) []byte {
+	version := byte(stateVersion)
+	if !s.HasUpDown() {
+		version = 5
+	}
+	dst = append(dst, version)
+	dst = binary.AppendVarint(dst, s.closed)
+	dst = binary.AppendVarint(dst, s.timedWindow)
+	dst = binary.AppendUvarint(dst, uint64(len(s.producers)))
+	for _, p := range slices.SortedFunc(maps.Keys(s.producers), producer.compare) {
+		last := s.producers[p]
+		dst = binary.LittleEndian.AppendUint64(dst, p.id)
+		dst = binary.LittleEndian.AppendUint64(dst, p.incarnation)
+		dst = binary.LittleEndian.AppendUint64(dst, last.sequence)
+		dst = binary.AppendVarint(dst, last.boundary)
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(s.tenants)))
+	for _, t := range s.tenantsByName() {
+		dst = t.append(dst)
+	}
+	return dst
+}
+
+func (p producer) compare(q producer) int {
+	return cmp.Or(cmp.Compare(p.id, q.id), cmp.Compare(p.incarnation, q.incarnation))
+}
+
+// ParseState returns the shard whose state AppendState wrote, or a program before.
+func ParseState(config *Config, b []byte) (*Shard, error) {
+	d := decoder{b: b}
+	if d.version = d.byte(); d.version < 1 || d.version > stateVersion {
+		return nil, errState
+	}
+	s := New(config, d.varint())
+	if s.closed%finest.Millis() != 0 {
+		return nil, errState
+	}
+	if d.version > 4 {
+		s.timedWindow = d.varint()
+	}
+	for range d.count(25) {
+		p := producer{d.fixed(), d.fixed()}
+		s.producers[p] = &received{d.fixed(), d.varint()}
+	}
+	for range d.count(2) {
+		t := s.tenant(string(d.bytes()))
+		t.parse(&d, s.closed)
+		if d.err != nil {
+			return nil, d.err
+		}
+	}
+	for _, t := range s.tenants {
+		for _, e := range t.entries {
+			s.count(e, 1)
+		}
+	}
+	if d.err == nil && len(d.b) > 0 {
+		d.err = errState
+	}
+	return s, d.err
+}
