@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -130,14 +131,14 @@ func TestDiagnoseNamesKernelDrops(t *testing.T) {
 
 // What makes a server ill on purpose (lab/diagnose) is in no binary without the build tag.
 func TestNoFaultsInTheBinary(t *testing.T) {
-	symbols, err := exec.Command("go", "tool", "nm", freshet).Output()
+	binary, err := os.ReadFile(freshet) // the names of functions are in it for stacks, stripped or not
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(symbols), "internal/lib/pool.") {
-		t.Fatal("the binary has no symbols: this test shows nothing")
+	if !strings.Contains(string(binary), "internal/lib/pool.") {
+		t.Fatal("the binary has no names of functions: this test shows nothing")
 	}
-	if strings.Contains(string(symbols), "internal/lib/fault.") {
+	if strings.Contains(string(binary), "internal/lib/fault.") {
 		t.Error("the binary has functions of internal/lib/fault")
 	}
 }

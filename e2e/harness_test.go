@@ -38,8 +38,9 @@ func buildAndRun(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	freshet = filepath.Join(dir, "freshet")
-	// With buffers overwritten when they are given back: what still points into one shows.
-	if out, err := exec.Command("go", "build", "-C", "..", "-tags", "poison", "-o", freshet, "./cmd/freshet").CombinedOutput(); err != nil {
+	// Stripped, as it is released, and with buffers overwritten when they are given back: what
+	// still points into one shows.
+	if out, err := exec.Command("go", "build", "-C", "..", "-tags", "poison", "-ldflags", "-s -w", "-o", freshet, "./cmd/freshet").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build freshet: %v\n%s", err, out)
 		return 1
 	}

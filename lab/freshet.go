@@ -34,7 +34,7 @@ func buildFreshet(ctx context.Context, dir string) (string, error) {
 		return "", err
 	}
 	program := filepath.Join(dir, "freshet")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-X main.version="+version, "-o", program, "./cmd/freshet")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w -X main.version="+version, "-o", program, "./cmd/freshet")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build freshet: %w\n%s", err, out)
