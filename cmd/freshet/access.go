@@ -7,13 +7,11 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strings"
-
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/lib/conf"
@@ -110,7 +108,7 @@ var exposures = map[string]exposure{
 // routes are what answers HTTP, each behind a guard.
 type routes struct {
 	*http.ServeMux
-	server *server
+	guard func(exposure, http.Handler) http.Handler
 }
 
 // Handle is that of http.ServeMux, for a pattern that exposures has.
@@ -119,7 +117,7 @@ func (r *routes) Handle(pattern string, h http.Handler) {
 	if !decided {
 		panic(fmt.Sprintf("BUG: nobody has decided who may ask %q: add it to exposures", pattern))
 	}
-	r.ServeMux.Handle(pattern, r.server.guard(e, h))
+	r.ServeMux.Handle(pattern, r.guard(e, h))
 }
 
 // HandleFunc is that of http.ServeMux, for a pattern that exposures has.
@@ -222,19 +220,6 @@ func (s *server) operator(r *http.Request) bool {
 		return c.Headers == nil
 	}
 	return c.Token == "" && c.Headers == nil && s.notOperator(r) == nil
-}
-
-// claimOf is what a request says of itself.
-func claimOf(r *http.Request) tenant.Claim {
-	return tenant.Claim{Address: tenantOf(r), Headers: r.Header.Values("X-Scope-OrgID"), Token: bearer(r.Header.Get("Authorization"))}
-}
-
-// bearer is the token in a header Authorization, empty if there is none.
-func bearer(header string) string {
-	if scheme, token, ok := strings.Cut(header, " "); ok && strings.EqualFold(scheme, "Bearer") {
-		return strings.TrimSpace(token)
-	}
-	return ""
 }
 
 // refuse says why, in the form of the Prometheus API, whose clients show it.

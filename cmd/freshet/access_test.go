@@ -584,7 +584,7 @@ func TestARouteNeedsADecision(t *testing.T) {
 			t.Errorf("got %s", said)
 		}
 	}()
-	(&routes{http.NewServeMux(), new(server)}).HandleFunc("GET /new", nil)
+	(&routes{http.NewServeMux(), new(server).guard}).HandleFunc("GET /new", nil)
 }
 
 // The settings that contradict each other.

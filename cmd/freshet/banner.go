@@ -36,7 +36,7 @@ func (s *server) greet(out io.Writer) error {
 		switch {
 		case i > 0:
 			fmt.Fprintf(&b, "  (tenant %s)\n", h.tenant)
-		case s.config.Stores():
+		case s.has(settings.RoleQuerier):
 			fmt.Fprintf(&b, "  (the page; for Grafana a Prometheus data source)\n")
 		default:
 			fmt.Fprintf(&b, "  (its own metrics and books)\n")
@@ -49,7 +49,7 @@ func (s *server) greet(out io.Writer) error {
 		fmt.Fprintf(&b, "  operators  %-9s %s\n", "unix", s.operatorSocket.address)
 	}
 	fmt.Fprintf(&b, "  data       %s\n", s.config.DataDir)
-	if !s.config.Stores() {
+	if !s.has(settings.RoleAggregator) {
 		fmt.Fprintf(&b, "\nNothing is stored: %s.\n", settings.NothingStored)
 	}
 	s.suggest(&b)
@@ -68,7 +68,7 @@ func (s *server) suggest(b *strings.Builder) {
 	if host, port, ok := strings.Cut(udp.Address, ":"); ok && !strings.Contains(port, ":") && udp.Tenant == s.config.HTTP.Tenant {
 		fmt.Fprintf(b, "  echo 'page_views:1|c|#page:home' > /dev/udp/%s/%s      # in bash\n", host, port)
 	}
-	if s.config.Stores() {
+	if s.has(settings.RoleQuerier) {
 		c.tell(b, "query page_views")
 		fmt.Fprintf(b, "  %s\n\n", c.curl("/api/v1/query?query=page_views"))
 	} else {

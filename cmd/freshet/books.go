@@ -12,6 +12,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // reasonNoAggregator is why the ledger has samples as discarded where there is no store: the
@@ -105,7 +106,7 @@ func (s *server) waiting(tenant string) *answer.Waiting {
 
 func (s *server) serveLedger(w http.ResponseWriter, r *http.Request) {
 	name, books := tenantOf(r), s.ledger.Books()
-	data := answer.Ledger{Name: name, Started: s.started.UnixMilli(), Boundary: books.Boundary, Probing: s.probing(), Tenant: books.Of(name), Waiting: s.waiting(name)}
+	data := answer.Ledger{Name: name, Started: s.started.UnixMilli(), Boundary: books.Boundary, Probing: s.has(settings.RoleProber), Tenant: books.Of(name), Waiting: s.waiting(name)}
 	if p := s.previous; p != nil {
 		data.Previous = &answer.Previous{Written: p.Written, Final: p.Final, Tenant: p.Of(name)}
 	}

@@ -141,7 +141,7 @@ func TestDiffConsidersFlags(t *testing.T) {
 	}
 	s := &server{config: c}
 	s.current.Store(&c)
-	s.reloader = &reloader{server: s, source: from}
+	s.reloader = &reloader{source: from}
 	web := httptest.NewServer(http.HandlerFunc(s.serveDiff))
 	defer web.Close()
 	for _, tt := range []struct {

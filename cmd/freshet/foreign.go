@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -13,29 +12,6 @@ import (
 
 	"github.com/freshet-io/freshet/internal/settings"
 )
-
-// denial is why a request is not answered, with the reason under which it is counted.
-type denial struct {
-	reason string
-	error
-}
-
-func (d denial) Unwrap() error { return d.error }
-
-// The reasons of freshet_http_refused_requests_total.
-const (
-	reasonUnauthorized = "unauthorized"
-	reasonForbidden    = "forbidden"
-	reasonOperator     = "operator"
-	reasonForeignPage  = "foreign_page"
-	reasonHost         = "host"
-)
-
-// browser reports whether a request has a header that browsers alone set, and always
-// set on one that may change something. Other senders pay two look-ups here.
-func browser(r *http.Request) bool {
-	return len(r.Header["Origin"]) > 0 || len(r.Header["Sec-Fetch-Site"]) > 0
-}
 
 var crossOrigin = http.NewCrossOriginProtection()
 
@@ -103,12 +79,4 @@ func (s *server) allowOrigin(w http.ResponseWriter, r *http.Request) bool {
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return true
-}
-
-// reasonOf is under which reason an error is counted.
-func reasonOf(err error) string {
-	if d := (denial{}); errors.As(err, &d) {
-		return d.reason
-	}
-	return reasonForbidden
 }

@@ -5,33 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net"
 	"net/http"
 	"net/http/pprof"
 	"os"
-	"runtime"
-	"runtime/debug"
-	runtimemetrics "runtime/metrics"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/exporter-toolkit/web"
-	prom "github.com/prometheus/prometheus/tsdb"
-	v1 "github.com/prometheus/prometheus/web/api/v1"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/freshet-io/freshet/internal/adapter/connections"
-	"github.com/freshet-io/freshet/internal/adapter/promapi"
-	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/tenant"
-	"github.com/freshet-io/freshet/internal/core/tile"
 	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/lib/conf"
-	"github.com/freshet-io/freshet/internal/role/querier"
 	"github.com/freshet-io/freshet/internal/role/webui"
 	"github.com/freshet-io/freshet/internal/settings"
 	"github.com/freshet-io/freshet/ui"
@@ -172,7 +161,7 @@ func (all httpServers) close() error {
 
 // serveHTTP puts everything that answers HTTP in its place.
 func (s *server) serveHTTP() {
-	mux := &routes{http.NewServeMux(), s}
+	mux := &routes{http.NewServeMux(), s.guard}
 	mux.HandleFunc("GET /api/v1/status/ledger", s.serveLedger)
 	mux.HandleFunc("GET /api/v1/status/limits", s.serveLimits)
 	mux.HandleFunc("GET /api/v1/status/process", s.serveProcess)
@@ -184,54 +173,27 @@ func (s *server) serveHTTP() {
 	mux.HandleFunc("GET /-/healthy", serveHealthy)
 	mux.HandleFunc("GET /-/ready", s.serveReady)
 
+	s.serveRoles(mux)
 	// A proxy must not pass these on: docs/operations.md lists them. Their exposure has
 	// them answered to operators only.
-	local := func(pattern string, h http.HandlerFunc) { mux.HandleFunc(pattern, h) }
-	if s.config.Stores() {
-		api := s.promAPI()
-		mux.Handle("/api/v1/", api)
-		mux.Handle("GET /federate", api)
-		if s.config.Self.Metrics {
-			mux.Handle("/self/api/v1/", selfAPI(api))
-		}
-		mux.Handle("GET /api/v1/status/config", api)
-		mux.Handle("GET /api/v1/status/flags", api)
-		mux.Handle("/api/v1/events", s.events.Handler())
-		mux.HandleFunc("/api/v1/write", s.ingest.receiver.RemoteWrite)
-		mux.HandleFunc("/api/v1/otlp/v1/metrics", s.ingest.receiver.OTLP)
-		mux.HandleFunc("/v1/metrics", s.ingest.receiver.OTLP)
-		s.newSnapshots().register(local)
-	} else {
-		s.serveNothing(mux)
-	}
-	s.newTapAPI().register(local)
-	local("POST /api/v1/status/diff", s.serveDiff)
-	local("POST /-/reload", s.reloader.ServeHTTP)
-	local("POST /-/record", s.serveRecord)
-	local("GET /api/v1/status/records", s.serveRecords)
-	local("GET /api/v1/status/records/{id}", s.serveRecordFile)
-	local("GET /api/v1/status/records/{id}/diagnosis", s.serveDiagnosis)
-	local("/debug/pprof/", pprof.Index)
-	local("/debug/pprof/cmdline", pprof.Cmdline)
-	local("/debug/pprof/profile", pprof.Profile)
-	local("/debug/pprof/symbol", pprof.Symbol)
-	local("/debug/pprof/trace", pprof.Trace)
+	s.newTapAPI().register(mux)
+	mux.HandleFunc("POST /api/v1/status/diff", s.serveDiff)
+	mux.HandleFunc("POST /-/reload", s.serveReload)
+	mux.HandleFunc("POST /-/record", s.serveRecord)
+	mux.HandleFunc("GET /api/v1/status/records", s.serveRecords)
+	mux.HandleFunc("GET /api/v1/status/records/{id}", s.serveRecordFile)
+	mux.HandleFunc("GET /api/v1/status/records/{id}/diagnosis", s.serveDiagnosis)
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	page := webui.New(ui.Files())
 	for _, path := range webui.Paths {
 		mux.Handle("GET "+path, page)
 	}
 	mux.Handle("GET /{$}", page.Or(s.guard(reads, http.HandlerFunc(s.serveIndex))))
 	s.handler.Store(mux.ServeMux)
-}
-
-// tenantOf says on whose behalf a request asks: what guard has found out, and until
-// then the tenant of the address.
-func tenantOf(r *http.Request) string {
-	name, ok := tenant.FromContext(r.Context())
-	if !ok {
-		panic("BUG: a request came by no listener")
-	}
-	return name
 }
 
 // ServeHTTP answers probes while the server starts, then what needs no stores, and when
@@ -265,7 +227,7 @@ func (s *server) serveIndex(w http.ResponseWriter, _ *http.Request) {
 		"/api/v1/write             takes Prometheus remote write, 1.0 and 2.0",
 		"/v1/metrics               takes OpenTelemetry's metrics, OTLP",
 	}
-	if !s.config.Stores() {
+	if !s.has(settings.RoleQuerier) {
 		stored = []string{"Nothing is stored: " + settings.NothingStored + ".\n"}
 	}
 	for _, line := range append(stored,
@@ -277,65 +239,4 @@ func (s *server) serveIndex(w http.ResponseWriter, _ *http.Request) {
 	) {
 		fmt.Fprintln(w, line)
 	}
-}
-
-func (s *server) promAPI() http.Handler {
-	s.engine = promapi.NewEngine(s.config.Query, queryMemory(s.memory), s.logger, s.registry)
-	s.querier = querier.New(s.stores, s.aggregator, s.config.Query.LookbackDelta, time.Now)
-	b := build.This()
-	return promapi.New(promapi.Options{
-		Engine: s.engine, Queryable: s.querier, Exemplars: s.querier, Metadata: s.catalogue, Families: s.ingest.metadata, Stats: storeStats{s.stores},
-		Tenant: tenantOf, Ready: s.readiness, Now: time.Now,
-		Build:   v1.PrometheusVersion{Version: b.Version, Revision: b.Revision, GoVersion: b.Go},
-		Runtime: s.runtimeInfo,
-		Config:  func() string { return s.inForce().YAML() },
-		Flags:   s.config.Flags(),
-		Logger:  s.logger, Registerer: s.registry,
-	})
-}
-
-// runtimeInfo is Prometheus', but for the directory, which is that of the data. Damage to
-// write-ahead logs is in the log and is not counted here.
-func (s *server) runtimeInfo() (v1.RuntimeInfo, error) {
-	host, err := os.Hostname()
-	if err != nil {
-		return v1.RuntimeInfo{}, fmt.Errorf("the host's name: %w", err)
-	}
-	percent := []runtimemetrics.Sample{{Name: "/gc/gogc:percent"}}
-	runtimemetrics.Read(percent)
-	gogc := strconv.FormatUint(percent[0].Value.Uint64(), 10)
-	if percent[0].Value.Uint64() == math.MaxUint64 {
-		gogc = "off"
-	}
-	return v1.RuntimeInfo{
-		StartTime:           s.started.UTC(),
-		CWD:                 s.config.DataDir,
-		Hostname:            host,
-		ServerTime:          time.Now().UTC(),
-		ReloadConfigSuccess: !s.reloader.refused.Load(),
-		LastConfigTime:      time.Unix(0, s.reloader.read.Load()).UTC(),
-		GoroutineCount:      runtime.NumGoroutine(),
-		GOMAXPROCS:          runtime.GOMAXPROCS(0),
-		GOMEMLIMIT:          debug.SetMemoryLimit(-1),
-		GOGC:                gogc,
-		GODEBUG:             os.Getenv("GODEBUG"),
-		StorageRetention:    s.inForce().Store.Retention.Tile1m.String(),
-	}, nil
-}
-
-// storeStats describes those stores of a tenant that share no series: samples as
-// they came, and the finest tiles.
-type storeStats struct{ stores *tsdb.Stores }
-
-func (s storeStats) Stats(tenant string, limit int) (all []*prom.Stats, err error) {
-	for _, store := range []string{tsdb.Raw, tile.Width10s.String()} {
-		stats, err := s.stores.Stats(tenant, store, "__name__", limit)
-		if err != nil {
-			return nil, err
-		}
-		if stats != nil {
-			all = append(all, stats)
-		}
-	}
-	return all, nil
 }

@@ -30,7 +30,7 @@ func (s *server) openInherited() error {
 		return conf.Mistake(fmt.Errorf("%w; mend the socket unit", err))
 	}
 	if passed.Again() {
-		s.restarter.restarted()
+		s.restarted()
 	}
 	s.inherited = &inheritance{Sockets: passed, shared: map[string]bool{}}
 	for _, l := range passed.Left() {

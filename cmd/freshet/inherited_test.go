@@ -30,7 +30,7 @@ func TestWhoWasRestarted(t *testing.T) {
 			t.Setenv("LISTEN_FRESHET", "[]")
 		}
 		s := &server{config: settings.Config{DataDir: dir}}
-		s.restarter = newRestarter(s)
+		s.restarter = newRestarter()
 		if err := s.openInherited(); err != nil {
 			t.Fatal(err)
 		}

@@ -95,7 +95,7 @@ func (s *server) distributorLimits(tenant string, series int, senders []answer.T
 	c := s.inForce().Distributor
 	own := c.Tenants[tenant]
 	l := &distributorLimits{
-		Series: series, Totals: s.aggregator.TenantSeries(tenant), Delayed: s.ingest.distributor.Delayed(tenant),
+		Series: series, Totals: s.aggregator.TenantSeries(tenant), Delayed: s.distributor.Delayed(tenant),
 		Limits: distributorJSON{own.Rate.Or(c.Rate), own.MaxSeries.Or(c.MaxSeries), c.MaxLabels, c.MaxLabelName, c.MaxLabelValue},
 	}
 	if len(senders) > 0 {

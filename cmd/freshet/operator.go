@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -122,30 +121,6 @@ func (s *server) noteProxy(h http.Header) {
 	}
 }
 
-// forwarding are headers that proxies, load balancers and content networks add, as
-// http.Header spells them, besides all that begin with X-Forwarded.
-var forwarding = map[string]bool{
-	"Forwarded": true, "Via": true, "Cdn-Loop": true,
-	"X-Real-Ip": true, "X-Client-Ip": true, "Client-Ip": true, "True-Client-Ip": true, "X-Cluster-Client-Ip": true,
-	"X-Remote-Ip": true, "X-Remote-Addr": true, "X-Proxyuser-Ip": true, "Proxy-Client-Ip": true, "Wl-Proxy-Client-Ip": true,
-	"X-Original-Forwarded-For": true, "X-Original-To": true, "X-Original-Host": true, "X-Original-Url": true, "X-Rewrite-Url": true, "X-Host": true,
-	"X-Envoy-External-Address": true, "X-Envoy-Internal": true, "X-Arr-Log-Id": true, "X-Arr-Ssl": true,
-	"X-Azure-Clientip": true, "X-Azure-Socketip": true, "X-Appengine-User-Ip": true,
-	"Cf-Connecting-Ip": true, "Cf-Connecting-Ipv6": true, "Cf-Ray": true, "Cf-Visitor": true, "Fastly-Client-Ip": true, "Fly-Client-Ip": true,
-}
-
-// forwarded returns a header that a proxy has added, empty for none. That it is there
-// counts, and not what it says: a client may send an empty one, and a proxy then adds its
-// own behind it.
-func forwarded(h http.Header) string {
-	for name := range h {
-		if strings.HasPrefix(name, "X-Forwarded") || forwarding[name] {
-			return name
-		}
-	}
-	return ""
-}
-
 // named reports whether an address of the configuration has that host.
 func (all httpServers) named(host string) bool {
 	for _, h := range all {
@@ -154,23 +129,4 @@ func (all httpServers) named(host string) bool {
 		}
 	}
 	return false
-}
-
-// hostOf is HOST of HOST:PORT or HOST.
-func hostOf(address string) string {
-	if host, _, err := net.SplitHostPort(address); err == nil {
-		return host
-	}
-	return strings.Trim(address, "[]")
-}
-
-// fromLoopback reports whether a request came on a connection of this machine.
-func fromLoopback(r *http.Request) bool {
-	host, _, _ := net.SplitHostPort(r.RemoteAddr)
-	return isLoopback(host)
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -23,16 +22,6 @@ var runDirectory = "/run/freshet"
 // maxSocketPath is the longest path of a socket in bytes: the kernel's field has 108, one
 // of them for the final zero.
 const maxSocketPath = 107
-
-type operatorSocketKey struct{}
-
-// byOperatorSocket reports whether a request came by operator.sock, and by no proxy: that
-// would let its clients operate, and they are not known by the permission of a file.
-func byOperatorSocket(r *http.Request) bool {
-	return atOperatorSocket(r) && forwarded(r.Header) == ""
-}
-
-func atOperatorSocket(r *http.Request) bool { return r.Context().Value(operatorSocketKey{}) != nil }
 
 // openOperatorSocket binds the socket, unless it was open already, and begins to answer
 // there. A server without it still runs: its operators have their tokens, or loopback.

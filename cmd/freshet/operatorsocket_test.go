@@ -275,7 +275,7 @@ func TestARestartBindsARemovedSocket(t *testing.T) {
 		}
 		was, _ := os.Lstat(path)
 		s := &server{config: settings.Config{DataDir: dir}, logger: slog.New(slog.DiscardHandler)}
-		s.restarter = newRestarter(s)
+		s.restarter = newRestarter()
 		if err := s.openInherited(); err != nil {
 			t.Fatal(err)
 		}

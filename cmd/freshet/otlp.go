@@ -21,6 +21,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/receive"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // otlpServer is the bound address of OTLP over gRPC. Over HTTP it comes in with
@@ -36,7 +37,7 @@ type otlpServer struct {
 // everything is open: who asks before waits.
 func (s *server) openOTLP() error {
 	address := s.config.Distributor.OTLP.GRPCListen
-	if address == "" || !s.config.Stores() {
+	if address == "" || !s.has(settings.RoleDistributor) {
 		return nil
 	}
 	secure, err := tlsConfig(s.config.HTTP.WebConfig)
@@ -108,7 +109,7 @@ func (s *server) otlpHTTP() *http.Server {
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
-		Handler: s.guardOTLP(http.HandlerFunc(s.ingest.receiver.GRPC)), Protocols: &protocols, TLSConfig: s.otlp.secure,
+		Handler: s.guardOTLP(http.HandlerFunc(s.receiver.GRPC)), Protocols: &protocols, TLSConfig: s.otlp.secure,
 		ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		BaseContext: func(net.Listener) context.Context {

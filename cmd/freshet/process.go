@@ -7,13 +7,11 @@ import (
 	"net/http"
 	"os"
 	runtimemetrics "runtime/metrics"
-	"slices"
 	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/freshet-io/freshet/internal/answer"
-	"github.com/freshet-io/freshet/internal/role/collector"
 )
 
 // serveProcess answers in tens of microseconds and stops nobody: who measures asks
@@ -28,26 +26,6 @@ func (s *server) serveProcess(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": figures}) // fails if the client went away
-}
-
-// listeningOf is where a tenant is listened to. The addresses of others are none of its
-// business, and what it sends there is in the books of others.
-func listeningOf(tenant string, servers httpServers, otlp string, sockets []collector.Listening) answer.Listening {
-	l := answer.Listening{PID: os.Getpid()}
-	if servers[0].tenant == tenant { // OTLP over gRPC is for those of http.tenant
-		l.OTLPGRPC = otlp
-	}
-	for _, h := range servers {
-		if h.tenant == tenant {
-			l.HTTP = h.addr()
-			break
-		}
-	}
-	sockets = slices.DeleteFunc(sockets, func(s collector.Listening) bool { return s.Tenant != tenant })
-	l.DogStatsDUDP = first(sockets, "udp").Address
-	l.DogStatsDUnixgram = absolute(first(sockets, "unixgram").Address)
-	l.DogStatsDUnix = absolute(first(sockets, "unix").Address)
-	return l
 }
 
 // readRuntime asks the Go runtime, by a way that does not stop the world as

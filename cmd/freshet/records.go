@@ -73,11 +73,11 @@ const maxSent = 1000
 // replayed. The last row is all others, if there are some.
 func (s *server) sent() []record.Sent {
 	all := []record.Sent{}
-	if s.handler.Load() == nil || s.ingest.receiver == nil {
+	if s.handler.Load() == nil || s.receiver == nil {
 		return all
 	}
 	rate := func(n uint64) float64 { return float64(n) / top.Span }
-	rows, rest := s.ingest.receiver.Sent(maxSent)
+	rows, rest := s.receiver.Sent(maxSent)
 	for _, r := range append(rows, top.RequestsRow{Amount: rest.Amount}) {
 		if r.Count > 0 {
 			all = append(all, record.Sent{Tenant: r.Tenant, Input: r.Input, From: r.Sender.String(), Agent: r.Sender.Agent, Requests: rate(r.Count), Samples: rate(r.Amount.Samples), Bytes: rate(r.Bytes)})

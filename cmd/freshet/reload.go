@@ -24,7 +24,6 @@ import (
 
 // reloader puts another configuration in force while the server runs.
 type reloader struct {
-	server *server
 	source *settings.Source
 	asked  chan os.Signal // one more while one is handled: it reads what is newest
 	mu     sync.Mutex     // one reload at a time
@@ -36,11 +35,10 @@ type reloader struct {
 	read       atomic.Int64 // Unix nanoseconds at which the configuration in force was
 }
 
-func newReloader(s *server, from *settings.Source, reg prometheus.Registerer) *reloader {
-	from.KeepBelow(s.config.DataDir) // what lies below it stays, whatever a reload says
+func newReloader(from *settings.Source, dataDir string, reg prometheus.Registerer) *reloader {
+	from.KeepBelow(dataDir) // what lies below it stays, whatever a reload says
 	f := promauto.With(reg)
 	r := &reloader{
-		server: s,
 		source: from,
 		asked:  make(chan os.Signal, 1),
 		reloads: f.NewCounterVec(prometheus.CounterOpts{Name: "freshet_config_reloads_total",
@@ -69,18 +67,18 @@ func (r *reloader) inForce() {
 // reload reads the configuration again and puts in force what does not take a
 // restart. One that cannot be in force changes nothing. The changes that it
 // returns say which of them wait for a restart.
-func (r *reloader) reload(ctx context.Context) ([]conf.Change, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	changes, err := r.apply(ctx)
+func (s *server) reload(ctx context.Context) ([]conf.Change, error) {
+	s.reloader.mu.Lock()
+	defer s.reloader.mu.Unlock()
+	changes, err := s.applyConfig(ctx)
 	if err != nil {
-		r.reloads.WithLabelValues("refused").Inc()
-		r.successful.Set(0)
-		r.refused.Store(true)
+		s.reloader.reloads.WithLabelValues("refused").Inc()
+		s.reloader.successful.Set(0)
+		s.reloader.refused.Store(true)
 		return nil, err
 	}
-	r.reloads.WithLabelValues("applied").Inc()
-	r.inForce()
+	s.reloader.reloads.WithLabelValues("applied").Inc()
+	s.reloader.inForce()
 	return changes, nil
 }
 
@@ -89,15 +87,14 @@ var errRestarting = errors.New("the server restarts, and reads it then")
 // applyTime bounds the wait for a window to end.
 const applyTime = 10 * time.Second
 
-func (r *reloader) apply(ctx context.Context) ([]conf.Change, error) {
-	s := r.server
+func (s *server) applyConfig(ctx context.Context) ([]conf.Change, error) {
 	if err := s.opening.wait(ctx); err != nil {
 		return nil, err
 	}
 	if s.restarter.plan != nil { // it has the sockets already
 		return nil, errRestarting
 	}
-	next, err := r.source.Load()
+	next, err := s.reloader.source.Load()
 	if err != nil {
 		return nil, err
 	}
@@ -137,13 +134,7 @@ func (r *reloader) apply(ctx context.Context) ([]conf.Change, error) {
 	s.access.Store(access)
 	s.operators.Store(operators)
 	s.limiter.Configure(next.Limits, next.DogStatsD.IdleContexts, s.config.Aggregator.UpDownTTL)
-	if s.config.Stores() {
-		s.events.Configure(next.Events)
-		s.ingest.distributor.Reload(next.Distributor)
-		if err := s.stores.SetRetention(next.Store.Retention); err != nil {
-			s.logger.Error("a store keeps its retention until the next reload or restart", "error", err)
-		}
-	}
+	s.reloadRoles(next)
 	s.current.Store(&next)
 	if err := s.listeningTold.again(s.writeListening); err != nil {
 		s.logger.Error("programs do not learn what listens where", "error", err)
@@ -156,22 +147,22 @@ func (r *reloader) apply(ctx context.Context) ([]conf.Change, error) {
 	return changes, nil
 }
 
-// watch reloads at each SIGHUP until ctx is done. Later ones change nothing.
-func (r *reloader) watch(ctx context.Context) error {
+// watchReloads reloads at each SIGHUP until ctx is done. Later ones change nothing.
+func (s *server) watchReloads(ctx context.Context) error {
 	for {
 		select {
-		case <-r.asked:
-			changes, err := r.reload(ctx)
-			r.tell(changes, err)
+		case <-s.reloader.asked:
+			changes, err := s.reload(ctx)
+			s.tellReload(changes, err)
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
-// tell logs what a reload did.
-func (r *reloader) tell(changes []conf.Change, err error) {
-	logger := r.server.logger
+// tellReload logs what a reload did.
+func (s *server) tellReload(changes []conf.Change, err error) {
+	logger := s.logger
 	if err != nil {
 		for _, line := range conf.Lines(err) {
 			logger.Error("the configuration is not reloaded, nothing has changed", "problem", line)
@@ -188,10 +179,10 @@ func (r *reloader) tell(changes []conf.Change, err error) {
 	}
 }
 
-// ServeHTTP answers POST /-/reload: 200 with what changed, 400 with what is wrong.
-func (r *reloader) ServeHTTP(w http.ResponseWriter, request *http.Request) {
-	changes, err := r.reload(request.Context())
-	r.tell(changes, err)
+// serveReload answers POST /-/reload: 200 with what changed, 400 with what is wrong.
+func (s *server) serveReload(w http.ResponseWriter, request *http.Request) {
+	changes, err := s.reload(request.Context())
+	s.tellReload(changes, err)
 	if err != nil {
 		http.Error(w, "nothing has changed:", http.StatusBadRequest)
 		for _, line := range conf.Lines(err) {

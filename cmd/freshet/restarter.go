@@ -19,12 +19,12 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/handover"
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/lib/build"
+	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // restarter replaces the running program by the one that lies at its path now,
 // in the same process and with the same sockets.
 type restarter struct {
-	server   *server
 	asked    chan os.Signal
 	signaled context.Context         // ends when somebody wants the process to stop; set by begin
 	stop     context.CancelCauseFunc // ends the parts; set by begin
@@ -49,19 +49,19 @@ const (
 
 var errRestart = errors.New("restart in place")
 
-func newRestarter(s *server) *restarter {
-	r := &restarter{server: s, asked: make(chan os.Signal, 1)}
+func newRestarter() *restarter {
+	r := &restarter{asked: make(chan os.Signal, 1)}
 	signal.Notify(r.asked, answer.RestartSignal) // for as long as the process lives
 	return r
 }
 
 // restarted is called in an image that another one has made.
-func (r *restarter) restarted() {
+func (s *server) restarted() {
 	var last answer.Restart
-	if err := files.ReadJSON(r.server.path(answer.RestartFile), &last); err == nil && last.PID == os.Getpid() && last.State == answer.RestartOpening {
-		r.last = last
+	if err := files.ReadJSON(s.path(answer.RestartFile), &last); err == nil && last.PID == os.Getpid() && last.State == answer.RestartOpening {
+		s.restarter.last = last
 		if last.Proxied != "" {
-			r.server.proxied.Store(&last.Proxied)
+			s.proxied.Store(&last.Proxied)
 		}
 	}
 }
@@ -73,20 +73,20 @@ func (r *restarter) begin(signaled context.Context, stop context.CancelCauseFunc
 
 func (r *restarter) notReading() { r.ended.Store(time.Now().UnixNano()) }
 
-// watch begins a restart at SIGUSR2, if it would succeed. It is the last thing that
+// watchRestarts begins a restart at SIGUSR2, if it would succeed. It is the last thing that
 // this image does: who asks once more sees that one.
-func (r *restarter) watch(ctx context.Context) error {
+func (s *server) watchRestarts(ctx context.Context) error {
 	for {
 		select {
-		case <-r.asked:
-			r.tell(answer.Restart{State: answer.RestartChecking})
-			if err := r.prepare(ctx); err != nil {
-				r.server.logger.Error("not restarted, nothing has changed", "error", err)
-				r.tell(answer.Restart{State: answer.RestartRefused, Why: err.Error()})
+		case <-s.restarter.asked:
+			s.tellRestart(answer.Restart{State: answer.RestartChecking})
+			if err := s.prepareRestart(ctx); err != nil {
+				s.logger.Error("not restarted, nothing has changed", "error", err)
+				s.tellRestart(answer.Restart{State: answer.RestartRefused, Why: err.Error()})
 				continue
 			}
-			r.tell(answer.Restart{State: answer.RestartStopping})
-			r.stop(errRestart)
+			s.tellRestart(answer.Restart{State: answer.RestartStopping})
+			s.restarter.stop(errRestart)
 			<-ctx.Done()
 			return nil
 		case <-ctx.Done():
@@ -95,9 +95,9 @@ func (r *restarter) watch(ctx context.Context) error {
 	}
 }
 
-// prepare does of a restart what can go wrong.
-func (r *restarter) prepare(ctx context.Context) error {
-	if err := r.server.opening.wait(ctx); err != nil {
+// prepareRestart does of a restart what can go wrong.
+func (s *server) prepareRestart(ctx context.Context) error {
+	if err := s.opening.wait(ctx); err != nil {
 		return err
 	}
 	// The path that it was started by and not that of the file which runs: an
@@ -109,19 +109,19 @@ func (r *restarter) prepare(ctx context.Context) error {
 	if err := checkProgram(ctx, path, os.Args[1:]); err != nil {
 		return err
 	}
-	r.server.reloader.mu.Lock() // a reload between here and the end would add sockets
-	defer r.server.reloader.mu.Unlock()
-	if err := r.server.checkRoom(); err != nil {
+	s.reloader.mu.Lock() // a reload between here and the end would add sockets
+	defer s.reloader.mu.Unlock()
+	if err := s.checkRoom(); err != nil {
 		return err
 	}
-	if err := r.checkAddresses(); err != nil {
+	if err := s.checkAddresses(); err != nil {
 		return err
 	}
-	sockets, err := r.server.leave()
+	sockets, err := s.leave()
 	if err != nil {
 		return err
 	}
-	r.plan = &plan{path, sockets}
+	s.restarter.plan = &plan{path, sockets}
 	return nil
 }
 
@@ -165,13 +165,13 @@ func (s *server) checkRoom() error {
 // checkAddresses binds what addresses the next image will have to bind, since
 // a reload does not. A configuration that is of a newer version than this image
 // is left to the program that has checked it.
-func (r *restarter) checkAddresses() error {
-	next, err := r.server.reloader.source.Load()
+func (s *server) checkAddresses() error {
+	next, err := s.reloader.source.Load()
 	if err != nil {
 		return nil
 	}
 	open := map[string]bool{}
-	for _, h := range r.server.http {
+	for _, h := range s.http {
 		open[h.address] = true
 	}
 	for _, l := range next.HTTP.All() {
@@ -185,7 +185,7 @@ func (r *restarter) checkAddresses() error {
 		_ = listener.Close()
 	}
 	address := next.Distributor.OTLP.GRPCListen
-	if address == "" || !next.Stores() || r.server.otlp != nil && r.server.otlp.address == address {
+	if address == "" || !next.Roles().Has(settings.RoleDistributor) || s.otlp != nil && s.otlp.address == address {
 		return nil
 	}
 	listener, err := net.Listen("tcp", address)
@@ -232,48 +232,48 @@ func (s *server) leave() ([]handover.Socket, error) {
 	return all, err
 }
 
-// run replaces the program when the collector has stopped. It is the part after
+// replaceImage replaces the program when the collector has stopped. It is the part after
 // whose end the others would stop: the windows are journalled, so that they
 // survive, and the sockets' buffers fill. See docs/decisions/restart.md.
-func (r *restarter) run(ctx context.Context) error {
+func (s *server) replaceImage(ctx context.Context) error {
 	<-ctx.Done()
-	if r.plan == nil || r.signaled.Err() != nil { // to stop is wanted more
+	if s.restarter.plan == nil || s.restarter.signaled.Err() != nil { // to stop is wanted more
 		return nil
 	}
-	if r.server.aggregator != nil {
-		r.server.aggregator.Halt()
+	if s.aggregator != nil {
+		s.aggregator.Halt()
 	}
-	r.server.writeLedger(true)
-	state := answer.Restart{State: answer.RestartOpening, StoppedReading: r.ended.Load()}
-	if header := r.server.proxied.Load(); header != nil {
+	s.writeLedger(true)
+	state := answer.Restart{State: answer.RestartOpening, StoppedReading: s.restarter.ended.Load()}
+	if header := s.proxied.Load(); header != nil {
 		state.Proxied = *header
 	}
-	r.tell(state)
+	s.tellRestart(state)
 	// The kernel returns what is handled to its default action, which is to die, but
 	// leaves alone what is ignored. The next image is and reads what is newest anyway.
 	signal.Ignore(answer.ReloadSignal, answer.RestartSignal)
-	_ = r.server.log.flush() // the lines of this image; what the output does not take is lost with it
-	return handover.Exec(r.plan.path, os.Args, r.plan.sockets)
+	_ = s.log.flush() // the lines of this image; what the output does not take is lost with it
+	return handover.Exec(s.restarter.plan.path, os.Args, s.restarter.plan.sockets)
 }
 
-// ready says that this image is, to those who asked for it.
-func (r *restarter) ready() {
-	if r.last.State == "" {
+// tellRestarted says that this image is, to those who asked for it.
+func (s *server) tellRestarted() {
+	if s.restarter.last.State == "" {
 		return
 	}
-	gap := r.begun.Sub(time.Unix(0, r.last.StoppedReading))
-	r.server.logger.Info("restarted in place", "unread_for", gap.Round(time.Millisecond), "ready_after", time.Since(time.Unix(0, r.last.StoppedReading)).Round(time.Millisecond))
-	r.tell(answer.Restart{State: answer.RestartReady, Gap: gap.Seconds(), Build: build.This().String()})
+	gap := s.restarter.begun.Sub(time.Unix(0, s.restarter.last.StoppedReading))
+	s.logger.Info("restarted in place", "unread_for", gap.Round(time.Millisecond), "ready_after", time.Since(time.Unix(0, s.restarter.last.StoppedReading)).Round(time.Millisecond))
+	s.tellRestart(answer.Restart{State: answer.RestartReady, Gap: gap.Seconds(), Build: build.This().String()})
 }
 
-// tell writes the file.
-func (r *restarter) tell(state answer.Restart) {
+// tellRestart writes the file.
+func (s *server) tellRestart(state answer.Restart) {
 	state.PID, state.At = os.Getpid(), time.Now().UnixMilli()
 	text, err := json.Marshal(state)
 	if err == nil {
-		err = r.server.replace(answer.RestartFile, append(text, '\n'))
+		err = s.replace(answer.RestartFile, append(text, '\n'))
 	}
 	if err != nil {
-		r.server.logger.Warn("freshet restart is not told", "state", state.State, "error", err)
+		s.logger.Warn("freshet restart is not told", "state", state.State, "error", err)
 	}
 }

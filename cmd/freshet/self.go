@@ -1,23 +1,16 @@
 package main
 
 import (
-	"cmp"
-	"context"
 	"encoding/json"
 	"net/http"
-	"os"
 	"slices"
-	"time"
 
-	"github.com/freshet-io/freshet/internal/adapter/promapi"
 	"github.com/freshet-io/freshet/internal/adapter/tracing"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/lib/conf"
-	"github.com/freshet-io/freshet/internal/role/prober"
 	"github.com/freshet-io/freshet/internal/role/recorder"
-	"github.com/freshet-io/freshet/internal/role/scraper"
 )
 
 // openSelf opens what looks at the process, which must be there before what it looks at.
@@ -70,55 +63,4 @@ func (s *server) serveTraces(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": append([]*tracing.Trace{}, held...)}) // fails if the client went away
-}
-
-// runScraper keeps the process' own metrics until ctx is done.
-func (s *server) runScraper(ctx context.Context) error {
-	host, _ := os.Hostname()
-	return scraper.New(scraper.Options{
-		Gatherer: s.registry, Distributor: s.ingest.distributor, Tenant: tenant.Own, Interval: s.config.Self.Interval,
-		Labels: map[string]string{"job": "freshet", "instance": cmp.Or(host, instance)},
-		Now:    time.Now, Logger: s.logger,
-	}).Run(ctx)
-}
-
-// selfAPI is the Prometheus API for the tenant that has our own metrics, below /self.
-func selfAPI(api http.Handler) http.Handler {
-	return http.StripPrefix("/self", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		api.ServeHTTP(w, r.WithContext(tenant.NewContext(r.Context(), tenant.Own)))
-	}))
-}
-
-// runProber measures freshness until ctx is done.
-func (s *server) runProber(ctx context.Context) error {
-	return prober.New(prober.Options{
-		Targets: s.probed, Write: http.HandlerFunc(s.ingest.receiver.RemoteWrite), Query: s.newest, Mark: s.collector.Probe, Registry: s.registry, Logger: s.logger,
-	}).Run(ctx)
-}
-
-// probing reports whether freshness is measured.
-func (s *server) probing() bool { return s.config.Stores() && s.config.Self.Probe }
-
-// probed are the sockets that a probe can send to. One of a stream has no datagrams.
-func (s *server) probed() (all []prober.Target) {
-	for _, l := range s.collector.Listening() {
-		if l.Network != "unix" {
-			all = append(all, prober.Target{Tenant: l.Tenant, Network: l.Network, Address: l.Address})
-		}
-	}
-	return all
-}
-
-// newest is the value of an instant query, of one series at most.
-func (s *server) newest(ctx context.Context, expr string) (v float64, found bool, err error) {
-	q, err := promapi.Own{Engine: s.engine}.NewInstantQuery(ctx, s.querier, nil, expr, time.Now())
-	if err != nil {
-		return 0, false, err
-	}
-	defer q.Close()
-	vector, err := q.Exec(ctx).Vector()
-	if err != nil || len(vector) == 0 {
-		return 0, false, err
-	}
-	return vector[0].F, true, nil
 }

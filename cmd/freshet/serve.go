@@ -2,22 +2,17 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
-	"github.com/freshet-io/freshet/internal/adapter/handover"
-	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/lib/command"
+	"github.com/freshet-io/freshet/internal/lib/conf"
 	"github.com/freshet-io/freshet/internal/lib/run"
-	"github.com/freshet-io/freshet/internal/role/collector"
+	"github.com/freshet-io/freshet/internal/role/forwarder"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -82,90 +77,30 @@ func serve(ctx context.Context, c settings.Config, from *settings.Source, stdout
 	return errors.Join(err, s.close())
 }
 
-// announce says what listens where, to people and to programs, and that all is open.
-func (s *server) announce(out io.Writer) error {
-	for _, w := range s.socketWarnings() {
-		s.logger.Warn(w)
-	}
-	if err := s.listeningTold.first(s.writeListening); err != nil {
-		return err
-	}
-	if err := handover.Notify(handover.Ready); err != nil {
-		s.logger.Warn("systemd does not know that everything is open", "error", err)
-	}
-	s.restarter.ready()
-	return s.greet(out)
-}
-
-// socketWarnings say where the kernel's settings will cost packets.
-func (s *server) socketWarnings() (all []string) {
-	for _, l := range s.collector.Listening() {
-		all = append(all, l.Warnings...)
-	}
-	return all
-}
-
-func (s *server) listening() answer.Listening {
-	sockets := s.collector.Listening()
-	return answer.Listening{
-		PID: os.Getpid(), Operator: s.operatorPath(), HTTP: s.http[0].addr(), OTLPGRPC: s.otlp.addr(),
-		DogStatsDUDP:      first(sockets, "udp").Address,
-		DogStatsDUnixgram: absolute(first(sockets, "unixgram").Address),
-		DogStatsDUnix:     absolute(first(sockets, "unix").Address),
-	}
-}
-
-// absolute is a path from the root on, and empty if it is.
-func absolute(path string) string {
-	if whole, err := filepath.Abs(path); err == nil && path != "" {
-		return whole
-	}
-	return path // the working directory is gone
-}
-
-// A listeningTold lets one goroutine at a time write listening.json, and nobody before
-// the server has announced itself: programs take the file for a server that is open.
-type listeningTold struct {
-	mu        sync.Mutex
-	announced bool
-}
-
-// first writes for the announcement.
-func (t *listeningTold) first(write func() error) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.announced = true
-	return write()
-}
-
-// again writes after a reload. Before the announcement there is nothing to correct.
-func (t *listeningTold) again(write func() error) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.announced {
-		return nil
-	}
-	return write()
-}
-
-// writeListening writes listening.json. listeningTold calls it.
-func (s *server) writeListening() error {
-	text, err := json.MarshalIndent(s.listening(), "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := s.replace(answer.ListeningFile, append(text, '\n')); err != nil {
-		return fmt.Errorf("write what listens where: %w", err)
-	}
-	return nil
-}
-
-// first is the first socket of a network, the zero value if there is none.
-func first(sockets []collector.Listening, network string) collector.Listening {
-	for _, l := range sockets {
-		if l.Network == network {
-			return l
+// checkFiles reads the files that the configuration names, so that a server does
+// not start, or end for another, with one that is broken.
+func checkFiles(c settings.Config) error {
+	var errs []error
+	for i, l := range c.HTTP.All() {
+		if l.WebConfig == "" {
+			continue
+		}
+		key := "http.web_config"
+		if i > 0 {
+			key = fmt.Sprintf("http.listeners[%d].web_config", i-1)
+		}
+		read, err := readWebConfig(l.WebConfig)
+		if err != nil {
+			errs = append(errs, conf.Mistake(fmt.Errorf("%s: %w; mend the file, or leave the key empty for plain HTTP", key, err)))
+		} else if len(read.Users) > 0 && (c.HTTP.TenantsFile != "" || c.HTTP.OperatorsFile != "") {
+			errs = append(errs, conf.Mistake(fmt.Errorf("%s: %s has basic_auth_users, and a request cannot carry their password and a token of http.tenants_file or http.operators_file in one header; keep one of the two",
+				key, l.WebConfig)))
 		}
 	}
-	return collector.Listening{}
+	if err := forwarder.CheckFiles(c.Forward); err != nil {
+		errs = append(errs, conf.Mistake(err))
+	}
+	_, err := accessOf(c)
+	_, operatorsErr := operatorsOf(c)
+	return errors.Join(append(errs, err, operatorsErr)...)
 }

@@ -208,11 +208,11 @@ func (s *snapshots) servePrometheus(w http.ResponseWriter, r *http.Request) {
 }
 
 // register adds the routes. A snapshot fills the disk, and has every tenant's
-// series in it: local must refuse all but this machine's users.
-func (s *snapshots) register(local func(pattern string, h http.HandlerFunc)) {
-	local("POST /api/v1/admin/snapshot", s.serve)
-	local("POST /api/v1/admin/tsdb/snapshot", s.servePrometheus)
-	local("PUT /api/v1/admin/tsdb/snapshot", s.servePrometheus)
+// series in it: exposures have it answered to operators only.
+func (s *snapshots) register(mux *routes) {
+	mux.HandleFunc("POST /api/v1/admin/snapshot", s.serve)
+	mux.HandleFunc("POST /api/v1/admin/tsdb/snapshot", s.servePrometheus)
+	mux.HandleFunc("PUT /api/v1/admin/tsdb/snapshot", s.servePrometheus)
 }
 
 // newSnapshots is for a server that has opened everything.

@@ -56,9 +56,9 @@ func (s *server) storedNames(tenant string) tail.Stored {
 	}
 }
 
-func (a tapAPI) register(local func(pattern string, h http.HandlerFunc)) {
-	local("GET /api/v1/status/capture", a.capture)
-	local("GET /api/v1/status/tail", a.tail)
+func (a tapAPI) register(mux *routes) {
+	mux.HandleFunc("GET /api/v1/status/capture", a.capture)
+	mux.HandleFunc("GET /api/v1/status/tail", a.tail)
 }
 
 // stream is one answer that goes on until its client leaves.

@@ -296,7 +296,7 @@ func TestStreamOutlivesReadTimeout(t *testing.T) {
 	web := httptest.NewUnstartedServer(mux)
 	web.Config.ReadTimeout = 50 * time.Millisecond
 	web.Config.BaseContext = func(net.Listener) context.Context { return tenant.NewContext(context.Background(), "default") }
-	(&server{collector: c, http: httpServers{{server: web.Config}}}).newTapAPI().register(func(pattern string, h http.HandlerFunc) { mux.HandleFunc(pattern, h) })
+	(&server{collector: c, http: httpServers{{server: web.Config}}}).newTapAPI().register(&routes{mux, func(_ exposure, h http.Handler) http.Handler { return h }})
 	web.Start()
 	defer web.Close()
 

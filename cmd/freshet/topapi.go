@@ -41,10 +41,10 @@ func (s *server) serveTop(w http.ResponseWriter, r *http.Request) {
 // requestSenders are who sends remote write and OTLP, by tenant, most samples first.
 func (s *server) requestSenders() map[string][]answer.TopRequester {
 	all := map[string][]answer.TopRequester{}
-	if s.ingest.receiver == nil {
+	if s.receiver == nil {
 		return all
 	}
-	rows, _ := s.ingest.receiver.Sent(math.MaxInt)
+	rows, _ := s.receiver.Sent(math.MaxInt)
 	for _, r := range rows {
 		row := answer.TopRequester{
 			Input: r.Input, Agent: r.Agent,

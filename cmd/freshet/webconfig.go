@@ -11,10 +11,6 @@ import (
 
 	"github.com/prometheus/exporter-toolkit/web"
 	"go.yaml.in/yaml/v3"
-
-	"github.com/freshet-io/freshet/internal/lib/conf"
-	"github.com/freshet-io/freshet/internal/role/forwarder"
-	"github.com/freshet-io/freshet/internal/settings"
 )
 
 // readWebConfig reads a web configuration file of the exporter-toolkit, and the
@@ -66,32 +62,4 @@ func tlsConfig(path string) (*tls.Config, error) {
 		return inner, nil
 	}
 	return outer, nil
-}
-
-// checkFiles reads the files that the configuration names, so that a server does
-// not start, or end for another, with one that is broken.
-func checkFiles(c settings.Config) error {
-	var errs []error
-	for i, l := range c.HTTP.All() {
-		if l.WebConfig == "" {
-			continue
-		}
-		key := "http.web_config"
-		if i > 0 {
-			key = fmt.Sprintf("http.listeners[%d].web_config", i-1)
-		}
-		read, err := readWebConfig(l.WebConfig)
-		if err != nil {
-			errs = append(errs, conf.Mistake(fmt.Errorf("%s: %w; mend the file, or leave the key empty for plain HTTP", key, err)))
-		} else if len(read.Users) > 0 && (c.HTTP.TenantsFile != "" || c.HTTP.OperatorsFile != "") {
-			errs = append(errs, conf.Mistake(fmt.Errorf("%s: %s has basic_auth_users, and a request cannot carry their password and a token of http.tenants_file or http.operators_file in one header; keep one of the two",
-				key, l.WebConfig)))
-		}
-	}
-	if err := forwarder.CheckFiles(c.Forward); err != nil {
-		errs = append(errs, conf.Mistake(err))
-	}
-	_, err := accessOf(c)
-	_, operatorsErr := operatorsOf(c)
-	return errors.Join(append(errs, err, operatorsErr)...)
 }

@@ -1,13 +1,42 @@
 package settings
 
-// What a process can do: the key role.
+import "slices"
+
+// The roles that a process may have. The key role names one of them, or RoleAll; so far
+// only the collector runs without the others.
 const (
-	RoleAll       = "all"       // every role
-	RoleCollector = "collector" // reads the sockets, and has nobody to hand its windows to
+	RoleAll = "all"
+
+	RoleCollector   = "collector"   // reads the DogStatsD sockets, and hands its windows to an aggregator
+	RoleAggregator  = "aggregator"  // journals windows, and makes tiles of them
+	RoleDistributor = "distributor" // lets in remote write and OTLP, and passes tiles on
+	RoleIngester    = "ingester"    // writes into the stores
+	RoleForwarder   = "forwarder"   // sends what is written to other backends, too
+	RoleQuerier     = "querier"     // answers PromQL
+	RoleScraper     = "scraper"     // stores the process' own metrics
+	RoleProber      = "prober"      // measures freshness
 )
 
-// Stores reports whether a process keeps what it counts, and so can be asked for it.
-func (c Config) Stores() bool { return c.Role == RoleAll }
+// Roles is a set of them.
+type Roles []string
+
+// Has reports whether a role is in the set.
+func (r Roles) Has(role string) bool { return slices.Contains(r, role) }
+
+// Roles are those of a process with this configuration.
+func (c Config) Roles() Roles {
+	if c.Role != RoleAll {
+		return Roles{c.Role}
+	}
+	all := Roles{RoleCollector, RoleAggregator, RoleDistributor, RoleIngester, RoleForwarder, RoleQuerier}
+	if c.Self.Metrics {
+		all = append(all, RoleScraper)
+	}
+	if c.Self.Probe {
+		all = append(all, RoleProber)
+	}
+	return all
+}
 
 // NothingStored is what people are told of a process that keeps nothing.
 const NothingStored = "this process has the role collector alone, and no aggregator is named: what it counts is discarded at the end of each window"

@@ -205,7 +205,7 @@ func (c Config) Validate() []conf.Problem {
 		}
 	}
 	n, of := len(c.DogStatsD.Tenants()), "the DogStatsD sockets have"
-	if (c.Self.Metrics || c.Self.Probe) && c.Role == RoleAll && !slices.Contains(c.DogStatsD.Tenants(), tenant.Own) {
+	if roles := c.Roles(); (roles.Has(RoleScraper) || roles.Has(RoleProber)) && !slices.Contains(c.DogStatsD.Tenants(), tenant.Own) {
 		n, of = n+1, "the DogStatsD sockets and Freshet itself (self.metrics, self.probe) have"
 	}
 	if n > c.Store.MaxTenants {

@@ -5,29 +5,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/freshet-io/freshet/internal/adapter/memory"
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/event"
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/settings"
 )
-
-// collectorGarbage is what a collector lets lie: with 10,000 contexts a few MB. It
-// makes 13 kB a second while it counts, so that to collect it sooner costs nothing.
-// Others have stores, which make a hundred times that.
-var collectorGarbage = memory.Garbage{Percent: 25, Most: 16 << 20}
-
-// limitGarbage does so until ctx is done, unless the user has a say.
-func limitGarbage(ctx context.Context, c settings.Config) {
-	if _, said := os.LookupEnv("GOGC"); !said && !c.Stores() {
-		collectorGarbage.Limit(ctx)
-	}
-}
 
 // runDiscarding is runAggregator of a process that keeps nothing.
 func (s *server) runDiscarding(ctx context.Context) error {
