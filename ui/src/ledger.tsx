@@ -93,6 +93,7 @@ export function LedgerPanel() {
       {data && <Balance books={data} />}
       {data && <BookTable title="Samples" rows={sampleRows(data)} now={data} before={before} whole={data.samples.received + data.samples.restored} />}
       {data && <OfWhich books={data} />}
+      {data && <Negative books={data} />}
       {data && <BookTable title="Datagrams" rows={datagramRows} now={data} before={before} whole={data.datagrams.received} />}
       {data?.clients && <Clients counts={data.clients} />}
     </Panel>
@@ -157,6 +158,16 @@ function OfWhich(props: { books: Books }) {
     [w.respelled, 'respelled'],
   ].filter(([n]) => n)
   return parts.length ? <p class="note">Of which {parts.map(([n, what]) => `${count(n as number)} ${what}`).join(', ')}.</p> : null
+}
+
+// Negative says what to do about counters that go down, which clients of StatsD send.
+function Negative(props: { books: Books }) {
+  const n = props.books.samples.refused.negative ?? 0
+  return n > 0 ? (
+    <p class="note">
+      Of those refused {count(n)} go below zero, where a counter cannot: a mapping rule with <code>updown: true</code> makes of it a gauge that adds up.
+    </p>
+  ) : null
 }
 
 function Clients(props: { counts: Record<string, number> }) {

@@ -142,25 +142,28 @@ export function Text(props: { text: string }) {
 
 const shown = (cell: ComponentChildren) => (typeof cell === 'string' ? <Text text={cell} /> : cell)
 
-// Table scrolls by itself if it is too wide, so that the page never does.
-export function Table<Row>(props: { label: string; columns: Column<Row>[]; rows: Row[]; rowClass?: (row: Row) => string | undefined }) {
+// Table scrolls by itself if it is too wide, so that the page never does. One that stacks has the
+// cells of a row below each other on a narrow screen, each with the name of its column: it is a
+// table all the same to those who listen, which its roles say.
+export function Table<Row>(props: { label: string; columns: Column<Row>[]; rows: Row[]; rowClass?: (row: Row) => string | undefined; stacks?: boolean }) {
+  const role = (name: 'table' | 'rowgroup' | 'row' | 'columnheader' | 'cell') => (props.stacks ? name : undefined)
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label={props.label}>
-      <table>
-        <thead>
-          <tr>
+      <table class={props.stacks ? 'stacks' : undefined} role={role('table')}>
+        <thead role={role('rowgroup')}>
+          <tr role={role('row')}>
             {props.columns.map((c) => (
-              <th key={c.name} scope="col" class={c.number ? 'number' : undefined}>
+              <th key={c.name} scope="col" role={role('columnheader')} class={c.number ? 'number' : undefined}>
                 {c.name}
               </th>
             ))}
           </tr>
         </thead>
-        <tbody>
+        <tbody role={role('rowgroup')}>
           {props.rows.map((row, i) => (
-            <tr key={i} class={props.rowClass?.(row)}>
+            <tr key={i} role={role('row')} class={props.rowClass?.(row)}>
               {props.columns.map((c) => (
-                <td key={c.name} class={[c.number ? 'number' : '', c.class ?? ''].join(' ').trim() || undefined}>
+                <td key={c.name} role={role('cell')} data-name={props.stacks ? c.name : undefined} class={[c.number ? 'number' : '', c.class ?? ''].join(' ').trim() || undefined}>
                   {shown(c.cell(row))}
                 </td>
               ))}

@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { ask, Failure, fetchAPI, usePoll } from './api'
 import { bytes, compact, count, seconds } from './format'
-import { Empty, Link, Loading, Panel, Refusal, Table } from './parts'
+import { Empty, Link, Loading, Panel, Refusal, Table, Text } from './parts'
 import { when } from './traces'
 
 export interface Recording {
@@ -15,6 +15,7 @@ export interface Recording {
   began: string
   ended: string
   bytes: number
+  not_kept?: string // why it is only in memory, until another is made
   error?: string // it cannot be read
 }
 
@@ -59,7 +60,7 @@ export function Recordings() {
                   </Link>
                 ),
             },
-            { name: 'why', class: 'what', cell: (r) => (r.error ? <span class="bad">cannot be read: {r.error}</span> : r.reason) },
+            { name: 'why', class: 'what', cell: (r) => <Why recording={r} /> },
             { name: 'over budget', class: 'nowrap', cell: (r) => <Spent recording={r} /> },
             { name: 'lasted', number: true, cell: (r) => (r.error ? '' : seconds((Date.parse(r.ended) - Date.parse(r.began)) / 1000)) },
             { name: 'size', number: true, cell: (r) => bytes(r.bytes) },
@@ -80,6 +81,18 @@ export function Recordings() {
 
 // shownFirst bounds the rows until more are asked for.
 const shownFirst = 5
+
+// Why is why a recording was made, and what the disk did with it.
+function Why(props: { recording: Recording }) {
+  const { reason, error, not_kept } = props.recording
+  if (error) return <span class="bad">cannot be read: {error}</span>
+  if (!not_kept) return <Text text={reason} />
+  return (
+    <>
+      <Text text={reason} /> <span class="bad">In memory alone, until another is made: {not_kept}</span>
+    </>
+  )
+}
 
 // Spent is what a stage took beside what it might.
 export function Spent(props: { recording: Recording }) {
@@ -123,7 +136,7 @@ export function Download(props: { id: string }) {
 // them together.
 const usual = 6
 
-type Making = { since: number } | { made: string } | { refused: Failure } | null
+type Making = { since: number } | { made: Recording } | { refused: Failure } | null
 
 function RecordNow(props: { onMade: () => void }) {
   const [why, setWhy] = useState('')
@@ -165,8 +178,8 @@ function RecordNow(props: { onMade: () => void }) {
         <>
           {state && 'made' in state && (
             <span role="status" class="good">
-              Recorded.{' '}
-              <Link page="records" params={leadsTo(state.made)}>
+              {state.made.not_kept ? 'Recorded, and not kept.' : 'Recorded.'}{' '}
+              <Link page="records" params={leadsTo(state.made.id)}>
                 Diagnose it
               </Link>
             </span>
@@ -186,10 +199,10 @@ function RecordNow(props: { onMade: () => void }) {
   )
 }
 
-// make has the server record, and answers with the ID when it is there.
-async function make(reason: string, signal: AbortSignal): Promise<string> {
+// make has the server record, and answers with what it made.
+async function make(reason: string, signal: AbortSignal): Promise<Recording> {
   const response = await fetchAPI('-/record', { method: 'POST', body: new URLSearchParams({ reason }), signal })
   const text = await response.text()
   if (!response.ok) throw new Failure(text.trim(), response.status)
-  return (JSON.parse(text) as { data: Recording }).data.id
+  return (JSON.parse(text) as { data: Recording }).data
 }

@@ -57,6 +57,7 @@ interface Top {
   labels: { metric: string; label: string; values: number; examples: string[] }[]
   request_senders: RequestSender[]
   request_newcomers: { metric: string; new_series: number; refused_series: number; label?: string; values?: number; sender?: string }[]
+  malformed: (Sender & { malformed_per_second: number; share: number; reason?: string; example?: string })[]
   over_limits: { metric: string; kind: string; limit: string; fate: string; samples: number; label?: string; values?: number; sender: string }[]
 }
 
@@ -87,6 +88,7 @@ export function Series() {
       <State own={own} top={top.data} stored={stored.data} />
       {(limit.error ?? top.error) && <Problem error={(limit.error ?? top.error)!} />}
       {top.data && <Over top={top.data} />}
+      {top.data && <Malformed top={top.data} />}
       {limit.data && <Tenants all={limit.data.tenants} own={limit.data.tenant} sender={top.data?.senders[0] && senderName(top.data.senders[0])} />}
       <div class="two">
         <div>
@@ -162,6 +164,7 @@ function Over(props: { top: Top }) {
     <Panel title="Over a limit now" class="alarm" note="Known series go on; new ones have no place. The label is what to look at.">
       <Table
         label="Over a limit now"
+        stacks
         rows={rows}
         columns={[
           { name: 'metric', class: 'code', cell: (o) => <Name text={o.metric} /> },
@@ -177,6 +180,27 @@ function Over(props: { top: Top }) {
 }
 
 const valuesOf = (m: { label?: string; values?: number }) => (m.label ? `${m.label}, about ${count(m.values ?? 0)} values` : '–')
+
+function Malformed(props: { top: Top }) {
+  const rows = props.top.malformed
+  if (rows.length === 0) return null
+  return (
+    <Panel title="Malformed lines of DogStatsD now" class="alarm" note="What is well-formed beside them counts. freshet explain says what is wrong with a line.">
+      <Table
+        label="Malformed lines of DogStatsD now"
+        stacks
+        rows={rows}
+        columns={[
+          { name: 'sender', class: 'code', cell: (m) => senderName(m) },
+          { name: 'lines/s', number: true, cell: (m) => compact(m.malformed_per_second) },
+          { name: 'of its lines', number: true, cell: (m) => percent(m.share) },
+          { name: 'reason', class: 'code', cell: (m) => m.reason ?? '' },
+          { name: 'such as', class: 'code', cell: (m) => m.example ?? '' },
+        ]}
+      />
+    </Panel>
+  )
+}
 
 function Metrics(props: { top?: Top; stored?: Stored; own?: TenantLimits }) {
   const { top, stored, own } = props
@@ -277,6 +301,7 @@ function Senders(props: { top?: Top }) {
       {top && top.senders.length > 0 && (
         <Table
           label="By sender of DogStatsD"
+          stacks
           rows={top.senders}
           columns={[
             { name: 'sender of DogStatsD', class: 'code', cell: (s) => (s.others ? `${count(s.others)} or more others` : senderName(s)) },
@@ -291,6 +316,7 @@ function Senders(props: { top?: Top }) {
       {top && top.request_senders.length > 0 && (
         <Table
           label="By sender of remote write and OTLP"
+          stacks
           rows={top.request_senders}
           columns={[
             { name: 'sender of requests', class: 'code', cell: requestSenderName },
@@ -386,6 +412,7 @@ export function Tenants(props: { all: TenantLimits[]; own?: string; sender?: str
     <Panel title="By tenant" note="series by each way in, and their limits">
       <Table
         label="By tenant"
+        stacks
         rows={props.all.flatMap((t) => entriesOf(t, t.tenant === props.own ? props.sender : undefined))}
         columns={[
           { name: 'tenant', class: 'code', cell: (e) => e.tenant },

@@ -27,6 +27,12 @@ const editor = (page) => page.locator('.cm-content').first()
 const everyStage = (page) => page.locator('.stages .inputs').nth(9)
 const hostileQuery = `web_hits{page="${hostile}"}`
 
+// sideways holds that no table scrolls to the side.
+async function sideways(page, where) {
+  const wide = await page.locator('.scroll').evaluateAll((all) => all.filter((e) => e.scrollWidth > e.clientWidth).map((e) => `${e.ariaLabel}: ${e.scrollWidth} in ${e.clientWidth}`))
+  assert.deepEqual(wide, [], `tables of ${where} are wider than their place`)
+}
+
 // traced waits for a slow trace. A query is one there, however fast it is.
 async function traced(is) {
   const until = Date.now() + 60_000
@@ -364,7 +370,7 @@ describe('the page', { concurrency: 4 }, () => {
     await senders.getByRole('row', { name: /127\.0\.0\.1, Go-http-client\S* remote write/ }).waitFor()
     await page.getByRole('region', { name: 'By sender of DogStatsD' }).getByText('127.0.0.1').first().waitFor()
     const tenants = page.getByRole('region', { name: 'By tenant' })
-    await tenants.getByRole('row', { name: /^default DogStatsD \d+ 100,000 20 30,000 \d+ samples folded, 0 refused 127\.0\.0\.1/ }).waitFor()
+    await tenants.getByRole('row', { name: /^default DogStatsD \d+ 100,000 20 30,000 [\d,]+ samples folded, 0 refused 127\.0\.0\.1/ }).waitFor()
     await tenants.getByRole('row', { name: /^default remote write, OTLP \d+ 1,000,000 no limit 0 samples refused 127\.0\.0\.1, Go-http-client/ }).waitFor()
     await page.getByRole('region', { name: 'New series by remote write and OTLP' }).getByRole('row', { name: /^by_otlp 1 / }).waitFor()
     const figure = (name) => page.locator('.figure').filter({ hasText: name }).locator('dd')
@@ -381,6 +387,8 @@ describe('the page', { concurrency: 4 }, () => {
     await over.getByText(`${hostile}, about 5,000 values`).waitFor()
     await over.getByText(`10.0.0.7 (${hostile})`).waitFor()
     await over.getByText('distributor.max_series').waitFor()
+    const malformed = page.getByRole('region', { name: 'Malformed lines of DogStatsD now' }).last()
+    await malformed.getByRole('row', { name: /^127\.0\.0\.1\S* \d+\S* \d+\.\d % bad_value web\.broken/ }).waitFor()
     await look(page, 'series-over')
     await close()
   })
@@ -393,16 +401,23 @@ describe('the page', { concurrency: 4 }, () => {
       await page.route('**/api/v1/status/top?*', async (route) => {
         const answer = await (await route.fetch()).json()
         answer.data.metrics.unshift({ metric: long, kind: 'counter', series: 4711, samples_per_second: 1234, share: 1 })
-        answer.data.request_newcomers = [{ metric: long, new_series: 4711, refused_series: 0, label: 'request_id', values: 5000, sender: '10.0.0.7, Prometheus/3.13.0' }]
+        answer.data.request_newcomers = [{ metric: long, new_series: 4711, refused_series: 4711, label: 'request_id', values: 5000, sender: '10.0.0.7, Prometheus/3.13.0' }]
+        answer.data.over_limits = [{ metric: long, kind: 'counter', limit: 'limits.max_series_per_metric', fate: 'refused', samples: 123456, label: long, values: 5000, sender: '10.0.0.7:53421' }]
+        answer.data.malformed = [{ address: '10.0.0.7:53421', malformed_per_second: 4711, share: 0.5, reason: 'bad_value', example: `web.broken:${long}|c` }]
+        await route.fulfill({ json: answer })
+      })
+      await page.route('**/api/v1/status/limits', async (route) => {
+        const answer = await (await route.fetch()).json()
+        Object.assign(answer.data.tenants[0], { series: 99_999, folded_samples: 123_456_789, refused_samples: 123_456_789 })
         await route.fulfill({ json: answer })
       })
       await page.goto('/series')
-      for (const label of ['By metric', 'New series by remote write and OTLP']) {
-        const table = page.locator(`.scroll[aria-label="${label}"]`)
-        await table.getByText(long).waitFor()
-        const [inside, place] = await table.evaluate((e) => [e.scrollWidth, e.clientWidth])
-        assert.ok(inside <= place, `${label} is ${inside} pixels wide in ${place}`)
+      for (const label of ['By metric', 'New series by remote write and OTLP', 'Over a limit now', 'Malformed lines of DogStatsD now']) {
+        await page.locator(`.scroll[aria-label="${label}"]`).getByText(long).first().waitFor()
       }
+      await page.locator('.scroll[aria-label="By tenant"]').getByText('123,456,789 samples folded').waitFor()
+      await settled(page)
+      await sideways(page, '/series')
       const [inside, place] = await page.locator('.figure').filter({ hasText: long }).evaluate((e) => [e.scrollWidth, e.clientWidth])
       assert.ok(inside <= place, `the figure of the largest metric is ${inside} pixels wide in ${place}`)
       await look(page, `series-long-${width}`, null)
@@ -505,6 +520,36 @@ describe('the page', { concurrency: 4 }, () => {
     await page.getByRole('cell', { name: hostile }).waitFor()
     await page.getByText('Nothing came by.').first().waitFor()
     await look(page, 'flow-inputs')
+    await close()
+  })
+
+  test('the ledger says which rule counts what goes down', async () => {
+    const { page, close } = await open(browser)
+    await page.route('**/api/v1/status/ledger', async (route) => {
+      const answer = await (await route.fetch()).json()
+      answer.data.samples.refused.negative = 4711
+      await route.fulfill({ json: answer })
+    })
+    await page.goto('/flow')
+    await page.getByText('4,711 go below zero, where a counter cannot: a mapping rule with updown: true makes of it a gauge').waitFor()
+    await close()
+  })
+
+  test('a recording that the disk did not take says so', async () => {
+    const { page, close } = await open(browser, { base: recorded })
+    const made = { id: '20261121T235756.730-asked', reason: hostile, began: '2026-11-21T23:57:56Z', ended: '2026-11-21T23:58:01Z', bytes: 1 << 20, not_kept: 'no space left on device' }
+    await page.route('**/api/v1/status/records', async (route) => {
+      const answer = await (await route.fetch()).json()
+      answer.data.unshift(made)
+      await route.fulfill({ json: answer })
+    })
+    await page.route('**/-/record', (route) => route.fulfill({ json: { status: 'success', data: made } }))
+    await page.goto('/records')
+    const row = page.getByRole('region', { name: 'Recordings' }).getByRole('row', { name: hostile }).first()
+    await row.getByText('In memory alone, until another is made: no space left on device').waitFor()
+    await page.getByRole('button', { name: 'Record now' }).click()
+    await page.getByText('Recorded, and not kept.').waitFor()
+    await look(page, 'records-not-kept')
     await close()
   })
 
