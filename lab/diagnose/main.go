@@ -11,8 +11,9 @@
 // datagram and write. It gets DogStatsD and remote write all the time, as a server does.
 // Two faults need no help by the binary: a client that makes up tags, and nothing, in which
 // case no cause may be clear. Others are made from outside (outside.go): by a CPU quota, by
-// files where directories belong, by a setting or a client (clients.go); and beside each stands what looks
-// like it and has no effect. What a machine does not allow is told as not tried.
+// files where directories belong, by a disk that is full or frozen (disk.go), by a setting or a
+// client (clients.go); and beside each stands what looks like it and has no effect. What a machine
+// does not allow is told as not tried.
 //
 // It is timed from when the fault begins to when `freshet diagnose` has printed. It exits
 // with 1 if one was named wrongly or took longer than a minute.
@@ -48,19 +49,23 @@ var faults = []string{
 // rows are all rows of the table.
 func rows() []string { return slices.Concat(faults, outsideNames) }
 
-// causeOf is how the fault of a row is to be named.
-func causeOf(row string) string {
-	if from, is := outsides[row]; is {
-		return from.cause
+// causesOf are how the fault of a row may be named.
+func causesOf(row string) []string {
+	from, is := outsides[row]
+	switch {
+	case !is:
+		return []string{row}
+	case from.also != "":
+		return []string{from.cause, from.also}
 	}
-	return row
+	return []string{from.cause}
 }
 
 // limit is how long it may take until a fault is named.
 const limit = time.Minute
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	only := flag.String("only", "", "`faults` to make, of "+strings.Join(rows(), ","))
 	runs := flag.Int("runs", 3, "how often each is made")
@@ -145,8 +150,9 @@ func row(name string, found *diagnose.Diagnosis, took time.Duration) (right bool
 	if len(found.Causes) > 1 {
 		second = found.Causes[1]
 	}
-	right = first.Name == causeOf(name) && first.Score >= diagnose.Clear && took <= limit
-	if causeOf(name) == none {
+	causes := causesOf(name)
+	right = slices.Contains(causes, first.Name) && first.Score >= diagnose.Clear && took <= limit
+	if causes[0] == none {
 		right = first.Score < diagnose.Clear
 	}
 	mark := ""

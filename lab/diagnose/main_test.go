@@ -46,6 +46,9 @@ func TestRow(t *testing.T) {
 		{"cpu_quota", named("kernel_drops", .9), time.Second, false},
 		{"cpu_quota_unused", named("cpu_throttling", .5), time.Second, false},
 		{"cpu_quota_unused", &diagnose.Diagnosis{}, time.Second, true},
+		{"disk_frozen", named("disk", .9), time.Second, true},
+		{"disk_frozen", named("stores", .9), time.Second, true},
+		{"disk_frozen", named("lock", .9), time.Second, false},
 	} {
 		if right := row(c.fault, c.found, c.took); right != c.right {
 			t.Errorf("%s: %+v after %v is right: %t", c.fault, c.found.Causes, c.took, right)

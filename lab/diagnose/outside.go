@@ -16,10 +16,12 @@ import (
 // outside is a fault that is made from outside the process, by files, a cgroup, a setting or
 // a client; or something that looks like a fault and has no effect.
 type outside struct {
-	cause   string   // to be named first, or none
-	says    []string // what that cause must say; DIR stands for the data directory
-	args    []string // of the server; DIR stands for the data directory
-	quiet   bool     // nobody sends DogStatsD beside it
+	cause   string                                          // to be named first, or none
+	also    string                                          // one that is as right; empty for none
+	says    []string                                        // what that cause must say; DIR stands for the data directory
+	args    []string                                        // of the server; DIR stands for the data directory
+	quiet   bool                                            // nobody sends DogStatsD beside it
+	mount   func(dir string) (undo func() error, err error) // undone once the server has ended
 	prepare func(dir string) error
 	begin   func(dir string, s *server) (undo func() error, err error) // once the server is ready
 	before  time.Duration                                              // that the load runs before the client does
@@ -73,6 +75,16 @@ var outsides = map[string]outside{
 		run: moveRaw, wait: storeWait,
 	},
 
+	"disk_full": {
+		cause: diagnose.Stores, also: diagnose.Disk,
+		says:  []string{"tenant default, store raw", "no space left on device", "free some space on its disk"},
+		mount: onMemory, before: warmUp, run: fill, wait: 15 * time.Second,
+	},
+	"disk_frozen": {
+		cause: diagnose.Disk, also: diagnose.Stores, says: []string{"goroutines wait for it", "system calls took"},
+		mount: onLoop, before: warmUp, run: freeze, wait: 15 * time.Second,
+	},
+
 	"malformed_udp": {cause: diagnose.Malformed, says: []string{"tenant default", "what 127.0.0.1:", "50 %", "lab.bad:one|c"}, run: send("udp", "lab.good:1|c\nlab.bad:one|c")},
 	"malformed_unixgram": {
 		cause: diagnose.Malformed, says: []string{"tenant default", fmt.Sprintf("what process %d (", os.Getpid()), "50 %", "lab.bad:one|c"},
@@ -104,6 +116,7 @@ var outsides = map[string]outside{
 var outsideNames = []string{
 	"cpu_quota", "cpu_quota_remote_write", "cpu_quota_unused", "small_buffer", "short_queue_unfilled",
 	"store_at_start", "store_10s_at_start", "store_while_running", "store_raw_while_running", "store_of_a_tenant", "store_moved",
+	"disk_full", "disk_frozen",
 	"malformed_udp", "malformed_unixgram", "malformed_once",
 	"cardinality_remote_write", "growth", "queries", "queries_few", "small_requests", "small_requests_few",
 }

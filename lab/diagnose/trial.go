@@ -51,6 +51,13 @@ func (t trial) run(ctx context.Context) (found *diagnose.Diagnosis, took time.Du
 		return nil, 0, err
 	}
 	from := outsides[t.fault] // empty for a fault that the binary makes
+	if from.mount != nil {
+		unmount, failed := from.mount(t.dir)
+		if failed != nil {
+			return nil, 0, failed
+		}
+		defer func() { err = errors.Join(err, unmount()) }()
+	}
 	if from.prepare != nil {
 		if err := from.prepare(t.dir); err != nil {
 			return nil, 0, err
@@ -164,9 +171,10 @@ type server struct {
 	exited chan error
 }
 
-// start starts the server with the fault on ports that the kernel chooses.
+// start starts the server with the fault on ports that the kernel chooses. Its log stands beside
+// the data directory, whose disk may be ill.
 func (t trial) start(ctx context.Context, more []string) (*server, error) {
-	s := &server{log: filepath.Join(t.dir, "freshet.log"), exited: make(chan error, 1)}
+	s := &server{log: t.dir + ".log", exited: make(chan error, 1)}
 	log, err := os.Create(s.log)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// memoryDisk is the size of a data directory that becomes full: what the load writes in some
+	// seconds, and more. It takes memory.
+	memoryDisk = 256 << 20
+
+	// loopDisk is that of one that freezes: a file, of which only what is written takes room.
+	loopDisk = 1 << 30
+)
+
+// onMemory mounts a file system of fixed size as the data directory.
+func onMemory(dir string) (undo func() error, err error) {
+	if err := unix.Mount("freshet-lab", dir, "tmpfs", 0, fmt.Sprintf("size=%d", memoryDisk)); err != nil {
+		return nil, untriedError{fmt.Errorf("mount a tmpfs: %w", err)}
+	}
+	return func() error { return unix.Unmount(dir, 0) }, nil
+}
+
+// fill keeps the disk full until ctx is done, also when the server makes room.
+func fill(ctx context.Context, dir string, _ *server) error {
+	file, err := os.Create(filepath.Join(dir, "others"))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	for piece := make([]byte, 64<<10); ; {
+		_, err := file.Write(piece)
+		if errors.Is(err, syscall.ENOSPC) {
+			err = wait(ctx, 20*time.Millisecond)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// onLoop mounts a file system in a file beside the data directory, as the data directory.
+func onLoop(dir string) (undo func() error, err error) {
+	image := dir + ".img"
+	file, err := os.Create(image)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(file.Truncate(loopDisk), file.Close()); err != nil {
+		return nil, err
+	}
+	for _, args := range [][]string{{"mkfs.ext4", "-q", "-F", image}, {"mount", "-o", "loop", image, dir}} {
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			return nil, untriedError{errors.Join(fmt.Errorf("%s: %w: %s", args[0], err, bytes.TrimSpace(out)), os.Remove(image))}
+		}
+	}
+	return func() error { return errors.Join(unix.Unmount(dir, 0), os.Remove(image)) }, nil
+}
+
+// frozen freezes the file system until its standard input ends: when it is told to, or when the
+// process that holds the other end has died, however it did. That it has nobody to tell then must
+// not end it before it has thawed.
+const frozen = `trap '' PIPE HUP INT TERM; fsfreeze -f "$1" || exit 1; echo frozen; read -r end; fsfreeze -u "$1"`
+
+// freeze freezes the disk until ctx is done.
+func freeze(ctx context.Context, dir string, _ *server) (err error) {
+	cmd := exec.Command("sh", "-c", frozen, "sh", dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // what ends the lab by a key must not end this
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	end, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return untriedError{err}
+	}
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	if line == "" {
+		err := errors.Join(end.Close(), cmd.Wait())
+		return untriedError{fmt.Errorf("freeze %s: %w: %s", dir, err, strings.TrimSpace(said.String()))}
+	}
+	<-ctx.Done()
+	if err := errors.Join(end.Close(), cmd.Wait()); err != nil {
+		return fmt.Errorf("thaw %s, or by hand, fsfreeze -u: %w: %s", dir, err, strings.TrimSpace(said.String()))
+	}
+	return ctx.Err()
+}
