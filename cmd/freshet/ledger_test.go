@@ -2,15 +2,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,13 +15,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/freshet-io/freshet/internal/adapter/apiclient"
-	"github.com/freshet-io/freshet/internal/adapter/terminal"
-	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/tenant"
 	"github.com/freshet-io/freshet/internal/core/tile"
-	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -62,44 +55,6 @@ func asTenant(name string, h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// The command and the server understand each other; what a person sees is in the
-// golden file.
-func TestLedger(t *testing.T) {
-	s := bookServer(t, t.TempDir())
-	fill(s.ledger)
-	s.previous = &savedBooks{Written: 1_795_159_990_000, Books: s.ledger.Books()}
-	web := httptest.NewServer(asTenant("default", s.serveLedger))
-	defer web.Close()
-	code, stdout, stderr := freshet(t, "ledger", "--server", web.URL)
-	if code != command.OK {
-		t.Fatal(stderr)
-	}
-	golden(t, "ledger.txt", stdout)
-
-	code, stdout, stderr = freshet(t, "ledger", "--json", "--server", web.URL)
-	var a struct {
-		Status string
-		Data   answer.Ledger
-	}
-	if err := json.Unmarshal([]byte(stdout), &a); code != command.OK || err != nil || a.Status != "success" || a.Data.Samples.Received != 1_000_020 {
-		t.Errorf("exit code %d, %v, %s%s", code, err, stdout, stderr)
-	}
-}
-
-// The ledger names the rule by which refused decrements would count.
-func TestLedgerNamesTheRuleForDecrements(t *testing.T) {
-	s := bookServer(t, t.TempDir())
-	web := httptest.NewServer(asTenant("default", s.serveLedger))
-	defer web.Close()
-	for _, want := range []bool{false, true} {
-		code, stdout, stderr := freshet(t, "ledger", "--server", web.URL)
-		if code != command.OK || strings.Contains(stdout, "3 go below zero, where a counter cannot: a mapping rule with updown: true") != want {
-			t.Errorf("exit %d, %s\n%s", code, stderr, stdout)
-		}
-		s.ledger.Post("default", ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: 3}, ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: "negative", Samples: 3})
-	}
-}
-
 // One tenant does not see another's books, and one without any sees empty ones.
 func TestLedgerOfAnotherTenant(t *testing.T) {
 	s := bookServer(t, t.TempDir())
@@ -110,28 +65,6 @@ func TestLedgerOfAnotherTenant(t *testing.T) {
 	if body := w.Body.String(); strings.Contains(body, "1000020") || !strings.Contains(body, `"malformed":{}`) {
 		t.Error(body)
 	}
-}
-
-// On a terminal losses and the verdict have colours, the next page lies over the
-// last one and says what happened between them.
-func TestLedgerOnATerminal(t *testing.T) {
-	s := bookServer(t, t.TempDir())
-	fill(s.ledger)
-	web := httptest.NewServer(asTenant("default", s.serveLedger))
-	defer web.Close()
-	var out strings.Builder
-	l := ledgerView{View: terminal.View{Out: &out, Notes: io.Discard, Columns: 80, Colour: true}, server: apiclient.Server{Address: web.URL}, live: true}
-	show := func() {
-		t.Helper()
-		if err := l.show(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	show()
-	s.ledger.Post("default", ledger.Transfer{From: ledger.Tile, To: ledger.Stored, Samples: 50_000}, ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: 7})
-	s.ledger.Close(1_795_167_070_000)
-	show()
-	golden(t, "ledger-terminal.txt", strings.ReplaceAll(out.String(), "\x1b", "ESC"))
 }
 
 // The books are on disk within ten seconds, and are final only after a stop.
@@ -221,38 +154,5 @@ func TestReasonsAreExplained(t *testing.T) {
 		if !strings.Contains(string(text), "`"+reason+"`") {
 			t.Errorf("docs/ledger.md does not explain %s", reason)
 		}
-	}
-}
-
-// To interrupt it is how one ends it, which is no failure.
-func TestLedgerWatchIsInterrupted(t *testing.T) {
-	web := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
-			t.Error(err)
-		}
-		<-r.Context().Done()
-	}))
-	defer web.Close()
-	if code, _, stderr := freshet(t, "ledger", "--watch", "--server", web.URL); code != command.OK || stderr != "" {
-		t.Errorf("exit code %d, %q", code, stderr)
-	}
-}
-
-// The command says how much waits for a tenant's store, the store's error, and that new
-// samples are refused.
-func TestLedgerSaysWhatWaits(t *testing.T) {
-	l := ledgerView{seen: []answer.Ledger{{Name: "b", Waiting: &answer.Waiting{Samples: 1234, Since: 1_763_679_960_000, Error: "open tsdb/b/10s: not a directory", Refused: true}}}}
-	text, err := l.page()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"Of those in tiles 1,234 wait for a store since ", ": open tsdb/b/10s: not a directory\n", "as store.pending allows"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q in\n%s", want, text)
-		}
-	}
-	l.seen[0].Waiting.Error = "" // it is at work, as each 10 s
-	if text, _ := l.page(); strings.Contains(text, "wait for a store") {
-		t.Errorf("a store that is at work is told of\n%s", text)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/bench"
+	"github.com/freshet-io/freshet/internal/cli"
 	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
@@ -35,77 +36,13 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return command.Execute(ctx, newRootCommand(), args, stdout, stderr)
 }
 
+// newRootCommand is the command line.
 func newRootCommand() *cobra.Command {
-	root := &cobra.Command{
-		Use:   "freshet",
-		Short: "A metrics pipeline in one binary: DogStatsD in, PromQL out",
-		Long: `Freshet takes measurements from any DogStatsD client, aggregates and stores them,
-and answers PromQL about a second later. Without a command it runs the server on
-this machine's loopback, with its data in ./data.`,
-		Example: `  freshet                                       run everything with defaults
-  freshet serve --config /etc/freshet.yaml      run as configured
-  freshet query page_views                      what is it now
-  freshet query 'rate(page_views[1m])' --range 1h
-                                                what was it in the last hour, drawn
-  freshet events --since 1d --tag env:prod      what happened since yesterday
-  freshet backup /backup/freshet-monday         keep what there is
-  freshet help query                            more about a command, with examples`,
-		Args:                  command.Unknown,
-		RunE:                  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		DisableFlagsInUseLine: true,
-		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
-			if cmd.Name() != serveName {
-				signal.Reset(answer.ReloadSignal, answer.RestartSignal) // others end with their terminal
-			}
-		},
-	}
-	root.CompletionOptions.DisableDefaultCmd = true // ours says less and leaves PowerShell out
-	addGroup(root, "Run a server:", newServeCommand(), newRestartCommand(), newBackupCommand(), newRestoreCommand())
-	addGroup(root, "Ask it:", newQueryCommand(), newEventsCommand(), newLedgerCommand(), newExplainCommand(), newDiagnoseCommand())
-	addGroup(root, "See what arrives:", newTopCommand(), newTailCommand(), newCaptureCommand(), newReplayCommand())
-	addGroup(root, "Measure it:", bench.NewCommand())
-	addGroup(root, "Configure it:", newCheckCommand(), newConfigCommand(), newDiffCommand(), newConvertCommand(), newCompletionCommand(), newVersionCommand())
-	root.SetHelpCommandGroupID(root.Groups()[len(root.Groups())-1].ID)
-	root.AddCommand(newExitCodesTopic())
-	addHelp(root)
-	return root
-}
-
-// addGroup adds commands that are listed together, below a title.
-func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
-	root.AddGroup(&cobra.Group{ID: title, Title: title})
-	for _, c := range commands {
-		c.GroupID = title
-		root.AddCommand(c)
-	}
-}
-
-// newExitCodesTopic is a page of help, and no command.
-func newExitCodesTopic() *cobra.Command {
-	return &cobra.Command{
-		Use:   "exit-codes",
-		Short: "What the exit code of a command says",
-		Long: `  0  it is done
-  1  it could not be done; the last lines on standard error say why. Of diff and
-     convert: there is a difference
-  2  a mistake on the command line, such as PromQL that cannot be read, or in the
-     configuration: retrying cannot help
-
-A server that is asked to stop by SIGINT or SIGTERM, and does so in order, ends with 0.`,
-	}
-}
-
-// addHelp adds the command help, which refuses what it has no page for.
-func addHelp(root *cobra.Command) {
-	root.InitDefaultHelpCmd()
-	help, _, err := root.Find([]string{"help"})
-	if err != nil {
-		panic("BUG: " + err.Error())
-	}
-	help.Args = func(_ *cobra.Command, args []string) error {
-		if found, _, err := root.Find(args); err == nil && found != root {
-			return nil
+	root := cli.NewRoot(newServeCommand(), bench.NewCommand())
+	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
+		if cmd.Name() != serveName {
+			signal.Reset(answer.ReloadSignal, answer.RestartSignal) // others end with their terminal
 		}
-		return command.Unknown(root, args)
 	}
+	return root
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/apiclient"
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/lib/command"
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
@@ -224,11 +225,11 @@ func TestCommandsAskBySocket(t *testing.T) {
 	if err != nil || a.Status != "success" {
 		t.Errorf("%+v, %v", a, err)
 	}
-	if d, err := askDifference(t.Context(), apiclient.Server{}, "f", []byte("log_level: debug\n")); err != nil || len(d.Changes) == 0 {
-		t.Errorf("diff: %+v, %v", d, err)
+	if code, said, _ := freshet(t, "diff", writeFile(t, "log_level: debug\n")); code != command.Failure || !strings.Contains(said, "log_level: ") {
+		t.Errorf("diff: exit code %d, %s", code, said)
 	}
-	if _, err := askDifference(t.Context(), apiclient.Server{Address: s.http[0].addr()}, "f", nil); err == nil || !strings.Contains(err.Error(), "operator.sock") {
-		t.Errorf("diff over TCP: %v", err)
+	if code, _, said := freshet(t, "diff", writeFile(t, ""), "--server", s.http[0].addr()); code != command.Usage || !strings.Contains(said, "operator.sock") {
+		t.Errorf("diff over TCP: exit code %d, %s", code, said)
 	}
 
 	dead := t.TempDir() // what a process left that was killed

@@ -110,15 +110,3 @@ func TestTailByAName(t *testing.T) {
 		return strings.Contains(lines.String(), all[1])
 	})
 }
-
-// Long work says so, also where it cannot draw its progress.
-func TestDiagnoseSaysThatItRecords(t *testing.T) {
-	server, _ := answering(t, http.StatusForbidden, "not now")
-	if _, _, stderr := freshet(t, "diagnose", "--server", server); !strings.HasPrefix(stderr, "recording what the server does, which takes ") {
-		t.Error(stderr)
-	}
-	server, _ = answering(t, http.StatusForbidden, "not now")
-	if _, _, stderr := freshet(t, "diagnose", "--server", server, "--last"); strings.Contains(stderr, "recording") {
-		t.Errorf("nothing is recorded: %s", stderr)
-	}
-}

@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/lib/command"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+func newCheckCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check FILE...",
+		Short: "Check configuration files",
+		Long: `Reads configuration files as serve does, each for itself, and says that they are
+fine or all that is wrong. - is standard input. As for serve, FRESHET_ variables of
+the environment win over a file; those that are nearly one of a key are pointed out.
+
+It exits with 0 if all files are fine, and else with 2.`,
+		Example: `  freshet check /etc/freshet.yaml
+  freshet check --json environments/*.yaml
+  freshet config --server prod:7125 | freshet check -`,
+		Args: command.Words(1, math.MaxInt, "freshet check freshet.yaml, or - for standard input"),
+	}
+	asJSON := cmd.Flags().Bool("json", false, "print a list with an object for each file")
+	cmd.RunE = func(cmd *cobra.Command, files []string) error {
+		schema, code := settings.Schema(), command.OK
+		var all []checkedFile
+		for _, file := range files {
+			checked := checkFile(schema, file, cmd.InOrStdin())
+			if all = append(all, checked); len(checked.Problems) > 0 {
+				code = command.Usage
+			}
+			if *asJSON {
+				continue
+			}
+			if err := checked.print(cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
+				return err
+			}
+		}
+		for _, typo := range schema.EnvTypos(os.Environ(), settings.Variable, apiclient.ServerVariable, apiclient.TokenVariable, apiclient.CAVariable) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "note: %s\n", typo)
+		}
+		if *asJSON {
+			if err := terminal.PrintJSON(cmd.OutOrStdout(), all); err != nil {
+				return err
+			}
+		}
+		return command.Exit(code)
+	}
+	return cmd
+}
+
+// checkedFile is what check has to say of a file.
+type checkedFile struct {
+	File     string   `json:"file"`
+	OK       bool     `json:"ok"`
+	Sockets  int      `json:"sockets"` // of DogStatsD
+	Rules    int      `json:"rules"`
+	Problems []string `json:"problems"`
+}
+
+func checkFile(schema *conf.Schema[settings.Config], file string, stdin io.Reader) checkedFile {
+	checked := checkedFile{File: file, Problems: []string{}}
+	name, text, err := readConfigFile(file, stdin)
+	if err == nil {
+		var c settings.Config
+		if c, _, err = schema.LoadText(name, text, os.LookupEnv); err == nil {
+			checked.OK, checked.Sockets, checked.Rules = true, socketsOf(c), len(c.Mapping.Rules)
+			return checked
+		}
+	}
+	checked.Problems = conf.Lines(err)
+	return checked
+}
+
+// socketsOf counts the DogStatsD sockets that are not turned off.
+func socketsOf(c settings.Config) int {
+	n := len(c.DogStatsD.Listeners)
+	for _, address := range []string{c.DogStatsD.UDP, c.DogStatsD.Unixgram, c.DogStatsD.Unix} {
+		if address != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// readConfigFile returns the text of a file, of standard input for -, and the
+// name that problems give it.
+func readConfigFile(file string, stdin io.Reader) (name string, text []byte, err error) {
+	if file == "-" {
+		text, err = io.ReadAll(stdin)
+		return "stdin", text, err
+	}
+	if file == "" {
+		return "", nil, errors.New("a file without a name; name one, or - for standard input")
+	}
+	text, err = conf.ReadFile(file)
+	return file, text, err
+}
+
+func (c checkedFile) print(out, notes io.Writer) error {
+	if c.OK {
+		_, err := fmt.Fprintf(out, "%s: ok: %d DogStatsD sockets, %d rules\n", c.File, c.Sockets, c.Rules)
+		return err
+	}
+	if _, err := fmt.Fprintf(notes, "%s: %d to put right:\n", c.File, len(c.Problems)); err != nil {
+		return err
+	}
+	for _, p := range c.Problems {
+		if _, err := fmt.Fprintf(notes, "  %s\n", p); err != nil {
+			return err
+		}
+	}
+	return nil
+}

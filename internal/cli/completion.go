@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
+)
+
+func newCompletionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "completion bash|zsh|fish",
+		Short: "Print a script by which a shell completes freshet commands",
+		Long: `Prints a script for a shell, which then completes commands, flags and, if a server
+answers, the names of metrics.`,
+		Example: `  source <(freshet completion bash)                       in this bash
+  freshet completion bash > /etc/bash_completion.d/freshet
+  freshet completion zsh > "${fpath[1]}/_freshet"
+  freshet completion fish > ~/.config/fish/completions/freshet.fish`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && slices.Contains(cmd.ValidArgs, args[0]) {
+				return nil
+			}
+			return fmt.Errorf("completion takes the name of one shell, bash, zsh or fish; got %q", strings.Join(args, " "))
+		},
+		ValidArgs:             []string{"bash", "zsh", "fish"},
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			root, out := cmd.Root(), cmd.OutOrStdout()
+			switch args[0] {
+			case "bash":
+				if err := root.GenBashCompletionV2(out, true); err != nil {
+					return err
+				}
+				_, err := io.WriteString(out, bashWords)
+				return err
+			case "zsh":
+				return root.GenZshCompletion(out)
+			default:
+				return root.GenFishCompletion(out, true)
+			}
+		},
+	}
+}
+
+// bashWords splits the line for a bash without the package bash-completion, which the
+// generated script would call here. A space ends a word; : and = do not, as they do
+// in COMP_WORDS.
+const bashWords = `
+__freshet_init_completion()
+{
+    COMPREPLY=()
+    local line=${COMP_LINE:0:COMP_POINT}
+    read -ra words <<<"$line"
+    if [[ $line == *[[:space:]] ]]; then
+        words+=("")
+    fi
+    cword=$((${#words[@]} - 1))
+    cur=${words[cword]}
+    prev=${words[cword - 1]}
+}
+`
+
+const (
+	// completeTimeout is how long a person waits at a key for names.
+	completeTimeout = 300 * time.Millisecond
+	maxCompletions  = 200
+)
+
+// completeMetric completes the name of a metric that the server knows, or nothing
+// if it does not say so at once.
+func completeMetric(server *apiclient.Server) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		const noFiles = cobra.ShellCompDirectiveNoFileComp
+		if len(args) > 0 {
+			return nil, noFiles
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
+		defer cancel()
+		params := url.Values{"limit": {fmt.Sprint(maxCompletions)}}
+		if prefix != "" { // everything matches nothing: a selector may not be empty
+			params.Set("match[]", fmt.Sprintf("{__name__=~%q}", regexp.QuoteMeta(prefix)+".*"))
+		}
+		_, a, err := server.Ask(ctx, "/api/v1/label/__name__/values", params)
+		if err != nil {
+			return nil, noFiles
+		}
+		var found []string
+		if err := json.Unmarshal(a.Data, &found); err != nil {
+			return nil, noFiles
+		}
+		return found, noFiles | cobra.ShellCompDirectiveNoSpace // an expression goes on
+	}
+}

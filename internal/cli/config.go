@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/lib/command"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+func newConfigCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Print the configuration in force, with comments",
+		Long: `Prints the configuration that serve would run with, given the same file, flags and
+environment: each key below its help, with what it was set by. Keys that nobody has
+set are commented out, so that what differs is seen at once. What it prints is a
+configuration file that says the same, with all secrets: a good one to start with.
+
+With --server it asks a running server instead, for what is in force there after
+its reloads. Then other flags and the environment of this shell count for nothing.
+It shows no secrets: values of forward.backends[].headers, users and queries of URLs.`,
+		Example: `  freshet config > freshet.yaml                       all keys with their defaults
+  freshet config --config /etc/freshet.yaml
+  freshet config --config /etc/freshet.yaml --json | jq '.[] | select(.set_by != "default")'
+  freshet config --server 127.0.0.1:7125              what runs there`,
+		Args: command.NoWords,
+	}
+	from := settings.NewSource(cmd.Flags())
+	server := apiclient.Flags(cmd.Flags())
+	asJSON := cmd.Flags().Bool("json", false, "print a list with an object for each key; of a server its answer as it came")
+	reference := cmd.Flags().Bool("reference", false, "print the lists of docs/configuration.md")
+	_ = cmd.Flags().MarkHidden("reference") // it exists
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		out := cmd.OutOrStdout()
+		switch {
+		case *reference:
+			return writeReference(out, settings.Schema().Keys())
+		case cmd.Flags().Changed("server"):
+			return writeServerConfig(cmd, *server, *asJSON)
+		}
+		all, err := from.Settings()
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return terminal.PrintJSON(out, all)
+		}
+		_, err = io.WriteString(out, conf.Render(all))
+		return err
+	}
+	return cmd
+}
+
+// writeServerConfig prints what is in force in a running server.
+func writeServerConfig(cmd *cobra.Command, server apiclient.Server, asJSON bool) error {
+	body, a, err := server.Ask(cmd.Context(), "/api/v1/status/config", nil)
+	if err != nil {
+		return fmt.Errorf("config: %w", err)
+	}
+	if asJSON {
+		return terminal.WriteJSON(cmd.OutOrStdout(), body)
+	}
+	var data struct {
+		YAML string `json:"yaml"`
+	}
+	if err := json.Unmarshal(a.Data, &data); err != nil {
+		return fmt.Errorf("config: read the answer of %s: %w", server, err)
+	}
+	_, err = io.WriteString(cmd.OutOrStdout(), data.YAML)
+	return err
+}
+
+// topSection is the name that the manual gives to keys outside of all sections.
+const topSection = "process"
+
+// writeReference prints a list of keys for each section. docs/configuration.md
+// has them between the marks in which they stand.
+func writeReference(w io.Writer, keys []conf.Key) error {
+	var b strings.Builder
+	current := ""
+	for _, k := range keys {
+		section, _, below := strings.Cut(k.Path, ".")
+		if !below {
+			section = topSection
+		}
+		if section != current {
+			if current != "" {
+				b.WriteString("<!-- end -->\n")
+			}
+			fmt.Fprintf(&b, "<!-- keys: %s -->\n", section)
+			current = section
+		}
+		writeKey(&b, k)
+	}
+	b.WriteString("<!-- end -->\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// writeKey prints one entry of the list; keys of elements stand below their list.
+func writeKey(b *strings.Builder, k conf.Key) {
+	if k.Default == "" { // of an element
+		fmt.Fprintf(b, "  - `%s` (%s): %s\n", k.Path, k.Type, inMarkdown(k.Help))
+		return
+	}
+	fmt.Fprintf(b, "- **`%s`** (%s, default `%s`): %s.\n  ", k.Path, k.Type, k.Default, inMarkdown(k.Help))
+	if k.Flag == "" {
+		b.WriteString("In the file only")
+	} else {
+		fmt.Fprintf(b, "`--%s`, `%s`", k.Flag, k.Env)
+	}
+	if k.Restart {
+		b.WriteString("; a change takes a restart.\n")
+	} else {
+		b.WriteString("; applied by a reload.\n")
+	}
+}
+
+// inMarkdown keeps what Markdown would read otherwise.
+var markdown = strings.NewReplacer("*", `\*`, "_", `\_`, "|", `\|`, "<", "&lt;", "[", `\[`)
+
+func inMarkdown(text string) string { return markdown.Replace(text) }

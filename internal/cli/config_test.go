@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/freshet-io/freshet/internal/lib/command"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// rich has something in each section, and what is hard to write back.
+const rich = `
+data_dir: /var/lib/freshet
+log_level: debug
+http: {listeners: [{listen: "127.0.0.1:7126", tenant: team-a}]}
+dogstatsd:
+  unixgram: ""
+  socket_mode: "0600"
+  receive_buffer: 8MiB
+  listeners: [{network: unix, address: "{data_dir}/a.sock", tenant: team-a}]
+  labels: {region: eu-west, odd: "yes: #no"}
+mapping:
+  origin_labels: [container_id]
+  rules:
+    - match: "app.*.time"
+      labels: {app: "$1"}
+      buckets: [0.1, 1, 10]
+    - match: '^x\.(\d+)'
+      match_type: regex
+      relabel: [{source_labels: [a, b], separator: "", regex: "(.*)", target_label: c, replacement: ""}]
+limits:
+  tenants: {team-a: {max_series: 0}}
+store: {retention: {10s: 3d}}
+query: {timeout: 1m30s}
+`
+
+// writeFile returns the path of a file with the text.
+func writeFile(t testing.TB, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "freshet.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestCheck(t *testing.T) {
+	good := writeFile(t, rich)
+	bad := writeFile(t, "dogstatsd:\n  upd: x\naggregator: {lateness: 45s}\nmapping:\n  rules:\n  - {match: a.*, nmae: b}\n  - {match: '(', match_type: regex}\n")
+	code, stdout, stderr := freshet(t, "check", good)
+	if want := good + ": ok: 3 DogStatsD sockets, 2 rules\n"; code != command.OK || stdout != want || stderr != "" {
+		t.Errorf("exit code %d, %q, %q\nwant %q", code, stdout, stderr, want)
+	}
+
+	t.Setenv("FRESHET_DOGSTATSD_UPD", "x")
+	code, stdout, stderr = freshet(t, "check", bad, good)
+	golden(t, "check.txt", strings.ReplaceAll(strings.ReplaceAll(stdout+stderr, bad, "bad.yaml"), good, "good.yaml"))
+	if code != command.Usage {
+		t.Errorf("exit code %d", code)
+	}
+
+	code, stdout, _ = freshet(t, "check", "--json", good, bad)
+	var all []checkedFile
+	if err := json.Unmarshal([]byte(stdout), &all); err != nil || code != command.Usage || len(all) != 2 || !all[0].OK || all[1].OK || len(all[1].Problems) != 4 {
+		t.Errorf("exit code %d, %v, %s", code, err, stdout)
+	}
+}
+
+// What `freshet config` prints gives the same configuration, however it was given.
+func TestConfigCanBeLoadedAgain(t *testing.T) {
+	for name, text := range map[string]string{"defaults": "", "all sections": rich} {
+		t.Run(name, func(t *testing.T) {
+			file := writeFile(t, text)
+			args := []string{"--config", file, "--dogstatsd-udp", "127.0.0.1:9125"}
+			t.Setenv("FRESHET_DRAIN", "5s")
+			code, stdout, stderr := freshet(t, append([]string{"config"}, args...)...)
+			if code != command.OK {
+				t.Fatal(stderr)
+			}
+			flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+			from := settings.NewSource(flags)
+			if err := flags.Parse(args); err != nil {
+				t.Fatal(err)
+			}
+			want, err := from.Load()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Unsetenv("FRESHET_DRAIN"); err != nil {
+				t.Fatal(err)
+			}
+			got, err := settings.NewSource(pflag.NewFlagSet("", pflag.ContinueOnError)).LoadText("printed", []byte(stdout))
+			if err != nil {
+				t.Fatalf("%v in\n%s", err, stdout)
+			}
+			if changes := conf.Diff(want, got); len(changes) > 0 {
+				t.Errorf("differs: %v", changes)
+			}
+			for _, line := range []string{"  # Set by --dogstatsd-udp; default 127.0.0.1:8125\n  udp: 127.0.0.1:9125\n", "# Set by FRESHET_DRAIN; default 30s\ndrain: 5s\n"} {
+				if !strings.Contains(stdout, line) {
+					t.Errorf("no %q in\n%s", line, stdout)
+				}
+			}
+		})
+	}
+}
+
+func TestConfigJSON(t *testing.T) {
+	code, stdout, stderr := freshet(t, "config", "--json", "--config", writeFile(t, rich))
+	var settings []conf.Setting
+	if err := json.Unmarshal([]byte(stdout), &settings); err != nil || code != command.OK {
+		t.Fatal(code, err, stderr)
+	}
+	for _, s := range settings {
+		if s.Key == "store.retention.10s" && (s.Value != "3d" || s.Default != "2d" || !strings.HasSuffix(s.SetBy, ":22") || s.Restart) {
+			t.Errorf("got %+v", s)
+		}
+	}
+}
+
+// It is shown in place of what the flags of this shell would give.
+func TestConfigOfAServer(t *testing.T) {
+	server, asked := answering(t, http.StatusOK, `{"status":"success","data":{"yaml":"drain: 1m\n"}}`)
+	code, stdout, stderr := freshet(t, "config", "--server", server, "--drain", "5s")
+	if code != command.OK || stdout != "drain: 1m\n" {
+		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+	}
+	if path := asked().Path; path != "/api/v1/status/config" {
+		t.Errorf("asked for %s", path)
+	}
+}
+
+// Each key of the reference is one that Markdown shows as it is.
+func TestWriteReference(t *testing.T) {
+	var b strings.Builder
+	if err := writeReference(&b, settings.Schema().Keys()); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"<!-- keys: process -->\n- **`role`** (",
+		"- **`dogstatsd.udp`** (string, default `127.0.0.1:8125`): HOST:PORT of the UDP socket; empty turns it off.\n  `--dogstatsd-udp`, `FRESHET_DOGSTATSD_UDP`; applied by a reload.\n",
+		"  - `http.listeners[].listen` (string): HOST:PORT\n",
+	} {
+		if !strings.Contains(b.String(), want) {
+			_, _ = io.WriteString(os.Stderr, b.String())
+			t.Fatalf("no %q", want)
+		}
+	}
+}

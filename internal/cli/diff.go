@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/lib/command"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+func newDiffCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "diff FILE",
+		Short: "Show what a configuration file would change on a running server",
+		Long: `Asks a server on this machine what would be different if it ran with FILE: key, old
+and new value, and whether a reload applies it or a restart is needed. Nothing is
+changed. - is standard input. The server's own flags and environment win over the
+file, as they do when it is loaded; so a key that they set is no difference.
+
+It exits with 0 if nothing would change, with 1 if something would, and with 2 if
+the file is wrong or the server cannot be asked.`,
+		Example: `  freshet diff /etc/freshet.yaml
+  freshet diff new.yaml --json | jq '.changes[] | select(.restart)'
+  freshet diff new.yaml; [ $? = 1 ] && cp new.yaml /etc/freshet.yaml && systemctl reload freshet`,
+		Args: command.Words(1, 1, "freshet diff freshet.yaml, or - for standard input"),
+	}
+	server := apiclient.Flags(cmd.Flags())
+	raw := cmd.Flags().Bool("json", false, "print the changes and problems as JSON")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		trouble := func(err error) error {
+			for _, line := range conf.Lines(err) {
+				fmt.Fprintf(cmd.ErrOrStderr(), "freshet: %s\n", line)
+			}
+			return command.Exit(command.Usage)
+		}
+		name, text, err := readConfigFile(args[0], cmd.InOrStdin())
+		if err != nil {
+			return trouble(err)
+		}
+		d, err := askDifference(cmd.Context(), *server, name, text)
+		if err != nil {
+			return trouble(fmt.Errorf("diff: %w", err))
+		}
+		view := terminal.New(cmd.OutOrStdout(), cmd.ErrOrStderr())
+		if *raw {
+			err = terminal.PrintJSON(view.Out, d)
+		} else {
+			err = printDifference(view, d)
+		}
+		if err != nil {
+			return trouble(fmt.Errorf("diff: %w", err))
+		}
+		return command.Exit(exitCodeOf(d))
+	}
+	return cmd
+}
+
+func exitCodeOf(d answer.Difference) int {
+	switch {
+	case len(d.Problems) > 0:
+		return command.Usage
+	case len(d.Changes) > 0:
+		return command.Failure
+	}
+	return command.OK
+}
+
+func printDifference(v terminal.View, d answer.Difference) error {
+	for _, p := range d.Problems {
+		if _, err := fmt.Fprintf(v.Notes, "freshet: %s\n", p); err != nil {
+			return err
+		}
+	}
+	for _, c := range d.Changes {
+		text, takes, colour := terminal.Printable(c.String()), "on reload", green
+		if c.Restart {
+			takes, colour = "needs a restart", yellow
+		}
+		if v.Colour {
+			takes = colour + takes + plain
+		}
+		if _, err := fmt.Fprintf(v.Out, "%s  (%s)\n", text, takes); err != nil {
+			return err
+		}
+	}
+	if exitCodeOf(d) == command.OK {
+		_, err := fmt.Fprintln(v.Notes, "nothing would change")
+		return err
+	}
+	return nil
+}
+
+// askDifference asks a server what the text of a file would change.
+func askDifference(ctx context.Context, server apiclient.Server, name string, text []byte) (d answer.Difference, err error) {
+	ctx, cancel := context.WithTimeout(ctx, apiclient.Timeout)
+	defer cancel()
+	resp, err := server.Post(ctx, "/api/v1/status/diff", url.Values{"name": {name}}, bytes.NewReader(text))
+	if err != nil {
+		return d, err
+	}
+	if resp.StatusCode == http.StatusForbidden {
+		return d, errors.Join(server.Refusal(resp), resp.Body.Close())
+	}
+	_, a, err := server.Read(resp)
+	if err != nil {
+		return d, err
+	}
+	if err := json.Unmarshal(a.Data, &d); err != nil {
+		return d, fmt.Errorf("read the answer of %s: %w", server, err)
+	}
+	return d, nil
+}

@@ -1,0 +1,28 @@
+// Package cli is the commands but serve and bench: those that ask a server by HTTP, and those
+// that need none. It knows a server by its answers alone, and no role.
+//
+// The files, from the top; each uses names of those below it:
+//
+//	root.go        freshet, with its groups and help
+//	restart.go     replace a running server in place
+//	backup.go      take a snapshot of a running server
+//	restore.go     make a data directory of a snapshot
+//	query.go       ask PromQL
+//	events.go      list events
+//	ledger.go      show the books
+//	explain.go     say what a datagram would become
+//	diagnose.go    say why a server is slow
+//	top.go         show what is busiest
+//	toppage.go     how top lays it out
+//	replay.go      send a capture again
+//	tail.go        show the lines that arrive
+//	capture.go     write what arrives to a file
+//	diff.go        what a file would change on a running server
+//	check.go       check configuration files
+//	config.go      print the configuration in force
+//	convert.go     make a configuration of another program's
+//	completion.go  scripts for shells
+//	version.go     which build this is
+//	stream.go      answers that go on until somebody leaves
+//	text.go        colours, sizes and times for people
+package cli

@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/lib/command"
+)
+
+// entry is one event of the server's event log, as its API writes it.
+type entry struct {
+	Time      float64  `json:"time"` // Unix seconds
+	Title     string   `json:"title"`
+	Text      string   `json:"text"`
+	Tags      []string `json:"tags"` // key:value
+	Host      string   `json:"host"`
+	AlertType string   `json:"alert_type"`
+}
+
+func newEventsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "events",
+		Short: "Print the events that applications have sent, oldest first",
+		Long: `Asks a server for the events that applications have sent and prints a table, oldest
+first. They are kept as long as events.retention says.`,
+		Example: `  freshet events --since 15m
+  freshet events --since 2d --text deploy --tag env:prod --tag team:web`,
+		Args: command.NoWords,
+	}
+	server := apiclient.Flags(cmd.Flags())
+	since := command.DurationFlag(cmd.Flags(), "since", time.Hour, "print those of the last `duration`, like 15m or 2d (default 1h)")
+	text := cmd.Flags().String("text", "", "only those with this in their title or text")
+	tags := cmd.Flags().StringArray("tag", nil, "only those with this `tag`, such as env:prod; given again, with both")
+	raw := cmd.Flags().Bool("json", false, "print the server's answer as it came")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		now := time.Now()
+		params := url.Values{"start": {unixSeconds(now.Add(-*since))}, "end": {unixSeconds(now)}, "tag": *tags}
+		if *text != "" {
+			params.Set("text", *text)
+		}
+		body, a, err := server.Ask(cmd.Context(), "/api/v1/events", params)
+		if err != nil {
+			return fmt.Errorf("events: %w", err)
+		}
+		a.PrintNotes(cmd.ErrOrStderr())
+		if *raw {
+			return terminal.WriteJSON(cmd.OutOrStdout(), body)
+		}
+		var events []entry
+		if err := json.Unmarshal(a.Data, &events); err != nil {
+			return fmt.Errorf("events: read the answer of %s: %w", *server, err)
+		}
+		if len(events) == 0 {
+			_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no events since %s\n", now.Add(-*since).Format(time.RFC3339))
+			return err
+		}
+		return terminal.WriteTable(cmd.OutOrStdout(), eventRows(events), 0)
+	}
+	return cmd
+}
+
+// eventRows has a line for each event. The text comes last, since it may be long.
+func eventRows(events []entry) [][]string {
+	slices.SortStableFunc(events, func(a, b entry) int { return cmp.Compare(a.Time, b.Time) })
+	rows := [][]string{{"time", "type", "host", "title", "tags", "text"}}
+	for _, e := range events {
+		rows = append(rows, []string{
+			time.UnixMilli(int64(e.Time * 1000)).Format(time.DateTime), terminal.Printable(e.AlertType), terminal.Printable(e.Host), terminal.Printable(e.Title),
+			terminal.Printable(strings.Join(e.Tags, ",")), terminal.Printable(e.Text),
+		})
+	}
+	return rows
+}

@@ -1,0 +1,293 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/lib/command"
+	"github.com/freshet-io/freshet/internal/lib/run"
+)
+
+func newLedgerCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ledger",
+		Short: "Show what became of every sample and datagram",
+		Long: `Asks a server for its books and prints them: what came since it started, and the
+one state that each sample and each datagram is in. The difference must be 0.
+docs/ledger.md says what each state and reason means, and what to do about it.`,
+		Example: `  freshet ledger
+  freshet ledger --watch
+  freshet ledger --json | jq .data.samples`,
+		Args: command.NoWords,
+	}
+	server := apiclient.Flags(cmd.Flags())
+	watch := cmd.Flags().Bool("watch", false, "show them again each second, with rates, until interrupted")
+	raw := cmd.Flags().Bool("json", false, "print the server's answer as it came")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		l := ledgerView{View: terminal.New(cmd.OutOrStdout(), cmd.ErrOrStderr()), server: *server, raw: *raw, live: *watch}
+		if *watch {
+			ctx, cancel := run.WithSignals(cmd.Context())
+			defer cancel()
+			return l.watch(ctx)
+		}
+		return l.show(cmd.Context())
+	}
+	return cmd
+}
+
+// ledgerView shows the books of a server to a person.
+type ledgerView struct {
+	terminal.View
+	server apiclient.Server
+	raw    bool
+	live   bool             // one page after the other
+	screen *terminal.Screen // to show them on; nil if there is none
+	seen   []answer.Ledger  // the last few, for rates
+}
+
+// rateWindow is how many answers back rates look: tiles are stored in bursts, ten
+// seconds apart.
+const rateWindow = 10
+
+func (l *ledgerView) watch(ctx context.Context) (err error) {
+	if err := l.show(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // it was interrupted
+		}
+		return err
+	}
+	if screen := terminal.NewScreen(l.Out); screen != nil && !l.raw {
+		if err := screen.Open(); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, screen.Close()) }()
+		l.screen = screen
+	}
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			if err := l.show(ctx); err != nil && ctx.Err() == nil {
+				// It may be restarting, which is when one wants to watch.
+				if err := l.draw(err.Error()); err != nil {
+					return err
+				}
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (l *ledgerView) show(ctx context.Context) error {
+	body, a, err := l.server.Ask(ctx, "/api/v1/status/ledger", url.Values{})
+	if err != nil {
+		return fmt.Errorf("ledger: %w", err)
+	}
+	if l.raw {
+		return terminal.WriteJSON(l.Out, body)
+	}
+	var books answer.Ledger
+	if err := json.Unmarshal(a.Data, &books); err != nil {
+		return fmt.Errorf("ledger: read the answer of %s: %w", l.server, err)
+	}
+	if len(l.seen) > 0 && l.seen[0].Started != books.Started {
+		l.seen = nil // another process has other books
+	}
+	l.seen = append(l.seen, books)
+	if len(l.seen) > rateWindow+1 {
+		l.seen = l.seen[1:]
+	}
+	text, err := l.page()
+	if err != nil {
+		return err
+	}
+	if l.live && l.screen == nil {
+		text += "\n" // between one page and the next
+	}
+	return l.draw(strings.TrimSuffix(text, "\n"))
+}
+
+// draw shows a page.
+func (l *ledgerView) draw(text string) error {
+	if l.screen != nil {
+		return l.screen.Draw(strings.Split(text, "\n"))
+	}
+	_, err := fmt.Fprintln(l.Out, text)
+	return err
+}
+
+// page is the books as a person reads them.
+func (l *ledgerView) page() (string, error) {
+	now := &l.seen[len(l.seen)-1]
+	t := ledgerTable{before: &l.seen[0], seconds: float64(now.Boundary-l.seen[0].Boundary) / 1000}
+	t.samples(&now.Samples, &t.before.Samples)
+	t.datagrams(&now.Datagrams, &t.before.Datagrams)
+	t.clients(now.Clients, t.before.Clients)
+
+	var table bytes.Buffer
+	if err := terminal.WriteTable(&table, t.rows, len(t.rows[0])-1); err != nil {
+		return "", err
+	}
+	var out strings.Builder
+	closed := "no window is closed yet"
+	if now.Boundary > 0 {
+		closed = "closed at " + time.UnixMilli(now.Boundary).Format(time.DateTime)
+	}
+	fmt.Fprintf(&out, "tenant %s since %s, %s\n\n", terminal.Printable(now.Name), time.UnixMilli(now.Started).Format(time.DateTime), closed)
+	for i, line := range slices.Collect(strings.Lines(table.String())) {
+		if colour := t.colours[i]; colour != "" && l.Colour {
+			line = colour + strings.TrimSuffix(line, "\n") + plain + "\n"
+		}
+		out.WriteString(line)
+	}
+	if now.Samples.Difference != 0 {
+		fmt.Fprint(&out, "\nThe books do not close, which is a bug of ours: please report it with what freshet ledger --json says.\n")
+	}
+	if n := now.Samples.Refused["negative"]; n > 0 {
+		fmt.Fprintf(&out, "\nOf those refused %s go below zero, where a counter cannot: a mapping rule with updown: true makes of it a gauge that adds up.\n", terminal.Thousands(n))
+	}
+	if w := now.Waiting; w != nil && w.Error != "" {
+		fmt.Fprintf(&out, "\nOf those in tiles %s wait for a store since %s: %s\n", terminal.Thousands(w.Samples), time.UnixMilli(w.Since).Format(time.DateTime), terminal.Printable(w.Error))
+		if w.Refused {
+			fmt.Fprint(&out, "As much waits as store.pending allows: new samples are refused until the store takes what waits.\n")
+		}
+	}
+	if p := now.Previous; p != nil {
+		kind := "final books"
+		if !p.Final {
+			kind = "last books, which are not final,"
+		}
+		fmt.Fprintf(&out, "\nThe process before: %s of %s with %s received, %s stored, %s in tiles, difference %d.\n", kind,
+			time.UnixMilli(p.Written).Format(time.DateTime), terminal.Thousands(p.Samples.Received), terminal.Thousands(p.Samples.Stored), terminal.Thousands(p.Samples.Tile), p.Samples.Difference)
+	}
+	return out.String(), nil
+}
+
+// ledgerTable is the rows of a page, each with a colour or none.
+type ledgerTable struct {
+	rows    [][]string
+	colours []string
+	before  *answer.Ledger // for rates
+	seconds float64        // since before; 0 if there are no rates
+	total   uint64         // of which shares are
+}
+
+func (t *ledgerTable) add(colour string, cells ...string) {
+	if t.seconds == 0 {
+		cells = cells[:3] // no column of rates
+	}
+	t.rows = append(t.rows, cells)
+	t.colours = append(t.colours, colour)
+}
+
+// count adds a row for a count that was lower before.
+func (t *ledgerTable) count(colour, name string, n, was uint64) {
+	rate := ""
+	if t.seconds > 0 {
+		rate = terminal.Thousands(uint64(math.Round(float64(n-min(n, was)) / t.seconds)))
+	}
+	t.add(colour, name, terminal.Thousands(n), terminal.Share(n, t.total), rate)
+}
+
+// lost is a row that is a warning unless it is 0.
+func (t *ledgerTable) lost(name string, n, was uint64) {
+	colour := ""
+	if n > 0 {
+		colour = yellow
+	}
+	t.count(colour, name, n, was)
+}
+
+func (t *ledgerTable) title(name string) {
+	if len(t.rows) > 0 {
+		t.add("", "", "", "", "")
+	}
+	t.add("", name, "", "", "per second")
+}
+
+func (t *ledgerTable) samples(now, was *ledger.Samples) {
+	t.title("SAMPLES")
+	t.total = now.Received + now.Restored
+	t.count("", "received", now.Received, was.Received)
+	t.count("", "in tiles at the start", now.Restored, was.Restored)
+	before := was.Lost()
+	for i, state := range now.Lost() {
+		t.lost("  "+state.Account.String(), state.Total(), before[i].Total())
+		for _, reason := range slices.Sorted(maps.Keys(state.Reasons)) {
+			t.count("", "    "+terminal.Printable(reason), state.Reasons[reason], before[i].Reasons[reason])
+		}
+	}
+	t.add("", "  in windows", terminal.Thousands(now.Window), terminal.Share(now.Window, t.total), "")
+	t.add("", "  in tiles", terminal.Thousands(now.Tile), terminal.Share(now.Tile, t.total), "")
+	t.count("", "  stored", now.Stored, was.Stored)
+	colour := green
+	if now.Difference != 0 {
+		colour = red
+	}
+	t.add(colour, "difference", strconv.FormatInt(now.Difference, 10), "", "")
+	for _, of := range []struct {
+		name   string
+		n, was uint64
+	}{
+		{"folded into an overflow series", now.OfWhich.Folded, was.OfWhich.Folded},
+		{"late, kept", now.OfWhich.LateKept, was.OfWhich.LateKept},
+		{"ahead of the clock", now.OfWhich.Ahead, was.OfWhich.Ahead},
+		{"respelled", now.OfWhich.Respelled, was.OfWhich.Respelled},
+	} {
+		if of.n > 0 {
+			t.count("", "of which "+of.name, of.n, of.was)
+		}
+	}
+}
+
+func (t *ledgerTable) datagrams(now, was *ledger.DatagramBook) {
+	t.title("DATAGRAMS")
+	t.total = now.Received
+	t.count("", "received", now.Received, was.Received)
+	t.count("", "  read", now.Read, was.Read)
+	t.lost("  dropped by the kernel", now.KernelDropped, was.KernelDropped)
+	t.lost("  oversized", now.Oversized, was.Oversized)
+	t.lost("  frames cut off", now.CutFrames, was.CutFrames)
+	t.total = 0
+	if now.RefusedConnections > 0 {
+		t.lost("connections refused", now.RefusedConnections, was.RefusedConnections)
+	}
+}
+
+// clients lists what clients say of themselves, in their words. Most never say
+// most of it.
+func (t *ledgerTable) clients(now, was map[string]float64) {
+	if len(now) == 0 {
+		return
+	}
+	t.title("CLIENTS SAY")
+	t.total = 0
+	for _, name := range slices.Sorted(maps.Keys(now)) {
+		n, before := uint64(math.Round(max(0, now[name]))), uint64(math.Round(max(0, was[name])))
+		switch {
+		case n == 0:
+		case strings.Contains(name, "dropped"):
+			t.lost(name, n, before)
+		default:
+			t.count("", name, n, before)
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/lib/command"
+)
+
+// fill posts one sample or more to each state.
+func fill(l *ledger.Ledger) {
+	l.Post("default", ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: 1_000_020},
+		ledger.Transfer{From: ledger.Received, To: ledger.Malformed, Reason: "no_type", Samples: 15},
+		ledger.Transfer{From: ledger.Received, To: ledger.Malformed, Reason: "bad_value", Samples: 5},
+		ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: 1_000_000})
+	l.Post("default", ledger.Transfer{From: ledger.Outside, To: ledger.Restored, Samples: 30}, ledger.Transfer{From: ledger.Restored, To: ledger.Tile, Samples: 30})
+	l.Post("default", ledger.Transfer{From: ledger.Window, To: ledger.Tile, Samples: 900_000},
+		ledger.Transfer{From: ledger.Window, To: ledger.Late, Reason: "late_gauge", Samples: 2})
+	l.Post("default", ledger.Transfer{From: ledger.Tile, To: ledger.Stored, Samples: 800_030})
+	l.Note("default", ledger.LateKept, 70)
+	l.Datagrams("default", ledger.Datagrams{Read: 40_000, KernelDropped: 123})
+	l.Client("default", ledger.PacketsSent, 41_000)
+	l.Client("default", ledger.PacketsDropped, 877)
+	l.Close(1_795_167_065_000)
+}
+
+// bookServer answers with the books of a tenant.
+func bookServer(books *ledger.Ledger, previous *answer.Previous) *httptest.Server {
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		now := books.Books()
+		data := answer.Ledger{Name: "default", Started: 1_795_160_000_000, Boundary: now.Boundary, Tenant: now.Of("default"), Previous: previous}
+		_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": data})
+	}))
+}
+
+// What a person sees is in the golden file.
+func TestLedger(t *testing.T) {
+	books := ledger.New()
+	fill(books)
+	web := bookServer(books, &answer.Previous{Written: 1_795_159_990_000, Tenant: books.Books().Of("default")})
+	defer web.Close()
+	code, stdout, stderr := freshet(t, "ledger", "--server", web.URL)
+	if code != command.OK {
+		t.Fatal(stderr)
+	}
+	golden(t, "ledger.txt", stdout)
+
+	code, stdout, stderr = freshet(t, "ledger", "--json", "--server", web.URL)
+	var a struct {
+		Status string
+		Data   answer.Ledger
+	}
+	if err := json.Unmarshal([]byte(stdout), &a); code != command.OK || err != nil || a.Status != "success" || a.Data.Samples.Received != 1_000_020 {
+		t.Errorf("exit code %d, %v, %s%s", code, err, stdout, stderr)
+	}
+}
+
+// The ledger names the rule by which refused decrements would count.
+func TestLedgerNamesTheRuleForDecrements(t *testing.T) {
+	books := ledger.New()
+	web := bookServer(books, nil)
+	defer web.Close()
+	for _, want := range []bool{false, true} {
+		code, stdout, stderr := freshet(t, "ledger", "--server", web.URL)
+		if code != command.OK || strings.Contains(stdout, "3 go below zero, where a counter cannot: a mapping rule with updown: true") != want {
+			t.Errorf("exit %d, %s\n%s", code, stderr, stdout)
+		}
+		books.Post("default", ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: 3}, ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: "negative", Samples: 3})
+	}
+}
+
+// On a terminal losses and the verdict have colours, the next page lies over the
+// last one and says what happened between them.
+func TestLedgerOnATerminal(t *testing.T) {
+	books := ledger.New()
+	fill(books)
+	web := bookServer(books, nil)
+	defer web.Close()
+	var out strings.Builder
+	l := ledgerView{View: terminal.View{Out: &out, Notes: io.Discard, Columns: 80, Colour: true}, server: apiclient.Server{Address: web.URL}, live: true}
+	show := func() {
+		t.Helper()
+		if err := l.show(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	show()
+	books.Post("default", ledger.Transfer{From: ledger.Tile, To: ledger.Stored, Samples: 50_000}, ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: 7})
+	books.Close(1_795_167_070_000)
+	show()
+	golden(t, "ledger-terminal.txt", strings.ReplaceAll(out.String(), "\x1b", "ESC"))
+}
+
+// To interrupt it is how one ends it, which is no failure.
+func TestLedgerWatchIsInterrupted(t *testing.T) {
+	web := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+			t.Error(err)
+		}
+		<-r.Context().Done()
+	}))
+	defer web.Close()
+	if code, _, stderr := freshet(t, "ledger", "--watch", "--server", web.URL); code != command.OK || stderr != "" {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+}
+
+// The command says how much waits for a tenant's store, the store's error, and that new
+// samples are refused.
+func TestLedgerSaysWhatWaits(t *testing.T) {
+	l := ledgerView{seen: []answer.Ledger{{Name: "b", Waiting: &answer.Waiting{Samples: 1234, Since: 1_763_679_960_000, Error: "open tsdb/b/10s: not a directory", Refused: true}}}}
+	text, err := l.page()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Of those in tiles 1,234 wait for a store since ", ": open tsdb/b/10s: not a directory\n", "as store.pending allows"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	l.seen[0].Waiting.Error = "" // it is at work, as each 10 s
+	if text, _ := l.page(); strings.Contains(text, "wait for a store") {
+		t.Errorf("a store that is at work is told of\n%s", text)
+	}
+}

@@ -1,0 +1,299 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/freshet-io/freshet/internal/adapter/loadgen"
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/core/capture"
+	"github.com/freshet-io/freshet/internal/core/tail"
+	"github.com/freshet-io/freshet/internal/lib/command"
+	"github.com/freshet-io/freshet/internal/lib/run"
+)
+
+func newReplayCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "replay FILE",
+		Short: "Send a capture again, at any speed, or print it",
+		Long: `Sends the datagrams of a capture again, each at its time after the first, in the
+order in which they were captured. By UDP what the receiver has no time for is
+lost without a word, as ever; Unix sockets wait. - is standard input. It exits with
+1 if a datagram could not be sent, as when nothing listens on this machine.`,
+		Example: `  freshet replay bug.capture
+  freshet replay bug.capture --to unixgram:/run/freshet.sock --speed max
+  freshet replay bug.capture --rate 10000 --loop 100
+  freshet replay bug.capture --from 10s --until 12s --print
+  zstd -dc bug.capture.zst | freshet replay - --speed 10`,
+	}
+	flags := cmd.Flags()
+	to := flags.String("to", loadgen.DefaultTarget, "send there: udp://HOST:PORT, unixgram:PATH or unix:PATH")
+	r := replay{speed: 1}
+	flags.Func("speed", "`times` as fast as it came, or max (default 1)", r.setSpeed)
+	flags.Float64Var(&r.rate, "rate", 0, "send this `number` of datagrams a second, whenever they came")
+	loops := flags.Int("loop", 1, "send it this `number` of times")
+	from := command.DurationFlag(flags, "from", 0, "begin this `duration` after the first datagram")
+	until := command.DurationFlag(flags, "until", 0, "end this `duration` after the first datagram")
+	lines := flags.Bool("print", false, "print the lines and send nothing")
+	asJSON := flags.Bool("json", false, "print JSON: the summary, or with --print the lines")
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		_, _, badTarget := loadgen.ParseTarget(*to)
+		switch {
+		case len(args) != 1:
+			return fmt.Errorf("replay takes one file, got %d words; write freshet replay bug.capture, or - for standard input", len(args))
+		case badTarget != nil:
+			return badTarget
+		case *loops < 1 || *loops > 1 && args[0] == "-":
+			return fmt.Errorf("--loop = %d: must be 1 or more, and 1 for standard input", *loops)
+		case flags.Changed("rate") && !(r.rate > 0 && r.rate <= 1e9):
+			return fmt.Errorf("--rate = %g: must be datagrams a second, above 0", r.rate)
+		case flags.Changed("rate") && flags.Changed("speed"):
+			return errors.New("--rate and --speed: only one of them can be; --rate sends at that rate whenever the datagrams came")
+		case *until > 0 && *until <= *from:
+			return fmt.Errorf("--until = %v: must be after --from, which is %v", *until, *from)
+		}
+		return nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		r.file, r.from, r.until = args[0], *from, *until
+		ctx, cancel := run.WithSignals(cmd.Context())
+		defer cancel()
+		view := terminal.New(cmd.OutOrStdout(), cmd.ErrOrStderr())
+		if *lines {
+			return r.print(ctx, view, *asJSON)
+		}
+		if err := r.send(ctx, *to, *loops, view); err != nil {
+			return fmt.Errorf("replay %s: %w", r.file, err)
+		}
+		var err error
+		if *asJSON {
+			err = terminal.PrintJSON(view.Out, r.replayed)
+		} else {
+			_, err = fmt.Fprintln(view.Out, r.replayed)
+		}
+		if r.Errors > 0 {
+			err = errors.Join(err, fmt.Errorf("replay %s: %d datagrams could not be sent; the first: %w", r.file, r.Errors, r.failure))
+		}
+		return err
+	}
+	return cmd
+}
+
+// replayed is what became of a replay.
+type replayed struct {
+	Sent    uint64  `json:"sent"`
+	Bytes   uint64  `json:"bytes"`  // in those
+	Errors  uint64  `json:"errors"` // datagrams that could not be sent
+	Seconds float64 `json:"seconds"`
+	Rate    float64 `json:"rate"`        // datagrams a second
+	Lag     float64 `json:"lag_seconds"` // how late the latest was
+	Missed  uint64  `json:"missed"`      // when it was captured
+}
+
+func (r replayed) String() string {
+	text := fmt.Sprintf("sent %d datagrams, %d bytes in %.1fs (%.0f/s), at most %.3fs late", r.Sent, r.Bytes, r.Seconds, r.Rate, r.Lag)
+	if r.Errors > 0 {
+		text += fmt.Sprintf("; %d could not be sent", r.Errors)
+	}
+	if r.Missed > 0 {
+		text += fmt.Sprintf("; the capture missed %d", r.Missed)
+	}
+	return text
+}
+
+// replay is one capture on its way back.
+type replay struct {
+	file        string
+	speed       float64 // 0 for as fast as it goes
+	rate        float64 // in its place, if not 0
+	from, until time.Duration
+	replayed
+	latest  uint64 // bytes in the datagram that was sent last
+	failure error  // the first
+}
+
+func (r *replay) setSpeed(text string) error {
+	if text == "max" {
+		r.speed = 0
+		return nil
+	}
+	speed, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(speed > 0 && speed < 1e9) {
+		return errors.New("is not a speed; write a number above 0, or max")
+	}
+	r.speed = speed
+	return nil
+}
+
+// walk hands the wanted datagrams to each, with their time after the first of the
+// capture. One that is cut off ends there, which notes tells.
+func (r *replay) walk(ctx context.Context, notes io.Writer, each func(d *capture.Datagram, after time.Duration) error) error {
+	in := io.Reader(os.Stdin)
+	if r.file != "-" {
+		file, err := os.Open(r.file)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		in = file
+	}
+	reader := capture.NewReader(bufio.NewReaderSize(in, 1<<20))
+	var first, latest int64
+	var d capture.Datagram
+	for ctx.Err() == nil {
+		err := reader.Next(&d)
+		r.Missed += d.Missed
+		switch {
+		case errors.Is(err, io.EOF):
+			if lasts := time.Duration(latest - first); first != 0 && lasts < r.from {
+				return fmt.Errorf("--from = %v: is after its last datagram; it lasts %v", r.from, lasts)
+			}
+			return nil
+		case errors.Is(err, capture.ErrCut):
+			_, err := fmt.Fprintln(notes, "note: the capture is cut off inside a datagram; what is before it is whole")
+			return err
+		case err != nil:
+			return err
+		}
+		if first == 0 {
+			first = d.Time
+		}
+		latest = max(latest, d.Time)
+		after := time.Duration(d.Time - first)
+		if after < r.from {
+			continue
+		}
+		if r.until > 0 && after >= r.until {
+			return nil // those of another socket that are earlier by a moment do not matter
+		}
+		if err := each(&d, after-r.from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// send sends the capture so many times.
+func (r *replay) send(ctx context.Context, to string, loops int, view terminal.View) error {
+	target, err := loadgen.DialTarget(ctx, to)
+	if err != nil {
+		return err
+	}
+	defer target.Close()
+	defer context.AfterFunc(ctx, target.Interrupt)()
+	begun := time.Now()
+	for range loops {
+		if ctx.Err() != nil {
+			break
+		}
+		round := time.Now()
+		roundSent := 0.0
+		err := r.walk(ctx, view.Notes, func(d *capture.Datagram, after time.Duration) error {
+			r.wait(ctx, round, roundSent, after)
+			roundSent++
+			return r.sendOne(ctx, target, d.Data)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := target.Pending(); err != nil { // the last datagram was refused
+		r.refused(err)
+	}
+	r.Seconds = time.Since(begun).Seconds()
+	r.Rate = float64(r.Sent) / max(r.Seconds, 0.001)
+	return nil
+}
+
+// wait waits until a datagram is due, and notes how late it is. A round is one pass
+// of the capture.
+func (r *replay) wait(ctx context.Context, round time.Time, sent float64, after time.Duration) {
+	var due time.Time
+	switch {
+	case r.rate > 0:
+		due = round.Add(time.Duration(sent / r.rate * 1e9))
+	case r.speed > 0:
+		due = round.Add(time.Duration(float64(after) / r.speed))
+	default:
+		return
+	}
+	early := time.Until(due)
+	if early <= 0 {
+		r.Lag = max(r.Lag, -early.Seconds())
+		return
+	}
+	select {
+	case <-time.After(early):
+	case <-ctx.Done():
+	}
+}
+
+// sendOne counts a datagram as sent or not. Only an end of the connection ends the
+// replay.
+func (r *replay) sendOne(ctx context.Context, t *loadgen.Target, data []byte) error {
+	err := t.Send(data)
+	if t.Refused(err) { // the one before; this one was not tried
+		r.refused(err)
+		err = t.Send(data)
+	}
+	switch {
+	case err == nil:
+		r.Sent++
+		r.latest = uint64(len(data))
+		r.Bytes += r.latest
+	case ctx.Err() != nil: // interrupted; walk ends
+	case t.Broken(err):
+		return err
+	default:
+		r.failed(err)
+	}
+	return nil
+}
+
+// refused takes the datagram that was sent last for one that was not sent.
+func (r *replay) refused(err error) {
+	if r.latest > 0 {
+		r.Sent--
+		r.Bytes -= r.latest
+		r.latest = 0
+	}
+	r.failed(fmt.Errorf("%w; is a server listening there?", err))
+}
+
+func (r *replay) failed(err error) {
+	r.Errors++
+	if r.failure == nil {
+		r.failure = err
+	}
+}
+
+// print shows what is in the capture.
+func (r *replay) print(ctx context.Context, view terminal.View, asJSON bool) error {
+	selector := tail.New(tail.Filter{}, nil)
+	err := r.walk(ctx, view.Notes, func(d *capture.Datagram, _ time.Duration) error {
+		for line := range selector.Lines(d) {
+			err := error(nil)
+			if asJSON {
+				err = terminal.PrintJSON(view.Out, line)
+			} else {
+				err = writeLine(view, line)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("print %s: %w", r.file, err)
+	}
+	return nil
+}

@@ -1,0 +1,219 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	names "github.com/freshet-io/freshet/internal/adapter/catalogue"
+	"github.com/freshet-io/freshet/internal/adapter/eventlog"
+	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/lib/command"
+)
+
+func newRestoreCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "restore SNAPSHOT",
+		Short: "Make a data directory of a snapshot",
+		Long: `Copies a snapshot of freshet backup into an empty directory, reads everything in it
+once, and leaves it ready for freshet serve --data-dir. The snapshot stays as it is.`,
+		Example: `  freshet restore /backup/freshet-2026-11-21 --data-dir /var/lib/freshet
+  freshet serve --data-dir /var/lib/freshet`,
+	}
+	dataDir := cmd.Flags().String("data-dir", "", "`directory` to restore to: empty, or not there yet (required)")
+	asJSON := cmd.Flags().Bool("json", false, "print what was restored as JSON")
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		const right = "freshet restore SNAPSHOT --data-dir NEW"
+		if *dataDir == "" {
+			return errors.New("restore needs an empty directory, or the name of a new one; write " + right)
+		}
+		return command.Words(1, 1, right)(cmd, args)
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		done, err := restore(cmd.Context(), filepath.Clean(args[0]), filepath.Clean(*dataDir))
+		if err != nil {
+			return fmt.Errorf("restore %s: %w", args[0], err)
+		}
+		if *asJSON {
+			return terminal.PrintJSON(cmd.OutOrStdout(), done)
+		}
+		return done.print(cmd.OutOrStdout())
+	}
+	return cmd
+}
+
+// restored says what is in the new data directory.
+type restored struct {
+	DataDir  string          `json:"data_dir"`
+	Created  time.Time       `json:"created"` // the snapshot
+	Bytes    int64           `json:"bytes"`
+	Stores   []restoredStore `json:"stores"`
+	Frames   uint64          `json:"journal_frames"`
+	Warnings []string        `json:"warnings,omitempty"`
+}
+
+type restoredStore struct {
+	Tenant  string `json:"tenant"`
+	Store   string `json:"store"`
+	Blocks  int    `json:"blocks"`
+	Samples uint64 `json:"samples"`
+}
+
+func (r *restored) print(out io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: as of %s, %s, read and found whole\n", r.DataDir, r.Created.Format(time.RFC3339), size(r.Bytes))
+	for _, s := range r.Stores {
+		fmt.Fprintf(&b, "  tsdb/%s/%s: %d blocks, %d samples\n", s.Tenant, s.Store, s.Blocks, s.Samples)
+	}
+	fmt.Fprintf(&b, "  journal: %d frames\n", r.Frames)
+	for _, w := range r.Warnings {
+		fmt.Fprintf(&b, "warning: %s\n", w)
+	}
+	fmt.Fprintf(&b, "To use it: freshet serve --data-dir %s\n", r.DataDir)
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// restore fills dataDir. Its lock is held meanwhile, so that no server begins
+// there; after an error it is empty again.
+func restore(ctx context.Context, from, dataDir string) (*restored, error) {
+	m, err := readManifest(from)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := files.LockDir(dataDir)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Unlock()
+	if err := checkEmpty(dataDir); err != nil {
+		return nil, err
+	}
+	temp := filepath.Join(dataDir, unfinished)
+	defer os.RemoveAll(temp)
+	if err := os.RemoveAll(temp); err != nil {
+		return nil, err
+	}
+	done := &restored{DataDir: dataDir, Created: m.Created}
+	if err := copySnapshot(ctx, m, from, temp, done); err != nil {
+		return nil, err
+	}
+	if err := done.verify(ctx, temp); err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(temp)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if err := os.Rename(filepath.Join(temp, e.Name()), filepath.Join(dataDir, e.Name())); err != nil {
+			return nil, err
+		}
+	}
+	return done, files.SyncDir(dataDir)
+}
+
+// unfinished is the directory in a data directory where a restore works.
+const unfinished = "restore-unfinished"
+
+func readManifest(dir string) (m answer.Manifest, err error) {
+	text, err := os.ReadFile(filepath.Join(dir, answer.ManifestName))
+	if err != nil {
+		return m, fmt.Errorf("it is no snapshot: %w", err)
+	}
+	if err := json.Unmarshal(text, &m); err != nil {
+		return m, fmt.Errorf("read %s: %w", answer.ManifestName, err)
+	}
+	if m.Format != answer.SnapshotFormat {
+		return m, fmt.Errorf("it has format %d, and this version of freshet reads %d; restore it with version %s", m.Format, answer.SnapshotFormat, m.Freshet)
+	}
+	return m, nil
+}
+
+// checkEmpty lets pass what a mount point and a lock have in them.
+func checkEmpty(dataDir string) error {
+	entries, err := os.ReadDir(dataDir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !slices.Contains([]string{"lock", "lost+found", unfinished}, e.Name()) {
+			return fmt.Errorf("%s is not empty: it has %s; restore to a new directory, or move what is there away", dataDir, e.Name())
+		}
+	}
+	return nil
+}
+
+// copySnapshot copies every file that the snapshot was made with.
+func copySnapshot(ctx context.Context, m answer.Manifest, from, to string, done *restored) error {
+	for name, want := range m.Files {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		first, _, _ := strings.Cut(filepath.ToSlash(name), "/")
+		if !filepath.IsLocal(name) || !slices.Contains([]string{"tsdb", "journal", "events.db", "names.db", "sender"}, first) {
+			return fmt.Errorf("%s names %s, which no snapshot has", answer.ManifestName, name)
+		}
+		source, target := filepath.Join(from, name), filepath.Join(to, name)
+		info, err := os.Lstat(source)
+		if err != nil {
+			return fmt.Errorf("it is not whole: %w", err)
+		}
+		if !info.Mode().IsRegular() { // a link may lead anywhere, and a pipe has no end
+			return fmt.Errorf("it is not whole: %s is no regular file", source)
+		}
+		if info.Size() != want {
+			return fmt.Errorf("it is not whole: %s has %d bytes, not %d", source, info.Size(), want)
+		}
+		if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
+			return err
+		}
+		if err := files.CopyFile(source, target); err != nil {
+			return err
+		}
+		done.Bytes += want
+	}
+	return files.SyncDirs(to)
+}
+
+// verify reads everything once: a restore is the time to learn that it cannot be.
+func (r *restored) verify(ctx context.Context, dir string) error {
+	err := tsdb.Verify(ctx, dir, func(c tsdb.Content) {
+		r.Stores = append(r.Stores, restoredStore{Tenant: c.Tenant, Store: c.Store, Blocks: c.Blocks, Samples: c.Samples})
+	})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(eventlog.Check(filepath.Join(dir, "events.db")), names.Check(filepath.Join(dir, "names.db"))); err != nil {
+		return err
+	}
+	journalDir, err := files.Open(filepath.Join(dir, "journal"))
+	if err != nil {
+		return err
+	}
+	// Opening cuts off the frame that was being written when it was copied.
+	log, report, err := journal.Open(journalDir, journal.Options{})
+	if err != nil {
+		return err
+	}
+	r.Frames = report.Frames
+	for _, d := range report.Damage {
+		if d.Frames > 0 {
+			r.Warnings = append(r.Warnings, "journal: "+d.String())
+		}
+	}
+	return log.Close()
+}

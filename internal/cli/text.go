@@ -1,0 +1,45 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
+)
+
+// Colours, as a terminal is told them, and what ends each.
+const (
+	red    = "\x1b[31m"
+	green  = "\x1b[32m"
+	yellow = "\x1b[33m"
+	bold   = "\x1b[1m"
+	faint  = "\x1b[2m"
+	plain  = "\x1b[0m"
+)
+
+// tint is text in a colour, where the view has colours.
+func tint(v terminal.View, colour, text string) string {
+	if !v.Colour {
+		return text
+	}
+	return colour + text + plain
+}
+
+// size writes bytes for people.
+func size(n int64) string {
+	for _, unit := range []struct {
+		bytes int64
+		name  string
+	}{{1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}} {
+		if n >= unit.bytes {
+			return fmt.Sprintf("%.1f %s", float64(n)/float64(unit.bytes), unit.name)
+		}
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
+// unixSeconds writes t as the API takes it.
+func unixSeconds(t time.Time) string {
+	return strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64)
+}

@@ -1,0 +1,273 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/terminal"
+	"github.com/freshet-io/freshet/internal/answer"
+)
+
+// topPage lays out what is busiest for a person.
+type topPage struct {
+	columns, rows int // of the window; 0 for as many as it takes
+	colour        bool
+	notice        string // above all else
+}
+
+// topList is a list with its title.
+type topList struct {
+	title   []string
+	rows    [][]string
+	numbers int    // cells at the end that are numbers
+	colour  string // of the rows
+}
+
+// lines are those of the page.
+func (p topPage) lines(top *answer.TopAll) []string {
+	lines := []string{p.paint(bold, p.cut(fmt.Sprintf("tenant %s at %s: %s samples/s, %s datagrams/s, %s/s, %s series, in the last %d s",
+		terminal.Printable(top.Tenant), time.Unix(top.End, 0).Format(time.TimeOnly), perSecond(top.Samples), perSecond(top.Datagrams),
+		size(int64(top.Bytes)), terminal.Thousands(uint64(top.Series)), top.Seconds)))}
+	if p.notice != "" {
+		lines = append(lines, p.paint(red, p.cut(p.notice)))
+	}
+	lists := listsOf(top)
+	room := p.allot(len(lines), lists)
+	for i, s := range lists {
+		if room[i] > 0 {
+			s.rows = s.rows[:room[i]]
+			lines = append(append(lines, ""), p.table(s)...)
+		}
+	}
+	return lines
+}
+
+// allot shares the lines of the window out: none gets more rows than it has, and
+// what one leaves is the others'.
+func (p topPage) allot(used int, lists []topList) []int {
+	rooms := make([]int, len(lists))
+	left := math.MaxInt
+	if p.rows > 0 {
+		left = p.rows - used
+	}
+	const around = 2 // lines: the one above, and the title
+	for i, s := range lists {
+		if len(s.rows) > 0 && left > around {
+			rooms[i] = 1
+			left -= 1 + around
+		}
+	}
+	for grown := true; grown && left > 0; {
+		grown = false
+		for i, s := range lists {
+			if rooms[i] > 0 && rooms[i] < len(s.rows) && left > 0 {
+				rooms[i]++
+				left--
+				grown = true
+			}
+		}
+	}
+	return rooms
+}
+
+func (p topPage) table(s topList) (lines []string) {
+	rows := append([][]string{s.title}, s.rows...)
+	if p.columns > 0 {
+		narrow(rows, s.numbers, p.columns)
+	}
+	var text bytes.Buffer
+	_ = terminal.WriteTable(&text, rows, s.numbers) // a buffer takes all
+	for line := range strings.Lines(text.String()) {
+		colour := s.colour
+		if len(lines) == 0 {
+			colour = bold
+		}
+		lines = append(lines, p.paint(colour, p.cut(strings.TrimSuffix(line, "\n"))))
+	}
+	return lines
+}
+
+func (p topPage) paint(colour, line string) string {
+	if !p.colour || colour == "" {
+		return line
+	}
+	return colour + line + plain
+}
+
+// cut makes a line fit the window.
+func (p topPage) cut(line string) string {
+	if p.columns == 0 {
+		return line
+	}
+	return shorten(line, p.columns)
+}
+
+// shorten leaves out the end of a text.
+func shorten(text string, columns int) string {
+	if terminal.Width(text) <= columns {
+		return text
+	}
+	used := 0
+	for i, r := range text {
+		if used += terminal.Width(string(r)); used > columns-1 {
+			return text[:i] + "…"
+		}
+	}
+	return text
+}
+
+// narrow shortens the cells of text so that a table fits, those of the widest
+// column first.
+func narrow(rows [][]string, numbers, columns int) {
+	widths := make([]int, len(rows[0]))
+	total := 2 * (len(widths) - 1)
+	for i := range widths {
+		for _, row := range rows {
+			widths[i] = max(widths[i], terminal.Width(row[i]))
+		}
+		total += widths[i]
+	}
+	const readable = 8
+	texts := widths[:len(widths)-numbers]
+	for ; total > columns && slices.Max(texts) > readable; total-- {
+		texts[slices.Index(texts, slices.Max(texts))]--
+	}
+	for _, row := range rows {
+		for i, width := range texts {
+			row[i] = shorten(row[i], width)
+		}
+	}
+}
+
+// listsOf returns the lists of a page, what is wrong first.
+func listsOf(top *answer.TopAll) []topList {
+	over := topList{title: []string{"OVER A LIMIT", "limit", "label", "sender", "values", "samples"}, numbers: 2, colour: red}
+	for _, o := range top.Over {
+		over.rows = append(over.rows, []string{
+			terminal.Printable(o.Metric), strings.TrimPrefix(o.Limit, "limits."), terminal.Printable(o.Label), shorten(terminal.Printable(o.Sender), 60),
+			terminal.Thousands(o.Values), terminal.Thousands(o.Samples) + " " + o.Fate,
+		})
+	}
+	malformed := topList{title: []string{"MALFORMED LINES", "reason", "such as", "lines/s", "share"}, numbers: 2, colour: red}
+	for _, m := range top.Malformed {
+		malformed.rows = append(malformed.rows, []string{
+			describeSender(m.TopSender), terminal.Printable(m.Reason), shorten(terminal.Printable(m.Example), 60), perSecond(m.Malformed), percent(m.Share),
+		})
+	}
+	metrics := topList{title: []string{"METRICS", "kind", "samples/s", "share", "series"}, numbers: 3}
+	for _, m := range top.Metrics {
+		name, series := terminal.Printable(m.Name), terminal.Thousands(uint64(m.Series))
+		if m.Others > 0 {
+			name, series = others(m.Others), ""
+		}
+		metrics.rows = append(metrics.rows, []string{name, m.Kind, perSecond(m.Samples), percent(m.Share), series})
+	}
+	senders := topList{title: []string{"SENDERS", "datagrams/s", "bytes/s", "share"}, numbers: 3}
+	for _, s := range top.Senders {
+		name := describeSender(s.TopSender)
+		if s.Others > 0 {
+			name = others(s.Others)
+		}
+		senders.rows = append(senders.rows, []string{name, perSecond(s.Datagrams), size(int64(s.Bytes)), percent(s.Share)})
+	}
+	return []topList{over, malformed, metrics, senders, requestList(top), labelList(top.Top), newestList(top.Top)}
+}
+
+func requestList(top *answer.TopAll) topList {
+	s := topList{title: []string{"REQUESTS", "by", "requests/s", "samples/s", "bytes/s"}, numbers: 3}
+	for _, r := range top.Requests {
+		s.rows = append(s.rows, []string{
+			describeRequester(r), strings.ReplaceAll(r.Input, "_", " "), perSecond(r.Requests), perSecond(r.Samples), size(int64(r.Bytes)),
+		})
+	}
+	return s
+}
+
+// describeRequester is who sends requests, in a cell.
+func describeRequester(r answer.TopRequester) string {
+	parts := []string{}
+	for _, text := range []string{r.Address, r.Agent} {
+		if text != "" {
+			parts = append(parts, terminal.Printable(text))
+		}
+	}
+	if len(parts) == 0 {
+		return "unknown"
+	}
+	return strings.Join(parts, " ")
+}
+
+func labelList(top *answer.Top) topList {
+	s := topList{title: []string{"LABELS", "of metric", "such as", "values"}, numbers: 1}
+	for _, l := range top.Labels {
+		var examples []string
+		for _, e := range l.Examples {
+			examples = append(examples, shorten(terminal.Printable(e), 20))
+		}
+		s.rows = append(s.rows, []string{
+			terminal.Printable(l.Label), shorten(terminal.Printable(l.Metric), 40), strings.Join(examples, ", "), terminal.Thousands(uint64(l.Values)),
+		})
+	}
+	return s
+}
+
+func newestList(top *answer.Top) topList {
+	s := topList{title: []string{"NEW SERIES", "sender", "age"}, numbers: 1}
+	for _, n := range top.Newest {
+		name := terminal.Printable(n.Metric) // quotes in labels are the label set's
+		if !n.Labels.IsEmpty() {
+			name += n.Labels.String()
+		}
+		age := time.Duration((float64(top.End) - n.At) * float64(time.Second)).Round(time.Second)
+		s.rows = append(s.rows, []string{terminal.Printable(name), shorten(describeSender(n.Sender), 40), max(age, 0).String()})
+	}
+	return s
+}
+
+func others(n int) string {
+	if n == 1 {
+		return "others"
+	}
+	return terminal.Thousands(uint64(n)) + " others"
+}
+
+// describeSender is a sender in a cell.
+func describeSender(s answer.TopSender) string {
+	var parts []string
+	if s.Address != "" {
+		parts = append(parts, s.Address)
+	}
+	if p := s.Process; p != nil {
+		if p.Command != "" {
+			parts = append(parts, terminal.Printable(p.Command))
+		}
+		parts = append(parts, fmt.Sprintf("pid %d uid %d", p.PID, p.UID))
+	}
+	if s.Container != "" {
+		parts = append(parts, "container "+shorten(terminal.Printable(s.Container), 13))
+	}
+	if len(parts) == 0 {
+		return "unknown"
+	}
+	return strings.Join(parts, " ")
+}
+
+// perSecond writes a rate so that slow ones are seen, too.
+func perSecond(rate float64) string {
+	if rate < 100 {
+		return strconv.FormatFloat(rate, 'f', 1, 64)
+	}
+	return terminal.Thousands(uint64(math.Round(rate)))
+}
+
+func percent(share float64) string {
+	if share > 0 && share < 0.001 {
+		return "<0.1 %"
+	}
+	return strconv.FormatFloat(100*share, 'f', 1, 64) + " %"
+}
