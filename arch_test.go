@@ -290,6 +290,29 @@ func TestModulesAgreeOnVersions(t *testing.T) {
 	}
 }
 
+// mostLinked is how many packages of others the binary links at most. docs/dependencies.md says
+// where they come from; one import can bring a hundred.
+const mostLinked = 790
+
+func TestTheBinaryLinksNoMore(t *testing.T) {
+	const format = "{{if not .Standard}}{{.ImportPath}}{{end}}"
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", format, "./cmd/freshet")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v", cmd, err)
+	}
+	others := 0
+	for name := range strings.FieldsSeq(string(out)) {
+		if !within(name, module) {
+			others++
+		}
+	}
+	if others > mostLinked {
+		t.Errorf("the binary links %d packages of others, and %d are allowed: see docs/dependencies.md", others, mostLinked)
+	}
+	t.Logf("%d packages of others", others)
+}
+
 // make tests all modules in one workspace, where each sees what the others require. Alone each must
 // find all of its packages as well, since that is how people run a test by hand.
 func TestModulesAreComplete(t *testing.T) {
