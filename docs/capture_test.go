@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/freshet-io/freshet/internal/core/capture"
+	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
 // The capture drawn byte by byte in format/capture.md is the one that the code
@@ -23,7 +24,7 @@ func TestExampleOfACapture(t *testing.T) {
 	var b bytes.Buffer
 	err := capture.NewWriter(&b).Write(&capture.Datagram{
 		Time: 1_795_228_020_250_000_000, Network: "udp", Address: "127.0.0.1:8125", Missed: 3,
-		Sender: capture.Sender{Addr: netip.MustParseAddrPort("127.0.0.1:40000")}, Data: []byte("page_views:1|c"),
+		Sender: sender.Sender{Addr: netip.MustParseAddrPort("127.0.0.1:40000")}, Data: []byte("page_views:1|c"),
 	})
 	if err != nil {
 		t.Fatal(err)

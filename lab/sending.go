@@ -11,7 +11,7 @@ import (
 
 // sending is a load on its way to a receiver.
 type sending struct {
-	*loadgen.Sender
+	*loadgen.Client
 	cancel context.CancelFunc
 	done   chan struct{} // closed when Run has returned; then the rest is set
 	result loadgen.Result
@@ -33,7 +33,7 @@ func send(ctx context.Context, p *running, by road, traffic *load.Load, pace loa
 	if err != nil {
 		return nil, err
 	}
-	s := &sending{Sender: sender, done: make(chan struct{})}
+	s := &sending{Client: sender, done: make(chan struct{})}
 	ctx, s.cancel = context.WithCancel(ctx)
 	pace.Even = !by.segmented
 	go func() {

@@ -47,11 +47,8 @@ func (s *server) requestSenders() map[string][]answer.TopRequester {
 	rows, _ := s.receiver.Sent(math.MaxInt)
 	for _, r := range rows {
 		row := answer.TopRequester{
-			Input: r.Input, Agent: r.Agent,
+			Input: r.Input, Agent: r.Agent, Address: r.Address(),
 			Requests: float64(r.Count) / top.Span, Samples: float64(r.Samples) / top.Span, Bytes: float64(r.Bytes) / top.Span,
-		}
-		if r.Addr.IsValid() {
-			row.Address = r.Addr.String()
 		}
 		all[r.Tenant] = append(all[r.Tenant], row)
 	}

@@ -43,7 +43,7 @@ type pace struct {
 type packetMeasurement struct {
 	*packetBench
 	receiver *receiver
-	sender   *loadgen.Sender
+	sender   *loadgen.Client
 	traffic  *load.Load
 	title    string // of what is being done, for the line that shows progress
 }

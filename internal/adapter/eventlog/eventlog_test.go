@@ -120,7 +120,7 @@ func TestEverythingIsKeptOverARestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(found) != 1 || !reflect.DeepEqual(found[0], Record{1, want}) {
+	if len(found) != 1 || !reflect.DeepEqual(found[0], Event{1, want}) {
 		t.Errorf("got %+v, want %+v", found, want)
 	}
 }

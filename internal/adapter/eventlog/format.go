@@ -47,7 +47,7 @@ func appendString(dst []byte, s string) []byte {
 }
 
 // decode is the inverse of key and encode. The record has its own memory.
-func decode(tenant string, k, v []byte) (r Record, err error) {
+func decode(tenant string, k, v []byte) (r Event, err error) {
 	if len(k) != keySize {
 		return r, fmt.Errorf("event of tenant %s: a key of %d bytes, not %d", tenant, len(k), keySize)
 	}

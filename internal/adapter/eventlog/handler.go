@@ -82,7 +82,7 @@ func (l *Log) serve(w http.ResponseWriter, r *http.Request) {
 	respond(w, http.StatusOK, a)
 }
 
-func toJSON(r *Record) eventJSON {
+func toJSON(r *Event) eventJSON {
 	return eventJSON{
 		ID: strconv.FormatUint(r.ID, 10), Time: float64(r.Time) / 1000, Title: r.Title, Text: r.Text,
 		Tags: append([]string{}, r.Tags...), Host: r.Host, Alert: r.Alert, Priority: r.Priority,

@@ -25,8 +25,8 @@ type Filter struct {
 	Limit      int      // 0 means DefaultLimit
 }
 
-// Record is an event that is kept. ID is its own among the tenant's.
-type Record struct {
+// Event is an event as it is stored. ID is its own among the tenant's.
+type Event struct {
 	ID uint64
 	event.Event
 }
@@ -37,14 +37,14 @@ const checkEvery = 256
 
 // Query returns the newest events that f lets through, newest first. It reads
 // the tenant's events between Start and End until it has enough.
-func (l *Log) Query(ctx context.Context, f Filter) ([]Record, error) {
+func (l *Log) Query(ctx context.Context, f Filter) ([]Event, error) {
 	limit := f.Limit
 	if limit == 0 {
 		limit = DefaultLimit
 	}
 	first := key(max(f.Start, l.horizon()), 0) // what is too old may still be there
 	text := strings.ToLower(f.Text)
-	var found []Record
+	var found []Event
 	err := l.db.View(func(tx *bbolt.Tx) error {
 		b := tx.Bucket([]byte(f.Tenant))
 		if b == nil {
@@ -74,7 +74,7 @@ func (l *Log) Query(ctx context.Context, f Filter) ([]Record, error) {
 	return found, nil
 }
 
-func (f *Filter) passes(r *Record, text string) bool {
+func (f *Filter) passes(r *Event, text string) bool {
 	for _, tag := range f.Tags {
 		if !slices.Contains(r.Tags, tag) {
 			return false

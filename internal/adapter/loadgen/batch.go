@@ -41,24 +41,24 @@ type message struct {
 }
 
 // segments is how many packets of so many bytes go into a message.
-func (s *Sender) segments(packetBytes int) int {
-	if !s.config.GSO {
+func (c *Client) segments(packetBytes int) int {
+	if !c.config.GSO {
 		return 1
 	}
 	return max(1, min(maxSegments, maxGSO/packetBytes))
 }
 
 // batchLimit is how many packets of so many bytes sendAll takes.
-func (s *Sender) batchLimit(packetBytes int) int {
-	return min(maxMessages*s.segments(packetBytes), maxBatch)
+func (c *Client) batchLimit(packetBytes int) int {
+	return min(maxMessages*c.segments(packetBytes), maxBatch)
 }
 
 // segment tells the kernel where to cut.
-func (s *Sender) segment(packetBytes int) error {
-	if s.config.Network != "udp" {
+func (c *Client) segment(packetBytes int) error {
+	if c.config.Network != "udp" {
 		return errors.New("GSO is for udp alone")
 	}
-	for _, fd := range s.sockets {
+	for _, fd := range c.sockets {
 		if err := unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT, packetBytes); err != nil {
 			return fmt.Errorf("%w; send without GSO", os.NewSyscallError("setsockopt UDP_SEGMENT", err))
 		}
@@ -68,17 +68,17 @@ func (s *Sender) segment(packetBytes int) error {
 
 // sendAll sends packets from the next socket and counts them. It gives up the rest
 // when ctx is done.
-func (s *Sender) sendAll(ctx context.Context, p load.Packets) error {
-	fd := s.sockets[s.next]
-	s.next = (s.next + 1) % len(s.sockets)
-	segments := s.segments(p.Size)
-	for n := s.batch.fill(p, segments); p.Len() > 0; {
+func (c *Client) sendAll(ctx context.Context, p load.Packets) error {
+	fd := c.sockets[c.next]
+	c.next = (c.next + 1) % len(c.sockets)
+	segments := c.segments(p.Size)
+	for n := c.batch.fill(p, segments); p.Len() > 0; {
 		pending := (p.Len() + segments - 1) / segments
-		sent, err := sendmmsg(fd, s.batch.messages[n-pending:n])
+		sent, err := sendmmsg(fd, c.batch.messages[n-pending:n])
 		if err == nil {
 			var taken load.Packets
 			taken, p = p.Cut(min(sent*segments, p.Len()))
-			s.count(func(r *Result) { r.Sent.Add(taken) })
+			c.count(func(r *Result) { r.Sent.Add(taken) })
 			continue
 		}
 		switch {
@@ -87,12 +87,12 @@ func (s *Sender) sendAll(ctx context.Context, p load.Packets) error {
 			return fmt.Errorf("%w; is a server listening there?", err)
 		case !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.ENOBUFS):
 			return err
-		case s.config.DropRefused && s.config.Network == "unixgram":
+		case c.config.DropRefused && c.config.Network == "unixgram":
 			var dropped load.Packets
 			dropped, p = p.Cut(1)
-			s.count(func(r *Result) { r.Refused++; r.Dropped.Add(dropped) })
+			c.count(func(r *Result) { r.Refused++; r.Dropped.Add(dropped) })
 		default:
-			s.count(func(r *Result) { r.Refused++ })
+			c.count(func(r *Result) { r.Refused++ })
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -104,10 +104,10 @@ func (s *Sender) sendAll(ctx context.Context, p load.Packets) error {
 	return nil
 }
 
-func (s *Sender) count(add func(*Result)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	add(&s.progress)
+func (c *Client) count(add func(*Result)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	add(&c.progress)
 }
 
 // fill points the messages at packets and returns how many they are.

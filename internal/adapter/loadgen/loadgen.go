@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package loadgen sends loads, at a rate or as fast as it goes: a Sender one of
+// Package loadgen sends loads, at a rate or as fast as it goes: a Client one of
 // internal/core/load to a DogStatsD socket, where it counts exactly what the kernel
 // took, and a Writer one of internal/core/remoteload by remote write, where it counts
 // what was acknowledged. What the receiver made of it is for others to ask.
@@ -65,9 +65,9 @@ type Result struct {
 // Rate is the metrics a second that were reached.
 func (r Result) Rate() float64 { return float64(r.Sent.Metrics) / max(r.Elapsed.Seconds(), 1e-9) }
 
-// Sender is open sockets to one address. Run belongs to one goroutine; Progress is
+// Client is open sockets to one address. Run belongs to one goroutine; Progress is
 // for any.
-type Sender struct {
+type Client struct {
 	config  Config
 	sockets []int
 	next    int // among sockets
@@ -78,17 +78,17 @@ type Sender struct {
 }
 
 // Open connects to the address.
-func Open(c Config) (*Sender, error) {
-	s := &Sender{config: c}
-	s.config.Sources = max(1, c.Sources)
-	for range s.config.Sources {
-		fd, err := dial(c.Network, c.Address)
+func Open(config Config) (*Client, error) {
+	c := &Client{config: config}
+	c.config.Sources = max(1, config.Sources)
+	for range c.config.Sources {
+		fd, err := dial(config.Network, config.Address)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("send to %s %s: %w", c.Network, c.Address, err), s.Close())
+			return nil, errors.Join(fmt.Errorf("send to %s %s: %w", config.Network, config.Address, err), c.Close())
 		}
-		s.sockets = append(s.sockets, fd)
+		c.sockets = append(c.sockets, fd)
 	}
-	return s, nil
+	return c, nil
 }
 
 // sendBuffer lets a message of 64 packets find room at once.
@@ -134,32 +134,32 @@ func resolve(network, address string) (family int, to unix.Sockaddr, err error) 
 }
 
 // Close closes the sockets.
-func (s *Sender) Close() error {
+func (c *Client) Close() error {
 	var errs []error
-	for _, fd := range s.sockets {
+	for _, fd := range c.sockets {
 		errs = append(errs, unix.Close(fd))
 	}
-	s.sockets = nil
+	c.sockets = nil
 	return errors.Join(errs...)
 }
 
 // Progress is what the run has sent so far.
-func (s *Sender) Progress() load.Totals {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.progress.Sent
+func (c *Client) Progress() load.Totals {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.progress.Sent
 }
 
 // Run sends until the pace's duration has passed or ctx is done, which is no error.
 // Between bursts its thread naps about a millisecond, unless the pace is even.
-func (s *Sender) Run(ctx context.Context, l *load.Load, pace Pace) (Result, error) {
+func (c *Client) Run(ctx context.Context, l *load.Load, pace Pace) (Result, error) {
 	runtime.LockOSThread() // whose CPU time is counted
 	defer runtime.UnlockOSThread()
 	user, system, err := threadTimes()
 	if err != nil {
 		return Result{}, err
 	}
-	if err := s.begin(l); err != nil {
+	if err := c.begin(l); err != nil {
 		return Result{}, err
 	}
 	if pace.Duration > 0 {
@@ -169,24 +169,24 @@ func (s *Sender) Run(ctx context.Context, l *load.Load, pace Pace) (Result, erro
 	}
 
 	begun := time.Now()
-	err = s.send(ctx, l, pace, begun)
+	err = c.send(ctx, l, pace, begun)
 	elapsed := time.Since(begun)
 	userNow, systemNow, errTimes := threadTimes()
 
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := s.progress
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.progress
 	r.Elapsed, r.CPUUser, r.CPUSystem = elapsed, userNow-user, systemNow-system
 	return r, errors.Join(err, errTimes)
 }
 
 // begin prepares for the packets of l, of which none is sent yet.
-func (s *Sender) begin(l *load.Load) error {
-	s.count(func(r *Result) { *r = Result{} })
-	if !s.config.GSO {
+func (c *Client) begin(l *load.Load) error {
+	c.count(func(r *Result) { *r = Result{} })
+	if !c.config.GSO {
 		return nil
 	}
-	return s.segment(l.PacketBytes())
+	return c.segment(l.PacketBytes())
 }
 
 func threadTimes() (user, system time.Duration, err error) {
@@ -197,7 +197,7 @@ func threadTimes() (user, system time.Duration, err error) {
 	return time.Duration(u.Utime.Nano()), time.Duration(u.Stime.Nano()), nil
 }
 
-func (s *Sender) send(ctx context.Context, l *load.Load, pace Pace, begun time.Time) error {
+func (c *Client) send(ctx context.Context, l *load.Load, pace Pace, begun time.Time) error {
 	pacer := pacer{rate: pace.Rate / float64(l.PacketMetrics()), begun: begun}
 	done := ctx.Done()
 	for {
@@ -206,7 +206,7 @@ func (s *Sender) send(ctx context.Context, l *load.Load, pace Pace, begun time.T
 			return nil
 		default:
 		}
-		limit := s.batchLimit(l.PacketBytes())
+		limit := c.batchLimit(l.PacketBytes())
 		if pace.Rate > 0 {
 			n, early := pacer.due(time.Now())
 			if n == 0 && pace.Even {
@@ -220,8 +220,8 @@ func (s *Sender) send(ctx context.Context, l *load.Load, pace Pace, begun time.T
 		}
 		packets := l.Next(limit)
 		pacer.sent += float64(packets.Len())
-		if err := s.sendAll(ctx, packets); err != nil {
-			return fmt.Errorf("send to %s %s: %w", s.config.Network, s.config.Address, err)
+		if err := c.sendAll(ctx, packets); err != nil {
+			return fmt.Errorf("send to %s %s: %w", c.config.Network, c.config.Address, err)
 		}
 	}
 }

@@ -58,7 +58,7 @@ func receive(conn net.PacketConn) <-chan []byte {
 }
 
 // open opens a sender to conn.
-func open(t *testing.T, conn net.PacketConn, c Config) *Sender {
+func open(t *testing.T, conn net.PacketConn, c Config) *Client {
 	t.Helper()
 	c.Network, c.Address = conn.LocalAddr().Network(), conn.LocalAddr().String()
 	s, err := Open(c)

@@ -8,6 +8,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
 // BenchmarkUDP measures the reader alone: packets are queued first, the clock
@@ -83,7 +85,7 @@ func BenchmarkSender(b *testing.B) {
 // asking is a Handler that asks who sent each packet.
 type asking struct{ *Listener }
 
-var lastSender Sender
+var lastSender sender.Sender
 
 func (a asking) Packet([]byte, int64) { lastSender = a.Sender() }
 

@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/freshet-io/freshet/internal/lib/fault"
+
+	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
 // batchSize is how many datagrams one system call reads at most. At 64 the call
@@ -301,7 +303,7 @@ func (d *datagrams) leave() { d.left.Store(true) }
 
 func (d *datagrams) watch(on bool) error { return d.senders.watch(d.socket, on) }
 
-func (d *datagrams) sender() Sender { return d.senders.sender() }
+func (d *datagrams) sender() sender.Sender { return d.senders.sender() }
 
 func (d *datagrams) drops() uint64 {
 	if !d.udp {

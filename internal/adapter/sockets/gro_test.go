@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
 var withGRO = Config{Network: "udp", Address: "127.0.0.1:0", GRO: true}
@@ -137,7 +139,7 @@ func TestGROSenderIsTheOneOfAllDatagramsInABuffer(t *testing.T) {
 	if err := l.Watch(true); err != nil {
 		t.Fatal(err)
 	}
-	w := witness{l, make(chan Sender, 20)}
+	w := witness{l, make(chan sender.Sender, 20)}
 	run(t, l, w)
 	for range 3 {
 		for range 2 {

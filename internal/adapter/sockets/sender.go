@@ -11,18 +11,9 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-)
 
-// Sender is who sent a packet, as far as the kernel vouches for it.
-//
-// Shape: 40 bytes, comparable, so that it can be a map's key. UDP knows Addr, and
-// anybody can forge it who can send to the socket; Unix sockets know PID and UID.
-// PID is 0 for a process outside our PID namespace, and for a datagram that was
-// queued before the socket was watched.
-type Sender struct {
-	Addr     netip.AddrPort // IPv4 as such, never mapped into IPv6; without a zone
-	PID, UID int32
-}
+	"github.com/freshet-io/freshet/internal/core/sender"
+)
 
 // senders asks for the sender of each datagram while somebody wants to know. All
 // but wanted belongs to the goroutine that reads.
@@ -98,14 +89,14 @@ func (s *senders) room(m *unix.Msghdr, i int) {
 }
 
 // sender decodes who sent the packet being handled.
-func (s *senders) sender() Sender {
+func (s *senders) sender() sender.Sender {
 	switch {
 	case !s.asking:
-		return Sender{}
+		return sender.Sender{}
 	case s.credentials:
 		return credentialsOf(s.message)
 	default:
-		return Sender{Addr: addressOf(s.message)}
+		return sender.Sender{Addr: addressOf(s.message)}
 	}
 }
 
@@ -122,20 +113,20 @@ func addressOf(m *unix.Msghdr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-func credentialsOf(m *unix.Msghdr) Sender {
+func credentialsOf(m *unix.Msghdr) sender.Sender {
 	if int(m.Controllen) < unix.CmsgLen(unix.SizeofUcred) {
-		return Sender{}
+		return sender.Sender{}
 	}
 	h := (*unix.Cmsghdr)(unsafe.Pointer(m.Control))
 	if h.Level != unix.SOL_SOCKET || h.Type != unix.SCM_CREDENTIALS {
-		return Sender{}
+		return sender.Sender{}
 	}
 	c := (*unix.Ucred)(unsafe.Add(unsafe.Pointer(h), unix.CmsgLen(0)))
-	return Sender{PID: c.Pid, UID: int32(c.Uid)}
+	return sender.Sender{PID: c.Pid, UID: int32(c.Uid)}
 }
 
 // peerOf is who opened a connection. What the kernel does not say stays zero.
-func peerOf(c *net.UnixConn) (s Sender) {
+func peerOf(c *net.UnixConn) (s sender.Sender) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return s

@@ -11,12 +11,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
 // witness is a Handler that tells of each packet who sent it.
 type witness struct {
 	*Listener
-	seen chan Sender
+	seen chan sender.Sender
 }
 
 func (w witness) Packet([]byte, int64) { w.seen <- w.Sender() }
@@ -48,10 +50,10 @@ func TestSenderIsTheOneOfEachPacketWhileWatched(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			l := listen(t, Config{Network: tt.network, Address: tt.address})
-			w := witness{l, make(chan Sender)}
+			w := witness{l, make(chan sender.Sender)}
 			run(t, l, w)
 			first, second := dialLocal(t, l), dialLocal(t, l)
-			expect := func(c net.Conn, want Sender) {
+			expect := func(c net.Conn, want sender.Sender) {
 				t.Helper()
 				p := []byte("a:1|c")
 				if tt.network == "unix" {
@@ -73,14 +75,14 @@ func TestSenderIsTheOneOfEachPacketWhileWatched(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			expect(first, Sender{})
+			expect(first, sender.Sender{})
 			watch(true)
 			for range 3 { // the kernel's answer is no room for the next one
 				expect(first, senderOf(first))
 				expect(second, senderOf(second))
 			}
 			watch(false)
-			expect(first, Sender{})
+			expect(first, sender.Sender{})
 			watch(true)
 			expect(second, senderOf(second))
 		})
@@ -103,11 +105,11 @@ func dialLocal(t *testing.T, l *Listener) net.Conn {
 }
 
 // senderOf is what the listener should see of c, which is ours.
-func senderOf(c net.Conn) Sender {
+func senderOf(c net.Conn) sender.Sender {
 	if at, ok := c.LocalAddr().(*net.UDPAddr); ok {
-		return Sender{Addr: at.AddrPort()}
+		return sender.Sender{Addr: at.AddrPort()}
 	}
-	return Sender{PID: int32(os.Getpid()), UID: int32(os.Getuid())}
+	return sender.Sender{PID: int32(os.Getpid()), UID: int32(os.Getuid())}
 }
 
 func TestWatchingAllocatesNothing(t *testing.T) {
@@ -126,7 +128,7 @@ func TestWatchingAllocatesNothing(t *testing.T) {
 				}
 				d.hand(h, 0)
 			})
-			if allocs != 0 || lastSender == (Sender{}) {
+			if allocs != 0 || lastSender == (sender.Sender{}) {
 				t.Errorf("%v allocations a packet from %+v, want none", allocs, lastSender)
 			}
 		})

@@ -26,6 +26,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
 // Handler consumes what one listener reads. Its methods are never called
@@ -169,7 +171,7 @@ type socket interface {
 	run(ctx context.Context, h Handler) error
 	leave()
 	watch(on bool) error
-	sender() Sender
+	sender() sender.Sender
 	drops() uint64
 	close() error
 }
@@ -287,7 +289,7 @@ func (l *Listener) Watch(on bool) error {
 
 // Sender is who sent the packet that Handler.Packet is handling: call it there
 // and nowhere else. It is the zero value where the listener is not watched.
-func (l *Listener) Sender() Sender { return l.sender() }
+func (l *Listener) Sender() sender.Sender { return l.sender() }
 
 // Drops is the number of datagrams that the kernel dropped at this UDP socket,
 // right up to the last one, whether or not another packet followed. It is 0 for

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
 // patience is how long a test waits for what should happen at once.
@@ -411,7 +413,7 @@ func TestReadingAllocatesNothing(t *testing.T) {
 				}
 				d.wrote(n)
 				left -= n
-				if err := s.hand(d, Sender{}); err != nil {
+				if err := s.hand(d, sender.Sender{}); err != nil {
 					t.Fatal(err)
 				}
 			}

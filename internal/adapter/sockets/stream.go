@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
 // stream reads the connections of a Unix stream socket, each on a goroutine of
@@ -35,7 +37,7 @@ type stream struct {
 	timed   func(Timing)
 	chunks  uint                       // handed over
 	conns   map[*net.UnixConn]struct{} // open
-	current Sender                     // whose chunk is being handed over
+	current sender.Sender              // whose chunk is being handed over
 }
 
 func newStream(ln *net.UnixListener, c Config, file socketFile) *stream {
@@ -131,7 +133,7 @@ func (s *stream) serve(c *net.UnixConn) {
 
 // hand gives the complete frames of one chunk to the handler. The time is read
 // under the lock, so that the handler sees it in the order of its calls.
-func (s *stream) hand(d *deframer, peer Sender) error {
+func (s *stream) hand(d *deframer, peer sender.Sender) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.current = peer
@@ -204,9 +206,9 @@ func (s *stream) watch(on bool) error {
 	return nil
 }
 
-func (s *stream) sender() Sender {
+func (s *stream) sender() sender.Sender {
 	if !s.watched.Load() {
-		return Sender{}
+		return sender.Sender{}
 	}
 	return s.current
 }

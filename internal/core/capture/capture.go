@@ -7,9 +7,9 @@ package capture
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"hash/crc32"
-	"net/netip"
+
+	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
 const (
@@ -50,31 +50,12 @@ var ErrCut = errors.New("the capture is cut off")
 // errShort means that a record ends before its fields do.
 var errShort = errors.New("a field exceeds its record")
 
-// Sender is who sent a datagram, as far as the kernel knew; the zero value is
-// unknown. UDP knows Addr, Unix sockets the others; PID is 0 for a process in
-// another PID namespace.
-type Sender struct {
-	Addr     netip.AddrPort
-	PID, UID int32
-}
-
-// String is the address, or the process and its user, or "-".
-func (s Sender) String() string {
-	switch {
-	case s.Addr.IsValid():
-		return s.Addr.String()
-	case s != Sender{}:
-		return fmt.Sprintf("pid=%d,uid=%d", s.PID, s.UID)
-	}
-	return "-"
-}
-
 // Datagram is one packet as it arrived, and where.
 type Datagram struct {
 	Time    int64  // Unix nanoseconds at which it was read
 	Network string // udp, unixgram or unix
 	Address string // of the socket that got it
-	Sender  Sender
+	Sender  sender.Sender
 	Data    []byte
 	Missed  uint64 // how many just before this one arrived and are not in the capture
 }

@@ -9,13 +9,15 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
 // some are datagrams of every kind of sender.
 var some = []Datagram{
-	{Time: 1, Network: "udp", Address: "127.0.0.1:8125", Sender: Sender{Addr: netip.MustParseAddrPort("127.0.0.1:5000")}, Data: []byte("a:1|c")},
-	{Time: 2, Network: "unixgram", Address: "/run/d.sock", Sender: Sender{PID: 7, UID: 1000}, Data: []byte("b:1|c\nc:2|g")},
-	{Time: 2, Network: "udp", Address: "127.0.0.1:8125", Sender: Sender{Addr: netip.MustParseAddrPort("[::1]:65535")}, Data: []byte("d:1|c")},
+	{Time: 1, Network: "udp", Address: "127.0.0.1:8125", Sender: sender.Sender{Addr: netip.MustParseAddrPort("127.0.0.1:5000")}, Data: []byte("a:1|c")},
+	{Time: 2, Network: "unixgram", Address: "/run/d.sock", Sender: sender.Sender{PID: 7, UID: 1000}, Data: []byte("b:1|c\nc:2|g")},
+	{Time: 2, Network: "udp", Address: "127.0.0.1:8125", Sender: sender.Sender{Addr: netip.MustParseAddrPort("[::1]:65535")}, Data: []byte("d:1|c")},
 	{Time: 9, Network: "udp", Address: "127.0.0.1:8125", Data: []byte("\x00\xff"), Missed: 12},
 	{Time: 10, Network: "unix", Address: "/run/s.sock", Data: []byte("")},
 }

@@ -7,6 +7,8 @@ import (
 	"hash/crc32"
 	"io"
 	"net/netip"
+
+	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
 // Reader reads a capture.
@@ -138,7 +140,7 @@ func (r *Reader) take(body []byte, d *Datagram) (done bool, err error) {
 	return done, nil
 }
 
-func (c *cursor) sender() (s Sender, err error) {
+func (c *cursor) sender() (s sender.Sender, err error) {
 	switch kind := c.byte(); kind {
 	case senderUnknown:
 	case senderIPv4:

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+
+	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
 // Writer writes a capture. Each record is one call of the io.Writer below, so that
@@ -78,7 +80,7 @@ func appendText(b []byte, text string) []byte {
 	return append(binary.LittleEndian.AppendUint16(b, uint16(len(text))), text...)
 }
 
-func appendSender(b []byte, s Sender) []byte {
+func appendSender(b []byte, s sender.Sender) []byte {
 	switch {
 	case s.PID != 0 || s.UID != 0:
 		b = binary.LittleEndian.AppendUint32(append(b, senderCredentials), uint32(s.PID))

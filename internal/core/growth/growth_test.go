@@ -210,7 +210,7 @@ func BenchmarkAdd(b *testing.B) {
 	all := make([]*Series, 1000)
 	for i := range all {
 		all[i] = series(fmt.Sprint("m", i%10), "instance", "web-1", "job", "shop", "path", fmt.Sprint(i%7), "pod", fmt.Sprint(i), "zone", "eu")
-		all[i].Sender.Addr = netip.AddrFrom4([4]byte{10, 0, 0, byte(i % 2)})
+		all[i].Sender.Addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i % 2)}), 0)
 	}
 	b.ReportAllocs()
 	i := 0

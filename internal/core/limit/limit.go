@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
@@ -47,13 +48,13 @@ func (f Fate) String() string { return [...]string{"admitted", "folded", "folded
 
 // Claim is a series for which a table wants a place.
 type Claim struct {
-	Key       []byte // of series.AppendKey; copied if it is kept
-	Source    uint64 // each source of a merged gauge takes a place
-	Unnamed   bool   // the catalogue does not know the name, since Room said not to add to it
-	Length    int    // bytes of the name and the tags as they were sent
-	Samples   uint64 // values that came with the claim
-	Sender    Sender // zero if nobody knows
-	Container []byte // id that the sender's line gives; copied if it is kept
+	Key       []byte        // of series.AppendKey; copied if it is kept
+	Source    uint64        // each source of a merged gauge takes a place
+	Unnamed   bool          // the catalogue does not know the name, since Room said not to add to it
+	Length    int           // bytes of the name and the tags as they were sent
+	Samples   uint64        // values that came with the claim
+	Sender    sender.Sender // zero if nobody knows
+	Container []byte        // id that the sender's line gives; copied if it is kept
 }
 
 // Verdict is the answer to a claim.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
@@ -211,14 +212,14 @@ func TestKeysThatMemoryHasNoBlockFor(t *testing.T) {
 
 func TestTheOffenderItsLabelAndItsSenderAreNamed(t *testing.T) {
 	tenant := newTenant(Config{MaxSeriesPerMetric: 1})
-	loud := Sender{Addr: netip.MustParseAddrPort("10.0.0.9:5555")}
+	loud := sender.Sender{Addr: netip.MustParseAddrPort("10.0.0.9:5555")}
 	for i := range 20_000 { // 100 metrics are over their limit now and then, and one all the time
 		c := claim(key(series.Counter, fmt.Sprint("rare", i%100), i/100%2))
 		tenant.Admit(begin, c)
 		flood := claim(key(series.Counter, "flood", i))
 		flood.Sender = loud
 		if i%10 == 0 { // other senders by the hundred
-			flood.Sender = Sender{PID: int32(1 + i), UID: 7}
+			flood.Sender = sender.Sender{PID: int32(1 + i), UID: 7}
 		}
 		tenant.Admit(begin+int64(i), flood)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
@@ -94,9 +95,9 @@ func TestAMillionSeries(t *testing.T) {
 func TestClaimsDoNotAllocate(t *testing.T) {
 	f := newFlood()
 	tenant := newTenant(Config{MaxSeriesPerMetric: 10})
-	sender := Sender{Addr: netip.MustParseAddrPort("10.0.0.9:5555")}
+	from := sender.Sender{Addr: netip.MustParseAddrPort("10.0.0.9:5555")}
 	id := 0
-	c := Claim{Samples: 1, Sender: sender, Container: []byte("c1")}
+	c := Claim{Samples: 1, Sender: from, Container: []byte("c1")}
 	claim := func() Fate {
 		c.Key = f.key(id)
 		return tenant.Admit(begin, &c).Fate
@@ -129,8 +130,8 @@ func BenchmarkAdmit(b *testing.B) {
 	f := newFlood()
 	tenant := newTenant(Config{})
 	places := f.fill(tenant)
-	sender := Sender{Addr: netip.MustParseAddrPort("10.0.0.9:5555")}
-	c := Claim{Samples: 1, Sender: sender}
+	from := sender.Sender{Addr: netip.MustParseAddrPort("10.0.0.9:5555")}
+	c := Claim{Samples: 1, Sender: from}
 	b.Run("known", func(b *testing.B) {
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {

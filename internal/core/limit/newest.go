@@ -1,15 +1,20 @@
 package limit
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/freshet-io/freshet/internal/core/sender"
+)
 
 // maxNewest is how many of the newest series are remembered.
 const maxNewest = 50
 
 // Newcomer is a series that got a place.
 type Newcomer struct {
-	Key    []byte // of series.AppendKey
-	At     int64  // Unix nanoseconds
-	Sender Sender // of its first sample; zero if nobody knew
+	Key       []byte        // of series.AppendKey
+	At        int64         // Unix nanoseconds
+	Sender    sender.Sender // of its first sample; zero if nobody knew
+	Container string        // id that the line gave
 }
 
 // newest is the series that got a place last, in a ring whose memory is used again.
@@ -22,7 +27,7 @@ func (n *newest) add(now int64, c *Claim) {
 	place := &n.ring[n.next%maxNewest]
 	n.next++
 	*place = Newcomer{
-		Key: append(place.Key[:0], c.Key...), At: now, Sender: c.Sender.in(cut(c.Container), place.Sender.Container),
+		Key: append(place.Key[:0], c.Key...), At: now, Sender: c.Sender, Container: keep(cut(c.Container), place.Container),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
@@ -20,9 +21,9 @@ func keyOf(metric string, user int) []byte {
 // already, or has no place, is not new.
 func TestNewest(t *testing.T) {
 	tenant := New(Config{MaxSeries: maxNewest + 10}, time.Minute, time.Hour).Tenant("a")
-	sender := Sender{Addr: netip.MustParseAddrPort("192.0.2.1:9")}
+	from := sender.Sender{Addr: netip.MustParseAddrPort("192.0.2.1:9")}
 	for i := range maxNewest + 20 {
-		c := Claim{Key: keyOf("logins", i), Samples: 1, Sender: sender, Container: []byte("c1")}
+		c := Claim{Key: keyOf("logins", i), Samples: 1, Sender: from, Container: []byte("c1")}
 		tenant.Admit(int64(i), &c)
 		tenant.Admit(1e9, &c)
 	}
@@ -30,10 +31,9 @@ func TestNewest(t *testing.T) {
 	if len(newest) != maxNewest {
 		t.Fatalf("%d series, want %d", len(newest), maxNewest)
 	}
-	sender.Container = "c1"
 	for i, n := range newest {
-		if at := maxNewest + 9 - i; n.At != int64(at) || string(n.Key) != string(keyOf("logins", at)) || n.Sender != sender {
-			t.Fatalf("%d: got %q at %d of %+v", i, n.Key, n.At, n.Sender)
+		if at := maxNewest + 9 - i; n.At != int64(at) || string(n.Key) != string(keyOf("logins", at)) || n.Sender != from || n.Container != "c1" {
+			t.Fatalf("%d: got %q at %d of %+v in %s", i, n.Key, n.At, n.Sender, n.Container)
 		}
 	}
 	if none := New(Config{}, time.Minute, time.Hour).Tenant("b").Newest(); len(none) != 0 {

@@ -2,7 +2,6 @@ package limit
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 	"strconv"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/freshet-io/freshet/internal/core/distinct"
+	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
@@ -32,20 +32,13 @@ const steadyFor = int64(2 * time.Second)
 // rivalFor is how long a place is wanted by others after a sample over a limit.
 const rivalFor = int64(time.Minute)
 
-// Sender is who sent a line, as far as the socket knows.
-type Sender struct {
-	Addr      netip.AddrPort // of UDP
-	PID, UID  int32          // of Unix sockets
-	Container string         // id that the line gives
-}
-
-// in is the sender in a container. memory is text that may be the container's by chance:
-// it spares a copy where few senders take turns.
-func (s Sender) in(container []byte, memory string) Sender {
-	if s.Container = memory; memory != string(container) {
-		s.Container = string(container)
+// keep is b as text. text may be the same by chance: it spares a copy where few containers take
+// turns.
+func keep(b []byte, text string) string {
+	if text == string(b) {
+		return text
 	}
-	return s
+	return string(b)
 }
 
 // offender is a metric that is over a limit, or those of a kind that have no
@@ -70,8 +63,9 @@ type labelValues struct {
 }
 
 type senderSamples struct {
-	Sender
-	samples uint64
+	sender.Sender
+	container string // that its lines give
+	samples   uint64
 }
 
 // unknownNames stand for the metrics of a kind that have no series. They are the
@@ -188,13 +182,13 @@ func (o *offender) label(at int, name, value []byte) {
 
 // sender counts who sent a claim. Beyond maxSenders the rarest gives way.
 func (o *offender) sender(c *Claim) {
-	if c.Sender == (Sender{}) && len(c.Container) == 0 {
+	if c.Sender == (sender.Sender{}) && len(c.Container) == 0 {
 		return
 	}
 	container := cut(c.Container)
 	for i := range o.senders {
 		s := &o.senders[i]
-		if s.Addr == c.Sender.Addr && s.PID == c.Sender.PID && s.UID == c.Sender.UID && s.Container == string(container) {
+		if s.Sender == c.Sender && s.container == string(container) {
 			s.samples += c.Samples
 			return
 		}
@@ -213,7 +207,7 @@ func (o *offender) sender(c *Claim) {
 	}
 	s := &o.senders[at]
 	s.samples += c.Samples
-	s.Sender = c.Sender.in(container, s.Container)
+	s.Sender, s.container = c.Sender, keep(container, s.container)
 }
 
 // Report is the state of a tenant for people.
@@ -250,8 +244,9 @@ type LabelValues struct {
 // SenderSamples is how many samples over a limit came from a sender. Those of rare
 // senders are counted with others that they took the place of.
 type SenderSamples struct {
-	Sender  Sender
-	Samples uint64
+	Sender    sender.Sender
+	Container string // id that its lines give
+	Samples   uint64
 }
 
 // Report returns the state of the tenant. now is Unix nanoseconds.
@@ -292,7 +287,7 @@ func (o *offender) report() Offender {
 		return cmp.Or(cmp.Compare(b.Values, a.Values), cmp.Compare(a.Name, b.Name))
 	})
 	for _, s := range o.senders {
-		r.Senders = append(r.Senders, SenderSamples{s.Sender, s.samples})
+		r.Senders = append(r.Senders, SenderSamples{s.Sender, s.container, s.samples})
 	}
 	slices.SortStableFunc(r.Senders, func(a, b SenderSamples) int { return cmp.Compare(b.Samples, a.Samples) })
 	return r

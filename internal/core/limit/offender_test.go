@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
@@ -80,8 +81,8 @@ func TestWhatIsRememberedOfAnOffenderIsShort(t *testing.T) {
 	ls := labels.FromStrings("__name__", "a", "b", long, long, "c")
 	tenant.Admit(begin, &Claim{Key: series.AppendKey(nil, series.Counter, ls), Samples: 1, Container: []byte(long)})
 	o := tenant.Report(begin).Offenders[0]
-	if len(o.Labels) != 2 || len(o.Labels[1].Name) != maxText || len(o.Senders[0].Sender.Container) != maxText || len(o.Example) > maxText+3 {
-		t.Errorf("label %d, container %d, example %d bytes", len(o.Labels[1].Name), len(o.Senders[0].Sender.Container), len(o.Example))
+	if len(o.Labels) != 2 || len(o.Labels[1].Name) != maxText || len(o.Senders[0].Container) != maxText || len(o.Example) > maxText+3 {
+		t.Errorf("label %d, container %d, example %d bytes", len(o.Labels[1].Name), len(o.Senders[0].Container), len(o.Example))
 	}
 }
 
@@ -107,7 +108,7 @@ func TestANewOffenderBeginsAnew(t *testing.T) {
 		if o.Metric != "newcomer" {
 			continue
 		}
-		want := []SenderSamples{{Sender{PID: 3}, 2}}
+		want := []SenderSamples{{Sender: sender.Sender{PID: 3}, Samples: 2}}
 		if !slices.Equal(o.Senders, want) || o.Labels[0] != (LabelValues{"id", 2}) || o.Example != `{__name__="newcomer", env="prod", id="1"}` {
 			t.Errorf("%+v", o)
 		}

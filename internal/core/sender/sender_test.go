@@ -1,6 +1,7 @@
 package sender
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 )
@@ -16,6 +17,16 @@ func TestSender(t *testing.T) {
 	} {
 		if got := Of(c.remote, c.agent); got.String() != c.want || got.Clone() != got {
 			t.Errorf("%s %.20s: %s", c.remote, c.agent, got)
+		}
+	}
+	for want, s := range map[string]Sender{
+		"10.0.0.1:4711":  {Addr: netip.MustParseAddrPort("10.0.0.1:4711")},
+		"10.0.0.1":       Sender{Addr: netip.MustParseAddrPort("10.0.0.1:4711")}.Host(),
+		"pid=7,uid=1000": {PID: 7, UID: 1000},
+		"pid=0,uid=1000": {UID: 1000},
+	} {
+		if got := s.String(); got != want {
+			t.Errorf("%s, want %s", got, want)
 		}
 	}
 	remote, agent := "10.0.0.1:4711", "Prometheus/3.5.0"

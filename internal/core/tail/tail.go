@@ -13,6 +13,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/capture"
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
 // Filter says which lines are wanted: those that all of its fields let pass. The
@@ -84,7 +85,7 @@ func (s *Selector) Lines(d *capture.Datagram) iter.Seq[*Line] {
 	}
 }
 
-func (f *Filter) sender(s capture.Sender) bool {
+func (f *Filter) sender(s sender.Sender) bool {
 	if f.From.IsValid() && !f.From.Contains(s.Addr.Addr()) {
 		return false
 	}
@@ -195,7 +196,7 @@ func (s *Selector) describe(d *capture.Datagram, text []byte) *Line {
 	if !utf8.Valid(text) {
 		l.Bytes = bytes.Clone(text)
 	}
-	if d.Sender != (capture.Sender{}) {
+	if d.Sender != (sender.Sender{}) {
 		l.Sender = d.Sender.String()
 	}
 	if l.Type == "" {

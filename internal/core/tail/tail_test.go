@@ -11,6 +11,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/capture"
 	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
 const datagram = "page_views:1|c|#env:prod,page:/home\n" +
@@ -23,12 +24,12 @@ const datagram = "page_views:1|c|#env:prod,page:/home\n" +
 func ptr(n int32) *int32 { return &n }
 
 func TestFilter(t *testing.T) {
-	udp := capture.Sender{Addr: netip.MustParseAddrPort("10.1.2.3:5000")}
-	unix := capture.Sender{PID: 7}
+	udp := sender.Sender{Addr: netip.MustParseAddrPort("10.1.2.3:5000")}
+	unix := sender.Sender{PID: 7}
 	for _, tt := range []struct {
 		name   string
 		filter Filter
-		sender capture.Sender
+		sender sender.Sender
 		want   string // type and name of each line
 	}{
 		{"everything", Filter{}, udp, "counter page_views, gauge cpu,  page_views, check db.up, event deploy,  nothing"},

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
 const (
@@ -16,17 +18,17 @@ const (
 
 // example is a malformed line.
 type example struct {
-	Sender
+	sender.Sender
 	reason string
 	line   []byte // its memory is used again
 }
 
 // Malformed counts lines of the datagram that was added last, which is of that sender. The
 // line is copied, one of a sender in a window.
-func (t *Tally) Malformed(s Sender, lines uint64, reason string, line []byte) {
+func (t *Tally) Malformed(s sender.Sender, lines uint64, reason string, line []byte) {
 	at, ok := t.places[s]
 	if !ok {
-		at, ok = t.places[s.host()]
+		at, ok = t.places[s.Host()]
 	}
 	if !ok {
 		t.others.Malformed += lines
@@ -67,7 +69,7 @@ func (s *Senders) Malformed(from, to int64, limit int) (all []MalformedRow) {
 	for _, row := range s.merged(from, to, func(a Amount) bool { return a.Malformed > 0 }) {
 		m := MalformedRow{SenderRow: row}
 		for _, e := range s.examples {
-			if e.Sender == row.Sender || row.Addr.IsValid() && e.host() == row.Sender {
+			if e.Sender == row.Sender || row.Addr.IsValid() && e.Host() == row.Sender {
 				m.Reason, m.Example = e.reason, strings.ToValidUTF8(string(e.line), "\uFFFD")
 			}
 		}

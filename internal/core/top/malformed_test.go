@@ -5,12 +5,14 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
 // Who sends malformed lines is named with what part of its lines they are, and one of them.
 func TestMalformed(t *testing.T) {
 	s, tally := NewSenders(), new(Tally)
-	good, bad, worse := udp("192.0.2.1:1"), udp("192.0.2.1:2"), Sender{PID: 7, UID: 1000}
+	good, bad, worse := udp("192.0.2.1:1"), udp("192.0.2.1:2"), sender.Sender{PID: 7, UID: 1000}
 	for second := int64(100); second < 103; second++ {
 		for i := range 10 {
 			tally.Add(good, 10, 4)
@@ -47,13 +49,13 @@ func TestMalformedIsBounded(t *testing.T) {
 	quiet := udp("192.0.2.1:9")
 	tally.Add(quiet, 1, 1)
 	for port := range 5000 {
-		from := Sender{Addr: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), uint16(port+1000))}
+		from := sender.Sender{Addr: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), uint16(port+1000))}
 		tally.Add(from, 1, 2)
 		tally.Malformed(from, 1, "no_type", []byte("x"))
 	}
 	for pid := range int32(5000) {
-		tally.Add(Sender{PID: pid + 1}, 1, 1)
-		tally.Malformed(Sender{PID: pid + 1}, 1, "no_type", []byte("x"))
+		tally.Add(sender.Sender{PID: pid + 1}, 1, 1)
+		tally.Malformed(sender.Sender{PID: pid + 1}, 1, "no_type", []byte("x"))
 	}
 	s.Add(100, tally)
 	if len(tally.examples) > maxBadLines || len(s.examples) > maxBadLines || s.Len() > 2*maxSenders {

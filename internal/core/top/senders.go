@@ -3,6 +3,8 @@ package top
 import (
 	"cmp"
 	"net/netip"
+
+	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
 const (
@@ -14,33 +16,25 @@ const (
 	maxPorts = 8
 )
 
-// Sender is who sent a datagram, as far as the socket knows.
-type Sender struct {
-	Addr     netip.AddrPort // of UDP; port 0 stands for those of a host
-	PID, UID int32          // of Unix sockets
-}
-
-func (s Sender) host() Sender { return Sender{Addr: netip.AddrPortFrom(s.Addr.Addr(), 0)} }
-
 // Tally is what one socket received in a window, by sender. It belongs to the
 // goroutine that reads; its memory is used again in the next window.
 //
 // A flood of ports must not hide the other hosts: where there is no room for a
 // port, its host is counted, for which there is as much room again.
 type Tally struct {
-	places   map[Sender]int32 // in amounts
+	places   map[sender.Sender]int32 // in amounts
 	amounts  []tallied
 	others   Amount
 	examples []example // of malformed lines
 }
 
 type tallied struct {
-	Sender
+	sender.Sender
 	Amount
 }
 
 // Add counts a datagram.
-func (t *Tally) Add(s Sender, bytes, lines int) {
+func (t *Tally) Add(s sender.Sender, bytes, lines int) {
 	a := Amount{Count: 1, Bytes: uint64(bytes), Lines: uint64(lines)}
 	if at, ok := t.places[s]; ok {
 		t.amounts[at].add(a)
@@ -50,10 +44,10 @@ func (t *Tally) Add(s Sender, bytes, lines int) {
 }
 
 // first counts a datagram of a sender that is not among the amounts.
-func (t *Tally) first(s Sender, a Amount) {
+func (t *Tally) first(s sender.Sender, a Amount) {
 	room := len(t.amounts) < maxSenders
 	if !room && s.Addr.IsValid() {
-		s = s.host()
+		s = s.Host()
 		if at, ok := t.places[s]; ok {
 			t.amounts[at].add(a)
 			return
@@ -65,7 +59,7 @@ func (t *Tally) first(s Sender, a Amount) {
 		return
 	}
 	if t.places == nil {
-		t.places = map[Sender]int32{}
+		t.places = map[sender.Sender]int32{}
 	}
 	t.places[s] = int32(len(t.amounts))
 	t.amounts = append(t.amounts, tallied{s, a})
@@ -79,22 +73,22 @@ func (t *Tally) Reset() {
 
 // Senders is the datagrams of a tenant by sender.
 type Senders struct {
-	rows     rows[Sender]
-	hosts    rows[Sender] // whose ports have no room in rows
+	rows     rows[sender.Sender]
+	hosts    rows[sender.Sender] // whose ports have no room in rows
 	others   recent
 	examples []example // of malformed lines, the oldest first
 }
 
 // SenderRow is one row: a sender, or a host with many ports.
 type SenderRow struct {
-	Sender
+	sender.Sender
 	Ports int // senders of the host, as far as they are known; 0 if it is one sender
 	Amount
 }
 
 // NewSenders returns an empty table.
 func NewSenders() *Senders {
-	return &Senders{rows: newRows[Sender](maxSenders), hosts: newRows[Sender](maxSenders)}
+	return &Senders{rows: newRows[sender.Sender](maxSenders), hosts: newRows[sender.Sender](maxSenders)}
 }
 
 // Add adds what a socket received in a window, named by its second.
@@ -107,7 +101,7 @@ func (s *Senders) Add(second int64, t *Tally) {
 	s.keep(t.examples)
 }
 
-func (s *Senders) at(second int64, from Sender) *recent {
+func (s *Senders) at(second int64, from sender.Sender) *recent {
 	ofHost := from.Addr.IsValid() && from.Addr.Port() == 0
 	if !ofHost {
 		if row := s.rows.at(second, from); row != nil {
@@ -115,7 +109,7 @@ func (s *Senders) at(second int64, from Sender) *recent {
 		}
 	}
 	if from.Addr.IsValid() {
-		if row := s.hosts.at(second, from.host()); row != nil {
+		if row := s.hosts.at(second, from.Host()); row != nil {
 			return row
 		}
 	}
@@ -156,7 +150,7 @@ func (s *Senders) merged(from, to int64, wanted func(Amount) bool) (all []Sender
 		}
 		h := hosts[key.Addr.Addr()]
 		if h == nil {
-			h = &SenderRow{Sender: key.host()}
+			h = &SenderRow{Sender: key.Host()}
 			hosts[key.Addr.Addr()] = h
 		}
 		h.Ports++

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
@@ -15,7 +16,7 @@ func key(kind series.Kind, pairs ...string) []byte {
 	return series.AppendKey(nil, kind, labels.FromStrings(pairs...))
 }
 
-func udp(text string) Sender { return Sender{Addr: netip.MustParseAddrPort(text)} }
+func udp(text string) sender.Sender { return sender.Sender{Addr: netip.MustParseAddrPort(text)} }
 
 func TestMetrics(t *testing.T) {
 	m := NewMetrics()
@@ -73,11 +74,11 @@ func TestClockGoesBack(t *testing.T) {
 
 func TestNoAllocations(t *testing.T) {
 	m, k := NewMetrics(), key(series.Counter, "__name__", "a", "x", "1")
-	tally, sender := new(Tally), udp("192.0.2.1:9")
+	tally, from := new(Tally), udp("192.0.2.1:9")
 	allocs := testing.AllocsPerRun(100, func() {
 		m.Add(100, k, 1)
-		tally.Add(sender, 10, 2)
-		tally.Malformed(sender, 1, "bad_value", []byte("a:x|c"))
+		tally.Add(from, 10, 2)
+		tally.Malformed(from, 1, "bad_value", []byte("a:x|c"))
 		tally.Reset()
 	})
 	if allocs != 0 {
@@ -86,11 +87,11 @@ func TestNoAllocations(t *testing.T) {
 }
 
 // window makes a table of what came in one second.
-func window(s *Senders, second int64, sent map[Sender]int) {
+func window(s *Senders, second int64, sent map[sender.Sender]int) {
 	tally := new(Tally)
-	for sender, n := range sent {
+	for from, n := range sent {
 		for range n {
-			tally.Add(sender, 100, 0)
+			tally.Add(from, 100, 0)
 		}
 	}
 	s.Add(second, tally)
@@ -98,9 +99,9 @@ func window(s *Senders, second int64, sent map[Sender]int) {
 
 func TestSenders(t *testing.T) {
 	s := NewSenders()
-	process := Sender{PID: 7, UID: 1000}
+	process := sender.Sender{PID: 7, UID: 1000}
 	for second := int64(100); second < 103; second++ {
-		window(s, second, map[Sender]int{udp("192.0.2.1:9"): 3, udp("192.0.2.1:10"): 2, process: 4, {}: 1})
+		window(s, second, map[sender.Sender]int{udp("192.0.2.1:9"): 3, udp("192.0.2.1:10"): 2, process: 4, {}: 1})
 	}
 	got, rest := s.Busiest(100, 102, 3)
 	want := []SenderRow{
@@ -117,9 +118,9 @@ func TestSenders(t *testing.T) {
 // of other hosts still have theirs.
 func TestHostWithManyPorts(t *testing.T) {
 	s := NewSenders()
-	sent := map[Sender]int{udp("192.0.2.2:1"): 5}
+	sent := map[sender.Sender]int{udp("192.0.2.2:1"): 5}
 	for port := range maxPorts + 1 {
-		sent[Sender{Addr: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), uint16(port+1))}] = 1
+		sent[sender.Sender{Addr: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), uint16(port+1))}] = 1
 	}
 	window(s, 100, sent)
 	got, _ := s.Busiest(100, 101, 10)
@@ -138,16 +139,16 @@ func TestSendersAreBounded(t *testing.T) {
 	s := NewSenders()
 	tally := new(Tally)
 	for port := range 60_000 {
-		tally.Add(Sender{Addr: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), uint16(port+1))}, 1, 0)
+		tally.Add(sender.Sender{Addr: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), uint16(port+1))}, 1, 0)
 	}
 	for range 5 {
 		tally.Add(udp("192.0.2.2:1"), 1, 0)
 	}
 	for pid := range int32(5000) {
-		tally.Add(Sender{PID: pid + 1}, 1, 0)
+		tally.Add(sender.Sender{PID: pid + 1}, 1, 0)
 	}
 	for i := range 5000 {
-		tally.Add(Sender{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 1)}, 1, 0)
+		tally.Add(sender.Sender{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 1)}, 1, 0)
 	}
 	if len(tally.amounts) > 2*maxSenders {
 		t.Errorf("a tally of %d rows", len(tally.amounts))
@@ -207,9 +208,9 @@ func BenchmarkLabels(b *testing.B) {
 // Bound: 0 allocs/op and 60 ns a datagram.
 func BenchmarkTally(b *testing.B) {
 	tally := new(Tally)
-	senders := make([]Sender, 100)
+	senders := make([]sender.Sender, 100)
 	for i := range senders {
-		senders[i] = Sender{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 4000)}
+		senders[i] = sender.Sender{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 4000)}
 	}
 	b.ReportAllocs()
 	i := 0

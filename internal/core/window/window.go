@@ -11,6 +11,7 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	"github.com/freshet-io/freshet/internal/core/limit"
+	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/lib/arena"
 	"github.com/freshet-io/freshet/internal/lib/index"
@@ -42,9 +43,9 @@ type Resolution struct {
 	Scale  float64        // factor of every value, 1 for none
 	Drop   bool           // a rule drops the context
 
-	Unnamed   bool         // see limit.Claim
-	Sender    limit.Sender // zero if nobody knows
-	Container []byte       // the resolver's memory, too
+	Unnamed   bool          // see limit.Claim
+	Sender    sender.Sender // zero if nobody knows
+	Container []byte        // the resolver's memory, too
 }
 
 // Options are the choices that change what a line means.

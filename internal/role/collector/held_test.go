@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/limit"
+	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
 // Metrics of several datagrams are counted together, wherever each datagram lies: read
@@ -135,7 +136,7 @@ func TestASenderIsNotBlamedForAnother(t *testing.T) {
 		known := 0
 		for _, o := range offenders() {
 			for _, s := range o.Senders {
-				if s.Sender != (limit.Sender{}) {
+				if s.Sender != (sender.Sender{}) {
 					known++
 				}
 			}
@@ -145,7 +146,7 @@ func TestASenderIsNotBlamedForAnother(t *testing.T) {
 	want := map[string]string{"of_a": a.LocalAddr().String(), "of_b": b.LocalAddr().String()}
 	for _, o := range offenders() {
 		for _, s := range o.Senders {
-			if s.Sender != (limit.Sender{}) && s.Sender.Addr.String() != want[o.Metric] {
+			if s.Sender != (sender.Sender{}) && s.Sender.Addr.String() != want[o.Metric] {
 				t.Errorf("%d samples of %s are %v's, who is not %s", s.Samples, o.Metric, s.Sender.Addr, want[o.Metric])
 			}
 		}

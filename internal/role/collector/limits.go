@@ -16,6 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/process"
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
@@ -166,7 +167,7 @@ func (l *limits) tell(now int64, tenant string, offenders []limit.Offender) {
 		o := due[0]
 		due = due[1:]
 		l.logger(tenant, o).Warn("new series are over a limit and have no place; docs/limits.md says what to do", "limit", setting(o),
-			o.Fate.String()+"_samples", l.untold(tenant, o), "label", culprit(o), "values", values(o), "sender", sender(o), "example", o.Example)
+			o.Fate.String()+"_samples", l.untold(tenant, o), "label", culprit(o), "values", values(o), "sender", loudest(o), "example", o.Example)
 		l.told[offence{tenant, o.Metric, o.Kind}] = &telling{at: now, since: o.Since, samples: samplesOver(o), named: true, over: true}
 	}
 	l.tellOthers(now, tenant, due, unsteady)
@@ -252,21 +253,20 @@ func values(o *limit.Offender) uint64 {
 	return o.Labels[0].Values
 }
 
-// sender describes who sent most samples.
-func sender(o *limit.Offender) string {
+// loudest describes the sender of most samples.
+func loudest(o *limit.Offender) string {
 	if len(o.Senders) == 0 {
 		return "unknown"
 	}
-	return DescribeSender(o.Senders[0].Sender)
+	return describeSender(o.Senders[0].Sender, o.Senders[0].Container)
 }
 
-// DescribeSender is a sender as people know it: an address, or a process by its
+// describeSender is a sender as people know it: an address, or a process by its
 // number, user and command, and the container.
-func DescribeSender(s limit.Sender) string {
+func describeSender(s sender.Sender, container string) string {
 	var parts []string
-	container := s.Container
-	if s.Addr.IsValid() {
-		parts = append(parts, s.Addr.String())
+	if address := s.Address(); address != "" {
+		parts = append(parts, address)
 	}
 	if s.PID != 0 {
 		p := process.Find(s.PID)
@@ -322,7 +322,7 @@ func (l *limits) Collect(out chan<- prometheus.Metric) {
 				continue
 			}
 			out <- prometheus.MustNewConstMetric(descLimitOffender, prometheus.GaugeValue, float64(samplesOver(o)),
-				r.Tenant, o.Metric, o.Kind.String(), reason(o).String(), o.Fate.String(), strings.ToValidUTF8(culprit(o), "_"), sender(o))
+				r.Tenant, o.Metric, o.Kind.String(), reason(o).String(), o.Fate.String(), strings.ToValidUTF8(culprit(o), "_"), loudest(o))
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/window"
 )
@@ -141,7 +142,7 @@ func TestAFloodOverManyMetricsIsToldInFewLines(t *testing.T) {
 			tenant := f.Limiter.Tenant("default")
 			claim := func(now int64, metric string, id int) {
 				ls := labels.FromStrings("__name__", metric, "id", fmt.Sprint(id))
-				tenant.Admit(now, &limit.Claim{Key: series.AppendKey(nil, series.Counter, ls), Samples: 1, Sender: limit.Sender{UID: 7}})
+				tenant.Admit(now, &limit.Claim{Key: series.AppendKey(nil, series.Counter, ls), Samples: 1, Sender: sender.Sender{UID: 7}})
 			}
 			shown := map[string]bool{}
 			for second := range 118 {
@@ -258,7 +259,7 @@ func flooded(t testing.TB, c limit.Config) (*window.Table, *catalogue.Catalogue)
 	table := window.New(&resolver{
 		Options: &Options{Catalogue: names, Now: time.Now, Logger: slog.New(slog.DiscardHandler)},
 		terms:   &terms{tenant: "a", mapper: mapper}, reports: &reports{}, limits: tenant,
-		sender: func() limit.Sender { return limit.Sender{PID: 1} }, now: func() int64 { return time.Now().UnixNano() },
+		sender: func() sender.Sender { return sender.Sender{PID: 1} }, now: func() int64 { return time.Now().UnixNano() },
 	}, window.Options{IdleWindows: 300, Limits: tenant})
 	table.Start(0)
 	return table, names

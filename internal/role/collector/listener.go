@@ -10,8 +10,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	"github.com/freshet-io/freshet/internal/core/event"
 	"github.com/freshet-io/freshet/internal/core/ledger"
-	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/top"
 	"github.com/freshet-io/freshet/internal/core/window"
@@ -57,7 +57,7 @@ type listener struct {
 	parser        dogstatsd.Parser
 	lines         [window.MaxLines]dogstatsd.Metric // parsed, and counted together
 	held          int                               // of lines
-	from          sockets.Sender                    // of the packet that is being parsed, and of all lines that are held
+	from          sender.Sender                     // of the packet that is being parsed, and of all lines that are held
 	table         *window.Table
 	now           int64        // Unix nanoseconds when the packet was read that is being counted
 	left          window.Stats // of the tables before
@@ -113,9 +113,7 @@ func (l *listener) newTable() *window.Table {
 }
 
 // sender is who sent what is being counted, zero while nobody asks.
-func (l *listener) sender() limit.Sender {
-	return limit.Sender{Addr: l.from.Addr, PID: l.from.PID, UID: l.from.UID}
-}
+func (l *listener) sender() sender.Sender { return l.from }
 
 // name is the address as metrics and logs spell it.
 func (l *listener) name() string { return l.address.network + "://" + l.socket.Addr().String() }
@@ -170,11 +168,10 @@ func (l *listener) Packet(packet []byte, now int64) {
 // tell counts a packet of so many well-formed and malformed lines for whoever looks at
 // senders.
 func (l *listener) tell(packet []byte, lines int, malformed uint64) {
-	from := top.Sender(l.from)
-	l.tally.Add(from, len(packet), lines+int(malformed))
+	l.tally.Add(l.from, len(packet), lines+int(malformed))
 	if malformed > 0 {
 		line, why := l.parser.LastFault()
-		l.tally.Malformed(from, malformed, why.String(), line)
+		l.tally.Malformed(l.from, malformed, why.String(), line)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/window"
 )
@@ -18,8 +19,8 @@ type resolver struct {
 	*terms
 	reports *reports
 	limits  *limit.Tenant
-	sender  func() limit.Sender // of the packet that is being read
-	now     func() int64        // Unix nanoseconds when it was: a clock costs more than a claim
+	sender  func() sender.Sender // of the packet that is being read
+	now     func() int64         // Unix nanoseconds when it was: a clock costs more than a claim
 
 	// Of the last resolution: a flood should leave no garbage behind.
 	out mapping.Output

@@ -13,8 +13,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/freshet-io/freshet/internal/adapter/sockets"
 	"github.com/freshet-io/freshet/internal/core/capture"
+	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
 const (
@@ -75,7 +75,7 @@ type tapped struct {
 	network string
 	address net.Addr
 	time    int64
-	sender  sockets.Sender
+	sender  sender.Sender
 	end     int // in data
 }
 
@@ -180,7 +180,7 @@ func (t *Tap) take() []capture.Datagram {
 		}
 		t.datagrams = append(t.datagrams, capture.Datagram{
 			Time: p.time, Network: p.network, Address: address, Data: data,
-			Sender: capture.Sender{Addr: p.sender.Addr, PID: p.sender.PID, UID: p.sender.UID},
+			Sender: p.sender,
 		})
 	}
 	return t.datagrams

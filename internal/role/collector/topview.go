@@ -10,6 +10,7 @@ import (
 	"github.com/freshet-io/freshet/internal/adapter/process"
 	"github.com/freshet-io/freshet/internal/answer"
 	"github.com/freshet-io/freshet/internal/core/limit"
+	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/top"
 )
@@ -98,7 +99,7 @@ func (v *topView) senders(t *answer.Top) {
 	for i := range bad {
 		r := &bad[i]
 		t.Malformed = append(t.Malformed, answer.TopMalformed{
-			TopSender: v.sender(limit.Sender{Addr: r.Addr, PID: r.PID, UID: r.UID}), Lines: v.rate(r.Lines), Malformed: v.rate(r.Malformed),
+			TopSender: v.sender(r.Sender, ""), Lines: v.rate(r.Lines), Malformed: v.rate(r.Malformed),
 			Share: share(r.Malformed, r.Lines), Reason: r.Reason, Example: r.Example,
 		})
 	}
@@ -109,8 +110,8 @@ func (v *topView) senders(t *answer.Top) {
 	}
 	for _, r := range rows {
 		t.Senders = append(t.Senders, answer.TopTraffic{
-			TopSender: v.sender(limit.Sender{Addr: r.Addr, PID: r.PID, UID: r.UID}),
-			Datagrams:        v.rate(r.Count), Bytes: v.rate(r.Bytes), Share: share(r.Count, all.Count),
+			TopSender: v.sender(r.Sender, ""),
+			Datagrams: v.rate(r.Count), Bytes: v.rate(r.Bytes), Share: share(r.Count, all.Count),
 		})
 	}
 	if rest.Count > 0 {
@@ -121,14 +122,9 @@ func (v *topView) senders(t *answer.Top) {
 	t.Datagrams, t.Bytes = v.rate(all.Count), v.rate(all.Bytes)
 }
 
-func (v *topView) sender(s limit.Sender) answer.TopSender {
-	known := answer.TopSender{Container: s.Container}
-	switch {
-	case s.Addr.IsValid() && s.Addr.Port() == 0:
-		known.Address = s.Addr.Addr().String()
-	case s.Addr.IsValid():
-		known.Address = s.Addr.String()
-	}
+// sender is what is known of a sender whose lines give a container, or none.
+func (v *topView) sender(s sender.Sender, container string) answer.TopSender {
+	known := answer.TopSender{Address: s.Address(), Container: container}
 	if s.PID == 0 {
 		return known
 	}
@@ -155,7 +151,7 @@ func (v *topView) newest(t *answer.Top) {
 		}
 		t.Newest = append(t.Newest, answer.TopSeries{
 			At: float64(n.At/1e6) / 1e3, Metric: ls.Get(model.MetricNameLabel),
-			Labels: ls.MatchLabels(false, model.MetricNameLabel), Sender: v.sender(n.Sender),
+			Labels: ls.MatchLabels(false, model.MetricNameLabel), Sender: v.sender(n.Sender, n.Container),
 		})
 	}
 }
@@ -194,7 +190,7 @@ func (v *topView) over(t *answer.Top, now time.Time) {
 			}
 			t.Over = append(t.Over, answer.TopOver{
 				Metric: o.Metric, Kind: o.Kind.String(), Limit: setting(o), Fate: o.Fate.String(), Samples: samplesOver(o),
-				Label: culprit(o), Values: values(o), Sender: sender(o),
+				Label: culprit(o), Values: values(o), Sender: loudest(o),
 			})
 		}
 	}
