@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -179,10 +181,11 @@ func TestJSONSteersNoTerminal(t *testing.T) {
 		case "backup":
 			answer = `{"path":"` + hostile + `"}`
 		}
-		server, _ := answering(t, http.StatusOK, answer)
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) }))
+		defer server.Close()
 		args = append(args, "--json")
 		if command, _, err := newRootCommand().Find(args); err == nil && command.Flags().Lookup("server") != nil {
-			args = append(args, "--server", server)
+			args = append(args, "--server", server.URL)
 		}
 		_, stdout, stderr := freshet(t, args...)
 		if strings.ContainsAny(stdout, "\u009b\x7f\u202e") || !strings.Contains(stdout, `x\u009b2Jy\u007f\u202ez`) {

@@ -1,6 +1,6 @@
 // Command freshet takes measurements from applications to queryable series. It
-// is both the server (freshet serve) and the tools to ask it. This is the only
-// package that knows every role; what the roles do is theirs.
+// is both the server (freshet serve) and the tools to ask it: here they are put
+// together, and what they do is theirs.
 package main
 
 import (
@@ -16,6 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/cli"
 	"github.com/freshet-io/freshet/internal/lib/build"
 	"github.com/freshet-io/freshet/internal/lib/command"
+	"github.com/freshet-io/freshet/internal/server"
 )
 
 func main() {
@@ -31,16 +32,16 @@ var version string
 // execute runs the command that args name and returns the exit code.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
-		args = []string{"serve"} // with defaults, it does something useful at once
+		args = []string{server.CommandName} // with defaults, it does something useful at once
 	}
 	return command.Execute(ctx, newRootCommand(), args, stdout, stderr)
 }
 
 // newRootCommand is the command line.
 func newRootCommand() *cobra.Command {
-	root := cli.NewRoot(newServeCommand(), bench.NewCommand())
+	root := cli.NewRoot(server.NewCommand(), bench.NewCommand())
 	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
-		if cmd.Name() != serveName {
+		if cmd.Name() != server.CommandName {
 			signal.Reset(answer.ReloadSignal, answer.RestartSignal) // others end with their terminal
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/answer"
@@ -22,7 +23,11 @@ func TestWithoutACommand(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan int, 1)
 	go func() { ended <- execute(ctx, nil, &said, &notes) }()
-	eventually(t, "the server says what to try", func() bool { return strings.Contains(said.String(), "\nTry:\n") })
+	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(said.String(), "\nTry:\n"); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 30s: the server says what to try\n%s%s", &said, &notes)
+		}
+	}
 	var told answer.Listening
 	if err := files.ReadJSON(filepath.Join("data", answer.ListeningFile), &told); err != nil || !strings.Contains(said.String(), "  HTTP       http://"+told.HTTP+"  ") {
 		t.Errorf("%v, %+v\n%s", err, told, &said)

@@ -1,0 +1,315 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// exposure is who may ask a route. Many tenants are those of a server that asks for
+// tokens or believes the tenant header.
+type exposure int
+
+const (
+	// probes say whether the process lives, to everybody.
+	probes exposure = iota + 1
+
+	// pages are files that are the same for everybody, and show nothing by themselves.
+	pages
+
+	// reads show a tenant its own data, or what is the same for all: the version,
+	// what the process costs as a whole.
+	reads
+
+	// writes add to a tenant's own data.
+	writes
+
+	// readsHere are reads by operators: they show what came, byte by byte.
+	readsHere
+
+	// operates shows or changes the whole process, all tenants in it, so that only
+	// operators may ask: by operator.sock, with a token of theirs, or on loopback.
+	operates
+
+	// operatesMany is operates where there are many tenants: it names them all.
+	operatesMany
+
+	// splits shows the whole process to operators, and to a tenant its own part.
+	splits
+)
+
+// exposures has every route: to register another is a bug. A test tries each
+// as a tenant who wants to see another's data.
+var exposures = map[string]exposure{
+	"GET /-/healthy": probes,
+	"GET /-/ready":   probes,
+
+	"GET /{$}":           pages, // to browsers, and else guarded as reads
+	"GET /flow":          pages,
+	"GET /explore":       pages,
+	"GET /series":        pages,
+	"GET /tail":          pages,
+	"GET /records":       pages,
+	"GET /status":        pages,
+	"GET /licenses.txt":  pages,
+	"GET /assets/{file}": pages,
+
+	"/api/v1/":                   reads,
+	"GET /federate":              reads,
+	"/api/v1/events":             reads,
+	"/api/v1/status/explain":     reads,
+	"GET /api/v1/status/ledger":  reads,
+	"GET /api/v1/status/process": reads,
+	"GET /api/v1/status/top":     reads,
+
+	"/api/v1/write":           writes,
+	"/api/v1/otlp/v1/metrics": writes,
+	"/v1/metrics":             writes,
+
+	"GET /api/v1/status/capture": readsHere,
+	"GET /api/v1/status/tail":    readsHere,
+
+	"/debug/pprof/":                             operates,
+	"/debug/pprof/cmdline":                      operates,
+	"/debug/pprof/profile":                      operates,
+	"/debug/pprof/symbol":                       operates,
+	"/debug/pprof/trace":                        operates,
+	"POST /-/reload":                            operates,
+	"POST /-/record":                            operates,
+	"GET /api/v1/status/records":                operates,
+	"GET /api/v1/status/records/{id}":           operates,
+	"GET /api/v1/status/records/{id}/diagnosis": operates,
+	"POST /api/v1/admin/snapshot":               operates,
+	"POST /api/v1/admin/tsdb/snapshot":          operates,
+	"PUT /api/v1/admin/tsdb/snapshot":           operates,
+	"POST /api/v1/status/diff":                  operates,
+
+	"/self/api/v1/":             operatesMany,
+	"GET /api/v1/status/traces": operatesMany,
+	"GET /api/v1/status/config": operatesMany,
+	"GET /api/v1/status/flags":  operatesMany,
+
+	"GET /api/v1/status/limits": splits,
+	"GET /metrics":              splits,
+}
+
+// routes are what answers HTTP, each behind a guard.
+type routes struct {
+	*http.ServeMux
+	guard func(exposure, http.Handler) http.Handler
+}
+
+// Handle is that of http.ServeMux, for a pattern that exposures has.
+func (r *routes) Handle(pattern string, h http.Handler) {
+	e, decided := exposures[pattern]
+	if !decided {
+		panic(fmt.Sprintf("BUG: nobody has decided who may ask %q: add it to exposures", pattern))
+	}
+	r.ServeMux.Handle(pattern, r.guard(e, h))
+}
+
+// HandleFunc is that of http.ServeMux, for a pattern that exposures has.
+func (r *routes) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
+	r.Handle(pattern, http.HandlerFunc(h))
+}
+
+// guard lets through to h who may ask it, with the tenant in the context.
+func (s *server) guard(e exposure, h http.Handler) http.Handler {
+	switch e {
+	case probes, pages:
+		return h
+	case operates:
+		return s.forOperators(h.ServeHTTP)
+	case readsHere:
+		h = s.forOperators(h.ServeHTTP)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if e == operatesMany && s.access.Load() != nil {
+			s.forOperators(h.ServeHTTP)(w, r)
+			return
+		}
+		if err := s.foreign(e, r); err != nil {
+			s.refuse(w, err)
+			return
+		}
+		if e != writes && s.allowOrigin(w, r) {
+			return
+		}
+		if e == splits && s.operator(r) {
+			h.ServeHTTP(w, r)
+			return
+		}
+		grant, err := s.admit(e, r)
+		if err != nil {
+			s.refuse(w, err)
+			return
+		}
+		h.ServeHTTP(w, r.WithContext(tenant.NewContext(r.Context(), grant.Tenant)))
+	})
+}
+
+// foreign refuses what a web page of somebody else asks for. It costs senders nothing:
+// those have no header of a browser.
+func (s *server) foreign(e exposure, r *http.Request) error {
+	if e != writes {
+		return s.rebound(r)
+	}
+	if !browser(r) {
+		return nil
+	}
+	if err := foreignPage(r); err != nil {
+		return err
+	}
+	return s.rebound(r)
+}
+
+// admit decides on a request that acts for a tenant.
+func (s *server) admit(e exposure, r *http.Request) (tenant.Grant, error) {
+	claim, access := claimOf(r), s.access.Load()
+	if s.vouched(r, claim) {
+		access = tenant.ByHeader(nil) // an operator may name any tenant
+	}
+	grant, err := s.grant(access, claim, e == writes)
+	if err == nil && s.namesOwn(claim, grant) {
+		err = s.notOperator(r)
+	}
+	return grant, err
+}
+
+// namesOwn reports whether a header, which may say anything, names the tenant of
+// Freshet's own metrics: it shows the whole process.
+func (s *server) namesOwn(c tenant.Claim, g tenant.Grant) bool {
+	return g.Tenant == tenant.Own && len(c.Headers) > 0 && s.inForce().Self.Metrics
+}
+
+// grant decides on a request that writes, or else reads, by whichever protocol.
+func (s *server) grant(access *tenant.Access, c tenant.Claim, write bool) (tenant.Grant, error) {
+	grant, err := access.Grant(c)
+	switch {
+	case err != nil:
+	case write && !grant.Write:
+		err = fmt.Errorf("the token of %q may only read; give it may: both in http.tenants_file", grant.Tenant)
+	case !write && !grant.Read:
+		err = fmt.Errorf("the token of %q may only write; give it may: both in http.tenants_file", grant.Tenant)
+	case write && access.Trusts() && s.namesOwn(c, grant):
+		err = fmt.Errorf("the tenant %q holds what Freshet measures of itself, and nothing else is written there; name another in X-Scope-OrgID, or set self.metrics to false", tenant.Own)
+	}
+	return grant, err
+}
+
+// operator reports whether r may see the whole process: where there are not many
+// tenants every request, and else one of an operator that is made as no tenant.
+func (s *server) operator(r *http.Request) bool {
+	if s.access.Load() == nil {
+		return true
+	}
+	c := claimOf(r)
+	if s.vouched(r, c) {
+		return c.Headers == nil
+	}
+	return c.Token == "" && c.Headers == nil && s.notOperator(r) == nil
+}
+
+// refuse says why, in the form of the Prometheus API, whose clients show it.
+func (s *server) refuse(w http.ResponseWriter, err error) {
+	status, kind, reason := http.StatusForbidden, "forbidden", reasonOf(err)
+	if errors.Is(err, tenant.ErrNoToken) {
+		status, kind, reason = http.StatusUnauthorized, "unauthorized", reasonUnauthorized
+		w.Header().Set("WWW-Authenticate", `Bearer realm="freshet"`)
+	}
+	s.refused.WithLabelValues(reason).Inc()
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"status": "error", "errorType": kind, "error": err.Error()}) // fails if the client went away
+}
+
+// openAccess reads who may ask.
+func (s *server) openAccess() error {
+	s.refused = promauto.With(s.registry).NewCounterVec(prometheus.CounterOpts{Name: "freshet_http_refused_requests_total",
+		Help: "Requests that were not answered, by reason: unauthorized without a token that is known; forbidden for another tenant or without the right; operator for an operator endpoint without being one; foreign_page for a web page of another origin; host for a name that http.hosts does not have. Rising: a token is out of date, a name is missing in http.hosts, or somebody tries."},
+		[]string{"reason"})
+	for _, reason := range []string{reasonUnauthorized, reasonForbidden, reasonOperator, reasonForeignPage, reasonHost} {
+		s.refused.WithLabelValues(reason)
+	}
+	access, err := accessOf(s.config)
+	s.access.Store(access)
+	return err
+}
+
+// accessOf is who may ask a server with this configuration. nil: everybody, as the
+// tenant of the address.
+func accessOf(c settings.Config) (*tenant.Access, error) {
+	switch h := c.HTTP; {
+	case h.TenantsFile != "":
+		text, err := os.ReadFile(h.TenantsFile)
+		if err != nil {
+			return nil, conf.Mistake(fmt.Errorf("http.tenants_file: %w; name the file with the tenants' tokens, or leave the key empty", err))
+		}
+		access, err := tenant.ByTokens(h.TenantsFile, text)
+		if err != nil {
+			return nil, conf.Mistake(err)
+		}
+		return access, nil
+	case h.AllowUnknownTenants:
+		return tenant.ByHeader(nil), nil
+	case h.TrustTenantHeader:
+		return tenant.ByHeader(tenantsOf(c)), nil
+	}
+	return nil, nil
+}
+
+// tenantsOf are those that the configuration names.
+func tenantsOf(c settings.Config) []string {
+	all := append(c.DogStatsD.Tenants(), c.HTTP.Tenant)
+	for _, l := range c.HTTP.Listeners {
+		all = append(all, l.Tenant)
+	}
+	for name := range c.Limits.Tenants {
+		all = append(all, name)
+	}
+	for name := range c.Distributor.Tenants {
+		all = append(all, name)
+	}
+	return all
+}
+
+// serveMetrics answers with the metrics of the process, or of one tenant. Those
+// without the label tenant are of all together: what others send could be read
+// off them.
+func (s *server) serveMetrics(w http.ResponseWriter, r *http.Request) {
+	if s.operator(r) {
+		s.metrics.ServeHTTP(w, r)
+		return
+	}
+	own := ownMetrics{s.registry, tenantOf(r)}
+	promhttp.HandlerFor(own, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+}
+
+// ownMetrics gathers the metrics that have the label tenant with one value.
+type ownMetrics struct {
+	all    prometheus.Gatherer
+	tenant string
+}
+
+// Gather is part of prometheus.Gatherer.
+func (o ownMetrics) Gather() (families []*dto.MetricFamily, err error) {
+	families, err = o.all.Gather()
+	for _, f := range families {
+		f.Metric = slices.DeleteFunc(f.Metric, func(m *dto.Metric) bool {
+			return !slices.ContainsFunc(m.Label, func(l *dto.LabelPair) bool { return l.GetName() == "tenant" && l.GetValue() == o.tenant })
+		})
+	}
+	return slices.DeleteFunc(families, func(f *dto.MetricFamily) bool { return len(f.Metric) == 0 }), err
+}

@@ -1,0 +1,606 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang/snappy"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/prompb"
+	"github.com/spf13/pflag"
+
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/lib/run"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// running starts a server with all its parts, and stops it when the test ends.
+func running(t testing.TB, text string) *server {
+	t.Helper()
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	from := settings.NewSource(flags)
+	if err := flags.Parse([]string{"--config", writeFile(t, text)}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := from.Load()
+	if err == nil {
+		err = checkFiles(c)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Distributor.OTLP.GRPCListen = "127.0.0.1:0" // as the other addresses of such texts
+	ctx, stop := context.WithCancelCause(context.Background())
+	s, err := newServer(c, from, prometheus.NewRegistry(), newLog(io.Discard, slog.LevelInfo))
+	if err != nil {
+		t.Fatal(errors.Join(err, s.close()))
+	}
+	s.restarter.begin(ctx, stop)
+	opened, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- run.Run(ctx, c.Drain, s.parts(func() error { close(opened); return nil })...) }()
+	t.Cleanup(func() {
+		stop(nil)
+		if err := errors.Join(<-ended, s.close()); err != nil {
+			t.Error(err)
+		}
+	})
+	select {
+	case <-opened:
+	case err := <-ended:
+		ended <- err
+		t.FailNow()
+	}
+	return s
+}
+
+// tenantsText is a file with tokens: those of two teams, and one for each right.
+func tenantsText() string {
+	var b strings.Builder
+	b.WriteString("tenants:\n")
+	for _, name := range []string{"team-alpha", "team-beta"} {
+		fmt.Fprintf(&b, "- {name: %s, tokens: [{sha256: %x}]}\n", name, sha256.Sum256([]byte(name+"-both")))
+	}
+	for _, may := range []string{"read", "write"} {
+		fmt.Fprintf(&b, "- {name: only-%s, may: %[1]s, tokens: [{sha256: %x}]}\n", may, sha256.Sum256([]byte("only-"+may)))
+	}
+	return b.String()
+}
+
+const (
+	alpha = "team-alpha-both" // tokens
+	beta  = "team-beta-both"
+)
+
+// twoTenants starts a server that has a socket for each of two tenants, and tokens.
+func twoTenants(t *testing.T) *server {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "tenants.yaml")
+	if err := os.WriteFile(file, []byte(tenantsText()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return running(t, `
+data_dir: `+filepath.Join(dir, "data")+`
+http: {listen: "127.0.0.1:0", tenants_file: `+file+`}
+dogstatsd:
+  udp: 127.0.0.1:0
+  unixgram: ""
+  unix: ""
+  tenant: team-alpha
+  host_label: false
+  listeners: [{network: udp, address: "127.0.0.2:0", tenant: team-beta}]
+`)
+}
+
+// request asks with a token, from this machine or by way of a proxy. Once one has come,
+// operators on this machine ask by their socket.
+func (s *server) request(t *testing.T, method, path, token, body string, proxied bool) *http.Response {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.http[0].addr()+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	if proxied {
+		r.Header.Set("X-Forwarded-For", "10.0.0.7")
+	}
+	if strings.HasPrefix(body, "query=") {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	client := http.DefaultClient
+	if !proxied && s.proxied.Load() != nil {
+		client = apiclient.OverSocket(s.operatorPath())
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}
+
+// answer is request with the whole answer read.
+func (s *server) answer(t *testing.T, method, path, token, body string, proxied bool) (*http.Response, string) {
+	t.Helper()
+	resp := s.request(t, method, path, token, body, proxied)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plain, err := snappy.Decode(nil, text); err == nil && strings.HasSuffix(path, "/read") {
+		text = plain
+	}
+	return resp, string(text)
+}
+
+// eventually waits until what is true in the end is true.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !is(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 30s: %s", what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// ofBeta is what only team-beta may see: its name, names and values of its series,
+// its socket, and the reason in its books.
+var ofBeta = regexp.MustCompile(`beta|73190842|127\.0\.0\.2|bad_value`)
+
+// send has a tenant's application send once what it always sends.
+func (s *server) send(t *testing.T, whose, lines string) {
+	t.Helper()
+	for _, l := range s.collector.Listening() {
+		if l.Tenant != whose {
+			continue
+		}
+		conn, err := net.Dial("udp", l.Address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := io.WriteString(conn, lines); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+const (
+	linesOfAlpha = "alpha_level:1|g|#alpha_tag:x\n_e{5,1}:alpha|x"
+	linesOfBeta  = "beta_level:73190842|g|#beta_tag:x\n_e{4,1}:beta|x\nbeta_bad:x|c"
+)
+
+// question is one way to ask a route.
+type question struct {
+	path, body string
+	own        bool // team-beta sees there what ofBeta finds, so that a leak would be seen
+}
+
+const anySeries = "%7B__name__%3D~%22.%2B%22%7D" // {__name__=~".+"}
+
+// questions are how each route that shows data is asked.
+func questions(t *testing.T) map[string]question {
+	now := time.Now()
+	span := fmt.Sprintf("&start=%d&end=%d&step=1", now.Add(-time.Hour).Unix(), now.Add(time.Minute).Unix())
+	request := prompb.ReadRequest{Queries: []*prompb.Query{{
+		EndTimestampMs: now.Add(time.Minute).UnixMilli(), Matchers: []*prompb.LabelMatcher{{Type: prompb.LabelMatcher_RE, Name: "__name__", Value: ".+"}},
+	}}}
+	read, err := request.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]question{
+		"GET /{$}":                   {path: "/"},
+		"/api/v1/events":             {path: "/api/v1/events", own: true},
+		"/api/v1/status/explain":     {path: "/api/v1/status/explain?line=a:1%7Cg", own: true},
+		"GET /api/v1/status/ledger":  {path: "/api/v1/status/ledger", own: true},
+		"GET /api/v1/status/process": {path: "/api/v1/status/process", own: true},
+		"GET /api/v1/status/top":     {path: "/api/v1/status/top", own: true},
+		"GET /api/v1/status/limits":  {path: "/api/v1/status/limits", own: true},
+		"GET /metrics":               {path: "/metrics", own: true},
+		"GET /federate":              {path: "/federate?match[]=" + anySeries, own: true},
+
+		"/query":               {path: "/api/v1/query?query=" + anySeries, own: true},
+		"/query_range":         {path: "/api/v1/query_range?query=" + anySeries + span, own: true},
+		"/query_exemplars":     {path: "/api/v1/query_exemplars?query=up" + span},
+		"/format_query":        {path: "/api/v1/format_query?query=up"},
+		"/parse_query":         {path: "/api/v1/parse_query?query=up"},
+		"/labels":              {path: "/api/v1/labels", own: true},
+		"/series":              {path: "/api/v1/series?match[]=" + anySeries, own: true},
+		"/label/{name}/values": {path: "/api/v1/label/__name__/values", own: true},
+		"/metadata":            {path: "/api/v1/metadata", own: true},
+		"/rules":               {path: "/api/v1/rules"},
+		"/alerts":              {path: "/api/v1/alerts"},
+		"/alertmanagers":       {path: "/api/v1/alertmanagers"},
+		"/targets":             {path: "/api/v1/targets"},
+		"/targets/metadata":    {path: "/api/v1/targets/metadata"},
+		"/scrape_pools":        {path: "/api/v1/scrape_pools"},
+		"/status/buildinfo":    {path: "/api/v1/status/buildinfo"},
+		"/status/runtimeinfo":  {path: "/api/v1/status/runtimeinfo"},
+		"/status/tsdb":         {path: "/api/v1/status/tsdb", own: true},
+		"/status/walreplay":    {path: "/api/v1/status/walreplay"},
+		"/features":            {path: "/api/v1/features"},
+		"/notifications":       {path: "/api/v1/notifications"},
+		"/read":                {path: "/api/v1/read", body: string(snappy.Encode(nil, read)), own: true},
+	}
+}
+
+// A tenant asks every route there is and finds nothing of another one, who sees
+// there what is his own.
+func TestTenantsDoNotCrossOver(t *testing.T) {
+	s := twoTenants(t)
+	for whose, name := range map[string]string{"team-alpha": "alpha_stored", "team-beta": "beta_stored"} {
+		_, err := s.stores.WriteTiles(t.Context(), whose, tile.Width10s, []tile.Sample{{
+			Series: &tile.Series{Labels: labels.FromStrings("__name__", name)}, T: time.Now().UnixMilli(), V: 1,
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	asked := questions(t)
+	for path, q := range asked {
+		method := http.MethodGet
+		if q.body != "" {
+			method = http.MethodPost
+		}
+		// Both send all the time: some routes show only what arrives while one looks.
+		eventually(t, path+" has what is team-beta's own", func() bool {
+			s.send(t, "team-alpha", linesOfAlpha)
+			s.send(t, "team-beta", linesOfBeta)
+			resp, text := s.answer(t, method, q.path, beta, q.body, true)
+			return resp.StatusCode == http.StatusOK && (!q.own || ofBeta.MatchString(text))
+		})
+		resp, text := s.answer(t, method, q.path, alpha, q.body, true)
+		if leaked := ofBeta.FindString(text); resp.StatusCode != http.StatusOK || leaked != "" {
+			t.Errorf("%s: team-alpha gets %s with %q in\n%s", path, resp.Status, leaked, text)
+		}
+		for token, want := range map[string]int{"": http.StatusUnauthorized, "guessed": http.StatusUnauthorized, "only-write": http.StatusForbidden} {
+			resp, text := s.answer(t, method, q.path, token, q.body, true)
+			if resp.StatusCode != want || (want == http.StatusUnauthorized) != (resp.Header.Get("WWW-Authenticate") != "") || ofBeta.MatchString(text) {
+				t.Errorf("%s with the token %q: %s: %s", path, token, resp.Status, text)
+			}
+		}
+	}
+
+	recorded, err := s.recorder.Record(t.Context(), "a record that operators may read")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := recorded.ID
+
+	// Every route was tried, here or below.
+	for pattern, e := range exposures {
+		method, path, found := strings.Cut(pattern, " ")
+		if !found {
+			method, path = http.MethodGet, pattern
+		}
+		switch e {
+		case reads, splits:
+			if _, tried := asked[pattern]; !tried && pattern != "/api/v1/" {
+				t.Errorf("%s: nobody tried to cross over there; add a question", pattern)
+			}
+		case writes:
+			s.writesAreApart(t, method, path)
+		case readsHere:
+			s.streamsAreApart(t, path)
+		case operates, operatesMany:
+			s.isForOperators(t, method, strings.NewReplacer("/self/api/v1/", "/self/api/v1/labels", "{id}", id).Replace(path))
+		case probes:
+			if resp, text := s.answer(t, method, path, "", "", true); resp.StatusCode != http.StatusOK || ofBeta.MatchString(text) {
+				t.Errorf("%s: %s %s", pattern, resp.Status, text)
+			}
+		case pages:
+			s.isForEverybody(t, path)
+		}
+	}
+	for _, path := range prometheusRoutes(t) {
+		_, ours := exposures["GET /api/v1"+path]
+		if _, tried := asked[path]; !tried && !ours {
+			t.Errorf("/api/v1%s: nobody tried to cross over there; add a question", path)
+		}
+	}
+}
+
+// prometheusRoutes are those that the Prometheus API registers behind /api/v1/: it
+// has a router of its own.
+func prometheusRoutes(t *testing.T) (paths []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", "..", "internal", "adapter", "promapi", "routes.go"), nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		route, ok := n.(*ast.CompositeLit) // {methods, path, handler}
+		if !ok || route.Type != nil || len(route.Elts) != 3 {
+			return true
+		}
+		if path, ok := route.Elts[1].(*ast.BasicLit); ok {
+			text, _ := strconv.Unquote(path.Value)
+			paths = append(paths, text)
+		}
+		return true
+	})
+	if !slices.Contains(paths, "/query") || !slices.Contains(paths, "/read") {
+		t.Fatalf("found only %v", paths)
+	}
+	return paths
+}
+
+// writesAreApart tries a route that takes data.
+func (s *server) writesAreApart(t *testing.T, method, path string) {
+	t.Helper()
+	for token, want := range map[string]int{"": http.StatusUnauthorized, "only-read": http.StatusForbidden} {
+		if resp, text := s.answer(t, method, path, token, "", true); resp.StatusCode != want {
+			t.Errorf("%s with the token %q: %s: %s", path, token, resp.Status, text)
+		}
+	}
+	resp, text := s.answer(t, method, path, "only-write", "", true)
+	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden || ofBeta.MatchString(text) {
+		t.Errorf("%s: %s: %s", path, resp.Status, text)
+	}
+}
+
+// streamsAreApart tries a route that shows what arrives.
+func (s *server) streamsAreApart(t *testing.T, path string) {
+	t.Helper()
+	for token, want := range map[string]int{"": http.StatusUnauthorized, "only-write": http.StatusForbidden} {
+		resp := s.request(t, http.MethodGet, path, token, "", true) // its body may have no end
+		if resp.Body.Close(); resp.StatusCode != want {
+			t.Errorf("%s with the token %q: %s", path, token, resp.Status)
+		}
+	}
+	resp := s.request(t, http.MethodGet, path, alpha, "", true)
+	if resp.Body.Close(); resp.StatusCode != http.StatusForbidden {
+		t.Errorf("%s by a proxy: %s", path, resp.Status)
+	}
+	open := func(token string) *bufio.Reader {
+		stream := s.request(t, http.MethodGet, path, token, "", false)
+		t.Cleanup(func() { stream.Body.Close() })
+		return bufio.NewReader(stream.Body)
+	}
+	readTo := func(stream *bufio.Reader, marks ...string) string {
+		var text bytes.Buffer
+		for !slices.ContainsFunc(marks, func(m string) bool { return bytes.Contains(text.Bytes(), []byte(m)) }) {
+			b, err := stream.ReadByte()
+			if err != nil {
+				t.Fatalf("%s ended: %v", path, err)
+			}
+			text.WriteByte(b)
+		}
+		return text.String()
+	}
+	ofAlpha, own := open(alpha), open(beta)
+	s.send(t, "team-beta", linesOfBeta)
+	readTo(own, "beta_level") // has arrived, also for whoever should not see it
+	s.send(t, "team-alpha", linesOfAlpha)
+	if text := readTo(ofAlpha, "alpha_level", "beta_level"); ofBeta.MatchString(text) {
+		t.Errorf("%s: team-alpha sees\n%q", path, text)
+	}
+}
+
+// isForEverybody tries a file of the web page, as a browser that has no token yet.
+func (s *server) isForEverybody(t *testing.T, path string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.http[0].addr()+strings.Replace(path, "{$}", "", 1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept", "text/html")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || ofBeta.Match(text) || resp.StatusCode != http.StatusOK && !strings.Contains(path, "{file}") {
+		t.Errorf("%s: %v, %s: %s", path, err, resp.Status, text)
+	}
+}
+
+// isForOperators tries a route that shows the whole process: no tenant may have it
+// from elsewhere, and this machine's users may without a token.
+func (s *server) isForOperators(t *testing.T, method, path string) {
+	t.Helper()
+	if resp, text := s.answer(t, method, path, alpha, "", true); resp.StatusCode != http.StatusForbidden || ofBeta.MatchString(text) {
+		t.Errorf("%s %s: team-alpha gets %s: %s", method, path, resp.Status, text)
+	}
+	if resp, text := s.answer(t, method, path+"?seconds=1", "", "", false); resp.StatusCode != http.StatusOK {
+		t.Errorf("%s %s: on this machine: %s: %s", method, path, resp.Status, text)
+	}
+}
+
+// A tenant's part of /metrics is what has its name on it: sums over all tenants
+// would tell what the others send. Who is on the machine sees everything.
+func TestMetricsOfATenant(t *testing.T) {
+	s := twoTenants(t)
+	eventually(t, "both have metrics", func() bool {
+		s.send(t, "team-alpha", linesOfAlpha)
+		s.send(t, "team-beta", linesOfBeta)
+		_, text := s.answer(t, http.MethodGet, "/metrics", "", "", false)
+		return strings.Contains(text, `tenant="team-alpha"`) && strings.Contains(text, `tenant="team-beta"`) && strings.Contains(text, "\ngo_goroutines ")
+	})
+	_, text := s.answer(t, http.MethodGet, "/metrics", alpha, "", false)
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "#") && !strings.Contains(line, `tenant="team-alpha"`) {
+			t.Errorf("team-alpha sees %s", line)
+		}
+	}
+}
+
+// Where any tenant may be named by a header, that of Freshet's own metrics is not among
+// them: it shows the whole process.
+func TestOwnTenantIsNoGuess(t *testing.T) {
+	s := running(t, fmt.Sprintf("data_dir: %s\nhttp: {listen: \"127.0.0.1:0\", trust_tenant_header: true, allow_unknown_tenants: true}\ndogstatsd: {udp: \"\", unix: \"\", unixgram: \"\"}\n", t.TempDir()))
+	for name, want := range map[string]int{"freshet": http.StatusForbidden, "somebody": http.StatusOK} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.http[0].addr()+"/api/v1/labels", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Scope-OrgID", name)
+		r.Header.Set("X-Forwarded-For", "192.0.2.1") // it comes through a proxy
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s: %s", name, resp.Status)
+		}
+	}
+}
+
+// A token is for its tenant, wherever it is used and whatever else is said.
+func TestATokenIsForItsTenant(t *testing.T) {
+	s := twoTenants(t)
+	explain := "/api/v1/status/explain?line=a:1%7Cc&tenant=team-beta"
+	if resp, text := s.answer(t, http.MethodGet, explain, alpha, "", false); resp.StatusCode != http.StatusForbidden || strings.Contains(text, "127.0.0.2") {
+		t.Errorf("another tenant is explained: %s: %s", resp.Status, text)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.http[0].addr()+"/api/v1/labels", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "bearer "+alpha)
+	for header, want := range map[string]int{"team-alpha": http.StatusOK, "team-beta": http.StatusForbidden} {
+		r.Header.Set("X-Scope-OrgID", header)
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.Body.Close(); resp.StatusCode != want {
+			t.Errorf("X-Scope-OrgID: %s: %s", header, resp.Status)
+		}
+	}
+}
+
+// Who may only read writes nothing, and who may write does so for its tenant.
+func TestTheRightToWrite(t *testing.T) {
+	s := twoTenants(t)
+	for token, want := range map[string]string{"only-read": "", "only-write": "only-write", beta: "team-beta"} {
+		written := ""
+		h := s.guard(writes, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { written = tenantOf(r) }))
+		r := httptest.NewRequestWithContext(tenant.NewContext(t.Context(), "default"), http.MethodPost, "/", nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, r); written != want || (w.Code == http.StatusForbidden) != (want == "") {
+			t.Errorf("%s writes for %q, and gets %d: %s", token, written, w.Code, w.Body)
+		}
+	}
+}
+
+// The file is read again by a reload. One that is broken changes nothing.
+func TestTenantsAreReloaded(t *testing.T) {
+	s := twoTenants(t)
+	status := func(token string) int {
+		resp, _ := s.answer(t, http.MethodGet, "/api/v1/labels", token, "", true)
+		return resp.StatusCode
+	}
+	file := s.config.HTTP.TenantsFile
+	for _, tt := range []struct {
+		why, text, problem string
+		alpha, new         int
+	}{
+		{"broken", "tenants:\n- name: team-new\n  tokens: [{sha256: 7}]\n", file + ":3: tenants[0].tokens[0]: sha256 must be", http.StatusOK, http.StatusUnauthorized},
+		{"another", fmt.Sprintf("tenants:\n- name: team-new\n  tokens: [{sha256: %x}]\n", sha256.Sum256([]byte("new"))), "", http.StatusUnauthorized, http.StatusOK},
+	} {
+		if err := os.WriteFile(file, []byte(tt.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		resp, said := s.answer(t, http.MethodPost, "/-/reload", "", "", false)
+		if (resp.StatusCode == http.StatusOK) != (tt.problem == "") || !strings.Contains(said, tt.problem) {
+			t.Errorf("%s: %s: %s", tt.why, resp.Status, said)
+		}
+		if a, n := status(alpha), status("new"); a != tt.alpha || n != tt.new {
+			t.Errorf("%s: the old token gets %d, the new one %d", tt.why, a, n)
+		}
+	}
+}
+
+// Behind a proxy that authenticates, the header has the tenant, and the tenants are
+// those of the configuration.
+func TestTheTenantOfTheHeader(t *testing.T) {
+	s := running(t, `
+data_dir: `+t.TempDir()+`
+http: {listen: "127.0.0.1:0", trust_tenant_header: true}
+dogstatsd: {udp: "", unixgram: "", unix: ""}
+limits: {tenants: {team-beta: {}}}
+`)
+	for _, tt := range []struct {
+		headers []string
+		want    string // in the answer
+	}{
+		{nil, `"tenant":"default"`},
+		{[]string{"team-beta"}, `"tenant":"team-beta"`},
+		{[]string{"team-gamma"}, `the tenant \"team-gamma\" is not known here`},
+		{[]string{"team-gamma", "team-beta"}, "is given 2 times"},
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.http[0].addr()+"/api/v1/status/ledger", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header["X-Scope-Orgid"] = tt.headers
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(resp.Body)
+		if resp.Body.Close(); !strings.Contains(string(text), tt.want) {
+			t.Errorf("%v: %s: %s; want %s", tt.headers, resp.Status, text, tt.want)
+		}
+	}
+}
+
+// Whoever adds a route has to say who may ask it.
+func TestARouteNeedsADecision(t *testing.T) {
+	defer func() {
+		if said := fmt.Sprint(recover()); !strings.HasPrefix(said, "BUG: nobody has decided who may ask ") {
+			t.Errorf("got %s", said)
+		}
+	}()
+	(&routes{http.NewServeMux(), new(server).guard}).HandleFunc("GET /new", nil)
+}
+
+// The settings that contradict each other.
+func TestHTTPSettings(t *testing.T) {
+	for text, want := range map[string]string{
+		"http: {tenants_file: a, trust_tenant_header: true}": "http.trust_tenant_header = true: is not possible with http.tenants_file",
+		"http: {allow_unknown_tenants: true}":                "http.allow_unknown_tenants = true: says nothing without http.trust_tenant_header",
+	} {
+		_, err := settings.Schema().Load(writeFile(t, text), func(string) (string, bool) { return "", false })
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %s", text, err, want)
+		}
+	}
+	var c settings.Config
+	c.HTTP.TenantsFile = "/nonexistent/tenants.yaml"
+	if err := checkFiles(c); !errors.As(err, new(conf.MistakeError)) || !strings.Contains(err.Error(), "http.tenants_file: open /nonexistent/tenants.yaml") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,81 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/role/aggregator"
+)
+
+// openAggregator replays the journal.
+func (s *server) openAggregator() error {
+	dir, err := files.Open(s.path("journal"))
+	if err != nil {
+		return err
+	}
+	var mark [4]byte
+	if _, err := rand.Read(mark[:]); err != nil {
+		return err
+	}
+	begun := time.Now()
+	log, report, err := journal.Open(dir, journal.Options{Mark: binary.LittleEndian.Uint32(mark[:])})
+	if err != nil {
+		return err
+	}
+	for _, d := range report.Damage {
+		s.logger.Error("the journal is damaged; everything else in it is used", "place", d.String())
+	}
+	s.checkJournal(report)
+	s.aggregator, err = aggregator.New(aggregator.Options{
+		Config: s.config.Aggregator, MaxPending: int64(s.config.Store.Pending), Log: log, Writer: s.distributor, Ledger: s.ledger, Watch: s.watch,
+		Now: time.Now, Registry: s.registry, Logger: s.logger,
+	})
+	if err != nil {
+		return err
+	}
+	if report.Frames > 0 {
+		s.logger.Info("restored from the journal", "frames", report.Frames, "lost_frames", report.LostFrames, "took", time.Since(begun).Round(time.Millisecond))
+	}
+	return nil
+}
+
+// runAggregator opens what may take long, and folds windows until ctx is done.
+func (s *server) runAggregator(ctx context.Context) error {
+	if err := s.open(); err != nil {
+		s.opening.fail()
+		return err
+	}
+	restored := slices.SortedFunc(s.aggregator.Series(), func(a, b tile.Held) int { return cmp.Compare(a.LastSeen, b.LastSeen) })
+	for _, held := range restored {
+		if !held.Delta { // no series of DogStatsD, whose places these are
+			s.collector.Restored(held.Tenant, []byte(held.Key), held.Source, time.UnixMilli(held.LastSeen))
+		}
+	}
+	s.opening.open(s.aggregator, s.events)
+	return s.aggregator.Run(ctx)
+}
+
+// checkJournal says when there is nothing in the journal although tiles were stored: then
+// it was deleted, or a part of a backup was restored.
+func (s *server) checkJournal(report journal.Report) {
+	missing := promauto.With(s.registry).NewGauge(prometheus.GaugeOpts{Name: "freshet_aggregator_journal_missing",
+		Help: "1 if the journal was empty at the start of the process although there are stores of tiles: totals of counters began anew, those of up/down counters are lost, and what was not stored yet is lost. Put journal/ and tsdb/ of one backup back together, or let it be: the next start with a journal says 0."})
+	nothing := report.Checkpoint == "" && report.Sections == 0 && report.Segments == 0 && len(report.Damage) == 0
+	if !nothing || !s.stores.Exist(tile.Width10s.String(), tile.Width1m.String()) {
+		return
+	}
+	missing.Set(1)
+	s.logger.Error("the journal is empty, but tiles were stored: it was deleted, or a part of a backup was restored. "+
+		"Totals of counters begin anew at 0, which rate() and increase() take for a reset, and those of up/down counters are wrong from now on; open tiles and what was not stored yet are lost",
+		"journal", s.path("journal"), "way_out", "stop the server and put journal/ and tsdb/ of one backup back together, or go on without")
+}

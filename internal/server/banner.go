@@ -1,0 +1,211 @@
+package server
+
+import (
+	"cmp"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/exporter-toolkit/web"
+
+	"github.com/freshet-io/freshet/internal/adapter/apiclient"
+	"github.com/freshet-io/freshet/internal/lib/build"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// greet prints what listens where and what to try next, ready to paste.
+func (s *server) greet(out io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n\n", build.This())
+	for _, socket := range s.collector.Listening() {
+		fmt.Fprintf(&b, "  DogStatsD  %-9s %s", socket.Network, socket.Address)
+		if socket.Tenant != s.config.DogStatsD.Tenant {
+			fmt.Fprintf(&b, "  (tenant %s)", socket.Tenant)
+		}
+		b.WriteByte('\n')
+	}
+	for i, h := range s.http {
+		fmt.Fprintf(&b, "  HTTP       %s://%s", h.scheme, h.addr())
+		switch {
+		case i > 0:
+			fmt.Fprintf(&b, "  (tenant %s)\n", h.tenant)
+		case s.has(settings.RoleQuerier):
+			fmt.Fprintf(&b, "  (the page; for Grafana a Prometheus data source)\n")
+		default:
+			fmt.Fprintf(&b, "  (its own metrics and books)\n")
+		}
+	}
+	if s.otlp != nil {
+		fmt.Fprintf(&b, "  OTLP       %-9s %s  (over HTTP at /v1/metrics)\n", "grpc", s.otlp.addr())
+	}
+	if s.operatorSocket != nil {
+		fmt.Fprintf(&b, "  operators  %-9s %s\n", "unix", s.operatorSocket.address)
+	}
+	fmt.Fprintf(&b, "  data       %s\n", s.config.DataDir)
+	if !s.has(settings.RoleAggregator) {
+		fmt.Fprintf(&b, "\nNothing is stored: %s.\n", settings.NothingStored)
+	}
+	s.suggest(&b)
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// suggest prints commands to paste. They have what a client needs, but for secrets.
+func (s *server) suggest(b *strings.Builder) {
+	c := s.client()
+	fmt.Fprintf(b, "\nTry:\n")
+	if s.config.HTTP.TenantsFile != "" {
+		fmt.Fprintf(b, "  export %s=\"$(cat TOKEN_FILE)\"      # TOKEN_FILE has a token of a tenant in %s\n", apiclient.TokenVariable, s.config.HTTP.TenantsFile)
+	}
+	udp := first(s.collector.Listening(), "udp")
+	if host, port, ok := strings.Cut(udp.Address, ":"); ok && !strings.Contains(port, ":") && udp.Tenant == s.config.HTTP.Tenant {
+		fmt.Fprintf(b, "  echo 'page_views:1|c|#page:home' > /dev/udp/%s/%s      # in bash\n", host, port)
+	}
+	if s.has(settings.RoleQuerier) {
+		c.tell(b, "query page_views")
+		fmt.Fprintf(b, "  %s\n\n", c.curl("/api/v1/query?query=page_views"))
+	} else {
+		c.tell(b, "tail", "ledger")
+		b.WriteByte('\n')
+	}
+}
+
+// tell prints commands of this program. Those that would get no answer here are a comment,
+// which says what is missing: they find a server by its name alone, and have no certificate.
+func (c *client) tell(b *strings.Builder, commands ...string) {
+	if c.certificate {
+		fmt.Fprintf(b, "  # http.web_config wants a certificate of each client, and the commands of %s have none\n", os.Args[0])
+		return
+	}
+	for _, text := range commands {
+		if line := c.command(text); c.at != "" {
+			fmt.Fprintf(b, "  # once %s leads to %s: %s\n", c.host, c.at, line)
+		} else {
+			fmt.Fprintf(b, "  %s\n", line)
+		}
+	}
+}
+
+// client is what it takes to ask the first address.
+type client struct {
+	scheme, host, port string
+	at                 string // IP address, if host may not lead to it
+	ca                 string // file that vouches for the certificate; empty if the system's CAs do
+	user               string // with a password; empty for none
+	token              bool   // is in apiclient.TokenVariable
+	certificate        bool   // the client needs one
+}
+
+func (s *server) client() client {
+	c := client{scheme: s.http[0].scheme, token: s.config.HTTP.TenantsFile != ""}
+	c.host, c.port, _ = net.SplitHostPort(s.http[0].addr())
+	if path := s.config.HTTP.WebConfig; path != "" {
+		if w, err := readWebConfig(path); err == nil { // it was when the server started
+			c.know(w)
+		}
+	}
+	return c
+}
+
+// know adds what a web configuration file asks of clients.
+func (c *client) know(w *web.Config) {
+	if users := slices.Sorted(maps.Keys(w.Users)); len(users) > 0 {
+		c.user = users[0]
+	}
+	t := &w.TLSConfig
+	c.certificate = t.ClientAuth == "RequireAnyClientCert" || t.ClientAuth == "RequireAndVerifyClientCert"
+	text := []byte(t.TLSCert)
+	if t.TLSCertPath != "" {
+		text, _ = os.ReadFile(t.TLSCertPath)
+	}
+	var all []*x509.Certificate
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if one, err := x509.ParseCertificate(block.Bytes); err == nil {
+			all = append(all, one)
+		}
+	}
+	if len(all) > 0 {
+		c.trust(all, cmp.Or(absolute(t.TLSCertPath), "CA_FILE"))
+	}
+}
+
+// trust finds a name that the server's certificate has, the first of the chain in file.
+// Clients take the certificate itself for a CA: the file with the CA is not known here.
+func (c *client) trust(chain []*x509.Certificate, file string) {
+	intermediates := x509.NewCertPool()
+	for _, one := range chain[1:] {
+		intermediates.AddCert(one)
+	}
+	if _, err := chain[0].Verify(x509.VerifyOptions{Intermediates: intermediates}); err != nil {
+		c.ca = file
+	}
+	loopback := c.host
+	if ip := net.ParseIP(c.host); ip != nil && ip.IsUnspecified() {
+		loopback = "127.0.0.1"
+	}
+	for _, name := range []string{c.host, loopback, "localhost"} {
+		if chain[0].VerifyHostname(name) == nil {
+			c.host = name
+			return
+		}
+	}
+	if names := chain[0].DNSNames; len(names) > 0 {
+		c.host, c.at = strings.Replace(names[0], "*", "freshet", 1), loopback
+	}
+}
+
+func (c *client) address() string { return net.JoinHostPort(c.host, c.port) }
+
+// command is a command of this program that asks the address.
+func (c *client) command(text string) string {
+	text = os.Args[0] + " " + text
+	if c.scheme != "http" || c.address() != settings.DefaultHTTP || c.user != "" {
+		user := ""
+		if c.user != "" {
+			user = c.user + ":PASSWORD@"
+		}
+		text += " --server " + quoted(c.scheme+"://"+user+c.address())
+	}
+	if c.ca != "" {
+		text += " --ca-file " + quoted(c.ca)
+	}
+	return text
+}
+
+// curl is a line that asks the address for a path.
+func (c *client) curl(path string) string {
+	text := "curl"
+	if c.ca != "" {
+		text += " --cacert " + quoted(c.ca)
+	}
+	if c.at != "" {
+		text += " --resolve " + quoted(c.address()+":"+c.at)
+	}
+	if c.certificate {
+		text += " --cert CERT_FILE --key KEY_FILE"
+	}
+	if c.token {
+		text += ` -H "Authorization: Bearer $` + apiclient.TokenVariable + `"`
+	}
+	if c.user != "" {
+		text += " -u " + quoted(c.user) // it asks for the password
+	}
+	return text + " '" + c.scheme + "://" + c.address() + path + "'"
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,-]+$`)
+
+// quoted is text as one word of a shell.
+func quoted(text string) string {
+	if plainWord.MatchString(text) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}

@@ -1,0 +1,181 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// reasonNoAggregator is why the ledger has samples as discarded where there is no store: the
+// role is collector.
+const reasonNoAggregator = "no_aggregator"
+
+// The books outlive the process in a file: after kill -9 they are as old as
+// booksInterval, and not final.
+const (
+	booksFile     = "ledger.json"
+	booksInterval = 10 * time.Second
+)
+
+// savedBooks is what the file holds.
+type savedBooks struct {
+	Written int64 `json:"written_ms"` // Unix ms
+	Final   bool  `json:"final"`      // everything had stopped: nothing came after them
+	ledger.Books
+}
+
+// openLedger reads the books of the process before. Without them nothing is lost
+// but the comparison.
+func (s *server) openLedger() error {
+	s.registry.MustRegister(booksExporter{s.ledger})
+	text, err := os.ReadFile(s.path(booksFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	saved := new(savedBooks)
+	if err == nil {
+		err = json.Unmarshal(text, saved)
+	}
+	if err != nil {
+		s.logger.Warn("the books of the process before cannot be read", "file", s.path(booksFile), "error", err)
+		return nil
+	}
+	s.previous = saved
+	return nil
+}
+
+// keepLedger writes the books now and then, and for good when ctx is done, which
+// is after all who post to them have stopped.
+func (s *server) keepLedger(ctx context.Context) error {
+	ticker := time.NewTicker(booksInterval)
+	defer ticker.Stop()
+	for {
+		s.writeLedger(ctx.Err() != nil)
+		if ctx.Err() != nil {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// writeLedger writes the books. Those that are final are not replaced by others
+// that are not.
+func (s *server) writeLedger(final bool) {
+	s.books.Lock()
+	defer s.books.Unlock()
+	if s.booksFinal && !final {
+		return
+	}
+	s.booksFinal = final
+	text, err := json.Marshal(savedBooks{Written: time.Now().UnixMilli(), Final: final, Books: s.ledger.Books()})
+	if err == nil {
+		err = s.replace(booksFile, append(text, '\n'))
+	}
+	if err != nil {
+		s.logger.Warn("the next process will not know these books", "file", s.path(booksFile), "error", err)
+	}
+}
+
+// waiting is what waits for a tenant's stores, nil for nothing.
+func (s *server) waiting(tenant string) *answer.Waiting {
+	if s.aggregator == nil {
+		return nil
+	}
+	p, ok := s.aggregator.Pending()[tenant]
+	if !ok {
+		return nil
+	}
+	w := &answer.Waiting{Samples: p.Samples, Bytes: p.Bytes, Since: p.Since, Refused: p.Refused}
+	if p.Err != nil {
+		w.Error = p.Err.Error()
+	}
+	return w
+}
+
+func (s *server) serveLedger(w http.ResponseWriter, r *http.Request) {
+	name, books := tenantOf(r), s.ledger.Books()
+	data := answer.Ledger{Name: name, Started: s.started.UnixMilli(), Boundary: books.Boundary, Probing: s.has(settings.RoleProber), Tenant: books.Of(name), Waiting: s.waiting(name)}
+	if p := s.previous; p != nil {
+		data.Previous = &answer.Previous{Written: p.Written, Final: p.Final, Tenant: p.Of(name)}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": data}) // fails if the client went away
+}
+
+// booksExporter shows the books as metrics. Tenants are bounded by the ledger,
+// reasons by the code.
+type booksExporter struct{ ledger *ledger.Ledger }
+
+func describeBooks(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("freshet_ledger_"+name, help, append([]string{"tenant"}, labels...), nil)
+}
+
+var (
+	descBooksCame = describeBooks("received_samples_total",
+		"Values on the wire that came, by source: read from sockets, or in tiles when the process started.", "source")
+	descBooksEnded = describeBooks("samples_total",
+		"Values on the wire by what became of them for good, and why (docs/ledger.md). Rising in another state than stored: data is lost.", "state", "reason")
+	descBooksOpen = describeBooks("open_samples",
+		"Values on the wire that are on their way, in a window or in a tile. Rising without end: the next stage takes nothing.", "state")
+	descBooksDifference = describeBooks("difference",
+		"Values that came less those in all states. Other than 0: a bug of ours.")
+	descBooksOfWhich = describeBooks("of_which_samples_total",
+		"Values that have a property beside their state: folded, late_kept, ahead, respelled.", "property")
+	descBooksDatagrams = describeBooks("datagrams_total",
+		"Datagrams and frames by what became of them. Rising in another state than read: data is lost.", "state")
+	descBooksConnections = describeBooks("refused_connections_total",
+		"Stream connections closed at once because there were too many.")
+	descBooksClients = describeBooks("client_counts_total",
+		"What clients say of themselves (datadog.dogstatsd.client.*). Rising drops: data is lost before it reaches a socket.", "count")
+)
+
+// Describe is part of prometheus.Collector: nothing declares them beforehand.
+func (e booksExporter) Describe(chan<- *prometheus.Desc) {}
+
+// Collect is part of prometheus.Collector.
+func (e booksExporter) Collect(out chan<- prometheus.Metric) {
+	for tenant, t := range e.ledger.Books().Tenants {
+		emit := func(desc *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
+			out <- prometheus.MustNewConstMetric(desc, kind, v, append([]string{tenant}, labels...)...)
+		}
+		count := func(desc *prometheus.Desc, n uint64, labels ...string) {
+			emit(desc, prometheus.CounterValue, float64(n), labels...)
+		}
+		s, d := t.Samples, t.Datagrams
+		count(descBooksCame, s.Received, "received")
+		count(descBooksCame, s.Restored, "restored")
+		for _, state := range s.Lost() {
+			for reason, n := range state.Reasons {
+				count(descBooksEnded, n, state.Account.String(), reason)
+			}
+		}
+		count(descBooksEnded, s.Stored, "stored", "")
+		emit(descBooksOpen, prometheus.GaugeValue, float64(s.Window), "window")
+		emit(descBooksOpen, prometheus.GaugeValue, float64(s.Tile), "tile")
+		emit(descBooksDifference, prometheus.GaugeValue, float64(s.Difference))
+		count(descBooksOfWhich, s.OfWhich.Folded, "folded")
+		count(descBooksOfWhich, s.OfWhich.LateKept, "late_kept")
+		count(descBooksOfWhich, s.OfWhich.Ahead, "ahead")
+		count(descBooksOfWhich, s.OfWhich.Respelled, "respelled")
+		count(descBooksDatagrams, d.Read, "read")
+		count(descBooksDatagrams, d.KernelDropped, "kernel_dropped")
+		count(descBooksDatagrams, d.Oversized, "oversized")
+		count(descBooksDatagrams, d.CutFrames, "cut_frames")
+		count(descBooksConnections, d.RefusedConnections)
+		for name, n := range t.Clients {
+			emit(descBooksClients, prometheus.CounterValue, n, name)
+		}
+	}
+}

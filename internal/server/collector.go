@@ -1,0 +1,87 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/limit"
+	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/placement"
+	"github.com/freshet-io/freshet/internal/core/probe"
+	"github.com/freshet-io/freshet/internal/role/collector"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+func (s *server) openCollector() error {
+	constant, err := s.config.ConstantLabels()
+	if err != nil {
+		return err
+	}
+	mapper, err := mapping.New(s.config.Mapping, constant)
+	if err != nil {
+		return err
+	}
+	sender, err := s.sender()
+	if err != nil {
+		return err
+	}
+	s.mapper.Store(mapper)
+	var mark *probe.Mark
+	if s.has(settings.RoleProber) {
+		mark = probe.NewMark(sender)
+	}
+	s.limiter = limit.New(s.config.Limits, s.config.DogStatsD.IdleContexts, s.config.Aggregator.UpDownTTL)
+	s.collector, err = collector.New(collector.Options{
+		Config: s.config.DogStatsD, Mapper: mapper, Catalogue: s.catalogue, Limiter: s.limiter, Names: s.names, Ledger: s.ledger, Watch: s.watch,
+		Placement: placement.Single(instance), Aggregators: map[string]collector.Aggregator{instance: &s.opening}, Events: &s.opening, Sender: sender, Host: constant.Get("host"), Probe: mark,
+		Now: time.Now, Registry: s.registry, Logger: s.logger,
+		Inherited: s.inherited.dogstatsd, Connections: s.shares.Streams,
+	})
+	return err
+}
+
+// sender returns the number by which aggregators know this collector. It is the
+// same after a restart, so that a gauge merged from several hosts does not count
+// this one twice.
+func (s *server) sender() (uint64, error) {
+	path := s.path("sender")
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		var id [8]byte
+		if _, err := rand.Read(id[:]); err != nil {
+			return 0, err
+		}
+		text = []byte(hex.EncodeToString(id[:]) + "\n")
+		err = s.writeOnce("sender", text)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("identity of this collector: %w", err)
+	}
+	id, err := hex.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil || len(id) != 8 {
+		return 0, fmt.Errorf("identity of this collector: %s holds %.40q, not 16 hexadecimal digits; remove the file to get a new one", path, text)
+	}
+	return binary.BigEndian.Uint64(id), nil
+}
+
+// mayRead is closed when the sockets may be read, nil for at once. What waits in sockets
+// that systemd holds can wait longer: were it read and the stores then not opened, it
+// would be lost, and again with each try.
+func (s *server) mayRead() <-chan struct{} {
+	if len(s.inherited.shared) > 0 && !s.inherited.Again() {
+		return s.opening.opened
+	}
+	return nil
+}
+
+func (s *server) runCollector(ctx context.Context) error {
+	defer context.AfterFunc(ctx, s.restarter.notReading)()
+	return s.collector.Run(ctx)
+}

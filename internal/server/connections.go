@@ -1,0 +1,30 @@
+package server
+
+import (
+	"fmt"
+
+	"github.com/freshet-io/freshet/internal/adapter/connections"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+// openConnections divides the descriptors of the process: those of connections end where
+// those of files that keep data begin.
+func (s *server) openConnections() (err error) {
+	if s.shares, err = connections.Share(); err != nil {
+		return err
+	}
+	most, why := s.config.HTTP.MaxConnections, "http.max_connections"
+	switch {
+	case most > s.shares.MostTCP():
+		return conf.Mistake(fmt.Errorf("http.max_connections = %d: the process may open %d files, of which %d are for connections; raise LimitNOFILE= or ulimit -n to %d, or set it to 0",
+			most, s.shares.Limit, s.shares.MostTCP(), s.shares.For(most)))
+	case most == 0:
+		most, why = s.shares.TCP, fmt.Sprintf("three eighths of the %d files that the process may open; raise LimitNOFILE= or ulimit -n", s.shares.Limit)
+	}
+	if s.shares.Few() {
+		s.logger.Warn("the process may open few files; raise LimitNOFILE= or ulimit -n", "files", s.shares.Limit,
+			"http_connections", most, "stream_connections", s.shares.Streams, "left_for_data", int(s.shares.Limit)-s.shares.TCP-s.shares.Streams)
+	}
+	s.bound = connections.New(connections.Options{Most: most, Why: why, Registry: s.registry, Logger: s.logger})
+	return nil
+}

@@ -1,0 +1,37 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+// maxConfigFile bounds the file that a server is asked about, in bytes: a rule
+// takes some hundred.
+const maxConfigFile = 1 << 20
+
+// serveDiff says what the file in the request's body would change here. It changes
+// nothing.
+func (s *server) serveDiff(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxConfigFile))
+	if err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		_ = json.NewEncoder(w).Encode(map[string]any{"status": "error", "errorType": "bad_data", "error": fmt.Sprintf("read the file: %v", err)}) // who asked is gone
+		return
+	}
+	d := answer.Difference{Changes: []conf.Change{}, Problems: []string{}}
+	if next, err := s.reloader.source.LoadText(r.URL.Query().Get("name"), text); err != nil {
+		d.Problems = conf.Lines(err)
+	} else {
+		d.Changes = append(d.Changes, conf.Diff(s.inForce(), next)...)
+	}
+	_ = json.NewEncoder(w).Encode(struct {
+		Status string            `json:"status"`
+		Data   answer.Difference `json:"data"`
+	}{"success", d}) // who asked is gone
+}

@@ -1,0 +1,75 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/event"
+	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// runDiscarding is runAggregator of a process that keeps nothing.
+func (s *server) runDiscarding(ctx context.Context) error {
+	s.logger.Warn("nothing is stored: " + settings.NothingStored)
+	s.serveHTTP()
+	discard := newDiscarding(s.ledger, s.registry)
+	s.opening.open(discard, discard)
+	<-ctx.Done()
+	return nil
+}
+
+// discarding is the aggregator and the event log of a process that keeps nothing.
+type discarding struct {
+	ledger *ledger.Ledger
+	events prometheus.Counter
+}
+
+func newDiscarding(books *ledger.Ledger, reg prometheus.Registerer) discarding {
+	return discarding{books, promauto.With(reg).NewCounter(prometheus.CounterOpts{Name: "freshet_discarded_events_total",
+		Help: "Events that this process read and did not keep, since it has the role collector alone."})}
+}
+
+// Push is part of collector.Aggregator.
+func (d discarding) Push(_ context.Context, batches []batch.Batch) error {
+	for _, b := range batches {
+		h, err := batch.ParseHeader(b.Bytes)
+		if err != nil {
+			return fmt.Errorf("%w: %w", batch.ErrRefused, err)
+		}
+		d.ledger.Post(string(h.Tenant), ledger.Transfer{From: ledger.Window, To: ledger.Discarded, Reason: reasonNoAggregator, Samples: b.Samples})
+	}
+	return nil
+}
+
+// Through is part of collector.Aggregator.
+func (d discarding) Through(uint64, int64) {}
+
+// Append is part of collector.Events.
+func (d discarding) Append(_ context.Context, events []event.Event) error {
+	d.events.Add(float64(len(events)))
+	return nil
+}
+
+// serveNothing answers in the place of all that reads the stores, in the form of
+// the Prometheus API, whose clients ask there. What the configuration is can be told.
+func (s *server) serveNothing(mux *routes) {
+	respond := func(w http.ResponseWriter, status int, body map[string]any) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(body) // fails if the client went away
+	}
+	mux.HandleFunc("/api/v1/", func(w http.ResponseWriter, _ *http.Request) {
+		respond(w, http.StatusNotImplemented, map[string]any{"status": "error", "errorType": "not_stored",
+			"error": "nothing is stored here: " + settings.NothingStored + "; ask a server whose role is all"})
+	})
+	mux.HandleFunc("GET /api/v1/status/config", func(w http.ResponseWriter, _ *http.Request) {
+		respond(w, http.StatusOK, map[string]any{"status": "success", "data": map[string]string{"yaml": s.inForce().YAML()}})
+	})
+}

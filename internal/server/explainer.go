@@ -1,0 +1,79 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/limit"
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/explain"
+)
+
+// explainer is what this server is at the moment.
+func (s *server) explainer() (*explain.Explainer, error) {
+	now := time.Now()
+	x, err := explain.New(s.inForce(), now)
+	if err != nil {
+		return nil, err
+	}
+	x.Peek = s.catalogue.Peek
+	x.Arrives = func(tenant string) (sockets []string) {
+		for _, l := range s.collector.Listening() {
+			if l.Tenant == tenant {
+				sockets = append(sockets, l.Network+" "+l.Address)
+			}
+		}
+		return sockets
+	}
+	x.Admit = func(tenant string, key []byte, source uint64, length int) limit.Prospect {
+		return s.limiter.Peek(now.UnixNano(), tenant, key, source, length)
+	}
+	return x, nil
+}
+
+// serveExplain answers GET with the parameter line and POST with a raw datagram.
+func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
+	respond := func(status int, body map[string]any) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(body) // fails if the client went away
+	}
+	refuse := func(status int, kind string, err error) {
+		respond(status, map[string]any{"status": "error", "errorType": kind, "error": err.Error()})
+	}
+	packet := []byte(r.URL.Query().Get("line"))
+	if r.Method == http.MethodPost {
+		var err error
+		if packet, err = io.ReadAll(http.MaxBytesReader(w, r.Body, explain.MaxBytes)); err != nil {
+			refuse(http.StatusBadRequest, "bad_data", fmt.Errorf("read the datagram: %w", err))
+			return
+		}
+	}
+	name := tenantOf(r)
+	if asked := r.URL.Query().Get("tenant"); asked != "" && asked != name {
+		if err := tenant.Check(asked); err != nil {
+			refuse(http.StatusBadRequest, "bad_data", err)
+			return
+		}
+		// Names are a tenant's own: another one, or another address' users, are not
+		// told of them.
+		err := s.notOperator(r)
+		if s.access.Load() != nil && !s.vouched(r, claimOf(r)) {
+			err = fmt.Errorf("ask as %s, by its token or header", asked)
+		}
+		if err != nil {
+			refuse(http.StatusForbidden, "forbidden", fmt.Errorf("another tenant is not explained: %w", err))
+			return
+		}
+		name = asked
+	}
+	x, err := s.explainer()
+	if err != nil {
+		refuse(http.StatusInternalServerError, "internal", err)
+		return
+	}
+	respond(http.StatusOK, map[string]any{"status": "success", "data": x.Explain(name, packet)})
+}

@@ -1,0 +1,272 @@
+package server
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/grpc/codes"
+
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// onlyHTTP starts a server that is asked over HTTP alone, with more keys of that section
+// and other sections.
+func onlyHTTP(t *testing.T, more string, sections ...string) *server {
+	t.Helper()
+	return running(t, fmt.Sprintf("data_dir: %s\nhttp: {listen: \"127.0.0.1:0\"%s}\ndogstatsd: {udp: \"\", unix: \"\", unixgram: \"\"}\nself: {probe: false}\n%s\n",
+		t.TempDir(), more, strings.Join(sections, "\n")))
+}
+
+// requestFor is a method and a path that a pattern of a route matches.
+func requestFor(pattern string) (method, path string) {
+	method, path, found := strings.Cut(pattern, " ")
+	if !found {
+		method, path = http.MethodGet, pattern
+	}
+	if strings.HasSuffix(path, "/api/v1/") {
+		path += "labels"
+	}
+	return method, strings.NewReplacer("{id}", "x", "{$}", "").Replace(path)
+}
+
+// asked is one request on loopback with headers, separated by "; ". A header Host is the name.
+func (s *server) asked(t *testing.T, method, path, headers string) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.http[0].addr()+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for header := range strings.SplitSeq(headers, "; ") {
+		name, value, _ := strings.Cut(header, ": ")
+		if name == "Host" {
+			r.Host = value
+		} else if name != "" {
+			r.Header.Add(name, value)
+		}
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(text)
+}
+
+// A page of another origin can have a browser on this machine send a form, or a body
+// without any content type, which remote write 1.0 allows. Nothing that writes or operates
+// takes it; senders, which are no browsers, notice nothing.
+func TestForeignPagesChangeNothing(t *testing.T) {
+	s := onlyHTTP(t, "")
+	foreign := map[string]string{
+		"a page elsewhere":                 "Sec-Fetch-Site: cross-site; Origin: https://evil.example",
+		"a page on another port":           "Sec-Fetch-Site: same-site; Origin: http://127.0.0.1:3000",
+		"a page in an old browser":         "Origin: http://evil.example",
+		"a page without an origin to tell": "Origin: null",
+		"a page that has told none":        "Sec-Fetch-Site: cross-site",
+	}
+	for pattern, e := range exposures {
+		method, path := requestFor(pattern)
+		if e == writes {
+			method = http.MethodPost
+		} else if e != operates || method == http.MethodGet {
+			continue
+		}
+		for why, headers := range foreign {
+			for _, kind := range []string{"", "; Content-Type: text/plain", "; Content-Type: application/x-protobuf", "; Content-Type: application/json"} {
+				before := testutil.ToFloat64(s.refused.WithLabelValues(reasonForeignPage))
+				resp, text := s.asked(t, method, path, headers+kind)
+				if resp.StatusCode != http.StatusForbidden || !strings.Contains(text, "web pages of others") {
+					t.Errorf("%s, %s%s: %s: %s", pattern, why, kind, resp.Status, text)
+				}
+				if after := testutil.ToFloat64(s.refused.WithLabelValues(reasonForeignPage)); after != before+1 {
+					t.Errorf("%s, %s: counted %g, not 1", pattern, why, after-before)
+				}
+			}
+		}
+		if e == writes {
+			for why, headers := range map[string]string{
+				"an old sender, without a content type": "",
+				"our own page":                          "Sec-Fetch-Site: same-origin; Origin: http://" + s.http[0].addr(),
+			} {
+				if resp, text := s.asked(t, method, path, headers); resp.StatusCode == http.StatusForbidden {
+					t.Errorf("%s, %s: %s: %s", pattern, why, resp.Status, text)
+				}
+			}
+		}
+	}
+}
+
+// A page whose name its owner has lead to loopback is of the same origin as the server
+// then. It may neither read nor write, whatever headers it adds; the name of a proxy on
+// this machine is allowed by http.hosts.
+func TestANameThatLeadsToLoopback(t *testing.T) {
+	const rebound = "Host: evil.example:7125"
+	strict, named, any := onlyHTTP(t, ""), onlyHTTP(t, `, hosts: [metrics.example]`), onlyHTTP(t, `, hosts: ["*"]`)
+	tokens := twoTenants(t)
+	for _, tt := range []struct {
+		why     string
+		server  *server
+		headers string
+		refused bool
+	}{
+		{"a page that leads here", strict, rebound, true},
+		{"one that feigns a proxy: it may set these headers", strict, rebound + "; X-Forwarded-For: 10.0.0.7; X-Real-IP: 10.0.0.7", true},
+		{"a name that begins well", strict, "Host: localhost.evil.example", true},
+		{"a name with a dot at its end", strict, "Host: evil.example.:7125", true},
+		{"an address", strict, "Host: 10.0.0.7:7125", false},
+		{"an address of IPv6", strict, "Host: [fd00::7]:7125", false},
+		{"localhost", strict, "Host: localhost:7125", false},
+		{"another name than http.hosts has", named, rebound, true},
+		{"the name that a proxy on this machine passes on", named, "Host: Metrics.example", false},
+		{"any name", any, rebound, false},
+		{"tokens are asked for, which such a page has not", tokens, rebound + "; Authorization: Bearer " + alpha, false},
+	} {
+		for pattern, e := range exposures {
+			if e != reads && e != splits && e != operatesMany || tt.server == tokens && e == operatesMany {
+				continue
+			}
+			method, path := requestFor(pattern)
+			resp, text := tt.server.asked(t, method, path, tt.headers)
+			if (resp.StatusCode == http.StatusForbidden && strings.Contains(text, "http.hosts")) != tt.refused {
+				t.Errorf("%s, %s: %s: %s", pattern, tt.why, resp.Status, text)
+			}
+		}
+	}
+	// A browser says of itself that it is one where it writes: other senders are never
+	// refused for the name by which they know the server.
+	for headers, want := range map[string]int{
+		rebound + "; Origin: http://evil.example:7125":                              http.StatusForbidden,
+		rebound + "; Origin: http://evil.example:7125; Sec-Fetch-Site: same-origin": http.StatusForbidden,
+		"Host: metrics.example": http.StatusNoContent,
+	} {
+		if resp, text := strict.asked(t, http.MethodPost, "/api/v1/write", headers); (resp.StatusCode == http.StatusForbidden) != (want == http.StatusForbidden) {
+			t.Errorf("write with %s: %s: %s", headers, resp.Status, text)
+		}
+	}
+	if n := testutil.ToFloat64(strict.refused.WithLabelValues(reasonHost)); n == 0 {
+		t.Error("refusals for the name of Host are not counted")
+	}
+}
+
+// Only pages of the origins that http.cors_origin names may read an answer, of whichever
+// part of the API; by default none. None may write.
+func TestForeignPagesRead(t *testing.T) {
+	preflight := func(s *server, path, origin string) string {
+		resp, _ := s.asked(t, http.MethodOptions, path, "Origin: "+origin+"; Access-Control-Request-Method: GET; Access-Control-Request-Headers: authorization")
+		return resp.Header.Get("Access-Control-Allow-Origin")
+	}
+	none := onlyHTTP(t, "")
+	some := onlyHTTP(t, `, cors_origin: 'https://(grafana|wall)\.example'`)
+	all := onlyHTTP(t, `, cors_origin: '.*'`)
+	const grafana, evil = "https://grafana.example", "https://grafana.example.evil.example"
+	for _, path := range []string{
+		"/api/v1/query?query=1", "/api/v1/labels", "/api/v1/events", "/api/v1/nothing", "/api/v1/status/explain?line=a:1%7Cc", "/api/v1/status/ledger",
+		"/api/v1/status/process", "/api/v1/status/limits", "/api/v1/status/config", "/self/api/v1/query?query=1", "/metrics",
+	} {
+		for _, tt := range []struct {
+			server       *server
+			origin, want string
+		}{
+			{none, grafana, ""}, {some, grafana, grafana}, {some, evil, ""}, {some, "http://grafana.example", ""}, {all, evil, "*"},
+		} {
+			resp, _ := tt.server.asked(t, http.MethodGet, path, "Sec-Fetch-Site: cross-site; Origin: "+tt.origin)
+			if got := resp.Header.Get("Access-Control-Allow-Origin"); got != tt.want {
+				t.Errorf("http.cors_origin %q, %s: %s may read: %q, want %q", tt.server.config.HTTP.CORSOrigin, path, tt.origin, got, tt.want)
+			}
+			if strings.HasPrefix(path, "/api/v1/") {
+				path, _, _ := strings.Cut(path, "?")
+				if got := preflight(tt.server, path, tt.origin); got != tt.want {
+					t.Errorf("http.cors_origin %q, %s: %s may ask: %q, want %q", tt.server.config.HTTP.CORSOrigin, path, tt.origin, got, tt.want)
+				}
+			}
+		}
+	}
+	if resp, text := all.asked(t, http.MethodPost, "/api/v1/write", "Origin: "+evil); resp.StatusCode != http.StatusForbidden || resp.Header.Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("a page that may read writes: %s: %s", resp.Status, text)
+	}
+	for text, want := range map[string]string{
+		`http: {cors_origin: "("}`:                "http.cors_origin = (: is no regular expression",
+		`http: {hosts: ["http://a"]}`:             "http.hosts[0] = http://a: must be a name alone",
+		`http: {hosts: ["*.example"]}`:            "http.hosts[0] = *.example: must be a name alone",
+		`http: {hosts: ["a", "metrics.example"]}`: "",
+	} {
+		_, err := settings.Schema().Load(writeFile(t, text), func(string) (string, bool) { return "", false })
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %s", text, err, want)
+		}
+	}
+}
+
+// overGRPC is a request of OTLP over gRPC, of which guardOTLP looks at the headers.
+func overGRPC(t *testing.T, header, value string) *http.Request {
+	t.Helper()
+	r := httptest.NewRequestWithContext(tenant.NewContext(t.Context(), tenant.Default), http.MethodPost, "/Export", nil)
+	r.ProtoMajor = 2
+	r.Header.Set("Content-Type", "application/grpc")
+	r.Header.Set(header, value)
+	return r
+}
+
+// Where a header names the tenant, no protocol lets a sender write into the tenant of
+// Freshet's own metrics. gRPC did.
+func TestNobodyWritesIntoTheOwnTenant(t *testing.T) {
+	for _, more := range []string{", trust_tenant_header: true, allow_unknown_tenants: true", ", trust_tenant_header: true"} {
+		s := onlyHTTP(t, more, "limits: {tenants: {freshet: {}, shop: {}}}")
+		for name, refused := range map[string]bool{"freshet": true, "shop": false} {
+			for _, path := range []string{"/api/v1/write", "/v1/metrics", "/api/v1/otlp/v1/metrics"} {
+				for _, from := range []string{"", "; X-Forwarded-For: 192.0.2.1"} {
+					resp, text := s.asked(t, http.MethodPost, path, "X-Scope-OrgID: "+name+from)
+					if (resp.StatusCode == http.StatusForbidden && strings.Contains(text, "measures of itself")) != refused {
+						t.Errorf("%s writes by %s: %s: %s", name, path, resp.Status, text)
+					}
+				}
+			}
+			reached := ""
+			w := httptest.NewRecorder()
+			s.guardOTLP(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { reached = tenantOf(r) })).
+				ServeHTTP(w, overGRPC(t, "X-Scope-OrgID", name))
+			denied := w.Result().Trailer.Get("Grpc-Status") == strconv.Itoa(int(codes.PermissionDenied))
+			if denied != refused || (reached == name) == refused {
+				t.Errorf("%s writes by gRPC: %v, as %q", name, w.Result().Trailer, reached)
+			}
+		}
+	}
+}
+
+// A page of others would need permission to send what gRPC takes, and is refused there, too.
+func TestForeignPagesOverGRPC(t *testing.T) {
+	s := onlyHTTP(t, "")
+	for origin, refused := range map[string]bool{"http://example.com": false, "http://evil.example": true} { // the first is that of httptest
+		reached := false
+		s.guardOTLP(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true })).ServeHTTP(httptest.NewRecorder(), overGRPC(t, "Origin", origin))
+		if reached == refused {
+			t.Errorf("a page of %q writes: %t", origin, reached)
+		}
+	}
+}
+
+// Senders pay nothing for what browsers are asked.
+func TestSendersAreNotChecked(t *testing.T) {
+	r := httptest.NewRequest(http.MethodPost, "/api/v1/write", nil)
+	r.Header.Set("Content-Encoding", "snappy")
+	r.Header.Set("X-Prometheus-Remote-Write-Version", "0.1.0")
+	s := new(server)
+	if n := testing.AllocsPerRun(100, func() {
+		if s.foreign(writes, r) != nil {
+			t.Error("a sender is refused")
+		}
+	}); n != 0 {
+		t.Errorf("%g allocations for each request", n)
+	}
+}

@@ -1,0 +1,242 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/exporter-toolkit/web"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/freshet-io/freshet/internal/adapter/connections"
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/lib/build"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/role/webui"
+	"github.com/freshet-io/freshet/internal/settings"
+	"github.com/freshet-io/freshet/ui"
+)
+
+// httpServers are bound addresses, each with the server that will answer there.
+// The first is that of http.listen.
+type httpServers []*httpServer
+
+type httpServer struct {
+	listener net.Listener
+	address  string // as the configuration spells it
+	scheme   string // http or https
+	tenant   string
+	server   *http.Server
+	served   chan error // what Serve returned
+}
+
+const (
+	// idleTimeout is how long a connection stays open on which nobody asks.
+	idleTimeout = 5 * time.Minute
+
+	// headerTimeout is how long a request may take until its header is there: some packets.
+	headerTimeout = 10 * time.Second
+)
+
+// listenHTTP binds all addresses, but for those that are open already, and begins
+// to answer there, for a start may take a while and probes ask meanwhile. After an
+// error the ones it returns must be closed.
+func listenHTTP(c settings.HTTP, handler http.Handler, inherited *inheritance, bound *connections.Bound, logger *slog.Logger) (all httpServers, err error) {
+	for _, l := range c.All() {
+		scheme := "http"
+		if secure, err := tlsConfig(l.WebConfig); err != nil {
+			return all, conf.Mistake(fmt.Errorf("listen on http %s: %w", l.Listen, err))
+		} else if secure != nil {
+			scheme = "https"
+		}
+		listener, err := inherited.tcp(l.Listen)
+		if err == nil && listener == nil {
+			listener, err = net.Listen("tcp", l.Listen)
+		}
+		if err != nil {
+			return all, httpError(l.Listen, err)
+		}
+		h := newHTTPServer(listener, l, scheme, handler, logger)
+		counted := bound.Serve(h.server, listener)
+		go func() {
+			if l.WebConfig == "" {
+				h.served <- h.server.Serve(counted)
+				return
+			}
+			h.served <- web.Serve(counted, h.server, &web.FlagConfig{WebConfigFile: &l.WebConfig}, logger)
+		}()
+		all = append(all, h)
+	}
+	return all, nil
+}
+
+// newHTTPServer makes the server of a listener, which does not answer yet.
+func newHTTPServer(listener net.Listener, l settings.HTTPListener, scheme string, handler http.Handler, logger *slog.Logger) *httpServer {
+	return &httpServer{listener: listener, address: l.Listen, scheme: scheme, tenant: l.Tenant, served: make(chan error, 1), server: &http.Server{
+		Handler: handler,
+		// Panics of handlers and, with TLS, handshakes that fail.
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+		// A client that never ends its request must not hold a connection. How long
+		// an answer takes is limited by the query.
+		ReadTimeout:       time.Minute,
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		// Unless the request says more, the address says on whose behalf it asks.
+		BaseContext: func(net.Listener) context.Context { return tenant.NewContext(context.Background(), l.Tenant) },
+	}}
+}
+
+func httpError(address string, err error) error {
+	return listenError("http", address, "--http-listen", err)
+}
+
+// listenError says what to do about an address that cannot be bound.
+func listenError(what, address, flag string, err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("listen on %s %s: the port is in use; stop the process that has it, or choose another by %s", what, address, flag)
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("listen on %s %s: permission denied; choose a port above 1023 by %s", what, address, flag)
+	}
+	return fmt.Errorf("listen on %s %s: %w", what, address, err)
+}
+
+func (h *httpServer) addr() string { return h.listener.Addr().String() }
+
+// file is the socket once more, for a successor.
+func (h *httpServer) file() (*os.File, error) { return fileOf(h.listener, "http") }
+
+func fileOf(listener net.Listener, what string) (*os.File, error) {
+	socket, ok := listener.(interface{ File() (*os.File, error) })
+	if !ok {
+		panic(fmt.Sprintf("BUG: %s listens on a %T", what, listener))
+	}
+	file, err := socket.File()
+	if err != nil {
+		return nil, fmt.Errorf("hand over %s %s: %w", what, listener.Addr(), err)
+	}
+	return file, nil
+}
+
+// run answers until ctx is done, then lets the running requests end.
+func (all httpServers) run(ctx context.Context, drain time.Duration) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, h := range all {
+		group.Go(func() error { return h.run(ctx, drain) })
+	}
+	return group.Wait()
+}
+
+func (h *httpServer) run(ctx context.Context, drain time.Duration) error {
+	select {
+	case err := <-h.served:
+		return fmt.Errorf("answer on http %s: %w", h.addr(), err)
+	case <-ctx.Done():
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain/3)
+	defer cancel()
+	if err := h.server.Shutdown(ctx); err != nil {
+		return errors.Join(fmt.Errorf("requests were cut off: %w", err), h.server.Close())
+	}
+	return nil
+}
+
+// close ends what run has not ended.
+func (all httpServers) close() error {
+	var errs []error
+	for _, h := range all {
+		errs = append(errs, h.server.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// serveHTTP puts everything that answers HTTP in its place.
+func (s *server) serveHTTP() {
+	mux := &routes{http.NewServeMux(), s.guard}
+	mux.HandleFunc("GET /api/v1/status/ledger", s.serveLedger)
+	mux.HandleFunc("GET /api/v1/status/limits", s.serveLimits)
+	mux.HandleFunc("GET /api/v1/status/process", s.serveProcess)
+	mux.HandleFunc("GET /api/v1/status/top", s.serveTop)
+	mux.HandleFunc("GET /api/v1/status/traces", s.serveTraces)
+	mux.HandleFunc("/api/v1/status/explain", s.serveExplain)
+	s.metrics = promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{Registry: s.registry})
+	mux.HandleFunc("GET /metrics", s.serveMetrics)
+	mux.HandleFunc("GET /-/healthy", serveHealthy)
+	mux.HandleFunc("GET /-/ready", s.serveReady)
+
+	s.serveRoles(mux)
+	// A proxy must not pass these on: docs/operations.md lists them. Their exposure has
+	// them answered to operators only.
+	s.newTapAPI().register(mux)
+	mux.HandleFunc("POST /api/v1/status/diff", s.serveDiff)
+	mux.HandleFunc("POST /-/reload", s.serveReload)
+	mux.HandleFunc("POST /-/record", s.serveRecord)
+	mux.HandleFunc("GET /api/v1/status/records", s.serveRecords)
+	mux.HandleFunc("GET /api/v1/status/records/{id}", s.serveRecordFile)
+	mux.HandleFunc("GET /api/v1/status/records/{id}/diagnosis", s.serveDiagnosis)
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	page := webui.New(ui.Files())
+	for _, path := range webui.Paths {
+		mux.Handle("GET "+path, page)
+	}
+	mux.Handle("GET /{$}", page.Or(s.guard(reads, http.HandlerFunc(s.serveIndex))))
+	s.handler.Store(mux.ServeMux)
+}
+
+// ServeHTTP answers probes while the server starts, then what needs no stores, and when
+// it is ready everything. A request across a restart waits until the journal is replayed,
+// since this address has answered before.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.noteProxy(r.Header)
+	if s.inherited.answered && !strings.HasPrefix(r.URL.Path, "/-/") {
+		_ = s.opening.wait(r.Context()) // what it could say is said below
+	}
+	mux := s.handler.Load()
+	switch {
+	case mux != nil && (!needsStores(r.URL.Path) || s.readiness() == nil):
+		mux.ServeHTTP(w, r)
+	case r.URL.Path == "/-/healthy":
+		serveHealthy(w, r)
+	case r.URL.Path == "/-/ready":
+		s.serveReady(w, r)
+	default:
+		refuseStarting(w)
+	}
+}
+
+func serveHealthy(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "Freshet is healthy.") }
+
+func (s *server) serveIndex(w http.ResponseWriter, _ *http.Request) {
+	fmt.Fprintf(w, "%s\n\n", build.This())
+	stored := []string{
+		"/api/v1/query?query=...   PromQL; the whole Prometheus API is below /api/v1/",
+		"/api/v1/events            events, newest first",
+		"/api/v1/write             takes Prometheus remote write, 1.0 and 2.0",
+		"/v1/metrics               takes OpenTelemetry's metrics, OTLP",
+	}
+	if !s.has(settings.RoleQuerier) {
+		stored = []string{"Nothing is stored: " + settings.NothingStored + ".\n"}
+	}
+	for _, line := range append(stored,
+		"/api/v1/status/ledger     what became of every sample and datagram",
+		"/metrics                  this process' own metrics",
+		"/explore                  the web page, which a browser gets at / too",
+		"/-/ready  /-/healthy      for probes",
+		"/debug/pprof/             profiles, for operators",
+	) {
+		fmt.Fprintln(w, line)
+	}
+}

@@ -1,0 +1,56 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/eventlog"
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/role/ingester"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// openIngester opens the stores, and the log of events beside them.
+func (s *server) openIngester() (err error) {
+	if s.stores, err = tsdb.Open(s.config.Store, s.config.DataDir, time.Now, s.registry, s.logger); err != nil {
+		return err
+	}
+	if s.events, err = eventlog.Open(s.config.Events, s.path("events.db"), time.Now, s.registry, s.logger); err != nil {
+		return err
+	}
+	s.ingester = ingester.New(s.config.Ingester, s.stores, s.registry)
+	return nil
+}
+
+// serveIngester answers what is about the stores alone.
+func (s *server) serveIngester(mux *routes) {
+	mux.Handle("/api/v1/events", s.events.Handler())
+	s.newSnapshots().register(mux)
+}
+
+// reloadIngester puts other retentions in force.
+func (s *server) reloadIngester(next settings.Config) {
+	s.events.Configure(next.Events)
+	if err := s.stores.SetRetention(next.Store.Retention); err != nil {
+		s.logger.Error("a store keeps its retention until the next reload or restart", "error", err)
+	}
+}
+
+// runIngester writes what comes in until ctx is done; the HTTP servers have ended then.
+func (s *server) runIngester(ctx context.Context) error { return s.ingester.Run(ctx) }
+
+// tendStores closes the stores that nobody uses and tries the broken ones again, until
+// ctx is done.
+func (s *server) tendStores(ctx context.Context) error {
+	for ticker := time.NewTicker(time.Minute); ; {
+		select {
+		case <-ticker.C:
+			if err := s.stores.Tend(ctx); err != nil {
+				s.logger.Warn("the stores are not in order; a store that was closed with an error opens again from its WAL", "error", err)
+			}
+		case <-ctx.Done():
+			ticker.Stop()
+			return nil
+		}
+	}
+}

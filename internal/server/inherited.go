@@ -1,0 +1,163 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/handover"
+	"github.com/freshet-io/freshet/internal/adapter/sockets"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+)
+
+// inheritance is the sockets that were open before this image of the process.
+type inheritance struct {
+	*handover.Sockets
+	booked   map[uint64]uint32 // drops that were told already, by the kernel's number of the socket
+	shared   map[string]bool   // network and address of those that systemd holds
+	answered bool              // an HTTP address was open before
+}
+
+// openInherited finds out what was passed.
+func (s *server) openInherited() error {
+	passed, err := handover.Inherit()
+	if err != nil {
+		return conf.Mistake(fmt.Errorf("%w; mend the socket unit", err))
+	}
+	if passed.Again() {
+		s.restarted()
+	}
+	s.inherited = &inheritance{Sockets: passed, shared: map[string]bool{}}
+	for _, l := range passed.Left() {
+		if l.Shared {
+			s.inherited.shared[l.Network+" "+l.Address] = true
+		}
+	}
+	if len(passed.Left()) > 0 {
+		s.inherited.booked = s.readBooked()
+	}
+	return nil
+}
+
+// dogstatsd returns those of an address, for the collector.
+func (in *inheritance) dogstatsd(network, address string) (all []sockets.Inherited) {
+	for _, l := range in.Take(network, address) {
+		all = append(all, sockets.Inherited{File: l.File, Shared: l.Shared, Drops: in.booked[l.Cookie]})
+	}
+	return all
+}
+
+// tcp returns the listener for an address, nil if there is none.
+func (in *inheritance) tcp(address string) (net.Listener, error) {
+	listener, err := in.listener("tcp", address)
+	in.answered = in.answered || listener != nil
+	return listener, err
+}
+
+// listener is tcp for what is not HTTP.
+func (in *inheritance) listener(network, address string) (net.Listener, error) {
+	taken, ok := in.TakeOne(network, address)
+	if !ok {
+		return nil, nil
+	}
+	listener, err := net.FileListener(taken.File)
+	_ = taken.File.Close() // the listener has a duplicate
+	return listener, err
+}
+
+// checkLeft deals with the sockets that no address of the configuration took:
+// those of systemd would fill up unread, which is a mistake in one of the two
+// configurations; those of the image before are not wanted any more.
+func (s *server) checkLeft() error {
+	var errs []error
+	for _, l := range s.inherited.Left() {
+		if !l.Shared {
+			s.logger.Warn("a socket is closed: the configuration does not name it any more", "network", l.Network, "address", l.Address)
+			continue
+		}
+		key := "dogstatsd." + l.Network
+		if l.Network == "tcp" {
+			key = "http.listen"
+		}
+		errs = append(errs, conf.Mistake(fmt.Errorf(
+			"systemd passes %s %s (%s), which the configuration does not name, so that nobody would read it: set %s to it, or take it out of the socket unit",
+			l.Network, l.Address, l.Name, key)))
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	return s.inherited.Close()
+}
+
+// bookedFile says, for the sockets that outlive the process, which drops are in
+// its books. Without it those drops are told twice.
+const (
+	bookedFile     = "sockets.json"
+	bookedInterval = 2 * time.Second
+)
+
+// savedBooked is what the file holds.
+type savedBooked struct {
+	Boot  string            `json:"boot"`  // the kernel's numbers begin anew at each
+	Drops map[uint64]uint32 `json:"drops"` // by the kernel's number of the socket
+}
+
+// boot identifies the kernel's run. What it cannot tell is empty.
+func boot() string {
+	text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(text))
+}
+
+func (s *server) readBooked() map[uint64]uint32 {
+	text, err := os.ReadFile(s.path(bookedFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	var saved savedBooked
+	if err == nil {
+		err = json.Unmarshal(text, &saved)
+	}
+	if err != nil {
+		s.logger.Warn("drops of sockets that were open before are counted from their birth", "file", s.path(bookedFile), "error", err)
+	}
+	if saved.Boot != boot() {
+		return nil
+	}
+	return saved.Drops
+}
+
+func (s *server) writeBooked() error {
+	text, err := json.Marshal(savedBooked{boot(), s.collector.Booked()})
+	if err != nil {
+		return err
+	}
+	return s.replace(bookedFile, append(text, '\n'))
+}
+
+// keepBooked writes the file while sockets are shared with systemd, and once
+// more when the collector has told everything.
+func (s *server) keepBooked(ctx context.Context) error {
+	var tick <-chan time.Time
+	if len(s.inherited.shared) > 0 {
+		ticker := time.NewTicker(bookedInterval)
+		defer ticker.Stop()
+		tick = ticker.C
+	}
+	for {
+		if err := s.writeBooked(); err != nil {
+			s.logger.Warn("after a restart, the kernel's drops may be told twice", "file", s.path(bookedFile), "error", err)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		select {
+		case <-tick:
+		case <-ctx.Done():
+		}
+	}
+}

@@ -1,0 +1,32 @@
+package server
+
+import (
+	"testing"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// A name stays its owner's for longer than a series of it lives: another kind would write
+// into the same series.
+func TestNamesAreKeptAsLongAsTheirSeriesLive(t *testing.T) {
+	c := settings.Default()
+	c.Aggregator.CounterTTL, c.Aggregator.GaugeTTL, c.Aggregator.CheckTTL, c.Aggregator.UpDownTTL = time.Hour, 2*time.Hour, 3*time.Hour, 100*24*time.Hour
+	s := &server{config: c}
+	s.current.Store(&c)
+	for kind := series.Counter; kind <= series.LastKind; kind++ {
+		ttl := c.Aggregator.CounterTTL
+		switch kind {
+		case series.Gauge:
+			ttl = c.Aggregator.GaugeTTL
+		case series.Check:
+			ttl = c.Aggregator.CheckTTL
+		case series.UpDown:
+			ttl = c.Aggregator.UpDownTTL
+		}
+		if kept := s.keptNames(kind); kept <= ttl || kept > ttl+time.Hour {
+			t.Errorf("a name of kind %v is kept for %v, its series for %v", kind, kept, ttl)
+		}
+	}
+}

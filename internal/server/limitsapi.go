@@ -1,0 +1,111 @@
+package server
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/outcome"
+	"github.com/freshet-io/freshet/internal/role/collector"
+)
+
+// tenantLimits is how far a tenant is from its limits: GET /api/v1/status/limits. Those of
+// DogStatsD come first, Distributor has those of remote write and OTLP. Which metrics are over a limit,
+// and which senders cause it, is in /api/v1/status/top.
+type tenantLimits struct {
+	Tenant      string             `json:"tenant"`
+	Series      int                `json:"series"` // by DogStatsD, that have a place now
+	Folded      uint64             `json:"folded_samples"`
+	Refused     uint64             `json:"refused_samples"`
+	Limits      limitsJSON         `json:"limits"`
+	Distributor *distributorLimits `json:"distributor,omitempty"` // nil where nothing is stored
+}
+
+// limitsJSON has the names of the configuration. 0 is no limit.
+type limitsJSON struct {
+	MaxSeries             int   `json:"max_series"`
+	MaxSeriesPerMetric    int   `json:"max_series_per_metric"`
+	MaxNewSeriesPerMinute int   `json:"max_new_series_per_minute"`
+	MaxSeriesBytes        int64 `json:"max_series_bytes"`
+}
+
+// distributorLimits are those of remote write and OTLP. MaxSeries bounds Series and Totals, each
+// alone.
+type distributorLimits struct {
+	Series  int                  `json:"series"`           // in memory, of those that are stored as they come
+	Totals  int                  `json:"totals"`           // series with totals: of OTLP's deltas, and of DogStatsD
+	Refused uint64               `json:"refused_samples"`  // by a limit of series or of labels
+	Delayed uint64               `json:"delayed_requests"` // which were told to come later, by the rate
+	Sender  *answer.TopRequester `json:"sender,omitempty"` // who sends most samples now
+	Limits  distributorJSON      `json:"limits"`
+}
+
+// distributorJSON has the names of the configuration, too.
+type distributorJSON struct {
+	Rate          int `json:"rate"`
+	MaxSeries     int `json:"max_series"`
+	MaxLabels     int `json:"max_labels"`
+	MaxLabelName  int `json:"max_label_name"`
+	MaxLabelValue int `json:"max_label_value"`
+}
+
+// serveLimits answers with all tenants that have series, or with the one that asks.
+func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
+	name, asked := tenantOf(r), map[string]bool{}
+	asked[name] = true // which may have none yet
+	dogstatsd, stored := map[string]collector.LimitReport{}, map[string]int{}
+	for _, report := range s.collector.Limits() {
+		dogstatsd[report.Tenant] = report
+	}
+	if s.stores != nil {
+		stored = s.stores.InMemory(tsdb.Raw)
+	}
+	if s.operator(r) {
+		for tenant := range dogstatsd {
+			asked[tenant] = true
+		}
+		for tenant := range stored {
+			asked[tenant] = true
+		}
+	}
+	limits, senders, tenants := s.inForce().Limits, s.requestSenders(), []tenantLimits{}
+	for _, tenant := range slices.Sorted(maps.Keys(asked)) {
+		of, report := limits.Of(tenant), dogstatsd[tenant]
+		t := tenantLimits{Tenant: tenant, Series: report.Series, Limits: limitsJSON{
+			of.MaxSeries, of.MaxSeriesPerMetric, of.MaxNewSeriesPerMinute, int64(of.MaxSeriesBytes),
+		}}
+		for reason := range report.Folded {
+			t.Folded += report.Folded[reason]
+			t.Refused += report.Refused[reason]
+		}
+		if s.stores != nil {
+			t.Distributor = s.distributorLimits(tenant, stored[tenant], senders[tenant])
+		}
+		tenants = append(tenants, t)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": map[string]any{"tenant": name, "tenants": tenants}}) // fails if the client went away
+}
+
+// distributorLimits are those of a tenant that has so many series in memory, and these senders.
+func (s *server) distributorLimits(tenant string, series int, senders []answer.TopRequester) *distributorLimits {
+	c := s.inForce().Distributor
+	own := c.Tenants[tenant]
+	l := &distributorLimits{
+		Series: series, Totals: s.aggregator.TenantSeries(tenant), Delayed: s.distributor.Delayed(tenant),
+		Limits: distributorJSON{own.Rate.Or(c.Rate), own.MaxSeries.Or(c.MaxSeries), c.MaxLabels, c.MaxLabelName, c.MaxLabelValue},
+	}
+	if len(senders) > 0 {
+		l.Sender = &senders[0]
+	}
+	refused := s.ledger.Books().Of(tenant).Samples.Refused
+	for reason := range outcome.NumReasons {
+		if reason.IsLimit() {
+			l.Refused += refused[reason.String()]
+		}
+	}
+	return l
+}

@@ -1,0 +1,123 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/freshet-io/freshet/internal/adapter/handover"
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/role/collector"
+)
+
+// announce says what listens where, to people and to programs, and that all is open.
+func (s *server) announce(out io.Writer) error {
+	for _, w := range s.socketWarnings() {
+		s.logger.Warn(w)
+	}
+	if err := s.listeningTold.first(s.writeListening); err != nil {
+		return err
+	}
+	if err := handover.Notify(handover.Ready); err != nil {
+		s.logger.Warn("systemd does not know that everything is open", "error", err)
+	}
+	s.tellRestarted()
+	return s.greet(out)
+}
+
+// socketWarnings say where the kernel's settings will cost packets.
+func (s *server) socketWarnings() (all []string) {
+	for _, l := range s.collector.Listening() {
+		all = append(all, l.Warnings...)
+	}
+	return all
+}
+
+func (s *server) listening() answer.Listening {
+	sockets := s.collector.Listening()
+	return answer.Listening{
+		PID: os.Getpid(), Operator: s.operatorPath(), HTTP: s.http[0].addr(), OTLPGRPC: s.otlp.addr(),
+		DogStatsDUDP:      first(sockets, "udp").Address,
+		DogStatsDUnixgram: absolute(first(sockets, "unixgram").Address),
+		DogStatsDUnix:     absolute(first(sockets, "unix").Address),
+	}
+}
+
+// absolute is a path from the root on, and empty if it is.
+func absolute(path string) string {
+	if whole, err := filepath.Abs(path); err == nil && path != "" {
+		return whole
+	}
+	return path // the working directory is gone
+}
+
+// A listeningTold lets one goroutine at a time write listening.json, and nobody before
+// the server has announced itself: programs take the file for a server that is open.
+type listeningTold struct {
+	mu        sync.Mutex
+	announced bool
+}
+
+// first writes for the announcement.
+func (t *listeningTold) first(write func() error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.announced = true
+	return write()
+}
+
+// again writes after a reload. Before the announcement there is nothing to correct.
+func (t *listeningTold) again(write func() error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.announced {
+		return nil
+	}
+	return write()
+}
+
+// writeListening writes listening.json. listeningTold calls it.
+func (s *server) writeListening() error {
+	text, err := json.MarshalIndent(s.listening(), "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := s.replace(answer.ListeningFile, append(text, '\n')); err != nil {
+		return fmt.Errorf("write what listens where: %w", err)
+	}
+	return nil
+}
+
+// first is the first socket of a network, the zero value if there is none.
+func first(sockets []collector.Listening, network string) collector.Listening {
+	for _, l := range sockets {
+		if l.Network == network {
+			return l
+		}
+	}
+	return collector.Listening{}
+}
+
+// listeningOf is where a tenant is listened to. The addresses of others are none of its
+// business, and what it sends there is in the books of others.
+func listeningOf(tenant string, servers httpServers, otlp string, sockets []collector.Listening) answer.Listening {
+	l := answer.Listening{PID: os.Getpid()}
+	if servers[0].tenant == tenant { // OTLP over gRPC is for those of http.tenant
+		l.OTLPGRPC = otlp
+	}
+	for _, h := range servers {
+		if h.tenant == tenant {
+			l.HTTP = h.addr()
+			break
+		}
+	}
+	sockets = slices.DeleteFunc(sockets, func(s collector.Listening) bool { return s.Tenant != tenant })
+	l.DogStatsDUDP = first(sockets, "udp").Address
+	l.DogStatsDUnixgram = absolute(first(sockets, "unixgram").Address)
+	l.DogStatsDUnix = absolute(first(sockets, "unix").Address)
+	return l
+}

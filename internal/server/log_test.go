@@ -1,0 +1,75 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// What a start says before it fails must be read before the error.
+func TestLogIsWholeOnceItIsClosed(t *testing.T) {
+	var out bytes.Buffer
+	l := newLog(&out, slog.LevelInfo)
+	l.Debug("not at this level")
+	l.Info("restored", "records", 3)
+	if err := l.close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=INFO msg=restored records=3") {
+		t.Errorf("%q", got)
+	}
+}
+
+// A pipe whose reader hangs costs a server that logs nothing, and its end two seconds.
+func TestLogThatNobodyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		read, write := io.Pipe()
+		l := newLog(write, slog.LevelInfo)
+		reg := prometheus.NewRegistry()
+		reg.MustRegister(l)
+		long := strings.Repeat("x", 4000)
+		for i := range 1000 {
+			l.Error(string(rune('a'+i%26))+long, "i", i) // 4 MB in all, of which the ring holds one
+			if i%100 == 99 {
+				time.Sleep(time.Second) // another period: these are no repeats
+			}
+		}
+		begun := time.Now()
+		err := l.close()
+		if took := time.Since(begun); took != logTime {
+			t.Errorf("the end waited %v", took)
+		}
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "records wait for the output") || !strings.Contains(err.Error(), "found no room before") {
+			t.Errorf("it does not say what is lost: %v", err)
+		}
+		if got := sumOf(t, reg); got != 1000-float64(l.ring.Stats().Waiting) {
+			t.Errorf("%v records in the metric, %+v", got, l.ring.Stats())
+		}
+		_ = read.CloseWithError(io.ErrClosedPipe) // for the writer to end
+		synctest.Wait()
+	})
+}
+
+func sumOf(t *testing.T, reg *prometheus.Registry) (sum float64) {
+	t.Helper()
+	if n, err := testutil.GatherAndCount(reg, "freshet_log_records_total"); err != nil || n != 5 {
+		t.Fatal(n, err)
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range families[0].Metric {
+		sum += m.Counter.GetValue()
+	}
+	return sum
+}

@@ -1,0 +1,63 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	names "github.com/freshet-io/freshet/internal/adapter/catalogue"
+	"github.com/freshet-io/freshet/internal/core/catalogue"
+	"github.com/freshet-io/freshet/internal/core/series"
+)
+
+func (s *server) openNames() (err error) {
+	if s.names, err = names.Open(s.path("names.db"), s.logger); err != nil {
+		return err
+	}
+	entries, err := s.names.Load()
+	if err != nil {
+		return err
+	}
+	s.catalogue = catalogue.New(catalogue.DefaultMaxNames)
+	s.catalogue.KeepFor(s.keptNames)
+	if refused := s.catalogue.Load(entries); refused > 0 {
+		s.logger.Warn("names are not remembered: they are more than a tenant may have", "names", refused)
+	}
+	now := time.Now()
+	return s.names.Forget(s.catalogue.Forget(now.UnixMilli(), now.Add(-s.unusedNames()).UnixMilli()))
+}
+
+// forgetNames frees the names that have long been out of use, once a day.
+func (s *server) forgetNames(ctx context.Context) error {
+	for ticker := time.NewTicker(24 * time.Hour); ; {
+		select {
+		case now := <-ticker.C:
+			if err := s.names.Forget(s.catalogue.Forget(now.UnixMilli(), now.Add(-s.unusedNames()).UnixMilli())); err != nil {
+				s.logger.Warn("names out of use are remembered for another day", "error", err)
+			}
+		case <-ctx.Done():
+			ticker.Stop()
+			return nil
+		}
+	}
+}
+
+// unusedNames is how long a name keeps its owner after its last sample: as long
+// as samples are kept.
+func (s *server) unusedNames() time.Duration { return s.inForce().Store.Retention.Tile1m }
+
+// keptNames is how long a name keeps its owner after its last sample in any case, also
+// where a tenant has as many names as it may: a context that is remembered does not ask
+// for its name again, and a series that lives is still written under it.
+func (s *server) keptNames(kind series.Kind) time.Duration {
+	c := s.config.Aggregator
+	ttl := c.CounterTTL
+	switch kind {
+	case series.Gauge:
+		ttl = c.GaugeTTL
+	case series.Check:
+		ttl = c.CheckTTL
+	case series.UpDown:
+		ttl = c.UpDownTTL
+	}
+	return s.inForce().DogStatsD.IdleContexts + ttl + catalogue.TouchedEvery
+}

@@ -1,0 +1,132 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// forOperators refuses all but operators. Endpoints that show memory or raw data, or change
+// anything, are for them.
+func (s *server) forOperators(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := s.notOperator(r); err != nil {
+			s.refused.WithLabelValues(reasonOf(err)).Inc()
+			http.Error(w, err.Error(), http.StatusForbidden)
+			return
+		}
+		h(w, r)
+	}
+}
+
+// vouched reports whether a request is an operator's wherever it comes from: it has an
+// operator's token, or came by operator.sock. A tenant's token makes it that tenant's even
+// there.
+func (s *server) vouched(r *http.Request, c tenant.Claim) bool {
+	if s.operators.Load().Has(c.Token) {
+		return true
+	}
+	return byOperatorSocket(r) && (c.Token == "" || s.config.HTTP.TenantsFile == "")
+}
+
+// toOperators is what a person does who is refused and has the right.
+const toOperators = "ask by operator.sock in the data directory, as freshet does on the server's machine, or with the token of an operator (http.operators_file)"
+
+// notOperator says why a request may not operate the process. By operator.sock the
+// permission is that of its file. A loopback address alone proves little: a proxy has one,
+// and so has a browser here that runs pages of others.
+func (s *server) notOperator(r *http.Request) error {
+	if s.operators.Load().Has(bearer(r.Header.Get("Authorization"))) {
+		return nil
+	}
+	if !byOperatorSocket(r) {
+		if err := s.notOnLoopback(r); err != nil {
+			return err
+		}
+	}
+	// A page can have its own name lead to loopback, and a tunnel may lead from there to the
+	// socket. Then it is of the same origin, and gives itself away by the name alone.
+	if host := hostOf(r.Host); !isLoopback(host) && !strings.EqualFold(host, "localhost") && !s.http.named(host) {
+		return denial{reasonHost, fmt.Errorf("this is answered on loopback only: Host %q is neither a loopback address, nor localhost, nor one that http.listen names; %s", r.Host, toOperators)}
+	}
+	return foreignPage(r)
+}
+
+// notOnLoopback says why the address of a request does not make it an operator's.
+func (s *server) notOnLoopback(r *http.Request) error {
+	if name := forwarded(r.Header); name != "" {
+		return denial{reasonOperator, fmt.Errorf("this is answered on loopback and by operator.sock only, and not by way of a proxy (%s); %s", name, toOperators)}
+	}
+	if !fromLoopback(r) {
+		return denial{reasonOperator, errors.New("without an operator's token this is answered on loopback only; " + toOperators)}
+	}
+	if !s.config.HTTP.OperatorLoopback {
+		return denial{reasonOperator, errors.New("http.operator_loopback is off; " + toOperators)}
+	}
+	if name := s.proxied.Load(); name != nil {
+		return denial{reasonOperator, fmt.Errorf("http.operator_loopback is off until the server is stopped and started, since a request came by way of a proxy (%s), whose clients have a loopback address, too; %s", *name, toOperators)}
+	}
+	return nil
+}
+
+// openOperators reads who may operate.
+func (s *server) openOperators() error {
+	promauto.With(s.registry).NewGaugeFunc(prometheus.GaugeOpts{Name: "freshet_http_operator_loopback",
+		Help: "Whether operator endpoints are answered on loopback without a token. Falling to 0: a request came by way of a proxy, whose clients have a loopback address, too; operators ask by operator.sock or with a token until the server is stopped and started."},
+		func() float64 {
+			if s.config.HTTP.OperatorLoopback && s.proxied.Load() == nil {
+				return 1
+			}
+			return 0
+		})
+	operators, err := operatorsOf(s.config)
+	s.operators.Store(operators)
+	return err
+}
+
+// operatorsOf are those whose tokens a file has; nil without one.
+func operatorsOf(c settings.Config) (*tenant.Operators, error) {
+	if c.HTTP.OperatorsFile == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(c.HTTP.OperatorsFile)
+	if err != nil {
+		return nil, conf.Mistake(fmt.Errorf("http.operators_file: %w; name the file with the operators' tokens, or leave the key empty", err))
+	}
+	operators, err := tenant.OperatorsByTokens(c.HTTP.OperatorsFile, text)
+	if err != nil {
+		return nil, conf.Mistake(err)
+	}
+	return operators, nil
+}
+
+// noteProxy ends what http.operator_loopback allows when the first request with a header
+// of a proxy comes, by whichever address, until the server is stopped and started; a restart
+// in place remembers it. The next client of that proxy may send what makes it add nothing.
+func (s *server) noteProxy(h http.Header) {
+	if !s.config.HTTP.OperatorLoopback || s.proxied.Load() != nil {
+		return
+	}
+	if name := forwarded(h); name != "" && s.proxied.CompareAndSwap(nil, &name) {
+		s.logger.Warn("operator endpoints are answered on loopback no more: a request came by way of a proxy, whose clients have a loopback address, too", "header", name, "way_out", toOperators)
+	}
+}
+
+// named reports whether an address of the configuration has that host.
+func (all httpServers) named(host string) bool {
+	for _, h := range all {
+		if own := hostOf(h.address); own != "" && strings.EqualFold(own, host) {
+			return true
+		}
+	}
+	return false
+}

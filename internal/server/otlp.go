@@ -1,0 +1,216 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+
+	"golang.org/x/crypto/bcrypt"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/freshet-io/freshet/internal/adapter/receive"
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// otlpServer is the bound address of OTLP over gRPC. Over HTTP it comes in with
+// everything else.
+type otlpServer struct {
+	listener  net.Listener
+	address   string // as the configuration spells it
+	secure    *tls.Config
+	passwords passwords
+}
+
+// openOTLP binds the address, unless it was open already. Nobody is answered until
+// everything is open: who asks before waits.
+func (s *server) openOTLP() error {
+	address := s.config.Distributor.OTLP.GRPCListen
+	if address == "" || !s.has(settings.RoleDistributor) {
+		return nil
+	}
+	secure, err := tlsConfig(s.config.HTTP.WebConfig)
+	if err != nil {
+		return conf.Mistake(fmt.Errorf("listen on OTLP %s: %w", address, err))
+	}
+	listener, err := s.inherited.listener("tcp", address)
+	if err == nil && listener == nil {
+		listener, err = net.Listen("tcp", address)
+	}
+	if err != nil {
+		return otlpError(address, err)
+	}
+	s.otlp = &otlpServer{listener: listener, address: address, secure: secure}
+	return nil
+}
+
+func otlpError(address string, err error) error {
+	return listenError("OTLP", address, "--distributor-otlp-grpc-listen", err)
+}
+
+// addr is empty if nothing listens.
+func (o *otlpServer) addr() string {
+	if o == nil {
+		return ""
+	}
+	return o.listener.Addr().String()
+}
+
+func (o *otlpServer) close() error {
+	if o == nil {
+		return nil
+	}
+	if err := o.listener.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil // by the end of runOTLP
+}
+
+// runOTLP answers until ctx is done, then lets the running requests end.
+func (s *server) runOTLP(ctx context.Context) error {
+	g := s.otlpHTTP()
+	listener := s.bound.Serve(g, s.otlp.listener)
+	served := make(chan error, 1)
+	go func() {
+		if s.otlp.secure != nil {
+			served <- g.ServeTLS(listener, "", "")
+			return
+		}
+		served <- g.Serve(listener)
+	}()
+	select {
+	case err := <-served:
+		return fmt.Errorf("answer on OTLP %s: %w", s.otlp.addr(), err)
+	case <-ctx.Done():
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.Drain/3)
+	defer cancel()
+	if err := g.Shutdown(ctx); err != nil {
+		return errors.Join(fmt.Errorf("requests were cut off: %w", err), g.Close())
+	}
+	return nil
+}
+
+// otlpHTTP is the server of gRPC, which is a way to use HTTP/2.
+func (s *server) otlpHTTP() *http.Server {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true) // to say that this is not the address of OTLP over HTTP
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Server{
+		Handler: s.guardOTLP(http.HandlerFunc(s.receiver.GRPC)), Protocols: &protocols, TLSConfig: s.otlp.secure,
+		ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
+		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		BaseContext: func(net.Listener) context.Context {
+			return tenant.NewContext(context.Background(), s.config.HTTP.Tenant)
+		},
+	}
+}
+
+// guardOTLP lets through who may write, with the tenant in the context, as guard does
+// over HTTP.
+func (s *server) guardOTLP(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !receive.SpeaksGRPC(w, r) {
+			return
+		}
+		s.noteProxy(r.Header)
+		err := s.foreign(writes, r)
+		if err == nil {
+			err = s.otlp.authenticate(s.config.HTTP.WebConfig, r.Header.Get("Authorization"))
+		}
+		var grant tenant.Grant
+		if err == nil {
+			grant, err = s.grant(s.access.Load(), claimOf(r), true)
+		}
+		switch {
+		case errors.Is(err, tenant.ErrNoToken):
+			s.refused.WithLabelValues(reasonUnauthorized).Inc()
+			receive.AnswerGRPC(w, status.New(codes.Unauthenticated, err.Error()), nil)
+		case err != nil:
+			s.refused.WithLabelValues(reasonOf(err)).Inc()
+			receive.AnswerGRPC(w, status.New(codes.PermissionDenied, err.Error()), nil)
+		default:
+			next.ServeHTTP(w, r.WithContext(tenant.NewContext(r.Context(), grant.Tenant)))
+		}
+	})
+}
+
+// authenticate asks for the password of a web configuration file that has some, which
+// the exporter-toolkit does over HTTP. Like it, this reads the file again each time.
+func (o *otlpServer) authenticate(webConfig, authorization string) error {
+	if webConfig == "" {
+		return nil
+	}
+	c, err := readWebConfig(webConfig)
+	if err != nil {
+		return err
+	}
+	if len(c.Users) == 0 {
+		return nil
+	}
+	user, password, ok := basicAuth(authorization)
+	hash, known := c.Users[user]
+	if !known {
+		user, hash = "", nobody
+	}
+	if !o.passwords.fit(user, string(hash), password) || !ok || !known {
+		return fmt.Errorf("%w: send a user and a password of the web configuration file, in authorization: Basic", tenant.ErrNoToken)
+	}
+	return nil
+}
+
+// nobody is the hash of a password that is checked where there is no such user, so that
+// the time it takes does not tell.
+const nobody = "$2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi"
+
+// basicAuth is that of http.Request, of which there is none.
+func basicAuth(header string) (user, password string, ok bool) {
+	scheme, encoded, _ := strings.Cut(header, " ")
+	text, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil || !strings.EqualFold(scheme, "Basic") {
+		return "", "", false
+	}
+	return strings.Cut(string(text), ":")
+}
+
+// passwords remembers which of them fitted, as their check is meant to be slow. Each user
+// has one at most.
+type passwords struct {
+	mu     sync.Mutex
+	fitted map[string][sha256.Size]byte // by user: of the hash and the password
+}
+
+func (p *passwords) fit(user, hash, password string) bool {
+	sum := sha256.Sum256([]byte(hash + "\x00" + password))
+	p.mu.Lock()
+	known, ok := p.fitted[user]
+	p.mu.Unlock()
+	if ok && known == sum {
+		return true
+	}
+	if bcrypt.CompareHashAndPassword([]byte(hash), []byte(password)) != nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fitted == nil {
+		p.fitted = map[string][sha256.Size]byte{}
+	}
+	p.fitted[user] = sum
+	return true
+}
+
+// file is the socket once more, for a successor.
+func (o *otlpServer) file() (*os.File, error) { return fileOf(o.listener, "OTLP") }

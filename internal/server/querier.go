@@ -1,0 +1,123 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"os"
+	"runtime"
+	"runtime/debug"
+	runtimemetrics "runtime/metrics"
+	"strconv"
+	"time"
+
+	prom "github.com/prometheus/prometheus/tsdb"
+	v1 "github.com/prometheus/prometheus/web/api/v1"
+
+	"github.com/freshet-io/freshet/internal/adapter/promapi"
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/lib/build"
+	"github.com/freshet-io/freshet/internal/role/querier"
+)
+
+// openQuerier makes what answers PromQL.
+func (s *server) openQuerier() error {
+	s.engine = promapi.NewEngine(s.config.Query, queryMemory(s.memory), s.logger, s.registry)
+	s.querier = querier.New(s.stores, s.aggregator, s.config.Query.LookbackDelta, time.Now)
+	return nil
+}
+
+// serveQuerier answers what Prometheus' API does.
+func (s *server) serveQuerier(mux *routes) {
+	api := s.promAPI()
+	mux.Handle("/api/v1/", api)
+	mux.Handle("GET /federate", api)
+	if s.config.Self.Metrics {
+		mux.Handle("/self/api/v1/", selfAPI(api))
+	}
+	mux.Handle("GET /api/v1/status/config", api)
+	mux.Handle("GET /api/v1/status/flags", api)
+}
+
+func (s *server) promAPI() http.Handler {
+	b := build.This()
+	return promapi.New(promapi.Options{
+		Engine: s.engine, Queryable: s.querier, Exemplars: s.querier, Metadata: s.catalogue, Families: s.metadata, Stats: storeStats{s.stores},
+		Tenant: tenantOf, Ready: s.readiness, Now: time.Now,
+		Build:   v1.PrometheusVersion{Version: b.Version, Revision: b.Revision, GoVersion: b.Go},
+		Runtime: s.runtimeInfo,
+		Config:  func() string { return s.inForce().YAML() },
+		Flags:   s.config.Flags(),
+		Logger:  s.logger, Registerer: s.registry,
+	})
+}
+
+// selfAPI is the Prometheus API for the tenant that has our own metrics, below /self.
+func selfAPI(api http.Handler) http.Handler {
+	return http.StripPrefix("/self", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		api.ServeHTTP(w, r.WithContext(tenant.NewContext(r.Context(), tenant.Own)))
+	}))
+}
+
+// newest is the value of an instant query, of one series at most.
+func (s *server) newest(ctx context.Context, expr string) (v float64, found bool, err error) {
+	q, err := promapi.Own{Engine: s.engine}.NewInstantQuery(ctx, s.querier, nil, expr, time.Now())
+	if err != nil {
+		return 0, false, err
+	}
+	defer q.Close()
+	vector, err := q.Exec(ctx).Vector()
+	if err != nil || len(vector) == 0 {
+		return 0, false, err
+	}
+	return vector[0].F, true, nil
+}
+
+// runtimeInfo is Prometheus', but for the directory, which is that of the data. Damage to
+// write-ahead logs is in the log and is not counted here.
+func (s *server) runtimeInfo() (v1.RuntimeInfo, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return v1.RuntimeInfo{}, fmt.Errorf("the host's name: %w", err)
+	}
+	percent := []runtimemetrics.Sample{{Name: "/gc/gogc:percent"}}
+	runtimemetrics.Read(percent)
+	gogc := strconv.FormatUint(percent[0].Value.Uint64(), 10)
+	if percent[0].Value.Uint64() == math.MaxUint64 {
+		gogc = "off"
+	}
+	return v1.RuntimeInfo{
+		StartTime:           s.started.UTC(),
+		CWD:                 s.config.DataDir,
+		Hostname:            host,
+		ServerTime:          time.Now().UTC(),
+		ReloadConfigSuccess: !s.reloader.refused.Load(),
+		LastConfigTime:      time.Unix(0, s.reloader.read.Load()).UTC(),
+		GoroutineCount:      runtime.NumGoroutine(),
+		GOMAXPROCS:          runtime.GOMAXPROCS(0),
+		GOMEMLIMIT:          debug.SetMemoryLimit(-1),
+		GOGC:                gogc,
+		GODEBUG:             os.Getenv("GODEBUG"),
+		StorageRetention:    s.inForce().Store.Retention.Tile1m.String(),
+	}, nil
+}
+
+// storeStats describes those stores of a tenant that share no series: samples as
+// they came, and the finest tiles.
+type storeStats struct{ stores *tsdb.Stores }
+
+func (s storeStats) Stats(tenant string, limit int) (all []*prom.Stats, err error) {
+	for _, store := range []string{tsdb.Raw, tile.Width10s.String()} {
+		stats, err := s.stores.Stats(tenant, store, "__name__", limit)
+		if err != nil {
+			return nil, err
+		}
+		if stats != nil {
+			all = append(all, stats)
+		}
+	}
+	return all, nil
+}

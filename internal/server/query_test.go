@@ -1,0 +1,92 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
+
+	"github.com/freshet-io/freshet/internal/lib/command"
+)
+
+// What has begun since the last step of a range is found by the end of it, which is now.
+func TestARangeEndsNow(t *testing.T) {
+	s := ingesting(t)
+	symbols := writev2.NewSymbolTable()
+	series := writev2.TimeSeries{
+		LabelsRefs: []uint32{symbols.Symbolize("__name__"), symbols.Symbolize("young")},
+		Samples:    []writev2.Sample{{Timestamp: time.Now().UnixMilli(), Value: 7}},
+	}
+	if resp, text := s.writeV2(t, symbols.Symbols(), series); resp.StatusCode != http.StatusNoContent {
+		t.Fatal(resp.Status, text)
+	}
+	for _, args := range [][]string{{"--range", "7d"}, {"--range", "7d", "--step", "50h"}, {"--range", "1d"}, {"--range", "5m", "--step", "1h"}} {
+		code, stdout, stderr := freshet(t, append([]string{"query", "young", "--server", s.http[0].addr()}, args...)...)
+		if code != command.OK || stderr != "" || !strings.Contains(stdout, "young") {
+			t.Errorf("%v: exit code %d, %s\n%s", args, code, stderr, stdout)
+		}
+	}
+}
+
+// The caret stands below what the parser of a real server stumbled over, whatever is wide,
+// unprintable or on other lines before it.
+func TestQueryPointsAtTheError(t *testing.T) {
+	s := running(t, fmt.Sprintf(`
+data_dir: %s
+http: {listen: "127.0.0.1:0"}
+dogstatsd: {udp: "", unixgram: "", unix: ""}
+`, filepath.Join(t.TempDir(), "data")))
+	for _, tt := range []struct{ name, expr, want string }{
+		{"a word", "sum(rate(a[5m]) by", "sum(rate(a[5m]) by\n                ^"},
+		{"the end", "sum(", "sum(\n    ^"},
+		{"a type", "1 + rate(a)", "1 + rate(a)\n         ^"},
+		{"a later line", "sum(a)\n  + rate(b)\n  + c", "  + rate(b)\n         ^"},
+		{"wide text", `{a="日本", b!}`, `{a="日本", b!}` + "\n            ^"},
+		{"a tab", "a +\trate(b)", `a +\x09rate(b)` + "\n            ^"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, args := range [][]string{nil, {"--range", "1h"}} {
+				code, stdout, stderr := freshet(t, append([]string{"query", tt.expr, "--server", s.http[0].addr()}, args...)...)
+				_, caret, _ := strings.Cut(strings.ReplaceAll(stderr, "freshet: ", ""), "\n")
+				want := "  " + strings.ReplaceAll(tt.want, "\n", "\n  ") + "\n"
+				if code != command.Usage || stdout != "" || caret != want {
+					t.Errorf("%q: exit code %d, output %q\n%s\nwant below the error\n%s", args, code, stdout, stderr, want)
+				}
+			}
+		})
+	}
+}
+
+// What a server says is wrong with the question is a mistake on the command line, and what
+// it cannot answer is none: a script that repeats a command can tell them apart.
+func TestExitCodesOfQuestions(t *testing.T) {
+	s := running(t, `
+data_dir: `+t.TempDir()+`
+http: {listen: "127.0.0.1:0"}
+dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
+`)
+	for _, c := range []struct {
+		why  string
+		args []string
+		code int
+		text string
+	}{
+		{"it matches nothing", []string{"query", "nothing"}, command.OK, "no series match"},
+		{"it ends too soon", []string{"query", "sum("}, command.Usage, "1:5: parse error"},
+		{"a function that there is not", []string{"query", "mean(up)"}, command.Usage, `unknown function with name "mean"`},
+		{"of a range", []string{"query", "rate(up)", "--range", "1h"}, command.Usage, "expected type range vector"},
+		{"too many points", []string{"query", "up", "--range", "30d", "--step", "1s"}, command.Usage, "11,000 points"},
+		{"labels that match twice", []string{"query", `label_replace(vector(1), "a", "1", "", "") + on () (vector(1) or label_replace(vector(1), "a", "1", "", ""))`}, command.Failure, "execution: "},
+		{"a socket that there is not", []string{"tail", "--listener", "udp://127.0.0.1:1"}, command.Usage, "has no such socket"},
+		{"a record that there is not", []string{"diagnose", "--record", "none"}, command.Failure, "there is no such record"},
+	} {
+		code, stdout, stderr := freshet(t, append(c.args, "--server", s.http[0].addr())...)
+		if code != c.code || !strings.Contains(stderr, c.text) {
+			t.Errorf("%s: exit code %d, want %d: %s%s", c.why, code, c.code, stdout, stderr)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// TestReadyNamesTenantsToOperatorsAlone: everybody may ask whether the server is ready,
+// and a tenant must not learn who the others are.
+func TestReadyNamesTenantsToOperatorsAlone(t *testing.T) {
+	dir := t.TempDir()
+	broken := filepath.Join(dir, "tsdb", "secret-team", "10s")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(broken), 0o700), os.WriteFile(broken, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	stores, err := tsdb.Open(tsdb.DefaultConfig(), dir, time.Now, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{config: settings.Default(), inherited: new(inheritance), stores: stores}
+	s.handler.Store(http.NewServeMux())
+	s.ready.Store(true)
+	ask := func(from, host string) string {
+		t.Helper()
+		r := httptest.NewRequest(http.MethodGet, "http://"+host+"/-/ready", nil)
+		r.RemoteAddr = from
+		r = r.WithContext(tenant.NewContext(r.Context(), tenant.Default))
+		w := httptest.NewRecorder()
+		s.serveReady(w, r)
+		var state readyState
+		if err := json.Unmarshal(w.Body.Bytes(), &state); err != nil || w.Code != http.StatusOK || !state.Ready || state.Broken != 1 {
+			t.Errorf("%d %s %v", w.Code, w.Body, err)
+		}
+		return w.Body.String()
+	}
+	const here, elsewhere, address = "127.0.0.1:5000", "192.0.2.1:5000", "127.0.0.1:7125"
+	if got := ask(here, "evil.example:7125"); strings.Contains(got, "secret-team") || strings.Contains(got, dir) { // its page reads the answer
+		t.Errorf("a server of one tenant, by a name that leads here: %s", got)
+	}
+	if got := ask(elsewhere, address); !strings.Contains(got, "secret-team") {
+		t.Errorf("a server of one tenant: %s", got)
+	}
+	s.access.Store(tenant.ByHeader(nil))
+	if got := ask(elsewhere, address); strings.Contains(got, "secret-team") || strings.Contains(got, dir) {
+		t.Errorf("of many tenants, from elsewhere: %s", got)
+	}
+	if got := ask(here, address); !strings.Contains(got, "secret-team") || !strings.Contains(got, "move the file "+broken+" away") {
+		t.Errorf("of many tenants, from here: %s", got)
+	}
+}

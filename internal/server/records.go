@@ -1,0 +1,152 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/diagnose"
+	"github.com/freshet-io/freshet/internal/core/querycost"
+	"github.com/freshet-io/freshet/internal/core/record"
+	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/top"
+	"github.com/freshet-io/freshet/internal/role/recorder"
+)
+
+// topOfAll is what is busiest in each tenant of the sockets.
+func (s *server) topOfAll(ctx context.Context) (any, error) {
+	all := []*answer.Top{}
+	for _, tenant := range s.inForce().DogStatsD.Tenants() {
+		top, err := s.collector.Top(ctx, tenant, top.DefaultRows)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, top)
+	}
+	return all, nil
+}
+
+// growing is which series are new, and what bounds them; none before the journal is replayed.
+func (s *server) growing() record.Growing {
+	g := record.Growing{At: time.Now().Unix(), MemoryBytes: s.memory.Bytes, MemoryOf: s.memory.Of, Tenants: []record.GrowingTenant{}}
+	if s.handler.Load() == nil || s.stores == nil {
+		return g
+	}
+	c := s.inForce()
+	for _, t := range s.stores.Growth() {
+		of := record.GrowingTenant{Tenant: t}
+		limit := func(store, setting string, series int, perMetric bool) {
+			if series > 0 { // 0 is none
+				of.Limits = append(of.Limits, record.SeriesLimit{Store: store, Setting: setting, Series: series, PerMetric: perMetric})
+			}
+		}
+		limits, tiles := c.Limits.Of(t.Tenant), tile.Width10s.String()
+		limit(tsdb.Raw, "distributor.max_series", c.Distributor.Tenants[t.Tenant].MaxSeries.Or(c.Distributor.MaxSeries), false)
+		limit(tiles, "limits.max_series", limits.MaxSeries, false)
+		limit(tiles, "limits.max_series_per_metric", limits.MaxSeriesPerMetric, true)
+		g.Tenants = append(g.Tenants, of)
+	}
+	return g
+}
+
+// maxCosts is how many queries a record lists.
+const maxCosts = 50
+
+// queryCosts is what queries cost; nothing before the journal is replayed.
+func (s *server) queryCosts() []querycost.Row {
+	if s.handler.Load() == nil || s.engine == nil {
+		return []querycost.Row{}
+	}
+	return s.engine.Costs(maxCosts)
+}
+
+// maxSent is how many senders of requests a record lists: as many as one fleet may have, each
+// of which sends little, at 200 bytes a sender.
+const maxSent = 1000
+
+// sent is who sends most requests of remote write and OTLP; nothing before the journal is
+// replayed. The last row is all others, if there are some.
+func (s *server) sent() []record.Sent {
+	all := []record.Sent{}
+	if s.handler.Load() == nil || s.receiver == nil {
+		return all
+	}
+	rate := func(n uint64) float64 { return float64(n) / top.Span }
+	rows, rest := s.receiver.Sent(maxSent)
+	for _, r := range append(rows, top.RequestsRow{Amount: rest.Amount}) {
+		if r.Count > 0 {
+			all = append(all, record.Sent{Tenant: r.Tenant, Input: r.Input, From: r.Sender.String(), Agent: r.Sender.Agent, Requests: rate(r.Count), Samples: rate(r.Amount.Samples), Bytes: rate(r.Bytes)})
+		}
+	}
+	return all
+}
+
+// respondRecord answers in the form of the Prometheus API.
+func respondRecord(w http.ResponseWriter, data any, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	body := map[string]any{"status": "success", "data": data}
+	if err != nil {
+		status, kind := http.StatusInternalServerError, "internal"
+		if errors.Is(err, recorder.ErrUnknown) {
+			status, kind = http.StatusNotFound, "not_found"
+		}
+		w.WriteHeader(status)
+		body = map[string]any{"status": "error", "errorType": kind, "error": err.Error()}
+	}
+	_ = json.NewEncoder(w).Encode(body) // fails if the client went away
+}
+
+// longestReason is how much somebody may say why a record is made, in bytes.
+const longestReason = 200
+
+// serveRecord makes a record now, and answers when it is there.
+func (s *server) serveRecord(w http.ResponseWriter, r *http.Request) {
+	reason := r.FormValue("reason")
+	if len(reason) > longestReason {
+		http.Error(w, fmt.Sprintf("reason has %d bytes; at most %d are kept", len(reason), longestReason), http.StatusBadRequest)
+		return
+	}
+	if reason == "" {
+		reason = "somebody asked"
+	}
+	made, err := s.recorder.Record(r.Context(), reason)
+	made.Runtime, made.Spreads, made.CPUQuotas = nil, nil, nil // they are in the record
+	respondRecord(w, made, err)
+}
+
+// serveRecords lists the records, newest first.
+func (s *server) serveRecords(w http.ResponseWriter, _ *http.Request) {
+	all, err := s.recorder.List()
+	respondRecord(w, all, err)
+}
+
+// serveRecordFile hands a record out, a zip.
+func (s *server) serveRecordFile(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	f, err := s.recorder.Open(id)
+	if err != nil {
+		respondRecord(w, nil, err)
+		return
+	}
+	defer f.Close()
+	w.Header().Set("Content-Type", "application/zip")
+	w.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", "freshet-record-"+id+".zip"))
+	http.ServeContent(w, r, "", f.Modified, f)
+}
+
+// serveDiagnosis answers with what a record says.
+func (s *server) serveDiagnosis(w http.ResponseWriter, r *http.Request) {
+	f, err := s.recorder.Open(r.PathValue("id"))
+	if err != nil {
+		respondRecord(w, nil, err)
+		return
+	}
+	defer f.Close()
+	found, err := diagnose.ReadRecord(f, f.Size())
+	respondRecord(w, found, err)
+}

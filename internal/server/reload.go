@@ -1,0 +1,203 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// reloader puts another configuration in force while the server runs.
+type reloader struct {
+	source *settings.Source
+	asked  chan os.Signal // one more while one is handled: it reads what is newest
+	mu     sync.Mutex     // one reload at a time
+
+	reloads    *prometheus.CounterVec
+	successful prometheus.Gauge
+	succeeded  prometheus.Gauge
+	refused    atomic.Bool  // the last reload was
+	read       atomic.Int64 // Unix nanoseconds at which the configuration in force was
+}
+
+func newReloader(from *settings.Source, dataDir string, reg prometheus.Registerer) *reloader {
+	from.KeepBelow(dataDir) // what lies below it stays, whatever a reload says
+	f := promauto.With(reg)
+	r := &reloader{
+		source: from,
+		asked:  make(chan os.Signal, 1),
+		reloads: f.NewCounterVec(prometheus.CounterOpts{Name: "freshet_config_reloads_total",
+			Help: "Reloads of the configuration, by result. Those that were refused changed nothing."}, []string{"result"}),
+		successful: f.NewGauge(prometheus.GaugeOpts{Name: "freshet_config_last_reload_successful",
+			Help: "Whether the last reload, or the start, was successful. 0: the configuration on disk is not the one in force; the log says why."}),
+		succeeded: f.NewGauge(prometheus.GaugeOpts{Name: "freshet_config_last_reload_success_timestamp_seconds",
+			Help: "When the configuration in force was read."}),
+	}
+	signal.Notify(r.asked, answer.ReloadSignal) // for as long as the process lives
+	for _, result := range []string{"applied", "refused"} {
+		r.reloads.WithLabelValues(result)
+	}
+	r.inForce()
+	return r
+}
+
+// inForce notes that the configuration that was just read is in force.
+func (r *reloader) inForce() {
+	r.successful.Set(1)
+	r.succeeded.SetToCurrentTime()
+	r.refused.Store(false)
+	r.read.Store(time.Now().UnixNano())
+}
+
+// reload reads the configuration again and puts in force what does not take a
+// restart. One that cannot be in force changes nothing. The changes that it
+// returns say which of them wait for a restart.
+func (s *server) reload(ctx context.Context) ([]conf.Change, error) {
+	s.reloader.mu.Lock()
+	defer s.reloader.mu.Unlock()
+	changes, err := s.applyConfig(ctx)
+	if err != nil {
+		s.reloader.reloads.WithLabelValues("refused").Inc()
+		s.reloader.successful.Set(0)
+		s.reloader.refused.Store(true)
+		return nil, err
+	}
+	s.reloader.reloads.WithLabelValues("applied").Inc()
+	s.reloader.inForce()
+	return changes, nil
+}
+
+var errRestarting = errors.New("the server restarts, and reads it then")
+
+// applyTime bounds the wait for a window to end.
+const applyTime = 10 * time.Second
+
+func (s *server) applyConfig(ctx context.Context) ([]conf.Change, error) {
+	if err := s.opening.wait(ctx); err != nil {
+		return nil, err
+	}
+	if s.restarter.plan != nil { // it has the sockets already
+		return nil, errRestarting
+	}
+	next, err := s.reloader.source.Load()
+	if err != nil {
+		return nil, err
+	}
+	old := s.inForce()
+	changes := conf.Diff(old, next)
+	next = old.Reloaded(next)
+	constant, err := next.ConstantLabels()
+	if err != nil {
+		return nil, err
+	}
+	mapper, err := mapping.New(next.Mapping, constant)
+	if err != nil {
+		return nil, err
+	}
+	access, err := accessOf(next)
+	if err != nil {
+		return nil, err
+	}
+	operators, err := operatorsOf(next)
+	if err != nil {
+		return nil, err
+	}
+	prepared, err := s.collector.Prepare(next.DogStatsD, mapper, constant.Get("host"))
+	if err != nil {
+		return nil, err
+	}
+	warned := s.socketWarnings()
+	ctx, cancel := context.WithTimeout(ctx, applyTime)
+	defer cancel()
+	if err := prepared.Apply(ctx); err != nil {
+		return nil, err
+	}
+	// What follows cannot be refused any more.
+	s.log.level.Set(next.Level())
+	s.mapper.Store(mapper)
+	s.watch.SetBudgets(next.Self.Budgets.Stages())
+	s.access.Store(access)
+	s.operators.Store(operators)
+	s.limiter.Configure(next.Limits, next.DogStatsD.IdleContexts, s.config.Aggregator.UpDownTTL)
+	s.reloadRoles(next)
+	s.current.Store(&next)
+	if err := s.listeningTold.again(s.writeListening); err != nil {
+		s.logger.Error("programs do not learn what listens where", "error", err)
+	}
+	for _, w := range s.socketWarnings() {
+		if !slices.Contains(warned, w) {
+			s.logger.Warn(w)
+		}
+	}
+	return changes, nil
+}
+
+// watchReloads reloads at each SIGHUP until ctx is done. Later ones change nothing.
+func (s *server) watchReloads(ctx context.Context) error {
+	for {
+		select {
+		case <-s.reloader.asked:
+			changes, err := s.reload(ctx)
+			s.tellReload(changes, err)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// tellReload logs what a reload did.
+func (s *server) tellReload(changes []conf.Change, err error) {
+	logger := s.logger
+	if err != nil {
+		for _, line := range conf.Lines(err) {
+			logger.Error("the configuration is not reloaded, nothing has changed", "problem", line)
+		}
+		return
+	}
+	logger.Info("configuration reloaded", "changes", len(changes))
+	for _, c := range changes {
+		level, takes := slog.LevelInfo, "now"
+		if c.Restart {
+			level, takes = slog.LevelWarn, "a restart"
+		}
+		logger.Log(context.Background(), level, "configuration", "change", c.String(), "takes", takes)
+	}
+}
+
+// serveReload answers POST /-/reload: 200 with what changed, 400 with what is wrong.
+func (s *server) serveReload(w http.ResponseWriter, request *http.Request) {
+	changes, err := s.reload(request.Context())
+	s.tellReload(changes, err)
+	if err != nil {
+		http.Error(w, "nothing has changed:", http.StatusBadRequest)
+		for _, line := range conf.Lines(err) {
+			fmt.Fprintln(w, line)
+		}
+		return
+	}
+	if len(changes) == 0 {
+		fmt.Fprintln(w, "reloaded, nothing is different")
+	}
+	for _, c := range changes {
+		fmt.Fprint(w, c)
+		if c.Restart {
+			fmt.Fprint(w, "  (takes a restart)")
+		}
+		fmt.Fprintln(w)
+	}
+}

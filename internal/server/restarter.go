@@ -1,0 +1,279 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/adapter/handover"
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/lib/build"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// restarter replaces the running program by the one that lies at its path now,
+// in the same process and with the same sockets.
+type restarter struct {
+	asked    chan os.Signal
+	signaled context.Context         // ends when somebody wants the process to stop; set by begin
+	stop     context.CancelCauseFunc // ends the parts; set by begin
+	plan     *plan                   // set once it is decided
+	last     answer.Restart          // what the image before wrote, if it has made this one
+	begun    time.Time               // when this image began to read
+	ended    atomic.Int64            // Unix ns, when it was told to stop reading
+}
+
+// plan is what the next image is made of.
+type plan struct {
+	path    string
+	sockets []handover.Socket
+}
+
+const (
+	checkFlag  = "check" // of freshet serve
+	checkTime  = 30 * time.Second
+	checkDelay = time.Second // for its output, once it has ended
+	probeBytes = 1 << 20     // far more than what an image writes before it is ready, but for windows
+)
+
+var errRestart = errors.New("restart in place")
+
+func newRestarter() *restarter {
+	r := &restarter{asked: make(chan os.Signal, 1)}
+	signal.Notify(r.asked, answer.RestartSignal) // for as long as the process lives
+	return r
+}
+
+// restarted is called in an image that another one has made.
+func (s *server) restarted() {
+	var last answer.Restart
+	if err := files.ReadJSON(s.path(answer.RestartFile), &last); err == nil && last.PID == os.Getpid() && last.State == answer.RestartOpening {
+		s.restarter.last = last
+		if last.Proxied != "" {
+			s.proxied.Store(&last.Proxied)
+		}
+	}
+}
+
+// begin is called when the parts start, which stop ends.
+func (r *restarter) begin(signaled context.Context, stop context.CancelCauseFunc) {
+	r.signaled, r.stop, r.begun = signaled, stop, time.Now()
+}
+
+func (r *restarter) notReading() { r.ended.Store(time.Now().UnixNano()) }
+
+// watchRestarts begins a restart at SIGUSR2, if it would succeed. It is the last thing that
+// this image does: who asks once more sees that one.
+func (s *server) watchRestarts(ctx context.Context) error {
+	for {
+		select {
+		case <-s.restarter.asked:
+			s.tellRestart(answer.Restart{State: answer.RestartChecking})
+			if err := s.prepareRestart(ctx); err != nil {
+				s.logger.Error("not restarted, nothing has changed", "error", err)
+				s.tellRestart(answer.Restart{State: answer.RestartRefused, Why: err.Error()})
+				continue
+			}
+			s.tellRestart(answer.Restart{State: answer.RestartStopping})
+			s.restarter.stop(errRestart)
+			<-ctx.Done()
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// prepareRestart does of a restart what can go wrong.
+func (s *server) prepareRestart(ctx context.Context) error {
+	if err := s.opening.wait(ctx); err != nil {
+		return err
+	}
+	// The path that it was started by and not that of the file which runs: an
+	// upgrade may have replaced the file, or changed where a link leads.
+	path, err := exec.LookPath(os.Args[0])
+	if err != nil {
+		return fmt.Errorf("find the program to restart: %w", err)
+	}
+	if err := checkProgram(ctx, path, os.Args[1:]); err != nil {
+		return err
+	}
+	s.reloader.mu.Lock() // a reload between here and the end would add sockets
+	defer s.reloader.mu.Unlock()
+	if err := s.checkRoom(); err != nil {
+		return err
+	}
+	if err := s.checkAddresses(); err != nil {
+		return err
+	}
+	sockets, err := s.leave()
+	if err != nil {
+		return err
+	}
+	s.restarter.plan = &plan{path, sockets}
+	return nil
+}
+
+// checkProgram has a program load its configuration and end.
+func checkProgram(ctx context.Context, path string, args []string) error {
+	if len(args) == 0 {
+		args = []string{"serve"}
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	args = append(args[:len(args):len(args)], "--"+checkFlag)
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET=") // it is not what systemd waits for
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	// What it started ends with it, and cannot keep this one waiting.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = checkDelay
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", path, strings.Join(args, " "), err, strings.TrimSpace(said.String()))
+	}
+	return nil
+}
+
+// checkRoom finds out whether the next image could write what it must.
+func (s *server) checkRoom() error {
+	const probe = "restart.probe"
+	dir, err := files.Open(s.config.DataDir)
+	if err != nil {
+		return err
+	}
+	f, err := dir.Create(probe)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, probeBytes))
+	return errors.Join(err, f.Sync(), f.Close(), dir.Remove(probe))
+}
+
+// checkAddresses binds what addresses the next image will have to bind, since
+// a reload does not. A configuration that is of a newer version than this image
+// is left to the program that has checked it.
+func (s *server) checkAddresses() error {
+	next, err := s.reloader.source.Load()
+	if err != nil {
+		return nil
+	}
+	open := map[string]bool{}
+	for _, h := range s.http {
+		open[h.address] = true
+	}
+	for _, l := range next.HTTP.All() {
+		if open[l.Listen] {
+			continue
+		}
+		listener, err := net.Listen("tcp", l.Listen)
+		if err != nil {
+			return httpError(l.Listen, err)
+		}
+		_ = listener.Close()
+	}
+	address := next.Distributor.OTLP.GRPCListen
+	if address == "" || !next.Roles().Has(settings.RoleDistributor) || s.otlp != nil && s.otlp.address == address {
+		return nil
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return otlpError(address, err)
+	}
+	return listener.Close()
+}
+
+// leave returns the sockets as files. From now on a stop leaves them to a successor.
+func (s *server) leave() ([]handover.Socket, error) {
+	left, err := s.collector.Leave()
+	var all []handover.Socket
+	for _, l := range left {
+		all = append(all, handover.Socket{File: l.File, Network: l.Network, Name: l.Address})
+	}
+	for _, h := range s.http {
+		file, fileErr := h.file()
+		if fileErr != nil {
+			err = errors.Join(err, fileErr)
+			continue
+		}
+		all = append(all, handover.Socket{File: file, Network: "tcp", Name: h.address})
+	}
+	if s.operatorSocket != nil {
+		file, fileErr := s.operatorSocket.file()
+		if fileErr == nil {
+			all = append(all, handover.Socket{File: file, Network: "unix", Name: s.operatorSocket.address})
+		}
+		err = errors.Join(err, fileErr)
+	}
+	if s.otlp != nil {
+		file, fileErr := s.otlp.file()
+		if fileErr == nil {
+			all = append(all, handover.Socket{File: file, Network: "tcp", Name: s.otlp.address})
+		}
+		err = errors.Join(err, fileErr)
+	}
+	for i := range all {
+		var sharedErr error
+		all[i].Shared, sharedErr = s.inherited.Shared(all[i].File)
+		err = errors.Join(err, sharedErr)
+	}
+	return all, err
+}
+
+// replaceImage replaces the program when the collector has stopped. It is the part after
+// whose end the others would stop: the windows are journalled, so that they
+// survive, and the sockets' buffers fill. See docs/decisions/restart.md.
+func (s *server) replaceImage(ctx context.Context) error {
+	<-ctx.Done()
+	if s.restarter.plan == nil || s.restarter.signaled.Err() != nil { // to stop is wanted more
+		return nil
+	}
+	if s.aggregator != nil {
+		s.aggregator.Halt()
+	}
+	s.writeLedger(true)
+	state := answer.Restart{State: answer.RestartOpening, StoppedReading: s.restarter.ended.Load()}
+	if header := s.proxied.Load(); header != nil {
+		state.Proxied = *header
+	}
+	s.tellRestart(state)
+	// The kernel returns what is handled to its default action, which is to die, but
+	// leaves alone what is ignored. The next image is and reads what is newest anyway.
+	signal.Ignore(answer.ReloadSignal, answer.RestartSignal)
+	_ = s.log.flush() // the lines of this image; what the output does not take is lost with it
+	return handover.Exec(s.restarter.plan.path, os.Args, s.restarter.plan.sockets)
+}
+
+// tellRestarted says that this image is, to those who asked for it.
+func (s *server) tellRestarted() {
+	if s.restarter.last.State == "" {
+		return
+	}
+	gap := s.restarter.begun.Sub(time.Unix(0, s.restarter.last.StoppedReading))
+	s.logger.Info("restarted in place", "unread_for", gap.Round(time.Millisecond), "ready_after", time.Since(time.Unix(0, s.restarter.last.StoppedReading)).Round(time.Millisecond))
+	s.tellRestart(answer.Restart{State: answer.RestartReady, Gap: gap.Seconds(), Build: build.This().String()})
+}
+
+// tellRestart writes the file.
+func (s *server) tellRestart(state answer.Restart) {
+	state.PID, state.At = os.Getpid(), time.Now().UnixMilli()
+	text, err := json.Marshal(state)
+	if err == nil {
+		err = s.replace(answer.RestartFile, append(text, '\n'))
+	}
+	if err != nil {
+		s.logger.Warn("freshet restart is not told", "state", state.State, "error", err)
+	}
+}

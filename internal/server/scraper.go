@@ -1,0 +1,24 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/role/scraper"
+)
+
+// openScraper makes what keeps the process' own metrics.
+func (s *server) openScraper() error {
+	host, _ := os.Hostname()
+	s.scraper = scraper.New(scraper.Options{
+		Gatherer: s.registry, Distributor: s.distributor, Tenant: tenant.Own, Interval: s.config.Self.Interval,
+		Labels: map[string]string{"job": "freshet", "instance": cmp.Or(host, instance)},
+		Now:    time.Now, Logger: s.logger,
+	})
+	return nil
+}
+
+func (s *server) runScraper(ctx context.Context) error { return s.scraper.Run(ctx) }

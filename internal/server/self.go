@@ -1,0 +1,66 @@
+package server
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+
+	"github.com/freshet-io/freshet/internal/adapter/tracing"
+	"github.com/freshet-io/freshet/internal/core/stage"
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/lib/build"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/role/recorder"
+)
+
+// openSelf opens what looks at the process, which must be there before what it looks at.
+func (s *server) openSelf() (err error) {
+	s.watch.SetBudgets(s.config.Self.Budgets.Stages())
+	s.registry.MustRegister(stages{s.watch})
+	if s.tracing, err = tracing.New(s.config.Self.Traces, build.This().Version, s.watch, s.registry, s.logger); err != nil {
+		return conf.Mistake(err)
+	}
+	s.recorder = recorder.New(recorder.Options{
+		Config: s.config.Self.Recorder, Dir: s.path("records"), Gatherer: s.registry, Top: s.topOfAll, Broken: s.looked, Growing: s.growing, Queries: s.queryCosts, Sent: s.sent, Build: build.This().String(),
+		Registry: s.registry, Logger: s.logger,
+	})
+	s.watch.OnOver(s.overBudget)
+	s.watch.OnEnd(s.stir)
+	return nil
+}
+
+// stir is told of each batch, and wakes the flight recorder by those that others sent: what
+// Freshet sends itself, and tiles of what was sent before, come to an idle server, too.
+// Batches of datagrams have no tenant yet; their windows do.
+func (s *server) stir(t *stage.Trip) {
+	if t.Input != stage.Tiles && t.Tenant != "" && t.Tenant != tenant.Own {
+		s.recorder.Stir()
+	}
+}
+
+// overBudget is told of each batch that was over its budget in a stage.
+func (s *server) overBudget(t *stage.Trip) {
+	budgets := s.watch.Budgets()
+	if in, spent, over := budgets.Over(t); over { // a reload may have changed them
+		s.tracing.Slow(t, in, spent)
+		s.recorder.Over(in, spent, budgets[in])
+	}
+}
+
+// serveTraces answers with the slow traces that are held, newest first; with id=ID only with
+// that one, and with spans=root without what is below the root, which is most of it.
+func (s *server) serveTraces(w http.ResponseWriter, r *http.Request) {
+	held := s.tracing.Traces()
+	if id := r.FormValue("id"); id != "" {
+		held = slices.DeleteFunc(held, func(t *tracing.Trace) bool { return t.ID != id })
+	}
+	if r.FormValue("spans") == "root" {
+		for i, t := range held {
+			short := *t // others may read t at the same time
+			short.Spans = t.Spans[:1]
+			held[i] = &short
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": append([]*tracing.Trace{}, held...)}) // fails if the client went away
+}

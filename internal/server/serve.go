@@ -1,0 +1,108 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"github.com/freshet-io/freshet/internal/lib/command"
+	"github.com/freshet-io/freshet/internal/lib/conf"
+	"github.com/freshet-io/freshet/internal/lib/run"
+	"github.com/freshet-io/freshet/internal/role/forwarder"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// CommandName is the command that runs a server.
+const CommandName = "serve"
+
+// NewCommand makes the command serve.
+func NewCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   CommandName,
+		Short: "Run the server",
+		Long: `Runs the server: DogStatsD sockets, aggregation, storage and the Prometheus API in
+one process. Every setting is a key of the configuration file, a flag and an
+environment variable: dogstatsd.udp, --dogstatsd-udp, FRESHET_DOGSTATSD_UDP.
+Flags win over the environment, the environment over the file.`,
+		Example: `  freshet serve
+  freshet serve --config /etc/freshet.yaml
+  freshet serve --dogstatsd-udp 0.0.0.0:8125 --http-listen 0.0.0.0:7125
+  freshet serve --dogstatsd-unix ''              turn an input off`,
+		Args: command.NoWords,
+	}
+	from := settings.NewSource(cmd.Flags())
+	check := cmd.Flags().Bool(checkFlag, false, "load the configuration as this command would, say what is wrong with it, and end")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, err := from.Load()
+		if err == nil {
+			err = checkFiles(c)
+		}
+		if err != nil || *check {
+			return err
+		}
+		return serve(cmd.Context(), c, from, cmd.OutOrStdout(), cmd.ErrOrStderr())
+	}
+	return cmd
+}
+
+// serve runs the server until a signal, or until one of its parts fails. The
+// source of c can be read again.
+func serve(ctx context.Context, c settings.Config, from *settings.Source, stdout, stderr io.Writer) (err error) {
+	logger := newLog(stderr, c.Level())
+	defer func() {
+		closed := logger.close()
+		if errors.Is(closed, context.DeadlineExceeded) && err != nil {
+			err = command.ExitError{Code: command.Failure} // whoever reads standard error hangs: to say more would wait for him
+		} else if !errors.Is(closed, context.DeadlineExceeded) {
+			err = errors.Join(err, closed)
+		}
+	}()
+	signaled, cancel := run.WithSignals(ctx)
+	defer cancel()
+	ctx, stop := context.WithCancelCause(signaled)
+	defer stop(nil)
+
+	go limitGarbage(ctx, c)
+	s, err := newServer(c, from, prometheus.NewRegistry(), logger)
+	if err != nil {
+		return errors.Join(err, s.close())
+	}
+	s.restarter.begin(signaled, stop)
+	err = run.Run(ctx, c.Drain, s.parts(func() error { return s.announce(stdout) })...)
+	if signal := (run.SignalError{}); errors.As(context.Cause(ctx), &signal) {
+		logger.Info("stopped", "cause", signal)
+	}
+	return errors.Join(err, s.close())
+}
+
+// checkFiles reads the files that the configuration names, so that a server does
+// not start, or end for another, with one that is broken.
+func checkFiles(c settings.Config) error {
+	var errs []error
+	for i, l := range c.HTTP.All() {
+		if l.WebConfig == "" {
+			continue
+		}
+		key := "http.web_config"
+		if i > 0 {
+			key = fmt.Sprintf("http.listeners[%d].web_config", i-1)
+		}
+		read, err := readWebConfig(l.WebConfig)
+		if err != nil {
+			errs = append(errs, conf.Mistake(fmt.Errorf("%s: %w; mend the file, or leave the key empty for plain HTTP", key, err)))
+		} else if len(read.Users) > 0 && (c.HTTP.TenantsFile != "" || c.HTTP.OperatorsFile != "") {
+			errs = append(errs, conf.Mistake(fmt.Errorf("%s: %s has basic_auth_users, and a request cannot carry their password and a token of http.tenants_file or http.operators_file in one header; keep one of the two",
+				key, l.WebConfig)))
+		}
+	}
+	if err := forwarder.CheckFiles(c.Forward); err != nil {
+		errs = append(errs, conf.Mistake(err))
+	}
+	_, err := accessOf(c)
+	_, operatorsErr := operatorsOf(c)
+	return errors.Join(append(errs, err, operatorsErr)...)
+}

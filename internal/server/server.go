@@ -1,0 +1,261 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/grafana/regexp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	names "github.com/freshet-io/freshet/internal/adapter/catalogue"
+	"github.com/freshet-io/freshet/internal/adapter/connections"
+	"github.com/freshet-io/freshet/internal/adapter/eventlog"
+	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/adapter/memory"
+	"github.com/freshet-io/freshet/internal/adapter/promapi"
+	"github.com/freshet-io/freshet/internal/adapter/receive"
+	"github.com/freshet-io/freshet/internal/adapter/tracing"
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/catalogue"
+	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/core/limit"
+	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/metadata"
+	"github.com/freshet-io/freshet/internal/core/stage"
+	"github.com/freshet-io/freshet/internal/core/tenant"
+	"github.com/freshet-io/freshet/internal/lib/build"
+	"github.com/freshet-io/freshet/internal/lib/run"
+	"github.com/freshet-io/freshet/internal/role/aggregator"
+	"github.com/freshet-io/freshet/internal/role/collector"
+	"github.com/freshet-io/freshet/internal/role/distributor"
+	"github.com/freshet-io/freshet/internal/role/forwarder"
+	"github.com/freshet-io/freshet/internal/role/ingester"
+	"github.com/freshet-io/freshet/internal/role/prober"
+	"github.com/freshet-io/freshet/internal/role/querier"
+	"github.com/freshet-io/freshet/internal/role/recorder"
+	"github.com/freshet-io/freshet/internal/role/scraper"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// server is every role of one process. What is nil was not reached by newServer; a
+// process that keeps nothing never has stores, events and an aggregator.
+type server struct {
+	config   settings.Config                 // that it was started with
+	current  atomic.Pointer[settings.Config] // after reloads
+	registry *prometheus.Registry
+	logger   *slog.Logger // of log
+	log      *serverLog
+	started  time.Time
+	ready    atomic.Bool
+	readied  chan struct{}                 // closed when the server is ready for the first time
+	handler  atomic.Pointer[http.ServeMux] // nil while starting
+
+	lock        *files.Lock
+	stores      *tsdb.Stores
+	events      *eventlog.Log
+	names       *names.File
+	catalogue   *catalogue.Catalogue
+	ledger      *ledger.Ledger
+	watch       *stage.Watch
+	tracing     *tracing.Tracing
+	recorder    *recorder.Recorder
+	books       sync.Mutex  // held while they are written
+	booksFinal  bool        // they were written for good
+	previous    *savedBooks // of the process before, or nil
+	aggregator  *aggregator.Aggregator
+	ingester    *ingester.Ingester
+	distributor *distributor.Distributor
+	receiver    *receive.Receiver // of remote write and OTLP, for the distributor
+	metadata    *metadata.Store   // what their senders say of metrics
+	scraper     *scraper.Scraper
+	prober      *prober.Prober
+	forwarders  []*forwarder.Forwarder // in the order of the configuration
+	engine      *promapi.Engine        // with querier, once all is open
+	querier     *querier.Queryable
+	memory      memory.Limit // of the process
+	limiter     *limit.Limiter
+	mapper      atomic.Pointer[mapping.Mapper] // the collector's
+	collector   *collector.Collector
+	http        httpServers
+	shares      connections.Shares // of the descriptors
+	bound       *connections.Bound // of http and otlp
+	otlp        *otlpServer        // nil for none
+
+	operatorSocket *httpServer // nil where none can be
+
+	access    atomic.Pointer[tenant.Access] // who may ask it; nil: everybody, for the tenant of the address
+	operators atomic.Pointer[tenant.Operators]
+	proxied   atomic.Pointer[string] // the first header of a proxy that came; nil for none
+	refused   *prometheus.CounterVec // requests, by reason
+	origins   *regexp.Regexp         // of pages that may read; nil for none but ours
+	metrics   http.Handler           // of the whole process
+	reloader  *reloader
+	inherited *inheritance
+	opening   opening
+	restarter *restarter
+
+	listeningTold listeningTold
+}
+
+// inForce is the configuration of the moment.
+func (s *server) inForce() settings.Config { return *s.current.Load() }
+
+// newServer opens what it takes to read the sockets, in the order in which things
+// need each other; open does the rest. What others may hold (ports, the
+// directory) comes first, so that its errors are quick. The source of c can be
+// read again. After an error the server must still be closed.
+func newServer(c settings.Config, from *settings.Source, registry *prometheus.Registry, log *serverLog) (*server, error) {
+	s := &server{config: c, registry: registry, logger: log.Logger, log: log, started: time.Now(), ledger: ledger.New(), watch: stage.NewWatch()}
+	s.current.Store(&c)
+	s.opening = newOpening()
+	s.readied = make(chan struct{})
+	s.reloader = newReloader(from, c.DataDir, registry)
+	s.restarter = newRestarter()
+	registry.MustRegister(log, buildGauge(build.This()), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, open := range []func() error{s.findMemory, s.openSelf, s.openInherited, s.openDirectory, s.openLedger, s.openAccess, s.openOperators, s.openOrigins, s.openHTTP, s.openOperatorSocket, s.openOTLP, s.openNames, s.openCollector, s.checkLeft} {
+		if err := open(); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+func (s *server) openDirectory() error {
+	lock, err := files.LockDir(s.config.DataDir)
+	if err != nil {
+		return err
+	}
+	s.lock = &lock
+	return nil
+}
+
+func (s *server) openHTTP() (err error) {
+	if err := s.openConnections(); err != nil {
+		return err
+	}
+	s.http, err = listenHTTP(s.config.HTTP, s, s.inherited, s.bound, s.logger)
+	return err
+}
+
+func (s *server) path(elements ...string) string {
+	return filepath.Join(append([]string{s.config.DataDir}, elements...)...)
+}
+
+// writeOnce writes a file that is whole or not there, whatever happens meanwhile.
+func (s *server) writeOnce(name string, text []byte) error {
+	dir, err := files.Open(s.config.DataDir)
+	if err != nil {
+		return err
+	}
+	temp := name + ".tmp"
+	f, err := dir.Create(temp)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return errors.Join(dir.Rename(temp, name), dir.SyncDir())
+}
+
+// replace writes a file that is read by the next process, or by another one. It is
+// whole at any time and not synced, since a restart in place must not wait for a
+// disk: a power loss may cost it.
+func (s *server) replace(name string, text []byte) error {
+	temp := s.path(name + ".tmp")
+	if err := os.WriteFile(temp, text, 0o640); err != nil {
+		return err
+	}
+	return os.Rename(temp, s.path(name))
+}
+
+// parts are what runs, in the order of starting. None waits for the one before: the
+// collector reads while the aggregator opens. opened is called when all is open that
+// was in use before.
+func (s *server) parts(opened func() error) []run.Part {
+	aggregate := s.runAggregator
+	if !s.has(settings.RoleAggregator) {
+		aggregate = s.runDiscarding
+	}
+	all := []struct {
+		run.Part
+		has bool
+	}{
+		{run.Part{Name: "traces", Run: s.tracing.Run}, true},
+		{run.Part{Name: "ledger", Run: s.keepLedger}, true},
+		{run.Part{Name: "forward", Run: s.runForwarders, After: s.opening.opened}, s.has(settings.RoleForwarder)},
+		{run.Part{Name: "aggregator", Run: aggregate}, true},
+		{run.Part{Name: "ingester", Run: s.runIngester, After: s.opening.opened}, s.has(settings.RoleIngester)},
+		{run.Part{Name: "stores", Run: s.tendStores, After: s.opening.opened}, s.has(settings.RoleIngester)},
+		{run.Part{Name: "restart", Run: s.replaceImage}, true},
+		{run.Part{Name: "names", Run: s.forgetNames}, true},
+		{run.Part{Name: "sockets", Run: s.keepBooked}, true},
+		{run.Part{Name: "collector", Run: s.runCollector, After: s.mayRead()}, true},
+		{run.Part{Name: "opening", Run: func(ctx context.Context) error { return s.runOpening(ctx, opened) }, After: s.opening.opened}, true},
+		{run.Part{Name: "own metrics", Run: s.runScraper, After: s.opening.opened}, s.has(settings.RoleScraper)},
+		{run.Part{Name: "reload", Run: s.watchReloads, After: s.opening.opened}, true},
+		{run.Part{Name: "restart signal", Run: s.watchRestarts}, true},
+		{run.Part{Name: "otlp", Run: s.runOTLP, After: s.answering()}, s.otlp != nil},
+		{run.Part{Name: "http", Run: s.runHTTP}, true},
+		{run.Part{Name: "operators", Run: s.runOperatorSocket}, s.operatorSocket != nil},
+		{run.Part{Name: "prober", Run: s.runProber, After: s.readied}, s.has(settings.RoleProber)},
+		{run.Part{Name: "recorder", Run: s.recorder.Run}, true}, // the first to stop: who waits for a record must not hold up the others
+	}
+	var parts []run.Part
+	for _, p := range all {
+		if p.has {
+			parts = append(parts, p.Part)
+		}
+	}
+	return parts
+}
+
+func (s *server) runHTTP(ctx context.Context) error {
+	defer s.ready.Store(false)
+	return s.http.run(ctx, s.config.Drain)
+}
+
+// closeTime bounds the wait for queries that still read the stores.
+const closeTime = 10 * time.Second
+
+// close gives back what newServer opened, in reverse order.
+func (s *server) close() error {
+	var errs []error
+	if s.collector != nil {
+		errs = append(errs, s.collector.Close())
+	}
+	errs = append(errs, s.otlp.close(), s.http.close(), s.closeOperatorSocket())
+	if s.names != nil {
+		errs = append(errs, s.names.Close())
+	}
+	if s.events != nil {
+		errs = append(errs, s.events.Close())
+	}
+	if s.stores != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+		defer cancel()
+		errs = append(errs, s.stores.Close(ctx))
+	}
+	if s.lock != nil {
+		errs = append(errs, os.Remove(s.path(answer.ListeningFile)), s.lock.Unlock())
+	}
+	for i, err := range errs {
+		if errors.Is(err, os.ErrNotExist) {
+			errs[i] = nil
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// instance is the name of a process that runs every role.
+const instance = "local"

@@ -1,0 +1,221 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	names "github.com/freshet-io/freshet/internal/adapter/catalogue"
+	"github.com/freshet-io/freshet/internal/adapter/eventlog"
+	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/adapter/tsdb"
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/lib/build"
+)
+
+// snapshots makes snapshots of a running server, one at a time.
+type snapshots struct {
+	dataDir string
+	stores  *tsdb.Stores
+	events  *eventlog.Log
+	names   *names.File
+	ready   func() error
+
+	mu sync.Mutex // held by the one that is being made
+}
+
+var errSnapshotRunning = errors.New("another snapshot is being made; wait until it is done")
+
+// take makes a snapshot in dataDir/snapshots. It is there whole or not at all.
+//
+// The order matters. A journal that is newer than the stores costs at most points
+// of tiles that were stored in between: it has counted them. An older one would
+// count from an older total, which rate() sees as a reset. Names come last, so
+// that all that have samples are in it.
+func (s *snapshots) take(ctx context.Context, now time.Time, told func(answer.SnapshotStep)) (whole answer.SnapshotStep, err error) {
+	if !s.mu.TryLock() {
+		return whole, errSnapshotRunning
+	}
+	defer s.mu.Unlock()
+	root, err := filepath.Abs(filepath.Join(s.dataDir, "snapshots")) // who asks has another working directory
+	if err != nil {
+		return whole, err
+	}
+	temp := filepath.Join(root, "unfinished")
+	if err := os.RemoveAll(temp); err != nil { // of a process that died
+		return whole, err
+	}
+	defer os.RemoveAll(temp) // nothing, once it has its name
+	dir, err := files.Open(temp)
+	if err != nil {
+		return whole, err
+	}
+	if err := s.fill(ctx, temp, told); err != nil {
+		return whole, err
+	}
+	m := answer.Manifest{Format: answer.SnapshotFormat, Created: now.UTC(), Freshet: build.This().Version}
+	if m.Files, err = sizes(temp); err != nil {
+		return whole, err
+	}
+	for _, n := range m.Files {
+		whole.Bytes += n
+	}
+	if err := writeManifest(dir, m); err != nil {
+		return whole, err
+	}
+	if err := files.SyncDirs(temp); err != nil {
+		return whole, err
+	}
+	var mark [4]byte // two in one second
+	if _, err := rand.Read(mark[:]); err != nil {
+		return whole, err
+	}
+	whole.Name = now.UTC().Format("20060102T150405Z") + "-" + hex.EncodeToString(mark[:])
+	whole.Path = filepath.Join(root, whole.Name)
+	if err := os.Rename(temp, whole.Path); err != nil {
+		return whole, err
+	}
+	return whole, files.SyncDir(root)
+}
+
+func (s *snapshots) fill(ctx context.Context, dir string, told func(answer.SnapshotStep)) error {
+	err := s.stores.Snapshot(ctx, filepath.Join(dir, "tsdb"), func(c tsdb.Content) {
+		told(answer.SnapshotStep{Tenant: c.Tenant, Store: c.Store, Blocks: c.Blocks})
+	})
+	if err != nil {
+		return err
+	}
+	from, err := files.Open(filepath.Join(s.dataDir, "journal"))
+	if err != nil {
+		return err
+	}
+	to, err := files.Open(filepath.Join(dir, "journal"))
+	if err != nil {
+		return err
+	}
+	n, err := journal.Copy(from, to)
+	if err != nil {
+		return err
+	}
+	told(answer.SnapshotStep{File: "journal", Bytes: n})
+	for _, db := range []struct {
+		name string
+		copy func(path string) error
+	}{{"events.db", s.events.Snapshot}, {"names.db", s.names.Snapshot}, {"sender", s.copySender}} {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := db.copy(filepath.Join(dir, db.name)); err != nil {
+			return err
+		}
+		told(answer.SnapshotStep{File: db.name})
+	}
+	return nil
+}
+
+// copySender copies the number by which aggregators know this collector: what is
+// restored goes on in its place.
+func (s *snapshots) copySender(to string) error {
+	return files.CopyFile(filepath.Join(s.dataDir, "sender"), to)
+}
+
+func writeManifest(dir files.Dir, m answer.Manifest) error {
+	text, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	f, err := dir.Create(answer.ManifestName)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text, '\n'))
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// sizes are the bytes of each file below dir.
+func sizes(dir string) (map[string]int64, error) {
+	all := map[string]int64{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		all[filepath.ToSlash(name)] = info.Size()
+		return err
+	})
+	return all, err
+}
+
+// serve answers with what is done, line by line, while it is being done.
+func (s *snapshots) serve(w http.ResponseWriter, r *http.Request) {
+	if err := s.ready(); err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	lines, begun := json.NewEncoder(w), time.Now()
+	tell := func(step answer.SnapshotStep) {
+		_ = lines.Encode(step) // fails if the client went away; then the context is done
+		_ = http.NewResponseController(w).Flush()
+	}
+	whole, err := s.take(r.Context(), begun, tell)
+	if err != nil {
+		tell(answer.SnapshotStep{Error: err.Error()})
+		return
+	}
+	whole.Seconds = time.Since(begun).Seconds()
+	tell(whole)
+}
+
+// servePrometheus answers as Prometheus does under /api/v1/admin/tsdb/snapshot,
+// for the scripts that know it.
+func (s *snapshots) servePrometheus(w http.ResponseWriter, r *http.Request) {
+	respond := func(status int, body map[string]any) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(body)
+	}
+	refuse := func(status int, kind string, err error) {
+		respond(status, map[string]any{"status": "error", "errorType": kind, "error": err.Error()})
+	}
+	if err := s.ready(); err != nil {
+		refuse(http.StatusServiceUnavailable, "unavailable", err)
+		return
+	}
+	if skip := r.FormValue("skip_head"); skip != "" && skip != "false" {
+		refuse(http.StatusBadRequest, "bad_data", errors.New("skip_head is not supported: a snapshot always has the newest samples"))
+		return
+	}
+	whole, err := s.take(r.Context(), time.Now(), func(answer.SnapshotStep) {})
+	if err != nil {
+		refuse(http.StatusInternalServerError, "internal", err)
+		return
+	}
+	respond(http.StatusOK, map[string]any{"status": "success", "data": map[string]string{"name": whole.Name}})
+}
+
+// register adds the routes. A snapshot fills the disk, and has every tenant's
+// series in it: exposures have it answered to operators only.
+func (s *snapshots) register(mux *routes) {
+	mux.HandleFunc("POST /api/v1/admin/snapshot", s.serve)
+	mux.HandleFunc("POST /api/v1/admin/tsdb/snapshot", s.servePrometheus)
+	mux.HandleFunc("PUT /api/v1/admin/tsdb/snapshot", s.servePrometheus)
+}
+
+// newSnapshots is for a server that has opened everything.
+func (s *server) newSnapshots() *snapshots {
+	return &snapshots{dataDir: s.config.DataDir, stores: s.stores, events: s.events, names: s.names, ready: s.readiness}
+}

@@ -1,0 +1,89 @@
+package server
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/freshet-io/freshet/internal/core/stage"
+)
+
+// stages are the metrics of a stage.Watch.
+type stages struct{ *stage.Watch }
+
+var (
+	stageSpent = prometheus.NewDesc("freshet_stage_seconds",
+		"How long batches stay in each stage, in the order of flow: read, parse, window, forward, journal, tile, distribute, queue, append; visible is the whole way, from the birth until queries see them. Of many batches in a second one in four is timed, of datagrams one in 16. Rising: here the time goes; see docs/stages.md.",
+		[]string{"stage", "input"}, nil)
+	stageAge = prometheus.NewDesc("freshet_stage_age_seconds",
+		"How old batches are when they come to a stage: the time since their first measurement was read, or for tiles since their end. Rising, while freshet_stage_seconds of the stage does not: an earlier one holds them up.",
+		[]string{"stage", "input"}, nil)
+	stageSamples = prometheus.NewDesc("freshet_stage_samples_total",
+		"Samples that passed each stage.",
+		[]string{"stage", "input"}, nil)
+	stageBudget = prometheus.NewDesc("freshet_stage_budget_seconds",
+		"What a batch may take in each stage, as self.budgets says; 0 for any time.",
+		[]string{"stage"}, nil)
+)
+
+// Describe is part of prometheus.Collector.
+func (s stages) Describe(to chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{stageSpent, stageAge, stageSamples, stageBudget} {
+		to <- desc
+	}
+}
+
+// Collect is part of prometheus.Collector.
+func (s stages) Collect(to chan<- prometheus.Metric) {
+	for st, budget := range s.Budgets() {
+		to <- prometheus.MustNewConstMetric(stageBudget, prometheus.GaugeValue, budget.Seconds(), stage.Stage(st).String())
+	}
+	for _, of := range s.Stats() {
+		in, by := of.Stage.String(), of.Input.String()
+		to <- durations(stageSpent, of.Spent, in, by)
+		if of.Stage != stage.Visible {
+			to <- durations(stageAge, of.Age, in, by)
+		}
+		to <- prometheus.MustNewConstMetric(stageSamples, prometheus.CounterValue, float64(of.Samples), in, by)
+	}
+}
+
+// stageBuckets are the upper bounds of the classic buckets in seconds: 0.24 ms to 16 s. Powers
+// of two are bounds of native buckets, too, so that both forms count the same; the usual
+// budgets are among them.
+var stageBuckets = []float64{1.0 / 4096, 1.0 / 1024, 1.0 / 256, 1.0 / 64, 1.0 / 16, 0.125, 0.25, 0.5, 1, 2, 4, 16}
+
+// durations is a histogram, native and with classic buckets, of which a scraper takes what it
+// asks for: a Prometheus with its defaults the classic ones. Its exemplar names a trace.
+func durations(desc *prometheus.Desc, h stage.Histogram, labels ...string) prometheus.Metric {
+	m, err := prometheus.NewConstNativeHistogram(desc, h.Count, h.Sum, h.Buckets, nil, h.Zero, stage.Schema, stage.ZeroThreshold, time.Time{}, labels...)
+	if err == nil && h.Exemplar != nil {
+		m, err = prometheus.NewMetricWithExemplars(m, prometheus.Exemplar{
+			Value: h.Exemplar.Spent.Seconds(), Timestamp: h.Exemplar.At, Labels: prometheus.Labels{"trace_id": h.Exemplar.Trace},
+		})
+	}
+	if err != nil {
+		panic(fmt.Sprintf("BUG: %v of %v: %v", desc, labels, err))
+	}
+	return bothForms{m, h}
+}
+
+// bothForms adds classic buckets to a native histogram, for which Prometheus' client has no
+// function.
+type bothForms struct {
+	prometheus.Metric
+	counted stage.Histogram
+}
+
+// Write is part of prometheus.Metric.
+func (b bothForms) Write(to *dto.Metric) error {
+	if err := b.Metric.Write(to); err != nil {
+		return err
+	}
+	for i, n := range b.counted.Classic(stageBuckets) {
+		to.Histogram.Bucket = append(to.Histogram.Bucket, &dto.Bucket{UpperBound: &stageBuckets[i], CumulativeCount: &n})
+	}
+	return nil
+}

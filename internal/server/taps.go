@@ -1,0 +1,207 @@
+package server
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/capture"
+	"github.com/freshet-io/freshet/internal/core/catalogue"
+	"github.com/freshet-io/freshet/internal/core/mapping"
+	"github.com/freshet-io/freshet/internal/core/tail"
+	"github.com/freshet-io/freshet/internal/role/collector"
+)
+
+// tapAPI streams what arrives, raw or line by line, to this machine's users.
+type tapAPI struct {
+	collector *collector.Collector
+	stored    func(tenant string) tail.Stored
+	stopping  context.Context // done when the server stops, which would wait for streams
+}
+
+const (
+	// tapStall is how long one who looks on may take nothing before his tap is
+	// closed: there are only a few.
+	tapStall = 10 * time.Second
+
+	// tapNotice is how often a tail is told what it was not shown.
+	tapNotice = time.Second
+)
+
+func (s *server) newTapAPI() tapAPI {
+	ctx, stop := context.WithCancel(context.Background())
+	s.http[0].server.RegisterOnShutdown(stop) // all stop together
+	return tapAPI{s.collector, s.storedNames, ctx}
+}
+
+// storedNames says what the tenant's series are called in PromQL.
+func (s *server) storedNames(tenant string) tail.Stored {
+	return func(in *mapping.Input) []string {
+		out := s.mapper.Load().Map(in)
+		if out.Drop {
+			return nil
+		}
+		name, _, _ := s.catalogue.Peek(&catalogue.Claim{Tenant: tenant, Name: out.Name, Raw: in.Name, Named: out.Named, Kind: out.Kind, Buckets: out.Buckets})
+		if out.Buckets == "" {
+			return []string{name}
+		}
+		return []string{name, name + "_bucket", name + "_sum", name + "_count"}
+	}
+}
+
+func (a tapAPI) register(mux *routes) {
+	mux.HandleFunc("GET /api/v1/status/capture", a.capture)
+	mux.HandleFunc("GET /api/v1/status/tail", a.tail)
+}
+
+// stream is one answer that goes on until its client leaves.
+type stream struct {
+	ctx     context.Context
+	tap     *collector.Tap
+	out     *bufio.Writer
+	control *http.ResponseController
+}
+
+// follow opens a tap and has each show what it gets, until somebody leaves. show
+// gets nothing at least every tapNotice.
+func (a tapAPI) follow(w http.ResponseWriter, r *http.Request, o collector.TapOptions, kind string, begin func(s *stream) (show func([]capture.Datagram, uint64) error)) {
+	if err := knownListener(o, a.collector.Listening()); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	tap, err := a.collector.Tap(o)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	defer tap.Close()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(a.stopping, cancel)()
+	s := &stream{ctx, tap, bufio.NewWriterSize(w, 64<<10), http.NewResponseController(w)}
+	w.Header().Set("Content-Type", kind)
+	show := begin(s)
+	for err = show(nil, 0); err == nil && s.flush() == nil; {
+		var all []capture.Datagram
+		var missed uint64
+		if all, missed, err = s.next(); err == nil {
+			err = show(all, missed)
+		}
+	}
+}
+
+// knownListener refuses a socket that there is not: nothing would ever come of it.
+func knownListener(o collector.TapOptions, all []collector.Listening) error {
+	var names []string
+	for _, l := range all {
+		if l.Tenant != o.Tenant {
+			continue
+		}
+		name := l.Network + "://" + l.Address
+		if o.Listener == "" || o.Listener == name {
+			return nil
+		}
+		names = append(names, name)
+	}
+	if o.Listener == "" {
+		return nil
+	}
+	return fmt.Errorf("listener = %s: the tenant %s has no such socket; it has %s", o.Listener, o.Tenant, cmp.Or(strings.Join(names, ", "), "none"))
+}
+
+// next waits for datagrams, at most tapNotice.
+func (s *stream) next() ([]capture.Datagram, uint64, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, tapNotice)
+	defer cancel()
+	all, missed, err := s.tap.Next(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, 0, nil
+	}
+	return all, missed, err
+}
+
+// flush gives to the client what was written, if he takes it.
+func (s *stream) flush() error {
+	if err := s.control.SetWriteDeadline(time.Now().Add(tapStall)); err != nil {
+		return err
+	}
+	if err := s.out.Flush(); err != nil {
+		return err
+	}
+	return s.control.Flush()
+}
+
+// capture answers with what arrives, in the format of docs/format/capture.md.
+func (a tapAPI) capture(w http.ResponseWriter, r *http.Request) {
+	o := collector.TapOptions{Tenant: tenantOf(r), Listener: r.FormValue("listener"), Share: 1}
+	a.follow(w, r, o, "application/octet-stream", func(s *stream) func([]capture.Datagram, uint64) error {
+		writer := capture.NewWriter(s.out)
+		return func(all []capture.Datagram, missed uint64) error {
+			for i := range all {
+				if err := writer.Write(&all[i]); err != nil {
+					return err
+				}
+			}
+			return writer.Missed(missed)
+		}
+	})
+}
+
+// tail answers with the lines that pass a filter, as JSON, one a line.
+func (a tapAPI) tail(w http.ResponseWriter, r *http.Request) {
+	filter, share, rate, err := tail.ParseQuery(r.URL.Query())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	o := collector.TapOptions{Tenant: tenantOf(r), Listener: r.FormValue("listener"), Share: share}
+	a.follow(w, r, o, "application/x-ndjson", func(s *stream) func([]capture.Datagram, uint64) error {
+		t := &tailer{selector: tail.New(filter, a.stored(o.Tenant)), rate: rate, out: json.NewEncoder(s.out)}
+		t.out.SetEscapeHTML(false)
+		return t.show
+	})
+}
+
+// tailer writes lines, at most rate of them a second.
+type tailer struct {
+	selector *tail.Selector
+	rate     int // 0 for no limit
+	out      *json.Encoder
+	second   time.Time // when the present one began
+	shown    int       // in it
+	unseen   answer.Tailed
+}
+
+func (t *tailer) show(all []capture.Datagram, missed uint64) error {
+	if now := time.Now(); now.Sub(t.second) >= tapNotice {
+		t.second, t.shown = now, 0
+		t.selector.Forget()
+		if t.unseen != (answer.Tailed{}) {
+			if err := t.out.Encode(t.unseen); err != nil {
+				return err
+			}
+			t.unseen = answer.Tailed{}
+		}
+	}
+	t.unseen.Missed += missed
+	for i := range all {
+		for line := range t.selector.Lines(&all[i]) {
+			if t.rate > 0 && t.shown == t.rate {
+				t.unseen.LeftOut++
+				continue
+			}
+			t.shown++
+			if err := t.out.Encode(answer.Tailed{Line: line}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
