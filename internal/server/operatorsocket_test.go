@@ -114,7 +114,7 @@ func TestOperatorsSeeTenants(t *testing.T) {
 		"X-Scope-OrgID: team-beta":       `"tenant":"team-beta"`,
 		"Authorization: Bearer " + alpha: `"tenant":"team-alpha"`,
 		"X-Scope-OrgID: team-beta; Authorization: Bearer " + alpha: "send that tenant's token",
-		"Authorization: Bearer guessed":                            "of no tenant here",
+		"Authorization: Bearer guessed":                            "no tenant has this token",
 	} {
 		if code, text := s.bySocket(t, http.MethodGet, ledger, headers); !strings.Contains(text, want) {
 			t.Errorf("%q: %d: %s; want %s", headers, code, text, want)

@@ -658,7 +658,7 @@ describe('the page', { concurrency: 4 }, () => {
     await look(page, 'token')
     await dialog.getByLabel('Token').fill('wrong')
     await dialog.getByRole('button', { name: 'Show' }).click()
-    await dialog.getByText('the token is of no tenant here').waitFor()
+    await dialog.getByText('no tenant has this token').waitFor()
     await dialog.getByLabel('Token').fill(process.env.FRESHET_TOKEN)
     await dialog.getByRole('button', { name: 'Show' }).click()
     await dialog.waitFor({ state: 'hidden' })

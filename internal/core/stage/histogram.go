@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// Schema is that of the histograms, as Prometheus numbers them: 8 buckets for each power
-// of two, so that a quantile is off by 4.4 % at most.
+// Schema of the histograms, in Prometheus' numbering: 8 buckets for each power of two, so
+// a quantile is off by 4.4 % at most.
 const Schema = 3
 
 const (
 	perOctave = 1 << Schema
-	lowest    = -20 // log2 of the seconds below which all is one: 0.95 us
-	highest   = 10  // and of those above which all is: 17 minutes
+	lowest    = -20 // log2 of seconds; shorter durations share a bucket: 0.95 us
+	highest   = 10  // log2 of seconds; longer durations share a bucket: 17 minutes
 
-	// ZeroThreshold is up to how many seconds a duration counts as nothing.
+	// ZeroThreshold: a duration of at most so many seconds counts as zero.
 	ZeroThreshold = 1.0 / (1 << -lowest)
 
 	firstBucket = lowest*perOctave + 1 // upper bound: 2^(n/8) s
 	numBuckets  = (highest - lowest) * perOctave
 )
 
-// bounds are the upper bounds of the buckets from 1/2 to 1, but for that of 1.
+// bounds are the upper bounds of the buckets between 1/2 and 1, without 1 itself.
 var bounds = func() (b [perOctave]float64) {
 	for i := range b {
 		b[i] = math.Exp2(float64(i)/perOctave) / 2
@@ -31,8 +31,8 @@ var bounds = func() (b [perOctave]float64) {
 	return b
 }()
 
-// histogram counts durations in seconds. It is what Prometheus' client has, but for a
-// third of the time: nothing is looked up, and nobody waits (BenchmarkEnd).
+// histogram counts durations in seconds. It takes a third of the time of Prometheus'
+// client, because it looks nothing up and waits for no lock (BenchmarkEnd).
 type histogram struct {
 	sum      atomic.Int64 // nanoseconds
 	zero     atomic.Uint64
@@ -50,7 +50,7 @@ func (h *histogram) observe(d time.Duration) {
 	h.buckets[min(bucketOf(seconds)-firstBucket, numBuckets-1)].Add(1)
 }
 
-// bucketOf is the number of the bucket as Prometheus counts them.
+// bucketOf returns the bucket's number in Prometheus' numbering.
 func bucketOf(seconds float64) int {
 	fraction, exponent := math.Frexp(seconds)
 	i := 0
@@ -60,7 +60,7 @@ func bucketOf(seconds float64) int {
 	return i + (exponent-1)*perOctave
 }
 
-// Histogram is what was counted until now.
+// Histogram is a copy of the counts at one moment.
 type Histogram struct {
 	Count    uint64
 	Sum      float64 // seconds
@@ -69,8 +69,8 @@ type Histogram struct {
 	Exemplar *Exemplar     // or nil
 }
 
-// read is about one moment: what is counted meanwhile may be in some of it. Count is what
-// the buckets have, as who reads it expects.
+// read returns the counts of about one moment: a duration that is counted meanwhile may be
+// in some fields only. Count is the sum of the buckets, as readers expect.
 func (h *histogram) read() Histogram {
 	r := Histogram{Sum: time.Duration(h.sum.Load()).Seconds(), Zero: h.zero.Load(), Buckets: map[int]int64{}, Exemplar: h.exemplar.Load()}
 	r.Count = r.Zero
@@ -83,8 +83,8 @@ func (h *histogram) read() Histogram {
 	return r
 }
 
-// Classic is how many durations were up to each of the bounds, which are in seconds and in
-// rising order. It is exact for bounds of buckets, as powers of two are.
+// Classic returns how many durations were at most each bound. Bounds are seconds in rising
+// order. The counts are exact for bounds of buckets, such as powers of two.
 func (h Histogram) Classic(bounds []float64) []uint64 {
 	upTo := make([]uint64, len(bounds))
 	for bucket, n := range h.Buckets {

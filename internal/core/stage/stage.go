@@ -1,6 +1,6 @@
 // Package stage says where the time of a measurement goes: through which stages a batch
-// passes, how old it was when it came to each, and how long it stayed. Who measures brings
-// the times; who asks gets histograms, whatever the number of batches.
+// passes, how old it was when it came to each, and how long it stayed. Callers that measure
+// hand in the times; callers that ask get histograms, however many batches there were.
 //
 //	            read    parse    window    forward    journal    tile               visible
 //	dogstatsd   ──●────────●────────●─────────●──────────●─────────●───────────────────●
@@ -35,13 +35,13 @@ const (
 
 var names = [NumStages]string{"read", "parse", "window", "forward", "journal", "tile", "distribute", "queue", "append", "visible"}
 
-// String is the stage as metrics, configuration and pages spell it.
+// String returns the stage's name in metrics, configuration and pages.
 func (s Stage) String() string { return names[s] }
 
-// Input is the way by which samples come in.
+// Input is a way in for samples.
 type Input uint8
 
-// The inputs. Tiles are what DogStatsD's samples become, on their way to the stores.
+// The inputs. Tiles are DogStatsD's samples on their way to the stores.
 const (
 	DogStatsD Input = iota
 	RemoteWrite
@@ -52,13 +52,13 @@ const (
 
 var inputs = [NumInputs]string{"dogstatsd", "remote_write", "otlp", "tiles"}
 
-// String is the input as metrics spell it.
+// String returns the input's name in metrics.
 func (i Input) String() string { return inputs[i] }
 
-// Trip is one batch on its way through the stages. The zero value of the times means that
-// it did not come there. A nil *Trip is one that nobody watches.
+// Trip is one batch on its way through the stages. A zero time means that it did not reach
+// the stage. A nil *Trip is not watched.
 //
-// Stages that are passed when the trip has ended are not in it.
+// A Trip does not include stages that the batch passes after the trip has ended.
 type Trip struct {
 	Input   Input
 	Tenant  string
@@ -71,17 +71,17 @@ type Trip struct {
 	spans [NumStages]span
 }
 
-// span is when a trip was in a stage, since its birth.
+// span is a trip's time in a stage, since its birth.
 type span struct {
 	entered, left time.Duration
-	inside        bool // it came, whether it left or not
+	inside        bool // it entered, and may have left
 	passed        bool
 }
 
-// Enter says that the batch comes to a stage.
+// Enter notes that the batch enters a stage.
 func (t *Trip) Enter(s Stage, now time.Time) { t.Pass(NumStages, s, now) }
 
-// Leave says that it has passed the stage.
+// Leave notes that the batch has passed the stage.
 func (t *Trip) Leave(s Stage, now time.Time) { t.Pass(s, NumStages, now) }
 
 // Pass is Leave of one stage and Enter of the next.
@@ -104,14 +104,14 @@ func (t *Trip) Pass(from, to Stage, now time.Time) {
 	}
 }
 
-// Count adds samples to the trip. It must be called before anybody else has the trip.
+// Count adds samples to the trip. Call it before the trip is shared.
 func (t *Trip) Count(samples int) {
 	if t != nil {
 		t.Samples += samples
 	}
 }
 
-// Add is time that a stage took after it was left, as when what was appended is synced.
+// Add adds time that a stage took after the batch left it, such as a sync of what it appended.
 func (t *Trip) Add(s Stage, spent time.Duration) {
 	if t == nil {
 		return
@@ -123,7 +123,7 @@ func (t *Trip) Add(s Stage, spent time.Duration) {
 	}
 }
 
-// Fail says that the batch goes no further than the stage it is in, where it was until now.
+// Fail notes that the batch ends now, in the stage that it is in.
 func (t *Trip) Fail(now time.Time) {
 	if t == nil {
 		return
@@ -137,7 +137,7 @@ func (t *Trip) Fail(now time.Time) {
 	}
 }
 
-// Seen says that queries see the batch from now on.
+// Seen notes that queries see the batch from now on.
 func (t *Trip) Seen(now time.Time) {
 	if t == nil {
 		return
@@ -149,17 +149,17 @@ func (t *Trip) Seen(now time.Time) {
 	}
 }
 
-// age cannot be below zero: a clock may have been set.
+// age is never negative, even if the clock was set back.
 func (t *Trip) age(now time.Time) time.Duration { return max(0, now.Sub(t.Born)) }
 
-// Passed says when a trip that has ended was in a stage, since its birth. ok is false if
-// it did not pass it.
+// Passed returns when an ended trip was in a stage, since its birth. ok is false if it did
+// not pass the stage.
 func (t *Trip) Passed(s Stage) (entered, left time.Duration, ok bool) {
 	span := t.spans[s]
 	return span.entered, span.left, span.passed
 }
 
-// Took is the time from the birth to the end of the last stage.
+// Took returns the time from the birth to the end of the last stage.
 func (t *Trip) Took() (took time.Duration) {
 	for s := range t.spans {
 		if t.spans[s].passed {

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Budgets are what each stage may take; 0 for any time.
+// Budgets are how long each stage may take; 0 means no limit.
 type Budgets [NumStages]time.Duration
 
-// Watch adds up the trips of a process. It may be used by many at once, none of whom
-// waits. A nil *Watch watches nothing.
+// Watch adds up the trips of a process. It is safe for concurrent use, and no caller waits.
+// A nil *Watch watches nothing.
 type Watch struct {
 	cells   [NumStages][NumInputs]cell
 	samples [NumInputs][NumStages]atomic.Uint64 // side by side, as a trip counts them
@@ -20,15 +20,15 @@ type Watch struct {
 	ended   atomic.Pointer[func(*Trip)]
 }
 
-// cell is what is known of the batches of one input in one stage.
+// cell has the figures of one input's batches in one stage.
 type cell struct {
 	spent, age histogram
 }
 
-// pace chooses the requests of an input that are timed. All are while they are few; of
-// many, one in timedEvery on average, since to time them all takes 1 % of what small
-// requests take. Chance chooses: what comes in a rhythm must not be left out by one.
-type pace struct{ last atomic.Int64 } // Unix nanoseconds, when the last that was timed had ended
+// pace chooses which requests of an input are timed: all while they are few, and one in
+// timedEvery on average beyond that, because timing all costs 1 % of small requests. It
+// chooses at random, so that a sender's rhythm cannot hide requests.
+type pace struct{ last atomic.Int64 } // Unix nanoseconds; end of the last request that was timed
 
 const (
 	timedEvery = 4
@@ -54,20 +54,19 @@ func NewWatch() *Watch {
 // SetBudgets puts budgets in force.
 func (w *Watch) SetBudgets(b Budgets) { w.budgets.Store(&b) }
 
-// Budgets are those in force.
+// Budgets returns the budgets in force.
 func (w *Watch) Budgets() Budgets { return *w.budgets.Load() }
 
-// OnOver has f called with each trip that ends and was over budget in a stage, by whoever
-// ends it: f must be quick. The trip does not change any more, and may be kept.
+// OnOver calls f with each ended trip that was over budget in a stage, on the goroutine that
+// ends the trip: f must be quick. The trip no longer changes, and f may keep it.
 func (w *Watch) OnOver(f func(*Trip)) { w.over.Store(&f) }
 
-// OnEnd has f called with each trip that ends, by whoever ends it: f must be quick, and not
-// keep the trip.
+// OnEnd calls f with each trip that ends, on the goroutine that ends it: f must be quick, and
+// must not keep the trip.
 func (w *Watch) OnEnd(f func(*Trip)) { w.ended.Store(&f) }
 
-// End counts a trip in all stages that it passed, and times it, unless it is a request and
-// there are many of them at the time. It must be called once, and the trip not be used for
-// another batch afterwards.
+// End counts a trip in all stages that it passed. It also times the trip, unless it is one of
+// many requests. Call it once, and do not use the trip for another batch.
 func (w *Watch) End(t *Trip) {
 	if w == nil {
 		return
@@ -102,7 +101,7 @@ func (w *Watch) End(t *Trip) {
 	}
 }
 
-// Over is the first stage in which a trip was over its budget, and how long it was there.
+// Over returns the first stage in which a trip was over its budget, and how long it stayed.
 func (b *Budgets) Over(t *Trip) (s Stage, spent time.Duration, over bool) {
 	for s := range t.spans {
 		if span := &t.spans[s]; span.passed && b[s] > 0 && span.left-span.entered > b[s] {
@@ -112,23 +111,24 @@ func (b *Budgets) Over(t *Trip) (s Stage, spent time.Duration, over bool) {
 	return 0, 0, false
 }
 
-// Count adds samples of a stage whose trips are not all watched, and then have none.
+// Count adds samples of a stage that does not watch all trips. Watched trips of such a stage
+// have no samples of their own.
 func (w *Watch) Count(s Stage, i Input, samples uint64) {
 	if w != nil {
 		w.samples[i][s].Add(samples)
 	}
 }
 
-// Stats is what a Watch knows of one input in one stage.
+// Stats are the figures of one input in one stage.
 type Stats struct {
 	Stage   Stage
 	Input   Input
-	Spent   Histogram // by batch that was timed
-	Age     Histogram // on entry; empty for Visible, whose age is what it spent
+	Spent   Histogram // of timed batches
+	Age     Histogram // on entry; empty for Visible, where it equals Spent
 	Samples uint64
 }
 
-// Stats are those of the stages through which anything came.
+// Stats returns the figures of each stage that a batch has passed.
 func (w *Watch) Stats() (all []Stats) {
 	for s := range w.cells {
 		for i := range w.cells[s] {
@@ -148,8 +148,7 @@ type Exemplar struct {
 	At    time.Time
 }
 
-// Exemplify makes a trip that has ended, and is kept as a trace, the exemplar of the
-// buckets that it is in.
+// Exemplify makes an ended trip the exemplar of its buckets. The trip must be kept as a trace.
 func (w *Watch) Exemplify(t *Trip, trace string) {
 	for s := range t.spans {
 		if span := &t.spans[s]; span.passed {

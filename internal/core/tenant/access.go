@@ -11,40 +11,40 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// Access says on whose behalf a request asks, and what it may do there. It never
-// changes: whoever reads the file again makes another one. nil ignores what a
-// request says of itself: the address where it came in has the tenant.
+// Access decides to which tenant a request belongs, and what it may do there. It is
+// immutable: a reload makes a new one. A nil *Access ignores the request's claims and uses
+// the tenant of its address.
 type Access struct {
 	trusted bool            // by the header; else by tokens
 	known   map[string]bool // names that the header may give; nil for any
 	tokens  []token
 }
 
-// token is the hash of one, and what it stands for.
+// token is the hash of a token, and its grant.
 type token struct {
 	hash  [sha256.Size]byte
 	grant Grant
 }
 
-// Claim is what a request says of itself.
+// Claim is what a request says about itself.
 type Claim struct {
 	Address string   // tenant of the address where it came in
 	Token   string   // empty for none
 	Headers []string // all values of X-Scope-OrgID
 }
 
-// Grant is what a request may do, and for whom.
+// Grant is a request's tenant, and what it may do there.
 type Grant struct {
 	Tenant      string
 	Read, Write bool
 }
 
-// ErrNoToken means that nobody knows who asks. Any other error of Access.Grant is
-// for somebody who is known, or vouched for, and must not.
+// ErrNoToken means that the request did not authenticate. Any other error of Access.Grant
+// means that it did, and may not do this.
 var ErrNoToken = errors.New("not authenticated")
 
-// ByHeader believes the header, which somebody in front has set. known are the
-// names that it may give, nil for any.
+// ByHeader trusts the tenant header, which a proxy sets. known are the names that it may
+// have, nil for any.
 func ByHeader(known []string) *Access {
 	a := &Access{trusted: true}
 	if known != nil {
@@ -56,15 +56,15 @@ func ByHeader(known []string) *Access {
 	return a
 }
 
-// ByTokens believes the tokens whose hashes text has, which is that of file. Its
-// errors name the file, and all that is wrong with it.
+// ByTokens trusts the tokens whose hashes are in text, the contents of file. Its errors name
+// the file and every mistake in it.
 func ByTokens(file string, text []byte) (*Access, error) {
 	read, _, err := conf.New("", tenantsFile{}).LoadText(file, text, func(string) (string, bool) { return "", false })
 	if err != nil {
 		return nil, err
 	}
 	if len(read.Tenants) == 0 {
-		return nil, fmt.Errorf("%s: tenants: has nobody in it, so that nobody could ask; add a tenant with a name and tokens", file)
+		return nil, fmt.Errorf("%s: tenants: is empty, so no request would be allowed; add a tenant with a name and tokens", file)
 	}
 	a := &Access{}
 	for _, t := range read.Tenants {
@@ -80,7 +80,7 @@ func ByTokens(file string, text []byte) (*Access, error) {
 // Trusts reports whether a header names the tenant.
 func (a *Access) Trusts() bool { return a != nil && a.trusted }
 
-// Grant decides.
+// Grant returns what the request with this claim may do.
 func (a *Access) Grant(c Claim) (Grant, error) {
 	switch {
 	case a == nil:
@@ -92,17 +92,17 @@ func (a *Access) Grant(c Claim) (Grant, error) {
 	}
 	g, ok := a.find(c.Token)
 	if !ok {
-		return Grant{}, fmt.Errorf("%w: the token is of no tenant here; its SHA-256 must stand in http.tenants_file, which a reload reads again", ErrNoToken)
+		return Grant{}, fmt.Errorf("%w: no tenant has this token; add its SHA-256 to http.tenants_file and reload", ErrNoToken)
 	}
 	for _, header := range c.Headers {
 		if header != g.Tenant {
-			return Grant{}, fmt.Errorf("X-Scope-OrgID is %.80q and the token is of %q; send that tenant's token, or leave the header out", header, g.Tenant)
+			return Grant{}, fmt.Errorf("X-Scope-OrgID is %.80q and the token belongs to %q; send a token of that tenant, or leave the header out", header, g.Tenant)
 		}
 	}
 	return g, nil
 }
 
-// find looks at every token, whichever fits, so that the time it takes says nothing.
+// find compares every token, so that its time does not reveal which one fits.
 func (a *Access) find(text string) (g Grant, ok bool) {
 	hash, found := sha256.Sum256([]byte(text)), -1
 	for i := range a.tokens {
@@ -121,8 +121,8 @@ func (a *Access) byHeader(c Claim) (Grant, error) {
 		return Grant{name, true, true}, nil
 	case 1:
 		name = c.Headers[0]
-	default: // one is the proxy's, another may be its client's
-		return Grant{}, fmt.Errorf("X-Scope-OrgID is given %d times; have the proxy replace the one that came", len(c.Headers))
+	default: // one is the proxy's, another may be the client's
+		return Grant{}, fmt.Errorf("X-Scope-OrgID is given %d times; let the proxy replace the client's header", len(c.Headers))
 	}
 	if err := Check(name); err != nil {
 		return Grant{}, fmt.Errorf("X-Scope-OrgID: %w", err)
@@ -145,8 +145,8 @@ type entry struct {
 	Tokens []tokenHash `yaml:"tokens" help:"hashes of its tokens"`
 }
 
-// tokenHash is a section of its own, so that a problem with it has a line, and does
-// not print what may be a token that somebody forgot to hash.
+// tokenHash is its own section, so that a problem with it has a line and does not print the
+// value, which may be a token that was not hashed.
 type tokenHash struct {
 	SHA256 string `yaml:"sha256" help:"SHA-256 of the token, in hexadecimal"`
 	May    string `yaml:"may" help:"read, write or both, in place of what the tenant's tokens may"`
@@ -163,7 +163,7 @@ func (f tenantsFile) Validate() (problems []conf.Problem) {
 	names, owners := map[string]int{}, map[[sha256.Size]byte]string{}
 	for i, t := range f.Tenants {
 		if first, given := names[t.Name]; given {
-			problems = append(problems, conf.Problem{Key: fmt.Sprintf("tenants[%d].name", i), Text: fmt.Sprintf("is that of tenants[%d]; put all tokens of a tenant below one name", first)})
+			problems = append(problems, conf.Problem{Key: fmt.Sprintf("tenants[%d].name", i), Text: fmt.Sprintf("is also the name of tenants[%d]; put all tokens of a tenant below one name", first)})
 		} else {
 			names[t.Name] = i
 		}
@@ -190,7 +190,7 @@ func (e entry) Validate() (problems []conf.Problem) {
 	}
 	problems = append(problems, checkMay(e.May)...)
 	if len(e.Tokens) == 0 {
-		problems = append(problems, conf.Problem{Key: "tokens", Text: "has none, so that nobody could be this tenant; add one, or take the tenant out"})
+		problems = append(problems, conf.Problem{Key: "tokens", Text: "is empty, so no request could be this tenant's; add a token, or remove the tenant"})
 	}
 	return problems
 }

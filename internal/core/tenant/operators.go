@@ -8,20 +8,19 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// Operators are the tokens of people who may see and change the whole process, all
-// tenants in it. It never changes: a file that is read again makes another one. nil has
-// nobody.
+// Operators are the tokens that allow to see and change the whole process, with all its
+// tenants. It is immutable: a reload makes a new one. A nil *Operators has no tokens.
 type Operators struct{ hashes [][sha256.Size]byte }
 
-// OperatorsByTokens reads the hashes that text has, which is that of file. Its errors
-// name the file, and all that is wrong with it.
+// OperatorsByTokens reads the hashes in text, the contents of file. Its errors name the file
+// and every mistake in it.
 func OperatorsByTokens(file string, text []byte) (*Operators, error) {
 	read, _, err := conf.New("", operatorsFile{}).LoadText(file, text, func(string) (string, bool) { return "", false })
 	if err != nil {
 		return nil, err
 	}
 	if len(read.Operators) == 0 {
-		return nil, fmt.Errorf("%s: operators: has nobody in it; add an operator with a name and tokens, or leave http.operators_file empty", file)
+		return nil, fmt.Errorf("%s: operators: is empty; add an operator with a name and tokens, or leave http.operators_file empty", file)
 	}
 	o := &Operators{}
 	for _, one := range read.Operators {
@@ -33,8 +32,8 @@ func OperatorsByTokens(file string, text []byte) (*Operators, error) {
 	return o, nil
 }
 
-// Has reports whether a token is an operator's. It looks at all of them, whichever fits,
-// so that the time it takes says nothing.
+// Has reports whether a token is an operator's. It compares all of them, so that its time
+// does not reveal which one fits.
 func (o *Operators) Has(token string) bool {
 	if o == nil || token == "" {
 		return false
@@ -52,11 +51,11 @@ type operatorsFile struct {
 }
 
 type operatorEntry struct {
-	Name   string          `yaml:"name" help:"of the person or program, for those who read the file"`
+	Name   string          `yaml:"name" help:"of the person or program, for readers of the file"`
 	Tokens []operatorToken `yaml:"tokens" help:"hashes of its tokens"`
 }
 
-// operatorToken is a section of its own for the reasons of tokenHash.
+// operatorToken is its own section for the reasons of tokenHash.
 type operatorToken struct {
 	SHA256 string `yaml:"sha256" help:"SHA-256 of the token, in hexadecimal"`
 }
@@ -64,10 +63,10 @@ type operatorToken struct {
 // Validate is part of conf.Validator.
 func (e operatorEntry) Validate() (problems []conf.Problem) {
 	if e.Name == "" {
-		problems = append(problems, conf.Problem{Key: "name", Text: "is missing; say whose tokens these are"})
+		problems = append(problems, conf.Problem{Key: "name", Text: "is missing; name the person or program that has these tokens"})
 	}
 	if len(e.Tokens) == 0 {
-		problems = append(problems, conf.Problem{Key: "tokens", Text: "has none, so that nobody could be this operator; add one, or take the operator out"})
+		problems = append(problems, conf.Problem{Key: "tokens", Text: "is empty, so no request could be this operator's; add a token, or remove the operator"})
 	}
 	return problems
 }

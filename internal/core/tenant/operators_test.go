@@ -16,10 +16,10 @@ func TestOperators(t *testing.T) {
 		t.Error("without a file somebody is an operator")
 	}
 	for text, want := range map[string]string{
-		"": "f: operators: has nobody in it; add an operator with a name and tokens, or leave http.operators_file empty",
-		"operators:\n- tokens: [{sha256: s3cret}]\n": "f:2: operators[0].name: is missing; say whose tokens these are\n" +
+		"": "f: operators: is empty; add an operator with a name and tokens, or leave http.operators_file empty",
+		"operators:\n- tokens: [{sha256: s3cret}]\n": "f:2: operators[0].name: is missing; name the person or program that has these tokens\n" +
 			"f:2: operators[0].tokens[0]: sha256 must be the 64 hexadecimal digits that printf %s TOKEN | sha256sum prints",
-		"operators:\n- name: ann\n": "f:2: operators[0].tokens: has none, so that nobody could be this operator; add one, or take the operator out",
+		"operators:\n- name: ann\n": "f:2: operators[0].tokens: is empty, so no request could be this operator's; add a token, or remove the operator",
 	} {
 		if _, err := OperatorsByTokens("f", []byte(text)); err == nil || err.Error() != want {
 			t.Errorf("%q:\n%v\nwant\n%s", text, err, want)

@@ -1,6 +1,6 @@
-// Package tenant holds the name of whose series are meant: which names there
-// can be, how one travels with a request, and who may use which. Where a request has
-// its token or header is known to those who take requests in.
+// Package tenant holds the names of tenants: which names are valid, how one travels with a
+// request, and which requests may use which tenant. Callers that receive requests know where
+// a request carries its token or header.
 package tenant
 
 import (
@@ -8,17 +8,17 @@ import (
 	"fmt"
 )
 
-// Default is the tenant of everything that names none.
+// Default is the tenant of requests and sockets that name none.
 const Default = "default"
 
-// Own is the tenant of what Freshet measures of itself.
+// Own is the tenant of Freshet's own metrics.
 const Own = "freshet"
 
 // maxLength of a name, in bytes: it is a directory and a label value.
 const maxLength = 64
 
-// Check says what is wrong with name as the name of a tenant. Names become
-// directories, so that what could leave the directory above must not pass.
+// Check returns what is wrong with name as a tenant's name. Names become directories, so
+// Check refuses any that could leave the parent directory.
 func Check(name string) error {
 	if name == "" || len(name) > maxLength || name == "." || name == ".." {
 		return fmt.Errorf("tenant %.80q: not a name; use 1 to %d letters, digits, dots, dashes and underscores", name, maxLength)
@@ -35,13 +35,13 @@ func Check(name string) error {
 
 type contextKey struct{}
 
-// NewContext returns ctx with the tenant on whose behalf it acts.
+// NewContext returns ctx with the tenant that it acts for.
 func NewContext(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, contextKey{}, name)
 }
 
-// FromContext returns the tenant that NewContext put into ctx. Without one there
-// is no default: a request that lost its tenant must not read somebody else's.
+// FromContext returns the tenant that NewContext put into ctx. There is no default: a request
+// that lost its tenant must not read another tenant's data.
 func FromContext(ctx context.Context) (name string, ok bool) {
 	name, ok = ctx.Value(contextKey{}).(string)
 	return name, ok
