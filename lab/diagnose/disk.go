@@ -63,7 +63,8 @@ func onLoop(dir string) (undo func() error, err error) {
 	}
 	for _, args := range [][]string{{"mkfs.ext4", "-q", "-F", image}, {"mount", "-o", "loop", image, dir}} {
 		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
-			return nil, untriedError{errors.Join(fmt.Errorf("%s: %w: %s", args[0], err, bytes.TrimSpace(out)), os.Remove(image))}
+			why := strings.Join(strings.Fields(string(out)), " ") // one line
+			return nil, untriedError{errors.Join(fmt.Errorf("%s: %w: %s", args[0], err, why), os.Remove(image))}
 		}
 	}
 	return func() error { return errors.Join(unix.Unmount(dir, 0), os.Remove(image)) }, nil
