@@ -198,7 +198,7 @@ func TestExampleOfABatch(t *testing.T) {
 	const second = 1_795_228_020
 	key := series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", "hits", "env", "prod"))
 	b := batch.Begin(nil, &batch.Header{
-		Tenant: []byte("default"), Shard: series.Shard("default", key), Sender: 1, Incarnation: 2, Sequence: 3,
+		Tenant: []byte("default"), Shard: series.Shard("default", key), Producer: 1, Incarnation: 2, Sequence: 3,
 		Second: second, Birth: second*1e9 + 250e6,
 	})
 	b = (&batch.Increment{Key: key, Samples: 2, Value: 3}).Append(b, second)

@@ -28,29 +28,29 @@ func (s *server) openCollector() error {
 	if err != nil {
 		return err
 	}
-	sender, err := s.sender()
+	producer, err := s.producer()
 	if err != nil {
 		return err
 	}
 	s.mapper.Store(mapper)
 	var mark *probe.Mark
 	if s.has(settings.RoleProber) {
-		mark = probe.NewMark(sender)
+		mark = probe.NewMark(producer)
 	}
 	s.limiter = limit.New(s.config.Limits, s.config.DogStatsD.IdleContexts, s.config.Aggregator.UpDownTTL)
 	s.collector, err = collector.New(collector.Options{
 		Config: s.config.DogStatsD, Mapper: mapper, Catalogue: s.catalogue, Limiter: s.limiter, Names: s.names, Ledger: s.ledger, Watch: s.watch,
-		Placement: placement.Single(instance), Aggregators: map[string]collector.Aggregator{instance: &s.opening}, Events: &s.opening, Sender: sender, Host: constant.Get("host"), Probe: mark,
+		Placement: placement.Single(instance), Aggregators: map[string]collector.Aggregator{instance: &s.opening}, Events: &s.opening, Producer: producer, Host: constant.Get("host"), Probe: mark,
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
 		Inherited: s.inherited.dogstatsd, Connections: s.shares.Streams,
 	})
 	return err
 }
 
-// sender returns the number by which aggregators know this collector. It is the
+// producer returns the number by which aggregators know this collector. It is the
 // same after a restart, so that a gauge merged from several hosts does not count
 // this one twice.
-func (s *server) sender() (uint64, error) {
+func (s *server) producer() (uint64, error) {
 	path := s.path("sender")
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {

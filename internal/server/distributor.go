@@ -31,14 +31,14 @@ func (t totals) TenantSeries(tenant string) int { return (*t.aggregator).TenantS
 
 // openDistributor opens the way in of samples that are no DogStatsD, and of tiles.
 func (s *server) openDistributor() error {
-	sender, err := s.sender()
+	producer, err := s.producer()
 	if err != nil {
 		return err
 	}
 	s.metadata = metadata.New()
 	s.distributor = distributor.New(distributor.Options{
 		Config: s.config.Distributor, Ingester: s.ingester,
-		Tiles: s.stores, Windows: totals{&s.aggregator}, Sender: sender, Backends: s.backends(),
+		Tiles: s.stores, Windows: totals{&s.aggregator}, Producer: producer, Backends: s.backends(),
 		Metadata: s.metadata, Ledger: s.ledger, Lookback: s.config.Query.LookbackDelta, Now: time.Now, Registry: s.registry, Logger: s.logger,
 	})
 	s.receiver = receive.New(receive.Options{

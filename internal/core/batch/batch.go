@@ -1,4 +1,4 @@
-// Package batch is what one sender's window holds for one shard of one tenant:
+// Package batch is what one producer's window holds for one shard of one tenant:
 // the unit that is journalled, that a follower will be fed, and that will travel
 // between processes. It holds bytes only; folding them is tile's business.
 // Layout: docs/format/batch.md.
@@ -34,8 +34,8 @@ const maxSecond = dogstatsd.MaxTime
 type Header struct {
 	Tenant      []byte // points into the batch when it was parsed
 	Shard       uint16
-	Sender      uint64 // the collector; the same after its restart
-	Incarnation uint64 // the collector's process
+	Producer    uint64 // what made the batch, a collector or a distributor; the same after its restart
+	Incarnation uint64 // the producer's process
 	Sequence    uint64 // grows from batch to batch of a shard and an incarnation; a repeat has the same. See Writer.Begin
 	Second      int64  // Unix seconds, start of the window
 	Birth       int64  // Unix nanoseconds at which the window's first packet was read
@@ -55,7 +55,7 @@ func Begin(dst []byte, h *Header) []byte {
 	}
 	dst = append(dst, first)
 	dst = binary.LittleEndian.AppendUint16(dst, h.Shard)
-	dst = binary.LittleEndian.AppendUint64(dst, h.Sender)
+	dst = binary.LittleEndian.AppendUint64(dst, h.Producer)
 	dst = binary.LittleEndian.AppendUint64(dst, h.Incarnation)
 	dst = binary.LittleEndian.AppendUint64(dst, h.Sequence)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(h.Second))
@@ -228,7 +228,7 @@ func ParseHeader(b []byte) (h Header, err error) {
 	}
 	h.UpDown = b[0]&flagUpDown != 0
 	h.Shard = binary.LittleEndian.Uint16(b[1:])
-	h.Sender = binary.LittleEndian.Uint64(b[3:])
+	h.Producer = binary.LittleEndian.Uint64(b[3:])
 	h.Incarnation = binary.LittleEndian.Uint64(b[11:])
 	h.Sequence = binary.LittleEndian.Uint64(b[19:])
 	h.Second = int64(binary.LittleEndian.Uint64(b[27:]))

@@ -58,7 +58,7 @@ func encode(h Header, incs []Increment) []byte {
 }
 
 func header() Header {
-	return Header{Tenant: []byte("default"), Shard: 1023, Sender: 1 << 63, Incarnation: 2, Sequence: 3, Second: second, Birth: second*1e9 + 7, UpDown: true}
+	return Header{Tenant: []byte("default"), Shard: 1023, Producer: 1 << 63, Incarnation: 2, Sequence: 3, Second: second, Birth: second*1e9 + 7, UpDown: true}
 }
 
 // checkBrief reads an increment without its key and policy. What is cut short is none.

@@ -73,7 +73,7 @@ func canonicalRun(t *testing.T, all [][producers][]string, rng *rand.Rand) (stat
 			for n, tenant := range tenants {
 				for part := range parts {
 					// The last part has the same sequence, however many there are.
-					h := batch.Header{Tenant: []byte(tenant), Sender: uint64(10*n + from + 1), Incarnation: 7,
+					h := batch.Header{Tenant: []byte(tenant), Producer: uint64(10*n + from + 1), Incarnation: 7,
 						Sequence: uint64(second*10 + 9 - (parts - 1 - part)), Second: base/1000 + int64(second), UpDown: true}
 					b := batch.Begin(nil, &h)
 					mine := lines[len(lines)*part/parts : len(lines)*(part+1)/parts]

@@ -181,7 +181,7 @@ func TestUpDownTotalsAreThePlainSum(t *testing.T) {
 				check(second)
 				continue
 			}
-			window := fmt.Sprintf("window start=%ds sender=%d sequence=%d", second-1-rng.IntN(20)/19*15, sender+1, second)
+			window := fmt.Sprintf("window start=%ds producer=%d sequence=%d", second-1-rng.IntN(20)/19*15, sender+1, second)
 			for range rng.IntN(4) {
 				n, v := rng.IntN(counters), float64(rng.IntN(2000)-1000)/8
 				window += fmt.Sprintf("\nupdown o%d %v", n, v)
@@ -477,7 +477,7 @@ func TestFoldOfKnownSeriesDoesNotAllocate(t *testing.T) {
 	lines := []string{"counter c 1", "updown u -1", "gauge g 1", "timer t 1,2 x=4bf92f3577b34da6a3ce929d0e0e4736:2@3.5s", "set s a,b", "check k 0"}
 	p.window(map[string]string{"start": "3s"}, lines)
 	sequence := uint64(100)
-	h := batch.Header{Tenant: []byte("default"), Sender: 1, Incarnation: 1, Second: base/1000 + 3, UpDown: true}
+	h := batch.Header{Tenant: []byte("default"), Producer: 1, Incarnation: 1, Second: base/1000 + 3, UpDown: true}
 	b := batch.Begin(nil, &h)
 	for _, line := range lines {
 		b = p.increment(line, h.Second).Append(b, h.Second)
@@ -580,7 +580,7 @@ func BenchmarkFold(b *testing.B) {
 				s.AllStored()
 			}
 		}
-		w.Begin(batch.Header{Tenant: []byte("default"), Sender: 1, Incarnation: 1, Sequence: sequence, Second: second})
+		w.Begin(batch.Header{Tenant: []byte("default"), Producer: 1, Incarnation: 1, Sequence: sequence, Second: second})
 		for _, inc := range all {
 			w.Add(series.Shard("default", inc.Key), inc)
 		}
@@ -610,7 +610,7 @@ func BenchmarkClose(b *testing.B) {
 	for sequence := uint64(1); b.Loop(); sequence++ {
 		b.StopTimer()
 		h := batch.Header{
-			Tenant: []byte("default"), Sender: 1, Incarnation: 1, Sequence: sequence, Second: shard.Closed() / 1000,
+			Tenant: []byte("default"), Producer: 1, Incarnation: 1, Sequence: sequence, Second: shard.Closed() / 1000,
 		}
 		w := batch.Begin(nil, &h)
 		for _, inc := range all {

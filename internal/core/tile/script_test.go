@@ -128,12 +128,12 @@ func (p *player) millis(s string) int64 {
 	return base + d.Milliseconds()
 }
 
-// window start=3s [sender=1] [sequence=1]: one increment a line.
+// window start=3s [producer=1] [sequence=1]: one increment a line.
 func (p *player) window(args map[string]string, lines []string) string {
 	p.sequence++
-	h := batch.Header{Tenant: []byte("default"), Sender: 1, Incarnation: 1, Sequence: p.sequence, Second: p.millis(args["start"]) / 1000}
-	if s := args["sender"]; s != "" {
-		h.Sender, _ = strconv.ParseUint(s, 10, 64)
+	h := batch.Header{Tenant: []byte("default"), Producer: 1, Incarnation: 1, Sequence: p.sequence, Second: p.millis(args["start"]) / 1000}
+	if s := args["producer"]; s != "" {
+		h.Producer, _ = strconv.ParseUint(s, 10, 64)
 	}
 	if s := args["sequence"]; s != "" {
 		h.Sequence, _ = strconv.ParseUint(s, 10, 64)

@@ -21,7 +21,7 @@ func TestAnySecondOfAnOpenTile(t *testing.T) {
 		asked := 0
 		for second := 1; second <= 100; second++ {
 			for sender := range 2 {
-				p.run(fmt.Sprintf("window start=%ds sender=%d\n%s", second-1, sender+1, strings.Join(increments(rng, second-1, sender), "\n")))
+				p.run(fmt.Sprintf("window start=%ds producer=%d\n%s", second-1, sender+1, strings.Join(increments(rng, second-1, sender), "\n")))
 			}
 			for w := range Width(NumWidths) {
 				was[fmt.Sprint(w, second)] = p.at(w, second, base+int64(second)*1000)

@@ -98,7 +98,7 @@ type Folded struct {
 	Ahead     uint64 // of which: their window lay too far ahead, the last open tile took them
 	Dropped   uint64 // of earlier batches, from open tiles: their series has other buckets now
 	Repeated  uint64 // dropped: a sender's own delta of an interval that ends no later than what was counted already
-	Again     uint64 // batches, not samples: their sender's sequence says that they were folded before
+	Again     uint64 // batches, not samples: their producer's sequence says that they were folded before
 }
 
 // Add sums up the counts of several batches.
@@ -122,7 +122,7 @@ func (s *Shard) Fold(b []byte) (Folded, error) {
 		return f, err
 	}
 	h := &r.Header
-	from := producer{h.Sender, h.Incarnation}
+	from := producer{h.Producer, h.Incarnation}
 	last := s.producers[from]
 	switch {
 	case last == nil:
@@ -460,7 +460,7 @@ func (s *Shard) Holds(name string, key []byte) bool {
 
 // Knows reports whether the batch of a header was folded already.
 func (s *Shard) Knows(h *batch.Header) bool {
-	last := s.producers[producer{h.Sender, h.Incarnation}]
+	last := s.producers[producer{h.Producer, h.Incarnation}]
 	return last != nil && h.Sequence <= last.sequence
 }
 

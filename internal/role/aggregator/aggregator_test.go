@@ -168,7 +168,7 @@ func (p *process) batch(second time.Time, name string, n float64) batch.Batch {
 func (p *process) batchOf(second time.Time, inc batch.Increment) batch.Batch {
 	shard := series.Shard("default", inc.Key)
 	sequence++
-	h := batch.Header{Tenant: []byte("default"), Shard: shard, Sender: 1, Incarnation: 1, Sequence: sequence, Second: second.Unix(), Birth: second.UnixNano(), UpDown: inc.Kind() == series.UpDown}
+	h := batch.Header{Tenant: []byte("default"), Shard: shard, Producer: 1, Incarnation: 1, Sequence: sequence, Second: second.Unix(), Birth: second.UnixNano(), UpDown: inc.Kind() == series.UpDown}
 	b := batch.Begin(nil, &h)
 	b = inc.Append(b, h.Second)
 	batch.End(b, 1)

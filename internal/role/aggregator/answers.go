@@ -13,12 +13,12 @@ import (
 // ago and what the tick did.
 const clockSlack = time.Second
 
-// Through says that a sender's windows are all counted that end at or before t, Unix
-// milliseconds. Open tiles are answered up to then: a sender, a push or Run itself that stalls
+// Through says that a producer's windows are all counted that end at or before t, Unix
+// milliseconds. Open tiles are answered up to then: a producer, a push or Run itself that stalls
 // is seen as age of the answers, and never as a fresh time on old values. A gauge that nobody
 // touches is answered up to the present, since its empty windows are told of, too.
 //
-// There is one sender that pushes windows. With several the stamp is the least of theirs.
+// There is one producer that pushes windows. With several the stamp is the least of theirs.
 func (a *Aggregator) Through(_ uint64, t int64) {
 	a.raiseStamp(min(t, a.clock.Load()+clockSlack.Milliseconds()))
 }

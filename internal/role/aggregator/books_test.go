@@ -103,7 +103,7 @@ func (p *process) pushAs(tenant string, second int64, inc batch.Increment) batch
 	p.t.Helper()
 	shard := series.Shard(tenant, inc.Key)
 	sequence++
-	h := batch.Header{Tenant: []byte(tenant), Shard: shard, Sender: 1, Incarnation: 1, Sequence: sequence, Second: second, Birth: second * 1e9}
+	h := batch.Header{Tenant: []byte(tenant), Shard: shard, Producer: 1, Incarnation: 1, Sequence: sequence, Second: second, Birth: second * 1e9}
 	bytes := inc.Append(batch.Begin(nil, &h), second)
 	batch.End(bytes, 1)
 	n := uint64(inc.Samples)

@@ -52,7 +52,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		journalErrors: counter("journal_errors_total",
 			"Writes to the journal that failed. Rising: the disk is full or broken; collectors hold their windows."),
 		again: counter("repeated_batches_total",
-			"Batches that came again: their sender's sequence says that they count already. Rising with freshet_aggregator_journal_errors_total: windows that could not be synced are pushed again. Rising alone: a bug of a sender."),
+			"Batches that came again: their producer's sequence says that they count already. Rising with freshet_aggregator_journal_errors_total: windows that could not be synced are pushed again. Rising alone: a bug of a producer."),
 		writeErrors: byTenant("store_errors_total",
 			"Writes of tiles that the store of a tenant did not take. Rising: its directory is damaged, or the disk is full or broken; its tiles wait."),
 		pendingRefused: byTenant("pending_refused_samples_total",

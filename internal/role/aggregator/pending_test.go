@@ -76,7 +76,7 @@ func (p *process) countsOf(n float64, tenants ...string) []batch.Batch {
 		key := series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", "a"))
 		inc := batch.Increment{Key: key, Samples: 1, Value: n}
 		sequence++
-		h := batch.Header{Tenant: []byte(tenant), Shard: series.Shard(tenant, key), Sender: 1, Incarnation: 1, Sequence: sequence,
+		h := batch.Header{Tenant: []byte(tenant), Shard: series.Shard(tenant, key), Producer: 1, Incarnation: 1, Sequence: sequence,
 			Second: p.now().Unix(), Birth: p.now().UnixNano()}
 		b := inc.Append(batch.Begin(nil, &h), h.Second)
 		batch.End(b, 1)

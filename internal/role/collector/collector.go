@@ -36,9 +36,9 @@ type Aggregator interface {
 	// batch.FullError: those of the tenants that it names are refused then, the
 	// others count.
 	Push(ctx context.Context, batches []batch.Batch) error
-	// Through says that a sender has pushed all windows that end at or before t, Unix
+	// Through says that a producer has pushed all windows that end at or before t, Unix
 	// milliseconds. It is called about once a second by any goroutine, and does not wait.
-	Through(sender uint64, t int64)
+	Through(producer uint64, t int64)
 }
 
 // Events takes what is no measurement.
@@ -64,7 +64,7 @@ type Options struct {
 	Placement   *placement.Placement
 	Aggregators map[string]Aggregator // by instance; one for each that owns shards
 	Events      Events
-	Sender      uint64      // this collector, the same after a restart
+	Producer    uint64      // the number of this collector, the same after a restart
 	Connections int         // open at once on all Unix stream sockets together; 0 for as many as each takes
 	Host        string      // of events whose sender named none
 	Probe       *probe.Mark // on what Freshet sends itself; nil for nothing

@@ -75,7 +75,7 @@ func TestWindowsArriveOnceASecond(t *testing.T) {
 	}
 	windows := f.aggregator.taken()
 	for i, w := range windows {
-		if w.sender != 7 || w.tenant != "default" || w.incarnation != windows[0].incarnation || w.sequence != uint64(i+1) {
+		if w.producer != 7 || w.tenant != "default" || w.incarnation != windows[0].incarnation || w.sequence != uint64(i+1) {
 			t.Errorf("window %d is %+v", i, w)
 		}
 		if i > 0 && w.second <= windows[i-1].second {

@@ -108,7 +108,7 @@ func (f *flusher) flush(ctx context.Context, tenant string, w *window.Window, cl
 		trip.Enter(stage.Window, closed)
 		f.sequence++
 		f.writer.Begin(batch.Header{
-			Tenant: []byte(tenant), Sender: f.Sender, Incarnation: f.incarnation, Sequence: f.sequence,
+			Tenant: []byte(tenant), Producer: f.Producer, Incarnation: f.incarnation, Sequence: f.sequence,
 			Second: w.Second, Birth: w.Birth,
 		})
 		done = w.Flush(&f.writer, portionBytes)
@@ -131,7 +131,7 @@ func (f *flusher) tell() {
 		return
 	}
 	for _, to := range f.Aggregators {
-		to.Through(f.Sender, through*1000)
+		to.Through(f.Producer, through*1000)
 	}
 }
 

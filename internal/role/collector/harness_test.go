@@ -35,12 +35,12 @@ const patience = 30 * time.Second
 
 // pushed is one window of one tenant as the aggregator got it.
 type pushed struct {
-	tenant              string
-	sender, incarnation uint64
-	sequence            uint64
-	second, birth       int64
-	at                  time.Time
-	series              map[string]float64 // by kind and labels; timers by their count, sets by their size
+	tenant                string
+	producer, incarnation uint64
+	sequence              uint64
+	second, birth         int64
+	at                    time.Time
+	series                map[string]float64 // by kind and labels; timers by their count, sets by their size
 }
 
 // aggregator stands in for the role of that name: it decodes what it takes.
@@ -99,7 +99,7 @@ func decode(batches []batch.Batch) (w pushed, err error) {
 		if i > 0 && (h.Sequence != w.sequence || string(h.Tenant) != w.tenant || h.Second != w.second) {
 			return w, errors.New("the batches of one push are not of one window")
 		}
-		w.tenant, w.sender, w.incarnation, w.sequence = string(h.Tenant), h.Sender, h.Incarnation, h.Sequence
+		w.tenant, w.producer, w.incarnation, w.sequence = string(h.Tenant), h.Producer, h.Incarnation, h.Sequence
 		w.second, w.birth = h.Second, h.Birth
 		for inc := r.Next(); inc != nil; inc = r.Next() {
 			kind, ls, err := series.ParseKey(inc.Key)
@@ -270,7 +270,7 @@ func newFixture(t testing.TB, change func(*Options)) *fixture {
 	config.UDP, config.Unixgram, config.Unix = "127.0.0.1:0", filepath.Join(dir, "d"), filepath.Join(dir, "s")
 	o := Options{
 		Config: config, Mapper: mapper, Catalogue: catalogue.New(1000), Limiter: limit.New(limit.Config{}, time.Minute, time.Hour), Names: f.names, Ledger: ledger.New(), Placement: placement.Single("a"), Aggregators: map[string]Aggregator{"a": f.aggregator},
-		Events: f.events, Sender: 7, Now: time.Now, Registry: f.registry, Logger: slog.New(slog.NewTextHandler(f.logs, nil)),
+		Events: f.events, Producer: 7, Now: time.Now, Registry: f.registry, Logger: slog.New(slog.NewTextHandler(f.logs, nil)),
 	}
 	if change != nil {
 		change(&o)

@@ -46,7 +46,7 @@ const (
 	recount = time.Second
 )
 
-// deltas is what a tenant adds to totals: one sender to the aggregator, which takes batches
+// deltas is what a tenant adds to totals: one producer to the aggregator, which takes batches
 // in the order of their sequence. So its requests go one after the other.
 type deltas struct {
 	mu          sync.Mutex
@@ -126,7 +126,7 @@ func (d *Distributor) pushIncrements(tenant string, trip *stage.Trip, of *deltas
 	defer d.writers.Put(w)
 	of.sequence++
 	w.Begin(batch.Header{
-		Tenant: []byte(tenant), Sender: d.Sender, Incarnation: of.incarnation, Sequence: of.sequence,
+		Tenant: []byte(tenant), Producer: d.Producer, Incarnation: of.incarnation, Sequence: of.sequence,
 		Second: now.Unix(), Birth: now.UnixNano(),
 	})
 	for i := range all {

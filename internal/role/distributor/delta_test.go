@@ -462,7 +462,7 @@ func TestDeltasShareTotals(t *testing.T) {
 	w, a := newDeltaWorld(t, func(*settings.Distributor) {})
 	key := series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", "a_total"))
 	var bw batch.Writer
-	bw.Begin(batch.Header{Tenant: []byte("a"), Sender: 1, Sequence: 1, Second: w.now.Unix()})
+	bw.Begin(batch.Header{Tenant: []byte("a"), Producer: 1, Sequence: 1, Second: w.now.Unix()})
 	bw.Add(series.Shard("a", key), &batch.Increment{Key: key, Samples: 1, Value: 5})
 	if err := a.Push(t.Context(), bw.End()); err != nil {
 		t.Fatal(err)

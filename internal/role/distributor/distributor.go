@@ -88,7 +88,7 @@ type Options struct {
 	Ingester Ingester // of the series that are stored as they come
 	Tiles    Tiles
 	Windows  Windows
-	Sender   uint64    // by which Windows knows this process, before and after a restart
+	Producer uint64    // by which Windows knows this process, before and after a restart
 	Backends []Backend // none is fine
 	Metadata *metadata.Store
 	Ledger   *ledger.Ledger

@@ -84,7 +84,7 @@ func (s *server) until(ms int64) {
 }
 
 func (s *server) fold() {
-	h := batch.Header{Tenant: []byte(tenant.Default), Sender: 1, Incarnation: 1, Sequence: uint64(s.folded), Second: s.folded / 1000}
+	h := batch.Header{Tenant: []byte(tenant.Default), Producer: 1, Incarnation: 1, Sequence: uint64(s.folded), Second: s.folded / 1000}
 	b := batch.Begin(nil, &h)
 	increments := s.window((s.folded - now) / 1000)
 	for i := range increments {
