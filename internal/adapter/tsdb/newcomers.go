@@ -6,7 +6,6 @@ import (
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/tsdb/chunks"
 
 	"github.com/freshet-io/freshet/internal/core/growth"
@@ -62,15 +61,4 @@ func (s *store) newcomers() *newcomers {
 		return nil
 	}
 	return &newcomers{tracker: s.growth, tenant: s.tenant, store: s.kind, now: s.now}
-}
-
-// callback is who a database tells of its series: nil for nobody.
-func callback(raw *rawCache, n *newcomers) tsdb.SeriesLifecycleCallback {
-	switch {
-	case raw != nil:
-		return raw
-	case n != nil:
-		return n
-	}
-	return nil
 }

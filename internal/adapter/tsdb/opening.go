@@ -2,28 +2,11 @@ package tsdb
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 )
-
-// BrokenError is why a store cannot be opened. It is tried again with pauses, when
-// somebody needs it and once a minute.
-type BrokenError struct {
-	Tenant, Store string
-	Since         time.Time // of the first try that failed
-	Cause         error
-	WayOut        string // what to do, and what that loses
-	Open          bool   // it is open, and broke since: see look
-}
-
-// Error does not name the tenant and the store: the errors that wrap it do.
-func (e *BrokenError) Error() string { return fmt.Sprintf("%v; %s", e.Cause, e.WayOut) }
-
-// Unwrap returns the cause.
-func (e *BrokenError) Unwrap() error { return e.Cause }
 
 const (
 	// openPause is the shortest time between two tries to open a store that is broken.
@@ -185,11 +168,6 @@ func walBytes(dir string) (n int64) {
 	}
 	return n
 }
-
-var (
-	errGone      = errors.New("its directory was moved or removed while it is open")
-	errNotTaking = errors.New("a write failed, and its disk still takes none")
-)
 
 // look notes what broke since the store was opened. Its directory may be another one or gone:
 // the files that are open then take what nobody will find again. Or its disk takes nothing.

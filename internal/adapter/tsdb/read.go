@@ -10,43 +10,9 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
-	"github.com/prometheus/prometheus/tsdb/chunkenc"
 
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
-
-// at returns what is stored of one series at exactly t, or nil.
-func (d *database) at(ctx context.Context, series labels.Labels, t int64) (*tile.Point, error) {
-	q, err := d.DB.Querier(t, t)
-	if err != nil {
-		return nil, err
-	}
-	defer q.Close()
-	matchers := make([]*labels.Matcher, 0, series.Len())
-	series.Range(func(l labels.Label) {
-		matchers = append(matchers, &labels.Matcher{Type: labels.MatchEqual, Name: l.Name, Value: l.Value})
-	})
-	set := q.Select(ctx, false, nil, matchers...)
-	for set.Next() {
-		if !labels.Equal(set.At().Labels(), series) { // it has further labels
-			continue
-		}
-		it := set.At().Iterator(nil)
-		switch it.Seek(t) {
-		case chunkenc.ValNone:
-			return nil, it.Err()
-		case chunkenc.ValFloat:
-			if at, v := it.At(); at == t {
-				return &tile.Point{T: t, V: v}, nil
-			}
-		case chunkenc.ValHistogram, chunkenc.ValFloatHistogram:
-			if at, h := it.AtFloatHistogram(nil); at == t {
-				return &tile.Point{T: t, H: h}, nil
-			}
-		}
-	}
-	return nil, set.Err()
-}
 
 // Querier reads the samples of a store from mint to maxt, in Unix milliseconds
 // and both included. A tenant or store that does not exist is empty.

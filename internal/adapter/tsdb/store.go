@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"math"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -18,66 +17,6 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/growth"
 )
-
-// database is one open TSDB.
-type database struct {
-	*tsdb.DB
-	reg        *registrations
-	openMaxT   int64       // Unix milliseconds; nothing that was there at the opening is newer
-	raw        *rawCache   // nil if it keeps tiles
-	references *references // of the series of tiles
-
-	exemplars exemplarRoom
-}
-
-// openDatabase opens a database of tiles, or of raw samples if raw is an empty cache. Its new
-// series are told of if tells is not nil.
-func openDatabase(dir string, options tsdb.Options, raw *rawCache, tells *newcomers, reg prometheus.Registerer, logger *slog.Logger) (*database, error) {
-	d := &database{
-		reg:        &registrations{Registerer: reg},
-		references: newReferences(),
-		raw:        raw,
-	}
-	options.SeriesLifecycleCallback = callback(raw, tells)
-	var err error
-	if d.DB, err = tsdb.Open(dir, slog.New(quiet{logger.Handler()}), d.reg, &options, nil); err != nil {
-		d.reg.unregister()
-		return nil, fmt.Errorf("open %s: %w", dir, err)
-	}
-	if tells != nil {
-		tells.open.Store(true)
-	}
-	d.openMaxT = d.maxT()
-	if raw != nil {
-		raw.forget(d.openMaxT)
-	}
-	d.exemplars = exemplarRoom{most: options.MaxExemplars, now: options.MaxExemplars, outOfOrder: options.OutOfOrderTimeWindow}
-	if raw == nil && options.EnableExemplarStorage && !d.hasExemplars() {
-		d.exemplars.resize(d.DB, 0)
-	}
-	return d, nil
-}
-
-func (d *database) close() error {
-	err := d.DB.Close()
-	d.reg.unregister()
-	return err
-}
-
-// maxT is the time of the newest sample that the database can hold, and no more than
-// what is committed.
-func (d *database) maxT() int64 {
-	return max(d.Head().MaxTime(), d.Head().MaxOOOTime(), d.blocksMaxT())
-}
-
-// blocksMaxT is the time of the newest sample that the blocks on disk can hold.
-func (d *database) blocksMaxT() int64 {
-	newest := int64(math.MinInt64)
-	for _, b := range d.Blocks() {
-		newest = max(newest, b.MaxTime()-1) // a block ends before its MaxTime
-	}
-	return newest
-}
 
 // store is the place of one database, open or not.
 type store struct {

@@ -1,12 +1,3 @@
-// Package tsdb keeps samples on disk: for each tenant one Prometheus TSDB for
-// what came as samples (raw) and one for each width of tiles, under
-// tsdb/<tenant>/<store> in the data directory.
-//
-// It makes writes idempotent, which a TSDB alone is not: a sample that is there
-// already is success, another value at its time is refused and counted, and
-// every sample of a write has exactly one fate. Which store answers which query,
-// and what open tiles add, is the querier's business; which tenants exist is
-// decided where requests come in.
 package tsdb
 
 import (
@@ -26,24 +17,6 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/growth"
 	"github.com/freshet-io/freshet/internal/core/tenant"
-	"github.com/freshet-io/freshet/internal/core/tile"
-)
-
-// Raw is the store of samples that are not tiles. Those of tiles have the names
-// of their widths.
-const Raw = "raw"
-
-// kinds are the stores that a tenant has.
-var kinds = []string{Raw, tile.Width10s.String(), tile.Width1m.String()}
-
-var (
-	// ErrClosed means that the store takes no reads or writes any more, or, after a
-	// failed write, not in the next moments. Nothing was written.
-	ErrClosed = errors.New("store is closed")
-
-	// ErrTooManyTenants means that a write would need stores for one tenant more
-	// than the configuration allows. Nothing was written.
-	ErrTooManyTenants = errors.New("too many tenants; raise store.max_tenants or remove a tenant's directory")
 )
 
 // Stores is all stores of one data directory. A database is opened by the first

@@ -7,10 +7,16 @@
 package write
 
 import (
+	"time"
+
 	"github.com/freshet-io/freshet/internal/core/labelrules"
 	"github.com/freshet-io/freshet/internal/core/outcome"
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 )
+
+// MaxAhead is how far a sample may lie in the future. One that is a year ahead would make a
+// whole TSDB refuse the present as too old.
+const MaxAhead = 10 * time.Minute
 
 // Request is one request of a tenant. It points into memory of the caller, who gets it back
 // when the request is written, or will not be.
@@ -28,6 +34,26 @@ type Request struct {
 	// Described are the series whose metadata the store had not seen, written or not. The
 	// store appends to it.
 	Described []Description
+}
+
+// RefuseAll refuses each part of the request.
+func (r *Request) RefuseAll(reason outcome.Reason, cause error) {
+	if r.Only == nil {
+		for i := range r.Series {
+			r.refuse(&r.Series[i], reason, cause)
+		}
+		return
+	}
+	for _, i := range r.Only {
+		r.refuse(&r.Series[i], reason, cause)
+	}
+}
+
+func (r *Request) refuse(s *remotewrite.Series, reason outcome.Reason, cause error) {
+	parts := outcome.Counts{Samples: len(r.Samples(s)), Histograms: len(r.Histograms(s)), Exemplars: len(r.Exemplars(s))}
+	if r.Outcome.Refuse(reason, parts) {
+		r.Outcome.Tell(labelrules.Text(r.Request, s), cause)
+	}
 }
 
 // Terms say what series the labels of a request stand for. They never change once made: a

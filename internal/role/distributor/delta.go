@@ -13,7 +13,6 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
-	"github.com/freshet-io/freshet/internal/adapter/tsdb"
 	"github.com/freshet-io/freshet/internal/core/batch"
 	"github.com/freshet-io/freshet/internal/core/histogram"
 	"github.com/freshet-io/freshet/internal/core/labelrules"
@@ -22,6 +21,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/core/stage"
+	"github.com/freshet-io/freshet/internal/core/write"
 )
 
 // Windows takes what is added to totals: see aggregator.Aggregator.
@@ -186,8 +186,8 @@ func (c *collecting) series(s *remotewrite.Series) {
 			c.refuse(s, outcome.TooOld, part, errors.New("its time is in the first millisecond of 1970, or before"))
 			return
 		}
-		if latest := c.now.Add(tsdb.MaxAhead).UnixMilli(); t > latest {
-			c.refuse(s, outcome.TooFarAhead, part, fmt.Errorf("its time %s is more than %v ahead of the clock here", time.UnixMilli(t).UTC().Format(time.RFC3339), tsdb.MaxAhead))
+		if latest := c.now.Add(write.MaxAhead).UnixMilli(); t > latest {
+			c.refuse(s, outcome.TooFarAhead, part, fmt.Errorf("its time %s is more than %v ahead of the clock here", time.UnixMilli(t).UTC().Format(time.RFC3339), write.MaxAhead))
 			return
 		}
 		inc.Key, inc.Samples, inc.Delta = key, 1, t

@@ -5,17 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"time"
 
-	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/storage"
 
 	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/core/write"
 )
-
-// MaxAhead is how far a sample may lie in the future. One that is a year ahead
-// would make a whole TSDB refuse the present as too old.
-const MaxAhead = 10 * time.Minute
 
 // WriteTiles stores the samples of tiles of one width, all in one commit. Samples of
 // one series come in the order of time, by one tile.Series: one that returns may
@@ -64,7 +59,7 @@ func (s *Stores) writeTiles(ctx context.Context, tenant string, width tile.Width
 		store:    st,
 		db:       db,
 		app:      db.Appender(ctx),
-		latest:   s.now().Add(MaxAhead).UnixMilli(),
+		latest:   s.now().Add(write.MaxAhead).UnixMilli(),
 		samples:  samples,
 		appended: make([]int32, 0, len(samples)),
 		newest:   math.MinInt64,
@@ -246,36 +241,4 @@ func (w *tileWrite) conflict(sample *tile.Sample, cause error) {
 
 func (w *tileWrite) refuse(sample *tile.Sample, reason tile.Reason) {
 	w.written.Refused[reason].Add(sample)
-}
-
-func point(s *tile.Sample) tile.Point { return tile.Point{T: s.T, V: s.V, H: s.H} }
-
-// same reports whether two samples at one time are the same. Stale markers are,
-// as a float or in a histogram, for tsdb turns one into the other. Buckets that
-// are empty do not count: tsdb adds those that other samples of a chunk have.
-func same(a, b tile.Point) bool {
-	switch {
-	case isStale(a) || isStale(b):
-		return isStale(a) && isStale(b)
-	case a.H == nil && b.H == nil:
-		return math.Float64bits(a.V) == math.Float64bits(b.V)
-	case a.H == nil || b.H == nil:
-		return false
-	default:
-		return a.H.Copy().Compact(0).Equals(b.H.Copy().Compact(0))
-	}
-}
-
-func isStale(p tile.Point) bool {
-	if p.H != nil {
-		return value.IsStaleNaN(p.H.Sum)
-	}
-	return value.IsStaleNaN(p.V)
-}
-
-func format(p tile.Point) string {
-	if p.H != nil {
-		return p.H.String()
-	}
-	return fmt.Sprint(p.V)
 }

@@ -1,0 +1,71 @@
+package tsdb
+
+import (
+	"sync"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/tsdb/chunks"
+
+	"github.com/freshet-io/freshet/internal/core/remotewrite"
+	"github.com/freshet-io/freshet/internal/core/seriescache"
+)
+
+// rawCache is what is known of the series of one open database of raw samples. It dies
+// with it, since references of one database mean nothing in another.
+type rawCache struct {
+	*newcomers
+	mu       sync.Mutex // held through a commit, so that what is known is what is written
+	cache    *seriescache.Cache
+	bound    int64  // Unix milliseconds; a series in the head and not in the cache has nothing newer
+	terms    uint64 // generation that its spellings are of
+	resolved int    // how often labels were looked at since the database is open
+	commit   uint32 // number of the last
+	cursor   seriescache.Cursor
+	builder  labels.ScratchBuilder
+	labels   []remotewrite.Label
+
+	deleting sync.Mutex
+	deleted  []uint64 // references that the head has let go since the last commit
+}
+
+func newRawCache(n *newcomers) *rawCache {
+	return &rawCache{newcomers: n, builder: labels.NewScratchBuilder(16)}
+}
+
+// forget forgets all series of a database that has nothing newer than maxT.
+func (c *rawCache) forget(maxT int64) { c.cache, c.bound = seriescache.New(), maxT }
+
+// PostDeletion is tsdb's callback.
+func (c *rawCache) PostDeletion(series map[chunks.HeadSeriesRef]labels.Labels) {
+	c.deleting.Lock()
+	defer c.deleting.Unlock()
+	for ref := range series {
+		c.deleted = append(c.deleted, uint64(ref))
+	}
+}
+
+// evict forgets what the head has let go.
+func (c *rawCache) evict() {
+	c.deleting.Lock()
+	deleted := c.deleted
+	c.deleted = nil
+	c.deleting.Unlock()
+	for _, ref := range deleted {
+		c.cache.Evict(ref)
+	}
+}
+
+// begin begins a commit.
+func (c *rawCache) begin() {
+	if c.commit++; c.commit == 0 {
+		c.commit = 1 // 0 is no commit
+	}
+}
+
+// useTerms forgets the spellings of another generation of terms.
+func (c *rawCache) useTerms(generation uint64) {
+	if c.terms != generation {
+		c.cache.ForgetSpellings()
+		c.terms = generation
+	}
+}

@@ -1,0 +1,42 @@
+package tsdb
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/prometheus/prometheus/model/value"
+
+	"github.com/freshet-io/freshet/internal/core/tile"
+)
+
+func point(s *tile.Sample) tile.Point { return tile.Point{T: s.T, V: s.V, H: s.H} }
+
+// same reports whether two samples at one time are the same. Stale markers are,
+// as a float or in a histogram, for tsdb turns one into the other. Buckets that
+// are empty do not count: tsdb adds those that other samples of a chunk have.
+func same(a, b tile.Point) bool {
+	switch {
+	case isStale(a) || isStale(b):
+		return isStale(a) && isStale(b)
+	case a.H == nil && b.H == nil:
+		return math.Float64bits(a.V) == math.Float64bits(b.V)
+	case a.H == nil || b.H == nil:
+		return false
+	default:
+		return a.H.Copy().Compact(0).Equals(b.H.Copy().Compact(0))
+	}
+}
+
+func isStale(p tile.Point) bool {
+	if p.H != nil {
+		return value.IsStaleNaN(p.H.Sum)
+	}
+	return value.IsStaleNaN(p.V)
+}
+
+func format(p tile.Point) string {
+	if p.H != nil {
+		return p.H.String()
+	}
+	return fmt.Sprint(p.V)
+}
