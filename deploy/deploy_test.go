@@ -94,6 +94,12 @@ func TestDockerfile(t *testing.T) {
 		if want := "golang:" + string(version) + " AS build"; instructions[0] != (instruction{"FROM", want}) {
 			t.Errorf("begins with %v, want FROM %s", instructions[0], want)
 		}
+		for _, replaced := range regexp.MustCompile(`(?m) => \./(\S+)$`).FindAllSubmatch(mod, -1) {
+			dir := string(replaced[1])
+			if want := (instruction{"COPY", dir + "/go.mod " + dir + "/"}); !slices.Contains(instructions, want) {
+				t.Errorf("go mod download needs what go.mod replaces: lacks %v", want)
+			}
+		}
 		if !slices.ContainsFunc(instructions, func(in instruction) bool {
 			return in.name == "RUN" && strings.HasPrefix(in.args, "CGO_ENABLED=0 go build ") && strings.Contains(in.args, " ./cmd/freshet ")
 		}) {
