@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	names "github.com/freshet-io/freshet/internal/adapter/catalogue"
+	"github.com/freshet-io/freshet/internal/adapter/cataloguefile"
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/adapter/terminal"
@@ -197,7 +197,7 @@ func (r *restored) verify(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(eventlog.Check(filepath.Join(dir, "events.db")), names.Check(filepath.Join(dir, "names.db"))); err != nil {
+	if err := errors.Join(eventlog.Check(filepath.Join(dir, "events.db")), cataloguefile.Check(filepath.Join(dir, "names.db"))); err != nil {
 		return err
 	}
 	journalDir, err := files.Open(filepath.Join(dir, "journal"))

@@ -41,7 +41,7 @@
 //	webconfig.go       TLS and passwords
 //	denial.go          why a request is denied
 //	request.go         what a request says of itself
-//	names.go           the catalogue of metric names
+//	catalogue.go       the catalogue of metric names
 //	connections.go     how many connections there may be
 //	memory.go          how much memory there may be
 //	self.go            stages, traces and the flight recorder, set up

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	names "github.com/freshet-io/freshet/internal/adapter/catalogue"
+	"github.com/freshet-io/freshet/internal/adapter/cataloguefile"
 	"github.com/freshet-io/freshet/internal/adapter/connections"
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/files"
@@ -59,36 +59,36 @@ type server struct {
 	readied  chan struct{}                 // closed when the server is ready for the first time
 	handler  atomic.Pointer[http.ServeMux] // nil while starting
 
-	lock        *files.Lock
-	stores      *tsdb.Stores
-	events      *eventlog.Log
-	names       *names.File
-	catalogue   *catalogue.Catalogue
-	ledger      *ledger.Ledger
-	watch       *stage.Watch
-	tracing     *tracing.Tracing
-	recorder    *recorder.Recorder
-	books       sync.Mutex  // held while they are written
-	booksFinal  bool        // they were written for good
-	previous    *savedBooks // of the process before, or nil
-	aggregator  *aggregator.Aggregator
-	ingester    *ingester.Ingester
-	distributor *distributor.Distributor
-	receiver    *receive.Receiver // of remote write and OTLP, for the distributor
-	metadata    *metadata.Store   // what their senders say of metrics
-	scraper     *scraper.Scraper
-	prober      *prober.Prober
-	forwarders  []*forwarder.Forwarder // in the order of the configuration
-	engine      *promapi.Engine        // with querier, once all is open
-	querier     *querier.Queryable
-	memory      memory.Limit // of the process
-	limiter     *limit.Limiter
-	mapper      atomic.Pointer[mapping.Mapper] // the collector's
-	collector   *collector.Collector
-	http        httpServers
-	shares      connections.Shares // of the descriptors
-	bound       *connections.Bound // of http and otlp
-	otlp        *otlpServer        // nil for none
+	lock          *files.Lock
+	stores        *tsdb.Stores
+	events        *eventlog.Log
+	catalogueFile *cataloguefile.File
+	catalogue     *catalogue.Catalogue
+	ledger        *ledger.Ledger
+	watch         *stage.Watch
+	tracing       *tracing.Tracing
+	recorder      *recorder.Recorder
+	books         sync.Mutex  // held while they are written
+	booksFinal    bool        // they were written for good
+	previous      *savedBooks // of the process before, or nil
+	aggregator    *aggregator.Aggregator
+	ingester      *ingester.Ingester
+	distributor   *distributor.Distributor
+	receiver      *receive.Receiver // of remote write and OTLP, for the distributor
+	metadata      *metadata.Store   // what their senders say of metrics
+	scraper       *scraper.Scraper
+	prober        *prober.Prober
+	forwarders    []*forwarder.Forwarder // in the order of the configuration
+	engine        *promapi.Engine        // with querier, once all is open
+	querier       *querier.Queryable
+	memory        memory.Limit // of the process
+	limiter       *limit.Limiter
+	mapper        atomic.Pointer[mapping.Mapper] // the collector's
+	collector     *collector.Collector
+	http          httpServers
+	shares        connections.Shares // of the descriptors
+	bound         *connections.Bound // of http and otlp
+	otlp          *otlpServer        // nil for none
 
 	operatorSocket *httpServer // nil where none can be
 
@@ -121,7 +121,7 @@ func newServer(c settings.Config, from *settings.Source, registry *prometheus.Re
 	s.reloader = newReloader(from, c.DataDir, registry)
 	s.restarter = newRestarter()
 	registry.MustRegister(log, buildGauge(build.This()), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	for _, open := range []func() error{s.findMemory, s.openSelf, s.openInherited, s.openDirectory, s.openLedger, s.openAccess, s.openOperators, s.openOrigins, s.openHTTP, s.openOperatorSocket, s.openOTLP, s.openNames, s.openCollector, s.checkLeft} {
+	for _, open := range []func() error{s.findMemory, s.openSelf, s.openInherited, s.openDirectory, s.openLedger, s.openAccess, s.openOperators, s.openOrigins, s.openHTTP, s.openOperatorSocket, s.openOTLP, s.openCatalogue, s.openCollector, s.checkLeft} {
 		if err := open(); err != nil {
 			return s, err
 		}
@@ -198,7 +198,7 @@ func (s *server) parts(opened func() error) []run.Part {
 		{run.Part{Name: "ingester", Run: s.runIngester, After: s.opening.opened}, s.has(settings.RoleIngester)},
 		{run.Part{Name: "stores", Run: s.tendStores, After: s.opening.opened}, s.has(settings.RoleIngester)},
 		{run.Part{Name: "restart", Run: s.replaceImage}, true},
-		{run.Part{Name: "names", Run: s.forgetNames}, true},
+		{run.Part{Name: "catalogue", Run: s.forgetNames}, true},
 		{run.Part{Name: "sockets", Run: s.keepBooked}, true},
 		{run.Part{Name: "collector", Run: s.runCollector, After: s.mayRead()}, true},
 		{run.Part{Name: "opening", Run: func(ctx context.Context) error { return s.runOpening(ctx, opened) }, After: s.opening.opened}, true},
@@ -235,8 +235,8 @@ func (s *server) close() error {
 		errs = append(errs, s.collector.Close())
 	}
 	errs = append(errs, s.otlp.close(), s.http.close(), s.closeOperatorSocket())
-	if s.names != nil {
-		errs = append(errs, s.names.Close())
+	if s.catalogueFile != nil {
+		errs = append(errs, s.catalogueFile.Close())
 	}
 	if s.events != nil {
 		errs = append(errs, s.events.Close())

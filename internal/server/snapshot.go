@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	names "github.com/freshet-io/freshet/internal/adapter/catalogue"
+	"github.com/freshet-io/freshet/internal/adapter/cataloguefile"
 	"github.com/freshet-io/freshet/internal/adapter/eventlog"
 	"github.com/freshet-io/freshet/internal/adapter/files"
 	"github.com/freshet-io/freshet/internal/adapter/tsdb"
@@ -24,11 +24,11 @@ import (
 
 // snapshots makes snapshots of a running server, one at a time.
 type snapshots struct {
-	dataDir string
-	stores  *tsdb.Stores
-	events  *eventlog.Log
-	names   *names.File
-	ready   func() error
+	dataDir       string
+	stores        *tsdb.Stores
+	events        *eventlog.Log
+	catalogueFile *cataloguefile.File
+	ready         func() error
 
 	mu sync.Mutex // held by the one that is being made
 }
@@ -110,7 +110,7 @@ func (s *snapshots) fill(ctx context.Context, dir string, told func(answer.Snaps
 	for _, db := range []struct {
 		name string
 		copy func(path string) error
-	}{{"events.db", s.events.Snapshot}, {"names.db", s.names.Snapshot}, {"sender", s.copySender}} {
+	}{{"events.db", s.events.Snapshot}, {"names.db", s.catalogueFile.Snapshot}, {"sender", s.copySender}} {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -217,5 +217,5 @@ func (s *snapshots) register(mux *routes) {
 
 // newSnapshots is for a server that has opened everything.
 func (s *server) newSnapshots() *snapshots {
-	return &snapshots{dataDir: s.config.DataDir, stores: s.stores, events: s.events, names: s.names, ready: s.readiness}
+	return &snapshots{dataDir: s.config.DataDir, stores: s.stores, events: s.events, catalogueFile: s.catalogueFile, ready: s.readiness}
 }

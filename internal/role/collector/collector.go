@@ -46,31 +46,31 @@ type Events interface {
 	Append(ctx context.Context, events []event.Event) error
 }
 
-// Names keeps the catalogue, so that a name's owner is the same after a restart.
-type Names interface {
+// CatalogueFile keeps the catalogue, so that a name's owner is the same after a restart.
+type CatalogueFile interface {
 	Save([]catalogue.Entry) error
 	Forget([]catalogue.Entry) error
 }
 
 // Options are what a collector works with. A reload changes Config, Mapper and Host.
 type Options struct {
-	Config      settings.DogStatsD
-	Mapper      *mapping.Mapper
-	Catalogue   *catalogue.Catalogue
-	Limiter     *limit.Limiter
-	Names       Names
-	Ledger      *ledger.Ledger
-	Watch       *stage.Watch // nil for none
-	Placement   *placement.Placement
-	Aggregators map[string]Aggregator // by instance; one for each that owns shards
-	Events      Events
-	Producer    uint64      // the number of this collector, the same after a restart
-	Connections int         // open at once on all Unix stream sockets together; 0 for as many as each takes
-	Host        string      // of events whose sender named none
-	Probe       *probe.Mark // on what Freshet sends itself; nil for nothing
-	Now         func() time.Time
-	Registry    prometheus.Registerer
-	Logger      *slog.Logger
+	Config        settings.DogStatsD
+	Mapper        *mapping.Mapper
+	Catalogue     *catalogue.Catalogue
+	Limiter       *limit.Limiter
+	CatalogueFile CatalogueFile
+	Ledger        *ledger.Ledger
+	Watch         *stage.Watch // nil for none
+	Placement     *placement.Placement
+	Aggregators   map[string]Aggregator // by instance; one for each that owns shards
+	Events        Events
+	Producer      uint64      // the number of this collector, the same after a restart
+	Connections   int         // open at once on all Unix stream sockets together; 0 for as many as each takes
+	Host          string      // of events whose sender named none
+	Probe         *probe.Mark // on what Freshet sends itself; nil for nothing
+	Now           func() time.Time
+	Registry      prometheus.Registerer
+	Logger        *slog.Logger
 
 	// Inherited returns the sockets for an address of Config that are open already.
 	// nil: there are none.

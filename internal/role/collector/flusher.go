@@ -228,7 +228,7 @@ func samples(batches []batch.Batch) (n uint64) {
 // of those that gave theirs back.
 func (f *flusher) saveNames() {
 	if gone := f.Catalogue.Gone(); len(gone) > 0 {
-		if err := f.Names.Forget(gone); err != nil {
+		if err := f.CatalogueFile.Forget(gone); err != nil {
 			f.Catalogue.MarkGone(gone)
 			f.Logger.Error("names that were given back would be taken again after a restart", "names", len(gone), "error", err)
 		} else {
@@ -239,7 +239,7 @@ func (f *flusher) saveNames() {
 	if len(dirty) == 0 {
 		return
 	}
-	if err := f.Names.Save(dirty); err != nil {
+	if err := f.CatalogueFile.Save(dirty); err != nil {
 		f.Catalogue.MarkDirty(dirty)
 		f.Logger.Error("after a restart, another kind could own one of these names", "names", len(dirty), "error", err)
 	}

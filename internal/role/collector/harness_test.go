@@ -246,19 +246,19 @@ func (l *logs) count(text string) int {
 // fixture is a collector among stand-ins, on sockets of every network.
 type fixture struct {
 	*Collector
-	aggregator *aggregator
-	events     *eventSink
-	names      *nameStore
-	logs       *logs
-	registry   *prometheus.Registry
-	stop       func() // ends Run and waits for it
+	aggregator    *aggregator
+	events        *eventSink
+	catalogueFile *nameStore
+	logs          *logs
+	registry      *prometheus.Registry
+	stop          func() // ends Run and waits for it
 }
 
 // newFixture makes a collector that does not run yet.
 func newFixture(t testing.TB, change func(*Options)) *fixture {
 	t.Helper()
 	f := &fixture{
-		aggregator: &aggregator{}, events: &eventSink{}, names: &nameStore{saved: map[string]series.Kind{}},
+		aggregator: &aggregator{}, events: &eventSink{}, catalogueFile: &nameStore{saved: map[string]series.Kind{}},
 		logs: &logs{}, registry: prometheus.NewRegistry(),
 	}
 	mapper, err := mapping.New(mapping.Config{}, labels.EmptyLabels())
@@ -269,7 +269,7 @@ func newFixture(t testing.TB, change func(*Options)) *fixture {
 	config := settings.DefaultDogStatsD()
 	config.UDP, config.Unixgram, config.Unix = "127.0.0.1:0", filepath.Join(dir, "d"), filepath.Join(dir, "s")
 	o := Options{
-		Config: config, Mapper: mapper, Catalogue: catalogue.New(1000), Limiter: limit.New(limit.Config{}, time.Minute, time.Hour), Names: f.names, Ledger: ledger.New(), Placement: placement.Single("a"), Aggregators: map[string]Aggregator{"a": f.aggregator},
+		Config: config, Mapper: mapper, Catalogue: catalogue.New(1000), Limiter: limit.New(limit.Config{}, time.Minute, time.Hour), CatalogueFile: f.catalogueFile, Ledger: ledger.New(), Placement: placement.Single("a"), Aggregators: map[string]Aggregator{"a": f.aggregator},
 		Events: f.events, Producer: 7, Now: time.Now, Registry: f.registry, Logger: slog.New(slog.NewTextHandler(f.logs, nil)),
 	}
 	if change != nil {

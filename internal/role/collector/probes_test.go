@@ -70,7 +70,7 @@ func TestUsersDoNotMeetProbes(t *testing.T) {
 	if b := books[tenant.Own]; b.Samples.Received != 2 || b.Samples.Window != 2 || b.Samples.Difference != 0 || b.Datagrams.Read != 2 {
 		t.Errorf("Freshet's own books: %+v", b)
 	}
-	if f.names.has(probe.Metric) || !f.names.has("mine") || len(f.Catalogue.Metadata("default")) != 1 {
+	if f.catalogueFile.has(probe.Metric) || !f.catalogueFile.has("mine") || len(f.Catalogue.Metadata("default")) != 1 {
 		t.Errorf("names: %v", f.Catalogue.Metadata("default"))
 	}
 }

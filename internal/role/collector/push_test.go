@@ -127,8 +127,8 @@ func TestNamesAreSavedBeforeTheirFirstBatch(t *testing.T) {
 	pushes := 0
 	f.aggregator.before = func() {
 		pushes++
-		if !f.names.has("a") || pushes > 1 && !f.names.has("b_gauge") {
-			t.Errorf("push %d comes before its names are saved: %v", pushes, f.names.saved)
+		if !f.catalogueFile.has("a") || pushes > 1 && !f.catalogueFile.has("b_gauge") {
+			t.Errorf("push %d comes before its names are saved: %v", pushes, f.catalogueFile.saved)
 		}
 	}
 	l.Packet([]byte("a:1|c"), second*1e9)
@@ -145,21 +145,21 @@ func TestNamesAreSavedBeforeTheirFirstBatch(t *testing.T) {
 func TestNamesThatWereNotSavedAreSavedLater(t *testing.T) {
 	f := newFixture(t, nil)
 	l := f.listeners()[0]
-	f.names.err = errors.New("disk full")
+	f.catalogueFile.err = errors.New("disk full")
 	for i := range int64(2) {
 		l.Packet([]byte("a:1|c"), (second+i)*1e9)
 		f.flush(t, l, (second+i+1)*1e9)
 	}
-	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != 2 || f.names.has("a") {
-		t.Fatalf("counted %v, sent 2; saved %v", got, f.names.saved)
+	if got := f.aggregator.totals()[`counter {__name__="a"}`]; got != 2 || f.catalogueFile.has("a") {
+		t.Fatalf("counted %v, sent 2; saved %v", got, f.catalogueFile.saved)
 	}
 	if f.logs.count("disk full") != 2 {
 		t.Error("the cause is not told")
 	}
-	f.names.err = nil
+	f.catalogueFile.err = nil
 	l.Packet([]byte("a:1|c"), (second+2)*1e9)
 	f.flush(t, l, (second+3)*1e9)
-	if !f.names.has("a") {
+	if !f.catalogueFile.has("a") {
 		t.Error("a is still not saved")
 	}
 }
@@ -181,15 +181,15 @@ func TestNamesThatWereGivenBackAreNotSaved(t *testing.T) {
 	}
 	count("a:1|c")
 	now += 120
-	f.names.err = errors.New("disk full")
+	f.catalogueFile.err = errors.New("disk full")
 	count("b:1|c")
-	if !f.names.has("a") || f.logs.count("disk full") != 2 {
-		t.Fatalf("saved %v; the cause is not told", f.names.saved)
+	if !f.catalogueFile.has("a") || f.logs.count("disk full") != 2 {
+		t.Fatalf("saved %v; the cause is not told", f.catalogueFile.saved)
 	}
-	f.names.err = nil
+	f.catalogueFile.err = nil
 	count("b:1|c")
-	if f.names.has("a") || !f.names.has("b") {
-		t.Errorf("saved %v, want b alone", f.names.saved)
+	if f.catalogueFile.has("a") || !f.catalogueFile.has("b") {
+		t.Errorf("saved %v, want b alone", f.catalogueFile.saved)
 	}
 	if got := f.metric(t, "given_back_names_total"); got != 1 {
 		t.Errorf("given_back_names_total is %v, want 1", got)

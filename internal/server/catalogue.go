@@ -4,16 +4,16 @@ import (
 	"context"
 	"time"
 
-	names "github.com/freshet-io/freshet/internal/adapter/catalogue"
+	"github.com/freshet-io/freshet/internal/adapter/cataloguefile"
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-func (s *server) openNames() (err error) {
-	if s.names, err = names.Open(s.path("names.db"), s.logger); err != nil {
+func (s *server) openCatalogue() (err error) {
+	if s.catalogueFile, err = cataloguefile.Open(s.path("names.db"), s.logger); err != nil {
 		return err
 	}
-	entries, err := s.names.Load()
+	entries, err := s.catalogueFile.Load()
 	if err != nil {
 		return err
 	}
@@ -23,7 +23,7 @@ func (s *server) openNames() (err error) {
 		s.logger.Warn("names are not remembered: they are more than a tenant may have", "names", refused)
 	}
 	now := time.Now()
-	return s.names.Forget(s.catalogue.Forget(now.UnixMilli(), now.Add(-s.unusedNames()).UnixMilli()))
+	return s.catalogueFile.Forget(s.catalogue.Forget(now.UnixMilli(), now.Add(-s.unusedNames()).UnixMilli()))
 }
 
 // forgetNames frees the names that have long been out of use, once a day.
@@ -31,7 +31,7 @@ func (s *server) forgetNames(ctx context.Context) error {
 	for ticker := time.NewTicker(24 * time.Hour); ; {
 		select {
 		case now := <-ticker.C:
-			if err := s.names.Forget(s.catalogue.Forget(now.UnixMilli(), now.Add(-s.unusedNames()).UnixMilli())); err != nil {
+			if err := s.catalogueFile.Forget(s.catalogue.Forget(now.UnixMilli(), now.Add(-s.unusedNames()).UnixMilli())); err != nil {
 				s.logger.Warn("names out of use are remembered for another day", "error", err)
 			}
 		case <-ctx.Done():

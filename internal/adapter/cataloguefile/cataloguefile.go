@@ -1,7 +1,7 @@
-// Package catalogue keeps the catalogue of names in one bbolt file, so that a
+// Package cataloguefile keeps the catalogue of names in one bbolt file, so that a
 // name belongs to the same kind after a restart as before. What the catalogue
 // means is core/catalogue's; how it lies on disk: docs/format/databases.md.
-package catalogue
+package cataloguefile
 
 import (
 	"encoding/json"
