@@ -1,6 +1,6 @@
 // Package arena keeps many small byte strings in large blocks that hold no
-// pointers: a garbage collector that meets a million of them looks at a few
-// hundred blocks and into none. What the bytes mean is the caller's business.
+// pointers: for a million strings the garbage collector looks at a few hundred blocks, and
+// scans none.
 package arena
 
 import (
@@ -19,15 +19,15 @@ const (
 	chunkUnits = 1 << chunkBits
 	chunkBytes = chunkUnits * unit // 1 MiB; pages that nothing was written to are not resident
 
-	// A chunk is cut into slabs of 16 KiB. The smaller they are, the less memory a few
-	// blocks hold that stay behind, and the more is lost at the ends of slabs: 5 % at
-	// worst, 1 % for blocks of 200 bytes.
+	// A chunk is cut into slabs of 16 KiB. In smaller slabs a few remaining blocks would
+	// hold less memory, and more would be lost at the ends: now 5 % at worst, and 1 % for
+	// blocks of 200 bytes.
 	slabBits  = 11 // of a Ref that count units within a slab
 	slabUnits = 1 << slabBits
 	slabBytes = slabUnits * unit
 
-	// exactUnits is the size up to which blocks are rounded up to units only. Of larger
-	// ones a slab has as many as fit, 15 to 2, all of the same size.
+	// exactUnits is the size up to which blocks are only rounded up to units. Larger blocks
+	// are rounded up so that 15 to 2 of them fill a slab.
 	exactUnits = 128
 	classes    = exactUnits + slabUnits/exactUnits
 
@@ -42,32 +42,30 @@ const MaxLen = 512 << 10
 
 // Arena is memory for byte strings. The zero Arena is empty.
 //
-// One goroutine at a time may call Alloc, Free and Size. Bytes and From may be called
-// by any goroutine at the same time, for a block whose Ref it was given after Alloc
-// returned and which is not freed meanwhile.
+// One goroutine at a time may call Alloc, Free and Size. Any goroutine may call Bytes and From
+// at the same time, for a block that Alloc has returned and that is not freed meanwhile.
 //
-// Blocks lie in slabs, each of which has blocks of one size. What is freed is used
-// again for blocks of that size; a slab without any block left is for those of any
-// size. So an arena is as large as all blocks together ever were, and not as those of
-// each size. Blocks above 8 KiB have memory of their own, which goes when they are
-// freed. An arena holds 16 GiB besides those.
+// A slab has blocks of one size. A freed block is reused for that size; an empty slab for any
+// size. So an arena is as large as the largest total of its blocks, not the sum of the largest
+// totals of each size. Blocks above 8 KiB are allocated separately and released when freed. An
+// arena holds up to 16 GiB of smaller ones.
 type Arena struct {
 	chunks atomic.Pointer[[][]byte] // the first is nil, so that no block has Ref 0
 	large  atomic.Pointer[[][]byte] // large blocks; nil where one was freed
 
 	slabs      []slab          // by number: Ref / slabUnits
-	roomy      [classes]uint32 // for each class the first slab that has room
-	empty      uint32          // the first slab that has no block
-	unused     uint32          // slabs that were never used begin here
+	roomy      [classes]uint32 // by class: the first slab with room
+	empty      uint32          // the first slab without blocks
+	unused     uint32          // the first slab that was never used
 	freed      []Ref           // of large blocks
 	largeBytes int
 }
 
-// slab is what Alloc and Free know of 16 KiB. 0 is no slab.
+// slab is the state of 16 KiB of blocks. Number 0 is no slab.
 type slab struct {
-	free       Ref    // the first of the freed blocks; each holds the Ref of the next one
-	prev, next uint32 // slabs of the class that have room, or empty slabs, which have no prev
-	fresh      uint16 // units; no block was ever behind them
+	free       Ref    // the first freed block; each holds the Ref of the next
+	prev, next uint32 // slabs with room of the same class, or empty slabs, which have no prev
+	fresh      uint16 // units in use so far; the rest was never used
 	live       uint16 // blocks
 }
 
@@ -98,7 +96,7 @@ func (a *Arena) Alloc(n int) (Ref, []byte) {
 	return ref, a.Bytes(ref, n)
 }
 
-// Free gives a block of n bytes up.
+// Free releases a block of n bytes.
 func (a *Arena) Free(ref Ref, n int) {
 	if n > maxSmall {
 		a.freeLarge(ref, n)
@@ -131,7 +129,7 @@ func (a *Arena) takeSlab() uint32 {
 	if int(a.unused) == len(a.slabs) {
 		all := [][]byte{nil}
 		if old := a.chunks.Load(); old != nil {
-			all = *old // whoever reads the old list sees nothing beyond its end
+			all = *old // a reader of the old list sees nothing beyond its end
 		}
 		a.unused = uint32(len(all)) * (chunkUnits / slabUnits)
 		all = append(all, make([]byte, chunkBytes))
@@ -145,12 +143,12 @@ func (a *Arena) takeSlab() uint32 {
 // link makes a slab the first of its class that has room.
 func (a *Arena) link(class int, number uint32) {
 	first := a.roomy[class]
-	a.slabs[first].prev = number // of slab 0 nobody reads it
+	a.slabs[first].prev = number // slab 0 has one that is never read
 	a.slabs[number].prev, a.slabs[number].next = 0, first
 	a.roomy[class] = number
 }
 
-// unlink takes a slab out of those of its class that have room.
+// unlink removes a slab from its class' list of slabs with room.
 func (a *Arena) unlink(class int, number uint32) {
 	s := &a.slabs[number]
 	a.slabs[s.next].prev = s.prev
@@ -161,8 +159,7 @@ func (a *Arena) unlink(class int, number uint32) {
 	}
 }
 
-// classOf returns the class of a block of n bytes in a slab and the units that it
-// takes.
+// classOf returns the class of a block of n bytes, and the units that it takes.
 func classOf(n int) (class int, units uint16) {
 	units = uint16((n + unit - 1) / unit)
 	if units <= exactUnits {
@@ -172,7 +169,7 @@ func classOf(n int) (class int, units uint16) {
 	return exactUnits + int(fit), slabUnits / fit
 }
 
-// allocLarge makes a block with memory of its own.
+// allocLarge allocates a block outside of slabs.
 func (a *Arena) allocLarge(n int) (Ref, []byte) {
 	block := make([]byte, n)
 	a.largeBytes += n
@@ -184,7 +181,7 @@ func (a *Arena) allocLarge(n int) (Ref, []byte) {
 	}
 	var all [][]byte
 	if old := a.large.Load(); old != nil {
-		all = *old // whoever reads the old list sees nothing beyond its end
+		all = *old // a reader of the old list sees nothing beyond its end
 	}
 	all = append(all, block)
 	a.large.Store(&all)
@@ -200,8 +197,8 @@ func (a *Arena) freeLarge(ref Ref, n int) {
 // Bytes returns the n bytes of a block.
 func (a *Arena) Bytes(ref Ref, n int) []byte { return a.From(ref)[:n:n] }
 
-// From returns a block and what comes after it in memory, for who reads in a block
-// how long it is.
+// From returns a block and the memory after it, for callers that read the block's length from
+// the block itself.
 func (a *Arena) From(ref Ref) []byte {
 	if ref >= largeRef {
 		return (*a.large.Load())[ref-largeRef]
@@ -209,7 +206,7 @@ func (a *Arena) From(ref Ref) []byte {
 	return (*a.chunks.Load())[ref>>chunkBits][int(ref%chunkUnits)*unit:]
 }
 
-// Size is the memory in use for blocks, freed ones among them, in bytes.
+// Size returns the memory in use for blocks, including freed ones, in bytes.
 func (a *Arena) Size() int {
 	if a.unused == 0 {
 		return a.largeBytes

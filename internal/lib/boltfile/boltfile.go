@@ -1,6 +1,5 @@
-// Package boltfile opens bbolt databases so that a program always starts: a file
-// that is damaged is moved aside, and a new one is begun in its place. What lies
-// in a database is for its owner to know.
+// Package boltfile opens bbolt databases so that a program always starts: it moves a damaged
+// file aside and begins a new one.
 package boltfile
 
 import (
@@ -18,19 +17,19 @@ import (
 // lockTimeout is how long Open waits for a process that is just ending.
 const lockTimeout = 1 * time.Second
 
-// Damage tells what was wrong with a file that is no longer in use.
+// Damage describes a damaged file that was moved aside.
 type Damage struct {
 	MovedTo string // where the file is now; an earlier one there is gone
 	Cause   error
 }
 
-// Open opens the database at path or begins one, and has read walk over it once.
-// bbolt protects only its first two pages by a checksum and panics or faults on
-// a bad one when it gets there; so read should touch everything, here, where
-// that can still be helped. If it returns an error, too, the file is damaged.
+// Open opens the database at path, or creates one, and calls read to walk over it once. bbolt
+// has checksums only for its first two pages, and panics or faults when it meets another bad
+// page; so read should touch everything now, when Open can still recover. If read returns an
+// error, the file counts as damaged.
 //
-// A database that was damaged is reported beside the new one. Any other error
-// has its cause outside of the file: its directory, the disk, another process.
+// Open reports a damaged database beside the new one. An error has its cause outside of the
+// file: its directory, the disk, another process.
 func Open(path string, read func(*bbolt.Tx) error) (db *bbolt.DB, damaged *Damage, err error) {
 	options := &bbolt.Options{Timeout: lockTimeout, FreelistType: bbolt.FreelistMapType}
 	db, err = open(path, options, read)
@@ -53,9 +52,8 @@ func Open(path string, read func(*bbolt.Tx) error) (db *bbolt.DB, damaged *Damag
 	return db, damaged, nil
 }
 
-// open turns bbolt's panics, and the faults of reading past the end of a file
-// that was cut short, into errors. A panic inside bbolt.Open leaks a descriptor;
-// that happens at most once at a start.
+// open turns bbolt's panics, and faults of reading past the end of a truncated file, into
+// errors. A panic inside bbolt.Open leaks a descriptor, at most once at a start.
 func open(path string, options *bbolt.Options, read func(*bbolt.Tx) error) (db *bbolt.DB, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

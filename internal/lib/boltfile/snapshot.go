@@ -9,9 +9,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// Snapshot writes the database as it is now to a new file. It is one transaction:
-// writers go on meanwhile and are not in it. When it returns nil the file's bytes
-// survive a power loss.
+// Snapshot writes the database to a new file, in one transaction: it does not include later
+// writes, and does not block them. When it returns nil, the file survives a power loss.
 func Snapshot(db *bbolt.DB, path string) error {
 	err := db.View(func(tx *bbolt.Tx) error {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
@@ -30,8 +29,8 @@ func Snapshot(db *bbolt.DB, path string) error {
 	return nil
 }
 
-// Check has read walk over the database at path, as Open does, and returns what is
-// wrong with it. It changes nothing.
+// Check calls read to walk over the database at path, as Open does, and returns what is wrong
+// with it. It changes nothing.
 func Check(path string, read func(*bbolt.Tx) error) error {
 	db, err := open(path, &bbolt.Options{Timeout: lockTimeout, ReadOnly: true}, read)
 	if err != nil {

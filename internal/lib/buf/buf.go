@@ -1,9 +1,8 @@
-// Package buf holds byte buffers that are used again. A buffer has one owner, who gives it
-// back when nobody points into it any more.
+// Package buf pools byte buffers. A buffer has one owner, which releases it when nothing
+// points into it any more.
 //
-// With the build tag poison what is given back is overwritten, so that a pointer that
-// outlives its buffer reads nonsense in a test, and not another request's bytes in
-// production.
+// With the build tag poison, Release overwrites the buffer: a pointer that outlives its
+// buffer then reads nonsense in a test, instead of another request's bytes in production.
 package buf
 
 import (
@@ -12,11 +11,11 @@ import (
 	"sync/atomic"
 )
 
-// maxKept is the longest buffer that is used again, in bytes. Longer ones are rare, and
-// would stay in memory.
+// maxKept is the longest buffer that the pool keeps, in bytes. Longer ones are rare and would
+// stay in memory.
 const maxKept = 4 << 20
 
-// Buf is a buffer.
+// Buf is a buffer of the pool.
 type Buf struct {
 	B     []byte
 	owned atomic.Bool
@@ -24,14 +23,15 @@ type Buf struct {
 
 var pool = sync.Pool{New: func() any { return new(Buf) }}
 
-// Get returns an empty buffer, which is the caller's until Release.
+// Get returns an empty buffer. The caller owns it until Release.
 func Get() *Buf {
 	b := pool.Get().(*Buf)
 	b.owned.Store(true)
 	return b
 }
 
-// Release is called once by the owner, who must not look into the buffer any more.
+// Release returns the buffer to the pool. The owner calls it once and must not use the buffer
+// afterwards.
 func (b *Buf) Release() {
 	if !b.owned.Swap(false) {
 		panic(fmt.Sprintf("BUG: a buffer of %d bytes is released twice", len(b.B)))

@@ -1,5 +1,5 @@
-// Package cgroup reads what the kernel's control groups, version 1 and 2, allow this
-// process: cgroups(7). It only reads.
+// Package cgroup reads the limits that the kernel's control groups, version 1 and 2, set for
+// this process: cgroups(7).
 package cgroup
 
 import (
@@ -17,10 +17,10 @@ type Group struct {
 	Version int    // 1 or 2
 }
 
-// Of are the cgroups that the process is in for a controller, and those above them, which
-// limit it as well: its own first. Root is the root of the file system. In a container the
-// path in /proc/self/cgroup may be that of the host, of which the container sees only the
-// end: each shorter path is among them. A directory need not exist.
+// Of returns the cgroups that limit the process for a controller: its own first, then those
+// above it. root is the root of the file system. In a container the path in /proc/self/cgroup
+// may be the host's, of which the container sees only the end: so Of includes each shorter
+// path. A directory need not exist.
 func Of(root fs.FS, controller string) (found []Group, err error) {
 	file, err := root.Open("proc/self/cgroup")
 	if err != nil {
@@ -56,8 +56,8 @@ func Of(root fs.FS, controller string) (found []Group, err error) {
 	return found, lines.Err()
 }
 
-// Number is the number in a file of a cgroup. It reports false if there is none: "max"
-// stands for no limit.
+// Number returns the number in a file of a cgroup, and false if there is none: "max" means no
+// limit.
 func (g Group) Number(root fs.FS, file string) (int64, bool) {
 	text, err := fs.ReadFile(root, g.Dir+"/"+file)
 	if err != nil {

@@ -9,14 +9,14 @@ import (
 // CPU is the quota of a cgroup, and how often it was used up since the cgroup was made.
 type CPU struct {
 	Dir       string  // its directory, with a slash at the front
-	File      string  // where the quota stands
+	File      string  // that has the quota
 	Cores     float64 // the quota: processors that it may use on average
-	Periods   float64 // in which something ran
+	Periods   float64 // periods in which something ran
 	Throttled float64 // periods in which the quota was used up
-	Seconds   float64 // in which threads stood still therefore, of all processors together
+	Seconds   float64 // for which threads were throttled, summed over all processors
 }
 
-// CPUs are the cgroups of the process that have a quota, its own first.
+// CPUs returns the process' cgroups with a quota, its own first.
 func CPUs(root fs.FS) (found []CPU, err error) {
 	groups, err := Of(root, "cpu")
 	if err != nil {
@@ -37,8 +37,8 @@ func CPUs(root fs.FS) (found []CPU, err error) {
 	return found, nil
 }
 
-// quota is the number of processors that a cgroup may use on average, 0 for all, and the
-// file that says so.
+// quota returns how many processors a cgroup may use on average, 0 for all, and the file that
+// says so.
 func (g Group) quota(root fs.FS) (file string, cores float64) {
 	if g.Version == 1 {
 		quota, limited := g.Number(root, "cpu.cfs_quota_us")

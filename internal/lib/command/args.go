@@ -11,7 +11,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// NoWords refuses any.
+// NoWords refuses any arguments.
 func NoWords(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -19,7 +19,7 @@ func NoWords(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%s takes flags alone, got %q; see %[1]s --help", cmd.CommandPath(), args[0])
 }
 
-// Words refuses fewer than least and more than most, and shows how it is right.
+// Words refuses fewer than least and more than most arguments, and shows the right form.
 func Words(least, most int, right string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) >= least && len(args) <= most {
@@ -29,7 +29,7 @@ func Words(least, most int, right string) cobra.PositionalArgs {
 	}
 }
 
-// Unknown refuses what is no command below parent, and names the one that was likely meant.
+// Unknown refuses a word that is no command below parent, and suggests the likely one.
 func Unknown(parent *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -44,8 +44,8 @@ func Unknown(parent *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command: %s; see freshet help", args[0])
 }
 
-// flagError explains an error in the flags of a command: it names the flag that was likely
-// meant, and the form that a value must have.
+// flagError explains an error in a command's flags: it suggests the likely flag, and shows the
+// form of a value.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {

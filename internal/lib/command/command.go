@@ -1,5 +1,5 @@
-// Package command is what the commands of a program have in common: exit codes, and how
-// mistakes on the command line are told. What a command does is its own business.
+// Package command has what all commands of a program share: exit codes, and the errors for
+// mistakes on the command line.
 package command
 
 import (
@@ -21,7 +21,7 @@ const (
 	Usage   = 2 // a mistake on the command line, in what a server is asked, or in the configuration
 )
 
-// Execute runs the command of root that args name, prints why it failed, and returns the exit
+// Execute runs the command of root that args name, prints its error, and returns the exit
 // code.
 func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	root.SilenceErrors = true // printed once, below

@@ -1,8 +1,8 @@
 //go:build faults
 
-// Package fault makes a process ill in one way, to see whether freshet diagnose says in
-// which: FRESHET_FAULT names it. It is there only with the build tag faults, which releases
-// do not have; without it the functions are empty and leave nothing in the binary.
+// Package fault makes a process ill in the way that FRESHET_FAULT names, to test freshet
+// diagnose. It needs the build tag faults, which releases do not have: without the tag the
+// functions are empty and leave nothing in the binary.
 package fault
 
 import (
@@ -35,10 +35,10 @@ func busy() {
 	}
 }
 
-// held is a lock that each request takes, and holds for long.
+// held is a lock that each request takes and holds for long.
 var held sync.Mutex
 
-// Push is where a request comes to the ingester, with so many samples.
+// Push is where a request with so many samples reaches the ingester.
 func Push(samples int) {
 	switch name {
 	case "lock":
@@ -52,7 +52,7 @@ func Push(samples int) {
 			waste(400)
 		}
 	case "stack_growth":
-		// As in the field notes: a goroutine for each small batch, whose call is deep.
+		// As in a production report: a goroutine for each small batch, with a deep call.
 		for range (samples + 9) / 10 {
 			done := make(chan int)
 			go func() { done <- deep(150) }()
@@ -71,7 +71,7 @@ func hold() {
 //go:noinline
 func linger() { time.Sleep(2 * time.Second) }
 
-// node makes the collector follow pointers.
+// node makes the garbage collector follow pointers.
 type node struct {
 	next *node
 	_    [40]byte

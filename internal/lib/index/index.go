@@ -1,15 +1,15 @@
-// Package index leads from hashes to numbers: a hash table with open addressing, and
-// nothing in it for the garbage collector to scan. What the numbers stand for is the
-// caller's: whoever searches compares it.
+// Package index maps hashes to numbers: a hash table with open addressing and without
+// pointers for the garbage collector to scan. The caller knows what a number stands for, and
+// compares that when it searches.
 package index
 
 import "unsafe"
 
-// Index holds a number other than 0 for each hash that was inserted, which need not
-// differ. The zero Index is empty. It belongs to one goroutine at a time.
+// Index holds a number other than 0 for each inserted hash; hashes may repeat. The zero Index
+// is empty. It belongs to one goroutine at a time.
 //
-// It is cut up by the hash, so that the one who grows it waits for a small part of
-// it to move: 16,000 of a million, a tenth of a millisecond.
+// It consists of segments by hash, so that growth moves only a small part at a time: 16,000
+// numbers of a million, in a tenth of a millisecond.
 //
 // Shape: 2 kB, and 11 to 13 bytes a number.
 type Index struct {
@@ -18,8 +18,8 @@ type Index struct {
 
 const segmentBits = 6 // of a hash, the upper ones, that choose the segment
 
-// segment has slots of any number. What is in it stands in the slot that its hash
-// says, its home, or after it, with no empty slot between.
+// segment is a number of slots. An entry stands in its home, the slot that its hash names, or
+// after it, with no empty slot in between.
 type segment struct {
 	slots []slot
 	used  int
@@ -35,20 +35,20 @@ const minSlots = 8
 
 func (x *Index) segment(hash uint64) *segment { return &x.segments[hash>>(64-segmentBits)] }
 
-// Search is a search for the numbers with one hash. It ends with the next change.
+// Search is a search for the numbers with one hash. A change of the Index ends it.
 type Search struct {
 	slots []slot
 	at    int
 	hash  uint32
 }
 
-// Search begins a search. Of two hashes that differ it may take one for the other.
+// Search begins a search. It may also find numbers of another hash.
 func (x *Index) Search(hash uint64) Search {
 	s := x.segment(hash)
 	return Search{s.slots, s.home(uint32(hash)), uint32(hash)}
 }
 
-// Next returns the next number with the hash, 0 if there is no other.
+// Next returns the next number with the hash, or 0 at the end.
 func (s *Search) Next() uint32 {
 	if len(s.slots) == 0 {
 		return 0
@@ -67,8 +67,8 @@ func (s *Search) Next() uint32 {
 	}
 }
 
-// Begin is where in memory a search begins, for who fetches it before; nil while
-// there is nothing.
+// Begin returns the address at which a search begins, for prefetching; nil if the segment is
+// empty.
 func (x *Index) Begin(hash uint64) unsafe.Pointer {
 	s := x.segment(hash)
 	if len(s.slots) == 0 {
@@ -77,7 +77,7 @@ func (x *Index) Begin(hash uint64) unsafe.Pointer {
 	return unsafe.Pointer(&s.slots[s.home(uint32(hash))])
 }
 
-// Insert adds a number that is not there yet under this hash.
+// Insert adds a number under a hash. The pair must be new.
 func (x *Index) Insert(hash uint64, number uint32) {
 	s := x.segment(hash)
 	if 4*(s.used+1) > 3*len(s.slots) {
@@ -87,7 +87,7 @@ func (x *Index) Insert(hash uint64, number uint32) {
 	s.used++
 }
 
-// Len is how many numbers there are.
+// Len returns how many numbers there are.
 func (x *Index) Len() (n int) {
 	for i := range x.segments {
 		n += x.segments[i].used
@@ -95,8 +95,7 @@ func (x *Index) Len() (n int) {
 	return n
 }
 
-// grow makes a segment larger by a quarter: between 60 and 75 % of the slots are in
-// use then.
+// grow makes a segment larger by a quarter: then 60 to 75 % of the slots are in use.
 func (s *segment) grow() {
 	old := s.slots
 	s.slots = make([]slot, max(minSlots, len(old)+len(old)/4))
@@ -115,15 +114,15 @@ func (s *segment) put(o slot) {
 	s.slots[i] = o
 }
 
-// Remove takes a number out that is there.
+// Remove removes a number that is there.
 func (x *Index) Remove(hash uint64, number uint32) {
 	s := x.segment(hash)
 	gap := s.home(uint32(hash))
 	for s.slots[gap].number != number {
 		gap = s.after(gap)
 	}
-	// Close the gap, so that probing needs no tombstones: whoever stands further
-	// from home than the gap moves into it.
+	// Close the gap, so that probing needs no tombstones: an entry further from home than
+	// the gap moves into it.
 	for i := s.after(gap); s.slots[i].number != 0; i = s.after(i) {
 		if s.distance(s.home(s.slots[i].hash), i) >= s.distance(gap, i) {
 			s.slots[gap] = s.slots[i]
@@ -134,7 +133,7 @@ func (x *Index) Remove(hash uint64, number uint32) {
 	s.used--
 }
 
-// home is hash / 2^32 x the number of slots.
+// home returns hash / 2^32 x the number of slots.
 func (s *segment) home(hash uint32) int { return int(uint64(hash) * uint64(len(s.slots)) >> 32) }
 
 func (s *segment) after(i int) int {

@@ -1,5 +1,4 @@
-// Package prefetch asks the CPU to bring memory into its caches, without waiting for
-// it. Reading it would do so as well, but an instruction that waits for memory holds
-// up those behind it after some hundred of them: between two places that are looked up
-// by a hash there are more.
+// Package prefetch asks the CPU to load memory into its caches without waiting. A read loads
+// it, too, but the CPU runs only some hundred instructions ahead of a read that waits, and
+// there are more between two lookups in a hash table.
 package prefetch

@@ -4,8 +4,7 @@ package prefetch
 
 import "unsafe"
 
-// Lines asks for the cache line of each address. Any address will do, also one at
-// which there is nothing.
+// Lines asks for the cache line of each address. Addresses need not be mapped.
 func Lines(at []unsafe.Pointer) {
 	if len(at) > 0 {
 		lines(&at[0], len(at))

@@ -4,5 +4,5 @@ package prefetch
 
 import "unsafe"
 
-// Lines does nothing where no instruction is known to us.
+// Lines does nothing on other processors.
 func Lines([]unsafe.Pointer) {}

@@ -1,4 +1,4 @@
-// Package retry says how long to wait before something that failed is tried again.
+// Package retry computes waits between tries.
 package retry
 
 import (
@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// Backoff gives the waits between the tries of one thing. Each wait is half of a bound that doubles,
-// and a random part of the other half. The fixed half leaves the other side in peace: while the
-// bound grows, no wait is shorter than the one before it. By the random half not all clients come
-// back at once. A Backoff belongs to one goroutine.
+// Backoff computes the waits between tries. Each wait is half of a bound, which doubles, plus a
+// random part of the other half. While the bound grows, no wait is shorter than the one before;
+// the random part keeps clients from coming back all at once. A Backoff belongs to one
+// goroutine.
 type Backoff struct {
-	Min, Max time.Duration // of the bound, and so the longest first wait and the longest of all
+	Min, Max time.Duration // of the bound: the longest first wait, and the longest wait
 
 	bound time.Duration // of the last wait; 0 before the first
 }
@@ -23,7 +23,7 @@ func (b *Backoff) Next() time.Duration {
 	return b.bound/2 + rand.N(b.bound-b.bound/2+1)
 }
 
-// Reset begins anew, after a try that went well.
+// Reset starts over, after a successful try.
 func (b *Backoff) Reset() { b.bound = 0 }
 
 // Wait waits, and returns early with the cause if ctx ends.

@@ -1,6 +1,5 @@
-// Package run starts the parts of a process, each when what it needs is there, and
-// stops them in the reverse of the order in which they are given, each one only after
-// all that feed it have ended. It knows nothing of what the parts do.
+// Package run starts the parts of a process, each when the things it needs are there, and
+// stops them in reverse order, each only after all parts that feed it have ended.
 package run
 
 import (
@@ -10,28 +9,29 @@ import (
 	"time"
 )
 
-// Part is one of the things that a process runs.
+// Part is a part of a process, such as a role.
 type Part struct {
 	Name string
 
-	// Run works until ctx ends, hands on what it still holds to the parts before
-	// it, which run until it has returned, and returns when nothing that it
-	// started is still running. An end before that, error or not, stops all.
+	// Run works until ctx ends. Then it hands what it still holds to the parts before it,
+	// which run until it has returned, and returns when nothing that it started is still
+	// running. If it returns earlier, with or without an error, all parts are stopped.
 	Run func(ctx context.Context) error
 
-	// After is closed when what the part needs is there: Run is called then. nil means at
-	// once. Others do not wait for it. A part that is told to stop before has nothing to stop.
+	// After is closed when the things that the part needs are there: then Run is called. nil
+	// means at once. Other parts do not wait for it. If the stop comes first, Run is not
+	// called.
 	After <-chan struct{}
 }
 
-var errEndedEarly = errors.New("ended although nobody had asked it to")
+var errEndedEarly = errors.New("ended without being asked to")
 
 // Run starts parts, and when ctx or one of them ends it stops them in the reverse
-// order, for at most the time drain. The error joins those of the parts, each with the
-// part's name; being stopped is not one. After drain, parts that still run are told to stop all at once and
-// named in the error, and Run returns without them: the process should exit.
+// order, for at most the time drain. The error joins the errors of the parts, each with the
+// part's name; being stopped is no error. After drain, Run tells all parts that still run to
+// stop at once, names them in the error, and returns without them: the process should exit.
 func Run(ctx context.Context, drain time.Duration, parts ...Part) error {
-	ended := make(chan struct{}, len(parts)) // one for each part that has returned
+	ended := make(chan struct{}, len(parts)) // one element for each part that has returned
 	var started []*running
 	for _, p := range parts {
 		if started = append(started, start(ctx, p, ended)); ctx.Err() != nil {
@@ -54,8 +54,8 @@ type running struct {
 	err     error         // what it returned; read after done
 }
 
-// start runs p in a context of its own: the end of ctx reaches the parts one by
-// one, so that none stops before those that feed it.
+// start runs p in its own context: the end of ctx reaches the parts one by one, so that no
+// part stops before the parts that feed it.
 func start(ctx context.Context, p Part, ended chan<- struct{}) *running {
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r := &running{Part: p, cancel: cancel, done: make(chan struct{})}
@@ -69,7 +69,7 @@ func start(ctx context.Context, p Part, ended chan<- struct{}) *running {
 	return r
 }
 
-// waitAfter reports whether what the part needs is there; it is not if ctx ends before.
+// waitAfter waits until the part may start, and reports false if ctx ends first.
 func (r *running) waitAfter(ctx context.Context) bool {
 	if r.After == nil {
 		return true
@@ -82,7 +82,7 @@ func (r *running) waitAfter(ctx context.Context) bool {
 	}
 }
 
-// stop stops the parts that were started, the last one first.
+// stop stops the started parts, the last one first.
 func stop(started []*running, drain time.Duration) error {
 	late := time.NewTimer(drain)
 	defer late.Stop()
@@ -100,7 +100,7 @@ func stop(started []*running, drain time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// tell asks the part to stop, unless it has ended by itself.
+// tell asks the part to stop, unless it has already ended.
 func (r *running) tell() {
 	select {
 	case <-r.done:
@@ -110,7 +110,7 @@ func (r *running) tell() {
 	r.cancel()
 }
 
-// outcome is the error of a part that has returned.
+// outcome returns the error of a part that has returned.
 func (r *running) outcome() error {
 	switch {
 	case r.stopped && errors.Is(r.err, context.Canceled):
@@ -123,8 +123,8 @@ func (r *running) outcome() error {
 	return nil
 }
 
-// abandon tells the rest to stop now that the time is up, and names those that
-// have not ended. What they hold in memory is lost, as in a crash.
+// abandon tells the remaining parts to stop, because the time is up, and names those that have
+// not ended. What they hold in memory is lost, as in a crash.
 func abandon(rest []*running, drain time.Duration) []error {
 	var errs []error
 	for i := len(rest) - 1; i >= 0; i-- {

@@ -110,7 +110,7 @@ func TestRun(t *testing.T) {
 			0,
 			[]part{{name: "store"}, {name: "collector", life: 5 * time.Second}},
 			"5s end collector\n5s stop store",
-			"collector: ended although nobody had asked it to",
+			"collector: ended without being asked to",
 		},
 		{
 			"errors of the drain are joined",

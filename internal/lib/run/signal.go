@@ -9,21 +9,20 @@ import (
 	"time"
 )
 
-// SignalError is why a context of WithSignals ended.
+// SignalError is the cause with which a context of WithSignals ends.
 type SignalError struct{ Signal os.Signal }
 
 func (e SignalError) Error() string { return "received " + e.Signal.String() }
 
-// SameStop is how long after the first signal further ones are the same stop. GNU
-// timeout, supervisord and terminals signal a process and its group, so that one stop
-// arrives twice within milliseconds. A person who has waited this long and signals
-// again means it.
+// SameStop is how long after the first signal further signals count as the same stop. GNU
+// timeout, supervisord and terminals signal a process and its group, so one stop arrives
+// twice within milliseconds. A person who signals again after this time means it.
 const SameStop = 2 * time.Second
 
 // WithSignals returns a context that the first SIGINT or SIGTERM ends, with a
 // SignalError as its cause. Further signals within SameStop are ignored. A later one
 // makes the process exit at once, without the drain, with the status that shells give
-// to a process killed by it. The function that it returns ends the watch.
+// to a process killed by it. The returned function ends the watch.
 func WithSignals(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 2)

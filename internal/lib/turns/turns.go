@@ -1,7 +1,7 @@
-// Package turns shares something of which there is only so much, such as slots or
-// memory, among parties that want it at once. Each party waits in a queue of its own,
-// and the queues are served in turns: a party that asks for a thousand pieces does not
-// keep another from its first one. It knows nothing of what is shared.
+// Package turns shares a limited resource, such as slots or memory, among parties. Each
+// party has its own queue, and the queues are served in turns: a party that asks for a
+// thousand pieces does not keep another from its first. The package does not know what the
+// resource is.
 package turns
 
 import (
@@ -12,28 +12,28 @@ import (
 	"sync"
 )
 
-// ErrFull means that as many of the party wait already as may.
+// ErrFull means that the party's queue is full.
 var ErrFull = errors.New("too many wait already")
 
-// Shares is a capacity and what is taken of it. All methods may be called at any time.
+// Shares is a capacity and its use. All methods are safe for concurrent use.
 type Shares struct {
 	capacity, each int64
 	waiting        int
 
 	mu      sync.Mutex
 	used    int64
-	late    int64             // of it, what parties have for too long
-	served  int64             // how often anybody was
-	parties map[string]*party // those that have something, or wait
-	wanting []*party          // those that wait, in the order of their coming
+	late    int64             // of used: pieces that parties have kept for too long
+	served  int64             // turns given so far
+	parties map[string]*party // parties that have something, or wait
+	wanting []*party          // parties that wait, in order of arrival
 }
 
 type party struct {
 	name   string
 	used   int64
-	late   int64     // below 0 for a moment if OnTime comes before its Late
-	served int64     // when it had its last turn, by twice the count of all
-	queue  []*waiter // in the order of their coming
+	late   int64     // negative for a moment if OnTime comes before its Late
+	served int64     // time of its last turn, as twice Shares.served
+	queue  []*waiter // in order of arrival
 }
 
 type waiter struct {
@@ -41,27 +41,27 @@ type waiter struct {
 	granted chan struct{}
 }
 
-// New returns shares of a capacity, of which one party may have each at most, and for
-// which waiting of one party may wait.
+// New returns shares of a capacity. One party may have at most each of it, and may have at
+// most waiting requests in its queue.
 func New(capacity, each int64, waiting int) *Shares {
 	return &Shares{capacity: capacity, each: each, waiting: waiting, parties: map[string]*party{}}
 }
 
-// Take waits until the party has n more, and returns the context's error if that ends
-// first, or ErrFull at once.
+// Take waits until the party gets n more. It returns the context's error if the context ends
+// first, and ErrFull at once if the queue is full.
 func (s *Shares) Take(ctx context.Context, name string, n int64) error {
 	return s.take(ctx, name, n, false)
 }
 
-// Retake is Take for work that has begun: it goes before what else of its party waits,
-// and is never refused.
+// Retake is Take for work that has begun: it goes to the front of its party's queue, and is
+// never refused.
 func (s *Shares) Retake(ctx context.Context, name string, n int64) error {
 	return s.take(ctx, name, n, true)
 }
 
 func (s *Shares) take(ctx context.Context, name string, n int64, begun bool) error {
 	if n > s.each {
-		panic(fmt.Sprintf("BUG: %d are asked for of shares of which a party may have %d", n, s.each))
+		panic(fmt.Sprintf("BUG: %d pieces asked for, and a party may have %d", n, s.each))
 	}
 	s.mu.Lock()
 	p := s.party(name)
@@ -116,7 +116,7 @@ func (s *Shares) Try(name string, n int64) bool {
 	return ok
 }
 
-// Give gives back n of what the party has.
+// Give returns n of the party's pieces.
 func (s *Shares) Give(name string, n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,13 +126,13 @@ func (s *Shares) Give(name string, n int64) {
 	s.forget(p)
 }
 
-// Late tells that the party has one piece for too long and cannot be asked to give it
-// back. Until OnTime, one piece more than the capacity is there for parties that have none
-// for too long; however many are late, it is one.
+// Late notes that the party has kept one piece for too long and cannot give it back now.
+// Until OnTime, the capacity is one piece larger for parties that are not late. However many
+// pieces are late, it is one.
 func (s *Shares) Late(name string) { s.addLate(name, 1) }
 
-// OnTime takes a Late back. It comes before the Give of that piece, which would pass the
-// one more on otherwise. Late may be called after its OnTime.
+// OnTime undoes a Late. Call it before the Give of that piece, which would otherwise pass on
+// the extra piece. A Late may come after its OnTime.
 func (s *Shares) OnTime(name string) { s.addLate(name, -1) }
 
 func (s *Shares) addLate(name string, n int64) {
@@ -145,16 +145,15 @@ func (s *Shares) addLate(name string, n int64) {
 	s.forget(p)
 }
 
-// Wanted reports whether the party should give back what it has: another one waits, or
-// more is out than the capacity.
+// Wanted reports whether the party should return its pieces: another party waits, or more is
+// out than the capacity.
 func (s *Shares) Wanted(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.used > s.capacity || len(s.wanting) > 1 || len(s.wanting) == 1 && s.wanting[0].name != name
 }
 
-// Each yields what every party has and how many of it wait. A party that has nothing
-// and waits for nothing is not known.
+// Each yields the pieces and the queue length of every party that has pieces or waits.
 func (s *Shares) Each(yield func(name string, used int64, waiting int)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,9 +165,9 @@ func (s *Shares) Each(yield func(name string, used int64, waiting int)) {
 func (s *Shares) party(name string) *party {
 	p := s.parties[name]
 	if p == nil {
-		// Nobody remembers its last turn. It comes before whoever had the last one, and
-		// behind all others that wait: parties that come and go would otherwise be
-		// served before one that stays, always.
+		// The last turn of a new party is unknown. It goes before the party that was
+		// served last, and behind all others that wait: otherwise parties that come and
+		// go would always be served before one that stays.
 		p = &party{name: name, served: 2*s.served - 1}
 		s.parties[name] = p
 	}
@@ -197,15 +196,15 @@ func (s *Shares) add(p *party, n int64) {
 	}
 }
 
-// serve is a turn of the party.
+// serve gives the party a turn.
 func (s *Shares) serve(p *party, n int64) {
 	s.add(p, n)
 	s.served++
 	p.served = 2 * s.served
 }
 
-// unqueue takes a waiter out of its party's queue, and a party that waits for nothing
-// more out of those that do.
+// unqueue removes a waiter from its party's queue, and the party from the waiting ones when
+// its queue is empty.
 func (s *Shares) unqueue(p *party, i int) {
 	p.queue = slices.Delete(p.queue, i, i+1)
 	if len(p.queue) == 0 {
@@ -213,8 +212,8 @@ func (s *Shares) unqueue(p *party, i int) {
 	}
 }
 
-// grant serves the queues: of the parties whose oldest wish fits the one whose last
-// turn is the longest ago.
+// grant serves the queues: of the parties whose oldest request fits, first the one whose last
+// turn was longest ago.
 func (s *Shares) grant() {
 	for {
 		var next *party
