@@ -34,8 +34,10 @@ type Aggregator struct {
 
 	shards  [series.Shards]shard
 	stamp   atomic.Int64 // Unix ms, end of the last complete window
-	clock   atomic.Int64 // Unix ms, when Run last looked at a clock that it believes
-	pushes  chan push
+	looked  atomic.Int64 // Unix ms, when Run last looked at a clock that it believes
+	wall    *clock
+	pushes  chan *push
+	held    *push       // the first that waits; nil for none
 	written chan *write // came back from the stores
 	halts   chan struct{}
 	ended   chan struct{}   // closed when Run returns
@@ -94,7 +96,7 @@ func New(o Options) (*Aggregator, error) {
 		watch:   o.Watch,
 		now:     o.Now,
 		logger:  o.Logger,
-		pushes:  make(chan push),
+		pushes:  make(chan *push),
 		written: make(chan *write),
 		halts:   make(chan struct{}),
 		ended:   make(chan struct{}),
@@ -108,7 +110,7 @@ func New(o Options) (*Aggregator, error) {
 	if err := a.restore(); err != nil {
 		return nil, fmt.Errorf("restore from the journal: %w", err)
 	}
-	a.clock.Store(a.now().UnixMilli())
+	a.looked.Store(a.now().UnixMilli())
 	return a, nil
 }
 
@@ -127,54 +129,38 @@ func (a *Aggregator) Run(ctx context.Context) error {
 
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
+	a.wall = newClock(a.now, a.logger)
 	a.resume()
-	begun, clock := time.Now(), newClock(a.now(), a.logger)
-	believed := func() (now time.Time, ok bool) {
-		now = a.now()
-		if ok = clock.believe(now, time.Since(begun)); ok {
-			a.clock.Store(now.UnixMilli())
-		}
-		return now, ok
-	}
-	var held *push // waits until the tiles before it are closed
 	for {
-		pushes, givenUp := a.pushes, (<-chan struct{})(nil)
-		if held != nil {
-			pushes, givenUp = nil, held.ctx.Done()
-		}
+		pushes, givenUp := a.line()
 		select {
-		case p := <-pushes:
-			held = &p
+		case a.held = <-pushes:
 		case <-givenUp:
-			// Whoever pushed cannot wait any longer, as at the end of a process. The
-			// window may lie ahead of the open tiles: its samples then join the last
-			// of them, which is better than to lose them.
-			held.done <- a.fold(held, a.now())
-			held = nil
+			a.countHeld()
 		case w := <-a.written:
 			a.settle(w)
 			a.writeDue()
-			if now, ok := believed(); ok {
-				a.flushDue(now)
-			}
+			a.flushDue()
 		case <-ticker.C:
-			now, ok := believed()
-			if ok {
-				a.flushDue(now)
-			}
+			a.flushDue()
 			a.writeDue()
-			a.saveSome(now)
+			a.saveSome()
 		case <-a.halts:
 			<-ctx.Done()
 			return a.stop()
 		case <-ctx.Done():
 			return a.stop()
 		}
-		if now, ok := believed(); ok && held != nil && !a.behind(now) {
-			held.done <- a.fold(held, now)
-			held = nil
-		}
+		a.countWaiting()
 	}
+}
+
+// look returns the time, and whether it can be believed.
+func (a *Aggregator) look() (now time.Time, believed bool) {
+	if now, believed = a.wall.look(); believed {
+		a.looked.Store(now.UnixMilli())
+	}
+	return now, believed
 }
 
 // Halt ends all that Run does, until its context ends: what is journalled by then is

@@ -20,7 +20,7 @@ const clockSlack = time.Second
 //
 // There is one producer that pushes windows. With several the stamp is the least of theirs.
 func (a *Aggregator) Through(_ uint64, t int64) {
-	a.raiseStamp(min(t, a.clock.Load()+clockSlack.Milliseconds()))
+	a.raiseStamp(min(t, a.looked.Load()+clockSlack.Milliseconds()))
 }
 
 func (a *Aggregator) raiseStamp(ms int64) {

@@ -23,7 +23,8 @@ const (
 )
 
 // saveSome goes on with the checkpoint, or begins one that is due.
-func (a *Aggregator) saveSome(now time.Time) {
+func (a *Aggregator) saveSome() {
+	now := a.now()
 	switch size := a.log.Size(); {
 	case a.checkpoint != nil:
 	case size > int64(a.config.Checkpoint), size > 0 && now.Sub(a.lastSaved) > checkpointInterval:

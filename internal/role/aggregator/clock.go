@@ -22,13 +22,21 @@ const (
 // time that passed on a clock that nobody sets. A machine that was asleep looks
 // the same, and has to wait, too.
 type clock struct {
+	now     func() time.Time
+	begun   time.Time // when it was made, on the clock that nobody sets
 	logger  *slog.Logger
 	offset  time.Duration // wall clock minus passed time, when last believed
 	suspect time.Duration // passed time at which it leapt, 0 if it did not
 }
 
-func newClock(wall time.Time, logger *slog.Logger) *clock {
-	return &clock{logger: logger, offset: time.Duration(wall.UnixNano())}
+func newClock(now func() time.Time, logger *slog.Logger) *clock {
+	return &clock{now: now, begun: time.Now(), logger: logger, offset: time.Duration(now().UnixNano())}
+}
+
+// look returns the time, and whether it can be believed.
+func (c *clock) look() (now time.Time, believed bool) {
+	now = c.now()
+	return now, c.believe(now, time.Since(c.begun))
 }
 
 // believe reports whether the wall clock can be believed after so much time has

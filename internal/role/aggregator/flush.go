@@ -6,10 +6,14 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// flushDue closes the tiles that are due, one of each shard, and puts their samples behind
+// flushDue closes the tiles that are due by a clock that is believed, one of each shard, and puts their samples behind
 // what waits for the stores of their tenants. A shard does not wait for a store that
 // takes nothing. The boundary is journalled first: replaying it gives the same samples again.
-func (a *Aggregator) flushDue(now time.Time) {
+func (a *Aggregator) flushDue() {
+	now, believed := a.look()
+	if !believed {
+		return
+	}
 	var shards []uint16
 	var boundaries []int64 // of each of them
 	a.frames, a.boundaries = a.frames[:0], a.boundaries[:0]

@@ -18,6 +18,8 @@ import (
 type push struct {
 	ctx     context.Context // of the caller, who waits for done
 	batches []batch.Batch
+	trip    *stage.Trip
+	refusal refusal
 	done    chan error
 }
 
@@ -27,7 +29,7 @@ type push struct {
 // batch.ErrUnsynced none of them counts; they should be pushed again after any but
 // batch.ErrRefused. The batches may be used again afterwards.
 func (a *Aggregator) Push(ctx context.Context, batches []batch.Batch) error {
-	p := push{ctx, batches, make(chan error, 1)}
+	p := &push{ctx: ctx, batches: batches, trip: stage.FromContext(ctx), done: make(chan error, 1)}
 	select {
 	case a.pushes <- p:
 	case <-ctx.Done():
@@ -37,18 +39,112 @@ func (a *Aggregator) Push(ctx context.Context, batches []batch.Batch) error {
 	return <-p.done
 }
 
-// fold journals the batches of a window, then counts them. An empty shard closed
-// no tiles while it had nothing to close: its boundary comes first. The first
-// frame of a shard is one too, since a replay begins there.
-func (a *Aggregator) fold(p *push, now time.Time) error {
-	trip := stage.FromContext(p.ctx)
-	trip.Pass(stage.Forward, stage.Journal, a.now())
-	if err := readable(p.batches); err != nil {
-		return err
+// line returns where the next push comes from and, while one is held, where its caller gives up.
+// One is held at a time; those behind it wait in Push.
+func (a *Aggregator) line() (pushes <-chan *push, givenUp <-chan struct{}) {
+	if a.held != nil {
+		return nil, a.held.ctx.Done()
 	}
-	admitted, refusal := a.admit(p.batches)
+	return a.pushes, nil
+}
+
+// countHeld counts a push whose caller cannot wait any longer, as at the end of a process. The
+// window may lie ahead of the open tiles: its samples then join the last of them, which is better
+// than to lose them.
+func (a *Aggregator) countHeld() {
+	p := a.held
+	a.held = nil
+	a.count([]*push{p}, a.now())
+}
+
+// countWaiting counts what waits, once the clock is believed and the tiles before it are closed.
+func (a *Aggregator) countWaiting() {
+	if a.held == nil {
+		return
+	}
+	if now, believed := a.look(); believed && !a.behind(now) {
+		a.count(a.waiting(), now)
+	}
+}
+
+// appendBytes is how much of what waits is journalled at once: the share of one push in the cost of
+// an append is small by then, and the first of them waits for little more than its own bytes.
+const appendBytes = 1 << 20
+
+// waiting returns the push that is held and those that wait behind it, in their order and up to
+// appendBytes.
+func (a *Aggregator) waiting() []*push {
+	pushes, size := []*push{a.held}, a.held.bytes()
+	a.held = nil
+	for size < appendBytes {
+		select {
+		case p := <-a.pushes:
+			pushes, size = append(pushes, p), size+p.bytes()
+		default:
+			return pushes
+		}
+	}
+	return pushes
+}
+
+func (p *push) bytes() (n int) {
+	for _, b := range p.batches {
+		n += len(b.Bytes)
+	}
+	return n
+}
+
+// count journals pushes and counts them, and answers each. They share one append and, where each
+// acknowledgement waits for the disk, one fsync: group commit.
+func (a *Aggregator) count(pushes []*push, now time.Time) {
+	read := make([]*push, 0, len(pushes))
+	for _, p := range pushes {
+		p.trip.Pass(stage.Forward, stage.Journal, a.now())
+		if err := readable(p.batches); err != nil {
+			p.done <- err
+			continue
+		}
+		read = append(read, p)
+	}
+	if len(read) > 0 {
+		a.countTogether(read, now)
+	}
+}
+
+// countTogether counts pushes that can be read.
+func (a *Aggregator) countTogether(pushes []*push, now time.Time) {
 	a.frames, a.boundaries = a.frames[:0], a.boundaries[:0]
-	for _, b := range admitted {
+	for _, p := range pushes {
+		admitted, refusal := a.admit(p.batches)
+		p.refusal = refusal
+		a.frame(admitted, now)
+	}
+	if err := a.append(a.frames); err != nil && len(pushes) > 1 {
+		// One of them may be at fault, such as one that is too large: each gets its own answer.
+		for i := range pushes {
+			a.countTogether(pushes[i:i+1], now)
+		}
+		return
+	} else if err != nil {
+		if errors.Is(err, journal.ErrTooLarge) {
+			err = fmt.Errorf("%w: %w", batch.ErrRefused, err)
+		}
+		pushes[0].done <- err
+		return
+	}
+	appended := a.now()
+	for _, p := range pushes {
+		p.trip.Pass(stage.Journal, stage.Tile, appended)
+	}
+	a.fold(a.frames)
+	a.answer(pushes)
+}
+
+// frame adds the frames of a window to a.frames. An empty shard closed no tiles while it had nothing
+// to close: its boundary comes first. The first frame of a shard is one too, since a replay begins
+// there.
+func (a *Aggregator) frame(batches []batch.Batch, now time.Time) {
+	for _, b := range batches {
 		s := &a.shards[b.Shard]
 		if s.tiles.Len() == 0 {
 			due := max(a.dueBoundary(int(b.Shard), now), s.tiles.Closed())
@@ -58,46 +154,57 @@ func (a *Aggregator) fold(p *push, now time.Time) error {
 		}
 		a.frames = append(a.frames, journal.Frame{Shard: b.Shard, Type: frameBatch, Payload: b.Bytes})
 	}
-	if err := a.append(a.frames); errors.Is(err, journal.ErrTooLarge) {
-		return fmt.Errorf("%w: %w", batch.ErrRefused, err)
-	} else if err != nil {
-		return err
-	}
-	trip.Pass(stage.Journal, stage.Tile, a.now())
+}
+
+// fold counts what was journalled, and posts it.
+func (a *Aggregator) fold(frames []journal.Frame) {
 	folded := map[string]*tile.Folded{}
-	for _, r := range a.frames {
-		s := &a.shards[r.Shard]
+	for _, f := range frames {
+		s := &a.shards[f.Shard]
 		s.mu.Lock()
-		if r.Type == frameBoundary {
-			boundary, config, _ := a.parseBoundary(r)
+		if f.Type == frameBoundary {
+			boundary, config, _ := a.parseBoundary(f)
 			s.tiles.Skip(boundary, &config)
 		} else {
-			h, f := a.foldOne(s, r.Payload)
+			h, counts := a.foldOne(s, f.Payload)
 			sum := folded[string(h.Tenant)]
 			if sum == nil {
 				sum = new(tile.Folded)
 				folded[string(h.Tenant)] = sum
 			}
-			sum.Add(f)
+			sum.Add(counts)
 		}
 		s.mu.Unlock()
 	}
 	a.postFolded(folded)
-	for tenant, n := range refusal.samples {
-		a.metrics.pendingRefused.WithLabelValues(tenant).Add(float64(n))
-	}
+}
+
+// answer tells each push what became of it, once the disk has what must be there.
+func (a *Aggregator) answer(pushes []*push) {
 	seen := a.now()
-	trip.Leave(stage.Tile, seen)
-	trip.Seen(seen)
+	for _, p := range pushes {
+		for tenant, n := range p.refusal.samples {
+			a.metrics.pendingRefused.WithLabelValues(tenant).Add(float64(n))
+		}
+		p.trip.Leave(stage.Tile, seen)
+		p.trip.Seen(seen)
+	}
+	var unsynced error
 	if a.config.Fsync == settings.FsyncCommit {
 		if err := a.log.Sync(); err != nil {
 			// It counts, but is not acknowledged: pushed again, it is a repeat.
 			a.metrics.journalErrors.Inc()
-			return fmt.Errorf("%w: sync the journal: %w", batch.ErrUnsynced, err)
+			unsynced = fmt.Errorf("%w: sync the journal: %w", batch.ErrUnsynced, err)
+		} else {
+			took := a.now().Sub(seen)
+			for _, p := range pushes {
+				p.trip.Add(stage.Journal, took)
+			}
 		}
-		trip.Add(stage.Journal, a.now().Sub(seen))
 	}
-	return refusal.err()
+	for _, p := range pushes {
+		p.done <- cmp.Or(unsynced, p.refusal.err())
+	}
 }
 
 // readable refuses batches of a newer version before they are journalled: what cannot be

@@ -1,0 +1,351 @@
+package aggregator
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/freshet-io/freshet/internal/adapter/files"
+	"github.com/freshet-io/freshet/internal/core/batch"
+	"github.com/freshet-io/freshet/internal/core/journal"
+	"github.com/freshet-io/freshet/internal/core/ledger"
+	"github.com/freshet-io/freshet/internal/core/series"
+	"github.com/freshet-io/freshet/internal/core/tile"
+	"github.com/freshet-io/freshet/internal/settings"
+)
+
+// gate is a journal that an append can be held up in, so that pushes wait behind it.
+type gate struct {
+	Journal
+
+	mu      sync.Mutex
+	opened  chan struct{} // appends wait for it; nil if they need not
+	appends [][]uint64    // of each append with batches, their sequences
+	syncs   int
+}
+
+func (g *gate) Append(frames []journal.Frame) (journal.Position, error) {
+	var sequences []uint64
+	for _, f := range frames {
+		if f.Type == frameBatch {
+			h, _ := batch.ParseHeader(f.Payload)
+			sequences = append(sequences, h.Sequence)
+		}
+	}
+	g.mu.Lock()
+	opened := g.opened
+	if len(sequences) > 0 {
+		g.appends = append(g.appends, sequences)
+	}
+	g.mu.Unlock()
+	if opened != nil {
+		<-opened
+	}
+	return g.Journal.Append(frames)
+}
+
+func (g *gate) Sync() error {
+	g.mu.Lock()
+	g.syncs++
+	g.mu.Unlock()
+	return g.Journal.Sync()
+}
+
+// shut has appends wait, and forgets those before.
+func (g *gate) shut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.opened, g.appends, g.syncs = make(chan struct{}), nil, 0
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	close(g.opened)
+	g.opened = nil
+}
+
+// startGated starts a process whose journal is in a new directory, behind a gate.
+func startGated(t *testing.T, w Writer, change func(*Options)) (*process, *gate) {
+	t.Helper()
+	fs, err := files.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, _, err := journal.Open(fs, journal.Options{Mark: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gate{Journal: log}
+	return startFrom(t, g, w, time.Now, change), g
+}
+
+// pushTogether pushes all while the append of the first is held up, in their order, and returns
+// the answers.
+func (p *process) pushTogether(g *gate, all [][]batch.Batch) []error {
+	answers := make([]error, len(all))
+	var wg sync.WaitGroup
+	g.shut()
+	for i, batches := range all {
+		wg.Go(func() { answers[i] = p.Push(p.t.Context(), batches) })
+		synctest.Wait()
+	}
+	g.open()
+	wg.Wait()
+	return answers
+}
+
+// All pushes that wait are one append in their order, and one fsync where each acknowledgement waits
+// for it.
+func TestWhatWaitsIsOneAppend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 100
+		s := newStore(t)
+		p, g := startGated(t, s, func(o *Options) { o.Config.Fsync = settings.FsyncCommit })
+		var all [][]batch.Batch
+		first := sequence + 1
+		for i := range n {
+			all = append(all, []batch.Batch{p.batch(time.Now(), fmt.Sprint("a", i%3), 1)})
+		}
+		if err := errors.Join(p.pushTogether(g, all)...); err != nil {
+			t.Error(err)
+		}
+		if len(g.appends) != 2 || g.syncs != 2 || len(g.appends[0]) != 1 || len(g.appends[1]) != n-1 {
+			t.Fatalf("%d waiting pushes are %d appends and %d syncs: %v", n-1, len(g.appends)-1, g.syncs-1, g.appends)
+		}
+		for i, sequence := range slices.Concat(g.appends...) {
+			if sequence != first+uint64(i) {
+				t.Fatalf("in another order than they were pushed: %v", g.appends)
+			}
+		}
+		time.Sleep(20 * time.Second)
+		checkCounter(t, s, "a0", 34)
+		checkCounter(t, s, "a1", 33)
+		p.terminate()
+	})
+}
+
+// However much waits, an append is bounded: the first of many waits for no more than that.
+func TestAnAppendIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, g := startGated(t, newStore(t), func(*Options) {})
+		var all [][]batch.Batch
+		for range 20 {
+			b := p.batch(time.Now(), "a", 1)
+			b.Bytes = append(b.Bytes, make([]byte, appendBytes/4)...) // damaged, which nobody looks at before it is journalled
+			all = append(all, []batch.Batch{b})
+		}
+		p.pushTogether(g, all)
+		for _, sequences := range g.appends[1:] {
+			if len(sequences) > 4 {
+				t.Errorf("%d pushes of a fourth of the bound are one append", len(sequences))
+			}
+		}
+		if len(g.appends) != 1+5 {
+			t.Errorf("%d appends: %v", len(g.appends), g.appends)
+		}
+		p.terminate()
+	})
+}
+
+// Pushes that share an append get the answers, and come to the books and the stores, as if each
+// had one: a tenant that is full, a repeat, a newer version, a batch that is damaged or too large
+// are nobody else's business.
+func TestTogetherIsAsAlone(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			alone, fates := playPushes(t, seed, func(p *process, _ *gate, all [][]batch.Batch) (answers []error) {
+				for _, batches := range all {
+					answers = append(answers, p.Push(p.t.Context(), batches))
+				}
+				return answers
+			})
+			together, _ := playPushes(t, seed, func(p *process, g *gate, all [][]batch.Batch) []error {
+				answers := p.pushTogether(g, all)
+				if len(g.appends) > len(all)/2 {
+					t.Errorf("%d appends of %d pushes", len(g.appends), len(all))
+				}
+				return answers
+			})
+			if alone != together {
+				t.Errorf("alone:\n%s\ntogether:\n%s", alone, together)
+			}
+			for _, fate := range []string{"written", "full", "newer", "too large"} {
+				if fates[fate] == 0 {
+					t.Errorf("no push is %s: %v", fate, fates)
+				}
+			}
+		})
+	}
+}
+
+// playPushes pushes what the seed says and returns all that is seen of it.
+func playPushes(t *testing.T, seed uint64, push func(p *process, g *gate, all [][]batch.Batch) []error) (seen string, fates map[string]int) {
+	fates = map[string]int{}
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		s := &partly{store: newStore(t), tenant: "b", widths: bothWidths}
+		p, g := startGated(t, s, func(o *Options) { o.MaxPending = 2000 })
+		s.breakIt(false)
+		for range 500 { // until tenant b is full
+			_ = p.countOf(1, "default", "b")
+			time.Sleep(time.Second)
+		}
+		rng := rand.New(rand.NewPCG(seed, 3))
+		var all [][]batch.Batch
+		for i := range 60 {
+			name := fmt.Sprint("n", rng.IntN(4))
+			var batches []batch.Batch
+			switch rng.IntN(8) {
+			case 0:
+				batches = p.countsOf(1, "b")
+			case 1:
+				batches = p.countsOf(1, "default", "b", "other")
+			case 2:
+				if i > 10 {
+					batches = all[10+rng.IntN(i-10)]
+				}
+			case 3:
+				b := p.batch(time.Now(), name, 1)
+				b.Bytes[0] = 99 // its version
+				batches = append(p.countsOf(1, "default"), b)
+			case 4:
+				b := p.batch(time.Now(), name, 1)
+				b.Bytes = b.Bytes[:len(b.Bytes)-rng.IntN(5)]
+				batches = []batch.Batch{b}
+			default:
+				batches = append(p.countsOf(1, "default"), p.batch(time.Now(), name, 1))
+			}
+			if i == 5 || i == 6 || i == 9 {
+				b := p.batch(time.Now(), name, 1)
+				b.Bytes = append(b.Bytes, make([]byte, journal.MaxPayload)...)
+				batches = append(p.countsOf(1, "default"), b)
+			}
+			all = append(all, batches)
+		}
+		for i, err := range push(p, g, all) {
+			fmt.Fprintf(&out, "push %d: %v\n", i, err)
+			var full *batch.FullError
+			switch {
+			case err == nil:
+				fates["written"]++
+			case errors.As(err, &full):
+				fates["full"]++
+			case errors.Is(err, batch.ErrNewer):
+				fates["newer"]++
+			case errors.Is(err, journal.ErrTooLarge) && errors.Is(err, batch.ErrRefused):
+				fates["too large"]++
+			default:
+				t.Errorf("push %d: %v", i, err)
+			}
+		}
+		p.Through(1, time.Now().UnixMilli())
+		for _, tenant := range []string{"default", "b", "other"} {
+			fmt.Fprintf(&out, "books of %s: %+v; counted through %d\n", tenant, p.books(tenant), p.FoldedThrough(tenant))
+		}
+		s.mend()
+		time.Sleep(time.Minute)
+		for _, key := range slices.Sorted(maps.Keys(s.byKey)) {
+			fmt.Fprintln(&out, key, s.byKey[key])
+		}
+		p.terminate()
+		seen = out.String()
+	})
+	return seen, fates
+}
+
+// Producers push at the same time, each its next window once the last one is safe. Where each
+// acknowledgement waits for the disk they share its fsyncs; where none does, one append for many
+// costs nothing. Bound: at most half an append a push, with 64 producers and fsync: commit.
+func BenchmarkPush(b *testing.B) {
+	for _, fsync := range []string{settings.FsyncInterval, settings.FsyncCommit} {
+		for _, producers := range []int{1, 8, 64} {
+			b.Run(fmt.Sprintf("fsync=%s/producers=%d", fsync, producers), func(b *testing.B) { benchmarkPush(b, fsync, producers) })
+		}
+	}
+}
+
+func benchmarkPush(b *testing.B, fsync string, producers int) {
+	fs, err := files.Open(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	log, _, err := journal.Open(fs, journal.Options{Mark: 1})
+	if err != nil {
+		b.Fatal(err)
+	}
+	counted := &appends{Journal: log}
+	config := settings.DefaultAggregator()
+	config.Fsync = fsync
+	a, err := New(Options{Config: config, MaxPending: 1 << 30, Log: counted, Writer: nowhere{}, Ledger: ledger.New(), Now: time.Now,
+		Registry: prometheus.NewRegistry(), Logger: discard})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(b.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	pushes := make(chan struct{}, producers)
+	var wg sync.WaitGroup
+	b.ReportAllocs()
+	b.ResetTimer()
+	for producer := range producers {
+		wg.Go(func() {
+			key := series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", fmt.Sprint("a", producer)))
+			h := batch.Header{Tenant: []byte("default"), Shard: series.Shard("default", key), Producer: uint64(producer), Incarnation: 1}
+			inc := batch.Increment{Key: key, Samples: 1, Value: 1}
+			var buf []byte
+			for range pushes {
+				h.Sequence++
+				h.Second = time.Now().Unix()
+				buf = inc.Append(batch.Begin(buf[:0], &h), h.Second)
+				batch.End(buf, 1)
+				if err := a.Push(ctx, []batch.Batch{{Shard: h.Shard, Bytes: buf, Samples: 1}}); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for b.Loop() {
+		pushes <- struct{}{}
+	}
+	close(pushes)
+	wg.Wait()
+	b.StopTimer()
+	b.ReportMetric(float64(counted.n.Load())/float64(b.N), "appends/op")
+	stop()
+	if err := <-ended; err != nil {
+		b.Fatal(err)
+	}
+}
+
+// appends counts those of a journal.
+type appends struct {
+	Journal
+	n atomic.Int64
+}
+
+func (a *appends) Append(frames []journal.Frame) (journal.Position, error) {
+	a.n.Add(1)
+	return a.Journal.Append(frames)
+}
+
+// nowhere is a store that takes all.
+type nowhere struct{}
+
+func (nowhere) WriteTiles(_ context.Context, _ string, _ tile.Width, _ []tile.Sample) (w tile.Written, err error) {
+	return w, nil
+}
