@@ -13,7 +13,6 @@ import (
 
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
-	"github.com/freshet-io/freshet/internal/core/placement"
 	"github.com/freshet-io/freshet/internal/core/probe"
 	"github.com/freshet-io/freshet/internal/role/collector"
 	"github.com/freshet-io/freshet/internal/settings"
@@ -40,7 +39,7 @@ func (s *server) openCollector() error {
 	s.limiter = limit.New(s.config.Limits, s.config.DogStatsD.IdleContexts, s.config.Aggregator.UpDownTTL)
 	s.collector, err = collector.New(collector.Options{
 		Config: s.config.DogStatsD, Mapper: mapper, Catalogue: s.catalogue, Limiter: s.limiter, CatalogueFile: s.catalogueFile, Ledger: s.ledger, Watch: s.watch,
-		Placement: placement.Single(instance), Aggregators: map[string]collector.Aggregator{instance: &s.opening}, Events: &s.opening, Producer: producer, Host: constant.Get("host"), Probe: mark,
+		Aggregator: &s.opening, Events: &s.opening, Producer: producer, Host: constant.Get("host"), Probe: mark,
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
 		Inherited: s.inherited.dogstatsd, Connections: s.shares.Streams,
 	})

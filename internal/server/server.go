@@ -257,5 +257,5 @@ func (s *server) close() error {
 	return errors.Join(errs...)
 }
 
-// instance is the name of a process that runs every role.
+// instance names this process in its own metrics, on a host that has no name.
 const instance = "local"

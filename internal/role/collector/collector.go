@@ -22,7 +22,6 @@ import (
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
-	"github.com/freshet-io/freshet/internal/core/placement"
 	"github.com/freshet-io/freshet/internal/core/probe"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/window"
@@ -61,8 +60,7 @@ type Options struct {
 	CatalogueFile CatalogueFile
 	Ledger        *ledger.Ledger
 	Watch         *stage.Watch // nil for none
-	Placement     *placement.Placement
-	Aggregators   map[string]Aggregator // by instance; one for each that owns shards
+	Aggregator    Aggregator
 	Events        Events
 	Producer      uint64      // the number of this collector, the same after a restart
 	Connections   int         // open at once on all Unix stream sockets together; 0 for as many as each takes

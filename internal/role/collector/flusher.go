@@ -25,7 +25,6 @@ type flusher struct {
 	incarnation uint64
 	sequence    uint64
 	writer      batch.Writer
-	owned       []batch.Batch   // scratch of ownedBy
 	events      []event.Event   // not yet written, maxEvents at most
 	last        context.Context // of the last try of the window that is flushed, nil before it
 	endLast     context.CancelFunc
@@ -116,47 +115,29 @@ func (f *flusher) flush(ctx context.Context, tenant string, w *window.Window, cl
 		trip.Samples = int(samples(batches))
 		trip.Pass(stage.Window, stage.Forward, f.Now())
 		ctx := stage.NewContext(ctx, trip)
-		for _, instance := range f.Placement.Instances() {
-			f.push(ctx, tenant, f.Aggregators[instance], f.ownedBy(instance, batches))
-		}
+		f.push(ctx, tenant, batches)
 		f.Watch.End(trip)
 	}
 }
 
-// tell says to the aggregators through which second all windows were pushed. Any goroutine
+// tell says to the aggregator through which second all windows were pushed. Any goroutine
 // may call it.
 func (f *flusher) tell() {
 	through, later := f.windows.next(f.Now().Unix())
 	if !later {
 		return
 	}
-	for _, to := range f.Aggregators {
-		to.Through(f.Producer, through*1000)
-	}
-}
-
-// ownedBy returns those batches whose shard an instance owns.
-func (f *flusher) ownedBy(instance string, batches []batch.Batch) []batch.Batch {
-	if len(f.Placement.Instances()) == 1 {
-		return batches
-	}
-	f.owned = f.owned[:0]
-	for _, b := range batches {
-		if f.Placement.Owner(b.Shard) == instance {
-			f.owned = append(f.owned, b)
-		}
-	}
-	return f.owned
+	f.Aggregator.Through(f.Producer, through*1000)
 }
 
 // push tries until the batches are acknowledged or refused for good. Meanwhile
 // listeners stretch their open window: what comes adds to what is there, and
 // nothing is lost. Once ctx is done there is one more try.
-func (f *flusher) push(ctx context.Context, tenant string, to Aggregator, batches []batch.Batch) {
+func (f *flusher) push(ctx context.Context, tenant string, batches []batch.Batch) {
 	backoff := retry.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 	for {
 		last := ctx.Err() != nil
-		err := f.pushOnce(ctx, to, batches)
+		err := f.pushOnce(ctx, batches)
 		if err == nil {
 			return
 		}
@@ -207,14 +188,14 @@ func (f *flusher) endTry() {
 // pushOnce tries once. Once ctx is done it does so on time of its own: a push
 // that is cancelled before it begins is not a try, and each window gets one, which
 // its portions share.
-func (f *flusher) pushOnce(ctx context.Context, to Aggregator, batches []batch.Batch) error {
+func (f *flusher) pushOnce(ctx context.Context, batches []batch.Batch) error {
 	if ctx.Err() != nil {
 		if f.last == nil {
 			f.last, f.endLast = context.WithTimeout(context.WithoutCancel(ctx), lastTry)
 		}
 		ctx = f.last
 	}
-	return to.Push(ctx, batches)
+	return f.Aggregator.Push(ctx, batches)
 }
 
 func samples(batches []batch.Batch) (n uint64) {

@@ -25,7 +25,6 @@ import (
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/mapping"
-	"github.com/freshet-io/freshet/internal/core/placement"
 	"github.com/freshet-io/freshet/internal/core/series"
 	"github.com/freshet-io/freshet/internal/settings"
 )
@@ -269,7 +268,7 @@ func newFixture(t testing.TB, change func(*Options)) *fixture {
 	config := settings.DefaultDogStatsD()
 	config.UDP, config.Unixgram, config.Unix = "127.0.0.1:0", filepath.Join(dir, "d"), filepath.Join(dir, "s")
 	o := Options{
-		Config: config, Mapper: mapper, Catalogue: catalogue.New(1000), Limiter: limit.New(limit.Config{}, time.Minute, time.Hour), CatalogueFile: f.catalogueFile, Ledger: ledger.New(), Placement: placement.Single("a"), Aggregators: map[string]Aggregator{"a": f.aggregator},
+		Config: config, Mapper: mapper, Catalogue: catalogue.New(1000), Limiter: limit.New(limit.Config{}, time.Minute, time.Hour), CatalogueFile: f.catalogueFile, Ledger: ledger.New(), Aggregator: f.aggregator,
 		Events: f.events, Producer: 7, Now: time.Now, Registry: f.registry, Logger: slog.New(slog.NewTextHandler(f.logs, nil)),
 	}
 	if change != nil {

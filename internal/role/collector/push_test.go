@@ -274,12 +274,12 @@ func TestAReplacedTableKeepsItsPlacesUntilItIsFlushed(t *testing.T) {
 // not take a second for each.
 func TestPortionsShareTheLastTry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFlusher(&Options{}, newProgress(), nil, 1)
+		f := newFlusher(&Options{Aggregator: waiting{}}, newProgress(), nil, 1)
 		ended, end := context.WithCancel(t.Context())
 		end()
 		begun := time.Now()
 		for range 5 {
-			if err := f.pushOnce(ended, waiting{}, nil); !errors.Is(err, context.DeadlineExceeded) {
+			if err := f.pushOnce(ended, nil); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("a portion that nobody takes: %v", err)
 			}
 		}
@@ -288,7 +288,7 @@ func TestPortionsShareTheLastTry(t *testing.T) {
 		}
 		f.endTry()
 		begun = time.Now()
-		_ = f.pushOnce(ended, waiting{}, nil)
+		_ = f.pushOnce(ended, nil)
 		if took := time.Since(begun); took != lastTry {
 			t.Errorf("the next window had %v", took)
 		}
