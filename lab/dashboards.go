@@ -18,9 +18,6 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// dashboardsPart is its name in -only.
-const dashboardsPart = "dashboards"
-
 // dashboardsJob is the label of the series that dashboards show: those that are written
 // beside them go on with those of the history.
 const dashboardsJob = "shop"

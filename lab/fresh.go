@@ -11,7 +11,6 @@ import (
 
 	"github.com/golang/snappy"
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/prompb"
 )
 
@@ -99,9 +98,6 @@ func (p *runningDatabase) writeOne(ctx context.Context, name string, value float
 	}
 	return err
 }
-
-// probes are what the server's own probes found, by path, in seconds.
-type probes map[string]*histogram.FloatHistogram
 
 // probed reads how fresh the server says that it is.
 func (f *freshet) probed(ctx context.Context) (probes, error) {

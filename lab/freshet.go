@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/prometheus/model/histogram"
+
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/lab/report"
 )
@@ -219,3 +221,6 @@ func (f *freshet) stop() error {
 		return fmt.Errorf("%s still ran %v after SIGTERM", f.cmd, startTime)
 	}
 }
+
+// probes are what the server's own probes found, by path, in seconds.
+type probes map[string]*histogram.FloatHistogram

@@ -219,10 +219,5 @@ func (l *lab) measure(ctx context.Context) error {
 	return errors.Join(err, statErr)
 }
 
-func readStat() (processors, error) {
-	stat, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return processors{}, err
-	}
-	return readProcessors(string(stat))
-}
+// dashboardsPart is its name in -only.
+const dashboardsPart = "dashboards"

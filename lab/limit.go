@@ -16,6 +16,9 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
+// limitSource is the program of the bare receiver.
+const limitSource = "lab/limit/limit.c"
+
 // buildLimit compiles lab/limit into dir and returns the program's path.
 func buildLimit(ctx context.Context, source, dir string) (string, error) {
 	cc, err := exec.LookPath("cc")

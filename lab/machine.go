@@ -96,3 +96,11 @@ func (p processors) stolenBy(before processors) float64 {
 	}
 	return float64(p.stolen-before.stolen) / float64(p.all-before.all)
 }
+
+func readStat() (processors, error) {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return processors{}, err
+	}
+	return readProcessors(string(stat))
+}

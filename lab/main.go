@@ -1,6 +1,32 @@
 // Lab measures what receiving metrics costs, on this machine and in one run: bare
 // receivers that only count, which are the kernel's price, Freshet, and other
 // servers. docs/performance.md says how, and holds what it found.
+//
+// The files, from the top; each uses names of those below it alone:
+//
+//	main.go         flags, and what is done with the results
+//	dashboards.go   writes while dashboards are refreshed
+//	lab.go          which parts are measured, one after the other
+//	cost.go         the cost of a load to each receiver
+//	workload.go     the loads that receivers are compared under
+//	rate.go         the highest rate without loss
+//	idle.go         what a receiver spends while nobody sends
+//	scale.go        large numbers of contexts
+//	fresh.go        how fresh answers are
+//	techniques.go   Go benchmarks of the ways to do one thing
+//	acknowledge.go  how long writes wait for their acknowledgement
+//	fairness.go     how long others wait while one tenant sends far too much
+//	sending.go      a load on its way
+//	panels.go       the queries of dashboards
+//	remotewrite.go  databases, and what they spend on remote write
+//	peer.go         servers of others, built once
+//	limit.go        bare receivers
+//	disturbed.go    whether something else ran on the machine meanwhile
+//	machine.go      the machine
+//	clock.go        what a process has used
+//	freshet.go      our receivers
+//	steps.go        what is under way, shown
+//	receiver.go     what a receiver is
 package main
 
 import (
@@ -23,7 +49,6 @@ import (
 
 // Where things are, from the repository's directory, in which the lab runs.
 const (
-	limitSource = "lab/limit/limit.c"
 	pageFile    = "docs/performance.md"
 	resultsFile = "docs/performance/results.json"
 )

@@ -26,8 +26,6 @@ func (r *Results) memory() string {
 	return table([]string{"receiver, " + thousands(float64(most.Contexts)) + " contexts", "resident MB:", "allocations a metric:"}, rows)
 }
 
-func megabytes(bytes float64) string { return fmt.Sprintf("%.1f", bytes/1e6) }
-
 func (r *Results) scale() string {
 	var rows [][]string
 	row := func(name, value string, args ...any) {

@@ -31,8 +31,6 @@ var sections = []struct {
 	{"dashboards", (*Results).dashboards},
 }
 
-const notMeasured = "Not measured.\n"
-
 // String is what was measured, for a terminal.
 func (r *Results) String() string {
 	var b strings.Builder
@@ -71,30 +69,6 @@ func (r *Results) Page(page string) (string, error) {
 		}
 		return old
 	}), nil
-}
-
-// table is a Markdown table. A column whose name ends with a colon is of numbers.
-func table(head []string, rows [][]string) string {
-	if len(rows) == 0 {
-		return notMeasured
-	}
-	var b strings.Builder
-	line := func(cells []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
-	names, rule := make([]string, len(head)), make([]string, len(head))
-	for i, name := range head {
-		var number bool
-		names[i], number = strings.CutSuffix(name, ":")
-		rule[i] = "---"
-		if number {
-			rule[i] = "--:"
-		}
-	}
-	line(names)
-	line(rule)
-	for _, row := range rows {
-		line(row)
-	}
-	return b.String()
 }
 
 func (r *Results) machine() string {
@@ -146,48 +120,6 @@ func (c Cost) lost() string {
 	default:
 		return fmt.Sprintf(", lost %s %%", significant(percent))
 	}
-}
-
-// withSpread is the median and, in brackets, the least and the largest.
-func withSpread(values []float64, format func(float64) string) string {
-	text := format(Median(values))
-	if len(values) > 1 {
-		least, largest := spread(values)
-		text += fmt.Sprintf(" (%s-%s)", format(least), format(largest))
-	}
-	return text
-}
-
-// ifAny is withSpread, or nothing of no values.
-func ifAny(values []float64, format func(float64) string) string {
-	if len(values) == 0 {
-		return ""
-	}
-	return withSpread(values, format)
-}
-
-func micros(v float64) string {
-	if v < 0.1 {
-		return fmt.Sprintf("%.3f", v)
-	}
-	return fmt.Sprintf("%.2f", v)
-}
-
-// significant shows two digits that mean something.
-func significant(v float64) string {
-	if v == 0 {
-		return "0"
-	}
-	digits := max(0, 1-int(math.Floor(math.Log10(math.Abs(v)))))
-	return fmt.Sprintf("%.*f", digits, v)
-}
-
-func thousands(v float64) string {
-	text := fmt.Sprintf("%.0f", v)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
 }
 
 // costs has a plot and a table for each load.

@@ -103,9 +103,6 @@ func (w *RemoteWrite) Cost(load WriteLoad, name string, group Group) *WriteCost 
 // Lost is how many samples were acknowledged and not found.
 func (c WriteCost) Lost() int64 { return int64(c.Acknowledged) - int64(c.Found) }
 
-// two shows two digits behind the point.
-func two(v float64) string { return fmt.Sprintf("%.2f", v) }
-
 // row is a line of the table of its load.
 func (c WriteCost) row() []string {
 	if c.Not != "" {

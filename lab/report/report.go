@@ -1,13 +1,28 @@
 // Package report holds what the lab measured, and makes docs/performance.md's
 // tables and plots of it. It measures nothing: the same results give the same page.
+//
+// The files, from the top; each uses names of those below it alone:
+//
+//	page.go         the page, section by section
+//	report.go       Results, read and written
+//	techniques.go   each part of them in a file of its own: Go benchmarks,
+//	dashboards.go   writes while dashboards are refreshed,
+//	fairness.go     others while one tenant sends far too much,
+//	remotewrite.go  databases,
+//	memory.go       memory and large numbers of contexts
+//	goals.go        what the collector must be like, and whether it is
+//	plot.go         plots
+//	clock.go        what a process has used
+//	verdict.go      what a run says of a goal
+//	results.go      what one receiver spent
+//	cells.go        numbers in tables
+//	stats.go        medians and intervals
 package report
 
 import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"slices"
-	"time"
 )
 
 // Results are those of one run of the lab: docs/performance/results.json. Parts
@@ -28,151 +43,6 @@ type Results struct {
 	Dashboards  *Dashboards  `json:"dashboards,omitempty"`
 
 	LeftOut []string `json:"left_out,omitempty"` // what was asked for and not measured, and why
-}
-
-// Machine is where it was measured.
-type Machine struct {
-	CPU         string `json:"cpu"`
-	Cores       int    `json:"cores"`
-	MemoryBytes uint64 `json:"memory_bytes"`
-	Kernel      string `json:"kernel"`
-
-	LoadAverage float64  `json:"load_average"`     // of the minute before: 0 on a quiet machine
-	Stolen      *float64 `json:"stolen,omitempty"` // part of its processors' time that the hypervisor gave to others meanwhile
-}
-
-// Version is what was measured, or built it.
-type Version struct {
-	Name    string `json:"name"`
-	Version string `json:"version"`
-}
-
-// Group says what a receiver is there for.
-type Group string
-
-// A receiver is a bare one that only counts, Freshet, or a server of others.
-const (
-	Bare Group = "bare"
-	Ours Group = "ours"
-	Peer Group = "peer"
-)
-
-// Load is one kind of traffic, and what receivers spent on it.
-type Load struct {
-	ID        string  `json:"id"`
-	Name      string  `json:"name"`
-	Packed    int     `json:"metrics_a_packet"`
-	Bytes     int     `json:"bytes_a_packet"`
-	Rate      float64 `json:"metrics_a_second"`
-	Contexts  int     `json:"contexts"`
-	Goal      float64 `json:"goal_ratio"`                  // the collector's cost to the first bare receiver's, at most
-	WholeGoal float64 `json:"goal_ratio_of_all,omitempty"` // the whole server's to the collector's; 0 if it is not measured
-	Costs     []Cost  `json:"costs"`
-}
-
-// Cost is what one receiver spent.
-type Cost struct {
-	Name     string  `json:"name"`
-	Group    Group   `json:"group"`
-	Interval float64 `json:"interval_seconds"`
-	Sent     uint64  `json:"sent"`     // metrics, of all runs
-	Received uint64  `json:"received"` // as the receiver itself counted
-
-	// Of each run.
-	Micros      []float64 `json:"cpu_microseconds_a_metric"`
-	Rate        []float64 `json:"metrics_a_second"` // as sent
-	Resident    []float64 `json:"resident_bytes"`   // at its end
-	Allocations []float64 `json:"allocations_a_metric,omitempty"`
-}
-
-// Cost is where to add a run of a receiver under a load: a new one if it is the
-// first.
-func (r *Results) Cost(load Load, name string, group Group, interval time.Duration) *Cost {
-	at := slices.IndexFunc(r.Loads, func(l Load) bool { return l.ID == load.ID })
-	if at < 0 {
-		at = len(r.Loads)
-		r.Loads = append(r.Loads, load)
-	}
-	costs := &r.Loads[at].Costs
-	i := slices.IndexFunc(*costs, func(c Cost) bool { return c.Name == name })
-	if i < 0 {
-		i = len(*costs)
-		*costs = append(*costs, Cost{Name: name, Group: group, Interval: interval.Seconds()})
-	}
-	return &(*costs)[i]
-}
-
-// Rate is where to add a search with a receiver: a new one if it is the first.
-func (r *Results) Rate(name string, group Group) *Rate {
-	i := slices.IndexFunc(r.Rates, func(rate Rate) bool { return rate.Name == name })
-	if i < 0 {
-		i = len(r.Rates)
-		r.Rates = append(r.Rates, Rate{Name: name, Group: group})
-	}
-	return &r.Rates[i]
-}
-
-// Lost is the share of what was sent that the receiver did not count.
-func (c Cost) Lost() float64 {
-	if c.Sent == 0 {
-		return 0
-	}
-	return 1 - float64(c.Received)/float64(c.Sent)
-}
-
-// Idle is what a receiver spends while nobody sends.
-type Idle struct {
-	Name     string    `json:"name"`
-	Group    Group     `json:"group"`
-	Percent  []float64 `json:"percent_of_a_core"`        // of each run
-	Resident []float64 `json:"resident_bytes,omitempty"` // at the end of each; older results have none
-}
-
-// Rate is the highest at which a receiver on one core lost nothing.
-type Rate struct {
-	Name      string    `json:"name"`
-	Group     Group     `json:"group"`
-	PerSecond []float64 `json:"metrics_a_second"`     // of each search
-	Sender    bool      `json:"sender_was_the_limit"` // of one search at least
-}
-
-// Scale is what large numbers of contexts do to the collector.
-type Scale struct {
-	Million *Million `json:"million,omitempty"`
-	Storm   *Storm   `json:"storm,omitempty"`
-	Flush   *Storm   `json:"flush,omitempty"` // the million again, at half of the highest rate
-}
-
-// Million is what live contexts take.
-type Million struct {
-	Contexts       int     `json:"contexts"`
-	ResidentBefore float64 `json:"resident_bytes_before"`
-	ResidentAfter  float64 `json:"resident_bytes_after"`
-	HeapBefore     float64 `json:"heap_bytes_before"`
-	HeapAfter      float64 `json:"heap_bytes_after"`
-}
-
-// ResidentEntry is what one context takes in resident memory, in bytes.
-func (m Million) ResidentEntry() float64 {
-	return (m.ResidentAfter - m.ResidentBefore) / float64(m.Contexts)
-}
-
-// HeapEntry is what one context takes on the heap, in bytes.
-func (m Million) HeapEntry() float64 { return (m.HeapAfter - m.HeapBefore) / float64(m.Contexts) }
-
-// Storm is traffic over many contexts, and what the ledger says of it.
-type Storm struct {
-	Seconds       float64 `json:"seconds"`
-	Asked         float64 `json:"asked_metrics_a_second"`
-	Rate          float64 `json:"metrics_a_second"`
-	NewContexts   float64 `json:"new_contexts_a_second"`
-	Contexts      int     `json:"contexts"` // of all time
-	Sent          uint64  `json:"sent"`     // metrics
-	Received      uint64  `json:"received"`
-	Refused       uint64  `json:"refused"`
-	Folded        uint64  `json:"folded"` // into a series for those without a place: the soft limit
-	KernelDropped uint64  `json:"kernel_dropped"`
-	Difference    int64   `json:"ledger_difference"` // 0: every sample is accounted for
 }
 
 // Read reads results as Write wrote them.

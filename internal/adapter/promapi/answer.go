@@ -176,3 +176,13 @@ func (a *api) handlePanic(w *answer, r *http.Request) {
 	w.Header().Del("Content-Encoding") // of the compression that the panic cut off
 	refuse(w, r, http.StatusInternalServerError, "internal", fmt.Errorf("panic: %v; this is a bug, and the log has the details", p))
 }
+
+// The reasons by which failed queries are counted.
+const (
+	failedLimit   = "limit"
+	failedTimeout = "timeout"
+	failedPanic   = "panic"
+	failedMemory  = "memory"
+	failedQueue   = "queue"
+	failedSlow    = "slow_client"
+)

@@ -86,3 +86,5 @@ func (c Config) limits() promqlguard.Limits {
 		WindowSamples: c.MaxWindowSamples,
 	}
 }
+
+const prefix = "/api/v1"

@@ -44,16 +44,6 @@ type Engine struct {
 	failed   *prometheus.CounterVec
 }
 
-// The reasons by which failed queries are counted.
-const (
-	failedLimit   = "limit"
-	failedTimeout = "timeout"
-	failedPanic   = "panic"
-	failedMemory  = "memory"
-	failedQueue   = "queue"
-	failedSlow    = "slow_client"
-)
-
 // NewEngine returns an engine with the limits of cfg. The memory is what queries may
 // take where cfg does not say it.
 //
@@ -276,9 +266,6 @@ func (e *Engine) count(err error) {
 		e.failed.WithLabelValues(failedQueue).Inc()
 	}
 }
-
-// longestTraced is how much of a query's text its span has, in bytes.
-const longestTraced = 1000
 
 // span begins the trace of the query, below the sender's if it named one. The engine adds
 // its own spans: whether a trace is kept is adapter/tracing's business.

@@ -1,7 +1,13 @@
 package promapi
 
 import (
+	"fmt"
+	"net/url"
+
+	"github.com/prometheus/prometheus/config"
 	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/rules"
+	"github.com/prometheus/prometheus/scrape"
 	"github.com/prometheus/prometheus/util/features"
 	"github.com/prometheus/prometheus/util/notifications"
 )
@@ -33,3 +39,19 @@ func newFeatures(p parser.Parser) features.Collector {
 
 // noNotifications are what Prometheus tells its own page: there are none here.
 func noNotifications() []notifications.Notification { return []notifications.Notification{} }
+
+// noScraping is what Prometheus' handlers are told of targets, Alertmanagers and
+// rules: there are none.
+type noScraping struct{}
+
+func (noScraping) ScrapePools() []string                       { return []string{} }
+func (noScraping) TargetsActive() map[string][]*scrape.Target  { return nil }
+func (noScraping) TargetsDropped() map[string][]*scrape.Target { return nil }
+func (noScraping) TargetsDroppedCounts() map[string]int        { return map[string]int{} }
+func (noScraping) Alertmanagers() []*url.URL                   { return nil }
+func (noScraping) DroppedAlertmanagers() []*url.URL            { return nil }
+func (noScraping) RuleGroups() []*rules.Group                  { return nil }
+func (noScraping) AlertingRules() []*rules.AlertingRule        { return nil }
+func (noScraping) ScrapePoolConfig(pool string) (*config.ScrapeConfig, error) {
+	return nil, fmt.Errorf("there is no scrape pool %q", pool)
+}

@@ -83,7 +83,7 @@ func collectTwice() {
 // watched is a query that runs.
 type watched struct {
 	guard  *heapGuard
-	query  *query
+	query  promql.Query
 	turn   *turn
 	own    bool // it is one of Freshet's own
 	ctx    context.Context
@@ -96,7 +96,7 @@ type watched struct {
 var errHeap error = &memoryError{"the memory of the process is nearly full"}
 
 // watch has the guard know of a query that begins to run. The caller calls end.
-func (g *heapGuard) watch(ctx context.Context, q *query, t *turn) *watched {
+func (g *heapGuard) watch(ctx context.Context, q promql.Query, t *turn) *watched {
 	w := &watched{guard: g, query: q, turn: t, own: t.begun == t.all.own, ctx: ctx}
 	if g.limit == 0 {
 		return w
@@ -245,3 +245,6 @@ func (s *lanes) heapFull() error {
 	return fmt.Errorf("%w, and of all queries this one may take most of it; queries should have %d MiB together (%s): ask for fewer series, a shorter range or a longer step, or give the process more memory",
 		errHeap, s.total>>20, s.of)
 }
+
+// longestTraced is how much of a query's text its span has, in bytes.
+const longestTraced = 1000

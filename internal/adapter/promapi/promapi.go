@@ -4,6 +4,24 @@
 //
 // Where samples come from is the querier's, and which endpoints there are besides
 // these, such as writing, is for whoever puts the roles together.
+//
+// The files, from the top; each uses names of those below it alone:
+//
+//	routes.go      which paths are answered, and for whom
+//	promapi.go     API: Prometheus' handlers, and ours
+//	engine.go      queries within their limits
+//	parameters.go  numbers that nothing can be meant by
+//	status.go      what a server says of itself
+//	federate.go    what another Prometheus scrapes from here
+//	metered.go     a storage whose readers pass their turn on
+//	heapguard.go   the query that takes most memory is ended in time
+//	liverate.go    rates whose newest sample is live
+//	cost.go        what a query costs, for whom
+//	answer.go      an answer on its way, and refusals
+//	features.go    what Prometheus' handlers are told that there is, and is not
+//	turn.go        one piece of work in its lane
+//	lanes.go       who waits for whom
+//	config.go      limits
 package promapi
 
 import (
@@ -71,8 +89,6 @@ type FamilySource interface {
 type StatsSource interface {
 	Stats(tenant string, limit int) ([]*tsdb.Stats, error)
 }
-
-const prefix = "/api/v1"
 
 // api is all handlers, and what they share.
 type api struct {

@@ -6,13 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 
 	"github.com/prometheus/common/model"
-	"github.com/prometheus/prometheus/config"
-	"github.com/prometheus/prometheus/rules"
-	"github.com/prometheus/prometheus/scrape"
 
 	"github.com/freshet-io/freshet/internal/core/promqlguard"
 	"github.com/freshet-io/freshet/internal/core/querycost"
@@ -175,20 +171,4 @@ func labelPath(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// noScraping is what Prometheus' handlers are told of targets, Alertmanagers and
-// rules: there are none.
-type noScraping struct{}
-
-func (noScraping) ScrapePools() []string                       { return []string{} }
-func (noScraping) TargetsActive() map[string][]*scrape.Target  { return nil }
-func (noScraping) TargetsDropped() map[string][]*scrape.Target { return nil }
-func (noScraping) TargetsDroppedCounts() map[string]int        { return map[string]int{} }
-func (noScraping) Alertmanagers() []*url.URL                   { return nil }
-func (noScraping) DroppedAlertmanagers() []*url.URL            { return nil }
-func (noScraping) RuleGroups() []*rules.Group                  { return nil }
-func (noScraping) AlertingRules() []*rules.AlertingRule        { return nil }
-func (noScraping) ScrapePoolConfig(pool string) (*config.ScrapeConfig, error) {
-	return nil, fmt.Errorf("there is no scrape pool %q", pool)
 }

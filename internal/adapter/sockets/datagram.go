@@ -13,14 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/freshet-io/freshet/internal/lib/fault"
-
 	"github.com/freshet-io/freshet/internal/core/sender"
+	"github.com/freshet-io/freshet/internal/lib/fault"
 )
-
-// batchSize is how many datagrams one system call reads at most. At 64 the call
-// itself is no longer to be seen in the cost of a datagram (BenchmarkUDP).
-const batchSize = 64
 
 // stagger is what slots are further apart than they are long, in bytes: a datagram
 // of the usual 1,432 bytes. Slots whose distance is a power of two would all begin

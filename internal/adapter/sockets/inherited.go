@@ -9,20 +9,6 @@ import (
 	"os"
 )
 
-// Inherited is a socket that was open before this image of the process began: it
-// comes from systemd, or from the image before.
-type Inherited struct {
-	File *os.File
-
-	// Shared says that another process holds the socket and will give it to our
-	// successor, as systemd does: it is left as if by Leave.
-	Shared bool
-
-	// Drops is the kernel's count of drops that somebody has booked already. The
-	// kernel counts from the socket's birth.
-	Drops uint32
-}
-
 // adopt makes listeners of sockets that are open.
 func adopt(c Config) ([]*Listener, error) {
 	defer c.closeInherited()
@@ -119,14 +105,6 @@ func adoptUnix(c Config, in Inherited) (*Listener, error) {
 		return nil, errors.Join(err, ln.Close())
 	}
 	return l, nil
-}
-
-// boundFile is the file of a socket that is bound already. Where it is gone there
-// is nothing to remove at the end.
-func boundFile(path string) socketFile {
-	f := socketFile{path: path}
-	f.info, _ = os.Lstat(path)
-	return f
 }
 
 // Leave prepares for a successor: it returns the socket as a file that the caller

@@ -83,15 +83,6 @@ func sharePort(fd int) error {
 	return os.NewSyscallError("setsockopt SO_REUSEPORT", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
 }
 
-// control runs f with the socket's descriptor.
-func control(raw controller, f func(fd int) error) error {
-	var err error
-	if controlErr := raw.Control(func(fd uintptr) { err = f(int(fd)) }); controlErr != nil {
-		return controlErr
-	}
-	return err
-}
-
 // udpError adds the way out to what commonly goes wrong.
 func udpError(address string, err error) error {
 	_, port, _ := net.SplitHostPort(address)
@@ -109,13 +100,4 @@ func udpError(address string, err error) error {
 		hint = "; give HOST:PORT, as in 127.0.0.1:8125"
 	}
 	return fmt.Errorf("listen on udp %s: %w%s", address, cause(err), hint)
-}
-
-// cause takes off net's own account of what was done to which address, which
-// our errors begin with.
-func cause(err error) error {
-	if op, ok := errors.AsType[*net.OpError](err); ok {
-		return op.Err
-	}
-	return err
 }

@@ -130,34 +130,6 @@ func claim(network, path string) error {
 	}
 }
 
-// socketFile is the file of a bound Unix socket.
-type socketFile struct {
-	path string
-	info fs.FileInfo
-}
-
-// own gives the socket at path its mode and remembers which file it is.
-func own(path string, mode fs.FileMode) (socketFile, error) {
-	f := socketFile{path: path}
-	err := os.Chmod(path, mode)
-	if err == nil {
-		f.info, err = os.Lstat(path)
-	}
-	if err != nil {
-		_ = os.Remove(path)
-	}
-	return f, err
-}
-
-// remove removes the file unless a successor has put its own there. The time is
-// compared too, since file systems give a freed inode to the next file.
-func (f socketFile) remove() {
-	info, err := os.Lstat(f.path)
-	if err == nil && os.SameFile(info, f.info) && info.ModTime().Equal(f.info.ModTime()) {
-		_ = os.Remove(f.path)
-	}
-}
-
 // pathError adds the way out to what commonly goes wrong.
 func pathError(network, path string, err error) error {
 	hint := "choose another path"

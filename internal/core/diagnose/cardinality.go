@@ -30,9 +30,6 @@ const (
 	overBad   = 50
 )
 
-// floodNext is what to do about new series.
-const floodNext = "Take the label out of the application, or meanwhile let a rule drop it, which needs no restart: for DogStatsD mapping.rules: [{match: METRIC, drop_labels: [LABEL]}] (docs/limits.md), for remote write and OTLP distributor.relabel: [{action: labeldrop, regex: LABEL}] (docs/remote-write.md). If the series are wanted, raise the limit, at 6 kB for each of DogStatsD and 2 kB for each other."
-
 // refusedByRequests are the metric that counts what was refused of remote write and OTLP, and the
 // name that it has in older records.
 var refusedByRequests = [...]string{"freshet_distributor_refused_total", "freshet_ingest_refused_total"}

@@ -4,6 +4,30 @@
 //
 // A record may come from anybody: what it has is bounded before it is decoded, and text of
 // it that is repeated here is what its author wrote.
+//
+// The files, from the top; each uses names of those below it alone:
+//
+//	diagnose.go        a record is read, and its causes are ranked
+//	cardinality.go     each cause in a file of its own: a flood of series,
+//	queries.go         queries that take the processor,
+//	small_requests.go  requests of next to nothing,
+//	goroutines.go      too many goroutines,
+//	kernel_drops.go    datagrams that the kernel dropped,
+//	lock.go            a contended lock,
+//	garbage.go         garbage,
+//	disk.go            a slow disk,
+//	malformed.go       malformed lines,
+//	stack_growth.go    stacks that grow,
+//	stores.go          a store that cannot be opened,
+//	cpu_throttling.go  a CPU quota that is used up,
+//	starvation.go      no processor,
+//	growth.go          series that grow
+//	figures.go         figures for people
+//	moment.go          a record, decoded
+//	traced.go          its execution trace
+//	samples.go         its metrics
+//	cause.go           what a cause is: its name, evidence and score
+//	profiled.go        profiles, and stacks
 package diagnose
 
 import (
@@ -15,34 +39,6 @@ import (
 	"time"
 
 	"github.com/freshet-io/freshet/internal/core/record"
-)
-
-// The causes, by the names that programs know them by.
-const (
-	Cardinality   = "cardinality"
-	CPUThrottling = "cpu_throttling"
-	Disk          = "disk"
-	Garbage       = "garbage"
-	Goroutines    = "goroutines"
-	Growth        = "growth"
-	KernelDrops   = "kernel_drops"
-	Lock          = "lock"
-	Malformed     = "malformed"
-	Queries       = "queries"
-	SmallRequests = "small_requests"
-	StackGrowth   = "stack_growth"
-	Starvation    = "starvation"
-	Stores        = "stores"
-)
-
-const (
-	// Listed is the score from which on a cause is named: below it the figures are what a
-	// healthy process under load has, too.
-	Listed = 0.2
-
-	// Clear is the score from which on a cause is taken for one, so that what it brings
-	// about ranks below it. Who is asked for an alarm should ask for this.
-	Clear = 0.5
 )
 
 // Diagnosis is what a record says.
@@ -62,30 +58,6 @@ type Summary struct {
 	Build      string    `json:"build"`
 	GOMAXPROCS int       `json:"gomaxprocs"`
 	Cores      float64   `json:"cores_used"` // processors that the process kept busy
-}
-
-// Cause is something that was wrong, most likely.
-type Cause struct {
-	Name     string     `json:"name"`
-	Title    string     `json:"title"`
-	Score    float64    `json:"score"`   // 0 to 1
-	Because  string     `json:"because"` // what the score is made of
-	Evidence []Evidence `json:"evidence"`
-	Next     string     `json:"next"` // what to do
-}
-
-// Evidence is something in the record that speaks for a cause.
-type Evidence struct {
-	What    string   `json:"what"`
-	Figures []string `json:"figures,omitempty"`
-	Stack   []string `json:"stack,omitempty"` // innermost first
-}
-
-// finding is what a look for one cause came to. Fine says what was looked at, with figures,
-// and is all there is if the score is low.
-type finding struct {
-	Cause
-	fine string
 }
 
 // looks are those for each cause.
@@ -198,13 +170,4 @@ func rank(causes []Cause) {
 		}
 	}
 	slices.SortStableFunc(causes, func(a, b Cause) int { return cmp.Compare(b.Score, a.Score) })
-}
-
-// ramp is 0 up to from, 1 from to on, and in proportion between them. What is no number is
-// nothing.
-func ramp(x, from, to float64) float64 {
-	if !(x > from) {
-		return 0
-	}
-	return min(1, (x-from)/(to-from))
 }

@@ -362,3 +362,6 @@ func (m *moment) growthEvidence(t *growth.Tenant, steps int) (all []Evidence) {
 	}
 	return all
 }
+
+// floodNext is what to do about new series.
+const floodNext = "Take the label out of the application, or meanwhile let a rule drop it, which needs no restart: for DogStatsD mapping.rules: [{match: METRIC, drop_labels: [LABEL]}] (docs/limits.md), for remote write and OTLP distributor.relabel: [{action: labeldrop, regex: LABEL}] (docs/remote-write.md). If the series are wanted, raise the limit, at 6 kB for each of DogStatsD and 2 kB for each other."

@@ -21,11 +21,6 @@ const (
 	runtimeBad   = 0.40
 )
 
-// isLock reports whether a stack waits for a mutex.
-func isLock(s stack) bool {
-	return s.has("sync.(*Mutex).Lock", "sync.(*RWMutex).Lock", "sync.(*RWMutex).RLock") && !s.has("sync.(*Cond).Wait")
-}
-
 func lock(m *moment) finding {
 	// Three witnesses: block.pprof has waits that ended in the time of the record,
 	// the trace those of the seconds before, and goroutine.pprof who stood there at the

@@ -13,9 +13,8 @@ import (
 // Bounds of what is decoded, in bytes. Decoded it takes up to a hundred times as much in
 // the worst case, which nobody makes by chance.
 const (
-	maxProfile = 8 << 20  // decompressed; that of a busy server has 1 MB
-	maxText    = 16 << 20 // of /metrics or of top.json; 1 MB is much
-	maxTrace   = 24 << 20 // the flight recorder keeps 8 MB, and some more
+	maxText  = 16 << 20 // of /metrics or of top.json; 1 MB is much
+	maxTrace = 24 << 20 // the flight recorder keeps 8 MB, and some more
 
 	maxSeconds = 24 * 3600 // of a record, which takes five
 )

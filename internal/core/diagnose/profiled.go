@@ -13,6 +13,9 @@ import (
 	"github.com/google/pprof/profile"
 )
 
+// maxProfile bounds a decompressed profile, in bytes; that of a busy server has 1 MB.
+const maxProfile = 8 << 20
+
 // profiled is a profile: stacks, and what was counted for each. The zero value has none.
 type profiled []sampled
 
@@ -235,4 +238,9 @@ func short(name string) string {
 		name = strings.ToValidUTF8(name[:shownName], "") + "..."
 	}
 	return name
+}
+
+// isLock reports whether a stack waits for a mutex.
+func isLock(s stack) bool {
+	return s.has("sync.(*Mutex).Lock", "sync.(*RWMutex).Lock", "sync.(*RWMutex).RLock") && !s.has("sync.(*Cond).Wait")
 }

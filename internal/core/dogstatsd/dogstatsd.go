@@ -2,6 +2,22 @@
 // StatsD: bytes of a datagram in, metrics, events and service checks out, in
 // place and without allocating. What a name or a tag becomes is mapping's
 // business; which fields are supported, and how, is in docs/dogstatsd.md.
+//
+// The files, from the top; each uses names of those below it alone:
+//
+//	explain.go      what each field of a line means, and where a line goes wrong
+//	line.go         a metric line, read by its marks
+//	event.go        events and service checks
+//	buckets.go      values that the sender has put into buckets
+//	tags.go         tags, one after the other
+//	parser.go       the lines of a datagram
+//	marks.go        where the bytes stand that give a line its shape
+//	marks_amd64.go  how they are found
+//	marks_other.go  that they are not, elsewhere
+//	block.go        the marks of one block
+//	number.go       numbers
+//	dogstatsd.go    what a line may hold
+//	reason.go       why a line is malformed
 package dogstatsd
 
 // MaxTime is the latest second that a line may name, in the year 2255: its

@@ -20,6 +20,22 @@
 //
 // What a value means, and which values go together, is known by whoever owns
 // the section: see Validator. Which file is read, and when, is the caller's.
+//
+// The files, from the top; each uses names of those below it alone:
+//
+//	conf.go     Schema: what can be set
+//	load.go     a configuration from file, environment and flags
+//	file.go     what stands in the file
+//	diff.go     what differs between two configurations, and what a reload may change
+//	setting.go  a configuration for people, with what set each key
+//	flags.go    a flag for each key
+//	key.go      one key, and the names it goes by
+//	nearest.go  the key that was likely meant
+//	node.go     values as a file says them
+//	problem.go  what is wrong, for people
+//	types.go    types of values, and how they are read
+//	veil.go     what is secret
+//	address.go  addresses of sockets
 package conf
 
 import (
@@ -28,12 +44,6 @@ import (
 	"slices"
 	"strings"
 )
-
-// Validator is a section, or an element of a list or map, that knows which of
-// its values make no sense. The keys of its problems are relative to it.
-type Validator interface {
-	Validate() []Problem
-}
 
 // Schema is the set of keys of the configuration T: their names, help and
 // defaults. It remembers what the command line said, so that a file can be
@@ -88,5 +98,3 @@ func (s *Schema[T]) formerPaths(path string) (all []string) {
 	}
 	return all
 }
-
-func renamedTo(now string) string { return "was renamed: say " + now }

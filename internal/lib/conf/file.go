@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -186,19 +184,4 @@ func describe(node *yaml.Node) string {
 	default:
 		return "one value"
 	}
-}
-
-// shorten keeps a problem on one readable line.
-func shorten(text string) string {
-	if len(text) > 80 {
-		text = text[:77] + "..."
-	}
-	return oneLine(text)
-}
-
-func oneLine(text string) string {
-	if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return strconv.Quote(text)
-	}
-	return text
 }

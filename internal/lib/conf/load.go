@@ -104,14 +104,6 @@ type loader struct {
 	problems Problems
 }
 
-// origin is where a value came from: a line of the file, or else the flag or
-// environment variable; the name of a default is its path.
-type origin struct {
-	line  int // 0: not the file
-	name  string
-	value string // as it was written; empty for lists, maps and sections of the file
-}
-
 // add notes that the value at path is wrong.
 func (l *loader) add(path, text string) {
 	if l.failed[path] {

@@ -2,7 +2,10 @@ package conf
 
 import (
 	"errors"
+	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Problem is one thing that is wrong with the configuration.
@@ -54,3 +57,26 @@ func Mistake(err error) error { return MistakeError{err} }
 
 // Unwrap is what was marked.
 func (e MistakeError) Unwrap() error { return e.error }
+
+func oneLine(text string) string {
+	if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(text)
+	}
+	return text
+}
+
+// shorten keeps a problem on one readable line.
+func shorten(text string) string {
+	if len(text) > 80 {
+		text = text[:77] + "..."
+	}
+	return oneLine(text)
+}
+
+// Validator is a section, or an element of a list or map, that knows which of
+// its values make no sense. The keys of its problems are relative to it.
+type Validator interface {
+	Validate() []Problem
+}
+
+func renamedTo(now string) string { return "was renamed: say " + now }

@@ -118,3 +118,11 @@ func wrap(text string, width int) (lines []string) {
 	}
 	return append(lines, line)
 }
+
+// origin is where a value came from: a line of the file, or else the flag or
+// environment variable; the name of a default is its path.
+type origin struct {
+	line  int // 0: not the file
+	name  string
+	value string // as it was written; empty for lists, maps and sections of the file
+}

@@ -358,3 +358,28 @@ func (o OptionalInt) MarshalText() ([]byte, error) {
 	}
 	return strconv.AppendInt(nil, int64(o.n), 10), nil
 }
+
+func typeName(t reflect.Type) string {
+	switch {
+	case shapeOf(t) == list:
+		return typeName(t.Elem()) + ",..."
+	case shapeOf(t) == tree && t.Kind() == reflect.Slice:
+		return "list"
+	case shapeOf(t) == tree:
+		return "map"
+	case t.String() == "time.Duration":
+		return "duration"
+	case t == reflect.TypeFor[Bytes]():
+		return "size"
+	case t == reflect.TypeFor[OptionalInt]():
+		return "int"
+	case reflect.PointerTo(t).Implements(textType), t.Kind() == reflect.String:
+		return "string"
+	case t.Kind() == reflect.Bool:
+		return "bool"
+	case t.Kind() == reflect.Float32, t.Kind() == reflect.Float64:
+		return "number"
+	default:
+		return "int"
+	}
+}

@@ -1,7 +1,3 @@
-// Package collector is the role that reads DogStatsD sockets and hands what it
-// counted to the aggregator, once a second. Each listener has a table of its own
-// and shares nothing until a window closes; one flusher turns windows into
-// batches. Sockets are adapter/sockets' business, tables core/window's.
 package collector
 
 import (

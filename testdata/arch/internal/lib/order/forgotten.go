@@ -1,0 +1,3 @@
+package order
+
+const forgotten = 1

@@ -1,0 +1,7 @@
+package order
+
+type middle struct{ n int }
+
+func (m middle) over() bool {
+	return m.n > limit
+}
