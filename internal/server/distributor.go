@@ -12,22 +12,22 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// totals is the aggregator to the distributor, which is made before it. It is asked when
+// laterAggregator is the aggregator to the distributor, which is made before it. It is asked when
 // both are.
-type totals struct{ aggregator **aggregator.Aggregator }
+type laterAggregator struct{ aggregator **aggregator.Aggregator }
 
-// Push is part of distributor.Windows.
-func (t totals) Push(ctx context.Context, batches []batch.Batch) error {
-	return (*t.aggregator).Push(ctx, batches)
+// Push is part of distributor.Aggregator.
+func (l laterAggregator) Push(ctx context.Context, batches []batch.Batch) error {
+	return (*l.aggregator).Push(ctx, batches)
 }
 
-// Holds is part of distributor.Windows.
-func (t totals) Holds(tenant string, shard uint16, key []byte) bool {
-	return (*t.aggregator).Holds(tenant, shard, key)
+// Holds is part of distributor.Aggregator.
+func (l laterAggregator) Holds(tenant string, shard uint16, key []byte) bool {
+	return (*l.aggregator).Holds(tenant, shard, key)
 }
 
-// TenantSeries is part of distributor.Windows.
-func (t totals) TenantSeries(tenant string) int { return (*t.aggregator).TenantSeries(tenant) }
+// TenantSeries is part of distributor.Aggregator.
+func (l laterAggregator) TenantSeries(tenant string) int { return (*l.aggregator).TenantSeries(tenant) }
 
 // openDistributor opens the way in of samples that are no DogStatsD, and of tiles.
 func (s *server) openDistributor() error {
@@ -38,7 +38,7 @@ func (s *server) openDistributor() error {
 	s.metadata = metadata.New()
 	s.distributor = distributor.New(distributor.Options{
 		Config: s.config.Distributor, Ingester: s.ingester,
-		Tiles: s.stores, Windows: totals{&s.aggregator}, Producer: producer, Backends: s.backends(),
+		Tiles: s.stores, Aggregator: laterAggregator{&s.aggregator}, Producer: producer, Backends: s.backends(),
 		Metadata: s.metadata, Ledger: s.ledger, Lookback: s.config.Query.LookbackDelta, Now: time.Now, Registry: s.registry, Logger: s.logger,
 	})
 	s.receiver = receive.New(receive.Options{

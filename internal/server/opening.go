@@ -14,10 +14,10 @@ import (
 // are open. A collector reads its sockets long before the journal is replayed: its
 // windows grow meanwhile, and nothing waits in a kernel's buffer that could overflow.
 type opening struct {
-	opened  chan struct{} // closed by open
-	failed  chan struct{} // closed by fail
-	windows collector.Aggregator
-	events  collector.Events
+	opened     chan struct{} // closed by open
+	failed     chan struct{} // closed by fail
+	aggregator collector.Aggregator
+	events     collector.Events
 }
 
 var errNotOpened = errors.New("the aggregator could not be opened")
@@ -28,8 +28,8 @@ func newOpening() opening {
 
 // open lets windows and events through from now on. It is called once, as is fail
 // in its place.
-func (o *opening) open(windows collector.Aggregator, events collector.Events) {
-	o.windows, o.events = windows, events
+func (o *opening) open(aggregator collector.Aggregator, events collector.Events) {
+	o.aggregator, o.events = aggregator, events
 	close(o.opened)
 }
 
@@ -68,14 +68,14 @@ func (o *opening) Push(ctx context.Context, batches []batch.Batch) error {
 	if err != nil {
 		return err
 	}
-	return o.windows.Push(ctx, batches)
+	return o.aggregator.Push(ctx, batches)
 }
 
 // Through is part of collector.Aggregator. Calls before the opening are dropped: the next
 // second's call says more.
 func (o *opening) Through(sender uint64, t int64) {
 	if o.isOpen() {
-		o.windows.Through(sender, t)
+		o.aggregator.Through(sender, t)
 	}
 }
 

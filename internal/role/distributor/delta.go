@@ -24,8 +24,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// Windows takes what is added to totals: see aggregator.Aggregator.
-type Windows interface {
+// Aggregator takes what is added to totals.
+type Aggregator interface {
 	// Push returns nil once the batches are counted and survive the death of the
 	// process. After batch.ErrUnsynced they are counted as well, and after any other
 	// error they are not.
@@ -84,7 +84,7 @@ func (d *Distributor) PushDeltas(tenant string, r *remotewrite.Request) (outcome
 	r.Trip.Enter(stage.Distribute, now) // anew, if the rest of the request was written before
 	c := collecting{distributor: d, of: of, terms: t, tenant: tenant, request: r, now: now, outcome: &o}
 	if of.counted.IsZero() || now.Sub(of.counted) >= recount {
-		of.series, of.counted = d.Windows.TenantSeries(tenant), now
+		of.series, of.counted = d.Aggregator.TenantSeries(tenant), now
 	}
 	for i := range r.Series {
 		c.series(&r.Series[i])
@@ -136,7 +136,7 @@ func (d *Distributor) pushIncrements(tenant string, trip *stage.Trip, of *deltas
 	defer cancel()
 	d.Ledger.Post(tenant, received(outcome.Counts{Samples: int(stood)}), ledger.Transfer{From: ledger.Received, To: ledger.Window, Samples: stood})
 	trip.Pass(stage.Distribute, stage.Forward, d.Now())
-	err := d.Windows.Push(ctx, w.End())
+	err := d.Aggregator.Push(ctx, w.End())
 	if err != nil && !errors.Is(err, batch.ErrUnsynced) {
 		d.Ledger.Post(tenant, ledger.Transfer{From: ledger.Window, To: ledger.Refused, Reason: unavailable, Samples: stood})
 	}
@@ -219,7 +219,7 @@ func (c *collecting) refuse(s *remotewrite.Series, reason outcome.Reason, parts 
 // admit refuses a series that is new, if it is of another kind already, or the tenant has as
 // many as it may.
 func (c *collecting) admit(shard uint16, key []byte, ls labels.Labels) *outcome.Refusal {
-	if c.distributor.Windows.Holds(c.tenant, shard, key) {
+	if c.distributor.Aggregator.Holds(c.tenant, shard, key) {
 		return nil
 	}
 	// Behind its kind a key has the labels, which are all that stores see of it.
@@ -230,7 +230,7 @@ func (c *collecting) admit(shard uint16, key []byte, ls labels.Labels) *outcome.
 	}
 	other := slices.Clone(key)
 	for kind := series.Counter; kind <= series.LastKind; kind++ {
-		if other[0] = byte(kind); other[0] != key[0] && c.distributor.Windows.Holds(c.tenant, series.Shard(c.tenant, other), other) {
+		if other[0] = byte(kind); other[0] != key[0] && c.distributor.Aggregator.Holds(c.tenant, series.Shard(c.tenant, other), other) {
 			return kindConflict(byte(kind))
 		}
 	}

@@ -112,7 +112,7 @@ func (a *aggregator) totals() map[string]string {
 func newDeltaWorld(t *testing.T, change func(*settings.Distributor)) (*world, *aggregator) {
 	w := newWorld(t, change)
 	a := &aggregator{ledger: w.Ledger}
-	w.Windows, w.Tiles = a, tiles{w}
+	w.Aggregator, w.Tiles = a, tiles{w}
 	return w, a
 }
 

@@ -84,18 +84,18 @@ const (
 
 // Options is what a distributor is made of. All fields are needed.
 type Options struct {
-	Config   settings.Distributor
-	Ingester Ingester // of the series that are stored as they come
-	Tiles    Tiles
-	Windows  Windows
-	Producer uint64    // by which Windows knows this process, before and after a restart
-	Backends []Backend // none is fine
-	Metadata *metadata.Store
-	Ledger   *ledger.Ledger
-	Lookback time.Duration // of queries
-	Now      func() time.Time
-	Registry prometheus.Registerer
-	Logger   *slog.Logger
+	Config     settings.Distributor
+	Ingester   Ingester // of the series that are stored as they come
+	Tiles      Tiles
+	Aggregator Aggregator
+	Producer   uint64    // by which the aggregator knows this process, before and after a restart
+	Backends   []Backend // none is fine
+	Metadata   *metadata.Store
+	Ledger     *ledger.Ledger
+	Lookback   time.Duration // of queries
+	Now        func() time.Time
+	Registry   prometheus.Registerer
+	Logger     *slog.Logger
 }
 
 // Distributor is safe for concurrent use.
