@@ -37,7 +37,8 @@ func (s *server) openAggregator() error {
 	}
 	s.checkJournal(report)
 	s.aggregator, err = aggregator.New(aggregator.Options{
-		Config: s.config.Aggregator, MaxPending: int64(s.config.Store.Pending), Log: log, Writer: s.distributor, Ledger: s.ledger, Watch: s.watch,
+		Config: s.config.Aggregator, MaxPending: int64(s.config.Store.Pending),
+		Log: log, Writer: s.distributor, Ledger: s.ledger, Watch: s.watch,
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
 	})
 	if err != nil {
@@ -55,7 +56,8 @@ func (s *server) runAggregator(ctx context.Context) error {
 		s.opening.fail()
 		return err
 	}
-	restored := slices.SortedFunc(s.aggregator.Series(), func(a, b tile.Held) int { return cmp.Compare(a.LastSeen, b.LastSeen) })
+	byAge := func(a, b tile.Held) int { return cmp.Compare(a.LastSeen, b.LastSeen) }
+	restored := slices.SortedFunc(s.aggregator.Series(), byAge)
 	for _, held := range restored {
 		if !held.Delta { // no series of DogStatsD, whose places these are
 			s.collector.Restored(held.Tenant, []byte(held.Key), held.Source, time.UnixMilli(held.LastSeen))

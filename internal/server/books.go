@@ -106,7 +106,10 @@ func (s *server) waiting(tenant string) *answer.Waiting {
 
 func (s *server) serveLedger(w http.ResponseWriter, r *http.Request) {
 	name, books := tenantOf(r), s.ledger.Books()
-	data := answer.Ledger{Name: name, Started: s.started.UnixMilli(), Boundary: books.Boundary, Probing: s.has(settings.RoleProber), Tenant: books.Of(name), Waiting: s.waiting(name)}
+	data := answer.Ledger{
+		Name: name, Started: s.started.UnixMilli(), Boundary: books.Boundary, Probing: s.has(settings.RoleProber),
+		Tenant: books.Of(name), Waiting: s.waiting(name),
+	}
 	if p := s.previous; p != nil {
 		data.Previous = &answer.Previous{Written: p.Written, Final: p.Final, Tenant: p.Of(name)}
 	}

@@ -31,7 +31,8 @@ func (s *server) forgetNames(ctx context.Context) error {
 	for ticker := time.NewTicker(24 * time.Hour); ; {
 		select {
 		case now := <-ticker.C:
-			if err := s.catalogueFile.Forget(s.catalogue.Forget(now.UnixMilli(), now.Add(-s.unusedNames()).UnixMilli())); err != nil {
+			unused := s.catalogue.Forget(now.UnixMilli(), now.Add(-s.unusedNames()).UnixMilli())
+			if err := s.catalogueFile.Forget(unused); err != nil {
 				s.logger.Warn("names out of use are remembered for another day", "error", err)
 			}
 		case <-ctx.Done():

@@ -38,7 +38,8 @@ func (s *server) openCollector() error {
 	}
 	s.limiter = limit.New(s.config.Limits, s.config.DogStatsD.IdleContexts, s.config.Aggregator.UpDownTTL)
 	s.collector, err = collector.New(collector.Options{
-		Config: s.config.DogStatsD, Mapper: mapper, Catalogue: s.catalogue, Limiter: s.limiter, CatalogueFile: s.catalogueFile, Ledger: s.ledger, Watch: s.watch,
+		Config: s.config.DogStatsD, Mapper: mapper, Limiter: s.limiter,
+		Catalogue: s.catalogue, CatalogueFile: s.catalogueFile, Ledger: s.ledger, Watch: s.watch,
 		Aggregator: &s.opening, Events: &s.opening, Producer: producer, Host: constant.Get("host"), Probe: mark,
 		Now: time.Now, Registry: s.registry, Logger: s.logger,
 		Inherited: s.inherited.dogstatsd, Connections: s.shares.Streams,
@@ -65,7 +66,8 @@ func (s *server) producer() (uint64, error) {
 	}
 	id, err := hex.DecodeString(strings.TrimSpace(string(text)))
 	if err != nil || len(id) != 8 {
-		return 0, fmt.Errorf("identity of this collector: %s holds %.40q, not 16 hexadecimal digits; remove the file to get a new one", path, text)
+		return 0, fmt.Errorf("identity of this collector: %s holds %.40q, not 16 hexadecimal digits; "+
+			"remove the file to get a new one", path, text)
 	}
 	return binary.BigEndian.Uint64(id), nil
 }

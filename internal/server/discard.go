@@ -43,7 +43,9 @@ func (d discarding) Push(_ context.Context, batches []batch.Batch) error {
 		if err != nil {
 			return fmt.Errorf("%w: %w", batch.ErrRefused, err)
 		}
-		d.ledger.Post(string(h.Tenant), ledger.Transfer{From: ledger.Window, To: ledger.Discarded, Reason: reasonNoAggregator, Samples: b.Samples})
+		d.ledger.Post(string(h.Tenant), ledger.Transfer{
+			From: ledger.Window, To: ledger.Discarded, Reason: reasonNoAggregator, Samples: b.Samples,
+		})
 	}
 	return nil
 }

@@ -39,10 +39,12 @@ func (s *server) openDistributor() error {
 	s.distributor = distributor.New(distributor.Options{
 		Config: s.config.Distributor, Ingester: s.ingester,
 		Tiles: s.stores, Aggregator: laterAggregator{&s.aggregator}, Producer: producer, Backends: s.backends(),
-		Metadata: s.metadata, Ledger: s.ledger, Lookback: s.config.Query.LookbackDelta, Now: time.Now, Registry: s.registry, Logger: s.logger,
+		Metadata: s.metadata, Ledger: s.ledger, Lookback: s.config.Query.LookbackDelta,
+		Now: time.Now, Registry: s.registry, Logger: s.logger,
 	})
 	s.receiver = receive.New(receive.Options{
-		Distributor: s.distributor, Tenant: tenantOf, MaxMemory: int64(s.config.Distributor.MaxMemory), Watch: s.watch, Registry: s.registry,
+		Distributor: s.distributor, Tenant: tenantOf, MaxMemory: int64(s.config.Distributor.MaxMemory),
+		Watch: s.watch, Registry: s.registry,
 	})
 	return nil
 }

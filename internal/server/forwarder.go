@@ -35,7 +35,8 @@ func (s *server) openForwarders() error {
 			dirs = append(dirs, dir)
 		}
 		f, err := forwarder.New(forwarder.Options{
-			Backend: b, Dirs: dirs, UserAgent: "freshet/" + build.This().Version, Registry: s.registry, Logger: s.logger,
+			Backend: b, Dirs: dirs, UserAgent: "freshet/" + build.This().Version,
+			Registry: s.registry, Logger: s.logger,
 		})
 		if err != nil {
 			return err
@@ -63,7 +64,9 @@ type backend struct {
 
 // Push is part of distributor.Backend.
 func (b backend) Push(tenant string, version int, parts outcome.Counts, body []byte) error {
-	return b.Forwarder.Push(forwarder.Request{Tenant: tenant, Version: version, Samples: parts.Samples, Histograms: parts.Histograms, Body: body})
+	return b.Forwarder.Push(forwarder.Request{
+		Tenant: tenant, Version: version, Samples: parts.Samples, Histograms: parts.Histograms, Body: body,
+	})
 }
 
 // TakesRequests is part of distributor.Backend.

@@ -10,7 +10,8 @@ import (
 // openProber makes what measures freshness.
 func (s *server) openProber() error {
 	s.prober = prober.New(prober.Options{
-		Targets: s.probed, Write: http.HandlerFunc(s.receiver.RemoteWrite), Query: s.newest, Mark: s.collector.Probe, Registry: s.registry, Logger: s.logger,
+		Targets: s.probed, Write: http.HandlerFunc(s.receiver.RemoteWrite), Query: s.newest,
+		Mark: s.collector.Probe, Registry: s.registry, Logger: s.logger,
 	})
 	return nil
 }

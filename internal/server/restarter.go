@@ -262,7 +262,9 @@ func (s *server) tellRestarted() {
 		return
 	}
 	gap := s.restarter.begun.Sub(time.Unix(0, s.restarter.last.StoppedReading))
-	s.logger.Info("restarted in place", "unread_for", gap.Round(time.Millisecond), "ready_after", time.Since(time.Unix(0, s.restarter.last.StoppedReading)).Round(time.Millisecond))
+	after := time.Since(time.Unix(0, s.restarter.last.StoppedReading))
+	s.logger.Info("restarted in place",
+		"unread_for", gap.Round(time.Millisecond), "ready_after", after.Round(time.Millisecond))
 	s.tellRestart(answer.Restart{State: answer.RestartReady, Gap: gap.Seconds(), Build: build.This().String()})
 }
 

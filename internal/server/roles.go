@@ -1,8 +1,6 @@
 package server
 
-import (
-	"github.com/freshet-io/freshet/internal/settings"
-)
+import "github.com/freshet-io/freshet/internal/settings"
 
 // role is one that a process may have: what it needs, and how it is built. What of it runs
 // stands in parts, whose order is that of stopping.
@@ -17,19 +15,39 @@ type role struct {
 // roles are all but the collector, each below those that it needs. The collector is built
 // before them, and reads while they are built: see newServer.
 var roles = []role{
-	{name: settings.RoleIngester, build: (*server).openIngester, serve: (*server).serveIngester, reload: (*server).reloadIngester},
-	{name: settings.RoleForwarder, build: (*server).openForwarders},
 	{
-		name: settings.RoleDistributor, needs: []string{settings.RoleIngester, settings.RoleForwarder},
+		name:  settings.RoleIngester,
+		build: (*server).openIngester, serve: (*server).serveIngester, reload: (*server).reloadIngester,
+	},
+	{
+		name:  settings.RoleForwarder,
+		build: (*server).openForwarders,
+	},
+	{
+		name:  settings.RoleDistributor,
+		needs: []string{settings.RoleIngester, settings.RoleForwarder},
 		build: (*server).openDistributor, serve: (*server).serveDistributor, reload: (*server).reloadDistributor,
 	},
-	{name: settings.RoleAggregator, needs: []string{settings.RoleDistributor}, build: (*server).openAggregator},
 	{
-		name: settings.RoleQuerier, needs: []string{settings.RoleIngester, settings.RoleDistributor, settings.RoleAggregator},
+		name:  settings.RoleAggregator,
+		needs: []string{settings.RoleDistributor},
+		build: (*server).openAggregator,
+	},
+	{
+		name:  settings.RoleQuerier,
+		needs: []string{settings.RoleIngester, settings.RoleDistributor, settings.RoleAggregator},
 		build: (*server).openQuerier, serve: (*server).serveQuerier,
 	},
-	{name: settings.RoleScraper, needs: []string{settings.RoleDistributor}, build: (*server).openScraper},
-	{name: settings.RoleProber, needs: []string{settings.RoleDistributor, settings.RoleQuerier}, build: (*server).openProber},
+	{
+		name:  settings.RoleScraper,
+		needs: []string{settings.RoleDistributor},
+		build: (*server).openScraper,
+	},
+	{
+		name:  settings.RoleProber,
+		needs: []string{settings.RoleCollector, settings.RoleDistributor, settings.RoleQuerier},
+		build: (*server).openProber,
+	},
 }
 
 // has reports whether the process has a role.

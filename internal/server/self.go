@@ -21,7 +21,9 @@ func (s *server) openSelf() (err error) {
 		return conf.Mistake(err)
 	}
 	s.recorder = recorder.New(recorder.Options{
-		Config: s.config.Self.Recorder, Dir: s.path("records"), Gatherer: s.registry, Top: s.topOfAll, Broken: s.looked, Growing: s.growing, Queries: s.queryCosts, Sent: s.sent, Build: build.This().String(),
+		Config: s.config.Self.Recorder, Dir: s.path("records"), Gatherer: s.registry,
+		Top: s.topOfAll, Broken: s.looked, Growing: s.growing, Queries: s.queryCosts, Sent: s.sent,
+		Build:    build.This().String(),
 		Registry: s.registry, Logger: s.logger,
 	})
 	s.watch.OnOver(s.overBudget)

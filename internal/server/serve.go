@@ -56,7 +56,7 @@ func serve(ctx context.Context, c settings.Config, from *settings.Source, stdout
 	defer func() {
 		closed := logger.close()
 		if errors.Is(closed, context.DeadlineExceeded) && err != nil {
-			err = command.ExitError{Code: command.Failure} // whoever reads standard error hangs: to say more would wait for him
+			err = command.ExitError{Code: command.Failure} // standard error hangs: another line would wait as well
 		} else if !errors.Is(closed, context.DeadlineExceeded) {
 			err = errors.Join(err, closed)
 		}

@@ -46,64 +46,68 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// server is every role of one process. What is nil was not reached by newServer; a
-// process that keeps nothing never has stores, events and an aggregator.
+// server is one process with its roles. What is nil was not reached by newServer, or
+// belongs to a role that the process does not have.
 type server struct {
-	config   settings.Config                 // that it was started with
-	current  atomic.Pointer[settings.Config] // after reloads
-	registry *prometheus.Registry
-	logger   *slog.Logger // of log
-	log      *serverLog
-	started  time.Time
-	ready    atomic.Bool
-	readied  chan struct{}                 // closed when the server is ready for the first time
-	handler  atomic.Pointer[http.ServeMux] // nil while starting
-
-	lock          *files.Lock
-	stores        *tsdb.Stores
-	events        *eventlog.Log
-	catalogueFile *cataloguefile.File
-	catalogue     *catalogue.Catalogue
-	ledger        *ledger.Ledger
-	watch         *stage.Watch
-	tracing       *tracing.Tracing
-	recorder      *recorder.Recorder
-	books         sync.Mutex  // held while they are written
-	booksFinal    bool        // they were written for good
-	previous      *savedBooks // of the process before, or nil
-	aggregator    *aggregator.Aggregator
-	ingester      *ingester.Ingester
-	distributor   *distributor.Distributor
-	receiver      *receive.Receiver // of remote write and OTLP, for the distributor
-	metadata      *metadata.Store   // what their senders say of metrics
-	scraper       *scraper.Scraper
-	prober        *prober.Prober
-	forwarders    []*forwarder.Forwarder // in the order of the configuration
-	engine        *promapi.Engine        // with querier, once all is open
-	querier       *querier.Queryable
-	memory        memory.Limit // of the process
-	limiter       *limit.Limiter
-	mapper        atomic.Pointer[mapping.Mapper] // the collector's
-	collector     *collector.Collector
-	http          httpServers
+	config        settings.Config                 // that it was started with
+	current       atomic.Pointer[settings.Config] // after reloads
+	registry      *prometheus.Registry
+	logger        *slog.Logger // of log
+	log           *serverLog
+	lock          *files.Lock // of the data directory
+	memory        memory.Limit
 	shares        connections.Shares // of the descriptors
-	bound         *connections.Bound // of http and otlp
-	otlp          *otlpServer        // nil for none
+	catalogue     *catalogue.Catalogue
+	catalogueFile *cataloguefile.File
 
-	operatorSocket *httpServer // nil where none can be
+	// The roles, and what belongs to one of them.
+	collector   *collector.Collector
+	limiter     *limit.Limiter
+	mapper      atomic.Pointer[mapping.Mapper] // the collector's
+	ingester    *ingester.Ingester
+	stores      *tsdb.Stores
+	events      *eventlog.Log
+	forwarders  []*forwarder.Forwarder // in the order of the configuration
+	distributor *distributor.Distributor
+	receiver    *receive.Receiver // of remote write and OTLP, for the distributor
+	metadata    *metadata.Store   // what their senders say of metrics
+	aggregator  *aggregator.Aggregator
+	querier     *querier.Queryable
+	engine      *promapi.Engine // with querier
+	scraper     *scraper.Scraper
+	prober      *prober.Prober
 
-	access    atomic.Pointer[tenant.Access] // who may ask it; nil: everybody, for the tenant of the address
-	operators atomic.Pointer[tenant.Operators]
-	proxied   atomic.Pointer[string] // the first header of a proxy that came; nil for none
-	refused   *prometheus.CounterVec // requests, by reason
-	origins   *regexp.Regexp         // of pages that may read; nil for none but ours
-	metrics   http.Handler           // of the whole process
-	reloader  *reloader
-	inherited *inheritance
-	opening   opening
-	restarter *restarter
+	// What looks at the process.
+	ledger     *ledger.Ledger
+	books      sync.Mutex  // held while the ledger is written
+	booksFinal bool        // it was written for good
+	previous   *savedBooks // of the process before, or nil
+	watch      *stage.Watch
+	tracing    *tracing.Tracing
+	recorder   *recorder.Recorder
 
+	// What is answered.
+	http           httpServers
+	operatorSocket *httpServer                   // nil where none can be
+	otlp           *otlpServer                   // nil for none
+	bound          *connections.Bound            // of http and otlp
+	handler        atomic.Pointer[http.ServeMux] // nil while starting
+	metrics        http.Handler                  // of the whole process
+	access         atomic.Pointer[tenant.Access] // who may ask it; nil: everybody, for the tenant of the address
+	operators      atomic.Pointer[tenant.Operators]
+	proxied        atomic.Pointer[string] // the first header of a proxy that came; nil for none
+	refused        *prometheus.CounterVec // requests, by reason
+	origins        *regexp.Regexp         // of pages that may read; nil for none but ours
+
+	// From the start to the end.
+	started       time.Time
+	inherited     *inheritance
+	opening       opening
+	ready         atomic.Bool
+	readied       chan struct{} // closed when the server is ready for the first time
 	listeningTold listeningTold
+	reloader      *reloader
+	restarter     *restarter
 }
 
 // inForce is the configuration of the moment.
@@ -113,15 +117,25 @@ func (s *server) inForce() settings.Config { return *s.current.Load() }
 // need each other; open does the rest. What others may hold (ports, the
 // directory) comes first, so that its errors are quick. The source of c can be
 // read again. After an error the server must still be closed.
-func newServer(c settings.Config, from *settings.Source, registry *prometheus.Registry, log *serverLog) (*server, error) {
-	s := &server{config: c, registry: registry, logger: log.Logger, log: log, started: time.Now(), ledger: ledger.New(), watch: stage.NewWatch()}
+func newServer(
+	c settings.Config, from *settings.Source, registry *prometheus.Registry, log *serverLog,
+) (*server, error) {
+	s := &server{
+		config: c, registry: registry, logger: log.Logger, log: log,
+		started: time.Now(), ledger: ledger.New(), watch: stage.NewWatch(),
+	}
 	s.current.Store(&c)
 	s.opening = newOpening()
 	s.readied = make(chan struct{})
 	s.reloader = newReloader(from, c.DataDir, registry)
 	s.restarter = newRestarter()
-	registry.MustRegister(log, buildGauge(build.This()), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	for _, open := range []func() error{s.findMemory, s.openSelf, s.openInherited, s.openDirectory, s.openLedger, s.openAccess, s.openOperators, s.openOrigins, s.openHTTP, s.openOperatorSocket, s.openOTLP, s.openCatalogue, s.openCollector, s.checkLeft} {
+	registry.MustRegister(log, buildGauge(build.This()),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, open := range []func() error{
+		s.findMemory, s.openSelf, s.openInherited, s.openDirectory, s.openLedger,
+		s.openAccess, s.openOperators, s.openOrigins, s.openHTTP, s.openOperatorSocket, s.openOTLP,
+		s.openCatalogue, s.openCollector, s.checkLeft,
+	} {
 		if err := open(); err != nil {
 			return s, err
 		}
@@ -179,17 +193,18 @@ func (s *server) replace(name string, text []byte) error {
 	return os.Rename(temp, s.path(name))
 }
 
-// parts are what runs, in the order of starting. None waits for the one before: the
-// collector reads while the aggregator opens. opened is called when all is open that
-// was in use before.
+// parts are what runs, from the one that stops last: a part stops when those below it have,
+// since they hand over to it. They start together, so that the collector reads while the
+// aggregator opens. opened is called when all is open that was in use before.
 func (s *server) parts(opened func() error) []run.Part {
 	aggregate := s.runAggregator
 	if !s.has(settings.RoleAggregator) {
 		aggregate = s.runDiscarding
 	}
+	open := func(ctx context.Context) error { return s.runOpening(ctx, opened) }
 	all := []struct {
 		run.Part
-		has bool
+		has bool // by its roles and its configuration
 	}{
 		{run.Part{Name: "traces", Run: s.tracing.Run}, true},
 		{run.Part{Name: "ledger", Run: s.keepLedger}, true},
@@ -201,7 +216,7 @@ func (s *server) parts(opened func() error) []run.Part {
 		{run.Part{Name: "catalogue", Run: s.forgetNames}, true},
 		{run.Part{Name: "sockets", Run: s.keepBooked}, true},
 		{run.Part{Name: "collector", Run: s.runCollector, After: s.mayRead()}, true},
-		{run.Part{Name: "opening", Run: func(ctx context.Context) error { return s.runOpening(ctx, opened) }, After: s.opening.opened}, true},
+		{run.Part{Name: "opening", Run: open, After: s.opening.opened}, true},
 		{run.Part{Name: "own metrics", Run: s.runScraper, After: s.opening.opened}, s.has(settings.RoleScraper)},
 		{run.Part{Name: "reload", Run: s.watchReloads, After: s.opening.opened}, true},
 		{run.Part{Name: "restart signal", Run: s.watchRestarts}, true},
@@ -209,7 +224,7 @@ func (s *server) parts(opened func() error) []run.Part {
 		{run.Part{Name: "http", Run: s.runHTTP}, true},
 		{run.Part{Name: "operators", Run: s.runOperatorSocket}, s.operatorSocket != nil},
 		{run.Part{Name: "prober", Run: s.runProber, After: s.readied}, s.has(settings.RoleProber)},
-		{run.Part{Name: "recorder", Run: s.recorder.Run}, true}, // the first to stop: who waits for a record must not hold up the others
+		{run.Part{Name: "recorder", Run: s.recorder.Run}, true}, // stops first: a request for a record holds up no other
 	}
 	var parts []run.Part
 	for _, p := range all {
