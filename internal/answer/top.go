@@ -12,9 +12,10 @@ type Top struct {
 	Samples   float64        `json:"samples_per_second"`
 	Datagrams float64        `json:"datagrams_per_second"`
 	Bytes     float64        `json:"bytes_per_second"`
-	Metrics   []TopMetric    `json:"metrics"`   // most samples first
-	Senders   []TopTraffic   `json:"senders"`   // most datagrams first
-	Malformed []TopMalformed `json:"malformed"` // most malformed lines first
+	Metrics   []TopMetric    `json:"metrics"`               // most samples first
+	Senders   []TopTraffic   `json:"senders"`               // most datagrams first
+	Malformed []TopMalformed `json:"malformed"`             // most malformed lines first
+	Listeners []TopListener  `json:"malformed_by_listener"` // those with malformed lines in the last 15 s
 	Newest    []TopSeries    `json:"newest_series"`
 	Labels    []TopLabel     `json:"labels"`      // most values first
 	Over      []TopOver      `json:"over_limits"` // most samples first
@@ -48,6 +49,16 @@ type TopMalformed struct {
 	Share     float64 `json:"share"`             // of its lines, 0 to 1
 	Reason    string  `json:"reason,omitempty"`  // of the example, as docs/dogstatsd.md has it
 	Example   string  `json:"example,omitempty"` // one of the lines, cut off after 200 bytes
+}
+
+// TopListener is what came to a listener in the last 15 s, whoever looked: a client that flushes
+// each 10 s is in it.
+type TopListener struct {
+	Listener  string  `json:"listener"`
+	Lines     float64 `json:"lines_per_second"`
+	Malformed float64 `json:"malformed_per_second"`
+	Share     float64 `json:"share"`  // of its lines, 0 to 1
+	Reason    string  `json:"reason"` // the most frequent
 }
 
 // TopSender is who sends, as far as this machine knows.

@@ -220,6 +220,11 @@ func TestCauses(t *testing.T) {
 			m.end = text(t, "freshet_dogstatsd_malformed_lines_total{listener=\"udp://:8125\",reason=\"bad_value\"} 200\n"+
 				"freshet_dogstatsd_samples_total{listener=\"udp://:8125\"} 200\nfreshet_dogstatsd_samples_total{listener=\"unixgram:///s\"} 99999\n")
 		}), clearly, "Malformed lines: 50 % of what comes to udp://:8125, 40 lines a second"},
+		{"malformed lines of a client that flushes each 10 s, and did not while the record was made", malformed, changed(func(m *moment) {
+			m.begin = text(t, "freshet_dogstatsd_malformed_lines_total{listener=\"udp://:8125\",reason=\"bad_value\"} 5000\n")
+			m.end = m.begin
+			m.tops = readTops(t, `[{"tenant":"shop","malformed":[],"malformed_by_listener":[{"listener":"udp://:8125","malformed_per_second":20,"share":0.5,"reason":"bad_value"}]}]`)
+		}), clearly, "Malformed lines: 50 % of what comes to udp://:8125, 20 lines a second"},
 		{"few malformed lines of a sender of many", malformed, changed(func(m *moment) {
 			m.tops = readTops(t, `[{"malformed":[{"address":"10.0.0.9:7","lines_per_second":9000,"malformed_per_second":50,"share":0.0056}]}]`)
 		}), fine, ""},

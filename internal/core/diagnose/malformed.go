@@ -61,9 +61,8 @@ func (m *moment) malformedBySender() (all []malformedLines) {
 	return all
 }
 
-// malformedSinceStart says how many lines were malformed since the process began: a client that
-// flushes each 10 s may have sent none while the record was made. They are no cause, as the
-// client may have been mended since.
+// malformedSinceStart says how many lines were malformed since the process began. They are no
+// cause, as the client may have been mended since.
 func (m *moment) malformedSinceStart() string {
 	lines, worst := 0.0, labelled{}
 	for _, l := range m.end.of(malformedMetric) {
@@ -78,8 +77,17 @@ func (m *moment) malformedSinceStart() string {
 	return fmt.Sprintf(", and %s were since the start, most often %s from %s: freshet top shows who sends them now", count(lines), clip(worst.labels["reason"]), clip(worst.labels["listener"]))
 }
 
-// malformedByListener are those of /metrics: a sender that sent before anybody looked.
+// malformedByListener are those of a sender that sent before anybody looked: in the last 15 s, in
+// which a client comes that flushes each 10 s. An older record has those of its 5 s in /metrics.
 func (m *moment) malformedByListener() (all []malformedLines) {
+	for i := range m.tops {
+		for _, l := range m.tops[i].Listeners {
+			all = append(all, malformedLines{m.tops[i].Tenant, "what comes to " + clip(l.Listener), l.Reason, "", l.Malformed, l.Share})
+		}
+	}
+	if len(all) > 0 {
+		return all
+	}
 	samples := map[string]float64{}
 	for _, l := range m.grown(samplesMetric) {
 		samples[l.labels["listener"]] += l.value

@@ -139,6 +139,12 @@ type top struct {
 		Reason    string  `json:"reason"`
 		Example   string  `json:"example"`
 	} `json:"malformed"`
+	Listeners []struct { // nil in an older record
+		Listener  string  `json:"listener"`
+		Malformed float64 `json:"malformed_per_second"` // of the last 15 s
+		Share     float64 `json:"share"`
+		Reason    string  `json:"reason"`
+	} `json:"malformed_by_listener"`
 }
 
 type socketSender struct {

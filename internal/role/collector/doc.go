@@ -19,4 +19,5 @@
 //	limits.go     who is over a limit
 //	progress.go   up to when everything is handed on
 //	listener.go   what one socket receives, counted in windows
+//	lately.go     what came to it in the last seconds
 package collector

@@ -79,6 +79,7 @@ type listener struct {
 
 	mu        sync.Mutex
 	published counts // as of the last closed window
+	lately    lately
 }
 
 // counts is what a listener did since it was made.
@@ -322,6 +323,7 @@ func (l *listener) publish(now int64) {
 	l.mu.Lock()
 	last := l.published
 	l.published = next
+	l.lately.add(now/1e9, next.received-last.received, &next.malformed, &last.malformed)
 	l.mu.Unlock()
 	l.post(&next, &last)
 	// Of all batches: those that timed sees are but some.

@@ -1,14 +1,17 @@
 package collector
 
 import (
+	"cmp"
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/prometheus/common/model"
 
 	"github.com/freshet-io/freshet/internal/adapter/process"
 	"github.com/freshet-io/freshet/internal/answer"
+	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	"github.com/freshet-io/freshet/internal/core/limit"
 	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/series"
@@ -32,11 +35,12 @@ func (c *Collector) Top(ctx context.Context, tenant string, limit int) (*answer.
 	v.end = now.Add(-topSlack).Unix()
 	v.from = max(v.end-top.Span, min(first, v.end-1))
 	t := &answer.Top{
-		Tenant: tenant, End: v.end, Seconds: int(v.end - v.from), Metrics: []answer.TopMetric{}, Senders: []answer.TopTraffic{}, Malformed: []answer.TopMalformed{},
+		Tenant: tenant, End: v.end, Seconds: int(v.end - v.from), Metrics: []answer.TopMetric{}, Senders: []answer.TopTraffic{}, Malformed: []answer.TopMalformed{}, Listeners: []answer.TopListener{},
 		Newest: []answer.TopSeries{}, Labels: []answer.TopLabel{}, Over: []answer.TopOver{},
 	}
 	v.metrics(t)
 	v.senders(t)
+	v.listeners(t, now)
 	v.newest(t)
 	v.labels(t, now)
 	v.over(t, now)
@@ -120,6 +124,53 @@ func (v *topView) senders(t *answer.Top) {
 		})
 	}
 	t.Datagrams, t.Bytes = v.rate(all.Count), v.rate(all.Bytes)
+}
+
+// listeners are those of the tenant that had malformed lines lately, whose sender may have been
+// silent since somebody looks.
+func (v *topView) listeners(t *answer.Top, now time.Time) {
+	type sum struct {
+		received  uint64
+		malformed [dogstatsd.NumReasons]uint64
+	}
+	all := map[string]*sum{} // by name: several readers share one
+	for _, l := range v.collector.listeners() {
+		if l.next.Load().tenant != v.tenant {
+			continue
+		}
+		name := l.name()
+		if all[name] == nil {
+			all[name] = new(sum)
+		}
+		l.mu.Lock()
+		received, malformed := l.lately.since(now.Unix() - latelySeconds)
+		l.mu.Unlock()
+		all[name].received += received
+		for reason, n := range malformed {
+			all[name].malformed[reason] += n
+		}
+	}
+	for name, s := range all {
+		var lines uint64
+		worst := 0
+		for reason, n := range s.malformed {
+			lines += n
+			if n > s.malformed[worst] {
+				worst = reason
+			}
+		}
+		if lines > 0 {
+			rate := func(n uint64) float64 { return float64(n) / latelySeconds }
+			t.Listeners = append(t.Listeners, answer.TopListener{
+				Listener: name, Lines: rate(lines + s.received), Malformed: rate(lines),
+				Share: share(lines, lines+s.received), Reason: dogstatsd.Reason(worst).String(),
+			})
+		}
+	}
+	slices.SortFunc(t.Listeners, func(a, b answer.TopListener) int {
+		return cmp.Or(cmp.Compare(b.Malformed, a.Malformed), cmp.Compare(a.Listener, b.Listener))
+	})
+	t.Listeners = t.Listeners[:min(v.limit, len(t.Listeners))]
 }
 
 // sender is what is known of a sender whose lines give a container, or none.

@@ -1,0 +1,46 @@
+package collector
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/freshet-io/freshet/internal/answer"
+)
+
+// A client that flushes each 10 s may have sent all of its malformed lines before anybody looks,
+// and none after. Its listener is known for 15 s, and then no longer.
+func TestMalformedLinesFromBeforeAnybodyLooked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, nil)
+		l := f.listeners()[0]
+		pass := func(seconds int) {
+			for range seconds {
+				time.Sleep(time.Second)
+				l.Tick(time.Now().UnixNano())
+			}
+		}
+		top := func() []answer.TopListener {
+			t.Helper()
+			found, err := f.Top(t.Context(), l.terms.tenant, 10)
+			if err != nil || len(found.Malformed) > 0 {
+				t.Fatal(found.Malformed, err)
+			}
+			return found.Listeners
+		}
+		l.Tick(time.Now().UnixNano())
+		pass(3)
+		for range 20 {
+			l.Packet([]byte("x:\nx:one|c\nx:two|c"), time.Now().UnixNano())
+		}
+		pass(9)
+		want := answer.TopListener{Listener: l.name(), Lines: 4, Malformed: 4, Share: 1, Reason: "bad_value"}
+		if found := top(); len(found) != 1 || found[0] != want {
+			t.Errorf("%+v, not %+v", found, want)
+		}
+		pass(10)
+		if found := top(); len(found) > 0 {
+			t.Errorf("%+v, after more than 15 s", found)
+		}
+	})
+}
