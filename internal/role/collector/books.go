@@ -4,6 +4,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	"github.com/freshet-io/freshet/internal/core/ledger"
 	"github.com/freshet-io/freshet/internal/core/limit"
+	"github.com/freshet-io/freshet/internal/core/window"
 )
 
 // Reasons in the ledger why the collector did not hand a sample on. Those of
@@ -87,4 +88,15 @@ func (l *listener) post(next, last *counts) {
 		RefusedConnections: now.RefusedConnections - before.RefusedConnections,
 	})
 	l.postProbes()
+}
+
+// counts is what a listener did since it was made.
+type counts struct {
+	window.Stats
+	received                 uint64 // in well-formed lines
+	malformed                [dogstatsd.NumReasons]uint64
+	unknownFields, badFields uint64
+	events, eventsDropped    uint64
+	clientDrops              float64 // datagrams that clients say the socket did not take
+	datagrams                ledger.Datagrams
 }

@@ -48,10 +48,12 @@ const (
 
 // limits tells people who is over a limit, off the reading threads.
 type limits struct {
-	collector *Collector
-	watching  bool
-	told      map[offence]*telling // in the last forgetTold
-	others    map[string]int64     // when others were told of, by tenant; Unix nanoseconds
+	*Options
+	watch      func(on bool) // senders
+	listensFor func(tenant string) bool
+	watching   bool
+	told       map[offence]*telling // in the last forgetTold
+	others     map[string]int64     // when others were told of, by tenant; Unix nanoseconds
 
 	mu      sync.Mutex
 	reports []LimitReport // of the last look
@@ -80,10 +82,12 @@ type LimitReport struct {
 
 // Limits returns the state of each tenant's limits at the last look, a second ago at
 // most.
-func (c *Collector) Limits() []LimitReport {
-	c.limits.mu.Lock()
-	defer c.limits.mu.Unlock()
-	return slices.Clone(c.limits.reports)
+func (c *Collector) Limits() []LimitReport { return c.limits.last() }
+
+func (l *limits) last() []LimitReport {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.reports)
 }
 
 // run looks until ctx is done.
@@ -91,12 +95,12 @@ func (l *limits) run(ctx context.Context) {
 	tick := time.NewTicker(lookTime)
 	defer tick.Stop()
 	for {
-		l.look(l.collector.Now().UnixNano())
+		l.look(l.Now().UnixNano())
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			if l.watching {
-				l.collector.watchSenders(false)
+				l.watch(false)
 			}
 			return
 		}
@@ -108,7 +112,7 @@ func (l *limits) run(ctx context.Context) {
 func (l *limits) look(now int64) {
 	var reports []LimitReport
 	wanted := false
-	tenants := l.collector.Limiter.Tenants(now, l.collector.listensFor)
+	tenants := l.Limiter.Tenants(now, l.listensFor)
 	for _, name := range slices.Sorted(maps.Keys(tenants)) {
 		report := tenants[name].Report(now)
 		if over := tenants[name].Over(); over != 0 && now-over < int64(watchFor) {
@@ -120,7 +124,7 @@ func (l *limits) look(now int64) {
 	l.forget(now, tenants)
 	if wanted != l.watching {
 		l.watching = wanted
-		l.collector.watchSenders(wanted)
+		l.watch(wanted)
 	}
 	l.mu.Lock()
 	l.reports = reports
@@ -186,7 +190,7 @@ func (l *limits) tellOthers(now int64, tenant string, due []*limit.Offender, uns
 	if len(due) > 0 {
 		attrs = append(attrs, "most", due[0].Metric)
 	}
-	l.collector.Logger.Warn("new series of other metrics are over a limit and have no place, too", attrs...)
+	l.Logger.Warn("new series of other metrics are over a limit and have no place, too", attrs...)
 	l.others[tenant] = now
 	for _, o := range due {
 		l.told[offence{tenant, o.Metric, o.Kind}] = &telling{at: now, since: o.Since, samples: samplesOver(o)}
@@ -194,7 +198,7 @@ func (l *limits) tellOthers(now int64, tenant string, due []*limit.Offender, uns
 }
 
 func (l *limits) logger(tenant string, o *limit.Offender) *slog.Logger {
-	return l.collector.Logger.With("tenant", tenant, "metric", o.Metric, "kind", o.Kind.String())
+	return l.Logger.With("tenant", tenant, "metric", o.Metric, "kind", o.Kind.String())
 }
 
 // untold is how many samples of an offender the log has not told of.
@@ -310,7 +314,7 @@ func (l *limits) Describe(chan<- *prometheus.Desc) {}
 
 // Collect is part of prometheus.Collector.
 func (l *limits) Collect(out chan<- prometheus.Metric) {
-	for _, r := range l.collector.Limits() {
+	for _, r := range l.last() {
 		out <- prometheus.MustNewConstMetric(descLimitSeries, prometheus.GaugeValue, float64(r.Series), r.Tenant)
 		for reason := limit.MetricSeries; reason < limit.NumReasons; reason++ {
 			out <- prometheus.MustNewConstMetric(descLimitSamples, prometheus.CounterValue, float64(r.Folded[reason]), r.Tenant, reason.String(), "folded")

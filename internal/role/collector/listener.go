@@ -10,7 +10,6 @@ import (
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 	"github.com/freshet-io/freshet/internal/core/event"
 	"github.com/freshet-io/freshet/internal/core/ledger"
-	"github.com/freshet-io/freshet/internal/core/mapping"
 	"github.com/freshet-io/freshet/internal/core/sender"
 	"github.com/freshet-io/freshet/internal/core/stage"
 	"github.com/freshet-io/freshet/internal/core/top"
@@ -30,22 +29,6 @@ const keptValues = 1024
 // busyRetry is when a listener asks again for the window that the flusher still
 // holds.
 const busyRetry = int64(10 * time.Millisecond)
-
-// terms are what a listener works by. They never change; a reload gives it
-// others.
-type terms struct {
-	tenant         string
-	mapper         *mapping.Mapper
-	host           string // of events whose sender named none
-	relativeGauges bool
-	idleWindows    uint32 // see window.Options
-}
-
-// same reports whether a listener would do the same by both.
-func (t *terms) same(other *terms) bool {
-	return t.tenant == other.tenant && t.host == other.host && t.relativeGauges == other.relativeGauges &&
-		t.idleWindows == other.idleWindows && t.mapper.Same(other.mapper)
-}
 
 // listener counts what one socket receives. The fields up to next belong to the
 // goroutine that reads.
@@ -80,17 +63,6 @@ type listener struct {
 	mu        sync.Mutex
 	published counts // as of the last closed window
 	lately    lately
-}
-
-// counts is what a listener did since it was made.
-type counts struct {
-	window.Stats
-	received                 uint64 // in well-formed lines
-	malformed                [dogstatsd.NumReasons]uint64
-	unknownFields, badFields uint64
-	events, eventsDropped    uint64
-	clientDrops              float64 // datagrams that clients say the socket did not take
-	datagrams                ledger.Datagrams
 }
 
 func newListener(c *Collector, socket *sockets.Listener, a address, t *terms) *listener {
@@ -337,4 +309,15 @@ func (l *listener) counts() counts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.published
+}
+
+// closedWindow is what a listener hands to the flusher.
+type closedWindow struct {
+	listener *listener
+	tenant   string
+	at       time.Time      // when it was closed
+	window   *window.Window // nil if nothing happened in it
+	probed   *window.Window // of the probes; nil for none
+	left     *window.Table  // the table that it was the last window of, to be released; nil if it is in use
+	events   []event.Event
 }

@@ -7,10 +7,6 @@ import (
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 )
 
-// exporter reads the listeners' counts when somebody asks: counting them costs
-// the reading threads nothing.
-type exporter struct{ *Collector }
-
 func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("freshet_dogstatsd_"+name, help, labels, nil)
 }

@@ -12,17 +12,6 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// Reload is another configuration, checked and with its sockets bound, that is
-// not in force yet: either Apply or Abandon ends it.
-type Reload struct {
-	collector *Collector
-	inputs    []*input // what is to be read; those that are read already among them
-	bound     []*listener
-	terms     map[*input]*terms
-	buffer    int           // kernel receive buffer of UDP sockets, bytes
-	done      chan struct{} // closed once Run has taken it over
-}
-
 // Prepare does of a reload what can go wrong, and changes nothing that is in
 // force. One reload must end before the next is prepared.
 func (c *Collector) Prepare(config settings.DogStatsD, mapper *mapping.Mapper, host string) (*Reload, error) {

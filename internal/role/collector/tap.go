@@ -52,8 +52,9 @@ type TapOptions struct {
 // what does not fit is missed, and counted.
 type Tap struct {
 	TapOptions
-	collector *Collector
-	arrived   chan struct{} // of 1: there is something
+	all     *taps
+	watch   func(on bool)
+	arrived chan struct{} // of 1: there is something
 
 	mu      sync.Mutex // held for a copy or less
 	filling tapBuffer
@@ -81,7 +82,7 @@ type tapped struct {
 
 // Tap begins to look at what arrives. The tap must be closed.
 func (c *Collector) Tap(o TapOptions) (*Tap, error) {
-	t := &Tap{TapOptions: o, collector: c, arrived: make(chan struct{}, 1), addresses: map[net.Addr]string{}}
+	t := &Tap{TapOptions: o, all: &c.taps, watch: c.watchSenders, arrived: make(chan struct{}, 1), addresses: map[net.Addr]string{}}
 	c.taps.mu.Lock()
 	defer c.taps.mu.Unlock()
 	open := c.taps.all()
@@ -96,7 +97,7 @@ func (c *Collector) Tap(o TapOptions) (*Tap, error) {
 
 // Close ends the tap. Then Next must not be called.
 func (t *Tap) Close() {
-	all := &t.collector.taps
+	all := t.all
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	open := slices.DeleteFunc(slices.Clone(all.all()), func(o *Tap) bool { return o == t })
@@ -105,7 +106,7 @@ func (t *Tap) Close() {
 	} else {
 		all.open.Store(&open)
 	}
-	t.collector.watchSenders(false)
+	t.watch(false)
 }
 
 func (a *taps) all() []*Tap {
@@ -129,7 +130,7 @@ func (t *Tap) add(l *listener, packet []byte, now int64) {
 	t.mu.Lock()
 	if b := &t.filling; len(b.packets) == tapPackets || len(b.data)+len(packet) > tapBytes {
 		t.missed++
-		t.collector.taps.missed.Add(1)
+		t.all.missed.Add(1)
 	} else {
 		b.data = append(b.data, packet...)
 		b.packets = append(b.packets, tapped{l.address.network, l.socket.Addr(), now, l.socket.Sender(), len(b.data)})

@@ -29,9 +29,10 @@ const (
 // nobody does. Readers look at counting once a window and never wait for whoever
 // composes an answer longer than for a copy of maxSenders rows.
 type tops struct {
-	collector *Collector
-	counting  atomic.Bool   // from the next window on
-	begun     chan struct{} // of 1: a lease began
+	now      func() time.Time
+	watch    func(on bool) // senders
+	counting atomic.Bool   // from the next window on
+	begun    chan struct{} // of 1: a lease began
 
 	lease sync.Mutex // of those who begin and end the counting
 	until time.Time
@@ -81,7 +82,9 @@ type labelScan struct {
 	labels []top.Label
 }
 
-func newTops(c *Collector) *tops { return &tops{collector: c, begun: make(chan struct{}, 1)} }
+func newTops(now func() time.Time, watch func(on bool)) *tops {
+	return &tops{now: now, watch: watch, begun: make(chan struct{}, 1)}
+}
 
 // look makes the counting go on for another lease, and returns its first second.
 func (t *tops) look(now time.Time) (first int64) {
@@ -92,7 +95,7 @@ func (t *tops) look(now time.Time) (first int64) {
 		t.first = now.Unix() + 1
 		t.metrics.begin()
 		t.senders.begin()
-		t.collector.watchSenders(true)
+		t.watch(true)
 		t.counting.Store(true)
 		select {
 		case t.begun <- struct{}{}:
@@ -123,7 +126,7 @@ func (t *tops) left() time.Duration {
 	t.lease.Lock()
 	defer t.lease.Unlock()
 	// A clock that went back must not make it longer.
-	return min(t.until.Sub(t.collector.Now()), topLease)
+	return min(t.until.Sub(t.now()), topLease)
 }
 
 // end stops the counting and frees what was counted. It reports false, and does
@@ -134,11 +137,11 @@ func (t *tops) end(stopping bool) (ended bool) {
 	if !t.counting.Load() {
 		return true
 	}
-	if !stopping && t.until.After(t.collector.Now()) {
+	if !stopping && t.until.After(t.now()) {
 		return false
 	}
 	t.counting.Store(false)
-	t.collector.watchSenders(false)
+	t.watch(false)
 	t.metrics.end()
 	t.senders.end()
 	t.labels.mu.Lock()
