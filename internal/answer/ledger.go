@@ -7,7 +7,7 @@ type Ledger struct {
 	Name     string `json:"tenant"`
 	Started  int64  `json:"started_ms"`  // Unix ms, when the process did, and the books with it
 	Boundary int64  `json:"boundary_ms"` // Unix ms, end of the last window; 0 before the first
-	Probing  bool   `json:"probing"`     // the server sends itself a datagram each second, which is in the books as any other
+	Probing  bool   `json:"probing"`     // the server sends itself a datagram each second, which counts as any other
 	ledger.Tenant
 	Waiting  *Waiting  `json:"waiting,omitempty"`
 	Previous *Previous `json:"previous,omitempty"`

@@ -111,11 +111,7 @@ func (b *writeBench) run(ctx context.Context) (err error) {
 
 // aim makes what goes to the server what it takes.
 func (b *writeBench) aim(server apiclient.Server) error {
-	address := server.Address
-	if !strings.Contains(address, "://") {
-		address = "http://" + address
-	}
-	b.writer.URL, b.writer.Header = strings.TrimSuffix(address, "/")+"/api/v1/write", http.Header{}
+	b.writer.URL, b.writer.Header = strings.TrimSuffix(apiclient.WithScheme(server.Address), "/")+"/api/v1/write", http.Header{}
 	token, err := server.Token()
 	if err != nil {
 		return err
