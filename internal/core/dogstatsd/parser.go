@@ -10,7 +10,7 @@ import (
 // datagram, by a quarter of it for marks, by its length if it is copied, and by
 // Metric.Values for the longest packed line: two bytes make at most one value of
 // eight. Metrics grows the values of the caller's, a malformed line those of the one
-// after the last: who has many drops what is long.
+// after the last: a holder of many drops the long ones.
 //
 // A Parser belongs to one goroutine. What Next filled is good until the next call
 // of Next or Reset, or until the datagram's memory is used again.
