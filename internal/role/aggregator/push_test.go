@@ -257,10 +257,12 @@ func playPushes(t *testing.T, seed uint64, push func(p *process, g *gate, all []
 		}
 		s.mend()
 		time.Sleep(time.Minute)
+		p.terminate() // nobody writes to the store any more
+		s.store.mu.Lock()
+		defer s.store.mu.Unlock()
 		for _, key := range slices.Sorted(maps.Keys(s.byKey)) {
 			fmt.Fprintln(&out, key, s.byKey[key])
 		}
-		p.terminate()
 		seen = out.String()
 	})
 	return seen, fates
