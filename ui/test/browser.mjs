@@ -47,6 +47,7 @@ export async function open(browser, { size = 'wide', colorScheme = 'light', base
     addEventListener('securitypolicyviolation', (e) => console.error(`policy: ${e.violatedDirective} ${e.blockedURI} ${e.sample}`))
   })
   const close = async () => {
+    await page.unrouteAll({ behavior: 'ignoreErrors' }) // a page asks until it is closed, also by a route that fetches
     await context.close()
     assert.deepEqual(wrong, [])
   }
