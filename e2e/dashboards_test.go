@@ -22,10 +22,10 @@ type monitored struct{ in, expr string }
 
 // needFaults are metrics that are not there before something went wrong, by the reason.
 var needFaults = map[string]string{
-	"freshet_limit_samples_total":    "a series for each limit that was met",
-	"freshet_distributor_refused_total":   "a series for each reason for which samples of a request were refused",
-	"freshet_distributor_retries_total":   "a series for each reason for which a sender was told to come again",
-	"freshet_store_samples_refused_": "a series for each reason for which a store refused samples",
+	"freshet_limit_samples_total":       "a series for each limit that was met",
+	"freshet_distributor_refused_total": "a series for each reason for which samples of a request were refused",
+	"freshet_distributor_retries_total": "a series for each reason for which a sender was told to come again",
+	"freshet_store_samples_refused_":    "a series for each reason for which a store refused samples",
 }
 
 // TestDashboards asks each expression of deploy/grafana and deploy/alerts.yaml wherever
