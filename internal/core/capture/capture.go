@@ -1,7 +1,6 @@
-// Package capture holds the format of a capture: raw datagrams as they arrived,
-// each with its time, its listener and its sender (docs/format/capture.md). It
-// reads and writes bytes; who captures, and where a replay goes, is left to
-// others.
+// Package capture is the format of a capture: raw datagrams as they arrived, each with its
+// time, its listener and its sender (docs/format/capture.md). It reads and writes bytes;
+// callers decide what is captured and where a replay goes.
 package capture
 
 import (
@@ -21,19 +20,19 @@ const (
 	// frameSize is what precedes a record: its length and its checksum.
 	frameSize = 8
 
-	// maxRecord bounds what a reader believes of a length. The longest packet that
-	// a socket may be configured for is 1 MiB.
+	// maxRecord bounds the length that a reader believes. The longest packet that a socket may
+	// be configured for is 1 MiB.
 	maxRecord = 2 << 20
 )
 
-// Types of records. A reader passes over those that it does not know.
+// Types of records. A reader skips unknown types.
 const (
 	typeListener = 1
 	typeDatagram = 2
 	typeMissed   = 3
 )
 
-// Who sent a datagram, as the byte before it says.
+// Kinds of a datagram's sender: the byte before it.
 const (
 	senderUnknown     = 0
 	senderIPv4        = 1
@@ -43,8 +42,8 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ErrCut means that the capture ends inside a record, as one does whose writer
-// was killed. Everything before it has been read.
+// ErrCut means that the capture ends inside a record, as it does if the writer was killed.
+// Everything before that record has been read.
 var ErrCut = errors.New("the capture is cut off")
 
 // errShort means that a record ends before its fields do.
@@ -57,11 +56,11 @@ type Datagram struct {
 	Address string // of the socket that got it
 	Sender  sender.Sender
 	Data    []byte
-	Missed  uint64 // how many just before this one arrived and are not in the capture
+	Missed  uint64 // datagrams that arrived just before this one and are not in the capture
 }
 
-// cursor takes the fields of a record one by one. After the first that does not
-// fit, all are zero.
+// cursor takes the fields of a record one by one. After the first that does not fit, all are
+// zero.
 type cursor struct {
 	left  []byte
 	short bool
@@ -105,5 +104,5 @@ func (c *cursor) uint16() uint16 {
 	return 0
 }
 
-// text takes a string after its length, at most 65,535 bytes.
+// text takes a length and a string of at most 65,535 bytes.
 func (c *cursor) text() string { return string(c.bytes(uint64(c.uint16()))) }

@@ -76,7 +76,7 @@ func TestMissedAtTheEnd(t *testing.T) {
 	}
 }
 
-// A capture of nothing is a capture; an empty file is none.
+// A capture without datagrams is a capture; an empty file is not.
 func TestNothing(t *testing.T) {
 	if all, _, err := read(bytes.NewReader(written(t, nil))); len(all) != 0 || err != io.EOF {
 		t.Errorf("%d datagrams, %v", len(all), err)
@@ -86,8 +86,8 @@ func TestNothing(t *testing.T) {
 	}
 }
 
-// Wherever a capture is cut off, what is before the cut is read, and a cut inside
-// a record is told from an end.
+// Wherever a capture is cut off, everything before the cut is read, and a cut inside a record
+// is not taken for the end.
 func TestCutAnywhere(t *testing.T) {
 	whole := written(t, some)
 	var ends []int // of the prefixes that hold one datagram more
@@ -151,7 +151,7 @@ func TestErrorsOfReading(t *testing.T) {
 		bytes io.Reader
 		want  string
 	}{
-		{"something else", strings.NewReader("page_views:1|c\n"), "read the capture: it does not begin as one; was it written by freshet capture?"},
+		{"something else", strings.NewReader("page_views:1|c\n"), "read the capture: it has no capture header; was it written by freshet capture?"},
 		{"a version to come", bytes.NewReader(newer), "read the capture: it has version 2 and this program reads 1; use a newer one"},
 		{"a disk that fails", io.MultiReader(bytes.NewReader(written(t, some[:1])), iotest.ErrReader(errors.New("input/output error"))), "read the capture: input/output error"},
 	} {
@@ -161,7 +161,7 @@ func TestErrorsOfReading(t *testing.T) {
 	}
 }
 
-// What a later version adds is passed over.
+// Records that a later version adds are skipped.
 func TestUnknownRecord(t *testing.T) {
 	var b bytes.Buffer
 	w := NewWriter(&b)
@@ -223,7 +223,7 @@ func FuzzReader(f *testing.F) {
 		if len(b) == 0 {
 			return
 		}
-		// The same bytes as a record: chance finds no checksums.
+		// The same bytes as a record, since the fuzzer does not guess checksums.
 		var framed bytes.Buffer
 		w := NewWriter(&framed)
 		_ = w.Write(&some[0])

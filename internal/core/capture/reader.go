@@ -19,17 +19,16 @@ type Reader struct {
 	frame     [frameSize]byte
 	buf       []byte
 	listeners []listener
-	missed    uint64 // not yet told
+	missed    uint64 // not yet reported
 }
 
 // NewReader returns a Reader of the capture that r holds. It reads in small
 // pieces: r should be buffered.
 func NewReader(r io.Reader) *Reader { return &Reader{r: r} }
 
-// Next fills d with the next datagram, whose Data is valid until the call after.
-// It returns io.EOF at the end, ErrCut where the capture breaks off, and another
-// error where it is damaged; then d.Missed is what was missed after the last
-// datagram.
+// Next fills d with the next datagram, whose Data is valid until the next call. It returns
+// io.EOF at the end, ErrCut where the capture breaks off, and another error where it is
+// damaged; then d.Missed counts the datagrams missed after the last one.
 func (r *Reader) Next(d *Datagram) error {
 	*d = Datagram{}
 	err := r.begin()
@@ -56,7 +55,7 @@ func (r *Reader) begin() error {
 	n, err := io.ReadFull(r.r, header[:])
 	r.at = int64(n)
 	if kept := min(n, len(magic)); string(header[:kept]) != magic[:kept] || n == 0 {
-		return errors.New("read the capture: it does not begin as one; was it written by freshet capture?")
+		return errors.New("read the capture: it has no capture header; was it written by freshet capture?")
 	}
 	if err != nil {
 		return ErrCut
@@ -68,7 +67,7 @@ func (r *Reader) begin() error {
 	return nil
 }
 
-// record reads the next record whole.
+// record reads the next record.
 func (r *Reader) record() ([]byte, error) {
 	start := r.at
 	n, err := io.ReadFull(r.r, r.frame[:])
@@ -78,7 +77,7 @@ func (r *Reader) record() ([]byte, error) {
 	}
 	size := binary.LittleEndian.Uint32(r.frame[:])
 	if size == 0 || size > maxRecord {
-		return nil, fmt.Errorf("read the capture: record at byte %d: its length, %d, is beyond 1 to %d", start, size, maxRecord)
+		return nil, fmt.Errorf("read the capture: record at byte %d: its length is %d, not between 1 and %d", start, size, maxRecord)
 	}
 	if uint32(cap(r.buf)) < size {
 		r.buf = make([]byte, size)
@@ -98,7 +97,7 @@ func (r *Reader) record() ([]byte, error) {
 	return body, nil
 }
 
-// ended says in our words why nothing more can be read.
+// ended returns the error of a reader that stopped at err.
 func ended(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return ErrCut
@@ -109,18 +108,18 @@ func ended(err error) error {
 	return fmt.Errorf("read the capture: %w", err)
 }
 
-// take makes sense of one record and reports whether it was a datagram.
+// take interprets one record and reports whether it was a datagram.
 func (r *Reader) take(body []byte, d *Datagram) (done bool, err error) {
 	c := cursor{left: body}
 	switch c.byte() {
 	case typeListener:
 		if n := c.uint32(); uint64(n) != uint64(len(r.listeners)) {
-			return false, fmt.Errorf("listener %d comes after %d others", n, len(r.listeners))
+			return false, fmt.Errorf("listener %d is named out of order, after %d others", n, len(r.listeners))
 		}
 		r.listeners = append(r.listeners, listener{c.text(), c.text()})
 	case typeMissed:
 		n := c.uint64()
-		r.missed = max(r.missed, r.missed+n) // of absurd numbers the larger
+		r.missed = max(r.missed, r.missed+n) // the larger one if the sum overflows
 	case typeDatagram:
 		d.Time = int64(c.uint64())
 		n := c.uint32()
@@ -154,7 +153,7 @@ func (c *cursor) sender() (s sender.Sender, err error) {
 	case senderCredentials:
 		s.PID, s.UID = int32(c.uint32()), int32(c.uint32())
 	default:
-		return s, fmt.Errorf("sender of kind %d: is none of 0 to %d", kind, senderCredentials)
+		return s, fmt.Errorf("sender of kind %d: known kinds are 0 to %d", kind, senderCredentials)
 	}
 	return s, nil
 }

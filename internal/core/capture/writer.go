@@ -9,17 +9,16 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// Writer writes a capture. Each record is one call of the io.Writer below, so that
-// what a killed process leaves ends at a record if the writer below does not
-// split it.
+// Writer writes a capture. Each record is one Write call below, so that a killed process leaves
+// whole records, unless the writer below splits them.
 type Writer struct {
 	w         io.Writer
-	buf       []byte // of the record being written, used again
+	buf       []byte // the record being written; reused
 	begun     bool
 	listeners map[listener]uint32
 }
 
-// listener is a socket. A capture names it once and then gives its number.
+// listener is a socket. A capture names it once and then refers to its number.
 type listener struct{ network, address string }
 
 // NewWriter returns a Writer that has written nothing yet.
@@ -27,8 +26,8 @@ func NewWriter(w io.Writer) *Writer {
 	return &Writer{w: w, listeners: map[listener]uint32{}}
 }
 
-// Begin writes the header, unless it is written. Write calls it; a caller does
-// that wants a capture of nothing to be one.
+// Begin writes the header once. Write calls it; call it to make a capture without datagrams
+// valid.
 func (w *Writer) Begin() error {
 	if w.begun {
 		return nil
@@ -38,7 +37,7 @@ func (w *Writer) Begin() error {
 	return err
 }
 
-// Write adds a datagram, after a note of those missed before it.
+// Write adds a datagram, after the count of those missed before it.
 func (w *Writer) Write(d *Datagram) error {
 	if err := w.Missed(d.Missed); err != nil {
 		return err
@@ -54,8 +53,7 @@ func (w *Writer) Write(d *Datagram) error {
 	return w.end(append(b, d.Data...))
 }
 
-// Missed notes datagrams that arrived and are not in the capture; 0 writes
-// nothing.
+// Missed adds a count of datagrams that arrived and are not in the capture; 0 writes nothing.
 func (w *Writer) Missed(n uint64) error {
 	if err := w.Begin(); err != nil || n == 0 {
 		return err
@@ -63,7 +61,7 @@ func (w *Writer) Missed(n uint64) error {
 	return w.end(binary.LittleEndian.AppendUint64(w.record(typeMissed), n))
 }
 
-// number is what the capture calls l, which it names first if it is new.
+// number returns the number of l in the capture. It names l first if it is new.
 func (w *Writer) number(l listener) (uint32, error) {
 	if n, ok := w.listeners[l]; ok {
 		return n, nil
@@ -95,7 +93,7 @@ func appendSender(b []byte, s sender.Sender) []byte {
 	return append(b, senderUnknown)
 }
 
-// record begins a record, with room for its length and its checksum.
+// record begins a record, with room for its length and checksum.
 func (w *Writer) record(kind byte) []byte {
 	return append(w.buf[:0], 0, 0, 0, 0, 0, 0, 0, 0, kind)
 }
@@ -105,7 +103,7 @@ func (w *Writer) end(b []byte) error {
 	w.buf = b
 	body := b[frameSize:]
 	if len(body) > maxRecord {
-		return fmt.Errorf("a datagram of %d bytes exceeds a record of a capture (%d)", len(body), maxRecord)
+		return fmt.Errorf("a datagram of %d bytes is longer than a record of a capture may be (%d)", len(body), maxRecord)
 	}
 	binary.LittleEndian.PutUint32(b, uint32(len(body)))
 	binary.LittleEndian.PutUint32(b[4:], crc32.Checksum(body, castagnoli))

@@ -1,21 +1,20 @@
 package limit
 
-// unclaimed is a place that had no holder at a time. It may have one again, or its
-// series may have left.
+// unclaimed is a place that had no holder at a time. It may have a holder again, or its series
+// may have left.
 type unclaimed struct {
 	place Place
 	at    uint32 // Unix seconds, see record.freed
 }
 
-// Key is the key of the series in a place. It never changes, and nobody changes it.
-// Any goroutine may read it, without waiting for others, as long as somebody holds
-// the place who knows of it: memory of a key whose last holder left is given to other
-// series. Who hands keys on, as a table does with a window that is flushed elsewhere,
-// leaves when they were read.
+// Key returns the key of the series in a place. The key never changes. Any goroutine may read
+// it without a lock while some table that knows of the reader holds the place: once the last
+// holder leaves, the memory goes to other series. A table whose window another goroutine
+// flushes leaves only after the keys were read.
 func (t *Tenant) Key(p Place) []byte { return t.places.key(p) }
 
-// Leave gives up a table's hold on a series, which leaves with its last. The place of an
-// up/down counter stays taken for as long as its total is kept. now is Unix nanoseconds.
+// Leave gives up a table's hold on a series. The series leaves with its last holder, except
+// that an up/down counter keeps its place while its total is kept. now is Unix nanoseconds.
 func (t *Tenant) Leave(now int64, p Place) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -29,9 +28,9 @@ func (t *Tenant) Leave(now int64, p Place) {
 	}
 }
 
-// Release gives up a table's hold on a series whose samples go on: another table
-// will claim it. Until then it stays known for the claim time. A passer-by, which
-// was in one window only, may have to leave before: see LeaveUnclaimed.
+// Release gives up a table's hold on a series that another table will claim. Until then the
+// series stays known for the claim time. A passer-by, which was in one window only, may have to
+// leave earlier: see LeaveUnclaimed.
 func (t *Tenant) Release(now int64, p Place, isPasserBy bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -42,13 +41,13 @@ func (t *Tenant) Release(now int64, p Place, isPasserBy bool) {
 	}
 }
 
-// Load makes a series known that was live before a restart, over limits or not.
-// It has no holder, and the claim time to find one; an up/down counter the rest of the time
-// for which its total is kept after seen, its last sample. So these come in the order of
-// seen. How often a series came is not known, so that it counts as a passer-by until it
-// comes again. Times are Unix nanoseconds.
+// Load makes a series known that was live before a restart, even over a limit. It has no holder
+// and must be claimed within the claim time; the place of an up/down counter is kept until its
+// total is forgotten, counted from seen, its last sample. So call it in the order of seen. The
+// series counts as a passer-by until it comes again, because how often it came is not known.
+// Times are Unix nanoseconds.
 func (t *Tenant) Load(now, seen int64, key []byte, source uint64) {
-	if len(key) > maxKey { // it comes again as one that is too long
+	if len(key) > maxKey { // its next claim is refused as too long
 		return
 	}
 	t.mu.Lock()
@@ -65,7 +64,7 @@ func (t *Tenant) Load(now, seen int64, key []byte, source uint64) {
 	}
 }
 
-// wait gives a place without a holder the time that it may stay without, from now on.
+// wait starts the time that a place may stay without a holder.
 func (t *Tenant) wait(now int64, p Place) {
 	r := t.places.at(p)
 	r.freed = seconds(now)
@@ -76,7 +75,7 @@ func (t *Tenant) wait(now int64, p Place) {
 	}
 }
 
-// Places without a holder, by how long they may stay so. Each queue is in the order of time.
+// Queues of places without a holder, by how long they are kept. Each is ordered by time.
 const (
 	ordinary = iota // the claim time
 	total           // of up/down counters: as long as their totals are kept
@@ -90,16 +89,15 @@ func (r *record) queue() int {
 	return ordinary
 }
 
-// seconds rounds Unix nanoseconds up: nobody leaves before the claim time is over.
+// seconds rounds Unix nanoseconds up, so that no series leaves before the claim time is over.
 func seconds(now int64) uint32 { return uint32((now + 999_999_999) / 1e9) }
 
-// expireAtOnce is how many of the unclaimed a claim looks at: some 30 µs if all of them
-// leave. A claim that found a million of them late would keep the readers of all
-// sockets waiting for half a second.
+// expireAtOnce is how many unclaimed places one claim looks at: some 30 µs if all of them
+// leave. A claim that had to remove a million of them would stop all sockets for half a second.
 const expireAtOnce = 64
 
-// expire removes series that nobody claimed in time, and reports whether there may be
-// more of them.
+// expire removes some series that were not claimed in time, and reports whether more may be
+// left.
 func (t *Tenant) expire(now int64) (more bool) {
 	for queue := range t.unclaimed {
 		more = t.expireOf(queue, now) || more
@@ -124,14 +122,15 @@ func (t *Tenant) expireOf(queue int, now int64) (more bool) {
 		case r.holders > 0 || r.metric == 0:
 		case t.late(r.queue(), now, r.freed):
 			t.places.remove(p)
-		default: // claimed and freed again meanwhile, perhaps by another series
+		default: // claimed and freed again since, perhaps by another series
 			t.wait(int64(r.freed)*1e9, p)
 		}
 	}
 	return true
 }
 
-// expireAll is expire, in which others get their turn.
+// expireAll removes all series that were not claimed in time. It lets go of the lock now and
+// then.
 func (t *Tenant) expireAll(now int64) {
 	for t.expire(now) {
 		t.mu.Unlock()
@@ -139,20 +138,20 @@ func (t *Tenant) expireAll(now int64) {
 	}
 }
 
-// late reports whether the time of a queue is over for a place that is without a holder
-// since a Unix second.
+// late reports whether a place that lost its holder at since, a Unix second, has been in the
+// queue for too long.
 func (t *Tenant) late(queue int, now int64, since uint32) bool {
 	return now-int64(since)*1e9 > t.times[queue]
 }
 
-// leaveLook is how many places are looked at, at most, for passers-by: 1 ms.
+// leaveLook is how many places one call of LeaveUnclaimed looks at, at most: 1 ms.
 const leaveLook = 1 << 16
 
-// LeaveUnclaimed removes passers-by that nobody holds, where places were wanted since
-// after, Unix nanoseconds. Tables call it when a flood is over, as they let their own
-// go, and as these a bounded number at once: it begins behind a place, the first time
-// 0, removes most of them at most, and returns the place that it came to, 0 if it was
-// the last. A restart leaves a million of them.
+// LeaveUnclaimed removes passers-by without a holder if some series wanted a place since after,
+// in Unix nanoseconds. Tables call it when a flood is over, while they let their own passers-by
+// go. The work is bounded, because a restart may leave a million of them: each call starts
+// behind a place, 0 at first, removes at most most of them, and returns the place that it
+// reached, 0 at the end.
 func (t *Tenant) LeaveUnclaimed(behind Place, after int64, most int) (last Place) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -160,7 +159,7 @@ func (t *Tenant) LeaveUnclaimed(behind Place, after int64, most int) (last Place
 		if behind++; uint32(behind) >= t.places.records.next {
 			return 0
 		}
-		if behind%expireAtOnce == 0 { // others get their turn
+		if behind%expireAtOnce == 0 { // let other goroutines have the lock
 			t.mu.Unlock()
 			t.mu.Lock()
 		}
@@ -173,8 +172,8 @@ func (t *Tenant) LeaveUnclaimed(behind Place, after int64, most int) (last Place
 	return behind
 }
 
-// Crowded reports whether a place that somebody holds would serve those who were over
-// a limit since a time, in Unix nanoseconds. It waits for nobody.
+// Crowded reports whether a place that is held would serve a series that was over a limit since
+// a time, in Unix nanoseconds. It takes no lock.
 func (t *Tenant) Crowded(p Place, since int64) bool {
 	return t.tenantOver.Load() > since || t.places.metrics.at(t.places.at(p).metric).over.Load() > since
 }

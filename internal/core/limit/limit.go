@@ -1,10 +1,9 @@
-// Package limit holds how many series a tenant may have: which ones are known, who
-// is over a limit, and what becomes of the samples of a series that there is no
-// room for. It is asked about new contexts only. How an overflow series is stored
-// is the collector's business.
+// Package limit decides which series have a place: how many a tenant may have, which are known,
+// which limit a new one is over, and what becomes of the samples of a series without a place.
+// It is asked only about new contexts. The collector decides how an overflow series is stored.
 //
-// Overflow series are not subject to the limits: there is at most one for each
-// metric that has series, and one for each of three kinds in a tenant.
+// Overflow series are not limited: there is at most one for each metric that has series, and
+// one for each of three kinds in a tenant.
 package limit
 
 import (
@@ -28,7 +27,7 @@ const (
 	NumReasons
 )
 
-// String returns the reason as metrics, logs and the ledger spell it.
+// String returns the reason's name in metrics, logs and the ledger.
 func (r Reason) String() string {
 	return [...]string{"none", "metric_series", "tenant_series", "new_series", "series_bytes"}[r]
 }
@@ -37,31 +36,31 @@ func (r Reason) String() string {
 type Fate uint8
 
 const (
-	Admitted     Fate = iota // they are counted under the series
-	FoldedMetric             // they are counted under the overflow series of the metric
-	FoldedKind               // they are counted under the tenant's overflow series of the kind
-	Refused                  // they are not counted: gauges and checks do not add up
+	Admitted     Fate = iota // counted under the series
+	FoldedMetric             // counted under the overflow series of the metric
+	FoldedKind               // counted under the tenant's overflow series of the kind
+	Refused                  // not counted: gauges and checks do not add up
 )
 
-// String returns the fate as metrics and logs spell it.
+// String returns the fate's name in metrics and logs.
 func (f Fate) String() string { return [...]string{"admitted", "folded", "folded", "refused"}[f] }
 
 // Claim is a series for which a table wants a place.
 type Claim struct {
 	Key       []byte        // of series.AppendKey; copied if it is kept
 	Source    uint64        // each source of a merged gauge takes a place
-	Unnamed   bool          // the catalogue does not know the name, since Room said not to add to it
-	Length    int           // bytes of the name and the tags as they were sent
+	Unnamed   bool          // the catalogue does not know the name, because Room refused it
+	Length    int           // bytes of the name and the tags, as sent
 	Samples   uint64        // values that came with the claim
-	Sender    sender.Sender // zero if nobody knows
-	Container []byte        // id that the sender's line gives; copied if it is kept
+	Sender    sender.Sender // zero if unknown
+	Container []byte        // id from the sender's line; copied if it is kept
 }
 
 // Verdict is the answer to a claim.
 type Verdict struct {
 	Place  Place // to be given back by Leave or Release; 0 unless Admitted
 	Fate   Fate
-	Reason Reason // of what is not admitted
+	Reason Reason // why it is not admitted
 }
 
 // Limiter holds the tenants of a process. It is safe for concurrent use.
@@ -72,11 +71,11 @@ type Limiter struct {
 	tenants map[string]*Tenant
 }
 
-// times is how long places stay without a holder, by queue, in nanoseconds.
+// times is how long places are kept without a holder, by queue, in nanoseconds.
 type times [numQueues]int64
 
-// New returns a limiter that knows no series. A series that is known without a
-// holder has claimTime to find one, an up/down counter totalTime.
+// New returns a limiter that knows no series. A known series without a holder must be claimed
+// within claimTime, an up/down counter within totalTime.
 func New(c Config, claimTime, totalTime time.Duration) *Limiter {
 	return &Limiter{config: c, times: timesOf(claimTime, totalTime), tenants: map[string]*Tenant{}}
 }
@@ -85,8 +84,8 @@ func timesOf(claimTime, totalTime time.Duration) times {
 	return times{ordinary: int64(claimTime), total: int64(totalTime)}
 }
 
-// Tenant returns the series of a tenant: the same object to all who ask, as long as
-// it is in use. See Tenants.
+// Tenant returns the series of a tenant: the same object for all callers while it is in use.
+// See Tenants.
 func (l *Limiter) Tenant(name string) *Tenant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,8 +99,8 @@ func (l *Limiter) Tenant(name string) *Tenant {
 	return t
 }
 
-// Find returns the series of a tenant for who only reads: without any if there is no
-// such tenant, since those who look may ask for any name.
+// Find returns the series of a tenant for reading. An unknown tenant has none, and is not
+// added: readers may ask for any name.
 func (l *Limiter) Find(name string) *Tenant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -111,13 +110,12 @@ func (l *Limiter) Find(name string) *Tenant {
 	return &Tenant{}
 }
 
-// emptyFor is how long a tenant stays that nobody uses: until its last counts have
-// been scraped, and what asked for it is in use.
+// emptyFor is how long an unused tenant is kept: until its last counts have been scraped, and a
+// new caller of Tenant is listed as in use.
 const emptyFor = int64(2 * time.Minute)
 
-// Tenants returns all tenants by name. It drops those that have had no series and no
-// offender for a while, unless they are used: by a listener that is there now. now is
-// Unix nanoseconds.
+// Tenants returns all tenants by name. It drops tenants that have had no series and no offender
+// for a while, unless used reports that a listener still uses them. now is Unix nanoseconds.
 func (l *Limiter) Tenants(now int64, used func(name string) bool) map[string]*Tenant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,8 +132,7 @@ func (l *Limiter) Tenants(now int64, used func(name string) bool) map[string]*Te
 	return maps.Clone(l.tenants)
 }
 
-// Configure puts other limits and other times in force. Series that are over the limits
-// now stay.
+// Configure changes limits and times. Series over the new limits stay.
 func (l *Limiter) Configure(c Config, claimTime, totalTime time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,30 +144,30 @@ func (l *Limiter) Configure(c Config, claimTime, totalTime time.Duration) {
 
 // Tenant holds the series of one tenant. It is safe for concurrent use.
 type Tenant struct {
-	emptySince int64 // Unix nanoseconds, 0 if it is not; guarded by the Limiter
+	emptySince int64 // Unix nanoseconds, 0 if it is not empty; guarded by the Limiter
 
 	// Unix nanoseconds of the last claim over any limit, and over one of the tenant.
 	// Tables read them when a window closes.
 	over, tenantOver atomic.Int64
 
-	longest atomic.Int64 // bytes of name and tags: for TooLong, which each new context asks
+	longest atomic.Int64 // bytes of name and tags; for TooLong, called for each new context
 
 	mu        sync.Mutex
 	bounds    bounds
 	times     times
 	places    places
-	tokens    float64 // series that may begin now
-	filled    int64   // when tokens were counted, Unix nanoseconds
+	tokens    float64 // new series that may come now
+	filled    int64   // Unix nanoseconds when tokens were last added
 	unclaimed [numQueues][]unclaimed
 	samples   [NumReasons]samples
 	offenders []*offender
 	newest    newest
 }
 
-// samples of one reason that were over a limit.
+// samples are those over the limit of one reason.
 type samples struct{ folded, refused uint64 }
 
-// empty reports whether there is nothing to hold or to tell of.
+// empty reports whether the tenant has no series and no offender.
 func (t *Tenant) empty(now int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -189,8 +186,8 @@ func (t *Tenant) configure(b bounds, times times) {
 	t.longest.Store(int64(b.longest()))
 }
 
-// Admit gives a series a place, or another holder if it has one. What is over a
-// limit is counted, with who sent it. now is Unix nanoseconds.
+// Admit gives a series a place, or one more holder if it has a place. It counts a series over a
+// limit, with its sender. now is Unix nanoseconds.
 func (t *Tenant) Admit(now int64, c *Claim) Verdict {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -202,7 +199,7 @@ func (t *Tenant) Admit(now int64, c *Claim) Verdict {
 		}
 	}
 	var m *metric   // nil for a name without series
-	if !c.Unnamed { // if there are some, they are of another kind
+	if !c.Unnamed { // series of an unnamed metric are of another kind
 		m = t.places.metric(series.Name(c.Key))
 	}
 	reason := t.overWhich(now, m)
@@ -210,7 +207,7 @@ func (t *Tenant) Admit(now int64, c *Claim) Verdict {
 		reason = SeriesBytes
 	}
 	if c.Unnamed && reason == 0 {
-		reason = NewSeries // room came about since Room was asked
+		reason = NewSeries // Room refused it; there is room by now
 	}
 	if reason == 0 {
 		t.tokens--
@@ -240,7 +237,7 @@ func (t *Tenant) overWhich(now int64, m *metric) Reason {
 	return 0
 }
 
-// fill lets time add to the series that may begin.
+// fill adds the tokens of the time that has passed.
 func (t *Tenant) fill(now int64) {
 	full := float64(t.bounds.newSeries)
 	if passed := now - t.filled; passed > 0 {
@@ -249,8 +246,8 @@ func (t *Tenant) fill(now int64) {
 	t.filled = now
 }
 
-// fateOf is what becomes of the samples of a kind. A metric without series has no
-// overflow series either: a flood of names would be one of overflow series.
+// fateOf returns what becomes of samples of a kind. A metric without series has no overflow
+// series: otherwise a flood of names would be a flood of overflow series.
 func fateOf(kind series.Kind, m *metric) Fate {
 	switch {
 	case kind == series.Gauge || kind == series.Check:
@@ -278,17 +275,16 @@ func (t *Tenant) note(now int64, m *metric, c *Claim, v Verdict) {
 	t.blame(now, m, c, v)
 }
 
-// Room reports whether a series of a new name would have a place now. Whoever adds
-// to a catalogue of names asks first.
+// Room reports whether a series of a new name would have a place now. Ask it before adding a
+// name to a catalogue.
 func (t *Tenant) Room(now int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.overWhich(now, nil) == 0
 }
 
-// TooLong reports whether a name and tags of so many bytes are longer than those of a
-// series may be.
+// TooLong reports whether a name and tags of so many bytes are too long for a series.
 func (t *Tenant) TooLong(length int) bool { return length > int(t.longest.Load()) }
 
-// Over is when a claim was last over a limit, in Unix nanoseconds; 0 if none ever was.
+// Over returns when a claim was last over a limit, in Unix nanoseconds; 0 if never.
 func (t *Tenant) Over() int64 { return t.over.Load() }

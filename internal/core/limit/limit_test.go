@@ -54,7 +54,7 @@ func TestWhichLimitAndWhatFate(t *testing.T) {
 			[][]byte{key(series.Counter, "a", 0)}, Claim{Key: key(series.Counter, "a", 1)}, Verdict{Fate: FoldedMetric, Reason: TenantSeries}},
 		{"too many new ones in a minute", Config{MaxNewSeriesPerMinute: 1},
 			[][]byte{key(series.Counter, "a", 0)}, Claim{Key: key(series.Counter, "a", 1)}, Verdict{Fate: FoldedMetric, Reason: NewSeries}},
-		{"a name that the catalogue does not know may be that of another kind", Config{MaxSeries: 1},
+		{"a name that the catalogue does not know may belong to another kind", Config{MaxSeries: 1},
 			[][]byte{key(series.Timer, "a", 0)}, Claim{Key: key(series.Counter, "a", 0), Unnamed: true}, Verdict{Fate: FoldedKind, Reason: TenantSeries}},
 		{"such a name has no place, even if there is room by now", Config{},
 			nil, Claim{Key: key(series.Counter, "a", 0), Unnamed: true}, Verdict{Fate: FoldedKind, Reason: NewSeries}},
@@ -120,7 +120,7 @@ func TestASeriesLeavesWithItsLastHolder(t *testing.T) {
 	}
 }
 
-// A restart and a reload must not refuse a gauge that has been measured all the time.
+// A restart or a reload must not refuse a gauge that is measured all the time.
 func TestSeriesBeforeARestartOrReloadKeepTheirPlaces(t *testing.T) {
 	tenant := newTenant(Config{MaxSeries: 2, MaxNewSeriesPerMinute: 1})
 	loaded, held := key(series.Gauge, "a", 0), key(series.Gauge, "b", 0)
@@ -178,7 +178,7 @@ func TestTenantsAndReloads(t *testing.T) {
 	}
 }
 
-// Where the configuration knows no longest series, memory does: keys are kept in blocks.
+// If the configuration sets no longest series, memory does: keys are kept in blocks.
 func TestKeysThatMemoryHasNoBlockFor(t *testing.T) {
 	longest := key(series.Counter, "a", 0)
 	for pad := maxKey; len(longest) != maxKey; pad -= len(longest) - maxKey {
@@ -202,7 +202,7 @@ func TestKeysThatMemoryHasNoBlockFor(t *testing.T) {
 		}
 	}
 	if tenant.TooLong(maxKey) || !tenant.TooLong(maxKey+1) {
-		t.Error("what is remembered of a context is as long as a series may be")
+		t.Error("keys of contexts may be shorter than keys of series")
 	}
 	tenant.Load(begin, begin, longer, 0)
 	if n := tenant.Report(begin).Series; n != 2 {
@@ -267,8 +267,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// After a reload a series is claimed again, and may then leave before the claim time
-// is over: it leaves once.
+// After a reload a series is claimed again and may leave before the claim time is over. It must
+// leave only once.
 func TestASeriesThatWaitedLeavesOnce(t *testing.T) {
 	tenant := newTenant(Config{MaxSeries: 2})
 	c := claim(key(series.Gauge, "a", 0))
@@ -279,8 +279,7 @@ func TestASeriesThatWaitedLeavesOnce(t *testing.T) {
 	}
 }
 
-// Reloads that follow one another make the list of those who wait no longer than
-// there are series.
+// Repeated reloads do not make the waiting list longer than the number of series.
 func TestReloadsDoNotAddUp(t *testing.T) {
 	tenant := newTenant(Config{})
 	for reload := range int64(100) {
@@ -300,8 +299,8 @@ func TestReloadsDoNotAddUp(t *testing.T) {
 	}
 }
 
-// After a restart that nobody came back from, a claim is not the one to wait for all
-// that leave; who asks for the state of the tenant gets it exactly.
+// After a restart from which no series came back, one claim does not pay for removing all of
+// them. The report of the tenant is exact all the same.
 func TestNoClaimPaysForAllThatAreLate(t *testing.T) {
 	const loaded = 10 * expireAtOnce
 	tenant := newTenant(Config{MaxSeries: loaded})
@@ -322,8 +321,8 @@ func TestNoClaimPaysForAllThatAreLate(t *testing.T) {
 	}
 }
 
-// The total of an up/down counter is kept for weeks after its last sample, and takes its
-// place as long: listeners that forget it, a flood and a restart do not change that.
+// The total of an up/down counter is kept for weeks after its last sample, and so is its place,
+// even when listeners forget it, and through a flood and a restart.
 func TestAnUpDownCounterKeepsItsPlace(t *testing.T) {
 	const minute, hour = 60 * second, 3600 * second
 	open := key(series.UpDown, "open", 0)

@@ -5,12 +5,12 @@ import "sync/atomic"
 // chunkLen is how many values a chunk of a list has.
 const chunkLen = 512
 
-// list holds values by number. A value never moves, so that who was given its number
-// reads it without a lock while others are added. All else is for one goroutine at a
-// time. 0 is no number.
+// list holds values by number. A value never moves, so a goroutine that was given its number
+// reads it without a lock while others add values. All else is for one goroutine at a time. 0
+// is no number.
 type list[T any] struct {
 	chunks atomic.Pointer[[]*[chunkLen]T]
-	next   uint32   // number that was never given
+	next   uint32   // first number never given out
 	free   []uint32 // numbers that were given back
 }
 
@@ -28,7 +28,7 @@ func (l *list[T]) add() uint32 {
 	if l.next%chunkLen == 0 {
 		var chunks []*[chunkLen]T
 		if old := l.chunks.Load(); old != nil {
-			chunks = *old // whoever reads the old list sees nothing beyond its end
+			chunks = *old // readers of the old list see nothing beyond its end
 		}
 		chunks = append(chunks, new([chunkLen]T))
 		l.chunks.Store(&chunks)
@@ -38,5 +38,5 @@ func (l *list[T]) add() uint32 {
 	return l.next - 1
 }
 
-// drop gives a number back. Its value must be as add shall return it.
+// drop gives a number back. The caller must have zeroed its value for the next add.
 func (l *list[T]) drop(number uint32) { l.free = append(l.free, number) }

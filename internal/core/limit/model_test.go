@@ -42,8 +42,8 @@ func (m *naive) remove(k naiveKey) {
 
 func (k naiveKey) upDown() bool { return series.Kind(k.key[0]) == series.UpDown }
 
-// expire removes what the tenant did: nothing before its time, all after twice that. A
-// series that is claimed and freed again waits for those that came after.
+// expire removes what the tenant removed: nothing before its time, everything after twice that.
+// A series that is claimed and freed again waits for those that came after it.
 func (m *naive) expire(t *testing.T, tenant *Tenant, now int64) {
 	for k, p := range m.places {
 		if p.holders > 0 {
@@ -64,8 +64,8 @@ func (m *naive) expire(t *testing.T, tenant *Tenant, now int64) {
 	}
 }
 
-// Places, keys and counts against a map, in any order of claims, leaves, releases,
-// loads and time.
+// TestAgainstAModel compares places, keys and counts with a map, under any order of claims,
+// leaves, releases, loads and time.
 func TestAgainstAModel(t *testing.T) {
 	const claimTime, totalTime = 20 * time.Second, 30 * time.Second
 	m := &naive{limit: 400, perMetric: 150, places: map[naiveKey]*naivePlace{}, metrics: map[string]int{}}
@@ -74,7 +74,7 @@ func TestAgainstAModel(t *testing.T) {
 	now := begin
 	for step := range 10_000 {
 		now += rng.Int64N(second / 10)
-		if rng.IntN(1000) == 0 { // metrics go, and others get their memory
+		if rng.IntN(1000) == 0 { // metrics leave, and others get their memory
 			now += 2*int64(totalTime) + 3*second
 		}
 		tenant.Report(now)
@@ -144,7 +144,7 @@ func (m *naive) check(t *testing.T, tenant *Tenant, now int64) {
 	}
 	for k, p := range m.places {
 		if p.holders > 0 && string(tenant.Key(p.place)) != k.key {
-			t.Fatalf("place %d is that of %q, want %q", p.place, tenant.Key(p.place), k.key)
+			t.Fatalf("place %d has the key %q, want %q", p.place, tenant.Key(p.place), k.key)
 		}
 	}
 	queued := map[Place]bool{}

@@ -13,11 +13,11 @@ const maxNewest = 50
 type Newcomer struct {
 	Key       []byte        // of series.AppendKey
 	At        int64         // Unix nanoseconds
-	Sender    sender.Sender // of its first sample; zero if nobody knew
-	Container string        // id that the line gave
+	Sender    sender.Sender // of its first sample; zero if unknown
+	Container string        // id from the line
 }
 
-// newest is the series that got a place last, in a ring whose memory is used again.
+// newest is a ring of the series that got a place last. Its memory is reused.
 type newest struct {
 	ring [maxNewest]Newcomer
 	next int
@@ -31,7 +31,7 @@ func (n *newest) add(now int64, c *Claim) {
 	}
 }
 
-// Newest returns the series that got a place last, the newest first.
+// Newest returns the series that got a place last, newest first.
 func (t *Tenant) Newest() []Newcomer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -45,12 +45,11 @@ func (t *Tenant) Newest() []Newcomer {
 	return all
 }
 
-// keysAtOnce is how many places are looked at before those who want one get their
-// turn: some 100 µs.
+// keysAtOnce is how many places Keys copies before it lets go of the lock: some 100 µs.
 const keysAtOnce = 1024
 
-// Keys returns copies of the keys of all series, for who does not mind that one which
-// comes or goes meanwhile may be missing.
+// Keys returns copies of the keys of all series. A series that comes or goes meanwhile may be
+// missing.
 func (t *Tenant) Keys() [][]byte {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -67,14 +66,14 @@ func (t *Tenant) Keys() [][]byte {
 	return keys
 }
 
-// Series is the number of series that have a place.
+// Series returns the number of series that have a place.
 func (t *Tenant) Series() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.places.taken
 }
 
-// MetricSeries is the number of series of a metric.
+// MetricSeries returns the number of series of a metric.
 func (t *Tenant) MetricSeries(name string) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

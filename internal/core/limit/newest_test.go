@@ -17,8 +17,8 @@ func keyOf(metric string, user int) []byte {
 	return series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", metric, "user", fmt.Sprint(user)))
 }
 
-// The newest series come with who sent their first sample; one that is known
-// already, or has no place, is not new.
+// The newest series come with the sender of their first sample. A series that is known already,
+// or has no place, is not new.
 func TestNewest(t *testing.T) {
 	tenant := New(Config{MaxSeries: maxNewest + 10}, time.Minute, time.Hour).Tenant("a")
 	from := sender.Sender{Addr: netip.MustParseAddrPort("192.0.2.1:9")}
@@ -62,11 +62,11 @@ func TestKeys(t *testing.T) {
 		t.Errorf("%d series of m1", n)
 	}
 	if n := tenant.MetricSeries("m2"); n != 0 {
-		t.Errorf("%d series of m2, which there is not", n)
+		t.Errorf("%d series of m2, which does not exist", n)
 	}
 }
 
-// While the keys are copied, others get their turn.
+// Keys lets other goroutines have the lock while it copies.
 func TestKeysWhileSeriesCome(t *testing.T) {
 	tenant := New(Config{}, time.Minute, time.Hour).Tenant("a")
 	for i := range 4 * keysAtOnce {
@@ -99,7 +99,7 @@ func TestKeysWhileSeriesCome(t *testing.T) {
 	}
 }
 
-// Who holds a place reads its key, and whether others want it, while others come and go.
+// A holder reads a place's key, and whether others want the place, while series come and go.
 func TestAHolderWaitsForNobody(t *testing.T) {
 	tenant := New(Config{}, time.Minute, time.Hour).Tenant("a")
 	var held []Place
@@ -111,7 +111,7 @@ func TestAHolderWaitsForNobody(t *testing.T) {
 		defer close(done)
 		for i := range 20 * chunkLen {
 			c := Claim{Key: keyOf(fmt.Sprint("other", i%chunkLen), i), Samples: 1}
-			if i%4 == 0 { // metrics and places are given back, and given to others
+			if i%4 == 0 { // metrics and places are freed, and reused
 				tenant.Leave(1, tenant.Admit(1, &c).Place)
 			}
 			tenant.Admit(1, &c)
@@ -131,8 +131,8 @@ func TestAHolderWaitsForNobody(t *testing.T) {
 	}
 }
 
-// Bound: 15 ms for 100,000 series, of which the lock is held for some 50 µs at a
-// time: a new context waits no longer than that.
+// Bound: 15 ms for 100,000 series, and the lock is held for some 50 µs at a time: a new context
+// waits no longer than that.
 func BenchmarkKeys(b *testing.B) {
 	tenant := New(Config{}, time.Minute, time.Hour).Tenant("a")
 	for i := range 100_000 {

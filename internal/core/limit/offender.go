@@ -13,27 +13,28 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// Bounds of what is remembered of those who are over a limit: 16 x (8 labels of 256
-// + 200 bytes, 8 senders of 50 + 200, an example of 200) = 100 kB a tenant.
+// Bounds of what is remembered of offenders: 16 x (8 labels of 256 + 200 bytes, 8 senders of 50
+// + 200, an example of 200) = 100 kB a tenant.
 const (
 	maxOffenders = 16
 	maxLabels    = 8
 	maxSenders   = 8
-	maxText      = 200 // bytes of the name of a label, a container or an example
+	maxText      = 200 // bytes of a label's name, a container or an example
 )
 
-// forgetAfter is how long a metric is named after its last sample over a limit.
+// forgetAfter is how long a metric is reported after its last sample over a limit.
 const forgetAfter = int64(10 * time.Minute)
 
-// steadyFor is how long a metric that took the place of another one is over a limit
-// when it is Steady: two looks of those who tell people.
+// steadyFor is how long a metric that displaced another must be over a limit to be Steady: two
+// looks of the code that warns people.
 const steadyFor = int64(2 * time.Second)
 
-// rivalFor is how long a place is wanted by others after a sample over a limit.
+// rivalFor is how long after its last sample over a limit a displaced metric makes the newcomer
+// a rival.
 const rivalFor = int64(time.Minute)
 
-// keep is b as text. text may be the same by chance: it spares a copy where few containers take
-// turns.
+// keep returns b as a string. It returns text if that is equal, which spares a copy where few
+// containers take turns.
 func keep(b []byte, text string) string {
 	if text == string(b) {
 		return text
@@ -41,17 +42,17 @@ func keep(b []byte, text string) string {
 	return string(b)
 }
 
-// offender is a metric that is over a limit, or those of a kind that have no
-// series. Memory is used again by the next one that takes its place.
+// offender is a metric that is over a limit, or all names of a kind that have no series. The
+// metric that displaces it reuses its memory.
 type offender struct {
 	metric  string
 	kind    series.Kind
 	fate    Fate
-	weight  uint64 // samples, and those of the ones whose place it took
+	weight  uint64 // samples, with those of the metrics that it displaced
 	samples [NumReasons]uint64
 	since   int64 // Unix nanoseconds of the first sample, and of the last
 	last    int64
-	rival   bool   // it took the place of one that was over a limit shortly before
+	rival   bool   // it displaced a metric that was over a limit shortly before
 	example []byte // labels of the first series, as text
 	labels  []labelValues
 	senders []senderSamples
@@ -64,12 +65,12 @@ type labelValues struct {
 
 type senderSamples struct {
 	sender.Sender
-	container string // that its lines give
+	container string // from its lines
 	samples   uint64
 }
 
-// unknownNames stand for the metrics of a kind that have no series. They are the
-// names of the overflow series where there is one.
+// unknownNames stand for all metrics of a kind that have no series: the names of the overflow
+// series, where the kind has one.
 var unknownNames = func() (names [series.LastKind + 1]string) {
 	for kind := series.Counter; kind <= series.LastKind; kind++ {
 		names[kind] = "freshet_overflow_" + kind.String()
@@ -77,7 +78,7 @@ var unknownNames = func() (names [series.LastKind + 1]string) {
 	return names
 }()
 
-// blame notes who is over a limit. It keeps those who are so most often.
+// blame notes which metric is over a limit. It keeps the metrics that are so most often.
 func (t *Tenant) blame(now int64, m *metric, c *Claim, v Verdict) {
 	kind := series.Kind(c.Key[0])
 	name := unknownNames[kind]
@@ -97,7 +98,7 @@ func (t *Tenant) blame(now int64, m *metric, c *Claim, v Verdict) {
 	o.samples[v.Reason] += c.Samples
 	at := 0
 	for name, value := range series.KeyLabels(c.Key) {
-		if m == nil || string(name) != model.MetricNameLabel { // of a metric it has one value
+		if m == nil || string(name) != model.MetricNameLabel { // a metric has one name
 			o.label(at, name, value)
 			at++
 		}
@@ -105,8 +106,7 @@ func (t *Tenant) blame(now int64, m *metric, c *Claim, v Verdict) {
 	o.sender(c)
 }
 
-// appendExample appends the labels of a key as people write them, cut off if they are
-// long.
+// appendExample appends the labels of a key as people write them, cut off if long.
 func appendExample(text, key []byte) []byte {
 	text = append(text, '{')
 	for name, value := range series.KeyLabels(key) {
@@ -123,9 +123,8 @@ func appendExample(text, key []byte) []byte {
 	return append(text, '}')
 }
 
-// appendQuoted is strconv.AppendQuote, without its price for a value in which nothing
-// needs to be escaped: when many metrics are over their limits, each claim is the first
-// of one.
+// appendQuoted is strconv.AppendQuote, but cheap for values that need no escaping: when many
+// metrics are over their limits, each claim writes an example.
 func appendQuoted(text, value []byte) []byte {
 	for _, c := range value {
 		if c < ' ' || c > '~' || c == '"' || c == '\\' {
@@ -139,8 +138,8 @@ func appendQuoted(text, value []byte) []byte {
 
 func cut(text []byte) []byte { return text[:min(len(text), maxText)] }
 
-// newOffender returns an empty place: a new one, or that of the metric that was
-// over a limit least. Its weight stays, so that the newcomer is not the next to go.
+// newOffender returns an empty place: a new one, or the place of the metric that was over a
+// limit least. The place keeps its weight, so that the newcomer is not the next to go.
 func (t *Tenant) newOffender(now int64) *offender {
 	t.forget(now)
 	if len(t.offenders) < maxOffenders {
@@ -153,13 +152,13 @@ func (t *Tenant) newOffender(now int64) *offender {
 	return o
 }
 
-// forget removes those who have not been over a limit for long.
+// forget removes metrics that have not been over a limit for long.
 func (t *Tenant) forget(now int64) {
 	t.offenders = slices.DeleteFunc(t.offenders, func(o *offender) bool { return now-o.last > forgetAfter })
 }
 
-// label counts a value of a label, which is looked for first at the place that it has
-// if series have all the same labels.
+// label counts a value of a label. It looks for the label first at index at, where it is if all
+// series have the same labels.
 func (o *offender) label(at int, name, value []byte) {
 	name = cut(name)
 	if at >= len(o.labels) || o.labels[at].name != string(name) {
@@ -171,7 +170,7 @@ func (o *offender) label(at int, name, value []byte) {
 		}
 		at = len(o.labels)
 		o.labels = slices.Grow(o.labels, 1)[:at+1]
-		l := &o.labels[at] // of the metric that was here before
+		l := &o.labels[at] // the displaced metric's; its memory is reused
 		l.values = distinct.Sketch{}
 		if l.name != string(name) {
 			l.name = string(name)
@@ -180,7 +179,7 @@ func (o *offender) label(at int, name, value []byte) {
 	o.labels[at].values.Add(distinct.Hash(value))
 }
 
-// sender counts who sent a claim. Beyond maxSenders the rarest gives way.
+// sender counts the sender of a claim. Beyond maxSenders the rarest gives way.
 func (o *offender) sender(c *Claim) {
 	if c.Sender == (sender.Sender{}) && len(c.Container) == 0 {
 		return
@@ -196,7 +195,7 @@ func (o *offender) sender(c *Claim) {
 	at := len(o.senders)
 	if at < maxSenders {
 		o.senders = slices.Grow(o.senders, 1)[:at+1]
-		o.senders[at].samples = 0 // of a sender to the metric that was here before
+		o.senders[at].samples = 0 // those of the displaced metric
 	} else {
 		at = 0
 		for i := range o.senders {
@@ -210,42 +209,43 @@ func (o *offender) sender(c *Claim) {
 	s.Sender, s.container = c.Sender, keep(container, s.container)
 }
 
-// Report is the state of a tenant for people.
+// Report is the state of a tenant, for people.
 type Report struct {
 	Series    int
 	Folded    [NumReasons]uint64 // samples by Reason
 	Refused   [NumReasons]uint64
-	Offenders []Offender // who has most samples over a limit comes first
+	Offenders []Offender // most samples over a limit first
 }
 
 // Offender is a metric that has been over a limit in the last ten minutes.
 type Offender struct {
-	Metric  string // or freshet_overflow_KIND, for all names of a kind without series
+	Metric  string // or freshet_overflow_KIND for all names of a kind without series
 	Kind    series.Kind
 	Fate    Fate
 	Samples [NumReasons]uint64 // by Reason
 	Since   int64              // Unix nanoseconds of the first sample, and of the last
 	Last    int64
-	Labels  []LabelValues // who has most values comes first: that one is to blame
+	Labels  []LabelValues // most values first: that label is to blame
 	Example string        // labels of a series that had no place
 	Senders []SenderSamples
 
-	// Steady tells who is over a limit all the time, or was when nobody else was, from
-	// those that take each other's place among the 16 that are remembered.
+	// Steady marks a metric that is over a limit all the time, or was when no other was. It is
+	// false for metrics that displace each other among the 16 that are remembered.
 	Steady bool
 }
 
-// LabelValues is how many values a label had among series without a place, estimated by a sketch.
+// LabelValues is an estimate, by a sketch, of how many values a label had among series without
+// a place.
 type LabelValues struct {
 	Name   string
 	Values uint64
 }
 
-// SenderSamples is how many samples over a limit came from a sender. Those of rare
-// senders are counted with others that they took the place of.
+// SenderSamples is how many samples over a limit came from a sender. A rare sender's samples
+// are counted with those of the senders that it displaced.
 type SenderSamples struct {
 	Sender    sender.Sender
-	Container string // id that its lines give
+	Container string // id from its lines
 	Samples   uint64
 }
 

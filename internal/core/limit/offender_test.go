@@ -13,8 +13,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// Of a flood over more metrics than are remembered, only one that is over its limit all
-// the time is steady: the others take each other's place.
+// In a flood over more metrics than are remembered, only the one that is over its limit all the
+// time is steady: the others displace each other.
 func TestOnlyWhoStaysIsSteady(t *testing.T) {
 	tenant := newTenant(Config{MaxSeriesPerMetric: 1})
 	flood := func(now int64, metrics int, heavy string) {
@@ -38,7 +38,7 @@ func TestOnlyWhoStaysIsSteady(t *testing.T) {
 		}
 	}
 	flood(begin, 1, "")
-	expect(begin, "wide0") // at once: nobody else is over a limit
+	expect(begin, "wide0") // at once: no other metric is over a limit
 	now := begin + 700*second
 	expect(now, "") // forgotten
 	for range 5 {
@@ -51,8 +51,8 @@ func TestOnlyWhoStaysIsSteady(t *testing.T) {
 		now += second
 	}
 	expect(now, "heavy")
-	// Who was there last when the flood ended is no more to blame than the others; one
-	// that comes when it is long over is.
+	// The last metric of a flood is no more to blame than the others. A metric that comes long
+	// after the flood is.
 	now += 120 * second
 	expect(now, "heavy")
 	tenant.Admit(now, claim(key(series.Counter, "later", 0)))
@@ -60,7 +60,7 @@ func TestOnlyWhoStaysIsSteady(t *testing.T) {
 	expect(now, "heavy later")
 }
 
-// The name of a metric has one value, and is not to blame.
+// A metric's name has one value and is not to blame.
 func TestTheNameOfAMetricIsNotToBlame(t *testing.T) {
 	tenant := newTenant(Config{MaxSeriesPerMetric: 1})
 	for id := range 2 {
@@ -86,7 +86,7 @@ func TestWhatIsRememberedOfAnOffenderIsShort(t *testing.T) {
 	}
 }
 
-// A metric that takes the place of another one takes nothing of its labels and senders.
+// A metric that displaces another takes over none of its labels and senders.
 func TestANewOffenderBeginsAnew(t *testing.T) {
 	tenant := newTenant(Config{MaxSeriesPerMetric: 1})
 	flood := func(metric string, pid int32, claims int) {
@@ -103,7 +103,7 @@ func TestANewOffenderBeginsAnew(t *testing.T) {
 	flood("newcomer", 3, 3)
 	for _, o := range tenant.Report(begin).Offenders {
 		if o.Metric == "light" {
-			t.Error("who was over a limit least is still there")
+			t.Error("the metric that was over a limit least is still there")
 		}
 		if o.Metric != "newcomer" {
 			continue

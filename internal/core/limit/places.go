@@ -10,29 +10,29 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/index"
 )
 
-// Place is the place of a series in its Tenant. 0 is none. A place is good until the
-// last who holds it leaves: another series may have it then.
+// Place is the number of a series' place in its Tenant; 0 is none. It is valid until the last
+// holder leaves: then another series may get it.
 type Place uint32
 
-// places holds who has a place, by metric. A million of them are some thousand pieces
-// of memory without pointers, and a map of the metrics.
+// places holds the series that have a place, by metric. A million of them are some thousand
+// pieces of memory without pointers, and a map of the metrics.
 //
 // Shape: 33 bytes a series besides its key, and the key rounded up to 8 bytes.
 type places struct {
 	seed    maphash.Seed
-	index   index.Index // Places, by the hash of key and source
+	index   index.Index // Places by the hash of key and source
 	records list[record]
-	keys    arena.Arena // of each record: its key, and its source after that if it has one
+	keys    arena.Arena // each record's key, followed by its source if it has one
 	metrics list[metric]
-	numbers map[string]uint32 // of metrics, which have series
+	numbers map[string]uint32 // of metrics that have series
 	taken   int
 }
 
 // record is one place.
 type record struct {
 	key     arena.Ref
-	length  uint32 // of the key in bytes
-	metric  uint32 // number; 0 if no series has the place
+	length  uint32 // bytes of the key
+	metric  uint32 // its number; 0 if the place is free
 	freed   uint32 // Unix seconds when it was last without a holder, rounded up
 	holders uint16 // tables
 	flags   uint8
@@ -40,9 +40,9 @@ type record struct {
 
 const (
 	sourced  = 1 << iota // a source follows the key
-	passerBy             // without a holder: it came in one window only, as far as is known
-	waiting              // the place is among the unclaimed, once, whoever has it
-	upDown               // of an up/down counter
+	passerBy             // without a holder, and known from one window only
+	waiting              // the place is among the unclaimed, whether or not it was claimed again
+	upDown               // an up/down counter
 )
 
 func (r *record) is(flag uint8) bool { return r.flags&flag != 0 }
@@ -63,8 +63,8 @@ type metric struct {
 // sourceBytes is the size of a source behind a key.
 const sourceBytes = 8
 
-// maxKey is the longest key that has a place whatever the configuration says: half a
-// mebibyte, eight times the largest datagram.
+// maxKey is the longest key that the configuration can allow: half a mebibyte, eight times the
+// largest datagram.
 const maxKey = arena.MaxLen - sourceBytes
 
 func newPlaces() places {
@@ -75,7 +75,7 @@ func (p *places) hash(key []byte, source uint64) uint64 { return maphash.Bytes(p
 
 func (p *places) at(place Place) *record { return p.records.at(uint32(place)) }
 
-// key is that of the series in a place. Any goroutine may ask for it.
+// key returns the key of the series in a place. Any goroutine may call it.
 func (p *places) key(place Place) []byte {
 	r := p.at(place)
 	return p.keys.Bytes(r.key, int(r.length))
@@ -88,7 +88,7 @@ func (p *places) source(r *record) uint64 {
 	return binary.LittleEndian.Uint64(p.keys.Bytes(r.key, r.size())[r.length:])
 }
 
-// size is what a record has in the arena, in bytes.
+// size returns the bytes that a record takes in the arena.
 func (r *record) size() int {
 	if r.is(sourced) {
 		return int(r.length) + sourceBytes
@@ -128,7 +128,7 @@ func (p *places) insert(hash uint64, key []byte, source uint64) Place {
 	return place
 }
 
-// remove takes the place of a series. It stays waiting if it is.
+// remove frees the place of a series. The place stays waiting if it was.
 func (p *places) remove(place Place) {
 	r := p.at(place)
 	p.index.Remove(p.hash(p.key(place), p.source(r)), uint32(place))
@@ -146,7 +146,7 @@ func (p *places) remove(place Place) {
 	p.taken--
 }
 
-// number returns that of a metric, which gets one if it has none.
+// number returns the metric's number, and assigns one if it has none.
 func (p *places) number(name []byte) uint32 {
 	number := p.numbers[string(name)]
 	if number == 0 {

@@ -7,8 +7,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// A reload with another claim time holds for the tenants that there are, and for those
-// that come.
+// A new claim time applies to existing tenants and to new ones.
 func TestAReloadChangesTheClaimTime(t *testing.T) {
 	l := New(Config{MaxSeries: 1}, 5*time.Minute, time.Hour)
 	l.Tenant("old")
@@ -25,8 +24,8 @@ func TestAReloadChangesTheClaimTime(t *testing.T) {
 	}
 }
 
-// A tenant whose last listener is gone is dropped once it holds nothing and its counts
-// have been scraped. One that is used, or asked for, stays the same object.
+// A tenant without a listener is dropped once it has no series and its counts have been
+// scraped. A tenant that is used, or asked for, stays the same object.
 func TestTenantsThatNobodyUsesAreDropped(t *testing.T) {
 	l := New(Config{MaxSeries: 1}, 5*time.Minute, time.Hour)
 	used, left, asked := l.Tenant("used"), l.Tenant("left"), l.Tenant("asked")
@@ -51,7 +50,7 @@ func TestTenantsThatNobodyUsesAreDropped(t *testing.T) {
 func TestLookingForATenantMakesNone(t *testing.T) {
 	l := New(Config{}, time.Minute, time.Hour)
 	if none := l.Find("a"); none.MetricSeries("a") != 0 || len(none.Newest())+len(none.Keys()) != 0 {
-		t.Error("a tenant that there is not has series")
+		t.Error("an unknown tenant has series")
 	}
 	if all := l.Tenants(begin, func(string) bool { return true }); len(all) != 0 {
 		t.Errorf("%d tenants", len(all))

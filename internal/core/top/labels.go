@@ -21,8 +21,8 @@ type Label struct {
 	Examples     []string // the first few in their order, so that they stay the same
 }
 
-// Labels returns the labels that have most values among series, given by their
-// keys; those with one value are left out. It looks at each label of each series.
+// Labels returns the labels with the most values among series, given by their keys. It leaves
+// out labels with one value. It looks at each label of each series.
 func Labels(keys [][]byte, limit int) []Label {
 	metrics := map[string][][]byte{}
 	for _, key := range keys {
@@ -32,15 +32,15 @@ func Labels(keys [][]byte, limit int) []Label {
 	var all []Label
 	for name, keys := range metrics {
 		all = append(all, labelsOf(name, keys)...)
-		if len(all) > 4*limit { // what there are too many of is not held
+		if len(all) > 4*limit { // keep memory bounded
 			all = mostValues(all, limit)
 		}
 	}
 	return mostValues(all, limit)
 }
 
-// labelValues are told apart by their hash: with a million of them, the chance
-// that one is missed is below one in ten million.
+// labelValues tells values apart by their hash: with a million of them, the chance that one is
+// missed is below one in ten million.
 type labelValues struct {
 	hashes   map[uint64]struct{}
 	examples [][]byte // sorted

@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// maxBadLines bounds the malformed lines that are kept, a sender each: 64 x 300 bytes.
+	// maxBadLines bounds the malformed lines that are kept, one a sender: 64 x 300 bytes.
 	maxBadLines = 64
 
-	// maxBadLine is how much is kept of a line, in bytes.
+	// maxBadLine is how many bytes of a line are kept.
 	maxBadLine = 200
 )
 
@@ -20,11 +20,11 @@ const (
 type example struct {
 	sender.Sender
 	reason string
-	line   []byte // its memory is used again
+	line   []byte // its memory is reused
 }
 
-// Malformed counts lines of the datagram that was added last, which is of that sender. The
-// line is copied, one of a sender in a window.
+// Malformed counts malformed lines of the datagram that was added last. s must be its sender.
+// It copies the first line of each sender in a window.
 func (t *Tally) Malformed(s sender.Sender, lines uint64, reason string, line []byte) {
 	at, ok := t.places[s]
 	if !ok {
@@ -44,11 +44,11 @@ func (t *Tally) Malformed(s sender.Sender, lines uint64, reason string, line []b
 	e.Sender, e.reason, e.line = s, reason, append(e.line[:0], line[:min(len(line), maxBadLine)]...)
 }
 
-// keep keeps what is newest by sender.
+// keep keeps the newest example of each sender.
 func (s *Senders) keep(newer []example) {
 	for i := range newer {
 		e := newer[i]
-		e.line = slices.Clone(e.line) // it is the tally's
+		e.line = slices.Clone(e.line) // the tally owns the memory
 		s.examples = slices.DeleteFunc(s.examples, func(o example) bool { return o.Sender == e.Sender })
 		if len(s.examples) == maxBadLines {
 			s.examples = slices.Delete(s.examples, 0, 1)
@@ -60,11 +60,10 @@ func (s *Senders) keep(newer []example) {
 // MalformedRow is a sender of malformed lines, or a host with many ports that sent some.
 type MalformedRow struct {
 	SenderRow
-	Reason, Example string // of one of the lines, which may be cut off; empty if none was kept
+	Reason, Example string // of one line, which may be cut off; empty if none was kept
 }
 
-// Malformed returns the senders of most malformed lines from one second to another, which is
-// not part of it.
+// Malformed returns the senders of the most malformed lines in the seconds [from, to).
 func (s *Senders) Malformed(from, to int64, limit int) (all []MalformedRow) {
 	for _, row := range s.merged(from, to, func(a Amount) bool { return a.Malformed > 0 }) {
 		m := MalformedRow{SenderRow: row}

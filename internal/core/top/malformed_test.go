@@ -9,7 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// Who sends malformed lines is named with what part of its lines they are, and one of them.
+// A sender of malformed lines is listed with their share of its lines, and with one of them.
 func TestMalformed(t *testing.T) {
 	s, tally := NewSenders(), new(Tally)
 	good, bad, worse := udp("192.0.2.1:1"), udp("192.0.2.1:2"), sender.Sender{PID: 7, UID: 1000}
@@ -42,8 +42,8 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// Whoever sends from another port each time is one row, others on its host have their own;
-// no line is kept of more senders than there is room for, and each line is counted.
+// A host that sends from ever new ports is one row, and its neighbours keep their own. Examples
+// are bounded, and every malformed line is counted.
 func TestMalformedIsBounded(t *testing.T) {
 	s, tally := NewSenders(), new(Tally)
 	quiet := udp("192.0.2.1:9")

@@ -6,11 +6,11 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// maxMetrics bounds the metrics of a tenant: 20,000 x 650 bytes = 13 MB, once they
-// all had samples within Span seconds.
+// maxMetrics bounds the metrics of a tenant: 20,000 x 650 bytes = 13 MB, if all had samples
+// within Span seconds.
 const maxMetrics = 20_000
 
-// Metrics is the samples of a tenant by metric.
+// Metrics counts the samples of a tenant by metric.
 type Metrics struct {
 	rows   rows[metric]
 	others recent
@@ -47,11 +47,11 @@ func (m *Metrics) Add(second int64, key []byte, samples uint64) {
 	row.add(second, Amount{Count: samples})
 }
 
-// Len is the number of metrics held.
+// Len returns the number of metrics held.
 func (m *Metrics) Len() int { return len(m.rows.byKey) }
 
-// Busiest returns the metrics with most samples from one second to another, which
-// is not part of it, and what the others had.
+// Busiest returns the metrics with the most samples in the seconds [from, to), and the sum of
+// the others.
 func (m *Metrics) Busiest(from, to int64, limit int) ([]Metric, Rest) {
 	var all []Metric
 	for key, row := range m.rows.byKey {

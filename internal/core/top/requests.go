@@ -8,26 +8,26 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// maxRequests bounds who sends requests, of all tenants: 4,096 x 600 bytes = 2.5 MB, once
-// all of them sent within Span seconds.
+// maxRequests bounds the requesters of all tenants: 4,096 x 600 bytes = 2.5 MB, if all sent
+// within Span seconds.
 const maxRequests = 4096
 
-// Requests is the requests of remote write and OTLP by who sent them. They are few, each of
-// many samples, so that it is fed all the time. It is safe for concurrent use.
+// Requests counts remote write and OTLP requests by requester. Requests are few, each of many
+// samples, so it is fed all the time. It is safe for concurrent use.
 type Requests struct {
 	mu     sync.Mutex
 	rows   rows[Requester]
 	others recent
 }
 
-// Requester is who sends requests, in which way, for which tenant.
+// Requester is a sender of requests, with the way in and the tenant.
 type Requester struct {
 	Tenant string
 	Input  string // as the stages call it: remote_write or otlp
 	sender.Sender
 }
 
-// RequestsRow is one row: what a Requester sent.
+// RequestsRow is what one Requester sent.
 type RequestsRow struct {
 	Requester
 	Amount
@@ -36,7 +36,7 @@ type RequestsRow struct {
 // NewRequests returns an empty table.
 func NewRequests() *Requests { return &Requests{rows: newRows[Requester](maxRequests)} }
 
-// Add counts a request in a second. Of r nothing is kept.
+// Add counts a request in a second. It does not keep the memory of r.
 func (t *Requests) Add(second int64, r Requester, bytes, samples int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -51,8 +51,8 @@ func (t *Requests) Add(second int64, r Requester, bytes, samples int) {
 	row.add(second, Amount{Count: 1, Bytes: uint64(bytes), Samples: uint64(samples)})
 }
 
-// Busiest returns who sent most requests in the last Span seconds before one, which is not
-// part of them, and what the others sent.
+// Busiest returns the requesters with the most requests in the Span seconds before second, and
+// the sum of the others.
 func (t *Requests) Busiest(second int64, limit int) ([]RequestsRow, Rest) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,8 +13,8 @@ func requester(tenant, remote, agent string) Requester {
 	return Requester{Tenant: tenant, Input: "remote_write", Sender: sender.Of(remote, agent)}
 }
 
-// Who sends is one row, however many connections it has; programs, tenants and ways in are
-// apart.
+// A program is one row, however many connections it has. Programs, tenants and ways in have
+// rows of their own.
 func TestRequests(t *testing.T) {
 	table := NewRequests()
 	for second := int64(100); second < 120; second++ {
@@ -33,11 +33,11 @@ func TestRequests(t *testing.T) {
 		t.Errorf("got %v and %v", got, rest)
 	}
 	if got, rest := table.Busiest(140, 2); len(got) != 0 || rest != (Rest{}) {
-		t.Errorf("nothing came for 10 s, and there is %v and %v", got, rest)
+		t.Errorf("after 10 s without requests: %v and %v", got, rest)
 	}
 }
 
-// Whatever user agents come, memory is bounded, and each request is counted once.
+// Memory is bounded, whatever the user agents, and each request is counted once.
 func TestRequestsAreBounded(t *testing.T) {
 	table := NewRequests()
 	for i := range maxRequests + 100 {

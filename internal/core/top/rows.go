@@ -5,13 +5,13 @@ import (
 	"strconv"
 )
 
-// The rows of each list that a person is shown: by default, and at most.
+// How many rows of each list a person is shown: by default, and at most.
 const (
 	DefaultRows = 20
 	MaxRows     = 100
 )
 
-// ParseRows reads how many rows of each list are wanted; an empty text is DefaultRows.
+// ParseRows parses the number of rows of each list; an empty text is DefaultRows.
 func ParseRows(text string) (int, error) {
 	if text == "" {
 		return DefaultRows, nil

@@ -8,19 +8,19 @@ import (
 )
 
 const (
-	// maxSenders bounds the senders of a tenant, and those of a socket in a window.
+	// maxSenders bounds the senders of a tenant, and those of a socket in one window.
 	maxSenders = 1024
 
-	// maxPorts is how many senders a host may have to be listed one by one. A shell
-	// that sends by echo has another port for each datagram.
+	// maxPorts is how many senders of a host are listed one by one. A shell that sends by echo
+	// has another port for each datagram.
 	maxPorts = 8
 )
 
-// Tally is what one socket received in a window, by sender. It belongs to the
-// goroutine that reads; its memory is used again in the next window.
+// Tally is what one socket received in a window, by sender. It belongs to the goroutine that
+// reads the socket; its memory is reused in the next window.
 //
-// A flood of ports must not hide the other hosts: where there is no room for a
-// port, its host is counted, for which there is as much room again.
+// A flood of ports must not hide the other hosts: a port without room is counted under its
+// host, and hosts have as much room again.
 type Tally struct {
 	places   map[sender.Sender]int32 // in amounts
 	amounts  []tallied
@@ -71,10 +71,10 @@ func (t *Tally) Reset() {
 	t.amounts, t.others, t.examples = t.amounts[:0], Amount{}, t.examples[:0]
 }
 
-// Senders is the datagrams of a tenant by sender.
+// Senders counts the datagrams of a tenant by sender.
 type Senders struct {
 	rows     rows[sender.Sender]
-	hosts    rows[sender.Sender] // whose ports have no room in rows
+	hosts    rows[sender.Sender] // of ports without room in rows
 	others   recent
 	examples []example // of malformed lines, the oldest first
 }
@@ -82,7 +82,7 @@ type Senders struct {
 // SenderRow is one row: a sender, or a host with many ports.
 type SenderRow struct {
 	sender.Sender
-	Ports int // senders of the host, as far as they are known; 0 if it is one sender
+	Ports int // known senders of the host; 0 for a single sender
 	Amount
 }
 
@@ -116,11 +116,11 @@ func (s *Senders) at(second int64, from sender.Sender) *recent {
 	return &s.others
 }
 
-// Len is the number of senders held.
+// Len returns the number of senders held.
 func (s *Senders) Len() int { return len(s.rows.byKey) + len(s.hosts.byKey) }
 
-// Busiest returns the senders of most datagrams from one second to another, which
-// is not part of it, and what the others sent.
+// Busiest returns the senders of the most datagrams in the seconds [from, to), and the sum of
+// the others.
 func (s *Senders) Busiest(from, to int64, limit int) ([]SenderRow, Rest) {
 	kept, rest := busiest(s.merged(from, to, func(a Amount) bool { return a.Count > 0 }), limit, func(r SenderRow) Amount { return r.Amount }, bySender)
 	rest.add(s.others.sum(from, to))
@@ -131,7 +131,7 @@ func bySender(a, b SenderRow) int {
 	return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.PID, b.PID), cmp.Compare(a.UID, b.UID))
 }
 
-// merged are the rows that are wanted; of a host with many of them there is one.
+// merged returns the wanted rows, with one row for a host of many ports.
 func (s *Senders) merged(from, to int64, wanted func(Amount) bool) (all []SenderRow) {
 	hosts := map[netip.Addr]*SenderRow{}
 	for key, row := range s.hosts.byKey {

@@ -1,7 +1,6 @@
-// Package top counts what is busiest, for people who look: samples by metric,
-// datagrams by sender, values by label. Everything in it is bounded, and what a
-// bound turned away is counted together. It is fed only while somebody looks; who
-// does, and since when, is the collector's business.
+// Package top counts what is busiest, for people who look: samples by metric, datagrams by
+// sender, values by label. All of it is bounded, and one row counts whatever found no room. The
+// collector decides when to feed it: only while somebody looks.
 package top
 
 import (
@@ -9,17 +8,16 @@ import (
 	"slices"
 )
 
-// Span is how many seconds back rates look: DogStatsD clients flush as rarely as
-// every ten.
+// Span is how many seconds rates look back: DogStatsD clients may flush only every ten.
 const Span = 10
 
 // Amount is what came in some seconds.
 type Amount struct {
 	Count     uint64 // samples, datagrams or requests
-	Bytes     uint64 // of datagrams, or of requests once decompressed
+	Bytes     uint64 // of datagrams, or of decompressed requests
 	Samples   uint64 // of requests
 	Lines     uint64 // in datagrams
-	Malformed uint64 // of the lines
+	Malformed uint64 // lines of these
 }
 
 func (a *Amount) add(b Amount) {
@@ -30,12 +28,12 @@ func (a *Amount) add(b Amount) {
 	a.Malformed += b.Malformed
 }
 
-// recent is what came in each of the last seconds. There are two more than are
-// looked at: one that is being filled, and one that may be late.
+// recent is what came in each of the last seconds. It has two more than rates look at: one that
+// is being filled, and one that may be late.
 type recent [Span + 2]second
 
 type second struct {
-	at int64 // Unix seconds; a place is used again when another second comes
+	at int64 // Unix seconds; a place is reused for a later second
 	Amount
 }
 
@@ -47,7 +45,7 @@ func (r *recent) add(at int64, a Amount) {
 	s.add(a)
 }
 
-// sum is what came from one second to another, which is not part of it.
+// sum returns what came in the seconds [from, to).
 func (r *recent) sum(from, to int64) (sum Amount) {
 	for i := range r {
 		if s := &r[i]; s.at >= from && s.at < to {
@@ -57,12 +55,12 @@ func (r *recent) sum(from, to int64) (sum Amount) {
 	return sum
 }
 
-// rows is what came by key, of a bounded number of keys. A key that nothing came
-// for in Span seconds gives way.
+// rows counts by key, for a bounded number of keys. A key without samples for Span seconds
+// gives way.
 type rows[K comparable] struct {
 	bound  int
 	byKey  map[K]*recent
-	pruned int64 // second in which it was last looked who gives way
+	pruned int64 // second of the last search for keys that give way
 }
 
 func newRows[K comparable](bound int) rows[K] { return rows[K]{bound: bound, byKey: map[K]*recent{}} }
@@ -78,7 +76,7 @@ func (r *rows[K]) at(now int64, key K) *recent {
 }
 
 func (r *rows[K]) room(now int64) bool {
-	if len(r.byKey) >= r.bound && r.pruned != now { // looking costs time: once a second
+	if len(r.byKey) >= r.bound && r.pruned != now { // searching takes time: once a second
 		r.pruned = now
 		for key, row := range r.byKey {
 			if row.sum(now-Span, now+1).Count == 0 {
@@ -89,13 +87,13 @@ func (r *rows[K]) room(now int64) bool {
 	return len(r.byKey) < r.bound
 }
 
-// Rest is the rows that a list leaves out.
+// Rest sums up the rows that a list leaves out.
 type Rest struct {
-	Rows int // without those that a bound turned away, whose number nobody knows
+	Rows int // without keys that found no room: their number is not known
 	Amount
 }
 
-// busiest sorts rows by what came, and cuts them to a limit.
+// busiest sorts rows by count and cuts them to a limit.
 func busiest[R any](all []R, limit int, amount func(R) Amount, tie func(a, b R) int) (kept []R, rest Rest) {
 	slices.SortFunc(all, func(a, b R) int {
 		return cmp.Or(cmp.Compare(amount(b).Count, amount(a).Count), tie(a, b))

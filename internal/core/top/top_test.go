@@ -45,7 +45,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// Metrics beyond the bound are counted together, until others are out of use.
+// Metrics beyond the bound are counted together, until others give way.
 func TestMetricsAreBounded(t *testing.T) {
 	m := NewMetrics()
 	for i := range maxMetrics + 5 {
@@ -61,7 +61,7 @@ func TestMetricsAreBounded(t *testing.T) {
 	}
 }
 
-// A clock that goes back, or before 1970, counts like any other.
+// A clock that goes back, or is before 1970, counts like any other.
 func TestClockGoesBack(t *testing.T) {
 	m := NewMetrics()
 	for _, second := range []int64{1000, 990, -5, 990} {
@@ -86,7 +86,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// window makes a table of what came in one second.
+// window adds the datagrams of one second to s.
 func window(s *Senders, second int64, sent map[sender.Sender]int) {
 	tally := new(Tally)
 	for from, n := range sent {
@@ -114,8 +114,8 @@ func TestSenders(t *testing.T) {
 	}
 }
 
-// A shell's echo has another port each time; its host is one row, and the ports
-// of other hosts still have theirs.
+// A shell's echo has another port each time. Its host is one row, and the ports of other hosts
+// keep theirs.
 func TestHostWithManyPorts(t *testing.T) {
 	s := NewSenders()
 	sent := map[sender.Sender]int{udp("192.0.2.2:1"): 5}
@@ -133,8 +133,8 @@ func TestHostWithManyPorts(t *testing.T) {
 	}
 }
 
-// Whatever ports and processes come, memory is bounded, each datagram is counted
-// once, and a host that has no room for its port is still seen.
+// Memory is bounded, whatever the ports and processes. Each datagram is counted once, and a
+// host without room for its port is still seen.
 func TestSendersAreBounded(t *testing.T) {
 	s := NewSenders()
 	tally := new(Tally)
