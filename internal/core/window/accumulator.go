@@ -10,14 +10,13 @@ type fate uint8
 
 const (
 	taken        fate = iota
-	overflows         // refused: with them the series would not be finite
+	overflows         // refused: they would make the series infinite
 	tooManyTimes      // refused: see maxTimed
 	tooFarAhead       // refused: see MaxAhead
 )
 
-// metric folds a line of so many samples into a series that is in the open window.
-// It takes all of them or none: a value that no sum can hold must not cost what
-// others have counted.
+// metric folds a line of so many samples into a series that is in the open window. It takes all
+// of them or none: an overflowing value must not spoil what other lines counted.
 func (t *Table) metric(number uint32, r *record, m *dogstatsd.Metric, scale float64, samples uint64, now int64) fate {
 	if m.Time != 0 {
 		return t.timedMetric(r, m, scale, samples, now)
@@ -48,12 +47,12 @@ func (t *Table) metric(number uint32, r *record, m *dogstatsd.Metric, scale floa
 	return taken
 }
 
-// weighted is what a counter's line adds to its sum.
+// weighted returns what a counter's line adds to its sum.
 func weighted(m *dogstatsd.Metric, scale float64) (total float64) {
 	for _, v := range m.Values {
 		total += v
 	}
-	if m.Rate != 1 { // a division takes as long as all else here
+	if m.Rate != 1 { // a division costs as much as all the rest here
 		total /= m.Rate
 	}
 	return total * scale
@@ -90,10 +89,10 @@ func (t *Table) check(r *record, c *dogstatsd.Check, now int64) fate {
 	return taken
 }
 
-// finite reports whether v is a number: the difference of others is none.
+// finite reports whether v is finite: Inf-Inf and NaN-NaN are NaN.
 func finite(v float64) bool { return v-v == 0 }
 
-// set returns the set of a series in the open window. The flusher empties it.
+// set returns a series' set in the open window. The flusher empties it.
 func (t *Table) set(r *record) *distinct.Set {
 	in := &t.extend(r).windows[t.open]
 	if in.set == nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// rules resolves the contexts of one series as rules would do: names beginning
-// with "ms." have a scale, tags are sources of a merged gauge, and names beginning
-// with "classic" have classic buckets.
+// rules resolves the contexts of one series as rules would: names that begin with "ms." have a
+// scale, tags are sources of a merged gauge, and names that begin with "classic" have classic
+// buckets.
 type rules struct{ resolver }
 
 var classicPolicy = series.Policy{Schema: 3, MaxBuckets: 160, Bounds: []float64{1, 10}}
@@ -40,8 +40,8 @@ func (r *rules) ResolveMetric(m *dogstatsd.Metric) Resolution {
 	return resolved
 }
 
-// The rules a.ms -> a with a scale and a.s -> a without one: the scale of whichever
-// came first used to apply to both.
+// The rules a.ms -> a with a scale and a.s -> a without one: the scale of the first context
+// used to apply to both.
 func TestEachContextHasItsScale(t *testing.T) {
 	table := New(&rules{}, Options{IdleWindows: 300})
 	table.Start(at(0))
@@ -60,8 +60,8 @@ func TestEachContextHasItsScale(t *testing.T) {
 	expect(t, flush(t, table, at(1)), fmt.Sprintf("counter m_b{} n=%d %d", len(spellings), len(spellings)))
 }
 
-// Two sources of a merged gauge that take turns used to make a series of each
-// line, and no line of them was ever over the bound.
+// Two sources of a merged gauge that take turns used to make a series of each line, and no line
+// was ever over the bound.
 func TestSpellingsOfAMergedGaugeAreBounded(t *testing.T) {
 	table := New(&rules{}, Options{IdleWindows: 300, OriginLabels: true})
 	table.Start(at(0))
@@ -80,9 +80,9 @@ func TestSpellingsOfAMergedGaugeAreBounded(t *testing.T) {
 	}
 }
 
-// A window used to keep each line with a time of its own, and to search them one by
-// one: 5,000 lines of one gauge made a batch that no journal takes, 100,000 of one
-// counter held the reader up for seconds.
+// A window used to keep each line with a time of its own, and to search them one by one: 5,000
+// lines of one gauge made a batch too large for the journal, and 100,000 of one counter stopped
+// the reader for seconds.
 func TestTimesOfASeriesAreBounded(t *testing.T) {
 	const lines = 5000
 	for _, test := range []struct{ kind, line string }{
@@ -94,9 +94,9 @@ func TestTimesOfASeriesAreBounded(t *testing.T) {
 			table := New(&resolver{}, Options{IdleWindows: 300})
 			table.Start(at(0))
 			for i := range lines {
-				send(t, table, at(0.5), fmt.Sprintf(test.line, second-i*7919%lines)) // in no order
+				send(t, table, at(0.5), fmt.Sprintf(test.line, second-i*7919%lines)) // in random order
 			}
-			send(t, table, at(0.6), fmt.Sprintf(test.line, second)) // a time that is there has room
+			send(t, table, at(0.6), fmt.Sprintf(test.line, second)) // a time that is there already has room
 			if got := flush(t, table, at(1)); len(got) != maxTimed || !strings.Contains(strings.Join(got, "\n"), "n=2") {
 				t.Errorf("%d increments", len(got))
 			}
@@ -110,7 +110,8 @@ func TestTimesOfASeriesAreBounded(t *testing.T) {
 	}
 }
 
-// A gauge from more than a minute ahead was written at a time that its sender did not say.
+// A gauge from more than a minute ahead used to be written at a time that its sender did not
+// give.
 func TestTimesTooFarAheadAreRefused(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 300})
 	table.Start(at(0))
@@ -124,8 +125,8 @@ func TestTimesTooFarAheadAreRefused(t *testing.T) {
 	}
 }
 
-// A window that a dead disk stretches for hours holds more samples than a batch
-// can say; it says as many as it can.
+// A window that a dead disk stretches for hours has more samples than a batch can count. The
+// count saturates.
 func TestSamplesSaturate(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 300})
 	table.Start(at(0))
@@ -135,9 +136,9 @@ func TestSamplesSaturate(t *testing.T) {
 	expect(t, flush(t, table, at(1)), "counter a{} n=4294967295 2", "counter a{} n=4294967295 2 T=+0")
 }
 
-// Whatever clients send, the batches of a window are read to their end, and each
-// sample is in one of them or in a counter. Datagrams are separated by a zero byte;
-// the flusher takes a window only at every third of them.
+// Whatever clients send, the batches of a window can be read to their end, and each sample is
+// in a batch or in a counter. Datagrams are separated by a zero byte; the flusher takes a
+// window only at every third.
 func FuzzWhatIsTakenIsReadBack(f *testing.F) {
 	f.Add([]byte("a:1:2:-3|c|@0.1\na:1|c|T1763680000\na:+5|g\x00up.a:-1:2|c|@0.5\nup.a:-7|c|T1763680000\x00a:1|g|T9000000000\nclassic:1:2|ms\nms.a:1e308|c\x00_sc|up|1|d:9000000000|#x\nu:x:y|s"), true)
 	f.Add([]byte("a:1e308:1e308|c\na:1e308|ms|@1e-300\nclassic:0:0|h|@2.3e-308\x00classic:0:0|h|@2.3e-308\x00a:+1.7e308|g\na:+1.7e308|g"), true)
@@ -147,7 +148,7 @@ func FuzzWhatIsTakenIsReadBack(f *testing.F) {
 		table := New(&rules{}, Options{IdleWindows: 2, RelativeGauges: relative, OriginLabels: true, Limits: tenant})
 		table.Start(at(0))
 		var p dogstatsd.Parser
-		var held *Window // by the flusher
+		var held *Window // with the flusher
 		var in, read uint64
 		readHeld := func() {
 			if held != nil {
@@ -180,7 +181,7 @@ func FuzzWhatIsTakenIsReadBack(f *testing.F) {
 	})
 }
 
-// packet counts a datagram as a listener does and returns how many samples are in it.
+// packet counts a datagram as a listener does, and returns the number of samples in it.
 func (t *Table) packet(p *dogstatsd.Parser, now int64) (samples uint64) {
 	var lines [MaxLines]dogstatsd.Metric
 	var values [MaxLines][4]float64
@@ -206,8 +207,8 @@ func (t *Table) packet(p *dogstatsd.Parser, now int64) (samples uint64) {
 	}
 }
 
-// readBack flushes a window and returns the samples in its batches, which are
-// those that Series tells of.
+// readBack flushes a window and returns the number of samples in its batches, which must be the
+// number in Series.
 func readBack(t *testing.T, w *Window) (read uint64) {
 	var told uint64
 	for s := range w.Series() {
@@ -220,8 +221,8 @@ func readBack(t *testing.T, w *Window) (read uint64) {
 	return read
 }
 
-// A context of more than 64 KiB, which a stream can bring, counts and is not
-// remembered; its series leaves once it is idle.
+// A context of more than 64 KiB, which a stream can bring, is counted but not remembered. Its
+// series leaves once it is idle.
 func TestALongContextIsNotRemembered(t *testing.T) {
 	table := New(&plain{}, Options{IdleWindows: 2})
 	table.Start(at(0))

@@ -28,21 +28,21 @@ const (
 	seriesAt   = 0  // number of its record
 	nextAt     = 4  // the next context of the series, 0 for none
 	shapeAt    = 8  // see shapeOf
-	scaleAt    = 15 // which of the table's scales is the factor of its values
-	usedAt     = 16 // ordinal of the last window with a sample; 0 while the series has no other context
+	scaleAt    = 15 // index of its values' factor in the table's scales
+	usedAt     = 16 // ordinal of the last window with a sample; 0 for the only context of its series
 	headerSize = 20
 )
 
-// shapeOf is the kind and the lengths of the parts in 7 bytes.
+// shapeOf packs the kind and the lengths of the parts into 7 bytes.
 func shapeOf(kind byte, name, tags, rest []byte) uint64 {
 	return uint64(len(name)) | uint64(len(tags))<<16 | uint64(len(rest))<<32 | uint64(kind)<<48
 }
 
-// shapeMask is what a shape has of 8 bytes; the scale has the last one.
+// shapeMask selects the shape in 8 bytes; the last byte is the scale.
 const shapeMask = 1<<56 - 1
 
-// hashOf hashes a context where it lies: copying it first costs more than a second
-// part does. The hash is seeded, so that nobody can send many contexts with one.
+// hashOf hashes a context in place: copying it first costs more than hashing a second part. The
+// seed keeps senders from making contexts that collide.
 func (t *Table) hashOf(kind byte, name, tags, rest []byte) uint64 {
 	hash := (maphash.Bytes(t.seed, name)+uint64(kind))*hashFactor + maphash.Bytes(t.seed, tags)
 	if len(rest) > 0 {
@@ -51,12 +51,12 @@ func (t *Table) hashOf(kind byte, name, tags, rest []byte) uint64 {
 	return hash
 }
 
-// hashFactor is odd and without a pattern: equal parts do not cancel each other
-// out, and a kind or a source reaches the upper bits of a hash.
+// hashFactor is odd and without a pattern, so that equal parts do not cancel each other out,
+// and a kind or a source reaches the upper bits of a hash.
 const hashFactor = 0x9e3779b97f4a7c15
 
-// rest is what else tells one context from another: nearly always nothing. Its
-// memory is the table's until the next.
+// rest returns what else distinguishes contexts, nearly always nothing. The table owns the
+// memory until the next call.
 func (t *Table) rest(host []byte, o *dogstatsd.Origin) []byte {
 	if host == nil && !t.options.OriginLabels {
 		return nil
@@ -64,8 +64,8 @@ func (t *Table) rest(host []byte, o *dogstatsd.Origin) []byte {
 	return t.appendRest(host, o)
 }
 
-// appendRest writes the rest. Its fields are separated by bytes that none can hold:
-// a line ends at \n and a field at |.
+// appendRest appends the rest. Its fields are separated by bytes that cannot occur in them: a
+// line ends at \n and a field at |.
 func (t *Table) appendRest(host []byte, o *dogstatsd.Origin) []byte {
 	dst := t.others[:0]
 	if host != nil {
@@ -84,11 +84,11 @@ func (t *Table) appendRest(host []byte, o *dogstatsd.Origin) []byte {
 
 func (k *spelling) length() int { return len(k.name) + len(k.tags) + len(k.rest) }
 
-// maxLength is how long a context may be to be remembered.
+// maxLength is the longest context that is remembered, in bytes.
 const maxLength = math.MaxUint16
 
-// find returns the number of a context's series and the factor of its values, 0 if
-// the table does not hold it. hash is the context's.
+// find returns the number of a context's series, 0 if the table does not hold it, and the
+// factor of its values. hash is the context's hash.
 func (t *Table) find(hash uint64, kind byte, name, tags, rest []byte) (number uint32, scale float64) {
 	length := len(name) + len(tags) + len(rest)
 	if length > maxLength {
@@ -114,10 +114,9 @@ func (t *Table) find(hash uint64, kind byte, name, tags, rest []byte) (number ui
 	return 0, 0
 }
 
-// add gives a new context its place and returns its series and its factor. A
-// context whose series has no place leaves nothing behind: a flood of them must not
-// grow the table. Its samples go to an overflow series, or, if 0 is returned, they
-// count no further.
+// add resolves a new context to its series and factor. It keeps nothing of a context whose
+// series has no place, since a flood of them must not grow the table. The samples of such a
+// context go to an overflow series, or nowhere if add returns 0.
 func (t *Table) add(k *spelling, resolved *Resolution, samples uint64, now int64) (number uint32, scale float64) {
 	t.stats.Resolved++
 	long := k.length() > maxLength || t.options.Limits != nil && t.options.Limits.TooLong(k.length()) // too long to be remembered
@@ -144,7 +143,7 @@ func (t *Table) add(k *spelling, resolved *Resolution, samples uint64, now int64
 	return number, resolved.Scale
 }
 
-// admit returns the series that a new context leads to, 0 if it has no place.
+// admit returns the series of a new context, 0 if it has no place.
 func (t *Table) admit(k *spelling, resolved *Resolution, samples uint64, now int64) (uint32, limit.Verdict) {
 	hash := t.hash(resolved.Key, resolved.Source)
 	search := t.series.Search(hash)
@@ -178,8 +177,8 @@ func (t *Table) hash(key []byte, source uint64) uint64 {
 	return maphash.Bytes(t.seed, key) + source*hashFactor
 }
 
-// newSeries makes the record of a series that has a place, or needs none, and puts
-// it into the open window.
+// newSeries makes the record of a series, and puts it into the open window. place is 0 for an
+// overflow series, or without limits.
 func (t *Table) newSeries(resolved *Resolution, place limit.Place, now int64) uint32 {
 	number := t.newRecord()
 	r := t.records.at(number)
@@ -198,7 +197,7 @@ func (t *Table) newSeries(resolved *Resolution, place limit.Place, now int64) ui
 	return number
 }
 
-// scaleOf returns the number of a factor, unless there are too many of them.
+// scaleOf returns the number of a factor. ok is false if there are too many factors.
 func (t *Table) scaleOf(scale float64) (number uint8, ok bool) {
 	for i, known := range t.scales {
 		if known == scale {
@@ -236,7 +235,7 @@ func (t *Table) remember(k *spelling, series uint32, scale uint8) {
 	t.stats.Contexts++
 }
 
-// forget takes a context out of the table and returns the next one of its series.
+// forget removes a context from the table and returns the next one of its series.
 func (t *Table) forget(ref arena.Ref) (next arena.Ref) {
 	head := t.keys.Bytes(ref, headerSize)
 	name := int(binary.LittleEndian.Uint16(head[shapeAt:]))

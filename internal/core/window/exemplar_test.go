@@ -12,7 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// lineAt is a line whose exemplar is so many milliseconds from the window's second.
+// lineAt returns a line whose exemplar is so many milliseconds from the window's second.
 func lineAt(line string, ms int64) string { return fmt.Sprintf("%s,%d", line, second*1e3+ms) }
 
 func TestASeriesKeepsTheNewestExemplarOfAWindow(t *testing.T) {
@@ -23,7 +23,7 @@ func TestASeriesKeepsTheNewestExemplarOfAWindow(t *testing.T) {
 		want          []string
 		seen, refused uint64
 	}{
-		{why: "that of a line, with what the line counts", seen: 1,
+		{why: "a line's exemplar, beside what the line counts", seen: 1,
 			lines: []string{lineAt("a:2:4|d|@0.5|x:4bf92f3577b34da6a3ce929d0e0e4736,4", 123)},
 			want:  []string{"timer a{} n=2 count=4 sum=12 x=4bf92f3577b34da6a3ce929d0e0e4736,4,+123ms"}},
 		{why: "buckets as well", seen: 1,
@@ -32,23 +32,23 @@ func TestASeriesKeepsTheNewestExemplarOfAWindow(t *testing.T) {
 		{why: "the newest by its own time, whichever comes last", seen: 3,
 			lines: []string{lineAt("a:1|d|x:a,1", 5), lineAt("a:2|h|x:b,2", 9), lineAt("a:3|ms|x:c,3", 8)},
 			want:  []string{"timer a{} n=3 count=3 sum=6 x=b,2,+9ms"}},
-		{why: "of two at one time the later line's, a shorter id included", seen: 2,
+		{why: "of two at one time the later line's, even with a shorter id", seen: 2,
 			lines: []string{lineAt("a:1|d|x:aaaaaaaa,1", 5), lineAt("a:2|d|x:b,2", 5)},
 			want:  []string{"timer a{} n=2 count=2 sum=3 x=b,2,+5ms"}},
-		{why: "lines without one leave it alone", seen: 1,
+		{why: "lines without an exemplar leave it alone", seen: 1,
 			lines: []string{"a:1|d", lineAt("a:1|d|x:a,1", 5), "a:1|d"},
 			want:  []string{"timer a{} n=3 count=3 sum=3 x=a,1,+5ms"}},
 		{why: "each series its own", seen: 2,
 			lines: []string{lineAt("a:1|d|x:a,1", 5), lineAt("a:1|d|#k:v|x:b,1", 7), "a:1|d|#k:w"},
 			want:  []string{"timer a{k:v} n=1 count=1 sum=1 x=b,1,+7ms", "timer a{k:w} n=1 count=1 sum=1", "timer a{} n=1 count=1 sum=1 x=a,1,+5ms"}},
-		{why: "it is in the unit that a rule makes of the line's", scale: 0.001, seen: 1,
+		{why: "a rule's scale applies to its value", scale: 0.001, seen: 1,
 			lines: []string{lineAt("a:2000|ms|x:a,2000", 5)}, want: []string{"timer a{} n=1 count=1 sum=2 x=a,2,+5ms"}},
-		{why: "one that no float holds in that unit costs only itself", scale: 1000, refused: 1,
+		{why: "one that the scale makes infinite costs only itself", scale: 1000, refused: 1,
 			lines: []string{lineAt("a:1|ms|x:a,1e308", 5)}, want: []string{"timer a{} n=1 count=1 sum=1000"}},
 		{why: "a line that is refused has none", seen: 1,
 			lines: []string{lineAt("a:1|d|x:a,1", 5), lineAt("a:1e308|d|@0.1|x:b,1", 9)},
 			want:  []string{"1 refused", "timer a{} n=1 count=1 sum=1 x=a,1,+5ms"}},
-		{why: "from a clock 10 minutes ahead it is one; beyond, it would be newer than all that come for long", seen: 2, refused: 1,
+		{why: "it may be 10 minutes ahead; beyond, it would be newer than all others for long", seen: 2, refused: 1,
 			lines: []string{lineAt("a:1|d|x:a,1", 600_500), lineAt("b:1|d|x:b,1", 600_501), lineAt("c:1|d|x:c,1", -second*1e3+1)},
 			want:  []string{"timer a{} n=1 count=1 sum=1 x=a,1,+600500ms", "timer b{} n=1 count=1 sum=1", fmt.Sprintf("timer c{} n=1 count=1 sum=1 x=c,1,%dms", 1-second*1000)}},
 	} {
@@ -64,8 +64,8 @@ func TestASeriesKeepsTheNewestExemplarOfAWindow(t *testing.T) {
 	}
 }
 
-// An exemplar is of one window: the next ones, of which every second has its memory, have
-// their own or none, also where theirs is older.
+// An exemplar belongs to one window. Every second window reuses its memory, and has its own
+// exemplar or none, even if that is older.
 func TestAnExemplarDoesNotStayForTheNextWindow(t *testing.T) {
 	table := New(&resolver{policy: &series.Policy{Schema: 3, MaxBuckets: 160, Bounds: []float64{1}}}, Options{IdleWindows: 300})
 	table.Start(at(0))
@@ -86,7 +86,7 @@ func TestAnExemplarDoesNotStayForTheNextWindow(t *testing.T) {
 	}
 }
 
-// What the flusher has is not touched while it does not give the window back.
+// The table does not touch a window until the flusher gives it back.
 func TestAnExemplarWaitsWithItsWindow(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 300})
 	table.Start(at(0))
@@ -94,7 +94,7 @@ func TestAnExemplarWaitsWithItsWindow(t *testing.T) {
 	w, _ := table.Close(at(1))
 	send(t, table, at(1), "a:1|d|x:b,2,200")
 	if _, ok := table.Close(at(2)); ok {
-		t.Fatal("the table has a window back that is not flushed")
+		t.Fatal("the table got a window back before it was flushed")
 	}
 	send(t, table, at(2), "a:1|d|x:c,3,150")
 	var traces []string
@@ -107,7 +107,7 @@ func TestAnExemplarWaitsWithItsWindow(t *testing.T) {
 	expect(t, traces, "a", "b")
 }
 
-// Folded into an overflow series, a line is a measurement of that one.
+// The exemplar of a folded line belongs to the overflow series.
 func TestAnExemplarOfASeriesWithoutAPlace(t *testing.T) {
 	tenant := limit.New(limit.Config{MaxSeries: 1}, time.Minute, time.Hour).Tenant("default")
 	table := New(&resolver{}, Options{IdleWindows: 300, Limits: tenant})

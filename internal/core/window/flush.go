@@ -10,21 +10,20 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/arena"
 )
 
-// Window is what a table counted in one window, handed to the flusher. It sees the
-// table as it was when the window closed; the series that are in it stay where they
-// are until it is given back.
+// Window is what a table counted in one window, handed to the flusher. It shows the table as it
+// was when the window closed. Its series keep their records and keys until it is given back.
 type Window struct {
 	Second int64 // Unix seconds
 	Birth  int64 // Unix nanoseconds, when the first sample was read
 
 	begun    int64 // Unix nanoseconds
 	index    uint8
-	touched  []uint64 // a bit for each record that is in the window
-	series   int      // how many are
+	touched  []uint64 // one bit for each record: whether it is in the window
+	series   int      // how many records are
 	observed []observation
 	flushing atomic.Bool // set by the table, cleared by the flusher
 
-	// Of the table.
+	// Of the table:
 	ordinal  uint32
 	records  records
 	extras   []*extra
@@ -32,13 +31,13 @@ type Window struct {
 	limits   *limit.Tenant
 	keys     *arena.Arena
 
-	// Of the flusher.
+	// Of the flusher:
 	noted   *noted
 	scratch batch.Increment
 }
 
-// enter puts a series into the window. What its record says of the window is what
-// the flusher left there.
+// enter puts a series into the window. It first clears the values that the flusher left in the
+// record.
 func (w *Window) enter(number uint32, r *record, now int64) {
 	if w.series == 0 {
 		w.Birth = now
@@ -74,12 +73,11 @@ func (w *Window) key(r *record) []byte {
 
 // Series is what a window holds of one series.
 type Series struct {
-	Key     []byte // until the window is flushed
+	Key     []byte // valid until the window is flushed
 	Samples uint64 // values on the wire
 }
 
-// Series yields each series that has something in the window. It must be read
-// before Flush.
+// Series yields each series of the window. Call it before Flush.
 func (w *Window) Series() iter.Seq[Series] {
 	return func(yield func(Series) bool) {
 		for number := range w.numbers() {
@@ -91,7 +89,7 @@ func (w *Window) Series() iter.Seq[Series] {
 	}
 }
 
-// all is the number of values on the wire that a series has in a window.
+// all returns the number of values on the wire that a series has in a window.
 func (r *record) all(window uint8, extras []*extra) uint64 {
 	n := uint64(r.samples[window])
 	if r.marks[window]&extended != 0 {
@@ -102,23 +100,23 @@ func (r *record) all(window uint8, extras []*extra) uint64 {
 	return n
 }
 
-// noted is when each record was last among the keys of InUse.
+// noted has the turn in which InUse last yielded each record.
 type noted []uint8
 
-// noteWindows is how often it is there: every 17 minutes, if windows are seconds.
+// noteWindows is the length of a turn: 17 minutes, if windows are seconds.
 const noteWindows = 1024
 
-// InUse yields the keys of series in the window, each one in its first window, then once
-// in noteWindows while it is in every window, and at its first chance after that while it is in few: for
-// those who must know what is in use, and need not know it to the second. It must be
-// read before Flush, of one window after the other.
+// InUse yields keys of series in the window, for callers that track what is in use and can be
+// some minutes late. It yields a series in its first window, then once in noteWindows while it
+// is in every window; a rarer series comes in its first window after that. Call it before
+// Flush, once for each window in order.
 func (w *Window) InUse() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		*w.noted = append(*w.noted, make(noted, max(0, len(w.touched)*64-len(*w.noted)))...)
 		for number := range w.numbers() {
 			r := w.records.at(number)
-			// Each series has its turn at another time. The number of a new one may have been
-			// that of another.
+			// The number shifts the turn, so that series do not all come at once. A new series
+			// may have the number of one that left.
 			turn := uint8((w.ordinal+number)/noteWindows) | 1<<7
 			if (*w.noted)[number] != turn || r.marks[w.index]&passerBy != 0 {
 				(*w.noted)[number] = turn
@@ -130,9 +128,9 @@ func (w *Window) InUse() iter.Seq[[]byte] {
 	}
 }
 
-// Flush adds increments of the window to out, which began with the window's second,
-// until out has so many bytes or all are added, and reports whether they are. With
-// the last the window goes back to its table.
+// Flush adds increments of the window to out, which must have begun with the window's second,
+// until out has so many bytes or all are added, and reports whether all are. The window then
+// goes back to its table.
 func (w *Window) Flush(out *batch.Writer, bytes int) (done bool) {
 	w.fill(w.records, w.extras, w.policies)
 	for number := range w.numbers() {
@@ -164,7 +162,7 @@ func (w *Window) flush(out *batch.Writer, r *record) {
 	}
 }
 
-// flushExtra adds the timed values, and fills in what else an increment has.
+// flushExtra adds the timed values, and fills in the fields of inc that come from the extra.
 func (w *Window) flushExtra(out *batch.Writer, r *record, inc *batch.Increment) {
 	x := w.extras[r.extra]
 	in := &x.windows[w.index]
@@ -177,7 +175,7 @@ func (w *Window) flushExtra(out *batch.Writer, r *record, inc *batch.Increment) 
 	in.timed.reset()
 	if in.timer != nil {
 		inc.Timer = &in.timer.buckets
-		inc.Timer.Sum = r.values[w.index] // not that of the values put into buckets, some of which stand for others
+		inc.Timer.Sum = r.values[w.index] // not the sum of the noted values, some of which stand for others
 		if bounds := w.policies[r.policy()].Bounds; bounds != nil {
 			inc.Classic, inc.Sum = in.timer.classic, r.values[w.index]
 		}

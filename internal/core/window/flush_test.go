@@ -15,8 +15,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// portions flushes a window in portions of so many bytes and returns the samples of
-// each series.
+// portions flushes a window in portions of so many bytes and returns the samples of each series
+// and the number of portions.
 func portions(t testing.TB, w *Window, bytes int) (samples map[string]uint64, count int) {
 	t.Helper()
 	var out batch.Writer
@@ -40,11 +40,11 @@ func portions(t testing.TB, w *Window, bytes int) (samples map[string]uint64, co
 	return samples, count
 }
 
-// nameOf is the name in the key of a series without tags.
+// nameOf returns the name in the key of a series without tags.
 func nameOf(key string) string { return string(series.Name([]byte(key))) }
 
-// A window of a million series is not turned into batches at once: what is pushed
-// meanwhile is a portion, and the table has the window back after the last.
+// A window of a million series is flushed in portions, so that not all of it is a batch at
+// once. The table gets the window back after the last portion.
 func TestAWindowIsFlushedInPortions(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 300})
 	table.Start(at(0))
@@ -59,7 +59,7 @@ func TestAWindowIsFlushedInPortions(t *testing.T) {
 	}
 	send(t, table, at(1.5), "m0:1|c")
 	if _, ok := table.Close(at(2)); ok {
-		t.Fatal("the table has a window back that is not flushed")
+		t.Fatal("the table got a window back before it was flushed")
 	}
 	first := uint64(0)
 	for _, b := range out.End() {
@@ -76,7 +76,7 @@ func TestAWindowIsFlushedInPortions(t *testing.T) {
 	expect(t, flush(t, table, at(3)), "counter m0{} n=1 1")
 }
 
-// What is in use is told of each series once in 1,024 windows, whenever it comes.
+// InUse yields each series once in 1,024 windows, whenever it comes.
 func TestEachSeriesIsInUseOnceInAWhile(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 1e6})
 	table.Start(at(0))
@@ -102,7 +102,7 @@ func TestEachSeriesIsInUseOnceInAWhile(t *testing.T) {
 	}
 	for name, n := range told {
 		if n < 3 || n > 4 {
-			t.Errorf("%s was told %d times in three rounds", name, n)
+			t.Errorf("InUse had %s %d times in three rounds", name, n)
 		}
 	}
 	if len(told) != 51 || most > 2 {
@@ -110,8 +110,8 @@ func TestEachSeriesIsInUseOnceInAWhile(t *testing.T) {
 	}
 }
 
-// A series that gets the record of one that left is told of in its first window: it used
-// to wait for the turn of the record.
+// A series that gets the record of one that left is yielded in its first window. It used to
+// wait for the turn of the record.
 func TestANewSeriesIsInUseAtOnce(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 2})
 	table.Start(at(0))
@@ -131,14 +131,14 @@ func TestANewSeriesIsInUseAtOnce(t *testing.T) {
 		}
 	}
 	if table.last != 1 || told["old"] != 1 || told["new"] != 1 {
-		t.Errorf("%d records, told %v", table.last, told)
+		t.Errorf("%d records, in use %v", table.last, told)
 	}
 }
 
-// The table as a listener and a flusher use it, against a map: contexts come and go
-// and come again, windows are stretched while the flusher has one, new rules bring
-// another table, and a series has values with a time from one window to the next.
-// Each window has what the map has, and places are left once nobody needs them.
+// TestTableAndFlusherAgainstAModel compares the table, as a listener and a flusher use it, with
+// a map: contexts come and go and come again, windows stretch while the flusher has one, new
+// rules bring another table, and a series has timed values from one window to the next. Each
+// window has what the map has, and unused places are given up.
 func TestTableAndFlusherAgainstAModel(t *testing.T) {
 	for seed := range uint64(4) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -213,7 +213,7 @@ func TestTableAndFlusherAgainstAModel(t *testing.T) {
 			take(at(float64(window)))
 			hand(at(float64(window)+1), false)
 		}
-		tenant.Room(at(1000)) // forgets what nobody claimed
+		tenant.Room(at(1000)) // forgets unclaimed series
 		if s, r := table.Stats(), tenant.Report(at(1000)); s.Contexts != 0 || s.Series != 0 || r.Series != 0 {
 			t.Errorf("seed %d: after all were idle: %+v, %d places", seed, s, r.Series)
 		}
@@ -223,7 +223,7 @@ func TestTableAndFlusherAgainstAModel(t *testing.T) {
 	}
 }
 
-// nameFrom is the name in a line.
+// nameFrom returns the name in a line.
 func nameFrom(line string) string { return line[:strings.IndexByte(line, ':')] }
 
 // keysOf turns types and names of lines with the tags b,a into keys.
@@ -242,8 +242,8 @@ func keysOf(lines map[string]uint64) map[string]uint64 {
 	return keys
 }
 
-// The flusher reads a window while the reader fills the other one, lets idle series
-// go and makes new ones of their memory. Run it with -race.
+// The flusher reads a window while the reader fills the other one, removes idle series and
+// reuses their memory for new ones. Run it with -race.
 func TestAFlusherReadsWhileTheReaderGoesOn(t *testing.T) {
 	const windows, most = 300, 200
 	tenant := limit.New(limit.Config{}, time.Minute, time.Hour).Tenant("default")
@@ -278,7 +278,7 @@ func TestAFlusherReadsWhileTheReaderGoesOn(t *testing.T) {
 		for range most {
 			id := window + rng.IntN(100)
 			switch rng.IntN(4) {
-			case 0: // a series that had none of it in the window that is being read
+			case 0: // a series that was not in the window being read
 				send(t, table, now, fmt.Sprintf("m%d:1|c|T%d", id, second))
 			case 1:
 				send(t, table, now, fmt.Sprintf("m%d:1|ms|x:ab,1,%d", id, rng.IntN(1000)+1))

@@ -7,28 +7,27 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/arena"
 )
 
-// What a reader does when a window closes is bounded, since packets wait for it.
+// Bounds of the work when a window closes, since packets wait for it.
 const (
-	// sweepShare is the share of the series that is looked at for idleness: a full
-	// round takes so many windows.
+	// sweepShare: each window checks one series in so many for idleness, so a full round takes
+	// so many windows.
 	sweepShare = 64
 
-	// leaveMost is how many series leave at most for each of two reasons, because they
-	// are idle or because a flood took their places: 3 ms.
+	// leaveMost is how many series leave in a window at most, for each of two reasons:
+	// idleness, and a flood that wants their places. 3 ms.
 	leaveMost = 4096
 
-	// recoverLook is how many series are looked at after a flood: 1 ms.
+	// recoverLook is how many series a window checks after a flood: 1 ms.
 	recoverLook = 64 * chunkRecords
 )
 
-// idle reports whether what had its last sample in a window has had none for long.
-// One window without is not long, whatever the options say: with a window that
-// closes, the flusher may have the one before.
+// idle reports whether a series or context with its last sample in window used is idle. It
+// takes more than one window, whatever the options say: the flusher may still have the window
+// before the one that closes.
 func (t *Table) idle(used uint32) bool { return t.ordinal-used > max(t.options.IdleWindows, 1) }
 
-// leaveIdle removes series and contexts that have had no sample for long. The last
-// context of a series stays while others come, of which there are too many to be
-// remembered.
+// leaveIdle removes idle series and contexts. It keeps the last context of a series that is in
+// use, since its samples may come by spellings that are not remembered.
 func (t *Table) leaveIdle(now int64) {
 	left := 0
 	for looked := uint32(0); looked <= t.last/sweepShare && left < leaveMost; looked++ {
@@ -50,7 +49,7 @@ func (t *Table) leaveIdle(now int64) {
 	}
 }
 
-// forgetIdle forgets the contexts of a series that have had no sample for long.
+// forgetIdle removes the idle contexts of a series, but not the last one.
 func (t *Table) forgetIdle(r *record) {
 	var before arena.Ref
 	for ref := r.first; ref != 0 && r.spellings > 1; {
@@ -69,8 +68,8 @@ func (t *Table) forgetIdle(r *record) {
 	}
 }
 
-// remove takes a series out of the table, or a context that a rule drops. It is in
-// no window.
+// remove removes a series, or a context that a rule drops, from the table. It must be in no
+// window.
 func (t *Table) remove(number uint32, now int64) {
 	r := t.records.at(number)
 	for ref := r.first; ref != 0; {
@@ -97,10 +96,9 @@ func (t *Table) freeSeries(number uint32, now int64) {
 	t.freeRecord(number)
 }
 
-// Release gives up the place of every series, for a table that takes over from this
-// one or for the end. It is called once, instead of any further sample and when no
-// window is with the flusher any more, by whichever goroutine. now is Unix
-// nanoseconds.
+// Release gives up the place of every series, when another table takes over or at the end. Call
+// it once, from any goroutine, after the last sample and once the flusher has no window. now is
+// Unix nanoseconds.
 func (t *Table) Release(now int64) {
 	for number := uint32(1); number <= t.last; number++ {
 		if r := t.records.at(number); r.flags&(live|drops|ownKey) == live {

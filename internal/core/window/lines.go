@@ -9,16 +9,15 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/prefetch"
 )
 
-// MaxLines is how many metrics Metrics takes at once: as many as a datagram of 1,432
-// bytes holds, or a little more. Memory answers no more questions than that at once.
+// MaxLines is how many metrics Metrics takes at once: about as many as a datagram of 1,432
+// bytes holds, and as many cache misses as memory serves in parallel.
 const MaxLines = 16
 
-// Metrics counts metrics, MaxLines at most, that were read at now, Unix nanoseconds.
+// Metrics counts at most MaxLines metrics that were read at now, Unix nanoseconds.
 //
-// It asks the memory first, step by step, for what all of them need of it: slots,
-// contexts, records. Contexts come rarely, even in much
-// traffic, and other programs use the caches meanwhile: most of what a metric costs is
-// waiting for memory, and 16 such waits at once take little longer than one.
+// It first prefetches what they all need: slots, contexts, records. Most of a metric's cost is
+// cache misses, because its context comes rarely, even in heavy traffic, and other programs use
+// the caches meanwhile. 16 misses at once take little longer than one.
 func (t *Table) Metrics(all []dogstatsd.Metric, now int64) {
 	var hashes [MaxLines]uint64
 	var refs [MaxLines]arena.Ref

@@ -5,9 +5,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// overflowName is the metric of an overflow series, which samples of series without
-// a place are counted under; empty for all of a kind that have no series. No context
-// leads to it: each of those samples takes the slow path.
+// overflowName identifies an overflow series, under which samples of series without a place are
+// counted. The name is empty for all names of a kind that have no series. No context leads to
+// an overflow series: each of its samples takes the slow path.
 type overflowName struct {
 	kind series.Kind
 	name string
@@ -22,11 +22,11 @@ func (t *Table) overLimit(v limit.Verdict, resolved *Resolution, samples uint64,
 	}
 	kind := series.Kind(resolved.Key[0])
 	var name []byte
-	policy := &series.DefaultPolicy // for all native timers: those of a metric may have several
+	policy := &series.DefaultPolicy // for all native timers: a metric's timers may differ in policy
 	if v.Fate == limit.FoldedMetric {
 		name = series.Name(resolved.Key)
 		if resolved.Policy.Bounds != nil {
-			policy = resolved.Policy // timers of one name have the same buckets: see catalogue
+			policy = resolved.Policy // timers of one name have the same buckets; see catalogue
 		}
 	}
 	number := t.overflows[overflowName{kind, string(name)}]
@@ -55,8 +55,8 @@ func (t *Table) countFolded() {
 	t.folded = t.folded[:0]
 }
 
-// leaveIdleOverflows removes overflow series that have had no sample for long. It looks
-// at its share of them, as leaveIdle does at its own.
+// leaveIdleOverflows removes idle overflow series. Each window checks a share of them, as
+// leaveIdle does.
 func (t *Table) leaveIdleOverflows(now int64) {
 	for range min(len(t.overflowNames), int(t.last/sweepShare)+1, leaveMost) {
 		if t.overflowSweep >= len(t.overflowNames) {
@@ -77,12 +77,12 @@ func (t *Table) leaveIdleOverflows(now int64) {
 	}
 }
 
-// recover makes room after a flood. What was in one window only and in none since
-// is what a flood leaves behind; those whose places are wanted leave at once, and
-// need not wait to be idle: a share of them with each window, since the reader
-// waits; after the table's own those that no table holds. While the flood lasts they stay, or it would flow through the tables into
-// the stores: until a whole window, which ends now, had nothing over a limit.
-// Without a flood this costs one look at the clock of the last.
+// recover makes room after a flood. A flood leaves passers-by behind: series that were in one
+// window only. Those whose places are wanted leave at once, before they are idle, a bounded
+// number in each window because the reader waits: first the table's own, then those without a
+// holder. While the flood lasts they stay, or it would flow through the tables into the stores:
+// recover begins after a whole window, the one that closes, with nothing over a limit. Without
+// a flood it costs one comparison of times.
 func (t *Table) recover(now int64) {
 	if t.options.Limits == nil {
 		return

@@ -40,7 +40,7 @@ func TestWhatIsOverALimit(t *testing.T) {
 			lines:  []string{"a:1|c|#x:0", "a:2:3|c|#x:1", "a:4|c|#x:2|@0.5", "a:1|c|#x:0"},
 			want:   []string{"counter a{overflow} n=3 13", "counter a{x:0} n=2 2"},
 			folded: 3},
-		{why: "negative increments of what folds are refused as ever", config: limit.Config{MaxSeriesPerMetric: 1},
+		{why: "negative increments are refused as ever", config: limit.Config{MaxSeriesPerMetric: 1},
 			lines:  []string{"a:1|c|#x:0", "a:-2|c|#x:1", "a:-2:3|c|#x:1", "a:-2|c|#x:1"},
 			want:   []string{"counter a{overflow} n=1 3", "counter a{x:0} n=1 1"},
 			folded: 1},
@@ -60,7 +60,7 @@ func TestWhatIsOverALimit(t *testing.T) {
 			lines:  []string{"a:1|ms|#x:0", "a:2|ms|#x:1", "a:3|ms|#x:2"},
 			want:   []string{"timer a{overflow} n=2 count=2 sum=5", "timer a{x:0} n=1 count=1 sum=1"},
 			folded: 2},
-		{why: "classic buckets stay what they are", config: limit.Config{MaxSeriesPerMetric: 1}, policy: classic,
+		{why: "classic buckets keep their bounds", config: limit.Config{MaxSeriesPerMetric: 1}, policy: classic,
 			lines:  []string{"a:1|ms|#x:0", "a:2|ms|#x:1", "a:30|ms|#x:2"},
 			want:   []string{"timer a{overflow} n=2 classic=[0 1 1] sum=32", "timer a{x:0} n=1 classic=[1 0 0] sum=1"},
 			folded: 2},
@@ -99,8 +99,8 @@ func TestWhatIsOverALimit(t *testing.T) {
 	}
 }
 
-// Two tables of a tenant share the places; one that gives all up, for a reload, leaves
-// them to its successor.
+// Two tables of a tenant share the places. A table that gives all up, for a reload, leaves them
+// to its successor.
 func TestTablesShareThePlaces(t *testing.T) {
 	one, tenant := limited(&resolver{}, limit.Config{MaxSeries: 2, MaxNewSeriesPerMinute: 2})
 	two := New(&resolver{}, Options{IdleWindows: 300, Limits: tenant})
@@ -117,9 +117,9 @@ func TestTablesShareThePlaces(t *testing.T) {
 	expect(t, flush(t, next, at(2)), "gauge b{} n=1 3")
 }
 
-// Recovery: the flood of window 1 has taken all places. After it one whole window
-// passes without anything over the limit, then newcomers have a place: in the second
-// window. What is measured all the time keeps its own.
+// Recovery: the flood of window 1 has taken all places. One whole window passes with nothing
+// over the limit, and in the second window newcomers have a place. Series that are measured all
+// the time keep theirs.
 func TestRecoveryWithinTwoWindows(t *testing.T) {
 	table, tenant := limited(&resolver{}, limit.Config{MaxSeriesPerMetric: 100})
 	flood := func(window, from int) {
@@ -132,7 +132,7 @@ func TestRecoveryWithinTwoWindows(t *testing.T) {
 	send(t, table, at(0.5), steady...)
 	closed(0)
 	send(t, table, at(1.05), steady[2])
-	for window := 1; window <= 4; window++ { // while it lasts, nothing is given up
+	for window := 1; window <= 4; window++ { // during the flood nothing is given up
 		send(t, table, at(float64(window)+0.1), steady[0])
 		flood(window, window*1000)
 		closed(window)
@@ -151,9 +151,9 @@ func TestRecoveryWithinTwoWindows(t *testing.T) {
 	}
 }
 
-// A reload, or a restart, in the middle of a flood, as who reads of it in the log
-// would do, does not put off the recovery: the passers-by of the table before have
-// no holder and leave too. What is measured all the time keeps its place.
+// A reload or a restart in the middle of a flood, by an operator who read of it in the log,
+// does not delay the recovery: the passers-by of the table before have no holder and leave too.
+// Series that are measured all the time keep their places.
 func TestRecoveryWithinTwoWindowsOfAReload(t *testing.T) {
 	for _, way := range []string{"reload", "restart"} {
 		t.Run(way, func(t *testing.T) {
@@ -193,8 +193,8 @@ func TestRecoveryWithinTwoWindowsOfAReload(t *testing.T) {
 	}
 }
 
-// A flood in the first moment of a window that a slow disk stretches: it is not quiet
-// for being long. Its passers-by used to stay until they were idle.
+// A flood in the first moment of a window that a slow disk stretches: a long window is not a
+// quiet one. Its passers-by used to stay until they were idle.
 func TestRecoveryFromAFloodInALongWindow(t *testing.T) {
 	table, _ := limited(&resolver{}, limit.Config{MaxSeries: 10})
 	for id := range 100 {
@@ -210,7 +210,7 @@ func TestRecoveryFromAFloodInALongWindow(t *testing.T) {
 	}
 }
 
-// The reader waits while passers-by leave: a bounded number with each window.
+// The reader waits while passers-by leave, so only so many leave in each window.
 func TestRecoveryTakesItsTime(t *testing.T) {
 	table, _ := limited(&resolver{}, limit.Config{MaxSeries: 2*leaveMost + 10})
 	for id := range 2*leaveMost + 11 {
@@ -225,8 +225,8 @@ func TestRecoveryTakesItsTime(t *testing.T) {
 	}
 }
 
-// The same is true of what no table holds, as all series are after a restart: a
-// reader used to wait until each of a million of them had left.
+// The same holds for series without a holder, as all are after a restart: a reader used to wait
+// until each of a million of them had left.
 func TestRecoveryOfTheUnclaimedTakesItsTime(t *testing.T) {
 	const restored = 2*leaveMost + 10
 	table, tenant := limited(&resolver{}, limit.Config{MaxSeries: restored})
@@ -259,8 +259,8 @@ func TestWhoComesAfterAFloodIsNoPasserBy(t *testing.T) {
 	}
 }
 
-// Rules may give timers of one metric native histograms of several resolutions; the
-// overflow series has one that depends on none of them.
+// Rules may give timers of one metric native histograms of several resolutions. The overflow
+// series has its own resolution, which depends on none of them.
 func TestAnOverflowSeriesHasOnePolicy(t *testing.T) {
 	r := &resolver{policy: &series.Policy{Schema: 8, MaxBuckets: 10}}
 	table, _ := limited(r, limit.Config{MaxSeriesPerMetric: 1})
@@ -292,8 +292,8 @@ func TestAFloodLeavesNothingInTheTable(t *testing.T) {
 	}
 }
 
-// Overflow series become idle together when a flood ends: the reader used to wait until
-// all had left, 48 ms for those of 100,000 metrics.
+// Overflow series become idle together when a flood ends: the reader used to wait until all had
+// left, 48 ms for the overflow series of 100,000 metrics.
 func TestIdleOverflowsTakeTheirTime(t *testing.T) {
 	const metrics = 2 * leaveMost
 	table, _ := limited(&resolver{}, limit.Config{MaxSeriesPerMetric: 1})
@@ -318,8 +318,8 @@ func TestIdleOverflowsTakeTheirTime(t *testing.T) {
 	}
 }
 
-// What a million unique labels cost beyond the series that the limit allows: at most
-// 5 % of what those take. Both tables have seen as many windows.
+// A million unique labels over the limit cost at most 5 % of the memory of the series that the
+// limit allows. Both tables have seen as many windows.
 func TestAFloodTakesNoMemory(t *testing.T) {
 	const allowed, flood = 10_000, 300_000
 	heap := func(lines int) (bytes uint64) {
@@ -362,10 +362,10 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
-// A client that writes its tags in ever other orders comes by spellings that are not
-// remembered: the series is measured all the same and keeps its place.
+// A client that writes its tags in ever new orders uses spellings that are not remembered. The
+// series is measured all the same and keeps its place.
 func TestARespelledSeriesKeepsItsPlace(t *testing.T) {
-	const others = 999 // so many that one look for idle contexts takes all spellings of the series
+	const others = 999 // so many that one window checks all spellings of the series for idleness
 	table, tenant := limited(&resolver{}, limit.Config{MaxSeries: others + 1})
 	table.resolver = &sorting{}
 	table.options.IdleWindows = 10
@@ -378,7 +378,7 @@ func TestARespelledSeriesKeepsItsPlace(t *testing.T) {
 		}
 		flush(t, table, at(float64(window)+1))
 		if v := tenant.Admit(at(float64(window)+1.1), &limit.Claim{Key: series.AppendKey(nil, series.Gauge, labels.FromStrings("__name__", "h"))}); v.Fate != limit.Refused {
-			t.Fatalf("after window %d the place of a series that is measured is given to another", window)
+			t.Fatalf("after window %d another series has the place of one that is measured", window)
 		}
 	}
 }
@@ -392,9 +392,8 @@ func (s *sorting) ResolveMetric(m *dogstatsd.Metric) Resolution {
 	return s.resolver.ResolveMetric(&other)
 }
 
-// The limits count series, so a series must not be of any size: what is longer than
-// it may be has no place, and leaves nothing behind, not even as another spelling
-// of a series that has.
+// The limits count series, so the size of a series is limited too. A longer one has no place
+// and leaves nothing behind, not even as another spelling of a series that has a place.
 func TestALongSeriesHasNoPlace(t *testing.T) {
 	table, tenant := limited(&sorting{}, limit.Config{MaxSeriesBytes: 100})
 	long := strings.Repeat("x", 200)
@@ -409,8 +408,7 @@ func TestALongSeriesHasNoPlace(t *testing.T) {
 	}
 }
 
-// A counter of refused increments alone holds nothing: it must not take the place of
-// one that does.
+// A counter whose increments are all refused takes no place from one that counts.
 func TestWhatIsRefusedTakesNoPlace(t *testing.T) {
 	table, tenant := limited(&resolver{}, limit.Config{MaxSeries: 1})
 	send(t, table, at(0.5), "a:-1|c|#x", "b:1|g")
@@ -420,8 +418,8 @@ func TestWhatIsRefusedTakesNoPlace(t *testing.T) {
 	}
 }
 
-// A listener forgets an up/down counter that is idle, and its place stays taken: the total
-// lives on.
+// A listener forgets an idle up/down counter, whose place stays taken because the total is
+// kept.
 func TestAnIdleUpDownCounterKeepsItsPlace(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -7,7 +7,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// plain resolves as a collector without rules does, and leaves no garbage behind.
+// plain resolves as a collector without rules does, and makes no garbage.
 type plain struct{ key []byte }
 
 func (p *plain) ResolveMetric(m *dogstatsd.Metric) Resolution {
@@ -49,7 +49,7 @@ func appendLine(dst []byte, id int) []byte {
 	return dst
 }
 
-// decimal writes a number over digits.
+// decimal overwrites digits with a number.
 func decimal(digits []byte, n int) {
 	for at := len(digits) - 1; at >= 0; at, n = at-1, n/10 {
 		digits[at] = '0' + byte(n%10)

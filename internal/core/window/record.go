@@ -11,39 +11,38 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/arena"
 )
 
-// record is one series and what it counted in each of the two windows. Of a context
-// that a rule drops it says only that.
+// record is one series and what it counted in each of the two windows, or a context that a rule
+// drops.
 //
-// Shape: 64 bytes without pointers, a cache line: whoever counts a sample touches no
-// other one of the series.
+// Shape: 64 bytes without pointers: counting a sample touches one cache line of the series.
 //
-// The flusher reads a record while the reader fills the other window. It reads what
-// is of its own window, and what never changes while the series lives: place and
-// class, and extra where marks say so.
+// The flusher reads a record while the reader fills the other window. It reads only fields of
+// its own window, and those that never change while the series lives: place, class, and extra
+// where marks say so.
 type record struct {
-	values  [2]float64 // of each window: the sum of a counter or an up/down counter, the last of a gauge or check
+	values  [2]float64 // in each window: the sum of a counter or an up/down counter, the last value of a gauge or check
 	ats     [2]int64   // Unix nanoseconds at which a gauge or check was read
-	samples [2]uint32  // values on the wire without a time of their own; math.MaxUint32 is as many or more
+	samples [2]uint32  // values on the wire without a time of their own; saturates at math.MaxUint32
 
 	place uint32    // limit.Place; with ownKey the arena.Ref of the key
-	first arena.Ref // the newest of its contexts
-	used  uint32    // ordinal of the last window with a sample, by whichever spelling; of a free record, the next one
+	first arena.Ref // its newest context
+	used  uint32    // ordinal of the last window with a sample, in any spelling; in a free record, the next free one
 	extra uint32    // see Table.extras; 0 for none
 	class uint32    // shard and policy
 
 	spellings uint8 // contexts that lead to it, at most maxSpellings
 	flags     uint8
-	marks     [2]uint8 // of each window: relative and traced, and those of the flags that the flusher must know
+	marks     [2]uint8 // for each window: relative, traced, and the flags that the flusher must know
 }
 
 // Flags of a record.
 const (
-	live     = 1 << iota // a series, or a context that a rule drops, that leaves when it is idle
+	live     = 1 << iota // leaves when it is idle: a series, or a context that a rule drops
 	drops                // a rule drops its context
 	passerBy             // it came in one window only
-	ownKey               // its key is in the table's memory, since it has no place
+	ownKey               // it has no place, so its key is in the table's memory
 	extended             // extra holds something of the window
-	relative             // a gauge that has only been changed in the window, never set
+	relative             // a gauge that was changed in the window but not set
 	traced               // extra has an exemplar of the window
 	upDown               // its increments may be negative
 )
@@ -61,12 +60,12 @@ func (r *record) add(window uint8, samples uint64) {
 	r.samples[window] = saturate(uint64(r.samples[window]) + samples)
 }
 
-// saturate makes a number of samples fit a batch. Only a window that was open for
-// hours, because nobody took the one before, has more.
+// saturate caps a number of samples at what a batch can count. Only a window that was open for
+// hours, because the flusher kept the one before, exceeds it.
 func saturate(samples uint64) uint32 { return uint32(min(samples, math.MaxUint32)) }
 
-// extra is what few series have: it is not laid out for the cache, and the garbage
-// collector scans it.
+// extra holds what few series have. It is not laid out for the cache, and the garbage collector
+// scans it.
 type extra struct {
 	source  uint64 // tells merged gauges apart
 	windows [2]struct {
@@ -75,13 +74,14 @@ type extra struct {
 		timed timed
 	}
 
-	// Of each window, where the record's marks say so. Each timer has an extra and few have
-	// exemplars, so one pointer: with it an extra still takes 96 bytes. It is set once, so
-	// that the flusher may follow it while the reader fills the other place.
+	// exemplars has one place for each window, valid where the record's marks say so. It is one
+	// pointer because every timer has an extra and few have exemplars: an extra still takes 96
+	// bytes. It is set once, so that the flusher may follow it while the reader fills the other
+	// place.
 	exemplars *[2]batch.Exemplar
 }
 
-// records are the series of a table by number; 0 is none. They never move.
+// records are the series of a table by number, from 1. They never move.
 type records []*[chunkRecords]record
 
 // chunkRecords is how many records are made at once: 64 KiB.
@@ -89,7 +89,7 @@ const chunkRecords = 1024
 
 func (r records) at(number uint32) *record { return &r[number/chunkRecords][number%chunkRecords] }
 
-// policy is how series of a rule combine, and how a batch says it.
+// policy is how series of a rule combine, and its encoding in a batch.
 type policy struct {
 	*series.Policy
 	encoded []byte // series.AppendPolicy
@@ -111,7 +111,7 @@ func (t *Table) newRecord() uint32 {
 	return t.last
 }
 
-// freeRecord gives a record up.
+// freeRecord puts a record on the free list.
 func (t *Table) freeRecord(number uint32) {
 	r := t.records.at(number)
 	if r.extra != 0 {
@@ -122,7 +122,7 @@ func (t *Table) freeRecord(number uint32) {
 	t.free = number
 }
 
-// extend returns the extra of a record, which gets one if it has none.
+// extend returns the extra of a record, and makes one if it has none.
 func (t *Table) extend(r *record) *extra {
 	if r.extra == 0 {
 		if n := len(t.freeExtras); n > 0 {
@@ -151,7 +151,7 @@ func (t *Table) policyOf(p *series.Policy) uint32 {
 	return number
 }
 
-// keyOf returns the key of a series: whoever holds the series may ask.
+// keyOf returns the key of a series. The caller must hold the series.
 func keyOf(r *record, own bool, limits *limit.Tenant, keys *arena.Arena) []byte {
 	if !own {
 		return limits.Key(limit.Place(r.place))
@@ -166,7 +166,7 @@ const lengthSize = 4
 // maxOwnKey is the longest key that a series without a place can have.
 const maxOwnKey = arena.MaxLen - lengthSize
 
-// setKey keeps a key in the table's memory.
+// setKey copies a key into the table's memory.
 func (t *Table) setKey(r *record, key []byte) {
 	ref, block := t.keys.Alloc(lengthSize + len(key))
 	binary.LittleEndian.PutUint32(block, uint32(len(key)))

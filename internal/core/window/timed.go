@@ -7,22 +7,22 @@ import (
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 )
 
-// maxTimed is how many different times of their own (|T, d:) the values of one
-// series may have in one window: 17 minutes of a client that stamps each second.
-// It bounds what a client with wild times costs, in memory and in the search.
+// maxTimed is how many different times of their own (|T, d:) the values of one series may have
+// in one window: 17 minutes of a client that stamps each second. It bounds the memory and the
+// search that a client with wild times costs.
 const maxTimed = 1024
 
 // MaxAhead is how many seconds the time of a gauge or a check may lie ahead of the clock. A
-// gauge is written at its own time, and waits for that in memory; one from further ahead
-// would have to be written at another time, which its sender did not say. Counts only join a
-// tile by their time, so that they are taken whatever it is.
+// gauge is written at its own time and waits in memory until then; from further ahead it would
+// have to be written at a time that its sender did not give. Counts only join a tile by their
+// time, so any time is taken.
 const MaxAhead = 60
 
-// keepTimed is how many of them a series keeps memory for from window to window.
+// keepTimed is how many timed values a series keeps memory for from window to window.
 const keepTimed = 64
 
-// timedValue is what lines with the same time add up to: the sum of a counter,
-// the value of a gauge or a check that was read last.
+// timedValue is the sum of all lines of a counter with the same time, or the last such value of
+// a gauge or a check.
 type timedValue struct {
 	time    int64 // Unix seconds
 	value   float64
@@ -30,11 +30,10 @@ type timedValue struct {
 	at      int64 // Unix nanoseconds at which value was read
 }
 
-// timed is the values with times of their own, in their order.
+// timed is the values with times of their own, ordered by time.
 type timed []timedValue
 
-// timedMetric notes values that are stamped by their sender: only counters and
-// gauges can be.
+// timedMetric notes values with their sender's time. Only counters and gauges have one.
 func (t *Table) timedMetric(r *record, m *dogstatsd.Metric, scale float64, samples uint64, now int64) fate {
 	if m.Type == dogstatsd.Gauge {
 		return t.timedLast(r, m.Time, m.Values[len(m.Values)-1]*scale, samples, now)
@@ -58,15 +57,15 @@ func (t *Table) timedLast(r *record, time int64, value float64, samples uint64, 
 	return values.set(at, found, timedValue{time, value, samples, now})
 }
 
-// timed returns those of a series in the open window. The flusher empties them.
+// timed returns a series' timed values in the open window. The flusher empties them.
 func (t *Table) timed(r *record) *timed { return &t.extend(r).windows[t.open].timed }
 
-// find returns the place of a time, and whether there is a value.
+// find returns the index of a time, and whether it has a value.
 func (v timed) find(time int64) (at int, found bool) {
 	return slices.BinarySearchFunc(v, time, func(v timedValue, time int64) int { return cmp.Compare(v.time, time) })
 }
 
-// set puts a value in its place; its samples add to those that it replaces.
+// set puts a value at its index. It adds the samples of the value that it replaces.
 func (v *timed) set(at int, found bool, value timedValue) fate {
 	switch {
 	case !finite(value.value):

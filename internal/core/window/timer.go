@@ -10,17 +10,17 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// observation is a value of a timer. Values are noted in the order in which they come
-// and put into buckets many at a time: buckets lie in many places, which the CPU's
-// caches have forgotten when a single value comes for them.
+// observation is a value of a timer. Values are noted in the order in which they come and put
+// into buckets many at a time: for a single value, its buckets would not be in the CPU's
+// caches.
 type observation struct {
 	value  float64
 	weight float64 // how many values it stands for
 	series uint32  // number of the record
-	first  bool    // of the series in the window
+	first  bool    // the series' first in the window
 }
 
-// maxObserved is how many values may wait for their buckets: 192 KiB of them.
+// maxObserved is how many values may wait to be put into buckets: 192 KiB.
 const maxObserved = 8192
 
 // timer is the distribution of a timer in one window.
@@ -29,9 +29,9 @@ type timer struct {
 	classic []float64             // counts by bound, the last for +Inf
 }
 
-// observe notes each value as often as weight says, or none of them if the count or
-// the sum would not be finite. No bucket holds more than the count. Both are in the
-// record, the count in the place of a gauge's time.
+// observe notes each value as often as weight says, or none of them if the count or the sum
+// would not be finite. No bucket holds more than the count. The record holds the sum as value,
+// and the count in place of a gauge's time.
 func (t *Table) observe(number uint32, r *record, values []float64, weight, scale float64) (ok bool) {
 	i := t.open & 1
 	sum, count := r.values[i], math.Float64frombits(uint64(r.ats[i]))
@@ -51,8 +51,8 @@ func (t *Table) observe(number uint32, r *record, values []float64, weight, scal
 	return true
 }
 
-// observeBuckets is observe of a line of buckets, see dogstatsd.Metric: a value of each
-// stands for all that are in it.
+// observeBuckets is observe for a line of buckets, see dogstatsd.Metric: one value in each
+// bucket stands for all of them.
 func (t *Table) observeBuckets(number uint32, r *record, buckets []float64, weight, scale float64) (ok bool) {
 	i := t.open & 1
 	sum, count := r.values[i]+buckets[0]*scale*weight, math.Float64frombits(uint64(r.ats[i]))
@@ -74,21 +74,21 @@ func (t *Table) observeBuckets(number uint32, r *record, buckets []float64, weig
 	return true
 }
 
-// begin reports whether what comes is a timer's first in the open window.
+// begin reports whether this is a timer's first value in the open window.
 func (t *Table) begin(r *record) (first bool) {
 	if r.extra == 0 {
-		t.extend(r) // while the flusher has the window nobody may
+		t.extend(r) // not possible while the flusher has the window
 	}
 	return r.samples[t.open&1] == 0
 }
 
-// maxAhead is how far an exemplar's time may lie in the future, in milliseconds. The
-// stores take nothing from further ahead, and in the window it would be newer than all
-// others of its series.
+// maxAhead is how far an exemplar's time may lie in the future, in milliseconds. The stores
+// refuse exemplars from further ahead, and in the window such an exemplar would be newer than
+// all others of its series.
 const maxAhead = 600_000
 
-// exemplify keeps an exemplar of a timer in the open window, if it is the newest. Its
-// value is scaled as the others, so that it is among the series' own.
+// exemplify keeps an exemplar of a timer in the open window, if it is the newest. Its value is
+// scaled like the series' other values.
 func (t *Table) exemplify(r *record, e *dogstatsd.Exemplar, scale float64, now int64) {
 	value, i := e.Value*scale, t.open&1
 	if e.Time > now/1e6+maxAhead || !finite(value) {
@@ -116,7 +116,7 @@ func (t *Table) note(o observation) {
 	}
 }
 
-// fill puts the values that were noted into the buckets of their timers.
+// fill puts the noted values into the buckets of their timers.
 func (w *Window) fill(records records, extras []*extra, policies []policy) {
 	for i := range w.observed {
 		o := &w.observed[i]

@@ -1,8 +1,7 @@
-// Package window is the collector's table: what each context of one listener
-// counted in the window that is open, and in the one that is being flushed. It
-// belongs to the goroutine that reads the socket and is shared with nobody until
-// a window is closed. What a context becomes is the resolver's decision; where
-// increments go is the flusher's.
+// Package window is the collector's table: what each context of one listener counted in the
+// open window, and in the window that is being flushed. The table belongs to the goroutine that
+// reads the socket; only a closed window is shared. The resolver decides what a context
+// becomes; the flusher decides where increments go.
 package window
 
 import (
@@ -17,26 +16,25 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/index"
 )
 
-// Resolver decides what a context becomes. It is asked only about contexts that
-// the table does not hold, so it may take its time: microseconds, not more.
+// Resolver decides what a context becomes. The table asks it only about contexts that it does
+// not hold, so it may take its time: microseconds, not more.
 type Resolver interface {
 	ResolveMetric(m *dogstatsd.Metric) Resolution
 	ResolveCheck(c *dogstatsd.Check) Resolution
 
-	// UpDown reports whether a count may go down: whether a rule makes an up/down counter of
-	// it. It is asked about counts below zero whose context the table does not hold, and takes
-	// no place for them.
+	// UpDown reports whether a rule makes a count an up/down counter, so that it may go down.
+	// The table asks for negative counts of contexts that it does not hold. It takes no place.
 	UpDown(m *dogstatsd.Metric) bool
 
-	// ResolveOverflow returns the series that the samples of series without a place
-	// are counted under: that of the metric name, of the given kind and policy. An
-	// empty name stands for the names of the kind that have no series.
+	// ResolveOverflow returns the overflow series of a metric name, kind and policy, under
+	// which samples of series without a place are counted. An empty name stands for all names
+	// of the kind that have no series.
 	ResolveOverflow(kind series.Kind, name string, policy *series.Policy) Resolution
 }
 
 // Resolution is the series that a context belongs to.
 type Resolution struct {
-	Key    []byte         // series.AppendKey; the resolver's memory until it is asked again
+	Key    []byte         // series.AppendKey; valid until the resolver is asked again
 	Shard  uint16         // series.Shard of Key
 	Policy *series.Policy // never nil unless Drop
 	Source uint64         // tells merged gauges apart, 0 if there is nothing to merge
@@ -44,8 +42,8 @@ type Resolution struct {
 	Drop   bool           // a rule drops the context
 
 	Unnamed   bool          // see limit.Claim
-	Sender    sender.Sender // zero if nobody knows
-	Container []byte        // the resolver's memory, too
+	Sender    sender.Sender // zero if unknown
+	Container []byte        // valid until the resolver is asked again
 }
 
 // Options are the choices that change what a line means.
@@ -57,36 +55,35 @@ type Options struct {
 	Limits *limit.Tenant // asked for a place for each new series; nil for no limits
 }
 
-// maxSpellings is the number of contexts that may share one series in the table.
-// Tags written in a random order would otherwise fill it with their permutations.
+// maxSpellings is how many contexts of one series the table holds. Tags in random order would
+// otherwise fill it with their permutations.
 const maxSpellings = 8
 
-// maxDropped is the number of dropped contexts that a table remembers. They have
-// no series whose number is limited; what is beyond takes the slow path.
+// maxDropped is how many dropped contexts a table remembers, since they have no series whose
+// number is limited. Any others take the slow path.
 const maxDropped = 16_384
 
-// Stats counts what the table did since it was made. Each value that it was given
-// is in Samples, Dropped, Negative, TimedRefused, AheadRefused, Overflowed or LimitRefused.
+// Stats counts what the table did since it was made. Each of its values is in Samples, Dropped,
+// Negative, TimedRefused, AheadRefused, Overflowed or LimitRefused.
 type Stats struct {
 	Samples      uint64                   // values that entered a window
 	Dropped      uint64                   // values that a rule dropped
-	Negative     uint64                   // refused: a counter cannot go down, in Prometheus that is a restart; an up/down counter can
-	TimedRefused uint64                   // refused: their series has maxTimed other times (|T) in the window
+	Negative     uint64                   // refused: a counter cannot go down, since Prometheus takes that for a restart; an up/down counter can
+	TimedRefused uint64                   // refused: the series has maxTimed other times (|T) in the window
 	AheadRefused uint64                   // refused: gauges and checks whose own time is more than MaxAhead ahead
-	Overflowed   uint64                   // refused: with them the series would not be finite
+	Overflowed   uint64                   // refused: they would make the series infinite
 	LimitRefused [limit.NumReasons]uint64 // gauges and checks of new series without a place
-	Folded       uint64                   // of Samples: those in overflow series, up to the last closed window
+	Folded       uint64                   // part of Samples: in overflow series, up to the last closed window
 	Contexts     uint64                   // contexts held now
-	Series       uint64                   // series held now, sources of merged gauges apart
+	Series       uint64                   // series held now, counting each source of a merged gauge
 	Resolved     uint64                   // contexts that were new
 	Respellings  uint64                   // samples of a series that had maxSpellings contexts already
 
-	Exemplars        uint64 // of lines that entered a window; each series keeps the newest
-	ExemplarsRefused uint64 // of such lines: too far ahead of the clock, or not finite once they are scaled
+	Exemplars        uint64 // on lines that entered a window; each series keeps the newest
+	ExemplarsRefused uint64 // on such lines: too far ahead of the clock, or not finite once scaled
 }
 
-// Plus adds what a table did that came after: it counts on, and holds what it
-// holds.
+// Plus adds the counts of a later table. What is held now comes from the later table alone.
 func (s Stats) Plus(later Stats) Stats {
 	later.Samples += s.Samples
 	later.Dropped += s.Dropped
@@ -105,48 +102,47 @@ func (s Stats) Plus(later Stats) Stats {
 	return later
 }
 
-// Table is the contexts and series of one listener. It is laid out for a million of
-// them: whoever counts a sample of a known context looks at a slot, at the context
-// and at the series' record, a cache line or two each, and the garbage collector
-// finds next to nothing to scan.
+// Table is the contexts and series of one listener. It is laid out for a million of them:
+// counting a sample of a known context touches a slot, the context and the series' record, a
+// cache line or two each. The garbage collector finds next to nothing to scan.
 //
-// Shape: about 370 bytes for a counter or gauge of 4 tags, with what the limits keep
-// of it. What windows need is made with the series: a flush allocates nothing.
+// Shape: about 370 bytes for a counter or gauge of 4 tags, with what the limits keep of it. A
+// series is made with all memory that windows need, so a flush allocates nothing.
 type Table struct {
 	resolver Resolver
 	options  Options
 	seed     maphash.Seed
 
-	contexts index.Index // arena.Refs in keys, by the hash of what was sent
+	contexts index.Index // arena.Refs in keys, by the hash of the spelling
 	series   index.Index // numbers of records, by the hash of key and source
 	keys     arena.Arena // contexts, and the keys of series without a place
-	scales   []float64   // that contexts have; the first is 1
+	scales   []float64   // factors of contexts; the first is 1
 	others   []byte      // scratch of rest
-	scratch  []byte      // of policyOf
+	scratch  []byte      // scratch of policyOf
 
 	records       records
-	last          uint32   // number of records that were ever used
-	free          uint32   // records that left: the first of a list
+	last          uint32   // highest number of a record so far
+	free          uint32   // first of the list of free records
 	extras        []*extra // by record.extra
 	freeExtras    []uint32
 	policies      []policy // by record.policy
 	policyNumbers map[string]uint32
-	held          int // series that have contexts
+	held          int // series with contexts
 	dropped       int // contexts that a rule drops
 
 	overflows     map[overflowName]uint32
-	overflowNames []overflowName // of overflows, in no order
-	overflowSweep int            // the next of them to be looked at for idleness
+	overflowNames []overflowName // keys of overflows, unordered
+	overflowSweep int            // index of the next one to check for idleness
 	folded        []uint32       // overflow series of the open window
 
-	open       uint8       // which of the two windows is being filled
+	open       uint8       // index of the window that is being filled
 	windows    [2]Window   // the other one may be with the flusher
-	noted      noted       // of the flusher
-	ordinal    uint32      // windows closed so far, and 1
-	sweep      uint32      // last record that was looked at for idleness
-	recovered  int64       // limit.Tenant.Over when passers-by last had to leave
-	recovering uint32      // last record that was looked at for it since then
-	unclaimed  limit.Place // and the last place without a holder
+	noted      noted       // the flusher's
+	ordinal    uint32      // 1 + windows closed so far
+	sweep      uint32      // last record checked for idleness
+	recovered  int64       // limit.Tenant.Over at the last recovery
+	recovering uint32      // last record checked in the recovery under way
+	unclaimed  limit.Place // last place without a holder checked in it
 
 	stats Stats
 }
@@ -171,11 +167,11 @@ func New(resolver Resolver, options Options) *Table {
 	return t
 }
 
-// Start says when the first window begins. now is Unix nanoseconds.
+// Start begins the first window. now is Unix nanoseconds.
 func (t *Table) Start(now int64) {
 	t.windows[t.open].begin(now)
-	// A flood that goes on, as while the rules are changed that let it in, is to be
-	// recovered from; others were, by the table before this one.
+	// This table recovers from a flood that is still going on, such as one during which its
+	// rules are changed. The table before has recovered from earlier ones.
 	if limits := t.options.Limits; limits != nil && now-limits.Over() >= int64(time.Second) {
 		t.recovered = limits.Over()
 	}
@@ -192,7 +188,7 @@ func (t *Table) Stats() Stats {
 func (t *Table) countMetric(hash uint64, m *dogstatsd.Metric, now int64) {
 	if m.Type == dogstatsd.Count && negative(m.Values) && !t.upDown(hash, m) {
 		t.refuseNegative(m)
-		if len(m.Values) == 0 { // what is refused takes no place either
+		if len(m.Values) == 0 { // all refused, so it takes no place
 			return
 		}
 	}
@@ -252,8 +248,8 @@ func negative(values []float64) bool {
 	return false
 }
 
-// upDown reports whether a count below zero, whose context has the hash, may join its
-// series. It looks the context up by itself, so that other counts pay nothing for it.
+// upDown reports whether a negative count, whose context has the hash, may join its series. It
+// looks the context up a second time, so that other counts pay nothing.
 func (t *Table) upDown(hash uint64, m *dogstatsd.Metric) bool {
 	number, _ := t.find(hash, byte(m.Type), m.Name, m.Tags, t.rest(nil, &m.Origin))
 	if number == 0 {
@@ -262,7 +258,7 @@ func (t *Table) upDown(hash uint64, m *dogstatsd.Metric) bool {
 	return t.records.at(number).is(upDown)
 }
 
-// refuseNegative takes negative increments out of a counter's values.
+// refuseNegative removes negative increments from a counter's values.
 func (t *Table) refuseNegative(m *dogstatsd.Metric) {
 	kept := m.Values[:0]
 	for _, v := range m.Values {
@@ -275,7 +271,7 @@ func (t *Table) refuseNegative(m *dogstatsd.Metric) {
 	m.Values = kept
 }
 
-// touch returns the record of a series, which is in the open window then.
+// touch returns the record of a series and makes sure that it is in the open window.
 func (t *Table) touch(number uint32, now int64) *record {
 	r := t.records.at(number)
 	if r.used != t.ordinal {
@@ -293,13 +289,13 @@ func (t *Table) enter(number uint32, r *record, now int64) {
 	}
 }
 
-// Close ends the open window and begins the next one. It returns the window to
-// flush, nil if nothing happened in it. While the last window is still with the
-// flusher it closes nothing and reports false: the open window goes on, so that
-// a slow disk stretches windows and loses nothing. now is Unix nanoseconds.
+// Close ends the open window and begins the next one. It returns the window to flush, nil if
+// nothing happened in it. While the flusher still has the last window, Close does nothing and
+// reports false: the open window goes on, so that a slow disk stretches windows but loses
+// nothing. now is Unix nanoseconds.
 //
-// Packets wait meanwhile, so that it takes at most a few milliseconds, however large
-// the table: a series leaves only while neither window has it.
+// Packets wait meanwhile, so Close takes at most a few milliseconds, however large the table. A
+// series leaves only while neither window has it.
 func (t *Table) Close(now int64) (w *Window, ok bool) {
 	w = &t.windows[t.open]
 	next := &t.windows[1-t.open]
@@ -315,8 +311,8 @@ func (t *Table) Close(now int64) (w *Window, ok bool) {
 		w.begin(now)
 		return nil, true
 	}
-	// A stretched window is stamped by its end, since its increments are not
-	// late. A clock that went back leaves the stamp where the window began.
+	// A stretched window is stamped by its end, since its increments are not late. If the clock
+	// went back, the stamp stays where the window began.
 	w.Second = max(w.Second, now/1e9-1)
 	w.ordinal, w.records, w.extras, w.policies = t.ordinal, t.records, t.extras, t.policies
 	w.flushing.Store(true)

@@ -58,7 +58,7 @@ func (r *resolver) ResolveMetric(m *dogstatsd.Metric) Resolution {
 	return r.resolve(kinds[m.Type], m.Name, m.Tags)
 }
 
-// UpDown says that a rule makes up/down counters of the counts "up.".
+// UpDown reports true for counts whose names begin with "up.".
 func (r *resolver) UpDown(m *dogstatsd.Metric) bool {
 	return m.Type == dogstatsd.Count && bytes.HasPrefix(m.Name, []byte("up."))
 }
@@ -78,10 +78,10 @@ func (r *resolver) ResolveOverflow(kind series.Kind, name string, policy *series
 
 const second = 1_763_680_000
 
-// at is a time so many seconds after second, in Unix nanoseconds.
+// at returns the time so many seconds after second, in Unix nanoseconds.
 func at(seconds float64) int64 { return second*1e9 + int64(seconds*1e9) }
 
-// Metric counts one metric, as Metrics does without asking the memory first.
+// Metric counts one metric as Metrics does, without prefetching.
 func (t *Table) Metric(m *dogstatsd.Metric, now int64) {
 	t.countMetric(t.hashOf(byte(m.Type), m.Name, m.Tags, t.rest(nil, &m.Origin)), m, now)
 }
@@ -207,11 +207,11 @@ func TestHowValuesCombine(t *testing.T) {
 			lines: []string{"a:2:4|ms|@0.5"}, want: []string{"timer a{} n=2 count=4 sum=12"}},
 		{why: "classic buckets include their upper bound", policy: classic,
 			lines: []string{"a:1:2:10:11|h"}, want: []string{"timer a{} n=4 classic=[1 2 1] sum=24"}},
-		{why: "buckets are a sample that stands for what is in them, and their sum is the sender's",
+		{why: "a line of buckets is one sample that stands for all values in them, with the sender's sum",
 			lines: []string{"a:h3,10,1;-5,2,3|nh", "a:h3,1,0;-5,1|nh", "a:0.5|ms"}, want: []string{"timer a{} n=3 count=8 sum=11.5"}},
-		{why: "a rate is one of all values in the buckets",
+		{why: "a rate applies to all values in the buckets",
 			lines: []string{"a:h3,10,1;-5,2,3|nh|@0.5"}, want: []string{"timer a{} n=1 count=12 sum=20"}},
-		{why: "what a bucket holds goes into the classic bucket of its middle", policy: classic,
+		{why: "a bucket's values go into the classic bucket of its middle", policy: classic,
 			lines: []string{"a:h0,3,1;1,2;2,5;4,7;n9,1|nh"}, want: []string{"timer a{} n=1 classic=[2 7 7] sum=3"}},
 		{why: "sets count distinct values, whatever they look like",
 			lines: []string{"a:x|s", "a:x|s", "a:1:2|s"}, want: []string{"set a{} n=3 distinct=2"}},
@@ -236,9 +236,9 @@ func TestHowValuesCombine(t *testing.T) {
 		// One absurd line used to cost all samples of its series in the window.
 		{why: "a line that no counter can hold costs only itself",
 			lines: []string{"a:5|c", "a:1e308:1e308|c", "a:1|c"}, want: []string{"2 refused", "counter a{} n=2 6"}},
-		{why: "nor can a counter hold too many large ones",
+		{why: "large lines that together overflow a counter are refused",
 			lines: []string{"a:1e308|c", "a:1e308|c", "b:1|c"}, want: []string{"1 refused", "counter a{} n=1 1e+308", "counter b{} n=1 1"}},
-		{why: "a counter of one time neither",
+		{why: "also at a time of their own",
 			lines: []string{fmt.Sprintf("a:1e308|c|T%d", second), fmt.Sprintf("a:1e308|c|T%d", second)},
 			want:  []string{"1 refused", "counter a{} n=1 1e+308 T=+0"}},
 		{why: "a gauge is changed only as far as a float goes", options: Options{RelativeGauges: true},
@@ -247,7 +247,7 @@ func TestHowValuesCombine(t *testing.T) {
 			lines: []string{"a:1e308|ms|@0.1", "a:5|ms", "a:1e308:1|ms|@0.1"}, want: []string{"3 refused", "timer a{} n=1 count=1 sum=5"}},
 		{why: "a timer refuses what its sum cannot hold",
 			lines: []string{"a:1e308:1e308|ms", "a:5|ms"}, want: []string{"2 refused", "timer a{} n=1 count=1 sum=5"}},
-		{why: "so many in buckets that no count can hold them",
+		{why: "buckets with more values than a count can hold are refused",
 			lines: []string{"a:h0,1,0;1,1e308|nh", "a:h0,1,0;1,1,1e308|nh", "a:h0,1e308,0;1,1|nh", "a:h0,1e308,0;1,1|nh"},
 			want:  []string{"2 refused", "timer a{} n=2 count=1e+308 sum=1e+308"}},
 		{why: "classic buckets refuse what their sum cannot hold, together", policy: classic,
@@ -261,7 +261,7 @@ func TestHowValuesCombine(t *testing.T) {
 			table.Start(at(0))
 			send(t, table, at(0.5), test.lines...)
 			expect(t, flush(t, table, at(1)), test.want...)
-			for next := range 2 { // the second has the memory of the first window
+			for next := range 2 { // the second reuses the memory of the first window
 				send(t, table, at(float64(next)+1.5), "z:1|c")
 				expect(t, flush(t, table, at(float64(next)+2)), "counter z{} n=1 1")
 			}
@@ -269,8 +269,7 @@ func TestHowValuesCombine(t *testing.T) {
 	}
 }
 
-// A bucket counts where its values lie, whatever their unit and the resolution of the
-// series.
+// A bucket counts where its values lie, whatever their unit and the series' resolution.
 func TestBucketsKeepTheirPlace(t *testing.T) {
 	for _, test := range []struct {
 		schema int8
@@ -319,8 +318,8 @@ func TestKnownContextsAreNotResolvedAgain(t *testing.T) {
 	}
 }
 
-// Tags in another order are another spelling of the same series: they add up, and
-// only so many are remembered.
+// Tags in another order are another spelling of the same series. They add up, and only so many
+// are remembered.
 func TestSpellingsShareASeries(t *testing.T) {
 	r := &resolver{}
 	table := New(r, Options{IdleWindows: 300})
@@ -343,7 +342,7 @@ func TestSpellingsShareASeries(t *testing.T) {
 	}
 }
 
-// Spellings that are used no more make room for others; the one that is in use stays.
+// Unused spellings make room for others; a spelling in use stays.
 func TestIdleSpellingsLeave(t *testing.T) {
 	const idle = 5
 	r := &resolver{}
@@ -368,8 +367,8 @@ func TestIdleSpellingsLeave(t *testing.T) {
 	}
 }
 
-// Hashes may be the same, by chance or because somebody tried: what is compared is
-// each byte, and where a part ends.
+// Hashes may collide, by chance or on purpose, so every byte is compared, and where each part
+// ends.
 func TestContextsAreComparedByteForByte(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 300, OriginLabels: true})
 	table.Start(at(0))
@@ -386,7 +385,7 @@ func TestContextsAreComparedByteForByte(t *testing.T) {
 	} {
 		table.contexts.Insert(table.hashOf(other.kind, other.name, other.tags, other.rest), uint32(ref))
 		if number, _ := table.find(table.hashOf(other.kind, other.name, other.tags, other.rest), other.kind, other.name, other.tags, other.rest); number != 0 {
-			t.Errorf("%q is taken for another", other)
+			t.Errorf("%q is taken for another context", other)
 		}
 	}
 	send(t, table, at(0.5), "abc:1|c|#x:1,y:2|c:id1")
@@ -395,7 +394,7 @@ func TestContextsAreComparedByteForByte(t *testing.T) {
 	}
 }
 
-// What one window held is not in the next but one, which has its memory.
+// A window's contents do not reappear in the next but one, which reuses its memory.
 func TestEachWindowBeginsAnew(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 300, RelativeGauges: true})
 	table.Start(at(0))
@@ -418,8 +417,8 @@ func TestDroppedContextsAreCountedAndRemembered(t *testing.T) {
 	}
 }
 
-// While the flusher holds one window, the other one takes everything, for as long
-// as it must: nothing is lost and nothing counted twice.
+// While the flusher holds one window, the other one takes everything, for as long as it takes.
+// Nothing is lost or counted twice.
 func TestAStalledFlusherStretchesTheWindow(t *testing.T) {
 	table := New(&resolver{}, Options{IdleWindows: 300})
 	table.Start(at(0))
@@ -448,7 +447,8 @@ func TestAClockThatWentBackKeepsTheWindowsStamp(t *testing.T) {
 	}
 }
 
-// The table against a map, through growth, idleness and the reuse of entries.
+// TestTableAgainstAModel compares the table with a map, through growth, idleness and the reuse
+// of entries.
 func TestTableAgainstAModel(t *testing.T) {
 	const idle = 5
 	table := New(&resolver{}, Options{IdleWindows: idle})
@@ -457,7 +457,7 @@ func TestTableAgainstAModel(t *testing.T) {
 	total := 0
 	for window := range 400 {
 		want := map[string]int{}
-		base := (window / 100) * 1000 // every hundred windows other contexts come
+		base := (window / 100) * 1000 // new contexts every hundred windows
 		for range 200 {
 			name := fmt.Sprintf("m%d", base+rng.IntN(1500))
 			want[name]++
@@ -481,7 +481,7 @@ func TestTableAgainstAModel(t *testing.T) {
 		t.Errorf("after all were idle: %+v", s)
 	}
 	if table.contexts.Len()+table.series.Len() != 0 {
-		t.Error("a slot leads to what has left")
+		t.Error("a slot leads to a series that has left")
 	}
 }
 
@@ -521,8 +521,8 @@ func TestAKnownContextDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// A new context and its series take a share of larger pieces, so that a storm of
-// them leaves the garbage collector as little to do as a calm.
+// A new context and its series take a share of larger allocations, so a storm of them leaves
+// the garbage collector no more to do than a calm.
 func TestNewContextsAllocateInPieces(t *testing.T) {
 	const contexts = 20_000
 	tenant := limit.New(limit.Config{}, time.Minute, time.Hour).Tenant("default")
@@ -545,8 +545,8 @@ func TestNewContextsAllocateInPieces(t *testing.T) {
 	}
 }
 
-// What a table did is not forgotten with it; what it held is. So each count adds up, also
-// one that comes to be.
+// The counts of a table carry over to the next one; what it held does not. This covers every
+// field, including ones added later.
 func TestCountsGoOnWithTheNextTable(t *testing.T) {
 	fill := func(n uint64) (s Stats) {
 		for _, f := range reflect.ValueOf(&s).Elem().Fields() {
