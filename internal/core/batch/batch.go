@@ -1,7 +1,6 @@
-// Package batch is what one producer's window holds for one shard of one tenant:
-// the unit that is journalled, that a follower will be fed, and that will travel
-// between processes. It holds bytes only; folding them is tile's business.
-// Layout: docs/format/batch.md.
+// Package batch is the encoding of what one producer's window holds for one shard of one
+// tenant. A batch is the unit that is journalled, that a follower will be fed, and that will
+// travel between processes. Package tile folds batches. Layout: docs/format/batch.md.
 package batch
 
 import (
@@ -18,36 +17,34 @@ import (
 
 const version = 1
 
-// Flags of a batch: what a reader has to know to read it. They share the byte of the
-// version, so that a reader that does not know one refuses the batch.
+// Flags of a batch, which a reader must know to read it. They share a byte with the version, so
+// that a reader refuses a batch with an unknown flag.
 const (
 	versionMask = 0x0f
 	flagUpDown  = 0x10 // Header.UpDown
 	knownFlags  = flagUpDown
 )
 
-// maxSecond bounds the times in a batch. It is what the parser lets through: a
-// sample that was taken must never make a batch that cannot be read.
+// maxSecond bounds the times in a batch. The parser has the same bound, so an accepted sample
+// never makes a batch that cannot be read.
 const maxSecond = dogstatsd.MaxTime
 
-// Header is what a batch says of all its increments.
+// Header is what all increments of a batch have in common.
 type Header struct {
 	Tenant      []byte // points into the batch when it was parsed
 	Shard       uint16
-	Producer    uint64 // what made the batch, a collector or a distributor; the same after its restart
-	Incarnation uint64 // the producer's process
-	Sequence    uint64 // grows from batch to batch of a shard and an incarnation; a repeat has the same. See Writer.Begin
+	Producer    uint64 // the collector or distributor that made the batch; the same after a restart
+	Incarnation uint64 // one life of the producer
+	Sequence    uint64 // grows with each batch of a shard and incarnation; a repeat has the same. See Writer.Begin
 	Second      int64  // Unix seconds, start of the window
 	Birth       int64  // Unix nanoseconds at which the window's first packet was read
-	UpDown      bool   // increments may be of up/down counters; a Writer sets it by itself
+	UpDown      bool   // increments may be of up/down counters; a Writer sets it
 }
 
-// countSize is the width of the number of increments, which ends the header and
-// is known last.
+// countSize is the size of the number of increments, which ends the header and is known last.
 const countSize = 4
 
-// Begin appends a header whose increments follow. End must be called with the
-// number of increments once they are all appended.
+// Begin appends a header. Append the increments after it, then call End with their number.
 func Begin(dst []byte, h *Header) []byte {
 	first := byte(version)
 	if h.UpDown {
@@ -65,7 +62,7 @@ func Begin(dst []byte, h *Header) []byte {
 	return append(dst, h.Tenant...)
 }
 
-// Fixed places of the header.
+// Fixed offsets in the header.
 const (
 	countAt    = 1 + 2 + 5*8
 	tenantAt   = countAt + countSize
@@ -87,15 +84,14 @@ const (
 	flagsOfIncrement = flagTime | flagRelative | flagSource | flagBounds | flagDelta | flagExemplar
 )
 
-// Increment is what happened to one series in the window. Slices point into the
-// batch.
+// Increment is what happened to one series in the window. Its slices point into the batch.
 type Increment struct {
 	Key     []byte // series.AppendKey
 	Policy  []byte // series.AppendPolicy
 	Samples uint32 // values on the wire, unweighted
 	Time    int64  // Unix seconds of |T, 0 without
-	Source  uint64 // which of the senders that a gauge is merged from, 0 without
-	Delta   int64  // Unix ms at which the interval ends that a sender's own delta covers, so that a repeat can be told; 0 without
+	Source  uint64 // one of the values that a gauge is merged from, 0 without
+	Delta   int64  // Unix milliseconds; end of the interval of a sender's own delta, by which a repeat is found; 0 without
 
 	Value    float64                // counter, up/down counter: sum; gauge: last; check: status
 	At       int64                  // gauge and check: Unix nanoseconds at which Value was read
@@ -106,15 +102,14 @@ type Increment struct {
 	Set      *distinct.Set
 	Exemplar *Exemplar // of a timer; nil for none
 
-	flags byte   // of one that was read
-	brief []byte // of one that was read: what follows the policy in the batch
+	flags byte   // if it was read
+	brief []byte // if it was read: what follows the policy in the batch
 }
 
 // Kind is the kind of the increment's series.
 func (i *Increment) Kind() series.Kind { return series.Kind(i.Key[0]) }
 
-// lengthSize is the width of an increment's length, which precedes it and is
-// known last.
+// lengthSize is the size of an increment's length, which precedes it and is known last.
 const lengthSize = 4
 
 // Append appends the increment to a batch whose window starts at second.
@@ -171,8 +166,8 @@ func (i *Increment) appendBody(dst []byte, second int64) []byte {
 	case series.Set:
 		dst = i.Set.Append(dst)
 	}
-	// Behind the value: a reader that does not know the flag finds bytes that it cannot
-	// explain, and passes the increment over.
+	// The exemplar comes last: a reader that does not know the flag sees trailing bytes and
+	// skips the increment.
 	if i.Exemplar != nil {
 		dst = i.Exemplar.Append(dst, second*1e3)
 	}
@@ -191,19 +186,19 @@ func (i *Increment) appendTimer(dst []byte) []byte {
 	return dst
 }
 
-// Reader reads the increments of a batch one after the other. It may be used
-// again for other batches and keeps its memory.
+// Reader reads the increments of a batch one after the other. It can be reused for other
+// batches and keeps its memory.
 type Reader struct {
 	Header Header
 
-	rest    []byte // increments to come
-	left    uint32 // how many
-	skipped uint32 // malformed ones that were passed over
-	unknown byte   // flags of theirs that are not known
-	err     error  // what ended the batch before its end
+	rest    []byte // unread increments
+	left    uint32 // number of unread increments
+	skipped uint32 // malformed increments
+	unknown byte   // unknown flags of the skipped increments
+	err     error  // why the batch ended early
 
-	body     []byte // what is left of the current increment
-	bad      bool   // a field of it could not be read
+	body     []byte // unread part of the current increment
+	bad      bool   // a field of body could not be read
 	inc      Increment
 	timer    histogram.Exponential
 	set      distinct.Set
@@ -211,8 +206,8 @@ type Reader struct {
 	exemplar Exemplar
 }
 
-// ErrNewer means that a batch was written by a newer version, in a way that is not known
-// here. It can be read by that version.
+// ErrNewer means that a newer version wrote the batch, in a way that this version does not
+// know. That version can read it.
 var ErrNewer = errors.New("written by a newer version")
 
 // ParseHeader returns the header of a batch. It points into b.
@@ -221,10 +216,10 @@ func ParseHeader(b []byte) (h Header, err error) {
 		return h, errors.New("batch: too short")
 	}
 	if v := b[0] & versionMask; v != version {
-		return h, fmt.Errorf("batch: version %d, and %d is known here: %w", v, version, ErrNewer)
+		return h, fmt.Errorf("batch: has version %d, and this program reads %d: %w", v, version, ErrNewer)
 	}
 	if unknown := b[0] &^ versionMask &^ knownFlags; unknown != 0 {
-		return h, fmt.Errorf("batch: flag %#02x is not known here: %w", unknown, ErrNewer)
+		return h, fmt.Errorf("batch: has the unknown flag %#02x: %w", unknown, ErrNewer)
 	}
 	h.UpDown = b[0]&flagUpDown != 0
 	h.Shard = binary.LittleEndian.Uint16(b[1:])
@@ -238,13 +233,13 @@ func ParseHeader(b []byte) (h Header, err error) {
 		return h, errors.New("batch: header is malformed")
 	}
 	if h.Second < 0 || h.Second > maxSecond {
-		return h, fmt.Errorf("batch: window at second %d", h.Second)
+		return h, fmt.Errorf("batch: header has window second %d, which is out of range", h.Second)
 	}
 	h.Tenant = b[headerSize : headerSize+n]
 	return h, nil
 }
 
-// Reset begins to read b, which must not change until the reader is done.
+// Reset starts reading b, which must not change until the reader is done.
 func (r *Reader) Reset(b []byte) (err error) {
 	r.left, r.skipped, r.unknown, r.rest, r.err = 0, 0, 0, nil, nil
 	if r.Header, err = ParseHeader(b); err != nil {
@@ -255,9 +250,8 @@ func (r *Reader) Reset(b []byte) (err error) {
 	return nil
 }
 
-// Next returns the next increment, valid until the next call, or nil at the end
-// or where the batch is cut short. An increment that is malformed is passed over:
-// it costs only itself.
+// Next returns the next increment, valid until the next call, or nil at the end or where the
+// batch is cut short. It skips a malformed increment: that costs only the increment itself.
 func (r *Reader) Next() *Increment {
 	for r.left > 0 && r.err == nil {
 		if !r.cutBody() {
@@ -276,19 +270,19 @@ func (r *Reader) Next() *Increment {
 	return nil
 }
 
-// Err tells, once Next returned nil, what Next did not return: increments that
-// are malformed, or all those behind the place where the batch is damaged.
+// Err returns, after Next returned nil, which increments are missing: malformed ones that were
+// skipped, or all those after the place where the batch is damaged.
 func (r *Reader) Err() error {
 	switch {
 	case r.err != nil || r.skipped == 0:
 		return r.err
 	case r.unknown != 0:
-		return fmt.Errorf("batch: passed over %d increments, some of which have flag %#02x, which is not known here: %w", r.skipped, r.unknown, ErrNewer)
+		return fmt.Errorf("batch: skipped %d increments, some with the unknown flag %#02x: %w", r.skipped, r.unknown, ErrNewer)
 	}
-	return fmt.Errorf("batch: passed over %d malformed increments", r.skipped)
+	return fmt.Errorf("batch: skipped %d malformed increments", r.skipped)
 }
 
-// cutBody takes the next increment off the front of the batch.
+// cutBody takes the next increment from the front of the batch.
 func (r *Reader) cutBody() bool {
 	if len(r.rest) < lengthSize {
 		return false
@@ -357,10 +351,10 @@ func (r *Reader) readBrief(flags byte) bool {
 	return !r.bad && len(r.body) == 0
 }
 
-// AppendBrief appends an increment that was read, without its key and policy, which it
-// shares with all others of its series, after its length.
+// AppendBrief appends the length of an increment that was read, and the increment without its
+// key and policy, which are the same in all increments of a series.
 func (i *Increment) AppendBrief(dst []byte) []byte {
-	if n := len(i.brief) + 1; n < 0x80 { // a length of one byte, as nearly always
+	if n := len(i.brief) + 1; n < 0x80 { // nearly always the length fits in one byte
 		dst = append(dst, byte(n), i.flags)
 	} else {
 		dst = append(binary.AppendUvarint(dst, uint64(n)), i.flags)
@@ -368,9 +362,9 @@ func (i *Increment) AppendBrief(dst []byte) []byte {
 	return append(dst, i.brief...)
 }
 
-// Brief reads what AppendBrief appended in front of b, of a series of a kind and of a batch
-// whose window starts at second. The increment has a key that says its kind and no more; it is
-// valid until the next call of Next or Brief. It is nil if b is malformed.
+// Brief reads what AppendBrief wrote at the front of b, for a series of a kind and a batch
+// whose window starts at second. The key of the increment says only its kind. It is valid until
+// the next call of Next or Brief, and nil if b is malformed.
 func (r *Reader) Brief(kind series.Kind, second int64, b []byte) *Increment {
 	r.rest, r.left, r.err = nil, 0, nil
 	r.inc = Increment{Key: kindKeys[kind : kind+1]}
@@ -387,7 +381,7 @@ func (r *Reader) Brief(kind series.Kind, second int64, b []byte) *Increment {
 	return &r.inc
 }
 
-// kindKeys has, at the place of each kind, the first byte of its series' keys.
+// kindKeys has at each kind's index the first byte of its series' keys.
 var kindKeys = func() (keys [256]byte) {
 	for i := range keys {
 		keys[i] = byte(i)
@@ -440,7 +434,7 @@ func (r *Reader) readExemplar(i *Increment) {
 	i.Exemplar = &r.exemplar
 }
 
-// cut takes bytes after their length off the front of the increment.
+// cut takes a length and so many bytes from the front of the increment.
 func (r *Reader) cut() []byte {
 	n := r.uvarint()
 	if n > uint64(len(r.body)) {
@@ -452,8 +446,7 @@ func (r *Reader) cut() []byte {
 	return b
 }
 
-// offset takes a time that is written as its distance from base, which lies
-// between 0 and latest, as it must itself.
+// offset takes a time that is written as its distance from base. Both lie between 0 and latest.
 func (r *Reader) offset(base, latest int64) int64 {
 	d, n := binary.Varint(r.body)
 	if n <= 0 || d < -base || d > latest-base {

@@ -18,7 +18,7 @@ import (
 
 const second = 1_763_680_000
 
-// one increment of each kind and form.
+// increments returns one increment of each kind and form.
 func increments() []Increment {
 	key := func(k series.Kind) []byte {
 		return series.AppendKey(nil, k, labels.FromStrings("__name__", "m_"+k.String(), "host", "web-1"))
@@ -61,7 +61,8 @@ func header() Header {
 	return Header{Tenant: []byte("default"), Shard: 1023, Producer: 1 << 63, Incarnation: 2, Sequence: 3, Second: second, Birth: second*1e9 + 7, UpDown: true}
 }
 
-// checkBrief reads an increment without its key and policy. What is cut short is none.
+// checkBrief reads an increment without its key and policy. One that is cut short must not be
+// read.
 func checkBrief(t *testing.T, brief []byte, want *Increment) {
 	t.Helper()
 	var r Reader
@@ -127,8 +128,8 @@ func TestReadBack(t *testing.T) {
 	}
 }
 
-// A batch that was cut short says so, and never yields a wrong increment: what
-// was read before the cut is what was written.
+// A batch that was cut short is reported, and never yields a wrong increment: everything before
+// the cut is read as it was written.
 func TestTruncation(t *testing.T) {
 	incs := increments()
 	whole := encode(header(), incs)
@@ -150,8 +151,8 @@ func TestTruncation(t *testing.T) {
 	}
 }
 
-// One increment that its writer should never have written used to end the batch:
-// what other clients counted behind it was lost.
+// One increment that its writer should never have written used to end the batch: increments of
+// other clients after it were lost.
 func TestAMalformedIncrementCostsOnlyItself(t *testing.T) {
 	key := func(k series.Kind) []byte { return series.AppendKey(nil, k, labels.FromStrings("__name__", "bad")) }
 	timer := new(histogram.Exponential)
@@ -179,14 +180,14 @@ func TestAMalformedIncrementCostsOnlyItself(t *testing.T) {
 		{"a timer whose sum is infinite", Increment{Key: key(series.Timer), Samples: 2, Timer: timer}, nil},
 		{"a classic bucket that is infinite", Increment{Key: key(series.Timer), Samples: 1, Classic: []float64{math.Inf(1), 0}}, nil},
 		{"a classic bucket below zero", Increment{Key: key(series.Timer), Samples: 1, Classic: []float64{-1, 0}}, nil},
-		{"a timer in no classic buckets", Increment{Key: key(series.Timer), Samples: 1, Classic: []float64{}}, nil},
+		{"a timer with an empty list of classic buckets", Increment{Key: key(series.Timer), Samples: 1, Classic: []float64{}}, nil},
 		{"a counter with an exemplar", traced(series.Counter, "ab", 1, second*1e3), nil},
 		{"an exemplar without a trace", traced(series.Timer, "", 1, second*1e3), nil},
-		{"one whose trace is none", traced(series.Timer, "ag", 1, second*1e3), nil},
-		{"one that is no number", traced(series.Timer, "ab", math.NaN(), second*1e3), nil},
-		{"one without a time", traced(series.Timer, "ab", 1, 0), nil},
-		{"one before 1970", traced(series.Timer, "ab", 1, -1), nil},
-		{"one beyond all clocks", traced(series.Timer, "ab", 1, maxSecond*1e3+1), nil},
+		{"an exemplar with a malformed trace", traced(series.Timer, "ag", 1, second*1e3), nil},
+		{"an exemplar that is no number", traced(series.Timer, "ab", math.NaN(), second*1e3), nil},
+		{"an exemplar without a time", traced(series.Timer, "ab", 1, 0), nil},
+		{"an exemplar before 1970", traced(series.Timer, "ab", 1, -1), nil},
+		{"an exemplar beyond all clocks", traced(series.Timer, "ab", 1, maxSecond*1e3+1), nil},
 	} {
 		t.Run(test.why, func(t *testing.T) {
 			h := header()
@@ -206,14 +207,14 @@ func TestAMalformedIncrementCostsOnlyItself(t *testing.T) {
 				}
 			}
 			if r.Next() != nil || r.Err() == nil || r.skipped != 1 {
-				t.Errorf("at the end: %d passed over, %v", r.skipped, r.Err())
+				t.Errorf("at the end: %d skipped, %v", r.skipped, r.Err())
 			}
 		})
 	}
 }
 
-// A computer without a battery wakes up in 1970 and is set right while its first
-// window is open: what was read before lies decades before the window's second.
+// A computer without a battery starts in 1970 and is set right while its first window is open:
+// samples from before lie decades before the window's second.
 func TestTheClockMayJumpWithinAWindow(t *testing.T) {
 	inc := increments()[2]
 	inc.At = 5e9
@@ -226,10 +227,10 @@ func TestTheClockMayJumpWithinAWindow(t *testing.T) {
 	}
 }
 
-// A journal frame holds 16 MiB: a batch that grew beyond it could never be
-// written, and was tried again for ever. A large window becomes several batches
-// of a shard, each with a sequence above the one before: otherwise the reader
-// would take it for a repeat. The next window's are above all of them.
+// A journal frame holds 16 MiB: a larger batch could never be written, and was retried for
+// ever. So a large window becomes several batches of a shard, each with a higher sequence than
+// the one before: otherwise the reader would take it for a repeat. Sequences of the next window
+// are higher than all of them.
 func TestALargeWindowIsSplit(t *testing.T) {
 	const frame = 16 << 20
 	inc := increments()[0]
@@ -277,8 +278,8 @@ func TestALargeWindowIsSplit(t *testing.T) {
 	}
 }
 
-// The length of a trace says where the rest of an exemplar is: one that is longer than
-// any trace, or than the increment, is not followed.
+// The length of a trace tells where the rest of an exemplar begins. A length beyond any
+// trace's, or beyond the increment, is refused.
 func TestLengthsOfTraces(t *testing.T) {
 	whole := (&Exemplar{Value: 1, Time: 5, Trace: TraceOf([]byte("ab"))}).Append(nil, 0)
 	digits := []byte(strings.Repeat("a", 300))
@@ -344,15 +345,16 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
-// What a reader does not know it refuses by name: a batch whose head says so as a whole,
-// an increment alone. A reader from before up/down counters knows one first byte, 1.
+// A reader refuses what it does not know, and its error names it: a whole batch by a flag in
+// its head, an increment alone by its own flags. A reader from before up/down counters knows
+// one first byte, 1.
 func TestWhatIsNewerIsRefusedByName(t *testing.T) {
 	good := increments()
 	for _, c := range []struct {
 		first byte
 		want  string
 	}{
-		{0x02, "version 2, and 1 is known here"}, {0x21, "flag 0x20 is not known here"}, {0x91, "flag 0x80 is not known here"},
+		{0x02, "has version 2, and this program reads 1"}, {0x21, "unknown flag 0x20"}, {0x91, "unknown flag 0x80"},
 	} {
 		b := encode(header(), good)
 		b[0] = c.first
@@ -372,8 +374,8 @@ func TestWhatIsNewerIsRefusedByName(t *testing.T) {
 	}
 }
 
-// Only a batch that has an increment of an up/down counter says so, and others can be read
-// by a program from before them. Without the flag no such increment is taken.
+// Only a batch with an increment of an up/down counter has the flag, so that older programs can
+// read all others. Without the flag, such an increment is refused.
 func TestTheFlagOfUpDownCounters(t *testing.T) {
 	counter, upDown := increments()[0], increments()[12]
 	var w Writer

@@ -8,10 +8,11 @@ import (
 	"github.com/freshet-io/freshet/internal/core/histogram"
 )
 
-// Exemplar is one measurement of a timer, by whose trace one can see what it did.
+// Exemplar is one measurement of a timer, with the id of the trace that shows what happened in
+// it.
 //
-// Shape: 56 bytes without pointers, so that whoever keeps one for each series uses its
-// memory again and copies nothing else.
+// Shape: 56 bytes without pointers: copying it allocates nothing, so a place for each series
+// can be reused.
 type Exemplar struct {
 	Value float64
 	Time  int64 // Unix milliseconds
@@ -30,10 +31,10 @@ func TraceOf(digits []byte) (t Trace) {
 	return t
 }
 
-// String is the id as it was sent.
+// String returns the id as it was sent.
 func (t *Trace) String() string { return string(t.digits[:t.length]) }
 
-// Append appends the exemplar to dst, its time as the distance from base, Unix
+// Append appends the exemplar to dst, with its time as the distance from base, Unix
 // milliseconds.
 func (e *Exemplar) Append(dst []byte, base int64) []byte {
 	dst = append(dst, e.Trace.length)
@@ -44,8 +45,8 @@ func (e *Exemplar) Append(dst []byte, base int64) []byte {
 
 var errExemplar = errors.New("exemplar is malformed")
 
-// Parse is the inverse of Append at the front of b. It takes nothing that the parser of
-// lines would not have let through. base is not negative.
+// Parse is the inverse of Append at the front of b. It refuses what the parser of lines
+// refuses. base is not negative.
 func (e *Exemplar) Parse(b []byte, base int64) (rest []byte, err error) {
 	if len(b) == 0 || int(b[0]) >= len(b) {
 		return nil, errExemplar

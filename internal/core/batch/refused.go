@@ -8,26 +8,25 @@ import (
 	"strings"
 )
 
-// ErrRefused means that batches can never be taken, however often they are
-// pushed.
+// ErrRefused means that the batches will never be accepted: retrying cannot help.
 var ErrRefused = errors.New("refused for good")
 
-// ErrUnsynced means that batches count and survive the death of the process, but
-// are not acknowledged, since they might not survive a power loss. Pushed again
-// they are repeats.
+// ErrUnsynced means that the batches are counted and survive the death of the process, but are
+// not acknowledged, since a power loss might lose them. If pushed again, they are repeats.
 var ErrUnsynced = errors.New("not synced to the disk")
 
-// FullError means that the batches of some tenants are refused for good: their stores take
-// nothing, and as many samples wait for them as may. The batches of all other tenants count.
+// FullError means that the batches of some tenants are refused for good: their stores accept
+// nothing, and no more samples may wait for them. The batches of all other tenants are
+// accepted.
 type FullError struct {
 	Samples map[string]uint64 // refused, by tenant
-	Cause   error             // why a store takes nothing, nil if it is only slow
+	Cause   error             // why a store accepts nothing, nil if it is only slow
 }
 
-// Error is part of error.
+// Error names the tenants and the setting that was reached.
 func (e *FullError) Error() string {
 	text := "the store of tenant " + strings.Join(slices.Sorted(maps.Keys(e.Samples)), ", ") +
-		" does not keep up, and store.pending is reached: its new samples are refused, those before are kept; mend the store, or raise the setting"
+		" does not keep up, and store.pending is reached: new samples are refused, waiting ones are kept; mend the store, or raise the setting"
 	if e.Cause != nil {
 		return fmt.Sprintf("%s: %v", text, e.Cause)
 	}

@@ -2,14 +2,14 @@ package batch
 
 import "github.com/freshet-io/freshet/internal/core/series"
 
-// Writer sorts the increments of one tenant's window, or of a portion of it, into
-// batches, nearly always one a shard. It keeps its memory from window to window.
+// Writer sorts the increments of one tenant's window, or of a portion of it, into batches,
+// nearly always one a shard. It reuses its memory from window to window.
 type Writer struct {
 	header  Header
 	shards  [series.Shards]pending
 	touched []uint16 // shards with something pending, in the order of their first increment
 	batches []Batch
-	size    int // bytes of all that was added
+	size    int // bytes of all increments added
 }
 
 // pending is the batch of a shard that is being filled.
@@ -17,29 +17,27 @@ type pending struct {
 	bytes      []byte
 	increments uint32
 	samples    uint64 // of the increments
-	part       uint64 // batches that the shard filled before
+	part       uint64 // full batches of the shard before this one
 }
 
 const (
-	// splitBytes is the size beyond which a batch takes no more increments. A
-	// journal frame holds 16 MiB, and no increment is nearly as large as the rest.
+	// splitBytes is the size at which a batch takes no more increments. A journal frame holds
+	// 16 MiB, and no increment is nearly as large as the difference.
 	splitBytes = 4 << 20
 
-	// keepBytes is the most memory that a shard's batch may keep for the next
-	// portion, 16 MiB for all shards: a flood of one second should not be held for
-	// ever.
+	// keepBytes is the most memory that a shard's batch keeps for the next portion, 16 MiB for
+	// all shards, so that a flood of one second does not hold memory for ever.
 	keepBytes = 16 << 10
 
-	// partBits is the room in a sequence for the batches of one shard and portion:
+	// partBits is how many bits of a sequence number the batches of one shard and portion:
 	// 65,536 batches of splitBytes are more than any memory holds.
 	partBits = 16
 )
 
-// Begin starts the batches of a portion of a window, nearly always all of it. All
-// fields of the header are used but Shard. Its Sequence is the number of the
-// portion, below 2^48; that of a batch is the portion's times 65,536, plus 1 for
-// each batch of the shard before it in the portion. So it grows as the batches of a
-// shard do, in the order of End.
+// Begin starts the batches of a portion of a window, nearly always all of it. It uses all
+// fields of the header but Shard. h.Sequence is the number of the portion, below 2^48. The
+// sequence of a batch is the portion's number times 65,536, plus 1 for each earlier batch of
+// the shard in the portion. So sequences grow with the batches of a shard, in the order of End.
 func (w *Writer) Begin(h Header) {
 	for _, shard := range w.touched {
 		p := &w.shards[shard]
@@ -59,7 +57,7 @@ func (w *Writer) Add(shard uint16, inc *Increment) {
 	p := &w.shards[shard]
 	if len(p.bytes) > splitBytes {
 		w.batches = append(w.batches, p.end(shard))
-		*p = pending{part: p.part + 1} // the full batch keeps its memory
+		*p = pending{part: p.part + 1} // the full batch keeps the old memory
 		p.begin(w.header, shard)
 	} else if p.increments == 0 {
 		p.begin(w.header, shard)
@@ -75,7 +73,7 @@ func (w *Writer) Add(shard uint16, inc *Increment) {
 	p.samples += uint64(inc.Samples)
 }
 
-// Size is that of the increments since Begin, in bytes.
+// Size returns the bytes of the increments since Begin.
 func (w *Writer) Size() int { return w.size }
 
 func (p *pending) begin(h Header, shard uint16) {
@@ -88,8 +86,8 @@ func (p *pending) end(shard uint16) Batch {
 	return Batch{shard, p.samples, p.bytes}
 }
 
-// End returns the batches of the portion, valid until the next Begin. Those of one
-// shard come in the order of their sequence.
+// End returns the batches of the portion, valid until the next Begin. Batches of one shard come
+// in the order of their sequence.
 func (w *Writer) End() []Batch {
 	for _, shard := range w.touched {
 		w.batches = append(w.batches, w.shards[shard].end(shard))
@@ -97,9 +95,9 @@ func (w *Writer) End() []Batch {
 	return w.batches
 }
 
-// Batch is one batch of one shard, whole.
+// Batch is one complete batch of one shard.
 type Batch struct {
 	Shard   uint16
-	Samples uint64 // that its increments count
+	Samples uint64 // in its increments
 	Bytes   []byte
 }

@@ -1,12 +1,11 @@
-// Package catalogue holds who owns which Prometheus name: for each tenant, the
-// kind that came first under a name, and what is known of it as metadata. It
-// keeps kinds apart that claim one name, and timers whose histograms have not
-// the same form. How a name comes about is mapping's business; where the
-// catalogue is kept between two starts is the adapter's.
+// Package catalogue decides which claim owns which Prometheus name: for each tenant, the kind
+// that came first under a name, and its metadata. It gives other names to other kinds that
+// claim the name, and to timers whose histograms differ in form. Package mapping makes the
+// claimed names; an adapter saves the catalogue.
 //
-// A name is claimed on one machine: two that see the claims in another order
-// give another kind the plain name. Which series a sample belongs to is
-// therefore decided once, where it comes in.
+// A name must be claimed on one machine: two machines that see the claims in different orders
+// would give the plain name to different kinds. So a sample's series is decided once, where it
+// comes in.
 package catalogue
 
 import (
@@ -26,63 +25,64 @@ import (
 // entry takes about 300 bytes with its names, so this is 30 MB.
 const DefaultMaxNames = 100_000
 
-// seenStep is how far LastSeen lags behind, in milliseconds, so that names in
-// use are not all saved all the time.
+// seenStep is how far LastSeen lags behind, in milliseconds, so that the names in use are not
+// saved all the time.
 const seenStep = 3_600_000
 
-// Entry is one name and its owner: the claim of one kind, and of timers one
-// form, on one base.
+// Entry is one name and its owner: the claim of one kind, and for timers of one form, on one
+// base.
 type Entry struct {
 	Tenant   string
-	Name     string // what the series are called
-	Base     string // what mapping called them; differs from Name if another was first
-	Raw      string // the first DogStatsD name that came to it
+	Name     string // the name of the series
+	Base     string // the name from mapping; differs from Name if another claim came first
+	Raw      string // the first DogStatsD name that became Name
 	Kind     series.Kind
-	Classic  bool   // a timer that has or had classic buckets, which is stored as Name_bucket, _sum and _count
+	Classic  bool   // a timer that has or had classic buckets, stored as Name_bucket, _sum and _count
 	Buckets  string // see Claim
 	Unit     string
 	Help     string
-	First    int64 // Unix milliseconds of the first claim; 0 for one that was saved before there was this field
+	First    int64 // Unix milliseconds of the first claim; 0 if saved before this field existed
 	LastSeen int64 // Unix milliseconds, up to an hour behind
 }
 
-// Claim is what a new context says it is.
+// Claim is what a new context asks for.
 type Claim struct {
 	Tenant  string
-	Name    string // by mapping; not kept
-	Raw     []byte // as the client wrote it; not kept
-	Named   bool   // a rule chose Name, so that it is meant for several raw names
+	Name    string // from mapping; not kept
+	Raw     []byte // as sent; not kept
+	Named   bool   // a rule chose Name, so several raw names may share it
 	Kind    series.Kind
 	Buckets string // the upper bounds of a timer with classic buckets, as text; empty for native histograms
 	Unit    string
 	Help    string
 }
 
-// Event is what is worth telling about a claim.
+// Event is a fact about a claim that is worth reporting.
 type Event uint8
 
 const (
 	Nothing       Event = iota
-	KindConflict        // another kind owns the name; the claim got another. Once a name and kind
-	FormConflict        // timers with other buckets own the name; the claim got another. Once a name and form
-	NameCollision       // another raw name became this name; both are one series. Once a raw name
-	Full                // the tenant has all the names it may; this one is not remembered. Every time
+	KindConflict        // another kind owns the name; the claim got another name. Reported once a name and kind
+	FormConflict        // timers with other buckets own the name; the claim got another name. Reported once a name and form
+	NameCollision       // another raw name became the same name; both are one series. Reported once a raw name
+	Full                // the tenant has as many names as it may; this one is not remembered. Reported every time
 )
 
-// String returns the event as logs and metrics spell it.
+// String returns the event's name in logs and metrics.
 func (e Event) String() string {
 	return [...]string{"nothing", "kind_conflict", "form_conflict", "name_collision", "full"}[e]
 }
 
-// Report is what there is to tell about a claim; the zero value is nothing.
+// Report is what is worth reporting about a claim; the zero value is nothing.
 type Report struct {
 	Event Event
-	Owner Entry // of a conflict, who has the name; of a collision, what both became
+	Owner Entry // in a conflict, the owner of the name; in a collision, the entry that both share
 }
 
-// Catalogue is safe for concurrent use. It is asked about new contexts only.
+// Catalogue holds the names of all tenants. It is safe for concurrent use. It is asked about
+// new contexts only.
 type Catalogue struct {
-	maxNames int // a tenant
+	maxNames int // for each tenant
 
 	mu      sync.Mutex
 	tenants map[string]*tenant
@@ -96,25 +96,25 @@ type Catalogue struct {
 
 type tenant struct {
 	names  int                  // entries
-	stored map[string]*entry    // by each metric name that an entry is stored as, its Name among them
-	aside  map[owner]*entry     // by who claims: those who did not get the name they claimed keep the one they were given
-	raws   map[rawName]struct{} // collisions told
+	stored map[string]*entry    // by each metric name that an entry is stored as, Name included
+	aside  map[owner]*entry     // owners that did not get the name they claimed, with the entry that they keep
+	raws   map[rawName]struct{} // collisions reported
 
 	searchAt int64 // Unix milliseconds; see makeRoom
 }
 
 type entry struct {
 	Entry
-	owned   bool // somebody is the owner: always, but for timers that were classic once
-	claimed bool // its owner came, in this process
-	told    bool // its conflict was, in this process
+	owned   bool // it has an owner: always, except for timers that were classic once
+	claimed bool // its owner claimed it in this process
+	told    bool // its conflict was reported in this process
 
 	used int64 // Unix milliseconds of the last sample that this process knows of, some minutes behind
 }
 
-// owner is who can have a name: one kind, of timers one form, under the name that
-// mapping gave. Buckets of two forms cannot be added, and whoever stores them
-// begins again at each change: two forms under one name would erase each other.
+// owner identifies who can have a name: one kind, and for timers one form, under the name from
+// mapping. Buckets of two forms cannot be added, and a store begins anew at each change: two
+// forms under one name would erase each other.
 type owner struct {
 	base    string
 	kind    series.Kind
@@ -125,10 +125,10 @@ func (e *Entry) owner() owner { return owner{e.Base, e.Kind, e.Buckets} }
 
 func (c *Claim) owner() owner { return owner{c.Name, c.Kind, c.Buckets} }
 
-// sharesBase reports whether e and the claim differ in their form at most.
+// sharesBase reports whether e and the claim differ at most in their form.
 func (e *entry) sharesBase(c *Claim) bool { return e.Base == c.Name && e.Kind == c.Kind }
 
-// conflict is the event of a claim that may not have e's name.
+// conflict returns the event of a claim that may not have e's name.
 func (e *entry) conflict(claim *Claim) Event {
 	if e.sharesBase(claim) {
 		return FormConflict
@@ -147,11 +147,10 @@ func New(maxNames int) *Catalogue {
 	}
 }
 
-// Resolve returns the name under which the series of a claim are stored, and
-// what there is to tell about it. The first kind that claims a name owns it;
-// another kind gets the name with its own appended, as often as it takes to find
-// one that is free, and so do timers of another form. now is in Unix
-// milliseconds.
+// Resolve returns the name under which the series of a claim are stored, and what is worth
+// reporting. The first kind that claims a name owns it. Another kind, or timers of another
+// form, get the name with a suffix appended, as often as it takes to find a free one. now is in
+// Unix milliseconds.
 func (c *Catalogue) Resolve(now int64, claim *Claim) (string, Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,7 +163,7 @@ func (c *Catalogue) Resolve(now int64, claim *Claim) (string, Report) {
 			if !c.makeRoom(t, now) {
 				return unremembered(claim), Report{Event: Full}
 			}
-			name = t.free(claim) // it may have been given back just now
+			name = t.free(claim) // makeRoom may have given the name back
 			e = t.entry(name)
 		}
 		if e == nil {
@@ -179,7 +178,7 @@ func (c *Catalogue) Resolve(now int64, claim *Claim) (string, Report) {
 	return e.Name, c.report(t, e, claim)
 }
 
-// newEntry returns the entry that gives a claim a name.
+// newEntry returns an entry that gives the name to the claim.
 func newEntry(now int64, name string, claim *Claim) *entry {
 	e := &entry{Entry: Entry{Tenant: claim.Tenant, Name: strings.Clone(name), Raw: string(claim.Raw), Kind: claim.Kind, First: now, LastSeen: now}}
 	if e.Base = e.Name; name != claim.Name {
@@ -191,9 +190,9 @@ func newEntry(now int64, name string, claim *Claim) *entry {
 	return e
 }
 
-// Peek returns what Resolve would, but for names that Resolve would give back, and
-// whether the name is the claim's already, and changes nothing. It reports every time what Resolve tells once. Without an
-// event the owner is the name's, if it has one.
+// Peek returns what Resolve would return, except that Resolve may first give names back. It
+// changes nothing. known reports whether the claim has the name already. Peek reports every
+// time what Resolve reports once. Without an event, Owner is the name's owner, if it has one.
 func (c *Catalogue) Peek(claim *Claim) (name string, known bool, report Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -225,7 +224,7 @@ func (c *Catalogue) Peek(claim *Claim) (name string, known bool, report Report) 
 	return name, known, Report{Owner: e.Entry}
 }
 
-// report returns what there is to tell about a claim that was given e.
+// report returns what is worth reporting about a claim that was given e.
 func (c *Catalogue) report(t *tenant, e *entry, claim *Claim) Report {
 	if e.Name != e.Base && !e.told {
 		if first := t.blocked(e.Base, claim); first != nil {
@@ -239,7 +238,7 @@ func (c *Catalogue) report(t *tenant, e *entry, claim *Claim) Report {
 	return Report{}
 }
 
-// free returns the first name that a claim may have.
+// free returns the first name in the sequence of suffixes that the claim may have.
 func (t *tenant) free(claim *Claim) string {
 	name := claim.Name
 	for e := t.blocked(name, claim); e != nil; e = t.blocked(name, claim) {
@@ -248,8 +247,8 @@ func (t *tenant) free(claim *Claim) string {
 	return name
 }
 
-// beside is the next name to try for a claim that may not have name, which is
-// e's: it says in what the two differ.
+// beside returns the next name to try for a claim that may not have name because of e. The
+// suffix says in what the two differ.
 func beside(name string, e *entry, claim *Claim) string {
 	switch {
 	case !e.sharesBase(claim):
@@ -261,12 +260,11 @@ func beside(name string, e *entry, claim *Claim) string {
 	}
 }
 
-// blocked returns an entry that keeps a claim from having name, nil if there is
-// none. A name is shared only by claims of one kind on one base: a gauge that
-// was put aside as x_gauge is not what somebody else's x_gauge measures. Timers
-// of another form block it once they came in this process: what has not come
-// since the configuration was read may be what it was changed from, and then
-// the new form takes over the name.
+// blocked returns an entry that keeps a claim from having name, nil if there is none. Only
+// claims of one kind on one base share a name: a gauge that got the name x_gauge is not the
+// gauge that a client calls x_gauge. Timers of another form block the name once they were
+// claimed in this process. If not, they may be the form from before a change of configuration,
+// and the new form takes over the name.
 func (t *tenant) blocked(name string, claim *Claim) *entry {
 	for _, stored := range storedNames(name, claim.Buckets != "") {
 		if e := t.stored[stored]; e != nil && (!e.sharesBase(claim) || e.claimed && e.Buckets != claim.Buckets) {
@@ -276,16 +274,16 @@ func (t *tenant) blocked(name string, claim *Claim) *entry {
 	return nil
 }
 
-// unremembered is the name of a claim beyond those that can be remembered. It
-// depends on nothing but the claim, and the hash keeps it from being any other's:
-// without memory there is no telling who else writes under a shorter one.
+// unremembered returns the name of a claim beyond the bound on names. It depends on the claim
+// alone. The hash makes it unique: without memory, a shorter name might be another claim's,
+// too.
 func unremembered(claim *Claim) string {
 	hash := xxhash.Sum64String(claim.Name + "\x00" + claim.Buckets)
 	return fmt.Sprintf("%s_%s_%08x", claim.Name, claim.Kind, uint32(hash))
 }
 
-// storedNames are the metric names that an entry takes: a timer with classic
-// buckets is three metrics, and Prometheus' readers know the family by its own.
+// storedNames returns the metric names that an entry takes: a timer with classic buckets is
+// three metrics, and Prometheus' clients know the family by the plain name.
 func storedNames(name string, classic bool) []string {
 	if !classic {
 		return []string{name}
@@ -293,7 +291,7 @@ func storedNames(name string, classic bool) []string {
 	return []string{name, name + "_bucket", name + "_sum", name + "_count"}
 }
 
-// refresh brings an entry up to what the newest claim says, as after a reload.
+// refresh updates an entry from the newest claim, for example after a reload.
 func (c *Catalogue) refresh(e *entry, now int64, claim *Claim) {
 	changed := seen(e, now)
 	if claim.Unit != "" && claim.Unit != e.Unit {
@@ -315,8 +313,8 @@ func seen(e *entry, now int64) (changed bool) {
 	return true
 }
 
-// firstCollision reports whether raw comes to name for the first time. Raw
-// names have the same bound as names; beyond it they are not told.
+// firstCollision reports whether raw becomes name for the first time. Raw names have the same
+// bound as names; collisions beyond it are not reported.
 func (c *Catalogue) firstCollision(t *tenant, name string, raw []byte) bool {
 	key := rawName{name, string(raw)}
 	if _, told := t.raws[key]; told || len(t.raws) >= c.maxNames {
@@ -335,9 +333,8 @@ func (c *Catalogue) tenant(name string) *tenant {
 	return t
 }
 
-// give makes timers of one form the owner of an entry, whoever had it before. One
-// that was classic keeps the names of its buckets until it is forgotten, since
-// they are still stored.
+// give makes timers of one form the owner of an entry. An entry that was ever classic keeps the
+// names of its buckets until it is forgotten, since they are still stored.
 func (t *tenant) give(e *entry, buckets string) {
 	t.disown(e)
 	e.Buckets, e.Classic = buckets, e.Classic || buckets != ""
@@ -345,7 +342,7 @@ func (t *tenant) give(e *entry, buckets string) {
 	t.put(e)
 }
 
-// own makes whom an entry is for its owner.
+// own registers the owner of an entry.
 func (t *tenant) own(e *entry) {
 	e.owned = true
 	if e.Name != e.Base {
@@ -360,8 +357,8 @@ func (t *tenant) disown(e *entry) {
 	}
 }
 
-// owned returns the entry of an owner, nil if it has none. Nearly all have the name
-// that they claimed, and no other memory is spent on them.
+// owned returns the entry of an owner, nil if it has none. Nearly all owners have the name that
+// they claimed, and need no memory besides.
 func (t *tenant) owned(by owner) *entry {
 	if e := t.entry(by.base); e != nil && e.owned && e.owner() == by {
 		return e
@@ -377,7 +374,7 @@ func (t *tenant) entry(name string) *entry {
 	return nil
 }
 
-// all yields the entries, in no order.
+// all yields the entries, unordered.
 func (t *tenant) all() iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
 		for name, e := range t.stored {
@@ -397,9 +394,9 @@ func (t *tenant) put(e *entry) {
 	}
 }
 
-// Touch says that a series of this stored name is still measured. A context that
-// never pauses is resolved once only, so whoever holds it must say so now and
-// then, or Forget takes its name away. name is not kept.
+// Touch notes that a series of this stored name is still measured. A context that never pauses
+// is resolved only once, so its holder must call Touch now and then, or Forget removes its
+// name. name is not kept.
 func (c *Catalogue) Touch(now int64, tenantName string, name []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -427,21 +424,21 @@ func (c *Catalogue) Metadata(tenantName string) []Entry {
 	return out
 }
 
-// Dirty returns the entries that changed since it was last called. Whoever
-// cannot save them hands them back by MarkDirty.
+// Dirty returns the entries that changed since the last call. A caller that cannot save them
+// hands them back by MarkDirty.
 func (c *Catalogue) Dirty() []Entry {
 	c.mu.Lock()
 	var out []Entry
 	for e := range c.dirty {
 		out = append(out, e.Entry)
 	}
-	c.dirty = map[*entry]struct{}{} // a map keeps the memory of the most that it ever held
+	c.dirty = map[*entry]struct{}{} // a map never shrinks, so make a new one
 	c.mu.Unlock()
 	sortEntries(out)
 	return out
 }
 
-// MarkDirty makes the next Dirty return these entries again, as they are then.
+// MarkDirty makes the next Dirty return the current state of these entries again.
 func (c *Catalogue) MarkDirty(entries []Entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -452,8 +449,8 @@ func (c *Catalogue) MarkDirty(entries []Entry) {
 	}
 }
 
-// Load puts saved entries into a new catalogue, so that owners stay what they
-// were. It returns how many it left out: what no catalogue can have saved.
+// Load puts saved entries into a new catalogue, so that owners stay the same. It returns how
+// many it left out: entries that no catalogue can have saved.
 func (c *Catalogue) Load(entries []Entry) (refused int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -465,8 +462,8 @@ func (c *Catalogue) Load(entries []Entry) (refused int) {
 		}
 		e := &entry{Entry: saved}
 		t.put(e)
-		// Of a timer that was classic once, buckets are not always known: it belongs
-		// to the form that comes first.
+		// The buckets of a timer that was classic once may be unknown: then it belongs to the
+		// form that comes first.
 		if !e.Classic || e.Buckets != "" {
 			t.own(e)
 		}
@@ -474,15 +471,14 @@ func (c *Catalogue) Load(entries []Entry) (refused int) {
 	return refused
 }
 
-// taken reports whether anything is stored under a name that an entry needs.
+// taken reports whether another entry is stored under a name that e needs.
 func (t *tenant) taken(e *Entry) bool {
 	return slices.ContainsFunc(storedNames(e.Name, e.Classic), func(name string) bool { return t.stored[name] != nil })
 }
 
-// Forget removes the names that were last seen before a time, in Unix
-// milliseconds, and returns them. Whoever stood aside for one keeps the name
-// that it was given. A name whose series live longer than that, by KeepFor, stays.
-// now is in Unix milliseconds.
+// Forget removes and returns the names that were last seen before a time, in Unix milliseconds.
+// Claims that got another name because of one keep it. A name whose series live longer, by
+// KeepFor, stays. now is in Unix milliseconds.
 func (c *Catalogue) Forget(now, before int64) []Entry {
 	c.mu.Lock()
 	var gone []Entry

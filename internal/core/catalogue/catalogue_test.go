@@ -11,9 +11,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// claim makes a claim of a few words: "counter x", "classic timer x", or "fine
-// timer x" for a classic one with other buckets. The raw name is the name unless
-// given.
+// claim makes a claim from a few words: "counter x", "classic timer x", or "fine timer x" for a
+// classic timer with other buckets. The raw name is the name unless given.
 func claim(words string, raw ...string) *Claim {
 	buckets := ""
 	for form, bounds := range map[string]string{"classic ": "1,2", "fine ": "0.1,0.2"} {
@@ -39,18 +38,18 @@ func TestKindsUnderOneName(t *testing.T) {
 	for _, c := range []struct {
 		why    string
 		claims []string
-		want   []string // name, and "<" with the owner's name and kind if a conflict is told, "~" if it is of form
+		want   []string // name, then "<" with the owner's name and kind for a conflict, "~" if it is one of form
 	}{
 		{"one kind has the name", []string{"counter x", "counter x"}, []string{"x", "x"}},
-		{"another is put beside it, told once", []string{"counter latency", "gauge latency", "gauge latency", "counter latency"},
+		{"another kind gets another name, reported once", []string{"counter latency", "gauge latency", "gauge latency", "counter latency"},
 			[]string{"latency", "latency_gauge <latency counter", "latency_gauge", "latency"}},
 		{"each kind by itself", []string{"set x", "gauge x", "check x", "timer x", "counter x"},
 			[]string{"x", "x_gauge <x set", "x_check <x set", "x_timer <x set", "x_counter <x set"}},
-		{"the name beside is another kind's too", []string{"counter x", "counter x_gauge", "gauge x"},
+		{"the first alternative is another kind's, too", []string{"counter x", "counter x_gauge", "gauge x"},
 			[]string{"x", "x_gauge", "x_gauge_gauge <x counter"}},
-		{"what was put aside is not another's of its kind", []string{"counter x", "gauge x", "gauge x_gauge"},
+		{"an alternative name is not shared, even within a kind", []string{"counter x", "gauge x", "gauge x_gauge"},
 			[]string{"x", "x_gauge <x counter", "x_gauge_gauge <x_gauge gauge"}},
-		{"nor the other way round", []string{"gauge x_gauge", "counter x", "gauge x"},
+		{"nor is it the other way round", []string{"gauge x_gauge", "counter x", "gauge x"},
 			[]string{"x_gauge", "x", "x_gauge_gauge <x counter"}},
 		{"classic buckets own three more names", []string{"classic timer x", "counter x_count", "counter x_sum", "gauge x_bucket", "gauge x"},
 			[]string{"x", "x_count_counter <x timer", "x_sum_counter <x timer", "x_bucket_gauge <x timer", "x_gauge <x timer"}},
@@ -65,7 +64,7 @@ func TestKindsUnderOneName(t *testing.T) {
 			[]string{"x", "x_classic ~x", "x_native ~x"}},
 		{"three forms", []string{"timer x", "classic timer x", "fine timer x"},
 			[]string{"x", "x_classic ~x", "x_classic_classic ~x"}},
-		{"the name beside is another metric's", []string{"timer x_classic", "timer x", "classic timer x"},
+		{"the first alternative is another metric's", []string{"timer x_classic", "timer x", "classic timer x"},
 			[]string{"x_classic", "x", "x_classic_timer ~x"}},
 	} {
 		cat := New(100)
@@ -90,7 +89,7 @@ func TestKindsUnderOneName(t *testing.T) {
 	}
 }
 
-// Peek tells every time, also what Resolve told before, and leaves no trace.
+// Peek reports every time, even what Resolve reported before, and leaves no trace.
 func TestPeek(t *testing.T) {
 	cat := New(2)
 	peek := func(words string, raw ...string) string {
@@ -134,8 +133,8 @@ func TestRawNamesThatMeet(t *testing.T) {
 		{"another is told", "a_b", false, NameCollision},
 		{"once", "a_b", false, Nothing},
 		{"a third is told too", "a-b", false, NameCollision},
-		{"a rule that gives the name asked for it", "a:b", true, Nothing},
-		{"which does not silence others", "a:b", false, NameCollision},
+		{"a rule that chose the name wants the collision", "a:b", true, Nothing},
+		{"but other collisions are reported", "a:b", false, NameCollision},
 	} {
 		in := claim("counter a_b", step.raw)
 		in.Named = step.named
@@ -192,8 +191,8 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// Owners outlive restarts, whoever comes first afterwards; and each restart
-// tells of a conflict again.
+// Owners survive restarts, whichever claim comes first afterwards. Each restart reports a
+// conflict again.
 func TestRestart(t *testing.T) {
 	story := []string{"counter x", "gauge x", "gauge x_gauge", "timer y", "classic timer y", "fine timer y", "classic timer z"}
 	before := New(100)
@@ -225,7 +224,7 @@ func TestRestart(t *testing.T) {
 		}
 		slices.Sort(told)
 		if !slices.Equal(told, []string{"x_gauge", "x_gauge_gauge"}) {
-			t.Errorf("conflicts told after the restart: %q", told)
+			t.Errorf("conflicts reported after the restart: %q", told)
 		}
 		if name, _ := after.Resolve(0, claim("counter z_sum")); name != "z_sum_counter" {
 			t.Errorf("z was classic, but %s is free", name)
@@ -233,9 +232,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// A rule whose buckets are changed on purpose must not have its series parted
-// from those of before: the new form takes over the name after the restart,
-// since none of the old one comes any more.
+// A deliberate change of a rule's buckets must not part its series from the earlier ones: after
+// the restart the new form takes over the name, since the old one no longer comes.
 func TestChangedBucketsTakeOverTheName(t *testing.T) {
 	entries := func(words ...string) []Entry {
 		cat := New(100)
@@ -274,13 +272,13 @@ func TestChangedBucketsTakeOverTheName(t *testing.T) {
 	}
 }
 
-// Beyond the bound nothing is remembered, and still no two metrics may write one
-// series: a counter and a timer did, and so did two forms of a timer.
+// Beyond the bound nothing is remembered, and still no two metrics may write one series. A
+// counter and a timer once did, and so did two forms of a timer.
 func TestUnrememberedNamesHarmNobody(t *testing.T) {
 	cat := New(1)
 	seen := map[string]string{}
 	for _, words := range []string{
-		"counter x_counter", // the one that is remembered
+		"counter x_counter", // the only one remembered
 		"counter x", "gauge x", "timer x", "classic timer x", "fine timer x", "set x", "check x", "timer x_timer", "counter x_counter_counter",
 	} {
 		for range 2 {
@@ -389,7 +387,7 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// A timer that was put aside stays there when what it made room for is forgotten.
+// A timer that got another name keeps it when the owner of the first name is forgotten.
 func TestForgetOneFormOfATimer(t *testing.T) {
 	cat := New(100)
 	cat.Resolve(10, claim("timer y"))
@@ -405,8 +403,8 @@ func TestForgetOneFormOfATimer(t *testing.T) {
 	}
 }
 
-// Listeners resolve at the same time; whoever is first, each kind has one name
-// and no two share one.
+// Listeners resolve at the same time. Whichever is first, each kind has one name and no two
+// share one.
 func TestConcurrent(t *testing.T) {
 	cat := New(1000)
 	kinds := []string{"counter", "gauge", "timer", "set", "check"}
@@ -438,8 +436,8 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// FuzzResolve holds the laws of names: each claim keeps the name that it was
-// given, and no two claims that are different store anything under one name.
+// FuzzResolve checks the laws of names: each claim keeps its name, and no two different claims
+// store anything under one name.
 func FuzzResolve(f *testing.F) {
 	f.Add([]byte("\x01a\x02a\x03a\x83a\x04a_count"))
 	f.Add([]byte("\x83a\x01a_gauge\x02a\x02a_gauge"))
@@ -497,8 +495,8 @@ func TestKnownNamesDoNotAllocate(t *testing.T) {
 	}
 }
 
-// The name of a total that lives longer than samples are kept stays its own: another kind
-// would be written into the same series.
+// The name of a total that outlives its samples stays reserved: another kind would be written
+// into the same series.
 func TestForgetKeepsNamesOfSeriesThatLive(t *testing.T) {
 	cat := New(3)
 	cat.KeepFor(func(kind series.Kind) time.Duration {

@@ -8,42 +8,41 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// keptBriefly is how long every name stays its owner's at least after its last sample,
-// until KeepFor says better: longer than a series of any kind lives by default.
+// keptBriefly is how long a name stays its owner's after its last sample until KeepFor sets
+// another time: longer than a series of any kind lives by default.
 const keptBriefly = 2 * time.Hour
 
-// TouchedEvery is how far behind the last sample of a name is that Touch says: a series
-// that never pauses is touched every 17 min.
+// TouchedEvery is how far Touch may lag behind the last sample of a name: a series that never
+// pauses is touched every 17 min.
 const TouchedEvery = 20 * time.Minute
 
 const (
-	// givingBack is the part of a tenant's names that are given back at once, as a
-	// divisor: what comes next needs no search of its own.
+	// givingBack is the share of a tenant's names that one search gives back, as a divisor: the
+	// names that come next then need no search.
 	givingBack = 10
 
-	// searchEvery is how often a full tenant's names are searched at most, in
-	// milliseconds. A search of 100,000 takes about 20 ms, in which others wait.
+	// searchEvery is the least time between two searches of a full tenant's names, in
+	// milliseconds. A search of 100,000 takes about 20 ms, and other callers wait.
 	searchEvery = 10_000
 )
 
-// KeepFor sets how long a name of a kind stays its owner's, at least, after the last
-// sample: until no series of it is measured, remembered or repeated any more. kept is
-// called with the catalogue locked.
+// KeepFor sets how long a name of a kind stays its owner's after the last sample, at least:
+// until no series of it is measured, remembered or repeated. kept is called with the catalogue
+// locked.
 func (c *Catalogue) KeepFor(kept func(series.Kind) time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.kept = kept
 }
 
-// makeRoom gives back names of a tenant that has as many as it may, and reports whether it
-// has room then. Those go that are out of use for longer than they ever were in use, the
-// ones with the shortest use first: what a flood of names left behind goes soon, what is
-// measured now and then stays.
+// makeRoom gives back names of a full tenant, and reports whether it has room then. It gives
+// back names that have been unused for longer than they were in use, shortest use first. So
+// names of a flood go soon, and names that are used now and then stay.
 //
-// The samples of such a name stay stored, so that another kind that claims the name
-// later stands beside them: docs/decisions/names-owned.md says why that is accepted.
+// The samples of such a name stay stored, and another kind that claims the name later is stored
+// beside them: docs/decisions/names-owned.md says why that is accepted.
 func (c *Catalogue) makeRoom(t *tenant, now int64) bool {
-	if wait := t.searchAt - now; wait > 0 && wait <= searchEvery { // more: the clock was set back
+	if wait := t.searchAt - now; wait > 0 && wait <= searchEvery { // if more, the clock was set back
 		return false
 	}
 	t.searchAt = now + searchEvery
@@ -66,14 +65,14 @@ func (c *Catalogue) makeRoom(t *tenant, now int64) bool {
 	return t.names < c.maxNames
 }
 
-// idle is how long a name is out of use, in milliseconds, as far as this process can
-// know: what was in use before it began is saved to the hour only.
+// idle returns how long a name has been unused, in milliseconds, as far as this process can
+// know: use before it began is saved only to the hour.
 func (c *Catalogue) idle(e *entry, now int64) int64 {
 	return now - max(e.LastSeen, e.used, c.began)
 }
 
-// life is how long a name was in use, from its first sample to its last, in
-// milliseconds. One that was saved before there was Entry.First counts as old.
+// life returns how long a name was in use, from its first sample to its last, in milliseconds.
+// An entry from before Entry.First counts as old.
 func (e *entry) life() int64 { return max(e.LastSeen, e.used) - e.First }
 
 // use notes that a name is in use, by a clock that may go back.
@@ -82,23 +81,23 @@ func (c *Catalogue) use(e *entry, now int64) {
 	e.used = max(e.used, now)
 }
 
-// begin notes when this process first asked.
+// begin notes the time of the first claim in this process.
 func (c *Catalogue) begin(now int64) {
 	if c.began == 0 {
 		c.began = now
 	}
 }
 
-// savedName is the key of an entry where it is saved.
+// savedName is the key under which an entry is saved.
 type savedName struct{ tenant, name string }
 
-// Gone returns the entries that were given back since it was last called, to be removed
-// where they are saved, before those of Dirty are saved. Only Tenant and Name are set.
-// An owner that cannot remove them hands them back by MarkGone.
+// Gone returns the entries that were given back since the last call, with only Tenant and Name
+// set. Remove the saved ones before saving those of Dirty. A caller that cannot remove them
+// hands them back by MarkGone.
 func (c *Catalogue) Gone() (gone []Entry) {
 	c.mu.Lock()
 	for key := range c.gone {
-		if t := c.tenants[key.tenant]; t.entry(key.name) == nil { // else it will be saved in its place
+		if t := c.tenants[key.tenant]; t.entry(key.name) == nil { // else Dirty overwrites it
 			gone = append(gone, Entry{Tenant: key.tenant, Name: key.name})
 		}
 	}

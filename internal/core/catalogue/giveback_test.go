@@ -15,7 +15,7 @@ const (
 	dayMillis    = 24 * hourMillis
 )
 
-// saved is the file of names, as the flusher keeps it.
+// saved is the catalogue's file, as the flusher keeps it.
 type saved map[string]Entry
 
 func (s saved) flush(c *Catalogue) {
@@ -40,15 +40,14 @@ func (s saved) restart(t *testing.T, maxNames int) *Catalogue {
 	return short(c)
 }
 
-// short has the times of the defaults, where a series is gone half an hour after its last
-// sample.
+// short sets the default times, by which a series is gone half an hour after its last sample.
 func short(c *Catalogue) *Catalogue {
 	c.KeepFor(func(series.Kind) time.Duration { return 30 * time.Minute })
 	return c
 }
 
-// A flood of 480 new names a second for four minutes filled the catalogue, and for 40 days
-// each new name was stored under one with a hash.
+// A flood of 480 new names a second for four minutes used to fill the catalogue, and for 40
+// days each new name was stored with a hash.
 func TestNamesOfAFloodAreGivenBack(t *testing.T) {
 	const start = 1_800_000_000_000
 	for _, restart := range []bool{false, true} {
@@ -58,7 +57,7 @@ func TestNamesOfAFloodAreGivenBack(t *testing.T) {
 			name, _ := c.Resolve(now, claim(words))
 			return name
 		}
-		// In use every five days for half a year, as a report is, and once more this morning.
+		// In use every five days for half a year, like a report, and once more this morning.
 		for day := int64(180); day >= 0; day -= 5 {
 			resolve(start-day*dayMillis-6*hourMillis, "counter report")
 		}
@@ -109,18 +108,19 @@ func TestNamesOfAFloodAreGivenBack(t *testing.T) {
 	}
 }
 
-// What is given back depends on how long a name was in use and for how long it is not.
+// Whether a name is given back depends on how long it was in use, and for how long it has been
+// unused.
 func TestWhatIsGivenBack(t *testing.T) {
 	for _, c := range []struct {
 		why        string
 		used, idle time.Duration
 		given      bool
 	}{
-		{"once, and its series may live", 0, 29 * time.Minute, false},
+		{"used once, and its series may live", 0, 29 * time.Minute, false},
 		{"once", 0, 31 * time.Minute, true},
-		{"an hour, and not for less", 61 * time.Minute, 60 * time.Minute, false},
-		{"an hour, and not for longer", 61 * time.Minute, 62 * time.Minute, true},
-		{"a month, and not for a week", 720 * time.Hour, 168 * time.Hour, false},
+		{"used for an hour, unused for less", 61 * time.Minute, 60 * time.Minute, false},
+		{"used for an hour, unused for longer", 61 * time.Minute, 62 * time.Minute, true},
+		{"used for a month, unused for a week", 720 * time.Hour, 168 * time.Hour, false},
 	} {
 		cat, file := short(New(1)), saved{}
 		const start = 1_800_000_000_000
@@ -132,14 +132,14 @@ func TestWhatIsGivenBack(t *testing.T) {
 		if given := report.Event != Full; given != c.given || given && cat.GivenBack() != 1 {
 			t.Errorf("%s: given back: %v, want %v", c.why, given, c.given)
 		}
-		// What another kind has now must be saved as that one's.
+		// The name now belongs to another kind, and must be saved so.
 		if file.flush(cat); c.given && (len(file) != 1 || file["x"].Kind != series.Gauge) {
 			t.Errorf("%s: saved %+v", c.why, file)
 		}
 	}
 }
 
-// A file of before there was Entry.First does not say how long a name was in use.
+// A file from before Entry.First does not say how long a name was in use.
 func TestNamesOfOldFilesAreKept(t *testing.T) {
 	const start = 1_800_000_000_000
 	c := short(New(1))
@@ -150,8 +150,8 @@ func TestNamesOfOldFilesAreKept(t *testing.T) {
 	}
 }
 
-// Names that could not be removed where they are saved come again, but for one that has a
-// new owner by then.
+// Names that could not be removed from the file are in Gone again, except one that has a new
+// owner by then.
 func TestMarkGone(t *testing.T) {
 	const start = 1_800_000_000_000
 	c := short(New(2))
