@@ -355,7 +355,7 @@ func TestRefused(t *testing.T) {
 		{"mappings:\n- {match: a, nmae: b}", "line 2: unknown key nmae; did you mean name?"},
 		{"mapping: []", "line 1: unknown key mapping; did you mean mappings?"},
 		{"mappings:\n- {match: a}", `line 2: mapping "a": name = ""`},
-		{"mappings:\n- {match: a.b*, name: b}", "match is no glob"},
+		{"mappings:\n- {match: a.b*, name: b}", "match is not a glob"},
 		{"mappings:\n- {match: '(', match_type: regex, name: b}", "missing closing"},
 		{"mappings:\n- {match: a, name: b, action: keep}", `action = "keep"`},
 		{"mappings:\n- {match: a, name: b, labels: {a-b: c}}", "labels.a-b"},

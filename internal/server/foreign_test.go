@@ -196,7 +196,7 @@ func TestForeignPagesRead(t *testing.T) {
 		t.Errorf("a page that may read writes: %s: %s", resp.Status, text)
 	}
 	for text, want := range map[string]string{
-		`http: {cors_origin: "("}`:                "http.cors_origin = (: is no regular expression",
+		`http: {cors_origin: "("}`:                "http.cors_origin = (: is not a regular expression",
 		`http: {hosts: ["http://a"]}`:             "http.hosts[0] = http://a: must be a name alone",
 		`http: {hosts: ["*.example"]}`:            "http.hosts[0] = *.example: must be a name alone",
 		`http: {hosts: ["a", "metrics.example"]}`: "",

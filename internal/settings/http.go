@@ -91,7 +91,7 @@ func (c HTTP) Origins() (*regexp.Regexp, error) {
 // checkOrigin says what is wrong with http.cors_origin.
 func (c HTTP) checkOrigin() []conf.Problem {
 	if _, err := c.Origins(); err != nil {
-		return []conf.Problem{{Key: "cors_origin", Text: fmt.Sprintf("is no regular expression: %v; write it like https://grafana\\.example", err)}}
+		return []conf.Problem{{Key: "cors_origin", Text: fmt.Sprintf("is not a regular expression: %v; write it like https://grafana\\.example", err)}}
 	}
 	return nil
 }

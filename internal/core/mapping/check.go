@@ -16,8 +16,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// checker makes rules of a Config and collects what is wrong with it, all of it,
-// so that nobody mends a file one start at a time.
+// checker compiles a Config into rules and collects all its mistakes, so that they can be
+// mended at once.
 type checker struct {
 	m        *Mapper
 	problems []problem
@@ -26,7 +26,7 @@ type checker struct {
 type problem struct {
 	key   string // "rules[3].match"
 	value string // " = " and the value, if there is one to show
-	why   string // what is wrong and the way out, after a semicolon
+	why   string // what is wrong; then, after a semicolon, how to mend it
 }
 
 // add notes a problem; a value of nil is not shown.
@@ -58,7 +58,7 @@ func compile(c Config) (*Mapper, []problem) {
 	return k.m, k.problems
 }
 
-// choose returns what a word stands for.
+// choose returns the value that a word stands for.
 func choose[T any](k *checker, key, text string, words []word[T]) T {
 	var known []string
 	for _, w := range words {
@@ -90,15 +90,15 @@ func (k *checker) origin(names []string) {
 	}
 }
 
-// labelProblem says why no series can have a label of this name, if so.
+// labelProblem returns why no series can have a label of this name, or "".
 func (m *Mapper) labelProblem(name string) string {
 	switch {
 	case name == "":
 		return "a label has no name; give it one"
 	case name == model.MetricNameLabel:
-		return "is the name of the metric, and no label; change it by name or relabel"
+		return "is the metric's name, not a label; change it by name or relabel"
 	case m.labelName(name) != name:
-		return fmt.Sprintf("no label has this name; write %s, which is what a tag of this name becomes", m.labelName(name))
+		return fmt.Sprintf("no label has this name; write %s, the label that a tag of this name becomes", m.labelName(name))
 	}
 	return ""
 }
@@ -121,10 +121,10 @@ func (k *checker) rule(key string, c *Rule) rule {
 	}
 	k.m.upDown = k.m.upDown || c.UpDown
 	if c.UpDown && r.kind != 0 && r.kind != series.Counter {
-		k.add(key+".updown", c.UpDown, "is for counters, and the rule is for another kind by match_metric_type; set that to counter, or leave updown out")
+		k.add(key+".updown", c.UpDown, "is for counters only, and match_metric_type selects another kind; set that to counter, or leave updown out")
 	}
 	if c.UpDown && r.drop {
-		k.add(key+".updown", c.UpDown, "has no meaning for what is dropped; leave it or the action out")
+		k.add(key+".updown", c.UpDown, "has no meaning for a rule that drops; leave out updown or action")
 	}
 	groups, ok := k.match(key, c, &r)
 	if ok && c.Name != "" {
@@ -151,7 +151,7 @@ func (k *checker) rule(key string, c *Rule) rule {
 	if c.Scale != 0 {
 		r.scale = c.Scale
 		if !(c.Scale > 0) || math.IsInf(c.Scale, 0) {
-			k.add(key+".scale", c.Scale, "would turn counters round or make them infinite; set it above 0, such as 0.001 for milliseconds to seconds")
+			k.add(key+".scale", c.Scale, "would make counters fall or become infinite; set it above 0, such as 0.001 for milliseconds to seconds")
 		}
 	}
 	r.policy = k.policy(key, c)
@@ -159,8 +159,8 @@ func (k *checker) rule(key string, c *Rule) rule {
 	return r
 }
 
-// match compiles the pattern into r and returns the names of its captures, of
-// which the first is the whole name.
+// match compiles the pattern into r and returns the names of its captures. The first is the
+// whole name.
 func (k *checker) match(key string, c *Rule, r *rule) (groups []string, ok bool) {
 	regex := choose(k, key+".match_type", c.MatchType, matchTypes)
 	key += ".match"
@@ -179,15 +179,15 @@ func (k *checker) match(key string, c *Rule, r *rule) (groups []string, ok bool)
 	}
 	re, err := regexp.Compile("^(?s:" + c.Match + ")$")
 	if err != nil {
-		k.add(key, c.Match, "is no regular expression: %v; see https://golang.org/s/re2syntax", err)
+		k.add(key, c.Match, "is not a regular expression: %v; see https://golang.org/s/re2syntax", err)
 		return nil, false
 	}
 	r.regex = re
 	return re.SubexpNames(), true
 }
 
-// name reads the template of a name. Its own text must be valid as it stands;
-// what it refers to is made valid when it is known.
+// name parses the template of a name. Its own text must be a valid name; the text of references
+// is made valid when it is known.
 func (k *checker) name(key, text string, groups []string) template {
 	t, err := parseTemplate(text, groups)
 	if err != nil {
@@ -205,22 +205,22 @@ func (k *checker) name(key, text string, groups []string) template {
 	return t
 }
 
-// relabel makes one step. Prometheus checks most of it.
+// relabel compiles one step. Prometheus checks most of it.
 func (k *checker) relabel(key string, c *Relabel) *relabel.Config {
 	scheme := model.LegacyValidation
 	if k.m.utf8 {
 		scheme = model.UTF8Validation
 	}
 	r, ok := k.step(key, c, scheme)
-	// A target such as __scratch is fine, it ends with the rule; le is not.
+	// A target such as __scratch is allowed, since it ends with the rule; le is not.
 	if t := r.TargetLabel; ok && t != model.MetricNameLabel && !strings.HasPrefix(t, "__") && !strings.Contains(t, "$") && t != "" {
 		k.label(key+".target_label", t)
 	}
 	return r
 }
 
-// CompileRelabel returns steps as Prometheus runs them, for samples that come with labels
-// of their own, and what is wrong with them.
+// CompileRelabel compiles steps for samples that come with labels, and returns what is wrong
+// with them.
 func CompileRelabel(steps []Relabel) (compiled []*relabel.Config, problems []conf.Problem) {
 	var k checker
 	for i := range steps {
@@ -233,7 +233,7 @@ func CompileRelabel(steps []Relabel) (compiled []*relabel.Config, problems []con
 	return compiled, problems
 }
 
-// step reports whether c is as Prometheus wants it.
+// step compiles c and reports whether Prometheus accepts it.
 func (k *checker) step(key string, c *Relabel, scheme model.ValidationScheme) (*relabel.Config, bool) {
 	r := relabel.DefaultRelabelConfig
 	r.Modulus, r.TargetLabel = c.Modulus, c.TargetLabel
@@ -247,7 +247,7 @@ func (k *checker) step(key string, c *Relabel, scheme model.ValidationScheme) (*
 		r.Replacement = c.Replacement.Text
 	}
 	if c.Action != "" {
-		// Prometheus' own list of actions is behind its decoder only.
+		// Prometheus' list of actions is reachable only by its decoder.
 		err := r.Action.UnmarshalYAML(func(v any) error { *v.(*string) = c.Action; return nil })
 		if err != nil {
 			k.add(key+".action", c.Action, "is not known; use an action of Prometheus' relabel_config")
@@ -257,7 +257,7 @@ func (k *checker) step(key string, c *Relabel, scheme model.ValidationScheme) (*
 	if c.Regex.Given {
 		re, err := relabel.NewRegexp(c.Regex.Text)
 		if err != nil {
-			k.add(key+".regex", c.Regex.Text, "is no regular expression: %v; see https://golang.org/s/re2syntax", err)
+			k.add(key+".regex", c.Regex.Text, "is not a regular expression: %v; see https://golang.org/s/re2syntax", err)
 			return &r, false
 		}
 		r.Regex = re
@@ -269,21 +269,21 @@ func (k *checker) step(key string, c *Relabel, scheme model.ValidationScheme) (*
 	return &r, true
 }
 
-// policy makes the part of a rule that the tiles need. Rules that say nothing
-// share one, which costs no byte in a batch.
+// policy returns the part of a rule that the tiles need. Rules with the defaults share one
+// policy, which costs no byte in a batch.
 func (k *checker) policy(key string, c *Rule) *series.Policy {
 	p := series.DefaultPolicy
 	p.Merge = choose(k, key+".gauge_merge", c.GaugeMerge, merges)
 	kind := choose(k, key+".histogram", c.Histogram, histograms)
 	switch {
 	case kind == "native" && len(c.Buckets) > 0:
-		k.add(key+".buckets", nil, "a native histogram makes its own; leave them out, or set histogram to classic")
+		k.add(key+".buckets", nil, "a native histogram makes its own buckets; leave them out, or set histogram to classic")
 	case kind == "classic" && len(c.Buckets) == 0:
 		k.add(key+".buckets", nil, "a classic histogram needs its upper bounds; list them, as in [0.1, 0.5, 1]")
 	case len(c.Buckets) > 0 && c.NativeSchema.Given:
-		k.add(key+".native_schema", c.NativeSchema.Text, "has no meaning for a classic histogram; leave it or the buckets out")
+		k.add(key+".native_schema", c.NativeSchema.Text, "has no meaning for a classic histogram; leave out this key or buckets")
 	case len(c.Buckets) > 0 && c.MaxBuckets != 0:
-		k.add(key+".max_buckets", c.MaxBuckets, "has no meaning for a classic histogram; leave it or the buckets out")
+		k.add(key+".max_buckets", c.MaxBuckets, "has no meaning for a classic histogram; leave out this key or buckets")
 	}
 	if len(c.Buckets) > series.MaxBounds {
 		k.add(key+".buckets", nil, "has %d bounds, and a series may have %d; list fewer, or use a native histogram", len(c.Buckets), series.MaxBounds)
@@ -291,7 +291,7 @@ func (k *checker) policy(key string, c *Rule) *series.Policy {
 	for i, b := range c.Buckets {
 		at := fmt.Sprintf("%s.buckets[%d]", key, i)
 		if math.IsNaN(b) || math.IsInf(b, 0) {
-			k.add(at, b, "is not a number that a bucket can end at; leave it out, +Inf is always there")
+			k.add(at, b, "cannot be a bucket's bound; leave it out, +Inf is always there")
 		} else if i > 0 && b <= c.Buckets[i-1] {
 			k.add(at, b, "is not above the bound before it (%v); list them ascending, each once", c.Buckets[i-1])
 		}
@@ -302,7 +302,7 @@ func (k *checker) policy(key string, c *Rule) *series.Policy {
 	if c.NativeSchema.Given {
 		schema, err := strconv.Atoi(c.NativeSchema.Text)
 		if err != nil || schema < -4 || schema > 8 {
-			k.add(key+".native_schema", c.NativeSchema.Text, "is none of Prometheus' schemas; set it to -4 (coarsest) to 8 (finest)")
+			k.add(key+".native_schema", c.NativeSchema.Text, "is not a schema of Prometheus; set it to -4 (coarsest) to 8 (finest)")
 		}
 		p.Schema = int8(schema)
 	}
@@ -318,7 +318,7 @@ func (k *checker) policy(key string, c *Rule) *series.Policy {
 	return &p
 }
 
-// bucketsText is bounds as a configuration spells them: 0.1,1,10.
+// bucketsText returns bounds as a configuration spells them: 0.1,1,10.
 func bucketsText(bounds []float64) string {
 	var b []byte
 	for i, bound := range bounds {

@@ -13,62 +13,63 @@ import (
 
 // Config is the "mapping" section of the configuration file.
 type Config struct {
-	UTF8Names    bool     `yaml:"utf8_names" help:"keep names as they were sent, in place of underscores for what Prometheus did not always allow"`
-	OriginLabels []string `yaml:"origin_labels" help:"labels from origin detection: container_id, pod_uid, container_name; each makes new series with every pod"`
-	Rules        []Rule   `yaml:"rules" help:"rules; the first that matches decides alone"`
+	UTF8Names    bool     `yaml:"utf8_names" help:"keep names as sent; false puts underscores in place of characters that older versions of Prometheus refuse"`
+	OriginLabels []string `yaml:"origin_labels" help:"labels from origin detection: container_id, pod_uid, container_name; each adds series with every new pod"`
+	Rules        []Rule   `yaml:"rules" help:"rules; only the first that matches applies"`
 }
 
-// Rule is one entry of mapping.rules. Keys are those of statsd_exporter where
-// it has them.
+// Rule is one entry of mapping.rules. Its keys have the names of statsd_exporter's where it has
+// them.
 type Rule struct {
-	Match      string `yaml:"match" help:"which raw names it is for, such as app.*.time; * is one whole part between dots, and with match_type regex it is an expression for the whole name"`
+	Match      string `yaml:"match" help:"raw names that the rule is for, such as app.*.time; * is one whole part between dots; with match_type regex, an expression for the whole name"`
 	MatchType  string `yaml:"match_type" help:"how match is read: glob (the default) or regex"`
-	MetricType string `yaml:"match_metric_type" help:"kind of metric it is for: counter, gauge, timer, timing (timers sent as ms), set or check; any if it is not given"`
+	MetricType string `yaml:"match_metric_type" help:"kind of metric that the rule is for: counter, gauge, timer, timing (timers sent as ms), set or check; any if not given"`
 
 	Action     string            `yaml:"action" help:"map (the default) or drop, which is counted and not stored"`
-	Name       string            `yaml:"name" help:"the new name; $1 is what the first * or group stood for; kept if it is not given"`
-	DropLabels []string          `yaml:"drop_labels" help:"labels to remove, before anything else below"`
+	Name       string            `yaml:"name" help:"the new name; $1 is the text of the first * or group; if not given, the name is kept"`
+	DropLabels []string          `yaml:"drop_labels" help:"labels to remove, before the steps below"`
 	Labels     map[string]string `yaml:"labels" help:"then labels to set, name and value, with $1 as in name; an empty value removes the label"`
 	Relabel    []Relabel         `yaml:"relabel" help:"then steps of Prometheus' relabel_config"`
 
 	UpDown       bool      `yaml:"updown" help:"counters may go down, as by -1|c: each becomes a gauge of the total of all increments, which aggregator.updown_ttl keeps"`
-	GaugeMerge   string    `yaml:"gauge_merge" help:"how gauges become one that differed only in what the rule took away: last (the default), sum, min or max"`
-	Histogram    string    `yaml:"histogram" help:"how timers are stored: native (the default), or classic, which is the default if there are buckets"`
+	GaugeMerge   string    `yaml:"gauge_merge" help:"how to merge gauges that differed only in what the rule removed: last (the default), sum, min or max"`
+	Histogram    string    `yaml:"histogram" help:"how timers are stored: native or classic; native by default, classic if buckets are given"`
 	Buckets      []float64 `yaml:"buckets" help:"upper bounds of a classic histogram, ascending, at most 256, without +Inf"`
-	NativeSchema Optional  `yaml:"native_schema" help:"resolution of a native histogram: -4 (coarsest) to 8; 3 if it is not given, each bound 9 % above the one before"`
-	MaxBuckets   int       `yaml:"max_buckets" help:"buckets of a native histogram, 1 to 65535, beyond which its resolution halves; 160 if it is not given"`
+	NativeSchema Optional  `yaml:"native_schema" help:"resolution of a native histogram: -4 (coarsest) to 8; 3 if not given, where each bound is 9 % above the one before"`
+	MaxBuckets   int       `yaml:"max_buckets" help:"most buckets of a native histogram, 1 to 65535; beyond, its resolution halves; 160 if not given"`
 
 	Unit  string  `yaml:"unit" help:"unit for the metadata; changes no name and no value"`
-	Scale float64 `yaml:"scale" help:"each value is multiplied by it; above 0, such as 0.001 for milliseconds to seconds; 1 if it is not given"`
+	Scale float64 `yaml:"scale" help:"factor of each value; above 0, such as 0.001 for milliseconds to seconds; 1 if not given"`
 	Help  string  `yaml:"help" help:"help text for the metadata"`
 }
 
-// Relabel is one step of Prometheus' relabelling, with Prometheus' defaults. It
-// is plain text, and not Prometheus' own type, so that a bad expression is one
-// of the problems that New finds and not the end of reading the file.
+// Relabel is one step of Prometheus' relabelling, with Prometheus' defaults. It is text and not
+// Prometheus' own type, so that New can report a bad expression beside all other problems;
+// Prometheus' type would stop the reading of the file.
 type Relabel struct {
 	SourceLabels []string `yaml:"source_labels" help:"labels whose values are joined, __name__ being the name"`
-	Separator    Optional `yaml:"separator" help:"what stands between them; ; if it is not given"`
-	Regex        Optional `yaml:"regex" help:"expression for the whole of the joined values; (.*) if it is not given"`
+	Separator    Optional `yaml:"separator" help:"text between the joined values; ; if not given"`
+	Regex        Optional `yaml:"regex" help:"expression for all of the joined values; (.*) if not given"`
 	Modulus      uint64   `yaml:"modulus" help:"for the action hashmod, above 0"`
 	TargetLabel  string   `yaml:"target_label" help:"label that is set"`
-	Replacement  Optional `yaml:"replacement" help:"what it is set to; $1 if it is not given"`
+	Replacement  Optional `yaml:"replacement" help:"value for the label; $1 if not given"`
 	Action       string   `yaml:"action" help:"replace (the default), keep, drop, keepequal, dropequal, hashmod, labelmap, labeldrop, labelkeep, lowercase or uppercase"`
 }
 
-// Optional is a text that may be missing, where an empty one says something else.
+// Optional is a text that may be missing. An empty text means something else than a missing
+// one.
 type Optional struct {
 	Text  string
 	Given bool
 }
 
-// UnmarshalText reads what a configuration file holds.
+// UnmarshalText reads the text of a configuration file.
 func (o *Optional) UnmarshalText(text []byte) error {
 	*o = Optional{string(text), true}
 	return nil
 }
 
-// MarshalText is what UnmarshalText reads.
+// MarshalText returns the text that UnmarshalText reads.
 func (o Optional) MarshalText() ([]byte, error) { return []byte(o.Text), nil }
 
 // Validate returns what is wrong with c, keys relative to the section.
@@ -81,8 +82,8 @@ func (c Config) Validate() []conf.Problem {
 	return out
 }
 
-// New makes a Mapper of c. The constant labels are added to every series whose
-// sender did not give the label itself. The error joins all that is wrong.
+// New makes a Mapper from c. It adds the constant labels to every series whose sender did not
+// give the label itself. The error joins all problems.
 func New(c Config, constant labels.Labels) (*Mapper, error) {
 	m, problems := compile(c)
 	m.config = c
@@ -104,7 +105,7 @@ func New(c Config, constant labels.Labels) (*Mapper, error) {
 	return m, nil
 }
 
-// The values of keys that take one of a few.
+// The words that a key may have, and their values.
 var (
 	matchTypes  = []word[bool]{{"", false}, {"glob", false}, {"regex", true}}
 	actions     = []word[bool]{{"", false}, {"map", false}, {"drop", true}}
@@ -117,7 +118,7 @@ var (
 	histograms = []word[string]{{"", ""}, {"native", "native"}, {"classic", "classic"}}
 )
 
-// word is a value's spelling; an empty one stands for a key that is not there.
+// word is a value's spelling. An empty one stands for a missing key.
 type word[T any] struct {
 	text  string
 	value T

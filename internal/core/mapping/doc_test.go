@@ -13,8 +13,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// The manual is the specification: every example row of docs/names.md is true,
-// under the configuration that its section shows.
+// The manual is the specification: every example row of docs/names.md holds, under the
+// configuration of its section.
 func TestManual(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/names.md")
 	if err != nil {
@@ -38,7 +38,7 @@ func TestManual(t *testing.T) {
 		}
 	}
 	if examples < 20 {
-		t.Errorf("found %d examples only: the table has another form", examples)
+		t.Errorf("found only %d examples: has the table changed its form?", examples)
 	}
 }
 
@@ -47,8 +47,7 @@ var types = map[string]dogstatsd.Type{
 	"h": dogstatsd.Histogram, "d": dogstatsd.Distribution, "s": dogstatsd.Set,
 }
 
-// configOf reads the YAML block of a section as the program would; no block is
-// the default.
+// configOf reads the YAML block of a section as the program would. No block means the default.
 func configOf(t *testing.T, section string) Config {
 	_, block, _ := strings.Cut(section, "```yaml\n")
 	block, _, _ = strings.Cut(block, "```")

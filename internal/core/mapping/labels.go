@@ -12,16 +12,15 @@ import (
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 )
 
-// pair is a label on its way into a set. An empty value is a label that the
-// sender named in order to have none: it keeps others from being added under
-// the name, and is left out at the end.
+// pair is a label on its way into a set. An empty value means that the sender wants no such
+// label: it keeps others from being added under the name, and is left out at the end.
 type pair struct{ name, value string }
 
-// labelSet holds the labels of a series, without its name. Names are unique
-// once it was merged. It is short, so a walk finds a name soonest.
+// labelSet holds the labels of a series, without its name. Names are unique after merge. A
+// linear search is the fastest, since a set is short.
 type labelSet []pair
 
-// senderLabels appends what the sender itself said to dst.
+// senderLabels appends the sender's own labels to dst.
 func (m *Mapper) senderLabels(dst labelSet, tags string, host []byte) labelSet {
 	for tag := range strings.SplitSeq(tags, ",") { // as dogstatsd.Tags does
 		if tag == "" {
@@ -57,8 +56,8 @@ func (m *Mapper) addOrigin(set labelSet, o *dogstatsd.Origin) labelSet {
 	return set
 }
 
-// merge joins the values of each name with commas, sorted and each once, so that
-// the order in which a client writes its tags makes no second series.
+// merge joins the values of each name with commas, sorted and without repeats, so that the
+// order of a client's tags makes no second series.
 func (set labelSet) merge() labelSet {
 	slices.SortFunc(set, func(a, b pair) int {
 		if c := strings.Compare(a.name, b.name); c != 0 {
@@ -110,7 +109,7 @@ func (set labelSet) add(name, value string) labelSet {
 	return append(set, pair{name, value})
 }
 
-// put gives a label its value, whether or not the set has the name.
+// put sets a label, whether or not the set has the name.
 func (set labelSet) put(name, value string) labelSet {
 	if i := set.index(name); i >= 0 {
 		set[i].value = value
@@ -126,9 +125,9 @@ func (set labelSet) drop(name string) labelSet {
 	return set
 }
 
-// restoreBound gives a bucket that a sender counted its bound back, which labelName took for
-// a forgery. It is written as Freshet writes its own, so that 10 and 10.0 are one bucket.
-// A timer with classic buckets owns the name of these, and so no counter joins them.
+// restoreBound restores the bound of a bucket that a sender counted itself, which labelName
+// took for a forgery. The bound is written as Freshet writes its own, so that 10 and 10.0 are
+// one bucket. Counters cannot join the buckets of a timer, since the timer owns their name.
 func (set labelSet) restoreBound() {
 	i := set.index("tag_" + model.BucketLabel)
 	if i < 0 {
@@ -139,8 +138,8 @@ func (set labelSet) restoreBound() {
 	}
 }
 
-// finish sorts the labels and leaves out those that are empty. What was merged is in
-// order, and only a few labels came after that.
+// finish sorts the labels and leaves out empty ones. Merged labels are sorted already, and only
+// a few came after.
 func (set labelSet) finish() labelSet {
 	set = slices.DeleteFunc(set, func(p pair) bool { return p.value == "" })
 	for i := 1; i < len(set); i++ {

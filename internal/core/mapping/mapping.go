@@ -1,9 +1,8 @@
-// Package mapping holds the one rule by which what a DogStatsD line says becomes
-// a Prometheus series: its kind, its name, its labels, and what the configured
-// rules decide beyond those. docs/names.md is the same rule for users.
+// Package mapping turns a DogStatsD line into a Prometheus series: its kind, name and labels,
+// and what the configured rules add. docs/names.md says the same for users.
 //
-// It looks at one line at a time. That two lines may claim one name is
-// catalogue's business, and how many series there may be is limit's.
+// It looks at one line at a time. Package catalogue handles lines that claim one name, and
+// package limit bounds the number of series.
 package mapping
 
 import (
@@ -21,30 +20,31 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// Mapper applies one configuration. It never changes once made, so any number
-// of goroutines may share it; a reload makes a new one.
+// Mapper applies one configuration. It is immutable, so goroutines may share it; a reload makes
+// a new one.
 type Mapper struct {
-	config        Config // it was made of, with constant
+	config        Config // the Mapper was made from this and constant
 	utf8          bool
 	container     bool // origin_labels has container_id
 	podUID        bool // origin_labels has pod_uid
 	containerName bool // origin_labels has container_name
 	constant      []pair
 	rules         []rule
-	exact         map[string][]int // rules without a wildcard, ascending, by the one name they match
+	exact         map[string][]int // rules without a wildcard by the name that they match, ascending
 	scan          []int            // the other rules, ascending
 	upDown        bool             // some rule has updown
 }
 
-// Same reports whether both map everything alike, since they were made alike.
+// Same reports whether both were made from the same configuration, so that they map everything
+// alike.
 func (m *Mapper) Same(other *Mapper) bool {
 	return slices.Equal(m.constant, other.constant) && reflect.DeepEqual(m.config, other.config)
 }
 
-// rule is a Rule once it was checked.
+// rule is a checked and compiled Rule.
 type rule struct {
 	metricType
-	glob       []string // dot-separated parts, "*" for any one; nil for exact names and regexes
+	glob       []string // dot-separated parts, "*" for any part; nil for exact names and regexes
 	regex      *regexp.Regexp
 	drop       bool
 	upDown     bool     // counters become up/down counters
@@ -58,8 +58,8 @@ type rule struct {
 	unit, help string
 }
 
-// metricType is what a rule takes: a kind, and of timers perhaps those alone that
-// are timings on the wire, whose unit is the millisecond. Zero is any.
+// metricType is what a rule matches: a kind, and for timers perhaps only timings on the wire,
+// whose unit is the millisecond. Zero matches any.
 type metricType struct {
 	kind series.Kind
 	wire dogstatsd.Type
@@ -74,8 +74,7 @@ type ruleLabel struct {
 	value template
 }
 
-// Input is one context: what a line says besides its values. Map keeps none of
-// its memory.
+// Input is one context: all of a line but its values. Map keeps none of its memory.
 type Input struct {
 	Type   dogstatsd.Type // of a metric
 	Check  bool           // a service check, which has no Type
@@ -88,18 +87,18 @@ type Input struct {
 // Output is the series that a context belongs to: Labels, and AppendKey.
 type Output struct {
 	Kind   series.Kind
-	Name   string // the value of __name__; another valid one may be put in its place
+	Name   string // the value of __name__; the caller may set another valid name
 	Policy *series.Policy
-	// Buckets is the upper bounds of a timer with classic buckets as text, empty
-	// for all else. Timers that differ in it cannot be one series.
+	// Buckets is the upper bounds of a timer with classic buckets as text, else empty. Timers
+	// with different Buckets cannot be one series.
 	Buckets string
-	Source  uint64  // of a gauge that a rule merges by sum, min or max: which of its senders; else 0
-	Scale   float64 // each value is multiplied by it; 1 for sets and checks
+	Source  uint64  // which value of a gauge that a rule merges by sum, min or max; else 0
+	Scale   float64 // factor of each value; 1 for sets and checks
 	Unit    string  // for metadata only
 	Help    string  // for metadata only
-	Drop    bool    // a rule says to drop it; only Kind and Rule are set besides
+	Drop    bool    // a rule drops it; then only Kind and Rule are set besides
 	Rule    int     // index in mapping.rules, -1 if none matched
-	Named   bool    // a rule chose the name: several raw names in one is then what it asked for
+	Named   bool    // a rule chose the name, so several raw names may share it
 
 	set labelSet // sorted, none empty
 }
@@ -107,7 +106,7 @@ type Output struct {
 // Labels returns the labels of the series with its name: sorted, unique, none empty.
 func (o *Output) Labels() labels.Labels { return o.set.labels(o.Name) }
 
-// AppendKey appends what series.AppendKey does for Labels, which it need not make.
+// AppendKey appends series.AppendKey of Labels, without making Labels.
 func (o *Output) AppendKey(dst []byte) []byte {
 	dst = append(dst, byte(o.Kind))
 	set := o.set
@@ -139,16 +138,15 @@ func kindOf(in *Input) series.Kind {
 	return kinds[in.Type]
 }
 
-// Map returns the series that a context belongs to. The answer does not depend on the
-// order of the tags.
+// Map returns the series of a context. The answer does not depend on the order of the tags.
 func (m *Mapper) Map(in *Input) (out Output) {
 	m.MapInto(&out, in)
 	return out
 }
 
-// MapInto is Map for who asks again and again, as about each new context: it uses the
-// memory of the answer before. A context that no rule is for costs one allocation, the
-// text that its labels are cut from.
+// MapInto is Map for a caller that asks about each new context: it reuses the memory of the
+// previous answer. A context that matches no rule costs one allocation, the text that its
+// labels are cut from.
 func (m *Mapper) MapInto(out *Output, in *Input) {
 	set := out.set[:0]
 	if cap(set) > keepLabels {
@@ -180,15 +178,14 @@ func (m *Mapper) MapInto(out *Output, in *Input) {
 	out.set = out.set.finish()
 }
 
-// keepLabels is how many labels MapInto keeps memory for: senders may give thousands.
+// keepLabels is how many labels MapInto keeps memory for, since a sender may give thousands.
 const keepLabels = 256
 
-// dropped makes out that of a context that the rule drops.
+// dropped makes o the answer for a context that the rule drops.
 func (o *Output) dropped() { *o = Output{Kind: o.Kind, Rule: o.Rule, Drop: true, set: o.set[:0]} }
 
-// apply lets rule r decide about the series: labels are dropped first, so that a
-// rule may put another in the place of one that it drops, then set, then
-// relabelled.
+// apply applies rule r to the series: it drops labels first, so that a rule may set one that it
+// drops, then sets labels, then relabels.
 func (m *Mapper) apply(r *rule, captures []string, out *Output) {
 	out.Policy, out.Unit, out.Help = r.policy, r.unit, r.help
 	if out.Kind == series.Gauge && r.policy.Merge != series.MergeLast {
@@ -218,15 +215,14 @@ func (m *Mapper) apply(r *rule, captures []string, out *Output) {
 	}
 }
 
-// source is a number for the series that there would be without the rule. It
-// goes into journals, so it is the same in every process.
+// source returns a number for the series that there would be without the rule. It is the same
+// in every process, since journals hold it.
 func source(ls labels.Labels) uint64 {
 	return max(1, xxhash.Sum64(series.AppendKey(nil, series.Gauge, ls)))
 }
 
-// relabel applies Prometheus' relabelling, whose steps may make any label of
-// any other. What comes out passes through the same rule as a sender's tags, so
-// that no step can make what validation would refuse.
+// relabel applies Prometheus' relabelling, whose steps may make any label. The result is
+// checked like a sender's tags, so that no step can make what validation would refuse.
 func (m *Mapper) relabel(steps []*relabel.Config, out *Output) {
 	b := labels.NewBuilder(out.Labels())
 	if !relabel.ProcessBuilder(b, steps...) {
@@ -234,7 +230,7 @@ func (m *Mapper) relabel(steps []*relabel.Config, out *Output) {
 		return
 	}
 	out.set = out.set[:0]
-	name := out.Name // stays if a step removed it: a series has a name
+	name := out.Name // kept if a step removes it: a series needs a name
 	b.Range(func(l labels.Label) {
 		switch {
 		case l.Name == model.MetricNameLabel:
@@ -249,15 +245,15 @@ func (m *Mapper) relabel(steps []*relabel.Config, out *Output) {
 	out.set = out.set.merge()
 }
 
-// OriginLabels reports whether any origin field becomes a label, so that lines
-// which differ there alone may be of different series.
+// OriginLabels reports whether any origin field becomes a label, so that lines that differ only
+// there may be of different series.
 func (m *Mapper) OriginLabels() bool { return m.container || m.podUID || m.containerName }
 
 // UpDown reports whether any rule makes up/down counters.
 func (m *Mapper) UpDown() bool { return m.upDown }
 
-// match returns the first rule for a raw name and its type, or -1, and what its
-// wildcards or groups stand for, appended to captures; [0] is the whole name.
+// match returns the first rule for a raw name and its type, or -1, and appends the texts of its
+// wildcards or groups to captures; [0] is the whole name.
 func (m *Mapper) match(raw string, in *Input, kind series.Kind, captures []string) (int, []string) {
 	fits := func(i int) bool { return m.rules[i].fits(in, kind) }
 	first := len(m.rules)

@@ -43,8 +43,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// Most of the rule stands in docs/names.md and is tested there; here is what
-// Markdown cannot show.
+// docs/names.md tests most of the rule; these are the cases that Markdown cannot show.
 func TestNames(t *testing.T) {
 	legacy, utf8 := newMapper(t, Config{}), newMapper(t, Config{UTF8Names: true})
 	for _, c := range []struct {
@@ -54,7 +53,7 @@ func TestNames(t *testing.T) {
 		wantUTF8   string
 	}{
 		{"a valid name stays", "abc_09Z", "k_09Z:v", `abc_09Z{k_09Z="v"}`, `abc_09Z{k_09Z="v"}`},
-		{"dots are for the option", "a.b", "c.d:e.f", `a_b{c_d="e.f"}`, `a.b{"c.d"="e.f"}`},
+		{"dots need the option", "a.b", "c.d:e.f", `a_b{c_d="e.f"}`, `a.b{"c.d"="e.f"}`},
 		{"a character is one underscore, however many bytes", "a日b", "", `a_b`, `a日b`},
 		{"bytes that are no character are one underscore each", "a\xff\xfeb", "", `a__b`, "a\uFFFDb"},
 		{"bytes that are no character, in a key", "a", "k\xff:v", `a{k_="v"}`, "a{\"k\uFFFD\"=\"v\"}"},
@@ -67,7 +66,7 @@ func TestNames(t *testing.T) {
 		{"an empty value adds nothing to others", "a", "k:,k:v", `a{k="v"}`, `a{k="v"}`},
 		{"a bare tag is a value like others", "a", "k,k:v", `a{k="true,v"}`, `a{k="true,v"}`},
 		{"upper case is not le", "a", "LE:1", `a{LE="1"}`, `a{LE="1"}`},
-		{"reserved only by losing its dots", "a", "..x:1", `a{tag___x="1"}`, `a{"..x"="1"}`},
+		{"a name that becomes reserved by losing its dots", "a", "..x:1", `a{tag___x="1"}`, `a{"..x"="1"}`},
 		{"a forged name joins nothing", "a", "__name__:b,tag___name__:c", `a{tag___name__="b,c"}`, `a{tag___name__="b,c"}`},
 		{"quotes and line breaks are text", "a", "k:\"}\n", `a{k="\"}\n"}`, `a{k="\"}\n"}`},
 	} {
@@ -94,8 +93,8 @@ func TestAddedLabels(t *testing.T) {
 		want     string
 	}{
 		{"constant labels are added", nil, []string{"host", "web-1", "dc", "x"}, Input{}, `a{dc="x", host="web-1"}`},
-		{"but not in the place of the sender's", nil, []string{"host", "web-1"}, Input{Tags: []byte("host:db-1")}, `a{host="db-1"}`},
-		{"an empty one is the sender's, and none", nil, []string{"host", "web-1"}, Input{Tags: []byte("host:")}, `a`},
+		{"but the sender's label wins", nil, []string{"host", "web-1"}, Input{Tags: []byte("host:db-1")}, `a{host="db-1"}`},
+		{"the sender's empty label means no label", nil, []string{"host", "web-1"}, Input{Tags: []byte("host:")}, `a`},
 		{"a check's host", nil, []string{"host", "web-1"}, Input{Check: true, Host: []byte("db-1")}, `a{host="db-1"}`},
 		{"a check's host and a tag, as a key given twice", nil, nil, Input{Check: true, Host: []byte("h2"), Tags: []byte("host:h1")}, `a{host="h1,h2"}`},
 		{"origin is no label by default", nil, nil, Input{Origin: origin}, `a`},
@@ -137,7 +136,7 @@ func TestRules(t *testing.T) {
 			[]Rule{{Match: "a.b", Name: "exact"}, {Match: "a.*", Name: "glob"}}, count("a.b", ""), 0, "exact"},
 		{"exact rules of one name differ by kind",
 			[]Rule{{Match: "a", MetricType: "gauge", Name: "g"}, {Match: "a", MetricType: "counter", Name: "c"}}, count("a", ""), 1, "c"},
-		{"a kind that does not fit lets others try",
+		{"a rule for another kind is passed over",
 			[]Rule{{Match: "*", MetricType: "set", Name: "s"}, regex(Rule{Match: ".*", Name: "r"})}, count("a", ""), 1, "r"},
 		{"no rule", []Rule{{Match: "b"}}, count("a.b", ""), -1, "a_b"},
 		{"a rule without a name keeps it", []Rule{{Match: "a.b", Labels: map[string]string{"x": "y"}}}, count("a.b", ""), 0, `a_b{x="y"}`},
@@ -148,7 +147,7 @@ func TestRules(t *testing.T) {
 		{"a group that took no part is empty", []Rule{regex(Rule{Match: "a(b)?(c)", Name: "n$1$2"})}, count("ac", ""), 0, "nc"},
 		{"the raw name is matched, not what becomes of it", []Rule{{Match: "a_b", Name: "n"}}, count("a.b", ""), -1, "a_b"},
 		{"digits end a reference", []Rule{{Match: "*.*", Name: "n_$2_$1"}}, count("x.y", ""), 0, "n_y_x"},
-		{"what a reference brings is made valid",
+		{"the text of a reference is made valid",
 			[]Rule{regex(Rule{Match: "(.*)", Name: "$1", Labels: map[string]string{"v": "$1"}})}, count("\xff-é{", ""), 0, "____{v=\"\uFFFD-é{\"}"},
 		{"a rule's label overrides", []Rule{{Match: "a", Labels: map[string]string{"x": "rule"}}}, count("a", "x:sender"), 0, `a{x="rule"}`},
 		{"an empty label removes", []Rule{{Match: "a", Labels: map[string]string{"x": ""}}}, count("a", "x:sender"), 0, `a`},
@@ -210,14 +209,14 @@ func TestRulesBeyondLabels(t *testing.T) {
 		t.Errorf("fine: got %+v with %+v", out, p)
 	}
 	if !as("renamed", dogstatsd.Count).Named {
-		t.Error("relabelling chose the name, so it is a chosen one")
+		t.Error("a name that relabelling chose is not Named")
 	}
 	if _, err := series.ParsePolicy(series.AppendPolicy(nil, out.Policy)); err != nil {
 		t.Error(err)
 	}
 }
 
-// A rule makes up/down counters of counters, and of nothing else that it matches.
+// A rule turns counters into up/down counters, and nothing else that it matches.
 func TestUpDown(t *testing.T) {
 	m := newMapper(t, Config{Rules: []Rule{{Match: "open", UpDown: true, Name: "open_now", Scale: 10}, {Match: "hits"}}})
 	as := func(name string, kind dogstatsd.Type) Output { return m.Map(&Input{Type: kind, Name: []byte(name)}) }
@@ -230,12 +229,12 @@ func TestUpDown(t *testing.T) {
 		}
 	}
 	if !m.UpDown() || newMapper(t, Config{Rules: []Rule{{Match: "hits"}}}).UpDown() {
-		t.Error("whether any rule has updown")
+		t.Error("UpDown does not say whether any rule has updown")
 	}
 }
 
-// Clients send ms in milliseconds, and h and d in whatever unit they like: a rule
-// that makes seconds of the ones must be able to leave the others alone.
+// Clients send ms in milliseconds, and h and d in any unit: a rule that turns the first into
+// seconds must be able to leave the others alone.
 func TestTimings(t *testing.T) {
 	m := newMapper(t, Config{Rules: []Rule{
 		{Match: "x", MetricType: "timing", Scale: 0.001},
@@ -250,8 +249,8 @@ func TestTimings(t *testing.T) {
 	}
 }
 
-// A tile adds up what its senders say, so it must tell them apart, in every
-// process alike.
+// A tile adds up the values of a gauge's sources, so it must tell them apart, alike in every
+// process.
 func TestSource(t *testing.T) {
 	m := newMapper(t, Config{Rules: []Rule{
 		{Match: "sum", DropLabels: []string{"host", "worker"}, GaugeMerge: "sum"},
@@ -263,16 +262,16 @@ func TestSource(t *testing.T) {
 		t.Errorf("two workers: %s from %x, %s from %x", one.Labels(), one.Source, two.Labels(), two.Source)
 	}
 	if again := m.Map(gauge("sum", "q:a,worker:1")); again.Source != one.Source {
-		t.Error("the order of tags makes another sender")
+		t.Error("the order of tags makes another source")
 	}
 	if one.Source != 0x236c0204a409281b {
-		t.Errorf("source %#x: journals on disk hold another number for this sender", one.Source)
+		t.Errorf("source %#x: journals on disk hold another number for this source", one.Source)
 	}
 	if a, b := m.Map(gauge("by.a", "")), m.Map(gauge("by.b", "")); a.Source == b.Source {
-		t.Error("two metrics that a rule makes one are one sender")
+		t.Error("two metrics that a rule merges are one source")
 	}
 	if out := m.Map(gauge("last", "worker:1")); out.Source != 0 {
-		t.Error("the last value needs no senders")
+		t.Error("a gauge's last value needs no source")
 	}
 	if out := m.Map(count("sum", "worker:1")); out.Source != 0 {
 		t.Error("increments add up by themselves")
@@ -299,13 +298,13 @@ func TestProblems(t *testing.T) {
 	}{
 		{"match is missing", Rule{}, `match: is missing; `},
 		{"no such way to match", Rule{Match: "a", MatchType: "globb"}, `match_type = "globb": is not known; set it to one of glob, regex`},
-		{"* inside a part", Rule{Match: "a*.b"}, `match = "a*.b": part "a*" mixes * with text, and * stands for one whole part between dots; use match_type: regex`},
-		{"not a regex", Rule{Match: "a(", MatchType: "regex"}, `match = "a(": is no regular expression: `},
+		{"* inside a part", Rule{Match: "a*.b"}, `match = "a*.b": part "a*" mixes * with text, but * is one whole part between dots; use match_type: regex`},
+		{"not a regex", Rule{Match: "a(", MatchType: "regex"}, `match = "a(": is not a regular expression: `},
 		{"no such kind", Rule{Match: "a", MetricType: "histogram"}, `match_metric_type = "histogram": is not known; set it to one of counter, gauge, timer, timing, set, check`},
 		{"no such action", Rule{Match: "a", Action: "keep"}, `action = "keep": is not known; set it to one of map, drop`},
 		{"no such merge", Rule{Match: "a", GaugeMerge: "avg"}, `gauge_merge = "avg": is not known; set it to one of last, sum, min, max`},
-		{"a gauge that goes up and down", Rule{Match: "a", MetricType: "gauge", UpDown: true}, `updown = true: is for counters, `},
-		{"what is dropped goes nowhere", Rule{Match: "a", Action: "drop", UpDown: true}, `updown = true: has no meaning for what is dropped; `},
+		{"a gauge that goes up and down", Rule{Match: "a", MetricType: "gauge", UpDown: true}, `updown = true: is for counters only, `},
+		{"a dropped metric cannot be an up/down counter", Rule{Match: "a", Action: "drop", UpDown: true}, `updown = true: has no meaning for a rule that drops; `},
 		{"no such histogram", Rule{Match: "a", Histogram: "summary"}, `histogram = "summary": is not known; set it to one of native, classic`},
 		{"a name that is no name", Rule{Match: "a", Name: "a.b"}, `name = "a.b": would be stored in the style of "a_b"; `},
 		{"a reference to nothing", Rule{Match: "a.*", Name: "a_$2"}, `name = "a_$2": $2 refers to nothing: match has 1 wildcards or groups`},
@@ -315,22 +314,22 @@ func TestProblems(t *testing.T) {
 		{"a label that would be a bucket", Rule{Match: "a", Labels: map[string]string{"le": "1"}}, `labels.le = "le": no label has this name; write tag_le, `},
 		{"a label that would be scratch", Rule{Match: "a", Labels: map[string]string{"__x": "1"}}, `labels.__x = "__x": no label has this name; write tag___x, `},
 		{"a label without a name", Rule{Match: "a", Labels: map[string]string{"": "1"}}, `labels. = "": a label has no name`},
-		{"a series keeps its name", Rule{Match: "a", DropLabels: []string{"ok", "__name__"}}, `drop_labels[1] = "__name__": is the name of the metric, and no label; `},
-		{"no label is called so", Rule{Match: "a", DropLabels: []string{"a.b"}}, `drop_labels[0] = "a.b": no label has this name; write a_b, `},
-		{"no such step", Rule{Match: "a", Relabel: []Relabel{{Action: "rename"}}}, `relabel[0].action = "rename": is not known; `},
-		{"a step's regex", Rule{Match: "a", Relabel: []Relabel{{Regex: text("("), TargetLabel: "x"}}}, `relabel[0].regex = "(": is no regular expression: `},
+		{"a series keeps its name", Rule{Match: "a", DropLabels: []string{"ok", "__name__"}}, `drop_labels[1] = "__name__": is the metric's name, not a label; `},
+		{"a name that no label can have", Rule{Match: "a", DropLabels: []string{"a.b"}}, `drop_labels[0] = "a.b": no label has this name; write a_b, `},
+		{"an unknown relabel action", Rule{Match: "a", Relabel: []Relabel{{Action: "rename"}}}, `relabel[0].action = "rename": is not known; `},
+		{"a step's regex", Rule{Match: "a", Relabel: []Relabel{{Regex: text("("), TargetLabel: "x"}}}, `relabel[0].regex = "(": is not a regular expression: `},
 		{"a step without a target", Rule{Match: "a", Relabel: []Relabel{{}}}, `relabel[0]: relabel configuration for replace action requires 'target_label' value; `},
 		{"a step that would make a bucket", Rule{Match: "a", Relabel: []Relabel{{TargetLabel: "le"}}}, `relabel[0].target_label = "le": no label has this name; write tag_le`},
-		{"a scale that turns round", Rule{Match: "a", Scale: -1}, `scale = -1: would turn counters round or make them infinite; `},
-		{"native with buckets", Rule{Match: "a", Histogram: "native", Buckets: []float64{1}}, `buckets: a native histogram makes its own; `},
+		{"a negative scale", Rule{Match: "a", Scale: -1}, `scale = -1: would make counters fall or become infinite; `},
+		{"native with buckets", Rule{Match: "a", Histogram: "native", Buckets: []float64{1}}, `buckets: a native histogram makes its own buckets; `},
 		{"classic without", Rule{Match: "a", Histogram: "classic"}, `buckets: a classic histogram needs its upper bounds; `},
 		{"classic with a schema", Rule{Match: "a", Buckets: []float64{1}, NativeSchema: text("1")}, `native_schema = "1": has no meaning for a classic histogram; `},
 		{"classic with a bound on native ones", Rule{Match: "a", Buckets: []float64{1}, MaxBuckets: 9}, `max_buckets = 9: has no meaning for a classic histogram; `},
 		{"buckets that go down", Rule{Match: "a", Buckets: []float64{2, 1}}, `buckets[1] = 1: is not above the bound before it (2); `},
 		{"a bucket twice", Rule{Match: "a", Buckets: []float64{1, 1}}, `buckets[1] = 1: is not above the bound before it (1); `},
 		{"too many buckets", Rule{Match: "a", Buckets: tooMany}, `buckets: has 257 bounds, and a series may have 256; `},
-		{"no such schema", Rule{Match: "a", NativeSchema: text("9")}, `native_schema = "9": is none of Prometheus' schemas; set it to -4 (coarsest) to 8 (finest)`},
-		{"a schema that is no number", Rule{Match: "a", NativeSchema: text("fine")}, `native_schema = "fine": is none of `},
+		{"no such schema", Rule{Match: "a", NativeSchema: text("9")}, `native_schema = "9": is not a schema of Prometheus; set it to -4 (coarsest) to 8 (finest)`},
+		{"a schema that is no number", Rule{Match: "a", NativeSchema: text("fine")}, `native_schema = "fine": is not a schema of `},
 		{"more buckets than fit", Rule{Match: "a", MaxBuckets: 65536}, `max_buckets = 65536: is out of range; set it to 1 to 65535, or leave it out for 160`},
 	} {
 		_, err := New(Config{Rules: []Rule{{Match: "fine"}, c.rule}}, labels.EmptyLabels())
@@ -347,15 +346,15 @@ func TestProblems(t *testing.T) {
 func TestProblemsOutsideRules(t *testing.T) {
 	_, err := New(Config{OriginLabels: []string{"pod_uid", "pod"}}, labels.FromStrings("le", "1", "a.b", "c", "ok", "\xff"))
 	want := `mapping.origin_labels[1] = "pod": is not known; set it to one of container_id, pod_uid, container_name
-constant label "a.b": no label has this name; write a_b, which is what a tag of this name becomes
-constant label "le": no label has this name; write tag_le, which is what a tag of this name becomes
+constant label "a.b": no label has this name; write a_b, the label that a tag of this name becomes
+constant label "le": no label has this name; write tag_le, the label that a tag of this name becomes
 constant label "ok" = "\xff": is not UTF-8; write the value in UTF-8`
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v\nwant %s", err, want)
 	}
 }
 
-// The reader of the file sees all problems at once, each at its line.
+// All problems of a file are reported at once, each with its line.
 func TestProblemsInAFile(t *testing.T) {
 	_, err := load(t, `
 mapping:
@@ -374,8 +373,8 @@ mapping:
 	got := regexpFile.ReplaceAllString(err.Error(), "")
 	for _, want := range []string{
 		`4: mapping.rules[0].match = a*: part "a*" mixes`,
-		`5: mapping.rules[0].native_schema = 12: is none of`,
-		`9: mapping.rules[1].relabel[0].regex = [: is no regular`,
+		`5: mapping.rules[0].native_schema = 12: is not a schema of`,
+		`9: mapping.rules[1].relabel[0].regex = [: is not a regular`,
 		`10: mapping.rules[1].labels.le = x: no label has this name`,
 	} {
 		if !strings.Contains(got, want) {

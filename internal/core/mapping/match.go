@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// match reports whether r matches a raw name, and appends the name and what
-// each wildcard or group stands for to captures.
+// match reports whether r matches a raw name, and appends the name and the texts of its
+// wildcards or groups to captures.
 func (r *rule) match(raw string, captures []string) ([]string, bool) {
 	captures = append(captures, raw)
 	if r.regex != nil {
@@ -18,7 +18,7 @@ func (r *rule) match(raw string, captures []string) ([]string, bool) {
 			return nil, false
 		}
 		for i := 2; i < len(at); i += 2 {
-			if at[i] < 0 { // a group that took no part
+			if at[i] < 0 { // a group that matched nothing
 				captures = append(captures, "")
 				continue
 			}
@@ -50,7 +50,7 @@ func parseGlob(pattern string) ([]string, error) {
 	parts := strings.Split(pattern, ".")
 	for _, p := range parts {
 		if p != "*" && strings.Contains(p, "*") {
-			return nil, fmt.Errorf("part %q mixes * with text, and * stands for one whole part between dots", p)
+			return nil, fmt.Errorf("part %q mixes * with text, but * is one whole part between dots", p)
 		}
 	}
 	return parts, nil
@@ -61,7 +61,7 @@ type template []templatePart
 
 type templatePart struct {
 	text  string
-	group int // the capture in place of text; 0 is the whole name, -1 none
+	group int // the capture to insert; 0 is the whole name, -1 is text
 }
 
 func (t template) expand(captures []string) string {
@@ -82,8 +82,8 @@ func (p templatePart) expand(captures []string) string {
 	return captures[p.group]
 }
 
-// reference is $$, $1, ${1} or ${name}. Unlike in Go's own Expand, $1_total is
-// the first capture and then text: the other reading surprises everyone once.
+// reference is $$, $1, ${1} or ${name}. $1_total is the first capture and then text, unlike in
+// Go's Expand, whose reading surprises everyone once.
 var reference = regexp.MustCompile(`\$(?:\$|[0-9]+|\{[A-Za-z0-9_]+\})`)
 
 // parseTemplate reads s, which may refer to the captures called groups; [0] is

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// metricName makes a valid metric name of any bytes.
+// metricName turns any bytes into a valid metric name.
 func (m *Mapper) metricName(s string) string {
 	if m.utf8 && s != "" {
 		return validUTF8(s)
@@ -15,37 +15,36 @@ func (m *Mapper) metricName(s string) string {
 	return underscore(s)
 }
 
-// OverflowLabel marks the series under which samples are counted whose own series
-// have no place: see core/limit. No sender can give it.
+// OverflowLabel marks overflow series, under which samples of series without a place are
+// counted: see core/limit. No sender can set it.
 const OverflowLabel = "freshet_overflow"
 
-// labelName makes a label name of any bytes: a valid one, and one that neither
-// Prometheus nor our own series give a meaning. The check comes last, since
-// "..name.." becomes reserved only by losing its dots.
+// labelName turns any bytes into a valid label name without a special meaning to Prometheus or
+// to our own series. It checks last, since "..name.." becomes reserved only by losing its dots.
 func (m *Mapper) labelName(s string) string {
-	s = m.metricName(s) // the alphabets differ by the colon alone, which both lose
+	s = m.metricName(s) // label names lack only the colon, which metricName removes, too
 	if s == model.BucketLabel || s == "quantile" || s == OverflowLabel || strings.HasPrefix(s, "__") {
 		return "tag_" + s
 	}
 	return s
 }
 
-// isBucket reports whether a name is that of the buckets of a classic histogram.
+// isBucket reports whether a name is the name of a classic histogram's buckets.
 func isBucket(name string) bool {
-	return strings.HasSuffix(name, "_bucket") || strings.HasSuffix(name, ".bucket") // the point is for utf8_names
+	return strings.HasSuffix(name, "_bucket") || strings.HasSuffix(name, ".bucket") // .bucket with utf8_names
 }
 
 // validUTF8 replaces each run of bytes that is not UTF-8 by one U+FFFD.
 func validUTF8(s string) string {
-	if utf8.ValidString(s) { // looks at eight bytes at a time
+	if utf8.ValidString(s) { // eight bytes at a time
 		return s
 	}
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-// underscore replaces each character outside [a-zA-Z0-9_], and each byte that is
-// no character, by an underscore, and puts one before a leading digit. A colon
-// goes too, since those are for the names of recording rules.
+// underscore replaces each character outside [a-zA-Z0-9_], and each byte that is not UTF-8, by
+// an underscore, and puts one before a leading digit. It replaces colons too, since those are
+// for the names of recording rules.
 func underscore(s string) string {
 	i := 0
 	for i < len(s) && (isLetter(s[i]) || i > 0 && isDigit(s[i])) {

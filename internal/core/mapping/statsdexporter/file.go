@@ -16,8 +16,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// file is a mapping file of statsd_exporter 0.31, with the keys that older ones
-// had for the same things.
+// file is a mapping file of statsd_exporter 0.31, with the keys by which older versions called
+// the same things.
 type file struct {
 	Defaults defaults  `yaml:"defaults"`
 	Mappings []mapping `yaml:"mappings"`
@@ -69,7 +69,7 @@ type histogramOptions struct {
 	NativeMax    uint32    `yaml:"native_histogram_max_buckets"`
 }
 
-// duration is one that may be written as 0, without a unit.
+// duration is a time.Duration that may be written as 0, without a unit.
 type duration struct{ time.Duration }
 
 // UnmarshalYAML is part of yaml.Unmarshaler.
@@ -80,8 +80,7 @@ func (d *duration) UnmarshalYAML(node *yaml.Node) error {
 	return node.Decode(&d.Duration)
 }
 
-// defaultBuckets are those of statsd_exporter, which has them from Prometheus'
-// client library.
+// defaultBuckets are the default buckets of statsd_exporter, from Prometheus' client library.
 var defaultBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
 // What statsd_exporter accepts as it starts.
@@ -91,8 +90,7 @@ var (
 	labelForm = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]+$`)
 )
 
-// read reads a mapping file as statsd_exporter would, and refuses what that
-// refuses.
+// read reads a mapping file as statsd_exporter does, and refuses what statsd_exporter refuses.
 func read(text []byte) (*file, error) {
 	f := &file{}
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
@@ -126,7 +124,7 @@ func read(text []byte) (*file, error) {
 	return f, nil
 }
 
-// complete gives m what it has from the defaults, and checks it.
+// complete fills in m from the defaults, and checks it.
 func (m *mapping) complete(d *defaults) error {
 	if m.ObserverType == "" {
 		m.ObserverType = m.TimerType
@@ -146,11 +144,11 @@ func (m *mapping) complete(d *defaults) error {
 		return err
 	}
 	if !nameForm.MatchString(m.Name) {
-		return fmt.Errorf("name = %q: is no metric's name, and statsd_exporter does not start with it", m.Name)
+		return fmt.Errorf("name = %q: is not a metric name; statsd_exporter does not start with it", m.Name)
 	}
 	for label := range m.Labels {
 		if !labelForm.MatchString(label) {
-			return fmt.Errorf("labels.%s: is no label's name, and statsd_exporter does not start with it", label)
+			return fmt.Errorf("labels.%s: is not a label name; statsd_exporter does not start with it", label)
 		}
 	}
 	if m.MatchType == "regex" {
@@ -159,7 +157,7 @@ func (m *mapping) complete(d *defaults) error {
 		return err
 	}
 	if !globForm.MatchString(m.Match) {
-		return errors.New("match is no glob, and statsd_exporter does not start with it")
+		return errors.New("match is not a glob; statsd_exporter does not start with it")
 	}
 	return nil
 }
@@ -168,10 +166,10 @@ func oneOf(key, value string, known ...string) error {
 	if slices.Contains(known, value) {
 		return nil
 	}
-	return fmt.Errorf("%s = %q: statsd_exporter knows %q only", key, value, known[1:])
+	return fmt.Errorf("%s = %q: statsd_exporter knows only %q", key, value, known[1:])
 }
 
-// observer is how timers of m are shown: histogram or summary.
+// observer returns how timers of m are exported: histogram or summary.
 func (m *mapping) observer(d *defaults) string {
 	if m.ObserverType != "" {
 		return m.ObserverType
@@ -182,7 +180,7 @@ func (m *mapping) observer(d *defaults) string {
 	return "summary"
 }
 
-// buckets are the bounds of m's histograms.
+// buckets returns the bounds of m's histograms.
 func (m *mapping) buckets(d *defaults) []float64 {
 	if m.HistogramOptions != nil && len(m.HistogramOptions.Buckets) > 0 {
 		return m.HistogramOptions.Buckets
@@ -195,8 +193,8 @@ var (
 	wrongType  = regexp.MustCompile(`cannot unmarshal \S+ (.*) ?into .*`)
 )
 
-// plainly says what the decoder says, without the names of our types, which mean
-// nothing to whoever wrote the file.
+// plainly returns the decoder's error without the names of our types, which mean nothing to the
+// author of the file.
 func plainly(err error) error {
 	var wrong *yaml.TypeError
 	if !errors.As(err, &wrong) {
@@ -218,7 +216,7 @@ func plainly(err error) error {
 	return errors.Join(all...)
 }
 
-// keysOf appends the keys of t and of all that it holds.
+// keysOf appends the keys of t and of all types in it.
 func keysOf(keys []string, t reflect.Type) []string {
 	switch t.Kind() {
 	case reflect.Slice, reflect.Pointer:

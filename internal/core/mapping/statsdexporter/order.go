@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// kinds are the metric types that statsd_exporter tells apart, as a set.
+// kinds is a set of the metric types that statsd_exporter knows.
 type kinds uint8
 
 const (
@@ -16,7 +16,7 @@ const (
 	allKinds = counter | gauge | observer
 )
 
-// kindsOf is what a mapping's match_metric_type lets in.
+// kindsOf returns the types that a mapping's match_metric_type admits.
 func kindsOf(m *mapping) kinds {
 	switch m.MatchMetricType {
 	case "counter":
@@ -29,22 +29,21 @@ func kindsOf(m *mapping) kinds {
 	return allKinds
 }
 
-// ranked is a mapping and the kinds for which it is in force, at its place.
+// ranked is a mapping, and the kinds for which it is in force.
 type ranked struct {
 	index    int // in the file
 	kinds    kinds
 	priority int // globs only: the lowest wins
 }
 
-// order returns the mappings in an order in which the first that matches is the
-// one that statsd_exporter takes, and the indexes of those that it never takes.
+// order returns the mappings in an order in which the first match is the mapping that
+// statsd_exporter applies, and the indexes of mappings that it never applies.
 //
-// It takes globs before regular expressions. Among globs that match, the one that
-// stands first in the file wins, or with glob_disable_ordering the most specific,
-// from left to right. That first place is by a table of states, with two effects
-// that are not in its manual: a pattern that is given twice keeps its first
-// mapping and gets the place of its last, and one that is the beginning of an
-// earlier pattern (a.b after a.b.c) is never found.
+// statsd_exporter tries globs before regular expressions. Of the globs that match, the first in
+// the file wins, or with glob_disable_ordering the most specific, from left to right. It finds
+// globs by a table of states, with two effects that are not in its manual: a pattern that is
+// given twice keeps its first mapping and gets the place of its last, and a pattern that is the
+// beginning of an earlier one (a.b after a.b.c) is never found.
 func order(f *file) (all []ranked, dead []int) {
 	for _, kind := range []kinds{counter, gauge, observer} {
 		all = append(all, rankGlobs(f, kind)...)
@@ -70,7 +69,7 @@ func order(f *file) (all []ranked, dead []int) {
 
 // rankGlobs returns the globs in force for one kind.
 func rankGlobs(f *file, kind kinds) (all []ranked) {
-	states := map[string]int{} // by pattern and beginning of a pattern: where its mapping is in all, or -1
+	states := map[string]int{} // by pattern and beginning of a pattern: index in all, or -1
 	priority := -1
 	for i := range f.Mappings {
 		m := &f.Mappings[i]
@@ -99,8 +98,8 @@ func rankGlobs(f *file, kind kinds) (all []ranked) {
 	return all
 }
 
-// bySpecificity compares two patterns part by part: text comes before *. Those
-// of different lengths never match one name.
+// bySpecificity compares two patterns part by part: text comes before *. Patterns of different
+// lengths never match the same name.
 func bySpecificity(a, b string) int {
 	pa, pb := strings.Split(a, "."), strings.Split(b, ".")
 	if c := cmp.Compare(len(pa), len(pb)); c != 0 {
@@ -121,8 +120,7 @@ func wild(part string) int {
 	return 0
 }
 
-// join makes one of the entries of one mapping for several kinds that stand side
-// by side.
+// join merges adjacent entries of one mapping for several kinds.
 func join(all []ranked) (joined []ranked) {
 	for _, r := range all {
 		if n := len(joined); n > 0 && joined[n-1].index == r.index {
@@ -134,10 +132,9 @@ func join(all []ranked) (joined []ranked) {
 	return joined
 }
 
-// shadowed finds names that statsd_exporter, having chosen text over *, may leave
-// without a mapping although another pattern matches: with glob_disable_ordering
-// it goes back only if it thinks that it must. It returns an example for each
-// pattern concerned, by the mapping's index.
+// shadowed finds names that statsd_exporter, after choosing text over *, may leave without a
+// mapping although another pattern matches: with glob_disable_ordering it backtracks only in
+// some cases. It returns an example for each such pattern, by the mapping's index.
 func shadowed(f *file) map[int]string {
 	examples := map[int]string{}
 	if !f.Defaults.GlobDisableOrdering {
@@ -158,8 +155,8 @@ func shadowed(f *file) map[int]string {
 	return examples
 }
 
-// deadEnd returns a name that pattern matches and that, followed along the text of
-// another pattern, ends at none of those in force.
+// deadEnd returns a name that matches pattern, but that leads nowhere if the text of another
+// pattern is followed first.
 func (f *file) deadEnd(inForce []ranked, pattern, other string) string {
 	parts, along := strings.Split(pattern, "."), strings.Split(other, ".")
 	for i := range min(len(parts), len(along)) {
@@ -177,8 +174,8 @@ func (f *file) deadEnd(inForce []ranked, pattern, other string) string {
 	return ""
 }
 
-// begins reports whether a pattern begins with these parts and matches a name, in
-// which * is any text.
+// begins reports whether a pattern begins with the parts in with, and matches name, in which *
+// is any text.
 func begins(pattern string, with, name []string) bool {
 	parts := strings.Split(pattern, ".")
 	if len(parts) != len(name) || !slices.Equal(parts[:len(with)], with) {

@@ -1,7 +1,7 @@
-// Package statsdexporter reads the mapping files of Prometheus' statsd_exporter
-// and says the same as a configuration of ours: the same line gets the same name
-// and labels. What has no equivalent or changes its meaning is noted, where it
-// stands and as a list. Nothing here runs while metrics are mapped.
+// Package statsdexporter converts mapping files of Prometheus' statsd_exporter into our
+// configuration, so that the same line gets the same name and labels. It notes whatever has no
+// equivalent or changes its meaning, beside the rule and as a list. Nothing here runs while
+// metrics are mapped.
 package statsdexporter
 
 import (
@@ -17,20 +17,20 @@ import (
 // Conversion is a converted file.
 type Conversion struct {
 	Text  string // of a configuration file, with comments
-	Notes []Note // what is not the same as before
+	Notes []Note // what differs from before
 }
 
-// Note is one thing that is not the same as before.
+// Note is one thing that differs from before.
 type Note struct {
 	Line int    `json:"line"` // of the mapping in its file; 0 for the defaults
 	Text string `json:"text"`
 }
 
-// shortestTTL is that of the aggregator: one tile.
+// shortestTTL is the aggregator's shortest TTL: one tile.
 const shortestTTL = 10 * time.Second
 
-// Convert converts a mapping file. The error is that of a file which
-// statsd_exporter itself would not start with.
+// Convert converts a mapping file. It returns an error if statsd_exporter itself would not
+// start with the file.
 func Convert(text []byte) (Conversion, error) {
 	f, err := read(text)
 	if err != nil {
@@ -55,22 +55,22 @@ type converter struct {
 	file     *file
 	shadowed map[int]string
 	rules    []rule
-	comments []string // on no rule
+	comments []string // for no rule
 	notes    []Note
 }
 
-// rule is one of ours and what there is to say of it.
+// rule is one rule of ours, with its comments.
 type rule struct {
 	ours.Rule
-	source   string   // where it comes from
+	source   string   // the mapping that it comes from
 	comments []string // what is the same, but may surprise
-	notes    []string // what is not the same
+	notes    []string // what differs
 }
 
 func (c *converter) note(r *rule, line int, text string, args ...any) {
 	n := Note{line, fmt.Sprintf(text, args...)}
 	r.notes = append(r.notes, n.Text)
-	if !slices.Contains(c.notes, n) { // as when a mapping becomes two rules
+	if !slices.Contains(c.notes, n) { // for example if a mapping becomes two rules
 		c.notes = append(c.notes, n)
 	}
 }
@@ -119,7 +119,7 @@ func (c *converter) rule(ranked ranked) {
 	c.split(r, m, ranked.kinds)
 }
 
-// pattern writes the pattern of m into r, and returns how its templates are read.
+// pattern writes the pattern of m into r, and returns the parser of its templates.
 func (c *converter) pattern(m *mapping, r *rule) func(string) template {
 	if m.regex == nil {
 		captures := strings.Count(m.Match, "*")
@@ -134,7 +134,7 @@ func (c *converter) pattern(m *mapping, r *rule) func(string) template {
 	return func(s string) template { return regexTemplate(s, m.regex, shift) }
 }
 
-// lost comments on references to nothing.
+// lost adds a comment about references to nothing.
 func (c *converter) lost(r *rule, m *mapping, what, text string, t template) {
 	if len(t.lost) > 0 && m.Action != "drop" {
 		r.comments = append(r.comments, fmt.Sprintf("%s: %s refers to nothing in statsd_exporter, which leaves it out of %s", what, strings.Join(t.lost, ", "), text))
@@ -153,7 +153,7 @@ func (c *converter) labels(r *rule, m *mapping, read func(string) template) {
 		name := label
 		switch {
 		case label == "le" && strings.HasSuffix(r.Name, "_bucket"):
-			name = "tag_le" // of which a counter makes le again
+			name = "tag_le" // which mapping turns back into le for a counter
 		case label == "le" || label == "quantile" || strings.HasPrefix(label, "__"):
 			c.note(r, m.line, "the label %s is left out: to Prometheus it has a meaning of its own", label)
 			continue
@@ -165,7 +165,7 @@ func (c *converter) labels(r *rule, m *mapping, read func(string) template) {
 			r.Labels[name] = t.String()
 			continue
 		}
-		// What the sender said wins: the rule's own value waits under another name.
+		// The sender's label wins, so the rule's value goes under another name first.
 		own := "mapped_" + name
 		r.Labels[own] = t.String()
 		r.Relabel = append(r.Relabel, ours.Relabel{
@@ -179,7 +179,7 @@ func (c *converter) labels(r *rule, m *mapping, read func(string) template) {
 
 func given(text string) ours.Optional { return ours.Optional{Text: text, Given: true} }
 
-// timers converts what is about timers alone.
+// timers converts the keys that are only for timers.
 func (c *converter) timers(r *rule, m *mapping) {
 	d := &c.file.Defaults
 	if m.observer(d) == "histogram" {
@@ -195,8 +195,8 @@ func (c *converter) timers(r *rule, m *mapping) {
 	}
 }
 
-// split appends r for the kinds in which it is in force. Timings are sent in
-// milliseconds and were shown in seconds, so they get a rule of their own.
+// split appends r for the kinds in which it is in force. Timings are sent in milliseconds and
+// exported in seconds, so they get a rule of their own.
 func (c *converter) split(r rule, m *mapping, in kinds) {
 	add := func(metricType string) {
 		part := r
@@ -211,7 +211,7 @@ func (c *converter) split(r rule, m *mapping, in kinds) {
 			c.note(&part, m.line, "is refused until it is mended: %s %s", strings.TrimPrefix(problem.Key, "rules[0]."), problem.Text)
 		}
 		c.rules = append(c.rules, part)
-		r.comments, r.notes = nil, nil // said once
+		r.comments, r.notes = nil, nil // only on the first rule
 	}
 	if in&observer != 0 && r.Action != "drop" {
 		add("timing")
@@ -231,7 +231,7 @@ func (c *converter) split(r rule, m *mapping, in kinds) {
 	}
 }
 
-// seconds is a scale of milliseconds that makes seconds of them too.
+// seconds returns a scale for milliseconds that also converts them to seconds.
 func seconds(scale float64) float64 {
 	if scale == 0 {
 		scale = 1
@@ -239,7 +239,7 @@ func seconds(scale float64) float64 {
 	return scale / 1000
 }
 
-// rest is what statsd_exporter does to timers without a mapping.
+// rest adds rules for what statsd_exporter does to timers without a mapping.
 func (c *converter) rest() {
 	var buckets []float64
 	if c.file.Defaults.ObserverType == "histogram" {
@@ -254,7 +254,7 @@ func (c *converter) rest() {
 	}
 }
 
-// defaults notes what is said for all mappings and has no place in a rule.
+// defaults notes the keys for all mappings that no rule can have.
 func (c *converter) defaults() {
 	d := &c.file.Defaults
 	add := func(text string, args ...any) { c.notes = append(c.notes, Note{0, fmt.Sprintf(text, args...)}) }

@@ -11,7 +11,7 @@ import (
 // template is a name or a label's value on its way from one notation to the other.
 type template struct {
 	parts []templatePart
-	lost  []string // references to nothing, which statsd_exporter replaces by nothing
+	lost  []string // references to nothing, which statsd_exporter removes
 	// garbled is set if statsd_exporter's own result is not text and captures.
 	garbled bool
 }
@@ -45,12 +45,12 @@ func (t *template) String() string {
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// globReference is what statsd_exporter takes for a reference in the templates of
-// a glob: $1_total as a whole, which refers to nothing.
+// globReference is a reference in a glob's templates as statsd_exporter reads it: it takes all
+// of $1_total, which refers to nothing.
 var globReference = regexp.MustCompile(`\$\{?([a-zA-Z0-9_\$]+)\}?`)
 
-// globTemplate reads a template as statsd_exporter does for a glob: it replaces
-// each reference, wherever its text stands, by a verb of a format.
+// globTemplate reads a template as statsd_exporter does for a glob: it replaces each reference,
+// wherever its text occurs, by a verb of a format.
 func globTemplate(s string, captures int) (t template) {
 	const verb = "\x00"
 	format := s
@@ -79,8 +79,8 @@ func globTemplate(s string, captures int) (t template) {
 // package regexp expands it.
 var regexReference = regexp.MustCompile(`\$(?:\$|\w+|\{\w+\})`)
 
-// regexTemplate reads a template as package regexp does. Groups are counted on by
-// shift, as for an expression that is put into a group.
+// regexTemplate reads a template as package regexp does. It adds shift to group numbers, for an
+// expression that was put into a group.
 func regexTemplate(s string, re *regexp.Regexp, shift int) (t template) {
 	at := 0
 	for _, ref := range regexReference.FindAllStringIndex(s, -1) {
@@ -105,14 +105,13 @@ func regexTemplate(s string, re *regexp.Regexp, shift int) (t template) {
 	return t
 }
 
-// anchored returns an expression that matches a whole name where s matches any
-// part of it, with the same groups; if whole is set, there is one around all that
-// s matches, counted before the others. Names have no line breaks, so that . is
-// any character.
+// anchored returns an expression, with the same groups, that matches a whole name where s
+// matches any part of it. If whole is set, a group around the part that s matches comes first.
+// Names have no line breaks, so . is any character.
 func anchored(s string, whole bool) (expr string, shift int) {
 	re, err := syntax.Parse(s, syntax.Perl)
 	if err != nil {
-		return s, 0 // it was compiled before
+		return s, 0 // cannot happen: it was compiled before
 	}
 	front, back := ".*?", ".*"
 	if reachesFront(re) {
@@ -132,8 +131,8 @@ func anchored(s string, whole bool) (expr string, shift int) {
 	return front + s + back, 0
 }
 
-// reachesFront reports whether re matches from the beginning of a name or not at
-// all: it says ^, or begins with .* or .+.
+// reachesFront reports whether re, where it matches, matches from the beginning of a name: it
+// begins with ^, .* or .+.
 func reachesFront(re *syntax.Regexp) bool {
 	switch re.Op {
 	case syntax.OpBeginText:

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// header says what is different for every file.
+// header lists the differences that every file has.
 const header = `# Converted from a mapping file of statsd_exporter. The same line gets the same
 # name and labels. Whatever the file, this is not as before:
 #
@@ -47,7 +47,7 @@ func notesOf(notes []Note, line int) (texts []string) {
 	return texts
 }
 
-// comment writes each text as a comment of lines of 80 columns.
+// comment writes each text as a comment, in lines of 80 columns.
 func comment(b *strings.Builder, indent, mark string, texts []string) {
 	for _, text := range texts {
 		b.WriteString(indent + "#")
@@ -115,8 +115,8 @@ func (r *rule) write(b *strings.Builder) {
 
 func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
-// quote writes a scalar of YAML. Single quotes keep backslashes as they are; what
-// cannot stand between them is escaped as in Go, which YAML reads the same.
+// quote writes a YAML scalar. Single quotes keep backslashes as they are. Text that cannot
+// stand in them is escaped as in Go, which YAML reads the same.
 func quote(s string) string {
 	for _, c := range s {
 		if c < ' ' || c > '~' {
