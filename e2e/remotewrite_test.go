@@ -103,7 +103,7 @@ func TestBadRequests(t *testing.T) {
 	}{
 		{"a good one", remoteWriteV1, pack(t, with(series("__name__", "first"), now, 1)), 204, "", "2", `freshet_distributor_written_samples_total`},
 		{"no name", remoteWriteV1, pack(t, with(series("job", "a"), now, 1)), 400, `{job="a"}: it has no name`, "1", `freshet_distributor_refused_total{reason="bad_labels"}`},
-		{"a name twice", remoteWriteV1, pack(t, with(series("__name__", "a", "b", "1", "b", "2"), now, 1)), 400, "b is there twice", "1", `freshet_distributor_refused_total{reason="bad_labels"}`},
+		{"a name twice", remoteWriteV1, pack(t, with(series("__name__", "a", "b", "1", "b", "2"), now, 1)), 400, "b occurs twice", "1", `freshet_distributor_refused_total{reason="bad_labels"}`},
 		{"not UTF-8", remoteWriteV1, pack(t, with(series("__name__", "a", "b", "\xff"), now, 1)), 400, "is not UTF-8", "1", `freshet_distributor_refused_total{reason="bad_labels"}`},
 		{"another value", remoteWriteV1, pack(t, with(series("__name__", "first"), now, 2)), 400, "there is another value: 1, not 2", "1", `freshet_distributor_refused_total{reason="duplicate"}`},
 		{"a year ahead", remoteWriteV1, pack(t, with(series("__name__", "ahead"), now+365*24*3600_000, 1)), 400, "ahead of the clock", "1", `freshet_distributor_refused_total{reason="too_far_ahead"}`},

@@ -66,7 +66,7 @@ func (w *rawWrite) exemplarLabels() (labels.Labels, error) {
 	w.builder.Sort()
 	ls := w.builder.Labels()
 	if name, twice := ls.HasDuplicateLabelNames(); twice {
-		return labels.EmptyLabels(), fmt.Errorf("the label %.80s of the exemplar is there twice", name)
+		return labels.EmptyLabels(), fmt.Errorf("the label %.80s of the exemplar occurs twice", name)
 	}
 	return ls, nil
 }

@@ -1,6 +1,6 @@
-// Package distinct counts distinct values: exactly up to a limit, then by a
-// HyperLogLog sketch. Both are unions, so the answer does not depend on the
-// order of values, on who counted them, or on how often they came.
+// Package distinct counts distinct values: exactly up to a limit, then by a HyperLogLog sketch.
+// Both can be merged, so the answer does not depend on the order of values, where they were
+// counted, or how often they came.
 package distinct
 
 import (
@@ -12,33 +12,32 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// exact is the number of distinct values that are counted one by one: 8 KiB of
-// hashes, half of what the sketch takes.
+// exact is how many distinct values are counted one by one: 8 KiB of hashes, half the size of
+// the sketch.
 const exact = 1024
 
 // precision of the sketch: 2^14 registers, 16 KiB, 0.8 % standard error.
 const precision = 14
 
-// Set counts the distinct values added to it. The zero value is empty. It keeps
-// its memory when it is reset.
+// Set counts the distinct values added to it. The zero value is empty. Reset keeps its memory.
 type Set struct {
 	hashes []uint64            // not sorted, may repeat until compacted
 	sketch *hyperloglog.Sketch // in place of hashes once there are more than exact
 }
 
-// Hash is the hash by which a value is counted; the same in every process.
+// Hash returns the hash by which a value is counted; it is the same in every process.
 func Hash(value []byte) uint64 { return xxhash.Sum64(value) }
 
-// HashString is Hash of a text.
+// HashString is Hash for a string.
 func HashString(value string) uint64 { return xxhash.Sum64String(value) }
 
-// Add counts the value with that hash. It allocates only while the set grows.
+// Add counts the value with this hash. It allocates only while the set grows.
 func (s *Set) Add(hash uint64) {
 	if s.sketch != nil {
 		s.sketch.InsertHash(hash)
 		return
 	}
-	// The last value again is the most frequent repeat.
+	// The most frequent repeat is the last value again.
 	if n := len(s.hashes); n > 0 && s.hashes[n-1] == hash {
 		return
 	}
@@ -48,8 +47,8 @@ func (s *Set) Add(hash uint64) {
 	}
 }
 
-// compact removes repeats, and goes over to a sketch if too many values remain.
-// Whether it does depends on the number of distinct values alone.
+// compact removes repeats, and switches to a sketch if too many values remain. Only the number
+// of distinct values decides.
 func (s *Set) compact() {
 	slices.Sort(s.hashes)
 	s.hashes = slices.Compact(s.hashes)
@@ -63,7 +62,7 @@ func (s *Set) compact() {
 	s.hashes = s.hashes[:0]
 }
 
-// Merge adds all values of other, which is not changed but for being compacted.
+// Merge adds all values of other, which is at most compacted.
 func (s *Set) Merge(other *Set) {
 	if other.sketch == nil {
 		for _, h := range other.hashes {
@@ -78,11 +77,11 @@ func (s *Set) Merge(other *Set) {
 		}
 		s.hashes = s.hashes[:0]
 	}
-	// Its only error is a difference in precision, and there is one precision.
+	// Merge fails only if precisions differ, and there is only one.
 	_ = s.sketch.Merge(other.sketch)
 }
 
-// Len is the number of distinct values, exact up to 1,024.
+// Len returns the number of distinct values, exact up to 1,024.
 func (s *Set) Len() uint64 {
 	if s.sketch == nil {
 		s.compact()
@@ -98,8 +97,8 @@ func (s *Set) Reset() { s.hashes, s.sketch = s.hashes[:0], nil }
 
 var errEncoding = errors.New("set is malformed")
 
-// Append appends s to dst: the number of hashes and the hashes, or 0, the length
-// of a sketch and the sketch. Layout: docs/format/batch.md.
+// Append appends s to dst: the number of hashes and the hashes, or 0, the sketch's length and
+// the sketch. Layout: docs/format/batch.md.
 func (s *Set) Append(dst []byte) []byte {
 	if s.sketch == nil {
 		s.compact()
@@ -119,8 +118,7 @@ func (s *Set) Append(dst []byte) []byte {
 	return append(dst, sketch...)
 }
 
-// Parse replaces s by what Append wrote at the front of b, and returns what
-// follows it.
+// Parse replaces s by what Append wrote at the front of b, and returns the rest of b.
 func (s *Set) Parse(b []byte) (rest []byte, err error) {
 	s.Reset()
 	n, size := binary.Uvarint(b)
@@ -143,14 +141,14 @@ func (s *Set) Parse(b []byte) (rest []byte, err error) {
 	if n == 0 {
 		return b, nil
 	}
-	if n != 8+1<<precision { // a header and the registers: never the library's sparse form
+	if n != 8+1<<precision { // a header and the registers; the library's sparse form is not used
 		return nil, errEncoding
 	}
 	sketch := new(hyperloglog.Sketch)
 	if err := sketch.UnmarshalBinary(b[:n]); err != nil {
 		return nil, errEncoding
 	}
-	// A sketch of another precision could never be merged: find out now.
+	// A sketch of another precision could never be merged, so refuse it now.
 	whole, _ := hyperloglog.NewSketch(precision, false)
 	if err := whole.Merge(sketch); err != nil {
 		return nil, errEncoding

@@ -34,7 +34,7 @@ func TestLargeSetsAreWithinTheSketchesError(t *testing.T) {
 	}
 }
 
-// The number of listeners and the order of batches must not change an answer.
+// The answer must not depend on the number of listeners or the order of batches.
 func TestUnionDoesNotDependOnOrder(t *testing.T) {
 	for _, cut := range []int{1, 500, 1500, 2900} {
 		whole := numbered(0, 3000)
@@ -83,8 +83,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// A Sketch is off by less than a quarter, whatever the number of values and how they came
-// together.
+// A Sketch is off by less than a quarter, whatever the number of values and the order of
+// merges.
 func TestSketch(t *testing.T) {
 	for _, n := range []int{0, 1, 7, 100, 1000, 100_000} {
 		var all, even Sketch

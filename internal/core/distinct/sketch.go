@@ -5,11 +5,11 @@ import (
 	"math/bits"
 )
 
-// Sketch is a small HyperLogLog: 6.5 % standard error in 256 bytes. It tells which of
-// several labels has most values; nothing is added up by it. The zero value is empty.
+// Sketch is a small HyperLogLog: 6.5 % standard error in 256 bytes. It finds the label with the
+// most values; no figure is summed from it. The zero value is empty.
 type Sketch [256]uint8
 
-// Add counts the value with that hash.
+// Add counts the value with this hash.
 func (s *Sketch) Add(hash uint64) {
 	rank := uint8(bits.LeadingZeros64(hash<<8|1<<7)) + 1
 	if register := &s[hash>>56]; *register < rank {
@@ -24,8 +24,8 @@ func (s *Sketch) Merge(other *Sketch) {
 	}
 }
 
-// Len is about the number of distinct values: the estimate of Flajolet et al. (2007), with
-// linear counting while registers are empty.
+// Len estimates the number of distinct values, by Flajolet et al. (2007), with linear counting
+// while registers are empty.
 func (s *Sketch) Len() uint64 {
 	const m = float64(len(s))
 	sum, empty := 0.0, 0

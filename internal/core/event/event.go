@@ -1,6 +1,5 @@
-// Package event holds what an event is: a dated text with a few facts about it,
-// cleaned and bounded, so that whoever keeps or shows it need not be careful.
-// Where events are kept is the event log's business.
+// Package event is a dated text with a few facts about it, cleaned and bounded, so that the
+// code that keeps or shows it need not be careful. The event log keeps events.
 package event
 
 import (
@@ -12,17 +11,17 @@ import (
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 )
 
-// Limits in bytes; what is longer is cut. Text may be as long as the largest
-// datagram of a client in its usual settings, 8 KiB, so that nothing is cut there.
+// Limits in bytes; longer fields are cut. MaxText is the largest datagram of a client in its
+// usual settings, 8 KiB, so that such a text is never cut.
 const (
 	MaxTitle = 1 << 10
 	MaxText  = 8 << 10
 	MaxField = 256 // of a tag and of every other field
-	MaxTags  = 100 // further ones are left out
+	MaxTags  = 100 // further tags are left out
 )
 
-// maxAhead is how far in the future an event may say it is; beyond, a clock is
-// wrong, and the event would outlive all others. Samples have the same limit.
+// maxAhead is how far in the future an event's time may be. Beyond, a clock is wrong, and the
+// event would outlive all others. Samples have the same limit.
 const maxAhead = 10 * time.Minute
 
 // Event is one event. All strings are valid UTF-8.
@@ -39,8 +38,8 @@ type Event struct {
 	Alert    string // error, warning, info or success
 }
 
-// FromDogStatsD returns an event of its own memory. now, in Unix milliseconds,
-// is when it arrived, and its time unless the client said another one.
+// FromDogStatsD returns the event in its own memory. now is when it arrived, in Unix
+// milliseconds, and its time unless the client gave one.
 func FromDogStatsD(tenant string, now int64, e *dogstatsd.Event) Event {
 	out := Event{
 		Tenant:   tenant,

@@ -38,7 +38,7 @@ func TestFromDogStatsD(t *testing.T) {
 			})},
 		{"clients write line breaks as two bytes", dogstatsd.Event{Text: []byte(`a\nb`)},
 			with(func(e *Event) { e.Text = "a\nb" })},
-		{"bytes that are no text would break every JSON reader", dogstatsd.Event{Host: []byte("a\xffb")},
+		{"bytes that are not UTF-8 would break every JSON reader", dogstatsd.Event{Host: []byte("a\xffb")},
 			with(func(e *Event) { e.Host = "a\uFFFDb" })},
 		{"cut between characters, not inside one", dogstatsd.Event{Host: []byte("x" + strings.Repeat("é", 128))},
 			with(func(e *Event) { e.Host = "x" + strings.Repeat("é", 127) })},

@@ -1,9 +1,9 @@
-// Package growth counts series that are new, by tenant: how many came when, of which metric,
-// which of its labels brings ever new values, and who sent them. It is told of a series once,
-// when a store meets it: samples of known series cost nothing here.
+// Package growth counts new series by tenant: how many came when, of which metric, which of its
+// labels brings ever new values, and which senders sent them. A store reports a series once,
+// when it first sees it: samples of known series cost nothing here.
 //
-// What is remembered is bounded, and forgotten in minutes. Which series may come in at all
-// is core/limit's and the distributor's business; what the numbers mean is core/diagnose's.
+// The memory is bounded, and the counts are forgotten in minutes. Package limit and the
+// distributor decide which series may come in; package diagnose interprets the numbers.
 package growth
 
 import (
@@ -21,22 +21,22 @@ import (
 )
 
 const (
-	// Step is the time of one count in seconds. Tiles are written each ten, so that each
+	// Step is the time of one count in seconds. Tiles are written every ten seconds, so each
 	// step has one flush.
 	Step = 10
 
-	// Steps is how many counts are kept: four minutes, in which the series of a start or a
-	// deploy have come, and a scrape interval of a minute has passed four times.
+	// Steps is how many counts are kept: four minutes, in which all series of a start or a
+	// deploy come, and a scrape interval of a minute passes four times.
 	Steps = 24
 
-	// generation is after what time, in seconds, values of labels are counted anew. Two
-	// generations are kept: the values are those of the last one to two minutes.
+	// generation is how many seconds label values are counted before the count begins anew. Two
+	// generations are kept: the values of the last one to two minutes.
 	generation = 60
 )
 
 // Bounds of memory: a tenant takes at most 16 metrics x 32 labels x 2 generations x 256 bytes,
 // 260 kB, and 16 x 32 names and values of up to 200 bytes each, 200 kB. With 8 labels of 20
-// bytes it takes 80 kB. cAdvisor has 10 to 15 labels, those of its targets among them.
+// bytes it takes 80 kB. cAdvisor has 10 to 15 labels, with the labels of its targets.
 const (
 	maxTenants = 100
 	maxMetrics = 16
@@ -45,49 +45,49 @@ const (
 	maxText    = 200 // bytes of a name, a value or an example
 )
 
-// Tracker is safe for concurrent use.
+// Tracker counts the new series of all tenants. It is safe for concurrent use.
 type Tracker struct {
 	mu      sync.Mutex
 	tenants map[string]*tenant
 }
 
-// New returns a tracker that knows of no series.
+// New returns a tracker without counts.
 func New() *Tracker { return &Tracker{tenants: map[string]*tenant{}} }
 
-// Series is one that is new to a store.
+// Series is a series that is new to a store.
 type Series struct {
 	Tenant  string
-	Store   string // where it belongs
+	Store   string // raw, 10s or 1m
 	Labels  labels.Labels
-	Sender  sender.Sender // zero if nobody knows
-	Refused bool          // a limit has no place for it; it may come again
+	Sender  sender.Sender // zero if unknown
+	Refused bool          // over a limit; it may come again
 }
 
 type tenant struct {
 	began   int64 // Unix seconds of its first new series
-	last    int64 // of its newest
+	last    int64 // Unix seconds of its newest
 	turned  int64 // second in which the generation began
 	all     counts
-	known   generations // series that have a place, as long as names are counted
+	known   generations // series that were not refused, in the time that names covers
 	names   values      // of metrics
 	metrics []*metric
 }
 
-// metric is one of those with most new series. Memory is used again by the next one that
-// takes its place.
+// metric is one of the metrics with the most new series. The metric that displaces it reuses
+// its memory.
 type metric struct {
 	store, name string
-	weight      uint64 // new series, and those of the metrics whose place it took; halved with each generation
-	series      uint64 // since it has the place
+	weight      uint64 // new series, with those of the metrics that it displaced; halved with each generation
+	series      uint64 // since it got the place
 	new         counts
-	known       generations // series that have a place, as long as values are counted
+	known       generations // series that were not refused, in the time that values cover
 	labels      []label
 	senders     []senderSeries
 }
 
 type label struct {
 	name    string
-	example string // value in the metric's second series; empty if that has no such label
+	example string // value in the metric's second series; empty if the series has no such label
 	values
 }
 
@@ -96,7 +96,7 @@ type senderSeries struct {
 	series uint64
 }
 
-// counts are new series by step of time.
+// counts are new series by step.
 type counts [Steps + 1]struct {
 	at           int64 // Unix seconds, a multiple of Step
 	new, refused uint64
@@ -115,7 +115,7 @@ func (c *counts) add(now int64, refused bool) {
 	}
 }
 
-// generations count series as values counts values.
+// generations counts series over the time in which values counts values.
 type generations struct{ now, before uint64 }
 
 func (g *generations) turn(both bool) {
@@ -132,7 +132,7 @@ func (g *generations) add(refused bool) {
 	}
 }
 
-// values are those of a label in two generations.
+// values counts the values of a label in two generations.
 type values struct{ now, before distinct.Sketch }
 
 func (v *values) turn(both bool) {
@@ -149,7 +149,7 @@ func (v *values) len() uint64 {
 	return all.Len()
 }
 
-// Add counts a series that is new. now is Unix seconds.
+// Add counts a new series. now is Unix seconds.
 func (t *Tracker) Add(now int64, s *Series) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -178,8 +178,8 @@ func (t *Tracker) Add(now int64, s *Series) {
 	m.sentBy(s.Sender)
 }
 
-// Sent notes who sends a series of a metric whose series others tell of, who do not know it.
-// It is heard once the metric has grown.
+// Sent notes a sender of a metric whose series a store reports without knowing the sender. It
+// has an effect once the metric has grown.
 func (t *Tracker) Sent(tenant, store, metric string, from sender.Sender) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -195,8 +195,8 @@ func (t *Tracker) Sent(tenant, store, metric string, from sender.Sender) {
 	}
 }
 
-// tenant returns the counts of a tenant, nil if there is no room: then all others have had
-// new series within the last minutes.
+// tenant returns the counts of a tenant, nil if there is no room: then all others have had new
+// series in the last minutes.
 func (t *Tracker) tenant(now int64, name string) *tenant {
 	of := t.tenants[name]
 	if of == nil {
@@ -209,8 +209,8 @@ func (t *Tracker) tenant(now int64, name string) *tenant {
 	return of
 }
 
-// forget removes a tenant whose counts are all too old to be shown, and reports whether
-// there was one.
+// forget removes one tenant whose counts are all too old to be shown, and reports whether it
+// found one.
 func (t *Tracker) forget(now int64) bool {
 	for name, of := range t.tenants {
 		if of.last < now-Steps*Step {
@@ -221,14 +221,14 @@ func (t *Tracker) forget(now int64) bool {
 	return false
 }
 
-// turn begins another generation if it is time. A clock that went back begins one, too.
+// turn begins a new generation if it is time, or if the clock went back.
 func (t *tenant) turn(now int64) {
 	age := now - t.turned
 	if age >= 0 && age < generation {
 		return
 	}
 	t.turned = now
-	both := age < 0 || age >= 2*generation // the last one is as old as what it replaces
+	both := age < 0 || age >= 2*generation // the last generation is too old to keep
 	t.names.turn(both)
 	t.known.turn(both)
 	for _, m := range t.metrics {
@@ -243,8 +243,8 @@ func (t *tenant) turn(now int64) {
 	}
 }
 
-// metric finds the counts of a metric. Beyond maxMetrics that with the least weight gives
-// way, and its weight stays, so that the newcomer is not the next to go.
+// metric returns the counts of a metric. Beyond maxMetrics the metric with the least weight
+// gives way. The newcomer inherits its weight, so that it is not the next to go.
 func (t *tenant) metric(now int64, store, name string) *metric {
 	name = clip(name)
 	var least *metric
@@ -267,8 +267,8 @@ func (t *tenant) metric(now int64, store, name string) *metric {
 	return m
 }
 
-// value counts a value of a label, which is looked for first at the place that it has if
-// series have all the same labels.
+// value counts a value of a label. It looks for the label first at index at, where it is if all
+// series have the same labels.
 func (m *metric) value(at int, name, value string) {
 	name = clip(name)
 	if at >= len(m.labels) || m.labels[at].name != name {
@@ -282,12 +282,12 @@ func (m *metric) value(at int, name, value string) {
 		at = len(m.labels) - 1
 	}
 	m.labels[at].now.Add(distinct.HashString(value))
-	if m.series == 2 { // in a flood of names each has one series, of which no text is made
+	if m.series == 2 { // not the first, to copy no text in a flood of names with one series each
 		m.labels[at].example = strings.Clone(clip(value))
 	}
 }
 
-// sentBy counts who sent a series. Beyond maxSenders the rarest gives way.
+// sentBy counts the sender of a series. Beyond maxSenders the rarest gives way.
 func (m *metric) sentBy(from sender.Sender) {
 	if from == (sender.Sender{}) {
 		return
@@ -309,19 +309,19 @@ func (m *metric) sentBy(from sender.Sender) {
 	m.senders[least] = senderSeries{from.Clone(), m.senders[least].series + 1}
 }
 
-// clip shortens what a sender wrote.
+// clip cuts a sender's text to maxText bytes.
 func clip(text string) string { return text[:min(len(text), maxText)] }
 
-// Tenant is what a tenant's new series are.
+// Tenant describes the new series of a tenant.
 //
 // Counts are by step of Step seconds, the oldest first; the last step is not over.
 type Tenant struct {
 	Tenant  string   `json:"tenant"`
 	Began   int64    `json:"began"` // Unix seconds of the first new series that the process met
 	New     []uint64 `json:"new_series"`
-	Refused []uint64 `json:"refused_series"` // by a limit; one that comes again counts again
-	Names   uint64   `json:"new_names"`      // metrics among them in the last one to two minutes, about
-	Counted uint64   `json:"counted_series"` // new ones with a place in just that time; 0 in an older record
+	Refused []uint64 `json:"refused_series"` // over a limit; a series that comes again counts again
+	Names   uint64   `json:"new_names"`      // estimated number of their metrics in the last one to two minutes
+	Counted uint64   `json:"counted_series"` // new series that were not refused, in the same time; 0 in an older record
 	Metrics []Metric `json:"metrics"`        // most new series first
 }
 
@@ -331,20 +331,20 @@ type Metric struct {
 	Name    string   `json:"metric"`
 	New     []uint64 `json:"new_series"`
 	Refused []uint64 `json:"refused_series"`
-	Counted uint64   `json:"counted_series"`    // new ones with a place in just the time of which labels have their values; 0 in an older record
+	Counted uint64   `json:"counted_series"`    // new series that were not refused, in the time of Label.Values; 0 in an older record
 	Labels  []Label  `json:"labels"`            // most values first
 	Senders []string `json:"senders,omitempty"` // most new series first
-	Example string   `json:"example,omitempty"` // labels of one of the series, that with most values first
+	Example string   `json:"example,omitempty"` // labels of one series; the label with the most values first
 }
 
 // Label is a label of new series.
 type Label struct {
 	Name   string `json:"label"`
-	Values uint64 `json:"values"` // in the last one to two minutes, about
+	Values uint64 `json:"values"` // estimated, in the last one to two minutes
 }
 
-// Report is what is known at a time, Unix seconds: of the tenants with new series in the
-// last Steps, those with most first.
+// Report returns the tenants with new series in the last Steps, most new series first. now is
+// Unix seconds.
 func (t *Tracker) Report(now int64) []Tenant {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -392,8 +392,8 @@ func (m *metric) report(now int64) Metric {
 	return r
 }
 
-// example is the text of a series. The label that grows is first, so that it is there in what
-// is left of a long text.
+// example returns the text of a series. The label that grows comes first, so that cutting a
+// long text does not lose it.
 func example(order []Label, values map[string]string) string {
 	var pairs []string
 	for _, l := range order {
@@ -407,7 +407,7 @@ func example(order []Label, values map[string]string) string {
 	return clip("{" + strings.Join(pairs, ", ") + "}")
 }
 
-// report are the counts of the last Steps and of the one that is not over.
+// report returns the counts of the last Steps, and of the current step.
 func (c *counts) report(now int64) (new, refused []uint64) {
 	last := now - now%Step
 	for at := last - Steps*Step; at <= last; at += Step {

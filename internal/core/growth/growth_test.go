@@ -22,7 +22,7 @@ func series(metric string, pairs ...string) *Series {
 	return &Series{Tenant: "a", Store: "raw", Labels: labels.FromStrings(append([]string{"__name__", metric}, pairs...)...), Sender: web}
 }
 
-// only is the one tenant of a report.
+// only returns the one tenant of a report.
 func only(t *testing.T, r []Tenant) Tenant {
 	t.Helper()
 	if len(r) != 1 {
@@ -31,8 +31,8 @@ func only(t *testing.T, r []Tenant) Tenant {
 	return r[0]
 }
 
-// Beside the series of a hundred metrics that begin once, the one metric that goes on is
-// named first, with the label that makes new series, and who sends them.
+// A hundred metrics begin once, and one keeps growing. It is named first, with the label that
+// makes new series and the senders.
 func TestTheMetricLabelAndSenderThatGrow(t *testing.T) {
 	tracker := New()
 	for i := range 10_000 {
@@ -64,7 +64,7 @@ func TestTheMetricLabelAndSenderThatGrow(t *testing.T) {
 	}
 }
 
-// Values are those of the last minutes: what began long ago is no growth now.
+// Values are counted over the last minutes: series that began long ago are not growth now.
 func TestValuesOfALongTimeAgoAreForgotten(t *testing.T) {
 	tracker := New()
 	for i := range 1000 {
@@ -78,12 +78,12 @@ func TestValuesOfALongTimeAgoAreForgotten(t *testing.T) {
 		t.Errorf("%+v", m.Labels)
 	}
 	if r := tracker.Report(begin + 180 + (Steps+1)*Step); len(r) != 0 {
-		t.Errorf("nothing came for minutes, and there is %+v", r)
+		t.Errorf("after minutes without new series: %+v", r)
 	}
 }
 
-// The label that grows is found wherever it stands among the labels of cAdvisor, and is in the
-// example though the text of all labels is too long for it.
+// The label that grows is found wherever it is among the labels of cAdvisor. It is in the
+// example even though the text of all labels is too long.
 func TestTheLastOfManyLabelsGrows(t *testing.T) {
 	tracker := New()
 	pairs := []string{"id", "/kubepods.slice/" + strings.Repeat("kubepods-burstable-pod", 8)}
@@ -99,10 +99,10 @@ func TestTheLastOfManyLabelsGrows(t *testing.T) {
 	}
 }
 
-// Series whose store does not know who sent them have a sender by Sent.
+// Series whose store does not know the sender get one by Sent.
 func TestSentByOthers(t *testing.T) {
 	tracker := New()
-	tracker.Sent("a", "10s", "m", shop) // nobody knows the metric yet
+	tracker.Sent("a", "10s", "m", shop) // the metric is not known yet
 	for i := range 10 {
 		s := series("m", "l", fmt.Sprint(i))
 		s.Store, s.Sender = "10s", sender.Sender{}
@@ -115,7 +115,7 @@ func TestSentByOthers(t *testing.T) {
 	}
 }
 
-// A flood of names is one of the label __name__: no metric has many series.
+// A flood of names is a flood of values of __name__: no metric has many series.
 func TestNames(t *testing.T) {
 	tracker := New()
 	for i := range 5000 {
@@ -126,8 +126,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Whatever comes, what is remembered is bounded, and one who grows is found among those
-// who come and go.
+// Memory is bounded, whatever comes, and a metric that grows is found among many that come and
+// go.
 func TestBounds(t *testing.T) {
 	tracker := New()
 	long := strings.Repeat("x", 5000)
@@ -157,7 +157,7 @@ func TestBounds(t *testing.T) {
 		}
 	}
 	if !found {
-		t.Error("the one that grows is not there")
+		t.Error("the metric that grows is not there")
 	}
 	for i := range 2 * maxTenants {
 		s := series("m")
@@ -171,7 +171,7 @@ func TestBounds(t *testing.T) {
 	later.Tenant = "later"
 	tracker.Add(begin+(Steps+1)*Step, later)
 	if len(tracker.tenants) != maxTenants || tracker.tenants["later"] == nil {
-		t.Error("a tenant that is quiet made no room")
+		t.Error("a quiet tenant did not give way")
 	}
 }
 
@@ -193,7 +193,7 @@ func TestClockGoesBack(t *testing.T) {
 	}
 }
 
-// A series of a metric that is remembered allocates nothing.
+// Counting a series of a known metric allocates nothing.
 func TestNoAllocations(t *testing.T) {
 	tracker, s := New(), series("m", "pod", "a")
 	tracker.Add(begin, s)
@@ -203,8 +203,8 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// Bound: 0 allocs/op and 500 ns a new series of six labels, of which the store takes 5 us
-// and more.
+// Bound: 0 allocs/op and 500 ns a new series of six labels. The store takes 5 us and more for
+// it.
 func BenchmarkAdd(b *testing.B) {
 	tracker := New()
 	all := make([]*Series, 1000)

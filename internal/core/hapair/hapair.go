@@ -1,5 +1,5 @@
-// Package hapair chooses one of several senders that send the same: Prometheus servers
-// that scrape the same targets so that one may fail.
+// Package hapair elects one of several senders of the same samples: Prometheus servers that
+// scrape the same targets so that one may fail.
 package hapair
 
 import (
@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// maxClusters of a tenant are known. Of others everybody is accepted, so that nothing is
-// lost by a label that somebody sets to anything.
+// maxClusters is how many clusters of a tenant are tracked. Requests of other clusters are
+// always accepted, so that a sender that varies its cluster label loses nothing.
 const maxClusters = 1000
 
-// Tracker remembers, for each tenant and cluster, whose samples are taken. It is safe for
-// concurrent use.
+// Tracker remembers the elected replica of each tenant and cluster. It is safe for concurrent
+// use.
 type Tracker struct {
 	timeout time.Duration
 
@@ -25,14 +25,14 @@ type elected struct {
 	seen    time.Time
 }
 
-// New returns a tracker by which another replica takes over when nothing came from the
-// elected one for timeout.
+// New returns a tracker that elects another replica when the elected one has sent nothing for
+// timeout.
 func New(timeout time.Duration) *Tracker {
 	return &Tracker{timeout: timeout, tenants: map[string]map[string]*elected{}}
 }
 
-// Accept reports whether a request of a replica is taken, and remembers that it came.
-// changed is true if the replica's were not taken before.
+// Accept reports whether a replica's request is accepted, and remembers that it came. changed
+// reports that the replica was elected just now.
 func (t *Tracker) Accept(tenant, cluster, replica string, now time.Time) (taken, changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

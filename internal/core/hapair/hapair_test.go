@@ -16,14 +16,14 @@ func TestOneOfAPairIsTaken(t *testing.T) {
 		taken, changed  bool
 		why             string
 	}{
-		{0, "a", "c", "1", true, true, "the first that comes is elected"},
+		{0, "a", "c", "1", true, true, "the first replica is elected"},
 		{1, "a", "c", "2", false, false, "its copy is not taken"},
-		{1, "a", "d", "2", true, true, "each cluster has its own"},
+		{1, "a", "d", "2", true, true, "each cluster elects its own"},
 		{1, "b", "c", "2", true, true, "each tenant, too"},
-		{30, "a", "c", "2", false, false, "the elected one is late, and not gone"},
+		{30, "a", "c", "2", false, false, "the elected one is late, but within the timeout"},
 		{31, "a", "c", "2", true, true, "it is gone"},
-		{32, "a", "c", "1", false, false, "it is back, and now the copy"},
-		{70, "a", "c", "2", true, false, "the elected one was late, and nobody took over"},
+		{32, "a", "c", "1", false, false, "it comes back, and is now the spare"},
+		{70, "a", "c", "2", true, false, "the elected one was late, but no other took over"},
 		{100, "a", "c", "1", false, false, "time counts from its last request"},
 	} {
 		if taken, changed := tracker.Accept(c.tenant, c.cluster, c.replica, start.Add(time.Duration(c.second)*time.Second)); taken != c.taken || changed != c.changed {
@@ -44,7 +44,7 @@ func TestClustersAreBounded(t *testing.T) {
 	}
 	for _, replica := range []string{"1", "2"} {
 		if taken, changed := tracker.Accept("a", "another", replica, time.Unix(0, 0)); !taken || changed {
-			t.Errorf("of a cluster that is not known: taken: %v, changed: %v", taken, changed)
+			t.Errorf("an untracked cluster: taken: %v, changed: %v", taken, changed)
 		}
 	}
 }

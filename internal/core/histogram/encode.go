@@ -30,8 +30,8 @@ func (b *Buckets) append(dst []byte) []byte {
 	return dst
 }
 
-// Parse replaces h by what Append wrote at the front of b, keeping h's memory,
-// and returns what follows it.
+// Parse replaces h by what Append wrote at the front of b, reusing h's memory, and returns the
+// rest of b.
 func (h *Exponential) Parse(b []byte) (rest []byte, err error) {
 	if len(b) == 0 || int8(b[0]) < MinSchema || int8(b[0]) > MaxSchema {
 		return nil, errEncoding
@@ -52,8 +52,8 @@ func (h *Exponential) Parse(b []byte) (rest []byte, err error) {
 	return h.Negative.parse(b)
 }
 
-// MaxIndex is beyond the bucket of the largest double at the highest resolution, and
-// its negative beyond that of the smallest: no bucket is further away.
+// MaxIndex exceeds the index of every bucket: of the largest double at the highest resolution,
+// and, negated, of the smallest.
 const MaxIndex = 1100 << MaxSchema
 
 func (b *Buckets) parse(from []byte) (rest []byte, err error) {
@@ -92,8 +92,8 @@ func AppendFloat(dst []byte, v float64) []byte {
 	return binary.AppendUvarint(dst, bits.ReverseBytes64(math.Float64bits(v)))
 }
 
-// CutFloat is the inverse of AppendFloat at the front of b. It refuses NaN and
-// infinities: they would poison every sum they join.
+// CutFloat is the inverse of AppendFloat at the front of b. It refuses NaN and infinities,
+// which would spoil every sum they join.
 func CutFloat(b []byte) (v float64, rest []byte, err error) {
 	u, size := binary.Uvarint(b)
 	v = math.Float64frombits(bits.ReverseBytes64(u))

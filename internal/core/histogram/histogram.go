@@ -1,7 +1,6 @@
-// Package histogram holds the distribution of a timer's values while it is
-// being counted: exponential buckets that become a Prometheus native float
-// histogram, mergeable across windows, hosts and resolutions. Classic buckets
-// are plain counts, kept by whoever knows their bounds.
+// Package histogram counts the distribution of a timer's values: exponential buckets that
+// become a Prometheus native float histogram, and can be merged across windows, hosts and
+// resolutions. Classic buckets are plain counts, kept where their bounds are known.
 package histogram
 
 import (
@@ -17,14 +16,13 @@ const (
 	MaxSchema = 8
 )
 
-// zeroThreshold is the widest absolute value that counts as zero: 2^-128, as in
-// Prometheus' instrumentation libraries.
+// zeroThreshold is the largest absolute value that counts as zero: 2^-128, as in Prometheus'
+// instrumentation libraries.
 var zeroThreshold = math.Ldexp(1, -128)
 
-// Exponential counts values in buckets whose bounds grow by 2^(2^-Schema):
-// bucket i holds (2^((i-1)*2^-Schema), 2^(i*2^-Schema)]. Counts are floats,
-// since a sampled value stands for 1/rate values. The zero value is empty, of
-// schema 0. It keeps its memory when it is reset.
+// Exponential counts values in buckets whose bounds grow by 2^(2^-Schema): bucket i holds
+// (2^((i-1)*2^-Schema), 2^(i*2^-Schema)]. Counts are floats, since a sampled value stands for
+// 1/rate values. The zero value is empty, with schema 0. Reset keeps its memory.
 type Exponential struct {
 	Schema   int8
 	Count    float64 // of all values
@@ -34,7 +32,7 @@ type Exponential struct {
 	Negative Buckets // by absolute value
 }
 
-// Buckets are the populated buckets of one sign, in the order of their index.
+// Buckets are the populated buckets of one sign, ordered by index.
 type Buckets struct {
 	Index []int32
 	Count []float64
@@ -65,8 +63,8 @@ func (h *Exponential) Observe(value, weight float64, maxBuckets int) {
 	h.Limit(maxBuckets)
 }
 
-// Limit halves the resolution until at most maxBuckets buckets are populated, or
-// the resolution is the lowest there is.
+// Limit halves the resolution until at most maxBuckets buckets are populated, or the resolution
+// is the lowest.
 func (h *Exponential) Limit(maxBuckets int) {
 	for len(h.Positive.Index)+len(h.Negative.Index) > maxBuckets && h.Schema > MinSchema {
 		h.reduce(h.Schema - 1)
@@ -99,7 +97,7 @@ func (b *Buckets) clone() Buckets {
 	return Buckets{Index: slices.Clone(b.Index), Count: slices.Clone(b.Count)}
 }
 
-// Float returns h as Prometheus stores it, in memory of its own.
+// Float returns a copy of h as Prometheus stores it.
 func (h *Exponential) Float() *histogram.FloatHistogram {
 	f := &histogram.FloatHistogram{
 		Schema:        int32(h.Schema),
@@ -129,8 +127,8 @@ func (b *Buckets) spans() ([]histogram.Span, []float64) {
 	return spans, slices.Clone(b.Count)
 }
 
-// add finds the bucket by halving; timers have a few dozen of them, and the
-// slices stay in a cache line or three.
+// add finds the bucket by binary search: timers have a few dozen, and the slices fit in a cache
+// line or three.
 func (b *Buckets) add(index int32, weight float64) {
 	at, found := slices.BinarySearch(b.Index, index)
 	if !found {
@@ -167,23 +165,23 @@ func (b *Buckets) reduce(shift uint) {
 	b.Index, b.Count = b.Index[:n], b.Count[:n]
 }
 
-// coarser is the index of a bucket at a resolution 2^shift times lower: upper
-// bounds are inclusive, so indices round up.
+// coarser returns the index of a bucket at a resolution 2^shift times lower. Upper bounds are
+// inclusive, so indices round up.
 func coarser(index int32, shift uint) int32 { return ((index - 1) >> shift) + 1 }
 
-// bucketIndex is the bucket of v > 0.
+// bucketIndex returns the index of the bucket of v > 0.
 func bucketIndex(v float64, schema int8) int32 {
 	fraction, exponent := math.Frexp(v)
 	if schema <= 0 {
 		index := int32(exponent)
-		if fraction == 0.5 { // a power of two is the bound of the bucket below
+		if fraction == 0.5 { // a power of two is the upper bound of its bucket
 			index--
 		}
 		return coarser(index, uint(-schema))
 	}
 	t := &tables[schema]
-	// Of the doubles in [0.5, 1), the leading mantissa bits choose a cell so
-	// narrow that it holds at most one bound.
+	// The leading mantissa bits of a double in [0.5, 1) select a cell so narrow that it holds
+	// at most one bound.
 	cell := t.first[(math.Float64bits(fraction)&(1<<52-1))>>(51-uint(schema))]
 	if fraction > t.bounds[cell] {
 		cell++
@@ -194,7 +192,7 @@ func bucketIndex(v float64, schema int8) int32 {
 // table finds the bucket of a double in [0.5, 1) at one resolution.
 type table struct {
 	bounds []float64 // of the 2^schema buckets, and 1
-	first  []uint16  // by cell of 2^-(schema+2): the first bound that is not below the cell
+	first  []uint16  // by cell of width 2^-(schema+2): index of the first bound not below the cell
 }
 
 var tables = func() (all [MaxSchema + 1]table) {

@@ -1,6 +1,6 @@
-// Package labelrules says what series the labels of a request stand for: it checks them,
-// holds them against limits, and relabels them. It is asked about series that were not
-// seen before, so that what it costs hardly counts.
+// Package labelrules resolves the labels of a request to a series: it checks them, applies
+// limits, and relabels them. It runs only for series that were not seen before, so its cost
+// hardly counts.
 package labelrules
 
 import (
@@ -19,17 +19,17 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 )
 
-// Limits are those of one series; 0 is none.
+// Limits bound one series; 0 is no limit.
 type Limits struct {
 	Labels     int
 	NameBytes  int
 	ValueBytes int
 }
 
-// Rules are never changed once made, so that many goroutines may ask.
+// Rules are immutable, so goroutines may share them.
 type Rules struct {
 	Limits  Limits
-	Replica string // the label that tells the copies of an HA pair apart, which is taken away; empty to take none
+	Replica string // the label that tells the copies of an HA pair apart, which Resolve removes; empty for none
 	Relabel []*relabel.Config
 }
 
@@ -41,15 +41,15 @@ type scratch struct {
 
 var scratches = sync.Pool{New: func() any { return &scratch{builder: labels.NewScratchBuilder(16)} }}
 
-// view is b as a string, for as long as b stays as it is.
+// view returns b as a string without a copy, valid while b does not change.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// Resolve returns the labels of a series, in memory of their own. They are empty if a
-// rule drops the series.
+// Resolve returns a copy of a series' labels, after relabelling. It is empty if a rule drops
+// the series.
 //
 // Labels may come in any order. The specification of remote write wants them sorted, but
-// Prometheus takes others, and several widespread senders send others. A spelling is
-// resolved when it is new, so that sorting costs samples of known spellings nothing.
+// Prometheus accepts unsorted ones, and several widespread senders send them. Only new
+// spellings are resolved, so known ones pay nothing for sorting.
 func (r *Rules) Resolve(request *remotewrite.Request, series *remotewrite.Series) (labels.Labels, *outcome.Refusal) {
 	w := scratches.Get().(*scratch)
 	defer scratches.Put(w)
@@ -59,7 +59,8 @@ func (r *Rules) Resolve(request *remotewrite.Request, series *remotewrite.Series
 	}
 	all := w.labels
 	if err == nil {
-		// Before they are looked into: of version 2, many may have one long value.
+		// Check limits before reading the values: in version 2, many labels may share one long
+		// value.
 		if refusal := r.limit(all); refusal != nil {
 			return labels.EmptyLabels(), refusal
 		}
@@ -71,7 +72,7 @@ func (r *Rules) Resolve(request *remotewrite.Request, series *remotewrite.Series
 	b := &w.builder
 	b.Reset()
 	for _, l := range all {
-		// A label without a value is none, to Prometheus as well.
+		// A label without a value is no label, as in Prometheus.
 		if len(l.Value) > 0 && (r.Replica == "" || string(l.Name) != r.Replica) {
 			b.Add(view(l.Name), view(l.Value))
 		}
@@ -85,15 +86,15 @@ func (r *Rules) Resolve(request *remotewrite.Request, series *remotewrite.Series
 		return labels.EmptyLabels(), nil
 	}
 	if ls = lb.Labels(); ls.Get(model.MetricNameLabel) == "" && !ls.IsEmpty() {
-		return labels.EmptyLabels(), &outcome.Refusal{Reason: outcome.BadLabels, Cause: errors.New("distributor.relabel took its name away; drop the series, or leave it a name")}
+		return labels.EmptyLabels(), &outcome.Refusal{Reason: outcome.BadLabels, Cause: errors.New("distributor.relabel removed its name; drop the series, or leave it a name")}
 	}
 	return ls, nil
 }
 
-// maxText is how long Text becomes, in bytes, but for the end of a label.
+// maxText is the length of Text in bytes, not counting the rest of the last label.
 const maxText = 1 << 10
 
-// Text is a series as it was sent, for people: its first labels, if it has many.
+// Text returns a series as sent, for people: its first labels, if it has many.
 func Text(request *remotewrite.Request, series *remotewrite.Series) string {
 	all, err := request.Labels(nil, series)
 	if err != nil && !errors.Is(err, remotewrite.ErrTooManyLabels) {
@@ -117,7 +118,7 @@ func Text(request *remotewrite.Request, series *remotewrite.Series) string {
 
 func cut(b []byte) []byte { return b[:min(len(b), maxText)] }
 
-// check refuses labels that name no series, and sorts those that are not sorted.
+// check refuses labels that cannot identify a series, and sorts them if needed.
 func check(all []remotewrite.Label) error {
 	named, sorted := false, true
 	for i, l := range all {
@@ -140,7 +141,7 @@ func check(all []remotewrite.Label) error {
 	}
 	for i := 1; i < len(all); i++ {
 		if string(all[i].Name) == string(all[i-1].Name) {
-			return fmt.Errorf("the label %.80s is there twice", all[i].Name)
+			return fmt.Errorf("the label %.80s occurs twice", all[i].Name)
 		}
 	}
 	return nil

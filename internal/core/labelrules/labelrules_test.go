@@ -14,7 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 )
 
-// requests is one series with these labels, name, value, …, in both versions.
+// requests returns one series with these labels (name, value, …) as a request of each version.
 func requests(t *testing.T, ls []string) (both [2]*remotewrite.Request) {
 	t.Helper()
 	symbols := writev2.NewSymbolTable()
@@ -67,9 +67,9 @@ func TestResolve(t *testing.T) {
 		{"a label without a name", Rules{}, "=x __name__=up", "", outcome.BadLabels, "label 1 has no name"},
 		{"a name that is not UTF-8", Rules{}, "__name__=up a\xff=x", "", outcome.BadLabels, `"a\xff" is not UTF-8`},
 		{"a value that is not UTF-8", Rules{}, "__name__=up a=x\xff", "", outcome.BadLabels, `"x\xff" of label a is not UTF-8`},
-		{"twice, which Prometheus answers with 204 and stores nothing", Rules{}, "__name__=up a=1 a=1", "", outcome.BadLabels, "a is there twice"},
-		{"twice, and not side by side", Rules{}, "a=1 __name__=up a=1", "", outcome.BadLabels, "a is there twice"},
-		{"twice, once without a value", Rules{}, "a= __name__=up a=1", "", outcome.BadLabels, "a is there twice"},
+		{"twice, which Prometheus answers with 204 and stores nothing", Rules{}, "__name__=up a=1 a=1", "", outcome.BadLabels, "a occurs twice"},
+		{"twice, and not side by side", Rules{}, "a=1 __name__=up a=1", "", outcome.BadLabels, "a occurs twice"},
+		{"twice, once without a value", Rules{}, "a= __name__=up a=1", "", outcome.BadLabels, "a occurs twice"},
 		{"a label without a name at the end", Rules{}, "__name__=up a=1 =x", "", outcome.BadLabels, "label 3 has no name"},
 		{"not sorted, as vmagent and several small clients send", Rules{}, "job=b __name__=up Zone=c a=1", `{Zone="c", __name__="up", a="1", job="b"}`, 0, ""},
 		{"not sorted, and relabelled", Rules{Replica: "r", Relabel: []*relabel.Config{step("replace", "job", "(.)", "job", "x$1")}}, "r=2 job=a __name__=up", `{__name__="up", job="xa"}`, 0, ""},
@@ -81,7 +81,7 @@ func TestResolve(t *testing.T) {
 		{"a rule drops it", Rules{Relabel: []*relabel.Config{step("drop", "job", "a", "", "")}}, "__name__=up job=a", "", 0, ""},
 		{"a rule changes a label", Rules{Relabel: []*relabel.Config{step("replace", "job", "(.)", "job", "x$1")}}, "__name__=up job=a", `{__name__="up", job="xa"}`, 0, ""},
 		{"a rule takes all labels", Rules{Relabel: []*relabel.Config{step("labeldrop", "", ".*", "", "")}}, "__name__=up job=a", "", 0, ""},
-		{"a rule takes the name", Rules{Relabel: []*relabel.Config{step("labeldrop", "", "__name__", "", "")}}, "__name__=up job=a", "", outcome.BadLabels, "took its name away"},
+		{"a rule takes the name", Rules{Relabel: []*relabel.Config{step("labeldrop", "", "__name__", "", "")}}, "__name__=up job=a", "", outcome.BadLabels, "removed its name"},
 	} {
 		var list []string
 		for word := range strings.FieldsSeq(c.labels) {
@@ -103,7 +103,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// The labels of a series outlive the request that brought it, whose memory is used again.
+// The labels of a series outlive the request that brought it, whose memory is reused.
 func TestLabelsAreACopy(t *testing.T) {
 	body, err := (&prompb.WriteRequest{Timeseries: []prompb.TimeSeries{{Labels: []prompb.Label{{Name: "__name__", Value: "up"}, {Name: "job", Value: "a"}}}}}).Marshal()
 	if err != nil {
@@ -126,8 +126,8 @@ func TestLabelsAreACopy(t *testing.T) {
 	}
 }
 
-// A request may name one long value a million times: nobody looks at more labels than any
-// series has, nor makes a text of them all.
+// A request may refer to one long value a million times: Resolve looks at no more labels than a
+// series may have, and Text does not write them all.
 func TestAMillionLabels(t *testing.T) {
 	symbols := writev2.NewSymbolTable()
 	name, value := symbols.Symbolize("__name__"), symbols.Symbolize(strings.Repeat("v", 1<<20))

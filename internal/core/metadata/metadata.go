@@ -1,6 +1,5 @@
-// Package metadata holds what senders say of their metrics: type, help and unit. It is in
-// memory only, as in Prometheus, since senders say it again every minute or with every
-// sample.
+// Package metadata holds the type, help and unit that senders give for their metrics. It is in
+// memory only, as in Prometheus, since senders repeat it every minute or with every sample.
 package metadata
 
 import (
@@ -16,7 +15,8 @@ import (
 )
 
 const (
-	// maxNames of a tenant are remembered, and maxBytes of what is said of them.
+	// maxNames and maxBytes bound what is remembered of a tenant: the names, and the bytes of
+	// names and texts.
 	maxNames = 20_000
 	maxBytes = 4 << 20
 
@@ -24,7 +24,7 @@ const (
 	maxText = 1 << 10
 )
 
-// Store is what all tenants' senders said. It is safe for concurrent use.
+// Store is the metadata of all tenants. It is safe for concurrent use.
 type Store struct {
 	mu      sync.RWMutex
 	tenants map[string]*tenant
@@ -54,7 +54,7 @@ func typeOf(t remotewrite.MetricType) model.MetricType {
 	return types[t]
 }
 
-// Families keeps what a request of version 1 says.
+// Families keeps the metadata of a request of version 1.
 func (s *Store) Families(tenant string, families []remotewrite.Family) {
 	for i := range families {
 		f := &families[i]
@@ -62,8 +62,8 @@ func (s *Store) Families(tenant string, families []remotewrite.Family) {
 	}
 }
 
-// Series keeps what a series of version 2 says, if anything. What is said of parts of a
-// classic histogram or summary holds for the whole.
+// Series keeps the metadata of a series of version 2, if it has any. Metadata of a part of a
+// classic histogram or summary applies to the whole.
 func (s *Store) Series(tenant, name string, r *remotewrite.Request, m remotewrite.Metadata) {
 	if m == (remotewrite.Metadata{}) {
 		return
@@ -107,7 +107,7 @@ func (s *Store) set(tenantName, name string, t model.MetricType, help, unit []by
 		more -= size(name, before)
 	}
 	if !ok && len(of.names) >= maxNames || of.bytes+more > maxBytes {
-		return // it is shown nowhere, and costs nobody a sample
+		return // not remembered, but its samples are stored
 	}
 	of.names[strings.Clone(name)] = m
 	of.bytes += more
@@ -117,7 +117,7 @@ func text(b []byte) string {
 	return strings.ToValidUTF8(string(b[:min(len(b), maxText)]), "")
 }
 
-// All yields what is known of a tenant's metrics, by name.
+// All yields the metadata of a tenant's metrics, by name.
 func (s *Store) All(tenant string, yield func(name string, m metadata.Metadata) bool) {
 	s.mu.RLock()
 	var names map[string]metadata.Metadata

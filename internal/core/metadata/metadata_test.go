@@ -53,7 +53,7 @@ func TestPartsSpeakForTheWhole(t *testing.T) {
 func TestBytesAreBounded(t *testing.T) {
 	s := New()
 	help := []byte(strings.Repeat("x", maxText))
-	for round := range 3 { // what is said again takes nothing more
+	for round := range 3 { // repeated metadata takes no more memory
 		for i := range 2 * maxBytes / maxText {
 			s.Families("a", []remotewrite.Family{{Name: fmt.Append(nil, i), Help: help[:maxText-round]}})
 		}

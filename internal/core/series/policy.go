@@ -6,19 +6,19 @@ import (
 	"math"
 )
 
-// Merge says how a gauge's values from several senders become one, once a rule
-// has dropped the label that told them apart.
+// Merge is how a gauge's values from several sources become one, after a rule dropped the label
+// that told them apart.
 type Merge uint8
 
 const (
-	MergeLast Merge = iota // by the time the value was read; the default
+	MergeLast Merge = iota // the value that was read last; the default
 	MergeSum
 	MergeMin
 	MergeMax
 )
 
-// Policy is what the configuration decided for one series beyond its name and
-// labels. It is shared by all series of a rule and never changed once made.
+// Policy is what the configuration decides for a series beyond its name and labels. All series
+// of a rule share it, and it is immutable.
 type Policy struct {
 	Merge      Merge     // of gauges
 	Schema     int8      // of native histograms, -4 to 8; bucket bounds grow by 2^(2^-Schema)
@@ -26,16 +26,15 @@ type Policy struct {
 	Bounds     []float64 // upper bounds of classic buckets, ascending, without +Inf; nil for native
 }
 
-// DefaultPolicy is what a series without a rule gets. Schema 3 grows bounds by
-// 9 %, the factor that Prometheus' own instrumentation recommends; 160 buckets
-// then reach over six decimal orders of magnitude.
+// DefaultPolicy is the policy of a series without a rule. With schema 3, bounds grow by 9 %,
+// the factor that Prometheus' own instrumentation recommends; 160 buckets then span over six
+// decimal orders of magnitude.
 var DefaultPolicy = Policy{Schema: 3, MaxBuckets: 160}
 
 // MaxBounds limits the classic buckets of a rule.
 const MaxBounds = 256
 
-// AppendPolicy appends p to dst; the default is no bytes at all.
-// Layout: docs/format/batch.md.
+// AppendPolicy appends p to dst. The default takes no bytes. Layout: docs/format/batch.md.
 func AppendPolicy(dst []byte, p *Policy) []byte {
 	if p.Merge == DefaultPolicy.Merge && p.Schema == DefaultPolicy.Schema &&
 		p.MaxBuckets == DefaultPolicy.MaxBuckets && p.Bounds == nil {
@@ -51,7 +50,7 @@ func AppendPolicy(dst []byte, p *Policy) []byte {
 
 var errPolicy = errors.New("series policy is malformed")
 
-// ParsePolicy is the inverse of AppendPolicy. What it returns may be shared.
+// ParsePolicy is the inverse of AppendPolicy. Its result may be shared.
 func ParsePolicy(b []byte) (*Policy, error) {
 	if len(b) == 0 {
 		return &DefaultPolicy, nil

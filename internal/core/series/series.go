@@ -1,7 +1,6 @@
-// Package series holds what identifies a series and how its increments combine:
-// its kind, the bytes of its key, the shard it belongs to, and the policy that
-// rules gave it. How a DogStatsD line becomes a series is mapping's business,
-// and what becomes of its samples is tile's.
+// Package series holds what identifies a series and how its increments combine: its kind, the
+// bytes of its key, its shard, and the policy that rules gave it. Package mapping makes series
+// from DogStatsD lines, and package tile combines their samples.
 package series
 
 import (
@@ -15,23 +14,23 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 )
 
-// Kind says how the values of a series combine.
+// Kind is how the values of a series combine.
 type Kind uint8
 
 const (
 	Counter Kind = iota + 1 // increments add up
 	Gauge                   // the last value holds
 	Timer                   // values are distributed: DogStatsD ms, h and d
-	Set                     // distinct values are counted
+	Set                     // the number of distinct values
 	Check                   // a service check's last status, 0 to 3
-	UpDown                  // increments of either sign add up: a gauge to those who ask
+	UpDown                  // increments of either sign add up: a gauge in queries
 
 	LastKind = UpDown
 )
 
 var kindNames = [...]string{Counter: "counter", Gauge: "gauge", Timer: "timer", Set: "set", Check: "check", UpDown: "updown"}
 
-// String returns the kind as the documentation spells it.
+// String returns the kind's name in the documentation.
 func (k Kind) String() string {
 	if k.Valid() {
 		return kindNames[k]
@@ -42,7 +41,7 @@ func (k Kind) String() string {
 // Valid reports whether k is one of the kinds above.
 func (k Kind) Valid() bool { return k >= Counter && k <= LastKind }
 
-// MetricType is the word Prometheus' metadata has for the kind.
+// MetricType returns the kind's type in Prometheus' metadata.
 func (k Kind) MetricType() string {
 	switch k {
 	case Counter:
@@ -54,8 +53,8 @@ func (k Kind) MetricType() string {
 	}
 }
 
-// Shards is the number of virtual shards; it is fixed for ever, since it is part
-// of where data lies.
+// Shards is the number of virtual shards. It is fixed for ever, since it decides where data
+// lies.
 const Shards = 1024
 
 // Shard returns the shard of a tenant's series. It is the same in every process
@@ -76,10 +75,9 @@ func Shard(tenant string, key []byte) uint16 {
 	return uint16(d.Sum64() >> 54)
 }
 
-// AppendKey appends the key of a series to dst: its kind in one byte, then each
-// label in the order of ls, name and value, each after its length as a uvarint.
-// ls must be sorted, as labels.Labels are, and hold __name__. Layout:
-// docs/format/batch.md.
+// AppendKey appends the key of a series to dst: its kind in one byte, then each label in the
+// order of ls, as name and value, each preceded by its length as a uvarint. ls must be sorted,
+// as labels.Labels are, and contain __name__. Layout: docs/format/batch.md.
 func AppendKey(dst []byte, kind Kind, ls labels.Labels) []byte {
 	dst = append(dst, byte(kind))
 	ls.Range(func(l labels.Label) { dst = AppendLabel(dst, l.Name, l.Value) })
@@ -96,9 +94,9 @@ func AppendLabel(dst []byte, name, value string) []byte {
 
 var errKey = errors.New("series key is malformed")
 
-// ParseKey is the inverse of AppendKey. The labels hold copies, never key's
-// memory. Labels that are not sorted, repeat or are empty are refused: a key
-// that AppendKey did not write must not name a second spelling of a series.
+// ParseKey is the inverse of AppendKey. The labels are copies. It refuses labels that are
+// unsorted, repeated or empty: a key that AppendKey did not write must not be a second spelling
+// of a series.
 func ParseKey(key []byte) (Kind, labels.Labels, error) {
 	if len(key) == 0 || !Kind(key[0]).Valid() {
 		return 0, labels.EmptyLabels(), errKey
@@ -125,8 +123,8 @@ func ParseKey(key []byte) (Kind, labels.Labels, error) {
 	return kind, ls, nil
 }
 
-// Name returns the value of __name__ in a key of AppendKey, nil if there is none.
-// It is key's memory. It costs a fraction of ParseKey.
+// Name returns the value of __name__ in a key of AppendKey, nil if there is none. It points
+// into key, and costs a fraction of ParseKey.
 func Name(key []byte) []byte {
 	for name, value := range KeyLabels(key) {
 		if string(name) == model.MetricNameLabel {
@@ -136,8 +134,8 @@ func Name(key []byte) []byte {
 	return nil
 }
 
-// KeyLabels yields the labels in a key of AppendKey, up to its end or what is no
-// label. Names and values are key's memory.
+// KeyLabels yields the labels in a key of AppendKey, up to its end or the first malformed
+// label. Names and values point into key.
 func KeyLabels(key []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(name, value []byte) bool) {
 		if len(key) == 0 {
@@ -159,7 +157,7 @@ func KeyLabels(key []byte) iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// cutString takes one length-prefixed string off the front of s.
+// cutString takes one length-prefixed string from the front of s.
 func cutString(s string) (head, rest string, ok bool) {
 	var n uint64
 	for i := 0; i < len(s) && i < 5; i++ { // five bytes hold any length below 32 GiB

@@ -49,8 +49,8 @@ func TestKeyReadBack(t *testing.T) {
 	}
 }
 
-// A key names one series and a series has one key, so whatever ParseKey takes is
-// what AppendKey writes.
+// A key names one series and a series has one key, so ParseKey accepts only what AppendKey
+// writes.
 func FuzzParseKey(f *testing.F) {
 	f.Add(AppendKey(nil, Counter, labels.FromStrings("__name__", "a", "host", "b")))
 	f.Add([]byte{1, 0x80, 0})

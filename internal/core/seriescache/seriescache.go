@@ -1,10 +1,10 @@
-// Package seriescache finds a series of a database by the bytes that a sender wrote for
-// its labels, so that the labels of a series that came before are not read again. A series
-// may have several spellings: two versions of the protocol, two senders, or labels that
-// relabelling takes away. Nothing in it is for the garbage collector to scan.
+// Package seriescache finds a database's series by the bytes that a sender wrote for its
+// labels, so that the labels of a known series are not parsed again. A series may have several
+// spellings: from two versions of the protocol, from two senders, or with labels that
+// relabelling removes. The garbage collector has nothing to scan in it.
 //
-// What a spelling stands for is found out by the caller, once. What was written to a
-// series is the caller's too: this package only has the place for it.
+// The caller resolves a spelling, once. The caller also keeps account of what was written to a
+// series: this package only holds the fields for it.
 package seriescache
 
 import (
@@ -17,23 +17,23 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/index"
 )
 
-// Number is a series in a Cache, until it is evicted. The zero Number is none.
+// Number identifies a series in a Cache until it is evicted. The zero Number is none.
 type Number uint32
 
 // Dropped stands for all series that a rule drops.
 const Dropped Number = 1<<32 - 1
 
-// Series is what is known of one.
+// Series is the state of one series.
 //
 // Shape: 40 bytes.
 type Series struct {
 	Ref   uint64 // of the database; never changes
-	LastT int64  // Unix milliseconds; the database, and what waits to be committed, has nothing newer
+	LastT int64  // Unix milliseconds of the newest sample, in the database or waiting to be committed
 	Bits  uint64 // of the value at LastT, if Float
 
-	Commit uint32 // the one that wrote to it last; 0 if none did since it is in the cache
-	first  uint32 // of its spellings
-	Float  bool   // what was written at LastT is a float, no histogram
+	Commit uint32 // the last commit that wrote to it; 0 if none did since it was cached
+	first  uint32 // its first spelling
+	Float  bool   // the sample at LastT is a float, not a histogram
 
 	Described bool // its metadata was passed on
 }
@@ -43,35 +43,35 @@ type Series struct {
 // Shape: 20 bytes, and 11 to 13 in the index.
 type spelling struct {
 	key    arena.Ref
-	length uint32 // of the key in bytes; the upper bit is set for those of version 2
+	length uint32 // bytes of the key; the upper bit is set for version 2
 	series Number // 0 if the spelling is free
-	next   uint32 // the one that followed it last time; free ones: the next one
-	twin   uint32 // another one of the series
+	next   uint32 // the spelling that followed it last time; if free, the next free one
+	twin   uint32 // the next spelling of the same series
 }
 
 const version2 = 1 << 31
 
 const (
-	// maxSpellings of a series are remembered. Others are looked up each time, so that
-	// nobody can fill the memory by writing one series in many ways.
+	// maxSpellings is how many spellings of a series are remembered. Others are resolved each
+	// time, so that writing one series in many ways cannot fill the memory.
 	maxSpellings = 8
 
-	// maxDropped spellings of what rules drop are remembered, 30 MB at 250 bytes. When
-	// there is one more all are forgotten, and those in use come back.
+	// maxDropped is how many spellings of dropped series are remembered: 30 MB at 250 bytes.
+	// One more makes the cache forget them all, and those in use come back.
 	maxDropped = 100_000
 )
 
-// Cache belongs to one open database, since references mean something in no other. One
-// goroutine at a time may use it.
+// Cache belongs to one open database, since references are valid only there. One goroutine at a
+// time may use it.
 type Cache struct {
 	seed      maphash.Seed
 	index     index.Index // spellings by the hash of their keys
-	spellings []spelling  // the first stands before the first of a request
+	spellings []spelling  // [0] precedes the first spelling of a request
 	keys      arena.Arena
-	free      uint32 // the first of the spellings not in use
+	free      uint32 // the first free spelling
 	dropped   []uint32
 
-	series     []Series // by number; the first is none
+	series     []Series // by number; [0] is none
 	byRef      index.Index
 	freeSeries []Number
 }
@@ -81,20 +81,20 @@ func New() *Cache {
 	return &Cache{seed: maphash.MakeSeed(), spellings: make([]spelling, 1), series: make([]Series, 1)}
 }
 
-// Cursor is the way through one request: its series are expected in the order in which
-// they came last time, which saves hashing them.
+// Cursor is a position in one request. It expects the request's series in the order of the last
+// request, which saves hashing them.
 type Cursor struct {
 	last    uint32 // the spelling found last
-	hash    uint64 // of the last that was not found
+	hash    uint64 // of the last spelling that was not found
 	symbols []uint64
-	hashed  bool // symbols has the hashes of the request's
+	hashed  bool // symbols has the hashes of the request's symbols
 }
 
-// Begin is to be called before the first series of a request.
+// Begin resets the cursor. Call it before the first series of a request.
 func (u *Cursor) Begin() { u.last, u.hashed = 0, false }
 
-// Find returns the series whose labels are spelled as those of s, or 0. From Begin to the
-// last series of a request nothing may be evicted or forgotten.
+// Find returns the series whose labels are spelled like those of s, or 0. Between Begin and the
+// last series of a request, no series may be evicted or forgotten.
 func (c *Cache) Find(u *Cursor, r *remotewrite.Request, s *remotewrite.Series) Number {
 	if r.Version2() {
 		refs := r.Refs(s)
@@ -140,7 +140,7 @@ func (c *Cache) isV1(n uint32, key []byte) bool {
 	return int(p.length) == len(key) && string(c.keys.Bytes(p.key, len(key))) == string(key)
 }
 
-// isV2 compares a key, which is each symbol after its length, with symbols.
+// isV2 compares a key, in which each symbol follows its length, with symbols.
 func (c *Cache) isV2(n uint32, r *remotewrite.Request, refs []uint32) bool {
 	p := &c.spellings[n]
 	if p.length&version2 == 0 {
@@ -149,7 +149,7 @@ func (c *Cache) isV2(n uint32, r *remotewrite.Request, refs []uint32) bool {
 	key := c.keys.Bytes(p.key, int(p.length&^version2))
 	for _, ref := range refs {
 		symbol := r.Symbol(ref)
-		if len(symbol) < 0x80 { // a length in one byte, as nearly all are
+		if len(symbol) < 0x80 { // nearly always the length takes one byte
 			if len(key) <= len(symbol) || int(key[0]) != len(symbol) || string(key[1:1+len(symbol)]) != string(symbol) {
 				return false
 			}
@@ -165,7 +165,7 @@ func (c *Cache) isV2(n uint32, r *remotewrite.Request, refs []uint32) bool {
 	return len(key) == 0
 }
 
-// hashV2 is a hash over the hashes of symbols, each of which is made once for a request.
+// hashV2 returns a hash over the hashes of symbols, each of which is made once for a request.
 func (c *Cache) hashV2(u *Cursor, r *remotewrite.Request, refs []uint32) uint64 {
 	if !u.hashed {
 		u.symbols = u.symbols[:0]
@@ -181,14 +181,14 @@ func (c *Cache) hashV2(u *Cursor, r *remotewrite.Request, refs []uint32) uint64 
 	return hash
 }
 
-// mix is not the same if its arguments are exchanged.
+// mix combines two hashes; their order matters.
 func mix(hash, symbol uint64) uint64 {
 	high, low := bits.Mul64(hash^symbol, 0x9e3779b97f4a7c15)
 	return high ^ low ^ hash<<1
 }
 
-// Add remembers that the labels of s are spelled so, which the last Find with u did not
-// find. n may be Dropped.
+// Add remembers the spelling of s as one of series n, or of Dropped. The last Find with u must
+// have missed it.
 func (c *Cache) Add(u *Cursor, r *remotewrite.Request, s *remotewrite.Series, n Number) {
 	var key []byte
 	length := uint32(0)
@@ -203,12 +203,12 @@ func (c *Cache) Add(u *Cursor, r *remotewrite.Request, s *remotewrite.Series, n 
 		key = r.Key(s)
 	}
 	if len(key) == 0 || len(key) > arena.MaxLen {
-		return // is looked up each time
+		return // resolved each time
 	}
 	switch {
 	case n == Dropped && len(c.dropped) >= maxDropped:
 		c.forgetDropped()
-		u.last = 0 // it may be one of them
+		u.last = 0 // it may be one of the forgotten
 	case n != Dropped && c.isFull(n):
 		return
 	}
@@ -241,11 +241,11 @@ func (c *Cache) isFull(n Number) bool {
 	return count >= maxSpellings
 }
 
-// At returns what is known of a series. It is the cache's memory, until NewSeries or Evict
-// is called.
+// At returns the state of a series, in the cache's memory: valid until the next NewSeries or
+// Evict.
 func (c *Cache) At(n Number) *Series { return &c.series[n] }
 
-// ByRef returns the series that a database knows by a reference, or 0.
+// ByRef returns the series with a reference of the database, or 0.
 func (c *Cache) ByRef(ref uint64) Number {
 	for search := c.byRef.Search(hashRef(ref)); ; {
 		n := search.Next()
@@ -255,10 +255,10 @@ func (c *Cache) ByRef(ref uint64) Number {
 	}
 }
 
-// hashRef spreads references, which are counted up from 1 on.
+// hashRef spreads references, which count up from 1.
 func hashRef(ref uint64) uint64 { return mix(ref, 0x2545f4914f6cdd1d) }
 
-// NewSeries takes in a series that is not there yet. It has no spelling.
+// NewSeries adds a series that is not in the cache. It has no spelling.
 func (c *Cache) NewSeries(ref uint64, lastT int64) Number {
 	var n Number
 	if last := len(c.freeSeries) - 1; last >= 0 {
@@ -273,7 +273,7 @@ func (c *Cache) NewSeries(ref uint64, lastT int64) Number {
 	return n
 }
 
-// SetRef is for a series that the database had let go and has made again.
+// SetRef sets the new reference of a series that the database dropped and made again.
 func (c *Cache) SetRef(n Number, ref uint64) {
 	s := &c.series[n]
 	c.byRef.Remove(hashRef(s.Ref), uint32(n))
@@ -281,7 +281,7 @@ func (c *Cache) SetRef(n Number, ref uint64) {
 	c.byRef.Insert(hashRef(ref), uint32(n))
 }
 
-// Evict forgets a series and its spellings, if it is there.
+// Evict removes the series with this reference and its spellings, if it is cached.
 func (c *Cache) Evict(ref uint64) {
 	n := c.ByRef(ref)
 	if n == 0 {
@@ -293,7 +293,8 @@ func (c *Cache) Evict(ref uint64) {
 	c.freeSeries = append(c.freeSeries, n)
 }
 
-// ForgetSpellings is for when the rules change by which a spelling stands for a series.
+// ForgetSpellings removes all spellings. Call it when the rules change by which a spelling
+// stands for a series.
 func (c *Cache) ForgetSpellings() {
 	for n := range c.series {
 		c.forgetSpellings(Number(n))
@@ -326,7 +327,7 @@ func (c *Cache) forget(at uint32) {
 	c.free = at
 }
 
-// hashOf is the hash of a key that is in the cache.
+// hashOf returns the hash of a key in the cache.
 func (c *Cache) hashOf(p *spelling) (hash uint64) {
 	key := c.keys.Bytes(p.key, int(p.length&^version2))
 	if p.length&version2 == 0 {
@@ -340,8 +341,8 @@ func (c *Cache) hashOf(p *spelling) (hash uint64) {
 	return hash
 }
 
-// Len is how many series there are.
+// Len returns the number of series.
 func (c *Cache) Len() int { return len(c.series) - 1 - len(c.freeSeries) }
 
-// Spellings is how many spellings there are, of series and of what is dropped.
+// Spellings returns the number of spellings, of series and of dropped ones.
 func (c *Cache) Spellings() int { return c.index.Len() }

@@ -12,7 +12,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 )
 
-// request has one series for each of the label sets, name, value, name, value, …
+// request returns a request with one series for each of the label sets: name, value, name,
+// value, …
 func request(t testing.TB, v2 bool, sets ...[]string) *remotewrite.Request {
 	t.Helper()
 	var r remotewrite.Request
@@ -85,7 +86,7 @@ func TestASeriesIsFoundByAnyOfItsSpellings(t *testing.T) {
 		add(c, r, 0, n)
 		add(c, r, 1, n)
 		add(c, r, 2, m)
-		for range 2 { // by hash, then by what is expected
+		for range 2 { // by hash, then by the expected order
 			if got := find(c, r); got[0] != n || got[1] != n || got[2] != m {
 				t.Errorf("%v, want %d %d %d", got, n, n, m)
 			}
@@ -95,13 +96,13 @@ func TestASeriesIsFoundByAnyOfItsSpellings(t *testing.T) {
 	if got := append(find(c, v1), find(c, v2)...); got[0] != 0 || got[1] != 0 || got[2] != m || got[3] != 0 || got[4] != 0 || got[5] != m {
 		t.Errorf("found after it was evicted: %v", got)
 	}
-	c.Evict(7) // once more is nothing
+	c.Evict(7) // a second time does nothing
 	if c.Len() != 1 || c.Spellings() != 2 || c.ByRef(7) != 0 || c.ByRef(8) != m {
 		t.Errorf("%d series, %d spellings", c.Len(), c.Spellings())
 	}
 }
 
-// The labels of two series that differ only in where one ends and the next begins.
+// Two series may differ only in where one label ends and the next begins.
 func TestLabelsAreNotRunTogether(t *testing.T) {
 	for _, v2 := range []bool{false, true} {
 		c := New()
@@ -141,7 +142,8 @@ func TestSpellingsAreBounded(t *testing.T) {
 	}
 }
 
-// Against maps: series come, are spelled, go and come again, in requests of random order.
+// TestAgainstAMap compares the cache with maps: series come, are spelled, go and come again, in
+// requests of random order.
 func TestAgainstAMap(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	c := New()
@@ -167,7 +169,7 @@ func TestAgainstAMap(t *testing.T) {
 				continue
 			}
 			switch random.IntN(4) {
-			case 0: // the caller could not resolve it
+			case 0: // unresolved by the caller
 				continue
 			case 1:
 				c.Add(&u, r, &r.Series[i], Dropped)
@@ -213,7 +215,7 @@ func TestAgainstAMap(t *testing.T) {
 	}
 }
 
-// Finding costs no memory, whichever way.
+// Find allocates nothing, by either version.
 func TestFindingAllocatesNothing(t *testing.T) {
 	for _, v2 := range []bool{false, true} {
 		c := New()
@@ -239,9 +241,9 @@ func TestFindingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Bound, version 1: 40 ns a series of 7 labels that comes in the order of last time, 120 in
-// any order; a request of 2,000 then takes 80 us of the second that a core has. Version 2,
-// whose symbols are compared one by one: 140 and 280.
+// Bound, version 1: 40 ns a series of 7 labels in the order of last time, 120 in any order; a
+// request of 2,000 then takes 80 us of a core. Version 2, whose symbols are compared one by
+// one: 140 and 280.
 func BenchmarkFind(b *testing.B) {
 	for _, v2 := range []bool{false, true} {
 		for _, shuffled := range []bool{false, true} {

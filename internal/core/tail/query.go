@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// ParseQuery reads what a tail asks for: the filter, the share of the datagrams that are looked
-// at, and how many lines a second are wanted, 0 for any number.
+// ParseQuery parses the request of a tail: the filter, the share of the datagrams to look at,
+// and the most lines a second, 0 for no limit.
 func ParseQuery(q url.Values) (f Filter, share float64, rate int, err error) {
 	f.Name, f.Tags, f.Malformed = q.Get("name"), q["tag"], q.Get("malformed") == "true"
 	share = 1

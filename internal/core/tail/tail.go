@@ -1,6 +1,5 @@
-// Package tail picks, out of the datagrams that arrive, the lines that somebody
-// wants to see, and says what they are. Where datagrams come from, what their series are
-// called and how lines are shown is left to others.
+// Package tail selects the lines that a person wants to see from the datagrams that arrive, and
+// describes them. Callers supply the datagrams and the stored names, and show the lines.
 package tail
 
 import (
@@ -16,14 +15,13 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// Filter says which lines are wanted: those that all of its fields let pass. The
-// zero value lets everything pass.
+// Filter selects lines: a line must pass all fields. The zero value passes every line.
 type Filter struct {
 	Name      string       // glob of a metric's or check's name, as sent or as stored, or of an event's title
 	Tags      []string     // globs of whole tags, "env:prod*"; each must match one
 	From      netip.Prefix // of the sender's address
 	PID, UID  *int32       // of the sender
-	Malformed bool         // only lines that cannot be read
+	Malformed bool         // only malformed lines
 }
 
 // Line is one line as it arrived.
@@ -35,19 +33,19 @@ type Line struct {
 	Name     string   `json:"name,omitempty"`
 	Tags     []string `json:"tags,omitempty"`
 	Text     string   `json:"line"`
-	Bytes    []byte   `json:"bytes,omitempty"` // if they are no UTF-8, which Text is then not equal to in JSON
+	Bytes    []byte   `json:"bytes,omitempty"` // only if the line is not UTF-8, which Text in JSON cannot show
 
-	// Of a malformed line: why, the byte at which it goes wrong, and what should be
-	// there.
+	// For a malformed line: the reason, the offset of the byte where it goes wrong, and what
+	// was expected there.
 	Malformed string `json:"malformed,omitempty"`
 	At        int    `json:"at,omitempty"`
 	Expected  string `json:"expected,omitempty"`
 }
 
-// Stored are the names by which PromQL has what a context becomes, none if it is dropped.
+// Stored returns the names in PromQL of a context's series, none if it is dropped.
 type Stored func(in *mapping.Input) []string
 
-// Selector finds the lines that a filter lets pass. It belongs to one goroutine.
+// Selector finds the lines that pass a filter. It belongs to one goroutine.
 type Selector struct {
 	filter Filter
 	stored Stored
@@ -55,23 +53,23 @@ type Selector struct {
 	line   Line
 	input  mapping.Input // of the line
 
-	known map[string]bool // contexts: whether a stored name of theirs is wanted
-	key   []byte          // of known; used again
+	known map[string]bool // by context: whether one of its stored names is wanted
+	key   []byte          // key of known; its memory is reused
 }
 
-// maxKnown bounds what a Selector remembers, at about 200 bytes each.
+// maxKnown bounds the contexts that a Selector remembers, at about 200 bytes each.
 const maxKnown = 10_000
 
-// New returns a Selector for filter. A name passes as it was sent and as stored says.
+// New returns a Selector for filter. A name passes as sent, or as stored.
 func New(filter Filter, stored Stored) *Selector {
 	return &Selector{filter: filter, stored: stored, known: map[string]bool{}}
 }
 
-// Forget forgets what names were stored as, which may have changed: a name that somebody
-// else has belongs to the first who sent it, and rules are reloaded.
+// Forget forgets the stored names. They change when rules are reloaded, and when the owner of a
+// name changes.
 func (s *Selector) Forget() { clear(s.known) }
 
-// Lines walks the lines of d that pass. A line is valid during its turn.
+// Lines yields the lines of d that pass. A line is valid until the next one.
 func (s *Selector) Lines(d *capture.Datagram) iter.Seq[*Line] {
 	return func(yield func(*Line) bool) {
 		if !s.filter.sender(d.Sender) {
@@ -93,12 +91,13 @@ func (f *Filter) sender(s sender.Sender) bool {
 	return (f.PID == nil || known && *f.PID == s.PID) && (f.UID == nil || known && *f.UID == s.UID)
 }
 
-// passes leaves what it found in s.line: Type is empty if the line is malformed.
+// passes reports whether a line passes, and describes it in s.line: Type is empty if it is
+// malformed.
 func (s *Selector) passes(text []byte) bool {
 	p := &s.parser
 	p.Reset(text)
 	var name, tags []byte
-	var in *mapping.Input // of what is stored as a series
+	var in *mapping.Input // nil if the line has no series
 	switch s.line = (Line{}); p.Next() {
 	case dogstatsd.MetricLine:
 		s.line.Type, name, tags = typeName(p.Metric.Type), p.Metric.Name, p.Metric.Tags
@@ -132,8 +131,8 @@ func (s *Selector) passes(text []byte) bool {
 	return true
 }
 
-// named reports whether the name of a line is wanted, as it was sent or as it is stored.
-// in is nil for what has no series.
+// named reports whether the name of a line is wanted, as sent or as stored. in is nil if the
+// line has no series.
 func (s *Selector) named(name []byte, in *mapping.Input) bool {
 	if s.filter.Name == "" || match(s.filter.Name, name) {
 		return true
@@ -141,8 +140,8 @@ func (s *Selector) named(name []byte, in *mapping.Input) bool {
 	if in == nil {
 		return false
 	}
-	// What its series is called depends on all that a line says but its values. Number
-	// and length before each field keep them apart.
+	// The stored name depends on all of a line but its values. The number and length before
+	// each field keep fields apart.
 	s.key = append(s.key[:0], byte(in.Type))
 	for i, field := range [...][]byte{in.Name, in.Tags, in.Host, in.Origin.Container, in.Origin.Inode, in.Origin.External, in.Origin.Cardinality} {
 		if len(field) > 0 {
@@ -160,8 +159,8 @@ func (s *Selector) named(name []byte, in *mapping.Input) bool {
 	return wanted
 }
 
-// guess is what is probably the name and the tags of a malformed line, so that
-// filters work on it too.
+// guess returns the probable name and tags of a malformed line, so that filters work on it,
+// too.
 func guess(text []byte) (name, tags []byte) {
 	name, _, _ = bytes.Cut(text, []byte(":"))
 	name, _, _ = bytes.Cut(name, []byte("|"))
@@ -206,10 +205,9 @@ func (s *Selector) describe(d *capture.Datagram, text []byte) *Line {
 	return l
 }
 
-// match reports whether text is what glob describes: * stands for any bytes, ? for
-// one.
+// match reports whether text matches glob: * stands for any bytes, ? for one.
 func match(glob string, text []byte) bool {
-	star, mark := -1, 0 // of the last *: where it is, and where the text goes on after it
+	star, mark := -1, 0 // index of the last *, and of the text after the bytes that it matched
 	g, t := 0, 0
 	for t < len(text) {
 		switch {

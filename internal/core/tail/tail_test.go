@@ -36,19 +36,19 @@ func TestFilter(t *testing.T) {
 		{"a name", Filter{Name: "page_views"}, udp, "counter page_views,  page_views"},
 		{"a stored name", Filter{Name: "db_up"}, udp, "check db.up"},
 		{"a stored name that a rule has chosen", Filter{Name: "load"}, udp, "gauge cpu"},
-		{"what it was sent as, beside that", Filter{Name: "cpu"}, udp, "gauge cpu"},
+		{"the name as sent still works", Filter{Name: "cpu"}, udp, "gauge cpu"},
 		{"a glob of stored names", Filter{Name: "*_up"}, udp, "check db.up"},
 		{"a glob of names", Filter{Name: "d*"}, udp, "check db.up, event deploy"},
 		{"a tag, whatever its value has", Filter{Tags: []string{"page:*me"}}, udp, "counter page_views"},
 		{"all of several tags", Filter{Tags: []string{"env:prod", "page:*"}}, udp, "counter page_views"},
-		{"what cannot be read", Filter{Malformed: true}, udp, " page_views,  nothing"},
-		{"of one name", Filter{Malformed: true, Tags: []string{"env:*"}}, udp, " page_views"},
+		{"malformed lines", Filter{Malformed: true}, udp, " page_views,  nothing"},
+		{"malformed lines with a tag", Filter{Malformed: true, Tags: []string{"env:*"}}, udp, " page_views"},
 		{"a network", Filter{Name: "cpu", From: netip.MustParsePrefix("10.1.0.0/16")}, udp, "gauge cpu"},
 		{"another network", Filter{From: netip.MustParsePrefix("10.2.0.0/16")}, udp, ""},
-		{"a network, of one without address", Filter{From: netip.MustParsePrefix("10.2.0.0/16")}, unix, ""},
+		{"a network, when the sender has no address", Filter{From: netip.MustParsePrefix("10.2.0.0/16")}, unix, ""},
 		{"a process", Filter{Name: "cpu", PID: ptr(7), UID: ptr(0)}, unix, "gauge cpu"},
 		{"another process", Filter{PID: ptr(8)}, unix, ""},
-		{"root, of one who is not known", Filter{UID: ptr(0)}, udp, ""},
+		{"root, when the sender's user is unknown", Filter{UID: ptr(0)}, udp, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
@@ -62,7 +62,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// storedNames maps by a rule.
+// storedNames returns a Stored that maps by a rule.
 func storedNames(t testing.TB) Stored {
 	t.Helper()
 	mapper, err := mapping.New(mapping.Config{Rules: []mapping.Rule{{Match: "cpu", Name: "load"}}}, labels.EmptyLabels())
@@ -75,8 +75,7 @@ func storedNames(t testing.TB) Stored {
 	}
 }
 
-// Rules may choose a name by a tag, so each context is asked about; once until what is
-// known is forgotten.
+// Rules may choose a name by a tag, so the Selector asks for each context, once until Forget.
 func TestStoredNamesAreAskedOnce(t *testing.T) {
 	asked := map[string]int{}
 	s := New(Filter{Name: "a_home"}, func(in *mapping.Input) []string {
@@ -115,7 +114,7 @@ func TestMalformedIsExplained(t *testing.T) {
 	t.Error("no line")
 }
 
-// Law: on text without a path's own signs, globs are those of package path.
+// Law: without the special characters of paths, globs match as in package path.
 func FuzzMatch(f *testing.F) {
 	f.Add("a*b?c", "axxbyc")
 	f.Add("*", "")
@@ -125,7 +124,7 @@ func FuzzMatch(f *testing.F) {
 			return
 		}
 		for _, s := range glob + text {
-			if s > 127 { // ? is a byte here and a rune there
+			if s > 127 { // ? is a byte here and a rune in package path
 				return
 			}
 		}
@@ -139,8 +138,8 @@ func FuzzMatch(f *testing.F) {
 	})
 }
 
-// Bound: 300 ns for a line that is not wanted, so that a filter keeps up with 3
-// million lines a second on a core of its own; what passes is for people.
+// Bound: 300 ns for a line that does not pass, so that a filter keeps up with 3 million lines a
+// second on its own core. Lines that pass are few, for people to read.
 func BenchmarkSelector(b *testing.B) {
 	d := capture.Datagram{Data: []byte("page_views:1|c|#env:prod,page:home,host:web-1")}
 	s := New(Filter{Name: "cpu*"}, storedNames(b))

@@ -155,7 +155,7 @@ func TestLabelsInAnyOrder(t *testing.T) {
 	if w.series("a") != 2 || o.Written.Samples != 3 || o2.Written.Samples != 2 || o.Refused[outcome.BadLabels].Samples != 1 {
 		t.Errorf("%d series, %+v, then %+v", w.series("a"), o, o2)
 	}
-	if text := o.Text(); !strings.Contains(text, "the label b is there twice") {
+	if text := o.Text(); !strings.Contains(text, "the label b occurs twice") {
 		t.Error(text)
 	}
 }
