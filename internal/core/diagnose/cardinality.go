@@ -9,20 +9,20 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// A flood of series: a label with ever new values, each of which is a series that takes
-// memory and a part of each query. Limits keep it off the store (docs/limits.md), and are
-// the first to know.
+// A flood of series: a label takes ever new values, and each value is a series that costs memory
+// and query time. Limits keep a flood out of the store (docs/limits.md), and are the first to
+// notice it.
 const (
-	// New series a second. The default limit is 30,000 a minute, 500 a second. A deploy
-	// makes as many for some seconds, so that these alone are never a clear cause.
+	// New series a second. The default limit is 30,000 a minute, 500 a second. A deploy makes as
+	// many for some seconds, so new series alone are never a clear cause.
 	newUsual = 500
 	newBad   = 3_000
 	newMost  = 0.4
 
-	// maxTenants is of how many tenants there is evidence.
+	// maxTenants bounds the tenants that evidence is shown for.
 	maxTenants = 4
 
-	// A label with fewer values is named by nobody.
+	// A label with fewer values is not named.
 	manyValues = 1_000
 
 	// Samples over a limit, a second: there should be none.
@@ -30,8 +30,8 @@ const (
 	overBad   = 50
 )
 
-// refusedByRequests are the metric that counts what was refused of remote write and OTLP, and the
-// name that it has in older records.
+// refusedByRequests are the names of the metric of refused samples of remote write and OTLP:
+// today's, and that in older records.
 var refusedByRequests = [...]string{"freshet_distributor_refused_total", "freshet_ingest_refused_total"}
 
 func cardinality(m *moment) finding {
@@ -44,8 +44,8 @@ func cardinality(m *moment) finding {
 		}
 	}
 	over := sockets + requests
-	// Of DogStatsD's series those that have got a place, and of all inputs what is new to
-	// a store. Both count those of the other, in part: the larger counts.
+	// Series of DogStatsD that got a place, and series of all inputs that are new to a store. The
+	// two overlap, so the larger counts.
 	begun := max(m.grownBy("freshet_limit_series"), m.grownBy("prometheus_tsdb_head_series_created_total")) / m.seconds
 
 	f := finding{fine: fmt.Sprintf("series: %s new ones a second, up to %s is usual; %s samples a second are over a limit", count(begun), count(newUsual), count(over))}
@@ -58,8 +58,8 @@ func cardinality(m *moment) finding {
 	} else {
 		newest = m.mostNew()
 	}
-	f.Title = fmt.Sprintf("A flood of series: %s new ones a second, and %s samples a second of series that a limit has no place for", count(begun), count(over))
-	f.Because = fmt.Sprintf("%s samples a second are over a limit (nothing below %s, all from %s on), or %s series a second are new (%s to %s, and %.1f at most if they may be a start's or a deploy's); the larger counts",
+	f.Title = fmt.Sprintf("A flood of series: %s new ones a second, and %s samples a second are over a limit", count(begun), count(over))
+	f.Because = fmt.Sprintf("%s samples a second are over a limit (score 0 up to %s, 1 from %s), or %s series a second are new (%s to %s, and at most %.1f if a start or a deploy may explain them); the larger score counts",
 		count(over), count(overUsual), count(overBad), count(begun), count(newUsual), count(newBad), newMost)
 	who := ""
 	datagrams := sockets >= requests
@@ -90,19 +90,20 @@ func cardinality(m *moment) finding {
 	return f
 }
 
-// A flood is told from a start and a deploy by its values: each of its series has one of its
-// own of one label, or a name of its own, and so have those of the next window. A deploy brings
-// about as many values as it ends, each with many series. What has no such values and goes on
-// for four minutes is no deploy.
+// New values tell a flood from a start and a deploy: each series of a flood has a label value, or
+// a name, that no other series has, in this window and in the next. A deploy brings about as many
+// values as it ends, each with many series. Series without such values that keep coming for four
+// minutes are no deploy.
 //
-// floodWindows are the windows in steps of growth.Step: for what is sent all the time, and for
+// floodWindows are the windows, in steps of growth.Step: for a constant stream, and for scrapes
+// every 15 or 20 s, 30 s and a minute.
 // scrapes each 15 or 20 s, 30 s and a minute.
 var floodWindows = []int{1, 2, 4, windowSteps}
 
-// floodSteps is the time of two of the shortest.
+// floodSteps is two of the shortest windows.
 const floodSteps = 2
 
-// flood is the tenant with the flood of most series a second; nil for none.
+// flood returns the flood with most series a second, or nil.
 func (m *moment) flood() (most *grown) {
 	for i := range m.growing.Tenants {
 		if g := m.floods(&m.growing.Tenants[i]); g != nil && g.rate > newUsual && (most == nil || g.rate > most.rate) {
@@ -112,7 +113,7 @@ func (m *moment) flood() (most *grown) {
 	return most
 }
 
-// floods is how the series of a tenant grow if that is a flood, and else nil.
+// floods returns the growth of a tenant's series if it is a flood, or nil.
 func (m *moment) floods(t *record.GrowingTenant) *grown {
 	starts := func(steps int) bool { return m.growing.At-t.Began < startSeconds+int64(steps*growth.Step) }
 	for _, window := range floodWindows {
@@ -127,8 +128,8 @@ func (m *moment) floods(t *record.GrowingTenant) *grown {
 	return nil
 }
 
-// goesOn reports whether the next series are not overdue: the last came no longer ago than
-// two bursts were apart, and a step for one that is late.
+// goesOn reports whether the series are still coming: the pause since the last burst is at most
+// one step longer than the longest between bursts.
 func goesOn(counts []uint64) bool {
 	usual, quiet, begun := 0, 0, false
 	for _, n := range counts {
@@ -144,12 +145,13 @@ func goesOn(counts []uint64) bool {
 	return quiet <= usual+1
 }
 
-// histogramShare is the part of a metric's new series from which on they are one classic
-// histogram for each new value of a label. What is counted of values is some per cent off.
+// histogramShare is the part of a metric's new series that one classic histogram per new label
+// value must explain. Values are counted with an error of some per cent.
 const histogramShare = 0.8
 
-// everNew reports whether each new series of the metric has a value of its own of one label, or
-// each classic histogram of it has, whose buckets share it: so many of these are of no deploy.
+// everNew reports whether each new series of the metric, or each of its new classic histograms,
+// has a label value that no other has. The buckets of a histogram share it. A deploy does not
+// make so many values.
 func everNew(of *growth.Metric, steps int) bool {
 	if of == nil {
 		return false
@@ -164,8 +166,8 @@ func everNew(of *growth.Metric, steps int) bool {
 	return float64(of.Labels[0].Values)*float64(of.Labels[buckets].Values) >= histogramShare*countedNew(of.Counted, of.New, steps)
 }
 
-// mostNew is the tenant with most new series, those without a place among them, in the last
-// steps or else in the last minute; nil if none has any.
+// mostNew returns the tenant with most new series, including refused ones, in the last steps or
+// else in the last minute. It is nil if no tenant has any.
 func (m *moment) mostNew() (most *grown) {
 	for _, steps := range []int{floodSteps, windowSteps} {
 		highest := 0.0
@@ -188,7 +190,7 @@ func (m *moment) mostNew() (most *grown) {
 	return nil
 }
 
-// overLimits is who is over a limit of DogStatsD, with the evidence.
+// overLimits names who is over a limit of DogStatsD, and adds the evidence.
 func (m *moment) overLimits(f *finding) (who string) {
 	for i := range m.tops[:min(maxTenants, len(m.tops))] {
 		t := &m.tops[i]
@@ -204,7 +206,7 @@ func (m *moment) overLimits(f *finding) (who string) {
 	return who
 }
 
-// newest is the last series that began, and who sent it.
+// newest returns the newest series and its sender.
 func (t *top) newest() []Evidence {
 	if len(t.Newest) == 0 {
 		return nil
@@ -219,13 +221,13 @@ func (t *top) newest() []Evidence {
 	return []Evidence{{What: fmt.Sprintf("tenant %s: the newest series is %s{%s}, from %s", clip(t.Tenant), clip(n.Metric), strings.Join(labels, ", "), clip(n.Sender.String()))}}
 }
 
-// largestLabels are those with most values.
+// largestLabels returns the labels with most values.
 func (t *top) largestLabels() (all []Evidence) {
 	for _, l := range t.Labels[:min(2, len(t.Labels))] {
 		if l.Values < manyValues {
 			break
 		}
-		e := Evidence{What: fmt.Sprintf("tenant %s: label %s of metric %s has %s values that have a place", clip(t.Tenant), clip(l.Label), clip(l.Metric), count(float64(l.Values)))}
+		e := Evidence{What: fmt.Sprintf("tenant %s: label %s of metric %s has %s accepted values", clip(t.Tenant), clip(l.Label), clip(l.Metric), count(float64(l.Values)))}
 		for _, text := range l.Examples[:min(3, len(l.Examples))] {
 			e.Figures = append(e.Figures, "such as "+clip(text))
 		}
@@ -234,13 +236,13 @@ func (t *top) largestLabels() (all []Evidence) {
 	return all
 }
 
-// floodedLabel is the label with most values, where no limit has named one.
+// floodedLabel returns the label with most values, for when no limit has named one.
 func (m *moment) floodedLabel() string {
 	most, text := manyValues, ""
 	for _, t := range m.tops {
 		for _, l := range t.Labels[:min(1, len(t.Labels))] {
 			if l.Values > most {
-				most, text = l.Values, fmt.Sprintf("; label %s of metric %s has most values, %s", clip(l.Label), clip(l.Metric), count(float64(l.Values)))
+				most, text = l.Values, fmt.Sprintf("; label %s of metric %s has the most values, %s", clip(l.Label), clip(l.Metric), count(float64(l.Values)))
 			}
 		}
 	}

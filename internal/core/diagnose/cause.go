@@ -1,6 +1,6 @@
 package diagnose
 
-// The causes, by the names that programs know them by.
+// The causes, by the names that programs use.
 const (
 	Cardinality   = "cardinality"
 	CPUThrottling = "cpu_throttling"
@@ -19,21 +19,21 @@ const (
 )
 
 const (
-	// Listed is the score from which on a cause is named: below it the figures are what a
-	// healthy process under load has, too.
+	// Listed is the lowest score of a cause that is named. Below it, a healthy process under load
+	// has the same figures.
 	Listed = 0.2
 
-	// Clear is the score from which on a cause is taken for one, so that what it brings
-	// about ranks below it. Who is asked for an alarm should ask for this.
+	// Clear is the lowest score of a cause that counts as found: its effects rank below it.
+	// Alarms should use this threshold.
 	Clear = 0.5
 )
 
-// Cause is something that was wrong, most likely.
+// Cause is something that was most likely wrong.
 type Cause struct {
 	Name     string     `json:"name"`
 	Title    string     `json:"title"`
 	Score    float64    `json:"score"`   // 0 to 1
-	Because  string     `json:"because"` // what the score is made of
+	Because  string     `json:"because"` // how the score was computed
 	Evidence []Evidence `json:"evidence"`
 	Next     string     `json:"next"` // what to do
 }
@@ -45,15 +45,14 @@ type Evidence struct {
 	Stack   []string `json:"stack,omitempty"` // innermost first
 }
 
-// finding is what a look for one cause came to. Fine says what was looked at, with figures,
-// and is all there is if the score is low.
+// finding is the result of a look for one cause. Its field fine says what was checked, with
+// figures; of a low score nothing else is shown.
 type finding struct {
 	Cause
 	fine string
 }
 
-// ramp is 0 up to from, 1 from to on, and in proportion between them. What is no number is
-// nothing.
+// ramp is 0 up to from, 1 from to on, and linear between them. It is 0 for NaN.
 func ramp(x, from, to float64) float64 {
 	if !(x > from) {
 		return 0

@@ -11,7 +11,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// healthy is five seconds of a server with something to do: 0.4 of 2 processors.
+// healthy returns five seconds of a server with some load: 0.4 of 2 processors.
 func healthy() *moment {
 	return &moment{
 		File: &record.File{Record: record.Record{
@@ -31,12 +31,12 @@ func healthy() *moment {
 	}
 }
 
-// cpu is so many seconds of the processors.
+// cpu returns a stack with so many seconds of processor time.
 func cpu(seconds float64, calls ...string) sampled {
 	return sampled{stack: calls, count: 100 * seconds, value: 1e9 * seconds}
 }
 
-// times is a stack at which time passed, so many times.
+// times returns a stack that took each so long, n times.
 func times(n int, each time.Duration, calls ...string) sampled {
 	return sampled{stack: calls, count: float64(n), value: float64(n) * float64(each)}
 }
@@ -50,14 +50,14 @@ func text(t *testing.T, lines string) samples {
 	return s
 }
 
-// changed are the figures of a healthy server with something different.
+// changed returns a healthy server with one change.
 func changed(change func(*moment)) *moment {
 	m := healthy()
 	change(m)
 	return m
 }
 
-// quota is that of a cgroup in five seconds.
+// quota returns the quota of a cgroup over five seconds.
 func quota(cores, periods, throttled, stood float64) []record.CPUQuota {
 	return []record.CPUQuota{{
 		Cgroup: "/sys/fs/cgroup/unit", File: "/sys/fs/cgroup/unit/cpu.max", Cores: cores,
@@ -65,8 +65,8 @@ func quota(cores, periods, throttled, stood float64) []record.CPUQuota {
 	}}
 }
 
-// The evidence says who throttles, where that stands and by how much, and the way out asks
-// others first if they have the most of it.
+// The evidence names the cgroup, its file and its figures. The advice points to other processes
+// in the cgroup if they use most of the quota.
 func TestThrottlingSaysWho(t *testing.T) {
 	m := changed(func(m *moment) {
 		m.CPUQuotas = append(quota(0.2, 159, 156, 18), quota(8, 50, 0, 0)...)
@@ -78,7 +78,7 @@ func TestThrottlingSaysWho(t *testing.T) {
 	if len(f.Evidence) != 1 || f.Evidence[0].What != want {
 		t.Errorf("evidence: %+v", f.Evidence)
 	}
-	if !strings.Contains(f.Next, "Raise the quota: it stands in /sys/fs/cgroup/unit/cpu.max") || strings.Contains(f.Next, "cgroup.procs") {
+	if !strings.Contains(f.Next, "Raise the quota: it is set in /sys/fs/cgroup/unit/cpu.max") || strings.Contains(f.Next, "cgroup.procs") {
 		t.Errorf("the process has used the quota up: %s", f.Next)
 	}
 	m.CPUQuotas[0].Cores = 1
@@ -93,7 +93,7 @@ const (
 	fine    = 0
 )
 
-// What each cause looks like, and what looks like it and is none.
+// What each cause looks like, and what merely looks like it.
 func TestCauses(t *testing.T) {
 	growth := []string{"runtime.copystack", "runtime.newstack", "runtime.morestack", "main.leaf", "main.deep"}
 	held := []string{"sync.(*Mutex).Lock", ourModule + "internal/role/x.(*X).Push"}
@@ -112,14 +112,14 @@ func TestCauses(t *testing.T) {
 			m.end = text(t, "freshet_store_broken{tenant=\"b\",store=\"10s\"} 1\nfreshet_store_broken{tenant=\"b\",store=\"1m\"} 0\n")
 			m.broken = []record.BrokenStore{{Tenant: "b", Store: "10s", Error: "not a directory", WayOut: "move the file away"}}
 		}), clearly, "Stores that cannot be opened: 1"},
-		{"a store that broke while it is open", stores, changed(func(m *moment) {
+		{"a store that broke while open", stores, changed(func(m *moment) {
 			m.broken = []record.BrokenStore{{Tenant: "b", Store: "10s", Error: "moved", WayOut: "move it back", Open: true}, {Tenant: "b", Store: "raw", Error: "not a directory"}}
-		}), clearly, "Stores that broke while they are open: 1; what they take is refused, or lost when the process ends; and 1 that cannot be opened"},
-		{"one of an older record", stores, changed(func(m *moment) { m.end = text(t, "freshet_store_broken{tenant=\"b\",store=\"10s\"} 1\n") }), clearly, "Stores that cannot be opened: 1"},
+		}), clearly, "Stores that broke while open: 1; what they take is refused, or lost when the process ends; and 1 that cannot be opened"},
+		{"a broken store in an older record", stores, changed(func(m *moment) { m.end = text(t, "freshet_store_broken{tenant=\"b\",store=\"10s\"} 1\n") }), clearly, "Stores that cannot be opened: 1"},
 		{"a log that a repair cut off", stores, changed(func(m *moment) {
 			m.end = text(t, "freshet_store_wal_cut_bytes_total{tenant=\"b\",store=\"10s\"} 700\n")
-		}), clearly, "were lost when the process began"},
-		{"a journal that is missing", stores, changed(func(m *moment) { m.end = text(t, "freshet_aggregator_journal_missing 1\n") }), clearly, "were lost when the process began"},
+		}), clearly, "were lost when the process started"},
+		{"a journal that is missing", stores, changed(func(m *moment) { m.end = text(t, "freshet_aggregator_journal_missing 1\n") }), clearly, "were lost when the process started"},
 		{"a store that hangs", stores, changed(func(m *moment) {
 			m.end = text(t, "freshet_aggregator_pending_seconds{tenant=\"b\"} 300\nfreshet_aggregator_pending_seconds{tenant=\"a\"} 6\n")
 		}), clearly, "Tenants whose store takes nothing: 1"},
@@ -128,14 +128,14 @@ func TestCauses(t *testing.T) {
 		}), fine, ""},
 		{"stacks that grow", stackGrowth, changed(func(m *moment) { m.cpu = append(m.cpu, cpu(.4, growth...)) }), clearly, "most of it for main.leaf"},
 		{"stacks that grow a little", stackGrowth, changed(func(m *moment) { m.cpu = append(m.cpu, cpu(.02, growth...)) }), fine, ""},
-		{"newstack without a copy is a goroutine that is told to stop", stackGrowth, changed(func(m *moment) { m.cpu = append(m.cpu, cpu(1, growth[1:]...)) }), fine, ""},
-		{"half of nothing is nothing", stackGrowth, changed(func(m *moment) { m.cpu = profiled{cpu(.05, growth...), cpu(.05, "main.serve")} }), fine, ""},
+		{"newstack without a copy is a preempted goroutine", stackGrowth, changed(func(m *moment) { m.cpu = append(m.cpu, cpu(1, growth[1:]...)) }), fine, ""},
+		{"half of almost no processor time", stackGrowth, changed(func(m *moment) { m.cpu = profiled{cpu(.05, growth...), cpu(.05, "main.serve")} }), fine, ""},
 
 		{"garbage", garbage, changed(func(m *moment) {
 			m.cpu = append(m.cpu, cpu(1, "runtime.mallocgc", "main.waste"), cpu(1, "runtime.scanobject", "runtime.gcBgMarkWorker"))
 			m.Runtime["/gc/heap/allocs:bytes"] = record.Values{End: 5e9}
 		}), clearly, "1 GB a second"},
-		{"what idle processors collect costs nobody", garbage, changed(func(m *moment) {
+		{"collection on idle processors costs nothing", garbage, changed(func(m *moment) {
 			m.cpu = append(m.cpu, cpu(4, "runtime.gcDrainMarkWorkerIdle", "runtime.gcBgMarkWorker"))
 		}), fine, ""},
 
@@ -143,8 +143,8 @@ func TestCauses(t *testing.T) {
 			m.block = profiled{times(250, 100*time.Millisecond, held...)}
 			m.trace.holders = profiled{times(1, time.Second, "sync.(*Mutex).Unlock", "main.slow")}
 		}), clearly, "held by main.slow"},
-		{"a lock that nobody gets: no wait ends", lock, changed(func(m *moment) { m.goroutines = append(m.goroutines, sampled{stack: held, count: 40, value: 40}) }), clearly, ""},
-		{"three who wait by chance", lock, changed(func(m *moment) { m.goroutines = append(m.goroutines, sampled{stack: held, count: 3, value: 3}) }), fine, ""},
+		{"a lock that is never released: no wait ends", lock, changed(func(m *moment) { m.goroutines = append(m.goroutines, sampled{stack: held, count: 40, value: 40}) }), clearly, ""},
+		{"three goroutines that wait by chance", lock, changed(func(m *moment) { m.goroutines = append(m.goroutines, sampled{stack: held, count: 3, value: 3}) }), fine, ""},
 		{"goroutines that wait for work", lock, changed(func(m *moment) {
 			m.block = profiled{times(250, time.Second, "runtime.chanrecv1", "main.work"), times(250, time.Second, "sync.(*Mutex).Lock", "sync.(*Cond).Wait", "main.work")}
 		}), fine, ""},
@@ -157,7 +157,7 @@ func TestCauses(t *testing.T) {
 		}), clearly, "30,07"},
 		{"a goroutine storm that ends", goroutines, changed(func(m *moment) {
 			m.Runtime["/sched/goroutines-created:goroutines"] = record.Values{End: 5e5}
-		}), clearly, "100,000 more begin"},
+		}), clearly, "100,000 begin"},
 		{"connections, and waiters for a lock and a disk", goroutines, changed(func(m *moment) {
 			m.Runtime["/sched/goroutines:goroutines"] = record.Values{Begin: 9e4, End: 9e4}
 			for _, s := range []stack{{"runtime.gopark", "internal/poll.runtime_pollWait", "net/http.(*conn).serve"}, held, fsync} {
@@ -169,29 +169,29 @@ func TestCauses(t *testing.T) {
 			m.cpu = append(m.cpu, cpu(7, "main.busy"))
 			m.Spreads["/sched/latencies:seconds"] = record.Spread{P99: .1}
 			m.trace.runnable = 60
-		}), clearly, "all 2 are busy; 78 % of what it has goes into main.busy"},
+		}), clearly, "all 2 are busy; 78 % of its time goes into main.busy"},
 		{"another process has the processors", starvation, changed(func(m *moment) {
 			m.Spreads["/sched/latencies:seconds"] = record.Spread{P99: .1}
 			m.trace.runnable = 60
-		}), clearly, "gets 0.40 of 2, and others"},
+		}), clearly, "gets 0.40 of 2; other processes"},
 		{"the machine stood still for a moment", starvation, changed(func(m *moment) {
 			m.Spreads["/sched/latencies:seconds"] = record.Spread{P99: .3}
 			m.trace.runnable = 4
 		}), fine, ""},
 		{"a long queue that moves on", starvation, changed(func(m *moment) { m.trace.runnable = 80 }), fine, ""},
 
-		{"a quota that is used up in nearly each period", cpuThrottling, changed(func(m *moment) { m.CPUQuotas = quota(0.2, 159, 156, 13.2) }), clearly,
+		{"a quota that is used up in nearly every period", cpuThrottling, changed(func(m *moment) { m.CPUQuotas = quota(0.2, 159, 156, 13.2) }), clearly,
 			"cgroup /sys/fs/cgroup/unit may use 0.2 processors, and was throttled in 156 of 159 periods"},
 		{"a quota that short bursts reach", cpuThrottling, changed(func(m *moment) { m.CPUQuotas = quota(4, 50, 8, 0.05) }), fine, ""},
 		{"periods that end just as the quota does", cpuThrottling, changed(func(m *moment) { m.CPUQuotas = quota(1, 50, 50, 0.05) }), fine, ""},
-		{"a quota that nobody reaches", cpuThrottling, changed(func(m *moment) { m.CPUQuotas = quota(2, 50, 0, 0) }), fine, ""},
-		{"one that was used up before", cpuThrottling, changed(func(m *moment) {
+		{"a quota that is never reached", cpuThrottling, changed(func(m *moment) { m.CPUQuotas = quota(2, 50, 0, 0) }), fine, ""},
+		{"a quota that was used up before the record", cpuThrottling, changed(func(m *moment) {
 			m.CPUQuotas = quota(2, 0, 0, 0)
 			m.CPUQuotas[0].Throttled, m.CPUQuotas[0].Stood = record.Values{Begin: 900, End: 900}, record.Values{Begin: 90, End: 90}
 		}), fine, ""},
 
 		{"a slow disk", disk, changed(func(m *moment) { m.trace.syscalls = profiled{times(8, 400*time.Millisecond, fsync...)} }), clearly, "400ms a call"},
-		{"a disk that has much to do and does it", disk, changed(func(m *moment) { m.trace.syscalls = profiled{times(2e4, 100*time.Microsecond, fsync...)} }), fine, ""},
+		{"a busy disk that keeps up", disk, changed(func(m *moment) { m.trace.syscalls = profiled{times(2e4, 100*time.Microsecond, fsync...)} }), fine, ""},
 		{"a slow place beside a quick one", disk, changed(func(m *moment) {
 			m.trace.syscalls = profiled{times(8, 300*time.Millisecond, fsync...), times(1e5, time.Microsecond, "syscall.write", "os.(*File).Write", storeModule+"tsdb/wlog.(*WL).flushPage")}
 		}), clearly, "300ms a call"},
@@ -199,33 +199,33 @@ func TestCauses(t *testing.T) {
 			m.trace.syscalls = profiled{times(8, 400*time.Millisecond, "internal/runtime/syscall.EpollWait", "net.(*conn).Read")}
 		}), fine, ""},
 		{"a slow disk and no trace", disk, changed(func(m *moment) {
-			m.missing[record.Trace] = "it is gone"
+			m.missing[record.Trace] = "lost"
 			m.goroutines = append(m.goroutines, sampled{stack: fsync, count: 3, value: 3})
-		}), clearly, "3 goroutines stood"},
+		}), clearly, "3 goroutines were in"},
 
 		{"datagrams that found no room", kernelDrops, changed(func(m *moment) { m.begin, m.end = text(t, drops("100")), text(t, drops("9100")) }), clearly, "1,800 a second"},
-		{"datagrams that found none before", kernelDrops, changed(func(m *moment) { m.begin, m.end = text(t, drops("9100")), text(t, drops("9100")) }), fine, ""},
+		{"datagrams that found no room before the record", kernelDrops, changed(func(m *moment) { m.begin, m.end = text(t, drops("9100")), text(t, drops("9100")) }), fine, ""},
 
 		{"a client that drops at the queue of a Unix socket", kernelDrops, changed(func(m *moment) { m.end = text(t, unixgram(1000, 1)) }), clearly,
-			"Clients drop datagrams: 200 a second, 9.1 % of theirs, since the queue of unixgram:///run/s is full"},
-		{"a short queue that nobody fills", kernelDrops, changed(func(m *moment) { m.end = text(t, unixgram(0, 1)) }), fine, ""},
+			"Clients drop datagrams: 200 a second, 9.1 % of theirs, because the queue of unixgram:///run/s is full"},
+		{"a short queue that is never full", kernelDrops, changed(func(m *moment) { m.end = text(t, unixgram(0, 1)) }), fine, ""},
 
-		{"a client half of whose lines are malformed", malformed, changed(func(m *moment) {
+		{"a client with half of its lines malformed", malformed, changed(func(m *moment) {
 			m.end = text(t, "freshet_dogstatsd_malformed_lines_total{listener=\"unixgram:///s\",reason=\"bad_value\"} 200\n")
 			m.tops = readTops(t, `[{"tenant":"shop","malformed":[
 				{"address":"10.0.0.9:7","lines_per_second":9000,"malformed_per_second":50,"share":0.0056,"reason":"no_type","example":"x"},
 				{"process":{"pid":41,"uid":1000,"command":"till"},"lines_per_second":80,"malformed_per_second":40,"share":0.5,"reason":"bad_value","example":"sold:\u001bone|c"}]}]`)
 		}), clearly, "Malformed lines: 50 % of what process 41 (till) sends, 40 lines a second"},
-		{"malformed lines of a sender that had sent before anybody looked", malformed, changed(func(m *moment) {
+		{"malformed lines from before the table of senders was on", malformed, changed(func(m *moment) {
 			m.end = text(t, "freshet_dogstatsd_malformed_lines_total{listener=\"udp://:8125\",reason=\"bad_value\"} 200\n"+
 				"freshet_dogstatsd_samples_total{listener=\"udp://:8125\"} 200\nfreshet_dogstatsd_samples_total{listener=\"unixgram:///s\"} 99999\n")
 		}), clearly, "Malformed lines: 50 % of what comes to udp://:8125, 40 lines a second"},
-		{"malformed lines of a client that flushes each 10 s, and did not while the record was made", malformed, changed(func(m *moment) {
+		{"malformed lines of a client that flushes every 10 s, and not during the record", malformed, changed(func(m *moment) {
 			m.begin = text(t, "freshet_dogstatsd_malformed_lines_total{listener=\"udp://:8125\",reason=\"bad_value\"} 5000\n")
 			m.end = m.begin
 			m.tops = readTops(t, `[{"tenant":"shop","malformed":[],"malformed_by_listener":[{"listener":"udp://:8125","malformed_per_second":20,"share":0.5,"reason":"bad_value"}]}]`)
 		}), clearly, "Malformed lines: 50 % of what comes to udp://:8125, 20 lines a second"},
-		{"few malformed lines of a sender of many", malformed, changed(func(m *moment) {
+		{"few malformed lines of a sender with many lines", malformed, changed(func(m *moment) {
 			m.tops = readTops(t, `[{"malformed":[{"address":"10.0.0.9:7","lines_per_second":9000,"malformed_per_second":50,"share":0.0056}]}]`)
 		}), fine, ""},
 		{"one malformed line by hand", malformed, changed(func(m *moment) {
@@ -240,7 +240,7 @@ func TestCauses(t *testing.T) {
 		{"a flood over a limit", cardinality, changed(func(m *moment) {
 			m.end = text(t, "freshet_limit_samples_total{tenant=\"a\"} 5000\n")
 			m.tops = readTops(t, `[{"tenant":"a","over_limits":[{"metric":"m","label":"l","values":7000,"sender":"10.0.0.1","limit":"limits.max_series"}]}]`)
-		}), clearly, "1,000 samples a second of series that a limit has no place for: metric m, label l, from 10.0.0.1"},
+		}), clearly, "1,000 samples a second are over a limit: metric m, label l, from 10.0.0.1"},
 		{"a flood of remote write", cardinality, changed(func(m *moment) {
 			m.end = text(t, "freshet_distributor_refused_total{reason=\"too_many_series\"} 5000\n")
 		}), clearly, "1,000 samples a second"},
@@ -270,13 +270,13 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// A client that flushes each 10 s may send nothing while a record is made: what came before is
-// told, and is no cause.
+// A client that flushes every 10 s may send nothing while a record is made. Earlier malformed
+// lines are reported, and are no cause.
 func TestMalformedLinesBeforeARecord(t *testing.T) {
 	lines := "freshet_dogstatsd_malformed_lines_total{listener=\"udp://:8125\",reason=\"bad_value\"} 1200\n" +
 		"freshet_dogstatsd_malformed_lines_total{listener=\"unixgram:///s\",reason=\"no_type\"} 34\n"
 	f := malformed(changed(func(m *moment) { m.begin, m.end = text(t, lines), text(t, lines) }))
-	want := "lines: 0 a second are malformed, and 1,234 were since the start, most often bad_value from udp://:8125: freshet top shows who sends them now"
+	want := "lines: 0 a second are malformed, and 1,234 since the start, most often bad_value from udp://:8125; freshet top shows who sends them now"
 	if f.Score != 0 || f.fine != want {
 		t.Errorf("score %.2f: %s", f.Score, f.fine)
 	}
@@ -285,7 +285,7 @@ func TestMalformedLinesBeforeARecord(t *testing.T) {
 	}
 }
 
-// The evidence has tenant, sender, share and a line, in a form that no terminal obeys.
+// The evidence has tenant, sender, share and a line, without control characters.
 func TestMalformedEvidence(t *testing.T) {
 	f := malformed(changed(func(m *moment) {
 		m.tops = readTops(t, `[{"tenant":"shop","malformed":[{"process":{"pid":41},"malformed_per_second":40,"share":0.5,"reason":"bad_value","example":"sold:\u001bone|c"}]}]`)
@@ -296,8 +296,7 @@ func TestMalformedEvidence(t *testing.T) {
 	}
 }
 
-// unixgram is what /metrics has of a Unix datagram socket of which clients say that it did
-// not take some datagrams.
+// unixgram returns the /metrics of a Unix datagram socket whose clients report drops.
 func unixgram(drops, tooSmall int) string {
 	return fmt.Sprintf(`freshet_dogstatsd_kernel_dropped_packets_total{listener="unixgram:///run/s"} 0
 freshet_dogstatsd_client_dropped_packets_total{listener="unixgram:///run/s"} %d
@@ -306,8 +305,8 @@ freshet_dogstatsd_setting_too_small{listener="unixgram:///run/s",setting="net.un
 `, drops, tooSmall)
 }
 
-// udp is what /metrics has of a UDP socket beside a Unix datagram socket whose queue is
-// short, as it is by default.
+// udp returns the /metrics of a UDP socket, and of a Unix datagram socket with a short queue,
+// which is the default.
 func udp(drops, granted, wanted int) string {
 	return fmt.Sprintf(`freshet_dogstatsd_kernel_dropped_packets_total{listener="udp://:8125"} %d
 freshet_dogstatsd_client_dropped_packets_total{listener="udp://:8125"} 30
@@ -320,8 +319,8 @@ freshet_dogstatsd_setting_too_small{listener="unixgram:///run/s",setting="net.un
 `, drops, granted, wanted)
 }
 
-// What bounds a socket is told by its size and the setting that changes it. One socket's
-// bound is no advice for another.
+// Evidence and advice name the limit of the socket that drops, its size and its setting, and not
+// those of another socket.
 func TestKernelDropsSayWhatIsTooSmall(t *testing.T) {
 	for _, c := range []struct {
 		name, end string
@@ -332,15 +331,15 @@ func TestKernelDropsSayWhatIsTooSmall(t *testing.T) {
 			"the receive buffer of udp://:8125 has 4KiB", "listener udp://:8125: 5,000 datagrams dropped; its receive buffer (dogstatsd.receive_buffer) has 4KiB, room for 9 short datagrams",
 			"Raise dogstatsd.receive_buffer, which is 4KiB, to 4MiB",
 		}, []string{"max_dgram_qlen", "rmem_max", "unixgram"}},
-		{"one that the kernel caps", udp(5000, 212992, 4<<20), []string{
+		{"a buffer that the kernel caps", udp(5000, 212992, 4<<20), []string{
 			"has 208KiB", "dogstatsd.receive_buffer asks for 4MiB, and net.core.rmem_max caps it at 208KiB", "sysctl -w net.core.rmem_max=4194304",
 		}, []string{"max_dgram_qlen", "unixgram"}},
-		{"a usual one", udp(5000, 4<<20, 4<<20), []string{"has 4MiB", "If it is bursts, raise dogstatsd.receive_buffer", "add dogstatsd.readers"}, []string{"max_dgram_qlen", "unixgram"}},
+		{"a buffer of usual size", udp(5000, 4<<20, 4<<20), []string{"has 4MiB", "If they come in bursts, raise dogstatsd.receive_buffer", "add dogstatsd.readers"}, []string{"max_dgram_qlen", "unixgram"}},
 		{"a short queue", unixgram(5000, 1), []string{
 			"5,000 datagrams dropped by clients, as their telemetry says (packets_dropped_writer); net.unix.max_dgram_qlen is too small", "sysctl -w net.unix.max_dgram_qlen=512",
 		}, []string{"rmem_max", "dogstatsd.receive_buffer"}},
 		{"a long queue", unixgram(5000, 0), []string{"The queue is long enough"}, []string{"rmem_max", "max_dgram_qlen"}},
-		{"an older record", "freshet_dogstatsd_kernel_dropped_packets_total{listener=\"udp://:8125\"} 5000\n", []string{"If it is bursts, raise dogstatsd.receive_buffer"}, []string{" 0B", "room for"}},
+		{"an older record", "freshet_dogstatsd_kernel_dropped_packets_total{listener=\"udp://:8125\"} 5000\n", []string{"If they come in bursts, raise dogstatsd.receive_buffer"}, []string{" 0B", "room for"}},
 	} {
 		f := kernelDrops(changed(func(m *moment) { m.end = text(t, c.end) }))
 		shown, err := json.Marshal(f.Cause)
@@ -360,7 +359,7 @@ func TestKernelDropsSayWhatIsTooSmall(t *testing.T) {
 	}
 }
 
-// A healthy server has no cause at all.
+// A healthy server has no cause.
 func TestHealthy(t *testing.T) {
 	for _, look := range looks {
 		if f := look(healthy()); f.Score >= Listed {
@@ -369,8 +368,8 @@ func TestHealthy(t *testing.T) {
 	}
 }
 
-// An effect ranks below its cause, however large it is, and what no clear cause explains
-// keeps its score.
+// An effect ranks below its clear cause, however high its score. Without a clear cause it keeps
+// its score.
 func TestRank(t *testing.T) {
 	for _, c := range []struct{ name, in, want string }{
 		{"a flood allocates", "garbage 1 cardinality 0.8", "cardinality 0.8 garbage 0.48"},
@@ -381,8 +380,8 @@ func TestRank(t *testing.T) {
 		{"a quota that is reached at times explains no drops", "kernel_drops 1 cpu_throttling 0.4", "kernel_drops 1 cpu_throttling 0.4"},
 		{"a start that a quota slows down", "cpu_throttling 1 cardinality 1 starvation 1", "cpu_throttling 1 cardinality 1 starvation 0.6"},
 		{"garbage uses the quota up", "cpu_throttling 1 garbage 0.9", "garbage 0.9 cpu_throttling 0.54"},
-		{"who writes to a slow disk holds a lock", "lock 1 disk 0.7", "disk 0.7 lock 0.42"},
-		{"two that have nothing to do with each other", "lock 0.6 garbage 0.4", "lock 0.6 garbage 0.4"},
+		{"a lock is held during writes to a slow disk", "lock 1 disk 0.7", "disk 0.7 lock 0.42"},
+		{"two unrelated causes", "lock 0.6 garbage 0.4", "lock 0.6 garbage 0.4"},
 	} {
 		causes := parseCauses(t, c.in)
 		rank(causes)
@@ -392,7 +391,7 @@ func TestRank(t *testing.T) {
 	}
 }
 
-// The effects have no circles: else two causes would lower each other.
+// The effects have no circles: two causes would lower each other.
 func TestEffectsHaveNoCircles(t *testing.T) {
 	seen := map[string]bool{}
 	for _, e := range effects {

@@ -6,26 +6,26 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// CPU throttling: a cgroup has used its quota up, and the kernel lets none of its threads
-// run until the next period, mostly of 100 ms. Few, long stops hardly show in how long
-// goroutines wait: most run while there is quota.
+// CPU throttling: a cgroup has used up its quota, and the kernel stops all of its threads until
+// the next period, usually of 100 ms. Few but long stops hardly show in how long goroutines wait,
+// since most run while there is quota.
 const (
-	// Of the periods in which something ran, those in which the quota was used up. Short
-	// bursts do that where nothing is wrong.
+	// The share of active periods in which the quota was used up. Short bursts use it up in a
+	// healthy process too.
 	throttledUsual = 0.10
 	throttledBad   = 0.50
 
-	// Processors that stood still on average though threads had work for them.
+	// Processors that stood still on average although threads had work.
 	stoodUsual = 0.02
 	stoodBad   = 0.20
 
-	// A process that uses less than this part of a quota that is used up shares it.
+	// A process that uses less than this part of an exhausted quota shares the quota with others.
 	quotaPart = 0.70
 )
 
 func cpuThrottling(m *moment) finding {
-	f := finding{fine: "CPU quotas: no cgroup that the process sees itself in has one"}
-	f.Name, f.Title, f.Because, f.Next = CPUThrottling, "No CPU quota was used up", "no cgroup was throttled", "Nothing is to be done."
+	f := finding{fine: "CPU quotas: no cgroup visible to the process has one"}
+	f.Name, f.Title, f.Because, f.Next = CPUThrottling, "No CPU quota was used up", "no cgroup was throttled", "Nothing to do."
 	worst := -1.0
 	for i := range m.CPUQuotas {
 		q := &m.CPUQuotas[i]
@@ -41,14 +41,14 @@ func cpuThrottling(m *moment) finding {
 		f.fine = "CPU quotas: " + m.throttled(q)
 		f.Title = fmt.Sprintf("A CPU quota stops the process: cgroup %s may use %s, and was throttled in %s of %s periods",
 			clip(q.Cgroup), processors(q.Cores), count(q.Throttled.Grown()), count(q.Periods.Grown()))
-		f.Because = fmt.Sprintf("the quota was used up in %s of the periods (nothing below %s, all from %s on), and %.2g processors stood still on average (%.2g to %.2g); the smaller counts",
+		f.Because = fmt.Sprintf("the quota was used up in %s of the periods (score 0 up to %s, 1 from %s), and %.2g processors stood still on average (%.2g to %.2g); the smaller score counts",
 			percent(periods), percent(throttledUsual), percent(throttledBad), stood, stoodUsual, stoodBad)
 		f.Next = m.outOfQuota(q)
 	}
 	return f
 }
 
-// throttledShare is the part of the periods in which the quota was used up.
+// throttledShare returns the share of periods in which the quota was used up.
 func throttledShare(q *record.CPUQuota) float64 {
 	periods, throttled := q.Periods.Grown(), q.Throttled.Grown()
 	if !(periods > 0 && throttled > 0) {
@@ -57,8 +57,8 @@ func throttledShare(q *record.CPUQuota) float64 {
 	return min(1, throttled/periods)
 }
 
-// throttled says how much a cgroup was throttled. Its time is what it ran and what it stood
-// still.
+// throttled describes how much a cgroup was throttled, as a share of the time that it ran or
+// stood still.
 func (m *moment) throttled(q *record.CPUQuota) string {
 	stood := max(0, q.Stood.Grown())
 	share := 0.0
@@ -72,13 +72,13 @@ func (m *moment) throttled(q *record.CPUQuota) string {
 func (m *moment) outOfQuota(q *record.CPUQuota) string {
 	others := ""
 	if m.cores() < quotaPart*q.Cores {
-		others = " The process used less than the quota: others in the cgroup have the rest, so look at them first (cgroup.procs)."
+		others = " The process used less than the quota: other processes in the cgroup use the rest, so look at them first (cgroup.procs)."
 	}
-	return fmt.Sprintf("Raise the quota: it stands in %s, and comes from CPUQuota= of a systemd unit or slice, --cpus of Docker, or resources.limits.cpu of Kubernetes, where no limit is best. Or lower the load.%s "+
-		"If GOMAXPROCS is set in the environment, leave it out: Go then takes the quota, rounded up, and more threads use a quota up sooner, to stand still for longer.", clip(q.File), others)
+	return fmt.Sprintf("Raise the quota: it is set in %s, with CPUQuota= of a systemd unit or slice, --cpus of Docker, or resources.limits.cpu of Kubernetes, where no CPU limit is best. Or lower the load.%s "+
+		"If GOMAXPROCS is set in the environment, unset it: Go then uses the quota, rounded up. More threads only use up the quota sooner, and then stand still for longer.", clip(q.File), others)
 }
 
-// processors is a quota as people say it.
+// processors formats a quota.
 func processors(n float64) string {
 	if n == 1 {
 		return "1 processor"

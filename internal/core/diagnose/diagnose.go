@@ -1,16 +1,16 @@
-// Package diagnose reads a record and names what was likely wrong with the process in that
-// moment, with what shows it. What is in a record: docs/format/record.md. What each cause
-// looks like and what to do about it: docs/diagnose.md.
+// Package diagnose reads a record and names what was likely wrong with the process at that
+// moment, with evidence. The content of a record: docs/format/record.md. The causes and what to
+// do about each: docs/diagnose.md.
 //
-// A record may come from anybody: what it has is bounded before it is decoded, and text of
-// it that is repeated here is what its author wrote.
+// A record may come from anyone: its parts are bounded before they are decoded, and text that is
+// repeated from it is whatever its author wrote.
 //
-// The files, from the top; each uses names of those below it alone:
+// The files, from the top; each uses only names of those below it:
 //
-//	diagnose.go        a record is read, and its causes are ranked
-//	cardinality.go     each cause in a file of its own: a flood of series,
+//	diagnose.go        reads a record and ranks its causes
+//	cardinality.go     one cause per file: a flood of series,
 //	queries.go         queries that take the processor,
-//	small_requests.go  requests of next to nothing,
+//	small_requests.go  tiny requests,
 //	goroutines.go      too many goroutines,
 //	kernel_drops.go    datagrams that the kernel dropped,
 //	lock.go            a contended lock,
@@ -20,9 +20,9 @@
 //	stack_growth.go    stacks that grow,
 //	stores.go          a store that cannot be opened,
 //	cpu_throttling.go  a CPU quota that is used up,
-//	starvation.go      no processor,
+//	starvation.go      too few processors,
 //	growth.go          series that grow
-//	figures.go         figures for people
+//	figures.go         formats figures
 //	moment.go          a record, decoded
 //	traced.go          its execution trace
 //	samples.go         its metrics
@@ -41,15 +41,15 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// Diagnosis is what a record says.
+// Diagnosis is what was found in a record.
 type Diagnosis struct {
 	Record  Summary           `json:"record"`
 	Causes  []Cause           `json:"causes"`  // the likeliest first
-	Checked []string          `json:"checked"` // what was looked at and found fine, with its figures
+	Checked []string          `json:"checked"` // what was checked and found fine, with its figures
 	Missing map[string]string `json:"missing"` // files of the record that could not be read, and why
 }
 
-// Summary is of what a diagnosis is.
+// Summary identifies the record of a diagnosis.
 type Summary struct {
 	ID         string    `json:"id"`
 	Reason     string    `json:"reason"`
@@ -60,7 +60,7 @@ type Summary struct {
 	Cores      float64   `json:"cores_used"` // processors that the process kept busy
 }
 
-// looks are those for each cause.
+// looks has the look for each cause.
 var looks = []func(*moment) finding{
 	cpuThrottling,
 	cardinality,
@@ -78,21 +78,20 @@ var looks = []func(*moment) finding{
 	malformed,
 }
 
-// effects are what each cause brings about besides what it is itself. An effect that is
-// found beside a clear cause of it ranks below it. There are no circles:
+// effects lists what each cause brings about. An effect that is found beside its clear cause
+// ranks below it. There are no circles:
 //
-//   - New series over a limit are some under it, too.
-//   - New series, and what queries read, are allocated; allocating, starting goroutines and
-//     growing stacks take the processors, up to a CPU quota; each of them, or a disk, holds
-//     the reader of a socket up.
+//   - A flood over a limit also makes new series under it.
+//   - New series and the results of queries are allocated. Allocating, starting goroutines and
+//     growing stacks take the processors, up to a CPU quota. Each of these, or a slow disk,
+//     holds up the reader of a socket.
 //   - Each request takes locks and processors, whatever is in it.
 //   - A goroutine begins with a small stack, and shares locks with many others.
-//   - Who holds a lock and does not get a processor holds it for long, and a system call
-//     seems slow if nobody takes its end up. Who holds one while he writes to a slow disk
-//     does as well.
+//   - A goroutine that holds a lock and gets no processor holds it for long, and its system
+//     calls seem slow. A goroutine that writes to a slow disk under a lock holds it for long, too.
 //
-// That waiting for a lock or a disk lets goroutines pile up needs no entry here: goroutines
-// that wait for these are not counted as a storm.
+// Waiting for a lock or a disk lets goroutines pile up too. It needs no entry here: such
+// goroutines are not counted as a storm.
 var effects = []struct {
 	cause   string
 	effects []string
@@ -109,12 +108,12 @@ var effects = []struct {
 	{Lock, []string{KernelDrops}},
 }
 
-// effectShare is what an effect's score is at most, of that of its cause.
+// effectShare bounds an effect's score, as a part of its cause's score.
 const effectShare = 0.6
 
 var errTimes = errors.New("the record ends before it begins")
 
-// ReadRecord is Read for a record of size bytes, a zip.
+// ReadRecord reads a record of size bytes, a zip, like Read.
 func ReadRecord(from io.ReaderAt, size int64) (*Diagnosis, error) {
 	f, err := record.Open(from, size)
 	if err != nil {
@@ -123,8 +122,8 @@ func ReadRecord(from io.ReaderAt, size int64) (*Diagnosis, error) {
 	return Read(f)
 }
 
-// Read says what a record shows. Files that are missing or cannot be read cost only what
-// they would have shown.
+// Read returns what a record shows. A file that is missing or cannot be read costs only what it
+// would have shown.
 func Read(f *record.File) (*Diagnosis, error) {
 	if s := f.Seconds(); s <= 0 || s > maxSeconds {
 		return nil, errTimes
@@ -147,7 +146,7 @@ func Read(f *record.File) (*Diagnosis, error) {
 	return d, nil
 }
 
-// rank lowers what is an effect of another cause that is clear, and sorts.
+// rank lowers the effects of clear causes, and sorts.
 func rank(causes []Cause) {
 	named := func(name string) *Cause {
 		i := slices.IndexFunc(causes, func(c Cause) bool { return c.Name == name })
@@ -165,7 +164,7 @@ func rank(causes []Cause) {
 			effect := named(name)
 			if most := math.Round(100*effectShare*cause.Score) / 100; effect != nil && effect.Score > most {
 				effect.Score = most
-				effect.Because += "; lowered, since " + cause.Name + " brings it about"
+				effect.Because += "; lowered, since it is an effect of " + cause.Name
 			}
 		}
 	}

@@ -8,20 +8,19 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// A slow disk: goroutines are in system calls on files for long. The sum, in seconds a
-// second, is how many are at any time.
+// A slow disk: goroutines spend long in system calls on files. The sum, in seconds a second, is
+// how many are there at any time.
 const (
 	fileUsual = 0.10
 	fileBad   = 0.60
 
-	// A call that is this long on average is one that waits for the disk: many that are
-	// quick are a load. Of a disk that works, a write takes microseconds and a sync some
-	// milliseconds.
+	// A call of this length on average waits for the disk; many quick calls are merely load. On a
+	// healthy disk a write takes microseconds and a sync some milliseconds.
 	callUsual = 0.005 // seconds
 	callBad   = 0.050
 )
 
-// fileCalls are the functions by which Go reaches files, or their beginnings.
+// fileCalls are the functions, or prefixes of functions, by which Go reaches files.
 var fileCalls = []string{
 	"os.(*File).", "os.Rename", "os.Remove", "os.OpenFile", "os.Truncate", "os.Mkdir", "os.ReadFile", "os.WriteFile", "os.ReadDir",
 	"syscall.Fsync", "syscall.Ftruncate", ourModule + "internal/core/journal.", ourModule + "internal/core/segment.", storeModule + "tsdb/wlog.", storeModule + "tsdb/chunks.", "golang.org/x/sys/unix.Fdatasync", "golang.org/x/sys/unix.Fallocate", "golang.org/x/sys/unix.Msync",
@@ -30,7 +29,7 @@ var fileCalls = []string{
 
 // isFile reports whether a stack is in a system call on a file.
 func isFile(s stack) bool {
-	if len(s) == 0 || !s.in(fileCalls...) || s.has("internal/poll.runtime_pollWait") { // that is a pipe or a timer
+	if len(s) == 0 || !s.in(fileCalls...) || s.has("internal/poll.runtime_pollWait") { // a pipe or a timer
 		return false
 	}
 	return slices.ContainsFunc(s[:min(4, len(s))], func(name string) bool {
@@ -62,19 +61,19 @@ func disk(m *moment) finding {
 	standing := m.goroutines.sum(isFile)
 	stages := m.slowStages()
 
-	f := finding{fine: fmt.Sprintf("the disk: %.2g goroutines are in system calls on files at any time, up to %.2g is usual, with %s a call where it is slowest", busy, fileUsual, seconds(perCall))}
+	f := finding{fine: fmt.Sprintf("the disk: %.2g goroutines are in system calls on files at any time, up to %.2g is usual, with %s a call in the slowest place", busy, fileUsual, seconds(perCall))}
 	if len(stages) > 0 {
 		f.fine += "; " + strings.Join(stages, ", ")
 	}
 	f.Name = Disk
 	f.Score = ramp(busy, fileUsual, fileBad) * ramp(perCall, callUsual, callBad)
 	f.Title = fmt.Sprintf("A slow disk: %.2g goroutines wait for it at any time, %s a call", busy, seconds(perCall))
-	f.Because = fmt.Sprintf("%.2g goroutines in system calls on files at any time (nothing below %.2g, all from %.2g on), and %s a call (%s to %s)",
+	f.Because = fmt.Sprintf("%.2g goroutines in system calls on files at any time (score 0 up to %.2g, 1 from %.2g), and %s a call (%s to %s)",
 		busy, fileUsual, fileBad, seconds(perCall), seconds(callUsual), seconds(callBad))
-	if !m.has(record.Trace) { // goroutine.pprof is one look
+	if !m.has(record.Trace) { // goroutine.pprof is a single snapshot
 		f.Score = min(0.6, ramp(standing, 0, 3))
-		f.Title = fmt.Sprintf("A slow disk: %.0f goroutines stood in system calls on files", standing)
-		f.Because = fmt.Sprintf("%.0f goroutines in system calls on files when the record began; without trace.out nobody can say for how long", standing)
+		f.Title = fmt.Sprintf("A slow disk: %.0f goroutines were in system calls on files", standing)
+		f.Because = fmt.Sprintf("%.0f goroutines in system calls on files when the record began; without trace.out it is unknown for how long", standing)
 	}
 	for _, g := range largest(places, 3, calls.total()) {
 		f.Evidence = append(f.Evidence, Evidence{
@@ -82,12 +81,12 @@ func disk(m *moment) finding {
 			Stack: g.stack.shown(),
 		})
 	}
-	f.Evidence = append(f.Evidence, Evidence{What: "what batches spent in the stages that write", Figures: stages})
-	f.Next = "Look at the disk (iostat -x 1: await, %util) and at who else writes to it; put data_dir on a disk of its own. With aggregator.fsync: interval a power loss may cost a second, and nobody waits."
+	f.Evidence = append(f.Evidence, Evidence{What: "how long batches were in the stages that write", Figures: stages})
+	f.Next = "Look at the disk (iostat -x 1: await, %util) and at what else writes to it; give data_dir its own disk. With aggregator.fsync: interval no request waits for the disk, but a power loss may cost a second."
 	return f
 }
 
-// slowStages is how long batches stayed in the stages that write to the disk.
+// slowStages returns how long batches were in the stages that write to the disk.
 func (m *moment) slowStages() (texts []string) {
 	for _, l := range m.grown("freshet_stage_seconds") {
 		if stage := l.labels["stage"]; l.count > 0 && (stage == "journal" || stage == "append") {

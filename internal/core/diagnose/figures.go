@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// Of a process that is idle, what has which share of the processor time means nothing.
+// Shares of the processor time mean nothing for an idle process.
 const (
 	idlePart = 0.02 // of the processors
 	busyPart = 0.15
 )
 
-// active is 0 for a process that is idle and 1 for one that has something to do.
+// active is 0 for an idle process and 1 for a busy one.
 func (m *moment) active() float64 { return ramp(m.full(), idlePart, busyPart) }
 
-// idleNote follows a share of the processor time that was used.
+// idleNote qualifies a share of the used processor time.
 func (m *moment) idleNote() string {
 	if m.active() == 1 {
 		return ""
 	}
-	return fmt.Sprintf("; of %s of the processors, and a share of little says little", percent(m.full()))
+	return fmt.Sprintf("; only %s of the processors was used, so the share says little", percent(m.full()))
 }
 
-// shareOf is the part of the processor time that was used by stacks that match.
+// shareOf returns the part of the used processor time in matching stacks.
 func (m *moment) shareOf(match func(stack) bool) float64 {
 	total := m.cpu.total()
 	if total == 0 {
@@ -43,7 +43,7 @@ func percent(share float64) string {
 	return fmt.Sprintf("%.0f %%", 100*share)
 }
 
-// seconds is a duration in the unit that suits it.
+// seconds formats a duration in a fitting unit.
 func seconds(s float64) string {
 	if s > maxSeconds {
 		return "days"
@@ -58,7 +58,7 @@ func seconds(s float64) string {
 	return d.Round(10 * time.Nanosecond).String()
 }
 
-// count is a number with commas, or with one digit if it is below ten.
+// count formats a number with commas, or with one decimal below ten.
 func count(n float64) string {
 	if n < 10 {
 		return strconv.FormatFloat(math.Round(10*n)/10, 'f', -1, 64)
@@ -83,7 +83,7 @@ func bytesText(n float64) string {
 	return fmt.Sprintf("%.3g TB", n)
 }
 
-// clip shortens what a sender wrote.
+// clip shortens text that a sender wrote.
 func clip(text string) string {
 	const most = 200 // bytes
 	if len(text) > most {

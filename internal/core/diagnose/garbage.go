@@ -2,18 +2,18 @@ package diagnose
 
 import "fmt"
 
-// Garbage: what is allocated must be marked and swept, and who allocates faster than that
-// goes on is made to help (assists), in the middle of whatever it does.
+// Garbage: whatever is allocated must be marked and swept. A goroutine that allocates faster than
+// the collector works has to assist it, in the middle of its own work.
 const (
-	// Usual servers have up to a quarter of their time in collection and allocation
-	// together; at more than a half they do little else.
+	// Usual servers spend up to a quarter of their time on collection and allocation together;
+	// above a half they do little else.
 	garbageUsual = 0.30
 	garbageBad   = 0.60
 )
 
 func garbage(m *moment) finding {
 	collects := func(s stack) bool {
-		// What only idle processors mark costs nobody anything.
+		// Marking on idle processors costs nothing.
 		return !s.has("runtime.gcDrainMarkWorkerIdle") && s.has("runtime.gcBgMarkWorker", "runtime.gcAssistAlloc", "runtime.gcStart", "runtime.bgsweep", "runtime.bgscavenge", "runtime.sweepone")
 	}
 	assists := func(s stack) bool { return s.has("runtime.gcAssistAlloc") }
@@ -21,20 +21,20 @@ func garbage(m *moment) finding {
 		return !collects(s) && s.has("runtime.mallocgc", "runtime.newobject", "runtime.growslice", "runtime.makeslice")
 	}
 	gc, malloc := m.shareOf(collects), m.shareOf(allocates)
-	rate := m.perSecond("/gc/heap/allocs:bytes") // exact, where the profile waits for a collection
+	rate := m.perSecond("/gc/heap/allocs:bytes") // exact; the profile lags until the next collection
 	cycles := m.perSecond("/gc/cycles/total:gc-cycles")
 
-	f := finding{fine: fmt.Sprintf("garbage: %s of the processor time goes into collection and %s into allocation, of %s a second; up to %s together is usual%s",
+	f := finding{fine: fmt.Sprintf("garbage: collection takes %s of the processor time and allocation %s, for %s a second; up to %s together is usual%s",
 		percent(gc), percent(malloc), bytesText(rate), percent(garbageUsual), m.idleNote())}
 	f.Name = Garbage
 	f.Score = ramp(gc+malloc, garbageUsual, garbageBad) * m.active()
-	f.Title = fmt.Sprintf("Garbage: %s a second are allocated, and %s of the processor time that is used goes into that and into collecting it", bytesText(rate), percent(gc+malloc))
-	f.Because = fmt.Sprintf("collection has %s of cpu.pprof and allocation %s: nothing below %s together, all from %s on, as far as the process is busy",
+	f.Title = fmt.Sprintf("Garbage: %s a second are allocated; allocating and collecting that takes %s of the used processor time", bytesText(rate), percent(gc+malloc))
+	f.Because = fmt.Sprintf("collection has %s of cpu.pprof and allocation %s: score 0 up to %s together, 1 from %s, less if the process is idle",
 		percent(gc), percent(malloc), percent(garbageUsual), percent(garbageBad))
-	f.Evidence = []Evidence{{What: fmt.Sprintf("%.1f collections a second, %s of the processor time in assists; the heap has %s in use, goal %s", cycles, percent(m.shareOf(assists)),
+	f.Evidence = []Evidence{{What: fmt.Sprintf("%.1f collections a second, %s of the processor time in assists; the heap has %s in use, its goal is %s", cycles, percent(m.shareOf(assists)),
 		bytesText(m.Runtime["/gc/heap/live:bytes"].End), bytesText(m.Runtime["/gc/heap/goal:bytes"].End))}}
 	if total := m.Runtime["/cpu/classes/total:cpu-seconds"].Grown() - m.Runtime["/cpu/classes/idle:cpu-seconds"].Grown(); cycles > 0 && total > 0 {
-		f.Evidence[0].Figures = []string{fmt.Sprintf("the runtime itself estimates %s of the time that is not idle for collection", percent(m.Runtime["/cpu/classes/gc/total:cpu-seconds"].Grown()/total))}
+		f.Evidence[0].Figures = []string{fmt.Sprintf("the runtime itself estimates that collection takes %s of the time that is not idle", percent(m.Runtime["/cpu/classes/gc/total:cpu-seconds"].Grown()/total))}
 	}
 	all := m.allocs.total()
 	for _, g := range largest(m.allocs.groups(stack.own), 4, all) {
@@ -43,6 +43,6 @@ func garbage(m *moment) finding {
 			Stack: g.stack.shown(),
 		})
 	}
-	f.Next = "If it is a load that is wanted, GOGC=200 halves the collections for twice the heap, and GOMEMLIMIT bounds it. If one function has most of it, report it with this record."
+	f.Next = "If the load is wanted, GOGC=200 halves the number of collections for twice the heap, and GOMEMLIMIT bounds it. If one function allocates most of it, report that with this record."
 	return f
 }

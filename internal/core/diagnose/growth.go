@@ -12,63 +12,62 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// Growth: series that are new all the time, though no limit is reached yet. What counts is
-// where that leads.
+// Growth: new series keep coming, though no limit is reached yet. The score depends on where that
+// leads.
 const (
-	// steadyUsual is how many new series a second are nothing to speak of: in three hours
-	// they are 54,000.
+	// steadyUsual is a harmless number of new series a second: 54,000 in three hours.
 	steadyUsual = 5
 
-	// A start and a deploy make nothing but new series, until each target was scraped once.
-	// Where each series has a value of its own of one label, or a name of its own, that is no
-	// deploy, and 30 s tell it. All else is told in four minutes, by which a deploy is over.
-	// A tenant that began less than two minutes ago is still starting.
+	// During a start and a deploy all series are new, until each target was scraped once. If each
+	// series has a label value or a name that no other has, it is no deploy, and 30 s suffice to
+	// tell. Otherwise it takes four minutes, after which a deploy is over. A tenant that began
+	// less than two minutes ago is still starting.
 	startSeconds = 120
 	ownSteps     = 3
 
-	// Series of a target come once in each scrape interval, which is a minute at most as a
-	// rule. A window is a step longer, so that a scrape that is some seconds late is in it.
+	// Series of a target come once per scrape interval, which is usually a minute at most. A
+	// window is a step longer, so that it includes a scrape that is some seconds late.
 	windows     = 4
 	windowSteps = 60/growth.Step + 1
 
-	// minuteSteps is for which time values of labels and names are counted at least.
+	// minuteSteps is the shortest time over which values of labels and names are counted.
 	minuteSteps = 60 / growth.Step
 
-	// oneMetricShare is the part of the new series from which on they are one metric's.
+	// oneMetricShare is the part of the new series that a metric must have to be named for them.
 	oneMetricShare = 0.5
 
-	// headSeconds is how long a series at most stays in memory after its last sample: three
-	// hours. So what grows is level after that.
+	// headSeconds is how long a series stays in memory after its last sample, at most: three
+	// hours. Growth levels off after that.
 	headSeconds = 3 * 3600
 
-	// What is reached in three hours, as a part of what there is room for.
+	// Series reached in three hours, as a part of the room that is left.
 	roomUsual = 0.25
 	roomFull  = 1
 
-	// labelShare is how many values a label has at least for each new series if it is said to
-	// make them: one for the 50 buckets of a histogram.
+	// labelShare is how many values per new series a label must have to be named as their origin:
+	// one for the 50 buckets of a histogram.
 	labelShare = 0.02
 
-	// Bytes of memory that a series takes: docs/remote-write.md and docs/limits.md.
+	// Bytes of memory per series: docs/remote-write.md and docs/limits.md.
 	rawSeriesBytes  = 1900
 	tileSeriesBytes = 6000
 )
 
-const raw = "raw" // the store of what comes by remote write and OTLP
+const raw = "raw" // the store of remote write and OTLP
 
-// grown is how the series of a tenant grow.
+// grown describes how the series of a tenant grow.
 type grown struct {
 	*record.GrowingTenant
-	steps  int     // of growth.Step, for which they have grown as they do
+	steps  int     // of growth.Step, during which they have grown like this
 	rate   float64 // new ones a second
 	metric *growth.Metric
-	names  bool // it is names of metrics that are new, each time another one
+	names  bool // ever new names of metrics
 }
 
-// seconds is for how long the series have grown as they do.
+// seconds returns how long the series have grown like this.
 func (g *grown) seconds() float64 { return float64(g.steps * growth.Step) }
 
-// grows reports whether series are new in each of the last windows of so many steps.
+// grows reports whether new series came in each of the last windows, of each steps.
 func grows(t *record.GrowingTenant, windows, each int) (g grown, does bool) {
 	steps := windows * each
 	last := recent(t.New, steps)
@@ -83,8 +82,8 @@ func grows(t *record.GrowingTenant, windows, each int) (g grown, does bool) {
 	return newGrown(t, steps), true
 }
 
-// growsInBursts reports whether series are new in each window of all the time that is kept,
-// however they are spread in a window. Windows overlap.
+// growsInBursts reports whether new series came in each window of all the time that is kept,
+// however they are spread within a window. Windows overlap.
 func growsInBursts(t *record.GrowingTenant) (g grown, does bool) {
 	last := recent(t.New, growth.Steps)
 	if len(last) < growth.Steps || !(mean(last)/growth.Step > steadyUsual) {
@@ -99,7 +98,7 @@ func growsInBursts(t *record.GrowingTenant) (g grown, does bool) {
 	return newGrown(t, growth.Steps), true
 }
 
-// newGrown says of a tenant that grows whether it is one metric or names.
+// newGrown finds out whether the new series of a tenant are one metric's, or new names.
 func newGrown(t *record.GrowingTenant, steps int) grown {
 	all := mean(recent(t.New, steps))
 	g := grown{GrowingTenant: t, steps: steps, rate: all / growth.Step}
@@ -110,8 +109,9 @@ func newGrown(t *record.GrowingTenant, steps int) grown {
 	return g
 }
 
-// countedNew are the new series of the time for which values are counted. An older record has
-// them by their rate in the last steps: the last minute alone may hold no burst.
+// countedNew returns the number of new series in the time over which values are counted. For an
+// older record it is estimated by the rate of the last steps, since its last minute may hold no
+// burst.
 func countedNew(counted uint64, counts []uint64, steps int) float64 {
 	if counted > 0 {
 		return float64(counted)
@@ -119,13 +119,13 @@ func countedNew(counted uint64, counts []uint64, steps int) float64 {
 	return mean(recent(counts, steps)) * float64(min(steps, minuteSteps))
 }
 
-// ownValues reports whether each new series of the metric has a value of its own of one label,
-// as none of a deploy has: a pod or an instance has many series.
+// ownValues reports whether each new series of the metric has a label value that no other has. In
+// a deploy none has: a pod or an instance has many series.
 func ownValues(of *growth.Metric, steps int) bool {
 	return of != nil && len(of.Labels) > 0 && float64(of.Labels[0].Values) >= oneMetricShare*countedNew(of.Counted, of.New, steps)
 }
 
-// recent are the last counts but that of the step that is not over.
+// recent returns the last counts, without the current step.
 func recent(counts []uint64, steps int) []uint64 {
 	over := max(0, len(counts)-1)
 	return counts[max(0, over-steps):over]
@@ -139,7 +139,7 @@ func mean(counts []uint64) float64 {
 	return sum / float64(max(1, len(counts)))
 }
 
-// growingTenants are those whose series grow and are not those of a start.
+// growingTenants returns the tenants whose series grow, without those that are starting.
 func (m *moment) growingTenants() (all []grown) {
 	for i := range m.growing.Tenants {
 		t := &m.growing.Tenants[i]
@@ -154,14 +154,14 @@ func (m *moment) growingTenants() (all []grown) {
 	return all
 }
 
-// room is what bounds the series of a tenant.
+// room is a bound of a tenant's series.
 type room struct {
 	what   string
-	series float64 // for which there is room besides those that there are
+	series float64 // how many more fit
 	now    float64
 }
 
-// bounds are what bounds the series of a tenant, the narrowest first.
+// bounds returns the bounds of a tenant's series, the narrowest first.
 func (m *moment) bounds(g *grown) (all []room) {
 	store := raw
 	if g.metric != nil {
@@ -189,7 +189,7 @@ func (m *moment) bounds(g *grown) (all []room) {
 	}
 	if used := sum(m.end.of("process_resident_memory_bytes")); used > 0 && m.growing.MemoryBytes > 0 {
 		free := math.Max(0, float64(m.growing.MemoryBytes)-used)
-		all = append(all, room{fmt.Sprintf("the memory of %s (%s, of which %s is used; %s each)", clip(m.growing.MemoryOf), bytesText(float64(m.growing.MemoryBytes)), bytesText(used), bytesText(bytes)), free / bytes, now})
+		all = append(all, room{fmt.Sprintf("the memory of %s (%s, %s of it used; %s per series)", clip(m.growing.MemoryOf), bytesText(float64(m.growing.MemoryBytes)), bytesText(used), bytesText(bytes)), free / bytes, now})
 	}
 	slices.SortStableFunc(all, func(a, b room) int { return cmp.Compare(a.series, b.series) })
 	return all
@@ -202,7 +202,7 @@ func sum(all []labelled) (n float64) {
 	return n
 }
 
-// seriesOf is how many series the metric has that grows, by the tables of the sockets.
+// seriesOf returns how many series the growing metric has, from the tables of the sockets.
 func (m *moment) seriesOf(g *grown) float64 {
 	if g.metric == nil {
 		return 0
@@ -218,8 +218,8 @@ func (m *moment) seriesOf(g *grown) float64 {
 }
 
 func growing(m *moment) finding {
-	f := finding{fine: fmt.Sprintf("growth: no tenant has more than %s new series a second all the time, but for a start", count(steadyUsual))}
-	f.Name, f.Title, f.Because = Growth, "Series do not grow", "no tenant has new series all the time"
+	f := finding{fine: fmt.Sprintf("growth: no tenant keeps having more than %s new series a second, apart from a start", count(steadyUsual))}
+	f.Name, f.Title, f.Because = Growth, "Series do not grow", "no tenant keeps having new series"
 	f.Next = floodNext
 	for _, g := range m.growingTenants() {
 		narrowest := room{what: "nothing", series: math.Inf(1)}
@@ -230,13 +230,13 @@ func growing(m *moment) finding {
 		after := g.rate * headSeconds
 		part := after / math.Max(1, narrowest.series)
 		score := ramp(part, roomUsual, roomFull)
-		f.fine = fmt.Sprintf("growth: %s series a second of tenant %s are new, and in three hours take %s of the room that there is", count(g.rate), clip(g.Tenant.Tenant), percent(part))
+		f.fine = fmt.Sprintf("growth: %s new series a second of tenant %s will take %s of the room that is left in three hours", count(g.rate), clip(g.Tenant.Tenant), percent(part))
 		if score < f.Score || score == 0 {
 			continue
 		}
 		f.Score = score
 		f.Title = fmt.Sprintf("Series grow: %s new ones a second, %s an hour%s; %s", count(g.rate), count(3600*g.rate), m.culprit(&g), leadsTo(narrowest, g.rate))
-		f.Because = fmt.Sprintf("series were new all the time for %s at least; in the three hours for which one stays in memory they become %s, %s of those for which there is room (nothing below %s, all from %s on)",
+		f.Because = fmt.Sprintf("new series kept coming for at least %s; in the three hours that a series stays in memory they become %s, %s of the room that is left (score 0 up to %s, 1 from %s)",
 			seconds(g.seconds()), count(after), percent(part), percent(roomUsual), percent(roomFull))
 		f.Evidence = m.growthEvidence(&g.GrowingTenant.Tenant, g.steps)
 		for _, r := range all {
@@ -246,7 +246,7 @@ func growing(m *moment) finding {
 	return f
 }
 
-// leadsTo says when a bound is reached.
+// leadsTo describes when a bound is reached.
 func leadsTo(r room, rate float64) string {
 	switch after := r.series / rate; {
 	case after < 1:
@@ -254,10 +254,10 @@ func leadsTo(r room, rate float64) string {
 	case after <= headSeconds:
 		return fmt.Sprintf("%s is reached in %s", r.what, time.Duration(after*1e9).Round(time.Second))
 	}
-	return fmt.Sprintf("%s is not reached: a series is out of memory three hours after its last sample at the latest", r.what)
+	return fmt.Sprintf("%s is not reached: a series leaves memory at most three hours after its last sample", r.what)
 }
 
-// culprit is the metric, the label and the sender of what grows.
+// culprit names the metric, the label and the sender of the new series.
 func (m *moment) culprit(g *grown) string {
 	text, of := fmt.Sprintf(": tenant %s", clip(g.Tenant.Tenant)), cmp.Or(g.metric, busiest(g.GrowingTenant, g.steps))
 	switch {
@@ -272,7 +272,7 @@ func (m *moment) culprit(g *grown) string {
 			text += ", label " + clip(l.Name)
 		}
 	default:
-		return text + ", many metrics alike"
+		return text + ", spread over many metrics"
 	}
 	if of != nil {
 		if from := m.sentBy(g.Tenant.Tenant, of); from != "" {
@@ -282,9 +282,9 @@ func (m *moment) culprit(g *grown) string {
 	return text
 }
 
-// GrowingLabel is the label of a metric with most new values, if it has so many that it can make
-// the new series of the last steps; its name is empty if none has. Series that a limit refuses
-// come again and again, so that they say nothing of that.
+// GrowingLabel returns the label of a metric with most new values, if they can explain the new
+// series of the last steps, or else one without a name. Series that a limit refuses come again
+// and again, so they explain nothing.
 func GrowingLabel(of *growth.Metric, steps int) (l growth.Label) {
 	if len(of.Labels) == 0 || float64(of.Labels[0].Values) < math.Max(2, labelShare*countedNew(of.Counted, of.New, steps)) {
 		return l
@@ -292,8 +292,8 @@ func GrowingLabel(of *growth.Metric, steps int) (l growth.Label) {
 	return of.Labels[0]
 }
 
-// busiest is the metric with most new series in the last steps, those without a place among
-// them; nil if there is none.
+// busiest returns the metric with most new series in the last steps, including refused ones, or
+// nil.
 func busiest(t *record.GrowingTenant, steps int) (most *growth.Metric) {
 	highest := 0.0
 	for i := range t.Metrics {
@@ -305,7 +305,8 @@ func busiest(t *record.GrowingTenant, steps int) (most *growth.Metric) {
 	return most
 }
 
-// sentBy is who sent most new series of a metric, which of datagrams the newest says.
+// sentBy names the sender of most new series of a metric. For DogStatsD that is the sender of the
+// newest.
 func (m *moment) sentBy(tenant string, of *growth.Metric) string {
 	if len(of.Senders) > 0 {
 		return clip(of.Senders[0])
@@ -320,7 +321,7 @@ func (m *moment) sentBy(tenant string, of *growth.Metric) string {
 	return ""
 }
 
-// growthEvidence are the metrics of a tenant with most new series in the last steps.
+// growthEvidence describes the metrics of a tenant with most new series in the last steps.
 func (m *moment) growthEvidence(t *growth.Tenant, steps int) (all []Evidence) {
 	both := func(new, refused []uint64) (float64, float64) {
 		return mean(recent(new, steps)) / growth.Step, mean(recent(refused, steps)) / growth.Step
@@ -340,7 +341,7 @@ func (m *moment) growthEvidence(t *growth.Tenant, steps int) (all []Evidence) {
 		}
 		e := Evidence{What: fmt.Sprintf("tenant %s, metric %s: %s series a second are new", clip(t.Tenant), clip(of.Name), count(rate))}
 		if over > 0 {
-			e.What += fmt.Sprintf(", and %s a second have no place", count(over))
+			e.What += fmt.Sprintf(", and %s a second are refused", count(over))
 		}
 		var labels []string
 		for _, l := range of.Labels[:min(3, len(of.Labels))] {
@@ -358,10 +359,10 @@ func (m *moment) growthEvidence(t *growth.Tenant, steps int) (all []Evidence) {
 		all = append(all, e)
 	}
 	if len(all) == 0 && whole+refused > 0 {
-		all = append(all, Evidence{What: fmt.Sprintf("tenant %s: %s series a second are new, of about %s metrics, none of which has many", clip(t.Tenant), count(whole), count(float64(t.Names)))})
+		all = append(all, Evidence{What: fmt.Sprintf("tenant %s: %s series a second are new, spread over about %s metrics", clip(t.Tenant), count(whole), count(float64(t.Names)))})
 	}
 	return all
 }
 
-// floodNext is what to do about new series.
-const floodNext = "Take the label out of the application, or meanwhile let a rule drop it, which needs no restart: for DogStatsD mapping.rules: [{match: METRIC, drop_labels: [LABEL]}] (docs/limits.md), for remote write and OTLP distributor.relabel: [{action: labeldrop, regex: LABEL}] (docs/remote-write.md). If the series are wanted, raise the limit, at 6 kB for each of DogStatsD and 2 kB for each other."
+// floodNext is the advice about new series.
+const floodNext = "Remove the label from the application. Until then drop it by a rule, without a restart: for DogStatsD mapping.rules: [{match: METRIC, drop_labels: [LABEL]}] (docs/limits.md), for remote write and OTLP distributor.relabel: [{action: labeldrop, regex: LABEL}] (docs/remote-write.md). If the series are wanted, raise the limit; a series takes 6 kB of memory from DogStatsD and 2 kB from other inputs."

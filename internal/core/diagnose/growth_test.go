@@ -14,20 +14,19 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// newSeries is what begins in one second: so many series of one metric, each with another
+// newSeries are the series that begin in one second: n series of one metric, each with its own
 // value of one label.
 type newSeries struct {
 	n                    int
 	store, metric, label string
 	refused              bool
-	few                  bool // the label has few values, as one of several that tell the series apart
-	each                 int  // series with the same value, which differ in bucket and path; 0 is 1
+	few                  bool // the label has few values; several labels tell the series apart
+	each                 int  // series per value, which differ in bucket and path; 0 is 1
 }
 
 const process = 1_700_000_000 // Unix seconds of its start
 
-// grownUntil has a tracker told of what begins in each second of a process, and reads it at
-// the end.
+// grownUntil feeds a tracker what begins in each second of a process, and reads it at the end.
 func grownUntil(t *testing.T, end int64, begins func(second int64) []newSeries) (m *moment) {
 	t.Helper()
 	grow(t, end, begins, func(second int64, read func() *moment) {
@@ -38,7 +37,7 @@ func grownUntil(t *testing.T, end int64, begins func(second int64) []newSeries) 
 	return m
 }
 
-// grow has a tracker told of what begins in each second, and others read it before each.
+// grow feeds a tracker what begins in each second. Before each second, look may read it.
 func grow(t *testing.T, end int64, begins func(second int64) []newSeries, look func(second int64, read func() *moment)) {
 	t.Helper()
 	tracker, seen, zones := growth.New(), 0, [...]string{"z0", "z1", "z2"}
@@ -67,7 +66,7 @@ func grow(t *testing.T, end int64, begins func(second int64) []newSeries, look f
 	}
 }
 
-// reported is a healthy server whose tracker is read in a second.
+// reported returns a healthy server, with the tracker as it is in that second.
 func reported(t *testing.T, tracker *growth.Tracker, second int64) *moment {
 	m := healthy()
 	m.growing = record.Growing{At: process + second, MemoryBytes: 16e9, MemoryOf: "the cgroup", Tenants: []record.GrowingTenant{}}
@@ -83,8 +82,8 @@ func reported(t *testing.T, tracker *growth.Tracker, second int64) *moment {
 	return m
 }
 
-// start is that of a tenant with a hundred metrics, whose targets are scraped for the first
-// time within a minute.
+// start returns the series of a tenant that starts: a hundred metrics, whose targets are scraped
+// for the first time within a minute.
 func start(second int64) (all []newSeries) {
 	if second < 60 {
 		for i := range 10 {
@@ -94,8 +93,8 @@ func start(second int64) (all []newSeries) {
 	return all
 }
 
-// deploy is one of 100 pods within a minute, each of which has a histogram with 300 series and
-// some other metrics.
+// deploy returns the series of a deploy of 100 pods within a minute. Each pod has a histogram
+// with 300 series and some other metrics.
 func deploy(began int64) func(second int64) []newSeries {
 	return func(second int64) []newSeries {
 		if second < began || second >= began+60 {
@@ -109,8 +108,8 @@ func deploy(began int64) func(second int64) []newSeries {
 	}
 }
 
-// Series that a scrape brings come in bursts. They grow at any usual scrape interval, whenever
-// the record is made, also if each second scrape is late and so comes in the next step.
+// Series from scrapes come in bursts. Their growth is found at any usual scrape interval and any
+// time of the record, also if every second scrape is late and falls into the next step.
 func TestGrowthInBursts(t *testing.T) {
 	const rate = 12 // new series a second, on average
 	for _, every := range []int64{1, 5, 10, 15, 20, 30, 60} {
@@ -119,7 +118,7 @@ func TestGrowthInBursts(t *testing.T) {
 				for end := int64(480); end < 540; end += growth.Step {
 					name := fmt.Sprintf("a scrape each %d s, label %s, %d s late, record at %d s", every, label, late, end)
 					m := grownUntil(t, end, func(second int64) []newSeries {
-						at := second + every - 8%every // a scrape is two seconds before the end of a step
+						at := second + every - 8%every // a scrape is due two seconds before the end of a step
 						if at%every != late*(at/every%2) {
 							return start(second)
 						}
@@ -143,7 +142,7 @@ func TestGrowthInBursts(t *testing.T) {
 	}
 }
 
-// A label with few values does not make thousands of series: no label is better than that.
+// A label with few values cannot make thousands of series: naming no label is better.
 func TestLabelWithFewValuesIsNotNamed(t *testing.T) {
 	metric := growth.Metric{New: slices.Repeat([]uint64{3000}, growth.Steps+1)}
 	for values, want := range map[uint64]string{1: "", 300: "", 400: "pod", 18_000: "pod"} {
@@ -191,25 +190,25 @@ func TestGrowth(t *testing.T) {
 		{"an ordinary start: all series are new", 60, start, nil, fine, ""},
 		{"a start of one metric", 60, func(int64) []newSeries { return []newSeries{requests} }, nil, fine, ""},
 		{"just after a start", 100, start, nil, fine, ""},
-		{"a tenant that grew from its first second on, three minutes later", 180, func(int64) []newSeries { return []newSeries{requests} }, nil, clearly, "metric requests_total, label request"},
+		{"a tenant that grows since its start three minutes ago", 180, func(int64) []newSeries { return []newSeries{requests} }, nil, clearly, "metric requests_total, label request"},
 		{"a deploy of pods with a histogram", 260, deploy(200), nil, fine, ""},
 		{"the same, half a minute and more later", 295, deploy(200), nil, fine, ""},
 		{"a deploy that takes two minutes", 460, after(300, 420, many...), nil, fine, ""},
 		{"a deploy: for a minute all metrics have new series", 260, after(200, 260, many...), nil, fine, ""},
-		{"pods that come and go all the time", 440, after(200, 440, many...), nil, clearly, "tenant shop, many metrics alike"},
-		{"it is over", 300, after(200, 260, requests), nil, fine, ""},
-		{"now and then many", 260, func(second int64) []newSeries {
+		{"pods that come and go all the time", 440, after(200, 440, many...), nil, clearly, "tenant shop, spread over many metrics"},
+		{"growth that is over", 300, after(200, 260, requests), nil, fine, ""},
+		{"many, now and then", 260, func(second int64) []newSeries {
 			if second == 210 || second == 250 {
 				return []newSeries{{n: 5000, store: raw, metric: "requests_total", label: "request"}}
 			}
 			return start(second)
 		}, nil, fine, ""},
-		{"so few that they are out of memory before a limit is reached", 260, after(200, 260, newSeries{n: 15, store: raw, metric: "m", label: "l"}), nil, fine, ""},
+		{"so few that they leave memory before a limit is reached", 260, after(200, 260, newSeries{n: 15, store: raw, metric: "m", label: "l"}), nil, fine, ""},
 		{"ever new names", 260, after(200, 260, newSeries{n: 300, store: raw, metric: "request_", label: "__name__"}), nil, clearly, "tenant shop, ever new names of metrics, such as request_"},
-		{"of DogStatsD: a metric's own limit is nearer, and the socket knows the process", 260, after(200, 260, newSeries{n: 300, store: "10s", metric: "requests", label: "request"}), nil, clearly,
+		{"DogStatsD: the limit of the metric is nearer, and the socket knows the process", 260, after(200, 260, newSeries{n: 300, store: "10s", metric: "requests", label: "request"}), nil, clearly,
 			"metric requests, label request, from process 7 (shop); limits.max_series_per_metric (10,000) is reached in 20s"},
 		{"memory is nearer than the limit", 260, after(200, 260, requests), func(m *moment) { m.growing.MemoryBytes = 1.1e9 }, clearly,
-			"the memory of the cgroup (1.1 GB, of which 1 GB is used; 1.9 kB each) is reached in 2m55s"},
+			"the memory of the cgroup (1.1 GB, 1 GB of it used; 1.9 kB per series) is reached in 2m55s"},
 		{"an older record", 260, after(200, 260, requests), func(m *moment) { m.growing = record.Growing{} }, fine, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -235,8 +234,8 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-// A flood by remote write or OTLP names the tenant, the metric, the label and the sender,
-// whether a limit refuses the series or none does, and nothing of the probe.
+// A flood by remote write or OTLP names the tenant, the metric, the label and the sender, whether
+// or not a limit refuses the series. It never names the probe.
 func TestFloodOfRequests(t *testing.T) {
 	flood := func(n int, refused bool) *moment {
 		return grownUntil(t, 60, func(second int64) []newSeries {
@@ -250,7 +249,7 @@ func TestFloodOfRequests(t *testing.T) {
 	over.end = text(t, "freshet_distributor_refused_total{reason=\"too_many_series\"} 590000\n")
 	under := flood(5000, false)
 	under.end = text(t, "prometheus_tsdb_head_series_created_total{tenant=\"shop\"} 590000\n")
-	for name, m := range map[string]*moment{"over a limit": over, "under all": under} {
+	for name, m := range map[string]*moment{"over a limit": over, "under every limit": under} {
 		f := cardinality(m)
 		if f.Score < Clear || !strings.HasSuffix(f.Title, ": tenant shop, metric requests_total, label request, from 10.0.0.7 (shop/1)") {
 			t.Errorf("%s: %.2f %s", name, f.Score, f.Title)
@@ -263,7 +262,7 @@ func TestFloodOfRequests(t *testing.T) {
 	for name, begins := range map[string]func(int64) []newSeries{
 		"many metrics": start,
 		"the buckets of a histogram": func(int64) (all []newSeries) {
-			for range 20 { // each time the same values of le
+			for range 20 { // the same values of le each time
 				all = append(all, newSeries{n: 50, store: raw, metric: "seconds_bucket", label: "le", few: true})
 			}
 			return all
@@ -277,8 +276,8 @@ func TestFloodOfRequests(t *testing.T) {
 	}
 }
 
-// inputs are how series come: so often, to that store, and after what time a flood is told at
-// the latest, which needs two scrapes.
+// inputs are the ways in for series: how often series come, to which store, and the time within
+// which a flood must be found, which takes two scrapes.
 var inputs = []struct {
 	name   string
 	store  string
@@ -292,8 +291,8 @@ var inputs = []struct {
 	{"scrapes each 60 s", raw, 60, 150},
 }
 
-// A flood is named as such within two scrapes, and then at any moment as long as it goes on,
-// whether a metric of few labels or a histogram floods, or names do; each second scrape is late.
+// A flood is found within two scrapes, and then at any moment while it lasts, whether a metric
+// with few labels, a histogram or new names flood. Every second scrape is late.
 func TestFlood(t *testing.T) {
 	const rate, began, over = 2500, 200, 90 // series a second; seconds
 	for _, in := range inputs {
@@ -304,7 +303,7 @@ func TestFlood(t *testing.T) {
 			"names":       {metric: "request_", label: "__name__"},
 		} {
 			if name != "a label" && in.every != 1 && in.every != 60 {
-				continue // they differ in what is counted, not in when
+				continue // they differ only in what is counted
 			}
 			begins := func(second int64) []newSeries {
 				at := second - began - in.every - second/in.every%2*min(3, in.every-1)
@@ -331,9 +330,9 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// A deploy makes as many series a second as a flood, in one metric, and is none at any moment:
-// each of its pods has many, of one value of a label, whatever comes in one scrape and however
-// long it takes.
+// A deploy makes as many series a second as a flood, in one metric, and never counts as a flood:
+// each pod has many series with one value of a label. That holds for all scrape intervals and
+// lengths of a deploy.
 func TestDeployIsNoFlood(t *testing.T) {
 	const began, series = 200, 60_000
 	for _, in := range inputs {

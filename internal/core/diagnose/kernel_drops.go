@@ -11,10 +11,10 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// Kernel drops: datagrams come and the socket's buffer is full, since nobody reads fast
-// enough, or nobody read for longer than the buffer lasts. A Unix datagram socket has a
-// queue of some datagrams in place of a buffer of bytes: when it is full the sender is told,
-// and most clients drop. Only they know, and those that send telemetry say so.
+// Kernel drops: datagrams arrive and the socket's buffer is full, because the reader is too slow
+// or stopped for longer than the buffer lasts. A Unix datagram socket has a queue of some
+// datagrams instead of a buffer of bytes: when it is full, the sender gets an error, and most
+// clients drop. Only clients know those drops, and some report them in their telemetry.
 const (
 	dropsUsual = 1     // datagrams a second: a few are no cause
 	shareUsual = 0.001 // of the datagrams that came
@@ -25,8 +25,8 @@ const (
 	// usualBuffer is the default of dogstatsd.receive_buffer, in bytes.
 	usualBuffer = 4 << 20
 
-	// datagramCharge is what the kernel charges for a short datagram, in bytes, against
-	// twice the buffer that was asked for.
+	// datagramCharge is what the kernel charges for a short datagram, in bytes, against twice the
+	// requested buffer.
 	datagramCharge = 832
 )
 
@@ -45,8 +45,8 @@ const (
 // dropping is a listener for which datagrams were dropped.
 type dropping struct {
 	listener        string
-	kernel, clients float64 // datagrams that the kernel dropped, and that clients say they did
-	granted, wanted float64 // receive buffer in bytes; 0 if it has none, or the record is older than the metric
+	kernel, clients float64 // datagrams that the kernel dropped, and that clients report as dropped
+	granted, wanted float64 // receive buffer in bytes; 0 for none, or in a record older than the metric
 	shortQueue      bool
 }
 
@@ -60,16 +60,16 @@ func kernelDrops(m *moment) finding {
 	if drops > 0 {
 		share = drops / (drops + read)
 	}
-	f := finding{fine: fmt.Sprintf("the kernel dropped %s of %s datagrams that came", count(drops), count(drops+read))}
+	f := finding{fine: fmt.Sprintf("the kernel dropped %s of %s datagrams", count(drops), count(drops+read))}
 	if !m.has(record.MetricsBegin) || !m.has(record.MetricsEnd) {
-		f.fine = "kernel drops: nobody knows, for metrics are missing"
+		f.fine = "kernel drops: unknown, since metrics are missing"
 	}
 	f.Name = KernelDrops
 	if drops/m.seconds > dropsUsual {
 		f.Score = ramp(share, shareUsual, shareBad)
 	}
-	f.Because = fmt.Sprintf("%s of the datagrams that came found the socket's buffer full: nothing below %s, all from %s on", percent(share), percent(shareUsual), percent(shareBad))
-	f.Title, f.Next = "The kernel drops no datagrams", "Nothing is to be done."
+	f.Because = fmt.Sprintf("%s of the datagrams found the socket's buffer full: score 0 up to %s, 1 from %s", percent(share), percent(shareUsual), percent(shareBad))
+	f.Title, f.Next = "The kernel drops no datagrams", "Nothing to do."
 	if len(all) > 0 {
 		f.Title = all[0].title(drops/m.seconds, share)
 		f.Next = all[0].wayOut()
@@ -81,7 +81,7 @@ func kernelDrops(m *moment) finding {
 	return f
 }
 
-// dropping are the listeners for which datagrams were dropped, most first.
+// dropping returns the listeners at which datagrams were dropped, most first.
 func (m *moment) dropping() (all []dropping) {
 	by := func(values []labelled) map[string]labelled {
 		found := map[string]labelled{}
@@ -95,7 +95,7 @@ func (m *moment) dropping() (all []dropping) {
 	for _, l := range m.grown(dropsMetric) {
 		name := l.labels["listener"]
 		d := dropping{listener: name, kernel: l.value, granted: granted[name].value, wanted: wanted[name].value}
-		if strings.HasPrefix(name, "unixgram:") { // what a client of UDP is told is of the server before
+		if strings.HasPrefix(name, "unixgram:") { // over UDP, clients see only errors of an earlier datagram
 			d.clients = clients[name].value
 			_, d.shortQueue = short[name]
 		}
@@ -107,14 +107,14 @@ func (m *moment) dropping() (all []dropping) {
 	return all
 }
 
-// isQueue reports whether datagrams were dropped at a Unix socket alone.
+// isQueue reports whether datagrams were dropped only at a Unix socket's queue.
 func (d *dropping) isQueue() bool { return d.kernel == 0 }
 
 func (d *dropping) title(perSecond, share float64) string {
 	if d.isQueue() {
-		return fmt.Sprintf("Clients drop datagrams: %s a second, %s of theirs, since the queue of %s is full", count(perSecond), percent(share), clip(d.listener))
+		return fmt.Sprintf("Clients drop datagrams: %s a second, %s of theirs, because the queue of %s is full", count(perSecond), percent(share), clip(d.listener))
 	}
-	text := fmt.Sprintf("The kernel drops datagrams: %s a second, %s of those that come, since nobody reads them fast enough", count(perSecond), percent(share))
+	text := fmt.Sprintf("The kernel drops datagrams: %s a second, %s of those that come, because they are not read fast enough", count(perSecond), percent(share))
 	if d.granted > 0 {
 		text += fmt.Sprintf("; the receive buffer of %s has %s", clip(d.listener), sizeText(d.granted))
 	}
@@ -137,25 +137,25 @@ func (d *dropping) evidence() Evidence {
 	return Evidence{What: what}
 }
 
-// room is how many short datagrams a buffer holds, at most.
+// room returns how many short datagrams a buffer holds at most.
 func (d *dropping) room() string { return count(math.Floor(2 * d.granted / datagramCharge)) }
 
 func (d *dropping) wayOut() string {
 	const readers = "If the stages read and parse take long all the time, add dogstatsd.readers, or have clients put more metrics into a datagram."
 	switch {
 	case d.isQueue() && d.shortQueue:
-		return fmt.Sprintf("Run sysctl -w %s=512, then stop and start Freshet: a restart in place keeps the socket and its queue. A receive buffer is nothing that this socket has.", queueSetting)
+		return fmt.Sprintf("Run sysctl -w %s=512, then stop and start Freshet: a restart in place keeps the socket and its queue. The receive buffer does not matter for this socket.", queueSetting)
 	case d.isQueue():
-		return "The queue is long enough for a reader that keeps up: see who has the processors. Clients that aggregate, or put more metrics into a datagram, send less."
+		return "The queue is long enough for a reader that keeps up: see what keeps the processors busy. Clients that aggregate, or put more metrics into a datagram, send less."
 	case d.granted < d.wanted:
-		return fmt.Sprintf("Run sysctl -w %s=%.0f and restart, or give the process CAP_NET_ADMIN: dogstatsd.receive_buffer alone changes nothing. %s", bufferSetting, d.wanted, readers)
+		return fmt.Sprintf("Run sysctl -w %s=%.0f and restart, or give the process CAP_NET_ADMIN: raising dogstatsd.receive_buffer alone changes nothing. %s", bufferSetting, d.wanted, readers)
 	case d.granted > 0 && d.granted < usualBuffer:
 		return fmt.Sprintf("Raise dogstatsd.receive_buffer, which is %s, to %s, the default, or leave it out. %s", sizeText(d.granted), sizeText(usualBuffer), readers)
 	}
-	return fmt.Sprintf("If it is bursts, raise dogstatsd.receive_buffer (and %s if that is less). %s", bufferSetting, readers)
+	return fmt.Sprintf("If they come in bursts, raise dogstatsd.receive_buffer (and %s if it is lower). %s", bufferSetting, readers)
 }
 
-// sizeText is a size as the configuration spells it.
+// sizeText formats a size as in the configuration.
 func sizeText(n float64) string {
 	if n > 1<<50 {
 		return bytesText(n)
@@ -163,7 +163,7 @@ func sizeText(n float64) string {
 	return conf.Bytes(n).String()
 }
 
-// socketReader is what the readers of the sockets did.
+// socketReader describes what the readers of the sockets did.
 func (m *moment) socketReader() (all []Evidence) {
 	for _, l := range m.grown("freshet_stage_seconds") {
 		if stage := l.labels["stage"]; l.count > 0 && l.labels["input"] == "dogstatsd" && (stage == "read" || stage == "parse") {
@@ -177,7 +177,7 @@ func (m *moment) socketReader() (all []Evidence) {
 		return ""
 	})
 	if len(reader) > 0 {
-		all = append(all, Evidence{What: "where a reader stood when the record began", Stack: reader[0].stack.shown()})
+		all = append(all, Evidence{What: "where a reader was when the record began", Stack: reader[0].stack.shown()})
 	}
 	return all
 }

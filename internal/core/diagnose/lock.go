@@ -7,24 +7,24 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// A contended lock: goroutines wait for each other rather than for work. The sum of their
-// waiting, in seconds a second, is how many wait on average.
+// A contended lock: goroutines wait for each other instead of working. The sum of their waits, in
+// seconds a second, is how many wait on average.
 const (
-	waitUsual = 0.3 // goroutines that wait at any time: short waits of many
-	waitBad   = 3   // several that do nothing else
+	waitUsual = 0.3 // goroutines that wait at any time; many short waits
+	waitBad   = 3   // several that only wait
 
-	// One look that finds few who wait is luck. From so many on it counts half.
+	// Few waiters in a single snapshot are chance. From this many on the snapshot counts half.
 	manyStanding = 6
 
-	// runtime.lock2 is the runtime's own lock, whose waiters spin: processor time.
+	// runtime.lock2 is the runtime's own lock. Its waiters spin, which takes processor time.
 	runtimeUsual = 0.05
 	runtimeBad   = 0.40
 )
 
 func lock(m *moment) finding {
-	// Three witnesses: block.pprof has waits that ended in the time of the record,
-	// the trace those of the seconds before, and goroutine.pprof who stood there at the
-	// begin, perhaps for ever.
+	// Three sources: block.pprof has waits that ended during the record, trace.out those of the
+	// seconds before, and goroutine.pprof the goroutines that waited at its start, perhaps for
+	// ever.
 	waited := m.block.sum(isLock) / 1e9 / m.seconds
 	before := 0.0
 	if m.trace.seconds > 0 {
@@ -37,17 +37,17 @@ func lock(m *moment) finding {
 	}
 	spinning := m.shareOf(func(s stack) bool { return s.has("runtime.lock2") })
 
-	f := finding{fine: fmt.Sprintf("locks: %.2g goroutines wait for one at any time, up to %.2g is usual; the runtime's own locks take %s of the processor time", waiting, waitUsual, percent(spinning))}
+	f := finding{fine: fmt.Sprintf("locks: %.2g goroutines wait for one at any time, up to %.2g is usual; locks inside Go's runtime take %s of the processor time", waiting, waitUsual, percent(spinning))}
 	f.Name = Lock
 	f.Score = ramp(waiting, waitUsual, waitBad)
 	inside := ramp(spinning, runtimeUsual, runtimeBad) * m.active()
 	if inside > f.Score {
 		f.Score = inside
-		f.Title = fmt.Sprintf("A lock inside Go's runtime: waiting for it takes %s of the processor time that is used", percent(spinning))
-		f.Because = fmt.Sprintf("runtime.lock2 has %s of cpu.pprof: nothing below %s, all from %s on, as far as the process is busy", percent(spinning), percent(runtimeUsual), percent(runtimeBad))
+		f.Title = fmt.Sprintf("A lock inside Go's runtime: waiting for it takes %s of the used processor time", percent(spinning))
+		f.Because = fmt.Sprintf("runtime.lock2 has %s of cpu.pprof: score 0 up to %s, 1 from %s, less if the process is idle", percent(spinning), percent(runtimeUsual), percent(runtimeBad))
 		f.Evidence = m.runtimeLocks()
 	} else {
-		f.Because = fmt.Sprintf("%.2g goroutines wait for locks at any time (%.2g in block.pprof, %.2g in trace.out, %.0f stood there at the begin): nothing below %.2g, all from %.2g on",
+		f.Because = fmt.Sprintf("%.2g goroutines wait for locks at any time (%.2g in block.pprof, %.2g in trace.out, %.0f in goroutine.pprof at the start): score 0 up to %.2g, 1 from %.2g",
 			waiting, waited, before, standing, waitUsual, float64(waitBad))
 		f.Evidence = m.lockEvidence()
 		f.Title = fmt.Sprintf("A contended lock: %.2g goroutines wait for one at any time", waiting)
@@ -55,11 +55,11 @@ func lock(m *moment) finding {
 			f.Title += ", mostly held by " + holder
 		}
 	}
-	f.Next = "What the holder does inside the lock must become shorter, or the lock be split: report it with this record. Until then, fewer connections at the same time wait less (a sender's max_shards)."
+	f.Next = "The holder must do less under the lock, or the lock must be split: report it with this record. Until then, use fewer connections at a time (a sender's max_shards)."
 	return f
 }
 
-// holder is who had the lock that is waited for most.
+// holder returns the function that held the lock with most waiting.
 func (m *moment) holder() string {
 	for _, p := range []profiled{m.trace.holders, m.mutex} {
 		if all := p.groups(stack.own); len(all) > 0 && all[0].value > 0 {
@@ -69,7 +69,7 @@ func (m *moment) holder() string {
 	return ""
 }
 
-// lockEvidence is who waits, and who lets them wait.
+// lockEvidence names waiters and holders.
 func (m *moment) lockEvidence() (all []Evidence) {
 	add := func(file, text string, p profiled, seconds float64) {
 		if total := p.total(); seconds > 0 {
@@ -84,8 +84,8 @@ func (m *moment) lockEvidence() (all []Evidence) {
 			waiters = append(waiters, s)
 		}
 	}
-	add(record.Trace, "holder: %s let go of it at the end of %s of the waiting, %.2g s a second (%s)", m.trace.holders, m.trace.seconds)
-	add(record.Mutex, "holder: %s had it for %s of the waiting, %.2g s a second (%s)", m.mutex, m.seconds)
+	add(record.Trace, "holder: %s released it at the end of %s of the waiting, %.2g s a second (%s)", m.trace.holders, m.trace.seconds)
+	add(record.Mutex, "holder: %s held it during %s of the waiting, %.2g s a second (%s)", m.mutex, m.seconds)
 	if len(waiters) > 0 {
 		add(record.Block, "waiter: %s waited %s of the time, %.2g s a second (%s)", waiters, m.seconds)
 	} else {
@@ -94,7 +94,7 @@ func (m *moment) lockEvidence() (all []Evidence) {
 	return all
 }
 
-// runtimeLocks is who waits inside the runtime.
+// runtimeLocks names the waiters inside the runtime.
 func (m *moment) runtimeLocks() (all []Evidence) {
 	groups := m.cpu.groups(func(s stack) string {
 		if !s.has("runtime.lock2") {

@@ -6,28 +6,28 @@ import (
 	"slices"
 )
 
-// Malformed lines: a client writes what is no DogStatsD. Its well-formed lines count, so that
-// nothing but a number tells, and what it meant to send is missing.
+// Malformed lines: a client writes lines that are not DogStatsD. Its well-formed lines count, so
+// only a counter shows that the others are missing.
 const (
 	malformedUsual      = 1 // lines a second
 	malformedShareUsual = 0.01
-	malformedShareBad   = 0.10 // of the lines of a sender
+	malformedShareBad   = 0.10 // of a sender's lines
 
 	malformedListed = 5
 )
 
 const malformedMetric, samplesMetric = "freshet_dogstatsd_malformed_lines_total", "freshet_dogstatsd_samples_total"
 
-// malformedLines are those of one sender, or of a listener whose senders are not known.
+// malformedLines are those of one sender, or of a listener if the sender is unknown.
 type malformedLines struct {
-	tenant, of, reason, example string  // of whom, as in "what 10.0.0.1:53 sends"
-	perSecond, share            float64 // share of all of its lines
+	tenant, of, reason, example string  // of names the sender, as in "what 10.0.0.1:53 sends"
+	perSecond, share            float64 // share of all its lines
 }
 
 func malformed(m *moment) finding {
 	rate := m.grownBy(malformedMetric) / m.seconds
 	f := finding{fine: fmt.Sprintf("lines: %s a second are malformed%s", count(rate), m.malformedSinceStart())}
-	f.Name, f.Title, f.Because, f.Next = Malformed, "No client sends malformed lines now", "no line is malformed", "Nothing is to be done."
+	f.Name, f.Title, f.Because, f.Next = Malformed, "No client sends malformed lines now", "no line is malformed", "Nothing to do."
 	all := slices.DeleteFunc(m.malformedBySender(), func(l malformedLines) bool { return !(l.perSecond > malformedUsual) })
 	if len(all) == 0 {
 		all = slices.DeleteFunc(m.malformedByListener(), func(l malformedLines) bool { return !(l.perSecond > malformedUsual) })
@@ -35,22 +35,23 @@ func malformed(m *moment) finding {
 	if len(all) == 0 {
 		return f
 	}
-	// A sender of many lines may have more malformed ones than one that is broken as a whole.
+	// A sender of many lines may have more malformed ones than a sender with only malformed
+	// lines.
 	slices.SortStableFunc(all, func(a, b malformedLines) int {
 		return cmp.Or(cmp.Compare(b.score(), a.score()), cmp.Compare(b.perSecond, a.perSecond))
 	})
 	worst := &all[0]
 	f.Score = worst.score()
 	f.Title = fmt.Sprintf("Malformed lines: %s of %s, %s lines a second", percent(worst.share), worst.of, count(worst.perSecond))
-	f.Because = fmt.Sprintf("%s of the lines of one sender are malformed: nothing below %s, all from %s on", percent(worst.share), percent(malformedShareUsual), percent(malformedShareBad))
+	f.Because = fmt.Sprintf("%s of the lines of one sender are malformed: score 0 up to %s, 1 from %s", percent(worst.share), percent(malformedShareUsual), percent(malformedShareBad))
 	for i := range all[:min(len(all), malformedListed)] {
 		f.Evidence = append(f.Evidence, all[i].evidence())
 	}
-	f.Next = "Mend the client: freshet explain says what is wrong with a line, and freshet tail shows what it sends. The reasons are in docs/dogstatsd.md. What is well-formed beside them counts."
+	f.Next = "Fix the client: freshet explain says what is wrong with a line, and freshet tail shows what the client sends. docs/dogstatsd.md lists the reasons. Well-formed lines beside them count."
 	return f
 }
 
-// malformedBySender are those of top.json.
+// malformedBySender returns the malformed lines in top.json.
 func (m *moment) malformedBySender() (all []malformedLines) {
 	for i := range m.tops {
 		t := &m.tops[i]
@@ -61,8 +62,8 @@ func (m *moment) malformedBySender() (all []malformedLines) {
 	return all
 }
 
-// malformedSinceStart says how many lines were malformed since the process began. They are no
-// cause, as the client may have been mended since.
+// malformedSinceStart describes the malformed lines since the process started. They are no cause,
+// since the client may have been fixed.
 func (m *moment) malformedSinceStart() string {
 	lines, worst := 0.0, labelled{}
 	for _, l := range m.end.of(malformedMetric) {
@@ -74,11 +75,12 @@ func (m *moment) malformedSinceStart() string {
 	if !(lines > 0) {
 		return ""
 	}
-	return fmt.Sprintf(", and %s were since the start, most often %s from %s: freshet top shows who sends them now", count(lines), clip(worst.labels["reason"]), clip(worst.labels["listener"]))
+	return fmt.Sprintf(", and %s since the start, most often %s from %s; freshet top shows who sends them now", count(lines), clip(worst.labels["reason"]), clip(worst.labels["listener"]))
 }
 
-// malformedByListener are those of a sender that sent before anybody looked: in the last 15 s, in
-// which a client comes that flushes each 10 s. An older record has those of its 5 s in /metrics.
+// malformedByListener returns the malformed lines of listeners, for senders that sent before the
+// table of senders was on. It covers the last 15 s, which include a flush of a client that
+// flushes every 10 s. For an older record it covers the record's 5 s, from /metrics.
 func (m *moment) malformedByListener() (all []malformedLines) {
 	for i := range m.tops {
 		for _, l := range m.tops[i].Listeners {

@@ -10,17 +10,16 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// Bounds of what is decoded, in bytes. Decoded it takes up to a hundred times as much in
-// the worst case, which nobody makes by chance.
+// Bounds of decoded files, in bytes. Decoded, a malicious file takes up to a hundred times as
+// much.
 const (
-	maxText  = 16 << 20 // of /metrics or of top.json; 1 MB is much
-	maxTrace = 24 << 20 // the flight recorder keeps 8 MB, and some more
+	maxText  = 16 << 20 // of /metrics or top.json; 1 MB is much
+	maxTrace = 24 << 20 // the flight recorder keeps 8 MB, and a bit more
 
-	maxSeconds = 24 * 3600 // of a record, which takes five
+	maxSeconds = 24 * 3600 // of a record, which usually takes five
 )
 
-// moment is a record, decoded. A part that could not be read is empty, and Missing says
-// why.
+// moment is a decoded record. A part that could not be read is empty, and missing has the reason.
 type moment struct {
 	*record.File
 	seconds                               float64
@@ -52,7 +51,7 @@ func readMoment(f *record.File) *moment {
 	m.part(record.Growth, maxText, func(text []byte) error { return json.Unmarshal(text, &m.growing) })
 	m.part(record.Queries, maxText, func(text []byte) error { return json.Unmarshal(text, &m.queries) })
 	m.part(record.Requests, maxText, func(text []byte) error { return json.Unmarshal(text, &m.sent) })
-	for _, younger := range []string{record.Stores, record.Growth, record.Queries, record.Requests} { // than the first records
+	for _, younger := range []string{record.Stores, record.Growth, record.Queries, record.Requests} { // added after the first records
 		if _, err := f.ReadUpTo(younger, 0); errors.Is(err, fs.ErrNotExist) {
 			delete(m.missing, younger)
 		}
@@ -61,8 +60,8 @@ func readMoment(f *record.File) *moment {
 	return m
 }
 
-// part reads one file. The decoders of others may panic about what nobody but an attacker
-// writes: that is a file that cannot be read, too.
+// part reads one file. A third-party decoder may panic on malicious input: such a file cannot be
+// read, either.
 func (m *moment) part(name string, most int64, decode func([]byte) error) {
 	defer func() {
 		if broken := recover(); broken != nil {
@@ -81,24 +80,24 @@ func (m *moment) part(name string, most int64, decode func([]byte) error) {
 // has reports whether a file was read.
 func (m *moment) has(name string) bool { return m.missing[name] == "" }
 
-// cores is how many processors the process kept busy. The kernel counts them exactly; a
-// profile misses some where the machine is full.
+// cores returns how many processors the process kept busy. The kernel counts them exactly; a
+// profile misses some on a full machine.
 func (m *moment) cores() float64 {
 	used := m.grownBy("process_cpu_seconds_total")
 	if !(used > 0) {
 		used = m.cpu.total() / 1e9
 	}
-	const most = 1e6 // nobody has more, but a text may say so
+	const most = 1e6 // no machine has more, but a forged record may claim so
 	return min(used/m.seconds, most)
 }
 
-// full is the part of the processors that the process may use which it did.
+// full returns how much of its processors the process used.
 func (m *moment) full() float64 { return m.cores() / float64(max(1, m.GOMAXPROCS)) }
 
-// perSecond is by how much a number of runtime/metrics rose, a second.
+// perSecond returns the increase of a runtime/metrics value, per second.
 func (m *moment) perSecond(name string) float64 { return m.Runtime[name].Grown() / m.seconds }
 
-// top is what top.json has of a tenant, as far as it says who floods.
+// top has what top.json knows of a tenant's floods.
 type top struct {
 	Tenant  string  `json:"tenant"`
 	Series  int     `json:"series"`
@@ -156,13 +155,13 @@ type socketSender struct {
 	Container string `json:"container"`
 }
 
-// known reports whether anything is known of the sender.
+// known reports whether the sender is known.
 func (s socketSender) known() bool { return s.Process != nil || s.Address != "" || s.Container != "" }
 
-// String is the sender as people call it.
+// String describes the sender.
 func (s socketSender) String() string {
 	switch {
-	case s.Process != nil && s.Process.Command == "": // it has ended
+	case s.Process != nil && s.Process.Command == "": // it has exited
 		return fmt.Sprintf("process %d", s.Process.PID)
 	case s.Process != nil:
 		return fmt.Sprintf("process %d (%s)", s.Process.PID, s.Process.Command)

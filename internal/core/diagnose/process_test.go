@@ -25,7 +25,7 @@ func recurse(levels int) int {
 	return recurse(levels-1) + frame[levels%len(frame)]
 }
 
-// processTime is what this process has had of the processors.
+// processTime returns the processor time that this process has used.
 func processTime(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
@@ -35,14 +35,14 @@ func processTime(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// What all of stackGrowth stands on: the profiler goes on through runtime.morestack to the
-// function that had no room. A Go that did not would show here.
+// stackGrowth relies on this: the profiler continues the stack through runtime.morestack to the
+// function that had no room. A Go release without that would fail here.
 func TestProfilerSeesWhoGrows(t *testing.T) {
 	var text bytes.Buffer
 	if err := pprof.StartCPUProfile(&text); err != nil {
-		t.Skip(err) // go test -cpuprofile has it
+		t.Skip(err) // go test -cpuprofile uses the profiler
 	}
-	// The profiler counts processor time, of which a busy machine gives less than the clock says.
+	// The profiler counts processor time. A busy machine gives less than the clock says.
 	for begun := processTime(t); processTime(t)-begun < 400*time.Millisecond; {
 		done := make(chan int)
 		go func() { done <- recurse(400) }()
@@ -70,7 +70,7 @@ func (g *guarded) hold(held chan<- struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	close(held)
-	for range 2000 { // in which the other one comes and waits
+	for range 2000 { // during which the other goroutine comes and waits
 		g.sum = sha256.Sum256(g.sum[:])
 		runtime.Gosched()
 	}
@@ -83,12 +83,12 @@ func (g *guarded) wait() {
 	g.sum[0]++
 }
 
-// A trace of this process says who held a lock and who waited, who was in the kernel with a
-// file, and who began goroutines.
+// A trace of this process names the holder of a lock and its waiters, the goroutine in a system
+// call on a file, and the creator of goroutines.
 func TestTrace(t *testing.T) {
 	var text bytes.Buffer
 	if err := trace.Start(&text); err != nil {
-		t.Skip(err) // go test -trace has it
+		t.Skip(err) // go test -trace uses the trace
 	}
 	var g guarded
 	for range 20 {
@@ -112,10 +112,10 @@ func TestTrace(t *testing.T) {
 		return ""
 	}
 	if got := first(found.waits, stack.own); !strings.HasSuffix(got, "(*guarded).wait") {
-		t.Errorf("who waited for the lock: %q", got)
+		t.Errorf("waiter for the lock: %q", got)
 	}
 	if got := first(found.holders, stack.own); !strings.HasSuffix(got, "(*guarded).hold") {
-		t.Errorf("who held the lock: %q", got)
+		t.Errorf("holder of the lock: %q", got)
 	}
 	files := func(s stack) string {
 		if !isFile(s) {
@@ -124,13 +124,13 @@ func TestTrace(t *testing.T) {
 		return s.own()
 	}
 	if got := first(found.syscalls, files); !strings.Contains(got, "writeToSlowPipe") {
-		t.Errorf("who wrote to the file: %q", got)
+		t.Errorf("writer to the file: %q", got)
 	}
 	// One writes and one reads.
 	if spent := found.syscalls.sum(isFile) / 1e9; spent <= 0 || spent > written.Seconds()*2.5 {
 		t.Errorf("%v s in system calls on a file that took %v", spent, written)
 	}
-	// Each round has one that holds and one that waits.
+	// Each round has one goroutine that holds and one that waits.
 	if began := found.created.sum(func(s stack) bool { return s.in(ourModule+"internal/core/diagnose.TestTrace", "sync.(*WaitGroup).Go") }); began < 40 {
 		t.Errorf("%v goroutines began", began)
 	}
@@ -139,11 +139,11 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// writeToSlowPipe writes to a file that takes its time, in the kernel.
+// writeToSlowPipe writes to a file that takes its time, inside a system call.
 func writeToSlowPipe(t *testing.T) time.Duration {
 	t.Helper()
 	var ends [2]int
-	if err := syscall.Pipe(ends[:]); err != nil { // blocking, as files are
+	if err := syscall.Pipe(ends[:]); err != nil { // blocking, like files
 		t.Fatal(err)
 	}
 	from, to := os.NewFile(uintptr(ends[0]), "from"), os.NewFile(uintptr(ends[1]), "to")

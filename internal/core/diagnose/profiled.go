@@ -13,20 +13,20 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// maxProfile bounds a decompressed profile, in bytes; that of a busy server has 1 MB.
+// maxProfile bounds a decompressed profile, in bytes; a busy server's has 1 MB.
 const maxProfile = 8 << 20
 
-// profiled is a profile: stacks, and what was counted for each. The zero value has none.
+// profiled is a profile: stacks and their counts. The zero value is empty.
 type profiled []sampled
 
 type sampled struct {
 	stack stack
 	count float64 // of events, or of goroutines
-	value float64 // nanoseconds, or bytes; the count where there is no other
-	query string  // for which the goroutine worked: a querycost.Row's ID; empty for none
+	value float64 // nanoseconds or bytes; the count if there is no other
+	query string  // the query that the goroutine worked for: a querycost.Row's ID; empty for none
 }
 
-// stack is the names of functions, innermost first.
+// stack has the names of functions, innermost first.
 type stack []string
 
 // readProfile decodes a profile of runtime/pprof.
@@ -54,10 +54,9 @@ func readProfile(text []byte) (profiled, error) {
 	}
 	last := len(p.SampleType) - 1
 	if last < 0 {
-		return nil, fmt.Errorf("counts nothing")
+		return nil, fmt.Errorf("no sample types")
 	}
-	// Of allocs the last two of four columns are what is in use, and the first two what
-	// was allocated.
+	// allocs has four columns: the first two are what was allocated, the last two what is in use.
 	if p.SampleType[last].Type == "inuse_space" {
 		last = 1
 	}
@@ -69,10 +68,10 @@ func readProfile(text []byte) (profiled, error) {
 }
 
 const (
-	// maxStack bounds what is looked at of a stack. Ours have up to 60 calls.
+	// maxStack bounds the calls of a stack that are read. Ours have up to 60.
 	maxStack = 256
 
-	// maxStacks bounds how many a profile has. Ours have some thousands.
+	// maxStacks bounds the stacks of a profile. Ours have some thousands.
 	maxStacks = 50_000
 )
 
@@ -90,10 +89,10 @@ func stackOf(s *profile.Sample) (names stack) {
 	return names
 }
 
-// total is the sum of all values.
+// total returns the sum of all values.
 func (p profiled) total() (sum float64) { return p.sum(func(stack) bool { return true }) }
 
-// sum adds up the values of stacks that match.
+// sum adds up the values of matching stacks.
 func (p profiled) sum(match func(stack) bool) (sum float64) {
 	for _, s := range p {
 		if match(s.stack) {
@@ -103,7 +102,7 @@ func (p profiled) sum(match func(stack) bool) (sum float64) {
 	return sum
 }
 
-// counted adds up the counts of stacks that match.
+// counted adds up the counts of matching stacks.
 func (p profiled) counted(match func(stack) bool) (sum float64) {
 	for _, s := range p {
 		if match(s.stack) {
@@ -113,16 +112,16 @@ func (p profiled) counted(match func(stack) bool) (sum float64) {
 	return sum
 }
 
-// group is stacks that have something in common.
+// group is a set of stacks with something in common.
 type group struct {
 	name         string
 	value, count float64
-	stack        stack   // the one of them that has most
-	most         float64 // of that one
+	stack        stack   // the one with the largest value
+	most         float64 // its value
 }
 
-// groups adds up stacks by what by makes of them, and leaves out those of which it makes
-// nothing. The largest come first.
+// groups adds up stacks by the key that by returns, and leaves out stacks with an empty key. The
+// largest group comes first.
 func (p profiled) groups(by func(stack) string) []*group {
 	named := map[string]*group{}
 	for _, s := range p {
@@ -150,10 +149,10 @@ func (g *group) add(s sampled) {
 	}
 }
 
-// shownShare is the part of all from which on a group is worth showing.
+// shownShare is the smallest part of the total that a shown group has.
 const shownShare = 0.05
 
-// largest are up to n groups, each with a part of total that is worth showing.
+// largest returns up to n groups that are worth showing, given the total.
 func largest(groups []*group, n int, total float64) (shown []*group) {
 	for _, g := range groups {
 		if len(shown) == n || g.value <= 0 || g.value < shownShare*total {
@@ -164,7 +163,7 @@ func largest(groups []*group, n int, total float64) (shown []*group) {
 	return shown
 }
 
-// index is where in the stack the first function is that matches, or -1.
+// index returns the position of the first matching function in the stack, or -1.
 func (s stack) index(match func(name string) bool) int { return slices.IndexFunc(s, match) }
 
 // has reports whether one of the functions is in the stack.
@@ -172,7 +171,7 @@ func (s stack) has(names ...string) bool {
 	return s.index(func(name string) bool { return slices.Contains(names, name) }) >= 0
 }
 
-// in reports whether the stack has a function of a package, by the beginning of its name.
+// in reports whether a function of the stack has one of the prefixes, such as a package's name.
 func (s stack) in(prefixes ...string) bool {
 	return s.index(func(name string) bool { return hasPrefix(name, prefixes...) }) >= 0
 }
@@ -181,14 +180,14 @@ func hasPrefix(name string, prefixes ...string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-// Functions of ours, of the store that we use, and of Go's runtime.
+// Functions of ours, of the TSDB that we use, and of Go's runtime.
 const (
 	ourModule   = "github.com/freshet-io/freshet/"
 	storeModule = "github.com/prometheus/prometheus/"
 )
 
-// own is the innermost function that is ours or the store's, which is where somebody who
-// reads the code begins; without one, the innermost that is not the runtime's.
+// own returns the innermost function of ours or of the TSDB, which is where a reader of the code
+// begins, or else the innermost outside the runtime.
 func (s stack) own() string {
 	if i := s.index(func(name string) bool { return hasPrefix(name, ourModule, storeModule, "main.") }); i >= 0 {
 		return s[i]
@@ -206,8 +205,8 @@ const (
 	shownName   = 160 // bytes
 )
 
-// shown is the stack as people read it: a dozen calls, without the way to our module.
-// Calls of a function by itself are one line.
+// shown formats the stack for people: a dozen calls, without our module's path. Recursive calls
+// are one line.
 func (s stack) shown() (lines []string) {
 	for i := 0; i < len(s); {
 		if len(lines) == shownFrames {
@@ -227,11 +226,11 @@ func (s stack) shown() (lines []string) {
 	return lines
 }
 
-// short is a function as people call it.
+// short returns a function's short name.
 func short(name string) string {
 	name = strings.TrimPrefix(name, ourModule)
 	if from, to := strings.IndexByte(name, '['), strings.LastIndexByte(name, ']'); from >= 0 && from < to {
-		name = name[:from] + "[...]" + name[to+1:] // what a generic function is of
+		name = name[:from] + "[...]" + name[to+1:] // type parameters
 	}
 	name = strings.TrimPrefix(name, "github.com/prometheus/")
 	if len(name) > shownName {

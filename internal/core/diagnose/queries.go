@@ -11,24 +11,23 @@ import (
 	"github.com/freshet-io/freshet/internal/core/querycost"
 )
 
-// Queries: those that dashboards ask take the processors, or are more than have turns, so
-// that they wait for each other.
+// Queries: those of dashboards take the processors, or outnumber the turns, so that they wait for
+// each other.
 const (
-	// The part of the processors that queries take. It is what processors are for as long as
-	// nobody lacks them.
+	// The part of the processors that queries take. It does not matter while processors are free.
 	queriesUsual = 0.20
 	queriesBad   = 0.50
 
-	// How full the processors are when others feel it.
+	// How full the processors are when other work suffers.
 	fullUsual = 0.70
 	fullBad   = 0.90
 
-	// The same of the processors that the process gets, if goroutines wait for one: others on
-	// the machine may have most of them.
+	// Their part of the processors that the process gets, if goroutines wait for one: other
+	// processes may have most of the machine.
 	queriesOfOwn    = 0.40
 	queriesOfOwnBad = 0.70
 
-	// Queries that wait for their turn at any time. A dashboard that is opened asks 40 at once,
+	// Queries that wait for their turn at any time. A dashboard that is opened sends 40 at once,
 	// which are answered within a second.
 	waitingUsual = 2
 	waitingBad   = 8
@@ -36,10 +35,10 @@ const (
 	queriesListed = 5
 )
 
-// askedQuery is what the same query, with any values in it, costs.
+// askedQuery has the cost of a query, whatever values are in it.
 type askedQuery struct {
 	querycost.Row
-	cores float64 // processors that it keeps busy, by cpu.pprof
+	cores float64 // processors that it keeps busy, from cpu.pprof
 }
 
 func queries(m *moment) finding {
@@ -56,7 +55,7 @@ func queries(m *moment) finding {
 	f.Name = Queries
 	own := ramp(cores/max(m.cores(), 1e-9), queriesOfOwn, queriesOfOwnBad) * m.active()
 	f.Score = max(ramp(share, queriesUsual, queriesBad)*felt, own*starvation(m).Score, ramp(waiting, waitingUsual, waitingBad))
-	f.Because = fmt.Sprintf("queries take %s of the processors (nothing below %s, all from %s on), or if goroutines wait for a processor %s of those that the process gets (%s to %s), which counts as far as processors lack or queries wait; or %.2g queries wait for their turn at any time (%d to %d); the larger counts",
+	f.Because = fmt.Sprintf("queries take %s of the processors (score 0 up to %s, 1 from %s), or, if goroutines wait for a processor, %s of those that the process gets (%s to %s), less if processors are free and no query waits; or %.2g queries wait for their turn at any time (%d to %d); the larger score counts",
 		percent(share), percent(queriesUsual), percent(queriesBad), percent(min(1, cores/max(m.cores(), 1e-9))), percent(queriesOfOwn), percent(queriesOfOwnBad), waiting, waitingUsual, waitingBad)
 	f.Title = fmt.Sprintf("Queries take %.2g of %d processors", cores, m.GOMAXPROCS)
 	if ramp(share, queriesUsual, queriesBad) == 0 {
@@ -75,12 +74,12 @@ func queries(m *moment) finding {
 	})[:min(queriesListed, len(tenants))] {
 		f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("tenant %s: %.2g of its queries wait for their turn", clip(name), tenants[name])})
 	}
-	f.Next = "Have that panel ask less: fewer series, a shorter range, a longer step, a slower refresh. Tenants have turns, so that others wait for it no longer than a turn (docs/limits.md); query.max_concurrency bounds the processors that long queries have. If all of it is wanted, the machine is too small."
+	f.Next = "Make the panel ask for less: fewer series, a shorter range, a longer step, a slower refresh. Tenants take turns, so other tenants wait for it no longer than a turn (docs/limits.md); query.max_concurrency bounds the processors of long queries. If all queries are wanted, the machine is too small."
 	return f
 }
 
-// askedQueries are the queries of the last minute, those first that keep most processors
-// busy, or ran longest where no profile says it.
+// askedQueries returns the queries of the last minute. Those that keep most processors busy come
+// first, or those that ran longest if the profile has none.
 func (m *moment) askedQueries() (all []askedQuery) {
 	cores := map[string]float64{}
 	for _, s := range m.cpu {
@@ -92,7 +91,7 @@ func (m *moment) askedQueries() (all []askedQuery) {
 		all = append(all, askedQuery{r, cores[r.ID]})
 		delete(cores, r.ID)
 	}
-	for _, id := range slices.Sorted(maps.Keys(cores)) { // what the table has forgotten, or no room for
+	for _, id := range slices.Sorted(maps.Keys(cores)) { // queries that the table has forgotten, or had no room for
 		all = append(all, askedQuery{querycost.Row{ID: id, Query: "queries that are not listed"}, cores[id]})
 	}
 	slices.SortStableFunc(all, func(a, b askedQuery) int {
@@ -101,7 +100,8 @@ func (m *moment) askedQueries() (all []askedQuery) {
 	return all
 }
 
-// waitingQueries is how many wait for their turn at any time, all together and by tenant.
+// waitingQueries returns how many queries wait for their turn at any time, in total and by
+// tenant.
 func (m *moment) waitingQueries() (all float64, tenants map[string]float64) {
 	tenants = map[string]float64{}
 	for _, moment := range []samples{m.begin, m.end} {
@@ -112,11 +112,11 @@ func (m *moment) waitingQueries() (all float64, tenants map[string]float64) {
 			}
 		}
 	}
-	// The sum of the waits that ended, a second, is how many waited on average.
+	// Waiting that ended, in seconds a second, is how many waited on average.
 	return math.Max(all, m.grownBy("freshet_query_wait_seconds")/m.seconds), tenants
 }
 
-// title is whose query it is, what it asks and what it costs, on a line.
+// title describes on a line whose query it is, what it asks for and what it costs.
 func (q *askedQuery) title() string {
 	const most = 120 // bytes of the query
 	text := q.Query
@@ -143,7 +143,7 @@ func (q *askedQuery) evidence(cores float64) Evidence {
 	}
 	if q.Queries > 0 {
 		n := float64(q.Queries)
-		e.Figures = append(e.Figures, fmt.Sprintf("in the last minute %s queries, each %s long after %s of waiting, of %s series and %s samples; %s failed, %d are under way",
+		e.Figures = append(e.Figures, fmt.Sprintf("in the last minute %s queries, each of %s after %s of waiting, over %s series and %s samples; %s failed, %d are under way",
 			count(n), seconds(q.Running/n), seconds(q.Waited/n), count(float64(q.Series)/n), count(float64(q.Samples)/n), count(float64(q.Failed)), q.Active))
 	} else if q.Active > 0 {
 		e.Figures = append(e.Figures, fmt.Sprintf("%d are under way", q.Active))
@@ -161,7 +161,7 @@ func (q *askedQuery) evidence(cores float64) Evidence {
 	return e
 }
 
-// span is a range of time, which may be of years.
+// span formats a range of time, which may be years.
 func span(seconds float64) string {
 	const most = 100 * 365 * 24 * 3600
 	return time.Duration(min(most, max(0, seconds)) * 1e9).String()

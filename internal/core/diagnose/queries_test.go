@@ -10,7 +10,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// asked are the queries of a minute: a panel that is expensive, and one that is not.
+// asked returns the queries of a minute: an expensive panel and a cheap one.
 func asked(t *testing.T) (rows []querycost.Row) {
 	t.Helper()
 	text := `[
@@ -24,7 +24,7 @@ func asked(t *testing.T) (rows []querycost.Row) {
 	return rows
 }
 
-// ofQuery is so many seconds of the processors, for a query.
+// ofQuery returns a stack with so many seconds of processor time for a query.
 func ofQuery(id string, seconds float64) sampled {
 	s := cpu(seconds, storeModule+"promql.(*evaluator).eval", "main.serve")
 	s.query = id
@@ -48,24 +48,24 @@ func TestQueries(t *testing.T) {
 			m.begin, m.end = text(t, waiting(10, 0)), text(t, waiting(14, 0))
 		}), clearly, "Queries take 1.3 of 2 processors: tenant shop asks sum by (pod) (rate(requests_total{job=?}[?])), from 10.0.0.9 (Grafana/12.1), dashboard ab12, panel 3, which takes 1.2 of a core", []string{
 			"1.2 of a core, 92 % of what queries take",
-			"in the last minute 120 queries, each 450ms long after 2s of waiting, of 20,000 series and 10,000,000 samples; 0 failed, 3 are under way",
+			"in the last minute 120 queries, each of 450ms after 2s of waiting, over 20,000 series and 10,000,000 samples; 0 failed, 3 are under way",
 			`such as sum by (pod) (rate(requests_total{job="x"}[5m])), over 6h0m0s in steps of 15s, which took 900ms`,
 			"asked by 10.0.0.8 (Grafana/12.1), dashboard ab12, panel 4", "tenant shop: 12 of its queries wait", "tenant b: up",
 		}, nil},
-		{"full processors and nobody who waits: writes feel it", changed(func(m *moment) {
+		{"full processors and no waiting query: writes suffer", changed(func(m *moment) {
 			m.queries, m.cpu = asked(t), append(m.cpu, ofQuery("q7", 7.5))
 		}), clearly, "tenant shop asks", nil, []string{"tenant b"}},
-		{"others have the rest of the machine, and goroutines wait", changed(func(m *moment) {
+		{"other processes have the rest of the machine, and goroutines wait", changed(func(m *moment) {
 			m.queries, m.cpu = asked(t), append(m.cpu, ofQuery("q7", 5))
 			m.Spreads["/sched/latencies:seconds"] = record.Spread{P99: .1}
 			m.trace.runnable = 60
 		}), clearly, "tenant shop asks", nil, nil},
-		{"others have nearly all of the machine, and queries what is left", changed(func(m *moment) {
+		{"other processes have nearly all of the machine, and queries the rest", changed(func(m *moment) {
 			m.queries, m.cpu = asked(t), append(m.cpu, ofQuery("q7", 1.9), ofQuery("q1", 1))
 			m.Spreads["/sched/latencies:seconds"] = record.Spread{P99: .1}
 			m.trace.runnable = 60
 		}), listed, "tenant shop asks", nil, nil},
-		{"queries that take processors that nobody lacks", changed(func(m *moment) {
+		{"queries that take idle processors", changed(func(m *moment) {
 			m.queries, m.cpu = asked(t), append(m.cpu, ofQuery("q7", 4))
 		}), fine, "", nil, nil},
 		{"full processors, and queries take little of them", changed(func(m *moment) {
@@ -79,11 +79,11 @@ func TestQueries(t *testing.T) {
 			m.begin, m.end = text(t, "# TYPE freshet_query_wait_seconds histogram\nfreshet_query_wait_seconds_bucket{lane=\"short\",le=\"+Inf\"} 1\nfreshet_query_wait_seconds_sum{lane=\"short\"} 10\nfreshet_query_wait_seconds_count{lane=\"short\"} 1\n"),
 				text(t, "# TYPE freshet_query_wait_seconds histogram\nfreshet_query_wait_seconds_bucket{lane=\"short\",le=\"+Inf\"} 90\nfreshet_query_wait_seconds_sum{lane=\"short\"} 50\nfreshet_query_wait_seconds_count{lane=\"short\"} 90\n")
 		}), clearly, "Queries wait for their turn: 8 at any time", nil, nil},
-		{"a dashboard that is opened", changed(func(m *moment) {
+		{"opening a dashboard", changed(func(m *moment) {
 			m.queries = asked(t)
 			m.end = text(t, waiting(4, 0))
 		}), fine, "", nil, nil},
-		{"a profile of queries that the table has forgotten", changed(func(m *moment) { m.cpu = append(m.cpu, ofQuery("q9", 8)) }), clearly, "queries that are not listed", nil, nil},
+		{"profiled queries that the table has forgotten", changed(func(m *moment) { m.cpu = append(m.cpu, ofQuery("q9", 8)) }), clearly, "queries that are not listed", nil, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := queries(c.m)
@@ -115,8 +115,7 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// Queries that take the processors bring starvation and garbage about, not the other way
-// round.
+// Queries that take the processors cause starvation and garbage, not the other way round.
 func TestQueriesAreTheCause(t *testing.T) {
 	causes := parseCauses(t, "starvation 1 garbage 0.9 queries 0.7")
 	rank(causes)

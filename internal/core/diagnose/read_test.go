@@ -20,13 +20,13 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// trim takes records as the lab keeps them (go run -C lab ./diagnose --runs 1 --keep DIR) and
-// writes what is small of them to testdata: go test ./internal/core/diagnose -trim DIR
+// trim takes full records from the lab (go run -C lab ./diagnose --runs 1 --keep DIR) and writes
+// their small parts to testdata: go test ./internal/core/diagnose -trim DIR
 var trim = flag.String("trim", "", "write testdata from the records in this directory")
 
-// realRecords are those in testdata, by the row of the lab that made them, with the cause that
-// is to be named first and what it must say: the function, or the metric, the label and the
-// sender. Where nothing is wrong, or what is has no effect, no cause may be clear.
+// realRecords lists the records in testdata, by the row of the lab that made them, with the cause
+// that must come first and what it must say: the function, or the metric, the label and the
+// sender. An empty cause means that no cause may be clear: nothing is wrong, or it has no effect.
 var realRecords = []struct{ row, cause, says string }{
 	{StackGrowth, StackGrowth, "fault.deep"},
 	{Garbage, Garbage, "fault.waste"},
@@ -53,8 +53,8 @@ var realRecords = []struct{ row, cause, says string }{
 	{"small_requests_few", "", ""},
 }
 
-// Records of the real server, each with one fault, which is named first. Of a slow disk the
-// trace alone tells, which is too large to keep: TestTrace makes one.
+// Records of the real server, each with one fault, which must come first. A slow disk is missing:
+// only its trace shows it, which is too large to keep. TestTrace makes one.
 func TestRealRecords(t *testing.T) {
 	for _, r := range realRecords {
 		t.Run(r.row, func(t *testing.T) {
@@ -100,7 +100,7 @@ func read(t *testing.T, zip []byte) *Diagnosis {
 	return d
 }
 
-// trimRecord keeps of a record what is small, and of profiles no names of files.
+// trimRecord keeps the small parts of a record, and no file names in profiles.
 func trimRecord(t *testing.T, from, to string) {
 	t.Helper()
 	z, err := zip.OpenReader(from)
@@ -143,7 +143,7 @@ func trimRecord(t *testing.T, from, to string) {
 	}
 }
 
-// trimMetrics keeps what a diagnosis looks at.
+// trimMetrics keeps the metrics that diagnose reads.
 func trimMetrics(text []byte) (kept []byte) {
 	for line := range strings.Lines(string(text)) {
 		name := strings.TrimPrefix(strings.TrimPrefix(line, "# TYPE "), "# HELP ")
@@ -178,7 +178,7 @@ func trimProfile(t *testing.T, text []byte) []byte {
 	return out.Bytes()
 }
 
-// zipOf makes a record of files.
+// zipOf returns a record with these files.
 func zipOf(t testing.TB, files map[string][]byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -200,7 +200,8 @@ func zipOf(t testing.TB, files map[string][]byte) []byte {
 
 const summary = `{"format":1,"id":"x","began":"2026-11-21T23:57:56Z","ended":"2026-11-21T23:58:01Z","gomaxprocs":2,"missing":{"trace.out":"the flight recorder is not running"}}`
 
-// A record in which most is missing is read as far as it goes, and says what is missing.
+// A record in which most files are missing is read as far as possible, and the diagnosis lists
+// what is missing.
 func TestMissing(t *testing.T) {
 	d := read(t, zipOf(t, map[string][]byte{record.Summary: []byte(summary), record.CPU: []byte("not a profile"), record.MetricsEnd: []byte("freshet_x 1\n")}))
 	if len(d.Causes) > 0 || len(d.Checked) != len(looks) {
@@ -216,8 +217,8 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// A gigabyte of zeros is a megabyte in a zip, and a kilobyte in a profile in a zip. It is
-// not unpacked.
+// A gigabyte of zeros is a megabyte in a zip, and a kilobyte in a profile in a zip. It is not
+// unpacked.
 func TestBombs(t *testing.T) {
 	zeros := make([]byte, maxText+1)
 	var packed bytes.Buffer
@@ -234,7 +235,7 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// The decoders are others' code: one that panics costs its file alone.
+// A panic in a third-party decoder costs only its own file.
 func TestDecoderPanics(t *testing.T) {
 	text := zipOf(t, map[string][]byte{record.Summary: []byte(summary)})
 	f, err := record.Open(bytes.NewReader(text), int64(len(text)))
@@ -261,8 +262,8 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// FuzzRead reads records that somebody made up. Laws: no panic, scores from 0 to 1 in order,
-// and JSON can say it.
+// FuzzRead reads made-up records. Laws: no panic, scores from 0 to 1 in order, and the result
+// encodes as JSON.
 func FuzzRead(f *testing.F) {
 	plain := smallProfile(f)
 	f.Add([]byte(summary), []byte("process_cpu_seconds_total +Inf\nfreshet_limit_samples_total NaN\n"), []byte(`[{"labels":[{"values":2000,"examples":["a"]}]}]`), plain, []byte("go 1.26 trace\x00\x00\x00"))
@@ -305,7 +306,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// smallProfile is one of two stacks, not compressed.
+// smallProfile returns an uncompressed profile of two stacks.
 func smallProfile(f *testing.F) []byte {
 	p := &profile.Profile{SampleType: []*profile.ValueType{{Type: "contentions", Unit: "count"}, {Type: "delay", Unit: "nanoseconds"}}}
 	for i, name := range []string{"sync.(*Mutex).Lock", "runtime.copystack"} {

@@ -13,7 +13,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// samples is what /metrics had.
+// samples are the metrics of /metrics, by name.
 type samples map[string]*dto.MetricFamily
 
 func readSamples(text []byte) (samples, error) {
@@ -26,10 +26,10 @@ func readSamples(text []byte) (samples, error) {
 type labelled struct {
 	labels map[string]string
 	value  float64
-	count  float64 // of a histogram, of which the value is the sum
+	count  float64 // of a histogram, whose value is the sum
 }
 
-// of are the values of one metric.
+// of returns the values of a metric.
 func (s samples) of(name string) (all []labelled) {
 	for _, m := range s[name].GetMetric() {
 		l := labelled{labels: map[string]string{}}
@@ -51,7 +51,7 @@ func (s samples) of(name string) (all []labelled) {
 	return all
 }
 
-// key tells the values of a metric apart.
+// key identifies a value of a metric by its labels.
 func (l labelled) key() string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(l.labels)) {
@@ -60,7 +60,7 @@ func (l labelled) key() string {
 	return b.String()
 }
 
-// grown is by how much each value of a metric rose in the time of the record.
+// grown returns the increase of each value of a metric during the record.
 func (m *moment) grown(name string) (all []labelled) {
 	before := map[string]labelled{}
 	for _, l := range m.begin.of(name) {
@@ -74,7 +74,7 @@ func (m *moment) grown(name string) (all []labelled) {
 	return all
 }
 
-// grownBy is by how much all values of a metric rose together.
+// grownBy returns the increase of all values of a metric together.
 func (m *moment) grownBy(name string) (sum float64) {
 	for _, l := range m.grown(name) {
 		sum += l.value

@@ -9,40 +9,40 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// Small requests: a request costs some 100 us whatever is in it, so that senders who put ten
-// samples into each take the processors for nothing.
+// Small requests: a request costs some 100 us plus the cost of its samples, so senders that put
+// ten samples into each waste the processors.
 const (
-	// fewSamples is below how many samples in a request, on average, there are too few.
+	// fewSamples is the average number of samples in a request below which requests are small.
 	// Prometheus sends up to 2,000.
 	fewSamples = 100
 
-	// fewRequests is up to how many a second a fleet of the same senders costs nothing to speak of.
+	// fewRequests a second of a fleet of equal senders cost next to nothing.
 	fewRequests = 20
 
-	// What would be saved, as a part of all processors.
+	// What larger requests would save, as a part of all processors.
 	savedUsual = 0.10
 	savedBad   = 0.30
 
-	// The same of the processors that the process gets, if goroutines wait for one.
+	// The same, as a part of the processors that the process gets, if goroutines wait for one.
 	savedOfOwn    = 0.20
 	savedOfOwnBad = 0.40
 
-	// What senders do by themselves unless they are told otherwise: Prometheus'
-	// max_samples_per_send, and send_batch_size of OpenTelemetry's batch processor.
+	// Defaults of senders: Prometheus' max_samples_per_send, and send_batch_size of
+	// OpenTelemetry's batch processor.
 	prometheusBatch = 2000
 	otelBatch       = 8192
 )
 
-// smallSenders are those of one tenant, input and user agent who send small requests, and what
-// larger ones would save: a fleet may send many, each of it few.
+// smallSenders are the senders of small requests of one tenant, input and user agent, and what
+// larger requests would save. They add up: in a large fleet each may send few.
 type smallSenders struct {
-	record.Sent     // of all; From is the one that sends most requests
+	record.Sent     // of all; From is the one with most requests
 	number      int // of senders
 	most        float64
-	larger      float64 // requests a second that would do
+	larger      float64 // requests a second that would suffice
 }
 
-// batch is how many samples a request may have, and the setting that says so.
+// batch returns how many samples a request may have, and the setting for it.
 func (s *smallSenders) batch() (samples float64, setting string) {
 	if s.Input == "otlp" {
 		return otelBatch, fmt.Sprintf("the collector's batch processor (send_batch_size: %d)", otelBatch)
@@ -56,14 +56,14 @@ func smallRequests(m *moment) finding {
 	for i := range small {
 		requests += small[i].saved()
 	}
-	cost := m.requestCost() / math.Max(1, all) // core seconds of one
+	cost := m.requestCost() / math.Max(1, all) // core seconds per request
 	saved := cost * requests
 
-	f := finding{fine: fmt.Sprintf("requests: %s a second of remote write and OTLP, each of which costs about %s beside its samples; larger ones would save %.2g of %d processors", count(all), seconds(cost), saved, m.GOMAXPROCS)}
+	f := finding{fine: fmt.Sprintf("requests: %s a second of remote write and OTLP, each costs about %s plus its samples; larger ones would save %.2g of %d processors", count(all), seconds(cost), saved, m.GOMAXPROCS)}
 	f.Name, f.Title = SmallRequests, "No sender sends many small requests"
 	own := saved / max(m.cores(), 1e-9)
 	f.Score = max(ramp(saved/float64(max(1, m.GOMAXPROCS)), savedUsual, savedBad), ramp(own, savedOfOwn, savedOfOwnBad)*m.active()*starvation(m).Score)
-	f.Because = fmt.Sprintf("requests of less than %d samples cost about %.2g of %d processors more than large ones would (nothing below %s of them, all from %s on), or if goroutines wait for a processor %s of those that the process gets (%s to %s)",
+	f.Because = fmt.Sprintf("requests of less than %d samples cost about %.2g of %d processors more than large ones would (score 0 up to %s of them, 1 from %s), or, if goroutines wait for a processor, %s of those that the process gets (%s to %s)",
 		fewSamples, saved, m.GOMAXPROCS, percent(savedUsual), percent(savedBad), percent(min(1, own)), percent(savedOfOwn), percent(savedOfOwnBad))
 	if len(small) > 0 {
 		first := &small[0]
@@ -77,17 +77,17 @@ func smallRequests(m *moment) finding {
 		f.Evidence = append(f.Evidence, Evidence{
 			What: fmt.Sprintf("tenant %s, %s, from %s: %s requests a second of %s samples", clip(s.Tenant), clip(s.Input), s.from(), count(s.Requests), count(s.Samples/s.Requests)),
 			Figures: []string{
-				fmt.Sprintf("they cost about %.2g of a core beside their samples, %s each, by cpu.pprof", cost*s.Requests, seconds(cost)),
+				fmt.Sprintf("they cost about %.2g of a core plus their samples, %s each, by cpu.pprof", cost*s.Requests, seconds(cost)),
 				fmt.Sprintf("%s would make them %s a second and save about %.2g of a core", setting, count(s.larger), cost*s.saved()),
 			},
 		})
 	}
-	f.Next = "Have the sender put more samples into a request: in Prometheus raise remote_write.queue_config.max_samples_per_send, and lower max_shards if each of many shards has little to send; a shard sends what it has after batch_send_deadline. In an OpenTelemetry collector add the batch processor. In a program of your own, collect samples for a second."
+	f.Next = "Put more samples into a request at the sender: in Prometheus raise remote_write.queue_config.max_samples_per_send, and lower max_shards if there are many shards with little to send, since each sends what it has after batch_send_deadline. In an OpenTelemetry collector, add the batch processor. In your own program, collect samples for a second."
 	return f
 }
 
-// smallSenders are those whose requests are small, those first whose larger ones would save most,
-// and how many requests a second everybody sends.
+// smallSenders returns the senders of small requests, the largest possible saving first, and how
+// many requests a second all senders send.
 func (m *moment) smallSenders() (small []smallSenders, all float64) {
 	type fleet struct{ tenant, input, agent string }
 	at := map[fleet]int{} // in small
@@ -98,7 +98,7 @@ func (m *moment) smallSenders() (small []smallSenders, all float64) {
 		}
 		all += s.Requests
 		if s.Input == "" || s.Samples >= fewSamples*s.Requests {
-			continue // all others, who are no sender, or large requests
+			continue // the row of all others, or large requests
 		}
 		of := fleet{s.Tenant, s.Input, s.Agent}
 		if _, ok := at[of]; !ok {
@@ -112,7 +112,8 @@ func (m *moment) smallSenders() (small []smallSenders, all float64) {
 	return small, all
 }
 
-// add adds a sender. Nobody is asked to send less than a request a second: samples would be late.
+// add adds a sender. One request a second is enough for any sender: fewer would make samples
+// late.
 func (s *smallSenders) add(one *record.Sent) {
 	s.number++
 	s.Requests += one.Requests
@@ -124,7 +125,7 @@ func (s *smallSenders) add(one *record.Sent) {
 	}
 }
 
-// saved is how many requests a second larger ones would save.
+// saved returns how many requests a second larger ones would save.
 func (s *smallSenders) saved() float64 { return s.Requests - s.larger }
 
 // from names the senders: 150 senders such as 10.0.0.1 (shop/1).
@@ -135,8 +136,8 @@ func (s *smallSenders) from() string {
 	return fmt.Sprintf("%d senders such as %s", s.number, clip(s.From))
 }
 
-// requestCost is how many processors the requests of remote write and OTLP keep busy beside
-// their samples: HTTP, commits, and handing over.
+// requestCost returns how many processors the requests of remote write and OTLP keep busy,
+// without their samples: HTTP, commits, and handing over.
 func (m *moment) requestCost() (cores float64) {
 	for _, s := range m.cpu {
 		if s.query == "" && s.stack.ofRequest() {
@@ -146,10 +147,10 @@ func (m *moment) requestCost() (cores float64) {
 	return cores
 }
 
-// ofRequest reports whether the stack is work for a request, whatever is in it.
+// ofRequest reports whether the stack is work per request, whatever is in it.
 func (s stack) ofRequest() bool {
 	if s.in(ourModule+"internal/core/remotewrite.", ourModule+"internal/core/otlp.", ourModule+"internal/core/labelrules.", ourModule+"internal/adapter/tsdb.(*rawWrite).") {
-		return false // it is for samples
+		return false // work for samples
 	}
 	switch {
 	case s.in(ourModule+"internal/adapter/receive.", ourModule+"internal/role/ingester."):
@@ -157,5 +158,5 @@ func (s stack) ofRequest() bool {
 	case s.has("net/http.serverHandler.ServeHTTP"): // of another handler
 		return false
 	}
-	return s.in("net/http.(*conn).", "net/http.(*http2serverConn).") // that reads and answers
+	return s.in("net/http.(*conn).", "net/http.(*http2serverConn).") // reading requests and answering
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// ofRequests is five seconds in which requests take so many seconds of the processors beside
-// their samples.
+// ofRequests returns five seconds in which requests take so many seconds of processor time,
+// without their samples.
 func ofRequests(overhead float64, sent ...record.Sent) *moment {
 	return changed(func(m *moment) {
 		serve := []string{"internal/poll.(*FD).Write", "net/http.(*conn).serve"}
@@ -44,23 +44,23 @@ func TestSmallRequests(t *testing.T) {
 	}{
 		{"100 connections of ten samples a request, beside a Prometheus", ofRequests(5, large, tiny), clearly,
 			"Requests are tiny: 4,000 a second of 10 samples each, of tenant shop, from 10.0.0.7 (shop/1); remote_write.queue_config.max_samples_per_send: 2000 would make them 20 a second and save about 0.99 of a core",
-			[]string{"they cost about 0.99 of a core beside their samples, 248.14µs each"}},
-		{"of OTLP the collector's batches", ofRequests(5, otel), clearly, "the collector's batch processor (send_batch_size: 8192) would make them 1.2 a second", nil},
-		{"a fleet, each of which sends few: a request a second of each does", ofRequests(5, append(fleet(150), large)...), clearly,
+			[]string{"they cost about 0.99 of a core plus their samples, 248.14µs each"}},
+		{"for OTLP, the collector's batches", ofRequests(5, otel), clearly, "the collector's batch processor (send_batch_size: 8192) would make them 1.2 a second", nil},
+		{"a fleet of small senders: a request a second is enough for each", ofRequests(5, append(fleet(150), large)...), clearly,
 			"Requests are tiny: 2,251 a second of 10 samples each, of tenant shop, from 150 senders such as 10.0.1.75 (till/1); remote_write.queue_config.max_samples_per_send: 2000 would make them 150 a second",
 			[]string{"tenant shop, remote_write, from 150 senders such as 10.0.1.75 (till/1): 2,251 requests a second of 10 samples"}},
-		{"a fleet of one sends few", ofRequests(5, append(fleet(1), large)...), fine, "", nil},
-		{"all others are no sender", ofRequests(5, large, rest), fine, "", nil},
-		{"others have nearly all of the machine, and tiny requests what is left", func() *moment {
+		{"a single small sender of the fleet", ofRequests(5, append(fleet(1), large)...), fine, "", nil},
+		{"the row of all others is no sender", ofRequests(5, large, rest), fine, "", nil},
+		{"other processes have nearly all of the machine, and tiny requests the rest", func() *moment {
 			m := ofRequests(2.5, tiny)
 			m.cpu = m.cpu[3:5] // nothing else
 			m.Spreads["/sched/latencies:seconds"] = record.Spread{P99: .1}
 			m.trace.runnable = 60
 			return m
 		}(), clearly, "of tenant shop", nil},
-		{"they cost little", ofRequests(.5, tiny), fine, "", nil},
-		{"a few of them", ofRequests(5, large, small), fine, "", nil},
-		{"large ones that take the processors", ofRequests(5, large), fine, "", nil},
+		{"small requests that cost little", ofRequests(.5, tiny), fine, "", nil},
+		{"a few small requests", ofRequests(5, large, small), fine, "", nil},
+		{"large requests that take the processors", ofRequests(5, large), fine, "", nil},
 		{"an older record", ofRequests(5), fine, "", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

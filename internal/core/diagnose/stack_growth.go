@@ -2,12 +2,12 @@ package diagnose
 
 import "fmt"
 
-// Stack growth: a goroutine begins with a small stack and copies it to one of twice the
-// size each time it is too small, which shows as runtime.copystack in the profile of the
-// processors. Go's profiler goes on through runtime.morestack to the call that had no room.
+// Stack growth: a goroutine begins with a small stack, and copies it to one of twice the size
+// each time it is too small. In the profile that is runtime.copystack. Go's profiler continues
+// the stack through runtime.morestack to the call that had no room.
 const (
-	// A pool of long-lived workers has below 1 %; the pipeline of the field notes had its
-	// latency doubled at some 8 %.
+	// A pool of long-lived workers has below 1 %. At some 8 % the latency of the field notes'
+	// pipeline doubled.
 	growthUsual = 0.02
 	growthBad   = 0.12
 )
@@ -15,11 +15,11 @@ const (
 func stackGrowth(m *moment) finding {
 	grows := func(s stack) bool { return s.has("runtime.copystack") }
 	share := m.shareOf(grows)
-	f := finding{fine: fmt.Sprintf("stack growth: %s of the processor time that was used; up to %s is usual%s", percent(share), percent(growthUsual), m.idleNote())}
+	f := finding{fine: fmt.Sprintf("stack growth: %s of the used processor time; up to %s is usual%s", percent(share), percent(growthUsual), m.idleNote())}
 	f.Name = StackGrowth
 	f.Score = ramp(share, growthUsual, growthBad) * m.active()
-	f.Title = fmt.Sprintf("Goroutines whose stacks are too small: growing them takes %s of the processor time that is used", percent(share))
-	f.Because = fmt.Sprintf("runtime.copystack has %s of cpu.pprof: nothing below %s, all from %s on, as far as the process is busy", percent(share), percent(growthUsual), percent(growthBad))
+	f.Title = fmt.Sprintf("Goroutines whose stacks are too small: growing them takes %s of the used processor time", percent(share))
+	f.Because = fmt.Sprintf("runtime.copystack has %s of cpu.pprof: score 0 up to %s, 1 from %s, less if the process is idle", percent(share), percent(growthUsual), percent(growthBad))
 	triggers := m.cpu.groups(func(s stack) string {
 		if !grows(s) {
 			return ""
@@ -35,13 +35,13 @@ func stackGrowth(m *moment) finding {
 			Stack: grower(g.stack).shown(),
 		})
 	}
-	f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("%.0f goroutines began a second; stacks have %s now",
+	f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("%.0f goroutines began a second; stacks take %s now",
 		m.perSecond("/sched/goroutines-created:goroutines"), bytesText(m.Runtime["/memory/classes/heap/stacks:bytes"].End))})
-	f.Next = "Work that is this deep belongs on goroutines that live long, as internal/lib/pool has them, or needs fewer calls. If it is not code of your own, report it with this record."
+	f.Next = "Run such deep calls on long-lived goroutines, as internal/lib/pool does, or make them less deep. If it is not your own code, report it with this record."
 	return f
 }
 
-// grower is the part of a stack that had no room: what lies beyond runtime.morestack.
+// grower returns the part of a stack that had no room: the calls beyond runtime.morestack.
 func grower(s stack) stack {
 	for i := len(s) - 1; i >= 0; i-- {
 		if hasPrefix(s[i], "runtime.morestack", "runtime.newstack") {

@@ -5,23 +5,23 @@ import (
 	"math"
 )
 
-// Starvation: goroutines that could run wait for a processor, because others have them, in
-// this process or outside of it.
+// Starvation: runnable goroutines wait for a processor, because other goroutines or other
+// processes have them.
 const (
-	// How long 99 of 100 goroutines wait at most before they run. A process that has room
-	// is below a millisecond; Go lets others run after 10 ms.
+	// How long 99 of 100 goroutines wait at most before they run. With processors to spare it is
+	// below a millisecond; Go preempts a goroutine after 10 ms.
 	latencyUsual = 0.005 // seconds
 	latencyBad   = 0.050
 
-	// How many stand in the queue at any time, for each processor.
+	// Goroutines in the run queue at any time, per processor.
 	queueUsual = 1
 	queueBad   = 5
 
-	// A process that uses less than this part of its processors, and whose goroutines
-	// wait nevertheless, does not get them.
+	// A process that uses less than this part of its processors, while its goroutines wait, does
+	// not get them.
 	ownPart = 0.70
 
-	// What others take may be over in a moment, and is nothing of ours.
+	// Other processes may be gone in a moment, and are not ours to fix.
 	othersMost = 0.70
 )
 
@@ -35,29 +35,29 @@ func starvation(m *moment) finding {
 	queue = math.Max(queue, math.Min(standing.Begin, standing.End)) / float64(max(1, m.GOMAXPROCS))
 	used := m.full()
 
-	f := finding{fine: fmt.Sprintf("the scheduler: 99 of 100 goroutines ran within %s, up to %s is usual; %.2g stood in the queue for each processor; %s of %d processors was used",
+	f := finding{fine: fmt.Sprintf("the scheduler: 99 of 100 goroutines ran within %s, up to %s is usual; %.2g queued per processor; %s of %d processors was used",
 		seconds(latency.P99), seconds(latencyUsual), queue, percent(used), m.GOMAXPROCS)}
 	f.Name = Starvation
-	// Both must be so: long waits of a few are a moment in which the machine stood still,
-	// and a long queue that moves on is a load that fits.
+	// Both are needed: long waits of a few mean that the machine paused for a moment, and a long
+	// queue that moves is a load that fits.
 	f.Score = math.Sqrt(ramp(latency.P99, latencyUsual, latencyBad) * ramp(queue, queueUsual, queueBad))
-	f.Because = fmt.Sprintf("one goroutine in 100 waited %s for a processor (nothing below %s, all from %s on), and %.2g stood in the queue for each (%.2g to %.2g); both must be so",
+	f.Because = fmt.Sprintf("one goroutine in 100 waited %s for a processor (score 0 up to %s, 1 from %s), and %.2g queued per processor (%.2g to %.2g); both are needed",
 		seconds(latency.P99), seconds(latencyUsual), seconds(latencyBad), queue, float64(queueUsual), float64(queueBad))
 	f.Evidence = []Evidence{{What: fmt.Sprintf("the process used %.2f of %d processors; in trace.out goroutines waited up to %s", m.cores(), m.GOMAXPROCS, seconds(m.trace.longest))}}
 	busiest, with := m.cpu.groups(stack.own), ""
 	if len(busiest) > 0 && m.cpu.total() > 0 {
-		with = fmt.Sprintf("; %s of what it has goes into %s", percent(busiest[0].value/m.cpu.total()), short(busiest[0].name))
+		with = fmt.Sprintf("; %s of its time goes into %s", percent(busiest[0].value/m.cpu.total()), short(busiest[0].name))
 	}
 	if used < ownPart && m.cpu.total() > 0 {
 		f.Score = min(f.Score, othersMost)
-		f.Title = fmt.Sprintf("No processor: goroutines wait %s for one, and the process gets %.2f of %d, and others the rest", seconds(latency.P99), m.cores(), m.GOMAXPROCS) + with
-		f.Next = "If the function that is busiest does not do what the load asks for, report it with this record. Then look what else runs on the machine (top). GOMAXPROCS should be what the process really gets."
+		f.Title = fmt.Sprintf("No processor: goroutines wait %s for one, and the process gets %.2f of %d; other processes have the rest", seconds(latency.P99), m.cores(), m.GOMAXPROCS) + with
+		f.Next = "If the busiest function is not explained by the load, report it with this record. Then look at what else runs on the machine (top). Set GOMAXPROCS to what the process really gets."
 	} else {
 		f.Title = fmt.Sprintf("No processor: goroutines wait %s for one; all %d are busy", seconds(latency.P99), m.GOMAXPROCS) + with
-		f.Next = "If the function that is busiest does what the load asks for, the machine is too small, or the load belongs on two. If not, report it with this record."
+		f.Next = "If the load explains the busiest function, use a larger machine or split the load over two. If not, report it with this record."
 	}
 	for _, g := range largest(busiest, 4, m.cpu.total()) {
-		f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("%s has %s of the processor time", short(g.name), percent(g.value/m.cpu.total())), Stack: g.stack.shown()})
+		f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("%s takes %s of the processor time", short(g.name), percent(g.value/m.cpu.total())), Stack: g.stack.shown()})
 	}
 	return f
 }

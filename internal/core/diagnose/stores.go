@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// Stores: some cannot be opened, or what they had was lost. Whatever else is wrong, this
-// is what somebody has to mend.
+// Stores: some cannot be opened, or lost data. Whatever else is wrong, this needs somebody to fix
+// it.
 const (
 	brokenMetric  = "freshet_store_broken"
 	cutMetric     = "freshet_store_wal_cut_bytes_total"
 	missingMetric = "freshet_aggregator_journal_missing"
 
-	// lostScore is that of a loss which has happened: it is said until the process ends,
-	// and nothing waits for it.
+	// lostScore is the score of a loss in the past. It is reported until the process ends, and is
+	// not urgent.
 	lostScore = 0.5
 
 	storesListed = 5
 
-	// pendingMetric is by tenant how old its oldest tile is that is not stored. With the
-	// largest aggregator.lateness, 30 s, half a minute is usual.
+	// pendingMetric is the age of each tenant's oldest tile that is not stored. Half a minute is
+	// usual with the largest aggregator.lateness, 30 s.
 	pendingMetric  = "freshet_aggregator_pending_seconds"
 	pendingSeconds = 60
 )
 
 func stores(m *moment) finding {
-	f := finding{fine: "the stores: all that were tried can be opened, and no repair cut anything off"}
-	f.Name, f.Title, f.Because, f.Next = Stores, "Stores are in order", "none is broken, and nothing was cut off", "Nothing is to be done."
+	f := finding{fine: "the stores: all that were tried can be opened, and no repair lost data"}
+	f.Name, f.Title, f.Because, f.Next = Stores, "Stores are in order", "none is broken, and no data was lost", "Nothing to do."
 	broken, cut, missing := above(m.end, brokenMetric), above(m.end, cutMetric), above(m.end, missingMetric)
 	for _, b := range m.broken[:min(len(m.broken), storesListed)] {
 		f.Evidence = append(f.Evidence, Evidence{
@@ -35,16 +35,16 @@ func stores(m *moment) finding {
 			Figures: []string{"way out: " + b.WayOut},
 		})
 	}
-	if len(m.broken) == 0 { // a record that is older than stores.json
+	if len(m.broken) == 0 { // a record older than stores.json
 		for _, l := range broken[:min(len(broken), storesListed)] {
-			f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("tenant %s, store %s: the log has the cause and the way out", clip(l.labels["tenant"]), clip(l.labels["store"]))})
+			f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("tenant %s, store %s: see the server's log for the cause and the way out", clip(l.labels["tenant"]), clip(l.labels["store"]))})
 		}
 	}
 	for _, l := range cut[:min(len(cut), storesListed)] {
-		f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("tenant %s, store %s: its log was damaged, and the repair cut off %s of it since the process began", clip(l.labels["tenant"]), clip(l.labels["store"]), bytesText(l.value))})
+		f.Evidence = append(f.Evidence, Evidence{What: fmt.Sprintf("tenant %s, store %s: its log was damaged, and repairs have cut off %s since the process started", clip(l.labels["tenant"]), clip(l.labels["store"]), bytesText(l.value))})
 	}
 	if len(missing) > 0 {
-		f.Evidence = append(f.Evidence, Evidence{What: "the journal was empty at the start although tiles were stored: totals of counters began anew"})
+		f.Evidence = append(f.Evidence, Evidence{What: "the journal was empty at the start although tiles were stored: totals of counters restarted from zero"})
 	}
 	slow := slices.DeleteFunc(above(m.end, pendingMetric), func(l labelled) bool { return l.value < pendingSeconds })
 	for _, l := range slow[:min(len(slow), storesListed)] {
@@ -59,32 +59,32 @@ func stores(m *moment) finding {
 	switch {
 	case open > 0:
 		f.Score = 1
-		f.Title = fmt.Sprintf("Stores that broke while they are open: %d; what they take is refused, or lost when the process ends", open)
+		f.Title = fmt.Sprintf("Stores that broke while open: %d; what they take is refused, or lost when the process ends", open)
 		if n > open {
 			f.Title += fmt.Sprintf("; and %d that cannot be opened", n-open)
 		}
 		f.Because = fmt.Sprintf("broken stores: %d; one is enough", n)
-		f.Next = "Do what the way out says, and stop the process only if it says so: what a store has in memory is lost then."
+		f.Next = "Follow the way out, and stop the process only if it says so: a stop loses what a store has in memory."
 	case n > 0:
 		f.Score = 1
-		f.Title = fmt.Sprintf("Stores that cannot be opened: %d, which answer nothing and take nothing", n)
+		f.Title = fmt.Sprintf("Stores that cannot be opened: %d; they answer no query and take no sample", n)
 		f.Because = fmt.Sprintf("broken stores: %d; one is enough", n)
-		f.Next = "Do what the way out says. The store opens by itself within a minute; no restart is needed."
+		f.Next = "Follow the way out. The store then opens within a minute, without a restart."
 	case len(slow) > 0:
 		f.Score = 1
 		f.Title = fmt.Sprintf("Tenants whose store takes nothing: %d; their tiles wait", len(slow))
-		f.Because = fmt.Sprintf("a tile waits for more than %s: it is stored in 6 s", seconds(pendingSeconds))
-		f.Next = "The log and `freshet ledger` have the store's error. What was acknowledged is kept, and new samples of the tenant are refused once store.pending is reached."
+		f.Because = fmt.Sprintf("a tile has waited for more than %s; usually it is stored within 6 s", seconds(pendingSeconds))
+		f.Next = "The server's log and `freshet ledger` have the store's error. Acknowledged samples are kept; new samples of the tenant are refused once store.pending is reached."
 	case len(cut) > 0 || len(missing) > 0:
 		f.Score = lostScore
-		f.Title = "Stored samples were lost when the process began"
-		f.Because = "a repair cut off a log, or the journal was missing; that has happened and is said until the process ends"
-		f.Next = "Look at the disk (dmesg, smartctl): logs are never changed once they are written. A backup has what is missing: docs/operations.md."
+		f.Title = "Stored samples were lost when the process started"
+		f.Because = "a repair cut off a log, or the journal was missing; reported until the process ends"
+		f.Next = "Check the disk (dmesg, smartctl): Freshet never changes a log once it is written. Restore the lost data from a backup: docs/operations.md."
 	}
 	return f
 }
 
-// above are the values of a metric that are more than 0, the largest first.
+// above returns the values of a metric above 0, the largest first.
 func above(s samples, name string) (all []labelled) {
 	for _, l := range s.of(name) {
 		if l.value > 0 {

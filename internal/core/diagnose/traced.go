@@ -11,21 +11,21 @@ import (
 	"golang.org/x/exp/trace"
 )
 
-// maxEvents bounds what is read of a trace. A server that is busy has a million in 8 MB.
+// maxEvents bounds the events that are read of a trace. A busy server has a million in 8 MB.
 const maxEvents = 8_000_000
 
-// traced is what an execution trace says. The zero value has nothing.
+// traced is the content of an execution trace. The zero value is empty.
 type traced struct {
 	seconds  float64
-	syscalls profiled // time in system calls, by who made them
-	waits    profiled // time of waiting for locks, by who waited
-	holders  profiled // the same time, by who ended the wait
-	created  profiled // goroutines that began, by who began them
-	runnable float64  // seconds that goroutines waited for a processor, all together
+	syscalls profiled // time in system calls, by caller
+	waits    profiled // time of waiting for locks, by waiter
+	holders  profiled // the same time, by the goroutine that ended the wait
+	created  profiled // goroutines that began, by creator
+	runnable float64  // seconds that goroutines waited for a processor, in total
 	longest  float64  // the longest of these waits, in seconds
 }
 
-// readTrace reads an execution trace as far as it is whole.
+// readTrace reads an execution trace up to where it is damaged.
 func readTrace(text []byte) (traced, error) {
 	r, err := trace.NewReader(bytes.NewReader(text))
 	if err != nil {
@@ -54,12 +54,12 @@ func readTrace(text []byte) (traced, error) {
 	return all, nil
 }
 
-// tracing is a trace that is being read.
+// tracing is the state of reading a trace.
 type tracing struct {
 	first, last       trace.Time
 	goroutines        map[trace.GoID]goroutine
-	places            map[trace.Stack]*place // by the numbers of a piece of the trace
-	same              map[string]*place      // of all pieces, by their functions
+	places            map[trace.Stack]*place // by their numbers in a generation of the trace
+	same              map[string]*place      // of all generations, by their functions
 	runnable, longest float64                // nanoseconds
 }
 
@@ -70,7 +70,7 @@ type place struct {
 	syscalls, waits, holds, creates tally
 }
 
-// tally is how often something happened, and how many nanoseconds it took.
+// tally has how often something happened, and how many nanoseconds it took.
 type tally struct{ count, value float64 }
 
 func (t *tally) add(value float64) {
@@ -84,11 +84,11 @@ func (t tally) addTo(p *profiled, s stack) {
 	}
 }
 
-// goroutine is what one does now, and since when.
+// goroutine is what a goroutine does now, and since when.
 type goroutine struct {
 	state trace.GoState
 	since trace.Time
-	place *place // where it waits, or made a system call; else nil
+	place *place // where it waits or makes a system call; else nil
 }
 
 func (t *tracing) see(e *trace.Event) {
@@ -105,7 +105,7 @@ func (t *tracing) see(e *trace.Event) {
 	}
 	id := s.Resource.Goroutine()
 	from, to := s.Goroutine()
-	if from == to { // a new piece of the trace says where everybody is
+	if from == to { // a new generation of the trace repeats the state of all goroutines
 		return
 	}
 	g, known := t.goroutines[id]
@@ -126,7 +126,7 @@ func (t *tracing) see(e *trace.Event) {
 	case trace.GoWaiting:
 		if g.place != nil && g.place.lock {
 			g.place.waits.add(spent)
-			t.placeOf(e.Stack()).holds.add(spent) // who ends the wait is who had the lock
+			t.placeOf(e.Stack()).holds.add(spent) // the goroutine that ends the wait held the lock
 		}
 	}
 	next := goroutine{state: to, since: e.Time()}
@@ -140,7 +140,7 @@ func (t *tracing) see(e *trace.Event) {
 	t.goroutines[id] = next
 }
 
-// end counts what goes on when the trace ends.
+// end counts what is under way when the trace ends.
 func (t *tracing) end() {
 	for _, g := range t.goroutines {
 		spent := float64(t.last - g.since)
@@ -156,7 +156,7 @@ func (t *tracing) end() {
 	}
 }
 
-// placeOf finds the place of a stack. Most are there many times.
+// placeOf returns the place of a stack. Most stacks come many times.
 func (t *tracing) placeOf(s trace.Stack) *place {
 	if known := t.places[s]; known != nil {
 		return known
