@@ -114,8 +114,8 @@ func TestBadRequests(t *testing.T) {
 		{"not snappy", remoteWriteV2, []byte("{}"), 400, "not compressed with snappy", "0", `freshet_receive_unread_requests_total{reason="malformed"}`},
 		{"not protobuf", remoteWriteV2, snappy.Encode(nil, []byte("{}")), 400, "byte 0", "0", `freshet_receive_unread_requests_total{reason="malformed"}`},
 		{"a reference to nothing", remoteWriteV2, pack(t, &writev2.Request{Symbols: []string{""}, Timeseries: []writev2.TimeSeries{{LabelsRefs: []uint32{1, 2}}}}), 400, "refers to symbol 1", "0", `freshet_receive_unread_requests_total{reason="malformed"}`},
-		{"4 GiB in five bytes", remoteWriteV2, []byte("\xff\xff\xff\xff\x0f"), 413, "at most 102400 are taken", "0", `freshet_receive_unread_requests_total{reason="too_large"}`},
-		{"a bomb", remoteWriteV2, snappy.Encode(nil, make([]byte, 1<<20)), 413, "at most 102400 are taken", "0", `freshet_receive_unread_requests_total{reason="too_large"}`},
+		{"4 GiB in five bytes", remoteWriteV2, []byte("\xff\xff\xff\xff\x0f"), 413, "the limit is 102400", "0", `freshet_receive_unread_requests_total{reason="too_large"}`},
+		{"a bomb", remoteWriteV2, snappy.Encode(nil, make([]byte, 1<<20)), 413, "the limit is 102400", "0", `freshet_receive_unread_requests_total{reason="too_large"}`},
 	} {
 		before, err := p.metric(c.counter)
 		if err != nil {

@@ -159,8 +159,8 @@ func TestOTLPAnswers(t *testing.T) {
 		{why: "another type", kind: "text/plain", body: wire, status: 415, text: "send application/x-protobuf or application/json", unread: "team content_type"},
 		{why: "no type", body: wire, status: 415, text: "send application/x-protobuf or application/json", unread: "team content_type"},
 		{why: "another encoding", kind: protobuf, encoding: "zstd", body: wire, status: 415, text: "code 3: Content-Encoding", unread: "team content_type"},
-		{why: "not protobuf", kind: protobuf, body: []byte("\x0a"), status: 400, text: "code 3: the body is no ExportMetricsServiceRequest", unread: "team malformed"},
-		{why: "not JSON", kind: js, body: []byte("{"), status: 400, text: "code 3: the body is no ExportMetricsServiceRequest", unread: "team malformed"},
+		{why: "not protobuf", kind: protobuf, body: []byte("\x0a"), status: 400, text: "code 3: the body is not an ExportMetricsServiceRequest", unread: "team malformed"},
+		{why: "not JSON", kind: js, body: []byte("{"), status: 400, text: "code 3: the body is not an ExportMetricsServiceRequest", unread: "team malformed"},
 		{why: "not gzip", kind: protobuf, encoding: "gzip", body: wire, status: 400, text: "not compressed with gzip", unread: "team malformed"},
 		{why: "gzip that ends too soon", kind: protobuf, encoding: "gzip", body: zip(wire)[:20], status: 400, text: "code 3: the body ended", unread: "team malformed"},
 		{why: "too large as it comes", kind: protobuf, body: make([]byte, 10_001), status: 413, text: "code 8: the body has 10001 bytes", unread: "team too_large"},
@@ -308,8 +308,8 @@ func TestGRPCAnswers(t *testing.T) {
 		{why: "over the rate", request: otlpRequest(2), d: distributor{admit: again{}}, code: "Unavailable", text: "come again", again: 1200 * time.Millisecond},
 		{why: "the disk is full", request: otlpRequest(2), d: distributor{push: again{}}, code: "Unavailable", text: "come again", again: 1200 * time.Millisecond, got: written},
 		{why: "another fault", request: otlpRequest(2), d: distributor{push: errors.New("broken")}, code: "Internal", text: "broken", got: written},
-		{why: "too large", request: otlpRequest(1000), code: "ResourceExhausted", text: "decompressed, and at most 10000 are taken", unread: "team too_large"},
-		{why: "too large once it is decompressed", request: otlpRequest(1000), zipped: true, code: "ResourceExhausted", text: "decompressed, and at most 10000 are taken", unread: "team too_large"},
+		{why: "too large", request: otlpRequest(1000), code: "ResourceExhausted", text: "decompressed, and the limit is 10000", unread: "team too_large"},
+		{why: "too large once it is decompressed", request: otlpRequest(1000), zipped: true, code: "ResourceExhausted", text: "decompressed, and the limit is 10000", unread: "team too_large"},
 		{why: "too deep", request: deep(), code: "InvalidArgument", text: "too deep", unread: "team malformed"},
 	} {
 		d := c.d

@@ -204,7 +204,7 @@ func TestAnswers(t *testing.T) {
 		{why: "nothing at all", kind: typeV2, encoding: "snappy", status: 400, text: "not compressed with snappy", samples: "0", malformed: "team malformed"},
 		{why: "not protobuf", kind: typeV2, encoding: "snappy", body: pack([]byte("\x0a")), status: 400, text: "byte 0", samples: "0", malformed: "team malformed"},
 		{why: "a reference to no symbol", kind: typeV2, encoding: "snappy", body: pack([]byte("\x2a\x04\x0a\x02\x01\x02")), status: 400, text: "refers to symbol", samples: "0", malformed: "team malformed"},
-		{why: "it promises 4 GiB", kind: typeV2, encoding: "snappy", body: []byte("\xff\xff\xff\xff\x0f"), status: 413, text: "at most 10000", samples: "0", malformed: "team too_large"},
+		{why: "it promises 4 GiB", kind: typeV2, encoding: "snappy", body: []byte("\xff\xff\xff\xff\x0f"), status: 413, text: "the limit is 10000", samples: "0", malformed: "team too_large"},
 		{why: "too large when decompressed", kind: typeV2, encoding: "snappy", body: pack(make([]byte, 10_001)), status: 413, text: "10001 bytes", samples: "0", malformed: "team too_large"},
 		{why: "too large as it comes", kind: typeV2, encoding: "snappy", body: make([]byte, 10_001), status: 413, text: "10001 bytes", samples: "0", malformed: "team too_large"},
 	} {

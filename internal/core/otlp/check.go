@@ -16,17 +16,17 @@ import (
 	"github.com/freshet-io/freshet/internal/core/outcome"
 )
 
-// maxAttributes of a point or a resource are taken. The converter looks for each of them
-// among all before it, so that 100,000 would cost it a minute.
+// maxAttributes is how many attributes a point or a resource may have. The converter compares
+// each of them with all before it, so 100,000 would take it a minute.
 const maxAttributes = 1000
 
-// check takes out of a request what the converter would refuse, since that loses with a bad
-// point the rest of its metric, and does not say how many they were.
+// check removes from a request the points that the converter would refuse. The converter would
+// lose the rest of the metric with a bad point, and would not say how many points that were.
 type check struct {
 	Settings
 	metrics otlptranslator.MetricNamer
 	labels  otlptranslator.LabelNamer
-	names   map[string]error // of attributes, and why they are no labels
+	names   map[string]error // by attribute name: why it cannot be a label; nil if it can
 	out     *Converted
 }
 
@@ -41,7 +41,7 @@ func newCheck(s Settings, out *Converted) *check {
 func (c *check) request(m pmetric.Metrics) {
 	m.ResourceMetrics().RemoveIf(func(r pmetric.ResourceMetrics) bool {
 		refused := tooMany(r.Resource().Attributes(), "resource")
-		// A resource attribute that can be no label is in no series, and costs no point.
+		// A resource attribute that cannot be a label is left out, and costs no point.
 		r.Resource().Attributes().RemoveIf(func(name string, _ pcommon.Value) bool { return c.name(name) != nil })
 		r.ScopeMetrics().RemoveIf(func(s pmetric.ScopeMetrics) bool {
 			refused := refused
@@ -57,12 +57,12 @@ func (c *check) request(m pmetric.Metrics) {
 
 func tooMany(attributes pcommon.Map, what string) *outcome.Refusal {
 	if n := attributes.Len(); n > maxAttributes {
-		return &outcome.Refusal{Reason: outcome.TooManyLabels, Cause: fmt.Errorf("its %s has %d attributes, and at most %d are taken", what, n, maxAttributes)}
+		return &outcome.Refusal{Reason: outcome.TooManyLabels, Cause: fmt.Errorf("its %s has %d attributes, and the limit is %d", what, n, maxAttributes)}
 	}
 	return nil
 }
 
-// name returns why the name of an attribute can be no label.
+// name returns why an attribute's name cannot be a label.
 func (c *check) name(of string) error {
 	err, known := c.names[of]
 	if !known {
@@ -72,8 +72,8 @@ func (c *check) name(of string) error {
 	return err
 }
 
-// metric reports whether nothing of a metric is left. All of it is refused if there is a
-// refusal already.
+// metric reports whether no point of a metric is left. If refused is set, all points are
+// refused.
 func (c *check) metric(m pmetric.Metric, refused *outcome.Refusal) bool {
 	if refused == nil {
 		name, err := c.metrics.Build(prometheusremotewrite.TranslatorMetricFromOtelMetric(m))
@@ -97,7 +97,7 @@ func (c *check) metric(m pmetric.Metric, refused *outcome.Refusal) bool {
 				refused = increment(p.Flags(), p.Sum(), true)
 			}
 			c.exemplars(m, p.Attributes(), p.Exemplars())
-			samples := 2 + min(p.ExplicitBounds().Len(), p.BucketCounts().Len()) // its count, and the bucket of all
+			samples := 2 + min(p.ExplicitBounds().Len(), p.BucketCounts().Len()) // the count, and the bucket of +Inf
 			if p.HasSum() {
 				samples++
 			}
@@ -115,7 +115,7 @@ func (c *check) metric(m pmetric.Metric, refused *outcome.Refusal) bool {
 			}
 			if refused == nil && p.Scale() < histogram.ExponentialSchemaMin {
 				refused = &outcome.Refusal{Reason: outcome.BadHistogram,
-					Cause: fmt.Errorf("its scale is %d, and Prometheus knows none below %d", p.Scale(), histogram.ExponentialSchemaMin)}
+					Cause: fmt.Errorf("its scale is %d, and Prometheus supports none below %d", p.Scale(), histogram.ExponentialSchemaMin)}
 			}
 			c.exemplars(m, p.Attributes(), p.Exemplars())
 			return c.point(m, p.Attributes(), p.Timestamp(), 1, refused)
@@ -124,7 +124,7 @@ func (c *check) metric(m pmetric.Metric, refused *outcome.Refusal) bool {
 		m.Summary().DataPoints().RemoveIf(func(p pmetric.SummaryDataPoint) bool {
 			return c.point(m, p.Attributes(), p.Timestamp(), 2+p.QuantileValues().Len(), refused)
 		})
-	default: // of a kind that is newer than this, or of none: its points cannot be seen
+	default: // no kind, or one that is newer than this program, whose points cannot be read
 		return true
 	}
 	return false
@@ -137,8 +137,8 @@ func (c *check) numbers(m pmetric.Metric, points pmetric.NumberDataPointSlice, r
 	})
 }
 
-// sum checks the points of a sum, whose values say how much was added since the point
-// before if it is of deltas.
+// sum checks the points of a sum. With delta temporality, a value is what was added since the
+// point before.
 func (c *check) sum(m pmetric.Metric, refused *outcome.Refusal) {
 	m.Sum().DataPoints().RemoveIf(func(p pmetric.NumberDataPoint) bool {
 		refused := refused
@@ -157,15 +157,15 @@ func valueOf(p pmetric.NumberDataPoint) float64 {
 	return p.DoubleValue()
 }
 
-// increment refuses what cannot be added to what was counted before.
+// increment refuses a value that cannot be added to a total.
 func increment(flags pmetric.DataPointFlags, v float64, monotonic bool) *outcome.Refusal {
 	switch {
 	case flags.NoRecordedValue():
 		return &outcome.Refusal{Reason: outcome.Delta, Cause: errors.New("it has no recorded value, and its temporality is delta: there is nothing to add")}
 	case math.IsNaN(v) || math.IsInf(v, 0):
-		return &outcome.Refusal{Reason: outcome.Delta, Cause: fmt.Errorf("its value or sum is %v, and its temporality is delta: what it is added to would be %v for ever", v, v)}
+		return &outcome.Refusal{Reason: outcome.Delta, Cause: fmt.Errorf("its value or sum is %v, and its temporality is delta: the total would be %v for ever", v, v)}
 	case monotonic && v < 0:
-		return &outcome.Refusal{Reason: outcome.Delta, Cause: fmt.Errorf("its value or sum is %v, and its temporality is delta: what only grows cannot take that; send a sum that is not monotonic", v)}
+		return &outcome.Refusal{Reason: outcome.Delta, Cause: fmt.Errorf("its value or sum is %v, and its temporality is delta: a monotonic total cannot fall; send a sum that is not monotonic", v)}
 	}
 	return nil
 }
@@ -184,7 +184,7 @@ func temporalityOf(m pmetric.Metric) pmetric.AggregationTemporality {
 	return pmetric.AggregationTemporalityUnspecified
 }
 
-// temporality refuses a sum or a histogram that does not say what its values count from.
+// temporality refuses a sum or a histogram without a temporality.
 func temporality(m pmetric.Metric) *outcome.Refusal {
 	switch temporalityOf(m) {
 	case pmetric.AggregationTemporalityCumulative, pmetric.AggregationTemporalityDelta:
@@ -200,7 +200,7 @@ func or(first, second *outcome.Refusal) *outcome.Refusal {
 	return second
 }
 
-// point counts a point that becomes that many samples, and reports whether it is refused.
+// point counts a point that becomes so many samples, and reports whether it is refused.
 func (c *check) point(m pmetric.Metric, attributes pcommon.Map, t pcommon.Timestamp, samples int, refused *outcome.Refusal) bool {
 	if refused == nil {
 		refused = c.valid(attributes, t)
@@ -216,7 +216,7 @@ func (c *check) point(m pmetric.Metric, attributes pcommon.Map, t pcommon.Timest
 	return true
 }
 
-// valid is what a single point can have wrong.
+// valid returns what is wrong with a single point.
 func (c *check) valid(attributes pcommon.Map, t pcommon.Timestamp) *outcome.Refusal {
 	switch {
 	case t == 0:
@@ -229,7 +229,7 @@ func (c *check) valid(attributes pcommon.Map, t pcommon.Timestamp) *outcome.Refu
 	}
 	for name := range attributes.All() {
 		if name == model.MetricNameLabel {
-			continue // the converter leaves it out
+			continue // the converter leaves out the attribute
 		}
 		if err := c.name(name); err != nil {
 			return &outcome.Refusal{Reason: outcome.BadLabels, Cause: err}
@@ -238,7 +238,7 @@ func (c *check) valid(attributes pcommon.Map, t pcommon.Timestamp) *outcome.Refu
 	return nil
 }
 
-// exemplars takes out those that have no value.
+// exemplars removes exemplars without a value.
 func (c *check) exemplars(m pmetric.Metric, attributes pcommon.Map, all pmetric.ExemplarSlice) {
 	all.RemoveIf(func(e pmetric.Exemplar) bool {
 		if e.ValueType() != pmetric.ExemplarValueTypeEmpty {
@@ -251,7 +251,7 @@ func (c *check) exemplars(m pmetric.Metric, attributes pcommon.Map, all pmetric.
 	})
 }
 
-// pointText is a point as it was sent, for people.
+// pointText returns a point as sent, for people.
 func pointText(m pmetric.Metric, attributes pcommon.Map) string {
 	var b strings.Builder
 	b.WriteString(m.Name())
@@ -259,7 +259,7 @@ func pointText(m pmetric.Metric, attributes pcommon.Map) string {
 	separator := ""
 	for name, v := range attributes.All() {
 		if b.Len() > 1<<10 {
-			break // nobody reads on, and it is cut
+			break // the rest would be cut off
 		}
 		fmt.Fprintf(&b, "%s%s=%q", separator, name, v.AsString())
 		separator = ", "

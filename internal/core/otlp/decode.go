@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Form is how a request is written.
+// Form is the encoding of a request.
 type Form uint8
 
 // The forms. Source: opentelemetry-proto, "OTLP/HTTP".
@@ -18,8 +18,8 @@ const (
 	JSON
 )
 
-// Decode reads an ExportMetricsServiceRequest of which Size has said that it can be. The
-// metrics hold none of the body's memory.
+// Decode reads an ExportMetricsServiceRequest that Size has accepted. The metrics do not point
+// into the body.
 func Decode(body []byte, form Form) (pmetric.Metrics, error) {
 	r := pmetricotlp.NewExportRequest()
 	decode := r.UnmarshalProto
@@ -27,24 +27,23 @@ func Decode(body []byte, form Form) (pmetric.Metrics, error) {
 		decode = r.UnmarshalJSON
 	}
 	if err := decode(body); err != nil {
-		return pmetric.Metrics{}, fmt.Errorf("the body is no ExportMetricsServiceRequest: %w", err)
+		return pmetric.Metrics{}, fmt.Errorf("the body is not an ExportMetricsServiceRequest: %w", err)
 	}
 	return r.Metrics(), nil
 }
 
-// ErrTooDeep means that values are nested deeper than anybody nests them. The decoder
-// calls itself for each level, and ends the process where its stack does: at a million.
+// ErrTooDeep means that values are nested deeper than any real request's. The decoder is
+// recursive, and overflows its stack, which ends the process, at a million levels.
 var ErrTooDeep = errors.New("the request nests its values too deep")
 
 const (
-	maxDepth     = 64           // messages in messages; the string of a point's attribute is in the 7th
-	maxJSONDepth = 2 * maxDepth // braces, and brackets around lists of them
+	maxDepth     = 64           // nested messages; the string of a point's attribute is in the 7th
+	maxJSONDepth = 2 * maxDepth // a brace for each message, and a bracket for each list
 )
 
-// Size is how many bytes the metrics of a request take at most, once they are decoded: an
-// empty data point has 2 bytes on the wire and a hundred in memory. It does not look
-// whether the request is what it should be, but refuses what would make Decode fail in
-// another way than by an error.
+// Size returns how many bytes the decoded metrics of a request take at most: an empty data
+// point has 2 bytes on the wire and a hundred in memory. It does not check that the request is
+// valid, but refuses bodies that would crash Decode.
 func Size(body []byte, form Form) (int, error) {
 	if form == JSON {
 		return sizeOfJSON(body)
@@ -52,19 +51,19 @@ func Size(body []byte, form Form) (int, error) {
 	return request.size(body, 1)
 }
 
-// message says how large a message is in memory, and which of its fields are messages.
+// message describes a protobuf message: its size in memory, and which of its fields are
+// messages.
 type message struct {
-	bytes  int // with the pointer to it, or twice where lists of it grow by doubling
+	bytes  int // with the pointer to it; twice that if lists of it grow by doubling
 	fields map[protowire.Number]*message
-	packed protowire.Number // of the field of numbers that may have one byte each on the wire, and have 8 in memory
+	packed protowire.Number // field with numbers of 1 byte or more on the wire, and 8 in memory
 }
 
 type fields = map[protowire.Number]*message
 
-// The messages that a request may have many of, by the numbers that
-// opentelemetry/proto/metrics/v1 gives their fields, and with the sizes that
-// go.opentelemetry.io/collector/pdata/internal gives them. A test holds the sizes against
-// what decoding allocates.
+// The messages that may be repeated in a request. Field numbers are from
+// opentelemetry/proto/metrics/v1, sizes from go.opentelemetry.io/collector/pdata/internal. A
+// test compares the sizes with what decoding allocates.
 var (
 	request = &message{bytes: 64, fields: fields{1: resourceMetrics}}
 
@@ -89,21 +88,21 @@ var (
 	anyValue = &message{bytes: 64, fields: fields{5: {bytes: 48}, 6: {bytes: 48}}}
 )
 
-// A value may have values in it.
+// Values may contain values.
 func init() {
 	keyValue.fields[2].fields = anyValue.fields
 	anyValue.fields[5].fields = fields{1: anyValue}
 	anyValue.fields[6].fields = fields{1: keyValue}
 }
 
-// deprecatedScopeMetrics is where some senders of 2021 put them, and the decoder still
-// looks. Source: pdata/internal, ResourceMetrics.
+// deprecatedScopeMetrics is the field where some senders of 2021 put their metrics, and where
+// the decoder still looks. Source: pdata/internal, ResourceMetrics.
 const deprecatedScopeMetrics = 1000
 
 func points(of *message) *message { return &message{bytes: 64, fields: fields{1: of}} }
 
-// size is how many bytes a message takes with all that is in it. It reads what is no field
-// of its own as strictly as anybody: what it could misread must not reach the decoder.
+// size returns the bytes of a message with all that is in it. It parses unknown fields
+// strictly: a body that it could misread must not reach the decoder.
 func (m *message) size(b []byte, depth int) (int, error) {
 	if depth > maxDepth {
 		return 0, ErrTooDeep
@@ -149,15 +148,15 @@ func (m *message) size(b []byte, depth int) (int, error) {
 }
 
 const (
-	growing = 2 // a list that grows has room for up to as much again
-	packed  = 8 // bytes of a number whose wire form may be one
+	growing = 2 // a growing list has room for up to twice its length
+	packed  = 8 // bytes of a number that may take 1 byte on the wire
 )
 
 func malformed(n int) error {
-	return fmt.Errorf("the body is no ExportMetricsServiceRequest: %w", protowire.ParseError(n))
+	return fmt.Errorf("the body is not an ExportMetricsServiceRequest: %w", protowire.ParseError(n))
 }
 
-// What a JSON text becomes at most. Source: the largest message above, and a list of
+// The most memory that JSON text can become. Source: the largest message above, and a list of
 // numbers, each of which may be a digit and a comma.
 const (
 	jsonObject = 288

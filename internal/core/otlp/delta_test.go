@@ -23,8 +23,7 @@ func setDelta(m pmetric.Metric) {
 	}
 }
 
-// What counts from a start and what was added since the last point come apart, under the
-// names of the same thing.
+// Cumulative and delta values go to different requests, under the same names.
 func TestDeltasAreApart(t *testing.T) {
 	of := func(change func(pmetric.Metric)) (totals, increments *remotewrite.Request, c Converted) {
 		m := one(func(m pmetric.Metric) { counter(m, 1) })
@@ -50,7 +49,7 @@ func TestDeltasAreApart(t *testing.T) {
 	all, none, cumulative := of(func(pmetric.Metric) {})
 	totals, increments, delta := of(setDelta)
 	if len(none.Series) > 0 || cumulative.Points != delta.Points || cumulative.Samples != delta.Samples || delta.Refused.NotKept != 1 {
-		t.Errorf("%d series of deltas come from what has none; %+v and %+v", len(none.Series), cumulative, delta)
+		t.Errorf("%d series of deltas come from a request without deltas; %+v and %+v", len(none.Series), cumulative, delta)
 	}
 	series := func(r *remotewrite.Request) (names map[string]int) {
 		names = map[string]int{}
@@ -87,16 +86,17 @@ func TestDeltasAreApart(t *testing.T) {
 			}
 		}
 		if len(increments.Exemplars(s)) > 0 {
-			t.Error("there is an exemplar")
+			t.Error("an exemplar was kept")
 		}
 	}
-	// The histogram with explicit buckets is three, their sum and their count.
+	// The histogram with explicit buckets becomes five series: three buckets, sum and count.
 	if want := (map[remotewrite.MetricType]int{remotewrite.CounterType: 1, remotewrite.GaugeType: 1, remotewrite.HistogramType: 6}); fmt.Sprint(types) != fmt.Sprint(want) {
 		t.Errorf("types: %v, want %v", types, want)
 	}
 }
 
-// Buckets of a delta are series of their own, since there is no tile with others.
+// Explicit buckets of a delta become classic series, since a tile cannot merge native custom
+// buckets.
 func TestDeltasHaveNoCustomBuckets(t *testing.T) {
 	settings := escaping
 	settings.CustomBuckets = true
@@ -106,8 +106,7 @@ func TestDeltasHaveNoCustomBuckets(t *testing.T) {
 	}
 }
 
-// What describes a resource is written once, and by those points that count from a start if
-// there are some.
+// target_info of a resource is written once: by the cumulative points if there are some.
 func TestTargetInfoBesideDeltas(t *testing.T) {
 	for why, c := range map[string]struct {
 		fill func(m pmetric.MetricSlice)
@@ -136,7 +135,7 @@ func TestTargetInfoBesideDeltas(t *testing.T) {
 	}
 }
 
-// What cannot be added to a total is refused, point by point.
+// Values that cannot be added to a total are refused, point by point.
 func TestDeltasThatCannotBeAdded(t *testing.T) {
 	point := func(m pmetric.Metric) pmetric.NumberDataPoint { return m.Sum().DataPoints().At(0) }
 	none := pmetric.DefaultDataPointFlags.WithNoRecordedValue(true)
@@ -150,7 +149,7 @@ func TestDeltasThatCannotBeAdded(t *testing.T) {
 		{"no number", func(m pmetric.Metric) { counter(m, math.NaN()) }, "sum is NaN"},
 		{"without end", func(m pmetric.Metric) { counter(m, math.Inf(1)) }, "sum is +Inf"},
 		{"no value", func(m pmetric.Metric) { counter(m, 1); point(m).SetFlags(none) }, "no recorded value"},
-		{"a histogram of values below zero", func(m pmetric.Metric) { addExplicit(m).SetSum(-1) }, "sum is -1"},
+		{"a histogram with a negative sum", func(m pmetric.Metric) { addExplicit(m).SetSum(-1) }, "sum is -1"},
 		{"a histogram without a value", func(m pmetric.Metric) { addExplicit(m).SetFlags(none) }, "no recorded value"},
 		{"a native histogram whose sum is no number", func(m pmetric.Metric) { addExponential(m).SetSum(math.NaN()) }, "sum is NaN"},
 	} {
@@ -158,14 +157,14 @@ func TestDeltasThatCannotBeAdded(t *testing.T) {
 		if text := converted.Refused.Text(); err != nil || converted.Points != 0 || len(increments.Series) > 0 || !strings.Contains(text, c.text) {
 			t.Errorf("%s: %v, %d points: %s", c.why, err, converted.Points, text)
 		}
-		// The same from a start is a value like any other, but for counters below zero, which
-		// nobody checks.
+		// The same value is accepted as cumulative, even a negative counter, which is not
+		// checked.
 		if _, converted, err := convert(one(c.fill), escaping); err != nil || converted.Refused.AnyRefused() {
 			t.Errorf("%s, cumulative: %v, %s", c.why, err, converted.Refused.Text())
 		}
 	}
 	falling := one(func(m pmetric.Metric) { counter(m, -1); m.Sum().SetIsMonotonic(false); setDelta(m) })
 	if _, increments, _, err := convertBoth(falling, escaping); err != nil || increments.Counts().Samples != 1 {
-		t.Errorf("what may fall: %v, %+v", err, increments.Counts())
+		t.Errorf("a sum that may fall: %v, %+v", err, increments.Counts())
 	}
 }

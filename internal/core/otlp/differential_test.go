@@ -26,7 +26,7 @@ import (
 )
 
 // Prometheus' own receiver stores the same series, times and values in its own database as
-// a request has after Convert, whatever the metrics are that both can take.
+// Convert puts into a request, for any metrics that both accept.
 func TestPrometheusStoresTheSame(t *testing.T) {
 	for seed := range uint64(8) {
 		for name, settings := range map[string]func(*Settings){
@@ -55,7 +55,7 @@ func TestPrometheusStoresTheSame(t *testing.T) {
 	}
 }
 
-// prometheusStores is what Prometheus has stored after a request, a line for each value.
+// prometheusStores returns what Prometheus stores from a request, a line for each value.
 func prometheusStores(t *testing.T, m pmetric.Metrics, s Settings) (all []string) {
 	t.Helper()
 	options := tsdb.DefaultOptions()
@@ -108,7 +108,7 @@ func prometheusStores(t *testing.T, m pmetric.Metrics, s Settings) (all []string
 	return slices.Compact(all)
 }
 
-// plain is prometheusStores of a request.
+// plain returns a request in the form of prometheusStores.
 func plain(t *testing.T, r *remotewrite.Request) (all []string) {
 	t.Helper()
 	for i := range r.Series {
@@ -146,7 +146,7 @@ func plain(t *testing.T, r *remotewrite.Request) (all []string) {
 	return slices.Compact(all)
 }
 
-// random are metrics of all kinds, from some resources, that Prometheus takes.
+// random returns metrics of all kinds, from some resources, that Prometheus accepts.
 func random(r *rand.Rand) pmetric.Metrics {
 	words := []string{"a.b", "a_b", "http.route", "0digit", "ünï", "x y", "le", "job"}
 	word := func() string { return words[r.IntN(len(words))] }

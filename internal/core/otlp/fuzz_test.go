@@ -17,8 +17,7 @@ import (
 //go:generate go test . -run TestCorpus -update
 var update = flag.Bool("update", false, "rewrite the seeds of the fuzz tests")
 
-// The seeds lie in testdata/fuzz, so that they are tried by each test and not only by who
-// looks for more.
+// The seeds lie in testdata/fuzz, so that every test run tries them, not only fuzzing.
 func TestCorpus(t *testing.T) {
 	full := one(func(m pmetric.Metric) { counter(m, 1, 2) })
 	full.ResourceMetrics().At(0).Resource().Attributes().PutStr("os", "linux")
@@ -42,14 +41,14 @@ func TestCorpus(t *testing.T) {
 		compare(t, "FuzzJSON", name, text, err)
 		compare(t, "FuzzJSON", name+"-cut", text[:len(text)/2], nil)
 	}
-	// As the specification writes it, which is not as the encoder does.
+	// As in the specification, which differs from what the encoder writes.
 	compare(t, "FuzzJSON", "specification", []byte(`{"resourceMetrics":[{"unknown":[{"a":{}}],"scopeMetrics":[{"metrics":[{"name":"a","sum":{"aggregationTemporality":2,"isMonotonic":true,
 		"dataPoints":[{"asDouble":"NaN","timeUnixNano":"1790000000000000000","startTimeUnixNano":1790000000000000000,"exemplars":[{"asInt":"3","traceId":"5b8efff798038103d269b633813fc60c"}]}]}}]}]}]}`), nil)
 	compare(t, "FuzzProtobuf", "group", []byte{0x0b, 0x08, 1, 0x0c}, nil)
 	compare(t, "FuzzProtobuf", "long-tag", []byte{0x8a, 0x00, 0x02, 0x0a, 0x00}, nil)
 }
 
-// compare holds a seed against its file.
+// compare compares a seed with its file.
 func compare(t *testing.T, fuzz, name string, seed []byte, err error) {
 	t.Helper()
 	if err != nil {
@@ -67,17 +66,17 @@ func compare(t *testing.T, fuzz, name string, seed []byte, err error) {
 		}
 	}
 	if has, err := os.ReadFile(path); err != nil || string(has) != text {
-		t.Errorf("%s is not what the test makes of it; run: go generate ./internal/core/otlp (%v)", path, err)
+		t.Errorf("%s is out of date; run: go generate ./internal/core/otlp (%v)", path, err)
 	}
 }
 
-// FuzzProtobuf: whatever comes is refused as a whole, or each of its data points is either
-// refused or in the request; and what is in the request reads back.
+// FuzzProtobuf: any body is refused as a whole, or each of its data points is either refused or
+// in the request; and the request reads back.
 func FuzzProtobuf(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) { everyPointIsSomewhere(t, body, Protobuf) })
 }
 
-// FuzzJSON is FuzzProtobuf of the other form.
+// FuzzJSON is FuzzProtobuf for JSON.
 func FuzzJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) { everyPointIsSomewhere(t, body, JSON) })
 }
@@ -92,7 +91,7 @@ func everyPointIsSomewhere(t *testing.T, body []byte, form Form) {
 		return
 	}
 	before, err := pmetricotlp.NewExportRequestFromMetrics(m).MarshalProto()
-	for i := range body { // its memory is used for the request that is made of it
+	for i := range body { // its memory is reused for the converted request
 		body[i] = 0xff
 	}
 	if after, _ := pmetricotlp.NewExportRequestFromMetrics(m).MarshalProto(); err != nil || !bytes.Equal(after, before) {
@@ -117,8 +116,8 @@ func everyPointIsSomewhere(t *testing.T, body []byte, form Form) {
 	}
 }
 
-// readBack counts the samples and histograms of a request, and those of target_info among
-// them.
+// readBack counts the samples and histograms of a request, and how many of them are of
+// target_info.
 func readBack(t *testing.T, r *remotewrite.Request) (all, targets int) {
 	var samples, histograms, exemplars int
 	for i := range r.Series {

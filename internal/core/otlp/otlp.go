@@ -1,8 +1,7 @@
-// Package otlp makes requests of remote write out of metrics in OpenTelemetry's protocol.
-// Names, labels and values come from Prometheus' own converter, so that a series is called
-// here what it is called there. What that cannot convert is taken out beforehand, point by
-// point, so that it costs none of its neighbours. How requests come in and are answered is
-// adapter/receive's business.
+// Package otlp converts metrics in OpenTelemetry's protocol into remote-write requests. Names,
+// labels and values come from Prometheus' own converter, so that a series has the same name
+// here as there. Points that it cannot convert are removed beforehand, one by one, so that they
+// cost none of their neighbours. Package adapter/receive reads requests and answers them.
 package otlp
 
 import (
@@ -25,13 +24,13 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 )
 
-// Settings are what operators choose of how OTLP becomes series.
+// Settings are the operator's choices of how OTLP becomes series.
 type Settings struct {
 	Strategy      otlptranslator.TranslationStrategyOption // of names
-	Promote       []string                                 // resource attributes that become labels; All for all of them
+	Promote       []string                                 // resource attributes that become labels; All for all
 	PromoteScope  bool                                     // the scope's name, version and attributes become labels
 	CustomBuckets bool                                     // histograms with explicit buckets become native ones
-	Lookback      time.Duration                            // of queries: target_info is repeated twice in it
+	Lookback      time.Duration                            // of queries; target_info is repeated twice within it
 }
 
 // All in Settings.Promote stands for all resource attributes.
@@ -39,20 +38,19 @@ const All = "*"
 
 // Converted is what became of the data points of a request.
 type Converted struct {
-	Points  int // that are in the requests now
-	Samples int // that they became there, without target_info, which belongs to no point
+	Points  int // converted into the requests
+	Samples int // of these points; without target_info, which belongs to no point
 	Refused outcome.Outcome
 }
 
-// Convert adds the series of m to requests that were begun, and finishes them: values that
-// count from a start to one, and to the other those that say how much was added since the
-// point before, whose temporality is delta. There a series has the type of a counter if it
-// only grows, of a gauge if it also falls, or of a histogram, native or a part of a classic
-// one, which grows. m is used up. room is asked, with the bytes that both requests take in
-// all, before they grow further; its error ends the conversion, and is returned. After an
-// error nothing of the requests is to be used.
+// Convert adds the series of m to two requests that the caller has begun, and finishes both: to
+// gets cumulative values, deltas gets values of delta temporality, which are what was added
+// since the point before. In deltas a series has the type counter if it only grows, gauge if it
+// may fall, or histogram for a native histogram or a part of a classic one. Convert uses up m.
+// It calls room with the bytes of both requests before they grow; an error of room ends the
+// conversion and is returned. After an error neither request may be used.
 //
-// Each data point that is refused counts as one sample.
+// Each refused data point counts as one sample.
 func Convert(m pmetric.Metrics, s Settings, to, deltas *remotewrite.Builder, room func(bytes int) error) (Converted, error) {
 	var c Converted
 	check := newCheck(s, &c)
@@ -74,16 +72,16 @@ func Convert(m pmetric.Metrics, s Settings, to, deltas *remotewrite.Builder, roo
 	if increments.ResourceMetrics().Len() > 0 && a.err == nil {
 		a.to, a.families = deltas, map[string]struct{}{}
 		p.Reset(a)
-		s.CustomBuckets = false // a tile has no histogram with such
+		s.CustomBuckets = false // a tile cannot merge custom buckets
 		_, deltaErr := p.FromMetrics(ctx, increments, s.prometheus())
 		err = errors.Join(err, deltaErr)
 	}
 	if a.err != nil {
 		return c, a.err
 	}
-	// The check has left nothing that the converter refuses. Should it have overlooked
-	// something, the rest of the metric is lost there, of which nobody knows how many
-	// points it had: they are taken to be of one sample each.
+	// The check should have removed all that the converter refuses. If it missed a point, the
+	// converter loses the rest of the metric without saying how many points it had: count each
+	// missing sample as a point.
 	if missing := c.Samples - a.samples; err != nil && missing > 0 {
 		c.Points = max(0, c.Points-missing)
 		c.Samples = a.samples
@@ -96,9 +94,9 @@ func Convert(m pmetric.Metrics, s Settings, to, deltas *remotewrite.Builder, roo
 	return c, nil
 }
 
-// cutDeltas takes the metrics whose temporality is delta out of m. They are cumulative then
-// to the converter, so that it calls them what it calls those. An exemplar of theirs is not
-// kept: it would have to come when its series is stored, which is later.
+// cutDeltas moves the metrics with delta temporality out of m. It marks them as cumulative, so
+// that the converter gives them the names of cumulative ones. It drops their exemplars, which
+// would have to wait until the series is stored.
 func cutDeltas(m pmetric.Metrics, c *Converted) pmetric.Metrics {
 	deltas := pmetric.NewMetrics()
 	for _, r := range m.ResourceMetrics().All() {
@@ -144,7 +142,7 @@ func setCumulative(m pmetric.Metric) {
 	}
 }
 
-// withoutExemplars takes the exemplars out of a metric, and counts them.
+// withoutExemplars removes the exemplars of a metric, and counts them.
 func withoutExemplars(m pmetric.Metric) (n int) {
 	remove := func(all pmetric.ExemplarSlice) {
 		n += all.Len()
@@ -186,21 +184,21 @@ func (s Settings) prometheus() prometheusremotewrite.Settings {
 	}
 }
 
-// appender takes what the converter makes. It is Prometheus' storage.AppenderV2.
+// appender receives the converter's output. It is Prometheus' storage.AppenderV2.
 type appender struct {
-	to       *remotewrite.Builder // of what is converted now, one of the next two
+	to       *remotewrite.Builder // the request being built: totals or deltas
 	totals   *remotewrite.Builder
 	deltas   *remotewrite.Builder
 	room     func(bytes int) error
-	cancel   context.CancelFunc // of the conversion
-	err      error              // that ended it
+	cancel   context.CancelFunc // cancels the conversion
+	err      error              // why it ended
 	label    func(labels.Label)
 	full     bool // there was no room for a label
 	families map[string]struct{}
 	samples  int // without target_info
 	targets  int // samples of target_info that came in a row
 
-	described map[uint64]struct{} // series of target_info that the totals have, by hash
+	described map[uint64]struct{} // series of target_info in totals, by hash
 
 	positive, negative []remotewrite.Span
 }
@@ -208,10 +206,10 @@ type appender struct {
 const (
 	targetInfo = "target_info"
 
-	// maxTargets is how many samples of target_info one resource gets. They lie half a
-	// lookback apart, from its first point to its last: one point with a time in 1970
-	// would make 12 million of them. A resource whose points are 41 hours apart gets none
-	// of the last hours.
+	// maxTargets is how many samples of target_info one resource gets. They lie half a lookback
+	// apart, from its first point to its last: one point with a time in 1970 would make 12
+	// million of them. If the points of a resource span more than 41 hours, the last hours get
+	// none.
 	maxTargets = 1000
 )
 
@@ -233,7 +231,7 @@ func (a *appender) Append(_ storage.SeriesRef, ls labels.Labels, start, t int64,
 	return a.series(ls, start, t, v, h, o)
 }
 
-// target takes a sample of target_info. It is no delta, whatever else its resource has.
+// target takes a sample of target_info, which is never a delta.
 func (a *appender) target(ls labels.Labels, start, t int64, v float64, o storage.AOptions) (storage.SeriesRef, error) {
 	if a.targets++; a.targets > maxTargets {
 		return 0, errTargets
@@ -244,7 +242,7 @@ func (a *appender) target(ls labels.Labels, start, t int64, v float64, o storage
 		return a.series(ls, start, t, v, nil, o)
 	}
 	if _, is := a.described[hash]; is {
-		return 1, nil // the values of both come from the same time
+		return 1, nil // written with the cumulative points already
 	}
 	a.to = a.totals
 	defer func() { a.to = a.deltas }()
@@ -257,7 +255,7 @@ func (a *appender) series(ls labels.Labels, start, t int64, v float64, h *histog
 	ls.Range(a.label)
 	if a.to == a.deltas {
 		a.to.Type(types[o.Metadata.Type])
-		start = 0 // it is the end of the interval before
+		start = 0 // a delta's start is the end of the interval before
 	}
 	stale := value.IsStaleNaN(v) || h != nil && value.IsStaleNaN(h.Sum)
 	if stale || !counts(ls, &o) {
@@ -291,13 +289,13 @@ func (a *appender) fail(err error) error {
 	return err
 }
 
-// counts reports whether a series counts from its start on, so that it was zero then. What
-// goes up and down began anywhere: a zero would be a value that nobody measured.
+// counts reports whether a series was zero at its start. A series that may fall can have any
+// value there: a zero would be a value that was not measured.
 func counts(ls labels.Labels, o *storage.AOptions) bool {
 	switch o.Metadata.Type {
 	case model.MetricTypeCounter, model.MetricTypeHistogram:
 		return true
-	case model.MetricTypeSummary: // but not its quantiles
+	case model.MetricTypeSummary: // only the count and sum, not the quantiles
 		return ls.Get(model.MetricNameLabel) != o.MetricFamilyName
 	}
 	return false
@@ -308,7 +306,7 @@ var types = map[model.MetricType]remotewrite.MetricType{
 	model.MetricTypeHistogram: remotewrite.HistogramType, model.MetricTypeSummary: remotewrite.SummaryType,
 }
 
-// family adds what is said of a metric, once in a request.
+// family adds the metadata of a metric, once in a request.
 func (a *appender) family(o *storage.AOptions) {
 	if _, said := a.families[o.MetricFamilyName]; said {
 		return
@@ -318,7 +316,7 @@ func (a *appender) family(o *storage.AOptions) {
 }
 
 func (a *appender) histogram(h *histogram.Histogram, start, t int64) {
-	if value.IsStaleNaN(h.Sum) { // its counts are no numbers then
+	if value.IsStaleNaN(h.Sum) { // its counts mean nothing then
 		a.to.Histogram(remotewrite.Histogram{Count: integer(0), ZeroCount: integer(0), Sum: h.Sum, Time: t})
 		return
 	}
@@ -342,6 +340,6 @@ func spans(to []remotewrite.Span, all []histogram.Span) []remotewrite.Span {
 	return to
 }
 
-// Commit and Rollback are part of storage.AppenderV2; the converter leaves them to others.
+// Commit and Rollback are part of storage.AppenderV2; the converter does not call them.
 func (*appender) Commit() error   { return nil }
 func (*appender) Rollback() error { return nil }

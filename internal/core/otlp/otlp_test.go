@@ -19,14 +19,14 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 )
 
-// The times of the examples, in milliseconds: a process begins, and tells its values.
+// The times of the examples, in Unix milliseconds: a process begins, and sends its values.
 const begin, now = 1_790_000_000_000, 1_790_000_060_000
 
 func stamp(ms int64) pcommon.Timestamp { return pcommon.Timestamp(ms * 1e6) }
 
 var escaping = Settings{Strategy: otlptranslator.UnderscoreEscapingWithSuffixes, Lookback: 5 * time.Minute}
 
-// one is a request of one metric that a service sends.
+// one returns metrics with one metric of a service.
 func one(fill func(m pmetric.Metric)) pmetric.Metrics {
 	all := pmetric.NewMetrics()
 	r := all.ResourceMetrics().AppendEmpty()
@@ -102,7 +102,7 @@ func convertBoth(m pmetric.Metrics, s Settings) (totals, increments *remotewrite
 	return totals, increments, c, err
 }
 
-// lines is a request as text: a line for each family, sample, histogram and exemplar.
+// lines returns a request as text: a line for each family, sample, histogram and exemplar.
 func lines(r *remotewrite.Request) string {
 	var b strings.Builder
 	pairs := func(all []remotewrite.Label, err error) string {
@@ -149,7 +149,7 @@ func lines(r *remotewrite.Request) string {
 	return b.String()
 }
 
-// What each kind of metric becomes.
+// TestConvert shows what each kind of metric becomes.
 func TestConvert(t *testing.T) {
 	with := func(change func(*Settings)) Settings {
 		s := escaping
@@ -174,7 +174,7 @@ __name__=http_requests_total http_method=M0 job=shop: 5 at 0 since -60000
 # temp_celsius 2 "" "celsius"
 __name__=temp_celsius job=shop: 21 at 0
 `},
-		{"so did what goes up and down", escaping, one(func(m pmetric.Metric) { counter(m, 5); m.Sum().SetIsMonotonic(false) }), `
+		{"so did a sum that may fall", escaping, one(func(m pmetric.Metric) { counter(m, 5); m.Sum().SetIsMonotonic(false) }), `
 # http_requests 2 "Requests." ""
 __name__=http_requests http_method=M0 job=shop: 5 at 0
 `},
@@ -187,7 +187,7 @@ __name__=latency_seconds_bucket job=shop le=1: 5 at 0 since -60000
 __name__=latency_seconds_bucket job=shop le=1: exemplar 0.5 at -1 of trace_id=01000000000000000000000000000000
 __name__=latency_seconds_bucket job=shop le=+Inf: 6 at 0 since -60000
 `},
-		{"unless one wants native ones", with(func(s *Settings) { s.CustomBuckets = true }), one(func(m pmetric.Metric) { addExplicit(m) }), `
+		{"or native, if configured", with(func(s *Settings) { s.CustomBuckets = true }), one(func(m pmetric.Metric) { addExplicit(m) }), `
 # latency_seconds 3 "" "seconds"
 __name__=latency_seconds job=shop: schema -53 count 6 zero 0 sum 2.5 [{0 3}] [3 -1 -1] [0.1 1] at 0 since -60000
 __name__=latency_seconds job=shop: exemplar 0.5 at -1 of trace_id=01000000000000000000000000000000
@@ -212,14 +212,14 @@ __name__=rpc_sum job=shop: 8 at 0 since -60000
 __name__=rpc_count job=shop: 4 at 0 since -60000
 __name__=rpc job=shop quantile=0.5: 2 at 0
 `},
-		{"what is not there any more is stale", escaping, one(func(m pmetric.Metric) {
+		{"a point without a recorded value is stale", escaping, one(func(m pmetric.Metric) {
 			counter(m, 5)
 			m.Sum().DataPoints().At(0).SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
 		}), `
 # http_requests_total 1 "Requests." ""
 __name__=http_requests_total http_method=M0 job=shop: stale at 0
 `},
-		{"a native histogram as well", escaping, one(func(m pmetric.Metric) {
+		{"so is a native histogram without a recorded value", escaping, one(func(m pmetric.Metric) {
 			addExponential(m).SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
 		}), `
 # size 3 "" ""
@@ -229,7 +229,7 @@ __name__=size job=shop: stale at 0
 # http.requests 1 "Requests." ""
 __name__=http.requests http.method=M0 job=shop: 5 at 0 since -60000
 `},
-		{"what describes the target", with(func(s *Settings) { s.Promote = []string{"k8s.pod"} }), func() pmetric.Metrics {
+		{"resource attributes are in target_info, and labels if promoted", with(func(s *Settings) { s.Promote = []string{"k8s.pod"} }), func() pmetric.Metrics {
 			m := one(func(m pmetric.Metric) { counter(m, 5) })
 			a := m.ResourceMetrics().At(0).Resource().Attributes()
 			a.PutStr("k8s.pod", "shop-1")
@@ -242,11 +242,11 @@ __name__=http.requests http.method=M0 job=shop: 5 at 0 since -60000
 __name__=http_requests_total http_method=M0 job=shop k8s_pod=shop-1: 5 at 0 since -60000
 __name__=target_info job=shop k8s_pod=shop-1 os=linux: 1 at 0
 `},
-		{"all of it, and the scope", with(func(s *Settings) { s.Promote, s.PromoteScope = []string{All}, true }), one(func(m pmetric.Metric) { counter(m, 5) }), `
+		{"all attributes promoted, and the scope", with(func(s *Settings) { s.Promote, s.PromoteScope = []string{All}, true }), one(func(m pmetric.Metric) { counter(m, 5) }), `
 # http_requests_total 1 "Requests." ""
 __name__=http_requests_total http_method=M0 job=shop otel_scope_name=net/http service_name=shop: 5 at 0 since -60000
 `},
-		{"a kind that nobody knows has no points", escaping, one(func(m pmetric.Metric) { m.SetName("x") }), "\n"},
+		{"an unknown kind has no points", escaping, one(func(m pmetric.Metric) { m.SetName("x") }), "\n"},
 	} {
 		r, converted, err := convert(c.metrics, c.settings)
 		if got := "\n" + lines(r); got != c.want || err != nil || converted.Refused.AnyRefused() {
@@ -255,8 +255,7 @@ __name__=http_requests_total http_method=M0 job=shop otel_scope_name=net/http se
 	}
 }
 
-// What is refused of a metric costs nothing else of the request, and is counted point by
-// point.
+// A refused point costs nothing else of the request. Refusals are counted point by point.
 func TestRefusedPointsSpareTheirNeighbours(t *testing.T) {
 	attributes := func(n int) func(pcommon.Map) {
 		return func(a pcommon.Map) {
@@ -276,14 +275,14 @@ func TestRefusedPointsSpareTheirNeighbours(t *testing.T) {
 			m.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityUnspecified)
 		}, 0, "(3 delta), everything else was written; the first is http.requests{http.method=\"M0\"}: it does not say"},
 		{"no name", func(m pmetric.Metric) { m.SetName(""); m.Sum().SetIsMonotonic(false) }, 0, "(3 bad_labels)"},
-		{"a name of nothing", func(m pmetric.Metric) { m.SetName("___"); m.Sum().SetIsMonotonic(false) }, 0, "(3 bad_labels)"},
+		{"a name that becomes empty", func(m pmetric.Metric) { m.SetName("___"); m.Sum().SetIsMonotonic(false) }, 0, "(3 bad_labels)"},
 		{"no time", func(m pmetric.Metric) { point(m).SetTimestamp(0) }, 2, "(1 too_old), everything else was written; the first is http.requests{http.method=\"M1\"}: it has no time"},
-		{"a time that no clock shows", func(m pmetric.Metric) { point(m).SetTimestamp(math.MaxUint64) }, 2, "(1 too_far_ahead)"},
+		{"an impossible time", func(m pmetric.Metric) { point(m).SetTimestamp(math.MaxUint64) }, 2, "(1 too_far_ahead)"},
 		{"an attribute without a name", func(m pmetric.Metric) { point(m).Attributes().PutStr("", "v") }, 2, "(1 bad_labels)"},
-		{"a name that becomes none", func(m pmetric.Metric) { point(m).Attributes().PutStr("__", "v") }, 2, "(1 bad_labels)"},
-		{"more attributes than can be looked through", func(m pmetric.Metric) { attributes(1001)(point(m).Attributes()) }, 2, "(1 too_many_labels)"},
-		{"an exemplar without a value is none", func(m pmetric.Metric) { point(m).Exemplars().AppendEmpty().SetTimestamp(stamp(now)) }, 3, "(1 bad_exemplar)"},
-		{"a name that is reserved is left out", func(m pmetric.Metric) { point(m).Attributes().PutStr("__name__", "v") }, 3, ""},
+		{"an attribute whose name becomes empty", func(m pmetric.Metric) { point(m).Attributes().PutStr("__", "v") }, 2, "(1 bad_labels)"},
+		{"too many attributes", func(m pmetric.Metric) { attributes(1001)(point(m).Attributes()) }, 2, "(1 too_many_labels)"},
+		{"an exemplar without a value", func(m pmetric.Metric) { point(m).Exemplars().AppendEmpty().SetTimestamp(stamp(now)) }, 3, "(1 bad_exemplar)"},
+		{"an attribute with a reserved name is left out", func(m pmetric.Metric) { point(m).Attributes().PutStr("__name__", "v") }, 3, ""},
 	} {
 		m := one(func(m pmetric.Metric) { counter(m, 1, 2, 3) })
 		metrics := m.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics()
@@ -328,8 +327,8 @@ func TestWholeResourcesAndHistogramsAreRefused(t *testing.T) {
 	}
 }
 
-// target_info is repeated from the first point of a resource to the last. Two points that
-// lie half a century apart must not make millions of it.
+// target_info is repeated from the first point of a resource to the last. Two points half a
+// century apart must not make millions of samples.
 func TestTargetInfoIsBounded(t *testing.T) {
 	m := one(func(m pmetric.Metric) {
 		counter(m, 1, 2)
@@ -342,8 +341,8 @@ func TestTargetInfoIsBounded(t *testing.T) {
 	}
 }
 
-// A histogram of many buckets with long labels becomes many times what it was: whoever
-// counts the memory ends it.
+// A histogram of many buckets with long labels grows many times in conversion: the caller that
+// counts the memory can end it.
 func TestConversionEndsWithTheMemory(t *testing.T) {
 	m := one(func(m pmetric.Metric) {
 		p := addExplicit(m)
@@ -368,11 +367,11 @@ func TestConversionEndsWithTheMemory(t *testing.T) {
 	}
 }
 
-// BenchmarkConvert is all that a request costs before it is pushed: Size, Decode and
+// BenchmarkConvert measures all that a request costs before it is pushed: Size, Decode and
 // Convert of counters, gauges, summaries and both kinds of histograms.
 //
 // Bound: at most 4 us a sample on one core of the CI machine, nearly all of it in the
-// decoder and the converter, which are others': 250,000 samples a second and core.
+// third-party decoder and converter: 250,000 samples a second and core.
 func BenchmarkConvert(b *testing.B) {
 	wire, err := pmetricotlp.NewExportRequestFromMetrics(random(rand.New(rand.NewPCG(1, 1)))).MarshalProto()
 	if err != nil {

@@ -16,7 +16,7 @@ func field(number protowire.Number, content ...[]byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), slices.Concat(content...))
 }
 
-// in puts fields into messages, from the innermost to the outermost.
+// in wraps content in the fields with these numbers, from the innermost to the outermost.
 func in(content []byte, numbers ...protowire.Number) []byte {
 	for _, n := range numbers {
 		content = field(n, content)
@@ -26,8 +26,8 @@ func in(content []byte, numbers ...protowire.Number) []byte {
 
 func times(n int, b []byte) []byte { return bytes.Repeat(b, n) }
 
-// Bodies made of nothing but the beginnings of messages, or of numbers of one byte: what
-// decoding takes is at most what Size said, so that whoever asks it first can refuse.
+// Decoding takes at most the memory that Size returned, for bodies of nothing but beginnings of
+// messages, or of numbers of one byte. So a caller that asks Size first can refuse them.
 func TestSizeIsWhatDecodingTakes(t *testing.T) {
 	const n = 50_000
 	toMetrics := []protowire.Number{2, 2, 1} // Metric, ScopeMetrics, ResourceMetrics
@@ -96,14 +96,13 @@ func compareSize(t *testing.T, name string, body []byte, form Form) {
 	}
 	held := int64(after.HeapAlloc) - int64(before.HeapAlloc)
 	if held > int64(size)+4096 {
-		t.Errorf("%s: decoding a body of %d bytes takes %d, and Size says %d", name, len(body), held, size)
+		t.Errorf("%s: decoding a body of %d bytes takes %d, but Size returned %d", name, len(body), held, size)
 	}
 	t.Logf("%-25s a body of %8d bytes takes %9d; Size says %.1f times that", name, len(body), held, float64(size)/float64(held))
 	runtime.KeepAlive(m)
 }
 
-// The decoder calls itself for each level of a value, so that a request of 30 MiB would end
-// the process.
+// The decoder is recursive in the levels of a value: a request of 30 MiB would end the process.
 func TestDeepValuesAreRefused(t *testing.T) {
 	var value []byte
 	for len(value) < 1<<16 {

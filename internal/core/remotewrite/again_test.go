@@ -6,8 +6,9 @@ import (
 	"github.com/prometheus/prometheus/prompb"
 )
 
-// What a request does not have is nil, whatever the one before in the same memory had: a
-// histogram of exponential buckets with custom bounds, empty ones, is refused.
+// Fields that a request does not have are nil, even if the last request in the same memory had
+// them: a histogram of exponential buckets with an empty list of custom bounds would be
+// refused.
 func TestAUsedRequestLeavesNothing(t *testing.T) {
 	with := prompb.Histogram{Count: &prompb.Histogram_CountFloat{CountFloat: 1}, Schema: -53, CustomValues: []float64{1},
 		PositiveSpans: []prompb.BucketSpan{{Length: 1}}, PositiveCounts: []float64{1}, NegativeSpans: []prompb.BucketSpan{{Length: 1}}, NegativeCounts: []float64{1},

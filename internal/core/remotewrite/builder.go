@@ -6,13 +6,13 @@ import (
 	"math"
 )
 
-// Builder makes a request of what came in another form than remote write's: as one of
-// version 1, so that whoever reads it asks nothing of where it came from, and a series has
-// the same key as if Prometheus had sent it.
+// Builder makes a request from samples that came in another form than remote write. It makes
+// one of version 1, so that readers need not know the source, and a series has the same key as
+// if Prometheus had sent it.
 //
-// What is added to it is copied: labels and texts into Body, which is the caller's, and the
-// rest into the request's own memory. As with DecodeV1 the request points into Body, and
-// nothing of it may be kept beyond that. It is whole after Finish.
+// It copies all that is added: labels and texts into Body, which belongs to the caller, and the
+// rest into the request's own memory. As after DecodeV1, the request points into Body, and
+// nothing of it may be kept longer. It is complete after Finish.
 type Builder struct {
 	Body []byte
 
@@ -27,22 +27,22 @@ type family struct {
 	kind             MetricType
 }
 
-// ErrTooLargeToBuild means that what was added does not fit into one request, whose parts
-// are numbered with 32 bits.
-var ErrTooLargeToBuild = fmt.Errorf("the request has more than %d bytes of labels once each sample has its own", math.MaxInt32)
+// ErrTooLargeToBuild means that the parts do not fit into one request, whose offsets have 32
+// bits.
+var ErrTooLargeToBuild = fmt.Errorf("the request would take more than %d bytes, since each series repeats its labels", math.MaxInt32)
 
-// maxLabel is how many bytes a label takes beyond its name and its value: two tags and two
-// lengths, in a field that has both as well.
+// maxLabel is how many bytes a label takes besides its name and its value: their tags and
+// lengths, and the tag and length of the label.
 const maxLabel = 3 * (1 + binary.MaxVarintLen32)
 
-// Begin begins a request in r's memory, whose labels will stand in body's, after what it
-// has. What r was before is gone.
+// Begin begins a request in r's memory, which it overwrites. Labels are appended to body.
 func (b *Builder) Begin(r *Request, body []byte) {
 	_ = r.reset(nil, false) // no body is too large
 	*b = Builder{Body: body, request: r, families: b.families[:0]}
 }
 
-// Series begins a series. What is added next is its own: first its labels, sorted by name.
+// Series begins a series. Parts that are added next belong to it: first its labels, sorted by
+// name.
 func (b *Builder) Series() {
 	b.endSeries()
 	s := b.request.addSeries()
@@ -51,7 +51,7 @@ func (b *Builder) Series() {
 	b.exemplar = false
 }
 
-// Type says what the last series is, as version 2 does.
+// Type sets the type of the last series, as in version 2.
 func (b *Builder) Type(t MetricType) {
 	b.request.Series[len(b.request.Series)-1].Metadata.Type = t
 }
@@ -62,8 +62,8 @@ func (b *Builder) endSeries() {
 	}
 }
 
-// Label adds a label to the last series or exemplar, whichever was begun later. It reports
-// whether there was room.
+// Label adds a label to the last series or exemplar, whichever began later. It reports whether
+// there was room.
 func (b *Builder) Label(name, value string) bool {
 	if uint64(len(b.Body))+uint64(len(name))+uint64(len(value))+maxLabel > math.MaxInt32 {
 		return false
@@ -75,7 +75,7 @@ func (b *Builder) Label(name, value string) bool {
 	if int(l.to) != len(b.Body) {
 		panic(fmt.Sprintf("BUG: label %.80q is added at byte %d to labels that end at byte %d", name, len(b.Body), l.to))
 	}
-	b.Body = append(b.Body, 1<<3|wireBytes) // of TimeSeries and Exemplar: labels
+	b.Body = append(b.Body, 1<<3|wireBytes) // the field labels of TimeSeries and Exemplar
 	b.Body = binary.AppendUvarint(b.Body, uint64(sizeOfText(name)+sizeOfText(value)))
 	b.Body = appendText(b.Body, 1, name)
 	b.Body = appendText(b.Body, 2, value)
@@ -83,7 +83,7 @@ func (b *Builder) Label(name, value string) bool {
 	return true
 }
 
-// sizeOfText is how many bytes appendText appends.
+// sizeOfText returns how many bytes appendText appends.
 func sizeOfText(s string) int {
 	n := 2
 	for l := len(s); l >= 0x80; l >>= 7 {
@@ -100,7 +100,7 @@ func appendText(to []byte, number byte, s string) []byte {
 // Sample adds a sample to the last series.
 func (b *Builder) Sample(s Sample) { b.request.samples = append(b.request.samples, s) }
 
-// Histogram adds a histogram to the last series. Its lists remain the caller's.
+// Histogram adds a histogram to the last series. It copies the lists.
 func (b *Builder) Histogram(h Histogram) {
 	l := &b.request.buckets
 	h.NegativeSpans = copied(&l.negativeSpans, h.NegativeSpans)
@@ -113,7 +113,7 @@ func (b *Builder) Histogram(h Histogram) {
 	b.request.histograms = append(b.request.histograms, h)
 }
 
-// copied is a list's copy at the end of all, nil if it is empty.
+// copied appends list to all and returns the copy, nil if it is empty.
 func copied[T any](all *[]T, list []T) []T {
 	if len(list) == 0 {
 		return nil
@@ -123,15 +123,15 @@ func copied[T any](all *[]T, list []T) []T {
 	return tail(*all, from)
 }
 
-// Exemplar begins an exemplar of the last series. What is added next are its labels.
+// Exemplar begins an exemplar of the last series. Add its labels next.
 func (b *Builder) Exemplar(value float64, t int64) {
 	at := uint32(len(b.Body))
 	b.request.exemplars = append(b.request.exemplars, Exemplar{labels: labels{part: part{at, at}}, Value: value, Time: t})
 	b.exemplar = true
 }
 
-// Family adds what is said of a metric. It must not come between a series or an exemplar
-// and its labels. It reports whether there was room.
+// Family adds the metadata of a metric. Do not call it between a series or an exemplar and its
+// labels. It reports whether there was room.
 func (b *Builder) Family(name, help, unit string, kind MetricType) bool {
 	if uint64(len(b.Body))+uint64(len(name))+uint64(len(help))+uint64(len(unit)) > math.MaxInt32 {
 		return false
@@ -149,7 +149,7 @@ func (b *Builder) Family(name, help, unit string, kind MetricType) bool {
 	return true
 }
 
-// Bytes is about how much memory the request takes so far, with Body.
+// Bytes returns about how much memory the request takes so far, with Body.
 func (b *Builder) Bytes() int {
 	r := b.request
 	const series, sample, exemplar, histogram, number = 56, 24, 32, 320, 8
@@ -158,7 +158,7 @@ func (b *Builder) Bytes() int {
 			len(r.buckets.negativeCounts)+len(r.buckets.positiveCounts)+len(r.buckets.customValues))
 }
 
-// Finish ends the request, which is whole now.
+// Finish completes the request.
 func (b *Builder) Finish() {
 	b.endSeries()
 	r := b.request

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/prometheus/prompb"
 )
 
-// build makes a request of what another one says.
+// build builds a copy of a request.
 func build(to *Request, body []byte, of *Request) *Builder {
 	label := func(b *Builder, all []Label, _ error) {
 		for _, l := range all {
@@ -41,8 +41,8 @@ func build(to *Request, body []byte, of *Request) *Builder {
 	return &b
 }
 
-// What is built reads back, and has the keys that Prometheus would have sent, so that the
-// series cache knows it by the same spelling.
+// A built request reads back, and has the keys that Prometheus would have sent, so that the
+// series cache knows its series by the same spelling.
 func TestABuiltRequestIsOneOfVersion1(t *testing.T) {
 	long := plainRequestV1()
 	long.Timeseries[0].Labels[1].Value = strings.Repeat("v", 300) // lengths of two bytes
@@ -52,7 +52,7 @@ func TestABuiltRequestIsOneOfVersion1(t *testing.T) {
 			t.Fatal(err)
 		}
 		body := []byte("what the buffer had before")
-		for range 2 { // in memory of its own, and then in the same again
+		for range 2 { // in new memory, and then in the same again
 			b := build(&built, body[:0], &sent)
 			if body = b.Body; built.Version2() || built.Counts() != sent.Counts() {
 				t.Errorf("%s: version 2: %v, %+v", name, built.Version2(), built.Counts())
@@ -69,7 +69,7 @@ func TestABuiltRequestIsOneOfVersion1(t *testing.T) {
 	}
 }
 
-// A request that was built has no memory of what it was built of.
+// A built request shares no memory with its source.
 func TestABuiltRequestIsACopy(t *testing.T) {
 	var sent, built Request
 	body := marshal(t, fullV1())
@@ -91,7 +91,7 @@ func TestABuiltRequestIsACopy(t *testing.T) {
 	}
 }
 
-// Starts are those of version 2, and come through.
+// Start times, as in version 2, are kept.
 func TestStartsAreBuilt(t *testing.T) {
 	var sent, built Request
 	if err := sent.DecodeV2(marshal(t, fullV2())); err != nil {

@@ -12,8 +12,8 @@ import (
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
 )
 
-// The plain form of a request, in which both decoders' results are compared. Floats are
-// their bits, since a NaN says whether a series is stale.
+// The plain form of a request, for comparing both decoders' results. Floats are compared by
+// their bits, since a particular NaN marks a stale series.
 type (
 	plain struct {
 		Series   []plainSeries
@@ -46,12 +46,12 @@ type (
 	}
 )
 
-// FuzzDecodeV1: whatever comes, Prometheus' decoder and ours read the same, or refuse.
+// FuzzDecodeV1: for any body, Prometheus' decoder and ours read the same, or both refuse.
 func FuzzDecodeV1(f *testing.F) {
 	for _, seed := range seedsV1(f) {
 		f.Add(seed)
 	}
-	var r Request // used again, as in life
+	var r Request // reused, as in production
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var reference prompb.WriteRequest
 		refused := reference.Unmarshal(body)
@@ -59,8 +59,8 @@ func FuzzDecodeV1(f *testing.F) {
 	})
 }
 
-// FuzzDecodeV2 is FuzzDecodeV1 of version 2. Prometheus' decoder does not look whether
-// there is a symbol behind a reference; we do.
+// FuzzDecodeV2 is FuzzDecodeV1 for version 2. Prometheus' decoder does not check that a
+// referenced symbol exists; ours does.
 func FuzzDecodeV2(f *testing.F) {
 	for _, seed := range seedsV2(f) {
 		f.Add(seed)
@@ -92,7 +92,7 @@ func compare(t *testing.T, r *Request, err error, reference func() plain, refuse
 	}
 }
 
-// readV1 decodes and looks into all labels, which DecodeV1 leaves to a miss of the cache.
+// readV1 decodes a request and all labels, which DecodeV1 leaves to a miss of the cache.
 func readV1(r *Request, body []byte) error {
 	if err := r.DecodeV1(body); err != nil {
 		return err
@@ -290,8 +290,8 @@ func plainOfV2(m *writev2.Request) (p plain) {
 	return p
 }
 
-// seedsV1 are requests with everything that version 1 has, whole, cut, and written as
-// nobody writes them but anybody may.
+// seedsV1 returns requests with everything that version 1 has: whole, cut, and in valid forms
+// that no encoder writes.
 func seedsV1(t testing.TB) [][]byte {
 	whole := marshal(t, fullV1())
 	pair := func(name, value string) []byte {
@@ -324,12 +324,12 @@ func seedsV2(t testing.TB) [][]byte {
 	)
 	return [][]byte{
 		nil, whole, whole[:len(whole)/2], marshal(t, twice), marshal(t, odd),
-		slices.Concat(fieldOf(5, series), fieldOf(4, nil), fieldOf(4, []byte("a")), fieldOf(4, []byte("b"))), // symbols after those who refer to them
+		slices.Concat(fieldOf(5, series), fieldOf(4, nil), fieldOf(4, []byte("a")), fieldOf(4, []byte("b"))), // symbols after the references to them
 		fieldOf(5, nil), fieldOf(5, fieldOf(5, []byte{0x18, 1})),
 	}
 }
 
-// fieldOf is a field of a message that has a length.
+// fieldOf returns a length-delimited field of a message.
 func fieldOf(number byte, value []byte) []byte {
 	head := []byte{number<<3 | wireBytes}
 	for n := len(value); ; n >>= 7 {

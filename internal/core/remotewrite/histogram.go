@@ -1,23 +1,23 @@
 package remotewrite
 
-// Histogram is a native histogram as it was sent, of integers or of floats. Both
-// versions write it alike.
+// Histogram is a native histogram as sent, of integers or of floats. Both versions have the
+// same message.
 type Histogram struct {
 	Count, ZeroCount               Count
 	Sum                            float64
 	Schema                         int32
 	ZeroThreshold                  float64
 	NegativeSpans, PositiveSpans   []Span
-	NegativeDeltas, PositiveDeltas []int64   // of integers: from bucket to bucket
-	NegativeCounts, PositiveCounts []float64 // of floats: of each bucket
+	NegativeDeltas, PositiveDeltas []int64   // of integers: differences from bucket to bucket
+	NegativeCounts, PositiveCounts []float64 // of floats: counts of the buckets
 	ResetHint                      ResetHint
 	CustomValues                   []float64 // upper bounds of the buckets, in schema -53
-	Time, Start                    int64     // as of Sample
+	Time, Start                    int64     // as in Sample
 }
 
 // Span is a run of buckets.
 type Span struct {
-	Offset int32 // from the end of the span before; of the first, the number of its first bucket
+	Offset int32 // from the end of the span before; in the first span, the index of its first bucket
 	Length uint32
 }
 
@@ -28,7 +28,7 @@ type Count struct {
 	Float   float64
 }
 
-// CountForm is as what a Count was sent.
+// CountForm is the type in which a Count was sent.
 type CountForm uint8
 
 // The forms.
@@ -38,7 +38,7 @@ const (
 	FloatCount
 )
 
-// ResetHint says whether the counts began again since the sample before.
+// ResetHint says whether the counts restarted since the sample before.
 type ResetHint int32
 
 // The hints. Source: prompb/types.proto of prometheus/prometheus, Histogram.ResetHint.
@@ -49,8 +49,8 @@ const (
 	GaugeReset // the histogram goes up and down
 )
 
-// buckets is memory for the lists of histograms, one for each list: in a message they
-// may come in turns.
+// buckets is memory for the lists of histograms, one for each kind of list, since a message may
+// interleave them.
 type buckets struct {
 	negativeSpans, positiveSpans                 []Span
 	negativeDeltas, positiveDeltas               []int64
@@ -68,7 +68,7 @@ func (r *Request) histogramRoom() int { return fewParts + len(r.body)/histogramB
 
 // histogram reads the Histogram in b from i on.
 func (r *Request) histogram(b []byte, i int) bool {
-	// Its fields are numbers of at least a byte.
+	// Each number of its fields takes at least a byte.
 	if len(r.histograms) == r.histogramRoom() || !r.takes(histogramMemory+numberMemory*(len(b)-i)) {
 		return false
 	}
@@ -151,7 +151,7 @@ func (r *Request) histogram(b []byte, i int) bool {
 	return true
 }
 
-// span appends the span that begins at b[i:] and ends with b to to.
+// span reads the span from b[i:] to the end of b, and appends it to to.
 func span(to []Span, b []byte, i int) ([]Span, int) {
 	var s Span
 	for i < len(b) {
@@ -172,11 +172,11 @@ func span(to []Span, b []byte, i int) ([]Span, int) {
 	return append(to, s), i
 }
 
-// tail is what was appended to list since it had the length from. The list may have
-// moved meanwhile; what was before stays where it was for those who hold it.
+// tail returns what was appended to list since it had the length from. If the list moved,
+// earlier slices of it keep the old memory.
 func tail[T any](list []T, from int) []T {
 	if len(list) == from {
-		return nil // as if it was not sent: an empty list of bounds is another thing than none
+		return nil // an empty list of bounds would mean something else
 	}
 	return list[from:len(list):len(list)]
 }

@@ -1,7 +1,7 @@
-// Package remotewrite reads the requests of Prometheus remote write, 1.0 and 2.0, in
-// place: what it returns points into the request. It takes and refuses what Prometheus'
-// own decoders do. What of a request is valid, and where it goes, is the distributor's
-// business; headers and compression are read before it.
+// Package remotewrite decodes the requests of Prometheus remote write, 1.0 and 2.0, in place:
+// results point into the request. It accepts and refuses what Prometheus' own decoders do.
+// Headers and compression are handled before it; the distributor validates the content and
+// passes it on.
 package remotewrite
 
 import (
@@ -13,74 +13,73 @@ import (
 	"github.com/freshet-io/freshet/internal/core/stage"
 )
 
-// Request is a decoded request. Its memory is used again by the next Decode: nothing in
-// it may be kept beyond that, nor beyond the body that it was decoded from.
+// Request is a decoded request. The next Decode reuses its memory: nothing in it may be kept
+// longer, nor longer than the body that it was decoded from.
 //
-// The two versions differ in how labels are written, and in where metadata is: version 1
-// has it by metric family, version 2 in each series.
+// The versions differ in the encoding of labels, and in metadata: version 1 has it by metric
+// family, version 2 in each series.
 type Request struct {
 	Series   []Series
 	Families []Family // of version 1
 
-	// Compressed is the body as it came, for who passes it on; nil if there is none.
+	// Compressed is the body as received, for passing it on; nil if there is none.
 	Compressed []byte
 
-	// Trip is that of the request, nil if nobody watches it. Decode sets it to nil.
+	// Trip is the request's trip, nil if it is not watched. Decode sets it to nil.
 	Trip *stage.Trip
 
-	// Sender is who sent it; zero if nobody knows. Decode forgets it.
+	// Sender is the request's sender, zero if unknown. Decode clears it.
 	Sender sender.Sender
 
-	// More is asked before the request takes more memory, for so many bytes beyond those it
-	// asked for before; nil for as much as it takes. An error ends Decode, which returns it.
+	// More is called before the request takes more memory, with the bytes beyond those it was
+	// called with before; nil for no limit. An error ends Decode, which returns it.
 	More func(bytes int) error
 
 	v2         bool
-	taken      int // bytes, and how many it may
+	taken      int // bytes taken, and allowed by More
 	allowed    int
 	full       error // of More
 	body       []byte
-	room       int    // of each list but histograms
-	symbols    []part // of body
+	room       int    // most entries of each list but histograms
+	symbols    []part // parts of body
 	refs       []uint32
-	highest    uint32 // reference
-	odd        int    // the last series with a name without a value, from 1 on; 0 if none
+	highest    uint32 // the highest reference
+	odd        int    // the last series with a name without a value, counted from 1; 0 if none
 	samples    []Sample
 	exemplars  []Exemplar
 	histograms []Histogram
-	keys       []byte // those whose fields do not follow one another in the body
+	keys       []byte // copies of keys whose fields are not adjacent in the body
 	buckets    buckets
 
-	// As refs and keys, of exemplars: those of a series may come in between.
+	// Like refs and keys, for exemplars, which may come between the labels of a series.
 	exemplarRefs []uint32
 	exemplarKeys []byte
 }
 
 // A series or a sample of a real request takes at least partBytes, and a histogram
-// histogramBytes. In a malicious one 2 bytes are enough, and what is decoded would be a
-// hundred times as large. So a request has room for fewParts and as many as are real.
+// histogramBytes. In a malicious request 2 bytes are enough, and the decoded form would be a
+// hundred times as large. So a request may have fewParts, and beyond that as many as fit by
+// these sizes.
 const (
 	partBytes      = 6
 	histogramBytes = 18
 	fewParts       = 1024
 )
 
-// ErrTooManyParts means that a request is made of more parts than its length allows.
-var ErrTooManyParts = fmt.Errorf("the request has more than %d series, samples or histograms, and of some of them nearly nothing: on average they are shorter than %d bytes", fewParts, partBytes)
+// ErrTooManyParts means that a request has more parts than its length allows.
+var ErrTooManyParts = fmt.Errorf("the request has more than %d series, samples or histograms, and they are shorter than %d bytes on average: some are nearly empty", fewParts, partBytes)
 
-// part is a part of a list, [from, to). Parts in place of slices halve what is written
-// for a series.
+// part is a part of a list, [from, to). It takes half the memory of a slice in each series.
 type part struct{ from, to uint32 }
 
-// Series is one time series: see the methods of Request for what it has.
+// Series is one time series. Methods of Request return what it has.
 type Series struct {
 	labels                         labels
 	samples, exemplars, histograms part
-	Metadata                       Metadata // of version 2
+	Metadata                       Metadata // in version 2
 }
 
-// labels are in version 1 a part of the body, or of keys if copied, and in version 2 one
-// of refs.
+// labels is a part: in version 1 of the body, or of keys if copied; in version 2 of refs.
 type labels struct {
 	part
 	copied bool
@@ -90,7 +89,7 @@ type labels struct {
 type Sample struct {
 	Value float64
 	Time  int64 // Unix milliseconds
-	Start int64 // Unix milliseconds at which counting began; 0 if unknown, as always in version 1
+	Start int64 // Unix milliseconds when counting began; 0 if unknown, and always in version 1
 }
 
 // Exemplar is one observation, with the labels of what was observed.
@@ -100,20 +99,20 @@ type Exemplar struct {
 	Time   int64 // Unix milliseconds
 }
 
-// Metadata is what version 2 says of a series; help and unit are numbers of symbols.
+// Metadata is a series' metadata in version 2. Help and Unit are numbers of symbols.
 type Metadata struct {
 	Type       MetricType
 	Help, Unit uint32
 }
 
-// Family is what version 1 says of the series of a metric.
+// Family is a metric's metadata in version 1.
 type Family struct {
 	Name, Help, Unit []byte
 	Type             MetricType
 }
 
-// MetricType is what a metric is, with the numbers of both versions. One that has no
-// name here may come.
+// MetricType is the type of a metric, numbered as in both versions. It may have other values
+// than the constants.
 type MetricType int32
 
 // The types. Source: the specification of remote write 2.0, Metadata.MetricType.
@@ -128,10 +127,11 @@ const (
 	StatesetType
 )
 
-// moreStep is what a request asks for at least, in bytes.
+// moreStep is the least that a request asks More for, in bytes.
 const moreStep = 16 << 10
 
-// takes accounts for memory that the request is about to take, and reports whether it may.
+// takes accounts for memory that the request is about to take, and reports whether it is
+// allowed.
 func (r *Request) takes(bytes int) bool {
 	r.taken += bytes
 	return r.taken <= r.allowed || r.ask()
@@ -157,15 +157,15 @@ const (
 	histogramMemory = 320
 	familyMemory    = 80
 	symbolMemory    = 8
-	refMemory       = 4 // of at least a byte on the wire
-	numberMemory    = 8 // of a bucket, of at least a byte on the wire
+	refMemory       = 4 // takes at least 1 byte on the wire
+	numberMemory    = 8 // number of a bucket; takes at least 1 byte on the wire
 )
 
 // Label is a name and its value.
 type Label struct{ Name, Value []byte }
 
-// Key is what version 1 has of the labels of a series: its bytes in the body, whole fields
-// of the message. Equal keys have equal labels, but not the other way round.
+// Key returns the labels of a series in version 1 as sent: bytes of the body, whole fields of
+// the message. Equal keys have equal labels, but not the other way round.
 func (r *Request) Key(s *Series) []byte { return s.labels.key(r.body, r.keys) }
 
 func (l *labels) key(body, copies []byte) []byte {
@@ -175,34 +175,33 @@ func (l *labels) key(body, copies []byte) []byte {
 	return body[l.from:l.to:l.to]
 }
 
-// Refs are the labels of a series in version 2, as numbers of symbols: name, value, name,
+// Refs returns the labels of a series in version 2, as numbers of symbols: name, value, name,
 // value, …
 func (r *Request) Refs(s *Series) []uint32 { return r.refs[s.labels.from:s.labels.to] }
 
 // Symbol returns a symbol of version 2 by its number.
 func (r *Request) Symbol(ref uint32) []byte {
 	if ref == 0 && len(r.symbols) == 0 {
-		return nil // metadata that was not sent has no help
+		return nil // missing metadata refers to symbol 0
 	}
 	s := r.symbols[ref]
 	return r.body[s.from:s.to:s.to]
 }
 
-// Samples, Exemplars and Histograms of a series, as they were sent.
+// Samples returns the samples of a series, as sent.
 func (r *Request) Samples(s *Series) []Sample { return r.samples[s.samples.from:s.samples.to] }
 
-// Exemplars: see Samples.
+// Exemplars returns the exemplars of a series, as sent.
 func (r *Request) Exemplars(s *Series) []Exemplar {
 	return r.exemplars[s.exemplars.from:s.exemplars.to]
 }
 
-// Histograms: see Samples.
+// Histograms returns the histograms of a series, as sent.
 func (r *Request) Histograms(s *Series) []Histogram {
 	return r.histograms[s.histograms.from:s.histograms.to]
 }
 
-// Labels appends the labels of a series to to, in the order in which they were sent. They
-// point into the body.
+// Labels appends the labels of a series to to, in the order sent. They point into the body.
 func (r *Request) Labels(to []Label, s *Series) ([]Label, error) {
 	if r.v2 {
 		return r.pairs(to, r.Refs(s))
@@ -210,7 +209,7 @@ func (r *Request) Labels(to []Label, s *Series) ([]Label, error) {
 	return readLabels(to, r.Key(s))
 }
 
-// ExemplarLabels is Labels of an exemplar.
+// ExemplarLabels is Labels for an exemplar.
 func (r *Request) ExemplarLabels(to []Label, e *Exemplar) ([]Label, error) {
 	if r.v2 {
 		return r.pairs(to, r.exemplarRefs[e.labels.from:e.labels.to])
@@ -218,11 +217,11 @@ func (r *Request) ExemplarLabels(to []Label, e *Exemplar) ([]Label, error) {
 	return readLabels(to, e.labels.key(r.body, r.exemplarKeys))
 }
 
-// maxLabels is how many labels are looked at: on the wire one has two bytes, and in memory
-// 48.
+// maxLabels is how many labels of a series are read: one takes 2 bytes on the wire, and 48 in
+// memory.
 const maxLabels = 10_000
 
-// ErrTooManyLabels means that nobody looks at so many.
+// ErrTooManyLabels means that a series has more than maxLabels labels.
 var ErrTooManyLabels = fmt.Errorf("it has more than %d labels", maxLabels)
 
 func (r *Request) pairs(to []Label, refs []uint32) ([]Label, error) {
@@ -240,7 +239,7 @@ func readLabels(to []Label, key []byte) ([]Label, error) {
 		if len(to) == maxLabels {
 			return to, ErrTooManyLabels
 		}
-		_, from, next := field(key, i) // nothing but whole labels is in a key
+		_, from, next := field(key, i) // a key has only whole labels
 		var l Label
 		if !l.decode(key[from:next]) {
 			return to, fmt.Errorf("label %d of the series is not a protobuf message Label", len(to)+1)
@@ -251,10 +250,10 @@ func readLabels(to []Label, key []byte) ([]Label, error) {
 	return to, nil
 }
 
-// reset begins with another body and keeps the memory.
+// reset prepares the request for another body and keeps its memory.
 func (r *Request) reset(body []byte, v2 bool) error {
 	if len(body) > math.MaxInt32 {
-		return fmt.Errorf("the body has %d bytes, and at most %d can be read", len(body), math.MaxInt32)
+		return fmt.Errorf("the body has %d bytes, and the limit is %d", len(body), math.MaxInt32)
 	}
 	r.v2, r.body, r.highest, r.odd = v2, body, 0, 0
 	r.taken, r.allowed, r.full = 0, 0, nil
@@ -277,7 +276,7 @@ func (r *Request) reset(body []byte, v2 bool) error {
 	return nil
 }
 
-// addSeries begins a series, whose lists are empty; endSeries gives it what came in since.
+// addSeries begins a series with empty lists; endSeries sets them to what was added since.
 func (r *Request) addSeries() *Series {
 	r.Series = append(r.Series, Series{
 		samples:    part{from: uint32(len(r.samples))},
@@ -293,7 +292,7 @@ func (r *Request) endSeries(s *Series) {
 	s.histograms.to = uint32(len(r.histograms))
 }
 
-// sample reads the Sample in b from i on, of either version; only the second has a start.
+// sample reads the Sample in b from i on, of either version; only version 2 has a start.
 func (r *Request) sample(b []byte, i int) bool {
 	if len(r.samples) == r.room || !r.takes(sampleMemory) {
 		return false
@@ -320,7 +319,7 @@ func (r *Request) sample(b []byte, i int) bool {
 	return true
 }
 
-// field reads a field whose tag is not written as short as it can be, or is unknown.
+// field reads a field that is unknown, or whose tag is not in its shortest form.
 func (s *Sample) field(b []byte, i int, v2 bool) (next int) {
 	tag, from, _ := field(b, i)
 	switch {
@@ -341,16 +340,16 @@ func (s *Sample) field(b []byte, i int, v2 bool) (next int) {
 // Version2 reports whether the request came in version 2.
 func (r *Request) Version2() bool { return r.v2 }
 
-// Symbols is how many symbols a request of version 2 has.
+// Symbols returns how many symbols a request of version 2 has.
 func (r *Request) Symbols() int { return len(r.symbols) }
 
-// Counts are the parts of all series together.
+// Counts returns the parts of all series together.
 func (r *Request) Counts() outcome.Counts {
 	return outcome.Counts{Samples: len(r.samples), Histograms: len(r.histograms), Exemplars: len(r.exemplars)}
 }
 
-// maxKept is how many series or samples a request has room for that is used again.
-// Larger ones are rare, and would stay in memory.
+// maxKept is how many series or samples a reused request may have room for. Larger ones are
+// rare, and would stay in memory.
 const maxKept = 50_000
 
 // Small reports whether a request is worth keeping for the next one.

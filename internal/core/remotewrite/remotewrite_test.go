@@ -9,7 +9,7 @@ import (
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
 )
 
-// What is malformed is refused with the place where it is.
+// The error of a malformed request says where it is malformed.
 func TestAnErrorSaysWhere(t *testing.T) {
 	odd, far, help := fullV2(), fullV2(), fullV2()
 	odd.Timeseries[1].LabelsRefs = odd.Timeseries[1].LabelsRefs[:1]
@@ -40,7 +40,7 @@ func TestAnErrorSaysWhere(t *testing.T) {
 	}
 }
 
-// A request that is used again has nothing of the one before.
+// A reused request has nothing of the one before.
 func TestARequestIsUsedAgain(t *testing.T) {
 	var r Request
 	first, second := marshal(t, fullV1()), marshal(t, plainRequestV1())
@@ -57,7 +57,7 @@ func TestARequestIsUsedAgain(t *testing.T) {
 	}
 }
 
-// Nothing is allocated once there is memory for the largest request.
+// Decoding allocates nothing once there is memory for the largest request.
 func TestDecodingDoesNotAllocate(t *testing.T) {
 	v1, v2 := marshal(t, fullV1()), marshal(t, fullV2())
 	var r Request
@@ -75,12 +75,11 @@ func TestDecodingDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkDecode reads requests of series with 7 labels and a sample each, as the
-// FIELD-NOTES' service had them, and looks into each label, which is only needed for
-// series that are new; key does not, as for those that are known. Generated is
-// Prometheus' decoder.
+// BenchmarkDecode reads requests of series with 7 labels and a sample each, like the
+// FIELD-NOTES' service, and reads each label, which is needed only for new series. The case key
+// does not, as for known series. Generated is Prometheus' decoder.
 //
-// Bound: 0 allocations, at most 100 ns a sample of version 1 and 50 of version 2, so that
+// Bound: 0 allocations, at most 100 ns a sample in version 1 and 50 in version 2, so that
 // decoding is a tenth of what Prometheus' receiver takes for a sample.
 func BenchmarkDecode(b *testing.B) {
 	for _, series := range []int{100, 2000} {
@@ -117,7 +116,7 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// benchLabels are 7 labels of series i, of lengths that are common in Kubernetes.
+// benchLabels returns 7 labels of series i, of lengths that are common in Kubernetes.
 func benchLabels(i int) [][2]string {
 	return [][2]string{
 		{"__name__", "http_server_requests_total"}, {"cluster", "eu-west-1-production"}, {"instance", fmt.Sprintf("10.%d.%d.%d:9090", i>>16, i>>8&255, i&255)},

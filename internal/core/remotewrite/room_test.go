@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// A body of 1 MiB made of nothing but the beginnings of messages: what is decoded from it
-// stays within a small multiple, whatever the messages are.
+// A body of 1 MiB that consists only of beginnings of messages takes only a small multiple of
+// that when decoded, whatever the messages are.
 func TestEmptyPartsTakeNoMemory(t *testing.T) {
 	const size = 1 << 20
 	inSeries := func(tag byte, n int) []byte { // one series of empty messages

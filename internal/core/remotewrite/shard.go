@@ -7,18 +7,17 @@ import (
 	"slices"
 )
 
-// noKind is what the key of a series of samples has where that of a tile's has its kind:
-// version 1 does not say what a series is, and its shard must not depend on the version.
+// noKind takes the place of the kind in the key of a series of samples: version 1 does not give
+// the type of a series, and its shard must not depend on the version.
 const noKind = 0
 
-// AppendSeriesKey appends to to what series.Shard makes the shard of a series of: the key
-// that series.AppendKey would write for the labels that are stored before any relabelling,
-// with noKind. It is the same whatever form the series came in, and in whatever order its
-// labels are. Layout: docs/format/batch.md.
+// AppendSeriesKey appends to to the key from which series.Shard computes a series' shard: like
+// series.AppendKey of the labels before any relabelling, with noKind. The key is the same for
+// every form of the series and every order of its labels. Layout: docs/format/batch.md.
 //
-// The label without is left out, by which an HA pair's copies differ ("" for none), and so
-// is one that has no value. A series with a malformed label is refused wherever it comes;
-// its key ends before that label.
+// It leaves out the label without, by which the copies of an HA pair differ ("" for none), and
+// labels without a value. The key ends before a malformed label: its series is refused on any
+// shard.
 func (r *Request) AppendSeriesKey(to []byte, s *Series, without string) ([]byte, error) {
 	begin := len(to)
 	to = append(to, noKind)
@@ -36,7 +35,7 @@ func (r *Request) AppendSeriesKey(to []byte, s *Series, without string) ([]byte,
 	}
 	key := r.Key(s)
 	for i := 0; i < len(key); {
-		_, from, next := field(key, i) // nothing but whole labels is in a key
+		_, from, next := field(key, i) // a key has only whole labels
 		name, value, ok := cutLabel(key[from:next])
 		if !ok {
 			return to, errors.New("a label of the series is not a protobuf message Label")
@@ -50,8 +49,8 @@ func (r *Request) AppendSeriesKey(to []byte, s *Series, without string) ([]byte,
 	return to, nil
 }
 
-// isBefore reports whether name sorts before last. Names mostly differ in their first byte,
-// so that sorted labels seldom cost more than one comparison each.
+// isBefore reports whether name sorts before last. Names mostly differ in their first byte, so
+// sorted labels seldom cost more than one comparison each.
 func isBefore(name, last []byte) bool {
 	if len(name) > 0 && len(last) > 0 && name[0] != last[0] {
 		return name[0] < last[0]
@@ -70,7 +69,7 @@ func (r *Request) appendSortedKey(to []byte, s *Series, without string) ([]byte,
 	return to, err
 }
 
-// SortLabels sorts labels by their names; those with the same name keep their order.
+// SortLabels sorts labels by name, and keeps the order of equal names.
 func SortLabels(all []Label) {
 	slices.SortStableFunc(all, func(a, b Label) int { return bytes.Compare(a.Name, b.Name) })
 }
@@ -83,9 +82,9 @@ func appendLabel(to, name, value []byte, without string) []byte {
 	return append(binary.AppendUvarint(to, uint64(len(value))), value...)
 }
 
-// cutLabel is decode, with a straight line for short labels as everybody writes them, which
-// saves a third of what a series costs. Two slices stay in registers; a Label would not,
-// and take twice as long.
+// cutLabel is decode with a fast path for short labels in the usual form, which saves a third
+// of what a series costs. It returns two slices, which stay in registers; a Label would not,
+// and would take twice as long.
 func cutLabel(b []byte) (name, value []byte, ok bool) {
 	if len(b) > 2 && b[0] == 1<<3|wireBytes && b[1] < 0x80 {
 		at := 2 + int(b[1])

@@ -36,8 +36,7 @@ func TestShardsOfSamplesAreFixedForEver(t *testing.T) {
 	}
 }
 
-// A series has one shard in whatever form it comes, and it is that of the labels under
-// which it is stored.
+// A series has one shard in every form, which is the shard of its stored labels.
 func TestTheShardIsThatOfTheLabels(t *testing.T) {
 	rounds := 2000
 	if testing.Short() {
@@ -57,7 +56,8 @@ func TestTheShardIsThatOfTheLabels(t *testing.T) {
 	}
 }
 
-// randomLabels are sorted; some are empty, and some longer than a length of one byte says.
+// randomLabels returns sorted labels. Some are empty, and some need a length of more than one
+// byte.
 func randomLabels(rnd *rand.Rand) prom.Labels {
 	b := prom.NewScratchBuilder(0)
 	b.Add("__name__", "up")
@@ -75,7 +75,7 @@ func randomLabels(rnd *rand.Rand) prom.Labels {
 	return b.Labels()
 }
 
-// forms are requests with one series, as different as one can be written.
+// forms returns requests with one series, in very different encodings.
 func forms(t *testing.T, rnd *rand.Rand, ls prom.Labels) map[string]*Request {
 	var first, second, odd1, odd2, built Request
 	table := writev2.NewSymbolTable()
@@ -100,7 +100,7 @@ func forms(t *testing.T, rnd *rand.Rand, ls prom.Labels) map[string]*Request {
 		"shuffled 1.0": shuffled1, "shuffled 2.0": shuffled2}
 }
 
-// shuffled are requests with one series whose labels are in any order.
+// shuffled returns requests with one series, of each version, whose labels are in random order.
 func shuffled(t *testing.T, rnd *rand.Rand, ls prom.Labels) (first, second *Request) {
 	pairs := prompb.FromLabels(ls, nil)
 	rnd.Shuffle(len(pairs), func(i, j int) { pairs[i], pairs[j] = pairs[j], pairs[i] })
@@ -121,7 +121,7 @@ func shuffled(t *testing.T, rnd *rand.Rand, ls prom.Labels) (first, second *Requ
 	return first, second
 }
 
-// oddV1 is a valid request as nobody writes it.
+// oddV1 returns a valid request in a form that no encoder writes.
 func oddV1(rnd *rand.Rand, ls prom.Labels) []byte {
 	var s []byte
 	ls.Range(func(l prom.Label) {
@@ -139,7 +139,7 @@ func oddV1(rnd *rand.Rand, ls prom.Labels) []byte {
 	return oddField(rnd, 1, s)
 }
 
-// oddField is fieldOf with a tag or a length that is longer than it need be, now and then.
+// oddField is fieldOf, sometimes with a tag or a length that is longer than needed.
 func oddField(rnd *rand.Rand, number byte, value []byte) []byte {
 	long := func(b []byte, n uint64) []byte {
 		b = binary.AppendUvarint(b, n)
@@ -152,9 +152,10 @@ func oddField(rnd *rand.Rand, number byte, value []byte) []byte {
 	return append(long(long(nil, uint64(number)<<3|wireBytes), uint64(len(value))), value...)
 }
 
-// oddV2 has its symbols in any order, some of them twice, and references packed and not.
+// oddV2 returns a request whose symbols are in random order, some of them twice, with
+// references packed and not.
 func oddV2(rnd *rand.Rand, ls prom.Labels) []byte {
-	var texts []string // as they are referred to
+	var texts []string // in the order of references
 	ls.Range(func(l prom.Label) { texts = append(texts, l.Name, l.Value) })
 	places := rnd.Perm(len(texts))
 	body, refs, packed := oddField(rnd, 4, nil), []byte(nil), []byte(nil)
@@ -173,8 +174,8 @@ func oddV2(rnd *rand.Rand, ls prom.Labels) []byte {
 	return append(body, oddField(rnd, 5, append(refs, fieldOf(1, packed)...))...)
 }
 
-// lookalikes are messages Label, and some that are none, that differ from a short one with a
-// name and a value in one byte that cutLabel looks at.
+// lookalikes returns messages, some of them valid Labels, that differ from a short Label in one
+// byte that cutLabel looks at.
 func lookalikes() [][]byte {
 	return [][]byte{
 		{}, {0x0a}, {0x0a, 0}, {0x12, 0}, {0x0a, 0, 0x12}, {0x0a, 1, 'a', 0x12},
@@ -185,8 +186,8 @@ func lookalikes() [][]byte {
 	}
 }
 
-// FuzzSeriesKey: whatever comes, the key is that of the labels that are read, and ends
-// where they do.
+// FuzzSeriesKey: for any body, the key is made from the labels that are read, and ends where
+// they do.
 func FuzzSeriesKey(f *testing.F) {
 	for _, body := range seedsV1(f) {
 		f.Add(body, false)
@@ -223,7 +224,7 @@ func FuzzSeriesKey(f *testing.F) {
 	})
 }
 
-// requestOf is one of the load that servers are compared by.
+// requestOf returns a request of the load by which servers are compared.
 func requestOf(t testing.TB, version, labels int) *Request {
 	c := remoteload.Standard()
 	c.Version, c.Labels, c.Series, c.Begin = version, labels, c.Batch, 1_790_000_000_000
@@ -246,7 +247,7 @@ func requestOf(t testing.TB, version, labels int) *Request {
 	return r
 }
 
-// shards asks for the shard of each series, as the distributor does. It returns key, for
+// shards computes the shard of each series, as the distributor does. It returns key to reuse
 // its memory.
 func shards(r *Request, key []byte) []byte {
 	for i := range r.Series {
@@ -268,10 +269,10 @@ func TestShardsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkShard is the shard of each series of a request, from the labels on.
+// BenchmarkShard computes the shard of each series of a request, from the labels on.
 //
 // Bound: 0 allocs/op, and at most 200 ns for a series of 7 labels, a fifth of what the
-// FIELD-NOTES' service took (108 us a batch of 100) when it was not its problem.
+// FIELD-NOTES' service took (108 us a batch of 100), where that was no problem.
 func BenchmarkShard(b *testing.B) {
 	for version := 1; version <= 2; version++ {
 		for _, labels := range []int{7, 10} {

@@ -7,26 +7,26 @@ import (
 	"github.com/golang/snappy"
 )
 
-// maxRatio is how many bytes one byte of a snappy block can become: a copy of 64 bytes is
-// written in 3. Source: the format description of snappy.
+// maxRatio is how many bytes one byte of a snappy block can become: a copy of 64 bytes takes 3.
+// Source: the format description of snappy.
 const maxRatio = 64.0 / 3
 
-// ErrFramed means that a body is not in the block format. Whoever compresses a stream gets
-// the framed format from most libraries.
+// ErrFramed means that a body is in snappy's framed format, which most libraries write for
+// streams, and not in the block format.
 var ErrFramed = errors.New("the body is compressed in snappy's framed format; remote write uses the block format")
 
-// SizeError says that a body is larger than it may be once decompressed.
+// SizeError means that a decompressed body would be larger than the limit.
 type SizeError struct {
-	Size  uint64 // bytes, as its header says
+	Size  uint64 // bytes, from its header
 	Limit int    // bytes
 }
 
 func (e *SizeError) Error() string {
-	return fmt.Sprintf("the body has %d bytes decompressed, and at most %d are taken; send fewer samples in a request", e.Size, e.Limit)
+	return fmt.Sprintf("the body has %d bytes decompressed, and the limit is %d; send fewer samples in a request", e.Size, e.Limit)
 }
 
-// DecompressedSize is how many bytes Decompress will return. A body is refused if they are
-// more than limit, or more than it can become.
+// DecompressedSize returns how many bytes Decompress will return. It refuses a body if they are
+// more than limit, or more than the body can become.
 func DecompressedSize(body []byte, limit int) (int, error) {
 	if len(body) >= 10 && string(body[:10]) == "\xff\x06\x00\x00sNaPpY" {
 		return 0, ErrFramed
@@ -44,8 +44,8 @@ func DecompressedSize(body []byte, limit int) (int, error) {
 	return int(size), nil
 }
 
-// Decompress returns what the body is compressed from, in to's memory if it is enough. A
-// body that DecompressedSize refuses is refused before any memory is asked for.
+// Decompress returns the decompressed body, in to's memory if that is large enough. It refuses
+// what DecompressedSize refuses, before it allocates.
 func Decompress(to, body []byte, limit int) ([]byte, error) {
 	if _, err := DecompressedSize(body, limit); err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 	"github.com/golang/snappy"
 )
 
-// What is larger than it may be, or lies about its size, costs no memory.
+// A body over the limit, or with a false size, costs no memory.
 func TestABombIsRefusedBeforeMemoryIsAskedFor(t *testing.T) {
 	const limit = 1 << 20
 	framed := new(bytes.Buffer)
@@ -25,9 +25,9 @@ func TestABombIsRefusedBeforeMemoryIsAskedFor(t *testing.T) {
 		body []byte
 		want string
 	}{
-		{"4 GiB", binary.AppendUvarint(nil, 4<<30-1), "the body has 4294967295 bytes decompressed, and at most 1048576 are taken"},
-		{"more than snappy can", binary.AppendUvarint(nil, 1<<40), "the body has 1099511627776 bytes decompressed, and at most"},
-		{"a byte more than is taken", snappy.Encode(nil, make([]byte, limit+1)), "the body has 1048577 bytes"},
+		{"4 GiB", binary.AppendUvarint(nil, 4<<30-1), "the body has 4294967295 bytes decompressed, and the limit is 1048576"},
+		{"more than snappy can", binary.AppendUvarint(nil, 1<<40), "the body has 1099511627776 bytes decompressed, and the limit is"},
+		{"a byte over the limit", snappy.Encode(nil, make([]byte, limit+1)), "the body has 1048577 bytes"},
 		{"a header alone", binary.AppendUvarint(nil, limit), "the body is not compressed with snappy: 3 bytes cannot become the 1048576 of its header"},
 		{"nothing", nil, "the body is not compressed with snappy"},
 		{"no end of the size", bytes.Repeat([]byte{0xff}, 10), "the body is not compressed with snappy"},
@@ -47,12 +47,12 @@ func TestABombIsRefusedBeforeMemoryIsAskedFor(t *testing.T) {
 	}
 	var size *SizeError
 	if _, err := Decompress(nil, binary.AppendUvarint(nil, 4<<30-1), limit); !errors.As(err, &size) {
-		t.Errorf("%v is not a SizeError, by which it is a 413", err)
+		t.Errorf("%v is not a SizeError, so the answer is not 413", err)
 	}
 }
 
-// The bound by which a header is called a lie never calls one that is true: nothing
-// compresses better than one repeated byte.
+// The check for a false size never refuses a true one: nothing compresses better than one
+// repeated byte.
 func TestDecompress(t *testing.T) {
 	random := make([]byte, 100_000)
 	for i := range random {

@@ -2,11 +2,11 @@ package remotewrite
 
 import "fmt"
 
-// DecodeV1 reads a prometheus.WriteRequest, which has been decompressed. On an error
-// nothing of the request is to be used.
+// DecodeV1 reads a decompressed prometheus.WriteRequest. After an error the request may not be
+// used.
 //
-// Labels are not looked into: a series that came before is found by its key, and Labels
-// says whether one that did not is malformed.
+// It does not parse labels: a known series is found by its key, and Labels reports malformed
+// labels of a new one.
 func (r *Request) DecodeV1(body []byte) error {
 	if err := r.reset(body, false); err != nil {
 		return err
@@ -49,7 +49,7 @@ func (r *Request) DecodeV1(body []byte) error {
 	return nil
 }
 
-// unread is why a message could not be read: it is malformed, or there was no room.
+// unread returns why a message could not be read: it is malformed, or there was no room.
 func (r *Request) unread(message string, at int) error {
 	if r.full != nil {
 		return r.full
@@ -126,8 +126,8 @@ func (r *Request) exemplarV1(b []byte, i int) bool {
 	return true
 }
 
-// add adds the field b[from:to]. Fields that follow one another, as everybody writes
-// them, stay where they are; else all are copied to copies.
+// add adds the field b[from:to]. Adjacent fields, as every encoder writes them, stay where they
+// are; otherwise all are copied to copies.
 func (l *labels) add(copies, b []byte, from, to int) []byte {
 	if int(l.to) == from && !l.copied {
 		l.to = uint32(to)
@@ -139,7 +139,7 @@ func (l *labels) add(copies, b []byte, from, to int) []byte {
 func (l *labels) addApart(copies, b []byte, from, to int) []byte {
 	switch {
 	case l.copied:
-	case l.to == 0: // what is first may be anywhere
+	case l.to == 0: // the first field may be anywhere
 		l.from, l.to = uint32(from), uint32(to)
 		return copies
 	default:

@@ -2,8 +2,8 @@ package remotewrite
 
 import "fmt"
 
-// DecodeV2 reads an io.prometheus.write.v2.Request, which has been decompressed. On an
-// error nothing of the request is to be used.
+// DecodeV2 reads a decompressed io.prometheus.write.v2.Request. After an error the request may
+// not be used.
 func (r *Request) DecodeV2(body []byte) error {
 	if err := r.reset(body, true); err != nil {
 		return err
@@ -19,7 +19,7 @@ func (r *Request) DecodeV2(body []byte) error {
 				return r.full
 			}
 			r.symbols = append(r.symbols, part{uint32(from), uint32(next)})
-			// Many come in a row.
+			// Symbols mostly come in a row.
 			for next+1 < len(body) && body[next] == 4<<3|wireBytes && body[next+1] < 0x80 {
 				from = next + 2
 				to := from + int(body[next+1])
@@ -54,18 +54,18 @@ func (r *Request) DecodeV2(body []byte) error {
 
 // RefError says that a request refers to a symbol that it does not have.
 type RefError struct {
-	Series  int // from 1 on
+	Series  int // counted from 1
 	Field   string
 	Ref     uint32
-	Symbols int // how many there are
+	Symbols int // how many the request has
 }
 
 func (e *RefError) Error() string {
 	return fmt.Sprintf("time series %d: %s refers to symbol %d, and the request has %d symbols", e.Series, e.Field, e.Ref, e.Symbols)
 }
 
-// checkRefs refuses a request if its highest reference is too high, and then says which
-// one it is: after this nobody has to look.
+// checkRefs refuses a request whose highest reference is too high, and finds the place for the
+// error. References need no check after it.
 func (r *Request) checkRefs() error {
 	if r.odd > 0 {
 		return fmt.Errorf("time series %d: labels_refs has a name without a value, an odd number of references", r.odd)
@@ -148,8 +148,8 @@ func (r *Request) seriesV2(b []byte, i int) bool {
 	return true
 }
 
-// references reads what is packed of labels_refs, with straight lines for numbers below
-// 16,384: they are half of what it costs to read a request.
+// references reads packed labels_refs, with a fast path for numbers below 16,384: they are half
+// the cost of reading a request.
 func (r *Request) references(to []uint32, b []byte, i, end int) ([]uint32, int) {
 	if !r.takes(refMemory * (end - i)) {
 		return to, bad
@@ -216,7 +216,7 @@ func (r *Request) exemplarV2(b []byte, i int) bool {
 	return true
 }
 
-// decode reads what b says from i on; what it does not say stays.
+// decode reads the fields in b from i on; other fields of m keep their values.
 func (m *Metadata) decode(b []byte, i int) bool {
 	for i < len(b) {
 		next := bad
@@ -238,7 +238,7 @@ func (m *Metadata) decode(b []byte, i int) bool {
 	return true
 }
 
-// field reads a field whose tag is not written as short as it can be, or is unknown.
+// field reads a field that is unknown, or whose tag is not in its shortest form.
 func (m *Metadata) field(b []byte, i int) (next int) {
 	switch tag, from, _ := field(b, i); tag {
 	case 1<<3 | wireVarint:

@@ -16,16 +16,16 @@ const (
 	wire32     = 5
 )
 
-// The functions below read b from i on and return where they ended, or bad. They take
-// and refuse what the decoders that Prometheus generates take and refuse, down to what the
-// format leaves open: numbers of more than 64 bits lose the upper ones, groups are
-// skipped, and a packed list may end inside its last number, which then ends outside.
+// The functions below read b from i on and return where they ended, or bad. They accept and
+// refuse what Prometheus' generated decoders do, even where the format leaves it open: numbers
+// of more than 64 bits lose the upper bits, groups are skipped, and a packed list may end
+// inside its last number, which then ends beyond the list.
 
-// bad is the position after something malformed.
+// bad is the position that means malformed input.
 const bad = -1
 
-// field reads a tag, and the length of a field that has one: its value is b[from:next].
-// Of others from is where the value begins, and next is for the caller to find.
+// field reads a tag, and the length if the field has one: its value is then b[from:next]. For
+// other fields the value begins at from, and the caller finds next.
 func field(b []byte, i int) (tag uint64, from, next int) {
 	if i+1 < len(b) && b[i]&0x87 == wireBytes && b[i] > 7 && b[i+1] < 0x80 {
 		if next = i + 2 + int(b[i+1]); next <= len(b) {
@@ -48,8 +48,8 @@ func longField(b []byte, i int) (tag uint64, from, next int) {
 	return uint64(number)<<3 | wire, at, bad
 }
 
-// other is for a field that has no case: one of the numbers in known, as bits, has a wire
-// type that it cannot have, and what has another number is skipped.
+// other handles a field without a case. It skips a field whose number is not in known, a bit
+// set, and returns bad for a known one, which has the wrong wire type.
 func other(b []byte, i int, tag uint64, known uint32) (next int) {
 	if number := tag >> 3; number == 0 || number < 32 && known>>number&1 != 0 {
 		return bad
@@ -57,7 +57,7 @@ func other(b []byte, i int, tag uint64, known uint32) (next int) {
 	return skip(b, i)
 }
 
-// upTo is known for numbers from 1 to n.
+// upTo returns the bit set of the numbers from 1 to n, for other.
 func upTo(n int) uint32 { return 2<<n - 2 }
 
 func varint(b []byte, i int) (v uint64, next int) {
@@ -69,13 +69,13 @@ func varint(b []byte, i int) (v uint64, next int) {
 	return longVarint(b, i)
 }
 
-// longVarint takes numbers of up to 8 bytes at once, such as times, which have 6: their
-// groups of 7 bits move together in pairs, pairs of pairs and halves.
+// longVarint reads numbers of up to 8 bytes at once, such as times, which have 6: it joins
+// their groups of 7 bits in pairs, pairs of pairs and halves.
 func longVarint(b []byte, i int) (v uint64, next int) {
 	if i+8 <= len(b) {
 		v = binary.LittleEndian.Uint64(b[i:])
 		if end := ^v & 0x8080808080808080; end != 0 {
-			n := bits.TrailingZeros64(end) // of the last byte's highest bit
+			n := bits.TrailingZeros64(end) // the last byte's highest bit
 			v &= (1<<n - 1) & 0x7f7f7f7f7f7f7f7f
 			v = v&0x007f007f007f007f | v&0x7f007f007f007f00>>1
 			v = v&0x00003fff00003fff | v&0x3fff00003fff0000>>2
@@ -142,7 +142,7 @@ func double(b []byte, i int) (v float64, next int) {
 	return math.Float64frombits(binary.LittleEndian.Uint64(b[i:])), i + 8
 }
 
-// one appends a value of a repeated number to to, packed those up to end.
+// one appends one value of a repeated field to to; packed appends all up to end.
 func one[T any](to []T, b []byte, i int, read func(b []byte, i int) (T, int)) ([]T, int) {
 	v, next := read(b, i)
 	return append(to, v), next
@@ -159,7 +159,7 @@ func packed[T any](to []T, b []byte, i, end int, read func(b []byte, i int) (T, 
 	return to, i
 }
 
-// skip reads a field that nobody asks for, from its tag on.
+// skip skips a field, from its tag on.
 func skip(b []byte, i int) (next int) {
 	for depth := 0; i < len(b); {
 		v, at := varint(b, i)

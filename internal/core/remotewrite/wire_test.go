@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The short way to read a number finds what the long one does, wherever the number ends and
-// whatever follows, overlong ones and those of too many bits included.
+// longVarint reads the same as the byte-by-byte way, wherever the number ends and whatever
+// follows, for overlong numbers and for those of too many bits, too.
 func TestVarintsAtOnceAndByteByByte(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	for range 200_000 {
