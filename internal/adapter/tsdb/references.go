@@ -9,8 +9,10 @@ import (
 // reference is what a database remembers of a series of tiles between two writes, so that
 // the labels need not be looked up again.
 type reference struct {
-	ref   uint64 // in the head; 0 if the series is in no head yet
-	lastT int64  // Unix milliseconds; the database holds nothing newer of the series
+	series *tile.Series
+	ref    uint64     // in the head; 0 if the series is in no head yet
+	lastT  int64      // Unix milliseconds; the database holds nothing newer of the series
+	next   *reference // of the series that came after it in the last write, or nil
 }
 
 // references are those of one open database, in which alone they mean something.
@@ -34,6 +36,20 @@ func newReferences() *references {
 	return &references{of: map[*tile.Series]*reference{}, touched: map[uint64]uint64{}, room: fewReferences}
 }
 
+// find returns the reference of a series, nil if there is none. before is that of the sample
+// before it in the same write, or nil: writes have their series in the same order each time,
+// so that most are found by one comparison, without a look into the map.
+func (r *references) find(before *reference, series *tile.Series) *reference {
+	if before == nil {
+		return r.of[series]
+	}
+	if guess := before.next; guess != nil && guess.series == series {
+		return guess
+	}
+	before.next = r.of[series]
+	return before.next
+}
+
 func (r *references) touch(ref uint64) { r.touched[ref/64] |= 1 << (ref % 64) }
 
 func (r *references) isTouched(ref uint64) bool { return r.touched[ref/64]&(1<<(ref%64)) != 0 }
@@ -46,6 +62,7 @@ func (r *references) sweep(newest int64) {
 		return
 	}
 	for series, ref := range r.of {
+		ref.next = nil // it may be one that goes
 		if ref.lastT < newest-quietMillis {
 			delete(r.of, series)
 		}

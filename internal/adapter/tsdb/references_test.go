@@ -2,6 +2,7 @@ package tsdb
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/freshet-io/freshet/internal/core/tenant"
@@ -30,5 +31,32 @@ func TestReferencesOfSeriesThatEndedAreForgotten(t *testing.T) {
 		if got := w.write(step.write); got != step.want {
 			t.Errorf("write %s: %s; want %s", step.write, got, step.want)
 		}
+	}
+}
+
+// A series is expected behind the one that came before it in the last write; another order
+// finds the same references.
+func TestReferencesFollowTheOrderOfWrites(t *testing.T) {
+	w := newWorld(t)
+	for _, step := range []struct{ write, next string }{
+		{"a@0=1 b@0=1 c@0=1", ""},
+		{"a@10=2 b@10=2 c@10=2", "b"},
+		{"c@20=3 a@20=3 b@20=3", "b"},
+		{"b@30=4 a@30=4 c@30=4", "c"},
+	} {
+		if got := w.write(step.write); got != "stored 3" {
+			t.Fatalf("write %s: %s", step.write, got)
+		}
+		refs := w.stores.tenants[tenant.Default]["10s"].db.references
+		var want *reference
+		if step.next != "" {
+			want = refs.of[w.series[step.next]]
+		}
+		if refs.of[w.series["a"]].next != want {
+			t.Errorf("after %s the series behind a is not %q", step.write, step.next)
+		}
+	}
+	if got, want := w.stored(tenant.Default, "10s"), "a@0=1 a@10=2 a@20=3 a@30=4 b@0=1 b@10=2 b@20=3 b@30=4 c@0=1 c@10=2 c@20=3 c@30=4"; strings.Join(strings.Fields(got), " ") != want {
+		t.Errorf("stored %s; want %s", got, want)
 	}
 }

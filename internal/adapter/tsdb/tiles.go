@@ -91,6 +91,7 @@ type tileWrite struct {
 	appended []int32 // indexes of the samples that wait for the commit
 	newest   int64   // time of the newest of them
 	written  tile.Written
+	before   *reference // of the sample before, nil at the first
 
 	// pending has the indexes in appended by the series' reference in tsdb. It is
 	// nil until a sample asks for it, which those of a usual write never do.
@@ -104,11 +105,12 @@ func (w *tileWrite) add(ctx context.Context, i int) error {
 		w.refuse(sample, tile.TooFarAhead)
 		return nil
 	}
-	ref := w.db.references.of[sample.Series]
+	ref := w.db.references.find(w.before, sample.Series)
 	if ref == nil {
 		ref = w.resolve(sample.Series)
 		w.db.references.of[sample.Series] = ref
 	}
+	w.before = ref
 	if sample.T <= ref.lastT {
 		settled, err := w.settle(ctx, sample, ref.ref)
 		if settled || err != nil {
@@ -146,7 +148,7 @@ func (w *tileWrite) add(ctx context.Context, i int) error {
 // hold a sample of it. The usual case of each is exact enough that the next tile
 // of the series lies after it.
 func (w *tileWrite) resolve(series *tile.Series) *reference {
-	ref := new(reference)
+	ref := &reference{series: series}
 	if g, ok := w.app.(storage.GetRef); ok {
 		got, _ := g.GetRef(series.Labels, series.Labels.Hash())
 		ref.ref = uint64(got)
