@@ -310,7 +310,7 @@ func TestNotes(t *testing.T) {
 		{"a scale that cannot be", "mappings:\n- {match: a, name: b, scale: -1}", "2: scale: -1 is left out"},
 		{"labels with a meaning", "mappings:\n- {match: a, name: b, labels: {le: x}}", "2: the label le is left out"},
 		{"buckets that a client counts", "mappings:\n- {match: a.*, name: b_bucket, labels: {le: $1}}", ""},
-		{"a percent sign", "mappings:\n- {match: a.*, name: b, labels: {xx: '$1 %'}}", "2: the label xx"},
+		{"a percent sign", "mappings:\n- {match: a.*, name: b, labels: {xx: '$1 %'}}", "2: statsd_exporter garbles the label xx"},
 		{"buckets that are none", "mappings:\n- {match: a, name: b, match_metric_type: observer, observer_type: histogram, histogram_options: {buckets: [2, 1]}}",
 			"2: is refused until it is mended: buckets[1] is not above"},
 		{"a short ttl", "defaults: {ttl: 3s}", "0: defaults.ttl: 3s is shorter"},

@@ -210,7 +210,7 @@ func TestRestart(t *testing.T) {
 			t.Fatalf("%d entries refused", refused)
 		}
 		if len(after.Dirty()) != 0 {
-			t.Error("what was loaded is saved again")
+			t.Error("loaded entries are saved again")
 		}
 		var told []string
 		for _, words := range story {

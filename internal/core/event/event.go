@@ -1,5 +1,5 @@
-// Package event is a dated text with a few facts about it, cleaned and bounded, so that the
-// code that keeps or shows it need not be careful. The event log keeps events.
+// Package event defines events: dated texts with a few facts, cleaned and bounded, so that the
+// code that keeps or shows them need not be careful. The event log keeps them.
 package event
 
 import (

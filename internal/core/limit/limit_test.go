@@ -150,7 +150,7 @@ func TestSeriesBeforeARestartOrReloadKeepTheirPlaces(t *testing.T) {
 	tenant = newTenant(Config{MaxSeries: 1})
 	tenant.Load(begin, begin, loaded, 0)
 	if tenant.Admit(begin+301*second, claim(held)).Fate != Admitted {
-		t.Error("a series that nobody claimed keeps its place")
+		t.Error("an unclaimed series keeps its place")
 	}
 }
 

@@ -43,7 +43,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// docs/names.md tests most of the rule; these are the cases that Markdown cannot show.
+// TestManual covers most of the rule; these are the cases that Markdown cannot show.
 func TestNames(t *testing.T) {
 	legacy, utf8 := newMapper(t, Config{}), newMapper(t, Config{UTF8Names: true})
 	for _, c := range []struct {

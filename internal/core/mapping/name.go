@@ -31,7 +31,7 @@ func (m *Mapper) labelName(s string) string {
 
 // isBucket reports whether a name is the name of a classic histogram's buckets.
 func isBucket(name string) bool {
-	return strings.HasSuffix(name, "_bucket") || strings.HasSuffix(name, ".bucket") // .bucket with utf8_names
+	return strings.HasSuffix(name, "_bucket") || strings.HasSuffix(name, ".bucket") // utf8_names keeps dots
 }
 
 // validUTF8 replaces each run of bytes that is not UTF-8 by one U+FFFD.

@@ -42,7 +42,7 @@ func Convert(text []byte) (Conversion, error) {
 		c.rule(r)
 	}
 	for _, i := range dead {
-		c.comments = append(c.comments, fmt.Sprintf("line %d: %s is left out: a mapping before it keeps statsd_exporter from ever taking it.",
+		c.comments = append(c.comments, fmt.Sprintf("line %d: %s is left out: because of an earlier mapping, statsd_exporter never applies it.",
 			f.Mappings[i].line, f.Mappings[i].Match))
 	}
 	c.rest()
@@ -81,7 +81,7 @@ func (c *converter) rule(ranked ranked) {
 	r := rule{source: fmt.Sprintf("line %d", m.line)}
 	r.Match, r.Help = m.Match, m.Help
 	if example := c.shadowed[ranked.index]; example != "" {
-		c.note(&r, m.line, "takes names such as %s, which statsd_exporter may leave without a mapping: with glob_disable_ordering it does not always go back to *", example)
+		c.note(&r, m.line, "takes names such as %s, which statsd_exporter may leave without a mapping: with glob_disable_ordering it does not always try * again", example)
 	}
 	read := c.pattern(m, &r)
 	name := read(m.Name)
@@ -100,7 +100,7 @@ func (c *converter) rule(ranked ranked) {
 	}
 	r.Name = name.String()
 	if name.garbled {
-		c.note(&r, m.line, "the name %q is garbled by statsd_exporter's own formatting, and written as it was meant here", m.Name)
+		c.note(&r, m.line, "statsd_exporter garbles the name %q; it is written here as it was meant", m.Name)
 	}
 	c.labels(&r, m, read)
 	if m.TTL.Duration != 0 && m.TTL != c.file.Defaults.TTL {
@@ -109,7 +109,7 @@ func (c *converter) rule(ranked ranked) {
 	if m.Scale != nil {
 		r.Scale = *m.Scale
 		if !(r.Scale > 0) {
-			c.note(&r, m.line, "scale: %v is left out: a scale is above 0", *m.Scale)
+			c.note(&r, m.line, "scale: %v is left out: a scale must be above 0", *m.Scale)
 			r.Scale = 0
 		}
 	}
@@ -148,14 +148,14 @@ func (c *converter) labels(r *rule, m *mapping, read func(string) template) {
 		t := read(m.Labels[label])
 		c.lost(r, m, "label "+label, m.Labels[label], t)
 		if t.garbled {
-			c.note(r, m.line, "the label %s: %q is garbled by statsd_exporter's own formatting, and written as it was meant here", label, m.Labels[label])
+			c.note(r, m.line, "statsd_exporter garbles the label %s: %q; it is written here as it was meant", label, m.Labels[label])
 		}
 		name := label
 		switch {
 		case label == "le" && strings.HasSuffix(r.Name, "_bucket"):
 			name = "tag_le" // which mapping turns back into le for a counter
 		case label == "le" || label == "quantile" || strings.HasPrefix(label, "__"):
-			c.note(r, m.line, "the label %s is left out: to Prometheus it has a meaning of its own", label)
+			c.note(r, m.line, "the label %s is left out: Prometheus gives it a special meaning", label)
 			continue
 		}
 		if r.Labels == nil {
@@ -173,7 +173,7 @@ func (c *converter) labels(r *rule, m *mapping, read func(string) template) {
 		}, ours.Relabel{Regex: given(own), Action: "labeldrop"})
 	}
 	if m.HonorLabels && len(m.Labels) > 0 {
-		r.comments = append(r.comments, "honor_labels: what the sender says wins over the rule")
+		r.comments = append(r.comments, "honor_labels: the sender's label wins over the rule's")
 	}
 }
 
@@ -245,11 +245,11 @@ func (c *converter) rest() {
 	if c.file.Defaults.ObserverType == "histogram" {
 		buckets = c.file.Defaults.HistogramOptions.Buckets
 	}
-	r := rule{source: "timings that no mapping takes are in seconds too"}
+	r := rule{source: "timings without a mapping are converted to seconds, too"}
 	r.Match, r.MatchType, r.MetricType, r.Scale, r.Buckets = ".*", "regex", "timing", seconds(0), buckets
 	c.rules = append(c.rules, r)
 	if buckets != nil {
-		r.source, r.MetricType, r.Scale = "and the others have the same buckets", "timer", 0
+		r.source, r.MetricType, r.Scale = "other timers without a mapping have the same buckets", "timer", 0
 		c.rules = append(c.rules, r)
 	}
 }
@@ -265,6 +265,6 @@ func (c *converter) defaults() {
 		add(`defaults.observer_type: summaries become native histograms: in place of NAME{quantile="0.9"} ask histogram_quantile(0.9, rate(NAME[5m]))`)
 	}
 	if d.TTL.Duration > 0 && d.TTL.Duration < shortestTTL {
-		add("defaults.ttl: %v is shorter than a tile, and %v here", d.TTL, shortestTTL)
+		add("defaults.ttl: %v is shorter than a tile, so it is %v here", d.TTL, shortestTTL)
 	}
 }
