@@ -107,7 +107,7 @@ func (c Distributor) Validate() []conf.Problem {
 		{"max_label_name", c.MaxLabelName}, {"max_label_value", c.MaxLabelValue},
 	} {
 		if limit.value < 0 {
-			problems = append(problems, conf.Problem{Key: limit.key, Text: "must be 0, for no limit, or more"})
+			problems = append(problems, conf.Problem{Key: limit.key, Text: "must be 0 or more; 0 is no limit"})
 		}
 	}
 	if c.MaxBody < 1<<10 || c.MaxBody > 1<<30 {

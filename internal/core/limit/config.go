@@ -55,11 +55,11 @@ func (c Config) Validate() []conf.Problem {
 		{"max_new_series_per_minute", c.MaxNewSeriesPerMinute},
 	} {
 		if limit.value < 0 {
-			problems = append(problems, conf.Problem{Key: limit.key, Text: "must be 0, for no limit, or more"})
+			problems = append(problems, conf.Problem{Key: limit.key, Text: "must be 0 or more; 0 is no limit"})
 		}
 	}
 	if c.MaxSeriesBytes < 0 {
-		problems = append(problems, conf.Problem{Key: "max_series_bytes", Text: "must be 0, for any length up to 512KiB, or more"})
+		problems = append(problems, conf.Problem{Key: "max_series_bytes", Text: "must be 0 or more; 0 allows any length up to 512KiB"})
 	}
 	for name := range c.Tenants {
 		if err := tenant.Check(name); err != nil {

@@ -8,7 +8,7 @@ type unclaimed struct {
 }
 
 // Key returns the key of the series in a place. The key never changes. Any goroutine may read
-// it without a lock while some table that knows of the reader holds the place: once the last
+// it without a lock, as long as a holder of the place waits for it to finish: once the last
 // holder leaves, the memory goes to other series. A table whose window another goroutine
 // flushes leaves only after the keys were read.
 func (t *Tenant) Key(p Place) []byte { return t.places.key(p) }
@@ -43,7 +43,7 @@ func (t *Tenant) Release(now int64, p Place, isPasserBy bool) {
 
 // Load makes a series known that was live before a restart, even over a limit. It has no holder
 // and must be claimed within the claim time; the place of an up/down counter is kept until its
-// total is forgotten, counted from seen, its last sample. So call it in the order of seen. The
+// total is forgotten, counted from seen, its last sample. Call Load in the order of seen. The
 // series counts as a passer-by until it comes again, because how often it came is not known.
 // Times are Unix nanoseconds.
 func (t *Tenant) Load(now, seen int64, key []byte, source uint64) {
@@ -150,7 +150,7 @@ const leaveLook = 1 << 16
 // LeaveUnclaimed removes passers-by without a holder if some series wanted a place since after,
 // in Unix nanoseconds. Tables call it when a flood is over, while they let their own passers-by
 // go. The work is bounded, because a restart may leave a million of them: each call starts
-// behind a place, 0 at first, removes at most most of them, and returns the place that it
+// behind a place, 0 at first, removes no more than most of them, and returns the place that it
 // reached, 0 at the end.
 func (t *Tenant) LeaveUnclaimed(behind Place, after int64, most int) (last Place) {
 	t.mu.Lock()
@@ -172,8 +172,8 @@ func (t *Tenant) LeaveUnclaimed(behind Place, after int64, most int) (last Place
 	return behind
 }
 
-// Crowded reports whether a place that is held would serve a series that was over a limit since
-// a time, in Unix nanoseconds. It takes no lock.
+// Crowded reports whether, since a time in Unix nanoseconds, a series was over a limit that
+// leaving place p would relieve. It takes no lock.
 func (t *Tenant) Crowded(p Place, since int64) bool {
 	return t.tenantOver.Load() > since || t.places.metrics.at(t.places.at(p).metric).over.Load() > since
 }

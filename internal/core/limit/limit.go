@@ -199,7 +199,7 @@ func (t *Tenant) Admit(now int64, c *Claim) Verdict {
 		}
 	}
 	var m *metric   // nil for a name without series
-	if !c.Unnamed { // series of an unnamed metric are of another kind
+	if !c.Unnamed { // an unnamed claim's name may belong to another kind
 		m = t.places.metric(series.Name(c.Key))
 	}
 	reason := t.overWhich(now, m)

@@ -29,7 +29,7 @@ const forgetAfter = int64(10 * time.Minute)
 // looks of the code that warns people.
 const steadyFor = int64(2 * time.Second)
 
-// rivalFor is how long after its last sample over a limit a displaced metric makes the newcomer
+// rivalFor is how recently a displaced metric must have been over a limit to make the newcomer
 // a rival.
 const rivalFor = int64(time.Minute)
 

@@ -107,9 +107,9 @@ type noted []uint8
 const noteWindows = 1024
 
 // InUse yields keys of series in the window, for callers that track what is in use and can be
-// some minutes late. It yields a series in its first window, then once in noteWindows while it
-// is in every window; a rarer series comes in its first window after that. Call it before
-// Flush, once for each window in order.
+// some minutes late. It yields a series in its first window, and then again in the first window
+// that has the series after a turn of noteWindows windows. Call it before Flush, once for each
+// window in order.
 func (w *Window) InUse() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		*w.noted = append(*w.noted, make(noted, max(0, len(w.touched)*64-len(*w.noted)))...)
