@@ -2,14 +2,14 @@ package ledger
 
 import "maps"
 
-// Books are a copy of the ledger at one moment between two postings. The names of
-// the fields in JSON stay.
+// Books are a copy of the ledger at one moment between two postings. The JSON names of the fields
+// must not change.
 type Books struct {
 	Boundary int64             `json:"boundary_ms"` // Unix ms, end of the last window; 0 before the first
 	Tenants  map[string]Tenant `json:"tenants"`
 }
 
-// Of returns the books of a tenant, empty ones if nothing was posted for it.
+// Of returns the books of a tenant. They are empty if nothing was posted for it.
 func (b Books) Of(name string) Tenant {
 	if t, ok := b.Tenants[name]; ok {
 		return t
@@ -21,14 +21,14 @@ func (b Books) Of(name string) Tenant {
 type Tenant struct {
 	Samples   Samples            `json:"samples"`
 	Datagrams DatagramBook       `json:"datagrams"`
-	Clients   map[string]float64 `json:"clients,omitempty"` // what clients say of themselves, by the count's name
+	Clients   map[string]float64 `json:"clients,omitempty"` // what clients report about themselves, by name of the count
 }
 
 // Samples is the book of samples: Received and Restored are the sum of the states.
 type Samples struct {
 	Received   uint64            `json:"received"`
 	Restored   uint64            `json:"restored"`
-	Malformed  map[string]uint64 `json:"malformed"` // by reason, as are the next four
+	Malformed  map[string]uint64 `json:"malformed"` // by reason, like the next four
 	Refused    map[string]uint64 `json:"refused"`
 	Late       map[string]uint64 `json:"late"`
 	Unsent     map[string]uint64 `json:"unsent"`
@@ -36,17 +36,17 @@ type Samples struct {
 	Window     uint64            `json:"window"`
 	Tile       uint64            `json:"tile"`
 	Stored     uint64            `json:"stored"`
-	Difference int64             `json:"difference"` // below zero: more is in the states than came
+	Difference int64             `json:"difference"` // negative if the states have more than came
 	OfWhich    OfWhichBook       `json:"of_which"`
 }
 
-// Lost is one of the states that samples do not leave for the store, by reason.
+// Lost is a state in which samples end without reaching the store, by reason.
 type Lost struct {
 	Account Account
 	Reasons map[string]uint64
 }
 
-// Lost returns those states in the order in which a sample may meet them.
+// Lost returns these states in the order in which a sample may meet them.
 func (s Samples) Lost() []Lost {
 	return []Lost{{Malformed, s.Malformed}, {Refused, s.Refused}, {Late, s.Late}, {Unsent, s.Unsent}, {Discarded, s.Discarded}}
 }
@@ -59,7 +59,7 @@ func (l Lost) Total() (n uint64) {
 	return n
 }
 
-// OfWhichBook counts samples that are in one of the states, too.
+// OfWhichBook counts samples that also are in one of the states.
 type OfWhichBook struct {
 	Folded    uint64 `json:"folded"`
 	LateKept  uint64 `json:"late_kept"`

@@ -2,8 +2,8 @@ package ledger
 
 import "bytes"
 
-// ClientCount is one of the counts that DogStatsD clients send of themselves.
-// What a client dropped never reached a socket, so it is in no other book.
+// ClientCount is a count that DogStatsD clients report about themselves. What a client dropped
+// never reached a socket, so it is in no other book.
 type ClientCount uint8
 
 const (
@@ -12,7 +12,7 @@ const (
 	ServiceChecksSent
 	MetricsDroppedOnReceive // the client's own input was full
 	PacketsSent
-	PacketsDropped       // of which: the next two
+	PacketsDropped       // the sum of the next two
 	PacketsDroppedQueue  // the client's queue was full
 	PacketsDroppedWriter // the socket did not take it
 	BytesSent
@@ -32,12 +32,11 @@ var clientNames = [numClientCounts]string{
 	"bytes_sent", "bytes_dropped", "bytes_dropped_queue", "bytes_dropped_writer",
 }
 
-// String is the count as clients name it, without the prefix.
+// String returns the client's name of the count, without the prefix.
 func (c ClientCount) String() string { return clientNames[c] }
 
-// ClientCountOf returns the count that a raw DogStatsD name stands for. Other
-// telemetry of clients, such as metrics_by_type, splits these and is no count of
-// its own.
+// ClientCountOf returns the count of a raw DogStatsD name. Other telemetry of clients, such as
+// metrics_by_type, only splits these counts.
 func ClientCountOf(name []byte) (ClientCount, bool) {
 	rest, ok := bytes.CutPrefix(name, []byte(clientPrefix))
 	if !ok {
@@ -51,7 +50,7 @@ func ClientCountOf(name []byte) (ClientCount, bool) {
 	return 0, false
 }
 
-// Client adds to what the clients of a tenant say of themselves.
+// Client adds to the counts that the clients of a tenant report.
 func (l *Ledger) Client(tenant string, count ClientCount, n float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

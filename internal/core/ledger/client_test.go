@@ -10,7 +10,7 @@ import (
 	"github.com/freshet-io/freshet/client"
 )
 
-// Our own client reports each count under the name by which it is summed up here.
+// Our own client reports each count under the name that is summed up here.
 func TestOurClientReportsEachCount(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -22,7 +22,7 @@ func TestOurClientReportsEachCount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Close(); err != nil { // which reports
+	if err := c.Close(); err != nil { // sends the report
 		t.Fatal(err)
 	}
 	if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {

@@ -1,12 +1,10 @@
-// Package ledger keeps the books of one process lifetime: what became of each
-// sample and of each datagram, by tenant and reason. Those who count post to it a
-// few times a window and a flush, never per sample. It knows no clock: the ends
-// of windows are handed in.
+// Package ledger keeps the books of one process lifetime: what became of each sample and of each
+// datagram, by tenant and reason. Code that counts posts to it a few times per window and flush,
+// never per sample. It knows no clock: the ends of windows are handed in.
 //
-// A sample is one value on the wire, not weighted by its sampling rate; a line
-// that cannot be read counts as one. What was received is counted where it is
-// read, apart from what became of it, so that the difference of the two shows our
-// own mistakes.
+// A sample is one value on the wire, not weighted by its sampling rate; an unreadable line counts
+// as one. Received samples are counted where they are read, and their fates elsewhere, so a
+// difference between the two reveals our own mistakes.
 package ledger
 
 import (
@@ -14,25 +12,24 @@ import (
 	"sync"
 )
 
-// Account is where samples come from, or the one state that each of them is in.
+// Account is a source of samples, or a state. Each sample is in exactly one state.
 type Account uint8
 
 const (
-	// Sources. A transfer from Outside to Received or Restored is the count that
-	// the states are held against; one from there to a state says what became of
-	// the samples.
+	// Sources. A transfer from Outside to Received or Restored counts samples that came. A
+	// transfer from there to a state says what became of them.
 	Outside  Account = iota
 	Received         // read from sockets
 	Restored         // in tiles when the process started
 
-	// States for good, each with a reason.
+	// Final states, each with a reason.
 	Malformed
 	Refused
 	Late
 	Unsent
 	Discarded // whole windows, by a process that keeps nothing
 
-	// States on the way, and its end.
+	// States on the way, and the last one.
 	Window // in a window of the collector
 	Tile   // in a tile of the aggregator
 	Stored
@@ -41,21 +38,21 @@ const (
 
 var accountNames = [numAccounts]string{"outside", "received", "restored", "malformed", "refused", "late", "unsent", "discarded", "window", "tile", "stored"}
 
-// String is the account as metrics and documentation spell it.
+// String returns the account's name in metrics and documentation.
 func (a Account) String() string { return accountNames[a] }
 
-// hasReason reports whether samples end there for one of several reasons.
+// hasReason reports whether samples end in the account for one of several reasons.
 func (a Account) hasReason() bool { return Malformed <= a && a <= Discarded }
 
 // Transfer moves samples from one account to another.
 type Transfer struct {
 	From, To Account
-	Reason   string // if To is a state with reasons; one of a fixed set
+	Reason   string // if To has reasons; one of a fixed set
 	Samples  uint64
 }
 
-// check panics if there is no such way: postings are written in code, so that a
-// wrong one is a bug of ours.
+// check panics on an impossible transfer: transfers are written in code, so a wrong one is a bug
+// of ours.
 func (t Transfer) check() {
 	var ok bool
 	switch t.From {
@@ -69,19 +66,19 @@ func (t Transfer) check() {
 	}
 }
 
-// OfWhich is a property that samples have beside their state.
+// OfWhich is a property of samples beside their state.
 type OfWhich uint8
 
 const (
 	Folded    OfWhich = iota // counted in the overflow series of their metric
-	LateKept                 // their tile was closed, the oldest open one took them
-	Ahead                    // their time lay too far ahead, the last open tile took them
-	Respelled                // of a series of which as many spellings as possible are remembered
+	LateKept                 // their tile was closed, and the oldest open one took them
+	Ahead                    // their time was too far ahead, and the last open tile took them
+	Respelled                // of a series with too many spellings to remember another
 	numOfWhich
 )
 
-// MaxTenants is how many tenants have books of their own. Those beyond share the
-// books of Others, so that neither memory nor metrics grow with what is sent.
+// MaxTenants bounds the tenants with their own books. Further tenants share the books of Others,
+// so neither memory nor metrics grow with what is sent.
 const MaxTenants = 1000
 
 // Others are the tenants beyond MaxTenants; no tenant can have this name.
@@ -94,13 +91,13 @@ type Ledger struct {
 	tenants  map[string]*tenant
 }
 
-// tenant is the books of one.
+// tenant has the books of one tenant.
 type tenant struct {
-	samples   [numAccounts]int64 // below zero: more left the account than came
+	samples   [numAccounts]int64 // negative if more left the account than came
 	reasons   [numAccounts]map[string]uint64
 	ofWhich   [numOfWhich]uint64
 	datagrams Datagrams
-	clients   *[numClientCounts]float64 // nil until a client speaks of itself
+	clients   *[numClientCounts]float64 // nil until a client reports
 }
 
 // New returns empty books.
@@ -120,8 +117,8 @@ func (l *Ledger) of(name string) *tenant {
 	return t
 }
 
-// Post moves samples, all transfers at once: Books shows all of them or none. An
-// account from which more leaves than came is a difference in the books.
+// Post moves samples, all transfers at once: Books shows all of them or none. If more leaves an
+// account than came, the books show a difference.
 func (l *Ledger) Post(tenant string, transfers ...Transfer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,21 +144,21 @@ func (t *tenant) post(x Transfer) {
 	}
 }
 
-// Note counts samples of a state that have a property beside it.
+// Note counts samples that have a property beside their state.
 func (l *Ledger) Note(tenant string, which OfWhich, samples uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.of(tenant).ofWhich[which] += samples
 }
 
-// Datagrams are what the sockets of a tenant saw, each in one state, but for the
-// connections.
+// Datagrams are the datagrams that the sockets of a tenant saw. Apart from RefusedConnections,
+// each is in one state.
 type Datagrams struct {
 	Read               uint64 `json:"read"`                // datagrams, and frames of streams
 	KernelDropped      uint64 `json:"kernel_dropped"`      // the socket's buffer was full
 	Oversized          uint64 `json:"oversized"`           // refused: longer than max_packet
-	CutFrames          uint64 `json:"cut_frames"`          // their stream ended before they did
-	RefusedConnections uint64 `json:"refused_connections"` // of streams: there were too many
+	CutFrames          uint64 `json:"cut_frames"`          // a stream ended inside the frame
+	RefusedConnections uint64 `json:"refused_connections"` // too many streams
 }
 
 // Datagrams adds what the sockets saw since the last call.
@@ -176,8 +173,8 @@ func (l *Ledger) Datagrams(tenant string, more Datagrams) {
 	d.RefusedConnections += more.RefusedConnections
 }
 
-// Close marks the end of a window, Unix milliseconds: what was posted of it is in
-// the books. Several listeners close the same one.
+// Close marks the end of a window, in Unix milliseconds: all of it is posted. Several listeners
+// close the same window.
 func (l *Ledger) Close(boundary int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 
 func received(n uint64) Transfer { return Transfer{From: Outside, To: Received, Samples: n} }
 
-// A window from the socket to the store, and every other fate.
+// A window's way from the socket to the store, and every other fate.
 func TestBooksClose(t *testing.T) {
 	l := New()
 	l.Post("a", received(100),
@@ -51,20 +51,20 @@ func TestBooksClose(t *testing.T) {
 	}
 }
 
-// Each kind of mistake that code of ours could make shows as a difference.
+// Each kind of mistake in our code shows as a difference.
 func TestMistakesAreSeen(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		posts []Transfer
 		want  int64
 	}{
-		{"read, and nothing became of it", []Transfer{received(5), {From: Received, To: Window, Samples: 3}}, 2},
-		{"a fate for what nobody read", []Transfer{{From: Received, To: Window, Samples: 3}}, -3},
+		{"read, and without a fate", []Transfer{received(5), {From: Received, To: Window, Samples: 3}}, 2},
+		{"a fate without a read", []Transfer{{From: Received, To: Window, Samples: 3}}, -3},
 		{"more leaves an account than came", []Transfer{received(3), {From: Received, To: Window, Samples: 3}, {From: Window, To: Tile, Samples: 5}}, -2},
-		{"the same is stored twice", []Transfer{
+		{"samples that are stored twice", []Transfer{
 			{From: Outside, To: Restored, Samples: 3}, {From: Restored, To: Tile, Samples: 3},
 			{From: Tile, To: Stored, Samples: 3}, {From: Tile, To: Stored, Samples: 3}}, -3},
-		{"it came a moment later", []Transfer{{From: Window, To: Tile, Samples: 3}, received(3), {From: Received, To: Window, Samples: 3}}, 0},
+		{"the read is posted a moment later", []Transfer{{From: Window, To: Tile, Samples: 3}, received(3), {From: Received, To: Window, Samples: 3}}, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l := New()
@@ -92,8 +92,7 @@ func TestNoSuchTransfer(t *testing.T) {
 	}
 }
 
-// However many tenants there are, and however they are named, the books stay
-// small and closed.
+// However many tenants there are, and whatever their names, the books stay small and closed.
 func TestTenantsAreBounded(t *testing.T) {
 	l := New()
 	for i := range 2 * MaxTenants {
@@ -101,11 +100,11 @@ func TestTenantsAreBounded(t *testing.T) {
 	}
 	b := l.Books()
 	if len(b.Tenants) != MaxTenants+1 || b.Tenants[Others].Samples.Window != MaxTenants || b.Tenants["0"].Samples.Window != 1 {
-		t.Errorf("%d tenants, of others %+v", len(b.Tenants), b.Tenants[Others].Samples)
+		t.Errorf("%d tenants; others: %+v", len(b.Tenants), b.Tenants[Others].Samples)
 	}
 }
 
-// Whoever looks sees closed books, whatever is being posted; run it with -race.
+// A reader sees closed books, whatever is being posted; run with -race.
 func TestBooksAreNeverHalfPosted(t *testing.T) {
 	l := New()
 	var wg sync.WaitGroup
@@ -143,7 +142,7 @@ func TestClientCountOf(t *testing.T) {
 	}
 	for _, name := range []string{"", "metrics", clientPrefix, clientPrefix + "metrics_by_type", clientPrefix + "aggregated_context", "datadog.dogstatsd.clients.metrics"} {
 		if c, ok := ClientCountOf([]byte(name)); ok {
-			t.Errorf("%q is taken for %v", name, c)
+			t.Errorf("%q is read as %v", name, c)
 		}
 	}
 	name := []byte(clientPrefix + "bytes_dropped_writer")

@@ -1,6 +1,6 @@
-// Package outcome holds what became of a request that brought samples: how much of it
-// was written, what was refused and why, and which was the first. Remote write and OTLP
-// answer one outcome in two ways, which stand here side by side.
+// Package outcome holds what became of a request that brought samples: how much was written, what
+// was refused and why, and the first refusal. It also holds the answers of remote write and OTLP,
+// which report the same outcome in two ways.
 package outcome
 
 import (
@@ -8,24 +8,24 @@ import (
 	"strings"
 )
 
-// Reason is why something of a request was not written, while the rest was.
+// Reason is why part of a request was not written.
 type Reason uint8
 
-// Reasons that are the sender's mistake come first, then those that are limits.
+// First the sender's mistakes, then limits.
 const (
 	BadLabels    Reason = iota // no name, not UTF-8, a name twice
-	BadHistogram               // contradicts itself, or has a schema that nobody knows
+	BadHistogram               // contradictory, or of an unknown schema
 	BadExemplar                // no time, or labels that are too long
 	Mixed                      // deltas of one kind for a total of another
 	TooOld                     // before the out-of-order window
 	TooFarAhead                // more than 10 minutes in the future
-	Duplicate                  // another value is at its time
-	Delta                      // what is to be added to a total, and cannot be
-	NoSamples                  // a series of version 2 of remote write that brings nothing
+	Duplicate                  // its time has another value
+	Delta                      // an increment that cannot be added to a total
+	NoSamples                  // a series of remote write 2.0 that brings nothing
 	TooManySeries
 	TooManyLabels
 	TooLongLabel
-	TooManyTenants // its tenant has no store, and gets none
+	TooManyTenants // the tenant has no store, and gets none
 	NumReasons
 )
 
@@ -37,20 +37,20 @@ var reasonNames = [NumReasons]string{
 	"too_many_tenants",
 }
 
-// String is the reason as metrics, the ledger and documentation spell it.
+// String returns the reason's name in metrics, the ledger and documentation.
 func (r Reason) String() string { return reasonNames[r] }
 
-// IsLimit reports whether another configuration would have taken it.
+// IsLimit reports whether another configuration would have accepted it.
 func (r Reason) IsLimit() bool { return r >= firstLimit }
 
-// Counts are numbers of what a request can bring.
+// Counts are numbers of the parts of a request.
 type Counts struct {
 	Samples, Histograms, Exemplars int
 
-	Series int // refused ones that bring none of these, so that they count as well
+	Series int // refused series with none of these, so that they count as well
 }
 
-// Total is the sum of a request's parts.
+// Total returns the sum.
 func (c Counts) Total() int { return c.Samples + c.Histograms + c.Exemplars + c.Series }
 
 // Add adds more to c.
@@ -62,37 +62,37 @@ func (c *Counts) Add(more Counts) {
 }
 
 // Outcome is the fate of each part of a request: written, dropped or refused. It is a value
-// that points at nothing of the request. The zero Outcome is that of an empty request.
+// without references to the request. The zero Outcome is an empty request's.
 type Outcome struct {
 	Written Counts // stored, or there already with the same value
-	Dropped Counts // by a rule, or the copy of an HA pair: as the configuration wants it
+	Dropped Counts // by a rule, or as the copy of an HA pair: the configuration wants it
 	Refused [NumReasons]Counts
 
-	// NotKept counts exemplars for which there was no room, which is no mistake: the
-	// store keeps the newest of a fixed number.
+	// NotKept counts exemplars without room. That is no mistake: the store keeps the newest of a
+	// fixed number.
 	NotKept int
 
-	First Example // of what was refused
+	First Example // refusal
 }
 
-// Example is the one refusal that an answer tells of.
+// Example is the one refusal that the answer shows.
 type Example struct {
-	Series string // as it was sent, at most maxSeriesText bytes of it
-	Cause  string // names the limit, if it is one, and the way out
+	Series string // as sent, at most maxSeriesText bytes
+	Cause  string // names the limit, if any, and the way out
 }
 
-// Refusal is why something is not written.
+// Refusal is the reason why something is not written.
 type Refusal struct {
 	Reason Reason
-	Cause  error // names the limit, if it is one, and the way out
+	Cause  error // names the limit, if any, and the way out
 }
 
-// maxSeriesText bounds what of a series stands in an answer, in bytes.
+// maxSeriesText bounds the text of a series in an answer, in bytes.
 const maxSeriesText = 512
 
-// Refuse counts parts of one series that are not written, or the series if it has none. It
-// reports whether they are the request's first: then the caller has Tell say which series
-// they are of, and why. To spell that out for each refusal would cost more than to write it.
+// Refuse counts refused parts of one series, or the series itself if it has none. It reports
+// whether they are the request's first: then the caller calls Tell with the series and the cause.
+// Formatting these for each refusal would cost more than writing the samples.
 func (o *Outcome) Refuse(reason Reason, parts Counts) (first bool) {
 	if parts == (Counts{}) {
 		parts.Series = 1
@@ -101,7 +101,7 @@ func (o *Outcome) Refuse(reason Reason, parts Counts) (first bool) {
 	return o.First == (Example{})
 }
 
-// Tell says what was refused first.
+// Tell sets the first refusal.
 func (o *Outcome) Tell(series string, cause error) {
 	series = strings.ToValidUTF8(series, "\uFFFD")
 	if len(series) > maxSeriesText {
@@ -110,14 +110,13 @@ func (o *Outcome) Tell(series string, cause error) {
 	o.First = Example{series, cause.Error()}
 }
 
-// AnyRefused reports whether the request was written in part only.
+// AnyRefused reports whether a part of the request was refused.
 func (o *Outcome) AnyRefused() bool { return o.First != (Example{}) }
 
-// NoTenant reports whether all of the request was refused for its tenant's sake, of whom
-// there is nothing here.
+// NoTenant reports whether the whole request was refused because its tenant has no store.
 func (o *Outcome) NoTenant() bool { return o.Refused[TooManyTenants] != (Counts{}) }
 
-// AllRefused is how much was refused.
+// AllRefused returns the counts of everything refused.
 func (o *Outcome) AllRefused() (all Counts) {
 	for _, r := range o.Refused {
 		all.Add(r)
@@ -125,7 +124,7 @@ func (o *Outcome) AllRefused() (all Counts) {
 	return all
 }
 
-// Add adds what became of another part of the same request.
+// Add adds the outcome of another part of the same request.
 func (o *Outcome) Add(more *Outcome) {
 	o.Written.Add(more.Written)
 	o.Dropped.Add(more.Dropped)
@@ -138,8 +137,7 @@ func (o *Outcome) Add(more *Outcome) {
 	}
 }
 
-// Text says what was refused, by reason, and names the first series. It is empty if
-// nothing was.
+// Text lists the refusals by reason, and names the first series. It is empty if there are none.
 func (o *Outcome) Text() string {
 	if !o.AnyRefused() {
 		return ""
@@ -155,16 +153,16 @@ func (o *Outcome) Text() string {
 		refused, refused+o.Written.Total()+o.Dropped.Total()+o.NotKept, strings.Join(reasons, ", "), o.First.Series, o.First.Cause)
 }
 
-// Statuses of HTTP.
+// HTTP statuses.
 const (
 	noContent       = 204
 	badRequest      = 400
 	tooManyRequests = 429
 )
 
-// RemoteWrite is the answer of remote write: never a 2xx if something was refused. 400
-// goes before 429, since a sender that repeats on 429 would repeat what can never be
-// written. Source: the specification of remote write 2.0, "Partial Write".
+// RemoteWrite returns the answer of remote write, which is never 2xx if something was refused.
+// 400 goes before 429, since a sender that retries on 429 would retry what can never be written.
+// Source: the specification of remote write 2.0, "Partial Write".
 func (o *Outcome) RemoteWrite() (status int, text string) {
 	switch {
 	case !o.AnyRefused():
@@ -175,13 +173,12 @@ func (o *Outcome) RemoteWrite() (status int, text string) {
 	return badRequest, o.Text()
 }
 
-// OTLP is the answer of OTLP: 200, and how many of the data points were rejected that the
-// samples and histograms were made of. Exemplars are parts of points and do not count.
-// Source: opentelemetry-proto, "Partial Success".
+// OTLP returns the answer of OTLP: 200, and the number of rejected data points. Exemplars are
+// parts of points and do not count. Source: opentelemetry-proto, "Partial Success".
 //
-// The number is exact if no point became more than one sample, as all but classic
-// histograms and summaries do, or if all or none were refused. Else nobody knows whose the
-// refused samples are: the points are taken to be in proportion, and at least one.
+// The number is exact if each point became one sample, which is so except for classic histograms
+// and summaries, or if all or none were refused. Otherwise it is estimated: points in proportion
+// to samples, and at least one.
 func (o *Outcome) OTLP(points, samples int) (rejected int64, text string) {
 	all := o.AllRefused()
 	refused := int64(all.Samples + all.Histograms)

@@ -17,8 +17,7 @@ func refuse(reason Reason, parts Counts) func(*Outcome) {
 
 func written(parts Counts) func(*Outcome) { return func(o *Outcome) { o.Written.Add(parts) } }
 
-// The two mappings of one result, side by side: what is a mistake to one protocol is a
-// success with a remark to the other.
+// Both answers of one outcome: a mistake in one protocol is a success with a remark in the other.
 func TestOneOutcomeTwoAnswers(t *testing.T) {
 	for _, c := range []struct {
 		why          string
@@ -30,18 +29,18 @@ func TestOneOutcomeTwoAnswers(t *testing.T) {
 		{"an empty request is a success", nil, http.StatusNoContent, 0, "", ""},
 		{"all was written", []func(*Outcome){written(Counts{Samples: 2})}, http.StatusNoContent, 0, "", ""},
 		{"dropping is what the configuration wants", []func(*Outcome){func(o *Outcome) { o.Dropped.Samples = 3 }}, http.StatusNoContent, 0, "", ""},
-		{"no room for an exemplar is nobody's mistake", []func(*Outcome){func(o *Outcome) { o.NotKept = 3 }}, http.StatusNoContent, 0, "", ""},
+		{"no room for an exemplar is no mistake", []func(*Outcome){func(o *Outcome) { o.NotKept = 3 }}, http.StatusNoContent, 0, "", ""},
 		{"a mistake in one sample of many", []func(*Outcome){written(Counts{Samples: 9}), refuse(Duplicate, Counts{Samples: 1})},
 			http.StatusBadRequest, 1, `1 of 10 were refused (1 duplicate), everything else was written; the first is up{job="a"}: the cause`, ""},
 		{"a limit alone", []func(*Outcome){refuse(TooManySeries, Counts{Samples: 2, Histograms: 1})}, http.StatusTooManyRequests, 3, "3 too_many_series", ""},
-		{"a mistake goes before a limit, since it must not be repeated", []func(*Outcome){refuse(TooManySeries, Counts{Samples: 1}), refuse(TooOld, Counts{Samples: 1})},
+		{"a mistake goes before a limit, since it must not be retried", []func(*Outcome){refuse(TooManySeries, Counts{Samples: 1}), refuse(TooOld, Counts{Samples: 1})},
 			http.StatusBadRequest, 2, "(1 too_old, 1 too_many_series)", ""},
 		{"a series without samples counts as one", []func(*Outcome){written(Counts{Samples: 9}), refuse(NoSamples, Counts{})},
 			http.StatusBadRequest, 0, "1 of 10 were refused (1 no_samples)", ""},
-		{"so does a mistake in it, beside a limit", []func(*Outcome){refuse(TooManySeries, Counts{Samples: 1}), refuse(BadLabels, Counts{})},
+		{"a series without samples and with a mistake, beside a limit", []func(*Outcome){refuse(TooManySeries, Counts{Samples: 1}), refuse(BadLabels, Counts{})},
 			http.StatusBadRequest, 1, "(1 bad_labels, 1 too_many_series)", ""},
 		{"an exemplar is no data point", []func(*Outcome){refuse(BadExemplar, Counts{Exemplars: 1})}, http.StatusBadRequest, 0, "1 bad_exemplar", ""},
-		{"what cannot be added", []func(*Outcome){refuse(Delta, Counts{Samples: 1})}, http.StatusBadRequest, 1, "1 delta", ""},
+		{"an increment that cannot be added", []func(*Outcome){refuse(Delta, Counts{Samples: 1})}, http.StatusBadRequest, 1, "1 delta", ""},
 		{"a series as long as a book", []func(*Outcome){func(o *Outcome) {
 			o.Refuse(TooLongLabel, Counts{Samples: 1})
 			o.Tell(strings.Repeat("é", 1000)+"end", errors.New("the cause"))
@@ -81,7 +80,8 @@ func TestPartsOfARequestAddUp(t *testing.T) {
 	}
 }
 
-// Points that became several samples each: exact at both ends, and never none in between.
+// Points that became several samples each: exact if all or none are refused, and at least one in
+// between.
 func TestRejectedPointsOfSeveralSamples(t *testing.T) {
 	const points, samples = 10, 140 // histograms of 12 buckets
 	for refused, want := range map[int]int64{0: 0, 1: 1, 14: 1, 15: 2, 70: 5, 140: 10} {
@@ -92,8 +92,8 @@ func TestRejectedPointsOfSeveralSamples(t *testing.T) {
 		}
 	}
 	var o Outcome
-	refuse(TooOld, Counts{Samples: 2})(&o) // one of them target_info, which is no point's
+	refuse(TooOld, Counts{Samples: 2})(&o) // one of them is target_info, which belongs to no point
 	if rejected, _ := o.OTLP(1, 1); rejected != 1 {
-		t.Errorf("%d points are rejected, and there was one", rejected)
+		t.Errorf("%d points are rejected, and only one was sent", rejected)
 	}
 }

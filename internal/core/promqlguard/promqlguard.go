@@ -4,9 +4,9 @@
 // longer, count_over_time(vector(1)[1000d:1ms]) asks for 691 GB at once, and an
 // evaluation looks at its deadline only once a series.
 //
-// Parser bounds the text, its nesting and its selectors, Limits.CheckStatement the
-// steps of a parsed query. How many samples a query loads, how long it runs and how many
-// run at once is for the engine and whoever calls it.
+// Parser bounds the text, its nesting and its selectors; Limits.CheckStatement bounds the steps
+// of a parsed query. The engine and its callers bound how many samples a query loads, how long it
+// runs, and how many queries run at once.
 package promqlguard
 
 import (
@@ -18,26 +18,24 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// Limits of one query. The names that errors give them are their keys in the
-// configuration.
+// Limits of one query. Errors name them by their keys in the configuration.
 type Limits struct {
-	Bytes         int   // max_query_bytes: length of the text; of all match[] together
+	Bytes         int   // max_query_bytes: length of the text, or of all match[] together
 	Depth         int   // max_query_depth: levels of the syntax tree
 	SubquerySteps int64 // max_subquery_steps: of all subqueries together
 	WindowSamples int64 // max_window_samples: see CheckStatement
 }
 
-// Parser is Prometheus' parser behind limits on text and depth. Given to the
-// API and to the engine as their parser, it sees all text that is to become a
-// query or a selector.
+// Parser is Prometheus' parser behind limits on text and depth. As the parser of the API and of
+// the engine, it sees all text that becomes a query or a selector.
 type Parser struct {
 	parser.Parser
 	limits  Limits
 	refused func()
 }
 
-// NewParser returns a parser of the given options behind l. It calls refused for
-// each text that it does not let pass.
+// NewParser returns a parser with the options and the limits l. It calls refused for each text
+// that it refuses.
 func NewParser(o parser.Options, l Limits, refused func()) Parser {
 	return Parser{parser.NewParser(o), l, refused}
 }
@@ -60,8 +58,8 @@ func (p Parser) ParseExpr(query string) (parser.Expr, error) {
 	return expr, nil
 }
 
-// nameSetting has the error of an experimental function or aggregation name the setting that
-// turns it on. Prometheus' text names a flag of Prometheus, or nothing.
+// nameSetting adds to the error of an experimental function or aggregation the setting that
+// enables it. Prometheus' text names a flag of Prometheus, or nothing.
 func nameSetting(e *parser.ParseErr) {
 	const setting = "query.experimental: true in the configuration"
 	text := e.Err.Error()
@@ -81,9 +79,8 @@ func (p Parser) ParseMetricSelector(selector string) ([]*labels.Matcher, error) 
 	return p.Parser.ParseMetricSelector(selector)
 }
 
-// maxSelectors is how many selectors a query, or match[] a request, may have.
-// Each is a search of its own in every store and in all open tiles; dashboards
-// have a handful.
+// maxSelectors bounds the selectors of a query, and the match[] of a request. Each is a separate
+// search in every store and in all open tiles; dashboards have a handful.
 const maxSelectors = 1000
 
 // ParseMetricSelectors parses the match[] parameters of one request.
@@ -114,8 +111,8 @@ func (l Limits) checkSelectors(selectors []string) error {
 	return nil
 }
 
-// checkText says whether a query is short and flat enough to be parsed, in a time
-// that is linear in its length.
+// checkText reports whether a query is short and flat enough to parse, in time linear in its
+// length.
 func (l Limits) checkText(query string) error {
 	if err := l.checkLength(len(query)); err != nil {
 		return err
@@ -137,20 +134,18 @@ func (l Limits) checkDepth(query string) error {
 	return nil
 }
 
-// level is what one open bracket, or the query itself, holds so far. Commas part
-// it into branches.
+// level is the state of one open bracket, or of the query itself. Commas split it into branches.
 type level struct {
-	links   int // of this branch: operators and subqueries, each of which may deepen the tree by one
+	links   int // of this branch: operators and subqueries; each may deepen the tree by one
 	below   int // depth of the deepest bracket of this branch
 	deepest int // depth of the branches before this one
 }
 
 func (v level) depth() int { return max(v.deepest, v.links+v.below) }
 
-// Depth is an upper bound of the depth of the syntax tree of query, for which it
-// need not be well-formed. It reads the tokens that the parser will, by the same
-// lexer, so strings, escapes and comments cannot hide a bracket from it. The
-// parser stops at the first token that is an error, and so does Depth.
+// Depth returns an upper bound of the depth of query's syntax tree. The query need not be
+// well-formed. Depth reads tokens with the parser's lexer, so strings, escapes and comments
+// cannot hide a bracket from it. Like the parser, it stops at the first token that is an error.
 func Depth(query string) int {
 	var item parser.Item
 	lexer := parser.Lex(query)
@@ -160,12 +155,12 @@ func Depth(query string) int {
 		top := &open[len(open)-1]
 		switch item.Typ {
 		case parser.EOF, parser.ERROR:
-			for len(open) > 1 { // the depth of what was opened counts without being closed
+			for len(open) > 1 { // unclosed brackets count, too
 				open = closeBracket(open)
 			}
 			return 1 + open[0].depth()
 		case parser.LEFT_BRACKET:
-			top.links++ // x[5m:1m] is one deeper than x
+			top.links++ // x[5m:1m] is one level deeper than x
 			open = append(open, level{})
 		case parser.LEFT_PAREN, parser.LEFT_BRACE:
 			open = append(open, level{})

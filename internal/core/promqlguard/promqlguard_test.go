@@ -19,12 +19,12 @@ func TestDepth(t *testing.T) {
 		{"nothing", "", 1},
 		{"a leaf", "x", 1},
 		{"parentheses", "((x))", 3},
-		{"a chain leans to one side, a level each", "a+b+c", 3},
+		{"each operator of a chain is a level", "a+b+c", 3},
 		{"unary operators are a chain, too", "- - -x", 4},
-		{"operators by words", "a or b unless c and d", 4},
+		{"operators that are words", "a or b unless c and d", 4},
 		{"comparison is one operator, whatever its length", "a >= bool b", 2},
 		{"the chain goes on after a bracket", "(a+b)+c+d", 5},
-		{"brackets side by side are as deep as the deeper", "f(a+b+c, g(d), e)", 4},
+		{"brackets side by side are as deep as the deepest", "f(a+b+c, g(d), e)", 4},
 		{"a comma begins a new branch", "f(a+b, c+d)", 3},
 		{"matchers are one branch each", `x{a!="1",b!~"2"}`, 3},
 		{"a range", "rate(x[5m])", 4},
@@ -38,7 +38,7 @@ func TestDepth(t *testing.T) {
 		{"a quote in a comment begins no string", "x # \"\n+((y))", 4},
 		{"unclosed brackets count", "(((x", 4},
 		{"more closed than opened ends the parser", "x)))", 1},
-		{"brackets after what the parser stops at do not count", "$((((((", 1},
+		{"brackets after the parser's first error do not count", "$((((((", 1},
 	} {
 		if got := Depth(c.query); got != c.want {
 			t.Errorf("%s: Depth(%s) = %d, want %d", c.why, c.query, got, c.want)
@@ -50,11 +50,11 @@ func TestParser(t *testing.T) {
 	const n = 100_000
 	p := NewParser(parser.Options{}, limits, func() {})
 	for _, c := range []struct{ why, query, want string }{
-		{"what people ask", `sum by (job) (rate(http_requests_total{code=~"5.."}[5m])) / 2`, ""},
+		{"a usual query", `sum by (job) (rate(http_requests_total{code=~"5.."}[5m])) / 2`, ""},
 		{"a selection of 3000 instances in a dashboard", `x{i=~"` + strings.Repeat("10.0.0.123:8080|", 3000) + `"}`, ""},
 		{"a flat query of many branches", `{` + strings.Repeat(`a="b",`, n/10) + `}`, ""},
-		{"as deep as may be", strings.Repeat("(", 499) + "1" + strings.Repeat(")", 499), ""},
-		{"the next", strings.Repeat("(", 500) + "1" + strings.Repeat(")", 500), "501 levels deep; the limit is 500 (query.max_query_depth)"},
+		{"as deep as allowed", strings.Repeat("(", 499) + "1" + strings.Repeat(")", 499), ""},
+		{"one level more", strings.Repeat("(", 500) + "1" + strings.Repeat(")", 500), "501 levels deep; the limit is 500 (query.max_query_depth)"},
 		{"parsed in 16 s, printed in far more than a minute by Prometheus",
 			strings.Repeat("(", n) + "1" + strings.Repeat(")", n), "100001 levels deep; the limit is 500 (query.max_query_depth)"},
 		{"never closed", strings.Repeat("(", n), "100001 levels deep"},
@@ -62,9 +62,9 @@ func TestParser(t *testing.T) {
 		{"a chain: parsed in 30 s by Prometheus", strings.Repeat("1+", n) + "1", "100001 levels deep"},
 		{"set operators", strings.Repeat("x or ", n/3) + "x", "33334 levels deep"},
 		{"subqueries of subqueries", "x" + strings.Repeat("[1m:1m]", n/3), "levels deep"},
-		{"flat and short, but a thousand searches", strings.Repeat("(x"+strings.Repeat("+x", 99)+")+", 10) + "x", "1001 selectors; at most 1000"},
+		{"flat and short, but more than a thousand searches", strings.Repeat("(x"+strings.Repeat("+x", 99)+")+", 10) + "x", "1001 selectors; at most 1000"},
 		{"not a query", "sum(", "unclosed left parenthesis"},
-		{"long, if flat", `"` + strings.Repeat("x", 256<<10) + `"`, "262146 bytes long; the limit is 262144 (query.max_query_bytes)"},
+		{"flat, but too long", `"` + strings.Repeat("x", 256<<10) + `"`, "262146 bytes long; the limit is 262144 (query.max_query_bytes)"},
 	} {
 		_, err := p.ParseExpr(c.query)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -87,8 +87,8 @@ func TestParserSelectors(t *testing.T) {
 	}{
 		{"what Grafana sends", []string{"up", `{__name__=~"a.*"}`}, ""},
 		{"the last is deep", []string{"up", deep}, "1001 levels deep"},
-		{"each is short, all are long", []string{strings.Repeat("x", 200<<10), strings.Repeat("y", 100<<10)}, "307200 bytes long"},
-		{"each is a search of its own", strings.Split(strings.Repeat("x,", 1000)+"x", ","), "1001 match[]"},
+		{"each is short, together they are too long", []string{strings.Repeat("x", 200<<10), strings.Repeat("y", 100<<10)}, "307200 bytes long"},
+		{"each is a separate search", strings.Split(strings.Repeat("x,", 1000)+"x", ","), "1001 match[]"},
 	} {
 		_, err := p.ParseMetricSelectors(c.selectors)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -96,7 +96,7 @@ func TestParserSelectors(t *testing.T) {
 		}
 	}
 	if refused != 4 {
-		t.Errorf("%d texts were told to be refused, want 4", refused)
+		t.Errorf("%d texts were refused, want 4", refused)
 	}
 }
 
@@ -109,11 +109,11 @@ func TestCheckStatement(t *testing.T) {
 	}{
 		{"no subquery", "rate(x[5m])", 24 * time.Hour, time.Minute, ""},
 		{"a month of minutes, as service levels need", "max_over_time(rate(x[5m])[30d:1m])", instant, 0, ""},
-		{"the same in a month's panel", "max_over_time(rate(x[5m])[30d:1m])", 720 * time.Hour, time.Hour, ""},
+		{"the same in a panel over a month", "max_over_time(rate(x[5m])[30d:1m])", 720 * time.Hour, time.Hour, ""},
 		{"asks Prometheus for 691 GB", "count_over_time(vector(1)[1000d:1ms])", instant, 0,
 			"with [1000d:1ms] the query's subqueries take 86400000001 steps; the limit is 1000000 (query.max_subquery_steps)"},
-		{"without a step it is a minute", "count_over_time(vector(1)[1000d:])", instant, 0, "1440001 steps"},
-		{"the query's own range counts, since all is evaluated at once", "max_over_time(x[1h:1s])", 300 * time.Hour, time.Hour, "1083601 steps"},
+		{"the default step is a minute", "count_over_time(vector(1)[1000d:])", instant, 0, "1440001 steps"},
+		{"the query's own range counts, since it is evaluated at once", "max_over_time(x[1h:1s])", 300 * time.Hour, time.Hour, "1083601 steps"},
 		{"a subquery's range adds to those within it", "max_over_time(max_over_time(x[1d:1s])[11d:1h])", instant, 0, "1037066 steps"},
 		{"subqueries side by side add up", "max_over_time(x[4d:1s]) + max_over_time(y[4d:1s]) + max_over_time(z[4d:1s])", instant, 0, "1036803 steps"},
 		{"at a fixed time the query's own range does not count", "max_over_time(x[1h:1s] @ end())", 300 * time.Hour, time.Hour, ""},
@@ -124,11 +124,11 @@ func TestCheckStatement(t *testing.T) {
 		{"in a range that is a result itself", "rate(x[1m])[1000d:1s]", instant, 0, "86400001 steps"},
 		{"few steps, but a product of windows that no deadline can stop: ran for more than a minute",
 			"max_over_time(quantile_over_time(0.9, vector(1)[5d:1s])[2d:1s])", instant, 0, "max_window_samples"},
-		{"the same of a selector", "max_over_time(max_over_time(x[40d])[10d:1m])", instant, 0, "about 4977014402 samples a series"},
+		{"the same for a selector", "max_over_time(max_over_time(x[40d])[10d:1m])", instant, 0, "about 4977014402 samples a series"},
 		{"a month of tiles in a panel of 1500 points", "max_over_time(x[30d])", 1500 * time.Hour, time.Hour, ""},
-		{"ranges as long as can be do not overflow", strings.Repeat("max_over_time(", 20) + "x" + strings.Repeat("[290y:1ms])", 20), instant, 0, "max_subquery_steps"},
+		{"the longest possible ranges do not overflow", strings.Repeat("max_over_time(", 20) + "x" + strings.Repeat("[290y:1ms])", 20), instant, 0, "max_subquery_steps"},
 		{"a step that the engine would divide by", "max_over_time(x[1d:0.0001])", instant, 0, "below 1ms"},
-		{"the same of the query", "x", time.Second, time.Microsecond, "step is 1µs"},
+		{"the query's own step", "x", time.Second, time.Microsecond, "step is 1µs"},
 	} {
 		p := NewParser(parser.Options{}, limits, func() {})
 		expr, err := p.ParseExpr(c.query)
@@ -146,8 +146,8 @@ func TestCheckStatement(t *testing.T) {
 	}
 }
 
-// FuzzDepth checks the law that the parser is protected by: whatever it makes of
-// a text, its tree is no deeper than Depth says.
+// FuzzDepth checks the law that protects the parser: whatever tree the parser makes of a text, it
+// is no deeper than Depth says.
 func FuzzDepth(f *testing.F) {
 	for _, seed := range []string{
 		`sum by (a) (rate(x{a="b",c!~"d"}[5m:1m] offset -1m)) / -2 ^ 3 @ 4`,
@@ -181,8 +181,8 @@ func treeDepth(n parser.Node) int {
 	return 1 + deepest
 }
 
-// Bound: 30 ms for a text of the greatest length, whatever it holds, so that
-// refusing it is cheaper than receiving it.
+// Bound: 30 ms for a text of maximal length, whatever its content, so that refusing it is cheaper
+// than receiving it.
 func BenchmarkCheckText(b *testing.B) {
 	query := strings.Repeat("(", limits.Bytes)
 	for b.Loop() {

@@ -9,26 +9,23 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// DefaultStep is the step of a subquery that gives none, as in x[1h:].
+// DefaultStep is the step of a subquery without one, as in x[1h:].
 const DefaultStep = time.Minute
 
-// sampleSpacing is how far the samples of a range selector are taken to be
-// apart: that of the finest tiles.
+// sampleSpacing is the assumed distance between samples of a range selector: the width of the
+// finest tiles.
 const sampleSpacing = 10 * time.Second
 
-// CheckStatement refuses a query whose steps would take more memory or time than
-// the limits allow. s is as the engine prepared it, with step-invariant parts
-// wrapped.
+// CheckStatement refuses a query whose steps would take more memory or time than the limits
+// allow. s must be prepared by the engine, with step-invariant parts wrapped.
 //
-// The steps of a subquery are those of its own range and of all ranges around
-// it, since the engine evaluates it once for all of them; it takes 16 bytes for
-// each before it looks at any sample.
+// The steps of a subquery cover its own range and all ranges around it, because the engine
+// evaluates it once for all of them. Each step takes 16 bytes before any sample is read.
 //
-// Window samples are the samples that functions of ranges look at, at all steps
-// together, in one series: at 1000 steps over 30 days of one sample each 10 s,
-// 259 million. The engine looks at the deadline and at cancellation only between
-// two series, so this is what bounds the time that it cannot be stopped for:
-// about a second for a billion in max_over_time, minutes in quantile_over_time.
+// Window samples are the samples that range functions look at in one series, over all steps: 1000
+// steps over 30 days of one sample per 10 s are 259 million. The engine checks the deadline and
+// cancellation only between two series, so this limit bounds how long a query cannot be stopped:
+// about a second per billion in max_over_time, minutes in quantile_over_time.
 func (l Limits) CheckStatement(s *parser.EvalStmt) error {
 	if s.Interval > 0 && s.Interval < time.Millisecond {
 		return fmt.Errorf("the query's step is %v; make it 1ms or more", s.Interval)
@@ -41,8 +38,8 @@ func (l Limits) CheckStatement(s *parser.EvalStmt) error {
 	return c.walk(s.Expr, outer)
 }
 
-// window is the time over which an expression is evaluated. Floating point holds
-// milliseconds exactly for 285,000 years, and its products do not overflow.
+// window is the time over which an expression is evaluated. Floating point holds milliseconds
+// exactly for 285,000 years, and its products do not overflow.
 type window struct {
 	span  float64 // milliseconds from the first step to the last
 	steps float64
@@ -59,8 +56,8 @@ type counter struct {
 	steps, samples float64
 }
 
-// walk counts n, which is evaluated over w, and what is below. Its recursion is
-// bounded, since the query passed a Parser.
+// walk counts n, which is evaluated over w, and everything below it. Its recursion is bounded,
+// since the query passed a Parser.
 func (c *counter) walk(n parser.Node, w window) error {
 	switch n := n.(type) {
 	case *parser.StepInvariantExpr:
@@ -95,7 +92,7 @@ func (c *counter) walk(n parser.Node, w window) error {
 	return nil
 }
 
-// addSamples counts what a function of a range looks at, at each step of w.
+// addSamples counts the samples that a range function looks at, at each step of w.
 func (c *counter) addSamples(length, spacing time.Duration, w window) error {
 	c.samples += w.steps * newWindow(milliseconds(length), spacing).steps
 	if c.samples > float64(c.limits.WindowSamples) {

@@ -2,14 +2,14 @@ package querycost
 
 import "strings"
 
-// Normal is a query with a question mark in place of each number, duration and value of a
-// matcher, and one space or none in place of any others and of comments. Dashboards whose variables
-// and ranges differ ask the same query. Text that is no query comes out as some text, too.
+// Normal returns a query with a question mark for each number, duration and value of a matcher,
+// without comments, and with at most one space between words. Dashboards that differ in variables
+// and ranges then ask the same query. Text that is no query yields some text, too.
 func Normal(text string) string {
 	var b strings.Builder
 	b.Grow(min(len(text), maxText))
 	space := false
-	last := byte(0) // written last, but for spaces
+	last := byte(0) // last byte written, except spaces
 	write := func(piece string) {
 		if space && b.Len() > 0 && !strings.ContainsRune("([{,", rune(last)) && !strings.ContainsRune(")]},", rune(piece[0])) {
 			b.WriteByte(' ')
@@ -31,7 +31,7 @@ func Normal(text string) string {
 			space = true
 		case c == '"' || c == '\'' || c == '`':
 			i = endOfString(text, from)
-			if last == '=' || last == '~' { // of a matcher; others are names
+			if last == '=' || last == '~' { // of a matcher; other strings are names
 				write("?")
 			} else {
 				write(text[from:i])
@@ -51,7 +51,8 @@ func Normal(text string) string {
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// isWord reports whether a byte is of a name or a number. Those beyond ASCII are of names.
+// isWord reports whether a byte belongs to a name or a number. Bytes beyond ASCII belong to
+// names.
 func isWord(c byte) bool {
 	return isDigit(c) || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || c == ':' || c == '.' || c >= 0x80
 }
@@ -63,7 +64,8 @@ func endOfWord(text string, i int) int {
 	return i
 }
 
-// endOfString is behind the string that begins at from, or at the end if it does not end.
+// endOfString returns the position after the string that begins at from, or the end of an
+// unterminated one.
 func endOfString(text string, from int) int {
 	quote := text[from]
 	for i := from + 1; i < len(text); i++ {

@@ -1,6 +1,6 @@
-// Package querycost adds up what queries cost, by tenant and query, over the last minute,
-// with who asked. Queries that differ only in values are one: see Normal. What is remembered
-// is bounded; when a query may run is adapter/promapi's business.
+// Package querycost adds up the cost of queries over the last minute, by tenant and query, with
+// their askers. Queries that differ only in values are one: see Normal. Memory is bounded.
+// adapter/promapi decides when a query may run.
 package querycost
 
 import (
@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// Span is over how many seconds costs are added up.
+	// Span is the time over which costs are added up, in seconds.
 	Span  = 60
-	step  = 10            // seconds of one count
-	steps = Span/step + 1 // that are kept: the last one is not over
+	step  = 10            // seconds per count
+	steps = Span/step + 1 // counts that are kept; the last one is still filling
 )
 
-// Bounds of memory: 1,000 x (8 texts of up to 1,000 bytes and 3,500 more) = 11.5 MB, if as many
-// different queries are asked, and each again and again within a minute.
+// Bounds of memory: 1,000 x (8 texts of up to 1,000 bytes and 3,500 more) = 11.5 MB, if that many
+// different queries are repeated within a minute.
 const (
 	maxRows   = 1000
 	maxAskers = 4
@@ -33,21 +33,21 @@ const (
 	maxHeader = 100  // bytes
 )
 
-// Others is the ID of all queries for which there is no room.
+// Others is the ID of the row of all queries without room.
 const Others = "others"
 
-// Asker is who asks, as far as a request tells.
+// Asker identifies who asks, as far as the request tells.
 type Asker struct {
 	sender.Sender
 	Dashboard, Panel string // of Grafana; empty if the request did not say
 }
 
-// AskerOf makes an Asker of what a request has. Its text is the request's.
+// AskerOf returns the Asker of a request. It keeps references to the request's text.
 func AskerOf(from sender.Sender, dashboard, panel string) Asker {
 	return Asker{from, dashboard[:min(len(dashboard), maxHeader)], panel[:min(len(panel), maxHeader)]}
 }
 
-// String is the asker as people call it: 10.0.0.1 (Grafana/12.1), dashboard ab12, panel 3.
+// String describes the asker: 10.0.0.1 (Grafana/12.1), dashboard ab12, panel 3.
 func (a Asker) String() string {
 	text := a.Sender.String()
 	if a.Dashboard != "" {
@@ -63,19 +63,19 @@ func (a Asker) clone() Asker {
 	return Asker{a.Sender.Clone(), strings.Clone(a.Dashboard), strings.Clone(a.Panel)}
 }
 
-// Query is one that is asked.
+// Query is a query that is asked.
 type Query struct {
 	Tenant, Text string
-	Range, Step  time.Duration // 0 of a query at one time
+	Range, Step  time.Duration // 0 for a query at one time
 	Asker        Asker
 }
 
-// Cost is what one query cost.
+// Cost is the cost of one query.
 type Cost struct {
 	Running time.Duration // with a slot
-	Waited  time.Duration // for one
-	Samples int64         // that it looked at
-	Series  int64         // that it read
+	Waited  time.Duration // for a slot
+	Samples int64         // looked at
+	Series  int64         // read
 	Failed  bool
 }
 
@@ -85,7 +85,7 @@ type Table struct {
 	rows   map[key]*row
 	others *row
 	made   int   // rows, since the process began
-	pruned int64 // second in which it was last looked who gives way
+	pruned int64 // second of the last search for rows to remove
 }
 
 type key struct {
@@ -100,17 +100,17 @@ type row struct {
 	askers           []askerCost
 }
 
-// counted is what was asked in one step.
+// counted has the counts of one step.
 type counted struct {
 	at                int64 // Unix seconds, a multiple of step
 	queries, failed   uint64
 	running, waited   time.Duration
 	samples, seriesOf int64
 	longest           time.Duration
-	costliest         Query // that ran longest, without tenant and asker
+	costliest         Query // the one that ran longest, without tenant and asker
 }
 
-// askerCost is how long the queries of one asker ran, in each step.
+// askerCost is how long one asker's queries ran, in each step.
 type askerCost struct {
 	Asker
 	counts [steps]struct {
@@ -119,10 +119,10 @@ type askerCost struct {
 	}
 }
 
-// slot is where the count of a step is kept.
+// slot returns the place of a step's count.
 func slot(at int64) uint64 { return uint64(at/step) % steps }
 
-// isRecent reports whether a step is one of the last Span seconds.
+// isRecent reports whether a step is within the last Span seconds.
 func isRecent(at, now int64) bool { return at > now-Span-step && at <= now }
 
 // New returns an empty table.
@@ -130,13 +130,13 @@ func New() *Table {
 	return &Table{rows: map[key]*row{}, others: &row{id: Others, form: "other queries"}}
 }
 
-// Running is a query that has begun.
+// Running is a query under way.
 type Running struct {
-	ID  string // of its row: of all queries that are the same but for values
+	ID  string // of its row, which all queries share that differ only in values
 	row *row
 }
 
-// Begin is for a query that begins, at a Unix second. End must follow.
+// Begin counts a query that begins, at a Unix second. End must follow.
 func (t *Table) Begin(now int64, q *Query) *Running {
 	form := Normal(q.Text)
 	t.mu.Lock()
@@ -156,10 +156,10 @@ func (t *Table) Begin(now int64, q *Query) *Running {
 	return &Running{r.id, r}
 }
 
-// room reports whether there is room for a row, and makes some: queries that nobody asked for
-// Span seconds give way.
+// room reports whether there is room for a row. It makes room by removing rows that were not
+// asked for Span seconds.
 func (t *Table) room(now int64) bool {
-	if len(t.rows) >= maxRows && t.pruned != now { // looking costs time: once a second
+	if len(t.rows) >= maxRows && t.pruned != now { // searching costs time: once a second
 		t.pruned = now
 		for k, r := range t.rows {
 			if r.active == 0 && r.sum(now).queries == 0 {
@@ -170,7 +170,7 @@ func (t *Table) room(now int64) bool {
 	return len(t.rows) < maxRows
 }
 
-// End adds what the query cost.
+// End adds the cost of the query.
 func (t *Table) End(now int64, of *Running, q *Query, c *Cost) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -196,8 +196,8 @@ func (t *Table) End(now int64, of *Running, q *Query, c *Cost) {
 	r.asker(now, q.Asker).add(at, c.Running)
 }
 
-// asker is the count of one who asks. Beyond maxAskers the one who took least time of late gives
-// way; the new one takes over its count, so that it is not the next to go.
+// asker returns the count of an asker. Beyond maxAskers it replaces the asker that took least
+// time recently; the new one inherits the count, so that it is not the next to go.
 func (r *row) asker(now int64, a Asker) *askerCost {
 	least, leastRunning := 0, time.Duration(math.MaxInt64)
 	for i := range r.askers {
@@ -225,7 +225,8 @@ func (a *askerCost) add(at int64, running time.Duration) {
 	n.running += running
 }
 
-// sum is how long the asker's queries of the last Span seconds ran, and whether there were any.
+// sum returns how long the asker's queries of the last Span seconds ran, and whether there were
+// any.
 func (a *askerCost) sum(now int64) (running time.Duration, asked bool) {
 	for _, n := range a.counts {
 		if isRecent(n.at, now) {
@@ -235,7 +236,7 @@ func (a *askerCost) sum(now int64) (running time.Duration, asked bool) {
 	return running, asked
 }
 
-// sum is what was asked in the last Span seconds.
+// sum returns the counts of the last Span seconds.
 func (r *row) sum(now int64) (sum counted) {
 	for i := range r.counts {
 		if n := &r.counts[i]; n.queries > 0 && isRecent(n.at, now) {
@@ -253,7 +254,7 @@ func (r *row) sum(now int64) (sum counted) {
 	return sum
 }
 
-// askedBy is who asked in the last Span seconds. Who took most time comes first.
+// askedBy returns the askers of the last Span seconds. The one that took most time comes first.
 func (r *row) askedBy(now int64) []string {
 	type asked struct {
 		by      string
@@ -275,26 +276,26 @@ func (r *row) askedBy(now int64) []string {
 
 func clip(text string) string { return text[:min(len(text), maxText)] }
 
-// Row is what all queries that are the same but for values cost in the last Span seconds.
+// Row is the cost of all queries that differ only in values, over the last Span seconds.
 type Row struct {
 	ID      string   `json:"id"`
 	Tenant  string   `json:"tenant"`
 	Query   string   `json:"query"` // with a question mark for each value
 	Queries uint64   `json:"queries"`
 	Failed  uint64   `json:"failed"`
-	Active  int      `json:"active"` // that wait or run now
+	Active  int      `json:"active"` // waiting or running now
 	Running float64  `json:"running_seconds"`
 	Waited  float64  `json:"waited_seconds"`
-	Samples int64    `json:"samples"` // that they looked at
-	Series  int64    `json:"series"`  // that they read
+	Samples int64    `json:"samples"` // looked at
+	Series  int64    `json:"series"`  // read
 	Longest float64  `json:"longest_seconds"`
 	Example string   `json:"example,omitempty"` // the one that ran longest
 	Range   float64  `json:"range_seconds,omitempty"`
 	Step    float64  `json:"step_seconds,omitempty"`
-	Askers  []string `json:"askers"` // who took most time comes first
+	Askers  []string `json:"askers"` // the one that took most time comes first
 }
 
-// Report returns what cost most time until a Unix second, at most limit rows.
+// Report returns the rows that cost most time until a Unix second, at most limit rows.
 func (t *Table) Report(now int64, limit int) []Row {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -21,8 +21,8 @@ func (t *Table) ask(now int64, tenant, text string, from Asker, running time.Dur
 	t.End(now, t.Begin(now, q), q, &Cost{Running: running, Waited: time.Second, Samples: 1000, Series: 10, Failed: running == 0})
 }
 
-// What costs most comes first, whatever the values in it, with who asks and the one that ran
-// longest; tenants are apart.
+// The costliest query comes first, whatever its values, with its askers and its longest example.
+// Tenants are separate.
 func TestCosts(t *testing.T) {
 	table := New()
 	for second := int64(0); second < 120; second++ {
@@ -36,7 +36,7 @@ func TestCosts(t *testing.T) {
 	if len(got) != 4 || got[0].Tenant != "a" || got[0].Query != "sum(rate(x{pod=?}[?]))" || got[1].Tenant != "b" || got[2].Query != "waits" || got[2].Active != 1 {
 		t.Fatalf("%+v", got)
 	}
-	// 70 s: the step that is not over, and the six before.
+	// 70 s: the current step, and the six before.
 	r := got[0]
 	if r.Queries != 71 || r.Failed != 0 || r.Running < 11.9 || r.Running > 12.1 || r.Waited != 71 || r.Samples != 71_000 || r.Series != 710 {
 		t.Errorf("%+v", r)
@@ -55,8 +55,8 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// Who asked long ago, and how long that ran, is nobody's business now: neither while others ask
-// the same query, nor once there is no room for more askers.
+// Askers of long ago, and their times, are forgotten: both while others ask the same query, and
+// when more askers need room.
 func TestWhoAskedLongAgoIsForgotten(t *testing.T) {
 	table := New()
 	for i := range maxAskers {
@@ -71,7 +71,7 @@ func TestWhoAskedLongAgoIsForgotten(t *testing.T) {
 	}
 }
 
-// What ran longest within the last minute is known after what ran longer before it is forgotten.
+// The longest query of the last minute is known even after a longer one before it is forgotten.
 func TestLongestOfTheLastMinute(t *testing.T) {
 	table := New()
 	for i, running := range []time.Duration{9 * time.Second, 5 * time.Second, time.Second} {
@@ -87,7 +87,7 @@ func TestLongestOfTheLastMinute(t *testing.T) {
 	}
 }
 
-// What differs in values, spaces and comments alone is the same query.
+// Queries that differ only in values, spaces and comments are the same.
 func TestNormal(t *testing.T) {
 	for text, want := range map[string]string{
 		`up`: "up",
@@ -110,7 +110,7 @@ func TestNormal(t *testing.T) {
 	}
 }
 
-// Laws of any text: the normal form is no longer than it, and its own normal form.
+// Laws for any text: the normal form is no longer than the text, and is its own normal form.
 func FuzzNormal(f *testing.F) {
 	for _, text := range []string{`sum(rate(x{a="b"}[5m]))`, "x # y\n+1", `{"a"='\'`, "`", `=~"`, "1..2e", "\xff\x00é9"} {
 		f.Add(text)
@@ -118,13 +118,13 @@ func FuzzNormal(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		form := Normal(text)
 		if len(form) > len(text) || Normal(form) != form {
-			t.Errorf("%q becomes %q, and that %q", text, form, Normal(form))
+			t.Errorf("%q becomes %q, whose normal form is %q", text, form, Normal(form))
 		}
 	})
 }
 
-// Whatever is asked, memory is bounded, each query is counted once, and what nobody asks any
-// more makes room.
+// Whatever is asked, memory is bounded, each query is counted once, and rows that are no longer
+// asked make room.
 func TestBounds(t *testing.T) {
 	table := New()
 	long := strings.Repeat("x", 100_000)
@@ -146,11 +146,11 @@ func TestBounds(t *testing.T) {
 		t.Errorf("%d queries", queries)
 	}
 	if r := table.Begin(begin+Span+2*step, &Query{Text: "new"}); r.ID == Others {
-		t.Error("queries of a while ago make no room")
+		t.Error("old queries make no room")
 	}
 }
 
-// A query that runs keeps its row, however long it takes.
+// The row of a running query stays, however long it takes.
 func TestALongQueryKeepsItsRow(t *testing.T) {
 	table := New()
 	q := &Query{Tenant: "a", Text: "long"}

@@ -1,9 +1,8 @@
-// Package write holds a request on its way to a store: what came, what was decided about it
-// on the way in, and what became of it. All of it is data. The store asks nobody while it
-// writes, so that a request can be written in this process or in another.
+// Package write holds a request on its way to a store: what came, what was decided about it, and
+// what became of it. All of it is data. The store calls nothing back while it writes, so a
+// request can be written in this process or in another.
 //
-// How a request comes in is adapter/receive's business, and what is decided about it
-// role/distributor's.
+// adapter/receive reads requests, and role/distributor decides about them.
 package write
 
 import (
@@ -14,29 +13,29 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 )
 
-// MaxAhead is how far a sample may lie in the future. One that is a year ahead would make a
-// whole TSDB refuse the present as too old.
+// MaxAhead is how far a sample may lie in the future. A sample a year ahead would make the whole
+// TSDB refuse the present as too old.
 const MaxAhead = 10 * time.Minute
 
-// Request is one request of a tenant. It points into memory of the caller, who gets it back
-// when the request is written, or will not be.
+// Request is one request of a tenant. It points into memory of the caller, who may reuse it once
+// the request is written, or certainly will not be.
 type Request struct {
-	*remotewrite.Request // as it came: the bytes, the form they have, and the series in them
+	*remotewrite.Request // as it came: its bytes, their form, and the series in them
 
 	Tenant    string
-	Only      []uint32 // series to write, as indexes that grow; nil for all
-	MaxSeries int      // of the tenant in memory; 0 for any number
+	Only      []uint32 // series to write, as increasing indexes; nil for all
+	MaxSeries int      // of the tenant in memory; 0 for no limit
 	Terms     *Terms
 
-	// Outcome says what became of each part. The store fills it in.
+	// Outcome has what became of each part. The store fills it in.
 	Outcome outcome.Outcome
 
-	// Described are the series whose metadata the store had not seen, written or not. The
-	// store appends to it.
+	// Described has the series whose metadata is new to the store, written or not. The store
+	// appends to it.
 	Described []Description
 }
 
-// RefuseAll refuses each part of the request.
+// RefuseAll refuses every part of the request.
 func (r *Request) RefuseAll(reason outcome.Reason, cause error) {
 	if r.Only == nil {
 		for i := range r.Series {
@@ -56,16 +55,16 @@ func (r *Request) refuse(s *remotewrite.Series, reason outcome.Reason, cause err
 	}
 }
 
-// Terms say what series the labels of a request stand for. They never change once made: a
-// reload makes others, of the next generation. What a store remembers of one generation says
-// nothing in another.
+// Terms decide which series the labels of a request stand for. They are immutable: a reload makes
+// new ones, of the next generation. What a store remembers of one generation does not hold in
+// another.
 type Terms struct {
 	Generation uint64
 	Rules      labelrules.Rules
 }
 
-// Description is what a request says of the metric of one of its series.
+// Description is the metadata that a request has for one of its series.
 type Description struct {
 	Metric   string
-	Metadata remotewrite.Metadata // with numbers of the request's symbols
+	Metadata remotewrite.Metadata // as numbers of the request's symbols
 }
