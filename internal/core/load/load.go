@@ -1,12 +1,10 @@
-// Package load makes DogStatsD traffic to measure receivers with: the same bytes
-// for the same seed, and exact totals of what was handed out. It renders all
-// packets beforehand into one piece of memory, the ring, which is then replayed, so
-// that a sender pays for the system call alone. Sending, and at what rate, is
-// internal/adapter/loadgen's.
+// Package load makes DogStatsD traffic for measuring receivers: the same bytes for the same seed,
+// with exact totals. It renders all packets beforehand into one piece of memory, the ring, and
+// replays it, so that a sender pays only for the system call. adapter/loadgen sends the packets,
+// and sets the rate.
 //
-// Every line of a load has the same length, and so has every packet, but for the
-// last of the ring: consecutive packets can be handed to the kernel as one message
-// to be cut (UDP_SEGMENT).
+// All lines of a load have the same length, and so do all packets except the last of the ring:
+// the kernel can take consecutive packets as one message and cut it (UDP_SEGMENT).
 package load
 
 import (
@@ -16,21 +14,20 @@ import (
 	"math/rand/v2"
 )
 
-// Config says what the traffic is like.
+// Config describes the traffic.
 type Config struct {
 	Seed     uint64
-	Contexts int // distinct name and tags, 1 to MaxContexts; each is sent equally often
+	Contexts int // distinct name and tags, 1 to MaxContexts; all are sent equally often
 	Kinds    Mix // of the contexts
 	Tags     int // of each metric, 0 to MaxTags
 
-	// PacketSize is the most bytes in a packet: 1,432 fit an Ethernet frame with
-	// IPv6 and UDP, 8,192 is what clients use on Unix sockets. MetricsPerPacket is
-	// as many as fit if it is 0.
+	// PacketSize bounds a packet, in bytes: 1,432 fit an Ethernet frame with IPv6 and UDP, 8,192
+	// is usual on Unix sockets. If MetricsPerPacket is 0, a packet has as many as fit.
 	PacketSize       int
 	MetricsPerPacket int
 
-	// NewShare is the part of the metrics, from 0 to MaxNewShare, that belong to a
-	// context that never was before and never comes again.
+	// NewShare is the part of the metrics, from 0 to MaxNewShare, that have a new context, which
+	// never comes again.
 	NewShare float64
 }
 
@@ -43,16 +40,16 @@ const (
 	maxRing = 1 << 30 // bytes
 )
 
-// Standard is the load that servers are compared by: about 100 bytes a metric, four
-// tags, kinds mixed, packets that fit an Ethernet frame.
+// Standard returns the load by which servers are compared: about 100 bytes a metric, four tags,
+// mixed kinds, packets that fit an Ethernet frame.
 func Standard() Config {
 	return Config{Seed: 1, Contexts: 1000, Kinds: Mix{50, 20, 15, 5, 5, 5}, Tags: 4, PacketSize: 1432, MetricsPerPacket: 14}
 }
 
-// LineBytes is the length of each line, 100 with four tags.
+// LineBytes returns the length of a line, 100 with four tags.
 func (c Config) LineBytes() int { return 40 + 15*c.Tags }
 
-// PerPacket is how many metrics each packet has.
+// PerPacket returns how many metrics a packet has.
 func (c Config) PerPacket() int {
 	if c.MetricsPerPacket > 0 {
 		return c.MetricsPerPacket
@@ -60,7 +57,7 @@ func (c Config) PerPacket() int {
 	return (c.PacketSize + 1) / (c.LineBytes() + 1)
 }
 
-// Check says what is wrong with the configuration.
+// Check returns what is wrong with the configuration, or nil.
 func (c Config) Check() error {
 	line, per := c.LineBytes(), c.PerPacket()
 	switch {
@@ -87,25 +84,25 @@ func (c Config) Check() error {
 	}
 	known, news := c.lines()
 	if bytes := (known + news) * (line + 1); bytes > maxRing {
-		return fmt.Errorf("the load takes %d MiB of memory, and may take %d: choose fewer contexts, tags or new contexts", bytes>>20, maxRing>>20)
+		return fmt.Errorf("the load takes %d MiB of memory; the limit is %d: choose fewer contexts, tags or new contexts", bytes>>20, maxRing>>20)
 	}
 	return nil
 }
 
-// MinPackets is how many packets may be in a sender's hands at most: the ring is not
-// shorter, and their memory is used again when it comes round.
+// MinPackets is how many packets a sender may hold at once. The ring is at least this long, since
+// it reuses their memory.
 const MinPackets = 1024
 
-// Load is traffic without end. It belongs to one goroutine.
+// Load is endless traffic. It belongs to one goroutine.
 type Load struct {
-	perPacket int     // metrics
-	size      int     // bytes of a packet, but for the last
-	ring      []byte  // all packets, with nothing between them
-	tallies   []tally // one a packet
-	next      int     // packet that Next hands out next
+	perPacket int     // metrics in a packet
+	size      int     // bytes of a packet, except the last
+	ring      []byte  // all packets, back to back
+	tallies   []tally // one per packet
+	next      int     // the next packet to hand out
 
-	news    []uint32 // where in the ring the digits of new contexts are
-	nextNew int      // among news
+	news    []uint32 // positions in the ring of the digits of new contexts
+	nextNew int      // index into news
 	made    uint64   // new contexts so far
 }
 
@@ -120,21 +117,21 @@ func New(c Config) (*Load, error) {
 	return l, nil
 }
 
-// PacketBytes is the length of each packet, but for the last of the ring.
+// PacketBytes returns the length of a packet. Only the last of the ring is shorter.
 func (l *Load) PacketBytes() int { return l.size }
 
-// PacketMetrics is how many metrics each packet has, but for the last of the ring.
+// PacketMetrics returns how many metrics a packet has. Only the last of the ring has fewer.
 func (l *Load) PacketMetrics() int { return l.perPacket }
 
-// rounds is how often each context is in the ring. Its order differs from one round
-// to the next: a receiver that lays contexts out as they come must not find itself
-// in step with all of the load. Beyond 50,000 contexts memory is worth more.
+// rounds returns how often each context is in the ring. The order differs between rounds, so that
+// a receiver that stores contexts in order of arrival gains nothing from it. Beyond 50,000
+// contexts saving memory matters more.
 func rounds(contexts, perPacket int) int {
 	enough := (MinPackets*perPacket + contexts - 1) / contexts
 	return max(2, min(8, 400_000/contexts), enough)
 }
 
-// lines is how many are in the ring, of known contexts and of new ones.
+// lines returns how many lines of known and of new contexts are in the ring.
 func (c Config) lines() (known, news int) {
 	known = c.Contexts * rounds(c.Contexts, c.PerPacket())
 	return known, int(math.Round(float64(known) * c.NewShare / (1 - c.NewShare)))
@@ -176,8 +173,8 @@ func (l *Load) render(c Config) {
 	}
 }
 
-// Next hands out the next packets, at least one and at most limit. Their memory is
-// the load's: it stays as it is until MinPackets more are handed out.
+// Next hands out the next packets, at least one and at most limit. The load owns their memory,
+// and reuses it after MinPackets more were handed out.
 func (l *Load) Next(limit int) Packets {
 	if l.next == len(l.tallies) {
 		l.next, l.nextNew = 0, 0
@@ -193,26 +190,26 @@ func (l *Load) Next(limit int) Packets {
 	return p
 }
 
-// Packets are consecutive packets, one behind the other in memory.
+// Packets are consecutive packets, back to back in memory.
 type Packets struct {
 	Data    []byte
 	Size    int // bytes of each packet; the last may be shorter
 	tallies []tally
 }
 
-// Len is the number of packets.
+// Len returns the number of packets.
 func (p Packets) Len() int { return len(p.tallies) }
 
-// Packet is the i-th of them.
+// Packet returns packet i.
 func (p Packets) Packet(i int) []byte { return p.Data[i*p.Size : min((i+1)*p.Size, len(p.Data))] }
 
-// Cut parts the first n packets from the rest.
+// Cut splits off the first n packets.
 func (p Packets) Cut(n int) (first, rest Packets) {
 	at := min(n*p.Size, len(p.Data))
 	return Packets{p.Data[:at], p.Size, p.tallies[:n]}, Packets{p.Data[at:], p.Size, p.tallies[n:]}
 }
 
-// Totals are what packets hold together. Each metric is one sample.
+// Totals are the sums over packets. Each metric is one sample.
 type Totals struct {
 	Packets, Bytes, Metrics uint64
 	Kinds                   [NumKinds]uint64 // metrics by kind
@@ -235,7 +232,7 @@ func (t *Totals) Add(p Packets) {
 	}
 }
 
-// Plus is the sum of both.
+// Plus returns the sum of both.
 func (t Totals) Plus(o Totals) Totals {
 	t.Packets += o.Packets
 	t.Bytes += o.Bytes
@@ -248,7 +245,7 @@ func (t Totals) Plus(o Totals) Totals {
 	return t
 }
 
-// tally is what one packet holds. A datagram has room for fewer than 65,536 lines.
+// tally has the totals of one packet. A datagram has room for fewer than 65,536 lines.
 type tally struct {
 	kinds      [NumKinds]uint16
 	news       uint16

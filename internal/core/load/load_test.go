@@ -19,13 +19,13 @@ func mustNew(t testing.TB, c Config) *Load {
 	return l
 }
 
-// ringOf hands out each packet of the ring once.
+// ringOf returns each packet of the ring once.
 func ringOf(l *Load) Packets { return l.Next(len(l.tallies)) }
 
-// reading is what a receiver makes of packets.
+// reading is what a receiver reads from packets.
 type reading struct {
 	Totals
-	contexts map[string]int // times that each was seen
+	contexts map[string]int // how often each was seen
 	kinds    map[string]string
 	longest  int
 }
@@ -78,8 +78,7 @@ func (r *reading) add(t *testing.T, line dogstatsd.Line, m *dogstatsd.Metric) {
 	}
 }
 
-// Every load holds what it was asked for, and its totals are what a receiver
-// counts.
+// Every load is as configured, and its totals match what a receiver counts.
 func TestLoadIsWhatWasAskedFor(t *testing.T) {
 	standard := Standard()
 	with := func(change func(*Config)) Config {
@@ -109,7 +108,7 @@ func TestLoadIsWhatWasAskedFor(t *testing.T) {
 			totals.Add(packets)
 			got := read(t, packets)
 			if got.Totals != totals {
-				t.Errorf("the load says %+v, a receiver counts %+v", totals, got.Totals)
+				t.Errorf("the load's totals are %+v, a receiver counts %+v", totals, got.Totals)
 			}
 			if len(got.contexts) != c.Contexts {
 				t.Errorf("%d contexts, not %d", len(got.contexts), c.Contexts)
@@ -131,7 +130,7 @@ func TestLoadIsWhatWasAskedFor(t *testing.T) {
 	}
 }
 
-// checkPackets sees that all packets but the last are full, and equally long.
+// checkPackets checks that all packets but the last are full and equally long.
 func checkPackets(t *testing.T, c Config, p Packets) {
 	t.Helper()
 	if p.Len() < MinPackets {
@@ -152,8 +151,8 @@ func checkPackets(t *testing.T, c Config, p Packets) {
 	}
 }
 
-// A name has several contexts, as the hosts of a metric are, and a single context is
-// of the kind that weighs most.
+// A name has several contexts, like a metric of several hosts. A single context has the kind of
+// greatest weight.
 func TestNames(t *testing.T) {
 	c := Standard()
 	if names := len(read(t, ringOf(mustNew(t, c))).kinds); names < c.Contexts/contextsPerName || names > c.Contexts/contextsPerName+int(NumKinds) {
@@ -182,8 +181,7 @@ func TestSameSeedSameBytes(t *testing.T) {
 	}
 }
 
-// A receiver that lays contexts out as they come does not find the next round in
-// the same order.
+// The next round has another order, so that a receiver cannot rely on it.
 func TestOrderIsScattered(t *testing.T) {
 	c := Standard()
 	c.MetricsPerPacket = 1
@@ -207,7 +205,7 @@ func TestOrderIsScattered(t *testing.T) {
 	}
 }
 
-// New contexts come at their share, and never twice, however often the ring is
+// New contexts come at the configured share, and each only once, however often the ring is
 // replayed.
 func TestNewContextsComeOnce(t *testing.T) {
 	for _, share := range []float64{0.001, 0.1, 0.5, MaxNewShare} {
@@ -264,9 +262,9 @@ func TestMixReadsItself(t *testing.T) {
 		"c":                           "c:1",
 		"ms,g:3":                      "g:3,ms:1",
 		"c:1,c:2":                     "c:3",
-		"":                            `"": is no kind with its weight; write a mix such as c:50,g:20,ms:15,h:5,d:5,s:5`,
-		"x:1":                         `"x:1": is no kind with its weight; write a mix such as c:50,g:20,ms:15,h:5,d:5,s:5`,
-		"c:-1":                        `"c:-1": is no kind with its weight; write a mix such as c:50,g:20,ms:15,h:5,d:5,s:5`,
+		"":                            `"": is not a kind with its weight; write a mix such as c:50,g:20,ms:15,h:5,d:5,s:5`,
+		"x:1":                         `"x:1": is not a kind with its weight; write a mix such as c:50,g:20,ms:15,h:5,d:5,s:5`,
+		"c:-1":                        `"c:-1": is not a kind with its weight; write a mix such as c:50,g:20,ms:15,h:5,d:5,s:5`,
 		"c:0":                         `"c:0": gives weight to no kind`,
 	} {
 		m, err := ParseMix(text)
@@ -292,9 +290,9 @@ func TestMistakesSayWhatToDo(t *testing.T) {
 		"no kinds: write a mix such as c:50,g:20,ms:15,h:5,d:5,s:5":            func(c *Config) { c.Kinds = Mix{} },
 		"-1 metrics a packet: must be 1 or more, or 0 for as many as fit":      func(c *Config) { c.MetricsPerPacket = -1 },
 		"182641030432767838 metrics a packet: the longest packet has 65507 bytes": func(c *Config) {
-			c.MetricsPerPacket = 182641030432767838 // times a line's length it is 22 bytes, modulo 2^64
+			c.MetricsPerPacket = 182641030432767838 // times the length of a line this is 22 bytes, modulo 2^64
 		},
-		"the load takes 3852 MiB of memory, and may take 1024: choose fewer contexts, tags or new contexts": func(c *Config) {
+		"the load takes 3852 MiB of memory; the limit is 1024: choose fewer contexts, tags or new contexts": func(c *Config) {
 			c.Contexts, c.NewShare = 1_000_000, 0.95
 		},
 	} {
@@ -316,8 +314,8 @@ func TestNextAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Bound: 0 allocs/op and at most 5 ns a metric with a tenth of new contexts, so that
-// what a sender costs is the kernel's.
+// Bound: 0 allocs/op and at most 5 ns a metric with a tenth of new contexts, so that a sender's
+// cost is the kernel's.
 func BenchmarkNext(b *testing.B) {
 	for _, share := range []float64{0, 0.1} {
 		b.Run("new="+strconv.FormatFloat(share, 'g', -1, 64), func(b *testing.B) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Kind is one of the types that a metric line declares, an index of Mix.
+// Kind is a type that a metric line can declare, and an index of Mix.
 type Kind uint8
 
 const (
@@ -21,7 +21,7 @@ const (
 
 var kindNames = [NumKinds]string{"c", "g", "ms", "h", "d", "s"}
 
-// String is the kind as a line spells it.
+// String returns the kind's spelling in a line.
 func (k Kind) String() string { return kindNames[k] }
 
 // Mix is the weight of each kind.
@@ -37,7 +37,7 @@ func ParseMix(text string) (m Mix, err error) {
 		}
 		k := kindOf(name)
 		if err != nil || n < 0 || n > 1_000_000 || k == NumKinds {
-			return Mix{}, fmt.Errorf("%q: is no kind with its weight; write a mix such as c:50,g:20,ms:15,h:5,d:5,s:5", part)
+			return Mix{}, fmt.Errorf("%q: is not a kind with its weight; write a mix such as c:50,g:20,ms:15,h:5,d:5,s:5", part)
 		}
 		m[k] += n
 	}
@@ -56,7 +56,7 @@ func kindOf(name string) Kind {
 	return NumKinds
 }
 
-// String is the mix as ParseMix reads it.
+// String returns the mix in the form that ParseMix reads.
 func (m Mix) String() string {
 	var parts []string
 	for k, weight := range m {
@@ -74,7 +74,7 @@ func (m Mix) total() (sum int) {
 	return sum
 }
 
-// at is the kind of the i-th of n things that are handed out by weight.
+// at returns the kind of the i-th of n things that are distributed by weight.
 func (m Mix) at(i, n int) Kind {
 	sum, total := 0, m.total()
 	for k, weight := range m {

@@ -6,18 +6,17 @@ import (
 	"strings"
 )
 
-// contextsPerName is how many contexts share a name, as the hosts or routes of a
-// metric do, and stays below any limit of series a metric.
+// contextsPerName is how many contexts share a name, like the hosts or routes of a metric. It is
+// below any limit of series per metric.
 const contextsPerName = 10
 
-// newDigits is the width of the number that tells new contexts apart.
+// newDigits is the number of digits that identify a new context.
 const newDigits = 12
 
-// nouns are the middle of the names, by kind, so that a name has one kind. They are
-// equally long.
+// nouns are the middles of names, by kind, so that each name has one kind. They are equally long.
 var nouns = [NumKinds]string{"requests", "sessions", "duration", "payloads", "response", "visitors"}
 
-// filler makes up for what a line is too short by.
+// filler pads lines to their length.
 var filler = strings.Repeat("-checkout-backend", 10)
 
 // writer renders lines, all of the same length.
@@ -46,8 +45,7 @@ func (w *writer) appendKnown(b []byte, i int, t *tally) []byte {
 	return w.appendTags(b, start)
 }
 
-// appendNew appends a line of a context whose digits are to be written, and says
-// where they are.
+// appendNew appends a line of a new context, and returns where its digits are to be written.
 func (w *writer) appendNew(b []byte, t *tally) (line []byte, digits int) {
 	total := w.Kinds.total()
 	k := w.Kinds.at(w.random.IntN(total), total)
@@ -61,17 +59,17 @@ func (w *writer) appendNew(b []byte, t *tally) (line []byte, digits int) {
 	return w.appendTags(b, start), digits
 }
 
-// appendRest appends what stands between the name and the tags.
+// appendRest appends the part after the name, up to the tags.
 func (w *writer) appendRest(b []byte, start int, k Kind, t *tally) []byte {
 	w.setValue(k, t)
-	if w.Tags == 0 { // the name is all there is to lengthen
+	if w.Tags == 0 { // only the name can be padded
 		missing := w.line - (len(b) - start) - len(w.value)
 		return append(append(b, filler[:missing]...), w.value...)
 	}
 	return append(append(b, w.value...), "|#"...)
 }
 
-// setValue makes the value and type of a line, as long for any value of the kind.
+// setValue makes the value and type of a line. All values of a kind are equally long.
 func (w *writer) setValue(k Kind, t *tally) {
 	t.kinds[k]++
 	v := append(w.value[:0], ':')
@@ -90,7 +88,7 @@ func (w *writer) setValue(k Kind, t *tally) {
 	w.value = append(append(v, '|'), kindNames[k]...)
 }
 
-// appendTags appends the tags behind the first and fills the line with the last.
+// appendTags appends the tags after the first, and pads the line with the last.
 func (w *writer) appendTags(b []byte, start int) []byte {
 	for i := 1; i < w.Tags; i++ {
 		b = append(b, ',')
@@ -117,7 +115,7 @@ func appendPadded(b []byte, n, width int) []byte {
 	return b
 }
 
-// putDigits writes n over the digits at the front of b.
+// putDigits overwrites the digits at the front of b with n.
 func putDigits(b []byte, n uint64) {
 	width := min(len(b), newDigits)
 	for i := width - 1; i >= 0; i-- {

@@ -1,6 +1,6 @@
-// Package probe is what Freshet sends to itself to measure freshness: the datagram, by which
-// a listener tells it from what applications send, and the series that it becomes, in the
-// tenant of Freshet itself. When to send and to ask is role/prober's business.
+// Package probe describes what Freshet sends to itself to measure freshness: the datagram, which
+// a listener can tell from those of applications, and the series that it becomes in Freshet's own
+// tenant. role/prober decides when to send and query.
 package probe
 
 import (
@@ -17,40 +17,40 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// Metric is the gauge that is sent. Its value is when, in Unix seconds.
+// Metric is the gauge that is sent. Its value is the time of sending, in Unix seconds.
 const Metric = "freshet_probe"
 
-// The ways of a probe, which its label path has.
+// The ways of a probe through Freshet, which are values of its label path.
 const (
 	DogStatsD   = "dogstatsd"
 	RemoteWrite = "remote_write"
 )
 
-// Mark is what the probes of one Freshet have and no other line: an application that sends a
-// gauge freshet_probe has a series of its own.
+// Mark is common to the probes of one Freshet and to no other line: an application's own gauge
+// freshet_probe is another series.
 type Mark struct {
 	id     string // label prober
-	prefix string // of each datagram
+	prefix string // of every datagram
 }
 
-// NewMark makes the mark of the collector with that sender. It is the same after a restart,
-// and so are the series, and the datagrams that a restart in place finds in a socket.
+// NewMark returns the mark of the collector that is the producer with that number. It is the same
+// after a restart, and so are its series, and the datagrams that a restart in place finds in a
+// socket.
 func NewMark(sender uint64) *Mark {
 	var text [8]byte
 	binary.BigEndian.PutUint64(text[:], sender)
-	sum := sha256.Sum256(append([]byte(Metric), text[:]...)) // the sender itself is in batches
+	sum := sha256.Sum256(append([]byte(Metric), text[:]...)) // batches show the number itself
 	id := hex.EncodeToString(sum[:8])
 	return &Mark{id: id, prefix: Metric + "." + id + ":"}
 }
 
-// Datagram is a line of DogStatsD that is sent at a time.
+// Datagram returns the line of DogStatsD to send at that time.
 func (m *Mark) Datagram(at time.Time) []byte {
 	return append(strconv.AppendFloat([]byte(m.prefix), Seconds(at), 'f', 6, 64), "|g"...)
 }
 
-// On reports whether a datagram is a probe of this Freshet: one line as Datagram writes it, and
-// nothing behind it. A longer one is an application's, whose other lines count. There is none
-// without a mark.
+// On reports whether a datagram is a probe of this Freshet: a single line as written by Datagram.
+// A longer datagram is an application's, whose other lines count. A nil Mark is on no datagram.
 func (m *Mark) On(packet []byte) bool {
 	if m == nil || len(packet) <= len(m.prefix) || string(packet[:len(m.prefix)]) != m.prefix {
 		return false
@@ -60,7 +60,7 @@ func (m *Mark) On(packet []byte) bool {
 	return gauge && digits(whole) && digits(fraction)
 }
 
-// digits reports whether text is a number of decimal digits, one at least.
+// digits reports whether text is a decimal number of at least one digit.
 func digits(text []byte) bool {
 	for _, c := range text {
 		if c < '0' || c > '9' {
@@ -70,16 +70,15 @@ func digits(text []byte) bool {
 	return len(text) > 0
 }
 
-// Labels are those of the series of a way: of a tenant's socket, or of remote write, which
-// has no tenant of its own.
+// Labels returns the labels of a path's series. The path by remote write has an empty tenant.
 func (m *Mark) Labels(path, tenant string) labels.Labels {
 	return labels.FromMap(map[string]string{model.MetricNameLabel: Metric, "path": path, "prober": m.id, "tenant": tenant})
 }
 
-// AppendKey appends the key of the gauge that datagrams to a tenant's socket become.
+// AppendKey appends the key of the gauge that probes to a tenant's socket become.
 func (m *Mark) AppendKey(dst []byte, tenant string) []byte {
 	return series.AppendKey(dst, series.Gauge, m.Labels(DogStatsD, tenant))
 }
 
-// Seconds is a time as the value of a probe, exact to a microsecond.
+// Seconds returns a time as the value of a probe, exact to a microsecond.
 func Seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }

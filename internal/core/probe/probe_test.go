@@ -7,7 +7,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 )
 
-// A probe is a line of DogStatsD like any other, and only one with the own mark is on it.
+// A probe is an ordinary line of DogStatsD. Only a line with our own mark counts as a probe.
 func TestDatagram(t *testing.T) {
 	at := time.UnixMicro(1_795_160_000_123_456)
 	mark := NewMark(7)
@@ -31,10 +31,10 @@ func TestDatagram(t *testing.T) {
 		{"an application's own gauge", mark, "freshet_probe:1|g", false},
 		{"cut off", mark, string(packet[:20]), false},
 		{"cut off behind the mark", mark, mark.prefix, false},
-		{"with a line behind it", mark, string(packet) + "\nattacked:1|c", false},
+		{"with a line after it", mark, string(packet) + "\nattacked:1|c", false},
 		{"twice", mark, string(packet) + "\n" + string(packet), false},
 		{"with a new line", mark, string(packet) + "\n", false},
-		{"behind a line", mark, "attacked:1|c\n" + string(packet), false},
+		{"after a line", mark, "attacked:1|c\n" + string(packet), false},
 		{"with lines before its end", mark, mark.prefix + "1.5|g\nattacked:1|c\nattacked:1.5|g", false},
 		{"with a tag", mark, string(packet) + "|#attacked:yes", false},
 		{"of two values", mark, mark.prefix + "1.5:2.5|g", false},
@@ -50,7 +50,7 @@ func TestDatagram(t *testing.T) {
 	}
 }
 
-// One series for a tenant's socket, whatever was restarted since.
+// A tenant's socket has one series, across restarts.
 func TestKey(t *testing.T) {
 	if a, b := NewMark(7).AppendKey(nil, "a"), NewMark(7).AppendKey(nil, "a"); string(a) != string(b) {
 		t.Errorf("%q %q", a, b)

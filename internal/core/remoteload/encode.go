@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// The bytes of a sample, in both versions.
+// The parts of a sample, in both versions.
 const (
 	valueBytes = 8
 	timeBytes  = 6
@@ -16,8 +16,8 @@ const (
 	sampleBytes = 1 + valueBytes + 1 + timeBytes
 )
 
-// Most values are small whole numbers or fractions of eight: of a double with 21 bits or
-// fewer the first half is zero, which compresses well, as it does for real senders.
+// Most values are small whole numbers or eighths. A double with at most 21 significant bits has a
+// zero first half, which compresses well, as real senders' values do.
 const (
 	maxRound  = 1 << 21
 	highBytes = valueBytes / 2
@@ -25,10 +25,10 @@ const (
 
 func putWide(b []byte, v float64) { binary.LittleEndian.PutUint64(b, math.Float64bits(v)) }
 
-// putHigh writes the last four bytes of a value whose others are zero.
+// putHigh writes the last four bytes of a value whose other bytes are zero.
 func putHigh(b []byte, v float64) { binary.LittleEndian.PutUint32(b, uint32(math.Float64bits(v)>>32)) }
 
-// putTime writes a time between minTime and maxTime as protobuf does.
+// putTime writes a time between minTime and maxTime in protobuf's encoding.
 func putTime(b []byte, t int64) {
 	for i := range timeBytes {
 		b[i] = byte(t>>(7*i)) | 0x80
@@ -36,7 +36,7 @@ func putTime(b []byte, t int64) {
 	b[timeBytes-1] &= 0x7f
 }
 
-// putDigits writes n over the digits in b.
+// putDigits overwrites the digits in b with n.
 func putDigits(b []byte, n int) {
 	for i := len(b) - 1; i >= 0; i-- {
 		b[i] = byte('0' + n%10)
@@ -50,11 +50,11 @@ type renderer struct {
 	compressor compressor
 	labels     []label
 	raw        []byte
-	roles      []role // of the bytes of raw
-	samples    []int  // where in raw the values end
-	digits     []int  // where in raw pods' numbers stand
-	digitsPods []int  // whose they are
-	message    []byte // the message within that is being written
+	roles      []role // roles of the bytes of raw
+	samples    []int  // positions in raw where values end
+	digits     []int  // positions in raw of pods' numbers
+	digitsPods []int  // the pods of these positions
+	message    []byte // the inner message being written
 }
 
 func newRenderer(c Config) *renderer { return &renderer{Config: c} }
@@ -96,7 +96,7 @@ func (r *renderer) assign(first int) {
 			r.roles[end+1+j] = firstTime + role(j)
 		}
 	}
-	if r.NewShare > 0 { // else no pod's number ever changes
+	if r.NewShare > 0 { // otherwise no pod's number ever changes
 		for _, at := range r.digits {
 			setFree(r.roles[at : at+podDigits])
 		}
@@ -109,8 +109,8 @@ func setFree(roles []role) {
 	}
 }
 
-// locate finds where in the body is what changes, by where it is in raw. Free bytes that
-// follow one another do so there, too.
+// locate finds in the body what changes, by its position in raw. Consecutive free bytes of raw
+// are consecutive in the body, too.
 func (r *renderer) locate(made *request, changing []written) {
 	at := make(map[int]uint32, len(changing))
 	for _, w := range changing {
@@ -132,7 +132,7 @@ func (r *renderer) locate(made *request, changing []written) {
 	}
 }
 
-// version1 is a prometheus.WriteRequest: labels are written out in each series.
+// version1 encodes a prometheus.WriteRequest, with labels written out in each series.
 func (r *renderer) version1(first, last int) {
 	for i := first; i < last; i++ {
 		r.labels = r.Config.labels(r.labels, i)
@@ -153,8 +153,8 @@ func (r *renderer) version1(first, last int) {
 	}
 }
 
-// version2 is an io.prometheus.write.v2.Request: labels are numbers of symbols, which come
-// first, and metadata is in each series, as senders of it have it.
+// version2 encodes an io.prometheus.write.v2.Request: symbols come first, labels are numbers of
+// symbols, and each series has metadata, as senders of version 2 do it.
 func (r *renderer) version2(first, last int) {
 	symbols := map[string]uint64{"": 0}
 	r.raw = appendString(r.raw, 4, "")
@@ -170,7 +170,7 @@ func (r *renderer) version2(first, last int) {
 		}
 		return n
 	}
-	refs := make([][]byte, last-first) // of each series
+	refs := make([][]byte, last-first) // for each series
 	helps := make([]uint64, last-first)
 	for i := first; i < last; i++ {
 		r.labels = r.Config.labels(r.labels, i)
@@ -199,18 +199,18 @@ func (r *renderer) version2(first, last int) {
 	}
 }
 
-// addMessage adds the message of a series, whose sample ends where it says.
+// addMessage adds the message of a series, whose sample ends at sampleEnd.
 func (r *renderer) addMessage(sampleEnd int) {
 	r.samples = append(r.samples, len(r.raw)+sampleEnd-timeBytes-1)
 	r.raw = append(r.raw, r.message...)
 }
 
-// addDigits keeps where a pod's number stands.
+// addDigits remembers where a pod's number is.
 func (r *renderer) addDigits(at, pod int) {
 	r.digits, r.digitsPods = append(r.digits, at), append(r.digitsPods, pod)
 }
 
-// appendSample appends a Sample, which is field 2 of a TimeSeries in both versions.
+// appendSample appends a Sample, field 2 of a TimeSeries in both versions.
 func appendSample(b []byte) []byte {
 	b = append(appendHead(b, 2, sampleBytes), valueTag)
 	b = append(b, make([]byte, sampleBytes-1)...)
@@ -222,7 +222,7 @@ func appendString(b []byte, field int, text string) []byte {
 	return append(appendHead(b, field, len(text)), text...)
 }
 
-// appendHead begins a field of so many bytes.
+// appendHead begins a field of size bytes.
 func appendHead(b []byte, field, size int) []byte {
 	return binary.AppendUvarint(append(b, byte(field<<3|2)), uint64(size))
 }

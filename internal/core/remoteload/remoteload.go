@@ -1,9 +1,8 @@
-// Package remoteload makes requests of remote write to measure receivers with: the same
-// bytes for the same configuration, and exact totals of what was handed out. It encodes
-// and compresses all requests beforehand, in a way that leaves the bytes of each sample
-// as they are, so that the next round of a request is its memory with other times and
-// values, and a sender pays for the system call alone. Sending, and at what rate, is
-// internal/adapter/loadgen's.
+// Package remoteload makes remote-write requests for measuring receivers: the same bytes for the
+// same configuration, with exact totals. It encodes and compresses all requests beforehand, but
+// leaves the bytes of each sample uncompressed. The next round of a request then only overwrites
+// times and values in place, so that a sender pays only for the system call. adapter/loadgen
+// sends the requests, and sets the rate.
 package remoteload
 
 import (
@@ -11,21 +10,20 @@ import (
 	"math"
 )
 
-// Config says what the requests are like.
+// Config describes the requests.
 type Config struct {
 	Seed    uint64
-	Name    string // value of the label "job"; empty for one of the seed and the first time, which no other load has
+	Name    string // value of the label "job"; if empty, it is made from the seed and the first time, so that no other load has it
 	Version int    // of remote write: 1 or 2
-	Series  int    // at a time, 1 to MaxSeries; each has one sample a round
-	Labels  int    // of each series, MinLabels to MaxLabels, the name among them
-	Batch   int    // samples a request, 1 to MaxBatch
+	Series  int    // at a time, 1 to MaxSeries; each has one sample per round
+	Labels  int    // per series, MinLabels to MaxLabels, including the name
+	Batch   int    // samples per request, 1 to MaxBatch
 
 	Begin    int64 // Unix milliseconds: the time of the first round's samples
-	Interval int64 // milliseconds from round to round
+	Interval int64 // milliseconds between rounds
 
-	// NewShare is the part of the series, from 0 to 1, that is replaced from one round
-	// to the next by series that never were before. Whole pods are, with all that they
-	// have, as in a deploy.
+	// NewShare is the part of the series, from 0 to 1, that new series replace from one round to
+	// the next. As in a deploy, whole pods are replaced with all their series.
 	NewShare float64
 }
 
@@ -35,17 +33,17 @@ const (
 	MaxLabels = 50
 	MaxBatch  = 100_000 // 25 MB decompressed
 
-	// Times are written in six bytes, which they need between 1971 and 2109.
+	// Times take six bytes, which is so between 1971 and 2109.
 	minTime = 1 << 35
 	maxTime = 1<<42 - 1
 )
 
-// Standard is the load that servers are compared by.
+// Standard returns the load by which servers are compared.
 func Standard() Config {
 	return Config{Seed: 1, Version: 1, Series: 100_000, Labels: MinLabels, Batch: 2000, Interval: 15_000}
 }
 
-// Check says what is wrong with the configuration.
+// Check returns what is wrong with the configuration, or nil.
 func (c Config) Check() error {
 	switch {
 	case c.Version != 1 && c.Version != 2:
@@ -57,17 +55,17 @@ func (c Config) Check() error {
 	case c.Batch < 1 || c.Batch > MaxBatch:
 		return fmt.Errorf("%d samples a request: must be 1 to %d", c.Batch, MaxBatch)
 	case c.Interval < 1:
-		return fmt.Errorf("%d ms from round to round: must be 1 or more", c.Interval)
+		return fmt.Errorf("%d ms between rounds: must be 1 or more", c.Interval)
 	case c.Begin < minTime || c.Begin > maxTime/2:
-		return fmt.Errorf("the first samples are of %d ms: is no time of these days", c.Begin)
+		return fmt.Errorf("the first samples are at %d ms: must be a time between 1971 and 2109", c.Begin)
 	case !(c.NewShare >= 0 && c.NewShare <= 1):
 		return fmt.Errorf("new series: must be 0 to 1 of all, got %g", c.NewShare)
 	}
 	return nil
 }
 
-// Job is the value of the label "job", which all series of the load have. Loads with the
-// same Name go on with each other's series.
+// Job returns the value of the label "job" of all series of the load. Loads with the same Name
+// continue each other's series.
 func (c Config) Job() string {
 	if c.Name != "" {
 		return c.Name
@@ -75,17 +73,17 @@ func (c Config) Job() string {
 	return fmt.Sprintf("bench-%d-%d", c.Seed, c.Begin)
 }
 
-// Time is that of a round's samples, in Unix milliseconds.
+// Time returns the time of a round's samples, in Unix milliseconds.
 func (c Config) Time(round int) int64 { return c.Begin + int64(round)*c.Interval }
 
-// Requests is how many requests a round has.
+// Requests returns how many requests a round has.
 func (c Config) Requests() int { return (c.Series + c.Batch - 1) / c.Batch }
 
-// pods is how many pods the series are of.
+// pods returns how many pods the series belong to.
 func (c Config) pods() int { return (c.Series + seriesPerPod - 1) / seriesPerPod }
 
-// generation is how often a pod has been replaced when a round begins: as many are a round
-// as NewShare wants, one after the other.
+// generation returns how often a pod has been replaced when a round begins. Each round replaces
+// as many pods as NewShare says, one after the other.
 func (c Config) generation(pod, round int) int {
 	replaced := int(math.Floor(c.NewShare*float64(c.pods())*float64(round) + 1e-9))
 	if replaced <= pod {
@@ -94,7 +92,7 @@ func (c Config) generation(pod, round int) int {
 	return (replaced-pod-1)/c.pods() + 1
 }
 
-// Load has the requests of a round, and makes those of the next in their place.
+// Load has the requests of a round, and overwrites them with those of the next.
 type Load struct {
 	Config
 	requests []request
@@ -114,42 +112,42 @@ func New(c Config) (*Load, error) {
 	return l, nil
 }
 
-// request is one of a round's, as it was in the last one.
+// request is a request as it was in its last round.
 type request struct {
-	first   int       // of its series
-	values  []float64 // of each, in the last round
+	first   int       // index of its first series
+	values  []float64 // of each series, in the last round
 	body    []byte    // compressed
-	raw     int       // bytes of the body before that
-	samples []uint32  // where in body the last bytes of each value are
+	raw     int       // uncompressed bytes of the body
+	samples []uint32  // positions in body of the last bytes of each value
 	times   []timeByte
 	pods    []pod
-	rounds  int // that were rendered
+	rounds  int // rendered rounds
 }
 
-// timeByte is where in a body a byte of a round's time stands. There are few: the others
-// are copies.
+// timeByte is the position in a body of a byte of the round's time. There are few: the others are
+// copies.
 type timeByte struct {
 	at    uint32
 	index byte
 }
 
-// pod is a part of a request: the series [from, to) in it.
+// pod is a pod's part of a request: the series [from, to) of it.
 type pod struct {
 	number   int
 	from, to int
-	digits   []uint32 // where in body its number stands; empty if no pod is ever replaced
+	digits   []uint32 // positions in body of its number; empty if pods are never replaced
 }
 
-// Request is what is to be sent.
+// Request is a request to send.
 type Request struct {
-	Body    []byte // compressed; the load's until the request's next round
-	Raw     int    // bytes before that
+	Body    []byte // compressed; owned by the load, and valid until the request's next round
+	Raw     int    // uncompressed bytes
 	Samples int    // each of another series
-	New     int    // series that never were before
+	New     int    // new series
 }
 
-// Next renders request k of the next round. Different requests may be rendered at the same
-// time. The memory of one is used again: it must have been sent by then.
+// Next renders request k of its next round. Different requests may be rendered at the same time.
+// It overwrites the memory of the request's previous round, which must have been sent by then.
 func (l *Load) Next(k int) Request {
 	r := &l.requests[k]
 	round := r.rounds
@@ -163,7 +161,7 @@ func (l *Load) Next(k int) Request {
 		}
 		out.New += p.to - p.from
 		if round > 0 {
-			clear(r.values[p.from:p.to]) // counting begins anew
+			clear(r.values[p.from:p.to]) // counters restart
 		}
 		for _, at := range p.digits {
 			putDigits(r.body[at:at+podDigits], p.number+generation*l.pods())
@@ -193,8 +191,8 @@ func (r *request) fill(seed uint64, round int, time int64) {
 	}
 }
 
-// next is the value of a series after the last one. Half of all counters stand still, as
-// most of a real service do at any time. They begin anew where they would no more be round.
+// next returns the value of a series after last. Half of all counters stand still, as most
+// counters of a real service do. A counter restarts when its value would no longer be round.
 func (s *slot) next(last float64, random uint64) float64 {
 	step := random & 15
 	switch {
@@ -210,7 +208,7 @@ func (s *slot) next(last float64, random uint64) float64 {
 	return last + float64(step)
 }
 
-// mix makes one number of another, evenly (splitmix64).
+// mix returns a well-distributed number made of x (splitmix64).
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -218,10 +216,10 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Totals are what requests hold together.
+// Totals are the sums over requests.
 type Totals struct {
 	Requests, Samples, NewSeries uint64
-	Bytes, RawBytes              uint64 // compressed, and before
+	Bytes, RawBytes              uint64 // compressed and uncompressed
 }
 
 // Add adds a request.

@@ -36,14 +36,14 @@ func mustNew(t testing.TB, c Config) *Load {
 	return l
 }
 
-// sample is what a receiver reads.
+// sample is a sample as a receiver reads it.
 type sample struct {
 	labels string
 	time   int64
 	value  float64
 }
 
-// read decodes a request as Prometheus does.
+// read decodes a request with Prometheus' code.
 func read(t *testing.T, version int, body []byte) (all []sample) {
 	t.Helper()
 	raw, err := snappy.Decode(nil, body)
@@ -88,8 +88,8 @@ func read(t *testing.T, version int, body []byte) (all []sample) {
 	return all
 }
 
-// Every load is what was asked for, round by round, and its totals are what a receiver
-// counts: each series once a round, at the time of the round, in requests that are full.
+// Every load is as configured, round by round, and its totals match what a receiver counts: each
+// series once a round, at the time of the round, in full requests.
 func TestLoadIsWhatWasAskedFor(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"version 1":                      nil,
@@ -102,7 +102,7 @@ func TestLoadIsWhatWasAskedFor(t *testing.T) {
 		"many labels, version 2":         func(c *Config) { c.Labels, c.Version = MaxLabels, 2 },
 		"pods are replaced":              func(c *Config) { c.NewShare = 0.1 },
 		"pods are replaced, version 2":   func(c *Config) { c.NewShare, c.Version = 0.1, 2 },
-		"pods parted among requests":     func(c *Config) { c.NewShare, c.Batch = 0.3, 77 },
+		"pods split over requests":       func(c *Config) { c.NewShare, c.Batch = 0.3, 77 },
 		"all are replaced":               func(c *Config) { c.NewShare = 1 },
 		"rounds that are a second apart": func(c *Config) { c.Interval = 1000 },
 	} {
@@ -121,7 +121,7 @@ func TestLoadIsWhatWasAskedFor(t *testing.T) {
 					made += r.New
 					got := read(t, c.Version, r.Body)
 					if len(got) != r.Samples || len(got) != c.Batch && k < c.Requests()-1 {
-						t.Fatalf("request %d has %d samples, and says %d", k, len(got), r.Samples)
+						t.Fatalf("request %d has %d samples, but claims %d", k, len(got), r.Samples)
 					}
 					for _, s := range got {
 						if s.time != c.Begin+int64(round)*c.Interval || strings.Count(s.labels, "=") != c.Labels || !strings.Contains(s.labels, c.Job()) {
@@ -131,7 +131,7 @@ func TestLoadIsWhatWasAskedFor(t *testing.T) {
 					}
 				}
 				if len(now) != c.Series || len(seen)-before != made {
-					t.Fatalf("round %d has %d series, %d of them new, and says %d", round, len(now), len(seen)-before, made)
+					t.Fatalf("round %d has %d series, %d of them new, but claims %d", round, len(now), len(seen)-before, made)
 				}
 				if round > 0 && math.Abs(float64(made)-c.NewShare*float64(c.Series)) > 2*seriesPerPod {
 					t.Errorf("round %d replaces %d of %d series", round, made, c.Series)
@@ -144,8 +144,8 @@ func TestLoadIsWhatWasAskedFor(t *testing.T) {
 	}
 }
 
-// Counters never fall while their pod lives, buckets and gauges are among the series, and
-// those of a new pod begin anew.
+// Counters never fall while their pod lives, buckets and gauges are among the series, and a new
+// pod's counters begin at zero.
 func TestValues(t *testing.T) {
 	l := mustNew(t, small(func(c *Config) { c.Series, c.Batch, c.NewShare = 200, 200, 0.125 }))
 	last := map[string]float64{}
@@ -186,7 +186,7 @@ func TestSameConfigSameBytes(t *testing.T) {
 	c.Seed++
 	other := mustNew(t, c)
 	for range 3 {
-		// In another order: each request is by itself.
+		// In another order: requests are independent.
 		for _, k := range []int{3, 0, 1} {
 			one.Next(k)
 		}
@@ -201,8 +201,8 @@ func TestSameConfigSameBytes(t *testing.T) {
 	}
 }
 
-// A request is about as long as what a snappy library makes of it, so that a receiver has as
-// much to do with it.
+// A request is about as long as a snappy library would make it, so that a receiver has as much
+// work.
 func TestSizeIsThatOfARealSender(t *testing.T) {
 	for _, version := range []int{1, 2} {
 		r := mustNew(t, small(func(c *Config) { c.Series, c.Batch, c.Version = 2000, 2000, version })).Next(0)
@@ -212,23 +212,23 @@ func TestSizeIsThatOfARealSender(t *testing.T) {
 		}
 		real := len(snappy.Encode(nil, raw))
 		if ratio := float64(len(r.Body)) / float64(real); ratio < 0.8 || ratio > 1.3 {
-			t.Errorf("version %d: %d bytes, of a library %d", version, len(r.Body), real)
+			t.Errorf("version %d: %d bytes; a library makes %d", version, len(r.Body), real)
 		}
 		if len(raw) != r.Raw {
-			t.Errorf("version %d: %d bytes before, and says %d", version, len(raw), r.Raw)
+			t.Errorf("version %d: %d uncompressed bytes, but claims %d", version, len(raw), r.Raw)
 		}
 	}
 }
 
-// What is free and what is a time can be written over, whatever is between.
+// Free bytes and bytes of a time can be overwritten, whatever is between them.
 func TestCompressWithRoles(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var c compressor
 	for n := range 400 {
-		src := make([]byte, random.IntN(1+n*300)) // beyond the longest offset, too
+		src := make([]byte, random.IntN(1+n*300)) // also beyond the longest offset
 		roles := make([]role, len(src))
 		for i := range src {
-			src[i] = byte(random.IntN(1 + n%5)) // from one value, which copies itself, to few copies
+			src[i] = byte(random.IntN(1 + n%5)) // from one value, which compresses to copies, to few copies
 		}
 		for at := random.IntN(100); at+timeBytes < len(src); at += 20 + random.IntN(1+n) {
 			for i := range timeBytes {
@@ -255,7 +255,7 @@ func TestCompressWithRoles(t *testing.T) {
 			}
 		}
 		if got, err := snappy.Decode(nil, body); err != nil || !bytes.Equal(got, src) {
-			t.Fatalf("%d: of %d bytes came others: %v", n, len(src), err)
+			t.Fatalf("%d: %d bytes changed: %v", n, len(src), err)
 		}
 	}
 }
@@ -272,7 +272,7 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// Pods are replaced in their order, each as often as its neighbours.
+// Pods are replaced in order, each as often as its neighbours.
 func TestGenerations(t *testing.T) {
 	c := small(func(c *Config) { c.Series, c.NewShare = 400, 0.375 }) // 4 pods, 1.5 a round
 	var got []string
@@ -291,19 +291,19 @@ func TestGenerations(t *testing.T) {
 
 func TestMistakesSayWhatToDo(t *testing.T) {
 	for want, change := range map[string]func(*Config){
-		"version 3 of remote write: must be 1 or 2":        func(c *Config) { c.Version = 3 },
-		"0 series: must be 1 to 10000000":                  func(c *Config) { c.Series = 0 },
-		"6 labels: must be 7 to 50":                        func(c *Config) { c.Labels = 6 },
-		"0 samples a request: must be 1 to 100000":         func(c *Config) { c.Batch = 0 },
-		"0 ms from round to round: must be 1 or more":      func(c *Config) { c.Interval = 0 },
-		"is no time of these days":                         func(c *Config) { c.Begin = 0 },
-		"new series: must be 0 to 1 of all, got NaN":       func(c *Config) { c.NewShare = math.NaN() },
-		"new series: must be 0 to 1 of all, got 1.5":       func(c *Config) { c.NewShare = 1.5 },
-		"100001 samples a request: must be 1 to 100000":    func(c *Config) { c.Batch = MaxBatch + 1 },
-		"51 labels: must be 7 to 50":                       func(c *Config) { c.Labels = MaxLabels + 1 },
-		"10000001 series: must be 1 to 10000000":           func(c *Config) { c.Series = MaxSeries + 1 },
-		"-1 ms from round to round: must be 1 or more":     func(c *Config) { c.Interval = -1 },
-		"the first samples are of 4398046511103 ms: is no": func(c *Config) { c.Begin = maxTime },
+		"version 3 of remote write: must be 1 or 2":          func(c *Config) { c.Version = 3 },
+		"0 series: must be 1 to 10000000":                    func(c *Config) { c.Series = 0 },
+		"6 labels: must be 7 to 50":                          func(c *Config) { c.Labels = 6 },
+		"0 samples a request: must be 1 to 100000":           func(c *Config) { c.Batch = 0 },
+		"0 ms between rounds: must be 1 or more":             func(c *Config) { c.Interval = 0 },
+		"must be a time between 1971 and 2109":               func(c *Config) { c.Begin = 0 },
+		"new series: must be 0 to 1 of all, got NaN":         func(c *Config) { c.NewShare = math.NaN() },
+		"new series: must be 0 to 1 of all, got 1.5":         func(c *Config) { c.NewShare = 1.5 },
+		"100001 samples a request: must be 1 to 100000":      func(c *Config) { c.Batch = MaxBatch + 1 },
+		"51 labels: must be 7 to 50":                         func(c *Config) { c.Labels = MaxLabels + 1 },
+		"10000001 series: must be 1 to 10000000":             func(c *Config) { c.Series = MaxSeries + 1 },
+		"-1 ms between rounds: must be 1 or more":            func(c *Config) { c.Interval = -1 },
+		"the first samples are at 4398046511103 ms: must be": func(c *Config) { c.Begin = maxTime },
 	} {
 		if _, err := New(small(change)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, not %s", err, want)
@@ -311,8 +311,8 @@ func TestMistakesSayWhatToDo(t *testing.T) {
 	}
 }
 
-// Bound: 40 ns a sample and no allocation. A receiver takes 300 or more, so that what is
-// measured is the receiver.
+// Bound: 40 ns a sample and no allocation. A receiver takes 300 ns or more, so the receiver is
+// what is measured.
 func BenchmarkNext(b *testing.B) {
 	c := small(func(c *Config) { c.Series, c.Batch = 100_000, 2000 })
 	l := mustNew(b, c)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// kind is how the values of a series go on, by the numbers that remote write 2.0 has.
+// kind says how the values of a series continue, with the numbers of remote write 2.0.
 type kind byte
 
 const (
@@ -15,19 +15,19 @@ const (
 	histogram kind = 3
 )
 
-// seriesPerPod is how many series a pod has: 20 of each of five routes.
+// seriesPerPod is how many series a pod has: 20 for each of five routes.
 const seriesPerPod = 100
 
-// slot is what one series of each pod is of.
+// slot describes one series of each pod.
 type slot struct {
 	name, help      string
 	kind            kind
 	handler, method string
 	label, value    string // "code", or "le" of a bucket
-	wide            bool   // values may have any bits; the others are round
+	wide            bool   // values have any bits; otherwise they are round
 }
 
-// valueBytes is how many bytes of a value change, from its end.
+// valueBytes returns how many bytes of a value change, counted from its end.
 func (s *slot) valueBytes() int {
 	if s.wide {
 		return valueBytes
@@ -67,7 +67,7 @@ func makeSlots() (all []slot) {
 	return all
 }
 
-// Names are those of all metrics in a load. Series of two of them may have the same other
+// Names returns the names of all metrics in a load. Series of two metrics may have the same other
 // labels.
 func Names() (all []string) {
 	for i := range slots {
@@ -81,19 +81,19 @@ func Names() (all []string) {
 // label is a name and its value.
 type label struct{ name, value string }
 
-// podLabel has the number of the pod at the end of its value.
+// podLabel is the label whose value ends with the pod's number.
 const (
 	podLabel  = "pod"
 	podPrefix = "shop-6f9c7d8b54-"
 	podDigits = 8
 )
 
-// further labels are those of a series that has more than the seven.
+// further are the labels of series with more than seven labels.
 var further = []label{
 	{"cluster", "production-1"}, {"region", "eu-west-1"}, {"zone", "eu-west-1b"}, {"namespace", "shop"}, {"team", "checkout"}, {"version", "v1.24.3"},
 }
 
-// labels are those of series i, sorted by name.
+// labels returns the labels of series i, sorted by name.
 func (c Config) labels(to []label, i int) []label {
 	s, pod := &slots[i%seriesPerPod], i/seriesPerPod
 	to = append(to[:0],

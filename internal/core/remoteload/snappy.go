@@ -2,43 +2,43 @@ package remoteload
 
 import "encoding/binary"
 
-// A role is what a byte of a request is in the rounds to come.
+// A role says how a byte of a request changes between rounds.
 type role byte
 
 const (
 	constant role = 0 // the same in all rounds
 
-	// The bytes of a time: those of one role are the same in all samples of a round.
+	// The bytes of a time: bytes of one role are the same in all samples of a round.
 	firstTime role = 1
 	lastTime  role = timeBytes
 
-	free role = 255 // any, in each place and round
+	free role = 255 // different in each place and round
 )
 
-// written is a byte that is no constant, and stands in the output as it is.
+// written is a byte that changes, and is literal in the output.
 type written struct {
 	from uint32 // in the input
 	at   uint32 // in the output
 }
 
-// compressor writes snappy's block format for bytes of which some will be written over
-// afterwards: no copy is of free bytes, and a byte of a time is copied from the same of
-// another. Besides that it finds what others find: the last place with the same four bytes.
+// compressor writes snappy's block format for input that is partly overwritten afterwards: it
+// never copies free bytes, and copies a byte of a time only from the same byte of another time.
+// Like other compressors it looks for the last place with the same four bytes.
 type compressor struct {
-	places [1 << 14]int32 // by hash of four bytes, from 1 on
+	places [1 << 14]int32 // by hash of four bytes, counted from 1
 }
 
 const (
-	maxOffset = 1<<16 - 1 // of a copy that is written in three bytes
+	maxOffset = 1<<16 - 1 // of a copy that takes three bytes
 	minCopy   = 4
-	maxCopy   = 64 // in one copy
+	maxCopy   = 64 // bytes per copy
 )
 
-// compress returns src compressed, and the bytes in it that are no constants.
+// compress returns src compressed, and the positions of the bytes that change.
 func (c *compressor) compress(src []byte, roles []role) (dst []byte, changing []written) {
 	clear(c.places[:])
 	dst = binary.AppendUvarint(dst, uint64(len(src)))
-	from := 0 // what is not written yet
+	from := 0 // the first byte that is not written yet
 	literal := func(to int) {
 		if from == to {
 			return
@@ -89,7 +89,7 @@ func appendLiteralHead(b []byte, n int) []byte {
 	}
 }
 
-// appendCopy appends what copies n bytes.
+// appendCopy appends a copy of n bytes.
 func appendCopy(b []byte, offset, n int) []byte {
 	for n > 0 {
 		size := min(n, maxCopy)
