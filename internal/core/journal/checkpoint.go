@@ -9,8 +9,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// Types of a checkpoint's frames. The payload of a piece begins with its number in the
-// section, from 0. A program that does not know pieces takes none of them for a section.
+// Types of a checkpoint's frames. The payload of a piece begins with its number within the
+// section, from 0. A program that does not know pieces does not take them for sections.
 const (
 	sectionFrame   = 1
 	endFrame       = 2
@@ -20,7 +20,7 @@ const (
 	pieceBytes = 4 // of the number
 )
 
-// pieces gathers those of one section: they follow each other without a gap.
+// pieces gathers the pieces of one section, which are consecutive frames.
 type pieces struct {
 	shard  uint16
 	pos    Position
@@ -28,9 +28,9 @@ type pieces struct {
 	end    int64 // of the last frame
 }
 
-// add takes the next piece, behind the frame that ended at before. It reports false if the
-// piece is not the first of its section and does not continue the one before, so that a
-// section with a piece missing is missing as a whole.
+// add takes the next piece; before is the end of the frame before it. It returns false if the
+// piece neither is the first of its section nor continues the one before, so that a section with
+// a missing piece is missing as a whole.
 func (p *pieces) add(f *segment.Frame, before int64) bool {
 	if len(f.Payload) < pieceBytes {
 		return false
@@ -52,43 +52,43 @@ const checkpointTemp = "checkpoint.tmp"
 
 var errBusy = errors.New("begin checkpoint: another one is being written")
 
-// Checkpoint is the state of all shards while it is being written. Its methods are not for
-// concurrent use, but Appends may go on between and during them. It is an interface, since a log
+// Checkpoint is the state of all shards while it is being written. Its methods are not safe for
+// concurrent use, but Appends may go on between and during them. It is an interface because a log
 // that other machines hold writes its own.
 type Checkpoint interface {
-	// Base is the last position that was appended before BeginCheckpoint: the least that a
-	// section can have.
+	// Base is the last position that was appended before BeginCheckpoint, and the lowest position
+	// of a section.
 	Base() Position
 
-	// Section writes the state of a shard as of pos: every frame of the shard up to pos is in it
-	// and none behind. pos is at least Base, also for a shard without frames for long. The order
-	// of the sections is free. A shard that had no state at BeginCheckpoint needs no section. The
-	// payload can be used again when Section returns.
+	// Section writes the state of a shard as of pos: the state includes every frame of the shard
+	// up to pos and none after it. pos is at least Base, even for a shard without frames for
+	// long. Sections may come in any order. A shard that had no state at BeginCheckpoint needs no
+	// section. The payload can be reused when Section returns.
 	Section(shard uint16, pos Position, payload []byte) error
 
-	// Commit puts the checkpoint in place of the one before. Until it returns nil, or an error
-	// that says that the checkpoint is in place, the one before counts.
+	// Commit puts the checkpoint in place of the one before. The earlier checkpoint counts until
+	// Commit returns nil, or an error that says that the new one is in place.
 	Commit() error
 
-	// Abort ends a checkpoint that will not be committed. After Commit it does nothing.
+	// Abort ends a checkpoint that will not be committed. It does nothing after Commit.
 	Abort()
 }
 
-// checkpoint is one in a file of this journal.
+// checkpoint is a Checkpoint in a file of this journal.
 type checkpoint struct {
 	log        *Log
-	base       Position // the last frame before it was begun
-	sinceBytes int64    // log's, then
+	base       Position // the last frame before it began
+	sinceBytes int64    // log's value at that time
 	file       segment.Writer
 	w          *bufio.Writer
 	written    [series.Shards]bool
 	count      uint32
 }
 
-// Base is a method of Checkpoint.
+// Base implements Checkpoint.
 func (c *checkpoint) Base() Position { return c.base }
 
-// BeginCheckpoint starts a new checkpoint and a new segment. One can be written
+// BeginCheckpoint starts a new checkpoint and a new segment. Only one checkpoint can be written
 // at a time.
 func (l *Log) BeginCheckpoint() (Checkpoint, error) {
 	l.mu.Lock()
@@ -102,19 +102,19 @@ func (l *Log) BeginCheckpoint() (Checkpoint, error) {
 	}
 	l.seal()
 	c := &checkpoint{log: l, base: l.tail.Last, sinceBytes: l.sinceBytes.Load(), file: f, w: bufio.NewWriterSize(f, 256<<10)}
-	// An error stays with the buffered writer and comes back from Section or Commit.
+	// The buffered writer keeps an error; Section or Commit returns it.
 	_, _ = c.w.Write(segment.AppendHeader(nil, checkpointFormat.Magic, l.opts.Mark, c.base))
 	l.checkpoint = c
 	return c, nil
 }
 
-// Section is a method of Checkpoint. A section that is too long for one frame is cut.
+// Section implements Checkpoint. A section that is too long for one frame is cut into pieces.
 func (c *checkpoint) Section(shard uint16, pos Position, payload []byte) error {
 	c.log.mu.Lock()
 	last := c.log.tail.Last
 	c.log.mu.Unlock()
 	if shard >= series.Shards || c.written[shard] || pos < c.base || pos > last {
-		panic(fmt.Sprintf("BUG: checkpoint section of shard %d at position %d; repeated, or not a shard, or outside of %d to %d",
+		panic(fmt.Sprintf("BUG: checkpoint section of shard %d at position %d; repeated, not a shard, or outside of %d to %d",
 			shard, pos, c.base, last))
 	}
 	var err error
@@ -150,8 +150,8 @@ func (c *checkpoint) put(tag uint32, pos Position, payload ...[]byte) error {
 	return checkpointFormat.WriteFrame(c.w, c.log.opts.Mark, &segment.Frame{Pos: pos, Tag: tag}, payload...)
 }
 
-// Commit is a method of Checkpoint. The checkpoint before is kept together with the segments that
-// it needs, in case this one is ever damaged; what is older is removed.
+// Commit implements Checkpoint. It keeps the checkpoint before and the segments which that needs,
+// in case this one is ever damaged, and removes what is older.
 func (c *checkpoint) Commit() error {
 	defer c.Abort()
 	if err := c.finish(); err != nil {
@@ -159,13 +159,12 @@ func (c *checkpoint) Commit() error {
 	}
 	keep := c.log.committed(c)
 	if err := removeBelow(c.log.fs, keep, c.base); err != nil {
-		return fmt.Errorf("checkpoint at position %d is in place, but what it replaces is not removed: %w", c.base, err)
+		return fmt.Errorf("checkpoint at position %d is in place, but the files it replaces are not removed: %w", c.base, err)
 	}
 	return nil
 }
 
-// finish writes the end and gives the file its name, each step safe on disk
-// before the next.
+// finish writes the end and renames the file, each step safe on disk before the next.
 func (c *checkpoint) finish() error {
 	if err := c.put(tag(0, endFrame), c.base, order.AppendUint32(nil, c.count)); err != nil {
 		return err
@@ -186,7 +185,7 @@ func (c *checkpoint) finish() error {
 	return nil
 }
 
-// Abort is a method of Checkpoint.
+// Abort implements Checkpoint.
 func (c *checkpoint) Abort() {
 	l := c.log
 	l.mu.Lock()
@@ -196,11 +195,10 @@ func (c *checkpoint) Abort() {
 	}
 	l.checkpoint = nil
 	_ = c.file.Close()
-	_ = l.fs.Remove(checkpointTemp) // gone already if it was renamed; replaced by the next one if it stays
+	_ = l.fs.Remove(checkpointTemp) // already renamed, or else replaced by the next checkpoint
 }
 
-// committed makes c the newest checkpoint and returns the base of the one to
-// keep besides it.
+// committed makes c the newest checkpoint, and returns the base of the older one to keep.
 func (l *Log) committed(c *checkpoint) (keep Position) {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
@@ -211,7 +209,7 @@ func (l *Log) committed(c *checkpoint) (keep Position) {
 	l.sinceBytes.Add(-c.sinceBytes)
 	keep, l.base = l.base, c.base
 
-	// The checkpoint is synced, so the segments before it need not be.
+	// The checkpoint is synced, so the segments before it need no sync.
 	l.found = nil
 	rest := l.sealed[:0]
 	for _, s := range l.sealed {
@@ -226,9 +224,9 @@ func (l *Log) committed(c *checkpoint) (keep Position) {
 	return keep
 }
 
-// removeBelow removes the checkpoints and segments that neither the checkpoint at
-// newest nor the one at keep needs. Nothing was appended between two at the same
-// position; then the older one has been replaced, and what lies behind it stays.
+// removeBelow removes the checkpoints and segments that neither the checkpoint at newest nor the
+// one at keep needs. If both are at one position, nothing was appended between them: the newer
+// has replaced the older, and the files before it stay.
 func removeBelow(fs segment.FS, keep, newest Position) error {
 	if keep == newest {
 		return nil

@@ -9,14 +9,14 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment"
 )
 
-// copyAttempts bounds how often Copy begins again. It does when checkpoints have
-// removed what it was about to read: two of them have to end during one Copy.
+// copyAttempts bounds how often Copy starts over because checkpoints have removed what it was
+// about to read. Two checkpoints have to end during one Copy for that.
 const copyAttempts = 3
 
-// Copy writes to an empty directory what a start from this moment would need: the
-// newest checkpoint and the segments behind it. The journal may be in use: a
-// frame that was appended before Copy was called is in the copy, and of later
-// ones the first. It returns the bytes written, which survive a power loss.
+// Copy writes to an empty directory what a start at this moment would need: the newest checkpoint
+// and the segments after it. The journal may be in use. The copy has all frames that were
+// appended before the call, and the first of those appended during it. Copy returns the bytes
+// written, which survive a power loss.
 func Copy(from, to segment.FS) (sizeBytes int64, err error) {
 	for range copyAttempts {
 		sizeBytes, err = copyOnce(from, to)
@@ -38,7 +38,7 @@ func copyOnce(from, to segment.FS) (sizeBytes int64, err error) {
 	var wanted []segment.File
 	base := Position(0)
 	if checkpoints := checkpointFormat.Files(names); len(checkpoints) > 0 {
-		newest := checkpoints[len(checkpoints)-1] // whole, since it has its name
+		newest := checkpoints[len(checkpoints)-1] // whole, since only a whole file gets its name
 		wanted, base = append(wanted, newest), newest.First
 	}
 	wanted = append(wanted, segment.After(segmentFormat.Files(names), base)...)
@@ -52,8 +52,8 @@ func copyOnce(from, to segment.FS) (sizeBytes int64, err error) {
 	return sizeBytes, to.SyncDir()
 }
 
-// copyFile copies what a file has now: the last segment may be growing. A frame
-// that it cuts in two is a torn tail to the reader.
+// copyFile copies the present content of a file. The last segment may be growing: a frame cut in
+// two is a torn tail to the reader.
 func copyFile(from, to segment.FS, name string) (n int64, err error) {
 	r, size, err := from.Open(name)
 	if err != nil {

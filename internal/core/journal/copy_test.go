@@ -11,7 +11,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// A start from the copy is one from the original.
+// A start from the copy equals a start from the original.
 func TestCopy(t *testing.T) {
 	fs, want := sample(t)
 	to := memfs.New()
@@ -41,8 +41,8 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// The last segment grows while it is copied: of the frames that come meanwhile
-// the copy has the first.
+// The last segment grows while it is copied: the copy has the first of the frames that come
+// meanwhile.
 func TestCopyWhileAppending(t *testing.T) {
 	fs := memfs.New()
 	l, _ := mustOpen(t, fs, 0)
@@ -68,7 +68,7 @@ func TestCopyWhileAppending(t *testing.T) {
 	}
 }
 
-// interrupted does something before each file is opened.
+// interrupted calls a function before each file is opened.
 type interrupted struct {
 	segment.FS
 	do func()
@@ -79,7 +79,7 @@ func (i interrupted) Open(name string) (segment.Reader, int64, error) {
 	return i.FS.Open(name)
 }
 
-// Checkpoints remove files between the look at the directory and the copy.
+// Checkpoints remove files after the directory was listed and before they are copied.
 func TestCopyBeginsAgain(t *testing.T) {
 	fs, s := sample(t)
 	l, _ := mustOpen(t, fs, 250)

@@ -14,8 +14,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// sample is a small journal with everything in it: two checkpoints, segments that
-// only the older one needs, and segments that both need.
+// sample returns a small journal with everything in it: two checkpoints, segments that only the
+// older one needs, and segments that both need.
 func sample(t testing.TB) (*memfs.FS, state) {
 	t.Helper()
 	fs, s, id := memfs.New(), state{}, uint64(1)
@@ -51,7 +51,7 @@ func count(s state) (n int) {
 	return n
 }
 
-// subsequence reports whether got is want with some left out.
+// subsequence reports whether got is want with some elements left out.
 func subsequence(got, want []uint64) bool {
 	for _, id := range got {
 		i := slices.Index(want, id)
@@ -63,8 +63,8 @@ func subsequence(got, want []uint64) bool {
 	return true
 }
 
-// A write that was cut at any byte, by the death of the process: what had been
-// acknowledged is there, and of the torn batch only whole frames, from the front.
+// The death of the process cuts a write at any byte: acknowledged frames are there, and of the
+// torn batch only whole frames, from the front.
 func TestTornWriteAtEveryByte(t *testing.T) {
 	fs, acknowledged, id := memfs.New(), state{}, uint64(1)
 	l, _ := mustOpen(t, fs, 300)
@@ -114,7 +114,7 @@ func TestTornWriteAtEveryByte(t *testing.T) {
 				if report.LostFrames != 0 {
 					t.Fatalf("%s cut at %d: nothing acknowledged is lost, and the report says %+v", name, cut, report)
 				}
-				// The tail is gone, and the journal goes on.
+				// The tail is gone, and the journal continues.
 				if _, report := mustOpen(t, torn, 300); len(report.Damage) > 0 {
 					t.Fatalf("%s cut at %d: the second start says %+v", name, cut, report)
 				}
@@ -134,8 +134,8 @@ func TestTornWriteAtEveryByte(t *testing.T) {
 	}
 }
 
-// A bit that flipped anywhere on disk: the journal opens and says so, never
-// returns a wrong frame (fold knows), and loses no more than it must.
+// A bit flips anywhere on disk: the journal opens and reports it, never returns a wrong frame
+// (fold checks), and loses no more than it must.
 func TestFlippedBitAtEveryByte(t *testing.T) {
 	whole, want := sample(t)
 	l, _ := mustOpen(t, whole.Crash(), 250)
@@ -172,7 +172,7 @@ func TestFlippedBitAtEveryByte(t *testing.T) {
 				if uint64(lost) > report.LostFrames && !tail {
 					t.Fatalf("%s byte %d: %d frames are lost, and the report says %+v", name, at, lost, report)
 				}
-				// Going on from here must not lose more.
+				// Continuing from here must not lose more.
 				if _, err := l.Append([]Frame{entry(1000)}); err != nil {
 					t.Fatal(err)
 				}
@@ -185,8 +185,8 @@ func TestFlippedBitAtEveryByte(t *testing.T) {
 	}
 }
 
-// A checkpoint that ends at any byte, between two sections too, is not taken for
-// a whole one in which the other shards were empty.
+// A checkpoint that ends at any byte, even between two sections, is not taken for a whole one
+// with other shards empty.
 func TestShortCheckpointAtEveryByte(t *testing.T) {
 	whole, want := sample(t)
 	size := len(whole.Files[checkpointFormat.Name(15)].Data)
@@ -201,8 +201,8 @@ func TestShortCheckpointAtEveryByte(t *testing.T) {
 	}
 }
 
-// Each case damages the sample and says what a start tells the operator. The
-// sample's frames are 1 to 27, its checkpoints at 6 and 15.
+// Each case damages the sample, and has what a start reports to the operator. The sample's frames
+// are 1 to 27, its checkpoints at 6 and 15.
 func TestReport(t *testing.T) {
 	segments := func(fs *memfs.FS) []string {
 		var after []string
@@ -219,21 +219,21 @@ func TestReport(t *testing.T) {
 	}{
 		{"a whole journal has nothing to say", func(*memfs.FS) {}, 0, nil},
 		{"a missing segment is a gap of known size", func(fs *memfs.FS) { delete(fs.Files, segments(fs)[1]) }, 3,
-			[]string{"00000000000000000016.segment, byte 163: frames 19 to 21 are not there (0 bytes, at most 3 frames lost)"}},
+			[]string{"00000000000000000016.segment, byte 163: frames 19 to 21 are missing (0 bytes, at most 3 frames lost)"}},
 		{"the first segment is missing", func(fs *memfs.FS) { delete(fs.Files, segments(fs)[0]) }, 3,
 			[]string{"00000000000000000019.segment, byte 0: frames 16 to 18 should come before this segment and are missing (0 bytes, at most 3 frames lost)"}},
-		{"the newest checkpoint is missing: the one before has all", func(fs *memfs.FS) { delete(fs.Files, checkpointFormat.Name(15)) }, 0, nil},
+		{"the newest checkpoint is missing: the one before suffices", func(fs *memfs.FS) { delete(fs.Files, checkpointFormat.Name(15)) }, 0, nil},
 		{"both checkpoints are missing: what they covered is lost", func(fs *memfs.FS) {
 			delete(fs.Files, checkpointFormat.Name(15))
 			delete(fs.Files, checkpointFormat.Name(6))
 		}, 6, []string{"00000000000000000007.segment, byte 0: frames 1 to 6 should come before this segment and are missing (0 bytes, at most 6 frames lost)"}},
-		{"a header that is gone costs its segment", func(fs *memfs.FS) { clear(fs.Files[segments(fs)[0]].Data[:8]) }, 3,
-			[]string{"00000000000000000016.segment, byte 0: frames 16 to 18 are not there: header is damaged (163 bytes, at most 3 frames lost)"}},
+		{"a lost header costs its segment", func(fs *memfs.FS) { clear(fs.Files[segments(fs)[0]].Data[:8]) }, 3,
+			[]string{"00000000000000000016.segment, byte 0: frames 16 to 18 are missing: header is damaged (163 bytes, at most 3 frames lost)"}},
 		{"a renamed segment is not believed", func(fs *memfs.FS) {
 			fs.Files[segmentFormat.Name(100)] = fs.Files[segments(fs)[3]]
 			delete(fs.Files, segments(fs)[3])
 		}, 84, []string{
-			"00000000000000000022.segment, byte 239: frames 25 to 99 are not there (0 bytes, at most 75 frames lost)",
+			"00000000000000000022.segment, byte 239: frames 25 to 99 are missing (0 bytes, at most 75 frames lost)",
 			"00000000000000000100.segment, byte 0: the last segment cannot be read to its end: header is damaged: it says position 25 (225 bytes, at most 9 frames lost)"}},
 		{"zeros at the end, as after a power loss", func(fs *memfs.FS) {
 			f := fs.Files[segments(fs)[3]]
@@ -263,8 +263,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// A good section is used even if its neighbour is damaged, and although what the
-// older checkpoint needs is not there: a shard's state does not depend on another's.
+// A good section is used even if its neighbour is damaged, and even if files that the older
+// checkpoint needs are missing: shards do not depend on each other.
 func TestDamagedSection(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -298,8 +298,8 @@ func TestDamagedSection(t *testing.T) {
 	}
 }
 
-// A second checkpoint at the same position replaces the first, and must not take
-// the one before with it.
+// A second checkpoint at the same position replaces the first, and must not remove the one
+// before.
 func TestCheckpointTwiceInARow(t *testing.T) {
 	fs, want := sample(t)
 	l, _ := mustOpen(t, fs, 250)
@@ -312,8 +312,8 @@ func TestCheckpointTwiceInARow(t *testing.T) {
 	}
 }
 
-// A disk that writes a block to the wrong place can put good frames of this very
-// process where they do not belong: their position gives them away.
+// A disk that writes a block to the wrong place can misplace good frames of this very process:
+// their position reveals it.
 func TestMisplacedFrames(t *testing.T) {
 	fs := memfs.New()
 	l, _ := mustOpen(t, fs, 0)
@@ -324,8 +324,8 @@ func TestMisplacedFrames(t *testing.T) {
 	}
 	frames := fs.Files[segmentFormat.Name(1)].Data[segment.HeaderBytes:]
 	one := len(frames) / 10
-	copy(frames[5*one:6*one], frames[2*one:3*one]) // frame 3 in place of frame 6
-	copy(frames[8*one:9*one], frames[9*one:])      // frame 10 in place of frame 9, and again behind it
+	copy(frames[5*one:6*one], frames[2*one:3*one]) // frame 3 instead of frame 6
+	copy(frames[8*one:9*one], frames[9*one:])      // frame 10 instead of frame 9, and again after it
 	copy(frames[0:one], frame(testMark, 1, 0, 1e6, []byte("payload")))
 	l, report := mustOpen(t, fs, 0)
 	var got []Position
@@ -337,9 +337,9 @@ func TestMisplacedFrames(t *testing.T) {
 	}
 }
 
-// A sender that wraps a frame in its payload, with every field as the journal
-// would write it but the mark, gets it neither read nor replayed when the frame
-// around it is damaged. With the mark it would be: that is why the mark is secret.
+// A sender may wrap a frame in its payload, with every field as the journal would write it except
+// the mark. It is neither read nor replayed when the frame around it is damaged. With the mark it
+// would be: that is why the mark is secret.
 func TestForgedFrame(t *testing.T) {
 	for _, c := range []struct {
 		mark uint32
@@ -364,8 +364,8 @@ func TestForgedFrame(t *testing.T) {
 	}
 }
 
-// A frame that the journal does not write is damage, whole as it is: of no shard, of no type
-// of section, or with its last byte set.
+// A whole frame that the journal cannot have written is damage: with an unknown shard, an unknown
+// section type, or its last byte set.
 func TestForeignFrames(t *testing.T) {
 	for what, tag := range map[string]uint32{"shard": tag(series.Shards, sectionFrame), "type": tag(1, 9), "byte 15": 1<<24 | tag(1, sectionFrame)} {
 		fs, want := sample(t)
@@ -379,7 +379,7 @@ func TestForeignFrames(t *testing.T) {
 		l, report := mustOpen(t, fs, 250)
 		damage := 2
 		if what == "type" {
-			damage = 1 // the type of a frame is the writer's
+			damage = 1 // the writer chooses the type of a frame
 		}
 		if len(report.Damage) != damage || report.Last != Position(29-damage) {
 			t.Errorf("%s: report %+v", what, report)
@@ -390,7 +390,8 @@ func TestForeignFrames(t *testing.T) {
 	}
 }
 
-// A section from before the checkpoint was begun would leave out frames whose segments are gone.
+// A section as of a position before the checkpoint began would lack frames whose segments are
+// gone.
 func TestSectionBeforeItsCheckpoint(t *testing.T) {
 	fs, _ := sample(t)
 	newest := fs.Files[checkpointFormat.Name(15)]
@@ -401,8 +402,8 @@ func TestSectionBeforeItsCheckpoint(t *testing.T) {
 	}
 }
 
-// A sector that cannot be read costs what lies behind it in its segment; it is
-// not taken for a torn tail and not cut off, since it may come back.
+// An unreadable sector costs what follows it in its segment. It is not taken for a torn tail and
+// not cut off, since it may become readable again.
 func TestUnreadableSector(t *testing.T) {
 	fs := memfs.New()
 	l, _ := mustOpen(t, fs, 8<<20)
@@ -432,7 +433,7 @@ func TestUnreadableSector(t *testing.T) {
 	if _, err := l.Append([]Frame{{Shard: 9}}); err != nil {
 		t.Fatal(err)
 	}
-	// The disk is well again: all that was appended is there, before and after.
+	// The disk works again: all frames are there, appended before and after.
 	l, report = mustOpen(t, broken, 8<<20)
 	var shards []uint16
 	if err := l.Replay(func(_ Position, r Frame) error { shards = append(shards, r.Shard); return nil }); err != nil {
@@ -443,7 +444,7 @@ func TestUnreadableSector(t *testing.T) {
 	}
 }
 
-// What an operator can mend, or a newer program wrote, is not overwritten.
+// A start refuses what an operator can fix or a newer program wrote, and does not overwrite it.
 func TestOpenRefuses(t *testing.T) {
 	newer := func(magic string, pos Position) *memfs.File {
 		b := segment.AppendHeader(nil, magic, testMark, pos)
@@ -486,7 +487,7 @@ func failing(op string) func(*memfs.FS) {
 	}
 }
 
-// A file that is damaged all over does not make a report of its size.
+// A file that is damaged all over does not make the report as large.
 func TestReportIsBounded(t *testing.T) {
 	fs := memfs.New()
 	l, _ := mustOpen(t, fs, 0)

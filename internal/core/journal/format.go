@@ -9,8 +9,8 @@ import (
 
 var order = binary.LittleEndian
 
-// What core/segment needs to know of the journal's files. A checkpoint has the form of a
-// segment: a frame is a section, or a piece of one.
+// What core/segment needs to know of the journal's files. A checkpoint has the form of a segment
+// whose frames are sections, or pieces of sections.
 var (
 	segmentFormat = segment.Format{Noun: "journal segment", Magic: "FRSHJRNL", Suffix: ".segment", MaxPayload: MaxPayload,
 		Accept: func(tag uint32) bool { return tag>>24 == 0 && shardOf(tag) < series.Shards }}
@@ -21,7 +21,7 @@ var (
 		}}
 )
 
-// tag is what the journal keeps in that of a frame: the shard and the type.
+// tag returns the tag of a frame: the shard and the type.
 func tag(shard uint16, typ uint8) uint32 { return uint32(shard) | uint32(typ)<<16 }
 
 func shardOf(tag uint32) uint16 { return uint16(tag) }

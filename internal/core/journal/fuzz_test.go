@@ -10,8 +10,8 @@ import (
 
 const markBytes = 4 // at the beginning of a frame
 
-// Whatever lies in a segment: a start works, each frame that it returns stands
-// in the file byte for byte, in order, and the journal goes on behind it.
+// Whatever is in a segment: a start works, each frame that it returns is in the file byte for
+// byte, in order, and the journal continues after it.
 func FuzzSegment(f *testing.F) {
 	fs, _ := sample(f)
 	for name, file := range fs.Files {
@@ -21,7 +21,7 @@ func FuzzSegment(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte, firstPos uint16) {
 		first := Position(firstPos) + 1
-		// Half of the inputs get a good header, or few would reach the frames.
+		// Half of the inputs get a good header; otherwise few would reach the frames.
 		if len(data)%2 == 0 {
 			data = append(segment.AppendHeader(nil, segmentFormat.Magic, testMark, first), data...)
 		}
@@ -29,7 +29,7 @@ func FuzzSegment(f *testing.F) {
 		fs.Files[segmentFormat.Name(first)] = &memfs.File{Data: bytes.Clone(data)}
 		l, _, err := Open(fs, Options{Mark: testMark})
 		if err != nil {
-			return // of another version; nothing else is an error
+			return // another version; nothing else is an error
 		}
 		frames := replayed(t, l, data)
 		if _, err := l.Append([]Frame{{Shard: 3, Payload: []byte("more")}}); err != nil {
@@ -42,7 +42,7 @@ func FuzzSegment(f *testing.F) {
 	})
 }
 
-// replayed counts the frames and checks that each stands in data.
+// replayed counts the frames, and checks that each is in data.
 func replayed(t *testing.T, l *Log, data []byte) (n int) {
 	t.Helper()
 	var last Position
@@ -52,7 +52,7 @@ func replayed(t *testing.T, l *Log, data []byte) (n int) {
 		}
 		last = pos
 		n++
-		// The mark is the file's own.
+		// The file has its own mark.
 		if whole := frame(0, r.Shard, r.Type, pos, r.Payload); !bytes.Contains(data, whole[markBytes:]) {
 			t.Fatalf("frame %d of %d bytes was invented", pos, len(r.Payload))
 		}
@@ -64,8 +64,8 @@ func replayed(t *testing.T, l *Log, data []byte) (n int) {
 	return n
 }
 
-// Whatever lies in a checkpoint: a start works, and each section that it loads
-// stands in the file byte for byte, in one frame or in pieces.
+// Whatever is in a checkpoint: a start works, and each section that it loads is in the file byte
+// for byte, in one frame or in pieces.
 func FuzzCheckpoint(f *testing.F) {
 	fs, _ := sample(f)
 	for name, file := range fs.Files {
@@ -89,7 +89,7 @@ func FuzzCheckpoint(f *testing.F) {
 			if whole := frame(0, shard, sectionFrame, pos, payload); bytes.Contains(data, whole[markBytes:]) {
 				return nil
 			}
-			var pieces []byte // as one after the other stands in the file
+			var pieces []byte // in their order in the file
 			for i, at := range l.plan.sections[shard].frames {
 				typ := uint8(pieceFrame)
 				if i == len(l.plan.sections[shard].frames)-1 {

@@ -13,10 +13,10 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// goldenStory is how testdata/golden was written. That stays as it is: each later program must
-// open it, and one that does the same writes the same bytes. In it are checkpoints at 6 and 15,
-// whose longer sections are cut; a write after frame 18 that failed and could not be cut back;
-// a bit that flipped in frame 17; and a kill in the middle of frame 27.
+// goldenStory repeats how testdata/golden was written. The directory must not change: every later
+// program must open it, and a program that does the same writes the same bytes. It has
+// checkpoints at 6 and 15, whose longer sections are cut; a write after frame 18 that failed and
+// could not be cut back; a flipped bit in frame 17; and a kill in the middle of frame 27.
 func goldenStory(t *testing.T) *memfs.FS {
 	t.Helper()
 	fs, s, id := memfs.New(), state{}, uint64(1)
@@ -75,8 +75,8 @@ func TestGoldenBytes(t *testing.T) {
 	}
 }
 
-// A directory that an older program wrote opens, with all its frames but the damaged one, and
-// says what it said then.
+// A directory of an older program opens, with all its frames except the damaged one, and with the
+// report of that time.
 func TestGoldenOpens(t *testing.T) {
 	for _, without := range []string{"", checkpointFormat.Name(15)} {
 		fs := goldenFiles(t)

@@ -1,14 +1,14 @@
-// Package journal keeps what an aggregator must not lose when its process dies: a
-// log of opaque frames, each of one shard, and checkpoints of the shards' state
-// that make older frames unnecessary.
+// Package journal keeps what an aggregator must not lose when its process dies: a log of opaque
+// frames, each of one shard, and checkpoints of the shards' state, which make older frames
+// unnecessary.
 //
-// Each shard has a journal of its own: its frames never refer to another
-// shard's, and are replayed from the shard's own checkpoint section. On disk the
-// shards of an instance share one sequence of segment files, so that one window
-// of all of them costs one write and one descriptor (docs/decisions/journal.md).
+// Logically each shard has its own journal: its frames never refer to another shard's, and are
+// replayed on top of the shard's own checkpoint section. On disk the shards of an instance share
+// one sequence of segment files, so that one window of all shards costs one write and one
+// descriptor (docs/decisions/journal.md).
 //
-// What frames and sections mean is the aggregator's business, what segments and
-// frames are is core/segment's. Layout and the laws of recovery: docs/format/journal.md.
+// The aggregator defines the content of frames and sections, and core/segment defines segments
+// and frames. Layout and the laws of recovery: docs/format/journal.md.
 package journal
 
 import (
@@ -23,14 +23,14 @@ import (
 )
 
 const (
-	// MaxPayload limits the payload of a frame of a segment, MaxSection that of a checkpoint's, in
-	// bytes. A length beyond them is damage, so they bound what a reader allocates. Longer sections
-	// are cut.
+	// MaxPayload limits the payload of a segment's frame, and MaxSection that of a checkpoint's,
+	// in bytes. A greater length is damage, so they bound what a reader allocates. Longer
+	// sections are cut into pieces.
 	MaxPayload = 16 << 20
 	MaxSection = 256 << 20
 
-	// segmentBytes is when a segment is full. Smaller ones are removed sooner
-	// after a checkpoint; larger ones are fewer.
+	// segmentBytes is the size of a full segment. Smaller segments are removed sooner after a
+	// checkpoint; larger ones are fewer.
 	segmentBytes = 64 << 20
 )
 
@@ -40,63 +40,61 @@ var ErrTooLarge = errors.New("frame too large")
 // Position is the ordinal of a frame in the journal: the first is 1.
 type Position = segment.Position
 
-// Frame is what one shard's journal is made of.
+// Frame is an entry of one shard's journal.
 type Frame struct {
 	Shard   uint16 // below series.Shards
-	Type    uint8  // the caller's
+	Type    uint8  // chosen by the caller
 	Payload []byte // at most MaxPayload bytes; may be nil
 }
 
 // Options of a journal.
 type Options struct {
-	// Mark begins every frame that this process writes, and lets a reader find
-	// the next one behind damage. It must be a random number that senders cannot
-	// know, or they could forge frames inside their payload.
+	// Mark begins every frame that this process writes, and lets a reader find the next frame
+	// after damage. It must be a random number that senders cannot know, or they could forge
+	// frames inside their payload.
 	Mark uint32
 
 	SegmentBytes int64 // 0 means 64 MiB
 
-	// SectionBytes is the longest section of a checkpoint that is one frame; a longer one
-	// is cut. 0 means MaxSection, which is the most.
+	// SectionBytes bounds a section that is one frame; longer sections are cut into pieces. 0
+	// means MaxSection, which is also the maximum.
 	SectionBytes int
 }
 
-// Log is an open journal. Append, Sync, Size and the methods of a Checkpoint may
-// be called by different goroutines: a slow Sync or Commit does not hold up an
-// Append.
+// Log is an open journal. Different goroutines may call Append, Sync, Size and the methods of a
+// Checkpoint: a slow Sync or Commit does not hold up an Append.
 type Log struct {
 	fs   segment.FS
 	opts Options
 	plan plan // what Open found, for Load and Replay
 
-	syncing sync.Mutex // held by whoever closes a sealed segment; taken before mu
+	syncing sync.Mutex // held while a sealed segment is closed; taken before mu
 
 	mu         sync.Mutex
 	tail       segment.Appender
-	found      []segment.File // segments that were there at Open and that nobody may have synced
-	sealed     []sealed       // segments that were ended since, and not synced
+	found      []segment.File // segments found by Open, which may not be synced
+	sealed     []sealed       // segments that ended since, and are not synced
 	newNames   bool           // a segment may have been created since the last SyncDir
 	sinceBytes atomic.Int64   // of frames since the last checkpoint; changed under mu
 	base       Position       // of the newest whole checkpoint
 	checkpoint *checkpoint
 }
 
-// sealed is a segment that is complete but not synced. Its descriptor stays open,
-// since the kernel reports a failed write-back only to those that held the file.
+// sealed is a segment that is complete but not synced. Its descriptor stays open, since the
+// kernel reports a failed write-back only to descriptors that were open.
 type sealed struct {
 	segment.Writer
 	first Position
 }
 
-// Append writes frames after all earlier ones, in one write, and returns the
-// position of the last of them; the others precede it without a gap. When it
-// returns nil they survive the death of the process.
+// Append writes frames after all earlier ones, in one write, and returns the position of the
+// last. The positions of the others precede it without a gap. When it returns nil, they survive
+// the death of the process.
 //
-// On an error none of them counts, and the next Append goes on as if this one had
-// not been: the file is cut back, or else abandoned for a new segment. Only if
-// the process dies before that next Append, or the machine before the next Sync,
-// may an abandoned segment hand the first few of them to Replay. A
-// payload beyond MaxPayload is refused before anything is written.
+// On an error none of them counts, and the next Append continues as if this one had not been: the
+// file is cut back, or else abandoned for a new segment. Replay may return the first few frames
+// of an abandoned segment only if the process dies before that next Append, or the machine before
+// the next Sync. A payload beyond MaxPayload is refused before anything is written.
 func (l *Log) Append(frames []Frame) (Position, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,17 +127,17 @@ func (l *Log) Append(frames []Frame) (Position, error) {
 	return l.tail.Last, nil
 }
 
-// seal ends the active segment, if there is one.
+// seal ends the active segment, if any.
 func (l *Log) seal() {
 	if f, first := l.tail.Active(); f != nil {
 		l.sealed = append(l.sealed, sealed{l.tail.Seal(), first})
 	}
 }
 
-// Sync makes all frames before it survive a power loss, also those that an
-// earlier process appended. After an error those since the last Sync may not, whatever a later Sync says, for the
-// kernel reports a lost page once: only a checkpoint makes up for them. The
-// journal goes on in a new segment.
+// Sync makes all earlier frames survive a power loss, including those of an earlier process.
+// After an error the frames since the last Sync may be lost, whatever a later Sync returns, since
+// the kernel reports a lost page only once: only a checkpoint replaces them. The journal
+// continues in a new segment.
 func (l *Log) Sync() error {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
@@ -162,7 +160,7 @@ func (l *Log) Sync() error {
 	}
 	for _, s := range done {
 		check(s.first, s.Sync())
-		_ = s.Close() // what it could report, Sync did
+		_ = s.Close() // Sync has reported any error
 	}
 	if active != nil && !check(first, active.Sync()) {
 		l.giveUp(active)
@@ -186,8 +184,8 @@ func syncFound(fs segment.FS, name string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// giveUp closes a segment that was active when its Sync failed, so that no later
-// Sync calls its frames safe. An Append may have sealed it meanwhile.
+// giveUp closes a segment whose Sync failed while it was active, so that no later Sync declares
+// its frames safe. An Append may have sealed it meanwhile.
 func (l *Log) giveUp(w segment.Writer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -198,14 +196,14 @@ func (l *Log) giveUp(w segment.Writer) {
 	_ = w.Close()
 }
 
-// Size returns the bytes of frames since the last checkpoint was begun: what a
-// restart would replay. It waits for no disk: the process' metrics have it, and they tell of a
+// Size returns the bytes of frames since the last checkpoint began, which a restart would replay.
+// It does not wait for the disk, because it is one of the process' metrics, and those must show a
 // disk that hangs.
 func (l *Log) Size() int64 {
 	return l.sinceBytes.Load()
 }
 
-// Close syncs the journal and closes its files. A checkpoint must have ended.
+// Close syncs the journal and closes its files. No checkpoint may be under way.
 func (l *Log) Close() error {
 	err := l.Sync()
 	l.mu.Lock()

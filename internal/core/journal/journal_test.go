@@ -30,7 +30,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// The bytes on disk are for ever: docs/format/journal.md draws them.
+// The bytes on disk never change: docs/format/journal.md draws them.
 func TestFormat(t *testing.T) {
 	fs := memfs.New()
 	l, _ := mustOpen(t, fs, 0)
@@ -61,8 +61,8 @@ func TestFormat(t *testing.T) {
 	}
 }
 
-// Positions go on where the last process ended, and nothing of it is appended to:
-// its last segment may have been given up.
+// Positions continue after the last process, and nothing is appended to its last segment, which
+// may have been given up.
 func TestPositionsGoOn(t *testing.T) {
 	fs := memfs.New()
 	for process := range 3 {
@@ -105,8 +105,8 @@ func TestOneWrite(t *testing.T) {
 	}
 }
 
-// The disk is full for a while: nothing that was refused counts, and no restart
-// is needed when there is space again.
+// The disk is full for a while: no refused frame counts, and no restart is needed once there is
+// space.
 func TestNoSpaceAndSpaceAgain(t *testing.T) {
 	for _, truncateFails := range []bool{false, true} {
 		t.Run(fmt.Sprint("truncate fails: ", truncateFails), func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestNoSpaceAndSpaceAgain(t *testing.T) {
 			if truncateFails {
 				failing("truncate")(fs)
 			}
-			for _, space := range []int{segment.FrameBytes + 70, 1, 0} { // the first lets a whole frame through
+			for _, space := range []int{segment.FrameBytes + 70, 1, 0} { // the first lets one whole frame through
 				fs.Space = space
 				if err := appendOne(100); !errors.Is(err, memfs.ErrNoSpace) {
 					t.Fatalf("with %d bytes left: %v", space, err)
@@ -129,7 +129,7 @@ func TestNoSpaceAndSpaceAgain(t *testing.T) {
 			if err := appendOne(3); err != nil {
 				t.Fatal(err)
 			}
-			// A segment that was cut back is gone on with; one that was not is abandoned.
+			// A segment that was cut back stays in use; one that was not is abandoned.
 			if segments := len(fs.Files); (segments == 1) == truncateFails {
 				t.Errorf("%d segments", segments)
 			}
@@ -151,8 +151,7 @@ func TestNoSpaceAndSpaceAgain(t *testing.T) {
 	}
 }
 
-// A failed checkpoint changes nothing, gives its space back, and does not stand
-// in the way of the next.
+// A failed checkpoint changes nothing, frees its space, and does not block the next.
 func TestCheckpointFails(t *testing.T) {
 	for _, op := range []string{"write", "sync", "rename", "syncdir"} {
 		t.Run(op, func(t *testing.T) {
@@ -165,7 +164,7 @@ func TestCheckpointFails(t *testing.T) {
 			}
 			failing(op)(fs)
 			for _, shard := range testShards {
-				_ = c.Section(shard, l.tail.Last, want.section(shard)) // Commit has its error
+				_ = c.Section(shard, l.tail.Last, want.section(shard)) // Commit returns its error
 			}
 			if err := c.Commit(); !errors.Is(err, memfs.ErrInjected) {
 				t.Fatalf("commit: %v", err)
@@ -186,8 +185,8 @@ func TestCheckpointFails(t *testing.T) {
 	}
 }
 
-// A checkpoint is not lost because the files that it replaces cannot be removed;
-// the next one removes them.
+// A checkpoint is not lost if the files that it replaces cannot be removed; the next one removes
+// them.
 func TestRemoveFails(t *testing.T) {
 	fs, want := sample(t)
 	l, _ := mustOpen(t, fs, 250)
@@ -202,7 +201,7 @@ func TestRemoveFails(t *testing.T) {
 	}
 	before := len(fs.Files)
 	failing("remove")(fs)
-	if err := c.Commit(); err == nil || !strings.HasPrefix(err.Error(), "checkpoint at position 27 is in place, but what it replaces is not removed: remove ") {
+	if err := c.Commit(); err == nil || !strings.HasPrefix(err.Error(), "checkpoint at position 27 is in place, but the files it replaces are not removed: remove ") {
 		t.Fatalf("commit: %v", err)
 	}
 	fs.Fail = nil
@@ -219,8 +218,8 @@ func TestRemoveFails(t *testing.T) {
 	}
 }
 
-// A Sync that failed is not made good by a later one, but what comes after it is
-// safe as if nothing had been.
+// A later Sync does not make up for a failed one, but frames after the failure are as safe as
+// ever.
 func TestSyncFails(t *testing.T) {
 	for _, op := range []string{"sync", "syncdir"} {
 		t.Run(op, func(t *testing.T) {
@@ -252,7 +251,7 @@ func TestSyncFails(t *testing.T) {
 	}
 }
 
-// Two checkpoints and what they need, however long the journal runs.
+// However long the journal runs, it has two checkpoints and what they need.
 func TestDiskIsBounded(t *testing.T) {
 	fs, s := memfs.New(), state{}
 	l, _ := mustOpen(t, fs, 250)
@@ -263,7 +262,7 @@ func TestDiskIsBounded(t *testing.T) {
 		s.fold(t, entry(id))
 		if id%10 == 0 {
 			checkpointAll(t, l, s)
-			checkpointAll(t, l, s) // nothing in between: the older one must not go
+			checkpointAll(t, l, s) // nothing in between: the older one must stay
 		}
 		if len(fs.Files) > 16 {
 			t.Fatalf("%d files after %d frames", len(fs.Files), id)
@@ -274,7 +273,7 @@ func TestDiskIsBounded(t *testing.T) {
 	}
 }
 
-// Only one checkpoint at a time, and an abandoned one makes room.
+// Only one checkpoint at a time; an aborted one makes room.
 func TestCheckpointBusy(t *testing.T) {
 	l, _ := mustOpen(t, memfs.New(), 0)
 	c, err := l.BeginCheckpoint()
@@ -286,10 +285,10 @@ func TestCheckpointBusy(t *testing.T) {
 	}
 	c.Abort()
 	checkpointAll(t, l, state{})
-	c.Abort() // of no effect by now
+	c.Abort() // no effect any more
 }
 
-// A promise that the aggregator broke is not written down as if it held.
+// A broken promise of the aggregator panics, and is not written.
 func TestBrokenPromises(t *testing.T) {
 	fs, want := sample(t)
 	l, _ := mustOpen(t, fs, 0)
@@ -304,8 +303,8 @@ func TestBrokenPromises(t *testing.T) {
 		"a section twice":                     func() { _ = c.Section(1, 27, nil) },
 		"a state older than removed frames":   func() { _ = c.Section(2, 26, nil) },
 		"a state with frames not yet written": func() { _ = c.Section(2, 28, nil) },
-		"a section of no shard":               func() { _ = c.Section(series.Shards, 27, nil) },
-		"a frame of no shard":                 func() { _, _ = l.Append([]Frame{{Shard: series.Shards}}) },
+		"a section of an unknown shard":       func() { _ = c.Section(series.Shards, 27, nil) },
+		"a frame of an unknown shard":         func() { _, _ = l.Append([]Frame{{Shard: series.Shards}}) },
 	}
 	for name, broken := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -338,7 +337,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// What the restoring side says stops the start, with the place.
+// An error of the restoring callback stops the start, and names the place.
 func TestCallbackErrors(t *testing.T) {
 	fs, _ := sample(t)
 	l, _ := mustOpen(t, fs, 0)
@@ -353,7 +352,7 @@ func TestCallbackErrors(t *testing.T) {
 	}
 }
 
-// Append, Sync and a checkpoint from three goroutines; the race detector watches.
+// Append, Sync and a checkpoint on three goroutines; run with -race.
 func TestConcurrently(t *testing.T) {
 	fs := memfs.New()
 	l, _ := mustOpen(t, fs, 500)
@@ -399,7 +398,7 @@ func TestConcurrently(t *testing.T) {
 	}
 }
 
-// nullFS takes what is written and keeps nothing.
+// nullFS accepts writes and keeps nothing.
 type nullFS struct{ segment.FS }
 
 func (nullFS) List() ([]string, error)               { return nil, nil }
@@ -411,7 +410,7 @@ func (nullFile) Write(b []byte) (int, error) { return len(b), nil }
 func (nullFile) Sync() error                 { return nil }
 func (nullFile) Close() error                { return nil }
 
-// hangingFS has files whose Write hangs until it is told to go on.
+// hangingFS has files whose Write hangs until it is released.
 type hangingFS struct {
 	nullFS
 	hangs, goesOn chan struct{}
@@ -430,8 +429,8 @@ func (f hangingFile) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// The size is one of the process' metrics. While a disk was frozen nobody got any of them,
-// and no diagnosis, for Size waited for the Append that hung.
+// The size is one of the process' metrics. When Size waited for an Append that hung on a frozen
+// disk, no metrics and no diagnosis were available.
 func TestSizeWaitsForNoDisk(t *testing.T) {
 	fs := hangingFS{hangs: make(chan struct{}), goesOn: make(chan struct{})}
 	l, _ := mustOpen(t, fs, 1<<40)
@@ -495,8 +494,8 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// Bound: 250 ns a frame of 100 bytes that is in the page cache, so that a restart takes in a
-// minute of windows of all shards, 61,440 frames, in 15 ms. Memory is that of one read ahead.
+// Bound: 250 ns a frame of 100 bytes in the page cache, so that a restart reads a minute of
+// windows of all shards, 61,440 frames, in 15 ms. It holds one read-ahead in memory.
 func BenchmarkReplay(b *testing.B) {
 	fs := memfs.New()
 	l, _ := mustOpen(b, fs, 0)

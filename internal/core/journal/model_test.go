@@ -12,8 +12,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// testMark begins the frames of tests. The zero value would be one too, but a
-// mark that occurs in zeroed memory would hide mistakes.
+// testMark begins the frames of tests. Zero would work too, but a mark that occurs in zeroed
+// memory would hide mistakes.
 const testMark = 0x9d3fa8c1
 
 func mustOpen(t testing.TB, fs segment.FS, segmentBytes int64) (*Log, Report) {
@@ -25,7 +25,7 @@ func mustOpen(t testing.TB, fs segment.FS, segmentBytes int64) (*Log, Report) {
 	return l, report
 }
 
-// frame is a whole one, as a sender or a disk may put it somewhere.
+// frame returns a whole frame, as a sender or a disk may put it somewhere.
 func frame(mark uint32, shard uint16, typ uint8, pos Position, payload []byte) []byte {
 	return segmentFormat.AppendFrame(nil, mark, &segment.Frame{Pos: pos, Tag: tag(shard, typ), Payload: payload})
 }
@@ -33,8 +33,8 @@ func frame(mark uint32, shard uint16, typ uint8, pos Position, payload []byte) [
 // The shards of tests: both ends, neighbours, and one in the middle.
 var testShards = []uint16{0, 1, 517, 1023}
 
-// entry is the frame with number id: its shard, type and payload follow from the
-// number, so that a frame that was invented or garbled is known at once.
+// entry returns frame number id: its shard, type and payload follow from the number, so that an
+// invented or garbled frame is noticed at once.
 func entry(id uint64) Frame {
 	rng := rand.New(rand.NewPCG(id, 7))
 	payload := binary.BigEndian.AppendUint64(nil, id)
@@ -44,8 +44,7 @@ func entry(id uint64) Frame {
 	return Frame{Shard: testShards[rng.IntN(len(testShards))], Type: uint8(rng.IntN(256)), Payload: payload}
 }
 
-// state is what the aggregator keeps of its shards: here the numbers of all
-// frames that it folded.
+// state is the aggregator's state of its shards: here the numbers of all frames that it folded.
 type state map[uint16][]uint64
 
 func (s state) fold(t testing.TB, r Frame) {
@@ -68,7 +67,7 @@ func (s state) section(shard uint16) []byte {
 	return b
 }
 
-// recovered is the state that Load and Replay give.
+// recovered returns the state after Load and Replay.
 func recovered(t testing.TB, l *Log) state {
 	t.Helper()
 	s := state{}
@@ -112,28 +111,27 @@ func checkpointAll(t testing.TB, l *Log, s state) {
 	}
 }
 
-// model runs a journal through one random story and knows, naively, what must
-// come out of it.
+// model runs a journal through one random story, and knows naively what must come out of it.
 type model struct {
 	t   *testing.T
 	rng *rand.Rand
 	fs  *memfs.FS
 	log *Log
 	cp  Checkpoint
-	due []uint16 // shards whose section cp has not
-	in  state    // what cp holds
+	due []uint16 // shards whose section is not yet in cp
+	in  state    // the state in cp
 
 	state  state           // acknowledged
-	maybe  []uint64        // of failed Appends since the last one that worked: may come back after a crash
-	maybe2 []uint64        // the same since the last Sync that worked: may come back after a power loss
+	maybe  []uint64        // of failed Appends since the last success: may come back after a crash
+	maybe2 []uint64        // the same since the last successful Sync: may come back after a power loss
 	safe   map[uint64]bool // must survive a power loss
 	doubt  map[uint64]bool // a Sync that should have saved them failed
 	lossy  bool            // there was a power loss: reported gaps are true
 	nextID uint64
 }
 
-// Whatever the order of appends, checkpoints, faults, crashes and power losses:
-// what was acknowledged is there, in order, and nothing was invented.
+// Whatever the order of appends, checkpoints, faults, crashes and power losses: acknowledged
+// frames are there, in order, and none is invented.
 func TestModel(t *testing.T) {
 	for seed := range uint64(400) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -215,7 +213,7 @@ func (m *model) sync() {
 	promise := m.safe
 	if m.log.Sync() != nil {
 		promise = m.doubt
-		for _, id := range m.maybe2 { // one that comes back comes from the same file
+		for _, id := range m.maybe2 { // frames that come back come from one file
 			m.doubt[id] = true
 		}
 	} else {
@@ -230,7 +228,7 @@ func (m *model) sync() {
 	}
 }
 
-// checkpoint does the next step of one: its sections are spread over time.
+// checkpoint does the next step of a checkpoint: its sections are spread over time.
 func (m *model) checkpoint() {
 	if m.cp == nil {
 		cp, err := m.log.BeginCheckpoint()
@@ -265,7 +263,7 @@ func (m *model) checkpoint() {
 	}
 }
 
-// restart goes on with what a crash left, and checks it.
+// restart continues with what a crash left, and checks it.
 func (m *model) restart(fs *memfs.FS, power bool) {
 	m.fs, m.cp = fs, nil
 	m.lossy = m.lossy || power
@@ -310,7 +308,8 @@ func (m *model) restart(fs *memfs.FS, power bool) {
 		}
 	}
 	m.state = got
-	// Recovered frames were on disk, but nobody synced them again; those that a
+	// Recovered frames were on disk, but were not synced again; after a power loss they are
+	// there.
 	// power loss left are there.
 	for _, ids := range got {
 		for _, id := range ids {

@@ -9,7 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// plan is what a start reads: where each section lies, and which segments follow.
+// plan is what a start reads: the place of each section, and the segments after them.
 type plan struct {
 	sections [series.Shards]section
 	segments []segmentFile
@@ -19,10 +19,10 @@ type plan struct {
 type section struct {
 	file   string // "" if there is none
 	pos    Position
-	frames []span // one, or its pieces in their order
+	frames []span // one, or its pieces in order
 }
 
-// span is where a frame lies.
+// span is the place of a frame.
 type span struct {
 	offset int64
 	length int // of the payload
@@ -32,18 +32,18 @@ func spanOf(f *segment.Frame) span { return span{f.Offset, len(f.Payload)} }
 
 func (s span) end() int64 { return s.offset + segment.FrameBytes + int64(s.length) }
 
-// segmentFile is a segment and how many of its frames count and are whole.
+// segmentFile is a segment, and how many of its frames count and are whole.
 type segmentFile struct {
 	segment.File
 	frames int
 }
 
-// Open finds the journal in fs, cuts off what the death of the last process left
-// behind the last whole frame, and reports what it found, in particular what is
-// lost. It reads everything once. Damage is no error; these are: a directory that
-// cannot be listed, a file that cannot be opened, a file of a newer version.
+// Open finds the journal in fs, cuts off what the death of the last process left after the last
+// whole frame, and reports what it found, including losses. It reads everything once. Damage is
+// no error. It returns an error if the directory cannot be listed, if a file cannot be opened, or
+// if a file has a newer version.
 //
-// The caller then restores its state by Load and Replay, before the first Append.
+// The caller then restores its state with Load and Replay, before the first Append.
 func Open(fs segment.FS, opts Options) (*Log, Report, error) {
 	if opts.SegmentBytes == 0 {
 		opts.SegmentBytes = segmentBytes
@@ -65,7 +65,7 @@ func Open(fs segment.FS, opts Options) (*Log, Report, error) {
 		return nil, report, err
 	}
 	if last := l.tail.Last; known > last {
-		// Its state may hold them, but not every shard's did.
+		// Its state may include them, but not for every shard.
 		report.add(segment.Damage{Frames: uint64(known - last),
 			Reason: fmt.Sprintf("the checkpoint knows frames up to %d, the segments end at %d", known, last)})
 		l.tail.Last = known
@@ -74,9 +74,9 @@ func Open(fs segment.FS, opts Options) (*Log, Report, error) {
 	return l, report, nil
 }
 
-// findSections plans which sections to load and returns the highest position that
-// a checkpoint mentions. A damaged checkpoint gives what is good of it; the next
-// older one gives the rest.
+// findSections plans which sections to load, and returns the highest position that a checkpoint
+// mentions. Good sections of a damaged checkpoint are used; the next older checkpoint provides
+// the others.
 func (l *Log) findSections(checkpoints []segment.File, report *Report) (known Position, err error) {
 	for _, c := range slices.Backward(checkpoints) {
 		known = max(known, c.First)
@@ -99,8 +99,7 @@ func (l *Log) findSections(checkpoints []segment.File, report *Report) (known Po
 	return known, nil
 }
 
-// readCheckpoint calls fn for each good section and reports whether the file is
-// whole.
+// readCheckpoint calls fn for each good section, and reports whether the file is whole.
 func readCheckpoint(fs segment.FS, c segment.File, report *Report, fn func(uint16, section)) (whole bool, err error) {
 	r, err := checkpointFormat.Open(fs, c.First)
 	if err != nil {
@@ -149,8 +148,8 @@ func readCheckpoint(fs segment.FS, c segment.File, report *Report, fn func(uint1
 	return whole, nil
 }
 
-// findFrames reads the segments behind the whole checkpoint, cuts the last one's
-// torn tail off and finds the last position.
+// findFrames reads the segments after the whole checkpoint, cuts off the last one's torn tail,
+// and finds the last position.
 func (l *Log) findFrames(files []segment.File, report *Report) error {
 	l.tail.Last = l.base
 	if len(files) > 0 && files[0].First > l.base+1 {
@@ -176,9 +175,9 @@ func (l *Log) findFrames(files []segment.File, report *Report) error {
 	return nil
 }
 
-// readSegment calls fn for each frame of a segment that counts, returns how many
-// those were and where reading ended, and reports damage between them. Of the last
-// segment it leaves to the caller what follows the last good frame.
+// readSegment calls fn for each frame of a segment that counts, returns their number and where
+// reading ended, and reports damage between them. What follows the last good frame of the last
+// segment is left to the caller.
 func readSegment(fs segment.FS, s segment.File, report *Report, fn func(Position, Frame) error) (r *segment.Scanner, frames int, err error) {
 	if r, err = segmentFormat.Open(fs, s.First); err != nil {
 		return nil, 0, err
@@ -201,15 +200,14 @@ func readSegment(fs segment.FS, s segment.File, report *Report, fn func(Position
 	}
 	if missing := uint64(s.Limit - 1 - r.Last); missing > 0 && s.Limit != segment.NoLimit {
 		report.add(segment.Damage{File: s.Name, Offset: r.End, Bytes: r.Size - r.End, Frames: missing,
-			Reason: because(fmt.Sprintf("frames %d to %d are not there", r.Last+1, s.Limit-1), r.Err)})
+			Reason: because(fmt.Sprintf("frames %d to %d are missing", r.Last+1, s.Limit-1), r.Err)})
 	}
 	return r, frames, nil
 }
 
-// endTail deals with what follows the last good frame of the last segment and
-// returns the position that counts as the last. A tail that could be read is
-// torn and cut off. One that could not is left alone, and the positions that it
-// may hold are not used again.
+// endTail handles what follows the last good frame of the last segment, and returns the position
+// that counts as the last. A tail that can be read is torn, and is cut off. An unreadable tail is
+// left alone, and the positions that it may hold are not used again.
 func (l *Log) endTail(name string, r *segment.Scanner, report *Report) Position {
 	tail := r.Size - r.End
 	if tail == 0 {
@@ -238,9 +236,8 @@ func because(what string, cause error) string {
 	return what + ": " + cause.Error()
 }
 
-// Load calls fn for each section that a start begins with, in the order of the
-// shards, each at most once. The payload belongs to the journal and lasts until fn
-// returns.
+// Load calls fn for each section that a start needs, in the order of the shards, at most once
+// each. The journal owns the payload, which is valid until fn returns.
 func (l *Log) Load(fn func(shard uint16, pos Position, payload []byte) error) error {
 	open := map[string]segment.Reader{}
 	defer func() {
@@ -273,7 +270,7 @@ func (l *Log) Load(fn func(shard uint16, pos Position, payload []byte) error) er
 	return nil
 }
 
-// readSection returns the payload of a section, in buf's memory or more.
+// readSection returns the payload of a section, in buf if it is large enough.
 func readSection(r segment.Reader, shard uint16, s *section, buf []byte) (payload, scratch []byte, err error) {
 	var whole []byte
 	for _, at := range s.frames {
@@ -294,9 +291,8 @@ func readSection(r segment.Reader, shard uint16, s *section, buf []byte) (payloa
 	return whole, buf, nil
 }
 
-// Replay calls fn for every frame that is not in its shard's section, in the
-// order in which they were appended. The frame's payload belongs to the journal
-// and lasts until fn returns.
+// Replay calls fn for every frame that is not in its shard's section, in the order of appending.
+// The journal owns the frame's payload, which is valid until fn returns.
 func (l *Log) Replay(fn func(pos Position, f Frame) error) error {
 	var known Report // Open has reported it
 	for _, s := range l.plan.segments {
@@ -313,7 +309,7 @@ func (l *Log) Replay(fn func(pos Position, f Frame) error) error {
 			return err
 		}
 		if frames != s.frames {
-			return fmt.Errorf("replay %s: %d frames can be read, and were %d at the start", s.Name, frames, s.frames)
+			return fmt.Errorf("replay %s: %d frames can be read, but at the start it was %d", s.Name, frames, s.frames)
 		}
 	}
 	return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// cutSections writes a checkpoint of three shards, whose longest frame has 64 bytes, and a
-// journal behind it. The sections are one frame, nine pieces and two.
+// cutSections writes a checkpoint of three shards with frames of at most 64 bytes, and a journal
+// after it. The sections take one frame, nine pieces and two pieces.
 func cutSections(t testing.TB) (fs *memfs.FS, want map[uint16][]byte) {
 	t.Helper()
 	fs = memfs.New()
@@ -43,7 +43,7 @@ func cutSections(t testing.TB) (fs *memfs.FS, want map[uint16][]byte) {
 	return fs, want
 }
 
-// loaded returns the sections that a start begins with.
+// loaded returns the sections that a start loads.
 func loaded(t testing.TB, fs segment.FS) (got map[uint16][]byte, report Report) {
 	t.Helper()
 	l, report, err := Open(fs, Options{Mark: testMark})
@@ -61,8 +61,8 @@ func loaded(t testing.TB, fs segment.FS) (got map[uint16][]byte, report Report) 
 	return got, report
 }
 
-// A section that is longer than a frame may be is cut, and comes back whole. When it failed,
-// so did each checkpoint from then on, and the journal grew for ever.
+// A section that is too long for a frame is cut, and comes back whole. When it made the
+// checkpoint fail, all later ones failed too, and the journal grew for ever.
 func TestALongSectionIsCut(t *testing.T) {
 	fs, want := cutSections(t)
 	got, report := loaded(t, fs)
@@ -71,8 +71,8 @@ func TestALongSectionIsCut(t *testing.T) {
 	}
 }
 
-// A flipped byte anywhere, or a piece cut out or doubled: a section is there as a whole or
-// not at all, and the damage is told.
+// A byte is flipped anywhere, or a piece is cut out or doubled: each section is there as a whole
+// or not at all, and the damage is reported.
 func TestDamageToAPieceCostsTheSection(t *testing.T) {
 	fs, want := cutSections(t)
 	name := checkpointFormat.Name(3)
@@ -101,11 +101,11 @@ func TestDamageToAPieceCostsTheSection(t *testing.T) {
 		got, report := loaded(t, fs)
 		for shard, section := range got {
 			if !bytes.Equal(section, want[shard]) {
-				t.Fatalf("%s: half a state of shard %d: %d bytes of %d", what, shard, len(section), len(want[shard]))
+				t.Fatalf("%s: part of the state of shard %d: %d bytes of %d", what, shard, len(section), len(want[shard]))
 			}
 		}
 		if len(report.Damage) == 0 && len(got) < len(want) {
-			t.Errorf("%s: no damage is told", what)
+			t.Errorf("%s: no damage is reported", what)
 		}
 		lost[len(want)-len(got)]++
 	}

@@ -4,18 +4,18 @@ import "github.com/freshet-io/freshet/internal/core/segment"
 
 // Report is what Open found.
 type Report struct {
-	Checkpoint string   // file of the whole checkpoint, "" if there is none
+	Checkpoint string   // file of the whole checkpoint, "" for none
 	Sections   int      // to load
 	Segments   int      // to replay
-	Frames     uint64   // in them that can be read
-	Last       Position // of all frames so far; the next one's is one higher
+	Frames     uint64   // readable frames in them
+	Last       Position // of all frames so far; the next frame's is one higher
 
-	// Damage is the first maxDamage places, checkpoints before segments. Damage to a checkpoint
+	// Damage has the first maxDamage places, checkpoints before segments. Damage to a checkpoint
 	// loses no frame while the one before it is whole.
 	Damage     []segment.Damage
-	MoreDamage int    // places beyond those
+	MoreDamage int    // further places
 	LostFrames uint64 // at most; the sum over all places
-	LostBytes  int64  // of segments: passed over or cut off
+	LostBytes  int64  // of segments: skipped or cut off
 }
 
 // maxDamage bounds the report of a file that is damaged all over.

@@ -7,7 +7,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// nullFS takes what is written and keeps nothing.
+// nullFS accepts writes and keeps nothing.
 type nullFS struct{ segment.FS }
 
 func (nullFS) List() ([]string, error)               { return nil, nil }
@@ -19,8 +19,8 @@ func (nullFile) Write(b []byte) (int, error) { return len(b), nil }
 func (nullFile) Sync() error                 { return nil }
 func (nullFile) Close() error                { return nil }
 
-// A request of remote write with 500 samples is about 5 kB. Bound: 0 allocs/op and 5 us, without the
-// disk, so that a queue for each of ten backends costs 100 requests a second 5 ms.
+// A remote-write request with 500 samples is about 5 kB. Bound: 0 allocs/op and 5 us, without the
+// disk, so that queues for ten backends cost 5 ms a second at 100 requests a second.
 func BenchmarkAppend(b *testing.B) {
 	q, err := Open(nullFS{}, Options{Mark: testMark, MaxBytes: memfs.Plenty, SegmentBytes: memfs.Plenty})
 	if err != nil {
@@ -36,7 +36,7 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// Bound: 5 us a frame of 5 kB that is in the page cache, and memory that of one read ahead.
+// Bound: 5 us a frame of 5 kB in the page cache, and the memory of one read-ahead.
 func BenchmarkPeek(b *testing.B) {
 	const n = 2000
 	fs := memfs.New()

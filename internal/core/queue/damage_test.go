@@ -14,8 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// sample is a queue of frames 1 to 12, three in a segment, of which 1 and 2 are
-// done.
+// sample returns a queue of frames 1 to 12, three per segment; 1 and 2 are done.
 func sample(t testing.TB) *memfs.FS {
 	t.Helper()
 	fs := memfs.New()
@@ -30,7 +29,7 @@ func sample(t testing.TB) *memfs.FS {
 	return fs
 }
 
-// left is what comes out of the sample.
+// left returns the frames that come out of the sample.
 func left() []uint64 { return upTo(12)[2:] }
 
 func firstsOf(fs *memfs.FS) (firsts []segment.Position) {
@@ -50,8 +49,8 @@ func lostOf(damage []segment.Damage) (n uint64) {
 	return n
 }
 
-// An append that was cut at any byte, by the death of the process: what had been
-// acknowledged is there, and of the torn write only whole frames, from the front.
+// The death of the process cuts an append at any byte: acknowledged frames are there, and of the
+// torn write only whole frames, from the front.
 func TestTornAppendAtEveryByte(t *testing.T) {
 	cuts, torn := 0, 0
 	before := memfs.New()
@@ -96,8 +95,8 @@ func TestTornAppendAtEveryByte(t *testing.T) {
 	}
 }
 
-// A bit that flipped anywhere on disk: the queue opens, never returns a wrong
-// frame (idOf knows), loses no more than it must, and says so.
+// A bit flips anywhere on disk: the queue opens, never returns a wrong frame (idOf checks), loses
+// no more than it must, and reports it.
 func TestFlippedBitAtEveryByte(t *testing.T) {
 	whole := sample(t)
 	for name, f := range whole.Files {
@@ -107,14 +106,14 @@ func TestFlippedBitAtEveryByte(t *testing.T) {
 				flipped := whole.Crash()
 				flipped.Files[name].Data[at] ^= 1 << bit
 				q, damage := open(t, flipped, Options{})
-				appendIDs(t, q, 13) // going on from here must not lose more
+				appendIDs(t, q, 13) // continuing from here must not lose more
 				got := takeAll(t, q)
 				want := append(left(), 13)
 				most := 1
 				switch {
 				case !isSegment:
 					most = 0
-					want = upTo(13)[13-len(got):] // what is done may come again
+					want = upTo(13)[13-len(got):] // frames that are done may come again
 				case at < segment.HeaderBytes:
 					most = 3 // all of the segment
 				}
@@ -130,7 +129,7 @@ func TestFlippedBitAtEveryByte(t *testing.T) {
 				if lost > most {
 					t.Fatalf("%s byte %d: %d frames are lost, at most %d need be: %v", name, at, lost, most, *damage)
 				}
-				// The end of the last segment may be torn, as far as a reader can know.
+				// The reader cannot know whether the end of the last segment is torn.
 				last := len(*damage) == 1 && strings.Contains((*damage)[0].Reason, "torn")
 				if lost > 0 && (len(*damage) == 0 || uint64(lost) > lostOf(*damage) && !last) {
 					t.Fatalf("%s byte %d (segment of %d): %d frames are lost, and the report says %v", name, at, first, lost, *damage)
@@ -140,8 +139,8 @@ func TestFlippedBitAtEveryByte(t *testing.T) {
 	}
 }
 
-// Each case damages the sample and says what the operator is told. The segments
-// begin at the frames 1, 4, 7 and 10.
+// Each case damages the sample, and has what the operator is told. The segments begin at frames
+// 1, 4, 7 and 10.
 func TestReport(t *testing.T) {
 	nth := func(fs *memfs.FS, i int) *memfs.File { return fs.Files[segmentFormat.Name(firstsOf(fs)[i])] }
 	cases := []struct {
@@ -155,7 +154,7 @@ func TestReport(t *testing.T) {
 			[]string{"00000000000000000001.segment, byte 259: frames 4 to 6 are damaged or missing (0 bytes, at most 3 frames lost)"}},
 		{"the oldest segment is missing", func(fs *memfs.FS) { delete(fs.Files, segmentFormat.Name(1)) }, []uint64{3},
 			[]string{"00000000000000000004.segment, byte 0: frames 3 to 3 should come before this segment and are missing (0 bytes, at most 1 frames lost)"}},
-		{"a header that is gone costs its segment", func(fs *memfs.FS) { clear(nth(fs, 1).Data[:8]) }, []uint64{4, 5, 6},
+		{"a lost header costs its segment", func(fs *memfs.FS) { clear(nth(fs, 1).Data[:8]) }, []uint64{4, 5, 6},
 			[]string{"00000000000000000004.segment, byte 0: cannot be read: header is damaged (233 bytes, at most 3 frames lost)"}},
 		{"a renamed segment is not believed", func(fs *memfs.FS) {
 			fs.Files[segmentFormat.Name(100)] = nth(fs, 3)
@@ -166,22 +165,22 @@ func TestReport(t *testing.T) {
 		{"zeros at the end, as after a power loss", func(fs *memfs.FS) {
 			f := nth(fs, 3)
 			f.Data = append(f.Data, make([]byte, 4096)...)
-		}, nil, []string{"00000000000000000010.segment, byte 320: no frame that waits: one that is done, or a torn or failed write, which did not count unless power was lost (4096 bytes)"}},
-		{"all segments are missing: nobody knows what was in them", func(fs *memfs.FS) {
+		}, nil, []string{"00000000000000000010.segment, byte 320: no waiting frame: a frame that is done, or a torn or failed write, never acknowledged unless power was lost (4096 bytes)"}},
+		{"all segments are missing: their content is unknown", func(fs *memfs.FS) {
 			for _, first := range firstsOf(fs) {
 				delete(fs.Files, segmentFormat.Name(first))
 			}
 		}, left(), nil},
-		{"the read position is missing, and nobody knows where the queue began", func(fs *memfs.FS) {
+		{"the read position is missing, and the begin of the queue is unknown", func(fs *memfs.FS) {
 			delete(fs.Files, doneName)
 			delete(fs.Files, segmentFormat.Name(1))
 		}, []uint64{3}, nil},
 		{"damage to what is done loses nothing", func(fs *memfs.FS) {
 			r := entry(1)
 			nth(fs, 0).Data[segment.HeaderBytes+2*headBytes+len(r.Payload)] ^= 1
-		}, nil, []string{"00000000000000000001.segment, byte 101: no frame that waits: one that is done, or a torn or failed write, which did not count unless power was lost (68 bytes)"}},
+		}, nil, []string{"00000000000000000001.segment, byte 101: no waiting frame: a frame that is done, or a torn or failed write, never acknowledged unless power was lost (68 bytes)"}},
 		{"an empty segment, as after a power loss", func(fs *memfs.FS) { fs.Files[segmentFormat.Name(13)] = &memfs.File{} }, nil,
-			[]string{"00000000000000000013.segment, byte 0: removed, since it holds no whole frame: a torn write, which did not count unless power was lost (0 bytes)"}},
+			[]string{"00000000000000000013.segment, byte 0: removed, since it holds no whole frame: a torn write, never acknowledged unless power was lost (0 bytes)"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -204,7 +203,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// What is damaged after it was counted does not stay in what waits.
+// Frames that are damaged after they were counted no longer count as waiting.
 func TestDamageInUse(t *testing.T) {
 	fs := sample(t)
 	q, damage := open(t, fs, Options{})
@@ -214,7 +213,7 @@ func TestDamageInUse(t *testing.T) {
 		t.Errorf("got %v; damage %v", got, *damage)
 	}
 	appendIDs(t, q, upTo(20)[12:]...)
-	delete(fs.Files, segmentFormat.Name(firstsOf(fs)[len(firstsOf(fs))-1])) // the one that is being written
+	delete(fs.Files, segmentFormat.Name(firstsOf(fs)[len(firstsOf(fs))-1])) // the segment that is being written
 	takeAll(t, q)
 	appendIDs(t, q, 21)
 	if got := takeAll(t, q); !slices.Equal(got, []uint64{21}) {

@@ -12,10 +12,10 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// goldenStory is how testdata/golden was written. That stays as it is: each later program must
-// open it, and one that does the same writes the same bytes. The frames 1 to 5 are done; after
-// frame 9 a write failed and could not be cut back; a bit flipped in frame 11, and frame 15 was
-// torn by a kill.
+// goldenStory repeats how testdata/golden was written. The directory must not change: every later
+// program must open it, and a program that does the same writes the same bytes. Frames 1 to 5 are
+// done; after frame 9 a write failed and could not be cut back; a bit flipped in frame 11; and a
+// kill tore frame 15.
 func goldenStory(t *testing.T) *memfs.FS {
 	t.Helper()
 	fs := memfs.New()
@@ -59,8 +59,8 @@ func TestGoldenBytes(t *testing.T) {
 	}
 }
 
-// A directory that an older program wrote opens: all frames that waited come out but the
-// damaged one, and the reports are those of then.
+// A directory of an older program opens: all waiting frames come out except the damaged one, with
+// the reports of that time.
 func TestGoldenOpens(t *testing.T) {
 	q, damage := open(t, goldenFiles(t), Options{SegmentBytes: 500})
 	appendIDs(t, q, 16) // so that the reader passes the end of the torn segment
@@ -77,7 +77,7 @@ func TestGoldenOpens(t *testing.T) {
 }
 
 var goldenReport = []string{
-	"00000000000000000015.segment, byte 0: removed, since it holds no whole frame: a torn write, which did not count unless power was lost (68 bytes)",
-	"00000000000000000007.segment, byte 264: no frame that waits: one that is done, or a torn or failed write, which did not count unless power was lost (100 bytes)",
+	"00000000000000000015.segment, byte 0: removed, since it holds no whole frame: a torn write, never acknowledged unless power was lost (68 bytes)",
+	"00000000000000000007.segment, byte 264: no waiting frame: a frame that is done, or a torn or failed write, never acknowledged unless power was lost (100 bytes)",
 	"00000000000000000010.segment, byte 124: frames 11 to 11 are damaged or missing (99 bytes, at most 1 frames lost)",
 }

@@ -7,10 +7,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment"
 )
 
-// Open finds the queue in fs. It reads every segment once, to count what waits.
-// Damage is no error, and is reported when Peek passes it; these are errors: a
-// directory that cannot be listed, a file that cannot be opened, a file of a newer
-// version.
+// Open finds the queue in fs. It reads every segment once, to count what waits. Damage is no
+// error, and is reported when Peek passes it. Open returns an error if the directory cannot be
+// listed, if a file cannot be opened, or if a file has a newer version.
 func Open(fs segment.FS, opts Options) (*Queue, error) {
 	if opts.SegmentBytes == 0 {
 		opts.SegmentBytes = min(opts.MaxBytes/segmentsOfLimit, maxSegment)
@@ -35,8 +34,8 @@ func Open(fs segment.FS, opts Options) (*Queue, error) {
 	return q, nil
 }
 
-// find counts the frames of a segment. Of the last one it also decides which
-// position comes next: none that may have been used.
+// find counts the frames of a segment. For the last segment it also decides the next position,
+// which must be one that was never used.
 func (q *Queue) find(file segment.File) error {
 	r, err := segmentFormat.Open(q.fs, file.First)
 	if err != nil {
@@ -60,7 +59,7 @@ func (q *Queue) find(file segment.File) error {
 	case s.size < segment.HeaderBytes || r.Last < file.First && r.Err == nil:
 		// The process died in its first write. The next segment gets the same name.
 		q.damaged(segment.Damage{File: file.Name, Bytes: s.size,
-			Reason: "removed, since it holds no whole frame: a torn write, which did not count unless power was lost"})
+			Reason: "removed, since it holds no whole frame: a torn write, never acknowledged unless power was lost"})
 		if err := q.fs.Remove(file.Name); err != nil {
 			return fmt.Errorf("remove torn queue segment %s: %w", file.Name, err)
 		}
@@ -72,11 +71,11 @@ func (q *Queue) find(file segment.File) error {
 	return nil
 }
 
-// begin settles where reading and writing go on.
+// begin decides where reading and writing continue.
 func (q *Queue) begin() {
 	if len(q.segments) > 0 {
 		switch first := q.segments[0].first; {
-		case q.done == 0: // never saved, or lost: nothing can be said of what came before
+		case q.done == 0: // never saved, or lost: what came before is unknown
 			q.done = first - 1
 		case first > q.done+1:
 			q.damaged(segment.Damage{File: segmentFormat.Name(first), Frames: uint64(first - q.done - 1),

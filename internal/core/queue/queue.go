@@ -1,11 +1,10 @@
-// Package queue keeps frames on disk, the oldest first, until they are done: a
-// bounded queue that outlives its process. A full one gives up its oldest segment
-// and says what was in it, since a queue that blocks its writer would stop what
-// feeds it, and one that refuses the newest would keep what nobody waits for.
+// Package queue keeps frames on disk until they are done, the oldest first: a bounded queue that
+// outlives its process. A full queue gives up its oldest segment and reports what was in it.
+// Blocking would stop the queue's writer, and refusing new frames would keep old ones that nobody
+// needs any more.
 //
-// What frames mean, when to try again, and what time it is, is its owner's
-// business; what segments and frames are is core/segment's. Layout:
-// docs/format/queue.md.
+// The owner defines the content of frames, decides when to retry, and knows the time.
+// core/segment defines segments and frames. Layout: docs/format/queue.md.
 package queue
 
 import (
@@ -17,25 +16,24 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment"
 )
 
-// MaxPayload limits a payload, in bytes. A length beyond it is damage, so it bounds
-// what a reader allocates.
+// MaxPayload limits a payload, in bytes. A greater length is damage, so it bounds what a reader
+// allocates.
 const MaxPayload = 32 << 20
 
-// A queue has segments of a 16th of its limit, which is what it gives up at once,
-// but none above 64 MiB.
+// A segment is a 16th of the queue's limit, at most 64 MiB. That much is given up at once.
 const (
 	segmentsOfLimit = 16
 	maxSegment      = 64 << 20
 )
 
-// ErrTooLarge means that frames exceed MaxPayload, or the queue's limit: they can
-// never be appended.
+// ErrTooLarge means that frames exceed MaxPayload or the queue's limit: they can never be
+// appended.
 var ErrTooLarge = errors.New("too large for the queue")
 
-// Frame is what waits in the queue.
+// Frame is an entry of the queue.
 type Frame struct {
-	Time    int64  // Unix milliseconds, when it was appended
-	Samples uint32 // in the payload, only to be counted
+	Time    int64  // Unix milliseconds of the Append
+	Samples uint32 // in the payload, for counting only
 	Payload []byte // at most MaxPayload bytes
 }
 
@@ -51,15 +49,15 @@ func (a *Amount) add(b Amount) {
 	a.Bytes += b.Bytes
 }
 
-// sub stops at zero: a sector that could not be read at the start, and can now,
-// gives frames that were not counted.
+// sub stops at zero: a sector that was unreadable at the start, and is readable now, yields
+// frames that were not counted.
 func (a *Amount) sub(b Amount) {
 	a.Frames -= min(a.Frames, b.Frames)
 	a.Samples -= min(a.Samples, b.Samples)
 	a.Bytes -= min(a.Bytes, b.Bytes)
 }
 
-// Amount of one frame.
+// Amount returns the amount of one frame.
 func (f *Frame) Amount() Amount { return Amount{1, uint64(f.Samples), int64(len(f.Payload))} }
 
 // Options of a queue.
@@ -67,48 +65,47 @@ type Options struct {
 	MaxBytes     int64 // of all segments
 	SegmentBytes int64 // 0 means a 16th of MaxBytes, at most 64 MiB
 
-	// Mark begins every frame that this process writes. It must be a random number
-	// that senders cannot know, or they could forge frames inside their payload.
+	// Mark begins every frame that this process writes. It must be a random number that senders
+	// cannot know, or they could forge frames inside their payload.
 	Mark uint32
 
-	// Sync forces each Append to the disk before it returns, so that it survives a
-	// power loss as well.
+	// Sync makes each Append sync the disk before it returns, so that the frames survive a power
+	// loss, too.
 	Sync bool
 
-	// Damaged is told of each place that is passed over, by Open and by Peek.
+	// Damaged is called for each place that Open or Peek skips.
 	Damaged func(segment.Damage)
 }
 
-// Queue is an open queue. Any goroutine may call Append and Waiting; Peek and Done
-// belong to one. A slow read does not hold up an Append.
+// Queue is an open queue. Any goroutine may call Append and Waiting; one goroutine calls Peek and
+// Done. A slow read does not hold up an Append.
 type Queue struct {
 	fs   segment.FS
 	opts Options
 
-	// Of the goroutine that reads.
+	// Used only by the reading goroutine.
 	reader *segment.Scanner // of the oldest segment; nil before its first Peek
 	peeked segment.Frame    // what Peek returned; valid if its position is above done
 
 	mu       sync.Mutex
 	segments []*segmentFile   // the oldest first
-	tail     segment.Appender // to the last one, or to none before the next Append
-	done     segment.Position // up to which nothing is needed any more
-	saved    segment.Writer   // the file done; nil before it is written
-	entries  int              // in it
+	tail     segment.Appender // to the last segment, or to none before the next Append
+	done     segment.Position // frames up to it are no longer needed
+	saved    segment.Writer   // the file done; nil before the first write
+	entries  int              // in that file
 }
 
-// segmentFile is a segment and what of it waits. It ends where the next one begins.
+// segmentFile is a segment and its waiting frames. It ends where the next one begins.
 type segmentFile struct {
 	first   segment.Position
-	size    int64  // in bytes; what lies beyond does not count
+	size    int64  // in bytes; anything beyond does not count
 	waiting Amount // not done
-	oldest  int64  // time of the first of them
+	oldest  int64  // time of the first waiting frame
 }
 
-// Append writes frames behind all others, in one write, and returns what had to
-// be given up for them. When the error is nil they survive the death of the
-// process. On an error none of them counts; only if the process dies before the
-// next Append may some of them be sent after all.
+// Append writes frames after all others, in one write, and returns what it had to give up for
+// them. When the error is nil, they survive the death of the process. On an error none of them
+// counts; only if the process dies before the next Append may some of them be sent after all.
 func (q *Queue) Append(frames ...Frame) (givenUp Amount, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -147,14 +144,14 @@ func (q *Queue) Append(frames ...Frame) (givenUp Amount, err error) {
 
 func (q *Queue) newest() *segmentFile { return q.segments[len(q.segments)-1] }
 
-// seal ends the segment that is written to, if there is one.
+// seal ends the segment that is written to, if any.
 func (q *Queue) seal() {
 	if f := q.tail.Seal(); f != nil {
 		_ = f.Close() // what it wrote is in the page cache, or synced
 	}
 }
 
-// makeRoom gives up the oldest segments until n more bytes are within the limit.
+// makeRoom gives up the oldest segments until n more bytes fit into the limit.
 func (q *Queue) makeRoom(n int64) (givenUp Amount) {
 	for _, s := range q.segments {
 		n += s.size
@@ -168,8 +165,8 @@ func (q *Queue) makeRoom(n int64) (givenUp Amount) {
 	return givenUp
 }
 
-// drop removes the oldest segment, and whatever it holds is done. The position is
-// saved before: else the next start would take the frames for lost.
+// drop removes the oldest segment; all its frames are done. It saves the position first:
+// otherwise the next start would take the frames for lost.
 func (q *Queue) drop() {
 	upTo := q.tail.Last
 	if len(q.segments) > 1 {
@@ -179,19 +176,19 @@ func (q *Queue) drop() {
 	}
 	if upTo > q.done {
 		q.done = upTo
-		_ = q.save() // the next one is a new attempt
+		_ = q.save() // the next save is a new attempt
 	}
-	_ = q.fs.Remove(segmentFormat.Name(q.segments[0].first)) // otherwise it is removed after the next start, when Peek has passed it
+	_ = q.fs.Remove(segmentFormat.Name(q.segments[0].first)) // otherwise removed after the next start, when Peek has passed it
 	q.segments = q.segments[1:]
 }
 
-// write writes the frames that were added, to the segment that is written to or into a
-// new one. After a failure, which may be one to sync, that segment gets no more.
+// write writes the added frames to the current segment or into a new one. After a failure, which
+// may be one to sync, the segment gets no more frames.
 func (q *Queue) write() error {
 	first := q.tail.Last + 1
 	began, err := q.tail.Write()
 	if err != nil {
-		q.tail.CutBack() // where that fails, the name of the next segment tells which frames count
+		q.tail.CutBack() // if that fails, the name of the next segment tells which frames count
 		q.seal()
 		return err
 	}
@@ -202,9 +199,8 @@ func (q *Queue) write() error {
 	return nil
 }
 
-// Peek returns the oldest frame that is not done, and false if none waits. It is
-// the same until Done, or until the queue gives it up. The payload lasts until the
-// next Peek.
+// Peek returns the oldest frame that is not done, and false if none waits. It returns the same
+// frame until Done, or until the queue gives it up. The payload is valid until the next Peek.
 func (q *Queue) Peek() (Frame, bool, error) {
 	for {
 		q.mu.Lock()
@@ -223,7 +219,7 @@ func (q *Queue) Peek() (Frame, bool, error) {
 			return Frame{}, false, nil
 		}
 		if err := q.open(s.first); errors.Is(err, fs.ErrNotExist) {
-			if q.leave(s.first) { // and it was not given up meanwhile
+			if q.leave(s.first) { // and was not given up meanwhile
 				q.damaged(segment.Damage{File: segmentFormat.Name(s.first), Bytes: s.size, Frames: s.waiting.Frames, Reason: err.Error()})
 			}
 			continue
@@ -237,7 +233,7 @@ func (q *Queue) Peek() (Frame, bool, error) {
 			q.passed(s.first, from, f.Offset, last, f.Pos, nil)
 			q.peek(f)
 		case limit == segment.NoLimit:
-			return Frame{}, false, nil // more will come behind it
+			return Frame{}, false, nil // more frames will be appended to it
 		default:
 			q.passed(s.first, from, s.size, last, limit, q.reader.Err)
 			q.leave(s.first)
@@ -245,7 +241,7 @@ func (q *Queue) Peek() (Frame, bool, error) {
 	}
 }
 
-// open makes q.reader that of the segment.
+// open makes q.reader read the segment.
 func (q *Queue) open(first segment.Position) (err error) {
 	if q.reader != nil && q.reader.First == first {
 		return nil
@@ -257,18 +253,17 @@ func (q *Queue) open(first segment.Position) (err error) {
 	return err
 }
 
-// peek remembers f as what was read.
+// peek remembers f as the frame that was read.
 func (q *Queue) peek(f segment.Frame) {
 	q.peeked = f
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if f.Pos > q.done { // it was not given up meanwhile
+	if f.Pos > q.done { // not given up meanwhile
 		q.segments[0].oldest = frameOf(&f).Time
 	}
 }
 
-// leave drops a segment that has nothing more to read, if it has not been given up
-// meanwhile.
+// leave drops a segment that is read to its end, unless it was given up meanwhile.
 func (q *Queue) leave(first segment.Position) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -279,8 +274,8 @@ func (q *Queue) leave(first segment.Position) bool {
 	return true
 }
 
-// passed reports what lies between two frames of a segment, if anything does: the
-// bytes in [from, to), the frames between the positions last and next.
+// passed reports what is between two frames of a segment, if anything: the bytes in [from, to),
+// and the frames between the positions last and next.
 func (q *Queue) passed(first segment.Position, from, to int64, last, next segment.Position, err error) {
 	frames := uint64(0)
 	if next > last+1 {
@@ -294,7 +289,7 @@ func (q *Queue) passed(first segment.Position, from, to int64, last, next segmen
 	case err != nil:
 		d.Reason = "cannot be read: " + err.Error()
 	case frames == 0:
-		d.Reason = "no frame that waits: one that is done, or a torn or failed write, which did not count unless power was lost"
+		d.Reason = "no waiting frame: a frame that is done, or a torn or failed write, never acknowledged unless power was lost"
 	default:
 		d.Reason = fmt.Sprintf("frames %d to %d are damaged or missing", last+1, next-1)
 	}
@@ -307,9 +302,9 @@ func (q *Queue) damaged(d segment.Damage) {
 	}
 }
 
-// Done says that the frame that Peek returned last is not needed any more. It
-// reports whether it still counted, which it does not if it was given up
-// meanwhile. After an error a restart may return the frame again.
+// Done marks the frame that Peek returned last as no longer needed. It reports whether the frame
+// still counted, which it does not if it was given up meanwhile. After an error a restart may
+// return the frame again.
 func (q *Queue) Done() (counted bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -322,8 +317,8 @@ func (q *Queue) Done() (counted bool, err error) {
 	return true, q.save()
 }
 
-// Waiting returns what is not done, and the time of the oldest of it, 0 if there is
-// nothing. Between Done and the next Peek that time is of the frame before.
+// Waiting returns what is not done, and the time of the oldest waiting frame, 0 for none. Between
+// Done and the next Peek, that is the time of the frame before.
 func (q *Queue) Waiting() (sum Amount, oldest int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -21,14 +21,14 @@ const testMark = 0x9d3fa8c1
 // headBytes is the length of a frame before its payload.
 var headBytes = segmentFormat.HeadBytes()
 
-// frame is a whole one, as a sender or a disk may put it somewhere.
+// frame returns a whole frame, as a sender or a disk may put it somewhere.
 func frame(mark uint32, pos segment.Position, r *Frame) []byte {
 	f := onDisk(r)
 	f.Pos = pos
 	return segmentFormat.AppendFrame(nil, mark, &f)
 }
 
-// sizeOf all segments.
+// sizeOf returns the size of all segments.
 func sizeOf(fs *memfs.FS) (n int64) {
 	for name, f := range fs.Files {
 		if _, ok := segmentFormat.ParseName(name); ok {
@@ -38,8 +38,8 @@ func sizeOf(fs *memfs.FS) (n int64) {
 	return n
 }
 
-// entry is the frame with number id: its fields follow from the number, so that a
-// frame that was invented or garbled is known at once.
+// entry returns frame number id: its fields follow from the number, so that an invented or
+// garbled frame is noticed at once.
 func entry(id uint64) Frame {
 	rng := rand.New(rand.NewPCG(id, 7))
 	payload := binary.BigEndian.AppendUint64(nil, id)
@@ -137,7 +137,7 @@ func upTo(n uint64) (ids []uint64) {
 	return ids
 }
 
-// The bytes on disk are for ever: docs/format/queue.md draws them.
+// The bytes on disk never change: docs/format/queue.md draws them.
 func TestLayout(t *testing.T) {
 	fs := memfs.New()
 	q, _ := open(t, fs, Options{})
@@ -161,8 +161,8 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// What was appended comes out in order, once, over restarts at any point; segments
-// that are done are removed.
+// Frames come out in order, once, across restarts at any point; segments that are done are
+// removed.
 func TestFirstInFirstOut(t *testing.T) {
 	for stop := range 20 {
 		fs := memfs.New()
@@ -190,7 +190,7 @@ func TestFirstInFirstOut(t *testing.T) {
 	}
 }
 
-// A frame that was not done is returned again, after a restart too.
+// A frame that was not done is returned again, also after a restart.
 func TestAtLeastOnce(t *testing.T) {
 	fs := memfs.New()
 	q, _ := open(t, fs, Options{})
@@ -216,15 +216,14 @@ func TestAtLeastOnce(t *testing.T) {
 	}
 }
 
-// A full queue gives up its oldest segment, says what was in it, and never takes
-// more than its limit.
+// A full queue gives up its oldest segment, reports what was in it, and never exceeds its limit.
 func TestFullGivesUpTheOldest(t *testing.T) {
 	const limit = 1000
 	fs := memfs.New()
 	q, damage := open(t, fs, Options{MaxBytes: limit})
 	appendIDs(t, q, 1)
 	take(t, q)
-	lost := amountOf(upTo(1)) // it is not, which makes the sums below simple
+	lost := amountOf(upTo(1)) // it is not lost, but that makes the sums below simple
 	for id := range uint64(99) {
 		givenUp, err := q.Append(entry(id + 2))
 		if err != nil {
@@ -247,15 +246,15 @@ func TestFullGivesUpTheOldest(t *testing.T) {
 	if waiting.Bytes < limit/3 {
 		t.Errorf("only %d bytes wait in a full queue", waiting.Bytes)
 	}
-	// A restart does not take for lost what was given up.
+	// A restart does not count given-up frames as lost.
 	q, damage2 := open(t, fs.Crash(), Options{MaxBytes: limit})
 	if got := takeAll(t, q); !slices.Equal(got, upTo(100)[first-1:]) || len(*damage)+len(*damage2) > 0 {
 		t.Errorf("left are %v, damage %v %v", got, *damage, *damage2)
 	}
 }
 
-// The frame that is being sent may be given up: then it does not count as done,
-// and what follows is the oldest that is left.
+// A frame may be given up while it is being sent. It then does not count as done, and the oldest
+// remaining frame follows.
 func TestGivenUpWhileSent(t *testing.T) {
 	q, _ := open(t, memfs.New(), Options{MaxBytes: 1000})
 	appendIDs(t, q, 1)
@@ -277,7 +276,7 @@ func TestGivenUpWhileSent(t *testing.T) {
 	}
 }
 
-// What is in use is given up as a last resort: a frame that needs the whole queue.
+// The segment in use is given up as a last resort: for a frame that needs the whole queue.
 func TestOneLargeFrame(t *testing.T) {
 	fs := memfs.New()
 	q, _ := open(t, fs, Options{MaxBytes: 1000})
@@ -298,7 +297,7 @@ func TestOneLargeFrame(t *testing.T) {
 	}
 }
 
-// With Sync what was acknowledged survives a power loss.
+// With Sync, acknowledged frames survive a power loss.
 func TestPowerLoss(t *testing.T) {
 	for seed := range uint64(50) {
 		fs := memfs.New()
@@ -315,7 +314,7 @@ func TestPowerLoss(t *testing.T) {
 	}
 }
 
-// One goroutine appends, one reads, one asks, while segments are given up.
+// One goroutine appends, one reads and one calls Waiting, while segments are given up.
 func TestTogether(t *testing.T) {
 	const n = 3000
 	fs := memfs.New()
@@ -374,7 +373,7 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// The file done does not grow without end.
+// The file done does not grow without bound.
 func TestDoneIsReplaced(t *testing.T) {
 	fs := memfs.New()
 	q, _ := open(t, fs, Options{SegmentBytes: 1 << 20})
@@ -391,8 +390,7 @@ func TestDoneIsReplaced(t *testing.T) {
 	}
 }
 
-// model runs a queue through one random story and knows, naively, what must come
-// out of it.
+// model runs a queue through one random story, and knows naively what must come out of it.
 type model struct {
 	t   *testing.T
 	rng *rand.Rand
@@ -400,13 +398,13 @@ type model struct {
 	q   *Queue
 
 	waiting []uint64 // acknowledged and not done
-	again   []uint64 // done or given up, but that could not be saved
-	maybe   []uint64 // of failed Appends since the last one that worked
+	again   []uint64 // done or given up, but not saved
+	maybe   []uint64 // of failed Appends since the last success
 	next    uint64
 }
 
-// Whatever the order of appends, reads, faults and crashes: what was acknowledged
-// comes out, in order, and nothing was invented.
+// Whatever the order of appends, reads, faults and crashes: acknowledged frames come out, in
+// order, and none is invented.
 func TestModel(t *testing.T) {
 	for seed := range uint64(300) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -431,8 +429,8 @@ func (m *model) step() {
 		m.fs.Short = true
 	case 2:
 		m.fs.Fail = func(op, name string) error {
-			// A file that is not removed comes back at the next start, and one that
-			// cannot be read is damage: others tell these stories.
+			// A file that is not removed comes back at the next start, and an unreadable one is
+			// damage: other tests cover these.
 			if op != "remove" && op != "read" && m.rng.IntN(2) == 0 {
 				return fmt.Errorf("%s %s: %w", op, name, memfs.ErrInjected)
 			}
@@ -471,7 +469,7 @@ func (m *model) append() {
 func (m *model) take() {
 	r, ok, err := m.q.Peek()
 	if err != nil {
-		return // cannot be opened just now
+		return // cannot be opened at this moment
 	}
 	if ok != (len(m.waiting) > 0) {
 		m.t.Fatalf("peek says %v, and %v wait", ok, m.waiting)
@@ -492,7 +490,7 @@ func (m *model) take() {
 	m.waiting = m.waiting[1:]
 }
 
-// restart goes on with what a crash left, and checks it.
+// restart continues with what a crash left, and checks it.
 func (m *model) restart() {
 	before := m.fs.Crash()
 	sum, _ := m.q.Waiting()

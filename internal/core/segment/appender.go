@@ -5,8 +5,8 @@ import (
 	"io"
 )
 
-// Appender writes frames behind all others of a log: Begin, then Add for each, then Write, which
-// is one write. It is not for concurrent use.
+// Appender writes frames at the end of a log: Begin, then Add for each frame, then Write, which
+// is one write. It is not safe for concurrent use.
 type Appender struct {
 	FS       FS
 	Format   *Format
@@ -15,17 +15,17 @@ type Appender struct {
 	Sync     bool   // each Write reaches the disk before it returns
 	Last     Position
 
-	buf  []byte   // a header and the frames of the next Write; as large as the largest so far
-	next Position // of the frame that is added next
+	buf  []byte   // a header and the frames of the next Write; grows to the largest Write
+	next Position // position of the next added frame
 
-	file  Writer // of the segment that is written to; nil until a Write begins the next one
+	file  Writer // of the current segment; nil until a Write begins the next one
 	first Position
-	size  int64 // of it, in bytes; what lies beyond does not count
+	size  int64 // of it, in bytes; anything beyond does not count
 }
 
-// Begin forgets what was added. The header is encoded in any case and left out of the write
-// where the segment has one: so a new segment's header and frames are one write too, and no
-// segment has a header and nothing else.
+// Begin forgets the added frames. It always encodes a header, which Write leaves out if the
+// segment has one. So the header and frames of a new segment are one write, and no segment has
+// only a header.
 func (a *Appender) Begin() {
 	a.next = a.Last + 1
 	a.buf = AppendHeader(a.buf[:0], a.Format.Magic, a.Mark, a.next)
@@ -38,18 +38,20 @@ func (a *Appender) Add(f *Frame) {
 	a.next++
 }
 
-// Added is the length in bytes of the frames that were added.
+// Added returns the length of the added frames, in bytes.
 func (a *Appender) Added() int64 { return int64(len(a.buf) - HeaderBytes) }
 
-// Full reports whether the added frames do not fit into the segment: it must be sealed first.
+// Full reports whether the added frames do not fit into the segment, which must then be sealed
+// first.
 func (a *Appender) Full() bool { return a.file != nil && a.size+a.Added() > a.MaxBytes }
 
-// Write writes what was added, and says whether that began a new segment. When the error is nil
-// it survives the death of the process. On an error none of it counts, and CutBack must follow.
+// Write writes the added frames, and reports whether that began a new segment. When the error is
+// nil, they survive the death of the process. On an error none of them counts, and CutBack must
+// follow.
 func (a *Appender) Write() (began bool, err error) {
 	buf := a.buf
 	if began = a.file == nil; began {
-		// A file of that name can only hold frames that did not count.
+		// A file of that name can only hold frames that do not count.
 		name := a.Format.Name(a.Last + 1)
 		f, err := a.FS.Create(name)
 		if err != nil {
@@ -80,8 +82,9 @@ func (a *Appender) write(buf []byte, began bool) error {
 	return err
 }
 
-// CutBack takes back what a failed Write left, and reports whether the segment ends again where
-// it should. If not it must be sealed: the name of the next one tells readers where it ends.
+// CutBack removes what a failed Write left, and reports whether the segment ends again where it
+// should. If not, the segment must be sealed: the name of the next one tells readers where it
+// ends.
 func (a *Appender) CutBack() bool {
 	switch {
 	case a.file == nil:
@@ -94,15 +97,15 @@ func (a *Appender) CutBack() bool {
 	return a.FS.Truncate(a.Format.Name(a.first), a.size) == nil
 }
 
-// Active returns the file and the first position of the segment that is written to, and nil if
-// there is none.
+// Active returns the file and the first position of the current segment. The file is nil if there
+// is none.
 func (a *Appender) Active() (Writer, Position) { return a.file, a.first }
 
-// Size of the segment that was written to last, in bytes.
+// Size returns the size of the last segment, in bytes.
 func (a *Appender) Size() int64 { return a.size }
 
-// Seal ends the segment that is written to and returns its file, which is the caller's to
-// close, or nil if there is none. The next Write begins another.
+// Seal ends the current segment and returns its file, which the caller must close, or nil if
+// there is none. The next Write begins another segment.
 func (a *Appender) Seal() Writer {
 	f := a.file
 	a.file = nil

@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// Damage is one place of a log that could not be read and was passed over.
+// Damage is one place of a log that could not be read and was skipped.
 type Damage struct {
-	File   string // "" if it is not in one
+	File   string // "" if it is in no file
 	Offset int64
 	Bytes  int64
-	Frames uint64 // lost, at most; 0 also if that cannot be known
+	Frames uint64 // at most so many are lost; also 0 if unknown
 	Reason string
 }
 
-// String names the place, the loss and the reason.
+// String describes the place, the loss and the reason.
 func (d Damage) String() string {
 	var b strings.Builder
 	if d.File != "" {

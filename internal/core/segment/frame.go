@@ -25,7 +25,7 @@ var (
 )
 
 var (
-	// ErrHeader means that a file does not begin as it should.
+	// ErrHeader means that the beginning of a file is wrong.
 	ErrHeader = errors.New("header is damaged")
 
 	errVersion = errors.New("unknown format version")
@@ -41,7 +41,7 @@ func AppendHeader(dst []byte, magic string, mark uint32, pos Position) []byte {
 	return order.AppendUint32(dst, crc32.Checksum(dst[start:], castagnoli))
 }
 
-// ParseHeader is the inverse of AppendHeader. An error that is not ErrHeader means that a newer
+// ParseHeader reads what AppendHeader wrote. An error other than ErrHeader means that a newer
 // program wrote the file.
 func ParseHeader(b []byte, magic string) (mark uint32, pos Position, err error) {
 	if len(b) < HeaderBytes || string(b[:8]) != magic || order.Uint32(b[24:]) != crc32.Checksum(b[:24], castagnoli) {
@@ -53,16 +53,16 @@ func ParseHeader(b []byte, magic string) (mark uint32, pos Position, err error) 
 	return order.Uint32(b[12:]), Position(order.Uint64(b[16:])), nil
 }
 
-// Frame is what a log is made of: a payload and what the log keeps beside it.
+// Frame is an entry of a log: a payload, and what the log keeps with it.
 type Frame struct {
 	Pos     Position
-	Tag     uint32 // whatever the log keeps in it
-	Stamp   uint64 // the same, if its format is stamped
-	Payload []byte // of a frame that was read: lasts until the next one is
-	Offset  int64  // of its first byte in the file, once it was read
+	Tag     uint32 // for the log's own use
+	Stamp   uint64 // for the log's own use, if its format is stamped
+	Payload []byte // of a frame that was read: valid until the next read
+	Offset  int64  // of its first byte in the file, for a frame that was read
 }
 
-// HeadBytes is the length of a frame without its payload.
+// HeadBytes returns the length of a frame without its payload.
 func (f *Format) HeadBytes() int {
 	if f.Stamped {
 		return FrameBytes + StampBytes
@@ -70,9 +70,9 @@ func (f *Format) HeadBytes() int {
 	return FrameBytes
 }
 
-// putHead fills b, all of a frame before its payload, but the checksum.
+// putHead fills b, all of a frame before its payload, except the checksum.
 func (f *Format) putHead(b []byte, mark uint32, frame *Frame, length int) {
-	_ = b[FrameBytes-1] // one check of the bounds for all
+	_ = b[FrameBytes-1] // one bounds check for all
 	order.PutUint32(b[0:], mark)
 	order.PutUint32(b[8:], uint32(length))
 	order.PutUint32(b[12:], frame.Tag)
@@ -94,8 +94,8 @@ func (f *Format) AppendFrame(dst []byte, mark uint32, frame *Frame) []byte {
 	return dst
 }
 
-// WriteFrame writes a frame whose payload is not its own but parts, one behind the other: they
-// may be too long to be copied. An error stays with w.
+// WriteFrame writes a frame whose payload is parts, one after the other, instead of
+// frame.Payload: they may be too long to copy. w keeps an error.
 func (f *Format) WriteFrame(w *bufio.Writer, mark uint32, frame *Frame, parts ...[]byte) error {
 	length := 0
 	for _, part := range parts {
@@ -116,8 +116,8 @@ func (f *Format) WriteFrame(w *bufio.Writer, mark uint32, frame *Frame, parts ..
 	return err
 }
 
-// ParseFrame reads the frame that is all of b, and reports whether it is intact. It leaves the
-// mark to the caller.
+// ParseFrame reads the frame that fills b, and reports whether it is intact. It does not check
+// the mark.
 func (f *Format) ParseFrame(b []byte) (frame Frame, ok bool) {
 	frame = Frame{Tag: order.Uint32(b[12:]), Pos: Position(order.Uint64(b[16:])), Payload: b[f.HeadBytes():]}
 	if f.Stamped {

@@ -8,8 +8,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment/memfs"
 )
 
-// Whatever lies in a file: each frame that is read stands in it byte for byte, behind the one
-// before, with a plausible position below the limit.
+// Whatever is in a file: each frame that is read is in it byte for byte, after the one before,
+// with a plausible position below the limit.
 func FuzzScanner(f *testing.F) {
 	fs := memfs.New()
 	for _, format := range []*segment.Format{&plain, &stamped} {
@@ -33,14 +33,14 @@ func FuzzScanner(f *testing.F) {
 		if isStamped {
 			format = stamped
 		}
-		if withHeader { // or few inputs would reach the frames
+		if withHeader { // otherwise few inputs would reach the frames
 			data = append(segment.AppendHeader(nil, format.Magic, testMark, 5), data...)
 		}
 		fs := memfs.New()
 		fs.Files[format.Name(5)] = &memfs.File{Data: bytes.Clone(data)}
 		s, err := format.Open(fs, 5)
 		if err != nil {
-			return // of another version; nothing else is an error
+			return // another version; nothing else is an error
 		}
 		if (s.End == 0) != (s.Err != nil) {
 			t.Fatalf("the header ends at %d: %v", s.End, s.Err)
@@ -57,14 +57,14 @@ func FuzzScanner(f *testing.F) {
 			if format.Accept != nil && !format.Accept(f.Tag) {
 				t.Fatalf("frame %d has the tag %d", f.Pos, f.Tag)
 			}
-			// The mark is the file's own.
+			// The file has its own mark.
 			whole := format.AppendFrame(nil, 0, &f)
 			if f.Offset < end || s.End != f.Offset+int64(len(whole)) || !bytes.Equal(data[f.Offset+4:s.End], whole[4:]) {
 				t.Fatalf("frame %d at %d was invented", f.Pos, f.Offset)
 			}
 		}
 		if s.Err != nil && s.End > 0 {
-			t.Fatalf("nothing failed to be read, and it says %v", s.Err)
+			t.Fatalf("no read failed, but the error is %v", s.Err)
 		}
 	})
 }

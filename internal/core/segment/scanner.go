@@ -7,29 +7,29 @@ import (
 	"slices"
 )
 
-// readAhead is how much of a file is read at once: few calls, little memory.
+// readAhead is how many bytes of a file are read at once: few calls, little memory.
 const readAhead = 1 << 20
 
-// Scanner reads the frames of one file in order and steps over damage. It holds one frame or
-// readAhead bytes, however long the file is.
+// Scanner reads the frames of one file in order and skips damage. It holds one frame or readAhead
+// bytes, however long the file is.
 type Scanner struct {
-	First Position // of the file, by its name
-	Last  Position // of the frame that was read last; before that First-1
-	End   int64    // where that frame ends, or the header; 0 if there is no good one
+	First Position // of the file, from its name
+	Last  Position // of the frame that was read last; First-1 before the first
+	End   int64    // end of that frame, or of the header; 0 without a good header
 	Size  int64    // of the file when it was opened
-	Err   error    // why nothing of the file can be read, or nothing behind End
+	Err   error    // why nothing of the file, or nothing after End, can be read
 
 	format   *Format
 	src      Reader
 	mark     [markBytes]byte
-	readable int64  // what Next looks at: bytes, or where reading them failed
+	readable int64  // how many bytes Next looks at; less where reading failed
 	buf      []byte // the bytes of the file from at on
 	at       int64
 }
 
 // Open returns the scanner of a file. A damaged header is no error: such a file has no known
-// mark, so no frames, and Err says why. These are errors: a file that cannot be opened, and one
-// of a newer version.
+// mark, so no frames, and Err has the reason. Open returns an error if the file cannot be opened,
+// or has a newer version.
 func (f *Format) Open(fs FS, first Position) (*Scanner, error) {
 	name := f.Name(first)
 	src, size, err := fs.Open(name)
@@ -55,9 +55,8 @@ func (f *Format) Open(fs FS, first Position) (*Scanner, error) {
 	return s, nil
 }
 
-// Next returns the next good frame below limit, and false when there is none in the first size
-// bytes; a file may have grown since. Damage lies between End as it was before and the frame's
-// Offset.
+// Next returns the next good frame below limit, or false if there is none in the first size
+// bytes; the file may have grown. Damage is between the previous End and the frame's Offset.
 func (s *Scanner) Next(size int64, limit Position) (Frame, bool) {
 	if s.End == 0 {
 		return Frame{}, false
@@ -89,17 +88,17 @@ func (s *Scanner) Next(size int64, limit Position) (Frame, bool) {
 	return Frame{}, false
 }
 
-// plausible reports whether a frame of this position can stand at off: the ones that are
-// skipped must have had room in the bytes passed over.
+// plausible reports whether a frame of this position can be at off: the skipped frames must fit
+// into the skipped bytes.
 func (s *Scanner) plausible(pos Position, off int64) bool {
 	if s.format.Unordered {
 		return pos >= s.First
 	}
-	skipped := uint64(pos - s.Last - 1) // beyond all bounds if pos is not above Last
+	skipped := uint64(pos - s.Last - 1) // huge if pos is not above Last
 	return skipped <= uint64(off-s.End)/uint64(s.format.HeadBytes())
 }
 
-// find returns the offset of the first mark at off or behind it, or -1.
+// find returns the offset of the first mark at or after off, or -1.
 func (s *Scanner) find(off int64) int64 {
 	headBytes := int64(s.format.HeadBytes())
 	for s.readable-off >= headBytes {
@@ -112,8 +111,8 @@ func (s *Scanner) find(off int64) int64 {
 	return -1
 }
 
-// bytes returns the file from off on as far as it is in memory: at least n bytes of it, or all
-// that is readable if that is less. What is readable ends where reading fails.
+// bytes returns the part of the file from off that is in memory: at least n bytes, or all that is
+// readable if that is less. A failing read ends what is readable.
 func (s *Scanner) bytes(off, n int64) []byte {
 	n = min(n, max(0, s.readable-off))
 	if off < s.at || off+n > s.at+int64(len(s.buf)) {

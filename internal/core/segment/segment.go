@@ -1,11 +1,11 @@
-// Package segment is what our logs on disk have in common. A log is a directory of segments,
-// files that are named after the position of their first frame. A segment begins with a header
-// and holds frames without space between them. A frame is a payload with its length, its checksum
-// and its position, behind a mark by which the next frame is found behind damage. An Appender
-// writes frames, many at once, and a Scanner reads them. A checkpoint of the journal and a read
-// position of the queue have the same header.
+// Package segment is the common base of our logs on disk. A log is a directory of segments: files
+// that are named after the position of their first frame. A segment is a header followed by
+// frames without gaps. A frame is a payload with its length, checksum and position, after a mark
+// by which a reader finds the next frame after damage. An Appender writes frames, many at once,
+// and a Scanner reads them. The journal's checkpoints and the queue's read position have the same
+// header.
 //
-// What the logs do differently they decide themselves:
+// The logs differ in this:
 //   - A Format says what differs on disk: the magic, the longest payload, whether positions are in
 //     order. What a frame's tag and stamp hold is the log's own.
 //   - After a failed write the journal cuts the segment back and goes on in it; where that fails
@@ -15,8 +15,7 @@
 //   - The journal removes a segment once two checkpoints cover it. The queue removes one when all
 //     of it is done, or, when it is full, gives up the oldest.
 //
-// How files are reached is adapter/files' business. Layout and the laws of reading:
-// docs/format/segment.md.
+// adapter/files gives access to files. Layout and the laws of reading: docs/format/segment.md.
 package segment
 
 import (
@@ -29,60 +28,60 @@ import (
 	"strings"
 )
 
-// Position is the ordinal of a frame in its log: the first is 1, and each has that of the one
-// before plus one, from segment to segment.
+// Position is the ordinal of a frame in its log. It starts at 1 and increases by one from frame
+// to frame, across segments.
 type Position uint64
 
-// NoLimit is the position below which the frames of the last segment lie.
+// NoLimit is the limit of the last segment: all its frames are below it.
 const NoLimit Position = math.MaxUint64
 
-// FS is the directory that holds a log. Names have no slashes in them.
+// FS is the directory of a log. Names contain no slashes.
 type FS interface {
 	List() ([]string, error)
 	Create(name string) (Writer, error)          // empty; replaces a file of that name; writes append
-	Open(name string) (Reader, int64, error)     // and its size in bytes
+	Open(name string) (Reader, int64, error)     // also returns its size in bytes
 	Truncate(name string, sizeBytes int64) error // also while it is open for writing
 	Rename(from, to string) error                // replaces a file named to
 	Remove(name string) error
 	SyncDir() error // makes created, renamed and removed names survive a power loss
 }
 
-// Writer is a file open for writing. Sync makes what was written survive a power
-// loss, and may be called while another goroutine writes.
+// Writer is a file open for writing. Sync makes what was written survive a power loss; another
+// goroutine may write meanwhile.
 type Writer interface {
 	io.WriteCloser
 	Sync() error
 }
 
-// Reader is a file open for reading. Its Sync is the Writer's: a process may have
-// to sync what another one wrote before it died.
+// Reader is a file open for reading. Its Sync is the Writer's: a process may have to sync what
+// another one wrote before it died.
 type Reader interface {
 	io.ReaderAt
 	io.Closer
 	Sync() error
 }
 
-// Format is what tells the files of one log from those of others.
+// Format distinguishes the files of one log from those of others.
 type Format struct {
 	Noun       string // "journal segment", in errors
 	Magic      string // 8 bytes, begins the file
 	Suffix     string // of its name
-	MaxPayload int    // bytes; a length beyond it is damage, so it bounds what a reader allocates
+	MaxPayload int    // bytes; a greater length is damage, so it bounds what a reader allocates
 	Stamped    bool   // frames have a stamp, and are 8 bytes longer
-	Unordered  bool   // positions are at least that of the file, and need not follow each other
+	Unordered  bool   // positions are at least the file's, and need not follow each other
 
-	// Accept reports whether the log can have written a frame of this tag. Nil accepts all.
+	// Accept reports whether the log can have written a frame with this tag. Nil accepts all.
 	Accept func(tag uint32) bool
 }
 
-// File is a file of a log by its name. Frames from Limit on do not count: they are in the next
+// File is a file of a log, by its name. Frames from Limit on do not count: they are in the next
 // file.
 type File struct {
 	Name         string
 	First, Limit Position
 }
 
-// Name of the file whose first position it is.
+// Name returns the name of the file with that first position.
 func (f *Format) Name(first Position) string { return fmt.Sprintf("%020d%s", first, f.Suffix) }
 
 // ParseName is the inverse of Name.
@@ -91,11 +90,11 @@ func (f *Format) ParseName(name string) (first Position, ok bool) {
 	if !ok || len(digits) != 20 {
 		return 0, false
 	}
-	n, err := strconv.ParseUint(digits, 10, 63) // so that a stray file cannot make positions overflow
+	n, err := strconv.ParseUint(digits, 10, 63) // 63 bits, so that a stray file cannot make positions overflow
 	return Position(n), err == nil
 }
 
-// Files returns the log's own of a directory's names, in the order of their positions.
+// Files returns the log's own files among a directory's names, in order of position.
 func (f *Format) Files(names []string) (files []File) {
 	for _, name := range names {
 		if first, ok := f.ParseName(name); ok {
@@ -109,7 +108,7 @@ func (f *Format) Files(names []string) (files []File) {
 	return files
 }
 
-// After returns those of sorted files that begin behind a position.
+// After returns the sorted files that begin after a position.
 func After(files []File, pos Position) []File {
 	i, _ := slices.BinarySearchFunc(files, pos+1, func(f File, pos Position) int { return cmp.Compare(f.First, pos) })
 	return files[i:]

@@ -20,7 +20,7 @@ var (
 	stamped = segment.Format{Noun: "log", Magic: "FRSHSTAM", Suffix: ".stamped", MaxPayload: 1 << 10, Stamped: true}
 )
 
-// The bytes on disk are for ever: docs/format/segment.md draws them.
+// The bytes on disk never change: docs/format/segment.md draws them.
 func TestLayout(t *testing.T) {
 	frame := segment.Frame{Pos: 7, Tag: 517, Stamp: 9, Payload: []byte("abc")}
 	for want, got := range map[string][]byte{
@@ -34,8 +34,8 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// Only what the log itself can have written is one of its files; the rest in its directory is
-// left alone.
+// Only files that the log itself can have written are its own; others in the directory are left
+// alone.
 func TestFiles(t *testing.T) {
 	names := []string{
 		plain.Name(300), plain.Name(1), plain.Name(20), plain.Name(0),
@@ -77,7 +77,7 @@ func mustAppend(t *testing.T, a *segment.Appender, payloads ...string) {
 	}
 }
 
-// contents are the payloads that all segments of a directory hold, as a start reads them.
+// contents returns the payloads in all segments of a directory, as a start reads them.
 func contents(t *testing.T, fs *memfs.FS, format *segment.Format) (payloads []string) {
 	t.Helper()
 	names, err := fs.List()
@@ -92,7 +92,7 @@ func contents(t *testing.T, fs *memfs.FS, format *segment.Format) (payloads []st
 		}
 		for f, ok := s.Next(s.Size, file.Limit); ok; f, ok = s.Next(s.Size, file.Limit) {
 			if last++; f.Pos != last {
-				t.Errorf("position %d in place of %d", f.Pos, last)
+				t.Errorf("position %d instead of %d", f.Pos, last)
 			}
 			payloads = append(payloads, string(f.Payload))
 		}
@@ -103,9 +103,9 @@ func contents(t *testing.T, fs *memfs.FS, format *segment.Format) (payloads []st
 	return payloads
 }
 
-// A failed write is taken back in both ways: cut back, with the segment in use as before, or,
-// where that fails, left in a segment whose end the next one's name says. In between even a
-// whole frame that reached the disk does not count.
+// A failed write is undone in one of two ways: it is cut back, and the segment stays in use; or,
+// if that fails, it is left in a segment whose end the next one's name tells. In between not even
+// a whole frame that reached the disk counts.
 func TestFailedWrite(t *testing.T) {
 	for _, format := range []*segment.Format{&plain, &stamped} {
 		for _, truncateFails := range []bool{false, true} {
@@ -167,8 +167,7 @@ func TestFailedFirstWrite(t *testing.T) {
 	}
 }
 
-// A scanner of a file that is being written sees what was added since, up to the size that it
-// is told, and no frame from the limit on.
+// A scanner of a growing file sees new frames, up to the given size, and none from the limit on.
 func TestScannerFollowsAWriter(t *testing.T) {
 	fs := memfs.New()
 	a := &segment.Appender{FS: fs, Format: &stamped, Mark: testMark, MaxBytes: 1 << 10}
@@ -196,9 +195,8 @@ func TestScannerFollowsAWriter(t *testing.T) {
 	}
 }
 
-// Frames that are whole and cannot be the log's count as damage: one of another log, one that is
-// longer than any, one whose position leaves no room for those between, and one of a file that
-// was renamed.
+// Whole frames that cannot be the log's own count as damage: of another log, too long, with a
+// position that leaves no room for those between, or in a renamed file.
 func TestForeignFrames(t *testing.T) {
 	good := func(pos segment.Position) []byte {
 		return plain.AppendFrame(nil, testMark, &segment.Frame{Pos: pos, Payload: []byte("good")})
@@ -232,8 +230,7 @@ func TestForeignFrames(t *testing.T) {
 	}
 }
 
-// Behind damage that is longer than what is read at once, a mark is found that lies across the
-// end of a read.
+// After damage that is longer than one read, the scanner finds a mark that spans two reads.
 func TestMarkAcrossReads(t *testing.T) {
 	const readAhead = 1 << 20
 	for cut := range 5 {
@@ -290,7 +287,7 @@ func TestUnreadable(t *testing.T) {
 	if s, err = plain.Open(fs, 1); err != nil {
 		t.Fatal(err)
 	}
-	mustAppend(t, a, "two") // behind what is in memory
+	mustAppend(t, a, "two") // beyond what is in memory
 	fs.Fail = broken
 	if f, ok := s.Next(a.Size(), segment.NoLimit); !ok || string(f.Payload) != "one" {
 		t.Errorf("what was read before: %v, %v", ok, s.Err)
