@@ -13,12 +13,12 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// classic counts a timer's values in the classic buckets of its policy. It is several series to
-// the stores.
+// classic counts a timer's values in the classic buckets of its policy. The stores see it as
+// several series.
 type classic struct{}
 
-// classicSeries are the series of a timer in classic buckets, in the order in
-// which emit fills them: each bound, +Inf, the sum and the count.
+// classicSeries returns the series of a timer in classic buckets, in the order of emit: each
+// bound, +Inf, the sum and the count.
 func classicSeries(ls labels.Labels, bounds []float64) []*Series {
 	name := ls.Get(model.MetricNameLabel)
 	var all []*Series
@@ -79,7 +79,7 @@ func (classic) emit(e *entry, out []Sample, w Width, at int64, f form) []Sample 
 		if i < buckets && e.total.classic != nil {
 			count += e.total.classic[i]
 		}
-		v := count // of a bucket, or of all of them
+		v := count // of one bucket, or of all
 		if i == buckets {
 			v = e.total.sum
 		}

@@ -4,9 +4,9 @@ import (
 	"slices"
 )
 
-// close absorbs the tile that ends at boundary and hands out its samples; if the tenant
-// is full none that says again what was said. It returns how many values on the wire are
-// in the tile, and how many stamped ones gave way to it.
+// close absorbs the tile that ends at boundary and hands out its samples. For a full tenant it
+// does not repeat unchanged values. It returns how many values on the wire are in the tile, and
+// how many stamped ones gave way to it.
 func (e *entry) close(boundary, ttl int64, full bool, out *[NumWidths][]Sample) (samples, duplicates uint64) {
 	var first [NumWidths]int
 	for w := range first {
@@ -21,7 +21,7 @@ func (e *entry) close(boundary, ttl int64, full bool, out *[NumWidths][]Sample) 
 			from := len(out[w])
 			out[w] = e.handOut(out[w], w, boundary, expired, full)
 			if w == finest && samples > 0 {
-				out[w][from].Raw = samples // the tile has counted something, so there is one
+				out[w][from].Raw = samples // the tile has counted something, so there is a sample
 			}
 		}
 		for _, sample := range out[w][first[w]:] {
@@ -37,8 +37,8 @@ func (e *entry) close(boundary, ttl int64, full bool, out *[NumWidths][]Sample) 
 	return samples, duplicates
 }
 
-// take absorbs the open tile that ends at end, if there is one, with a sample that precedes it if
-// need be. It returns how many values on the wire are in it.
+// take absorbs the open tile that ends at end, if any, and first hands out a preceding sample if
+// one is needed. It returns how many values on the wire are in the tile.
 func (e *entry) take(end int64, out *[NumWidths][]Sample) (samples uint64) {
 	if len(e.open) == 0 || e.open[0].end != end {
 		return 0
@@ -51,8 +51,8 @@ func (e *entry) take(end int64, out *[NumWidths][]Sample) (samples uint64) {
 	return samples
 }
 
-// handOutTimed hands out the points whose time has come. One at the boundary
-// gives way to the tile that ends there: it is a duplicate.
+// handOutTimed hands out the stamped points up to boundary. A point at the boundary gives way to
+// the tile that ends there, as a duplicate.
 func (e *entry) handOutTimed(boundary int64, out *[NumWidths][]Sample) (duplicates uint64) {
 	for len(e.timed) > 0 && e.timed[0].t <= boundary {
 		p := e.timed[0]
@@ -72,9 +72,9 @@ func (e *entry) handOutTimed(boundary int64, out *[NumWidths][]Sample) (duplicat
 	return duplicates
 }
 
-// handOut appends the samples of width w at boundary t. What a store has not been
-// given yet it gets even if the series has expired meanwhile; the stale marker
-// then follows at the next boundary. Of a full tenant nothing is repeated.
+// handOut appends the samples of width w at boundary t. A store gets what it has not been given
+// yet even if the series has expired meanwhile; the stale marker then follows at the next
+// boundary. Nothing is repeated for a full tenant.
 func (e *entry) handOut(out []Sample, w Width, t int64, expired, full bool) []Sample {
 	switch {
 	case e.owes[w]:
@@ -94,16 +94,15 @@ func (e *entry) handOut(out []Sample, w Width, t int64, expired, full bool) []Sa
 	return e.combines().emit(e, out, w, t, form{})
 }
 
-// begin appends the sample that precedes a counter or timer that is new or comes
-// back, so that rate and increase see its first increment: zero, or in the finest
-// width what it had counted before, if another width is still being told of that.
-// It is stamped with the start of the tile that ends at end, or right behind what is stored
-// already. It does nothing for a series that lives.
+// begin appends the sample that precedes a new or returning counter or timer, so that rate and
+// increase see its first increment. The sample is zero, or, in the finest width, the earlier
+// total if another width still has to be told of it. Its time is the start of the tile that ends
+// at end, or just after what is stored already. It does nothing for a live series.
 func (e *entry) begin(out []Sample, w Width, end int64) []Sample {
 	if e.live[w] || !e.combines().rises() {
 		return out
 	}
-	start := (end - 1) - (end-1)%w.Millis() // also of a tile of which a query sees the beginning
+	start := (end - 1) - (end-1)%w.Millis() // also if a query sees only the beginning of the tile
 	t := max(start, e.lastStored[w]+1)
 	if t >= end {
 		return out
@@ -111,8 +110,8 @@ func (e *entry) begin(out []Sample, w Width, end int64) []Sample {
 	return e.combines().emit(e, out, w, t, form{zero: w != finest || !e.started})
 }
 
-// idle reports whether the series has left all stores so long ago that whatever
-// comes next is stamped behind what they hold. It must have nothing that waits for them.
+// idle reports whether the series left all stores so long ago that its next sample is later than
+// all that they hold. Nothing of it may wait for them.
 func (e *entry) idle(boundary int64) bool {
 	if len(e.open) > 0 || len(e.timed) > 0 {
 		return false

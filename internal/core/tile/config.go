@@ -6,21 +6,21 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// Config says how long series live. All shards share one.
+// Config has the times to live of series. All shards share one.
 type Config struct {
 	CounterTTL time.Duration // of counters, timers and sets, after their last sample
 	GaugeTTL   time.Duration
 	CheckTTL   time.Duration
 	UpDownTTL  time.Duration
-	OutOfOrder time.Duration // how far before the last boundary a |T gauge may lie, from the next boundary on
+	OutOfOrder time.Duration // how far before the last boundary a |T gauge may be; used from the next boundary on
 
-	// Full are the tenants for which no more may wait to be stored. Their tiles repeat no
-	// series, or what waits would grow with each boundary though nothing is counted. They
-	// are those of one boundary: what shards share has none.
+	// Full are the tenants for which too much waits to be stored. Their tiles repeat no series:
+	// otherwise what waits would grow at each boundary although nothing is counted. Full holds
+	// for one boundary; the Config that shards share has none.
 	Full []string
 }
 
-// ttl is in milliseconds.
+// ttl returns the time to live of a kind, in milliseconds.
 func (c *Config) ttl(kind series.Kind) int64 {
 	switch kind {
 	case series.Gauge:

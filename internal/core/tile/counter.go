@@ -2,7 +2,7 @@ package tile
 
 import "github.com/freshet-io/freshet/internal/core/batch"
 
-// counter adds up increments, which are not negative.
+// counter adds up nonnegative increments.
 type counter struct{ upDown }
 
 func (c counter) add(e *entry, t *openTile, inc *batch.Increment) bool {

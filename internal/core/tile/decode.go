@@ -16,7 +16,7 @@ func appendString[T string | []byte](dst []byte, s T) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-// appendFloat writes all bits: a total may be anything that a float can be.
+// appendFloat writes all bits: a total may be any float.
 func appendFloat(dst []byte, v float64) []byte {
 	return binary.LittleEndian.AppendUint64(dst, math.Float64bits(v))
 }
@@ -29,12 +29,12 @@ const (
 	flagSet
 )
 
-// appendAmount begins an amount, of which the flags say what follows.
+// appendAmount begins an amount. Its flags tell what follows.
 func appendAmount(dst []byte, flags byte, value float64, at int64) []byte {
 	return binary.AppendVarint(appendFloat(append(dst, flags), value), at)
 }
 
-// appendSources ends an amount: all but that of a merged gauge have none.
+// appendSources ends an amount. Only a merged gauge has sources.
 func appendSources(dst []byte, sources map[uint64]sourceValue) []byte {
 	if len(sources) == 0 {
 		return append(dst, 0)
@@ -50,7 +50,7 @@ func appendSources(dst []byte, sources map[uint64]sourceValue) []byte {
 
 var errState = errors.New("state of a shard is malformed")
 
-// decoder reads what is left in b. After an error it yields zeros.
+// decoder reads b; b is what is left. After an error it yields zeros.
 type decoder struct {
 	version byte
 	b       []byte
@@ -62,7 +62,7 @@ func (d *decoder) fail() {
 	d.b = nil
 }
 
-// rest goes on behind what another package has read.
+// rest continues with b, after another package has read a part.
 func (d *decoder) rest(b []byte, err error) {
 	if err != nil {
 		d.fail()
@@ -71,7 +71,7 @@ func (d *decoder) rest(b []byte, err error) {
 	d.b = b
 }
 
-// amount reads what appendAmount wrote. Flags that are not among those of the kind fail.
+// amount reads what appendAmount wrote. Flags that the kind does not have are an error.
 func (d *decoder) amount(known byte) (flags byte, value float64, at int64) {
 	if flags, value, at = d.byte(), d.float(), d.varint(); flags&^known != 0 {
 		d.fail()
@@ -98,7 +98,7 @@ func (d *decoder) exemplar() *batch.Exemplar {
 	return x
 }
 
-// count reads a number of things that take at least size bytes each.
+// count reads the number of things that follow, of at least size bytes each.
 func (d *decoder) count(size int) int {
 	n := d.uvarint()
 	if n > uint64(len(d.b)/size) {

@@ -15,44 +15,44 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// entry is the state of one series. The package comment draws which states it passes through.
+// entry is the state of one series. The package comment draws its states.
 //
-// What each increment touches comes first: with many series none of it is in a cache, and each
-// line of 64 bytes costs as much as the arithmetic.
+// Fields that each increment touches come first: with many series none of them is in a cache, and
+// each 64-byte line costs as much as the arithmetic.
 type entry struct {
 	key         string // series.AppendKey; empty once the series is gone
-	next        *entry // the series that followed in the last batch: the one to expect, no more
+	next        *entry // hint: the series that followed in the last batch
 	policyBytes string
 	policy      *series.Policy
 	lastSeen    int64 // Unix ms, end of the last window with a sample
 	lastDelta   int64 // Unix ms, end of the last interval that a sender's own delta covered; 0 for none
 	kind        series.Kind
-	inBuckets   bool            // a timer in classic buckets: classic is set
-	started     bool            // total holds something
-	live        [NumWidths]bool // the store's newest sample of the series is a value, no stale marker
-	owes        [NumWidths]bool // total has counted what the store has not been given yet
+	inBuckets   bool            // the timer has classic buckets: classic is set
+	started     bool            // total is not empty
+	live        [NumWidths]bool // the store's newest sample of the series is a value, not a stale marker
+	owes        [NumWidths]bool // total includes something that the store has not been given yet
 
 	open       []openTile // by end, none before the boundary
-	total      amount     // up to the boundary: what tiles add up to
+	total      amount     // the sum of all tiles up to the boundary
 	series     *Series
 	lastStored [NumWidths]int64 // Unix ms of the newest sample handed out, 0 for none
-	classic    []*Series        // in place of series: a timer's classic buckets, see classicSeries
+	classic    []*Series        // instead of series: a timer's classic buckets, see classicSeries
 
-	float  *prom.FloatHistogram // of total, nil if it must be made anew
-	timed  []timedPoint         // stamped by the sender, by time, not handed out yet
-	minute distinct.Set         // of a set: what the open one-minute tile has so far
+	float  *prom.FloatHistogram // of total; nil if it must be remade
+	timed  []timedPoint         // stamped by the sender, in order of time, not handed out yet
+	minute distinct.Set         // of a set: the values of the open one-minute tile
 
-	exemplars map[int64]*batch.Exemplar // of a timer: the newest of each open tile, by its end; nil while none came
+	exemplars map[int64]*batch.Exemplar // of a timer: the newest of each open tile, by the tile's end; nil for none
 }
 
-// timedPoint is a value that its sender stamped.
+// timedPoint is a value with a sender's timestamp.
 type timedPoint struct {
 	t       int64 // Unix ms
 	v       float64
 	samples uint64 // values on the wire
 }
 
-// openTile is what a series has counted in one tile of the finest width.
+// openTile is what a series counted in one tile of the finest width.
 type openTile struct {
 	end     int64  // Unix ms
 	samples uint64 // values on the wire
@@ -64,22 +64,21 @@ type amount struct {
 	value    float64 // counter, up/down counter: sum; gauge, check: the last
 	at       int64   // gauge, check: Unix ns at which value was read
 	relative bool    // gauge: value is a change
-	newest   uint32  // of an open tile: the place of its newest increment in its trail
+	newest   uint32  // of an open tile: the place of its newest increment in the trail
 	timer    *histogram.Exponential
-	classic  []float64 // timer in classic buckets: counts by bound, not cumulative
+	classic  []float64 // timer in classic buckets: counts per bound, not cumulative
 	sum      float64   // of classic
 	set      *distinct.Set
 	sources  map[uint64]sourceValue // of a gauge that is merged from several
 }
 
-// sourceValue is the last value of one of the senders that a gauge is merged
-// from.
+// sourceValue is the last value of one source of a merged gauge.
 type sourceValue struct {
 	value float64
 	at    int64 // Unix ns
 }
 
-// amount is that of an open tile, or of all closed ones if t is nil.
+// amount returns the amount of an open tile, or of all closed ones if t is nil.
 func (e *entry) amount(t *openTile) *amount {
 	if t == nil {
 		return &e.total
@@ -87,7 +86,7 @@ func (e *entry) amount(t *openTile) *amount {
 	return &t.amount
 }
 
-// stored are the series that the stores know the entry by.
+// stored returns the series as which the stores know the entry.
 func (e *entry) stored() []*Series {
 	if e.classic != nil {
 		return e.classic
@@ -97,7 +96,7 @@ func (e *entry) stored() []*Series {
 
 // openTile returns the tile that ends at end.
 func (e *entry) openTile(end int64) *openTile {
-	if len(e.open) > 0 && e.open[0].end == end { // as nearly always
+	if len(e.open) > 0 && e.open[0].end == end { // nearly always
 		return &e.open[0]
 	}
 	i, found := slices.BinarySearchFunc(e.open, end, func(t openTile, end int64) int { return cmp.Compare(t.end, end) })
@@ -107,9 +106,9 @@ func (e *entry) openTile(end int64) *openTile {
 	return &e.open[i]
 }
 
-// bears reports whether the series can take more of something: its total must
-// stay finite in whichever order the open tiles join it, or PromQL would have
-// nothing to subtract from and no checkpoint could be read.
+// bears reports whether the series can take more of something. Its total must stay finite in
+// whatever order the open tiles join it: otherwise PromQL could not subtract, and a checkpoint
+// could not be read.
 func (e *entry) bears(more float64, of func(*amount) float64) bool {
 	sum := math.Abs(more) + math.Abs(of(&e.total))
 	for i := range e.open {
@@ -120,8 +119,8 @@ func (e *entry) bears(more float64, of func(*amount) float64) bool {
 
 func amountValue(a *amount) float64 { return a.value }
 
-// addTimed keeps a stamped point in the order of time; the last one of a time
-// wins, and stands for the others.
+// addTimed keeps a stamped point in order of time. The last point at a time replaces the others,
+// and counts for them.
 func (e *entry) addTimed(p timedPoint) {
 	i, found := slices.BinarySearchFunc(e.timed, p.t, func(q timedPoint, t int64) int { return cmp.Compare(q.t, t) })
 	if found {
@@ -132,10 +131,10 @@ func (e *entry) addTimed(p timedPoint) {
 	e.timed = slices.Insert(e.timed, i, p)
 }
 
-// pending reports whether something was counted that the store of a width does not have.
+// pending reports whether the store of a width lacks something that was counted.
 func (e *entry) pending(w Width) bool { return len(e.open) > 0 || e.owes[w] }
 
-// raw counts the values on the wire in the open tiles of the series.
+// raw returns how many values on the wire are in the open tiles of the series.
 func (e *entry) raw() (n uint64) {
 	for i := range e.open {
 		n += e.open[i].samples
@@ -146,11 +145,11 @@ func (e *entry) raw() (n uint64) {
 	return n
 }
 
-// forget drops all that the series counted: what comes next begins at zero.
+// forget drops everything that the series counted: it starts again at zero.
 func (e *entry) forget() { e.started, e.total, e.float = false, amount{}, nil }
 
-// copyTo makes c, which may have been a copy before, a copy of the series without its open tiles:
-// to close it changes nothing here.
+// copyTo makes c a copy of the series without its open tiles. c may hold an older copy. Closing
+// the copy changes nothing here.
 func (e *entry) copyTo(c *entry) {
 	open, minute := c.open[:0], c.minute
 	*c = entry{
@@ -167,7 +166,7 @@ func (e *entry) copyTo(c *entry) {
 	c.minute.Merge(&e.minute)
 }
 
-// held yields the series once, or once for each source that it is merged from.
+// held yields the series once, or once per source if it is merged.
 func (e *entry) held(tenant string, yield func(Held) bool) bool {
 	sources := maps.Clone(e.total.sources)
 	for _, t := range e.open {
@@ -187,12 +186,12 @@ func (e *entry) held(tenant string, yield func(Held) bool) bool {
 	return true
 }
 
-// form is what a sample says in place of the series' value.
+// form replaces the value of a sample.
 type form struct{ zero, stale bool }
 
 var staleNaN = math.Float64frombits(value.StaleNaN)
 
-// appendValue appends a sample with value v, or what its form says.
+// appendValue appends a sample with value v, or as form says.
 func appendValue(out []Sample, s *Series, t int64, f form, v float64) []Sample {
 	switch {
 	case f.stale:

@@ -8,14 +8,14 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// gauge keeps the value that was read last, or merges the last ones of several sources.
+// gauge keeps the newest value, or merges the newest values of several sources.
 type gauge struct{}
 
-// isReading reports whether the values of a kind are read at a time, and not counted: a late one
-// says nothing any more, and one with a time of its own is stored at that time.
+// isReading reports whether values of a kind are readings, not counts. A late reading is
+// worthless, and one with its own time is stored at that time.
 func isReading(k series.Kind) bool { return k == series.Gauge || k == series.Check }
 
-// add keeps the value that was read last, in whichever order batches come.
+// add keeps the value with the latest reading time, in whatever order batches come.
 func (gauge) add(e *entry, t *openTile, inc *batch.Increment) bool {
 	if inc.Relative && !e.bears(inc.Value, amountValue) {
 		return false
@@ -61,8 +61,8 @@ func (gauge) absorb(e *entry, t *openTile) {
 	e.total.at = t.at
 }
 
-// merged is the value of a gauge that several senders report. Sources are added
-// in a fixed order: a sum must have the same bits each time it is computed.
+// merged returns the value of a gauge with several sources. It adds them in a fixed order: the
+// sum must have the same bits each time.
 func (e *entry) merged() float64 {
 	var v float64
 	for i, id := range slices.Sorted(maps.Keys(e.total.sources)) {
@@ -81,7 +81,7 @@ func (e *entry) merged() float64 {
 	return v
 }
 
-// expireSources forgets the senders that a merged gauge no longer hears of.
+// expireSources forgets sources of a merged gauge that have been silent for ttl.
 func (e *entry) expireSources(boundary, ttl int64) {
 	changed := false
 	for id, s := range e.total.sources {

@@ -8,22 +8,22 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// kind is how the values of a series combine. A tile t is an open one of the series, or nil where
-// the total of the closed ones is meant.
+// kind is how the values of a series combine. A tile t is an open tile of the series, or nil for
+// the total of the closed ones.
 type kind interface {
-	// add folds an increment into an open tile. It reports false, and leaves the tile as it
-	// was, if the increment does not fit the series or the sum would overflow.
+	// add folds an increment into an open tile. It returns false, and leaves the tile as it was,
+	// if the increment does not fit the series or the sum would overflow.
 	add(e *entry, t *openTile, inc *batch.Increment) bool
-	// absorb adds a tile that closes to the total.
+	// absorb adds a closing tile to the total.
 	absorb(e *entry, t *openTile)
-	// emit appends what the store of a width gets at a time: one sample, or one for each
-	// classic bucket, the sum and the count.
+	// emit appends what the store of a width gets at a time: one sample, or, for classic buckets,
+	// one per bucket, the sum and the count.
 	emit(e *entry, out []Sample, w Width, at int64, f form) []Sample
-	// append writes what a tile holds into a checkpoint, and parse reads it.
+	// append writes a tile's content into a checkpoint, and parse reads it.
 	append(e *entry, t *openTile, dst []byte) []byte
 	parse(e *entry, t *openTile, d *decoder)
-	// rises reports whether queries ask by how much the series rose: then a zero precedes what
-	// is new, so that they see its first increment.
+	// rises reports whether queries ask for the increase of the series. A zero then precedes a
+	// new series, so that they see its first increment.
 	rises() bool
 }
 
@@ -53,16 +53,16 @@ func newEntry(key, policy []byte) (*entry, error) {
 	return e, err
 }
 
-// setPolicy follows the policy that came with the last increment. It returns how
-// many values on the wire are lost with open tiles that it had to drop.
+// setPolicy applies the policy of the last increment. It returns how many values on the wire are
+// lost with open tiles that it had to drop.
 func (e *entry) setPolicy(b []byte) (dropped uint64, err error) {
 	p, err := series.ParsePolicy(b)
 	if err != nil {
 		return 0, err
 	}
 	if e.policy != nil && !slices.Equal(e.policy.Bounds, p.Bounds) {
-		// Other buckets are other series: they begin at zero. What open tiles
-		// hold in the old ones cannot be told in the new ones, and is dropped.
+		// Other buckets are other series: they start at zero. The content of open tiles cannot be
+		// converted to the new buckets, and is dropped.
 		for i := range e.open {
 			dropped += e.open[i].samples
 		}
@@ -77,7 +77,7 @@ func (e *entry) setPolicy(b []byte) (dropped uint64, err error) {
 	return dropped, nil
 }
 
-// add folds an increment into an open tile, if it fits.
+// add folds an increment into an open tile, and reports whether it fits.
 func (e *entry) add(t *openTile, inc *batch.Increment) bool {
 	if !e.combines().add(e, t, inc) {
 		return false

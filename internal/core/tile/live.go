@@ -10,28 +10,28 @@ import (
 	"github.com/freshet-io/freshet/internal/core/batch"
 )
 
-// view is what a query asks of the open tiles of a shard.
+// view is a query's view of the open tiles of a shard.
 type view struct {
 	width   Width
 	stamp   int64 // of the last sample, Unix ms
-	past    bool  // more is folded than had been counted at stamp
+	past    bool  // more is folded than was counted at stamp
 	closed  int64 // boundary of the shard
 	config  *Config
 	seconds *seconds
 	reader  *batch.Reader
-	copy    entry // of the series that is looked at
+	copy    entry // of the current series
 }
 
-// append adds to samples what a query sees of a series. Nothing but a copy of the series changes:
-// its tiles that end before stamp close as if nothing came late, and the one that is open at
-// stamp closes there.
+// append adds to samples what a query sees of a series. It changes only a copy of the series:
+// tiles that end before stamp close as if nothing came late, and the one that is open at stamp
+// closes there.
 func (v *view) append(samples []Sample, e *entry) []Sample {
 	w := v.width
 	for _, p := range e.timed {
 		samples = append(samples, Sample{Series: e.series, T: p.t, V: p.v})
 	}
 	if v.past && v.stamp < v.closed {
-		return samples // the total has counted more
+		return samples // the total has later counts
 	}
 	if v.stamp <= e.lastStored[w] || !e.pending(w) && (!e.live[w] || v.stamp-e.lastSeen >= v.config.ttl(e.kind)) {
 		return samples
@@ -51,11 +51,12 @@ func (v *view) append(samples []Sample, e *entry) []Sample {
 	return out[w]
 }
 
-// never is a time to live, ms: what has expired says so when its tile really closes.
+// never is a time to live, in ms: a series is reported as expired only when its tile really
+// closes.
 const never = math.MaxInt64
 
-// cut gives a copy of a series its open tiles up to the stamp of the view, the last one as it was
-// then. It reports false if that is not known.
+// cut gives the copy c the open tiles of e up to the stamp of the view, the last one as it was at
+// that time. It reports whether that is known.
 func (v *view) cut(c, e *entry) (known bool) {
 	for i := range e.open {
 		t := &e.open[i]
@@ -87,7 +88,7 @@ func matches(ls labels.Labels, matchers []*labels.Matcher) bool {
 	return true
 }
 
-// appendPoints sorts an entry's samples by those of its series that match.
+// appendPoints sorts an entry's samples by its matching series.
 func appendPoints(out []Live, matching []*Series, samples []Sample) []Live {
 	for _, s := range matching {
 		var points []Point
@@ -104,8 +105,8 @@ func appendPoints(out []Live, matching []*Series, samples []Sample) []Live {
 	return out
 }
 
-// appendWaiting adds the series of which nothing but waiting samples are left: their
-// buckets are others now. They may have come back with the same labels.
+// appendWaiting adds series that have only waiting samples left, because their buckets have
+// changed. They may have come back with the same labels.
 func appendWaiting(out []Live, left map[*Series][]Sample) []Live {
 	if len(left) == 0 {
 		return out
@@ -126,7 +127,7 @@ func appendWaiting(out []Live, left map[*Series][]Sample) []Live {
 	return merged
 }
 
-// sortPoints puts points in the order of time, the first one of each.
+// sortPoints sorts points by time, and keeps the first at each time.
 func sortPoints(points []Point) []Point {
 	slices.SortStableFunc(points, func(a, b Point) int { return cmp.Compare(a.T, b.T) })
 	return slices.CompactFunc(points, func(a, b Point) bool { return a.T == b.T })

@@ -10,8 +10,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// Width is the length of a tile, an index into Widths. Each width has a store of
-// its own.
+// Width is the length of a tile, as an index into widths. Each width has its own store.
 type Width uint8
 
 const (
@@ -25,45 +24,43 @@ var widths = [NumWidths]struct {
 	name string
 }{{10_000, "10s"}, {60_000, "1m"}}
 
-// Millis is the width in milliseconds.
+// Millis returns the width in milliseconds.
 func (w Width) Millis() int64 { return widths[w].ms }
 
-// Duration is the width as a time.Duration.
+// Duration returns the width as a time.Duration.
 func (w Width) Duration() time.Duration { return time.Duration(widths[w].ms) * time.Millisecond }
 
-// String is the name of the width and of its store: "10s" or "1m".
+// String returns the name of the width and its store: "10s" or "1m".
 func (w Width) String() string { return widths[w].name }
 
-// finest is the width by which tiles close; every other width is a multiple.
+// finest is the width by which tiles close; other widths are multiples of it.
 const finest = Width10s
 
-// tileMillis is finest.Millis(), a constant, since the compiler divides by those without a
-// division.
+// tileMillis is finest.Millis() as a constant, since the compiler turns division by a constant
+// into multiplication.
 const tileMillis = 10_000
 
-// MaxAhead is how many tiles may be open at once. A window from further ahead
-// joins the last of them: one sender with a fast clock must not open tiles that
-// nobody will close for hours.
+// MaxAhead is how many tiles may be open at once. A window further ahead joins the last of them:
+// a sender with a fast clock must not open tiles that would stay open for hours.
 const MaxAhead = 6
 
-// Series is a series as the stores know it. It belongs to the tile table for as
-// long as the series is open.
+// Series is a series as the stores know it. The tile table owns it while the series is open.
 //
-// Stores know a series by its address, see adapter/tsdb, and change nothing in it.
+// Stores know a series by its address, see adapter/tsdb, and never change it.
 type Series struct {
 	Labels labels.Labels
-	Kind   series.Kind // 0 of one that waited at a restart and has left since
+	Kind   series.Kind // 0 for a series that waited at a restart and has left since
 }
 
-// Sample is one value of one series on its way to the store of one width. It is
-// 56 bytes, 8 of them for Raw, while its tile is being stored.
+// Sample is a value of a series on its way to the store of one width. It has 56 bytes, 8 of them
+// for Raw.
 type Sample struct {
 	Series *Series
 	T      int64                     // Unix milliseconds
 	V      float64                   // value.StaleNaN marks the end of a series
-	H      *histogram.FloatHistogram // in place of V; never changed once handed out
-	Raw    uint64                    // values on the wire that it stands for, each in one sample of the finest width
-	Timed  bool                      // T was chosen by the sender (|T), so two of them may disagree
+	H      *histogram.FloatHistogram // instead of V; never changed once handed out
+	Raw    uint64                    // values on the wire that it stands for; each value is in one sample of the finest width
+	Timed  bool                      // the sender chose T (|T), so two of them may differ
 
 	Exemplar *batch.Exemplar // of the tile of the finest width, or nil; never changed once handed out
 }
@@ -75,15 +72,14 @@ type Point struct {
 	H *histogram.FloatHistogram // never changed once handed out
 }
 
-// Live is what the open tiles know of one series and the store does not: a point
-// or a few, in the order of time, the last at the end of the last complete
-// window.
+// Live is what the open tiles know of a series and the store does not: one or a few points in
+// order of time, the last at the end of the last complete window.
 type Live struct {
 	Labels labels.Labels
 	Points []Point
 }
 
-// Held is a series of a shard.
+// Held is a series that a shard holds.
 type Held struct {
 	Tenant string
 	Key    string // series.AppendKey

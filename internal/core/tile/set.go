@@ -16,7 +16,7 @@ func (set) add(_ *entry, t *openTile, inc *batch.Increment) bool {
 	return true
 }
 
-// absorb keeps the tile's values until the tile is emitted, and those of the minute.
+// absorb keeps the tile's values until the tile is emitted, and adds them to the minute's.
 func (set) absorb(e *entry, t *openTile) {
 	e.total.set = t.set
 	if t.set != nil {
@@ -24,7 +24,7 @@ func (set) absorb(e *entry, t *openTile) {
 	}
 }
 
-// emit counts the values of the tile that closes: none if there was no increment.
+// emit returns the number of values in the closing tile; it emits nothing without an increment.
 func (set) emit(e *entry, out []Sample, w Width, at int64, f form) []Sample {
 	var n uint64
 	switch {
@@ -50,7 +50,7 @@ func (set) append(e *entry, t *openTile, dst []byte) []byte {
 	return dst
 }
 
-// parse passes over the set of a total, which programs from before kept until the next tile.
+// parse skips the set of a total, which older programs kept until the next tile.
 func (set) parse(e *entry, t *openTile, d *decoder) {
 	if flags, _, _ := d.amount(flagSet); flags != 0 {
 		s := new(distinct.Set)

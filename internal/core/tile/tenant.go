@@ -11,12 +11,13 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 )
 
-// tenant holds a tenant's series by key and by name, and what its stores do not have yet.
+// tenant holds a tenant's series by key and by name, and the samples that its stores do not have
+// yet.
 type tenant struct {
 	name      string
 	entries   map[string]*entry
-	ordered   []*entry // by key, all but the newcomers: what is handed out and written has one order
-	newcomers []*entry // since ordered was made, in any order
+	ordered   []*entry // by key, without the newcomers: the one order in which series are handed out and written
+	newcomers []*entry // in any order, since ordered was made
 	byName    map[string]map[*entry]struct{}
 	first     *entry     // the series of the last batch's first increment, see entry.next
 	waiting   []*Waiting // closed tiles, by boundary
@@ -33,14 +34,14 @@ func (t *tenant) insert(e *entry) {
 	t.addNames(e)
 }
 
-// remove forgets a series but for its place in the order, see keep.
+// remove forgets a series, except for its place in the order; see keep.
 func (t *tenant) remove(e *entry) {
 	t.removeNames(e)
 	delete(t.entries, e.key)
 	e.key, e.next = "", nil // a batch that expects it must not find it, nor keep others
 }
 
-// setPolicy follows the policy that came with the last increment. Other buckets have other names.
+// setPolicy applies the policy of the last increment. Other buckets have other names.
 func (t *tenant) setPolicy(e *entry, policy []byte) (dropped uint64, err error) {
 	t.removeNames(e)
 	defer t.addNames(e)
@@ -66,8 +67,8 @@ func (t *tenant) removeNames(e *entry) {
 	}
 }
 
-// byKey returns all series in the order of their keys. Newcomers move into their places: each is
-// looked for by halving, from the last to the first, and what lies behind it moves once.
+// byKey returns all series in order of their keys. It merges the newcomers from the last to the
+// first: it finds the place of each by binary search, and moves what follows only once.
 func (t *tenant) byKey() []*entry {
 	byKey := func(a, b *entry) int { return cmp.Compare(a.key, b.key) }
 	slices.SortFunc(t.newcomers, byKey)
@@ -82,14 +83,14 @@ func (t *tenant) byKey() []*entry {
 	return t.ordered
 }
 
-// keep makes kept, which begins where what byKey returned does, the series in their order.
+// keep replaces the ordered series by kept, which must share the start of byKey's result.
 func (t *tenant) keep(kept []*entry) {
 	clear(t.ordered[len(kept):])
 	t.ordered = kept
 }
 
-// begin returns a place for the samples of the tile up to boundary, with room for a
-// sample of each series in each width that ends there.
+// begin returns a place for the samples of the tile up to boundary, with room for a sample of
+// each series in each width that ends there.
 func (t *tenant) begin(boundary int64) *Waiting {
 	w := &Waiting{Tenant: t.name, Boundary: boundary}
 	for width := range w.Samples {
@@ -100,7 +101,7 @@ func (t *tenant) begin(boundary int64) *Waiting {
 	return w
 }
 
-// stored forgets the tiles up to boundary.
+// stored forgets the waiting tiles up to boundary.
 func (t *tenant) stored(boundary int64) {
 	n := 0
 	for n < len(t.waiting) && t.waiting[n].Boundary <= boundary {
@@ -109,7 +110,7 @@ func (t *tenant) stored(boundary int64) {
 	t.waiting = slices.Delete(t.waiting, 0, n)
 }
 
-// live is Shard.Live of a tenant.
+// live is Shard.Live for one tenant.
 func (t *tenant) live(v *view, matchers []*labels.Matcher) (out []Live) {
 	waiting := t.waitingSamples(v.width, matchers)
 	for e := range t.named(matchers) {
@@ -134,7 +135,7 @@ func (t *tenant) live(v *view, matchers []*labels.Matcher) (out []Live) {
 	return appendWaiting(out, waiting)
 }
 
-// named yields the series that may match: those of a name, if the matchers say which.
+// named yields the series that may match: only those of one name, if the matchers require it.
 func (t *tenant) named(matchers []*labels.Matcher) iter.Seq[*entry] {
 	for _, m := range matchers {
 		if m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual {
@@ -144,8 +145,8 @@ func (t *tenant) named(matchers []*labels.Matcher) iter.Seq[*entry] {
 	return maps.Values(t.entries)
 }
 
-// waitingSamples are those samples of a width that wait and whose series match, by
-// series. It is nil if there are none.
+// waitingSamples returns the waiting samples of a width whose series match, by series. It is nil
+// for none.
 func (t *tenant) waitingSamples(w Width, matchers []*labels.Matcher) map[*Series][]Sample {
 	if len(t.waiting) == 0 {
 		return nil
@@ -177,7 +178,7 @@ func (t *tenant) append(dst []byte) []byte {
 	return appendTiles(dst, t.waiting)
 }
 
-// parse reads what append wrote behind the name.
+// parse reads what append wrote, after the name.
 func (t *tenant) parse(d *decoder, closed int64) {
 	for range d.count(8) {
 		e := parseEntry(d)

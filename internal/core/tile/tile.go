@@ -1,11 +1,10 @@
-// Package tile is the aggregator's state: what each series of a shard has
-// counted since it began, and the tiles that are still open. It is a state
-// machine without a clock: the same batches and boundaries in the same order
-// give the same samples and the same bytes in a checkpoint. That makes the journal a
-// way to come back, and lets two machines with one journal be compared. When a boundary
-// is due, and what becomes of the samples, is the aggregator's business.
+// Package tile is the aggregator's state: what each series of a shard has counted since it began,
+// and its open tiles. It is a state machine without a clock: the same batches and boundaries in
+// the same order give the same samples, and the same bytes in a checkpoint. So a journal can
+// restore it, and two machines with one journal can be compared. The aggregator decides when a
+// boundary is due, and what becomes of the samples.
 //
-// The states of a series, an entry here. It is owed, live or stale in the store of each width:
+// The states of a series, an entry here. For the store of each width it is owed, live or stale:
 //
 //	       increment        its tile closes      boundary of the width       time to live
 //	absent ────────▶ open ─────────────▶ owed ─────────────────▶ live ─────────────▶ stale
@@ -19,7 +18,7 @@
 //	live   the newest sample in the store is a value
 //	stale  it is a stale marker; the total is dropped once no store is owed anything or live
 //
-// The files from top to bottom; each uses names of those below it alone:
+// The files, from the top; each uses only names of those below it:
 //
 //	tile.go       Shard: folds batches, closes tiles, answers queries, has a state
 //	tenant.go     the series of a tenant in a shard, and its closed tiles until they are stored
@@ -55,27 +54,27 @@ import (
 type Shard struct {
 	config      *Config
 	closed      int64 // boundary: end of the last closed tile, Unix milliseconds
-	timedWindow int64 // Config.OutOfOrder of the last boundary, ms: folding obeys it, so a replay has to know it
+	timedWindow int64 // Config.OutOfOrder at the last boundary, ms; part of the state, since a replay must fold by it
 	tenants     map[string]*tenant
 	producers   map[producer]*received
 	series      int // of all tenants
-	upDowns     int // of these, the up/down counters
+	upDowns     int // the up/down counters among them
 	reader      batch.Reader
 	seconds     seconds
 }
 
-// producer is the process that made a batch. Its batches have ascending sequences, by which
-// one that comes again is known.
+// producer is the process that made a batch. The sequence numbers of its batches ascend, which
+// reveals a batch that comes again.
 type producer struct{ id, incarnation uint64 }
 
-// received is the last batch that came from a producer.
+// received is the last batch of a producer.
 type received struct {
 	sequence uint64
 	boundary int64 // Unix ms, of the shard at that time
 }
 
-// New returns an empty shard whose first tile begins at boundary, Unix
-// milliseconds, a multiple of ten seconds.
+// New returns an empty shard whose first tile begins at boundary, in Unix milliseconds, a
+// multiple of ten seconds.
 func New(config *Config, boundary int64) *Shard {
 	return &Shard{
 		config:      config,
@@ -86,22 +85,22 @@ func New(config *Config, boundary int64) *Shard {
 	}
 }
 
-// Closed is the boundary: the end of the last closed tile, Unix milliseconds.
+// Closed returns the boundary: the end of the last closed tile, in Unix milliseconds.
 func (s *Shard) Closed() int64 { return s.closed }
 
-// Folded counts what became of the samples of one batch.
+// Folded counts the fates of the samples of one batch.
 type Folded struct {
-	Samples   uint64 // in a tile, the late ones included
-	Late      uint64 // of which: their tile was closed, the oldest open one took them
-	LateGauge uint64 // dropped: a gauge of a closed tile has nothing to say
-	Refused   uint64 // the sum would be beyond what a float holds, or the increment makes no sense
-	Ahead     uint64 // of which: their window lay too far ahead, the last open tile took them
-	Dropped   uint64 // of earlier batches, from open tiles: their series has other buckets now
-	Repeated  uint64 // dropped: a sender's own delta of an interval that ends no later than what was counted already
-	Again     uint64 // batches, not samples: their producer's sequence says that they were folded before
+	Samples   uint64 // in a tile, including late ones
+	Late      uint64 // part of Samples: their tile was closed, and the oldest open one took them
+	LateGauge uint64 // dropped: a gauge reading for a closed tile is worthless
+	Refused   uint64 // the sum would overflow a float, or the increment makes no sense
+	Ahead     uint64 // part of Samples: their window was too far ahead, and the last open tile took them
+	Dropped   uint64 // of earlier batches, from open tiles: their series has new buckets
+	Repeated  uint64 // dropped: a sender's own delta of an interval that ends no later than one already counted
+	Again     uint64 // batches, not samples: already folded, by their producer's sequence
 }
 
-// Add sums up the counts of several batches.
+// Add adds the counts of another batch.
 func (f *Folded) Add(g Folded) {
 	f.Samples += g.Samples
 	f.Late += g.Late
@@ -113,8 +112,8 @@ func (f *Folded) Add(g Folded) {
 	f.Again += g.Again
 }
 
-// Fold adds a batch to the open tiles. An error means that the batch is damaged;
-// what could be read of it is folded, since a batch is never half sent.
+// Fold adds a batch to the open tiles. An error means that the batch is damaged; its readable
+// part is folded, since a batch is never sent half.
 func (s *Shard) Fold(b []byte) (Folded, error) {
 	var f Folded
 	r := &s.reader
@@ -128,7 +127,7 @@ func (s *Shard) Fold(b []byte) (Folded, error) {
 	case last == nil:
 		last = new(received)
 		s.producers[from] = last
-	case h.Sequence <= last.sequence: // it was folded already
+	case h.Sequence <= last.sequence: // already folded
 		f.Again++
 		return f, nil
 	}
@@ -178,12 +177,12 @@ func (s *Shard) fold(e *entry, inc *batch.Increment, f *Folded) {
 		t = inc.Time * 1000
 	}
 	if inc.Delta != 0 {
-		t = inc.Delta - 1 // the interval's end is no part of it
+		t = inc.Delta - 1 // the interval excludes its end
 	}
 	end := t - t%width + width
 	late, ahead := end <= s.closed, end > s.closed+MaxAhead*width
 	switch {
-	// Programs from before up/down counters wrote them as gauges with Delta.
+	// Programs before up/down counters wrote these as gauges with Delta.
 	case late && inc.Delta == 0 && isReading(inc.Kind()):
 		f.LateGauge += uint64(inc.Samples)
 		return
@@ -209,16 +208,16 @@ func (s *Shard) fold(e *entry, inc *batch.Increment, f *Folded) {
 	}
 }
 
-// foldTimed notes a gauge that its sender stamped: it is written at its own time
-// and not aggregated.
+// foldTimed notes a gauge with a sender's timestamp: it is stored at that time and not
+// aggregated.
 func (s *Shard) foldTimed(e *entry, inc *batch.Increment, f *Folded) {
 	t := inc.Time * 1000
 	if t < s.closed-s.timedWindow {
 		f.LateGauge += uint64(inc.Samples)
 		return
 	}
-	// Collectors refuse what is more than window.MaxAhead ahead of their clock. Twice that
-	// leaves room for the lateness here and for clocks that differ.
+	// Collectors refuse samples more than window.MaxAhead ahead of their clock. Twice that leaves
+	// room for lateness here and for clocks that differ.
 	if limit := s.closed + 2*MaxAhead*finest.Millis(); t > limit {
 		t = limit
 		f.Ahead += uint64(inc.Samples)
@@ -228,10 +227,9 @@ func (s *Shard) foldTimed(e *entry, inc *batch.Increment, f *Folded) {
 	f.Samples += uint64(inc.Samples)
 }
 
-// entry returns the series of an increment, new if need be, and keeps its policy
-// up to date. It is likely the expected one, which is nil or a series that is or
-// was held: batches of a producer list their series in the same order, and to look
-// there first spares the map, most of which is in no cache.
+// entry returns the series of an increment, created if needed, with an updated policy. expected
+// is a likely candidate, or nil: batches of a producer list their series in the same order, and
+// trying it first spares the map, most of which is in no cache.
 func (s *Shard) entry(t *tenant, expected *entry, inc *batch.Increment, f *Folded) (*entry, error) {
 	e := expected
 	if e == nil || e.key != string(inc.Key) {
@@ -254,7 +252,7 @@ func (s *Shard) entry(t *tenant, expected *entry, inc *batch.Increment, f *Folde
 	return e, nil
 }
 
-// count notes that a series came, 1, or left, -1.
+// count notes that a series was added (1) or removed (-1).
 func (s *Shard) count(e *entry, n int) {
 	s.series += n
 	if e.kind == series.UpDown {
@@ -262,18 +260,18 @@ func (s *Shard) count(e *entry, n int) {
 	}
 }
 
-// Closed counts what became of the samples of closed tiles.
+// Closed counts the fates of the samples of closed tiles.
 type Closed struct {
 	Samples    uint64            // on the wire, in the tiles
-	Duplicates map[string]uint64 // on the wire, by tenant: stamped with the end of a tile, which has a sample already
-	Waiting    []*Waiting        // what is to be stored, one of each tenant that has something
+	Duplicates map[string]uint64 // on the wire, by tenant: their timestamp is the end of a tile, which has a sample already
+	Waiting    []*Waiting        // samples to store, one Waiting per tenant that has any
 }
 
-// Close ends the tile up to boundary, which must be the next one, or any later one while
-// the shard rests, and returns what is to be stored, in the order of tenants, series and time. The
-// samples stay part of the open set until Stored: whether a tenant's earlier ones are stored does
-// not matter here, so that no store holds up a shard.
-// Times to live are those of config, so that a replay can close with those of its time.
+// Close ends the tile up to boundary, which must be the next one, or any later one while the
+// shard rests. It returns the samples to store, in order of tenant, series and time. The samples
+// stay part of the open set until Stored. Whether earlier samples of a tenant are stored does not
+// matter here, so no store holds up a shard. The times to live are config's, so that a replay can
+// close with those of its time.
 func (s *Shard) Close(boundary int64, config *Config) (closed Closed) {
 	if next := s.closed + finest.Millis(); boundary != next && (boundary < next || !s.Rests()) {
 		panic(fmt.Sprintf("BUG: tile of shard closed up to %d, asked for %d", s.closed, boundary))
@@ -296,7 +294,7 @@ func (s *Shard) Close(boundary int64, config *Config) (closed Closed) {
 			if duplicates > 0 {
 				closed.Duplicates[t.name] += duplicates
 			}
-			// What waits needs the series: it is found by it.
+			// Waiting samples need the series: queries find them through it.
 			if w.len() == before && len(t.waiting) == 0 && e.idle(boundary) {
 				t.remove(e)
 				s.count(e, -1)
@@ -316,9 +314,9 @@ func (s *Shard) Close(boundary int64, config *Config) (closed Closed) {
 	return closed
 }
 
-// Rests reports whether the shard holds nothing but totals of up/down counters, all of
-// them handed out: its next tiles say again what the last one said. Such totals outlive a
-// time when nothing ran by weeks, whose tiles nobody needs.
+// Rests reports whether the shard holds only totals of up/down counters, all of them handed out:
+// its next tiles would repeat the last one. Such totals survive weeks in which nothing ran, whose
+// tiles need not be made.
 func (s *Shard) Rests() bool {
 	if s.series != s.upDowns {
 		return false
@@ -333,8 +331,8 @@ func (s *Shard) Rests() bool {
 	return true
 }
 
-// Skip moves the boundary of a shard without series, which has nothing to close. What
-// waits to be stored goes on waiting.
+// Skip moves the boundary of a shard without series, which has nothing to close. Samples that
+// wait to be stored keep waiting.
 func (s *Shard) Skip(boundary int64, config *Config) bool {
 	if s.Len() > 0 {
 		return false
@@ -347,15 +345,15 @@ func (s *Shard) Skip(boundary int64, config *Config) bool {
 	return true
 }
 
-// forgetTenant forgets a tenant without series, unless it waits for its stores.
+// forgetTenant removes a tenant without series, unless samples wait for its stores.
 func (s *Shard) forgetTenant(t *tenant) {
 	if len(t.waiting) == 0 {
 		delete(s.tenants, t.name)
 	}
 }
 
-// producerTTL is how long the sequence of a silent producer is remembered, by our
-// boundaries: longer than a batch is repeated.
+// producerTTL is how long the sequence of a silent producer is remembered, measured by
+// boundaries. It is longer than batches are retried.
 const producerTTL = 3_600_000 // ms
 
 func (s *Shard) forgetProducers() {
@@ -366,27 +364,26 @@ func (s *Shard) forgetProducers() {
 	}
 }
 
-// tenantsByName are the tenants in the one order in which they are handed out and written.
+// tenantsByName returns the tenants in the one order in which they are handed out and written.
 func (s *Shard) tenantsByName() []*tenant {
 	return slices.SortedFunc(maps.Values(s.tenants), func(a, b *tenant) int { return cmp.Compare(a.name, b.name) })
 }
 
-// Stored says that the stores of a tenant have its samples up to boundary: they leave
-// the open set.
+// Stored removes a tenant's samples up to boundary from the open set, once its stores have them.
 func (s *Shard) Stored(tenantName string, boundary int64) {
 	if t := s.tenants[tenantName]; t != nil {
 		t.stored(boundary)
 	}
 }
 
-// AllStored is Stored for all tenants and all that is closed.
+// AllStored is Stored for all tenants and all closed tiles.
 func (s *Shard) AllStored() {
 	for name := range s.tenants {
 		s.Stored(name, s.closed)
 	}
 }
 
-// Waiting returns what waits to be stored, for each tenant by boundary.
+// Waiting returns the samples that wait to be stored, for each tenant by boundary.
 func (s *Shard) Waiting() (all []*Waiting) {
 	for _, t := range s.tenantsByName() {
 		all = append(all, t.waiting...)
@@ -394,8 +391,8 @@ func (s *Shard) Waiting() (all []*Waiting) {
 	return all
 }
 
-// Since is the time, Unix milliseconds, before which everything of a tenant that was
-// counted at its time is stored: the start of its first tile that waits, or the boundary.
+// Since returns the time, in Unix milliseconds, before which all samples of a tenant that came in
+// time are stored: the start of its first waiting tile, or the boundary.
 func (s *Shard) Since(tenantName string) int64 {
 	if t := s.tenants[tenantName]; t != nil && len(t.waiting) > 0 {
 		return t.waiting[0].Boundary - finest.Millis()
@@ -404,7 +401,7 @@ func (s *Shard) Since(tenantName string) int64 {
 }
 
 // Unstored yields each tenant that has something here, with the end of its first tile that is not
-// stored, Unix milliseconds: one that waits, or the one that closes next.
+// stored, in Unix milliseconds: a waiting tile, or the one that closes next.
 func (s *Shard) Unstored() iter.Seq2[string, int64] {
 	return func(yield func(string, int64) bool) {
 		for name, t := range s.tenants {
@@ -415,13 +412,15 @@ func (s *Shard) Unstored() iter.Seq2[string, int64] {
 	}
 }
 
-// Live returns what the open tiles of a tenant know of the series that match:
-// samples of closed tiles that are not stored yet, the tiles that ended
-// and wait for late data, and one sample at stamp, the end of the last complete
-// window. If less is asked, up to the time until, that sample is at the end of the last second
-// before it, and says what had been counted then, if that second is in an open tile; there is none if it is not.
-// The same holds at stamp if a window beyond it is folded: a shard has a window before all shards have it.
-// Times are Unix milliseconds. w is the width of the store that the answer is merged with.
+// Live returns what the open tiles of a tenant know of the matching series: samples of closed
+// tiles that are not stored yet, tiles that have ended and wait for late data, and one sample at
+// stamp, the end of the last complete window.
+//
+// If the query ends earlier, at until, that sample is at the end of the last second before until,
+// with what had been counted by then; there is none if that second is in no open tile. The same
+// holds at stamp if a later window is folded already: a shard may have a window before all shards
+// have it. Times are Unix milliseconds. w is the width of the store that the answer is merged
+// with.
 func (s *Shard) Live(tenantName string, w Width, stamp, until int64, matchers []*labels.Matcher) []Live {
 	t := s.tenants[tenantName]
 	if t == nil {
@@ -438,13 +437,13 @@ func (s *Shard) Live(tenantName string, w Width, stamp, until int64, matchers []
 	}, matchers)
 }
 
-// Len is the number of series held.
+// Len returns the number of series held.
 func (s *Shard) Len() int { return s.series }
 
 // HasUpDown reports whether any series held is an up/down counter.
 func (s *Shard) HasUpDown() bool { return s.upDowns > 0 }
 
-// TenantLen is the number of series held of a tenant.
+// TenantLen returns the number of series held of a tenant.
 func (s *Shard) TenantLen(name string) int {
 	if t := s.tenants[name]; t != nil {
 		return len(t.entries)
@@ -458,14 +457,14 @@ func (s *Shard) Holds(name string, key []byte) bool {
 	return t != nil && t.entries[string(key)] != nil
 }
 
-// Knows reports whether the batch of a header was folded already.
+// Knows reports whether the batch with this header was folded already.
 func (s *Shard) Knows(h *batch.Header) bool {
 	last := s.producers[producer{h.Producer, h.Incarnation}]
 	return last != nil && h.Sequence <= last.sequence
 }
 
-// Raw returns how many values on the wire are in tiles, by tenant: in open ones,
-// and in those that are closed and wait to be stored.
+// Raw returns how many values on the wire are in tiles, by tenant: in open tiles, and in closed
+// ones that wait to be stored.
 func (s *Shard) Raw() map[string]uint64 {
 	held := map[string]uint64{}
 	for _, t := range s.tenants {
@@ -479,8 +478,8 @@ func (s *Shard) Raw() map[string]uint64 {
 	return held
 }
 
-// LastSeen is the end of the last window that counted something in a series that is
-// held, Unix milliseconds; 0 for none. It looks at all series.
+// LastSeen returns the end of the last window that counted something in a held series, in Unix
+// milliseconds; 0 for none. It looks at all series.
 func (s *Shard) LastSeen() (ms int64) {
 	for _, t := range s.tenants {
 		for _, e := range t.entries {
@@ -490,8 +489,8 @@ func (s *Shard) LastSeen() (ms int64) {
 	return ms
 }
 
-// Series yields each series that is held, by tenant, with each of the sources of
-// a merged gauge; 0 where there is nothing to merge.
+// Series yields each held series, by tenant, once per source of a merged gauge. The source is 0
+// if there is nothing to merge.
 func (s *Shard) Series() iter.Seq[Held] {
 	return func(yield func(Held) bool) {
 		for _, t := range s.tenants {
@@ -504,16 +503,15 @@ func (s *Shard) Series() iter.Seq[Held] {
 	}
 }
 
-// stateVersion 2 says how many values on the wire a stamped point stands for. In
-// version 1 it is taken to be one. Version 3 knows when a sender's own deltas ended,
-// version 4 the exemplars of open tiles. Version 5 has the timed window of the last
-// boundary, and the samples that wait to be stored. Version 6 may hold up/down counters; a
-// shard without any is written as version 5, which the program before can read.
+// The versions of a state. 2 has how many values on the wire a stamped point stands for; in
+// version 1 it is taken to be one. 3 has the ends of senders' own deltas, 4 the exemplars of open
+// tiles, and 5 the timed window of the last boundary and the samples that wait to be stored. 6
+// may have up/down counters; a shard without any is written as version 5, which the program
+// before can read.
 const stateVersion = 6
 
-// AppendState appends the state of the shard to dst: its section of a checkpoint. Everything in it
-// has one order, so that equal states have equal bytes.
-// Layout: docs/format/checkpoint.md.
+// AppendState appends the state of the shard to dst: its section of a checkpoint. Everything in
+// it has one order, so that equal states have equal bytes. Layout: docs/format/checkpoint.md.
 func (s *Shard) AppendState(dst []byte) []byte {
 	version := byte(stateVersion)
 	if !s.HasUpDown() {
@@ -541,7 +539,7 @@ func (p producer) compare(q producer) int {
 	return cmp.Or(cmp.Compare(p.id, q.id), cmp.Compare(p.incarnation, q.incarnation))
 }
 
-// ParseState returns the shard whose state AppendState wrote, or a program before.
+// ParseState returns the shard from what AppendState of this or an older program wrote.
 func ParseState(config *Config, b []byte) (*Shard, error) {
 	d := decoder{b: b}
 	if d.version = d.byte(); d.version < 1 || d.version > stateVersion {

@@ -61,7 +61,8 @@ func (e *entry) floatHistogram(f form) *prom.FloatHistogram {
 	case f.stale:
 		return staleHistogram
 	case f.zero || e.total.timer == nil:
-		// Empty, at the resolution of what follows: no change of it between them.
+		// Empty, with the schema of what follows, so that the schema does not change between
+		// them.
 		schema := int32(e.policy.Schema)
 		if e.total.timer != nil {
 			schema = int32(e.total.timer.Schema)
@@ -74,8 +75,8 @@ func (e *entry) floatHistogram(f form) *prom.FloatHistogram {
 	return e.float
 }
 
-// keepExemplar keeps an exemplar, nil for none, for the tile that ends at end, if it is the tile's newest.
-// Of two at one time the one that came last counts, as in a window.
+// keepExemplar keeps an exemplar, nil for none, for the tile that ends at end, if it is the
+// tile's newest. Of two at one time, the one that came last counts, as in a window.
 func (e *entry) keepExemplar(end int64, x *batch.Exemplar) {
 	if x == nil {
 		return
@@ -95,7 +96,7 @@ func (e *entry) keepExemplar(end int64, x *batch.Exemplar) {
 }
 
 // takeExemplar returns the exemplar that goes to a store of the finest width with the tile that
-// ends at end, nil for none.
+// ends at end, or nil.
 func (e *entry) takeExemplar(w Width, end int64) *batch.Exemplar {
 	if w != finest || e.exemplars == nil {
 		return nil
@@ -124,8 +125,8 @@ func (timer) parse(e *entry, t *openTile, d *decoder) {
 	e.parseExemplar(t, d)
 }
 
-// appendExemplar writes the exemplar of an open tile, or a 0 for none, in the place of the length
-// of a trace. The total has none.
+// appendExemplar writes the exemplar of an open tile. A 0 instead of the trace's length means
+// none. The total has none.
 func (e *entry) appendExemplar(t *openTile, dst []byte) []byte {
 	if t == nil {
 		return dst

@@ -9,14 +9,14 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// Waiting is the samples of one closed tile of a tenant in a shard, until the tenant's
-// stores have them. Nothing in it is ever changed.
+// Waiting has the samples of one closed tile of a tenant in a shard, until the tenant's stores
+// have them. It is immutable.
 type Waiting struct {
 	Tenant   string
 	Boundary int64               // end of the tile, Unix ms
-	Samples  [NumWidths][]Sample // in the order of time for each series
+	Samples  [NumWidths][]Sample // in order of time for each series
 	Raw      uint64              // values on the wire that they stand for
-	Bytes    int64               // of memory, about
+	Bytes    int64               // of memory, estimated
 }
 
 func (w *Waiting) len() (n int) {
@@ -26,15 +26,15 @@ func (w *Waiting) len() (n int) {
 	return n
 }
 
-// sampleBytes is the size of a Sample, histogramBytes that of a histogram without
-// spans and buckets.
+// sampleBytes is the size of a Sample, histogramBytes that of a histogram without spans and
+// buckets.
 const (
 	sampleBytes    = 56
 	histogramBytes = 208
 )
 
-// measure fills Raw and Bytes, and gives back room that was not needed. A histogram is that
-// of the finest width in the others, too.
+// measure fills Raw and Bytes, and frees unused capacity. Other widths share the finest width's
+// histograms.
 func (w *Waiting) measure() {
 	for width, samples := range w.Samples {
 		if cap(samples) > 2*len(samples) {
@@ -51,9 +51,9 @@ func (w *Waiting) measure() {
 	}
 }
 
-// The layout of what waits in a checkpoint is drawn in docs/format/checkpoint.md.
+// docs/format/checkpoint.md draws the layout of waiting tiles.
 
-// Flags of a sample that waits.
+// Flags of a waiting sample.
 const (
 	flagHistogram = 1 << iota
 	flagTimed
@@ -61,8 +61,8 @@ const (
 	waitingFlags = 1<<iota - 1
 )
 
-// appendTiles appends the tiles of a tenant that wait. Their series are numbered as they come, and
-// those with the same labels have one number, as they have one place once they are read.
+// appendTiles appends the waiting tiles of a tenant. Series are numbered as they come; series
+// with the same labels share a number, as they share a place once they are read.
 func appendTiles(dst []byte, waiting []*Waiting) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(waiting)))
 	if len(waiting) == 0 {
@@ -103,7 +103,7 @@ func appendTiles(dst []byte, waiting []*Waiting) []byte {
 	return dst
 }
 
-// seriesKey is a series by its labels alone, in the form of series.AppendKey.
+// seriesKey identifies a series by its labels alone, in the form of series.AppendKey.
 func seriesKey(s *Series) []byte { return series.AppendKey(nil, series.Counter, s.Labels) }
 
 func (s *Sample) append(dst []byte) []byte {
@@ -152,8 +152,8 @@ func appendBuckets(dst []byte, spans []prom.Span, counts []float64) []byte {
 	return dst
 }
 
-// tiles reads what appendTiles wrote. Samples of a series that is held, by its seriesKey, get that
-// one, so that a query finds all of a series in one place.
+// tiles reads what appendTiles wrote. held has the held series by seriesKey: samples are attached
+// to these, so that a query finds all of a series in one place.
 func (d *decoder) tiles(tenant string, closed int64, held func() map[string]*Series) (waiting []*Waiting) {
 	tiles := d.count(3)
 	if tiles == 0 {
@@ -184,7 +184,7 @@ func (d *decoder) tiles(tenant string, closed int64, held func() map[string]*Ser
 	return waiting
 }
 
-// series reads a key of seriesKey.
+// series reads a key that seriesKey made.
 func (d *decoder) series(held map[string]*Series) *Series {
 	key := d.bytes()
 	if s := held[string(key)]; s != nil {

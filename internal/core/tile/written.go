@@ -1,21 +1,21 @@
 package tile
 
-// Reason is why a store did not take a sample. No repeat helps.
+// Reason is why a store did not take a sample. Retrying cannot help.
 type Reason uint8
 
 const (
 	TooOld         Reason = iota // before the out-of-order window
 	TooFarAhead                  // more than 10 minutes in the future
-	Invalid                      // no sample: no labels, or a histogram that contradicts itself
-	Duplicate                    // its sender chose a time at which there is another value
-	Conflict                     // a tile is there with another value, which stays: a bug of ours
-	TooManyTenants               // its tenant has no store, and gets none
+	Invalid                      // not a sample: no labels, or a contradictory histogram
+	Duplicate                    // the sender chose a time that has another value
+	Conflict                     // a tile is stored with another value, which stays: a bug of ours
+	TooManyTenants               // the tenant has no store, and gets none
 	NumReasons
 )
 
 var reasonNames = [NumReasons]string{"too_old", "too_far_ahead", "invalid", "duplicate", "conflict", "too_many_tenants"}
 
-// String is the reason as metrics, the ledger and documentation spell it.
+// String returns the reason's name in metrics, the ledger and documentation.
 func (r Reason) String() string { return reasonNames[r] }
 
 // Count is a number of samples.
@@ -30,15 +30,15 @@ func (c *Count) Add(s *Sample) {
 	c.Raw += s.Raw
 }
 
-// Written is what became of the samples of a write. Each has one fate, so that the
-// counts add up to its length.
+// Written has the fates of the samples of a write. Each sample has one fate, so the counts add up
+// to the number of samples.
 type Written struct {
 	Stored   Count             // new
-	Repeated Count             // there already, or twice in this write, with the same value
+	Repeated Count             // already stored, or twice in this write, with the same value
 	Refused  [NumReasons]Count // for good, by Reason
 
-	Exemplars        int // of samples that were stored or repeated: new, or there already
-	ExemplarsNotKept int // of such samples: store.exemplars is 0, or their time is ahead of the clock or long before the newest of their series
+	Exemplars        int // of stored or repeated samples: new, or already there
+	ExemplarsNotKept int // of such samples: store.exemplars is 0, or the time is ahead of the clock or long before the newest exemplar of the series
 }
 
 // NoTenant reports whether all samples were refused because their tenant has no store.
