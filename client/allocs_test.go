@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// A call of a series that is known allocates nothing, before and after a flush, by name or
-// by handle. Under the race detector Go allocates for itself.
+// A call of a known series allocates nothing, before and after a flush, by name or by handle.
+// Under the race detector Go itself allocates.
 func TestNoAllocations(t *testing.T) {
 	w := &wire{network: unixgram}
 	c := startOn(t, w, Options{FlushInterval: time.Hour, MaxValues: 100})
 	for name, call := range knownCalls(c) {
 		for range 3 {
-			for range 1000 { // as many values as it ever holds
+			for range 1000 { // as many values as a series ever holds
 				call()
 			}
 			if n := testing.AllocsPerRun(10, func() {
@@ -34,7 +34,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// Nor does a flush of series that are known, once it has met as much at a time.
+// A flush of known series allocates nothing once a flush as large has gone before it.
 func TestFlushDoesNotAllocate(t *testing.T) {
 	w := &wire{network: unixgram}
 	c := startOn(t, w, Options{FlushInterval: time.Hour})
@@ -87,7 +87,7 @@ func knownCalls(c *Client) map[string]func() {
 	}
 }
 
-// nowhere is a server that takes everything and keeps nothing.
+// nowhere dials a server that accepts everything and keeps nothing.
 func nowhere(context.Context) (net.Conn, error) { return nowhereConn{}, nil }
 
 type nowhereConn struct{ net.Conn }

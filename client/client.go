@@ -1,5 +1,5 @@
-// Package client sends metrics to Freshet, or to any other server of DogStatsD,
-// from inside a service.
+// Package client sends metrics from inside a service to Freshet, or to any other DogStatsD
+// server.
 //
 //	c, err := client.New("127.0.0.1:8125")
 //	...
@@ -7,42 +7,41 @@
 //	c.Count("requests", 1, "route:/checkout", "code:200")
 //	c.Timing("request.time", time.Since(start), "route:/checkout")
 //
-// What is handed in is aggregated here and sent once a second: a count as one sum, a
-// gauge as its last value, a set as its different members, and the values of timings,
-// histograms and distributions many to a line. A call takes well below a microsecond,
-// makes no system call and waits for nobody; it allocates nothing if its series, which
-// is its kind, name and tags, has been met before. A new series may wait for its turn to
-// enter the table, a millisecond at most while idle series are taken out of it.
+// The client aggregates values and sends them once a second: a count as one sum, a gauge as
+// its last value, a set as its distinct members, and the values of timings, histograms and
+// distributions many to a line. A call takes well below a microsecond, makes no system call
+// and waits for no other goroutine. It allocates nothing if its series (kind, name and tags)
+// is known. A call of a new series may wait until it can enter the table: at most a
+// millisecond, while idle series are removed.
 //
-// Give the tags of a gauge in the same order everywhere: another order is another series
-// here, though not at the server, and which of the two is sent last is left to chance.
+// Give the tags of a gauge in the same order everywhere. The client takes another order for
+// another series, the server does not, and which of the two is sent last is left to chance.
 //
-// # What becomes of each call
+// # What happens to each call
 //
-// As long as the server cannot be reached, or does not read, everything stays here and
-// goes on being aggregated; nothing queues up. Afterwards counts arrive in full, at the
-// time of their arrival. A packet is sent again only if the kernel said that it did not
-// take it, so that nothing is ever counted twice. What the kernel took is sent as far as
-// a client can know: a server that dies with datagrams in its queue loses them, and what
-// the network drops of UDP is nowhere known. On the loopback interface, though, where an
-// answer comes at once, each flush over UDP begins with an empty line that finds out
-// whether there is a server.
+// While the server cannot be reached, or does not read, values stay in the client and are
+// aggregated further; nothing queues up. Afterwards counts arrive in full, at the time of
+// their arrival. The client sends a packet again only if the kernel said that it did not take
+// it, so nothing is ever counted twice. A packet that the kernel took counts as sent, since a
+// client cannot know more: a server that dies with datagrams in its queue loses them, and
+// losses of UDP on the network go unnoticed. On the loopback interface an answer comes at
+// once, so there each flush over UDP begins with an empty line that finds out whether a server
+// is listening.
 //
-// Memory is bounded (Options.MaxSeries, MaxValues, MaxBytes). Beyond the bounds counts,
-// timings and sets of new series are folded into one series per metric, with the tag
-// client_overflow:true; new gauges, members of sets and events are refused. Of more than
-// MaxValues values of a series in a flush a random sample is sent, with the rate that
-// says how many it stands for, so that their number stays right. Series that are not used
-// make room when there are many. Stats has a number for each of these fates, and the
-// client reports its losses to the server as all DogStatsD clients do, under
-// datadog.dogstatsd.client, for `freshet ledger` to show.
+// Memory is bounded (Options.MaxSeries, MaxValues, MaxBytes). Beyond the bounds the client
+// folds counts, timings and sets of new series into one series per metric, with the tag
+// client_overflow:true, and refuses new gauges, set members and events. If a series has more
+// than MaxValues values in a flush, the client sends a random sample with its rate, so that
+// their count stays right. When there are many series, unused ones make room. Stats has a
+// number for each of these fates. The client also reports its losses to the server as all
+// DogStatsD clients do, under datadog.dogstatsd.client; `freshet ledger` shows them.
 //
 // # Names and tags
 //
-// What the protocol uses to separate is written as '_': '|', ':' and line breaks in a
-// name, '|', ',' and line breaks in a tag or a member of a set. That takes longer on each
-// call, and Stats counts it. Empty tags are left out. Refused are an empty name, a value
-// that is not finite, a count that is negative, and what does not fit into a packet.
+// Bytes that the protocol uses as separators are written as '_': '|', ':' and line breaks in a
+// name, '|', ',' and line breaks in a tag or a set member. That makes each call slower, and
+// Stats counts it. Empty tags are left out. The client refuses an empty name, a value that is
+// not finite, a negative count, and a line that does not fit into a packet.
 package client
 
 import (
@@ -59,22 +58,22 @@ import (
 
 // Options of a client. The zero value is what most services want.
 type Options struct {
-	Prefix    string   // of every name, with a point at its end if one is wanted: "shop."
+	Prefix    string   // put before every name; end it with a dot if you want one: "shop."
 	Tags      []string // of everything that is sent
-	Container string   // id of the container this runs in, sent as the origin of everything; none if empty
+	Container string   // id of the container of this process, sent as the origin of every line; none if empty
 
 	FlushInterval time.Duration // how long values are gathered; 0 means 1s, as long as a window of Freshet's collector
 	PacketBytes   int           // longest datagram or frame; 0 means 1432 for UDP, which fits an Ethernet frame, and 8192 for Unix sockets
 
-	MaxSeries int // series held at a time, of about 300 bytes and their text; 0 means 10,000
-	MaxValues int // values or members of a series held at a time, all of which are sent; 0 means 4096
+	MaxSeries int // series held at a time, each about 300 bytes and its text; 0 means 10,000
+	MaxValues int // values or members of a series that are held, and sent, at a time; 0 means 4096
 	MaxBytes  int // memory for values and members of all series; 0 means 8 MiB
 
 	NoTelemetry bool // do not report the client's own counts
 
-	// OnError is told why nothing can be sent, once each time that begins. It is called
-	// by the goroutine that sends: it must not call Flush or Close, and what it takes is
-	// time in which nothing is sent.
+	// OnError is called with the reason why nothing can be sent, once each time this begins.
+	// The sending goroutine calls it: it must not call Flush or Close, and nothing is sent
+	// until it returns.
 	OnError func(error)
 }
 
@@ -89,18 +88,18 @@ const (
 	minPacket    = 512
 	maxPacket    = 65_507 // of UDP over IPv4
 	minInterval  = 10 * time.Millisecond
-	maxEvents    = 256              // that wait, with checks
-	closeWait    = time.Second      // for what could not be sent when Close is called
-	telemetryGap = 10 * time.Second // as other clients
+	maxEvents    = 256              // waiting events and checks
+	closeWait    = time.Second      // how long Close waits for unsent packets
+	telemetryGap = 10 * time.Second // the same as other clients
 )
 
-// Client sends metrics. Its methods may be called by many goroutines at a time. A nil
-// *Client takes everything and sends nothing.
+// Client sends metrics. Its methods are safe for concurrent use. A nil *Client accepts
+// everything and sends nothing.
 type Client struct {
 	options Options
 	seed    uint64
-	tags    string // what Options.Tags and Container add to a line that has tags
-	tagless string // and to one that has none
+	tags    string // added to a line with tags, from Options.Tags and Container
+	tagless string // added to a line without tags
 
 	table    atomic.Pointer[table]
 	mu       sync.Mutex // held to change the table
@@ -111,19 +110,19 @@ type Client struct {
 	events events
 	counts counts
 
-	early    chan struct{} // a flush is wanted before its time
+	early    chan struct{} // asks for a flush before its time
 	flushes  chan chan struct{}
 	closing  chan struct{}   // closed by Close
-	patience context.Context // ends when Close waits no longer
+	patience context.Context // done when Close stops waiting
 	giveUp   context.CancelFunc
-	done     chan struct{} // closed when nothing is running any more
+	done     chan struct{} // closed when the client's goroutine has ended
 	close    sync.Once
 	closeErr error // set before done is closed
 	lastErr  atomic.Pointer[error]
 }
 
-// Discard takes everything and sends nothing, for tests and for services that are told
-// not to report.
+// Discard accepts everything and sends nothing. It is for tests, and for services whose
+// metrics are turned off.
 var Discard *Client
 
 // New returns a client with the default options, sending to
@@ -133,10 +132,10 @@ var Discard *Client
 //	unixstream:///path          a Unix stream socket, where each packet follows its length
 //	unix:///path, /path         a Unix socket: a datagram one, or else a stream
 //
-// An empty address is taken from the environment as by other clients: DD_DOGSTATSD_URL,
-// or DD_AGENT_HOST and DD_DOGSTATSD_PORT, or 127.0.0.1:8125. No other variable is read.
+// If address is empty, the environment decides, as for other clients: DD_DOGSTATSD_URL, or
+// DD_AGENT_HOST and DD_DOGSTATSD_PORT, or else 127.0.0.1:8125. No other variable is read.
 //
-// The server need not be there yet. New starts one goroutine, which Close ends.
+// The server may start later. New starts one goroutine, which Close ends.
 func New(address string) (*Client, error) { return NewWithOptions(address, Options{}) }
 
 // NewWithOptions is New with options.
@@ -151,7 +150,7 @@ func NewWithOptions(address string, o Options) (*Client, error) {
 	return start(o, &socket{to: to, dial: to.dial}), nil
 }
 
-// complete fills in the defaults and reports what makes no sense.
+// complete fills in the defaults, and returns an error if an option makes no sense.
 func (o *Options) complete(network string) error {
 	packet := defaultUDSPacket
 	if network == udp {
@@ -194,7 +193,7 @@ func setDefault[T comparable](v *T, to T) {
 	}
 }
 
-// start returns a running client. Options are complete.
+// start returns a running client. The options must be complete.
 func start(o Options, s *socket) *Client {
 	c := &Client{
 		options: o,
@@ -214,7 +213,7 @@ func start(o Options, s *socket) *Client {
 	return c
 }
 
-// constantTags is what follows the tags of a line, and what stands for them.
+// constantTags returns the text added to lines with tags, and the text added to lines without.
 func constantTags(o Options) (tags, tagless string) {
 	if joined := strings.Join(o.Tags, ","); joined != "" {
 		tags, tagless = ","+joined, "|#"+joined
@@ -226,8 +225,8 @@ func constantTags(o Options) (tags, tagless string) {
 	return tags, tagless
 }
 
-// Count adds n to a counter. A counter does not go down: below 0 it is refused. Adding
-// 0 makes the counter known to the server.
+// Count adds n to a counter. A counter does not go down: a negative n is refused. Adding 0
+// makes the counter known to the server.
 func (c *Client) Count(name string, n float64, tags ...string) {
 	if c == nil || !c.accepts(count, n) {
 		return
@@ -240,7 +239,7 @@ func (c *Client) Count(name string, n float64, tags ...string) {
 	}
 }
 
-// Gauge sets a gauge. The last value of each flush is sent.
+// Gauge sets a gauge. Each flush sends the last value.
 func (c *Client) Gauge(name string, value float64, tags ...string) {
 	if c == nil || !c.accepts(gauge, value) {
 		return
@@ -258,18 +257,18 @@ func (c *Client) Timing(name string, d time.Duration, tags ...string) {
 	c.record(timing, 1, name, milliseconds(d), tags)
 }
 
-// Histogram records a value of which the distribution is wanted.
+// Histogram records a value of a distribution, such as a size.
 func (c *Client) Histogram(name string, value float64, tags ...string) {
 	c.record(histogram, 1, name, value, tags)
 }
 
-// Distribution is Histogram under the name that other servers give to histograms which
-// can be merged across hosts. To Freshet it is the same.
+// Distribution is Histogram under the name that other servers use for histograms that can be
+// merged across hosts. Freshet treats both alike.
 func (c *Client) Distribution(name string, value float64, tags ...string) {
 	c.record(distribution, 1, name, value, tags)
 }
 
-// milliseconds of d, rounded once.
+// milliseconds returns d in milliseconds, rounded once.
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 func (c *Client) record(k kind, rate float64, name string, value float64, tags []string) {
@@ -284,7 +283,7 @@ func (c *Client) record(k kind, rate float64, name string, value float64, tags [
 	}
 }
 
-// Set adds a member to a set. What is counted is how many different ones there are.
+// Set adds a member to a set. The server counts the distinct members.
 func (c *Client) Set(name, member string, tags ...string) {
 	if c == nil {
 		return
@@ -297,7 +296,7 @@ func (c *Client) Set(name, member string, tags ...string) {
 	}
 }
 
-// insert reports whether the matter is settled: the member is in the set, or refused.
+// insert reports whether the call is done: the member is in the set, or was refused.
 func (c *Client) insert(s *series, member string) bool {
 	switch s.insert(member, c) {
 	case inserted:
@@ -330,7 +329,7 @@ func (c *Client) flushEarly() {
 	}
 }
 
-// Flush sends what was handed in before, and returns when it is sent or ctx is done.
+// Flush sends everything from calls before it, and returns when it is sent or ctx is done.
 func (c *Client) Flush(ctx context.Context) error {
 	if c == nil {
 		return nil
@@ -346,7 +345,7 @@ func (c *Client) Flush(ctx context.Context) error {
 	select {
 	case <-flushed:
 		return nil
-	case <-c.done: // closed meanwhile, and flushed by that
+	case <-c.done: // Close ran meanwhile, and flushed
 		return c.closeErr
 	case <-ctx.Done():
 		return c.stuck("flush", ctx.Err())
@@ -355,7 +354,7 @@ func (c *Client) Flush(ctx context.Context) error {
 
 var errClosed = errors.New("the client is closed")
 
-// stuck adds to an error why nothing could be sent.
+// stuck wraps an error with the reason why nothing can be sent.
 func (c *Client) stuck(doing string, err error) error {
 	if last := c.lastErr.Load(); last != nil && *last != nil {
 		return fmt.Errorf("%s: %w: %w", doing, err, *last)
@@ -363,9 +362,8 @@ func (c *Client) stuck(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// Close sends what was handed in, and ends the client. If the server does not take
-// everything within a second, the rest is given up, and the error says how much. What is
-// handed in afterwards is counted as unsent.
+// Close sends what is held, and ends the client. If the server does not take everything within
+// a second, Close gives the rest up, and its error says how much. Later calls count as unsent.
 func (c *Client) Close() error {
 	if c == nil {
 		return nil

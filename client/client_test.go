@@ -47,7 +47,7 @@ func TestWhatIsWritten(t *testing.T) {
 			c.Set("a", "y", "k:v")
 			c.Set("a", "x:1", "k:v")
 		}, "a:x:1|s|#k:v a:y|s|#k:v"},
-		{"a name has each kind for itself", Options{}, func(c *Client) {
+		{"kinds of one name are separate series", Options{}, func(c *Client) {
 			c.Count("a", 1)
 			c.Gauge("a", 2)
 			c.Timing("a", time.Millisecond)
@@ -55,7 +55,7 @@ func TestWhatIsWritten(t *testing.T) {
 			c.Distribution("a", 4)
 			c.Set("a", "5")
 		}, "a:1|c a:1|ms a:2|g a:3|h a:4|d a:5|s"},
-		{"what is in all lines", Options{Prefix: "shop.", Tags: []string{"env:prod", "dc:a"}, Container: "abc"}, func(c *Client) {
+		{"parts of all lines", Options{Prefix: "shop.", Tags: []string{"env:prod", "dc:a"}, Container: "abc"}, func(c *Client) {
 			c.Count("a", 1, "k:v")
 			c.Count("b", 1)
 			_ = c.ServiceCheck(ServiceCheck{Name: "up", Status: Warning, Message: "m"})
@@ -90,7 +90,7 @@ func TestWhatIsWritten(t *testing.T) {
 		{"a name is no event", Options{}, func(c *Client) { c.Count("_e{1,1}:a|b", 1) }, "_e_1,1}_a_b:1|c"},
 		{"a name with a prefix is no event", Options{Prefix: "_"}, func(c *Client) { c.Count("e{1", 1) }, "_e_1:1|c"},
 		{"a name is no check", Options{}, func(c *Client) { c.Count("_sc|a|0", 1) }, "_sc_a_0:1|c"},
-		{"what is refused leaves the rest alone", Options{}, func(c *Client) {
+		{"a refused call leaves the rest alone", Options{}, func(c *Client) {
 			c.Count("", 1)
 			c.Count("a", -1)
 			c.Count("a", math.NaN())
@@ -175,7 +175,7 @@ func TestRefusalsOfEvents(t *testing.T) {
 	})
 }
 
-// Packets are as full as they can be and never longer, and a line that is split over two
+// Packets are as full as possible and never too long. A line that is split over two packets
 // counts each value once.
 func TestPacketsAreFilled(t *testing.T) {
 	for _, network := range []string{udp, unixgram, unix} {
@@ -324,8 +324,8 @@ func TestDiscard(t *testing.T) {
 	}
 }
 
-// A server that is away for a while, or does not read, costs nothing but time: what came
-// meanwhile is sent together, and nothing twice.
+// A server that is away for a while, or does not read, costs only time: the calls made
+// meanwhile are sent together, and nothing twice.
 func TestNothingIsLostWhileTheServerIsAway(t *testing.T) {
 	away := map[string]func(*wire){
 		"down":    func(w *wire) { w.down = true },
@@ -371,19 +371,19 @@ func TestNothingIsLostWhileTheServerIsAway(t *testing.T) {
 	}
 }
 
-// Another host's answer comes after the write: what is written until it is there is lost,
-// and nothing more, however long nobody listens.
+// An answer from another host comes after the write. The writes before it are lost, and no
+// more than these, however long there is no listener.
 func TestLittleIsLostToAnotherHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: udp, remote: true}
 		c := startOn(t, w, Options{})
-		time.Sleep(time.Second / 2) // between two flushes, never beside one
+		time.Sleep(time.Second / 2) // between two flushes, never during one
 		for i := range 900 {
 			if i == 100 || i == 500 {
 				w.set(func(w *wire) { w.down = !w.down })
 			}
 			c.Count("a", 1, strings.Repeat("x", 1000))
-			c.Count("b", 1, strings.Repeat("x", 1000)) // in a packet of its own
+			c.Count("b", 1, strings.Repeat("x", 1000)) // in another packet
 			time.Sleep(time.Second)
 		}
 		flush(t, c)
@@ -402,12 +402,12 @@ func TestLittleIsLostToAnotherHost(t *testing.T) {
 			t.Errorf("%d datagrams are lost, %v of 1800 counted", w.lost, n)
 		}
 		if asked != 1 {
-			t.Errorf("%d times a server was asked whether it is there", asked)
+			t.Errorf("%d probes were sent", asked)
 		}
 	})
 }
 
-// A server that reads slowly is no reason to begin anew.
+// The client keeps its connection to a server that reads slowly.
 func TestSlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: unix, accepts: func(int) int { return 10 }}
@@ -422,7 +422,7 @@ func TestSlowReader(t *testing.T) {
 	})
 }
 
-// A host takes some milliseconds to read what comes at once.
+// A host takes some milliseconds to read a burst of packets.
 func TestDatagramsComeInBursts(t *testing.T) {
 	for network, least := range map[string]time.Duration{udp: 200 / burstPackets * burstPause, unixgram: 0} {
 		synctest.Test(t, func(t *testing.T) {
@@ -478,7 +478,7 @@ func TestCloseInTheMiddle(t *testing.T) {
 		w := &wire{network: unix, down: true}
 		c := startOn(t, w, Options{})
 		c.Count("a", 1)
-		time.Sleep(time.Minute) // the waits are long by now
+		time.Sleep(time.Minute) // by now the pauses are long
 		go func() {
 			time.Sleep(closeWait / 2)
 			w.set(func(w *wire) { w.down = false })
@@ -501,7 +501,7 @@ func TestFlushUntil(t *testing.T) {
 		w := &wire{network: unixgram, down: true}
 		c := startOn(t, w, Options{})
 		c.Count("a", 1)
-		for range 2 { // the first waits for the packet, the second for the first
+		for range 2 { // the first Close waits for the packet, the second for the first
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			err := c.Flush(ctx)
 			cancel()
@@ -519,7 +519,7 @@ func TestFlushUntil(t *testing.T) {
 	})
 }
 
-// What the socket can never take is given up at once, and the rest goes on.
+// A packet that the socket can never take is given up at once, and the others are sent.
 func TestTooLongForTheSocket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []error
@@ -560,7 +560,8 @@ func TestErrorsAreToldOnce(t *testing.T) {
 	})
 }
 
-// A socket that takes nothing may be one whose file was replaced while its server hangs.
+// A socket that takes nothing is replaced: its file may be a new one, while the old server
+// hangs.
 func TestAnotherSocketAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: unixgram}
@@ -580,7 +581,7 @@ func TestAnotherSocketAfterAWhile(t *testing.T) {
 	})
 }
 
-// Over UDP nobody says that a host's address is another now.
+// UDP gives no sign that a host has a new address.
 func TestNamesAreLookedUpAgain(t *testing.T) {
 	for at, want := range map[string]int{"metrics.example:8125": 5, "192.0.2.1:8125": 1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -597,9 +598,9 @@ func TestNamesAreLookedUpAgain(t *testing.T) {
 			if w.dialed() != want {
 				t.Errorf("%s: %d dials in 250 s, want %d", at, w.dialed(), want)
 			}
-			flush(t, c) // or the last count may come after it
+			flush(t, c) // or the last count may come after the change
 			w.take()
-			w.set(func(w *wire) { w.nameless = true }) // and the host is where it was
+			w.set(func(w *wire) { w.nameless = true }) // and the host has not moved
 			for range 100 {
 				c.Count("a", 1)
 				time.Sleep(time.Second)
@@ -681,7 +682,7 @@ func TestOptions(t *testing.T) {
 		if want := "client to udp://127.0.0.1:8125: " + tt.want; err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%+v: %v, want %s", tt.o, err, want)
 		}
-		c.Count("a", 1) // nil, and of use all the same
+		c.Count("a", 1) // c is nil, and can still be called
 	}
 	if _, err := New("tcp://a"); err == nil {
 		t.Error("no error")

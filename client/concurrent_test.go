@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Many goroutines on the same few series, while series come, go and come again, and flushes
-// take what there is: everything arrives once.
+// Many goroutines use the same few series, while series come and go and flushes run:
+// everything arrives once.
 func TestConcurrentCallsArriveOnce(t *testing.T) {
 	const goroutines, rounds = 8, 5000
 	w := &wire{network: unixgram}
@@ -30,7 +30,8 @@ func TestConcurrentCallsArriveOnce(t *testing.T) {
 				c.Timing("t", time.Millisecond, "hot")
 				c.Gauge("g", float64(i), "hot")
 				c.Set("s", fmt.Sprint(i%100), "hot")
-				// 20 series in use, which are others after a while, so that those before are evicted.
+				// 20 series are in use at a time. After a while these are replaced, so that
+				// the older ones are evicted.
 				tag := fmt.Sprint(i/250*20 + rnd.IntN(20))
 				c.Count("moving", 1, tag)
 				c.Timing("moving", time.Millisecond, tag)
@@ -54,7 +55,7 @@ func TestConcurrentCallsArriveOnce(t *testing.T) {
 	}
 	got := parse(t, w.take())
 	const n = goroutines * rounds
-	sums := map[string]float64{} // by kind and name: some of a name may be in its overflow series
+	sums := map[string]float64{} // by kind and name: part of a name may be in its overflow series
 	for key, l := range got {
 		kind, name, _ := strings.Cut(key, " ")
 		name, _, _ = strings.Cut(name, " ")
@@ -67,18 +68,18 @@ func TestConcurrentCallsArriveOnce(t *testing.T) {
 	if sums["cc"] != 3*n || sums["t"] != 2*n || sums["cmoving"] != n || sums["moving"] != n {
 		t.Errorf("%v; want %d, %d, %d, %d", sums, 3*n, 2*n, n, n)
 	}
-	// Flushes may come so fast, or callers so slowly, that the gauge was idle in one, and
-	// then its place was taken. Nothing else is refused.
+	// If flushes come fast or callers are slow, the gauge may be idle in a flush and lose its
+	// place. Nothing else is refused.
 	s := checkStats(t, c, 8*n)
 	if s.Sent+s.Full != s.Calls || s.Full > n {
 		t.Errorf("%+v", s)
 	}
-	if g := got["g g hot"].gauge; g != rounds-1 && s.Full == 0 { // whoever was last, it was their last one
+	if g := got["g g hot"].gauge; g != rounds-1 && s.Full == 0 { // each goroutine ends with the same value
 		t.Errorf("gauge %v", g)
 	}
 }
 
-// Who is stopped in the middle of a call, as the scheduler may do, is in nobody's way.
+// A goroutine that the scheduler stops in the middle of a call holds up no other.
 func TestNobodyWaitsForAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: unixgram}
@@ -94,7 +95,7 @@ func TestNobodyWaitsForAnother(t *testing.T) {
 			c.Set("a", "x")
 			c.Set("a", "y")
 		}
-		// Nor are many.
+		// Nor do many.
 		c.table.Load().each(func(s *series) {
 			more := s.more.Load()
 			for i := range more[1:] {
@@ -121,7 +122,7 @@ func TestNobodyWaitsForAnother(t *testing.T) {
 		if n := got.sum("c a "); n != 101 || got["ms a "].count != 401 || stopped != 3 {
 			t.Errorf("%v counted, %+v", n, got["ms a "])
 		}
-		// What they met in goes when nobody meets any more.
+		// The stripes go when calls no longer collide.
 		stripes := func() (n int) {
 			c.table.Load().each(func(s *series) {
 				if s.more.Load() != nil {
@@ -143,7 +144,7 @@ func TestNobodyWaitsForAnother(t *testing.T) {
 		for _, more := range cells {
 			for i := range more {
 				if !more[i].retired {
-					t.Error("a cell that is gone takes calls of those who have found it before")
+					t.Error("a removed cell takes calls from goroutines that had found it before")
 				}
 			}
 		}
@@ -153,13 +154,13 @@ func TestNobodyWaitsForAnother(t *testing.T) {
 	})
 }
 
-// A call that comes to a series in the moment when it is taken out of the table goes to the
-// one that takes its place.
+// A call that reaches a series while it is removed from the table goes to the series that
+// takes its place.
 func TestRetiredSeriesTakeNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: unixgram}
 		c := startOn(t, w, Options{FlushInterval: time.Hour})
-		f := newFlusher(c, &socket{to: address{network: unixgram}, dial: w.dial}) // beside the client's own, which sleeps
+		f := newFlusher(c, &socket{to: address{network: unixgram}, dial: w.dial}) // the client's own sleeps
 		for k, use := range map[kind]func(*series) bool{
 			count:     func(s *series) bool { return s.add(1) },
 			gauge:     func(s *series) bool { return s.set(1) },
@@ -167,17 +168,17 @@ func TestRetiredSeriesTakeNothing(t *testing.T) {
 			set:       func(s *series) bool { return c.insert(s, "member") },
 		} {
 			s := c.find(k, 1, "a", nil)
-			other := c.find(k, 1, "other", nil) // where nobody ever met
+			other := c.find(k, 1, "other", nil) // where calls never collided
 			if !use(s) || !use(other) {
 				t.Fatal("a series in the table is retired")
 			}
 			f.take(other, true)
 			other.first.mu.Lock()
 			if k != gauge && use(other) {
-				t.Errorf("a retired series of %s takes a call beside another, where nobody had met", kindLetters[k])
+				t.Errorf("a retired series of %s without stripes takes a call during another", kindLetters[k])
 			}
 			other.first.mu.Unlock()
-			s.first.mu.Lock() // somebody is there
+			s.first.mu.Lock() // another call is under way
 			if k != gauge && !use(s) {
 				t.Fatal("a series in the table is retired")
 			}
@@ -188,7 +189,7 @@ func TestRetiredSeriesTakeNothing(t *testing.T) {
 			}
 			s.first.mu.Lock()
 			if k != gauge && use(s) {
-				t.Errorf("a retired series of %s takes a call beside another", kindLetters[k])
+				t.Errorf("a retired series of %s takes a call during another", kindLetters[k])
 			}
 			s.first.mu.Unlock()
 			if n := s.held(); n != 0 {

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Event is a dated text. Title is needed, all else may be empty.
+// Event is a dated text. Only Title is required.
 type Event struct {
 	Title, Text    string
-	Time           time.Time // of arrival, if zero
+	Time           time.Time // zero means the time of arrival
 	Host           string
 	AggregationKey string
 	Priority       string // normal or low
@@ -22,10 +22,10 @@ type Event struct {
 	Tags           []string
 }
 
-// Status is what a service check found.
+// Status is the result of a service check.
 type Status uint8
 
-// The statuses of a service check.
+// The results of a service check.
 const (
 	OK Status = iota
 	Warning
@@ -33,17 +33,17 @@ const (
 	Unknown
 )
 
-// ServiceCheck says how a service is. Name is needed.
+// ServiceCheck reports the state of a service. Only Name is required.
 type ServiceCheck struct {
 	Name    string
 	Status  Status
-	Time    time.Time // of arrival, if zero
+	Time    time.Time // zero means the time of arrival
 	Host    string
 	Message string
 	Tags    []string
 }
 
-// events are lines that wait for the next flush.
+// events are lines waiting for the next flush.
 type events struct {
 	mu     sync.Mutex
 	lines  []eventLine
@@ -55,10 +55,10 @@ type eventLine struct {
 	kind kind
 }
 
-var errCrowded = fmt.Errorf("%d events and checks wait to be sent already", maxEvents)
+var errCrowded = fmt.Errorf("%d events and checks are waiting to be sent already", maxEvents)
 
-// Event hands in an event, to be sent with the next flush. The error says that it will
-// not be: what is written is no event, is longer than a packet, or too many wait.
+// Event queues an event for the next flush. It returns an error if the event will not be sent:
+// it is malformed, longer than a packet, or too many are waiting.
 func (c *Client) Event(e Event) error {
 	if c == nil {
 		return nil
@@ -75,7 +75,7 @@ func (c *Client) Event(e Event) error {
 	return nil
 }
 
-// ServiceCheck hands in a service check, as Event does an event.
+// ServiceCheck queues a service check, as Event does an event.
 func (c *Client) ServiceCheck(s ServiceCheck) error {
 	if c == nil {
 		return nil
@@ -112,7 +112,7 @@ func (c *Client) push(k kind, line string) error {
 	return nil
 }
 
-// take returns the lines that wait, the oldest first.
+// take returns the waiting lines, oldest first.
 func (e *events) take(last bool) (lines []eventLine) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -171,7 +171,7 @@ func (c *Client) checkText(s *ServiceCheck) (string, error) {
 
 var lineBreaks = strings.NewReplacer("\r\n", `\n`, "\n", `\n`, "\r", `\n`)
 
-// oneLine writes line breaks as the protocol does.
+// oneLine escapes line breaks as the protocol does.
 func oneLine(s string) string { return lineBreaks.Replace(s) }
 
 func (c *Client) writeField(b *strings.Builder, key, value string) {
@@ -188,7 +188,7 @@ func (c *Client) respell(s, bad string) string {
 	return clean
 }
 
-// tagsField is the fields that all lines end with.
+// tagsField returns the fields at the end of every line.
 func (c *Client) tagsField(tags []string) string {
 	if !isClean("", "", tags) {
 		_, tags = cleaned("", "", tags)
@@ -200,7 +200,7 @@ func (c *Client) tagsField(tags []string) string {
 	return "|#" + strings.Join(tags, ",") + c.tags
 }
 
-// unixOf is the field of a time. Servers take Unix seconds from 1 to the year 2255.
+// unixOf returns the field for a time. Servers take Unix seconds from 1 to the year 2255.
 func unixOf(t time.Time) (string, error) {
 	if t.IsZero() {
 		return "", nil

@@ -10,7 +10,7 @@ import (
 	"github.com/freshet-io/freshet/client"
 )
 
-// serve is in docs/client.md, too.
+// docs/client.md shows serve, too.
 func serve(address string) error {
 	c, err := client.NewWithOptions(address, client.Options{
 		Prefix:  "shop.",
@@ -20,7 +20,7 @@ func serve(address string) error {
 	if err != nil {
 		return err
 	}
-	hits := c.NewCounter("cache.hits", "cache:prices") // looked up once, where each nanosecond counts
+	hits := c.NewCounter("cache.hits", "cache:prices") // looked up once, for hot paths
 	for _, took := range []time.Duration{12 * time.Millisecond, 7 * time.Millisecond} {
 		c.Count("requests", 1, "route:/checkout", "code:200")
 		c.Timing("request.time", took, "route:/checkout")
@@ -28,7 +28,7 @@ func serve(address string) error {
 	}
 	c.Gauge("cart.items", 3)
 	c.Set("customers", "4711")
-	return c.Close() // sends what is left, and says what it could not
+	return c.Close() // sends the rest, or says how much it could not send
 }
 
 func Example() {
@@ -50,7 +50,7 @@ func Example() {
 	// shop.customers:4711|s|#env:prod
 }
 
-// A counter whose name and tags are looked up once, where each nanosecond counts.
+// A counter whose name and tags are looked up once, for hot paths.
 func ExampleClient_NewCounter() {
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -72,7 +72,7 @@ func ExampleClient_NewCounter() {
 	// Output: shop.cache.hits:1000|c|#cache:prices
 }
 
-// Stats has one fate for each call.
+// Stats counts each call under one fate.
 func ExampleClient_Stats() {
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -93,15 +93,15 @@ func ExampleClient_Stats() {
 	// Output: 2 calls, 1 sent, 1 refused, 0 held
 }
 
-// Tests, and services that are told not to report, give Discard where a client is wanted.
+// Tests, and services whose metrics are turned off, use Discard as their client.
 func ExampleDiscard() {
 	handle := func(c *client.Client) { c.Count("requests", 1) }
 	handle(client.Discard)
 	// Output:
 }
 
-// read returns the lines of the first packet that has any of ours, without what the client
-// says of itself.
+// read returns the lines of the first packet that has lines of ours, without the client's own
+// counts.
 func read(server net.PacketConn) string {
 	for buf := make([]byte, 1<<16); ; {
 		n, _, err := server.ReadFrom(buf)

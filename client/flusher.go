@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// flusher takes what was aggregated, writes it into packets and hands them to the socket.
-// All of it belongs to one goroutine. It holds one packet, and what it has taken and not
-// written yet of one series: when the socket does not take the packet, it waits, and
-// everything else goes on being aggregated where it is.
+// flusher takes the aggregated values, writes them into packets and hands these to the socket.
+// One goroutine owns it. It holds one packet, and the values of one series that it has taken
+// and not written yet. When the socket does not take the packet, the flusher waits, and all
+// other series go on aggregating.
 type flusher struct {
 	c      *Client
 	socket *socket
 
 	packet []byte           // frameHead bytes for a length, and lines
-	load   [numKinds]uint64 // calls that the packet stands for
-	tail   []byte           // of a line, behind its values
+	load   [numKinds]uint64 // calls whose values are in the packet
+	tail   []byte           // the part of a line after its values
 	number []byte
 
 	spare   spares
@@ -29,18 +29,18 @@ type flusher struct {
 	flushed   time.Time // when the last flush began
 	reported  time.Time
 	trouble   bool   // the last write failed
-	lost      uint64 // calls that were given up, since Close waits no longer
+	lost      uint64 // calls given up because Close stopped waiting
 	burst     int    // packets since the last pause
 }
 
 const (
-	earlyGap    = 50 * time.Millisecond // from one flush to one that is wanted before its time
-	firstWait   = 20 * time.Millisecond // after a write that failed, then twice as long
+	earlyGap    = 50 * time.Millisecond // at least, from one flush to an early one
+	firstWait   = 20 * time.Millisecond // after a failed write; doubles each time
 	lastWait    = 2 * time.Second
 	closingWait = 20 * time.Millisecond
 
-	// A UDP socket's buffer of the usual 208 KiB takes about 90 packets of an Ethernet
-	// frame, and its reader may be off its processor for some milliseconds.
+	// A UDP socket's usual buffer of 208 KiB holds about 90 packets of an Ethernet frame, and
+	// its reader may be descheduled for some milliseconds.
 	burstPackets = 16
 	burstPause   = time.Millisecond
 )
@@ -78,7 +78,7 @@ func (f *flusher) run() {
 	}
 }
 
-// flush sends what was handed in before it began.
+// flush sends everything from calls before it.
 func (f *flusher) flush() {
 	f.flushed, f.burst = time.Now(), 0
 	f.socket.startFlush()
@@ -93,7 +93,7 @@ func (f *flusher) flush() {
 	f.send()
 }
 
-// finish is the last flush. What is handed in while it goes on is counted as unsent.
+// finish is the last flush. Calls made while it runs count as unsent.
 func (f *flusher) finish() error {
 	c := f.c
 	c.mu.Lock()
@@ -114,7 +114,7 @@ func (f *flusher) finish() error {
 	return nil
 }
 
-// take empties a series into packets. A retired one gets nothing any more.
+// take empties a series into packets. A retired series accepts no more calls.
 func (f *flusher) take(s *series, retire bool) {
 	var calls uint64
 	switch s.kind {
@@ -191,11 +191,11 @@ func (f *flusher) putMembers(s *series, members map[string]string, calls uint64)
 			calls--
 		}
 	}
-	f.load[set] += calls // that of the last one, and of those that were there already
+	f.load[set] += calls // the call of the last member, and calls of members that were there already
 }
 
-// putValues writes values, as many to a line as fit into a packet. If they are a sample of
-// more, the rate says so.
+// putValues writes values, as many to a line as fit into a packet. For a sample the line says
+// the rate.
 func (f *flusher) putValues(s *series, values []float64, calls uint64) {
 	if len(values) == 0 {
 		return
@@ -209,7 +209,7 @@ func (f *flusher) putValues(s *series, values []float64, calls uint64) {
 	text := len(f.c.options.Prefix) + int(s.name) + len(f.tail)
 	end := frameHead + f.c.options.PacketBytes - len(f.tail)
 	for len(values) > 0 {
-		// A line is begun in what is left of a packet if its values are worth its text.
+		// Start a line in the rest of a packet only if it holds enough values for its text.
 		f.begin(s, max(1+longestNumber, min(8*len(values), text, f.c.options.PacketBytes-text))+len(f.tail))
 		n := 0
 		for ; n < len(values); n++ {
@@ -230,7 +230,7 @@ func (f *flusher) putValues(s *series, values []float64, calls uint64) {
 	}
 }
 
-// endOf makes the part of a line behind its values.
+// endOf makes the part of a line after its values.
 func (f *flusher) endOf(s *series, rate float64) {
 	b := append(f.tail[:0], '|')
 	b = append(b, kindLetters[s.kind]...)
@@ -247,14 +247,14 @@ func (f *flusher) endOf(s *series, rate float64) {
 	f.tail = b
 }
 
-// begin writes the name of a series, with n more bytes to follow.
+// begin writes the name of a series; n more bytes follow.
 func (f *flusher) begin(s *series, n int) {
 	f.makeRoom(len(f.c.options.Prefix) + int(s.name) + n)
 	f.packet = append(f.packet, f.c.options.Prefix...)
 	f.packet = append(f.packet, s.text[:s.name]...)
 }
 
-// makeRoom begins a line of n bytes, in the next packet if need be.
+// makeRoom begins a line of n bytes, in a new packet if necessary.
 func (f *flusher) makeRoom(n int) {
 	if len(f.packet) > frameHead && len(f.packet)+1+n > frameHead+f.c.options.PacketBytes {
 		f.send()
@@ -272,8 +272,8 @@ func (f *flusher) putEvents(last bool) {
 	}
 }
 
-// report writes what the client did since the last report. The packet that it is in is
-// counted in the next.
+// report writes the client's own counts since the last report. The next report counts the
+// packet that holds this one.
 func (f *flusher) report() {
 	f.reported = f.flushed
 	if f.c.options.NoTelemetry {
@@ -291,8 +291,8 @@ func (f *flusher) report() {
 	})
 }
 
-// send hands the packet to the socket, and returns when that has taken it, can never take
-// it, or Close waits no longer.
+// send hands the packet to the socket. It returns when the socket has taken it or can never
+// take it, or when Close stops waiting.
 func (f *flusher) send() {
 	if len(f.packet) == frameHead {
 		return
@@ -317,7 +317,7 @@ func (f *flusher) send() {
 	}
 }
 
-// calls is how many the packet stands for.
+// calls returns how many calls the packet stands for.
 func (f *flusher) calls() (n uint64) {
 	for _, calls := range f.load {
 		n += calls
@@ -355,12 +355,12 @@ func (f *flusher) tryToSend() bool {
 	}
 }
 
-// tell passes on that writing has begun to fail, once.
+// tell calls OnError once when writing begins to fail.
 func (f *flusher) tell(err error) {
 	if err == nil && !f.trouble {
 		return
 	}
-	last := err // a copy is on the heap, for packets that were not taken only
+	last := err // a copy, so that only failures allocate
 	f.c.lastErr.Store(&last)
 	if !f.trouble && f.c.options.OnError != nil {
 		f.c.options.OnError(err)
@@ -370,7 +370,7 @@ func (f *flusher) tell(err error) {
 
 func (f *flusher) givenUp() bool { return f.c.patience.Err() != nil }
 
-// pause waits; once the client is to be closed, not for long.
+// pause waits for d, or less if the client is being closed.
 func (f *flusher) pause(d time.Duration) {
 	closing := f.c.closing
 	select {

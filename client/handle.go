@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// handle is a series with its name and tags, which are looked up once.
+// handle is a series whose name and tags are looked up once.
 type handle struct {
 	c    *Client
 	kind kind
@@ -36,7 +36,7 @@ func (h *handle) find() *series {
 	return s
 }
 
-// record is Client.record, after a choice by chance if there is a rate.
+// record is Client.record. With a sampling rate, chance decides first whether to record.
 func (h *handle) record(v float64) {
 	if h.c == nil || !h.c.accepts(h.kind, v) || !h.c.keeps(h.kind, h.rate) {
 		return

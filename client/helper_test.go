@@ -22,21 +22,21 @@ import (
 	"time"
 )
 
-// wire stands for the socket and the server behind it. It keeps what arrived.
+// wire stands for the socket and the server behind it. It keeps the packets that arrived.
 type wire struct {
 	network string
 
 	mu       sync.Mutex
 	packets  []string
-	life     int               // of the server; a connection lives in one
-	down     bool              // nobody listens
-	blocked  bool              // nobody reads
+	life     int               // of the server; a connection belongs to one life
+	down     bool              // there is no listener
+	blocked  bool              // the server does not read
 	refuses  func(string) bool // EMSGSIZE; nil: nothing
 	accepts  func(int) int     // how many of n bytes a stream takes now; nil: all
 	remote   bool              // of UDP: not on the loopback interface
 	dials    int
 	nameless bool // the host's name is not found
-	lost     int  // datagrams that met nobody
+	lost     int  // datagrams that met no listener
 }
 
 func (w *wire) dial(context.Context) (net.Conn, error) {
@@ -49,7 +49,7 @@ func (w *wire) dial(context.Context) (net.Conn, error) {
 	return &wireConn{w: w, life: w.life}, nil
 }
 
-// set changes the state of the server. One that was down comes back as another.
+// set changes the state of the server. A server that was down comes back as a new one.
 func (w *wire) set(change func(*wire)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -80,8 +80,8 @@ type wireConn struct {
 	w        *wire
 	life     int
 	deadline time.Time
-	buf      []byte    // of a stream, behind the last whole frame
-	refused  time.Time // of UDP: the first write from then on is told that one before met nobody
+	buf      []byte    // of a stream: the bytes after the last whole frame
+	refused  time.Time // of UDP: the first write after this fails, because an earlier one met no listener
 }
 
 func (c *wireConn) Close() error { return nil }
@@ -156,7 +156,7 @@ func (c *wireConn) write(b []byte) (int, error) {
 	return n, nil
 }
 
-// startOn returns a client that sends to w, without telemetry, to be closed when the test
+// startOn returns a client that sends to w, without telemetry. It is closed when the test
 // ends.
 func startOn(t *testing.T, w *wire, o Options) *Client {
 	t.Helper()
@@ -174,19 +174,19 @@ func startTelling(t *testing.T, w *wire, o Options) *Client {
 	return start(o, &socket{to: address{w.network, "test"}, dial: w.dial})
 }
 
-// received is what a server makes of packets, by kind, name and tags.
+// received is what a server reads from packets, by kind, name and tags.
 type received map[string]*line
 
 type line struct {
 	gauge   float64 // the last one
-	sum     float64 // of values, each as often as it stands for
-	count   float64 // of values, likewise
+	sum     float64 // of values, weighted by the rate
+	count   float64 // of values, weighted likewise
 	values  []float64
 	members []string
 }
 
-// read adds packets to what is received. All must be well-formed. Fuzz tests of the server's
-// parser hold that it reads the same.
+// read adds packets to r. All must be well-formed. Fuzz tests of the server's parser check
+// that it reads the same.
 func (r received) read(t testing.TB, packets []string) received {
 	t.Helper()
 	for _, packet := range packets {
@@ -202,8 +202,8 @@ func (r received) read(t testing.TB, packets []string) received {
 	return r
 }
 
-// readMetric adds a line of NAME:VALUE:...|KIND, and behind it of |@RATE, |#TAG,... and
-// |c:ORIGIN those that it has, in this order.
+// readMetric adds a line of NAME:VALUE:...|KIND, with |@RATE, |#TAG,... and |c:ORIGIN after it
+// if the line has them, in this order.
 func (r received) readMetric(text string) error {
 	head, rest, _ := strings.Cut(text, "|")
 	name, values, found := strings.Cut(head, ":")
@@ -266,7 +266,7 @@ func (r received) sum(key string) float64 {
 	return r[key].sum
 }
 
-// lines of packets, in the order of the alphabet.
+// linesOf returns the lines of packets in alphabetical order.
 func linesOf(packets []string) (lines []string) {
 	for _, p := range packets {
 		lines = append(lines, strings.Split(p, "\n")...)
@@ -275,7 +275,7 @@ func linesOf(packets []string) (lines []string) {
 	return lines
 }
 
-// checkStats holds that each call has one fate. Nobody may be calling.
+// checkStats checks that each call has one fate. No call may be under way.
 func checkStats(t testing.TB, c *Client, calls int) Stats {
 	t.Helper()
 	s := c.Stats()
@@ -287,7 +287,7 @@ func checkStats(t testing.TB, c *Client, calls int) Stats {
 
 func almost(a, b float64) bool { return math.Abs(a-b) <= 1e-9*math.Max(math.Abs(a), math.Abs(b)) }
 
-// flush waits for an hour, which ends soon where time is virtual, and never where it is not.
+// flush waits for an hour at most: an instant in virtual time, and never over in real time.
 func flush(t testing.TB, c *Client) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)

@@ -14,7 +14,8 @@ import (
 	"unsafe"
 )
 
-// Of more values than are held a sample is sent, whose rate says how many they are.
+// If there are more values than a series holds, a sample is sent, and its rate gives their
+// number.
 func TestThinnedValuesCountForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls, most = 100_000, 1000
@@ -28,7 +29,8 @@ func TestThinnedValuesCountForAll(t *testing.T) {
 		if !almost(got.count, calls) || len(got.values) != most {
 			t.Errorf("%d values count for %v", len(got.values), got.count)
 		}
-		// The mean of 1,000 of an even distribution is known to 0.9 % of its width; five of these.
+		// The mean of 1,000 values of an even distribution has a standard error of 0.9 % of
+		// its width; we allow five of these.
 		if mean := got.sum / got.count; math.Abs(mean-calls/2) > 0.045*calls {
 			t.Errorf("mean %v", mean)
 		}
@@ -46,7 +48,7 @@ func TestThinnedValuesCountForAll(t *testing.T) {
 	})
 }
 
-// Each value has the same chance, the first as the last, whatever room there was when.
+// Each value is kept with the same probability, first or last, however the room changes.
 func TestSampleIsEven(t *testing.T) {
 	const rounds, calls, most = 2000, 100, 20
 	kept := [calls]int{}
@@ -73,7 +75,7 @@ func TestSampleIsEven(t *testing.T) {
 	want := float64(rounds*firstValues) / calls
 	for i, n := range kept { // 100 times 4.5 standard errors
 		if math.Abs(float64(n)-want) > 4.5*math.Sqrt(want) {
-			t.Errorf("value %d was kept %d times, expected %v", i, n, want)
+			t.Errorf("value %d was kept %d times, want %v", i, n, want)
 		}
 	}
 }
@@ -84,7 +86,7 @@ func TestSampled(t *testing.T) {
 		w := &wire{network: unixgram}
 		c := startOn(t, w, Options{MaxValues: 2000})
 		timing := c.Sampled(0.25).NewTiming("handle")
-		if rate := c.Sampled(5e-324).rate; rate != leastRate { // servers refuse that
+		if rate := c.Sampled(5e-324).rate; rate != leastRate { // servers refuse 5e-324
 			t.Errorf("rate %v", rate)
 		}
 		for range calls {
@@ -94,7 +96,7 @@ func TestSampled(t *testing.T) {
 			timing.Record(time.Millisecond)
 		}
 		for range 100 {
-			c.Timing("t", time.Millisecond, "k:v") // the same name, and not sampled
+			c.Timing("t", time.Millisecond, "k:v") // the same name, not sampled
 			c.Sampled(1).Timing("all", 1)
 			c.Sampled(0).Timing("all", 1)
 			c.Sampled(math.NaN()).Timing("all", 1)
@@ -102,7 +104,8 @@ func TestSampled(t *testing.T) {
 		flush(t, c)
 		packets := w.take()
 		got := parse(t, packets)
-		// 25,000 of them are known to 137; five of these, four times. They are thinned to 2,000 as well.
+		// The standard error of 25,000 is 137; we allow five of these, four times over, since
+		// they are thinned to 2,000 as well.
 		for _, key := range []string{"ms t k:v", "h h ", "d d ", "ms handle "} {
 			if l := got[key]; math.Abs(l.count-calls) > 2800 || len(l.values) < 2000 || len(l.values) > 2100 {
 				t.Errorf("%s: %d values count for %v", key, len(l.values), l.count)
@@ -115,7 +118,7 @@ func TestSampled(t *testing.T) {
 			}
 		}
 		if n := got["ms all "].count; unsampled != 100 || n != 300 {
-			t.Errorf("%d and %v values that are not sampled count for themselves, want 100 and 300", unsampled, n)
+			t.Errorf("%d and %v values are sent without a rate, want 100 and 300", unsampled, n)
 		}
 		if s := checkStats(t, c, 4*calls+400); math.Abs(float64(s.Skipped)-3*calls) > 1400 || s.Sent != s.Calls-s.Skipped {
 			t.Errorf("%+v", s)
@@ -155,7 +158,7 @@ func TestSeriesBeyondTheLimitFold(t *testing.T) {
 		if s := checkStats(t, c, 6100); s.Full != 1000 || s.Folded != 4900 || s.Sent != 5100 || s.Series != 100 {
 			t.Errorf("%+v", s)
 		}
-		// There is room for 16 overflow series, and there are five.
+		// There is room for 16 overflow series, and five are in use.
 		for i := range 1000 {
 			c.Count(fmt.Sprint("name", i), 1)
 		}
@@ -163,13 +166,13 @@ func TestSeriesBeyondTheLimitFold(t *testing.T) {
 		if s := checkStats(t, c, 7100); s.Full != 1000+989 || s.Sent != 5111 {
 			t.Errorf("%+v", s)
 		}
-		// Two flushes without a call make room for others, and for the handle.
+		// Two flushes without a call make room for other series, and for the handle.
 		flush(t, c)
 		flush(t, c)
-		if n := c.overflow; n != 11 { // the other five went with the rest
+		if n := c.overflow; n != 11 { // the other five were evicted with the rest
 			t.Errorf("%d overflow series", n)
 		}
-		for range idleHalfFull { // and some more for other overflow series
+		for range idleHalfFull { // and more flushes, for other overflow series
 			flush(t, c)
 		}
 		if n := c.overflow; n != 0 {
@@ -187,7 +190,7 @@ func TestSeriesBeyondTheLimitFold(t *testing.T) {
 	})
 }
 
-// As long as there is room, idle series stay; when half is taken, some go.
+// While there is room, idle series stay. When half of it is taken, some go.
 func TestIdleSeriesMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: unixgram}
@@ -221,8 +224,8 @@ func TestIdleSeriesMakeRoom(t *testing.T) {
 	})
 }
 
-// Where there is no room for values they are thinned, never refused, and the room is given
-// back when it is not used.
+// Values are thinned when their memory runs out, never refused, and unused memory is given
+// back.
 func TestMaxBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const room, series = 1 << 16, 300
@@ -270,7 +273,7 @@ func TestMaxBytes(t *testing.T) {
 	})
 }
 
-// What a member costs is taken once and given back when it is not held any more.
+// A member's memory is taken once, and given back when the member is no longer held.
 func TestMembersGiveBackTheirRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: unixgram}
@@ -294,7 +297,7 @@ func TestMembersGiveBackTheirRoom(t *testing.T) {
 		flush(t, c)
 		used("clean", "a_b")
 		c.Set("s", "clean")
-		used("clean", "a_b", "clean") // of this flush, and of the one before
+		used("clean", "a_b", "clean") // members of this flush, and of the one before
 		flush(t, c)
 		used("clean")
 		flush(t, c)
@@ -307,7 +310,7 @@ func TestMembersGiveBackTheirRoom(t *testing.T) {
 	})
 }
 
-// A set that is nearly full is sent before its time, so that none of its members is lost.
+// A nearly full set is sent early, so that none of its members is lost.
 func TestFullSetsAreSentEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: unixgram}
@@ -321,7 +324,7 @@ func TestFullSetsAreSentEarly(t *testing.T) {
 		if n := len(parse(t, w.take())["s s "].members); n != 500 {
 			t.Errorf("%d members", n)
 		}
-		// Faster than that, and they are refused and counted.
+		// Members that come faster than that are refused and counted.
 		for i := range 500 {
 			c.Set("s", fmt.Sprint(i))
 			synctest.Wait()
@@ -370,7 +373,7 @@ func TestTooLong(t *testing.T) {
 	})
 }
 
-// Memory is bounded, whatever is handed in while nothing can be sent.
+// Memory is bounded whatever calls are made while nothing can be sent.
 func TestMemoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const rounds = 20_000
@@ -386,11 +389,11 @@ func TestMemoryIsBounded(t *testing.T) {
 			c.Histogram("h", float64(i))
 			_ = c.Event(Event{Title: tag})
 			if i%1000 == 0 {
-				time.Sleep(time.Second) // and it tries to flush
+				time.Sleep(time.Second) // the client tries to flush
 			}
 		}
 		// 1,000 series of 128 bytes, their cells' first values and text, as many maps of sets,
-		// and 2 MiB for the maps of what is in MaxBytes, which is an estimate.
+		// and 2 MiB for the maps, since MaxBytes is an estimate.
 		if grown := heap() - before; grown > 4<<20 {
 			t.Errorf("%d bytes are held", grown)
 		}
@@ -418,7 +421,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	})
 }
 
-// heap is how many bytes are reachable.
+// heap returns the number of reachable bytes.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -426,14 +429,14 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// What is read to find a series is a cache line, and what is written there another.
+// A series has one cache line that is read to find it, and another that is written.
 func TestSeriesIsTwoCacheLines(t *testing.T) {
 	if whole, cell := unsafe.Sizeof(series{}), unsafe.Sizeof(cell{}); bits.UintSize == 64 && (whole != 128 || cell != 64) {
-		t.Errorf("%d bytes, of which a cell has %d", whole, cell)
+		t.Errorf("a series has %d bytes, and a cell %d", whole, cell)
 	}
 }
 
-// Two series are one only if all that makes them is the same, whatever their hashes are.
+// Two series are the same only if kind, rate, name and tags are, whatever their hashes.
 func TestSeriesAreToldApart(t *testing.T) {
 	s := newSeries(1, count, 1, "a,n", []string{"b", "c"})
 	for _, tt := range []struct {

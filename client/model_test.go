@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// TestModel lets a service do what it may, and the server and the network what they may,
-// in orders that nobody thought of. In the end the server has what was handed in, each once,
-// and the client knows it. A failure names its seed. Under FRESHET_SOAK=1 there are more.
+// TestModel runs random orders of a service's calls and of faults of server and network. In
+// the end the server has every value once, and the client's counts agree. A failure names its
+// seed. FRESHET_SOAK=1 runs more of them.
 func TestModel(t *testing.T) {
 	seeds := uint64(40)
 	if os.Getenv("FRESHET_SOAK") != "" {
@@ -31,7 +31,7 @@ func TestModel(t *testing.T) {
 				sums, gauges, members := map[string]float64{}, map[string]float64{}, map[string]map[string]bool{}
 				calls := 0
 				for range 300 {
-					tag := fmt.Sprint("n:", rnd.IntN(6)) // of four kinds, all fit
+					tag := fmt.Sprint("n:", rnd.IntN(6)) // of four kinds; all have room
 					switch rnd.IntN(12) {
 					case 0, 1, 2:
 						n := float64(rnd.IntN(5))
@@ -62,7 +62,7 @@ func TestModel(t *testing.T) {
 						w.set(func(w *wire) { w.down = !w.down })
 					case 8:
 						w.set(func(w *wire) { w.blocked = !w.blocked })
-					case 9: // a stream takes some bytes at a time, or none
+					case 9: // the stream takes some bytes at a time, or none
 						most := rnd.IntN(600)
 						w.set(func(w *wire) { w.accepts = func(n int) int { return min(n, most) } })
 					default:
@@ -70,7 +70,7 @@ func TestModel(t *testing.T) {
 					}
 				}
 				w.set(func(w *wire) { w.down, w.blocked, w.accepts = false, false, nil })
-				// With a flush under way, another one: some values may have come behind it.
+				// During another flush: some values may have come after it began.
 				flush(t, c)
 				flush(t, c)
 				got := parse(t, w.take())

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// Sampled records only some values, for those that are so many that even a call costs too
-// much. The server is told the rate and counts each value as often as it stands for.
-// Counts, gauges and sets need no such thing: they cost the same however many there are.
+// Sampled records only a random part of the values, for calls so frequent that even the call
+// costs too much. The server gets the rate, and scales the count up. Counts, gauges and sets
+// need no sampling: however many calls there are, they send one value.
 type Sampled struct {
 	c    *Client
 	rate float64
 }
 
-// leastRate is far below what anybody would want, and far from what servers refuse.
+// leastRate is far below any useful rate, and far above the rates that servers refuse.
 const leastRate = 1e-9
 
-// Sampled returns methods that record each value with the probability rate. A rate that is
-// not between 0 and 1 records all.
+// Sampled returns methods that record each value with probability rate. A rate outside 0 to 1
+// records all values.
 func (c *Client) Sampled(rate float64) Sampled {
 	if !(rate > 0 && rate < 1) {
 		return Sampled{c, 1}
@@ -25,7 +25,7 @@ func (c *Client) Sampled(rate float64) Sampled {
 	return Sampled{c, max(rate, leastRate)}
 }
 
-// keeps throws the dice.
+// keeps decides by chance whether to keep a value.
 func (c *Client) keeps(k kind, rate float64) bool {
 	if rate == 1 || rand.Float64() < rate {
 		return true

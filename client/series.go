@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 )
 
-// kind is how values combine, and with which letters that is written.
+// kind is how values combine, and their letters in the protocol.
 type kind uint8
 
 const (
@@ -26,53 +26,52 @@ const (
 
 var kindLetters = [...]string{count: "c", gauge: "g", timing: "ms", histogram: "h", distribution: "d", set: "s"}
 
-// series is what is held of one kind, name and tags: what was handed in and not taken by
-// the flusher.
+// series holds the values of one kind, name and tags until the flusher takes them.
 //
-// A gauge is two words. All others have a cell, and some more of them when two goroutines
-// have met there, so that nobody waits for one that the scheduler has taken from its
-// processor in the middle. What is added is in exactly one cell until the flusher takes
-// it. A series that leaves the table is retired: whoever comes later, with a pointer from
-// before, is told so and looks for the series that is there now.
+// A gauge is two words. All other kinds have a cell, and several once two goroutines have
+// collided there, so that no call waits for a goroutine that the scheduler stopped inside one.
+// Each value is in exactly one cell until the flusher takes it. A series that leaves the table
+// is retired: a call that still has a pointer to it learns so, and looks up the series again.
 //
-// 128 bytes and the text: what is read to find a series, and what is written when it is
-// found, are a cache line each.
+// A series is 128 bytes and its text: one cache line that is read to find it, and one that is
+// written when it is found.
 type series struct {
 	hash     uint64
 	text     string // name|#tag,tag
 	rate     float64
 	name     uint16 // bytes of text
-	tags     uint16 // how many
+	tags     uint16 // their number
 	kind     kind
 	overflow bool
 	idle     uint8 // flushes in a row without a call; the flusher's, like the next
-	alone    uint8 // flushes in a row in which nobody met
+	alone    uint8 // flushes in a row without a collision
 
-	more  atomic.Pointer[stripes] // nil as long as nobody met
-	value atomic.Uint64           // a gauge's, as its bits
-	calls atomic.Uint64           // that set the gauge since it was taken; goneBit if retired
+	more  atomic.Pointer[stripes] // nil until calls collide
+	value atomic.Uint64           // a gauge's value, as its bits
+	calls atomic.Uint64           // calls that set the gauge since it was taken; goneBit if retired
 
 	first cell
 }
 
 const goneBit = 1 << 63
 
-// cell is what some of the calls of a series add up to. 64 bytes, a cache line.
+// cell aggregates some of the calls of a series. 64 bytes, a cache line.
 type cell struct {
 	mu      sync.Mutex // held for some nanoseconds, to add or to take
 	retired bool
-	small   uint8 // flushes in a row of which values used little
+	small   uint8 // flushes in a row that used little of values
 	calls   uint64
 	sum     float64
 	values  []float64
 	members *members
 }
 
-// stripes are the cells for those who meet. Of eight at a time nobody may be in the way,
-// and that many on the same series at the same nanosecond is a benchmark.
+// stripes are the cells of a series whose calls collide. Eight goroutines can call at a time
+// without waiting; more than that on one series in the same nanosecond happens only in
+// benchmarks.
 type stripes [8]cell
 
-// away stands for the stripes of a series that is retired.
+// away marks the stripes of a retired series.
 var away stripes
 
 func init() {
@@ -81,9 +80,9 @@ func init() {
 	}
 }
 
-// limits are the bounds that all series have in common.
+// limits are the bounds shared by all series.
 type limits struct {
-	values int          // of a cell, and members of one
+	values int          // values of a cell, or members
 	room   atomic.Int64 // bytes left for values and members
 }
 
@@ -97,7 +96,7 @@ func (l *limits) take(bytes int) bool {
 
 func (l *limits) giveBack(bytes int) { l.room.Add(int64(bytes)) }
 
-// newSeries copies name and tags, which are clean.
+// newSeries copies name and tags, which must be clean.
 func newSeries(hash uint64, k kind, rate float64, name string, tags []string) *series {
 	var b strings.Builder
 	b.WriteString(name)
@@ -113,8 +112,9 @@ func newSeries(hash uint64, k kind, rate float64, name string, tags []string) *s
 	return &series{hash: hash, text: b.String(), rate: rate, name: uint16(len(name)), tags: n, kind: k}
 }
 
-// is compares with what may not be clean. Both have the same number of tags and the text
-// has so many minus one commas, so that a comma within a tag never fits.
+// is compares the series with a name and tags that may not be clean. Both must have the same
+// number of tags. Text has one comma fewer than tags, so a tag with a comma in it never
+// matches.
 func (s *series) is(k kind, rate float64, name string, tags []string) bool {
 	if s.kind != k || s.rate != rate || int(s.name) != len(name) || int(s.tags) != len(tags) || s.text[:len(name)] != name {
 		return false
@@ -133,15 +133,15 @@ func (s *series) is(k kind, rate float64, name string, tags []string) bool {
 	return rest == ""
 }
 
-// set is a store and then an addition, which says that there is something to be sent. If
-// that finds the series retired, nobody will: the caller goes on to another.
+// set stores the value, then counts the call so that the flusher sends it. It returns false if
+// the series is retired: the caller must find another.
 func (s *series) set(v float64) bool {
 	s.value.Store(math.Float64bits(v))
 	return s.calls.Add(1) < goneBit
 }
 
-// takeGauge returns the value and how many calls set it. The value may be of a call that is
-// counted the next time; then it is sent twice, and nothing is missed.
+// takeGauge returns the value and how many calls set it. The value may come from a call that
+// only the next take counts. Then it is sent twice, and nothing is missed.
 func (s *series) takeGauge(retire bool) (v float64, calls uint64) {
 	if retire {
 		calls = s.calls.Swap(goneBit)
@@ -151,7 +151,7 @@ func (s *series) takeGauge(retire bool) (v float64, calls uint64) {
 	return math.Float64frombits(s.value.Load()), calls
 }
 
-// lock returns a cell that is locked.
+// lock returns a locked cell.
 func (s *series) lock() *cell {
 	if s.first.mu.TryLock() {
 		return &s.first
@@ -177,7 +177,7 @@ func (s *series) lockOther() *cell {
 	return c
 }
 
-// add, record and insert report false if the call found a retired cell, and did nothing.
+// add, record and insert return false, and do nothing, if the cell is retired.
 func (s *series) add(n float64) bool {
 	c := s.lock()
 	defer c.mu.Unlock()
@@ -189,8 +189,8 @@ func (s *series) add(n float64) bool {
 	return true
 }
 
-// record keeps a value, or, when there are too many, lets it take the place of another by
-// chance: each value since the last flush is among those kept with the same probability.
+// record keeps a value. When there are too many, it replaces another at random, so that each
+// value since the last flush is kept with the same probability.
 func (s *series) record(v float64, l *limits) bool {
 	c := s.lock()
 	defer c.mu.Unlock()
@@ -206,13 +206,14 @@ func (s *series) record(v float64, l *limits) bool {
 	return true
 }
 
-// firstValues is what each cell may hold, whatever others do: so no value is without a place.
+// firstValues is what each cell may hold whatever other cells hold, so that every cell can
+// keep some.
 const firstValues = 16
 
 const valueBytes = 8
 
-// grow makes room for one more value, if that is allowed. Once a value has been left out,
-// it is not: the next one would have a better chance than those before.
+// grow makes room for one more value, if allowed. It never does after a value has been left
+// out: the next value would have a better chance than those before.
 func (c *cell) grow(l *limits) bool {
 	n := cap(c.values)
 	if c.calls-1 > uint64(n) || n >= l.values {
@@ -226,31 +227,31 @@ func (c *cell) grow(l *limits) bool {
 	return true
 }
 
-// shrink gives back what was taken for values.
+// shrink gives back the memory of values.
 func (c *cell) shrink(l *limits) {
 	l.giveBack(valueBytes * max(0, cap(c.values)-min(firstValues, l.values)))
 	c.values = nil
 }
 
-// members are those of a set since the last flush, and those of the flush before: what
-// comes again need not be copied again. The flusher reads those of before without a lock,
-// since nobody changes them.
+// members are the members of a set since the last flush, and those of the flush before, so
+// that a member that comes again need not be copied again. The flusher reads the earlier ones
+// without a lock, since they no longer change.
 type members struct {
-	now, before map[string]string // each by itself
+	now, before map[string]string // member to the same member
 	empty       map[string]string // for the next flush; the flusher's
 }
 
-// memberBytes is what a member costs in a map, beside its text.
+// memberBytes is a member's size in a map, without its text.
 const memberBytes = 96
 
 func costOf(member string) int { return memberBytes + len(member) }
 
-// insertion says what became of a member.
+// insertion is what happened to a member.
 type insertion uint8
 
 const (
 	inserted insertion = iota
-	crowded            // and there is little room left
+	crowded            // inserted, and there is little room left
 	full
 	malformed
 	gone // the cell is retired, and nothing was done
@@ -275,7 +276,7 @@ func (s *series) insert(member string, client *Client) insertion {
 		if known, ok = client.cleanMember(s, member); !ok {
 			return malformed
 		}
-		if _, again := m.now[known]; again { // by its clean spelling
+		if _, again := m.now[known]; again { // m.before has its clean spelling
 			c.calls++
 			return inserted
 		}
@@ -292,9 +293,9 @@ func (s *series) insert(member string, client *Client) insertion {
 	return inserted
 }
 
-// takeAll calls take for each cell, which empties it, retires it if asked, and returns the
-// calls that were in it. If the series is to be retired there are no new cells from then
-// on. Stripes go when nobody has met for a while.
+// takeAll calls take for each cell. take empties the cell, retires it if asked to, and returns
+// its calls. Once the series is being retired, it gets no new cells. The stripes go when calls
+// have not collided for a while.
 func (s *series) takeAll(retire bool, take func(c *cell, retire bool) uint64) (calls uint64) {
 	more, unused := s.more.Load(), false
 	if retire {
@@ -317,10 +318,10 @@ func (s *series) takeAll(retire bool, take func(c *cell, retire bool) uint64) (c
 	return calls + met
 }
 
-// held is how many calls wait for the flusher.
+// held returns how many calls wait for the flusher.
 func (s *series) held() (calls uint64) {
 	if s.kind == gauge {
-		if calls = s.calls.Load(); calls >= goneBit { // those since then have gone elsewhere
+		if calls = s.calls.Load(); calls >= goneBit { // later calls have gone to another series
 			calls = 0
 		}
 		return calls
@@ -349,7 +350,7 @@ func (c *cell) takeSum(retire bool) (sum float64, calls uint64) {
 	return sum, calls
 }
 
-// next counts up, as far as anybody asks.
+// next counts up to the most that is ever compared.
 func next(n uint8) uint8 { return min(n+1, math.MaxUint8-1) }
 
 // spares are empty buffers of values, one of each size, in powers of two.
@@ -357,8 +358,8 @@ type spares [64][]float64
 
 func sizeOf(n int) int { return bits.Len(uint(n - 1)) }
 
-// takeValues empties a cell of values. It leaves a spare buffer of the same size there, so
-// that it holds the lock as shortly as all others, and the values are good until the next
+// takeValues empties a cell of values. It leaves a spare buffer of the same size behind, so
+// that it holds the lock no longer than other calls do. The values are valid until the next
 // call.
 func (c *cell) takeValues(retire bool, spare *spares, scratch *[]float64, l *limits) (values []float64, calls uint64) {
 	c.mu.Lock()
@@ -391,7 +392,7 @@ func (c *cell) takeValues(retire bool, spare *spares, scratch *[]float64, l *lim
 	return values, calls
 }
 
-// takeMembers empties a set's cell. The map is good until the next call for this cell.
+// takeMembers empties a set's cell. The map is valid until the next call for this cell.
 func (c *cell) takeMembers(retire bool, l *limits) (taken map[string]string, calls uint64) {
 	c.mu.Lock()
 	m := c.members
@@ -412,7 +413,7 @@ func (c *cell) takeMembers(retire bool, l *limits) (taken map[string]string, cal
 
 	release(old, l)
 	m.empty = nil
-	if len(old) <= 2*len(taken)+firstValues { // or else it is larger than what is needed
+	if len(old) <= 2*len(taken)+firstValues { // else the map is larger than needed
 		clear(old)
 		m.empty = old
 	}

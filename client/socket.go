@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// The networks, as package net names them; guess is a Unix socket of either kind.
+// The networks, as package net names them; guess is a Unix socket of unknown type.
 const (
 	udp      = "udp"
 	unixgram = "unixgram"
@@ -38,7 +38,7 @@ func (a address) String() string {
 	return "unix://" + a.at
 }
 
-// schemes are those of other clients.
+// schemes are the schemes that other clients use.
 var schemes = []struct{ prefix, network string }{
 	{"udp://", udp}, {"unixgram://", unixgram}, {"unixstream://", unix}, {"unix://", guess},
 }
@@ -78,7 +78,7 @@ func parseAddress(s string) (address, error) {
 	return address{udp, net.JoinHostPort(host, port)}, nil
 }
 
-// fromEnvironment is the address that other clients would take.
+// fromEnvironment returns the address that other clients would use.
 func fromEnvironment() string {
 	if url := os.Getenv("DD_DOGSTATSD_URL"); url != "" {
 		return url
@@ -107,47 +107,47 @@ func (a address) dial(ctx context.Context) (net.Conn, error) {
 
 const (
 	dialWait   = time.Second
-	writeWait  = 100 * time.Millisecond // then somebody may have asked to close
-	stuckAfter = 5 * time.Second        // of a socket that takes nothing, another is made: its file may be a new one
-	nameAge    = time.Minute            // after which a host's name is looked up again: UDP does not notice a move
+	writeWait  = 100 * time.Millisecond // then see whether Close was called
+	stuckAfter = 5 * time.Second        // a socket that takes nothing for so long is replaced: its file may be a new one
+	nameAge    = time.Minute            // then a host's name is looked up again: UDP does not notice a move
 	answerWait = 10 * time.Millisecond  // for the answer to a probe from another host
 )
 
-// frameHead is the length of a frame's head on a stream: the length of what follows, in
-// four bytes, the lowest first. Packets have room for it.
+// frameHead is the size of a frame's head on a stream: the length of the payload in four
+// bytes, little-endian. Packets have room for it.
 const frameHead = 4
 
-// probe is what a UDP socket is asked with whether there is a server: an empty line.
+// probe asks over UDP whether there is a server: an empty line.
 var probe = []byte("\n")
 
-// socket is the connection of a client, made when it is needed and again when it broke. It
-// belongs to the flusher.
+// socket is the connection of a client. It is made when needed, and again when it breaks. The
+// flusher owns it.
 type socket struct {
 	to   address
 	dial func(context.Context) (net.Conn, error)
 
 	conn     net.Conn  // nil if there is none
 	dialed   time.Time // when it was made
-	took     time.Time // when it was made, or took something
+	took     time.Time // when it was made, or last took something
 	stream   bool
 	loopback bool // UDP within this host, where an answer comes before the next write
-	written  int  // bytes of a frame that the stream has taken
+	written  int  // bytes of the current frame that the stream has taken
 
 	asks   bool // a probe precedes the next packet
-	down   bool // the server's host said that nobody listens
-	probes int  // that were sent since the flusher looked
+	down   bool // the server's host said that there is no listener
+	probes int  // sent since the flusher last read this
 }
 
-// startFlush prepares for packets after some time in which there were none.
+// startFlush prepares for packets after a pause.
 func (s *socket) startFlush() {
 	s.asks = s.loopback
 	s.took = time.Now()
 }
 
-// write hands over a packet, which has room for a frame's head before it. If there is an
-// error the server does not get the packet from this write, nor, on a stream, from the
-// writes before: a frame that is cut off counts for nothing. Only EMSGSIZE will be the same
-// next time.
+// write hands over a packet, which has room for a frame's head before it. After an error the
+// server does not get the packet from this write, nor, on a stream, from the writes before,
+// since it ignores a frame that is cut off. Only EMSGSIZE is permanent; other errors may go
+// away.
 func (s *socket) write(ctx context.Context, packet []byte) error {
 	now := time.Now()
 	if err := s.connect(ctx, now); err != nil {
@@ -180,8 +180,8 @@ func (s *socket) write(ctx context.Context, packet []byte) error {
 	return s.broken(err)
 }
 
-// ask sends a probe. If nobody listens the next write says so, and has not been done; this
-// one, if an answer was there already.
+// ask sends a probe. If there is no listener, the next write fails without being done; or this
+// one does, if the answer to an earlier packet is already there.
 func (s *socket) ask() error {
 	if _, err := s.conn.Write(probe); err != nil {
 		return err
@@ -194,14 +194,14 @@ func (s *socket) ask() error {
 	return nil
 }
 
-// connect makes a connection if there is none, or a newer one.
+// connect makes a connection if there is none, or if it is time for a new one.
 func (s *socket) connect(ctx context.Context, now time.Time) error {
 	if s.conn != nil && !s.named(now) {
 		return nil
 	}
 	conn, err := s.dial(ctx)
 	if err != nil {
-		if s.conn != nil { // go on with the old one
+		if s.conn != nil { // keep using the old one
 			s.dialed = now
 			return nil
 		}
@@ -217,7 +217,7 @@ func (s *socket) connect(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// named reports whether the connection's address is that of a name, and old.
+// named reports whether the connection was made to a name, and is old.
 func (s *socket) named(now time.Time) bool {
 	if s.to.network != udp || now.Sub(s.dialed) < nameAge {
 		return false
@@ -226,7 +226,7 @@ func (s *socket) named(now time.Time) bool {
 	return err != nil
 }
 
-// broken decides what an error of the connection means for it.
+// broken decides whether to keep the connection after an error.
 func (s *socket) broken(err error) error {
 	switch {
 	case errors.Is(err, syscall.EMSGSIZE):
@@ -248,7 +248,7 @@ func (s *socket) hangUp() {
 	s.conn, s.written = nil, 0
 }
 
-// transport is the kind of socket as clients name it.
+// transport returns the kind of socket in the words of other clients.
 func (s *socket) transport() string {
 	switch {
 	case s.to.network == udp:

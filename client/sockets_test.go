@@ -24,13 +24,13 @@ type receiver struct {
 	at string
 
 	mu      sync.Mutex
-	arrived *sync.Cond // signalled for each packet
+	arrived *sync.Cond // signaled for each packet
 	packets []string
 	closers []io.Closer
 	reading sync.WaitGroup
 }
 
-// listen binds an address, as a server does that has just been started. It reads once
+// listen binds an address, as a server does right after its start. The receiver reads after
 // read is called.
 func listen(t *testing.T, network, at string) (r *receiver, read func()) {
 	t.Helper()
@@ -58,7 +58,7 @@ func listen(t *testing.T, network, at string) (r *receiver, read func()) {
 	return r, func() { r.readPackets(conn) }
 }
 
-// receive is a server that reads.
+// receive returns a server that reads.
 func receive(t *testing.T, network, at string) *receiver {
 	t.Helper()
 	r, read := listen(t, network, at)
@@ -113,7 +113,7 @@ func (r *receiver) add(packet []byte) {
 	r.arrived.Broadcast()
 }
 
-// close ends the server at once. What it has not read is lost.
+// close ends the server at once. Packets that it has not read are lost.
 func (r *receiver) close() {
 	r.mu.Lock()
 	for _, c := range r.closers {
@@ -124,7 +124,7 @@ func (r *receiver) close() {
 	r.reading.Wait()
 }
 
-// wait returns what has arrived, probes as well, once it is enough.
+// wait returns the packets that have arrived, with probes, as soon as they are enough.
 func (r *receiver) wait(enough func(packets []string) bool) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -142,7 +142,7 @@ func listenAt(t *testing.T, network string) string {
 	if network == udp {
 		return "127.0.0.1:0"
 	}
-	dir, err := os.MkdirTemp("", "dsd") // t.TempDir may be too long for a socket
+	dir, err := os.MkdirTemp("", "dsd") // the path of t.TempDir may be too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,9 +150,9 @@ func listenAt(t *testing.T, network string) string {
 	return filepath.Join(dir, "s")
 }
 
-// The server ends and another begins in its place, again and again: counts go on where they
-// were, and nothing is lost or doubled. The server reads what it has before it ends, as
-// Freshet does. Over UDP, the empty lines that ask for it find out in time.
+// A server ends and another takes its place, again and again: counts go on where they were,
+// and nothing is lost or doubled. The server reads what it has before it ends, as Freshet
+// does. Over UDP, probes find out in time.
 func TestServerComesBack(t *testing.T) {
 	for _, network := range []string{udp, unixgram, unix} {
 		t.Run(network, func(t *testing.T) {
@@ -176,7 +176,7 @@ func TestServerComesBack(t *testing.T) {
 				c.Set("s", fmt.Sprint(n))
 				c.Gauge("g", float64(n))
 			}
-			// readAll waits for the last flush, all of which is in one packet.
+			// readAll waits for the last flush, which is a single packet.
 			readAll := func() {
 				last := fmt.Sprintf("g:%d|g", n)
 				got.read(t, r.wait(func(packets []string) bool { return strings.Contains(packets[len(packets)-1], last) }))
@@ -192,7 +192,7 @@ func TestServerComesBack(t *testing.T) {
 				flushed := make(chan error)
 				go func() { flushed <- c.Flush(context.Background()) }()
 				<-trouble
-				use() // while it tries
+				use() // while the client tries to send
 				r = receive(t, network, r.at)
 				if err := <-flushed; err != nil {
 					t.Fatal(err)
@@ -213,9 +213,9 @@ func TestServerComesBack(t *testing.T) {
 	}
 }
 
-// A server that does not read: its queue is full, and the kernel takes no more. Callers do
-// not notice, for the server begins to read after their last call. Each call is sent, held,
-// or counted as lost.
+// A server does not read: its queue is full, and the kernel takes no more. Callers do not
+// notice, since the server reads only after their last call. Each call is sent, held, or
+// counted as lost.
 func TestServerDoesNotRead(t *testing.T) {
 	for _, network := range []string{unixgram, unix} {
 		t.Run(network, func(t *testing.T) {
@@ -237,7 +237,8 @@ func TestServerDoesNotRead(t *testing.T) {
 					counted++
 				}
 			}
-			// What is being put into a packet is nowhere for a moment, until the socket is full.
+			// Values that are just being put into a packet are in no count for a moment, until
+			// the socket is full.
 			s := c.Stats()
 			for ; s.Calls != uint64(calls); s = c.Stats() {
 				runtime.Gosched()
@@ -270,7 +271,7 @@ func TestServerDoesNotRead(t *testing.T) {
 	}
 }
 
-// Nobody listens when the client begins, and somebody later.
+// The server starts after the client.
 func TestServerComesLate(t *testing.T) {
 	for _, network := range []string{udp, unixgram, unix} {
 		t.Run(network, func(t *testing.T) {

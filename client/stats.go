@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// fate is what becomes of a call that is not aggregated.
+// fate is what happened to a call that was not aggregated.
 type fate uint8
 
 const (
@@ -25,20 +25,20 @@ func (p *perKind) total() (n uint64) {
 	return n
 }
 
-// counts are what the client did.
+// counts are the client's own figures.
 type counts struct {
-	taken    perKind           // out of series, and events and checks
-	sent     perKind           // of these, in packets that the socket took
-	unsent   perKind           // in packets that are given up
-	infinite perKind           // taken, and their sum is beyond what a float64 holds
-	away     [numFates]perKind // never in a series
-	skipped  [16]perKind       // by Sampled, in one of these by chance, so that callers do not meet
+	taken    perKind           // taken out of series, and events and checks
+	sent     perKind           // of taken: in packets that the socket took
+	unsent   perKind           // of taken: in packets given up
+	infinite perKind           // of taken: their sum overflowed float64
+	away     [numFates]perKind // that never reached a series
+	skipped  [16]perKind       // by Sampled; spread at random, so that callers do not collide
 
-	thinned  atomic.Uint64 // taken, others stand for them
+	thinned  atomic.Uint64 // of taken: values that others stand for
 	cleaned  atomic.Uint64
 	folded   atomic.Uint64
 	series   atomic.Int64 // in the table, without overflow series
-	contexts perKind      // series that had something to be sent, at each flush
+	contexts perKind      // series with something to send, added up over flushes
 
 	packets, bytes, droppedPackets, droppedBytes atomic.Uint64
 }
@@ -47,7 +47,7 @@ func (c *counts) turnAway(f fate, k kind) { c.away[f][k].Add(1) }
 
 func (c *counts) skip(k kind) { c.skipped[rand.Uint32()%uint32(len(c.skipped))][k].Add(1) }
 
-// handed is how many calls of a kind there were, without those that are in series.
+// handed returns how many calls of a kind there were, without those still in series.
 func (c *counts) handed(k kind) uint64 {
 	n := c.taken[k].Load()
 	for i := range c.away {
@@ -59,32 +59,32 @@ func (c *counts) handed(k kind) uint64 {
 	return n
 }
 
-// Stats say what became of the calls of Count, Gauge, Timing, Histogram, Distribution, Set,
-// Event and ServiceCheck so far:
+// Stats count what happened to the calls of Count, Gauge, Timing, Histogram, Distribution,
+// Set, Event and ServiceCheck so far:
 //
 //	Calls = Sent + Held + Skipped + Refused + Full + Unsent
 //
-// as soon as nobody calls and nothing is being flushed.
+// whenever no call and no flush is under way.
 type Stats struct {
 	Calls   uint64
-	Sent    uint64 // are in packets that the socket took: by themselves, in a sum, or in a rate
-	Held    uint64 // wait to be sent
-	Skipped uint64 // by the rate of Sampled, for which others stand
-	Refused uint64 // an empty name, a value that is not finite, a negative count, or too long
+	Sent    uint64 // in packets that the socket took: as they were, in a sum, or as part of a rate
+	Held    uint64 // waiting to be sent
+	Skipped uint64 // left out by Sampled; others stand for them
+	Refused uint64 // empty name, value not finite, negative count, or too long
 	Full    uint64 // beyond MaxSeries, MaxValues or MaxBytes, or of too many events at a time
 	Unsent  uint64 // in a packet that the socket can never take, given up by Close, or after it
 
-	Thinned   uint64 // of those sent or held: values for which others stand, since there were more than MaxValues
-	Folded    uint64 // of those sent or held: in an overflow series, beyond MaxSeries
-	Respelled uint64 // of all: with a name, tag or member that the protocol cannot carry as it is
+	Thinned   uint64 // of Sent and Held: values beyond MaxValues, which others stand for
+	Folded    uint64 // of Sent and Held: in an overflow series, beyond MaxSeries
+	Respelled uint64 // of all: with a name, tag or member that the protocol cannot carry unchanged
 
 	Series         int // held now, without overflow series
 	Packets, Bytes uint64
-	DroppedPackets uint64 // that the socket can never take, or given up by Close
+	DroppedPackets uint64 // that the socket can never take, or that Close gave up
 	DroppedBytes   uint64
 }
 
-// Stats returns what the client did so far. It visits every series.
+// Stats returns the counts so far. It visits every series.
 func (c *Client) Stats() (s Stats) {
 	if c == nil {
 		return s
@@ -108,18 +108,18 @@ func (c *Client) Stats() (s Stats) {
 	return s
 }
 
-// version is told to the server with the client's own counts.
+// version is sent to the server with the client's own counts.
 const version = "0.1.0"
 
-// telemetry are the counts that the server is told, under the names that all clients use,
-// and how much of each it has been told.
+// telemetry are the counts reported to the server, under the names that all clients use, and
+// how much of each has been reported.
 type telemetry struct {
 	told map[string]uint64
 }
 
 const telemetryPrefix = "datadog.dogstatsd.client."
 
-// report calls line with every count and what has come to it since the last report.
+// report calls line with every count and its increase since the last report.
 func (t *telemetry) report(c *counts, line func(name string, n uint64, tag string)) {
 	tell := func(name string, n uint64, tag string) {
 		key := name + tag
@@ -140,7 +140,7 @@ func (t *telemetry) report(c *counts, line func(name string, n uint64, tag strin
 	tell("metric_dropped_on_receive", away+c.infinite.total(), "")
 	tell("packets_sent", c.packets.Load(), "")
 	tell("bytes_sent", c.bytes.Load(), "")
-	// There is no queue: what is dropped, the socket did not take.
+	// There is no queue: the socket refused every dropped packet.
 	for _, name := range []string{"packets_dropped", "packets_dropped_writer"} {
 		tell(name, c.droppedPackets.Load(), "")
 	}

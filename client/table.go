@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// table finds series by kind, rate, name and tags. Who looks something up takes no lock;
-// who changes something holds Client.mu. Series are only added; a table without some of
-// them is a new one. It is at most half full, so that a search ends soon.
+// table finds series by kind, rate, name and tags. Lookups take no lock; changes hold
+// Client.mu. Series are only ever added; removing some makes a new table. A table is at most
+// half full, so that a search ends soon.
 type table struct {
 	slots []atomic.Pointer[series] // a power of two
 	n     int                      // series; under Client.mu
@@ -51,7 +51,7 @@ func (t *table) each(f func(*series)) {
 	}
 }
 
-// with returns a table that has s, too: t itself if there is room.
+// with returns a table that also has s: t itself if there is room.
 func (t *table) with(s *series) *table {
 	if 2*(t.n+1) > len(t.slots) {
 		grown := newTable(2 * len(t.slots))
@@ -62,9 +62,9 @@ func (t *table) with(s *series) *table {
 	return t
 }
 
-// hash is of all that makes a series, by wyhash (github.com/wangyi-fudan/wyhash) with a
-// secret seed, so that nobody who chooses tags can choose collisions. It is written out
-// since package maphash takes twice as long for so many short strings.
+// hash hashes everything that identifies a series, by wyhash (github.com/wangyi-fudan/wyhash).
+// The seed is secret, so that tags cannot be chosen to collide. It is written out here because
+// package maphash takes twice as long for so many short strings.
 func (c *Client) hash(k kind, rate float64, name string, tags []string) uint64 {
 	h := hashString(c.seed^uint64(k), name)
 	if rate != 1 {
@@ -114,8 +114,8 @@ func four(s string) uint64 {
 	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24
 }
 
-// find returns the series that a call belongs to, which may be an overflow series, or nil
-// if it has none, after counting the call. It keeps neither name nor tags.
+// find returns the series that a call belongs to, perhaps an overflow series. If it has none,
+// find counts the call and returns nil. It keeps neither name nor tags.
 func (c *Client) find(k kind, rate float64, name string, tags []string) *series {
 	h := c.hash(k, rate, name, tags)
 	if s := c.table.Load().get(h, k, rate, name, tags); s != nil {
@@ -124,7 +124,7 @@ func (c *Client) find(k kind, rate float64, name string, tags []string) *series 
 	return c.findNew(h, k, rate, name, tags)
 }
 
-// findNew is find for a series that is not known by this spelling.
+// findNew is find for a series that is not known by this name and these tags.
 func (c *Client) findNew(h uint64, k kind, rate float64, name string, tags []string) *series {
 	if name == "" {
 		c.counts.turnAway(refused, k)
@@ -145,7 +145,7 @@ func (c *Client) findNew(h uint64, k kind, rate float64, name string, tags []str
 	if s := c.add(h, k, rate, name, tags, false); s != nil {
 		return s
 	}
-	if k == gauge { // two of them have no sum
+	if k == gauge { // gauges of several series cannot be folded
 		c.counts.turnAway(c.whyNot(), k)
 		return nil
 	}
@@ -168,7 +168,7 @@ func (c *Client) findOverflow(k kind, rate float64, name string) *series {
 	return s
 }
 
-// whyNot is the fate of a call whose series could not be added.
+// whyNot returns the fate of a call whose series could not be added.
 func (c *Client) whyNot() fate {
 	if c.closed.Load() {
 		return unsent
@@ -176,11 +176,11 @@ func (c *Client) whyNot() fate {
 	return tooMany
 }
 
-// add returns the series, from now on in the table, or nil if there is no room for it.
-// Overflow series have some room of their own: they are what is left when there is none.
+// add puts the series into the table and returns it, or returns nil if there is no room.
+// Overflow series have reserved room, because they are used when there is no other.
 func (c *Client) add(h uint64, k kind, rate float64, name string, tags []string, overflow bool) *series {
 	if !overflow && c.counts.series.Load() >= int64(c.options.MaxSeries) {
-		return nil // without the lock, which all would wait for in a flood of series
+		return nil // without the lock, for which all would wait in a flood of series
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -205,20 +205,20 @@ func (c *Client) add(h uint64, k kind, rate float64, name string, tags []string,
 	return s
 }
 
-// setTable is called with mu held.
+// setTable must be called with mu held.
 func (c *Client) setTable(t *table) {
 	c.table.Store(t)
 	c.counts.series.Store(int64(t.n - c.overflow))
 }
 
-// Series that were not used for so many flushes make room, once half of the room is taken
-// or all of it.
+// Series that were unused for so many flushes are evicted once the table is half full, or
+// full.
 const (
 	idleHalfFull = 10
 	idleFull     = 1
 )
 
-// evict takes series out of the table and returns them. Calls may still reach one of them
+// evict removes series from the table and returns them. Calls may still reach one of them
 // until it is retired.
 func (c *Client) evict() (evicted []*series) {
 	c.mu.Lock()
@@ -231,7 +231,7 @@ func (c *Client) evict() (evicted []*series) {
 		idle = idleHalfFull
 	}
 	t.each(func(s *series) {
-		// An overflow series goes as soon as it is idle: its place is for another name.
+		// An overflow series goes as soon as it is idle, to make room for another name's.
 		if s.idle >= idle || s.overflow && s.idle >= idleHalfFull {
 			evicted = append(evicted, s)
 		}

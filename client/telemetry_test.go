@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// What is reported adds up to what happened, whatever is lost on the way.
+// The reported counts add up to what happened, whatever is lost on the way.
 func TestTelemetryAddsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: unixgram, refuses: func(p string) bool {
@@ -42,7 +42,7 @@ func TestTelemetryAddsUp(t *testing.T) {
 			handed["service_checks"] += 100
 		}
 		got := received{}
-		time.Sleep(defaultInterval / 2) // so that no flush meets a use
+		time.Sleep(defaultInterval / 2) // so that no flush runs during the calls
 		for range 5 {
 			use()
 			time.Sleep(telemetryGap / 2)
@@ -64,7 +64,7 @@ func TestTelemetryAddsUp(t *testing.T) {
 
 		tags := " client:freshet,client_version:" + version + ",client_transport:uds,env:prod"
 		s := c.Stats()
-		inLast := float64(0) // packets of the last report, which are in no report
+		inLast := float64(0) // packets of the last report, which no report counts
 		for i, p := range last {
 			if strings.Contains(p, "client.metrics:") {
 				inLast = float64(len(last) - i)
@@ -91,7 +91,7 @@ func TestTelemetryAddsUp(t *testing.T) {
 				t.Errorf("%s: %v, want %v", kind, got, handed[kind])
 			}
 		}
-		// A series counts once for each flush in which it had something.
+		// A series counts once for each flush in which it had values.
 		if n := got.sum("c " + telemetryPrefix + "aggregated_context" + tags); n < 6*50 || n > 6*70 {
 			t.Errorf("%v contexts in 6 flushes of 50 series and some overflow series", n)
 		}
@@ -115,7 +115,7 @@ func TestTelemetryOfEachTransport(t *testing.T) {
 	}
 }
 
-// Nobody's metrics, nobody's telemetry but each 10 s, and none at all if it is off.
+// A client without calls sends only telemetry, each 10 s, and nothing if that is off.
 func TestTelemetryFollowsTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{network: unixgram}

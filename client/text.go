@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// What separates in the protocol, by where it would do so. A carriage return is part of
-// the line break, if it stands before one.
+// The protocol's separators, by where they separate. A carriage return before a line break is
+// part of it.
 const (
 	notInNames   = ":|\n\r"
 	notInTags    = ",|\n\r"
 	notInMembers = "|\n\r"
 	notInFields  = "|\n\r"
 
-	eventMark = "_e{" // begins a line that is no metric; so does "_sc|", which no name can hold
+	eventMark = "_e{" // begins a line that is no metric, as "_sc|" does, which no name can hold
 )
 
-// isClean reports whether the protocol gives back name and tags as they are.
+// isClean reports whether the protocol carries name and tags unchanged.
 func isClean(prefix, name string, tags []string) bool {
 	if strings.ContainsAny(name, notInNames) || looksLikeEvent(prefix, name) {
 		return false
@@ -35,11 +35,11 @@ func looksLikeEvent(prefix, name string) bool {
 	return ok && strings.HasPrefix(name, rest)
 }
 
-// cleaned returns name and tags as the protocol can carry them.
+// cleaned returns name and tags in a form that the protocol can carry.
 func cleaned(prefix, name string, tags []string) (string, []string) {
 	name = replace(name, notInNames)
 	if looksLikeEvent(prefix, name) {
-		at := len(eventMark) - 1 - len(prefix) // of the brace
+		at := len(eventMark) - 1 - len(prefix) // index of the brace
 		name = name[:at] + "_" + name[at+1:]
 	}
 	clean := make([]string, 0, len(tags))
@@ -51,9 +51,9 @@ func cleaned(prefix, name string, tags []string) (string, []string) {
 	return name, clean
 }
 
-// replace returns a copy of s with '_' for each byte that is in bad. It always copies: so
-// the compiler sees that no call keeps its strings, and callers may put tags together on
-// their stack.
+// replace returns a copy of s with '_' for each byte that is in bad. It always copies. So the
+// compiler sees that calls keep none of their strings, and callers can build tags on the
+// stack.
 func replace(s, bad string) string {
 	b := []byte(s)
 	for i, c := range b {
@@ -64,8 +64,8 @@ func replace(s, bad string) string {
 	return string(b)
 }
 
-// cleanMember returns a copy of a set's member as the protocol can carry it, and false if
-// it cannot.
+// cleanMember returns a copy of a set member in a form that the protocol can carry, and false
+// if there is none.
 func (c *Client) cleanMember(s *series, member string) (string, bool) {
 	if member == "" || c.constantBytes()+len(s.text)+len(member) > c.options.PacketBytes {
 		return "", false
@@ -77,10 +77,10 @@ func (c *Client) cleanMember(s *series, member string) (string, bool) {
 	return clean, true
 }
 
-// longestNumber is that of appendNumber, in bytes: -1.2345678901234567e-308.
+// longestNumber is the most bytes that appendNumber writes: -1.2345678901234567e-308.
 const longestNumber = 24
 
-// constantBytes is what a line has beside the text of its series, at most, without a value.
+// constantBytes returns the most bytes that a line has without its series' text and its value.
 func (c *Client) constantBytes() int {
 	return len(c.options.Prefix) + len(":") + len("|ms|@") + longestNumber + max(len(c.tags), len(c.tagless))
 }
@@ -94,8 +94,8 @@ func (c *Client) lineBytes(name string, tags []string) int {
 	return n
 }
 
-// appendNumber writes v so that the nearest float64 to it is v again, with digits alone
-// where that is not long: servers read it faster.
+// appendNumber writes v so that it parses to the same float64, without an exponent where that
+// is not long: servers read plain digits faster.
 func appendNumber(b []byte, v float64) []byte {
 	size := math.Abs(v)
 	switch {
