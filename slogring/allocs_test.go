@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// What a record of common attributes costs the caller is no memory, whatever becomes of
-// it. Under the race detector sync.Pool forgets on purpose.
+// A record of common attributes costs the caller no memory, whatever happens to the record.
+// Under the race detector sync.Pool drops items on purpose.
 func TestNoAllocations(t *testing.T) {
 	ctx := context.Background()
 	at := time.Unix(1795228020, 0)

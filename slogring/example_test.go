@@ -12,8 +12,8 @@ import (
 	"github.com/freshet-io/freshet/slogring"
 )
 
-// Warnings and errors are written however often they come; what is less is counted after the
-// first ones of a period.
+// Warnings and errors are written however often they come. Repeats of lower levels are counted
+// after the first ones of a period.
 func ExampleOptions() {
 	var file bytes.Buffer
 	h := slogring.New(&file, slogring.Options{First: 1, Unsampled: slog.LevelWarn})
@@ -37,8 +37,8 @@ func Example() {
 		log.Info("lookup done", "carrier", "dhl", "routes", i)
 	}
 
-	// Before the program ends, so that the last lines are there; for a while, since the
-	// output may be blocked.
+	// Before the program ends, so that the last lines are written. The timeout is for an
+	// output that is blocked.
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	if err := h.Close(ctx); err != nil {

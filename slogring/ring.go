@@ -2,17 +2,17 @@ package slogring
 
 import "sync/atomic"
 
-// ring has the lines between those who log and the one who writes. It is a buffer of
-// bytes, and a word for each record that is in it. Many push, one takes.
+// ring holds the lines between the logging goroutines and the writer. It is a buffer of bytes,
+// and a word for each record in it. Many goroutines push, one takes.
 //
-// Who pushes takes the next word and the bytes that follow the last line, both by one
-// compare-and-swap, copies its line there, and stores the word: the line is ready. No
-// other code runs between the two, so that nobody waits long for a line that is not. The
-// one who takes finds lines in the order of their words, to be written where they are.
+// A push reserves the next word and the bytes after the last line in one compare-and-swap,
+// copies its line there, and stores the word: the line is ready. No foreign code runs in
+// between, so a line that is not ready soon is. The writer takes lines in the order of their
+// words, and writes them from where they are.
 type ring struct {
-	// tail is where the next record goes, head where the oldest is: its number in the
-	// upper half, its first byte in the lower, both counted on and on. Each has a cache
-	// line of its own, and the one beside it that processors fetch too.
+	// tail is where the next record goes, head where the oldest is. The upper half is the
+	// record's number, the lower its first byte; both only ever count up. Each has its own
+	// cache line, and the neighbour that processors prefetch with it.
 	tail atomic.Uint64
 	_    [120]byte
 	head atomic.Uint64
@@ -23,10 +23,10 @@ type ring struct {
 	line  int             // bytes of the longest line
 }
 
-// closed in tail says that nothing is pushed any more. Numbers have the other 31 bits.
+// closed in tail means that nothing can be pushed. Numbers have the other 31 bits.
 const closed, numbers = 1 << 63, 1<<31 - 1
 
-// A word is 0 or that of a line that is ready: its length in 30 bits, its first byte in 32.
+// A word is 0, or describes a line that is ready: its length in 30 bits, its first byte in 32.
 const ready, isCut = 1 << 63, 1 << 62
 
 func newRing(size, line int) *ring {
@@ -35,12 +35,12 @@ func newRing(size, line int) *ring {
 
 func place(number, first uint32) uint64 { return uint64(number&numbers)<<32 | uint64(first) }
 
-// between is the records from head to tail, which may be closed.
+// between returns the number of records from head to tail, which may be closed.
 func between(head, tail uint64) int { return int(uint32(tail>>32-head>>32) & numbers) }
 
 func span(word uint64) (first, n uint32) { return uint32(word), uint32(word>>32) & (1<<30 - 1) }
 
-// word is that of a record's number.
+// word returns the word of a record, by its number.
 func (r *ring) word(number uint32) *atomic.Uint64 {
 	return &r.words[number%uint32(len(r.words))]
 }
@@ -54,14 +54,14 @@ func (r *ring) full() bool {
 		if tail&closed == 0 && int(used)+r.line <= len(r.bytes) && between(head, tail) < len(r.words) {
 			return false
 		}
-		if r.head.Load() == head { // or else tail is of later, and there is more room
+		if r.head.Load() == head { // else tail is newer than head, and there is more room
 			return true
 		}
 	}
 }
 
-// push copies line into the ring, if there is room. It reports whether half of the ring
-// is in use then.
+// push copies line into the ring, if there is room. high reports whether half of the ring is
+// in use then.
 func (r *ring) push(line []byte, cut bool) (pushed, high bool) {
 	size, n := uint32(len(r.bytes)), uint32(len(line))
 	for {
@@ -72,12 +72,12 @@ func (r *ring) push(line []byte, cut bool) (pushed, high bool) {
 		}
 		number, first := uint32(tail>>32), uint32(tail)
 		if rest := size - first%size; rest < n {
-			first += rest // a line is in one piece, so that it can be written as it is
+			first += rest // a line is contiguous, so that it can be written from where it is
 		}
 		used, waiting := first+n-uint32(head), between(head, tail)
 		if used > size || waiting >= len(r.words) {
 			if r.tail.Load() != tail {
-				continue // head is of later, and may be beyond it
+				continue // head is newer than tail, and may be beyond it
 			}
 			return false, false
 		}
@@ -94,10 +94,10 @@ func (r *ring) push(line []byte, cut bool) (pushed, high bool) {
 	}
 }
 
-// close has nothing pushed any more.
+// close makes every later push fail.
 func (r *ring) close() { r.tail.Or(closed) }
 
-// end is behind the last record that was pushed, or is just being pushed.
+// end returns the position after the last record that was pushed, or is being pushed.
 func (r *ring) end() uint64 { return r.tail.Load() }
 
 // passed reports whether all records before end have been released.
@@ -106,18 +106,17 @@ func (r *ring) passed(end uint64) bool {
 	return left == 0 || left > len(r.words) // the latter is a negative number
 }
 
-// len is the records that have not been released.
+// len returns the number of records that have not been released.
 func (r *ring) len() int {
 	head := r.head.Load()
 	return between(head, r.end())
 }
 
-// isReady reports whether take would return something.
+// isReady reports whether take would return lines.
 func (r *ring) isReady() bool { return r.word(uint32(r.head.Load()>>32)).Load() != 0 }
 
-// take returns lines that are ready and lie one after the other, up to the end of the
-// bytes, and how many they are: one, or more of at most so many bytes together. They stay
-// until they are released.
+// take returns lines that are ready and contiguous, and their number: one line, or more with
+// at most most bytes together. They stay until they are released.
 func (r *ring) take(most int) (lines []byte, n int) {
 	number, size := uint32(r.head.Load()>>32), uint32(len(r.bytes))
 	var begin, end uint32
@@ -137,8 +136,8 @@ func (r *ring) take(most int) (lines []byte, n int) {
 	return r.bytes[at : at+end-begin], n
 }
 
-// release gives back the n lines that take returned, of which so many bytes were written,
-// and returns how many lines that was, whole ones and cut ones.
+// release gives back the n lines from take, of which written bytes were written. It returns
+// how many whole and how many cut lines that was.
 func (r *ring) release(n, written int) (whole, cut uint64) {
 	number := uint32(r.head.Load() >> 32)
 	var end uint32
@@ -153,7 +152,7 @@ func (r *ring) release(n, written int) (whole, cut uint64) {
 		default:
 			whole++
 		}
-		word.Store(0) // before head: then it may be taken again
+		word.Store(0) // before head moves: then a push may reuse it
 		number++
 	}
 	r.head.Store(place(number, end))

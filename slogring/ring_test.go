@@ -11,15 +11,15 @@ import (
 	"testing"
 )
 
-// at moves an empty ring to a place, as if it had been used for long.
+// at moves an empty ring to a position, as if it had been used for a long time.
 func (r *ring) at(number, first uint32) *ring {
 	r.tail.Store(place(number, first))
 	r.head.Store(place(number, first))
 	return r
 }
 
-// Any order of push, take and release, also where the counters begin anew: lines come out
-// as they went in, and one is refused if and only if there is no room for it in one piece.
+// In any order of push, take and release, also where the counters wrap, lines come out as they
+// went in, and a push fails only if there is no contiguous room.
 func TestRingModel(t *testing.T) {
 	const size, line = 1024, 256
 	const words = size / minRecord
@@ -34,7 +34,7 @@ func TestRingModel(t *testing.T) {
 		r := newRing(size, line).at(uint32(numbers-rng.IntN(100)), uint32(first))
 		pushes, longest := 4+rng.IntN(4), line
 		if seed%2 == 0 {
-			longest = 50 // so that it is words that are missing
+			longest = 50 // so that words run out first
 		}
 		var waiting []record
 		head, tail := first, first
@@ -108,14 +108,14 @@ func TestClosedRing(t *testing.T) {
 	r.push([]byte("line"), false)
 	r.close()
 	if pushed, _ := r.push([]byte("line"), false); pushed || !r.full() || r.len() != 1 {
-		t.Errorf("a closed ring takes lines, or is not full, or has %d", r.len())
+		t.Errorf("a closed ring accepts lines, or is not full, or holds %d", r.len())
 	}
 	if lines, n := r.take(100); string(lines) != "line" || n != 1 {
 		t.Errorf("%d lines: %q", n, lines)
 	}
 }
 
-// Many push, one takes: all that was pushed comes out once, whole, in order.
+// Many goroutines push, one takes: everything comes out once, whole, in order.
 func TestRingTogether(t *testing.T) {
 	const goroutines, each = 4, 20000
 	r := newRing(4096, 256).at(numbers-1000, 1<<32-10000)
@@ -169,8 +169,7 @@ func TestRingTogether(t *testing.T) {
 	}
 }
 
-// A ring in which there is always room never refuses, whatever its two places are when
-// they are looked at one after the other.
+// full is never true of a ring with room, even if head and tail move between its two reads.
 func TestRingIsNotFull(t *testing.T) {
 	const goroutines, each = 4, 50000
 	r := newRing(2048, 256)

@@ -8,29 +8,29 @@ import (
 )
 
 const (
-	messages = 1024 // that are known at a time
-	nearby   = 8    // places where one may be
-	textKept = 256  // bytes of a message, for the line that says how often it came
+	messages = 1024 // tracked at a time
+	nearby   = 8    // slots in which a message may be
+	textKept = 256  // bytes of a message that are kept for its line of suppressed records
 )
 
 // sampler counts records of the same level and message. Each record is in the count of
 // exactly one period.
 type sampler struct {
-	first  uint64 // so many pass in a period
+	first  uint64 // records of a message that pass in a period
 	places [messages]atomic.Pointer[tally]
 	past   uint64 // suppressed in periods that have ended; under the writer's lock
 }
 
-// tally is the count of one level and message. Callers add to it, and at the end of a
-// period the writer takes out what was added. If that was nothing, it seals the count and
-// removes the tally: who had found it before sees the seal, and that it did not count.
+// tally is the count of one level and message. Callers add to it, and at the end of a period
+// the writer takes the sum. If that is zero, the writer seals the count and removes the tally:
+// a caller that had found it before sees the seal, and knows that it did not count.
 type tally struct {
-	hash  uint64 // seeded; different messages have the same once in 2^64 pairs
+	hash  uint64 // seeded; two messages collide with probability 2^-64
 	level slog.Level
 	text  string // the message's beginning, copied: it may be part of something large
 	n     atomic.Uint64
 
-	unsaid uint64 // suppressed in periods that have ended, and no line says so yet; the writer's
+	unsaid uint64 // suppressed in ended periods, not yet written in a line; the writer's
 }
 
 const sealed = 1 << 63
@@ -51,9 +51,9 @@ func (s *sampler) pass(level slog.Level, message string) bool {
 	}
 }
 
-// find returns the message's tally, a new one if it has none, and nil if there is no place
-// for it. If a place becomes free just then, two callers may each make one. Both count;
-// the one that is found no more is soon removed.
+// find returns the message's tally. It makes one if there is none, and returns nil if there is
+// no slot for it. If a slot becomes free just then, two callers may each make a tally. Both
+// count; the one that is no longer found is soon removed.
 func (s *sampler) find(hash uint64, level slog.Level, message string) *tally {
 	var made *tally
 	for {
@@ -79,9 +79,9 @@ func (s *sampler) find(hash uint64, level slog.Level, message string) *tally {
 	}
 }
 
-// settle ends a period. It returns the tallies of which something is unsaid, appended to
-// due, and whether anything was counted. After the last one everything passes and nothing
-// is counted any more. The caller has the writer's lock.
+// settle ends a period. It appends to due the tallies with unwritten counts, and reports
+// whether anything was counted. After the last period every record passes, and nothing is
+// counted. The caller has the writer's lock.
 func (s *sampler) settle(last bool, due []*tally) (_ []*tally, any bool) {
 	for i := range s.places {
 		at := &s.places[i]
@@ -111,14 +111,14 @@ func (s *sampler) settle(last bool, due []*tally) (_ []*tally, any bool) {
 	return due, any
 }
 
-// noPlace is where no tally may be put any more.
+// noPlace fills a slot for ever, after the last period.
 var noPlace = func() *tally {
 	t := new(tally)
 	t.n.Store(sealed)
 	return t
 }()
 
-// beyond is how many of n did not pass.
+// beyond returns how many of n records did not pass.
 func (s *sampler) beyond(n uint64) uint64 {
 	if n&sealed != 0 || n <= s.first {
 		return 0
@@ -126,7 +126,7 @@ func (s *sampler) beyond(n uint64) uint64 {
 	return n - s.first
 }
 
-// suppressed is all that did not pass. The caller has the writer's lock.
+// suppressed returns all records that did not pass. The caller has the writer's lock.
 func (s *sampler) suppressed() uint64 {
 	sum := s.past
 	for i := range s.places {

@@ -1,46 +1,47 @@
-// Package slogring is a [slog.Handler] that never gets in its caller's way. Lines go
-// into a ring of fixed size, and one goroutine writes them.
+// Package slogring is a [slog.Handler] that never blocks its caller. Lines go into a ring of
+// fixed size, and one goroutine writes them.
 //
 //	h := slogring.New(os.Stderr, slogring.Options{})
 //	slog.SetDefault(slog.New(h))
 //	...
-//	err := h.Close(ctx) // which says how long a blocked output may hold up the end
+//	err := h.Close(ctx) // ctx bounds the wait for a blocked output
 //
-// The line of a record has the same bytes as that of [slog.TextHandler]. There is no JSON.
+// A record's line has the same bytes as a line of [slog.TextHandler]. There is no JSON.
 //
 // # What a caller pays
 //
-// It formats its own line, since values may change after the call, and copies it into the
-// ring. It waits for nobody: there is no lock, no write, and no allocation for strings,
+// The caller formats its own line, since values may change after the call, and copies it into
+// the ring. It never waits: there is no lock, no write, and no allocation for strings,
 // numbers, booleans, times, durations and errors, in up to the five attributes that a
-// [slog.Record] holds itself. Only a record that finds the writer asleep wakes it, which
-// may be a system call of Go's scheduler: the first one after a second without any; one
-// at [slog.LevelError] or above, or that half fills the ring, once until all is written.
-// Everything else is written within 10 ms.
+// [slog.Record] holds inline. A record that finds the writer asleep wakes it, which may be a
+// system call of Go's scheduler. That is the first record after a second without any. A record
+// at [slog.LevelError] or above, or one that half fills the ring, also wakes the writer, once
+// until everything is written. All other lines are written within 10 ms.
 //
-// There is no line that the program waits for. So before it ends on purpose it calls
-// [Handler.Flush] or [Handler.Close]; a panic or a kill costs the lines that wait then, of
-// 10 ms at most if the output keeps up.
+// No call waits until its line is written. So a program calls [Handler.Flush] or
+// [Handler.Close] before it exits. A panic or a kill loses the lines in the ring, at most the
+// last 10 ms if the output keeps up.
 //
 // # What is not written
 //
-// Repeats: of each level and message, the first ones of a period are written, the others
+// Repeats: the first records of each level and message in a period are written, the others
 // counted. A line at the end of the period has the count:
 //
 //	level=INFO msg="log records suppressed" count=4711 within=1s message="cache miss"
 //
-// So a message is best constant, and what varies is in attributes. 1024 messages are
-// known at a time; those beyond are no repeats as far as one can know, and pass.
+// So keep messages constant, and put what varies into attributes. The handler tracks 1024
+// messages at a time; records of further messages are not recognized as repeats, and are
+// written.
 //
-// What finds the ring full, because the writer is slow, blocked or failing, is lost and
-// counted by level. When writing works again, a line says so; [Handler.Stats] says so at
-// any time. Nothing is lost without a number, and each record is in exactly one of them.
+// A record that finds the ring full, because the writer is slow, blocked or failing, is lost,
+// and counted by level. When writing works again, a line has the counts; [Handler.Stats] has
+// them at any time. Every record is in exactly one count.
 //
 // # Memory
 //
-// The ring is allocated by [New] and does not grow. A longer line than [Options.Line] is
-// cut. Beyond the ring there are at most some hundred kilobytes, for the messages that are
-// counted, and while a record is formatted the memory that its values take as text.
+// The ring is allocated by [New] and does not grow. A line longer than [Options.Line] is cut.
+// Beyond the ring the handler uses at most some hundred kilobytes for the counted messages,
+// and, while it formats a record, memory for the text of its values.
 package slogring
 
 import (
@@ -53,30 +54,30 @@ import (
 	"time"
 )
 
-// Options are the limits of a handler. What is zero or below has the default.
+// Options are the limits of a handler. A field that is zero or negative has its default.
 type Options struct {
-	Level     slog.Leveler // the lowest that is logged; default slog.LevelInfo
+	Level     slog.Leveler // the lowest level that is logged; default slog.LevelInfo
 	AddSource bool         // add file and line of the call, which allocates
 
-	// Bytes is the size of the ring: what a burst, or a writer that hangs for a while, may
-	// need. Default 1 MiB, which is rounded up to a power of two and to 4 times Line, at
-	// most 1 GiB. It holds at most a record for each 64 bytes.
+	// Bytes is the size of the ring: enough for a burst, or for a writer that hangs for a
+	// while. Default 1 MiB. It is rounded up to a power of two and to 4 times Line, and is at
+	// most 1 GiB. The ring holds at most one record for each 64 bytes.
 	Bytes int
-	Line  int // bytes of the longest line, 256 to 64 MiB; default 8 KiB
+	Line  int // longest line in bytes, 256 to 64 MiB; default 8 KiB
 
-	First     int           // records of one level and message that are written in a period; default 10
+	First     int           // records of one level and message written in a period; default 10
 	Period    time.Duration // default 1 s
-	Unsampled slog.Leveler  // from this level on nothing is suppressed; default: everything may be
+	Unsampled slog.Leveler  // nothing is suppressed at this level and above; default: repeats of any level are
 }
 
-// EveryLevel is below all others. As Options.Unsampled it has nothing suppressed.
+// EveryLevel is below all other levels. As Options.Unsampled it turns suppression off.
 const EveryLevel = slog.Level(math.MinInt)
 
 // limits of the options.
 const (
-	minLine   = 256 // our own lines have their numbers in it
+	minLine   = 256 // room for the handler's own lines
 	maxLine   = 64 << 20
-	maxRing   = 1 << 30 // places have 32 bits
+	maxRing   = 1 << 30 // positions have 32 bits
 	minRecord = 64      // bytes of the ring for each record that it may hold
 )
 
@@ -102,15 +103,15 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Handler is a [slog.Handler]. Those that WithAttrs and WithGroup return have its ring,
-// its writer and its counts in common with it. All methods may be called by many at once.
+// Handler is a [slog.Handler]. The handlers that WithAttrs and WithGroup return share its
+// ring, writer and counts. All methods are safe for concurrent use.
 type Handler struct {
 	*sink
-	attrs  []byte // of WithAttrs, as they stand in the line, each after a space
+	attrs  []byte // from WithAttrs, formatted, each after a space
 	prefix string // of keys: the open groups, each with its dot
 }
 
-// sink is what handlers of one New have in common.
+// sink is shared by the handlers that come from one New.
 type sink struct {
 	opts    Options
 	ring    *ring
@@ -119,10 +120,10 @@ type sink struct {
 	writer  writer
 }
 
-// New returns a handler and starts the goroutine that writes to w: a log has to work
-// before everything else, and until [Handler.Close]. Each Write is of one whole line or of
-// several, which it must not keep. It need not be quick; while it blocks, the ring fills,
-// and then records are lost.
+// New returns a handler and starts the goroutine that writes to w. The goroutine runs until
+// [Handler.Close], since a log must work before everything else. Each Write gets one or more
+// whole lines, and must not keep them. Write need not be quick, but while it blocks the ring
+// fills, and then records are lost.
 func New(w io.Writer, o Options) *Handler {
 	s := &sink{opts: o.withDefaults()}
 	s.ring = newRing(s.opts.Bytes, s.opts.Line)
@@ -137,7 +138,7 @@ func (h *Handler) Enabled(_ context.Context, level slog.Level) bool {
 	return level >= h.opts.Level.Level()
 }
 
-// WithAttrs formats the attributes now, and not once for each record.
+// WithAttrs formats the attributes once, now.
 func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	f := formatter{prefix: []byte(h.prefix)}
 	if !f.attrs(attrs) {
@@ -149,7 +150,7 @@ func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &made
 }
 
-// WithGroup begins the keys of what follows with name and a dot.
+// WithGroup puts name and a dot before the keys that follow.
 func (h *Handler) WithGroup(name string) slog.Handler {
 	if name == "" {
 		return h
@@ -159,14 +160,14 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 	return &made
 }
 
-// Handle puts the record into the ring, or counts it. It returns nil: what became of the
-// record is not known yet, and Stats will tell.
+// Handle puts the record into the ring, or counts it. It always returns nil, since the record
+// is not written yet; Stats has its fate.
 func (h *Handler) Handle(_ context.Context, r slog.Record) error {
 	s := h.sink
 	if (s.opts.Unsampled == nil || r.Level < s.opts.Unsampled.Level()) && !s.sampler.pass(r.Level, r.Message) {
 		return nil
 	}
-	if s.ring.full() { // known before the line is made: the less a blocked output costs
+	if s.ring.full() { // checked before formatting: a blocked output then costs less
 		s.lost[classOf(r.Level)].Add(1)
 		return nil
 	}
@@ -182,11 +183,11 @@ func (h *Handler) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// levels is how many classes of levels are counted apart.
+// levels is the number of counted classes of levels.
 const levels = 4
 
-// classOf is the index of a level among debug, info, warn and error: levels between two
-// of them are counted with the lower one, as in their names.
+// classOf returns the index of a level among debug, info, warn and error. A level in between
+// counts as the lower one, as in its name.
 func classOf(l slog.Level) int {
 	switch {
 	case l < slog.LevelInfo:
@@ -202,27 +203,27 @@ func classOf(l slog.Level) int {
 // Levels are counts by level. A level between two of them counts as the lower one.
 type Levels struct{ Debug, Info, Warn, Error uint64 }
 
-// Sum is that of all levels.
+// Sum returns the count of all levels.
 func (l Levels) Sum() uint64 { return l.Debug + l.Info + l.Warn + l.Error }
 
-// Stats are what became of the records. Each is in exactly one of them. They only grow,
-// except for Waiting.
+// Stats are the fates of the records: each record is in exactly one field. The counts only
+// grow, except Waiting.
 type Stats struct {
 	Written    uint64 // whole
-	Cut        uint64 // written without their end, since they were longer than Options.Line
-	Suppressed uint64 // repeats within a period
+	Cut        uint64 // written without their end: longer than Options.Line
+	Suppressed uint64 // repeats within a period, not written
 	Lost       Levels // the ring was full, or closed
 	Failed     uint64 // the writer returned an error; the line may be there in part
 	Waiting    uint64 // in the ring
 }
 
-// Handled is all records: as many as calls of Handle that have returned, when none is
-// running.
+// Handled returns the number of all records: the calls of Handle that have returned, if none
+// is running.
 func (s Stats) Handled() uint64 {
 	return s.Written + s.Cut + s.Suppressed + s.Lost.Sum() + s.Failed + s.Waiting
 }
 
-// Stats counts since New.
+// Stats returns the counts since New.
 func (h *Handler) Stats() Stats {
 	w := &h.writer
 	w.mu.Lock()

@@ -27,7 +27,7 @@ type output struct {
 	mu     sync.Mutex
 	opened sync.Cond // not blocked any more
 	shut   bool
-	fail   func(p []byte) (int, error) // in place of Write; what it says is written is
+	fail   func(p []byte) (int, error) // replaces Write; the bytes that it reports as written are
 	all    bytes.Buffer
 	writes int
 }
@@ -72,7 +72,7 @@ func (o *output) failing(f func(p []byte) (int, error)) {
 	o.fail = f
 }
 
-// lines are the whole lines, without their time.
+// lines returns the whole lines, without their time.
 func (o *output) lines() (all []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -95,7 +95,7 @@ func (o *output) expect(t *testing.T, want ...string) {
 	}
 }
 
-// sum adds up a number in all lines with a message.
+// sum adds up a number over all lines with a message.
 func (o *output) sum(message, number string) (n uint64) {
 	for _, line := range o.lines() {
 		if !strings.Contains(line, message) {
@@ -117,10 +117,10 @@ func (o *output) lost() (n uint64) {
 	return n
 }
 
-// own is the beginning of what a handler says itself.
+// own matches the beginning of the handler's own lines.
 var own = regexp.MustCompile(`^level=\S+ msg="log records (lost|not written|suppressed)"`)
 
-// logged are the lines that were logged.
+// logged returns the lines that the test logged.
 func (o *output) logged() []string {
 	return slices.DeleteFunc(o.lines(), own.MatchString)
 }
@@ -142,8 +142,8 @@ func repeat(n int, f func()) {
 	}
 }
 
-// The first line after a rest is written at once, and an error. Others wait for the
-// writer, who comes by itself: their callers do not wake it.
+// The first line after a pause is written at once, and so is an error. Others wait until the
+// writer comes by itself: their callers do not wake it.
 func TestWhenLinesAreWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newOutput()
@@ -181,7 +181,7 @@ func TestWhenLinesAreWritten(t *testing.T) {
 	})
 }
 
-// A burst does not wait for the writer to come by itself, which would be too late.
+// A burst wakes the writer: it would come too late by itself.
 func TestHalfFullWakesTheWriter(t *testing.T) {
 	for name, line := range map[string]int{"bytes": 700, "records": 0} {
 		synctest.Test(t, func(t *testing.T) {
@@ -209,8 +209,8 @@ func TestHalfFullWakesTheWriter(t *testing.T) {
 	}
 }
 
-// Of each message and level the first ones of a period are written, and a line says how
-// many were not.
+// The first records of each message and level in a period are written, and a line has the
+// number of the others.
 func TestRepeatsAreSuppressed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newOutput()
@@ -237,7 +237,7 @@ func TestRepeatsAreSuppressed(t *testing.T) {
 		}; !slices.Equal(lines, want) {
 			t.Errorf("said at the end of the period: %q", lines)
 		}
-		// The next period begins anew, and an hour without any has nothing to say.
+		// The next period begins anew. An hour without records has no summary.
 		time.Sleep(time.Hour)
 		repeat(4, func() { l.Info("a") })
 		time.Sleep(time.Hour)
@@ -251,7 +251,7 @@ func TestRepeatsAreSuppressed(t *testing.T) {
 	})
 }
 
-// The level may change at any time, also for handlers that were made before.
+// The level may change at any time, for existing handlers, too.
 func TestLevel(t *testing.T) {
 	out := newOutput()
 	level := new(slog.LevelVar)
@@ -280,8 +280,8 @@ func TestUnsampled(t *testing.T) {
 	}
 }
 
-// More messages than are known at a time: those beyond pass, and nothing is miscounted.
-// What is not logged any more is forgotten.
+// With more messages than can be tracked, the others pass, and no count is wrong. Messages
+// that are no longer logged are forgotten.
 func TestManyMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, each = 3 * messages, 20
@@ -329,7 +329,7 @@ func TestManyMessages(t *testing.T) {
 	})
 }
 
-// A message in a summary is no longer than it needs to be known, and is not kept alive.
+// A summary cuts a long message, and keeps none of its memory alive.
 func TestLongMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newOutput()
@@ -378,7 +378,7 @@ func TestLongLinesAreCut(t *testing.T) {
 }
 
 // When the ring is full, callers go on, and every record is counted. When the output works
-// again, a line says how many are missing.
+// again, a line has the number of lost records.
 func TestBlockedOutput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newOutput()
@@ -392,10 +392,10 @@ func TestBlockedOutput(t *testing.T) {
 			repeat(2, func() { l.Error("e") })
 			time.Sleep(delay)
 		}
-		l.Warn("w", "value", func1(func() slog.Value { t.Error("the line is made in vain"); return slog.Value{} }))
+		l.Warn("w", "value", func1(func() slog.Value { t.Error("a line was formatted in vain"); return slog.Value{} }))
 		s := h.Stats()
 		if s.Handled() != 2401 || s.Suppressed != 1990 || s.Written != 0 || s.Waiting == 0 || s.Lost.Warn == 0 || s.Lost.Error == 0 {
-			t.Errorf("while it is blocked: %+v", s)
+			t.Errorf("while the output is blocked: %+v", s)
 		}
 		before := time.Now()
 		c, cancel := within(3 * time.Second)
@@ -434,8 +434,8 @@ func TestBlockedOutput(t *testing.T) {
 	})
 }
 
-// An output that fails costs what it did not take. The next line begins on a line of its
-// own, and what could not be said is said later.
+// An output that fails loses only the bytes that it did not take. The next line starts on a
+// new line, and summaries that could not be written are written later.
 func TestFailingOutput(t *testing.T) {
 	full := errors.New("no space left on device")
 	synctest.Test(t, func(t *testing.T) {
@@ -471,7 +471,7 @@ func TestFailingOutput(t *testing.T) {
 		}
 		out.failing(func(p []byte) (int, error) { return len(p) + 1, nil }) // against the rules, too
 		l.Info("sixth")
-		for range 2 { // what was said is not said again
+		for range 2 { // a summary is not repeated
 			if err := h.Flush(ctx); err != nil {
 				t.Errorf("flush: %v", err)
 			}
@@ -486,7 +486,7 @@ func TestFailingOutput(t *testing.T) {
 	})
 }
 
-// Lines that come while the writer lies down are not left for the next who comes.
+// Lines that come while the writer falls asleep do not wait for the next push.
 func TestNoLineIsOverslept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sink{ring: newRing(1024, 256)}
@@ -496,7 +496,7 @@ func TestNoLineIsOverslept(t *testing.T) {
 	})
 }
 
-// What is lost is said once, as soon as the output works again, and when it does not, later.
+// Lost records are reported once, as soon as the output works again.
 func TestLostIsSaidOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newOutput()
@@ -524,7 +524,7 @@ func TestLostIsSaidOnce(t *testing.T) {
 	})
 }
 
-// Flush and Close: what is logged before is there, and who comes later is counted.
+// Flush and Close write everything logged before. Records logged later are counted.
 func TestFlushAndClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newOutput()
@@ -575,8 +575,8 @@ func TestFlushBeforeTheLine(t *testing.T) {
 	})
 }
 
-// A period is as long as the options say, and the writer does not come for nothing
-// meanwhile.
+// A period is as long as the options say, and the writer does not wake up during it for
+// nothing.
 func TestLongPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newOutput()
@@ -597,8 +597,7 @@ func TestLongPeriod(t *testing.T) {
 	})
 }
 
-// What values do when they are asked for their text is their business: they may panic,
-// log themselves, or wait for another line to be written.
+// A value's method may panic, log, or wait for another line to be written.
 func TestValuesThatMisbehave(t *testing.T) {
 	out := newOutput()
 	h := New(out, Options{})
@@ -631,7 +630,7 @@ func TestOptions(t *testing.T) {
 		bytes, line int
 	}{
 		{"defaults", Options{}, 1 << 20, 8 << 10},
-		{"negative numbers are none", Options{Bytes: -1, Line: -1, First: -1, Period: -1}, 1 << 20, 8 << 10},
+		{"negative numbers mean the default", Options{Bytes: -1, Line: -1, First: -1, Period: -1}, 1 << 20, 8 << 10},
 		{"a power of two", Options{Bytes: 100_000}, 1 << 17, 8 << 10},
 		{"room for four lines", Options{Bytes: 1, Line: 1000}, 4096, 1000},
 		{"bounds", Options{Bytes: math.MaxInt, Line: 1}, 1 << 30, 256},
@@ -643,10 +642,9 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// Many goroutines, a small ring, an output that blocks and fails now and then, and Stats
-// and Flush at any time: each record is in exactly one count, each line that counts as
-// written is there once, whole and in its goroutine's order, and the lines that say what
-// is missing add up.
+// Many goroutines, a small ring, an output that blocks and fails now and then, and Stats and
+// Flush at any time: each record is in exactly one count, each line that counts as written is
+// there once, whole and in its goroutine's order, and the summaries add up.
 func TestEveryRecordIsCounted(t *testing.T) {
 	const goroutines, each = 8, 3000
 	for _, o := range []Options{
@@ -734,7 +732,7 @@ func TestEveryRecordIsCounted(t *testing.T) {
 			}
 			next[g] = number + 1
 		}
-		// A line may be whole but for its end, which counts as not written.
+		// A line may be whole but for its line break, and then counts as not written.
 		if whole < s.Written || cut < s.Cut || whole+cut > s.Written+s.Cut+s.Failed {
 			t.Errorf("%d whole and %d cut lines of %+v", whole, cut, s)
 		}
@@ -751,8 +749,8 @@ func TestEveryRecordIsCounted(t *testing.T) {
 	}
 }
 
-// The same with an output that does not fail: all numbers are exact, also while the
-// handler is closed under those who log.
+// The same with an output that does not fail: all counts are exact, also while the handler is
+// closed during logging.
 func TestCountsAreExact(t *testing.T) {
 	const goroutines, each = 8, 4000
 	for round := range 10 {

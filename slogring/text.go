@@ -12,9 +12,9 @@ import (
 	"unicode/utf8"
 )
 
-// formatter makes lines with the same bytes as slog.TextHandler (but for a second space
-// that this writes after a group whose values resolve to nothing). That one cannot be used
-// itself: it writes under a lock, and it allocates for each error.
+// formatter makes lines with the same bytes as slog.TextHandler (but for a second space that
+// TextHandler writes after a group whose values resolve to nothing). TextHandler itself will
+// not do: it writes under a lock, and allocates for each error.
 type formatter struct {
 	line   []byte
 	prefix []byte // of keys: the open groups, each with its dot
@@ -24,7 +24,7 @@ type formatter struct {
 // formatters are kept for each processor, without a lock.
 var formatters = sync.Pool{New: func() any { return &formatter{line: make([]byte, 0, 1024)} }}
 
-// keptBytes is the longest line or value whose memory is used again.
+// keptBytes is the size of the largest buffers for lines and values that are used again.
 const keptBytes = 16 << 10
 
 func (f *formatter) free() {
@@ -37,7 +37,7 @@ func (f *formatter) free() {
 	formatters.Put(f)
 }
 
-// record makes the line of r, and reports whether it was cut.
+// record formats r, and reports whether the line was cut.
 func (f *formatter) record(h *Handler, r *slog.Record) (cut bool) {
 	f.line, f.prefix = f.line[:0], f.prefix[:0] // the built-in keys are in no group
 	if !r.Time.IsZero() {
@@ -62,10 +62,11 @@ func (f *formatter) record(h *Handler, r *slog.Record) (cut bool) {
 	return f.cut(h.opts.Line)
 }
 
-// markBytes is room for the mark of a line that was cut.
+// markBytes is room for the mark of a cut line.
 const markBytes = len(" !CUT=18446744073709551615\n")
 
-// cut shortens a line of more than most bytes. It ends with how many are missing.
+// cut shortens a line of more than most bytes. The line then ends with the number of missing
+// bytes.
 func (f *formatter) cut(most int) bool {
 	if len(f.line) <= most {
 		return false
@@ -81,7 +82,7 @@ func (f *formatter) cut(most int) bool {
 	return true
 }
 
-// beginning is the whole runes of s in its first bytes.
+// beginning returns as many whole runes of s as fit into so many bytes.
 func beginning(s string, bytes int) string {
 	if len(s) <= bytes {
 		return s
@@ -92,7 +93,7 @@ func beginning(s string, bytes int) string {
 	return s[:bytes]
 }
 
-// attrs reports whether there is something in attrs.
+// attrs appends attributes, and reports whether it wrote anything.
 func (f *formatter) attrs(attrs []slog.Attr) (any bool) {
 	for _, a := range attrs {
 		if f.attr(a) {
@@ -102,7 +103,7 @@ func (f *formatter) attrs(attrs []slog.Attr) (any bool) {
 	return any
 }
 
-// attr appends an attribute after a space, and reports whether there is something in it.
+// attr appends an attribute after a space, and reports whether it wrote anything.
 func (f *formatter) attr(a slog.Attr) bool {
 	v := a.Value.Resolve()
 	switch v.Kind() {
@@ -136,7 +137,7 @@ func (f *formatter) group(key string, attrs []slog.Attr) bool {
 		f.prefix = append(f.prefix, '.')
 	}
 	if !f.attrs(attrs) {
-		return false // and leaves the group open, as slog does
+		return false // leave the group open, as slog does
 	}
 	if key != "" {
 		f.prefix = f.prefix[:len(f.prefix)-len(key)-1]
@@ -182,7 +183,7 @@ func (f *formatter) value(v slog.Value) {
 	}
 }
 
-// any appends what has methods of its own, which may panic.
+// any appends a value with methods, which may panic.
 func (f *formatter) any(v any) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -220,8 +221,8 @@ func (f *formatter) any(v any) {
 	}
 }
 
-// errorText is what fmt would make of an error, without its copy. Those that need fmt for
-// it, and those that panic, of which it makes a text, are left to it.
+// errorText returns fmt's text of an error, without the copy. ok is false if only fmt knows
+// the text: the error has a Format method, or its Error panics.
 func errorText(err error) (text string, ok bool) {
 	if _, is := err.(fmt.Formatter); is {
 		return "", false
@@ -241,15 +242,15 @@ func (f *formatter) string(s string) {
 		f.line = append(f.line, s...)
 	case escaped:
 		f.line = strconv.AppendQuote(f.line, s)
-	default: // what a message mostly is, at a fraction of the price
+	default: // most messages: short, and far cheaper
 		f.line = append(f.line, '"')
 		f.line = append(f.line, s...)
 		f.line = append(f.line, '"')
 	}
 }
 
-// quoting reports whether slog quotes s, and whether strconv.Quote, if it is quoted, does
-// more than to put it into quotes.
+// quoting reports whether slog quotes s, and whether strconv.Quote then does more than add the
+// quotes.
 func quoting[S string | []byte](s S) (quoted, escaped bool) {
 	if len(s) == 0 {
 		return true, false
@@ -275,8 +276,8 @@ func quoting[S string | []byte](s S) (quoted, escaped bool) {
 	return quoted, escaped
 }
 
-// appendTime appends t with milliseconds: RFC3339Nano is the fast layout, and with a tenth
-// of a millisecond added it has exactly the digits of which the fourth is taken out.
+// appendTime appends t with milliseconds. RFC3339Nano is the fast layout: with a tenth of a
+// millisecond added it prints four decimals, and the fourth is removed.
 func appendTime(line []byte, t time.Time) []byte {
 	const millis = len("2006-01-02T15:04:05.000")
 	n := len(line)

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// both are the two handlers with their outputs, for the same calls.
+// both are the two handlers and their outputs, for the same calls.
 type both struct {
 	ours, slogs slog.Handler
 	line, text  *bytes.Buffer
@@ -27,7 +27,7 @@ const longest = 1 << 16 // bytes of a line
 
 func newBoth(o Options) *both {
 	b := &both{line: new(bytes.Buffer), text: new(bytes.Buffer)}
-	o.Unsampled, o.Bytes, o.Line = EveryLevel, 1, longest // the least ring for the longest line
+	o.Unsampled, o.Bytes, o.Line = EveryLevel, 1, longest // the smallest ring for the longest line
 	b.root = New(b.line, o)
 	b.ours = b.root
 	b.slogs = slog.NewTextHandler(b.text, &slog.HandlerOptions{Level: o.Level, AddSource: o.AddSource})
@@ -102,7 +102,7 @@ var (
 	here    = time.FixedZone("here", -(3*3600 + 30*60))
 )
 
-// values are of every kind, and of every way to become text.
+// values are of every kind, with every way to become text.
 var values = []slog.Value{
 	slog.StringValue(""), slog.StringValue("plain"), slog.StringValue("two words"), slog.StringValue("a=b"),
 	slog.StringValue(`C:\temp`), slog.StringValue(`C:\my temp`), slog.StringValue(`"quoted"`), slog.StringValue("tab\tand\nline"),
@@ -132,8 +132,8 @@ var values = []slog.Value{
 
 var keys = []string{"key", "k", "two words", "a=b", "", "dots.in.it", `back\slash`, `"`, "größe", "\xff", "msg", "time", "a long key that has to be copied when it stands in a group"}
 
-// Each value, under each key, by the record, in a group, and by WithAttrs: the same bytes
-// as slog.TextHandler's.
+// Each value, under each key, in a record, in a group, and by WithAttrs, gives the same bytes
+// as slog.TextHandler.
 func TestSameBytes(t *testing.T) {
 	at := time.Date(2026, 11, 21, 21, 14, 47, 123_900_000, here)
 	for _, v := range values {
@@ -193,8 +193,8 @@ func (t tee) WithGroup(name string) slog.Handler {
 	return tee{t[0].WithGroup(name), t[1].WithGroup(name)}
 }
 
-// Handlers that come from the same one do not write into each other's attributes, and a
-// group without a name is none.
+// Handlers derived from the same one do not overwrite each other's attributes, and a group
+// without a name is no group.
 func TestSiblings(t *testing.T) {
 	out := newOutput()
 	h := New(out, Options{Unsampled: EveryLevel})
@@ -202,7 +202,7 @@ func TestSiblings(t *testing.T) {
 	var want []string
 	var parent slog.Handler = h
 	attrs := ""
-	for i := range 9 { // any capacity that a slice may have to spare
+	for i := range 9 { // a slice may have any spare capacity
 		parent = parent.WithAttrs([]slog.Attr{slog.Int("n", i)})
 		attrs += fmt.Sprint(" n=", i)
 		for _, name := range []string{"a", "b"} {
@@ -225,7 +225,7 @@ func TestLongLinesAreNotKept(t *testing.T) {
 	}
 }
 
-// random draws what a program might log, and what it should not.
+// random draws what a program might log, and what it should not log.
 type random struct{ *rand.Rand }
 
 func (r random) attrs(depth int) (all []slog.Attr) {
@@ -247,13 +247,13 @@ func (r random) handlers(b *both) {
 		switch attrs, name := r.attrs(2), keys[r.IntN(len(keys))]; {
 		case r.IntN(2) == 0:
 			b.with(func(h slog.Handler) slog.Handler { return h.WithAttrs(append([]slog.Attr(nil), attrs...)) })
-		case name != "": // a Logger asks for no group without a name, and TextHandler makes a dot of it
+		case name != "": // a Logger never asks for a group without a name; TextHandler would write a dot
 			b.with(func(h slog.Handler) slog.Handler { return h.WithGroup(name) })
 		}
 	}
 }
 
-// Whatever the order of groups, attributes and empty ones.
+// Random groups, attributes and empty attributes in any order.
 func TestSameBytesOfRandomRecords(t *testing.T) {
 	for seed := range uint64(600) {
 		r := random{rand.New(rand.NewPCG(seed, 1))}
@@ -262,8 +262,8 @@ func TestSameBytesOfRandomRecords(t *testing.T) {
 		record := slog.NewRecord(time.Unix(r.Int64N(1e10), r.Int64N(1e9)), slog.Level(r.IntN(12)), keys[r.IntN(len(keys))], 0)
 		record.AddAttrs(r.attrs(3)...)
 		b.handle(t, record)
-		// slog puts two spaces where a group, first in WithAttrs, has nothing in it but what
-		// resolves to an empty group. That is not worth having.
+		// slog writes two spaces where the first group in WithAttrs holds only values that
+		// resolve to empty groups. We do not copy that.
 		one := strings.ReplaceAll(b.text.String(), "  ", " ")
 		b.text = bytes.NewBufferString(one)
 		if b.compare(t); t.Failed() {
@@ -272,7 +272,7 @@ func TestSameBytesOfRandomRecords(t *testing.T) {
 	}
 }
 
-// Text from outside may be anything: the line is slog's, and one line.
+// Text from outside may be anything: the line is the same as slog's, and a single line.
 func FuzzSameBytes(f *testing.F) {
 	for _, v := range values {
 		if v.Kind() == slog.KindString {
@@ -281,7 +281,8 @@ func FuzzSameBytes(f *testing.F) {
 	}
 	f.Add("message", "key", strings.Repeat("long ", 100), int64(math.MinInt64))
 	f.Fuzz(func(t *testing.T, message, key, value string, nanoseconds int64) {
-		// Some are twenty times in the line, a byte as four or so: what is too long is cut.
+		// Some inputs are twenty times in the line, with up to four bytes for one: skip what
+		// would be cut.
 		if 100*(len(message)+len(key)+len(value)) > longest {
 			return
 		}

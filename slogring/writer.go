@@ -11,25 +11,24 @@ import (
 )
 
 const (
-	// delay is how long a line waits at most, unless it is urgent, before the writer comes
-	// by itself. A hundred times a second is 0.1 % of a core, and lets as many lines as
-	// come meanwhile share a system call.
+	// delay is the longest wait of a line that is not urgent. Waking up a hundred times a
+	// second costs 0.1 % of a core, and the lines that come meanwhile share a system call.
 	delay = 10 * time.Millisecond
 
-	// linger is how long the writer comes by itself after the last line. Then it sleeps
-	// until it is woken, so that a program that does not log does not pay.
+	// linger is how long the writer keeps waking up after the last line. Then it sleeps until
+	// it is woken, so that a program that does not log pays nothing.
 	linger = time.Second
 
-	// batch is the bytes of one Write: what a pipe holds. Their room in the ring becomes
-	// free when all are written.
+	// batch is the bytes of one Write: the size of a pipe. Their room in the ring is freed
+	// when all of them are written.
 	batch = 64 << 10
 )
 
-// What the writer is doing, for those who push.
+// The states of the writer, for pushing goroutines.
 const (
-	awake   = iota // it looks at the ring before it rests
-	resting        // it looks again after delay
-	asleep         // it must be woken
+	awake   = iota // looks at the ring before it rests
+	resting        // looks again after delay
+	asleep         // must be woken
 )
 
 // writer is the state of the goroutine that writes.
@@ -43,14 +42,14 @@ type writer struct {
 	mu                   sync.Mutex
 	written, cut, failed uint64        // records
 	faults               uint64        // calls of Write that returned an error
-	fault                error         // the last
+	fault                error         // the last such error
 	asked                uint64        // calls of Flush
-	answered             uint64        // of these
+	answered             uint64        // calls of Flush that were answered
 	answer               chan struct{} // closed when answered grows
 	closing              bool
 
-	// The goroutine's own.
-	torn       bool // what was written last ends in the middle of a line
+	// Used by the writer's goroutine alone.
+	torn       bool // the last write ended in the middle of a line
 	saidLost   Levels
 	saidFailed uint64
 	due        []*tally
@@ -61,8 +60,8 @@ func (w *writer) init(to io.Writer) {
 	w.wake, w.done, w.answer = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
 }
 
-// pushed is called after a line was put into the ring. It wakes the writer if that sleeps,
-// or rests and the line is urgent: the first who finds it so.
+// pushed is called after a line was pushed. It wakes the writer if that sleeps, or if it rests
+// and the line is urgent. Only the first caller that finds it so does.
 func (w *writer) pushed(urgent bool) {
 	state := w.state.Load()
 	if (state == asleep || state == resting && urgent) && w.state.CompareAndSwap(state, awake) {
@@ -73,14 +72,15 @@ func (w *writer) pushed(urgent bool) {
 func (w *writer) rouse() {
 	select {
 	case w.wake <- struct{}{}:
-	default: // it will find this one
+	default: // the writer will find this line
 	}
 }
 
-// Flush waits until all is written whose call of Handle has returned, and the lines that
-// say what was suppressed or lost until now: it ends the period. Call it before the program
-// exits, after the record that says why. It returns an error if something could not be
-// written, or if ctx is done first, as when the output is blocked; then the writer goes on.
+// Flush waits until all lines are written whose call of Handle has returned, and ends the
+// period, so that the lines about suppressed and lost records are written, too. Call it before
+// the program exits, after the record that says why. It returns an error if something could
+// not be written, or if ctx is done first, for example because the output is blocked; then the
+// writer goes on.
 func (h *Handler) Flush(ctx context.Context) error {
 	w := &h.writer
 	w.mu.Lock()
@@ -105,9 +105,9 @@ func (h *Handler) Flush(ctx context.Context) error {
 	}
 }
 
-// Close is the last Flush. Records that come after it are lost, and counted. It leaves the
-// output open. When it returns nil the writer has ended; if ctx is done first, the writer
-// goes on, and ends after its last line. Close may be called again.
+// Close is the last Flush. Later records are lost, and counted. The output stays open. When
+// Close returns nil, the writer has ended. If ctx is done first, the writer goes on, and ends
+// after its last line. Close may be called again.
 func (h *Handler) Close(ctx context.Context) error {
 	w := &h.writer
 	h.ring.close()
@@ -133,8 +133,8 @@ func (w *writer) faultSince(faults uint64) error {
 	return fmt.Errorf("write log: %w", w.fault)
 }
 
-// run is the writer. A period begins with the first line after one in which nothing was
-// counted, so that an idle program has none.
+// run is the writer's loop. A period begins with the first line after a period in which
+// nothing was counted, so that an idle program has none.
 func (s *sink) run() {
 	w := &s.writer
 	defer close(w.done)
@@ -161,7 +161,7 @@ func (s *sink) run() {
 		ended := closing && s.ring.len() == 0
 		if over || flushed || ended {
 			if begun.IsZero() {
-				begun = now // something may be counted whose line is still to come
+				begun = now // a record may be counted before its line is pushed
 			}
 			if s.endPeriod(now, now.Sub(begun), ended) {
 				begun = now
@@ -178,7 +178,7 @@ func (s *sink) run() {
 		if wrote {
 			continue
 		}
-		// A flush or a close that goes on here waits for a line that is just being copied.
+		// A flush or close that is not done here waits for a line that is just being copied.
 		if now.Sub(last) < linger || flush.asked > w.answered || closing {
 			timer.Reset(delay)
 			s.rest(resting, timer.C)
@@ -196,7 +196,7 @@ func (s *sink) rest(state uint32, timer <-chan time.Time) {
 	w := &s.writer
 	w.state.Store(state)
 	if s.ring.isReady() {
-		return // it came before the state was seen
+		return // a line came before the pusher could see the state
 	}
 	select {
 	case <-w.wake:
@@ -218,8 +218,8 @@ func (w *writer) answerTo(asked uint64) {
 	w.answer = make(chan struct{})
 }
 
-// writeBatch writes what lies ready in one piece, and reports whether there was anything.
-// What could not be written is counted and given up: newer lines need the room.
+// writeBatch writes the lines that are ready and contiguous, and reports whether there were
+// any. Lines that it cannot write are counted and given up: newer lines need the room.
 func (s *sink) writeBatch() bool {
 	lines, n := s.ring.take(batch)
 	if n == 0 {
@@ -236,7 +236,7 @@ func (s *sink) writeBatch() bool {
 	return true
 }
 
-// write writes lines, and before them the end of one that an error left torn.
+// write writes lines. If an error left the last line torn, it first ends that one.
 func (w *writer) write(lines []byte) (n int, err error) {
 	if w.torn {
 		if n, err = w.put([]byte{'\n'}); n == 0 {
@@ -250,10 +250,10 @@ func (w *writer) write(lines []byte) (n int, err error) {
 	return n, err
 }
 
-// put is one call of Write, whose error is counted.
+// put calls Write once, and counts its error.
 func (w *writer) put(p []byte) (n int, err error) {
 	n, err = w.to.Write(p)
-	n = min(max(n, 0), len(p)) // whatever a Write says
+	n = min(max(n, 0), len(p)) // whatever Write returned
 	if err == nil && n < len(p) {
 		err = io.ErrShortWrite
 	}
@@ -266,9 +266,9 @@ func (w *writer) put(p []byte) (n int, err error) {
 	return n, err
 }
 
-// endPeriod writes a line for each message of which some were suppressed, and for records
-// that were lost. What cannot be said now is said later. It reports whether there was
-// anything in the period, or is left to say.
+// endPeriod writes a line for each message with suppressed records, and for lost records.
+// Lines that cannot be written now are written later. It reports whether the period had any
+// records, or any such line is left.
 func (s *sink) endPeriod(now time.Time, length time.Duration, last bool) bool {
 	w := &s.writer
 	w.mu.Lock()
@@ -307,7 +307,7 @@ func (s *sink) endPeriod(now time.Time, length time.Duration, last bool) bool {
 	return any
 }
 
-// say writes a line of our own. It does not go through the ring, which may be full.
+// say writes a line of the handler's own. It does not go through the ring, which may be full.
 func (s *sink) say(now time.Time, level slog.Level, message string, attrs ...slog.Attr) error {
 	r := slog.NewRecord(now, level, message, 0)
 	r.AddAttrs(attrs...)
