@@ -219,7 +219,7 @@ func TestABrokenStore(t *testing.T) {
 	}
 	increment(t, p, "whole", 4)
 	expectSoon(t, p, "whole", 4)
-	if w := p.warnings(t, "whole"); len(w) != 1 || !strings.HasPrefix(w[0], "store raw of tenant default cannot be opened, what came by remote write and OTLP is missing: ") {
+	if w := p.warnings(t, "whole"); len(w) != 1 || !strings.HasPrefix(w[0], "store raw of tenant default cannot be opened, samples from remote write and OTLP are missing: ") {
 		t.Errorf("warnings: %v", w)
 	}
 	found := diagnosis(t, "--server", p.HTTP)

@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// burst is how much of a rate may come at once.
+// burst is the time whose samples may come at once.
 const burst = 10 * time.Second
 
-// bucket bounds a rate. Who comes while there is anything in it is let in, and may take it
-// below zero: how much a request takes is known when it has been read, and to read one in
-// vain costs as much as to write it.
+// bucket bounds a rate. While it is not empty, requests are let in, and may take it below
+// zero: a request's size is known only once it is read, and reading costs as much as writing
+// it.
 type bucket struct {
 	mu      sync.Mutex
 	samples float64
 	filled  time.Time
-	delayed uint64 // requests that were told to wait
+	delayed uint64 // refused requests, whose senders were told to wait
 }
 
-// wait returns how long it takes until something is in the bucket again, 0 if something is.
+// wait returns the time until the bucket is not empty, or 0 if it is not empty now.
 func (b *bucket) wait(rate int, now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()

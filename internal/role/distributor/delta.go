@@ -24,48 +24,49 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// Aggregator takes what is added to totals.
+// Aggregator counts increments of totals.
 type Aggregator interface {
-	// Push returns nil once the batches are counted and survive the death of the
-	// process. After batch.ErrUnsynced they are counted as well, and after any other
-	// error they are not.
+	// Push returns nil once the batches are counted and survive the death of the process.
+	// After batch.ErrUnsynced they are counted as well; after any other error they are not.
 	Push(ctx context.Context, batches []batch.Batch) error
 	// Holds reports whether a tenant's series, by the key of series.AppendKey, has a
 	// total.
 	Holds(tenant string, shard uint16, key []byte) bool
-	// TenantSeries is how many series of a tenant have totals.
+	// TenantSeries returns how many series of a tenant have totals.
 	TenantSeries(tenant string) int
 }
 
 const (
-	// deltaPatience is how long a request waits for its turn to be journalled, which
-	// takes longer than usual while the stores do not keep up.
+	// deltaPatience bounds how long a request waits to be journalled. That takes longer than
+	// usual while the stores do not keep up.
 	deltaPatience = 10 * time.Second
 
-	// recount is how often the series of a tenant are counted for distributor.max_series.
+	// recount is the interval at which a tenant's series are counted for
+	// distributor.max_series.
 	recount = time.Second
 )
 
-// deltas is what a tenant adds to totals: one producer to the aggregator, which takes batches
-// in the order of their sequence. So its requests go one after the other.
+// deltas is a tenant's side of totals: one producer to the aggregator. The aggregator takes
+// batches in the order of their sequence, so the tenant's requests are counted one after the
+// other.
 type deltas struct {
 	mu          sync.Mutex
 	incarnation uint64
 	sequence    uint64
-	series      int       // of the tenant, as of counted, and those added since
+	series      int       // of the tenant at the time counted, plus those added since
 	counted     time.Time // zero for never
 }
 
-// increment is a value on its way to a total.
+// increment is a value to be added to a total.
 type increment struct {
 	batch.Increment
 	shard uint16
 }
 
-// PushDeltas counts values that are added to totals, each of a time up to which its sender
-// counted: see otlp.Convert. It returns when they survive the death of the process. What
-// comes again is a repeat and is not counted again, so that after an error the same request
-// may be sent again. Of the request nothing is kept.
+// PushDeltas adds values to totals, each with the time up to which its sender counted: see
+// otlp.Convert. It returns when they survive the death of the process. Values that come again
+// are repeats and not counted again, so after an error the same request may be sent again.
+// PushDeltas keeps nothing of the request.
 func (d *Distributor) PushDeltas(tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
 	t := d.terms.Load()
 	parts := r.Counts()
@@ -81,7 +82,7 @@ func (d *Distributor) PushDeltas(tenant string, r *remotewrite.Request) (outcome
 	of.mu.Lock()
 	defer of.mu.Unlock()
 	now := d.Now()
-	r.Trip.Enter(stage.Distribute, now) // anew, if the rest of the request was written before
+	r.Trip.Enter(stage.Distribute, now) // again, if the rest of the request was written before
 	c := collecting{distributor: d, of: of, terms: t, tenant: tenant, request: r, now: now, outcome: &o}
 	if of.counted.IsZero() || now.Sub(of.counted) >= recount {
 		of.series, of.counted = d.Aggregator.TenantSeries(tenant), now
@@ -92,7 +93,7 @@ func (d *Distributor) PushDeltas(tenant string, r *remotewrite.Request) (outcome
 	err := d.pushIncrements(tenant, r.Trip, of, merge(c.increments), samples(o.Written), now)
 	if err != nil {
 		d.complain(tenant, err)
-		rest := samples(parts) - samples(o.Written) // those are in the books already
+		rest := samples(parts) - samples(o.Written) // the written ones are in the books already
 		d.Ledger.Post(tenant, received(outcome.Counts{Samples: int(rest)}), ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: unavailable, Samples: rest})
 		return outcome.Outcome{}, d.retry(unavailable, retryAfter, err)
 	}
@@ -114,13 +115,14 @@ func (d *Distributor) deltasOf(tenant string) *deltas {
 	return of.(*deltas)
 }
 
-// pushIncrements hands increments, which stand for so many samples, to the aggregator, and
-// puts them into the books on the way there.
+// pushIncrements hands increments to the aggregator, and puts their samples into the books
+// first.
 func (d *Distributor) pushIncrements(tenant string, trip *stage.Trip, of *deltas, all []increment, stood uint64, now time.Time) error {
 	if len(all) == 0 {
 		return nil
 	}
-	// A series' later interval must not go before an earlier one, which would be a repeat.
+	// A series' earlier interval must go before a later one, or it would be taken for a
+	// repeat.
 	slices.SortStableFunc(all, func(a, b increment) int { return cmp.Compare(a.Delta, b.Delta) })
 	w := d.writers.Get().(*batch.Writer)
 	defer d.writers.Put(w)
@@ -143,7 +145,7 @@ func (d *Distributor) pushIncrements(tenant string, trip *stage.Trip, of *deltas
 	return err
 }
 
-// collecting makes increments of a request.
+// collecting turns a request into increments.
 type collecting struct {
 	distributor *Distributor
 	of          *deltas
@@ -151,7 +153,7 @@ type collecting struct {
 	tenant      string
 	request     *remotewrite.Request
 	now         time.Time
-	added       map[string]byte // kinds of series that are new, by the rest of their key
+	added       map[string]byte // kinds of new series, by the rest of their key
 	increments  []increment
 	outcome     *outcome.Outcome
 }
@@ -159,7 +161,7 @@ type collecting struct {
 func (c *collecting) series(s *remotewrite.Series) {
 	r := c.request
 	parts := outcome.Counts{Samples: len(r.Samples(s)), Histograms: len(r.Histograms(s))}
-	ls, refusal := c.terms.write.Rules.Resolve(r, s) // what is said of it came with its family
+	ls, refusal := c.terms.write.Rules.Resolve(r, s) // its metadata came with its family
 	if refusal != nil {
 		c.refuse(s, refusal.Reason, parts, refusal.Cause)
 		return
@@ -216,13 +218,13 @@ func (c *collecting) refuse(s *remotewrite.Series, reason outcome.Reason, parts 
 	}
 }
 
-// admit refuses a series that is new, if it is of another kind already, or the tenant has as
-// many as it may.
+// admit refuses a new series if another kind has its labels already, or if the tenant has as
+// many series as it may.
 func (c *collecting) admit(shard uint16, key []byte, ls labels.Labels) *outcome.Refusal {
 	if c.distributor.Aggregator.Holds(c.tenant, shard, key) {
 		return nil
 	}
-	// Behind its kind a key has the labels, which are all that stores see of it.
+	// After its kind a key has the labels, which are all that stores see.
 	if kind, added := c.added[string(key[1:])]; added && kind == key[0] {
 		return nil
 	} else if added {
@@ -253,8 +255,8 @@ func kindConflict(kind byte) *outcome.Refusal {
 		"another metric with this name and these labels is a %v here already; give one of them another name", series.Kind(kind))}
 }
 
-// merge adds up increments of one series and one time: those of two scopes, or of two series
-// that became one by relabelling. Later ones would be repeats.
+// merge adds up increments of one series at one time: from two scopes, or from two series that
+// relabelling made one. Otherwise all but the first would be taken for repeats.
 func merge(all []increment) []increment {
 	type at struct {
 		key   string
@@ -280,7 +282,7 @@ func merge(all []increment) []increment {
 	return merged
 }
 
-// timerOf is a native histogram of integers as tiles add them up.
+// timerOf converts a native histogram to one of integers, which tiles can add up.
 func timerOf(h *remotewrite.Histogram) (*histogram.Exponential, error) {
 	if h.Schema < histogram.MinSchema || h.Schema > histogram.MaxSchema {
 		return nil, fmt.Errorf("its schema is %d, and deltas are added up in those from %d to %d", h.Schema, histogram.MinSchema, histogram.MaxSchema)

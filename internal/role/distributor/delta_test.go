@@ -32,13 +32,13 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// aggregator counts in shards of tiles, as the role does, and posts what became of samples.
+// aggregator counts in shards of tiles, as the role does, and posts the fates of samples.
 type aggregator struct {
 	ledger *ledger.Ledger
-	err    error // of Push, which counts nothing then unless it is batch.ErrUnsynced
+	err    error // of Push, which then counts nothing, unless it is batch.ErrUnsynced
 
 	pushing  atomic.Int32
-	together atomic.Bool // there were two pushes at a time, whose sequences may have come in any order
+	together atomic.Bool // two pushes ran at a time, so their sequences may have come in any order
 
 	mu     sync.Mutex
 	shards map[uint16]*tile.Shard
@@ -91,7 +91,7 @@ func (a *aggregator) TenantSeries(tenant string) (n int) {
 	return n
 }
 
-// totals are what a query would see of series by name: values, or counts of histograms.
+// totals returns what a query would see of series by name: values, or counts of histograms.
 func (a *aggregator) totals() map[string]string {
 	all := map[string]string{}
 	for _, s := range a.shards {
@@ -116,7 +116,7 @@ func newDeltaWorld(t *testing.T, change func(*settings.Distributor)) (*world, *a
 	return w, a
 }
 
-// increments are a request of metrics whose temporality is delta.
+// increments makes a request of metrics with delta temporality.
 func (w *world) increments(add func(pmetric.MetricSlice)) *remotewrite.Request {
 	w.t.Helper()
 	m := pmetric.NewMetrics()
@@ -136,7 +136,7 @@ func (w *world) stamp(after time.Duration) pcommon.Timestamp {
 	return pcommon.NewTimestampFromTime(w.now.Add(after))
 }
 
-// sum adds a point to a sum for each value, 1 s after the other.
+// sum adds a point to a sum for each value, 1 s apart.
 func (w *world) sum(to pmetric.MetricSlice, name string, monotonic bool, values ...float64) {
 	m := to.AppendEmpty()
 	m.SetName(name)
@@ -189,7 +189,7 @@ func (w *world) buckets(to pmetric.MetricSlice, count uint64, counts ...uint64) 
 	p.SetCount(count)
 }
 
-// What a sender adds becomes totals, of every kind; what it repeats does not count again.
+// Deltas of every kind become totals. Repeats do not count again.
 func TestDeltasBecomeTotals(t *testing.T) {
 	w, a := newDeltaWorld(t, func(c *settings.Distributor) { c.OTLP.NativeHistograms = true })
 	want := map[string]string{
@@ -213,8 +213,8 @@ func TestDeltasBecomeTotals(t *testing.T) {
 	}
 }
 
-// A sum that may fall is an up/down counter by its own declaration: its total outlives
-// those of sums that only grow, and of gauges.
+// A sum that may fall is an up/down counter by its own declaration: its total outlives the
+// totals of monotonic sums and of gauges.
 func TestDeltasThatMayFallAreUpDownCounters(t *testing.T) {
 	w, a := newDeltaWorld(t, func(*settings.Distributor) {})
 	push := func(falling float64) {
@@ -245,7 +245,7 @@ func TestDeltasThatMayFallAreUpDownCounters(t *testing.T) {
 	}
 }
 
-// Points of a series that come in the wrong order are put right within a request.
+// Points of a series in the wrong order are sorted within a request.
 func TestDeltasAreCountedInTheOrderOfTime(t *testing.T) {
 	w, a := newDeltaWorld(t, func(*settings.Distributor) {})
 	r := w.increments(func(to pmetric.MetricSlice) {
@@ -258,7 +258,7 @@ func TestDeltasAreCountedInTheOrderOfTime(t *testing.T) {
 	}
 }
 
-// Requests at the same time: each counts, none is taken for a repeat of another.
+// Concurrent requests each count, and none is taken for a repeat of another.
 func TestDeltasAtTheSameTime(t *testing.T) {
 	w, a := newDeltaWorld(t, func(*settings.Distributor) {})
 	var wg sync.WaitGroup
@@ -276,7 +276,7 @@ func TestDeltasAtTheSameTime(t *testing.T) {
 	}
 }
 
-// Each part of a request is in the answer and in the books once, whatever becomes of it.
+// Each part of a request is in the answer and in the books once, whatever its fate.
 func TestDeltasThatAreNotCounted(t *testing.T) {
 	two := func(w *world, to pmetric.MetricSlice) {
 		w.sum(to, "a", true, 1)
@@ -346,8 +346,8 @@ func TestDeltasOfTwoKinds(t *testing.T) {
 	}
 }
 
-// Two points of one series and time in one request, as of two scopes, are both counted; the
-// request that comes again counts nothing.
+// Two points of one series and time in one request, for example from two scopes, are both
+// counted. The same request sent again counts nothing.
 func TestDeltasOfTwoScopesAddUp(t *testing.T) {
 	w, a := newDeltaWorld(t, func(*settings.Distributor) {})
 	r := w.increments(func(to pmetric.MetricSlice) {
@@ -370,7 +370,7 @@ func TestDeltasOfTwoScopesAddUp(t *testing.T) {
 	}
 }
 
-// The same rate holds for what is added as for everything else.
+// The rate limit holds for deltas, too.
 func TestDeltasTakeFromTheRate(t *testing.T) {
 	w, _ := newDeltaWorld(t, func(c *settings.Distributor) { c.Rate = 1 })
 	r := w.increments(func(to pmetric.MetricSlice) { w.sum(to, "a", true, slices.Repeat([]float64{1}, 100)...) })
@@ -379,8 +379,8 @@ func TestDeltasTakeFromTheRate(t *testing.T) {
 	}
 }
 
-// An aggregator that cannot count leaves nothing behind but its place in the books; one that
-// has counted and cannot be sure of the disk has it counted once.
+// If an aggregator cannot count, only the books change. If it has counted and cannot be sure
+// of the disk, the samples count once.
 func TestDeltasThatCannotBeJournalled(t *testing.T) {
 	for _, failure := range []error{errors.New("no space left"), fmt.Errorf("%w: the disk", batch.ErrUnsynced)} {
 		w, a := newDeltaWorld(t, func(c *settings.Distributor) { c.MaxSeries = 1 })
@@ -410,8 +410,8 @@ func TestDeltasThatCannotBeJournalled(t *testing.T) {
 	}
 }
 
-// A flood of deltas has a sender: a series is told of when it is new, and each time a limit
-// has no place for it; one that is known is not.
+// A flood of deltas has a sender. A new series is reported, and so is each refusal by a limit;
+// a known series is not.
 func TestNewSeriesOfDeltasAreTold(t *testing.T) {
 	w, _ := newDeltaWorld(t, func(c *settings.Distributor) { c.MaxSeries = 1 })
 	for range 2 {
@@ -436,7 +436,7 @@ func TestNewSeriesOfDeltasAreTold(t *testing.T) {
 	}
 }
 
-// What a sender says of a metric is known whatever its temporality.
+// A metric's metadata are kept whatever its temporality.
 func TestWhatIsSaidOfDeltas(t *testing.T) {
 	w, _ := newDeltaWorld(t, func(*settings.Distributor) {})
 	r := w.increments(func(to pmetric.MetricSlice) {
@@ -457,7 +457,7 @@ func TestWhatIsSaidOfDeltas(t *testing.T) {
 	}
 }
 
-// The key of a series is that of DogStatsD's: who sends both has one total.
+// A series of deltas has the same key as in DogStatsD: a sender of both has one total.
 func TestDeltasShareTotals(t *testing.T) {
 	w, a := newDeltaWorld(t, func(*settings.Distributor) {})
 	key := series.AppendKey(nil, series.Counter, labels.FromStrings("__name__", "a_total"))

@@ -1,7 +1,6 @@
-// Package distributor lets samples in: for each tenant it bounds their rate, takes one of
-// the copies of an HA pair, says what their series are called, hands them to the ingester
-// and counts what became of them. How requests come in, and how they are answered, is
-// adapter/receive's business.
+// Package distributor lets samples in. For each tenant it bounds their rate, takes one copy of
+// an HA pair's samples, relabels series, hands the samples to the ingester and counts their
+// fates. adapter/receive reads the requests and answers them.
 package distributor
 
 import (
@@ -32,23 +31,23 @@ import (
 
 // Ingester writes requests.
 type Ingester interface {
-	// Push writes a request, which then says what became of it, and returns when that
-	// survives the death of the process. After an error nothing of it is written: so too if
-	// ctx is done before the request is its turn. Once it is, ctx ends nothing. When Push has
-	// returned nobody has the request's memory any more.
+	// Push writes a request, sets its outcome, and returns when that survives the death of the
+	// process. After an error nothing of it is written. ctx ends only the wait for the
+	// request's turn, not the write. After Push has returned, nobody uses the request's
+	// memory.
 	Push(ctx context.Context, r *write.Request) error
 }
 
-// errWritten is in a RetryError of a request that was written, and is to come again for
-// another reason: that is a repeat.
+// errWritten is in a RetryError of a request that was written, but must come again for another
+// reason. Its samples are then repeats.
 var errWritten = errors.New("it was written")
 
-// RetryError means that the same request is to be sent again: nothing of it was written, or
-// something else is to be done with it.
+// RetryError asks for the same request again: nothing of it was written, or another step
+// failed.
 type RetryError struct {
 	Cause  error
-	Reason string        // as metrics spell it
-	After  time.Duration // not before; differs from answer to answer, so that senders do not come back together
+	Reason string        // in the spelling of metrics
+	After  time.Duration // the earliest time; has jitter, so that senders do not come back together
 }
 
 func (e *RetryError) Error() string {
@@ -59,7 +58,7 @@ func (e *RetryError) Error() string {
 }
 func (e *RetryError) Unwrap() error { return e.Cause }
 
-// RetryAfter is how long to wait.
+// RetryAfter returns how long the sender should wait.
 func (e *RetryError) RetryAfter() time.Duration { return e.After }
 
 // The reasons of RetryErrors.
@@ -74,22 +73,22 @@ const (
 	// choose their own, Prometheus 30 ms at first.
 	retryAfter = time.Second
 
-	// patience is how long a request waits to be written. Those that sent it wait no longer:
+	// patience bounds how long a request waits to be written. Senders wait no longer:
 	// Prometheus gives up after 30 s, vmagent after a minute.
 	patience = time.Minute
 
-	// complaint is how often the log says that requests cannot be written.
+	// complaint is the interval at which the log repeats that requests cannot be written.
 	complaint = 10 * time.Second
 )
 
-// Options is what a distributor is made of. All fields are needed.
+// Options are the parts of a distributor. All fields are required.
 type Options struct {
 	Config     settings.Distributor
-	Ingester   Ingester // of the series that are stored as they come
+	Ingester   Ingester // for series that are stored as they come
 	Tiles      Tiles
 	Aggregator Aggregator
-	Producer   uint64    // by which the aggregator knows this process, before and after a restart
-	Backends   []Backend // none is fine
+	Producer   uint64    // identifies this process to the aggregator, across restarts
+	Backends   []Backend // may be empty
 	Metadata   *metadata.Store
 	Ledger     *ledger.Ledger
 	Lookback   time.Duration // of queries
@@ -111,7 +110,7 @@ type Distributor struct {
 	complained atomic.Int64 // Unix ns
 }
 
-// terms are what a distributor works by. They never change; a reload gives others.
+// terms are a distributor's configuration in use. They never change; a reload replaces them.
 type terms struct {
 	settings.Distributor
 	write write.Terms
@@ -127,7 +126,8 @@ func New(o Options) *Distributor {
 	return d
 }
 
-// Reload works by another configuration, which is valid, from the next request on.
+// Reload puts another configuration, which must be valid, in force for the requests that
+// follow.
 func (d *Distributor) Reload(c settings.Distributor) {
 	t := &terms{Distributor: c, otlp: otlpSettings(c.OTLP, d.Lookback)}
 	t.write.Generation = 1
@@ -142,7 +142,7 @@ func (d *Distributor) Reload(c settings.Distributor) {
 	d.terms.Store(t)
 }
 
-// otlpSettings are a section in the words of core/otlp.
+// otlpSettings translates a section of the configuration for core/otlp.
 func otlpSettings(c settings.OTLP, lookback time.Duration) otlp.Settings {
 	return otlp.Settings{
 		Strategy: otlptranslator.TranslationStrategyOption(c.Translation), Promote: c.Promote,
@@ -150,13 +150,13 @@ func otlpSettings(c settings.OTLP, lookback time.Duration) otlp.Settings {
 	}
 }
 
-// MaxBody is how many bytes a request may have, decompressed.
+// MaxBody returns the most bytes that a request may have, decompressed.
 func (d *Distributor) MaxBody() int { return int(d.terms.Load().MaxBody) }
 
-// OTLP says how OTLP becomes series.
+// OTLP returns how OTLP becomes series.
 func (d *Distributor) OTLP() otlp.Settings { return d.terms.Load().otlp }
 
-// Admit refuses a request of a tenant before it is read, with a RetryError.
+// Admit refuses a tenant's request before it is read, with a RetryError.
 func (d *Distributor) Admit(tenant string) error {
 	t := d.terms.Load()
 	rate := t.Tenants[tenant].Rate.Or(t.Rate)
@@ -169,8 +169,8 @@ func (d *Distributor) Admit(tenant string) error {
 	return nil
 }
 
-// Delayed is how many requests of a tenant were told to come later, as it sends more than
-// its rate.
+// Delayed returns how many requests of a tenant were refused because it sends more than its
+// rate.
 func (d *Distributor) Delayed(tenant string) uint64 {
 	if b, ok := d.buckets.Load(tenant); ok {
 		return b.(*bucket).delays()
@@ -186,16 +186,16 @@ func (d *Distributor) bucket(tenant string) *bucket {
 	return b.(*bucket)
 }
 
-// retry makes a RetryError with some jitter.
+// retry makes a RetryError, and adds jitter to the wait.
 func (d *Distributor) retry(reason string, after time.Duration, cause error) error {
 	d.metrics.retries.WithLabelValues(reason).Inc()
 	after = max(after, retryAfter)
 	return &RetryError{Cause: cause, Reason: reason, After: after + rand.N(after)}
 }
 
-// Push writes a request of a tenant and says what became of it when that survives the death
-// of the process. After an error nothing of it is written, and it may be sent again. When Push
-// has returned nobody has the request's memory any more.
+// Push writes a tenant's request and returns its outcome, once that survives the death of the
+// process. After an error nothing of it is written, and it may be sent again. After Push has
+// returned, nobody uses the request's memory.
 func (d *Distributor) Push(tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
 	t := d.terms.Load()
 	parts := r.Counts()
@@ -213,7 +213,7 @@ func (d *Distributor) Push(tenant string, r *remotewrite.Request) (outcome.Outco
 		return outcome.Outcome{}, d.retry(unavailable, retryAfter, err)
 	}
 	if !o.NoTenant() {
-		d.Metadata.Families(tenant, r.Families) // of a tenant that there is now, if not before
+		d.Metadata.Families(tenant, r.Families) // the tenant exists now, if it did not before
 		if err := d.forwardRequest(tenant, r); err != nil {
 			d.complain(tenant, err)
 			d.count(tenant, parts, &o)
@@ -224,7 +224,7 @@ func (d *Distributor) Push(tenant string, r *remotewrite.Request) (outcome.Outco
 	return o, nil
 }
 
-// write hands a request over with the terms that hold for it.
+// write hands a request over with the terms that apply to it.
 func (d *Distributor) write(t *terms, tenant string, r *remotewrite.Request) (outcome.Outcome, error) {
 	w := d.requests.Get().(*write.Request)
 	defer func() {
@@ -245,15 +245,15 @@ func (d *Distributor) write(t *terms, tenant string, r *remotewrite.Request) (ou
 	return w.Outcome, nil
 }
 
-// elected reports whether the sender of a request is the one of its pair whose samples are
-// taken. The first series speaks for all, since a server gives all of them the same labels.
+// elected reports whether samples of the request's sender are taken, of the two in its pair.
+// The first series decides for all, since a server gives all of them the same labels.
 func (d *Distributor) elected(t *terms, tenant string, r *remotewrite.Request) bool {
 	if len(r.Series) == 0 {
 		return true
 	}
 	all, err := r.Labels(nil, &r.Series[0])
 	if err != nil {
-		return true // it is refused for that
+		return true // it is refused for its labels
 	}
 	var cluster, replica string
 	for _, l := range all {
@@ -270,12 +270,12 @@ func (d *Distributor) elected(t *terms, tenant string, r *remotewrite.Request) b
 	taken, changed := d.pairs.Accept(tenant, cluster, replica, d.Now())
 	if changed {
 		d.metrics.elections.Inc()
-		d.Logger.Info("of an HA pair another server's samples are taken", "tenant", tenant, "cluster", cluster, "replica", replica)
+		d.Logger.Info("another server of an HA pair is elected", "tenant", tenant, "cluster", cluster, "replica", replica)
 	}
 	return taken
 }
 
-// notElected drops a request of a server whose pair has another one elected.
+// notElected drops a request of the server of a pair that is not elected.
 func (d *Distributor) notElected(tenant string, parts outcome.Counts) outcome.Outcome {
 	d.metrics.dropped.WithLabelValues(droppedReplica).Add(float64(samples(parts)))
 	d.Ledger.Post(tenant, received(parts), ledger.Transfer{From: ledger.Received, To: ledger.Refused, Reason: droppedReplica, Samples: samples(parts)})
@@ -294,7 +294,7 @@ func received(parts outcome.Counts) ledger.Transfer {
 	return ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: samples(parts)}
 }
 
-// count puts what became of a request into the books and metrics.
+// count puts the outcome of a request into books and metrics.
 func (d *Distributor) count(tenant string, parts outcome.Counts, o *outcome.Outcome) {
 	transfers := make([]ledger.Transfer, 0, 4)
 	transfers = append(transfers, received(parts),
@@ -316,7 +316,7 @@ func (d *Distributor) count(tenant string, parts outcome.Counts, o *outcome.Outc
 	d.Ledger.Post(tenant, transfers...)
 }
 
-// Refused counts what was refused of a request before Push.
+// Refused counts parts of a request that were refused before Push.
 func (d *Distributor) Refused(tenant string, o *outcome.Outcome) { d.count(tenant, o.AllRefused(), o) }
 
 // Malformed counts a request that could not be read, as one sample.
@@ -326,7 +326,7 @@ func (d *Distributor) Malformed(tenant, reason string) {
 		ledger.Transfer{From: ledger.Received, To: ledger.Malformed, Reason: reason, Samples: 1})
 }
 
-// complain says in the log why requests cannot be written, now and then.
+// complain logs now and then why requests cannot be written.
 func (d *Distributor) complain(tenant string, err error) {
 	now := d.Now().UnixNano()
 	last := d.complained.Load()
@@ -337,5 +337,5 @@ func (d *Distributor) complain(tenant string, err error) {
 
 var errNoMemory = errors.New("the requests under way take all the memory that distributor.max_memory allows")
 
-// NoMemory is the error for a request that finds no memory.
+// NoMemory returns the error for a request that finds no memory.
 func (d *Distributor) NoMemory() error { return d.retry(noMemory, retryAfter, errNoMemory) }

@@ -122,7 +122,7 @@ func (w *world) series(tenant string) uint64 {
 	return stats.NumSeries
 }
 
-// The books say of each sample what became of it, and close.
+// The books have the fate of each sample, and they balance.
 func TestTheBooksClose(t *testing.T) {
 	w := newWorld(t, func(c *settings.Distributor) {
 		c.MaxLabels = 2
@@ -146,8 +146,8 @@ func TestTheBooksClose(t *testing.T) {
 	}
 }
 
-// vmagent by default, and clients of remote write in other languages, do not sort labels.
-// They were answered with 400.
+// vmagent by default, and remote-write clients in other languages, do not sort labels. They
+// used to get 400.
 func TestLabelsInAnyOrder(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	o := w.mustPush("a", "up{z=1,b=2}", "up{b=2,z=1}", "up{B=3,a=4}", "twice{b=1,a=1,b=1}")
@@ -160,7 +160,7 @@ func TestLabelsInAnyOrder(t *testing.T) {
 	}
 }
 
-// A tenant for whom there is no room was asked to send again, for ever: 503.
+// A new tenant beyond store.max_tenants used to be asked to send again, for ever: 503.
 func TestTooManyTenants(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	config := tsdb.DefaultConfig()
@@ -189,7 +189,7 @@ func TestTooManyTenants(t *testing.T) {
 	kept := false
 	w.Metadata.All("one-more", func(string, prom.Metadata) bool { kept = true; return false })
 	if kept {
-		t.Error("what was said of the tenant's metrics is kept")
+		t.Error("the metadata of the tenant's metrics is kept")
 	}
 	w.mustPush("second", "up", "down")
 }
@@ -210,8 +210,8 @@ func TestTenantsAreApart(t *testing.T) {
 	}
 }
 
-// A tenant above its rate is refused before its request is read, until its bucket has
-// something again; others are let in.
+// A tenant above its rate is refused before its request is read, until its bucket fills again.
+// Other tenants are let in.
 func TestRate(t *testing.T) {
 	w := newWorld(t, func(c *settings.Distributor) {
 		c.Rate = 10
@@ -234,7 +234,7 @@ func TestRate(t *testing.T) {
 	if err := w.Admit("a"); !errors.As(err, &again) || !strings.Contains(err.Error(), "more than 10 samples a second, which distributor.rate allows") {
 		t.Fatalf("%v", err)
 	}
-	if again.After < 3*time.Second || again.After > 7*time.Second { // 31 samples are missing: 3.1 s, and as much jitter at most
+	if again.After < 3*time.Second || again.After > 7*time.Second { // 31 samples are missing: 3.1 s, and at most as much jitter
 		t.Errorf("to be sent again in %v", again.After)
 	}
 	w.now = w.now.Add(3 * time.Second)
@@ -254,7 +254,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// Answers that ask senders to come again do not bring them back together.
+// Retry times are spread, so that senders do not come back together.
 func TestRetriesAreSpread(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	w.err = errors.New("no space left on device")
@@ -297,7 +297,7 @@ func TestOneOfAPair(t *testing.T) {
 	}
 }
 
-// A reload gives other rules to series that are known, too.
+// A reload applies other rules to known series, too.
 func TestReload(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	w.mustPush("a", "up", "down")

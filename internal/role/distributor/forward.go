@@ -16,16 +16,17 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// Backend is another place for what is written here. What it accepts it keeps until the
-// other side has it, or gives up and counts.
+// Backend is another place for the samples that are written here. It keeps what it accepts
+// until the other side has it, or gives it up and counts it.
 type Backend interface {
-	// Push hands over a request of remote write, compressed with snappy. version is 1 or 2.
+	// Push hands over a remote-write request, compressed with snappy. version is 1 or 2.
 	Push(tenant string, version int, parts outcome.Counts, body []byte) error
 	TakesRequests() bool
 	TakesTiles(width tile.Width) bool
 }
 
-// forwardedSamples is how many samples of tiles go in one request, as Prometheus sends.
+// forwardedSamples is how many samples of tiles are sent in one request; the same as
+// Prometheus.
 const forwardedSamples = 2000
 
 // forwarded is a request for backends.
@@ -35,7 +36,7 @@ type forwarded struct {
 	body    []byte
 }
 
-// forward hands what encode makes, once, to all backends that take it.
+// forward encodes a request once and hands it to all backends that take it.
 func (d *Distributor) forward(tenant string, takes func(Backend) bool, encode func() (forwarded, error)) error {
 	var f forwarded
 	var errs []error
@@ -54,8 +55,8 @@ func (d *Distributor) forward(tenant string, takes func(Backend) bool, encode fu
 	return errors.Join(errs...)
 }
 
-// forwardRequest forwards a request as it came, before any relabelling: to write it anew
-// costs as much as all else that is done with it.
+// forwardRequest forwards a request as it came, before any relabelling: encoding it again
+// would cost as much as everything else that is done with it.
 func (d *Distributor) forwardRequest(tenant string, r *remotewrite.Request) error {
 	return d.forward(tenant, Backend.TakesRequests, func() (forwarded, error) {
 		if r.Compressed == nil {
@@ -92,7 +93,7 @@ func (e *encoder) series(refs []uint32) *writev2.TimeSeries {
 	return &e.message.Timeseries[len(e.message.Timeseries)-1]
 }
 
-// typeOf is how metadata of remote write says what the series of a kind are.
+// typeOf returns the type of a kind of series in remote write's metadata.
 func typeOf(kind series.Kind) writev2.Metadata_MetricType {
 	switch kind {
 	case 0:
@@ -105,7 +106,7 @@ func typeOf(kind series.Kind) writev2.Metadata_MetricType {
 	return writev2.Metadata_METRIC_TYPE_GAUGE
 }
 
-// encodeTiles puts the samples of a series together, floats apart from histograms.
+// encodeTiles groups the samples by series, floats apart from histograms.
 func encodeTiles(samples []tile.Sample) (forwarded, error) {
 	type kind struct {
 		series    *tile.Series
@@ -136,7 +137,7 @@ func encodeTiles(samples []tile.Sample) (forwarded, error) {
 	return e.end()
 }
 
-// encodeRequest writes a request that did not come by remote write.
+// encodeRequest encodes a request that did not come by remote write.
 func encodeRequest(r *remotewrite.Request) (forwarded, error) {
 	e := newEncoder()
 	e.parts = r.Counts()
@@ -180,8 +181,8 @@ func encodeRequest(r *remotewrite.Request) (forwarded, error) {
 	return e.end()
 }
 
-// said is what the family of a series says of it: under its name, or under that of the
-// classic histogram or summary that it is a part of.
+// said returns the family's metadata for a series: found under its name, or under the name of
+// the classic histogram or summary that it is part of.
 func said(families map[string]writev2.Metadata, of []remotewrite.Label) writev2.Metadata {
 	for _, l := range of {
 		if string(l.Name) != model.MetricNameLabel {

@@ -23,7 +23,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// backend remembers what it got, as text: tenant, series, samples.
+// backend keeps the requests that it got, as text: tenant, series, samples.
 type backend struct {
 	t        *testing.T
 	requests bool
@@ -62,7 +62,7 @@ func (b *backend) Push(tenant string, version int, parts outcome.Counts, body []
 	return nil
 }
 
-// show has a line for each series of a request.
+// show returns a line for each series of a request.
 func show(t *testing.T, tenant string, r *remotewrite.Request) (lines []string) {
 	t.Helper()
 	for i := range r.Series {
@@ -113,7 +113,7 @@ func (w *world) backends(all ...*backend) {
 	w.Tiles = tiles{w}
 }
 
-// What came is passed on as it came, to those who take requests.
+// Requests are passed on as they came, to the backends that take requests.
 func TestRequestsAreForwarded(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	takes, not := &backend{requests: true}, &backend{width: tile.Width10s}
@@ -124,7 +124,7 @@ func TestRequestsAreForwarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	raw, _ := snappy.Decode(nil, anew.body)
-	r.Compressed = snappy.Encode(nil, append(raw, 0xf8, 7, 1)) // with a field that only what came has
+	r.Compressed = snappy.Encode(nil, append(raw, 0xf8, 7, 1)) // with a field that only the original bytes have
 	if _, err := w.Push("team", r); err != nil {
 		t.Fatal(err)
 	}
@@ -138,8 +138,8 @@ func TestRequestsAreForwarded(t *testing.T) {
 	}
 }
 
-// What the backends' queue does not take is not acknowledged, and comes again; but it is
-// written here, and both the answer and the books say so.
+// A request that the backends' queue does not take is not acknowledged, and comes again. But
+// it is written here, and both the answer and the books say so.
 func TestABackendWithoutDisk(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	b := &backend{requests: true, err: errors.New("no space left on device")}
@@ -158,7 +158,7 @@ func TestABackendWithoutDisk(t *testing.T) {
 	}
 }
 
-// A request that did not come by remote write has all its parts when it is written anew.
+// A request that did not come by remote write keeps all its parts when it is encoded.
 func TestRequestsWrittenAnew(t *testing.T) {
 	symbols := writev2.NewSymbolTable()
 	refs := []uint32{symbols.Symbolize("__name__"), symbols.Symbolize("a")}
@@ -220,8 +220,8 @@ func TestTilesAreForwarded(t *testing.T) {
 	}
 }
 
-// What Freshet sends itself measures the way to its own store. Others have no use for it; a
-// gauge of an application is its own, whatever it is called.
+// Freshet's probes measure the way to its own store. Backends do not get them; an
+// application's gauge is forwarded, whatever its name.
 func TestProbesAreNotForwarded(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	ten := &backend{t: t, width: tile.Width10s}
@@ -240,8 +240,9 @@ func TestProbesAreNotForwarded(t *testing.T) {
 	}
 }
 
-// One backend's queue cannot be written: our own store and the other backends have the tiles,
-// and nobody is asked to write them again. That used to hold back all tiles of all tenants.
+// One backend's queue cannot be written: our own store and the other backends get the tiles,
+// and the caller does not write them again. A broken queue used to hold back all tiles of all
+// tenants.
 func TestABackendWhoseQueueIsBrokenHoldsUpNobody(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	broken, other := &backend{t: t, width: tile.Width10s, err: errors.New("no space left on device")}, &backend{t: t, width: tile.Width10s}
@@ -256,7 +257,7 @@ func TestABackendWhoseQueueIsBrokenHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// What OTLP says of a metric goes along with its series, parts of histograms included.
+// A metric's OTLP metadata are forwarded with its series, including parts of histograms.
 func TestWhatIsSaidOfAMetricIsForwarded(t *testing.T) {
 	var r remotewrite.Request
 	var b remotewrite.Builder
@@ -290,7 +291,7 @@ func TestWhatIsSaidOfAMetricIsForwarded(t *testing.T) {
 	}
 }
 
-// Backends learn what the series of tiles are: they store an up/down counter as a gauge.
+// Backends get the types of tiles' series: an up/down counter is stored as a gauge.
 func TestTheKindOfTilesIsForwarded(t *testing.T) {
 	var samples []tile.Sample
 	for kind := series.Kind(0); kind <= series.LastKind; kind++ {

@@ -19,9 +19,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "distributor", Name: name, Help: help}, []string{"reason"})
 	}
 	m := &metrics{
-		written:   counter("written_samples_total", "Samples and histograms of remote write and OTLP that were acknowledged: stored, or there already."),
+		written:   counter("written_samples_total", "Samples and histograms of remote write and OTLP that were acknowledged: stored now, or before."),
 		exemplars: counter("written_exemplars_total", "Exemplars that were acknowledged."),
-		dropped:   vec("dropped_samples_total", "Samples that are dropped as the configuration wants it: rule, by distributor.relabel; replica, as those of the other server of an HA pair."),
+		dropped:   vec("dropped_samples_total", "Samples that the configuration drops: rule, by distributor.relabel; replica, from the HA pair's server that is not elected."),
 		elections: counter("ha_elections_total", "How often samples of another server of an HA pair were taken than before; the log names it. Rising: servers of a pair are down by turns, or distributor.ha.timeout is shorter than their pauses."),
 		notKept:   counter("exemplars_not_kept_total", "Exemplars for which there was no room, or that were older than the newest of their series. Rising: store.exemplars is too small for what senders send."),
 		refused: vec("refused_total", "Samples, histograms and exemplars that were refused, by reason, and series that had none of these; their senders got 400, or 429 for a limit, or by OTLP a partial success, with the first series. Rising: the answer and the sender's log name the series; too_many_series, distributor.max_series; "+
@@ -29,7 +29,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		retries: vec("retries_total", "Requests of which nothing was written and that are to be sent again (503), by reason. Rising: rate, a tenant sends more than distributor.rate; memory, distributor.max_memory; unavailable, the disk does not keep up or is full: the log has the cause."),
 	}
 	for reason := range outcome.NumReasons {
-		m.refused.WithLabelValues(reason.String()) // what has not happened yet is 0, not absent
+		m.refused.WithLabelValues(reason.String()) // a reason that has not occurred yet is 0, not absent
 	}
 	for _, reason := range []string{overRate, unavailable, noMemory} {
 		m.retries.WithLabelValues(reason)

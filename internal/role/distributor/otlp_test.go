@@ -51,8 +51,8 @@ func (w *world) pushOTLP(flags pmetric.DataPointFlags) (outcome.Outcome, error) 
 	return w.Push("a", &r)
 }
 
-// Native histograms of both kinds are written by the way of remote write, and so is what
-// says that they are no more.
+// Native histograms of both kinds, and their staleness markers, are written the same way as
+// remote write's.
 func TestHistogramsOfOTLP(t *testing.T) {
 	w := newWorld(t, func(c *settings.Distributor) { c.OTLP.NativeHistograms = true })
 	for _, flags := range []pmetric.DataPointFlags{0, pmetric.DefaultDataPointFlags.WithNoRecordedValue(true)} {
@@ -63,7 +63,7 @@ func TestHistogramsOfOTLP(t *testing.T) {
 	}
 }
 
-// What is refused before Push is in the books and metrics as what is refused by it.
+// Points refused before Push are in the books and metrics like points refused by Push.
 func TestPointsRefusedBeforehandAreCounted(t *testing.T) {
 	w := newWorld(t, func(*settings.Distributor) {})
 	var o outcome.Outcome

@@ -16,18 +16,18 @@ import (
 // Tiles stores tiles: see tsdb.Stores.
 type Tiles interface {
 	WriteTiles(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tile.Written, error)
-	// NewTotal is told of a series of deltas that is new, or for which a limit has no place.
+	// NewTotal is called with a series of deltas that is new, or that a limit refused.
 	NewTotal(tenant string, ls labels.Labels, from sender.Sender, refused bool)
 }
 
 // WriteTiles writes tiles of one width to our own store and to the backends that take them.
-// It is the way of all that DogStatsD and OTLP's deltas count. After an error the same
-// samples should be written again; those that are there already are repeats.
+// All samples from DogStatsD and OTLP deltas come this way. After an error the caller should
+// write the same samples again; those already stored are repeats.
 //
 // A backend whose queue cannot be written holds up neither our own store nor other backends:
-// it lacks these tiles, and has counted them as unsent. To write them again would hold back
-// the tenant's later tiles for as long as the queue is broken, and to keep them for it in
-// memory would lose them at the next restart all the same.
+// it misses these tiles, and counts them as unsent. Writing them again would hold back the
+// tenant's later tiles for as long as the queue is broken, and keeping them in memory would
+// lose them at the next restart anyway.
 func (d *Distributor) WriteTiles(ctx context.Context, of string, width tile.Width, samples []tile.Sample) (tile.Written, error) {
 	trip := stage.FromContext(ctx)
 	trip.Pass(stage.Distribute, stage.Append, d.Now())
@@ -54,7 +54,7 @@ func (d *Distributor) WriteTiles(ctx context.Context, of string, width tile.Widt
 	return written, nil
 }
 
-// withoutProbes leaves out what Freshet sends itself: it measures the way to its own store.
+// withoutProbes leaves out Freshet's own probes: they measure the way to its own store.
 func withoutProbes(samples []tile.Sample) (others []tile.Sample) {
 	for i := range samples {
 		if samples[i].Series.Labels.Get(model.MetricNameLabel) != probe.Metric {

@@ -10,7 +10,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// CheckFiles reads the files that the configuration names.
+// CheckFiles reads the files named in the configuration.
 func CheckFiles(c settings.Forward) error {
 	var errs []error
 	for i, b := range c.Backends {
@@ -30,11 +30,11 @@ func CheckFiles(c settings.Forward) error {
 	return errors.Join(errs...)
 }
 
-// clientConfig is the configuration of an HTTP client, as Prometheus has it. It reads
-// the files again when they change.
+// clientConfig returns the configuration of an HTTP client in Prometheus' form. The client
+// reads the files again when they change.
 func clientConfig(b settings.Backend) promconfig.HTTPClientConfig {
 	c := promconfig.HTTPClientConfig{
-		// Behind a redirect a POST may become a GET, whose 200 would acknowledge what
+		// A redirect may turn a POST into a GET, whose 200 would acknowledge a request that
 		// nobody has.
 		FollowRedirects: false,
 		EnableHTTP2:     true,

@@ -11,13 +11,13 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 )
 
-// maxDecompressed bounds what a body may become in memory, in bytes. It was taken
-// under a limit of the distributor's, which is below.
+// maxDecompressed bounds the bytes of a decompressed body. The distributor has accepted the
+// body under a lower limit.
 const maxDecompressed = 256 << 20
 
-// toV1 returns a body of remote write 2.0 in version 1.0, both compressed. Version
-// 1.0 has no place for start timestamps; metadata, which it has by metric and not
-// by series, is left out.
+// toV1 converts a body of remote write 2.0 to version 1.0, both compressed. It drops start
+// timestamps, for which 1.0 has no field, and metadata, which 1.0 has by metric and not by
+// series.
 func toV1(body []byte) ([]byte, error) {
 	raw, err := remotewrite.Decompress(nil, body, maxDecompressed)
 	if err != nil {

@@ -48,7 +48,7 @@ var (
 	}
 )
 
-// checkV1 says whether body is what fullV2 has, in version 1.0.
+// checkV1 checks that body is fullV2 in version 1.0.
 func checkV1(t *testing.T, body string) {
 	t.Helper()
 	raw, err := snappy.Decode(nil, []byte(body))
@@ -72,8 +72,8 @@ func checkV1(t *testing.T, body string) {
 	}
 }
 
-// A backend that knows 1.0 only gets 1.0, whether it says so by its status or by
-// saying nothing of what was written; it is asked once.
+// A backend that knows only 1.0 gets 1.0, whether it says so by its status or by not saying
+// what was written. It is asked once.
 func TestFallsBack(t *testing.T) {
 	for name, refusal := range map[string]int{"415": http.StatusUnsupportedMediaType, "a success that writes nothing": http.StatusOK} {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestFallsBack(t *testing.T) {
 					return
 				}
 				got = append(got, body)
-				w.WriteHeader(http.StatusNoContent) // 1.0 says nothing of what was written
+				w.WriteHeader(http.StatusNoContent) // an answer to 1.0 does not say what was written
 			})
 			b.Start()
 			x := newForwarder(t, t.TempDir(), settings.Backend{URL: b.URL})
@@ -102,7 +102,7 @@ func TestFallsBack(t *testing.T) {
 	}
 }
 
-// With a fixed version nobody falls back.
+// With a fixed version there is no fallback.
 func TestFixedProtocol(t *testing.T) {
 	t.Run("2.0", func(t *testing.T) {
 		answers := []func(w http.ResponseWriter){
@@ -123,7 +123,7 @@ func TestFixedProtocol(t *testing.T) {
 		b := newBackend(t, nil)
 		b.Start()
 		x := newForwarder(t, t.TempDir(), settings.Backend{URL: b.URL, Protocol: settings.ProtocolV1})
-		x.push(fullV2(t), newRequest(2)) // the second is no snappy
+		x.push(fullV2(t), newRequest(2)) // the second is not snappy
 		x.runUntilEmpty()
 		if got := b.all(); len(got) != 1 {
 			t.Fatalf("taken were %d", len(got))
@@ -134,7 +134,7 @@ func TestFixedProtocol(t *testing.T) {
 	})
 }
 
-// A body with references that lead nowhere is an error, not a panic.
+// A body with references out of range is an error, not a panic.
 func TestConversionOfNonsense(t *testing.T) {
 	for name, series := range map[string]writev2.TimeSeries{
 		"label":    {LabelsRefs: []uint32{0, 9}},

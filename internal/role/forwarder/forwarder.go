@@ -1,9 +1,8 @@
-// Package forwarder sends what was accepted to a backend: any endpoint of remote
-// write, 2.0 or 1.0. What waits lies in a queue on disk (core/queue), so that it
-// outlives restarts and a backend that is away; the backend may get a request
-// twice, which remote write allows.
+// Package forwarder sends accepted requests to a backend: any endpoint of remote write, 2.0 or
+// 1.0. They wait in a queue on disk (core/queue), so they outlive restarts and outages of the
+// backend. The backend may get a request twice, which remote write allows.
 //
-// What is forwarded, and to which backends, is decided by those who Push.
+// The callers of Push decide what is forwarded, and to which backends.
 package forwarder
 
 import (
@@ -32,9 +31,9 @@ import (
 type Options struct {
 	Backend settings.Backend
 
-	// Dirs has a directory for the queue of each connection, always in the same
-	// order. Those beyond Backend.Connections are sent until they are empty: what
-	// waited when there were more.
+	// Dirs has a directory for the queue of each connection, always in the same order.
+	// Directories beyond Backend.Connections hold requests from a time with more connections.
+	// They are sent until these queues are empty.
 	Dirs []segment.FS
 
 	UserAgent string // such as freshet/1.2.3
@@ -42,7 +41,7 @@ type Options struct {
 	Logger    *slog.Logger
 }
 
-// Forwarder sends to one backend. Push may be called by any goroutine.
+// Forwarder sends to one backend. Push is safe for concurrent use.
 type Forwarder struct {
 	config    settings.Backend
 	userAgent string
@@ -53,18 +52,18 @@ type Forwarder struct {
 	onlyV1    atomic.Bool // the backend has said so
 }
 
-// lane is a queue and the connection that empties it: one request at a time, so
-// that the samples of a series arrive in order.
+// lane is a queue and the connection that empties it, one request at a time, so that the
+// samples of a series arrive in order.
 type lane struct {
 	*Forwarder
 	queue *queue.Queue
-	wake  chan struct{} // something has been pushed
+	wake  chan struct{} // signals a push
 
 	backoff retry.Backoff
-	away    bool // the backend does not take what was tried last
+	away    bool // the last attempt failed and will be repeated
 }
 
-// New opens the queues, and finds what an earlier process left in them.
+// New opens the queues, and finds the requests of an earlier process in them.
 func New(o Options) (*Forwarder, error) {
 	f := &Forwarder{
 		config:    o.Backend.WithDefaults(),
@@ -126,9 +125,9 @@ func (f *Forwarder) waiting() (sum queue.Amount, oldest int64) {
 	return sum, oldest
 }
 
-// Push hands a request over to the queue. When it returns nil the request survives
-// the death of the process, and is sent sooner or later unless the queue runs
-// full; after an error it is not, and is counted. The body may be used again.
+// Push puts a request into the queue. When it returns nil, the request survives the death of
+// the process, and is sent sooner or later unless the queue runs full. After an error it is
+// not sent, and is counted. The body may be used again.
 func (f *Forwarder) Push(r Request) error {
 	frame := queue.Frame{Time: time.Now().UnixMilli(), Samples: uint32(r.Samples + r.Histograms)}
 	var err error
@@ -148,13 +147,13 @@ func (f *Forwarder) Push(r Request) error {
 	}
 	select {
 	case l.wake <- struct{}{}:
-	default: // it will look anyway
+	default: // it will look at the queue anyway
 	}
 	return nil
 }
 
-// Run sends until ctx is done, and closes the queues: what is in them is sent by
-// whoever runs next. Those who Push must have stopped before.
+// Run sends until ctx is done, and closes the queues. The next Run sends the requests that are
+// left. Callers of Push must stop first.
 func (f *Forwarder) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, l := range f.lanes {
@@ -173,7 +172,7 @@ func (f *Forwarder) close() error {
 	return errors.Join(errs...)
 }
 
-// run sends the oldest request until it comes to an end, then the next.
+// run sends the oldest request until it has a fate, then the next.
 func (l *lane) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		frame, ok, err := l.queue.Peek()
@@ -193,8 +192,8 @@ func (l *lane) run(ctx context.Context) {
 	}
 }
 
-// try makes one attempt with a frame. The next one begins with Peek again, since
-// the queue may give the frame up meanwhile.
+// try makes one attempt with a frame. The next attempt begins with Peek again, since the queue
+// may give the frame up meanwhile.
 func (l *lane) try(ctx context.Context, frame queue.Frame) {
 	r, err := parseRequest(frame.Payload, frame.Samples)
 	a := answer{verdict: refused, reason: reasonFrame}
@@ -204,7 +203,7 @@ func (l *lane) try(ctx context.Context, frame queue.Frame) {
 		a.text = err.Error()
 	}
 	if ctx.Err() != nil && a.verdict == again {
-		return // we have hung up
+		return // we hung up
 	}
 	if a.verdict == again {
 		l.metrics.retries.WithLabelValues(a.reason).Inc()
@@ -232,12 +231,13 @@ func (l *lane) try(ctx context.Context, frame queue.Frame) {
 		if counted {
 			l.metrics.refused.add(frame.Amount(), a.reason)
 		}
-	case counted: // else it was given up meanwhile, and is counted as that
+	case counted: // else it was given up meanwhile, and counted then
 		l.metrics.acknowledged.add(frame.Amount())
 	}
 }
 
-// pause waits before the next attempt: for as long as the backend asks, and then as the backoff says.
+// pause waits before the next attempt: the time that the backend asks for, and then the
+// backoff.
 func (l *lane) pause(ctx context.Context, asked time.Duration) {
 	_ = retry.Wait(ctx, asked+l.backoff.Next()) // its caller looks at ctx
 }

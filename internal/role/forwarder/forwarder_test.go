@@ -46,8 +46,8 @@ func TestForwards(t *testing.T) {
 	x.expect("waiting", map[string]float64{})
 }
 
-// Whatever a stop interrupts, the next process sends: nothing is lost, and only
-// what was being sent is sent again.
+// Whatever a stop interrupts, the next process sends: nothing is lost, and only the request in
+// flight is sent again.
 func TestRestartLosesNothing(t *testing.T) {
 	const n = 40
 	arrived := make(chan struct{}, n)
@@ -101,8 +101,8 @@ func TestRestartLosesNothing(t *testing.T) {
 	}
 }
 
-// A queue that is full gives up its oldest requests, counts them and says so; the
-// backend gets the rest, and every request is counted once.
+// A full queue gives up its oldest requests, counts them and logs it. The backend gets the
+// rest, and every request is counted once.
 func TestFullQueue(t *testing.T) {
 	b := newBackend(t, nil)
 	b.Start()
@@ -129,7 +129,7 @@ func TestFullQueue(t *testing.T) {
 	}
 }
 
-// What is given up while it is being sent is counted once, as that.
+// A request that is given up while it is being sent counts once, as given up.
 func TestGivenUpWhileSent(t *testing.T) {
 	arrived, goOn := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -159,8 +159,8 @@ func TestGivenUpWhileSent(t *testing.T) {
 	}
 }
 
-// A refusal is final: counted by its status, logged with the backend's words, at
-// most so many of them, and the next request goes on.
+// A refusal is final: counted by its status, logged with the beginning of the backend's words,
+// and the next request follows.
 func TestRefused(t *testing.T) {
 	b := newBackend(t, func(w http.ResponseWriter, _ *http.Request, body string) {
 		switch body {
@@ -189,8 +189,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// An answer may come before the request is sent: what is left of the request must
-// not change while the next one is read from the queue.
+// An answer may come before the request is sent. The rest of the request must not change while
+// the next one is read from the queue.
 func TestEarlyAnswer(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusBadRequest) }))
 	defer server.Close()
@@ -200,10 +200,10 @@ func TestEarlyAnswer(t *testing.T) {
 		large.Body = make([]byte, 8<<20)
 		x.push(large)
 	}
-	x.runUntilEmpty() // the race detector knows
+	x.runUntilEmpty() // the race detector checks it
 }
 
-// Everything else is tried again until it is taken, and the order stays.
+// Any other failure is retried until the backend takes the request, and the order stays.
 func TestRetries(t *testing.T) {
 	codes := []int{500, 502, 503, 429, 302, 307, 500}
 	b := newBackend(t, func(w http.ResponseWriter, r *http.Request, _ string) {
@@ -230,7 +230,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// A backend that does not answer in time, or is not there, is tried again.
+// A backend that does not answer in time, or is not there, is retried.
 func TestAway(t *testing.T) {
 	var once sync.Once
 	b := newBackend(t, func(_ http.ResponseWriter, r *http.Request, _ string) {
@@ -263,8 +263,8 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// Tenants share the connections; those of one stay in order, and arrive together
-// with others.
+// Tenants share the connections. Requests of one tenant stay in order, and arrive concurrently
+// with those of others.
 func TestConnections(t *testing.T) {
 	const tenants, each = 16, 10
 	var arrived atomic.Int32
@@ -290,7 +290,7 @@ func TestConnections(t *testing.T) {
 	for _, body := range b.all() {
 		name, n, _ := strings.Cut(body, " ")
 		if n != fmt.Sprint(next[name]) {
-			t.Fatalf("%s came when %d was due", body, next[name])
+			t.Fatalf("%s came, want request %d", body, next[name])
 		}
 		next[name]++
 	}
@@ -299,7 +299,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// What waited for a connection that is no more is sent, and nothing new goes there.
+// Requests that wait for a removed connection are sent, and no new ones go there.
 func TestFewerConnections(t *testing.T) {
 	b := newBackend(t, nil)
 	b.Start()
@@ -322,7 +322,7 @@ func TestFewerConnections(t *testing.T) {
 	}
 }
 
-// After Run nothing that it started is still running, whatever it was doing.
+// After Run none of its goroutines is running, whatever it was doing.
 func TestNothingIsLeft(t *testing.T) {
 	arrived := make(chan struct{}, 10)
 	for name, answer := range map[string]func(w http.ResponseWriter, r *http.Request, body string){
@@ -349,7 +349,7 @@ func TestNothingIsLeft(t *testing.T) {
 			})
 			select {
 			case <-b.closed:
-				// A request that we hang up on is nobody's fault.
+				// A request that we cancel is neither a retry nor worth a log line.
 				if retries := x.counts("retries"); name == "in flight" && (len(retries) > 0 || x.logs.Len() > 0) {
 					t.Errorf("retries %v, log:\n%s", retries, x.logs)
 				}
@@ -367,7 +367,7 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// Who we are, and whom we believe, comes from files, which may change.
+// Credentials and certificates come from files, which may change.
 func TestCredentials(t *testing.T) {
 	var got []string
 	b := newBackend(t, func(_ http.ResponseWriter, r *http.Request, _ string) {
@@ -415,7 +415,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// What cannot be queued is an error and is counted.
+// A request that cannot be queued is an error, and is counted.
 func TestPushFails(t *testing.T) {
 	x := newForwarder(t, t.TempDir(), settings.Backend{URL: "http://localhost"})
 	large := newRequest(1)
@@ -432,7 +432,7 @@ func TestPushFails(t *testing.T) {
 	}
 }
 
-// The queue may hold what another program wrote.
+// The queue may hold frames of another program.
 func TestParseRequest(t *testing.T) {
 	r := newRequest(1)
 	b, err := appendRequest(nil, &r)

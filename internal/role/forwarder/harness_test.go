@@ -26,14 +26,14 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// backend is a real server that remembers what it took, and answers as it is told.
+// backend is a real server that keeps the bodies it accepted. answer decides its answers.
 type backend struct {
 	*httptest.Server
 	opened atomic.Int32 // connections
 	mu     sync.Mutex
-	answer func(w http.ResponseWriter, r *http.Request, body string) // nil takes all
-	taken  []string                                                  // bodies that got a 2xx, as newRequest numbers them
-	closed chan struct{}                                             // for each connection that ended
+	answer func(w http.ResponseWriter, r *http.Request, body string) // nil accepts all
+	taken  []string                                                  // bodies that got a 2xx, numbered by newRequest
+	closed chan struct{}                                             // receives for each connection that ended
 }
 
 func newBackend(t *testing.T, answer func(w http.ResponseWriter, r *http.Request, body string)) *backend {
@@ -72,7 +72,7 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// all are the bodies that were taken.
+// all returns the accepted bodies.
 func (b *backend) all() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -86,7 +86,7 @@ type statusOf struct {
 
 func (s *statusOf) WriteHeader(code int) { s.status = code; s.ResponseWriter.WriteHeader(code) }
 
-// newRequest is one whose body nobody looks into.
+// newRequest returns a request whose body is never decoded.
 func newRequest(n int) Request {
 	return Request{Tenant: "default", Version: 2, Samples: 3, Histograms: 1, Body: fmt.Appendf(nil, "body %d", n)}
 }
@@ -98,7 +98,7 @@ func bodies(from, to int) (all []string) {
 	return all
 }
 
-// fixture is a Forwarder and what it says of itself.
+// fixture is a Forwarder, its metrics and its log.
 type fixture struct {
 	*Forwarder
 	t    *testing.T
@@ -119,7 +119,7 @@ func newForwarder(t *testing.T, dir string, config settings.Backend) *fixture {
 	for i := 0; ; i++ {
 		path := filepath.Join(dir, fmt.Sprint(i))
 		if _, err := os.Stat(path); err != nil && i >= max(1, config.Connections) {
-			break // an earlier process had no more either
+			break // an earlier process had no more, either
 		}
 		d, err := files.Open(path)
 		if err != nil {
@@ -158,7 +158,7 @@ func (x *fixture) pushNumbers(from, to int) {
 	}
 }
 
-// run runs until stop says so, which is asked all the time.
+// run runs the Forwarder until stop, which it polls, returns true.
 func (x *fixture) run(stop func() bool) {
 	x.t.Helper()
 	ctx, cancel := context.WithCancel(x.t.Context())
@@ -189,7 +189,7 @@ func (x *fixture) runUntilEmpty() {
 	x.run(func() bool { sum, _ := x.waiting(); return sum.Frames == 0 })
 }
 
-// counts are the metrics whose names have the text, without what is zero.
+// counts returns the metrics whose names contain the text, without zeros.
 func (x *fixture) counts(text string) map[string]float64 {
 	x.t.Helper()
 	gathered, err := x.reg.Gather()

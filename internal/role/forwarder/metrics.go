@@ -9,7 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/queue"
 )
 
-// Reasons for which something is unsent.
+// Reasons for unsent requests.
 const (
 	unsentFull    = "queue_full"
 	unsentDamaged = "damaged"
@@ -23,7 +23,7 @@ type metrics struct {
 	requestSeconds                prometheus.Histogram
 }
 
-// fate counts what came to one end.
+// fate counts what had one fate.
 type fate struct{ requests, samples, bytes *prometheus.CounterVec }
 
 func (f fate) add(a queue.Amount, reason ...string) {
@@ -58,13 +58,13 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			NativeHistogramBucketFactor: 1.1, Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)}),
 	}
 	all.acknowledged.add(queue.Amount{})
-	for _, reason := range []string{unsentFull, unsentDamaged, unsentDisk} { // so that an increase is seen from the first on
+	for _, reason := range []string{unsentFull, unsentDamaged, unsentDisk} { // so that the first increase is seen, too
 		all.unsent.add(queue.Amount{}, reason)
 	}
 	return all
 }
 
-// watch registers what is asked of the queues at each scrape.
+// watch registers gauges that read the queues at each scrape.
 func watch(reg prometheus.Registerer, waiting func() (queue.Amount, int64)) {
 	m := promauto.With(reg)
 	gauge := func(name, help string, value func(queue.Amount) float64) {

@@ -14,7 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// transport answers without a network, so that time is the test's.
+// transport answers without a network, so that the test controls time.
 type transport func(w http.ResponseWriter)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -26,8 +26,7 @@ func (f transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// waits returns how long a Forwarder waited between the attempts until the
-// answers are used up.
+// waits returns how long a Forwarder waits between attempts until the answers are used up.
 func waits(t *testing.T, config settings.Backend, answers ...func(w http.ResponseWriter)) (all []time.Duration) {
 	t.Helper()
 	dir := t.TempDir()
@@ -68,8 +67,8 @@ func status(code int, header ...string) func(w http.ResponseWriter) {
 
 const ms = time.Millisecond
 
-// The bound of the wait doubles up to its limit, and begins anew after a request
-// that came to an end.
+// The bound of the wait doubles up to its limit, and starts anew after a request that was
+// accepted or refused.
 func TestBackOff(t *testing.T) {
 	failed, taken := status(500), status(204, "X-Prometheus-Remote-Write-Samples-Written", "3")
 	var answers []func(w http.ResponseWriter)
@@ -84,10 +83,10 @@ func TestBackOff(t *testing.T) {
 	}
 }
 
-// withinBound reports whether a wait is one of this bound.
+// withinBound reports whether a wait can come from this bound.
 func withinBound(wait, bound time.Duration) bool { return bound/2 <= wait && wait <= bound }
 
-// What the backend asks for is the least wait, and has jitter behind it.
+// The time that the backend asks for is the least wait; jitter comes on top.
 func TestRetryAfter(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer func(w http.ResponseWriter)
@@ -100,10 +99,10 @@ func TestRetryAfter(t *testing.T) {
 			w.Header().Set("Retry-After", time.Now().Add(90*time.Second).UTC().Format(http.TimeFormat))
 			w.WriteHeader(503)
 		}, 90 * time.Second},
-		"a date that has passed":     {status(503, "Retry-After", "Fri, 31 Dec 1999 23:59:59 GMT"), 0},
-		"nonsense":                   {status(503, "Retry-After", "soon"), 0},
-		"negative":                   {status(503, "Retry-After", "-5"), 0},
-		"absurd, as of milliseconds": {status(503, "Retry-After", "1790000000"), maxRetryAfter},
+		"a date that has passed":       {status(503, "Retry-After", "Fri, 31 Dec 1999 23:59:59 GMT"), 0},
+		"nonsense":                     {status(503, "Retry-After", "soon"), 0},
+		"negative":                     {status(503, "Retry-After", "-5"), 0},
+		"absurd, such as milliseconds": {status(503, "Retry-After", "1790000000"), maxRetryAfter},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := waits(t, settings.Backend{RetryMin: 30 * ms, RetryMax: 5 * time.Second}, c.answer)
@@ -114,7 +113,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// The age of the oldest is by the clock, over restarts.
+// The age of the oldest request is by the clock, across restarts.
 func TestOldest(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,11 +14,11 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// answer is what became of one attempt to send a request.
+// answer is the result of one attempt to send a request.
 type answer struct {
 	verdict    verdict
 	reason     string        // of a refusal or a retry, for metrics: few values
-	text       string        // for people
+	text       string        // for the log
 	retryAfter time.Duration // what the backend asks for
 }
 
@@ -26,30 +26,29 @@ type verdict int
 
 const (
 	acknowledged verdict = iota
-	refused              // for good
-	again                // to be sent once more
+	refused              // permanently
+	again                // must be sent again
 )
 
-// Reasons of answers that have no status.
+// Reasons for answers without a status.
 const (
-	reasonFrame      = "frame"       // the queue holds what we did not write
-	reasonConversion = "conversion"  // into remote write 1.0
-	reasonNotWritten = "not_written" // a success that says nothing of what was written
+	reasonFrame      = "frame"       // the queue holds a frame that we did not write
+	reasonConversion = "conversion"  // the body cannot be converted to remote write 1.0
+	reasonNotWritten = "not_written" // a success that does not say what was written
 	reasonTimeout    = "timeout"
 	reasonNetwork    = "network"
 )
 
 const (
 	maxText  = 512      // bytes of an answer that are shown
-	maxDrain = 64 << 10 // bytes that are read so that the connection can be used again
+	maxDrain = 64 << 10 // bytes that are read and dropped so that the connection can be used again
 
-	// maxRetryAfter bounds what a backend may ask for: a slip of its must not stop us
-	// for days.
+	// maxRetryAfter bounds the wait that a backend may ask for, so that its mistake cannot
+	// stop us for days.
 	maxRetryAfter = time.Hour
 )
 
-// send makes one attempt, and another in version 1.0 at once if the backend turns
-// out not to know 2.0.
+// send makes one attempt, and at once another in version 1.0 if the backend does not know 2.0.
 func (f *Forwarder) send(ctx context.Context, r Request) answer {
 	if r.Version == 2 && (f.config.Protocol == settings.ProtocolV1 || f.onlyV1.Load()) {
 		body, err := toV1(r.Body)
@@ -58,8 +57,8 @@ func (f *Forwarder) send(ctx context.Context, r Request) answer {
 		}
 		r.Version, r.Body = 1, body
 	} else {
-		// The transport may read on after an answer that came early, and the queue uses
-		// the memory again.
+		// After an early answer the transport may still read the body, while the queue reuses
+		// its memory.
 		r.Body = bytes.Clone(r.Body)
 	}
 	a, unknown := f.attempt(ctx, r)
@@ -71,8 +70,7 @@ func (f *Forwarder) send(ctx context.Context, r Request) answer {
 	return a
 }
 
-// attempt sends a request as it is. It reports whether the backend does not know
-// the version.
+// attempt sends a request once. unknown reports whether the backend does not know the version.
 func (f *Forwarder) attempt(ctx context.Context, r Request) (a answer, unknown bool) {
 	ctx, cancel := context.WithTimeout(ctx, f.config.Timeout)
 	defer cancel()
@@ -87,7 +85,7 @@ func (f *Forwarder) attempt(ctx context.Context, r Request) (a answer, unknown b
 		return a, false
 	}
 	defer resp.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxText)) // the status counts, and it has come
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxText)) // an error does not matter: the status is there
 	_, _ = io.CopyN(io.Discard, resp.Body, maxDrain)
 	a = answer{reason: strconv.Itoa(resp.StatusCode), text: resp.Status + ": " + strings.TrimSpace(string(text))}
 	switch code := resp.StatusCode; {
@@ -101,14 +99,14 @@ func (f *Forwarder) attempt(ctx context.Context, r Request) (a answer, unknown b
 		return a, true
 	case code/100 == 4 && code != http.StatusTooManyRequests:
 		a.verdict = refused
-	default: // a redirect, too: the queue waits until somebody mends the URL
+	default: // a redirect, too: the queue waits until an operator mends the URL
 		a.verdict, a.retryAfter = again, retryAfter(resp.Header.Get("Retry-After"), time.Now())
 	}
 	return a, false
 }
 
-// withoutURL is what a client said, without the URL that it puts before: that may have a
-// token in it, and the name of the backend stands beside.
+// withoutURL returns a client's error without the URL in front: that may contain a token, and
+// the log line names the backend.
 func withoutURL(err error) error {
 	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
 		return wrapped.Err
@@ -122,7 +120,7 @@ const tenantPlace = "{tenant}"
 func (f *Forwarder) request(ctx context.Context, r Request) *http.Request {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, f.config.URL, bytes.NewReader(r.Body))
 	if err != nil {
-		panic("BUG: forwarder: " + err.Error()) // New has made one
+		panic("BUG: forwarder: " + err.Error()) // New has made a request with this URL
 	}
 	for name, value := range f.config.Headers {
 		req.Header.Set(name, strings.ReplaceAll(value, tenantPlace, r.Tenant))
@@ -139,9 +137,9 @@ func (f *Forwarder) request(ctx context.Context, r Request) *http.Request {
 	return req
 }
 
-// saysWritten reports whether a backend says what it has written, as those that
-// know 2.0 must. One that knows 1.0 only may find nothing in a request of 2.0, and
-// be content.
+// saysWritten reports whether the answer says what was written, as a backend that knows 2.0
+// must. A backend that knows only 1.0 may find nothing in a request of 2.0, and still answer
+// with success.
 func saysWritten(h http.Header) bool {
 	for _, what := range []string{"Samples", "Histograms", "Exemplars"} {
 		if h.Get("X-Prometheus-Remote-Write-"+what+"-Written") != "" {
@@ -151,7 +149,7 @@ func saysWritten(h http.Header) bool {
 	return false
 }
 
-// retryAfter reads the header of that name, in seconds or a date.
+// retryAfter reads the Retry-After header, in seconds or as a date.
 func retryAfter(text string, now time.Time) time.Duration {
 	wait := time.Duration(0)
 	if seconds, err := strconv.ParseUint(text, 10, 32); err == nil {

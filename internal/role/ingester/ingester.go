@@ -1,7 +1,6 @@
-// Package ingester writes requests into the stores: what comes in waits in a bounded
-// queue, a fixed pool of goroutines works it off, and requests of one tenant that wait at
-// the same time are written in one commit. Which request may come in, and what its series
-// are called, is the distributor's business.
+// Package ingester writes requests into the stores. Requests wait in a bounded queue, a fixed
+// pool of goroutines writes them, and the waiting requests of one tenant are written in one
+// commit. The distributor decides which requests come in, and what their series are called.
 package ingester
 
 import (
@@ -22,7 +21,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// ErrFull means that as many requests wait as may. Nothing of this one was written.
+// ErrFull means that the queue, or the tenant's share of it, is full. Nothing of the request
+// was written.
 var ErrFull = errors.New("too many requests wait to be written: the disk or the processors do not keep up")
 
 // Store is where samples go: see tsdb.Stores.
@@ -31,45 +31,45 @@ type Store interface {
 }
 
 const (
-	// maxGroup bounds the requests of one commit, so that the first of them does not wait
-	// for the last of a flood.
+	// maxGroup bounds the requests of one commit, so that the first of a flood does not wait
+	// for the last.
 	maxGroup = 64
 
-	// share is the part of the queue that one tenant may fill, as a divisor: others still
-	// find room.
+	// share is the part of the queue that one tenant may fill, as a divisor, so that others
+	// still find room.
 	share = 4
 )
 
-// Ingester is made by New and works between the begin and the end of Run.
+// Ingester is made by New and works while Run runs.
 type Ingester struct {
 	store   Store
 	config  settings.Ingester
 	metrics *metrics
 	pool    *pool.Pool[*push]
-	waiting atomic.Int64 // pushes that are not done
+	waiting atomic.Int64 // pushes under way
 	tenants sync.Map     // string to *tenant
 	pushes  sync.Pool
 }
 
-// push is a request on its way.
+// push is a request on its way to the store.
 type push struct {
 	tenant  *tenant
-	request *write.Request // of the caller, once the push is given up
+	request *write.Request // owned by the caller again once the push is given up
 	begun   time.Time
 	fate    atomic.Int32
 	done    chan error
 }
 
-// Fates of a push. The first who changes it from waiting decides: a worker, which then writes
-// the request, or the caller, which then takes it back.
+// Fates of a push. The first goroutine to change it from waiting decides: a worker, which then
+// writes the request, or the caller, which then takes it back.
 const (
 	waiting int32 = iota
 	taken
 	givenUp
 )
 
-// tenant is what waits for one database. At most one worker writes for a tenant, and takes
-// what came meanwhile along.
+// tenant holds the pushes that wait for one database. At most one worker writes for a tenant,
+// and takes along what came meanwhile.
 type tenant struct {
 	name    string
 	waiting atomic.Int64
@@ -88,14 +88,14 @@ func New(config settings.Ingester, store Store, reg prometheus.Registerer) *Inge
 	return g
 }
 
-// Run writes what is pushed until ctx is done and all that was accepted is written.
+// Run writes pushed requests until ctx is done and all accepted requests are written.
 func (g *Ingester) Run(ctx context.Context) error {
 	fault.Run()
 	return g.pool.Run(ctx)
 }
 
-// Push writes a request, whose Outcome then says what became of it, and returns when that
-// survives the death of the process. If ctx is done before its turn, nothing of it is written.
+// Push writes a request, sets its Outcome, and returns when that survives the death of the
+// process. If ctx is done before the request's turn, nothing of it is written.
 func (g *Ingester) Push(ctx context.Context, request *write.Request) error {
 	fault.Push(len(request.Series))
 	t := g.tenant(request.Tenant)
@@ -124,7 +124,7 @@ func (g *Ingester) Push(ctx context.Context, request *write.Request) error {
 	if p.fate.CompareAndSwap(waiting, givenUp) {
 		return fmt.Errorf("wait for the requests before it to be written: %w", context.Cause(ctx)) // a worker frees p
 	}
-	err := <-p.done // no giving up now: the worker has the request's memory
+	err := <-p.done // too late to give up: the worker has the request's memory
 	g.free(p)
 	return err
 }
@@ -142,8 +142,8 @@ func (g *Ingester) tenant(name string) *tenant {
 	return t.(*tenant)
 }
 
-// work takes one push out of the queue. If another worker writes for its tenant, that one
-// takes it along; else this one writes until nothing waits for the tenant any more.
+// work takes one push out of the queue. If another worker writes for its tenant, that worker
+// takes it along; else this one writes until no push of the tenant waits.
 func (g *Ingester) work(p *push) {
 	t := p.tenant
 	t.mu.Lock()
@@ -182,7 +182,7 @@ func (g *Ingester) write(tenant string, group []*push, requests []*write.Request
 	for _, p := range group {
 		p.request.Trip.Pass(stage.Queue, stage.Append, begun)
 	}
-	// One sender that went away must not fail the others.
+	// One sender that goes away must not fail the others.
 	err := g.store.WriteRequests(context.Background(), tenant, requests)
 	written := time.Now()
 	g.metrics.group.Observe(float64(len(group)))
@@ -196,7 +196,7 @@ func (g *Ingester) write(tenant string, group []*push, requests []*write.Request
 	}
 }
 
-// workers is how many goroutines write.
+// workers returns the number of goroutines that write.
 func workers(c settings.Ingester) int {
 	if c.Workers > 0 {
 		return c.Workers

@@ -69,8 +69,8 @@ func run(t *testing.T, config settings.Ingester, do func(*Ingester, *store)) {
 	})
 }
 
-// push pushes n requests of a tenant, one after the other has begun, and returns where
-// their errors come in.
+// pushAll starts n pushes of a tenant one after the other, and returns the channel of their
+// errors.
 func pushAll(g *Ingester, tenant string, n int) chan error {
 	return pushUntil(context.Background(), g, tenant, n)
 }
@@ -107,8 +107,8 @@ func failed(errs []error) (n int) {
 	return n
 }
 
-// What waits while a tenant is written is written together, and tenants do not wait for
-// each other.
+// Requests that wait while their tenant is written are written together, and tenants do not
+// wait for each other.
 func TestWhatWaitsIsWrittenTogether(t *testing.T) {
 	run(t, settings.Ingester{Queue: 1000, Workers: 4}, func(g *Ingester, s *store) {
 		begun := time.Now()
@@ -126,7 +126,7 @@ func TestWhatWaitsIsWrittenTogether(t *testing.T) {
 	})
 }
 
-// What is counted of a request is its own wait and the commit of its group.
+// A request's time is its own wait and the commit of its group.
 func TestPushSeconds(t *testing.T) {
 	run(t, settings.Ingester{Queue: 1000, Workers: 4}, func(g *Ingester, s *store) {
 		wait(pushAll(g, "a", 1+maxGroup+3), 1+maxGroup+3)
@@ -134,7 +134,7 @@ func TestPushSeconds(t *testing.T) {
 		if err := g.metrics.pushed.Write(&m); err != nil {
 			t.Fatal(err)
 		}
-		// The first takes a second, 64 wait for it, and three for those, too.
+		// The first takes a second. 64 wait for it, three wait also for those.
 		if n, sum := m.Histogram.GetSampleCount(), m.Histogram.GetSampleSum(); n != 68 || sum != 1+2*maxGroup+3*3 || len(m.Histogram.GetPositiveDelta()) == 0 {
 			t.Errorf("%d requests took %v s together, want 68 and 138, in native buckets", n, sum)
 		}
@@ -153,7 +153,7 @@ func TestATenantFillsItsShareOnly(t *testing.T) {
 		}
 		close(s.stuck)
 		if errs := wait(stuck, 10); failed(errs) > 0 {
-			t.Errorf("what was accepted: %v", errs)
+			t.Errorf("errors of accepted requests: %v", errs)
 		}
 	})
 }
@@ -174,7 +174,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 	})
 }
 
-// A failed commit fails those who are in it, and nobody after.
+// A failed commit fails its own requests, and no later ones.
 func TestAFailedCommit(t *testing.T) {
 	run(t, settings.Ingester{Queue: 100, Workers: 2}, func(g *Ingester, s *store) {
 		s.err = errors.New("no space left on device")
@@ -188,8 +188,8 @@ func TestAFailedCommit(t *testing.T) {
 	})
 }
 
-// What has waited until its deadline is not written, and its room is another's. What is being
-// written by then is waited for: the store has its memory.
+// A request that waits until its deadline is not written, and its room is free again. A
+// request that is being written by then is waited for: the store has its memory.
 func TestARequestDoesNotWaitBeyondItsDeadline(t *testing.T) {
 	run(t, settings.Ingester{Queue: 40, Workers: 2}, func(g *Ingester, s *store) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -205,21 +205,21 @@ func TestARequestDoesNotWaitBeyondItsDeadline(t *testing.T) {
 		}
 		close(s.stuck)
 		if errs := wait(first, 1); failed(errs) > 0 {
-			t.Errorf("what was being written: %v", errs)
+			t.Errorf("the request that was being written: %v", errs)
 		}
 		if errs := wait(pushAll(g, "stuck", 3), 3); failed(errs) > 0 {
 			t.Errorf("those after: %v", errs)
 		}
 		if got := strings.Join(s.commits, " "); strings.Count(got, "stuck") > 4 || strings.Contains(got, "stuck1 stuck9") {
-			t.Errorf("commits %s: what was given up is in one", got)
+			t.Errorf("commits %s: a request that was given up is in one", got)
 		}
 	})
 }
 
-// Callers give up while workers take: whoever comes first has the request, and only one has.
+// Callers give up while workers take: exactly one of the two gets the request.
 func TestGivingUpWhileItIsTaken(t *testing.T) {
 	s := &store{busy: map[string]bool{}, quick: true}
-	g := New(settings.Ingester{Queue: 10_000, Workers: 4}, s, prometheus.NewRegistry()) // those that were given up, too
+	g := New(settings.Ingester{Queue: 10_000, Workers: 4}, s, prometheus.NewRegistry()) // room for the given-up ones, too
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- g.Run(ctx) }()

@@ -21,7 +21,7 @@ func newMetrics(reg prometheus.Registerer, g *Ingester) *metrics {
 		group: histogram("group_requests", "Requests of one tenant that were written in one commit. Rising: many came while the one before was written, which saves work.",
 			prometheus.ExponentialBuckets(1, 2, 7)),
 		full: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "ingester", Name: "queue_full_total",
-			Help: "Requests that found the queue full, or their tenant's share of it, and are to be sent again. Rising: the disk or the processors do not keep up."}),
+			Help: "Requests that found the queue full, or their tenant's share of it, and must be sent again. Rising: the disk or the processors do not keep up."}),
 	}
 	reg.MustRegister(m.pushed, m.group, m.full,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "freshet", Subsystem: "ingester", Name: "waiting_requests",

@@ -1,7 +1,7 @@
-// Package prober is the role that measures freshness: every two seconds it sends a datagram to
-// a socket of each tenant, as an application would, and a remote write, and asks for them
-// until a query has the answer. What becomes of them is stored in Freshet's own tenant: those
-// whose sockets are measured meet no probe.
+// Package prober is the role that measures freshness. Every two seconds it sends a datagram to
+// a socket of each tenant, as an application would, and a remote write, and queries until the
+// sample is there. Its samples are stored in Freshet's own tenant, so that tenants do not see
+// probes.
 package prober
 
 import (
@@ -20,12 +20,12 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// Target is where a tenant's datagrams are taken.
+// Target is a socket that takes a tenant's datagrams.
 type Target struct{ Tenant, Network, Address string }
 
-// Options is what a Prober is made of. All fields are needed.
+// Options are the parts of a Prober. All fields are required.
 type Options struct {
-	Targets  func() []Target // of the moment; the first of a tenant counts
+	Targets  func() []Target // the current ones; the first of each tenant is probed
 	Write    http.Handler    // takes remote write for the tenant in the context
 	Query    func(ctx context.Context, expr string) (v float64, found bool, err error)
 	Mark     *probe.Mark
@@ -34,30 +34,30 @@ type Options struct {
 }
 
 const (
-	// interval is from probe to probe of a way. A probe wakes the whole way of a measurement,
-	// which is half of what an idle server does: TestProbesAreFew.
+	// interval is the time between probes of a way. A probe wakes the whole pipeline, which is
+	// half of the work of an idle server: TestProbesAreFew.
 	interval = 2 * time.Second
 
-	// patience is how long a probe is looked for. Later it counts as lost.
+	// patience is how long a probe is looked for. After that it counts as lost.
 	patience = 10 * time.Second
 
-	// windowed is when a window may be seen, after the second in which it was: earlier it is
-	// of no use to ask.
+	// windowed is the earliest time after the end of a second at which queries may see its
+	// window.
 	windowed = 3 * time.Millisecond
 
-	// between is how long to wait from question to question, which is how exact the result
-	// is. A question takes some 100 us.
+	// The waits between queries, which are the precision of the result. A query takes some 100
+	// us.
 	betweenWrites  = 2 * time.Millisecond
 	betweenWindows = 10 * time.Millisecond
 
-	// betweenTargets is how soon sockets of a reload are probed.
+	// betweenTargets is how soon new sockets are probed after a reload.
 	betweenTargets = 10 * time.Second
 
 	// maxTenants bounds what probing costs.
 	maxTenants = 50
 
-	// toldAgain is how often the log has a line about lost probes of a way: a store that is
-	// broken loses them all.
+	// toldAgain is the least time between log lines about lost probes of a way: a broken store
+	// loses all of them.
 	toldAgain = time.Minute
 )
 
@@ -118,7 +118,7 @@ func (p *Prober) Run(ctx context.Context) error {
 	}
 }
 
-// targets are the sockets to be probed: the first of each tenant.
+// targets returns the sockets to probe: the first of each tenant.
 func (p *Prober) targets() map[Target]bool {
 	all, seen := map[Target]bool{}, map[string]bool{}
 	for _, t := range p.Targets() {
@@ -129,24 +129,24 @@ func (p *Prober) targets() map[Target]bool {
 	return all
 }
 
-// way is one by which probes go. It belongs to the goroutine that sends them.
+// way is one path of probes. It belongs to the goroutine that sends them.
 type way struct {
 	tenant, path string
 	send         func(ctx context.Context, at time.Time) error
-	expr         string // has the newest probe that queries see
+	expr         string // finds the newest probe that queries see
 	told         time.Time
-	lost         int // since the log was told
+	lost         int // since the last log line
 }
 
 func (p *Prober) way(path, tenant string, send func(context.Context, time.Time) error) *way {
 	return &way{tenant: tenant, path: path, send: send, expr: p.Mark.Labels(path, tenant).String()}
 }
 
-// run probes one way until ctx is done: once in each interval, at any time of it, so that
-// windows are met in each of their phases.
+// run probes one way until ctx is done: once in each interval, at a random time, so that
+// probes meet every phase of a window.
 func (p *Prober) run(ctx context.Context, w *way) {
 	freshness, lost := p.freshness.WithLabelValues(w.tenant, w.path), p.lost.WithLabelValues(w.tenant, w.path)
-	lost.Add(0) // the first one lost is a rise
+	lost.Add(0) // so that the first loss is a rise
 	for next := time.Now(); ; next = next.Add(interval) {
 		if !sleep(ctx, time.Until(next.Add(rand.N(interval)))) {
 			return
@@ -157,9 +157,9 @@ func (p *Prober) run(ctx context.Context, w *way) {
 		if ctx.Err() != nil {
 			return
 		}
-		// Those that should have been sent meanwhile count as well: else a time in which
-		// nothing passes would be one slow probe among hundreds.
-		kept := 0 // from being sent
+		// Count the probes that should have been sent meanwhile, too. Otherwise a time in
+		// which nothing passes would be one slow probe among hundreds.
+		kept := 0 // probes that this one kept from being sent
 		for ; time.Since(next) > 2*interval; next = next.Add(interval) {
 			kept++
 		}
@@ -174,15 +174,15 @@ func (p *Prober) run(ctx context.Context, w *way) {
 	}
 }
 
-// probe sends once and looks until a query has it. The error says why it is lost.
+// probe sends once and queries until the sample is there. The error says why it was lost.
 func (p *Prober) probe(ctx context.Context, w *way, at time.Time) error {
 	if err := w.send(ctx, at); err != nil {
 		return err
 	}
-	var asking error // of the last question
+	var asking error // of the last query
 	for time.Since(at) <= patience {
 		if w.path == probe.DogStatsD {
-			// It is of no use to ask before the second is over.
+			// No query can have it before its second is over.
 			over := at.Truncate(time.Second).Add(time.Second + windowed)
 			if !sleep(ctx, max(time.Until(over), betweenWindows)) {
 				return ctx.Err()
@@ -201,7 +201,7 @@ func (p *Prober) probe(ctx context.Context, w *way, at time.Time) error {
 	return errors.Join(fmt.Errorf("no query has it after %v", patience), asking)
 }
 
-// tell says in the log why probes are lost, unless it did so just before.
+// tell logs why probes are lost, unless it has just done so.
 func (p *Prober) tell(w *way, lost int, err error) {
 	w.lost += lost
 	if !w.told.IsZero() && time.Since(w.told) < toldAgain {
@@ -211,7 +211,7 @@ func (p *Prober) tell(w *way, lost int, err error) {
 	w.told, w.lost = time.Now(), 0
 }
 
-// sleep reports whether the time has passed before ctx was done.
+// sleep reports whether d passed before ctx was done.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

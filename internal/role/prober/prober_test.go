@@ -26,7 +26,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// store takes remote writes and lets queries see them after a while.
+// store accepts remote writes and shows them to queries after a while.
 type store struct {
 	t     *testing.T
 	delay time.Duration
@@ -35,7 +35,7 @@ type store struct {
 	mu      sync.Mutex
 	seen    map[string]float64
 	written int // requests
-	asked   int // questions
+	asked   int // queries
 }
 
 func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -52,7 +52,7 @@ func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = request.Unmarshal(body)
 	}
 	of, _ := tenant.FromContext(r.Context())
-	if err != nil || len(request.Timeseries) != 1 || of != tenant.Own { // else a tenant's store gets samples of now
+	if err != nil || len(request.Timeseries) != 1 || of != tenant.Own { // only our own tenant may get probes
 		s.t.Errorf("%v %q %v", request, of, err)
 		return
 	}
@@ -80,7 +80,7 @@ func (s *store) query(ctx context.Context, expr string) (v float64, found bool, 
 	return v, found, nil
 }
 
-// probing runs a prober for some time. Its datagrams go nowhere.
+// probing runs a prober for some time. There is no socket at its targets.
 func probing(t *testing.T, s *store, d time.Duration, tenants ...string) (*Prober, string) {
 	t.Helper()
 	s.seen = map[string]float64{}
@@ -135,7 +135,7 @@ func TestAProbeThatIsNeverSeenIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{t: t, delay: time.Hour}
 		p, log := probing(t, s, 30*interval, "a")
-		// Of each interval one, but for the last ones, which are still looked for.
+		// One in each interval, but for the last ones, which are still looked for.
 		if n := testutil.ToFloat64(p.lost.WithLabelValues(tenant.Own, probe.RemoteWrite)); n < 24 || n > 30 {
 			t.Errorf("%v are lost", n)
 		}
@@ -148,15 +148,15 @@ func TestAProbeThatIsNeverSeenIsLost(t *testing.T) {
 	})
 }
 
-// While nothing passes for some time one probe waits: the others of the time count as well,
-// or else the time would not be seen among hundreds that were quick.
+// While nothing passes for some time, one probe waits. The probes that it delays count as
+// well: otherwise hundreds of quick ones would hide the outage.
 func TestASlowProbeStandsForThoseThatItKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{t: t, delay: 9 * time.Second}
 		p, _ := probing(t, s, time.Minute)
 		h := freshness(t, p, tenant.Own, probe.RemoteWrite)
 		mean := h.GetSampleSum() / float64(h.GetSampleCount())
-		// Of 9 s each, sent every two seconds; less those that the end cut off.
+		// Each takes 9 s, and one is sent every two seconds, less those that the end cut off.
 		if h.GetSampleCount() < 22 || mean < 4 || mean > 6 {
 			t.Errorf("%d probes, %v s on average", h.GetSampleCount(), mean)
 		}
@@ -175,7 +175,7 @@ func TestAProbeThatIsRefusedIsLost(t *testing.T) {
 	})
 }
 
-// A store that is broken loses each probe, with a long error: the log had a line for each.
+// A broken store loses each probe with a long error. The log used to have a line for each.
 func TestLostProbesAreToldOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, log := probing(t, &store{t: t, full: true}, 3*time.Minute, "a")
@@ -194,19 +194,19 @@ func TestLostProbesAreToldOnceAMinute(t *testing.T) {
 	})
 }
 
-// An idle server does little else than probe. One that probed ten times as often would take
-// ten times as much of a processor: operations.md says how much that is.
+// An idle server does little but probe. Ten times as many probes would take ten times as much
+// of a processor: operations.md gives the figure.
 func TestProbesAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{t: t}
 		probing(t, s, time.Minute)
 		if s.written < 29 || s.written > 31 || s.asked > 2*s.written {
-			t.Errorf("%d probes by remote write in a minute, %d questions", s.written, s.asked)
+			t.Errorf("%d probes by remote write in a minute, %d queries", s.written, s.asked)
 		}
 	})
 }
 
-// listen takes datagrams at a socket until the test ends.
+// listen receives datagrams at a socket until the test ends.
 func listen(t *testing.T, network, address string) net.PacketConn {
 	t.Helper()
 	conn, err := net.ListenPacket(network, address)
@@ -230,7 +230,7 @@ func read(t *testing.T, from net.PacketConn) (text string, sender net.Addr) {
 	return string(packet[:n]), sender
 }
 
-// All probes come from one port: one that was new each time made a sender of each.
+// All probes come from one port. A new port for each probe made each a new sender.
 func TestOneSocketForItsLife(t *testing.T) {
 	server := listen(t, "udp", "127.0.0.1:0")
 	s := &socket{target: Target{"a", "udp", server.LocalAddr().String()}}
@@ -253,7 +253,7 @@ func TestOneSocketForItsLife(t *testing.T) {
 	}
 }
 
-// A listener that went and came back, as in a restart, is probed again.
+// A listener that is bound anew, as by a restart, is probed again.
 func TestASocketThatWasBoundAnew(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	first := listen(t, "unixgram", path)
@@ -278,7 +278,7 @@ func TestASocketThatWasBoundAnew(t *testing.T) {
 	}
 }
 
-// Sockets that a reload brings are probed, and those that are gone are not.
+// Sockets that a reload adds are probed, and removed ones are not.
 func TestTargetsOfAReload(t *testing.T) {
 	dir := t.TempDir()
 	a, b := Target{"a", "unixgram", filepath.Join(dir, "a")}, Target{"b", "unixgram", filepath.Join(dir, "b")}
@@ -293,7 +293,7 @@ func TestTargetsOfAReload(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- p.Run(ctx) }()
-		lost := func(of string) float64 { return testutil.ToFloat64(p.lost.WithLabelValues(of, probe.DogStatsD)) } // nobody listens
+		lost := func(of string) float64 { return testutil.ToFloat64(p.lost.WithLabelValues(of, probe.DogStatsD)) } // nobody is listening
 		time.Sleep(time.Minute)
 		if lost("a") < 28 || lost("b") != 0 {
 			t.Errorf("before the reload %v and %v were probed", lost("a"), lost("b"))

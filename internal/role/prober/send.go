@@ -16,15 +16,15 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// socket sends datagrams to a target, all from one socket: a new one for each would be a new
-// sender each time.
+// socket sends datagrams to a target, all from one socket: a new socket for each would be a
+// new sender each time.
 type socket struct {
 	target Target
 	conn   net.Conn // nil before the first, and after an error
 }
 
-// send sends as any client of DogStatsD would. One that finds its peer gone tries a new one
-// once: a restart may have bound the address anew.
+// send sends as any DogStatsD client would. If its peer is gone, it tries a new socket once: a
+// restart may have bound the address anew.
 func (s *socket) send(packet []byte, at time.Time) (err error) {
 	for range 2 {
 		if s.conn == nil {
@@ -46,12 +46,13 @@ func (s *socket) send(packet []byte, at time.Time) (err error) {
 
 func (s *socket) close() {
 	if s.conn != nil {
-		_ = s.conn.Close() // nothing waits in it
+		_ = s.conn.Close() // no unsent data in it
 		s.conn = nil
 	}
 }
 
-// reachable is the address by which this machine reaches a socket that listens everywhere.
+// reachable returns the address at which this machine reaches a socket that listens on all
+// addresses.
 func reachable(t Target) string {
 	host, port, err := net.SplitHostPort(t.Address)
 	ip := net.ParseIP(host)
@@ -64,8 +65,8 @@ func reachable(t Target) string {
 	return net.JoinHostPort("::1", port)
 }
 
-// write hands a request of remote write to those who read them. It does not come over the
-// network, where it would need a token, or a certificate.
+// write hands a remote-write request to the handler directly. Over the network it would need a
+// token or a certificate.
 func (p *Prober) write(ctx context.Context, at time.Time) error {
 	series := prompb.TimeSeries{Samples: []prompb.Sample{{Value: probe.Seconds(at), Timestamp: at.UnixMilli()}}}
 	p.Mark.Labels(probe.RemoteWrite, tenant.Own).Range(func(l labels.Label) {
@@ -88,7 +89,7 @@ func (p *Prober) write(ctx context.Context, at time.Time) error {
 	return nil
 }
 
-// recorded is an answer.
+// recorded keeps an answer.
 type recorded struct {
 	header http.Header
 	status int

@@ -11,17 +11,17 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// opened is what openStores returns: one querier for each store that could be opened.
+// opened is the result of openStores: one querier for each store that could be opened.
 type opened[Q storage.LabelQuerier] struct {
 	queriers []Q
-	tiles    int                     // how many of them read tiles: the last ones
-	warnings annotations.Annotations // of stores that could not be
+	tiles    int                     // how many of the queriers read tiles: the last ones
+	warnings annotations.Annotations // of stores that could not be opened
 }
 
-// openStores opens the stores of a selection. A store that is broken costs a warning, and
-// the others answer; in place of tiles of one width it takes those of another, with what
-// is open of them. If nothing is left to answer, the store's error is returned: an empty
-// answer would end alerts.
+// openStores opens the stores of a selection. A broken store only adds a warning, and the
+// others answer. Tiles of the other width, and open tiles of the broken one, answer for a
+// broken store of tiles. If no store is left, the error is returned: an empty answer would end
+// alerts.
 func openStores[Q storage.LabelQuerier](s *source, sel *selection, open func(tenant, store string, mint, maxt int64) (Q, error)) (o opened[Q], err error) {
 	var unread error
 	exist := len(sel.live) > 0
@@ -42,7 +42,7 @@ func openStores[Q storage.LabelQuerier](s *source, sel *selection, open func(ten
 	var broken *tsdb.BrokenError
 	switch err := add(raw); {
 	case errors.As(err, &broken):
-		warn(raw, "what came by remote write and OTLP is missing", broken)
+		warn(raw, "samples from remote write and OTLP are missing", broken)
 	case err != nil:
 		return o, err
 	}
@@ -72,15 +72,15 @@ func openStores[Q storage.LabelQuerier](s *source, sel *selection, open func(ten
 	return o, err
 }
 
-// otherWidth is the one that answers in place of a width. There are two.
+// otherWidth returns the width that answers for a broken one. There are two.
 func otherWidth(w tile.Width) tile.Width { return tile.Width(tile.NumWidths) - 1 - w }
 
-// isNone reports whether a querier is that of a store which does not exist.
+// isNone reports whether a querier belongs to a store that does not exist.
 func isNone(q storage.LabelQuerier) bool {
 	return q == storage.LabelQuerier(storage.NoopQuerier()) || q == storage.LabelQuerier(storage.NoopChunkedQuerier())
 }
 
-// warned is a series set with warnings of its own.
+// warned is a series set with additional warnings.
 type warned struct {
 	storage.SeriesSet
 	own annotations.Annotations

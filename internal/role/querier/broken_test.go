@@ -14,27 +14,26 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// TestABrokenStoreCostsAWarning: the other stores of the tenant answer, and the answer
-// says what is missing. If none is left it is an error, since an empty answer would end
-// alerts.
+// TestABrokenStoreCostsAWarning: the tenant's other stores answer, and the answer says what is
+// missing. If no store is left, it is an error, since an empty answer would end alerts.
 func TestABrokenStoreCostsAWarning(t *testing.T) {
 	const lacks10s = "store 10s of tenant default cannot be opened, tiles of 1m answer in their place: "
 	for _, c := range []struct {
 		why      string
 		broken   []string
-		raw      string // samples there, if it is not broken
+		raw      string // samples of the store, if it is not broken
 		ten, min string
 		open     string // tiles of 10 s
 		openMin  string
 		want     string
-		warnings []string // their beginnings
+		warnings []string // their first words
 		err      string
 	}{
 		{"raw: tiles answer", []string{"raw"}, "", "a@-30=1", "", "", "", "a@-30=1",
-			[]string{"store raw of tenant default cannot be opened, what came by remote write and OTLP is missing: "}, ""},
-		{"10s: 1m answers, with the tiles that are open of it", []string{"10s"}, "b@-10=2", "", "a@-60=1", "a@-20=7", "a@0=2", "a@-60=1 a@0=2 b@-10=2", []string{lacks10s}, ""},
-		{"10s, and 1m has nothing but open tiles", []string{"10s"}, "b@-10=2", "", "", "a@-20=7", "a@0=2", "a@0=2 b@-10=2", []string{lacks10s}, ""},
-		{"10s, and there are no tiles of 1m: what is open answers", []string{"10s"}, "", "", "", "a@-20=7", "", "a@-20=7",
+			[]string{"store raw of tenant default cannot be opened, samples from remote write and OTLP are missing: "}, ""},
+		{"10s: 1m answers, with its open tiles", []string{"10s"}, "b@-10=2", "", "a@-60=1", "a@-20=7", "a@0=2", "a@-60=1 a@0=2 b@-10=2", []string{lacks10s}, ""},
+		{"10s, and 1m has only open tiles", []string{"10s"}, "b@-10=2", "", "", "a@-20=7", "a@0=2", "a@0=2 b@-10=2", []string{lacks10s}, ""},
+		{"10s, and there are no tiles of 1m: open tiles answer", []string{"10s"}, "", "", "", "a@-20=7", "", "a@-20=7",
 			[]string{"store 10s of tenant default cannot be opened, only open tiles answer: "}, ""},
 		{"both widths: raw answers", []string{"10s", "1m"}, "b@-10=2", "", "", "", "", "b@-10=2",
 			[]string{"store 10s of tenant default cannot be opened, only open tiles answer: "}, ""},

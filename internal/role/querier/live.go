@@ -34,9 +34,9 @@ func (s *liveSet) At() storage.Series                { return liveSeries{live: s
 func (s *liveSet) Err() error                        { return nil }
 func (s *liveSet) Warnings() annotations.Annotations { return nil }
 
-// tileEnds leaves out the samples inside tiles that are open, and series that have no other.
-// Such a sample would be the second one of a range that is too short for two tiles, and
-// rate would make something of the two, at that one step and far from what it is.
+// tileEnds leaves out samples inside open tiles, and series that have no others. Such a sample
+// would be the second in a range that is too short for two tiles, and rate would return a
+// value from the two, at that one step and far off.
 func tileEnds(series []tile.Live, w tile.Width) (ends []tile.Live) {
 	for _, s := range series {
 		if n := len(s.Points); s.Points[n-1].T%w.Millis() != 0 {
@@ -49,15 +49,15 @@ func tileEnds(series []tile.Live, w tile.Width) (ends []tile.Live) {
 	return ends
 }
 
-// answer is what a select found, with live samples in it. See promapi.LiveSet.
+// answer is the result of a select, with its live samples. See promapi.LiveSet.
 type answer struct {
 	storage.SeriesSet
 	live  []tile.Live // sorted by labels
 	width tile.Width
 }
 
-// LiveSample is the width of the tiles before the sample of a series at a time, if that is
-// inside a tile that is open; 0 if not. Ends of tiles, which most samples are, cost no search.
+// LiveSample returns the width of the tiles before a series' sample, if that is inside an open
+// tile, else 0. Samples at the end of a tile, as most are, cost no search.
 func (a answer) LiveSample(of labels.Labels, at int64) (width int64) {
 	width = a.width.Millis()
 	if at%width == 0 {
@@ -73,10 +73,10 @@ func (a answer) LiveSample(of labels.Labels, at int64) (width int64) {
 	return width
 }
 
-// liveSeries is a series of the open tiles, over what is stored of it.
+// liveSeries is a series of the open tiles, on top of its stored samples.
 type liveSeries struct {
 	live   tile.Live
-	stored storage.Series // nil if nothing is
+	stored storage.Series // nil if none is stored
 }
 
 func (s liveSeries) Labels() labels.Labels { return s.live.Labels }
@@ -96,9 +96,9 @@ func (s liveSeries) Iterator(it chunkenc.Iterator) chunkenc.Iterator {
 	return m
 }
 
-// mergeSeries merges what the sets of a select have of one series. The chain of
-// storage would let either of two samples at one time win; of an open and a
-// stored tile it has to be the stored one, which is final.
+// mergeSeries merges the samples that the sets of a select have of one series. The chain of
+// package storage would let either of two samples at the same time win. Of an open and a
+// stored tile the stored one must win, because it is final.
 func mergeSeries(all ...storage.Series) storage.Series {
 	var live *liveSeries
 	stored := make([]storage.Series, 0, len(all))
@@ -120,12 +120,12 @@ func mergeSeries(all ...storage.Series) storage.Series {
 	return *live
 }
 
-// mergeIterator goes over the stored samples and the points of open tiles of one
-// series in the order of time. Where both have a sample, the stored one counts.
+// mergeIterator iterates over the stored samples and the open tiles' points of one series in
+// order of time. If both have a sample at one time, the stored one counts.
 type mergeIterator struct {
 	stored  chunkenc.Iterator
 	storedV chunkenc.ValueType // where stored stands; ValNone before the start and after the end
-	points  []tile.Point       // those not passed yet; the first is the current one if onPoint
+	points  []tile.Point       // not yet passed; the first is the current one if onPoint
 	begun   bool
 	onPoint bool
 	jumped  bool // the sample before the current one came from the other side
@@ -144,7 +144,7 @@ func (m *mergeIterator) Next() chunkenc.ValueType {
 	return m.choose()
 }
 
-// millis is int64. By that name vet would take Seek for io.Seeker's.
+// millis is int64. If Seek took an int64 by that name, vet would take it for io.Seeker's.
 type millis = int64
 
 func (m *mergeIterator) Seek(t millis) chunkenc.ValueType {
@@ -164,7 +164,7 @@ func (m *mergeIterator) Seek(t millis) chunkenc.ValueType {
 // choose makes the earlier of both sides the current one.
 func (m *mergeIterator) choose() chunkenc.ValueType {
 	if m.storedV == chunkenc.ValNone && m.stored.Err() != nil {
-		m.points = nil // what is missing is not to look like the end
+		m.points = nil // an error must not look like the end
 	}
 	if m.storedV != chunkenc.ValNone {
 		for len(m.points) > 0 && m.points[0].T == m.stored.AtT() {
@@ -195,7 +195,7 @@ func (m *mergeIterator) At() (int64, float64) {
 	return m.stored.At()
 }
 
-// AtHistogram is never asked for a point, whose histograms are of floats.
+// AtHistogram is never called at a point: the histograms of points are of floats.
 func (m *mergeIterator) AtHistogram(h *histogram.Histogram) (int64, *histogram.Histogram) {
 	t, h := m.stored.AtHistogram(h)
 	if m.jumped && h.CounterResetHint != histogram.GaugeType {
@@ -214,8 +214,8 @@ func (m *mergeIterator) AtFloatHistogram(h *histogram.FloatHistogram) (int64, *h
 		return p.T, h
 	}
 	t, h := m.stored.AtFloatHistogram(h)
-	// The hint compares with the stored sample before, which is not the one that
-	// the reader saw last.
+	// The hint compares with the stored sample before this one. The reader last saw another
+	// sample.
 	if m.jumped && h.CounterResetHint != histogram.GaugeType {
 		h.CounterResetHint = histogram.UnknownCounterReset
 	}

@@ -35,7 +35,7 @@ func (s sample) Type() chunkenc.ValueType {
 	return chunkenc.ValFloat
 }
 
-// Any walk over any mixture sees what a few naive lines predict.
+// Any walk over any mixture gives what a few naive lines predict.
 func TestMergeIteratorModel(t *testing.T) {
 	for seed := range uint64(2000) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -111,9 +111,9 @@ func TestMergeIteratorReused(t *testing.T) {
 	}
 }
 
-// A stored histogram says whether its counter was reset since the stored one
-// before. After an open one in between, that is not known; and nobody may change
-// an open one, since all queries share it.
+// A stored histogram says whether its counter was reset since the stored one before. After an
+// open one in between, that is not known. Nobody may change an open one, since all queries
+// share it.
 func TestMergeIteratorHistograms(t *testing.T) {
 	h := func(n float64) *histogram.FloatHistogram {
 		return &histogram.FloatHistogram{Count: n, Sum: n, ZeroCount: n, CounterResetHint: histogram.NotCounterReset}
@@ -126,7 +126,7 @@ func TestMergeIteratorHistograms(t *testing.T) {
 	var got []string
 	it := series.Iterator(nil)
 	for typ := it.Next(); typ != chunkenc.ValNone; typ = it.Next() {
-		if it.Seek(it.AtT()) != typ || typ != chunkenc.ValFloatHistogram { // to where it stands, which changes nothing
+		if it.Seek(it.AtT()) != typ || typ != chunkenc.ValFloatHistogram { // to where it is: no change
 			t.Fatalf("type %v", typ)
 		}
 		for _, into := range []*histogram.FloatHistogram{nil, {}} {
@@ -147,7 +147,7 @@ func TestMergeIteratorHistograms(t *testing.T) {
 	}
 }
 
-// A sample inside a tile is live, whatever its time is to tiles of other widths.
+// A sample inside a tile is live, even if its time is the end of a tile of another width.
 func TestLiveSample(t *testing.T) {
 	x, y := labels.FromStrings("__name__", "x"), labels.FromStrings("__name__", "y")
 	for _, c := range []struct {
@@ -160,7 +160,7 @@ func TestLiveSample(t *testing.T) {
 	}{
 		{"inside a tile of 10 s", tile.Width10s, 73_000, x, 73_000, 10_000},
 		{"at the end of a tile of 10 s", tile.Width10s, 70_000, x, 70_000, 0},
-		{"inside a tile of 1 min, where one of 10 s would end", tile.Width1m, 70_000, x, 70_000, 60_000},
+		{"inside a tile of 1 min, where a tile of 10 s would end", tile.Width1m, 70_000, x, 70_000, 60_000},
 		{"at the end of a tile of 1 min", tile.Width1m, 120_000, x, 120_000, 0},
 		{"a sample before the newest", tile.Width1m, 73_000, x, 72_000, 0},
 		{"a series without open tiles", tile.Width1m, 73_000, y, 73_000, 0},

@@ -23,8 +23,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// server is what answers in a process of its own, on a clock that is set: a shard
-// of tiles, the stores, the querier and the engine. Its times are Unix ms.
+// server is a querier in a process, on a clock that the test sets: a shard of tiles, the
+// stores, the querier and the engine. Its times are Unix ms.
 type server struct {
 	t      *testing.T
 	now    int64
@@ -70,7 +70,7 @@ func (s *server) Live(name string, w tile.Width, mint, maxt int64, matchers []*l
 	return open.Live(name, w, mint, maxt, matchers)
 }
 
-// until lets time pass.
+// until advances the clock.
 func (s *server) until(ms int64) {
 	for ; s.now <= ms; s.now += 50 {
 		for s.closed+10_000+s.close <= s.now {
@@ -109,7 +109,7 @@ func (s *server) closeTile() {
 	s.shard.AllStored()
 }
 
-// ask returns the one value of an expression, at the last step if step is not zero.
+// ask returns the single value of an expression, at the last step if step is not zero.
 func (s *server) ask(expr string, at int64, step time.Duration) float64 {
 	s.t.Helper()
 	end := time.UnixMilli(at)
@@ -138,8 +138,8 @@ func (s *server) ask(expr string, at int64, step time.Duration) float64 {
 	return math.NaN()
 }
 
-// constant sends 100 of everything each second: requests, and timers of which 99 are
-// at 1 and one is at 8, so that the quantiles stand still.
+// constant sends the same each second: 100 requests, and 100 timers, 99 of 1 and one of 8, so
+// that the quantiles stay the same.
 func constant(int64) []batch.Increment {
 	key := func(k series.Kind, name string) []byte {
 		return series.AppendKey(nil, k, labels.FromStrings("__name__", name))
@@ -157,10 +157,10 @@ func constant(int64) []batch.Increment {
 	}
 }
 
-// The rate of a constant is the constant, whenever it is asked. The live sample, which
-// stands anywhere in a tile, made the mean spacing of samples shorter, and Prometheus
-// extrapolates by that: in the second after a tile's end rate(x[20s]) said 69 of 100,
-// each ten seconds, and rate(x[40s]) 87.
+// The rate of a constant is the constant, at any time of the query. A live sample is anywhere
+// in a tile and so shortened the mean spacing of samples, by which Prometheus extrapolates: in
+// the second after a tile's end rate(x[20s]) was 69 in place of 100, each ten seconds, and
+// rate(x[40s]) 87.
 func TestRateOfAConstant(t *testing.T) {
 	const quarter, tolerance = 250, 0.01
 	for _, c := range []struct {
@@ -169,7 +169,7 @@ func TestRateOfAConstant(t *testing.T) {
 	}{
 		{"windows are folded at once, tiles are closed early", 0, 2 * time.Second, 0},
 		{"windows are folded late, tiles are closed late", 900 * time.Millisecond, 6 * time.Second, 0},
-		{"a time behind now is asked for", 400 * time.Millisecond, 3 * time.Second, 1500 * time.Millisecond},
+		{"a query for a time before now", 400 * time.Millisecond, 3 * time.Second, 1500 * time.Millisecond},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel()
@@ -195,7 +195,8 @@ func TestRateOfAConstant(t *testing.T) {
 						}
 					}
 				}
-				// Each step that lies behind the newest sample is a last one, so these hold for them all.
+				// Each step after the newest sample is a last step, so these hold for all of
+				// them.
 				for _, expr := range []string{"min_over_time(rate(requests_total[40s])[15s:250ms])", "max_over_time(rate(requests_total[40s])[15s:250ms])"} {
 					if got := s.ask(expr, at-c.behind.Milliseconds(), 0); !(math.Abs(got-100) <= 1) {
 						t.Errorf("%s, %.2f s into a minute: %.3f; want 100", expr, float64(at%60_000)/1000, got)
@@ -206,8 +207,8 @@ func TestRateOfAConstant(t *testing.T) {
 	}
 }
 
-// A range that holds one tile has no rate at any step. The last one made something of the tile's
-// end and the live sample: 40 to 97 of 100.
+// A range with one tile has no rate at any step. The last step used to compute one from the
+// tile's end and the live sample: 40 to 97 in place of 100.
 func TestNoRateOfOneTile(t *testing.T) {
 	s := started(t, 400*time.Millisecond, 2*time.Second, constant)
 	for at := int64(now + 400_000); at < now+460_000; at += 250 {
@@ -223,8 +224,8 @@ func TestNoRateOfOneTile(t *testing.T) {
 	}
 }
 
-// bursts sends a counter, a timer, a gauge and two users that tell by their values in which
-// seconds they were sent.
+// bursts sends a counter, a timer, a gauge and two users. The values show the seconds in which
+// they were sent.
 func bursts(second int64) []batch.Increment {
 	key := func(k series.Kind, name string) []byte {
 		return series.AppendKey(nil, k, labels.FromStrings("__name__", name))
@@ -244,15 +245,16 @@ func bursts(second int64) []batch.Increment {
 	}
 }
 
-// Dashboards ask for a time that they round, up to 2 s behind now. They saw the end of the last
-// tile then, up to 9 s old: the sample of the open tile was newer than what they asked for.
+// Dashboards round the time of a query, to at most 2 s before now. They used to get the end of
+// the last tile, up to 9 s old, because the open tile's sample was newer than the time of the
+// query.
 func TestEachSecondThatWasCompleteIsSeen(t *testing.T) {
 	const delay, closeAfter = 300 * time.Millisecond, 2 * time.Second
 	s := started(t, delay, closeAfter, bursts)
 	for at := int64(now + 100_000); at < now+160_000; at += 250 {
 		s.until(at)
 		for behind := int64(0); behind <= 2000; behind += 250 {
-			// The last second that was complete at the time that is asked for, and is folded now.
+			// The last second that was complete at the time of the query, and is folded now.
 			second := min(at-behind, at-delay.Milliseconds())/1000 - now/1000 - 1
 			n := second + 1
 			sum := float64(second*n*(2*second+1)) / 6
@@ -278,7 +280,7 @@ func TestEachSecondThatWasCompleteIsSeen(t *testing.T) {
 	}
 }
 
-// The table of docs/tiles.md: what increase of an anchored range of 5 min is over.
+// The table of docs/tiles.md: which time the increase over an anchored range of 5 min covers.
 func TestAnchoredIncreaseIsOver(t *testing.T) {
 	const start = 2*60 + 30
 	s := started(t, 300*time.Millisecond, 2*time.Second, constant)
@@ -300,11 +302,12 @@ func TestAnchoredIncreaseIsOver(t *testing.T) {
 	}
 }
 
-// sumUntil is what bursts counts before a second.
+// sumUntil returns what bursts counts before a second.
 func sumUntil(second int64) float64 { return float64((second-1)*second*(2*second-1)) / 6 }
 
-// steps are those at which a range is asked for, 0 for an instant query. Those of 13 h begin
-// more than two days ago, where tiles of a minute answer: a range must hold two of these.
+// steps returns the steps at which a range is queried, 0 for an instant query. Ranges of 13 h
+// begin more than two days ago, where tiles of a minute answer: a range must hold two of
+// these.
 func steps(r string) []time.Duration {
 	if seconds(r) < 120 {
 		return []time.Duration{0, 3 * time.Second, time.Minute}

@@ -1,9 +1,9 @@
-// Package querier answers selects: of PromQL, of the series and label endpoints
-// and of remote read. It merges what a tenant's stores hold with the tiles that
-// are still open, and chooses the width of tiles that a query can use.
+// Package querier answers selects: of PromQL, of the series and label endpoints, and of remote
+// read. It merges a tenant's stores with the tiles that are still open, and chooses the width
+// of tiles for each query.
 //
-// Evaluating expressions, HTTP and who may ask as which tenant are left to
-// adapter/promapi, the keeping of samples to adapter/tsdb.
+// adapter/promapi evaluates expressions, speaks HTTP and checks who may query which tenant;
+// adapter/tsdb keeps the samples.
 package querier
 
 import (
@@ -22,11 +22,11 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// raw is the store of what did not come as tiles. It is always read.
+// raw is the store of samples that did not come as tiles. It is always read.
 const raw = "raw"
 
-// Store is what is on disk. A tenant or store that does not exist has storage's
-// NoopQuerier; one that cannot be opened a tsdb.BrokenError.
+// Store reads from disk. A tenant or store that does not exist has storage's NoopQuerier; a
+// store that cannot be opened has a tsdb.BrokenError.
 type Store interface {
 	Querier(tenant, store string, mint, maxt int64) (storage.Querier, error)
 	ChunkQuerier(tenant, store string, mint, maxt int64) (storage.ChunkQuerier, error)
@@ -34,15 +34,15 @@ type Store interface {
 	Retention(store string) time.Duration
 }
 
-// Open is what is in tiles of width w that no store has yet. Live returns each
-// series that matches once, with its points from mint to maxt, both included. A
-// series stays open until its samples can be read from the store.
+// Open returns the tiles of width w that no store has yet. Live returns each matching series
+// once, with its points from mint to maxt, both included. A series stays open until its
+// samples can be read from the store.
 type Open interface {
 	Live(tenant string, w tile.Width, mint, maxt int64, matchers []*labels.Matcher) ([]tile.Live, error)
 }
 
-// Queryable is the storage that Prometheus' engine and HTTP API read. The tenant
-// comes in the context of each call: see core/tenant.
+// Queryable is the storage that Prometheus' engine and HTTP API read. The context of each call
+// has the tenant: see core/tenant.
 type Queryable struct {
 	store    Store
 	open     Open
@@ -50,8 +50,8 @@ type Queryable struct {
 	now      func() time.Time
 }
 
-// New returns a Queryable. The look-back delta is the engine's: how old the
-// sample may be that answers an instant selector.
+// New returns a Queryable. lookback is the engine's look-back delta: the greatest age of a
+// sample that answers an instant selector.
 func New(store Store, open Open, lookback time.Duration, now func() time.Time) *Queryable {
 	return &Queryable{store: store, open: open, lookback: lookback, now: now}
 }
@@ -85,25 +85,25 @@ func tenantOf(ctx context.Context) (string, error) {
 	return name, nil
 }
 
-// source is what one query reads: a range of time, and what it opened. Like the
-// queriers of Prometheus it belongs to one goroutine.
+// source is what one query reads: a time range and what it opened. Like Prometheus' queriers
+// it belongs to one goroutine.
 type source struct {
 	*Queryable
 	mint, maxt int64
 	opened     []storage.LabelQuerier
 }
 
-// selection is one select: what was open, and where the rest is stored, beside raw.
+// selection is one select: the open tiles, and the store of the others, besides raw.
 type selection struct {
 	tenant string
 	width  tile.Width
 	live   []tile.Live
-	read   func(tile.Width) ([]tile.Live, error) // what is open of a width
+	read   func(tile.Width) ([]tile.Live, error) // reads the open tiles of a width
 }
 
-// begin reads the open tiles. It comes before any store is opened: a tile leaves
-// the open set only when it can be read from its store, so that in this order it
-// is seen once or twice, in the other perhaps never.
+// begin reads the open tiles. It must run before any store is opened: a tile leaves the open
+// set only when it can be read from its store. In this order a query sees each tile once or
+// twice; in the other it may miss one.
 func (s *source) begin(ctx context.Context, hints *storage.SelectHints, matchers []*labels.Matcher) (selection, error) {
 	name, err := tenantOf(ctx)
 	if err != nil {
@@ -157,8 +157,8 @@ func (s *source) samples(ctx context.Context, sel selection, hints *storage.Sele
 	return answer{SeriesSet: merged, live: live.series, width: sel.width}
 }
 
-// chunks merges the chunks of the stores. One that is broken is an error: remote read, the
-// only reader of chunks, has no place for a warning.
+// chunks merges the chunks of the stores. A broken store is an error: remote read, the only
+// reader of chunks, has no place for a warning.
 func (s *source) chunks(ctx context.Context, sel selection, hints *storage.SelectHints, matchers []*labels.Matcher) storage.ChunkSeriesSet {
 	var sets []storage.ChunkSeriesSet
 	for _, store := range []string{raw, sel.width.String()} {
@@ -203,8 +203,8 @@ func (s *source) LabelNames(ctx context.Context, hints *storage.LabelHints, matc
 		})
 }
 
-// labels merges what live finds in the open tiles with what stored finds in the
-// stores.
+// labels merges the labels of the open tiles, from live, with the labels of the stores, from
+// stored.
 func (s *source) labels(ctx context.Context, hints *storage.LabelHints, matchers []*labels.Matcher,
 	live func(labels.Labels, func(string)),
 	stored func(storage.LabelQuerier) ([]string, annotations.Annotations, error),
@@ -243,7 +243,7 @@ func limited(texts []string, hints *storage.LabelHints) []string {
 	return texts
 }
 
-// Close closes what the query opened. What it returned must not be used after.
+// Close closes what the query opened. Results must not be used afterwards.
 func (s *source) Close() error {
 	var errs []error
 	for _, q := range s.opened {
@@ -266,8 +266,8 @@ func (q *querier) Select(ctx context.Context, _ bool, hints *storage.SelectHints
 
 type chunkQuerier struct{ source }
 
-// Select returns the series that match, sorted by their labels. Chunks of the
-// stores pass as they are, unless open tiles have to be merged into them.
+// Select returns the matching series, sorted by labels. Chunks of the stores pass unchanged
+// unless open tiles have to be merged into them.
 func (q *chunkQuerier) Select(ctx context.Context, _ bool, hints *storage.SelectHints, matchers ...*labels.Matcher) storage.ChunkSeriesSet {
 	sel, err := q.begin(ctx, hints, matchers)
 	switch {
@@ -278,7 +278,7 @@ func (q *chunkQuerier) Select(ctx context.Context, _ bool, hints *storage.Select
 	}
 	set := q.samples(ctx, sel, hints, matchers)
 	if a, ok := set.(answer); ok {
-		set = a.SeriesSet // which sample is live does not matter here
+		set = a.SeriesSet // chunks do not say which sample is live
 	}
 	if w, ok := set.(warned); ok {
 		return storage.ErrChunkSeriesSet(errors.Join(w.own.AsErrors()...))

@@ -25,7 +25,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// now is the zero of the tests' seconds.
+// now is second zero of the tests.
 const now = 1_700_006_400_000
 
 // openTiles is the open set of one tenant.
@@ -62,7 +62,7 @@ type world struct {
 	*Queryable
 }
 
-// newWorld begins with samples of the raw store, "name@second=value".
+// newWorld starts with samples in the raw store, as "name@second=value".
 func newWorld(t *testing.T, rawSamples string) *world { return newWorldIn(t, t.TempDir(), rawSamples) }
 
 func newWorldIn(t *testing.T, dir, rawSamples string) *world {
@@ -131,7 +131,7 @@ func (w *world) write(name string, width tile.Width, text string) {
 	}
 }
 
-// opened adds the points to the open set, by series.
+// opened adds points to the open set, by series.
 func (w *world) opened(width tile.Width, text string) {
 	w.t.Helper()
 	for _, s := range samples(w.t, text) {
@@ -152,7 +152,7 @@ var (
 
 const hour = 3600 * 1000
 
-// selected returns what a select of the last hour finds, as text.
+// selected returns the result of a select over the last hour, as text.
 func (w *world) selected(ctx context.Context, hints *storage.SelectHints, matchers ...*labels.Matcher) (string, error) {
 	q, err := w.Querier(now-hour, now)
 	if err != nil {
@@ -222,25 +222,25 @@ func TestSelect(t *testing.T) {
 		{why: "raw and tiles are of different series and overlap in time",
 			raw: "r@-30=1 r@-5=2", ten: "a@-30=3 a@-20=4", step: fine,
 			want: "a@-30=3 a@-20=4 r@-30=1 r@-5=2"},
-		{why: "one width of tiles is read, with the raw samples: the fine",
+		{why: "one width of tiles is read, the fine one, with the raw samples",
 			raw: "r@-30=1", ten: "a@-60=1 a@-50=2", minute: "a@-60=1", open10s: "a@-3=3", open1m: "a@-2=4", step: fine,
 			want: "a@-60=1 a@-50=2 a@-3=3 r@-30=1"},
 		{why: "or the coarse",
 			raw: "r@-30=1", ten: "a@-60=1 a@-50=2", minute: "a@-60=1", open10s: "a@-3=3", open1m: "a@-2=4", step: coarse,
 			want: "a@-60=1 a@-2=4 r@-30=1"},
-		{why: "a series that only open tiles know", open10s: "a@-3=1", ten: "b@-10=1", want: "a@-3=1 b@-10=1"},
+		{why: "a series that only open tiles have", open10s: "a@-3=1", ten: "b@-10=1", want: "a@-3=1 b@-10=1"},
 		{why: "a tile that is stored and still in the open set is seen once",
 			ten: "a@-20=1 a@-10=2", open10s: "a@-20=1 a@-10=2 a@-3=3", want: "a@-20=1 a@-10=2 a@-3=3"},
-		{why: "an open tile may have moved since; what is stored is final",
+		{why: "an open tile may have changed since; the stored one is final",
 			ten: "a@-10=5", open10s: "a@-10=4 a@-3=6", want: "a@-10=5 a@-3=6"},
-		{why: "a tile was stored between the two looks",
+		{why: "a tile was stored between the two reads",
 			ten: "a@-20=1 a@-10=4", open10s: "a@-13=3", want: "a@-20=1 a@-13=3 a@-10=4"},
 		{why: "histograms", ten: "a@-20=h1 a@-10=h2", open10s: "a@-10=h2 a@-3=h3", want: "a@-20=h1 a@-10=h2 a@-3=h3"},
 		{why: "one series with raw samples and tiles",
 			raw: "a@-20=1 a@-15=2", ten: "a@-20=1 a@-10=3", open10s: "a@-3=4", want: "a@-20=1 a@-15=2 a@-10=3 a@-3=4"},
 		{why: "sorted, whatever the order of the open set",
 			ten: "b@-10=1", open10s: "c@-3=1 a@-3=1 b@-3=2", want: "a@-3=1 b@-10=1 b@-3=2 c@-3=1"},
-		{why: "only what lies in the range of the query", ten: "a@-3601=1 a@-3600=2", open10s: "a@0=3 a@1=4", want: "a@-3600=2 a@0=3"},
+		{why: "only samples in the range of the query", ten: "a@-3601=1 a@-3600=2", open10s: "a@0=3 a@1=4", want: "a@-3600=2 a@0=3"},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			w := newWorld(t, c.raw)
@@ -265,8 +265,8 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-// A tile is committed and then leaves the open set. If it does so between the
-// two looks of a query, it must have been seen by one of them.
+// A tile is committed and then leaves the open set. If that happens between the two reads of a
+// query, one of them must have seen it.
 func TestSelectMissesNoTileOnItsWay(t *testing.T) {
 	for name, do := range map[string]func(w *world) (string, error){
 		"samples": func(w *world) (string, error) { return w.selected(ctx, nil, everything) },
@@ -379,7 +379,7 @@ func TestTenants(t *testing.T) {
 		}
 	}
 
-	// A request that lost its tenant gets an error, not a default.
+	// A request that has lost its tenant gets an error, not the default tenant.
 	q, _ := w.Querier(now-hour, now)
 	defer q.Close()
 	lost := context.Background()
@@ -400,7 +400,7 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// Without the open tiles an answer would lack the newest: it must not look whole.
+// Without the open tiles an answer would lack the newest samples: it must not look complete.
 func TestSelectSaysWhatItCannotRead(t *testing.T) {
 	w := newWorld(t, "")
 	w.open.err = errors.New("table on fire")
@@ -420,8 +420,8 @@ func TestSelectSaysWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// The engine gives the hints that the resolution is chosen by. The two widths
-// hold different values here, so that the answer tells which one was read.
+// The engine gives the hints that decide the width. The two widths hold different values here,
+// so that the answer shows which one was read.
 func TestEngineChoosesResolution(t *testing.T) {
 	w := newWorld(t, "")
 	for s := -1800; s <= 0; s += 60 {

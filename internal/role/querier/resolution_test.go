@@ -25,7 +25,7 @@ func TestResolution(t *testing.T) {
 		retention [tile.NumWidths]time.Duration
 		want      tile.Width
 	}{
-		{why: "an instant query wants the newest there is", age: time.Hour, want: tile.Width10s},
+		{why: "an instant query wants the newest samples", age: time.Hour, want: tile.Width10s},
 		{why: "also over a long range", rng: day, age: day, want: tile.Width10s},
 		{why: "a range query whose steps are shorter than the coarse tiles", step: 15 * time.Second, age: time.Hour, want: tile.Width10s},
 		{why: "shorter than any", step: time.Second, age: time.Hour, want: tile.Width10s},
@@ -36,17 +36,17 @@ func TestResolution(t *testing.T) {
 		{why: "long steps do not make a short range coarse", step: time.Hour, rng: time.Minute, age: day, want: tile.Width10s},
 		{why: "an instant selector has the look-back delta for a range", step: time.Minute, lookback: 3 * time.Minute, age: time.Hour, want: tile.Width10s},
 
-		{why: "at the very end of what is kept", age: 2 * day, want: tile.Width10s},
+		{why: "at the very end of the retention", age: 2 * day, want: tile.Width10s},
 		{why: "an instant query beyond it", age: 2*day + time.Millisecond, want: tile.Width1m},
 		{why: "a range query beyond it, though its steps are short", step: time.Second, age: 3 * day, want: tile.Width1m},
-		{why: "beyond all, the one kept for longest", age: 41 * day, want: tile.Width1m},
+		{why: "beyond all, the width kept longest", age: 41 * day, want: tile.Width1m},
 		{why: "from the beginning of time, as endpoints without a start ask", age: never, want: tile.Width1m},
-		{why: "the future is within all", age: -time.Hour, want: tile.Width10s},
+		{why: "the future is within every retention", age: -time.Hour, want: tile.Width10s},
 		{why: "a configuration that keeps the finer tiles for longer", step: time.Hour, age: 3 * day,
 			retention: [tile.NumWidths]time.Duration{tile.Width10s: 40 * day, tile.Width1m: 2 * day}, want: tile.Width10s},
 		{why: "and beyond both", step: time.Hour, age: 41 * day,
 			retention: [tile.NumWidths]time.Duration{tile.Width10s: 40 * day, tile.Width1m: 2 * day}, want: tile.Width10s},
-		{why: "of those kept equally long, the finest", age: 41 * day,
+		{why: "of widths kept equally long, the finest", age: 41 * day,
 			retention: [tile.NumWidths]time.Duration{tile.Width10s: 40 * day, tile.Width1m: 40 * day}, want: tile.Width10s},
 	} {
 		if c.retention == [tile.NumWidths]time.Duration{} {

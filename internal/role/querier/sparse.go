@@ -12,12 +12,13 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// needTwo are the functions that make nothing of a range with one sample.
+// needTwo are the functions that return nothing for a range with one sample.
 var needTwo = map[string]bool{"rate": true, "increase": true, "irate": true, "delta": true, "idelta": true, "deriv": true, "predict_linear": true}
 
-// sparseNote says why a function finds nothing in a range, if tiles of a width answer that
-// are as long as half the range or longer. Without it the answer is empty without a word,
-// as rate(x[1m]) is where the tiles of 10 s are kept no longer. It is nil if there is enough.
+// sparseNote explains why a function finds nothing in a range, if the tiles that answer are at
+// least half as long as the range. Without the note the answer is empty without a reason, like
+// rate(x[1m]) at times for which no tiles of 10 s are kept. It returns nil if there are enough
+// tiles.
 func sparseNote(hints *storage.SelectHints, w tile.Width, finest time.Duration) error {
 	if hints == nil || w == tile.Width10s || !needTwo[hints.Func] || hints.Range <= 0 || hints.Range >= 2*w.Millis() {
 		return nil

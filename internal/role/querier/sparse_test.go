@@ -13,8 +13,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// rate(x[1m]) over three days was empty without a word: tiles of 10 s are kept for two, and
-// a minute has one tile of a minute.
+// rate(x[1m]) over three days used to be empty without a reason: tiles of 10 s are kept for
+// two days, and a minute has one tile of a minute.
 func TestARangeWithTooFewTilesIsNoted(t *testing.T) {
 	w := newWorld(t, "remote@-240=1 remote@-180=2 remote@-120=3")
 	w.write(tenant.Default, tile.Width1m, "x@-300=1 x@-240=2 x@-180=3 x@-120=4")

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// flightRest is after how long without anybody who sends the flight recorder rests. The
-// runtime wakes the process a dozen times a second while it runs, which on an idle server
-// cost as much as all else together.
+// flightRest is the time without senders after which the flight recorder rests. While it runs,
+// the runtime wakes the process a dozen times a second, which on an idle server costs as much
+// as everything else.
 const flightRest = time.Minute
 
 // tracer is a trace.FlightRecorder.
@@ -20,17 +20,17 @@ type tracer interface {
 	WriteTo(to io.Writer) (int64, error)
 }
 
-// flight is the execution trace of the last seconds, which is kept while somebody sends.
+// flight is the execution trace of the last seconds. It is kept while there are senders.
 type flight struct {
 	tracer
 	running atomic.Bool   // changed by Run
 	broken  bool          // it could not be started, and the log says so
-	stirred chan struct{} // of 1: somebody sends, and nobody did before
-	busy    atomic.Bool   // somebody sent since Run looked
-	look    *time.Timer   // when it should
+	stirred chan struct{} // capacity 1: signals the first sender after a rest
+	busy    atomic.Bool   // samples came since Run looked
+	look    *time.Timer   // when Run should look
 }
 
-// Stir says that somebody sends. It may be called by many at once, and waits for nothing.
+// Stir notes that samples come. It is safe for concurrent use, and waits for nothing.
 func (r *Recorder) Stir() {
 	f := &r.flight
 	if f.busy.Load() {
@@ -39,7 +39,7 @@ func (r *Recorder) Stir() {
 	f.busy.Store(true)
 	select {
 	case f.stirred <- struct{}{}:
-	default: // it is known already
+	default: // already signaled
 	}
 }
 
@@ -59,7 +59,7 @@ func (r *Recorder) fly() bool {
 	return true
 }
 
-// rest stops the flight recorder if nobody has sent for a while.
+// rest stops the flight recorder if no samples have come for a while.
 func (r *Recorder) rest() {
 	f := &r.flight
 	if f.busy.Swap(false) {
@@ -75,7 +75,7 @@ func (r *Recorder) land() {
 	}
 }
 
-// flightTrace is what the flight recorder has.
+// flightTrace returns the flight recorder's trace.
 func (r *Recorder) flightTrace() ([]byte, error) {
 	var text bytes.Buffer
 	if !r.flight.running.Load() {

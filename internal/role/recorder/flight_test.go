@@ -29,13 +29,13 @@ func (f *fakeTracer) Start() error {
 
 func (f *fakeTracer) Stop() { f.stops.Add(1) }
 
-// WriteTo says how long it has run.
+// WriteTo writes how long the tracer has run.
 func (f *fakeTracer) WriteTo(to io.Writer) (int64, error) {
 	n, err := io.WriteString(to, time.Since(f.begun).String())
 	return int64(n), err
 }
 
-// On an idle server the flight recorder rests: it was nearly half of what the server did.
+// On an idle server the flight recorder rests: it used to be nearly half of the server's work.
 func TestTheFlightRecorderRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, f := newRecorder(t, settings.DefaultRecorder(), io.Discard), new(fakeTracer)
@@ -75,13 +75,13 @@ func TestTheFlightRecorderRests(t *testing.T) {
 	})
 }
 
-// Whoever asks for a record of an idle server gets the trace of its own seconds.
+// A record of an idle server has the trace of its own seconds.
 func TestARecordOfAnIdleServerHasATrace(t *testing.T) {
 	r, f := newRecorder(t, settings.DefaultRecorder(), io.Discard), new(fakeTracer)
 	r.flight.tracer = f
 	defer run(t, r)()
 	r.duration = 20 * time.Millisecond
-	for range 2 { // the first wakes it, and the second has the time before
+	for range 2 { // the first wakes the tracer, and the second has the time before
 		made, err := r.Record(t.Context(), "to see")
 		if err != nil {
 			t.Fatal(err)
@@ -115,7 +115,7 @@ func TestTheFlightRecorderIsOff(t *testing.T) {
 	}
 }
 
-// A flight recorder that cannot be started is told once.
+// A flight recorder that cannot be started is logged once.
 func TestAFlightRecorderThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
@@ -136,7 +136,7 @@ func TestAFlightRecorderThatFails(t *testing.T) {
 	})
 }
 
-// Each batch stirs.
+// Stir is called for each batch, so it must not allocate.
 func TestToStirAllocatesNothing(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	if n := testing.AllocsPerRun(100, r.Stir); n != 0 {

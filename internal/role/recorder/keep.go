@@ -13,22 +13,22 @@ import (
 	"github.com/freshet-io/freshet/internal/core/record"
 )
 
-// patience is how long the disk may take to write a record, or to say how the stores are. It
-// takes some milliseconds for the usual 1 to 5 MB.
+// patience is how long the disk may take to write a record, or to report on the stores.
+// Writing the usual 1 to 5 MB takes some milliseconds.
 const patience = 5 * time.Second
 
-// unkept is a record that the disk did not take. The last one stays in memory until another
-// record is made: a server with a full disk is one that somebody wants diagnosed.
+// unkept is a record that the disk did not take. The last one stays in memory until another is
+// made, because a server with a full disk is one that needs a diagnosis.
 type unkept struct {
 	record.Record
 	text []byte
 	why  string
 }
 
-var errStillWriting = errors.New("the disk still writes an earlier record")
+var errStillWriting = errors.New("the disk is still writing an earlier record")
 
-// keep has a record written, and waits for patience at most: until a disk that hangs goes on,
-// other records are not kept.
+// keep writes a record, and waits for patience at most. While a disk hangs, no other records
+// are kept.
 func (r *Recorder) keep(id string, text []byte) error {
 	err, answered := within(r.patience, r.writing, func() error { return r.write(id, text) })
 	switch answered {
@@ -42,7 +42,7 @@ func (r *Recorder) keep(id string, text []byte) error {
 
 var errStillLooking = errors.New("an earlier look at the stores still waits for the disk")
 
-// broken are the stores that are broken, as JSON. To look at them touches the disk.
+// broken returns the broken stores as JSON. Looking at them touches the disk.
 func (r *Recorder) broken() ([]byte, error) {
 	found, answered := within(r.patience, r.looking, r.Broken)
 	switch answered {
@@ -54,17 +54,17 @@ func (r *Recorder) broken() ([]byte, error) {
 	return json.Marshal(found)
 }
 
-// answered is whether somebody who waits for the disk had an answer in time.
+// answered is whether the disk answered a waiting caller in time.
 type answered int
 
 const (
 	inTime answered = iota
 	late
-	busy // an earlier one still waits
+	busy // an earlier call still waits
 )
 
-// within has something done that waits for the disk, and waits for it so long. held is of 1: a
-// disk that hangs holds one goroutine, however often it is asked.
+// within runs do, which waits for the disk, and waits for it that long. held has capacity 1,
+// so that a hanging disk blocks one goroutine, however often it is asked.
 func within[T any](patience time.Duration, held chan struct{}, do func() T) (result T, is answered) {
 	select {
 	case held <- struct{}{}:
@@ -87,7 +87,7 @@ func within[T any](patience time.Duration, held chan struct{}, do func() T) (res
 	}
 }
 
-// write writes a record, whole or not at all, and removes those that are too many.
+// write writes a record, whole or not at all, and removes the oldest beyond the bounds.
 func (r *Recorder) write(id string, text []byte) error {
 	if err := os.MkdirAll(r.Dir, 0o750); err != nil {
 		return err
@@ -98,18 +98,18 @@ func (r *Recorder) write(id string, text []byte) error {
 		err = os.Rename(temp, r.path(id))
 	}
 	if err != nil {
-		_ = os.Remove(temp) // what stays is removed when the process begins again
+		_ = os.Remove(temp) // what stays is removed at the next start
 		return err
 	}
 	if err := r.trim(id); err != nil {
-		r.Logger.Warn("records that are too many stay", "error", err)
+		r.Logger.Warn("old records beyond the bounds could not be removed", "error", err)
 	}
 	return nil
 }
 
 func (r *Recorder) path(id string) string { return filepath.Join(r.Dir, id+suffix) }
 
-// Content is the zip of a record. Whoever opens it closes it.
+// Content is the zip file of a record. The caller of Open must close it.
 type Content struct {
 	*io.SectionReader
 	io.Closer
@@ -119,9 +119,9 @@ type Content struct {
 // ErrUnknown means that there is no such record.
 var ErrUnknown = errors.New("there is no such record; it may have made room for newer ones")
 
-// Open opens a record. One that is not kept is read from memory, without the disk.
+// Open opens a record. A record that was not kept is read from memory, without the disk.
 func (r *Recorder) Open(id string) (*Content, error) {
-	if !idForm.MatchString(id) { // it comes from whoever asks, and is part of a path
+	if !idForm.MatchString(id) { // it comes from outside, and is part of a path
 		return nil, ErrUnknown
 	}
 	if u := r.unkept.Load(); u != nil && u.ID == id {

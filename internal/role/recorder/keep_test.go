@@ -18,8 +18,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// checkUnkept checks a record that the disk did not take: it is told, counted, listed and
-// read all the same.
+// checkUnkept checks a record that the disk did not take: it is reported, counted, listed and
+// readable all the same.
 func checkUnkept(t *testing.T, r *Recorder, made record.Listed, why string) {
 	t.Helper()
 	if !strings.Contains(made.NotKept, why) || testutil.ToFloat64(r.notKept) == 0 || testutil.ToFloat64(r.failed) != 0 {
@@ -33,8 +33,7 @@ func checkUnkept(t *testing.T, r *Recorder, made record.Listed, why string) {
 	}
 }
 
-// A server with a full disk is one that somebody wants diagnosed: it answered with nothing
-// but the disk's error.
+// A server with a full disk needs a diagnosis. It used to answer with the disk's error alone.
 func TestARecordOnAFullDisk(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	full := true
@@ -83,8 +82,8 @@ func TestADirectoryThatCannotBeMade(t *testing.T) {
 	}
 }
 
-// A disk that hangs, such as a frozen file system, held the recorder for ever: who asked got
-// no answer, and neither did who asked for the list.
+// A disk that hangs, such as a frozen file system, used to block the recorder for ever:
+// requests for a record, or for the list, got no answer.
 func TestARecordOnADiskThatHangs(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	r.patience = time.Millisecond
@@ -139,8 +138,7 @@ func TestARecordThatIsWrittenLate(t *testing.T) {
 	}
 }
 
-// However many records are made while a disk hangs, they wait for it once, and together hold
-// one goroutine.
+// However many records are made while a disk hangs, only one waits for it, in one goroutine.
 func TestADiskThatHangsIsWaitedForOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
@@ -179,8 +177,8 @@ func TestAnOldRecordThatStays(t *testing.T) {
 	}
 }
 
-// A look at the stores waits for the disk: one that hangs held the record, and with it the
-// recorder, for ever. The record says why it has no stores.
+// Looking at the stores waits for the disk. A hanging disk used to block the record, and with
+// it the recorder, for ever. The record now says why it has no stores.
 func TestALookAtStoresOnADiskThatHangs(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	r.patience = 20 * time.Millisecond

@@ -1,6 +1,6 @@
-// Package recorder is the role that keeps what can be known of a moment in which a stage
-// broke its budget, or when somebody asks: profiles, an execution trace of the seconds
-// before, metrics. What they mean is core/diagnose's business.
+// Package recorder is the role that records a moment, when a stage breaks its budget or on
+// request: profiles, an execution trace of the seconds before, metrics. core/diagnose says
+// what they mean.
 package recorder
 
 import (
@@ -28,34 +28,34 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// Options is what a Recorder is made of. All fields are needed.
+// Options are the parts of a Recorder. All fields are required.
 type Options struct {
 	Config   settings.Recorder
-	Dir      string // of the records; made when there is one
+	Dir      string // of the records; made with the first one
 	Gatherer prometheus.Gatherer
-	Top      func(context.Context) (any, error) // who sends most since it was first asked, as JSON will have it
+	Top      func(context.Context) (any, error) // the top senders since the first call, to be marshalled as JSON
 	Broken   func() []record.BrokenStore        // stores that cannot be opened; may wait for the disk
-	Growing  func() record.Growing              // series that are new
-	Queries  func() []querycost.Row             // what they cost
-	Sent     func() []record.Sent               // who sends remote write and OTLP
+	Growing  func() record.Growing              // new series
+	Queries  func() []querycost.Row             // costs of queries
+	Sent     func() []record.Sent               // senders of remote write and OTLP
 	Build    string
 	Registry prometheus.Registerer
 	Logger   *slog.Logger
 }
 
 const (
-	// flightAge and flightBytes bound the execution trace that is kept. Events of five seconds
-	// are some megabytes.
+	// flightAge and flightBytes bound the execution trace. Five seconds of events are some
+	// megabytes.
 	flightAge   = 5 * time.Second
 	flightBytes = 8 << 20
 
-	// Contention is sampled: one event in mutexFraction of locks, and one for each
+	// Contention is sampled: one in mutexFraction events of locks, and one event for each
 	// blockNanoseconds of waiting.
 	mutexFraction    = 100
 	blockNanoseconds = 1_000_000
 )
 
-// Recorder is made by New and works between the begin and the end of Run.
+// Recorder is made by New and works while Run runs.
 type Recorder struct {
 	Options
 	duration time.Duration // Duration, but for tests
@@ -67,20 +67,20 @@ type Recorder struct {
 
 	made, skipped, failed, notKept prometheus.Counter
 
-	writing   chan struct{}                                          // of 1: held by the goroutine that writes a record
-	looking   chan struct{}                                          // of 1: held by the one that looks at the stores
+	writing   chan struct{}                                          // capacity 1: held by the goroutine that writes a record
+	looking   chan struct{}                                          // capacity 1: held by the goroutine that looks at the stores
 	patience  time.Duration                                          // patience, but for tests
 	writeFile func(name string, text []byte, mode os.FileMode) error // os.WriteFile, but for tests
 	unkept    atomic.Pointer[unkept]
 }
 
-// overBudget is why a record is made by itself.
+// overBudget is the reason for an automatic record.
 type overBudget struct {
 	stage         stage.Stage
 	spent, budget time.Duration
 }
 
-// ask is somebody who waits for a record.
+// ask is a caller waiting for a record.
 type ask struct {
 	reason string
 	done   chan answer
@@ -106,9 +106,9 @@ func New(o Options) *Recorder {
 		over: make(chan overBudget, 1), asks: make(chan ask), ended: make(chan struct{}),
 		writing: make(chan struct{}, 1), looking: make(chan struct{}, 1), patience: patience, writeFile: os.WriteFile,
 		made:    counter("records_total", "Records that were made: a stage was over its budget, or somebody asked. Rising: freshet diagnose reads them; the page shows them under Records."),
-		skipped: counter("skipped_total", "Times when a stage was over its budget and no record was made, since another was made shortly before."),
+		skipped: counter("skipped_total", "Times when a stage was over its budget and no record was made, because another was made shortly before."),
 		failed:  counter("failed_total", "Records that could not be made. Rising: the log says why."),
-		notKept: counter("not_kept_total", "Records that were made and that the disk did not take: only the last one can be read, until another is made. Rising: the log says why, mostly a disk that is full or hangs."),
+		notKept: counter("not_kept_total", "Records that the disk did not take: only the last one can be read, until another is made. Rising: the log says why, mostly a disk that is full or hangs."),
 	}
 	f.NewGaugeFunc(prometheus.GaugeOpts{Name: "freshet_recorder_flight",
 		Help: "1 while an execution trace of the last seconds is kept, for records to have the time before. It is not after a minute in which nobody sent anything, since it would be most of what an idle server does, and never with self.recorder.flight off."}, func() float64 {
@@ -120,8 +120,7 @@ func New(o Options) *Recorder {
 	return r
 }
 
-// Over asks for a record, since a batch was over its budget in a stage. It waits for
-// nothing.
+// Over asks for a record because a batch was over its budget in a stage. It waits for nothing.
 func (r *Recorder) Over(s stage.Stage, spent, budget time.Duration) {
 	if !r.Config.Budgets {
 		return
@@ -135,9 +134,9 @@ func (r *Recorder) Over(s stage.Stage, spent, budget time.Duration) {
 
 var errEnded = errors.New("the process is stopping")
 
-// Record makes a record now, which takes record.Duration and some time more, and says what it is
-// of. One that is under way is waited for first. A disk that takes no record is no error: the
-// record says so in NotKept, and Open has it until another is made.
+// Record makes a record now, and returns its entry in the list. It first waits for a record
+// under way, and takes record.Duration and some more. A disk that does not take the record is
+// no error: NotKept says so, and Open returns the record until another is made.
 func (r *Recorder) Record(ctx context.Context, reason string) (record.Listed, error) {
 	a := ask{reason, make(chan answer, 1)}
 	select {
@@ -182,7 +181,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 				Stage:  o.stage.String(), Spent: o.spent.Seconds(), Budget: o.budget.Seconds(),
 			})
 			if err != nil {
-				r.Logger.Error("no record was made of a stage over its budget", "error", err)
+				r.Logger.Error("a stage was over its budget, and no record could be made", "error", err)
 				continue
 			}
 			r.Logger.Warn("a stage was over its budget; freshet diagnose says why", "stage", made.Stage, "spent", o.spent, "budget", o.budget, "record", made.ID)
@@ -195,12 +194,12 @@ func (r *Recorder) Run(ctx context.Context) error {
 	}
 }
 
-// removeUnfinished removes what a process left that died while it wrote a record.
+// removeUnfinished removes the partial record of a process that died while writing it.
 func (r *Recorder) removeUnfinished() {
-	left, _ := filepath.Glob(r.path("*") + ".tmp") // the pattern is ours
+	left, _ := filepath.Glob(r.path("*") + ".tmp") // the pattern is valid
 	for _, path := range left {
 		if err := os.Remove(path); err != nil {
-			r.Logger.Warn("an unfinished record stays", "error", err)
+			r.Logger.Warn("an unfinished record could not be removed", "error", err)
 		}
 	}
 }
@@ -227,11 +226,10 @@ func (r *Recorder) make(ctx context.Context, of record.Record) (record.Listed, e
 
 const suffix = ".zip"
 
-// idForm is what the name of a record looks like.
+// idForm is the form of a record's name.
 var idForm = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}\.[0-9]{3}-[a-z]+$`)
 
-// newID names a record by its time and why it was made, so that names are in the order of
-// time.
+// newID names a record by its time and reason, so that names sort by time.
 func newID(r *record.Record) string {
 	why := r.Stage
 	if why == "" {
@@ -240,8 +238,8 @@ func newID(r *record.Record) string {
 	return r.Began.UTC().Format("20060102T150405.000-") + why
 }
 
-// trim removes the oldest records beyond the bounds, but never the one that was just made:
-// by its name it is an old one if the clock was set back.
+// trim removes the oldest records beyond the bounds, but never the one just made: if the clock
+// was set back, its name looks old.
 func (r *Recorder) trim(made string) error {
 	all, err := r.files()
 	if err != nil {
@@ -271,7 +269,7 @@ type file struct {
 	bytes int64
 }
 
-// files are the records that there are, newest first.
+// files returns the files of the records, newest first.
 func (r *Recorder) files() (all []file, err error) {
 	entries, err := os.ReadDir(r.Dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -291,7 +289,7 @@ func (r *Recorder) files() (all []file, err error) {
 	return all, nil
 }
 
-// List are the records that can be read, newest first. It waits for no record that is being
+// List returns the readable records, newest first. It does not wait for a record that is being
 // written.
 func (r *Recorder) List() ([]record.Listed, error) {
 	files, err := r.files()
@@ -299,7 +297,7 @@ func (r *Recorder) List() ([]record.Listed, error) {
 		return nil, err
 	}
 	all := []record.Listed{}
-	if u := r.unkept.Load(); u != nil { // it was made after all others
+	if u := r.unkept.Load(); u != nil { // newer than all others
 		all = append(all, record.Listed{Record: u.Record, Bytes: int64(len(u.text)), NotKept: u.why})
 	}
 	for _, f := range files {
@@ -309,7 +307,7 @@ func (r *Recorder) List() ([]record.Listed, error) {
 		}
 		l := record.Listed{Record: record.Record{ID: f.id}, Bytes: f.bytes}
 		l.Record, err = r.summary(f.id)
-		if errors.Is(err, ErrUnknown) { // it has just made room
+		if errors.Is(err, ErrUnknown) { // it was just removed
 			continue
 		}
 		if err != nil {

@@ -28,7 +28,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// newRecorder makes one whose records take no time, and runs it until the test ends.
+// newRecorder returns a running recorder whose records take no time. It ends with the test.
 func newRecorder(t *testing.T, c settings.Recorder, log io.Writer) *Recorder {
 	t.Helper()
 	reg := prometheus.NewRegistry()
@@ -112,8 +112,8 @@ func TestARecordHasEverything(t *testing.T) {
 	}
 }
 
-// Who sends is counted from the first look on, so that a record looks at its begin and shows
-// what there was at its end: one look alone sees a second or two.
+// Senders are counted from the first look on. So a record looks at its beginning, and keeps
+// what it sees at its end: a single look covers only a second or two.
 func TestARecordLooksAtWhoSendsAllTheTime(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	looks := 0
@@ -129,8 +129,8 @@ func TestARecordLooksAtWhoSendsAllTheTime(t *testing.T) {
 	}
 }
 
-// counting is a file system in which a cgroup is throttled in each period: with each look
-// it has one more.
+// counting is a file system with a cgroup that is throttled in each period: with each look
+// there is one period more.
 type counting struct {
 	files fstest.MapFS
 	looks int
@@ -144,7 +144,7 @@ func (c *counting) Open(name string) (fs.File, error) {
 	return c.files.Open(name)
 }
 
-// What the kernel let the process have of the processors is that of the record's time.
+// A record has the throttling during its own time.
 func TestARecordHasCPUQuotas(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	r.root = &counting{files: fstest.MapFS{
@@ -166,7 +166,7 @@ func TestARecordHasCPUQuotas(t *testing.T) {
 	}
 }
 
-// One batch in a bad second has many after it: they say the same.
+// A bad second puts many batches over budget, and one record is enough.
 func TestOneRecordOfABadTime(t *testing.T) {
 	var log bytes.Buffer
 	r := newRecorder(t, settings.DefaultRecorder(), &log)
@@ -174,7 +174,7 @@ func TestOneRecordOfABadTime(t *testing.T) {
 	for range 3 {
 		r.over <- overBudget{stage.Queue, 300 * time.Millisecond, 250 * time.Millisecond}
 	}
-	r.over <- overBudget{} // is taken once the third has been looked at
+	r.over <- overBudget{} // is received once the third has been looked at
 	stop()
 	all, err := r.List()
 	if err != nil || len(all) != 1 {
@@ -192,7 +192,7 @@ func TestOneRecordOfABadTime(t *testing.T) {
 }
 
 func TestOverNeverWaits(t *testing.T) {
-	r := newRecorder(t, settings.DefaultRecorder(), io.Discard) // and does not run
+	r := newRecorder(t, settings.DefaultRecorder(), io.Discard) // not running
 	for range 10 {
 		r.Over(stage.Queue, time.Second, time.Millisecond)
 	}
@@ -222,7 +222,7 @@ func TestTheOldestMakeRoom(t *testing.T) {
 			if err := os.MkdirAll(r.Dir, 0o750); err != nil {
 				t.Fatal(err)
 			}
-			other := filepath.Join(r.Dir, "notes.zip") // somebody's own
+			other := filepath.Join(r.Dir, "notes.zip") // a user's own file
 			if err := os.WriteFile(other, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -242,7 +242,7 @@ func TestTheOldestMakeRoom(t *testing.T) {
 	}
 }
 
-// A record is kept although the clock was set back, and older ones seem newer.
+// A new record is kept even if the clock was set back and older ones look newer.
 func TestTheNewestIsKeptWhateverItsName(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	r.Config.Records = 2
@@ -257,7 +257,7 @@ func TestTheNewestIsKeptWhateverItsName(t *testing.T) {
 	}
 }
 
-// An id comes from whoever asks, and becomes part of a path.
+// An id comes from outside, and becomes part of a path.
 func TestStrangeIDs(t *testing.T) {
 	r := newRecorder(t, settings.DefaultRecorder(), io.Discard)
 	for _, id := range []string{"", "..", "../../etc/passwd", "20261121T000000.000-asked", "20261121T000000.000-asked/../x", "20261121T000000.000-ASKED\x00"} {

@@ -19,13 +19,14 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/cgroup"
 )
 
-// taking is a record that is being made.
+// taking is a record in the making.
 type taking struct {
 	record record.Record
 	files  map[string][]byte
 }
 
-// put adds a file, or says why it is missing: a record without a part is better than none.
+// put adds a file, or the reason why it is missing: a record without a part is better than
+// none.
 func (t *taking) put(name string, text []byte, err error) {
 	if err != nil {
 		t.record.Missing[name] = err.Error()
@@ -34,7 +35,7 @@ func (t *taking) put(name string, text []byte, err error) {
 	t.files[name] = text
 }
 
-// added are the profiles of which the record has what came in the time.
+// added are the profiles that a record reduces to its own time.
 var added = map[string]string{"allocs": record.Allocs, "mutex": record.Mutex, "block": record.Block}
 
 // take makes a record of now and the next seconds.
@@ -45,8 +46,8 @@ func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, [
 	rec.Began = time.Now()
 	rec.ID = newID(rec)
 
-	// What is gone in a moment comes first. A flight recorder that rested has nothing of the
-	// time before: then the trace is of the time of the record.
+	// First what is gone in a moment. If the flight recorder rested, it has nothing of the
+	// time before; the trace then covers the time of the record.
 	rested := r.fly()
 	if !rested {
 		text, err := r.flightTrace()
@@ -63,12 +64,12 @@ func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, [
 	}
 
 	looking := make(chan struct{})
-	go func() { // from the first look on it is counted who sends, for some seconds
+	go func() { // the first look starts the counting of senders, for some seconds
 		defer close(looking)
-		_, _ = r.Top(ctx) // what it says now is of a second or two
+		_, _ = r.Top(ctx) // its answer covers only a second or two yet
 	}()
-	// Making a record takes processor time, too: only the time in between tells.
-	quotas, _ := cgroup.CPUs(r.root) // a process whose cgroups nobody sees has none
+	// Making a record takes processor time, too: measure only the time in between.
+	quotas, _ := cgroup.CPUs(r.root) // none if the cgroups cannot be read
 	t.cpu(ctx, r.duration)
 	after, _ := cgroup.CPUs(r.root)
 	rec.CPUQuotas = throttling(quotas, after)
@@ -109,7 +110,7 @@ func (r *Recorder) take(ctx context.Context, of record.Record) (record.Record, [
 	return *rec, text, err
 }
 
-// throttling is what happened to cgroups with a quota.
+// throttling returns the throttling of cgroups with a quota.
 func throttling(begin, end []cgroup.CPU) (all []record.CPUQuota) {
 	for _, e := range end {
 		i := slices.IndexFunc(begin, func(b cgroup.CPU) bool { return b.Dir == e.Dir })
@@ -128,7 +129,7 @@ func throttling(begin, end []cgroup.CPU) (all []record.CPUQuota) {
 // cpu profiles the processors for the time of the record.
 func (t *taking) cpu(ctx context.Context, d time.Duration) {
 	var profile bytes.Buffer
-	err := pprof.StartCPUProfile(&profile) // fails while somebody else profiles
+	err := pprof.StartCPUProfile(&profile) // fails while another profile runs
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -147,7 +148,7 @@ func profileNow(name string) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// subtract is what a profile that only grows has beyond an earlier one.
+// subtract returns the part of a growing profile that came after an earlier one.
 func subtract(after, before []byte) ([]byte, error) {
 	a, err := profile.ParseData(after)
 	if err != nil {
@@ -181,7 +182,7 @@ func (r *Recorder) metricsText() ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// zip is the record as a file.
+// zip returns the record as a zip file.
 func (t *taking) zip() ([]byte, error) {
 	summary, err := json.MarshalIndent(&t.record, "", "  ")
 	if err != nil {
@@ -210,7 +211,7 @@ func (t *taking) zip() ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// readRuntime reads all numbers that the runtime has. It stops nobody.
+// readRuntime reads all metrics of the runtime. It does not stop the world.
 func readRuntime() []metrics.Sample {
 	var all []metrics.Sample
 	for _, d := range metrics.All() {
@@ -220,7 +221,7 @@ func readRuntime() []metrics.Sample {
 	return all
 }
 
-// difference is what the runtime counted between two reads.
+// difference returns what the runtime counted between two reads.
 func difference(begin, end []metrics.Sample) (map[string]record.Values, map[string]record.Spread) {
 	values, spreads := map[string]record.Values{}, map[string]record.Spread{}
 	for i := range begin {
@@ -237,7 +238,7 @@ func difference(begin, end []metrics.Sample) (map[string]record.Values, map[stri
 	return values, spreads
 }
 
-// spreadOf is what a histogram counted in between.
+// spreadOf returns what a histogram counted between two reads.
 func spreadOf(begin, end *metrics.Float64Histogram) (s record.Spread) {
 	counts := make([]uint64, len(end.Counts))
 	for i := range counts {

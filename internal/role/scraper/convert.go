@@ -13,18 +13,18 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 )
 
-// known is a series of the scrapes before.
+// known is a series of earlier scrapes.
 type known struct {
-	labels []label // sorted by name, with those of every series
-	scrape uint64  // the last in which it was
+	labels []label // sorted by name, with the labels of every series
+	scrape uint64  // the last scrape that had it
 	stored bool
 }
 
 type label struct{ name, value string }
 
 // add writes the samples of all families at t, Unix milliseconds, and a stale marker for each
-// series that is gone, as a Prometheus that scrapes them would. A series that is known costs
-// no memory: an idle server does little else.
+// series that is gone, as a Prometheus that scrapes them would. A known series allocates
+// nothing: an idle server does little else.
 func (s *Scraper) add(families []*dto.MetricFamily, t int64, b *remotewrite.Builder) {
 	s.scrapes++
 	for _, f := range families {
@@ -42,7 +42,7 @@ func (s *Scraper) add(families []*dto.MetricFamily, t int64, b *remotewrite.Buil
 	}
 }
 
-// stored says that the last scrape is.
+// stored notes that the last scrape is stored.
 func (s *Scraper) stored() {
 	for key, k := range s.known {
 		if k.stored = k.scrape == s.scrapes; !k.stored {
@@ -51,7 +51,7 @@ func (s *Scraper) stored() {
 	}
 }
 
-// metricTypes are Prometheus' in the numbers of remote write.
+// metricTypes maps Prometheus' types to the numbers of remote write.
 var metricTypes = map[dto.MetricType]remotewrite.MetricType{
 	dto.MetricType_COUNTER: remotewrite.CounterType, dto.MetricType_GAUGE: remotewrite.GaugeType,
 	dto.MetricType_HISTOGRAM: remotewrite.HistogramType, dto.MetricType_SUMMARY: remotewrite.SummaryType,
@@ -85,7 +85,7 @@ func (s *Scraper) addMetric(b *remotewrite.Builder, t int64, name string, m *dto
 	}
 }
 
-// native reports whether a histogram has native buckets, by which Prometheus tells it, too.
+// native reports whether a histogram has native buckets, by the same rule as Prometheus.
 func native(h *dto.Histogram) bool {
 	return len(h.PositiveSpan) > 0 || len(h.NegativeSpan) > 0 || h.GetZeroThreshold() > 0 || h.GetZeroCount() > 0
 }
@@ -110,8 +110,7 @@ func (s *Scraper) sample(b *remotewrite.Builder, t int64, name, suffix string, m
 	b.Sample(remotewrite.Sample{Value: v, Time: t})
 }
 
-// series begins a series: of a metric, with a suffix to its name and a further label if there
-// are any.
+// series begins a metric's series. Its name may have a suffix, and it may have one more label.
 func (s *Scraper) series(b *remotewrite.Builder, name, suffix string, m *dto.Metric, more label) {
 	s.key = append(append(s.key[:0], name...), suffix...)
 	for _, p := range m.GetLabel() {
@@ -129,12 +128,12 @@ func (s *Scraper) series(b *remotewrite.Builder, name, suffix string, m *dto.Met
 	begin(b, k.labels)
 }
 
-// appendLabel separates by a byte that no text has.
+// appendLabel ends both parts with a byte that no text contains.
 func appendLabel(key []byte, name, value string) []byte {
 	return append(append(append(append(key, 0xff), name...), 0xff), value...)
 }
 
-// labels adds those of every series.
+// labels returns the labels of a series, with the labels of every series.
 func (s *Scraper) labels(name string, m *dto.Metric, more label) []label {
 	all := []label{{model.MetricNameLabel, name}}
 	for _, p := range m.GetLabel() {
@@ -159,7 +158,7 @@ func begin(b *remotewrite.Builder, all []label) {
 	}
 }
 
-// exemplars are those of a native histogram, which may be at its classic buckets.
+// exemplars returns a native histogram's exemplars, which may be at its classic buckets.
 func exemplars(h *dto.Histogram) []*dto.Exemplar {
 	if len(h.Exemplars) > 0 {
 		return h.Exemplars

@@ -47,8 +47,8 @@ func everyType(series int) *prometheus.Registry {
 	return reg
 }
 
-// What is stored is what a Prometheus would store that scrapes /metrics in the form that has
-// native histograms: its own parser says the same of each series.
+// The scraper stores what a Prometheus would that scrapes /metrics in the form with native
+// histograms: Prometheus' own parser gives the same series.
 func TestScrapesAsPrometheusDoes(t *testing.T) {
 	families, err := everyType(100).Gather()
 	if err != nil {
@@ -82,14 +82,14 @@ func TestScrapesAsPrometheusDoes(t *testing.T) {
 	}
 }
 
-// parsed is what Prometheus' parser says of them, in the form of taken.
+// parsed returns what Prometheus' parser reads, in the form of taken.
 func parsed(t *testing.T, families []*dto.MetricFamily) (lines []string) {
 	t.Helper()
 	var text bytes.Buffer
 	encoder := expfmt.NewEncoder(&text, expfmt.NewFormat(expfmt.TypeProtoDelim))
 	for _, f := range families {
-		// One histogram at a time: of several, the parser goes on among the exemplars of the
-		// next where it ended among those of the one before.
+		// One histogram at a time: with several, the parser starts among the exemplars of the
+		// next where it ended among the exemplars of the one before.
 		for _, m := range f.Metric {
 			one := &dto.MetricFamily{Name: f.Name, Help: f.Help, Type: f.Type, Metric: []*dto.Metric{m}}
 			if err := encoder.Encode(one); err != nil {
@@ -129,8 +129,7 @@ func parsed(t *testing.T, families []*dto.MetricFamily) (lines []string) {
 	}
 }
 
-// An idle server does little else than to keep its own metrics: series that it knows cost no
-// memory.
+// An idle server does little but keep its own metrics: known series allocate nothing.
 func TestKnownSeriesAllocateNothing(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	of := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "requests_total"}, []string{"code"})
@@ -154,12 +153,12 @@ func TestKnownSeriesAllocateNothing(t *testing.T) {
 	}
 }
 
-// counted says how often it was asked.
+// counted counts its calls.
 type counted struct{ times int }
 
 func (c *counted) Gather() ([]*dto.MetricFamily, error) { c.times++; return nil, nil }
 
-// A scrape costs an idle server as much as five seconds of all else.
+// A scrape costs an idle server as much as five seconds of everything else.
 func TestScrapesAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := new(counted)

@@ -1,5 +1,6 @@
 // Package scraper is the role that keeps the process' own metrics in its own store, as a
-// Prometheus that scrapes /metrics would: whoever looks at Freshet needs nothing else.
+// Prometheus that scrapes /metrics would, so that Freshet can be watched without another
+// server.
 package scraper
 
 import (
@@ -20,18 +21,18 @@ type Distributor interface {
 	Push(tenant string, r *remotewrite.Request) (outcome.Outcome, error)
 }
 
-// Options is what a Scraper is made of. All fields are needed.
+// Options are the parts of a Scraper. All fields are required.
 type Options struct {
 	Gatherer    prometheus.Gatherer
 	Distributor Distributor
 	Tenant      string
-	Labels      map[string]string // of every series, where it has none of that name
+	Labels      map[string]string // added to every series that has no label of that name
 	Interval    time.Duration
 	Now         func() time.Time
 	Logger      *slog.Logger
 }
 
-// Scraper is the role's state, which belongs to Run.
+// Scraper is the role's state. It belongs to Run.
 type Scraper struct {
 	Options
 	known   map[string]*known // by name and labels
@@ -44,8 +45,8 @@ func New(o Options) *Scraper {
 	return &Scraper{Options: o, known: map[string]*known{}}
 }
 
-// Run stores the metrics at each multiple of the interval, until ctx is done. What cannot
-// be stored is logged, and missing: the next time has what was counted by then.
+// Run stores the metrics at each multiple of the interval, until ctx is done. A scrape that
+// cannot be stored is logged, and missing; the next one has the counts up to then.
 func (s *Scraper) Run(ctx context.Context) error {
 	for {
 		now := s.Now()
@@ -62,7 +63,7 @@ func (s *Scraper) Run(ctx context.Context) error {
 	}
 }
 
-// scrape stores what there is at a time.
+// scrape stores the metrics at a time.
 func (s *Scraper) scrape(now time.Time) error {
 	families, err := s.Gatherer.Gather()
 	if err != nil {
@@ -77,7 +78,7 @@ func (s *Scraper) scrape(now time.Time) error {
 	body.B = b.Body
 	o, err := s.Distributor.Push(s.Tenant, request)
 	if err != nil {
-		return err // and what is gone gets its stale markers the next time
+		return err // series that are gone get their stale markers the next time
 	}
 	s.stored()
 	if o.AnyRefused() {

@@ -21,7 +21,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 )
 
-// taken is a distributor that writes down what it gets.
+// taken is a distributor that keeps what it gets, as text.
 type taken struct {
 	pushes []string
 	full   atomic.Bool
@@ -66,7 +66,7 @@ func (d *taken) Push(tenant string, r *remotewrite.Request) (outcome.Outcome, er
 	return outcome.Outcome{}, nil
 }
 
-// buckets are those of a histogram without gaps, as Prometheus' parser has them.
+// buckets returns the buckets of a histogram without gaps, in the form of Prometheus' parser.
 func buckets(from remotewrite.Histogram) string {
 	h := histogram.Histogram{PositiveBuckets: from.PositiveDeltas, NegativeBuckets: from.NegativeDeltas}
 	for _, s := range from.PositiveSpans {
@@ -105,7 +105,7 @@ func TestScrapes(t *testing.T) {
 		begun := time.Now().Unix()
 		time.Sleep(5*time.Second + time.Millisecond)
 		shelves.DeleteLabelValues("baker")
-		d.full.Store(true) // which costs that moment only
+		d.full.Store(true) // only this scrape is lost
 		time.Sleep(5 * time.Second)
 		d.full.Store(false)
 		time.Sleep(5 * time.Second)
@@ -130,7 +130,7 @@ family wait_seconds: In line. 3`
 		want := []string{
 			fmt.Sprintf("family shelves: Full ones. 2%s\nfreshet __name__=shelves instance=here job=baker 3 @%d\n%s", said, at(1), rest(at(1))),
 			fmt.Sprintf("%s\nfreshet __name__=shelves instance=here job=baker stale @%d\n%s", said[1:], at(2), rest(at(2))),
-			// The marker was refused, and comes again.
+			// The marker was refused, and is sent again.
 			fmt.Sprintf("%s\nfreshet __name__=shelves instance=here job=baker stale @%d\n%s", said[1:], at(3), rest(at(3))),
 		}
 		for i := range want {

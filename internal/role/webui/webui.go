@@ -1,5 +1,5 @@
-// Package webui serves the web page: files that are the same for everybody. What the
-// page shows it asks the HTTP API for, as its user.
+// Package webui serves the web page: files that are the same for all users. The page gets its
+// data from the HTTP API, as its user.
 package webui
 
 import (
@@ -14,15 +14,14 @@ import (
 	"sync"
 )
 
-// Paths are those of the page besides /, for routes of GET.
+// Paths are the GET routes of the page, besides /.
 var Paths = []string{"/flow", "/explore", "/series", "/tail", "/records", "/status", "/licenses.txt", "/assets/{file}"}
 
-// noncePlace is where index.html wants the nonce of an answer.
+// noncePlace marks where index.html needs the nonce of an answer.
 const noncePlace = "{{nonce}}"
 
-// policy has the browser load and run nothing but our own files, and make no markup
-// of text. The editor of queries makes a style sheet, which proves by the nonce that
-// it is ours.
+// policy makes the browser load and run only our own files, and never parse text as markup.
+// The query editor makes a style sheet, and the nonce proves that it is ours.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-%s'; connect-src 'self'; img-src 'self' data:; font-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
@@ -33,7 +32,7 @@ type Page struct {
 	assets   map[string]*file
 }
 
-// kinds are the MIME types of our files. Package mime would go by the machine's.
+// kinds are the MIME types of our files. Package mime would use the machine's.
 var kinds = map[string]string{".html": htmlKind, ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".txt": "text/plain; charset=utf-8"}
 
 const htmlKind = "text/html; charset=utf-8"
@@ -42,7 +41,7 @@ const htmlKind = "text/html; charset=utf-8"
 type file struct {
 	kind       string // MIME type
 	text       []byte
-	compressed func() []byte // once, when it is wanted first
+	compressed func() []byte // computed at the first use
 }
 
 // New returns the page whose files are those of package ui.
@@ -61,7 +60,7 @@ func New(files fs.FS) *Page {
 	return p
 }
 
-// read takes a file out of the binary, where it must be.
+// read takes a file out of the binary, which must have it.
 func read(files fs.FS, name string) *file {
 	text, err := fs.ReadFile(files, name)
 	if err != nil {
@@ -70,15 +69,15 @@ func read(files fs.FS, name string) *file {
 	f := &file{kind: kinds[path.Ext(name)], text: text}
 	f.compressed = sync.OnceValue(func() []byte {
 		var b bytes.Buffer
-		w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is one
-		_, _ = w.Write(text)                                  // a buffer takes everything
+		w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is valid
+		_, _ = w.Write(text)                                  // a buffer never fails
 		_ = w.Close()
 		return b.Bytes()
 	})
 	return f
 }
 
-// Or answers browsers with the page, and all others by h.
+// Or serves the page to browsers, and h to all others.
 func (p *Page) Or(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Add("Vary", "Accept")
@@ -90,7 +89,7 @@ func (p *Page) Or(h http.Handler) http.Handler {
 	})
 }
 
-// ServeHTTP answers a GET of one of Paths.
+// ServeHTTP answers a GET of a path in Paths, or of a file of the page.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -99,7 +98,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name, isAsset := strings.CutPrefix(r.URL.Path, "/assets/")
 	switch asset := p.assets[name]; {
 	case isAsset && asset == nil:
-		http.Error(w, "there is no such file; load the page again", http.StatusNotFound) // it is of another version
+		http.Error(w, "there is no such file; load the page again", http.StatusNotFound) // it belongs to another version
 	case isAsset:
 		h.Set("Cache-Control", "public, max-age=31536000, immutable")
 		asset.send(w, r)
@@ -111,7 +110,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Set("Content-Security-Policy", fmt.Sprintf(policy, nonce))
 		h.Set("Cache-Control", "no-cache")
 		h.Set("Content-Type", htmlKind)
-		_, _ = strings.NewReplacer(noncePlace, nonce).WriteString(w, p.index) // fails if the browser went away
+		_, _ = strings.NewReplacer(noncePlace, nonce).WriteString(w, p.index) // fails only if the browser went away
 	}
 }
 
@@ -124,11 +123,11 @@ func (f *file) send(w http.ResponseWriter, r *http.Request) {
 		text = f.compressed()
 	}
 	w.Header().Set("Content-Length", fmt.Sprint(len(text)))
-	_, _ = w.Write(text) // fails if the browser went away
+	_, _ = w.Write(text) // fails only if the browser went away
 }
 
-// takesGzip reports whether a client says so. One that refuses it by q=0 is taken at
-// its word; other weights change nothing, as there is one encoding.
+// takesGzip reports whether the client accepts gzip. q=0 refuses it; other weights do not
+// matter, as there is only one encoding.
 func takesGzip(r *http.Request) bool {
 	for encoding := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
 		name, weight, _ := strings.Cut(strings.TrimSpace(encoding), ";")

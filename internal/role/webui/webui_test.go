@@ -28,7 +28,7 @@ func get(h http.Handler, path string, headers ...string) *httptest.ResponseRecor
 	return w
 }
 
-// The nonce of a page is in its policy, and no two pages have the same.
+// The nonce of a page is in its policy, and no two pages have the same nonce.
 func TestPolicy(t *testing.T) {
 	seen := map[string]bool{}
 	for _, path := range []string{"/", "/flow", "/explore", "/series", "/tail", "/records", "/status"} {
@@ -77,7 +77,7 @@ func TestAssets(t *testing.T) {
 	}
 }
 
-// Browsers get the page where curl gets the list of addresses.
+// Browsers get the page; curl gets the list of addresses.
 func TestOr(t *testing.T) {
 	h := testPage().Or(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "list") }))
 	if w := get(h, "/", "Accept", "*/*"); w.Body.String() != "list" {
