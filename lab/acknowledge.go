@@ -19,13 +19,12 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// acknowledgeRounds are 2,000 requests of 100,000 series, flat out and then at half of the
-// rate that was reached.
+// acknowledgeRounds are 2,000 requests of 100,000 series: flat out, and then at half of that
+// rate.
 const acknowledgeRounds = 40
 
-// acknowledgeStep measures how much longer Freshet takes for requests than they are in the
-// queue and being written. The load is the first of those that databases are compared
-// under.
+// acknowledgeStep measures how much longer a request takes in Freshet than in the queue and in
+// the write. The load is the first of the loads for comparing databases.
 func (l *lab) acknowledgeStep(part *report.RemoteWrite, run int) step {
 	w := writeWorkloads()[0]
 	w.Rounds = 1 + 2*acknowledgeRounds
@@ -46,7 +45,7 @@ func (l *lab) acknowledge(ctx context.Context, part *report.RemoteWrite, w write
 		if err != nil {
 			return err
 		}
-		if _, err := writer.Run(ctx, loadgen.WriterPace{Rounds: 1}); err != nil { // series are new once
+		if _, err := writer.Run(ctx, loadgen.WriterPace{Rounds: 1}); err != nil { // the first round creates the series
 			return err
 		}
 		rounds := (w.Rounds - 1) / 2
@@ -60,7 +59,7 @@ func (l *lab) acknowledge(ctx context.Context, part *report.RemoteWrite, w write
 	})
 }
 
-// timed sends, and adds how long the server says that it took.
+// timed sends, and adds the times that the server reports.
 func (f *freshet) timed(ctx context.Context, w *loadgen.Writer, pace loadgen.WriterPace, to *report.Acknowledged) (r loadgen.WriterResult, err error) {
 	before, err := f.durations(ctx)
 	if err != nil {
@@ -79,14 +78,14 @@ func (f *freshet) timed(ctx context.Context, w *loadgen.Writer, pace loadgen.Wri
 		return r, err
 	}
 	if n != r.Sent.Requests || m != n {
-		return r, fmt.Errorf("of %d requests that were acknowledged the server timed %d whole and %d in the queue and being written", r.Sent.Requests, n, m)
+		return r, fmt.Errorf("of %d acknowledged requests the server timed %d whole, and %d in queue and write", r.Sent.Requests, n, m)
 	}
 	to.Requests += n
 	to.Whole, to.Push = append(to.Whole, whole*1e3), append(to.Push, push*1e3)
 	return r, nil
 }
 
-// durations are what the server keeps of requests, in seconds.
+// durations are the server's histograms of request times, in seconds.
 type durations struct{ whole, push *histogram.FloatHistogram }
 
 // durations reads the server's metrics.
@@ -95,17 +94,17 @@ func (f *freshet) durations(ctx context.Context) (d durations, err error) {
 		switch {
 		case family == "freshet_ingester_push_seconds":
 			d.push = native(m.Histogram)
-		case family == "freshet_receive_request_seconds" && m.Label[0].GetValue() == "204": // acknowledged as a whole
+		case family == "freshet_receive_request_seconds" && m.Label[0].GetValue() == "204": // acknowledged completely
 			d.whole = native(m.Histogram)
 		}
 	})
 	if err == nil && (d.whole == nil || d.push == nil) {
-		err = errors.New("/metrics: has nothing of requests that were acknowledged")
+		err = errors.New("/metrics: has no acknowledged requests")
 	}
 	return d, err
 }
 
-// metrics gives each of the server's metrics to look at, in the one format that has native
+// metrics calls look with each of the server's metrics, in the one format with native
 // histograms.
 func (f *freshet) metrics(ctx context.Context, look func(family string, m *dto.Metric)) error {
 	format := expfmt.NewFormat(expfmt.TypeProtoDelim)
@@ -129,7 +128,7 @@ func (f *freshet) metrics(ctx context.Context, look func(family string, m *dto.M
 	}
 }
 
-// native is the part of a histogram that quantiles are taken of. Durations are above zero.
+// native returns the part of a histogram that quantiles need. Durations are above zero.
 func native(h *dto.Histogram) *histogram.FloatHistogram {
 	n := &histogram.Histogram{Schema: h.GetSchema(), Count: h.GetSampleCount(), Sum: h.GetSampleSum(),
 		ZeroThreshold: h.GetZeroThreshold(), ZeroCount: h.GetZeroCount(), PositiveBuckets: h.PositiveDelta}
@@ -139,9 +138,9 @@ func native(h *dto.Histogram) *histogram.FloatHistogram {
 	return n.ToFloat(nil)
 }
 
-// p99Between is what 99 of 100 observations between two looks at a histogram did not
-// exceed, and how many there were. A bucket is a tenth wide; in it, observations count as
-// spread evenly over the logarithms, as PromQL has it.
+// p99Between returns the 99th percentile of the observations between two reads of a histogram,
+// and their number. A bucket is a tenth wide; within it observations are spread evenly over
+// the logarithms, as in PromQL.
 func p99Between(before, after *histogram.FloatHistogram) (p99 float64, n uint64, err error) {
 	between, _, _, err := after.Copy().Sub(before)
 	if err != nil {

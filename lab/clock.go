@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// resident is the memory of a process that is in RAM, in bytes.
+// resident returns a process' memory in RAM, in bytes.
 func resident(pid int) (uint64, error) {
 	path := filepath.Join("/proc", strconv.Itoa(pid), "status")
 	text, err := os.ReadFile(path)
@@ -22,7 +22,7 @@ func resident(pid int) (uint64, error) {
 	return kilobytes << 10, nil
 }
 
-// field is the number after a name at the beginning of a line.
+// field returns the number after a name at the beginning of a line.
 func field(text, name string) (uint64, error) {
 	for line := range strings.Lines(text) {
 		if rest, found := strings.CutPrefix(line, name); found && len(strings.Fields(rest)) > 0 {

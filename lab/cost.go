@@ -11,10 +11,11 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// atLeast is how long each receiver is measured, if its flush takes no longer.
+// atLeast is the least time for which each receiver is measured.
 const atLeast = time.Second
 
-// costSteps measure those receivers of each load that choose gives.
+// costSteps returns the steps that measure, under each load, the receivers that choose
+// returns.
 func (l *lab) costSteps(choose func(*workload) []receiver) (steps []step) {
 	for _, w := range l.workloads {
 		if l.wants(w.ID) {
@@ -24,8 +25,8 @@ func (l *lab) costSteps(choose func(*workload) []receiver) (steps []step) {
 	return steps
 }
 
-// costStepsOf measure receivers in turns, A B C A B C, so that whatever else the
-// machine does meets all alike: each for whole flushes, and a time at least.
+// costStepsOf measures receivers in turns, A B C A B C, so that other work on the machine
+// affects all alike: each for whole flushes, and at least for atLeast.
 func (l *lab) costStepsOf(w *workload, receivers []receiver, atLeast time.Duration) (steps []step) {
 	for run := range max(l.runs, l.peerRuns) {
 		for _, r := range receivers {
@@ -49,15 +50,15 @@ func (l *lab) costStepsOf(w *workload, receivers []receiver, atLeast time.Durati
 	return steps
 }
 
-// measurement is what one run of a receiver under a load gave.
+// measurement is the result of one run of a receiver under a load.
 type measurement struct {
-	micros   float64     // of CPU, a metric that was received
+	micros   float64     // of CPU, for each received metric
 	rate     float64     // metrics a second, as sent
 	sent     load.Totals // of the whole run
-	received uint64      // metrics of the whole run, as the receiver counted
+	received uint64      // metrics of the whole run, counted by the receiver
 	resident uint64      // bytes, at its end
 
-	allocations []float64 // objects a metric; none if the receiver does not say
+	allocations []float64 // objects a metric; none if the receiver does not report them
 }
 
 func (m measurement) addTo(c *report.Cost) {
@@ -70,11 +71,11 @@ func (m measurement) addTo(c *report.Cost) {
 }
 
 // measure starts a receiver, sends it the load, and stops it.
+// measure starts a receiver, sends it the load, and stops it.
 //
-// What is measured begins and ends while sending goes on, and lasts for whole
-// periods of the receiver's flush: so it holds as many flushes as it has room for
-// wherever it begins, and no start, no end and no waiting. What is under way when
-// it begins weighs against what is under way when it ends.
+// The measured time begins and ends during sending, and lasts for whole periods of the
+// receiver's flush. So wherever it begins, it has as many flushes as fit, and no start, end or
+// wait. The work in progress at its beginning balances the work in progress at its end.
 func measure(ctx context.Context, r receiver, w *workload, interval time.Duration) (m measurement, err error) {
 	err = r.with(ctx, nil, func(p *running) error {
 		s, err := send(ctx, p, road{network: w.network, segmented: r.segmented}, w.traffic, loadgen.Pace{Rate: w.Rate})
@@ -91,15 +92,15 @@ func measure(ctx context.Context, r receiver, w *workload, interval time.Duratio
 		if m.received == 0 {
 			return errors.Join(err, errors.New("received nothing"))
 		}
-		// What is lost costs next to nothing, and must not make the rest cheaper.
+		// Lost metrics cost next to nothing, and must not make the others look cheaper.
 		m.micros *= max(1, float64(m.sent.Metrics)/float64(m.received))
 		return err
 	})
 	return m, err
 }
 
-// during measures for an interval, after a warm-up. Asking for allocations costs
-// the receiver something, and so stays outside.
+// during measures for an interval, after a warm-up. Asking for allocations costs the receiver
+// something, and so is done outside the interval.
 func (m *measurement) during(ctx context.Context, p *running, s *sending, warmUp, interval time.Duration) error {
 	if err := wait(ctx, warmUp); err != nil {
 		return err
@@ -134,7 +135,7 @@ func (m *measurement) during(ctx context.Context, p *running, s *sending, warmUp
 	return err
 }
 
-// look is what a run has come to at a moment.
+// look is the state of a run at a moment.
 type look struct {
 	at   time.Time
 	cpu  time.Duration // of the receiver
@@ -146,8 +147,8 @@ func lookAt(p *running, s *sending) (look, error) {
 	return look{time.Now(), cpu, s.Progress().Metrics}, err
 }
 
-// countAllocations begins to count objects on the receiver's heap, and returns what
-// gives their number a metric: none if the receiver does not say.
+// countAllocations starts to count objects on the receiver's heap. per returns their number a
+// metric, or none if the receiver does not report it.
 func (p *running) countAllocations(ctx context.Context) (per func(metrics float64) ([]float64, error), err error) {
 	if p.allocated == nil {
 		return func(float64) ([]float64, error) { return nil, nil }, nil

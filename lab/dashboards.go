@@ -18,33 +18,33 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// dashboardsJob is the label of the series that dashboards show: those that are written
-// beside them go on with those of the history.
+// dashboardsJob is the label of the series on the dashboards. The writes beside the dashboards
+// continue the history's series.
 const dashboardsJob = "shop"
 
-// dashboardPlan is what is measured in a run.
+// dashboardPlan is the plan of a run.
 type dashboardPlan struct {
 	series       int
-	history      int           // rounds of it
+	history      int           // rounds
 	interval     time.Duration // between them
 	historyBatch int
 
-	rate        float64 // samples a second, which is a round a second if it is as many as series
+	rate        float64 // samples a second; one round a second if equal to series
 	batch       int
 	connections int
 
 	dashboards int
 	every      time.Duration // from one refresh to the next
 
-	warmUp  time.Duration // before each of the two
+	warmUp  time.Duration // before each of the two phases
 	alone   time.Duration
 	beside  time.Duration
-	settles time.Duration // at most, until what the start left to be done is done
+	settles time.Duration // the longest wait for the work after a start
 	repeats int
 }
 
-// standardDashboards is what each of the databases can bear on two cores: of one core the
-// writes take a tenth, and the queries two thirds at most.
+// standardDashboards is a load that each database can bear on two cores: the writes take a
+// tenth of one core, and the queries at most two thirds.
 func standardDashboards() dashboardPlan {
 	return dashboardPlan{
 		series: 8000, history: 6 * 60 * 4, interval: 15 * time.Second, historyBatch: 2000,
@@ -55,11 +55,11 @@ func standardDashboards() dashboardPlan {
 	}
 }
 
-// takes is about how long a run is.
+// takes returns about how long a run takes.
 func (p dashboardPlan) takes() time.Duration { return 2*p.warmUp + p.alone + p.beside + 4*time.Second }
 
-// dashboardSteps write each database's history, and measure them in turns. A database runs
-// only while it is measured.
+// dashboardSteps writes each database's history, and measures the databases in turns. A
+// database runs only while it is measured.
 func (l *lab) dashboardSteps() (steps []step) {
 	plan := standardDashboards()
 	if l.noisy {
@@ -74,7 +74,7 @@ func (l *lab) dashboardSteps() (steps []step) {
 	return l.dashboardStepsOf(part, plan, runs, l.databases(), l.databases("--self-probe=true", "--self-metrics=true"))
 }
 
-// part is what is known before anything is measured.
+// part returns the results with all that is known before measuring.
 func (p dashboardPlan) part(l *lab) *report.Dashboards {
 	part := &report.Dashboards{Date: l.results.Date, Machine: l.results.Machine, Versions: l.ourVersion(),
 		Dashboards: p.dashboards, Panels: len(panels("", "")), Every: p.every.Seconds(),
@@ -86,8 +86,8 @@ func (p dashboardPlan) part(l *lab) *report.Dashboards {
 	return part
 }
 
-// dashboardStepsOf are those of some databases. Each is given once as it takes its history,
-// and once as it is measured.
+// dashboardStepsOf returns the steps of some databases. fill has each as it takes its history,
+// and runs as it is measured.
 func (l *lab) dashboardStepsOf(part *report.Dashboards, plan dashboardPlan, runs int, filling, measured []database) (steps []step) {
 	all := make([]*besideDashboards, len(measured))
 	for i, d := range measured {
@@ -116,8 +116,8 @@ type besideDashboards struct {
 	part     *report.Dashboards
 	database database
 	dir      string
-	failed   bool      // and is left out
-	last     time.Time // of the samples that were written; those of the next run follow
+	failed   bool      // left out from then on
+	last     time.Time // of the last samples; the next run continues from there
 }
 
 // tolerate leaves out a peer that failed.
@@ -142,7 +142,7 @@ func (b *besideDashboards) with(ctx context.Context, d database, do func(*runnin
 	return nil
 }
 
-// fill writes the history, as fast as it is taken.
+// fill writes the history, as fast as the database takes it.
 func (b *besideDashboards) fill(ctx context.Context, d database) error {
 	if err := os.MkdirAll(b.dir, 0o755); err != nil {
 		return err
@@ -171,7 +171,7 @@ func (p *runningDatabase) writer(c remoteload.Config, connections int) (*loadgen
 	return loadgen.NewWriter(loadgen.WriterConfig{URL: p.url + "/api/v1/write", Connections: connections}, traffic)
 }
 
-// check looks for what was acknowledged of a load, which must be all of it.
+// check queries for the acknowledged samples of a load; all of them must be there.
 func (b *besideDashboards) check(ctx context.Context, p *runningDatabase, c remoteload.Config, rounds int, written ...loadgen.WriterResult) error {
 	var acknowledged uint64
 	for _, r := range written {
@@ -191,7 +191,7 @@ func (b *besideDashboards) check(ctx context.Context, p *runningDatabase, c remo
 	return err
 }
 
-// run measures once, or again while others take too much.
+// run measures once, and again if other processes take too much.
 func (b *besideDashboards) run(ctx context.Context, seed uint64) error {
 	if b.failed {
 		return nil
@@ -216,13 +216,13 @@ func (b *besideDashboards) run(ctx context.Context, seed uint64) error {
 	return nil
 }
 
-// besideMeasurement is what a run gave.
+// besideMeasurement is the result of a run.
 type besideMeasurement struct {
 	alone, beside timedWrites
 	answers       *answered
 }
 
-// timedWrites are those of one of the two.
+// timedWrites are the results of one phase.
 type timedWrites struct {
 	writes  loadgen.WriterResult
 	fresh   []float64          // ms
@@ -250,7 +250,8 @@ func (b *besideDashboards) measure(ctx context.Context, p *runningDatabase, seed
 	if err != nil {
 		return m, 0, err
 	}
-	// Collections of the lab's own garbage would be timed, too: a run makes some 100 MB of it.
+	// Turn off the lab's own garbage collection: it would be timed, too. A run makes some 100
+	// MB of garbage.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	runtime.GC()
 	before, err := usedUntilNow(p.pid)
@@ -271,14 +272,14 @@ func (b *besideDashboards) measure(ctx context.Context, p *runningDatabase, seed
 	return m, after.othersSince(before), b.check(ctx, p, c, w.Rounds(), first, m.alone.writes, m.beside.writes)
 }
 
-// phase sends for a while beside some dashboards, of which nothing is timed in the warm-up.
+// phase sends for a while beside some dashboards. Nothing is timed during the warm-up.
 func (b *besideDashboards) phase(ctx context.Context, p *runningDatabase, w *loadgen.Writer, takes time.Duration, shown []*dashboard) (t timedWrites, a *answered, err error) {
 	a = new(answered)
 	warmUp, end := b.plan.warmUp, b.plan.warmUp+takes
 	begun := time.Now()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		// Rounds, and no duration: what was due is sent, however late.
+		// Rounds, and no duration: everything that is due is sent, however late.
 		rounds := int(math.Ceil(b.plan.rate * end.Seconds() / float64(b.plan.series)))
 		t.writes, err = w.Run(ctx, loadgen.WriterPace{Rate: b.plan.rate, Rounds: rounds, WarmUp: warmUp})
 		return err
@@ -294,8 +295,8 @@ func (b *besideDashboards) phase(ctx context.Context, p *runningDatabase, w *loa
 	return t, a, group.Wait()
 }
 
-// server is what the server's process takes from the warm-up's end on, and what its own
-// probes find.
+// server measures the server's process from the end of the warm-up on, and reads its own
+// probes.
 func (t *timedWrites) server(ctx context.Context, p *runningDatabase, begun time.Time, warmUp, end time.Duration) error {
 	look := func(at time.Duration) (used time.Duration, found probes, when time.Time, err error) {
 		if err := wait(ctx, time.Until(begun.Add(at))); err != nil {
@@ -320,7 +321,7 @@ func (t *timedWrites) server(ctx context.Context, p *runningDatabase, begun time
 	return err
 }
 
-// settle waits until the process has done what its start, or its history, left to be done.
+// settle waits until the process has finished the work that its start, or its history, left.
 func (p *runningDatabase) settle(ctx context.Context, atMost time.Duration) error {
 	const (
 		look  = 500 * time.Millisecond

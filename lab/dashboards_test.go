@@ -13,9 +13,9 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// One short run: Freshet, also in the place of a peer, and a peer that does not start. All
-// that was acknowledged is found, the history's among it, and each panel has an answer. How
-// long anything took is nobody's business here.
+// One short run: Freshet, Freshet in the place of a peer, and a peer that does not start.
+// Every acknowledged sample is found, also the history's, and each panel has an answer. How
+// long anything took does not matter here.
 func TestWritesBesideDashboards(t *testing.T) {
 	l := serverLab(t)
 	ours := l.databases()[0]
@@ -40,7 +40,7 @@ func TestWritesBesideDashboards(t *testing.T) {
 		if c.Acknowledged < 200*(40+1) || c.Lost() != 0 {
 			t.Errorf("%s: %d samples acknowledged, %d found", c.Name, c.Acknowledged, c.Found)
 		}
-		// Each dashboard is refreshed once at least before the end.
+		// Each dashboard is refreshed at least once before the end.
 		if want := uint64(5 * part.Panels); c.Queries < want || c.Refused+c.Failed+c.Empty != 0 {
 			t.Errorf("%s: %d of %d queries or more answered, %d refused, %d failed, %d empty: %s", c.Name, c.Queries, want, c.Refused, c.Failed, c.Empty, c.Why)
 		}
@@ -62,8 +62,8 @@ func TestWritesBesideDashboards(t *testing.T) {
 	}
 }
 
-// The plan of the page can be carried out: a round is a whole number of requests and takes
-// a whole number of milliseconds, and every dashboard is refreshed in the time that counts.
+// The plan of the page is possible: a round is a whole number of requests and takes a whole
+// number of milliseconds, and every dashboard is refreshed in the time that counts.
 func TestStandardDashboards(t *testing.T) {
 	p := standardDashboards()
 	if p.series%p.batch != 0 || p.series%p.historyBatch != 0 || 1000*p.series%int(p.rate) != 0 {
@@ -77,10 +77,11 @@ func TestStandardDashboards(t *testing.T) {
 	}
 }
 
-// A run counts if others took little; else the least disturbed of so many as may be.
+// A run counts if other processes took little. After too many tries the least disturbed
+// counts.
 func TestDisturbedRunsAreMeasuredAgain(t *testing.T) {
 	for name, c := range map[string]struct {
-		others   []float64 // of each try
+		others   []float64 // share of others in each try
 		repeats  int
 		best     int // try
 		repeated int
@@ -106,8 +107,8 @@ func TestDisturbedRunsAreMeasuredAgain(t *testing.T) {
 	}
 }
 
-// Others are those whose time is neither the lab's nor that of what it measures. Ticks of
-// interrupts and of waiting are nobody's.
+// The time of others is all time that is neither the lab's nor that of the measured processes.
+// Ticks of interrupts and of waiting do not count.
 func TestWhatOthersTook(t *testing.T) {
 	at := func(stat string, ours time.Duration) used {
 		p, err := readProcessors(stat)
@@ -135,7 +136,7 @@ func TestWhatOthersTook(t *testing.T) {
 	}
 }
 
-// What a server does with a query is counted by what it was.
+// Each answer to a query is counted by its kind.
 func TestQueriesOfADashboardAreCounted(t *testing.T) {
 	var n atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -168,8 +169,8 @@ func TestQueriesOfADashboardAreCounted(t *testing.T) {
 	}
 }
 
-// A refresh that takes longer than the time to the next delays it. Those that were due
-// meanwhile do not follow all at once.
+// A refresh that takes longer than the interval delays the next. Missed refreshes are not made
+// up all at once.
 func TestSlowRefreshesDelayTheNext(t *testing.T) {
 	const every, end = 100 * time.Microsecond, 20 * time.Millisecond
 	begun := time.Now()
@@ -188,7 +189,7 @@ func TestSlowRefreshesDelayTheNext(t *testing.T) {
 	}
 }
 
-// Databases are compared by refreshes at the same times.
+// For one seed, databases get refreshes at the same times.
 func TestDashboardsOfASeed(t *testing.T) {
 	phases := func(seed uint64) (all []time.Duration) {
 		for _, d := range dashboards(10, "http://127.0.0.1", "shop", 5*time.Second, seed) {

@@ -8,19 +8,19 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// The rule of latencies, which whatever else runs on the machine makes longer: a run in
-// which others took more than this part of the processors is measured again.
+// The rule for latencies, which other work on the machine makes longer: a run in which others
+// took more than this share of the processors is measured again.
 const (
 	othersAtMost  = .05
-	repeatsAtMost = 2 // of a run; then the one that others took least of counts
+	repeatsAtMost = 2 // of a run; then the least disturbed one counts
 )
 
 // tick is the kernel's unit of /proc/stat.
 const tick = 10 * time.Millisecond
 
-// undisturbed measures until others took no more than they may, or so often as it may. It
-// returns the measurement that they took least of, what that was, and how often it measured
-// again.
+// undisturbed measures until others took no more than allowed, at most so many times. It
+// returns the least disturbed measurement, the share of others in it, and how often it
+// measured again.
 func undisturbed[T any](ctx context.Context, repeats int, measure func(context.Context) (m T, others float64, err error)) (best T, others float64, repeated int, err error) {
 	for ; ; repeated++ {
 		m, o, err := measure(ctx)
@@ -36,13 +36,13 @@ func undisturbed[T any](ctx context.Context, repeats int, measure func(context.C
 	}
 }
 
-// used is what was used of the processors until a moment.
+// used is the processors' time up to a moment.
 type used struct {
 	machine processors
-	ours    time.Duration // by what is measured, and by the lab
+	ours    time.Duration // by the measured processes and the lab
 }
 
-// usedUntilNow is of the lab and of what runs besides and is measured.
+// usedUntilNow reads the time of the lab and of the measured processes, and of all.
 func usedUntilNow(pids ...int) (u used, err error) {
 	if u.machine, err = readStat(); err != nil {
 		return u, err
@@ -57,13 +57,13 @@ func usedUntilNow(pids ...int) (u used, err error) {
 	return u, nil
 }
 
-// othersSince is the part of the processors' time since before that other processes had, or
-// other machines by the hypervisor.
+// othersSince returns the share of the processors' time since before that went to other
+// processes, or by the hypervisor to other machines.
 func (u used) othersSince(before used) float64 {
 	if u.machine.all <= before.machine.all {
 		return 0
 	}
 	others := float64(u.machine.worked) - float64(before.machine.worked) - float64(u.ours-before.ours)/float64(tick)
-	// The kernel looks at each tick who runs, so that a short interval may give less than nothing.
+	// The kernel charges whole ticks, so a short interval may come out negative.
 	return max(0, others)/float64(u.machine.all-before.machine.all) + u.machine.stolenBy(before.machine)
 }

@@ -25,34 +25,34 @@ const (
 	fairServers = 6
 
 	oneTenant = "one"
-	oneLimit  = 10_000 // samples a second that it may send
-	oneTimes  = 20     // as much as that it sends
+	oneLimit  = 10_000 // samples a second that the one tenant may send
+	oneTimes  = 20     // the multiple of its limit that it sends
 
-	// oneBatch is what Prometheus sends. A refusal takes 0.1 ms of CPU, nearly all of it for
-	// HTTP, and as much of the sender, who is on another machine as a rule: a thousand small
-	// requests a second would show what the sender takes.
+	// oneBatch is Prometheus' size of requests. A refusal takes 0.1 ms of CPU, nearly all of
+	// it for HTTP, and as much of the sender, which usually is on another machine: with a
+	// thousand small requests a second the sender's cost would dominate.
 	oneBatch       = 2000
-	oneConnections = 8 // most answers come at once, and the others as anybody's
+	oneConnections = 8 // most answers are immediate refusals, the others as slow as anybody's
 
-	fairSeries      = 40_000 // of the others together, and as many of the one
+	fairSeries      = 40_000 // of the others together, and as many of the one tenant
 	fairBatch       = 200
 	fairConnections = 16
 
-	// fairWarmUp is when the one tenant has used up what its limit lets it send at once,
-	// which is that of 10 s: at 20 times the limit it takes 0.53 s.
+	// fairWarmUp is the time until the one tenant has used up its burst, which is 10 s of its
+	// limit: at 20 times the limit it takes 0.53 s.
 	fairWarmUp = 700 * time.Millisecond
 )
 
-// fairPlan is what is measured on one server.
+// fairPlan is the plan for one server.
 type fairPlan struct {
 	flatOut  time.Duration
 	pairs    int
 	half     time.Duration // of a pair, after its warm-up
-	requests float64       // that are timed in it, at least
+	requests float64       // timed in it, at least
 }
 
-// standardFairness has many short pairs: whatever else the machine does spoils some, and
-// not the median of 30. The slowest hundredth of 2,000 requests are 20.
+// standardFairness has many short pairs: other work on the machine spoils some, but not the
+// median of 30. The slowest hundredth of 2,000 requests are 20.
 func standardFairness() fairPlan {
 	return fairPlan{flatOut: 2 * time.Second, pairs: 5, half: 1500 * time.Millisecond, requests: 2000}
 }
@@ -60,7 +60,7 @@ func standardFairness() fairPlan {
 // fairTenants are the others.
 func fairTenants() []string { return []string{"a", "b", "c", "d"} }
 
-// fairnessSteps measure some pairs each.
+// fairnessSteps returns the steps, each with some of the pairs.
 func (l *lab) fairnessSteps() (steps []step) {
 	part := &report.Fairness{Date: l.results.Date, Machine: l.results.Machine, Versions: l.ourVersion(),
 		Tenants: len(fairTenants()), Batch: fairBatch, OneBatch: oneBatch, Limit: oneLimit, Times: oneTimes}
@@ -76,8 +76,8 @@ func (l *lab) fairnessSteps() (steps []step) {
 	return steps
 }
 
-// fairServer measures on one server how long the others wait while one tenant sends too
-// much, and while it does not.
+// fairServer measures on one server how long the others wait while one tenant sends too much,
+// and while it does not.
 func (l *lab) fairServer(ctx context.Context, part *report.Fairness, plan fairPlan) error {
 	settings := filepath.Join(l.dir, "fairness.yaml")
 	text := fmt.Sprintf("http: {trust_tenant_header: true, allow_unknown_tenants: true}\ningest: {tenants: {%s: {rate: %d}}}\n", oneTenant, oneLimit)
@@ -93,7 +93,7 @@ func (l *lab) fairServer(ctx context.Context, part *report.Fairness, plan fairPl
 	}, "--config", settings)
 }
 
-// fairness is a server with its senders.
+// fairness is a server and its senders.
 type fairness struct {
 	*freshet
 	others, one *loadgen.Writer
@@ -107,8 +107,7 @@ func newFairness(f *freshet) (p *fairness, err error) {
 	writer := func(c loadgen.WriterConfig, batch int) *loadgen.Writer {
 		load := remoteload.Standard()
 		load.Series, load.Batch = fairSeries, batch
-		// Rounds follow one another as fast as this or faster: samples may be up to
-		// 10 minutes ahead.
+		// Rounds may be sent as fast as this: samples may be up to 10 minutes ahead.
 		load.Interval, load.Begin = 100, time.Now().Add(-5*time.Minute).UnixMilli()
 		traffic, errLoad := remoteload.New(load)
 		c.URL = "http://" + f.HTTP + "/api/v1/write"
@@ -121,9 +120,9 @@ func newFairness(f *freshet) (p *fairness, err error) {
 	return p, err
 }
 
-// measure measures pairs, of which each begins with the other half than the one before.
+// measure measures pairs. Each begins with the other half than the pair before.
 func (p *fairness) measure(ctx context.Context, part *report.Fairness, plan fairPlan) error {
-	// Series are new once. Those of the one tenant are within what it may send at once.
+	// The first round creates the series. The one tenant's are within its burst.
 	first, err := p.one.Run(ctx, loadgen.WriterPace{Rounds: 1})
 	p.oneAcknowledged += first.Written
 	if err != nil {
@@ -140,9 +139,10 @@ func (p *fairness) measure(ctx context.Context, part *report.Fairness, plan fair
 	part.Capacity = append(part.Capacity, capacity)
 	rate := capacity / 2
 	seconds := fairWarmUp.Seconds() + max(plan.half.Seconds(), plan.requests*fairBatch/rate)
-	// Rounds, and no duration: what was due is sent, however late.
+	// Rounds, and no duration: everything that is due is sent, however late.
 	pace := loadgen.WriterPace{Rate: rate, Rounds: int(math.Ceil(rate * seconds / fairSeries)), WarmUp: fairWarmUp}
-	// Collections of the lab's own garbage would be timed, too: a half makes 16 MB of it.
+	// Turn off the lab's own garbage collection: it would be timed, too. A half makes 16 MB of
+	// garbage.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for pair := range plan.pairs {
 		for _, beside := range [][]bool{{false, true}, {true, false}}[pair%2] {
@@ -163,7 +163,7 @@ func (p *fairness) measure(ctx context.Context, part *report.Fairness, plan fair
 	return p.check(ctx, part)
 }
 
-// half is the others' load, alone or beside the one tenant's.
+// half sends the others' load, alone or beside the one tenant's.
 func (p *fairness) half(ctx context.Context, part *report.Fairness, pace loadgen.WriterPace, beside bool) (r loadgen.WriterResult, err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	if beside {
@@ -190,7 +190,7 @@ func (p *fairness) half(ctx context.Context, part *report.Fairness, pace loadgen
 	return r, err
 }
 
-// send has the others send.
+// send sends the load of the others.
 func (p *fairness) send(ctx context.Context, pace loadgen.WriterPace) (loadgen.WriterResult, error) {
 	r, err := p.others.Run(ctx, pace)
 	p.acknowledged += r.Written
@@ -200,7 +200,7 @@ func (p *fairness) send(ctx context.Context, pace loadgen.WriterPace) (loadgen.W
 	return r, err
 }
 
-// check asks the ledger for what was acknowledged.
+// check compares the ledger with the acknowledged samples.
 func (p *fairness) check(ctx context.Context, part *report.Fairness) error {
 	part.Acknowledged += p.acknowledged
 	for _, tenant := range fairTenants() {

@@ -7,8 +7,8 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// Two short pairs: the one tenant is refused most of what it sends, the others nothing.
-// How long they waited is nobody's business here.
+// Two short pairs: most of the one tenant's samples are refused, and none of the others'. How
+// long they waited does not matter here.
 func TestFairPairs(t *testing.T) {
 	part := &report.Fairness{Tenants: 4, Batch: fairBatch, OneBatch: oneBatch, Limit: oneLimit, Times: oneTimes}
 	if err := serverLab(t).fairServer(t.Context(), part, fairPlan{flatOut: 200 * time.Millisecond, pairs: 2, half: 300 * time.Millisecond, requests: 100}); err != nil {

@@ -18,18 +18,20 @@ const (
 	freshMetric = "lab_fresh"
 	freshEvery  = time.Second
 
-	// freshLimit is how long a sample is looked for; one that is not found counts as that.
+	// freshLimit is how long a sample is looked for. A sample that is not found counts as this
+	// time.
 	freshLimit = 10 * time.Second
 
-	// Looking is load, too: 30 queries a second at most.
+	// Queries are load, too: 30 a second at most.
 	firstLook = 2 * time.Millisecond
 	lastLook  = 30 * time.Millisecond
 )
 
-// freshness writes a sample each second until the end, and returns how long it took, in
-// milliseconds, until an instant query had it, of those that were sent from counting on.
+// freshness writes a sample each second until the end. It returns how many milliseconds passed
+// until an instant query had it, for the samples that were sent from counting on.
 func (p *runningDatabase) freshness(ctx context.Context, begun time.Time, counting, end time.Duration) (all []float64, err error) {
-	// Some time in the second, so that whatever happens once a second is met in each of its phases.
+	// At a changing time in the second, so that it meets every phase of what happens once a
+	// second.
 	const step = freshEvery + 70*time.Millisecond
 	for due := step / 2; due < end; due = max(due+step, time.Since(begun)) {
 		if err := wait(ctx, time.Until(begun.Add(due))); err != nil {
@@ -46,10 +48,10 @@ func (p *runningDatabase) freshness(ctx context.Context, begun time.Time, counti
 	return all, nil
 }
 
-var freshProbes atomic.Uint64 // that were sent: the value of each
+var freshProbes atomic.Uint64 // sent so far; the value of the next
 
-// fresh writes one sample and looks until a query has it. A query that is refused has
-// nothing.
+// fresh writes one sample and queries until it is there. A refused query counts as an empty
+// one.
 func (p *runningDatabase) fresh(ctx context.Context) (time.Duration, error) {
 	looking, cancel := context.WithTimeout(ctx, freshLimit)
 	defer cancel()
@@ -99,7 +101,7 @@ func (p *runningDatabase) writeOne(ctx context.Context, name string, value float
 	return err
 }
 
-// probed reads how fresh the server says that it is.
+// probed reads the server's own figures of freshness.
 func (f *freshet) probed(ctx context.Context) (probes, error) {
 	found := probes{}
 	err := f.metrics(ctx, func(family string, m *dto.Metric) {
@@ -115,8 +117,8 @@ func (f *freshet) probed(ctx context.Context) (probes, error) {
 	return found, err
 }
 
-// p99Since is the 99 of 100 of each path between two looks, in milliseconds. Paths
-// without a probe between them have none.
+// p99Since returns the 99th percentile of each path between two reads, in milliseconds. Paths
+// without a probe in between have none.
 func (p probes) p99Since(before probes) (map[string]float64, error) {
 	all := map[string]float64{}
 	for path, now := range p {

@@ -21,15 +21,14 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// Our receivers, as the page calls them.
+// Our receivers, by their names on the page.
 const (
 	collectorName = "Freshet, collector"
 	joinedName    = "Freshet, collector, UDP_GRO"
 	allInOneName  = "Freshet, all in one"
 )
 
-// buildFreshet compiles the server as a release is compiled, with the commit for a
-// version.
+// buildFreshet compiles the server like a release, with the commit as its version.
 func buildFreshet(ctx context.Context, dir string) (string, error) {
 	version, err := firstLine(ctx, "git", "describe", "--tags", "--always", "--dirty")
 	if err != nil {
@@ -44,7 +43,7 @@ func buildFreshet(ctx context.Context, dir string) (string, error) {
 	return program, nil
 }
 
-// firstLine is what a command prints first.
+// firstLine returns the first line that a command prints.
 func firstLine(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	out, err := cmd.Output()
@@ -55,18 +54,18 @@ func firstLine(ctx context.Context, name string, args ...string) (string, error)
 	return line, nil
 }
 
-// collectorReceiver is `freshet serve --role collector`, every feature on; its
-// windows are one second.
+// collectorReceiver is `freshet serve --role collector` with every feature on. Its windows are
+// one second.
 func collectorReceiver(program string) receiver {
 	return receiver{name: collectorName, group: report.Ours, flush: time.Second, unixgram: true, around: time.Second, start: serve(program, "collector")}
 }
 
-// joinedReceiver is the same with dogstatsd.gro, and a sender that makes use of it.
+// joinedReceiver is the same with dogstatsd.gro, and a sender that uses it.
 func joinedReceiver(program string) receiver {
 	return receiver{name: joinedName, group: report.Ours, flush: time.Second, segmented: true, aside: true, around: time.Second, start: serve(program, "collector", "--dogstatsd-gro")}
 }
 
-// allInOneReceiver is `freshet serve`; its tiles are ten seconds.
+// allInOneReceiver is `freshet serve`. Its tiles are ten seconds.
 func allInOneReceiver(program string) receiver {
 	return receiver{name: allInOneName, group: report.Ours, stores: true, flush: 10 * time.Second, unixgram: true, around: 2 * time.Second, start: serve(program, "all")}
 }
@@ -81,22 +80,22 @@ func serve(program, role string, settings ...string) func(context.Context, strin
 	}
 }
 
-// freshet is a server of ours that runs.
+// freshet is a running server of ours.
 type freshet struct {
 	HTTP     string `json:"http"`
 	UDP      string `json:"dogstatsd_udp"`
 	Unixgram string `json:"dogstatsd_unixgram"`
 
 	cmd    *exec.Cmd
-	log    string // path of what it prints
+	log    string // path of its output
 	exited chan error
 }
 
 // startTime is how long a server may take to be ready.
 const startTime = 30 * time.Second
 
-// startFreshet starts a server on ports that the kernel chooses and waits until it
-// is ready. Its log is read by people only if it ends early.
+// startFreshet starts a server on ports that the kernel chooses and waits until it is ready.
+// Its log is shown only if it ends early.
 func startFreshet(ctx context.Context, program, dir string, on cpus, settings ...string) (*freshet, error) {
 	f := &freshet{log: filepath.Join(dir, "freshet.log"), exited: make(chan error, 1)}
 	log, err := os.Create(f.log)
@@ -104,7 +103,7 @@ func startFreshet(ctx context.Context, program, dir string, on cpus, settings ..
 		return nil, err
 	}
 	defer log.Close()
-	// What watches the server writes samples of its own, which the load's books would have.
+	// The self features write samples, which would be in the load's books.
 	f.cmd = exec.CommandContext(ctx, program, append([]string{"serve", "--self-probe=false", "--self-metrics=false", "--data-dir", dir, "--http-listen", "127.0.0.1:0",
 		"--distributor-otlp-grpc-listen", "", "--dogstatsd-udp", "127.0.0.1:0", "--dogstatsd-unix", ""}, settings...)...)
 	f.cmd.Stdout, f.cmd.Stderr = log, log
@@ -129,7 +128,7 @@ func startFreshet(ctx context.Context, program, dir string, on cpus, settings ..
 	}
 }
 
-// ready reads where the server listens, which it writes once all is open.
+// ready reads the server's addresses, which it writes once everything is open.
 func (f *freshet) ready(ctx context.Context, dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, "listening.json"))
 	if err != nil {
@@ -160,7 +159,7 @@ func (f *freshet) get(ctx context.Context, path string, header http.Header) ([]b
 	return body, err
 }
 
-// ask unpacks what the API answers.
+// ask decodes an answer of the API.
 func (f *freshet) ask(ctx context.Context, path string, header http.Header, data any) error {
 	body, err := f.get(ctx, path, header)
 	if err != nil {
@@ -173,7 +172,7 @@ func (f *freshet) ask(ctx context.Context, path string, header http.Header, data
 	return nil
 }
 
-// running is the server as every receiver is seen.
+// running returns the server in the form of all receivers.
 func (f *freshet) running() *running {
 	return &running{
 		pid: f.cmd.Process.Pid, addresses: map[string]string{udp: f.UDP, unixgram: f.Unixgram}, stop: f.stop,
@@ -188,7 +187,7 @@ func (f *freshet) running() *running {
 	}
 }
 
-// figures are what the server says of its process.
+// figures are the server's figures about its process.
 type figures struct {
 	HeapLiveBytes         uint64 `json:"heap_live_bytes"`
 	AllocatedObjectsTotal uint64 `json:"allocated_objects_total"`
@@ -199,13 +198,13 @@ func (f *freshet) process(ctx context.Context) (p figures, err error) {
 	return p, err
 }
 
-// books are those of the server's only tenant.
+// books returns the books of the server's only tenant.
 func (f *freshet) books(ctx context.Context) (books ledger.Tenant, err error) {
 	err = f.ask(ctx, "/api/v1/status/ledger", nil, &books)
 	return books, err
 }
 
-// booksOf are those of one of several tenants.
+// booksOf returns the books of one of several tenants.
 func (f *freshet) booksOf(ctx context.Context, tenant string) (books ledger.Tenant, err error) {
 	err = f.ask(ctx, "/api/v1/status/ledger", http.Header{"X-Scope-Orgid": {tenant}}, &books)
 	return books, err
@@ -222,5 +221,5 @@ func (f *freshet) stop() error {
 	}
 }
 
-// probes are what the server's own probes found, by path, in seconds.
+// probes are the results of the server's own probes, by path, in seconds.
 type probes map[string]*histogram.FloatHistogram

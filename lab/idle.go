@@ -11,13 +11,14 @@ import (
 )
 
 const (
-	idleWarmUp   = 5 * time.Second  // until all have started
-	idleInterval = 10 * time.Second // a flush of everyone
+	idleWarmUp   = 5 * time.Second  // for all to start
+	idleInterval = 10 * time.Second // a flush of every receiver
 	idleRuns     = 3
 	idleAround   = 3 * time.Second // to start and stop
 )
 
-// watched are servers of ours that look at themselves: each way alone, and all as by default.
+// watched are servers of ours that measure themselves: by each feature alone, and by all as by
+// default.
 func watched(program string) (all []receiver) {
 	for _, of := range []struct{ what, probe, metrics, flight string }{
 		{"as by default", "true", "true", "true"},
@@ -32,8 +33,7 @@ func watched(program string) (all []receiver) {
 	return all
 }
 
-// idleSteps measure all servers at the same time: they do nothing, and so do not
-// meet.
+// idleSteps measures all servers at the same time: being idle, they do not disturb each other.
 func (l *lab) idleSteps() []step {
 	receivers := slices.Concat([]receiver{collectorReceiver(l.freshet)}, watched(l.freshet), l.others)
 	runs := idleRuns
@@ -62,8 +62,8 @@ func (l *lab) idleSteps() []step {
 	}}
 }
 
-// idle is what the receiver uses of a core, in percent, in each of the runs, and what memory it
-// has at the end of each, in bytes.
+// idle returns, for each run, the receiver's share of a core in percent, and its memory at the
+// end in bytes.
 func (r receiver) idle(ctx context.Context, warmUp, interval time.Duration, runs int) (percent, bytes []float64, err error) {
 	err = r.with(ctx, nil, func(p *running) error {
 		if err := wait(ctx, warmUp); err != nil {

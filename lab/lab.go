@@ -13,22 +13,22 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// options say what to measure.
+// options are what to measure.
 type options struct {
 	only     []string // parts; empty for all
 	runs     int      // of each bare receiver and of ours
 	peerRuns int      // of each peer; 0 leaves them out
 	freshet  string   // the program; built if empty
-	brief    bool     // only what belongs to the collector's goals, and shorter
+	brief    bool     // only the collector's goals, and shorter
 
-	noDatabases bool // leave out those that take remote write, too
-	noisy       bool // measure no run again in which others took too much of the processors
+	noDatabases bool // leave out peers that take remote write, too
+	noisy       bool // do not repeat runs in which others took too much of the processors
 }
 
 // lab measures, and collects the results.
 type lab struct {
 	options
-	dir       string     // of what is built
+	dir       string     // for the built programs
 	bare      string     // program of lab/limit
 	others    []receiver // peers
 	tsdbs     []peerstsdb.Peer
@@ -36,22 +36,22 @@ type lab struct {
 	results   *report.Results
 	progress  progress
 
-	mu sync.Mutex // of results.LeftOut: idle receivers are measured at the same time
+	mu sync.Mutex // for results.LeftOut: idle receivers are measured at the same time
 }
 
-// wants reports whether a part was asked for.
+// wants reports whether a part is to be measured.
 func (l *lab) wants(part string) bool {
 	return len(l.only) == 0 || slices.Contains(l.only, part)
 }
 
-// standAlone reports whether parts are compared with nothing else, so that they may be of
+// standAlone reports whether the parts are compared with no others, so that they may be of
 // another day than the rest of the page.
 func standAlone(parts []string) bool {
 	alone := []string{techniquesPart, remoteWritePart, fairnessPart, dashboardsPart}
 	return len(parts) > 0 && !slices.ContainsFunc(parts, func(p string) bool { return !slices.Contains(alone, p) })
 }
 
-// receivers are bare ones, the one to compare with first, and ours.
+// receivers returns bare receivers, beginning with the base of comparison, and ours.
 func (l *lab) receivers(w *workload) (all []receiver) {
 	for i, method := range w.bare {
 		r := bareReceiver(l.bare, method)
@@ -71,7 +71,7 @@ func (l *lab) receivers(w *workload) (all []receiver) {
 	return all
 }
 
-// peers are those that a load is sent to.
+// peers returns the peers that get a load.
 func (l *lab) peers(w *workload) (all []receiver) {
 	for _, r := range l.others {
 		if w.peers && (w.network == udp || r.unixgram) {
@@ -81,7 +81,7 @@ func (l *lab) peers(w *workload) (all []receiver) {
 	return all
 }
 
-const asideRuns = 3 // at most, of what belongs to no goal
+const asideRuns = 3 // at most, for receivers that belong to no goal
 
 func (l *lab) runsOf(r receiver) int {
 	switch {
@@ -93,8 +93,8 @@ func (l *lab) runsOf(r receiver) int {
 	return l.runs
 }
 
-// tolerate leaves out what failed if it is a peer: nobody waits a quarter of an hour
-// for nothing because of it.
+// tolerate leaves out a peer that failed, so that a quarter of an hour of results is not lost
+// because of it.
 func (l *lab) tolerate(ctx context.Context, r receiver, err error) error {
 	if err == nil || r.group != report.Peer || ctx.Err() != nil {
 		return err
@@ -103,7 +103,7 @@ func (l *lab) tolerate(ctx context.Context, r receiver, err error) error {
 	return nil
 }
 
-// leaveOut keeps a reason why something was not measured.
+// leaveOut records why something was not measured.
 func (l *lab) leaveOut(format string, args ...any) {
 	why := fmt.Sprintf(format, args...)
 	l.mu.Lock()
@@ -112,10 +112,10 @@ func (l *lab) leaveOut(format string, args ...any) {
 	l.progress.note("not measured: " + why)
 }
 
-// parts are what can be measured alone.
+// parts are the parts that can be measured alone.
 var parts = []string{"udp-1-40k", "udp-1-200k", "udp-14-1k", "udp-14-10k", "unixgram-81", "idle", "rates", "scale", techniquesPart, remoteWritePart, fairnessPart, dashboardsPart}
 
-// newLab builds what is to be measured.
+// newLab builds the programs to be measured.
 func newLab(ctx context.Context, o options, p progress) (l *lab, err error) {
 	l = &lab{options: o, progress: p, results: &report.Results{Date: time.Now().UTC().Format(time.DateOnly)}}
 	defer func() {
@@ -160,7 +160,7 @@ func newLab(ctx context.Context, o options, p progress) (l *lab, err error) {
 
 func (l *lab) close() error { return os.RemoveAll(l.dir) }
 
-// versions notes what is measured besides the peers. Ours names Go's.
+// versions records the versions of everything but the peers. Ours has Go's.
 func (l *lab) versions(ctx context.Context) error {
 	ours, err := firstLine(ctx, l.freshet, "version")
 	if err != nil {
@@ -179,8 +179,8 @@ func (l *lab) version(name, version string) {
 	l.results.Versions = append(l.results.Versions, report.Version{Name: name, Version: version})
 }
 
-// measure does all that was asked for, what has a goal first. What a million contexts
-// and a storm are sent at depends on the highest rate.
+// measure measures all wanted parts, those with goals first. The rates for a million contexts
+// and the storm depend on the highest rate.
 func (l *lab) measure(ctx context.Context) error {
 	steps := l.costSteps(l.receivers)
 	if l.wants("rates") || l.wants("scale") {

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// server is the program, which is linked once for all tests.
+// server is the program, linked once for all tests.
 var server = sync.OnceValues(func() (string, error) {
 	program := filepath.Join(builtDir, "freshet")
 	out, err := exec.Command("go", "build", "-C", "..", "-o", program, "./cmd/freshet").CombinedOutput()
@@ -47,9 +47,8 @@ func serverLab(t *testing.T) *lab {
 	return &lab{options: options{runs: 1, freshet: program}, dir: t.TempDir(), results: new(report.Results), progress: progress{out: t.Output()}}
 }
 
-// One short round, at a rate that anything can bear: bare receivers and Freshet in
-// turns, each of which says that it received all that was sent. How long it took is
-// nobody's business here.
+// One short round, at a modest rate: bare receivers and Freshet in turns. Each reports that it
+// received everything. How long it took does not matter here.
 func TestRound(t *testing.T) {
 	bare, err := buildLimit(t.Context(), "limit/limit.c", t.TempDir())
 	if err != nil {
@@ -79,7 +78,7 @@ func TestRound(t *testing.T) {
 			if cost.Name != c.of[i].name || cost.Sent == 0 || cost.Received != cost.Sent {
 				t.Errorf("%s: %s sent, of which %s received %d", c.network, cost.Name, c.of[i].name, cost.Received)
 			}
-			// In 0.3 s at this rate a bare receiver may cost no more than at rest: 0.
+			// In 0.3 s at this rate a bare receiver may cost no more than an idle one: 0.
 			if len(cost.Micros) != 1 || !(cost.Micros[0] >= 0) || cost.Resident[0] <= 0 {
 				t.Errorf("%s: %s: no figures: %+v", c.network, cost.Name, cost)
 			}
@@ -91,7 +90,7 @@ func TestHighest(t *testing.T) {
 	for _, c := range []struct {
 		name            string
 		sends, receives float64 // at most
-		paced           float64 // what is sent at most at a rate, if it is less
+		paced           float64 // most that is sent at a given rate, if it is less
 		unlucky         bool    // every rate loses the first time
 		sender          bool
 	}{
@@ -148,7 +147,7 @@ PASS
 	}
 }
 
-// Each round has one turn of every technique, and says what others had meanwhile.
+// Each round has one turn of every technique, and the share of others.
 func TestTechniquesTakeTurns(t *testing.T) {
 	t.Chdir("..")
 	l := &lab{dir: t.TempDir()}
@@ -171,7 +170,7 @@ func TestTechniquesTakeTurns(t *testing.T) {
 	}
 }
 
-// The parts that -only takes are those that the lab has.
+// The parts that -only accepts are the lab's parts.
 func TestParts(t *testing.T) {
 	all, err := workloads()
 	if err != nil {
@@ -186,7 +185,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// What other machines took of the processors explains figures that nothing else does.
+// Time that the hypervisor gave to other machines may explain otherwise inexplicable figures.
 func TestStolenTime(t *testing.T) {
 	read := func(stat string) processors {
 		p, err := readProcessors(stat)

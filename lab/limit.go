@@ -32,7 +32,7 @@ func buildLimit(ctx context.Context, source, dir string) (string, error) {
 	return program, nil
 }
 
-// The bare receivers, by what lab/limit is told.
+// The bare receivers, by their argument to lab/limit.
 const (
 	recvfrom = "recvfrom"
 	recvmmsg = "recvmmsg"
@@ -51,7 +51,7 @@ var bareNames = map[string]string{
 	unixRecv: "bare recv",
 }
 
-// bareReceiver counts and does nothing else, not even flush.
+// bareReceiver only counts; it does not even flush.
 func bareReceiver(program, method string) receiver {
 	return receiver{name: bareNames[method], group: report.Bare, segmented: method == gro, around: 200 * time.Millisecond,
 		start: func(ctx context.Context, dir string, on cpus) (*running, error) {
@@ -88,14 +88,14 @@ func startLimit(ctx context.Context, program, dir string, on cpus, words []strin
 	return r, nil
 }
 
-// limit is a bare receiver that runs.
+// limit is a running bare receiver.
 type limit struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Reader
 }
 
-// received asks for the counts: limit.c describes the lines.
+// received asks for the counts. limit.c describes the lines.
 func (l *limit) received(context.Context) (counted, error) {
 	if _, err := io.WriteString(l.in, "\n"); err != nil {
 		return counted{}, fmt.Errorf("ask %s: %w", l.cmd, err)
@@ -108,8 +108,7 @@ func (l *limit) received(context.Context) (counted, error) {
 	return c, nil
 }
 
-// stop ends it by the end of its input, which it answers by ending itself with a
-// signal.
+// stop closes its input. The program answers by ending itself with a signal.
 func (l *limit) stop() error {
 	_ = l.in.Close()
 	_, _ = io.Copy(io.Discard, l.out)

@@ -17,18 +17,19 @@ import (
 	"github.com/freshet-io/freshet/client"
 )
 
-// The same work by our client and by datadog-go v5. Both aggregate all kinds, which
-// datadog-go calls extended aggregation, hold up to 4096 values of a series, and flush each
-// second to a UDP socket that nobody reads.
+// The benchmarks do the same work with our client and with datadog-go v5. Both aggregate all
+// kinds (datadog-go calls this extended aggregation), hold up to 4096 values of a series, and
+// flush each second to a UDP socket that is never read.
 
 var benchTags = []string{"env:prod", "route:/api/v1/orders", "code:200"}
 
 // The benchmarks of a kind measure a call of a known series with three tags, from one
 // goroutine, and Parallel from as many as there are processors, all on the same series. A
-// handle has its name and tags looked up before; datadog-go has none.
+// handle has looked up its name and tags before; datadog-go has no handles.
 //
-// ns/op is CPU time of the whole process, with what flushes, and without what the machine's
-// other processes take. docs/performance.md has the ratios of turns: `go run -C lab . -only techniques`.
+// ns/op is CPU time of the whole process, including flushes, and without other processes on
+// the machine. docs/performance.md has the ratios of alternating turns: `go run -C lab . -only
+// techniques`.
 //
 // Bound: 0 allocs/op, and from one goroutine 100 ns by name and 50 ns by handle: a service
 // that calls 100,000 times a second pays a hundredth of a core, or half of that.
@@ -102,7 +103,7 @@ func benchKnown(b *testing.B, goroutines int, k kind) {
 }
 
 func benchCall(b *testing.B, goroutines int, call func()) {
-	call() // from now on the series is known
+	call() // makes the series known
 	b.ReportAllocs()
 	before := cpuTime(b)
 	b.ResetTimer()
@@ -121,11 +122,11 @@ func benchCall(b *testing.B, goroutines int, call func()) {
 	b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N), "ns/op")
 }
 
-// BenchmarkService measures a call where there are 1,000 series of four tags, a third each
-// of counters, gauges and timings, at random: what a cache does not hold is in it.
+// BenchmarkService measures a call in a service of 1,000 series with four tags, a third each
+// of counters, gauges and timings, in random order, so that cache misses count.
 //
-// Bound: 0 allocs/op, and 200 ns with its share of the
-// flushes: a service that calls 100,000 times a second pays a fiftieth of a core.
+// Bound: 0 allocs/op, and 200 ns with its share of the flushes: a service that makes 100,000
+// calls a second pays a fiftieth of a core.
 func BenchmarkService(b *testing.B) {
 	calls := serviceCalls()
 	b.Run("ours", func(b *testing.B) {
@@ -141,7 +142,7 @@ func BenchmarkService(b *testing.B) {
 }
 
 func benchService(b *testing.B, calls []serviceCall, do func(*serviceCall)) {
-	for i := range calls { // from now on all series are known
+	for i := range calls { // makes all series known
 		do(&calls[i])
 	}
 	i := 0
@@ -151,10 +152,10 @@ func benchService(b *testing.B, calls []serviceCall, do func(*serviceCall)) {
 	})
 }
 
-// BenchmarkBytes measures what a million calls of that service become on the wire, 100,000
-// in each flush.
+// BenchmarkBytes measures how many bytes a million calls of that service send, 100,000 in each
+// flush.
 //
-// Bound: not more bytes than datadog-go, which packs values likewise.
+// Bound: no more bytes than datadog-go, which packs values the same way.
 func BenchmarkBytes(b *testing.B) {
 	calls := serviceCalls()
 	report := func(b *testing.B, packets, bytes uint64) {
@@ -193,7 +194,7 @@ func BenchmarkBytes(b *testing.B) {
 	})
 }
 
-// serviceCall is one of a kind, 0 to 2.
+// serviceCall is one call of a kind, 0 to 2.
 type serviceCall struct {
 	kind  int
 	name  string
@@ -264,7 +265,7 @@ func newTheirs(b *testing.B, flush time.Duration) *statsd.Client {
 	return c
 }
 
-// unread returns the address of a UDP socket that nobody reads.
+// unread returns the address of a UDP socket that is never read.
 func unread(b *testing.B) string {
 	b.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -275,7 +276,7 @@ func unread(b *testing.B) string {
 	return conn.LocalAddr().String()
 }
 
-// cpuTime is what this process has used of the processors.
+// cpuTime returns the CPU time that this process has used.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var used syscall.Rusage

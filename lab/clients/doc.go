@@ -1,7 +1,7 @@
-// Package clients measures our DogStatsD client beside datadog-go, the one that most Go
+// Package clients measures our DogStatsD client beside datadog-go, the client that most Go
 // services use. Run it with
 //
 //	go test -C lab -bench . ./clients
 //
-// The client's own module holds none of this, since it needs nothing but the standard library.
+// It is not in the client's module, which needs nothing but the standard library.
 package clients

@@ -16,7 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 )
 
-// decoder reads one request and returns a sum over all that is in it, so that no technique
+// decoder reads one request and returns a sum over its whole content, so that no technique
 // leaves anything out. A decoder belongs to one goroutine.
 type decoder func(body []byte) (sum uint64, err error)
 
@@ -29,11 +29,11 @@ var techniques = []technique{
 	{"reflection", byReflection}, {"generated, with strings", byGenerated}, {"ours", byViews}, {"ours, by key", byKey},
 }
 
-// The shapes are the report's, and what Prometheus sends.
+// The shapes are those of the report, and Prometheus' own.
 func BenchmarkReport(b *testing.B)     { benchmark(b, 100) }
 func BenchmarkPrometheus(b *testing.B) { benchmark(b, 2000) }
 
-// Bound for ours: 0 allocs/op, and by key a tenth of what generated code takes.
+// Bound for ours: 0 allocs/op, and by key a tenth of the time of generated code.
 func benchmark(b *testing.B, series int) {
 	body := request(b, series)
 	for _, t := range techniques {
@@ -66,19 +66,19 @@ func benchmark(b *testing.B, series int) {
 	}
 }
 
-// cpu is what the process has used, in seconds, idle time left out.
+// cpu is the process' CPU time in seconds, without idle time.
 type cpu struct{ gc, total float64 }
 
 func readCPU() cpu {
-	runtime.GC() // which brings the figures up to date
+	runtime.GC() // updates the figures
 	all := []metrics.Sample{{Name: "/cpu/classes/gc/total:cpu-seconds"}, {Name: "/cpu/classes/gc/mark/idle:cpu-seconds"}, {Name: "/cpu/classes/user:cpu-seconds"}}
 	metrics.Read(all)
 	gc := all[0].Value.Float64() - all[1].Value.Float64()
 	return cpu{gc, gc + all[2].Value.Float64()}
 }
 
-// cpuTime is the nanoseconds of CPU that the process has used: what other processes take is
-// not in it, as it would be in the time that passes.
+// cpuTime returns the nanoseconds of CPU that the process has used. Unlike the time on the
+// clock, it leaves out other processes.
 func cpuTime() int64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -87,7 +87,7 @@ func cpuTime() int64 {
 	return u.Utime.Nano() + u.Stime.Nano()
 }
 
-// Whatever the technique, the same is read.
+// All techniques read the same.
 func TestTechniques(t *testing.T) {
 	body := request(t, 100)
 	want := uint64(0)
@@ -99,7 +99,7 @@ func TestTechniques(t *testing.T) {
 		if i == 0 {
 			want = sum
 		}
-		if tt.name == "ours, by key" { // which leaves the labels where they are
+		if tt.name == "ours, by key" { // it does not read the labels
 			continue
 		}
 		if sum != want || sum == 0 {
@@ -129,8 +129,8 @@ func request(tb testing.TB, series int) []byte {
 	return body
 }
 
-// The messages as the first generated code had them: each points to those in it, and what
-// reads them finds out by reflection where the fields are.
+// The messages of the first generated code: each points to its inner messages, and the decoder
+// finds the fields by reflection.
 type (
 	writeRequest struct {
 		Timeseries []*timeSeries `protobuf:"bytes,1,rep,name=timeseries"`
@@ -239,7 +239,7 @@ func byKey() decoder {
 	}
 }
 
-// textSum costs as little as can be and needs both ends.
+// textSum costs as little as possible and needs both ends.
 func textSum[T string | []byte](s T) uint64 {
 	if len(s) == 0 {
 		return 0

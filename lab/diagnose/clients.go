@@ -26,7 +26,7 @@ const (
 	tinyBatch = 10 // samples a request
 )
 
-// floodSeries writes series that never were, as many as it can.
+// floodSeries writes new series, as many as it can.
 func floodSeries(ctx context.Context, _ string, s *server) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for writer := range floodWriters {
@@ -42,7 +42,7 @@ func floodSeries(ctx context.Context, _ string, s *server) error {
 	return group.Wait()
 }
 
-// growSeries writes 300 series that never were each second.
+// growSeries writes 300 new series each second.
 func growSeries(ctx context.Context, _ string, s *server) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -58,8 +58,8 @@ func growSeries(ctx context.Context, _ string, s *server) error {
 	}
 }
 
-// writeNew writes n series of one metric, by a label whose values are counted from first on.
-// That a limit refuses them is an answer like any other.
+// writeNew writes n series of one metric. The values of one label count up from first. A
+// refusal by a limit is an answer like any other.
 func writeNew(ctx context.Context, address, prefix string, first, n int) error {
 	var request prompb.WriteRequest
 	now := time.Now().UnixMilli()
@@ -93,8 +93,8 @@ func ask(r *http.Request) (status int, err error) {
 	return answer.StatusCode, err
 }
 
-// dashboards asks what expensive panels ask, as Grafana does: each of so many panels all the
-// time, or after a pause.
+// dashboards queries expensive panels, as Grafana does: so many panels, each all the time or
+// with a pause.
 func dashboards(panels int, pause time.Duration) func(context.Context, string, *server) error {
 	return func(ctx context.Context, _ string, s *server) error {
 		group, ctx := errgroup.WithContext(ctx)
@@ -114,7 +114,7 @@ func dashboards(panels int, pause time.Duration) func(context.Context, string, *
 	}
 }
 
-// askPanel asks for the last minute of 3,600 of the load's series.
+// askPanel queries the last minute of 3,600 of the load's series.
 func askPanel(ctx context.Context, address string, panel int) error {
 	now := time.Now()
 	form := url.Values{
@@ -133,8 +133,8 @@ func askPanel(ctx context.Context, address string, panel int) error {
 	return err
 }
 
-// sendTiny writes known series, ten samples a request, on so many connections: so many
-// requests a second, or 0 for as many as it can.
+// sendTiny writes known series, ten samples a request, on so many connections, at a rate of so
+// many requests a second, or with 0 as many as it can.
 func sendTiny(connections int, rate float64) func(context.Context, string, *server) error {
 	return func(ctx context.Context, _ string, s *server) error {
 		c := remoteload.Standard()

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// memoryDisk is the size of a data directory that becomes full: what the load writes in some
-	// seconds, and more. It takes memory.
+	// memoryDisk is the size of a data directory that fills up: more than the load writes in
+	// some seconds. It takes memory.
 	memoryDisk = 256 << 20
 
-	// loopDisk is that of one that freezes: a file, of which only what is written takes room.
+	// loopDisk is the size of a disk that freezes: a sparse file.
 	loopDisk = 1 << 30
 )
 
@@ -33,7 +33,7 @@ func onMemory(dir string) (undo func() error, err error) {
 	return func() error { return unix.Unmount(dir, 0) }, nil
 }
 
-// fill keeps the disk full until ctx is done, also when the server makes room.
+// fill keeps the disk full until ctx is done, even if the server makes room.
 func fill(ctx context.Context, dir string, _ *server) error {
 	file, err := os.Create(filepath.Join(dir, "others"))
 	if err != nil {
@@ -51,7 +51,7 @@ func fill(ctx context.Context, dir string, _ *server) error {
 	}
 }
 
-// onLoop mounts a file system in a file beside the data directory, as the data directory.
+// onLoop mounts a file system as the data directory, from a file beside it.
 func onLoop(dir string) (undo func() error, err error) {
 	image := dir + ".img"
 	file, err := os.Create(image)
@@ -70,15 +70,15 @@ func onLoop(dir string) (undo func() error, err error) {
 	return func() error { return errors.Join(unix.Unmount(dir, 0), os.Remove(image)) }, nil
 }
 
-// frozen freezes the file system until its standard input ends: when it is told to, or when the
-// process that holds the other end has died, however it did. That it has nobody to tell then must
-// not end it before it has thawed.
+// frozen freezes the file system until its standard input ends: on request, or when the
+// process at the other end has died in whatever way. It must not die of a broken pipe before
+// it has thawed the file system.
 const frozen = `trap '' PIPE HUP INT TERM; fsfreeze -f "$1" || exit 1; echo frozen; read -r end; fsfreeze -u "$1"`
 
 // freeze freezes the disk until ctx is done.
 func freeze(ctx context.Context, dir string, _ *server) (err error) {
 	cmd := exec.Command("sh", "-c", frozen, "sh", dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // what ends the lab by a key must not end this
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C in the lab must not end this
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	end, err := cmd.StdinPipe()

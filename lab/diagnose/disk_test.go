@@ -13,15 +13,15 @@ import (
 const freezeEnv = "FRESHET_LAB_FREEZE"
 
 func TestMain(m *testing.M) {
-	if dir := os.Getenv(freezeEnv); dir != "" { // the lab, until somebody kills it
+	if dir := os.Getenv(freezeEnv); dir != "" { // this process is the lab, until it is killed
 		_ = freeze(context.Background(), dir, nil)
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }
 
-// A disk that stays frozen takes the machine out of service: it is thawed when the trial ends,
-// and also when the lab is killed.
+// A disk that stays frozen would disable the machine. It is thawed when the trial ends, and
+// also when the lab is killed.
 func TestAFrozenDiskIsThawed(t *testing.T) {
 	dir := t.TempDir()
 	calls := filepath.Join(dir, "calls")
@@ -68,6 +68,6 @@ func TestAFrozenDiskIsThawed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, untried := errors.AsType[untriedError](freeze(t.Context(), "/f", nil)); !untried {
-		t.Error("what the machine does not allow is not told as not tried")
+		t.Error("a fault that the machine does not allow is not reported as not tried")
 	}
 }

@@ -1,22 +1,22 @@
-// Diagnose makes Freshet ill in each way that `freshet diagnose` knows, one after the
-// other, and looks whether it names the right one first, within a minute.
+// Diagnose makes Freshet ill in each way that `freshet diagnose` knows, one after the other,
+// and checks that it names the right cause first, within a minute.
 //
 //	go run -C lab ./diagnose                      each fault three times, about ten minutes
 //	go run -C lab ./diagnose --only lock,disk     some of them
 //	go run -C lab ./diagnose --runs 1             once, to look at
 //	go run -C lab ./diagnose --keep DIR           and keep the records
 //
-// The binary is that of this tree with the build tag faults, which releases do not have:
-// FRESHET_FAULT then names what internal/lib/fault does in the paths of each request,
-// datagram and write. It gets DogStatsD and remote write all the time, as a server does.
-// Two faults need no help by the binary: a client that makes up tags, and nothing, in which
-// case no cause may be clear. Others are made from outside (outside.go): by a CPU quota, by
-// files where directories belong, by a disk that is full or frozen (disk.go), by a setting or a
-// client (clients.go); and beside each stands what looks like it and has no effect. What a machine
-// does not allow is told as not tried.
+// The binary is built from this tree with the build tag faults, which releases do not have:
+// FRESHET_FAULT then tells internal/lib/fault what to do in the paths of each request,
+// datagram and write. It receives DogStatsD and remote write all the time, as a server does.
+// Two rows need no help from the binary: a client that makes up tags, and no fault at all, for
+// which no cause may be clear. Others are made from outside (outside.go): by a CPU quota, by
+// files in the place of directories, by a disk that is full or frozen (disk.go), by a setting
+// or a client (clients.go). Beside each is a row that looks like it and has no effect. A fault
+// that the machine does not allow is reported as not tried.
 //
-// It is timed from when the fault begins to when `freshet diagnose` has printed. It exits
-// with 1 if one was named wrongly or took longer than a minute.
+// The time runs from the beginning of the fault until `freshet diagnose` has printed. The exit
+// status is 1 if a fault was named wrongly or took longer than a minute.
 package main
 
 import (
@@ -49,7 +49,7 @@ var faults = []string{
 // rows are all rows of the table.
 func rows() []string { return slices.Concat(faults, outsideNames) }
 
-// causesOf are how the fault of a row may be named.
+// causesOf returns the causes that are right for a row.
 func causesOf(row string) []string {
 	from, is := outsides[row]
 	switch {
@@ -61,14 +61,14 @@ func causesOf(row string) []string {
 	return []string{from.cause}
 }
 
-// limit is how long it may take until a fault is named.
+// limit is the longest time until a fault is named.
 const limit = time.Minute
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	only := flag.String("only", "", "`faults` to make, of "+strings.Join(rows(), ","))
-	runs := flag.Int("runs", 3, "how often each is made")
+	runs := flag.Int("runs", 3, "how often each fault is made")
 	keep := flag.String("keep", "", "keep the records in this `directory`")
 	flag.Parse()
 	right, err := false, repository.Enter()
@@ -84,7 +84,7 @@ func main() {
 	}
 }
 
-// measure makes the faults and prints the table. right says that all were named.
+// measure makes the faults and prints the table. right reports whether all were named.
 func measure(ctx context.Context, only string, runs int, keep string) (right bool, err error) {
 	wanted := rows()
 	if only != "" {
@@ -136,12 +136,12 @@ func measure(ctx context.Context, only string, runs int, keep string) (right boo
 	if right {
 		fmt.Printf("\nEach was named first within %v, and without a fault no score reached %.1f.\n", limit, diagnose.Clear)
 	} else {
-		fmt.Println("\nNot each was named. Rows with ! are wrong.")
+		fmt.Println("\nNot every fault was named. Rows with ! are wrong.")
 	}
 	return right, nil
 }
 
-// row prints what was found, and reports whether it is right.
+// row prints a row of the table, and reports whether it is right.
 func row(name string, found *diagnose.Diagnosis, took time.Duration) (right bool) {
 	first, second := diagnose.Cause{Name: "-"}, diagnose.Cause{Name: "-"}
 	if len(found.Causes) > 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/diagnose"
 )
 
-// What is behind the build tag compiles, though no release and no other test has it.
+// The code behind the build tag compiles, though no release and no other test has it.
 func TestFaultsCompile(t *testing.T) {
 	cmd := exec.Command("go", "build", "-C", "../..", "-tags", "faults", "-o", "/dev/null", "./internal/role/ingester")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -22,8 +22,8 @@ func TestFaultsCompile(t *testing.T) {
 	}
 }
 
-// A row is right if the fault was named first, clearly, and in time; and that without a
-// fault if nothing was clear.
+// A row is right if the fault was named first, clearly, and in time. The row without a fault
+// is right if nothing was clear.
 func TestRow(t *testing.T) {
 	named := func(name string, score float64) *diagnose.Diagnosis {
 		return &diagnose.Diagnosis{Causes: []diagnose.Cause{{Name: name, Score: score}, {Name: "garbage", Score: .2}}}
@@ -56,7 +56,7 @@ func TestRow(t *testing.T) {
 	}
 }
 
-// A cause from outside is right only if it says who and what.
+// A cause from outside is right only if it gives the details.
 func TestUnsaid(t *testing.T) {
 	from := outside{says: []string{"tenant b", "DIR/tsdb/b", "Raise it", "10 %"}}
 	found := &diagnose.Diagnosis{Causes: []diagnose.Cause{

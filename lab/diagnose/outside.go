@@ -13,30 +13,31 @@ import (
 	"github.com/freshet-io/freshet/internal/core/diagnose"
 )
 
-// outside is a fault that is made from outside the process, by files, a cgroup, a setting or
-// a client; or something that looks like a fault and has no effect.
+// outside is a fault made from outside the process, by files, a cgroup, a setting or a client;
+// or something that looks like a fault and has no effect.
 type outside struct {
-	cause   string                                          // to be named first, or none
-	also    string                                          // one that is as right; empty for none
-	says    []string                                        // what that cause must say; DIR stands for the data directory
+	cause   string                                          // must be named first, or none
+	also    string                                          // another right answer, or empty
+	says    []string                                        // texts that the cause must contain; DIR stands for the data directory
 	args    []string                                        // of the server; DIR stands for the data directory
-	quiet   bool                                            // nobody sends DogStatsD beside it
+	quiet   bool                                            // no DogStatsD load beside it
 	mount   func(dir string) (undo func() error, err error) // undone once the server has ended
 	prepare func(dir string) error
 	begin   func(dir string, s *server) (undo func() error, err error) // once the server is ready
-	before  time.Duration                                              // that the load runs before the client does
+	before  time.Duration                                              // how long the load runs before the client
 	run     func(ctx context.Context, dir string, s *server) error     // a client, until ctx is done
-	wait    time.Duration                                              // until somebody asks; warmUp if it is 0
+	wait    time.Duration                                              // until the diagnosis; 0 means warmUp
 }
 
-// socket is where a Unix datagram socket is in the data directory.
+// socket is the Unix datagram socket in the data directory.
 const socket = "lab.sock"
 
-// storeWait is how long it takes until a tile is to be stored, and the store to be opened.
+// storeWait is how long it takes until the first tile is due for a store, which is then
+// opened.
 const storeWait = 20 * time.Second
 
 // outsides are the faults from outside, by the name of their row. The load takes a fifth of a
-// processor, remote write alone an eighth.
+// processor; remote write alone an eighth.
 var outsides = map[string]outside{
 	"cpu_quota": {cause: diagnose.CPUThrottling, says: []string{"freshet-lab-", "0.08 processors", "Raise the quota"}, begin: quota(0.08)},
 	"cpu_quota_remote_write": {
@@ -92,11 +93,11 @@ var outsides = map[string]outside{
 	},
 	"malformed_once": {cause: none, run: sendOnce},
 
-	// Under every limit a flood is told from a start after two steps of ten seconds.
+	// Below every limit, a flood differs from a start only after two steps of ten seconds.
 	"cardinality_remote_write": {
 		cause: diagnose.Cardinality, says: []string{"tenant default, metric requests_total, label request, from 127.0.0.1 (shop/1)"}, run: floodSeries, wait: 32 * time.Second,
 	},
-	// What grows is told from a start after two minutes, and after three steps.
+	// Growth differs from a start only after two minutes, and three steps.
 	"growth": {
 		cause: diagnose.Growth, says: []string{"tenant default, metric requests_total, label request, from 127.0.0.1 (shop/1)", "distributor.max_series (1,000,000) is reached in"},
 		before: 2 * time.Minute, run: growSeries, wait: 42 * time.Second,
@@ -121,15 +122,15 @@ var outsideNames = []string{
 	"cardinality_remote_write", "growth", "queries", "queries_few", "small_requests", "small_requests_few",
 }
 
-// untriedError is why a fault cannot be made on this machine.
+// untriedError is the reason why a fault cannot be made on this machine.
 type untriedError struct{ error }
 
 func in(dir, text string) string { return strings.ReplaceAll(text, "DIR", dir) }
 
-// unsaid is what the cause that was named first should say and does not.
+// unsaid returns the texts that are missing in the cause that was named first.
 func (o *outside) unsaid(dir string, found *diagnose.Diagnosis) (missing []string) {
 	if len(found.Causes) == 0 {
-		return nil // the row says that already
+		return nil // the row shows that already
 	}
 	c := &found.Causes[0]
 	text := c.Title + "\n" + c.Next
@@ -152,7 +153,7 @@ func quota(cores float64) func(string, *server) (func() error, error) {
 		group, file, limit := filepath.Join("/sys/fs/cgroup/cpu", name), "cpu.cfs_quota_us", fmt.Sprint(int(cores*period))
 		if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil { // version 2
 			group, file, limit = filepath.Join("/sys/fs/cgroup", name), "cpu.max", fmt.Sprint(int(cores*period), period)
-			_ = os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+cpu"), 0) // else cpu.max is missing, which says so
+			_ = os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+cpu"), 0) // if that failed, cpu.max is missing, and writing it fails
 		}
 		if err := os.Mkdir(group, 0o755); err != nil {
 			return nil, untriedError{fmt.Errorf("make a cgroup: %w", err)}
@@ -184,14 +185,14 @@ func blocking(path string) func(string, *server) (func() error, error) {
 	}
 }
 
-// tenantB has the server listen for another tenant.
+// tenantB makes the server listen for another tenant.
 func tenantB(dir string) error {
 	text := in(dir, "dogstatsd: {listeners: [{network: unixgram, address: DIR/"+socket+", tenant: b}]}\n")
 	return os.WriteFile(filepath.Join(dir, "lab.yaml"), []byte(text), 0o600)
 }
 
-// moveRaw moves the directory of the raw store away when it has its series: before, it is
-// opened once more, as one that has many.
+// moveRaw moves the directory of the raw store away once it has its series. If it moved
+// earlier, the server would open the store once more, as one with many series.
 func moveRaw(ctx context.Context, dir string, _ *server) error {
 	select {
 	case <-time.After(storeWait / 2):
@@ -231,8 +232,7 @@ func send(network, datagram string) func(context.Context, string, *server) error
 	}
 }
 
-// sendOnce sends one malformed line, as somebody does who tries a thing out, at a time that
-// a record has in it.
+// sendOnce sends one malformed line during the record, as a user who tries something out.
 func sendOnce(ctx context.Context, _ string, s *server) error {
 	conn, err := net.Dial("udp", s.UDP)
 	if err != nil {

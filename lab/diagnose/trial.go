@@ -20,20 +20,19 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remoteload"
 )
 
-// The load: a healthy server has four fifths of two processors to spare. It runs on the
-// same machine.
+// The load leaves a healthy server four fifths of two processors. It runs on the same machine.
 const (
 	metricsPerSecond = 70_000 // DogStatsD, 5,000 datagrams a second
 	samplesPerSecond = 60_000 // remote write
-	writeSeries      = 60_000 // each of which has a sample a second
+	writeSeries      = 60_000 // each with a sample a second
 	writeBatch       = 200    // samples a request: 300 requests a second
 	writeConnections = 8
 
-	// newShare of a flood is metrics with a tag that never was: 21,000 a second.
+	// newShare is the share of a flood's metrics with a new tag value: 21,000 a second.
 	newShare = 0.3
 
-	// warmUp is the time in which series begin and the journal of the seconds before,
-	// which a record has in it, fills.
+	// warmUp is the time for series to begin, and for the journal of the seconds before, which
+	// is part of a record, to fill.
 	warmUp = 8 * time.Second
 
 	startTime = 30 * time.Second
@@ -45,7 +44,7 @@ type trial struct {
 	keep                string // file for the record; empty for none
 }
 
-// run starts the server and the load, and has the server diagnosed.
+// run starts the server and the load, and runs the diagnosis.
 func (t trial) run(ctx context.Context) (found *diagnose.Diagnosis, took time.Duration, err error) {
 	if err := os.MkdirAll(t.dir, 0o755); err != nil {
 		return nil, 0, err
@@ -64,7 +63,7 @@ func (t trial) run(ctx context.Context) (found *diagnose.Diagnosis, took time.Du
 		}
 	}
 	undo := func() error { return nil }
-	defer func() { err = errors.Join(err, undo()) }() // once the server has ended
+	defer func() { err = errors.Join(err, undo()) }() // after the server has ended
 	s, err := t.start(ctx, from.args)
 	if err != nil {
 		return nil, 0, err
@@ -113,7 +112,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// diagnose asks as a person would.
+// diagnose runs the command as a user would.
 func (t trial) diagnose(ctx context.Context, address string) (*diagnose.Diagnosis, error) {
 	args := []string{"diagnose", "--json", "--server", address}
 	if t.keep != "" {
@@ -161,7 +160,7 @@ func (t trial) sendRemoteWrite(ctx context.Context, address string) error {
 	return err
 }
 
-// server is a Freshet that runs.
+// server is a running Freshet.
 type server struct {
 	HTTP string `json:"http"`
 	UDP  string `json:"dogstatsd_udp"`
@@ -171,8 +170,8 @@ type server struct {
 	exited chan error
 }
 
-// start starts the server with the fault on ports that the kernel chooses. Its log stands beside
-// the data directory, whose disk may be ill.
+// start starts the server with the fault, on ports that the kernel chooses. Its log is beside
+// the data directory, whose disk may be broken.
 func (t trial) start(ctx context.Context, more []string) (*server, error) {
 	s := &server{log: t.dir + ".log", exited: make(chan error, 1)}
 	log, err := os.Create(s.log)
@@ -205,7 +204,7 @@ func (t trial) start(ctx context.Context, more []string) (*server, error) {
 	}
 }
 
-// ready reads where the server listens, which it writes once all is open.
+// ready reads the server's addresses, which it writes once everything is open.
 func (s *server) ready(dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, "listening.json"))
 	if err == nil {
@@ -225,7 +224,7 @@ func (s *server) ready(dir string) error {
 	return nil
 }
 
-// stop kills the server: nobody wants its data, and an ill one drains slowly.
+// stop kills the server: its data is not needed, and an ill one drains slowly.
 func (s *server) stop() error {
 	if err := s.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err

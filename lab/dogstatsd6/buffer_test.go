@@ -7,11 +7,11 @@ import (
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 )
 
-// bufferSize is that of the Agent's buffers, and of the largest packet it takes.
+// bufferSize is the size of the Agent's buffers, and of the largest packet that it takes.
 const bufferSize = 8192
 
-// buffering receives n packets of the traffic into buffers, in place of the system
-// call that would, parses them there, and returns the samples in them.
+// buffering copies n packets of the traffic into buffers, in place of the system call, parses
+// them there, and returns their number of samples.
 type buffering struct {
 	name string
 	run  func(n int) (samples int)
@@ -21,10 +21,10 @@ var bufferings = []buffering{
 	{"a buffer a packet", byMaking}, {"sync.Pool", byPool}, {"ours", bySlots},
 }
 
-// BenchmarkBuffer: memory for a packet, and the packet parsed in it. The parser is
-// the same for all.
+// BenchmarkBuffer measures memory for a packet, and parsing in it. The parser is the same for
+// all.
 //
-// Bound for ours: 0 allocs/op, and the time of the parser and of a copy.
+// Bound for ours: 0 allocs/op, and the time of the parser and a copy.
 func BenchmarkBuffer(b *testing.B) {
 	for _, buffers := range bufferings {
 		b.Run(buffers.name, func(b *testing.B) {
@@ -45,7 +45,7 @@ func TestBufferings(t *testing.T) {
 	}
 }
 
-// byMaking is the first version: each read has a buffer of its own.
+// byMaking is the first version: each read gets a new buffer.
 func byMaking(n int) (samples int) {
 	p := new(dogstatsd.Parser)
 	for i := range n {
@@ -55,8 +55,8 @@ func byMaking(n int) (samples int) {
 	return samples
 }
 
-// byPool is the version of the talk: buffers come from a pool and go back there. It
-// is at its best here, where both happen on one core.
+// byPool is the version of the talk: buffers come from a pool and go back. It is at its best
+// here, where both happen on one core.
 func byPool(n int) (samples int) {
 	p := new(dogstatsd.Parser)
 	pool := sync.Pool{New: func() any { return new([bufferSize]byte) }}
@@ -68,8 +68,8 @@ func byPool(n int) (samples int) {
 	return samples
 }
 
-// bySlots is ours: a reader has the slots of one batch for ever, one behind the
-// other, and is done with all before it reads again.
+// bySlots is ours: a reader owns the slots of one batch for ever, side by side, and has parsed
+// all of them before it reads again.
 func bySlots(n int) (samples int) {
 	const slots = 64
 	p := new(dogstatsd.Parser)

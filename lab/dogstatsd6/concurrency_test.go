@@ -9,7 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 )
 
-// concurrency parses n packets of the traffic and returns the samples in them.
+// concurrency parses n packets of the traffic and returns their number of samples.
 type concurrency struct {
 	name string
 	run  func(n int) (samples int)
@@ -19,8 +19,8 @@ var concurrencies = []concurrency{
 	{"goroutine a packet", byGoroutines}, {"pool", byWorkers}, {"ours", byReader},
 }
 
-// BenchmarkConcurrency: from a reader's hands to the counted sample. The parser is
-// the same for all.
+// BenchmarkConcurrency measures from the reader to the counted sample. The parser is the same
+// for all.
 //
 // Bound for ours: 0 allocs/op, and the parser's own time.
 func BenchmarkConcurrency(b *testing.B) {
@@ -43,8 +43,8 @@ func TestConcurrencies(t *testing.T) {
 	}
 }
 
-// byGoroutines is the first version: each packet has a goroutine. Their number is
-// bounded, as it was there by the rate of packets.
+// byGoroutines is the first version: a goroutine for each packet. Their number is bounded
+// here, as the rate of packets bounded it there.
 func byGoroutines(n int) int {
 	var samples atomic.Int64
 	var all sync.WaitGroup
@@ -63,8 +63,8 @@ func byGoroutines(n int) int {
 	return int(samples.Load())
 }
 
-// byWorkers is the version of the talk: packets go through one channel to a fixed
-// number of workers.
+// byWorkers is the version of the talk: packets go through one channel to a fixed number of
+// workers.
 func byWorkers(n int) int {
 	var samples atomic.Int64
 	var all sync.WaitGroup
@@ -87,8 +87,8 @@ func byWorkers(n int) int {
 	return int(samples.Load())
 }
 
-// byReader is ours: whoever reads the socket parses, and shares nothing. More than
-// one core takes more sockets.
+// byReader is ours: the goroutine that reads the socket parses, and shares nothing. More cores
+// take more sockets.
 func byReader(n int) (samples int) {
 	var p dogstatsd.Parser
 	for i := range n {

@@ -9,15 +9,14 @@ import (
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 )
 
-// fields are what a line says.
+// fields are the contents of a line.
 type fields struct {
 	name, kind, set string
 	value           float64
 	tags            []string
 }
 
-// splitter reads a line name:value|type|#tags. What it found is its own until the
-// next line.
+// splitter reads a line name:value|type|#tags. Its results are valid until the next line.
 type splitter interface {
 	split(line []byte) bool
 	fields() fields
@@ -32,9 +31,9 @@ var splitters = []struct {
 	{"ours", func() splitter { return new(inPlace) }},
 }
 
-// BenchmarkSplit: from a line to its fields. Ours does not cut the tags: that is
-// done once a context, not once a metric. It does look for what the others leave
-// out: several values or lines, sampling rates, timestamps, origins.
+// BenchmarkSplit measures the way from a line to its fields. Ours does not cut the tags: that
+// is done once a context, not once a metric. It does look for parts that the others leave out:
+// several values or lines, sampling rates, timestamps, origins.
 //
 // Bound for ours: 0 allocs/op.
 func BenchmarkSplit(b *testing.B) {
@@ -66,8 +65,7 @@ func TestSplitters(t *testing.T) {
 	}
 }
 
-// atOnce is the first version: everything is split at once, each time into a slice
-// of slices.
+// atOnce is the first version: everything is split at once, each time into a slice of slices.
 type atOnce struct{ f fields }
 
 func (s *atOnce) fields() fields { return s.f }
@@ -86,7 +84,7 @@ func (s *atOnce) split(line []byte) bool {
 	return s.f.read(head[1])
 }
 
-// inTwo is the version of the talk: a piece is cut off, then the next.
+// inTwo is the version of the talk: it cuts off one piece, then the next.
 type inTwo struct{ f fields }
 
 func (s *inTwo) fields() fields { return s.f }
@@ -115,7 +113,7 @@ func splitInTwo(b []byte, separator byte) (head, rest []byte) {
 	return b, nil
 }
 
-// read reads a value by the kind.
+// read reads a value of a kind.
 func (f *fields) read(value []byte) bool {
 	if f.kind == "s" {
 		f.set = string(value)
@@ -126,7 +124,7 @@ func (f *fields) read(value []byte) bool {
 	return err == nil
 }
 
-// inPlace is ours: nothing is made of what is found where it lies.
+// inPlace is ours: it makes nothing of the fields that it finds.
 type inPlace struct{ parser dogstatsd.Parser }
 
 func (s *inPlace) split(line []byte) bool {

@@ -10,7 +10,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/load"
 )
 
-// traffic is the packets of every table: a power of two of them.
+// traffic is the packets of every table; their number is a power of two.
 var traffic = func() [][]byte {
 	c := load.Standard()
 	c.MetricsPerPacket = 1
@@ -21,20 +21,19 @@ var traffic = func() [][]byte {
 	packets := make([][]byte, 0, 1<<12)
 	for len(packets) < cap(packets) {
 		for next, i := l.Next(cap(packets)-len(packets)), 0; i < next.Len(); i++ {
-			// A receiver's memory goes on behind a packet.
+			// A receiver's memory extends beyond a packet.
 			packets = append(packets, slices.Grow(slices.Clone(next.Packet(i)), 128))
 		}
 	}
 	return packets
 }()
 
-// packet is the i-th packet of traffic without end.
+// packet returns packet i of an endless traffic.
 func packet(i int) []byte { return traffic[i&(len(traffic)-1)] }
 
-// measure runs f for n metrics and reports the CPU time of each in place of the
-// time on the wall.
+// measure runs f for n metrics and reports the CPU time of each in place of wall time.
 func measure(b *testing.B, f func(n int)) {
-	f(len(traffic)) // contexts are known, memory is there
+	f(len(traffic)) // makes contexts known, and allocates memory
 	runtime.GC()
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -43,7 +42,7 @@ func measure(b *testing.B, f func(n int)) {
 	b.ReportMetric(float64(cpuTime()-before)/float64(b.N), "ns/op")
 }
 
-// cpuTime is the nanoseconds of CPU that the process has used.
+// cpuTime returns the nanoseconds of CPU that the process has used.
 func cpuTime() int64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -52,8 +51,8 @@ func cpuTime() int64 {
 	return u.Utime.Nano() + u.Stime.Nano()
 }
 
-// parse is the step that the tables of whole packets have in common: it reads a
-// packet with our parser and returns the number of samples in it.
+// parse is the step that all tables of whole packets share: it reads a packet with our parser
+// and returns its number of samples.
 func parse(p *dogstatsd.Parser, packet []byte) (samples int) {
 	p.Reset(packet)
 	for p.Next() == dogstatsd.MetricLine {

@@ -1,19 +1,19 @@
-// Edge measures what counting a request costs nginx, by how it is counted: the story that
-// Kong told of its logger at the edge, on your machine and in one run.
+// Edge measures what counting a request costs nginx, for several ways of counting. It repeats,
+// on your machine and in one run, what Kong reported of its logger at the edge.
 //
 //	go run -C lab ./edge             about seven minutes
 //	go run -C lab ./edge --quick     about two, to look at
 //
-// One nginx with one worker for each log handler, all of them running, and wrk asks them in
-// turns of a second, in another random order each round, so that what else the machine does
-// meets all alike. Each is compared with the empty handler in the same round. The processor's
-// time is the worker's own, from the scheduler, user and system together.
+// For each log handler there is one nginx with one worker, and all of them run. wrk sends
+// requests to them in turns of a second, in a new random order each round, so that other work
+// on the machine affects all alike. Each is compared with the empty handler in the same round.
+// Processor time is the worker's own, from the scheduler, user and system together.
 //
-// A request's own cost in nginx and the kernel changes from round to round by more than a
-// handler takes. So the second table counts user-mode instructions instead, by callgrind:
-// those repeat within ten.
+// A request's own cost in nginx and the kernel varies between rounds by more than a handler
+// takes. So the second table counts user-mode instructions, by callgrind: these repeat to
+// within ten.
 //
-// nginx, its Lua module, valgrind and wrk are those of Debian. Handlers are lua/bench/conf.sh's.
+// nginx, its Lua module, valgrind and wrk are Debian's. lua/bench/conf.sh has the handlers.
 package main
 
 import (
@@ -36,7 +36,7 @@ type handler struct {
 	what string
 }
 
-// empty is what the others are compared with.
+// empty is the handler that the others are compared with.
 const empty = "empty"
 
 var handlers = []handler{
@@ -50,7 +50,7 @@ var handlers = []handler{
 	{"handle", "resty.freshet: two handles"},
 }
 
-// plan is how long it takes.
+// plan is how much is measured.
 type plan struct {
 	rounds int
 	turn   time.Duration // wrk counts whole seconds

@@ -16,7 +16,7 @@ import (
 	"github.com/freshet-io/freshet/lab/report"
 )
 
-// nginx is one that counts by a handler. It has no master: the process is the worker.
+// nginx is a process that counts by one handler. It has no master: the process is the worker.
 type nginx struct {
 	handler
 	address string
@@ -24,7 +24,7 @@ type nginx struct {
 	exited  chan error
 }
 
-// start starts one that answers on a port that the kernel had free, and waits until it does.
+// start starts an nginx on a free port, and waits until it answers.
 func start(ctx context.Context, h handler, dir string) (_ *nginx, err error) {
 	dir = filepath.Join(dir, h.name)
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -64,8 +64,8 @@ func start(ctx context.Context, h handler, dir string) (_ *nginx, err error) {
 	return n, nil
 }
 
-// pinned is a command on one processor only, where there are two: nginx and wrk do not
-// change places while they are measured.
+// pinned returns a command that runs on one processor, if there are two, so that nginx and wrk
+// do not change places while they are measured.
 func pinned(ctx context.Context, processor int, name string, arg ...string) *exec.Cmd {
 	if runtime.NumCPU() < 2 {
 		return exec.CommandContext(ctx, name, arg...)
@@ -104,7 +104,7 @@ type measured struct {
 	cpu  float64 // us of the worker a request
 }
 
-// ask has wrk ask for a while, by 20 connections of one thread.
+// ask makes wrk send requests for a while, on 20 connections of one thread.
 func (n *nginx) ask(ctx context.Context, turn time.Duration) (measured, error) {
 	before, err := report.CPUTime(n.cmd.Process.Pid)
 	if err != nil {
@@ -122,7 +122,7 @@ func (n *nginx) ask(ctx context.Context, turn time.Duration) (measured, error) {
 	return parse(string(out), after-before)
 }
 
-// parse reads what wrk prints: "155413 requests in 2.10s, 23.42MB read".
+// parse reads the line of wrk: "155413 requests in 2.10s, 23.42MB read".
 func parse(out string, cpu time.Duration) (measured, error) {
 	for line := range strings.Lines(out) {
 		var requests int
