@@ -1,15 +1,13 @@
 package dogstatsd
 
-// marks says where the bytes stand that give a line its shape: bit i is that of
-// byte i of a block.
+// marks has the places of the bytes that structure a line: bit i stands for byte i of a block.
 //
-// They are found for the whole datagram first, block by block. A search for one
-// byte begins where the last one ended, so it waits for it, and its end is a branch
-// that nobody predicts; blocks wait for nothing.
+// They are found for the whole datagram first, block by block. A search for one byte must wait
+// for the end of the search before, and ends in an unpredictable branch; blocks wait for nothing.
 type marks struct {
 	ends   uint64 // '|' and '\n'
 	colons uint64 // ':'
 }
 
-// blockSize is the number of bytes that one marks tells of.
+// blockSize is the number of bytes that one marks covers.
 const blockSize = 64

@@ -2,7 +2,7 @@ package dogstatsd
 
 import "math"
 
-// Bounds of a line of buckets: what a Prometheus native histogram can have.
+// Bounds of a line of buckets: the range of a Prometheus native histogram.
 const (
 	minSchema = -4
 	maxSchema = 8
@@ -14,7 +14,7 @@ const (
 //
 //	h<schema>,<sum>,<zero>[;[n]<index>,<count>[,<count>]...]...
 //
-// which docs/format/buckets.md describes. It fills Values as Metric says.
+// which docs/format/buckets.md describes. It fills Values as described at Metric.
 func (p *Parser) parseBuckets(m *Metric, raw []byte) Reason {
 	head, rest, more := cut(raw, ';')
 	if len(head) == 0 || head[0] != 'h' {
@@ -57,13 +57,13 @@ func (p *Parser) parseBuckets(m *Metric, raw []byte) Reason {
 	return wellFormed
 }
 
-// parseRun reads the counts of buckets side by side.
+// parseRun reads the counts of adjacent buckets.
 func (p *Parser) parseRun(m *Metric, run []byte, schema int) Reason {
 	sign := 1.0
 	if len(run) > 0 && run[0] == 'n' {
 		sign, run = -1, run[1:]
 	}
-	// Within 32 bits whatever the schema.
+	// These fit 32 bits for any schema.
 	least, most := -maxLowest<<maxSchema, maxIndex<<max(0, schema)
 	if schema < 0 {
 		most = maxIndex >> -schema
@@ -84,7 +84,7 @@ func (p *Parser) parseRun(m *Metric, run []byte, schema int) Reason {
 			return p.fail(BadHistogram, text, "how many values are in the bucket, a decimal number that is not negative")
 		}
 		if index > most {
-			return p.fail(BadHistogram, text, "no bucket beyond that of the largest number")
+			return p.fail(BadHistogram, text, "no bucket beyond the largest number's")
 		}
 		if count > 0 {
 			m.Values = append(m.Values, sign*math.Exp2((float64(index)-0.5)*width), count)
@@ -93,13 +93,13 @@ func (p *Parser) parseRun(m *Metric, run []byte, schema int) Reason {
 	return wellFormed
 }
 
-// parseCount reads a number that is not negative.
+// parseCount reads a nonnegative number.
 func parseCount(b []byte) (float64, bool) {
 	v, reason := parseNumber(b)
 	return v, reason == wellFormed && v >= 0
 }
 
-// parseIndex reads a whole number from least to most.
+// parseIndex reads a whole number between least and most.
 func parseIndex(b []byte, least, most int) (int, bool) {
 	digits := skipSign(b)
 	if len(digits) == 0 || len(digits) > 9 || countDigits(digits) < len(digits) {

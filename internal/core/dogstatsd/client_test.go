@@ -14,8 +14,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/dogstatsd"
 )
 
-// The client and the parser live in two modules, and each has its own idea of the protocol.
-// These tests hold that the parser reads what a caller of the client meant.
+// The client and the parser are in two modules, each with its own code for the protocol. These
+// tests check that the parser reads what a caller of the client meant.
 
 // server keeps what clients send to a Unix datagram socket.
 type server struct {
@@ -34,7 +34,7 @@ func listen(f *testing.F) *server {
 	return &server{path, conn}
 }
 
-// take returns what arrived since the last call. A client that was closed has nothing under way.
+// take returns what arrived since the last call. A closed client has nothing under way.
 func (s *server) take(t *testing.T) (packets []string) {
 	t.Helper()
 	const end = "end"
@@ -59,7 +59,7 @@ func (s *server) take(t *testing.T) (packets []string) {
 	}
 }
 
-// kinds of the client, as the protocol writes them.
+// kinds has the client's kinds as the protocol writes them.
 const kinds = 6
 
 var kindLetters = [kinds]string{"c", "g", "ms", "h", "d", "s"}
@@ -78,8 +78,8 @@ func malformedLines(p *dogstatsd.Parser) (n uint64) {
 	return n
 }
 
-// Whatever strings and numbers are handed in, the server reads what was meant and nothing
-// else, or the call is counted as refused.
+// Whatever strings and numbers a caller hands in, the server reads exactly what was meant, or the
+// call is counted as refused.
 func FuzzClientMetrics(f *testing.F) {
 	server := listen(f)
 	f.Add(uint8(0), "", "name", "k:v", "bare", "member", 1.5, 1.0)
@@ -150,7 +150,7 @@ func FuzzClientMetrics(f *testing.F) {
 	})
 }
 
-// meant is what becomes of a string.
+// meant returns what becomes of a string.
 func meant(s, bad string) string {
 	var b []byte
 	for i := range len(s) {
@@ -163,7 +163,7 @@ func meant(s, bad string) string {
 	return string(b)
 }
 
-// metricsIn is what the server reads, which must be metrics alone.
+// metricsIn returns the metrics that the server reads; it fails on any other line.
 func metricsIn(t *testing.T, packets []string) (lines []string) {
 	p := new(dogstatsd.Parser)
 	for _, packet := range packets {
@@ -237,7 +237,7 @@ func FuzzClientEvents(f *testing.F) {
 		tags := meant(tag, ",|\r\n")
 		var got, want string
 		if isCheck {
-			// A message with `m\:` in it cannot be told from one with `m:`.
+			// A message with `m\:` in it cannot be distinguished from one with `m:`.
 			text := strings.ReplaceAll(strings.ReplaceAll(breaks.Replace(message), "\n", `\n`), "|", "_")
 			got = fmt.Sprintf("%d %q %d %d %q %q %q", next, k.Name, k.Status, k.Time, k.Host, k.Tags, strings.ReplaceAll(string(k.Message), `m\:`, "m:"))
 			want = fmt.Sprintf("%d %q %d %d %q %q %q", dogstatsd.CheckLine, meant(title, ":|\r\n"), 1, max(unix, 0), field(host), tags, strings.ReplaceAll(text, `m\:`, "m:"))

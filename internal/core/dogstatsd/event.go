@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// parseEvent reads <title bytes>,<text bytes>}:title|text[|field], what follows
-// "_e{". The lengths must lead to the separators: a client that counted
-// characters instead of bytes is told so instead of having its text cut askew.
+// parseEvent reads <title bytes>,<text bytes>}:title|text[|field], the part after "_e{". The
+// lengths must match the separators: a client that counted characters instead of bytes gets an
+// error, instead of a wrongly cut text.
 func (p *Parser) parseEvent(b []byte) Reason {
 	rawTitle, b := cutDigits(b)
 	if len(rawTitle) == 0 {
@@ -43,7 +43,7 @@ func (p *Parser) parseEvent(b []byte) Reason {
 	}
 	text, rest := body[:textLen], body[textLen:]
 	p.Event.Text = text
-	for len(rest) > 0 { // here rest begins with the '|' before the next field
+	for len(rest) > 0 { // rest begins with the '|' before the next field
 		var field []byte
 		n := bytes.IndexByte(rest[1:], '|') + 1
 		if n == 0 {
@@ -57,9 +57,9 @@ func (p *Parser) parseEvent(b []byte) Reason {
 
 const expectedBrace = "'}:' before the title"
 
-// parseEventField reads one optional field and says what it was. What is wrong with it
-// is counted and costs only the field, since an event without its priority is still
-// worth keeping. The last valid one of a kind wins.
+// parseEventField reads one optional field and returns which one it was. An invalid field is
+// counted and skipped without the event, since an event without its priority is still worth
+// keeping. The last valid one of a kind wins.
 func (p *Parser) parseEventField(field []byte) part {
 	e := &p.Event
 	key, value := cutField(field)
@@ -97,7 +97,7 @@ var (
 	alerts     = []string{"error", "warning", "info", "success"}
 )
 
-// parseCheck reads name|status[|field], what follows "_sc|".
+// parseCheck reads name|status[|field], the part after "_sc|".
 func (p *Parser) parseCheck(b []byte) Reason {
 	name, rest, more := cut(b, '|')
 	if len(name) == 0 {
@@ -111,7 +111,7 @@ func (p *Parser) parseCheck(b []byte) Reason {
 		return p.fail(CheckStatus, status, expectedStatus)
 	}
 	if len(status) > 1 {
-		return p.fail(CheckStatus, status[1:], expectedStatus+", and nothing behind it")
+		return p.fail(CheckStatus, status[1:], expectedStatus+", and nothing after it")
 	}
 	p.Check = Check{Name: name, Status: status[0] - '0'}
 	for more {
@@ -124,8 +124,8 @@ func (p *Parser) parseCheck(b []byte) Reason {
 
 const expectedStatus = "a status: 0 (OK), 1 (warning), 2 (critical) or 3 (unknown)"
 
-// parseCheckField is parseEventField for checks. The protocol wants m: last, but
-// clients put the origin behind it, so that it ends at the next '|' like any other.
+// parseCheckField is parseEventField for checks. The protocol wants m: last, but clients put the
+// origin after it, so it ends at the next '|' like any other field.
 func (p *Parser) parseCheckField(field []byte) part {
 	c := &p.Check
 	key, value := cutField(field)
@@ -145,8 +145,8 @@ func (p *Parser) parseCheckField(field []byte) part {
 	return p.parseOrigin(&c.Origin, field)
 }
 
-// cutField splits "#tags" and "k:value" behind their one letter. The key is 0 if
-// field has neither form.
+// cutField splits "#tags" and "k:value" after their one letter. The key is 0 if the field has
+// neither form.
 func cutField(field []byte) (key byte, value []byte) {
 	if len(field) > 0 && field[0] == '#' {
 		return '#', field[1:]
@@ -157,7 +157,7 @@ func cutField(field []byte) (key byte, value []byte) {
 	return 0, nil
 }
 
-// cutDigits splits b behind the digits that it begins with.
+// cutDigits splits b after its leading digits.
 func cutDigits(b []byte) (digits, rest []byte) {
 	n := countDigits(b)
 	return b[:n], b[n:]
@@ -184,8 +184,8 @@ func (p *Parser) setWord(dst *[]byte, value []byte, words []string) bool {
 	return false
 }
 
-// Unescape gives the title or text of an event with its line breaks: clients
-// write them as the two bytes `\n`, since a line break would end the line.
+// Unescape restores the line breaks of an event's title or text. Clients write them as the two
+// bytes `\n`, since a line break would end the line.
 func Unescape(raw []byte) string {
 	return strings.ReplaceAll(string(raw), `\n`, "\n")
 }

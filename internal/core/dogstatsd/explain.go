@@ -7,22 +7,20 @@ import (
 	"unicode/utf8"
 )
 
-// Explanation says what one line means, byte by byte, or where it goes wrong. It
-// is for people and allocates at will. What a line becomes, what each field is taken
-// for, and which byte is wrong is the Parser's word; here the line is cut into pieces,
-// and these are put into words.
+// Explanation says what one line means, byte by byte, or where it goes wrong. It is for people
+// and allocates at will. The Parser decides what a line and its fields mean and which byte is
+// wrong; Explanation only cuts the line into pieces and puts these decisions into words.
 type Explanation struct {
-	Line   Line // what the line is, or was begun as
+	Line   Line // what the line is, or began as
 	Reason Reason
-	Fields []Field // in the order of the line, up to the fault if there is one
+	Fields []Field // in the order of the line, up to the fault if any
 
-	// Of a malformed line: the byte at which it goes wrong, which is the line's
-	// length if something is missing at its end, and what should be there.
+	// Of a malformed line: the first wrong byte, or the line's length if something is missing at
+	// its end, and what should be there.
 	Fault    int
 	Expected string
 
-	// One of these is filled, by Line, if the line is well-formed. They point into
-	// the line.
+	// If the line is well-formed, the one that Line names is filled. They point into the line.
 	Metric Metric
 	Event  Event
 	Check  Check
@@ -37,7 +35,7 @@ type Field struct {
 	Ignored bool   `json:"ignored,omitempty"`
 }
 
-// WellFormed reports whether the line is taken.
+// WellFormed reports whether the line is accepted.
 func (e *Explanation) WellFormed() bool { return e.Reason == wellFormed }
 
 // Explain explains one line, without its line break.
@@ -69,7 +67,7 @@ func Explain(line []byte) Explanation {
 type explainer struct {
 	line  []byte
 	e     Explanation
-	steps Parser // reads each field alone
+	steps Parser // reads single fields
 }
 
 func (x *explainer) add(from, to int, name, meaning string, args ...any) {
@@ -81,21 +79,20 @@ func (x *explainer) ignore(from, to int, name, meaning string, args ...any) {
 	x.e.Fields[len(x.e.Fields)-1].Ignored = true
 }
 
-// replace notes that a further field takes the place of those before it.
+// replace notes that a later field replaces the earlier ones of that name.
 func (x *explainer) replace(name string) {
 	for i := range x.e.Fields {
 		if f := &x.e.Fields[i]; f.Name == name && !f.Ignored {
 			f.Ignored = true
-			f.Meaning += "; ignored, since one further on takes its place"
+			f.Meaning += "; ignored, since a later one replaces it"
 		}
 	}
 }
 
-// at is where a piece of the line begins. The capacity of both ends where the memory of
-// the line does.
+// at returns where a piece of the line begins. Both capacities end where the line's memory ends.
 func (x *explainer) at(piece []byte) int { return cap(x.line) - cap(piece) }
 
-// upTo returns the index of the first c at or behind from, or the line's length.
+// upTo returns the index of the first c at or after from, or the line's length.
 func (x *explainer) upTo(from int, c byte) int {
 	if i := bytes.IndexByte(x.line[from:], c); i >= 0 {
 		return from + i
@@ -114,7 +111,7 @@ func (x *explainer) metric(m *Metric) {
 		x.add(0, name, "name", "the metric's name")
 	}
 	if m.Type == 0 {
-		return // without a type, values mean nothing
+		return // without a type, values have no meaning
 	}
 	x.values(m, name+1, bar)
 	end := x.upTo(bar+1, '|')
@@ -131,7 +128,7 @@ func (x *explainer) metric(m *Metric) {
 var typeMeanings = [...]string{
 	Count: "a count", Gauge: "a gauge", Timing: "a timing", Histogram: "a histogram",
 	Distribution: "a distribution", Set: "a set of distinct values",
-	Buckets: "values that the sender has put into buckets",
+	Buckets: "values in buckets that the sender made",
 }
 
 // values walks value[:value].
@@ -162,7 +159,7 @@ func (x *explainer) values(m *Metric, from, to int) {
 	}
 }
 
-// value says what one value does, which depends on the rate further on.
+// value describes one value, which depends on the rate later in the line.
 func (x *explainer) value(m *Metric, i int) string {
 	if !x.e.WellFormed() {
 		return "a number"
@@ -183,8 +180,7 @@ func (x *explainer) value(m *Metric, i int) string {
 	return fmt.Sprintf("a measurement of %v", v)
 }
 
-// event walks _e{<title bytes>,<text bytes>}:title|text[|field]. What e holds of it is
-// well-formed.
+// event walks _e{<title bytes>,<text bytes>}:title|text[|field]. What e has of it is well-formed.
 func (x *explainer) event(e *Event) {
 	if x.e.Reason == EventHeader {
 		return
@@ -215,14 +211,14 @@ func (x *explainer) event(e *Event) {
 	x.fields(end, x.steps.parseEventField)
 }
 
-// expectedLength says why a title or text, which begins at from, has not the n bytes
-// that the line gives it.
+// expectedLength says why the title or text that begins at from has not the n bytes that the
+// header announces.
 func (x *explainer) expectedLength(from int, n int64, what string) string {
 	has := x.line[from:x.upTo(from, '|')]
-	expected := fmt.Sprintf("'|' behind a %s of %d bytes; up to the next '|' or the line's end it has %d",
+	expected := fmt.Sprintf("'|' after a %s of %d bytes; up to the next '|' or the line's end it has %d",
 		what, n, len(has))
 	if int64(utf8.RuneCount(has)) == n {
-		expected += ": the length counts characters, and bytes are meant"
+		expected += ": the length counts characters, but must count bytes"
 	}
 	return expected
 }
@@ -242,7 +238,7 @@ func (x *explainer) check() {
 	x.fields(status+1, x.steps.parseCheckField)
 }
 
-// fields walks the optional fields from at on, each of which step reads.
+// fields walks the optional fields from at on; step reads each.
 func (x *explainer) fields(at int, step func(field []byte) part) {
 	for at < len(x.line) {
 		from := at + 1
@@ -253,7 +249,7 @@ func (x *explainer) fields(at int, step func(field []byte) part) {
 	}
 }
 
-// partTexts are the name of each part and its meaning, where that is always the same.
+// partTexts has the name of each part, and its meaning if that is constant.
 var partTexts = [...]struct{ name, meaning string }{
 	ratePart:        {"rate", ""},
 	timestampPart:   {"timestamp", "the value's own time, in Unix seconds"},
@@ -276,8 +272,8 @@ var partTexts = [...]struct{ name, meaning string }{
 	badAlertPart:    {"alert", ""},
 }
 
-// field explains one optional field by what the parser took it for. Of several with one
-// name the last counts.
+// field explains one optional field, given which part the parser read. The last of one name
+// counts.
 func (x *explainer) field(of part, from, to int) {
 	field, name := x.line[from:to], partTexts[of].name
 	switch {
@@ -292,7 +288,7 @@ func (x *explainer) field(of part, from, to int) {
 	}
 }
 
-// meaning is what a field says that the parser took for a part.
+// meaning describes a field that the parser read as a part.
 func (x *explainer) meaning(of part, field []byte) string {
 	var o Origin
 	o.parseField(field)
@@ -313,7 +309,7 @@ func (x *explainer) meaning(of part, field []byte) string {
 		return fmt.Sprintf("where it comes from: container %q, cgroup inode %q", o.Container, o.Inode)
 	case externalPart:
 		e := ParseExternal(o.External)
-		return fmt.Sprintf("where it comes from, as the cluster said: container %q, pod %q", e.Container, e.Pod)
+		return fmt.Sprintf("where it comes from, as set by the cluster: container %q, pod %q", e.Container, e.Pod)
 	case cardinalityPart:
 		if string(o.Cardinality) == "none" {
 			return "the sender wants no origin labels"

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// show writes an explanation as a person would point at the line: each field's
-// name below its bytes' text, and a caret where the line goes wrong.
+// show formats an explanation: each field's name with the text of its bytes, and a caret where
+// the line goes wrong.
 func (e *Explanation) show(line string) string {
 	var out []string
 	for _, f := range e.Fields {
@@ -35,24 +35,24 @@ func TestExplain(t *testing.T) {
 			"name t: the metric's name\nvalue 1: a measurement of 1\nvalue 2: a measurement of 2\ntype ms: a timing\n" +
 				"tag a:b: a tag: a = b\ntag canary: a bare tag: its value is true\ntag x:: a tag with an empty value: no label x"},
 		{"buckets are measurements", "t:h3,1.5,1;-7,2,3|nh|@0.5",
-			"name t: the metric's name\nvalue h3,1.5,1;-7,2,3: 12 measurements in 3 buckets, 3 in sum\ntype nh: values that the sender has put into buckets\n" +
+			"name t: the metric's name\nvalue h3,1.5,1;-7,2,3: 12 measurements in 3 buckets, 3 in sum\ntype nh: values in buckets that the sender made\n" +
 				"rate @0.5: a sampling rate: each value stands for 2"},
 		{"a rate on a gauge says nothing", "g:-5|g|@0.1",
 			"name g: the metric's name\nvalue -5: has a sign: sets the gauge to -5, or with relative gauges adds -5 to it\ntype g: a gauge\n" +
 				"rate @0.1: a sampling rate, which a gauge does not have: ignored"},
 		{"the last of two wins, and what is not known is passed over", "u:a:b|s|#x|zz|#y|c:ci-1,in-2|card:none|e:cn-web",
 			"name u: the metric's name\nvalue a:b: one distinct value\ntype s: a set of distinct values\n" +
-				"tag x: a bare tag: its value is true; ignored, since one further on takes its place\n" +
+				"tag x: a bare tag: its value is true; ignored, since a later one replaces it\n" +
 				"unknown zz: not a field of the protocol: ignored\ntag y: a bare tag: its value is true\n" +
 				"origin c:ci-1,in-2: where it comes from: container \"1\", cgroup inode \"2\"\ncardinality card:none: the sender wants no origin labels\n" +
-				"external data e:cn-web: where it comes from, as the cluster said: container \"web\", pod \"\""},
+				"external data e:cn-web: where it comes from, as set by the cluster: container \"web\", pod \"\""},
 		{"one measurement's trace, or why there is none", "t:1|d|x:0f,1,2|x:ab,2.5,1656581400123|x:xyz,1,2|x:ab,one,2|x:ab,1",
 			"name t: the metric's name\nvalue 1: a measurement of 1\ntype d: a distribution\n" +
-				"exemplar x:0f,1,2: an exemplar: trace 0f has a measurement of 1, at 1970-01-01T00:00:00.002Z; ignored, since one further on takes its place\n" +
+				"exemplar x:0f,1,2: an exemplar: trace 0f has a measurement of 1, at 1970-01-01T00:00:00.002Z; ignored, since a later one replaces it\n" +
 				"exemplar x:ab,2.5,1656581400123: an exemplar: trace ab has a measurement of 2.5, at 2022-06-30T09:30:00.123Z\n" +
 				"exemplar x:xyz,1,2: an exemplar without a trace id of 1 to 32 hexadecimal digits: ignored\n" +
-				"exemplar x:ab,one,2: an exemplar without a value behind the trace id, a decimal number: ignored\n" +
-				"exemplar x:ab,1: an exemplar without a time behind the value, whole Unix milliseconds: ignored"},
+				"exemplar x:ab,one,2: an exemplar without a value after the trace id, a decimal number: ignored\n" +
+				"exemplar x:ab,1: an exemplar without a time after the value, whole Unix milliseconds: ignored"},
 		{"a count is no measurement", "hits:1|c|x:ab,1,2",
 			"name hits: the metric's name\nvalue 1: adds 1\ntype c: a count\nunknown x:ab,1,2: not a field of the protocol: ignored"},
 		{"an event", "_e{2,3}:ab|c\\n|p:low|d:7|t:x",
@@ -69,7 +69,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// Each malformed line points at the byte that a person would mend.
+// In each malformed line the caret is at the byte that a person would fix.
 func TestExplainPointsAtTheFault(t *testing.T) {
 	for _, c := range []struct{ line, caret, reason string }{
 		{"page views", "          ^", "no_type"},
@@ -128,8 +128,8 @@ func TestExplainPointsAtTheFault(t *testing.T) {
 	}
 }
 
-// FuzzExplain holds that the fields which an explanation shows give what the parser reads from
-// the line as a whole: the same values, tags and fields, and that every offset lies within the line.
+// FuzzExplain checks that the fields of an explanation are what the parser reads from the whole
+// line: the same values, tags and fields, and that every offset is within the line.
 func FuzzExplain(f *testing.F) {
 	addSeeds(f)
 	f.Fuzz(func(t *testing.T, packet []byte) {
@@ -173,7 +173,7 @@ func FuzzExplain(f *testing.F) {
 	})
 }
 
-// checkFields: fields are in order, do not overlap and lie within the line.
+// checkFields checks that fields are in order, do not overlap and are within the line.
 func checkFields(t *testing.T, line []byte, e *Explanation) {
 	at := 0
 	for _, f := range e.Fields {
@@ -184,7 +184,7 @@ func checkFields(t *testing.T, line []byte, e *Explanation) {
 	}
 }
 
-// spans returns the bytes of the fields of one name that count.
+// spans returns the bytes of the counting fields of one name.
 func (e *Explanation) spans(line []byte, name string) (all [][]byte) {
 	for _, f := range e.Fields {
 		if f.Name == name && !f.Ignored {

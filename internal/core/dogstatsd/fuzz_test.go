@@ -33,9 +33,9 @@ func addSeeds(f *testing.F) {
 	f.Add([]byte(strings.Join(seeds, "\r\n") + "\n\n"))
 }
 
-// FuzzParser holds the laws: every line is exactly one of metric, event, check,
-// malformed or empty; what is read lies inside the datagram, or its copy; the
-// datagram is not written to; what Metric promises is true; and so is what LastFault says.
+// FuzzParser checks these laws: every line is exactly one of metric, event, check, malformed or
+// empty; results are inside the datagram, or its copy; the datagram is not written to; Metric's
+// promises hold; and so do LastFault's.
 func FuzzParser(f *testing.F) {
 	addSeeds(f)
 	f.Fuzz(func(t *testing.T, packet []byte) {
@@ -85,8 +85,8 @@ func FuzzParser(f *testing.F) {
 	})
 }
 
-// checkLastFault reads the last malformed line once more, alone: it is a line of the
-// datagram, and malformed for the same reason.
+// checkLastFault reads the last malformed line again, alone: it is a line of the datagram, and
+// malformed for the same reason.
 func checkLastFault(t *testing.T, p *Parser, held []byte) {
 	var all uint64
 	for _, n := range p.Malformed {
@@ -168,9 +168,9 @@ func checkInside(t *testing.T, packet []byte, spans ...[]byte) {
 	}
 }
 
-// FuzzParserAgainstReference compares with a parser that is slow and plain: where
-// the datagram has to be copied, where it has memory behind it that looks like its
-// continuation, after other datagrams, and line by line without marks.
+// FuzzParserAgainstReference compares with a slow and plain parser: for a datagram that must be
+// copied, for one followed by memory that looks like its continuation, after other datagrams, and
+// line by line without marks.
 func FuzzParserAgainstReference(f *testing.F) {
 	addSeeds(f)
 	f.Fuzz(func(t *testing.T, packet []byte) {
@@ -192,12 +192,12 @@ func FuzzParserAgainstReference(f *testing.F) {
 	})
 }
 
-// followed is packet in memory that goes on with text.
+// followed returns packet in memory that continues with text.
 func followed(packet []byte, text string) []byte {
 	return append(slices.Clone(packet), strings.Repeat(text, slack)...)[:len(packet)]
 }
 
-// used is a parser that has all fields of a metric filled, and all marks.
+// used returns a parser with all fields of a metric and all marks filled.
 func used() *Parser {
 	p := new(Parser)
 	p.Reset([]byte("a:-1:2|g|@0.5|#t|T5|c:ci-1,in-2|e:x|card:low\nb:x|s|c:y\nt:1|d|x:ab,1,2"))
@@ -207,7 +207,7 @@ func used() *Parser {
 	return p
 }
 
-// readLines is readPacket by parseLine alone.
+// readLines is readPacket using only parseLine.
 func readLines(packet []byte) string {
 	var p Parser
 	var out []string
@@ -221,7 +221,7 @@ func readLines(packet []byte) string {
 	return strings.Join(append(out, countsText(&p)...), "; ")
 }
 
-// FuzzMarks compares the marks with what a loop over the bytes finds.
+// FuzzMarks compares the marks with those that a loop over the bytes finds.
 func FuzzMarks(f *testing.F) {
 	addSeeds(f)
 	f.Fuzz(func(t *testing.T, packet []byte) {
@@ -248,9 +248,8 @@ func FuzzMarks(f *testing.F) {
 	})
 }
 
-// FuzzParseNumber: what is taken is a decimal number and has strconv's value to
-// the bit; what is not taken strconv does not take either, or it is one of the
-// forms that are refused on purpose.
+// FuzzParseNumber: an accepted text is a decimal number and has strconv's value to the bit; a
+// refused text is refused by strconv too, or has a form that is refused on purpose.
 func FuzzParseNumber(f *testing.F) {
 	for _, s := range []string{"0", "-0", "1", "+1.5", ".5", "5.", "9007199254740993", "0.30000000000000004", "123.456789", "1e22", "1e-7", "1e999", "1e-999",
 		"12345678", "12345678.1234567", "99999999.99999999", "1.12345678", "123456789", "0.0000001", "1234567890123456789", "-9999999999999999999", "0.000000000000000001", "nan", "-Infinity", "0x1p-2", "1_0", "", "-", ".", "1e", "1.2.3"} {
@@ -296,7 +295,7 @@ func referenceNumber(s string) (float64, Reason) {
 
 var bucketLine = regexp.MustCompile(`^h([+-]?[0-9]{1,9}),([^,;]+),([^,;]+)((;n?[+-]?[0-9]{1,9}(,[^,;]+)+)*)$`)
 
-// referenceBuckets takes the line apart as a whole, with numbers as large as they get.
+// referenceBuckets reads the whole line, with numbers of any size.
 func referenceBuckets(s string) (values []float64, reason Reason) {
 	parts := bucketLine.FindStringSubmatch(s)
 	if parts == nil {
@@ -350,14 +349,14 @@ func referenceUnix(s string) (int64, bool) {
 	return t, err == nil && digits.MatchString(s) && t > 0 && t <= MaxTime
 }
 
-// outcome gathers what the reference parser counts.
+// outcome has the counts of the reference parser.
 type outcome struct {
 	malformed    [NumReasons]int
 	unknown, bad int
 }
 
-// reference is read written for the eye: the grammar with strings.Split, in the
-// order in which the parser looks for faults.
+// reference is read written for clarity: the grammar with strings.Split, in the parser's order of
+// faults.
 func reference(packet string) string {
 	var o outcome
 	var out []string

@@ -5,10 +5,9 @@ import (
 	"math/bits"
 )
 
-// parseHead reads name:value|type of a line that has the shape of nearly all: one
-// number that parsePlain reads, or a set's value, and all of it within 64 bytes. It
-// returns where the type ends, or 0 for any other line, right or wrong, which is
-// then for parseLine.
+// parseHead reads name:value|type of a line in the form of nearly all lines: one number that
+// parsePlain reads, or a set's value, and all within 64 bytes. It returns where the type ends, or
+// 0 for any other line, right or wrong, which parseLine then reads.
 func (p *Parser) parseHead(m *Metric) int {
 	if !marking {
 		return 0
@@ -41,15 +40,15 @@ func (p *Parser) parseHead(m *Metric) int {
 	return p.at + end
 }
 
-// typeByLetter is the type that a letter begins, 0 if none, and typeLength how many
-// letters a type has.
+// typeByLetter is the type that begins with a letter, 0 for none, and typeLength its number of
+// letters.
 var (
 	typeByLetter = [256]Type{'c': Count, 'g': Gauge, 'm': Timing, 'h': Histogram, 'd': Distribution, 's': Set}
 	typeLength   = [8]int{0: -1, Count: 1, Gauge: 1, Timing: 2, Histogram: 1, Distribution: 1, Set: 1}
 )
 
-// parseFields reads the optional fields from at on, where the type ended, and goes
-// on to the next line.
+// parseFields reads the optional fields from at on, where the type ended, and moves to the next
+// line.
 func (p *Parser) parseFields(m *Metric, at int) Reason {
 	for at < p.end && p.packet[at] == '|' {
 		from := at + 1
@@ -75,8 +74,7 @@ func (p *Parser) parseFields(m *Metric, at int) Reason {
 	return wellFormed
 }
 
-// endFrom is the place of the first '|' or line break from at on, or the
-// datagram's end.
+// endFrom returns the place of the first '|' or line break from at on, or the datagram's end.
 func (p *Parser) endFrom(at int) int {
 	ends, _ := p.view(at)
 	for ends == 0 {
@@ -86,18 +84,17 @@ func (p *Parser) endFrom(at int) int {
 	return at + bits.TrailingZeros64(ends)
 }
 
-// parsePlain reads the number that is the first n bytes of b, before a '|': up to 8
-// digits and, behind a point, up to 7 more. It reports false for everything else,
-// right or wrong. It reads both parts whether they are there or not: how long they
-// are differs from line to line, and to predict that wrongly takes longer. The
-// mantissa is below 2^53 and so is exact, as is the power of ten, so that the one
-// division rounds correctly.
+// parsePlain reads the number in the first n bytes of b, before a '|': up to 8 digits and, after
+// a point, up to 7 more. It returns false for everything else, right or wrong. It reads both
+// parts whether they are there or not: their lengths differ from line to line, and a mispredicted
+// branch takes longer. The mantissa is below 2^53 and so exact, as is the power of ten, so the
+// one division rounds correctly.
 func parsePlain(b *[24]byte, n int) (float64, bool) {
 	whole := binary.LittleEndian.Uint64(b[:]) ^ zeros
 	digits := uint(bits.TrailingZeros64(notDigits(whole))) / 8
-	decimals := uint(n) - digits // with the point
+	decimals := uint(n) - digits // includes the point
 	fraction := binary.LittleEndian.Uint64(b[digits&15+1:]) ^ zeros
-	fraction <<= 72 - 8*decimals // leading zeros; all of it if there are no decimals
+	fraction <<= 72 - 8*decimals // leading zeros; zero without decimals
 	if digits == 0 || decimals > 8 || !endsDigits[b[digits&15]] || notDigits(fraction) != 0 {
 		return 0, false
 	}
@@ -105,23 +102,23 @@ func parsePlain(b *[24]byte, n int) (float64, bool) {
 	return float64(int64(mantissa)) / float64(shift[decimals&15]), true
 }
 
-// endsDigits holds what may stand behind the digits before the point.
+// endsDigits has the bytes that may follow the digits before the point.
 var endsDigits = [256]bool{'.': true, '|': true}
 
-// shift is the power of ten by number of decimals and point.
+// shift has the power of ten for each length of point and decimals.
 var shift = [16]uint64{1, 1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7}
 
-// zeros is eight digits 0. What follows are numbers of eight bytes, the first one
-// lowest, whose bytes are digits' values.
+// zeros is eight digits 0. The functions below work on numbers of eight bytes, lowest first,
+// whose bytes are values of digits.
 const zeros = 0x3030303030303030
 
-// notDigits has the highest bit of the first byte that is above 9, but none if there
-// is no such byte.
+// notDigits has the highest bit of the first byte above 9 set, and is 0 without such a byte.
 func notDigits(w uint64) uint64 {
 	return (w + 0x7676767676767676 | w) & 0x8080808080808080
 }
 
-// eightDigits is the number that eight digits make: first pairs, then all four.
+// eightDigits returns the number that eight digits make: first pairs, then groups of four, then
+// all.
 func eightDigits(w uint64) uint64 {
 	w = w*10 + w>>8
 	return (w&0x000000FF000000FF*(100+1000000<<32) + w>>16&0x000000FF000000FF*(1+10000<<32)) >> 32

@@ -1,16 +1,16 @@
 package dogstatsd
 
-// slack is the memory behind a datagram that is read with it: the rest of its last
-// block and one more.
+// slack is the memory after a datagram that is read with it: the rest of its last block and one
+// more.
 const slack = 2 * blockSize
 
-// InPlace reports whether Reset reads a datagram where it lies. Otherwise it copies it,
-// and what Metrics read of the copy is good until the next copy.
+// InPlace reports whether Reset reads a datagram in place. Otherwise it copies it, and Metrics
+// that point into the copy are valid until the next copy.
 func InPlace(packet []byte) bool { return !marking || cap(packet)-len(packet) >= slack }
 
-// markAll marks the datagram that Reset was given.
+// markAll marks the present datagram.
 func (p *Parser) markAll() {
-	n := p.end/blockSize + 1 // blocks; the last one has the byte behind the datagram
+	n := p.end/blockSize + 1 // in blocks; the last one has the byte after the datagram
 	if InPlace(p.packet) {
 		p.packet = p.packet[:p.end+slack]
 	} else {
@@ -24,8 +24,7 @@ func (p *Parser) markAll() {
 		p.marks = make([]marks, n+1)
 	}
 	markBlocks(p.packet[:n*blockSize], p.marks)
-	// The datagram's end ends a line as a line break does, and what is behind it is
-	// nobody's.
+	// The datagram's end ends a line like a line break, and bytes after it mean nothing.
 	end := uint64(1) << (p.end % blockSize)
 	last := &p.marks[n-1]
 	last.ends = last.ends&(end-1) | end
@@ -33,8 +32,8 @@ func (p *Parser) markAll() {
 	p.marks[n] = marks{} // for view
 }
 
-// view is the marks of the 64 bytes from at on, which is inside the datagram or
-// just behind it.
+// view returns the marks of the 64 bytes from at on, which is inside the datagram or just after
+// it.
 func (p *Parser) view(at int) (ends, colons uint64) {
 	i, bit := uint(at)/blockSize, uint(at)%blockSize
 	next := p.marks[i+1]

@@ -7,14 +7,13 @@ import (
 	"unsafe"
 )
 
-// pow10 holds the powers of ten that a float64 holds exactly and that the fast
-// path can meet: 19 bytes have at most 18 digits behind the point.
+// pow10 has the powers of ten that the fast path needs, all exact in a float64: 19 bytes have at
+// most 18 digits after the point.
 var pow10 = [...]float64{1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18}
 
-// parseNumber reads a decimal number, with a point and an exponent where wanted,
-// and gives the float64 nearest to it, bit for bit what strconv.ParseFloat gives.
-// The hexadecimal numbers and underscores that Go knows are refused: no client
-// writes them, and other servers of the protocol read something else.
+// parseNumber reads a decimal number with an optional point and exponent, and returns the nearest
+// float64, bit for bit like strconv.ParseFloat. It refuses the hexadecimal numbers and
+// underscores of Go: no client writes them, and other servers read something else.
 func parseNumber(b []byte) (float64, Reason) {
 	if v, ok := parseShort(b); ok {
 		return v, wellFormed
@@ -25,8 +24,8 @@ func parseNumber(b []byte) (float64, Reason) {
 		}
 		return 0, BadValue
 	}
-	// ParseFloat keeps nothing of the string (its errors hold a copy), so the
-	// bytes need not be copied.
+	// ParseFloat keeps no reference to the string (its errors have a copy), so the bytes need not
+	// be copied.
 	v, err := strconv.ParseFloat(unsafe.String(unsafe.SliceData(b), len(b)), 64)
 	if err != nil { // the syntax is right, so the number is out of range
 		return 0, NotFinite
@@ -34,10 +33,9 @@ func parseNumber(b []byte) (float64, Reason) {
 	return v, wellFormed
 }
 
-// parseShort reads numbers of up to 19 bytes without an exponent, which are
-// nearly all that clients send. It reports false for everything else, right or
-// wrong. A mantissa of up to 2^53 and a power of ten of up to 10^22 are exact, so
-// that the one division rounds correctly.
+// parseShort reads numbers of up to 19 bytes without an exponent, as clients send nearly always.
+// It returns false for everything else, right or wrong. A mantissa of up to 2^53 and a power of
+// ten of up to 10^22 are exact, so the one division rounds correctly.
 func parseShort(b []byte) (float64, bool) {
 	if len(b) == 0 || len(b) > 19 { // 19 digits do not overflow a uint64
 		return 0, false
@@ -71,22 +69,21 @@ func parseShort(b []byte) (float64, bool) {
 	return v, true
 }
 
-// isDecimal reports whether b is [+-] digits [. digits] [e [+-] digits] with a
-// digit before or behind the point.
+// isDecimal reports whether b is [+-] digits [. digits] [e [+-] digits] with a digit before or
+// after the point.
 func isDecimal(b []byte) bool {
 	n, whole := readDecimal(b)
 	return whole && n == len(b)
 }
 
-// decimalPrefix is how far b, which is no decimal number, can be read as one: the index
-// of the first byte that is wrong, or its length if more is missing.
+// decimalPrefix returns how far b, which is no decimal number, reads like one: the index of the
+// first wrong byte, or its length if something is missing.
 func decimalPrefix(b []byte) int {
 	n, _ := readDecimal(b)
 	return n
 }
 
-// readDecimal returns how far b can be read as a decimal number, and whether it is whole
-// there.
+// readDecimal returns how far b reads like a decimal number, and whether that part is complete.
 func readDecimal(b []byte) (n int, whole bool) {
 	n = len(b) - len(skipSign(b))
 	digits := countDigits(b[n:])
@@ -139,8 +136,7 @@ func IsTrace(b []byte) bool {
 	return len(b) > 0 && len(b) <= MaxTrace
 }
 
-// parseUint reads digits, and only digits. Numbers too large for any datagram or
-// clock come back as math.MaxInt64.
+// parseUint reads digits only. Numbers too large for any datagram or clock become math.MaxInt64.
 func parseUint(b []byte) (int64, bool) {
 	if len(b) == 0 || countDigits(b) != len(b) {
 		return 0, false

@@ -5,41 +5,40 @@ import (
 	"iter"
 )
 
-// Parser reads the lines of one datagram after another. The zero value is ready
-// for Reset. It allocates nothing, except that what it holds grows with the largest
-// datagram, by a quarter of it for marks, by its length if it is copied, and by
-// Metric.Values for the longest packed line: two bytes make at most one value of
-// eight. Metrics grows the values of the caller's, a malformed line those of the one
-// after the last: a holder of many drops the long ones.
+// Parser reads the lines of one datagram after another. The zero value is ready for Reset. It
+// does not allocate, except to grow its buffers: marks to a quarter of the largest datagram, the
+// copy to its length, and Metric.Values to the longest packed line, where two bytes make at most
+// one value of eight. Metrics grows the Values of the caller's metrics, and a malformed line
+// those of the metric after the last: a caller that holds many should drop the long ones.
 //
-// A Parser belongs to one goroutine. What Next filled is good until the next call
-// of Next or Reset, or until the datagram's memory is used again.
+// A Parser belongs to one goroutine. What Next filled is valid until the next call of Next or
+// Reset, or until the datagram's memory is reused.
 type Parser struct {
 	Metric Metric // filled when Next returned MetricLine
 	Event  Event  // filled when Next returned EventLine
 	Check  Check  // filled when Next returned CheckLine
 
-	// These only grow; Reset leaves them alone.
-	Malformed     [NumReasons]uint64 // lines that gave nothing, by the first fault found
-	UnknownFields uint64             // fields that are not in the protocol, skipped
-	BadFields     uint64             // exemplars, and fields of events and checks, with content that makes no sense, skipped
+	// These only grow; Reset does not clear them.
+	Malformed     [NumReasons]uint64 // lines without a result, by their first fault
+	UnknownFields uint64             // fields that are unknown to the protocol, skipped
+	BadFields     uint64             // exemplars, and fields of events and checks, with invalid content, skipped
 
 	faults   uint64 // malformed lines, of all reasons
-	fault    Reason // of the last one
+	fault    Reason // of the last malformed line
 	faultEnd int    // where it ends in packet
-	wrong    []byte // the last malformed line from the byte on at which it goes wrong
-	expected string // what should be there; empty where only Explain can say it
+	wrong    []byte // the last malformed line, from its first wrong byte on
+	expected string // what should be there; empty if only Explain can tell
 
-	packet []byte // the datagram; with marking, up to slack more bytes of no meaning
+	packet []byte // the datagram; with marking, up to slack more bytes without meaning
 	end    int    // of the datagram in packet
 	at     int    // where the next line begins
 	marks  []marks
-	copied []byte // a datagram without slack
+	copied []byte // copy of a datagram without slack
 }
 
-// Reset begins a datagram. The parser reads it in place and never writes to it. It
-// also reads up to 128 bytes of packet's capacity behind its length, whatever they
-// are; a packet without that capacity is copied first.
+// Reset begins a datagram. The parser reads it in place and never writes to it. It may also read
+// up to 128 bytes of packet's capacity after its length, whatever they are; a packet without that
+// capacity is copied first.
 func (p *Parser) Reset(packet []byte) {
 	p.packet, p.at, p.end = packet, 0, len(packet)
 	if marking {
@@ -47,16 +46,15 @@ func (p *Parser) Reset(packet []byte) {
 	}
 }
 
-// Next reads up to the next well-formed line and says what it was. A malformed
-// line is counted and skipped, so that it does not cost its neighbours. Empty
-// lines are skipped; a carriage return before the line break is dropped.
+// Next reads up to the next well-formed line and returns what it was. A malformed line is counted
+// and skipped, so that it does not cost its neighbours. Empty lines are skipped; a carriage
+// return before the line break is dropped.
 func (p *Parser) Next() Line { return p.next(&p.Metric) }
 
-// Metrics reads as Next does, but lines of metrics into dst, until it is full or
-// there is another line. It returns how many they are and what comes then, which
-// is MetricLine if there may be more. Whoever has many lines at hand can fetch
-// what they need from memory at one time. Lines of several datagrams can be held
-// together as long as their memory is: see InPlace.
+// Metrics reads lines of metrics into dst, until dst is full or there is another kind of line. It
+// returns how many it read and what comes next: MetricLine if there may be more. A caller with
+// many lines at hand can then fetch all that it needs from memory at once. Lines of several
+// datagrams can be held together as long as the datagrams' memory is: see InPlace.
 func (p *Parser) Metrics(dst []Metric) (n int, next Line) {
 	for n < len(dst) {
 		if next = p.next(&dst[n]); next != MetricLine {
@@ -89,25 +87,25 @@ func (p *Parser) next(m *Metric) Line {
 	return End
 }
 
-// Faults is how many lines were malformed since the parser was made.
+// Faults returns how many lines were malformed since the parser was made.
 func (p *Parser) Faults() uint64 { return p.faults }
 
-// LastFault is the last malformed line of the datagram that is being read, which must have
-// one. It points into the datagram. Where it begins is looked for here, so that
-// well-formed lines pay nothing for it.
+// LastFault returns the last malformed line of the current datagram, which must have one. It
+// points into the datagram. LastFault searches for the line's beginning itself, so well-formed
+// lines pay nothing for it.
 func (p *Parser) LastFault() (line []byte, why Reason) {
 	line = bytes.TrimSuffix(p.packet[:p.faultEnd], []byte("\n"))
 	return line[bytes.LastIndexByte(line, '\n')+1:], p.fault
 }
 
-// fail notes that the line goes wrong where rest begins, and what should be there. Only
-// malformed lines pay for it.
+// fail notes the fault: rest begins with the first wrong byte, and expected says what should be
+// there. Only malformed lines pay for it.
 func (p *Parser) fail(reason Reason, rest []byte, expected string) Reason {
 	p.wrong, p.expected = rest, expected
 	return reason
 }
 
-// Lines walks the lines of a datagram that the Parser looks at.
+// Lines walks the lines of a datagram in the Parser's way.
 func Lines(packet []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for len(packet) > 0 {
@@ -120,8 +118,7 @@ func Lines(packet []byte) iter.Seq[[]byte] {
 	}
 }
 
-// cutLine splits a datagram behind its first line, which comes without its line
-// break.
+// cutLine splits a datagram after its first line. The line break belongs to neither part.
 func cutLine(packet []byte) (line, rest []byte) {
 	line, rest, _ = cut(packet, '\n')
 	if n := len(line); n > 0 && line[n-1] == '\r' {
@@ -130,8 +127,8 @@ func cutLine(packet []byte) (line, rest []byte) {
 	return line, rest
 }
 
-// parseLine decides by the prefix: whatever is neither an event nor a check is
-// a metric. "_sc" counts only with its '|', since "_scratch" is a metric's name.
+// parseLine decides by the prefix: anything that is neither an event nor a check is a metric.
+// "_sc" counts only with its '|', since "_scratch" is a metric's name.
 func (p *Parser) parseLine(m *Metric, line []byte) (Line, Reason) {
 	if line[0] == '_' {
 		if rest, ok := bytes.CutPrefix(line, []byte("_e{")); ok {
@@ -209,9 +206,9 @@ func parseType(b []byte) Type {
 	return 0
 }
 
-// parseValues reads value[:value]. Empty parts are skipped, as the Agent does;
-// if there is nothing else the line has no value. One value that is no number
-// costs the line: which of the others are meant cannot be known.
+// parseValues reads value[:value]. It skips empty parts, as the Agent does; if there are only
+// empty parts, the line has no value. One value that is not a number costs the line: the meaning
+// of the others is unknown.
 func (p *Parser) parseValues(m *Metric, raw []byte) Reason {
 	if v, ok := parseShort(raw); ok { // one short value, as nearly always: no search for ':'
 		m.Values = append(m.Values, v)
@@ -242,7 +239,7 @@ func (p *Parser) parseValues(m *Metric, raw []byte) Reason {
 	return wellFormed
 }
 
-// part is what an optional field is taken for.
+// part is the meaning of an optional field.
 type part uint8
 
 const (
@@ -262,16 +259,16 @@ const (
 	alertPart
 	messagePart
 
-	unknownPart // this and what follows says nothing and is skipped
+	unknownPart // from here on the field says nothing and is skipped
 	badExemplarPart
 	badTimePart
 	badPriorityPart
 	badAlertPart
 )
 
-// parseMetricField reads one optional field and says what it was. Fields come in any
-// order and the last of a kind wins. One that is not known must never cost the sample:
-// newer clients speak to older servers.
+// parseMetricField reads one optional field and returns which one it was. Fields come in any
+// order and the last of a kind wins. An unknown field must never cost the sample: newer clients
+// send to older servers.
 func (p *Parser) parseMetricField(m *Metric, field []byte) (part, Reason) {
 	if len(field) > 0 {
 		switch field[0] {
@@ -304,13 +301,12 @@ func (p *Parser) parseOrigin(o *Origin, field []byte) part {
 	return of
 }
 
-// MinRate is the smallest sampling rate: a value stands for a billion at most, which is more
-// than any client leaves out. Without it one line could take a counter beyond the whole
-// numbers that a float64 holds.
+// MinRate is the smallest sampling rate: a value stands for at most a billion, more than any
+// client leaves out. Without this bound one line could take a counter beyond the whole numbers
+// that a float64 holds.
 const MinRate = 1e-9
 
-// parseRate reads |@. Gauges and sets are not sampled, so a rate there says
-// nothing and is not even looked at.
+// parseRate reads |@. Gauges and sets are not sampled, so their rate is ignored without a check.
 func (p *Parser) parseRate(m *Metric, b []byte) Reason {
 	if !m.Type.sampled() {
 		return wellFormed
@@ -328,8 +324,8 @@ func (p *Parser) parseRate(m *Metric, b []byte) Reason {
 
 func (t Type) sampled() bool { return t != Gauge && t != Set }
 
-// parseTimestamp reads |T. Only counts and gauges have one: the values of a
-// timer or a set cannot be put into a distribution that is already written.
+// parseTimestamp reads |T. Only counts and gauges may have one: values of a timer or a set cannot
+// join a distribution that is already written.
 func (p *Parser) parseTimestamp(m *Metric, field []byte) Reason {
 	if m.Type != Count && m.Type != Gauge {
 		return p.fail(TimestampType, field, "no timestamp: only counts and gauges have one")
@@ -349,15 +345,15 @@ func (p *Parser) parseTimestamp(m *Metric, field []byte) Reason {
 // expectedTime ends with MaxTime.
 const expectedTime = "whole Unix seconds, 1 to 9000000000"
 
-// hasExemplar reports whether a field is an exemplar. Only measurements have them: on
-// any other type it is a field that is not known.
+// hasExemplar reports whether a field is an exemplar. Only measurements have exemplars; in other
+// types the field is unknown.
 func (m *Metric) hasExemplar(field []byte) bool {
 	return m.Type.Timer() && bytes.HasPrefix(field, []byte("x:"))
 }
 
-// parseExemplar reads <trace id>,<value>,<Unix milliseconds>. If something is wrong it
-// returns what should be there, and the exemplar before it stays: what a trace adds to
-// the values is not worth losing them.
+// parseExemplar reads <trace id>,<value>,<Unix milliseconds>. If something is wrong, it returns
+// what should be there and keeps the previous exemplar: a bad trace is not worth losing the
+// values.
 func (m *Metric) parseExemplar(b []byte) (expected string) {
 	trace, b, _ := cut(b, ',')
 	number, b, _ := cut(b, ',')
@@ -366,18 +362,18 @@ func (m *Metric) parseExemplar(b []byte) (expected string) {
 	}
 	value, reason := parseNumber(number)
 	if reason != wellFormed {
-		return "a value behind the trace id, a decimal number"
+		return "a value after the trace id, a decimal number"
 	}
 	t, ok := parseUint(b)
 	if !ok || t < 1 || t > MaxTime*1000 {
-		return "a time behind the value, whole Unix milliseconds"
+		return "a time after the value, whole Unix milliseconds"
 	}
 	m.Exemplar = Exemplar{trace, value, t}
 	return ""
 }
 
-// parseField takes the fields that every kind of line has in common and says which one
-// field is, if it is one of them.
+// parseField reads a field that every kind of line may have, and returns which one it was, if
+// any.
 func (o *Origin) parseField(field []byte) part {
 	if b, ok := bytes.CutPrefix(field, []byte("c:")); ok {
 		o.parseLocal(b)
@@ -394,8 +390,8 @@ func (o *Origin) parseField(field []byte) part {
 	return unknownPart
 }
 
-// parseLocal reads what follows c: a container id alone (v1.2), or one or more
-// of ci-, cid- and in- (v1.4). In a list, items without a prefix say nothing.
+// parseLocal reads the part after "c:": a container id alone (v1.2), or one or more of ci-, cid-
+// and in- (v1.4). In a list, items without a prefix are ignored.
 func (o *Origin) parseLocal(list []byte) {
 	o.Container, o.Inode = nil, nil
 	alone := bytes.IndexByte(list, ',') < 0
@@ -414,8 +410,8 @@ func (o *Origin) parseLocal(list []byte) {
 	}
 }
 
-// cut splits b at the first sep, which belongs to neither part; more reports
-// whether there was one.
+// cut splits b at the first sep, which belongs to neither part; more reports whether there was
+// one.
 func cut(b []byte, sep byte) (head, rest []byte, more bool) {
 	if i := bytes.IndexByte(b, sep); i >= 0 {
 		return b[:i], b[i+1:], true
@@ -423,8 +419,7 @@ func cut(b []byte, sep byte) (head, rest []byte, more bool) {
 	return b, nil, false
 }
 
-// cutShort is cut where the head is a byte or two: a loop is done before
-// IndexByte is called.
+// cutShort is cut for a head of a byte or two, where a loop is quicker than calling IndexByte.
 func cutShort(b []byte, sep byte) (head, rest []byte, more bool) {
 	for i, c := range b {
 		if c == sep {

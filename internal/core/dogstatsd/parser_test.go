@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// read parses a datagram and tells in words what came of it: each line, then what
-// was counted. Fields at their default are left out.
+// read parses a datagram and describes the result: each line, then the counts. It leaves out
+// fields with default values.
 func read(packet string) string { return readPacket(new(Parser), []byte(packet)) }
 
 func readPacket(p *Parser, packet []byte) string {
@@ -134,8 +134,8 @@ func TestMetricLine(t *testing.T) {
 	})
 }
 
-// Each field of a line is where the marks of one block end and those of the next
-// begin, at some length.
+// With some name length, each field of a line is where one block's marks end and the next's
+// begin.
 func TestLengths(t *testing.T) {
 	for n := range 3 * blockSize {
 		name, tags := strings.Repeat("n", n+1), strings.Repeat("t", n+1)
@@ -194,7 +194,7 @@ func TestValue(t *testing.T) {
 	})
 }
 
-// Of each bucket there is a value in its middle.
+// Each bucket has a value in its middle.
 func TestBuckets(t *testing.T) {
 	runRead(t, []readCase{
 		{"sum, zeros, runs of buckets", "a:h0,7.5,2;1,3,0,4;-2,1|nh|#k:v", "buckets a 7.5 0 2 1.414213562373095 3 5.65685424949238 4 0.17677669529663687 1 #k:v"},
@@ -382,7 +382,7 @@ func TestLines(t *testing.T) {
 	})
 }
 
-// The counters belong to the parser's life, not to a datagram.
+// The counters last as long as the parser, not as a datagram.
 func TestCountersOutliveReset(t *testing.T) {
 	var p Parser
 	for range 3 {
@@ -398,8 +398,8 @@ func TestCountersOutliveReset(t *testing.T) {
 	}
 }
 
-// A parser lives as long as its listener: what one hostile datagram makes it
-// keep must stay in proportion to a datagram.
+// A parser lives as long as its listener: the memory that one hostile datagram makes it keep must
+// be in proportion to the datagram.
 func TestMemoryKeptIsBounded(t *testing.T) {
 	packet := []byte("a" + strings.Repeat(":1", 32_766) + "|c")
 	var p Parser
@@ -414,7 +414,7 @@ func TestMemoryKeptIsBounded(t *testing.T) {
 	}
 }
 
-// Whoever sees a reason on /metrics looks it up in the manual.
+// The manual documents every reason that /metrics can show.
 func TestReasonsAreDocumented(t *testing.T) {
 	manual, err := os.ReadFile("../../../docs/dogstatsd.md")
 	if err != nil {
@@ -483,8 +483,8 @@ func TestUnescape(t *testing.T) {
 	}
 }
 
-// One metric, one event, one check of each shape: none may allocate. Values grow
-// in the first round.
+// One metric, one event, one check of each shape: none may allocate, once Values have grown in
+// the first round.
 func TestNoAllocation(t *testing.T) {
 	packets, _ := load(20)
 	packets = append(packets,
@@ -509,8 +509,7 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
-// The last malformed line of a datagram can be shown, wherever it stands and whichever way
-// it was read.
+// The last malformed line of a datagram can be shown, wherever it is and however it was read.
 func TestLastFault(t *testing.T) {
 	for _, c := range []struct {
 		packet, line string

@@ -1,13 +1,13 @@
 package dogstatsd
 
-// Reason says why a line is malformed. Its String is the value of the label
-// "reason" of the counter of malformed samples, so a name, once released, stays.
+// Reason says why a line is malformed. Its String is the label "reason" of the counter of
+// malformed samples, so a released name must not change.
 type Reason uint8
 
 const (
 	EmptyName     Reason = iota // nothing before the first ':', or a check without a name
-	NoType                      // no '|': not a line of this protocol at all
-	NoValue                     // no ':' after the name, or nothing but ':' behind it
+	NoType                      // no '|': not a line of this protocol
+	NoValue                     // no ':' after the name, or only ':' after it
 	UnknownType                 // none of c, g, ms, h, d, s, nh
 	BadValue                    // not a decimal number
 	NotFinite                   // NaN, an infinity, or a number beyond the range of a float64
@@ -15,13 +15,13 @@ const (
 	BadTimestamp                // |T without whole seconds from 1 to MaxTime
 	TimestampType               // |T on a type other than c and g
 	EventHeader                 // "_e{" without two lengths and "}:"
-	EventTitle                  // an event whose title has no bytes
-	EventLength                 // the lengths of an event do not fit its line
+	EventTitle                  // an event with an empty title
+	EventLength                 // the lengths of an event do not match its line
 	CheckStatus                 // a check's status is missing or none of 0, 1, 2, 3
-	BadHistogram                // buckets that are not written as docs/format/buckets.md says
+	BadHistogram                // buckets not written as in docs/format/buckets.md
 	NumReasons
 
-	wellFormed = NumReasons // what a parsing step returns when it has nothing to complain of
+	wellFormed = NumReasons // the result of a parsing step without a fault
 )
 
 var reasonNames = [NumReasons]string{
@@ -41,7 +41,7 @@ var reasonNames = [NumReasons]string{
 	BadHistogram:  "bad_histogram",
 }
 
-// String is the reason as metrics and documentation spell it.
+// String returns the reason's name in metrics and documentation.
 func (r Reason) String() string {
 	if r < NumReasons {
 		return reasonNames[r]

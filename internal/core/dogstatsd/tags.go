@@ -6,9 +6,8 @@ import (
 	"strconv"
 )
 
-// Tags walks the tags in raw, the span behind '#', in the order sent. It cuts at
-// ',' alone, in place and without allocating, and passes over empty ones. Whether
-// a tag has a key and a value is for the caller to see.
+// Tags walks the tags in raw, the part after '#', in the order sent. It cuts only at ',', in
+// place and without allocating, and skips empty tags. The caller splits a tag into key and value.
 func Tags(raw []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		rest := raw
@@ -21,16 +20,15 @@ func Tags(raw []byte) iter.Seq[[]byte] {
 	}
 }
 
-// External is what the external data of an origin says (protocol v1.5). A cluster
-// gives it to its containers, and clients pass it on. Slices point into the
-// datagram, nil where nothing is said.
+// External is the content of an origin's external data (protocol v1.5). A cluster gives it to its
+// containers, and clients pass it on. Slices point into the datagram, nil if absent.
 type External struct {
 	Init      bool   // it-, an init container
 	Container []byte // cn-, the container's name
 	Pod       []byte // pu-, the pod's UID
 }
 
-// ParseExternal splits Origin.External. Items it does not know are passed over.
+// ParseExternal splits Origin.External. It skips unknown items.
 func ParseExternal(raw []byte) External {
 	var e External
 	for item := range Tags(raw) {

@@ -13,9 +13,9 @@ import (
 // producers is how many processes make batches in canonicalSeconds.
 const producers = 3
 
-// canonicalSeconds is what three tenants' senders count in each second, by producer: increments
-// whose order of arrival does not matter. Sums are whole numbers, each gauge has a time of its own,
-// and so has each exemplar. Some come late, and some lie ahead.
+// canonicalSeconds returns what three tenants' senders count in each second, by producer:
+// increments whose order of arrival does not matter. Sums are whole numbers, and each gauge and
+// exemplar has its own time. Some come late, and some are ahead.
 func canonicalSeconds(seed uint64, seconds int) (all [][producers][]string) {
 	rng := rand.New(rand.NewPCG(seed, 11))
 	for second := range seconds {
@@ -25,7 +25,7 @@ func canonicalSeconds(seed uint64, seconds int) (all [][producers][]string) {
 				if rng.IntN(3) == 0 || second > 130 && second < 480 && rng.IntN(60) > 0 {
 					continue
 				}
-				at := second*1000 + from*100 + n // no two are alike
+				at := second*1000 + from*100 + n // all different
 				of[from] = append(of[from], []string{
 					fmt.Sprintf("counter same%d %d", n, rng.IntN(100)),
 					fmt.Sprintf("gauge same%d %d at=%dms", n, rng.IntN(100), at),
@@ -46,7 +46,7 @@ func canonicalSeconds(seed uint64, seconds int) (all [][producers][]string) {
 	return all
 }
 
-// values are n distinct values of a set, likely.
+// values returns n values of a set, most likely distinct.
 func values(rng *rand.Rand, n int) string {
 	list := fmt.Sprintf("v%d", rng.IntN(100_000))
 	for range n - 1 {
@@ -55,8 +55,8 @@ func values(rng *rand.Rand, n int) string {
 	return list
 }
 
-// canonicalRun feeds a shard in an order, in groups and with restarts as rng chooses; nil is the
-// plain way. It returns the state and what was handed out after each tile.
+// canonicalRun feeds a shard. rng chooses the order, the grouping and restarts; with nil there
+// are none. It returns the state and the output after each tile.
 func canonicalRun(t *testing.T, all [][producers][]string, rng *rand.Rand) (states [][]byte, out []string) {
 	tenants := []string{"a", "default", "z"}
 	p := &player{t: t, config: testConfig()}
@@ -72,7 +72,7 @@ func canonicalRun(t *testing.T, all [][producers][]string, rng *rand.Rand) (stat
 			}
 			for n, tenant := range tenants {
 				for part := range parts {
-					// The last part has the same sequence, however many there are.
+					// The last part always has the same sequence, however many parts there are.
 					h := batch.Header{Tenant: []byte(tenant), Producer: uint64(10*n + from + 1), Incarnation: 7,
 						Sequence: uint64(second*10 + 9 - (parts - 1 - part)), Second: base/1000 + int64(second), UpDown: true}
 					b := batch.Begin(nil, &h)
@@ -86,7 +86,7 @@ func canonicalRun(t *testing.T, all [][producers][]string, rng *rand.Rand) (stat
 			}
 		}
 		closes := (second+1)%10 == 4
-		if rng != nil && rng.IntN(3) == 0 && !closes { // they come with the next second's
+		if rng != nil && rng.IntN(3) == 0 && !closes { // they come with the next second's batches
 			continue
 		}
 		pending = p.foldAll(t, pending, rng)
@@ -117,7 +117,7 @@ func canonicalRun(t *testing.T, all [][producers][]string, rng *rand.Rand) (stat
 	return states, out
 }
 
-// foldAll folds batches; rng mixes those of different processes.
+// foldAll folds batches; rng mixes batches of different producers.
 func (p *player) foldAll(t *testing.T, pending [][]byte, rng *rand.Rand) (none [][]byte) {
 	t.Helper()
 	if rng != nil {
@@ -137,8 +137,8 @@ func (p *player) foldAll(t *testing.T, pending [][]byte, rng *rand.Rand) (none [
 }
 
 // Two machines with the same input have the same bytes, and hand out the same samples in the same
-// order: whatever the order in which batches arrive within a tile, however increments are grouped
-// into batches, whether there were restarts, and whatever the seeds of their maps are.
+// order: whatever the order of batches within a tile, the grouping of increments into batches,
+// the restarts, and the seeds of their maps.
 func TestSameInputGivesSameBytes(t *testing.T) {
 	for seed := range uint64(3) {
 		all := canonicalSeconds(seed, 560)

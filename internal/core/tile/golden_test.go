@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// The states in testdata/golden were written by the programs of their version, in the middle of
-// the open tile that ends at 50s, with a closed one of 30s and 40s that wait from version 5 on.
-// They stay as they are: each later program must read them, hand out what their program would
-// have, and read its own state after that.
+// Programs of each version wrote the states in testdata/golden, in the middle of the open tile
+// that ends at 50s; from version 5 on the closed tiles of 30s and 40s wait. They must not change:
+// every later program must read them, hand out what their program would have, and then read its
+// own state.
 func TestStatesOfOlderPrograms(t *testing.T) {
 	for version := 1; version <= stateVersion; version++ {
 		name := filepath.Join("testdata", "golden", fmt.Sprintf("version%d", version))

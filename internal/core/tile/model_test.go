@@ -13,8 +13,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/series"
 )
 
-// history is a random run of an aggregator: the batches of each second, and when
-// each tile closes.
+// history is a random run of an aggregator: the batches of each second, and when tiles close.
 type history struct {
 	windows []string // one script block each
 	seconds []int
@@ -25,7 +24,7 @@ func randomHistory(seed uint64) history {
 	var h history
 	for second := range 400 {
 		if second > 60 && second < 60+int(seed%300) && rng.IntN(20) > 0 {
-			continue // a silence that outlasts some times to live
+			continue // a silence longer than some times to live
 		}
 		start := second - rng.IntN(3)*rng.IntN(8) // some windows come late
 		var lines []string
@@ -53,8 +52,7 @@ func randomHistory(seed uint64) history {
 	return h
 }
 
-// run plays a history; between lets the caller interfere after each window. It
-// returns all samples.
+// run plays a history and returns all samples; between may interfere after each window.
 func (h history) run(t *testing.T, between func(p *player)) string {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)
@@ -73,7 +71,7 @@ func (h history) run(t *testing.T, between func(p *player)) string {
 	return out.String()
 }
 
-// A restart at any time, as often as one likes, changes no sample.
+// Restarts at any time, however many, change no sample.
 func TestRestartsChangeNothing(t *testing.T) {
 	for seed := range uint64(6) {
 		h := randomHistory(seed)
@@ -90,8 +88,8 @@ func TestRestartsChangeNothing(t *testing.T) {
 	}
 }
 
-// Looking at open tiles changes nothing, and the last live sample of a counter
-// says what the next tile will, if nothing more comes.
+// Looking at open tiles changes nothing, and the last live sample of a counter equals the next
+// tile's, if nothing more comes.
 func TestLookingChangesNothing(t *testing.T) {
 	for seed := range uint64(3) {
 		h := randomHistory(seed)
@@ -106,7 +104,7 @@ func TestLookingChangesNothing(t *testing.T) {
 	}
 }
 
-// What a tile stands for in total is what was folded, late or not.
+// The total of all tiles is what was folded, late or not.
 func TestTotalsAreExact(t *testing.T) {
 	for seed := range uint64(6) {
 		h := randomHistory(seed)
@@ -136,10 +134,9 @@ func TestTotalsAreExact(t *testing.T) {
 	}
 }
 
-// Whatever senders add and take away, late, early, with times of their own or again, and
-// whatever restarts and silences are in between: the total of an up/down counter is the sum
-// of what was folded, in tiles, in open tiles, and at each of their seconds. So is the sum
-// over the series of several hosts.
+// Senders add and subtract, late, early, with their own times or repeatedly, across restarts and
+// silences. The total of an up/down counter is always the sum of what was folded: in tiles, in
+// open tiles, and at each of their seconds. So is the sum over the series of several hosts.
 func TestUpDownTotalsAreThePlainSum(t *testing.T) {
 	const counters = 4
 	for seed := range uint64(6) {
@@ -148,7 +145,7 @@ func TestUpDownTotalsAreThePlainSum(t *testing.T) {
 		p.shard = New(p.config, base)
 		var want [counters]float64
 		var came [counters]bool
-		var windows []string // of each sender, the last
+		var windows []string // the last window of each sender
 		for range 3 {
 			windows = append(windows, "")
 		}
@@ -199,8 +196,8 @@ func TestUpDownTotalsAreThePlainSum(t *testing.T) {
 	}
 }
 
-// A shard that holds totals alone goes over a time when nothing ran in one step, and a
-// replay does, too. One that has something to say of that time does not.
+// A shard that holds only totals skips a time when nothing ran in one step, and so does a replay.
+// A shard that has something to hand out for that time does not.
 func TestARestingShardLeaps(t *testing.T) {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)
@@ -222,7 +219,7 @@ func TestARestingShardLeaps(t *testing.T) {
 	}
 }
 
-// Without up/down counters the state is what the program before reads.
+// The program before can read a state without up/down counters.
 func TestStateWithoutUpDownsIsOfVersion5(t *testing.T) {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)
@@ -236,9 +233,9 @@ func TestStateWithoutUpDownsIsOfVersion5(t *testing.T) {
 	}
 }
 
-// messyHistory is a random history with everything by which a sample can leave
-// the tiles without being stored: stamped gauges that meet another or a tile,
-// sums that overflow, timers whose buckets change.
+// messyHistory is a random history with everything by which a sample can leave the tiles without
+// being stored: stamped gauges that coincide with another or with a tile, sums that overflow,
+// timers whose buckets change.
 func messyHistory(seed uint64) history {
 	rng := rand.New(rand.NewPCG(seed, 3))
 	h := randomHistory(seed)
@@ -259,9 +256,8 @@ func messyHistory(seed uint64) history {
 	return h
 }
 
-// Each value on the wire is in the tiles until it is handed out and stored, or
-// counted as one that is not stored, at every step, through restarts. In the end
-// none is left.
+// At every step, also across restarts, each value on the wire is in the tiles, or was handed out
+// and stored, or was counted as not stored. In the end the tiles are empty.
 func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
 	for seed := range uint64(10) {
 		rng := rand.New(rand.NewPCG(seed, 4))
@@ -327,8 +323,8 @@ func TestEveryValueLeavesTheTilesOnce(t *testing.T) {
 	}
 }
 
-// However long stores take, whatever is closed meanwhile, and whatever restarts are in
-// between: the same samples are stored, and answers hold all that is not.
+// However long stores take, whatever closes meanwhile, and whatever restarts happen: the same
+// samples are stored, and answers include all that is not.
 func TestSlowStoresChangeNothing(t *testing.T) {
 	for seed := range uint64(6) {
 		h := messyHistory(seed)
@@ -348,8 +344,8 @@ func TestSlowStoresChangeNothing(t *testing.T) {
 	}
 }
 
-// written plays a history and returns what was stored, sorted; between decides how much
-// that is after each window.
+// written plays a history and returns what was stored, sorted. After each window, between decides
+// how much is stored.
 func (h history) written(t *testing.T, between func(p *player, store func(tiles int))) (all []string) {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)
@@ -379,13 +375,13 @@ func (h history) written(t *testing.T, between func(p *player, store func(tiles 
 	return all
 }
 
-// A state of version 1 has no counts beside stamped points: they are one each.
+// A state of version 1 has no counts with stamped points: each counts as one.
 func TestStateOfVersion1(t *testing.T) {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)
 	p.run("window start=1s\ngauge g 7 T=5s")
 	state := p.shard.AppendState(nil)
-	// The point's count precedes the number of open tiles, and of tiles that wait, which
+	// The point's count precedes the number of open tiles and the number of waiting tiles, which
 	// end the state.
 	shard, err := ParseState(p.config, append(oldState(p.shard, state[:len(state)-3], 1), 0))
 	if err != nil || shard.Raw()["default"] != 1 {
@@ -393,8 +389,8 @@ func TestStateOfVersion1(t *testing.T) {
 	}
 }
 
-// oldState makes the head of a state that of a version below 5, which has no timed window
-// behind the boundary.
+// oldState turns the head of a state into that of a version below 5, which has no timed window
+// after the boundary.
 func oldState(s *Shard, state []byte, version byte) []byte {
 	boundary := len(binary.AppendVarint(nil, s.closed))
 	window := len(binary.AppendVarint(nil, s.timedWindow))
@@ -402,8 +398,8 @@ func oldState(s *Shard, state []byte, version byte) []byte {
 	return append(old, state[1+boundary+window:]...)
 }
 
-// A state of version 3 knows no exemplars: it ends with the sources of an open tile, and
-// nothing that waits.
+// A state of version 3 has no exemplars: it ends with the sources of an open tile, and has no
+// waiting tiles.
 func TestStateOfVersion3(t *testing.T) {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)
@@ -415,8 +411,7 @@ func TestStateOfVersion3(t *testing.T) {
 	}
 }
 
-// A state of version 4 has no timed window, which is then that of the configuration, and
-// nothing that waits.
+// A state of version 4 has no timed window, so the configuration's is used, and no waiting tiles.
 func TestStateOfVersion4(t *testing.T) {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)
@@ -428,8 +423,7 @@ func TestStateOfVersion4(t *testing.T) {
 	}
 }
 
-// Timestamps of a series only grow, in each store: nothing is written twice and
-// nothing out of order.
+// Timestamps of a series only grow, in each store: nothing is written twice or out of order.
 func TestTimesOfASeriesGrow(t *testing.T) {
 	for seed := range uint64(6) {
 		p := &player{t: t, config: testConfig()}
@@ -494,8 +488,8 @@ func TestFoldOfKnownSeriesDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// A batch expects the series of the one before, in the same order. One that has left
-// meanwhile is not found there: it comes back as any new one.
+// A batch expects the series of the batch before, in the same order. A series that has left is
+// not found that way: it comes back like a new one.
 func TestASeriesThatLeftIsNotExpected(t *testing.T) {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)
@@ -515,7 +509,7 @@ func TestASeriesThatLeftIsNotExpected(t *testing.T) {
 	}
 }
 
-// Its states are small: go minimizes what it finds, for a minute where an input is large.
+// The states are small: go minimizes what it finds, which takes a minute for a large input.
 func FuzzParseState(f *testing.F) {
 	for _, increment := range []string{
 		"counter c 1", "counter d 1 delta=2s", "updown o -1", "gauge g 1", "gauge m 1 source=3 merge=sum",
@@ -545,7 +539,7 @@ func FuzzParseState(f *testing.F) {
 	})
 }
 
-// benchmarkLines is an increment of each of count series.
+// benchmarkLines returns an increment of each of count series.
 func benchmarkLines(count int) (lines []string) {
 	for i := range count {
 		kind := []string{"counter", "gauge", "timer"}[i%3]
@@ -554,9 +548,9 @@ func benchmarkLines(count int) (lines []string) {
 	return lines
 }
 
-// Bound: 400 ns an increment on one core of the CI machine, where a window goes to
-// all shards and little of them is in a near cache, as in a process that does other
-// things in between: so a second of 10,000 series costs 4 ms. Tiles are closed as time passes.
+// Bound: 400 ns an increment on one core of the CI machine, with a window for all shards, little
+// of them in a near cache, as in a process with other work: so a second of 10,000 series costs 4
+// ms. Tiles close as time passes.
 func BenchmarkFold(b *testing.B) {
 	const count = 10_000
 	var shards [series.Shards]*Shard
@@ -597,8 +591,8 @@ func BenchmarkFold(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*count), "ns/increment")
 }
 
-// Bound: 1 us a series on one core of the CI machine, where each has a sample in its tile: so the
-// tiles of 100,000 series, which close each 10 s, cost 1 % of a core.
+// Bound: 1 us a series on one core of the CI machine, where each has a sample in its tile: so
+// closing the tiles of 100,000 series every 10 s costs 1 % of a core.
 func BenchmarkClose(b *testing.B) {
 	const count = 10_000
 	shard, p := New(testConfig(), base), &player{config: testConfig()}
@@ -655,8 +649,8 @@ func BenchmarkLive(b *testing.B) {
 	}
 }
 
-// Bound: 1 us a series: a checkpoint of 100,000 series, which is written each 5 min, takes 0.1 s of
-// a core.
+// Bound: 1 us a series: so a checkpoint of 100,000 series, written every 5 min, takes 0.1 s of a
+// core.
 func BenchmarkAppendState(b *testing.B) {
 	const count = 10_000
 	p := &player{config: testConfig()}

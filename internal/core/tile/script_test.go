@@ -32,8 +32,8 @@ func testConfig() *Config {
 	return &Config{CounterTTL: 5 * time.Minute, GaugeTTL: 5 * time.Minute, CheckTTL: time.Hour, UpDownTTL: 20 * time.Minute, OutOfOrder: 10 * time.Minute}
 }
 
-// TestScripts plays the stories in testdata. Each command stands over a line of
-// dashes and what it prints below; `go test -update` rewrites the latter.
+// TestScripts plays the stories in testdata. Below each command are a line of dashes and its
+// output; `go test -update` rewrites the output.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -70,7 +70,7 @@ type player struct {
 	folded   Folded // of all windows
 }
 
-// play runs a script and returns it with what the commands really print.
+// play runs a script and returns it with the actual output of the commands.
 func (p *player) play(text string) string {
 	var out strings.Builder
 	for i, block := range strings.Split(strings.TrimSpace(text), "\n\n") {
@@ -248,7 +248,7 @@ func (p *player) floats(s string) (values []float64) {
 }
 
 // close [until=60s] [leap] [width=1m] [quiet] [unstored]: closes the next tile, or all up to a
-// time, one after the other or, with leap, in one step. They are stored then.
+// time, one after the other or, with leap, in one step. They are then stored, unless unstored.
 func (p *player) close(args map[string]string) string {
 	until := p.shard.Closed() + finest.Millis()
 	if args["until"] != "" {
@@ -274,7 +274,7 @@ func (p *player) close(args map[string]string) string {
 	return sorted(out.String())
 }
 
-// describe lists the samples of a tile, of one width or, if it is empty, of all.
+// describe lists the samples of a tile, of one width, or of all if width is empty.
 func (p *player) describe(waiting *Waiting, width string) string {
 	var out strings.Builder
 	for w, samples := range waiting.Samples {
@@ -292,7 +292,7 @@ func (p *player) describe(waiting *Waiting, width string) string {
 	return sorted(out.String())
 }
 
-// sorted puts a block in the order of width, series and time: maps have none.
+// sorted orders a block by width, series and time, since maps have no order.
 func sorted(block string) string {
 	lines := strings.Split(strings.TrimSuffix(block, "\n"), "\n")
 	if lines[0] == "" {

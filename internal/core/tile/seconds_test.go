@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// Asked for any second of an open tile, however much has come since, the answer is what it was
-// when that second was the last complete one. So it is while that second is the last one that
-// all shards have, and this one has more: rate(x[20s]) of 100 a second said 109.
+// For any second of an open tile, a query gets what it got when that second was the last complete
+// one, however much has come since. That also holds while that second is the last one that all
+// shards have, and this shard has more: rate(x[20s]) of 100 a second once said 109.
 func TestAnySecondOfAnOpenTile(t *testing.T) {
 	for seed := range uint64(2) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		p := &player{t: t, config: testConfig()}
 		p.shard = New(p.config, base)
-		was := map[string][]string{} // by width and second: what was answered then
+		was := map[string][]string{} // the answers of that time, by width and second
 		asked := 0
 		for second := 1; second <= 100; second++ {
 			for sender := range 2 {
@@ -48,8 +48,8 @@ func TestAnySecondOfAnOpenTile(t *testing.T) {
 	}
 }
 
-// at is the live samples that stand at the last second up to until and to the second that is
-// folded everywhere, sorted.
+// at returns the live samples at the last second up to until, and at the second that is folded
+// everywhere, sorted.
 func (p *player) at(w Width, second int, until int64) (lines []string) {
 	last := min(int64(second)*1000, until-until%1000-base)
 	for line := range strings.Lines(p.live(map[string]string{
@@ -61,7 +61,7 @@ func (p *player) at(w Width, second int, until int64) (lines []string) {
 	return lines
 }
 
-// increments is what one sender counts in a second, of all kinds.
+// increments returns what one sender counts in a second, of all kinds.
 func increments(rng *rand.Rand, second, sender int) (lines []string) {
 	for n := range 4 {
 		if rng.IntN(3) == 0 {
@@ -81,8 +81,8 @@ func increments(rng *rand.Rand, second, sender int) (lines []string) {
 	return lines
 }
 
-// What is kept for queries has a bound, and memory is used again from tile to tile. Beyond the
-// bound open tiles are seen as they are now.
+// Memory that is kept for queries is bounded, and reused from tile to tile. Beyond the bound,
+// queries see open tiles as they are now.
 func TestLogOfAnOpenTileIsBounded(t *testing.T) {
 	p := &player{t: t, config: testConfig()}
 	p.shard = New(p.config, base)

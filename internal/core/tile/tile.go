@@ -26,12 +26,12 @@
 //	state.go      a series in a checkpoint
 //	close.go      what a series hands out when a tile closes
 //	seconds.go    what came in each second of an open tile
-//	kind.go       what each kind of series does with its values, in a file of its own:
+//	kind.go       what each kind of series does with its values, one file per kind:
 //	counter.go, updown.go, check.go, gauge.go, classic.go, timer.go, set.go
 //	waiting.go    closed tiles until they are stored, in memory and in a checkpoint
 //	decode.go     how fields are written and read in a checkpoint
-//	entry.go      what is held of a series, and the states it passes through
-//	written.go    what became of samples in a store
+//	entry.go      a series in memory, and its states
+//	written.go    the fates of samples in a store
 //	config.go     times to live
 //	sample.go     widths, samples and series, as stores and queries get them
 package tile
