@@ -1,6 +1,6 @@
-// Package cataloguefile keeps the catalogue of names in one bbolt file, so that a
-// name belongs to the same kind after a restart as before. What the catalogue
-// means is core/catalogue's; how it lies on disk: docs/format/databases.md.
+// Package cataloguefile keeps the catalogue of names in one bbolt file, so that a name keeps
+// its kind over a restart. core/catalogue says what the entries mean, docs/format/databases.md
+// how they lie on disk.
 package cataloguefile
 
 import (
@@ -20,8 +20,8 @@ type File struct {
 	db *bbolt.DB
 }
 
-// stored is the value of an entry on disk; its key is the name, in the bucket of
-// its tenant. The keys below never change their meaning.
+// stored is an entry's value on disk. Its key is the name, in the bucket of its tenant. The
+// JSON keys below never change their meaning.
 type stored struct {
 	Base     string      `json:"base"`
 	Raw      []byte      `json:"raw"` // need not be text: a client may write any bytes
@@ -34,9 +34,9 @@ type stored struct {
 	LastSeen int64       `json:"last_seen"`       // Unix milliseconds
 }
 
-// Open opens the file at path or begins one. A damaged file is moved aside and
-// reported, since names come again with the first samples: only where two kinds
-// claim one name may they now be told apart the other way round.
+// Open opens the file at path, or creates it. It moves a damaged file aside and reports it: the
+// names come again with the first samples. Only where two kinds claim one name may the two now
+// swap places.
 func Open(path string, logger *slog.Logger) (*File, error) {
 	db, damaged, err := boltfile.Open(path, func(tx *bbolt.Tx) error {
 		return walk(tx, func(catalogue.Entry) {})
@@ -50,7 +50,7 @@ func Open(path string, logger *slog.Logger) (*File, error) {
 	return &File{db}, nil
 }
 
-// Close waits for the transactions that run and closes the file.
+// Close waits for running transactions and closes the file.
 func (f *File) Close() error {
 	if err := f.db.Close(); err != nil {
 		return fmt.Errorf("close the catalogue of names: %w", err)
@@ -58,11 +58,10 @@ func (f *File) Close() error {
 	return nil
 }
 
-// Snapshot writes the file as it is now to path, where there must be none.
+// Snapshot copies the file as it is now to path, which must not exist.
 func (f *File) Snapshot(path string) error { return boltfile.Snapshot(f.db, path) }
 
-// Check reads the file at path, which no process may have open, and returns what is
-// wrong with it.
+// Check reads the file at path and returns what is wrong with it. No process may have it open.
 func Check(path string) error {
 	return boltfile.Check(path, func(tx *bbolt.Tx) error {
 		return walk(tx, func(catalogue.Entry) {})
@@ -80,8 +79,8 @@ func (f *File) Load() (entries []catalogue.Entry, err error) {
 	return entries, nil
 }
 
-// Save puts entries in place of those with the same tenant and name, all or
-// none, and returns when they are on the disk.
+// Save writes entries, all or none, and replaces those of the same tenant and name. It returns
+// when they are on the disk.
 func (f *File) Save(entries []catalogue.Entry) error {
 	if len(entries) == 0 {
 		return nil
@@ -109,7 +108,7 @@ func (f *File) Save(entries []catalogue.Entry) error {
 	return nil
 }
 
-// Forget removes entries, all or none. Names that are not there are passed over.
+// Forget removes entries, all or none. It ignores unknown names.
 func (f *File) Forget(entries []catalogue.Entry) error {
 	if len(entries) == 0 {
 		return nil
@@ -132,7 +131,7 @@ func (f *File) Forget(entries []catalogue.Entry) error {
 	return nil
 }
 
-// walk hands every entry to visit, with memory of its own.
+// walk calls visit with every entry. An entry owns its memory.
 func walk(tx *bbolt.Tx, visit func(catalogue.Entry)) error {
 	return tx.ForEach(func(tenant []byte, b *bbolt.Bucket) error {
 		return b.ForEach(func(name, v []byte) error {

@@ -74,8 +74,8 @@ func TestForget(t *testing.T) {
 	must(t, f.Forget(nil))
 }
 
-// A name that no database takes must not cost the others: all are saved or none,
-// and the error names the one.
+// A name that the database refuses must not cost the others: Save writes all or none, and its
+// error gives the name.
 func TestSaveIsAllOrNone(t *testing.T) {
 	f := open(t, filepath.Join(t.TempDir(), "catalogue.db"))
 	long := hits
@@ -108,7 +108,7 @@ func TestDamagedFileDoesNotKeepFromStarting(t *testing.T) {
 	entries(t, f, hits)
 }
 
-// What is saved is what the catalogue in memory loads again, owners and all.
+// The catalogue in memory loads exactly what was saved, owners included.
 func TestWithTheCatalogueInMemory(t *testing.T) {
 	f := open(t, filepath.Join(t.TempDir(), "catalogue.db"))
 	before := catalogue.New(10)
@@ -125,7 +125,7 @@ func TestWithTheCatalogueInMemory(t *testing.T) {
 	if refused := after.Load(loaded); refused != 0 {
 		t.Errorf("%d entries refused", refused)
 	}
-	// The other way round: without the file the counter would now come first.
+	// Reversed: without the file the counter would now come first.
 	if c, g := claim(after, series.Counter), claim(after, series.Gauge); c != counter || g != gauge {
 		t.Errorf("counter %s, was %s; gauge %s, was %s", c, counter, g, gauge)
 	}

@@ -1,6 +1,6 @@
 // Package connections bounds the connections of all TCP servers of a process together, below
-// its limit of descriptors: files that keep data must still open when clients have taken all
-// that they may.
+// its limit of descriptors: data files must still open when clients hold as many connections as
+// they may.
 package connections
 
 import (
@@ -18,32 +18,32 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// peerShare is the part of the connections that one address may have, as a divisor of what
-// it leaves: three of four, so that a client with too many never keeps out an operator
-// elsewhere. A proxy in front of everybody still has most.
+// peerShare bounds the connections of one address: it must leave one in peerShare to others, so
+// that a client with too many never locks out an operator elsewhere. A proxy in front of all
+// clients still has three quarters.
 const peerShare = 4
 
 const (
-	// unreadTime is how long a client may leave the next unreadBytes of its answer where
-	// they are, unless the answer has a deadline of its own. A connection whose client reads
-	// nothing is never idle, so that nobody could have its place.
+	// unreadTime is how long a client may leave the next unreadBytes of its answer unread,
+	// unless the answer has its own deadline. Without it, a connection whose client reads
+	// nothing would never be idle, and would keep its place.
 	unreadTime  = time.Minute
 	unreadBytes = 64 << 10
 )
 
-// complaint is how often the log says that there are too many.
+// complaint is how often the log may say that there are too many connections.
 const complaint = time.Minute
 
 // Reasons why a connection is closed.
 const (
-	reasonIdle = "idle" // nobody asked on it the longest, and another came
-	reasonFull = "full" // on all the others somebody asks
-	reasonPeer = "peer" // on all the others of its address somebody asks
+	reasonIdle = "idle" // idle for the longest, and another connection came
+	reasonFull = "full" // a new connection, while all others have a request
+	reasonPeer = "peer" // a new connection, while all others of its address have a request
 
-	reasonUnread = "unread" // its client takes no answer
+	reasonUnread = "unread" // its client does not read its answer
 )
 
-// Options is what a Bound is made of. All fields are needed.
+// Options configure a Bound. All fields are needed.
 type Options struct {
 	Most     int    // connections at once
 	Why      string // where Most comes from, and what to raise: for the log
@@ -51,7 +51,7 @@ type Options struct {
 	Logger   *slog.Logger
 }
 
-// Bound is the connections of all servers. It is safe for concurrent use.
+// Bound counts and bounds the connections of all servers. It is safe for concurrent use.
 type Bound struct {
 	Options
 	closed *prometheus.CounterVec
@@ -66,29 +66,29 @@ type Bound struct {
 func New(o Options) *Bound {
 	b := &Bound{Options: o, conns: map[*conn]struct{}{}, peers: map[netip.Addr]int{}}
 	b.closed = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "freshet_http_closed_connections_total",
-		Help: "Connections of HTTP and gRPC that were closed since there were as many as there may be, by reason: idle, nobody asked on it for the longest, and another took its place; full, a new one, when somebody asked on each; peer, a new one, when its address had three quarters of them; and, however many there are, unread, its client took nothing of an answer for a minute. Rising: a client opens connections and keeps them, or http.max_connections, or the limit of open files, is too low."}, []string{"reason"})
+		Help: "HTTP and gRPC connections that were closed because the limit was reached, by reason: idle, it had been idle the longest, and a new one took its place; full, a new one, while all others had a request; peer, a new one whose address already had three quarters of all. Also, at any number: unread, its client read nothing of an answer for a minute. Rising: a client opens connections and keeps them, or http.max_connections, or the limit of open files, is too low."}, []string{"reason"})
 	for _, reason := range []string{reasonIdle, reasonFull, reasonPeer, reasonUnread} {
 		b.closed.WithLabelValues(reason)
 	}
 	o.Registry.MustRegister(b.closed,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "freshet_http_connections", Help: "Open connections of HTTP and gRPC."}, func() float64 {
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "freshet_http_connections", Help: "Open HTTP and gRPC connections."}, func() float64 {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			return float64(len(b.conns))
 		}),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "freshet_http_connections_limit", Help: "How many there may be: http.max_connections, or what the limit of open files leaves beside files that keep data."},
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "freshet_http_connections_limit", Help: "Most HTTP and gRPC connections at once: http.max_connections, or what the limit of open files leaves beside data files."},
 			func() float64 { return float64(b.Most) }))
 	return b
 }
 
-// Serve makes the connections of a server count. It returns the listener from which the
-// server must take them.
+// Serve counts a server's connections. The server must accept them from the listener that Serve
+// returns.
 func (b *Bound) Serve(server *http.Server, l net.Listener) net.Listener {
 	server.ConnState = note
 	return listener{l, b}
 }
 
-// note is told by a server what becomes of a connection.
+// note follows the state of a server's connection.
 func note(c net.Conn, state http.ConnState) {
 	if secure, ok := c.(interface{ NetConn() net.Conn }); ok { // of TLS
 		c = secure.NetConn()
@@ -109,7 +109,7 @@ type listener struct {
 	bound *Bound
 }
 
-// Accept is part of net.Listener. A connection for which there is no room is closed.
+// Accept implements net.Listener. It closes connections that find no room.
 func (l listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -128,11 +128,11 @@ type conn struct {
 	net.Conn
 	bound *Bound
 	peer  netip.Addr
-	idle  atomic.Int64 // Unix nanoseconds since when nobody asks; 0 while somebody does
-	timed atomic.Bool  // what is written has a deadline of somebody else's
+	idle  atomic.Int64 // Unix nanoseconds; since when it is idle, 0 during a request
+	timed atomic.Bool  // the server set a write deadline
 }
 
-// SetWriteDeadline is part of net.Conn. The zero time leaves it to us.
+// SetWriteDeadline implements net.Conn. The zero time makes unreadTime apply again.
 func (c *conn) SetWriteDeadline(t time.Time) error {
 	c.timed.Store(!t.IsZero())
 	return c.Conn.SetWriteDeadline(t)
@@ -170,7 +170,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite lets a server end its side first, so that the client reads the last answer.
+// CloseWrite closes our side first, so that the client still reads the last answer.
 func (c *conn) CloseWrite() error {
 	if tcp, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return tcp.CloseWrite()
@@ -178,7 +178,7 @@ func (c *conn) CloseWrite() error {
 	return nil
 }
 
-// admit makes room for a connection, nil if there is none.
+// admit makes room for a connection and adds it. It returns nil if there is no room.
 func (b *Bound) admit(c net.Conn) *conn {
 	own := &conn{Conn: c, bound: b}
 	own.idle.Store(time.Now().UnixNano())
@@ -200,19 +200,19 @@ func (b *Bound) admit(c net.Conn) *conn {
 	open := len(b.conns)
 	b.mu.Unlock()
 	if gone != nil {
-		_ = gone.Conn.Close() // its server finds out
+		_ = gone.Conn.Close() // its server notices
 	}
 	if reason != "" {
 		b.closed.WithLabelValues(reason).Inc()
 	}
 	if complain {
-		b.Logger.Warn("connections are closed: there are as many as there may be", "connections", open, "from", c.RemoteAddr(), "reason", reason, "limit", b.Why)
+		b.Logger.Warn("too many connections: some are closed", "connections", open, "from", c.RemoteAddr(), "reason", reason, "limit", b.Why)
 	}
 	return own
 }
 
-// room says why there is no room for one more connection of a peer, empty if there is, and
-// takes one out that may make room, if any. It needs b.mu.
+// room returns the reason why one more connection of peer has no room, empty if it has. gone is
+// the connection to close for it, if any. The caller holds b.mu.
 func (b *Bound) room(peer netip.Addr) (reason string, gone *conn) {
 	most := b.Most - b.Most/peerShare
 	switch {
@@ -235,8 +235,9 @@ func (b *Bound) room(peer netip.Addr) (reason string, gone *conn) {
 	return reason, gone
 }
 
-// idlest is the connection on which nobody asked for the longest, of some; nil if somebody
-// asks on each. It needs b.mu, and takes 0.2 ms for 10,000.
+// idlest returns the connection that has been idle the longest among those for which of is
+// true, nil if all have a request. The caller holds b.mu. It takes 0.2 ms for 10,000
+// connections.
 func (b *Bound) idlest(of func(*conn) bool) (found *conn) {
 	longest := int64(math.MaxInt64)
 	for c := range b.conns {
@@ -247,7 +248,7 @@ func (b *Bound) idlest(of func(*conn) bool) (found *conn) {
 	return found
 }
 
-// remove forgets a connection, once. It needs b.mu.
+// remove forgets a connection, once. The caller holds b.mu.
 func (b *Bound) remove(c *conn) {
 	if _, there := b.conns[c]; !there {
 		return

@@ -73,7 +73,7 @@ func (c client) asks() bool {
 	return c.answered()
 }
 
-// open reports whether the server has not closed a connection on which it says nothing.
+// open reports whether the server keeps an idle connection open.
 func (c client) open() bool {
 	_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
 	_, err := c.answers.Peek(1)
@@ -82,8 +82,7 @@ func (c client) open() bool {
 	return errors.As(err, &late) && late.Timeout()
 }
 
-// bounded runs a server of at most that many connections. A request of /wait is answered
-// when go is closed.
+// bounded runs a server of at most most connections. It answers /wait once goOn is closed.
 func bounded(t *testing.T, most int, do func(b *Bound, l pipes, goOn chan struct{}, log *strings.Builder)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -120,8 +119,8 @@ func (b *Bound) expect(t *testing.T, idle, full, peer float64) {
 	}
 }
 
-// Where there are as many as there may be, the one on which nobody asked for the longest
-// makes room, whether it ever asked or not.
+// At the limit, the connection that was idle the longest makes room, whether it ever had a
+// request or not.
 func TestTheIdlestMakesRoom(t *testing.T) {
 	bounded(t, 8, func(b *Bound, l pipes, _ chan struct{}, log *strings.Builder) {
 		var all []client
@@ -144,13 +143,13 @@ func TestTheIdlestMakesRoom(t *testing.T) {
 			}
 		}
 		b.expect(t, 3, 0, 0)
-		if got := log.String(); strings.Count(got, "connections are closed") != 1 || !strings.Contains(got, `limit="the test"`) {
+		if got := log.String(); strings.Count(got, "too many connections") != 1 || !strings.Contains(got, `limit="the test"`) {
 			t.Errorf("the log: %s", got)
 		}
 	})
 }
 
-// On connections that are asked on nothing is cut off: the new one is closed.
+// Connections with a request are not cut off: the new one is closed.
 func TestRequestsAreNotCutOff(t *testing.T) {
 	bounded(t, 8, func(b *Bound, l pipes, goOn chan struct{}, _ *strings.Builder) {
 		var all []client
@@ -175,8 +174,8 @@ func TestRequestsAreNotCutOff(t *testing.T) {
 	})
 }
 
-// A client that asks and takes no answer is cut off, for its connection is never idle. One
-// that is slow is not, nor one whose answer has a deadline of its own.
+// A client that asks and does not read its answer is cut off, since its connection is never
+// idle. A slow reader is not cut off, nor is an answer with its own deadline.
 func TestWhoTakesNoAnswerIsCutOff(t *testing.T) {
 	bounded(t, 8, func(b *Bound, l pipes, goOn chan struct{}, _ *strings.Builder) {
 		for range 2 {
@@ -226,8 +225,8 @@ func TestWhoTakesNoAnswerIsCutOff(t *testing.T) {
 	})
 }
 
-// One address leaves a quarter to others, even if it asks on each of its connections; and
-// among idle ones those of the address that has most make room.
+// One address leaves a quarter to others, even with a request on each of its connections. Among
+// idle connections, the address that has most makes room.
 func TestOneAddressLeavesRoom(t *testing.T) {
 	bounded(t, 8, func(b *Bound, l pipes, goOn chan struct{}, _ *strings.Builder) {
 		quiet := l.dial("10.0.0.2")

@@ -6,24 +6,24 @@ import (
 )
 
 const (
-	// ceiling is how many connections there are at most unless the configuration says more.
-	// An idle one takes about 20 KiB, so these are 160 MB.
+	// ceiling is the default limit of connections. An idle one takes about 20 KiB, so this is
+	// 160 MB.
 	ceiling = 8192
 
-	// enough is a limit of descriptors that is no reason for a warning.
+	// enough is the limit of descriptors below which a warning is logged.
 	enough = 1024
 )
 
-// Shares are the parts of the descriptors of a process.
+// Shares divides the descriptors of a process.
 type Shares struct {
 	Limit   uint64 // descriptors of the process
 	TCP     int    // connections of HTTP and gRPC
 	Streams int    // connections of Unix stream sockets
 }
 
-// Share divides the descriptors that this process may have: half of them are for files that
-// keep data, three eighths for connections of HTTP and gRPC, an eighth for those of Unix
-// stream sockets. Go has raised the limit to the hard one at the start.
+// Share divides this process' descriptors: half for data files, three eighths for HTTP and gRPC
+// connections, an eighth for connections of Unix stream sockets. Go has raised the soft limit
+// to the hard one at the start.
 func Share() (s Shares, err error) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -36,11 +36,11 @@ func share(limit uint64) Shares {
 	return Shares{Limit: limit, TCP: int(max(8, min(ceiling, limit/8*3))), Streams: int(max(8, min(1<<20, limit/8)))}
 }
 
-// MostTCP is TCP for a configuration that asks for more than usual.
+// MostTCP is TCP without the default ceiling.
 func (s Shares) MostTCP() int { return int(s.Limit / 8 * 3) }
 
-// For is the limit of descriptors that leaves room for so many connections of TCP.
+// For returns the limit of descriptors that leaves room for so many TCP connections.
 func (s Shares) For(connections int) int { return (connections + 2) / 3 * 8 }
 
-// Few reports whether the limit is low enough to say so.
+// Few reports whether the limit is low enough for a warning.
 func (s Shares) Few() bool { return s.Limit < enough }

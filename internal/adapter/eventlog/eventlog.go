@@ -1,6 +1,6 @@
-// Package eventlog keeps events in one bbolt file, bounded by number and age,
-// and answers for them over HTTP. What an event is, and how long its parts may
-// be, is core/event's. How they lie on disk: docs/format/databases.md.
+// Package eventlog keeps events in one bbolt file, bounded by number and age, and answers
+// queries for them over HTTP. core/event says what an event is and how long its parts may be,
+// docs/format/databases.md how events lie on disk.
 package eventlog
 
 import (
@@ -23,12 +23,12 @@ import (
 
 // Config is the "events" section of the configuration file.
 type Config struct {
-	MaxEvents int           `yaml:"max_events" help:"events kept for each tenant; beyond, the oldest go"`
+	MaxEvents int           `yaml:"max_events" help:"events kept for each tenant; more push out the oldest"`
 	Retention time.Duration `yaml:"retention" help:"how long events are kept; at least 1m"`
 }
 
-// DefaultConfig keeps events as long as tiles of 1 min, so that both end at the
-// same place on a dashboard. 100,000 events of 500 bytes are 50 MB on disk.
+// DefaultConfig keeps events as long as tiles of 1 min, so that both begin at the same place on
+// a dashboard. 100,000 events of 500 bytes are 50 MB on disk.
 func DefaultConfig() Config {
 	return Config{MaxEvents: 100_000, Retention: 40 * 24 * time.Hour}
 }
@@ -55,8 +55,8 @@ type Log struct {
 	counts map[string]int // events by tenant
 }
 
-// Open opens the log at path or begins one. A damaged file is moved aside and
-// reported: events are not worth a process that does not start.
+// Open opens the log at path, or creates it. It moves a damaged file aside and reports it: lost
+// events are no reason to refuse a start.
 func Open(cfg Config, path string, now func() time.Time, reg prometheus.Registerer, logger *slog.Logger) (*Log, error) {
 	l := &Log{now: now}
 	l.Configure(cfg)
@@ -74,11 +74,10 @@ func Open(cfg Config, path string, now func() time.Time, reg prometheus.Register
 	return l, nil
 }
 
-// Configure changes the bounds. Events beyond them are hidden or removed by the
-// next query or append.
+// Configure changes the bounds. The next query or append hides or removes events beyond them.
 func (l *Log) Configure(cfg Config) { l.cfg.Store(&cfg) }
 
-// Close waits for the transactions that run and closes the file.
+// Close waits for running transactions and closes the file.
 func (l *Log) Close() error {
 	if err := l.db.Close(); err != nil {
 		return fmt.Errorf("close the event log: %w", err)
@@ -86,11 +85,10 @@ func (l *Log) Close() error {
 	return nil
 }
 
-// Snapshot writes the log as it is now to path, where there must be none.
+// Snapshot copies the log as it is now to path, which must not exist.
 func (l *Log) Snapshot(path string) error { return boltfile.Snapshot(l.db, path) }
 
-// Check reads the log at path, which no process may have open, and returns what is
-// wrong with it.
+// Check reads the log at path and returns what is wrong with it. No process may have it open.
 func Check(path string) error {
 	return boltfile.Check(path, func(tx *bbolt.Tx) error {
 		_, err := count(tx)
@@ -98,7 +96,7 @@ func Check(path string) error {
 	})
 }
 
-// count reads every event once, to know how many a tenant has and that they can
+// count reads every event once. It returns how many each tenant has, and an error if one cannot
 // be read.
 func count(tx *bbolt.Tx) (counts map[string]int, err error) {
 	counts = map[string]int{}
@@ -129,7 +127,7 @@ func (l *Log) Append(ctx context.Context, events []event.Event) error {
 			}
 			counts[events[i].Tenant]++
 		}
-		for tenant, n := range counts { // all, since those without new events age, too
+		for tenant, n := range counts { // of all tenants: those without new events age, too
 			f, o, err := l.trim(tx.Bucket([]byte(tenant)), n)
 			if err != nil {
 				return err
@@ -160,8 +158,8 @@ func put(tx *bbolt.Tx, e *event.Event) error {
 	return b.Put(key(e.Time, id), encode(e))
 }
 
-// trim removes the oldest of n events, those beyond the number and those beyond
-// the age, and returns how many of each.
+// trim removes the events beyond the bounds from a bucket of n, and returns how many were
+// beyond the number and how many beyond the age.
 func (l *Log) trim(b *bbolt.Bucket, n int) (full, old int, err error) {
 	var gone [][]byte
 	horizon := l.horizon()
@@ -175,7 +173,7 @@ func (l *Log) trim(b *bbolt.Bucket, n int) (full, old int, err error) {
 		} else {
 			break
 		}
-		gone = append(gone, slices.Clone(k)) // deleting moves what a cursor stands on
+		gone = append(gone, slices.Clone(k)) // deleting moves the cursor's position
 	}
 	for _, k := range gone {
 		if err := b.Delete(k); err != nil {
@@ -185,5 +183,5 @@ func (l *Log) trim(b *bbolt.Bucket, n int) (full, old int, err error) {
 	return full, old, nil
 }
 
-// horizon is the time of the oldest event that is kept, in Unix milliseconds.
+// horizon returns the oldest time that is kept, in Unix milliseconds.
 func (l *Log) horizon() int64 { return l.now().Add(-l.cfg.Load().Retention).UnixMilli() }

@@ -36,8 +36,7 @@ func open(t *testing.T, cfg Config, path string, c *clock) *Log {
 	return l
 }
 
-// start opens a new log. Its time is late enough for all events of small times
-// to be young.
+// start opens a new log. Its clock is late enough, yet events at small times count as young.
 func start(t *testing.T, cfg Config) (*Log, *clock) {
 	t.Helper()
 	c := &clock{ms: 1_000_000}
@@ -51,7 +50,7 @@ func add(t *testing.T, l *Log, events ...event.Event) {
 	}
 }
 
-// titles asks the log and returns what it found as "time title" in its order.
+// titles queries the log and returns each event found as "time title", in order.
 func titles(t *testing.T, l *Log, f Filter) (out []string) {
 	t.Helper()
 	found, err := l.Query(t.Context(), f)
@@ -125,8 +124,8 @@ func TestEverythingIsKeptOverARestart(t *testing.T) {
 	}
 }
 
-// Bounds change while the log is open, as at a reload: the age at once, the number
-// with the next event.
+// Bounds change while the log is open, as at a reload: the age applies at once, the number at
+// the next append.
 func TestConfigure(t *testing.T) {
 	l, c := start(t, DefaultConfig())
 	c.ms = 7_200_000
@@ -157,7 +156,7 @@ func TestOldestGoBeyondTheBound(t *testing.T) {
 	for i := range 5 {
 		add(t, l, event.Event{Tenant: "a", Time: int64(10 - i), Title: "e"})
 	}
-	want := []string{"10 e", "9 e", "8 e"} // the oldest by their own time, whenever they came
+	want := []string{"10 e", "9 e", "8 e"} // oldest by their own time, not by arrival
 	if got := titles(t, l, all("a")); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -232,7 +231,7 @@ func TestAQueryNobodyWaitsForEnds(t *testing.T) {
 	}
 }
 
-// A few naive lines are the model: keep all, sort, filter, cut.
+// Query agrees with a naive model: keep all, sort, filter, cut.
 func TestQueryModel(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	l, _ := start(t, DefaultConfig())
@@ -273,8 +272,7 @@ func TestQueryModel(t *testing.T) {
 	}
 }
 
-// Bytes on a disk can be anything; what is accepted reads the same when written
-// again.
+// Any bytes may lie on a disk. Those that decode accepts read the same when written again.
 func FuzzDecode(f *testing.F) {
 	f.Add(key(5, 7), encode(&event.Event{Title: "t", Text: "text", Tags: []string{"a", ""}}))
 	f.Add([]byte("short"), []byte{version})
@@ -291,9 +289,9 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// Bound: 200 ms on one core of the CI machine for 100,000 events of 500 bytes of
-// which none is wanted: the slowest query that the default bound allows, and
-// what the log adds to a start.
+// Bound: 200 ms on one core of the CI machine for 100,000 events of 500 bytes, none of which
+// matches. That is the slowest query that the default bound allows, and the time that the log
+// adds to a start.
 func BenchmarkQueryAll(b *testing.B) {
 	c := &clock{ms: 1_000_000}
 	l, err := Open(DefaultConfig(), filepath.Join(b.TempDir(), "events.db"), c.now, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))

@@ -13,24 +13,24 @@ const version = 1
 
 const keySize = 16
 
-// key orders events by time and then by arrival. The sign bit is turned, so that
-// times before 1970 come before the others.
+// key orders events by time and then by arrival. It inverts the sign bit, so that times before
+// 1970 sort first.
 func key(t int64, id uint64) []byte {
 	k := make([]byte, 0, keySize)
 	k = binary.BigEndian.AppendUint64(k, uint64(t)^(1<<63))
 	return binary.BigEndian.AppendUint64(k, id)
 }
 
-// parseKey is the inverse of key, for one that decode has accepted.
+// parseKey is the inverse of key. The key must have passed decode.
 func parseKey(k []byte) (t int64, id uint64) {
 	return int64(binary.BigEndian.Uint64(k) ^ (1 << 63)), binary.BigEndian.Uint64(k[8:])
 }
 
-// lastKey is behind every event of time t.
+// lastKey sorts after every event of time t.
 func lastKey(t int64) []byte { return key(t, math.MaxUint64) }
 
-// encode returns the value of an event: the version, then the strings below in
-// their order and the tags, each behind its length as a uvarint.
+// encode returns an event's value: the version, then the strings below in this order, then the
+// tags. Each string follows its length as a uvarint.
 func encode(e *event.Event) []byte {
 	v := []byte{version}
 	for _, s := range []string{e.Title, e.Text, e.Host, e.Key, e.Priority, e.Source, e.Alert} {
@@ -46,7 +46,7 @@ func appendString(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-// decode is the inverse of key and encode. The record has its own memory.
+// decode is the inverse of key and encode. The result owns its memory.
 func decode(tenant string, k, v []byte) (r Event, err error) {
 	if len(k) != keySize {
 		return r, fmt.Errorf("event of tenant %s: a key of %d bytes, not %d", tenant, len(k), keySize)
@@ -72,7 +72,7 @@ func decode(tenant string, k, v []byte) (r Event, err error) {
 	return r, nil
 }
 
-// cutString takes one string behind its length off the front of s.
+// cutString cuts one string, which follows its length, off the front of s.
 func cutString(s string) (head, rest string, ok bool) {
 	n, size := binary.Uvarint([]byte(s[:min(len(s), binary.MaxVarintLen64)]))
 	if size <= 0 || n > uint64(len(s)-size) {

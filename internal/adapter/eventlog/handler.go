@@ -42,8 +42,8 @@ type eventJSON struct {
 	Key      string   `json:"aggregation_key"`
 }
 
-// Handler answers GET and POST with the events that the parameters start, end,
-// tag, text and limit let through. The tenant is that of the request's context.
+// Handler answers GET and POST with the events that match the parameters start, end, tag, text
+// and limit. The tenant comes from the request's context.
 func (l *Log) Handler() http.Handler { return http.HandlerFunc(l.serve) }
 
 func (l *Log) serve(w http.ResponseWriter, r *http.Request) {
@@ -97,7 +97,7 @@ func respond(w http.ResponseWriter, code int, a answer) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(a) // the client has gone; there is nobody to tell
+	_ = json.NewEncoder(w).Encode(a) // an error means that the client has gone
 }
 
 func parseFilter(r *http.Request) (f Filter, err error) {
@@ -125,7 +125,8 @@ func parseFilter(r *http.Request) (f Filter, err error) {
 // maxSeconds is the largest time that fits Unix milliseconds, with room to spare.
 const maxSeconds = 1e15
 
-// parseTime reads a time as Prometheus writes them, to Unix milliseconds.
+// parseTime reads a time in Prometheus' notation and returns Unix milliseconds, missing if the
+// parameter is absent.
 func parseTime(r *http.Request, name string, missing int64) (int64, error) {
 	s := r.Form.Get(name)
 	if s == "" {

@@ -69,7 +69,7 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// A request that lost its tenant must not read somebody's events.
+// A request without a tenant must not read any tenant's events.
 func TestHandlerWithoutTenant(t *testing.T) {
 	l, _ := start(t, DefaultConfig())
 	w := httptest.NewRecorder()

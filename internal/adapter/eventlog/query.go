@@ -12,37 +12,36 @@ import (
 	"github.com/freshet-io/freshet/internal/core/event"
 )
 
-// DefaultLimit is how many events an answer has unless it is asked for more.
+// DefaultLimit bounds the events of an answer unless the query has a limit.
 const DefaultLimit = 1000
 
-// Filter says which events are meant. Start and End, both included, are Unix
-// milliseconds.
+// Filter selects events. Start and End, both included, are Unix milliseconds.
 type Filter struct {
 	Tenant     string
 	Start, End int64
-	Tags       []string // all must be there, as they were sent
-	Text       string   // in title or text; upper and lower case are the same
+	Tags       []string // an event must have all of them, spelled as sent
+	Text       string   // in title or text, in any case
 	Limit      int      // 0 means DefaultLimit
 }
 
-// Event is an event as it is stored. ID is its own among the tenant's.
+// Event is a stored event. ID is unique within the tenant.
 type Event struct {
 	ID uint64
 	event.Event
 }
 
-// checkEvery is how many events Query reads before it looks whether it is still
-// wanted: about a millisecond.
+// checkEvery is how many events Query reads between two looks at its context: about a
+// millisecond.
 const checkEvery = 256
 
-// Query returns the newest events that f lets through, newest first. It reads
-// the tenant's events between Start and End until it has enough.
+// Query returns the newest events that match f, newest first. It reads the tenant's events
+// between Start and End until it has enough.
 func (l *Log) Query(ctx context.Context, f Filter) ([]Event, error) {
 	limit := f.Limit
 	if limit == 0 {
 		limit = DefaultLimit
 	}
-	first := key(max(f.Start, l.horizon()), 0) // what is too old may still be there
+	first := key(max(f.Start, l.horizon()), 0) // expired events may still be there
 	text := strings.ToLower(f.Text)
 	var found []Event
 	err := l.db.View(func(tx *bbolt.Tx) error {
@@ -83,7 +82,7 @@ func (f *Filter) passes(r *Event, text string) bool {
 	return text == "" || strings.Contains(strings.ToLower(r.Title), text) || strings.Contains(strings.ToLower(r.Text), text)
 }
 
-// backward yields the pairs from last, or the one before it, to the first.
+// backward yields pairs in descending order, from last or the nearest below it.
 func backward(c *bbolt.Cursor, last []byte) func(yield func(k, v []byte) bool) {
 	return func(yield func(k, v []byte) bool) {
 		k, v := c.Seek(last)

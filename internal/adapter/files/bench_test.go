@@ -23,7 +23,7 @@ func window(payloadBytes int) []journal.Frame {
 	return frames
 }
 
-// cpu returns the processor time that the process has used, in nanoseconds.
+// cpu returns the CPU time that the process has used, in nanoseconds.
 func cpu(b *testing.B) int64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -32,8 +32,8 @@ func cpu(b *testing.B) int64 {
 	return u.Utime.Nano() + u.Stime.Nano()
 }
 
-// measure reports what a window of all shards costs. A journal on disk is cut
-// from time to time, or the benchmark would measure a full page cache.
+// measure reports the cost of a window of all shards. A journal on disk is cut from time to
+// time, or the benchmark would measure a full page cache.
 func measure(b *testing.B, payloadBytes int, append func(), cut func()) {
 	b.SetBytes(int64(shards * payloadBytes))
 	before := cpu(b)
@@ -55,8 +55,8 @@ func measure(b *testing.B, payloadBytes int, append func(), cut func()) {
 	b.ReportMetric(float64(len(open)), "descriptors")
 }
 
-// What a machine that must survive a power loss pays for each window: a sync of
-// one file, or of 1,024. No bound: it is the disk's.
+// A machine that must survive a power loss pays this for each window: a sync of one file, or of
+// 1,024. No bound: the disk decides.
 func BenchmarkSyncedWindow(b *testing.B) {
 	b.Run("one file", func(b *testing.B) {
 		l := open(b)
@@ -99,8 +99,8 @@ func open(b *testing.B) *journal.Log {
 	return l
 }
 
-// openEach is the design that was decided against (docs/decisions/journal.md):
-// the shards' own files, all open.
+// openEach is the rejected design (docs/decisions/journal.md): one file for each shard, all
+// open.
 func openEach(b *testing.B) []*os.File {
 	dir := b.TempDir()
 	logs := make([]*os.File, shards)
@@ -115,8 +115,8 @@ func openEach(b *testing.B) []*os.File {
 	return logs
 }
 
-// One window of all shards: one frame each, in one write. Bound: 1 us a frame
-// of 1,000 bytes, so that a window is journalled within a millisecond.
+// One window of all shards: one frame each, in one write. Bound: 1 us for a frame of 1,000
+// bytes, so that a window is journalled within a millisecond.
 func BenchmarkWindow(b *testing.B) {
 	for _, size := range []int{100, 1000} {
 		b.Run(fmt.Sprint("one file/", size), func(b *testing.B) {

@@ -1,6 +1,5 @@
-// Package files is the directory on disk that the logs of core/segment write to, and
-// the lock that keeps a data directory to one process. What lies in the files is the
-// logs' business.
+// Package files is the directory on disk that the logs of core/segment write to, and the lock
+// that keeps a data directory to one process. The logs decide what lies in the files.
 package files
 
 import (
@@ -16,21 +15,20 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/fault"
 )
 
-// Others have no business in the data; the group may read it.
+// Only the owner writes data. The group may read it.
 const (
 	dirMode  = 0o750
 	fileMode = 0o640
 )
 
-// Dir is a directory as core/segment sees it.
+// Dir implements core/segment's directory on disk.
 type Dir struct {
 	path string
 }
 
 var _ segment.FS = Dir{}
 
-// Open makes the directory if it is not there, and checks that files can be
-// written to it.
+// Open makes the directory if needed, and checks that files can be written to it.
 func Open(path string) (Dir, error) {
 	if err := os.MkdirAll(path, dirMode); err != nil {
 		return Dir{}, fmt.Errorf("make directory %s: %w", path, cause(err))
@@ -42,8 +40,8 @@ func Open(path string) (Dir, error) {
 	return Dir{path}, nil
 }
 
-// checkWritable writes a byte to a file and removes it: modes alone do not know
-// of read-only mounts, quotas and full disks.
+// checkWritable writes a byte to a file and removes it: permission bits do not show read-only
+// mounts, quotas and full disks.
 func checkWritable(path string) error {
 	f, err := os.CreateTemp(path, "write-test-*")
 	if err != nil {
@@ -53,7 +51,7 @@ func checkWritable(path string) error {
 	return errors.Join(err, f.Close(), os.Remove(f.Name()))
 }
 
-// cause is what the kernel said, without the path, which the caller names.
+// cause returns the kernel's error without the path, which the caller names.
 func cause(err error) error {
 	var path *os.PathError
 	if errors.As(err, &path) {
@@ -81,12 +79,12 @@ func (d Dir) List() ([]string, error) {
 func (d Dir) Create(name string) (segment.Writer, error) {
 	f, err := os.OpenFile(d.file(name), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, fileMode)
 	if err != nil {
-		return nil, err // not f: a nil *os.File is no nil interface
+		return nil, err // not f: a nil *os.File is not a nil interface
 	}
 	return fault.File(f), nil
 }
 
-// Open opens a file for reading and returns its size.
+// Open opens a file for reading, and returns its size.
 func (d Dir) Open(name string) (segment.Reader, int64, error) {
 	f, err := os.Open(d.file(name))
 	if err != nil {
@@ -102,7 +100,7 @@ func (d Dir) Open(name string) (segment.Reader, int64, error) {
 // Truncate cuts a file to size bytes.
 func (d Dir) Truncate(name string, size int64) error { return os.Truncate(d.file(name), size) }
 
-// Rename gives a file another name, at once and in place of any file that has it.
+// Rename renames a file atomically and replaces any file with the new name.
 func (d Dir) Rename(from, to string) error { return os.Rename(d.file(from), d.file(to)) }
 
 // Remove removes a file.
@@ -119,19 +117,18 @@ func (d Dir) SyncDir() error {
 
 func (d Dir) file(name string) string { return filepath.Join(d.path, name) }
 
-// lockName is the file that a process holds locked while the directory is its own.
+// lockName is the file that a process keeps locked while it owns the directory.
 const lockName = "lock"
 
-// Lock keeps a data directory to this process until Unlock or the process' death,
-// whatever its kind: the kernel holds the lock, and the file may stay. It is a bare
-// descriptor, since an os.File that nobody refers to is closed by the garbage
-// collector, and the lock with it.
+// Lock keeps a data directory to this process until Unlock or the process' death, even by
+// SIGKILL: the kernel holds the lock, and the file may stay. Lock is a bare descriptor, because
+// the garbage collector closes an unreferenced os.File, and the lock would go with it.
 type Lock struct {
 	fd int
 }
 
-// LockDir makes the data directory if it is not there and locks it. If another
-// process has it, the error says which.
+// LockDir makes the data directory if needed and locks it. If another process has it, the error
+// says which.
 func LockDir(path string) (Lock, error) {
 	if _, err := Open(path); err != nil {
 		return Lock{}, err
@@ -156,8 +153,8 @@ func LockDir(path string) (Lock, error) {
 	return Lock{fd}, nil
 }
 
-// Unlock gives the directory free. It empties the file, so that nobody is told
-// the pid of a process that is gone.
+// Unlock releases the directory. It empties the file, so that it does not name a process that
+// has ended.
 func (l Lock) Unlock() error {
 	return errors.Join(syscall.Ftruncate(l.fd, 0), syscall.Close(l.fd))
 }
@@ -184,13 +181,13 @@ func readHolder(fd int) string {
 	return fmt.Sprintf("process %d", pid)
 }
 
-// ErrNoHolder means that a data directory is nobody's, as far as can be seen.
+// ErrNoHolder means that no process is seen to have the data directory.
 var ErrNoHolder = errors.New("no process has it")
 
-// Holder returns the process that has a data directory. The lock file names one,
-// also after a crash, when the number may be another's by now: it must have the
-// file open. To try the lock would tell as well, but turn away who wants it just
-// then. What is returned never stands for a later process of the same number.
+// Holder returns the process that has a data directory. The lock file names it, but after a
+// crash the number may belong to another process: so Holder checks that the process has the
+// file open. Trying the lock would tell as well, but could turn away a process that wants it at
+// that moment. The result never stands for a later process of the same number.
 func Holder(path string) (*os.Process, error) {
 	name := filepath.Join(path, lockName)
 	text, err := os.ReadFile(name)
@@ -199,7 +196,7 @@ func Holder(path string) (*os.Process, error) {
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil || pid <= 0 {
-		return nil, ErrNoHolder // it has just got it, or has given it free
+		return nil, ErrNoHolder // it has just taken or released the directory
 	}
 	process, err := os.FindProcess(pid)
 	if err != nil {
@@ -214,7 +211,7 @@ func Holder(path string) (*os.Process, error) {
 	if errors.Is(err, os.ErrPermission) {
 		return nil, err
 	}
-	for _, fd := range open { // none, if the process is gone
+	for _, fd := range open { // none if the process has ended
 		if file, err := os.Stat(filepath.Join(dir, fd.Name())); err == nil && os.SameFile(file, lock) {
 			return process, nil
 		}

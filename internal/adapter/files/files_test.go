@@ -16,8 +16,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/segment"
 )
 
-// childDir makes this test binary the process that is killed: it locks the
-// directory, appends for ever and prints each position that was acknowledged.
+// childDir makes this test binary the process to kill: it locks the directory, appends for ever
+// and prints each acknowledged position.
 const childDir = "FRESHET_TEST_CHILD_DIR"
 
 func TestMain(m *testing.M) {
@@ -54,8 +54,8 @@ func appendForEver(dir string) error {
 	}
 }
 
-// A process that is killed at any moment loses nothing that it acknowledged, and
-// its lock dies with it.
+// A process that is killed at any moment loses nothing that it acknowledged, and its lock goes
+// with it.
 func TestKilled(t *testing.T) {
 	dir := t.TempDir()
 	for round := range 5 {
@@ -79,7 +79,7 @@ func TestKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		acknowledged := lines.Text()
-		for lines.Scan() { // up to its last word, which may be cut short
+		for lines.Scan() { // up to its last line, which may be cut short
 			if _, err := strconv.Atoi(lines.Text()); err != nil {
 				t.Fatalf("round %d: the child says %q", round, lines.Text())
 			}
@@ -135,7 +135,7 @@ func TestLockDir(t *testing.T) {
 	if err != nil {
 		t.Fatalf("after Unlock: %v", err)
 	}
-	// A lock file without a pid in it, from a process that just got it.
+	// An empty lock file, from a process that has just taken it.
 	if err := os.Truncate(filepath.Join(dir, lockName), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -147,8 +147,8 @@ func TestLockDir(t *testing.T) {
 	}
 }
 
-// Who has a directory may be sent signals, that end others. A number that a crash
-// left behind may be anybody's by now, such as that of this test.
+// The holder of a directory may be sent signals that end it. A number that a crash left behind
+// may belong to any process by now, such as this test.
 func TestHolder(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Holder(dir); !errors.Is(err, os.ErrNotExist) {
@@ -174,8 +174,8 @@ func TestHolder(t *testing.T) {
 	}
 }
 
-// Errors name the directory, the cause and the way out. Modes would not stop
-// root, who may run these tests; a file in the way and /proc stop everybody.
+// Errors name the directory, the cause and the way out. Permissions would not stop root, who
+// may run these tests; a file in the way and /proc stop root, too.
 func TestDirectoryCannotBeUsed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, fileMode); err != nil {
@@ -198,7 +198,7 @@ func TestDirectoryCannotBeUsed(t *testing.T) {
 	}
 }
 
-// The check leaves nothing behind, and only files are listed.
+// The check leaves nothing behind. List returns files only.
 func TestList(t *testing.T) {
 	path := t.TempDir()
 	if err := os.Mkdir(filepath.Join(path, "directory"), dirMode); err != nil {
@@ -226,7 +226,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// The promises that the journal's recovery rests on, on the real disk.
+// The journal's recovery rests on these promises of the real disk.
 func TestDirKeepsPromises(t *testing.T) {
 	d, err := Open(t.TempDir())
 	if err != nil {
@@ -256,7 +256,7 @@ func TestDirKeepsPromises(t *testing.T) {
 	must(err)
 	write(w, "kept cut")
 	must(d.Truncate("a", 5))
-	write(w, "on") // behind the cut, not behind what was cut
+	write(w, "on") // goes behind the cut, not behind the removed bytes
 	must(w.Sync())
 	must(w.Close())
 	if got := read("a"); got != "kept on" {

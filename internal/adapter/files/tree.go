@@ -17,7 +17,7 @@ func SyncDir(path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// SyncDirs is SyncDir for a directory and all below it.
+// SyncDirs is SyncDir for a directory and all directories below it.
 func SyncDirs(root string) error {
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
@@ -27,7 +27,7 @@ func SyncDirs(root string) error {
 	})
 }
 
-// CopyFile copies a file to where there is none. Its bytes survive a power loss.
+// CopyFile copies a file to a new path. The copy survives a power loss.
 func CopyFile(from, to string) error {
 	r, err := os.Open(from)
 	if err != nil {
@@ -45,7 +45,7 @@ func CopyFile(from, to string) error {
 	return errors.Join(err, w.Close())
 }
 
-// CopyTree copies what is below from into the directory to, which it makes.
+// CopyTree copies the contents of from into the directory to, which it makes.
 func CopyTree(from, to string) error {
 	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

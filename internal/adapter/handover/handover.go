@@ -1,9 +1,8 @@
 //go:build linux
 
-// Package handover passes open sockets from one program to the next: from
-// systemd to us (socket activation), and from us to the next image of our own
-// process. It knows which socket has which address; what is read from it is
-// others' business.
+// Package handover passes open sockets from one program to the next: from systemd to us (socket
+// activation), and from us to the next image of our own process. It knows which socket has
+// which address; others read from the sockets.
 package handover
 
 import (
@@ -26,49 +25,49 @@ import (
 type Socket struct {
 	File    *os.File
 	Network string // udp, unixgram, unix (a stream that listens) or tcp (one that listens)
-	Address string // as the kernel says: IP:PORT or path
+	Address string // the kernel's spelling: IP:PORT or path
 
-	// Name is what whoever passed it calls it: systemd by FileDescriptorName=, we
-	// by the address as the configuration spells it, where port 0 may stand for any.
+	// Name is given by the program that passed the socket: systemd uses FileDescriptorName=, we
+	// use the address as the configuration spells it, where port 0 may stand for any.
 	Name string
 
-	// Shared says that systemd holds the socket as well and passes it on, whatever
-	// becomes of us.
+	// Shared means that systemd holds the socket as well, and passes it on whatever becomes of
+	// us.
 	Shared bool
 
 	Cookie uint64 // the kernel's number of the socket, for its life
 
-	only6 bool // bound to an address of IPv6, it does not serve IPv4
+	only6 bool // bound to an IPv6 address and does not serve IPv4
 }
 
-// Sockets are those that were passed and that nobody has taken yet.
+// Sockets are the passed sockets that have not been taken yet.
 type Sockets struct {
 	left   []Socket
-	shared map[uint64]bool // cookies of those that systemd holds, taken or not
+	shared map[uint64]bool // cookies of the sockets that systemd holds, taken or not
 	again  bool
 }
 
-// imageVariable lists the sockets that an image of this process leaves to the next.
+// imageVariable lists the sockets that one image of this process passes to the next.
 const imageVariable = "LISTEN_FRESHET"
 
-// passed is one of them.
+// passed is an entry of imageVariable.
 type passed struct {
 	FD     int    `json:"fd"`
 	Name   string `json:"name"`
 	Shared bool   `json:"shared,omitempty"`
 }
 
-// firstFD is that of the first socket that systemd passes.
+// firstFD is the descriptor of the first socket that systemd passes.
 const firstFD = 3
 
-// Inherit returns the sockets that were passed to this process. It takes them out
-// of the environment, so that no program that this one starts believes them its
-// own. Call it once, before anything else opens files.
+// Inherit returns the sockets that were passed to this process. It removes them from the
+// environment, so that child processes do not claim them. Call it once, before anything else
+// opens files.
 func Inherit() (*Sockets, error) {
 	_, again := os.LookupEnv(imageVariable)
 	list, err := parse(os.Getpid(), os.LookupEnv)
 	for _, name := range []string{"LISTEN_PID", "LISTEN_PIDFDID", "LISTEN_FDS", "LISTEN_FDNAMES", imageVariable} {
-		_ = os.Unsetenv(name) // fails only for names that are none
+		_ = os.Unsetenv(name) // fails only for invalid names
 	}
 	if err != nil {
 		return nil, err
@@ -86,8 +85,8 @@ func Inherit() (*Sockets, error) {
 	return s, nil
 }
 
-// parse reads the variables of an image before, or else systemd's. Those that are
-// meant for another process say nothing.
+// parse reads the variables of the previous image, or else systemd's. It ignores variables that
+// are meant for another process.
 func parse(pid int, getenv func(string) (string, bool)) ([]passed, error) {
 	if text, ok := getenv(imageVariable); ok {
 		var list []passed
@@ -153,7 +152,7 @@ func inspect(p passed) (s Socket, err error) {
 	case kind == unix.SOCK_STREAM && listens == 1:
 		s.Network = "tcp"
 	default:
-		return s, errors.New("neither a datagram socket nor a stream that listens; in the unit use ListenDatagram=, or ListenStream= with Accept=no")
+		return s, errors.New("neither a datagram socket nor a listening stream socket; in the unit use ListenDatagram=, or ListenStream= with Accept=no")
 	}
 	s.Address, err = addressOf(at)
 	s.File = os.NewFile(uintptr(p.FD), s.Network+" "+s.Address)
@@ -174,14 +173,14 @@ func addressOf(at unix.Sockaddr) (string, error) {
 	case *unix.SockaddrUnix:
 		return at.Name, nil
 	}
-	return "", fmt.Errorf("the address family %T is none of ours", at)
+	return "", fmt.Errorf("the address family %T is not supported", at)
 }
 
-// Again reports whether an image of this process passed them, and not systemd.
+// Again reports whether an image of this process passed the sockets, rather than systemd.
 func (s *Sockets) Again() bool { return s.again }
 
-// Take returns the sockets that are bound to an address of the configuration, if
-// any were passed. They are the caller's then.
+// Take returns the passed sockets, if any, that are bound to an address of the configuration.
+// The caller then owns them.
 func (s *Sockets) Take(network, address string) (taken []Socket) {
 	s.left = slices.DeleteFunc(s.left, func(l Socket) bool {
 		if !l.is(network, address) {
@@ -193,7 +192,7 @@ func (s *Sockets) Take(network, address string) (taken []Socket) {
 	return taken
 }
 
-// TakeOne is Take for who reads but one. The others stay, for others who spell
+// TakeOne is Take for a caller that reads only one. The others stay for callers that spell
 // their address in the same way (port 0), in the order in which they were passed.
 func (s *Sockets) TakeOne(network, address string) (one Socket, ok bool) {
 	i := slices.IndexFunc(s.left, func(l Socket) bool { return l.is(network, address) })
@@ -205,7 +204,7 @@ func (s *Sockets) TakeOne(network, address string) (one Socket, ok bool) {
 	return one, true
 }
 
-// is reports whether the socket is the one for an address.
+// is reports whether the socket serves an address.
 func (s *Socket) is(network, address string) bool {
 	switch {
 	case s.Network != network:
@@ -229,8 +228,8 @@ func sameFile(a, b string) bool {
 	return errA == nil && errB == nil && os.SameFile(infoA, infoB)
 }
 
-// sameAddress reports whether a socket bound to one address serves another. One
-// that is bound to all of IPv6 serves all of IPv4, too, unless it is for IPv6 only.
+// sameAddress reports whether a socket bound to one address serves another. A socket bound to
+// all of IPv6 serves all of IPv4, too, unless it is for IPv6 only.
 func sameAddress(bound, wanted string, only6 bool) bool {
 	has, err := netip.ParseAddrPort(bound)
 	if err != nil {
@@ -260,10 +259,10 @@ func (s *Sockets) Shared(file *os.File) (bool, error) {
 	return s.shared[n], err
 }
 
-// Left are the sockets that nobody took.
+// Left returns the sockets that were not taken.
 func (s *Sockets) Left() []Socket { return s.left }
 
-// Close closes the sockets that nobody took.
+// Close closes the sockets that were not taken.
 func (s *Sockets) Close() error {
 	var errs []error
 	for _, l := range s.left {
@@ -273,13 +272,13 @@ func (s *Sockets) Close() error {
 	return errors.Join(errs...)
 }
 
-// Exec replaces this program by the one at path, in the same process, and passes
-// the sockets on. It returns only an error, and then this program still runs.
+// Exec replaces this program by the one at path, in the same process, and passes the sockets
+// on. It returns only if it fails, and then this program goes on.
 func Exec(path string, args []string, sockets []Socket) error {
 	var list []passed
 	for _, s := range sockets {
 		fd := int(s.File.Fd())
-		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil { // not to be closed
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil { // keep it open over exec
 			return fmt.Errorf("hand over %s %s: %w", s.Network, s.Address, os.NewSyscallError("fcntl F_SETFD", err))
 		}
 		list = append(list, passed{fd, s.Name, s.Shared})

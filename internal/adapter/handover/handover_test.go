@@ -17,7 +17,7 @@ import (
 	"testing"
 )
 
-// The test binary is also the program that sockets are passed to.
+// The test binary is also the program that receives the sockets.
 func TestMain(m *testing.M) {
 	switch os.Getenv("HANDOVER_TEST") {
 	case "tell":
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// told is what the program says of a socket.
+// told is the program's report on a socket.
 type told struct {
 	Network, Address, Name string
 	Shared, Known          bool
@@ -80,7 +80,7 @@ func files(t *testing.T, sockets ...interface{ File() (*os.File, error) }) (all 
 	return all
 }
 
-// noIPv6 reports whether err is that of a machine without IPv6.
+// noIPv6 reports whether err comes from a machine without IPv6.
 func noIPv6(err error) bool {
 	return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)
 }
@@ -244,7 +244,7 @@ func TestTakeLeavesTheOthers(t *testing.T) {
 	}
 }
 
-// Two addresses with port 0 are spelled in the same way, and are two.
+// Two addresses with port 0 are spelled in the same way, and are two sockets.
 func TestTakeOneLeavesTheOtherOfTheSameName(t *testing.T) {
 	s := &Sockets{left: []Socket{
 		{Network: "tcp", Address: "127.0.0.1:40001", Name: "127.0.0.1:0"},

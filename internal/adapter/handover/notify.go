@@ -8,11 +8,11 @@ import (
 	"os"
 )
 
-// Ready is what systemd waits for at a start (sd_notify).
+// Ready tells systemd that the start is complete (sd_notify).
 const Ready = "READY=1"
 
-// Notify tells systemd the state of the process, if it wants to know. systemd
-// leaves NOTIFY_SOCKET in the environment, so that the next image tells it too.
+// Notify tells systemd the state of the process, if systemd asked for it. NOTIFY_SOCKET stays
+// in the environment, so that the next image tells it too.
 func Notify(state string) error {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {

@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// Garbage is how much of it may lie before it is collected.
+// Garbage is how much garbage may pile up before it is collected.
 type Garbage struct {
-	Percent int    // of the memory in use; 1 or more
-	Most    uint64 // bytes, however much is in use, as far as whole percents say it
+	Percent int    // of the live memory; 1 or more
+	Most    uint64 // bytes, whatever the live memory; exact only to a whole percent
 }
 
-// lookTime is how often Limit looks at how much memory is in use.
+// lookTime is how often Limit looks at the live memory.
 const lookTime = 2 * time.Second
 
-// Limit keeps to g until ctx is done. The runtime's own setting is a percentage
-// alone: of a large heap that few pointers are in, and so is collected for next to
-// nothing, it lets lie far more than is of use.
+// Limit keeps to g until ctx is done. The runtime's own setting is a percentage alone: in a
+// large heap with few pointers, which is cheap to collect, it lets far too much garbage pile
+// up.
 func (g Garbage) Limit(ctx context.Context) {
 	tick := time.NewTicker(lookTime)
 	defer tick.Stop()
@@ -39,9 +39,9 @@ func (g Garbage) Limit(ctx context.Context) {
 	}
 }
 
-// percent is that of live bytes which may lie as garbage.
+// percent returns how much garbage may pile up, in percent of the live bytes.
 func (g Garbage) percent(live uint64) int {
-	if live == 0 { // nothing was collected yet
+	if live == 0 { // before the first collection
 		return g.Percent
 	}
 	return max(1, min(g.Percent, int(100*g.Most/live)))

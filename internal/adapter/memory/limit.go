@@ -14,20 +14,19 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/cgroup"
 )
 
-// Limit is how much memory this process may have, and what says so.
+// Limit is how much memory this process may have, and where the limit comes from.
 type Limit struct {
 	Bytes int64
 	Of    string // such as "the cgroup"
 }
 
-// FindLimit returns the smallest of: GOMEMLIMIT, the limit of each cgroup that the
-// process is in (version 1 or 2), and the memory of the machine. What cannot be read
-// is no limit.
+// FindLimit returns the smallest of: GOMEMLIMIT, the limit of each cgroup that the process is
+// in (version 1 or 2), and the machine's memory. A source that cannot be read sets no limit.
 func FindLimit() (Limit, error) {
 	return findLimit(os.DirFS("/"), debug.SetMemoryLimit(-1))
 }
 
-// findLimit reads files below root; goLimit is the runtime's, math.MaxInt64 for none.
+// findLimit reads files below root. goLimit is the runtime's limit, math.MaxInt64 for none.
 func findLimit(root fs.FS, goLimit int64) (Limit, error) {
 	least := Limit{math.MaxInt64, "nothing"}
 	consider := func(bytes int64, of string) {
@@ -41,7 +40,7 @@ func findLimit(root fs.FS, goLimit int64) (Limit, error) {
 	consider(bytes, "the cgroup")
 	consider(goLimit, "GOMEMLIMIT")
 	if least.Bytes == math.MaxInt64 {
-		return Limit{}, errors.Join(errors.New("find how much memory there is: neither the machine nor a cgroup nor GOMEMLIMIT says it"), err, errGroup)
+		return Limit{}, errors.Join(errors.New("find the memory limit: neither the machine nor a cgroup nor GOMEMLIMIT gives one"), err, errGroup)
 	}
 	return least, nil
 }
@@ -60,9 +59,8 @@ func physicalMemory(root fs.FS) (int64, error) {
 	return kibibytes << 10, nil
 }
 
-// cgroupLimit is the least limit of the cgroups of the process and of those above them, or
-// 0 for none. Version 1 writes a number near the largest for none, which is larger than any
-// machine.
+// cgroupLimit returns the least limit of the process' cgroups and of those above them, 0 for
+// none. Version 1 writes "none" as a number near the largest, which exceeds any machine.
 func cgroupLimit(root fs.FS) (least int64, err error) {
 	groups, err := cgroup.Of(root, "memory")
 	for _, g := range groups {
@@ -77,8 +75,8 @@ func cgroupLimit(root fs.FS) (least int64, err error) {
 	return least, err
 }
 
-// Keep has the runtime collect garbage more often as the process nears its limit, so
-// that garbage alone does not end it: at nine tenths, since threads, files and the
+// Keep makes the runtime collect garbage more often as the process nears its limit, so that
+// garbage alone does not end it. It starts at nine tenths, because threads, files and the
 // kernel take some as well. GOMEMLIMIT overrides it.
 func (l Limit) Keep() {
 	if _, said := os.LookupEnv("GOMEMLIMIT"); !said {

@@ -15,11 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FreeStart gives back what only a start needs: garbage, and those pages of the
-// program's file that were read to initialise its packages. Of those there are
-// hundreds which most processes never use, and 30 MB are resident after them. What is
-// used again comes back page by page, from the kernel's cache. It collects garbage
-// once, and may be called at any time.
+// FreeStart gives back memory that only a start needs: garbage, and pages of the program's file
+// that were read to initialise its packages. Most processes never use hundreds of those
+// packages, and their pages keep 30 MB resident. Pages that are used again come back one by one
+// from the kernel's cache. FreeStart collects garbage once, and may be called at any time.
 func FreeStart() error {
 	debug.FreeOSMemory()
 	program, err := os.Readlink("/proc/self/exe")
@@ -36,20 +35,20 @@ func FreeStart() error {
 		return fmt.Errorf("read the map of this process' memory: %w", err)
 	}
 	for _, p := range parts {
-		// One page of 4 KiB that is used again must not bring its neighbours of 2 MiB.
+		// A page of 4 KiB that is used again must not bring back its neighbours of 2 MiB.
 		err = errors.Join(err, p.advise(unix.MADV_NOHUGEPAGE), p.advise(unix.MADV_DONTNEED))
 	}
 	return err
 }
 
-// part is some addresses of this process.
+// part is a range of this process' addresses.
 type part struct{ from, to uintptr }
 
-// unchanged returns the parts that are mapped from a file, cannot be written to, and
-// have no page of this process' own: to forget a page of them loses nothing. What
-// cannot be written to now may have been before: the loader of a position-independent
-// program enters addresses, and a debugger its breakpoints. Dirty pages are no sign of
-// that: all are which the kernel has not written to the disk since the file was made.
+// unchanged returns the parts that are mapped from file, are not writable, and have no private
+// page of this process: forgetting their pages loses nothing. A part that is not writable now
+// may have been before: the loader of a position-independent program writes addresses, and a
+// debugger breakpoints. Dirty pages do not show that: after a file is made, all its pages are
+// dirty until the kernel writes them to the disk.
 func unchanged(smaps io.Reader, file string) (parts []part, err error) {
 	lines := bufio.NewScanner(smaps)
 	for candidate := false; lines.Scan(); {
@@ -77,9 +76,9 @@ func unchanged(smaps io.Reader, file string) (parts []part, err error) {
 }
 
 func (p part) advise(advice int) error {
-	// unix.Madvise wants a slice, which cannot be made of addresses that are not Go's.
+	// unix.Madvise wants a slice, which cannot be made of addresses outside Go's memory.
 	if _, _, errno := unix.Syscall(unix.SYS_MADVISE, p.from, p.to-p.from, uintptr(advice)); errno != 0 {
-		return fmt.Errorf("advise the kernel (%d) on memory at %x: %w", advice, p.from, errno)
+		return fmt.Errorf("madvise(%d) memory at %x: %w", advice, p.from, errno)
 	}
 	return nil
 }

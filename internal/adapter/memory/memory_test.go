@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// A program goes on as before, with less of its file in memory.
+// The program works as before, with less of its file in memory.
 func TestFreeStart(t *testing.T) {
 	before := residentFile(t)
 	if err := FreeStart(); err != nil {
@@ -30,7 +30,7 @@ func TestFreeStart(t *testing.T) {
 // cannot be written to afterwards.
 func TestFreeStartOfAPositionIndependentProgram(t *testing.T) {
 	if os.Getenv("MEMORY_TEST_POSITION_INDEPENDENT") != "" {
-		return // by TestFreeStart
+		return // already checked by TestFreeStart
 	}
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-buildmode=pie", "-vet=off", "-ldflags=-w", "-count=1", "-run", "^TestFreeStart", ".")
 	cmd.Env = append(os.Environ(), "MEMORY_TEST_POSITION_INDEPENDENT=1")
@@ -39,7 +39,7 @@ func TestFreeStartOfAPositionIndependentProgram(t *testing.T) {
 	}
 }
 
-// residentFile is how much of the files that this process maps is in memory, in kB.
+// residentFile returns how much of the files that this process maps is in memory, in kB.
 func residentFile(t *testing.T) int {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/status")
@@ -57,7 +57,7 @@ func residentFile(t *testing.T) int {
 	return kB
 }
 
-// What was written to, or belongs to others, must never be forgotten.
+// Pages that were written to, or belong to others, must never be forgotten.
 func TestOnlyWhatIsUnchangedIsForgotten(t *testing.T) {
 	const program = "/opt/my bin/freshet"
 	const text = "00400000-016c1000 r-xp 00000000 fe:00 9978007                            " + program
@@ -83,7 +83,7 @@ func TestOnlyWhatIsUnchangedIsForgotten(t *testing.T) {
 				}
 				lines = append(lines, line)
 			}
-			// What follows a mapping is its own, and no other's.
+			// The lines after a mapping belong to it alone.
 			last := part{0x5000000, 0x5001000}
 			lines = append(lines, "05000000-05001000 r--p 00000000 fe:00 9978007    "+program)
 			lines = append(lines, clean...)

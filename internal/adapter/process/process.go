@@ -1,4 +1,4 @@
-// Package process tells what Linux says of other processes on this machine.
+// Package process reads what Linux tells about other processes on this machine.
 package process
 
 import (
@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// Process is what can be known of a process besides its number.
+// Process describes a process beyond its number.
 type Process struct {
 	Command   string // the name of its program, at most 15 bytes; empty if it has ended
-	Container string // id of its container; empty if it is in none that can be told
+	Container string // id of its container; empty if none is recognised
 }
 
-// containerID is how container runtimes name a cgroup after their container.
+// containerID matches the container's id in the cgroup names of container runtimes.
 var containerID = regexp.MustCompile(`[0-9a-f]{64}`)
 
-// Find looks a process up by its number. What /proc does not say stays empty: the
+// Find looks up a process by its number. Fields that /proc does not give stay empty: the
 // process may have ended, or another may have its number by now.
 func Find(pid int32) Process { return find("/proc", pid) }
 

@@ -11,38 +11,38 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// keeper decides when a trace is whole whether it is kept: a sampler would have to know at
-// its begin.
+// keeper decides whether to keep a trace when the trace is complete. A sampler would have to
+// decide at its beginning.
 type keeper struct {
 	config  Config
 	metrics *metrics
 	onward  sdk.SpanProcessor // or nil
 
 	mu     sync.Mutex
-	open   map[trace.SpanID]*openTrace // by each span that is under way: queries of one dashboard share a trace
+	open   map[trace.SpanID]*openTrace // by each open span, not by trace: queries of one dashboard share a trace
 	kept   []*Trace                    // oldest first, config.Keep at most
-	second int64                       // in which thisSecond were kept
+	second int64                       // Unix seconds; in which thisSecond traces were kept
 	inIt   int
 }
 
-// openTrace is what has ended of a trace whose root is still open.
+// openTrace has the ended spans of a trace whose root is still open.
 type openTrace struct {
 	spans []sdk.ReadOnlySpan
-	left  uint64 // out, since there are too many
+	left  uint64 // spans left out beyond maxSpans
 }
 
 const (
-	maxOpen  = 10_000 // spans under way; queries are bounded far below
+	maxOpen  = 10_000 // open spans; the bound of queries is far below
 	maxSpans = 200    // of a trace: an engine makes one for each part of a query
 )
 
-// Trace is one that was kept.
+// Trace is a kept trace.
 type Trace struct {
 	ID      string    `json:"id"`
 	Name    string    `json:"name"` // dogstatsd, remote_write, otlp, tiles or query
 	Start   time.Time `json:"start"`
 	Seconds float64   `json:"seconds"`
-	Over    string    `json:"over,omitempty"` // the stage that was over its budget
+	Over    string    `json:"over,omitempty"` // the stage that exceeded its budget
 	Spans   []Span    `json:"spans"`          // by start, the root first
 	Left    uint64    `json:"spans_left_out,omitempty"`
 }
@@ -50,7 +50,7 @@ type Trace struct {
 // Span is a part of a trace.
 type Span struct {
 	ID         string         `json:"id"`
-	Parent     string         `json:"parent,omitempty"` // of the root: the sender's, if it named one
+	Parent     string         `json:"parent,omitempty"` // the root's is the sender's span, if it gave one
 	Name       string         `json:"name"`
 	Offset     float64        `json:"offset_seconds"` // from the trace's start
 	Seconds    float64        `json:"seconds"`
@@ -71,7 +71,7 @@ func (k *keeper) OnStart(_ context.Context, s sdk.ReadWriteSpan) {
 		o = new(openTrace)
 	}
 	switch {
-	case o == nil: // its root has ended, or was one too many
+	case o == nil: // its root has ended, or found no room
 	case len(k.open) < maxOpen:
 		k.open[s.SpanContext().SpanID()] = o
 	case root(s):
@@ -141,7 +141,7 @@ func overOf(s sdk.ReadOnlySpan) string {
 	return ""
 }
 
-// traceOf describes spans, the first of which is the root.
+// traceOf makes a Trace of spans. The root is first.
 func traceOf(all []sdk.ReadOnlySpan, over string, left uint64) *Trace {
 	root := all[0]
 	t := &Trace{
@@ -168,7 +168,7 @@ func traceOf(all []sdk.ReadOnlySpan, over string, left uint64) *Trace {
 	return t
 }
 
-// Traces are those that are held, newest first.
+// Traces returns the kept traces, newest first.
 func (t *Tracing) Traces() []*Trace {
 	k := t.keeper
 	k.mu.Lock()
@@ -178,7 +178,7 @@ func (t *Tracing) Traces() []*Trace {
 	return all
 }
 
-// has reports whether a trace is held.
+// has reports whether a trace is kept.
 func (k *keeper) has(id trace.TraceID) bool {
 	text := id.String()
 	k.mu.Lock()

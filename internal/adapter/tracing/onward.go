@@ -7,12 +7,12 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// maxWaiting bounds the spans that wait for an endpoint which is away or slow: those of
-// some hundred traces. A span takes about 1 kB.
+// maxWaiting bounds the spans that wait for an endpoint that is down or slow: some hundred
+// traces. A span takes about 1 kB.
 const maxWaiting = 20_000
 
-// onward sends the spans of kept traces to self.traces.endpoint, in batches. Each that it
-// is given ends as sent or unsent.
+// onward sends the spans of kept traces to self.traces.endpoint, in batches. Each span ends as
+// sent or unsent.
 type onward struct {
 	sdk.SpanProcessor
 	metrics *metrics
@@ -25,8 +25,8 @@ func newOnward(exporter sdk.SpanExporter, m *metrics) *onward {
 	return o
 }
 
-// OnEnd is part of sdk.SpanProcessor. What is too much is left out here, since the
-// processor would say nothing of it.
+// OnEnd implements sdk.SpanProcessor. It drops and counts spans beyond maxWaiting, because the
+// processor would drop them silently.
 func (o *onward) OnEnd(s sdk.ReadOnlySpan) {
 	if o.waiting.Add(1) > maxWaiting {
 		o.waiting.Add(-1)
@@ -36,7 +36,7 @@ func (o *onward) OnEnd(s sdk.ReadOnlySpan) {
 	o.SpanProcessor.OnEnd(s)
 }
 
-// counting is an exporter that tells onward what became of the spans.
+// counting is an exporter that tells onward whether spans were sent.
 type counting struct {
 	sdk.SpanExporter
 	onward *onward

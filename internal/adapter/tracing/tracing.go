@@ -1,9 +1,9 @@
-// Package tracing keeps the traces of what was slow: batches that were over budget in a
-// stage, and queries. The last of them are in memory, to be looked at without any other
-// system, and all may be sent on by OTLP.
+// Package tracing keeps traces of slow work: batches that exceeded the budget of a stage, and
+// queries. The latest are in memory, where they can be read without another system, and all may
+// be sent on by OTLP.
 //
-// A batch costs nothing for it until it was slow: its spans are made afterwards, of the
-// times that core/stage has. A query is traced while it runs, by Prometheus' engine.
+// Tracing costs a batch nothing unless it was slow: its spans are made afterwards, from the
+// times in core/stage. A query is traced while it runs, by Prometheus' engine.
 package tracing
 
 import (
@@ -30,12 +30,12 @@ import (
 // Config is the section "self.traces" of the configuration file.
 type Config struct {
 	Keep     int           `yaml:"keep" help:"slow traces that are held in memory, 1 to 10000"`
-	Query    time.Duration `yaml:"query" help:"queries that take longer are kept; batches are when a stage is over its budget"`
+	Query    time.Duration `yaml:"query" help:"keep queries that take longer; batches are kept when they exceed the budget of a stage"`
 	Endpoint string        `yaml:"endpoint" help:"URL to which kept traces are sent by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces; empty for nowhere" show:"url"`
 }
 
-// DefaultConfig holds as many as somebody may want to look through: a trace of a batch
-// takes about 5 kB, one of a query up to 100.
+// DefaultConfig keeps about as many traces as one looks through. A batch's trace takes about 5
+// kB, a query's up to 100.
 func DefaultConfig() Config { return Config{Keep: 300, Query: time.Second} }
 
 const maxKeep = 10_000
@@ -57,15 +57,15 @@ func (c Config) Validate() (problems []conf.Problem) {
 }
 
 const (
-	// waiting bounds the slow batches whose spans are still to be made.
+	// waiting bounds the slow batches whose spans are not made yet.
 	waiting = 64
 
-	// perSecond bounds the traces that are kept in a second: where everything is slow, some
-	// tell as much as all.
+	// perSecond bounds the traces kept in one second: where everything is slow, a few show as
+	// much as all.
 	perSecond = 10
 )
 
-// Tracing is made by New and works between the begin and the end of Run.
+// Tracing keeps traces while Run runs.
 type Tracing struct {
 	watch    *stage.Watch
 	provider *sdk.TracerProvider
@@ -81,13 +81,13 @@ type slowTrip struct {
 	spent time.Duration
 }
 
-// New makes a Tracing, which Prometheus' engine uses from then on: there is one for each
-// process. version is that of the program.
+// New makes a Tracing and installs it for Prometheus' engine, so make only one in a process.
+// version is the program's.
 func New(c Config, version string, watch *stage.Watch, reg prometheus.Registerer, logger *slog.Logger) (*Tracing, error) {
 	m := newMetrics(reg)
 	t := &Tracing{watch: watch, keeper: newKeeper(c, m), slow: make(chan slowTrip, waiting), metrics: m}
 	options := []sdk.TracerProviderOption{
-		sdk.WithSampler(sdk.AlwaysSample()), // whatever a sender decided about its own
+		sdk.WithSampler(sdk.AlwaysSample()), // whatever the sender decided about its spans
 		sdk.WithSpanProcessor(t.keeper),
 		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", "freshet"), attribute.String("service.version", version))),
 	}
@@ -107,8 +107,7 @@ func New(c Config, version string, watch *stage.Watch, reg prometheus.Registerer
 	return t, nil
 }
 
-// withoutURL is what a client said, without the URL that it puts before, in which there may
-// be a password.
+// withoutURL returns a client's error without the URL in front, which may have a password.
 func withoutURL(err error) error {
 	if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
 		return wrapped.Err
@@ -116,10 +115,10 @@ func withoutURL(err error) error {
 	return err
 }
 
-// stopTime bounds the wait for a receiver at the end.
+// stopTime bounds the wait for the receiver at the end.
 const stopTime = 3 * time.Second
 
-// Run makes spans of slow batches until ctx is done, and then sends what is left.
+// Run makes spans of slow batches until ctx is done, and then sends the rest.
 func (t *Tracing) Run(ctx context.Context) error {
 	for {
 		select {
@@ -139,8 +138,8 @@ func (t *Tracing) Run(ctx context.Context) error {
 	}
 }
 
-// Slow keeps a trip that has ended, and was over its budget in a stage. It waits for
-// nothing: what finds no room is counted.
+// Slow keeps an ended trip that exceeded the budget of stage s. It never waits: it counts trips
+// that find no room.
 func (t *Tracing) Slow(trip *stage.Trip, s stage.Stage, spent time.Duration) {
 	select {
 	case t.slow <- slowTrip{trip, s, spent}:
@@ -162,7 +161,7 @@ func (t *Tracing) record(slow slowTrip) {
 	))
 	for s := range stage.NumStages {
 		entered, left, passed := trip.Passed(s)
-		if !passed || s == stage.Visible { // which is the root
+		if !passed || s == stage.Visible { // Visible is the root
 			continue
 		}
 		_, span := t.tracer.Start(ctx, s.String(), trace.WithTimestamp(trip.Born.Add(entered)))
@@ -174,6 +173,6 @@ func (t *Tracing) record(slow slowTrip) {
 	}
 }
 
-// overAttribute of a root span names the stage that was over its budget: such a trace is
-// kept whatever it took.
+// overAttribute of a root span names the stage that exceeded its budget. Such a trace is kept
+// however long it took.
 const overAttribute = "freshet.over"

@@ -34,7 +34,7 @@ func newTracing(t *testing.T, c Config) (*Tracing, *stage.Watch) {
 	return tr, w
 }
 
-// slow is a request that waited in the queue, and has ended.
+// slow returns an ended trip of a request that waited in the queue.
 func slow(w *stage.Watch, born time.Time, parent string) *stage.Trip {
 	trip := &stage.Trip{Input: stage.RemoteWrite, Tenant: "team", Samples: 7, Born: born, Parent: parent}
 	at := func(ms int) time.Time { return born.Add(time.Duration(ms) * time.Millisecond) }
@@ -52,7 +52,7 @@ const (
 	parentSpan  = "0102030405060708"
 )
 
-// draw is a trace as text: names, offsets and lengths in ms.
+// draw returns a trace as text: names, offsets and lengths in ms.
 func draw(t *Trace) string {
 	var b strings.Builder
 	for _, s := range t.Spans {
@@ -67,7 +67,7 @@ func TestASlowBatchIsATrace(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- tr.Run(ctx) }()
-		// The sender's decision not to sample is about its own.
+		// The sender's decision not to sample is about its own spans.
 		tr.Slow(slow(w, time.Now(), "00-"+parentTrace+"-"+parentSpan+"-00"), stage.Queue, 300*time.Millisecond)
 		synctest.Wait()
 		all := tr.Traces()
@@ -84,7 +84,7 @@ func TestASlowBatchIsATrace(t *testing.T) {
 		if a := got.Spans[0].Attributes; a["freshet.tenant"] != "team" || a["freshet.samples"] != int64(7) {
 			t.Errorf("%v", a)
 		}
-		// The histograms lead to it.
+		// The histograms' exemplars lead to the trace.
 		for _, s := range w.Stats() {
 			if s.Spent.Exemplar == nil || s.Spent.Exemplar.Trace != got.ID {
 				t.Errorf("%v has the exemplar %+v", s.Stage, s.Spent.Exemplar)
@@ -124,7 +124,7 @@ func TestOnlySlowQueriesAreKept(t *testing.T) {
 	})
 }
 
-// The panels of a dashboard may ask at the same time, below one trace of their sender.
+// The panels of a dashboard may ask at the same time, in one trace of their sender.
 func TestQueriesOfOneTrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, _ := newTracing(t, DefaultConfig())
@@ -147,12 +147,12 @@ func TestQueriesOfOneTrace(t *testing.T) {
 	})
 }
 
-// Where everything is slow, it must not become slower for being traced.
+// Where everything is slow, tracing must not slow it further.
 func TestTracesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, w := newTracing(t, DefaultConfig())
 		for range 100 {
-			tr.Slow(slow(w, time.Now(), ""), stage.Queue, time.Second) // nobody runs: most find no room
+			tr.Slow(slow(w, time.Now(), ""), stage.Queue, time.Second) // Run does not run: most find no room
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -185,7 +185,7 @@ func TestAQueryOfManyParts(t *testing.T) {
 	})
 }
 
-// A receiver of OTLP gets what is kept, and nothing else.
+// A receiver of OTLP gets the kept traces, and nothing else.
 func TestTracesAreSentOn(t *testing.T) {
 	received := make(chan string, 10)
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -213,7 +213,7 @@ func TestTracesAreSentOn(t *testing.T) {
 	tr.record(slowTrip{slow(w, time.Now(), ""), stage.Queue, time.Second})
 	ended, stop := context.WithCancel(t.Context())
 	stop()
-	if err := tr.Run(ended); err != nil { // which sends what is left
+	if err := tr.Run(ended); err != nil { // which sends the rest
 		t.Error(err)
 	}
 	if got := <-received; got != "/v1/traces freshet remote_write read queue append" {
@@ -229,7 +229,7 @@ func TestTracesAreSentOn(t *testing.T) {
 	}
 }
 
-// What was slow just before the end is sent as well.
+// Work that was slow just before the end is sent as well.
 func TestTheLastTracesAreSentOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, w := newTracing(t, DefaultConfig())
@@ -247,7 +247,7 @@ func TestTheLastTracesAreSentOn(t *testing.T) {
 	})
 }
 
-// stuck is an endpoint that takes nothing until it is told what to say.
+// stuck is an endpoint that blocks until the test tells it its answer.
 type stuck struct {
 	sdk.SpanExporter
 	answer chan error
@@ -264,7 +264,7 @@ func (s stuck) ExportSpans(ctx context.Context, _ []sdk.ReadOnlySpan) error {
 
 func (stuck) Shutdown(context.Context) error { return nil }
 
-// An endpoint that is slow or away costs bounded memory, and each span is counted.
+// A slow or dead endpoint costs bounded memory, and each span is counted.
 func TestSpansThatNobodyTakesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMetrics(prometheus.NewRegistry())
