@@ -191,7 +191,7 @@ func TestMistakesOfTaps(t *testing.T) {
 		{[]string{"replay", file, "--from", "2s", "--print"}, command.Failure, "--from = 2s: is after its last datagram; it lasts 1s"},
 		{[]string{"replay", file, "--to", "udp://127.0.0.1"}, command.Usage, "--to = udp://127.0.0.1: has no port from 1 to 65535; write udp://HOST:PORT"},
 		{[]string{"replay", file, "--to", "udp://[::1]:x"}, command.Usage, "has no port"},
-		{[]string{"replay", file, "--to", "tcp://x"}, command.Usage, "--to = tcp://x: is no address; write udp://HOST:PORT, unixgram:PATH or unix:PATH"},
+		{[]string{"replay", file, "--to", "tcp://x"}, command.Usage, "--to = tcp://x: is not an address; write udp://HOST:PORT, unixgram:PATH or unix:PATH"},
 		{[]string{"replay", file, "--to", "unixgram:/nowhere"}, command.Failure, "is a server listening there?"},
 		{[]string{"replay", file + "x"}, command.Failure, "no such file"},
 		{[]string{"tail", "--sample", "0"}, command.Usage, "sample = 0: must be above 0 and at most 1, such as 0.01"},

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// alarm wakes a goroutine at a time to within 0.1 ms. Go's own timers are up to 1 ms
-// late while nothing else runs, as they wait in epoll_wait, which takes whole
-// milliseconds: as long as a receiver takes for its answer.
+// alarm wakes a goroutine at a time to within 0.1 ms. Go's own timers are up to 1 ms late while
+// nothing else runs, because they wait in epoll_wait, which takes whole milliseconds. That is
+// as long as a receiver takes to answer.
 type alarm struct {
 	fd   int
 	file *os.File // of fd, which the network poller watches
@@ -27,7 +27,7 @@ func newAlarm() (*alarm, error) {
 	return &alarm{fd: fd, file: os.NewFile(uintptr(fd), "timerfd")}, nil
 }
 
-// near is what Go's timers are left out for, and who waits does not look at its context.
+// near: sleeps this short do not use Go's timers, and do not watch their context.
 const near = 2 * time.Millisecond
 
 // sleepUntil returns early, with an error, if ctx ends.

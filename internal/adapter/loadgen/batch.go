@@ -19,7 +19,7 @@ import (
 const (
 	maxMessages = 64 // in one sendmmsg
 
-	// The kernel's bounds of a message that it cuts: UDP_MAX_SEGMENTS, which newer
+	// The kernel's bounds of a message that it cuts into packets: UDP_MAX_SEGMENTS, which newer
 	// kernels have doubled, and the longest datagram.
 	maxSegments = 64
 	maxGSO      = load.MaxPacket
@@ -28,7 +28,7 @@ const (
 	maxBatch = 512
 )
 
-// batch is what sendmmsg takes. It points into the load's memory.
+// batch is the argument of sendmmsg. It points into the load's memory.
 type batch struct {
 	messages [maxMessages]message
 	pieces   [maxMessages]unix.Iovec
@@ -37,10 +37,10 @@ type batch struct {
 // message is struct mmsghdr.
 type message struct {
 	header unix.Msghdr
-	length uint32 // that the kernel took
+	length uint32 // bytes that the kernel took
 }
 
-// segments is how many packets of so many bytes go into a message.
+// segments returns how many packets of this size go into a message.
 func (c *Client) segments(packetBytes int) int {
 	if !c.config.GSO {
 		return 1
@@ -48,15 +48,15 @@ func (c *Client) segments(packetBytes int) int {
 	return max(1, min(maxSegments, maxGSO/packetBytes))
 }
 
-// batchLimit is how many packets of so many bytes sendAll takes.
+// batchLimit returns how many packets of this size sendAll takes.
 func (c *Client) batchLimit(packetBytes int) int {
 	return min(maxMessages*c.segments(packetBytes), maxBatch)
 }
 
-// segment tells the kernel where to cut.
+// segment sets the size at which the kernel cuts messages into packets.
 func (c *Client) segment(packetBytes int) error {
 	if c.config.Network != "udp" {
-		return errors.New("GSO is for udp alone")
+		return errors.New("GSO works with udp only")
 	}
 	for _, fd := range c.sockets {
 		if err := unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT, packetBytes); err != nil {
@@ -66,8 +66,8 @@ func (c *Client) segment(packetBytes int) error {
 	return nil
 }
 
-// sendAll sends packets from the next socket and counts them. It gives up the rest
-// when ctx is done.
+// sendAll sends packets from the next socket and counts them. It drops the rest when ctx is
+// done.
 func (c *Client) sendAll(ctx context.Context, p load.Packets) error {
 	fd := c.sockets[c.next]
 	c.next = (c.next + 1) % len(c.sockets)
@@ -110,7 +110,7 @@ func (c *Client) count(add func(*Result)) {
 	add(&c.progress)
 }
 
-// fill points the messages at packets and returns how many they are.
+// fill points the messages at packets and returns the number of messages.
 func (b *batch) fill(p load.Packets, segments int) (n int) {
 	size := segments * p.Size
 	for at := 0; at < len(p.Data); at += size {
@@ -133,8 +133,8 @@ func sendmmsg(fd int, messages []message) (sent int, err error) {
 	return int(n), nil
 }
 
-// awaitRoom waits until the socket takes more, or a moment. Of memory that the
-// kernel does not have, poll knows nothing.
+// awaitRoom waits until the socket takes more, or for a moment: poll does not see when the
+// kernel is out of memory.
 func awaitRoom(fd int, refused error) error {
 	if errors.Is(refused, unix.ENOBUFS) {
 		nap(shortNap)

@@ -20,33 +20,33 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/retry"
 )
 
-// connection is one to a receiver of remote write, opened when it is needed. It writes
-// HTTP/1.1 by itself: net/http's client takes two goroutines and 30 us a request, which
-// the receiver on the same machine would lack.
+// connection is a connection to a receiver of remote write, opened on demand. It writes
+// HTTP/1.1 itself: net/http's client takes two goroutines and 30 us for a request, which a
+// receiver on the same machine would lack.
 type connection struct {
 	*Writer
 	net.Conn
 	reader *bufio.Reader
-	head   []byte // of a request, used again
+	head   []byte // of a request, reused
 }
 
 const (
-	attemptLimit = 30 * time.Second // for one answer, as Prometheus' remote_timeout
-	patience     = time.Minute      // for one that is no 5xx
+	attemptLimit = 30 * time.Second // waiting for one answer, like Prometheus' remote_timeout
+	patience     = time.Minute      // retrying until an answer is not a 5xx
 	firstBackoff = 30 * time.Millisecond
 	lastBackoff  = 5 * time.Second
-	maxAnswer    = 64 << 10 // bytes that are read of a text
+	maxAnswer    = 64 << 10 // bytes read of an answer's text
 )
 
-// answer is what became of a request.
+// answer is the final outcome of a request.
 type answer struct {
 	written int    // samples
-	retries int    // before it
+	retries int    // before the final answer
 	said    string // status and text
-	goneOn  bool   // it was answered with 503, and is not sent again
+	goneOn  bool   // it was answered with 503 and not sent again
 }
 
-// write sends request k of a round until it is answered for good.
+// write sends request k of a round until its answer is final.
 func (c *connection) write(ctx context.Context, k int, request remoteload.Request) (a answer, err error) {
 	backoff := retry.Backoff{Min: firstBackoff, Max: lastBackoff}
 	for begun := time.Now(); ; a.retries++ {
@@ -80,27 +80,27 @@ func (c *connection) write(ctx context.Context, k int, request remoteload.Reques
 	}
 }
 
-// response is one answer.
+// response is the answer to one attempt.
 type response struct {
 	status     int
 	said       string // status and text
-	samples    string // the header that counts what was written; empty without one
+	samples    string // the header with the number of written samples; empty if absent
 	retryAfter time.Duration
 }
 
-// written is how many samples of a request are stored.
+// written returns how many samples of a request are stored.
 func (r response) written(samples, version int) (int, error) {
 	ok := r.status/100 == 2
 	switch {
 	case r.samples != "" && (ok || r.status == http.StatusBadRequest || r.status == http.StatusTooManyRequests):
 		n, err := strconv.Atoi(r.samples)
 		if err != nil || n < 0 || n > samples {
-			return 0, fmt.Errorf("answered that %q of %d samples are written", r.samples, samples)
+			return 0, fmt.Errorf("the answer says that %q of %d samples are written", r.samples, samples)
 		}
 		return n, nil
 	case !ok:
 		return 0, errors.New("answered " + r.said)
-	case version == 2: // which the headers are a part of
+	case version == 2: // which requires the headers
 		return 0, fmt.Errorf("answered %s without saying how many samples are written: it does not understand version 2", r.said)
 	}
 	return samples, nil
@@ -114,7 +114,7 @@ func (c *connection) post(ctx context.Context, k int, body []byte) (r response, 
 		}
 	}
 	conn := c.Conn
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // which ends reading and writing
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // ends reading and writing
 	defer stop()
 	defer func() {
 		if err != nil {
@@ -124,7 +124,7 @@ func (c *connection) post(ctx context.Context, k int, body []byte) (r response, 
 	if err := conn.SetDeadline(time.Now().Add(attemptLimit)); err != nil {
 		return r, err
 	}
-	if ctx.Err() != nil { // it may have ended before the deadline was set
+	if ctx.Err() != nil { // ctx may have ended before the deadline was set
 		return r, context.Cause(ctx)
 	}
 	c.head = c.appendHead(c.head[:0], k, len(body))
@@ -151,7 +151,7 @@ func (c *connection) post(ctx context.Context, k int, body []byte) (r response, 
 	return r, answer.Body.Close()
 }
 
-// retryAfter reads the header of that name, 0 if it is no number of seconds.
+// retryAfter parses the header Retry-After. It returns 0 unless that is a number of seconds.
 func retryAfter(text string) time.Duration {
 	seconds, err := strconv.Atoi(text)
 	if err != nil || seconds < 0 {

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Latencies are durations by their size, to within 2 %, in 8 KiB however many they are.
+// Latencies is a histogram of durations, exact to 2 %. It takes 8 KiB for any number of them.
 type Latencies struct {
 	counts  [(64 - stepBits + 1) << stepBits]uint32
 	total   uint64
 	longest time.Duration
 }
 
-// stepBits are as many as tell sizes between two powers of two apart.
+// stepBits is how many bits divide the range between two powers of two into buckets.
 const stepBits = 5
 
 func (l *Latencies) add(d time.Duration) {
@@ -25,14 +25,15 @@ func (l *Latencies) add(d time.Duration) {
 	l.longest = max(l.longest, d)
 }
 
-// bucketOf numbers sizes: those below 64 each, larger ones by their highest bits.
+// bucketOf returns the bucket of a size. Sizes below 64 have their own buckets, larger sizes
+// share one by their highest bits.
 func bucketOf(v uint64) int {
 	shift := max(0, bits.Len64(v)-stepBits-1)
 	return shift<<stepBits + int(v>>shift)
 }
 
-// Quantile is a duration that the given part of all, from 0 to 1, did not exceed; 0 if
-// there are none.
+// Quantile returns a duration that a fraction q of all, from 0 to 1, did not exceed; 0 if there
+// are none.
 func (l *Latencies) Quantile(q float64) time.Duration {
 	rank := uint64(math.Ceil(q * float64(l.total)))
 	var seen uint64
@@ -44,15 +45,15 @@ func (l *Latencies) Quantile(q float64) time.Duration {
 	return 0
 }
 
-// upperOf is the largest of a bucket.
+// upperOf returns the largest duration of a bucket.
 func upperOf(i int) time.Duration {
 	shift := max(0, i>>stepBits-1)
 	low := uint64(i-shift<<stepBits) << shift
 	return time.Duration(low+1<<shift-1) * time.Microsecond
 }
 
-// Count is how many there are.
+// Count returns the number of durations.
 func (l *Latencies) Count() uint64 { return l.total }
 
-// Max is the longest.
+// Max returns the longest duration.
 func (l *Latencies) Max() time.Duration { return l.longest }

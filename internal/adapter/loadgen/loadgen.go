@@ -1,9 +1,9 @@
 //go:build linux
 
-// Package loadgen sends loads, at a rate or as fast as it goes: a Client one of
-// internal/core/load to a DogStatsD socket, where it counts exactly what the kernel
-// took, and a Writer one of internal/core/remoteload by remote write, where it counts
-// what was acknowledged. What the receiver made of it is for others to ask.
+// Package loadgen sends loads, at a rate or as fast as possible. A Client sends a load of
+// internal/core/load to a DogStatsD socket, and counts exactly what the kernel took. A Writer
+// sends a load of internal/core/remoteload by remote write, and counts what was acknowledged.
+// It does not look at what the receiver made of it.
 package loadgen
 
 import (
@@ -21,52 +21,51 @@ import (
 	"github.com/freshet-io/freshet/internal/core/load"
 )
 
-// Config says where to, and how.
+// Config configures a Client.
 type Config struct {
 	Network string // udp or unixgram
 	Address string // HOST:PORT, or a path
 
-	// GSO hands the kernel up to 64 packets as one message, which it cuts
-	// (UDP_SEGMENT): the way to more packets than system calls can bring.
+	// GSO hands the kernel up to 64 packets as one message, which the kernel cuts (UDP_SEGMENT).
+	// This reaches more packets than system calls can.
 	GSO bool
 
-	// Sources is the number of sockets that are sent from, 1 if 0. Sockets that
-	// share a port by SO_REUSEPORT are chosen by the sender's address.
+	// Sources is the number of sockets to send from, 1 if 0. The kernel spreads packets over
+	// sockets that share a port by SO_REUSEPORT by the sender's address.
 	Sources int
 
-	// DropRefused goes on where a Unix socket's queue is full, as most clients do,
-	// rather than waiting for room.
+	// DropRefused drops packets when a Unix socket's queue is full, as most clients do, instead
+	// of waiting for room.
 	DropRefused bool
 }
 
-// Pace says how fast, and for how long.
+// Pace is the speed and the length of a run.
 type Pace struct {
-	Rate     float64       // metrics a second; 0 for as fast as it goes
+	Rate     float64       // metrics a second; 0 for as fast as possible
 	Duration time.Duration // 0 for until the context ends
 
-	// Even sends each packet at its own time, for which the thread keeps a core
-	// busy. Otherwise packets go in bursts, about one a millisecond: a receiver that
-	// blocks for each packet then wakes up less often, and costs half.
+	// Even sends each packet at its own time, for which the thread keeps a core busy. Otherwise
+	// packets go in bursts, about one a millisecond: a receiver that blocks for each packet then
+	// wakes up less often and takes half the CPU.
 	Even bool
 }
 
-// Result is what became of a run.
+// Result is the outcome of a run.
 type Result struct {
 	Sent    load.Totals   // what the kernel took
-	Dropped load.Totals   // what it did not, which is lost (Config.DropRefused)
+	Dropped load.Totals   // what the kernel refused and was lost (Config.DropRefused)
 	Refused uint64        // times that a Unix socket's queue was full
 	Elapsed time.Duration // from the first packet to the last
 
-	// Of the thread that sent. On loopback the kernel charges it for most of what
-	// receiving a datagram takes, too.
+	// CPU time of the sending thread. On loopback the kernel also charges it for most of the
+	// work of receiving a datagram.
 	CPUUser, CPUSystem time.Duration
 }
 
-// Rate is the metrics a second that were reached.
+// Rate returns the metrics a second that the run reached.
 func (r Result) Rate() float64 { return float64(r.Sent.Metrics) / max(r.Elapsed.Seconds(), 1e-9) }
 
-// Client is open sockets to one address. Run belongs to one goroutine; Progress is
-// for any.
+// Client has open sockets to one address. One goroutine may call Run; any may call Progress.
 type Client struct {
 	config  Config
 	sockets []int
@@ -74,7 +73,7 @@ type Client struct {
 	batch   batch
 
 	mu       sync.Mutex
-	progress Result // of the run, but for its times
+	progress Result // of the run, without its times
 }
 
 // Open connects to the address.
@@ -91,7 +90,7 @@ func Open(config Config) (*Client, error) {
 	return c, nil
 }
 
-// sendBuffer lets a message of 64 packets find room at once.
+// sendBuffer has room for a message of 64 packets at once.
 const sendBuffer = 1 << 20
 
 func dial(network, address string) (int, error) {
@@ -143,17 +142,17 @@ func (c *Client) Close() error {
 	return errors.Join(errs...)
 }
 
-// Progress is what the run has sent so far.
+// Progress returns what the run has sent so far.
 func (c *Client) Progress() load.Totals {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.progress.Sent
 }
 
-// Run sends until the pace's duration has passed or ctx is done, which is no error.
-// Between bursts its thread naps about a millisecond, unless the pace is even.
+// Run sends until the pace's duration has passed or ctx is done, which is not an error. Between
+// bursts its thread sleeps about a millisecond, unless the pace is even.
 func (c *Client) Run(ctx context.Context, l *load.Load, pace Pace) (Result, error) {
-	runtime.LockOSThread() // whose CPU time is counted
+	runtime.LockOSThread() // its CPU time is counted
 	defer runtime.UnlockOSThread()
 	user, system, err := threadTimes()
 	if err != nil {
@@ -180,7 +179,7 @@ func (c *Client) Run(ctx context.Context, l *load.Load, pace Pace) (Result, erro
 	return r, errors.Join(err, errTimes)
 }
 
-// begin prepares for the packets of l, of which none is sent yet.
+// begin prepares for the packets of l, before the first is sent.
 func (c *Client) begin(l *load.Load) error {
 	c.count(func(r *Result) { *r = Result{} })
 	if !c.config.GSO {
@@ -226,7 +225,7 @@ func (c *Client) send(ctx context.Context, l *load.Load, pace Pace, begun time.T
 	}
 }
 
-// pacer says how many packets are due.
+// pacer computes how many packets are due.
 type pacer struct {
 	rate  float64 // packets a second
 	begun time.Time
@@ -235,15 +234,15 @@ type pacer struct {
 
 const (
 	shortNap = time.Millisecond
-	longNap  = 20 * time.Millisecond // a context that is done ends a run that soon
+	longNap  = 20 * time.Millisecond // a run ends this soon after its context
 
-	// A sender that was held up makes up for this much, and no more: a larger burst
-	// would find no room in a receive buffer, and the loss would be the sender's.
+	// A delayed sender makes up for this much, and no more: a larger burst would find no room in
+	// a receive buffer, and the loss would be the sender's fault.
 	catchUpTime    = 5 * time.Millisecond
-	catchUpPackets = 128 // about what the smallest default buffer of a kernel holds
+	catchUpPackets = 128 // about what the smallest default receive buffer of a kernel holds
 )
 
-// due returns how many packets are to be sent now, or how long there are none.
+// due returns how many packets to send now. If none, early is how long to wait.
 func (p *pacer) due(now time.Time) (n int, early time.Duration) {
 	owed := now.Sub(p.begun).Seconds()*p.rate - p.sent
 	if most := max(catchUpPackets, p.rate*catchUpTime.Seconds()); owed > most {
@@ -256,8 +255,8 @@ func (p *pacer) due(now time.Time) (n int, early time.Duration) {
 	return 0, min(max(time.Duration((1-owed)/p.rate*1e9), shortNap), longNap)
 }
 
-// nap sleeps in the kernel: the runtime's timers would be later by a wake-up.
+// nap sleeps in the kernel: the runtime's timers would add the time of a wake-up.
 func nap(d time.Duration) {
 	left := unix.NsecToTimespec(int64(d))
-	_ = unix.Nanosleep(&left, nil) // a signal may end it early, which the pacer sees
+	_ = unix.Nanosleep(&left, nil) // a signal may end it early; the pacer handles that
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/load"
 )
 
-// listen opens a socket that nobody reads.
+// listen opens a socket that nothing reads.
 func listen(t *testing.T, network string) net.PacketConn {
 	t.Helper()
 	address := "127.0.0.1:0"
@@ -40,7 +40,7 @@ func listen(t *testing.T, network string) net.PacketConn {
 	return conn
 }
 
-// receive hands on what comes until the socket is closed.
+// receive passes on incoming packets until the socket is closed.
 func receive(conn net.PacketConn) <-chan []byte {
 	packets := make(chan []byte, 1<<16)
 	go func() {
@@ -82,8 +82,7 @@ func newLoad(t testing.TB, change func(*load.Config)) *load.Load {
 	return l
 }
 
-// expect takes the packets that were sent from the receiver and compares them with
-// those that the same load hands out.
+// expect compares the packets that the receiver got with those that the same load produces.
 func expect(t *testing.T, packets <-chan []byte, want *load.Load, sent load.Totals) {
 	t.Helper()
 	deadline := time.After(10 * time.Second)
@@ -110,7 +109,7 @@ func expect(t *testing.T, packets <-chan []byte, want *load.Load, sent load.Tota
 	}
 }
 
-// What the sender counts is what comes, byte by byte, also where the ring ends with
+// The receiver gets exactly what the sender counts, byte by byte, also where the ring ends with
 // a short packet, and where the digits of new contexts are written.
 func TestEverythingSentComes(t *testing.T) {
 	few := func(c *load.Config) { c.Contexts, c.NewShare, c.MetricsPerPacket = 999, 0.01, 13 }
@@ -127,7 +126,7 @@ func TestEverythingSentComes(t *testing.T) {
 			conn := listen(t, c.network)
 			s, packets := open(t, conn, c.Config), receive(conn)
 			l, again := newLoad(t, few), newLoad(t, few)
-			for range 30 { // rounds the ring
+			for range 30 { // around the ring
 				if err := s.begin(l); err != nil {
 					t.Fatal(err)
 				}
@@ -188,8 +187,8 @@ func TestPacer(t *testing.T) {
 	}
 }
 
-// A full queue of a Unix socket is waited for, or costs a packet: either is counted,
-// and what is in the queue is what was sent.
+// When a Unix socket's queue is full, the sender waits or drops a packet. Either is counted,
+// and the queue has what was counted as sent.
 func TestFullQueue(t *testing.T) {
 	for name, drop := range map[string]bool{"waits": false, "drops": true} {
 		t.Run(name, func(t *testing.T) {
@@ -200,7 +199,7 @@ func TestFullQueue(t *testing.T) {
 				t.Fatal(err)
 			}
 			if result.Refused == 0 || drop != (result.Dropped.Packets > 0) {
-				t.Errorf("nobody read, and %d packets were sent, %d dropped, %d times refused", result.Sent.Packets, result.Dropped.Packets, result.Refused)
+				t.Errorf("without a reader, %d packets were sent, %d dropped, %d times refused", result.Sent.Packets, result.Dropped.Packets, result.Refused)
 			}
 			if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
 				t.Fatal(err)

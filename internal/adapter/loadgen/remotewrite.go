@@ -18,63 +18,63 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remoteload"
 )
 
-// WriterConfig says where to requests of remote write go, and how.
+// WriterConfig configures a Writer.
 type WriterConfig struct {
 	URL         string // http://HOST:PORT/api/v1/write
 	Header      http.Header
-	TLS         *tls.Config // of an https URL; nil for what is usual
-	Connections int         // requests under way, 1 if 0
-	Tenants     []string    // X-Scope-OrgID of the requests of a round, in turns; empty for none
+	TLS         *tls.Config // of an https URL; nil for the defaults
+	Connections int         // concurrent requests, 1 if 0
+	Tenants     []string    // X-Scope-OrgID of the requests of a round, in rotation; empty for none
 
-	// GoOn has a request that is answered with 503 not sent again: the next one comes
-	// when it is due, whatever the receiver asks for.
+	// GoOn drops a request that is answered with 503 instead of retrying it. The next one goes
+	// when it is due, whatever Retry-After says.
 	GoOn bool
 }
 
-// WriterPace says how fast, and for how long.
+// WriterPace is the speed and the length of a run.
 type WriterPace struct {
-	Rate     float64       // samples a second; 0 for as fast as it goes
+	Rate     float64       // samples a second; 0 for as fast as possible
 	Rounds   int           // 0 for any number
-	Duration time.Duration // 0 for any; a request that is under way ends
-	WarmUp   time.Duration // with a Rate: the latency of what is due in it is not counted
+	Duration time.Duration // 0 for any; requests under way still end
+	WarmUp   time.Duration // with a Rate: requests due in this time do not count in the latencies
 }
 
-// WriterResult is what became of the requests of a run. Each was answered.
+// WriterResult is the outcome of a run, in which each request was answered.
 type WriterResult struct {
 	Sent    remoteload.Totals
-	Written uint64 // samples that are stored, as the receiver says of each request
-	Refused string // what it said of the first of which it did not store all
-	Retries uint64 // answers that asked for the request once more, and connections that broke
-	GoneOn  uint64 // requests that were answered with 503 and not sent again
+	Written uint64 // samples stored, by the receiver's answers
+	Refused string // the first answer to a request that was not stored entirely
+	Retries uint64 // answers that asked for a retry, and broken connections
+	GoneOn  uint64 // requests answered with 503 and not sent again
 
 	Latency Latencies // from the beginning of a request to its answer, retries included
-	FromDue Latencies // with a Rate: from when it was due, so that who waits behind a slow one counts
+	FromDue Latencies // with a Rate: from when it was due, so the wait behind a slow request counts
 	Elapsed time.Duration
-	CPU     time.Duration // of this process meanwhile
+	CPU     time.Duration // of this process during the run
 }
 
-// Writer sends the requests of a load over some connections, as a sender of remote write
-// does: it sends a request again that was answered with 5xx, no earlier than the answer
-// says, and one of a series never before that before it was answered. Run belongs to one
-// goroutine; Progress is for any.
+// Writer sends the requests of a load over some connections, as a sender of remote write does.
+// It retries a request that is answered with 5xx, no earlier than the answer says. It sends a
+// series' next request only after the one before was answered. One goroutine may call Run; any
+// may call Progress.
 type Writer struct {
 	config WriterConfig
 	target *url.URL
 	load   *remoteload.Load
 
 	mu       sync.Mutex
-	answered *sync.Cond // some request was
-	turns    int        // that were given out: requests of all rounds
-	busy     []bool     // by request of a round: it is under way
-	failed   bool       // nothing more is sent in this run
+	answered *sync.Cond // signals that a request was answered
+	turns    int        // requests begun, in all rounds
+	busy     []bool     // by request of a round: whether it is under way
+	failed   bool       // this run sends nothing more
 	progress WriterResult
 }
 
-// NewWriter makes a Writer, which sends the load from its beginning.
+// NewWriter makes a Writer that sends the load from its beginning.
 func NewWriter(c WriterConfig, l *remoteload.Load) (*Writer, error) {
 	target, err := url.Parse(c.URL)
 	if err != nil || target.Host == "" || target.Scheme != "http" && target.Scheme != "https" {
-		return nil, fmt.Errorf("%q is no URL to write to; one is http://127.0.0.1:7125/api/v1/write", c.URL)
+		return nil, fmt.Errorf("%q is not a URL to write to; use one like http://127.0.0.1:7125/api/v1/write", c.URL)
 	}
 	c.Connections = max(1, c.Connections)
 	w := &Writer{config: c, target: target, load: l, busy: make([]bool, l.Requests())}
@@ -82,23 +82,23 @@ func NewWriter(c WriterConfig, l *remoteload.Load) (*Writer, error) {
 	return w, nil
 }
 
-// Rounds is how many rounds have been begun.
+// Rounds returns how many rounds have begun.
 func (w *Writer) Rounds() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return (w.turns + len(w.busy) - 1) / len(w.busy)
 }
 
-// Progress is what the run has sent so far.
+// Progress returns what the run has sent so far.
 func (w *Writer) Progress() remoteload.Totals {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.progress.Sent
 }
 
-// Run goes on with the load until the pace's rounds or its duration are over, and returns
-// when all requests are answered. It is an error if the receiver refuses a request as it
-// is, or answers none for a minute.
+// Run continues the load until the pace's rounds or duration are over, and returns when all
+// requests are answered. It fails if the receiver rejects a request as such, or answers none
+// for a minute.
 func (w *Writer) Run(ctx context.Context, pace WriterPace) (WriterResult, error) {
 	before, err := processTime()
 	if err != nil {
@@ -131,7 +131,7 @@ type writerRun struct {
 	first int // turn
 }
 
-// connection sends request after request.
+// connection sends one request after another.
 func (r *writerRun) connection(ctx context.Context) error {
 	alarm, err := newAlarm()
 	if err != nil {
@@ -140,7 +140,7 @@ func (r *writerRun) connection(ctx context.Context) error {
 	defer alarm.close()
 	c := connection{Writer: r.Writer}
 	defer c.close()
-	// Who waits for a request that somebody else has under way waits no more.
+	// When ctx ends, connections that wait for another's request stop waiting.
 	defer context.AfterFunc(ctx, r.fail)()
 	for {
 		k, due, ok := r.turn()
@@ -161,8 +161,8 @@ func (r *writerRun) connection(ctx context.Context) error {
 	}
 }
 
-// turn is the next request and when to send it. Requests have their turn one after the
-// other: the same of two rounds are never under way at once.
+// turn returns the next request and when to send it. Requests take turns in order: the same
+// request of two rounds is never under way at once.
 func (r *writerRun) turn() (k int, due time.Time, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -186,7 +186,7 @@ func (r *writerRun) turn() (k int, due time.Time, ok bool) {
 	return k, due, !r.failed
 }
 
-// perRequest is how many samples a request has on average.
+// perRequest returns how many samples a request has on average.
 func (r *writerRun) perRequest() float64 {
 	return float64(r.load.Series) / float64(len(r.busy))
 }

@@ -21,16 +21,16 @@ import (
 
 const writtenHeader = "X-Prometheus-Remote-Write-Samples-Written"
 
-// store is a receiver that keeps the times of each series.
+// store is a receiver that keeps the times of each series' samples.
 type store struct {
 	*httptest.Server
-	// answer may take a request in another way than by storing it, and then says so.
+	// answer, if set, may answer a request without storing it, and reports whether it did.
 	answer func(n int, body []byte, w http.ResponseWriter) (answered bool)
 
 	mu    sync.Mutex
 	n     int // requests
 	times map[string][]int64
-	again int // samples that were there already
+	again int // samples that were already stored
 }
 
 func newStore(t *testing.T, answer func(n int, body []byte, w http.ResponseWriter) bool) *store {
@@ -116,7 +116,7 @@ func writer(t *testing.T, url string, connections int, l *remoteload.Load) *Writ
 	return w
 }
 
-// checkStored sees that each series has a sample of each round, in order.
+// checkStored checks that each series has a sample of each round, in order.
 func (s *store) checkStored(t *testing.T, l *remoteload.Load, rounds int) {
 	t.Helper()
 	s.mu.Lock()
@@ -136,7 +136,7 @@ func (s *store) checkStored(t *testing.T, l *remoteload.Load, rounds int) {
 	}
 }
 
-// What the writer counts is what came, each sample once and each series in order, over any
+// The receiver gets what the writer counts, each sample once and each series in order, over any
 // number of connections, and in several runs.
 func TestEverythingWrittenComes(t *testing.T) {
 	for name, c := range map[string]struct{ version, connections int }{
@@ -167,8 +167,7 @@ func TestEverythingWrittenComes(t *testing.T) {
 	}
 }
 
-// A request that is to come again comes again, with the same bytes and no sooner than the
-// receiver wants.
+// A retry has the same bytes, and comes no sooner than the receiver wants.
 func TestRequestsAreSentAgain(t *testing.T) {
 	var refused []byte
 	var at time.Time
@@ -217,8 +216,8 @@ func TestRequestsAreSentAgain(t *testing.T) {
 	}
 }
 
-// What a receiver says of a request decides what is written of it, and whether there is
-// sense in going on.
+// The receiver's answer decides how many samples of a request count as written, and whether to
+// go on.
 func TestAnswers(t *testing.T) {
 	for name, c := range map[string]struct {
 		version, status int
@@ -234,7 +233,7 @@ func TestAnswers(t *testing.T) {
 		"a limit":                        {version: 1, status: 429, written: "0", want: 0},
 		"a request that nobody can read": {version: 1, status: 400, fails: "answered 400 Bad Request: why"},
 		"no such address":                {version: 1, status: 404, written: "0", fails: "answered 404 Not Found: why"},
-		"more is written than was sent, which must be wrong": {version: 1, status: 204, written: "101", fails: `answered that "101" of 100`},
+		"more is written than was sent, which must be wrong": {version: 1, status: 204, written: "101", fails: `the answer says that "101" of 100`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(t, func(_ int, _ []byte, w http.ResponseWriter) bool {
@@ -262,8 +261,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// A run sends no more than its rate allows, and ends with its duration, when each request
-// that was sent has its answer.
+// A run sends no more than its rate allows. It ends after its duration, once each request that
+// was sent has its answer.
 func TestWriterKeepsItsPace(t *testing.T) {
 	s := newStore(t, nil)
 	l := writeLoad(t, nil)
@@ -274,7 +273,7 @@ func TestWriterKeepsItsPace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The first of a run is due at once.
+		// The first request of a run is due at once.
 		if most := 5000*.3 + 100; float64(r.Sent.Samples) > most || r.Sent.Samples == 0 || r.Elapsed < 250*time.Millisecond {
 			t.Errorf("%d samples in %v, at most %.0f were due", r.Sent.Samples, r.Elapsed, most)
 		}
@@ -289,8 +288,8 @@ func TestWriterKeepsItsPace(t *testing.T) {
 	}
 }
 
-// Requests that were due while a receiver took its time have waited, though each was
-// answered at once when it came. What is due in the warm-up does not count.
+// Requests that were due while the receiver was slow have waited, even if each was answered at
+// once when it came. Requests due in the warm-up do not count.
 func TestLatencyFromWhenARequestWasDue(t *testing.T) {
 	for warmUp, want := range map[time.Duration]struct{ counted, slow uint64 }{
 		0:                      {counted: 30, slow: 1},
@@ -319,15 +318,14 @@ func TestLatencyFromWhenARequestWasDue(t *testing.T) {
 		if r.Latency.total != want.counted || r.FromDue.total != want.counted || r.Written != 3000 {
 			t.Errorf("of %d samples, after %v, %d and %d latencies", r.Written, warmUp, r.Latency.total, r.FromDue.total)
 		}
-		// The second was due after 10 ms, and the third after 20.
+		// The second was due after 10 ms, the third after 20.
 		if n, due := slow(&r.Latency), slow(&r.FromDue); n < want.slow || due < 2*want.slow {
 			t.Errorf("after %v %d were slow, and %d from when they were due", warmUp, n, due)
 		}
 	}
 }
 
-// Who goes on sends the next request when it is due, whatever the answer to the last one
-// asks for.
+// With GoOn the next request goes when it is due, whatever the last answer asks for.
 func TestGoingOn(t *testing.T) {
 	s := newStore(t, func(n int, _ []byte, w http.ResponseWriter) bool {
 		if n%3 > 0 {
@@ -347,7 +345,7 @@ func TestGoingOn(t *testing.T) {
 	}
 }
 
-// A request is of the same tenant in each round: its series are.
+// A request has the same tenant in each round, because its series do.
 func TestTenantsTakeTurns(t *testing.T) {
 	var mu sync.Mutex
 	var seen []string
@@ -366,7 +364,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 	}
 }
 
-// Who waits for an answer, or for his turn, ends with his context.
+// A connection that waits for an answer, or for its turn, ends with its context.
 func TestWriterEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")
@@ -384,7 +382,7 @@ func TestWriterEndsWithItsContext(t *testing.T) {
 
 func TestWriterNeedsAnAddress(t *testing.T) {
 	for _, url := range []string{"127.0.0.1:7125", "ftp://127.0.0.1/", "http://"} {
-		if _, err := NewWriter(WriterConfig{URL: url}, writeLoad(t, nil)); err == nil || !strings.Contains(err.Error(), "is no URL to write to") {
+		if _, err := NewWriter(WriterConfig{URL: url}, writeLoad(t, nil)); err == nil || !strings.Contains(err.Error(), "is not a URL to write to") {
 			t.Errorf("%s: %v", url, err)
 		}
 	}

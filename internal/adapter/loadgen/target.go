@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// DefaultTarget is where DogStatsD clients send unless they are told otherwise.
+// DefaultTarget is where DogStatsD clients send by default.
 const DefaultTarget = "udp://127.0.0.1:8125"
 
-// Target is a DogStatsD socket to send to, datagram by datagram.
+// Target is a DogStatsD socket that takes single datagrams.
 type Target struct {
 	net.Conn
 	name  string
-	frame []byte // of a stream, used again; nil for datagrams
+	frame []byte // of a stream, reused; nil for datagrams
 }
 
 // ParseTarget reads udp://HOST:PORT, unixgram:PATH or unix:PATH. A path may follow
@@ -28,7 +28,7 @@ func ParseTarget(name string) (network, address string, err error) {
 	network, address, _ = strings.Cut(name, ":")
 	address = strings.TrimPrefix(address, "//")
 	if address == "" || network != "udp" && network != "unixgram" && network != "unix" {
-		return "", "", fmt.Errorf("--to = %s: is no address; write udp://HOST:PORT, unixgram:PATH or unix:PATH", name)
+		return "", "", fmt.Errorf("--to = %s: is not an address; write udp://HOST:PORT, unixgram:PATH or unix:PATH", name)
 	}
 	if network == "udp" {
 		_, port, err := net.SplitHostPort(address)
@@ -56,8 +56,7 @@ func DialTarget(ctx context.Context, name string) (*Target, error) {
 	return t, nil
 }
 
-// Send sends one datagram or frame. By a Unix socket it waits while the receiver is
-// busy.
+// Send sends one datagram or frame. Over a Unix socket it waits while the receiver is busy.
 func (t *Target) Send(data []byte) error {
 	if t.frame != nil {
 		t.frame = append(binary.LittleEndian.AppendUint32(t.frame[:0], uint32(len(data))), data...)
@@ -69,19 +68,19 @@ func (t *Target) Send(data []byte) error {
 	return nil
 }
 
-// Broken reports whether no other datagram can be sent after err. By UDP each one
-// stands for itself, and so does one that is too long.
+// Broken reports whether no more datagrams can be sent after err. Over UDP the next one may
+// still go, as it may after one that was too long.
 func (t *Target) Broken(err error) bool {
 	return t.RemoteAddr().Network() != "udp" && !errors.Is(err, syscall.EMSGSIZE) && !errors.Is(err, syscall.ENOBUFS)
 }
 
-// Refused reports whether err says, by UDP, that nobody listens. The kernel learns
-// it of a datagram that was sent and says it at the next one, which it does not send.
+// Refused reports whether err says, over UDP, that no server listens. The kernel learns this
+// after it sent a datagram, and reports it at the next one, which it does not send.
 func (t *Target) Refused(err error) bool {
 	return t.RemoteAddr().Network() == "udp" && errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// Pending is what the kernel has yet to say of the last datagram.
+// Pending returns the error, if any, that the kernel has for the last datagram.
 func (t *Target) Pending() error {
 	conn, ok := t.Conn.(*net.UDPConn)
 	if !ok {
@@ -101,5 +100,5 @@ func (t *Target) Pending() error {
 	return err
 }
 
-// Interrupt ends a send that waits.
+// Interrupt ends a waiting Send.
 func (t *Target) Interrupt() { _ = t.SetWriteDeadline(time.Now()) }

@@ -14,31 +14,31 @@ import (
 )
 
 const (
-	// readTime is how long a sender may take for one request, whatever comes meanwhile.
+	// readTime is how long a sender may take for a whole request.
 	readTime = time.Minute
 
-	// stallTime is how long a sender may take for the next stallBytes of a request, or for
-	// its end. TCP sends again what was lost after 0.2, 0.4, 0.8, 1.6 and 3.2 s, so that
-	// five packets lost in a row are no stall.
+	// stallTime is how long a sender may take for the next stallBytes of a request, or for its
+	// end. TCP resends a lost packet after 0.2, 0.4, 0.8, 1.6 and 3.2 s, so losing it five times
+	// in a row is not a stall.
 	stallTime  = 10 * time.Second
 	stallBytes = 16 << 10
 )
 
-// errStalled is a request that did not come: its memory is for others.
+// errStalled is the error of a request that stopped coming: its memory is for others.
 var errStalled = fmt.Errorf("less than %d bytes of the request came in %v, or not all of it in %v", stallBytes, stallTime, readTime)
 
-// stalled is a request that was cut off. It may come again.
+// stalled is the error of a request that was cut off. The sender may retry it.
 type stalled struct{ error }
 
-// RetryAfter is how long the sender should wait.
+// RetryAfter returns how long the sender should wait.
 func (stalled) RetryAfter() time.Duration { return time.Second }
 
-// paced is the body of a request, which is cut off when it does not come.
+// paced is the body of a request. It cuts the request off when the sender stalls.
 type paced struct {
 	body    io.Reader
-	control *http.ResponseController // nil if the connection takes no deadline: a request of this process
-	end     time.Time                // of all of it
-	left    int                      // bytes until the sender is given time again
+	control *http.ResponseController // nil if the connection has no deadlines: a request of this process
+	end     time.Time                // deadline of the whole body
+	left    int                      // bytes until the sender gets more time
 }
 
 func newPaced(w http.ResponseWriter, request *http.Request) *paced {
@@ -47,7 +47,7 @@ func newPaced(w http.ResponseWriter, request *http.Request) *paced {
 	return p
 }
 
-// allow gives the sender time for the next bytes.
+// allow gives the sender time for the next stallBytes.
 func (p *paced) allow() {
 	p.left = stallBytes
 	at := time.Now().Add(stallTime)
@@ -63,14 +63,14 @@ func (p *paced) deadline(at time.Time) {
 	}
 }
 
-// Read is part of io.Reader.
+// Read implements io.Reader.
 func (p *paced) Read(b []byte) (int, error) {
 	n, err := p.body.Read(b)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return n, errStalled
 	case err != nil:
-		p.deadline(time.Time{}) // the next request on the connection has time of its own
+		p.deadline(time.Time{}) // the next request on the connection has its own time
 	case n >= p.left:
 		p.allow()
 	default:
@@ -79,14 +79,13 @@ func (p *paced) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// firstRead is for how much of a body there is memory before any of it came, in bytes.
+// firstRead is how many bytes of memory a body gets before any of it came.
 const firstRead = 16 << 10
 
-// readBody reads to the end of a body, of which so many bytes are expected, and at most
-// limit are taken. It takes memory as they come: a sender that says how much it will send
-// has sent nothing yet.
+// readBody reads a body to its end. It expects so many bytes, and takes at most limit. It takes
+// memory as bytes come, because a sender that announces a length has sent nothing yet.
 func readBody(body *buf.Buf, from io.Reader, expected, limit int, held *holding) error {
-	// One byte more, so that the end is found without another read that finds no room.
+	// One byte more, so that the read that fills the body also finds its end.
 	for room := min(expected, firstRead, limit) + 1; ; room = min(2*room, limit+1) {
 		if err := held.grow(room); err != nil {
 			return err

@@ -33,15 +33,15 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { close(p); return nil }
 func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// A request that is begun and does not go on is cut off after stallTime, whatever it says
-// will come, and the sender may send it again. It took memory for as long as a minute, and
-// of gRPC four of them kept a tenant from writing.
+// A request that begins and stalls is cut off after stallTime, whatever length it announces,
+// and the sender may retry it. It used to hold memory for up to a minute, and four of them over
+// gRPC kept a tenant from writing.
 func TestAStalledRequestIsCutOff(t *testing.T) {
 	for _, c := range []struct {
 		why   string
-		every time.Duration // a byte comes
-		until int           // bytes of 5000
-		cut   time.Duration // when, 0 for never
+		every time.Duration // between two bytes
+		until int           // how many of 5000 bytes are sent
+		cut   time.Duration // when it is cut off, 0 for never
 	}{
 		{"nothing comes", time.Hour, 0, stallTime},
 		{"it trickles", time.Second, 5000, stallTime},
@@ -85,7 +85,7 @@ func TestAStalledRequestIsCutOff(t *testing.T) {
 				if c.cut > 0 && (resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(text), "less than 16384 bytes") || took < c.cut || took > c.cut+time.Second) {
 					t.Errorf("%s: %s: %s %q after %v", c.why, path, resp.Status, text, took)
 				}
-				if c.cut == 0 && resp.StatusCode != http.StatusBadRequest { // nothing but zeros came
+				if c.cut == 0 && resp.StatusCode != http.StatusBadRequest { // the body is all zeros
 					t.Errorf("%s: %s: %s %q after %v", c.why, path, resp.Status, text, took)
 				}
 				if n := testutil.ToFloat64(r.metrics.unread.WithLabelValues("stalled")); (n == 1) != (c.cut > 0) {
@@ -106,8 +106,9 @@ func TestAStalledRequestIsCutOff(t *testing.T) {
 	}
 }
 
-// A request of HTTP/1 at the address of gRPC is answered, whether or not its body comes.
-// It once held its connection for as long as the sender liked, and was never idle.
+// A request of HTTP/1 at the address of gRPC is answered, whether its body comes or not. It
+// used to hold its connection for as long as the sender liked, and the connection was never
+// idle.
 func TestABodyOfNoCallIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, listener := &http.Server{Handler: http.HandlerFunc(newReceiver(&distributor{settings: escaping}).GRPC)}, make(pipes)
@@ -132,13 +133,13 @@ func TestABodyOfNoCallIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// deadlines is a connection that a piece of the body reaches at each Read.
+// deadlines is a connection that receives one piece of the body at each Read.
 type deadlines struct {
 	http.ResponseWriter
 	last   time.Time
 	pieces int
-	each   int           // bytes of a piece
-	after  time.Duration // the piece before
+	each   int           // bytes in a piece
+	after  time.Duration // the previous piece
 }
 
 func (d *deadlines) SetReadDeadline(t time.Time) error {
@@ -158,7 +159,7 @@ func (d *deadlines) Read(b []byte) (int, error) {
 	return min(d.each, len(b)), nil
 }
 
-// A sender that goes on has a minute for all of it, and one that does not has not.
+// A sender that keeps sending has a minute for the whole request. One that stalls has less.
 func TestWhatGoesOnIsRead(t *testing.T) {
 	for _, c := range []struct {
 		why    string
@@ -188,12 +189,12 @@ func TestWhatGoesOnIsRead(t *testing.T) {
 	}
 }
 
-// roomy takes large requests.
+// roomy accepts large requests.
 type roomy struct{ *distributor }
 
 func (roomy) MaxBody() int { return 1 << 20 }
 
-// What a sender says it will send takes no memory before it comes.
+// An announced length takes no memory before bytes come.
 func TestMemoryIsTakenAsBytesCome(t *testing.T) {
 	const most = 4 << 20
 	r := New(Options{Distributor: roomy{&distributor{settings: escaping}}, Tenant: func(*http.Request) string { return "team" }, MaxMemory: most, Registry: prometheus.NewRegistry()})

@@ -21,21 +21,21 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/buf"
 )
 
-// exportPath is the one call of OTLP's service for metrics.
+// exportPath is the only method of OTLP's metrics service.
 const exportPath = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 
-// GRPC answers OTLP over gRPC, for a server that speaks HTTP/2. Source: "gRPC over HTTP2".
+// GRPC answers OTLP over gRPC, below a server that speaks HTTP/2. Source: "gRPC over HTTP2".
 //
-// A call is a request whose body is a prefix and one message, so that it is read as
-// requests are over HTTP: memory is taken as bytes come, and a message that does not come
-// is cut off. A library of gRPC gives no hold on a message before all of it is there.
+// A call is a request whose body is a prefix and one message, so it is read like requests over
+// HTTP: it takes memory as bytes come, and is cut off when it stalls. A gRPC library gives no
+// access to a message before all of it is there.
 func (r *Receiver) GRPC(w http.ResponseWriter, request *http.Request) {
 	begun := time.Now()
 	if !SpeaksGRPC(w, request) {
 		return
 	}
 	if request.URL.Path != exportPath {
-		AnswerGRPC(w, status.Newf(codes.Unimplemented, "there is no %.200q here; OTLP's metrics are taken by %s", request.URL.Path, exportPath), nil)
+		AnswerGRPC(w, status.Newf(codes.Unimplemented, "unknown method %.200q; send OTLP metrics to %s", request.URL.Path, exportPath), nil)
 		return
 	}
 	p, err := r.receiveGRPC(newPaced(w, request), request, begun)
@@ -48,15 +48,15 @@ func (r *Receiver) GRPC(w http.ResponseWriter, request *http.Request) {
 	AnswerGRPC(w, answer, p.encode(otlp.Protobuf))
 }
 
-// SpeaksGRPC reports whether a request is a call of gRPC. Any other is answered.
+// SpeaksGRPC reports whether a request is a gRPC call. It answers any other request.
 func SpeaksGRPC(w http.ResponseWriter, request *http.Request) bool {
 	kind := request.Header.Get("Content-Type")
 	if request.ProtoMajor == 2 && request.Method == http.MethodPost && strings.HasPrefix(kind, "application/grpc") {
 		return true
 	}
-	// net/http reads the body before it answers, and here for as long as it takes to come.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(stallTime)) // not over a connection without deadlines
-	http.Error(w, "this address speaks gRPC over HTTP/2 and nothing else; OTLP over HTTP is taken at the address of http.listen, POST /v1/metrics", http.StatusUnsupportedMediaType)
+	// net/http reads the body before it answers, and without a deadline waits for it forever.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(stallTime)) // fails on a connection without deadlines
+	http.Error(w, "this address speaks only gRPC over HTTP/2; send OTLP over HTTP to the address of http.listen, POST /v1/metrics", http.StatusUnsupportedMediaType)
 	return false
 }
 
@@ -75,11 +75,11 @@ func (r *Receiver) receiveGRPC(from *paced, request *http.Request, begun time.Ti
 	return r.export(tenant, body, otlp.Protobuf, held)
 }
 
-// prefixLen is what stands before a message: a byte that says whether it is compressed,
+// prefixLen is the length of a message's prefix: one byte that says whether it is compressed,
 // and its length, big-endian.
 const prefixLen = 5
 
-// readMessage reads the message of a call, and sees that nothing follows.
+// readMessage reads the message of a call, and checks that nothing follows it.
 func (r *Receiver) readMessage(body *buf.Buf, from *paced, encoding string, held *holding) error {
 	var prefix [prefixLen]byte
 	if _, err := io.ReadFull(from, prefix[:]); err != nil {
@@ -89,9 +89,9 @@ func (r *Receiver) readMessage(body *buf.Buf, from *paced, encoding string, held
 	zipped := prefix[0] == 1
 	switch {
 	case prefix[0] > 1:
-		return r.refuse(held.tenant, http.StatusBadRequest, "malformed", fmt.Errorf("the message begins with %d, not with 0 or 1 as in gRPC", prefix[0]))
+		return r.refuse(held.tenant, http.StatusBadRequest, "malformed", fmt.Errorf("the message begins with byte %d; gRPC has 0 or 1 there", prefix[0]))
 	case zipped && encoding != "gzip":
-		return r.refuse(held.tenant, http.StatusUnsupportedMediaType, "content_type", fmt.Errorf("grpc-encoding %.80q is not taken; send gzip, or nothing compressed", encoding))
+		return r.refuse(held.tenant, http.StatusUnsupportedMediaType, "content_type", fmt.Errorf("grpc-encoding %.80q is not supported; send gzip, or uncompressed", encoding))
 	case uint64(size) > uint64(limit):
 		return r.refuseBody(held.tenant, &remotewrite.SizeError{Size: uint64(size), Limit: limit})
 	}
@@ -100,18 +100,18 @@ func (r *Receiver) readMessage(body *buf.Buf, from *paced, encoding string, held
 		return err
 	}
 	if message.N > 0 {
-		return r.refuse(held.tenant, http.StatusBadRequest, "malformed", fmt.Errorf("%d bytes of the message did not come, or follow what is compressed", message.N))
+		return r.refuse(held.tenant, http.StatusBadRequest, "malformed", fmt.Errorf("%d bytes of the message are missing, or follow its compressed part", message.N))
 	}
 	switch n, err := from.Read(prefix[:1]); {
 	case n > 0:
-		return r.refuse(held.tenant, http.StatusBadRequest, "malformed", errors.New("a call has one message, and there is more"))
+		return r.refuse(held.tenant, http.StatusBadRequest, "malformed", errors.New("the call has more than one message"))
 	case !errors.Is(err, io.EOF):
-		return r.refuseBody(held.tenant, fmt.Errorf("the call did not end behind its message: %w", err))
+		return r.refuseBody(held.tenant, fmt.Errorf("the call did not end after its message: %w", err))
 	}
 	return nil
 }
 
-// AnswerGRPC ends a call with a message, if it went well, or with what went wrong.
+// AnswerGRPC ends a call with its status, and with message if it succeeded.
 func AnswerGRPC(w http.ResponseWriter, s *status.Status, message []byte) {
 	header := w.Header()
 	header.Set("Content-Type", "application/grpc")
@@ -119,9 +119,9 @@ func AnswerGRPC(w http.ResponseWriter, s *status.Status, message []byte) {
 	w.WriteHeader(http.StatusOK)
 	if s.Code() == codes.OK {
 		framed := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message)))
-		_, _ = w.Write(append(framed, message...)) // fails if the client went away
+		_, _ = w.Write(append(framed, message...)) // an error means that the client has gone
 	}
-	_ = http.NewResponseController(w).Flush() // or the answer would have a length, which a call has not
+	_ = http.NewResponseController(w).Flush() // otherwise the answer would have a Content-Length, which gRPC does not
 	header.Set(http.TrailerPrefix+"Grpc-Status", strconv.Itoa(int(s.Code())))
 	if s.Message() != "" {
 		header.Set(http.TrailerPrefix+"Grpc-Message", percentEncoded(s.Message()))
@@ -135,7 +135,7 @@ func AnswerGRPC(w http.ResponseWriter, s *status.Status, message []byte) {
 	}
 }
 
-// percentEncoded is a text as a header of gRPC has it.
+// percentEncoded encodes a text for a gRPC header.
 func percentEncoded(text string) string {
 	var b strings.Builder
 	for i := range len(text) {

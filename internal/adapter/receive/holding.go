@@ -13,22 +13,22 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/buf"
 )
 
-// holding is all that one request holds until it is answered: buffers, decoded requests, and
-// its part of the memory of all requests.
+// holding is all that a request holds until it is answered: buffers, decoded requests, and its
+// part of the memory of all requests.
 type holding struct {
 	receiver *Receiver
 	tenant   string
 	sender   sender.Sender
-	bytes    int64         // of Receiver.memory
+	bytes    int64         // taken from Receiver.memory
 	shared   *atomic.Int64 // bytes of all the tenant's requests
 	refused  error         // why there was no more memory
 	buffers  []*buf.Buf
 	requests []*remotewrite.Request
-	trip     *stage.Trip // nil if nobody watches
-	tripRoom stage.Trip  // that trip: memory of its own would be one allocation more
+	trip     *stage.Trip // nil without a Watch
+	tripRoom stage.Trip  // memory for trip; saves an allocation
 }
 
-// hold begins the holding of a request, which release ends.
+// hold makes a request's holding. release must end it.
 func (r *Receiver) hold(tenant string, request *http.Request) *holding {
 	shared, known := r.tenants.Load(tenant)
 	if !known {
@@ -37,7 +37,7 @@ func (r *Receiver) hold(tenant string, request *http.Request) *holding {
 	return &holding{receiver: r, tenant: tenant, sender: sender.Of(request.RemoteAddr, request.UserAgent()), shared: shared.(*atomic.Int64)}
 }
 
-// begin begins the trip of the request. Headers may be nil.
+// begin begins the trip of the request. headers may be nil.
 func (h *holding) begin(input stage.Input, begun time.Time, headers http.Header) {
 	if h.receiver.Watch == nil {
 		return
@@ -47,8 +47,8 @@ func (h *holding) begin(input stage.Input, begun time.Time, headers http.Header)
 	h.trip.Enter(stage.Read, begun)
 }
 
-// parsed counts the request, of so many bytes once decompressed, and sends what it was
-// parsed into on its way.
+// parsed counts the request and its decompressed bytes, and puts the trip into the requests
+// that were parsed from it.
 func (h *holding) parsed(input stage.Input, bytes int, requests ...*remotewrite.Request) {
 	samples := 0
 	for _, r := range requests {
@@ -63,7 +63,7 @@ func (h *holding) parsed(input stage.Input, bytes int, requests ...*remotewrite.
 	h.trip.Pass(stage.Parse, stage.Distribute, time.Now())
 }
 
-// end ends the trip. After an error it ends where it is.
+// end ends the trip. After an error it ends in its present stage.
 func (h *holding) end(err error) {
 	if err != nil {
 		h.trip.Fail(time.Now())
@@ -99,8 +99,8 @@ func (h *holding) request() *remotewrite.Request {
 	return request
 }
 
-// share is the part of the memory that one tenant may have, as a divisor: others still find
-// some, whatever it sends or begins to send. A request alone may have all.
+// share divides the memory: while others have requests, a tenant gets 1/share of it, so that
+// they find some whatever it sends or begins to send. A request alone may have all.
 const share = 2
 
 // take takes memory, and reports whether there was enough.
@@ -117,7 +117,7 @@ func (h *holding) take(bytes int64) bool {
 	return true
 }
 
-// growStep is what a holding grows by at least, in bytes.
+// growStep is the least that a holding grows by, in bytes.
 const growStep = 16 << 10
 
 // grow takes memory until the request has that many bytes.
@@ -128,7 +128,7 @@ func (h *holding) grow(to int) error {
 	most := h.receiver.MaxMemory
 	if int64(to) > most {
 		return h.fail(h.receiver.refuse(h.tenant, http.StatusRequestEntityTooLarge, "too_large", fmt.Errorf(
-			"the request takes more than %d bytes once it is decoded, which is what distributor.max_memory allows for all requests together; send less in a request", most)))
+			"the decoded request takes more than %d bytes, which distributor.max_memory allows for all requests together; send smaller requests", most)))
 	}
 	if !h.take(min(max(int64(to)-h.bytes, growStep), most-h.bytes)) {
 		return h.fail(h.receiver.Distributor.NoMemory())
@@ -136,7 +136,7 @@ func (h *holding) grow(to int) error {
 	return nil
 }
 
-// more takes so many bytes beyond those that the request has.
+// more takes this many bytes in addition.
 func (h *holding) more(bytes int) error { return h.grow(int(h.bytes) + bytes) }
 
 func (h *holding) fail(err error) error {

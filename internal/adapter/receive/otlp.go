@@ -28,7 +28,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/buf"
 )
 
-// jsonType is the media type of OTLP's other form.
+// jsonType is the media type of OTLP in JSON.
 const jsonType = "application/json"
 
 // OTLP answers POST /v1/metrics. Source: opentelemetry-proto, "OTLP/HTTP".
@@ -50,7 +50,7 @@ func (r *Receiver) OTLP(w http.ResponseWriter, request *http.Request) {
 		body = encodeStatus(s, form)
 	}
 	r.metrics.answer(code, time.Since(begun))
-	if !known { // whoever speaks another language may read this one
+	if !known { // a sender of another type may still read this one
 		http.Error(w, err.Error(), code)
 		return
 	}
@@ -60,7 +60,7 @@ func (r *Receiver) OTLP(w http.ResponseWriter, request *http.Request) {
 	}
 	w.Header().Set("Content-Type", kind)
 	w.WriteHeader(code)
-	_, _ = w.Write(body) // fails if the client went away
+	_, _ = w.Write(body) // an error means that the client has gone
 }
 
 func formOf(header http.Header) (form otlp.Form, known bool) {
@@ -71,7 +71,7 @@ func formOf(header http.Header) (form otlp.Form, known bool) {
 	return otlp.Protobuf, err == nil && kind == protobuf
 }
 
-// otlp reads a request that came by HTTP, and hands it over.
+// otlp reads a request that came over HTTP, and exports it.
 func (r *Receiver) otlp(from io.Reader, request *http.Request, form otlp.Form, known bool, begun time.Time) (p partial, err error) {
 	tenant := r.Tenant(request)
 	if err := r.Distributor.Admit(tenant); err != nil {
@@ -80,9 +80,9 @@ func (r *Receiver) otlp(from io.Reader, request *http.Request, form otlp.Form, k
 	encoding := strings.ToLower(request.Header.Get("Content-Encoding"))
 	switch {
 	case !known:
-		err = fmt.Errorf("Content-Type %.120q is not taken; send %s or %s", request.Header.Get("Content-Type"), protobuf, jsonType)
+		err = fmt.Errorf("Content-Type %.120q is not supported; send %s or %s", request.Header.Get("Content-Type"), protobuf, jsonType)
 	case encoding != "" && encoding != "gzip" && encoding != "identity":
-		err = fmt.Errorf("Content-Encoding %.80q is not taken; send gzip, or nothing compressed", encoding)
+		err = fmt.Errorf("Content-Encoding %.80q is not supported; send gzip, or uncompressed", encoding)
 	}
 	if err != nil {
 		return p, r.refuse(tenant, http.StatusUnsupportedMediaType, "content_type", err)
@@ -95,7 +95,7 @@ func (r *Receiver) otlp(from io.Reader, request *http.Request, form otlp.Form, k
 	if err := sizeOf(request, limit); err != nil {
 		return p, r.refuseBody(tenant, err)
 	}
-	// What is compressed is no larger than what it was made of, but for a few bytes.
+	// Compression makes data at most a few bytes larger.
 	from = io.LimitReader(from, int64(limit)+1<<10)
 	if err := r.readOTLP(body, from, encoding == "gzip", expected(request), held); err != nil {
 		return p, err
@@ -105,8 +105,8 @@ func (r *Receiver) otlp(from io.Reader, request *http.Request, form otlp.Form, k
 
 var unzippers sync.Pool // of *gzip.Reader
 
-// readOTLP reads a body of so many bytes, before they are decompressed, and takes memory
-// for it as it comes.
+// readOTLP reads a body and decompresses it if zipped. expected is its length as sent. It takes
+// memory as bytes come.
 func (r *Receiver) readOTLP(body *buf.Buf, from io.Reader, zipped bool, expected int, held *holding) error {
 	limit := r.Distributor.MaxBody()
 	if zipped {
@@ -127,14 +127,14 @@ func (r *Receiver) readOTLP(body *buf.Buf, from io.Reader, zipped bool, expected
 	return nil
 }
 
-// partial is what of a request was rejected: nothing, if it is zero.
+// partial is the rejected part of a request. The zero value means none.
 type partial struct {
 	points int64
 	text   string
 }
 
-// export makes series of a request, whichever way it came, and writes them. The memory of
-// body, for which held has room, is used again for their labels.
+// export converts a request, from HTTP or gRPC, to series and writes them. It reuses the memory
+// of body for their labels; held has room for them.
 func (r *Receiver) export(tenant string, body *buf.Buf, form otlp.Form, held *holding) (p partial, err error) {
 	held.trip.Pass(stage.Read, stage.Parse, time.Now())
 	bytes := len(body.B)
@@ -163,8 +163,8 @@ func (r *Receiver) export(tenant string, body *buf.Buf, form otlp.Form, held *ho
 		return p, err
 	}
 	held.parsed(stage.OTLP, bytes, request, increments)
-	// What counts from a start comes first: should the rest have to come again, it is there
-	// with the same values.
+	// Cumulative points come first: if the rest must be sent again, they are stored again with
+	// the same values.
 	var o outcome.Outcome
 	if len(request.Series) > 0 {
 		if o, err = r.Distributor.Push(tenant, request); err != nil {
@@ -181,7 +181,7 @@ func (r *Receiver) export(tenant string, body *buf.Buf, form otlp.Form, held *ho
 		o.Add(&added)
 	}
 	held.end(nil)
-	// Not before the rest is written: what may come again would be counted again.
+	// Only after the rest is written: a request that is sent again would be counted twice.
 	all := converted.Refused
 	if all.AnyRefused() || all.NotKept > 0 {
 		r.Distributor.Refused(tenant, &all)
@@ -194,8 +194,8 @@ func (r *Receiver) export(tenant string, body *buf.Buf, form otlp.Form, held *ho
 	return p, nil
 }
 
-// encode is an ExportMetricsServiceResponse. Its partial_success must be unset if nothing
-// was rejected.
+// encode returns an ExportMetricsServiceResponse. partial_success must be unset if nothing was
+// rejected.
 func (p partial) encode(form otlp.Form) (body []byte) {
 	if p == (partial{}) {
 		if form == otlp.JSON {
@@ -218,12 +218,12 @@ func (p partial) encode(form otlp.Form) (body []byte) {
 	return body
 }
 
-// statusOf is the google.rpc.Status of an error, and after what time the request may come
-// again; 0 for never.
+// statusOf returns the google.rpc.Status of an error, and after what time the sender may retry;
+// 0 for never.
 func statusOf(err error) (s *status.Status, again time.Duration) {
 	var retry interface{ RetryAfter() time.Duration }
 	var refused *refusal
-	text := strings.ToValidUTF8(err.Error(), "\uFFFD") // a decoder's quotes what came
+	text := strings.ToValidUTF8(err.Error(), "\uFFFD") // a decoder's error quotes the input
 	switch {
 	case errors.As(err, &retry):
 		s, detailErr := status.New(codes.Unavailable, text).WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(retry.RetryAfter())})
@@ -234,7 +234,7 @@ func statusOf(err error) (s *status.Status, again time.Duration) {
 	case !errors.As(err, &refused):
 		return status.New(codes.Internal, text), 0
 	case refused.status == http.StatusRequestEntityTooLarge:
-		return status.New(codes.ResourceExhausted, text), 0 // without RetryInfo, which would ask for it again
+		return status.New(codes.ResourceExhausted, text), 0 // without RetryInfo, which would ask for a retry
 	}
 	return status.New(codes.InvalidArgument, text), 0
 }

@@ -33,7 +33,7 @@ import (
 
 var escaping = otlp.Settings{Strategy: otlptranslator.UnderscoreEscapingWithSuffixes}
 
-// otlpRequest has a sum, and beside it others of these temporalities.
+// otlpRequest returns a request with a cumulative sum, and one more for each given temporality.
 func otlpRequest(points int, others ...pmetric.AggregationTemporality) pmetricotlp.ExportRequest {
 	m := pmetric.NewMetrics()
 	all := m.ResourceMetrics().AppendEmpty().ScopeMetrics().AppendEmpty().Metrics()
@@ -86,7 +86,7 @@ func postOTLP(r *Receiver, contentType, encoding string, body io.Reader) *httpte
 	return w
 }
 
-// told is what an answer says, whichever form it has: its partial success, or its status.
+// told returns what an answer says, in any form: its partial success, or its status.
 func told(t *testing.T, kind string, code int, body []byte) (rejected int64, text string) {
 	t.Helper()
 	answer := pmetricotlp.NewExportResponse()
@@ -111,7 +111,7 @@ func told(t *testing.T, kind string, code int, body []byte) (rejected int64, tex
 	return answer.PartialSuccess().RejectedDataPoints(), answer.PartialSuccess().ErrorMessage()
 }
 
-// What each request of OTLP is answered.
+// The answer to each request of OTLP.
 func TestOTLPAnswers(t *testing.T) {
 	const js = "application/json; charset=utf-8"
 	good, mixed, empty := otlpRequest(2), otlpRequest(2, pmetric.AggregationTemporalityUnspecified), otlpRequest(0)
@@ -122,7 +122,7 @@ func TestOTLPAnswers(t *testing.T) {
 	partly.Written.Samples = 1
 	partly.Refuse(outcome.Duplicate, outcome.Counts{Samples: 1})
 	partly.Tell("sum{}", errors.New("the cause"))
-	full := partly // what the sender need not know is not told
+	full := partly // some refusals the sender need not know
 	full.Refused[outcome.Duplicate].Samples = 2
 
 	const written = "team v2=false {Samples:2 Histograms:0 Exemplars:0}"
@@ -198,7 +198,8 @@ func TestOTLPAnswers(t *testing.T) {
 	}
 }
 
-// Exemplars of deltas are not kept, which is nobody's mistake: it is counted and not told.
+// Exemplars of deltas are not kept. That is no mistake of the sender: it is counted and not
+// reported.
 func TestExemplarsOfDeltasAreCounted(t *testing.T) {
 	r := otlpRequest(1, pmetric.AggregationTemporalityDelta)
 	r.Metrics().ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(1).Sum().DataPoints().At(0).Exemplars().AppendEmpty().SetDoubleValue(1)
@@ -219,8 +220,8 @@ func TestOTLPSuccessSaysNothing(t *testing.T) {
 	}
 }
 
-// Both protocols take the same memory: requests under way that have it all leave none to
-// another one.
+// Both protocols share the memory: while requests under way have it all, none is left for
+// another.
 func TestOTLPSharesTheMemory(t *testing.T) {
 	d := &distributor{settings: escaping}
 	r := newReceiver(d)
@@ -236,7 +237,7 @@ func TestOTLPSharesTheMemory(t *testing.T) {
 	}
 }
 
-// FuzzOTLP: whatever comes, there is an answer, and it is counted.
+// FuzzOTLP: any input gets an answer, and is counted.
 func FuzzOTLP(f *testing.F) {
 	wire, _ := otlpRequest(2, pmetric.AggregationTemporalityDelta, pmetric.AggregationTemporalityUnspecified).MarshalProto()
 	text, _ := otlpRequest(2, pmetric.AggregationTemporalityDelta, pmetric.AggregationTemporalityUnspecified).MarshalJSON()
@@ -261,7 +262,7 @@ func FuzzOTLP(f *testing.F) {
 	})
 }
 
-// serveGRPC answers gRPC for one tenant until stop, and returns a client.
+// serveGRPC serves gRPC for one tenant until stop, and returns a client.
 func serveGRPC(t *testing.T, r *Receiver) (_ pmetricotlp.GRPCClient, stop func()) {
 	t.Helper()
 	var protocols http.Protocols
@@ -285,7 +286,7 @@ func serveGRPC(t *testing.T, r *Receiver) (_ pmetricotlp.GRPCClient, stop func()
 	}
 }
 
-// What each message is answered over gRPC: the same, in its words.
+// Each message gets the same answer over gRPC, in gRPC's terms.
 func TestGRPCAnswers(t *testing.T) {
 	const written = "team v2=false {Samples:2 Histograms:0 Exemplars:0}"
 	for _, c := range []struct {

@@ -1,7 +1,6 @@
-// Package receive is the way in for samples over HTTP and gRPC: it reads requests of remote
-// write 1.0 and 2.0 and of OTLP, hands them to the distributor, and answers in the words of
-// the protocol.
-// Who may send as which tenant is decided before.
+// Package receive takes samples over HTTP and gRPC: it reads requests of remote write 1.0 and
+// 2.0 and of OTLP, hands them to the distributor, and answers in the terms of the protocol.
+// Callers authenticate requests first.
 package receive
 
 import (
@@ -26,31 +25,31 @@ import (
 	"github.com/freshet-io/freshet/internal/core/top"
 )
 
-// Distributor lets requests in.
+// Distributor takes requests.
 type Distributor interface {
 	// Admit refuses a request before it is read.
 	Admit(tenant string) error
-	// MaxBody is how many bytes a request may have, decompressed.
+	// MaxBody returns how many bytes a request may have, decompressed.
 	MaxBody() int
-	// NoMemory is the error for a request that finds no memory.
+	// NoMemory returns the error for a request that finds no memory.
 	NoMemory() error
 	// Malformed counts a request that could not be read.
 	Malformed(tenant, reason string)
-	// Push writes a request. After an error that has a RetryAfter it may be sent again. When
-	// Push has returned nobody has the request's memory any more.
+	// Push writes a request. If the error has a RetryAfter, the sender may retry. When Push has
+	// returned, it no longer uses the request's memory.
 	Push(tenant string, r *remotewrite.Request) (outcome.Outcome, error)
-	// PushDeltas counts what is added to totals: see distributor.PushDeltas.
+	// PushDeltas adds increments to totals: see distributor.PushDeltas.
 	PushDeltas(tenant string, r *remotewrite.Request) (outcome.Outcome, error)
 	// OTLP says how OTLP becomes series.
 	OTLP() otlp.Settings
-	// Refused counts what was refused of a request before Push.
+	// Refused counts the parts of a request that were refused before Push.
 	Refused(tenant string, o *outcome.Outcome)
 }
 
-// Options is what the handlers are made of. All fields are needed but Watch.
+// Options configure a Receiver. All fields are needed but Watch.
 type Options struct {
 	Distributor Distributor
-	Tenant      func(*http.Request) string // on whose behalf a request comes
+	Tenant      func(*http.Request) string // returns a request's tenant
 	MaxMemory   int64                      // bytes of all requests under way, decompressed
 	Watch       *stage.Watch               // nil for none
 	Registry    prometheus.Registerer
@@ -73,22 +72,23 @@ func New(o Options) *Receiver {
 	return r
 }
 
-// Sent returns who sent most requests that could be read, of all tenants, in the last
-// top.Span seconds, and what the others sent.
+// Sent returns the senders of the most readable requests, of all tenants, in the last top.Span
+// seconds, and the sum of the others.
 func (r *Receiver) Sent(limit int) ([]top.RequestsRow, top.Rest) {
 	return r.sent.Busiest(time.Now().Unix(), limit)
 }
 
-// refusal is a request of which nothing is taken, and need not come again as it is.
+// refusal is the error of a request that is refused entirely, and that the sender must not
+// retry unchanged.
 type refusal struct {
 	status int
-	reason string // as metrics and the ledger spell it
+	reason string // as in metrics and the ledger
 	cause  error
 }
 
 func (e *refusal) Error() string { return e.cause.Error() }
 
-// The media types of remote write and the messages they may name.
+// The media type of remote write, and the messages that it may name.
 const (
 	protobuf  = "application/x-protobuf"
 	messageV1 = "prometheus.WriteRequest"
@@ -103,9 +103,9 @@ func (r *Receiver) RemoteWrite(w http.ResponseWriter, request *http.Request) {
 	begun := time.Now()
 	o, err := r.remoteWrite(newPaced(w, request), request, begun)
 	header := w.Header()
-	// A sender counts on these with each answer, takes none for a receiver that understood
-	// nothing, and all that is missing in them for lost: what is dropped as the configuration
-	// wants it is not.
+	// Each answer has these headers. Without them a sender takes the receiver for one that
+	// understood nothing, and counts all that they leave out as lost. Samples that the
+	// configuration drops on purpose are not lost.
 	taken := o.Written
 	taken.Add(o.Dropped)
 	header.Set("X-Prometheus-Remote-Write-Samples-Written", strconv.Itoa(taken.Samples))
@@ -123,8 +123,8 @@ func (r *Receiver) RemoteWrite(w http.ResponseWriter, request *http.Request) {
 	http.Error(w, text, status)
 }
 
-// isPost reports whether a request may have a body for us, and else answers it: whoever
-// tries the address with a browser or a probe reads that it is the right one.
+// isPost reports whether the request is a POST, and else answers it: a browser or a probe
+// learns that the address is right.
 func isPost(w http.ResponseWriter, request *http.Request, protocol string) bool {
 	if request.Method == http.MethodPost {
 		return true
@@ -134,7 +134,7 @@ func isPost(w http.ResponseWriter, request *http.Request, protocol string) bool 
 	return false
 }
 
-// failure is the status and text for an error.
+// failure returns the status and text for an error.
 func failure(header http.Header, err error) (status int, text string) {
 	var refused *refusal
 	var again interface{ RetryAfter() time.Duration }
@@ -199,14 +199,14 @@ func (r *Receiver) remoteWrite(from io.Reader, request *http.Request, begun time
 	return o, err
 }
 
-// version says which version a request is by its content type, which alone counts.
+// version returns the request's version by its content type, which alone counts.
 func version(header http.Header) (v2 bool, err error) {
 	if encoding := header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "snappy") {
-		return false, fmt.Errorf("Content-Encoding %.80q is not taken; send snappy, in its block format", encoding)
+		return false, fmt.Errorf("Content-Encoding %.80q is not supported; send snappy in its block format", encoding)
 	}
 	text := header.Get("Content-Type")
 	if text == "" {
-		return false, nil // as the first senders of version 1 did
+		return false, nil // like the first senders of version 1
 	}
 	kind, parameters, err := mime.ParseMediaType(text)
 	message, given := parameters["proto"]
@@ -217,11 +217,10 @@ func version(header http.Header) (v2 bool, err error) {
 	case message == messageV2:
 		return true, nil
 	}
-	return false, fmt.Errorf("Content-Type %.120q is not taken; send %s;proto=%s or %s;proto=%s", text, protobuf, messageV2, protobuf, messageV1)
+	return false, fmt.Errorf("Content-Type %.120q is not supported; send %s;proto=%s or %s;proto=%s", text, protobuf, messageV2, protobuf, messageV1)
 }
 
-// expected is how many bytes the body of a request has, or about as many as may come if it
-// does not say.
+// expected returns the announced length of a request's body, or a guess if there is none.
 func expected(request *http.Request) int {
 	if request.ContentLength < 0 {
 		return firstRead
@@ -229,7 +228,7 @@ func expected(request *http.Request) int {
 	return int(request.ContentLength)
 }
 
-// sizeOf refuses a request that says it is too large.
+// sizeOf refuses a request whose announced length is too large.
 func sizeOf(request *http.Request, limit int) error {
 	if request.ContentLength > int64(limit) {
 		return &remotewrite.SizeError{Size: uint64(request.ContentLength), Limit: limit}

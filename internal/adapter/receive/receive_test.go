@@ -26,16 +26,16 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 )
 
-// distributor answers as it is told and remembers what came.
+// distributor gives preset answers and remembers the requests.
 type distributor struct {
 	admit, push, pushDeltas error
 	outcome, added          outcome.Outcome // of Push, of PushDeltas
 	got                     []string        // tenant, version and counts
 	senders                 []string
 	malformed               []string
-	during                  func() // Push, if not nil
+	during                  func() // called by Push if not nil
 	settings                otlp.Settings
-	refused                 []string // tenant, and what it was told
+	refused                 []string // tenant and outcome
 }
 
 func (d *distributor) Admit(string) error { return d.admit }
@@ -69,7 +69,7 @@ func (d *distributor) Refused(tenant string, o *outcome.Outcome) {
 	d.refused = append(d.refused, tenant+" "+o.Text())
 }
 
-// again is an error after which a request may come again.
+// again is an error that allows a retry.
 type again struct{}
 
 func (again) Error() string             { return "come again" }
@@ -116,8 +116,8 @@ func post(r *Receiver, contentType, encoding string, body io.Reader) *httptest.R
 	return w
 }
 
-// A request says who sent it, by each way in, to those who write it and in the table of
-// senders, with its samples and bytes. One that cannot be read is in neither.
+// The sender of a request, over each way in, is known to writers and in the table of senders,
+// with its samples and bytes. An unreadable request is in neither.
 func TestSenders(t *testing.T) {
 	d := &distributor{}
 	r := newReceiver(d)
@@ -154,7 +154,7 @@ func TestSenders(t *testing.T) {
 	}
 }
 
-// What each request is answered, header by header.
+// The answer to each request, with its headers.
 func TestAnswers(t *testing.T) {
 	v1, v2 := v1Body(t), v2Body(t)
 	pack := func(b []byte) []byte { return snappy.Encode(nil, b) }
@@ -192,13 +192,13 @@ func TestAnswers(t *testing.T) {
 		{why: "an empty request is a success", kind: typeV2, encoding: "snappy", body: pack(nil), status: 204, got: "team v2=true {Samples:0 Histograms:0 Exemplars:0}", samples: "0"},
 		{why: "written in part is never a 2xx", kind: typeV2, encoding: "snappy", body: pack(v2), d: distributor{outcome: partial}, status: 400, text: "1 of 2 were refused (1 duplicate)", samples: "1", got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}"},
 		{why: "a limit", kind: typeV2, encoding: "snappy", body: pack(v2), d: distributor{outcome: limited}, status: 429, text: "too_many_series", samples: "1", got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}"},
-		{why: "what is dropped as it should be is not lost", kind: typeV2, encoding: "snappy", body: pack(v2), d: distributor{outcome: dropped}, status: 204, samples: "7", got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}"},
+		{why: "samples dropped on purpose are not lost", kind: typeV2, encoding: "snappy", body: pack(v2), d: distributor{outcome: dropped}, status: 204, samples: "7", got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}"},
 		{why: "over the rate, not read", kind: typeV2, encoding: "snappy", body: []byte("never read"), d: distributor{admit: again{}}, status: 503, text: "come again", samples: "0", repeat: "2"},
 		{why: "the disk is full", kind: typeV2, encoding: "snappy", body: pack(v2), d: distributor{push: again{}}, status: 503, text: "come again", samples: "0", repeat: "2", got: "team v2=true {Samples:2 Histograms:0 Exemplars:0}"},
 		{why: "another type", kind: "application/json", encoding: "snappy", body: pack(v1), status: 415, text: "send application/x-protobuf;proto=", samples: "0", malformed: "team content_type"},
 		{why: "another message", kind: "application/x-protobuf;proto=x.Y", encoding: "snappy", body: pack(v1), status: 415, text: "x.Y", samples: "0", malformed: "team content_type"},
 		{why: "a type that is none", kind: "a/b;;c", encoding: "snappy", body: pack(v1), status: 415, text: "a/b;;c", samples: "0", malformed: "team content_type"},
-		{why: "another encoding", kind: typeV2, encoding: "gzip", body: pack(v1), status: 415, text: "send snappy, in its block format", samples: "0", malformed: "team content_type"},
+		{why: "another encoding", kind: typeV2, encoding: "gzip", body: pack(v1), status: 415, text: "send snappy in its block format", samples: "0", malformed: "team content_type"},
 		{why: "framed snappy", kind: typeV2, encoding: "snappy", body: framed.Bytes(), status: 415, text: "framed format", samples: "0", malformed: "team content_type"},
 		{why: "not snappy", kind: typeV2, encoding: "snappy", body: []byte("\xff\xff\xff\xff\xff\xff"), status: 400, text: "not compressed with snappy", samples: "0", malformed: "team malformed"},
 		{why: "nothing at all", kind: typeV2, encoding: "snappy", status: 400, text: "not compressed with snappy", samples: "0", malformed: "team malformed"},
@@ -220,7 +220,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// unsized is a body whose sender does not say how long it is.
+// unsized is a body without an announced length.
 type unsized struct{ io.Reader }
 
 func TestABodyOfUnknownLength(t *testing.T) {
@@ -241,9 +241,9 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errors.New("cut off") }
 
-// The memory of requests under way is bounded, and that of one tenant to half of it: what
-// finds none comes again later, others are not hurt by who only begins to send, and all of
-// it is given back.
+// The memory of requests under way is bounded, and one tenant gets at most half of it. A
+// request that finds none is retried later. A sender that only begins requests does not hurt
+// other tenants. All memory is given back.
 func TestMemoryIsBounded(t *testing.T) {
 	d := &distributor{}
 	r := newReceiver(d)
@@ -267,7 +267,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	for range begun {
 		release <- true
-		<-answers // 204, or 503 for one that found no memory for what it is decompressed
+		<-answers // 204, or 503 without memory to decompress
 	}
 	if !r.memory.TryAcquire(r.MaxMemory) {
 		t.Error("not all memory was given back")
@@ -277,8 +277,9 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// A request that takes more than it says, decoded, takes it from the memory of all: one that
-// is short on the wire and long in memory is refused, or comes again, before it has it.
+// A request that takes more memory decoded than it announces takes it from the memory of all:
+// one that is short on the wire and large in memory is refused or retried before it gets the
+// memory.
 func TestDecodedRequestsTakeMemory(t *testing.T) {
 	refs := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), make([]byte, 4000)) // labels_refs
 	deltas := protowire.AppendBytes(protowire.AppendTag(nil, 12, protowire.BytesType), make([]byte, 4000))
@@ -302,7 +303,7 @@ func TestDecodedRequestsTakeMemory(t *testing.T) {
 	}
 }
 
-// slow says when it is read and waits before it answers.
+// slow signals when it is read, and waits before it answers.
 type slow struct {
 	held, release chan bool
 	body          []byte

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	barRows    = 20 // at most: more buckets are joined
+	barRows    = 20 // at most: neighbouring buckets are joined beyond that
 	barColumns = 40
 )
 
@@ -33,7 +33,7 @@ func writeHistogram(w io.Writer, series model.Metric, h *model.SampleHistogram) 
 	return nil
 }
 
-// summary is a histogram in a line.
+// summary describes a histogram in one line.
 func summary(h *model.SampleHistogram) string {
 	text := "count " + brief(float64(h.Count)) + "  sum " + brief(float64(h.Sum))
 	if h.Count > 0 {
@@ -45,11 +45,10 @@ func summary(h *model.SampleHistogram) string {
 	return text
 }
 
-// quantile estimates as histogram_quantile does for exponential buckets: on a
-// logarithmic scale within a bucket, on a linear one around zero. An answer does
-// not say whether buckets are custom, for which PromQL is linear everywhere.
-// The upper half counts from the top, as PromQL does, which shows where the rank
-// is that of a gap between buckets.
+// quantile estimates like histogram_quantile for exponential buckets: on a logarithmic scale
+// within a bucket, on a linear one around zero. An answer does not say whether buckets are
+// custom, for which PromQL is linear everywhere. Like PromQL it counts the upper half from the
+// top, which matters where the rank lies in a gap between buckets.
 func quantile(q float64, h *model.SampleHistogram) float64 {
 	rank, seen, fromTop := q*float64(h.Count), 0.0, q >= 0.5
 	if fromTop {
@@ -70,10 +69,10 @@ func quantile(q float64, h *model.SampleHistogram) float64 {
 		}
 		return within(h.Buckets[i], fraction, i == 0)
 	}
-	return math.NaN() // NaN was observed, and counted in no bucket
+	return math.NaN() // NaN was observed, which no bucket counts
 }
 
-// within is the value that a fraction of the bucket's values does not exceed.
+// within returns the value that this fraction of the bucket's values does not exceed.
 func within(b *model.HistogramBucket, fraction float64, lowest bool) float64 {
 	lower, upper := float64(b.Lower), float64(b.Upper)
 	switch {
@@ -93,19 +92,19 @@ func within(b *model.HistogramBucket, fraction float64, lowest bool) float64 {
 	return lower + (upper-lower)*fraction
 }
 
-// bar is one bucket, or several neighbours that share a row.
+// bar is one bucket, or several neighbours in one row.
 type bar struct {
 	lower, upper             float64
 	closedBelow, closedAbove bool
 	count                    float64
 }
 
-// barsOf joins neighbours until all fit on a screen.
+// barsOf joins neighbouring buckets until all fit on a screen.
 func barsOf(buckets model.HistogramBuckets) []bar {
 	together := (len(buckets) + barRows - 1) / barRows
 	var bars []bar
 	for i, b := range buckets {
-		// As the API numbers them: 0 is open below, 1 above, 2 on both sides, 3 on none.
+		// The API's numbers: 0 is open below, 1 above, 2 on both sides, 3 on none.
 		closedBelow, closedAbove := b.Boundaries == 1 || b.Boundaries == 3, b.Boundaries == 0 || b.Boundaries == 3
 		if i%together == 0 {
 			bars = append(bars, bar{lower: float64(b.Lower), closedBelow: closedBelow})
@@ -128,7 +127,7 @@ func (b bar) bounds() string {
 	return opening + brief(b.lower) + ", " + brief(b.upper) + closing
 }
 
-// block draws a share of 1 to an eighth of a column.
+// block draws a share of 1, exact to an eighth of a column.
 func block(share float64) string {
 	eighths := int(math.Round(share * barColumns * 8))
 	if eighths <= 0 {
@@ -141,7 +140,7 @@ func block(share float64) string {
 	return text
 }
 
-// brief writes v with the four digits that a reader of bars can use.
+// brief writes v with four digits, as many as a reader of bars can use.
 func brief(v float64) string {
 	if v == math.Trunc(v) && math.Abs(v) < 1e9 {
 		return strconv.FormatFloat(v, 'f', -1, 64)

@@ -10,16 +10,15 @@ import (
 	"unicode/utf8"
 )
 
-// WriteJSON prints a value in JSON on a line of its own. Characters that would steer
-// the terminal, or turn the direction of its text, are written as \u009b: they can
-// only be in strings, which stay the same. They are there because labels are written
-// by whoever can send a metric.
+// WriteJSON prints a JSON value on its own line. It writes characters that would steer the
+// terminal, or turn the direction of its text, as \u009b: any client that can send a metric can
+// put them into labels. They occur only in strings, whose value stays the same.
 func WriteJSON(w io.Writer, text []byte) error {
 	_, err := w.Write(append(escape(bytes.TrimSpace(text)), '\n'))
 	return err
 }
 
-// PrintJSON is WriteJSON for a value that is yet to be encoded.
+// PrintJSON encodes v and prints it like WriteJSON.
 func PrintJSON(w io.Writer, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -28,8 +27,8 @@ func PrintJSON(w io.Writer, v any) error {
 	return WriteJSON(w, text)
 }
 
-// escape returns text with no character in it that cannot be printed. The encoder
-// has escaped those of ASCII, but for the last.
+// escape escapes all unprintable characters. The encoder has already escaped those of ASCII
+// except DEL.
 func escape(text []byte) []byte {
 	escaped := make([]byte, 0, len(text)+1)
 	for len(text) > 0 {

@@ -7,15 +7,14 @@ import (
 	"golang.org/x/term"
 )
 
-// Line is one line of a terminal that is drawn again and again while something
-// takes long. A nil Line, for what is no terminal, draws nothing.
+// Line is one line of a terminal that is redrawn during a long operation. A nil Line, for
+// output that is no terminal, draws nothing.
 type Line struct {
 	out     io.Writer
 	columns func() int
 }
 
-// NewLine returns the line at the cursor of out, nil if that is no terminal or a
-// dumb one.
+// NewLine returns the line at the cursor of out, nil if out is not a terminal or a dumb one.
 func NewLine(out io.Writer) *Line {
 	file, ok := out.(*os.File)
 	if !ok || dumb() || !term.IsTerminal(int(file.Fd())) {
@@ -30,8 +29,8 @@ func NewLine(out io.Writer) *Line {
 	}}
 }
 
-// Draw shows text, which is plain ASCII, in the place of what was there. What the
-// line has no room for is not shown.
+// Draw replaces the line's contents by text, which is plain ASCII. It cuts text that does not
+// fit.
 func (l *Line) Draw(text string) {
 	if l == nil {
 		return
@@ -39,8 +38,8 @@ func (l *Line) Draw(text string) {
 	if room := l.columns() - 1; len(text) > room { // the last column would wrap
 		text = text[:room]
 	}
-	_, _ = io.WriteString(l.out, "\r"+text+clearLine) // what it reports goes on without it
+	_, _ = io.WriteString(l.out, "\r"+text+clearLine) // the operation goes on even if this fails
 }
 
-// Clear takes the line away.
+// Clear erases the line.
 func (l *Line) Clear() { l.Draw("") }

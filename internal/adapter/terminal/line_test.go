@@ -17,7 +17,7 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// A file is not drawn on.
+// Nothing is drawn to a file.
 func TestLineNeedsATerminal(t *testing.T) {
 	file, err := os.Create(t.TempDir() + "/out")
 	if err != nil {

@@ -2,7 +2,7 @@ package terminal
 
 import "strconv"
 
-// Thousands writes a number so that its size is seen.
+// Thousands writes n with its thousands separated.
 func Thousands(n uint64) string {
 	s := strconv.FormatUint(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -11,7 +11,7 @@ func Thousands(n uint64) string {
 	return s
 }
 
-// Share is n as a part of all, nothing if there is none.
+// Share writes n as a part of all, empty if there is none.
 func Share(n, of uint64) string {
 	percent := 100 * float64(n) / float64(of)
 	switch {

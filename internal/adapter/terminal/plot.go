@@ -18,16 +18,16 @@ const (
 	plotSeries = 8 // more could not be told apart
 )
 
-// plotColumns is what is left of a terminal beside the y axis.
+// plotColumns returns the columns of a terminal that remain beside the y axis.
 func plotColumns(terminal int) int { return max(terminal-14, 20) }
 
-// PlotStep is the step that gives each column of the plot a point: whole
-// seconds, since nothing here is stored more often.
+// PlotStep returns the step that gives each column of the plot a point. It is in whole seconds,
+// since nothing is stored more often.
 func (v View) PlotStep() time.Duration {
 	return time.Duration(math.Ceil(v.Length.Seconds()/float64(plotColumns(v.Columns)-1))) * time.Second
 }
 
-// Colours tell series apart on a terminal, letters elsewhere.
+// Series differ by colour on a terminal, by letter elsewhere.
 var (
 	plotColours = [plotSeries]asciigraph.AnsiColor{
 		asciigraph.Blue, asciigraph.Green, asciigraph.Red, asciigraph.Yellow,
@@ -36,15 +36,15 @@ var (
 	plotLetters = [plotSeries]string{"a", "b", "c", "d", "e", "f", "g", "h"}
 )
 
-// curve is a series on the columns of the plot. Where points are closer than
-// columns the highest is drawn, so that no peak is lost.
+// curve is a series on the columns of the plot. Of several points in a column it has the
+// highest, so that no peak is lost.
 type curve struct {
 	name           string
 	points         []float64 // NaN where there is no finite value
 	min, max, last float64   // of all values
 }
 
-// draw plots the numbers of m, and shows the last of each native histogram.
+// draw plots the numbers of m, and shows the last of each series' native histograms.
 func (v View) draw(m model.Matrix) error {
 	start := v.Start()
 	var curves []curve
@@ -54,7 +54,7 @@ func (v View) draw(m model.Matrix) error {
 		}
 	}
 	if len(curves) > plotSeries {
-		fmt.Fprintf(v.Notes, "note: drawn are the %d of %d series with the highest values; topk, or a sum by fewer labels, would choose\n", plotSeries, len(curves))
+		fmt.Fprintf(v.Notes, "note: only the %d of %d series with the highest values are drawn; choose by topk, or sum by fewer labels\n", plotSeries, len(curves))
 		slices.SortStableFunc(curves, func(a, b curve) int { return cmp.Compare(b.max, a.max) })
 		curves = curves[:plotSeries]
 	}
@@ -73,18 +73,18 @@ func (v View) draw(m model.Matrix) error {
 		}
 	}
 	if histograms > 0 {
-		fmt.Fprintf(v.Notes, "note: of a native histogram the last is shown; to draw one, ask for a number: histogram_quantile(0.99, ...)\n")
+		fmt.Fprintf(v.Notes, "note: only the last native histogram is shown; to draw a curve, query a number: histogram_quantile(0.99, ...)\n")
 	} else if len(curves) == 0 {
 		return v.nothing()
 	}
 	return nil
 }
 
-// curveOf lays the samples of s on the columns.
+// curveOf puts the samples of s into columns.
 func (v View) curveOf(s *model.SampleStream, start time.Time) curve {
 	c := curve{name: s.Metric.String(), min: math.Inf(1), max: math.Inf(-1), last: math.NaN()}
 	columns := min(plotColumns(v.Columns), int(v.Length/v.Step)+1)
-	span := max(v.At.Sub(start), v.Step) // of one point it does not matter
+	span := max(v.At.Sub(start), v.Step) // with one point any span will do
 	c.points = slices.Repeat([]float64{math.NaN()}, columns)
 	for _, point := range s.Values {
 		y := float64(point.Value)
@@ -92,7 +92,7 @@ func (v View) curveOf(s *model.SampleStream, start time.Time) curve {
 		if i < 0 || i >= columns || math.IsNaN(y) || math.IsInf(y, 0) {
 			continue
 		}
-		if !(c.points[i] > y) { // NaN is not
+		if !(c.points[i] > y) { // also replaces NaN
 			c.points[i] = y
 		}
 		c.min, c.max, c.last = min(c.min, y), max(c.max, y), y
@@ -106,9 +106,9 @@ func (v View) plot(curves []curve, start time.Time) error {
 	for _, c := range curves {
 		low, high = min(low, c.min), max(high, c.max)
 	}
-	// The library computes with the values as they are, and fails for very large
-	// ones: it gets the share of the axis, 0 to 1, and its labels are ours.
-	span := high/2 - low/2 // halved, since the difference may be more than a float can hold
+	// The library computes with the values as they are, and fails for very large ones. So it
+	// gets shares of the axis, 0 to 1, and we write the labels.
+	span := high/2 - low/2 // halved, since the difference may exceed a float
 	points := make([][]float64, len(curves))
 	for i, c := range curves {
 		points[i] = make([]float64, len(c.points))
@@ -144,10 +144,10 @@ func (v View) plot(curves []curve, start time.Time) error {
 	return v.legend(curves)
 }
 
-// axisLabel writes v for an axis whose labels are gap apart and at most largest.
+// axisLabel writes v for an axis with labels gap apart and at most largest.
 func axisLabel(v, largest, gap float64) string {
 	if math.Abs(v) < gap/1e6 {
-		v = 0 // what rounding has left of it
+		v = 0 // only a rounding error
 	}
 	if gap == 0 || largest >= 1e15 || largest < 1e-3 {
 		return strconv.FormatFloat(v, 'g', 4, 64)
@@ -187,7 +187,7 @@ func (v View) legend(curves []curve) error {
 	if err := WriteTable(&table, rows, 3); err != nil {
 		return err
 	}
-	marks := []string{" "} // of the header
+	marks := []string{" "} // the header's
 	for i := range curves {
 		switch {
 		case v.Colour:

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/term"
 )
 
-// Screen shows one page after the other in the place of what a terminal showed
-// before, which Close brings back.
+// Screen shows one page after another in place of the terminal's contents, which Close
+// restores.
 type Screen struct {
 	out  io.Writer
 	size func() (columns, rows int)
 }
 
-// NewScreen returns the screen of out, nil if that is no terminal or a dumb one.
+// NewScreen returns the screen of out, nil if out is not a terminal or a dumb one.
 func NewScreen(out io.Writer) *Screen {
 	file, ok := out.(*os.File)
 	if !ok || dumb() || !term.IsTerminal(int(file.Fd())) {
@@ -24,38 +24,38 @@ func NewScreen(out io.Writer) *Screen {
 	return &Screen{out: out, size: func() (columns, rows int) {
 		columns, rows, err := term.GetSize(int(file.Fd()))
 		if err != nil || columns < 1 || rows < 1 {
-			return 80, 24 // as terminals were before they could be asked
+			return 80, 24 // the classic size, for terminals that do not tell theirs
 		}
 		return columns, rows
 	}}
 }
 
-// Control sequences that terminals since the VT220 and xterm know.
+// Control sequences that all terminals since the VT220 and xterm know.
 const (
-	enterScreen = "\x1b[?1049h\x1b[?25l" // another page, without a cursor
+	enterScreen = "\x1b[?1049h\x1b[?25l" // alternate page, cursor hidden
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
 	topLeft     = "\x1b[H"
-	clearLine   = "\x1b[K" // from here to its end
+	clearLine   = "\x1b[K" // from the cursor to the end of the line
 	clearBelow  = "\x1b[J"
 )
 
-// Size is that of the window now, in characters: people change it.
+// Size returns the window's size now, in characters. Users resize it.
 func (s *Screen) Size() (columns, rows int) { return s.size() }
 
-// Open takes the screen over. Close must follow, whatever happens.
+// Open takes over the screen. Close must follow, whatever happens.
 func (s *Screen) Open() error {
 	_, err := io.WriteString(s.out, enterScreen)
 	return err
 }
 
-// Close brings back what the terminal showed before.
+// Close restores what the terminal showed before.
 func (s *Screen) Close() error {
 	_, err := io.WriteString(s.out, leaveScreen)
 	return err
 }
 
-// Draw shows lines, none wider than the window, in one write, so that it does not
-// flicker. What the window has no room for is not shown.
+// Draw shows lines, none wider than the window, in one write, so that it does not flicker. It
+// cuts lines that do not fit.
 func (s *Screen) Draw(lines []string) error {
 	_, rows := s.size()
 	text := topLeft + strings.Join(lines[:min(rows, len(lines))], clearLine+"\r\n") + clearLine + clearBelow

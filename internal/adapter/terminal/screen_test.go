@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A page that is larger than the window does not scroll it, and a smaller one
-// leaves nothing of the page before.
+// A page larger than the window does not scroll it, and a smaller one leaves nothing of the
+// page before.
 func TestScreen(t *testing.T) {
 	var out bytes.Buffer
 	s := Screen{out: &out, size: func() (columns, rows int) { return 10, 2 }}
@@ -29,9 +29,9 @@ func TestNoScreen(t *testing.T) {
 	}
 }
 
-// A terminal says what it cannot, and a person what he does not want.
+// TERM says what a terminal cannot do, and NO_COLOR what its user does not want.
 func TestAbleTerminal(t *testing.T) {
-	pty, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0) // either end of it is a terminal
+	pty, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0) // both ends are terminals
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,8 @@ import (
 
 const timeLayout = "2006-01-02 15:04:05.000" // in the reader's own zone
 
-// writeVector prints the series and their values in the server's order, which
-// may be that of sort(); native histograms come after the numbers, as bars.
+// writeVector prints the series and their values in the server's order, which may come from
+// sort(). Native histograms come after the numbers, as bars.
 func writeVector(w io.Writer, v model.Vector) error {
 	var numbers model.Vector
 	for _, s := range v {
@@ -39,10 +39,10 @@ func writeVector(w io.Writer, v model.Vector) error {
 	return nil
 }
 
-// vectorRows gives each label a column if all series have the same labels.
-// Otherwise the columns would be mostly holes, and a series is one cell.
+// vectorRows gives each label a column if all series have the same labels. Otherwise the
+// columns would be mostly empty, and each series is one cell.
 func vectorRows(v model.Vector) [][]string {
-	names := slices.Sorted(maps.Keys(v[0].Metric)) // __name__ sorts first: no lower-case letter is before _
+	names := slices.Sorted(maps.Keys(v[0].Metric)) // __name__ sorts first: _ is before lower-case letters
 	for _, s := range v[1:] {
 		if len(s.Metric) != len(names) || slices.ContainsFunc(names, func(n model.LabelName) bool { _, has := s.Metric[n]; return !has }) {
 			rows := [][]string{{"series", "value"}}
@@ -67,7 +67,7 @@ func vectorRows(v model.Vector) [][]string {
 	return rows
 }
 
-// writeMatrix prints the stored samples that a range selector has found.
+// writeMatrix prints the stored samples that a range selector found.
 func writeMatrix(w io.Writer, m model.Matrix) error {
 	for _, s := range m {
 		if _, err := fmt.Fprintln(w, s.Metric); err != nil {
@@ -87,8 +87,8 @@ func writeMatrix(w io.Writer, m model.Matrix) error {
 	return nil
 }
 
-// WriteTable prints rows in columns; the last ones, that many as there are
-// numbers in a row, are aligned to the right.
+// WriteTable prints rows in columns. The last columns, numbers of them, are aligned to the
+// right.
 func WriteTable(w io.Writer, rows [][]string, numbers int) error {
 	var widths []int
 	for _, row := range rows {
@@ -120,8 +120,8 @@ func WriteTable(w io.Writer, rows [][]string, numbers int) error {
 	return nil
 }
 
-// Printable quotes text that would break a table or steer the terminal: labels
-// are written by whoever can send a metric.
+// Printable quotes text that would break a table or steer the terminal: any client that can
+// send a metric can put such text into labels.
 func Printable(text string) string {
 	if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return strconv.Quote(text)

@@ -1,6 +1,5 @@
-// Package terminal shows a person what a Prometheus API answered: tables, bars
-// for native histograms, plots for ranges of time. Asking, and what to do with
-// errors, is the command's.
+// Package terminal shows the answers of a Prometheus API to a person: tables, bars for native
+// histograms, plots for ranges of time. The command sends the request and handles its errors.
 package terminal
 
 import (
@@ -14,14 +13,14 @@ import (
 	"golang.org/x/term"
 )
 
-// View is where an answer is shown, and the time that was asked for.
+// View is where an answer is shown, and the time range of the request.
 type View struct {
-	Out, Notes io.Writer // series only, which a script may read; and what is said beside them
-	Columns    int       // of the terminal, or of the page
-	Colour     bool      // the terminal's colours may be used
+	Out, Notes io.Writer // Out gets series only, for scripts; Notes gets the rest
+	Columns    int       // width of the terminal or page
+	Colour     bool      // whether to use the terminal's colours
 
 	At     time.Time     // the end of the range, if there is one
-	Length time.Duration // of the range at most; 0 for the instant
+	Length time.Duration // the longest range; 0 for an instant
 	Step   time.Duration // between points of the range; above 0 if Length is
 }
 
@@ -37,12 +36,12 @@ func New(out, notes io.Writer) View {
 	return v
 }
 
-// Start is the first point of the range: whole steps before At, so that the last point is
-// there. From Length before it the steps would end up to one too soon, and what is newer
-// than that would not be seen.
+// Start returns the first point of the range: whole steps before At, so that At is a point.
+// Steps from At minus Length could end up to one step before At, and newer samples would not
+// show.
 func (v View) Start() time.Time { return v.At.Add(-v.Length.Truncate(v.Step)) }
 
-// dumb reports whether the terminal says that it takes no control sequences.
+// dumb reports whether the terminal takes no control sequences.
 func dumb() bool { return os.Getenv("TERM") == "dumb" }
 
 // Show prints a result of one of PromQL's four types, given as the API's JSON.
@@ -87,7 +86,8 @@ func (v View) Show(kind string, result []byte) error {
 	return fmt.Errorf("this version does not know the type %q; use --json", kind)
 }
 
-// nothing says so apart from the output, where a script expects series only.
+// nothing notes that no series match. The note is not in the output, where a script expects
+// series only.
 func (v View) nothing() error {
 	span := "at " + v.At.Format(time.RFC3339)
 	if v.Length > 0 {

@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
-// TestMain fixes the reader's time zone, which the output is for.
+// TestMain sets the reader's time zone, in which the output is written.
 func TestMain(m *testing.M) {
 	time.Local = time.UTC
 	os.Exit(m.Run())
@@ -113,7 +113,7 @@ func TestShowOnATerminal(t *testing.T) {
 	golden(t, "terminal.txt", strings.ReplaceAll(out.String(), "\x1b", "ESC"))
 }
 
-// The quantiles beside the bars are those that PromQL computes.
+// The quantiles beside the bars equal PromQL's.
 func TestQuantile(t *testing.T) {
 	for _, tt := range []struct {
 		answer string
@@ -127,8 +127,8 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// Buckets of a classic kind have infinite bounds, which no estimate may return
-// when a finite one is next to it.
+// Classic buckets may have an infinite bound, which no estimate may return when the other bound
+// is finite.
 func TestQuantileOfInfiniteBuckets(t *testing.T) {
 	inf := model.FloatString(math.Inf(1))
 	h := &model.SampleHistogram{Count: 30, Buckets: model.HistogramBuckets{
@@ -167,7 +167,7 @@ func TestAxisLabel(t *testing.T) {
 	}
 }
 
-// vector reads a recorded answer that is one.
+// vector reads a recorded answer that is a vector.
 func vector(t *testing.T, name string) (v model.Vector) {
 	t.Helper()
 	_, result := recorded(t, name)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/text/width"
 )
 
-// Visible is bytes that somebody sent, as a terminal can show them: what would steer
-// it, and what is no UTF-8, is written \x1b. It knows where each byte has gone.
+// Visible is received bytes in a form that a terminal can show: control characters and invalid
+// UTF-8 are written as \x1b. It maps each byte to its place.
 type Visible struct {
 	Text    string
 	offsets []int // in Text, of each byte and of the end
@@ -42,13 +42,14 @@ func Show(line []byte) Visible {
 	return v
 }
 
-// Column is where byte i begins; that after the last is the width of all.
+// Column returns the screen column where byte i begins. For i = the number of bytes it is the
+// whole width.
 func (v Visible) Column(i int) int { return v.columns[i] }
 
-// Cut is what shows the bytes from a to b.
+// Cut returns the text that shows the bytes from a to b.
 func (v Visible) Cut(a, b int) string { return v.Text[v.offsets[a]:v.offsets[b]] }
 
-// Width is the columns that text takes which can be shown as it is.
+// Width returns the columns that printable text takes.
 func Width(text string) (columns int) {
 	for _, r := range text {
 		columns += runeWidth(r)
@@ -56,10 +57,10 @@ func Width(text string) (columns int) {
 	return columns
 }
 
-// runeWidth is that of nearly all terminals: two columns for what East Asian scripts
-// write in squares, none for what is put over the character before.
+// runeWidth returns the width of r on nearly all terminals: two columns for full-width East
+// Asian characters, none for combining characters.
 func runeWidth(r rune) int {
-	if r < 0x300 { // before the first of both
+	if r < 0x300 { // before the first wide or combining character
 		return 1
 	}
 	if unicode.In(r, unicode.Mn, unicode.Me) {
