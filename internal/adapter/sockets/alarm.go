@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// alarm ends a blocked read or accept when the handler wants its next tick, and
-// when ctx is done, by moving the socket's deadline.
+// alarm ends a blocked read or accept when the handler wants its next tick, and when ctx is
+// done, by moving the socket's deadline.
 type alarm struct {
 	ctx   context.Context
 	set   func(time.Time) error
-	armed int64 // Unix nanoseconds of the deadline that is set; 0: none, or it has passed
+	armed int64 // the deadline that is set, Unix nanoseconds; 0 for none, or when it has passed
 }
 
 var longAgo = time.Unix(1, 0)
 
-// newAlarm returns an alarm over the deadline that set sets. stop ends its watch
-// of ctx; when stop returns nothing is running any more.
+// newAlarm returns an alarm that sets the deadline by set. stop ends its watch of ctx; when
+// stop returns, nothing still runs.
 func newAlarm(ctx context.Context, set func(time.Time) error) (a *alarm, stop func()) {
 	a = &alarm{ctx: ctx, set: set}
 	done := make(chan struct{})
 	cancel := context.AfterFunc(ctx, func() {
 		defer close(done)
-		_ = set(longAgo) // fails only on a closed socket, which needs no waking
+		_ = set(longAgo) // fails only on a closed socket, which need not be woken
 	})
 	return a, func() {
 		if !cancel() {
@@ -33,14 +33,14 @@ func newAlarm(ctx context.Context, set func(time.Time) error) (a *alarm, stop fu
 	}
 }
 
-// arm sets the deadline to when next is now, Unix nanoseconds. It is cheap where next
-// did not change, as it does not between the ends of two windows.
+// arm sets the deadline to next, when it is now; both are Unix nanoseconds. It is cheap while
+// next stays the same, as it does between the ends of two windows.
 func (a *alarm) arm(now time.Time, next int64) {
 	if next == a.armed {
 		return
 	}
 	a.armed = next
-	// A deadline in the past would end each read before it reads anything.
+	// A deadline in the past would end each read before it reads.
 	a.after(now, max(time.Duration(next-now.UnixNano()), time.Millisecond))
 }
 
@@ -50,9 +50,9 @@ func (a *alarm) nap(now time.Time, d time.Duration, next int64) {
 	a.after(now, min(d, time.Duration(next-now.UnixNano())))
 }
 
-// after sets the deadline by the monotonic clock, which now has read along with the
-// wall clock: that one may be set back before the kernel hears of the deadline, and a
-// reader that naps would not be woken for as long as the step.
+// after sets the deadline by the monotonic clock, which now has beside the wall clock. The wall
+// clock may be set back before the kernel gets the deadline, and a napping reader would then
+// sleep for as long as the step.
 func (a *alarm) after(now time.Time, d time.Duration) {
 	_ = a.set(now.Add(d))
 	// ctx may have ended just before set moved the deadline away from longAgo.
@@ -61,11 +61,11 @@ func (a *alarm) after(now time.Time, d time.Duration) {
 	}
 }
 
-// passed says that the deadline was seen to end a read. The next arm sets it
-// even to the same time: it is early by the wall clock if that has stepped back.
+// passed notes that the deadline has ended a read. The next arm then sets the deadline even to
+// the same time, which is in the future again if the wall clock was set back.
 func (a *alarm) passed() { a.armed = 0 }
 
-// pause waits a moment after a system call failed, or less if ctx is done.
+// pause waits a moment after a failed system call, or until ctx is done.
 func pause(ctx context.Context) {
 	t := time.NewTimer(errorPause)
 	defer t.Stop()

@@ -51,8 +51,8 @@ func TestAlarm(t *testing.T) {
 	})
 }
 
-// The wall clock may be set back between the time that a reader has read and the
-// moment that the deadline is set: what waits must not wait for as long as the step.
+// The wall clock may be set back after a reader has read it and before the deadline is set: the
+// wait must not grow by the step.
 func TestTheAlarmIgnoresAStepOfTheWallClock(t *testing.T) {
 	var left time.Duration
 	a, stop := newAlarm(t.Context(), func(at time.Time) error { left = time.Until(at); return nil })
@@ -71,11 +71,10 @@ func TestTheAlarmIgnoresAStepOfTheWallClock(t *testing.T) {
 	}
 }
 
-// stepped is what was read of a wall clock that has been set back by an hour since,
-// and of the monotonic clock, which knows no steps.
+// stepped returns at as if it had been read before the wall clock was set back by an hour. The
+// monotonic clock has no steps.
 func stepped(at time.Time) time.Time {
-	// The first word of a time.Time has the wall clock's seconds above 30 bits of
-	// nanoseconds.
+	// The first word of a time.Time has the wall clock's seconds above 30 bits of nanoseconds.
 	*(*uint64)(unsafe.Pointer(&at)) += 3600 << 30
 	return at
 }

@@ -17,48 +17,47 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/fault"
 )
 
-// stagger is what slots are further apart than they are long, in bytes: a datagram
-// of the usual 1,432 bytes. Slots whose distance is a power of two would all begin
-// in the same few sets of the CPU's caches, so that a batch would push its own
-// beginning out before anybody has read it.
+// stagger is the gap between two slots, in bytes: a datagram of the usual 1,432 bytes. If the
+// distance of slots were a power of two, all would begin in the same few sets of the CPU's
+// caches, and a batch would evict its own beginning before it is read.
 const stagger = 1536
 
-// datagrams reads a UDP or a Unix datagram socket. All but drops and close
-// belongs to the goroutine in run.
+// datagrams reads a UDP or a Unix datagram socket. All but drops and close belongs to the
+// goroutine in run.
 type datagrams struct {
 	socket   *descriptor
 	wait     *waiter
 	udp      bool
-	release  func()      // gives up the address before the drain; nil for UDP
-	left     atomic.Bool // a successor reads what is in the kernel
+	release  func()      // releases the address before the drain; nil for UDP
+	left     atomic.Bool // a successor reads what the kernel still holds
 	kernel   dropCounter
 	counters *counters
 
 	slots   []byte // batchSize of them; allocated once, for the socket's life
 	slot    int    // bytes
-	stride  int    // bytes from slot to slot: see stagger
+	stride  int    // bytes from one slot to the next: see stagger
 	longest int    // bytes of a packet, MaxPacket
 	iovs    [batchSize]unix.Iovec
 	msgs    [batchSize]unix.Mmsghdr
 
 	senders    senders
 	coalesced  *coalesced // nil: each message is one datagram
-	groRefused error      // why there is none, though it is wanted
+	groRefused error      // why coalesced is nil although it is wanted
 
 	timed   func(Timing)
 	batches uint   // received
-	timing  Timing // of the last batch, if it is one that is timed
+	timing  Timing // of the last batch, if it was timed
 	isTimed bool
 
-	n     int                // messages that the last receive read
-	errno syscall.Errno      // or why there are none
-	try   func(uintptr) bool // tryReceive as a value, made once: to make it allocates
+	n     int                // messages read by the last receive
+	errno syscall.Errno      // or why it read none
+	try   func(uintptr) bool // tryReceive as a value, made once, since making it allocates
 
-	// How fast datagrams come, which says how long to let them gather.
+	// The rate at which datagrams come decides how long to let them gather.
 	nap    func(elapsed time.Duration, packets int, used, size uint32) time.Duration
 	empty  time.Time // when the socket was read to its end
-	since  int       // messages read since then
-	memory memory    // of the kernel, at the end of the last wait
+	since  int       // messages read since empty
+	memory memory    // the kernel's figures at the end of the last wait
 	calm   time.Time // no naps until then
 }
 
@@ -95,9 +94,8 @@ func newDatagrams(c conn, config Config) (*datagrams, error) {
 	return d, nil
 }
 
-// run hands over batch after batch until the socket is empty, and then waits: for
-// the next datagram, or for a nap in which many gather, so that one waking is
-// shared by all of them.
+// run hands over batch after batch until the socket is empty. Then it waits for the next
+// datagram, or naps while many gather, so that they share one wake-up.
 func (d *datagrams) run(ctx context.Context, h Handler) error {
 	alarm, stop := newAlarm(ctx, d.wait.file.SetReadDeadline)
 	defer stop()
@@ -117,7 +115,7 @@ func (d *datagrams) run(ctx context.Context, h Handler) error {
 		var err error
 		if d.n == batchSize {
 			d.timing.Waited = now.Sub(d.empty)
-			d.receive() // there is more
+			d.receive() // there may be more
 		} else if nap := d.pace(now); nap > 0 {
 			d.timing.Waited = nap
 			alarm.nap(now, nap, tick)
@@ -142,7 +140,7 @@ func (d *datagrams) run(ctx context.Context, h Handler) error {
 
 // block waits for a datagram, or for the alarm, and reads a batch.
 func (d *datagrams) block(a *alarm) error {
-	d.n, d.errno = 0, 0 // if nothing is tried
+	d.n, d.errno = 0, 0 // in case await tries nothing
 	err := d.wait.await(d.try)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		a.passed()
@@ -162,14 +160,14 @@ func (d *datagrams) gather(a *alarm) error {
 	return nil
 }
 
-// tryReceive is receive for a waiter, which it reports to whether it is done.
+// tryReceive is receive as the waiter calls it. It reports whether the wait is over.
 func (d *datagrams) tryReceive(uintptr) bool {
 	d.look()
 	d.receive()
 	return d.errno != unix.EAGAIN
 }
 
-// receive reads up to a batch of what there is.
+// receive reads what there is, up to one batch.
 func (d *datagrams) receive() {
 	d.senders.prepare(&d.msgs)
 	d.coalesced.prepare(&d.msgs)
@@ -187,7 +185,7 @@ func (d *datagrams) receive() {
 	d.since += d.n
 }
 
-// tell says where the time of a batch went that was read at now.
+// tell computes the timing of a batch that was read at now.
 func (d *datagrams) tell(now time.Time) {
 	if !d.isTimed || d.n == 0 {
 		return
@@ -199,7 +197,7 @@ func (d *datagrams) tell(now time.Time) {
 
 func (d *datagrams) failed() bool { return d.errno != 0 && d.errno != unix.EAGAIN }
 
-// look asks the kernel how full the socket's buffer is before it is read.
+// look asks the kernel how full the socket's buffer is before a read.
 func (d *datagrams) look() {
 	if !d.udp {
 		return
@@ -212,9 +210,9 @@ func (d *datagrams) look() {
 
 // pace returns how long to let datagrams gather, now that the socket is empty.
 //
-// Those of a Unix socket are read as they come. Their senders wait, or drop on
-// their side, once 10 are queued (net.unix.max_dgram_qlen), or where that is raised
-// as much as the sender's own SO_SNDBUF allows: 13 datagrams of 8 KiB.
+// Datagrams of a Unix socket are read as they come. Their senders wait, or drop on their side,
+// once 10 are queued (net.unix.max_dgram_qlen). With a larger queue the sender's own SO_SNDBUF
+// is the limit: 13 datagrams of 8 KiB.
 func (d *datagrams) pace(now time.Time) time.Duration {
 	elapsed, packets := now.Sub(d.empty), d.since
 	d.empty, d.since = now, 0
@@ -224,7 +222,7 @@ func (d *datagrams) pace(now time.Time) time.Duration {
 	return d.nap(elapsed, packets, d.memory[unix.SK_MEMINFO_RMEM_ALLOC], d.memory[unix.SK_MEMINFO_RCVBUF])
 }
 
-// hand gives the batch that was read last, if it is not empty, to h.
+// hand gives the last batch to h, unless it is empty.
 func (d *datagrams) hand(h Handler, now int64) {
 	var packets, bytes, truncated uint64
 	for i := range d.msgs[:d.n] {
@@ -235,7 +233,7 @@ func (d *datagrams) hand(h Handler, now int64) {
 		}
 		size, ok := d.coalesced.segment(m)
 		if !ok {
-			truncated++ // and those behind it: nobody knows where they begin
+			truncated++ // and those behind it: their beginnings are unknown
 			continue
 		}
 		d.senders.message = &m.Hdr
@@ -260,8 +258,8 @@ func (d *datagrams) hand(h Handler, now int64) {
 	}
 }
 
-// survive counts the failure of the last receive and returns it if the next one
-// would fail as well.
+// survive counts a failed receive, and returns the error if the next receive would fail as
+// well.
 func (d *datagrams) survive() error {
 	d.counters.readErrors.Add(1)
 	if d.errno == unix.ENOMEM || d.errno == unix.ENOBUFS {
@@ -270,8 +268,7 @@ func (d *datagrams) survive() error {
 	return os.NewSyscallError("recvmmsg", d.errno)
 }
 
-// drain hands over what is in the socket, until it is empty or drainTime is
-// over.
+// drain hands over what is in the socket, until it is empty or drainTime has passed.
 func (d *datagrams) drain(h Handler) error {
 	if d.release != nil {
 		d.release()
@@ -307,13 +304,13 @@ func (d *datagrams) drops() uint64 {
 	return d.kernel.read(d.socket)
 }
 
-// close leaves the last count of drops behind.
+// close keeps the last count of drops.
 func (d *datagrams) close() error {
 	if d.release != nil && !d.left.Load() {
 		d.release()
 	}
 	d.drops()
-	err := d.socket.close() // first: a reader that the waiter wakes looks whether it is closed
+	err := d.socket.close() // first: a reader that the waiter wakes checks whether it is closed
 	d.wait.close()
 	return err
 }

@@ -7,30 +7,29 @@ import (
 	"errors"
 )
 
-// frameHeader is the length of a frame's head: the payload's length in bytes,
-// little-endian, as DogStatsD has it.
+// frameHeader is the length of a frame's header: the payload's length in bytes, little-endian,
+// as in DogStatsD.
 const frameHeader = 4
 
-// firstBuffer is what a connection's buffer starts with.
+// firstBuffer is the initial size of a connection's buffer.
 const firstBuffer = 16 << 10
 
 var errLongFrame = errors.New("frame exceeds the longest packet")
 
-// deframer cuts the bytes of one connection into frames. Use: read into room(),
-// tell how much with wrote(), then take frames with next() until there are none.
+// deframer cuts the bytes of one connection into frames. Usage: read into room(), call wrote()
+// with the number of bytes, then call next() until there are no frames.
 type deframer struct {
 	buf        []byte
-	start, end int // buf[start:end] is read and not yet taken
-	max        int // bytes of payload
+	start, end int // buf[start:end] was read and not yet taken
+	max        int // longest payload in bytes
 }
 
 func newDeframer(maxPacket int) *deframer {
 	return &deframer{buf: make([]byte, min(firstBuffer, frameHeader+maxPacket)), max: maxPacket}
 }
 
-// room returns where the next bytes belong, never empty. The buffer grows with
-// what a client has sent, not with what it announced, and never beyond one
-// frame of the greatest length.
+// room returns the space for the next bytes, never empty. The buffer grows with what a client
+// has sent, not with what it announced, and never beyond one frame of the greatest length.
 func (d *deframer) room() []byte {
 	d.end = copy(d.buf, d.buf[d.start:d.end])
 	d.start = 0
@@ -42,12 +41,12 @@ func (d *deframer) room() []byte {
 	return d.buf[d.end:]
 }
 
-// wrote says that n bytes were put into the room.
+// wrote notes that n bytes were put into the room.
 func (d *deframer) wrote(n int) { d.end += n }
 
-// next returns the payload of the next complete frame, or nil if more bytes are
-// needed. Frames of length 0 are skipped. The payload is valid until room is
-// called. After errLongFrame the stream cannot be read on.
+// next returns the payload of the next complete frame, or nil if more bytes are needed. It
+// skips frames of length 0. The payload is valid until room is called. After errLongFrame the
+// stream is unreadable.
 func (d *deframer) next() ([]byte, error) {
 	for d.end-d.start >= frameHeader {
 		n := binary.LittleEndian.Uint32(d.buf[d.start:])
@@ -66,5 +65,5 @@ func (d *deframer) next() ([]byte, error) {
 	return nil, nil
 }
 
-// pending reports whether a frame has begun and is not complete.
+// pending reports whether a frame has begun and is incomplete.
 func (d *deframer) pending() bool { return d.end > d.start }

@@ -13,23 +13,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// descriptor is a datagram socket that the runtime's poller does not know. That
-// one would wake a thread for each datagram, also while nobody waits for it.
+// descriptor is a datagram socket outside the runtime's poller, which would wake a thread for
+// each datagram, even while no goroutine waits for it.
 //
-// Its system calls go around the scheduler, which costs more to tell of a call
-// than the call takes: a collection of garbage waits for one batch at most.
+// Its system calls bypass the scheduler, because telling the scheduler of a call costs more
+// than the call. So a garbage collection may wait, for one batch at most.
 type descriptor struct {
 	mu sync.RWMutex // held for writing to close it
 	fd int          // -1 once closed
 }
 
-// conn is what *net.UDPConn and *net.UnixConn have in common here.
+// conn has the methods of *net.UDPConn and *net.UnixConn that we need.
 type conn interface {
 	net.Conn
 	syscall.Conn
 }
 
-// detach takes the socket of c, which it closes.
+// detach takes the socket out of c, and closes c.
 func detach(c conn) (*descriptor, error) {
 	defer func() { _ = c.Close() }()
 	raw, err := c.SyscallConn()
@@ -49,7 +49,7 @@ func duplicate(raw controller) (fd int, err error) {
 	return fd, err
 }
 
-// Control is syscall.RawConn's.
+// Control implements syscall.RawConn's method.
 func (d *descriptor) Control(f func(fd uintptr)) error {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -60,8 +60,8 @@ func (d *descriptor) Control(f func(fd uintptr)) error {
 	return nil
 }
 
-// receive reads what there is, without waiting, as far as msgs have room. There
-// is at least one message or an error.
+// receive reads what there is, without waiting, as far as msgs have room. It returns at least
+// one message or an error.
 func (d *descriptor) receive(msgs *[batchSize]unix.Mmsghdr) (n int, errno syscall.Errno) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -78,8 +78,7 @@ func (d *descriptor) receive(msgs *[batchSize]unix.Mmsghdr) (n int, errno syscal
 	}
 }
 
-// memory is what the kernel says of the memory of a socket, by its SK_MEMINFO
-// constants.
+// memory is the kernel's figures of a socket's memory, indexed by SK_MEMINFO constants.
 type memory [unix.SK_MEMINFO_VARS]uint32
 
 func (d *descriptor) memory(m *memory) (ok bool) {
@@ -122,8 +121,8 @@ func control(raw controller, f func(fd int) error) error {
 	return err
 }
 
-// cause takes off net's own account of what was done to which address, which
-// our errors begin with.
+// cause removes net's description of the operation and address, which our errors already begin
+// with.
 func cause(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err
@@ -131,6 +130,6 @@ func cause(err error) error {
 	return err
 }
 
-// batchSize is how many datagrams one system call reads at most. At 64 the call
-// itself is no longer to be seen in the cost of a datagram (BenchmarkUDP).
+// batchSize is how many datagrams one system call reads at most. At 64 the call itself no
+// longer shows in the cost of a datagram (BenchmarkUDP).
 const batchSize = 64

@@ -9,24 +9,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// groSlot holds the largest buffer in which the kernel hands over several
-// datagrams.
+// groSlot is the size of the largest buffer in which the kernel hands over several datagrams.
 const groSlot = 64 << 10
 
-// segmentSpace is room for all that the kernel may say of a message: the size of its
-// datagrams takes 24 bytes, and a socket that was handed over may have been told to
-// give timestamps, addresses or counts of drops as well, of 24 to 64 bytes each.
+// segmentSpace is room for all control messages of a received message. The datagrams' size
+// takes 24 bytes. A socket that was handed over may also have been set to give timestamps,
+// addresses or counts of drops, of 24 to 64 bytes each.
 const segmentSpace = 256
 
-// coalesced is room for the size of the datagrams in each message: with UDP_GRO
-// the kernel may hand over several of one sender in one buffer, all of one size
-// but for the last, which may be shorter.
+// coalesced has room for the datagrams' size in each message: with UDP_GRO the kernel may hand
+// over several datagrams of one sender in one buffer, all of one size except the last, which
+// may be shorter.
 type coalesced struct {
 	control [batchSize][segmentSpace]byte
 }
 
-// coalesce turns UDP_GRO on if it is wanted, and returns nil if it is off. A socket
-// that was opened with it keeps it: datagrams may wait there in one buffer.
+// coalesce turns UDP_GRO on if wanted, and returns nil if it is off. A socket that was opened
+// with it keeps it, because datagrams may already wait there in one buffer.
 func coalesce(fd int, wanted bool) (*coalesced, error) {
 	var err error
 	if wanted {
@@ -46,8 +45,8 @@ func groWarning(address string, refused error) []string {
 		"turn gro off, or run Linux 5.0 or later", address, refused)}
 }
 
-// prepare makes room in the messages for the next batch: the kernel has replaced
-// the lengths of the room by what it used.
+// prepare makes room in the messages for the next batch: the kernel has overwritten the length
+// of the room with the length that it used.
 func (c *coalesced) prepare(msgs *[batchSize]unix.Mmsghdr) {
 	if c == nil {
 		return
@@ -58,8 +57,8 @@ func (c *coalesced) prepare(msgs *[batchSize]unix.Mmsghdr) {
 	}
 }
 
-// segment returns the size of the datagrams in m, bytes, and false if it is lost: for
-// want of room, the kernel said only a part of what it had to say of m.
+// segment returns the size of the datagrams in m, in bytes. ok is false if the size is lost:
+// without enough room, the kernel gave only a part of m's control messages.
 func (c *coalesced) segment(m *unix.Mmsghdr) (size int, ok bool) {
 	if c == nil {
 		return int(m.Len), true

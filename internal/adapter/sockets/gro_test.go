@@ -18,8 +18,8 @@ import (
 
 var withGRO = Config{Network: "udp", Address: "127.0.0.1:0", GRO: true}
 
-// burst sends datagrams of size bytes by one system call, the last of which may be
-// shorter, and returns them.
+// burst sends datagrams of size bytes by one system call, and returns them. The last may be
+// shorter.
 func burst(t testing.TB, c net.Conn, size int, payload string) []string {
 	t.Helper()
 	option := make([]byte, unix.CmsgSpace(2))
@@ -57,7 +57,7 @@ func TestGRODatagramsOfOneBufferAreHandedOverOneByOne(t *testing.T) {
 	var want []string
 	for _, sends := range [][3]func() []string{
 		{single, empty, several},
-		{several, single, empty}, // where the kernel had no size to tell the time before
+		{several, single, empty}, // the kernel gave no size in the batch before
 		{empty, several, single},
 	} {
 		for _, send := range sends {
@@ -100,8 +100,8 @@ func TestGROTruncatedDatagramsAreCountedOneByOne(t *testing.T) {
 	}
 }
 
-// A socket that was handed over may say more of a message than the size of its
-// datagrams, and before it.
+// A socket that was handed over may give other control messages before the size of its
+// datagrams.
 func TestGROFindsTheSizeAmongOtherThings(t *testing.T) {
 	l, r := listen(t, withGRO), newRecorder()
 	for _, option := range []struct{ level, name int }{
@@ -120,7 +120,7 @@ func TestGROFindsTheSizeAmongOtherThings(t *testing.T) {
 	r.expect(t, want)
 }
 
-// Datagrams whose size is lost would be one packet, with lines that nobody sent.
+// Datagrams whose size is lost would become one packet, with lines that no client sent.
 func TestGRODatagramsWithoutTheirSizeAreNotHandedOver(t *testing.T) {
 	l, r := listen(t, withGRO), newRecorder()
 	d := l.socket.(*datagrams)
@@ -162,7 +162,7 @@ func TestWithoutGROTheKernelSplits(t *testing.T) {
 	r.expect(t, burst(t, dial(t, l), 10, "twenty-five bytes of text"))
 }
 
-// Datagrams that wait in one buffer can be told apart only by a reader with GRO.
+// Only a reader with GRO can separate datagrams that wait in one buffer.
 func TestASuccessorKeepsTheGROOfItsSocket(t *testing.T) {
 	l := listen(t, withGRO)
 	c, r := dial(t, l), newRecorder()

@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// adopt makes listeners of sockets that are open.
+// adopt makes listeners of open sockets.
 func adopt(c Config) ([]*Listener, error) {
 	defer c.closeInherited()
 	var ls []*Listener
@@ -17,7 +17,7 @@ func adopt(c Config) ([]*Listener, error) {
 		l, err := adoptOne(c, in)
 		if err != nil {
 			for _, l := range ls {
-				l.leave() // others may still read it
+				l.leave() // another process may still read it
 				_ = l.Close()
 			}
 			return nil, fmt.Errorf("listen on %s %s: take over the open socket: %w", c.Network, c.Address, cause(err))
@@ -25,8 +25,8 @@ func adopt(c Config) ([]*Listener, error) {
 		ls = append(ls, l)
 	}
 	if c.Network == "udp" && len(ls) != c.Listeners {
-		ls[0].warnings = append(ls[0].warnings, fmt.Sprintf("udp %s: %d sockets are wanted and %d were taken over, which are read; "+
-			"stop and start to have as many as wanted", ls[0].addr, c.Listeners, len(ls)))
+		ls[0].warnings = append(ls[0].warnings, fmt.Sprintf("udp %s: %d sockets are configured, and %d were taken over and are read; "+
+			"stop and start to have the configured number", ls[0].addr, c.Listeners, len(ls)))
 	}
 	return ls, nil
 }
@@ -66,8 +66,8 @@ func adoptUDP(c Config, in Inherited) (*Listener, error) {
 	return newUDP(conn, c, in, func(l *Listener, fd int) error { return l.raiseReceiveBuffer(fd, c.ReceiveBuffer) })
 }
 
-// raiseReceiveBuffer keeps a larger one: whoever opened the socket may have been
-// allowed more than we are.
+// raiseReceiveBuffer keeps a larger buffer: the process that opened the socket may have been
+// allowed more than this one.
 func (l *Listener) raiseReceiveBuffer(fd, wanted int) error {
 	if granted, err := receiveBuffer(fd); err != nil || granted >= wanted {
 		return errors.Join(err, l.readReceiveBuffer(fd, wanted))
@@ -107,11 +107,10 @@ func adoptUnix(c Config, in Inherited) (*Listener, error) {
 	return l, nil
 }
 
-// Leave prepares for a successor: it returns the socket as a file that the caller
-// owns and hands over, and from now on the end of Run leaves to whoever reads the
-// file next what the kernel holds, the address, and a Unix socket's file. Of a
-// stream socket this is the backlog; clients that are connected see their
-// connection end when what they have written is read.
+// Leave prepares for a successor. It returns the socket as a file that the caller owns and
+// hands over. From then on, the end of Run leaves to the file's next reader: what the kernel
+// holds, the address, and a Unix socket's file. For a stream socket this is the backlog; Run
+// reads what connected clients have written, and then ends their connections.
 func (l *Listener) Leave() (*os.File, error) {
 	fd, err := duplicate(l.raw)
 	if err != nil {
@@ -121,9 +120,9 @@ func (l *Listener) Leave() (*os.File, error) {
 	return os.NewFile(uintptr(fd), l.addr.String()), nil
 }
 
-// Booked returns the kernel's number of the socket and the count of its drops
-// that Drops told last: what a successor needs as Inherited.Drops. ok is false
-// for Unix sockets, where nothing is dropped.
+// Booked returns the kernel's number of the socket and its count of drops at the last call of
+// Drops: a successor needs them as Inherited.Drops. ok is false for Unix sockets, which drop
+// nothing.
 func (l *Listener) Booked() (cookie uint64, drops uint32, ok bool) {
 	d, ok := l.socket.(*datagrams)
 	if _, udp := l.addr.(*net.UDPAddr); !ok || !udp {

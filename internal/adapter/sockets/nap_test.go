@@ -15,7 +15,7 @@ import (
 )
 
 func TestNapAfter(t *testing.T) {
-	const short, full, buffer = 832, 2304, 2 * DefaultReceiveBuffer // as the kernel counts
+	const short, full, buffer = 832, 2304, 2 * DefaultReceiveBuffer // in the kernel's count
 	for _, tt := range []struct {
 		name       string
 		elapsed    time.Duration
@@ -46,8 +46,8 @@ func TestNapAfter(t *testing.T) {
 	}
 }
 
-// asleep returns a listener whose reader naps for an hour, since it read the only
-// packet that its handler has: "first".
+// asleep returns a listener whose reader naps for an hour. It has read only the packet "first",
+// and handed it over.
 func asleep(t *testing.T, config Config) (l *Listener, c net.Conn, r *recorder, stop func()) {
 	t.Helper()
 	l, r = listen(t, config), newRecorder()
@@ -81,7 +81,7 @@ func TestAStopEndsANapAndHandsOverWhatGathered(t *testing.T) {
 	for _, p := range want[1:] {
 		write(t, c, []byte(p))
 	}
-	runtime.GC() // does not wait for the reader either
+	runtime.GC() // need not wait for the reader either
 	if got := r.got(); len(got) != 1 {
 		t.Errorf("%d packets were handed over during a nap", len(got)-1)
 	}
@@ -136,7 +136,7 @@ func TestClosingASocketEndsItsReadersNap(t *testing.T) {
 	}
 }
 
-// What the buffer cannot hold while the reader sleeps is in the books.
+// Datagrams that the buffer cannot hold while the reader sleeps are counted.
 func TestABurstDuringANapIsReceivedOrCounted(t *testing.T) {
 	config := loopback
 	config.ReceiveBuffer = 8192
@@ -174,8 +174,8 @@ func TestNoNapsAfterDrops(t *testing.T) {
 	}
 }
 
-// The poller must hear of a datagram exactly while somebody waits for one: heard
-// of in vain it costs what a nap is to save, not heard of it stays unread.
+// The poller must learn of a datagram exactly while a goroutine waits for one. Learning in vain
+// costs what a nap is meant to save; not learning leaves the datagram unread.
 func TestTheSocketIsWatchedOnlyWhileArmed(t *testing.T) {
 	l := listen(t, loopback)
 	d := l.socket.(*datagrams)
@@ -200,8 +200,8 @@ func TestTheSocketIsWatchedOnlyWhileArmed(t *testing.T) {
 	}
 }
 
-// Each packet is sent when the one before has come, so that a waking that is lost
-// between two states of the reader would stop it for good.
+// Each packet is sent when the one before has arrived, so a wake-up lost between two states of
+// the reader would stop it for good.
 func TestNoWakingIsLostBetweenNaps(t *testing.T) {
 	l, r := listen(t, loopback), newRecorder()
 	turn := 0

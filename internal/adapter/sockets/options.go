@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setReceiveBuffer asks for a receive buffer of size bytes. SO_RCVBUFFORCE may
-// exceed net.core.rmem_max and takes CAP_NET_ADMIN; SO_RCVBUF is cut down to it
-// without an error, which is why the result is read back by receiveBuffer.
+// setReceiveBuffer asks for a receive buffer of size bytes. SO_RCVBUFFORCE may exceed
+// net.core.rmem_max and takes CAP_NET_ADMIN. SO_RCVBUF is cut down to it without an error, so
+// receiveBuffer reads the result back.
 func setReceiveBuffer(fd, size int) error {
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size) == nil {
 		return nil
@@ -22,14 +22,14 @@ func setReceiveBuffer(fd, size int) error {
 	return os.NewSyscallError("setsockopt SO_RCVBUF", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, size))
 }
 
-// receiveBuffer returns what the kernel granted, in the measure in which it was
-// asked: the kernel doubles the number, for its own overhead, and reports that.
+// receiveBuffer returns what the kernel granted, in the unit of the request: the kernel doubles
+// a request for its own overhead, and reports the double.
 func receiveBuffer(fd int) (int, error) {
 	n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
 	return n / 2, os.NewSyscallError("getsockopt SO_RCVBUF", err)
 }
 
-// receiveBufferWarning returns nothing where the kernel granted what was wanted.
+// receiveBufferWarning returns nothing if the kernel granted what was wanted.
 func receiveBufferWarning(addr string, wanted, granted int) []string {
 	if granted >= wanted {
 		return nil
@@ -40,12 +40,12 @@ func receiveBufferWarning(addr string, wanted, granted int) []string {
 
 const (
 	queueLengthFile = "/proc/sys/net/unix/max_dgram_qlen"
-	queueWanted     = 512 // datagrams; what the authors of DogStatsD clients advise
-	queueSmall      = 100 // below it we warn; the kernel's default is 10
+	queueWanted     = 512 // datagrams; the advice of the authors of DogStatsD clients
+	queueSmall      = 100 // shorter queues get a warning; the kernel's default is 10
 )
 
-// queueWarning warns of a Unix datagram socket's short queue. The kernel has no
-// other bound to give: SO_RCVBUF does not apply to these sockets.
+// queueWarning warns of a Unix datagram socket's short queue. The kernel offers no other bound:
+// SO_RCVBUF does not apply to these sockets.
 func queueWarning(path, setting string) []string {
 	n, err := strconv.Atoi(strings.TrimSpace(setting))
 	if err != nil || n >= queueSmall {
@@ -55,17 +55,16 @@ func queueWarning(path, setting string) []string {
 		"run `sysctl -w net.unix.max_dgram_qlen=%d`, then stop and start it: a restart in place keeps the socket and its queue", path, n, queueWanted)}
 }
 
-// dropCounter turns the 32 bits in which the kernel counts a socket's drops
-// into a total.
+// dropCounter turns the kernel's 32-bit count of a socket's drops into a total.
 type dropCounter struct {
 	mu    sync.Mutex
-	last  uint32 // as the kernel said last
+	last  uint32 // the kernel's last count
 	total uint64
 }
 
-// read adds what the kernel counted since the last call and returns the total.
-// SO_MEMINFO is asked and not SO_RXQ_OVFL: that one rides on received packets
-// and so never tells of drops that no packet followed.
+// read adds what the kernel counted since the last call and returns the total. It uses
+// SO_MEMINFO rather than SO_RXQ_OVFL, which comes only with received packets and so never
+// reports drops that no packet followed.
 func (d *dropCounter) read(socket *descriptor) uint64 {
 	var m memory
 	d.mu.Lock()
@@ -76,7 +75,7 @@ func (d *dropCounter) read(socket *descriptor) uint64 {
 	return d.total
 }
 
-// seen is the kernel's count as it was read last.
+// seen returns the kernel's count at the last read.
 func (d *dropCounter) seen() uint32 {
 	d.mu.Lock()
 	defer d.mu.Unlock()

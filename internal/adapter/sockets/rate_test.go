@@ -19,16 +19,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkRate measures the processor time that reading takes at a given rate, of
-// this whole process: packets are sent by another one. cpu-us/packet is what to
-// look at; an op is a tenth of a second, whatever the technique.
+// BenchmarkRate measures the CPU time of this whole process for reading at a given rate.
+// Another process sends. Look at cpu-us/packet; an op is a tenth of a second for each
+// technique.
 //
-// Beside our way stand the technique that it replaced, recvmmsg in a net.UDPConn,
-// whose poller wakes a thread for each datagram, and a bare blocking recvfrom, the
-// least that a program can do which reads datagrams one by one.
+// It compares our technique with two others: recvmmsg on a net.UDPConn, which ours replaced and
+// whose poller wakes a thread for each datagram, and a bare blocking recvfrom, the least work
+// for reading datagrams one by one.
 //
-// Bound, as parts of bare recvfrom in the same run: 0.5 at 40k/s, 0.65 at 200k/s,
-// 1 of full packets at 8.6k/s (120k metrics/s), 2 of unixgram's.
+// Bound, relative to bare recvfrom in the same run: 0.5 at 40k/s, 0.65 at 200k/s, 1 for full
+// packets at 8.6k/s (120k metrics/s), 2 for unixgram's.
 func BenchmarkRate(b *testing.B) {
 	for _, load := range []struct {
 		network    string
@@ -70,7 +70,7 @@ func BenchmarkRate(b *testing.B) {
 	}
 }
 
-// countdown is a Handler that tells when it got so many packets.
+// countdown is a Handler that signals when it has received so many packets.
 type countdown struct {
 	skip, left  atomic.Int64
 	begun, done chan struct{}
@@ -133,7 +133,7 @@ func runtimePoller(l *Listener, h Handler) (stop func()) {
 	}
 }
 
-// bareRecvfrom counts what it reads, one by one, on a thread of its own.
+// bareRecvfrom counts what it reads, one by one, on its own thread.
 func bareRecvfrom(l *Listener, h Handler) (stop func()) {
 	fd := l.socket.(*datagrams).socket.fd
 	second := unix.NsecToTimeval(int64(100 * time.Millisecond))
@@ -164,7 +164,7 @@ func bareRecvfrom(l *Listener, h Handler) (stop func()) {
 
 const senderEnvironment = "SOCKETS_TEST_SENDER"
 
-// sendAt has another process send to l, until stop is called.
+// sendAt makes another process send to l, until stop is called.
 func sendAt(b *testing.B, l *Listener, size, pps int) (stop func()) {
 	c := exec.CommandContext(context.Background(), os.Args[0], l.Addr().Network(), l.Addr().String(), strconv.Itoa(size), strconv.Itoa(pps))
 	c.Env = append(os.Environ(), senderEnvironment+"=1")

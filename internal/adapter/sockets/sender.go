@@ -15,25 +15,25 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// senders asks for the sender of each datagram while somebody wants to know. All
-// but wanted belongs to the goroutine that reads.
+// senders asks for the sender of each datagram while it is watched. All but wanted belongs to
+// the reading goroutine.
 type senders struct {
-	credentials bool // by SCM_CREDENTIALS, of a Unix socket; else by address
+	credentials bool // a Unix socket's senders, by SCM_CREDENTIALS; else by address
 	wanted      atomic.Bool
 
 	names   *[batchSize]unix.RawSockaddrInet6 // where the kernel writes; nil until first watched
 	control *[batchSize][credentialSpace]byte
-	asking  bool         // the messages point there
+	asking  bool         // the messages point to names
 	used    int          // messages that the last receive filled
 	message *unix.Msghdr // of the packet being handled
 }
 
-// credentialSpace is what one SCM_CREDENTIALS takes: a header of 16 bytes, 12 of
+// credentialSpace is the length of one SCM_CREDENTIALS: a header of 16 bytes, 12 of
 // credentials, padding to a multiple of 8.
 const credentialSpace = 32
 
-// watch may be called from any goroutine. Credentials come only with datagrams
-// that are sent while the socket asks for them.
+// watch may be called from any goroutine. Credentials come only with datagrams that were sent
+// while the socket asks for them.
 func (s *senders) watch(raw controller, on bool) error {
 	if s.credentials {
 		value := 0
@@ -51,8 +51,8 @@ func (s *senders) watch(raw controller, on bool) error {
 	return nil
 }
 
-// prepare makes room for the senders of the next batch: in the messages of the
-// last one the kernel has replaced the lengths of the room by what it used.
+// prepare makes room for the senders of the next batch: in the last batch's messages the kernel
+// has overwritten the length of the room with the length that it used.
 func (s *senders) prepare(msgs *[batchSize]unix.Mmsghdr) {
 	n := s.used
 	if wanted := s.wanted.Load(); wanted != s.asking {
@@ -88,7 +88,7 @@ func (s *senders) room(m *unix.Msghdr, i int) {
 	}
 }
 
-// sender decodes who sent the packet being handled.
+// sender decodes the sender of the packet being handled.
 func (s *senders) sender() sender.Sender {
 	switch {
 	case !s.asking:
@@ -125,7 +125,8 @@ func credentialsOf(m *unix.Msghdr) sender.Sender {
 	return sender.Sender{PID: c.Pid, UID: int32(c.Uid)}
 }
 
-// peerOf is who opened a connection. What the kernel does not say stays zero.
+// peerOf returns the process that opened a connection. Fields that the kernel does not give
+// stay zero.
 func peerOf(c *net.UnixConn) (s sender.Sender) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// witness is a Handler that tells of each packet who sent it.
+// witness is a Handler that reports each packet's sender.
 type witness struct {
 	*Listener
 	seen chan sender.Sender
@@ -25,7 +25,7 @@ func (w witness) Packet([]byte, int64) { w.seen <- w.Sender() }
 
 func (w witness) Tick(now int64) int64 { return now + int64(time.Hour) }
 
-// testAddress is one that is free.
+// testAddress returns a free address.
 func testAddress(t testing.TB, network string) string {
 	t.Helper()
 	if network == "udp" {
@@ -77,7 +77,7 @@ func TestSenderIsTheOneOfEachPacketWhileWatched(t *testing.T) {
 			}
 			expect(first, sender.Sender{})
 			watch(true)
-			for range 3 { // the kernel's answer is no room for the next one
+			for range 3 { // the length that the kernel wrote is not the room for the next
 				expect(first, senderOf(first))
 				expect(second, senderOf(second))
 			}
@@ -89,7 +89,7 @@ func TestSenderIsTheOneOfEachPacketWhileWatched(t *testing.T) {
 	}
 }
 
-// dialLocal is dial, to loopback where l is bound to every address.
+// dialLocal is dial, but to loopback where l is bound to all addresses.
 func dialLocal(t *testing.T, l *Listener) net.Conn {
 	t.Helper()
 	address := l.Addr().String()
@@ -104,7 +104,7 @@ func dialLocal(t *testing.T, l *Listener) net.Conn {
 	return c
 }
 
-// senderOf is what the listener should see of c, which is ours.
+// senderOf returns the sender that the listener should see for c, which is ours.
 func senderOf(c net.Conn) sender.Sender {
 	if at, ok := c.LocalAddr().(*net.UDPAddr); ok {
 		return sender.Sender{Addr: at.AddrPort()}
@@ -135,8 +135,8 @@ func TestWatchingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// The kernel replaces the room for a sender's address by what it used of it, and
-// takes that as the room of the next message. It need not be enough.
+// The kernel overwrites the room for a sender's address with the length that it used, and reads
+// that as the room of the next message. It may be too small.
 func TestEachMessageHasRoomForItsSender(t *testing.T) {
 	var s senders
 	var msgs [batchSize]unix.Mmsghdr

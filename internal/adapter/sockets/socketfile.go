@@ -13,7 +13,7 @@ type socketFile struct {
 	info fs.FileInfo
 }
 
-// own gives the socket at path its mode and remembers which file it is.
+// own sets the mode of the socket at path and remembers which file it is.
 func own(path string, mode fs.FileMode) (socketFile, error) {
 	f := socketFile{path: path}
 	err := os.Chmod(path, mode)
@@ -26,16 +26,16 @@ func own(path string, mode fs.FileMode) (socketFile, error) {
 	return f, err
 }
 
-// boundFile is the file of a socket that is bound already. Where it is gone there
-// is nothing to remove at the end.
+// boundFile returns the file of a bound socket. If the file has gone, there is nothing to
+// remove at the end.
 func boundFile(path string) socketFile {
 	f := socketFile{path: path}
 	f.info, _ = os.Lstat(path)
 	return f
 }
 
-// remove removes the file unless a successor has put its own there. The time is
-// compared too, since file systems give a freed inode to the next file.
+// remove removes the file unless a successor has put its own there. It compares the time as
+// well, because file systems give a freed inode to the next file.
 func (f socketFile) remove() {
 	info, err := os.Lstat(f.path)
 	if err == nil && os.SameFile(info, f.info) && info.ModTime().Equal(f.info.ModTime()) {

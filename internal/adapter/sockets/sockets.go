@@ -1,18 +1,18 @@
 //go:build linux
 
-// Package sockets holds the DogStatsD sockets: UDP, Unix datagram ("unixgram")
-// and Unix stream ("unix"). It binds them, reads them in batches into memory
-// that each listener owns, and knows what the kernel dropped. What the bytes
-// mean is core/dogstatsd's business, and what becomes of them the consumer's.
+// Package sockets has the DogStatsD sockets: UDP, Unix datagram ("unixgram") and Unix stream
+// ("unix"). It binds them, reads them in batches into memory that each listener owns, and
+// counts what the kernel dropped. core/dogstatsd knows what the bytes mean, the consumer what
+// to do with them.
 //
-// Datagrams cost little to read and much to be woken for. A reader of UDP lets
-// them gather for some milliseconds while enough of them come (nap.go), and the
-// runtime's poller hears of none of them meanwhile (waiter.go).
+// Reading a datagram costs little, waking up for it much. A reader of UDP lets datagrams gather
+// for some milliseconds while enough of them come (nap.go), and meanwhile the runtime's poller
+// learns of none (waiter.go).
 //
-// It runs on Linux only: recvmmsg, SO_MEMINFO, epoll and the order in which Linux
-// empties a socket that was shut down are what it is made of.
+// It runs on Linux only: it needs recvmmsg, SO_MEMINFO, epoll and Linux' behaviour that a
+// socket that was shut down can still be emptied.
 //
-// The files, from the top; each uses names of those below it alone:
+// The files, from the top; each uses only names of files below it:
 //
 //	sockets.go     Listen
 //	inherited.go   sockets that were open before this image of the process began
@@ -38,9 +38,9 @@ import (
 	"fmt"
 )
 
-// Listen binds the sockets that c describes, Config.Listeners for UDP and one
-// otherwise. It starts nothing, but the kernel queues what arrives from now on.
-// Each Listener must be run or closed.
+// Listen binds the sockets that c describes, Config.Listeners for UDP and one otherwise. It
+// starts nothing, but from now on the kernel queues what arrives. Each Listener must be run or
+// closed.
 func Listen(c Config) ([]*Listener, error) {
 	c, err := c.withDefaults()
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// patience is how long a test waits for what should happen at once.
+// patience is how long a test waits for an event that should come at once.
 const patience = 20 * time.Second
 
-// recorder is a Handler that keeps what it was given.
+// recorder is a Handler that keeps its packets.
 type recorder struct {
 	window time.Duration // between the ticks it asks for
 
@@ -70,7 +70,7 @@ func (r *recorder) tickCount() int {
 	return r.ticks
 }
 
-// wait returns when ok holds; it is asked again after each tick.
+// wait returns when ok is true. It calls ok again after each tick.
 func (r *recorder) wait(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	late := time.After(patience)
@@ -106,7 +106,7 @@ func listen(t testing.TB, c Config) *Listener {
 	return ls[0]
 }
 
-// run runs l until the returned function is called, which returns when Run has.
+// run runs l until stop is called. stop returns when Run has.
 func run(t testing.TB, l *Listener, h Handler) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -150,8 +150,8 @@ func write(t testing.TB, c net.Conn, p []byte) {
 	}
 }
 
-// send writes packets no faster than r gets them, so that even the smallest
-// receive buffer does not overflow.
+// send writes packets no faster than r gets them, so that even the smallest receive buffer does
+// not overflow.
 func send(t *testing.T, r *recorder, c net.Conn, packets []string, wire func(string) []byte) {
 	t.Helper()
 	before := len(r.got())
@@ -168,7 +168,7 @@ func frame(payload string) []byte {
 	return append(binary.LittleEndian.AppendUint32(nil, uint32(len(payload))), payload...)
 }
 
-// kinds are the sockets, and how a client puts one packet on the wire.
+// kinds are the kinds of sockets, and how a client puts one packet on the wire.
 var kinds = []struct {
 	name   string
 	config func(t *testing.T) Config
@@ -211,9 +211,8 @@ func TestEveryPacketInOrder(t *testing.T) {
 	}
 }
 
-// What a client could send before SIGTERM must be in the final window. The
-// reader is not started before its context is done, so all packets are in the
-// socket when it drains.
+// What a client sent before SIGTERM must be in the final window. The reader starts with its
+// context done, so all packets are in the socket when it drains.
 func TestRunDrainsWhatTheKernelAccepted(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
@@ -243,8 +242,8 @@ func TestRunDrainsWhatTheKernelAccepted(t *testing.T) {
 	}
 }
 
-// UDP cannot tell its senders to stop, so the drain must not last as long as they
-// send. This handler sends a datagram for each one that it gets.
+// UDP cannot tell its senders to stop, so the drain must end while they go on. This handler
+// sends a datagram for each one that it gets.
 func TestDrainEndsUnderASenderThatDoesNot(t *testing.T) {
 	l := listen(t, Config{Network: "udp", Address: "127.0.0.1:0"})
 	h := echo{t, dial(t, l)}
@@ -280,8 +279,8 @@ func TestTicksWhenIdle(t *testing.T) {
 	}
 }
 
-// A handler that always wants to be called at once, here at a time that is long
-// over, must not keep the listener from reading.
+// A handler that always wants to be called at once, here at a time long past, must not keep the
+// listener from reading.
 func TestTickInThePastDoesNotStarveReading(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
@@ -349,8 +348,7 @@ func TestRefusedConfigurations(t *testing.T) {
 	}
 }
 
-// The steady state of every reader: nothing allocated for a batch, whether it
-// holds one packet or many.
+// In its steady state no reader allocates for a batch, whether it holds one packet or many.
 func TestReadingAllocatesNothing(t *testing.T) {
 	h := discard{}
 	payload := bytes.Repeat([]byte("x"), 1432)
@@ -362,7 +360,7 @@ func TestReadingAllocatesNothing(t *testing.T) {
 			alarm, stop := newAlarm(context.Background(), d.wait.file.SetReadDeadline)
 			defer stop()
 			blocks := false
-			allocs := testing.AllocsPerRun(200, func() { // by turns after a nap and after a waking
+			allocs := testing.AllocsPerRun(200, func() { // alternately after a nap and after a wake-up
 				for range batchSize {
 					write(t, c, payload)
 				}

@@ -18,8 +18,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/sender"
 )
 
-// stream reads the connections of a Unix stream socket, each on a goroutine of
-// its own, all into one handler.
+// stream reads the connections of a Unix stream socket, each on its own goroutine, all into one
+// handler.
 type stream struct {
 	ln             *net.UnixListener
 	file           socketFile
@@ -29,15 +29,15 @@ type stream struct {
 
 	readers sync.WaitGroup
 	watched atomic.Bool
-	left    atomic.Bool // a successor accepts what is in the backlog
+	left    atomic.Bool // a successor accepts the backlog
 
-	mu      sync.Mutex // taken once for each chunk read, never for each frame
+	mu      sync.Mutex // locked once for each chunk, never for each frame
 	h       Handler
 	alarm   *alarm
 	timed   func(Timing)
 	chunks  uint                       // handed over
 	conns   map[*net.UnixConn]struct{} // open
-	current sender.Sender              // whose chunk is being handed over
+	current sender.Sender              // the sender of the chunk being handed over
 }
 
 func newStream(ln *net.UnixListener, c Config, file socketFile) *stream {
@@ -47,8 +47,8 @@ func newStream(ln *net.UnixListener, c Config, file socketFile) *stream {
 	}
 }
 
-// run accepts connections. Its deadline is also the clock that ticks while all
-// connections are silent.
+// run accepts connections. Its deadline is also the clock that ticks while all connections are
+// silent.
 func (s *stream) run(ctx context.Context, h Handler) error {
 	alarm, stop := newAlarm(ctx, s.ln.SetDeadline)
 	defer stop()
@@ -74,7 +74,7 @@ func (s *stream) run(ctx context.Context, h Handler) error {
 	return errors.Join(err, s.drain())
 }
 
-// tick calls the handler without a packet; passed says that the alarm went off.
+// tick calls the handler without a packet. passed says that the alarm went off.
 func (s *stream) tick(passed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,8 +131,8 @@ func (s *stream) serve(c *net.UnixConn) {
 	_ = c.Close()
 }
 
-// hand gives the complete frames of one chunk to the handler. The time is read
-// under the lock, so that the handler sees it in the order of its calls.
+// hand gives the complete frames of one chunk to the handler. It reads the clock under the
+// lock, so that the handler's calls are in the order of time.
 func (s *stream) hand(d *deframer, peer sender.Sender) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,10 +154,10 @@ func (s *stream) hand(d *deframer, peer sender.Sender) error {
 	return err
 }
 
-// drain takes no more connections and bytes, and hands over all that clients
-// had written by then. Shutting a socket down, other than closing it, leaves
-// what it holds readable and tells writers with EPIPE, so the readers end when
-// they have read it all. A socket that is left keeps its backlog.
+// drain takes no more connections and bytes, and hands over all that clients had written by
+// then. Shutting a socket down, unlike closing it, leaves its contents readable and fails
+// writers with EPIPE, so readers end when they have read everything. After Leave the socket
+// keeps its backlog.
 func (s *stream) drain() (err error) {
 	if !s.left.Load() {
 		s.file.remove()
@@ -175,8 +175,8 @@ func (s *stream) drain() (err error) {
 	return err
 }
 
-// acceptQueued opens the connections that wait in the backlog. It does not go
-// through Accept, which the deadline would end before it looks.
+// acceptQueued opens the connections that wait in the backlog. It bypasses Accept, which would
+// return at the deadline without looking.
 func (s *stream) acceptQueued(fd int) error {
 	if err := unix.Shutdown(fd, unix.SHUT_RD); err != nil {
 		return os.NewSyscallError("shutdown", err)
@@ -213,7 +213,7 @@ func (s *stream) sender() sender.Sender {
 	return s.current
 }
 
-// drops is 0: a stream's writer waits where a datagram's would drop.
+// drops is 0: the writer of a stream waits instead of dropping.
 func (s *stream) drops() uint64 { return 0 }
 
 func (s *stream) close() error {

@@ -28,7 +28,7 @@ func closedByPeer(t *testing.T, c net.Conn) {
 		t.Fatal(err)
 	}
 	n, err := c.Read(make([]byte, 1))
-	// A connection that is closed with bytes unread is reset.
+	// Closing a connection with unread bytes resets it.
 	if n != 0 || !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
 		t.Fatalf("the connection is open: read %d bytes, %v", n, err)
 	}
@@ -42,8 +42,7 @@ func TestStreamSeveralFramesInOneWrite(t *testing.T) {
 	r.expect(t, []string{"a:1|c", "b:1|c\nc:1|c", "d:1|c"})
 }
 
-// A frame that grows beyond the first buffer, byte by byte where it hurts: in
-// its header.
+// A frame grows beyond the first buffer, byte by byte in its header, where errors are likely.
 func TestStreamLargestFrame(t *testing.T) {
 	l := listenStream(t, Config{})
 	r := newRecorder()
@@ -95,7 +94,7 @@ func TestStreamFrameCutByItsConnectionsEndIsCounted(t *testing.T) {
 func TestStreamConnectionsAreBounded(t *testing.T) {
 	l := listenStream(t, Config{Connections: 2})
 	r := newRecorder()
-	r.window = time.Millisecond // wakes the wait below
+	r.window = time.Millisecond // wakes r.wait below
 	run(t, l, r)
 	first, second := dial(t, l), dial(t, l)
 	write(t, first, frame("a:1|c"))
@@ -105,7 +104,7 @@ func TestStreamConnectionsAreBounded(t *testing.T) {
 	if s := l.Stats(); s.Connections != 2 || s.Refused != 1 {
 		t.Errorf("statistics %+v, want 2 connections and 1 refused", s)
 	}
-	// A place that becomes free is given away again.
+	// A new connection gets the freed place.
 	_ = first.Close()
 	s := l.socket.(*stream)
 	r.wait(t, "the first connection to leave", func() bool {
@@ -117,8 +116,8 @@ func TestStreamConnectionsAreBounded(t *testing.T) {
 	r.wait(t, "the third packet", func() bool { return len(r.got()) == 3 })
 }
 
-// At SIGTERM some connections wait to be accepted and others hold frames that
-// were not read: both were accepted by the kernel.
+// At SIGTERM some connections wait to be accepted and others hold unread frames: the kernel had
+// accepted both.
 func TestStreamDrainsOpenAndQueuedConnections(t *testing.T) {
 	const clients, frames = 20, 50
 	l := listenStream(t, Config{})
@@ -165,7 +164,7 @@ func (f *firstPacket) Packet(p []byte, now int64) {
 	f.recorder.Packet(p, now)
 }
 
-// frames reads everything that d has complete.
+// frames returns all complete frames of d.
 func frames(t testing.TB, d *deframer) (packets []string, err error) {
 	t.Helper()
 	p, err := d.next()
@@ -223,8 +222,8 @@ func TestDeframerBufferFollowsWhatWasSent(t *testing.T) {
 	}
 }
 
-// Laws: however the bytes are split, the frames are the same and are those of
-// the plain reading below; the buffer never outgrows one frame.
+// Laws: however the bytes are split, the frames equal those of plainFrames; the buffer never
+// outgrows one frame.
 func FuzzDeframer(f *testing.F) {
 	f.Add(slices.Concat(frame("a:1|c"), frame(""), frame("b:1|c")), uint8(3), uint16(64))
 	f.Add(frame("too:long|c"), uint8(1), uint16(4))
@@ -249,8 +248,8 @@ func FuzzDeframer(f *testing.F) {
 	})
 }
 
-// plainFrames is the framing as its definition reads; left says that bytes of a
-// frame are over.
+// plainFrames is a literal reading of the framing. left reports whether bytes of an incomplete
+// frame remain.
 func plainFrames(b []byte, limit int) (packets []string, left bool, err error) {
 	for len(b) >= 4 {
 		n := int64(b[0]) | int64(b[1])<<8 | int64(b[2])<<16 | int64(b[3])<<24

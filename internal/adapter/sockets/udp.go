@@ -15,10 +15,9 @@ import (
 
 // listenUDP binds c.Listeners sockets to one address.
 //
-// The first is bound without SO_REUSEPORT, so that a port that belongs to
-// another process is an error even if that process shares it, and gets the
-// option afterwards, which lets the others join it. Its bind is the check: no
-// moment lies between the two, and port 0 is chosen once.
+// The first socket is bound without SO_REUSEPORT, so that a port of another process is an error
+// even if that process shares it. It gets the option afterwards, so that the others can join.
+// Binding is the check: there is no moment between the two, and port 0 is chosen once.
 func listenUDP(c Config) ([]*Listener, error) {
 	var ls []*Listener
 	address := c.Address
@@ -36,7 +35,7 @@ func listenUDP(c Config) ([]*Listener, error) {
 	return ls, nil
 }
 
-// bindUDP binds one socket; join says that it shares a port that is bound.
+// bindUDP binds one socket. join means that it shares a port that is already bound.
 func bindUDP(c Config, address string, join bool) (*Listener, error) {
 	lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		return control(raw, func(fd int) error {
@@ -60,8 +59,8 @@ func bindUDP(c Config, address string, join bool) (*Listener, error) {
 	})
 }
 
-// newUDP makes a listener of conn, which it takes over, also when it returns an
-// error. finish sets the options that are left.
+// newUDP makes a listener of conn. It takes conn over, even when it fails. finish sets the
+// remaining options.
 func newUDP(conn *net.UDPConn, c Config, in Inherited, finish func(l *Listener, fd int) error) (*Listener, error) {
 	d, err := newDatagrams(conn, c)
 	if err != nil {
@@ -83,7 +82,7 @@ func sharePort(fd int) error {
 	return os.NewSyscallError("setsockopt SO_REUSEPORT", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
 }
 
-// udpError adds the way out to what commonly goes wrong.
+// udpError adds the way out to common errors.
 func udpError(address string, err error) error {
 	_, port, _ := net.SplitHostPort(address)
 	var hint string
@@ -93,7 +92,7 @@ func udpError(address string, err error) error {
 	case errors.Is(err, unix.EADDRINUSE):
 		hint = fmt.Sprintf("; `ss -ulpn 'sport = :%s'` shows which process has the port: stop that, or choose another port", port)
 	case errors.Is(err, unix.EADDRNOTAVAIL):
-		hint = "; this machine does not have that address, `ip address` lists those it has"
+		hint = "; this machine does not have that address; `ip address` lists its addresses"
 	case errors.Is(err, unix.EACCES):
 		hint = "; ports below 1024 take CAP_NET_BIND_SERVICE: grant it, or choose another port"
 	case errors.As(err, &malformed), errors.As(err, &unknown):

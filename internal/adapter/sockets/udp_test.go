@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where the machine has no IPv6, the error must say so.
+// On a machine without IPv6 the error must say so.
 func TestUDPOverIPv6(t *testing.T) {
 	ls, err := Listen(Config{Network: "udp", Address: "[::1]:0"})
 	if errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EAFNOSUPPORT) {
@@ -58,9 +58,8 @@ func TestUDPLargestDatagramIsAcceptedByDefault(t *testing.T) {
 	r.expect(t, []string{want})
 }
 
-// The books must close to the packet: what was sent was received or is in Drops.
-// All drops here come after the last packet that was queued, which is where
-// SO_RXQ_OVFL would report none.
+// The counts must add up to the packet: each sent packet was received or is in Drops. Here all
+// drops come after the last queued packet, where SO_RXQ_OVFL would report none.
 func TestUDPDropsAreExact(t *testing.T) {
 	const sent = 3000
 	l := listen(t, Config{Network: "udp", Address: "127.0.0.1:0", ReceiveBuffer: 8192})
@@ -191,7 +190,7 @@ func TestUDPReceiveBuffer(t *testing.T) {
 			t.Errorf("warnings %q", w)
 		}
 	})
-	// No privilege is enough for this much: the kernel doubles it within 31 bits.
+	// No privilege is enough for this size: the kernel doubles it within 31 bits.
 	t.Run("cut down", func(t *testing.T) {
 		l := listen(t, Config{Network: "udp", Address: "127.0.0.1:0", ReceiveBuffer: math.MaxInt32})
 		wanted, granted := l.ReceiveBuffer()

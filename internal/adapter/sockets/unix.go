@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxPath is the longest path of a socket in bytes: the kernel's field has 108,
-// one of them for the final zero.
+// maxPath is the length of the longest socket path in bytes: the kernel's field has 108, one of
+// them for the final zero.
 const maxPath = 107
 
 func listenUnixgram(c Config) ([]*Listener, error) {
@@ -39,7 +39,7 @@ func listenUnixgram(c Config) ([]*Listener, error) {
 	return []*Listener{l}, nil
 }
 
-// newUnixgram takes conn over, also when it returns an error.
+// newUnixgram makes a listener of conn. It takes conn over, even when it fails.
 func newUnixgram(conn *net.UnixConn, c Config, file socketFile) (*Listener, error) {
 	d, err := newDatagrams(conn, c)
 	if err != nil {
@@ -47,16 +47,16 @@ func newUnixgram(conn *net.UnixConn, c Config, file socketFile) (*Listener, erro
 	}
 	d.release = func() {
 		file.remove()
-		// From here on senders get EPIPE in place of a silent loss, and what is
-		// queued stays readable. It fails only on a closed socket.
+		// From here on senders get EPIPE instead of losing data silently, and queued datagrams
+		// stay readable. It fails only on a closed socket.
 		_ = d.socket.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RD) })
 	}
 	l, err := newListener(d, d.socket, conn.LocalAddr(), d.counters)
 	if err != nil {
-		d.leave() // the file is the caller's
+		d.leave() // the caller owns the file
 		return nil, errors.Join(err, d.close())
 	}
-	setting, _ := os.ReadFile(queueLengthFile) // without it there is nothing to compare
+	setting, _ := os.ReadFile(queueLengthFile) // without the file there is no warning
 	l.queue = queueWarning(c.Address, string(setting))
 	return l, nil
 }
@@ -93,8 +93,8 @@ func newUnix(ln *net.UnixListener, c Config, file socketFile) (*Listener, error)
 	return newListener(s, raw, ln.Addr(), s.counters)
 }
 
-// claim makes sure that nothing is in the way at path. The file of a process
-// that died is removed: it is one if nobody listens behind it.
+// claim makes sure that path is free. It removes the socket file of a dead process, recognised
+// because no process listens behind it.
 func claim(network, path string) error {
 	refuse := func(why string) error { return fmt.Errorf("listen on %s %s: %s", network, path, why) }
 	if path == "" || strings.HasPrefix(path, "@") {
@@ -118,19 +118,19 @@ func claim(network, path string) error {
 		_ = c.Close()
 	}
 	switch {
-	case errors.Is(err, unix.ECONNREFUSED): // nobody listens
+	case errors.Is(err, unix.ECONNREFUSED): // no process listens
 		if err := os.Remove(path); err != nil {
-			return pathError(network, path, fmt.Errorf("remove what a dead process left: %w", err))
+			return pathError(network, path, fmt.Errorf("remove the socket file of a dead process: %w", err))
 		}
 		return nil
 	case errors.Is(err, fs.ErrPermission):
 		return pathError(network, path, err)
-	default: // a listener of the other type and one with a full queue answer with errors too
+	default: // a listener of the other type, or one with a full queue, gives an error too
 		return refuse(fmt.Sprintf("the path is in use by another process; `ss -xap src %s` shows which: stop that, or choose another path", path))
 	}
 }
 
-// pathError adds the way out to what commonly goes wrong.
+// pathError adds the way out to common errors.
 func pathError(network, path string, err error) error {
 	hint := "choose another path"
 	switch {

@@ -51,13 +51,13 @@ func TestUnixPathInUse(t *testing.T) {
 				run(t, l, r)
 				wire := map[string][]byte{"unixgram": []byte("a:1|c"), "unix": frame("a:1|c")}
 				write(t, dial(t, l), wire[other])
-				r.expect(t, []string{"a:1|c"}) // the probe did no harm
+				r.expect(t, []string{"a:1|c"}) // the probe did not disturb the listener
 			})
 		}
 	}
 }
 
-// A process that was killed leaves its socket's file behind.
+// A killed process leaves its socket file behind.
 func TestUnixStaleFileIsReplaced(t *testing.T) {
 	for _, network := range unixNetworks {
 		for _, left := range unixNetworks {
@@ -115,8 +115,8 @@ func TestUnixOrdinaryFileInTheWayIsKept(t *testing.T) {
 	}
 }
 
-// Somebody removes the file by hand and starts a second process: when the first
-// one stops it must leave the second one's file alone.
+// A user removes the file by hand and starts a second process: the first one must not remove
+// the second one's file when it stops.
 func TestUnixSuccessorsFileIsKept(t *testing.T) {
 	for _, network := range unixNetworks {
 		t.Run(network, func(t *testing.T) {
@@ -134,8 +134,8 @@ func TestUnixSuccessorsFileIsKept(t *testing.T) {
 	}
 }
 
-// While a listener drains, a sender must learn that it is not read any more: a
-// datagram that only a closed socket would refuse is lost without a word.
+// While a listener drains, a sender must learn that nothing reads any more: otherwise datagrams
+// would be lost silently.
 func TestUnixgramSendersAreToldAtTheDrain(t *testing.T) {
 	l := listen(t, Config{Network: "unixgram", Address: filepath.Join(t.TempDir(), "s")})
 	c := dial(t, l)

@@ -10,20 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waiter lets the goroutine that reads a socket wait for a datagram, or for a time
-// only. No thread waits with it, and nothing else waits for it: not a collection
-// of garbage, not a shutdown.
+// waiter lets the goroutine that reads a socket wait for a datagram, or only for a time. No
+// thread waits with it, and nothing waits for it: neither a garbage collection nor a shutdown.
 //
-// The runtime's poller knows an epoll instance in place of the socket: that passes
-// the socket's wakings on while it is armed, and none while it is not. Its
-// deadline ends both kinds of waiting.
+// The runtime's poller watches an epoll instance instead of the socket. The instance passes the
+// socket's wake-ups on only while it is armed. Its deadline ends both kinds of waiting.
 type waiter struct {
 	socket *descriptor
 	file   *os.File // the epoll instance
 	raw    syscall.RawConn
 	armed  bool
-	modify func(epoll uintptr) // tell as a value, made once: to make it allocates
-	err    error               // of tell
+	modify func(epoll uintptr) // tell as a value, made once, since making it allocates
+	err    error               // from tell
 }
 
 func newWaiter(socket *descriptor) (*waiter, error) {
@@ -33,13 +31,13 @@ func newWaiter(socket *descriptor) (*waiter, error) {
 	}
 	err = os.NewSyscallError("epoll_ctl", unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, socket.fd, &unix.EpollEvent{}))
 	if err == nil {
-		// It is what makes os.NewFile tell the runtime's poller.
+		// os.NewFile registers only non-blocking files with the runtime's poller.
 		err = os.NewSyscallError("fcntl O_NONBLOCK", unix.SetNonblock(fd, true))
 	}
 	w := &waiter{socket: socket, file: os.NewFile(uintptr(fd), "epoll")}
 	w.modify = w.tell
 	if err == nil {
-		err = w.file.SetReadDeadline(time.Time{}) // fails where the poller refused it
+		err = w.file.SetReadDeadline(time.Time{}) // fails if the poller refused the file
 	}
 	if err == nil {
 		w.raw, err = w.file.SyscallConn()
@@ -51,8 +49,8 @@ func newWaiter(socket *descriptor) (*waiter, error) {
 	return w, nil
 }
 
-// await calls try, at once and after each datagram that arrives, until it returns
-// true or the deadline passes.
+// await calls try, at once and after each datagram that arrives, until try returns true or the
+// deadline passes.
 func (w *waiter) await(try func(uintptr) bool) error {
 	if err := w.arm(true); err != nil {
 		return err
@@ -81,7 +79,7 @@ func (w *waiter) arm(on bool) error {
 	return w.err
 }
 
-// tell tells the kernel whether to pass on the socket's wakings.
+// tell tells the kernel whether to pass on the socket's wake-ups.
 func (w *waiter) tell(epoll uintptr) {
 	var e unix.EpollEvent
 	if w.armed {
