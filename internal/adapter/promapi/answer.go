@@ -19,17 +19,16 @@ import (
 	"github.com/freshet-io/freshet/internal/core/querycost"
 )
 
-// noOrigin is what Prometheus' handlers are told of foreign pages: none may read. Which
-// may is decided in front of this API, for all that answers HTTP.
+// noOrigin lets no foreign page read, as far as Prometheus' handlers decide. A handler in front
+// of this API decides it for all HTTP.
 var noOrigin = regexp.MustCompile("^$")
 
-// parameterError is what is wrong with a parameter of a request.
+// parameterError says what is wrong with a parameter of a request.
 type parameterError string
 
 func (e parameterError) Error() string { return string(e) }
 
-// own makes a handler of a function of ours, which then answers in the way of
-// Prometheus' handlers.
+// own makes a handler of our function f, which answers in the form of Prometheus' handlers.
 func (a *api) own(f func(*http.Request) (any, error)) http.Handler {
 	return a.form(httputil.CompressionHandler{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		data, err := f(r)
@@ -54,25 +53,25 @@ func respond(w http.ResponseWriter, r *http.Request, status int, body *v1.Respon
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(text) // fails if the client went away, whom nothing can be told
+	_, _ = w.Write(text) // an error means that the client has gone
 }
 
-// A client must take its answer, which stays in memory until it has. It has so long
-// for the beginning, and then must take so many bytes a second on average: 2 Mbit/s,
-// a tenth of what a slow line has.
+// A client must read its answer, which stays in memory until then. It gets this long for the
+// beginning, and then must read this many bytes a second on average: 2 Mbit/s, a tenth of a
+// slow line.
 const (
 	answerGrace = 30 * time.Second
 	answerRate  = 256 << 10
-	// answerPiece is what is written at once: the deadline moves with each.
+	// answerPiece is how much is written at once: each piece moves the deadline.
 	answerPiece = 64 << 10
 )
 
-// answer is the way of an answer to its client. It remembers whether anything was
-// sent, and cuts off a client that does not take it.
+// answer is an answer on its way to the client. It remembers whether anything was sent, and
+// cuts off a client that does not read.
 type answer struct {
 	http.ResponseWriter
 	sent    bool
-	turn    *turn // whose slot is given back once the answer is made; nil for none
+	turn    *turn // gives its slot back once the answer is made; nil for none
 	begun   time.Time
 	written int64
 	cut     bool // the client was too slow
@@ -84,8 +83,8 @@ func (w *answer) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// begin is called before anything is sent. To write is to wait for the client, and
-// nobody waits for a client with a slot that others could use.
+// begin is called before anything is sent. Writing may wait for the client, and no request may
+// wait for its client with a slot that others could use.
 func (w *answer) begin() {
 	if !w.sent {
 		w.sent, w.begun = true, time.Now()
@@ -108,31 +107,31 @@ func (w *answer) Write(b []byte) (n int, err error) {
 			return n, err
 		}
 		b = b[wrote:]
-		runtime.Gosched() // to compress a long answer takes the processor from others as a query does
+		runtime.Gosched() // compressing a long answer takes as much CPU time as a query
 	}
 	return n, nil
 }
 
-// extend gives the client time for what it has taken so far, and for one piece more.
+// extend gives the client time for what it has read so far, and for one piece more.
 func (w *answer) extend() {
 	end := w.begun.Add(answerGrace + time.Duration(w.written)*time.Second/answerRate)
-	// Not possible without a connection, as in tests of handlers. net/http takes the
-	// deadline back after the request.
+	// Fails without a connection, as in tests of handlers. net/http resets the deadline after
+	// the request.
 	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(end)
 }
 
-// Flush is for the streams of remote read.
+// Flush serves the streams of remote read.
 func (w *answer) Flush() {
 	w.begin()
 	w.extend()
-	err := http.NewResponseController(w.ResponseWriter).Flush() // cannot, on a connection that is gone
+	err := http.NewResponseController(w.ResponseWriter).Flush() // fails on a closed connection
 	w.cut = w.cut || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap serves http.ResponseController.
 func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// answerKey is the key of the answer of a request in its context.
+// answerKey is the context key of a request's answer.
 type answerKey struct{}
 
 func withAnswer(ctx context.Context, w *answer) context.Context {
@@ -144,22 +143,23 @@ func answerOf(ctx context.Context) *answer {
 	return w
 }
 
-// encoder is Prometheus' JSON in a buffer of the right size. Prometheus' own grows by
-// copying and is copied again, which is three times the memory.
+// encoder writes Prometheus' JSON into a buffer of the right size. Prometheus' own encoder
+// grows its buffer by copying and copies it again at the end, which takes three times the
+// memory.
 type encoder struct{ v1.JSONCodec }
 
 func (encoder) Encode(r *v1.Response) ([]byte, error) {
 	size := int64(fixedJSON)
 	if data, ok := r.Data.(*v1.QueryData); ok {
-		size = answerBytes(data.Result) / 3 // as a number of usual length takes
+		size = answerBytes(data.Result) / 3 // the part of a number of usual length
 	}
 	stream := jsoniter.NewStream(jsoniter.ConfigCompatibleWithStandardLibrary, nil, int(size))
 	stream.WriteVal(r)
 	return stream.Buffer(), stream.Error
 }
 
-// handlePanic turns a panic outside of the engine into status 500, or, if part of an
-// answer was sent, cuts the connection, so that the part does not pass for all.
+// handlePanic turns a panic outside of the engine into status 500. If part of an answer was
+// sent, it cuts the connection instead, so that the part does not pass for the whole.
 func (a *api) handlePanic(w *answer, r *http.Request) {
 	p := recover()
 	if p == nil {
@@ -173,11 +173,11 @@ func (a *api) handlePanic(w *answer, r *http.Request) {
 	if w.sent {
 		panic(http.ErrAbortHandler)
 	}
-	w.Header().Del("Content-Encoding") // of the compression that the panic cut off
+	w.Header().Del("Content-Encoding") // set by the compression that the panic ended
 	refuse(w, r, http.StatusInternalServerError, "internal", fmt.Errorf("panic: %v; this is a bug, and the log has the details", p))
 }
 
-// The reasons by which failed queries are counted.
+// The reasons for which failed queries are counted.
 const (
 	failedLimit   = "limit"
 	failedTimeout = "timeout"

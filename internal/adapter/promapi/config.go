@@ -8,27 +8,27 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// Config is what a query may cost.
+// Config limits what a query may cost.
 type Config struct {
-	Timeout          time.Duration `yaml:"timeout" help:"how long a query may wait and run"`
-	LookbackDelta    time.Duration `yaml:"lookback_delta" help:"how old the sample may be that an instant selector takes"`
+	Timeout          time.Duration `yaml:"timeout" help:"how long a query may take, waiting and running"`
+	LookbackDelta    time.Duration `yaml:"lookback_delta" help:"age of the oldest sample that an instant selector takes"`
 	MaxSamples       int           `yaml:"max_samples" help:"samples that one query may hold in memory"`
 	MaxMemory        conf.Bytes    `yaml:"max_memory" help:"memory of all queries and their answers together; 0 for a quarter of what the machine, the cgroup or GOMEMLIMIT gives the process"`
-	MaxConcurrency   int           `yaml:"max_concurrency" help:"long queries that run at once, beside short ones; further ones wait, and tenants have turns; 0 for half of the processors, at least 1"`
-	MaxWaiting       int           `yaml:"max_waiting" help:"queries of one tenant that may wait for each sort of turn"`
+	MaxConcurrency   int           `yaml:"max_concurrency" help:"long queries that run at once, beside short ones; more have to wait, and tenants take turns; 0 for half of the processors, at least 1"`
+	MaxWaiting       int           `yaml:"max_waiting" help:"queries of one tenant that may wait in each lane: short, long, own and lookup"`
 	MaxQueryBytes    conf.Bytes    `yaml:"max_query_bytes" help:"longest text of a query, or of all match[] of a request"`
-	MaxQueryDepth    int           `yaml:"max_query_depth" help:"levels of a query, at most 2000; each bracket and each operator of a chain is one"`
+	MaxQueryDepth    int           `yaml:"max_query_depth" help:"nesting levels of a query, at most 2000; each bracket and each operator of a chain counts as one"`
 	MaxSubquerySteps int64         `yaml:"max_subquery_steps" help:"steps that all subqueries of a query may take together"`
-	MaxWindowSamples int64         `yaml:"max_window_samples" help:"samples that functions of ranges may look at in one series, at all steps together"`
+	MaxWindowSamples int64         `yaml:"max_window_samples" help:"samples of one series that range functions may look at, over all steps"`
 	Experimental     bool          `yaml:"experimental" help:"let queries use the experimental functions and aggregations of PromQL"`
 }
 
-// DefaultConfig has Prometheus' limits where Prometheus has any, but for what depends
-// on the machine: memory and concurrency. A sample in memory takes 16 bytes, so
-// samples are bounded by memory on all but large machines: see lanes. A million
-// subquery steps are 16 MB before a query sees a sample, and two years of minutes. A
-// billion window samples are a panel of 2900 points, each over 40 days of 10 s tiles.
-// Dashboards of 10 people that are opened at once have 200 panels.
+// DefaultConfig has Prometheus' limits where Prometheus has any, except where the machine
+// decides: memory and concurrency. A sample in memory takes 16 bytes, so on all but large
+// machines memory is the tighter bound of samples: see lanes. A million subquery steps are 16
+// MB before a query sees a sample, and two years of minutes. A billion window samples are a
+// panel of 2900 points, each over 40 days of 10 s tiles. Ten people who open their dashboards
+// at once have 200 panels.
 func DefaultConfig() Config {
 	return Config{
 		Timeout:          2 * time.Minute,
@@ -47,7 +47,7 @@ func (c Config) Validate() []conf.Problem {
 	var problems []conf.Problem
 	positive := func(key string, ok bool, least string) {
 		if !ok {
-			problems = append(problems, conf.Problem{Key: key, Text: fmt.Sprintf("lets no query pass; set it to %s or more", least)})
+			problems = append(problems, conf.Problem{Key: key, Text: fmt.Sprintf("allows no query; set it to %s or more", least)})
 		}
 	}
 	positive("timeout", c.Timeout >= time.Millisecond, "1ms")
@@ -58,7 +58,7 @@ func (c Config) Validate() []conf.Problem {
 		problems = append(problems, conf.Problem{Key: "max_concurrency", Text: "is negative; set it to 1 or more, or to 0 for half of the processors"})
 	}
 	if c.MaxMemory < 0 || c.MaxMemory > 0 && c.MaxMemory < leastMemory {
-		problems = append(problems, conf.Problem{Key: "max_memory", Text: fmt.Sprintf("leaves next to nothing for each query; set it to %d MiB or more, or to 0 for a quarter of what there is", leastMemory>>20)})
+		problems = append(problems, conf.Problem{Key: "max_memory", Text: fmt.Sprintf("leaves too little for each query; set it to %d MiB or more, or to 0 for a quarter of what there is", leastMemory>>20)})
 	}
 	positive("max_query_bytes", c.MaxQueryBytes > 0, "1")
 	positive("max_query_depth", c.MaxQueryDepth > 0, "1")
@@ -66,16 +66,16 @@ func (c Config) Validate() []conf.Problem {
 	positive("max_window_samples", c.MaxWindowSamples > 0, "1")
 	if c.MaxQueryDepth > maxDepth {
 		problems = append(problems, conf.Problem{Key: "max_query_depth",
-			Text: fmt.Sprintf("is more than the parser and the engine can take in good time; set it to %d or less", maxDepth)})
+			Text: fmt.Sprintf("takes the parser and the engine too long; set it to %d or less", maxDepth)})
 	}
 	return problems
 }
 
-// leastMemory is the least of MaxMemory: a short query then has 300 kB.
+// leastMemory is the least MaxMemory: a short query then has 300 kB.
 const leastMemory = 16 << 20
 
-// maxDepth bounds MaxQueryDepth. Work grows with its square: to parse and run a
-// chain of 2000 operators takes an eighth of a second, of 100,000 minutes.
+// maxDepth bounds MaxQueryDepth. The work grows with its square: parsing and running a chain of
+// 2000 operators takes an eighth of a second, one of 100,000 takes minutes.
 const maxDepth = 2000
 
 func (c Config) limits() promqlguard.Limits {

@@ -15,16 +15,15 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// ProfileLabel is the label that samples of the processor profile have which were taken
-// while a query ran: the ID of its row in Costs.
+// ProfileLabel labels samples of the CPU profile that were taken while a query ran. Its value
+// is the ID of the query's row in Costs.
 const ProfileLabel = "query"
 
-// Costs returns what queries and look-ups that came by HTTP cost in the last minute, those
-// first that took most time.
+// Costs returns what queries and look-ups over HTTP cost in the last minute, the longest first.
 func (e *Engine) Costs(limit int) []querycost.Row { return e.costs.Report(time.Now().Unix(), limit) }
 
-// costing adds up what one query or look-up costs. A nil *costing is one of Freshet's own,
-// which nobody adds up.
+// costing adds up the cost of one query or look-up. A nil *costing belongs to one of Freshet's
+// own, whose cost is not counted.
 type costing struct {
 	table   *querycost.Table
 	query   querycost.Query
@@ -32,8 +31,8 @@ type costing struct {
 	cost    querycost.Cost
 }
 
-// costing begins to add up, if the context is a request's. From here on the profile says of
-// the goroutine for which query it works, until labels are taken off again by serve.
+// costing begins to add up costs, if the context is a request's. From here on profiles show for
+// which query the goroutine works, until serve removes the labels.
 func (e *Engine) costing(ctx context.Context, q querycost.Query) *costing {
 	a := answerOf(ctx)
 	if a == nil {
@@ -47,7 +46,7 @@ func (e *Engine) costing(ctx context.Context, q querycost.Query) *costing {
 	return c
 }
 
-// add adds what a turn cost that is over.
+// add adds the cost of a turn that is over.
 func (c *costing) add(t *turn) {
 	if c != nil {
 		c.cost.Running += t.ran
@@ -56,7 +55,7 @@ func (c *costing) add(t *turn) {
 	}
 }
 
-// gaveUp adds the time of waiting for a turn that did not come.
+// gaveUp adds the time of waiting in vain for a turn.
 func (c *costing) gaveUp(waited time.Duration) {
 	if c != nil {
 		c.cost.Waited += waited
@@ -70,14 +69,14 @@ func (c *costing) failed() {
 	}
 }
 
-// samples adds those that an evaluation looked at.
+// samples adds the samples that an evaluation looked at.
 func (c *costing) samples(q promql.Query) {
 	if c != nil && q.Stats() != nil && q.Stats().Samples != nil {
 		c.cost.Samples += q.Stats().Samples.TotalSamples
 	}
 }
 
-// end is for when all turns are over. It may be called again.
+// end ends the costing after all turns. It may be called again.
 func (c *costing) end() {
 	if c != nil && c.running != nil {
 		c.table.End(time.Now().Unix(), c.running, &c.query, &c.cost)
@@ -85,7 +84,7 @@ func (c *costing) end() {
 	}
 }
 
-// costOf is a query as the table of costs knows it.
+// costOf describes a query for the table of costs.
 func costOf(q promql.Query) querycost.Query {
 	of := querycost.Query{Text: q.String()}
 	if s, ok := q.Statement().(*parser.EvalStmt); ok {
@@ -94,7 +93,8 @@ func costOf(q promql.Query) querycost.Query {
 	return of
 }
 
-// lookupText is a request for series, labels, exemplars or remote read in place of a query.
+// lookupText describes a request for series, labels, exemplars or remote read in place of a
+// query's text.
 func lookupText(r *http.Request) string {
 	text := strings.TrimPrefix(r.URL.Path, prefix+"/")
 	for i, m := range r.Form["match[]"] {
@@ -106,7 +106,7 @@ func lookupText(r *http.Request) string {
 	return text
 }
 
-// askerOf is who asks, with what Grafana says of the panel.
+// askerOf returns who sent the request, with Grafana's headers about the panel.
 func askerOf(r *http.Request) querycost.Asker {
 	return querycost.AskerOf(sender.Of(r.RemoteAddr, r.UserAgent()), r.Header.Get("X-Dashboard-Uid"), r.Header.Get("X-Panel-Id"))
 }

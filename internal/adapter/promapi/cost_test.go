@@ -17,7 +17,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/querycost"
 )
 
-// fromGrafana is a request as a panel of Grafana sends it.
+// fromGrafana makes r look like a request of a Grafana panel.
 func fromGrafana(r *http.Request, panel string) *http.Request {
 	r.RemoteAddr = "10.0.0.9:4711"
 	r.Header.Set("User-Agent", "Grafana/12.1")
@@ -36,8 +36,9 @@ func row(t *testing.T, s *server, tenant string) querycost.Row {
 	return rows[i]
 }
 
-// What each tenant's queries cost is known, with who asks: the time with a slot and the time
-// of waiting for one, apart, over all turns of a query; what is waiting now; look-ups as well.
+// The cost of each tenant's queries is known, with who sent them: the time with a slot and,
+// separately, the time of waiting for one, over all turns of a query; what is waiting now; and
+// look-ups.
 func TestCosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(fakeSeries(600, 100*time.Millisecond), asTenant, func(cfg *Config, _ *Options) { cfg.MaxConcurrency, cfg.Timeout = 1, 10*time.Hour })
@@ -74,7 +75,7 @@ func TestCosts(t *testing.T) {
 	})
 }
 
-// A query that is refused its turn has cost its wait.
+// A query that got no turn cost its wait.
 func TestCostOfAQueryWithoutATurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(fakeSeries(600, 100*time.Millisecond), asTenant, func(cfg *Config, _ *Options) { cfg.MaxConcurrency, cfg.Timeout = 1, 10*time.Second })
@@ -89,8 +90,8 @@ func TestCostOfAQueryWithoutATurn(t *testing.T) {
 	})
 }
 
-// Who profiles sees for which query a goroutine works: while it does, and not when the next
-// request of the connection does something else.
+// A profile shows for which query a goroutine works: while it does, and not after the
+// connection's next request begins.
 func TestQueriesAreLabelledInProfiles(t *testing.T) {
 	var seen []string
 	s := newServer(selects(func(context.Context) storage.SeriesSet {
@@ -108,10 +109,10 @@ func TestQueriesAreLabelledInProfiles(t *testing.T) {
 	}
 }
 
-// goroutineLabels are the labels of goroutines of this test as profiles have them.
+// goroutineLabels returns the labels of this test's goroutines as profiles show them.
 func goroutineLabels() string {
 	var text strings.Builder
-	_ = pprof.Lookup("goroutine").WriteTo(&text, 1) // to a builder
+	_ = pprof.Lookup("goroutine").WriteTo(&text, 1) // a builder does not fail
 	var found []string
 	for line := range strings.Lines(text.String()) {
 		if strings.HasPrefix(line, "# labels: ") {

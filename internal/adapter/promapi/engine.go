@@ -27,37 +27,35 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/turns"
 )
 
-// Engine is Prometheus' query engine behind guards: queries that could take the
-// process down are refused before they run, tenants have turns, all queries together
-// have so much memory, and a panic costs one query. The API and the rules share one,
-// and its limits.
+// Engine is Prometheus' query engine behind guards: it refuses queries that could take the
+// process down, tenants take turns, the memory of all queries together is bounded, and a panic
+// costs one query. The API and the rules share one Engine, and its limits.
 type Engine struct {
 	lanes    *lanes
 	parser   promqlguard.Parser
 	limits   promqlguard.Limits
 	timeout  time.Duration
 	lookback time.Duration
-	waiting  int // most that wait in a lane, a tenant
+	waiting  int // most queries of a tenant that wait in a lane
 	heap     *heapGuard
 	costs    *querycost.Table
 	logger   *slog.Logger
 	failed   *prometheus.CounterVec
 }
 
-// NewEngine returns an engine with the limits of cfg. The memory is what queries may
-// take where cfg does not say it.
+// NewEngine returns an engine with the limits of cfg. memory is what queries may take if cfg
+// does not say it.
 //
-// Anchored and smoothed selectors are on, since increase(x[5m] anchored) is what
-// tells exactly how many events were sent. The experimental functions are off, unless
-// cfg says otherwise: Prometheus may change or remove them in any version, and a
-// dashboard or rule that uses one would break with an update of ours. So are the other
-// experiments of PromQL.
+// Anchored and smoothed selectors are on, because increase(x[5m] anchored) tells exactly how
+// many events were sent. Experimental functions are off unless cfg turns them on: Prometheus
+// may change or remove them in any version, and a dashboard or rule that uses one would break
+// when we update. PromQL's other experiments are off, too.
 func NewEngine(cfg Config, memory Memory, logger *slog.Logger, reg prometheus.Registerer) *Engine {
 	failed := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "freshet", Subsystem: "query", Name: "failures_total",
-		Help: "Queries that failed for no fault of the data, by reason. Rising: limit, a dashboard asks for more than the max_* settings allow, and its panel says which; memory, it needs more than its part of query.max_memory, or took the most when the memory of the process was nearly full; queue, a tenant has query.max_waiting queries waiting; timeout, queries are slow or too many at once; slow_client, a client took its answer too slowly and was cut off; panic, a bug, and the log has the stack.",
+		Help: "Queries that failed though their data was readable, by reason. Rising: limit, a dashboard asks for more than the max_* settings allow, and its panel says which; memory, a query needs more than its part of query.max_memory, or was the largest when the memory of the process was nearly full; queue, a tenant has query.max_waiting queries waiting; timeout, queries are slow or too many at once; slow_client, a client read its answer too slowly and was cut off; panic, a bug, and the log has the stack.",
 	}, []string{"reason"})
 	waited := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "freshet", Subsystem: "query", Name: "wait_seconds",
-		Help:    "How long queries waited for their first turn, by lane. Rising in long: dashboards ask for more than the processors give; rising in short or own: the processors are taken by something else.",
+		Help:    "How long queries waited for their first turn, by lane. Rising in long: dashboards ask for more than the processors can do; rising in short or own: other work takes the processors.",
 		Buckets: []float64{.001, .01, .1, .5, 1, 2, 5, 10, 30, 60},
 	}, []string{"lane"})
 	reg.MustRegister(failed, waited)
@@ -115,8 +113,8 @@ func (e *Engine) NewRangeQuery(ctx context.Context, q storage.Queryable, opts pr
 	})
 }
 
-// Own is the engine for what Freshet asks by itself: the probe, and rules. It has turns
-// of its own, for which no dashboard makes it wait.
+// Own is the engine for Freshet's own queries: the probe, and rules. They have their own lane,
+// so no dashboard makes them wait.
 type Own struct{ *Engine }
 
 // NewInstantQuery prepares a query at one time.
@@ -148,12 +146,12 @@ type query struct {
 	engine  *Engine
 	lane    *lane // where it begins
 	prepare func(*promql.Engine) (promql.Query, error)
-	turn    *turn // nil before and after
+	turn    *turn // nil before and after Exec
 	costing *costing
 }
 
-// Exec waits for a turn and runs the query, both within the engine's timeout. The
-// result has its memory until Close.
+// Exec waits for a turn and runs the query, both within the engine's timeout. The result is
+// valid until Close.
 func (q *query) Exec(ctx context.Context) (result *promql.Result) {
 	e := q.engine
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
@@ -188,10 +186,10 @@ func (q *query) Exec(ctx context.Context) (result *promql.Result) {
 	return result
 }
 
-// errAgain ends a query that is to begin again in the larger lane.
+// errAgain ends a query that must begin again in the larger lane.
 var errAgain = errors.New("the query takes too long for a short one")
 
-// run has a turn in the lane.
+// run runs the query in lane l.
 func (q *query) run(ctx context.Context, l *lane) (result *promql.Result) {
 	e := q.engine
 	_, waiting := otel.Tracer("").Start(ctx, "wait")
@@ -204,7 +202,7 @@ func (q *query) run(ctx context.Context, l *lane) (result *promql.Result) {
 	}
 	q.turn = t
 	if a := answerOf(ctx); a != nil {
-		a.turn = t // the slot is given back once the answer is made
+		a.turn = t // gives its slot back once the answer is made
 	} else {
 		defer t.stop()
 	}
@@ -228,8 +226,8 @@ func (q *query) run(ctx context.Context, l *lane) (result *promql.Result) {
 	result.Err = w.cause(result.Err)
 	dropSuffixHints(result.Warnings)
 	q.dropSparse(result.Warnings)
-	// The engine recovers most panics itself, logs them, and makes them look like a
-	// mistake in the query.
+	// The engine itself recovers most panics, logs them, and makes them look like a mistake in
+	// the query.
 	if p, ok := errors.AsType[runtime.Error](result.Err); ok {
 		result.Err = e.panicked(p, q.String(), nil)
 	}
@@ -239,7 +237,7 @@ func (q *query) run(ctx context.Context, l *lane) (result *promql.Result) {
 	return result
 }
 
-// Close gives back what the query and its result hold.
+// Close releases what the query and its result hold.
 func (q *query) Close() {
 	q.Query.Close()
 	q.release()
@@ -267,8 +265,8 @@ func (e *Engine) count(err error) {
 	}
 }
 
-// span begins the trace of the query, below the sender's if it named one. The engine adds
-// its own spans: whether a trace is kept is adapter/tracing's business.
+// span begins the query's trace, below the sender's span if the request names one. The engine
+// adds its own spans. adapter/tracing decides whether to keep the trace.
 func (q *query) span(ctx context.Context) (context.Context, trace.Span) {
 	text := q.String()
 	of, _ := tenant.FromContext(ctx)
@@ -280,19 +278,18 @@ func (q *query) span(ctx context.Context) (context.Context, trace.Span) {
 	return otel.Tracer("").Start(ctx, "query", trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attributes...))
 }
 
-// dropSuffixHints takes out the remarks that a counter's name should end in
-// _total. Names are those that applications send, so every rate of every counter
-// would carry one.
+// dropSuffixHints removes the hints that a counter's name should end in _total. Applications
+// choose names, so every rate of every counter would get one.
 func dropSuffixHints(notes annotations.Annotations) {
 	maps.DeleteFunc(notes, func(_ string, note error) bool { return errors.Is(note, annotations.PossibleNonCounterInfo) })
 }
 
-// ErrSparse is in notes of a Queryable that a range holds less samples than a function
-// needs. They are infos in an answer.
+// ErrSparse is a note of a Queryable that a range holds fewer samples than a function needs.
+// Answers have it as an info.
 var ErrSparse = fmt.Errorf("%w: too few tiles in a range", annotations.PromQLInfo)
 
-// dropSparse takes such notes out of the answer to a query all of whose ranges are anchored
-// or smoothed: those look beyond their ranges.
+// dropSparse removes ErrSparse from the answer if all ranges of the query are anchored or
+// smoothed: those look beyond their ranges.
 func (q *query) dropSparse(notes annotations.Annotations) {
 	s, ok := q.Statement().(*parser.EvalStmt)
 	if !ok || len(notes) == 0 {
@@ -311,10 +308,10 @@ func (q *query) dropSparse(notes annotations.Annotations) {
 	}
 }
 
-// notEntered is the error of work that had no turn.
+// notEntered returns the error of work that got no turn.
 func (e *Engine) notEntered(cause error, l *lane) error {
 	if errors.Is(cause, turns.ErrFull) {
-		return fmt.Errorf("%d queries of the tenant wait already, and no more may (query.max_waiting): ask less often, or raise %s: %w", e.waiting, l.raise, cause)
+		return fmt.Errorf("%d queries of the tenant already wait, which is the limit (query.max_waiting): query less often, or raise %s: %w", e.waiting, l.raise, cause)
 	}
 	where := "the queue of the tenant: " + l.atOnce
 	if errors.Is(cause, context.DeadlineExceeded) {
@@ -323,8 +320,7 @@ func (e *Engine) notEntered(cause error, l *lane) error {
 	return promql.ErrQueryCanceled(where)
 }
 
-// panicked counts a panic and returns it as an error that the API answers with
-// status 500.
+// panicked counts a panic and returns it as an error that the API answers with status 500.
 func (e *Engine) panicked(p any, query string, stack []byte) error {
 	e.failed.WithLabelValues(failedPanic).Inc()
 	e.logger.Error("panic in a query", "query", query, "panic", p, "stack", string(stack))

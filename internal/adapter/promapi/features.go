@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/prometheus/util/notifications"
 )
 
-// newFeatures says what this server can do, in Prometheus' words, to clients that ask
+// newFeatures returns what this server can do, in Prometheus' terms, for clients that ask
 // before they use it.
 func newFeatures(p parser.Parser) features.Collector {
 	r := features.NewRegistry()
@@ -37,11 +37,10 @@ func newFeatures(p parser.Parser) features.Collector {
 	return r
 }
 
-// noNotifications are what Prometheus tells its own page: there are none here.
+// noNotifications is the empty list of messages for Prometheus' own page.
 func noNotifications() []notifications.Notification { return []notifications.Notification{} }
 
-// noScraping is what Prometheus' handlers are told of targets, Alertmanagers and
-// rules: there are none.
+// noScraping tells Prometheus' handlers that there are no targets, Alertmanagers and rules.
 type noScraping struct{}
 
 func (noScraping) ScrapePools() []string                       { return []string{} }

@@ -25,14 +25,14 @@ import (
 // federatePath is where another Prometheus scrapes from this server.
 const federatePath = "/federate"
 
-// maxFederated bounds the memory of one answer: series, at 100 bytes and their labels.
+// maxFederated bounds an answer, in series. In memory each takes 100 bytes and its labels.
 const maxFederated = 1_000_000
 
 var errTooManyFederated = fmt.Errorf("match[] finds more than %d series; ask for fewer, or use remote read", maxFederated)
 
-// federate answers with the newest sample of each series that match[] finds, not older than
-// the look-back, in a format that can be scraped. What it answers is what Prometheus'
-// web/federate.go does, except that there are no external labels here.
+// federate answers with the newest sample of each series that match[] finds, no older than the
+// look-back, in a format for scraping. The answer equals that of Prometheus' web/federate.go,
+// except that there are no external labels here.
 func (a *api) federate(w http.ResponseWriter, r *http.Request) {
 	matchers, err := a.Engine.parser.ParseMetricSelectors(r.Form["match[]"])
 	if err != nil {
@@ -54,7 +54,7 @@ func (a *api) federate(w http.ResponseWriter, r *http.Request) {
 	format := expfmt.NegotiateAccept(r.Header, expfmt.NewFormat(expfmt.TypeProtoDelim), expfmt.NewFormat(expfmt.TypeProtoText),
 		expfmt.NewFormat(expfmt.TypeProtoCompact), expfmt.NewFormat(expfmt.TypeTextPlain))
 	w.Header().Set("Content-Type", string(format))
-	for _, warning := range warnings.AsErrors() { // the formats have no place for them
+	for _, warning := range warnings.AsErrors() { // the formats have no place for warnings
 		w.Header().Add("Warning", fmt.Sprintf("199 freshet %+q", warning.Error()))
 	}
 	encoder := expfmt.NewEncoder(w, format)
@@ -65,8 +65,8 @@ func (a *api) federate(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// newest returns the newest sample of each series, without those that are stale, and what
-// is missing.
+// newest returns the newest sample of each series, without stale series, and warnings about
+// what is missing.
 func (a *api) newest(ctx context.Context, matchers [][]*labels.Matcher) (all promql.Vector, warnings annotations.Annotations, err error) {
 	until := a.Now()
 	from, to := until.Add(-a.Engine.lookback).UnixMilli(), until.UnixMilli()
@@ -90,7 +90,7 @@ func (a *api) newest(ctx context.Context, matchers [][]*labels.Matcher) (all pro
 		if buffer.Err() != nil {
 			return nil, nil, buffer.Err()
 		}
-		// The formats have no stale markers: a series that ended is not there.
+		// The formats have no stale markers, so a series that ended is left out.
 		if !ok || value.IsStaleNaN(sample.F) || sample.H != nil && value.IsStaleNaN(sample.H.Sum) {
 			continue
 		}
@@ -103,7 +103,7 @@ func (a *api) newest(ctx context.Context, matchers [][]*labels.Matcher) (all pro
 	return all, set.Warnings(), set.Err()
 }
 
-// newestOf returns the newest sample up to a time.
+// newestOf returns the newest sample no later than to.
 func newestOf(it *storage.BufferedSeriesIterator, to int64) (s promql.Sample, ok bool) {
 	switch it.Seek(to) {
 	case chunkenc.ValFloat:
@@ -129,9 +129,9 @@ func newestOf(it *storage.BufferedSeriesIterator, to int64) (s promql.Sample, ok
 	return s, true
 }
 
-// federated puts samples together that are of one name and of one type, of which Prometheus
-// says untyped for all floats. Text has no native histograms: those with exponential
-// buckets are left out then.
+// federated groups samples by name and type. The type is untyped for all floats, as in
+// Prometheus. The text format has no native histograms: without native, those with exponential
+// buckets are left out.
 func federated(all promql.Vector, native bool) (out []*dto.MetricFamily) {
 	var last *dto.MetricFamily
 	for _, s := range all {
@@ -154,8 +154,8 @@ func federated(all promql.Vector, native bool) (out []*dto.MetricFamily) {
 	return out
 }
 
-// metric is one sample. A series without an instance gets an empty one, so that a scrape
-// with honor_labels does not give it that of this server.
+// metric converts one sample. A series without an instance gets an empty one, so that a scrape
+// with honor_labels does not give it this server's.
 func metric(s *promql.Sample) *dto.Metric {
 	m := &dto.Metric{TimestampMs: proto.Int64(s.T)}
 	s.Metric.Range(func(l labels.Label) {
@@ -193,8 +193,8 @@ func spans(all []histogram.Span) (out []*dto.BucketSpan) {
 	return out
 }
 
-// classic has custom buckets as they were before native histograms. The encoder adds the
-// one up to +Inf where a format wants it.
+// classic converts custom buckets to a classic histogram. The encoder adds the bucket up to
+// +Inf where a format wants it.
 func classic(h *histogram.FloatHistogram) *dto.Histogram {
 	out := &dto.Histogram{SampleCountFloat: proto.Float64(h.Count), SampleSum: proto.Float64(h.Sum)}
 	buckets := h.PositiveBucketIterator()

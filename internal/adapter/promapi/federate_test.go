@@ -29,7 +29,7 @@ func (s *server) federate(accept string, match ...string) *httptest.ResponseReco
 	return s.ask(r)
 }
 
-// As web/federate.go of Prometheus 3.15 does.
+// Answers equal those of web/federate.go in Prometheus 3.15.
 func TestFederate(t *testing.T) {
 	db := database(t)
 	app := db.Appender(t.Context())
@@ -63,7 +63,7 @@ ahead{instance=""} 1 1700000300000
 requests_total{code="200",instance=""} 300 1700000300000
 requests_total{code="500",instance=""} 30 1700000300000
 `},
-		{"text has no native histograms, and names are escaped for who does not ask for more", []string{`{__name__=~"latency|http.duration"}`}, `# TYPE http_duration untyped
+		{"text has no native histograms, and names are escaped unless the client asks for UTF-8", []string{`{__name__=~"latency|http.duration"}`}, `# TYPE http_duration untyped
 http_duration{service_name="a/b",instance=""} 1 1700000300000
 `},
 		{"custom buckets are classic ones", []string{`classic`}, `# TYPE classic histogram
@@ -89,7 +89,7 @@ classic_count{instance="i"} 6 1700000300000
 	}
 }
 
-// lacking is a storage of which a part cannot be read.
+// lacking is a storage with a part that cannot be read.
 type lacking struct {
 	storage.SampleAndChunkQueryable
 }
@@ -111,7 +111,7 @@ func (lackingSet) Warnings() annotations.Annotations {
 	return annotations.New().Add(errors.New("store raw cannot be opened"))
 }
 
-// What is missing ends series where the answer is scraped, so that it is said.
+// Missing data would end series at the scraper, so the answer warns of it.
 func TestFederateWarns(t *testing.T) {
 	w := newServer(lacking{database(t)}).federate("", "requests_total")
 	if got, want := w.Header().Get("Warning"), `199 freshet "store raw cannot be opened"`; w.Code != 200 || w.Body.Len() == 0 || got != want {
@@ -122,7 +122,7 @@ func TestFederateWarns(t *testing.T) {
 	}
 }
 
-// Native histograms are there for a Prometheus that scrapes them, which asks for protobuf.
+// A Prometheus that scrapes native histograms, and so asks for protobuf, gets them.
 func TestFederateNativeHistograms(t *testing.T) {
 	s := newServer(database(t))
 	w := s.federate("application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.7,text/plain;q=0.3", "latency")
@@ -144,7 +144,7 @@ func TestFederateNativeHistograms(t *testing.T) {
 	}
 }
 
-// More series than there is memory for are the fault of who asks, who is told so.
+// A request for more series than there is memory for gets an error that says so.
 func TestFederateTooMany(t *testing.T) {
 	s := newServer(fakeSeries(40_000, 0), func(cfg *Config, _ *Options) { cfg.MaxMemory = 64 << 20 })
 	if w := s.federate("", "x"); w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), "query.max_memory") {

@@ -18,8 +18,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/catalogue"
 )
 
-// TestGuard sends what takes Prometheus down, or makes it hang, to everything
-// that parses PromQL.
+// TestGuard sends queries that make Prometheus crash or hang to every endpoint that parses
+// PromQL.
 func TestGuard(t *testing.T) {
 	s := newServer(database(t))
 	const n = 100_000
@@ -65,13 +65,13 @@ func TestGuard(t *testing.T) {
 				w := s.ask(r)
 				took := time.Since(start)
 				if w.Code == http.StatusMethodNotAllowed {
-					continue // TestRoutes knows which methods there are
+					continue // TestRoutes checks the methods
 				}
 				e := decode(t, w)
 				if w.Code != http.StatusBadRequest || e.ErrorType != "bad_data" || !strings.Contains(e.Error, a.want) {
 					t.Errorf("%s: %s %s: status %d %s %.200q, want %q", a.why, r.Method, c.path, w.Code, e.ErrorType, e.Error, a.want)
 				}
-				// Some milliseconds; the rest is for the race detector on a busy machine.
+				// It takes milliseconds; the rest is for the race detector on a busy machine.
 				if took > 2*time.Second {
 					t.Errorf("%s: %s %s took %v", a.why, r.Method, c.path, took)
 				}
@@ -83,7 +83,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// The printer needs seconds for what the engine takes in milliseconds.
+// The printer takes seconds for a query that the engine takes milliseconds for.
 func TestFormatIsLimitedFurther(t *testing.T) {
 	s := newServer(database(t))
 	deep := strings.Repeat("(", 400) + "x" + strings.Repeat(")", 400)
@@ -142,7 +142,7 @@ func TestTooManySamples(t *testing.T) {
 	}
 }
 
-// TestTimeAndConcurrency has one slot, and storage that answers when told to.
+// TestTimeAndConcurrency has one slot, and a storage that answers when the test lets it.
 func TestTimeAndConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answer := make(chan struct{})
@@ -166,7 +166,7 @@ func TestTimeAndConcurrency(t *testing.T) {
 				w := s.ask(post(prefix+"/query", form).WithContext(ctx))
 				c <- reply{w.Code, decode(t, w), time.Since(start)}
 			}()
-			synctest.Wait() // it runs or it waits for the slot
+			synctest.Wait() // the query runs or waits for the slot
 			return c
 		}
 		background := context.Background()
@@ -228,7 +228,7 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// A panic after a part was sent must not look like the whole.
+// After a panic, a partial answer must not look like the whole.
 func TestPanicInAStream(t *testing.T) {
 	a := &api{Options: newServer(nil).options}
 	defer func() {

@@ -14,54 +14,54 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// heapGuard looks at the heap of the process while queries run, and ends the query that
-// may take most of it when it is nearly full. The shares of lanes count what queries
-// read. The engine allocates more: for each series that a part of a query returns, a list
-// with room for all steps.
+// heapGuard watches the heap of the process while queries run. When it is nearly full, it ends
+// the query that may take most of it. The shares of lanes count only what queries read, but the
+// engine allocates more: for each series that a part of a query returns, a list with room for
+// all steps.
 type heapGuard struct {
 	limit   uint64 // bytes that the process may have; 0 for no guard
 	bound   uint64 // bytes of the heap in use
 	read    func() heap
-	collect func() // garbage; returns once that is done
+	collect func() // collects garbage and waits for it
 	logger  *slog.Logger
 
 	mu      sync.Mutex
 	running map[*watched]struct{}
-	looks   bool      // a goroutine looks
-	stale   uint64    // the collection after which heap.live has nothing of queries that ended
-	until   time.Time // no further query is ended before, unless ending has returned
-	ending  *watched  // the query that was ended last; nil once it has returned
+	looks   bool      // whether a goroutine looks
+	stale   uint64    // the collection after which heap.live has nothing of ended queries
+	until   time.Time // no other query is ended before this time, unless ending has returned
+	ending  *watched  // the last ended query; nil once it has returned
 }
 
 // heap is a reading of the heap.
 type heap struct {
 	live        uint64 // bytes that the last collection found in use
-	allocated   uint64 // bytes with the garbage
+	allocated   uint64 // bytes, garbage included
 	collections uint64 // so far
 }
 
 const (
-	// heapLook is the time between two looks. A query allocates some 100 MB in it at most;
-	// a look takes microseconds.
+	// heapLook is the time between two looks. A query allocates at most some 100 MB in it; a
+	// look takes microseconds.
 	heapLook = 50 * time.Millisecond
-	// heapPause is what an ended query has to return before the next one is ended: the
-	// engine sees the end at its next step.
+	// heapPause is how long an ended query has to return before the next one is ended: the
+	// engine notices the end at its next step.
 	heapPause = time.Second
-	// smallQuery is the part of the bound below which a query is left alone: its end would
-	// free next to nothing.
+	// smallQuery: a query below one part in smallQuery of the bound is left alone, because its
+	// end would free next to nothing.
 	smallQuery = 100
-	// fresh is the number of collections after which nothing of a query is left: one may have
-	// begun before the query returned, and two more empty the engine's pool of lists.
+	// fresh is the number of collections after which nothing of a query is left: the first may
+	// have begun before the query returned, and two more empty the engine's pool of lists.
 	fresh = 3
 	// mostPoints is how many samples the engine makes room for in a list at most
-	// (maxPointsSliceSize of its source).
+	// (maxPointsSliceSize in its source).
 	mostPoints = 5000
 )
 
 func newHeapGuard(process int64, logger *slog.Logger) *heapGuard {
 	return &heapGuard{
-		// The rest is for stacks, for the program itself, and for what is allocated until
-		// the query has returned.
+		// The rest is for stacks, for the program itself, and for what is allocated until the
+		// ended query has returned.
 		limit: uint64(process), bound: uint64(process) / 10 * 8, read: readHeap, collect: collectTwice,
 		logger: logger, running: map[*watched]struct{}{},
 	}
@@ -80,22 +80,22 @@ func collectTwice() {
 	runtime.GC()
 }
 
-// watched is a query that runs.
+// watched is a running query.
 type watched struct {
 	guard  *heapGuard
 	query  promql.Query
 	turn   *turn
-	own    bool // it is one of Freshet's own
+	own    bool // whether it is one of Freshet's own
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	steps  uint64 // that a list of the query's samples has room for
-	spread bool   // it has count_values: each step may return other series
+	steps  uint64 // room in a list of the query's samples
+	spread bool   // whether it has count_values: each step may return other series
 }
 
-// errHeap is why the guard ended a query.
+// errHeap is the cause when the guard ends a query.
 var errHeap error = &memoryError{"the memory of the process is nearly full"}
 
-// watch has the guard know of a query that begins to run. The caller calls end.
+// watch makes the guard watch a query that begins to run. The caller calls end.
 func (g *heapGuard) watch(ctx context.Context, q promql.Query, t *turn) *watched {
 	w := &watched{guard: g, query: q, turn: t, own: t.begun == t.all.own, ctx: ctx}
 	if g.limit == 0 {
@@ -114,7 +114,7 @@ func (g *heapGuard) watch(ctx context.Context, q promql.Query, t *turn) *watched
 	return w
 }
 
-// size finds out what the query may return for each series that it reads.
+// size computes what the query may return for each series that it reads.
 func (w *watched) size() {
 	s, ok := w.query.Statement().(*parser.EvalStmt)
 	if !ok {
@@ -135,7 +135,7 @@ func (w *watched) size() {
 	})
 }
 
-// potential is how many bytes the query may take for what it has read so far.
+// potential returns how many bytes the query may take for what it has read so far.
 func (w *watched) potential() uint64 {
 	lists := uint64(w.turn.read.Load()) + 1 // vector() reads nothing
 	if w.spread {
@@ -144,7 +144,7 @@ func (w *watched) potential() uint64 {
 	return lists * w.steps * sampleBytes
 }
 
-// cause returns the error of the query, which is the guard's if the guard ended it.
+// cause returns the query's error: errHeap if the guard ended it, else err.
 func (w *watched) cause(err error) error {
 	_, canceled := errors.AsType[promql.ErrQueryCanceled](err)
 	if (canceled || errors.Is(err, context.Canceled)) && errors.Is(context.Cause(w.ctx), errHeap) {
@@ -153,7 +153,7 @@ func (w *watched) cause(err error) error {
 	return err
 }
 
-// end has the guard forget the query.
+// end makes the guard forget the query.
 func (w *watched) end() {
 	g := w.guard
 	if g.limit == 0 {
@@ -186,9 +186,9 @@ func (g *heapGuard) run() {
 	}
 }
 
-// full reports whether the heap is. While the runtime keeps to its limit, what is in use is
-// what the last collection found. With more allocated than the limit, garbage or not, it did
-// not keep to it.
+// full reports whether the heap is nearly full. While the runtime keeps to its limit, the last
+// collection shows how much is in use. If more is allocated than the limit, garbage or not, the
+// runtime could not keep to it.
 func (g *heapGuard) full(h heap) bool { return h.live > g.bound || h.allocated > g.limit }
 
 // look ends the largest query if the heap is full.
@@ -206,7 +206,7 @@ func (g *heapGuard) look(now time.Time) {
 		return
 	}
 	if stale {
-		// No query is to end for what another one has left.
+		// No query must end because of another one's garbage.
 		g.collect()
 		if h = g.read(); !g.full(h) {
 			return
@@ -224,8 +224,8 @@ func (g *heapGuard) look(now time.Time) {
 		"heap_bytes", h.live, "bound_bytes", g.bound)
 }
 
-// largest is the query whose end may free most: one of Freshet's own if there is no other,
-// nil if there is none that matters or has not been ended.
+// largest returns the query whose end may free most: one of Freshet's own only if there is no
+// other, nil if none is large enough or all have been ended.
 func (g *heapGuard) largest() (found *watched) {
 	least := g.bound / smallQuery
 	for w := range g.running {
@@ -240,11 +240,11 @@ func (g *heapGuard) largest() (found *watched) {
 	return found
 }
 
-// heapFull is the error of a query that the guard ended. No lane has more for it.
+// heapFull returns the error of a query that the guard ended. No lane has more memory for it.
 func (s *lanes) heapFull() error {
 	return fmt.Errorf("%w, and of all queries this one may take most of it; queries should have %d MiB together (%s): ask for fewer series, a shorter range or a longer step, or give the process more memory",
 		errHeap, s.total>>20, s.of)
 }
 
-// longestTraced is how much of a query's text its span has, in bytes.
+// longestTraced bounds the text of a query in its span, in bytes.
 const longestTraced = 1000

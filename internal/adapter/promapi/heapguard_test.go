@@ -18,14 +18,14 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// heapOfTest is what a guard reads instead of the heap.
+// heapOfTest replaces the heap that a guard reads.
 type heapOfTest struct {
 	live, allocated, collections atomic.Uint64
 	garbage                      atomic.Bool // the next collection finds nothing in use
 }
 
-// guarded returns an API over series of which each tenant has its own number, read at one
-// each 10 ms, by a process that may have so many bytes.
+// guarded returns an API in a process that may have limit bytes. Each tenant has its own number
+// of series, and reading one takes 10 ms.
 func guarded(limit uint64, series map[string]int) (*server, *heapOfTest) {
 	s := newServer(selects(func(ctx context.Context) storage.SeriesSet {
 		name, _ := tenant.FromContext(ctx)
@@ -52,7 +52,8 @@ func (s *server) failedForHeap(t *testing.T, name string, w *httptest.ResponseRe
 	}
 }
 
-// unwatched checks that the guard stops looking once no query runs, and that all was given back.
+// unwatched checks that the guard stops looking once no query runs, and that all turns were
+// given back.
 func unwatched(t *testing.T, s *server) {
 	t.Helper()
 	time.Sleep(2 * heapLook)
@@ -76,7 +77,7 @@ func TestFullHeapEndsTheLargest(t *testing.T) {
 			go func() { done <- s.as(name, ranged(steps)) }()
 		}
 		time.Sleep(505 * time.Millisecond)
-		h.allocated.Store(2 << 20) // garbage that was there before the queries
+		h.allocated.Store(2 << 20) // garbage from before the queries
 		time.Sleep(100 * time.Millisecond)
 		for name, done := range answers {
 			if len(done) > 0 {
@@ -90,7 +91,7 @@ func TestFullHeapEndsTheLargest(t *testing.T) {
 		if took := time.Since(filled); took > 2*heapLook {
 			t.Errorf("the largest query ended after %v", took)
 		}
-		// What it had is garbage now, which no other query is to end for.
+		// Its memory is garbage now, which must end no other query.
 		h.garbage.Store(true)
 		for _, name := range []string{"small", "middle"} {
 			if w := <-answers[name]; w.Code != http.StatusOK {
@@ -104,7 +105,7 @@ func TestFullHeapEndsTheLargest(t *testing.T) {
 	})
 }
 
-// TestHeapThatStaysFull ends one query after the other, and Freshet's own last.
+// TestHeapThatStaysFull ends one query after another, and Freshet's own last.
 func TestHeapThatStaysFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, h := guarded(10_000, map[string]int{"a": 10_000, "b": 10_000, "freshet": 10_000})
@@ -113,7 +114,7 @@ func TestHeapThatStaysFull(t *testing.T) {
 			s.failedForHeap(t, "a", s.as("a", ranged(200)))
 			order <- "a"
 		}()
-		// A short query that is ended does not begin again as a long one.
+		// An ended short query does not begin again as a long one.
 		go func() {
 			s.failedForHeap(t, "b", s.as("b", instant("x")))
 			order <- "b"
@@ -146,8 +147,8 @@ func TestHeapThatStaysFull(t *testing.T) {
 	})
 }
 
-// TestFullHeapSparesSmallQueries holds that a heap full of other things ends no query whose end
-// frees nothing. With count_values, each step of a query may return other series.
+// TestFullHeapSparesSmallQueries checks that a heap full of other things ends no query whose
+// end frees nothing. With count_values, each step of a query may return other series.
 func TestFullHeapSparesSmallQueries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, h := guarded(100<<20, map[string]int{"a": 40})

@@ -12,43 +12,44 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/turns"
 )
 
-// Memory is how much queries may take together if the configuration does not say.
+// Memory is how much all queries together may take if the configuration does not say it.
 type Memory struct {
 	Bytes int64
-	Of    string // what the bytes are of, for errors: "a quarter of the memory of the cgroup"
-	// Process is how many bytes the process may have, whatever the configuration says of
-	// queries: the largest query ends when the heap comes near. 0 does not watch it.
+	Of    string // source of Bytes, for errors: "a quarter of the memory of the cgroup"
+	// Process is how many bytes the process may have, whatever the configuration allows queries:
+	// the largest query is ended when the heap comes near. 0 turns that off.
 	Process int64
 }
 
-// lane is a way for one sort of work. Its slots bound the processors that the sort
-// takes, its memory what it holds. Work takes a share of the memory first and then a
+// lane is the queue and the resources of one kind of work. Its slots bound the processors that
+// the kind takes, its memory what it holds. Work takes a share of the memory first and then a
 // slot, and gives the slot back first, so that holders of slots wait for nothing.
 type lane struct {
 	name   string
 	slots  *turns.Shares
 	memory *turns.Shares
 	count  int64  // of slots
-	share  int64  // bytes of memory that one piece of work has
-	atOnce string // how many run at once and what sets it, for errors
-	raise  string // what lets more of them run, for errors
+	share  int64  // bytes of memory for one piece of work
+	atOnce string // for errors: how many run at once, and which setting decides that
+	raise  string // for errors: the setting to raise
 
-	// A piece of work whose turn is over goes on in the lane then: in its own after the
-	// work of another tenant, if any waits. A turn of 0 does not end.
+	// Work whose turn is over goes on in lane then. In its own lane it goes on after the work of
+	// another tenant, if any waits. A turn of 0 does not end.
 	turn time.Duration
 	then *lane
-	// larger is where a query begins again that needs more than its share; nil for none.
+	// larger is the lane where a query begins again that needs more than its share; nil for
+	// none.
 	larger *lane
 
-	engine     *promql.Engine // nil where none is used
-	maxSamples int            // that the engine holds at once
-	inKey      bool           // query.max_samples is what bounds them, not the memory
+	engine     *promql.Engine // nil if the lane uses none
+	maxSamples int            // samples that the engine holds at once
+	inKey      bool           // query.max_samples bounds them, not the memory
 	waited     prometheus.Observer
 }
 
-// lanes are all work that reads.
+// lanes are the lanes of all work that reads.
 type lanes struct {
-	short   *lane // queries that are expected to take little
+	short   *lane // queries that are expected to be quick
 	long    *lane // other queries
 	own     *lane // Freshet's own: the probe
 	lookup  *lane // series, labels, exemplars and remote read
@@ -58,24 +59,25 @@ type lanes struct {
 }
 
 const (
-	// shortTurn is when a short query was none: some hundred series of a dashboard take
-	// less. Work of another tenant waits that long behind it, and no longer.
+	// shortTurn is how long a short query may run in its lane: some hundred series of a
+	// dashboard take less. Work of another tenant waits that long behind it, and no longer.
 	shortTurn = 100 * time.Millisecond
-	// longTurn is after what time a query lets those of other tenants go on. Each is as
-	// fast as alone if it takes less; if ten tenants compete, each runs every tenth second.
+	// longTurn is how long a query runs before it lets those of other tenants go on. A query
+	// that takes less is as fast as alone; if ten tenants compete, each runs every tenth second.
 	longTurn = time.Second
-	// passTime is how much longer than its turn a query has to reach the next series, where
+	// passTime is how much longer than its turn a query may take to reach the next series, where
 	// it can give its slot back. A function of a long range, a subquery or an aggregation may
-	// compute for minutes and not reach one: then there is one slot more for other tenants.
-	// The query that gets it waited with its memory, so that all memory still adds up.
+	// compute for minutes before that. Beyond passTime other tenants get one more slot. The
+	// query that gets it waited with its memory, so all memory still adds up.
 	passTime = 250 * time.Millisecond
 	// shortSteps is the most steps of a range query that begins as a short one.
 	shortSteps = 100
 
-	ownSlots = 2 // of which a tenant may have one
+	ownSlots = 2 // a tenant may have one of them
 )
 
-// Sixteenths of all memory: the lanes', and of answers that clients have not taken yet.
+// Shares of all memory, in sixteenths: for each lane, and for answers that clients have not
+// read yet.
 const (
 	longPart    = 6
 	lookupPart  = 4
@@ -86,20 +88,20 @@ const (
 
 // Bytes in memory.
 const (
-	sampleBytes = 16  // of a sample in the engine
-	seriesBytes = 512 // of a series besides its labels: where its chunks are, and the answer's list
-	valueBytes  = 64  // of a label's value in a set and a list
-	// readBytes are of a sample in an answer to remote read that is not streamed: 36 in a
-	// list that grew, 18 as protobuf, 21 as a buffer to compress into.
+	sampleBytes = 16  // a sample in the engine
+	seriesBytes = 512 // a series without its labels: positions of its chunks, and the answer's list
+	valueBytes  = 64  // a label's value in a set and a list
+	// readBytes is a sample in an answer to remote read that is not streamed: 36 in a list that
+	// grew, 18 as protobuf, 21 as a buffer to compress into.
 	readBytes = 75
-	// lookupShare is the share of a lookup from which on there are more slots, not larger
-	// shares: some 20,000 series.
+	// lookupShare is the share of a lookup beyond which more memory gives more slots instead of
+	// larger shares: some 20,000 series.
 	lookupShare = 16 << 20
 	mostLookups = 10
 )
 
-// concurrency is how many long queries run at once. Half of the processors are left
-// to what cannot wait: writes, and short queries.
+// concurrency returns how many long queries run at once. Half of the processors are left to
+// work that cannot wait: writes, and short queries.
 func (c Config) concurrency() int64 {
 	if c.MaxConcurrency > 0 {
 		return int64(c.MaxConcurrency)
@@ -107,8 +109,8 @@ func (c Config) concurrency() int64 {
 	return int64(max(1, runtime.GOMAXPROCS(0)/2))
 }
 
-// newLanes divides what the configuration allows. Each lane has memory for one piece of
-// work more than it has slots, and no tenant has all of it: that one is another's.
+// newLanes divides what the configuration allows. Each lane has memory for one piece of work
+// more than it has slots. No tenant can take all of it: the last piece is for another tenant.
 func newLanes(cfg Config, machine Memory) *lanes {
 	l := &lanes{total: int64(cfg.MaxMemory), of: "query.max_memory"}
 	if l.total == 0 {
@@ -140,18 +142,19 @@ func newLanes(cfg Config, machine Memory) *lanes {
 
 func (s *lanes) all() []*lane { return []*lane{s.short, s.long, s.own, s.lookup} }
 
-// newLane has slots, of which a tenant may have some, and memory for places.
+// newLane makes a lane with slots, of which a tenant may have slotsEach, and with bytes of
+// memory for places pieces of work.
 func newLane(name string, slots, slotsEach, places, bytes int64, waiting int) *lane {
 	share := bytes / places
 	return &lane{
 		name: name, count: slots, share: share,
-		slots:  turns.New(slots, slotsEach, math.MaxInt), // the memory bounds who waits
+		slots:  turns.New(slots, slotsEach, math.MaxInt), // the memory bounds how many wait
 		memory: turns.New(bytes, (places-1)*share, waiting),
 	}
 }
 
-// bound sets how many samples an engine of the lane may hold. Half of the share is for
-// them; series and what the evaluation needs besides have the other.
+// bound sets how many samples an engine of the lane may hold. They get half of the share;
+// series and the rest of the evaluation get the other half.
 func (l *lane) bound(maxSamples int) {
 	l.maxSamples = int(max(1, l.share/2/sampleBytes))
 	if maxSamples <= l.maxSamples {
@@ -164,7 +167,7 @@ type memoryError struct{ text string }
 
 func (e *memoryError) Error() string { return e.text }
 
-// tooMany is the error of a query that needs too many samples at once.
+// tooMany returns the error of a query that needs too many samples at once.
 func (s *lanes) tooMany(l *lane) error {
 	if l.inKey {
 		return &memoryError{fmt.Sprintf("the query needs too many samples: more than %d at once (query.max_samples); ask for fewer series, a shorter range or a longer step", l.maxSamples)}
@@ -172,9 +175,9 @@ func (s *lanes) tooMany(l *lane) error {
 	return &memoryError{fmt.Sprintf("the query needs too many samples: more than the %d at once for which it has memory; %s", l.maxSamples, s.wayOut(l))}
 }
 
-// tooLarge is the error of work whose series or answer take too much memory.
+// tooLarge returns the error of work whose series or answer take too much memory.
 func (s *lanes) tooLarge(l *lane, what string) error {
-	return &memoryError{fmt.Sprintf("%s more than the %d MiB that there are for it; %s", what, l.share>>20, s.wayOut(l))}
+	return &memoryError{fmt.Sprintf("%s more than its share of %d MiB; %s", what, l.share>>20, s.wayOut(l))}
 }
 
 func (s *lanes) wayOut(l *lane) string {
@@ -182,8 +185,8 @@ func (s *lanes) wayOut(l *lane) string {
 		s.total>>20, s.of, l.atOnce)
 }
 
-// lanesCollector exports what waits and what is held, by tenant: of those that wait or hold
-// something, so that their number is bounded by the slots and by who asks.
+// lanesCollector exports what waits and what is held, by tenant. It exports only tenants that
+// wait or hold something, so slots and askers bound their number.
 type lanesCollector struct{ *lanes }
 
 var (
@@ -191,7 +194,7 @@ var (
 	shareDesc = prometheus.NewDesc("freshet_query_share_bytes", "Memory that one query of a lane may take.", []string{"lane"}, nil)
 
 	waitingDesc = prometheus.NewDesc("freshet_query_waiting", "Queries of a tenant that wait for their turn in a lane. Stays above 0: the tenant asks for more than its share, and its own queries wait for each other.", []string{"lane", "tenant"}, nil)
-	heldDesc    = prometheus.NewDesc("freshet_query_held_bytes", "Memory set aside for queries of a tenant, by lane; lane answers is for answers that its clients have not taken yet. Stays high there: clients read slowly.", []string{"lane", "tenant"}, nil)
+	heldDesc    = prometheus.NewDesc("freshet_query_held_bytes", "Memory set aside for queries of a tenant, by lane; lane answers is for answers that its clients have not read yet. Stays high there: clients read slowly.", []string{"lane", "tenant"}, nil)
 )
 
 func (c lanesCollector) Describe(out chan<- *prometheus.Desc) {

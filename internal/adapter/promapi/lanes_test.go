@@ -22,8 +22,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// fakeSeries is a storage of so many series, each of which takes some time to read and has
-// one sample at base.
+// fakeSeries is a storage of n series. Reading one takes each, and each has one sample at base.
 func fakeSeries(n int, each time.Duration) selects {
 	return func(context.Context) storage.SeriesSet { return &slowSet{n: n, each: each} }
 }
@@ -58,7 +57,7 @@ func (sample) F() float64 { return 1 }
 
 func (sample) Type() chunkenc.ValueType { return chunkenc.ValFloat }
 
-// asTenant is a change of options by which the header says who asks.
+// asTenant changes options so that a header names the tenant.
 func asTenant(_ *Config, o *Options) {
 	o.Tenant = func(r *http.Request) string { return r.Header.Get("Tenant-Of-This-Test") }
 }
@@ -68,7 +67,7 @@ func (s *server) as(name string, r *http.Request) *httptest.ResponseRecorder {
 	return s.ask(r)
 }
 
-// ranged is a query of x at so many steps, at all of which its sample is seen.
+// ranged is a query of x at this many steps, all of which see its sample.
 func ranged(steps int) *http.Request {
 	return get(prefix+"/query_range", url.Values{"query": {"x"}, "start": {fmt.Sprint(base)}, "end": {fmt.Sprint(float64(base) + float64(steps-1)*0.01)}, "step": {"0.01"}})
 }
@@ -93,9 +92,9 @@ func (s *server) nothingHeld(t *testing.T) {
 	lanes.answers.Each(held("answers"))
 }
 
-// TestTenantsTakeTurns has 60 queries of tenant a wait, of a minute each, where one may
-// run at once. Once they were first come, first served, and vector(1) of another tenant
-// waited for all that came before it.
+// TestTenantsTakeTurns has 60 queries of tenant a wait, each of a minute, where one may run at
+// once. With first come, first served, vector(1) of another tenant once waited for all that
+// came before it.
 func TestTenantsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ofTenant := selects(func(ctx context.Context) storage.SeriesSet {
@@ -104,7 +103,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 		})
 		s := newServer(ofTenant, asTenant, func(cfg *Config, _ *Options) { cfg.MaxConcurrency, cfg.Timeout = 1, 10*time.Hour })
 		began := time.Now()
-		var done sync.Map // when each query of a was
+		var done sync.Map // when each query of a was done
 		for range 30 {
 			for _, r := range []*http.Request{ranged(1000), instant("x")} {
 				go func() {
@@ -133,9 +132,10 @@ func TestTenantsTakeTurns(t *testing.T) {
 				}
 				return http.StatusOK
 			}, 0},
-			// Alone it takes 5 s, and each second of it that of a, and what is left of one.
+			// Alone it takes 5 s. In each of them a's query has a turn as well, and one of a's is
+			// still under way.
 			{"a long query", func() int { return s.as("b", ranged(1000)).Code }, 12 * time.Second},
-			// It begins as a short one, and goes on as a long one.
+			// It begins as a short query and goes on as a long one.
 			{"a short query that turns out long", func() int { return s.as("b", instant("x")).Code }, 12 * time.Second},
 			{"series", func() int { return s.as("b", get(prefix+"/series", url.Values{"match[]": {"x"}})).Code }, 5 * time.Second},
 		} {
@@ -164,7 +164,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 	})
 }
 
-// TestQueue has more of a tenant's queries come than may wait.
+// TestQueue sends more queries of a tenant than may wait.
 func TestQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(fakeSeries(10, time.Second), asTenant, func(cfg *Config, _ *Options) { cfg.MaxConcurrency, cfg.MaxWaiting = 1, 2 })
@@ -198,7 +198,7 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// TestQueryMemory asks for more than there is memory for. Each error names what to do.
+// TestQueryMemory asks for more than there is memory for. Each error says what to do.
 func TestQueryMemory(t *testing.T) {
 	const mib = 1 << 20
 	memory := func(bytes int) func(*Config, *Options) {
@@ -209,16 +209,16 @@ func TestQueryMemory(t *testing.T) {
 		change func(*Config, *Options)
 		series int
 		r      *http.Request
-		want   string // of the error; empty for an answer
+		want   string // in the error; empty for an answer
 	}{
 		// Of 64 MiB a long query has 12: 393,216 samples, and 6 MiB for series.
 		{"all fits", memory(64 * mib), 100, ranged(1000), ""},
 		{"too many samples", memory(64 * mib), 400, ranged(1000), "more than the 393216 at once for which it has memory; queries have 64 MiB together (query.max_memory), of which each has a part, and 1 long queries run at once (query.max_concurrency): ask for fewer series"},
 		{"too many of the setting", func(cfg *Config, _ *Options) { cfg.MaxSamples = 1000 }, 100, ranged(1000), "more than 1000 at once (query.max_samples)"},
-		{"an answer too large, of samples that fit", memory(64 * mib), 300, ranged(1000), "the answer takes more than the 12 MiB"},
+		{"an answer too large, of samples that fit", memory(64 * mib), 300, ranged(1000), "the answer takes more than its share of 12 MiB"},
 		{"too many series", memory(64 * mib), 20_000, ranged(1), "the series and labels that the query reads take more than"},
 		{"a short query begins again as a long one", memory(64 * mib), 2000, ranged(50), ""},
-		{"too many for a list of them", memory(64 * mib), 40_000, get(prefix+"/series", url.Values{"match[]": {"x"}}), "the series and labels that the query reads take more than the 8 MiB that there are for it; queries have 64 MiB together (query.max_memory), of which each has a part, and 2 requests for series, labels, exemplars or remote read run at once (by query.max_memory, at most 10)"},
+		{"too many for a list of them", memory(64 * mib), 40_000, get(prefix+"/series", url.Values{"match[]": {"x"}}), "the series and labels that the query reads take more than its share of 8 MiB; queries have 64 MiB together (query.max_memory), of which each has a part, and 2 requests for series, labels, exemplars or remote read run at once (by query.max_memory, at most 10)"},
 		{"of the machine, which is named", func(*Config, *Options) {}, 400_000, instant("x"), "queries have 2048 MiB together (a quarter of this test; query.max_memory overrides it)"},
 	} {
 		s := newServer(fakeSeries(c.series, 0), c.change)
@@ -236,7 +236,7 @@ func TestQueryMemory(t *testing.T) {
 	}
 }
 
-// TestSharesAddUp holds that lanes never have more than there is, whatever is set.
+// TestSharesAddUp checks that lanes never have more than there is, with any settings.
 func TestSharesAddUp(t *testing.T) {
 	for _, concurrency := range []int{0, 1, 2, 20} {
 		for _, bytes := range []int64{leastMemory, 125 << 20, 16 << 30} {
@@ -255,7 +255,7 @@ func TestSharesAddUp(t *testing.T) {
 	}
 }
 
-// TestWaitingIsSeen reads the metrics while one runs and two wait.
+// TestWaitingIsSeen reads the metrics while one query runs and two wait.
 func TestWaitingIsSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(fakeSeries(10, time.Second), asTenant, func(cfg *Config, _ *Options) { cfg.MaxConcurrency = 1 })
@@ -277,7 +277,7 @@ func TestWaitingIsSeen(t *testing.T) {
 	})
 }
 
-// gathered is the value of a metric of a lane and tenant, or the count of a histogram.
+// gathered returns the value of a metric of a lane and tenant, or the count of a histogram.
 func (s *server) gathered(t *testing.T, name, lane, tenant string) float64 {
 	t.Helper()
 	families, err := s.reg.Gather()
@@ -298,7 +298,7 @@ func (s *server) gathered(t *testing.T, name, lane, tenant string) float64 {
 	return 0
 }
 
-// The rate of live samples asks the set of a select for them, which metering stands before.
+// Rates over live samples ask a select's set for them. metering wraps that set.
 func TestMeteredSetsHaveLiveSamples(t *testing.T) {
 	for _, c := range []struct {
 		why  string
@@ -322,8 +322,8 @@ func TestMeteredSetsHaveLiveSamples(t *testing.T) {
 	}
 }
 
-// stuckSeries takes some time between the first of its samples and the next, in which no
-// turn can be passed on: as functions of long ranges do, and subqueries.
+// stuckSeries takes some time between its first sample and the next, in which no turn can be
+// passed on, like functions of long ranges and subqueries.
 type stuckSeries struct {
 	storage.Series
 	during func()
@@ -341,9 +341,9 @@ type stuckSet struct {
 
 func (s *stuckSet) At() storage.Series { return stuckSeries{s.slowSet.At(), s.during} }
 
-// TestStuckQuery has a query of tenant a compute for a minute without reaching a next
-// series, and more of a wait, where one may run at once. Tenant b waited for all of
-// that minute once: a subquery over 20 days kept its vector(1) for 19 s.
+// TestStuckQuery has a query of tenant a compute for a minute without reaching its next series,
+// and more of a's queries wait, where one may run at once. Tenant b once waited for all of that
+// minute: a subquery over 20 days delayed its vector(1) by 19 s.
 func TestStuckQuery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var running, most int
@@ -381,13 +381,13 @@ func TestStuckQuery(t *testing.T) {
 		lanes := s.options.Engine.lanes
 		for name, want := range map[string]time.Duration{
 			"b": longTurn + passTime + 3*time.Second,
-			"c": longTurn + passTime + 6*time.Second, // one slot more, not two: it is b's first
+			"c": longTurn + passTime + 6*time.Second, // one more slot, not two: b gets it first
 		} {
 			if took[name] != want {
 				t.Errorf("%s took %v, want %v", name, took[name], want)
 			}
 		}
-		// All is out that there may be: no share of memory is lent.
+		// All memory is in use, and no share is lent twice.
 		lanes.long.memory.Each(func(name string, used int64, _ int) {
 			if used > lanes.long.share {
 				t.Errorf("%s has %d bytes, of shares of %d", name, used, lanes.long.share)
@@ -405,15 +405,15 @@ func TestStuckQuery(t *testing.T) {
 	})
 }
 
-// TestSlowShortQueries has tenants a and c take all memory for short queries with such that
-// are none, in the two ways of being slow. For as long as those ran, or waited for a long
+// TestSlowShortQueries has tenants a and c take all memory of short queries with queries that
+// turn out long, in the two ways of being slow. As long as those ran, or waited for a long
 // slot, b's vector(1) once waited for memory.
 func TestSlowShortQueries(t *testing.T) {
 	for what, slow := range map[string]selects{
 		"many series": fakeSeries(600, 100*time.Millisecond),
 		"a function that computes for long": func(ctx context.Context) storage.SeriesSet {
 			return &stuckSet{slowSet{n: 1}, func() {
-				select { // as the engine does between two steps
+				select { // like the engine between two steps
 				case <-ctx.Done():
 				case <-time.After(time.Minute):
 				}
@@ -447,7 +447,7 @@ func TestSlowShortQueries(t *testing.T) {
 				done.Wait()
 				synctest.Wait()
 				s.nothingHeld(t)
-				// Each ran once in the end: what began again ended in the long lane.
+				// In the end each ran: queries that began again ended in the long lane.
 				if got := s.failures(t, failedTimeout) + s.failures(t, failedMemory); got != 0 {
 					t.Errorf("%v queries were counted as failures", got)
 				}

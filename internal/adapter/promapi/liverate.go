@@ -9,37 +9,37 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// LiveSet is the answer to a select in which the newest sample of a series may be live: it
-// stands inside a tile that is still open, where all others stand at the ends of tiles.
+// LiveSet is a series set in which the newest sample of a series may be live: it lies inside an
+// open tile, while all others lie at the ends of tiles.
 type LiveSet interface {
 	storage.SeriesSet
-	// LiveSample is the width of the tiles before the sample of a series at a time, if that
-	// sample is live, and 0 if it is not. Both are in milliseconds.
+	// LiveSample returns the width of the tiles before the sample of a series at time at, if
+	// that sample is live, and 0 if not. Both are in milliseconds.
 	LiveSample(of labels.Labels, at int64) (width int64)
 }
 
-// rate, increase and delta extrapolate to the edges of their range only if these are not
-// much further away than the mean spacing of the samples. A live sample, which follows the
-// end of the last tile by anything from 1 s to a whole tile, shortens that mean. The three
-// get Prometheus' own functions around which the live sample is put at a regular distance.
-// All other samples pass as they are, and so does what Prometheus makes of them.
-// docs/decisions/live-rate.md says why this way.
+// rate, increase and delta extrapolate to the edges of their range only if these are not much
+// further away than the mean spacing of the samples. A live sample, which follows the end of
+// the last tile by 1 s to a whole tile, shortens that mean. Here the three functions wrap
+// Prometheus' own, and put the live sample at a regular distance first. All other samples pass
+// unchanged, and so does the result of Prometheus' function. docs/decisions/live-rate.md gives
+// the reasons.
 //
-// The engine finds functions in a map of the process. It is changed before any engine runs.
+// The engine finds functions in a global map, so it is changed before any engine runs.
 func init() {
 	for name, counts := range map[string]bool{"rate": true, "increase": true, "delta": false} {
 		promql.FunctionCalls[name] = withLiveSample(promql.FunctionCalls[name], counts)
 	}
 }
 
-// withLiveSample puts the live sample of a range at a regular distance before f sees it.
-// Values of counters are compared, so that no reset is lost.
+// withLiveSample puts the live sample of a range at a regular distance before it calls f. For a
+// counter it compares values, so that no reset is lost.
 func withLiveSample(f promql.FunctionCall, counter bool) promql.FunctionCall {
 	return func(vectors []promql.Vector, matrix promql.Matrix, args parser.Expressions, enh *promql.EvalNodeHelper) (promql.Vector, annotations.Annotations) {
 		of := &matrix[0]
 		floats, histograms := of.Floats, of.Histograms
 		nf, nh := len(floats), len(histograms)
-		switch { // most ranges end with a tile, which costs them next to nothing here
+		switch { // most ranges end with a tile, and this costs them next to nothing
 		case nf >= 2 && nh == 0 && inTile(floats[nf-1].T):
 			e := edge{enh: enh, counter: counter}
 			if !e.find(args, of.Metric, floats[nf-1].T) {
@@ -61,8 +61,8 @@ func withLiveSample(f promql.FunctionCall, counter bool) promql.FunctionCall {
 	}
 }
 
-// inTile reports whether a live sample could have the time t: the end of a window that
-// is not the end of a tile of any width. LiveSample knows the width.
+// inTile reports whether a live sample could be at time t: the end of a window, but not the end
+// of a tile of every width. LiveSample knows the width.
 func inTile(t int64) bool { return t%1000 == 0 && t%60_000 != 0 }
 
 // edge is the end of a range whose last sample is live.
@@ -73,8 +73,8 @@ type edge struct {
 	start, end int64 // of the range, ms
 }
 
-// find fills the edge. It reports false if the sample at t, the last of the range of a
-// series, is not live, or if the selector does not extrapolate.
+// find fills the edge. It returns false if the sample at t, the last in a series' range, is not
+// live, or if the selector does not extrapolate.
 func (e *edge) find(args parser.Expressions, metric labels.Labels, t int64) bool {
 	ms, ok := args[0].(*parser.MatrixSelector)
 	if !ok {
@@ -84,7 +84,7 @@ func (e *edge) find(args parser.Expressions, metric labels.Labels, t int64) bool
 	if !ok || vs.Anchored || vs.Smoothed {
 		return false
 	}
-	live, ok := vs.UnexpandedSeriesSet.(LiveSet) // the engine leaves it here; a subquery has none
+	live, ok := vs.UnexpandedSeriesSet.(LiveSet) // set by the engine; nil for a subquery
 	if !ok {
 		return false
 	}
@@ -93,9 +93,9 @@ func (e *edge) find(args parser.Expressions, metric labels.Labels, t int64) bool
 	return e.width > 0
 }
 
-// floats returns the samples of the range with the live one at a regular distance, in the
-// same memory. The last tile's end is left out if it is closer than a tile: the rise
-// between the samples next to it stays the same, and no two are closer than a tile.
+// floats returns the samples of the range with the live one at a regular distance, in the same
+// memory. It drops the last tile's end if that is closer than a tile: the rise between its
+// neighbours stays the same, and no two samples are closer than a tile.
 func (e *edge) floats(f []promql.FPoint) []promql.FPoint {
 	n := len(f)
 	last, before := f[n-1], f[n-2]
@@ -103,7 +103,7 @@ func (e *edge) floats(f []promql.FPoint) []promql.FPoint {
 	case last.T-before.T >= e.width || e.counter && last.F < before.F:
 	case n > 2:
 		if e.counter && before.F < f[n-3].F {
-			break // a reset that only this sample shows
+			break // only this sample shows the reset
 		}
 		f[n-2] = last
 		return f[:n-1]
@@ -133,20 +133,21 @@ func (e *edge) histograms(h []promql.HPoint) []promql.HPoint {
 	return h
 }
 
-// short reports whether the end of one tile and a live sample are all there is in the range,
-// and so close that Prometheus would not extrapolate to the start of the range, from where the
-// end of the tile before is not seen. The live sample is then carried on to the end of the
-// range, as Prometheus does with the result anyway, so that the spacing is long enough.
+// short reports whether the range has only the end of one tile and a live sample, so close that
+// Prometheus would not extrapolate to the start of the range, because it does not see the end
+// of the tile before. Then the live sample is carried on to the end of the range, as Prometheus
+// does with the result anyway, so that the spacing is long enough.
 func (e *edge) short(first, last int64) bool {
 	toStart, toEnd := first-e.start, e.end-last
 	return 10*toStart >= 11*(last-first) && toStart <= e.width && toEnd > 0 && toEnd < e.width
 }
 
-// ahead is the way from the live sample to the end of the range, in units of the spacing.
+// ahead returns the distance from the live sample to the end of the range, in units of the
+// spacing.
 func (e *edge) ahead(first, last int64) float64 { return float64(e.end-last) / float64(last-first) }
 
-// carry returns what a histogram will be if it goes on growing as since before, or nil if
-// the two cannot be compared.
+// carry returns what a histogram will be if it keeps growing as since before, or nil if the two
+// cannot be compared.
 func carry(before, last *histogram.FloatHistogram, ahead float64) *histogram.FloatHistogram {
 	carried := last.Copy()
 	if _, _, _, err := carried.Sub(before); err != nil {

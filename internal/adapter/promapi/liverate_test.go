@@ -19,12 +19,12 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// Prometheus' own suite passes with the functions that are put around Prometheus'.
+// Prometheus' own suite passes with the functions that wrap Prometheus'.
 func TestSuiteOfPrometheus(t *testing.T) {
 	promqltest.RunBuiltinTests(t, promqltest.NewTestEngine(t, false, 0, promqltest.DefaultMaxSamplesPerQuery))
 }
 
-// liveAt is an answer in which the newest sample of each series is live.
+// liveAt is a set in which the newest sample of each series is live.
 type liveAt struct {
 	storage.SeriesSet
 	at, width int64
@@ -37,7 +37,7 @@ func (l liveAt) LiveSample(_ labels.Labels, at int64) (width int64) {
 	return l.width
 }
 
-// Only a live sample is moved, and what the engine holds stays as it was.
+// Only a live sample is moved, and the engine's own samples stay unchanged.
 func TestLiveSampleAtARegularDistance(t *testing.T) {
 	const width = 10_000
 	for _, c := range []struct {
@@ -128,7 +128,7 @@ func pointsText(s promql.Series) string {
 	return strings.Join(words, " ")
 }
 
-// liveQueryable says that the newest sample of each series is live.
+// liveQueryable makes the newest sample of each series live.
 type liveQueryable struct {
 	storage.SampleAndChunkQueryable
 	at int64 // ms
@@ -148,8 +148,8 @@ func (q liveQuerier) Select(ctx context.Context, sorted bool, hints *storage.Sel
 	return liveAt{q.Querier.Select(ctx, sorted, hints, matchers...), q.at, 10_000}
 }
 
-// What the API puts around answers to selects does not hide the live sample. A wrapper of series
-// would: the engine puts one around histograms of which it needs the counts alone.
+// The API's wrappers of series sets do not hide the live sample. A wrapper of series would: the
+// engine wraps histograms of which it needs only the counts.
 func TestLiveSampleThroughTheAPI(t *testing.T) {
 	db := database(t)
 	app := db.Appender(t.Context())

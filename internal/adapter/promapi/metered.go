@@ -9,13 +9,13 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// metered is a storage whose readers pass their turn on between two series, and which
-// counts what series and labels take of the memory of their turn.
+// metered is a storage whose readers pass their turn on between two series. It counts the
+// memory of series and labels against their turn.
 type metered struct {
 	storage.SampleAndChunkQueryable
 }
 
-// meteredQueries is metered for queries alone.
+// meteredQueries is metered for queries only.
 type meteredQueries struct{ storage.Queryable }
 
 func (m meteredQueries) Querier(mint, maxt int64) (storage.Querier, error) {
@@ -26,7 +26,7 @@ func (m meteredQueries) Querier(mint, maxt int64) (storage.Querier, error) {
 	return meteredQuerier{q}, nil
 }
 
-// meter makes a storage metered, unless it is.
+// meter makes a storage metered, unless it already is.
 func meter(q storage.Queryable) storage.Queryable {
 	if _, ok := q.(metered); ok {
 		return q
@@ -78,7 +78,7 @@ func meteredTexts(ctx context.Context) func([]string, annotations.Annotations, e
 	}
 }
 
-// meteredSet counts each series, which the engine keeps until the end of the query.
+// meteredSet counts each series, because the engine keeps it until the end of the query.
 type meteredSet struct {
 	storage.SeriesSet
 	ctx  context.Context
@@ -106,7 +106,7 @@ func (s *meteredSet) Err() error {
 	return s.SeriesSet.Err()
 }
 
-// LiveSample is part of LiveSet. A set without live samples has them at no time.
+// LiveSample implements LiveSet. It returns 0 if the set has no live samples.
 func (s *meteredSet) LiveSample(of labels.Labels, at int64) (width int64) {
 	if live, ok := s.SeriesSet.(LiveSet); ok {
 		return live.LiveSample(of, at)
@@ -119,8 +119,8 @@ type meteredSeries struct {
 	of *meteredSet
 }
 
-// Iterator passes the turn on before the samples are read. If the context ends
-// meanwhile the engine sees that at the next series.
+// Iterator passes the turn on before the samples are read. If the context ends meanwhile, the
+// engine notices at the next series.
 func (s meteredSeries) Iterator(it chunkenc.Iterator) chunkenc.Iterator {
 	_ = s.of.turn.pass(s.of.ctx)
 	return s.Series.Iterator(it)
@@ -136,7 +136,7 @@ func (q meteredChunkQuerier) Select(ctx context.Context, sorted bool, hints *sto
 	return set
 }
 
-// meteredChunkSet counts nothing: of chunks that are streamed one frame is in memory.
+// meteredChunkSet counts nothing: of streamed chunks, only one frame is in memory.
 type meteredChunkSet struct {
 	storage.ChunkSeriesSet
 	ctx  context.Context

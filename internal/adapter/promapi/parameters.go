@@ -12,14 +12,14 @@ import (
 	v1 "github.com/prometheus/prometheus/web/api/v1"
 )
 
-// checkParameters refuses numbers by which nothing can be meant, and reports whether it
-// did. Prometheus' handlers turn NaN and 1e300 into some time, which differs between
-// processors, and answer what was not asked. The form of r has been read.
+// checkParameters refuses numbers without a sensible meaning, and reports whether it did.
+// Prometheus' handlers turn NaN and 1e300 into a time that depends on the processor, and answer
+// a different question. The form of r must have been read.
 func checkParameters(w http.ResponseWriter, r *http.Request) (refused bool) {
 	for _, name := range []string{"time", "start", "end"} {
 		text := r.Form.Get(name)
 		seconds, err := strconv.ParseFloat(text, 64)
-		// What is no number is read by the handlers, as a date.
+		// The handlers read anything else as a date.
 		if err == nil && !(seconds >= float64(v1.MinTime.Unix()) && seconds <= float64(v1.MaxTime.Unix())) || outOfRange(err) {
 			refuse(w, r, http.StatusBadRequest, "bad_data", fmt.Errorf("invalid parameter %q: %.80q is no time: write Unix seconds from %d to %d, or a date like %s",
 				name, text, v1.MinTime.Unix(), v1.MaxTime.Unix(), time.RFC3339))
@@ -41,8 +41,8 @@ func outOfRange(err error) bool {
 	return errors.Is(err, strconv.ErrRange)
 }
 
-// refuseNoTime answers queries that are given no time at all, with Prometheus' statuses.
-// Without it, whether the deadline or the query comes first would be chance.
+// refuseNoTime answers queries whose timeout leaves no time, with Prometheus' statuses. Without
+// it, chance would decide whether the deadline or the query comes first.
 func refuseNoTime(w http.ResponseWriter, r *http.Request) (refused bool) {
 	text := r.Form.Get("timeout")
 	seconds, err := strconv.ParseFloat(text, 64)

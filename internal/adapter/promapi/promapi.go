@@ -1,11 +1,11 @@
-// Package promapi is the Prometheus HTTP API under /api/v1/: Prometheus' own
-// handlers and engine, with our guards around them and our handlers in place of
-// those that would tell of scrape targets and of a single database.
+// Package promapi is the Prometheus HTTP API under /api/v1/: Prometheus' own handlers and
+// engine, with our guards around them, and with our handlers in place of those that describe
+// scrape targets and a single database.
 //
-// Where samples come from is the querier's, and which endpoints there are besides
-// these, such as writing, is for whoever puts the roles together.
+// The querier provides the samples. The server, which puts the roles together, adds other
+// endpoints, such as writing.
 //
-// The files, from the top; each uses names of those below it alone:
+// The files, from the top; each uses only names of files below it:
 //
 //	routes.go      which paths are answered, and for whom
 //	promapi.go     API: Prometheus' handlers, and ours
@@ -48,7 +48,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/turns"
 )
 
-// Options is what the API is made of. All fields are needed.
+// Options configure the API. All fields are needed.
 type Options struct {
 	Engine    *Engine
 	Queryable storage.SampleAndChunkQueryable // finds the tenant in the context of Select
@@ -57,9 +57,9 @@ type Options struct {
 	Families  FamilySource
 	Stats     StatsSource
 
-	// Tenant says on whose behalf a request asks.
+	// Tenant returns a request's tenant.
 	Tenant func(*http.Request) string
-	// Ready says why queries cannot be answered yet; nil if they can.
+	// Ready returns why queries cannot be answered yet; nil if they can.
 	Ready func() error
 
 	Now func() time.Time
@@ -73,24 +73,24 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-// MetadataSource knows what kind of metric each name of a tenant is. The entries
-// are in the order of their names.
+// MetadataSource knows the kind of each of a tenant's metric names. The entries are in the
+// order of their names.
 type MetadataSource interface {
 	Metadata(tenant string) []catalogue.Entry
 }
 
-// FamilySource knows what senders say of a tenant's metrics, and yields it by name.
+// FamilySource knows what senders say about a tenant's metrics, and yields it by name.
 type FamilySource interface {
 	All(tenant string, yield func(name string, m metadata.Metadata) bool)
 }
 
-// StatsSource describes the newest samples of a tenant: one element for each
-// store, none of which has series of another. The limit is that of each table.
+// StatsSource describes the newest samples of a tenant: one element for each store. No two
+// stores share a series. limit bounds each table.
 type StatsSource interface {
 	Stats(tenant string, limit int) ([]*tsdb.Stats, error)
 }
 
-// api is all handlers, and what they share.
+// api has all handlers, and what they share.
 type api struct {
 	Options
 	prometheus http.Handler // Prometheus' own router, with more routes than we offer
@@ -106,13 +106,13 @@ func New(o Options) http.Handler {
 	return http.HandlerFunc(a.serve)
 }
 
-// serve is what all requests have in common.
+// serve does what all requests have in common.
 func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 	answer := &answer{ResponseWriter: w, asker: askerOf(r)}
 	defer pprof.SetGoroutineLabels(r.Context()) // the connection's next request is another query
 	defer a.done(answer, r)
 	defer a.handlePanic(answer, r)
-	if r.Method == http.MethodOptions { // the browser asks which origins may ask
+	if r.Method == http.MethodOptions { // a browser asks which origins may send requests
 		a.prometheus.ServeHTTP(answer, r)
 		return
 	}
@@ -120,7 +120,7 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 		refuse(answer, r, http.StatusServiceUnavailable, "unavailable", err)
 		return
 	}
-	// The engine has the same deadline; this one is for what does not pass it.
+	// The engine has the same deadline; this one is for requests that do not use it.
 	ctx, cancel := context.WithTimeout(r.Context(), a.Engine.timeout)
 	defer cancel()
 	ctx = propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(r.Header))
@@ -132,16 +132,16 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request) {
 func (a *api) done(w *answer, r *http.Request) {
 	if w.cut {
 		a.Engine.failed.WithLabelValues(failedSlow).Inc()
-		a.Logger.Warn("a client takes its answer too slowly and was cut off", "tenant", a.Tenant(r), "path", r.URL.Path, "client", r.RemoteAddr,
+		a.Logger.Warn("a client read its answer too slowly and was cut off", "tenant", a.Tenant(r), "path", r.URL.Path, "client", r.RemoteAddr,
 			"bytes", w.written, "least_bytes_a_second", answerRate, "after", answerGrace)
 	}
 }
 
-// readFrameBytes is the size of a frame of remote read, as Prometheus has it by default.
+// readFrameBytes is the size of a frame of remote read, Prometheus' default.
 const readFrameBytes = 1 << 20
 
-// newPrometheusAPI makes Prometheus' handlers. What they are denied here, such as
-// a database to administer, is behind routes that register leaves out.
+// newPrometheusAPI makes Prometheus' handlers. Arguments that are nil here, such as a database
+// to administer, serve routes that register leaves out.
 func newPrometheusAPI(o *Options) *v1.API {
 	none := noScraping{}
 	lookup := o.Engine.lanes.lookup
@@ -183,13 +183,13 @@ func newPrometheusAPI(o *Options) *v1.API {
 	return prometheus
 }
 
-// statusOf is the status of errors that Prometheus does not know.
+// statusOf returns the status of errors that Prometheus does not know.
 func statusOf[number any](_ number, err error) (int, bool) {
 	return http.StatusTooManyRequests, errors.Is(err, turns.ErrFull)
 }
 
-// exemplars makes no exemplars an empty list: Prometheus' handler would answer
-// null, which is not a list to who asked.
+// exemplars returns an empty list instead of nil: Prometheus' handler would answer null, which
+// is not a list.
 type exemplars struct{ storage.ExemplarQueryable }
 
 func (e exemplars) ExemplarQuerier(ctx context.Context) (storage.ExemplarQuerier, error) {

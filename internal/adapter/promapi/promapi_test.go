@@ -129,7 +129,7 @@ type server struct {
 	reg     *prometheus.Registry
 }
 
-// newServer returns an API over q, with what change makes of the usual options.
+// newServer returns an API over q, with the usual options after change.
 func newServer(q storage.SampleAndChunkQueryable, change ...func(*Config, *Options)) *server {
 	cfg := DefaultConfig()
 	reg := prometheus.NewRegistry()
@@ -157,8 +157,8 @@ func newServer(q storage.SampleAndChunkQueryable, change ...func(*Config, *Optio
 	return &server{New(o), o, reg}
 }
 
-// get and post ask in the two ways that Grafana has: parameters in the URL, or in
-// the body as a form.
+// get and post are the two ways in which Grafana asks: parameters in the URL, or in the body as
+// a form.
 func get(path string, form url.Values) *http.Request {
 	return httptest.NewRequest(http.MethodGet, path+"?"+form.Encode(), nil)
 }
@@ -175,7 +175,7 @@ func (s *server) ask(r *http.Request) *httptest.ResponseRecorder {
 	return w
 }
 
-// failures is the counter of failed queries.
+// failures returns the count of failed queries.
 func (s *server) failures(t *testing.T, reason string) float64 {
 	t.Helper()
 	families, err := s.reg.Gather()
@@ -193,7 +193,7 @@ func (s *server) failures(t *testing.T, reason string) float64 {
 	return 0
 }
 
-// envelope is what all answers look like.
+// envelope is the form of all answers.
 type envelope struct {
 	Status    string          `json:"status"`
 	Data      json.RawMessage `json:"data"`
@@ -386,7 +386,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// By itself the API lets no page of others read: what stands in front of it does.
+// The API itself lets no page of other origins read: the handler in front of it decides that.
 func TestCompressionAndOrigin(t *testing.T) {
 	s := newServer(database(t))
 	for _, path := range []string{"/query?query=1", "/metadata", "/nothing"} {
@@ -425,7 +425,7 @@ func TestNotReady(t *testing.T) {
 	}
 }
 
-// selects is a storage whose Select does what the function says.
+// selects is a storage whose Select is the function.
 type selects func(ctx context.Context) storage.SeriesSet
 
 func (f selects) Querier(int64, int64) (storage.Querier, error) {
@@ -491,7 +491,7 @@ func TestConcurrentQueries(t *testing.T) {
 	wg.Wait()
 }
 
-// Numbers by which nothing can be meant were taken for some time, and answered with 200.
+// Numbers without a sensible meaning were once taken for some time, and answered with 200.
 func TestSenselessParameters(t *testing.T) {
 	s := newServer(database(t))
 	for _, c := range []struct {
@@ -513,7 +513,7 @@ func TestSenselessParameters(t *testing.T) {
 		{"/label/code/values?start=Inf", 400, "bad_data", `invalid parameter "start"`},
 		{"/query_exemplars?query=up&start=1e300", 400, "bad_data", `invalid parameter "start"`},
 
-		// As Prometheus 3.15 answers, each time.
+		// As Prometheus 3.15 answers, every time.
 		{"/query?query=1&timeout=0", 422, "execution", "context deadline exceeded"},
 		{"/query?query=1&timeout=0s", 422, "execution", "context deadline exceeded"},
 		{"/query_range?query=1&start=0&end=10&step=1&timeout=0", 422, "execution", "context deadline exceeded"},
@@ -531,7 +531,7 @@ func TestSenselessParameters(t *testing.T) {
 	}
 }
 
-// Experimental functions are there for who asks for them in the configuration.
+// Experimental functions work only if the configuration turns them on.
 func TestExperimentalFunctions(t *testing.T) {
 	db := database(t)
 	for on, want := range map[bool]int{false: 400, true: 200} {

@@ -14,8 +14,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/querycost"
 )
 
-// register lists what we offer. Of Prometheus' routes it leaves out those that
-// write or administer, and those that make no sense without scraping.
+// register lists our routes. It leaves out those of Prometheus that write or administer, and
+// those that make no sense without scraping.
 func (a *api) register() {
 	form := []string{http.MethodGet, http.MethodPost}
 	get := []string{http.MethodGet}
@@ -69,19 +69,19 @@ func (a *api) register() {
 	})
 }
 
-// formLimit is the longest body: each byte of a query can be three in a form, and the
-// rest is for other parameters.
+// formLimit returns the length of the longest body: each byte of a query can take three in a
+// form, and the rest is for other parameters.
 func (a *api) formLimit() int64 { return int64(3*a.Engine.limits.Bytes + 64<<10) }
 
-// form reads the parameters of a request, which handlers then find in r.Form, so
-// that a body is bounded and one that cannot be read is an error: Prometheus'
-// handlers would go on with the part that they understood.
+// form reads the parameters of a request into r.Form, where handlers find them. It bounds the
+// body, and an unreadable body is an error: Prometheus' handlers would go on with the part that
+// they understood.
 func (a *api) form(next http.Handler) http.Handler {
 	limit := a.formLimit()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, limit)
 		err := r.ParseForm()
-		if err == nil { // ParseMultipartForm alone would hide that error
+		if err == nil { // ParseMultipartForm would hide this error
 			err = r.ParseMultipartForm(limit)
 		}
 		switch tooLarge, ok := errors.AsType[*http.MaxBytesError](err); {
@@ -96,8 +96,8 @@ func (a *api) form(next http.Handler) http.Handler {
 	})
 }
 
-// lookup has requests that the engine does not answer wait for a turn. It is theirs
-// until the answer is taken: a stream is read as it is taken.
+// lookup makes requests that the engine does not answer wait for a turn. They have it until the
+// client has read the answer, because a stream is produced as it is read.
 func (a *api) lookup(next http.Handler) http.Handler {
 	lanes := a.Engine.lanes
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -123,7 +123,7 @@ func (a *api) lookup(next http.Handler) http.Handler {
 	})
 }
 
-// body reads the body of a request before anything waits for it, and bounds it.
+// body reads the body of a request before the request waits for a turn, and bounds it.
 func (a *api) body(next http.Handler) http.Handler {
 	limit := a.formLimit()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -140,9 +140,8 @@ func (a *api) body(next http.Handler) http.Handler {
 	})
 }
 
-// What can be formatted. To find out where lines break, the printer prints the
-// rest of the tree again at each level: 1000 levels take it seconds, these a
-// tenth of one.
+// Bounds of a query to format. To find line breaks, the printer prints the rest of the tree
+// again at each level: 1000 levels take it seconds, these a tenth of one.
 const (
 	maxPrintBytes = 16 << 10
 	maxPrintDepth = 100
@@ -161,8 +160,8 @@ func printable(next http.Handler) http.Handler {
 	})
 }
 
-// labelPath writes a label's name in the path in the way that Prometheus' router
-// can take it, since that sees a slash in the name as one of the path.
+// labelPath escapes a label's name in the path for Prometheus' router, which would take a slash
+// in the name for one of the path.
 func labelPath(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if name := r.PathValue("name"); strings.Contains(name, "/") {

@@ -16,8 +16,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// routes is every route that Prometheus' API registers, and what each answers
-// without parameters: the statuses of GET and POST.
+// routes has every route of Prometheus' API, and the statuses of our answers to GET and POST
+// without parameters.
 var routes = map[string]struct{ get, post int }{
 	"/query":               {400, 400},
 	"/query_range":         {400, 400},
@@ -84,7 +84,7 @@ func TestRoutes(t *testing.T) {
 				t.Errorf("%s %s: status %d, want %d", method, path, w.Code, status)
 			}
 			if path == "/read" && status == 400 {
-				continue // answers in text, as its protocol has it
+				continue // its protocol answers in text
 			}
 			e := decode(t, w)
 			if (e.Status == "success") != (status == 200) || (e.Error == "") != (status == 200) || w.Header().Get("Content-Type") != "application/json" {
@@ -100,7 +100,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// TestRoutesAreAllOfPrometheus fails when a new version has a route that we have
+// TestRoutesAreAllOfPrometheus fails when a new version of Prometheus has a route that we have
 // not decided about.
 func TestRoutesAreAllOfPrometheus(t *testing.T) {
 	w := httptest.NewRecorder()

@@ -15,8 +15,8 @@ import (
 	"github.com/prometheus/prometheus/prompb"
 )
 
-// pipes is a listener whose connections have no buffers: what the client does not read
-// the server has not written.
+// pipes is a listener whose connections have no buffers: the server has written only what the
+// client has read.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -29,7 +29,7 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { return nil }
 func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// serve answers at the pipes until the test is over.
+// serve serves the pipes until the test is over.
 func (s *server) serve(t *testing.T) pipes {
 	p := make(pipes)
 	mux := http.NewServeMux()
@@ -47,7 +47,7 @@ func (s *server) serve(t *testing.T) pipes {
 	return p
 }
 
-// send sends a request in a connection of its own, of which the answer can be read.
+// send sends a request on a new connection, and returns it to read the answer from.
 func (p pipes) send(t *testing.T, name string, r *http.Request) (net.Conn, *bufio.Reader) {
 	client, server := net.Pipe()
 	p <- server
@@ -59,7 +59,7 @@ func (p pipes) send(t *testing.T, name string, r *http.Request) (net.Conn, *bufi
 	return client, bufio.NewReaderSize(client, 16)
 }
 
-// trickle reads an answer at so many bytes a second, and returns what came.
+// trickle reads an answer at this rate in bytes a second, and returns how many bytes came.
 func trickle(t *testing.T, r *bufio.Reader, rate int64) (int64, error) {
 	answer, err := http.ReadResponse(r, nil)
 	if err != nil {
@@ -90,8 +90,8 @@ func remoteRead(t *testing.T) *http.Request {
 	return r
 }
 
-// TestSlowClients has clients that do not take their answers. Five that read slowly once
-// held 666 MiB for as long as they liked, and ten all of remote read.
+// TestSlowClients has clients that do not read their answers. Five slow readers once held 666
+// MiB for as long as they liked, and ten held all of remote read.
 func TestSlowClients(t *testing.T) {
 	requests := map[string]func() *http.Request{
 		"remote read": func() *http.Request { return remoteRead(t) },
@@ -107,7 +107,7 @@ func TestSlowClients(t *testing.T) {
 				p.send(t, "a", request())
 			}
 			synctest.Wait()
-			// Others have theirs at once.
+			// Other tenants get their answers at once.
 			asked := time.Now()
 			_, answer := p.send(t, "b", request())
 			if n, err := trickle(t, answer, 1<<30); err != nil || n == 0 || time.Since(asked) > time.Second {
@@ -116,7 +116,7 @@ func TestSlowClients(t *testing.T) {
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
 			s.nothingHeld(t)
-			// Of those of a that had a turn; the wait of others ended with the timeout.
+			// Clients of a that had a turn are cut off; the others' wait ended with the timeout.
 			if cut := s.failures(t, failedSlow); cut < 2 || cut > readers {
 				t.Errorf("%s: %v clients were cut off, of %d", what, cut, readers)
 			}
@@ -124,8 +124,8 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// TestPatience reads slowly, but not too slowly; and what follows in the connection is
-// not held to the deadline of the answer before.
+// TestPatience reads slowly, but not too slowly. The connection's next request is not held to
+// the deadline of the answer before.
 func TestPatience(t *testing.T) {
 	for _, c := range []struct {
 		why  string

@@ -17,9 +17,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// metadata answers with the type, unit and help of each metric name. Prometheus
-// would read those off its scrape targets; ours are known from the kind of each
-// series, or were sent. As there, limit 0 is none at all, and limit_per_metric 0 no limit.
+// metadata answers with the type, unit and help of each metric name. Prometheus would take them
+// from its scrape targets. Ours come from the kind of each series, or from the sender. As in
+// Prometheus, limit 0 means none at all, and limit_per_metric 0 no limit.
 func (a *api) metadata(r *http.Request) (any, error) {
 	limit, err := number(r, "limit", -1)
 	if err != nil {
@@ -71,8 +71,7 @@ func (a *api) configuration(*http.Request) (any, error) {
 	return map[string]string{"yaml": a.Config()}, nil
 }
 
-// walReplay says that nothing is being replayed: the stores are open before the
-// API answers.
+// walReplay answers that nothing is being replayed: the stores are open before the API answers.
 func walReplay(*http.Request) (any, error) {
 	return map[string]int{"min": 0, "max": 0, "current": 0}, nil
 }
@@ -80,8 +79,8 @@ func walReplay(*http.Request) (any, error) {
 // maxStats is the largest limit of status/tsdb, as in Prometheus.
 const maxStats = 10_000
 
-// headStats is Prometheus' without the number of chunks, which is not known of
-// one tenant.
+// headStats is Prometheus' type without the number of chunks, which is not known for one
+// tenant.
 type headStats struct {
 	NumSeries     uint64 `json:"numSeries"`
 	NumLabelPairs int    `json:"numLabelPairs"`
@@ -89,8 +88,7 @@ type headStats struct {
 	MaxTime       int64  `json:"maxTime"`
 }
 
-// tsdbStatus is the answer of status/tsdb: figures of all of a tenant's stores
-// together.
+// tsdbStatus is the answer of status/tsdb: the figures of all of a tenant's stores together.
 type tsdbStatus struct {
 	HeadStats                   headStats     `json:"headStats"`
 	SeriesCountByMetricName     []v1.TSDBStat `json:"seriesCountByMetricName"`
@@ -108,7 +106,7 @@ func (a *api) stats(r *http.Request) (any, error) {
 		return nil, parameterError(fmt.Sprintf("limit must be between 1 and %d", maxStats))
 	}
 	name, _ := tenant.FromContext(r.Context())
-	// What is largest in all stores together can be small in each.
+	// The largest in all stores together can be small in each store.
 	stores, err := a.Stats.Stats(name, maxStats)
 	if err != nil {
 		return nil, err
@@ -116,10 +114,10 @@ func (a *api) stats(r *http.Request) (any, error) {
 	return merge(stores, limit), nil
 }
 
-// merge adds up figures of stores that share no series. A label value that two
-// stores have is counted twice.
+// merge adds up figures of stores that share no series. A label value in two stores counts
+// twice.
 func merge(stores []*tsdb.Stats, limit int) *tsdbStatus {
-	head := headStats{MinTime: math.MaxInt64, MaxTime: math.MinInt64} // what an empty store says
+	head := headStats{MinTime: math.MaxInt64, MaxTime: math.MinInt64} // the times of an empty store
 	var postings []*index.PostingsStats
 	for _, s := range stores {
 		head.NumSeries += s.NumSeries
@@ -140,7 +138,7 @@ func merge(stores []*tsdb.Stats, limit int) *tsdbStatus {
 	}
 }
 
-// largest adds up the same table of several stores and keeps its largest counts.
+// largest adds up the same table of several stores and keeps the largest counts.
 func largest(stores []*index.PostingsStats, of func(*index.PostingsStats) []index.Stat, limit int) []v1.TSDBStat {
 	counts := map[string]uint64{}
 	for _, s := range stores {

@@ -15,27 +15,27 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/turns"
 )
 
-// turn is one piece of work in its lane: what it has of slots and memory. It belongs
+// turn is one piece of work in its lane, with the slot and the memory that it has. It belongs
 // to the goroutine of its request.
 type turn struct {
 	all     *lanes
-	lane    *lane // whose slot it has or waits for
+	lane    *lane // the lane of the slot that it has or waits for
 	tenant  string
-	running bool        // it has a slot
+	running bool        // whether it has a slot
 	since   time.Time   // when it got the slot
-	late    *time.Timer // tells the lane that the turn should have ended; nil where turns do not end
+	late    *time.Timer // tells the lane that the turn is overdue; nil where turns do not end
 	yielded time.Time
-	ran     time.Duration // with a slot, until since
-	waited  time.Duration // for memory and slots
+	ran     time.Duration // total time with a slot, before since
+	waited  time.Duration // total time of waiting for memory and slots
 
 	memory *turns.Shares
-	bytes  int64 // of memory, that it has
-	series int64 // bytes of them that series took
-	begun  *lane // whose memory it has, or had before the answer was settled
+	bytes  int64 // memory that it has
+	series int64 // the part of bytes that series took
+	begun  *lane // the lane of its memory, which it has at most until settle
 
-	again context.CancelFunc // ends a query that is to begin again in another lane; nil for none
-	moved atomic.Bool        // it has memory of the lane where it goes on
-	read  atomic.Int64       // series that were read; the heap guard looks at it meanwhile
+	again context.CancelFunc // ends a query that must begin again in another lane; nil for none
+	moved atomic.Bool        // whether it has memory of the lane where it goes on
+	read  atomic.Int64       // series that were read; also read by the heap guard
 }
 
 // enter waits for memory and for a slot.
@@ -55,7 +55,7 @@ func (s *lanes) enter(ctx context.Context, l *lane) (*turn, error) {
 	return t, nil
 }
 
-// start begins a turn with the slot that it has got.
+// start begins a turn with the slot that it got.
 func (t *turn) start() {
 	t.running = true
 	t.since = time.Now()
@@ -75,14 +75,14 @@ func (t *turn) stop() {
 	}
 }
 
-// onTime is for the end of a turn.
+// onTime tells the lane that the turn has ended, if the lane was told that it is overdue.
 func (t *turn) onTime() {
 	if t.late != nil && !t.late.Stop() {
 		t.lane.slots.OnTime(t.tenant)
 	}
 }
 
-// close gives back all it has.
+// close gives back all that the turn has.
 func (t *turn) close() {
 	t.stop()
 	if t.bytes > 0 {
@@ -91,14 +91,14 @@ func (t *turn) close() {
 	}
 }
 
-// yieldTime is how long a query runs before it lets other goroutines of the process
-// go on: writes above all. The runtime would let it run for 10 ms, and with as many
-// queries as processors that is what a write would wait.
+// yieldTime is how long a query runs before it lets other goroutines of the process go on,
+// above all writes. The runtime would let it run for 10 ms, and with as many queries as
+// processors a write would wait that long.
 const yieldTime = 200 * time.Microsecond
 
-// pass is called between two series. It lets other goroutines run; once the turn is
-// over it gives the slot to another tenant that waits, and comes back when it has one
-// again. An error is that of the context.
+// pass is called between two series. It lets other goroutines run. Once the turn is over, it
+// gives the slot to another tenant that waits, and returns when it has one again. Its error is
+// the context's.
 func (t *turn) pass(ctx context.Context) error {
 	if !t.running {
 		return ctx.Err()
@@ -130,8 +130,8 @@ func (t *turn) pass(ctx context.Context) error {
 	return nil
 }
 
-// move changes the memory of the lane where the query began for that of the lane where it
-// goes on, if there is some at once: it may take long now.
+// move exchanges memory of the lane where the query began for memory of the lane where it goes
+// on, if there is some at once: from now on the query may take long.
 func (t *turn) move() {
 	if then := t.begun.then; then.memory.Try(t.tenant, then.share) {
 		t.memory.Give(t.tenant, t.bytes)
@@ -140,9 +140,9 @@ func (t *turn) move() {
 	}
 }
 
-// outstay is for a query that is over its turn and has memory of its first lane, of which
-// few tenants can have all. It begins again elsewhere as soon as another tenant waits for
-// it; what it has computed is lost.
+// outstay handles a query that is over its turn and still has memory of its first lane, of
+// which few tenants can take all. The query begins again elsewhere as soon as another tenant
+// waits for that memory; its results so far are lost.
 func (t *turn) outstay(ctx context.Context, first *lane) {
 	switch {
 	case ctx.Err() != nil || t.moved.Load():
@@ -153,8 +153,8 @@ func (t *turn) outstay(ctx context.Context, first *lane) {
 	}
 }
 
-// take counts bytes of series or labels, of which the share bears half for a query,
-// whose samples have the other.
+// take counts bytes of series or labels. A query may use half of its share for them; samples
+// have the other half.
 func (t *turn) take(bytes int64) error {
 	t.series += bytes
 	if limit := t.begun.share; t.series > limit || t.begun.engine != nil && t.series > limit/2 {
@@ -163,9 +163,9 @@ func (t *turn) take(bytes int64) error {
 	return nil
 }
 
-// settle is for the end of the evaluation: what is left to hold is the answer, and the
-// rest of the memory is free. The answer is held apart if there is room, so that a
-// client that takes it slowly does not keep the next query from running.
+// settle ends the evaluation: only the answer is still held, and the rest of the memory is
+// free. The answer's memory is accounted separately if there is room, so that a client that
+// reads slowly does not keep the next query from running.
 func (t *turn) settle(answer int64) error {
 	if answer > t.bytes {
 		return t.all.tooLarge(t.begun, "the answer takes")
@@ -177,14 +177,14 @@ func (t *turn) settle(answer int64) error {
 	return nil
 }
 
-// What an answer takes: samples and labels as they are, and all of it as JSON.
+// Memory of an answer: samples and labels as values, and all of it as JSON.
 const (
 	pointJSON  = 44 // [1700000000.123,"-1.2345678901234567e-300"],
 	bucketJSON = 80 // [0,"-1.234567890123456","1.234567890123456","1.5"], and one more number
 	fixedJSON  = 128
 )
 
-// answerBytes is the memory of a result, with its JSON.
+// answerBytes returns the memory of a result, with its JSON.
 func answerBytes(v parser.Value) (n int64) {
 	switch v := v.(type) {
 	case promql.Matrix:
@@ -211,7 +211,7 @@ func histogramBytes(h *histogram.FloatHistogram) int64 {
 	return int64(h.Size()) + fixedJSON + bucketJSON*int64(len(h.PositiveBuckets)+len(h.NegativeBuckets)+1)
 }
 
-// turnKey is the key of the turn of a request in its context.
+// turnKey is the context key of a request's turn.
 type turnKey struct{}
 
 func withTurn(ctx context.Context, t *turn) context.Context {
@@ -223,7 +223,7 @@ func turnOf(ctx context.Context) *turn {
 	return t
 }
 
-// needsMore reports whether an error is that of work whose share is too small.
+// needsMore reports whether err comes from work whose share is too small.
 func needsMore(err error) bool {
 	_, samples := errors.AsType[promql.ErrTooManySamples](err)
 	_, memory := errors.AsType[*memoryError](err)
