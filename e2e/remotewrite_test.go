@@ -105,7 +105,7 @@ func TestBadRequests(t *testing.T) {
 		{"no name", remoteWriteV1, pack(t, with(series("job", "a"), now, 1)), 400, `{job="a"}: it has no name`, "1", `freshet_distributor_refused_total{reason="bad_labels"}`},
 		{"a name twice", remoteWriteV1, pack(t, with(series("__name__", "a", "b", "1", "b", "2"), now, 1)), 400, "b occurs twice", "1", `freshet_distributor_refused_total{reason="bad_labels"}`},
 		{"not UTF-8", remoteWriteV1, pack(t, with(series("__name__", "a", "b", "\xff"), now, 1)), 400, "is not UTF-8", "1", `freshet_distributor_refused_total{reason="bad_labels"}`},
-		{"another value", remoteWriteV1, pack(t, with(series("__name__", "first"), now, 2)), 400, "there is another value: 1, not 2", "1", `freshet_distributor_refused_total{reason="duplicate"}`},
+		{"another value", remoteWriteV1, pack(t, with(series("__name__", "first"), now, 2)), 400, "another value is stored: 1, not 2", "1", `freshet_distributor_refused_total{reason="duplicate"}`},
 		{"a year ahead", remoteWriteV1, pack(t, with(series("__name__", "ahead"), now+365*24*3600_000, 1)), 400, "ahead of the clock", "1", `freshet_distributor_refused_total{reason="too_far_ahead"}`},
 		{"a day ago", remoteWriteV1, pack(t, with(series("__name__", "first"), now-24*3600_000, 1)), 400, "store.out_of_order (30m", "1", `freshet_distributor_refused_total{reason="too_old"}`},
 		{"a long value", remoteWriteV1, pack(t, with(series("__name__", "a", "b", strings.Repeat("x", 51)), now, 1)), 429, "distributor.max_label_value allows 50", "1", `freshet_distributor_refused_total{reason="too_long_label"}`},
@@ -292,7 +292,7 @@ func TestDamagedWAL(t *testing.T) {
 				t.Errorf("%d series", len(results))
 			}
 			if c.least < requests && c.least > 0 {
-				p.says(t, "corruption", "the repair cut off all that follows the damage")
+				p.says(t, "corruption", "the repair removed everything behind the damage")
 				cut, err := p.ownMetric("freshet_store_wal_cut_bytes_total")
 				if err != nil || cut < 1 || cut > float64(len(content)) {
 					t.Errorf("%v of %d bytes are said to be cut off, %v", cut, len(content), err)

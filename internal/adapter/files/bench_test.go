@@ -115,8 +115,8 @@ func openEach(b *testing.B) []*os.File {
 	return logs
 }
 
-// One window of all shards: one frame each, in one write. Bound: 1 us for a frame of 1,000
-// bytes, so that a window is journalled within a millisecond.
+// One window of all shards: one frame each, in one write. Bound: 1 us for a frame of
+// 1,000 bytes, so that a window is journalled within a millisecond.
 func BenchmarkWindow(b *testing.B) {
 	for _, size := range []int{100, 1000} {
 		b.Run(fmt.Sprint("one file/", size), func(b *testing.B) {

@@ -25,8 +25,8 @@ type Config struct {
 
 // DefaultConfig has Prometheus' limits where Prometheus has any, except where the machine
 // decides: memory and concurrency. A sample in memory takes 16 bytes, so on all but large
-// machines memory is the tighter bound of samples: see lanes. A million subquery steps are 16
-// MB before a query sees a sample, and two years of minutes. A billion window samples are a
+// machines memory is the tighter bound of samples: see lanes. A million subquery steps are
+// 16 MB before a query sees a sample, and two years of minutes. A billion window samples are a
 // panel of 2900 points, each over 40 days of 10 s tiles. Ten people who open their dashboards
 // at once have 200 panels.
 func DefaultConfig() Config {

@@ -76,8 +76,8 @@ const TimedEvery = 16
 
 const (
 	// DefaultMaxPacket holds any UDP datagram (65,507 bytes over IPv4, 65,527 over IPv6). It
-	// costs little more than room for 8 KiB: the batchSize slots of a datagram listener take 4
-	// MiB of address space, but only pages that a datagram once reached are resident: 256 KiB
+	// costs little more than room for 8 KiB: the batchSize slots of a datagram listener take
+	// 4 MiB of address space, but only pages that a datagram once reached are resident: 256 KiB
 	// where no client exceeds the usual 1,432 bytes. Reading is as fast as with slots of 8 KiB.
 	// A stream connection's buffer starts at 16 KiB.
 	DefaultMaxPacket = 64 << 10

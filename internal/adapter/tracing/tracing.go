@@ -34,8 +34,8 @@ type Config struct {
 	Endpoint string        `yaml:"endpoint" help:"URL to which kept traces are sent by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces; empty for nowhere" show:"url"`
 }
 
-// DefaultConfig keeps about as many traces as one looks through. A batch's trace takes about 5
-// kB, a query's up to 100.
+// DefaultConfig keeps about as many traces as one looks through. A batch's trace takes about
+// 5 kB, a query's up to 100.
 func DefaultConfig() Config { return Config{Keep: 300, Query: time.Second} }
 
 const maxKeep = 10_000

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// BrokenError is why a store cannot be opened. It is tried again with pauses, when
-// somebody needs it and once a minute.
+// BrokenError is why a store cannot be opened. Opening is retried once a minute, and when the
+// store is needed, with pauses.
 type BrokenError struct {
 	Tenant, Store string
-	Since         time.Time // of the first try that failed
+	Since         time.Time // of the first failed try
 	Cause         error
-	WayOut        string // what to do, and what that loses
-	Open          bool   // it is open, and broke since: see look
+	WayOut        string // what to do, and what is lost by it
+	Open          bool   // it broke after it was opened: see look
 }
 
-// Error does not name the tenant and the store: the errors that wrap it do.
+// Error does not name the tenant and the store, because the errors that wrap it do.
 func (e *BrokenError) Error() string { return fmt.Sprintf("%v; %s", e.Cause, e.WayOut) }
 
 // Unwrap returns the cause.

@@ -18,12 +18,12 @@ import (
 // Config is the "store" section of the configuration file.
 type Config struct {
 	Retention      Retention     `yaml:"retention"`
-	OutOfOrder     time.Duration `yaml:"out_of_order" help:"how much older than a store's newest sample a sample may be; at most the shortest retention" reload:"restart"`
-	Exemplars      int           `yaml:"exemplars" help:"exemplars kept in memory for each tenant, so many of what is pushed and so many of DogStatsD; 0 keeps none" reload:"restart"`
-	MaxTenants     int           `yaml:"max_tenants" help:"tenants that can have stores; samples of further ones are refused" reload:"restart"`
-	Pending        conf.Bytes    `yaml:"pending" help:"memory for the tiles of each tenant that wait for its store; beyond, its new samples are refused, and no other tenant's; at least 1MiB" reload:"restart"`
-	Idle           time.Duration `yaml:"idle" help:"a store that nobody wrote to or asked for so long is closed, and opened again when it is needed; at least 1m" reload:"restart"`
-	MaxOpen        int           `yaml:"max_open" help:"stores that a start opens before the server is ready, at most; those written to or queried in the hour before it, the largest first" reload:"restart"`
+	OutOfOrder     time.Duration `yaml:"out_of_order" help:"how much older than a store's newest sample a new sample may be; at most the shortest retention" reload:"restart"`
+	Exemplars      int           `yaml:"exemplars" help:"exemplars kept in memory for each tenant: this many from remote write and OTLP, and this many from DogStatsD; 0 keeps none" reload:"restart"`
+	MaxTenants     int           `yaml:"max_tenants" help:"tenants that can have stores; samples of any more are refused" reload:"restart"`
+	Pending        conf.Bytes    `yaml:"pending" help:"memory for a tenant's tiles that wait for its store; when it is full, new samples of this tenant are refused; at least 1MiB" reload:"restart"`
+	Idle           time.Duration `yaml:"idle" help:"close a store that was neither written to nor queried for this long; it opens again on demand; at least 1m" reload:"restart"`
+	MaxOpen        int           `yaml:"max_open" help:"most stores that a start opens before the server is ready: those written to or queried in the hour before the last stop, the largest first" reload:"restart"`
 	WALCompression string        `yaml:"wal_compression" help:"how the write-ahead log is compressed: none, snappy or zstd" reload:"restart"`
 }
 
@@ -31,13 +31,13 @@ type Config struct {
 type Retention struct {
 	Raw     time.Duration `yaml:"raw" help:"how long samples of remote write and OTLP are kept; at least 4h"`
 	Tile10s time.Duration `yaml:"10s" help:"how long tiles of 10 s are kept; at least 4h"`
-	Tile1m  time.Duration `yaml:"1m" help:"how long tiles of 1 min are kept, and names out of use remembered; at least 4h"`
+	Tile1m  time.Duration `yaml:"1m" help:"how long tiles of 1 min are kept, and unused names remembered; at least 4h"`
 }
 
-// DefaultConfig keeps a month and a bit of everything, so that a dashboard of
-// "this month" is whole, and two days of the finest tiles, so that today can be
-// held against yesterday. A series of 10 s tiles then costs 17,280 samples, at
-// 1.5 bytes each 26 kB, and one of 1 min tiles 57,600 samples or 86 kB.
+// DefaultConfig keeps a little more than a month of everything, so that a dashboard of "this
+// month" is complete, and two days of the finest tiles, to compare today with yesterday. A
+// series of 10 s tiles then costs 17,280 samples, at 1.5 bytes each 26 kB, and one of 1 min
+// tiles 57,600 samples or 86 kB.
 //
 // 100 tenants are 300 databases, of 0.5 MB each when nearly empty: see
 // BenchmarkSmallDatabase.
@@ -47,14 +47,14 @@ func DefaultConfig() Config {
 		OutOfOrder: 30 * time.Minute,
 		Exemplars:  10_000,
 		MaxTenants: 100,
-		// A sample takes 56 bytes, and a series has seven of them in a minute: 10,000 series
-		// fill it in an hour, 100,000 in 6 minutes, a million in 40 seconds. The same store
-		// that is only slow has to fall behind for as long.
+		// A sample takes 56 bytes, and a series has seven of them a minute: 10,000 series fill
+		// this in an hour, 100,000 in 6 minutes, a million in 40 seconds. A store that is only
+		// slow must fall behind for as long.
 		Pending: 256 << 20,
-		// A tenant that is asked for once a day should not take memory all day; to open
-		// a store again takes as long as to read its WAL, a second for a million samples.
+		// A tenant that is queried once a day should not take memory all day. Opening a store
+		// again takes as long as reading its WAL: a second for a million samples.
 		Idle: time.Hour,
-		// All three of the 100 tenants. Stores beyond it open when they are first used.
+		// All three stores of 100 tenants. Further stores open when they are first used.
 		MaxOpen:        300,
 		WALCompression: compression.Snappy,
 	}
@@ -63,12 +63,12 @@ func DefaultConfig() Config {
 const (
 	day = 24 * time.Hour
 
-	// blockDuration is the length of the smallest block on disk. The newest
-	// samples, up to 1.5 times as long, are in memory.
+	// blockDuration is the length of the smallest block on disk. The newest samples, up to 1.5
+	// times as long, are in memory.
 	blockDuration = 2 * time.Hour
 
-	// maxBlockDuration bounds the largest block. Retention deletes whole blocks, so
-	// that one may take no more than a tenth of what is kept.
+	// maxBlockDuration bounds the largest block. Retention deletes whole blocks, so a block may
+	// take no more than a tenth of the retention.
 	maxBlockDuration = 31 * day
 )
 
@@ -83,7 +83,7 @@ func (c Config) Validate() []conf.Problem {
 		shortest = min(shortest, r.kept)
 		if r.kept < 2*blockDuration {
 			problems = append(problems, conf.Problem{Key: r.key,
-				Text: fmt.Sprintf("is too short, since blocks of %v are deleted as a whole; set it to %v or more", blockDuration, 2*blockDuration)})
+				Text: fmt.Sprintf("is too short, because blocks of %v are deleted as a whole; set it to %v or more", blockDuration, 2*blockDuration)})
 		}
 	}
 	if c.OutOfOrder < 0 || c.OutOfOrder > shortest {
@@ -100,7 +100,7 @@ func (c Config) Validate() []conf.Problem {
 		problems = append(problems, conf.Problem{Key: "pending", Text: "is less than a flush of a few thousand series; set it to 1MiB or more"})
 	}
 	if c.Idle < time.Minute {
-		problems = append(problems, conf.Problem{Key: "idle", Text: "would open and close stores all the time; set it to 1m or more"})
+		problems = append(problems, conf.Problem{Key: "idle", Text: "is so short that stores would open and close all the time; set it to 1m or more"})
 	}
 	if c.MaxOpen < 0 {
 		problems = append(problems, conf.Problem{Key: "max_open", Text: "is negative; set it to 0 or more"})
@@ -112,20 +112,20 @@ func (c Config) Validate() []conf.Problem {
 	return problems
 }
 
-// The parts of tsdb's table of series, each a map of its own. 16,384 take 4 MB, which is
-// too much for hundreds of small databases; with 512 of them the maps of 100,000 series
-// are so large that finding each in its map takes a fifth of all that a sample costs.
+// Stripes of tsdb's table of series, each with its own map. 16,384 take 4 MB, too much for
+// hundreds of small databases. With 512, the maps of 100,000 series are so large that finding a
+// series takes a fifth of the cost of a sample.
 const (
 	fewStripes  = 512
 	manyStripes = 16_384
 
-	// manySeries is how many there are when a database with few stripes is closed and
-	// opens again with many, once. With fewer the maps are small enough; with more all of
-	// them have to be found anew, at the price of as many new series.
+	// manySeries is the number of series at which a database with few stripes is closed and
+	// opened again with many, once. With fewer series the maps are small enough. With more, all
+	// of them must be found anew, at the price of as many new series.
 	manySeries = 5000
 )
 
-// of returns how long a store keeps its samples; 0 for no store of ours.
+// of returns how long a store keeps its samples; 0 for an unknown store.
 func (r Retention) of(store string) time.Duration {
 	switch store {
 	case Raw:
@@ -139,9 +139,9 @@ func (r Retention) of(store string) time.Duration {
 	}
 }
 
-// options are tsdb's for one store. There can be hundreds of small ones, so what
-// tsdb allocates in advance is kept small: at its own defaults a database with a
-// single sample takes 4 MB.
+// options returns tsdb's options for one store. There can be hundreds of small stores, so tsdb
+// allocates little in advance: with its own defaults a database with a single sample takes
+// 4 MB.
 func (c Config) options(store string) *tsdb.Options {
 	retention := c.Retention.of(store)
 	o := tsdb.DefaultOptions()
@@ -153,7 +153,7 @@ func (c Config) options(store string) *tsdb.Options {
 	o.FloatChunkEncoding = chunkenc.EncXOR
 	o.StripeSize = fewStripes
 	o.HeadChunksWriteBufferSize = chunks.MinWriteBufferSize
-	// Tiles of a minute carry none: those of their tiles of 10 s are enough.
+	// Tiles of a minute carry no exemplars: those of the tiles of 10 s are enough.
 	o.EnableExemplarStorage = store != tile.Width1m.String() && c.Exemplars > 0
 	o.MaxExemplars = int64(c.Exemplars)
 	return o

@@ -17,18 +17,18 @@ import (
 	"github.com/prometheus/prometheus/tsdb/wlog"
 )
 
-// logDirs are the directories of a store's write-ahead logs: of samples in order, and of
-// those out of order.
+// logDirs are the directories of a store's write-ahead logs: for samples in order, and for
+// samples out of order.
 var logDirs = []string{"wal", "wbl"}
 
 const checkpointPrefix = "checkpoint."
 
-// logs are the segments of a store's logs, by their paths.
+// logs are the segments of a store's logs, by path.
 type logs map[string]logged
 
 type logged struct {
 	fs.FileInfo
-	written int64 // bytes, without the zeros with which the last page is padded
+	written int64 // bytes, without the zeros that pad the last page
 }
 
 func listLogs(dir string) logs {
@@ -36,7 +36,7 @@ func listLogs(dir string) logs {
 	for _, log := range logDirs {
 		entries, err := os.ReadDir(filepath.Join(dir, log))
 		if err != nil {
-			continue // there is none yet, or the opening will say why
+			continue // no log yet, or the opening will report the error
 		}
 		for _, e := range entries {
 			if _, isSegment := segment(e.Name()); !isSegment {
@@ -51,42 +51,42 @@ func listLogs(dir string) logs {
 	return found
 }
 
-// segment is the number of a segment by its name.
+// segment returns a segment's number by its file name.
 func segment(name string) (number int, ok bool) {
 	number, err := strconv.Atoi(name)
 	return number, err == nil && number >= 0
 }
 
-// cutOff is how many bytes of these logs tsdb's repair left out in after. It deletes the
-// segments behind the damage and writes a new one in place of the damaged; an opening
-// without a repair touches none.
+// cutOff returns how many bytes of these logs tsdb's repair removed, given the logs after it.
+// The repair deletes the segments behind the damage and replaces the damaged one. An opening
+// without a repair changes no segment.
 func (before logs) cutOff(after logs) (n int64) {
 	for path, was := range before {
 		is, there := after[path]
 		switch {
 		case !there && deleted(path):
 			n += was.written
-		case !there: // it cannot be read now, or somebody moved the store away
-		case is.written < was.written: // also where the new file has the inode of the old one
+		case !there: // it cannot be read now, or the store was moved away
+		case is.written < was.written: // even if the new file has the inode of the old one
 			n += was.written - is.written
 		case !os.SameFile(was.FileInfo, is.FileInfo):
-			n++ // one record at least, which may be compressed otherwise now
+			n++ // at least one record, which may be compressed differently now
 		}
 	}
 	return n
 }
 
-// deleted reports whether a file is gone from a directory that is still there.
+// deleted reports whether a file is missing from a directory that still exists.
 func deleted(path string) bool {
 	_, err := os.Lstat(path)
 	_, dirErr := os.Stat(filepath.Dir(path))
 	return errors.Is(err, fs.ErrNotExist) && dirErr == nil
 }
 
-// pageBytes is what tsdb pads a log to.
+// pageBytes is the page size to which tsdb pads a log.
 const pageBytes = 32 << 10
 
-// written is the size of a segment without the zeros at its end, of a page at most.
+// written returns the size of a segment without the zeros at its end, at most a page of them.
 func written(path string, size int64) int64 {
 	f, err := os.Open(path)
 	if err != nil {
@@ -101,9 +101,8 @@ func written(path string, size int64) int64 {
 	return from + int64(len(bytes.TrimRight(tail, "\x00")))
 }
 
-// examine looks for what would keep a store from opening, as far as names and kinds of
-// files say it: that costs some system calls for each store. It returns nil for a store
-// that is not there.
+// examine looks for obstacles to opening a store, as far as names and types of files show them:
+// that costs some system calls for each store. It returns nil for a store that does not exist.
 func examine(dir string) error {
 	info, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -126,9 +125,9 @@ func examine(dir string) error {
 	return nil
 }
 
-// examineCheckpoint reads the newest checkpoint of a store's log. tsdb takes the place of
-// damage in it for one in the log, deletes all segments behind that, and then cannot be
-// opened. It costs little of what replaying the checkpoint does.
+// examineCheckpoint reads the newest checkpoint of a store's log. tsdb mistakes damage in the
+// checkpoint for damage in the log, deletes all segments behind it, and then fails to open. The
+// check costs a small part of replaying the checkpoint.
 func examineCheckpoint(dir string) error {
 	path, _, err := wlog.LastCheckpoint(filepath.Join(dir, "wal"))
 	if errors.Is(err, record.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
@@ -151,9 +150,9 @@ func examineCheckpoint(dir string) error {
 	return nil
 }
 
-// missingSegments are the paths of segments that should lie between those of a log, or
-// between its newest checkpoint and its first segment, at most maxMissing of them, and
-// the number of all.
+// missingSegments returns the paths of missing segments, at most maxMissing, and the number of
+// all. A segment is missing inside a log, or between its newest checkpoint and its first
+// segment.
 func missingSegments(log string) (paths []string, all int) {
 	entries, err := os.ReadDir(log)
 	if err != nil {
@@ -176,7 +175,7 @@ func missingSegments(log string) (paths []string, all int) {
 		return nil, 0
 	}
 	if len(numbers) == 0 {
-		numbers = []int{next + 1} // the first one would be 0, and a start never reads what stands before the checkpoint
+		numbers = []int{next + 1} // a new log would begin at 0, which a start skips after a checkpoint
 	}
 	if checkpoint < 0 || numbers[0] < next {
 		next = numbers[0]
@@ -192,40 +191,40 @@ func missingSegments(log string) (paths []string, all int) {
 	return paths, all
 }
 
-// maxMissing bounds how many of them are named.
+// maxMissing bounds how many missing segments are named.
 const maxMissing = 8
 
-// blockName is how long the name of a block is: a ULID.
+// blockName is the length of a block's name: a ULID.
 const blockName = 26
 
-// wayOut says what to do about a store that cannot be opened, and what that loses.
+// wayOut says how to repair a store that cannot be opened, and what is lost by it.
 func wayOut(dir string, cause error) string {
-	for _, path := range []string{dir, filepath.Dir(dir)} { // of the store, of the tenant
+	for _, path := range []string{dir, filepath.Dir(dir)} { // the store's, the tenant's
 		if info, err := os.Stat(path); err == nil && !info.IsDir() {
-			return fmt.Sprintf("move the file %s away: a directory belongs there, and no sample is lost by it", path)
+			return fmt.Sprintf("move the file %s away: a directory belongs there, and no sample is lost", path)
 		}
 	}
 	for _, log := range logDirs {
 		if missing, all := missingSegments(filepath.Join(dir, log)); all > 0 {
-			return fmt.Sprintf("bring %s back from a copy (%d missing), or make empty files of these names: that loses the samples which were in them and are in no block, and later ones of series that began there", strings.Join(missing, ", "), all)
+			return fmt.Sprintf("restore %s from a copy (%d missing), or create empty files with these names: that loses their samples which are in no block, and later samples of series that began there", strings.Join(missing, ", "), all)
 		}
 	}
 	switch {
 	case errors.Is(cause, fs.ErrPermission):
-		return fmt.Sprintf("give %s and all in it to user %d, which this process runs as: nothing is lost", dir, os.Getuid())
+		return fmt.Sprintf("change the owner of %s and all its contents to user %d, which this process runs as: nothing is lost", dir, os.Getuid())
 	case errors.Is(cause, syscall.ENOSPC), errors.Is(cause, syscall.EDQUOT):
 		return "free some space on its disk: nothing is lost"
 	case errors.Is(cause, syscall.EMFILE), errors.Is(cause, syscall.ENFILE):
 		return "raise the limit of open files (LimitNOFILE, ulimit -n): nothing is lost"
 	case strings.Contains(cause.Error(), checkpointPrefix), strings.Contains(cause.Error(), "backfill checkpoint"):
-		return fmt.Sprintf("bring the checkpoint back from a copy, or move %s away: that loses the samples in it which are in no block yet, three hours at most", filepath.Join(dir, "wal"))
+		return fmt.Sprintf("restore the checkpoint from a copy, or move %s away: that loses its samples which are in no block yet, three hours at most", filepath.Join(dir, "wal"))
 	}
 	if entries, err := os.ReadDir(dir); err == nil {
 		for _, e := range entries {
 			if e.IsDir() && len(e.Name()) == blockName && strings.Contains(cause.Error(), e.Name()) {
-				return fmt.Sprintf("move the block %s away, or bring it back from a snapshot: without it the hours of that block are lost", filepath.Join(dir, e.Name()))
+				return fmt.Sprintf("restore the block %s from a snapshot, or move it away: that loses the hours of this block", filepath.Join(dir, e.Name()))
 			}
 		}
 	}
-	return fmt.Sprintf("move what the cause names out of %s; to move all of %s away loses the samples which are in no block yet, three hours at most", dir, filepath.Join(dir, "wal"))
+	return fmt.Sprintf("move the file that the cause names out of %s; moving all of %s away loses the samples which are in no block yet, three hours at most", dir, filepath.Join(dir, "wal"))
 }

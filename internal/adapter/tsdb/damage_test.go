@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestADamagedCheckpointCostsNoSegment: tsdb takes the place of damage in a checkpoint for
-// one in the log. Its repair deleted all segments behind, and then failed.
+// TestADamagedCheckpointCostsNoSegment: tsdb mistakes damage in a checkpoint for damage in the
+// log. Its repair once deleted all segments behind it, and then failed.
 func TestADamagedCheckpointCostsNoSegment(t *testing.T) {
 	w := newWorld(t)
 	w.segments("b", "a@10=1 b@10=1", "a@20=2 b@20=2", "a@30=3 b@30=3")
@@ -35,13 +35,13 @@ func TestADamagedCheckpointCostsNoSegment(t *testing.T) {
 	before := listLogs(w.store10s("b"))
 	w.open()
 	err := w.writeTo(t.Context(), "b", "a@40=4")
-	if err == nil || !strings.Contains(err.Error(), "corruption in segment "+checkpoint) || !strings.Contains(err.Error(), "; bring the checkpoint back from a copy, or move "+wal+" away") {
+	if err == nil || !strings.Contains(err.Error(), "corruption in segment "+checkpoint) || !strings.Contains(err.Error(), "; restore the checkpoint from a copy, or move "+wal+" away") {
 		t.Errorf("a write: %v, want an error that names the checkpoint", err)
 	}
 	if cut := before.cutOff(listLogs(w.store10s("b"))); cut != 0 {
 		t.Errorf("%d bytes of the log are gone", cut)
 	}
-	flip() // as it was, as if a copy were brought back
+	flip() // undamaged, as if restored from a copy
 	w.now = w.now.Add(openPause)
 	if got, want := w.stored("b", "10s"), "a@10=1 a@20=2 a@30=3 b@10=1 b@20=2 b@30=3"; got != want {
 		t.Errorf("stored: %s, want %s", got, want)
@@ -49,7 +49,7 @@ func TestADamagedCheckpointCostsNoSegment(t *testing.T) {
 }
 
 // TestCutOffWhereAnInodeIsUsedAgain: the file system may give a new segment the inode of the
-// one that was deleted in its place.
+// deleted one that it replaces.
 func TestCutOffWhereAnInodeIsUsedAgain(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "wal", "00000001")
@@ -68,7 +68,7 @@ func TestCutOffWhereAnInodeIsUsedAgain(t *testing.T) {
 	}
 }
 
-// TestAFileInPlaceOfATenant: the way out is not that of another damage.
+// TestAFileInPlaceOfATenant: the way out differs from that of other damage.
 func TestAFileInPlaceOfATenant(t *testing.T) {
 	w := newWorld(t)
 	tenant := filepath.Dir(w.store10s("b"))
@@ -80,7 +80,7 @@ func TestAFileInPlaceOfATenant(t *testing.T) {
 		t.Errorf("a write: %v", err)
 	}
 
-	// A start finds it, and nothing in a hidden file.
+	// A start finds it, and ignores a hidden file.
 	if err := os.WriteFile(filepath.Join(filepath.Dir(tenant), ".hidden"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

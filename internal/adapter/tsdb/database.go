@@ -18,15 +18,15 @@ import (
 type database struct {
 	*tsdb.DB
 	reg        *registrations
-	openMaxT   int64       // Unix milliseconds; nothing that was there at the opening is newer
+	openMaxT   int64       // Unix milliseconds; no sample was newer at the opening
 	raw        *rawCache   // nil if it keeps tiles
 	references *references // of the series of tiles
 
 	exemplars exemplarRoom
 }
 
-// openDatabase opens a database of tiles, or of raw samples if raw is an empty cache. Its new
-// series are told of if tells is not nil.
+// openDatabase opens a database of tiles, or of raw samples if raw is an empty cache. tells, if
+// not nil, reports its new series.
 func openDatabase(dir string, options tsdb.Options, raw *rawCache, tells *newcomers, reg prometheus.Registerer, logger *slog.Logger) (*database, error) {
 	d := &database{
 		reg:        &registrations{Registerer: reg},
@@ -59,13 +59,13 @@ func (d *database) close() error {
 	return err
 }
 
-// maxT is the time of the newest sample that the database can hold, and no more than
-// what is committed.
+// maxT returns the time of the newest sample that the database can hold, counting only
+// committed samples.
 func (d *database) maxT() int64 {
 	return max(d.Head().MaxTime(), d.Head().MaxOOOTime(), d.blocksMaxT())
 }
 
-// blocksMaxT is the time of the newest sample that the blocks on disk can hold.
+// blocksMaxT returns the time of the newest sample that the blocks on disk can hold.
 func (d *database) blocksMaxT() int64 {
 	newest := int64(math.MinInt64)
 	for _, b := range d.Blocks() {
@@ -74,7 +74,7 @@ func (d *database) blocksMaxT() int64 {
 	return newest
 }
 
-// callback is who a database tells of its series: nil for nobody.
+// callback returns the callbacks for a database's series, nil for none.
 func callback(raw *rawCache, n *newcomers) tsdb.SeriesLifecycleCallback {
 	switch {
 	case raw != nil:
@@ -98,7 +98,7 @@ func (d *database) at(ctx context.Context, series labels.Labels, t int64) (*tile
 	})
 	set := q.Select(ctx, false, nil, matchers...)
 	for set.Next() {
-		if !labels.Equal(set.At().Labels(), series) { // it has further labels
+		if !labels.Equal(set.At().Labels(), series) { // it has more labels
 			continue
 		}
 		it := set.At().Iterator(nil)

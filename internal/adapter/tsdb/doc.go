@@ -1,12 +1,11 @@
-// Package tsdb keeps samples on disk: for each tenant one Prometheus TSDB for
-// what came as samples (raw) and one for each width of tiles, under
-// tsdb/<tenant>/<store> in the data directory.
+// Package tsdb keeps samples on disk. Each tenant has one Prometheus TSDB for samples that came
+// as samples (raw) and one for each width of tiles, under tsdb/<tenant>/<store> in the data
+// directory.
 //
-// It makes writes idempotent, which a TSDB alone is not: a sample that is there
-// already is success, another value at its time is refused and counted, and
-// every sample of a write has exactly one fate. Which store answers which query,
-// and what open tiles add, is the querier's business; which tenants exist is
-// decided where requests come in.
+// It makes writes idempotent, unlike a TSDB alone: repeating a stored sample succeeds,
+// another value at its time is refused and counted, and every sample of a write has exactly one
+// fate. The querier decides which store answers a query, and adds open tiles. The ways in for
+// requests decide which tenants exist.
 //
 // Files, from the top: what stands in one uses nothing of those above it.
 //

@@ -14,10 +14,10 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// exemplarRoom is how many exemplars an open database has memory for, which tsdb takes
-// for all of them at once: 0.7 MB for 10,000, more than all else of a small database. One
-// of tiles has none until the first exemplar comes. It opens with room for all, since its
-// WAL may have some, and gives it back if there are none.
+// exemplarRoom is how many exemplars an open database has memory for. tsdb takes the memory for
+// all of them at once: 0.7 MB for 10,000, more than all the rest of a small database. A
+// database of tiles has room for none until the first exemplar comes. It opens with room for
+// all, because its WAL may have some, and gives the room back if there are none.
 type exemplarRoom struct {
 	mu         sync.Mutex
 	most       int64 // store.exemplars
@@ -34,8 +34,8 @@ func (r *exemplarRoom) grow(db *tsdb.DB) {
 	}
 }
 
-// resize needs r.mu, or an opening that nobody knows of yet. What the head takes for off if
-// it is missing is said again.
+// resize changes the room. The caller holds r.mu, or has a database that is not yet shared.
+// ApplyConfig turns off what it is not given, so all of it is given again.
 func (r *exemplarRoom) resize(db *tsdb.DB, room int64) {
 	db.Head().ApplyConfig(&prom.Config{StorageConfig: prom.StorageConfig{
 		TSDBConfig:      &prom.TSDBConfig{OutOfOrderTimeWindow: r.outOfOrder},
@@ -44,29 +44,29 @@ func (r *exemplarRoom) resize(db *tsdb.DB, room int64) {
 	r.now = room
 }
 
-// hasExemplars reports whether there are any.
+// hasExemplars reports whether the database has any exemplar.
 func (d *database) hasExemplars() bool {
 	q, err := d.ExemplarQuerier(context.Background())
 	if err != nil {
-		return true // nobody knows
+		return true // unknown: assume there are some
 	}
 	found, err := q.Select(math.MinInt64, math.MaxInt64, []*labels.Matcher{})
 	return err != nil || len(found) > 0
 }
 
-// traceLabel is the label of an exemplar that names its trace, as in OTLP and in what
+// traceLabel is the label of an exemplar that has the trace's ID, the name that OTLP uses and
 // Grafana looks for.
 const traceLabel = "trace_id"
 
-// exemplar adds the exemplar of a sample that is stored, if it has one. What becomes of it
-// harms nothing else. One that is there already is a repeat.
+// exemplar adds the exemplar of a stored sample, if it has one. Its outcome affects nothing
+// else. One that is already stored is a repeat.
 func (w *tileWrite) exemplar(sample *tile.Sample, ref uint64) {
 	x := sample.Exemplar
 	if x == nil {
 		return
 	}
-	// A repeat of what is in a block alone has no reference. The head may be empty then, and
-	// would take the exemplar's time for its own beginning.
+	// A repeat of a sample that is only in a block has no reference. The head may be empty then,
+	// and would begin at the exemplar's time.
 	if w.db.exemplars.most == 0 || ref == 0 || x.Time > w.latest {
 		w.written.ExemplarsNotKept++
 		return

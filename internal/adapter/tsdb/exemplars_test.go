@@ -17,7 +17,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// exemplars returns those of all series whose name begins so, in the notation of samples.
+// exemplars returns the exemplars of all series whose name has this prefix, in the notation of
+// samples.
 func (w *world) exemplars(name string) string {
 	w.t.Helper()
 	q, err := w.stores.ExemplarQuerier(context.Background(), tenant.Default)
@@ -92,7 +93,7 @@ func TestExemplarsAreCounted(t *testing.T) {
 	}
 }
 
-// room is how many exemplars the open store of 10 s has memory for, by tsdb's own word.
+// room returns how many exemplars the open store of 10 s has memory for, by tsdb's own metric.
 func (w *world) room() (n float64) {
 	w.t.Helper()
 	families, err := w.reg.Gather()
@@ -110,15 +111,15 @@ func (w *world) room() (n float64) {
 	return n
 }
 
-// Memory for exemplars is taken by the first that comes, and kept for those that a database
-// has when it opens.
+// The first exemplar takes the memory for exemplars. A database that has some when it opens
+// keeps it.
 func TestRoomForExemplars(t *testing.T) {
 	w := newWorld(t)
 	w.cfg.Exemplars = 3
 	restart := func() {
 		w.close()
 		w.open()
-		w.stored(tenant.Default, "10s") // opens it
+		w.stored(tenant.Default, "10s") // opens the store
 	}
 	expect := func(when string, want float64) {
 		t.Helper()
@@ -156,7 +157,7 @@ func TestRoomForExemplars(t *testing.T) {
 	}
 }
 
-// The finest width has them all, so that another would only take memory.
+// The finest width has all exemplars, so another width would only take memory.
 func TestTilesOfAMinuteHaveNoRoomForExemplars(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.stores.WriteTiles(context.Background(), tenant.Default, tile.Width1m, w.samples("a@60=1")); err != nil {
@@ -167,8 +168,8 @@ func TestTilesOfAMinuteHaveNoRoomForExemplars(t *testing.T) {
 	}
 }
 
-// What is pushed and what comes as tiles are asked for together, even if a series of one
-// name has come both ways.
+// Exemplars of raw samples and of tiles are queried together, even if a series of one name has
+// come both ways.
 func TestExemplarsOfAllStores(t *testing.T) {
 	w := newWorld(t)
 	w.pushExemplar("a", "ab", base+5000)
@@ -190,9 +191,9 @@ func TestExemplarsOfAllStores(t *testing.T) {
 	}
 }
 
-// A head that holds nothing begins with the first that it gets. An exemplar's time is its
-// sender's: one of 1970 would have tsdb write the blocks of half a century. The only block
-// here is of what came out of order, since others say where a head begins.
+// An empty head begins at the first thing that it gets. An exemplar's time is its sender's: one
+// of 1970 would make tsdb write the blocks of half a century. Here the only block has samples
+// out of order, because other blocks decide where a head begins.
 func TestAnExemplarDoesNotBeginAHead(t *testing.T) {
 	w := newWorld(t)
 	w.write("a@1800=1")

@@ -9,7 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 )
 
-// nativeHistogram is one of two kinds: integer is nil or float is.
+// nativeHistogram has integer or float counts: at most one of the fields is not nil.
 type nativeHistogram struct {
 	integer *prom.Histogram
 	float   *prom.FloatHistogram
@@ -17,8 +17,8 @@ type nativeHistogram struct {
 
 var errMixedHistogram = errors.New("the histogram has counts of integers and of floats")
 
-// newHistogram copies what was sent, since tsdb keeps it. Resolutions that nobody can
-// store become the highest that is.
+// newHistogram copies a received histogram, because tsdb keeps it. A resolution too high to
+// store becomes the highest possible one.
 func newHistogram(h *remotewrite.Histogram) (n nativeHistogram, err error) {
 	if h.Count.Form == remotewrite.FloatCount {
 		if h.ZeroCount.Form == remotewrite.IntegerCount || len(h.NegativeDeltas)+len(h.PositiveDeltas) > 0 {
@@ -64,8 +64,8 @@ func spans(all []remotewrite.Span) []prom.Span {
 	return out
 }
 
-// zero is the histogram of a moment at which nothing was counted yet, with the buckets
-// of n, so that it needs no chunk of its own.
+// zero returns a histogram without observations. It has the buckets of n, so that it needs no
+// chunk of its own.
 func (n nativeHistogram) zero() nativeHistogram {
 	if n.float != nil {
 		return nativeHistogram{float: &prom.FloatHistogram{
@@ -77,8 +77,8 @@ func (n nativeHistogram) zero() nativeHistogram {
 	}}
 }
 
-// validate says what is wrong with n, as tsdb would. Neither of the kinds is no histogram,
-// with which nothing is.
+// validate returns what is wrong with n, in tsdb's terms. The zero value, which is no
+// histogram, is valid.
 func (n nativeHistogram) validate() error {
 	switch {
 	case n.integer != nil:
@@ -89,7 +89,7 @@ func (n nativeHistogram) validate() error {
 	return nil
 }
 
-// floats is n as queries see it.
+// floats returns n as queries see it.
 func (n nativeHistogram) floats() *prom.FloatHistogram {
 	if n.float != nil {
 		return n.float

@@ -9,7 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// metrics are ours; tsdb has its own for each database, under prometheus_tsdb_.
+// metrics are our own; tsdb has metrics for each database, under prometheus_tsdb_.
 type metrics struct {
 	open      prometheus.Gauge
 	broken    *prometheus.GaugeVec
@@ -32,29 +32,29 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	m := &metrics{
 		open: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "freshet", Subsystem: "store", Name: "open_databases",
-			Help: "Databases that are open, up to three for each tenant. Each takes half a megabyte and three goroutines, and the memory of its series."}),
+			Help: "Open databases, up to three for each tenant. Each takes half a megabyte, three goroutines, and the memory of its series."}),
 		broken: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "freshet", Subsystem: "store", Name: "broken",
-			Help: "1 while a store cannot be opened, and so answers nothing and takes nothing; or while it is open and its directory is gone, or its disk takes nothing. /-/ready and freshet diagnose have the cause and the way out; it opens by itself once it is mended."},
+			Help: "1 while a store cannot be opened, and so answers no queries and takes no samples; or while it is open and its directory is missing, or its disk takes no writes. /-/ready and freshet diagnose show the cause and the way out. The store opens by itself once the cause is mended."},
 			[]string{"tenant", "store"}),
 		cut: vec("wal_cut_bytes_total",
-			"Bytes that repairs of a damaged log cut off when a store was opened: samples that no block has are lost. Above 0: look at the disk, a log is never changed once it is written.", "tenant", "store"),
+			"Bytes that repairs of a damaged log removed when a store was opened: their samples are lost unless a block has them. Above 0: check the disk, because a written log never changes.", "tenant", "store"),
 		stored: vec("samples_stored_total",
-			"Samples that were written and were not there before.", "store"),
+			"Samples that were written for the first time.", "store"),
 		repeated: vec("samples_repeated_total",
-			"Samples that were there already with the same value, which is success. Rising: somebody repeats writes, as after a restart or an answer that was lost.", "store"),
+			"Samples that were already stored with the same value, which is a success. Rising: writes are repeated, as after a restart or a lost answer.", "store"),
 		conflicts: vec("tile_conflicts_total",
-			"Samples that met another value at their time; the first value stays. Always a bug, since a tile is final once written: the log has the series.", "store"),
+			"Samples whose time already has another value; the first value stays. Always a bug, because a written tile is final: the log has the series.", "store"),
 		refused: vec("samples_refused_total",
-			"Samples of tiles that the store cannot take, by reason; those of requests are in freshet_distributor_refused_total. Rising: too_old, they wait too long on their way, see store.out_of_order; too_far_ahead, a clock is wrong; invalid, a bug of the writer; duplicate, a client sends two values with one timestamp (|T), and the first stays.", "store", "reason"),
+			"Samples of tiles that the store cannot take, by reason; those of requests are in freshet_distributor_refused_total. Rising: too_old, they were delayed too long, see store.out_of_order; too_far_ahead, a clock is wrong; invalid, a bug of the writer; duplicate, a client sends two values with one timestamp (|T), and the first stays.", "store", "reason"),
 		failed: vec("writes_failed_total",
-			"Writes of which nothing was stored. Rising: the disk is full or broken; the log has the cause.", "store"),
+			"Writes that stored nothing. Rising: the disk is full or broken; the log has the cause.", "store"),
 		exemplars: counter("exemplars_stored_total",
-			"Exemplars of tiles that were written, or were there already; those of requests are in freshet_distributor_written_exemplars_total."),
+			"Exemplars of tiles that were written, or already stored; those of requests are in freshet_distributor_written_exemplars_total."),
 		exemplarsNotKept: counter("exemplars_not_kept_total",
-			"Exemplars of tiles that were not kept; the samples were. Rising: store.exemplars is 0, in which case senders can save themselves the trouble, or the clock of a sender is ahead by more than 10 minutes, or behind others of its series by store.out_of_order."),
+			"Exemplars of tiles that were not kept, though their samples were. Rising: store.exemplars is 0, so senders need not send exemplars; or a sender's clock is ahead by more than 10 minutes, or behind other senders of its series by store.out_of_order."),
 	}
 	for _, store := range []string{tile.Width10s.String(), tile.Width1m.String()} {
-		m.count(store, &tile.Written{}) // what has not happened yet is 0, not absent
+		m.count(store, &tile.Written{}) // so that all counters exist and begin at 0
 		m.failed.WithLabelValues(store)
 	}
 	m.countRaw(0, 0)
@@ -68,8 +68,8 @@ func (m *metrics) countRaw(stored, repeated int) {
 	m.repeated.WithLabelValues(Raw).Add(float64(repeated))
 }
 
-// count counts a write to a store of tiles. A tenant that has no store is counted as a
-// failed write, in failed.
+// count counts a write to a store of tiles. A write for a tenant without a store counts as
+// failed.
 func (m *metrics) count(store string, w *tile.Written) {
 	m.stored.WithLabelValues(store).Add(float64(w.Stored.Samples))
 	m.repeated.WithLabelValues(store).Add(float64(w.Repeated.Samples))
@@ -81,9 +81,8 @@ func (m *metrics) count(store string, w *tile.Written) {
 	}
 }
 
-// registrations remembers what one open database registered, for tsdb does not
-// take its metrics back when it closes, and they would collide when it opens
-// again.
+// registrations remembers what one open database registered, because tsdb does not unregister
+// its metrics when it closes, and they would collide when it opens again.
 type registrations struct {
 	prometheus.Registerer
 	collectors []prometheus.Collector
@@ -111,8 +110,8 @@ func (r *registrations) unregister() {
 	}
 }
 
-// quiet turns tsdb's "info" into "debug": it tells of each step of opening and
-// compacting, for each database.
+// quiet turns tsdb's "info" into "debug": tsdb logs each step of opening and compacting, for
+// each database.
 type quiet struct{ slog.Handler }
 
 func (q quiet) Enabled(ctx context.Context, level slog.Level) bool {

@@ -13,12 +13,12 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// Growth says which series are new to the stores: what came by remote write and OTLP to Raw,
-// what came otherwise to that of the finest tiles.
+// Growth returns which series are new to the stores: series of remote write and OTLP count in
+// Raw, all others in the store of the finest tiles.
 func (s *Stores) Growth() []growth.Tenant { return s.growth.Report(s.now().Unix()) }
 
-// NewTotal is told of a series of OTLP's deltas that is new to the aggregator, or for which a
-// limit has no place: its tiles do not know who sent it.
+// NewTotal notes a series of OTLP deltas that is new to the aggregator, or that a limit
+// refuses, because its tiles do not know the sender.
 func (s *Stores) NewTotal(tenant string, ls labels.Labels, from sender.Sender, refused bool) {
 	store := tile.Width10s.String()
 	if refused {
@@ -28,17 +28,17 @@ func (s *Stores) NewTotal(tenant string, ls labels.Labels, from sender.Sender, r
 	s.growth.Sent(tenant, store, ls.Get(model.MetricNameLabel), from)
 }
 
-// newcomers tells of the series that are new to the head of one database.
+// newcomers notes the series that are new to the head of one database.
 type newcomers struct {
 	tracker *growth.Tracker
 	tenant  string
 	store   string
 	now     func() time.Time
-	open    atomic.Bool   // the database is: what comes before was there when it was closed
-	sender  sender.Sender // of the request that is being written; zero for tiles
+	open    atomic.Bool   // set once the database is open: earlier series were there before it closed
+	sender  sender.Sender // of the request being written; zero for tiles
 }
 
-// tell tells of a series.
+// tell notes a new or refused series.
 func (n *newcomers) tell(ls labels.Labels, refused bool) {
 	n.tracker.Add(n.now().Unix(), &growth.Series{Tenant: n.tenant, Store: n.store, Labels: ls, Sender: n.sender, Refused: refused})
 }
@@ -54,8 +54,8 @@ func (n *newcomers) PostCreation(ls labels.Labels) {
 
 func (*newcomers) PostDeletion(map[chunks.HeadSeriesRef]labels.Labels) {}
 
-// newcomers returns what tells of new series of the store's database; nil if that has the
-// series of another store.
+// newcomers makes the newcomers of the store's database; nil if its series are noted in another
+// store.
 func (s *store) newcomers() *newcomers {
 	if s.kind != Raw && s.kind != tile.Width10s.String() {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// growing is how many series of which metric and store are told of: "raw a 1 0" for one that
-// is new and none that was refused.
+// growing lists the noted series by store and metric: "raw a 1 0" is one new series and none
+// refused.
 func growing(r []growth.Tenant) string {
 	var words []string
 	for _, of := range r {
@@ -26,9 +26,9 @@ func growing(r []growth.Tenant) string {
 	return strings.Join(words, ", ")
 }
 
-// A series is told of once, when it is new to its store, with who sent it; one that a limit
-// refuses each time. What a store had when it was closed is not new when it opens again, and
-// what is stored as tiles is told of once, though there are two widths.
+// A series is noted once, with its sender, when it is new to its store; a series that a limit
+// refuses is noted each time. Series that a store had when it closed are not new when it opens
+// again. A series of tiles is noted once, although there are two widths.
 func TestNewcomersAreToldOf(t *testing.T) {
 	w := newWorld(t)
 	push := func(text string) {

@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// openPause is the shortest time between two tries to open a store that is broken.
+	// openPause is the shortest time between two tries to open a broken store.
 	openPause = 5 * time.Second
 
-	// openShare makes the pause longer where a try takes long, as a multiple of its time:
-	// tries then take a tenth of a processor at most.
+	// openShare lengthens the pause after a slow try to openShare times its duration, so that
+	// tries take at most a tenth of a processor.
 	openShare = 10
 )
 
-// use returns the database, and opens it before if it is not open. It needs s.mu and
-// lets go of it while the database is opened.
+// use returns the database, and opens it if needed. The caller holds s.mu; use releases it
+// while the database opens.
 func (s *store) use(ctx context.Context) (*database, error) {
 	for s.db == nil {
 		if s.opening == nil {
@@ -26,7 +26,7 @@ func (s *store) use(ctx context.Context) (*database, error) {
 				return nil, broken
 			}
 			s.opening = make(chan struct{})
-			s.users++ // so that nobody closes the store meanwhile
+			s.users++ // so that the store is not closed meanwhile
 			go s.open()
 		}
 		opened := s.opening
@@ -50,9 +50,9 @@ func (s *store) use(ctx context.Context) (*database, error) {
 	return s.db, nil
 }
 
-// open opens the database for those that wait in use. It has a goroutine of its own, so
-// that a request which gives up does not end an opening that others wait for, and a
-// file system that hangs holds nobody but them.
+// open opens the database for the waiters in use. It runs on its own goroutine, so that a
+// request which gives up does not end an opening that others wait for, and a hanging file
+// system holds up only the waiters.
 func (s *store) open() {
 	s.mu.Lock()
 	options, large := s.options, s.large
@@ -76,9 +76,9 @@ func (s *store) open() {
 		db, err = openDatabase(s.dir, with, raw, tells, s.reg, s.logger)
 	}
 	took := s.now().Sub(begun)
-	s.tellCut(before.cutOff(listLogs(s.dir))) // also of a repair that failed half-way
+	s.tellCut(before.cutOff(listLogs(s.dir))) // even if the repair failed half-way
 	if err == nil {
-		s.note(s.name()) // while the opening is a user, whom a stop waits for
+		s.note(s.name()) // while the opening is a user, so that a stop waits for it
 	}
 
 	s.mu.Lock()
@@ -98,9 +98,9 @@ func (s *store) open() {
 	s.log, _ = os.Stat(filepath.Join(s.dir, "wal")) // it was just opened
 	s.opened.Inc()
 	s.mends()
-	if s.options != options { // they changed meanwhile
+	if s.options != options { // the options changed meanwhile
 		if err := s.applyOptions(); err != nil {
-			s.logger.Warn("the new retention holds from the next opening of the store on", "err", err)
+			s.logger.Warn("the new retention applies from the next opening of the store", "err", err)
 		}
 	}
 }
@@ -114,12 +114,12 @@ func (s *store) breaks(cause error) {
 	}
 	s.broken.Store(now)
 	s.fault.Set(1)
-	if before == nil || before.Error() != now.Error() { // each try says the same
-		s.logger.Error("a store cannot be opened: it answers nothing and takes nothing, the other stores go on", "err", cause, "way_out", now.WayOut)
+	if before == nil || before.Error() != now.Error() { // log only a new error
+		s.logger.Error("a store cannot be opened: it answers no queries and takes no samples; the other stores go on", "err", cause, "way_out", now.WayOut)
 	}
 }
 
-// mends notes that it could be.
+// mends notes that the store was opened.
 func (s *store) mends() {
 	if before := s.broken.Swap(nil); before != nil {
 		s.fault.Set(0)
@@ -127,23 +127,23 @@ func (s *store) mends() {
 	}
 }
 
-// tellCut says what tsdb's repair of a damaged log cost.
+// tellCut reports what tsdb's repair of a damaged log removed.
 func (s *store) tellCut(bytes int64) {
 	if bytes == 0 {
 		return
 	}
 	s.cut.Add(float64(bytes))
-	s.logger.Error("a log of the store was damaged, and the repair cut off all that follows the damage: samples that no block has are lost",
-		"log_bytes_cut_off", bytes, "dir", s.dir, "way_out", "look at the disk, and restore a backup if the samples matter")
+	s.logger.Error("a log of the store was damaged, and the repair removed everything behind the damage: its samples are lost unless a block has them",
+		"log_bytes_cut_off", bytes, "dir", s.dir, "way_out", "check the disk, and restore a backup if the samples matter")
 }
 
-// tryBroken tries once more to open the store if it is broken and no try is under way.
+// tryBroken tries to open a broken store again, unless a try is under way.
 func (s *store) tryBroken(ctx context.Context) {
 	if s.broken.Load() == nil {
 		return
 	}
 	if _, err := os.Stat(s.dir); os.IsNotExist(err) {
-		s.mends() // it was moved away as a whole
+		s.mends() // the whole store was moved away
 		return
 	}
 	if db, err := s.read(ctx); err == nil && db != nil {
@@ -151,15 +151,15 @@ func (s *store) tryBroken(ctx context.Context) {
 	}
 }
 
-// largeWAL is the log, in bytes, of a database that is opened for many series: it may have
-// them, and would soon be opened again.
+// largeWAL is the size of a log, in bytes, from which a database opens with stripes for many
+// series: it may have them, and would soon be opened again.
 const largeWAL = 4 << 20
 
-// walBytes is how large the log of a database is that is to be opened.
+// walBytes returns the size of the log of a database before it opens.
 func walBytes(dir string) (n int64) {
 	entries, err := os.ReadDir(filepath.Join(dir, "wal"))
 	if err != nil {
-		return 0 // it has none yet
+		return 0 // no log yet
 	}
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil && !e.IsDir() {
@@ -169,8 +169,8 @@ func walBytes(dir string) (n int64) {
 	return n
 }
 
-// look notes what broke since the store was opened. Its directory may be another one or gone:
-// the files that are open then take what nobody will find again. Or its disk takes nothing.
+// look notes what broke after the store was opened. Its directory may be gone or replaced: then
+// samples go into open files that no later process will find. Or its disk takes no writes.
 func (s *store) look() {
 	s.mu.Lock()
 	open, log := s.db != nil, s.log
@@ -196,13 +196,13 @@ func (s *store) look() {
 	}
 }
 
-// ails is what is wrong with an open store, whose log was in that directory when it was
+// ails returns what is wrong with an open store, whose log was in the directory log when it was
 // opened.
 func (s *store) ails(log os.FileInfo) *BrokenError {
 	broken := BrokenError{Tenant: s.tenant, Store: s.kind, Since: s.now(), Open: true}
 	if now, err := os.Stat(filepath.Join(s.dir, "wal")); log != nil && (err != nil || !os.SameFile(now, log)) {
 		broken.Cause = errGone
-		broken.WayOut = fmt.Sprintf("move the directory back to %s, and what stands there away; if it is deleted, stop and start Freshet and restore a backup: what the store takes until then is lost", s.dir)
+		broken.WayOut = fmt.Sprintf("move the directory back to %s, replacing what is there now; if it was deleted, stop and start Freshet and restore a backup: samples that the store takes until then are lost", s.dir)
 		return &broken
 	}
 	if s.damaged.Load() {

@@ -18,18 +18,18 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// store10s is where the tests' tiles are.
+// store10s returns the directory of the tests' tiles.
 func (w *world) store10s(tenant string) string { return filepath.Join(w.dir, "tsdb", tenant, "10s") }
 
-// writeTo writes as write does, for a tenant.
+// writeTo is write for a tenant.
 func (w *world) writeTo(ctx context.Context, tenant, text string) error {
 	w.t.Helper()
 	_, err := w.stores.WriteTiles(ctx, tenant, ten, w.samples(text))
 	return err
 }
 
-// restarted is the world after a stop and a start, for each of the texts once more: each
-// opening begins a segment of the log.
+// segments writes the texts and restarts the world after each: each opening begins a segment of
+// the log.
 func (w *world) segments(tenant string, texts ...string) {
 	w.t.Helper()
 	for _, text := range texts {
@@ -45,14 +45,14 @@ func (w *world) broken(tenant, store string) float64 {
 	return testutil.ToFloat64(w.stores.metrics.broken.WithLabelValues(tenant, store))
 }
 
-// TestAStoreThatCannotBeOpened is found before anybody needs it, says what to do, costs
-// nobody else anything, is not tried with each write, and opens once it is mended.
+// TestAStoreThatCannotBeOpened: a broken store is found before it is needed, says what to do,
+// affects no other store, is not retried at each write, and opens once it is mended.
 func TestAStoreThatCannotBeOpened(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		brk, mend   func(w *world) error
-		says        []string // with STORE for the directory
-		left, right string   // what is there once it is mended, beside a@50
+		says        []string // STORE stands for the directory
+		left, right string   // what is stored once it is mended, beside a@50
 	}{
 		{
 			"a segment of the log is gone, and put back",
@@ -62,7 +62,7 @@ func TestAStoreThatCannotBeOpened(t *testing.T) {
 			func(w *world) error {
 				return os.Rename(filepath.Join(w.dir, "away"), filepath.Join(w.store10s("b"), "wal", "00000001"))
 			},
-			[]string{"segments are not sequential", "bring STORE/wal/00000001 back from a copy (1 missing), or make empty files of these names: that loses the samples"},
+			[]string{"segments are not sequential", "restore STORE/wal/00000001 from a copy (1 missing), or create empty files with these names: that loses their samples"},
 			"a@10=1 a@20=2 a@30=3", "",
 		},
 		{
@@ -83,7 +83,7 @@ func TestAStoreThatCannotBeOpened(t *testing.T) {
 				return os.WriteFile(w.store10s("b"), nil, 0o600)
 			},
 			func(w *world) error { return os.Remove(w.store10s("b")) },
-			[]string{"not a directory", "move the file STORE away: a directory belongs there, and no sample is lost by it"},
+			[]string{"not a directory", "move the file STORE away: a directory belongs there, and no sample is lost"},
 			"", "",
 		},
 	} {
@@ -144,8 +144,8 @@ func TestAStoreThatCannotBeOpened(t *testing.T) {
 	}
 }
 
-// TestBrokenNamesEachStore: whenever a store turns out to be one that cannot be opened, and
-// whose ever it is, it is named with its tenant and what is in the way.
+// TestBrokenNamesEachStore: a store that cannot be opened is named with its tenant and what is
+// in the way, whenever that is found and whichever tenant's it is.
 func TestBrokenNamesEachStore(t *testing.T) {
 	for _, tenant := range []string{"default", "b"} {
 		for _, kind := range []string{"10s", "1m", Raw} {
@@ -180,8 +180,8 @@ func TestBrokenNamesEachStore(t *testing.T) {
 	}
 }
 
-// TestAnOpenStoreBreaks: somebody moves its directory away, or removes it. The files that are
-// open go on to take samples which nobody finds after a restart, and all looks well.
+// TestAnOpenStoreBreaks: the directory of an open store is moved away or removed. The open
+// files go on to take samples that are gone after a restart, and all looks well.
 func TestAnOpenStoreBreaks(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -277,7 +277,7 @@ func TestTendMendsAStoreThatNobodyUses(t *testing.T) {
 	}
 }
 
-// openNames are the stores with an open database.
+// openNames returns the stores with an open database.
 func (w *world) openNames() (names []string) {
 	for _, st := range w.stores.allStores() {
 		st.mu.Lock()
@@ -289,14 +289,14 @@ func (w *world) openNames() (names []string) {
 	return names
 }
 
-// TestOpenUsed: a start opens what was in use in the last hour of the process before, by
-// writes or queries, after a stop as after a crash, and no more than max_open.
+// TestOpenUsed: a start opens the stores that were written to or queried in the last hour of
+// the previous process, after a stop as after a crash, and no more than max_open.
 func TestOpenUsed(t *testing.T) {
 	w := newWorld(t)
-	w.cfg.Idle = 24 * time.Hour // stores stay open when they are not in use any more
+	w.cfg.Idle = 24 * time.Hour // so that unused stores stay open
 	w.close()
 	w.open()
-	w.stores.OpenUsed(t.Context()) // nothing is there yet
+	w.stores.OpenUsed(t.Context()) // no stores yet
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -316,8 +316,8 @@ func TestOpenUsed(t *testing.T) {
 	must(w.stores.Tend(t.Context()))
 
 	crashed := filepath.Join(t.TempDir(), "crashed")
-	must(os.CopyFS(crashed, os.DirFS(w.dir))) // as kill -9 leaves it
-	w.now = w.now.Add(48 * time.Hour)         // for which it is down
+	must(os.CopyFS(crashed, os.DirFS(w.dir))) // as after kill -9
+	w.now = w.now.Add(48 * time.Hour)         // the downtime
 	want := []string{"asked/10s", "large/10s", "small/10s"}
 	for _, how := range []string{"stopped", "crashed"} {
 		if how == "crashed" {
@@ -346,7 +346,7 @@ func TestOpenUsed(t *testing.T) {
 		t.Errorf("with max_open 1: open are %v", got)
 	}
 
-	// A data directory of an older version has no such file.
+	// The data directory of an older version has no such file.
 	w.close()
 	w.cfg.MaxOpen = 10
 	must(os.Remove(filepath.Join(w.dir, usedFile)))
@@ -361,8 +361,8 @@ func TestOpenUsed(t *testing.T) {
 	}
 }
 
-// TestAnOpeningThatHangs holds up those that need the store, for as long as they wait,
-// and nobody else. A pipe in place of a segment hangs as a file system may.
+// TestAnOpeningThatHangs: a hanging opening holds up only those that need the store, for as
+// long as they wait. A pipe in place of a segment hangs like a file system.
 func TestAnOpeningThatHangs(t *testing.T) {
 	w := newWorld(t)
 	w.segments("b", "a@10=1")
@@ -405,8 +405,8 @@ func TestAnOpeningThatHangs(t *testing.T) {
 	stop, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	stopping := w.stores
-	w.open()                                                                                   // so that the end of the test has something to close
-	if err := stopping.Close(stop); err == nil || !strings.Contains(err.Error(), "tenant b") { // it ends, and says what it left
+	w.open()                                                                                   // so that the test's end has a world to close
+	if err := stopping.Close(stop); err == nil || !strings.Contains(err.Error(), "tenant b") { // it returns, and says what it left open
 		t.Errorf("a stop: %v", err)
 	}
 
@@ -418,7 +418,7 @@ func TestAnOpeningThatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-done
-	for stopping.allStores()[3].openNow() { // its goroutine ends
+	for stopping.allStores()[3].openNow() { // until its goroutine ends
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -430,14 +430,14 @@ func (s *store) openNow() bool {
 	return s.opening != nil
 }
 
-// TestWhatARepairCutsOff: tsdb cuts a damaged log at the damage and deletes all later
-// segments, and the database opens as if nothing had happened.
+// TestWhatARepairCutsOff: tsdb cuts a damaged log at the damage and deletes all later segments,
+// and the database opens as if nothing had happened.
 func TestWhatARepairCutsOff(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		segment string // of three, that is damaged
+		segment string // the damaged one of three
 		at      func(size int) int
-		cut     []string // the segments that are not there any more
+		cut     []string // the missing segments
 		left    string
 	}{
 		{"in the middle of all", "00000001", func(size int) int { return size / 2 }, []string{"00000001", "00000002"}, "a@10=1 b@10=1"},
@@ -483,9 +483,9 @@ func TestWhatARepairCutsOff(t *testing.T) {
 	}
 }
 
-// TestOpenUsedAfterAnEarlyCrash: a store that was opened for the first time, by a write or a
-// query, is among those in use from then on. The file was written once a minute, and a crash
-// in the first one forgot it.
+// TestOpenUsedAfterAnEarlyCrash: a store that is opened for the first time, by a write or a
+// query, counts as used from then on. The file used to be written once a minute, and a crash in
+// the first minute forgot the store.
 func TestOpenUsedAfterAnEarlyCrash(t *testing.T) {
 	w := newWorld(t)
 	w.segments("asked", "a@10=1")
@@ -495,12 +495,12 @@ func TestOpenUsedAfterAnEarlyCrash(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	must(os.WriteFile(filepath.Join(w.dir, usedFile), []byte("{}"), 0o600)) // nothing was in use
+	must(os.WriteFile(filepath.Join(w.dir, usedFile), []byte("{}"), 0o600)) // no store was used
 	must(w.writeTo(t.Context(), "before", "a@10=1"))
 	w.stores.OpenUsed(t.Context())
 	want := []string{"asked/10s", "before/10s"}
 	var group sync.WaitGroup
-	for i := range 8 { // at once
+	for i := range 8 { // all at once
 		name := fmt.Sprintf("new%d", i)
 		want = append(want, name+"/10s")
 		group.Go(func() {
@@ -515,7 +515,7 @@ func TestOpenUsedAfterAnEarlyCrash(t *testing.T) {
 	must(q.Close())
 
 	crashed := filepath.Join(t.TempDir(), "crashed")
-	must(os.CopyFS(crashed, os.DirFS(w.dir))) // as kill -9 leaves it
+	must(os.CopyFS(crashed, os.DirFS(w.dir))) // as after kill -9
 	w.close()
 	w.dir = crashed
 	w.open()
@@ -525,8 +525,8 @@ func TestOpenUsedAfterAnEarlyCrash(t *testing.T) {
 	}
 }
 
-// TestWhatARepairCutsOffThatFails: tsdb's repair deletes the segments behind the damage first,
-// and what comes then may fail. The next try finds no trace of them.
+// TestWhatARepairCutsOffThatFails: tsdb's repair first deletes the segments behind the damage,
+// and a later step may fail. The next try finds no trace of them.
 func TestWhatARepairCutsOffThatFails(t *testing.T) {
 	w := newWorld(t)
 	w.segments("b", "a@10=1 b@10=1", "a@20=2 b@20=2", "a@30=3 b@30=3")
@@ -540,7 +540,7 @@ func TestWhatARepairCutsOffThatFails(t *testing.T) {
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	obstacle := path + ".repair" // the repair renames the segment so
+	obstacle := path + ".repair" // the repair renames the segment to this
 	if err := os.Mkdir(obstacle, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// WriteRequests and its phases. Each has a file, in which its part of rawWrite is declared:
+// WriteRequests and its phases. Each phase has a file, which declares its part of rawWrite:
 //
 //	look up    rawlookup.go  which series of the database the labels that were sent stand for
 //	order      raworder.go   what a sample that is not the newest of its series meets there
@@ -19,16 +19,16 @@ import (
 //	exemplars  rawexemplar.go
 //	commit     here, and in raworder.go where what waits must be seen at once
 //
-// A series is looked up once a request; its samples are then ordered, refused and appended one
-// by one. What was appended counts in the Outcome at once: if the commit fails, no Outcome
-// counts.
+// A series is looked up once for each request. Its samples are then ordered, refused and
+// appended one by one. An appended sample counts in the Outcome at once; if the commit fails,
+// no Outcome counts.
 
-// WriteRequests stores requests of one tenant in its raw store, all in one commit. What
-// of a request cannot be stored harms nothing else: its Outcome says what became of each
-// part, exactly as queries see it afterwards. After an error nothing counts as written,
-// and the same requests should be written again: what is there by then is a repeat.
+// WriteRequests stores requests of one tenant in its raw store, all in one commit. A part that
+// cannot be stored affects no other: the request's Outcome has the fate of each part, exactly
+// as queries see it afterwards. After an error nothing counts as written, and the caller should
+// write the same requests again: parts that are stored by then are repeats.
 //
-// The labels of a series that came before are not looked at: see core/seriescache.
+// It does not look at the labels of a known series: see core/seriescache.
 func (s *Stores) WriteRequests(ctx context.Context, tenant string, requests []*write.Request) error {
 	err := s.writeRequests(ctx, tenant, requests)
 	if err != nil {
@@ -47,7 +47,7 @@ func (s *Stores) writeRequests(ctx context.Context, tenant string, requests []*w
 		for _, r := range requests {
 			r.RefuseAll(outcome.TooManyTenants, err)
 		}
-		return nil // a repeat would find the same
+		return nil // repeating the write would give the same result
 	}
 	if err != nil {
 		return err
@@ -67,12 +67,12 @@ func (s *Stores) writeRequests(ctx context.Context, tenant string, requests []*w
 	for _, r := range requests {
 		if err := w.writeRequest(r); err != nil {
 			err = errors.Join(err, w.app.Rollback())
-			w.forget(db.maxT()) // it knows of samples that are not there
+			w.forget(db.maxT()) // the cache knows samples that are not stored
 			return err
 		}
 	}
 	if err := st.commit(w.app); err != nil {
-		return err // and the database opens again, with an empty cache
+		return err // the database opens again, with an empty cache
 	}
 	s.metrics.countRaw(w.stored, w.repeated)
 	return nil
@@ -86,7 +86,7 @@ type rawWrite struct {
 	db    *database
 
 	request *write.Request
-	sent    *remotewrite.Series // of request, what is being written
+	sent    *remotewrite.Series // the series of request that is being written
 
 	rawLookup
 	rawOrder
@@ -119,8 +119,8 @@ func (w *rawWrite) writeRequest(r *write.Request) error {
 // writeSeries writes one series of the request.
 func (w *rawWrite) writeSeries(sent *remotewrite.Series) error {
 	w.sent = sent
-	// Prometheus refuses one that has exemplars alone, too. But its sender writes each
-	// exemplar into a series of its own, so that this would lose all of them.
+	// Prometheus refuses a series with only exemplars, too. But as a sender it writes each
+	// exemplar into a series of its own, so refusing would lose all of them.
 	if w.request.Version2() && w.counts() == (outcome.Counts{}) {
 		w.refuse(outcome.NoSamples, outcome.Counts{}, errors.New("it has no sample, no histogram and no exemplar"))
 		return nil
@@ -132,8 +132,8 @@ func (w *rawWrite) writeSeries(sent *remotewrite.Series) error {
 	samples, histograms := w.request.Samples(sent), w.request.Histograms(sent)
 	for i := range samples {
 		s := &samples[i]
-		// A series may change from one to the other within a request. In the order of
-		// time none is late.
+		// A series may change from floats to histograms or back within a request. In the order of
+		// time no sample is late.
 		for len(histograms) > 0 && histograms[0].Time < s.Time {
 			if err := w.addHistogram(&histograms[0]); err != nil {
 				return err
@@ -166,8 +166,8 @@ func (w *rawWrite) addHistogram(sent *remotewrite.Histogram) error {
 	return w.add(sent.Start, sent.Time, sent.Sum, h)
 }
 
-// add takes a sample, or a histogram if h has one, through the phases that follow the look-up,
-// and before it a zero at start, the time at which it began to count, if that is not 0. Its
+// add takes a sample, or a histogram if h has one, through the phases after the look-up. Before
+// it goes a zero at start, the time at which the sample began to count, if that is not 0. An
 // error is one of the disk.
 func (w *rawWrite) add(start, t int64, v float64, h nativeHistogram) error {
 	part := outcome.Counts{Samples: 1}
@@ -184,7 +184,7 @@ func (w *rawWrite) add(start, t int64, v float64, h nativeHistogram) error {
 			return err
 		}
 	}
-	// Nearly all are of a known series, and have no start or one that is known as well.
+	// Nearly all samples are of a known series, and have no start or a known one.
 	if w.n == 0 || start > last {
 		if err := w.admit(t, h); err != nil {
 			w.refuseAppend(part, t, err)
@@ -202,7 +202,7 @@ func (w *rawWrite) add(start, t int64, v float64, h nativeHistogram) error {
 	return nil
 }
 
-// counts are the parts of the series that is being written.
+// counts returns the parts of the series that is being written.
 func (w *rawWrite) counts() outcome.Counts {
 	return outcome.Counts{
 		Samples: len(w.request.Samples(w.sent)), Histograms: len(w.request.Histograms(w.sent)), Exemplars: len(w.request.Exemplars(w.sent)),

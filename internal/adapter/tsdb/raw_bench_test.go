@@ -13,8 +13,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// bodies are requests of size series each for all series, as a sender with 7 labels a
-// series makes them; shift moves their times.
+// bodies returns requests of size series each that cover all series, as from a sender with 7
+// labels a series. t is the time of their samples.
 func bodies(b *testing.B, v2 bool, series, size int, t int64) (all [][]byte) {
 	for from := 0; from < series; from += size {
 		var one prompb.WriteRequest
@@ -45,8 +45,8 @@ func bodies(b *testing.B, v2 bool, series, size int, t int64) (all [][]byte) {
 	return all
 }
 
-// Bound: 600 ns a sample of a known series, decoding and the WAL included, as
-// prometheus/tsdb alone takes 150 to 200 for a reference that is at hand.
+// Bound: 600 ns a sample of a known series, decoding and the WAL included. prometheus/tsdb
+// alone takes 150 to 200 with a known reference.
 func BenchmarkWriteRequests(b *testing.B) {
 	for _, c := range []struct {
 		v2           bool

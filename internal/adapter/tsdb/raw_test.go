@@ -30,14 +30,14 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// plain are terms that take labels as they are, drop what is called dropped and refuse
-// what is called refused, since nothing is left of its name.
+// plain are terms that take labels unchanged, drop series called dropped, and refuse those
+// called refused, because nothing is left of their name.
 var plain = write.Terms{Rules: labelrules.Rules{Relabel: []*relabel.Config{
 	{Action: relabel.Drop, SourceLabels: []model.LabelName{"__name__"}, Regex: relabel.MustNewRegexp("dropped"), NameValidationScheme: model.UTF8Validation},
 	{Action: relabel.Replace, SourceLabels: []model.LabelName{"__name__"}, Regex: relabel.MustNewRegexp("refused"), TargetLabel: "__name__", NameValidationScheme: model.UTF8Validation},
 }}}
 
-// rawSample is one of a request in words: see requestOf.
+// rawSample is a sample of a request in words: see requestOf.
 type rawSample struct {
 	series string
 	t      int64
@@ -47,9 +47,9 @@ type rawSample struct {
 	start  int64
 }
 
-// parseRaw reads "a@10=1 a@20=stale b@10=h3 c@10=1/5": series, second and value, and
-// after a slash the second at which counting began. A quote makes another spelling of the
-// same labels. An exclamation mark makes a histogram whose spans have more buckets than it.
+// parseRaw reads "a@10=1 a@20=stale b@10=h3 c@10=1/5": series, second and value, and after a
+// slash the second at which counting began. A quote makes another spelling of the same labels.
+// An exclamation mark makes a histogram whose spans have more buckets than it has.
 func parseRaw(t testing.TB, text string) (all []rawSample) {
 	t.Helper()
 	for _, word := range strings.Fields(text) {
@@ -82,7 +82,7 @@ func parseRaw(t testing.TB, text string) (all []rawSample) {
 
 func labelsOf(name string) []string {
 	base := strings.TrimRight(name, "'")
-	if base != name { // spelled in another order
+	if base != name { // the labels in another order
 		return []string{"host", "h", "__name__", base}
 	}
 	return []string{"__name__", base, "host", "h"}
@@ -96,8 +96,8 @@ func intHistogram(v float64) *histogram.Histogram {
 		PositiveSpans: []histogram.Span{{Offset: 0, Length: 1}}, PositiveBuckets: []int64{int64(v)}}
 }
 
-// requestOf makes a request of samples; neighbours of one spelling share a message, floats
-// and histograms alike.
+// requestOf makes a request of samples. Neighbours of one spelling share a message, floats and
+// histograms alike.
 func requestOf(t testing.TB, v2 bool, terms *write.Terms, samples []rawSample) *write.Request {
 	t.Helper()
 	var one prompb.WriteRequest
@@ -152,7 +152,7 @@ func requestOf(t testing.TB, v2 bool, terms *write.Terms, samples []rawSample) *
 	return r
 }
 
-// write writes requests, one for each text, in one commit, in version 2.
+// writeRaw writes requests, one for each text, in one commit, in version 2.
 func (w *world) writeRaw(terms *write.Terms, texts ...string) []outcome.Outcome {
 	w.t.Helper()
 	var requests []*write.Request
@@ -169,8 +169,8 @@ func (w *world) writeRaw(terms *write.Terms, texts ...string) []outcome.Outcome 
 	return all
 }
 
-// raw is all that queries see of the raw store, by series, as "second=value", a
-// histogram's value being its count.
+// raw returns all that queries see of the raw store, by series, as "second=value". The value of
+// a histogram is its count.
 func (w *world) raw() map[string]string {
 	w.t.Helper()
 	q, err := w.stores.Querier("default", Raw, math.MinInt64, math.MaxInt64)
@@ -213,11 +213,11 @@ func (w *world) raw() map[string]string {
 	return out
 }
 
-// For each kind of conflict what the answer says and what a query returns.
+// Each kind of conflict has an answer and a query result.
 func TestRawConflicts(t *testing.T) {
 	for _, c := range []struct {
 		why      string
-		requests []string // a bar parts what is written in one commit
+		requests []string // a bar separates the requests of one commit
 		want     string   // of series a
 		written  int
 		refused  outcome.Reason
@@ -295,9 +295,8 @@ func TestRawConflicts(t *testing.T) {
 	}
 }
 
-// Whatever comes in whatever order, in whatever commits, with restarts and series that the
-// head lets go: what is there stays as it is, and each answer counts exactly the samples
-// that a query finds.
+// With any input in any order and any commits, with restarts and series that the head drops:
+// stored samples never change, and each answer counts exactly the samples that a query finds.
 func TestAnswersAgreeWithQueries(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -383,7 +382,7 @@ func TestAnswersAgreeWithQueries(t *testing.T) {
 	}
 }
 
-// resolved is how often labels of requests were looked at.
+// resolved returns how often labels of requests were looked at.
 func (w *world) resolved() int {
 	w.t.Helper()
 	st, err := w.stores.forWrite("default", Raw)
@@ -393,8 +392,7 @@ func (w *world) resolved() int {
 	return st.db.raw.resolved
 }
 
-// The labels of a series are looked at once, as long as it is in memory and the terms are the
-// same.
+// The labels of a series are looked at once while it is in memory and the terms stay the same.
 func TestLabelsAreResolvedOnce(t *testing.T) {
 	w := newWorld(t)
 	terms := plain
@@ -412,7 +410,7 @@ func TestLabelsAreResolvedOnce(t *testing.T) {
 	}
 }
 
-// Metadata that comes later than the series is passed on, once.
+// Metadata that comes later than its series is passed on, once.
 func TestMetadataThatComesLater(t *testing.T) {
 	w := newWorld(t)
 	heard := 0
@@ -449,12 +447,12 @@ func TestMaxSeries(t *testing.T) {
 	}
 }
 
-// tsdb makes a series before it refuses its first sample. Series that no query finds took
-// the places of others in distributor.max_series.
+// tsdb makes a series before it refuses its first sample. Such series, which no query finds,
+// once took the places of others in distributor.max_series.
 func TestRefusedSamplesMakeNoSeries(t *testing.T) {
 	for _, c := range []struct {
 		why    string
-		text   string // of 20 series, for each of which it is written with a name that is new
+		text   string // written for 20 series, each with a new name
 		reason outcome.Reason
 	}{
 		{"too old", "x@10=1", outcome.TooOld},
@@ -466,7 +464,7 @@ func TestRefusedSamplesMakeNoSeries(t *testing.T) {
 		{"a histogram that contradicts itself, with a zero", "x@7200=h1!/7190", outcome.BadHistogram},
 	} {
 		for _, window := range []time.Duration{0, DefaultConfig().OutOfOrder} {
-			for _, first := range []bool{false, true} { // the head is empty before
+			for _, first := range []bool{false, true} { // whether the head is empty before
 				w := newWorld(t)
 				w.close()
 				w.cfg.OutOfOrder = window
@@ -501,8 +499,8 @@ func TestRefusedSamplesMakeNoSeries(t *testing.T) {
 	}
 }
 
-// What is refused before tsdb is asked is exactly what tsdb would refuse, in whatever state
-// the head is.
+// We refuse, before asking tsdb, exactly the samples that tsdb would refuse, in any state of
+// the head.
 func TestTooOldIsWhatTheHeadSays(t *testing.T) {
 	const hour = 3600
 	compact := func(w *world, end int64) {
@@ -513,7 +511,7 @@ func TestTooOldIsWhatTheHeadSays(t *testing.T) {
 	}
 	for _, c := range []struct {
 		state string
-		reach func(w *world) // it; nothing is newer than 10 h
+		reach func(w *world) // reaches the state; no sample is newer than 10 h
 	}{
 		{"one sample", func(w *world) { w.writeRaw(&plain, "a@36000=1") }},
 		{"one, and a restart", func(w *world) {
@@ -585,8 +583,8 @@ func TestTooOldIsWhatTheHeadSays(t *testing.T) {
 	}
 }
 
-// A write that failed before its commit must not leave behind that it took place: the
-// same samples come again, and would be taken for repeats.
+// A write that failed before its commit must not leave traces: the same samples come again, and
+// would be taken for repeats.
 func TestAFailedWriteIsForgotten(t *testing.T) {
 	w := newWorld(t)
 	w.writeRaw(&plain, "a@10=1 a@30=3")
@@ -644,14 +642,14 @@ func TestRawExemplars(t *testing.T) {
 	}
 }
 
-// Exemplars were taken with any labels, and what queries answered was JSON with a key twice
-// or text that is none. Their samples are none the worse for it.
+// Exemplars were once taken with any labels, and queries answered with JSON that had a key
+// twice or invalid text. Refusing an exemplar does not affect its sample.
 func TestLabelsOfExemplars(t *testing.T) {
 	for _, c := range []struct {
 		why    string
 		labels []string
-		want   string // what is kept
-		cause  string // what it is refused with
+		want   string // the kept exemplar
+		cause  string // the cause of the refusal
 	}{
 		{"none are fine", nil, `{}`, ""},
 		{"not sorted is fine", []string{"b", "ä", "a", "1"}, `{a="1", b="ä"}`, ""},
@@ -713,13 +711,13 @@ func TestLabelsOfExemplars(t *testing.T) {
 	}
 }
 
-// A disk that does not take the WAL: an error and nothing written, and the same request
-// succeeds when it takes it again.
+// If the disk does not take the WAL, there is an error and nothing is written. The same request
+// succeeds once the disk takes it again.
 func TestRawAfterAFailedCommit(t *testing.T) {
 	w := newWorld(t)
 	w.writeRaw(&plain, "a@10=1")
 	st, _ := w.stores.forWrite("default", Raw)
-	st.damaged.Store(true) // as a commit that failed leaves it
+	st.damaged.Store(true) // as after a failed commit
 	w.writeRaw(&plain, "a@20=2 a@10=1 b@20=1")
 	if got := w.raw(); got["a"] != "10=1 20=2" || got["b"] != "20=1" {
 		t.Errorf("%v", got)
@@ -729,14 +727,14 @@ func TestRawAfterAFailedCommit(t *testing.T) {
 	}
 }
 
-// headOf is all of the head but its newest minutes, as a compaction takes it.
+// headOf returns all of the head but its newest minutes, the part that a compaction takes.
 func headOf(db *database) *tsdb.RangeHead {
 	head := db.Head()
 	return tsdb.NewRangeHead(head, head.MinTime(), head.MaxTime()-time.Hour.Milliseconds())
 }
 
-// The head lets a series go that has no new samples. It may do so between two samples of a
-// commit, before the cache hears of it; the series must come back under its own labels.
+// The head drops a series without new samples. It may do so between two samples of a commit,
+// before the cache learns of it. The series must come back under its own labels.
 func TestASeriesThatTheHeadLetGo(t *testing.T) {
 	for _, heard := range []bool{false, true} {
 		w := newWorld(t)
@@ -758,7 +756,7 @@ func TestASeriesThatTheHeadLetGo(t *testing.T) {
 			t.Errorf("heard: %v: %v", heard, got)
 		}
 		w.writeRaw(&plain, "a@10030=5")
-		if n := w.resolved(); n != 5 { // for each series once, for a when it came back, and for its repeat
+		if n := w.resolved(); n != 5 { // once for each series, once when a came back, and once for its repeat
 			t.Errorf("heard: %v: labels were looked at %d times", heard, n)
 		}
 		if n := st.db.raw.cache.Len(); heard && n != 2 {
@@ -767,8 +765,8 @@ func TestASeriesThatTheHeadLetGo(t *testing.T) {
 	}
 }
 
-// What nobody uses is closed; what is written or asked opens again, with all that was there
-// and an empty cache, since references begin anew.
+// An unused store is closed. The next write or query opens it again, with all its samples and
+// an empty cache, because references begin anew.
 func TestIdleStoresAreClosed(t *testing.T) {
 	w := newWorld(t)
 	open := func() float64 { return testutil.ToFloat64(w.stores.metrics.open) }
@@ -799,15 +797,15 @@ func TestIdleStoresAreClosed(t *testing.T) {
 	if open() != 0 {
 		t.Fatal("not closed")
 	}
-	idle(w.cfg.Idle) // once more is nothing
+	idle(w.cfg.Idle) // the second time does nothing
 	w.writeRaw(&plain, "b@20=2 a@20=2 a@10=1")
 	if got := w.raw(); got["a"] != "10=1 20=2" || got["b"] != "10=1 20=2" || open() != 1 {
 		t.Errorf("%v", got)
 	}
 }
 
-// A database that has become large is closed and opens again with a larger table, once, and
-// with all that is in it.
+// A database that has grown large is closed and opened again with a larger table, once, and
+// keeps its contents.
 func TestALargeStoreGetsALargerTable(t *testing.T) {
 	w := newWorld(t)
 	opened := func() *database {
@@ -818,7 +816,7 @@ func TestALargeStoreGetsALargerTable(t *testing.T) {
 		}
 		return st.db
 	}
-	round := func(second int) { // the database is large after the last of four requests
+	round := func(second int) { // after the last of four requests the database is large
 		t.Helper()
 		for from := 0; from < manySeries; from += manySeries / 4 {
 			var samples []rawSample
@@ -833,7 +831,7 @@ func TestALargeStoreGetsALargerTable(t *testing.T) {
 	}
 	round(10)
 	small := opened()
-	q, err := w.stores.Querier("default", Raw, 0, math.MaxInt64) // a reader is not disturbed
+	q, err := w.stores.Querier("default", Raw, 0, math.MaxInt64) // a reader must not be disturbed
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -877,7 +875,7 @@ func (w *world) pushExemplar(name, trace string, t int64) {
 	}
 }
 
-// The series in memory are those of the stores that are open: to count them opens none.
+// Only open stores have series in memory: counting them opens no store.
 func TestSeriesInMemory(t *testing.T) {
 	w := newWorld(t)
 	for tenant, text := range map[string]string{"a": "x@10=1 y@10=1", "b": "x@10=1"} {
@@ -893,7 +891,7 @@ func TestSeriesInMemory(t *testing.T) {
 	if got, want := w.stores.InMemory(Raw), map[string]int{"a": 0, "b": 0}; !maps.Equal(got, want) {
 		t.Errorf("of stores that are closed: %v, want %v", got, want)
 	}
-	if _, err := w.stores.Stats("a", Raw, "__name__", 1); err != nil { // which opens it
+	if _, err := w.stores.Stats("a", Raw, "__name__", 1); err != nil { // opens the store
 		t.Fatal(err)
 	}
 	if got, want := w.stores.InMemory(Raw), map[string]int{"a": 2, "b": 0}; !maps.Equal(got, want) {

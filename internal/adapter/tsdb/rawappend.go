@@ -10,22 +10,22 @@ import (
 	"github.com/freshet-io/freshet/internal/core/remotewrite"
 )
 
-// rawAppender gathers what waits for the commit.
+// rawAppender gathers samples for the commit.
 type rawAppender struct {
 	app    storage.Appender
-	oldest int64 // Unix milliseconds; app refuses what is older and the first of a series; MinInt64 while the head is empty
-	latest int64 // Unix milliseconds; what is newer is refused
+	oldest int64 // Unix milliseconds; app refuses a series' first sample before it; MinInt64 while the head is empty
+	latest int64 // Unix milliseconds; newer samples are refused
 }
 
-// open makes the appender. What the head takes is read before, and only gets less, so that
+// open makes the appender. It reads the head's bounds first. They only become tighter, so
 // nothing is refused here that the appender would take.
 func (w *rawWrite) open() {
 	w.oldest = w.headOldest()
 	w.app = w.db.Appender(w.ctx)
 }
 
-// append appends by the reference alone, if the series has one: tsdb looks at labels
-// only if it does not know the reference any more.
+// append appends by the reference alone, if the series has one: tsdb looks at labels only if it
+// no longer knows the reference.
 func (w *rawWrite) append(t int64, v float64, h nativeHistogram) error {
 	if w.n == 0 {
 		got, err := w.appendTo(0, w.ls, t, v, h)
@@ -33,12 +33,12 @@ func (w *rawWrite) append(t int64, v float64, h nativeHistogram) error {
 			return err
 		}
 		w.learn(got, w.before)
-		w.cache.At(w.n).Described = w.sent.Metadata != (remotewrite.Metadata{}) // by resolve, just now
+		w.cache.At(w.n).Described = w.sent.Metadata != (remotewrite.Metadata{}) // by resolve, just before
 		return nil
 	}
 	ref := w.cache.At(w.n).Ref
 	got, err := w.appendTo(ref, labels.EmptyLabels(), t, v, h)
-	if errors.Is(err, tsdb.ErrInvalidSample) { // the head has let it go
+	if errors.Is(err, tsdb.ErrInvalidSample) { // the head has dropped the series
 		if err = w.admit(t, h); err == nil {
 			w.spell()
 			got, err = w.appendTo(0, w.ls, t, v, h)
@@ -59,12 +59,12 @@ func (w *rawWrite) appendTo(ref uint64, ls labels.Labels, t int64, v float64, h 
 	return uint64(got), err
 }
 
-// start writes a zero at the time at which a series began to count, so that rate() sees
-// its first increment, unless there is something at that time or after it. One that began
-// long ago has no first increment here.
+// start writes a zero at the time at which a series began to count, so that rate() sees its
+// first increment, unless there is a sample at or after that time. A series that began long ago
+// has no first increment here.
 //
-// The sample at t is admitted and newer than last, as its start is, so that tsdb takes the
-// sample as well if it takes the zero, which is older.
+// The sample at t is admitted and newer than last, and so is its start. So if tsdb takes the
+// zero, which is older, it also takes the sample.
 func (w *rawWrite) start(start, last, t int64, h nativeHistogram) {
 	if start == 0 || start <= last || start >= t || start < t-w.store.options.OutOfOrderTimeWindow {
 		return
@@ -73,7 +73,7 @@ func (w *rawWrite) start(start, last, t int64, h nativeHistogram) {
 		h = h.zero()
 	}
 	if w.append(start, 0, h) != nil {
-		return // it is an addition of ours, which nobody misses
+		return // the zero is our addition; its loss does no harm
 	}
 	e := w.cache.At(w.n)
 	e.Commit, e.LastT, e.Bits, e.Float = w.commit, start, 0, h == (nativeHistogram{})

@@ -10,29 +10,29 @@ import (
 	"github.com/freshet-io/freshet/internal/core/seriescache"
 )
 
-// rawCache is what is known of the series of one open database of raw samples. It dies
-// with it, since references of one database mean nothing in another.
+// rawCache is the knowledge of the series of one open database of raw samples. It ends with the
+// database, because references mean nothing in another.
 type rawCache struct {
 	*newcomers
-	mu       sync.Mutex // held through a commit, so that what is known is what is written
+	mu       sync.Mutex // held through a commit, so that the cache agrees with the database
 	cache    *seriescache.Cache
-	bound    int64  // Unix milliseconds; a series in the head and not in the cache has nothing newer
-	terms    uint64 // generation that its spellings are of
-	resolved int    // how often labels were looked at since the database is open
-	commit   uint32 // number of the last
+	bound    int64  // Unix milliseconds; a series of the head that is not in the cache has no newer sample
+	terms    uint64 // the generation of its spellings
+	resolved int    // how often labels were looked at since the opening
+	commit   uint32 // number of the last commit
 	cursor   seriescache.Cursor
 	builder  labels.ScratchBuilder
 	labels   []remotewrite.Label
 
 	deleting sync.Mutex
-	deleted  []uint64 // references that the head has let go since the last commit
+	deleted  []uint64 // references that the head has dropped since the last commit
 }
 
 func newRawCache(n *newcomers) *rawCache {
 	return &rawCache{newcomers: n, builder: labels.NewScratchBuilder(16)}
 }
 
-// forget forgets all series of a database that has nothing newer than maxT.
+// forget forgets all series. The database has no sample newer than maxT.
 func (c *rawCache) forget(maxT int64) { c.cache, c.bound = seriescache.New(), maxT }
 
 // PostDeletion is tsdb's callback.
@@ -44,7 +44,7 @@ func (c *rawCache) PostDeletion(series map[chunks.HeadSeriesRef]labels.Labels) {
 	}
 }
 
-// evict forgets what the head has let go.
+// evict forgets series that the head has dropped.
 func (c *rawCache) evict() {
 	c.deleting.Lock()
 	deleted := c.deleted
@@ -58,11 +58,11 @@ func (c *rawCache) evict() {
 // begin begins a commit.
 func (c *rawCache) begin() {
 	if c.commit++; c.commit == 0 {
-		c.commit = 1 // 0 is no commit
+		c.commit = 1 // 0 means no commit
 	}
 }
 
-// useTerms forgets the spellings of another generation of terms.
+// useTerms forgets the spellings of any other generation of terms.
 func (c *rawCache) useTerms(generation uint64) {
 	if c.terms != generation {
 		c.cache.ForgetSpellings()

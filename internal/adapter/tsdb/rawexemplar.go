@@ -41,13 +41,13 @@ func (w *rawWrite) addExemplar(x *remotewrite.Exemplar) {
 		w.request.Outcome.NotKept++
 	case err != nil:
 		w.refuse(outcome.BadExemplar, part, err)
-	default: // or it is there already
+	default: // or it is already stored
 		w.request.Outcome.Written.Add(part)
 	}
 }
 
-// exemplarLabels returns w.labels sorted, in memory of their own. tsdb would take them as
-// they are, and the answer to a query would be JSON that not everybody can read.
+// exemplarLabels returns w.labels sorted, in memory of their own. tsdb would take them
+// unchecked, and answers to queries would be JSON that some clients cannot read.
 func (w *rawWrite) exemplarLabels() (labels.Labels, error) {
 	w.builder.Reset()
 	for i, l := range w.labels {
@@ -59,7 +59,7 @@ func (w *rawWrite) exemplarLabels() (labels.Labels, error) {
 		case !utf8.Valid(l.Value):
 			return labels.EmptyLabels(), fmt.Errorf("the value %.80q of the exemplar's label %.80s is not UTF-8", l.Value, l.Name)
 		}
-		if len(l.Value) > 0 { // a label without a value is none, to tsdb as well
+		if len(l.Value) > 0 { // a label without a value does not count, as in tsdb
 			w.builder.Add(string(l.Name), string(l.Value))
 		}
 	}

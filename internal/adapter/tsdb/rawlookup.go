@@ -13,15 +13,15 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// rawLookup is the series that is being written, as the database knows it.
+// rawLookup is the database's knowledge of the series that is being written.
 type rawLookup struct {
-	n     seriescache.Number // 0 while the head does not have it
-	known bool               // ls is what it is called; else only its reference is known
+	n     seriescache.Number // 0 if the head does not have it
+	known bool               // ls has its labels; otherwise only its reference is known
 	ls    labels.Labels
 }
 
-// lookUp finds out which series the labels stand for, and reports whether it is to be written.
-// The labels of one that came before are not looked at.
+// lookUp finds the series for the request's labels, and reports whether to write it. It does
+// not look at the labels of a known series.
 func (w *rawWrite) lookUp() bool {
 	w.known = false
 	w.n = w.cache.Find(&w.cursor, w.request.Request, w.sent)
@@ -37,7 +37,7 @@ func (w *rawWrite) lookUp() bool {
 	if w.sent.Metadata != (remotewrite.Metadata{}) && w.n != 0 {
 		if e := w.cache.At(w.n); !e.Described {
 			e.Described = true
-			if !w.known { // or resolve has done it
+			if !w.known { // otherwise resolve has done it
 				w.spell()
 				w.describe()
 			}
@@ -46,8 +46,7 @@ func (w *rawWrite) lookUp() bool {
 	return true
 }
 
-// resolve finds out what a series is that was not found, and reports whether it is to be
-// written.
+// resolve looks up a series that the cache does not know, and reports whether to write it.
 func (w *rawWrite) resolve() bool {
 	ls, refused := w.labelsOf()
 	switch {
@@ -72,27 +71,27 @@ func (w *rawWrite) resolve() bool {
 	if limit := w.request.MaxSeries; limit > 0 && w.db.Head().NumSeries() >= uint64(limit) {
 		w.tell(ls, true)
 		w.refuse(outcome.TooManySeries, w.counts(), fmt.Errorf(
-			"the tenant has %d series in memory, and distributor.max_series allows %d; series that are known go on", w.db.Head().NumSeries(), limit))
+			"the tenant has %d series in memory, and distributor.max_series allows %d; known series go on", w.db.Head().NumSeries(), limit))
 		return false
 	}
 	return true
 }
 
-// labelsOf says what series the labels that were sent stand for: none if a rule drops it.
+// labelsOf returns the labels of the series for the labels as sent: none if a rule drops it.
 func (w *rawWrite) labelsOf() (labels.Labels, *outcome.Refusal) {
 	w.resolved++
 	return w.request.Terms.Rules.Resolve(w.request.Request, w.sent)
 }
 
-// describe passes on what the request says of the metric of a series.
+// describe passes on the request's metadata for the series' metric.
 func (w *rawWrite) describe() {
 	if w.sent.Metadata != (remotewrite.Metadata{}) {
 		w.request.Described = append(w.request.Described, write.Description{Metric: w.ls.Get(model.MetricNameLabel), Metadata: w.sent.Metadata})
 	}
 }
 
-// learn remembers the reference of the series that is being written, which has nothing
-// newer than lastT if it is new to the cache.
+// learn remembers the reference of the series that is being written. If it is new to the cache,
+// it has no sample newer than lastT.
 func (w *rawWrite) learn(ref uint64, lastT int64) {
 	if w.n = w.cache.ByRef(ref); w.n == 0 {
 		w.n = w.cache.NewSeries(ref, lastT)
@@ -100,7 +99,7 @@ func (w *rawWrite) learn(ref uint64, lastT int64) {
 	w.cache.Add(&w.cursor, w.request.Request, w.sent, w.n)
 }
 
-// spell finds out what a series is called that was found by its spelling.
+// spell finds the labels of a series that was found by its spelling.
 func (w *rawWrite) spell() {
 	if w.known {
 		return

@@ -8,18 +8,18 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// rawOrder says which times of the series that is being written are taken.
+// rawOrder decides which times of the series that is being written are accepted.
 type rawOrder struct {
-	before    int64 // Unix milliseconds; the series had nothing newer when it, or the commit, began
-	lateNewer int64 // Unix milliseconds; of the samples that wait for the commit out of order, the newest
+	before    int64 // Unix milliseconds; the series had no newer sample when it, or the commit, began
+	lateNewer int64 // Unix milliseconds; the newest out-of-order sample that waits for the commit
 }
 
-// beginOrder follows the look-up.
+// beginOrder prepares the order after the look-up.
 func (w *rawWrite) beginOrder() {
 	w.lateNewer = math.MinInt64
 	w.before = math.MinInt64
 	if w.n == 0 {
-		w.before = w.db.blocksMaxT() // it is not in the head, so on disk at most
+		w.before = w.db.blocksMaxT() // the series is not in the head, so at most on disk
 		return
 	}
 	if e := w.cache.At(w.n); e.Commit != w.commit {
@@ -27,7 +27,8 @@ func (w *rawWrite) beginOrder() {
 	}
 }
 
-// lastT is a time, in Unix milliseconds, after which the series has nothing, stored or waiting.
+// lastT returns a time, in Unix milliseconds, after which the series has no sample, stored or
+// waiting.
 func (w *rawWrite) lastT() int64 {
 	if w.n != 0 {
 		return w.cache.At(w.n).LastT
@@ -35,7 +36,7 @@ func (w *rawWrite) lastT() int64 {
 	return w.before
 }
 
-// appended notes a sample that waits for the commit from now on.
+// appended notes a sample that now waits for the commit.
 func (w *rawWrite) appended(t int64, v float64, float bool) {
 	e := w.cache.At(w.n)
 	e.Commit = w.commit
@@ -46,11 +47,11 @@ func (w *rawWrite) appended(t int64, v float64, float bool) {
 	}
 }
 
-// settle handles a sample that is not newer than everything that the series has. It
-// reports whether the sample met its fate here. Otherwise it is to be appended.
+// settle handles a sample that is not newer than everything that the series has. done means
+// that its fate is decided; otherwise the caller appends it.
 //
-// tsdb would lose a repeat of what waits for the commit without a word, and would let a
-// sample out of order replace one that is stored.
+// tsdb would silently lose a repeat of a sample that waits for the commit, and would let an
+// out-of-order sample replace a stored one.
 func (w *rawWrite) settle(t int64, v float64, h nativeHistogram, part outcome.Counts) (done bool, err error) {
 	if w.n != 0 {
 		e := w.cache.At(w.n)
@@ -58,8 +59,8 @@ func (w *rawWrite) settle(t int64, v float64, h nativeHistogram, part outcome.Co
 			w.meet(part, tile.Point{T: t, V: math.Float64frombits(e.Bits)}, tile.Point{T: t, V: v})
 			return true, nil
 		}
-		// What waits for the commit cannot be looked up. Late samples that come in the
-		// order of time, as those of a backlog, cannot meet each other.
+		// Samples that wait for the commit cannot be looked up. Late samples that come in the
+		// order of time, like a backlog, cannot meet each other.
 		if e.LastT != w.before || t <= w.lateNewer {
 			if err := w.flush(); err != nil {
 				return false, err
@@ -82,17 +83,17 @@ func (w *rawWrite) settle(t int64, v float64, h nativeHistogram, part outcome.Co
 	return true, nil
 }
 
-// meet is for a sample at whose time there is one.
+// meet decides about a sample whose time already has one.
 func (w *rawWrite) meet(part outcome.Counts, there, now tile.Point) {
 	if same(there, now) {
 		w.repeated++
 		w.request.Outcome.Written.Add(part)
 		return
 	}
-	w.refuse(outcome.Duplicate, part, fmt.Errorf("at %s there is another value: %s, not %s", stamp(now.T), format(there), format(now)))
+	w.refuse(outcome.Duplicate, part, fmt.Errorf("at %s another value is stored: %s, not %s", stamp(now.T), format(there), format(now)))
 }
 
-// flush commits what there is so far and goes on.
+// flush commits the gathered samples and goes on.
 func (w *rawWrite) flush() error {
 	if err := w.store.commit(w.app); err != nil {
 		return err

@@ -12,9 +12,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/outcome"
 )
 
-// admit returns the error with which tsdb will refuse a sample that is newer than all of
-// its series, or the first. It comes before what stays when tsdb refuses the sample: a
-// series in the head, which would take the place of one that has samples, or a zero.
+// admit returns the error with which tsdb will refuse a sample that is newer than all of its
+// series, or the first. It runs before tsdb, because a refusal by tsdb leaves something behind:
+// a series in the head, which would take the place of one with samples, or a zero.
 func (w *rawWrite) admit(t int64, h nativeHistogram) error {
 	if w.oldest == math.MinInt64 {
 		w.oldest = w.headOldest() // app may have begun the head by now
@@ -32,9 +32,9 @@ func (w *rawWrite) admit(t int64, h nativeHistogram) error {
 	return nil
 }
 
-// headOldest is the time before which the head takes nothing that is to be the newest
-// sample of a series, or MinInt64 if it is empty: then the first sample decides.
-// Source: Head.appender and memSeries.appendable in tsdb/head_append.go.
+// headOldest returns the time before which the head refuses a sample that is to be the newest
+// of its series, or MinInt64 if the head is empty: then the first sample decides. Source:
+// Head.appender and memSeries.appendable in tsdb/head_append.go.
 func (w *rawWrite) headOldest() int64 {
 	oldest, ok := w.db.Head().AppendableMinValidTime()
 	if !ok {
@@ -46,14 +46,14 @@ func (w *rawWrite) headOldest() int64 {
 	return oldest
 }
 
-// refuse counts parts of the series that is being written.
+// refuse counts refused parts of the series that is being written.
 func (w *rawWrite) refuse(reason outcome.Reason, parts outcome.Counts, cause error) {
 	if w.request.Outcome.Refuse(reason, parts) {
 		w.request.Outcome.Tell(labelrules.Text(w.request.Request, w.sent), cause)
 	}
 }
 
-// refuseAppend says why tsdb did not take a sample.
+// refuseAppend counts a sample that tsdb refused, with the reason.
 func (w *rawWrite) refuseAppend(part outcome.Counts, t int64, err error) {
 	switch {
 	case errors.Is(err, storage.ErrDuplicateSampleForTimestamp):

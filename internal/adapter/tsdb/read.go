@@ -14,8 +14,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// Querier reads the samples of a store from mint to maxt, in Unix milliseconds
-// and both included. A tenant or store that does not exist is empty.
+// Querier reads the samples of a store from mint to maxt, in Unix milliseconds and both
+// included. An unknown tenant or store is empty.
 func (s *Stores) Querier(tenant, store string, mint, maxt int64) (storage.Querier, error) {
 	db, release, err := s.read(context.Background(), tenant, store)
 	if db == nil {
@@ -43,8 +43,8 @@ func (s *Stores) ChunkQuerier(tenant, store string, mint, maxt int64) (storage.C
 	return chunkQuerier{q, release}, nil
 }
 
-// ExemplarQuerier reads a tenant's exemplars, which raw samples and the tiles of the finest
-// width have.
+// ExemplarQuerier reads a tenant's exemplars, which are in the raw store and the store of the
+// finest tiles.
 func (s *Stores) ExemplarQuerier(ctx context.Context, tenant string) (storage.ExemplarQuerier, error) {
 	var all exemplarQuerier
 	for _, store := range []string{Raw, tile.Width10s.String()} {
@@ -65,9 +65,9 @@ func (s *Stores) ExemplarQuerier(ctx context.Context, tenant string) (storage.Ex
 	return all, nil
 }
 
-// Stats are tsdb's figures about the newest samples of a store, with the limit
-// largest counts of each table; label is the one whose values are counted. They
-// are nil if there is no such store.
+// Stats returns tsdb's figures about the newest samples of a store, with the limit largest
+// counts of each table. label is the label whose values are counted. It returns nil if there is
+// no such store.
 func (s *Stores) Stats(tenant, store, label string, limit int) (*tsdb.Stats, error) {
 	db, release, err := s.read(context.Background(), tenant, store)
 	if db == nil {
@@ -77,8 +77,8 @@ func (s *Stores) Stats(tenant, store, label string, limit int) (*tsdb.Stats, err
 	return db.Head().Stats(label, limit), nil
 }
 
-// InMemory is how many series each tenant has in the memory of one of its stores. A store
-// that is closed has none there, and stays closed.
+// InMemory returns how many series each tenant has in memory in one of its stores. A closed
+// store has none, and stays closed.
 func (s *Stores) InMemory(store string) map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +89,7 @@ func (s *Stores) InMemory(store string) map[string]int {
 	return all
 }
 
-// Blocks describes the blocks on disk of a store.
+// Blocks describes a store's blocks on disk.
 func (s *Stores) Blocks(tenant, store string) ([]tsdb.BlockMeta, error) {
 	db, release, err := s.read(context.Background(), tenant, store)
 	if db == nil {
@@ -99,8 +99,8 @@ func (s *Stores) Blocks(tenant, store string) ([]tsdb.BlockMeta, error) {
 	return db.BlockMetas(), nil
 }
 
-// read returns a database that stays open until release is called, or nil if
-// there is none. To call release twice is to call it once.
+// read returns a database that stays open until release is called, or nil if there is none.
+// release may be called twice.
 func (s *Stores) read(ctx context.Context, tenant, kind string) (db *database, release func(), err error) {
 	st, err := s.forRead(tenant, kind)
 	if st == nil {
@@ -137,7 +137,7 @@ func (q chunkQuerier) Close() error {
 	return q.ChunkQuerier.Close()
 }
 
-// exemplarQuerier merges those of several stores.
+// exemplarQuerier merges the exemplars of several stores.
 type exemplarQuerier []storage.ExemplarQuerier
 
 func (all exemplarQuerier) Select(start, end int64, matchers ...[]*labels.Matcher) ([]exemplar.QueryResult, error) {
@@ -150,7 +150,7 @@ func (all exemplarQuerier) Select(start, end int64, matchers ...[]*labels.Matche
 		merged = append(merged, found...)
 	}
 	slices.SortStableFunc(merged, func(a, b exemplar.QueryResult) int { return labels.Compare(a.SeriesLabels, b.SeriesLabels) })
-	// A series of the same name may have come both ways.
+	// A series of one name may have come both ways.
 	out := merged[:0]
 	for _, r := range merged {
 		if n := len(out); n > 0 && labels.Equal(out[n-1].SeriesLabels, r.SeriesLabels) {

@@ -6,29 +6,29 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// reference is what a database remembers of a series of tiles between two writes, so that
-// the labels need not be looked up again.
+// reference is what is remembered of a series of tiles between two writes, so that its labels
+// need not be looked up again.
 type reference struct {
 	series *tile.Series
-	ref    uint64     // in the head; 0 if the series is in no head yet
-	lastT  int64      // Unix milliseconds; the database holds nothing newer of the series
-	next   *reference // of the series that came after it in the last write, or nil
+	ref    uint64     // in the head; 0 if the head does not have the series yet
+	lastT  int64      // Unix milliseconds; the database has no newer sample of the series
+	next   *reference // the series that followed it in the last write, or nil
 }
 
-// references are those of one open database, in which alone they mean something.
+// references belong to one open database, and mean nothing in another.
 type references struct {
 	mu      sync.Mutex // held through a write
 	of      map[*tile.Series]*reference
 	touched map[uint64]uint64 // by ref/64, a bit for each series written to since the opening
-	room    int               // references that there may be until the next sweep
+	room    int               // how many references there may be before the next sweep
 }
 
 const (
 	// fewReferences are never swept.
 	fewReferences = 1024
 
-	// quietMillis is how long nothing was written of a series whose reference a sweep
-	// takes away. A series that lives is written with each of its tiles.
+	// quietMillis is how long a series must have had no writes before a sweep forgets it. A live
+	// series is written with each of its tiles.
 	quietMillis = 3_600_000
 )
 
@@ -54,9 +54,9 @@ func (r *references) touch(ref uint64) { r.touched[ref/64] |= 1 << (ref % 64) }
 
 func (r *references) isTouched(ref uint64) bool { return r.touched[ref/64]&(1<<(ref%64)) != 0 }
 
-// sweep forgets the series that ended, once there are twice as many references as after the
-// last sweep. newest is the time of the newest sample of a write. A series that is forgotten
-// and comes again is looked up once more.
+// sweep forgets series that ended, once there are twice as many references as after the last
+// sweep. newest is the time of the newest sample of a write. A forgotten series that returns is
+// looked up again.
 func (r *references) sweep(newest int64) {
 	if len(r.of) <= r.room {
 		return

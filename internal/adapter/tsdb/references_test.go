@@ -8,8 +8,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// References of series that ended are forgotten, and nothing else: what was written to a
-// series before is known when it comes again.
+// References of ended series are forgotten, and nothing else: a returning series still meets
+// its earlier samples.
 func TestReferencesOfSeriesThatEndedAreForgotten(t *testing.T) {
 	w := newWorld(t)
 	for round := range 4 {

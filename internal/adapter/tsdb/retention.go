@@ -9,20 +9,19 @@ import (
 	prom "github.com/prometheus/prometheus/config"
 )
 
-// Retention is how long a store keeps samples; 0 if there is no such store.
+// Retention returns how long a store keeps samples; 0 if there is no such store.
 func (s *Stores) Retention(store string) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cfg.Retention.of(store)
 }
 
-// SetRetention changes how long stores keep their samples, in databases that are
-// open and in those that will be. Blocks that have become too old are deleted
-// within a minute; what is gone already does not come back. How long the largest
-// block may be stays what it was when a database was opened.
+// SetRetention changes how long stores keep their samples, in databases that are open and in
+// those that open later. Blocks that have become too old are deleted within a minute; deleted
+// samples do not come back. An open database keeps its bound of the largest block.
 //
-// The caller has validated the whole section. After an error some databases have
-// the new retention: to call it again is safe.
+// The caller has validated the whole section. After an error some databases have the new
+// retention; calling it again is safe.
 func (s *Stores) SetRetention(r Retention) error {
 	s.mu.Lock()
 	s.cfg.Retention = r
@@ -30,7 +29,7 @@ func (s *Stores) SetRetention(r Retention) error {
 	all := s.allStores()
 	s.mu.Unlock()
 	var errs []error
-	for _, st := range all { // opening one may take long, and must not hold up the others
+	for _, st := range all { // an opening may take long, and must not hold up the others
 		if err := st.configure(cfg); err != nil {
 			errs = append(errs, fmt.Errorf("set the retention of %s: %w", st.dir, err))
 		}
@@ -38,7 +37,8 @@ func (s *Stores) SetRetention(r Retention) error {
 	return errors.Join(errs...)
 }
 
-// configure changes what an open database can change, and all for the next one.
+// configure applies cfg: to an open database as far as that can change, and entirely to the
+// next one.
 func (s *store) configure(cfg Config) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,12 +49,12 @@ func (s *store) configure(cfg Config) error {
 	return s.applyOptions()
 }
 
-// applyOptions changes what an open database can change. It needs s.mu.
+// applyOptions changes the options of an open database that can change. The caller holds s.mu.
 func (s *store) applyOptions() error {
 	room := &s.db.exemplars
 	room.mu.Lock()
 	defer room.mu.Unlock()
-	// tsdb takes what is missing here for off, so all of it is said.
+	// tsdb turns off what is missing here, so everything is given.
 	return s.db.ApplyConfig(&prom.Config{StorageConfig: prom.StorageConfig{
 		TSDBConfig: &prom.TSDBConfig{
 			OutOfOrderTimeWindow: s.options.OutOfOrderTimeWindow,

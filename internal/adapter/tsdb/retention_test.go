@@ -9,7 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// A day of an hourly sample, with all but the newest hours in blocks.
+// aDay writes an hourly sample for a day, all but the newest hours in blocks.
 func aDay(t *testing.T, w *world) *database {
 	t.Helper()
 	for hour := range 24 {
@@ -22,7 +22,7 @@ func aDay(t *testing.T, w *world) *database {
 	return db
 }
 
-// reload does what tsdb does each minute: it deletes blocks that are too old.
+// reload does what tsdb does each minute: delete blocks that are too old.
 func reload(t *testing.T, db *database) {
 	t.Helper()
 	if err := db.CompactOOOHead(context.Background()); err != nil {
@@ -34,7 +34,7 @@ func TestSetRetention(t *testing.T) {
 	w := newWorld(t)
 	db := aDay(t, w)
 	reload(t, db)
-	oldest := func() string { // of the day's samples
+	oldest := func() string { // oldest of the day's samples
 		var first string
 		fmt.Sscan(w.stored(tenant.Default, "10s"), &first)
 		return first
@@ -80,7 +80,7 @@ func TestSetRetention(t *testing.T) {
 	}
 }
 
-// A retention of one store leaves the others alone.
+// Changing the retention of one store leaves the others alone.
 func TestSetRetentionOfOneStore(t *testing.T) {
 	w := newWorld(t)
 	db := aDay(t, w)

@@ -11,9 +11,9 @@ import (
 
 func point(s *tile.Sample) tile.Point { return tile.Point{T: s.T, V: s.V, H: s.H} }
 
-// same reports whether two samples at one time are the same. Stale markers are,
-// as a float or in a histogram, for tsdb turns one into the other. Buckets that
-// are empty do not count: tsdb adds those that other samples of a chunk have.
+// same reports whether two samples at one time are equal. All stale markers are equal, as a
+// float or in a histogram, because tsdb turns one into the other. Empty buckets do not count,
+// because tsdb adds those that other samples of the chunk have.
 func same(a, b tile.Point) bool {
 	switch {
 	case isStale(a) || isStale(b):

@@ -13,11 +13,11 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// BenchmarkDisk reports the bytes on disk of a sample in a block, index and all,
-// after two hours of tiles of 10 s. docs/operations.md calculates with them.
+// BenchmarkDisk reports the bytes on disk of a sample in a block, index included, after two
+// hours of tiles of 10 s. docs/operations.md uses the figures.
 //
-// Bound: none of time; a busy counter takes less than 4 bytes a sample, a series
-// that stands still less than 1, a timer of 40 busy buckets less than 150.
+// Bound: none on time; a busy counter takes less than 4 bytes a sample, a series that stands
+// still less than 1, a timer of 40 busy buckets less than 150.
 func BenchmarkDisk(b *testing.B) {
 	rnd := rand.New(rand.NewPCG(1, 1))
 	for _, c := range []struct {
@@ -53,8 +53,8 @@ func BenchmarkDisk(b *testing.B) {
 	}
 }
 
-// twoHours writes tiles of 500 series and returns the bytes that a sample of them
-// takes in a block and in the WAL.
+// twoHours writes tiles of 500 series and returns the bytes that a sample of them takes in a
+// block and in the WAL.
 func twoHours(b *testing.B, next func(*float64, *histogram.FloatHistogram) (float64, *histogram.FloatHistogram)) (block, wal float64) {
 	b.Helper()
 	stores, samples := benchmarkStores(b, 500)

@@ -18,18 +18,17 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// Content is what lies in the blocks of a store.
+// Content counts what is in the blocks of a store.
 type Content struct {
 	Tenant, Store string
 	Blocks        int
-	Series        int // of all blocks: one that is in three counts three times
+	Series        int // of all blocks: a series in three blocks counts three times
 	Samples       uint64
 }
 
-// Snapshot puts every store that is on disk into dir/<tenant>/<store>, as blocks,
-// and calls done after each: blocks are hard links, so dir must be on the same
-// file system, and what is in memory becomes one more. Each store is as of a
-// moment of its own; writes go on meanwhile.
+// Snapshot copies every store on disk into dir/<tenant>/<store> as blocks, and calls done after
+// each. Blocks are hard links, so dir must be on the same file system; the samples in memory
+// become one more block. Each store is copied at its own moment, and writes go on meanwhile.
 func (s *Stores) Snapshot(ctx context.Context, dir string, done func(Content)) error {
 	s.mu.Lock()
 	all := s.allStores()
@@ -55,7 +54,7 @@ func (s *store) snapshot(ctx context.Context, dir string) (blocks int, err error
 		return 0, err
 	}
 	defer s.release()
-	// tsdb's snapshot of the head leaves out what came out of order.
+	// tsdb's snapshot of the head leaves out samples that came out of order.
 	if err := db.CompactOOOHead(ctx); err != nil {
 		return 0, err
 	}
@@ -66,9 +65,9 @@ func (s *store) snapshot(ctx context.Context, dir string) (blocks int, err error
 	return len(ids), err
 }
 
-// Verify reads everything below dataDir/tsdb, a snapshot that no process has used,
-// and calls done after each store: every index entry and every chunk has a
-// checksum. The error names the block.
+// Verify reads everything below dataDir/tsdb, a snapshot that no process has used, and calls
+// done after each store. Every index entry and every chunk has a checksum. An error names the
+// block.
 func Verify(ctx context.Context, dataDir string, done func(Content)) error {
 	root := filepath.Join(dataDir, "tsdb")
 	tenants, err := os.ReadDir(root)
@@ -92,8 +91,8 @@ func Verify(ctx context.Context, dataDir string, done func(Content)) error {
 	return nil
 }
 
-// blockDirs returns the directories in the store of a snapshot, all of which are
-// blocks, or none if there is no such store.
+// blockDirs returns the directories in a snapshot's store, all of which are blocks, or none if
+// there is no such store.
 func blockDirs(dir string) (all []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -107,7 +106,7 @@ func blockDirs(dir string) (all []string, err error) {
 	return all, nil
 }
 
-// read adds what is in all blocks of a store.
+// read adds up all blocks of a store.
 func (c *Content) read(ctx context.Context, dir string) error {
 	blocks, err := blockDirs(dir)
 	if err != nil {
@@ -160,7 +159,7 @@ func (c *Content) readBlock(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	if has := block.Meta().Stats; has.NumSeries != series || has.NumSamples != samples {
-		return fmt.Errorf("holds %d series and %d samples, and should hold %d and %d", series, samples, has.NumSeries, has.NumSamples)
+		return fmt.Errorf("has %d series and %d samples, and should have %d and %d", series, samples, has.NumSeries, has.NumSamples)
 	}
 	c.Series += int(series)
 	c.Samples += samples
@@ -172,7 +171,7 @@ func readSeries(idx tsdb.IndexReader, data tsdb.ChunkReader, ref storage.SeriesR
 		return 0, fmt.Errorf("series %d: %w", ref, err)
 	}
 	for _, meta := range *metas {
-		chunk, _, err := data.ChunkOrIterable(meta) // its checksum, too
+		chunk, _, err := data.ChunkOrIterable(meta) // checks its checksum, too
 		if err != nil {
 			return 0, fmt.Errorf("series %s: %w", b.Labels(), err)
 		}

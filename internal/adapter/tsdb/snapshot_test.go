@@ -12,7 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// snapshot takes one into a data directory of its own and returns what was told.
+// snapshot takes a snapshot into its own data directory and returns what done was called with.
 func (w *world) snapshot() (dir string, told []string) {
 	w.t.Helper()
 	dir = w.t.TempDir()
@@ -27,7 +27,7 @@ func (w *world) snapshot() (dir string, told []string) {
 
 func TestSnapshot(t *testing.T) {
 	w := newWorld(t)
-	aDay(t, w) // in blocks, and the last hours in memory
+	aDay(t, w) // in blocks, except the last hours, which are in memory
 	w.write("b@82800=h1,2 c@82700=stale")
 	w.write("a@82000=7") // out of order
 	want := w.stored(tenant.Default, "10s")
@@ -35,7 +35,7 @@ func TestSnapshot(t *testing.T) {
 	if len(told) != 1 || !strings.HasPrefix(told[0], "default/10s blocks=") {
 		t.Errorf("told %q", told)
 	}
-	w.write("a@82900=8") // not in it
+	w.write("a@82900=8") // not in the snapshot
 
 	var content []Content
 	if err := Verify(context.Background(), dir, func(c Content) { content = append(content, c) }); err != nil {
@@ -50,13 +50,13 @@ func TestSnapshot(t *testing.T) {
 	if got := w.stored(tenant.Default, "10s"); got != want {
 		t.Errorf("restored %s\nwant     %s", got, want)
 	}
-	// What was stored is known, and newer samples are taken.
+	// Restored samples are known, and newer samples are taken.
 	if got := w.write("a@82000=7 a@82810=1 d@82810=1"); got != "stored 2, repeated 1" {
 		t.Errorf("write to what was restored: %s", got)
 	}
 }
 
-// Stores that nobody has written to, or that lost all their series, are no errors.
+// Stores that were never written to, or that lost all their series, are not errors.
 func TestSnapshotOfNothing(t *testing.T) {
 	w := newWorld(t)
 	if _, told := w.snapshot(); len(told) > 0 {
@@ -72,7 +72,7 @@ func TestSnapshotOfNothing(t *testing.T) {
 	}
 }
 
-// What is missing from a block or changed in it is found, and the block named.
+// Missing or changed parts of a block are found, and the block is named.
 func TestVerifyFindsDamage(t *testing.T) {
 	w := newWorld(t)
 	aDay(t, w)
@@ -83,13 +83,13 @@ func TestVerifyFindsDamage(t *testing.T) {
 	}
 	block := blocks[0]
 	verify := func() error { return Verify(context.Background(), dir, func(Content) {}) }
-	for name, at := range map[string]string{"chunks/000001": "", "index": "__name__"} { // the latter is padded
+	for name, at := range map[string]string{"chunks/000001": "", "index": "__name__"} { // the index is padded
 		file := filepath.Join(block, name)
 		whole, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Remove(file); err != nil { // it is a hard link
+		if err := os.Remove(file); err != nil { // the file is a hard link
 			t.Fatal(err)
 		}
 		if err := verify(); err == nil || !strings.Contains(err.Error(), filepath.Base(block)) {

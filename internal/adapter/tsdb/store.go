@@ -18,7 +18,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/growth"
 )
 
-// store is the place of one database, open or not.
+// store holds one database, open or not.
 type store struct {
 	tenant string
 	kind   string // Raw or the name of a width
@@ -27,32 +27,32 @@ type store struct {
 	logger *slog.Logger
 	opened prometheus.Gauge
 	fault  prometheus.Gauge   // 1 while broken or ill is set
-	cut    prometheus.Counter // bytes that repairs cut off
+	cut    prometheus.Counter // bytes that repairs removed
 	now    func() time.Time
 	growth *growth.Tracker
-	note   func(name string) // says that the store was opened
+	note   func(name string) // called when the store was opened
 
-	broken atomic.Pointer[BrokenError] // why the last try to open it failed; nil if it did not
-	ill    atomic.Pointer[BrokenError] // what broke since it was opened, as of the last look
+	broken atomic.Pointer[BrokenError] // why the last try to open it failed; nil if it succeeded
+	ill    atomic.Pointer[BrokenError] // what broke after the opening, as of the last look
 
 	mu      sync.Mutex
-	options *tsdb.Options // of the next opening
-	opening chan struct{} // closed when the opening that is under way ends; nil for none
-	again   time.Time     // before which a broken store is not tried again
-	db      *database     // nil until it is needed
-	log     os.FileInfo   // the directory of its log when it was opened
-	users   int           // writes, queriers and an opening, which hold db
-	used    time.Time     // when the last of them let go
-	idle    chan struct{} // closed when users falls to 0; nil if nobody waits for it
-	closing bool          // nobody may become a user
-	large   bool          // the next opening is for many series
+	options *tsdb.Options // for the next opening
+	opening chan struct{} // closed when the current opening ends; nil for none
+	again   time.Time     // earliest time to try a broken store again
+	db      *database     // nil while closed
+	log     os.FileInfo   // the directory of its log at the opening
+	users   int           // writes, queriers and an opening that hold db
+	used    time.Time     // when the last user released it
+	idle    chan struct{} // closed when users falls to 0; nil if nothing waits for that
+	closing bool          // no new users
+	large   bool          // the next opening makes room for many series
 
 	committing sync.Mutex
 	damaged    atomic.Bool // a commit failed: see repair
 }
 
-// read returns the database for a reader, who must release the store when done,
-// or nil if there is none on disk: a query makes no store.
+// read returns the database for a reader, who must release the store when done, or nil if there
+// is none on disk: a query creates no store.
 func (s *store) read(ctx context.Context) (*database, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +83,7 @@ func (s *store) write(ctx context.Context) (*database, error) {
 	return s.use(ctx)
 }
 
-// inMemory is how many series the database has in memory, 0 if it is closed.
+// inMemory returns how many series the database has in memory, 0 if it is closed.
 func (s *store) inMemory() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,8 +93,8 @@ func (s *store) inMemory() int {
 	return int(s.db.Head().NumSeries())
 }
 
-// widen closes a database that has become large, so that it opens again as one. If
-// somebody uses it, a later write does. It needs s.mu.
+// widen closes a database that has grown large, so that it opens again with room for many
+// series. If it has users, a later write tries again. The caller holds s.mu.
 func (s *store) widen() {
 	if s.large || s.db == nil || s.users > 0 || s.db.Head().NumSeries() < manySeries {
 		return
@@ -113,7 +113,7 @@ func (s *store) release() {
 	s.let()
 }
 
-// let wakes those that wait for the last user to go. It needs s.mu.
+// let wakes those that wait for the last user to go. The caller holds s.mu.
 func (s *store) let() {
 	if s.users == 0 && s.idle != nil {
 		close(s.idle)
@@ -123,8 +123,8 @@ func (s *store) let() {
 
 var errDamaged = errors.New("a write at the same time failed")
 
-// commit writes what app gathered, or nothing. Commits stand in a row, so that
-// none succeeds behind one that failed: a replay might not reach it.
+// commit writes what app gathered, or nothing. Commits run one at a time, so that none succeeds
+// behind one that failed: a replay might not reach it.
 func (s *store) commit(app storage.Appender) error {
 	s.committing.Lock()
 	defer s.committing.Unlock()
@@ -138,20 +138,19 @@ func (s *store) commit(app storage.Appender) error {
 	return err
 }
 
-// repairWait is how long a repair waits for queries that are under way. They are
-// refused meanwhile, and writes too.
+// repairWait is how long a repair waits for queries under way. New queries and writes are
+// refused meanwhile.
 const repairWait = 5 * time.Second
 
-// repair closes the database after a failed commit, so that it opens again from
-// what is on disk. Going on would lose acknowledged samples: series that the
-// failed write made stay in memory without a record in the WAL, so that a replay
-// does not know their later samples, and a record of which only the first page
-// was written makes the replay drop all that follows it.
+// repair closes the database after a failed commit, so that it opens again from what is on
+// disk. Going on would lose acknowledged samples. Series made by the failed write stay in
+// memory without a record in the WAL, so a replay does not know their later samples. And a
+// half-written record makes the replay drop everything behind it.
 //
-// A database that cannot be opened could not be read either. So the old one
-// stays, which still answers queries, until the disk takes a file again.
+// If the disk still takes no file, the new database could not be opened. So the old one stays
+// and answers queries until it does.
 //
-// repair needs s.mu and lets go of it while it waits.
+// The caller holds s.mu; repair releases it while it waits.
 func (s *store) repair(ctx context.Context) error {
 	if err := probe(s.dir); err != nil {
 		return fmt.Errorf("the disk is still not writable after a failed write: %w", err)
@@ -170,8 +169,8 @@ func (s *store) repair(ctx context.Context) error {
 	return nil
 }
 
-// drain waits until the database has no user. It needs s.mu and s.closing, and
-// lets go of s.mu while it waits.
+// drain waits until the database has no user. The caller holds s.mu and has set s.closing;
+// drain releases s.mu while it waits.
 func (s *store) drain(ctx context.Context) error {
 	for s.users > 0 {
 		if s.idle == nil {
@@ -190,7 +189,7 @@ func (s *store) drain(ctx context.Context) error {
 	return nil
 }
 
-// shut closes a database without users. It needs s.mu.
+// shut closes a database without users. The caller holds s.mu.
 func (s *store) shut() error {
 	if s.db == nil {
 		return nil
@@ -201,10 +200,10 @@ func (s *store) shut() error {
 	return err
 }
 
-// closeIdle closes the database if nobody used it since a time.
+// closeIdle closes the database if it was not used since a time.
 func (s *store) closeIdle(since time.Time) error {
 	if !s.mu.TryLock() {
-		return nil // somebody uses it
+		return nil // it is in use
 	}
 	defer s.mu.Unlock()
 	if s.db == nil || s.users > 0 || s.closing || !s.used.Before(since) {

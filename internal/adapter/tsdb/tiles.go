@@ -12,18 +12,18 @@ import (
 	"github.com/freshet-io/freshet/internal/core/write"
 )
 
-// WriteTiles stores the samples of tiles of one width, all in one commit. Samples of
-// one series come in the order of time, by one tile.Series: one that returns may
-// have another, and then the first writes no more. The store keeps the labels and the
-// histograms' buckets, and changes nothing in what it is given.
+// WriteTiles stores the samples of tiles of one width, all in one commit. Samples of one series
+// come in the order of time, with one tile.Series. A series that ended and returns may have
+// another tile.Series; then the first writes no more. The store keeps the labels and the
+// histograms' buckets, and never changes its input.
 //
-// A sample that cannot be stored harms no other: Written says what became of
-// each. After an error, though, nothing counts as written, and the same samples
-// should be written again: those that are there by then are repeats.
+// A sample that cannot be stored affects no other: Written has the fate of each. After an
+// error, though, nothing counts as written, and the caller should write the same samples again:
+// those that are stored by then are repeats.
 func (s *Stores) WriteTiles(ctx context.Context, tenant string, width tile.Width, samples []tile.Sample) (tile.Written, error) {
 	kind := width.String()
 	written, err := s.writeTiles(ctx, tenant, width, samples)
-	if errors.Is(err, ErrTooManyTenants) { // a repeat would find the same
+	if errors.Is(err, ErrTooManyTenants) { // repeating the write would give the same result
 		s.metrics.failed.WithLabelValues(kind).Inc()
 		return refuseAll(samples), nil
 	}
@@ -35,7 +35,7 @@ func (s *Stores) WriteTiles(ctx context.Context, tenant string, width tile.Width
 	return written, nil
 }
 
-// refuseAll says that no sample has a store to go to.
+// refuseAll counts all samples as refused, because they have no store.
 func refuseAll(samples []tile.Sample) (w tile.Written) {
 	for i := range samples {
 		w.Refused[tile.TooManyTenants].Add(&samples[i])
@@ -86,19 +86,19 @@ type tileWrite struct {
 	store    *store
 	db       *database
 	app      storage.Appender
-	latest   int64 // Unix milliseconds; what is newer is refused
+	latest   int64 // Unix milliseconds; newer samples are refused
 	samples  []tile.Sample
 	appended []int32 // indexes of the samples that wait for the commit
 	newest   int64   // time of the newest of them
 	written  tile.Written
 	before   *reference // of the sample before, nil at the first
 
-	// pending has the indexes in appended by the series' reference in tsdb. It is
-	// nil until a sample asks for it, which those of a usual write never do.
+	// pending has the indexes in appended by the series' reference in tsdb. It is nil until a
+	// sample needs it, which a usual write never does.
 	pending map[uint64][]int32
 }
 
-// add decides about sample i. Its error is one of the disk, not of the sample.
+// add decides about sample i. An error is one of the disk, not of the sample.
 func (w *tileWrite) add(ctx context.Context, i int) error {
 	sample := &w.samples[i]
 	if sample.T > w.latest {
@@ -130,7 +130,7 @@ func (w *tileWrite) add(ctx context.Context, i int) error {
 		w.refuse(sample, tile.Invalid)
 		return nil
 	}
-	if got != ref.ref { // a series new to the head
+	if got != ref.ref { // the series was new to the head
 		w.db.references.touch(got)
 		ref.ref = got
 	}
@@ -144,9 +144,8 @@ func (w *tileWrite) add(ctx context.Context, i int) error {
 	return nil
 }
 
-// resolve looks a series up and finds a time after which the database cannot
-// hold a sample of it. The usual case of each is exact enough that the next tile
-// of the series lies after it.
+// resolve looks up a series and a time after which the database has no sample of it. In each
+// usual case the time is exact enough that the next tile of the series lies after it.
 func (w *tileWrite) resolve(series *tile.Series) *reference {
 	ref := &reference{series: series}
 	if g, ok := w.app.(storage.GetRef); ok {
@@ -155,15 +154,15 @@ func (w *tileWrite) resolve(series *tile.Series) *reference {
 	}
 	switch {
 	case ref.ref == 0:
-		// Not in the head, so on disk at most. A compaction that took the series
-		// from the head made its block before: the order of the two looks matters.
+		// Not in the head, so at most on disk. A compaction that took the series from the head
+		// made its block before: the order of the two looks matters.
 		ref.lastT = w.db.blocksMaxT()
 	case !w.db.references.isTouched(ref.ref):
 		// In the head since the opening, as all series are after a restart.
 		ref.lastT = w.db.openMaxT
 		w.db.references.touch(ref.ref)
 	default:
-		// Written to by another tile.Series before this one: it ended and returned.
+		// Written by another tile.Series before this one: it ended and returned.
 		ref.lastT = max(w.db.Head().MaxTime(), w.db.Head().MaxOOOTime(), w.newest)
 	}
 	return ref
@@ -174,16 +173,16 @@ func (w *tileWrite) append(ref uint64, sample *tile.Sample) (uint64, error) {
 		got, err := w.app.Append(storage.SeriesRef(ref), sample.Series.Labels, sample.T, sample.V)
 		return uint64(got), err
 	}
-	// tsdb keeps the histogram and gives it other spans and buckets when its chunk
-	// has more of them. It never writes into those it got, so a copy of the outside
-	// is enough to keep the promise that H does not change.
+	// tsdb keeps the histogram and gives it other spans and buckets if its chunk has more of
+	// them. It never writes into the ones it got, so a shallow copy keeps the promise that H
+	// does not change.
 	h := *sample.H
 	got, err := w.app.AppendHistogram(storage.SeriesRef(ref), sample.Series.Labels, sample.T, nil, &h)
 	return uint64(got), err
 }
 
-// settle handles a sample that might not be new: it reports whether the sample
-// met its fate here. Otherwise it is to be appended.
+// settle handles a sample that might not be new. settled means that its fate is decided;
+// otherwise the caller appends it.
 func (w *tileWrite) settle(ctx context.Context, sample *tile.Sample, ref uint64) (settled bool, err error) {
 	earlier, newer := w.pendingAt(ref, sample.T)
 	if earlier == nil {
@@ -198,8 +197,8 @@ func (w *tileWrite) settle(ctx context.Context, sample *tile.Sample, ref uint64)
 	case earlier != nil:
 		w.conflict(sample, fmt.Errorf("another value is stored: %v, not %v", format(*earlier), format(point(sample))))
 	case newer && sample.T < w.db.Head().MaxTime()-w.store.options.OutOfOrderTimeWindow:
-		// Against the order of time, within one write. The newer sample is not in
-		// tsdb yet, so that Append would take this one and Commit lose it.
+		// Against the order of time within one write. The newer sample is not in tsdb yet, so
+		// Append would take this one and Commit lose it.
 		w.refuse(sample, tile.TooOld)
 	default:
 		return false, nil
@@ -207,8 +206,8 @@ func (w *tileWrite) settle(ctx context.Context, sample *tile.Sample, ref uint64)
 	return true, nil
 }
 
-// pendingAt looks among the samples of a series that wait for the commit, which
-// no query can see: for one at t and for any that is newer.
+// pendingAt looks at the samples of a series that wait for the commit, which no query can see.
+// It returns the one at t, and whether any is newer.
 func (w *tileWrite) pendingAt(ref uint64, t int64) (at *tile.Point, newer bool) {
 	if w.pending == nil {
 		w.pending = map[uint64][]int32{}
@@ -229,15 +228,15 @@ func (w *tileWrite) pendingAt(ref uint64, t int64) (at *tile.Point, newer bool) 
 	return at, newer
 }
 
-// conflict keeps the first value. Tiles are computed so that this cannot happen;
-// times that senders choose are theirs to choose twice.
+// conflict keeps the first value. Tiles are computed so that this cannot happen, but senders
+// may choose the same time twice.
 func (w *tileWrite) conflict(sample *tile.Sample, cause error) {
 	if sample.Timed {
 		w.refuse(sample, tile.Duplicate)
 		return
 	}
 	w.refuse(sample, tile.Conflict)
-	w.store.logger.Error("BUG: a tile that is final was written again with another value; the first stays",
+	w.store.logger.Error("BUG: a final tile was written again with another value; the first stays",
 		"series", sample.Series.Labels.String(), "t", sample.T, "err", cause)
 }
 

@@ -25,9 +25,8 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tile"
 )
 
-// A write is followed by the fates of its samples. Between writes, "restart"
-// opens the database again, and "return" forgets the series, as a tile table
-// does with those that end.
+// Each write is followed by the fates of its samples. Between writes, "restart" opens the
+// database again, and "return" forgets the series, as a tile table forgets those that end.
 func TestWrite(t *testing.T) {
 	for _, c := range []struct {
 		why   string
@@ -156,7 +155,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// A block takes a series out of memory; its samples are still there.
+// A compaction takes a series out of memory; its samples are still there.
 func TestWriteAfterCompaction(t *testing.T) {
 	w := newWorld(t)
 	w.write("a@0=1 b@0=1")
@@ -174,7 +173,7 @@ func TestWriteAfterCompaction(t *testing.T) {
 		{"a@0=1", "repeated 1"},
 		{"a@0=2", "conflicts 1"},
 		{"a'@0=1", "repeated 1"},
-		{"a@18000=2", "stored 1"}, // by a reference that has died
+		{"a@18000=2", "stored 1"}, // by a reference that is no longer valid
 		{"a@18010=3", "stored 1"},
 		{"a@18000=2", "repeated 1"},
 	} {
@@ -187,7 +186,7 @@ func TestWriteAfterCompaction(t *testing.T) {
 	}
 }
 
-// The promise of tile.Sample: tsdb adds the empty buckets of its chunk to the
+// The promise of tile.Sample holds although tsdb adds the empty buckets of its chunk to the
 // histograms that it keeps.
 func TestWriteLeavesHistogramsAlone(t *testing.T) {
 	w := newWorld(t)
@@ -226,14 +225,13 @@ func TestWriteIsCounted(t *testing.T) {
 	}
 }
 
-// A write that fails, as on a full disk, stores nothing; the store goes on when
-// the disk does. Two things must not happen then: that series which only the
-// failed write had made live on in memory without a record on disk, and that a
-// record of which half was written ends the replay. Both would lose samples that
-// were acknowledged later.
+// A write that fails, as on a full disk, stores nothing; the store goes on when the disk does.
+// Two things must not happen then: series made only by the failed write live on in memory
+// without a record on disk, or a half-written record ends the replay. Both would lose samples
+// that were acknowledged later.
 //
-// The limit would hit whatever else the process writes, such as the log of files
-// that go test keeps. So it is that of a process of its own.
+// The limit would also hit the process' other files, such as the log that go test keeps. So the
+// test runs in a process of its own.
 func TestWriteFails(t *testing.T) {
 	const child = "FRESHET_TEST_WRITE_FAILS"
 	if os.Getenv(child) == "" {
@@ -288,8 +286,7 @@ func TestWriteFails(t *testing.T) {
 		t.Errorf("%v failed writes counted; want 2", n)
 	}
 
-	// A reader holds the old database while the disk takes files again: the repair
-	// waits for it.
+	// A reader holds the old database when the disk takes files again: the repair waits for it.
 	q, err := w.stores.Querier(tenant.Default, "10s", 0, base)
 	if err != nil {
 		t.Fatal(err)
@@ -307,7 +304,7 @@ func TestWriteFails(t *testing.T) {
 	}
 	w.write("series_with_a_long_name_7@30=8")
 
-	// What a process finds that follows one killed now.
+	// What a process finds after one that is killed now.
 	later := t.TempDir()
 	if err := os.CopyFS(later, os.DirFS(w.dir)); err != nil {
 		t.Fatal(err)
@@ -324,9 +321,9 @@ func TestWriteFails(t *testing.T) {
 	}
 }
 
-// Bound: 500 ns a sample on one core, so that 100,000 series with tiles of 10 s
-// cost a two-hundredth of a core. Each pass writes the next tile of 10,000 series
-// whose references are known.
+// Bound: 500 ns a sample on one core, so that 100,000 series with tiles of 10 s cost a
+// two-hundredth of a core. Each pass writes the next tile of 10,000 series with known
+// references.
 func BenchmarkWrite(b *testing.B) {
 	const series = 10_000
 	stores, samples := benchmarkStores(b, series)
@@ -338,8 +335,8 @@ func BenchmarkWrite(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/series, "ns/sample")
 }
 
-// What each sample of a usual write costs of its own is memory of tsdb's; ours
-// is a constant for each write and four bytes a sample.
+// Each sample of a usual write takes only tsdb's memory. Ours is a constant for each write and
+// four bytes a sample.
 func TestWriteAllocates(t *testing.T) {
 	const series = 1000
 	stores, samples := benchmarkStores(t, series)
@@ -352,8 +349,8 @@ func TestWriteAllocates(t *testing.T) {
 	}
 }
 
-// Bound: 20 µs a sample, so that the 50,000 series of a flush that comes again
-// after a restart cost a second. Each is looked up in the database.
+// Bound: 20 µs a sample, so that repeating a flush of 50,000 series after a restart costs a
+// second. Each sample is looked up in the database.
 func BenchmarkWriteRepeat(b *testing.B) {
 	const series = 10_000
 	stores, samples := benchmarkStores(b, series)

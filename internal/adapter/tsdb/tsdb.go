@@ -19,9 +19,9 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// Stores is all stores of one data directory. A database is opened by the first
-// write to it, or by the first query if it is on disk, and closed by Close, or when
-// nobody used it for a while. All methods can be called from any goroutine.
+// Stores has all stores of one data directory. The first write opens a database, or the first
+// query if it is on disk. Close closes it, and so does some time without use. All methods are
+// safe for concurrent use.
 type Stores struct {
 	cfg     Config
 	dir     string // <data directory>/tsdb
@@ -35,13 +35,12 @@ type Stores struct {
 
 	mu      sync.Mutex
 	closed  bool
-	tenants map[string]map[string]*store // by tenant and store; a tenant's are made together
+	tenants map[string]map[string]*store // by tenant and store; all stores of a tenant are made together
 }
 
-// Open makes the directory tsdb in dataDir and finds the tenants that have
-// stores there. It opens no database, and says which of them cannot be opened as far as
-// names and kinds of files show it. The clock decides which samples lie too
-// far ahead.
+// Open makes the directory tsdb in dataDir and finds the tenants that have stores there. It
+// opens no database, but notes stores that cannot be opened, as far as names and types of files
+// show it. now decides which samples lie too far ahead.
 func Open(cfg Config, dataDir string, now func() time.Time, reg prometheus.Registerer, logger *slog.Logger) (*Stores, error) {
 	s := &Stores{
 		cfg:     cfg,
@@ -61,13 +60,13 @@ func Open(cfg Config, dataDir string, now func() time.Time, reg prometheus.Regis
 		return nil, fmt.Errorf("open stores: %w", err)
 	}
 	for _, e := range entries {
-		// A file in place of a tenant's directory makes all its stores broken. A hidden one is
-		// a file system's or an editor's own.
+		// A file in place of a tenant's directory makes all its stores broken. Hidden files
+		// belong to a file system or an editor.
 		if tenant.Check(e.Name()) == nil && (e.IsDir() || !strings.HasPrefix(e.Name(), ".")) {
 			s.tenants[e.Name()] = s.newTenant(e.Name())
 		}
 	}
-	for _, st := range s.allStores() { // which nobody has but this goroutine
+	for _, st := range s.allStores() { // not shared yet
 		if err := examine(st.dir); err != nil {
 			st.breaks(err)
 		}
@@ -96,8 +95,8 @@ func (s *Stores) newTenant(name string) map[string]*store {
 	return stores
 }
 
-// allStores returns every store of every tenant, in the order of their names. It
-// needs s.mu.
+// allStores returns every store of every tenant, in the order of their names. The caller holds
+// s.mu.
 func (s *Stores) allStores() (all []*store) {
 	for _, name := range slices.Sorted(maps.Keys(s.tenants)) {
 		for _, kind := range slices.Sorted(maps.Keys(s.tenants[name])) {
@@ -107,7 +106,7 @@ func (s *Stores) allStores() (all []*store) {
 	return all
 }
 
-// forWrite returns a store, making it and its tenant if need be.
+// forWrite returns a store, and makes it and its tenant if needed.
 func (s *Stores) forWrite(name, kind string) (*store, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +126,7 @@ func (s *Stores) forWrite(name, kind string) (*store, error) {
 	return s.tenants[name][kind], nil
 }
 
-// forRead returns a store, or nil if there is none of these names.
+// forRead returns a store, or nil if it does not exist.
 func (s *Stores) forRead(name, kind string) (*store, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,8 +136,7 @@ func (s *Stores) forRead(name, kind string) (*store, error) {
 	return s.tenants[name][kind], nil
 }
 
-// closeIdle closes the databases that nobody used for so long as the configuration
-// says.
+// closeIdle closes databases that were unused for as long as the configuration says.
 func (s *Stores) closeIdle() error {
 	s.mu.Lock()
 	all := s.allStores()
@@ -152,16 +150,15 @@ func (s *Stores) closeIdle() error {
 	return errors.Join(errs...)
 }
 
-// Close closes all databases after the queries that read them, for which it
-// waits until ctx is done. A database that is still being read by then stays
-// open, since its memory must not go away under a reader; nothing is lost, for
-// what was written is in its WAL.
+// Close closes all databases. It waits until ctx is done for queries that read them. A database
+// that still has readers then stays open, because its memory must not go away under them;
+// nothing is lost, because everything written is in its WAL.
 func (s *Stores) Close(ctx context.Context) error {
 	errs := []error{s.noteUsed()}
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	for name, stores := range s.tenants { // not written to once closed is set
+	for name, stores := range s.tenants { // the map does not change once closed is set
 		for kind, st := range stores {
 			if err := st.close(ctx); err != nil {
 				errs = append(errs, fmt.Errorf("close store %s of tenant %s: %w", kind, name, err))

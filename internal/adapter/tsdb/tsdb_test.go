@@ -30,14 +30,13 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// base is the zero of the tests' seconds: a multiple of the block duration.
+// base is second 0 of the tests: a multiple of the block duration.
 const base = 1_700_006_400_000
 
 // ten is the width that most tests write.
 const ten = tile.Width10s
 
-// world is stores on a clock that the test moves, and the series that a tile
-// table would hold.
+// world has stores on a clock that the test moves, and the series that a tile table would hold.
 type world struct {
 	t      testing.TB
 	cfg    Config
@@ -70,17 +69,17 @@ func (w *world) open() {
 
 func (w *world) close() {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // for readers that were forgotten
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // in case a test forgot a reader
 	defer cancel()
 	if err := w.stores.Close(ctx); err != nil {
 		w.t.Error(err)
 	}
 }
 
-// samples reads "a@10=1 a@20=stale b@10=h3": series, second and value. A prime
-// makes a second tile.Series of the same labels: a' is a, but another object. A
-// plus adds a label: a+ has those of a and one more. a@10=1#ab:2@9 has an exemplar, of
-// the trace ab, which measured 2 at second 9.
+// samples reads "a@10=1 a@20=stale b@10=h3": series, second and value. A prime makes a second
+// tile.Series of the same labels: a' equals a, but is another object. A plus adds a label: a+
+// has the labels of a and one more. a@10=1#ab:2@9 has an exemplar of the trace ab, with value 2
+// at second 9.
 func (w *world) samples(text string) []tile.Sample {
 	w.t.Helper()
 	var samples []tile.Sample
@@ -149,10 +148,10 @@ func hist(t testing.TB, text string) *histogram.FloatHistogram {
 	return h.Compact(0)
 }
 
-// rawOfEach is how many values on the wire each sample of the tests stands for.
+// rawOfEach is how many received values each sample of the tests stands for.
 const rawOfEach = 7
 
-// write returns the fates that have a count, like "stored 2, too_old 1".
+// write returns the fates with a count, like "stored 2, too_old 1".
 func (w *world) write(text string) string {
 	w.t.Helper()
 	samples := w.samples(text)
@@ -254,8 +253,8 @@ func notation(p tile.Point) string {
 	return "h" + strings.Join(counts, ",")
 }
 
-// A reference belongs to one open database. Another one gives the same numbers
-// to other series, and tsdb would not notice.
+// A reference belongs to one open database. Another one gives the same numbers to other series,
+// and tsdb would not notice.
 func TestReferenceDiesWithItsDatabase(t *testing.T) {
 	w := newWorld(t)
 	w.write("a@10=1 b@10=2")
@@ -265,7 +264,7 @@ func TestReferenceDiesWithItsDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.open()
-	w.series["b"] = kept["b"] // reference 2, which is c's in a moment
+	w.series["b"] = kept["b"] // reference 2, which c will get
 	w.write("d@10=1 c@10=1")
 	w.write("b@20=3")
 	if got, want := w.stored(tenant.Default, "10s"), "b@20=3 c@10=1 d@10=1"; got != want {
@@ -285,7 +284,7 @@ func TestTenantsAndStoresAreApart(t *testing.T) {
 		{"blue", tile.Width10s, "a@10=2"},
 		{"blue", tile.Width1m, "a@60=3"},
 	} {
-		clear(w.series) // a tile table belongs to one tenant
+		clear(w.series) // each tenant has its own tile table
 		if _, err := w.stores.WriteTiles(ctx, wr.tenant, wr.width, w.samples(wr.text)); err != nil {
 			t.Fatal(err)
 		}
@@ -401,8 +400,7 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// Each open database has tsdb's metrics under its own labels, and takes them
-// along when it closes.
+// Each open database has tsdb's metrics under its own labels, and they go when it closes.
 func TestMetricsOfEachDatabase(t *testing.T) {
 	w := newWorld(t)
 	w.write("a@10=1")

@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	// usedFile says which stores were in use: docs/format/databases.md.
+	// usedFile lists the stores that were in use: docs/format/databases.md.
 	usedFile = "stores.json"
 
-	// inUse is how long before the end of a process the last write or query of a store
-	// may lie for the next process to open it before it is ready.
+	// inUse: the next process opens a store before it is ready if the store's last write or
+	// query was at most this long before the last process ended.
 	inUse = time.Hour
 )
 
-// usedStores is what the file holds. Times are Unix milliseconds.
+// usedStores is the contents of the file. Times are Unix milliseconds.
 type usedStores struct {
 	At   int64            `json:"at_ms"`   // when it was written
-	Used map[string]int64 `json:"used_ms"` // last write or query, by TENANT/STORE, of those in use
+	Used map[string]int64 `json:"used_ms"` // last write or query of stores in use, by TENANT/STORE
 }
 
 func (s *store) name() string { return s.tenant + "/" + s.kind }
@@ -38,24 +38,24 @@ func (s *store) name() string { return s.tenant + "/" + s.kind }
 type Progress struct {
 	Done  int      `json:"done"`
 	Total int      `json:"total"`
-	Now   []string `json:"now"` // that are being opened, as TENANT/STORE
+	Now   []string `json:"now"` // being opened, as TENANT/STORE
 }
 
-// noted is what the file says. A new store waits while another one is noted, and so many
-// that are opened at once cost few writes.
+// noted is what the file has. A new store waits while another one is noted, so opening many at
+// once costs few writes.
 type noted struct {
 	sync.Mutex
-	names map[string]int64 // used_ms of the last write
+	names map[string]int64 // used_ms as last written
 }
 
-// progress is that of one Stores.
+// progress is the progress of a Stores.
 type progress struct {
 	mu    sync.Mutex
 	begun bool
 	Progress
 }
 
-// Opening is how far OpenUsed has come, with a total of 0 before it begins.
+// Opening returns how far OpenUsed has come, with a total of 0 before it begins.
 func (s *Stores) Opening() Progress {
 	s.warming.mu.Lock()
 	defer s.warming.mu.Unlock()
@@ -83,13 +83,13 @@ func (p *progress) opened(name string) {
 	p.Done++
 }
 
-// OpenUsed opens the stores that were in use when the last process ended, at most as many
-// as the configuration allows, the largest logs first and as many at a time as there are
+// OpenUsed opens the stores that were in use when the last process ended, at most as many as
+// the configuration allows. It opens the largest logs first, and as many at a time as there are
 // processors. It returns when all are open or broken, or ctx is done.
 func (s *Stores) OpenUsed(ctx context.Context) {
 	all := s.wereUsed()
 	s.warming.begin(len(all))
-	if err := s.noteUsed(); err != nil { // stores may have been opened before
+	if err := s.noteUsed(); err != nil { // stores may already have been opened
 		s.logger.Warn(notNoted, "err", err)
 	}
 	var group errgroup.Group
@@ -98,16 +98,16 @@ func (s *Stores) OpenUsed(ctx context.Context) {
 		group.Go(func() error {
 			s.warming.opening(st.name())
 			defer s.warming.opened(st.name())
-			if db, err := st.read(ctx); err == nil && db != nil { // an error is in Broken
+			if db, err := st.read(ctx); err == nil && db != nil { // Broken has any error
 				st.release()
 			}
 			return nil
 		})
 	}
-	_ = group.Wait() // none fails
+	_ = group.Wait() // no goroutine returns an error
 }
 
-// wereUsed are the stores to open, the largest first. From now on they count as used, so
+// wereUsed returns the stores to open, the largest first. From now on they count as used, so
 // that a process which ends before it is ready does not forget them.
 func (s *Stores) wereUsed() (found []*store) {
 	s.mu.Lock()
@@ -135,8 +135,8 @@ func (s *Stores) wereUsed() (found []*store) {
 	return found
 }
 
-// readUsed reads the file. Without one, as in a data directory of an older version, the
-// times of the logs say which stores were written to.
+// readUsed reads the file. Without one, as in the data directory of an older version, the times
+// of the logs show which stores were written to.
 func (s *Stores) readUsed(all []*store) (used usedStores) {
 	text, err := os.ReadFile(s.usedPath())
 	if err == nil {
@@ -146,7 +146,7 @@ func (s *Stores) readUsed(all []*store) (used usedStores) {
 		return used
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		s.logger.Warn("which stores were in use is read off the times of their logs", "file", s.usedPath(), "err", err)
+		s.logger.Warn("the list of stores in use cannot be read; using the times of their logs instead", "file", s.usedPath(), "err", err)
 	}
 	used = usedStores{Used: map[string]int64{}}
 	for _, st := range all {
@@ -160,10 +160,10 @@ func (s *Stores) readUsed(all []*store) (used usedStores) {
 
 func (s *Stores) usedPath() string { return filepath.Join(filepath.Dir(s.dir), usedFile) }
 
-const notNoted = "which stores are in use is not noted: the next start may not open all of them before it is ready"
+const notNoted = "the list of stores in use cannot be written: the next start may not open all of them before it is ready"
 
-// noteOpened writes which stores are in use if the file does not have one that was opened:
-// the process may be killed before it is written the next time.
+// noteOpened writes the file if it lacks a store that was opened: the process may be killed
+// before the next regular write.
 func (s *Stores) noteOpened(name string) {
 	s.noted.Lock()
 	defer s.noted.Unlock()
@@ -182,9 +182,9 @@ func (s *Stores) noteUsed() error {
 	return s.writeUsed()
 }
 
-// writeUsed writes the file once OpenUsed has read what the last process wrote. The file
-// is whole at any time and not synced: after a power loss the times of the logs do. It
-// needs s.noted.
+// writeUsed writes the file once OpenUsed has read the one of the last process. The file is
+// whole at any time and not synced: after a power loss the times of the logs serve instead. The
+// caller holds s.noted.
 func (s *Stores) writeUsed() error {
 	s.warming.mu.Lock()
 	begun := s.warming.begun
@@ -199,7 +199,7 @@ func (s *Stores) writeUsed() error {
 	used := usedStores{At: now.UnixMilli(), Used: map[string]int64{}}
 	for _, st := range all {
 		last := now
-		if st.mu.TryLock() { // else somebody uses it
+		if st.mu.TryLock() { // otherwise it is in use
 			last = st.used
 			if st.users > 0 {
 				last = now
@@ -216,7 +216,7 @@ func (s *Stores) writeUsed() error {
 	}
 	temp := s.usedPath() + ".tmp"
 	if err := os.WriteFile(temp, append(text, '\n'), 0o640); err != nil {
-		return fmt.Errorf("note which stores are in use: %w", err)
+		return fmt.Errorf("write the list of stores in use: %w", err)
 	}
 	if err := os.Rename(temp, s.usedPath()); err != nil {
 		return err
@@ -225,7 +225,7 @@ func (s *Stores) writeUsed() error {
 	return nil
 }
 
-// Look looks what broke of the stores that are open, for Broken to say. Tend does so once a
+// Look checks the open stores and notes what broke, for Broken to return. Tend does so once a
 // minute.
 func (s *Stores) Look() {
 	s.mu.Lock()
@@ -236,9 +236,9 @@ func (s *Stores) Look() {
 	}
 }
 
-// Broken are the stores that could not be opened when this was tried last, in the order
-// of their names, and those that broke since, as of the last Look. Those that nobody used
-// since the start were only looked at.
+// Broken returns the stores that could not be opened at the last try, in the order of their
+// names, and those that broke after it, as of the last Look. Stores that were not used since
+// the start were only examined.
 func (s *Stores) Broken() (found []*BrokenError) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,16 +260,15 @@ func (s *Stores) Exist(kinds ...string) bool {
 	})
 }
 
-// Tend does what is to be done once a minute: it closes the databases that nobody used
-// for so long as the configuration says, tries those again that could not be opened, and
-// notes which are in use.
+// Tend does what is due once a minute: it closes idle databases, tries broken stores again, and
+// notes which stores are in use.
 func (s *Stores) Tend(ctx context.Context) error {
 	err := s.closeIdle()
 	s.mu.Lock()
 	all := s.allStores()
 	s.mu.Unlock()
 	for _, st := range all {
-		try, cancel := context.WithTimeout(ctx, openPause) // one that hangs must not hold up the others
+		try, cancel := context.WithTimeout(ctx, openPause) // a hanging store must not hold up the others
 		st.tryBroken(try)
 		cancel()
 		st.look()
