@@ -145,7 +145,7 @@ freshet: FILE:4: http.listen = 7125: must be HOST:PORT, such as 127.0.0.1:7125
 freshet: FILE:6: dogstatsd.readers = many: is not a whole number
 freshet: FILE:7: dogstatsd.tenant = a/b: tenant "a/b": '/' is not allowed; use 1 to 64 letters, digits, dots, dashes and underscores
 freshet: FILE:9: dogstatsd.listeners[0].network = tcp: must be udp, unixgram or unix
-freshet: FILE:9: dogstatsd.listeners[0].address: is missing; give HOST:PORT for udp, a path for unixgram and unix
+freshet: FILE:9: dogstatsd.listeners[0].address: is missing; give HOST:PORT for udp, or a path for unixgram and unix
 freshet: FILE:12: aggregator.lateness = 1h: must be 0s to 30s: at most six tiles of 10s are open at once; set it to 2s
 freshet: FILE:13: aggregator.fsync = sometimes: must be interval or commit
 `, "FILE", file)

@@ -90,7 +90,7 @@ becomes
   rule          mapping.rules[2], match: open
   kind          updown
   series        open
-  values        adds -4 to a total that goes up and down, which is kept for 40d after the last sample and stored as a gauge
+  values        adds -4 to a total that goes up and down, is kept for 40d after the last sample, and is stored as a gauge
   shard         946
   stored in     10s tiles for 2d, 1m tiles for 40d
 `},

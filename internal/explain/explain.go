@@ -1,5 +1,5 @@
-// Package explain says what a datagram would become, field by field: on a running server, or by
-// a configuration alone. It changes nothing.
+// Package explain says what a datagram would become, field by field, either on a running server or
+// under a configuration alone. It changes nothing.
 package explain
 
 import (
@@ -22,18 +22,18 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// MaxBytes bounds what is explained at once; no datagram is longer.
+// MaxBytes bounds the input; no datagram is longer.
 const MaxBytes = 1 << 20
 
-// Explainer explains datagrams. New returns one for a configuration alone; a running server
-// then sets what it knows better.
+// Explainer explains datagrams. New returns one for a configuration alone; a running server then
+// sets the fields that it knows better.
 type Explainer struct {
 	config settings.Config
 	mapper *mapping.Mapper
-	// Peek is which name a claim would get.
+	// Peek returns the name that a claim would get.
 	Peek func(*catalogue.Claim) (name string, known bool, report catalogue.Report)
 
-	// Admit is what limits would make of a series. Nil without a server.
+	// Admit returns what the limits would do with a series. Nil without a server.
 	Admit func(tenant string, key []byte, source uint64, length int) limit.Prospect
 
 	// Arrives lists the DogStatsD sockets of a tenant. Nil without a server.
@@ -41,8 +41,8 @@ type Explainer struct {
 	now     time.Time
 }
 
-// New returns one that knows no server, only a configuration: each name
-// belongs to the first line that claims it.
+// New returns an Explainer that knows only a configuration: each name belongs to the first line
+// that claims it.
 func New(c settings.Config, now time.Time) (*Explainer, error) {
 	constant, err := c.ConstantLabels()
 	if err != nil {
@@ -55,7 +55,7 @@ func New(c settings.Config, now time.Time) (*Explainer, error) {
 	names := catalogue.New(catalogue.DefaultMaxNames)
 	return &Explainer{config: c, mapper: mapper, now: now, Peek: func(claim *catalogue.Claim) (string, bool, catalogue.Report) {
 		name, known, report := names.Peek(claim)
-		names.Resolve(now.UnixMilli(), claim) // so that the lines of a datagram meet each other
+		names.Resolve(now.UnixMilli(), claim) // so that lines of one datagram see each other's names
 		return name, known, report
 	}}, nil
 }
@@ -67,7 +67,7 @@ func (x *Explainer) Explain(tenant string, packet []byte) answer.Explained {
 		e.Arrives = append(e.Arrives, x.Arrives(tenant)...)
 	}
 	if x.Arrives != nil && len(e.Arrives) == 0 {
-		e.Warnings = append(e.Warnings, fmt.Sprintf("no DogStatsD socket belongs to the tenant %s: nothing can arrive for it", tenant))
+		e.Warnings = append(e.Warnings, fmt.Sprintf("the tenant %s has no DogStatsD socket: nothing can arrive for it", tenant))
 	}
 	if limit := int(x.config.DogStatsD.MaxPacket); len(packet) > limit {
 		e.Warnings = append(e.Warnings, fmt.Sprintf("%d bytes are more than dogstatsd.max_packet (%d): the datagram would be dropped", len(packet), limit))
@@ -79,7 +79,7 @@ func (x *Explainer) Explain(tenant string, packet []byte) answer.Explained {
 		e.Warnings = append(e.Warnings, "nothing is stored: "+settings.NothingStored)
 	}
 	if len(e.Lines) == 0 {
-		e.Warnings = append(e.Warnings, "there is no line in it")
+		e.Warnings = append(e.Warnings, "the datagram has no line")
 	}
 	return e
 }
@@ -120,19 +120,19 @@ func warn(l *answer.ExplainedLine, text string, args ...any) {
 	l.Warnings = append(l.Warnings, fmt.Sprintf(text, args...))
 }
 
-// event is what an event becomes.
+// event returns what an event becomes.
 func (x *Explainer) event(e *dogstatsd.Event, l *answer.ExplainedLine) *answer.Becomes {
 	kept := x.config.Events.Retention
 	if at := time.Unix(e.Time, 0); e.Time > 0 && at.Before(x.now.Add(-kept)) {
 		warn(l, "its time, %s, is older than events.retention (%v): it is not kept", at.UTC().Format(time.RFC3339), model.Duration(kept))
 	} else if at.After(x.now.Add(10 * time.Minute)) {
-		warn(l, "its time, %s, is more than 10 minutes ahead: the time of arrival is taken", at.UTC().Format(time.RFC3339))
+		warn(l, "its time, %s, is more than 10 minutes ahead: the time of arrival is used", at.UTC().Format(time.RFC3339))
 	}
 	return &answer.Becomes{Kind: "event", Combine: "kept as it is; see freshet events", Stores: []string{"events for " + model.Duration(kept).String()}}
 }
 
-// series is the series that a context belongs to, and what becomes of the values
-// of m, which is nil for a check.
+// series returns the series of a context, and what becomes of the values of m, which is nil for a
+// check.
 func (x *Explainer) series(tenant string, in *mapping.Input, l *answer.ExplainedLine, m *dogstatsd.Metric) *answer.Becomes {
 	out := x.mapper.Map(in)
 	b := &answer.Becomes{Kind: out.Kind.String(), Dropped: out.Drop}
@@ -166,14 +166,14 @@ func (x *Explainer) series(tenant string, in *mapping.Input, l *answer.Explained
 	if out.Kind == series.Counter {
 		for _, v := range m.Values {
 			if v < 0 {
-				warn(l, "a counter only grows: %v is refused; a rule with updown: true makes of %s a gauge that adds up", v, in.Name)
+				warn(l, "a counter only grows, so %v is refused; a rule with updown: true turns %s into a gauge that adds up", v, in.Name)
 			}
 		}
 	}
 	return b
 }
 
-// limits says how much room there is, and what becomes of a series without.
+// limits says how much room there is, and what becomes of a series that has none.
 func limits(b *answer.Becomes, p limit.Prospect, l *answer.ExplainedLine) {
 	row := func(what string, n, most int) {
 		if most > 0 {
@@ -189,11 +189,11 @@ func limits(b *answer.Becomes, p limit.Prospect, l *answer.ExplainedLine) {
 	case limit.FoldedKind:
 		warn(l, "there is no room for the series (%s): its values are counted under freshet_overflow_%s", p.Reason, b.Kind)
 	case limit.Refused:
-		warn(l, "there is no room for the series (%s): its values are refused, since those of a %s do not add up", p.Reason, b.Kind)
+		warn(l, "there is no room for the series (%s): its values are refused, since the values of a %s cannot be added up", p.Reason, b.Kind)
 	}
 }
 
-// reportTo warns of what the catalogue says of a claim.
+// reportTo adds warnings for what the catalogue reports about a claim.
 func reportTo(l *answer.ExplainedLine, c *catalogue.Claim, name string, r catalogue.Report) {
 	switch r.Event {
 	case catalogue.KindConflict:
@@ -201,13 +201,13 @@ func reportTo(l *answer.ExplainedLine, c *catalogue.Claim, name string, r catalo
 	case catalogue.FormConflict:
 		warn(l, "the name %s belongs to timers with other buckets, of %s, so this one is stored as %s; give both one rule to join them", r.Owner.Name, r.Owner.Raw, name)
 	case catalogue.NameCollision:
-		warn(l, "the metric %s has become %s too: both are one series where their labels agree", r.Owner.Raw, name)
+		warn(l, "the metric %s has become %s too: they share a series wherever their labels agree", r.Owner.Raw, name)
 	case catalogue.Full:
-		warn(l, "the tenant has all the names that it may: this one is stored under a name with a hash")
+		warn(l, "the tenant has reached its limit of names: this one is stored under a name with a hash")
 	}
 }
 
-// selector is a series as PromQL writes it.
+// selector writes a series as PromQL.
 func selector(ls labels.Labels, classic bool) string {
 	m := model.Metric{}
 	ls.Range(func(l labels.Label) { m[model.LabelName(l.Name)] = model.LabelValue(l.Value) })
@@ -217,14 +217,14 @@ func selector(ls labels.Labels, classic bool) string {
 	return m.String()
 }
 
-// combine says how the values of a line and those of others become one.
+// combine says how the values of a line are combined with others.
 func (x *Explainer) combine(out *mapping.Output, m *dogstatsd.Metric) string {
 	var b strings.Builder
 	switch out.Kind {
 	case series.Counter:
 		fmt.Fprintf(&b, "adds %v to a counter", sum(m.Values)/m.Rate*out.Scale)
 	case series.UpDown:
-		fmt.Fprintf(&b, "adds %v to a total that goes up and down, which is kept for %v after the last sample and stored as a gauge",
+		fmt.Fprintf(&b, "adds %v to a total that goes up and down, is kept for %v after the last sample, and is stored as a gauge",
 			sum(m.Values)/m.Rate*out.Scale, model.Duration(x.config.Aggregator.UpDownTTL))
 	case series.Gauge:
 		last := m.Values[len(m.Values)-1] * out.Scale
@@ -266,7 +266,7 @@ func sum(values []float64) (total float64) {
 	return total
 }
 
-// timed warns of a time that cannot be taken as it is. seconds is 0 if there is none.
+// timed warns of a timestamp that cannot be taken as it is. seconds is 0 if there is none.
 func (x *Explainer) timed(kind series.Kind, seconds int64, l *answer.ExplainedLine) {
 	if seconds == 0 {
 		return
@@ -276,12 +276,12 @@ func (x *Explainer) timed(kind series.Kind, seconds int64, l *answer.ExplainedLi
 	closed := x.now.Add(-a.Lateness).Truncate(10 * time.Second)
 	switch {
 	case kind != series.Counter && seconds > x.now.Unix()+window.MaxAhead:
-		warn(l, "its time, %s, is more than %d s ahead of the clock here: it is refused, as too_far_ahead", said, window.MaxAhead)
+		warn(l, "its time, %s, is more than %d s ahead of the clock here: the sample is refused, as too_far_ahead", said, window.MaxAhead)
 	case kind == series.Counter && at.After(closed.Add(tile.MaxAhead*10*time.Second)):
-		warn(l, "its time, %s, is too far ahead: it is counted in the last tile that is open, a minute ahead at most", said)
+		warn(l, "its time, %s, is too far ahead: the sample is counted in the last open tile, at most a minute ahead", said)
 	case kind == series.Counter && at.Before(closed):
-		warn(l, "its time, %s, lies in a tile that is closed: it is counted in the oldest one that is open, and as late", said)
+		warn(l, "its time, %s, lies in a closed tile: the sample is counted in the oldest one that is open, and as late", said)
 	case kind != series.Counter && at.Before(closed.Add(-a.TimedWindow)):
-		warn(l, "its time, %s, is older than aggregator.timed_window (%v): it is dropped, and counted as late", said, a.TimedWindow)
+		warn(l, "its time, %s, is older than aggregator.timed_window (%v): the sample is dropped, and counted as late", said, a.TimedWindow)
 	}
 }

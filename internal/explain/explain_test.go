@@ -8,7 +8,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// Times that are not taken as they are, by when they lie.
+// Timestamps that cannot be taken as they are, by when they lie.
 func TestExplainTimes(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	c := settings.Default()
@@ -30,7 +30,7 @@ func TestExplainTimes(t *testing.T) {
 		{"_e{1,1}:a|b|d:1800000500", ""},
 		{"_e{1,1}:a|b|d:1800000700", "10 minutes ahead"},
 		{"_e{1,1}:a|b|d:1700000000", "events.retention"},
-		{"a:-1|c", "-1 is refused; a rule with updown: true makes of a a gauge that adds up"},
+		{"a:-1|c", "-1 is refused; a rule with updown: true turns a into a gauge that adds up"},
 	} {
 		warnings := strings.Join(x.Explain("default", []byte(c.line)).Lines[0].Warnings, "\n")
 		if !strings.Contains(warnings, c.want) || (c.want == "") != (warnings == "") {

@@ -13,8 +13,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// The examples of docs/migration.md: the file of statsd_exporter converts to what
-// stands there, and under each configuration each line becomes what the table says.
+// The examples of docs/migration.md hold: the file of statsd_exporter converts to the one shown
+// there, and under each configuration each line becomes what the table says.
 func TestMigrationManual(t *testing.T) {
 	text, err := os.ReadFile("../../docs/migration.md")
 	if err != nil {
@@ -65,7 +65,7 @@ func TestMigrationManual(t *testing.T) {
 	}
 }
 
-// block is the text of the first fenced block of a kind.
+// block returns the text of the first fenced block of a kind.
 func block(text, kind string) string {
 	_, text, _ = strings.Cut(text, "```"+kind+"\n")
 	text, _, _ = strings.Cut(text, "```")

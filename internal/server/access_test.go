@@ -593,8 +593,8 @@ func TestARouteNeedsADecision(t *testing.T) {
 // The settings that contradict each other.
 func TestHTTPSettings(t *testing.T) {
 	for text, want := range map[string]string{
-		"http: {tenants_file: a, trust_tenant_header: true}": "http.trust_tenant_header = true: is not possible with http.tenants_file",
-		"http: {allow_unknown_tenants: true}":                "http.allow_unknown_tenants = true: says nothing without http.trust_tenant_header",
+		"http: {tenants_file: a, trust_tenant_header: true}": "http.trust_tenant_header = true: cannot be combined with http.tenants_file",
+		"http: {allow_unknown_tenants: true}":                "http.allow_unknown_tenants = true: has no effect without http.trust_tenant_header",
 	} {
 		_, err := settings.Schema().Load(writeFile(t, text), func(string) (string, bool) { return "", false })
 		if err == nil || !strings.Contains(err.Error(), want) {

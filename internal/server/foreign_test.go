@@ -197,8 +197,8 @@ func TestForeignPagesRead(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		`http: {cors_origin: "("}`:                "http.cors_origin = (: is not a regular expression",
-		`http: {hosts: ["http://a"]}`:             "http.hosts[0] = http://a: must be a name alone",
-		`http: {hosts: ["*.example"]}`:            "http.hosts[0] = *.example: must be a name alone",
+		`http: {hosts: ["http://a"]}`:             "http.hosts[0] = http://a: must be a host name without a port",
+		`http: {hosts: ["*.example"]}`:            "http.hosts[0] = *.example: must be a host name without a port",
 		`http: {hosts: ["a", "metrics.example"]}`: "",
 	} {
 		_, err := settings.Schema().Load(writeFile(t, text), func(string) (string, bool) { return "", false })

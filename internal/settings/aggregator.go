@@ -10,13 +10,13 @@ import (
 // Aggregator is the "aggregator" section of the configuration file.
 type Aggregator struct {
 	Lateness    time.Duration `yaml:"lateness" help:"how long a tile stays open after its end, for windows that come late; 0s to 30s"`
-	CounterTTL  time.Duration `yaml:"counter_ttl" help:"how long counters, timers and sets repeat their value after the last sample; at least 10s"`
-	GaugeTTL    time.Duration `yaml:"gauge_ttl" help:"how long gauges repeat their value after the last sample; at least 10s"`
-	CheckTTL    time.Duration `yaml:"check_ttl" help:"how long service checks repeat their status after the last sample; at least 10s"`
+	CounterTTL  time.Duration `yaml:"counter_ttl" help:"how long counters, timers and sets keep repeating their value after the last sample; at least 10s"`
+	GaugeTTL    time.Duration `yaml:"gauge_ttl" help:"how long gauges keep repeating their value after the last sample; at least 10s"`
+	CheckTTL    time.Duration `yaml:"check_ttl" help:"how long service checks keep repeating their status after the last sample; at least 10s"`
 	UpDownTTL   time.Duration `yaml:"updown_ttl" help:"how long up/down counters (rules with updown, and OTLP's deltas of sums that may fall) keep and repeat their total after the last sample; at least 10s"`
 	TimedWindow time.Duration `yaml:"timed_window" help:"how old the timestamp of a gauge or check may be (|T, d:); at most store.out_of_order"`
-	Fsync       string        `yaml:"fsync" help:"when the journal is forced to the disk, for power loss: interval (each second) or commit (before every acknowledgement)"`
-	Checkpoint  conf.Bytes    `yaml:"checkpoint" help:"journal bytes after which the state is checkpointed, at least 1MiB; a restart reads at most about twice as much"`
+	Fsync       string        `yaml:"fsync" help:"when the journal is synced to disk, against power loss: interval (every second) or commit (before every acknowledgement)"`
+	Checkpoint  conf.Bytes    `yaml:"checkpoint" help:"journal bytes after which the state is checkpointed, at least 1MiB; a restart replays at most about twice as many"`
 }
 
 // Values of Aggregator.Fsync.
@@ -25,11 +25,10 @@ const (
 	FsyncCommit   = "commit"
 )
 
-// DefaultAggregator works on a laptop: a collector's window arrives some milliseconds
-// after its end, so 2 s are a hundred times what is needed. 64 MiB of journal are
-// six minutes of 2,000 series that change every second, and are read in a second. A total
-// that goes up and down may stay where it is for weeks, and is worth as much as the tiles
-// that show it: 40 days are store.retention.1m.
+// DefaultAggregator works on a laptop. A collector's window arrives some milliseconds after its
+// end, so 2 s are a hundred times what is needed. 64 MiB of journal hold six minutes of 2,000
+// series that change every second, and are read in a second. An up/down counter may keep its value
+// for weeks and is worth as much as the tiles that show it, so its 40 days are store.retention.1m.
 func DefaultAggregator() Aggregator {
 	return Aggregator{
 		Lateness:    2 * time.Second,
@@ -43,7 +42,7 @@ func DefaultAggregator() Aggregator {
 	}
 }
 
-// Validate returns what is wrong with c, keys relative to the section.
+// Validate returns the problems of c, with keys relative to the section.
 func (c Aggregator) Validate() []conf.Problem {
 	var problems []conf.Problem
 	add := func(key, text string, args ...any) {
@@ -52,7 +51,9 @@ func (c Aggregator) Validate() []conf.Problem {
 	if c.Lateness < 0 || c.Lateness > 30*time.Second {
 		add("lateness", "must be 0s to 30s: at most six tiles of 10s are open at once; set it to 2s")
 	}
-	for key, ttl := range map[string]time.Duration{"counter_ttl": c.CounterTTL, "gauge_ttl": c.GaugeTTL, "check_ttl": c.CheckTTL, "updown_ttl": c.UpDownTTL} {
+	for key, ttl := range map[string]time.Duration{
+		"counter_ttl": c.CounterTTL, "gauge_ttl": c.GaugeTTL, "check_ttl": c.CheckTTL, "updown_ttl": c.UpDownTTL,
+	} {
 		if ttl < 10*time.Second {
 			add(key, "must be at least 10s, the width of a tile")
 		}

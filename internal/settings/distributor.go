@@ -14,44 +14,44 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// Distributor is the "distributor" section of the configuration file: what remote write and OTLP may
-// bring.
+// Distributor is the "distributor" section of the configuration file: what remote write and OTLP
+// may bring in.
 type Distributor struct {
-	MaxBody   conf.Bytes `yaml:"max_body" help:"largest request, decompressed; larger ones are answered with 413"`
-	MaxMemory conf.Bytes `yaml:"max_memory" help:"memory of all requests under way, as they came, decompressed and decoded; half of it for one tenant; further ones are answered with 503" reload:"restart"`
+	MaxBody   conf.Bytes `yaml:"max_body" help:"largest request in bytes, after decompression; larger ones get 413"`
+	MaxMemory conf.Bytes `yaml:"max_memory" help:"memory for all requests under way (as received, decompressed and decoded); one tenant may use half of it; further requests get 503" reload:"restart"`
 
-	Rate          int `yaml:"rate" help:"samples a second that a tenant may send, with 10 s of them at once; beyond, requests are answered with 503 and Retry-After; 0 for any number"`
-	MaxSeries     int `yaml:"max_series" help:"series that a tenant may have in memory, where they stay for up to three hours; new ones are answered with 429; 0 for any number"`
-	MaxLabels     int `yaml:"max_labels" help:"labels that a series may have; 0 for any number"`
-	MaxLabelName  int `yaml:"max_label_name" help:"longest name of a label in bytes; 0 for any length"`
-	MaxLabelValue int `yaml:"max_label_value" help:"longest value of a label in bytes; 0 for any length"`
+	Rate          int `yaml:"rate" help:"samples per second that a tenant may send, with bursts of 10 s worth; requests beyond it get 503 with Retry-After; 0 for no limit"`
+	MaxSeries     int `yaml:"max_series" help:"series that a tenant may have in memory, where they stay for up to three hours; new series beyond it get 429; 0 for no limit"`
+	MaxLabels     int `yaml:"max_labels" help:"labels that a series may have; 0 for no limit"`
+	MaxLabelName  int `yaml:"max_label_name" help:"longest label name in bytes; 0 for no limit"`
+	MaxLabelValue int `yaml:"max_label_value" help:"longest label value in bytes; 0 for no limit"`
 
-	Relabel []mapping.Relabel `yaml:"relabel" help:"steps of Prometheus' relabel_config for all series that come in by remote write and OTLP"`
+	Relabel []mapping.Relabel `yaml:"relabel" help:"steps of Prometheus' relabel_config, applied to every series from remote write and OTLP"`
 	HA      HA                `yaml:"ha"`
 	OTLP    OTLP              `yaml:"otlp"`
 
-	Tenants map[string]Override `yaml:"tenants" help:"other limits for some tenants, by name"`
+	Tenants map[string]Override `yaml:"tenants" help:"limits for single tenants, by name"`
 }
 
-// HA is how copies of a pair of Prometheus servers are told apart.
+// HA says how to tell apart the copies that an HA pair of Prometheus servers sends.
 type HA struct {
-	Replica string        `yaml:"replica" help:"label that tells apart servers which send the same, such as __replica__; of one cluster one server's samples are taken, and the label is removed; empty takes everything"`
-	Cluster string        `yaml:"cluster" help:"label that such servers have in common" reload:"restart"`
-	Timeout time.Duration `yaml:"timeout" help:"how long nothing comes from a server until another of its cluster takes over" reload:"restart"`
+	Replica string        `yaml:"replica" help:"label that tells apart servers sending the same data, such as __replica__: only one server of each cluster is stored, and the label is removed; empty stores everything"`
+	Cluster string        `yaml:"cluster" help:"label that these servers share" reload:"restart"`
+	Timeout time.Duration `yaml:"timeout" help:"how long a server may be silent before another of its cluster takes over" reload:"restart"`
 }
 
-// OTLP is how OpenTelemetry's metrics come in, and what they are called.
+// OTLP says how OpenTelemetry metrics come in, and how they are named.
 type OTLP struct {
-	GRPCListen       string   `yaml:"grpc_listen" help:"HOST:PORT of OTLP over gRPC; it has the tenants, the TLS and the passwords of http.listen; empty to turn it off; over HTTP it is always at /v1/metrics" reload:"restart"`
-	Translation      string   `yaml:"translation" help:"how names become Prometheus': UnderscoreEscapingWithSuffixes, UnderscoreEscapingWithoutSuffixes, NoUTF8EscapingWithSuffixes or NoTranslation, as in Prometheus' own configuration"`
-	Promote          []string `yaml:"promote_resource_attributes" help:"resource attributes that become labels of each series; * for all; others are in target_info only"`
-	PromoteScope     bool     `yaml:"promote_scope_metadata" help:"make name, version and attributes of the instrumentation scope labels of each series"`
-	NativeHistograms bool     `yaml:"native_histograms" help:"store histograms with explicit buckets as native histograms with custom buckets, one series each, in place of a series for each bucket"`
+	GRPCListen       string   `yaml:"grpc_listen" help:"HOST:PORT of OTLP over gRPC, with the tenants, TLS and passwords of http.listen; empty turns it off; OTLP over HTTP is always at /v1/metrics" reload:"restart"`
+	Translation      string   `yaml:"translation" help:"how OTLP names become Prometheus names: UnderscoreEscapingWithSuffixes, UnderscoreEscapingWithoutSuffixes, NoUTF8EscapingWithSuffixes or NoTranslation, as in Prometheus' own configuration"`
+	Promote          []string `yaml:"promote_resource_attributes" help:"resource attributes that become labels of each series; * for all; the rest appear in target_info only"`
+	PromoteScope     bool     `yaml:"promote_scope_metadata" help:"add the name, version and attributes of the instrumentation scope to each series as labels"`
+	NativeHistograms bool     `yaml:"native_histograms" help:"store histograms with explicit buckets as native histograms with custom buckets, one series each instead of one per bucket"`
 }
 
 const defaultGRPC = "127.0.0.1:4317"
 
-// Validate is part of conf.Validator.
+// Validate implements conf.Validator.
 func (c OTLP) Validate() (problems []conf.Problem) {
 	if c.GRPCListen != "" {
 		if why := conf.AddressProblem(c.GRPCListen, defaultGRPC); why != "" {
@@ -63,28 +63,34 @@ func (c OTLP) Validate() (problems []conf.Problem) {
 		string(otlptranslator.NoUTF8EscapingWithSuffixes), string(otlptranslator.NoTranslation),
 	}
 	if !slices.Contains(strategies, c.Translation) {
-		problems = append(problems, conf.Problem{Key: "translation", Text: "must be one of " + strings.Join(strategies, ", ")})
+		problems = append(problems, conf.Problem{
+			Key:  "translation",
+			Text: "must be one of " + strings.Join(strategies, ", "),
+		})
 	}
 	for i, name := range c.Promote {
 		if name == "" || name == otlp.All && len(c.Promote) > 1 {
-			problems = append(problems, conf.Problem{Key: fmt.Sprintf("promote_resource_attributes[%d]", i), Text: "must be the name of a resource attribute, or * alone"})
+			problems = append(problems, conf.Problem{
+				Key:  fmt.Sprintf("promote_resource_attributes[%d]", i),
+				Text: "must be the name of a resource attribute, or * alone",
+			})
 		}
 	}
 	return problems
 }
 
-// Override is what one tenant has in place of the limits of all.
+// Override replaces the limits for one tenant.
 type Override struct {
-	Rate      conf.OptionalInt `yaml:"rate" help:"in place of distributor.rate"`
-	MaxSeries conf.OptionalInt `yaml:"max_series" help:"in place of distributor.max_series"`
+	Rate      conf.OptionalInt `yaml:"rate" help:"overrides distributor.rate"`
+	MaxSeries conf.OptionalInt `yaml:"max_series" help:"overrides distributor.max_series"`
 }
 
-// DefaultDistributor takes what a Prometheus sends by itself.
+// DefaultDistributor accepts what Prometheus sends with its own defaults.
 func DefaultDistributor() Distributor {
 	return Distributor{
-		// 2,000 samples, which Prometheus sends at once, are 0.5 MB; others send more.
+		// Prometheus sends 2,000 samples at once, 0.5 MB; other senders send more.
 		MaxBody: 32 << 20,
-		// Some of the largest, or 500 of the usual ones, of 0.5 MB each.
+		// Room for eight of the largest requests, or 500 of the usual ones of 0.5 MB each.
 		MaxMemory: 256 << 20,
 		// 1,000,000 x 1.9 kB, as lab/peers-tsdb measures, are 1.9 GB.
 		MaxSeries:     1_000_000,
@@ -96,7 +102,7 @@ func DefaultDistributor() Distributor {
 	}
 }
 
-// Validate is part of conf.Validator.
+// Validate implements conf.Validator.
 func (c Distributor) Validate() []conf.Problem {
 	var problems []conf.Problem
 	for _, limit := range []struct {
@@ -114,7 +120,10 @@ func (c Distributor) Validate() []conf.Problem {
 		problems = append(problems, conf.Problem{Key: "max_body", Text: "must be between 1KiB and 1GiB"})
 	}
 	if c.MaxMemory < c.MaxBody {
-		problems = append(problems, conf.Problem{Key: "max_memory", Text: fmt.Sprintf("leaves no room for one request; set it to distributor.max_body (%v) or more", c.MaxBody)})
+		problems = append(problems, conf.Problem{
+			Key:  "max_memory",
+			Text: fmt.Sprintf("leaves no room for one request; set it to distributor.max_body (%v) or more", c.MaxBody),
+		})
 	}
 	if c.HA.Replica != "" && (c.HA.Cluster == "" || c.HA.Timeout < time.Second) {
 		problems = append(problems, conf.Problem{Key: "ha", Text: "needs a cluster label and a timeout of 1s or more"})

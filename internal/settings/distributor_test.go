@@ -37,7 +37,8 @@ func TestOTLP(t *testing.T) {
 		{"off", func(c *OTLP) { c.GRPCListen = "" }, ""},
 		{"all attributes", func(c *OTLP) { c.Promote = []string{"*"} }, ""},
 		{"no port", func(c *OTLP) { c.GRPCListen = "localhost" }, "grpc_listen must be HOST:PORT"},
-		{"a strategy of nobody", func(c *OTLP) { c.Translation = "underscores" }, "translation must be one of UnderscoreEscapingWithSuffixes, "},
+		{"an unknown strategy", func(c *OTLP) { c.Translation = "underscores" },
+			"translation must be one of UnderscoreEscapingWithSuffixes, "},
 		{"all and some", func(c *OTLP) { c.Promote = []string{"a", "*"} }, "promote_resource_attributes[1] must be"},
 		{"an attribute without a name", func(c *OTLP) { c.Promote = []string{""} }, "promote_resource_attributes[0] must be"},
 	} {

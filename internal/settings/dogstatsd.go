@@ -15,37 +15,37 @@ import (
 // DogStatsD is the "dogstatsd" section of the configuration file.
 type DogStatsD struct {
 	UDP       string     `yaml:"udp" help:"HOST:PORT of the UDP socket; empty turns it off"`
-	Unixgram  string     `yaml:"unixgram" help:"path of the Unix datagram socket; empty turns it off. {data_dir} at the front stands for the data directory"`
-	Unix      string     `yaml:"unix" help:"path of the Unix stream socket, whose frames follow their length in 4 bytes, little-endian; empty turns it off"`
-	Tenant    string     `yaml:"tenant" help:"tenant of what these sockets receive"`
-	Listeners []Listener `yaml:"listeners" help:"further sockets, each with its tenant"`
+	Unixgram  string     `yaml:"unixgram" help:"path of the Unix datagram socket; empty turns it off. A leading {data_dir} stands for the data directory"`
+	Unix      string     `yaml:"unix" help:"path of the Unix stream socket; each frame is preceded by its length, 4 bytes little-endian; empty turns it off"`
+	Tenant    string     `yaml:"tenant" help:"tenant of everything these sockets receive"`
+	Listeners []Listener `yaml:"listeners" help:"more sockets, each with its tenant"`
 
-	Readers       int        `yaml:"readers" help:"UDP sockets that share each address, 1 to 256, each with a reader of its own; more than 1 helps when many senders keep one core busy" reload:"restart"`
-	ReceiveBuffer conf.Bytes `yaml:"receive_buffer" help:"kernel receive buffer of each UDP socket, 4KiB to 1GiB: what may wait while Freshet does something else"`
+	Readers       int        `yaml:"readers" help:"UDP sockets per address, 1 to 256, each with its own reader; more than 1 helps when many senders keep one core busy" reload:"restart"`
+	ReceiveBuffer conf.Bytes `yaml:"receive_buffer" help:"kernel receive buffer of each UDP socket, 4KiB to 1GiB: what may wait while Freshet is busy"`
 	MaxPacket     conf.Bytes `yaml:"max_packet" help:"longest datagram or frame, 512B to 1MiB; longer ones are counted and dropped" reload:"restart"`
-	GRO           bool       `yaml:"gro" help:"let the kernel hand over UDP datagrams together that one sender sent together (UDP_GRO): cheaper where senders or network cards do so, but dropped datagrams are then counted as at least so many" reload:"restart"`
-	SocketMode    string     `yaml:"socket_mode" help:"mode of the Unix sockets' files, octal; 0722 lets everybody send, for which a process needs the right to write" reload:"restart"`
+	GRO           bool       `yaml:"gro" help:"let the kernel deliver several UDP datagrams of one sender in one read (UDP_GRO): cheaper where senders or network cards batch them, but the count of dropped datagrams becomes a lower bound" reload:"restart"`
+	SocketMode    string     `yaml:"socket_mode" help:"octal file mode of the Unix sockets; 0722 lets every process send, since sending needs write permission" reload:"restart"`
 
-	RelativeGauges bool              `yaml:"relative_gauges" help:"StatsD's way: a gauge with a sign (+5|g) changes the value; DogStatsD sets it to 5"`
+	RelativeGauges bool              `yaml:"relative_gauges" help:"as in StatsD, a gauge with a sign (+5|g) changes the value; DogStatsD would set it to 5"`
 	IdleContexts   time.Duration     `yaml:"idle_contexts" help:"how long the collector remembers a context without samples, 10s to 1d"`
-	Labels         map[string]string `yaml:"labels" help:"labels, name and value, for every series whose sender did not give them"`
-	HostLabel      bool              `yaml:"host_label" help:"add the label host, with this machine's name, to every series whose sender gave none"`
+	Labels         map[string]string `yaml:"labels" help:"labels (name: value) added to every series whose sender did not set them"`
+	HostLabel      bool              `yaml:"host_label" help:"add the label host, with this machine's name, to every series whose sender did not set it"`
 }
 
-// Listener is one further socket.
+// Listener is an additional socket.
 type Listener struct {
 	Network string `yaml:"network" help:"udp, unixgram or unix"`
 	Address string `yaml:"address" help:"HOST:PORT for udp, otherwise a path, which may begin with {data_dir}"`
-	Tenant  string `yaml:"tenant" help:"tenant of what the socket receives"`
+	Tenant  string `yaml:"tenant" help:"tenant of everything the socket receives"`
 }
 
-// MaxSockets bounds the sockets of DogStatsD: each may have a window on its way.
+// MaxSockets bounds the DogStatsD sockets, since each may have a window on its way.
 const MaxSockets = 1024
 
 const defaultUDP = "127.0.0.1:8125"
 
-// DefaultDogStatsD listens on loopback. The paths of the Unix sockets are below the
-// data directory, so whoever knows that sets them.
+// DefaultDogStatsD listens on loopback. WithPaths sets the paths of the Unix sockets, which lie
+// below the data directory.
 func DefaultDogStatsD() DogStatsD {
 	return DogStatsD{
 		UDP:           defaultUDP,
@@ -54,14 +54,14 @@ func DefaultDogStatsD() DogStatsD {
 		ReceiveBuffer: sockets.DefaultReceiveBuffer,
 		MaxPacket:     sockets.DefaultMaxPacket,
 		SocketMode:    "0722",
-		// As long as series live in the aggregator: what comes back later is a new
-		// series there too.
+		// As long as counters live in the aggregator: a series that comes back later is new there
+		// too.
 		IdleContexts: 5 * time.Minute,
 		HostLabel:    true,
 	}
 }
 
-// Validate returns what is wrong with c, keys relative to the section.
+// Validate returns the problems of c, with keys relative to the section.
 func (c DogStatsD) Validate() []conf.Problem {
 	var problems []conf.Problem
 	add := func(key, text string, args ...any) {
@@ -79,7 +79,7 @@ func (c DogStatsD) Validate() []conf.Problem {
 			add(key+".network", "must be udp, unixgram or unix")
 		}
 		if l.Address == "" {
-			add(key+".address", "is missing; give HOST:PORT for udp, a path for unixgram and unix")
+			add(key+".address", "is missing; give HOST:PORT for udp, or a path for unixgram and unix")
 		} else if why := conf.AddressProblem(l.Address, defaultUDP); l.Network == "udp" && why != "" {
 			add(key+".address", "%s", why)
 		}
@@ -107,7 +107,7 @@ func (c DogStatsD) Validate() []conf.Problem {
 	return problems
 }
 
-// Mode is SocketMode as the file system takes it.
+// Mode returns SocketMode as a file mode.
 func (c DogStatsD) Mode() (fs.FileMode, error) {
 	mode, err := strconv.ParseUint(c.SocketMode, 8, 32)
 	if err == nil && mode > 0o777 {
@@ -116,7 +116,7 @@ func (c DogStatsD) Mode() (fs.FileMode, error) {
 	return fs.FileMode(mode), err
 }
 
-// Sockets are all sockets to listen on, in the order of the configuration.
+// Sockets returns all sockets to listen on, in the order of the configuration.
 func (c DogStatsD) Sockets() []Listener {
 	var all []Listener
 	for _, l := range append([]Listener{
@@ -129,7 +129,7 @@ func (c DogStatsD) Sockets() []Listener {
 	return all
 }
 
-// Tenants are those of all sockets, each once.
+// Tenants returns the tenants of all sockets, each once.
 func (c DogStatsD) Tenants() []string {
 	var all []string
 	for _, l := range c.Sockets() {

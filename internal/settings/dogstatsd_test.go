@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Every setting that makes no sense is named, with what would.
+// Every invalid setting is reported by name, with the values that are valid.
 func TestDogStatsD(t *testing.T) {
 	c := DefaultDogStatsD()
 	if problems := c.Validate(); len(problems) > 0 {
@@ -19,7 +19,7 @@ func TestDogStatsD(t *testing.T) {
 	for _, p := range c.Validate() {
 		keys = append(keys, p.Key)
 		if !strings.Contains(p.Text, "must ") && !strings.Contains(p.Text, "give ") && !strings.Contains(p.Text, ";") {
-			t.Errorf("%s: %s: names no way out", p.Key, p.Text)
+			t.Errorf("%s: %s: does not say how to fix it", p.Key, p.Text)
 		}
 	}
 	slices.Sort(keys)
@@ -28,7 +28,9 @@ func TestDogStatsD(t *testing.T) {
 	if !slices.Equal(keys, want) {
 		t.Errorf("problems with\n %v, want\n %v", keys, want)
 	}
-	for mode, valid := range map[string]bool{"0722": true, "666": true, "0": true, "1777": false, "rw": false, "-1": false} {
+	for mode, valid := range map[string]bool{
+		"0722": true, "666": true, "0": true, "1777": false, "rw": false, "-1": false,
+	} {
 		c := DefaultDogStatsD()
 		c.SocketMode = mode
 		if got := len(c.Validate()) == 0; got != valid {

@@ -17,36 +17,36 @@ import (
 
 // Forward is the "forward" section of the configuration file.
 type Forward struct {
-	Backends []Backend `yaml:"backends" help:"where else, beside our own stores, everything goes by remote write; each has a queue of its own"`
+	Backends []Backend `yaml:"backends" help:"remote-write backends that receive everything in addition to our own stores; each has its own queue"`
 }
 
-// Backend is one of them. What is zero has its default, as in every list.
+// Backend is one backend. A zero field takes its default, as in every list.
 type Backend struct {
-	Name     string            `yaml:"name" help:"1 to 64 letters, digits, dashes and underscores; names the queue's directory and the label backend of its metrics"`
-	URL      string            `yaml:"url" help:"where requests go, such as https://mimir.example:8080/api/v1/push" show:"url"`
-	Protocol string            `yaml:"protocol" help:"version of remote write: auto (the default) begins with 2.0 and goes on with 1.0 until the next restart if the backend does not know it; 2.0; or 1.0, into which requests of 2.0 are converted. Requests that came in 1.0 are sent as they are"`
-	Requests string            `yaml:"requests" help:"which requests of remote write and OTLP go there: all (the default), as they came and before distributor.relabel, or none"`
-	Tiles    string            `yaml:"tiles" help:"which tiles of DogStatsD metrics go there: 10s (the default), 1m or none"`
-	Headers  map[string]string `yaml:"headers" help:"headers for each request, name and value; {tenant} in a value stands for the tenant, as in X-Scope-OrgID: '{tenant}'" show:"secret"`
+	Name     string            `yaml:"name" help:"1 to 64 letters, digits, dashes and underscores; used as the name of the queue's directory and as the label backend of its metrics"`
+	URL      string            `yaml:"url" help:"where requests are sent, such as https://mimir.example:8080/api/v1/push" show:"url"`
+	Protocol string            `yaml:"protocol" help:"version of remote write. auto (the default) starts with 2.0 and falls back to 1.0 until the next restart if the backend does not support it; 2.0 never falls back; 1.0 converts requests of 2.0. Requests received in 1.0 are sent unchanged"`
+	Requests string            `yaml:"requests" help:"which remote-write and OTLP requests are sent there: all (the default), as received and before distributor.relabel, or none"`
+	Tiles    string            `yaml:"tiles" help:"which tiles of DogStatsD metrics are sent there: 10s (the default), 1m or none"`
+	Headers  map[string]string `yaml:"headers" help:"headers of each request (name: value); {tenant} in a value stands for the tenant, as in X-Scope-OrgID: '{tenant}'" show:"secret"`
 
-	Username        string     `yaml:"username" help:"for basic authentication, together with password_file"`
+	Username        string     `yaml:"username" help:"user name for basic authentication; needs password_file"`
 	PasswordFile    string     `yaml:"password_file" help:"file with the password, read for each request"`
-	BearerTokenFile string     `yaml:"bearer_token_file" help:"file with the token for the header Authorization, read for each request; in place of username"`
+	BearerTokenFile string     `yaml:"bearer_token_file" help:"file with the bearer token for the Authorization header, read for each request; instead of username"`
 	TLS             BackendTLS `yaml:"tls"`
 
-	Queue       conf.Bytes    `yaml:"queue" help:"bytes on disk that may wait, 1MiB or more for each connection; beyond, the oldest are given up. 1GiB if it is not given"`
-	Fsync       bool          `yaml:"fsync" help:"force each request to the disk before it is acknowledged, for power loss"`
-	Connections int           `yaml:"connections" help:"requests under way at once, 1 (the default) to 64. Those of a tenant go one after the other, so that its samples stay in order: more than 1 helps with many tenants, which share the queue's bytes evenly. Change it while nothing waits"`
-	Timeout     time.Duration `yaml:"timeout" help:"how long a request may take; 30s if it is not given"`
-	RetryMin    time.Duration `yaml:"retry_min" help:"the longest wait before the first retry; it doubles with each. Half of it is waited always, and a random part of the other half. 30ms if it is not given"`
-	RetryMax    time.Duration `yaml:"retry_max" help:"the longest wait that it doubles up to, unless the backend asks for more by Retry-After; 5s if it is not given"`
+	Queue       conf.Bytes    `yaml:"queue" help:"bytes that may wait on disk, at least 1MiB per connection; when it is full, the oldest are given up. Default 1GiB"`
+	Fsync       bool          `yaml:"fsync" help:"sync each request to disk before it is acknowledged, against power loss"`
+	Connections int           `yaml:"connections" help:"concurrent requests, 1 (the default) to 64. A tenant's requests are sent one after another, so that its samples stay in order: more than 1 helps with many tenants, which share the queue's bytes evenly. Change it only while the queue is empty"`
+	Timeout     time.Duration `yaml:"timeout" help:"how long a request may take; default 30s"`
+	RetryMin    time.Duration `yaml:"retry_min" help:"longest wait before the first retry; it doubles with each retry, and each actual wait is a random part of it, at least half. Default 30ms"`
+	RetryMax    time.Duration `yaml:"retry_max" help:"upper bound of that wait, unless the backend asks for more with Retry-After; default 5s"`
 }
 
-// BackendTLS are the files for a backend whose URL begins with https.
+// BackendTLS names the files for a backend whose URL begins with https.
 type BackendTLS struct {
-	CAFile             string `yaml:"ca_file" help:"certificates of those who may have signed the backend's, PEM; the system's if it is not given"`
-	CertFile           string `yaml:"cert_file" help:"our certificate, PEM, if the backend asks for one"`
-	KeyFile            string `yaml:"key_file" help:"its key, PEM"`
+	CAFile             string `yaml:"ca_file" help:"CA certificates that may have signed the backend's certificate, PEM; the system's if empty"`
+	CertFile           string `yaml:"cert_file" help:"client certificate, PEM, if the backend asks for one"`
+	KeyFile            string `yaml:"key_file" help:"key of the client certificate, PEM"`
 	ServerName         string `yaml:"server_name" help:"name in the backend's certificate, if it is not the URL's"`
 	InsecureSkipVerify bool   `yaml:"insecure_skip_verify" help:"believe any certificate"`
 }
@@ -139,7 +139,8 @@ func (b Backend) Validate() []conf.Problem {
 	for name, value := range b.Headers {
 		if _, reserved := promconfig.ReservedHeaders[http.CanonicalHeaderKey(name)]; reserved {
 			add("headers."+name, "is set by Freshet; remove it, and see username and bearer_token_file for authentication")
-		} else if !headerPattern.MatchString(name) || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		} else if !headerPattern.MatchString(name) ||
+			strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			add("headers."+name, "is not a header; names have letters, digits and dashes, and values are one line")
 		}
 	}

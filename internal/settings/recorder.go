@@ -6,21 +6,21 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// Recorder is the section "self.recorder" of the configuration file.
+// Recorder is the "self.recorder" section of the configuration file.
 type Recorder struct {
-	Budgets bool          `yaml:"budgets" help:"record when a stage is over its budget, and not only when asked"`
-	Flight  bool          `yaml:"flight" help:"keep an execution trace of the last seconds in memory while anybody sends, for records to have the time before: that takes up to a tenth of the processor where requests are many and small, and nothing to speak of elsewhere"`
-	Every   time.Duration `yaml:"every" help:"the shortest time between two of those; at least 30s"`
-	Records int           `yaml:"records" help:"how many are kept, 1 to 1000; the oldest go first"`
-	Bytes   conf.Bytes    `yaml:"bytes" help:"how much room they take together, at least 16MiB"`
+	Budgets bool          `yaml:"budgets" help:"record when a stage exceeds its budget, not only on request"`
+	Flight  bool          `yaml:"flight" help:"keep an execution trace of the last seconds in memory while samples arrive, so that a record covers the time before it; costs up to a tenth of the processor with many small requests, and almost nothing otherwise"`
+	Every   time.Duration `yaml:"every" help:"shortest time between two records over budget; at least 30s"`
+	Records int           `yaml:"records" help:"how many records are kept, 1 to 1000; the oldest are deleted first"`
+	Bytes   conf.Bytes    `yaml:"bytes" help:"disk space for all records, at least 16MiB"`
 }
 
-// DefaultRecorder keeps some records of 1 to 5 MB.
+// DefaultRecorder keeps up to 20 records of 1 to 5 MB each.
 func DefaultRecorder() Recorder {
 	return Recorder{Budgets: true, Flight: true, Every: 5 * time.Minute, Records: 20, Bytes: 256 << 20}
 }
 
-// Validate is part of conf.Validator.
+// Validate implements conf.Validator.
 func (c Recorder) Validate() (problems []conf.Problem) {
 	for _, of := range []struct {
 		key, text string
@@ -28,7 +28,7 @@ func (c Recorder) Validate() (problems []conf.Problem) {
 	}{
 		{"every", "must be at least 30s, since a record takes 6 s; set it to 5m", c.Every < 30*time.Second},
 		{"records", "must be 1 to 1000; set it to 20", c.Records < 1 || c.Records > 1000},
-		{"bytes", "must be at least 16MiB, the room of some records; set it to 256MiB", c.Bytes < 16<<20},
+		{"bytes", "must be at least 16MiB, the size of a few records; set it to 256MiB", c.Bytes < 16<<20},
 	} {
 		if of.wrong {
 			problems = append(problems, conf.Problem{Key: of.key, Text: of.text})

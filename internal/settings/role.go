@@ -2,28 +2,28 @@ package settings
 
 import "slices"
 
-// The roles that a process may have. The key role names one of them, or RoleAll; so far
-// only the collector runs without the others.
+// The roles that a process may have. The key role names one of them, or RoleAll. So far only the
+// collector runs without the others.
 const (
 	RoleAll = "all"
 
 	RoleCollector   = "collector"   // reads the DogStatsD sockets, and hands its windows to an aggregator
-	RoleAggregator  = "aggregator"  // journals windows, and makes tiles of them
-	RoleDistributor = "distributor" // lets in remote write and OTLP, and passes tiles on
+	RoleAggregator  = "aggregator"  // journals windows and makes tiles of them
+	RoleDistributor = "distributor" // accepts remote write and OTLP, and passes tiles on
 	RoleIngester    = "ingester"    // writes into the stores
-	RoleForwarder   = "forwarder"   // sends what is written to other backends, too
+	RoleForwarder   = "forwarder"   // sends what is written to other backends as well
 	RoleQuerier     = "querier"     // answers PromQL
 	RoleScraper     = "scraper"     // stores the process' own metrics
 	RoleProber      = "prober"      // measures freshness
 )
 
-// Roles is a set of them.
+// Roles is a set of roles.
 type Roles []string
 
 // Has reports whether a role is in the set.
 func (r Roles) Has(role string) bool { return slices.Contains(r, role) }
 
-// Roles are those of a process with this configuration.
+// Roles returns the roles of a process with this configuration.
 func (c Config) Roles() Roles {
 	if c.Role != RoleAll {
 		return Roles{c.Role}
@@ -38,5 +38,6 @@ func (c Config) Roles() Roles {
 	return all
 }
 
-// NothingStored is what people are told of a process that keeps nothing.
-const NothingStored = "this process has the role collector alone, and no aggregator is named: what it counts is discarded at the end of each window"
+// NothingStored tells users that a process stores nothing.
+const NothingStored = "this process has the role collector alone, and no aggregator is named: " +
+	"what it counts is discarded at the end of each window"

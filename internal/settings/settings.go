@@ -1,7 +1,7 @@
-// Package settings is the configuration: its sections, their defaults, what is wrong
-// with them, and where a process reads them from. It lies below the roles, so that
-// a command reads, checks and prints a configuration without any of them. An
-// adapter declares its section itself, in the type Config beside the code that reads it.
+// Package settings is the configuration: its sections, their defaults, their validation, and where
+// a process reads them from. It lies below the roles, so that a command can read, check and print a
+// configuration without importing a role. An adapter declares its section itself, in the type
+// Config beside the code that reads it.
 package settings
 
 import (
@@ -28,10 +28,10 @@ import (
 
 // Config is the configuration file.
 type Config struct {
-	Role        string          `yaml:"role" help:"what this process does: all, or collector, which reads the sockets and, as no aggregator can be named yet, counts and discards" reload:"restart"`
-	DataDir     string          `yaml:"data_dir" help:"directory of everything that outlives a restart; one process at a time" reload:"restart"`
+	Role        string          `yaml:"role" help:"what this process does: all; or collector, which reads the sockets and, since no aggregator can be named yet, counts and discards" reload:"restart"`
+	DataDir     string          `yaml:"data_dir" help:"directory for everything that survives a restart; used by one process at a time" reload:"restart"`
 	LogLevel    string          `yaml:"log_level" help:"debug, info, warn or error; logs go to standard error"`
-	Drain       time.Duration   `yaml:"drain" help:"how long a stop may take to hand on what was accepted; at least 1s" reload:"restart"`
+	Drain       time.Duration   `yaml:"drain" help:"how long a stopping process may take to hand on what it accepted; at least 1s" reload:"restart"`
 	HTTP        HTTP            `yaml:"http" reload:"restart"`
 	DogStatsD   DogStatsD       `yaml:"dogstatsd"`
 	Mapping     mapping.Config  `yaml:"mapping"`
@@ -45,24 +45,25 @@ type Config struct {
 	Query       promapi.Config  `yaml:"query" reload:"restart"`
 	Self        Self            `yaml:"self"`
 
-	flags   map[string]string // the command line's, by name, for status/flags
+	flags   map[string]string // flags of the command line, by name, for status/flags
 	origins conf.Origins      // what set each key
 }
 
-// dataDir in the path of a Unix socket stands for the data directory.
+// dataDir stands for the data directory in the path of a Unix socket.
 const dataDir = "{data_dir}"
 
-// Default works on a laptop: everything on loopback, and below ./data.
+// Default works on a laptop: all addresses on loopback, all data below ./data.
 func Default() Config {
 	dogstatsd := DefaultDogStatsD()
 	dogstatsd.Unixgram = dataDir + "/dogstatsd.sock"
 	dogstatsd.Unix = dataDir + "/dogstatsd-stream.sock"
 	return Config{
-		Role:        RoleAll,
-		DataDir:     "./data",
-		LogLevel:    "info",
-		Drain:       30 * time.Second,
-		HTTP:        HTTP{Listen: DefaultHTTP, Tenant: tenant.Default, OperatorLoopback: true}, // else a first try would end at a refusal
+		Role:     RoleAll,
+		DataDir:  "./data",
+		LogLevel: "info",
+		Drain:    30 * time.Second,
+		// Without OperatorLoopback a first try would end at a refusal.
+		HTTP:        HTTP{Listen: DefaultHTTP, Tenant: tenant.Default, OperatorLoopback: true},
 		DogStatsD:   dogstatsd,
 		Limits:      limit.DefaultConfig(),
 		Distributor: DefaultDistributor(),
@@ -75,8 +76,8 @@ func Default() Config {
 	}
 }
 
-// Source is where a configuration comes from: a file, the environment and the
-// command line. It can be read again while the process runs.
+// Source says where a configuration comes from: a file, the environment and the command line. It
+// can be read again while the process runs.
 type Source struct {
 	schema *conf.Schema[Config]
 	flags  *pflag.FlagSet
@@ -93,17 +94,18 @@ func NewSource(flags *pflag.FlagSet) *Source {
 	return s
 }
 
-// Variable names the file where no flag does.
+// Variable names the file if no flag does.
 const Variable = "FRESHET_CONFIG"
 
-// KeepBelow keeps what lies below a data directory there, whatever is read later: a process
-// has one until it ends.
+// KeepBelow fixes the data directory: later loads keep what lies below it there, since a process
+// keeps its data directory until it ends.
 func (s *Source) KeepBelow(dir string) { s.inUse = dir }
 
-// File is the path of the file, empty for none.
+// File returns the path of the file, empty for none.
 func (s *Source) File() string { return s.file }
 
-// Settings are all keys as they are set now, those below the data directory as they are written.
+// Settings returns all keys as they are set now. Paths below the data directory are as written in
+// the file.
 func (s *Source) Settings() ([]conf.Setting, error) {
 	text, err := conf.ReadFile(s.file)
 	if err != nil {
@@ -116,7 +118,7 @@ func (s *Source) Settings() ([]conf.Setting, error) {
 	return s.schema.Settings(c, origins), nil
 }
 
-// shortFlags are other names of flags, as others of the field call them.
+// shortFlags accepts the flag names that similar programs use.
 func shortFlags(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	if name == "otlp-grpc-listen" {
 		name = "distributor-otlp-grpc-listen"
@@ -124,7 +126,7 @@ func shortFlags(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	return pflag.NormalizedName(name)
 }
 
-// Schema has all keys.
+// Schema returns the schema with all keys.
 func Schema() *conf.Schema[Config] {
 	return conf.New("FRESHET", Default()).Renamed("ingest", "distributor")
 }
@@ -138,7 +140,7 @@ func (s *Source) Load() (Config, error) {
 	return s.LoadText(s.file, text)
 }
 
-// LoadText is Load with another text for the file, of which problems name it.
+// LoadText is Load with text instead of the file's content; problems name it as file.
 func (s *Source) LoadText(file string, text []byte) (Config, error) {
 	c, from, err := s.schema.LoadText(file, text, os.LookupEnv)
 	if err != nil {
@@ -149,8 +151,8 @@ func (s *Source) LoadText(file string, text []byte) (Config, error) {
 	return c.WithPaths(cmp.Or(s.inUse, c.DataDir)), nil
 }
 
-// Reloaded is what is in force after next has been read while c was: next, but
-// for what takes a restart.
+// Reloaded returns what is in force after a process that runs with c has read next: next, except
+// for keys that take a restart.
 func (c Config) Reloaded(next Config) Config {
 	now := conf.Reloaded(c, next)
 	now.origins = conf.Origins{}
@@ -166,13 +168,13 @@ func (c Config) Reloaded(next Config) Config {
 	return now
 }
 
-// YAML is c as a commented file, without its secrets.
+// YAML returns c as a commented file, without its secrets.
 func (c Config) YAML() string { return conf.Render(Schema().Shown(c, c.origins)) }
 
-// Flags are those of the command line, by name.
+// Flags returns the flags of the command line, by name.
 func (c Config) Flags() map[string]string { return c.flags }
 
-// Level is LogLevel, which is valid.
+// Level returns LogLevel, which must be valid.
 func (c Config) Level() slog.Level {
 	level, _ := parseLevel(c.LogLevel)
 	return level
@@ -183,11 +185,14 @@ func parseLevel(text string) (level slog.Level, err error) {
 	return level, err
 }
 
-// Validate is part of conf.Validator.
+// Validate implements conf.Validator.
 func (c Config) Validate() []conf.Problem {
 	var problems []conf.Problem
 	if c.Role != RoleAll && c.Role != RoleCollector {
-		problems = append(problems, conf.Problem{Key: "role", Text: "must be all, or collector for a process that only reads the sockets"})
+		problems = append(problems, conf.Problem{
+			Key:  "role",
+			Text: "must be all, or collector for a process that only reads the DogStatsD sockets",
+		})
 	}
 	if c.DataDir == "" {
 		problems = append(problems, conf.Problem{Key: "data_dir", Text: "must name a directory, such as ./data"})
@@ -197,15 +202,19 @@ func (c Config) Validate() []conf.Problem {
 	}
 	if c.Aggregator.TimedWindow > c.Store.OutOfOrder {
 		problems = append(problems, conf.Problem{Key: "aggregator.timed_window",
-			Text: fmt.Sprintf("exceeds store.out_of_order (%v), so the store would refuse what passed here; set it to that or less", c.Store.OutOfOrder)})
+			Text: fmt.Sprintf("exceeds store.out_of_order (%v), "+
+				"so the store would refuse what this lets through; set it to that or less",
+				c.Store.OutOfOrder)})
 	}
 	for name, value := range c.DogStatsD.Labels {
-		if _, err := mapping.New(mapping.Config{UTF8Names: c.Mapping.UTF8Names}, labels.FromStrings(name, value)); err != nil {
+		one := labels.FromStrings(name, value)
+		if _, err := mapping.New(mapping.Config{UTF8Names: c.Mapping.UTF8Names}, one); err != nil {
 			problems = append(problems, conf.Problem{Key: "dogstatsd.labels." + name, Text: err.Error()})
 		}
 	}
 	n, of := len(c.DogStatsD.Tenants()), "the DogStatsD sockets have"
-	if roles := c.Roles(); (roles.Has(RoleScraper) || roles.Has(RoleProber)) && !slices.Contains(c.DogStatsD.Tenants(), tenant.Own) {
+	roles := c.Roles()
+	if (roles.Has(RoleScraper) || roles.Has(RoleProber)) && !slices.Contains(c.DogStatsD.Tenants(), tenant.Own) {
 		n, of = n+1, "the DogStatsD sockets and Freshet itself (self.metrics, self.probe) have"
 	}
 	if n > c.Store.MaxTenants {
@@ -218,13 +227,14 @@ func (c Config) Validate() []conf.Problem {
 	return problems
 }
 
-// ConstantLabels are added to every series, unless its sender gave the label.
+// ConstantLabels are added to every series whose sender did not set them.
 func (c Config) ConstantLabels() (labels.Labels, error) {
 	all := map[string]string{}
 	if c.DogStatsD.HostLabel {
 		host, err := os.Hostname()
 		if err != nil {
-			return labels.EmptyLabels(), fmt.Errorf("label host: %w; set dogstatsd.host_label to false, or dogstatsd.labels.host to a name", err)
+			return labels.EmptyLabels(),
+				fmt.Errorf("label host: %w; set dogstatsd.host_label to false, or dogstatsd.labels.host to a name", err)
 		}
 		all["host"] = host
 	}
@@ -234,7 +244,7 @@ func (c Config) ConstantLabels() (labels.Labels, error) {
 	return labels.FromMap(all), nil
 }
 
-// WithPaths puts a data directory into the paths that stand below it.
+// WithPaths puts a data directory into the paths below it.
 func (c Config) WithPaths(dir string) Config {
 	place := func(path string) string {
 		if rest, below := strings.CutPrefix(path, dataDir); below {

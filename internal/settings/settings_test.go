@@ -9,8 +9,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// A process keeps its data directory until it is restarted, and so do the sockets
-// in it: a reload with another one must not move them.
+// A process keeps its data directory, and the sockets in it, until it is restarted: a reload with
+// another one must not move them.
 func TestAReloadMovesNoSockets(t *testing.T) {
 	from := NewSource(pflag.NewFlagSet("", pflag.ContinueOnError))
 	from.KeepBelow("/old")
@@ -23,8 +23,7 @@ func TestAReloadMovesNoSockets(t *testing.T) {
 	}
 }
 
-// What takes a restart stays in force, and is shown so, even if the file does not
-// have it any more.
+// A key that takes a restart stays in force, and is shown so, even if the file no longer has it.
 func TestReloadedConfigIsShown(t *testing.T) {
 	from := NewSource(pflag.NewFlagSet("", pflag.ContinueOnError))
 	old, err := from.LoadText("old.yaml", []byte("query: {timeout: 1m}\nlog_level: warn\n"))
@@ -41,9 +40,10 @@ func TestReloadedConfigIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range conf.Diff(now, shown) {
-		t.Errorf("in force, and as it is shown: %s", c)
+		t.Errorf("not in force, or not shown so: %s", c)
 	}
-	if !strings.Contains(now.YAML(), "# Set by old.yaml:1; default 2m\n") || !strings.Contains(now.YAML(), "#log_level: info\n") {
+	text := now.YAML()
+	if !strings.Contains(text, "# Set by old.yaml:1; default 2m\n") || !strings.Contains(text, "#log_level: info\n") {
 		t.Errorf("shown as\n%s", now.YAML())
 	}
 }

@@ -5,8 +5,9 @@ import (
 	"strconv"
 )
 
-// AddressProblem says what is wrong with the address of a socket, "" if nothing
-// is. The example is one that would do. Only using it can tell whether the host is this machine's and the port free.
+// AddressProblem says what is wrong with the address of a socket, "" if nothing is. The example is
+// a valid address. Whether the host is this machine's and the port is free shows only when the
+// address is used.
 func AddressProblem(address, example string) string {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {

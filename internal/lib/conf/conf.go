@@ -1,9 +1,9 @@
-// Package conf reads a configuration: a Go struct whose keys can be set in a
-// YAML file, in the environment and on the command line, and whose problems are
-// all reported at once, each with the place it came from and the way out.
+// Package conf reads a configuration: a Go struct whose keys can be set in a YAML file, in the
+// environment and on the command line. All problems are reported at once, each with the place it
+// came from and how to fix it.
 //
-// A key is a field with the tags `yaml:"name" help:"what it is"`; nested structs
-// are sections, so that a field has a dotted path, and from it the names it goes by:
+// A key is a field with the tags `yaml:"name" help:"what it is"`. Nested structs are sections. A
+// field therefore has a dotted path, from which its other names follow:
 //
 //	dogstatsd.udp   --dogstatsd-udp   FRESHET_DOGSTATSD_UDP
 //
@@ -12,16 +12,17 @@
 // Bytes (4MiB), types that read and write their own text, and lists of those.
 // Lists and maps of structs can be given too, in the file only.
 //
-// The tag `reload:"restart"` on a field or a section says that a change takes a
-// restart; all else can change while the process runs. Diff tells which is which.
+// The tag `reload:"restart"` on a field or a section says that a change takes a restart; everything
+// else can change while the process runs. Diff tells the two apart.
 //
-// The tag `show:"secret"` keeps values, and `show:"url"` passwords and queries of URLs, out
-// of what others see: Shown, Diff, problems and the text of flags. Settings has them.
+// Two tags hide values from everybody but the owner: `show:"secret"` hides the whole value,
+// `show:"url"` the passwords and queries of URLs. Shown, Diff, problems and the text of flags obey
+// them; Settings shows everything.
 //
-// What a value means, and which values go together, is known by whoever owns
-// the section: see Validator. Which file is read, and when, is the caller's.
+// What a value means, and which values go together, is the section's business: see Validator. Which
+// file is read, and when, is the caller's.
 //
-// The files, from the top; each uses names of those below it alone:
+// The files, from the top; each uses only names from files below it:
 //
 //	conf.go     Schema: what can be set
 //	load.go     a configuration from file, environment and flags
@@ -45,20 +46,18 @@ import (
 	"strings"
 )
 
-// Schema is the set of keys of the configuration T: their names, help and
-// defaults. It remembers what the command line said, so that a file can be
-// loaded again under the same flags.
+// Schema is the set of keys of the configuration T: their names, help and defaults. It remembers
+// the flags of the command line, so that a file can be loaded again under the same flags.
 type Schema[T any] struct {
 	env      string // "FRESHET"
 	defaults T
 	keys     []*key            // in the order of the struct
-	renamed  map[string]string // paths of sections and keys as they were, and as they are
+	renamed  map[string]string // former paths of sections and keys, and the present ones
 }
 
-// New returns the schema of T. The environment variables begin with env and an
-// underscore; others that do are none of our business: Kubernetes, for one,
-// invents variables from the names of services. New panics if T has a field
-// that could not be configured, since that is a mistake in the program.
+// New returns the schema of T. Environment variables begin with env and an underscore. Others with
+// that prefix are ignored: Kubernetes, for one, invents variables from the names of services. New
+// panics if T has a field that cannot be configured, since that is a mistake in the program.
 func New[T any](env string, defaults T) *Schema[T] {
 	s := &Schema[T]{env: env, defaults: defaults}
 	s.keys = collect(nil, reflect.ValueOf(&s.defaults).Elem(), key{})
@@ -76,11 +75,11 @@ func New[T any](env string, defaults T) *Schema[T] {
 	return s
 }
 
-// Renamed says that a section or key had another path before. The old path is no alias: to
-// set it in any way is a problem that names the new one.
+// Renamed says that a section or key had another path before. The old path is no alias: setting it
+// in any way is a problem that names the new path.
 func (s *Schema[T]) Renamed(before, now string) *Schema[T] {
 	if !slices.Contains(pathsOf(nil, reflect.TypeFor[T](), ""), now) {
-		panic(fmt.Sprintf("BUG: conf: %s was renamed to %s, which there is not", before, now))
+		panic(fmt.Sprintf("BUG: conf: %s was renamed to %s, which does not exist", before, now))
 	}
 	if s.renamed == nil {
 		s.renamed = map[string]string{}
@@ -89,7 +88,7 @@ func (s *Schema[T]) Renamed(before, now string) *Schema[T] {
 	return s
 }
 
-// formerPaths are the paths that the key at path had before.
+// formerPaths returns the paths that the key at path had before.
 func (s *Schema[T]) formerPaths(path string) (all []string) {
 	for before, now := range s.renamed {
 		if rest, ok := strings.CutPrefix(path, now); ok && (rest == "" || rest[0] == '.') {

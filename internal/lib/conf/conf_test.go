@@ -123,10 +123,10 @@ func TestLoad(t *testing.T) {
 		want config
 	}{
 		{"an empty file leaves the defaults", "", nil, nil, defaults()},
-		{"so does one of comments", "# nothing yet\n", nil, nil, defaults()},
-		{"and a section whose keys are all commented out", "aggregator:\n  # width: 10s\nlimits: ~\nrules:\n", nil, nil, defaults()},
+		{"so does a file of comments", "# nothing yet\n", nil, nil, defaults()},
+		{"so does a section whose keys are all commented out", "aggregator:\n  # width: 10s\nlimits: ~\nrules:\n", nil, nil, defaults()},
 		{
-			"every key of one value in the file", `
+			"every single-valued key in the file", `
 data_dir: /var/lib/freshet
 role: [collector, aggregator]
 aggregator: {width: 1m, lateness: 1.5s, widths: [10s, 2d]}
@@ -140,14 +140,14 @@ limits:
 `, nil, nil, every,
 		},
 		{
-			"every key of one value in the environment", "", []string{
+			"every single-valued key in the environment", "", []string{
 				"FRESHET_DATA_DIR=/var/lib/freshet", "FRESHET_ROLE=collector, aggregator", "FRESHET_AGGREGATOR_WIDTH=1m",
 				"FRESHET_AGGREGATOR_LATENESS=1.5s", "FRESHET_AGGREGATOR_WIDTHS=10s,2d", "FRESHET_LIMITS_BODY=1GiB", "FRESHET_LIMITS_SERIES=-5",
 				"FRESHET_LIMITS_SHARDS=16", "FRESHET_LIMITS_RATIO=0.25", "FRESHET_LIMITS_STRICT=true", "FRESHET_LIMITS_NESTING_DEPTH=7",
 			}, nil, every,
 		},
 		{
-			"every key of one value by flags; those of a list add up", "", nil, []string{
+			"every single-valued key by flags; flags of a list add up", "", nil, []string{
 				"--data-dir=/var/lib/freshet", "--role", "collector", "--role", "aggregator", "--aggregator-width=1m",
 				"--aggregator-lateness=1.5s", "--aggregator-widths=10s,2d", "--limits-body=1GiB", "--limits-series=-5",
 				"--limits-shards=16", "--limits-ratio=0.25", "--limits-strict", "--limits-nesting-depth=7",
@@ -165,7 +165,7 @@ limits:
 			with(func(c *config) { c.DataDir = ""; c.Roles = []string{} }),
 		},
 		{
-			"an empty list by variable",
+			"an empty list from a variable",
 			"", []string{"FRESHET_ROLE="}, nil,
 			with(func(c *config) { c.Roles = []string{} }),
 		},
@@ -211,7 +211,7 @@ func TestProblems(t *testing.T) {
 		want []string
 	}{
 		{
-			"all at once: what flags and variables say, then the file from top to bottom",
+			"all at once: flags and variables first, then the file from top to bottom",
 			"data_dri: /data\naggregator:\n  width: soon\n  lateness: 2s\nlimits: {shards: 70000, series: many}\n",
 			[]string{"FRESHET_LIMITS_RATIO=NaN"}, []string{"--limits-body=4 apples", "--limits-strict=maybe"},
 			[]string{
@@ -225,7 +225,7 @@ func TestProblems(t *testing.T) {
 			},
 		},
 		{
-			"a section's own judgement names the line of the value",
+			"a problem found by a section names the line of the value",
 			"aggregator:\n  width: 10s\n  lateness: 30s\n", nil, nil,
 			[]string{"freshet.yaml:3: aggregator.lateness = 30s: exceeds aggregator.width (10s); set it to 10s or less"},
 		},
@@ -245,16 +245,16 @@ func TestProblems(t *testing.T) {
 			[]string{"aggregator.lateness = 2s (default): exceeds aggregator.width (1s); set it to 1s or less"},
 		},
 		{
-			"a value that could not be read is not judged as well, since the default stands in for it",
+			"a value that cannot be read is not validated too, since the default stands in for it",
 			"aggregator: {width: 1s, lateness: 5}", nil, nil,
 			[]string{"freshet.yaml:1: aggregator.lateness = 5: is not a duration; write it like 500ms, 10s, 1h30m or 2d"},
 		},
 		{
-			"a key given twice, and what the first said about its line",
+			"a key given twice, with the line of the first",
 			"data_dir: a\nlimits:\n  series: 1\ndata_dir: b\nlimits: {}\n", nil, nil,
 			[]string{
-				"freshet.yaml:4: data_dir: is given a second time; keep this one or that of line 1",
-				"freshet.yaml:5: limits: is given a second time; keep this one or that of line 2",
+				"freshet.yaml:4: data_dir: is given a second time; keep this one or the one in line 1",
+				"freshet.yaml:5: limits: is given a second time; keep this one or the one in line 2",
 			},
 		},
 		{
@@ -263,7 +263,7 @@ func TestProblems(t *testing.T) {
 			[]string{"freshet.yaml:1: lateness = 5s: is not a key; did you mean aggregator.lateness?"},
 		},
 		{
-			"a key of an element that stands outside of it",
+			"a key of an element outside of any element",
 			"limits: {macth: 1}\naggregator: {match: app.*}\n", nil, nil,
 			[]string{
 				"freshet.yaml:1: limits.macth = 1: is not a key; there are body, series, shards, ratio, strict, nesting",
@@ -271,7 +271,7 @@ func TestProblems(t *testing.T) {
 			},
 		},
 		{
-			"the name of a flag or variable, and nearly that", "aggregator-width: 1m\nFRESHET_LIMITS_BODY: 1\n--limits-seris: 1\nlimits.nesting.depth: 1\n", nil, nil,
+			"the name of a flag or variable, or nearly so", "aggregator-width: 1m\nFRESHET_LIMITS_BODY: 1\n--limits-seris: 1\nlimits.nesting.depth: 1\n", nil, nil,
 			[]string{
 				"freshet.yaml:1: aggregator-width = 1m: is not a key; did you mean aggregator.width? In a file it stands below its section",
 				"freshet.yaml:2: FRESHET_LIMITS_BODY = 1: is not a key; did you mean limits.body? In a file it stands below its section",
@@ -280,16 +280,16 @@ func TestProblems(t *testing.T) {
 			},
 		},
 		{
-			"bytes that no file could say", "", []string{"FRESHET_DATA_DIR=/\xff"}, nil,
+			"bytes that no file can hold", "", []string{"FRESHET_DATA_DIR=/\xff"}, nil,
 			[]string{"FRESHET_DATA_DIR = \"/\\xff\": is not UTF-8; write it in UTF-8"},
 		},
 		{
-			"a key like no other gets the list",
+			"an unknown key like no other gets the list of keys",
 			"aggregator: {frobnicate: 1}\n", nil, nil,
 			[]string{"freshet.yaml:1: aggregator.frobnicate = 1: is not a key; there are width, lateness, widths"},
 		},
 		{
-			"a value where a section, list or one value belongs, and the reverse",
+			"a value where a section or list belongs, and the reverse",
 			"aggregator: 10s\nrole: all\ndata_dir: [a]\nlimits: {series: {a: 1}}\ntenants: [acme]\n", nil, nil,
 			[]string{
 				"freshet.yaml:1: aggregator: is one value; write its keys below it, indented",
@@ -300,7 +300,7 @@ func TestProblems(t *testing.T) {
 			},
 		},
 		{
-			"elements of lists and maps have paths and lines; a missing key has its element's",
+			"elements of lists and maps have paths and lines; a missing key has the line of its element",
 			"rules:\n  - match: a\n  - drop:\n      - x\n    labels: {a: [b]}\n    macth: c\ntenants:\n  acme:\n    series: -1\n", nil, nil,
 			[]string{
 				`freshet.yaml:3: rules[1].match: is missing; write the names it is for: match: "app.*"`,
@@ -315,7 +315,7 @@ func TestProblems(t *testing.T) {
 			[]string{`--aggregator-widths = 10s,soon: "soon" is not a duration; write it like 500ms, 10s, 1h30m or 2d`},
 		},
 		{
-			"text that is not YAML has a line too",
+			"a YAML error has a line too",
 			"data_dir: a\nlimits: [\n", nil, nil,
 			[]string{"freshet.yaml:2: is not YAML: did not find expected node content"},
 		},
@@ -328,7 +328,7 @@ func TestProblems(t *testing.T) {
 			[]string{"freshet.yaml:2: a second document begins here; keep one and remove the line with ---"},
 		},
 		{
-			"merge keys are not read, so they are not ignored either", "limits:\n  <<: {series: 1}\n", nil, nil,
+			"merge keys are refused, not ignored", "limits:\n  <<: {series: 1}\n", nil, nil,
 			[]string{"freshet.yaml:2: limits.<<: is not a key; there are body, series, shards, ratio, strict, nesting"},
 		},
 		{
@@ -352,8 +352,8 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// A file is loaded again while the process runs: nothing of the first load may
-// remain, and the command line still holds.
+// A file is loaded again while the process runs: nothing of the first load may remain, and the
+// flags still hold.
 func TestLoadAgain(t *testing.T) {
 	s := New("FRESHET", defaults())
 	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
@@ -386,7 +386,7 @@ func TestLoadAgain(t *testing.T) {
 
 var update = flag.Bool("update", false, "rewrite testdata")
 
-// The help is the first reference that people read.
+// The help is the first reference that users read.
 func TestFlagHelp(t *testing.T) {
 	s := New("FRESHET", defaults())
 	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
@@ -412,7 +412,7 @@ func TestMistakesInTheProgram(t *testing.T) {
 		name string
 		make func()
 	}{
-		{"a channel is no setting", func() {
+		{"a channel is not a setting", func() {
 			New("X", struct {
 				C chan int `yaml:"c" help:"h"`
 			}{})
@@ -439,7 +439,7 @@ func TestMistakesInTheProgram(t *testing.T) {
 				C string `yaml:"c" help:"h" reload:"restrat"`
 			}{})
 		}},
-		{"a type that reads and does not write", func() {
+		{"a type that can be read but not written", func() {
 			New("X", struct {
 				C readOnly `yaml:"c" help:"h"`
 			}{})
@@ -465,7 +465,7 @@ func TestMistakesInTheProgram(t *testing.T) {
 	}
 }
 
-// readOnly cannot be shown to anybody.
+// readOnly can be read but not written.
 type readOnly struct{}
 
 func (*readOnly) UnmarshalText([]byte) error { return nil }
@@ -503,7 +503,7 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-// A number that may be missing is a number wherever it is written.
+// An optional number is read and written like any number.
 func TestOptionalInt(t *testing.T) {
 	for text, want := range map[string]OptionalInt{"": {}, "0": Some(0), "17": Some(17)} {
 		var got OptionalInt
@@ -520,7 +520,7 @@ func TestOptionalInt(t *testing.T) {
 		}
 	}
 	if Some(0).Or(7) != 0 || (OptionalInt{}).Or(7) != 7 {
-		t.Error("0 is a number, and none is not")
+		t.Error("0 counts as missing, or missing as a number")
 	}
 	type tenant struct {
 		Series OptionalInt `yaml:"series" help:"most series"`
@@ -579,8 +579,8 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, it loads, and then what Render makes of it loads as the
-// same; or its problems are listed, one line each.
+// Whatever the file, either it loads and the output of Render loads as the same, or its problems
+// are listed, one line each.
 func FuzzLoad(f *testing.F) {
 	f.Add("data_dir: a\nrole: [x, y]\naggregator: {width: 1m}\nlimits: {body: 4MiB, nesting: {depth: 1}}\n")
 	f.Add("rules:\n  - &a {match: m, labels: {a: b}}\n  - *a\ntenants: {acme: {series: 1}}\n")
@@ -608,13 +608,13 @@ func FuzzLoad(f *testing.F) {
 		}
 		for _, p := range problems {
 			if line := p.Error(); strings.ContainsAny(line, "\n\r") || line == "" {
-				t.Fatalf("a problem of several lines or none: %q", line)
+				t.Fatalf("a problem of several lines, or an empty one: %q", line)
 			}
 		}
 	})
 }
 
-// A key that was renamed has no alias. Whichever way it is set by its old name, the new one is told.
+// A renamed key has no alias. However it is set by its old name, the problem gives the new one.
 func TestRenamed(t *testing.T) {
 	s := New("FRESHET", defaults()).Renamed("bounds", "limits").Renamed("aggregator.grace", "aggregator.lateness")
 	_, _, err := s.LoadText("freshet.yaml", []byte("aggregator:\n  grace: 5s\nbounds:\n  body: 1MiB\n"), func(name string) (string, bool) {

@@ -7,14 +7,14 @@ import (
 	"slices"
 )
 
-// Change is one difference between two configurations. Old and New are what a
-// file would say, but for secrets, which may look the same; one of them is empty if an element, or a key of an element, is
-// in the other only.
+// Change is one difference between two configurations. Old and New are written as in a file, except
+// for secrets, which may look the same. One of them is empty if an element, or a key of an element,
+// is in one configuration only.
 type Change struct {
 	Path    string `json:"key"` // "dogstatsd.udp", "rules[2].name"
 	Old     string `json:"old"`
 	New     string `json:"new"`
-	Restart bool   `json:"restart"` // it takes one
+	Restart bool   `json:"restart"` // the change takes a restart
 }
 
 func (c Change) String() string {
@@ -29,9 +29,8 @@ func (c Change) String() string {
 
 // Diff returns what differs between two configurations, in the order of the keys.
 //
-// Elements of lists go by their place, once what is the same at the end is set
-// aside: one that is put in front of all others is one change. The place of a removed
-// element is that in old, of all others that in new.
+// Elements of lists are compared by position, after the common tail is set aside: an element added
+// in front is one change. Path gives a removed element's position in old, and any other's in new.
 func Diff[T any](old, new T) []Change {
 	var d differ
 	d.section("", false, reflect.ValueOf(&old).Elem(), reflect.ValueOf(&new).Elem(), false, plainly)
@@ -44,7 +43,7 @@ func (d *differ) add(path string, restart bool, old, new string) {
 	d.changes = append(d.changes, Change{path, old, new, restart})
 }
 
-// section compares two structs. In an element, what is zero was not given.
+// section compares two structs. In an element, a zero field was not given.
 func (d *differ) section(path string, restart bool, old, new reflect.Value, element bool, veil veil) {
 	for _, f := range fieldsOf(old.Type()) {
 		d.value(join(path, f.name), restart || f.restart, old.Field(f.index), new.Field(f.index), element, veil.of(f.veil))
@@ -113,8 +112,8 @@ func (d *differ) maps(path string, restart bool, old, new reflect.Value, veil ve
 	}
 }
 
-// Reloaded is the configuration of a process that ran with old and has read new
-// since: new, but for what takes a restart.
+// Reloaded returns the configuration in force after a process that runs with old has read new: new,
+// except for keys that take a restart.
 func Reloaded[T any](old, new T) T {
 	keep(reflect.ValueOf(&old).Elem(), reflect.ValueOf(&new).Elem())
 	return new

@@ -31,7 +31,7 @@ tenants: {acme: {series: 1}, zed: {series: 2}}
 			[]string{"rules[1].match: b -> B", "rules[1].drop: removed [x]", `rules[2].labels.tier: removed "1"`, "rules[2].labels.town: added x"},
 		},
 		{"an element at the end", some, strings.Replace(some, "tenants", "- {match: d}\ntenants", 1), []string{"rules[3]: added {match: d}"}},
-		{"one in front moves the others, which is no change", some, strings.Replace(some, "rules:", "rules:\n- {match: z}", 1), []string{"rules[0]: added {match: z}"}},
+		{"an element in front moves the others, which is not a change", some, strings.Replace(some, "rules:", "rules:\n- {match: z}", 1), []string{"rules[0]: added {match: z}"}},
 		{"one removed from the middle", some, strings.Replace(some, "- {match: b, drop: [x]}\n", "", 1), []string{"rules[1]: removed {match: b, drop: [x]}"}},
 		{"all of them", some, "", []string{
 			"rules[0]: removed {match: a}", "rules[1]: removed {match: b, drop: [x]}", `rules[2]: removed {match: c, labels: {team: web, tier: "1"}}`,
@@ -64,7 +64,7 @@ tenants: {acme: {series: 1}, zed: {series: 2}}
 	}
 }
 
-// After a reload, what takes a restart is as before, and all else is new.
+// After a reload, keys that take a restart are as before, and all others are new.
 func TestReloaded(t *testing.T) {
 	next := defaults()
 	next.DataDir, next.Aggregator.Width = "elsewhere", time.Hour
@@ -77,7 +77,7 @@ func TestReloaded(t *testing.T) {
 	}
 	for _, c := range Diff(got, next) {
 		if !c.Restart {
-			t.Errorf("%s is left, and takes no restart", c)
+			t.Errorf("%s remains, but takes no restart", c)
 		}
 	}
 }

@@ -14,9 +14,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// readFile sets what the file says in root. It walks the parsed file itself,
-// since the YAML library would stop at the first duplicate key and tell no
-// lines of values.
+// readFile sets what the file says in root. It walks the parsed file itself, since the YAML library
+// would stop at the first duplicate key and give no line numbers of values.
 func (l *loader) readFile(text []byte, root reflect.Value) {
 	documents := yaml.NewDecoder(bytes.NewReader(text))
 	var document yaml.Node
@@ -123,7 +122,7 @@ func (l *loader) eachPair(node *yaml.Node, path string, do func(name string, key
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key, value := node.Content[i], node.Content[i+1]
 		if first, given := lines[key.Value]; given {
-			l.addLine(key.Line, fmt.Sprintf("%s: is given a second time; keep this one or that of line %d", join(path, key.Value), first))
+			l.addLine(key.Line, fmt.Sprintf("%s: is given a second time; keep this one or the one in line %d", join(path, key.Value), first))
 			continue
 		}
 		lines[key.Value] = key.Line
@@ -131,9 +130,9 @@ func (l *loader) eachPair(node *yaml.Node, path string, do func(name string, key
 	}
 }
 
-// unknown reports a key that the section t at path does not have, and the one
-// that was likely meant: of this section, of the same name in another, or by the
-// name of its flag or variable.
+// unknown reports a key that the section t at path does not have, and the key that was likely
+// meant: one of this section, one of the same name in another section, or the key whose flag or
+// variable has this name.
 func (l *loader) unknown(key, value *yaml.Node, path string, t reflect.Type) {
 	full := join(path, shorten(key.Value))
 	if now, renamed := l.renamed[full]; renamed {
@@ -141,7 +140,7 @@ func (l *loader) unknown(key, value *yaml.Node, path string, t reflect.Type) {
 		return
 	}
 	text := full
-	secret := slices.ContainsFunc(fieldsOf(t), func(f field) bool { return f.veil != plainly }) // it may have been meant
+	secret := slices.ContainsFunc(fieldsOf(t), func(f field) bool { return f.veil != plainly }) // a secret may have been meant
 	if value.Kind == yaml.ScalarNode && value.Value != "" && !secret {
 		text += " = " + shorten(value.Value)
 	}

@@ -8,9 +8,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// AddFlags adds a flag for each key that is a value or a list of values. What
-// the flags say is read by Load, so that their mistakes are reported together
-// with those of the file.
+// AddFlags adds a flag for each key that is a value or a list of values. Load reads the flags'
+// values, so that their mistakes are reported together with the file's.
 func (s *Schema[T]) AddFlags(flags *pflag.FlagSet) {
 	for _, k := range s.keys {
 		if k.fileOnly() {
@@ -26,11 +25,10 @@ func (s *Schema[T]) AddFlags(flags *pflag.FlagSet) {
 	}
 }
 
-// formerly is the annotation of a flag that has the names it had before.
+// formerly is the annotation of a flag that holds its former names.
 const formerly = "formerly"
 
-// RenamedFlag returns what the flag of that name is called now, or "" if none of the flags
-// had it before.
+// RenamedFlag returns the present name of the flag formerly called name, or "" if there is none.
 func RenamedFlag(flags *pflag.FlagSet, name string) (now string) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		if slices.Contains(f.Annotations[formerly], name) {
@@ -40,7 +38,7 @@ func RenamedFlag(flags *pflag.FlagSet, name string) (now string) {
 	return now
 }
 
-// Set keeps what the command line says: of a value the last, of a list all.
+// Set keeps the value on the command line: the last one of a value, all of a list.
 func (k *key) Set(text string) error {
 	if shapeOf(k.preset.Type()) == list {
 		k.flag = append(k.flag, splitList(text)...)
@@ -50,7 +48,7 @@ func (k *key) Set(text string) error {
 	return nil
 }
 
-// String is the default: the help shows it.
+// String returns the default, which the help shows.
 func (k *key) String() string {
 	if k.flag != nil {
 		return k.veil.show(strings.Join(k.flag, ","))
@@ -58,5 +56,5 @@ func (k *key) String() string {
 	return format(k.preset)
 }
 
-// Type is the placeholder that the help shows after the flag.
+// Type returns the placeholder that the help shows after the flag.
 func (k *key) Type() string { return typeName(k.preset.Type()) }

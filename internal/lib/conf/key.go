@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// key is one setting: a value, a list, or what only the file can give.
+// key is one setting: a value, a list, or something that only the file can give.
 type key struct {
 	path    string // "dogstatsd.udp"
 	help    string
@@ -15,10 +15,10 @@ type key struct {
 	veil    veil          // how much of it is shown
 	index   []int         // of the field, from the outermost struct
 	preset  reflect.Value // the default
-	flag    []string      // what the command line said; nil if it said nothing
+	flag    []string      // values on the command line; nil if there are none
 }
 
-// collect appends the keys of the struct v, which is the section around.
+// collect appends the keys of the struct v; around is the section that holds it.
 func collect(keys []*key, v reflect.Value, around key) []*key {
 	for _, f := range fieldsOf(v.Type()) {
 		k := &key{
@@ -50,11 +50,11 @@ func envName(prefix, path string) string {
 	return prefix + "_" + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
 }
 
-// Key is what a manual says about one key.
+// Key is what the manual says about one key.
 type Key struct {
 	Path    string // "dogstatsd.udp"; an element's begins with "rules[]." or "tenants.NAME."
 	Type    string // "duration"
-	Default string // as a file would say it; empty for keys of elements
+	Default string // as in a file; empty for keys of elements
 	Flag    string // "dogstatsd-udp"; this and Env are empty if only the file can give it
 	Env     string // "FRESHET_DOGSTATSD_UDP"
 	Help    string
@@ -77,7 +77,7 @@ func (s *Schema[T]) Keys() []Key {
 	return all
 }
 
-// elements returns the keys of what t holds, if it is a list or map of structs.
+// elements returns the keys of t's elements, if t is a list or map of structs.
 func elements(t reflect.Type, path string, restart bool) (all []Key) {
 	switch shapeOf(t) {
 	case tree:
@@ -97,9 +97,8 @@ func elements(t reflect.Type, path string, restart bool) (all []Key) {
 	return all
 }
 
-// EnvTypos returns a sentence for each variable of the environment ("NAME=value")
-// that was likely meant to be one of a key, or one of those known otherwise, and
-// is not. Others are none of our business.
+// EnvTypos returns a sentence for each variable in environ ("NAME=value") that was likely meant as
+// a key's variable, or as one of known, but misspells it. All other variables are ignored.
 func (s *Schema[T]) EnvTypos(environ []string, known ...string) (typos []string) {
 	prefix := s.env + "_"
 	var names, before []string
@@ -107,7 +106,7 @@ func (s *Schema[T]) EnvTypos(environ []string, known ...string) (typos []string)
 		if !k.fileOnly() {
 			names = append(names, strings.TrimPrefix(k.envName(s.env), prefix))
 			for _, path := range s.formerPaths(k.path) {
-				before = append(before, envName(s.env, path)) // of which Load tells
+				before = append(before, envName(s.env, path)) // Load reports these
 			}
 		}
 	}
@@ -121,7 +120,7 @@ func (s *Schema[T]) EnvTypos(environ []string, known ...string) (typos []string)
 			continue
 		}
 		if near := Nearest(rest, names); near != "" {
-			typos = append(typos, fmt.Sprintf("%s: is not the variable of a key, so it says nothing; did you mean %s?", name, prefix+near))
+			typos = append(typos, fmt.Sprintf("%s: is not the variable of any key, so it has no effect; did you mean %s?", name, prefix+near))
 		}
 	}
 	return typos

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// Load reads the file, unless its name is empty, then the environment by
-// lookup (os.LookupEnv), then the flags. Whatever is wrong is in one error, of
-// the type Problems. Each call starts from the defaults.
+// Load reads the file, unless its name is empty, then the environment with lookup (os.LookupEnv),
+// then the flags. The error is of the type Problems and holds everything that is wrong. Each call
+// starts from the defaults.
 func (s *Schema[T]) Load(file string, lookup func(string) (string, bool)) (T, error) {
 	text, err := ReadFile(file)
 	if err != nil {
@@ -22,8 +22,8 @@ func (s *Schema[T]) Load(file string, lookup func(string) (string, bool)) (T, er
 	return cfg, err
 }
 
-// ReadFile returns the text of a configuration file, none if its name is empty.
-// Its error is of the type Problems.
+// ReadFile returns the text of a configuration file, or nothing if its name is empty. Its error is
+// of the type Problems.
 func ReadFile(file string) ([]byte, error) {
 	if file == "" {
 		return nil, nil
@@ -32,14 +32,14 @@ func ReadFile(file string) ([]byte, error) {
 	if err != nil {
 		cause := err
 		if inner := errors.Unwrap(err); inner != nil {
-			cause = inner // without the path, which stands before it
+			cause = inner // without the path, which precedes it
 		}
 		return nil, Problems{{where: file, Text: fmt.Sprintf("read the configuration: %v; name another file, or none to run on defaults", cause)}}
 	}
 	return text, nil
 }
 
-// LoadText is Load for the text of a file, and tells by what each key was set.
+// LoadText is Load for the text of a file, and also returns what set each key.
 func (s *Schema[T]) LoadText(file string, text []byte, lookup func(string) (string, bool)) (T, Origins, error) {
 	cfg := s.defaults
 	root := reflect.ValueOf(&cfg).Elem()
@@ -73,7 +73,7 @@ func (s *Schema[T]) LoadText(file string, text []byte, lookup func(string) (stri
 	}
 	l.validate(root, "")
 	if len(l.problems) > 0 {
-		// In the order of the file's lines, as the reader will go through it.
+		// In the order of the lines in the file, which is how people work through it.
 		slices.SortStableFunc(l.problems, func(a, b Problem) int { return cmp.Compare(a.line, b.line) })
 		return s.defaults, nil, l.problems
 	}
@@ -98,7 +98,7 @@ type loader struct {
 	file     string
 	env      string            // prefix of variables
 	keys     []string          // the paths of all keys and sections
-	renamed  map[string]string // paths as they were, and as they are
+	renamed  map[string]string // former paths, and the present ones
 	origins  map[string]origin // by path
 	failed   map[string]bool   // paths whose value could not be read: they hold the default
 	problems Problems
@@ -107,7 +107,7 @@ type loader struct {
 // add notes that the value at path is wrong.
 func (l *loader) add(path, text string) {
 	if l.failed[path] {
-		return // a default that stands in for a broken value is not the reader's mistake
+		return // the default that stands in for a broken value is not the user's mistake
 	}
 	l.problems = append(l.problems, l.problem(path, text))
 }
@@ -118,8 +118,8 @@ func (l *loader) fail(path, text string) {
 	l.failed[path] = true
 }
 
-// problem says where the value of path came from. What has no place of its own,
-// such as an element's missing key, has that of the element around it.
+// problem says where the value of path came from. A path without a place, such as an element's
+// missing key, takes the place of the element around it.
 func (l *loader) problem(path, text string) Problem {
 	from, known := l.origins[path]
 	for outer := path; !known && outer != ""; from, known = l.origins[outer] {
@@ -132,7 +132,7 @@ func (l *loader) problem(path, text string) Problem {
 	return p
 }
 
-// readTexts sets v, the value of path, from the environment or a flag.
+// readTexts sets v, the value at path, from the environment or a flag.
 func (l *loader) readTexts(v reflect.Value, path string, from origin, parts []string, veil veil) {
 	l.origins[path] = from
 	delete(l.failed, path)
@@ -153,7 +153,7 @@ func (l *loader) readTexts(v reflect.Value, path string, from origin, parts []st
 	v.Set(read)
 }
 
-// validate asks v, the value at path, and all that it holds.
+// validate calls the validators of v, the value at path, and of everything in it.
 func (l *loader) validate(v reflect.Value, path string) {
 	if asked, ok := v.Addr().Interface().(Validator); ok {
 		for _, p := range asked.Validate() {
@@ -173,7 +173,7 @@ func (l *loader) validate(v reflect.Value, path string) {
 			return
 		}
 		for _, name := range sortedKeys(v) {
-			element := reflect.New(v.Type().Elem()).Elem() // a map's own elements have no address
+			element := reflect.New(v.Type().Elem()).Elem() // an element of a map has no address
 			element.Set(v.MapIndex(name))
 			l.validate(element, join(path, name.String()))
 		}

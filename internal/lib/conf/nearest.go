@@ -14,10 +14,10 @@ func Nearest(word string, words []string) string {
 	return nearest
 }
 
-// distance counts the letters to insert, delete, replace or swap with the next to
-// make b from a.
+// distance counts the letters to insert, delete, replace or swap with the next one to turn a into
+// b.
 func distance(a, b string) int {
-	var before []int // distances from a[:i-1] to each b[:j], above those from a[:i]
+	var before []int // distances from a[:i-1] to each b[:j], the row before a[:i]
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

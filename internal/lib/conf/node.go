@@ -12,8 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// nodeOf is v as a file says it, or what its veil shows of it. Elements leave out what is
-// zero, since that is what a missing key means there.
+// nodeOf returns v as written in a file, as far as its veil shows it. Elements omit zero fields,
+// since a missing key means zero there.
 func nodeOf(v reflect.Value, veil veil) *yaml.Node {
 	switch shapeOf(v.Type()) {
 	case scalar:
@@ -81,14 +81,14 @@ func sortedKeys(v reflect.Value) []reflect.Value {
 	return names
 }
 
-// inline is all of v on one line.
+// inline returns v on one line.
 func inline(v reflect.Value) string { return inlineAs(v, openly) }
 
-// inlineAs is what its veil shows of v, on one line.
+// inlineAs returns v on one line, as far as its veil shows it.
 func inlineAs(v reflect.Value, veil veil) string {
 	node := nodeOf(v, veil)
 	if node.Kind != yaml.ScalarNode {
-		node.Style = yaml.FlowStyle // and so is all that it holds
+		node.Style = yaml.FlowStyle // and so is everything in it
 	}
 	return strings.TrimSuffix(encode(node), "\n")
 }
@@ -98,7 +98,7 @@ func encode(node *yaml.Node) string {
 	e := yaml.NewEncoder(&b)
 	e.SetIndent(2)
 	if err := e.Encode(node); err != nil {
-		panic(fmt.Sprintf("BUG: conf: %v", err)) // it holds what was read as UTF-8, and nothing else can fail
+		panic(fmt.Sprintf("BUG: conf: %v", err)) // v was read as UTF-8, and nothing else can fail
 	}
 	return b.String()
 }

@@ -11,7 +11,7 @@ import (
 // Problem is one thing that is wrong with the configuration.
 type Problem struct {
 	Key  string // dotted path; a Validator gives it relative to itself
-	Text string // what is wrong and the way out: "exceeds width (10s); set it to 10s or less"
+	Text string // what is wrong and how to fix it: "exceeds width (10s); set it to 10s or less"
 
 	where string // file, line and key, or the flag or variable
 	value string
@@ -25,7 +25,7 @@ func (p Problem) Error() string {
 	return p.where + " = " + p.value + ": " + p.Text
 }
 
-// Problems is all that is wrong with a configuration: never empty.
+// Problems are all problems of a configuration: never empty.
 type Problems []Problem
 
 func (p Problems) Error() string {
@@ -36,7 +36,7 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Lines are the problems of an error, each in a line of its own.
+// Lines returns the problems of an error, one per line.
 func Lines(err error) (all []string) {
 	problems := Problems(nil)
 	if !errors.As(err, &problems) {
@@ -48,14 +48,14 @@ func Lines(err error) (all []string) {
 	return all
 }
 
-// MistakeError is a mistake of the user's that loading the configuration does not show, such
-// as a file that it names and that is not there: retrying cannot help.
+// MistakeError is a mistake of the user that loading the configuration does not show, such as the
+// name of a file that does not exist. Retrying cannot help.
 type MistakeError struct{ error }
 
 // Mistake marks err as a MistakeError.
 func Mistake(err error) error { return MistakeError{err} }
 
-// Unwrap is what was marked.
+// Unwrap returns the error that was marked.
 func (e MistakeError) Unwrap() error { return e.error }
 
 func oneLine(text string) string {
@@ -73,8 +73,8 @@ func shorten(text string) string {
 	return oneLine(text)
 }
 
-// Validator is a section, or an element of a list or map, that knows which of
-// its values make no sense. The keys of its problems are relative to it.
+// Validator is a section, or an element of a list or map, that can tell which of its values are
+// invalid. The keys of its problems are relative to it.
 type Validator interface {
 	Validate() []Problem
 }

@@ -12,7 +12,7 @@ import (
 // Setting is a key and its value in one configuration.
 type Setting struct {
 	Key     string `json:"key"`
-	Value   any    `json:"value"` // as a file would say it: "10s", 5, true, lists and maps
+	Value   any    `json:"value"` // as in a file: "10s", 5, true, lists and maps
 	Default any    `json:"default"`
 	SetBy   string `json:"set_by"` // "freshet.yaml:3", "FRESHET_DOGSTATSD_UDP", "--dogstatsd-udp" or "default"
 	Restart bool   `json:"restart"`
@@ -21,15 +21,15 @@ type Setting struct {
 	node, preset *yaml.Node
 }
 
-// Origins says by what a key was set; what is not in it has its default.
+// Origins says what set each key. A key without an entry has its default.
 type Origins map[string]string
 
 const byDefault = "default"
 
-// Settings returns every key with its value in cfg, secrets as well.
+// Settings returns every key with its value in cfg, secrets included.
 func (s *Schema[T]) Settings(cfg T, from Origins) []Setting { return s.settings(cfg, from, openly) }
 
-// Shown returns every key with what may be shown of its value to others.
+// Shown returns every key with as much of its value as others may see.
 func (s *Schema[T]) Shown(cfg T, from Origins) []Setting { return s.settings(cfg, from, plainly) }
 
 func (s *Schema[T]) settings(cfg T, from Origins, veil veil) []Setting {
@@ -46,7 +46,7 @@ func (s *Schema[T]) settings(cfg T, from Origins, veil veil) []Setting {
 	return all
 }
 
-// plain is what JSON can say of a node.
+// plain returns a node's value for JSON.
 func plain(node *yaml.Node) (v any) {
 	if err := node.Decode(&v); err != nil {
 		panic(fmt.Sprintf("BUG: conf: %v", err))
@@ -54,12 +54,12 @@ func plain(node *yaml.Node) (v any) {
 	return v
 }
 
-// Render writes settings as a file that gives the same configuration, with the
-// help of each key above it. What nobody has set is commented out, so that the
-// rest is seen at once, and so that it follows the defaults of later versions.
+// Render writes settings as a file that gives the same configuration, with the help of each key
+// above it. Keys that nothing set are commented out: the others stand out, and the defaults of
+// later versions apply.
 func Render(settings []Setting) string {
 	var b strings.Builder
-	var section []string // what the last key stood in
+	var section []string // sections of the previous key
 	for i, s := range settings {
 		path := strings.Split(s.Key, ".")
 		name, around := path[len(path)-1], path[:len(path)-1]
@@ -104,7 +104,7 @@ func (s *Setting) render(b *strings.Builder, name, margin string) {
 	}
 }
 
-// wrap breaks text into lines of at most width bytes, or of one word.
+// wrap breaks text into lines of at most width bytes; a longer word has its own line.
 func wrap(text string, width int) (lines []string) {
 	line := ""
 	for word := range strings.FieldsSeq(text) {
@@ -119,10 +119,10 @@ func wrap(text string, width int) (lines []string) {
 	return append(lines, line)
 }
 
-// origin is where a value came from: a line of the file, or else the flag or
-// environment variable; the name of a default is its path.
+// origin is where a value came from: a line of the file, a flag or an environment variable. The
+// name of a default is its path.
 type origin struct {
 	line  int // 0: not the file
 	name  string
-	value string // as it was written; empty for lists, maps and sections of the file
+	value string // as written; empty for lists, maps and sections of the file
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// What people get to see: help, what set each key, and defaults commented out.
+// Users see the help, what set each key, and defaults commented out.
 func TestRender(t *testing.T) {
 	s := New("FRESHET", defaults())
 	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
@@ -89,11 +89,11 @@ func TestKeys(t *testing.T) {
 
 func TestEnvTypos(t *testing.T) {
 	got := New("FRESHET", defaults()).Renamed("bounds", "limits").EnvTypos([]string{
-		"FRESHET_DATADIR=/d", "FRESHET_LIMITS_SERIES=1", "FRESHET_CONFIG=c", // nearly a key, a key, known
-		"FRESHET_BOUNDS_SERIES=1", // of which Load tells
+		"FRESHET_DATADIR=/d", "FRESHET_LIMITS_SERIES=1", "FRESHET_CONFIG=c", // a misspelt key, a key, a known name
+		"FRESHET_BOUNDS_SERIES=1", // Load reports it
 		"FRESHET_PORT=tcp://10.0.0.1:7125", "FRESHET_SERVICE_HOST=h", "PATH=/bin",
 	}, "FRESHET_CONFIG")
-	want := []string{"FRESHET_DATADIR: is not the variable of a key, so it says nothing; did you mean FRESHET_DATA_DIR?"}
+	want := []string{"FRESHET_DATADIR: is not the variable of any key, so it has no effect; did you mean FRESHET_DATA_DIR?"}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -12,14 +12,14 @@ import (
 	"unicode/utf8"
 )
 
-// shape is what a Go type looks like in a configuration.
+// shape says how a Go type is written in a configuration.
 type shape int
 
 const (
 	scalar  shape = iota // one text
 	list                 // scalars
-	section              // keys that have names of their own
-	tree                 // a list or map of sections, or a map of scalars or lists: the file only
+	section              // named keys
+	tree                 // a list or map of sections, or a map of scalars or lists: in the file only
 )
 
 var (
@@ -30,7 +30,7 @@ var (
 func shapeOf(t reflect.Type) shape {
 	if reflect.PointerTo(t).Implements(textType) {
 		if !t.Implements(writeType) {
-			panic(fmt.Sprintf("BUG: conf: a %s reads its text and does not write it; give it a method MarshalText", t))
+			panic(fmt.Sprintf("BUG: conf: a %s can be read but not written; give it a method MarshalText", t))
 		}
 		return scalar
 	}
@@ -63,7 +63,7 @@ type field struct {
 	index      int
 }
 
-// fieldsOf lists the keys of the struct t. A field tagged "-" is not one.
+// fieldsOf lists the keys of the struct t. A field tagged "-" is not a key.
 func fieldsOf(t reflect.Type) []field {
 	fields := make([]field, 0, t.NumField())
 	for i := range t.NumField() {
@@ -80,7 +80,7 @@ func fieldsOf(t reflect.Type) []field {
 			panic(fmt.Sprintf("BUG: conf: %s.%s needs a tag help:\"what it is, and within which bounds\"", t, f.Name))
 		}
 		if reload != "" && reload != "restart" {
-			panic(fmt.Sprintf("BUG: conf: %s.%s has the tag reload:%q; there is reload:\"restart\" alone", t, f.Name, reload))
+			panic(fmt.Sprintf("BUG: conf: %s.%s has the tag reload:%q; only reload:\"restart\" is known", t, f.Name, reload))
 		}
 		veil, err := veilOf(f.Tag.Get("show"))
 		if err != nil {
@@ -91,8 +91,7 @@ func fieldsOf(t reflect.Type) []field {
 	return fields
 }
 
-// pathsOf appends the paths of all keys and sections of the struct t, and of its
-// elements.
+// pathsOf appends the paths of all keys and sections of the struct t and of its elements.
 func pathsOf(paths []string, t reflect.Type, path string) []string {
 	for _, f := range fieldsOf(t) {
 		inner, ft := join(path, f.name), t.Field(f.index).Type
@@ -119,7 +118,7 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// setScalar reads text into v, or says what text should look like.
+// setScalar reads text into v. Its error says how to write the text.
 func setScalar(v reflect.Value, text string) error {
 	if !utf8.ValidString(text) {
 		return errors.New("is not UTF-8; write it in UTF-8")
@@ -172,7 +171,7 @@ func wrongNumber(text string, err error, low int64, high uint64) error {
 	return errors.New(text)
 }
 
-// format is the text that setScalar, or splitList and setScalar, read as v.
+// format returns the text that setScalar, or splitList and setScalar, would read as v.
 func format(v reflect.Value) string {
 	if shapeOf(v.Type()) == list {
 		parts := make([]string, v.Len())
@@ -194,8 +193,8 @@ func format(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// splitList reads the list of a flag or environment variable. Elements with a
-// comma can be given in the file.
+// splitList reads the list of a flag or environment variable. Elements with a comma can only be
+// given in the file.
 func splitList(text string) []string {
 	if strings.TrimSpace(text) == "" {
 		return []string{}
@@ -207,7 +206,7 @@ func splitList(text string) []string {
 	return parts
 }
 
-// longUnits are those that Prometheus has and Go has not, the longest first.
+// longUnits are the units that Prometheus has and Go lacks, the longest first.
 var longUnits = [...]struct {
 	letter string
 	days   int64
@@ -217,8 +216,8 @@ const day = 24 * time.Hour
 
 var errDuration = errors.New("is not a duration; write it like 500ms, 10s, 1h30m or 2d")
 
-// ParseDuration reads what Go and what Prometheus write: 1h30m, 1.5s, 2d12h.
-// It refuses negative ones: nothing that is configured lasts less than no time.
+// ParseDuration reads durations as Go and Prometheus write them: 1h30m, 1.5s, 2d12h. It refuses
+// negative ones, since no key can use them.
 func ParseDuration(text string) (time.Duration, error) {
 	var days int64
 	rest := text
@@ -254,8 +253,7 @@ func ParseDuration(text string) (time.Duration, error) {
 	return sum, nil
 }
 
-// formatDuration writes d with its days and without units that are zero: 40d,
-// not 960h0m0s.
+// formatDuration writes d with days and without units that are zero: 40d, not 960h0m0s.
 func formatDuration(d time.Duration) string {
 	if d < day {
 		text := d.String()
@@ -277,7 +275,7 @@ func formatDuration(d time.Duration) string {
 // Bytes is a size, written like 4MiB.
 type Bytes int64
 
-// byteUnits are the binary ones first, since String uses those only.
+// byteUnits are the units of sizes. The binary ones come first, since String uses only those.
 var byteUnits = [...]struct {
 	name string
 	size Bytes
@@ -308,7 +306,7 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText is what UnmarshalText reads.
+// MarshalText writes the form that UnmarshalText reads.
 func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
 
 func (b Bytes) String() string {
@@ -320,13 +318,13 @@ func (b Bytes) String() string {
 	return strconv.FormatInt(int64(b), 10) + "B"
 }
 
-// OptionalInt is a whole number from 0 that may be missing, which 0 is not.
+// OptionalInt is a whole number of 0 or more that may be missing; missing differs from 0.
 type OptionalInt struct {
 	given bool
 	n     int
 }
 
-// Some returns the number n.
+// Some returns the OptionalInt n.
 func Some(n int) OptionalInt { return OptionalInt{given: true, n: n} }
 
 // Or returns the number, or other if it is missing.
@@ -337,7 +335,7 @@ func (o OptionalInt) Or(other int) int {
 	return other
 }
 
-// UnmarshalText is part of encoding.TextUnmarshaler.
+// UnmarshalText implements encoding.TextUnmarshaler.
 func (o *OptionalInt) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		*o = OptionalInt{}
@@ -351,7 +349,7 @@ func (o *OptionalInt) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalText is what UnmarshalText reads.
+// MarshalText writes the form that UnmarshalText reads.
 func (o OptionalInt) MarshalText() ([]byte, error) {
 	if !o.given {
 		return nil, nil

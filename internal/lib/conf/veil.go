@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// veil says how much of a value may be shown to others than who wrote it. A field's is
-// its tag `show:"..."`; it holds for all that the field has in it.
+// veil says how much of a value may be shown to others than its owner. A field's veil is its tag
+// `show:"..."` and holds for everything in the field.
 type veil int
 
 const (
-	plainly veil = iota // all of it, but for what has a veil of its own in it
+	plainly veil = iota // everything, except what has its own veil
 	asURL               // show:"url": no password and no values of a query
-	asKey               // show:"secret": whether it is there
-	openly              // for the owner: all of it, whatever the tags say
+	asKey               // show:"secret": only whether it is set
+	openly              // for the owner: everything, whatever the tags say
 )
 
-// hidden stands in place of what is not shown.
+// hidden replaces a value that is not shown.
 const hidden = "<secret>"
 
 func veilOf(tag string) (veil, error) {
@@ -29,10 +29,10 @@ func veilOf(tag string) (veil, error) {
 	case "secret":
 		return asKey, nil
 	}
-	return plainly, fmt.Errorf(`there is show:"url" and show:"secret" alone`)
+	return plainly, fmt.Errorf(`only show:"url" and show:"secret" are known`)
 }
 
-// of is the veil of something that lies in what has v, and has one by itself.
+// of returns the veil of something inside a value with veil v; own is its own veil.
 func (v veil) of(own veil) veil {
 	if v == plainly {
 		return own
@@ -40,7 +40,7 @@ func (v veil) of(own veil) veil {
 	return v
 }
 
-// show is what may be seen of a text.
+// show returns as much of a text as may be seen.
 func (v veil) show(text string) string {
 	switch {
 	case text == "":
@@ -52,8 +52,8 @@ func (v veil) show(text string) string {
 	return text
 }
 
-// ShowURL is a URL without what in it may be secret: the name and the password of a user,
-// the values of its query, its fragment. What is no URL and might have these is not shown.
+// ShowURL returns a URL without what may be secret in it: user name, password, the values of its
+// query, its fragment. A text that is not a URL and might contain these is hidden.
 func ShowURL(text string) string {
 	u, err := url.Parse(text)
 	if err != nil && strings.ContainsAny(text, "@?#") {
@@ -76,7 +76,7 @@ func ShowURL(text string) string {
 	}
 	whole += u.Host + u.EscapedPath()
 	for i, pair := range strings.FieldsFunc(u.RawQuery, func(r rune) bool { return r == '&' }) {
-		shown := hidden // a pair without a name may be the secret itself
+		shown := hidden // a query without = may be the secret itself
 		if name, _, named := strings.Cut(pair, "="); named {
 			shown = name + "=" + hidden
 		}
@@ -93,9 +93,9 @@ func hideUser(text string) string {
 	return text
 }
 
-// written reports whether a text was taken over from where a secret is not shown.
+// written reports whether a text was copied from where a secret is hidden.
 func (v veil) written(text string) bool {
 	return (v == asURL || v == asKey) && strings.Contains(text, hidden)
 }
 
-const hiddenProblem = "is what is shown in place of a secret, and not the secret; write that itself"
+const hiddenProblem = "is the placeholder shown for a secret, not the secret; write the secret itself"

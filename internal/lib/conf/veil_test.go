@@ -26,7 +26,7 @@ type room struct {
 	Size    int               `yaml:"size" help:"no secret"`
 }
 
-// Validate finds fault with what has a problem, so that its value would be printed.
+// Validate finds a problem, so that the value would be printed.
 func (r room) Validate() []Problem {
 	if strings.Contains(r.URL, "broken") {
 		return []Problem{{Key: "url", Text: "is broken"}, {Key: "headers.Auth", Text: "is broken"}}
@@ -34,7 +34,7 @@ func (r room) Validate() []Problem {
 	return nil
 }
 
-// secret is in each value that nobody else may see.
+// secret is part of each value that others may not see.
 const secret = "s3cret"
 
 const vaultText = `endpoint: https://ann:s3cret-1@traces.example/v1?key=s3cret-2&s3cret-8#s3cret-3
@@ -43,7 +43,7 @@ rooms:
 - {url: "https://h.example/push?token=s3cret-5", headers: {Auth: s3cret-6}, size: 1}
 `
 
-// What others are shown has no secret, and says where one is. The owner's own has all.
+// Others see no secret, but where one is. The owner sees everything.
 func TestSecretsAreNotShown(t *testing.T) {
 	t.Parallel()
 	schema := New("T", vault{})
@@ -66,10 +66,10 @@ func TestSecretsAreNotShown(t *testing.T) {
 	}
 	whole := Render(schema.Settings(old, from))
 	if strings.Contains(shown, secret) || strings.Count(whole, secret) != 7 {
-		t.Errorf("others see\n%sthe owner sees\n%s", shown, whole)
+		t.Errorf("for others\n%sthe owner sees\n%s", shown, whole)
 	}
 	if again := load(whole); fmt.Sprint(again) != fmt.Sprint(old) {
-		t.Errorf("what the owner sees is %+v, not %+v", again, old)
+		t.Errorf("read again from the owner's view: %+v, not %+v", again, old)
 	}
 
 	// A change of a secret alone is a change.
@@ -82,17 +82,17 @@ func TestSecretsAreNotShown(t *testing.T) {
 	}
 	for _, changes := range [][]Change{Diff(old, vault{}), Diff(vault{}, old)} {
 		if len(changes) != 3 || strings.Contains(fmt.Sprint(changes), secret) {
-			t.Errorf("all is gone, or new: %v", changes)
+			t.Errorf("everything is removed, or added: %v", changes)
 		}
 	}
 
-	// Nor do problems have it, and what is shown is not taken for the secret.
+	// Problems do not contain the secret either, and the placeholder is not taken for a secret.
 	for text, want := range map[string]string{
 		strings.Replace(vaultText, "h.example", "broken.example", 1): "f:4: rooms[0].url = https://broken.example/push?token=<secret>: is broken",
 		"rooms:\n- {ulr: 's3cret://a'}\n":                            "f:2: rooms[0].ulr: is not a key; did you mean rooms[0].url?",
 		"of: {kye: s3cret}\n":                                        "f:1: of.kye: is not a key; did you mean of.key?",
-		"endpoint: https://<secret>@a.example\n":                     "f:1: endpoint = <secret>: is what is shown in place of a secret",
-		"rooms: [{headers: {Auth: <secret>}}]\n":                     "f:1: rooms[0].headers.Auth = <secret>: is what is shown in place of a secret",
+		"endpoint: https://<secret>@a.example\n":                     "f:1: endpoint = <secret>: is the placeholder shown for a secret",
+		"rooms: [{headers: {Auth: <secret>}}]\n":                     "f:1: rooms[0].headers.Auth = <secret>: is the placeholder shown for a secret",
 	} {
 		_, _, err := schema.LoadText("f", []byte(text), none)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), secret) {
@@ -111,7 +111,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		}
 	})
 	if c, _, err := schema.LoadText("f", nil, none); err != nil || c.Of.Key != secret {
-		t.Errorf("what the flags say is %+v, %v", c, err)
+		t.Errorf("the flags give %+v, %v", c, err)
 	}
 }
 
