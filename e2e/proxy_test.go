@@ -197,7 +197,7 @@ func TestProxies(t *testing.T) {
 			d.operates(t, local+headers, false) // the first one gives the proxies away
 		}
 		operator.operates(t, "", true)
-		p.says(t, "operator endpoints are answered on loopback no more")
+		p.says(t, "operator endpoints are no longer answered on loopback")
 		if headers != "" {
 			continue
 		}

@@ -306,7 +306,7 @@ func TestTheJournalIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	p = start(t, p.dataDir)
-	p.says(t, "the journal is empty, but tiles were stored", "Totals of counters begin anew")
+	p.says(t, "the journal is empty, but tiles were stored", "Totals of counters restart at 0")
 	if err := p.expectOwn(missing, 1); err != nil {
 		t.Error(err)
 	}

@@ -275,7 +275,7 @@ func TestABadUpgradeChangesNothing(t *testing.T) {
 		if err == nil || r.State != "refused" || !strings.Contains(r.Why, why) || !strings.Contains(said, why) {
 			t.Errorf("%v: %+v\n%s", err, r, said)
 		}
-		p.says(t, "not restarted, nothing has changed", why)
+		p.says(t, "not restarted; nothing has changed", why)
 		if strings.Contains(p.output.String(), "restarted in place") {
 			t.Errorf("it was restarted:\n%s", p.output)
 		}

@@ -169,7 +169,7 @@ func TestQueryErrors(t *testing.T) {
 // A refusal is long since it names the way out, and is told to its end.
 func TestRefusalsAreToldWhole(t *testing.T) {
 	const wayOut = "ask by operator.sock in the data directory, as freshet does on the server's machine, or with the token of an operator (http.operators_file)"
-	const why = "http.operator_loopback is off until the server is stopped and started, since a request came by way of a proxy (X-Forwarded-For), whose clients have a loopback address, too; " + wayOut
+	const why = "http.operator_loopback is off until the server is stopped and started, since a request came through a proxy (X-Forwarded-For), whose clients have a loopback address too; " + wayOut
 	for _, args := range [][]string{{"diagnose"}, {"query", "up"}, {"tail"}} {
 		server, _ := answering(t, http.StatusForbidden, why)
 		if code, _, stderr := freshet(t, append(args, "--server", server)...); code != command.Failure || !strings.Contains(stderr, wayOut) {

@@ -106,7 +106,7 @@ func restart(ctx context.Context, dir string, see func(answer.Restart)) (answer.
 		case seen && last.State == answer.RestartReady:
 			return last, nil
 		case seen && last.State == answer.RestartRefused:
-			return last, fmt.Errorf("not restarted, nothing has changed: %s", last.Why)
+			return last, fmt.Errorf("not restarted; nothing has changed: %s", last.Why)
 		case !seen && time.Since(begun) > signalTime:
 			return answer.Restart{}, fmt.Errorf("process %d does not answer SIGUSR2: it is busy starting, or of a version that cannot restart in place", server.Pid)
 		case errors.Is(server.Signal(syscall.Signal(0)), os.ErrProcessDone):

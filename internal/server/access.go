@@ -18,45 +18,45 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// exposure is who may ask a route. Many tenants are those of a server that asks for
-// tokens or believes the tenant header.
+// exposure says who may ask a route. A server has many tenants if it asks for tokens or trusts the
+// tenant header.
 type exposure int
 
 const (
-	// probes say whether the process lives, to everybody.
+	// probes tell everybody whether the process lives.
 	probes exposure = iota + 1
 
-	// pages are files that are the same for everybody, and show nothing by themselves.
+	// pages are files that are the same for everybody and show no data.
 	pages
 
-	// reads show a tenant its own data, or what is the same for all: the version,
-	// what the process costs as a whole.
+	// reads show a tenant its own data, or what is the same for all tenants: the version, what the
+	// process costs as a whole.
 	reads
 
 	// writes add to a tenant's own data.
 	writes
 
-	// readsHere are reads by operators: they show what came, byte by byte.
+	// readsHere are reads that operators alone may ask: they show raw bytes as they arrived.
 	readsHere
 
-	// operates shows or changes the whole process, all tenants in it, so that only
-	// operators may ask: by operator.sock, with a token of theirs, or on loopback.
+	// operates shows or changes the whole process with all its tenants. Only operators may ask: by
+	// operator.sock, with an operator's token, or on loopback.
 	operates
 
-	// operatesMany is operates where there are many tenants: it names them all.
+	// operatesMany is operates if there are many tenants, since it names them all.
 	operatesMany
 
-	// splits shows the whole process to operators, and to a tenant its own part.
+	// splits shows operators the whole process, and a tenant its own part.
 	splits
 )
 
-// exposures has every route: to register another is a bug. A test tries each
-// as a tenant who wants to see another's data.
+// exposures has every route; registering any other is a bug. A test tries each route as a tenant
+// who wants to see another tenant's data.
 var exposures = map[string]exposure{
 	"GET /-/healthy": probes,
 	"GET /-/ready":   probes,
 
-	"GET /{$}":           pages, // to browsers, and else guarded as reads
+	"GET /{$}":           pages, // for browsers; other clients are guarded as for reads
 	"GET /flow":          pages,
 	"GET /explore":       pages,
 	"GET /series":        pages,
@@ -105,27 +105,27 @@ var exposures = map[string]exposure{
 	"GET /metrics":              splits,
 }
 
-// routes are what answers HTTP, each behind a guard.
+// routes are the HTTP routes, each behind a guard.
 type routes struct {
 	*http.ServeMux
 	guard func(exposure, http.Handler) http.Handler
 }
 
-// Handle is that of http.ServeMux, for a pattern that exposures has.
+// Handle registers a handler for a pattern of exposures, as http.ServeMux does.
 func (r *routes) Handle(pattern string, h http.Handler) {
 	e, decided := exposures[pattern]
 	if !decided {
-		panic(fmt.Sprintf("BUG: nobody has decided who may ask %q: add it to exposures", pattern))
+		panic(fmt.Sprintf("BUG: it is undecided who may ask %q: add it to exposures", pattern))
 	}
 	r.ServeMux.Handle(pattern, r.guard(e, h))
 }
 
-// HandleFunc is that of http.ServeMux, for a pattern that exposures has.
+// HandleFunc registers a function for a pattern of exposures, as http.ServeMux does.
 func (r *routes) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
 	r.Handle(pattern, http.HandlerFunc(h))
 }
 
-// guard lets through to h who may ask it, with the tenant in the context.
+// guard passes allowed requests to h, with the tenant in the context.
 func (s *server) guard(e exposure, h http.Handler) http.Handler {
 	switch e {
 	case probes, pages:
@@ -160,8 +160,8 @@ func (s *server) guard(e exposure, h http.Handler) http.Handler {
 	})
 }
 
-// foreign refuses what a web page of somebody else asks for. It costs senders nothing:
-// those have no header of a browser.
+// foreign refuses requests from a web page of another origin. It costs senders nothing, since they
+// send no browser headers.
 func (s *server) foreign(e exposure, r *http.Request) error {
 	if e != writes {
 		return s.rebound(r)
@@ -188,13 +188,13 @@ func (s *server) admit(e exposure, r *http.Request) (tenant.Grant, error) {
 	return grant, err
 }
 
-// namesOwn reports whether a header, which may say anything, names the tenant of
-// Freshet's own metrics: it shows the whole process.
+// namesOwn reports whether the tenant header, which any client may set, names the tenant of
+// Freshet's own metrics. That tenant shows the whole process.
 func (s *server) namesOwn(c tenant.Claim, g tenant.Grant) bool {
 	return g.Tenant == tenant.Own && len(c.Headers) > 0 && s.inForce().Self.Metrics
 }
 
-// grant decides on a request that writes, or else reads, by whichever protocol.
+// grant decides on a write or a read, whatever the protocol.
 func (s *server) grant(access *tenant.Access, c tenant.Claim, write bool) (tenant.Grant, error) {
 	grant, err := access.Grant(c)
 	switch {
@@ -204,13 +204,13 @@ func (s *server) grant(access *tenant.Access, c tenant.Claim, write bool) (tenan
 	case !write && !grant.Read:
 		err = fmt.Errorf("the token of %q may only write; give it may: both in http.tenants_file", grant.Tenant)
 	case write && access.Trusts() && s.namesOwn(c, grant):
-		err = fmt.Errorf("the tenant %q holds what Freshet measures of itself, and nothing else is written there; name another in X-Scope-OrgID, or set self.metrics to false", tenant.Own)
+		err = fmt.Errorf("the tenant %q is reserved for what Freshet measures of itself; name another in X-Scope-OrgID, or set self.metrics to false", tenant.Own)
 	}
 	return grant, err
 }
 
-// operator reports whether r may see the whole process: where there are not many
-// tenants every request, and else one of an operator that is made as no tenant.
+// operator reports whether r may see the whole process. With a single tenant every request may;
+// with many, only an operator's request that names no tenant.
 func (s *server) operator(r *http.Request) bool {
 	if s.access.Load() == nil {
 		return true
@@ -222,7 +222,7 @@ func (s *server) operator(r *http.Request) bool {
 	return c.Token == "" && c.Headers == nil && s.notOperator(r) == nil
 }
 
-// refuse says why, in the form of the Prometheus API, whose clients show it.
+// refuse answers with the reason, in the form of the Prometheus API, whose clients show it.
 func (s *server) refuse(w http.ResponseWriter, err error) {
 	status, kind, reason := http.StatusForbidden, "forbidden", reasonOf(err)
 	if errors.Is(err, tenant.ErrNoToken) {
@@ -235,10 +235,10 @@ func (s *server) refuse(w http.ResponseWriter, err error) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"status": "error", "errorType": kind, "error": err.Error()}) // fails if the client went away
 }
 
-// openAccess reads who may ask.
+// openAccess reads who may ask this server.
 func (s *server) openAccess() error {
 	s.refused = promauto.With(s.registry).NewCounterVec(prometheus.CounterOpts{Name: "freshet_http_refused_requests_total",
-		Help: "Requests that were not answered, by reason: unauthorized without a token that is known; forbidden for another tenant or without the right; operator for an operator endpoint without being one; foreign_page for a web page of another origin; host for a name that http.hosts does not have. Rising: a token is out of date, a name is missing in http.hosts, or somebody tries."},
+		Help: "Requests refused, by reason. unauthorized: no known token; forbidden: another tenant, or a missing right; operator: an operator endpoint, but no operator; foreign_page: a web page of another origin; host: a name missing in http.hosts. Rising: a token is out of date, a name is missing in http.hosts, or an intruder tries."},
 		[]string{"reason"})
 	for _, reason := range []string{reasonUnauthorized, reasonForbidden, reasonOperator, reasonForeignPage, reasonHost} {
 		s.refused.WithLabelValues(reason)
@@ -248,8 +248,8 @@ func (s *server) openAccess() error {
 	return err
 }
 
-// accessOf is who may ask a server with this configuration. nil: everybody, as the
-// tenant of the address.
+// accessOf returns who may ask a server with this configuration. nil means everybody, as the tenant
+// of the address.
 func accessOf(c settings.Config) (*tenant.Access, error) {
 	switch h := c.HTTP; {
 	case h.TenantsFile != "":
@@ -270,7 +270,7 @@ func accessOf(c settings.Config) (*tenant.Access, error) {
 	return nil, nil
 }
 
-// tenantsOf are those that the configuration names.
+// tenantsOf returns the tenants that the configuration names.
 func tenantsOf(c settings.Config) []string {
 	all := append(c.DogStatsD.Tenants(), c.HTTP.Tenant)
 	for _, l := range c.HTTP.Listeners {
@@ -285,9 +285,9 @@ func tenantsOf(c settings.Config) []string {
 	return all
 }
 
-// serveMetrics answers with the metrics of the process, or of one tenant. Those
-// without the label tenant are of all together: what others send could be read
-// off them.
+// serveMetrics answers with the metrics of the process, or of one tenant. A tenant does not get
+// metrics without the label tenant: they count all tenants together and would show what the others
+// send.
 func (s *server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	if s.operator(r) {
 		s.metrics.ServeHTTP(w, r)
@@ -297,13 +297,13 @@ func (s *server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	promhttp.HandlerFor(own, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 }
 
-// ownMetrics gathers the metrics that have the label tenant with one value.
+// ownMetrics gathers the metrics whose label tenant has one value.
 type ownMetrics struct {
 	all    prometheus.Gatherer
 	tenant string
 }
 
-// Gather is part of prometheus.Gatherer.
+// Gather implements prometheus.Gatherer.
 func (o ownMetrics) Gather() (families []*dto.MetricFamily, err error) {
 	families, err = o.all.Gather()
 	for _, f := range families {

@@ -53,7 +53,7 @@ func running(t testing.TB, text string) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Distributor.OTLP.GRPCListen = "127.0.0.1:0" // as the other addresses of such texts
+	c.Distributor.OTLP.GRPCListen = "127.0.0.1:0" // like the other addresses in such texts
 	ctx, stop := context.WithCancelCause(context.Background())
 	s, err := newServer(c, from, prometheus.NewRegistry(), newLog(io.Discard, slog.LevelInfo))
 	if err != nil {
@@ -77,7 +77,7 @@ func running(t testing.TB, text string) *server {
 	return s
 }
 
-// tenantsText is a file with tokens: those of two teams, and one for each right.
+// tenantsText returns a file with tokens: one for each of two teams, and one for each right.
 func tenantsText() string {
 	var b strings.Builder
 	b.WriteString("tenants:\n")
@@ -95,7 +95,7 @@ const (
 	beta  = "team-beta-both"
 )
 
-// twoTenants starts a server that has a socket for each of two tenants, and tokens.
+// twoTenants starts a server with tokens and a socket for each of two tenants.
 func twoTenants(t *testing.T) *server {
 	t.Helper()
 	dir := t.TempDir()
@@ -119,8 +119,8 @@ self: {recorder: {budgets: false}}
 `)
 }
 
-// request asks with a token, from this machine or by way of a proxy. Once one has come,
-// operators on this machine ask by their socket.
+// request sends a request with a token, from this machine or through a proxy. After the first one
+// through a proxy, operators on this machine need their socket.
 func (s *server) request(t *testing.T, method, path, token, body string, proxied bool) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.http[0].addr()+path, strings.NewReader(body))
@@ -162,7 +162,7 @@ func (s *server) answer(t *testing.T, method, path, token, body string, proxied 
 	return resp, string(text)
 }
 
-// eventually waits until what is true in the end is true.
+// eventually waits until is returns true.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !is(); {
@@ -173,11 +173,11 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// ofBeta is what only team-beta may see: its name, names and values of its series,
-// its socket, and the reason in its books.
+// ofBeta matches what only team-beta may see: its name, names and values of its series, its socket,
+// and the reason in its books.
 var ofBeta = regexp.MustCompile(`beta|73190842|127\.0\.0\.2|bad_value`)
 
-// send has a tenant's application send once what it always sends.
+// send has a tenant's application send its usual lines once.
 func (s *server) send(t *testing.T, whose, lines string) {
 	t.Helper()
 	for _, l := range s.collector.Listening() {
@@ -203,12 +203,12 @@ const (
 // question is one way to ask a route.
 type question struct {
 	path, body string
-	own        bool // team-beta sees there what ofBeta finds, so that a leak would be seen
+	own        bool // team-beta sees what ofBeta matches there, so that a leak would be noticed
 }
 
 const anySeries = "%7B__name__%3D~%22.%2B%22%7D" // {__name__=~".+"}
 
-// questions are how each route that shows data is asked.
+// questions says how to ask each route that shows data.
 func questions(t *testing.T) map[string]question {
 	now := time.Now()
 	span := fmt.Sprintf("&start=%d&end=%d&step=1", now.Add(-time.Hour).Unix(), now.Add(time.Minute).Unix())
@@ -255,8 +255,7 @@ func questions(t *testing.T) map[string]question {
 	}
 }
 
-// A tenant asks every route there is and finds nothing of another one, who sees
-// there what is his own.
+// A tenant asks every route and finds nothing of another tenant, who sees its own data there.
 func TestTenantsDoNotCrossOver(t *testing.T) {
 	s := twoTenants(t)
 	for whose, name := range map[string]string{"team-alpha": "alpha_stored", "team-beta": "beta_stored"} {
@@ -273,7 +272,7 @@ func TestTenantsDoNotCrossOver(t *testing.T) {
 		if q.body != "" {
 			method = http.MethodPost
 		}
-		// Both send all the time: some routes show only what arrives while one looks.
+		// Both send all the time: some routes show only what arrives during the request.
 		eventually(t, path+" has what is team-beta's own", func() bool {
 			s.send(t, "team-alpha", linesOfAlpha)
 			s.send(t, "team-beta", linesOfBeta)
@@ -331,8 +330,8 @@ func TestTenantsDoNotCrossOver(t *testing.T) {
 	}
 }
 
-// prometheusRoutes are those that the Prometheus API registers behind /api/v1/: it
-// has a router of its own.
+// prometheusRoutes returns the routes that the Prometheus API registers below /api/v1/, where it
+// has its own router.
 func prometheusRoutes(t *testing.T) (paths []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", "..", "internal", "adapter", "promapi", "routes.go"), nil, 0)
@@ -401,14 +400,14 @@ func (s *server) streamsAreApart(t *testing.T, path string) {
 	}
 	ofAlpha, own := open(alpha), open(beta)
 	s.send(t, "team-beta", linesOfBeta)
-	readTo(own, "beta_level") // has arrived, also for whoever should not see it
+	readTo(own, "beta_level") // has arrived, also at a reader that should not see it
 	s.send(t, "team-alpha", linesOfAlpha)
 	if text := readTo(ofAlpha, "alpha_level", "beta_level"); ofBeta.MatchString(text) {
 		t.Errorf("%s: team-alpha sees\n%q", path, text)
 	}
 }
 
-// isForEverybody tries a file of the web page, as a browser that has no token yet.
+// isForEverybody tries a file of the web page, as a browser without a token.
 func (s *server) isForEverybody(t *testing.T, path string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.http[0].addr()+strings.Replace(path, "{$}", "", 1), nil)
@@ -427,8 +426,8 @@ func (s *server) isForEverybody(t *testing.T, path string) {
 	}
 }
 
-// isForOperators tries a route that shows the whole process: no tenant may have it
-// from elsewhere, and this machine's users may without a token.
+// isForOperators tries a route that shows the whole process: a tenant may not see it from another
+// machine, users of this machine may without a token.
 func (s *server) isForOperators(t *testing.T, method, path string) {
 	t.Helper()
 	if resp, text := s.answer(t, method, path, alpha, "", true); resp.StatusCode != http.StatusForbidden || ofBeta.MatchString(text) {
@@ -439,8 +438,8 @@ func (s *server) isForOperators(t *testing.T, method, path string) {
 	}
 }
 
-// A tenant's part of /metrics is what has its name on it: sums over all tenants
-// would tell what the others send. Who is on the machine sees everything.
+// A tenant's part of /metrics has only metrics with its name: sums over all tenants would tell what
+// the others send. Users of this machine see everything.
 func TestMetricsOfATenant(t *testing.T) {
 	s := twoTenants(t)
 	eventually(t, "both have metrics", func() bool {
@@ -457,8 +456,8 @@ func TestMetricsOfATenant(t *testing.T) {
 	}
 }
 
-// Where any tenant may be named by a header, that of Freshet's own metrics is not among
-// them: it shows the whole process.
+// If a header may name any tenant, it still may not name the tenant of Freshet's own metrics, which
+// shows the whole process.
 func TestOwnTenantIsNoGuess(t *testing.T) {
 	s := running(t, fmt.Sprintf("data_dir: %s\nhttp: {listen: \"127.0.0.1:0\", trust_tenant_header: true, allow_unknown_tenants: true}\ndogstatsd: {udp: \"\", unix: \"\", unixgram: \"\"}\n", t.TempDir()))
 	for name, want := range map[string]int{"freshet": http.StatusForbidden, "somebody": http.StatusOK} {
@@ -467,7 +466,7 @@ func TestOwnTenantIsNoGuess(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Header.Set("X-Scope-OrgID", name)
-		r.Header.Set("X-Forwarded-For", "192.0.2.1") // it comes through a proxy
+		r.Header.Set("X-Forwarded-For", "192.0.2.1") // as if through a proxy
 		resp, err := http.DefaultClient.Do(r)
 		if err != nil {
 			t.Fatal(err)
@@ -479,7 +478,7 @@ func TestOwnTenantIsNoGuess(t *testing.T) {
 	}
 }
 
-// A token is for its tenant, wherever it is used and whatever else is said.
+// A token is for its tenant, wherever it is used and whatever else the request says.
 func TestATokenIsForItsTenant(t *testing.T) {
 	s := twoTenants(t)
 	explain := "/api/v1/status/explain?line=a:1%7Cc&tenant=team-beta"
@@ -503,7 +502,7 @@ func TestATokenIsForItsTenant(t *testing.T) {
 	}
 }
 
-// Who may only read writes nothing, and who may write does so for its tenant.
+// A token that may only read writes nothing; one that may write does so for its tenant.
 func TestTheRightToWrite(t *testing.T) {
 	s := twoTenants(t)
 	for token, want := range map[string]string{"only-read": "", "only-write": "only-write", beta: "team-beta"} {
@@ -518,7 +517,7 @@ func TestTheRightToWrite(t *testing.T) {
 	}
 }
 
-// The file is read again by a reload. One that is broken changes nothing.
+// A reload reads the file again. A broken file changes nothing.
 func TestTenantsAreReloaded(t *testing.T) {
 	s := twoTenants(t)
 	status := func(token string) int {
@@ -546,8 +545,8 @@ func TestTenantsAreReloaded(t *testing.T) {
 	}
 }
 
-// Behind a proxy that authenticates, the header has the tenant, and the tenants are
-// those of the configuration.
+// Behind a proxy that authenticates, the header names the tenant, and the configuration names the
+// tenants there are.
 func TestTheTenantOfTheHeader(t *testing.T) {
 	s := running(t, `
 data_dir: `+t.TempDir()+`
@@ -580,17 +579,17 @@ limits: {tenants: {team-beta: {}}}
 	}
 }
 
-// Whoever adds a route has to say who may ask it.
+// Adding a route takes a decision on who may ask it.
 func TestARouteNeedsADecision(t *testing.T) {
 	defer func() {
-		if said := fmt.Sprint(recover()); !strings.HasPrefix(said, "BUG: nobody has decided who may ask ") {
+		if said := fmt.Sprint(recover()); !strings.HasPrefix(said, "BUG: it is undecided who may ask ") {
 			t.Errorf("got %s", said)
 		}
 	}()
 	(&routes{http.NewServeMux(), new(server).guard}).HandleFunc("GET /new", nil)
 }
 
-// The settings that contradict each other.
+// Settings that contradict each other are reported.
 func TestHTTPSettings(t *testing.T) {
 	for text, want := range map[string]string{
 		"http: {tenants_file: a, trust_tenant_header: true}": "http.trust_tenant_header = true: cannot be combined with http.tenants_file",

@@ -50,7 +50,7 @@ func (s *server) openAggregator() error {
 	return nil
 }
 
-// runAggregator opens what may take long, and folds windows until ctx is done.
+// runAggregator opens what may take long, then folds windows until ctx is done.
 func (s *server) runAggregator(ctx context.Context) error {
 	if err := s.open(); err != nil {
 		s.opening.fail()
@@ -59,7 +59,7 @@ func (s *server) runAggregator(ctx context.Context) error {
 	byAge := func(a, b tile.Held) int { return cmp.Compare(a.LastSeen, b.LastSeen) }
 	restored := slices.SortedFunc(s.aggregator.Series(), byAge)
 	for _, held := range restored {
-		if !held.Delta { // no series of DogStatsD, whose places these are
+		if !held.Delta { // not a series of DogStatsD, which these places are for
 			s.collector.Restored(held.Tenant, []byte(held.Key), held.Source, time.UnixMilli(held.LastSeen))
 		}
 	}
@@ -67,17 +67,17 @@ func (s *server) runAggregator(ctx context.Context) error {
 	return s.aggregator.Run(ctx)
 }
 
-// checkJournal says when there is nothing in the journal although tiles were stored: then
-// it was deleted, or a part of a backup was restored.
+// checkJournal reports an empty journal although tiles were stored: it was deleted, or only a part
+// of a backup was restored.
 func (s *server) checkJournal(report journal.Report) {
 	missing := promauto.With(s.registry).NewGauge(prometheus.GaugeOpts{Name: "freshet_aggregator_journal_missing",
-		Help: "1 if the journal was empty at the start of the process although there are stores of tiles: totals of counters began anew, those of up/down counters are lost, and what was not stored yet is lost. Put journal/ and tsdb/ of one backup back together, or let it be: the next start with a journal says 0."})
+		Help: "1 if the journal was empty at the start of the process although stores of tiles exist. Totals of counters restarted at 0; totals of up/down counters, and whatever was not stored yet, are lost. Restore journal/ and tsdb/ of the same backup, or ignore it: the next start that finds a journal sets 0."})
 	nothing := report.Checkpoint == "" && report.Sections == 0 && report.Segments == 0 && len(report.Damage) == 0
 	if !nothing || !s.stores.Exist(tile.Width10s.String(), tile.Width1m.String()) {
 		return
 	}
 	missing.Set(1)
-	s.logger.Error("the journal is empty, but tiles were stored: it was deleted, or a part of a backup was restored. "+
-		"Totals of counters begin anew at 0, which rate() and increase() take for a reset, and those of up/down counters are wrong from now on; open tiles and what was not stored yet are lost",
-		"journal", s.path("journal"), "way_out", "stop the server and put journal/ and tsdb/ of one backup back together, or go on without")
+	s.logger.Error("the journal is empty, but tiles were stored: it was deleted, or only a part of a backup was restored.  "+
+		"Totals of counters restart at 0, which rate() and increase() take for a reset; totals of up/down counters are wrong from now on; open tiles, and whatever was not stored yet, are lost",
+		"journal", s.path("journal"), "way_out", "stop the server and restore journal/ and tsdb/ of the same backup, or go on without them")
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// greet prints what listens where and what to try next, ready to paste.
+// greet prints the addresses and what to try next, ready to paste.
 func (s *server) greet(out io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", build.This())
@@ -57,7 +57,7 @@ func (s *server) greet(out io.Writer) error {
 	return err
 }
 
-// suggest prints commands to paste. They have what a client needs, but for secrets.
+// suggest prints commands to paste. They have all that a client needs, except secrets.
 func (s *server) suggest(b *strings.Builder) {
 	c := s.client()
 	fmt.Fprintf(b, "\nTry:\n")
@@ -77,44 +77,44 @@ func (s *server) suggest(b *strings.Builder) {
 	}
 }
 
-// tell prints commands of this program. Those that would get no answer here are a comment,
-// which says what is missing: they find a server by its name alone, and have no certificate.
+// tell prints commands of this program. A command that would get no answer here becomes a comment
+// that says what is missing: commands find a server only by its name, and have no certificate.
 func (c *client) tell(b *strings.Builder, commands ...string) {
 	if c.certificate {
-		fmt.Fprintf(b, "  # http.web_config wants a certificate of each client, and the commands of %s have none\n", os.Args[0])
+		fmt.Fprintf(b, "  # http.web_config asks each client for a certificate, which the commands of %s do not have\n", os.Args[0])
 		return
 	}
 	for _, text := range commands {
 		if line := c.command(text); c.at != "" {
-			fmt.Fprintf(b, "  # once %s leads to %s: %s\n", c.host, c.at, line)
+			fmt.Fprintf(b, "  # once %s resolves to %s: %s\n", c.host, c.at, line)
 		} else {
 			fmt.Fprintf(b, "  %s\n", line)
 		}
 	}
 }
 
-// client is what it takes to ask the first address.
+// client is what a client needs to ask the first address.
 type client struct {
 	scheme, host, port string
-	at                 string // IP address, if host may not lead to it
-	ca                 string // file that vouches for the certificate; empty if the system's CAs do
-	user               string // with a password; empty for none
-	token              bool   // is in apiclient.TokenVariable
-	certificate        bool   // the client needs one
+	at                 string // IP address, if host may not resolve to it
+	ca                 string // CA file for the server's certificate; empty if the system's CAs suffice
+	user               string // who needs a password; empty for none
+	token              bool   // the token is in apiclient.TokenVariable
+	certificate        bool   // the client needs a certificate
 }
 
 func (s *server) client() client {
 	c := client{scheme: s.http[0].scheme, token: s.config.HTTP.TenantsFile != ""}
 	c.host, c.port, _ = net.SplitHostPort(s.http[0].addr())
 	if path := s.config.HTTP.WebConfig; path != "" {
-		if w, err := readWebConfig(path); err == nil { // it was when the server started
+		if w, err := readWebConfig(path); err == nil { // it could be read when the server started
 			c.know(w)
 		}
 	}
 	return c
 }
 
-// know adds what a web configuration file asks of clients.
+// know adds what a web configuration file demands of clients.
 func (c *client) know(w *web.Config) {
 	if users := slices.Sorted(maps.Keys(w.Users)); len(users) > 0 {
 		c.user = users[0]
@@ -136,8 +136,8 @@ func (c *client) know(w *web.Config) {
 	}
 }
 
-// trust finds a name that the server's certificate has, the first of the chain in file.
-// Clients take the certificate itself for a CA: the file with the CA is not known here.
+// trust finds a name in the server's certificate, the first of the chain in file. Clients take the
+// certificate itself as their CA, since the file with the CA is not known here.
 func (c *client) trust(chain []*x509.Certificate, file string) {
 	intermediates := x509.NewCertPool()
 	for _, one := range chain[1:] {
@@ -163,7 +163,7 @@ func (c *client) trust(chain []*x509.Certificate, file string) {
 
 func (c *client) address() string { return net.JoinHostPort(c.host, c.port) }
 
-// command is a command of this program that asks the address.
+// command returns a command of this program that asks the address.
 func (c *client) command(text string) string {
 	text = os.Args[0] + " " + text
 	if c.scheme != "http" || c.address() != settings.DefaultHTTP || c.user != "" {
@@ -179,7 +179,7 @@ func (c *client) command(text string) string {
 	return text
 }
 
-// curl is a line that asks the address for a path.
+// curl returns a line that asks the address for a path.
 func (c *client) curl(path string) string {
 	text := "curl"
 	if c.ca != "" {
@@ -195,14 +195,14 @@ func (c *client) curl(path string) string {
 		text += ` -H "Authorization: Bearer $` + apiclient.TokenVariable + `"`
 	}
 	if c.user != "" {
-		text += " -u " + quoted(c.user) // it asks for the password
+		text += " -u " + quoted(c.user) // curl asks for the password
 	}
 	return text + " '" + c.scheme + "://" + c.address() + path + "'"
 }
 
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,-]+$`)
 
-// quoted is text as one word of a shell.
+// quoted returns text as one word of a shell.
 func quoted(text string) string {
 	if plainWord.MatchString(text) {
 		return text

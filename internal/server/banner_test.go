@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// writeSigned writes a CA, and a certificate of a server with its key that the CA has
-// signed. Its name alone is in it, which leads nowhere.
+// writeSigned writes a CA, and a server's certificate and key signed by the CA. The certificate has
+// only the name, which does not resolve.
 func writeSigned(t *testing.T, dir, name string) {
 	t.Helper()
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -47,28 +47,28 @@ func writeSigned(t *testing.T, dir, name string) {
 	writeIn(t, dir, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 }
 
-// A user who pastes what a server prints gets an answer, whatever the server asks of its
-// clients: the lines are run by a shell, with a real curl and with this program's own
-// commands. No secret is printed.
+// A user who pastes what a server prints gets an answer, whatever the server demands of its
+// clients: a shell runs the lines, with a real curl and this program's own commands. No secret is
+// printed.
 func TestTheBannerCanBePasted(t *testing.T) {
 	const passwords = "basic_auth_users: {ann: $2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi}\n" // fakepassword
 	for _, c := range []struct {
 		name    string
-		signed  string // name in a certificate that a CA has signed; empty for one that is its own CA
+		signed  string // name in a certificate signed by a CA; empty for a self-signed one
 		web     string
 		tenants bool
 		flags   []string // of curl
-		instead string   // begin of a comment where freshet query would get no answer; empty if its line can be pasted, too
+		instead string   // start of the comment if freshet query would get no answer; empty if its line can be pasted
 	}{
 		{name: "nothing"},
 		{name: "a token", tenants: true, flags: []string{"Authorization: Bearer $FRESHET_TOKEN"}},
 		{name: "its own CA", web: tlsText, flags: []string{"--cacert "}},
-		{name: "its own CA and a token", web: tlsText, tenants: true, flags: []string{"--cacert ", "Authorization: Bearer $FRESHET_TOKEN"}},
-		{name: "a name that leads elsewhere", web: tlsText, signed: "metrics.example", flags: []string{"--cacert ", "--resolve metrics.example:"}, instead: "# once metrics.example leads to 127.0.0.1: "},
-		{name: "names of a domain", web: tlsText, signed: "*.metrics.example", flags: []string{"--cacert ", "--resolve freshet.metrics.example:"}, instead: "# once freshet.metrics.example leads to 127.0.0.1: "},
+		{name: "a self-signed certificate and a token", web: tlsText, tenants: true, flags: []string{"--cacert ", "Authorization: Bearer $FRESHET_TOKEN"}},
+		{name: "a name that resolves elsewhere", web: tlsText, signed: "metrics.example", flags: []string{"--cacert ", "--resolve metrics.example:"}, instead: "# once metrics.example resolves to 127.0.0.1: "},
+		{name: "names of a domain", web: tlsText, signed: "*.metrics.example", flags: []string{"--cacert ", "--resolve freshet.metrics.example:"}, instead: "# once freshet.metrics.example resolves to 127.0.0.1: "},
 		{name: "a password", web: passwords, flags: []string{"-u ann"}},
 		{name: "a client's certificate", web: "tls_server_config: {cert_file: cert.pem, key_file: key.pem, client_ca_file: cert.pem, client_auth_type: RequireAndVerifyClientCert}\n",
-			flags: []string{"--cacert ", "--cert CERT_FILE --key KEY_FILE"}, instead: "# http.web_config wants a certificate of each client"},
+			flags: []string{"--cacert ", "--cert CERT_FILE --key KEY_FILE"}, instead: "# http.web_config asks each client for a certificate"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -99,7 +99,7 @@ func TestTheBannerCanBePasted(t *testing.T) {
 				}
 			}
 			if len(c.flags) == 0 && strings.Count(curl, " ") != 1 {
-				t.Errorf("%s\nhas what nobody asked for", curl)
+				t.Errorf("%s\nhas more than what was asked for", curl)
 			}
 			token := writeIn(t, dir, "token", alpha+"\n")
 			pasted := strings.NewReplacer("TOKEN_FILE has", "it has", "TOKEN_FILE", quoted(token),
@@ -131,7 +131,7 @@ func TestTheBannerCanBePasted(t *testing.T) {
 	}
 }
 
-// lineOf is the line of a banner that begins so.
+// lineOf returns the banner's line that begins with begin.
 func lineOf(t *testing.T, banner, begin string) string {
 	t.Helper()
 	for line := range strings.Lines(banner) {
@@ -143,12 +143,12 @@ func lineOf(t *testing.T, banner, begin string) string {
 	return ""
 }
 
-// paste runs commands as a person would who pastes them, and types the password when asked.
+// paste runs commands as if pasted by a user, and types the password when asked.
 func paste(t *testing.T, text string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", text)
 	cmd.Env = append(os.Environ(), asCommand+"=1", "NO_PROXY=*")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // without a terminal curl reads it here
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // without a terminal curl reads it from here
 	cmd.Stdin = strings.NewReader("fakepassword\n")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -157,7 +157,7 @@ func paste(t *testing.T, text string) string {
 	return string(out)
 }
 
-// The name that is in a certificate is what clients compare.
+// The banner gives the name in the certificate, since clients compare that.
 func TestTheBannerNamesWhatTheCertificateHas(t *testing.T) {
 	for _, c := range []struct {
 		address  string

@@ -15,26 +15,25 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// reasonNoAggregator is why the ledger has samples as discarded where there is no store: the
-// role is collector.
+// reasonNoAggregator is the ledger's reason for samples that are discarded because the process has
+// the role collector alone.
 const reasonNoAggregator = "no_aggregator"
 
-// The books outlive the process in a file: after kill -9 they are as old as
-// booksInterval, and not final.
+// The books outlive the process in a file. After kill -9 they are as old as booksInterval, and not
+// final.
 const (
 	booksFile     = "ledger.json"
 	booksInterval = 10 * time.Second
 )
 
-// savedBooks is what the file holds.
+// savedBooks is the content of the file.
 type savedBooks struct {
 	Written int64 `json:"written_ms"` // Unix ms
-	Final   bool  `json:"final"`      // everything had stopped: nothing came after them
+	Final   bool  `json:"final"`      // everything had stopped: nothing came later
 	ledger.Books
 }
 
-// openLedger reads the books of the process before. Without them nothing is lost
-// but the comparison.
+// openLedger reads the books of the previous process. Without them only the comparison is lost.
 func (s *server) openLedger() error {
 	s.registry.MustRegister(booksExporter{s.ledger})
 	text, err := os.ReadFile(s.path(booksFile))
@@ -46,15 +45,15 @@ func (s *server) openLedger() error {
 		err = json.Unmarshal(text, saved)
 	}
 	if err != nil {
-		s.logger.Warn("the books of the process before cannot be read", "file", s.path(booksFile), "error", err)
+		s.logger.Warn("the books of the previous process cannot be read", "file", s.path(booksFile), "error", err)
 		return nil
 	}
 	s.previous = saved
 	return nil
 }
 
-// keepLedger writes the books now and then, and for good when ctx is done, which
-// is after all who post to them have stopped.
+// keepLedger writes the books at intervals, and for the last time when ctx is done, which is after
+// everything that posts to them has stopped.
 func (s *server) keepLedger(ctx context.Context) error {
 	ticker := time.NewTicker(booksInterval)
 	defer ticker.Stop()
@@ -70,8 +69,7 @@ func (s *server) keepLedger(ctx context.Context) error {
 	}
 }
 
-// writeLedger writes the books. Those that are final are not replaced by others
-// that are not.
+// writeLedger writes the books. Final ones are never replaced by others.
 func (s *server) writeLedger(final bool) {
 	s.books.Lock()
 	defer s.books.Unlock()
@@ -84,11 +82,11 @@ func (s *server) writeLedger(final bool) {
 		err = s.replace(booksFile, append(text, '\n'))
 	}
 	if err != nil {
-		s.logger.Warn("the next process will not know these books", "file", s.path(booksFile), "error", err)
+		s.logger.Warn("the books cannot be written; the next process will not know them", "file", s.path(booksFile), "error", err)
 	}
 }
 
-// waiting is what waits for a tenant's stores, nil for nothing.
+// waiting returns what waits for a tenant's stores, nil for nothing.
 func (s *server) waiting(tenant string) *answer.Waiting {
 	if s.aggregator == nil {
 		return nil
@@ -114,11 +112,11 @@ func (s *server) serveLedger(w http.ResponseWriter, r *http.Request) {
 		data.Previous = &answer.Previous{Written: p.Written, Final: p.Final, Tenant: p.Of(name)}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": data}) // fails if the client went away
+	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": data}) // fails if the client is gone
 }
 
-// booksExporter shows the books as metrics. Tenants are bounded by the ledger,
-// reasons by the code.
+// booksExporter exports the books as metrics. The ledger bounds the tenants, the code bounds the
+// reasons.
 type booksExporter struct{ ledger *ledger.Ledger }
 
 func describeBooks(name, help string, labels ...string) *prometheus.Desc {
@@ -127,27 +125,28 @@ func describeBooks(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	descBooksCame = describeBooks("received_samples_total",
-		"Values on the wire that came, by source: read from sockets, or in tiles when the process started.", "source")
+		"Values received, by source: read from sockets, or already in tiles when the process started.", "source")
 	descBooksEnded = describeBooks("samples_total",
-		"Values on the wire by what became of them for good, and why (docs/ledger.md). Rising in another state than stored: data is lost.", "state", "reason")
+		"Values received, by their final state and why (docs/ledger.md). Rising in any state but stored: data is lost.", "state", "reason")
 	descBooksOpen = describeBooks("open_samples",
-		"Values on the wire that are on their way, in a window or in a tile. Rising without end: the next stage takes nothing.", "state")
+		"Values received that are still in a window or a tile. Rising without end: the next stage accepts nothing.", "state")
 	descBooksDifference = describeBooks("difference",
-		"Values that came less those in all states. Other than 0: a bug of ours.")
+		"Values received minus those in all states. Anything but 0: a bug in Freshet.")
 	descBooksOfWhich = describeBooks("of_which_samples_total",
-		"Values that have a property beside their state: folded, late_kept, ahead, respelled.", "property")
+		"Values with a property in addition to their state: folded, late_kept, ahead, respelled.", "property")
 	descBooksDatagrams = describeBooks("datagrams_total",
-		"Datagrams and frames by what became of them. Rising in another state than read: data is lost.", "state")
+		"Datagrams and frames by their state. Rising in any state but read: data is lost.", "state")
 	descBooksConnections = describeBooks("refused_connections_total",
-		"Stream connections closed at once because there were too many.")
+		"Stream connections closed at once because too many were open.")
 	descBooksClients = describeBooks("client_counts_total",
-		"What clients say of themselves (datadog.dogstatsd.client.*). Rising drops: data is lost before it reaches a socket.", "count")
+		"What clients report about themselves (datadog.dogstatsd.client.*). Rising drops: data is lost before it reaches a socket.", "count")
 )
 
-// Describe is part of prometheus.Collector: nothing declares them beforehand.
+// Describe implements prometheus.Collector. It declares nothing, since the metrics are not known in
+// advance.
 func (e booksExporter) Describe(chan<- *prometheus.Desc) {}
 
-// Collect is part of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (e booksExporter) Collect(out chan<- prometheus.Metric) {
 	for tenant, t := range e.ledger.Books().Tenants {
 		emit := func(desc *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {

@@ -20,20 +20,20 @@ func (s *server) openCatalogue() (err error) {
 	s.catalogue = catalogue.New(catalogue.DefaultMaxNames)
 	s.catalogue.KeepFor(s.keptNames)
 	if refused := s.catalogue.Load(entries); refused > 0 {
-		s.logger.Warn("names are not remembered: they are more than a tenant may have", "names", refused)
+		s.logger.Warn("names are not remembered: the tenant has too many", "names", refused)
 	}
 	now := time.Now()
 	return s.catalogueFile.Forget(s.catalogue.Forget(now.UnixMilli(), now.Add(-s.unusedNames()).UnixMilli()))
 }
 
-// forgetNames frees the names that have long been out of use, once a day.
+// forgetNames frees, once a day, the names that have long been unused.
 func (s *server) forgetNames(ctx context.Context) error {
 	for ticker := time.NewTicker(24 * time.Hour); ; {
 		select {
 		case now := <-ticker.C:
 			unused := s.catalogue.Forget(now.UnixMilli(), now.Add(-s.unusedNames()).UnixMilli())
 			if err := s.catalogueFile.Forget(unused); err != nil {
-				s.logger.Warn("names out of use are remembered for another day", "error", err)
+				s.logger.Warn("unused names are remembered for another day", "error", err)
 			}
 		case <-ctx.Done():
 			ticker.Stop()
@@ -42,13 +42,13 @@ func (s *server) forgetNames(ctx context.Context) error {
 	}
 }
 
-// unusedNames is how long a name keeps its owner after its last sample: as long
-// as samples are kept.
+// unusedNames is how long a name keeps its owner after its last sample: as long as samples are
+// kept.
 func (s *server) unusedNames() time.Duration { return s.inForce().Store.Retention.Tile1m }
 
-// keptNames is how long a name keeps its owner after its last sample in any case, also
-// where a tenant has as many names as it may: a context that is remembered does not ask
-// for its name again, and a series that lives is still written under it.
+// keptNames is how long a name keeps its owner after its last sample even if the tenant has reached
+// its limit of names: a remembered context does not ask for its name again, and a live series is
+// still written under it.
 func (s *server) keptNames(kind series.Kind) time.Duration {
 	c := s.config.Aggregator
 	ttl := c.CounterTTL

@@ -47,9 +47,8 @@ func (s *server) openCollector() error {
 	return err
 }
 
-// producer returns the number by which aggregators know this collector. It is the
-// same after a restart, so that a gauge merged from several hosts does not count
-// this one twice.
+// producer returns the number by which aggregators know this collector. It stays the same across
+// restarts, so that a gauge merged from several hosts does not count this one twice.
 func (s *server) producer() (uint64, error) {
 	path := s.path("sender")
 	text, err := os.ReadFile(path)
@@ -72,9 +71,9 @@ func (s *server) producer() (uint64, error) {
 	return binary.BigEndian.Uint64(id), nil
 }
 
-// mayRead is closed when the sockets may be read, nil for at once. What waits in sockets
-// that systemd holds can wait longer: were it read and the stores then not opened, it
-// would be lost, and again with each try.
+// mayRead returns a channel that is closed when the sockets may be read; nil means at once.
+// Datagrams in sockets that systemd holds can wait longer: if they were read and the stores then
+// failed to open, they would be lost, and again with each try.
 func (s *server) mayRead() <-chan struct{} {
 	if len(s.inherited.shared) > 0 && !s.inherited.Again() {
 		return s.opening.opened

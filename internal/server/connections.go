@@ -7,8 +7,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// openConnections divides the descriptors of the process: those of connections end where
-// those of files that keep data begin.
+// openConnections divides the process' file descriptors: connections get those that data files do
+// not need.
 func (s *server) openConnections() (err error) {
 	if s.shares, err = connections.Share(); err != nil {
 		return err

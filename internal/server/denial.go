@@ -4,7 +4,7 @@ import (
 	"errors"
 )
 
-// denial is why a request is not answered, with the reason under which it is counted.
+// denial says why a request is refused, and the reason under which it is counted.
 type denial struct {
 	reason string
 	error
@@ -21,7 +21,7 @@ const (
 	reasonHost         = "host"
 )
 
-// reasonOf is under which reason an error is counted.
+// reasonOf returns the reason under which an error is counted.
 func reasonOf(err error) string {
 	if d := (denial{}); errors.As(err, &d) {
 		return d.reason

@@ -9,8 +9,8 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
-// A server whose disk takes no record is diagnosed all the same, and the command says that
-// the record is not kept.
+// A server whose disk takes no record is still diagnosed, and the command says that the record was
+// not kept.
 func TestDiagnoseWithADiskThatTakesNothing(t *testing.T) {
 	data := t.TempDir()
 	s := running(t, "data_dir: "+data+`

@@ -16,7 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// writeFile returns the path of a file with the text.
+// writeFile writes text to a file and returns its path.
 func writeFile(t testing.TB, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "freshet.yaml")
@@ -26,7 +26,7 @@ func writeFile(t testing.TB, text string) string {
 	return file
 }
 
-// The server's own flags and environment win over a file that it is asked about.
+// The server's own flags and environment override a file that it is asked about.
 func TestDiffConsidersFlags(t *testing.T) {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	from := settings.NewSource(flags)
@@ -68,7 +68,7 @@ func TestDiffConsidersFlags(t *testing.T) {
 		})
 	}
 	if code, _, stderr := freshet(t, "diff", writeFile(t, ""), "--server", "127.0.0.1:1"); code != command.Usage || !strings.HasPrefix(stderr, "freshet: diff: ask ") {
-		t.Errorf("nobody to ask: exit code %d, %q", code, stderr)
+		t.Errorf("no server to ask: exit code %d, %q", code, stderr)
 	}
 	if code, _, stderr := freshet(t, "diff", writeFile(t, strings.Repeat("#", maxConfigFile+1)), "--server", web.URL); code != command.Usage || !strings.Contains(stderr, "too large") {
 		t.Errorf("a file too large: exit code %d, %q", code, stderr)

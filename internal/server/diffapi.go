@@ -10,18 +10,16 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// maxConfigFile bounds the file that a server is asked about, in bytes: a rule
-// takes some hundred.
+// maxConfigFile bounds the file that a client may ask about, in bytes: a rule takes some hundred.
 const maxConfigFile = 1 << 20
 
-// serveDiff says what the file in the request's body would change here. It changes
-// nothing.
+// serveDiff says what the file in the request's body would change here. It changes nothing.
 func (s *server) serveDiff(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxConfigFile))
 	if err != nil {
 		w.WriteHeader(http.StatusBadRequest)
-		_ = json.NewEncoder(w).Encode(map[string]any{"status": "error", "errorType": "bad_data", "error": fmt.Sprintf("read the file: %v", err)}) // who asked is gone
+		_ = json.NewEncoder(w).Encode(map[string]any{"status": "error", "errorType": "bad_data", "error": fmt.Sprintf("read the file: %v", err)}) // the client is gone
 		return
 	}
 	d := answer.Difference{Changes: []conf.Change{}, Problems: []string{}}
@@ -33,5 +31,5 @@ func (s *server) serveDiff(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(struct {
 		Status string            `json:"status"`
 		Data   answer.Difference `json:"data"`
-	}{"success", d}) // who asked is gone
+	}{"success", d}) // the client is gone
 }

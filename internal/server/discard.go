@@ -15,7 +15,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// runDiscarding is runAggregator of a process that keeps nothing.
+// runDiscarding stands in for runAggregator in a process that stores nothing.
 func (s *server) runDiscarding(ctx context.Context) error {
 	s.logger.Warn("nothing is stored: " + settings.NothingStored)
 	s.serveHTTP()
@@ -25,7 +25,7 @@ func (s *server) runDiscarding(ctx context.Context) error {
 	return nil
 }
 
-// discarding is the aggregator and the event log of a process that keeps nothing.
+// discarding is the aggregator and the event log of a process that stores nothing.
 type discarding struct {
 	ledger *ledger.Ledger
 	events prometheus.Counter
@@ -33,10 +33,10 @@ type discarding struct {
 
 func newDiscarding(books *ledger.Ledger, reg prometheus.Registerer) discarding {
 	return discarding{books, promauto.With(reg).NewCounter(prometheus.CounterOpts{Name: "freshet_discarded_events_total",
-		Help: "Events that this process read and did not keep, since it has the role collector alone."})}
+		Help: "Events that this process read and discarded, since it has the role collector alone."})}
 }
 
-// Push is part of collector.Aggregator.
+// Push implements collector.Aggregator.
 func (d discarding) Push(_ context.Context, batches []batch.Batch) error {
 	for _, b := range batches {
 		h, err := batch.ParseHeader(b.Bytes)
@@ -50,22 +50,22 @@ func (d discarding) Push(_ context.Context, batches []batch.Batch) error {
 	return nil
 }
 
-// Through is part of collector.Aggregator.
+// Through implements collector.Aggregator.
 func (d discarding) Through(uint64, int64) {}
 
-// Append is part of collector.Events.
+// Append implements collector.Events.
 func (d discarding) Append(_ context.Context, events []event.Event) error {
 	d.events.Add(float64(len(events)))
 	return nil
 }
 
-// serveNothing answers in the place of all that reads the stores, in the form of
-// the Prometheus API, whose clients ask there. What the configuration is can be told.
+// serveNothing answers instead of everything that reads the stores, in the form of the Prometheus
+// API, whose clients ask there. The configuration is still shown.
 func (s *server) serveNothing(mux *routes) {
 	respond := func(w http.ResponseWriter, status int, body map[string]any) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(body) // fails if the client went away
+		_ = json.NewEncoder(w).Encode(body) // fails if the client is gone
 	}
 	mux.HandleFunc("/api/v1/", func(w http.ResponseWriter, _ *http.Request) {
 		respond(w, http.StatusNotImplemented, map[string]any{"status": "error", "errorType": "not_stored",

@@ -12,24 +12,24 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// laterAggregator is the aggregator to the distributor, which is made before it. It is asked when
-// both are.
+// laterAggregator gives the distributor an aggregator that is built after it. It is used only once
+// both exist.
 type laterAggregator struct{ aggregator **aggregator.Aggregator }
 
-// Push is part of distributor.Aggregator.
+// Push implements distributor.Aggregator.
 func (l laterAggregator) Push(ctx context.Context, batches []batch.Batch) error {
 	return (*l.aggregator).Push(ctx, batches)
 }
 
-// Holds is part of distributor.Aggregator.
+// Holds implements distributor.Aggregator.
 func (l laterAggregator) Holds(tenant string, shard uint16, key []byte) bool {
 	return (*l.aggregator).Holds(tenant, shard, key)
 }
 
-// TenantSeries is part of distributor.Aggregator.
+// TenantSeries implements distributor.Aggregator.
 func (l laterAggregator) TenantSeries(tenant string) int { return (*l.aggregator).TenantSeries(tenant) }
 
-// openDistributor opens the way in of samples that are no DogStatsD, and of tiles.
+// openDistributor builds the way in for remote write, OTLP and tiles.
 func (s *server) openDistributor() error {
 	producer, err := s.producer()
 	if err != nil {
@@ -49,12 +49,12 @@ func (s *server) openDistributor() error {
 	return nil
 }
 
-// serveDistributor takes remote write and OTLP over HTTP.
+// serveDistributor accepts remote write and OTLP over HTTP.
 func (s *server) serveDistributor(mux *routes) {
 	mux.HandleFunc("/api/v1/write", s.receiver.RemoteWrite)
 	mux.HandleFunc("/api/v1/otlp/v1/metrics", s.receiver.OTLP)
 	mux.HandleFunc("/v1/metrics", s.receiver.OTLP)
 }
 
-// reloadDistributor puts other rules and limits in force.
+// reloadDistributor applies new rules and limits.
 func (s *server) reloadDistributor(next settings.Config) { s.distributor.Reload(next.Distributor) }

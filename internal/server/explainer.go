@@ -12,7 +12,7 @@ import (
 	"github.com/freshet-io/freshet/internal/explain"
 )
 
-// explainer is what this server is at the moment.
+// explainer returns an Explainer with the present state of this server.
 func (s *server) explainer() (*explain.Explainer, error) {
 	now := time.Now()
 	x, err := explain.New(s.inForce(), now)
@@ -39,7 +39,7 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	respond := func(status int, body map[string]any) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(body) // fails if the client went away
+		_ = json.NewEncoder(w).Encode(body) // fails if the client is gone
 	}
 	refuse := func(status int, kind string, err error) {
 		respond(status, map[string]any{"status": "error", "errorType": kind, "error": err.Error()})
@@ -58,14 +58,13 @@ func (s *server) serveExplain(w http.ResponseWriter, r *http.Request) {
 			refuse(http.StatusBadRequest, "bad_data", err)
 			return
 		}
-		// Names are a tenant's own: another one, or another address' users, are not
-		// told of them.
+		// Names are a tenant's own: other tenants, and users of other addresses, must not see them.
 		err := s.notOperator(r)
 		if s.access.Load() != nil && !s.vouched(r, claimOf(r)) {
 			err = fmt.Errorf("ask as %s, by its token or header", asked)
 		}
 		if err != nil {
-			refuse(http.StatusForbidden, "forbidden", fmt.Errorf("another tenant is not explained: %w", err))
+			refuse(http.StatusForbidden, "forbidden", fmt.Errorf("lines of another tenant are not explained: %w", err))
 			return
 		}
 		name = asked

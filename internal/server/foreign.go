@@ -15,29 +15,29 @@ import (
 
 var crossOrigin = http.NewCrossOriginProtection()
 
-// foreignPage refuses a request of a web page of another origin, whatever its method
-// and content type: a form of such a page needs neither script nor permission.
+// foreignPage refuses a request from a web page of another origin, whatever its method and content
+// type: a form on such a page needs neither script nor permission.
 func foreignPage(r *http.Request) error {
 	if !browser(r) {
 		return nil
 	}
-	// Even a GET may cost here: it takes a tap or a processor. So none passes as harmless.
+	// Even a GET may cost something here: a tap or a processor. So none passes as harmless.
 	changing := &http.Request{Method: http.MethodPost, Header: r.Header, Host: r.Host, URL: r.URL}
 	if err := crossOrigin.Check(changing); err != nil {
-		return denial{reasonForeignPage, fmt.Errorf("this is not for web pages of others: %w", err)}
+		return denial{reasonForeignPage, fmt.Errorf("web pages of other origins may not ask this: %w", err)}
 	}
 	return nil
 }
 
-// rebound refuses a request on loopback whose Host is a name that is none of ours. The
-// page of such a name has it lead to loopback, and is then of the same origin as the
-// server. That page can set any header but Host, so that no header makes up for it. With
-// TLS it has no certificate for the name, and where tokens are asked for it has none. To
-// operator.sock a tunnel may lead, from loopback on another machine.
+// rebound refuses a request on loopback whose Host is not one of our names. The owner of a name can
+// make it resolve to loopback; a page of that name then has the same origin as the server. Such a
+// page can set any header but Host, so no header makes up for it. With TLS it has no certificate
+// for the name, and where tokens are needed it has none. operator.sock is checked too: a tunnel may
+// lead to it from loopback on another machine.
 func (s *server) rebound(r *http.Request) error {
 	host := strings.TrimSuffix(hostOf(r.Host), ".")
 	if _, err := netip.ParseAddr(host); err == nil || host == "" || strings.EqualFold(host, "localhost") {
-		return nil // no name that somebody else can have lead here
+		return nil // a name that others own cannot lead here
 	}
 	if r.TLS != nil || s.http.named(host) || answersTo(s.config.HTTP, host) {
 		return nil
@@ -45,11 +45,11 @@ func (s *server) rebound(r *http.Request) error {
 	if !atOperatorSocket(r) && (s.config.HTTP.TenantsFile != "" || !fromLoopback(r)) {
 		return nil
 	}
-	return denial{reasonHost, fmt.Errorf("the header Host has %q, a name that this server does not know, and on loopback it could be that of a web page of others; "+
+	return denial{reasonHost, fmt.Errorf("the header Host has %q, which this server does not know as its name; on loopback, it may belong to a hostile web page; "+
 		"if a proxy on this machine passes it on, add it to http.hosts, or have the proxy send a Host that is an address", r.Host)}
 }
 
-// answersTo reports whether http.hosts has a name, or this machine has it.
+// answersTo reports whether http.hosts has a name, or it is this machine's.
 func answersTo(c settings.HTTP, name string) bool {
 	if own, err := os.Hostname(); err == nil && strings.EqualFold(own, name) {
 		return true
@@ -57,7 +57,7 @@ func answersTo(c settings.HTTP, name string) bool {
 	return slices.ContainsFunc(c.Hosts, func(h string) bool { return h == "*" || strings.EqualFold(h, name) })
 }
 
-// openOrigins reads which pages may read.
+// openOrigins reads which pages may read answers.
 func (s *server) openOrigins() (err error) {
 	if s.config.HTTP.CORSOrigin == "" {
 		return nil
@@ -66,9 +66,8 @@ func (s *server) openOrigins() (err error) {
 	return err
 }
 
-// allowOrigin lets a page of an origin that http.cors_origin names read the answer. It
-// reports whether the request was a browser's question for just that, which it has
-// answered then: those carry no token.
+// allowOrigin lets a page of an origin that http.cors_origin allows read the answer. It reports
+// whether the request was a preflight, which it has then answered: preflights carry no token.
 func (s *server) allowOrigin(w http.ResponseWriter, r *http.Request) bool {
 	if s.origins == nil {
 		return false

@@ -16,15 +16,15 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// onlyHTTP starts a server that is asked over HTTP alone, with more keys of that section
-// and other sections.
+// onlyHTTP starts a server that answers HTTP alone. more adds keys to that section, and sections
+// other sections.
 func onlyHTTP(t *testing.T, more string, sections ...string) *server {
 	t.Helper()
 	return running(t, fmt.Sprintf("data_dir: %s\nhttp: {listen: \"127.0.0.1:0\"%s}\ndogstatsd: {udp: \"\", unix: \"\", unixgram: \"\"}\nself: {probe: false}\n%s\n",
 		t.TempDir(), more, strings.Join(sections, "\n")))
 }
 
-// requestFor is a method and a path that a pattern of a route matches.
+// requestFor returns a method and a path that match the pattern of a route.
 func requestFor(pattern string) (method, path string) {
 	method, path, found := strings.Cut(pattern, " ")
 	if !found {
@@ -36,7 +36,7 @@ func requestFor(pattern string) (method, path string) {
 	return method, strings.NewReplacer("{id}", "x", "{$}", "").Replace(path)
 }
 
-// asked is one request on loopback with headers, separated by "; ". A header Host is the name.
+// asked sends one request on loopback with headers, separated by "; ". A header Host sets the name.
 func (s *server) asked(t *testing.T, method, path, headers string) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.http[0].addr()+path, nil)
@@ -63,17 +63,17 @@ func (s *server) asked(t *testing.T, method, path, headers string) (*http.Respon
 	return resp, string(text)
 }
 
-// A page of another origin can have a browser on this machine send a form, or a body
-// without any content type, which remote write 1.0 allows. Nothing that writes or operates
-// takes it; senders, which are no browsers, notice nothing.
+// A page of another origin can make a browser on this machine send a form, or a body without a
+// content type, which remote write 1.0 allows. No route that writes or operates accepts it;
+// senders, which are not browsers, notice nothing.
 func TestForeignPagesChangeNothing(t *testing.T) {
 	s := onlyHTTP(t, "")
 	foreign := map[string]string{
-		"a page elsewhere":                 "Sec-Fetch-Site: cross-site; Origin: https://evil.example",
-		"a page on another port":           "Sec-Fetch-Site: same-site; Origin: http://127.0.0.1:3000",
-		"a page in an old browser":         "Origin: http://evil.example",
-		"a page without an origin to tell": "Origin: null",
-		"a page that has told none":        "Sec-Fetch-Site: cross-site",
+		"a page elsewhere":             "Sec-Fetch-Site: cross-site; Origin: https://evil.example",
+		"a page on another port":       "Sec-Fetch-Site: same-site; Origin: http://127.0.0.1:3000",
+		"a page in an old browser":     "Origin: http://evil.example",
+		"a page with an opaque origin": "Origin: null",
+		"a page that sends no origin":  "Sec-Fetch-Site: cross-site",
 	}
 	for pattern, e := range exposures {
 		method, path := requestFor(pattern)
@@ -86,7 +86,7 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 			for _, kind := range []string{"", "; Content-Type: text/plain", "; Content-Type: application/x-protobuf", "; Content-Type: application/json"} {
 				before := testutil.ToFloat64(s.refused.WithLabelValues(reasonForeignPage))
 				resp, text := s.asked(t, method, path, headers+kind)
-				if resp.StatusCode != http.StatusForbidden || !strings.Contains(text, "web pages of others") {
+				if resp.StatusCode != http.StatusForbidden || !strings.Contains(text, "web pages of other origins") {
 					t.Errorf("%s, %s%s: %s: %s", pattern, why, kind, resp.Status, text)
 				}
 				if after := testutil.ToFloat64(s.refused.WithLabelValues(reasonForeignPage)); after != before+1 {
@@ -107,9 +107,9 @@ func TestForeignPagesChangeNothing(t *testing.T) {
 	}
 }
 
-// A page whose name its owner has lead to loopback is of the same origin as the server
-// then. It may neither read nor write, whatever headers it adds; the name of a proxy on
-// this machine is allowed by http.hosts.
+// The owner of a page's name can make it resolve to loopback, which gives the page the server's
+// origin. It may neither read nor write, whatever headers it adds. http.hosts allows the name of a
+// proxy on this machine.
 func TestANameThatLeadsToLoopback(t *testing.T) {
 	const rebound = "Host: evil.example:7125"
 	strict, named, any := onlyHTTP(t, ""), onlyHTTP(t, `, hosts: [metrics.example]`), onlyHTTP(t, `, hosts: ["*"]`)
@@ -120,17 +120,17 @@ func TestANameThatLeadsToLoopback(t *testing.T) {
 		headers string
 		refused bool
 	}{
-		{"a page that leads here", strict, rebound, true},
-		{"one that feigns a proxy: it may set these headers", strict, rebound + "; X-Forwarded-For: 10.0.0.7; X-Real-IP: 10.0.0.7", true},
-		{"a name that begins well", strict, "Host: localhost.evil.example", true},
+		{"a page whose name resolves to loopback", strict, rebound, true},
+		{"such a page posing as a proxy, with headers that it may set", strict, rebound + "; X-Forwarded-For: 10.0.0.7; X-Real-IP: 10.0.0.7", true},
+		{"a name that begins like ours", strict, "Host: localhost.evil.example", true},
 		{"a name with a dot at its end", strict, "Host: evil.example.:7125", true},
 		{"an address", strict, "Host: 10.0.0.7:7125", false},
 		{"an address of IPv6", strict, "Host: [fd00::7]:7125", false},
 		{"localhost", strict, "Host: localhost:7125", false},
-		{"another name than http.hosts has", named, rebound, true},
+		{"a name missing in http.hosts", named, rebound, true},
 		{"the name that a proxy on this machine passes on", named, "Host: Metrics.example", false},
 		{"any name", any, rebound, false},
-		{"tokens are asked for, which such a page has not", tokens, rebound + "; Authorization: Bearer " + alpha, false},
+		{"a server with tokens, which such a page does not have", tokens, rebound + "; Authorization: Bearer " + alpha, false},
 	} {
 		for pattern, e := range exposures {
 			if e != reads && e != splits && e != operatesMany || tt.server == tokens && e == operatesMany {
@@ -143,8 +143,8 @@ func TestANameThatLeadsToLoopback(t *testing.T) {
 			}
 		}
 	}
-	// A browser says of itself that it is one where it writes: other senders are never
-	// refused for the name by which they know the server.
+	// A browser identifies itself when it writes. Other senders are never refused for the name by
+	// which they know the server.
 	for headers, want := range map[string]int{
 		rebound + "; Origin: http://evil.example:7125":                              http.StatusForbidden,
 		rebound + "; Origin: http://evil.example:7125; Sec-Fetch-Site: same-origin": http.StatusForbidden,
@@ -155,12 +155,12 @@ func TestANameThatLeadsToLoopback(t *testing.T) {
 		}
 	}
 	if n := testutil.ToFloat64(strict.refused.WithLabelValues(reasonHost)); n == 0 {
-		t.Error("refusals for the name of Host are not counted")
+		t.Error("refusals because of the Host header are not counted")
 	}
 }
 
-// Only pages of the origins that http.cors_origin names may read an answer, of whichever
-// part of the API; by default none. None may write.
+// Only pages of the origins that http.cors_origin allows may read an answer of any part of the API;
+// by default none may. None may write.
 func TestForeignPagesRead(t *testing.T) {
 	preflight := func(s *server, path, origin string) string {
 		resp, _ := s.asked(t, http.MethodOptions, path, "Origin: "+origin+"; Access-Control-Request-Method: GET; Access-Control-Request-Headers: authorization")
@@ -208,7 +208,7 @@ func TestForeignPagesRead(t *testing.T) {
 	}
 }
 
-// overGRPC is a request of OTLP over gRPC, of which guardOTLP looks at the headers.
+// overGRPC is a request of OTLP over gRPC, as far as guardOTLP looks: its headers.
 func overGRPC(t *testing.T, header, value string) *http.Request {
 	t.Helper()
 	r := httptest.NewRequestWithContext(tenant.NewContext(t.Context(), tenant.Default), http.MethodPost, "/Export", nil)
@@ -218,8 +218,8 @@ func overGRPC(t *testing.T, header, value string) *http.Request {
 	return r
 }
 
-// Where a header names the tenant, no protocol lets a sender write into the tenant of
-// Freshet's own metrics. gRPC did.
+// If a header names the tenant, no protocol lets a sender write into the tenant of Freshet's own
+// metrics. gRPC once did.
 func TestNobodyWritesIntoTheOwnTenant(t *testing.T) {
 	for _, more := range []string{", trust_tenant_header: true, allow_unknown_tenants: true", ", trust_tenant_header: true"} {
 		s := onlyHTTP(t, more, "limits: {tenants: {freshet: {}, shop: {}}}")
@@ -244,10 +244,11 @@ func TestNobodyWritesIntoTheOwnTenant(t *testing.T) {
 	}
 }
 
-// A page of others would need permission to send what gRPC takes, and is refused there, too.
+// A page of another origin would need permission to send gRPC's content type, and is refused there
+// too.
 func TestForeignPagesOverGRPC(t *testing.T) {
 	s := onlyHTTP(t, "")
-	for origin, refused := range map[string]bool{"http://example.com": false, "http://evil.example": true} { // the first is that of httptest
+	for origin, refused := range map[string]bool{"http://example.com": false, "http://evil.example": true} { // httptest's own origin is the first
 		reached := false
 		s.guardOTLP(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true })).ServeHTTP(httptest.NewRecorder(), overGRPC(t, "Origin", origin))
 		if reached == refused {
@@ -256,7 +257,7 @@ func TestForeignPagesOverGRPC(t *testing.T) {
 	}
 }
 
-// Senders pay nothing for what browsers are asked.
+// The checks for browsers cost senders nothing.
 func TestSendersAreNotChecked(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/api/v1/write", nil)
 	r.Header.Set("Content-Encoding", "snappy")

@@ -26,7 +26,7 @@ func (s *server) openForwarders() error {
 		for i := 0; ; i++ {
 			path := s.path("forward", b.Name, strconv.Itoa(i))
 			if _, err := os.Stat(path); i >= max(1, b.Connections) && errors.Is(err, os.ErrNotExist) {
-				break // those of more connections, earlier, are sent until they are empty
+				break // queues of connections that were configured earlier are sent until they are empty
 			}
 			dir, err := files.Open(path)
 			if err != nil {
@@ -46,7 +46,7 @@ func (s *server) openForwarders() error {
 	return nil
 }
 
-// runForwarders sends until ctx is done; those who forward have ended then.
+// runForwarders sends until ctx is done. Everything that pushes to them has ended by then.
 func (s *server) runForwarders(ctx context.Context) error {
 	var all errgroup.Group
 	for _, f := range s.forwarders {
@@ -62,20 +62,20 @@ type backend struct {
 	config settings.Backend
 }
 
-// Push is part of distributor.Backend.
+// Push implements distributor.Backend.
 func (b backend) Push(tenant string, version int, parts outcome.Counts, body []byte) error {
 	return b.Forwarder.Push(forwarder.Request{
 		Tenant: tenant, Version: version, Samples: parts.Samples, Histograms: parts.Histograms, Body: body,
 	})
 }
 
-// TakesRequests is part of distributor.Backend.
+// TakesRequests implements distributor.Backend.
 func (b backend) TakesRequests() bool { return b.config.TakesRequests() }
 
-// TakesTiles is part of distributor.Backend.
+// TakesTiles implements distributor.Backend.
 func (b backend) TakesTiles(width tile.Width) bool { return b.config.TakesTiles(width.String()) }
 
-// backends are all of them.
+// backends returns all backends.
 func (s *server) backends() (all []distributor.Backend) {
 	for i, f := range s.forwarders {
 		all = append(all, backend{f, s.config.Forward.Backends[i]})

@@ -26,30 +26,30 @@ import (
 	"github.com/freshet-io/freshet/ui"
 )
 
-// httpServers are bound addresses, each with the server that will answer there.
-// The first is that of http.listen.
+// httpServers are bound addresses, each with the server that will answer there. The first is
+// http.listen.
 type httpServers []*httpServer
 
 type httpServer struct {
 	listener net.Listener
-	address  string // as the configuration spells it
+	address  string // as in the configuration
 	scheme   string // http or https
 	tenant   string
 	server   *http.Server
-	served   chan error // what Serve returned
+	served   chan error // result of Serve
 }
 
 const (
-	// idleTimeout is how long a connection stays open on which nobody asks.
+	// idleTimeout is how long a connection without requests stays open.
 	idleTimeout = 5 * time.Minute
 
-	// headerTimeout is how long a request may take until its header is there: some packets.
+	// headerTimeout is how long the header of a request may take; it fits into a few packets.
 	headerTimeout = 10 * time.Second
 )
 
-// listenHTTP binds all addresses, but for those that are open already, and begins
-// to answer there, for a start may take a while and probes ask meanwhile. After an
-// error the ones it returns must be closed.
+// listenHTTP binds all addresses that are not open already, and begins to answer there, since a
+// start may take a while and probes ask meanwhile. After an error the caller must close the servers
+// that it returns.
 func listenHTTP(c settings.HTTP, handler http.Handler, inherited *inheritance, bound *connections.Bound, logger *slog.Logger) (all httpServers, err error) {
 	for _, l := range c.All() {
 		scheme := "http"
@@ -83,14 +83,14 @@ func listenHTTP(c settings.HTTP, handler http.Handler, inherited *inheritance, b
 func newHTTPServer(listener net.Listener, l settings.HTTPListener, scheme string, handler http.Handler, logger *slog.Logger) *httpServer {
 	return &httpServer{listener: listener, address: l.Listen, scheme: scheme, tenant: l.Tenant, served: make(chan error, 1), server: &http.Server{
 		Handler: handler,
-		// Panics of handlers and, with TLS, handshakes that fail.
+		// Handlers' panics and, with TLS, failed handshakes.
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
-		// A client that never ends its request must not hold a connection. How long
-		// an answer takes is limited by the query.
+		// A client that never ends its request must not hold a connection. The query limits the
+		// time of an answer.
 		ReadTimeout:       time.Minute,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
-		// Unless the request says more, the address says on whose behalf it asks.
+		// The address names the tenant unless the request does.
 		BaseContext: func(net.Listener) context.Context { return tenant.NewContext(context.Background(), l.Tenant) },
 	}}
 }
@@ -103,16 +103,16 @@ func httpError(address string, err error) error {
 func listenError(what, address, flag string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("listen on %s %s: the port is in use; stop the process that has it, or choose another by %s", what, address, flag)
+		return fmt.Errorf("listen on %s %s: the port is in use; stop the process that uses it, or choose another with %s", what, address, flag)
 	case errors.Is(err, syscall.EACCES):
-		return fmt.Errorf("listen on %s %s: permission denied; choose a port above 1023 by %s", what, address, flag)
+		return fmt.Errorf("listen on %s %s: permission denied; choose a port above 1023 with %s", what, address, flag)
 	}
 	return fmt.Errorf("listen on %s %s: %w", what, address, err)
 }
 
 func (h *httpServer) addr() string { return h.listener.Addr().String() }
 
-// file is the socket once more, for a successor.
+// file returns a duplicate of the socket, for a successor.
 func (h *httpServer) file() (*os.File, error) { return fileOf(h.listener, "http") }
 
 func fileOf(listener net.Listener, what string) (*os.File, error) {
@@ -127,7 +127,7 @@ func fileOf(listener net.Listener, what string) (*os.File, error) {
 	return file, nil
 }
 
-// run answers until ctx is done, then lets the running requests end.
+// run answers until ctx is done, then lets running requests end.
 func (all httpServers) run(ctx context.Context, drain time.Duration) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, h := range all {
@@ -159,7 +159,7 @@ func (all httpServers) close() error {
 	return errors.Join(errs...)
 }
 
-// serveHTTP puts everything that answers HTTP in its place.
+// serveHTTP registers everything that answers over HTTP.
 func (s *server) serveHTTP() {
 	mux := &routes{http.NewServeMux(), s.guard}
 	mux.HandleFunc("GET /api/v1/status/ledger", s.serveLedger)
@@ -174,8 +174,8 @@ func (s *server) serveHTTP() {
 	mux.HandleFunc("GET /-/ready", s.serveReady)
 
 	s.serveRoles(mux)
-	// A proxy must not pass these on: docs/operations.md lists them. Their exposure has
-	// them answered to operators only.
+	// A proxy must not pass these on: docs/operations.md lists them. Their exposure restricts them
+	// to operators.
 	s.newTapAPI().register(mux)
 	mux.HandleFunc("POST /api/v1/status/diff", s.serveDiff)
 	mux.HandleFunc("POST /-/reload", s.serveReload)
@@ -196,13 +196,13 @@ func (s *server) serveHTTP() {
 	s.handler.Store(mux.ServeMux)
 }
 
-// ServeHTTP answers probes while the server starts, then what needs no stores, and when
-// it is ready everything. A request across a restart waits until the journal is replayed,
-// since this address has answered before.
+// ServeHTTP answers probes while the server starts, then what needs no stores, and everything once
+// it is ready. After a restart in place a request waits until the journal is replayed, since this
+// address has answered before.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.noteProxy(r.Header)
 	if s.inherited.answered && !strings.HasPrefix(r.URL.Path, "/-/") {
-		_ = s.opening.wait(r.Context()) // what it could say is said below
+		_ = s.opening.wait(r.Context()) // its error is answered below
 	}
 	mux := s.handler.Load()
 	switch {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A start may take a while: probes are told that the process lives and is not
-// ready, and nothing else is answered yet.
+// A start may take a while: probes learn that the process lives and is not ready, and nothing else
+// is answered yet.
 func TestProbesWhileStarting(t *testing.T) {
 	s := &server{inherited: new(inheritance)}
 	for path, want := range map[string]int{"/-/healthy": 200, "/-/ready": 503, "/api/v1/query?query=1": 503, "/metrics": 503} {
@@ -21,6 +21,6 @@ func TestProbesWhileStarting(t *testing.T) {
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if w.Code != http.StatusNotFound {
-		t.Errorf("once started, what answers is not asked: %d", w.Code)
+		t.Errorf("after the start, the handler is not asked: %d", w.Code)
 	}
 }

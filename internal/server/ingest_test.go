@@ -12,7 +12,7 @@ import (
 	writev2 "github.com/prometheus/prometheus/prompb/io/prometheus/write/v2"
 )
 
-// ingesting starts a server that takes samples by HTTP alone.
+// ingesting starts a server that takes samples over HTTP alone.
 func ingesting(t *testing.T) *server {
 	t.Helper()
 	return running(t, `
@@ -22,8 +22,8 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 `)
 }
 
-// A user who tries an address of senders with a browser or a probe reads that it is the right
-// one. A 404 would say that nothing takes OTLP here.
+// A user who tries a sender's address with a browser or a probe learns that it is the right one. A
+// 404 would say that nothing accepts OTLP here.
 func TestSendersPost(t *testing.T) {
 	s := ingesting(t)
 	for path, protocol := range map[string]string{
@@ -42,9 +42,9 @@ func TestSendersPost(t *testing.T) {
 	}
 }
 
-// A series of version 2 that brings nothing is against the specification, and Prometheus
-// refuses it: 400, counted, and the rest of the request is written. One with exemplars alone
-// is against it as well, and is what Prometheus sends.
+// An empty series in version 2 violates the specification, and Prometheus refuses it: 400, counted,
+// and the rest of the request is written. A series with exemplars alone violates it too, but
+// Prometheus sends such series.
 func TestASeriesWithoutSamples(t *testing.T) {
 	s := ingesting(t)
 	now := time.Now().UnixMilli()
@@ -62,10 +62,10 @@ func TestASeriesWithoutSamples(t *testing.T) {
 		series    []writev2.TimeSeries
 		status    int
 		text      string
-		exemplars string // header
+		exemplars string // value of the header
 		refused   float64
 	}{
-		{"with samples, and exemplars in a series of their own", []writev2.TimeSeries{full, beside}, http.StatusNoContent, "", "1", 0},
+		{"samples, and exemplars in a separate series", []writev2.TimeSeries{full, beside}, http.StatusNoContent, "", "1", 0},
 		{"an empty one beside it", []writev2.TimeSeries{empty, full}, http.StatusBadRequest,
 			`1 of 2 were refused (1 no_samples), everything else was written; the first is {__name__="empty"}: it has no sample, no histogram and no exemplar`, "0", 1},
 		{"two of them alone", []writev2.TimeSeries{empty, empty}, http.StatusBadRequest, "2 of 2 were refused (2 no_samples)", "0", 3},
@@ -85,7 +85,7 @@ func TestASeriesWithoutSamples(t *testing.T) {
 		}
 	}
 	if _, text := s.answer(t, http.MethodGet, "/api/v1/metadata", "", "", false); strings.Contains(text, "what nobody sent") {
-		t.Errorf("what was refused is told: %s", text)
+		t.Errorf("the answer names what was refused: %s", text)
 	}
 }
 
@@ -108,7 +108,7 @@ func (s *server) writeV2(t *testing.T, symbols []string, series ...writev2.TimeS
 	return resp, string(text)
 }
 
-// refusedOf is how much of requests was refused for a reason.
+// refusedOf returns how many samples of requests were refused for a reason.
 func (s *server) refusedOf(reason string) (float64, error) {
 	families, err := s.registry.Gather()
 	for _, f := range families {

@@ -10,7 +10,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// openIngester opens the stores, and the log of events beside them.
+// openIngester opens the stores and the event log.
 func (s *server) openIngester() (err error) {
 	if s.stores, err = tsdb.Open(s.config.Store, s.config.DataDir, time.Now, s.registry, s.logger); err != nil {
 		return err
@@ -22,13 +22,13 @@ func (s *server) openIngester() (err error) {
 	return nil
 }
 
-// serveIngester answers what is about the stores alone.
+// serveIngester answers requests about the stores alone.
 func (s *server) serveIngester(mux *routes) {
 	mux.Handle("/api/v1/events", s.events.Handler())
 	s.newSnapshots().register(mux)
 }
 
-// reloadIngester puts other retentions in force.
+// reloadIngester applies new retentions.
 func (s *server) reloadIngester(next settings.Config) {
 	s.events.Configure(next.Events)
 	if err := s.stores.SetRetention(next.Store.Retention); err != nil {
@@ -36,11 +36,10 @@ func (s *server) reloadIngester(next settings.Config) {
 	}
 }
 
-// runIngester writes what comes in until ctx is done; the HTTP servers have ended then.
+// runIngester writes what comes in until ctx is done. The HTTP servers have ended by then.
 func (s *server) runIngester(ctx context.Context) error { return s.ingester.Run(ctx) }
 
-// tendStores closes the stores that nobody uses and tries the broken ones again, until
-// ctx is done.
+// tendStores closes unused stores and tries to open broken ones again, until ctx is done.
 func (s *server) tendStores(ctx context.Context) error {
 	for ticker := time.NewTicker(time.Minute); ; {
 		select {

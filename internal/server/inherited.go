@@ -15,19 +15,19 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/conf"
 )
 
-// inheritance is the sockets that were open before this image of the process.
+// inheritance holds the sockets that were open before this image of the process.
 type inheritance struct {
 	*handover.Sockets
-	booked   map[uint64]uint32 // drops that were told already, by the kernel's number of the socket
-	shared   map[string]bool   // network and address of those that systemd holds
+	booked   map[uint64]uint32 // drops already counted, by the kernel's number of the socket
+	shared   map[string]bool   // network and address of the sockets that systemd holds
 	answered bool              // an HTTP address was open before
 }
 
-// openInherited finds out what was passed.
+// openInherited finds the sockets that were passed to this process.
 func (s *server) openInherited() error {
 	passed, err := handover.Inherit()
 	if err != nil {
-		return conf.Mistake(fmt.Errorf("%w; mend the socket unit", err))
+		return conf.Mistake(fmt.Errorf("%w; fix the socket unit", err))
 	}
 	if passed.Again() {
 		s.restarted()
@@ -44,7 +44,7 @@ func (s *server) openInherited() error {
 	return nil
 }
 
-// dogstatsd returns those of an address, for the collector.
+// dogstatsd returns the inherited sockets of an address, for the collector.
 func (in *inheritance) dogstatsd(network, address string) (all []sockets.Inherited) {
 	for _, l := range in.Take(network, address) {
 		all = append(all, sockets.Inherited{File: l.File, Shared: l.Shared, Drops: in.booked[l.Cookie]})
@@ -59,7 +59,7 @@ func (in *inheritance) tcp(address string) (net.Listener, error) {
 	return listener, err
 }
 
-// listener is tcp for what is not HTTP.
+// listener is tcp for other protocols than HTTP.
 func (in *inheritance) listener(network, address string) (net.Listener, error) {
 	taken, ok := in.TakeOne(network, address)
 	if !ok {
@@ -70,14 +70,14 @@ func (in *inheritance) listener(network, address string) (net.Listener, error) {
 	return listener, err
 }
 
-// checkLeft deals with the sockets that no address of the configuration took:
-// those of systemd would fill up unread, which is a mistake in one of the two
-// configurations; those of the image before are not wanted any more.
+// checkLeft deals with sockets that no address of the configuration took. A socket of systemd would
+// fill up unread, which is a mistake in one of the two configurations; one of the previous image is
+// no longer wanted.
 func (s *server) checkLeft() error {
 	var errs []error
 	for _, l := range s.inherited.Left() {
 		if !l.Shared {
-			s.logger.Warn("a socket is closed: the configuration does not name it any more", "network", l.Network, "address", l.Address)
+			s.logger.Warn("a socket is closed: the configuration no longer names it", "network", l.Network, "address", l.Address)
 			continue
 		}
 		key := "dogstatsd." + l.Network
@@ -85,7 +85,7 @@ func (s *server) checkLeft() error {
 			key = "http.listen"
 		}
 		errs = append(errs, conf.Mistake(fmt.Errorf(
-			"systemd passes %s %s (%s), which the configuration does not name, so that nobody would read it: set %s to it, or take it out of the socket unit",
+			"systemd passes %s %s (%s), which the configuration does not name, so nothing would read it: set %s to it, or remove it from the socket unit",
 			l.Network, l.Address, l.Name, key)))
 	}
 	if len(errs) > 0 {
@@ -94,20 +94,20 @@ func (s *server) checkLeft() error {
 	return s.inherited.Close()
 }
 
-// bookedFile says, for the sockets that outlive the process, which drops are in
-// its books. Without it those drops are told twice.
+// bookedFile says, for the sockets that outlive the process, which drops are in its books. Without
+// it those drops are counted twice.
 const (
 	bookedFile     = "sockets.json"
 	bookedInterval = 2 * time.Second
 )
 
-// savedBooked is what the file holds.
+// savedBooked is the content of the file.
 type savedBooked struct {
-	Boot  string            `json:"boot"`  // the kernel's numbers begin anew at each
+	Boot  string            `json:"boot"`  // the kernel's numbers restart with each boot
 	Drops map[uint64]uint32 `json:"drops"` // by the kernel's number of the socket
 }
 
-// boot identifies the kernel's run. What it cannot tell is empty.
+// boot identifies the present boot of the kernel; empty if unknown.
 func boot() string {
 	text, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(text))
@@ -123,7 +123,7 @@ func (s *server) readBooked() map[uint64]uint32 {
 		err = json.Unmarshal(text, &saved)
 	}
 	if err != nil {
-		s.logger.Warn("drops of sockets that were open before are counted from their birth", "file", s.path(bookedFile), "error", err)
+		s.logger.Warn("drops of inherited sockets are counted from the time they were opened", "file", s.path(bookedFile), "error", err)
 	}
 	if saved.Boot != boot() {
 		return nil
@@ -139,8 +139,8 @@ func (s *server) writeBooked() error {
 	return s.replace(bookedFile, append(text, '\n'))
 }
 
-// keepBooked writes the file while sockets are shared with systemd, and once
-// more when the collector has told everything.
+// keepBooked writes the file while sockets are shared with systemd, and once more when the
+// collector has reported everything.
 func (s *server) keepBooked(ctx context.Context) error {
 	var tick <-chan time.Time
 	if len(s.inherited.shared) > 0 {
@@ -150,7 +150,7 @@ func (s *server) keepBooked(ctx context.Context) error {
 	}
 	for {
 		if err := s.writeBooked(); err != nil {
-			s.logger.Warn("after a restart, the kernel's drops may be told twice", "file", s.path(bookedFile), "error", err)
+			s.logger.Warn("after a restart, the kernel's drops may be counted twice", "file", s.path(bookedFile), "error", err)
 		}
 		if ctx.Err() != nil {
 			return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// In a container every process has the same number: an image that died while it
-// opened is not one that has made the present one.
+// In a container every process has the same pid: an image that died while opening must not be taken
+// for the one that made the present image.
 func TestWhoWasRestarted(t *testing.T) {
 	dir := t.TempDir()
 	text, err := json.Marshal(answer.Restart{PID: os.Getpid(), State: answer.RestartOpening})
@@ -40,7 +40,7 @@ func TestWhoWasRestarted(t *testing.T) {
 	}
 }
 
-// To start again is no use: the socket unit has to be mended.
+// Restarting cannot help: the socket unit must be fixed.
 func TestAWrongSocketUnitIsAMistakeInTheConfiguration(t *testing.T) {
 	t.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))
 	t.Setenv("LISTEN_FDS", "many")

@@ -8,7 +8,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// A name stays its owner's for longer than a series of it lives: another kind would write
+// A name keeps its owner for longer than a series of it lives; otherwise another kind would write
 // into the same series.
 func TestNamesAreKeptAsLongAsTheirSeriesLive(t *testing.T) {
 	c := settings.Default()

@@ -21,7 +21,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// fill posts one sample or more to each state.
+// fill posts at least one sample to each state.
 func fill(l *ledger.Ledger) {
 	l.Post("default", ledger.Transfer{From: ledger.Outside, To: ledger.Received, Samples: 1_000_020},
 		ledger.Transfer{From: ledger.Received, To: ledger.Malformed, Reason: "no_type", Samples: 15},
@@ -38,7 +38,7 @@ func fill(l *ledger.Ledger) {
 	l.Close(1_795_167_065_000)
 }
 
-// bookServer is a server with books and nothing else.
+// bookServer returns a server with books and nothing else.
 func bookServer(t *testing.T, dir string) *server {
 	c := settings.Config{DataDir: dir}
 	s := &server{config: c, registry: prometheus.NewRegistry(), logger: slog.New(slog.DiscardHandler), started: time.Unix(1_795_160_000, 0), ledger: ledger.New()}
@@ -55,7 +55,7 @@ func asTenant(name string, h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// One tenant does not see another's books, and one without any sees empty ones.
+// A tenant does not see another's books; a tenant without books sees empty ones.
 func TestLedgerOfAnotherTenant(t *testing.T) {
 	s := bookServer(t, t.TempDir())
 	fill(s.ledger)
@@ -74,7 +74,7 @@ func TestBooksOutliveTheProcess(t *testing.T) {
 		life := func(want *savedBooks) (s *server, stop func()) {
 			s = bookServer(t, dir)
 			if got := s.previous; (got == nil) != (want == nil) || got != nil && (got.Final != want.Final || got.Of("default").Samples.Stored != want.Of("default").Samples.Stored) {
-				t.Errorf("the process before left %+v, want %+v", got, want)
+				t.Errorf("the previous process left %+v, want %+v", got, want)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error)
@@ -91,7 +91,7 @@ func TestBooksOutliveTheProcess(t *testing.T) {
 		time.Sleep(booksInterval + time.Second)
 		_, stopSecond := life(&savedBooks{Final: false, Books: first.ledger.Books()}) // as after kill -9
 		stopSecond()
-		stop() // what was killed says no more; here it ends last
+		stop() // a killed process says no more; here it ends last
 		third, stopThird := life(&savedBooks{Final: true, Books: first.ledger.Books()})
 		if third.previous.Of("default").Samples.Tile != 100_000 {
 			t.Errorf("%+v", third.previous)
@@ -100,7 +100,7 @@ func TestBooksOutliveTheProcess(t *testing.T) {
 		if err := os.WriteFile(third.path(booksFile), []byte("{"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		_, stopLast := life(nil) // a file that is damaged does not keep a server from starting
+		_, stopLast := life(nil) // a damaged file does not keep a server from starting
 		stopLast()
 	})
 }
@@ -109,14 +109,14 @@ func TestLedgerMetrics(t *testing.T) {
 	s := bookServer(t, t.TempDir())
 	fill(s.ledger)
 	const want = `
-# HELP freshet_ledger_difference Values that came less those in all states. Other than 0: a bug of ours.
+# HELP freshet_ledger_difference Values received minus those in all states. Anything but 0: a bug in Freshet.
 # TYPE freshet_ledger_difference gauge
 freshet_ledger_difference{tenant="default"} 0
-# HELP freshet_ledger_open_samples Values on the wire that are on their way, in a window or in a tile. Rising without end: the next stage takes nothing.
+# HELP freshet_ledger_open_samples Values received that are still in a window or a tile. Rising without end: the next stage accepts nothing.
 # TYPE freshet_ledger_open_samples gauge
 freshet_ledger_open_samples{state="tile",tenant="default"} 100000
 freshet_ledger_open_samples{state="window",tenant="default"} 99998
-# HELP freshet_ledger_samples_total Values on the wire by what became of them for good, and why (docs/ledger.md). Rising in another state than stored: data is lost.
+# HELP freshet_ledger_samples_total Values received, by their final state and why (docs/ledger.md). Rising in any state but stored: data is lost.
 # TYPE freshet_ledger_samples_total counter
 freshet_ledger_samples_total{reason="",state="stored",tenant="default"} 800030
 freshet_ledger_samples_total{reason="bad_value",state="malformed",tenant="default"} 5
@@ -128,7 +128,7 @@ freshet_ledger_samples_total{reason="no_type",state="malformed",tenant="default"
 	}
 }
 
-// Every reason that any code posts is in the manual.
+// The manual explains every reason that the code posts.
 func TestReasonsAreExplained(t *testing.T) {
 	text, err := os.ReadFile("../../docs/ledger.md")
 	if err != nil {

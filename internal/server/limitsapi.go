@@ -12,19 +12,19 @@ import (
 	"github.com/freshet-io/freshet/internal/role/collector"
 )
 
-// tenantLimits is how far a tenant is from its limits: GET /api/v1/status/limits. Those of
-// DogStatsD come first, Distributor has those of remote write and OTLP. Which metrics are over a limit,
-// and which senders cause it, is in /api/v1/status/top.
+// tenantLimits is how far a tenant is from its limits: GET /api/v1/status/limits. DogStatsD's
+// limits come first; Distributor has the limits of remote write and OTLP. /api/v1/status/top has
+// the metrics over a limit, and the senders that cause it.
 type tenantLimits struct {
 	Tenant      string             `json:"tenant"`
-	Series      int                `json:"series"` // by DogStatsD, that have a place now
+	Series      int                `json:"series"` // of DogStatsD, that have a place now
 	Folded      uint64             `json:"folded_samples"`
 	Refused     uint64             `json:"refused_samples"`
 	Limits      limitsJSON         `json:"limits"`
-	Distributor *distributorLimits `json:"distributor,omitempty"` // nil where nothing is stored
+	Distributor *distributorLimits `json:"distributor,omitempty"` // nil if nothing is stored
 }
 
-// limitsJSON has the names of the configuration. 0 is no limit.
+// limitsJSON uses the names of the configuration. 0 is no limit.
 type limitsJSON struct {
 	MaxSeries             int   `json:"max_series"`
 	MaxSeriesPerMetric    int   `json:"max_series_per_metric"`
@@ -32,18 +32,18 @@ type limitsJSON struct {
 	MaxSeriesBytes        int64 `json:"max_series_bytes"`
 }
 
-// distributorLimits are those of remote write and OTLP. MaxSeries bounds Series and Totals, each
-// alone.
+// distributorLimits are the limits of remote write and OTLP. MaxSeries bounds Series and Totals
+// separately.
 type distributorLimits struct {
-	Series  int                  `json:"series"`           // in memory, of those that are stored as they come
+	Series  int                  `json:"series"`           // in memory, of those stored as they come
 	Totals  int                  `json:"totals"`           // series with totals: of OTLP's deltas, and of DogStatsD
 	Refused uint64               `json:"refused_samples"`  // by a limit of series or of labels
-	Delayed uint64               `json:"delayed_requests"` // which were told to come later, by the rate
-	Sender  *answer.TopRequester `json:"sender,omitempty"` // who sends most samples now
+	Delayed uint64               `json:"delayed_requests"` // answered with a later time, by the rate
+	Sender  *answer.TopRequester `json:"sender,omitempty"` // the sender of most samples now
 	Limits  distributorJSON      `json:"limits"`
 }
 
-// distributorJSON has the names of the configuration, too.
+// distributorJSON uses the names of the configuration, too.
 type distributorJSON struct {
 	Rate          int `json:"rate"`
 	MaxSeries     int `json:"max_series"`
@@ -52,10 +52,10 @@ type distributorJSON struct {
 	MaxLabelValue int `json:"max_label_value"`
 }
 
-// serveLimits answers with all tenants that have series, or with the one that asks.
+// serveLimits answers with all tenants that have series, or with the tenant that asks.
 func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
 	name, asked := tenantOf(r), map[string]bool{}
-	asked[name] = true // which may have none yet
+	asked[name] = true // it may have none yet
 	dogstatsd, stored := map[string]collector.LimitReport{}, map[string]int{}
 	for _, report := range s.collector.Limits() {
 		dogstatsd[report.Tenant] = report
@@ -87,10 +87,10 @@ func (s *server) serveLimits(w http.ResponseWriter, r *http.Request) {
 		tenants = append(tenants, t)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": map[string]any{"tenant": name, "tenants": tenants}}) // fails if the client went away
+	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": map[string]any{"tenant": name, "tenants": tenants}}) // fails if the client is gone
 }
 
-// distributorLimits are those of a tenant that has so many series in memory, and these senders.
+// distributorLimits returns the limits of a tenant with so many series in memory and these senders.
 func (s *server) distributorLimits(tenant string, series int, senders []answer.TopRequester) *distributorLimits {
 	c := s.inForce().Distributor
 	own := c.Tenants[tenant]

@@ -15,8 +15,8 @@ import (
 	"github.com/freshet-io/freshet/internal/answer"
 )
 
-// Each tenant is shown with the limits that hold for it, and one that has sent nothing
-// with none of them used.
+// Each tenant is shown with the limits that apply to it. A tenant that has sent nothing uses none
+// of them.
 func TestLimitsOfTenants(t *testing.T) {
 	s := running(t, `
 data_dir: `+filepath.Join(t.TempDir(), "data")+`
@@ -48,7 +48,7 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: "", tenant: team-alpha}
 	}
 }
 
-// tenantIn is the one of a name.
+// tenantIn returns the tenant with a name.
 func tenantIn(all []tenantLimits, name string) (found tenantLimits) {
 	for _, t := range all {
 		if t.Tenant == name {
@@ -75,7 +75,7 @@ func (s *server) sendAs(t *testing.T, agent, path string, body []byte) int {
 	return resp.StatusCode
 }
 
-// flood is a request of remote write with one sample of each of so many series.
+// flood returns a remote-write request with so many series of one sample each.
 func flood(t *testing.T, series int) []byte {
 	t.Helper()
 	var w prompb.WriteRequest
@@ -92,7 +92,7 @@ func flood(t *testing.T, series int) []byte {
 	return snappy.Encode(nil, body)
 }
 
-// data asks for what an answer of the API wraps.
+// data gets the data of an answer of the API.
 func (s *server) data(t *testing.T, path string, data any) {
 	t.Helper()
 	resp, text := s.answer(t, http.MethodGet, path, "", "", false)
@@ -101,9 +101,8 @@ func (s *server) data(t *testing.T, path string, data any) {
 	}
 }
 
-// Remote write and OTLP have limits and senders of their own, which are shown beside those
-// of DogStatsD: how many series there are, how many there may be, what was turned away, who
-// sends, and which metric and label grow.
+// Remote write and OTLP have their own limits and senders, shown beside DogStatsD's: how many
+// series there are and may be, what was turned away, who sends, and which metric and label grow.
 func TestLimitsAndSendersOfRequests(t *testing.T) {
 	s := running(t, `
 data_dir: `+filepath.Join(t.TempDir(), "data")+`
@@ -112,7 +111,7 @@ distributor: {max_series: 4, max_labels: 50}
 self: {probe: false, metrics: false}
 dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 `)
-	s.send(t, "default", "hits:1|c") // which has a total
+	s.send(t, "default", "hits:1|c") // a series with a total
 	export, err := exportRequest().MarshalProto()
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +128,7 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 		t.Fatalf("answered %d", status)
 	}
 
-	// Senders are those of the last seconds, which are over: they go on, with repeats.
+	// The senders' rates cover the last seconds, which pass; so repeats go on.
 	var limits struct{ Tenants []tenantLimits }
 	eventually(t, "the limits of remote write and OTLP", func() bool {
 		send()
@@ -158,14 +157,14 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 	if g.New != 3 || g.Refused != 22 || g.Label != "id" || g.Values < 20 || g.Values > 30 || g.Sender != "127.0.0.1 (shop/1)" {
 		t.Errorf("what grows: %+v", g)
 	}
-	eventually(t, "one row of each list, which is what is asked for", func() bool {
+	eventually(t, "one row of each list, as requested", func() bool {
 		send()
 		s.data(t, "/api/v1/status/top?limit=1", &top)
 		return len(top.Requests) == 1 && len(top.Growing) == 1 && top.Top.Tenant == "default"
 	})
 }
 
-// A process that stores nothing takes no remote write and no OTLP, and has no limits of them.
+// A process that stores nothing accepts neither remote write nor OTLP, and has no limits for them.
 func TestLimitsWhereNothingIsStored(t *testing.T) {
 	s := running(t, `
 role: collector
@@ -185,7 +184,7 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 	}
 }
 
-// Who sends more than distributor.rate is told to come later; the limits say how often.
+// A sender above distributor.rate is asked to come back later; the limits say how often.
 func TestRequestsOverTheRate(t *testing.T) {
 	s := running(t, `
 data_dir: `+filepath.Join(t.TempDir(), "data")+`

@@ -14,7 +14,7 @@ import (
 	"github.com/freshet-io/freshet/internal/role/collector"
 )
 
-// announce says what listens where, to people and to programs, and that all is open.
+// announce tells people and programs the addresses, and that everything is open.
 func (s *server) announce(out io.Writer) error {
 	for _, w := range s.socketWarnings() {
 		s.logger.Warn(w)
@@ -29,7 +29,7 @@ func (s *server) announce(out io.Writer) error {
 	return s.greet(out)
 }
 
-// socketWarnings say where the kernel's settings will cost packets.
+// socketWarnings warns where the kernel's settings will cost packets.
 func (s *server) socketWarnings() (all []string) {
 	for _, l := range s.collector.Listening() {
 		all = append(all, l.Warnings...)
@@ -47,7 +47,7 @@ func (s *server) listening() answer.Listening {
 	}
 }
 
-// absolute is a path from the root on, and empty if it is.
+// absolute returns an absolute path, or empty for an empty one.
 func absolute(path string) string {
 	if whole, err := filepath.Abs(path); err == nil && path != "" {
 		return whole
@@ -55,14 +55,14 @@ func absolute(path string) string {
 	return path // the working directory is gone
 }
 
-// A listeningTold lets one goroutine at a time write listening.json, and nobody before
-// the server has announced itself: programs take the file for a server that is open.
+// A listeningTold serializes writes of listening.json, and blocks them before the server has
+// announced itself: programs take the file as a sign that the server is open.
 type listeningTold struct {
 	mu        sync.Mutex
 	announced bool
 }
 
-// first writes for the announcement.
+// first writes the file for the announcement.
 func (t *listeningTold) first(write func() error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,7 +70,7 @@ func (t *listeningTold) first(write func() error) error {
 	return write()
 }
 
-// again writes after a reload. Before the announcement there is nothing to correct.
+// again writes the file after a reload. Before the announcement there is nothing to correct.
 func (t *listeningTold) again(write func() error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -87,12 +87,12 @@ func (s *server) writeListening() error {
 		return err
 	}
 	if err := s.replace(answer.ListeningFile, append(text, '\n')); err != nil {
-		return fmt.Errorf("write what listens where: %w", err)
+		return fmt.Errorf("write the addresses: %w", err)
 	}
 	return nil
 }
 
-// first is the first socket of a network, the zero value if there is none.
+// first returns the first socket of a network, the zero value if there is none.
 func first(sockets []collector.Listening, network string) collector.Listening {
 	for _, l := range sockets {
 		if l.Network == network {
@@ -102,11 +102,11 @@ func first(sockets []collector.Listening, network string) collector.Listening {
 	return collector.Listening{}
 }
 
-// listeningOf is where a tenant is listened to. The addresses of others are none of its
-// business, and what it sends there is in the books of others.
+// listeningOf returns the addresses of a tenant. Addresses of other tenants are none of its
+// business, and what it sends there is in their books.
 func listeningOf(tenant string, servers httpServers, otlp string, sockets []collector.Listening) answer.Listening {
 	l := answer.Listening{PID: os.Getpid()}
-	if servers[0].tenant == tenant { // OTLP over gRPC is for those of http.tenant
+	if servers[0].tenant == tenant { // OTLP over gRPC serves http.tenant
 		l.OTLPGRPC = otlp
 	}
 	for _, h := range servers {

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// What a start says before it fails must be read before the error.
+// The last lines before a failed start are written before the error.
 func TestLogIsWholeOnceItIsClosed(t *testing.T) {
 	var out bytes.Buffer
 	l := newLog(&out, slog.LevelInfo)
@@ -29,7 +29,7 @@ func TestLogIsWholeOnceItIsClosed(t *testing.T) {
 	}
 }
 
-// A pipe whose reader hangs costs a server that logs nothing, and its end two seconds.
+// A pipe that is not read costs nothing to a server that logs nothing, and two seconds at its end.
 func TestLogThatNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read, write := io.Pipe()
@@ -38,9 +38,9 @@ func TestLogThatNobodyReads(t *testing.T) {
 		reg.MustRegister(l)
 		long := strings.Repeat("x", 4000)
 		for i := range 1000 {
-			l.Error(string(rune('a'+i%26))+long, "i", i) // 4 MB in all, of which the ring holds one
+			l.Error(string(rune('a'+i%26))+long, "i", i) // 4 MB in all; the ring holds 1 MB
 			if i%100 == 99 {
-				time.Sleep(time.Second) // another period: these are no repeats
+				time.Sleep(time.Second) // another period: these are not repeats
 			}
 		}
 		begun := time.Now()
@@ -48,13 +48,13 @@ func TestLogThatNobodyReads(t *testing.T) {
 		if took := time.Since(begun); took != logTime {
 			t.Errorf("the end waited %v", took)
 		}
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "records wait for the output") || !strings.Contains(err.Error(), "found no room before") {
-			t.Errorf("it does not say what is lost: %v", err)
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "records wait for the output") || !strings.Contains(err.Error(), "had found no room") {
+			t.Errorf("the error does not say what is lost: %v", err)
 		}
 		if got := sumOf(t, reg); got != 1000-float64(l.ring.Stats().Waiting) {
 			t.Errorf("%v records in the metric, %+v", got, l.ring.Stats())
 		}
-		_ = read.CloseWithError(io.ErrClosedPipe) // for the writer to end
+		_ = read.CloseWithError(io.ErrClosedPipe) // lets the writer end
 		synctest.Wait()
 	})
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/freshet-io/freshet/internal/role/collector"
 )
 
-// opening is the aggregator and the event log to those who hand over before these
-// are open. A collector reads its sockets long before the journal is replayed: its
-// windows grow meanwhile, and nothing waits in a kernel's buffer that could overflow.
+// opening stands in for the aggregator and the event log until they are open. A collector reads its
+// sockets long before the journal is replayed: its windows grow meanwhile, and no kernel buffer
+// overflows.
 type opening struct {
 	opened     chan struct{} // closed by open
 	failed     chan struct{} // closed by fail
@@ -26,14 +26,13 @@ func newOpening() opening {
 	return opening{opened: make(chan struct{}), failed: make(chan struct{})}
 }
 
-// open lets windows and events through from now on. It is called once, as is fail
-// in its place.
+// open lets windows and events through from now on. Either open or fail is called, once.
 func (o *opening) open(aggregator collector.Aggregator, events collector.Events) {
 	o.aggregator, o.events = aggregator, events
 	close(o.opened)
 }
 
-// fail says that nobody will ever take windows.
+// fail says that windows will never be taken.
 func (o *opening) fail() { close(o.failed) }
 
 // isOpen reports whether wait would return nil at once.
@@ -46,8 +45,8 @@ func (o *opening) isOpen() bool {
 	}
 }
 
-// wait returns nil once the aggregator is open: for those who wait in the middle of their
-// work. Parts of the process say in run.Part.After that they need it.
+// wait returns nil once the aggregator is open. It is for callers in the middle of their work; a
+// part of the process declares its need in run.Part.After instead.
 func (o *opening) wait(ctx context.Context) error {
 	select {
 	case <-o.opened:
@@ -59,7 +58,7 @@ func (o *opening) wait(ctx context.Context) error {
 	}
 }
 
-// Push is part of collector.Aggregator.
+// Push implements collector.Aggregator.
 func (o *opening) Push(ctx context.Context, batches []batch.Batch) error {
 	err := o.wait(ctx)
 	if errors.Is(err, errNotOpened) {
@@ -71,15 +70,15 @@ func (o *opening) Push(ctx context.Context, batches []batch.Batch) error {
 	return o.aggregator.Push(ctx, batches)
 }
 
-// Through is part of collector.Aggregator. Calls before the opening are dropped: the next
-// second's call says more.
+// Through implements collector.Aggregator. Calls before the opening are dropped, since the next
+// second's call covers them.
 func (o *opening) Through(sender uint64, t int64) {
 	if o.isOpen() {
 		o.aggregator.Through(sender, t)
 	}
 }
 
-// Append is part of collector.Events.
+// Append implements collector.Events.
 func (o *opening) Append(ctx context.Context, events []event.Event) error {
 	if err := o.wait(ctx); err != nil {
 		return err

@@ -15,8 +15,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// forOperators refuses all but operators. Endpoints that show memory or raw data, or change
-// anything, are for them.
+// forOperators refuses everybody but operators. It guards endpoints that show memory or raw data,
+// or change anything.
 func (s *server) forOperators(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := s.notOperator(r); err != nil {
@@ -28,9 +28,8 @@ func (s *server) forOperators(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// vouched reports whether a request is an operator's wherever it comes from: it has an
-// operator's token, or came by operator.sock. A tenant's token makes it that tenant's even
-// there.
+// vouched reports whether a request is an operator's, wherever it comes from: it has an operator's
+// token, or came by operator.sock. A request with a tenant's token is the tenant's even there.
 func (s *server) vouched(r *http.Request, c tenant.Claim) bool {
 	if s.operators.Load().Has(c.Token) {
 		return true
@@ -38,12 +37,12 @@ func (s *server) vouched(r *http.Request, c tenant.Claim) bool {
 	return byOperatorSocket(r) && (c.Token == "" || s.config.HTTP.TenantsFile == "")
 }
 
-// toOperators is what a person does who is refused and has the right.
+// toOperators tells an operator who was refused how to ask.
 const toOperators = "ask by operator.sock in the data directory, as freshet does on the server's machine, or with the token of an operator (http.operators_file)"
 
-// notOperator says why a request may not operate the process. By operator.sock the
-// permission is that of its file. A loopback address alone proves little: a proxy has one,
-// and so has a browser here that runs pages of others.
+// notOperator says why a request may not operate the process. For operator.sock, the file's
+// permission decides. A loopback address alone proves little: a proxy has one, and so has a browser
+// here that runs pages of other origins.
 func (s *server) notOperator(r *http.Request) error {
 	if s.operators.Load().Has(bearer(r.Header.Get("Authorization"))) {
 		return nil
@@ -53,35 +52,35 @@ func (s *server) notOperator(r *http.Request) error {
 			return err
 		}
 	}
-	// A page can have its own name lead to loopback, and a tunnel may lead from there to the
-	// socket. Then it is of the same origin, and gives itself away by the name alone.
+	// The owner of a page can make its name resolve to loopback, and a tunnel may lead from there
+	// to the socket. Such a page has the same origin, and only its name gives it away.
 	if host := hostOf(r.Host); !isLoopback(host) && !strings.EqualFold(host, "localhost") && !s.http.named(host) {
 		return denial{reasonHost, fmt.Errorf("this is answered on loopback only: Host %q is neither a loopback address, nor localhost, nor one that http.listen names; %s", r.Host, toOperators)}
 	}
 	return foreignPage(r)
 }
 
-// notOnLoopback says why the address of a request does not make it an operator's.
+// notOnLoopback says why a request's address does not make it an operator's.
 func (s *server) notOnLoopback(r *http.Request) error {
 	if name := forwarded(r.Header); name != "" {
-		return denial{reasonOperator, fmt.Errorf("this is answered on loopback and by operator.sock only, and not by way of a proxy (%s); %s", name, toOperators)}
+		return denial{reasonOperator, fmt.Errorf("this is answered only on loopback and by operator.sock, and not through a proxy (%s); %s", name, toOperators)}
 	}
 	if !fromLoopback(r) {
-		return denial{reasonOperator, errors.New("without an operator's token this is answered on loopback only; " + toOperators)}
+		return denial{reasonOperator, errors.New("without an operator's token this is answered only on loopback; " + toOperators)}
 	}
 	if !s.config.HTTP.OperatorLoopback {
 		return denial{reasonOperator, errors.New("http.operator_loopback is off; " + toOperators)}
 	}
 	if name := s.proxied.Load(); name != nil {
-		return denial{reasonOperator, fmt.Errorf("http.operator_loopback is off until the server is stopped and started, since a request came by way of a proxy (%s), whose clients have a loopback address, too; %s", *name, toOperators)}
+		return denial{reasonOperator, fmt.Errorf("http.operator_loopback is off until the server is stopped and started, since a request came through a proxy (%s), whose clients have a loopback address too; %s", *name, toOperators)}
 	}
 	return nil
 }
 
-// openOperators reads who may operate.
+// openOperators reads who may operate this server.
 func (s *server) openOperators() error {
 	promauto.With(s.registry).NewGaugeFunc(prometheus.GaugeOpts{Name: "freshet_http_operator_loopback",
-		Help: "Whether operator endpoints are answered on loopback without a token. Falling to 0: a request came by way of a proxy, whose clients have a loopback address, too; operators ask by operator.sock or with a token until the server is stopped and started."},
+		Help: "Whether operator endpoints are answered on loopback without a token. Falling to 0: a request came through a proxy, whose clients have a loopback address too; until the server is stopped and started, operators must ask by operator.sock or with a token."},
 		func() float64 {
 			if s.config.HTTP.OperatorLoopback && s.proxied.Load() == nil {
 				return 1
@@ -93,7 +92,7 @@ func (s *server) openOperators() error {
 	return err
 }
 
-// operatorsOf are those whose tokens a file has; nil without one.
+// operatorsOf returns the operators whose tokens are in the file; nil without a file.
 func operatorsOf(c settings.Config) (*tenant.Operators, error) {
 	if c.HTTP.OperatorsFile == "" {
 		return nil, nil
@@ -109,15 +108,15 @@ func operatorsOf(c settings.Config) (*tenant.Operators, error) {
 	return operators, nil
 }
 
-// noteProxy ends what http.operator_loopback allows when the first request with a header
-// of a proxy comes, by whichever address, until the server is stopped and started; a restart
-// in place remembers it. The next client of that proxy may send what makes it add nothing.
+// noteProxy ends http.operator_loopback when the first request with a proxy's header comes, at any
+// address, until the server is stopped and started; a restart in place remembers it. The proxy's
+// next client may make it add no header.
 func (s *server) noteProxy(h http.Header) {
 	if !s.config.HTTP.OperatorLoopback || s.proxied.Load() != nil {
 		return
 	}
 	if name := forwarded(h); name != "" && s.proxied.CompareAndSwap(nil, &name) {
-		s.logger.Warn("operator endpoints are answered on loopback no more: a request came by way of a proxy, whose clients have a loopback address, too", "header", name, "way_out", toOperators)
+		s.logger.Warn("operator endpoints are no longer answered on loopback: a request came through a proxy, whose clients have a loopback address too", "header", name, "way_out", toOperators)
 	}
 }
 

@@ -11,42 +11,42 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// Who is on this machine may have his data dumped; who only reaches it, by a proxy
-// or by a page in a browser that runs here, may not.
+// A user of this machine may dump its data. A user who only reaches it through a proxy, or through
+// a page in a browser here, may not.
 func TestLoopbackIsForThisMachinesUsers(t *testing.T) {
 	for _, tt := range []struct {
 		why, from, host string
 		headers         string // separated by "; "
-		want            string // in what is said, "" if it is answered
+		want            string // in the answer; "" if the request is answered
 	}{
 		{"a command", "127.0.0.1:40000", "127.0.0.1:7125", "", ""},
 		{"IPv6", "[::1]:40000", "[::1]:7125", "", ""},
 		{"IPv6 without a port", "[::1]:40000", "[::1]", "", ""},
 		{"by name", "127.0.0.1:40000", "LocalHost:7125", "", ""},
-		{"by the name that the configuration has", "127.0.0.1:40000", "metrics.internal:7125", "", ""},
+		{"the name in the configuration", "127.0.0.1:40000", "metrics.internal:7125", "", ""},
 		{"typed into a browser", "127.0.0.1:40000", "localhost:7125", "Sec-Fetch-Site: none", ""},
 		{"our own page", "127.0.0.1:40000", "localhost:7125", "Sec-Fetch-Site: same-origin; Origin: http://localhost:7125", ""},
 
-		{"another machine", "10.0.0.7:40000", "127.0.0.1:7125", "", "on loopback only"},
-		{"no address", "", "127.0.0.1:7125", "", "on loopback only"},
+		{"another machine", "10.0.0.7:40000", "127.0.0.1:7125", "", "only on loopback"},
+		{"no address", "", "127.0.0.1:7125", "", "only on loopback"},
 		{"a proxy on this machine", "127.0.0.1:40000", "127.0.0.1:7125", "X-Forwarded-For: 10.0.0.7", "a proxy (X-Forwarded-For)"},
 		{"a proxy that follows the standard", "127.0.0.1:40000", "127.0.0.1:7125", "Forwarded: for=10.0.0.7", "a proxy (Forwarded)"},
-		{"a client's empty header, before which the proxy has put none", "127.0.0.1:40000", "127.0.0.1:7125", "X-Forwarded-For: ; X-Forwarded-For: 10.0.0.7", "a proxy (X-Forwarded-For)"},
+		{"a client's empty header, then the proxy's own", "127.0.0.1:40000", "127.0.0.1:7125", "X-Forwarded-For: ; X-Forwarded-For: 10.0.0.7", "a proxy (X-Forwarded-For)"},
 		{"an empty header alone", "127.0.0.1:40000", "127.0.0.1:7125", "x-forwarded-for: ", "a proxy (X-Forwarded-For)"},
-		{"a proxy that says which it is", "127.0.0.1:40000", "127.0.0.1:7125", "Via: 1.1 edge", "a proxy (Via)"},
+		{"a proxy that names itself", "127.0.0.1:40000", "127.0.0.1:7125", "Via: 1.1 edge", "a proxy (Via)"},
 		{"nginx as it is often set up", "127.0.0.1:40000", "127.0.0.1:7125", "X-Real-IP: 10.0.0.7", "a proxy (X-Real-Ip)"},
-		{"a proxy that tells the name", "127.0.0.1:40000", "127.0.0.1:7125", "X-Forwarded-Host: metrics.example", "a proxy (X-Forwarded-Host)"},
-		{"a proxy that tells the protocol", "127.0.0.1:40000", "127.0.0.1:7125", "X-Forwarded-Proto: https", "a proxy (X-Forwarded-Proto)"},
+		{"a proxy that passes the host on", "127.0.0.1:40000", "127.0.0.1:7125", "X-Forwarded-Host: metrics.example", "a proxy (X-Forwarded-Host)"},
+		{"a proxy that passes the protocol on", "127.0.0.1:40000", "127.0.0.1:7125", "X-Forwarded-Proto: https", "a proxy (X-Forwarded-Proto)"},
 		{"HAProxy with option originalto", "127.0.0.1:40000", "127.0.0.1:7125", "X-Original-To: 10.0.0.8", "a proxy (X-Original-To)"},
-		{"a content network", "127.0.0.1:40000", "127.0.0.1:7125", "CF-Connecting-IP: 10.0.0.7", "a proxy (Cf-Connecting-Ip)"},
+		{"a content delivery network", "127.0.0.1:40000", "127.0.0.1:7125", "CF-Connecting-IP: 10.0.0.7", "a proxy (Cf-Connecting-Ip)"},
 		{"a mesh", "127.0.0.1:40000", "127.0.0.1:7125", "X-Envoy-External-Address: 10.0.0.7", "a proxy (X-Envoy-External-Address)"},
 		{"a balancer behind another", "127.0.0.1:40000", "127.0.0.1:7125", "True-Client-IP: 10.0.0.7", "a proxy (True-Client-Ip)"},
-		{"a proxy that says nothing but whom it was asked for", "127.0.0.1:40000", "metrics.example", "", `Host "metrics.example" is neither`},
-		{"an image in a page", "127.0.0.1:40000", "127.0.0.1:7125", "Sec-Fetch-Site: cross-site", "web pages of others"},
-		{"a page of another port", "127.0.0.1:40000", "127.0.0.1:7125", "Sec-Fetch-Site: same-site", "web pages of others"},
-		{"a page in an old browser", "127.0.0.1:40000", "127.0.0.1:7125", "Origin: http://evil.example", "web pages of others"},
-		{"a page whose name leads to loopback", "127.0.0.1:40000", "evil.example:7125", "Origin: http://evil.example:7125; Sec-Fetch-Site: same-origin", `Host "evil.example:7125" is neither`},
-		{"a name that begins well", "127.0.0.1:40000", "localhost.evil.example", "", "is neither"},
+		{"a proxy that passes on only Host", "127.0.0.1:40000", "metrics.example", "", `Host "metrics.example" is neither`},
+		{"an image in a page", "127.0.0.1:40000", "127.0.0.1:7125", "Sec-Fetch-Site: cross-site", "web pages of other origins"},
+		{"a page of another port", "127.0.0.1:40000", "127.0.0.1:7125", "Sec-Fetch-Site: same-site", "web pages of other origins"},
+		{"a page in an old browser", "127.0.0.1:40000", "127.0.0.1:7125", "Origin: http://evil.example", "web pages of other origins"},
+		{"a page whose name resolves to loopback", "127.0.0.1:40000", "evil.example:7125", "Origin: http://evil.example:7125; Sec-Fetch-Site: same-origin", `Host "evil.example:7125" is neither`},
+		{"a name that begins like ours", "127.0.0.1:40000", "localhost.evil.example", "", "is neither"},
 		{"no name, and an address without one", "127.0.0.1:40000", "", "", "is neither"},
 	} {
 		s := &server{config: settings.Default(), http: httpServers{{address: "metrics.internal:7125"}, {address: ":7126"}}, registry: prometheus.NewRegistry()}

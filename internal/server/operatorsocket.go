@@ -15,25 +15,25 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// runDirectory has the socket where the data directory cannot: with a path that is too
-// long for a socket, or on a file system that has none. A variable for tests.
+// runDirectory holds the socket if the data directory cannot: its path is too long for a socket, or
+// its file system supports none. A variable for tests.
 var runDirectory = "/run/freshet"
 
-// maxSocketPath is the longest path of a socket in bytes: the kernel's field has 108, one
-// of them for the final zero.
+// maxSocketPath is the longest path of a socket in bytes: the kernel's field has 108, one of them
+// for the final zero.
 const maxSocketPath = 107
 
-// openOperatorSocket binds the socket, unless it was open already, and begins to answer
-// there. A server without it still runs: its operators have their tokens, or loopback.
+// openOperatorSocket binds the socket, unless it was open already, and begins to answer there. A
+// server without it still runs: operators have tokens, or loopback.
 func (s *server) openOperatorSocket() error {
 	paths := s.operatorSocketPaths()
 	listener, path, err := s.bindOperatorSocket(paths)
 	if err != nil {
-		s.logger.Warn("there is no socket for operators; they ask on loopback or with a token", "error", err)
+		s.logger.Warn("there is no socket for operators; ask on loopback or with an operator's token", "error", err)
 		return nil
 	}
 	if path != paths[0] {
-		s.logger.Warn("the socket for operators is not in the data directory, which cannot have it", "path", path)
+		s.logger.Warn("the socket for operators is outside of the data directory, which cannot hold it", "path", path)
 	}
 	h := newHTTPServer(listener, settings.HTTPListener{Listen: path, Tenant: s.config.HTTP.Tenant}, "http", s, s.logger)
 	h.server.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
@@ -44,22 +44,21 @@ func (s *server) openOperatorSocket() error {
 	return nil
 }
 
-// operatorSocketPaths are where the socket may be, the data directory first. Elsewhere its
-// name is made of the path of the directory, of which one process at a time has the lock.
+// operatorSocketPaths returns the paths where the socket may be, the data directory first.
+// Elsewhere its name is derived from the directory's path, whose lock one process at a time holds.
 func (s *server) operatorSocketPaths() []string {
 	dir := absolute(s.config.DataDir)
 	return []string{s.path(answer.OperatorSocket), filepath.Join(runDirectory, fmt.Sprintf("operator-%.8x.sock", sha256.Sum256([]byte(dir))))}
 }
 
-// bindOperatorSocket takes the first of the paths that the image before left or that can
-// be bound.
+// bindOperatorSocket takes the first path that the previous image left or that can be bound.
 func (s *server) bindOperatorSocket(paths []string) (net.Listener, string, error) {
 	var errs []error
 	for _, path := range paths {
 		listener, err := s.inherited.listener("unix", path)
 		if listener != nil && s.unreachable(path) {
-			s.logger.Warn("the socket for operators is bound once more: its file was removed", "path", path)
-			_ = listener.Close() // nobody can have connected since
+			s.logger.Warn("the socket for operators is bound again: its file was removed", "path", path)
+			_ = listener.Close() // no client can have connected since
 			listener = nil
 		}
 		if err == nil && listener == nil {
@@ -73,16 +72,16 @@ func (s *server) bindOperatorSocket(paths []string) (net.Listener, string, error
 	return nil, "", errors.Join(errs...)
 }
 
-// unreachable reports whether the file of a socket that the image before left is gone, as
-// after a clean-up of the directory. One that systemd holds is bound by a restart of its unit.
+// unreachable reports whether the file of a socket left by the previous image is gone, as after a
+// clean-up of the directory. A restart of its unit binds a socket of systemd.
 func (s *server) unreachable(path string) bool {
 	_, err := os.Lstat(path)
 	return errors.Is(err, fs.ErrNotExist) && !s.inherited.shared["unix "+path]
 }
 
-// listenPrivately binds a Unix socket that this user alone may open, from the first moment
-// on. A socket in its place was left by a process that died, since the lock of the data
-// directory allows one process at a time.
+// listenPrivately binds a Unix socket that only this user may open, from the first moment on. A
+// socket in its place belongs to a dead process, since the lock of the data directory allows one
+// process at a time.
 func listenPrivately(path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("listen on %s: the path has %d bytes and the kernel allows %d; choose a shorter data_dir", path, len(path), maxSocketPath)
@@ -98,10 +97,10 @@ func listenPrivately(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("listen on %s: a file that is not a socket is in the way; move it", path)
 	default:
 		if err := os.Remove(path); err != nil {
-			return nil, fmt.Errorf("remove what a dead process left: %w", err)
+			return nil, fmt.Errorf("remove the socket of a dead process: %w", err)
 		}
 	}
-	// The kernel gives the file the mode of the socket, less the umask.
+	// The kernel gives the file the mode of the socket, minus the umask.
 	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
 		if controlErr := c.Control(func(fd uintptr) { err = os.NewSyscallError("fchmod", syscall.Fchmod(int(fd), 0o600)) }); controlErr != nil {
 			return controlErr
@@ -112,11 +111,11 @@ func listenPrivately(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener.(*net.UnixListener).SetUnlinkOnClose(false) // it outlives a restart in place
+	listener.(*net.UnixListener).SetUnlinkOnClose(false) // the file outlives a restart in place
 	return listener, nil
 }
 
-// operatorPath is where the socket is, empty without one.
+// operatorPath returns the path of the socket, empty without one.
 func (s *server) operatorPath() string {
 	if s.operatorSocket == nil {
 		return ""
@@ -129,8 +128,8 @@ func (s *server) runOperatorSocket(ctx context.Context) error {
 	return s.operatorSocket.run(ctx, s.config.Drain)
 }
 
-// closeOperatorSocket ends what runOperatorSocket has not ended, and removes the file, but
-// for one that systemd holds.
+// closeOperatorSocket ends what runOperatorSocket has not ended, and removes the file unless
+// systemd holds the socket.
 func (s *server) closeOperatorSocket() error {
 	if s.operatorSocket == nil {
 		return nil

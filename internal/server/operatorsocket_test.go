@@ -52,7 +52,7 @@ func (s *server) bySocket(t *testing.T, method, path, headers string) (int, stri
 	return resp.StatusCode, string(text)
 }
 
-// operatorsFile has one operator with a token.
+// operatorsFile writes a file with one operator and a token.
 func operatorsFile(t *testing.T, token string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "operators.yaml")
@@ -62,15 +62,15 @@ func operatorsFile(t *testing.T, token string) string {
 	return path
 }
 
-// Endpoints for operators answer by operator.sock and to an operator's token, through a
-// proxy or not. On loopback they answer only where http.operator_loopback is on.
+// Operator endpoints answer by operator.sock and to an operator's token, through a proxy or not. On
+// loopback they answer only if http.operator_loopback is on.
 func TestWhoOperates(t *testing.T) {
 	off := onlyHTTP(t, ", operator_loopback: false, operators_file: "+operatorsFile(t, "ann's"))
 	tried := 0
 	for pattern, e := range exposures {
 		method, path := requestFor(pattern)
 		if e != operates || path == "/-/record" || strings.HasSuffix(path, "/profile") || strings.HasSuffix(path, "/trace") || strings.Contains(path, "/admin/") {
-			continue // those take seconds, and are behind the same guard
+			continue // these take seconds, and have the same guard
 		}
 		tried++
 		if resp, text := off.asked(t, method, path, ""); resp.StatusCode != http.StatusForbidden || !strings.Contains(text, "http.operator_loopback is off; ask by operator.sock") {
@@ -92,7 +92,7 @@ func TestWhoOperates(t *testing.T) {
 				t.Errorf("%s by operator.sock with %s: %d: %s", pattern, page, code, text)
 			}
 		}
-		if code, text := off.bySocket(t, method, path, "X-Forwarded-For: "); code != http.StatusForbidden || !strings.Contains(text, "not by way of a proxy (X-Forwarded-For)") {
+		if code, text := off.bySocket(t, method, path, "X-Forwarded-For: "); code != http.StatusForbidden || !strings.Contains(text, "not through a proxy (X-Forwarded-For)") {
 			t.Errorf("%s by a proxy that leads to operator.sock: %d: %s", pattern, code, text)
 		}
 	}
@@ -104,8 +104,8 @@ func TestWhoOperates(t *testing.T) {
 	}
 }
 
-// An operator sees every tenant, by its name; a tenant's token over the socket is that
-// tenant's, and one of an operator is for no tenant's guess.
+// An operator sees every tenant, by its name. A tenant's token over the socket counts as the
+// tenant's, and a tenant cannot pose as an operator by guessing.
 func TestOperatorsSeeTenants(t *testing.T) {
 	s := twoTenants(t)
 	ledger := "/api/v1/status/ledger"
@@ -121,21 +121,21 @@ func TestOperatorsSeeTenants(t *testing.T) {
 		}
 	}
 	if code, text := s.bySocket(t, http.MethodGet, ledger, "Host: evil.example:7125"); code != http.StatusForbidden {
-		t.Errorf("a page whose name leads to a tunnel: %d: %s", code, text)
+		t.Errorf("a page whose name resolves to a tunnel: %d: %s", code, text)
 	}
 	if code, text := s.bySocket(t, http.MethodGet, "/metrics", ""); code != http.StatusOK || !strings.Contains(text, "\ngo_goroutines ") {
-		t.Errorf("/metrics: %d, and not of the whole process", code)
+		t.Errorf("/metrics: %d, or not of the whole process", code)
 	}
 }
 
-// The first request with a header of a proxy, by any address and also an empty one, ends
-// what loopback may do.
+// The first request with a proxy's header, even an empty one and at any address, ends what loopback
+// allows.
 func TestAProxyEndsOperatorLoopback(t *testing.T) {
 	const path = "/debug/pprof/cmdline"
 	for why, come := range map[string]func(*server){
 		"a probe with an empty header": func(s *server) { s.asked(t, http.MethodGet, "/-/healthy", "X-Forwarded-For: ") },
 		"a write":                      func(s *server) { s.asked(t, http.MethodPost, "/api/v1/write", "Via: 1.1 edge") },
-		"a path that there is not":     func(s *server) { s.asked(t, http.MethodGet, "/nothing", "X-Real-IP: 10.0.0.7") },
+		"an unknown path":              func(s *server) { s.asked(t, http.MethodGet, "/nothing", "X-Real-IP: 10.0.0.7") },
 		"gRPC": func(s *server) {
 			s.guardOTLP(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), overGRPC(t, "X-Forwarded-For", ""))
 		},
@@ -156,13 +156,13 @@ func TestAProxyEndsOperatorLoopback(t *testing.T) {
 	}
 }
 
-// The file of the socket is this user's alone from the moment that it is there, and what a
-// process left that died is replaced; a file that is none of ours stays.
+// The socket's file is this user's alone from the first moment, and replaces the file of a dead
+// process. A file that is not a socket stays.
 func TestOperatorSocketFile(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	dir := t.TempDir()
 	path := filepath.Join(dir, answer.OperatorSocket)
-	for range 2 { // the second finds what the first left
+	for range 2 { // the second finds the first one's socket
 		l, err := listenPrivately(path)
 		if err != nil {
 			t.Fatal(err)
@@ -187,7 +187,7 @@ func TestOperatorSocketFile(t *testing.T) {
 	}
 }
 
-// A data directory whose path is too long has its socket elsewhere, where programs are told.
+// If the path of the data directory is too long, the socket is elsewhere, and programs learn where.
 func TestOperatorSocketElsewhere(t *testing.T) {
 	old := runDirectory
 	runDirectory = t.TempDir()
@@ -204,7 +204,7 @@ func TestOperatorSocketElsewhere(t *testing.T) {
 		return s.writeListening() == nil && files.ReadJSON(filepath.Join(dir, answer.ListeningFile), &told) == nil
 	})
 	if filepath.Dir(told.Operator) != runDirectory || told.Operator != s.operatorPath() {
-		t.Errorf("listening.json has the socket at %q, and it is at %q", told.Operator, s.operatorPath())
+		t.Errorf("listening.json says that the socket is at %q, but it is at %q", told.Operator, s.operatorPath())
 	}
 	t.Setenv("FRESHET_DATA_DIR", dir)
 	if got := (apiclient.Server{}).String(); got != "unix:"+told.Operator {
@@ -212,8 +212,8 @@ func TestOperatorSocketElsewhere(t *testing.T) {
 	}
 }
 
-// Without --server a command asks by the socket of the data directory, and where none
-// answers at the usual address.
+// Without --server a command asks by the socket of the data directory, or at the usual address if
+// no socket answers.
 func TestCommandsAskBySocket(t *testing.T) {
 	t.Setenv(apiclient.ServerVariable, "")
 	s := onlyHTTP(t, ", operator_loopback: false")
@@ -232,7 +232,7 @@ func TestCommandsAskBySocket(t *testing.T) {
 		t.Errorf("diff over TCP: exit code %d, %s", code, said)
 	}
 
-	dead := t.TempDir() // what a process left that was killed
+	dead := t.TempDir() // the socket of a killed process
 	l, err := listenPrivately(filepath.Join(dead, answer.OperatorSocket))
 	if err != nil {
 		t.Fatal(err)
@@ -243,15 +243,15 @@ func TestCommandsAskBySocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("FRESHET_DATA_DIR", dead)
-	if _, err := net.Dial("unix", filepath.Join(answer.PackagedDataDir, answer.OperatorSocket)); err != nil { // no server runs here for itself
+	if _, err := net.Dial("unix", filepath.Join(answer.PackagedDataDir, answer.OperatorSocket)); err != nil { // no server runs on this machine otherwise
 		if got := (apiclient.Server{}).String(); got != apiclient.DefaultServer {
 			t.Errorf("where no server answers a command asks %s", got)
 		}
 	}
 }
 
-// A restart in place takes the socket that the image before has left, and binds another where
-// its file is gone: nobody could connect, until the server was stopped.
+// A restart in place takes over the previous image's socket, and binds another if its file is gone.
+// Otherwise no client could connect until the server was stopped.
 func TestARestartBindsARemovedSocket(t *testing.T) {
 	for _, removed := range []bool{false, true} {
 		dir := t.TempDir()
@@ -264,7 +264,7 @@ func TestARestartBindsARemovedSocket(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		left, err := syscall.Dup(int(file.Fd())) // which the next image closes
+		left, err := syscall.Dup(int(file.Fd())) // the next image closes it
 		if err := errors.Join(err, file.Close(), before.Close()); err != nil {
 			t.Fatal(err)
 		}
@@ -291,7 +291,7 @@ func TestARestartBindsARemovedSocket(t *testing.T) {
 			t.Errorf("left are %v", left)
 		}
 		if is, err := os.Lstat(path); err != nil || !removed && !os.SameFile(was, is) {
-			t.Errorf("removed %t: the file is not the one from before, or not there: %v", removed, err)
+			t.Errorf("removed %t: the file is not the previous one, or missing: %v", removed, err)
 		}
 		conn, err := net.Dial("unix", path)
 		if err != nil {

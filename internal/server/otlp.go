@@ -24,17 +24,15 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// otlpServer is the bound address of OTLP over gRPC. Over HTTP it comes in with
-// everything else.
+// otlpServer is the bound address of OTLP over gRPC. OTLP over HTTP comes in with everything else.
 type otlpServer struct {
 	listener  net.Listener
-	address   string // as the configuration spells it
+	address   string // as in the configuration
 	secure    *tls.Config
 	passwords passwords
 }
 
-// openOTLP binds the address, unless it was open already. Nobody is answered until
-// everything is open: who asks before waits.
+// openOTLP binds the address, unless it was open already. Requests wait until everything is open.
 func (s *server) openOTLP() error {
 	address := s.config.Distributor.OTLP.GRPCListen
 	if address == "" || !s.has(settings.RoleDistributor) {
@@ -74,10 +72,10 @@ func (o *otlpServer) close() error {
 	if err := o.listener.Close(); !errors.Is(err, net.ErrClosed) {
 		return err
 	}
-	return nil // by the end of runOTLP
+	return nil // closed at the end of runOTLP
 }
 
-// runOTLP answers until ctx is done, then lets the running requests end.
+// runOTLP answers until ctx is done, then lets running requests end.
 func (s *server) runOTLP(ctx context.Context) error {
 	g := s.otlpHTTP()
 	listener := s.bound.Serve(g, s.otlp.listener)
@@ -102,10 +100,10 @@ func (s *server) runOTLP(ctx context.Context) error {
 	return nil
 }
 
-// otlpHTTP is the server of gRPC, which is a way to use HTTP/2.
+// otlpHTTP is the gRPC server: gRPC is a way to use HTTP/2.
 func (s *server) otlpHTTP() *http.Server {
 	var protocols http.Protocols
-	protocols.SetHTTP1(true) // to say that this is not the address of OTLP over HTTP
+	protocols.SetHTTP1(true) // to answer that this is not the address of OTLP over HTTP
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
@@ -118,8 +116,7 @@ func (s *server) otlpHTTP() *http.Server {
 	}
 }
 
-// guardOTLP lets through who may write, with the tenant in the context, as guard does
-// over HTTP.
+// guardOTLP passes on allowed writes, with the tenant in the context, as guard does over HTTP.
 func (s *server) guardOTLP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !receive.SpeaksGRPC(w, r) {
@@ -147,8 +144,8 @@ func (s *server) guardOTLP(next http.Handler) http.Handler {
 	})
 }
 
-// authenticate asks for the password of a web configuration file that has some, which
-// the exporter-toolkit does over HTTP. Like it, this reads the file again each time.
+// authenticate checks a password against the web configuration file, as the exporter-toolkit does
+// over HTTP. Like the toolkit, it reads the file again each time.
 func (o *otlpServer) authenticate(webConfig, authorization string) error {
 	if webConfig == "" {
 		return nil
@@ -166,16 +163,16 @@ func (o *otlpServer) authenticate(webConfig, authorization string) error {
 		user, hash = "", nobody
 	}
 	if !o.passwords.fit(user, string(hash), password) || !ok || !known {
-		return fmt.Errorf("%w: send a user and a password of the web configuration file, in authorization: Basic", tenant.ErrNoToken)
+		return fmt.Errorf("%w: send a user and password of the web configuration file in the header authorization: Basic", tenant.ErrNoToken)
 	}
 	return nil
 }
 
-// nobody is the hash of a password that is checked where there is no such user, so that
-// the time it takes does not tell.
+// nobody is a hash to check passwords of unknown users against, so that the time of the answer does
+// not tell them apart.
 const nobody = "$2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi"
 
-// basicAuth is that of http.Request, of which there is none.
+// basicAuth does what http.Request.BasicAuth does, without a request.
 func basicAuth(header string) (user, password string, ok bool) {
 	scheme, encoded, _ := strings.Cut(header, " ")
 	text, err := base64.StdEncoding.DecodeString(encoded)
@@ -185,11 +182,11 @@ func basicAuth(header string) (user, password string, ok bool) {
 	return strings.Cut(string(text), ":")
 }
 
-// passwords remembers which of them fitted, as their check is meant to be slow. Each user
-// has one at most.
+// passwords remembers passwords that matched, since checking them is slow on purpose: at most one
+// per user.
 type passwords struct {
 	mu     sync.Mutex
-	fitted map[string][sha256.Size]byte // by user: of the hash and the password
+	fitted map[string][sha256.Size]byte // by user: hash of the hash and the password
 }
 
 func (p *passwords) fit(user, hash, password string) bool {
@@ -212,5 +209,5 @@ func (p *passwords) fit(user, hash, password string) bool {
 	return true
 }
 
-// file is the socket once more, for a successor.
+// file returns a duplicate of the socket, for a successor.
 func (o *otlpServer) file() (*os.File, error) { return fileOf(o.listener, "OTLP") }

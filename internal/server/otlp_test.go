@@ -27,7 +27,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
-// exportRequest has one gauge.
+// exportRequest returns a request with one gauge.
 func exportRequest() pmetricotlp.ExportRequest {
 	m := pmetric.NewMetrics()
 	g := m.ResourceMetrics().AppendEmpty().ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
@@ -38,7 +38,7 @@ func exportRequest() pmetricotlp.ExportRequest {
 	return pmetricotlp.NewExportRequestFromMetrics(m)
 }
 
-// export sends a request by gRPC with pairs of headers.
+// export sends a request over gRPC with pairs of headers.
 func (s *server) export(t *testing.T, c credentials.TransportCredentials, headers ...string) error {
 	t.Helper()
 	client, err := grpc.NewClient(s.otlp.addr(), grpc.WithTransportCredentials(c))
@@ -52,7 +52,7 @@ func (s *server) export(t *testing.T, c credentials.TransportCredentials, header
 	return err
 }
 
-// By gRPC a tenant writes where it would by HTTP, and nobody else does.
+// Over gRPC a tenant writes into the same place as over HTTP, and no other client does.
 func TestTenantsByGRPC(t *testing.T) {
 	s := twoTenants(t)
 	for _, c := range []struct {
@@ -83,8 +83,8 @@ func TestTenantsByGRPC(t *testing.T) {
 	}
 }
 
-// TLS and passwords of http.web_config hold for gRPC as well: an address without them
-// would be a way around.
+// TLS and passwords of http.web_config apply to gRPC too: an address without them would be a way
+// around.
 func TestTLSAndPasswordsOfGRPC(t *testing.T) {
 	dir := t.TempDir()
 	writeCertificate(t, dir, 1)
@@ -115,7 +115,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 		{"another password", secure, basic("ann:guessed"), codes.Unauthenticated},
 		{"another user", secure, basic("bob:fakepassword"), codes.Unauthenticated},
 		{"no password", secure, nil, codes.Unauthenticated},
-		{"nobody, who has a password", secure, basic(":fakepassword"), codes.Unauthenticated},
+		{"no user, but a password", secure, basic(":fakepassword"), codes.Unauthenticated},
 		{"no pair", secure, basic("ann"), codes.Unauthenticated},
 		{"without TLS", insecure.NewCredentials(), basic("ann:fakepassword"), codes.Unavailable},
 	} {
@@ -129,7 +129,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 	}
 }
 
-// What one sends over HTTP is there by both names of the route.
+// Both names of the HTTP route accept what is sent over HTTP.
 func TestRoutesOfOTLP(t *testing.T) {
 	s := running(t, `
 data_dir: `+t.TempDir()+`

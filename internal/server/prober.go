@@ -7,7 +7,7 @@ import (
 	"github.com/freshet-io/freshet/internal/role/prober"
 )
 
-// openProber makes what measures freshness.
+// openProber builds the probe, which measures freshness.
 func (s *server) openProber() error {
 	s.prober = prober.New(prober.Options{
 		Targets: s.probed, Write: http.HandlerFunc(s.receiver.RemoteWrite), Query: s.newest,
@@ -18,7 +18,7 @@ func (s *server) openProber() error {
 
 func (s *server) runProber(ctx context.Context) error { return s.prober.Run(ctx) }
 
-// probed are the sockets that a probe can send to. One of a stream has no datagrams.
+// probed returns the sockets that a probe can send to. A stream socket has no datagrams.
 func (s *server) probed() (all []prober.Target) {
 	for _, l := range s.collector.Listening() {
 		if l.Network != "unix" {

@@ -14,8 +14,8 @@ import (
 	"github.com/freshet-io/freshet/internal/answer"
 )
 
-// serveProcess answers in tens of microseconds and stops nobody: who measures asks
-// during the measurement.
+// serveProcess answers in tens of microseconds and stops no goroutine, so that it can be asked
+// during a measurement.
 func (s *server) serveProcess(w http.ResponseWriter, r *http.Request) {
 	figures := answer.Process{PID: os.Getpid(), UptimeSeconds: time.Since(s.started).Seconds()}
 	figures.Listening = listeningOf(tenantOf(r), s.http, s.otlp.addr(), s.collector.Listening())
@@ -25,11 +25,10 @@ func (s *server) serveProcess(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": figures}) // fails if the client went away
+	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": figures}) // fails if the client is gone
 }
 
-// readRuntime asks the Go runtime, by a way that does not stop the world as
-// runtime.ReadMemStats does.
+// readRuntime asks the Go runtime without stopping the world, unlike runtime.ReadMemStats.
 func readRuntime(p *answer.Process) {
 	samples := []runtimemetrics.Sample{
 		{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/objects:objects"},
@@ -59,12 +58,12 @@ func readKernel(p *answer.Process) error {
 	return readStat(p, stat)
 }
 
-// readStat takes two fields of proc_pid_stat(5): 20, num_threads, and 24, rss in
-// pages. The second is the name in parentheses, which may hold anything.
+// readStat reads two fields of proc_pid_stat(5): 20, num_threads, and 24, rss in pages. Field 2 is
+// the name in parentheses, which may contain anything.
 func readStat(p *answer.Process, stat []byte) error {
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // from 3
 	if len(fields) < 22 {
-		return fmt.Errorf("/proc/self/stat: %d fields behind the name, not 22 or more", len(fields))
+		return fmt.Errorf("/proc/self/stat: %d fields after the name, want at least 22", len(fields))
 	}
 	threads, err := strconv.Atoi(string(fields[20-3]))
 	if err != nil {

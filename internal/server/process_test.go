@@ -16,7 +16,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// A tenant that is told of another's socket would send there.
+// A tenant that saw another's socket would send there.
 func TestATenantIsToldOfItsOwnSockets(t *testing.T) {
 	var servers httpServers
 	for _, name := range []string{"a", "b"} {
@@ -45,8 +45,8 @@ func TestATenantIsToldOfItsOwnSockets(t *testing.T) {
 	}
 }
 
-// A program finds each socket by what listening.json says, whatever directory it runs in:
-// a data directory that is given as ./data is that of the server.
+// A program finds each socket through listening.json from any working directory: a data directory
+// given as ./data means the server's.
 func TestListeningHasAbsolutePaths(t *testing.T) {
 	t.Chdir(t.TempDir())
 	s := running(t, `
@@ -78,7 +78,7 @@ dogstatsd: {udp: "", unixgram: data/gram.sock, unix: ./data/stream.sock}
 	}
 }
 
-// The fields are found behind any name, and numbers that are not there are an error.
+// The fields are found after any name, and missing numbers are an error.
 func TestReadStat(t *testing.T) {
 	const rest = " S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 300 22"
 	for stat, ok := range map[string]bool{
@@ -97,7 +97,7 @@ func TestReadStat(t *testing.T) {
 	}
 }
 
-// Figures of this very process are plausible.
+// The figures of this very process are plausible.
 func TestProcessFigures(t *testing.T) {
 	var before, after answer.Process
 	for _, p := range []*answer.Process{&before, &after} {
@@ -114,9 +114,9 @@ func TestProcessFigures(t *testing.T) {
 	}
 }
 
-// The start and a reload write listening.json at once, through one temporary file: the
-// rename of one took it from the other, and the server ended. Before the announcement a
-// reload writes nothing, since programs take the file for a server that is open.
+// The start and a reload once wrote listening.json at the same time, through one temporary file:
+// one rename took it from the other, and the server ended. Before the announcement a reload writes
+// nothing, since programs take the file as a sign that the server is open.
 func TestListeningIsToldOnceOpen(t *testing.T) {
 	s := &server{config: settings.Config{DataDir: t.TempDir()}}
 	write := func() error { return s.replace(answer.ListeningFile, []byte("{}\n")) }
@@ -124,7 +124,7 @@ func TestListeningIsToldOnceOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(s.path(answer.ListeningFile)); !os.IsNotExist(err) {
-		t.Fatalf("a reload told where an opening server listens: %v", err)
+		t.Fatalf("a reload announced the addresses of a server that is still opening: %v", err)
 	}
 	var all errgroup.Group
 	for i := range 4 {

@@ -23,14 +23,14 @@ import (
 	"github.com/freshet-io/freshet/internal/role/querier"
 )
 
-// openQuerier makes what answers PromQL.
+// openQuerier builds the querier, which answers PromQL.
 func (s *server) openQuerier() error {
 	s.engine = promapi.NewEngine(s.config.Query, queryMemory(s.memory), s.logger, s.registry)
 	s.querier = querier.New(s.stores, s.aggregator, s.config.Query.LookbackDelta, time.Now)
 	return nil
 }
 
-// serveQuerier answers what Prometheus' API does.
+// serveQuerier answers the Prometheus API.
 func (s *server) serveQuerier(mux *routes) {
 	api := s.promAPI()
 	mux.Handle("/api/v1/", api)
@@ -56,14 +56,14 @@ func (s *server) promAPI() http.Handler {
 	})
 }
 
-// selfAPI is the Prometheus API for the tenant that has our own metrics, below /self.
+// selfAPI is the Prometheus API for the tenant with our own metrics, below /self.
 func selfAPI(api http.Handler) http.Handler {
 	return http.StripPrefix("/self", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		api.ServeHTTP(w, r.WithContext(tenant.NewContext(r.Context(), tenant.Own)))
 	}))
 }
 
-// newest is the value of an instant query, of one series at most.
+// newest returns the value of an instant query that has at most one series.
 func (s *server) newest(ctx context.Context, expr string) (v float64, found bool, err error) {
 	q, err := promapi.Own{Engine: s.engine}.NewInstantQuery(ctx, s.querier, nil, expr, time.Now())
 	if err != nil {
@@ -77,8 +77,8 @@ func (s *server) newest(ctx context.Context, expr string) (v float64, found bool
 	return vector[0].F, true, nil
 }
 
-// runtimeInfo is Prometheus', but for the directory, which is that of the data. Damage to
-// write-ahead logs is in the log and is not counted here.
+// runtimeInfo answers as Prometheus does, with the data directory as the directory. Damage to
+// write-ahead logs is logged and not counted here.
 func (s *server) runtimeInfo() (v1.RuntimeInfo, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -106,8 +106,8 @@ func (s *server) runtimeInfo() (v1.RuntimeInfo, error) {
 	}, nil
 }
 
-// storeStats describes those stores of a tenant that share no series: samples as
-// they came, and the finest tiles.
+// storeStats describes the stores of a tenant that share no series: raw samples, and the finest
+// tiles.
 type storeStats struct{ stores *tsdb.Stores }
 
 func (s storeStats) Stats(tenant string, limit int) (all []*prom.Stats, err error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
-// What has begun since the last step of a range is found by the end of it, which is now.
+// A series that begins after the last step of a range is found at the range's end, which is now.
 func TestARangeEndsNow(t *testing.T) {
 	s := ingesting(t)
 	symbols := writev2.NewSymbolTable()
@@ -32,8 +32,8 @@ func TestARangeEndsNow(t *testing.T) {
 	}
 }
 
-// The caret stands below what the parser of a real server stumbled over, whatever is wide,
-// unprintable or on other lines before it.
+// The caret stands below the place where the parser of a real server failed, even after wide or
+// unprintable characters and earlier lines.
 func TestQueryPointsAtTheError(t *testing.T) {
 	s := running(t, fmt.Sprintf(`
 data_dir: %s
@@ -61,8 +61,8 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 	}
 }
 
-// What a server says is wrong with the question is a mistake on the command line, and what
-// it cannot answer is none: a script that repeats a command can tell them apart.
+// An error in the question itself is a mistake on the command line; a question that the server
+// cannot answer is not. A script that repeats a command can tell them apart.
 func TestExitCodesOfQuestions(t *testing.T) {
 	s := running(t, `
 data_dir: `+t.TempDir()+`
@@ -77,12 +77,12 @@ dogstatsd: {udp: "127.0.0.1:0", unixgram: "", unix: ""}
 	}{
 		{"it matches nothing", []string{"query", "nothing"}, command.OK, "no series match"},
 		{"it ends too soon", []string{"query", "sum("}, command.Usage, "1:5: parse error"},
-		{"a function that there is not", []string{"query", "mean(up)"}, command.Usage, `unknown function with name "mean"`},
+		{"an unknown function", []string{"query", "mean(up)"}, command.Usage, `unknown function with name "mean"`},
 		{"of a range", []string{"query", "rate(up)", "--range", "1h"}, command.Usage, "expected type range vector"},
 		{"too many points", []string{"query", "up", "--range", "30d", "--step", "1s"}, command.Usage, "11,000 points"},
 		{"labels that match twice", []string{"query", `label_replace(vector(1), "a", "1", "", "") + on () (vector(1) or label_replace(vector(1), "a", "1", "", ""))`}, command.Failure, "execution: "},
-		{"a socket that there is not", []string{"tail", "--listener", "udp://127.0.0.1:1"}, command.Usage, "has no such socket"},
-		{"a record that there is not", []string{"diagnose", "--record", "none"}, command.Failure, "there is no such record"},
+		{"an unknown socket", []string{"tail", "--listener", "udp://127.0.0.1:1"}, command.Usage, "has no such socket"},
+		{"an unknown record", []string{"diagnose", "--record", "none"}, command.Failure, "there is no such record"},
 	} {
 		code, stdout, stderr := freshet(t, append(c.args, "--server", s.http[0].addr())...)
 		if code != c.code || !strings.Contains(stderr, c.text) {

@@ -17,19 +17,19 @@ import (
 )
 
 const (
-	// progressTime is how often the log says how far a start has come.
+	// progressTime is how often the log reports the progress of a start.
 	progressTime = 5 * time.Second
 
-	// startRetry is what a request that comes before the server is ready is told to wait.
+	// startRetry is the Retry-After of a request that comes before the server is ready.
 	startRetry = 5 * time.Second
 
-	// openingGarbage is GOGC while stores are opened: their replay then takes little more
-	// memory than what they keep, for 13 % more processor time.
+	// openingGarbage is GOGC while stores are opened: their replay then takes little more memory
+	// than they keep, for 13 % more processor time.
 	openingGarbage = 25
 )
 
-// runOpening opens the stores in use once the journal is replayed, and then says that the
-// server is ready. The sockets are read and windows are folded meanwhile.
+// runOpening opens the stores in use once the journal is replayed, and then says that the server is
+// ready. Meanwhile the sockets are read and windows are folded.
 func (s *server) runOpening(ctx context.Context, opened func() error) error {
 	s.openUsed(ctx)
 	if ctx.Err() == nil {
@@ -38,16 +38,15 @@ func (s *server) runOpening(ctx context.Context, opened func() error) error {
 		if err := opened(); err != nil {
 			return err
 		}
-		if err := memory.FreeStart(); err != nil { // what only the start needed
-			s.logger.Warn("what only the start needed stays in memory", "error", err)
+		if err := memory.FreeStart(); err != nil { // memory that only the start needed
+			s.logger.Warn("memory that only the start needed is not freed", "error", err)
 		}
 	}
 	<-ctx.Done()
 	return nil
 }
 
-// openUsed opens the stores that were in use before the start, and tells the log how far
-// it has come.
+// openUsed opens the stores that were in use before the start, and logs its progress.
 func (s *server) openUsed(ctx context.Context) {
 	if s.stores == nil {
 		return
@@ -77,9 +76,9 @@ func (s *server) openUsed(ctx context.Context) {
 	}
 }
 
-// answering is closed once requests are answered. After a restart in place that is when
-// the journal is replayed, since clients have waited since the image before: a request
-// then waits for the store that it needs, and for no other.
+// answering is closed once requests are answered. After a restart in place that is when the journal
+// is replayed, since clients have waited since the previous image; a request then waits only for
+// the store that it needs.
 func (s *server) answering() <-chan struct{} {
 	if s.inherited.answered {
 		return s.opening.opened
@@ -87,7 +86,7 @@ func (s *server) answering() <-chan struct{} {
 	return s.readied
 }
 
-var errNotReady = errors.New("starting or stopping; ask again in a moment")
+var errNotReady = errors.New("starting or stopping; try again in a moment")
 
 // readiness returns nil while requests are answered.
 func (s *server) readiness() error {
@@ -97,18 +96,18 @@ func (s *server) readiness() error {
 	return errNotReady
 }
 
-// readyState is the answer of /-/ready: 200 with Ready, and else 503.
+// readyState is the answer of /-/ready: 200 if Ready, otherwise 503.
 type readyState struct {
 	Ready    bool           `json:"ready"`
 	WaitsFor string         `json:"waits_for,omitempty"`
 	Seconds  float64        `json:"seconds"`          // since the start
 	Stores   *tsdb.Progress `json:"stores,omitempty"` // while they are opened
-	Broken   int            `json:"broken"`           // stores that cannot be opened: all others answer
+	Broken   int            `json:"broken"`           // stores that cannot be opened; all others answer
 
 	BrokenStores []record.BrokenStore `json:"broken_stores,omitempty"` // for operators
 }
 
-// brokenStores are the stores that cannot be opened, none before the journal is replayed.
+// brokenStores returns the stores that cannot be opened; none before the journal is replayed.
 func (s *server) brokenStores() []record.BrokenStore {
 	found := []record.BrokenStore{}
 	if s.handler.Load() == nil || s.stores == nil {
@@ -120,7 +119,7 @@ func (s *server) brokenStores() []record.BrokenStore {
 	return found
 }
 
-// looked are the broken stores after a look at those that are open.
+// looked returns the broken stores after checking those that are open.
 func (s *server) looked() []record.BrokenStore {
 	if s.handler.Load() != nil && s.stores != nil {
 		s.stores.Look()
@@ -128,10 +127,10 @@ func (s *server) looked() []record.BrokenStore {
 	return s.brokenStores()
 }
 
-// serveReady says whether the server answers at its usual speed, and else what it waits
-// for. Stores that are broken do not make it unready: one broken file would take all
-// tenants out of service. Which tenants there are is told to operators alone, and to no
-// page whose name leads here: a probe may send any Host.
+// serveReady says whether the server answers at its usual speed, or else what it waits for. Broken
+// stores do not make it unready: one broken file would take all tenants out of service. Only
+// operators see the names of tenants, and no page whose name resolves to this address does: a probe
+// may send any Host.
 func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 	state := readyState{Ready: s.ready.Load(), Seconds: time.Since(s.started).Round(time.Millisecond).Seconds()}
 	if s.handler.Load() == nil {
@@ -155,22 +154,22 @@ func (s *server) serveReady(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", strconv.Itoa(int(startRetry.Seconds())))
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_ = json.NewEncoder(w).Encode(state) // fails if the client went away
+	_ = json.NewEncoder(w).Encode(state) // fails if the client is gone
 }
 
-// needsStores reports whether a path reads or writes stores, and so is not answered
-// before the server is ready.
+// needsStores reports whether a path reads or writes stores, and so is not answered before the
+// server is ready.
 func needsStores(path string) bool {
 	return strings.HasPrefix(path, "/api/v1/") && !strings.HasPrefix(path, "/api/v1/status/") ||
 		strings.HasPrefix(path, "/self/") || path == "/v1/metrics"
 }
 
-// refuseStarting answers a request that came too early, in the form of the Prometheus
-// API. Senders of remote write and OTLP send it again.
+// refuseStarting answers a request that came too early, in the form of the Prometheus API. Senders
+// of remote write and OTLP retry it.
 func refuseStarting(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Retry-After", strconv.Itoa(int(startRetry.Seconds())))
 	w.WriteHeader(http.StatusServiceUnavailable)
 	_ = json.NewEncoder(w).Encode(map[string]string{"status": "error", "errorType": "unavailable",
-		"error": "Freshet is not ready: " + errNotReady.Error() + "; /-/ready says what it waits for"}) // fails if the client went away
+		"error": "Freshet is not ready: " + errNotReady.Error() + "; /-/ready says what it waits for"}) // fails if the client is gone
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// TestReadyNamesTenantsToOperatorsAlone: everybody may ask whether the server is ready,
-// and a tenant must not learn who the others are.
+// Everybody may ask whether the server is ready, but a tenant must not learn the names of the
+// others.
 func TestReadyNamesTenantsToOperatorsAlone(t *testing.T) {
 	dir := t.TempDir()
 	broken := filepath.Join(dir, "tsdb", "secret-team", "10s")
@@ -48,7 +48,7 @@ func TestReadyNamesTenantsToOperatorsAlone(t *testing.T) {
 		return w.Body.String()
 	}
 	const here, elsewhere, address = "127.0.0.1:5000", "192.0.2.1:5000", "127.0.0.1:7125"
-	if got := ask(here, "evil.example:7125"); strings.Contains(got, "secret-team") || strings.Contains(got, dir) { // its page reads the answer
+	if got := ask(here, "evil.example:7125"); strings.Contains(got, "secret-team") || strings.Contains(got, dir) { // a page of that name could read the answer
 		t.Errorf("a server of one tenant, by a name that leads here: %s", got)
 	}
 	if got := ask(elsewhere, address); !strings.Contains(got, "secret-team") {

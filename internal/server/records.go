@@ -18,7 +18,7 @@ import (
 	"github.com/freshet-io/freshet/internal/role/recorder"
 )
 
-// topOfAll is what is busiest in each tenant of the sockets.
+// topOfAll returns what is busiest in each tenant of the sockets.
 func (s *server) topOfAll(ctx context.Context) (any, error) {
 	all := []*answer.Top{}
 	for _, tenant := range s.inForce().DogStatsD.Tenants() {
@@ -31,7 +31,8 @@ func (s *server) topOfAll(ctx context.Context) (any, error) {
 	return all, nil
 }
 
-// growing is which series are new, and what bounds them; none before the journal is replayed.
+// growing returns which series are new, and what bounds them; nothing before the journal is
+// replayed.
 func (s *server) growing() record.Growing {
 	g := record.Growing{At: time.Now().Unix(), MemoryBytes: s.memory.Bytes, MemoryOf: s.memory.Of, Tenants: []record.GrowingTenant{}}
 	if s.handler.Load() == nil || s.stores == nil {
@@ -41,7 +42,7 @@ func (s *server) growing() record.Growing {
 	for _, t := range s.stores.Growth() {
 		of := record.GrowingTenant{Tenant: t}
 		limit := func(store, setting string, series int, perMetric bool) {
-			if series > 0 { // 0 is none
+			if series > 0 { // 0 means none
 				of.Limits = append(of.Limits, record.SeriesLimit{Store: store, Setting: setting, Series: series, PerMetric: perMetric})
 			}
 		}
@@ -57,7 +58,7 @@ func (s *server) growing() record.Growing {
 // maxCosts is how many queries a record lists.
 const maxCosts = 50
 
-// queryCosts is what queries cost; nothing before the journal is replayed.
+// queryCosts returns what queries cost; nothing before the journal is replayed.
 func (s *server) queryCosts() []querycost.Row {
 	if s.handler.Load() == nil || s.engine == nil {
 		return []querycost.Row{}
@@ -65,12 +66,12 @@ func (s *server) queryCosts() []querycost.Row {
 	return s.engine.Costs(maxCosts)
 }
 
-// maxSent is how many senders of requests a record lists: as many as one fleet may have, each
-// of which sends little, at 200 bytes a sender.
+// maxSent is how many senders of requests a record lists, at 200 bytes each: a fleet may have as
+// many senders that each send little.
 const maxSent = 1000
 
-// sent is who sends most requests of remote write and OTLP; nothing before the journal is
-// replayed. The last row is all others, if there are some.
+// sent returns the senders of most remote-write and OTLP requests; nothing before the journal is
+// replayed. The last row sums up all others, if any.
 func (s *server) sent() []record.Sent {
 	all := []record.Sent{}
 	if s.handler.Load() == nil || s.receiver == nil {
@@ -98,13 +99,13 @@ func respondRecord(w http.ResponseWriter, data any, err error) {
 		w.WriteHeader(status)
 		body = map[string]any{"status": "error", "errorType": kind, "error": err.Error()}
 	}
-	_ = json.NewEncoder(w).Encode(body) // fails if the client went away
+	_ = json.NewEncoder(w).Encode(body) // fails if the client is gone
 }
 
-// longestReason is how much somebody may say why a record is made, in bytes.
+// longestReason bounds the reason given for a record, in bytes.
 const longestReason = 200
 
-// serveRecord makes a record now, and answers when it is there.
+// serveRecord makes a record now, and answers when it is written.
 func (s *server) serveRecord(w http.ResponseWriter, r *http.Request) {
 	reason := r.FormValue("reason")
 	if len(reason) > longestReason {
@@ -115,7 +116,7 @@ func (s *server) serveRecord(w http.ResponseWriter, r *http.Request) {
 		reason = "somebody asked"
 	}
 	made, err := s.recorder.Record(r.Context(), reason)
-	made.Runtime, made.Spreads, made.CPUQuotas = nil, nil, nil // they are in the record
+	made.Runtime, made.Spreads, made.CPUQuotas = nil, nil, nil // the record has them
 	respondRecord(w, made, err)
 }
 
@@ -125,7 +126,7 @@ func (s *server) serveRecords(w http.ResponseWriter, _ *http.Request) {
 	respondRecord(w, all, err)
 }
 
-// serveRecordFile hands a record out, a zip.
+// serveRecordFile answers with a record as a zip file.
 func (s *server) serveRecordFile(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
 	f, err := s.recorder.Open(id)
@@ -139,7 +140,7 @@ func (s *server) serveRecordFile(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", f.Modified, f)
 }
 
-// serveDiagnosis answers with what a record says.
+// serveDiagnosis answers with the diagnosis of a record.
 func (s *server) serveDiagnosis(w http.ResponseWriter, r *http.Request) {
 	f, err := s.recorder.Open(r.PathValue("id"))
 	if err != nil {

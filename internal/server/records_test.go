@@ -9,7 +9,7 @@ import (
 	"github.com/freshet-io/freshet/internal/core/top"
 )
 
-// A record has each of many senders of requests, so that a fleet, each of which sends little, is
+// A record has each of many senders of requests, so that even a fleet whose members send little is
 // named.
 func TestARecordHasEachSenderOfRequests(t *testing.T) {
 	s := running(t, `

@@ -25,24 +25,24 @@ import (
 // reloader puts another configuration in force while the server runs.
 type reloader struct {
 	source *settings.Source
-	asked  chan os.Signal // one more while one is handled: it reads what is newest
+	asked  chan os.Signal // one more may wait while one is handled, since that reads the newest file
 	mu     sync.Mutex     // one reload at a time
 
 	reloads    *prometheus.CounterVec
 	successful prometheus.Gauge
 	succeeded  prometheus.Gauge
-	refused    atomic.Bool  // the last reload was
-	read       atomic.Int64 // Unix nanoseconds at which the configuration in force was
+	refused    atomic.Bool  // the last reload was refused
+	read       atomic.Int64 // Unix nanoseconds, when the configuration in force was read
 }
 
 func newReloader(from *settings.Source, dataDir string, reg prometheus.Registerer) *reloader {
-	from.KeepBelow(dataDir) // what lies below it stays, whatever a reload says
+	from.KeepBelow(dataDir) // the data directory stays, whatever a reload says
 	f := promauto.With(reg)
 	r := &reloader{
 		source: from,
 		asked:  make(chan os.Signal, 1),
 		reloads: f.NewCounterVec(prometheus.CounterOpts{Name: "freshet_config_reloads_total",
-			Help: "Reloads of the configuration, by result. Those that were refused changed nothing."}, []string{"result"}),
+			Help: "Reloads of the configuration, by result. A refused one changed nothing."}, []string{"result"}),
 		successful: f.NewGauge(prometheus.GaugeOpts{Name: "freshet_config_last_reload_successful",
 			Help: "Whether the last reload, or the start, was successful. 0: the configuration on disk is not the one in force; the log says why."}),
 		succeeded: f.NewGauge(prometheus.GaugeOpts{Name: "freshet_config_last_reload_success_timestamp_seconds",
@@ -56,7 +56,7 @@ func newReloader(from *settings.Source, dataDir string, reg prometheus.Registere
 	return r
 }
 
-// inForce notes that the configuration that was just read is in force.
+// inForce notes that the configuration just read is in force.
 func (r *reloader) inForce() {
 	r.successful.Set(1)
 	r.succeeded.SetToCurrentTime()
@@ -64,9 +64,8 @@ func (r *reloader) inForce() {
 	r.read.Store(time.Now().UnixNano())
 }
 
-// reload reads the configuration again and puts in force what does not take a
-// restart. One that cannot be in force changes nothing. The changes that it
-// returns say which of them wait for a restart.
+// reload reads the configuration again and puts in force what does not take a restart. An invalid
+// configuration changes nothing. The changes that it returns say which of them wait for a restart.
 func (s *server) reload(ctx context.Context) ([]conf.Change, error) {
 	s.reloader.mu.Lock()
 	defer s.reloader.mu.Unlock()
@@ -82,16 +81,16 @@ func (s *server) reload(ctx context.Context) ([]conf.Change, error) {
 	return changes, nil
 }
 
-var errRestarting = errors.New("the server restarts, and reads it then")
+var errRestarting = errors.New("the server is restarting, and reads the configuration then")
 
-// applyTime bounds the wait for a window to end.
+// applyTime bounds the wait for the end of a window.
 const applyTime = 10 * time.Second
 
 func (s *server) applyConfig(ctx context.Context) ([]conf.Change, error) {
 	if err := s.opening.wait(ctx); err != nil {
 		return nil, err
 	}
-	if s.restarter.plan != nil { // it has the sockets already
+	if s.restarter.plan != nil { // it already has the sockets
 		return nil, errRestarting
 	}
 	next, err := s.reloader.source.Load()
@@ -127,7 +126,7 @@ func (s *server) applyConfig(ctx context.Context) ([]conf.Change, error) {
 	if err := prepared.Apply(ctx); err != nil {
 		return nil, err
 	}
-	// What follows cannot be refused any more.
+	// From here on nothing can be refused.
 	s.log.level.Set(next.Level())
 	s.mapper.Store(mapper)
 	s.watch.SetBudgets(next.Self.Budgets.Stages())
@@ -137,7 +136,7 @@ func (s *server) applyConfig(ctx context.Context) ([]conf.Change, error) {
 	s.reloadRoles(next)
 	s.current.Store(&next)
 	if err := s.listeningTold.again(s.writeListening); err != nil {
-		s.logger.Error("programs do not learn what listens where", "error", err)
+		s.logger.Error("listening.json cannot be written: programs do not learn the addresses", "error", err)
 	}
 	for _, w := range s.socketWarnings() {
 		if !slices.Contains(warned, w) {
@@ -147,7 +146,7 @@ func (s *server) applyConfig(ctx context.Context) ([]conf.Change, error) {
 	return changes, nil
 }
 
-// watchReloads reloads at each SIGHUP until ctx is done. Later ones change nothing.
+// watchReloads reloads at each SIGHUP until ctx is done.
 func (s *server) watchReloads(ctx context.Context) error {
 	for {
 		select {
@@ -165,7 +164,7 @@ func (s *server) tellReload(changes []conf.Change, err error) {
 	logger := s.logger
 	if err != nil {
 		for _, line := range conf.Lines(err) {
-			logger.Error("the configuration is not reloaded, nothing has changed", "problem", line)
+			logger.Error("the configuration was not reloaded; nothing has changed", "problem", line)
 		}
 		return
 	}
@@ -179,7 +178,7 @@ func (s *server) tellReload(changes []conf.Change, err error) {
 	}
 }
 
-// serveReload answers POST /-/reload: 200 with what changed, 400 with what is wrong.
+// serveReload answers POST /-/reload: 200 with the changes, 400 with the problems.
 func (s *server) serveReload(w http.ResponseWriter, request *http.Request) {
 	changes, err := s.reload(request.Context())
 	s.tellReload(changes, err)
@@ -191,7 +190,7 @@ func (s *server) serveReload(w http.ResponseWriter, request *http.Request) {
 		return
 	}
 	if len(changes) == 0 {
-		fmt.Fprintln(w, "reloaded, nothing is different")
+		fmt.Fprintln(w, "reloaded, nothing has changed")
 	}
 	for _, c := range changes {
 		fmt.Fprint(w, c)

@@ -8,22 +8,22 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// tenantOf says on whose behalf a request asks: what guard has found out, and until
-// then the tenant of the address.
+// tenantOf returns the tenant that a request acts for: the one that guard determined, or else the
+// address' tenant.
 func tenantOf(r *http.Request) string {
 	name, ok := tenant.FromContext(r.Context())
 	if !ok {
-		panic("BUG: a request came by no listener")
+		panic("BUG: a request came through no listener")
 	}
 	return name
 }
 
-// claimOf is what a request says of itself.
+// claimOf returns what a request says about its sender.
 func claimOf(r *http.Request) tenant.Claim {
 	return tenant.Claim{Address: tenantOf(r), Headers: r.Header.Values("X-Scope-OrgID"), Token: bearer(r.Header.Get("Authorization"))}
 }
 
-// bearer is the token in a header Authorization, empty if there is none.
+// bearer returns the token in an Authorization header, empty if there is none.
 func bearer(header string) string {
 	if scheme, token, ok := strings.Cut(header, " "); ok && strings.EqualFold(scheme, "Bearer") {
 		return strings.TrimSpace(token)
@@ -31,13 +31,13 @@ func bearer(header string) string {
 	return ""
 }
 
-// browser reports whether a request has a header that browsers alone set, and always
-// set on one that may change something. Other senders pay two look-ups here.
+// browser reports whether a request has a header that only browsers set, and always set on requests
+// that may change something. It costs other senders two look-ups.
 func browser(r *http.Request) bool {
 	return len(r.Header["Origin"]) > 0 || len(r.Header["Sec-Fetch-Site"]) > 0
 }
 
-// fromLoopback reports whether a request came on a connection of this machine.
+// fromLoopback reports whether a request came over a connection from this machine.
 func fromLoopback(r *http.Request) bool {
 	host, _, _ := net.SplitHostPort(r.RemoteAddr)
 	return isLoopback(host)
@@ -48,7 +48,7 @@ func isLoopback(host string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// hostOf is HOST of HOST:PORT or HOST.
+// hostOf returns HOST of HOST:PORT or HOST.
 func hostOf(address string) string {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		return host
@@ -58,16 +58,16 @@ func hostOf(address string) string {
 
 type operatorSocketKey struct{}
 
-// byOperatorSocket reports whether a request came by operator.sock, and by no proxy: that
-// would let its clients operate, and they are not known by the permission of a file.
+// byOperatorSocket reports whether a request came by operator.sock, and not through a proxy: a
+// proxy's clients would operate without having the file's permission.
 func byOperatorSocket(r *http.Request) bool {
 	return atOperatorSocket(r) && forwarded(r.Header) == ""
 }
 
 func atOperatorSocket(r *http.Request) bool { return r.Context().Value(operatorSocketKey{}) != nil }
 
-// forwarding are headers that proxies, load balancers and content networks add, as
-// http.Header spells them, besides all that begin with X-Forwarded.
+// forwarding are headers that proxies, load balancers and content delivery networks add, in
+// http.Header's spelling, in addition to all that begin with X-Forwarded.
 var forwarding = map[string]bool{
 	"Forwarded": true, "Via": true, "Cdn-Loop": true,
 	"X-Real-Ip": true, "X-Client-Ip": true, "Client-Ip": true, "True-Client-Ip": true, "X-Cluster-Client-Ip": true,
@@ -78,9 +78,8 @@ var forwarding = map[string]bool{
 	"Cf-Connecting-Ip": true, "Cf-Connecting-Ipv6": true, "Cf-Ray": true, "Cf-Visitor": true, "Fastly-Client-Ip": true, "Fly-Client-Ip": true,
 }
 
-// forwarded returns a header that a proxy has added, empty for none. That it is there
-// counts, and not what it says: a client may send an empty one, and a proxy then adds its
-// own behind it.
+// forwarded returns a header that a proxy has added, empty for none. Its presence counts, not its
+// value: a client may send an empty one, and a proxy then appends its own.
 func forwarded(h http.Header) string {
 	for name := range h {
 		if strings.HasPrefix(name, "X-Forwarded") || forwarding[name] {

@@ -22,19 +22,19 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// restarter replaces the running program by the one that lies at its path now,
-// in the same process and with the same sockets.
+// restarter replaces the running program with the one now at its path, in the same process and with
+// the same sockets.
 type restarter struct {
 	asked    chan os.Signal
-	signaled context.Context         // ends when somebody wants the process to stop; set by begin
+	signaled context.Context         // ends when the process is asked to stop; set by begin
 	stop     context.CancelCauseFunc // ends the parts; set by begin
-	plan     *plan                   // set once it is decided
-	last     answer.Restart          // what the image before wrote, if it has made this one
-	begun    time.Time               // when this image began to read
-	ended    atomic.Int64            // Unix ns, when it was told to stop reading
+	plan     *plan                   // set once the restart is decided
+	last     answer.Restart          // written by the previous image, if it has made this one
+	begun    time.Time               // when this image began to read sockets
+	ended    atomic.Int64            // Unix ns, when this image was told to stop reading
 }
 
-// plan is what the next image is made of.
+// plan is what the next image needs.
 type plan struct {
 	path    string
 	sockets []handover.Socket
@@ -43,8 +43,8 @@ type plan struct {
 const (
 	checkFlag  = "check" // of freshet serve
 	checkTime  = 30 * time.Second
-	checkDelay = time.Second // for its output, once it has ended
-	probeBytes = 1 << 20     // far more than what an image writes before it is ready, but for windows
+	checkDelay = time.Second // for its output, after it has ended
+	probeBytes = 1 << 20     // far more than an image writes before it is ready, except windows
 )
 
 var errRestart = errors.New("restart in place")
@@ -55,7 +55,7 @@ func newRestarter() *restarter {
 	return r
 }
 
-// restarted is called in an image that another one has made.
+// restarted is called in an image that another image has made.
 func (s *server) restarted() {
 	var last answer.Restart
 	if err := files.ReadJSON(s.path(answer.RestartFile), &last); err == nil && last.PID == os.Getpid() && last.State == answer.RestartOpening {
@@ -66,22 +66,22 @@ func (s *server) restarted() {
 	}
 }
 
-// begin is called when the parts start, which stop ends.
+// begin is called when the parts start; stop ends them.
 func (r *restarter) begin(signaled context.Context, stop context.CancelCauseFunc) {
 	r.signaled, r.stop, r.begun = signaled, stop, time.Now()
 }
 
 func (r *restarter) notReading() { r.ended.Store(time.Now().UnixNano()) }
 
-// watchRestarts begins a restart at SIGUSR2, if it would succeed. It is the last thing that
-// this image does: who asks once more sees that one.
+// watchRestarts begins a restart at SIGUSR2, if it would succeed. It is the last thing that this
+// image does; the next image handles later requests.
 func (s *server) watchRestarts(ctx context.Context) error {
 	for {
 		select {
 		case <-s.restarter.asked:
 			s.tellRestart(answer.Restart{State: answer.RestartChecking})
 			if err := s.prepareRestart(ctx); err != nil {
-				s.logger.Error("not restarted, nothing has changed", "error", err)
+				s.logger.Error("not restarted; nothing has changed", "error", err)
 				s.tellRestart(answer.Restart{State: answer.RestartRefused, Why: err.Error()})
 				continue
 			}
@@ -95,13 +95,13 @@ func (s *server) watchRestarts(ctx context.Context) error {
 	}
 }
 
-// prepareRestart does of a restart what can go wrong.
+// prepareRestart does everything in a restart that can fail.
 func (s *server) prepareRestart(ctx context.Context) error {
 	if err := s.opening.wait(ctx); err != nil {
 		return err
 	}
-	// The path that it was started by and not that of the file which runs: an
-	// upgrade may have replaced the file, or changed where a link leads.
+	// Use the path that it was started with, not the running file's: an upgrade may have replaced
+	// the file, or redirected a link.
 	path, err := exec.LookPath(os.Args[0])
 	if err != nil {
 		return fmt.Errorf("find the program to restart: %w", err)
@@ -125,7 +125,7 @@ func (s *server) prepareRestart(ctx context.Context) error {
 	return nil
 }
 
-// checkProgram has a program load its configuration and end.
+// checkProgram makes a program load its configuration and end.
 func checkProgram(ctx context.Context, path string, args []string) error {
 	if len(args) == 0 {
 		args = []string{"serve"}
@@ -134,10 +134,10 @@ func checkProgram(ctx context.Context, path string, args []string) error {
 	defer cancel()
 	args = append(args[:len(args):len(args)], "--"+checkFlag)
 	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET=") // it is not what systemd waits for
+	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET=") // systemd does not wait for it
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
-	// What it started ends with it, and cannot keep this one waiting.
+	// Its children end with it, and cannot keep this process waiting.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = checkDelay
@@ -147,7 +147,7 @@ func checkProgram(ctx context.Context, path string, args []string) error {
 	return nil
 }
 
-// checkRoom finds out whether the next image could write what it must.
+// checkRoom finds out whether the next image can write what it must.
 func (s *server) checkRoom() error {
 	const probe = "restart.probe"
 	dir, err := files.Open(s.config.DataDir)
@@ -162,9 +162,9 @@ func (s *server) checkRoom() error {
 	return errors.Join(err, f.Sync(), f.Close(), dir.Remove(probe))
 }
 
-// checkAddresses binds what addresses the next image will have to bind, since
-// a reload does not. A configuration that is of a newer version than this image
-// is left to the program that has checked it.
+// checkAddresses binds the addresses that the next image will have to bind, since a reload does
+// not. A configuration for a newer version than this image is left to the program that has checked
+// it.
 func (s *server) checkAddresses() error {
 	next, err := s.reloader.source.Load()
 	if err != nil {
@@ -232,12 +232,12 @@ func (s *server) leave() ([]handover.Socket, error) {
 	return all, err
 }
 
-// replaceImage replaces the program when the collector has stopped. It is the part after
-// whose end the others would stop: the windows are journalled, so that they
-// survive, and the sockets' buffers fill. See docs/decisions/restart.md.
+// replaceImage replaces the program when the collector has stopped. As a part, it runs after the
+// collector and before all others stop: windows are in the journal and survive, and the sockets'
+// buffers fill. See docs/decisions/restart.md.
 func (s *server) replaceImage(ctx context.Context) error {
 	<-ctx.Done()
-	if s.restarter.plan == nil || s.restarter.signaled.Err() != nil { // to stop is wanted more
+	if s.restarter.plan == nil || s.restarter.signaled.Err() != nil { // a stop wins
 		return nil
 	}
 	if s.aggregator != nil {
@@ -249,14 +249,14 @@ func (s *server) replaceImage(ctx context.Context) error {
 		state.Proxied = *header
 	}
 	s.tellRestart(state)
-	// The kernel returns what is handled to its default action, which is to die, but
-	// leaves alone what is ignored. The next image is and reads what is newest anyway.
+	// exec resets handled signals to their default action, which is to die, but keeps ignored ones
+	// ignored. The next image reads the newest configuration anyway.
 	signal.Ignore(answer.ReloadSignal, answer.RestartSignal)
-	_ = s.log.flush() // the lines of this image; what the output does not take is lost with it
+	_ = s.log.flush() // the lines of this image; what the output does not take is lost
 	return handover.Exec(s.restarter.plan.path, os.Args, s.restarter.plan.sockets)
 }
 
-// tellRestarted says that this image is, to those who asked for it.
+// tellRestarted reports that this image runs, to those who asked for the restart.
 func (s *server) tellRestarted() {
 	if s.restarter.last.State == "" {
 		return
@@ -268,7 +268,7 @@ func (s *server) tellRestarted() {
 	s.tellRestart(answer.Restart{State: answer.RestartReady, Gap: gap.Seconds(), Build: build.This().String()})
 }
 
-// tellRestart writes the file.
+// tellRestart writes restart.json.
 func (s *server) tellRestart(state answer.Restart) {
 	state.PID, state.At = os.Getpid(), time.Now().UnixMilli()
 	text, err := json.Marshal(state)
@@ -276,6 +276,6 @@ func (s *server) tellRestart(state answer.Restart) {
 		err = s.replace(answer.RestartFile, append(text, '\n'))
 	}
 	if err != nil {
-		s.logger.Warn("freshet restart is not told", "state", state.State, "error", err)
+		s.logger.Warn("the state of the restart cannot be written for freshet restart", "state", state.State, "error", err)
 	}
 }

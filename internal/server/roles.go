@@ -2,17 +2,17 @@ package server
 
 import "github.com/freshet-io/freshet/internal/settings"
 
-// role is one that a process may have: what it needs, and how it is built. What of it runs
-// stands in parts, whose order is that of stopping.
+// role is a role that a process may have: what it needs, and how it is built. The parts that it
+// runs are in parts, in the order of stopping.
 type role struct {
 	name   string
-	needs  []string                       // roles that are built before it
-	build  func(*server) error            // while the sockets are read
+	needs  []string                       // roles that must be built before it
+	build  func(*server) error            // runs while the sockets are read
 	serve  func(*server, *routes)         // what it answers over HTTP; nil for nothing
 	reload func(*server, settings.Config) // puts another configuration in force; nil if that takes a restart
 }
 
-// roles are all but the collector, each below those that it needs. The collector is built
+// roles are all roles but the collector, each below the roles that it needs. The collector is built
 // before them, and reads while they are built: see newServer.
 var roles = []role{
 	{
@@ -53,8 +53,8 @@ var roles = []role{
 // has reports whether the process has a role.
 func (s *server) has(role string) bool { return s.config.Roles().Has(role) }
 
-// open builds the roles, which may take long: events, stores, and the journal, which is
-// replayed. The sockets are read meanwhile.
+// open builds the roles, which may take long: events, stores, and the replay of the journal. The
+// sockets are read meanwhile.
 func (s *server) open() error {
 	for _, r := range roles {
 		if !s.has(r.name) {
@@ -68,7 +68,7 @@ func (s *server) open() error {
 	return nil
 }
 
-// serveRoles puts what the roles answer in its place.
+// serveRoles registers what the roles answer.
 func (s *server) serveRoles(mux *routes) {
 	for _, r := range roles {
 		if r.serve != nil && s.has(r.name) {

@@ -7,7 +7,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// Roles are built from the top of the table, so that each finds those that it needs.
+// Roles are built from the top of the table, so that each finds the roles that it needs.
 func TestEachRoleStandsBelowThoseThatItNeeds(t *testing.T) {
 	built := settings.Roles{settings.RoleCollector}
 	for _, r := range roles {
@@ -25,8 +25,8 @@ func TestEachRoleStandsBelowThoseThatItNeeds(t *testing.T) {
 	}
 }
 
-// Whatever the configuration says, a process has all roles that its roles need, or is a
-// collector alone.
+// Whatever the configuration says, a process has all roles that its roles need, or is a collector
+// alone.
 func TestAProcessHasWhatItsRolesNeed(t *testing.T) {
 	c := settings.Default()
 	for _, c.Role = range []string{settings.RoleAll, settings.RoleCollector} {

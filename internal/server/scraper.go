@@ -10,7 +10,7 @@ import (
 	"github.com/freshet-io/freshet/internal/role/scraper"
 )
 
-// openScraper makes what keeps the process' own metrics.
+// openScraper builds the scraper, which stores the process' own metrics.
 func (s *server) openScraper() error {
 	host, _ := os.Hostname()
 	s.scraper = scraper.New(scraper.Options{

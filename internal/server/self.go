@@ -13,7 +13,7 @@ import (
 	"github.com/freshet-io/freshet/internal/role/recorder"
 )
 
-// openSelf opens what looks at the process, which must be there before what it looks at.
+// openSelf opens what observes the process. It must exist before what it observes.
 func (s *server) openSelf() (err error) {
 	s.watch.SetBudgets(s.config.Self.Budgets.Stages())
 	s.registry.MustRegister(stages{s.watch})
@@ -31,26 +31,26 @@ func (s *server) openSelf() (err error) {
 	return nil
 }
 
-// stir is told of each batch, and wakes the flight recorder by those that others sent: what
-// Freshet sends itself, and tiles of what was sent before, come to an idle server, too.
-// Batches of datagrams have no tenant yet; their windows do.
+// stir sees each batch. Batches of other senders wake the flight recorder; Freshet's own, and tiles
+// of earlier samples, come to an idle server too. Batches of datagrams have no tenant yet; their
+// windows do.
 func (s *server) stir(t *stage.Trip) {
 	if t.Input != stage.Tiles && t.Tenant != "" && t.Tenant != tenant.Own {
 		s.recorder.Stir()
 	}
 }
 
-// overBudget is told of each batch that was over its budget in a stage.
+// overBudget sees each batch that exceeded its budget in a stage.
 func (s *server) overBudget(t *stage.Trip) {
 	budgets := s.watch.Budgets()
-	if in, spent, over := budgets.Over(t); over { // a reload may have changed them
+	if in, spent, over := budgets.Over(t); over { // a reload may have changed the budgets
 		s.tracing.Slow(t, in, spent)
 		s.recorder.Over(in, spent, budgets[in])
 	}
 }
 
-// serveTraces answers with the slow traces that are held, newest first; with id=ID only with
-// that one, and with spans=root without what is below the root, which is most of it.
+// serveTraces answers with the slow traces in memory, newest first; with id=ID only with that one,
+// and with spans=root only with root spans, which leaves out most of a trace.
 func (s *server) serveTraces(w http.ResponseWriter, r *http.Request) {
 	held := s.tracing.Traces()
 	if id := r.FormValue("id"); id != "" {
@@ -64,5 +64,5 @@ func (s *server) serveTraces(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": append([]*tracing.Trace{}, held...)}) // fails if the client went away
+	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": append([]*tracing.Trace{}, held...)}) // fails if the client is gone
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// CommandName is the command that runs a server.
+// CommandName is the name of the command that runs a server.
 const CommandName = "serve"
 
-// NewCommand makes the command serve.
+// NewCommand returns the command serve.
 func NewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   CommandName,
@@ -35,7 +35,7 @@ Flags win over the environment, the environment over the file.`,
 		Args: command.NoWords,
 	}
 	from := settings.NewSource(cmd.Flags())
-	check := cmd.Flags().Bool(checkFlag, false, "load the configuration as this command would, say what is wrong with it, and end")
+	check := cmd.Flags().Bool(checkFlag, false, "load the configuration as the server would, print its problems, and exit")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, err := from.Load()
 		if err == nil {
@@ -49,8 +49,8 @@ Flags win over the environment, the environment over the file.`,
 	return cmd
 }
 
-// serve runs the server until a signal, or until one of its parts fails. The
-// source of c can be read again.
+// serve runs the server until a signal, or until one of its parts fails. from can read the
+// configuration again.
 func serve(ctx context.Context, c settings.Config, from *settings.Source, stdout, stderr io.Writer) (err error) {
 	logger := newLog(stderr, c.Level())
 	defer func() {
@@ -79,8 +79,8 @@ func serve(ctx context.Context, c settings.Config, from *settings.Source, stdout
 	return errors.Join(err, s.close())
 }
 
-// checkFiles reads the files that the configuration names, so that a server does
-// not start, or end for another, with one that is broken.
+// checkFiles reads the files that the configuration names, so that a server neither starts nor
+// restarts with a broken one.
 func checkFiles(c settings.Config) error {
 	var errs []error
 	for i, l := range c.HTTP.All() {
@@ -93,7 +93,7 @@ func checkFiles(c settings.Config) error {
 		}
 		read, err := readWebConfig(l.WebConfig)
 		if err != nil {
-			errs = append(errs, conf.Mistake(fmt.Errorf("%s: %w; mend the file, or leave the key empty for plain HTTP", key, err)))
+			errs = append(errs, conf.Mistake(fmt.Errorf("%s: %w; fix the file, or leave the key empty for plain HTTP", key, err)))
 		} else if len(read.Users) > 0 && (c.HTTP.TenantsFile != "" || c.HTTP.OperatorsFile != "") {
 			errs = append(errs, conf.Mistake(fmt.Errorf("%s: %s has basic_auth_users, and a request cannot carry their password and a token of http.tenants_file or http.operators_file in one header; keep one of the two",
 				key, l.WebConfig)))

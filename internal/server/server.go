@@ -46,10 +46,10 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// server is one process with its roles. What is nil was not reached by newServer, or
-// belongs to a role that the process does not have.
+// server is one process with its roles. A nil field was not reached by newServer, or belongs to a
+// role that the process does not have.
 type server struct {
-	config        settings.Config                 // that it was started with
+	config        settings.Config                 // at the start
 	current       atomic.Pointer[settings.Config] // after reloads
 	registry      *prometheus.Registry
 	logger        *slog.Logger // of log
@@ -63,41 +63,41 @@ type server struct {
 	// The roles, and what belongs to one of them.
 	collector   *collector.Collector
 	limiter     *limit.Limiter
-	mapper      atomic.Pointer[mapping.Mapper] // the collector's
+	mapper      atomic.Pointer[mapping.Mapper] // of the collector
 	ingester    *ingester.Ingester
 	stores      *tsdb.Stores
 	events      *eventlog.Log
 	forwarders  []*forwarder.Forwarder // in the order of the configuration
 	distributor *distributor.Distributor
 	receiver    *receive.Receiver // of remote write and OTLP, for the distributor
-	metadata    *metadata.Store   // what their senders say of metrics
+	metadata    *metadata.Store   // what their senders say about metrics
 	aggregator  *aggregator.Aggregator
 	querier     *querier.Queryable
 	engine      *promapi.Engine // with querier
 	scraper     *scraper.Scraper
 	prober      *prober.Prober
 
-	// What looks at the process.
+	// What observes the process.
 	ledger     *ledger.Ledger
 	books      sync.Mutex  // held while the ledger is written
-	booksFinal bool        // it was written for good
-	previous   *savedBooks // of the process before, or nil
+	booksFinal bool        // the last write is done
+	previous   *savedBooks // of the previous process, or nil
 	watch      *stage.Watch
 	tracing    *tracing.Tracing
 	recorder   *recorder.Recorder
 
 	// What is answered.
 	http           httpServers
-	operatorSocket *httpServer                   // nil where none can be
+	operatorSocket *httpServer                   // nil if none can be bound
 	otlp           *otlpServer                   // nil for none
 	bound          *connections.Bound            // of http and otlp
 	handler        atomic.Pointer[http.ServeMux] // nil while starting
 	metrics        http.Handler                  // of the whole process
-	access         atomic.Pointer[tenant.Access] // who may ask it; nil: everybody, for the tenant of the address
+	access         atomic.Pointer[tenant.Access] // who may ask the server; nil: everybody, as the tenant of the address
 	operators      atomic.Pointer[tenant.Operators]
-	proxied        atomic.Pointer[string] // the first header of a proxy that came; nil for none
+	proxied        atomic.Pointer[string] // the first proxy header that came; nil for none
 	refused        *prometheus.CounterVec // requests, by reason
-	origins        *regexp.Regexp         // of pages that may read; nil for none but ours
+	origins        *regexp.Regexp         // of pages that may read; nil for only our own
 
 	// From the start to the end.
 	started       time.Time
@@ -110,13 +110,12 @@ type server struct {
 	restarter     *restarter
 }
 
-// inForce is the configuration of the moment.
+// inForce returns the present configuration.
 func (s *server) inForce() settings.Config { return *s.current.Load() }
 
-// newServer opens what it takes to read the sockets, in the order in which things
-// need each other; open does the rest. What others may hold (ports, the
-// directory) comes first, so that its errors are quick. The source of c can be
-// read again. After an error the server must still be closed.
+// newServer opens what it takes to read the sockets, in order of dependency; open does the rest.
+// Ports and the directory, which others may hold, come first, so that their errors come quickly.
+// from can read the configuration again. After an error the caller must still close the server.
 func newServer(
 	c settings.Config, from *settings.Source, registry *prometheus.Registry, log *serverLog,
 ) (*server, error) {
@@ -164,7 +163,7 @@ func (s *server) path(elements ...string) string {
 	return filepath.Join(append([]string{s.config.DataDir}, elements...)...)
 }
 
-// writeOnce writes a file that is whole or not there, whatever happens meanwhile.
+// writeOnce writes a file that is either whole or absent, whatever happens meanwhile.
 func (s *server) writeOnce(name string, text []byte) error {
 	dir, err := files.Open(s.config.DataDir)
 	if err != nil {
@@ -182,9 +181,8 @@ func (s *server) writeOnce(name string, text []byte) error {
 	return errors.Join(dir.Rename(temp, name), dir.SyncDir())
 }
 
-// replace writes a file that is read by the next process, or by another one. It is
-// whole at any time and not synced, since a restart in place must not wait for a
-// disk: a power loss may cost it.
+// replace writes a file that the next process or another one reads. The file is whole at any time.
+// It is not synced, since a restart in place must not wait for a disk, so a power loss may cost it.
 func (s *server) replace(name string, text []byte) error {
 	temp := s.path(name + ".tmp")
 	if err := os.WriteFile(temp, text, 0o640); err != nil {
@@ -193,9 +191,9 @@ func (s *server) replace(name string, text []byte) error {
 	return os.Rename(temp, s.path(name))
 }
 
-// parts are what runs, from the one that stops last: a part stops when those below it have,
-// since they hand over to it. They start together, so that the collector reads while the
-// aggregator opens. opened is called when all is open that was in use before.
+// parts returns what runs, beginning with the part that stops last: a part stops after those below
+// it, since they hand over to it. They start together, so that the collector reads while the
+// aggregator opens. opened is called when everything that was in use before is open.
 func (s *server) parts(opened func() error) []run.Part {
 	aggregate := s.runAggregator
 	if !s.has(settings.RoleAggregator) {
@@ -204,7 +202,7 @@ func (s *server) parts(opened func() error) []run.Part {
 	open := func(ctx context.Context) error { return s.runOpening(ctx, opened) }
 	all := []struct {
 		run.Part
-		has bool // by its roles and its configuration
+		has bool // given the roles and the configuration
 	}{
 		{run.Part{Name: "traces", Run: s.tracing.Run}, true},
 		{run.Part{Name: "ledger", Run: s.keepLedger}, true},
@@ -224,7 +222,7 @@ func (s *server) parts(opened func() error) []run.Part {
 		{run.Part{Name: "http", Run: s.runHTTP}, true},
 		{run.Part{Name: "operators", Run: s.runOperatorSocket}, s.operatorSocket != nil},
 		{run.Part{Name: "prober", Run: s.runProber, After: s.readied}, s.has(settings.RoleProber)},
-		{run.Part{Name: "recorder", Run: s.recorder.Run}, true}, // stops first: a request for a record holds up no other
+		{run.Part{Name: "recorder", Run: s.recorder.Run}, true}, // stops first: a request for a record delays no other part
 	}
 	var parts []run.Part
 	for _, p := range all {
@@ -243,7 +241,7 @@ func (s *server) runHTTP(ctx context.Context) error {
 // closeTime bounds the wait for queries that still read the stores.
 const closeTime = 10 * time.Second
 
-// close gives back what newServer opened, in reverse order.
+// close releases what newServer opened, in reverse order.
 func (s *server) close() error {
 	var errs []error
 	if s.collector != nil {
@@ -272,5 +270,5 @@ func (s *server) close() error {
 	return errors.Join(errs...)
 }
 
-// instance names this process in its own metrics, on a host that has no name.
+// instance names this process in its own metrics, if the host has no name.
 const instance = "local"

@@ -30,31 +30,30 @@ type snapshots struct {
 	catalogueFile *cataloguefile.File
 	ready         func() error
 
-	mu sync.Mutex // held by the one that is being made
+	mu sync.Mutex // held while one is being made
 }
 
-var errSnapshotRunning = errors.New("another snapshot is being made; wait until it is done")
+var errSnapshotRunning = errors.New("another snapshot is being made; try again when it is done")
 
 // take makes a snapshot in dataDir/snapshots. It is there whole or not at all.
 //
-// The order matters. A journal that is newer than the stores costs at most points
-// of tiles that were stored in between: it has counted them. An older one would
-// count from an older total, which rate() sees as a reset. Names come last, so
-// that all that have samples are in it.
+// The order matters. A journal that is newer than the stores costs at most the points of tiles
+// stored in between: it has counted them. An older journal would count from an older total, which
+// rate() sees as a reset. Names come last, so that every name with samples is in the snapshot.
 func (s *snapshots) take(ctx context.Context, now time.Time, told func(answer.SnapshotStep)) (whole answer.SnapshotStep, err error) {
 	if !s.mu.TryLock() {
 		return whole, errSnapshotRunning
 	}
 	defer s.mu.Unlock()
-	root, err := filepath.Abs(filepath.Join(s.dataDir, "snapshots")) // who asks has another working directory
+	root, err := filepath.Abs(filepath.Join(s.dataDir, "snapshots")) // the client has another working directory
 	if err != nil {
 		return whole, err
 	}
 	temp := filepath.Join(root, "unfinished")
-	if err := os.RemoveAll(temp); err != nil { // of a process that died
+	if err := os.RemoveAll(temp); err != nil { // left by a dead process
 		return whole, err
 	}
-	defer os.RemoveAll(temp) // nothing, once it has its name
+	defer os.RemoveAll(temp) // a no-op once it has its final name
 	dir, err := files.Open(temp)
 	if err != nil {
 		return whole, err
@@ -75,7 +74,7 @@ func (s *snapshots) take(ctx context.Context, now time.Time, told func(answer.Sn
 	if err := files.SyncDirs(temp); err != nil {
 		return whole, err
 	}
-	var mark [4]byte // two in one second
+	var mark [4]byte // tells two snapshots in one second apart
 	if _, err := rand.Read(mark[:]); err != nil {
 		return whole, err
 	}
@@ -122,8 +121,8 @@ func (s *snapshots) fill(ctx context.Context, dir string, told func(answer.Snaps
 	return nil
 }
 
-// copySender copies the number by which aggregators know this collector: what is
-// restored goes on in its place.
+// copySender copies the number by which aggregators know this collector: a restored copy continues
+// under it.
 func (s *snapshots) copySender(to string) error {
 	return files.CopyFile(filepath.Join(s.dataDir, "sender"), to)
 }
@@ -141,7 +140,7 @@ func writeManifest(dir files.Dir, m answer.Manifest) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// sizes are the bytes of each file below dir.
+// sizes returns the bytes of each file below dir.
 func sizes(dir string) (map[string]int64, error) {
 	all := map[string]int64{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -159,7 +158,7 @@ func sizes(dir string) (map[string]int64, error) {
 	return all, err
 }
 
-// serve answers with what is done, line by line, while it is being done.
+// serve streams the progress, line by line.
 func (s *snapshots) serve(w http.ResponseWriter, r *http.Request) {
 	if err := s.ready(); err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -168,7 +167,7 @@ func (s *snapshots) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	lines, begun := json.NewEncoder(w), time.Now()
 	tell := func(step answer.SnapshotStep) {
-		_ = lines.Encode(step) // fails if the client went away; then the context is done
+		_ = lines.Encode(step) // fails if the client is gone; then ctx is done
 		_ = http.NewResponseController(w).Flush()
 	}
 	whole, err := s.take(r.Context(), begun, tell)
@@ -180,8 +179,7 @@ func (s *snapshots) serve(w http.ResponseWriter, r *http.Request) {
 	tell(whole)
 }
 
-// servePrometheus answers as Prometheus does under /api/v1/admin/tsdb/snapshot,
-// for the scripts that know it.
+// servePrometheus answers as Prometheus does at /api/v1/admin/tsdb/snapshot, for existing scripts.
 func (s *snapshots) servePrometheus(w http.ResponseWriter, r *http.Request) {
 	respond := func(status int, body map[string]any) {
 		w.Header().Set("Content-Type", "application/json")
@@ -207,15 +205,15 @@ func (s *snapshots) servePrometheus(w http.ResponseWriter, r *http.Request) {
 	respond(http.StatusOK, map[string]any{"status": "success", "data": map[string]string{"name": whole.Name}})
 }
 
-// register adds the routes. A snapshot fills the disk, and has every tenant's
-// series in it: exposures have it answered to operators only.
+// register adds the routes. A snapshot fills the disk and has every tenant's series in it:
+// exposures restricts the routes to operators.
 func (s *snapshots) register(mux *routes) {
 	mux.HandleFunc("POST /api/v1/admin/snapshot", s.serve)
 	mux.HandleFunc("POST /api/v1/admin/tsdb/snapshot", s.servePrometheus)
 	mux.HandleFunc("PUT /api/v1/admin/tsdb/snapshot", s.servePrometheus)
 }
 
-// newSnapshots is for a server that has opened everything.
+// newSnapshots needs a server that has opened everything.
 func (s *server) newSnapshots() *snapshots {
 	return &snapshots{dataDir: s.config.DataDir, stores: s.stores, events: s.events, catalogueFile: s.catalogueFile, ready: s.readiness}
 }

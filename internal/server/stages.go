@@ -10,32 +10,32 @@ import (
 	"github.com/freshet-io/freshet/internal/core/stage"
 )
 
-// stages are the metrics of a stage.Watch.
+// stages exports a stage.Watch as metrics.
 type stages struct{ *stage.Watch }
 
 var (
 	stageSpent = prometheus.NewDesc("freshet_stage_seconds",
-		"How long batches stay in each stage, in the order of flow: read, parse, window, forward, journal, tile, distribute, queue, append; visible is the whole way, from the birth until queries see them. Of many batches in a second one in four is timed, of datagrams one in 16. Rising: here the time goes; see docs/stages.md.",
+		"How long batches stay in each stage, in the order of flow: read, parse, window, forward, journal, tile, distribute, queue, append; visible is the whole way, from birth until queries see them. At high rates one batch in four is timed, and one datagram in 16. Rising: this stage takes the time; see docs/stages.md.",
 		[]string{"stage", "input"}, nil)
 	stageAge = prometheus.NewDesc("freshet_stage_age_seconds",
-		"How old batches are when they come to a stage: the time since their first measurement was read, or for tiles since their end. Rising, while freshet_stage_seconds of the stage does not: an earlier one holds them up.",
+		"How old batches are when they reach a stage: the time since their first measurement was read, or for tiles since their end. Rising while freshet_stage_seconds of the stage does not: an earlier stage holds them up.",
 		[]string{"stage", "input"}, nil)
 	stageSamples = prometheus.NewDesc("freshet_stage_samples_total",
 		"Samples that passed each stage.",
 		[]string{"stage", "input"}, nil)
 	stageBudget = prometheus.NewDesc("freshet_stage_budget_seconds",
-		"What a batch may take in each stage, as self.budgets says; 0 for any time.",
+		"How long a batch may take in each stage (self.budgets); 0 for no budget.",
 		[]string{"stage"}, nil)
 )
 
-// Describe is part of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (s stages) Describe(to chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{stageSpent, stageAge, stageSamples, stageBudget} {
 		to <- desc
 	}
 }
 
-// Collect is part of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (s stages) Collect(to chan<- prometheus.Metric) {
 	for st, budget := range s.Budgets() {
 		to <- prometheus.MustNewConstMetric(stageBudget, prometheus.GaugeValue, budget.Seconds(), stage.Stage(st).String())
@@ -50,13 +50,12 @@ func (s stages) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// stageBuckets are the upper bounds of the classic buckets in seconds: 0.24 ms to 16 s. Powers
-// of two are bounds of native buckets, too, so that both forms count the same; the usual
-// budgets are among them.
+// stageBuckets are the upper bounds of the classic buckets in seconds: 0.24 ms to 16 s. Powers of
+// two bound native buckets too, so that both forms agree; the usual budgets are among them.
 var stageBuckets = []float64{1.0 / 4096, 1.0 / 1024, 1.0 / 256, 1.0 / 64, 1.0 / 16, 0.125, 0.25, 0.5, 1, 2, 4, 16}
 
-// durations is a histogram, native and with classic buckets, of which a scraper takes what it
-// asks for: a Prometheus with its defaults the classic ones. Its exemplar names a trace.
+// durations is a histogram in both forms, native and with classic buckets; the scraper chooses.
+// Prometheus takes the classic one by default. The exemplar names a trace.
 func durations(desc *prometheus.Desc, h stage.Histogram, labels ...string) prometheus.Metric {
 	m, err := prometheus.NewConstNativeHistogram(desc, h.Count, h.Sum, h.Buckets, nil, h.Zero, stage.Schema, stage.ZeroThreshold, time.Time{}, labels...)
 	if err == nil && h.Exemplar != nil {
@@ -70,14 +69,13 @@ func durations(desc *prometheus.Desc, h stage.Histogram, labels ...string) prome
 	return bothForms{m, h}
 }
 
-// bothForms adds classic buckets to a native histogram, for which Prometheus' client has no
-// function.
+// bothForms adds classic buckets to a native histogram, which Prometheus' client cannot do.
 type bothForms struct {
 	prometheus.Metric
 	counted stage.Histogram
 }
 
-// Write is part of prometheus.Metric.
+// Write implements prometheus.Metric.
 func (b bothForms) Write(to *dto.Metric) error {
 	if err := b.Metric.Write(to); err != nil {
 		return err

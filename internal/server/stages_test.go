@@ -19,10 +19,10 @@ import (
 	"github.com/freshet-io/freshet/internal/core/tenant"
 )
 
-// BenchmarkStages compares what requests take with the stages watched and not.
+// BenchmarkStages compares the cost of requests with and without watching the stages.
 //
-// Bound: %-more is below 1, of 100 samples a request nearly that: to see where the time goes
-// costs less than 1 % of it.
+// Bound: %-more is below 1, and close to it at 100 samples a request: watching costs less than 1 %
+// of the time.
 func BenchmarkStages(b *testing.B) {
 	byTurns(b, 10, func(s *server, on bool) (end func()) {
 		s.receiver.Watch = nil
@@ -33,10 +33,10 @@ func BenchmarkStages(b *testing.B) {
 	})
 }
 
-// BenchmarkFlight compares what requests take with the flight recorder and without.
+// BenchmarkFlight compares the cost of requests with and without the flight recorder.
 //
-// Bound: %-more is up to 15 at 100 samples a request, which is why it can be turned off,
-// and within the noise at 2000.
+// Bound: %-more is up to 15 at 100 samples a request, which is why it can be turned off, and within
+// the noise at 2000.
 func BenchmarkFlight(b *testing.B) {
 	byTurns(b, 400, func(_ *server, on bool) (end func()) {
 		if !on {
@@ -50,9 +50,9 @@ func BenchmarkFlight(b *testing.B) {
 	})
 }
 
-// byTurns writes the same requests with something on and off, and compares what they take
-// of the processor, in the whole process. The turns are so short that what comes now and
-// then, as a collection of garbage, meets both alike.
+// byTurns writes the same requests with something on and off, and compares the processor time of
+// the whole process. The turns are so short that occasional work, such as a garbage collection,
+// hits both alike.
 func byTurns(b *testing.B, requests int, turn func(s *server, on bool) (end func())) {
 	for _, samples := range []int{100, 500, 2000} {
 		b.Run(fmt.Sprintf("samples=%d", samples), func(b *testing.B) {
@@ -61,7 +61,7 @@ func byTurns(b *testing.B, requests int, turn func(s *server, on bool) (end func
 			ratios := []float64{}
 			var spent [2]time.Duration // off, on
 			for b.Loop() {
-				// What comes between others may have it harder: each has every place.
+				// Work in between may favour one place in the order: each gets every place.
 				order := slices.Repeat([]int{0, 1, 1, 0, 1, 0, 0, 1}, max(1, 400/requests))
 				bodies := make([][]byte, len(order)*requests)
 				for k := range bodies {
@@ -83,7 +83,7 @@ func byTurns(b *testing.B, requests int, turn func(s *server, on bool) (end func
 			slices.Sort(ratios)
 			n := len(ratios)
 			b.ReportMetric(100*(ratios[n/2]-1), "%-more")
-			// Between these is the median in 95 cases of 100.
+			// The median lies between these in 95 cases of 100.
 			spread := int(math.Sqrt(float64(n)))
 			b.ReportMetric(100*(ratios[max(0, n/2-spread)]-1), "%-least")
 			b.ReportMetric(100*(ratios[min(n-1, n/2+spread)]-1), "%-most")
@@ -119,7 +119,7 @@ func processorTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// The manual says how coarse the buckets are that a Prometheus gets by default.
+// The manual says how coarse the buckets are that Prometheus gets by default.
 func TestTheManualHasTheClassicBuckets(t *testing.T) {
 	text, err := os.ReadFile("../../docs/stages.md")
 	if err != nil {
@@ -127,7 +127,7 @@ func TestTheManualHasTheClassicBuckets(t *testing.T) {
 	}
 	var ends []string
 	for _, bound := range stageBuckets {
-		digits := max(0, 2-int(math.Floor(math.Log10(bound*1e3)))) // three that count
+		digits := max(0, 2-int(math.Floor(math.Log10(bound*1e3)))) // three significant digits
 		ends = append(ends, strconv.FormatFloat(bound*1e3, 'f', min(digits, 3), 64))
 	}
 	for i, end := range ends {

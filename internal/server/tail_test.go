@@ -11,7 +11,7 @@ import (
 	"github.com/freshet-io/freshet/internal/lib/command"
 )
 
-// printed is what a command that runs has printed so far.
+// printed is what a running command has printed so far.
 type printed struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -29,7 +29,7 @@ func (p *printed) String() string {
 	return p.text.String()
 }
 
-// tailing begins a freshet tail of a server, which ends with the returned function.
+// tailing begins a freshet tail of a server; the returned function ends it.
 func (s *server) tailing(t *testing.T, args ...string) (lines, notes *printed, end func()) {
 	t.Helper()
 	lines, notes = new(printed), new(printed)
@@ -56,8 +56,8 @@ mapping:
   - {match: noise, action: drop}
 `
 
-// A person who sees a name in PromQL, and one who knows what a client sends, find the same
-// lines. A tail that shows nothing says what it waits for.
+// A user who sees a name in PromQL, and one who knows what a client sends, find the same lines. A
+// tail that shows nothing says what it waits for.
 func TestTailByAName(t *testing.T) {
 	text := "data_dir: " + t.TempDir() + "\nhttp: {listen: \"127.0.0.1:0\"}\n" + mappedText
 	s := running(t, strings.Replace(text, "NAME", "requests", 1))
@@ -96,7 +96,7 @@ func TestTailByAName(t *testing.T) {
 		find(c.glob, c.want)
 	}
 
-	// Rules are reloaded while somebody looks.
+	// Rules are reloaded while a tail runs.
 	lines, _, end := s.tailing(t, "--name", "orders")
 	defer end()
 	if err := os.WriteFile(s.reloader.source.File(), []byte(strings.Replace(text, "NAME", "orders", 1)), 0o600); err != nil {

@@ -23,25 +23,25 @@ import (
 type tapAPI struct {
 	collector *collector.Collector
 	stored    func(tenant string) tail.Stored
-	stopping  context.Context // done when the server stops, which would wait for streams
+	stopping  context.Context // done when the server stops; the stop would wait for streams
 }
 
 const (
-	// tapStall is how long one who looks on may take nothing before his tap is
-	// closed: there are only a few.
+	// tapStall is how long a client may read nothing before its tap is closed: there are only a few
+	// taps.
 	tapStall = 10 * time.Second
 
-	// tapNotice is how often a tail is told what it was not shown.
+	// tapNotice is how often a tail learns what it was not shown.
 	tapNotice = time.Second
 )
 
 func (s *server) newTapAPI() tapAPI {
 	ctx, stop := context.WithCancel(context.Background())
-	s.http[0].server.RegisterOnShutdown(stop) // all stop together
+	s.http[0].server.RegisterOnShutdown(stop) // all streams stop together
 	return tapAPI{s.collector, s.storedNames, ctx}
 }
 
-// storedNames says what the tenant's series are called in PromQL.
+// storedNames returns the PromQL names of the tenant's series.
 func (s *server) storedNames(tenant string) tail.Stored {
 	return func(in *mapping.Input) []string {
 		out := s.mapper.Load().Map(in)
@@ -69,8 +69,8 @@ type stream struct {
 	control *http.ResponseController
 }
 
-// follow opens a tap and has each show what it gets, until somebody leaves. show
-// gets nothing at least every tapNotice.
+// follow opens a tap and calls show with what it gets, until the client or the server ends it. show
+// is called with nothing at least every tapNotice.
 func (a tapAPI) follow(w http.ResponseWriter, r *http.Request, o collector.TapOptions, kind string, begin func(s *stream) (show func([]capture.Datagram, uint64) error)) {
 	if err := knownListener(o, a.collector.Listening()); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -97,7 +97,7 @@ func (a tapAPI) follow(w http.ResponseWriter, r *http.Request, o collector.TapOp
 	}
 }
 
-// knownListener refuses a socket that there is not: nothing would ever come of it.
+// knownListener refuses an unknown socket, since nothing would ever arrive there.
 func knownListener(o collector.TapOptions, all []collector.Listening) error {
 	var names []string
 	for _, l := range all {
@@ -127,7 +127,7 @@ func (s *stream) next() ([]capture.Datagram, uint64, error) {
 	return all, missed, err
 }
 
-// flush gives to the client what was written, if he takes it.
+// flush sends what was written, if the client reads it.
 func (s *stream) flush() error {
 	if err := s.control.SetWriteDeadline(time.Now().Add(tapStall)); err != nil {
 		return err
@@ -138,7 +138,7 @@ func (s *stream) flush() error {
 	return s.control.Flush()
 }
 
-// capture answers with what arrives, in the format of docs/format/capture.md.
+// capture streams what arrives, in the format of docs/format/capture.md.
 func (a tapAPI) capture(w http.ResponseWriter, r *http.Request) {
 	o := collector.TapOptions{Tenant: tenantOf(r), Listener: r.FormValue("listener"), Share: 1}
 	a.follow(w, r, o, "application/octet-stream", func(s *stream) func([]capture.Datagram, uint64) error {
@@ -154,7 +154,7 @@ func (a tapAPI) capture(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// tail answers with the lines that pass a filter, as JSON, one a line.
+// tail streams the lines that pass a filter, as JSON, one object a line.
 func (a tapAPI) tail(w http.ResponseWriter, r *http.Request) {
 	filter, share, rate, err := tail.ParseQuery(r.URL.Query())
 	if err != nil {
@@ -169,13 +169,13 @@ func (a tapAPI) tail(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// tailer writes lines, at most rate of them a second.
+// tailer writes lines, at most rate a second.
 type tailer struct {
 	selector *tail.Selector
 	rate     int // 0 for no limit
 	out      *json.Encoder
-	second   time.Time // when the present one began
-	shown    int       // in it
+	second   time.Time // when the present second began
+	shown    int       // in this second
 	unseen   answer.Tailed
 }
 

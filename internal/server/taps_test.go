@@ -34,7 +34,7 @@ func TestTailer(t *testing.T) {
 	if err := s.show([]capture.Datagram{{Data: []byte("a:1|c\nb:1|c\nc:1|c\nd:1|c")}}, 7); err != nil {
 		t.Fatal(err)
 	}
-	s.second = s.second.Add(-tapNotice) // it is over
+	s.second = s.second.Add(-tapNotice) // the second is over
 	if err := s.show(nil, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestTailer(t *testing.T) {
 	}
 }
 
-// A socket that there is not would leave one waiting for ever.
+// A tap of an unknown socket would wait for ever.
 func TestTapOfNoListener(t *testing.T) {
 	all := []collector.Listening{
 		{Network: "udp", Address: "127.0.0.1:8125", Tenant: "default"},
@@ -66,8 +66,7 @@ func TestTapOfNoListener(t *testing.T) {
 	}
 }
 
-// A stream goes on after the time in which a request must be read, and ends when
-// the server stops.
+// A stream goes on beyond the read timeout of requests, and ends when the server stops.
 func TestStreamOutlivesReadTimeout(t *testing.T) {
 	config := settings.DefaultDogStatsD()
 	config.UDP = "" // nothing has to arrive
@@ -85,7 +84,7 @@ func TestStreamOutlivesReadTimeout(t *testing.T) {
 	defer web.Close()
 
 	if _, err := (apiclient.Server{Address: web.URL}).Follow(t.Context(), "/api/v1/status/capture", url.Values{"listener": {"nope"}}); err == nil || !strings.Contains(err.Error(), "no such socket; it has none") {
-		t.Errorf("a socket that there is not: %v", err)
+		t.Errorf("an unknown socket: %v", err)
 	}
 	body, err := apiclient.Server{Address: web.URL}.Follow(t.Context(), "/api/v1/status/capture", nil)
 	if err != nil {
@@ -99,7 +98,7 @@ func TestStreamOutlivesReadTimeout(t *testing.T) {
 	}()
 	select {
 	case err := <-ended:
-		t.Fatalf("the stream ended by itself: %v", err)
+		t.Fatalf("the stream ended too early: %v", err)
 	case <-time.After(10 * web.Config.ReadTimeout):
 	}
 	if err := web.Config.Shutdown(t.Context()); err != nil { // waits for the stream

@@ -14,13 +14,12 @@ import (
 	"github.com/freshet-io/freshet/internal/core/top"
 )
 
-// serveTop says what is busiest in a tenant. To ask makes the server count, for a
-// while.
+// serveTop says what is busiest in a tenant. Asking makes the server count for a while.
 func (s *server) serveTop(w http.ResponseWriter, r *http.Request) {
 	respond := func(status int, body map[string]any) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(body) // fails if the client went away
+		_ = json.NewEncoder(w).Encode(body) // fails if the client is gone
 	}
 	limit, err := top.ParseRows(r.FormValue("limit"))
 	if err != nil {
@@ -30,7 +29,7 @@ func (s *server) serveTop(w http.ResponseWriter, r *http.Request) {
 	name := tenantOf(r)
 	busiest, err := s.collector.Top(r.Context(), name, limit)
 	if err != nil {
-		return // the client went away
+		return // the client is gone
 	}
 	a := answer.TopAll{Top: busiest, Requests: s.requestSenders()[name], Growing: s.newByRequests(name)}
 	a.Requests = append([]answer.TopRequester{}, a.Requests[:min(limit, len(a.Requests))]...)
@@ -38,7 +37,7 @@ func (s *server) serveTop(w http.ResponseWriter, r *http.Request) {
 	respond(http.StatusOK, map[string]any{"status": "success", "data": a})
 }
 
-// requestSenders are who sends remote write and OTLP, by tenant, most samples first.
+// requestSenders returns the senders of remote write and OTLP by tenant, most samples first.
 func (s *server) requestSenders() map[string][]answer.TopRequester {
 	all := map[string][]answer.TopRequester{}
 	if s.receiver == nil {
@@ -58,8 +57,7 @@ func (s *server) requestSenders() map[string][]answer.TopRequester {
 	return all
 }
 
-// newByRequests are the metrics of a tenant to which remote write and OTLP brought new
-// series.
+// newByRequests returns the metrics of a tenant that gained series by remote write and OTLP.
 func (s *server) newByRequests(tenant string) []answer.TopGrowing {
 	all := []answer.TopGrowing{}
 	if s.stores == nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A limit that makes no sense is the client's mistake.
+// An invalid limit is the client's mistake.
 func TestTopLimits(t *testing.T) {
 	for _, limit := range []string{"0", "-1", "101", "x", "1e9"} {
 		w := httptest.NewRecorder()

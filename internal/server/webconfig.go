@@ -13,8 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// readWebConfig reads a web configuration file of the exporter-toolkit, and the
-// certificates that it names.
+// readWebConfig reads a web configuration file of the exporter-toolkit, and the certificates that
+// it names.
 func readWebConfig(path string) (*web.Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -23,7 +23,7 @@ func readWebConfig(path string) (*web.Config, error) {
 	if err := web.Validate(path); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	c := &web.Config{ // as the toolkit presets it
+	c := &web.Config{ // the toolkit's defaults
 		TLSConfig:  web.TLSConfig{MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13, PreferServerCipherSuites: true},
 		HTTPConfig: web.HTTPConfig{HTTP2: true},
 	}
@@ -34,9 +34,8 @@ func readWebConfig(path string) (*web.Config, error) {
 	return c, nil
 }
 
-// tlsConfig is the TLS of a web configuration file, nil without any: for listeners
-// that do not speak HTTP. Like those that do, it reads file and certificates again
-// for each connection.
+// tlsConfig returns the TLS of a web configuration file, nil if it has none, for listeners that do
+// not speak HTTP. As for HTTP, file and certificates are read again for each connection.
 func tlsConfig(path string) (*tls.Config, error) {
 	if path == "" {
 		return nil, nil

@@ -25,8 +25,7 @@ import (
 	"github.com/freshet-io/freshet/internal/settings"
 )
 
-// writeCertificate writes a certificate for this machine, which is its own CA, and
-// its key.
+// writeCertificate writes a self-signed certificate for this machine, and its key.
 func writeCertificate(t *testing.T, dir string, serial int64) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -34,7 +33,7 @@ func writeCertificate(t *testing.T, dir string, serial int64) {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		Subject:      pkix.Name{CommonName: "freshet"}, // curl takes none that has none
+		Subject:      pkix.Name{CommonName: "freshet"}, // curl refuses one without a name
 		SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
@@ -66,7 +65,7 @@ func writeIn(t *testing.T, dir, name, text string) string {
 
 const tlsText = "tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n"
 
-// A command needs the server's CA and a tenant's token, and is told so.
+// A command needs the server's CA and a tenant's token, and says so.
 func TestCommandsByTLSAndToken(t *testing.T) {
 	dir := t.TempDir()
 	writeCertificate(t, dir, 1)
@@ -98,8 +97,7 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 	}
 }
 
-// Each address has its own file. A password is the toolkit's business; probes need
-// it too.
+// Each address has its own file. The toolkit checks the password; probes need it too.
 func TestPasswordOfAnAddress(t *testing.T) {
 	dir := t.TempDir()
 	web := writeIn(t, dir, "web.yaml", "basic_auth_users: {ann: $2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi}\n")
@@ -138,13 +136,12 @@ dogstatsd: {udp: "", unixgram: "", unix: ""}
 	err := checkFiles(c)
 	for _, want := range []string{"forward.backends[0].password_file: open nowhere", "forward.backends[1].tls: unable to read CA cert"} {
 		if !errors.As(err, new(conf.MistakeError)) || !strings.Contains(err.Error(), want) {
-			t.Errorf("a backend's file that is not there: %v", err)
+			t.Errorf("a backend's missing file: %v", err)
 		}
 	}
 }
 
-// What does not speak HTTP is served with the same certificates, the newest, to the
-// same clients.
+// Listeners that do not speak HTTP serve the same certificates, the newest, to the same clients.
 func TestTLSForOtherListeners(t *testing.T) {
 	if none, err := tlsConfig(""); none != nil || err != nil {
 		t.Errorf("no file: %v, %v", none, err)
@@ -165,7 +162,7 @@ func TestTLSForOtherListeners(t *testing.T) {
 		defer ours.Close()
 		go func() {
 			server := tls.Server(theirs, served)
-			_, _ = io.WriteString(server, "x") // after the handshake, of which the client then knows how it ended
+			_, _ = io.WriteString(server, "x") // after the handshake, whose result the client then knows
 			server.Close()
 		}()
 		client := tls.Client(ours, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}, Certificates: certificates})
